@@ -6,13 +6,13 @@
   All exchanges are grouped sends and receives, so counts may differ and need not fit an int. Sums
   are made by our own kernel in rank order, from all ranks' parts of a chunk: comm.h promises the
   order, NCCL's reductions do not. A rank sends and receives as much as in NCCL's ring, in W - 1
-  messages instead of 2(W - 1) steps; it needs room for W parts of its chunk. Only an even
-  all-gather uses NCCL's own collective.
+  messages instead of 2(W - 1) steps; it needs room for W parts of its chunk. NCCL's own collectives
+  are an even all-gather, and the all-reduce of a communicator whose sums may have any order.
 
-  Communicators do not block: a call returns at once, and is over when the communicator says so. A
-  wait here or in device_cuda.c looks at all communicators meanwhile (check_all) and has a deadline.
-  Any failure becomes one error, UNAVAILABLE, after every communicator of this rank was aborted, so
-  that no kernel of NCCL is left behind; the job then ends as for any error of one rank
+  Communicators block: a call returns when its work is on the stream. A thread watches the calls
+  (nccl_watch.h). A wait in device_cuda.c looks at all communicators meanwhile (check_all) and has a
+  deadline. Any failure becomes one error, UNAVAILABLE, after every communicator of this rank was
+  aborted, so that no kernel of NCCL is left behind; the job then ends as for any error of one rank
   (core/error.h).
 */
 #include "comm/comm.h"
@@ -21,8 +21,8 @@
 #include "gpu/cuda_error.h"
 #include "gpu/device_cuda.h"
 #include "gpu/nccl_library.h"
+#include "gpu/nccl_watch.h"
 
-#include <sched.h>
 #include <stdlib.h>
 
 /* The sum may overwrite one of the parts if there are at most this many (sum_matrices). */
@@ -56,7 +56,10 @@ typedef struct {
   PetscBool skip_own; /* this rank's own block is used where it is */
 } TrsNcclBlocks;
 
-/* All communicators, so that a failure of one ends them all. For the main thread only. */
+/*
+  All communicators, so that a failure of one ends them all. They belong to the main thread, and
+  while this is in a call to NCCL to the thread that watches the call.
+*/
 static TrsNcclData *all_communicators;
 
 /* --- errors --- */
@@ -91,34 +94,52 @@ static PetscErrorCode fail(const TrsNccl *nccl, ncclResult_t result, ncclComm_t 
           result == ncclInvalidUsage ? "; ranks that share a GPU need -comm_backend mpi" : "");
 }
 
-static PetscErrorCode check_in_time(double start_s, const char *what)
+static PetscErrorCode too_late(const char *what)
 {
-  const double limit_s = TrsCommWaitAtMost(0);
-
   PetscFunctionBegin;
-  if (MPI_Wtime() - start_s > limit_s) {
-    abort_all();
-    SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
-            "NCCL: %s did not end in %g s (-comm_wait_seconds); a rank or the network hangs", what, limit_s);
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
+  abort_all();
+  SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+          "NCCL: %s did not end in %g s (-comm_wait_seconds); a rank or the network hangs", what,
+          TrsCommWaitAtMost(0));
 }
 
-/* Wait until the communicator's last call is over. */
-static PetscErrorCode settle(const TrsNccl *nccl, ncclComm_t comm, ncclResult_t result, const char *what)
+/* The first error of a communicator that happened since its calls returned, or ncclSuccess. */
+static ncclResult_t find_failure(const TrsNcclData **failed)
 {
-  const double start_s = MPI_Wtime();
+  for (const TrsNcclData *data = all_communicators; data; data = data->next) {
+    ncclResult_t result = ncclSuccess, asked;
+
+    if (!data->comm) continue;
+    asked = data->nccl->CommGetAsyncError(data->comm, &result);
+    if (asked != ncclSuccess) result = asked;
+    *failed = data;
+    if (result != ncclSuccess && result != ncclInProgress) return result;
+  }
+  return ncclSuccess;
+}
+
+static PetscBool has_failed(void)
+{
+  const TrsNcclData *failed;
+
+  return (PetscBool)(find_failure(&failed) != ncclSuccess);
+}
+
+/* Begin a call that may wait for other ranks. over() ends it. */
+static void enter(const char *what)
+{
+  TrsNcclEnter(what, TrsCommWaitAtMost(0));
+}
+
+/* End a call: raise its error. If the call was aborted meanwhile, there is no communicator left. */
+static PetscErrorCode over(const TrsNcclData *data, ncclResult_t result, const char *what)
+{
+  const TrsNcclEnd end = TrsNcclLeave();
 
   PetscFunctionBegin;
-  while (result == ncclInProgress) {
-    ncclResult_t asked = nccl->CommGetAsyncError(comm, &result);
-
-    if (asked != ncclSuccess) result = asked;
-    if (result != ncclInProgress) break;
-    PetscCall(check_in_time(start_s, what));
-    (void)sched_yield();
-  }
-  if (result != ncclSuccess) PetscCall(fail(nccl, result, comm, what));
+  if (end == TRS_NCCL_LATE) PetscCall(too_late(what));
+  if (end == TRS_NCCL_FAILED && result == ncclSuccess) result = ncclRemoteError;
+  if (result != ncclSuccess) PetscCall(fail(data->nccl, result, data->comm, what));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -128,17 +149,13 @@ static PetscErrorCode settle(const TrsNccl *nccl, ncclComm_t comm, ncclResult_t 
 */
 static PetscErrorCode check_all(double start_s)
 {
-  PetscFunctionBegin;
-  for (const TrsNcclData *data = all_communicators; data; data = data->next) {
-    ncclResult_t result = ncclSuccess, asked;
+  const TrsNcclData *failed = NULL;
+  const ncclResult_t result = find_failure(&failed);
 
-    if (!data->comm) continue;
-    asked = data->nccl->CommGetAsyncError(data->comm, &result);
-    if (asked != ncclSuccess) result = asked;
-    if (result != ncclSuccess && result != ncclInProgress)
-      PetscCall(fail(data->nccl, result, data->comm, "an exchange"));
-  }
-  if (start_s > 0 && all_communicators) PetscCall(check_in_time(start_s, "an exchange"));
+  PetscFunctionBegin;
+  if (result != ncclSuccess) PetscCall(fail(failed->nccl, result, failed->comm, "an exchange"));
+  if (start_s > 0 && all_communicators && MPI_Wtime() - start_s > TrsCommWaitAtMost(0))
+    PetscCall(too_late("an exchange"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -239,15 +256,15 @@ static PetscErrorCode exchange(TrsComm comm, const TrsNcclBlocks *x)
   const int64_t own_bytes = x->send_counts[comm->rank] * x->elem_bytes;
   const char *from = x->send + x->send_displs[comm->rank] * x->elem_bytes;
   char *to = x->recv + x->recv_displs[comm->rank] * x->elem_bytes;
-  ncclResult_t result = ncclSuccess;
+  ncclResult_t result, ended;
 
   PetscFunctionBegin;
   if (own_bytes > 0 && from != to && !x->skip_own && !sends_own(comm, x))
     TrsCallCUDA(cudaMemcpyAsync(to, from, (size_t)own_bytes, cudaMemcpyDeviceToDevice, data->stream));
   if (!has_messages(comm, x)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(settle(data->nccl, data->comm, data->nccl->GroupStart(), "a group"));
-  for (int i = sends_own(comm, x) ? 0 : 1;
-       i < comm->size && (result == ncclSuccess || result == ncclInProgress); i++) {
+  enter("an exchange");
+  result = data->nccl->GroupStart();
+  for (int i = sends_own(comm, x) ? 0 : 1; i < comm->size && result == ncclSuccess; i++) {
     const int to_rank = (comm->rank + i) % comm->size, from_rank = (comm->rank + comm->size - i) % comm->size;
     const size_t sent = (size_t)(x->send_counts[to_rank] * x->elem_bytes);
     const size_t received = (size_t)(x->recv_counts[from_rank] * x->elem_bytes);
@@ -255,15 +272,12 @@ static PetscErrorCode exchange(TrsComm comm, const TrsNcclBlocks *x)
     if (sent)
       result = data->nccl->Send(x->send + x->send_displs[to_rank] * x->elem_bytes, sent, ncclUint8, to_rank,
                                 data->comm, data->stream);
-    if (received && (result == ncclSuccess || result == ncclInProgress))
+    if (received && result == ncclSuccess)
       result = data->nccl->Recv(x->recv + x->recv_displs[from_rank] * x->elem_bytes, received, ncclUint8,
                                 from_rank, data->comm, data->stream);
   }
-  if (result != ncclSuccess && result != ncclInProgress) {
-    (void)data->nccl->GroupEnd(); /* otherwise the abort would only join this group */
-    PetscCall(fail(data->nccl, result, data->comm, "an exchange"));
-  }
-  PetscCall(settle(data->nccl, data->comm, data->nccl->GroupEnd(), "an exchange"));
+  ended = data->nccl->GroupEnd(); /* after an error, too: the abort would only join this group */
+  PetscCall(over(data, result == ncclSuccess ? ended : result, "an exchange"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -344,7 +358,36 @@ static PetscErrorCode allreduce_coded(TrsNcclRequest *request, const TrsCodec *c
 
 /* --- the table --- */
 
-/* All ranks call NCCL's set-up with the same id. The call is over when the communicator says so. */
+/*
+  An exchange with all ranks, so that NCCL has taken its memory for them before tables take theirs.
+*/
+static PetscErrorCode exchange_first(TrsComm comm)
+{
+  const TrsNcclData *data = (const TrsNcclData *)comm->data;
+  TrsDeviceBuffer bytes = {0};
+  TrsChunks chunks;
+  TrsNcclBlocks blocks;
+
+  PetscFunctionBegin;
+  PetscCall(TrsChunksAlloc(comm->size, &chunks));
+  TrsChunksSetEven(comm, comm->size, &chunks);
+  PetscCall(TrsDeviceBufferReserve(comm->device, &bytes, 2 * (int64_t)comm->size));
+  PetscCall(comm->device->zero(bytes.data, 2 * (int64_t)comm->size, (TrsStream)(void *)data->stream));
+  blocks = (TrsNcclBlocks){.send = (const char *)bytes.data,
+                           .send_counts = chunks.counts,
+                           .send_displs = chunks.displs,
+                           .recv = (char *)bytes.data + comm->size,
+                           .recv_counts = chunks.counts,
+                           .recv_displs = chunks.displs,
+                           .elem_bytes = 1};
+  PetscCall(exchange(comm, &blocks));
+  PetscCall(comm->device->stream_synchronize((TrsStream)(void *)data->stream));
+  PetscCall(TrsDeviceBufferFree(comm->device, &bytes));
+  PetscCall(TrsChunksFree(&chunks));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* All ranks call NCCL's set-up with the same id. */
 static PetscErrorCode connect(TrsComm comm)
 {
   TrsNcclData *data = (TrsNcclData *)comm->data;
@@ -353,13 +396,15 @@ static PetscErrorCode connect(TrsComm comm)
   ncclResult_t result = ncclSuccess;
 
   PetscFunctionBegin;
-  config.blocking = 0;
+  config.blocking = 1;
   if (comm->rank == 0) result = data->nccl->GetUniqueId(&id);
   PetscCall(TrsAgree(comm->mpi, result == ncclSuccess ? PETSC_SUCCESS
                                                       : fail(data->nccl, result, NULL, "ncclGetUniqueId")));
   PetscCallMPI(MPI_Bcast(&id, (int)sizeof(id), MPI_BYTE, 0, comm->mpi));
+  PetscCall(TrsNcclWatchStart(has_failed, abort_all));
+  enter("the set-up of a communicator");
   result = data->nccl->CommInitRankConfig(&data->comm, comm->size, id, comm->rank, &config);
-  PetscCall(settle(data->nccl, data->comm, result, "the set-up of a communicator"));
+  PetscCall(over(data, result, "the set-up of a communicator"));
   data->next = all_communicators;
   all_communicators = data;
   TrsCudaWhileWaiting(check_all);
@@ -381,6 +426,7 @@ static PetscErrorCode setup_nccl(TrsComm comm)
   PetscCall(comm->device->stream_create("nccl", &stream));
   data->stream = TrsStreamCuda(stream);
   PetscCall(TrsAgree(comm->mpi, connect(comm)));
+  PetscCall(TrsAgree(comm->mpi, exchange_first(comm)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -389,6 +435,7 @@ static PetscErrorCode destroy_nccl(TrsComm comm)
   TrsNcclData *data = (TrsNcclData *)comm->data;
   /* without NCCL: the caller's stream */
   TrsStream stream = data->comm ? (TrsStream)(void *)data->stream : NULL;
+  ncclResult_t result;
 
   PetscFunctionBegin;
   if (stream) PetscCall(comm->device->stream_synchronize(stream));
@@ -398,10 +445,12 @@ static PetscErrorCode destroy_nccl(TrsComm comm)
     break;
   }
   if (data->comm) {
-    PetscCall(
-        settle(data->nccl, data->comm, data->nccl->CommFinalize(data->comm), "the end of a communicator"));
+    enter("the end of a communicator");
+    result = data->nccl->CommFinalize(data->comm);
     (void)data->nccl->CommDestroy(data->comm);
+    PetscCall(over(data, result, "the end of a communicator"));
   }
+  if (!all_communicators) TrsNcclWatchStop();
   while (data->free) {
     TrsNcclRequest *next = data->free->next;
     PetscCall(free_request(data->free));
@@ -464,10 +513,11 @@ static PetscErrorCode allgatherv_nccl(TrsComm comm, TrsStream stream, const void
   PetscFunctionBegin;
   PetscCall(begin(comm, stream, &started));
   if (is_even(comm, counts, displs)) {
-    PetscCall(settle(data->nccl, data->comm,
-                     data->nccl->AllGather(send, recv, (size_t)(counts[0] * elem_bytes), ncclUint8,
-                                           data->comm, data->stream),
-                     "an all-gather"));
+    enter("an all-gather");
+    PetscCall(over(data,
+                   data->nccl->AllGather(send, recv, (size_t)(counts[0] * elem_bytes), ncclUint8, data->comm,
+                                         data->stream),
+                   "an all-gather"));
   } else {
     TrsNcclBlocks blocks = {.send = (const char *)send,
                             .recv = (char *)recv,
@@ -487,6 +537,7 @@ static PetscErrorCode allgatherv_nccl(TrsComm comm, TrsStream stream, const void
 static PetscErrorCode allreduce_nccl(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *values,
                                      int64_t n, TrsRequest *request)
 {
+  const TrsNcclData *data = (const TrsNcclData *)comm->data;
   TrsNcclRequest *started = NULL;
 
   PetscFunctionBegin;
@@ -494,7 +545,13 @@ static PetscErrorCode allreduce_nccl(TrsComm comm, TrsStream stream, const TrsCo
   TrsChunksSetEven(comm, n, &started->chunks);
   if (comm->size > 1 && codec) {
     PetscCall(allreduce_coded(started, codec, values, n));
-  } else if (((const TrsNcclData *)comm->data)->nccl) {
+  } else if (data->nccl && comm->any_order) {
+    enter("an all-reduce");
+    PetscCall(
+        over(data,
+             data->nccl->AllReduce(values, values, (size_t)n, ncclFloat32, ncclSum, data->comm, data->stream),
+             "an all-reduce"));
+  } else if (data->nccl) {
     TrsNcclBlocks sums = {.send = (const char *)values,
                           .recv = (char *)values,
                           .elem_bytes = (int64_t)sizeof(float),

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { TRS_NCCL_OLDEST = 22200 }; /* from 2.22 on NCCL behaves as needed here */
@@ -53,6 +54,8 @@ PetscErrorCode TrsNcclOpen(const TrsNccl **nccl)
 {
   PetscFunctionBegin;
   if (!functions.GetVersion) {
+    /* Kernels of several communicators run in the order in which the host started them (2.26). */
+    (void)setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
     PetscCall(fill());
     (void)functions.GetVersion(&version);
     PetscCheck(version >= TRS_NCCL_OLDEST, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,

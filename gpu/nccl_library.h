@@ -23,7 +23,8 @@
   X(GroupEnd) \
   X(Send) \
   X(Recv) \
-  X(AllGather)
+  X(AllGather) \
+  X(AllReduce)
 
 /* One pointer for each function: Send is ncclSend. */
 typedef struct {

@@ -2,25 +2,44 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # A GPU's benchmark in one command: kernels beside its copy bandwidth, training beside PyTorch on the same card, what is hidden under compute.
 #
-#   tools/bench_gpu.sh FOLDER [PEER_PYTHON] [--device cuda] [--tables 26] [--rows 1000000] [--dims 64,128,256] [--batch 8192] [--pooling 10]
-#                      [--rounds 9] [--steps 1500] [--model_dim 128] [--data FILE] [--mlperf_data FILE] [--mlperf_rows_by 1]
+#   tools/bench_gpu.sh FOLDER [PEER_PYTHON] [--device cuda] [--tables 26] [--rows 1000000] [--dims 64,128,256] [--batch 8192] [--pooling 10] [--rounds 9]
+#                      [--kernels all|none] [--models DLRM,DCN,MLPerf] [--precisions fp32,tf32] [--seconds 12 | --steps N] [--model_dim 128] [--data FILE]
+#                      [--mlperf_data FILE] [--mlperf_rows_by 1] [--budget SECONDS]
 #
-# FOLDER is a build folder (with its tests) or an unpacked bundle (tools/bundle.sh), which brings a dataset; else one is made with h5py. PEER_PYTHON is a
+# FOLDER is a build folder (with its tests) or an unpacked bundle (tools/bundle.sh). Its bench_make_data makes datasets of random ids. PEER_PYTHON is a
 # python whose torch sees the GPU, or none. DLRM and DCN have one id a feature; MLPerf is input/dlrm_dcnv2.yaml, 204 M rows as fp16 (52 GB, or divided by
-# --mlperf_rows_by) and 214 ids a sample, of which a dataset is made by a python with h5py: PEER_PYTHON, or $TRSHARD_PYTHON.
-# Prints what was measured, then a table of goals: met, NOT MET, or not compared. About 6 minutes.
-# Exit: 0, whatever the verdicts; 1 when something did not run. On a machine that does nothing else meanwhile; needs no root, and python for MLPerf alone.
+# --mlperf_rows_by) and 214 ids a sample. Four batches are read once and repeated, as PyTorch's are: bench_reader measures reading. A training takes --seconds: a short one before it tells of how many steps that is.
+# Prints what was measured, then a table of goals: met, NOT MET, or not compared. About 8 minutes. With --budget nothing begins that would end later than so
+# many seconds from now: a line "late" names what was left out, and the table has the rest. With TRSHARD_RESULTS=FOLDER all that the trainings said, -log_view
+# with it, goes to FOLDER/training.txt, and traces go to FOLDER.
+# The column "predicted" has what a model of the hardware expects (gpu_expected.txt); `bench_gpu.sh --expected` prints that alone, without a GPU.
+# Exit: 0, whatever the verdicts; 1 when something did not run. On a machine that does nothing else meanwhile; needs neither root nor python.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-device=cuda tables=26 rows=1000000 dims=64,128,256 batch=8192 pooling=10 rounds=9 steps=1500 model_dim=128 data="" mlperf_data="" mlperf_rows_by=1
+device=cuda tables=26 rows=1000000 dims=64,128,256 batch=8192 pooling=10 rounds=9 kernels=all models=DLRM,DCN,MLPerf precisions=fp32,tf32 seconds=12 steps=""
+model_dim=128 data="" mlperf_data="" mlperf_rows_by=1 budget=1000000
 usage() { sed -n '3,/^set -e/{/^set -e/!s/^# \{0,1\}//p;}' "$0"; exit "$1"; }
+# What the kernels' numbers and bytes of a step must be, on any GPU: the stand-in counted them.
+print_expected() {
+  echo
+  awk -F'|' -v batch="$batch" '
+    $1 == "step" {
+      if (!said++) printf "%-24s %9s %9s %7s %24s\n", "step of batch " batch, "launches", "products", "copies", "GB of products, copies"
+      printf "%-24s %9d %9d %7d %24.3f\n", $2, $3, $4, $5, ($6 + batch * $7) * 1e-9
+    }' "$here/gpu_expected.txt"
+}
+case ${1:-} in --expected) print_expected && sed -n 's/^range|\([^|]*\)|\([^|]*\)|\([^|]*\)$/predicted  \1: \2 to \3/p' "$here/gpu_expected.txt" && exit 0 ;; esac
 case ${1:-} in '' | -*) usage 64 ;; esac
 folder=$(cd "$1" && pwd)
 shift
 peer=none
 case ${1:-} in '' | -*) ;; *) peer=$1 && shift ;; esac
 while [ $# -gt 0 ]; do
-  case $1 in --device | --tables | --rows | --dims | --batch | --pooling | --rounds | --steps | --model_dim | --data | --mlperf_data | --mlperf_rows_by) ;; *) usage 64 ;; esac
+  case $1 in
+    --device | --tables | --rows | --dims | --batch | --pooling | --rounds | --kernels | --models | --precisions | --seconds | --steps | --model_dim | --data | \
+      --mlperf_data | --mlperf_rows_by | --budget) ;;
+    *) usage 64 ;;
+  esac
   [ $# -ge 2 ] || usage 64
   eval "${1#--}=\$2"
   shift 2
@@ -28,18 +47,26 @@ done
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+ends=$(($(date +%s) + budget))
+left() { echo $((ends - $(date +%s))); }
+at_most() { echo $(($(left) < $1 ? ($(left) > 1 ? $(left) : 1) : $1)); } # SECONDS, and those that are left
+late() {                                                                 # NAME SECONDS: is it too late to begin it?
+  [ "$(left)" -lt "$2" ] && echo "late  bench: $1, the time is over"
+}
 if [ -x "$folder/run" ]; then # a bundle
-  kernels() { timeout -k 10 120 "$folder/run" bench_embedding "$@"; }
-  train() { timeout -k 10 180 "$folder/run" trshard "$@"; }
-  [ -n "$data" ] || data=$folder/share/bench.h5
+  test_program() { timeout -k 5 "$(at_most 120)" "$folder/run" "$@"; }
+  train() { timeout -k 5 "$(at_most 180)" "$folder/run" trshard "$@"; }
 else
-  kernels() { timeout -k 10 120 "$folder/regression/bench/bench_embedding" "$@"; }
-  train() { timeout -k 10 180 "$folder/trshard" "$@"; }
-  if [ -z "$data" ]; then
-    data=$work/bench.h5
-    "${TRSHARD_PYTHON:-/usr/bin/python3}" "$here/generate_data.py" --output "$data" --num-samples $((4 * batch)) --features "$tables" --num-embeddings "$rows" \
-      --num-dense 13 > /dev/null
-  fi
+  test_program() {
+    program=$1
+    shift
+    timeout -k 5 "$(at_most 120)" "$folder/regression/bench/$program" "$@"
+  }
+  train() { timeout -k 5 "$(at_most 180)" "$folder/trshard" "$@"; }
+fi
+if [ -z "$data" ]; then
+  data=$work/bench.h5
+  test_program bench_make_data -output "$data" -samples $((4 * batch)) -features "$tables" -rows "$rows" > /dev/null
 fi
 failed=0
 : > "$work/goals" # name|figure|reference|least ratio
@@ -59,9 +86,11 @@ kernel_goals() { # DIM DTYPE: ratios of the copy's rate, as bench_embedding prin
       if (least != "") printf "%s, D %d %s, GB/s of copy|%s|%s|%s\n", name, dim, dtype, word[3], copy, least
     }' "$work/kernels" >> "$work/goals"
 }
+[ "$kernels" = all ] || dims=''
 for dim in $(echo "$dims" | tr , ' '); do
   for dtype in fp32 fp16; do
-    if kernels -device "$device" -dtype $dtype -dim "$dim" -tables "$tables" -rows "$rows" -pooling "$pooling" -batch_size "$batch" -rounds "$rounds" \
+    if late "kernels of dim $dim, $dtype" 20; then continue; fi
+    if test_program bench_embedding -device "$device" -dtype $dtype -dim "$dim" -tables "$tables" -rows "$rows" -pooling "$pooling" -batch_size "$batch" -rounds "$rounds" \
       > "$work/kernels" 2> "$work/error"; then
       cat "$work/kernels"
       kernel_goals "$dim" $dtype
@@ -83,11 +112,8 @@ mlperf_list() { # KEY, or name: of the model's tables, with commas
 }
 make_mlperf_data() {
   mlperf_data=$work/mlperf.h5
-  for python in "$peer" "${TRSHARD_PYTHON:-/usr/bin/python3}"; do
-    LD_LIBRARY_PATH=${TRSHARD_USERS_LIBRARY_PATH-${LD_LIBRARY_PATH-}} "$python" "$here/generate_data.py" --output "$mlperf_data" --num-samples $((4 * batch)) --num-dense 13 \
-      --features "$(mlperf_list name)" --num-embeddings "$(mlperf_list num_embeddings)" --pooling "$(mlperf_list pooling_factors)" > "$work/made" 2>&1 && return
-  done
-  return 1
+  test_program bench_make_data -output "$mlperf_data" -samples $((4 * batch)) -names "$(mlperf_list name)" -rows "$(mlperf_list num_embeddings)" \
+    -pooling "$(mlperf_list pooling_factors)" > "$work/made" 2>&1
 }
 mlperf_rows() { # options for fewer rows
   [ "$mlperf_rows_by" = 1 ] || mlperf_list num_embeddings | tr , '\n' | awk '{printf "-table_cat_%d_num_embeddings %d ", NR - 1, $1}'
@@ -110,11 +136,45 @@ samples_per_s() {
 }
 peer_samples_per_s() { # MODEL PRECISION
   if [ "$peer" = none ]; then return; fi
-  LD_LIBRARY_PATH=${TRSHARD_USERS_LIBRARY_PATH-${LD_LIBRARY_PATH-}} timeout -k 10 180 "$peer" "$here/bench_gpu_peer.py" --device "$device" --model "$1" \
+  LD_LIBRARY_PATH=${TRSHARD_USERS_LIBRARY_PATH-${LD_LIBRARY_PATH-}} timeout -k 5 "$(at_most 180)" "$peer" "$here/bench_gpu_peer.py" --device "$device" --model "$1" \
     --precision "$2" --tables "$tables" --rows "$rows" --dim "$model_dim" --batch "$batch" 2> "$work/peer" || echo "# peer: $(tail -1 "$work/peer")" >&2
 }
-for model in DLRM DCN MLPerf; do
-  if [ $model = MLPerf ]; then
+# train_model STEPS OPTION...: what it said is in $work/train
+train_model() {
+  n_steps=$1
+  shift
+  # shellcheck disable=SC2046
+  train -device "$device" $(model_options "$model") -batch_size "$batch" -steps "$n_steps" -dense_precision "$precision" -report_interval 1 \
+    -data_repeat_batches 4 -log_view -error_traceback "$@" > "$work/train" 2>&1
+}
+step_ms() { awk '/^device .* in stages of the compute stream/ {for (i = 1; i < NF; i++) if ($i == "took") print $(i + 1)}' "$work/train"; }
+# What `seconds` are in steps, by a short training. Without the time of a step, its whole time must do, which has the warm-up in it.
+steps_in_time() {
+  train_model 100 -trace_first_step 50 || return 1
+  { step_ms && awk '/^trained on / {for (i = 1; i < NF; i++) if ($i == "in") print 10 * $(i + 1)}' "$work/train"; } |
+    awk -v s="$seconds" 'NR == 1 {n = int(1000 * s / ($1 > 0 ? $1 : 1)); print (n < 100 ? 100 : n < 1000000 ? n : 1000000)}'
+}
+train_and_judge() {
+  if [ "$device" = cuda ] && grep -q 'own kernel for matrix products' "$work/train"; then
+    failed=1
+    echo "FAILED: $model $precision ran without cuBLASLt: $(grep -o 'own kernel for matrix products.*' "$work/train" | head -1)"
+    return
+  fi
+  echo "# $model, batch $batch, $described, $precision, $n_steps steps"
+  grep -E '^(overlap|exposed|device|trained on|stages|memory) ' "$work/train"
+  if [ "$model" = MLPerf ]; then # HugeCTR's samples/s of a GPU, of 128 H100
+    goal "$model $precision, samples/s of 500,000" "$(samples_per_s "$work/train")" 500000 "$([ "$mlperf_rows_by" != 1 ] || echo 1)"
+  else
+    goal "$model $precision, samples/s of PyTorch" "$(samples_per_s "$work/train")" "$(peer_samples_per_s "$model" "$precision")" "$([ "$model" = DCN ] || echo 1.5)"
+  fi
+  hidden=$(awk '/^overlap +(H2D copy|input_dist):/ {for (i = 1; i < NF; i++) if ($i ~ /%$/) {all += $(i + 2); hidden += $i / 100 * $(i + 2); break}} END {if (all > 0) print hidden / all}' "$work/train")
+  goal "$model $precision, share of H2D and input_dist hidden" "$hidden" 1 0.9
+  # a step takes at most 1.15 times its kernels; stages of the compute stream stand for them, with the gaps between a stage's kernels
+  device_ms=$(awk '/^device .* in stages of the compute stream/ {print $2}' "$work/train")
+  goal "$model $precision, compute stages of a step, ms" "$device_ms" "$(step_ms)" 0.87
+}
+for model in $(echo "$models" | tr , ' '); do
+  if [ "$model" = MLPerf ]; then
     described="204 M rows of 128 in 26 tables as fp16, by $mlperf_rows_by, 214 ids a sample"
     if [ -z "$mlperf_data" ] && ! make_mlperf_data; then
       failed=1
@@ -122,42 +182,35 @@ for model in DLRM DCN MLPerf; do
       continue
     fi
   fi
-  for precision in fp32 $([ "$device" = cpu ] || echo tf32); do
-    # shellcheck disable=SC2046
-    if train -device "$device" $(model_options $model) -batch_size "$batch" -steps "$steps" -dense_precision "$precision" -report_interval 1 -log_view \
-      -error_traceback ${TRSHARD_RESULTS:+-trace "$TRSHARD_RESULTS/$model-$precision.json" -trace_first_step 100} > "$work/train" 2>&1; then
-      if [ "$device" = cuda ] && grep -q 'own kernel for matrix products' "$work/train"; then
-        failed=1
-        echo "FAILED: $model $precision ran without cuBLASLt: $(grep -o 'own kernel for matrix products.*' "$work/train" | head -1)"
-        continue
-      fi
-      echo "# $model, batch $batch, $described, $precision"
-      grep -E '^(overlap|exposed|device|trained on|stages|memory) ' "$work/train"
-      if [ $model = MLPerf ]; then # HugeCTR's samples/s of a GPU, of 128 H100
-        goal "$model $precision, samples/s of 500,000" "$(samples_per_s "$work/train")" 500000 "$([ "$mlperf_rows_by" != 1 ] || echo 1)"
-      else
-        goal "$model $precision, samples/s of PyTorch" "$(samples_per_s "$work/train")" "$(peer_samples_per_s $model "$precision")" "$([ $model = DCN ] || echo 1.5)"
-      fi
-      hidden=$(awk '/^overlap +(H2D copy|input_dist):/ {for (i = 1; i < NF; i++) if ($i ~ /%$/) {all += $(i + 2); hidden += $i / 100 * $(i + 2); break}} END {if (all > 0) print hidden / all}' "$work/train")
-      goal "$model $precision, share of H2D and input_dist hidden" "$hidden" 1 0.9
-      # a step takes at most 1.15 times its kernels; stages of the compute stream stand for them, with the gaps between a stage's kernels
-      device_ms=$(awk '/^device .* in stages of the compute stream/ {print $2}' "$work/train")
-      step_ms=$(awk '/^device .* in stages of the compute stream/ {for (i = 1; i < NF; i++) if ($i == "took") print $(i + 1)}' "$work/train")
-      goal "$model $precision, compute stages of a step, ms" "$device_ms" "$step_ms" 0.87
+  for precision in $(echo "$precisions" | tr , ' '); do
+    if [ "$precision" != fp32 ] && [ "$device" = cpu ]; then continue; fi
+    if late "$model $precision" $((10 + (${#steps} ? 0 : 2 * seconds))); then continue; fi
+    if wanted=${steps:-$(steps_in_time)} && train_model "$wanted" ${TRSHARD_RESULTS:+-trace "$TRSHARD_RESULTS/$model-$precision.json" -trace_first_step 100}; then
+      train_and_judge
+    elif late "$model $precision" 2; then
+      continue
     else
       failed=1
       echo "FAILED: $model $precision: $(grep 'trshard: error' "$work/train" || tail -20 "$work/train")"
     fi
+    [ -z "${TRSHARD_RESULTS:-}" ] || { echo "=== $model $precision" && cat "$work/train"; } >> "$TRSHARD_RESULTS/training.txt"
   done
 done
 
 echo
 awk -F'|' '
-  BEGIN {printf "%-52s %12s %12s %7s %7s  %s\n", "work", "figure", "reference", "ratio", "goal", "verdict"}
+  /^#/ {next}
+  $1 == "range" {range[$2] = sprintf("%.4g-%.4g", $3, $4); next}
+  $1 == "step" {next}
+  !said++ {printf "%-52s %12s %12s %7s %15s %7s  %s\n", "work", "figure", "reference", "ratio", "predicted", "goal", "verdict"}
   {
     ratio = $2 != "" && $3 > 0 ? $2 / $3 : ""
     verdict = $4 == "" ? "" : ratio == "" ? "not compared" : ratio >= $4 ? "met" : "NOT MET"
-    printf "%-52s %12s %12s %7s %7s  %s\n", $1, $2 == "" ? "" : sprintf("%.4g", $2), $3 == "" ? "" : sprintf("%.4g", $3), ratio == "" ? "" : sprintf("%.2f", ratio),
-      $4 == "" ? "" : ">= " $4, verdict
-  }' "$work/goals"
+    work = $1
+    sub(/, GB.s of copy$/, "", work)
+    sub(/, samples.s of .*/, ", samples/s", work) # of these the figure is predicted
+    printf "%-52s %12s %12s %7s %15s %7s  %s\n", $1, $2 == "" ? "" : sprintf("%.4g", $2), $3 == "" ? "" : sprintf("%.4g", $3), ratio == "" ? "" : sprintf("%.2f", ratio),
+      range[work], $4 == "" ? "" : ">= " $4, verdict
+  }' "$here/gpu_expected.txt" "$work/goals"
+print_expected
 exit $failed

@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # One archive that runs on another x86-64 Linux, without root and without its packages: program, unit tests, shared libraries, Open MPI.
 #
-#   tools/bundle.sh [BUILD_FOLDER [ARCHIVE]]      default: build, trshard-bundle.tar.xz
+#   tools/bundle.sh [--gpu 90] [BUILD_FOLDER [ARCHIVE]]      default: build, trshard-bundle.tar.xz
+#
+# --gpu 90 is for a borrowed machine that takes little: it first builds in BUILD_FOLDER (default: build-sm90) for GPUs of compute capability 9.0 alone (H100,
+# H200), and refuses an archive over 47 MiB. The tracked files are 17 MiB, so both fit in 64 MiB. Random data is made there, not carried.
 #
 # There:  tar xf trshard-bundle.tar.xz
 #         trshard-bundle/run -n 4 trshard -options_file run.opts      a run on 4 ranks of this host
@@ -13,15 +16,26 @@
 # It needs the C library of the machine that built it, or a newer one (run says so), and for -device cuda the NVIDIA driver. NCCL and cuBLASLt
 # are too large to be in it: they are used where LD_LIBRARY_PATH has them (pip's nvidia-nccl and nvidia-cublas will do; `run gpu` looks for PYTHON's);
 # without them one rank runs all the same, several need -comm_backend mpi, and products are the program's own.
-# A build for one kind of GPU (-DTRSHARD_GPU_ARCHITECTURES=90-real) makes a smaller archive. A machine without xz has perhaps
+# A machine without xz has perhaps
 # python3 -c "import tarfile; tarfile.open('trshard-bundle.tar.xz').extractall()".
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
-build=$(readlink -f "${1:-$source/build}")
-archive=$(readlink -m "${2:-$source/trshard-bundle.tar.xz}")
-limit_mib=60
-
+limit_mib=60 gpu=''
 fail() { echo "bundle.sh: $1" >&2; exit "${2:-66}"; }
+case ${1:-} in
+  --gpu)
+    gpu=${2:-} limit_mib=47
+    echo "$gpu" | grep -qxE '[0-9]{2,3}' || fail "--gpu takes a compute capability without its dot, as 90" 64
+    shift 2 ;;
+  -*) fail "$1 is no option: [--gpu 90] [BUILD_FOLDER [ARCHIVE]]" 64 ;;
+esac
+build=$(readlink -m "${1:-$source/build${gpu:+-sm$gpu}}")
+archive=$(readlink -m "${2:-$source/trshard-bundle.tar.xz}")
+
+if [ -n "$gpu" ]; then
+  cmake -S "$source" -B "$build" -DTRSHARD_CUDA=ON -DTRSHARD_GPU_ARCHITECTURES="$gpu-real" || fail "the build is not configured" 70
+  cmake --build "$build" --parallel "$(nproc)" || fail "the build has failed" 70
+fi
 [ -x "$build/trshard" ] || fail "$build has no trshard: build it first"
 mpirun=$(readlink -f "$(command -v mpirun)") || fail "there is no mpirun"
 orted=$(readlink -f "$(command -v orted)") || fail "there is no orted, a part of Open MPI"
@@ -37,7 +51,7 @@ cp "$build/trshard" "$to/bin/"
 cp "$mpirun" "$to/bin/mpirun"
 cp "$orted" "$to/bin/orted"
 find "$build/regression" -maxdepth 1 -name 'unit_*' -type f -perm -u+x -exec cp {} "$to/tests/" \;
-cp "$source"/regression/golden/runtime/*.h5 "$source/regression/golden/planner/units.json" "$source/regression/golden/train/units_running_metrics.h5" "$to/tests/golden/"
+cp "$source"/regression/golden/runtime/*.h5 "$source/regression/golden/planner/units.json" "$source"/regression/golden/train/*.h5 "$to/tests/golden/"
 # "unit_FOLDER_MODULE: RANKS" of each unit test, as its first lines say
 for test in "$source"/regression/unit/*/test_*.c; do
   name=$(basename "$test" .c)
@@ -46,15 +60,15 @@ for test in "$source"/regression/unit/*/test_*.c; do
 done > "$to/tests/ranks"
 # whole runs, for a python that has numpy and h5py
 mkdir -p "$to/share/runs/golden"
-cp "$source"/tools/check_train.py "$source"/regression/harness/*.py "$source"/regression/case/*.py "$source"/regression/cuda_on_cpu/law_cuda.py "$to/share/runs/"
+cp "$source"/tools/{check_train,trspython}.py "$source"/regression/harness/*.py "$source"/regression/case/*.py "$source"/regression/cuda_on_cpu/law_cuda.py "$to/share/runs/"
 cp -r "$source"/regression/golden/runtime/*/ "$to/share/runs/golden/"
-cp "$source"/tools/{test_gpu.sh,bench_gpu.sh,bench_gpu_peer.py,generate_data.py,trsdata.py} "$source/input/dlrm_dcnv2.yaml" "$to/share/"
-for program in bench/bench_embedding property/property_sharded_ebc; do
+for folder in "$to"/share/runs/golden/*/; do # unit tests read some of them
+  ln -s "../../share/runs/golden/$(basename "$folder")" "$to/tests/golden/"
+done
+cp "$source"/tools/{test_gpu.sh,bench_gpu.sh,bench_gpu_peer.py,gpu_expected.txt} "$source/input/dlrm_dcnv2.yaml" "$to/share/"
+for program in bench/bench_embedding bench/bench_make_data property/property_sharded_ebc; do
   [ ! -x "$build/regression/$program" ] || cp "$build/regression/$program" "$to/tests/"
 done
-# the benchmark's data: four batches, again and again, of ids that do not repeat
-"${TRSHARD_PYTHON:-/usr/bin/python3}" "$source/tools/generate_data.py" --output "$to/share/bench.h5" --num-samples 32768 --features 26 --num-embeddings 1000000 \
-  --num-dense 13 > /dev/null || fail "cannot make the benchmark's data (h5py)"
 cp -rL "$(info pkgdatadir)" "$to/share/openmpi"
 
 # Plugins for ranks of one host or over TCP; those for networks would bring libraries of their own.

@@ -150,7 +150,11 @@ def main():
     if a.only:
         dirs = [d for d in dirs if os.path.basename(d) in a.only.split(",")]
     # layers of sequences run on CPUs alone
+    found = bool(dirs)
     dirs = [d for d in dirs if a.device in json.load(open(os.path.join(d, "case.json"))).get("devices", [a.device])]
+    if found and not dirs:
+        print(f"{a.label}: not for -device {a.device}")
+        return 0
     if not dirs:
         print("no cases in", a.cases)
         print(f"{a.label}: 0/0 runs match")

@@ -6,50 +6,70 @@
 #
 # PYTHON is one of that machine with h5py and numpy (whole runs) and torch (the benchmark's peer), or none. Stages, the quick and telling ones first,
 # for machines that are lent for minutes:
+#   smoke       at most 90 s: the GPU's bandwidths, its kernels beside the CPU's, 200 steps of DLRM and DCN with -log_view
 #   kernels     unit tests of all that calls the GPU's kernels, on the numbers of ranks that they are made for; random models and plans beside the
 #               definition; NCCL by one rank that sends to itself. A unit test that fails runs again a kernel at a time and under memcheck, which names kernel and line
 #   bench       tools/bench_gpu.sh
-#   runs        TorchRec's golden cases on the GPU, on 1 rank and on 2 and 4 that share it; laws between whole runs, CPU beside GPU
-#   sanitizer   memcheck, racecheck, synccheck and initcheck of the kernels' tests, memcheck of a training: more than ten minutes. Each is a stage, too, for
-#               machines that end a command after ten: memcheck (with the training), racecheck, synccheck, initcheck
+#   golden      TorchRec's golden cases on 1 rank
+#   laws        laws between whole runs, CPU beside GPU
+#   shared      golden cases on 2 and 4 ranks that share the GPU
+#   runs        the last three
+#   sanitizer   memcheck, racecheck, synccheck and initcheck of the kernels' tests, memcheck of a training; each is a stage, too: memcheck (with the training),
+#               racecheck, synccheck, initcheck
 #   others      the unit tests of all else
 #   all         every unit test: `run tests`, which wants no GPU
-# In $TRSHARD_RESULTS (default trshard-results): summary.txt, a line a test; log.txt, all that they said; bench.txt; topology.opts; traces.tar.gz,
-# those of the benchmark; ncu.csv, the kernels of a few steps with their times, where ncu works: 6 files.
-# Exit: 0 all passed, 1 not, 69 there is no GPU that the program can use, and it says why.
+# A stage stops itself after 540 s ($TRSHARD_STAGE_SECONDS; smoke after 90), since some machines end a command after ten minutes: give such a machine one stage
+# a command. What was not begun then is "late" in the summary. `all` has no limit. $TRSHARD_TINY: sizes for a dry run.
+# In $TRSHARD_RESULTS (default trshard-results), written as it comes: summary.txt, a line a test; log.txt, all that they said; topology.opts; smoke.txt, bench.txt and
+# training.txt, what the benchmark said; smoke_traces.tar.gz, bench_traces.tar.gz; ncu.csv, the kernels of a few steps with their times, where ncu works.
+# Exit: 0 all passed; 1 not; 2 nothing failed, but some were late; 69 there is no GPU that the program can use, and it says why.
 set -u
 export TRS_LONG=1 # every case of each law
 here=$1 python=${2:-none}
 shift "$(($# < 2 ? $# : 2))"
-stages=${*:-kernels bench runs sanitizer others}
+stages=$(echo " ${*:-smoke kernels bench runs sanitizer others} " | sed 's/ runs / golden laws shared /; s/ sanitizer / memcheck racecheck synccheck initcheck /')
 # shellcheck disable=SC1091
 . "$here/share/settings" # cublas, nccl: what the program opens on a machine with a GPU, empty in a build without CUDA
 results=${TRSHARD_RESULTS:-$PWD/trshard-results}
 told=$(mktemp -d)
 trap 'rm -rf "$told"' EXIT
 limit=120 # seconds of a test
+stage_began=$(date +%s) # the first stage's time has the preparations in it
+tiny=${TRSHARD_TINY:-}
 sanitizer='' memcheck='--tool memcheck --error-exitcode 86 --print-limit 5 --padding 64'
 on_gpu='unit_(gpu_|comm_comm|sparse_unique_bags|compute_(bags|units_(bounds|cache|dedup|kjt|optim|pos)|sequence|tbe_))' # call a GPU's kernels
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 OMPI_MCA_mpi_yield_when_idle=1
 
 say() { echo "$@" | tee -a "$results/summary.txt"; }
+stage_seconds() {
+  case $stage in all) echo 1000000 ;; smoke) echo $((${TRSHARD_STAGE_SECONDS:-540} < 90 ? TRSHARD_STAGE_SECONDS : 90)) ;; *) echo "${TRSHARD_STAGE_SECONDS:-540}" ;; esac
+}
+left() { # seconds of the stage
+  echo $((stage_began + $(stage_seconds) - $(date +%s)))
+}
+at_most() { # SECONDS, and those that the stage has left
+  echo $(($(left) < $1 ? ($(left) > 1 ? $(left) : 1) : $1))
+}
 # launch RANKS PROGRAM...
 launch() {
   ranks=$1 root=''
   shift
   if [ "$(id -u)" = 0 ]; then root=--allow-run-as-root; fi
   # shellcheck disable=SC2086
-  timeout -k 10 "$limit" mpirun $root --oversubscribe --bind-to none --mca plm isolated -n "$ranks" "$@"
+  timeout -k 5 "$(at_most "$limit")" mpirun $root --oversubscribe --bind-to none --mca plm isolated -n "$ranks" "$@"
 }
 # check NAME COMMAND...: one line; the end of what it said when it failed
 check() {
   name=$1 began=$(date +%s)
   shift
+  [ "$(left)" -gt 2 ] || { say "late  $name: the stage's time is over" && return 0; }
   "$@" < /dev/null > "$told/out" 2>&1 && status=0 || status=$?
   { echo "=== $name: exit $status" && cat "$told/out"; } >> "$results/log.txt"
   case $status in
     0) say "ok    $name ($(($(date +%s) - began)) s)" && return 0 ;;
-    124 | 137) say "FAIL  $name: not done after $limit s" ;;
+    124 | 137)
+      [ "$(left)" -gt 1 ] || { say "late  $name: ended by the stage's time, after $(($(date +%s) - began)) s" && return 0; }
+      say "FAIL  $name: not done after $limit s" ;;
     *) say "FAIL  $name: exit $status" ;;
   esac
   grep -vE '^(\[ +(RUN|OK) |-----|MPI_ABORT|NOTE: inv|You may|exactly when|Primary|mpirun )|^$' "$told/out" | tail -25 | cut -c 1-300
@@ -101,10 +121,12 @@ find_sanitizer() { # some virtual machines refuse it
   fi
 }
 
-a_run="-device cuda -data_train $here/share/bench.h5 -tables_num_embeddings 1000000"
+a_run="-device cuda -data_train $told/bench.h5 -tables_num_embeddings 1000000"
 a_training="$a_run -tables_embedding_dim 64 -dense_arch 64 -over_arch 64,1 -batch_size 1024"
+need_data() { [ -e "$told/bench.h5" ] || check "random data" launch 1 "$here/tests/bench_make_data" -output "$told/bench.h5" -samples 32768 -features 26; }
 # sanitized TOOL...
 sanitized() {
+  find_sanitizer
   [ -n "$sanitizer" ] || { say "skip  compute-sanitizer is not here, or refuses this GPU" && return; }
   limit=150
   for tool in "$@"; do
@@ -113,45 +135,70 @@ sanitized() {
       check "$test under $tool" launch 1 "$sanitizer" --tool "$tool" --error-exitcode 86 --print-limit 5 "$here/tests/$test"
     done
   done
-  [ "$1" = memcheck ] || return
+  [ "$1" = memcheck ] && need_data || return
   # shellcheck disable=SC2086
   check "a training under memcheck" launch 1 "$sanitizer" $memcheck "$here/bin/trshard" $a_training -steps 4
 }
 
-runs() {
-  LD_LIBRARY_PATH=${TRSHARD_USERS_LIBRARY_PATH-} "$python" -c 'import h5py, numpy' 2> /dev/null || { say "skip  whole runs: $python has no h5py and numpy" && return; }
-  export PYTHONPATH="$here/share/runs" PYTHONDONTWRITEBYTECODE=1 OMPI_MCA_plm=isolated TRS_GPU_OPTIONS="-comm_backend mpi -gpu_share"
-  mkdir -p "$told/bin" # python has its own machine's libraries; mpirun and its ranks have the bundle's
+# by_python SECONDS FILE OPTION...: python has its own machine's libraries; mpirun and its ranks have the bundle's
+by_python() {
+  limit=$1
+  shift
+  env PATH="$told/bin:$PATH" LD_LIBRARY_PATH="${TRSHARD_USERS_LIBRARY_PATH-}" PYTHONPATH="$here/share/runs" PYTHONDONTWRITEBYTECODE=1 OMPI_MCA_plm=isolated \
+    TRS_GPU_OPTIONS="-comm_backend mpi -gpu_share" timeout -k 5 "$(at_most "$limit")" "$python" "$@"
+}
+can_run() {
+  LD_LIBRARY_PATH=${TRSHARD_USERS_LIBRARY_PATH-} "$python" -c 'import h5py, numpy' 2> /dev/null || { say "skip  whole runs: $python has no h5py and numpy" && return 1; }
+  mkdir -p "$told/bin"
   printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/bin/mpirun "$@"\n' "$LD_LIBRARY_PATH" "$here" > "$told/bin/mpirun"
   chmod +x "$told/bin/mpirun"
-  limit=570 # all golden cases are one command
-  users="env PATH=$told/bin:$PATH LD_LIBRARY_PATH=${TRSHARD_USERS_LIBRARY_PATH-} timeout -k 10 $limit $python"
-  golden="$here/share/runs/check_train.py $here/bin/trshard $here/share/runs/golden --device cuda --label golden"
-  # shellcheck disable=SC2086
-  {
-    check "golden cases on 1 rank" $users $golden --ranks 1 --verbose
-    # shellcheck disable=SC2013
-    for law in $(sed -n 's/^def test_\(cuda_[a-z_]*\)(.*/\1/p' "$here/share/runs/law_cuda.py" | grep -v steady_step); do
-      check "$law" $users "$here/share/runs/case.py" --binary "$here/bin/trshard" "$law"
-    done
-    check "golden cases on 2 and 4 ranks of one GPU" $users $golden --ranks 2,4 --types auto,row_wise --always "$TRS_GPU_OPTIONS" \
-      --only rowwise_adagrad_dot,weighted_mixed,dcn,adam_dot,fp16_rowwise_adagrad,mean_sum_mixed_cat
-  }
+}
+# golden RANKS CASE...: each case is a test, so that a stage that ends early has told of the others
+golden() {
+  ranks_of_case=$1
+  shift
+  for case in "$@"; do
+    set -- "$here/share/runs/check_train.py" "$here/bin/trshard" "$here/share/runs/golden/$case" --device cuda --verbose --label "$case" --ranks "$ranks_of_case"
+    [ "$ranks_of_case" = 1 ] || set -- "$@" --types auto,row_wise --always "-comm_backend mpi -gpu_share"
+    check "golden case $case on $ranks_of_case" by_python 300 "$@"
+  done
+}
+every_golden() {
+  for file in "$here"/share/runs/golden/*/case.json; do golden 1 "$(basename "$(dirname "$file")")"; done
+}
+laws() {
+  # shellcheck disable=SC2013
+  for law in $(sed -n 's/^def test_\(cuda_[a-z_]*\)(.*/\1/p' "$here/share/runs/law_cuda.py" | grep -v steady_step); do
+    check "$law" by_python 300 "$here/share/runs/case.py" --binary "$here/bin/trshard" "$law"
+  done
 }
 
 cores() { # of this machine, or as many as a container may use
   { cat /sys/fs/cgroup/cpu.max || cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.cfs_period_us; } 2> /dev/null | tr '\n' ' ' |
     awk -v n="$(env -u OMP_NUM_THREADS nproc)" '$1 + 0 > 0 && $2 > 0 && $1 / $2 < n {n = int($1 / $2)} END {print (n > 1 ? n : 1)}'
 }
+# bench FILE OPTION...
 bench() {
+  file=$results/$1
+  shift
+  [ -z "$tiny" ] || set -- "$@" --tables 2 --rows 100 --dims 8 --batch 8 --rounds 1 --steps 16 --model_dim 8 --pooling 2 --mlperf_rows_by 100000
   # one rank, whose host fills 26 G numbers of MLPerf's tables
-  OMP_NUM_THREADS=$(cores) OPENBLAS_NUM_THREADS=$(cores) "$here/share/bench_gpu.sh" "$here" "$python" 2>&1 | tee "$results/bench.txt"
-  grep '^FAILED' "$results/bench.txt" | sed 's/^FAILED:/FAIL  bench:/' >> "$results/summary.txt"
-  grep -q ' verdict$' "$results/bench.txt" || say "FAIL  bench: ended before its table of goals"
-  (cd "$results" && ls ./*.json > "$told/traces" 2> /dev/null && tar czf traces.tar.gz ./*.json && rm -f ./*.json)
-  ncu=$(command -v ncu || ls /usr/local/cuda/bin/ncu 2> /dev/null) || return
+  OMP_NUM_THREADS=$(cores) OPENBLAS_NUM_THREADS=$(cores) "$here/share/bench_gpu.sh" "$here" "$python" --budget "$(($(left) - 10))" "$@" 2>&1 | tee "$file"
+  grep '^FAILED' "$file" | sed 's/^FAILED:/FAIL  bench:/' >> "$results/summary.txt"
+  grep '^late ' "$file" >> "$results/summary.txt"
+  (cd "$results" && ls ./*.json > "$told/traces" 2> /dev/null && tar czf "${file%.txt}_traces.tar.gz" ./*.json 2> /dev/null && rm -f ./*.json)
+  grep -q ' verdict$' "$file" || say "FAIL  bench: ended before its table of goals"
+}
+smoke() {
+  for test in unit_gpu_dense_twins unit_compute_tbe_backends; do
+    [ ! -x "$here/tests/$test" ] || check "$test on 1" launch 1 "$here/tests/$test"
+  done
+  bench smoke.txt --kernels none --models DLRM,DCN --precisions fp32 --steps 200
+}
+# The time of every kernel of some steps, for the sum that a step is compared with. Containers often refuse it.
+profile() {
+  ncu=$(command -v ncu || ls /usr/local/cuda/bin/ncu 2> /dev/null) && [ "$(left)" -gt 30 ] && need_data || return
   limit=120
-  # the time of every kernel of some steps, for the sum that a step is compared with; containers often refuse it
   # shellcheck disable=SC2086
   launch 1 "$ncu" --clock-control none --metrics gpu__time_duration.sum --csv --log-file "$results/ncu.csv" -c 2000 \
     "$here/bin/trshard" $a_run -tables_embedding_dim 128 -dense_arch 512,256,128 -over_arch 1024,1024,512,256,1 -batch_size 8192 -steps 12 \
@@ -159,35 +206,43 @@ bench() {
 }
 
 mkdir -p "$results" && : > "$results/summary.txt" && : > "$results/log.txt"
-if [ "$stages" != all ]; then
+stage=$(echo "$stages" | awk '{print $1}')
+if [ "$stage" != all ]; then
   export TRSHARD_RESULTS="$results"
   find_libraries
   { uname -a; nvidia-smi; nvidia-smi -q -d CLOCK,ECC,PERFORMANCE; free -g; env -u OMP_NUM_THREADS nproc; df -h /dev/shm /tmp; "$here/run" trshard -version; } >> "$results/log.txt" 2>&1
-  check "the GPU's bandwidths" launch 1 "$here/bin/trshard" -task bench -bench_topology "$results/topology.opts" -device cuda || ! grep -q -e '-device cuda: ' "$told/out" || exit 69
-  find_sanitizer
+  check "the GPU's bandwidths" launch 1 "$here/bin/trshard" -task bench -bench_topology "$results/topology.opts" -device cuda || ! grep -q -e '-device cuda: ' "$told/out" ||
+    { "$here/share/bench_gpu.sh" --expected && exit 69; }
 fi
 for stage in $stages; do
   say "--- $stage"
   case $stage in
+    smoke) smoke ;;
     kernels)
+      find_sanitizer
       unit_tests "^$on_gpu"
       limit=300
       for n in 1 3; do
-        check "random models beside the definition on $n" launch $n "$here/tests/property_sharded_ebc" --device cuda --backend mpi --draws 150
-        check "random models by every plan on $n, bit for bit" launch $n "$here/tests/property_sharded_ebc" --device cuda --backend mpi --reproducible --draws 50
+        check "random models beside the definition on $n" launch $n "$here/tests/property_sharded_ebc" --device cuda --backend mpi --draws $((tiny ? 2 : 150))
+        check "random models by every plan on $n, bit for bit" launch $n "$here/tests/property_sharded_ebc" --device cuda --backend mpi --reproducible --draws $((tiny ? 2 : 50))
       done
       [ -z "$nccl" ] || ! is_there "$nccl" || check "unit_comm_comm on 1, to itself by NCCL" launch 1 env TRSHARD_NCCL_ALONE=1 "$here/tests/unit_comm_comm" ;;
-    bench) bench ;;
-    runs) runs ;;
-    sanitizer) sanitized memcheck racecheck synccheck initcheck ;;
+    bench)
+      bench bench.txt
+      profile ;;
+    golden) ! can_run || every_golden ;;
+    laws) ! can_run || laws ;;
+    shared) ! can_run || golden 2,4 rowwise_adagrad_dot weighted_mixed dcn adam_dot fp16_rowwise_adagrad mean_sum_mixed_cat ;;
     memcheck | racecheck | synccheck | initcheck) sanitized "$stage" ;;
     others) unit_tests -v "^$on_gpu" ;;
     all) unit_tests '' ;;
     *) echo "test_gpu.sh: no stage $stage" >&2 && exit 64 ;;
   esac
+  stage_began=$(date +%s)
 done
 echo
 grep '^FAIL' "$results/summary.txt"
-n_failed=$(grep -c '^FAIL' "$results/summary.txt")
-say "$(grep -c '^ok' "$results/summary.txt") ok, $n_failed failed; all of it in $results"
-[ "$n_failed" = 0 ]
+n_failed=$(grep -c '^FAIL' "$results/summary.txt") n_late=$(grep -c '^late' "$results/summary.txt")
+say "$(grep -c '^ok' "$results/summary.txt") ok, $n_failed failed, $n_late late; all of it in $results"
+[ "$n_failed" = 0 ] || exit 1
+[ "$n_late" = 0 ] || exit 2

@@ -58,6 +58,8 @@ def test_retrieval_reference(binary, folder):
         for by, found in (("-task eval", evaluated), ("the training's last evaluation", tensors(os.path.join(folder, "out.h5")))):
             off = np.abs(found["retrieval/recall"] - wanted["recall"]).max()
             check(off < 1e-12, f"{what}: recall of {by} {found['retrieval/recall']}, numpy has {wanted['recall']}")
+            rows = [found[f"eval/retrieval_recall_at_{k}"] for k in wanted["recall_at"]]
+            check(np.array_equal([row[-1] for row in rows], found["retrieval/recall"]) and all(len(row) == len(found["eval/step"]) for row in rows), f"{what}: rows of {by}")
 
 
 @thinned

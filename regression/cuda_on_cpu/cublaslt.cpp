@@ -215,7 +215,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 
   (void)handle;
   if (c != d && (lc.rows != ld.rows || lc.cols != ld.cols)) return CUBLAS_STATUS_INVALID_VALUE;
-  cuda_on_cpu::count_product(algo->a < 16 || algo->b < 16 || algo->d < 16);
+  cuda_on_cpu::count_product(
+      algo->a < 16 || algo->b < 16 || algo->d < 16,
+      sizeof(float) * (la.rows * la.cols + lb.rows * lb.cols + ld.rows * ld.cols * (add != 0.0f ? 2 : 1)));
   check("A", a, la.ld, algo->a);
   check("B", b, lb.ld, algo->b);
   check("C", c, lc.ld, algo->c);

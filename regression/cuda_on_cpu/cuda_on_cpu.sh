@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # A second build, with the CUDA backends on their stand-in (README.md), which looks for races; and tests in it:
 #
-#   cuda_on_cpu.sh build|unit|property|golden|golden_long|case|case_long|fault BUILD_FOLDER
+#   cuda_on_cpu.sh build|unit|property|golden|golden_long|case|case_long|bundle|fault BUILD_FOLDER
 #   TRS_LONG in the environment: more of property, golden and case
 #   cuda_on_cpu.sh nvcc BUILD_FOLDER      the real thing: nvcc for all GPUs, warnings are errors; it runs on CPUs, and says why not on a GPU
 #
@@ -75,12 +75,12 @@ case $what in
     done
     ;;
   case)
-    run_cases gpu_choice gpu_memory cuda_as_cpu cuda_repeat cuda_reproducible cuda_accumulate cuda_interactions cuda_caches cuda_evaluate cuda_variable_batch cuda_steady_step cuda_trace sequence_max
+    run_cases gpu_choice gpu_memory cuda_as_cpu cuda_repeat cuda_reproducible cuda_accumulate cuda_any_order cuda_interactions cuda_caches cuda_evaluate cuda_variable_batch cuda_steady_step cuda_trace sequence_max
     if [ "$long" ]; then run_cases position_weights; fi
     "$source/regression/bench/topology.sh" cuda "$build/trshard" mpirun
     ;;
   case_long)
-    run_cases cuda_exchange cuda_resume cuda_predict reproducible sequences_reproducible dense_optimizers average_of_weights
+    run_cases cuda_expected cuda_exchange cuda_resume cuda_predict reproducible sequences_reproducible dense_optimizers average_of_weights
     # does the GPU's benchmark run through? What it measures here is no measurement
     TRSHARD_PYTHON=$python "$source/tools/bench_gpu.sh" "$build" --tables 2 --rows 100 --dims 8 --batch 8 --rounds 1 --steps 16 --model_dim 8 --pooling 2 --mlperf_rows_by 100000 |
       tee "$build/bench_gpu.txt" | tail -30
@@ -88,7 +88,10 @@ case $what in
     [ "$(grep -cE '^(DLRM|DCN|MLPerf) (fp|tf)32, share of H2D and input_dist hidden +[01]' "$build/bench_gpu.txt")" = 6 ]
     [ "$(grep -cE '^(DLRM|DCN|MLPerf) (fp|tf)32, compute stages of a step, ms +[0-9].*(NOT MET|met)$' "$build/bench_gpu.txt")" = 6 ]
     ;;
-  fault) run_cases nccl_error nccl_hang nccl_init ;;
+  bundle) # what a machine with a GPU gets, and all that `run gpu` does there
+    TRSHARD_BUNDLE_LEVEL=0 "$source/regression/tools/bundle.sh" "$build"
+    ;;
+  fault) run_cases nccl_error nccl_hang nccl_stuck nccl_init ;;
   nvcc)
     generator=()
     if command -v ninja > /dev/null; then generator=(-G Ninja); fi

@@ -7,6 +7,9 @@ import json
 import os
 import re
 
+import h5py
+import numpy as np
+
 import law_caches
 import law_qr
 from law_plans import FEATURES, MIXED, make, train
@@ -94,6 +97,24 @@ def test_cuda_reproducible(binary, folder):
         found, other = train(binary, folder, "other", 4, f"-reproducible {backend}", global_batch=8)
         check(same_bits(found, wanted), f"3 samples on 4 ranks {backend}: losses {list(found)}, on one rank {list(wanted)}")
         check_same_tensors(other, state, f"3 samples on 4 ranks {backend}")
+
+
+def test_cuda_any_order(binary, folder):
+    """-dense_allreduce_order any: NCCL's own sums, near those in rank order and the same in every run; refused where the order is promised."""
+    make(folder)
+    shared = f"{MIXED} -epochs 2 -dense_bucket_bytes 400 -dense_optimizer sgd -dense_learning_rate 0.5 {NCCL}"
+    wanted, state = train(binary, folder, "rank", 3, shared, global_batch=24, limit_s=240)
+    found, other = train(binary, folder, "any", 3, f"{shared} -dense_allreduce_order any", global_batch=24, limit_s=240)
+    check_close_losses(found, wanted, TOLERANCE, "any order")
+    check_close_tensors(other, state, TOLERANCE, "any order")
+    if not SHARED:
+        check(not same_bits(found, wanted), "any order: the bits of the ranks' order, from sums in another one")
+        again, other = train(binary, folder, "again", 3, f"{shared} -dense_allreduce_order any", global_batch=24, limit_s=240, environment={"CUDA_ON_CPU_SEED": "3"})
+        check(same_bits(again, found), "any order: other losses in a second run")
+    for more, what in (("-reproducible", "any order does not go with -reproducible"), ("-dense_allreduce_precision bf16", "-dense_allreduce_precision fp32 alone"),
+                       ("-accumulate_steps 2", "any order does not go with -accumulate_steps")):
+        words = f"-data_train train.h5 -batch_size 8 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 -dense_allreduce_order any {NCCL} {more}"
+        check(what in run(binary, 1, words, folder, status=64).text, f"not refused: {more}")
 
 
 def test_cuda_caches(binary, folder):
@@ -222,6 +243,35 @@ def count_steps(binary, folder, more, steps):
     return counts
 
 
+def test_cuda_expected(binary, folder):
+    """Launches, products, copies and bytes of a step are those that tools/gpu_expected.txt tells the users of `run gpu`."""
+    top = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    told = [line for line in open(os.path.join(top, "tools", "gpu_expected.txt")) if line.startswith("step|")]
+    write_dataset(os.path.join(folder, "train.h5"), 192, features={f"cat_{i}": 100 for i in range(26)}, num_dense=13)
+    with h5py.File(os.path.join(folder, "train.h5"), "r+") as h:  # one id a feature
+        for name, values in (("lengths", np.ones((192, 26), np.int32)), ("offsets", np.arange(193) * 26), ("values", np.arange(192 * 26, dtype=np.int32) % 100)):
+            del h["sparse"][name]
+            h["sparse"][name] = values
+    made = []
+    for name, more in (("DLRM", ""), ("DCN", "-interaction dcn -dcn_num_layers 3 -dcn_low_rank_dim 512")):
+        step = {batch: step_counts(binary, folder, batch, more) for batch in (32, 64)}
+        growth = (step[64]["bytes"] - step[32]["bytes"]) / 32
+        made.append(f"step|{name}|{step[32]['launches']:.0f}|{step[32]['products']:.0f}|{step[32]['copies']:.0f}|{step[32]['bytes'] - 32 * growth:.0f}|{growth:.0f}\n")
+    check(made == told, f"tools/gpu_expected.txt has\n{''.join(told)}it should have\n{''.join(made)}")
+
+
+def step_counts(binary, folder, batch, more):
+    """What a step of the benchmark's model on one rank adds to the stand-in's counters."""
+    words = (f"-data_train train.h5 -batch_size {batch} -tables_embedding_dim 128 -dense_arch 512,256,128 -over_arch 1024,1024,512,256,1 "
+             f"-tables_sharding_types table_wise -device cuda {more}")
+    counts = []
+    for steps in (3, 5):
+        text = run(binary, 1, f"{words} -steps {steps}", folder, limit_s=240, environment={"CUDA_ON_CPU_REPORT": "1"}).text
+        counts.append([count(text, what)[0] for what in ("launches", "products", "copies", "bytes copied", "bytes of products")])
+    launches, products, copies, copied, moved = ((long - short) / 2 for short, long in zip(*counts))
+    return {"launches": launches, "products": products, "copies": copies, "bytes": copied + moved}
+
+
 STREAMS = {"compute stream": {"lookup", "output_dist", "dense forward", "dense backward", "embedding backward", "optimizer"},
            "data_dist stream": {"input_dist"}, "memcpy stream": {"copy batch"}, "prefetch stream": set(), "exchanges": {"ids", "rows", "dense gradients"}}
 
@@ -289,6 +339,11 @@ def test_nccl_hang(binary, folder):
     check_ends_with_69(binary, folder, "2,40,hang", "-comm_wait_seconds 5", ["did not end in 5", "(-comm_wait_seconds)"])
 
 
+def test_nccl_stuck(binary, folder):
+    """A call to NCCL that does not return is aborted by the thread that watches it."""
+    check_ends_with_69(binary, folder, "1,40,stuck", "-comm_wait_seconds 3", ["did not end in 3", "(-comm_wait_seconds)"])
+
+
 def test_nccl_init(binary, folder):
     """So does a communicator that cannot be set up."""
     check_ends_with_69(binary, folder, "0,0,init", "-comm_wait_seconds 60", ["NCCL failed", "system error"])
@@ -307,6 +362,12 @@ def test_gpu_memory(binary, folder):
         check(result.text.count("trshard: error") == 1, f"{name}: {result.text.count('trshard: error')} messages")
         check(("that share its memory" in result.text) == (ranks > 1), f"{name}: {result.text[-600:]}")
         run(binary, ranks, f"{options} {more}", folder, limit_s=240, environment={"CUDA_ON_CPU_BYTES": large, **sharing})
+    # what NCCL takes for its peers is known before tables are filled, not in step 1
+    if not SHARED:
+        words = options.replace("-comm_backend mpi", "-comm_backend nccl").replace("200000", "600000") + " -tables_sharding_types row_wise"
+        for each, status in (("1000", 0), ("12000000", 71)):
+            result = run(binary, 2, words, folder, status=status, limit_s=240, environment={"CUDA_ON_CPU_BYTES": "64000000", "NCCL_ON_CPU_BYTES": each})
+            check(bool(status) == ("the plan gives rank" in result.text), f"NCCL takes {each} bytes: {result.text[-600:]}")
     # rows in host memory, with their optimizer's states there (it runs) or on the GPU as enforce_hbm says: 73.2 MiB of user's
     options = options.replace("200000", "600000") + " -embedding_optimizer adam -tables_compute_kernels fused_uvm -tables_sharding_types table_wise"
     for name, more, status in (("states on the host", "", 0), ("states on the GPU", "-tables_enforce_hbm", 71)):

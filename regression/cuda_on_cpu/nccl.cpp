@@ -8,10 +8,12 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <sched.h>
 #include <vector>
 
@@ -20,11 +22,12 @@ using cuda_on_cpu::fail;
 struct ncclComm {
   MPI_Comm mpi = MPI_COMM_NULL;
   int size = 0, rank = 0;
-  ncclResult_t error = ncclSuccess;
-  bool in_progress = true; // until somebody asks: a non-blocking call is never over at once
-  bool aborted = false, finalised = false;
+  std::atomic<ncclResult_t> error{ncclSuccess}; // asked for, as the next, by other threads, too
+  std::atomic<bool> aborted{false};
+  bool finalised = false;
   bool has_stream = false;
   cudaStream_t stream = nullptr;
+  std::vector<void *> rooms; // [size] what NCCL keeps for each peer, from the first message on
 };
 
 namespace
@@ -34,6 +37,7 @@ struct message {
   char *at;
   size_t bytes;
   int peer;
+  bool adds = false; // the last message that adds to a place is stored there, the others before it are added
 };
 
 // What an operation is while it is under way. MPI moves copies of the messages: it gets on in any of its calls, device memory is closed in most.
@@ -64,8 +68,15 @@ std::vector<std::shared_ptr<ncclComm>> &communicators()
   return all;
 }
 
+std::mutex &communicators_lock()
+{
+  static std::mutex one;
+  return one;
+}
+
 std::shared_ptr<ncclComm> shared(ncclComm_t comm)
 {
+  const std::lock_guard<std::mutex> guard(communicators_lock());
   for (const auto &c : communicators())
     if (c.get() == comm) return c;
   fail("a call to a communicator that is not or no longer there");
@@ -140,8 +151,19 @@ bool drive(operation &o)
            o.messages[i].peer, bytes);
   }
   cuda_on_cpu::with_memory([&] {
-    for (size_t i = 0; i < o.messages.size(); i++)
-      if (!o.messages[i].is_send) std::copy(o.copies[i].begin(), o.copies[i].end(), o.messages[i].at);
+    bool first = true;
+
+    for (size_t i = o.messages.size(); i-- > 0;) {
+      const message &m = o.messages[i];
+
+      if (m.is_send) continue;
+      if (m.adds && !first)
+        for (size_t k = 0; k < m.bytes / sizeof(float); k++)
+          reinterpret_cast<float *>(m.at)[k] += reinterpret_cast<const float *>(o.copies[i].data())[k];
+      else
+        std::copy(o.copies[i].begin(), o.copies[i].end(), m.at);
+      first = false;
+    }
   });
   return true;
 }
@@ -155,18 +177,34 @@ void check_device_memory(const message &m)
     fail("%s of memory that is not the device's", m.is_send ? "ncclSend" : "ncclRecv");
 }
 
+// NCCL takes memory for a peer with the first message to or from it.
+ncclResult_t connect(ncclComm_t comm, const std::vector<message> &messages)
+{
+  static const size_t bytes = [] {
+    const char *text = getenv("NCCL_ON_CPU_BYTES");
+    return text ? strtoul(text, nullptr, 10) : 0;
+  }();
+
+  comm->rooms.resize(static_cast<size_t>(comm->size));
+  for (const message &m : messages) {
+    void *&room = comm->rooms[static_cast<size_t>(m.peer)];
+    if (bytes > 0 && !room && cudaMalloc(&room, bytes) != cudaSuccess) return ncclUnhandledCudaError;
+  }
+  return ncclSuccess;
+}
+
 // Put a communicator's messages of a group on their stream.
-void start(ncclComm_t comm, cudaStream_t stream, std::vector<message> messages)
+ncclResult_t start(ncclComm_t comm, cudaStream_t stream, std::vector<message> messages)
 {
   static long calls;
   auto o = std::make_shared<operation>();
 
-  if (comm->in_progress) fail("a call to a communicator whose last call is not over");
   if (comm->finalised || comm->aborted) fail("a call to a communicator that has been ended");
   if (comm->has_stream && comm->stream != stream) fail("a communicator used from two streams");
   comm->has_stream = true;
   comm->stream = stream;
   for (const message &m : messages) check_device_memory(m);
+  if (connect(comm, messages) != ncclSuccess) return ncclUnhandledCudaError;
   o->comm = shared(comm);
   o->messages = std::move(messages);
   if (calls == wanted_fault().call && is_fault_here("error")) {
@@ -174,9 +212,13 @@ void start(ncclComm_t comm, cudaStream_t stream, std::vector<message> messages)
     o->never_ends = true;
   }
   if (calls == wanted_fault().call && is_fault_here("hang")) o->never_ends = true;
+  if (calls == wanted_fault().call && is_fault_here("stuck")) {
+    while (!comm->aborted) sched_yield();
+    return ncclSystemError;
+  }
   calls++;
-  comm->in_progress = true;
   cuda_on_cpu::enqueue_poll(stream, "NCCL", [o] { return drive(*o); });
+  return ncclSuccess;
 }
 
 void add(ncclComm_t comm, cudaStream_t stream, std::vector<message> messages)
@@ -196,11 +238,12 @@ void add(ncclComm_t comm, cudaStream_t stream, std::vector<message> messages)
 ncclResult_t end_group()
 {
   group done = std::move(current());
+  ncclResult_t result = ncclSuccess;
 
   current() = group();
-  for (size_t i = 0; i < done.users.size(); i++)
-    start(done.users[i].first, done.users[i].second, std::move(done.messages[i]));
-  return done.users.empty() ? ncclSuccess : ncclInProgress;
+  for (size_t i = 0; i < done.users.size() && result == ncclSuccess; i++)
+    result = start(done.users[i].first, done.users[i].second, std::move(done.messages[i]));
+  return result;
 }
 
 ncclResult_t operate(ncclComm_t comm, cudaStream_t stream, std::vector<message> messages)
@@ -212,7 +255,7 @@ ncclResult_t operate(ncclComm_t comm, cudaStream_t stream, std::vector<message> 
 
 message send_of(const void *from, size_t bytes, int peer)
 {
-  return {true, static_cast<char *>(const_cast<void *>(from)), bytes, peer};
+  return {true, static_cast<char *>(const_cast<void *>(from)), bytes, peer, false};
 }
 
 // The id holds the world rank of who made it and how many it has made: members meet there.
@@ -249,8 +292,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
   meeting place;
   int me;
 
-  if (config->size != sizeof(*config) || config->blocking != 0)
-    fail("only non-blocking communicators can be aborted");
+  if (config->size != sizeof(*config) || config->blocking != 1)
+    fail("a communicator that does not block starts a thread for each group");
   memcpy(&place, id.internal, sizeof(place));
   const int tag = 1000 + place.number % 1000;
   MPI_Comm_rank(MPI_COMM_WORLD, &me);
@@ -275,17 +318,16 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
   MPI_Group_free(&world);
   made->size = size;
   made->rank = rank;
-  if (is_fault_here("init")) made->error = ncclSystemError;
+  const std::lock_guard<std::mutex> guard(communicators_lock());
   communicators().push_back(made);
   *comm = made.get();
-  return ncclInProgress;
+  return is_fault_here("init") ? ncclSystemError : ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
   shared(comm)->finalised = true;
-  comm->in_progress = true;
-  return ncclInProgress;
+  return ncclSuccess;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
@@ -293,8 +335,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
   const auto kept = shared(comm);
   auto &all = communicators();
 
-  if (!comm->finalised || comm->in_progress) fail("ncclCommDestroy before ncclCommFinalize was over");
+  if (!comm->finalised) fail("ncclCommDestroy before ncclCommFinalize");
   MPI_Comm_free(&comm->mpi);
+  for (void *room : comm->rooms) cudaFree(room);
+  const std::lock_guard<std::mutex> guard(communicators_lock());
   for (size_t i = 0; i < all.size(); i++)
     if (all[i] == kept) return all.erase(all.begin() + static_cast<std::ptrdiff_t>(i)), ncclSuccess;
   return ncclSuccess;
@@ -308,10 +352,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
-  const bool was = shared(comm)->in_progress;
-
-  comm->in_progress = false;
-  *error = comm->error != ncclSuccess ? comm->error : was ? ncclInProgress : ncclSuccess;
+  *error = shared(comm)->error;
   return ncclSuccess;
 }
 
@@ -352,7 +393,7 @@ ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncc
                       cudaStream_t stream)
 {
   (void)type;
-  return operate(comm, stream, {message{false, static_cast<char *>(to), count, peer}});
+  return operate(comm, stream, {message{false, static_cast<char *>(to), count, peer, false}});
 }
 
 ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm,
@@ -363,7 +404,20 @@ ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataTyp
   (void)type;
   for (int q = 0; q < comm->size; q++) {
     messages.push_back(send_of(from, count, q));
-    messages.push_back({false, static_cast<char *>(to) + static_cast<size_t>(q) * count, count, q});
+    messages.push_back({false, static_cast<char *>(to) + static_cast<size_t>(q) * count, count, q, false});
+  }
+  return operate(comm, stream, messages);
+}
+
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+  std::vector<message> messages;
+
+  if (type != ncclFloat32 || op != ncclSum) fail("an all-reduce that is no sum of floats");
+  for (int q = 0; q < comm->size; q++) {
+    messages.push_back(send_of(from, count * sizeof(float), q));
+    messages.push_back({false, static_cast<char *>(to), count * sizeof(float), q, true});
   }
   return operate(comm, stream, messages);
 }

@@ -113,12 +113,15 @@ machine::~machine()
   if (from_environment("CUDA_ON_CPU_REPORT", 0))
     fprintf(stderr,
             "cuda_on_cpu: %lld launches, %lld allocations, %lld host waits, %lld device waits, %lld pageable "
-            "copies, %zu bytes left, %lld ranges begun, %lld ended, %lld products, %lld odd ones\n",
+            "copies, %zu bytes left, %lld ranges begun, %lld ended, %lld products, %lld odd ones, "
+            "%lld copies, %lld bytes copied, %lld bytes of products\n",
             static_cast<long long>(counters.launches), static_cast<long long>(counters.allocations),
             static_cast<long long>(counters.host_waits), static_cast<long long>(counters.device_waits),
             static_cast<long long>(counters.pageable_copies), used_bytes,
             static_cast<long long>(counters.range_pushes), static_cast<long long>(counters.range_pops),
-            static_cast<long long>(counters.products), static_cast<long long>(counters.odd_products));
+            static_cast<long long>(counters.products), static_cast<long long>(counters.odd_products),
+            static_cast<long long>(counters.copies), static_cast<long long>(counters.copied_bytes),
+            static_cast<long long>(counters.product_bytes));
 }
 
 machine &m()
@@ -332,11 +335,12 @@ void get_on()
   m().running = false;
 }
 
-void count_product(bool odd)
+void count_product(bool odd, size_t bytes)
 {
   guard g;
   m().counters.products++;
   m().counters.odd_products += odd;
+  m().counters.product_bytes += static_cast<int64_t>(bytes);
 }
 
 void count_launch(const char *name, const void *kernel, size_t shared)
@@ -586,6 +590,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
   (void)kind;
   if (bytes == 0) return cudaSuccess;
   if (!to || !from) return say(cudaErrorInvalidValue);
+  m().counters.copies++;
+  m().counters.copied_bytes += static_cast<int64_t>(bytes);
   if (!is_device(from) && !is_pinned(from)) {
     auto kept = std::make_shared<std::vector<char>>(static_cast<const char *>(from),
                                                     static_cast<const char *>(from) + bytes);

@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # tools/bundle.sh: the archive is unpacked in another folder and used with an empty environment, where it must take nothing from this machine but the C library.
+# Then the same in a folder that has nothing but that, a shell and coreutils, without a network but the loopback: what a borrowed machine may be.
 #
 #   bundle.sh BUILD_FOLDER
+#
+# In a build on the stand-in for CUDA the stages of `run gpu` really run, with small sizes; else it must say why there is no GPU.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -14,16 +17,67 @@ there=$work/elsewhere/trshard-bundle
 # no GPU: on a machine that has one, 'run gpu' would test for minutes
 bare() { env -i CUDA_VISIBLE_DEVICES= PATH=/usr/bin:/bin HOME="$work" OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1 "$@"; }
 
+build=$(cd "$1" && pwd)
 cd "$work"
 bare "$there/run" -n 2 trshard -version
 bare "$there/run" -n 3 unit_comm_comm
-for test in unit_sparse_units_kjt unit_plan_estimators unit_train_running_metrics; do bare "$there/run" -n 1 $test; done # read golden files
-bare "$there/run" -n 2 trshard -device cpu -data_train "$there/share/bench.h5" -tables_num_embeddings 1000000 -tables_embedding_dim 4 -dense_arch 4 -over_arch 4,1 \
+# read golden files
+for test in unit_sparse_units_kjt unit_plan_estimators unit_train_running_metrics unit_train_group_metrics unit_io_checkpoint; do
+  [ ! -x "$there/tests/$test" ] || bare "$there/run" -n 1 $test
+done
+bare "$there/run" bench_make_data -output "$work/data.h5" -samples 2048 -features 26 -rows 1000000
+bare "$there/run" -n 2 trshard -device cpu -data_train "$work/data.h5" -tables_num_embeddings 1000000 -tables_embedding_dim 4 -dense_arch 4 -over_arch 4,1 \
   -batch_size 512 -steps 3 | grep 'trained on 3072 samples'
-bare "$there/run" gpu > "$work/gpu" && status=0 || status=$?
-if [ "$status" = 69 ]; then grep -E 'this build has cpu|no NVIDIA driver|too old|no GPU|no CUDA-capable device' "$work/gpu"; else cat "$work/gpu"; exit 1; fi
+# checks_gpu STATUS FILE: what `run gpu` said
+checks_gpu() {
+  if grep -q '^TRSHARD_CUDA_ON_CPU:BOOL=ON' "$build/CMakeCache.txt" && [ "$1" != 1 ]; then
+    cat "$2"
+    grep -qE '^DLRM fp32, samples/s of PyTorch +[0-9]' "$2" && grep -qE '^[0-9]+ ok, 0 failed' "$2"
+  else
+    [ "$1" = 69 ] || { cat "$2" && exit 1; }
+    grep -qE '^DLRM +27 +23' "$2" # what a step must be
+    grep -E 'this build has cpu|no NVIDIA driver|too old|no GPU|no CUDA-capable device' "$2"
+  fi
+}
+bare TRSHARD_TINY=1 "$there/run" gpu none smoke > "$work/gpu" && status=0 || status=$?
+checks_gpu "$status" "$work/gpu"
+# A stage that has no time left says so and ends well.
+if [ "$status" != 69 ]; then
+  bare TRSHARD_TINY=1 TRSHARD_STAGE_SECONDS=5 TRSHARD_RESULTS="$work/late" "$there/run" gpu none kernels bench > "$work/gpu" && status=0 || status=$?
+  [ "$status" = 2 ] || { cat "$work/gpu" && exit 1; }
+  grep -q '^late ' "$work/late/summary.txt"
+  grep -q ' verdict$' "$work/late/bench.txt"
+fi
 foreign=$(find "$there" -type f \( -path '*/bin/*' -o -name '*.so*' -o -name 'unit_*' -o -path '*/tests/bench_*' -o -path '*/tests/property_*' \) -print0 | xargs -0 env -i LD_LIBRARY_PATH="$there/lib" ldd |
   awk -v here="$there" '$3 ~ /^\// && index($3, here) != 1 {print $3} / not found/ {print $1}' | sort -u |
   grep -vE '/lib(c|m|dl|rt|pthread|resolv|util|anl|mvec)\.so' || true)
 [ -z "$foreign" ] || { echo "taken from this machine: $foreign"; exit 1; }
-echo "ok: runs elsewhere"
+
+# The bare machine: a folder as its root.
+if ! unshare --mount --net true 2> /dev/null || ! command -v ip > /dev/null; then
+  echo "ok: runs elsewhere (not tried on a bare machine: no right to make a network, or no ip)"
+  exit 0
+fi
+root=$work/root
+mkdir -p "$root"/{bin,dev,proc,tmp,etc}
+echo 'root:x:0:0::/tmp:/bin/sh' > "$root/etc/passwd"
+for program in sh awk grep sed getconf basename cat cp cut date df dirname echo env head id ls mkdir mktemp mv nproc printf rm sort tail tee timeout tr true uname wc; do
+  cp -L "$(type -P $program)" "$root/bin/"
+done
+ldd "$root"/bin/* | awk '$3 ~ /^\// {print $3} $1 ~ /^\// && $1 !~ /:$/ {print $1}' | sort -u | while read -r library; do cp -L --parents "$library" "$root"; done
+for library in libdl.so.2 libpthread.so.0 librt.so.1 libutil.so.1 libresolv.so.2 libanl.so.1; do # parts of the C library
+  find /lib/x86_64-linux-gnu /lib64 -maxdepth 1 -name $library 2> /dev/null | head -1 | while read -r file; do cp -L --parents "$file" "$root"; done
+done
+mv "$there" "$root/tmp/"
+there=/tmp/trshard-bundle
+alone() { # COMMAND of a shell
+  # shellcheck disable=SC2016
+  unshare --mount --net sh -c 'ip link set lo up && mount --rbind /dev "$0/dev" && mount -t proc proc "$0/proc" && exec chroot "$0" /bin/env -i PATH=/bin HOME=/tmp \
+    CUDA_VISIBLE_DEVICES= TRSHARD_TINY=1 OMP_NUM_THREADS=1 OMPI_MCA_mpi_yield_when_idle=1 /bin/sh -c "cd /tmp && $1"' "$root" "$1"
+}
+alone "$there/run -n 2 trshard -version && $there/run -n 3 unit_comm_comm"
+alone "$there/run bench_make_data -output made.h5 -samples 2048 && $there/run -n 2 trshard -device cpu -data_train made.h5 -tables_num_embeddings 1000000 \
+  -tables_embedding_dim 4 -dense_arch 4 -over_arch 4,1 -batch_size 512 -steps 3" | grep 'trained on 3072 samples'
+alone "$there/run gpu none smoke" > "$work/gpu" && status=0 || status=$?
+checks_gpu "$status" "$work/gpu"
+echo "ok: runs elsewhere, and on a bare machine"

@@ -45,6 +45,8 @@ typedef struct TrsCommImpl {
   void *data;                   /* data of the backend */
   /* The communicators of a run form a ring: a wait for one lets all of them move. NULL: no ring. */
   struct TrsCommImpl *next;
+  /* Sums may be made in any order, instead of the ranks'. The backend may then be quicker. */
+  PetscBool any_order;
   int trace_as;      /* the name of its exchanges in a trace (core/trace.h) */
   uint64_t n_counts; /* number of exchanges of counts that were posted */
   /* posted exchange n is under way: [n % TRS_LANE_FLIGHT] */

@@ -47,6 +47,10 @@ static const TrsOptionSpec reader_options[] = {
      "have, as those outside [0, 1]: stop with an error, count them and warn, or do not check"},
     {"-data_read_ahead", TRS_OPTION_INT, "2", "[1,1000]", NULL, "batches",
      "batches that are read before they are needed"},
+    {"-data_repeat_batches", TRS_OPTION_INT, "0", "[0,1000000]", NULL, "batches",
+     "for benchmarks: a training reads its first so many batches, keeps them in memory and repeats them, so "
+     "that reading takes no time. Step s has the samples of step s mod n of an ordinary training. 0: no "
+     "batch is kept"},
     {"-reader_threads", TRS_OPTION_INT, NULL, "[1,256]", NULL, "threads",
      "threads of each rank that read: batch i is read by thread i mod n. Batches and their order do not "
      "depend "
@@ -67,6 +71,7 @@ typedef struct {
   TrsSlotState state;
   int64_t next; /* the step that the slot is free for, or that it holds */
   TrsFault fault;
+  PetscBool kept; /* the slot holds its batch for good: -data_repeat_batches */
 } TrsSlot;
 
 /* A thread that reads every n-th batch. */
@@ -87,6 +92,7 @@ struct TrsReaderImpl {
   int64_t steps, epochs; /* as given, or -1 */
   PetscBool training, shuffle, weighted, grouped;
   int64_t seed, read_ahead, n_threads; /* n_threads: 0 if not given, before set-up */
+  int64_t n_repeated;                  /* batches that are read once and repeated; 0: none */
   TrsBatchSpec spec;
   int64_t start, total, max_batch;
 
@@ -185,6 +191,7 @@ PetscErrorCode TrsReaderSetFromOptions(TrsReader reader, TrsOptions options, Pet
   if (training) {
     PetscCall(TrsReaderStepBatch(options, &reader->schedule.batch_size));
     PetscCall(TrsOptionsGetInt(options, "-steps", &reader->steps, NULL));
+    PetscCall(TrsOptionsGetInt(options, "-data_repeat_batches", &reader->n_repeated, NULL));
     PetscCall(TrsOptionsGetInt(options, "-epochs", &reader->epochs, NULL));
     PetscCall(TrsOptionsGetBool(options, "-drop_last", &reader->schedule.drop_last, NULL));
     PetscCall(TrsOptionsGetBool(options, "-data_shuffle", &reader->shuffle, NULL));
@@ -346,11 +353,11 @@ static PetscBool wait_for_slot(TrsReader reader, const TrsSlot *s, int64_t step)
   return go_on;
 }
 
-/* Hand over a batch that was read since start_s. */
+/* Hand over a batch that was read since start_s; negative: it had been read before. */
 static void set_ready(TrsReader reader, TrsSlot *s, double start_s)
 {
   pthread_mutex_lock(&reader->lock);
-  if (reader->training && TrsTraceWants(s->batch.step))
+  if (start_s >= 0 && reader->training && TrsTraceWants(s->batch.step))
     TrsTraceRecord(TRS_TRACE_READER, TRS_TRACE_READ, s->batch.step, start_s, TrsTraceClock(), -1);
   s->state = TRS_SLOT_READY;
   pthread_cond_broadcast(&reader->changed);
@@ -366,8 +373,10 @@ static PetscBool read_step(TrsReaderThread *t, int64_t step, TrsShuffle *shuffle
   TrsReader reader = t->reader;
   TrsBatchOrderStep at;
 
-  TrsBatchOrderAt(&reader->schedule, step, &at);
   s->batch.step = step;
+  if (s->kept) return PETSC_TRUE;
+  TrsBatchOrderAt(&reader->schedule, reader->n_repeated ? step % reader->n_repeated : step, &at);
+  s->kept = (PetscBool)(reader->n_repeated > 0);
   s->batch.epoch = at.epoch;
   s->batch.position = at.position;
   s->batch.first = at.first;
@@ -398,7 +407,7 @@ static void *read_ahead(void *context)
     double start_s;
 
     if (!wait_for_slot(reader, s, step)) break;
-    start_s = TrsTraceClock();
+    start_s = s->kept ? -1 : TrsTraceClock();
     if (!read_step(t, step, &shuffle, s)) break;
     set_ready(reader, s, start_s);
     if (s->fault.code != PETSC_SUCCESS) break;
@@ -507,6 +516,9 @@ static PetscErrorCode set_up(TrsReader reader)
   n_values = (int64_t)(1.25 * mean * (double)reader->max_batch) + 64;
   PetscCall(create_threads(reader, n_values));
   reader->n_slots = TRS_READER_OUT + reader->copied + reader->read_ahead + reader->n_threads - 1;
+  /* A slot keeps its batch, so the slots are whole rounds of the batches. */
+  if (reader->n_repeated)
+    reader->n_slots = (reader->n_slots + reader->n_repeated - 1) / reader->n_repeated * reader->n_repeated;
   PetscCall(PetscCalloc1(reader->n_slots, &reader->slots));
   for (int64_t i = 0; i < reader->n_slots; i++) PetscCall(create_slot(reader, &reader->slots[i], n_values));
   for (int64_t step = reader->start; step < reader->start + reader->n_slots; step++)

@@ -218,6 +218,7 @@ PetscErrorCode TrsRecallReport(TrsRecall *r, MPI_Comm comm, TrsResults results)
 {
   const size_t n_digits = (size_t)(1 + r->n) * TRS_WEIGHT_DIGITS;
   double *digits, *at, *recall, total;
+  char path[64];
   TrsCandidates all;
 
   PetscFunctionBegin;
@@ -233,6 +234,8 @@ PetscErrorCode TrsRecallReport(TrsRecall *r, MPI_Comm comm, TrsResults results)
     at[k] = (double)r->at[k];
     recall[k] = total > 0.0 ? TrsWeightSumTotal(digits + (size_t)(1 + k) * TRS_WEIGHT_DIGITS) / total : 0.0;
     PetscCall(PetscPrintf(comm, " @%" PRId64 " %.6f", r->at[k], recall[k]));
+    PetscCall(PetscSNPrintf(path, sizeof(path), "eval/retrieval_recall_at_%" PRId64, r->at[k]));
+    PetscCall(TrsResultsAppend(results, path, recall[k]));
   }
   PetscCall(PetscPrintf(comm, "\n"));
   PetscCall(TrsResultsSetArray(results, "retrieval/at", r->n, 0, at));

@@ -40,7 +40,8 @@ PetscErrorCode TrsRecallAdd(void *context, const TrsBatch *batch, const float *p
                             const double *losses, double seconds);
 
 /*
-  Compute the numbers over all ranks' samples, print them, put them into the results in the place of
-  earlier ones, and forget the samples. The bits do not depend on the ranks. Collective on comm.
+  Compute the numbers over all ranks' samples, print them, put them into the results, and forget the
+  samples. The row of /eval/step is there already. The bits do not depend on the ranks. Collective
+  on comm.
 */
 PetscErrorCode TrsRecallReport(TrsRecall *recall, MPI_Comm comm, TrsResults results);

@@ -5,6 +5,10 @@
 
 #define FIRST_BUCKET_BYTES (1 << 20) /* small, so that the exchange starts early */
 
+/* A device's exchange costs the host time to start, so there are fewer of them. */
+#define BUCKET_BYTES        (2 << 20)
+#define DEVICE_BUCKET_BYTES (16 << 20)
+
 struct TrsDenseAllreduceImpl {
   TrsComm comm;
   TrsStream stream;
@@ -19,9 +23,14 @@ struct TrsDenseAllreduceImpl {
 };
 
 static const TrsOptionSpec specs[] = {
-    {"-dense_bucket_bytes", TRS_OPTION_BYTES, "2MiB", "[4,]", NULL, "bytes",
+    {"-dense_bucket_bytes", TRS_OPTION_BYTES, NULL, "[4,]", NULL, "bytes",
      "size of the buckets in which dense gradients are summed over ranks during the backward; the first one "
-     "has at most 1 MiB"},
+     "has at most 1 MiB. Default: 2MiB, and 16MiB with -comm_backend nccl"},
+    {"-dense_allreduce_order", TRS_OPTION_ENUM, "rank", NULL, "rank,any", NULL,
+     "order in which dense gradients of the ranks are added. any lets nccl use its own all-reduce, which is "
+     "quicker in large jobs; the bits then depend on the ranks' places in the network. mpi adds in rank "
+     "order anyway. Only with -dense_allreduce_precision fp32, and not with -reproducible or "
+     "-accumulate_steps"},
     {"-dense_allreduce_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,fp16,bf16", NULL,
      "precision of dense gradients between ranks; fp16 and bf16 halve the bytes. Each rank rounds its "
      "gradients, they are added in fp32 in rank order, and the sum is rounded, with the same bits on all "
@@ -45,11 +54,17 @@ PetscErrorCode TrsDenseAllreduceCreate(TrsComm comm, TrsStream stream, float *gr
 
 PetscErrorCode TrsDenseAllreduceSetFromOptions(TrsDenseAllreduce allreduce, TrsOptions options)
 {
-  int kind = 0;
+  int kind = 0, order = 0;
 
   PetscFunctionBegin;
+  allreduce->bucket_bytes = allreduce->comm->ops->by_device ? DEVICE_BUCKET_BYTES : BUCKET_BYTES;
   PetscCall(TrsOptionsGetInt(options, "-dense_bucket_bytes", &allreduce->bucket_bytes, NULL));
   PetscCall(TrsOptionsGetEnum(options, "-dense_allreduce_precision", &kind, NULL));
+  PetscCall(TrsOptionsGetEnum(options, "-dense_allreduce_order", &order, NULL));
+  if (order && kind != TRS_CODEC_FP32)
+    PetscCall(TrsOptionError(options, "-dense_allreduce_order",
+                             "any order goes with -dense_allreduce_precision fp32 alone"));
+  allreduce->comm->any_order = (PetscBool)order;
   allreduce->codec = (TrsCodec){.kind = (TrsCodecKind)kind, .backward = 1, .loss_scale = 1.0F};
   PetscFunctionReturn(PETSC_SUCCESS);
 }

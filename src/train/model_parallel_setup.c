@@ -261,13 +261,17 @@ static PetscErrorCode check_accumulation(TrsModelParallel m, TrsOptions options,
 static PetscErrorCode choose_dense_work(TrsModelParallel m, TrsOptions options, PetscBool reproducible)
 {
   const PetscBool accumulates = (PetscBool)(m->config.accumulate > 1);
-  int precision = TRS_CODEC_FP32, loss;
+  int precision = TRS_CODEC_FP32, order, loss;
 
   PetscFunctionBegin;
   m->dense = reproducible || accumulates ? &trs_dense_by_blocks : &trs_dense_by_ranks;
   PetscCall(TrsOptionsGetEnum(options, "-dense_allreduce_precision", &precision, NULL));
   if (reproducible && precision != TRS_CODEC_FP32)
     PetscCall(TrsShardedEbcRefuseRounded(options, "-dense_allreduce_precision"));
+  PetscCall(TrsOptionsGetEnum(options, "-dense_allreduce_order", &order, NULL));
+  if (order && (reproducible || accumulates))
+    PetscCall(TrsOptionError(options, "-dense_allreduce_order", "any order does not go with %s",
+                             reproducible ? "-reproducible" : "-accumulate_steps"));
   if (accumulates) PetscCall(check_accumulation(m, options, (PetscBool)(precision != TRS_CODEC_FP32)));
   PetscCall(TrsOptionsGetEnum(options, "-loss", &loss, NULL));
   if (reproducible || (accumulates && loss != TRS_PAIR_LOSS_BCE)) m->config.max_batch = TRS_BLOCK_SAMPLES;

@@ -22,8 +22,8 @@ void with_memory(const std::function<void()> &use);
 /* One step of some stream, for whoever waits elsewhere; nothing inside of an operation. */
 void get_on();
 
-/* cuBLASLt makes a product; odd: an address or a stride is on less than 16 bytes. */
-void count_product(bool odd);
+/* cuBLASLt makes a product that reads and writes so many bytes; odd: an address or a stride is on less than 16 bytes. */
+void count_product(bool odd, size_t bytes);
 
 /* A random number of the stand-in's own sequence: the environment's CUDA_ON_CPU_SEED. */
 unsigned random();

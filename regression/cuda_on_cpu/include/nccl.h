@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Stand-in for NCCL, the part that gpu/ uses: non-blocking communicators whose messages travel over MPI when the stand-in's streams come to them.
+  Stand-in for NCCL, the part that gpu/ uses: blocking communicators whose messages travel over MPI when the stand-in's streams come to them.
   Names, types and meanings are NCCL's (2.28).
 
-  Checked, each with a message and abort(): a call to a communicator whose last call is not over, one of a blocking communicator, a communicator used
+  Checked, each with a message and abort(): a communicator that does not block, one used
   from two streams, messages whose two ends disagree on their size, host memory given for device memory.
 
   NCCL_ON_CPU_FAULT=rank,call,kind in the environment: on that rank of MPI_COMM_WORLD the call-th operation (from 0, over all communicators) meets
-  a fault. error: it never ends and its communicator reports one; hang: it never ends and nothing is reported; init: set-up fails instead.
+  a fault. error: it never ends and its communicator reports one; hang: it never ends and nothing is reported; init: set-up fails instead;
+  stuck: the call itself does not return until its communicator is aborted by another thread.
 */
 #pragma once
 
@@ -43,7 +44,8 @@ typedef enum {
   ncclInProgress
 } ncclResult_t;
 
-typedef enum { ncclInt8, ncclUint8 } ncclDataType_t; /* bytes are all that is moved */
+typedef enum { ncclInt8, ncclUint8, ncclFloat32 = 7 } ncclDataType_t; /* bytes are moved, floats are summed */
+typedef enum { ncclSum } ncclRedOp_t;
 
 typedef struct {
   size_t size;
@@ -72,6 +74,9 @@ ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncc
                       cudaStream_t stream);
 ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream);
+/* Adds from the last rank to the first. */
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream);
 
 #if defined(__cplusplus)
 }

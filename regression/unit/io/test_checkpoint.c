@@ -273,13 +273,11 @@ static void test_golden_files(void **state)
   TrsCheckpointInfo info;
   uint16_t weight[80 * 8];
   float columns[13 * 2];
-  char file[4096];
 
   (void)state;
   assert_petsc_ok(TrsStateAdd(&s, "embedding/h/weight", TRS_FP16, 2, 80, 8, &tensor));
   assert_petsc_ok(TrsStateAddPart(tensor, 0, 0, 80, 8, weight, 8));
-  snprintf(file, sizeof(file), "%s/runtime/fp16_rowwise_adagrad/final.h5", TRS_GOLDEN_DEFAULT);
-  assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, file, &s, &info));
+  assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, trs_golden("fp16_rowwise_adagrad/final.h5"), &s, &info));
   assert_int_equal(info.step, 20);
   assert_int_equal(info.samples_seen, 320);
   assert_int_equal(weight[0], 0x2656); /* 0.02475 */
@@ -289,8 +287,8 @@ static void test_golden_files(void **state)
   assert_petsc_ok(TrsStateSetColumns(tensor, "embedding/cat/exp_avg_sq", 2, (const int64_t[]){0, 4},
                                      (const double[]){0.5, 0.5}));
   assert_petsc_ok(TrsStateAddPart(tensor, 0, 0, 13, 2, columns, 2));
-  snprintf(file, sizeof(file), "%s/runtime/partial_rowwise_adam/final_cw2.h5", TRS_GOLDEN_DEFAULT);
-  assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, file, &s, &info));
+  assert_petsc_ok(
+      TrsCheckpointRead(MPI_COMM_WORLD, trs_golden("partial_rowwise_adam/final_cw2.h5"), &s, &info));
   assert_close(columns[3], 3.263511e-09, 0, 1e-6);
   assert_petsc_ok(TrsStateFree(&s));
 }

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Who reads the batches, and how often: the batches are the same."""
+import json
+import os
+
+import h5py
+
+from law_plans import MIXED, make, train
+from trsrun import check, check_same_tensors, same_bits, thin, thinned
+
+HASHED = ("-tables_id_map hash -tables_num_embeddings 40", "-tables_id_map modulo -tables_num_embeddings 40")
+
+
+def write_part(folder, name, samples, compressed):
+    """The first samples of train.h5 as another file: contiguous, or in compressed chunks."""
+    with h5py.File(os.path.join(folder, "train.h5")) as h, h5py.File(os.path.join(folder, name), "w", libver="latest") as out:
+        ids = int(h["sparse/offsets"][samples])
+        for key, value in h.attrs.items():
+            out.attrs[key] = samples if key == "num_samples" else value
+        sparse = out.create_group("sparse")
+        for key, value in h["sparse"].attrs.items():
+            sparse.attrs[key] = value
+
+        def copy(path, item):
+            if isinstance(item, h5py.Dataset):
+                n = {"sparse/values": ids, "sparse/weights": ids, "sparse/offsets": samples + 1}.get(path, samples)
+                out.create_dataset(path, data=item[:n], **({"compression": "gzip", "shuffle": True, "chunks": (7,) + item.shape[1:]} if compressed else {}))
+
+        h.visititems(copy)
+
+
+@thinned
+def test_reader_threads(binary, folder):
+    """-reader_threads 1, 2 and 4: the same bits, of plain and of compressed data, with id maps and without, shuffled, and of a run that is resumed with another number."""
+    make(folder, 130)
+    write_part(folder, "gzip.h5", 130, True)
+    every = [(data, maps) for data in ("train.h5", "gzip.h5") for maps in ("",) + HASHED]
+    for data, maps in thin(every, (every[1], every[3])):
+        shared = f"{MIXED} -data_train {data} {maps} -data_shuffle"
+        wanted, state = train(binary, folder, "one", 2, f"{shared} -steps 14 -reader_threads 1")
+        for n in (2, 4):
+            what = f"{n} threads, {data} {maps}"
+            found, other = train(binary, folder, "more", 2, f"{shared} -steps 14 -reader_threads {n}")
+            check(same_bits(found, wanted), f"{what}: losses {found} for {wanted}")
+            check_same_tensors(other, state, what)
+        name = f"{data}{HASHED.index(maps) if maps else ''}.ckpt"
+        train(binary, folder, "half", 2, f"{shared} -steps 9 -reader_threads 4 -checkpoint_dir {name} -checkpoint_every 9")
+        found, other = train(binary, folder, "rest", 2, f"{shared} -steps 14 -reader_threads 2 -checkpoint_dir {name} -resume")
+        check(same_bits(found, wanted[9:]), f"{data} {maps}, resumed: losses {found} for {wanted[9:]}")
+        check_same_tensors(other, state, f"{data} {maps}, resumed")
+
+
+@thinned
+def test_repeat_batches(binary, folder):
+    """-data_repeat_batches n: the bits of a training on those batches alone; each is read in the first rounds and then no more; a resumed run goes on with them."""
+    make(folder, 130)
+    for batches, threads in thin(((1, 1), (3, 2), (5, 1), (20, 3)), ((3, 2),)):
+        write_part(folder, "part.h5", min(24 * batches, 130), False)
+        wanted, state = train(binary, folder, "part", 2, f"{MIXED} -data_train part.h5 -steps 40")
+        kept = f"{MIXED} -data_repeat_batches {batches} -reader_threads {threads}"
+        what = f"{batches} batches, {threads} threads"
+        if batches <= 5:
+            found, other = train(binary, folder, "kept", 2, f"{kept} -steps 40 -trace kept.json -trace_first_step 30 -trace_steps 8")
+            check(same_bits(found, wanted), f"{what}: losses {found} for {wanted}")
+            check_same_tensors(other, state, what)
+            check(count_reads(folder) == 0, f"{what}: {count_reads(folder)} batches were read in steps 30 to 37")
+        train(binary, folder, "half", 2, f"{kept} -steps 25 -checkpoint_dir {batches}.ckpt -checkpoint_every 25")
+        found, _ = train(binary, folder, "rest", 2, f"{kept} -steps 40 -checkpoint_dir {batches}.ckpt -resume")
+        whole, _ = train(binary, folder, "whole", 2, f"{kept} -steps 40")
+        check(same_bits(found, whole[25:]), f"{what}, resumed: losses {found} for {whole[25:]}")
+    train(binary, folder, "read", 2, f"{MIXED} -steps 40 -trace kept.json -trace_first_step 30 -trace_steps 8")
+    check(count_reads(folder) > 0, "no batch was read in steps 30 to 37 of an ordinary training")
+
+
+def count_reads(folder):
+    with open(os.path.join(folder, "kept.json")) as file:
+        return sum("read" in str(event.get("name", "")).split() for event in json.load(file)["traceEvents"] if event.get("ph") == "X")
