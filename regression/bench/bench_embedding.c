@@ -5,7 +5,7 @@
     bench_embedding [-device cuda] [-dtype fp32] [-dim 128] [-tables 26] [-rows 2M] [-pooling 10] [-batch_size 8192] [-rounds 9]
 
   Ids are uniform over tables that should be much larger than the caches. Prints a line for each measurement: name, ms, GB/s (1e9) and the ratio of the
-  copy's rate. Bytes counted: copy reads and writes; forward reads a row and an id for each occurrence and writes the pooled rows; backward (row-wise AdaGrad)
+  copy's rate. Bytes counted: copy reads and writes 1 GiB in all, or -copy_bytes, so that caches hold little of it; forward reads a row and an id for each occurrence and writes the pooled rows; backward (row-wise AdaGrad)
   reads the pooled gradients once, ids, and for each distinct row, here one for each occurrence, reads and writes row and state. The
   sort and the runs are not counted, so they show as a loss. regroup: every feature's pooled columns to another place; permute: a batch's ids and lengths in
   another order of features; codecs: the pooled rows to the wire format or back. Each reads and writes once. Medians of rounds; batches differ from round to round.
@@ -26,6 +26,7 @@ static const TrsOptionSpec specs[] = {
     {"-dim", TRS_OPTION_INT, "128", "[1,]", NULL, NULL, "their width"},
     {"-pooling", TRS_OPTION_INT, "10", "[1,]", NULL, "ids", "ids of a bag"},
     {"-batch_size", TRS_OPTION_INT, "8192", "[1,]", NULL, "samples", "bags of a feature"},
+    {"-copy_bytes", TRS_OPTION_BYTES, "1GiB", "[8,]", NULL, NULL, "that the copy reads and writes, at least"},
     {"-device", TRS_OPTION_ENUM, "cuda", NULL, "cpu,cuda", NULL, "where"},
     {"-dtype", TRS_OPTION_ENUM, "fp32", NULL, "fp32,fp16,bf16", NULL, "of the tables"},
     {"-stochastic_rounding", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "of rows that are fp16 or bf16"},
@@ -53,6 +54,8 @@ typedef struct {
   TrsCodec codec;
   void *encoded;
   double copy_gbps;
+  int64_t copy_bytes; /* of each of the two buffers, which are there while the copy is measured */
+  void *from, *to;
 } bench;
 
 typedef enum { COPY, FORWARD, BACKWARD, REGROUP, PERMUTE, ENCODE, DECODE } what;
@@ -217,9 +220,7 @@ static PetscErrorCode run_once(bench *b, what kind, int round)
 
   PetscFunctionBegin;
   switch (kind) {
-  case COPY:
-    PetscCall(b->device->copy(b->grad, b->out, b->batch * stride * (int64_t)sizeof(float), b->stream));
-    break;
+  case COPY: PetscCall(b->device->copy(b->to, b->from, b->copy_bytes, b->stream)); break;
   case FORWARD:
     PetscCall(b->compute->tbe_forward(b->stream, b->workspace, &b->tbe, input, b->out, stride));
     break;
@@ -262,6 +263,17 @@ static PetscErrorCode measure(bench *b, what kind, const char *name, double byte
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode measure_copy(bench *b)
+{
+  PetscFunctionBegin;
+  PetscCall(b->device->alloc(b->copy_bytes, &b->from));
+  PetscCall(b->device->alloc(b->copy_bytes, &b->to));
+  PetscCall(measure(b, COPY, "copy", 2.0 * (double)b->copy_bytes));
+  PetscCall(b->device->release(&b->from));
+  PetscCall(b->device->release(&b->to));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode measure_codecs(bench *b)
 {
   static const TrsCodec codecs[] = {{.kind = TRS_CODEC_FP16, .loss_scale = 1},
@@ -295,6 +307,8 @@ static PetscErrorCode read_options(int argc, char **argv, bench *b)
   PetscFunctionBegin;
   PetscCall(TrsOptionsCreate(PETSC_COMM_SELF, argc, argv, groups, 1, &options));
   for (int i = 0; i < 6; i++) PetscCall(TrsOptionsGetInt(options, specs[i].name, numbers[i], NULL));
+  PetscCall(TrsOptionsGetInt(options, "-copy_bytes", &b->copy_bytes, NULL));
+  b->copy_bytes /= 2;
   PetscCall(TrsOptionsGetEnum(options, "-device", &b->device_index, NULL));
   PetscCall(TrsOptionsGetEnum(options, "-dtype", &b->dtype, NULL)); /* in the order of TrsDType */
   PetscCall(TrsOptionsGetBool(options, "-stochastic_rounding", &b->stochastic, NULL));
@@ -324,7 +338,7 @@ static PetscErrorCode bench_embedding(int argc, char **argv)
   printf("# %s %s: %d tables of %.3g rows of %d %s, %d bags of %d ids a table\n", b.device->name, identity,
          (int)b.tables, (double)b.rows, (int)b.dim, TrsDTypeName((TrsDType)b.dtype), (int)b.batch,
          (int)b.pooling);
-  PetscCall(measure(&b, COPY, "copy", 2.0 * pooled));
+  PetscCall(measure_copy(&b));
   PetscCall(measure(&b, FORWARD, "forward", (double)b.n * (row + 8.0) + pooled));
   PetscCall(
       measure(&b, BACKWARD, "backward+rowwise_adagrad", (double)b.n * (2.0 * (row + 4.0) + 8.0) + pooled));
