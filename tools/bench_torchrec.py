@@ -7,6 +7,7 @@ Cases are words: MLP and ids a bag, then what differs from 2 ranks, uniform ids,
   small1 small10     64-D and 64-1                                             6, 10 times
   dcn1 dcn10         DCN of 3 layers of rank 512, large MLPs, batch 1024       2 times
   ...-zipf -d128 -r1 -b512    ids by a power law of 1.05, dim, ranks, batch    the goal of the word before
+  ...-bf16           operands of dense products in bf16; TorchRec under torch.autocast         the goal of the word before
   types              row_wise, table_row_wise, grid_shard and adam against table_wise, large MLP, 10 ids      0.8
   scaling            2 ranks against 1, and exposed communication's share of a step      0.90, 15 %
   launch             from launch to the end of the first step; TorchRec's beside it         0.5 s + tables' initialisation
@@ -15,6 +16,10 @@ Cases are words: MLP and ids a bag, then what differs from 2 ranks, uniform ids,
 "all" are all of them with every variant. 26 tables of 100,000 rows, batch 2048 a rank (1024 with dim 128), row-wise AdaGrad, dense SGD, one thread a
 rank. trshard reads its batches from an HDF5 file, TorchRec has them in memory. TorchRec's speed is the better of the plain loop and
 TrainPipelineSparseDist, and the better of FBGEMM's default kernels and FBGEMM_FORCE_AUTOVEC=1; the worse environment is dropped after one round.
+
+Each of these cases is also judged by the machine's own limit, and so is TorchRec. bench_kernels measures the limit in turn with the others, on as many
+cores: a random gather of all rows that a rank looks up, a random read and write of those that it updates, the dense layers' operations at the rate
+of one large product, and one copy of what ranks exchange, one after the other. No program reads its batches, sorts ids or starts kernels in that time.
 Exposed communication is what no computation hid: waiting for other ranks (or for the reader) and moving data, as in the run's own report.
 """
 import argparse
@@ -46,6 +51,7 @@ GOALS = {("large", 1): 2.5, ("large", 10): 4.0, ("small", 1): 6.0, ("small", 10)
 DEFAULT = "large1,large10,small1,small10,dcn1,types,scaling,launch,memory"
 ALL = (DEFAULT + ",large1-r1,large10-r1,small1-r1,small10-r1,large10-zipf,small10-zipf,large1-d128,large10-d128,small1-d128,small10-d128,dcn10,dcn1-r1")
 OWN_TYPES = ("table_wise", "row_wise", "table_row_wise", "grid_shard")
+OF_LIMIT = 0.9  # least share of the machine's limit
 PEERS = {"TorchRec": {}, "TorchRec autovec": {"FBGEMM_FORCE_AUTOVEC": "1"}}
 SPEED = "samples/s"
 
@@ -61,6 +67,7 @@ class Workload:
     tables: int = 26
     rows: int = 100000
     optimizer: str = "rowwise_adagrad"
+    bf16: bool = False
 
     @property
     def dense_arch(self):
@@ -75,6 +82,21 @@ class Workload:
         return "dcn" if self.mlp == "dcn" else "dot"
 
     @property
+    def dense_operations(self):
+        """Floating-point operations of the dense part of a sample's step: forward, gradients of weights, and of inputs where they are wanted."""
+        bottom = [NUM_DENSE, *map(int, self.dense_arch.split(","))]
+        vectors = self.tables + 1
+        if self.interaction == "dot":
+            pairs = vectors * (vectors - 1) // 2
+            between, width = 6 * pairs * self.dim, self.dim + pairs
+        else:
+            width = vectors * self.dim
+            between = 3 * 12 * width * 512
+        top = [width, *map(int, self.over_arch.split(","))]
+        layers = [a * b for sizes in (bottom, top) for a, b in zip(sizes, sizes[1:])]
+        return 6 * sum(layers) - 2 * layers[0] + between
+
+    @property
     def seconds(self):
         """A rough guess of a step of TorchRec's, only to choose the number of steps."""
         dense = {"large": 2.2e-4, "small": 5e-5, "dcn": 6e-4}[self.mlp]
@@ -82,12 +104,13 @@ class Workload:
 
 
 def parse_case(word):
-    match = re.fullmatch(r"(large|small|dcn)(\d+)((?:-(?:zipf|d\d+|r\d+|b\d+))*)", word)
+    match = re.fullmatch(r"(large|small|dcn)(\d+)((?:-(?:zipf|bf16|d\d+|r\d+|b\d+))*)", word)
     if not match:
-        trsdata.fail(f"--cases: {word} is none of types, scaling, launch, memory, all, or large|small|dcn, ids a bag, and -zipf, -dN, -rN, -bN", 64)
-    more = dict(re.findall(r"-(zipf|[drb])(\d*)", match[3]))
+        trsdata.fail(f"--cases: {word} is none of types, scaling, launch, memory, all, or large|small|dcn, ids a bag, and -zipf, -bf16, -dN, -rN, -bN", 64)
+    more = dict(re.findall(r"-(zipf|bf16|[drb])(\d*)", match[3]))
     dim = int(more.get("d", 64))
-    return Workload(match[1], int(match[2]), "zipf" in more, int(more.get("r", 2)), dim, int(more.get("b", 1024 if dim > 64 or match[1] == "dcn" else 2048)))
+    return Workload(match[1], int(match[2]), "zipf" in more, int(more.get("r", 2)), dim, int(more.get("b", 1024 if dim > 64 or match[1] == "dcn" else 2048)),
+                    bf16="bf16" in more)
 
 
 def write_once(turn, n_bytes):
@@ -109,6 +132,8 @@ class Bench:
 
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
+        limits = os.path.join(os.path.dirname(args.binary), "regression", "bench", "bench_kernels")
+        self.limits = limits if os.path.exists(limits) else None  # an installed trshard has none
 
     def workload(self, **settings):
         """One with the sizes that --batch, --rows and --tables force, so that a trial is short."""
@@ -127,7 +152,8 @@ class Bench:
         return common.mpirun(work.ranks, self.args.threads) + [
             self.args.binary, "-data_train", self.dataset(work), "-batch_size", str(work.batch), "-steps", str(steps), "-tables_embedding_dim", str(work.dim),
             "-dense_arch", work.dense_arch, "-over_arch", work.over_arch, "-interaction", work.interaction, "-embedding_optimizer", work.optimizer,
-            "-dense_optimizer", "sgd", *([] if work.interaction == "dot" else ["-dcn_num_layers", "3", "-dcn_low_rank_dim", "512"]), *more]
+            "-dense_optimizer", "sgd", *([] if work.interaction == "dot" else ["-dcn_num_layers", "3", "-dcn_low_rank_dim", "512"]),
+            *(["-dense_precision", "bf16"] if work.bf16 else []), *more]
 
     def steps(self, work, of):
         """Timed steps of a run: about --seconds of TorchRec's, and as many seconds of ours, that is taken to be `of` times as fast."""
@@ -149,11 +175,31 @@ class Bench:
                    "resident MiB": float(peak[worst]) / 2**20, "allowed MiB": float(allowed[worst]) / 2**20}
         return figures | {f"{name} ms": float(ms) for name, ms in stages.items() if ms > 0}
 
+    def distinct_rows(self, work):
+        """Rows that the samples of a step have of a table, in the mean."""
+        n = work.batch * work.ranks
+        with h5py.File(self.dataset(work)) as h:
+            ids = h["sparse/values"][:n * work.tables * work.pooling].reshape(n, work.tables, work.pooling)
+        return float(np.mean([len(np.unique(ids[:, t])) for t in range(work.tables)]))
+
+    def machine(self, work):
+        """The machine's limit: what a rank's step takes where every part of it runs at the rate that all cores have in it at the same time."""
+        tables = -(-work.tables // work.ranks)
+        command = common.mpirun(work.ranks, self.args.threads) + [
+            self.limits, "-limits_only", "-rounds", "3", "-tables", str(tables), "-rows", str(work.rows), "-dim", str(work.dim), "-pooling", str(work.pooling),
+            "-batch_size", str(work.batch * work.ranks), "-precision", "bf16" if work.bf16 else "fp32"]
+        text = common.output_of(command, common.threads_environment(self.args.threads), timeout=self.args.timeout)
+        rate = {name: 1e6 * np.mean([float(x) for x in re.findall(rf"^limit {name},([0-9.]+),", text, re.M)]) for name in ("gather", "read-modify-write", "memcpy", "sgemm")}
+        bags = work.batch * work.tables  # that a rank sums, of all ranks' samples
+        seconds = {"gather": bags * work.pooling / rate["gather"], "update": self.distinct_rows(work) * work.tables / work.ranks / rate["read-modify-write"],
+                   "dense": work.batch * work.dense_operations / rate["sgemm"], "exchange": 2 * bags * work.dim * (1 - 1 / work.ranks) / rate["memcpy"]}
+        return {SPEED: work.batch * work.ranks / sum(seconds.values()), **{f"{name} ms": 1e3 * s for name, s in seconds.items()}}
+
     def peer(self, work, environment, *more):
         command = [self.args.peer_python, os.path.join(TOOLS, "bench_torchrec_peer.py"), "--threads", str(self.args.threads), "--ids", "zipf" if work.zipf else "uniform",
                    "--ranks", str(work.ranks), "--batch", str(work.batch), "--tables", str(work.tables), "--rows", str(work.rows), "--dim", str(work.dim),
                    "--pooling", str(work.pooling), "--num-dense", str(NUM_DENSE), "--dense-arch", work.dense_arch, "--over-arch", work.over_arch,
-                   "--interaction", work.interaction, "--batches", str(BATCHES), "--warmup", str(min(3, self.args.warmup)),
+                   "--interaction", work.interaction, *(["--autocast"] if work.bf16 else []), "--batches", str(BATCHES), "--warmup", str(min(3, self.args.warmup)),
                    "--steps", str(max(1, self.steps(work, 1) // 4)), "--windows", "2", *more]
         found = json.loads(common.output_of(command, environment, tries=3, timeout=self.args.timeout).strip().splitlines()[-1])
         return {SPEED: found["samples_per_s"], "launch s": found["launch_s"], "resident MiB": found["resident_bytes"] / 2**20,
@@ -187,8 +233,12 @@ def against_peer(bench, words):
         if bench.args.peer_python:
             for name, environment in PEERS.items():
                 cases[word][name] = lambda work=work, environment=environment: bench.peer(work, environment)
-        goals.append(common.Goal(f"DLRM {word}, samples/s", (word, "trshard", SPEED), [(word, name, SPEED) for name in PEERS],
-                                 GOALS.get((work.mlp, work.pooling))))
+        peers = [(word, name, SPEED) for name in PEERS]
+        goals.append(common.Goal(f"DLRM {word}, samples/s", (word, "trshard", SPEED), peers, GOALS.get((work.mlp, work.pooling))))
+        if bench.limits:
+            cases[word]["machine"] = lambda work=work: bench.machine(work)
+            goals.append(common.Goal(f"DLRM {word}, samples/s", (word, "trshard", SPEED), (word, "machine", SPEED), OF_LIMIT, of="the machine's limit"))
+            goals.append(common.Goal(f"limit of {word}, samples/s", (word, "machine", SPEED), peers))
     return cases, goals
 
 

@@ -34,6 +34,7 @@ def parse():
     parser.add_argument("--over-arch", default="1024,1024,512,256,1")
     parser.add_argument("--learning-rate", type=float, default=0.01)
     parser.add_argument("--interaction", choices=["dot", "dcn"], default="dot", help="dcn: 3 layers of rank 512")
+    parser.add_argument("--autocast", action="store_true", help="the model's forward under torch.autocast in bfloat16")
     parser.add_argument("--ids", choices=["uniform", "zipf"], default="uniform")
     parser.add_argument("--alpha", type=float, default=1.05, help="exponent of zipf")
     parser.add_argument("--pipelines", default="none,sparse_dist", help="none, base or sparse_dist, in turn")
@@ -162,11 +163,12 @@ def worker(rank, args, port, launched, results):
     model, optimizer, plan = sharded_model(args, torch)
     stream = batches(rank, args, torch)
     speeds, launch_s = {}, None
-    for kind in args.pipelines.split(","):  # the plain loop first: the pipeline rewrites the model
-        step = stepper(kind, model, optimizer, stream, torch)
-        step()
-        launch_s = launch_s or time.time() - launched
-        speeds[kind] = speed_of(step, args, torch)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.autocast):
+        for kind in args.pipelines.split(","):  # the plain loop first: the pipeline rewrites the model
+            step = stepper(kind, model, optimizer, stream, torch)
+            step()
+            launch_s = launch_s or time.time() - launched
+            speeds[kind] = speed_of(step, args, torch)
     resident = [None] * args.ranks
     torch.distributed.all_gather_object(resident, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     if rank == 0:

@@ -14,6 +14,7 @@ import datetime
 import json
 import os
 import re
+import signal
 import sys
 
 import trspython
@@ -325,4 +326,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader has seen enough: | head
     sys.exit(main())

@@ -11,6 +11,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # 
 STYLES = ("-", "--", "-.", ":")
 SHOWN = (("auc", "AUC"), ("ne", "normalised entropy"), ("calibration", "calibration"))  # a panel each
 OTHERS = (("accuracy", "accuracy"), ("mse", "mean squared error"))  # the first of these for a task whose labels are no probabilities
+LOSSES = {"bce": "binary cross entropy", "in_batch_softmax": "softmax among the batch's candidates", "sampled_softmax": "softmax among drawn candidates"}
 SERIES = (("window", "metrics/{}window_", "metrics/step", "train, window"), ("lifetime", "metrics/{}lifetime_", "metrics/step", "train, lifetime"),
           ("evaluation", "eval/{}", "eval/step", "evaluation"))
 OF_SERIES = {"window": "#0072b2", "lifetime": "#7f7f7f", "evaluation": "#d55e00"}  # of a single run
@@ -97,7 +98,23 @@ def draw_loss(axes, runs, styles, window):
         edges = np.concatenate([np.percentile(seen, [0.5, 99.5]) if seen.size else [], points])
         low, high = edges.min(), edges.max()
         axes.set_ylim(low - 0.1 * (high - low) - 1e-9, high + 0.1 * (high - low) + 1e-9)
-    finish(axes, "loss", "binary cross entropy" if all(run.task_words() == [""] for run in runs) else "weighted sum of the tasks' losses")
+    kinds = {"weighted sum of the tasks' losses" if run.task_words() != [""] else LOSSES.get(run.option("-loss"), LOSSES["bce"]) for run in runs}
+    finish(axes, "loss", ", ".join(sorted(kinds)))
+
+
+def recall_columns(run):
+    """[(K, name of the column)] of a model of two towers."""
+    return [(int(k), f"eval/retrieval_recall_at_{k:.0f}") for k in run["retrieval/at"]]
+
+
+def draw_recall(axes, runs, styles):
+    for run, style in zip(runs, styles):
+        for i, (k, name) in enumerate(recall_columns(run)):
+            axes.plot(run["eval/step"], run[name], linestyle=STYLES[i % len(STYLES)], marker="o", color=COLOURS[i % len(COLOURS)] if style.single else style.colour, linewidth=1.1,
+                      markersize=style.marker, markerfacecolor="white", label=f"{style.prefix}first {k:,}: {run[name][-1]:.4f}")
+        draw_starts(axes, run, style)
+    axes.set_ylim(bottom=0)
+    finish(axes, "recall among all candidates", "share of the queries")
 
 
 def has_metric(run, task, metric):
@@ -280,6 +297,8 @@ def curve_panels(runs, styles, window=None):
         for metric, title in of_task:
             name = f"{plain(task[:-1], 24)}: {title}" if task else title
             panels.append(lambda axes, task=task, metric=metric, name=name: draw_metric(axes, runs, styles, task, metric, name))
+    if any(len(run[name]) > 1 for run in runs for _, name in recall_columns(run)):
+        panels.append(lambda axes: draw_recall(axes, runs, styles))
     if any(np.ptp(run["train/dense_learning_rate"]) > 0 or np.ptp(run["train/embedding_learning_rate"]) > 0 for run in runs if len(run["train/dense_learning_rate"])):
         panels.append(lambda axes: draw_rates(axes, runs, styles))
     if any(np.isfinite(run["train/samples_per_s"]).any() for run in runs):

@@ -2,10 +2,10 @@
 /*
   Embedding kernels, bucketize and permute, dot interaction and codecs beside the machine's limits in the same process, in turn.
 
-    OMP_NUM_THREADS=1 bench_kernels [-rounds 9] [-tables 26] [-rows 100000] [-dim 64] [-pooling 10] [-batch_size 2048]
+    OMP_NUM_THREADS=1 bench_kernels [-rounds 9] [-tables 26] [-rows 100000] [-dim 64] [-pooling 10] [-batch_size 2048] [-limits_only [-precision bf16]]
 
   Limits: random gather of rows (the best of some prefetch distances and kinds of store), random read-modify-write of rows, both in one table
-  as large as the benchmark's together; memcpy. Prints one line for each kernel: name, M rows/s (ids, values, or samples of the interaction), GB/s of
+  as large as the benchmark's together; memcpy; with -limits_only, and instead of the kernels, sgemm (batch x 1024 x 1024). Prints one line for each kernel: name, M rows/s (ids, values, samples of the interaction, or floating-point operations), GB/s of
   rows or floats, and the ratio of the limit's rate. Medians of rounds; with one thread processor time, which other programs disturb least.
 */
 #include "bench.h"
@@ -21,7 +21,14 @@
 #endif
 
 /* Limits move LIMIT_BYTES of rows, ids rotate over N_BATCHES batches: neither is still in a cache when it comes again. */
-enum { MAX_ROUNDS = 101, MAX_RESULTS = 32, CODEC_VALUES = 1 << 22, N_BATCHES = 8, LIMIT_BYTES = 1 << 28 };
+enum {
+  MAX_ROUNDS = 101,
+  MAX_RESULTS = 32,
+  CODEC_VALUES = 1 << 22,
+  N_BATCHES = 8,
+  LIMIT_BYTES = 1 << 28,
+  WIDTH = 1024
+};
 
 static const TrsOptionSpec specs[] = {
     {"-rounds", TRS_OPTION_INT, "9", "[1,101]", NULL, NULL, "rounds, of which the median counts"},
@@ -30,6 +37,8 @@ static const TrsOptionSpec specs[] = {
     {"-dim", TRS_OPTION_INT, "64", "[1,]", NULL, NULL, "their width"},
     {"-pooling", TRS_OPTION_INT, "10", "[1,]", NULL, "ids", "ids of a bag"},
     {"-batch_size", TRS_OPTION_INT, "2048", "[1,]", NULL, "samples", "bags of a feature"},
+    {"-limits_only", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "measure the limits and sgemm, no kernels"},
+    {"-precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL, "of sgemm's operands"},
 };
 static const TrsOptionGroup bench_options = TRS_OPTION_GROUP("Bench", specs);
 
@@ -58,7 +67,8 @@ typedef struct {
   int *reversed;
   float *vectors, *products,
       *vectors_grad; /* of the interaction: [batch, (1 + tables) dim], [batch, n_products], as vectors */
-  float *floats, *decoded;
+  float *floats, *decoded, *square; /* square: [WIDTH, WIDTH] */
+  PetscBool limits_only;
   uint8_t *bytes;
   result results[MAX_RESULTS];
   int n_results;
@@ -297,13 +307,36 @@ static PetscErrorCode run_codec(bench *b, const char *encode, const char *decode
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static void run_memcpy(bench *b)
+{
+  const double start = bench_now();
+
+  memcpy(b->decoded, b->floats, CODEC_VALUES * sizeof(float));
+  note(b, "limit memcpy", NULL, CODEC_VALUES, 4.0 * CODEC_VALUES, bench_now() - start);
+}
+
+static PetscErrorCode run_sgemm(bench *b)
+{
+  const int64_t m = PetscMin(b->batch, CODEC_VALUES / WIDTH);
+  const double start = bench_now(), flops = 2.0 * (double)m * WIDTH * WIDTH;
+
+  PetscFunctionBegin;
+  PetscCall(b->compute->gemm(NULL, PETSC_FALSE, PETSC_TRUE, m, WIDTH, WIDTH, 1.0f, b->floats, WIDTH,
+                             b->square, WIDTH, 0.0f, b->decoded, WIDTH));
+  note(b, "limit sgemm", NULL, flops, 0.0, bench_now() - start);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode run_round(bench *b)
 {
-  double start;
-
   PetscFunctionBegin;
   b->input.values = b->jagged.values = b->values + (b->round + 1) % N_BATCHES * b->n;
   run_limits(b);
+  run_memcpy(b);
+  if (b->limits_only) {
+    PetscCall(run_sgemm(b));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(run_forward(b, "forward fp32", TRS_FP32, 4 * b->dim));
   PetscCall(run_backward(b, "backward rowwise_adagrad", TRS_OPTIM_ROWWISE_ADAGRAD));
   PetscCall(run_backward(b, "backward sgd", TRS_OPTIM_SGD));
@@ -315,9 +348,6 @@ static PetscErrorCode run_round(bench *b)
   PetscCall(run_bucketize(b, "bucketize 64", 64));
   PetscCall(run_permute(b));
   PetscCall(run_interaction(b));
-  start = bench_now();
-  memcpy(b->decoded, b->floats, CODEC_VALUES * sizeof(float));
-  note(b, "limit memcpy", NULL, CODEC_VALUES, 4.0 * CODEC_VALUES, bench_now() - start);
   PetscCall(
       run_codec(b, "encode fp16", "decode fp16", &(TrsCodec){.kind = TRS_CODEC_FP16, .loss_scale = 1.0f}));
   PetscCall(
@@ -343,9 +373,14 @@ static PetscErrorCode set_up(bench *b, TrsOptions options)
 {
   int64_t *const numbers[] = {&b->rounds, &b->tables, &b->rows, &b->dim, &b->pooling, &b->batch};
 
+  int precision;
+
   PetscFunctionBegin;
+  PetscCall(TrsOptionsGetBool(options, "-limits_only", &b->limits_only, NULL));
+  PetscCall(TrsOptionsGetEnum(options, "-precision", &precision, NULL));
   for (int i = 0; i < 6; i++) PetscCall(TrsOptionsGetInt(options, specs[i].name, numbers[i], NULL));
   PetscCall(TrsComputeFind("cpu", &b->compute));
+  PetscCall(b->compute->dense_precision((TrsDensePrecision)precision));
   PetscCall(b->compute->workspace_create(&b->workspace));
   b->n = b->tables * b->batch * b->pooling;
   b->n_limit = LIMIT_BYTES / 4 / b->dim;
@@ -370,6 +405,7 @@ static PetscErrorCode set_up(bench *b, TrsOptions options)
   PetscCall(TrsAlloc(b->batch * n_products(b), sizeof(float), &b->products));
   PetscCall(TrsAlloc(CODEC_VALUES, sizeof(float), &b->floats));
   PetscCall(TrsAlloc(CODEC_VALUES, sizeof(float), &b->decoded));
+  PetscCall(TrsAlloc(WIDTH * WIDTH, sizeof(float), &b->square));
   PetscCall(TrsAlloc(CODEC_VALUES, 2 * sizeof(float), &b->bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -385,6 +421,7 @@ static void fill(bench *b)
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 3, 0, b->tables * b->rows * b->dim, -0.1f, 0.1f, b->weight);
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 4, 0, b->tables * b->batch * b->dim, -0.1f, 0.1f, b->grad);
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 5, 0, CODEC_VALUES, -1.0f, 1.0f, b->floats);
+  TrsRandomUniformFill(1, TRS_RANDOM_TEST, 7, 0, WIDTH * WIDTH, -1.0f, 1.0f, b->square);
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 6, 0, b->batch * (b->tables + 1) * b->dim, -0.1f, 0.1f,
                        b->vectors);
   for (int64_t t = 0; t <= b->tables; t++) b->block_begin[t] = t * b->batch;
@@ -446,7 +483,8 @@ static PetscErrorCode bench_kernels(int argc, char **argv)
                           &b->bytes,          &b->buckets.lengths,
                           &b->buckets.values, &b->block_begin,
                           &b->reversed,       &b->vectors,
-                          &b->products,       &b->vectors_grad};
+                          &b->products,       &b->vectors_grad,
+                          &b->square};
   for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) PetscCall(TrsFree(memory[i]));
   PetscCall(PetscFree3(b->table, b->feature, b->spec));
   PetscCall(PetscFree(b));

@@ -103,7 +103,7 @@ def test_model_data(binary, folder):
         check(pattern in text and "model.h5" in text, f"{name}: {text}")
     write_dataset(os.path.join(folder, "dense.h5"), 20, features=FEATURES, num_dense=5)
     text = run(binary, 1, f"{evaluate} -data_eval dense.h5", folder, status=65).text
-    check("dense.h5: /dense has 5 columns, the model of" in text, text)
+    check("dense.h5: 5 dense features, the model of" in text, text)
 
 
 def test_model_refused(binary, folder):
@@ -177,6 +177,8 @@ def test_model_inspect(binary, folder):
     found = subprocess.run([sys.executable, os.path.join(TOOLS, "inspect_file.py"), "model.h5"], cwd=folder, capture_output=True, text=True, check=True).stdout
     for wanted in ("-interaction dot", "-tables user,item,tag,word", "-table_tag_pooling mean", "-table_user_num_embeddings 50", "-embedding_learning_rate 0.3", "-batch_size 10"):
         check(wanted in found, f"{wanted} is not in\n{found}")
+    cut = subprocess.run(f"PYTHONUNBUFFERED=1 {sys.executable} {os.path.join(TOOLS, 'inspect_file.py')} model.h5 | head -n 1", shell=True, cwd=folder, capture_output=True, text=True)
+    check(cut.stdout == found.splitlines(True)[0] and not cut.stderr, f"inspect_file.py | head: {cut.stderr}")
     with open(os.path.join(folder, "model.opts"), "wb") as file:
         file.write(attribute(os.path.join(folder, "model.h5"), "model"))
     run(binary, 1, f"-options_file model.opts -data_train train.h5 -checkpoint_final again.h5 -embedding_learning_rate 0.3 {RUN}", folder)

@@ -4,6 +4,7 @@ import json
 import os
 
 import h5py
+import numpy as np
 
 from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, losses, optimizers, run, same_bits, thin, thinned, write_dataset
 
@@ -129,6 +130,33 @@ def test_stored_otherwise(binary, folder):
     found, other = train(binary, folder, "stored", 2, "-epochs 1")
     check(same_bits(found, wanted), "other losses")
     check_same_tensors(other, state, "stored otherwise")
+
+
+def test_dense_columns(binary, folder):
+    """-data_dense: a run on columns of /dense, in any order, has the bits of one on data of these columns alone; a NaN in another column is nobody's."""
+    make(folder)
+    with h5py.File(os.path.join(folder, "train.h5")) as h:
+        every = h["dense"][()]
+    wide = np.concatenate([np.full((len(every), 1), np.nan, np.float32), every], axis=1)
+
+    def train_on(name, dense, chosen=""):
+        with h5py.File(os.path.join(folder, "train.h5"), "r+") as h:
+            if "dense" in h:
+                del h["dense"]
+            if dense.shape[1]:
+                h["dense"] = dense
+        return train(binary, folder, name, 2, f"-epochs 2 -data_shuffle -data_eval train.h5 {chosen}")
+
+    for columns in ([], [3, 1]):
+        wanted, state = train_on("alone", wide[:, columns])
+        chosen = f"-data_dense {','.join(map(str, columns)) or 'none'}"
+        found, other = train_on("chosen", wide, chosen)
+        check(same_bits(found, wanted), f"{chosen}: other losses")
+        check_same_tensors(other, state, chosen)
+        text = run(binary, 1, f"-task eval -data_eval train.h5 -init_from {state} {chosen} {TABLES}", folder).text
+        check(f" {len(columns)} dense, " in text, text)
+    text = run(binary, 1, f"-task eval -data_eval train.h5 -init_from {state} {TABLES}", folder, status=65).text
+    check("4 dense features, the model of" in text and "-data_dense chooses them" in text, text)
 
 
 def test_column_cuts_are_told(binary, folder):

@@ -36,9 +36,10 @@ def test_retrieval_reference(binary, folder):
     every = [(case, ranks) for case in CASES for ranks in (1, 2, 3)]
     for case, ranks in thin(every, [("bce", 1), ("softmax", 3), ("logq", 2), ("sampled", 3)]):
         options, batch, wanted = unpack(folder, case)
+        recall_at = f"-eval_recall_at {','.join(map(str, wanted['recall_at']))}"
         what = f"{case} on {ranks} ranks"
-        run(binary, ranks, f"-data_train train.h5 -init_from init.h5 -batch_size {batch // ranks} -tables_min_partition 4 -output out.h5 -checkpoint_final final.h5 {options}",
-            folder)
+        run(binary, ranks, f"-data_train train.h5 -init_from init.h5 -batch_size {batch // ranks} -tables_min_partition 4 -output out.h5 -checkpoint_final final.h5 {options} "
+            f"-data_eval train.h5 -eval_every 20 {recall_at}", folder)
         check_close_losses(losses(os.path.join(folder, "out.h5")), wanted["loss"], 1e-5, what)
         found = tensors(os.path.join(folder, "final.h5"))
         for name, of in ((name[len("final/"):], of) for name, of in wanted.items() if name.startswith("final/")):
@@ -48,13 +49,17 @@ def test_retrieval_reference(binary, folder):
             check(found[name].shape == of.shape and off <= 1e-5, f"{what}: /{name} differs by {off:.1e}")
         rest = f"-init_from final.h5 -data_eval train.h5 -batch_size {50 // ranks} -tables_min_partition 4"
         run(binary, ranks, f"-task predict {rest} -predict_towers query,candidate -output towers.h5", folder)
-        run(binary, ranks, f"-task eval {rest} -eval_recall_at {','.join(map(str, wanted['recall_at']))} -output eval.h5", folder)
+        run(binary, ranks, f"-task eval {rest} {recall_at} -output eval.h5", folder)
         towers, evaluated = tensors(os.path.join(folder, "towers.h5")), tensors(os.path.join(folder, "eval.h5"))
         for side in ("query", "candidate"):
             off = np.abs(towers[f"towers/{side}"] - wanted[side]).max() / np.abs(wanted[side]).max()  # each adds a few weights
             check(off <= 5e-5, f"{what}: outputs of the {side} tower differ by {off:.1e}")
         check(np.array_equal(evaluated["retrieval/at"], wanted["recall_at"]), what)
-        check(np.abs(evaluated["retrieval/recall"] - wanted["recall"]).max() < 1e-12, f"{what}: recall {evaluated['retrieval/recall']}, numpy has {wanted['recall']}")
+        for by, found in (("-task eval", evaluated), ("the training's last evaluation", tensors(os.path.join(folder, "out.h5")))):
+            off = np.abs(found["retrieval/recall"] - wanted["recall"]).max()
+            check(off < 1e-12, f"{what}: recall of {by} {found['retrieval/recall']}, numpy has {wanted['recall']}")
+            rows = [found[f"eval/retrieval_recall_at_{k}"] for k in wanted["recall_at"]]
+            check(np.array_equal([row[-1] for row in rows], found["retrieval/recall"]) and all(len(row) == len(found["eval/step"]) for row in rows), f"{what}: rows of {by}")
 
 
 @thinned

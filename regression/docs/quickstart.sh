@@ -10,6 +10,8 @@ cd "$copy"
 jobs/quickstart.sh 2>&1 | tee quickstart.log
 if grep -q '^== done: MovieLens' quickstart.log; then # else PyPI cannot be reached, and the data are generated
   /usr/bin/python3 regression/docs/docs.py --log quickstart.log --block jobs/quickstart.sh README.md
+  build/trshard -options_file input/movielens_two_tower.opts -batch_size 512 -epochs 4 | tee recall.log
+  grep -E '^recall .*@100 0\.[3-9]' recall.log || { echo "the towers find no more than the order of popularity, 0.26" && exit 1; }
 fi
 for name in train.h5 eval.h5 model.h5 plan.json loss.png plan.png; do
   [ -s "results/quickstart/$name" ] || { echo "results/quickstart/$name is missing" && exit 1; }

@@ -163,6 +163,8 @@ static PetscErrorCode create_tables(TrshardCollection c)
   PetscCall(PetscMalloc1(c->optimizers.n, &c->step_args));
   PetscCall(TrsScheduleFromOptions(c->options, &c->schedule));
   PetscCall(TrsShardedEbcConfigFromOptions(c->options, &config));
+  if (machine->replicas > 1)
+    PetscCall(TrsOptionError(c->options, "-plan_replicas", "is for trainings of the program itself"));
   /* One rank alone may lack memory. */
   PetscCall(TrsAgree(c->comm, TrsEmbeddingShardsCreate(machine->device, &c->tables, &c->plan, machine->rank,
                                                        &c->optimizers, &c->shards)));

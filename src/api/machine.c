@@ -4,6 +4,7 @@
 #include "core/events.h"
 #include "core/random.h"
 #include "core/shared_memory.h"
+#include "plan/topology.h"
 
 #include <string.h>
 
@@ -185,6 +186,37 @@ static PetscErrorCode create_groups(TrsMachine *machine)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Make the communicators of the copies of the tables, in the ring of the others. A copy has
+  consecutive ranks, so that its exchanges stay on few hosts. Collective.
+*/
+static PetscErrorCode create_replicas(TrsMachine *machine)
+{
+  MPI_Comm copy, owners;
+  int size;
+
+  PetscFunctionBegin;
+  PetscCall(TrsPlanReplicas(machine->options, machine->size, &machine->replicas));
+  size = machine->size / machine->replicas;
+  machine->shard_rank = machine->rank % size;
+  machine->shards = machine->groups;
+  if (machine->replicas == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(machine->device->host_memory, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+             "-plan_replicas %d: copies of tables are kept on CPUs alone: leave it out, or use -device cpu",
+             machine->replicas);
+  PetscCallMPI(MPI_Comm_split(machine->comm, machine->rank / size, machine->rank, &copy));
+  PetscCallMPI(MPI_Comm_split(machine->comm, machine->shard_rank, machine->rank, &owners));
+  PetscCall(TrsCommGroupsCreate(copy, TrsReplicaHost(machine->groups.local_world_size, size), "mpi",
+                                machine->device, machine->compute, &machine->shards));
+  PetscCall(TrsCommCreate(owners, "mpi", machine->device, machine->compute, &machine->owners));
+  machine->owners->next = machine->groups.world->next;
+  machine->groups.world->next = machine->shards.world->next;
+  machine->shards.world->next = machine->owners;
+  PetscCallMPI(MPI_Comm_free(&copy));
+  PetscCallMPI(MPI_Comm_free(&owners));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsMachineCreate(MPI_Comm comm, TrsOptions options, TrsMachine *machine)
 {
   PetscFunctionBegin;
@@ -194,6 +226,7 @@ PetscErrorCode TrsMachineCreate(MPI_Comm comm, TrsOptions options, TrsMachine *m
   PetscCall(TrsAgree(comm, choose_isa(machine)));
   PetscCall(choose_device(machine));
   PetscCall(create_groups(machine));
+  PetscCall(create_replicas(machine));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -201,6 +234,11 @@ PetscErrorCode TrsMachineDestroy(TrsMachine *machine)
 {
   PetscFunctionBegin;
   TrsStageObserve(NULL);
+  if (machine->owners) {
+    machine->groups.world->next = machine->owners->next = NULL;
+    PetscCall(TrsCommDestroy(&machine->owners));
+    PetscCall(TrsCommGroupsDestroy(&machine->shards));
+  }
   PetscCall(TrsCommGroupsDestroy(&machine->groups));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

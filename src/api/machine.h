@@ -17,7 +17,15 @@ typedef struct {
   /* The binding of threads to cores. It is "" with a device that has memory of its own. */
   char binding[TRS_CPU_TEXT];
   const TrsComputeOps *compute;
-  TrsCommGroups groups;
+  TrsCommGroups groups; /* all ranks */
+  /*
+    The ranks of one copy of the tables (-plan_replicas). With a single copy these are `groups`
+    themselves, and there is no `owners`.
+  */
+  TrsCommGroups shards;
+  int replicas;   /* number of copies */
+  int shard_rank; /* this rank's number in its copy: the rank that the plan knows */
+  TrsComm owners; /* the ranks that have this rank's number in the copies, by copy */
 } TrsMachine;
 
 extern const TrsOptionGroup trs_machine_options; /* -device, -cpu_isa, -gpu_share */

@@ -30,7 +30,7 @@ static void add_table(const TrsMachine *machine, const TrsTableConfig *table, co
     const TrsShard *shard = &plan->shard[i];
     const double rows = (double)shard->rows;
 
-    if (shard->rank != machine->rank || shard->cols == 0) continue;
+    if (shard->rank != machine->shard_rank || shard->cols == 0) continue;
     bytes[0] += share * rows *
                 (quantised ? (double)TrsQuantRowBytes(table->data_type, TRS_ROWS_TBE, (int)shard->cols)
                            : (double)(shard->cols * TrsDTypeBytes(table->data_type)));

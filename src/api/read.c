@@ -42,6 +42,7 @@ static PetscErrorCode open_reader(TrshardCollection c, int32_t n_paths, const ch
   r->collection = c;
   PetscCall(TrsApiReaderOptions(c->comm, c->batch_size, options, &r->options));
   PetscCall(TrsDatasetOpen(c->comm, n_paths, paths, &r->dataset));
+  PetscCall(TrsReaderChooseDense(r->options, r->dataset));
   PetscCall(TrsDatasetGetInfo(r->dataset, &r->info));
   PetscCall(TrsReaderCreate(c->comm, &r->reader));
   PetscCall(TrsReaderSetFromOptions(r->reader, r->options, PETSC_TRUE));

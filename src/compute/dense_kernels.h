@@ -17,6 +17,11 @@ typedef struct {
   */
   void (*mask_and_sum)(int64_t rows, int64_t cols, const float *y, int64_t y_stride, float *dy,
                        int64_t dy_stride, float *sum);
+  /* y [n] = activation(y); and dy [n] *= its derivative, where y is the activation's result. */
+  void (*activate)(int64_t n, TrsActivation activation, float *y);
+  void (*activate_backward)(int64_t n, TrsActivation activation, const float *y, float *dy);
+  /* x [n] = exp(x), as TrsExp() has it. */
+  void (*exponentials)(int64_t n, float *x);
   /* One row of a cross layer: y = x0 * (u + bias) + x. */
   void (*cross_forward)(int64_t n, const float *x0, const float *u, const float *bias, const float *x,
                         float *y);

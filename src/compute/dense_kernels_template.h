@@ -5,6 +5,8 @@
   include guard, because each file includes it once.
 */
 
+#include "compute/exponential.h"
+
 #include <math.h>
 
 #define LINE 16 /* floats of a cache line */
@@ -63,6 +65,44 @@ static void mask_and_sum(int64_t rows, int64_t cols, const float *y, int64_t y_s
       for (int64_t c = 0; c < cols; c++) sum[c] += g[c];
     }
   }
+}
+
+static void activate(int64_t n, TrsActivation activation, float *y)
+{
+  switch (activation) {
+  case TRS_ACTIVATION_NONE: break;
+  case TRS_ACTIVATION_RELU:
+    for (int64_t i = 0; i < n; i++) y[i] = y[i] <= 0.0f ? 0.0f : y[i]; /* NaN stays */
+    break;
+  case TRS_ACTIVATION_SIGMOID:
+    for (int64_t i = 0; i < n; i++) y[i] = TrsSigmoid(y[i]);
+    break;
+  case TRS_ACTIVATION_TANH:
+    for (int64_t i = 0; i < n; i++) y[i] = TrsTanh(y[i]);
+    break;
+  }
+}
+
+static void activate_backward(int64_t n, TrsActivation activation, const float *restrict y,
+                              float *restrict dy)
+{
+  switch (activation) {
+  case TRS_ACTIVATION_NONE: break;
+  case TRS_ACTIVATION_RELU:
+    for (int64_t i = 0; i < n; i++) dy[i] = y[i] <= 0.0f ? 0.0f : dy[i];
+    break;
+  case TRS_ACTIVATION_SIGMOID:
+    for (int64_t i = 0; i < n; i++) dy[i] *= y[i] * (1.0f - y[i]);
+    break;
+  case TRS_ACTIVATION_TANH:
+    for (int64_t i = 0; i < n; i++) dy[i] *= 1.0f - y[i] * y[i];
+    break;
+  }
+}
+
+static void exponentials(int64_t n, float *x)
+{
+  for (int64_t i = 0; i < n; i++) x[i] = TrsExp(x[i]);
 }
 
 static void cross_forward(int64_t n, const float *restrict x0, const float *restrict u,
@@ -337,7 +377,8 @@ static void update(int64_t n, const TrsDenseOptimizerArgs *args, float bias_corr
 
 #define DENSE_KERNELS \
   { \
-    .add_bias = add_bias, .mask_and_sum = mask_and_sum, .cross_forward = cross_forward, \
+    .add_bias = add_bias, .mask_and_sum = mask_and_sum, .activate = activate, \
+    .activate_backward = activate_backward, .exponentials = exponentials, .cross_forward = cross_forward, \
     .cross_backward = cross_backward, .dot_forward = dot_forward, .dot_backward = dot_backward, \
     .update = update \
   }

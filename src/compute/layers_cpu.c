@@ -4,63 +4,41 @@
   columns, so that the number of threads changes no bit.
 */
 #include "compute/cpu_kernels.h"
+#include "compute/dense_kernels.h"
+#include "compute/exponential.h"
+#include "compute/lanes.h"
 #include "core/philox.h"
 
 #include <math.h>
 #include <omp.h>
 #include <string.h>
 
-enum { TRS_LANES = 8, TRS_COLUMNS_A_PART = 64 };
+enum { TRS_COLUMNS_A_PART = 64 };
 #define TRS_LEAST_LENGTH 1e-12 /* torch.nn.functional.normalize's */
-
-static inline float sigmoid(float x)
-{
-  return 1.0F / (1.0F + expf(-x));
-}
 
 PetscErrorCode TrsActivateCpu(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation, float *y,
                               int64_t y_stride)
 {
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+
   (void)stream;
   PetscFunctionBegin;
 #pragma omp parallel for schedule(static)
-  for (int64_t b = 0; b < batch; b++) {
-    float *row = y + b * y_stride;
-
-    if (activation == TRS_ACTIVATION_RELU)
-      for (int64_t c = 0; c < n; c++) row[c] = row[c] <= 0.0F ? 0.0F : row[c]; /* NaN stays */
-    else if (activation == TRS_ACTIVATION_SIGMOID)
-      for (int64_t c = 0; c < n; c++) row[c] = sigmoid(row[c]);
-    else if (activation == TRS_ACTIVATION_TANH)
-      for (int64_t c = 0; c < n; c++) row[c] = tanhf(row[c]);
-  }
+  for (int64_t b = 0; b < batch; b++) kernels->activate(n, activation, y + b * y_stride);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsActivateBackwardCpu(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation,
                                       const float *y, int64_t y_stride, float *dy, int64_t dy_stride)
 {
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+
   (void)stream;
   PetscFunctionBegin;
 #pragma omp parallel for schedule(static)
-  for (int64_t b = 0; b < batch; b++) {
-    const float *out = y + b * y_stride;
-    float *row = dy + b * dy_stride;
-
-    if (activation == TRS_ACTIVATION_RELU)
-      for (int64_t c = 0; c < n; c++) row[c] = out[c] <= 0.0F ? 0.0F : row[c];
-    else if (activation == TRS_ACTIVATION_SIGMOID)
-      for (int64_t c = 0; c < n; c++) row[c] *= out[c] * (1.0F - out[c]);
-    else if (activation == TRS_ACTIVATION_TANH)
-      for (int64_t c = 0; c < n; c++) row[c] *= 1.0F - out[c] * out[c];
-  }
+  for (int64_t b = 0; b < batch; b++)
+    kernels->activate_backward(n, activation, y + b * y_stride, dy + b * dy_stride);
   PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The sum of n numbers in lanes, which the compiler makes vectors of. */
-static double lanes_sum(const double *lane)
-{
-  return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
 /* Mean of a row, and the mean square of what differs from it. */
@@ -69,13 +47,13 @@ static void moments(int64_t n, const float *x, double *mean, double *variance)
   double sum[TRS_LANES] = {0}, squares[TRS_LANES] = {0};
 
   for (int64_t c = 0; c < n; c++) sum[c % TRS_LANES] += (double)x[c];
-  *mean = lanes_sum(sum) / (double)n;
+  *mean = TrsLanesSum(sum) / (double)n;
   for (int64_t c = 0; c < n; c++) {
     const double d = (double)x[c] - *mean;
 
     squares[c % TRS_LANES] += d * d;
   }
-  *variance = lanes_sum(squares) / (double)n;
+  *variance = TrsLanesSum(squares) / (double)n;
 }
 
 PetscErrorCode TrsLayerNormForwardCpu(TrsStream stream, int64_t batch, int64_t n, const TrsLayerNorm *norm,
@@ -93,7 +71,7 @@ PetscErrorCode TrsLayerNormForwardCpu(TrsStream stream, int64_t batch, int64_t n
     row[0] = (float)mean;
     row[1] = (float)(1.0 / sqrt(variance + (double)norm->eps));
     for (int64_t c = 0; c < n; c++) to[c] = (from[c] - row[0]) * row[1] * norm->weight[c] + norm->bias[c];
-    for (int64_t c = 0; norm->swish && c < n; c++) to[c] = from[c] * sigmoid(to[c]);
+    for (int64_t c = 0; norm->swish && c < n; c++) to[c] = from[c] * TrsSigmoid(to[c]);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -104,7 +82,7 @@ static inline float z_gradient(const TrsLayerNorm *norm, int64_t c, float x, flo
   float s;
 
   if (!norm->swish) return dy;
-  s = sigmoid(xhat * norm->weight[c] + norm->bias[c]);
+  s = TrsSigmoid(xhat * norm->weight[c] + norm->bias[c]);
   return dy * x * s * (1.0F - s);
 }
 
@@ -139,11 +117,11 @@ static void norm_row(int64_t n, const TrsLayerNorm *norm, const float *row, cons
     sum[c % TRS_LANES] += (double)d;
     products[c % TRS_LANES] += (double)d * (double)xhat;
   }
-  mean = (float)(lanes_sum(sum) / (double)n);
-  product = (float)(lanes_sum(products) / (double)n);
+  mean = (float)(TrsLanesSum(sum) / (double)n);
+  product = (float)(TrsLanesSum(products) / (double)n);
   for (int64_t c = 0; c < n; c++) {
     const float xhat = (x[c] - row[0]) * row[1], d = z_gradient(norm, c, x[c], xhat, g[c]) * norm->weight[c];
-    const float direct = norm->swish ? g[c] * sigmoid(xhat * norm->weight[c] + norm->bias[c]) : 0.0F;
+    const float direct = norm->swish ? g[c] * TrsSigmoid(xhat * norm->weight[c] + norm->bias[c]) : 0.0F;
 
     g[c] = direct + row[1] * (d - mean - xhat * product);
   }
@@ -198,7 +176,7 @@ static double inverse_length(int64_t n, const float *x)
   double squares[TRS_LANES] = {0};
 
   for (int64_t c = 0; c < n; c++) squares[c % TRS_LANES] += (double)x[c] * (double)x[c];
-  return 1.0 / fmax(sqrt(lanes_sum(squares)), TRS_LEAST_LENGTH);
+  return 1.0 / fmax(sqrt(TrsLanesSum(squares)), TRS_LEAST_LENGTH);
 }
 
 PetscErrorCode TrsUnitRowsCpu(TrsStream stream, int64_t batch, int64_t n, const float *x, int64_t x_stride,
@@ -229,7 +207,7 @@ PetscErrorCode TrsUnitRowsBackwardCpu(TrsStream stream, int64_t batch, int64_t n
     double products[TRS_LANES] = {0}, along;
 
     for (int64_t c = 0; c < n; c++) products[c % TRS_LANES] += (double)from[c] * (double)g[c];
-    along = inverse * TRS_LEAST_LENGTH < 1.0 ? lanes_sum(products) * inverse * inverse : 0.0;
+    along = inverse * TRS_LEAST_LENGTH < 1.0 ? TrsLanesSum(products) * inverse * inverse : 0.0;
     for (int64_t c = 0; c < n; c++) g[c] = (float)(((double)g[c] - along * (double)from[c]) * inverse);
   }
   PetscFunctionReturn(PETSC_SUCCESS);

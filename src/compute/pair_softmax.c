@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "compute/pair_softmax.h"
 
+#include "compute/dense_kernels.h"
+#include "compute/lanes.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -10,12 +13,22 @@ static inline int takes_part(const TrsPair *pair, int64_t q, int64_t c)
   return q == c || (pair[c].negative && (pair[c].id < 0 || pair[c].id != pair[q].id));
 }
 
+static double sum_of(int64_t n, const float *x)
+{
+  double lane[TRS_LANES] = {0};
+
+  for (int64_t i = 0; i < n; i++) lane[i % TRS_LANES] += (double)x[i];
+  return TrsLanesSum(lane);
+}
+
 static double query(const TrsPairTile *tile, int64_t row)
 {
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
   const TrsPair *pair = tile->pair;
   const int64_t own = tile->first + row;
-  float *z = tile->z + row * tile->m;
-  double most = -HUGE_VAL, sum = 0.0, loss;
+  const float scale = tile->scale * pair[own].weight;
+  float *z = tile->z + row * tile->m, most = -INFINITY, score, share;
+  double sum;
 
   tile->log_sum[row] = 0.0;
   if (pair[own].weight == 0.0F) {
@@ -23,20 +36,18 @@ static double query(const TrsPairTile *tile, int64_t row)
     return 0.0;
   }
   for (int64_t c = 0; c < tile->m; c++) {
-    if (!takes_part(pair, own, c)) continue;
-    z[c] -= pair[c].log_q;
-    most = fmax(most, (double)z[c]);
+    z[c] = takes_part(pair, own, c) ? z[c] - pair[c].log_q : -INFINITY;
+    most = z[c] > most ? z[c] : most;
   }
-  for (int64_t c = 0; c < tile->m; c++)
-    if (takes_part(pair, own, c)) sum += exp((double)z[c] - most);
-  tile->log_sum[row] = most + log(sum);
-  loss = (double)pair[own].weight * (tile->log_sum[row] - (double)z[own]);
-  for (int64_t c = 0; c < tile->m; c++) {
-    const double share = takes_part(pair, own, c) ? exp((double)z[c] - tile->log_sum[row]) : 0.0;
-
-    z[c] = (float)(share - (c == own ? 1.0 : 0.0)) * (tile->scale * pair[own].weight);
-  }
-  return loss;
+  score = z[own];
+  for (int64_t c = 0; c < tile->m; c++) z[c] -= most;
+  kernels->exponentials(tile->m, z);
+  sum = sum_of(tile->m, z);
+  tile->log_sum[row] = (double)most + log(sum);
+  share = (float)(1.0 / sum) * scale;
+  for (int64_t c = 0; c < tile->m; c++) z[c] *= share;
+  z[own] = (float)expm1((double)score - tile->log_sum[row]) * scale;
+  return (double)pair[own].weight * (tile->log_sum[row] - (double)score);
 }
 
 void TrsPairSoftmaxQueries(const TrsPairTile *tile, double *loss)
@@ -47,31 +58,33 @@ void TrsPairSoftmaxQueries(const TrsPairTile *tile, double *loss)
 
 void TrsPairSoftmaxCandidates(const TrsPairTile *tile)
 {
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
   const TrsPair *pair = tile->pair;
 
 #pragma omp parallel for schedule(static)
   for (int64_t row = 0; row < tile->n; row++) {
     const int64_t own = tile->first + row;
     const double log_q = (double)pair[own].log_q;
-    float *z = tile->z + row * tile->m;
+    float *z = tile->z + row * tile->m, of_own;
 
     for (int64_t q = 0; q < tile->m; q++) {
-      double share = 0.0;
+      const int takes = pair[q].weight != 0.0F && takes_part(pair, q, own);
 
-      if (pair[q].weight != 0.0F && takes_part(pair, q, own))
-        share = exp((double)z[q] - log_q - tile->log_sum[q]) - (q == own ? 1.0 : 0.0);
-      z[q] = (float)share * (tile->scale * pair[q].weight);
+      z[q] = takes ? (float)((double)z[q] - log_q - tile->log_sum[q]) : -INFINITY;
     }
+    of_own = pair[own].weight != 0.0F ? (float)expm1((double)z[own]) : 0.0F;
+    kernels->exponentials(tile->m, z);
+    z[own] = of_own;
+    for (int64_t q = 0; q < tile->m; q++) z[q] *= tile->scale * pair[q].weight;
   }
 }
 
-/* The product of two rows, in lanes, which the compiler makes vectors of. */
 static double product(int64_t D, const float *x, const float *y)
 {
-  double lane[8] = {0};
+  double lane[TRS_LANES] = {0};
 
-  for (int64_t d = 0; d < D; d++) lane[d % 8] += (double)x[d] * (double)y[d];
-  return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+  for (int64_t d = 0; d < D; d++) lane[d % TRS_LANES] += (double)x[d] * (double)y[d];
+  return TrsLanesSum(lane);
 }
 
 int64_t TrsPairPlace(int64_t D, const float *query, int64_t n, const float *candidates, int64_t own)

@@ -13,7 +13,7 @@ PetscErrorCode TrsBatchScratchCreate(const TrsBatchSpec *spec, int64_t max_batch
   memset(scratch, 0, sizeof(*scratch));
   PetscCall(TrsAlloc(max_batch, sizeof(*scratch->sample), &scratch->sample));
   PetscCall(TrsAlloc(max_batch, sizeof(*scratch->run), &scratch->run));
-  PetscCall(TrsAlloc(max_batch * spec->info->num_dense, sizeof(*scratch->dense), &scratch->dense));
+  PetscCall(TrsAlloc(max_batch * spec->info->dense_columns, sizeof(*scratch->dense), &scratch->dense));
   PetscCall(TrsAlloc(max_batch * spec->info->n_labels, sizeof(*scratch->labels), &scratch->labels));
   PetscCall(TrsAlloc(max_batch * spec->n_labels, sizeof(*scratch->taken), &scratch->taken));
   PetscCall(TrsAlloc(max_batch, sizeof(*scratch->sample_weights), &scratch->sample_weights));
@@ -137,7 +137,7 @@ static PetscErrorCode check_numbers(const TrsBatchSpec *spec, const TrsBatchScra
                                     const TrsSampleRows *rows, TrsFault *fault)
 {
   const float *dense = rows->dense, *labels = rows->labels, *weights = rows->weights;
-  int num_dense = spec->info->num_dense;
+  const int num_dense = spec->info->num_dense, *const column = spec->info->dense_column;
   PetscErrorCode code = PETSC_SUCCESS;
 
   if (spec->check == TRS_DATA_CHECK_NONE) return PETSC_SUCCESS;
@@ -145,10 +145,11 @@ static PetscErrorCode check_numbers(const TrsBatchSpec *spec, const TrsBatchScra
     int64_t sample = scratch->sample[i].sample;
 
     for (int d = 0; d < num_dense && code == PETSC_SUCCESS; d++) {
-      float x = dense[i * num_dense + d];
+      const int c = column ? column[d] : d;
+      float x = dense[i * spec->info->dense_columns + c];
 
       if (!isfinite(x))
-        code = bad_number(spec, batch, "dense", sample, d, (double)x, "a finite number", fault);
+        code = bad_number(spec, batch, "dense", sample, c, (double)x, "a finite number", fault);
     }
     for (int l = 0; labels && l < spec->n_labels && code == PETSC_SUCCESS; l++)
       code = check_label(spec, batch, sample, &spec->label[l], labels[i * spec->n_labels + l], fault);
@@ -166,6 +167,13 @@ static void take_labels(const TrsBatchSpec *spec, int64_t n, const float *rows, 
   for (int64_t i = 0; i < n; i++)
     for (int l = 0; l < spec->n_labels; l++)
       labels[i * spec->n_labels + l] = rows[i * spec->info->n_labels + spec->label[l].place];
+}
+
+/* Copy the dense features of a sample out of a row of /dense. */
+static void take_dense(const TrsDatasetInfo *info, const float *row, float *dense)
+{
+  if (!info->dense_column) memcpy(dense, row, (size_t)info->num_dense * sizeof(*dense));
+  for (int d = 0; info->dense_column && d < info->num_dense; d++) dense[d] = row[info->dense_column[d]];
 }
 
 /* Check that the group of a sample is one of the segments, if there are segments. */
@@ -187,16 +195,17 @@ static PetscErrorCode check_segment(const TrsBatchSpec *spec, int64_t sample, in
 PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *shuffle,
                                    TrsBatchScratch *scratch, TrsBatch *batch, TrsFault *fault)
 {
-  size_t row_bytes = (size_t)spec->info->num_dense * sizeof(float);
-  float *dense = shuffle ? scratch->dense : batch->dense;
+  const TrsDatasetInfo *info = spec->info;
+  const PetscBool copy_dense = (PetscBool)(info->num_dense && (shuffle || info->dense_column));
+  float *dense = copy_dense ? scratch->dense : batch->dense;
   const size_t label_bytes = (size_t)spec->n_labels * sizeof(float);
   float *labels = !spec->with_labels ? NULL : shuffle ? scratch->taken : batch->labels;
   float *weights = !spec->with_sample_weights ? NULL : shuffle ? scratch->sample_weights : batch->weights;
   const PetscBool read_group = (PetscBool)(spec->with_group && spec->group_key == TRS_GROUP_OF_DATASET);
   int64_t *group = !read_group ? NULL : shuffle ? scratch->group : batch->group;
   int64_t *time = !spec->with_time ? NULL : shuffle ? scratch->time : batch->time;
-  const PetscBool choose = (PetscBool)(labels && (spec->info->n_labels > 1 || spec->n_labels > 1));
-  TrsSampleRows rows = {.dense = spec->info->num_dense ? dense : NULL,
+  const PetscBool choose = (PetscBool)(labels && (info->n_labels > 1 || spec->n_labels > 1));
+  TrsSampleRows rows = {.dense = info->num_dense ? dense : NULL,
                         .labels = choose ? scratch->labels : labels,
                         .weights = weights,
                         .group = group,
@@ -212,11 +221,12 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
   for (int64_t i = 0; group && i < batch->batch; i++)
     if (check_segment(spec, scratch->sample[i].sample, group[i], fault) != PETSC_SUCCESS) return fault->code;
   if (check_numbers(spec, scratch, batch, &rows, fault) != PETSC_SUCCESS) return fault->code;
+  for (int64_t i = 0; copy_dense && i < batch->batch; i++)
+    take_dense(info, dense + i * info->dense_columns,
+               batch->dense + scratch->sample[i].place * info->num_dense);
   for (int64_t i = 0; shuffle && i < batch->batch; i++) {
     int64_t place = scratch->sample[i].place;
 
-    if (row_bytes)
-      memcpy(batch->dense + place * spec->info->num_dense, dense + i * spec->info->num_dense, row_bytes);
     if (labels) memcpy(batch->labels + place * spec->n_labels, labels + i * spec->n_labels, label_bytes);
     if (weights) batch->weights[place] = weights[i];
     if (group) batch->group[place] = group[i];

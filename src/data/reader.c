@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const TrsOptionSpec reader_options[] = {
@@ -22,6 +23,9 @@ static const TrsOptionSpec reader_options[] = {
      "label to train on and to evaluate, of a dataset whose /labels have names (default: the first one of "
      "the "
      "training data; of the evaluation data without training)"},
+    {"-data_dense", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
+     "columns of the datasets' /dense that are the model's dense features, in this order, counted from 0; "
+     "none: no dense features (default: all)"},
     {"-batch_size", TRS_OPTION_INT, "512", "[1,1000000000]", NULL, "samples", "batch size of each rank"},
     {"-accumulate_steps", TRS_OPTION_INT, "1", "[1,1000000]", NULL, "batches",
      "batches of a training step. The dense layers run on one batch after the other, and their gradients and "
@@ -123,6 +127,36 @@ PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader)
   PetscCheck(pthread_mutex_init(&r->lock, NULL) == 0 && pthread_cond_init(&r->changed, NULL) == 0,
              PETSC_COMM_SELF, TRS_ERR_INTERNAL, "cannot make the reader's lock");
   *reader = r;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderChooseDense(TrsOptions options, TrsDataset dataset)
+{
+  const char *const *words = NULL;
+  const TrsDatasetInfo *info;
+  int n = 0, columns[TRS_MAX_DENSE_COLUMNS];
+  PetscBool none;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetStrings(options, "-data_dense", &n, &words, NULL));
+  if (!n) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDatasetGetInfo(dataset, &info));
+  none = (PetscBool)(n == 1 && strcmp(words[0], "none") == 0);
+  if (n > TRS_MAX_DENSE_COLUMNS)
+    PetscCall(TrsOptionError(options, "-data_dense", "has %d columns, expected at most %d", n,
+                             TRS_MAX_DENSE_COLUMNS));
+  for (int i = 0; i < n && !none; i++) {
+    char *end;
+    const long column = strtol(words[i], &end, 10);
+
+    if (*end || end == words[i] || column < 0 || column >= info->dense_columns)
+      PetscCall(
+          TrsOptionError(options, "-data_dense",
+                         "\"%.50s\": expected none or columns of %s, whose /dense has %d, counted from 0",
+                         words[i], info->path, info->dense_columns));
+    columns[i] = (int)column;
+  }
+  PetscCall(TrsDatasetChooseDense(dataset, none ? 0 : n, columns));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -58,6 +58,14 @@ extern const TrsOptionGroup trs_reader_options;
 
 PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader);
 
+enum { TRS_MAX_DENSE_COLUMNS = 4096 }; /* that -data_dense may name */
+
+/*
+  Take the columns of -data_dense as the dataset's dense features: before the dataset is read. Not
+  collective. Errors: OPTION
+*/
+PetscErrorCode TrsReaderChooseDense(TrsOptions options, TrsDataset dataset);
+
 /* The samples that a rank takes in a training step: -accumulate_steps batches. Errors: OPTION */
 PetscErrorCode TrsReaderStepBatch(TrsOptions options, int64_t *samples);
 

@@ -30,6 +30,7 @@ struct TrsDatasetImpl {
   int64_t *first_sample, *first_value; /* [n_files + 1] */
   int64_t *num_embeddings;
   const char **largest_in;
+  int *dense_column;
   /* The lock protects which files are open and how many calls use each. */
   pthread_mutex_t lock;
   pthread_cond_t released; /* a file is no longer used */
@@ -192,7 +193,7 @@ PetscErrorCode TrsDatasetReadSamples(TrsDataset dataset, int64_t n_runs, const T
     (void)TrsDatasetFileReadSamples(file, part.n, part.run, &at, fault);
     release_file(dataset, file);
     if (fault->code != PETSC_SUCCESS) return fault->code;
-    if (at.dense) at.dense += part.rows * info->num_dense;
+    if (at.dense) at.dense += part.rows * info->dense_columns;
     if (at.labels) at.labels += part.rows * info->n_labels;
     if (at.weights) at.weights += part.rows;
     if (at.group) at.group += part.rows;
@@ -370,7 +371,8 @@ static void place_files(TrsDataset dataset)
   info->n_features = first->n_features;
   info->num_embeddings = dataset->num_embeddings;
   info->largest_in = dataset->largest_in;
-  info->num_dense = first->column[TRS_COLUMN_DENSE].rows >= 0 ? first->column[TRS_COLUMN_DENSE].cols : 0;
+  info->dense_columns = first->column[TRS_COLUMN_DENSE].rows >= 0 ? first->column[TRS_COLUMN_DENSE].cols : 0;
+  info->num_dense = info->dense_columns;
   info->has_weights = (PetscBool)(first->column[TRS_COLUMN_WEIGHTS].rows >= 0);
   info->has_labels = (PetscBool)(first->column[TRS_COLUMN_LABELS].rows >= 0);
   info->n_labels = info->has_labels ? first->column[TRS_COLUMN_LABELS].cols : 0;
@@ -483,6 +485,17 @@ PetscErrorCode TrsDatasetGetInfo(TrsDataset dataset, const TrsDatasetInfo **info
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsDatasetChooseDense(TrsDataset dataset, int n, const int *columns)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(dataset->dense_column));
+  PetscCall(PetscMalloc1((size_t)n, &dataset->dense_column));
+  PetscCall(PetscArraycpy(dataset->dense_column, columns, (size_t)n));
+  dataset->info.num_dense = n;
+  dataset->info.dense_column = dataset->dense_column;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsDatasetClose(TrsDataset *dataset)
 {
   TrsDataset d = *dataset;
@@ -492,6 +505,7 @@ PetscErrorCode TrsDatasetClose(TrsDataset *dataset)
   for (int k = 0; d->file && k < d->info.n_files; k++) PetscCall(TrsDatasetFileFree(&d->file[k]));
   PetscCall(PetscFree3(d->file, d->first_sample, d->first_value));
   PetscCall(PetscFree3(d->num_embeddings, d->largest_in, d->info.mean_lengths));
+  PetscCall(PetscFree(d->dense_column));
   PetscCall(PetscFree(d->path));
   PetscCall(PetscFree(d->paths));
   pthread_cond_destroy(&d->released);

@@ -29,7 +29,9 @@ typedef struct {
   const char *const *paths;    /* [n_files] */
   const int64_t *first_sample; /* [n_files + 1] first sample of each file */
   int64_t num_samples;
-  int num_dense; /* 0 without /dense */
+  int num_dense;           /* dense features of a sample; 0 without /dense */
+  int dense_columns;       /* columns of /dense */
+  const int *dense_column; /* [num_dense] those that are the features; NULL: all, in order */
   int n_features;
   const char *const *features;       /* [n_features] key order, the same in all files */
   const int64_t *num_embeddings;     /* [n_features] the largest value of all files */
@@ -55,7 +57,7 @@ typedef struct {
 
 /* Destinations for the rows of n samples in n_runs runs. NULL skips a part. */
 typedef struct {
-  float *dense;     /* [n, num_dense] */
+  float *dense;     /* [n, dense_columns] */
   float *labels;    /* [n, n_labels] */
   int32_t *lengths; /* [n, n_features] */
   int64_t *offsets; /* [n + n_runs] for each run one more than its samples */
@@ -80,6 +82,12 @@ typedef struct {
 PetscErrorCode TrsDatasetOpen(MPI_Comm comm, int n, const char *const *names, TrsDataset *dataset);
 PetscErrorCode TrsDatasetClose(TrsDataset *dataset);
 PetscErrorCode TrsDatasetGetInfo(TrsDataset dataset, const TrsDatasetInfo **info);
+
+/*
+  Make dense features of n chosen columns of /dense, in this order: info's num_dense and
+  dense_column. Before the dataset is read. Not collective.
+*/
+PetscErrorCode TrsDatasetChooseDense(TrsDataset dataset, int n, const int *columns);
 
 /* Tell whether there is any file of these names. Not collective. */
 PetscBool TrsDatasetIsThere(int n, const char *const *names);

@@ -145,11 +145,6 @@ static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static inline float sigmoid(float a)
-{
-  return 1.0F / (1.0F + expf(-a));
-}
-
 /* The rows of a step, for TrsForEach(): row k of the step is the packed row first + k. */
 typedef struct {
   const TrsGruBatch *batch;
@@ -158,26 +153,55 @@ typedef struct {
   int64_t stride;
 } TrsGruStep;
 
-/* Compute the state behind a row. from_x becomes the gates r, z and n. */
+/* Add W_h h + b_h to a row's gates r and z. */
+static void add_states(void *context, int64_t k)
+{
+  const TrsGruStep *step = (const TrsGruStep *)context;
+  const int64_t row = step->first + k, H = step->H;
+  const float *from_h = step->batch->from_h + 3 * row * H;
+  float *gates = step->batch->from_x + 3 * row * H;
+
+  for (int64_t i = 0; i < 2 * H; i++) gates[i] += from_h[i];
+}
+
+/* Add the part of W_h h + b_h that r lets through to a row's new state n. */
+static void add_reset_states(void *context, int64_t k)
+{
+  const TrsGruStep *step = (const TrsGruStep *)context;
+  const int64_t row = step->first + k, H = step->H;
+  const float *from_h = step->batch->from_h + 3 * row * H;
+  float *gates = step->batch->from_x + 3 * row * H;
+
+  for (int64_t i = 0; i < H; i++) gates[2 * H + i] += gates[i] * from_h[2 * H + i];
+}
+
+/* Make the state behind a row of its gates: that of the bag's next row, or the layer's output. */
 static void next_state(void *context, int64_t k)
 {
   const TrsGruStep *step = (const TrsGruStep *)context;
   const TrsGruBatch *batch = step->batch;
   const int64_t H = step->H, row = step->first + k;
-  const float *from_h = batch->from_h + 3 * row * H, *before = batch->before + row * H;
-  float *gates = batch->from_x + 3 * row * H, *state = k < step->going_on
-                                                           ? batch->before + (step->next + k) * H
-                                                           : step->to + batch->bag[k] * step->stride;
+  const float *gates = batch->from_x + 3 * row * H, *before = batch->before + row * H;
+  float *state = k < step->going_on ? batch->before + (step->next + k) * H
+                                    : step->to + batch->bag[k] * step->stride;
 
-  for (int64_t i = 0; i < H; i++) {
-    const float r = sigmoid(gates[i] + from_h[i]), z = sigmoid(gates[H + i] + from_h[H + i]),
-                n = tanhf(gates[2 * H + i] + r * from_h[2 * H + i]);
+  for (int64_t i = 0; i < H; i++)
+    state[i] = (1.0F - gates[H + i]) * gates[2 * H + i] + gates[H + i] * before[i];
+}
 
-    gates[i] = r;
-    gates[H + i] = z;
-    gates[2 * H + i] = n;
-    state[i] = (1.0F - z) * n + z * before[i];
-  }
+/* Go one step forward, in which from_x becomes the gates r, z and n. */
+static PetscErrorCode step_forward(const TrsComputeOps *compute, TrsStream stream, TrsGruStep *step)
+{
+  const int64_t H = step->H, m = step->next - step->first;
+  float *gates = step->batch->from_x + 3 * step->first * H;
+
+  PetscFunctionBegin;
+  TrsForEach(m, add_states, step);
+  PetscCall(compute->activate(stream, m, 2 * H, TRS_ACTIVATION_SIGMOID, gates, 3 * H));
+  TrsForEach(m, add_reset_states, step);
+  PetscCall(compute->activate(stream, m, H, TRS_ACTIVATION_TANH, gates + 2 * H, 3 * H));
+  TrsForEach(m, next_state, step);
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t n, const TrsBagRows *bags,
@@ -214,7 +238,7 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
                         .going_on = going_on,
                         .to = x.data + layer->column,
                         .stride = x.stride};
-    TrsForEach(next - first, next_state, &step);
+    PetscCall(step_forward(compute, stream, &step));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -39,6 +39,10 @@ static const TrsOptionSpec specs[] = {
      "network bandwidth of a device within a host (default: 600 GiB/s)"},
     {"-topology_inter_host_bw", TRS_OPTION_BANDWIDTH, NULL, "(0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "network bandwidth of a device across hosts (default: 12.5 GiB/s)"},
+    {"-plan_replicas", TRS_OPTION_INT, "1", "[1,1000000]", NULL, "copies",
+     "copies of all tables that a training on CPUs keeps, each sharded over its part of the ranks (TorchRec: "
+     "2D "
+     "parallelism); plans, -topology_..._per_rank and reports are those of one copy"},
     {"-topology_bwd_compute_multiplier", TRS_OPTION_REAL, "2", "[0,]", NULL, NULL,
      "compute time of the backward as a multiple of the forward's"},
     {"-topology_weighted_feature_bwd_compute_multiplier", TRS_OPTION_REAL, "1", "[0,]", NULL, NULL,
@@ -47,6 +51,54 @@ static const TrsOptionSpec specs[] = {
      "accepted for compatibility with TorchRec, whose default estimator does not use it"},
 };
 const TrsOptionGroup trs_topology_options = TRS_OPTION_GROUP("Planner: topology", specs);
+
+PetscErrorCode TrsPlanReplicas(TrsOptions options, int64_t world_size, int *replicas)
+{
+  int task = TRS_TASK_TRAIN;
+  int64_t n;
+
+  PetscFunctionBegin;
+  *replicas = 1;
+  PetscCall(TrsOptionsGetInt(options, "-plan_replicas", &n, NULL));
+  if (n == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsOptionsGetEnum(options, "-task", &task, NULL));
+  if (task != TRS_TASK_TRAIN && task != TRS_TASK_PLAN) PetscFunctionReturn(PETSC_SUCCESS);
+  if (world_size % n != 0)
+    PetscCall(TrsOptionError(options, "-plan_replicas",
+                             "%" PRId64 " copies of the tables do not divide the %" PRId64 " ranks", n,
+                             world_size));
+  *replicas = (int)n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int TrsReplicaHost(int local_world_size, int size)
+{
+  int a = local_world_size, b = size;
+
+  while (b) {
+    const int rest = a % b;
+
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+/* Leave of the world the ranks of one replica. */
+static PetscErrorCode take_replica(TrsOptions options, int64_t pod, int64_t *world, int64_t *local)
+{
+  int replicas;
+
+  PetscFunctionBegin;
+  PetscCall(TrsPlanReplicas(options, *world, &replicas));
+  if (replicas == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  if (pod > 1)
+    PetscCall(
+        TrsOptionError(options, "-plan_replicas", "does not go with -topology_pod_size: leave one out"));
+  *world /= replicas;
+  *local = TrsReplicaHost((int)*local, (int)*world);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 static PetscErrorCode read_world(TrsOptions options, const TrsTopologyDefaults *defaults,
                                  TrsTopology *topology)
@@ -74,6 +126,7 @@ static PetscErrorCode read_world(TrsOptions options, const TrsTopologyDefaults *
   if (pod > INT_MAX / local)
     PetscCall(TrsOptionError(options, "-topology_pod_size", "%" PRId64 " hosts of %" PRId64 " ranks overflow",
                              pod, local));
+  PetscCall(take_replica(options, pod, &world, &local));
   topology->world_size = (int)world;
   topology->local_world_size = (int)local;
   topology->pod_size = (int)pod;

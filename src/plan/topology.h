@@ -42,6 +42,25 @@ PetscErrorCode TrsTopologyFromOptions(TrsOptions options, const TrsTopologyDefau
 PetscErrorCode TrsTopologyFree(TrsTopology *topology);
 
 /*
+  TrsPlanReplicas - The copies of all tables that a run keeps (-plan_replicas), each on the same number
+    of consecutive ranks. A plan is for one of them.
+
+  Not collective.
+
+  In:     world_size  ranks of all copies together
+  Out:    replicas    1 for tasks that train and plan nothing
+  Errors: OPTION if they do not divide the ranks
+  Source: TorchRec DMPCollection with use_inter_host_allreduce
+*/
+PetscErrorCode TrsPlanReplicas(TrsOptions options, int64_t world_size, int *replicas);
+
+/*
+  The ranks of a host that a replica of `size` ranks counts: the most that are always on one host of
+  local_world_size ranks, wherever the replica begins. Not collective.
+*/
+int TrsReplicaHost(int local_world_size, int size);
+
+/*
   Bandwidth of a kernel's rows in bytes/ms, or 0 if the device does not have the kernel. Source:
   TorchRec kernel_bw_lookup.
 */

@@ -31,8 +31,8 @@ PetscErrorCode TrsCheckpointModelCheckData(const TrsSession *session)
   PetscCall(TrsOptionsGetInt(session->options, "-num_dense", &num_dense, NULL));
   PetscCall(TrsDatasetGetInfo(session->eval, &info));
   PetscCheck(info->num_dense == num_dense, PETSC_COMM_SELF, TRS_ERR_DATA,
-             "%s: /dense has %d columns, the model of %s takes %" PRId64, info->path, info->num_dense, path,
-             num_dense);
+             "%s: %d dense features, the model of %s takes %" PRId64 " (-data_dense chooses them)",
+             info->path, info->num_dense, path, num_dense);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -11,7 +11,8 @@
 
 static const TrsOptionSpec specs[] = {
     {"-eval_recall_at", TRS_OPTION_INTS, NULL, "[1,1000000000]", NULL, NULL,
-     "-task eval of two towers: Recall@K for these K, exact, over all distinct candidates (-candidate_id) of "
+     "evaluations of two towers: Recall@K for these K, exact, over all distinct candidates (-candidate_id) "
+     "of "
      "the evaluation data"},
 };
 const TrsOptionGroup trs_recall_options = TRS_OPTION_GROUP("Retrieval", specs);
@@ -217,6 +218,7 @@ PetscErrorCode TrsRecallReport(TrsRecall *r, MPI_Comm comm, TrsResults results)
 {
   const size_t n_digits = (size_t)(1 + r->n) * TRS_WEIGHT_DIGITS;
   double *digits, *at, *recall, total;
+  char path[64];
   TrsCandidates all;
 
   PetscFunctionBegin;
@@ -232,6 +234,8 @@ PetscErrorCode TrsRecallReport(TrsRecall *r, MPI_Comm comm, TrsResults results)
     at[k] = (double)r->at[k];
     recall[k] = total > 0.0 ? TrsWeightSumTotal(digits + (size_t)(1 + k) * TRS_WEIGHT_DIGITS) / total : 0.0;
     PetscCall(PetscPrintf(comm, " @%" PRId64 " %.6f", r->at[k], recall[k]));
+    PetscCall(PetscSNPrintf(path, sizeof(path), "eval/retrieval_recall_at_%" PRId64, r->at[k]));
+    PetscCall(TrsResultsAppend(results, path, recall[k]));
   }
   PetscCall(PetscPrintf(comm, "\n"));
   PetscCall(TrsResultsSetArray(results, "retrieval/at", r->n, 0, at));
@@ -240,5 +244,6 @@ PetscErrorCode TrsRecallReport(TrsRecall *r, MPI_Comm comm, TrsResults results)
   PetscCall(PetscFree2(all.id, all.rows));
   PetscCall(PetscFree(digits));
   PetscCall(PetscFree2(at, recall));
+  r->n_rows = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Recall@K of two towers in -task eval (-eval_recall_at): for each query of the evaluation data, is
+  Recall@K of two towers in evaluations (-eval_recall_at): for each query of the evaluation data, is
   its candidate among the K of highest score of all distinct candidates? All scores are computed, so
   the numbers are exact.
 
@@ -40,7 +40,8 @@ PetscErrorCode TrsRecallAdd(void *context, const TrsBatch *batch, const float *p
                             const double *losses, double seconds);
 
 /*
-  Compute the numbers over all ranks' samples, print them, and put them into the results. The bits
-  do not depend on the ranks. Collective on comm.
+  Compute the numbers over all ranks' samples, print them, put them into the results, and forget the
+  samples. The row of /eval/step is there already. The bits do not depend on the ranks. Collective
+  on comm.
 */
 PetscErrorCode TrsRecallReport(TrsRecall *recall, MPI_Comm comm, TrsResults results);

@@ -543,8 +543,8 @@ static PetscErrorCode report_memory(const TrsSession *session, TrsResults result
 static PetscErrorCode record_prediction(const TrsSession *session, TrsResults results, int64_t steps,
                                         const double *stage_s, int64_t peak_bytes)
 {
-  const TrsPerf *perf = &session->plan.device_perf[session->rank];
-  const TrsStorage *storage = &session->plan.device_storage[session->rank];
+  const TrsPerf *perf = &session->plan.device_perf[session->machine.shard_rank];
+  const TrsStorage *storage = &session->plan.device_storage[session->machine.shard_rank];
   const double predicted_ms[] = {perf->fwd_compute, perf->fwd_comms, perf->bwd_compute, perf->bwd_comms,
                                  perf->prefetch_compute};
   double measured_ms[TRS_STAGE_NONE], bytes[2], held[4];

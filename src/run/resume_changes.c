@@ -15,6 +15,7 @@ enum { TRS_MAX_LINES = 20, TRS_VALUE_TEXT = 400 };
    where and how fast. */
 static const char *const learned[] = {"-data_train",
                                       "-data_label",
+                                      "-data_dense",
                                       "-data_weights",
                                       "-data_shuffle",
                                       "-data_repeat_batches",

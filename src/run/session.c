@@ -23,6 +23,8 @@ static PetscErrorCode open_datasets(TrsSession *s, PetscBool training)
              "-data_eval is missing: evaluation needs a dataset (HDF5, see input/FORMAT.md)");
   if (training) PetscCall(TrsDatasetOpen(s->comm, n_train, train, &s->train));
   if (eval) PetscCall(TrsDatasetOpen(s->comm, n_eval, eval, &s->eval));
+  if (training) PetscCall(TrsReaderChooseDense(s->options, s->train));
+  if (eval) PetscCall(TrsReaderChooseDense(s->options, s->eval));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -149,6 +151,8 @@ static PetscErrorCode create_model(TrsSession *s, PetscBool training, PetscBool 
                info->num_dense);
   }
   config = (TrsModelParallelConfig){.groups = &s->machine.groups,
+                                    .shards = &s->machine.shards,
+                                    .owners = s->machine.owners,
                                     .device = s->machine.device,
                                     .compute = s->machine.compute,
                                     .tables = &s->tables,

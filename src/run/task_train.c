@@ -7,6 +7,7 @@
 #include "run/early_stopping.h"
 #include "run/history.h"
 #include "run/outputs.h"
+#include "run/recall.h"
 #include "run/record.h"
 #include "run/report.h"
 #include "run/report_energy.h"
@@ -49,6 +50,7 @@ typedef struct {
   int64_t metrics_done;       /* step of the last row of metrics */
   TrsRunningValues *measured; /* [tasks] the last row of metrics */
   TrsMetricValues *evaluated; /* [tasks] of the last evaluation */
+  TrsRecall recall;
   const char *checkpoint_dir, *checkpoint_final, *checkpoint_best;
   TrsCheckpointFolder folder; /* NULL without -checkpoint_dir */
   PetscBool has_checkpoint;   /* the folder holds a checkpoint of this run */
@@ -252,6 +254,7 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsResultsCreate(comm, output, &t->results));
   PetscCall(TrsSessionCreate(comm, options, PETSC_TRUE, s));
   PetscCall(check_evaluation(t));
+  if (s->eval) PetscCall(TrsRecallOpen(s, &t->recall));
   PetscCall(TrsReportBanner(s));
   PetscCall(TrsColumnCutsTell(s->comm, options, &s->tables, &s->plan));
   PetscCall(TrsReportAttributes(s, t->results));
@@ -280,6 +283,7 @@ static PetscErrorCode tear_down(TrsTraining *t)
   PetscCall(TrsTraceClose());
   PetscCall(TrsTaskRunningDestroy(&t->metrics));
   PetscCall(PetscFree2(t->measured, t->evaluated));
+  PetscCall(TrsRecallFree(&t->recall));
   PetscCall(TrsLearningRatesFree(&t->rates));
   PetscCall(TrsCheckpointInfoFree(&t->start));
   PetscCall(TrsResultsDestroy(&t->results));
@@ -304,6 +308,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
 
   PetscFunctionBegin;
   TrsWatchdogBeat(t->watchdog, t->done);
+  PetscCall(TrsModelParallelSynchronise(s->model));
   PetscCall(TrsDatasetGetInfo(s->train, &data));
   info.data_samples = data->num_samples;
   PetscCall(PetscStrncpy(info.run_id, t->run_id, sizeof(info.run_id)));
@@ -339,15 +344,18 @@ static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
 {
   const int64_t updates = t->start.step + t->done - t->first_step;
   const TrsTaskConfigs *tasks = &t->session.tasks;
+  const TrsBatchObserver observer = {TrsRecallAdd, &t->recall};
   PetscBool better;
   char what[64];
 
   PetscFunctionBegin;
-  PetscCall(TrsEvaluateSession(&t->session, NULL, NULL, t->evaluated, stopped));
+  PetscCall(TrsModelParallelSynchronise(t->session.model));
+  PetscCall(TrsEvaluateSession(&t->session, NULL, t->recall.n ? &observer : NULL, t->evaluated, stopped));
   if (*stopped) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsRecordMetrics(t->results, updates, tasks, t->evaluated));
   PetscCall(PetscSNPrintf(what, sizeof(what), "eval after step %" PRId64, t->done));
   PetscCall(TrsReportMetrics(t->session.comm, what, tasks, t->evaluated));
+  PetscCall(TrsRecallReport(&t->recall, t->session.comm, t->results));
   TrsWatchdogBeat(t->watchdog, t->done);
   PetscCall(TrsEarlyStoppingAdd(&t->early, updates, tasks, t->evaluated, &better));
   if (better && t->checkpoint_best) PetscCall(checkpoint(t, TRS_OUTPUT_BEST));

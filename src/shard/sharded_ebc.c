@@ -166,6 +166,7 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                   .index_dedup = config->index_dedup,
                                   .variable_batch = config->variable_batch,
                                   .loan = &e->loan};
+  e->replicas = config->replicas;
   e->loan = (TrsLoan){.data = (char *)config->lent, .bytes = config->lent_bytes};
   PetscCall(PetscMalloc3((size_t)tables->n, &context->table_plan, (size_t)tables->n, &context->first_feature,
                          (size_t)tables->n, &e->group));
@@ -406,6 +407,21 @@ static PetscErrorCode round_outputs(TrsShardedEbc ebc, const TrsKjt *batch, TrsS
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Multiply the gradients by the number of copies of the tables. */
+static void scale_gradients(TrsShardedEbc ebc, const TrsKjt *batch, const TrsPooledMatrix *grad)
+{
+  const TrsTableConfigs *tables = ebc->context.tables;
+  const float factor = (float)ebc->replicas;
+
+  for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features)
+    for (int k = f; k < f + tables->table[t].n_features; k++) {
+      const TrsVectors vectors = vectors_of(&tables->table[t], k, batch, grad);
+
+      for (int64_t i = 0; i < vectors.n; i++)
+        for (int64_t c = 0; c < vectors.columns; c++) vectors.data[i * vectors.stride + c] *= factor;
+    }
+}
+
 /*
   Clamp the pooled output's gradient by -embedding_max_gradient, here, where no plan has touched it
   yet (src/RULES.md, rule A9). Consecutive tables with one limit are one matrix. The columns of a
@@ -479,6 +495,7 @@ PetscErrorCode TrsShardedEbcBackwardStart(TrsShardedEbc ebc, int slot, TrsStream
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
 
   PetscFunctionBegin;
+  if (ebc->replicas > 1) scale_gradients(ebc, batch_of(ebc, slot), grad);
   PetscCall(clamp_gradients(ebc, batch_of(ebc, slot), stream, grad));
   PetscCall(round_outputs(ebc, batch_of(ebc, slot), stream, grad));
   PetscCall(zero_position_gradients(ebc, stream));

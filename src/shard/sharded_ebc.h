@@ -28,6 +28,11 @@ typedef struct {
   PetscBool index_dedup;               /* -ec_index_dedup */
   PetscBool variable_batch;            /* -ebc_variable_batch */
   /*
+    Copies of the tables; 0 is 1. Each copy learns from its part of the batch, whose gradients are
+    multiplied by this number (src/RULES.md, section 21). More than 1 on hosts alone.
+  */
+  int replicas;
+  /*
     Scratch memory of TrsDeviceAllocShared() that the model lends; may be none. The collection may
     use it from ForwardStart to ForwardWait, and from BackwardStart to BackwardUpdate.
   */

@@ -10,6 +10,7 @@
 struct TrsShardedEbcImpl {
   TrsShardingContext context;
   TrsLoan loan;
+  int replicas; /* TrsShardedEbcConfig.replicas */
   int n_groups;
   TrsSharding *group; /* [n_groups], with room for one a table */
   /* The groups with an exchange, as TrsKjtExchangeStartSplits() takes them. */

@@ -28,7 +28,10 @@
 #include "train/dense_allreduce.h"
 
 typedef struct {
-  const TrsCommGroups *groups;
+  const TrsCommGroups *groups; /* all ranks, for the dense layers */
+  /* The ranks that the plan is for, for the tables: `groups`, or with -plan_replicas one copy's. */
+  const TrsCommGroups *shards;
+  TrsComm owners; /* the owners of the same shards in all copies; NULL: there is one copy */
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
   const TrsTableConfigs *tables;
@@ -169,6 +172,14 @@ PetscBool TrsModelParallelForwardsAhead(TrsModelParallel model);
 */
 PetscErrorCode TrsModelParallelBackward(TrsModelParallel model, int slot, const TrsBatch *batch,
                                         int64_t step);
+
+/*
+  TrsModelParallelSynchronise - Make the copies of the tables equal (-plan_replicas), before files and
+    evaluations.
+
+  Collective. Without copies, and between two updates for the second time, there is nothing to do.
+*/
+PetscErrorCode TrsModelParallelSynchronise(TrsModelParallel model);
 
 /*
   The last batch's pooled rows and, after its backward, their gradients, in device memory. They are

@@ -12,6 +12,7 @@
 #include "train/model_parallel.h"
 #include "train/pair_loss.h"
 #include "train/ragged_rows.h"
+#include "train/replicas.h"
 #include "train/split_tables.h"
 
 /*
@@ -75,6 +76,7 @@ struct TrsModelParallelImpl {
   PetscBool keeps_pairs;  /* TrsModelParallelKeepPairs() */
   const TrsDenseWork *dense;
   TrsBlockwise blockwise; /* NULL by ranks */
+  TrsReplicas replicas;
 };
 
 /*

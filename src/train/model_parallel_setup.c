@@ -304,6 +304,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   m->config = *config;
   m->global_batch = config->max_batch * PetscMax(config->accumulate, 1) * config->groups->world->size;
   PetscCall(create_sparse_optimizers(m, options));
+  PetscCall(TrsReplicasFromOptions(options, config->owners, config->tables, config->plan, &m->replicas));
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
   PetscCall(TrsDenseAverageFromOptions(options, &average_decay));
   m->averaged = (PetscBool)(average_decay > 0.0 && !config->training);
@@ -313,16 +314,17 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscCall(create_dense(m, options));
   if (config->quantised)
     PetscCall(TrsEmbeddingShardsCreateQuantised(config->device, config->tables, config->plan,
-                                                config->groups->world->rank, &m->shards));
+                                                config->shards->world->rank, &m->shards));
   else
     PetscCall(TrsEmbeddingShardsCreate(config->device, config->tables, config->plan,
-                                       config->groups->world->rank, &m->optimizers, &m->shards));
+                                       config->shards->world->rank, &m->optimizers, &m->shards));
   m->shards.shared_rowwise = ebc.dist.reproducible;
   /* By blocks the model's memory is that of one block. */
   if (!m->blockwise) TrsDlrmLend(m->dlrm, &ebc.lent, &ebc.lent_bytes);
   ebc.columns = m->split ? TrsSplitTablesColumns(m->split) : m->columns;
   ebc.position = m->position;
-  PetscCall(TrsShardedEbcCreate(config->groups, config->device, config->compute, config->tables, config->plan,
+  ebc.replicas = m->replicas.owners ? m->replicas.owners->size : 1;
+  PetscCall(TrsShardedEbcCreate(config->shards, config->device, config->compute, config->tables, config->plan,
                                 &m->shards, &ebc, &m->ebc));
   m->cached = (PetscBool)(TrsShardedEbcCaches(m->ebc) > 0);
   m->updated = PETSC_TRUE; /* the tables will be filled first */
@@ -353,6 +355,7 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
   PetscCall(TrsBlockwiseDestroy(&m->blockwise));
   PetscCall(TrsPairLossDestroy(&m->pair_loss));
   PetscCall(TrsRaggedRowsDestroy(&m->ragged));
+  PetscCall(TrsReplicasFree(&m->replicas));
   PetscCall(TrsScheduleFree(&m->schedule));
   PetscCall(PetscFree2(m->columns, m->position));
   PetscCall(TrsSparseOptimizersFree(&m->optimizers));

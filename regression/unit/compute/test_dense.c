@@ -561,7 +561,64 @@ static void test_library(void **state)
   if (avx512) assert_null(strstr(text, "Haswell"));
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_gemm), cmocka_unit_test(test_gemm_bf16),
+static void check_ulps(float found, double wanted, double ulps, const char *what, float x)
+{
+  const double room = ulps * ldexp(fmax(fabs(wanted), 0x1p-126), -23);
+
+  if (!(fabs((double)found - wanted) <= room))
+    fail_msg("%s(%.9g) is %.9g, not %.9g", what, (double)x, (double)found, wanted);
+}
+
+/* exp, sigmoid and tanh on a grid over all sizes, and where they end, for lengths that fill no vector. */
+static void test_exponentials(void **state)
+{
+  enum { N = 4001 };
+  static float x[N], y[N];
+  const TrsDenseKernels *kernels[3];
+  const int n_kernels = kernels_here(kernels);
+
+  (void)state;
+  for (int i = 0; i < N; i++) x[i] = (float)sinh((double)(i - N / 2) * 0.0026) * (i % 3 ? 1.0F : 0.01F);
+  for (int k = 0; k < n_kernels; k++) {
+    memcpy(y, x, sizeof(x));
+    kernels[k]->exponentials(N, y);
+    for (int i = 0; i < N; i++)
+      if (fabsf(x[i]) < 87.0F) check_ulps(y[i], exp((double)x[i]), 2.0, "exp", x[i]);
+    memcpy(y, x, sizeof(x));
+    kernels[k]->activate(N, TRS_ACTIVATION_SIGMOID, y);
+    for (int i = 0; i < N; i++)
+      if (fabsf(x[i]) < 87.0F) check_ulps(y[i], 1.0 / (1.0 + exp(-(double)x[i])), 4.0, "sigmoid", x[i]);
+    memcpy(y, x, sizeof(x));
+    kernels[k]->activate(N, TRS_ACTIVATION_TANH, y);
+    for (int i = 0; i < N; i++) check_ulps(y[i], tanh((double)x[i]), 4.0, "tanh", x[i]);
+  }
+}
+
+static void test_exponentials_end(void **state)
+{
+  static const float at[7] = {-INFINITY, -1e30F, -88.0F, 0.0F, 1e30F, INFINITY, NAN};
+  const TrsDenseKernels *kernels[3];
+  const int n_kernels = kernels_here(kernels);
+
+  (void)state;
+  for (int k = 0; k < n_kernels; k++) {
+    float e[7], s[7], t[7];
+
+    memcpy(e, at, sizeof(e));
+    memcpy(s, at, sizeof(s));
+    memcpy(t, at, sizeof(t));
+    kernels[k]->exponentials(7, e);
+    kernels[k]->activate(7, TRS_ACTIVATION_SIGMOID, s);
+    kernels[k]->activate(7, TRS_ACTIVATION_TANH, t);
+    for (int i = 0; i < 3; i++) assert_true(e[i] == 0.0F && s[i] >= 0.0F && s[i] < 1e-38F && t[i] == -1.0F);
+    assert_true(e[3] == 1.0F && s[3] == 0.5F && t[3] == 0.0F);
+    for (int i = 4; i < 6; i++) assert_true(e[i] > 1e38F && s[i] == 1.0F && t[i] == 1.0F);
+    assert_true(isnan(e[6]) && isnan(s[6]) && isnan(t[6]));
+  }
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_exponentials), cmocka_unit_test(test_exponentials_end),
+              cmocka_unit_test(test_gemm), cmocka_unit_test(test_gemm_bf16),
               cmocka_unit_test(test_round_to_bf16), cmocka_unit_test(test_linear),
               cmocka_unit_test(test_relu_of_nan), cmocka_unit_test(test_dot),
               cmocka_unit_test(test_dot_batch), cmocka_unit_test(test_dot_large),

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Copies of the tables (-plan_replicas, src/RULES.md, section 21)."""
+import os
+
+import h5py
+import numpy as np
+
+from law_plans import MIXED, TOLERANCE, make, train
+from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, losses, run, same_bits, tensors, thin, thinned
+
+GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "replicas")
+REFERENCE = """-dense_arch 8,8 -over_arch 16,1 -interaction cat -dense_optimizer sgd -dense_learning_rate 0.3 -embedding_optimizer adagrad
+-embedding_learning_rate 0.1 -embedding_eps 0.01 -tables user,item -tables_embedding_dim 8 -tables_min_partition 4 -steps 10""".replace("\n", " ")
+TYPES = ("table_wise", "row_wise", "column_wise", "data_parallel")
+
+
+@thinned
+def test_replicas_torch(binary, folder):
+    """Losses, weights and states are those of R collections of torch that are averaged every k steps, on any number of ranks and under any sharding."""
+    with h5py.File(os.path.join(GOLDEN, "reference.h5"), "r") as h:
+        cases = [(name, int(group.attrs["copies"]), int(group.attrs["every"]), {n[len(name) + 1:]: x for n, x in tensors(h.filename).items() if n.startswith(name)})
+                 for name, group in h.items()]
+    check(len(cases) == 4, "other cases were recorded")
+    for i, (name, copies, every, wanted) in enumerate(cases):
+        for ranks in thin([r for r in (2, 3, 4, 6, 12) if r % copies == 0], (2 * copies if copies < 4 else copies,)):
+            for kind in thin(TYPES, TYPES[i:i + 1]):
+                run(binary, ranks, f"-data_train {GOLDEN}/train.h5 -init_from {GOLDEN}/init.h5 {REFERENCE} -batch_size {12 // ranks} -plan_replicas {copies} "
+                    f"-replica_sync_every {every} -tables_sharding_types {kind} -output run.h5 -checkpoint_final final.h5", folder)
+                what, found = f"{name} on {ranks} ranks, {kind}", tensors(os.path.join(folder, "final.h5"))
+                off = np.abs(losses(os.path.join(folder, "run.h5")) / wanted["loss"] - 1).max()
+                check(off <= 1e-6, f"{what}: losses are off by {off:.1e}")
+                for tensor in wanted:
+                    if tensor != "loss":
+                        off = np.abs(found[tensor] - wanted[tensor]).max()
+                        check(off <= 1e-6 * max(1, np.abs(wanted[tensor]).max()), f"{what}: /{tensor} is off by {off:.1e}")
+
+
+@thinned
+def test_replicas_reproducible(binary, folder):
+    """With -reproducible, a number of copies has the same bits for every plan and number of ranks; the copies matter; a host may have part of a copy."""
+    make(folder, 120)  # in the last batch, too, a copy has the same samples on any number of ranks
+    options = "-reproducible -steps 5 -replica_sync_every 2 -embedding_optimizer adam -embedding_learning_rate 0.1"
+    plans = [f"-tables_sharding_types {kind}" for kind in TYPES] + ["", MIXED]
+    runs = [(ranks, copies, plan) for copies in (2, 3) for ranks in (2, 3, 4, 6) if ranks % copies == 0 for plan in plans]
+    runs += [(8, 2, f"-tables_sharding_types {kind} -topology_local_world_size 2") for kind in ("table_row_wise", "table_column_wise", "grid_shard")]
+    one, _ = train(binary, folder, "one", 1, options.replace("-replica_sync_every 2", ""))
+    wanted = {}
+    for ranks, copies, plan in thin(runs, [(2, 2, MIXED), (4, 2, plans[1]), (6, 2, MIXED)]):
+        found, state = train(binary, folder, f"{ranks}.{copies}", ranks, f"{options} -plan_replicas {copies} {plan}")
+        start, first = wanted.setdefault(copies, (found, state))
+        check(same_bits(found, start), f"{copies} copies on {ranks} ranks {plan}: other losses")
+        if state != first:
+            check_same_tensors(state, first, f"{copies} copies on {ranks} ranks {plan}")
+        check(found[0] == one[0] and found[-1] != one[-1], "copies do not learn apart, or do not start alike")
+
+
+@thinned
+def test_replicas_sgd(binary, folder):
+    """sgd is linear in the gradients: copies that are averaged in every step are one copy, also with weights of samples, halves and uneven last batches."""
+    make(folder, 83, sample_weights=np.linspace(0, 2, 83))
+    options = f"-epochs 2 -embedding_optimizer sgd -embedding_learning_rate 0.2 -data_eval train.h5 -eval_every 3"
+    wanted, state = train(binary, folder, "one", 1, options)
+    for ranks, copies, more in thin([(2, 2, ""), (3, 3, ""), (4, 2, ""), (4, 4, ""), (6, 3, ""), (6, 2, "-accumulate_steps 2 -batch_size 2")], [(4, 2, "")]):
+        found, other = train(binary, folder, "other", ranks, f"{options} -plan_replicas {copies} {more}")
+        check_close_losses(found, wanted, TOLERANCE, f"{copies} copies on {ranks} ranks")
+        check_close_tensors(other, state, TOLERANCE, f"{copies} copies on {ranks} ranks")
+
+
+def test_replicas_resume(binary, folder):
+    """A checkpoint holds one copy: a resumed training is the uninterrupted one bit for bit, on other ranks, too; without copies it goes on from there."""
+    make(folder, 100)
+    options = "-reproducible -steps 6 -replica_sync_every 2 -checkpoint_every 3"
+    wanted, state = train(binary, folder, "whole", 2, f"{options} -plan_replicas 2 -checkpoint_dir all")
+    train(binary, folder, "half", 2, f"{options} -plan_replicas 2 -steps 3 -checkpoint_dir some")
+    found, other = train(binary, folder, "rest", 4, f"{options} -plan_replicas 2 -checkpoint_dir some -resume -tables_sharding_types row_wise")
+    check(same_bits(found, wanted[3:]), "resumed: other losses")
+    check_same_tensors(other, state, "resumed")
+    train(binary, folder, "more", 1, f"{options.replace('-replica_sync_every 2', '')} -steps 8 -checkpoint_dir some -resume")
+    run(binary, 2, f"-task eval -data_eval train.h5 -init_from {state} -batch_size 4 -plan_replicas 2", folder)

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  exp, sigmoid and tanh of a number, without tables, branches and calls, so that the compiler makes
+  vectors of a loop over them. A NaN stays a NaN. Internal to compute/.
+
+  Source: the polynomials of expf and tanhf in Cephes (S. Moshier)
+*/
+#pragma once
+
+#include "compute/half.h"
+
+/* Error: below 2 ulp. From 88.3 on the result is that of 88.3, below -87.3 it is 0. */
+static inline float TrsExp(float x)
+{
+  const float highest = 88.3F, lowest = -87.3F,
+              round = 0x1.8p23F; /* the sum's last bits are a whole number */
+  const float y = x > highest ? highest : x < lowest ? lowest : x;
+  const float sum = y * 1.44269504F + round, n = sum - round;
+  const float r = (y - n * 0.693359375F) + n * 2.12194440e-4F; /* minus n log 2, in two parts */
+  float p = 1.9875691500e-4F;
+
+  p = p * r + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = (p * (r * r) + r + 1.0F) * TrsBitsFloat((TrsFloatBits(sum) + 127U) << 23); /* times 2^n */
+  return x < lowest ? 0.0F : p;
+}
+
+static inline float TrsSigmoid(float x)
+{
+  return 1.0F / (1.0F + TrsExp(-x));
+}
+
+static inline float TrsTanh(float x)
+{
+  const float size = x < 0.0F ? -x : x, z = x * x, rest = 1.0F - 2.0F / (TrsExp(2.0F * size) + 1.0F);
+  float p = -5.70498872745e-3F;
+
+  p = p * z + 2.06390887954e-2F;
+  p = p * z - 5.37397155531e-2F;
+  p = p * z + 1.33314422036e-1F;
+  p = p * z - 3.33332819422e-1F;
+  p = p * z * x + x;
+  return size < 0.625F ? p : x < 0.0F ? -rest : rest;
+}

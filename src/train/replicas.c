@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/replicas.h"
+
+/* Numbers that are averaged at once: 4 MiB, so that the exchange needs little memory. */
+enum { TRS_AVERAGED_AT_ONCE = 1 << 20 };
+
+static const TrsOptionSpec specs[] = {
+    {"-replica_sync_every", TRS_OPTION_INT, "1", "[1,]", NULL, "steps",
+     "with -plan_replicas: steps after which the copies of the tables take the mean of their weights and "
+     "optimizer states. They also do so before evaluations and checkpoints"},
+};
+const TrsOptionGroup trs_replicas_options = TRS_OPTION_GROUP("Copies of the tables", specs);
+
+PetscErrorCode TrsReplicasFromOptions(TrsOptions options, TrsComm owners, const TrsTableConfigs *tables,
+                                      const TrsShardingPlan *plan, TrsReplicas *replicas)
+{
+  int64_t copies;
+  PetscBool set;
+
+  PetscFunctionBegin;
+  *replicas = (TrsReplicas){.owners = owners, .every = 1};
+  PetscCall(TrsOptionsGetInt(options, "-plan_replicas", &copies, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-replica_sync_every", &replicas->every, &set));
+  if (set && copies == 1)
+    PetscCall(TrsOptionError(options, "-replica_sync_every",
+                             "needs -plan_replicas of at least 2, the number of copies of the tables"));
+  if (!owners) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int t = 0; t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
+    const TrsTablePlan *planned = TrsShardingPlanFind(plan, table->name);
+
+    if (table->max_feature_lengths)
+      PetscCall(TrsOptionError(options, "-plan_replicas",
+                               "does not go with the position_weighted table \"%s\": leave one out",
+                               table->name));
+    if (planned && planned->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING)
+      PetscCall(TrsOptionError(options, "-plan_replicas",
+                               "table \"%s\" has compute kernel %s, and copies are kept without caches: "
+                               "expected fused or fused_uvm",
+                               table->name, TrsComputeKernelName(planned->compute_kernel)));
+  }
+  PetscCall(TrsAlloc(TRS_AVERAGED_AT_ONCE, sizeof(*replicas->numbers), &replicas->numbers));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReplicasFree(TrsReplicas *replicas)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsFree(&replicas->numbers));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Average n numbers in host memory. */
+static PetscErrorCode average(const TrsReplicas *replicas, TrsStream stream, TrsDType dtype, int64_t n,
+                              void *numbers)
+{
+  const TrsComm owners = replicas->owners;
+  const float copies = (float)owners->size;
+
+  PetscFunctionBegin;
+  for (int64_t first = 0; first < n; first += TRS_AVERAGED_AT_ONCE) {
+    const int64_t here = PetscMin(n - first, TRS_AVERAGED_AT_ONCE);
+    char *part = (char *)numbers + first * TrsDTypeBytes(dtype);
+    float *sum = dtype == TRS_FP32 ? (float *)(void *)part : replicas->numbers;
+    TrsRequest request = NULL;
+
+    if (dtype != TRS_FP32) PetscCall(owners->compute->convert(stream, here, dtype, part, TRS_FP32, sum));
+    PetscCall(TrsCommAllreduce(owners, stream, NULL, sum, here, &request));
+    PetscCall(TrsRequestWait(&request, stream));
+    for (int64_t i = 0; i < here; i++) sum[i] /= copies;
+    if (dtype != TRS_FP32) PetscCall(owners->compute->convert(stream, here, TRS_FP32, sum, dtype, part));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReplicasAverage(TrsReplicas *replicas, const TrsEmbeddingShards *shards, TrsStream stream)
+{
+  PetscFunctionBegin;
+  if (!replicas->owners || !replicas->differ) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int i = 0; i < shards->n; i++) {
+    const TrsTbeTable *table = &shards->shard[i].tbe;
+    const TrsEmbeddingStates states = TrsEmbeddingShardsStates(shards, shards->shard[i].table);
+
+    PetscCall(average(replicas, stream, table->dtype, table->rows * table->stride, table->weight));
+    for (int s = 0; s < states.n; s++)
+      PetscCall(average(replicas, stream, TRS_FP32, table->rows * (states.rowwise[s] ? 1 : table->dim),
+                        table->state[s]));
+  }
+  replicas->differ = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Copies of the tables (-plan_replicas). Each copy is sharded over its own ranks and learns from
+  their samples. The owners of the same shard average their weights and optimizer states every few
+  steps (src/RULES.md, section 21).
+
+  Source: TorchRec DMPCollection (torchrec.distributed.model_parallel)
+*/
+#pragma once
+
+#include "comm/comm.h"
+#include "embed/embedding_shards.h"
+
+extern const TrsOptionGroup trs_replicas_options; /* -replica_sync_every */
+
+typedef struct {
+  TrsComm owners;   /* the owners of this rank's shards, by copy; NULL: there is one copy */
+  int64_t every;    /* steps from one average to the next */
+  PetscBool differ; /* the copies were updated after the last average */
+  float *numbers;   /* scratch */
+} TrsReplicas;
+
+/*
+  TrsReplicasFromOptions - Read the options, and refuse tables that copies do not go with.
+
+  Not collective.
+
+  In:     owners    borrowed; NULL: this run keeps one copy
+  Out:    replicas  free with TrsReplicasFree()
+  Errors: OPTION for tables with position weights, for tables with a cache, and for
+          -replica_sync_every without -plan_replicas
+*/
+PetscErrorCode TrsReplicasFromOptions(TrsOptions options, TrsComm owners, const TrsTableConfigs *tables,
+                                      const TrsShardingPlan *plan, TrsReplicas *replicas);
+PetscErrorCode TrsReplicasFree(TrsReplicas *replicas);
+
+/*
+  TrsReplicasAverage - Replace the shards' weights and optimizer states by their means over the
+    copies, with the same bits on all owners.
+
+  Collective on the owners. Nothing happens if the copies do not differ.
+*/
+PetscErrorCode TrsReplicasAverage(TrsReplicas *replicas, const TrsEmbeddingShards *shards, TrsStream stream);
