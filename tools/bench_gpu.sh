@@ -199,10 +199,10 @@ done
 
 echo
 awk -F'|' '
+  BEGIN {printf "%-52s %12s %12s %7s %15s %7s  %s\n", "work", "figure", "reference", "ratio", "predicted", "goal", "verdict"}
   /^#/ {next}
   $1 == "range" {range[$2] = sprintf("%.4g-%.4g", $3, $4); next}
   $1 == "step" {next}
-  !said++ {printf "%-52s %12s %12s %7s %15s %7s  %s\n", "work", "figure", "reference", "ratio", "predicted", "goal", "verdict"}
   {
     ratio = $2 != "" && $3 > 0 ? $2 / $3 : ""
     verdict = $4 == "" ? "" : ratio == "" ? "not compared" : ratio >= $4 ? "met" : "NOT MET"
