@@ -406,9 +406,10 @@ static __global__ void join_kernel(int64_t rows, int64_t cols, bool product, Mat
 }
 
 PetscErrorCode TrsJoinForwardCuda(TrsStream stream, int64_t rows, int64_t cols, PetscBool product,
-                                  const float *a, const float *b, int64_t stride, float *x, int64_t x_stride)
+                                  const float *a, int64_t a_stride, const float *b, int64_t b_stride,
+                                  float *x, int64_t x_stride)
 {
-  const Matrix<const float> left = {a, stride}, right = {b, stride};
+  const Matrix<const float> left = {a, a_stride}, right = {b, b_stride};
   const Matrix<float> joined = {x, x_stride};
 
   PetscFunctionBegin;

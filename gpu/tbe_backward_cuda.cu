@@ -242,6 +242,26 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
 
 /* --- launches for each class --- */
 
+/*
+  At most as many thread blocks as the GPU holds at once. The runs are in the order of tables. One
+  wave of blocks goes through them once, so the gradients of the table at hand stay in L2; each
+  further wave would bring the gradients of all tables again.
+*/
+template <int KIND, TrsDType DTYPE, int COLUMNS>
+static PetscErrorCode resident_blocks(int threads, int bytes, int64_t n, dim3 *blocks)
+{
+  int device, multiprocessors, each;
+
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaGetDevice(&device));
+  TrsCallCUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  TrsCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, update_kernel<KIND, DTYPE, COLUMNS>,
+                                                            threads, static_cast<size_t>(bytes)));
+  *blocks = TrsCudaBlocks(n, threads);
+  blocks->x = PetscMin(blocks->x, static_cast<unsigned>(PetscMax(1, multiprocessors * each)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 template <int KIND, TrsDType DTYPE, int COLUMNS>
 static PetscErrorCode launch_update(TrsStream stream, const Backward *b, int c, const Step &step)
 {
@@ -250,6 +270,7 @@ static PetscErrorCode launch_update(TrsStream stream, const Backward *b, int c, 
   static constexpr bool needs_scratch[] = {TRS_EMBEDDING_OPTIMIZERS(NEEDS_SCRATCH)};
   const int scratch = needs_scratch[step.args.kind] ? D : 0, group_floats = D + scratch;
   int threads = TRS_UPDATE_THREADS, bytes, most, device;
+  dim3 blocks;
 
   PetscFunctionBegin;
   while (threads > 32 && (threads >> lanes_log2) * group_floats * 4 > TRS_SHARED_PLAIN) threads /= 2;
@@ -263,9 +284,10 @@ static PetscErrorCode launch_update(TrsStream stream, const Backward *b, int c, 
     TrsCallCUDA(cudaFuncSetAttribute(update_kernel<KIND, DTYPE, COLUMNS>,
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   }
-  CU_LAUNCH((update_kernel<KIND, DTYPE, COLUMNS>), TrsCudaBlocks(b->o.runs.n << lanes_log2, threads),
-            static_cast<unsigned>(threads), static_cast<size_t>(bytes), TrsCudaStream(stream), b->o,
-            b->class_run + c, lanes_log2, group_floats, scratch, step);
+  PetscCall((resident_blocks<KIND, DTYPE, COLUMNS>(threads, bytes, b->o.runs.n << lanes_log2, &blocks)));
+  CU_LAUNCH((update_kernel<KIND, DTYPE, COLUMNS>), blocks, static_cast<unsigned>(threads),
+            static_cast<size_t>(bytes), TrsCudaStream(stream), b->o, b->class_run + c, lanes_log2,
+            group_floats, scratch, step);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

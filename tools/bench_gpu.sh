@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # A GPU's benchmark in one command: kernels beside its copy bandwidth, training beside PyTorch on the same card, what is hidden under compute.
 #
-#   tools/bench_gpu.sh FOLDER [PEER_PYTHON] [--device cuda] [--tables 26] [--rows 1000000] [--dims 64,128,256] [--batch 8192] [--pooling 10] [--rounds 9]
+#   tools/bench_gpu.sh FOLDER [PEER_PYTHON] [--device cuda] [--tables 26] [--rows 1000000] [--dims 64,128,256] [--batch 8192] [--pooling 10] [--rounds 9] [--copy_bytes 1GiB]
 #                      [--kernels all|none] [--models DLRM,DCN,MLPerf] [--precisions fp32,tf32] [--seconds 12 | --steps N] [--model_dim 128] [--data FILE]
 #                      [--mlperf_data FILE] [--mlperf_rows_by 1] [--budget SECONDS]
 #
@@ -16,7 +16,7 @@
 # Exit: 0, whatever the verdicts; 1 when something did not run. On a machine that does nothing else meanwhile; needs neither root nor python.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-device=cuda tables=26 rows=1000000 dims=64,128,256 batch=8192 pooling=10 rounds=9 kernels=all models=DLRM,DCN,MLPerf precisions=fp32,tf32 seconds=12 steps=""
+device=cuda tables=26 rows=1000000 dims=64,128,256 batch=8192 pooling=10 rounds=9 copy_bytes=1GiB kernels=all models=DLRM,DCN,MLPerf precisions=fp32,tf32 seconds=12 steps=""
 model_dim=128 data="" mlperf_data="" mlperf_rows_by=1 budget=1000000
 usage() { sed -n '3,/^set -e/{/^set -e/!s/^# \{0,1\}//p;}' "$0"; exit "$1"; }
 # What the kernels' numbers and bytes of a step must be, on any GPU: the stand-in counted them.
@@ -36,7 +36,7 @@ peer=none
 case ${1:-} in '' | -*) ;; *) peer=$1 && shift ;; esac
 while [ $# -gt 0 ]; do
   case $1 in
-    --device | --tables | --rows | --dims | --batch | --pooling | --rounds | --kernels | --models | --precisions | --seconds | --steps | --model_dim | --data | \
+    --device | --tables | --rows | --dims | --batch | --pooling | --rounds | --copy_bytes | --kernels | --models | --precisions | --seconds | --steps | --model_dim | --data | \
       --mlperf_data | --mlperf_rows_by | --budget) ;;
     *) usage 64 ;;
   esac
@@ -90,7 +90,7 @@ kernel_goals() { # DIM DTYPE: ratios of the copy's rate, as bench_embedding prin
 for dim in $(echo "$dims" | tr , ' '); do
   for dtype in fp32 fp16; do
     if late "kernels of dim $dim, $dtype" 20; then continue; fi
-    if test_program bench_embedding -device "$device" -dtype $dtype -dim "$dim" -tables "$tables" -rows "$rows" -pooling "$pooling" -batch_size "$batch" -rounds "$rounds" \
+    if test_program bench_embedding -device "$device" -dtype $dtype -dim "$dim" -tables "$tables" -rows "$rows" -pooling "$pooling" -batch_size "$batch" -rounds "$rounds" -copy_bytes "$copy_bytes" \
       > "$work/kernels" 2> "$work/error"; then
       cat "$work/kernels"
       kernel_goals "$dim" $dtype
@@ -199,10 +199,10 @@ done
 
 echo
 awk -F'|' '
+  BEGIN {printf "%-52s %12s %12s %7s %15s %7s  %s\n", "work", "figure", "reference", "ratio", "predicted", "goal", "verdict"}
   /^#/ {next}
   $1 == "range" {range[$2] = sprintf("%.4g-%.4g", $3, $4); next}
   $1 == "step" {next}
-  !said++ {printf "%-52s %12s %12s %7s %15s %7s  %s\n", "work", "figure", "reference", "ratio", "predicted", "goal", "verdict"}
   {
     ratio = $2 != "" && $3 > 0 ? $2 / $3 : ""
     verdict = $4 == "" ? "" : ratio == "" ? "not compared" : ratio >= $4 ? "met" : "NOT MET"

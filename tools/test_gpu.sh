@@ -181,7 +181,7 @@ cores() { # of this machine, or as many as a container may use
 bench() {
   file=$results/$1
   shift
-  [ -z "$tiny" ] || set -- "$@" --tables 2 --rows 100 --dims 8 --batch 8 --rounds 1 --steps 16 --model_dim 8 --pooling 2 --mlperf_rows_by 100000
+  [ -z "$tiny" ] || set -- "$@" --tables 2 --rows 100 --dims 8 --batch 8 --rounds 1 --copy_bytes 4096 --steps 16 --model_dim 8 --pooling 2 --mlperf_rows_by 100000
   # one rank, whose host fills 26 G numbers of MLPerf's tables
   OMP_NUM_THREADS=$(cores) OPENBLAS_NUM_THREADS=$(cores) "$here/share/bench_gpu.sh" "$here" "$python" --budget "$(($(left) - 10))" "$@" 2>&1 | tee "$file"
   grep '^FAILED' "$file" | sed 's/^FAILED:/FAIL  bench:/' >> "$results/summary.txt"

@@ -23,7 +23,7 @@ KEYS = {"num_embeddings", "embedding_dim", "features", "pooling", "sequence_pool
         "din_arch", "din_activation", "din_softmax", "data_type", "is_weighted", "position_weighted", "max_feature_lengths", "id_map",
         "qr_operation", "qr_collisions"}
 OPTIONS = {"-tables", "-num_dense", "-dense_arch", "-over_arch", "-interaction", "-dcn_num_layers", "-dcn_low_rank_dim", "-dcn_num_experts", "-deepfm_arch",
-           "-projection_arch1", "-projection_arch2"}
+           "-projection_arch1", "-projection_arch2", "-dense_arch_residual", "-over_arch_residual"}
 INTERACTIONS = ("dot", "dcn", "dcn_full", "dcn_vector", "dcn_mixture", "cat", "none", "fm", "deepfm", "projection")
 # Any other option of a model is known where it says that what it chooses is not there, or is as in src/RULES.md, rule A5,
 # or where it is of the loss alone, or of experts or towers that a model without them does not have.
@@ -322,12 +322,15 @@ def layers(checkpoint, module):
     return sum(path.startswith(f"dense/{module}/") and re.fullmatch(rf"dense/{module}/\d+/(weight|W|U)", path) is not None for path in checkpoint.tensors)
 
 
-def perceptron(graph, checkpoint, module, x, last_relu):
+def perceptron(graph, checkpoint, module, x, last_relu, residual=False):
     n = layers(checkpoint, module)
     for i in range(n):
-        x = graph.layer(x, take(graph, checkpoint, f"dense/{module}/{i}/weight"), [take(graph, checkpoint, f"dense/{module}/{i}/bias")])
+        path, before = f"dense/{module}/{i}", x
+        x = graph.layer(x, take(graph, checkpoint, f"{path}/weight"), [take(graph, checkpoint, f"{path}/bias")])
         if i < n - 1 or last_relu:
+            n_out, n_in = checkpoint.tensors[f"{path}/weight"].shape
             x = graph("Relu", x)
+            x = graph("Add", x, before) if residual and n_in == n_out else x
     return x
 
 
@@ -422,16 +425,17 @@ def build(checkpoint):
     kind, num_dense = model.value("-interaction", INTERACTIONS), model.number("-num_dense")
     if kind == "none":
         num_dense = 0  # dense features take no part
+    residual = lambda module: model.options.get(f"-{module}_residual") == "true"
     dense = graph.input("dense", "F32", ["batch", num_dense]) if num_dense else None
     if dense:
-        dense = perceptron(graph, checkpoint, "dense_arch", dense, True)
+        dense = perceptron(graph, checkpoint, "dense_arch", dense, True, residual("dense_arch"))
     parts, n_vectors = [dense] if dense else [], 1 if dense else 0
     for table in (Table(model, name) for name in model.tables):
         for feature in table.features:
             parts.append(pooled(graph, checkpoint, table, feature))
             n_vectors += table.places
     x = graph("Concat", *parts, axis=1)
-    logit = perceptron(graph, checkpoint, "over_arch", interaction(graph, checkpoint, kind, dense, x, (n_vectors, table.dim), model), False)
+    logit = perceptron(graph, checkpoint, "over_arch", interaction(graph, checkpoint, kind, dense, x, (n_vectors, table.dim), model), False, residual("over_arch"))
     graph("Squeeze", graph("Sigmoid", logit), graph.constant([1]), name="predictions")
     left = [path for path in checkpoint.tensors if path not in graph.tensors and not trscheckpoint.STATES.fullmatch(path)]
     if left:

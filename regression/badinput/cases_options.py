@@ -114,6 +114,7 @@ CASES = [
     Case("no_experts", 64, r'-dcn_num_experts "0" ', "-interaction dcn_mixture -dcn_num_experts 0"),
     Case("dense_column_beyond", 64, r'-data_dense .*"3": expected none or columns of .*train.h5, whose /dense has 3, counted from 0', "-data_dense 0,3"),
     Case("dense_column_of_no_number", 64, r'-data_dense .*"none": expected none or columns', "-data_dense 1,none"),
+    Case("residual_of_nothing", 64, r"-over_arch_residual: no layer of over_arch has an output as wide as its input", "-over_arch_residual -over_arch 5,1"),
     Case("accumulate_nothing", 64, r'-accumulate_steps "0" .*1', "-accumulate_steps 0"),
     Case("accumulate_too_much", 64, r"-accumulate_steps .*more than 1000000000 samples a rank", "-accumulate_steps 1000000 -batch_size 1001"),
     Case("accumulate_rounded", 64, r"-dense_allreduce_precision .*-accumulate_steps sums .*fp32", "-accumulate_steps 2 -dense_allreduce_precision bf16", ranks=2),

@@ -5,9 +5,9 @@
     bench_embedding [-device cuda] [-dtype fp32] [-dim 128] [-tables 26] [-rows 2M] [-pooling 10] [-batch_size 8192] [-rounds 9]
 
   Ids are uniform over tables that should be much larger than the caches. Prints a line for each measurement: name, ms, GB/s (1e9) and the ratio of the
-  copy's rate. Bytes counted: copy reads and writes; forward reads a row and an id for each occurrence and writes the pooled rows; backward (row-wise AdaGrad)
+  copy's rate. Bytes counted: copy reads and writes 1 GiB in all, or -copy_bytes, so that caches hold little of it; forward reads a row and an id for each occurrence and writes the pooled rows; backward (row-wise AdaGrad)
   reads the pooled gradients once, ids, and for each distinct row, here one for each occurrence, reads and writes row and state. The
-  sort and the runs are not counted, so they show as a loss. regroup: every feature's pooled columns to another place; permute: a batch's ids and lengths in
+  sort and the runs are not counted, so they show as a loss; two lines tell of them apart. regroup: every feature's pooled columns to another place; permute: a batch's ids and lengths in
   another order of features; codecs: the pooled rows to the wire format or back. Each reads and writes once. Medians of rounds; batches differ from round to round.
 */
 #include "bench.h"
@@ -26,6 +26,7 @@ static const TrsOptionSpec specs[] = {
     {"-dim", TRS_OPTION_INT, "128", "[1,]", NULL, NULL, "their width"},
     {"-pooling", TRS_OPTION_INT, "10", "[1,]", NULL, "ids", "ids of a bag"},
     {"-batch_size", TRS_OPTION_INT, "8192", "[1,]", NULL, "samples", "bags of a feature"},
+    {"-copy_bytes", TRS_OPTION_BYTES, "1GiB", "[8,]", NULL, NULL, "that the copy reads and writes, at least"},
     {"-device", TRS_OPTION_ENUM, "cuda", NULL, "cpu,cuda", NULL, "where"},
     {"-dtype", TRS_OPTION_ENUM, "fp32", NULL, "fp32,fp16,bf16", NULL, "of the tables"},
     {"-stochastic_rounding", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "of rows that are fp16 or bf16"},
@@ -53,9 +54,13 @@ typedef struct {
   TrsCodec codec;
   void *encoded;
   double copy_gbps;
+  int64_t copy_bytes; /* of each of the two buffers, which are there while the copy is measured */
+  void *from, *to;
+  double last_s, find_rows_s; /* medians: of the last measurement, of FIND_ROWS */
+  int64_t *row_begin, *found; /* the rows of a batch: host [tables + 1], device [n] */
 } bench;
 
-typedef enum { COPY, FORWARD, BACKWARD, REGROUP, PERMUTE, ENCODE, DECODE } what;
+typedef enum { COPY, FORWARD, FIND_ROWS, BACKWARD, REGROUP, PERMUTE, ENCODE, DECODE } what;
 
 static PetscErrorCode upload(const bench *b, const void *host, int64_t bytes, void *device_pointer)
 {
@@ -217,11 +222,12 @@ static PetscErrorCode run_once(bench *b, what kind, int round)
 
   PetscFunctionBegin;
   switch (kind) {
-  case COPY:
-    PetscCall(b->device->copy(b->grad, b->out, b->batch * stride * (int64_t)sizeof(float), b->stream));
-    break;
+  case COPY: PetscCall(b->device->copy(b->to, b->from, b->copy_bytes, b->stream)); break;
   case FORWARD:
     PetscCall(b->compute->tbe_forward(b->stream, b->workspace, &b->tbe, input, b->out, stride));
+    break;
+  case FIND_ROWS:
+    PetscCall(b->compute->tbe_list_rows(b->stream, b->workspace, &b->tbe, input, b->row_begin, b->found));
     break;
   case BACKWARD:
     PetscCall(b->compute->tbe_backward(b->stream, b->workspace, &b->tbe, input, b->grad, stride, &args));
@@ -257,8 +263,42 @@ static PetscErrorCode measure(bench *b, what kind, const char *name, double byte
   }
   median_s = bench_median(b->rounds, seconds);
   gbps = bytes / median_s * 1e-9;
+  b->last_s = median_s;
   if (kind == COPY) b->copy_gbps = gbps;
   printf("%-24s %10.3f ms %9.1f GB/s %6.2f of copy\n", name, median_s * 1e3, gbps, gbps / b->copy_gbps);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  The update with its sort, the sort and what else finds a batch's rows, with the host's wait for their number, and the update without it.
+*/
+static PetscErrorCode measure_backward(bench *b, double bytes)
+{
+  double update_s;
+
+  PetscFunctionBegin;
+  PetscCall(b->device->alloc(b->n * (int64_t)sizeof(*b->found), (void **)&b->found));
+  PetscCall(TrsAlloc(b->tables + 1, sizeof(*b->row_begin), &b->row_begin));
+  PetscCall(measure(b, FIND_ROWS, "find rows (sort)", (double)b->n * 8.0));
+  b->find_rows_s = b->last_s;
+  PetscCall(measure(b, BACKWARD, "backward+rowwise_adagrad", bytes));
+  update_s = b->last_s - b->find_rows_s;
+  if (update_s > 0)
+    printf("%-24s %10.3f ms %9.1f GB/s %6.2f of copy\n", "update without its sort", update_s * 1e3,
+           bytes / update_s * 1e-9, bytes / update_s * 1e-9 / b->copy_gbps);
+  PetscCall(b->device->release((void **)&b->found));
+  PetscCall(TrsFree(&b->row_begin));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode measure_copy(bench *b)
+{
+  PetscFunctionBegin;
+  PetscCall(b->device->alloc(b->copy_bytes, &b->from));
+  PetscCall(b->device->alloc(b->copy_bytes, &b->to));
+  PetscCall(measure(b, COPY, "copy", 2.0 * (double)b->copy_bytes));
+  PetscCall(b->device->release(&b->from));
+  PetscCall(b->device->release(&b->to));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -295,6 +335,8 @@ static PetscErrorCode read_options(int argc, char **argv, bench *b)
   PetscFunctionBegin;
   PetscCall(TrsOptionsCreate(PETSC_COMM_SELF, argc, argv, groups, 1, &options));
   for (int i = 0; i < 6; i++) PetscCall(TrsOptionsGetInt(options, specs[i].name, numbers[i], NULL));
+  PetscCall(TrsOptionsGetInt(options, "-copy_bytes", &b->copy_bytes, NULL));
+  b->copy_bytes /= 2;
   PetscCall(TrsOptionsGetEnum(options, "-device", &b->device_index, NULL));
   PetscCall(TrsOptionsGetEnum(options, "-dtype", &b->dtype, NULL)); /* in the order of TrsDType */
   PetscCall(TrsOptionsGetBool(options, "-stochastic_rounding", &b->stochastic, NULL));
@@ -324,10 +366,9 @@ static PetscErrorCode bench_embedding(int argc, char **argv)
   printf("# %s %s: %d tables of %.3g rows of %d %s, %d bags of %d ids a table\n", b.device->name, identity,
          (int)b.tables, (double)b.rows, (int)b.dim, TrsDTypeName((TrsDType)b.dtype), (int)b.batch,
          (int)b.pooling);
-  PetscCall(measure(&b, COPY, "copy", 2.0 * pooled));
+  PetscCall(measure_copy(&b));
   PetscCall(measure(&b, FORWARD, "forward", (double)b.n * (row + 8.0) + pooled));
-  PetscCall(
-      measure(&b, BACKWARD, "backward+rowwise_adagrad", (double)b.n * (2.0 * (row + 4.0) + 8.0) + pooled));
+  PetscCall(measure_backward(&b, (double)b.n * (2.0 * (row + 4.0) + 8.0) + pooled));
   PetscCall(measure(&b, REGROUP, "regroup", 2.0 * pooled));
   PetscCall(measure(&b, PERMUTE, "permute", 2.0 * (double)(b.n * 8 + b.tables * b.batch * 4)));
   PetscCall(measure_codecs(&b));

@@ -11,7 +11,7 @@ from trsrun import attribute, check, check_close_losses, check_same_tensors, los
 
 EXCHANGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "exchange.py")
 FEATURES = {"user": 50, "item": 30, "tag": 20}
-MODEL = ("-tables_embedding_dim 8 -dense_arch 16,8 -over_arch 17,9,1 -dense_arch_activation swish_layernorm -dense_arch_layer_norm -over_arch_activation tanh "
+MODEL = ("-tables_embedding_dim 8 -dense_arch 16,8 -over_arch 17,17,9,1 -over_arch_residual -dense_arch_activation swish_layernorm -dense_arch_layer_norm -over_arch_activation tanh "
          "-over_arch_layer_norm -interaction dcn_full -dcn_num_layers 2")
 DROPOUT = "-dense_arch_dropout 0.2 -over_arch_dropout 0.4"
 TRAIN = f"-data_train train.h5 {MODEL} -seed 5 -dense_optimizer adam"

@@ -82,7 +82,7 @@ case $what in
   case_long)
     run_cases cuda_expected cuda_exchange cuda_resume cuda_predict reproducible sequences_reproducible dense_optimizers average_of_weights
     # does the GPU's benchmark run through? What it measures here is no measurement
-    TRSHARD_PYTHON=$python "$source/tools/bench_gpu.sh" "$build" --tables 2 --rows 100 --dims 8 --batch 8 --rounds 1 --steps 16 --model_dim 8 --pooling 2 --mlperf_rows_by 100000 |
+    TRSHARD_PYTHON=$python "$source/tools/bench_gpu.sh" "$build" --tables 2 --rows 100 --dims 8 --batch 8 --rounds 1 --copy_bytes 4096 --steps 16 --model_dim 8 --pooling 2 --mlperf_rows_by 100000 |
       tee "$build/bench_gpu.txt" | tail -30
     grep -qE '^backward\+rowwise_adagrad, D 8 fp16, .* (NOT MET|met)$' "$build/bench_gpu.txt"
     [ "$(grep -cE '^(DLRM|DCN|MLPerf) (fp|tf)32, share of H2D and input_dist hidden +[01]' "$build/bench_gpu.txt")" = 6 ]

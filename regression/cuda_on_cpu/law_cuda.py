@@ -193,7 +193,7 @@ def test_cuda_exchange(binary, folder):
                        ("adam", "-embedding_optimizer adam -dense_optimizer adam -dense_max_gradient_norm 0.5"),
                        ("dcn", "-interaction dcn -dcn_low_rank_dim 4 -embedding_optimizer lamb -dense_optimizer adagrad"),
                        ("layers", "-dense_arch_activation swish_layernorm -dense_arch_dropout 0.3 -over_arch_layer_norm -over_arch_activation tanh "
-                                  "-over_arch_dropout 0.2 -interaction dcn_full -dcn_num_layers 2")):
+                                  "-over_arch_dropout 0.2 -over_arch 9,9,1 -over_arch_residual -interaction dcn_full -dcn_num_layers 2")):
         wanted, state = train(binary, folder, "cpu", 2, f"{MIXED} -steps 10 {more} -device cpu", limit_s=240)
         found, other = train(binary, folder, "cuda", 2, f"{MIXED} -steps 10 {more} {NCCL}", limit_s=240)
         tolerance = TOLERANCE if name in ("adam", "dcn", "layers") else 2e-3  # a sum that rounds another way to few bits

@@ -40,7 +40,7 @@ MODELS = {
     "dcn_full": ("-tables_embedding_dim 4 -interaction dcn_full -dcn_num_layers 2", True, False),
     "dcn_vector": ("-tables_embedding_dim 8 -interaction dcn_vector -dcn_num_layers 3", True, False),
     "dcn_mixture": ("-tables_embedding_dim 8 -interaction dcn_mixture -dcn_num_layers 2 -dcn_low_rank_dim 3 -dcn_num_experts 3", True, False),
-    "one_expert": ("-tables_embedding_dim 8 -interaction dcn_mixture -dcn_num_layers 1 -dcn_low_rank_dim 3 -dcn_num_experts 1", True, False),
+    "one_expert": ("-tables_embedding_dim 8 -interaction dcn_mixture -dcn_num_layers 1 -dcn_low_rank_dim 3 -dcn_num_experts 1 -over_arch 16,16,1 -over_arch_residual -dense_arch 16,16,8 -dense_arch_residual", True, False),
     "none": ("-tables_embedding_dim 8 -interaction none", True, False),
     "projection": ("-tables_embedding_dim 8 -interaction projection -projection_arch1 9,16 -projection_arch2 24", True, False),
     "average": ("-tables_embedding_dim 8 -ema_decay 0.7 -dense_optimizer adam", True, False),

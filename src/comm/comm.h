@@ -151,7 +151,8 @@ PetscErrorCode TrsCommAllgatherv(TrsComm comm, TrsStream stream, const void *sen
 
   The result does not depend on how the values travel. The values of each rank, its own ones too,
   are encoded. The decoded values are added in fp32 in rank order. The sums are encoded, and all
-  ranks decode these codes. A single rank has nothing to add, and then nothing is rounded.
+  ranks decode these codes. A single rank has nothing to add, and then nothing is rounded. Where
+  comm->any_order is set and values travel as floats, the backend's library may choose the order.
 
   Collective.
 

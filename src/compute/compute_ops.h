@@ -437,14 +437,16 @@ typedef PetscErrorCode TrsRoundMatrixFn(TrsStream stream, int64_t rows, int64_t 
                                         float *matrix, int64_t stride);
 
 /*
-  Join two matrices [rows, cols] element by element: x = a + b, or a * b with `product`. a and b
-  have one stride.
+  Join two matrices [rows, cols] element by element: x = a + b, or a * b with `product`. x may be a.
 */
 typedef PetscErrorCode TrsJoinForwardFn(TrsStream stream, int64_t rows, int64_t cols, PetscBool product,
-                                        const float *a, const float *b, int64_t stride, float *x,
-                                        int64_t x_stride);
+                                        const float *a, int64_t a_stride, const float *b, int64_t b_stride,
+                                        float *x, int64_t x_stride);
 
-/* The backward of join_forward: the gradients of a and b take the places of a and b. */
+/*
+  The backward of join_forward, where a and b have one stride: their gradients take the places of a
+  and b.
+*/
 typedef PetscErrorCode TrsJoinBackwardFn(TrsStream stream, int64_t rows, int64_t cols, PetscBool product,
                                          const float *dx, int64_t dx_stride, float *a, float *b,
                                          int64_t stride);

@@ -145,14 +145,15 @@ PetscErrorCode TrsClampMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, f
 }
 
 PetscErrorCode TrsJoinForwardCpu(TrsStream stream, int64_t rows, int64_t cols, PetscBool product,
-                                 const float *a, const float *b, int64_t stride, float *x, int64_t x_stride)
+                                 const float *a, int64_t a_stride, const float *b, int64_t b_stride, float *x,
+                                 int64_t x_stride)
 {
   PetscFunctionBegin;
   (void)stream;
 #pragma omp parallel for schedule(static) if (rows * cols > TRS_PARALLEL_FLOATS)
   for (int64_t r = 0; r < rows; r++) {
-    const float *restrict left = a + r * stride, *restrict right = b + r * stride;
-    float *restrict joined = x + r * x_stride;
+    const float *left = a + r * a_stride, *right = b + r * b_stride;
+    float *joined = x + r * x_stride;
 
     if (product)
       for (int64_t c = 0; c < cols; c++) joined[c] = left[c] * right[c];

@@ -44,6 +44,8 @@ typedef struct {
   int weight, bias;         /* indices in the parameters, or -1 */
   float *y;                 /* output [max_batch, y_stride] */
   int64_t y_stride;
+  const float *skipped; /* of residual: the perceptron's input, which a forward of the stack sets */
+  int64_t skipped_stride;
   float *kept; /* [max_batch, ops->kept] what a forward keeps for the backward */
 } TrsLayer;
 
@@ -86,7 +88,8 @@ struct TrsLayerOps {
 
 #define TRS_LAYER_TABLE(KIND, word) extern const TrsLayerOps trs_layer_##word;
 TRS_MLP_ACTIVATIONS(TRS_LAYER_TABLE)
-extern const TrsLayerOps trs_layer_linear, trs_layer_layer_norm, trs_layer_dropout, trs_layer_pair;
+extern const TrsLayerOps trs_layer_linear, trs_layer_layer_norm, trs_layer_dropout, trs_layer_residual,
+    trs_layer_pair;
 
 /* The `bytes` of the tables: a row of the input and one of the output. */
 double TrsLayerBytes(const TrsLayer *layer);

@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 
-enum { TRS_MOST_LAYERS = 4 }; /* of a perceptron */
+enum { TRS_MOST_LAYERS = 5 }; /* of a perceptron */
 
 #define TABLE_OF(KIND, word) &trs_layer_##word,
 static const TrsLayerOps *const activations[] = {TRS_MLP_ACTIVATIONS(TABLE_OF)};
@@ -21,6 +21,9 @@ PetscErrorCode TrsMlpSpecRead(TrsOptions options, const char *option, TrsMlpSpec
   PetscCall(TrsOptionsGetBool(options, name, &spec->layer_norm, NULL));
   PetscCall(PetscSNPrintf(name, sizeof(name), "%s_dropout", option));
   PetscCall(TrsOptionsGetReal(options, name, &spec->dropout, NULL));
+  PetscCall(PetscSNPrintf(name, sizeof(name), "%s_residual", option));
+  PetscCall(TrsOptionsGetBool(options, name, &spec->residual, NULL));
+  spec->option = option;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -52,6 +55,10 @@ static void add_perceptron(TrsMlp *mlp, const TrsLayerContext *context, const Tr
   }
   if (!plain && spec->dropout > 0.0)
     add_layer(mlp, context, &trs_layer_dropout, spec->sizes[p])->rate = spec->dropout;
+  if (!plain && spec->residual && in == spec->sizes[p]) {
+    (void)add_layer(mlp, context, &trs_layer_residual, spec->sizes[p]);
+    mlp->n_saved = PetscMax(mlp->n_saved, in);
+  }
   mlp->end[p] = mlp->n_layers;
 }
 
@@ -64,6 +71,10 @@ PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const TrsLayerContext *context, const 
                          (size_t)spec->n, &mlp->dy));
   for (int p = 0; p < spec->n; p++)
     add_perceptron(mlp, context, spec, p, p ? spec->sizes[p - 1] : in, p ? spec->sizes[p - 1] : filled);
+  PetscCheck(!spec->residual || mlp->n_saved, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "%s_residual: no layer of %s has an output as wide as its input, %" PRId64
+             " columns and then those of %s",
+             spec->option, module, in, spec->option);
   for (int p = spec->n - 1, l = mlp->n_layers - 1; p >= 0; p--) {
     for (; l >= (p ? mlp->end[p - 1] : 0); l--) {
       TrsLayer *layer = &mlp->layer[l];
@@ -133,27 +144,48 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, i
     room.end = PetscMax(room.end, dy_end);
   }
   room.end = PetscMax(room.end, room.outputs);
+  mlp->saved = inner ? inner + room.end : NULL;
+  room.end += TrsWholeLines(max_batch * mlp->n_saved);
   return room;
 }
 
 PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, const float *x, int64_t x_stride)
 {
   PetscFunctionBegin;
-  for (int l = 0; l < mlp->n_layers; l++) {
-    const TrsLayer *layer = &mlp->layer[l];
+  for (int p = 0, l = 0; p < mlp->n_perceptrons; p++) {
+    TrsLayer *last = &mlp->layer[mlp->end[p] - 1];
 
-    PetscCall(layer->ops->forward(layer, stream, n, x, x_stride));
-    PetscCall(PetscLogFlops((double)n * layer->ops->flops(layer)));
-    x = layer->y;
-    x_stride = layer->y_stride;
+    last->skipped = x;
+    last->skipped_stride = x_stride;
+    for (; l < mlp->end[p]; l++) {
+      const TrsLayer *layer = &mlp->layer[l];
+
+      PetscCall(layer->ops->forward(layer, stream, n, x, x_stride));
+      PetscCall(PetscLogFlops((double)n * layer->ops->flops(layer)));
+      x = layer->y;
+      x_stride = layer->y_stride;
+    }
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Keep the gradient of a residual layer's output, which is also one of its perceptron's input. */
+static PetscErrorCode save_gradient(const TrsMlp *mlp, const TrsLayer *layer, TrsStream stream, int64_t n,
+                                    const float *dy, int64_t dy_stride)
+{
+  const TrsColumnCopy copy = {
+      .from = dy, .to = mlp->saved, .from_stride = dy_stride, .to_stride = layer->out, .cols = layer->out};
+
+  PetscFunctionBegin;
+  PetscCall(layer->context->compute->copy_columns(stream, n, 1, &copy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, const float *x,
                               int64_t x_stride, float *dy, int64_t dy_stride, float *dx, int64_t dx_stride)
 {
-  int p = mlp->n_perceptrons - 1; /* of layer l */
+  int p = mlp->n_perceptrons - 1;   /* of layer l */
+  PetscBool residual = PETSC_FALSE; /* whether the gradient of p's sum was saved */
 
   PetscFunctionBegin;
   for (int l = mlp->n_layers - 1; l >= 0; l--) {
@@ -161,11 +193,21 @@ PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, co
     float *to = layer->ops->same_width ? dy : p ? mlp->dy[p - 1] : dx;
     const int64_t to_stride = layer->ops->same_width ? dy_stride : p ? layer->in : dx_stride;
 
+    if (layer->ops == &trs_layer_residual && (p || dx)) {
+      PetscCall(save_gradient(mlp, layer, stream, n, dy, dy_stride));
+      residual = PETSC_TRUE;
+    }
     PetscCall(layer->ops->backward(layer, stream, n, below ? below->y : x, below ? below->y_stride : x_stride,
                                    dy, dy_stride, to, to_stride));
     PetscCall(PetscLogFlops((to ? 2.0 : 1.0) * (double)n * layer->ops->flops(layer)));
     if (layer->bias >= 0) PetscCall(TrsParametersReady(layer->context->params, layer->bias));
-    if (!layer->ops->same_width) p--;
+    if (!layer->ops->same_width) {
+      if (residual)
+        PetscCall(layer->context->compute->join_forward(stream, n, layer->in, PETSC_FALSE, to, to_stride,
+                                                        mlp->saved, layer->in, to, to_stride));
+      residual = PETSC_FALSE;
+      p--;
+    }
     dy = to;
     dy_stride = to_stride;
   }

@@ -17,16 +17,23 @@ typedef struct {
   int n;                /* perceptrons */
   const int64_t *sizes; /* [n] their widths */
   PetscBool plain_last; /* the last perceptron is a linear layer alone, as for logits */
-  /* The layers behind each other linear layer, in this order: layer norm, activation, dropout. */
+  /*
+    The layers behind each other linear layer, in this order: layer norm, activation, dropout,
+    residual.
+  */
   PetscBool layer_norm;
   TrsMlpActivation activation;
   double dropout; /* probability that a number is dropped; 0: no such layer */
-  PetscBool pair; /* in place of all that: one layer, the product of the input's halves */
+  /* Perceptrons whose output is as wide as their input add the input to the output. */
+  PetscBool residual;
+  const char *option; /* the stack's option, for messages */
+  PetscBool pair;     /* in place of all that: one layer, the product of the input's halves */
 } TrsMlpSpec;
 
 /*
-  Read <option>_activation, <option>_layer_norm and <option>_dropout, which TRS_MLP_OPTIONS() has
-  declared. Not collective. Errors: OPTION
+  Read <option>_activation, <option>_layer_norm, <option>_dropout and <option>_residual, which
+  TRS_MLP_OPTIONS() has declared. option: borrowed for as long as the spec. Not collective. Errors:
+  OPTION
 */
 PetscErrorCode TrsMlpSpecRead(TrsOptions options, const char *option, TrsMlpSpec *spec);
 
@@ -39,10 +46,12 @@ PetscErrorCode TrsMlpSpecRead(TrsOptions options, const char *option, TrsMlpSpec
    "layer norm before the activation of each layer of " what}, \
   {option "_dropout", TRS_OPTION_REAL, "0", "[0,1)", NULL, NULL, \
    "probability that a number behind a layer of " what " is 0 in a training step; the others are divided " \
-   "by 1 minus it"}
+   "by 1 minus it"}, \
+  {option "_residual", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, \
+   "add the input of each layer of " what " to its output where both have one width"}
 /* clang-format on */
 /* Those of them that a model consists of. */
-#define TRS_MLP_MODEL_OPTIONS(option) "," option "_activation," option "_layer_norm"
+#define TRS_MLP_MODEL_OPTIONS(option) "," option "_activation," option "_layer_norm," option "_residual"
 
 typedef struct {
   int n_perceptrons;
@@ -51,13 +60,17 @@ typedef struct {
   int *end;        /* [n_perceptrons] the layer behind each perceptron's last one */
   /* [n_perceptrons] gradient of each perceptron's output [max_batch, its width]; not of the last */
   float **dy;
+  /* Of residual perceptrons: the gradient of the sum [max_batch, n_saved], and its columns. */
+  float *saved;
+  int64_t n_saved;
 } TrsMlp;
 
 /*
   TrsMlpDeclare - Declare a stack in -> sizes[0] -> ... -> sizes[n - 1].
 
   The last perceptron's parameters come first, because their gradients are ready first. Call it
-  before TrsParametersAllocate(). Not collective.
+  before TrsParametersAllocate(). Not collective. Errors: OPTION if a residual stack has no
+  perceptron whose output is as wide as its input.
 
   In:  context  borrowed until TrsMlpFree()
        module   the parameters are "<module>/<perceptron>/<part>"

@@ -42,8 +42,9 @@ PetscErrorCode TrsTopologyFromOptions(TrsOptions options, const TrsTopologyDefau
 PetscErrorCode TrsTopologyFree(TrsTopology *topology);
 
 /*
-  TrsPlanReplicas - The copies of all tables that a run keeps (-plan_replicas), each on the same number
-    of consecutive ranks. A plan is for one of them.
+  TrsPlanReplicas - The number of copies of all tables that a run keeps (-plan_replicas).
+
+  Each copy is on equally many consecutive ranks, and a plan is for one copy.
 
   Not collective.
 

@@ -174,10 +174,10 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel model, int slot, const 
                                         int64_t step);
 
 /*
-  TrsModelParallelSynchronise - Make the copies of the tables equal (-plan_replicas), before files and
-    evaluations.
+  TrsModelParallelSynchronise - Make the copies of the tables equal (-plan_replicas), before files
+    and evaluations.
 
-  Collective. Without copies, and between two updates for the second time, there is nothing to do.
+  Collective. There is nothing to do without copies, or without an update since the last time.
 */
 PetscErrorCode TrsModelParallelSynchronise(TrsModelParallel model);
 

@@ -8,8 +8,7 @@
 */
 #pragma once
 
-#include "comm/comm.h"
-#include "embed/embedding_shards.h"
+#include "shard/sharded_ebc.h"
 
 extern const TrsOptionGroup trs_replicas_options; /* -replica_sync_every */
 

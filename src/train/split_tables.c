@@ -137,7 +137,7 @@ PetscErrorCode TrsSplitTablesForward(TrsSplitTables split, TrsStream stream, int
     const TrsArrivedTable *table = &split->split[i];
 
     PetscCall(split->compute->join_forward(stream, n, table->n, table->product, arrived.data + table->arrived,
-                                           arrived.data + table->remainder, arrived.stride,
+                                           arrived.stride, arrived.data + table->remainder, arrived.stride,
                                            model->data + table->model, model->stride));
   }
   PetscFunctionReturn(PETSC_SUCCESS);

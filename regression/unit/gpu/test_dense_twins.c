@@ -787,10 +787,12 @@ static void test_joins(void **state)
   (void)state;
   if (!cuda) skip();
   for (int product = 0; product < 2; product++) {
-    Arguments a = {0}, b = {0};
+    Arguments a = {0}, b = {0}, c = {0};
 
     for (int i = 0; i < 3; i++) add(&a, 20 * 37);
-    TWINS(a, 0, ops->join_forward(NULL, 20, 35, (PetscBool)product, x[0], x[1], 37, x[2], 36));
+    TWINS(a, 0, ops->join_forward(NULL, 20, 35, (PetscBool)product, x[0], 37, x[1], 36, x[2], 36));
+    for (int i = 0; i < 2; i++) add(&c, 20 * 37);
+    TWINS(c, 0, ops->join_forward(NULL, 20, 35, (PetscBool)product, x[0], 37, x[1], 35, x[0], 37));
     for (int i = 0; i < 3; i++) add(&b, 20 * 37);
     TWINS(b, 0, ops->join_backward(NULL, 20, 35, (PetscBool)product, x[0], 36, x[1], x[2], 37));
   }

@@ -14,7 +14,7 @@
 
 #define KIND(NAME, word) &trs_layer_##word,
 static const TrsLayerOps *const kinds[] = {TRS_MLP_ACTIVATIONS(KIND) & trs_layer_linear,
-                                           &trs_layer_layer_norm, &trs_layer_dropout};
+                                           &trs_layer_layer_norm, &trs_layer_dropout, &trs_layer_residual};
 
 static void test_tables(void **state)
 {
@@ -125,6 +125,7 @@ static void one_case(hid_t group, const char *name, void *context)
 {
   TrsMlpSpec spec = {.activation = activation_of(group),
                      .layer_norm = (PetscBool)(golden_number(group, "layer_norm", 0) != 0),
+                     .residual = (PetscBool)(golden_number(group, "residual", 0) != 0),
                      .plain_last = (PetscBool)(golden_number(group, "plain_last", 0) != 0)};
   int64_t n, shape[2], *sizes = golden_attribute_int64(group, "sizes", &n);
   float *x = golden_read(group, "x", H5T_NATIVE_FLOAT, NULL, shape), *out = golden_float(group, "out", NULL),
