@@ -10,6 +10,7 @@ Cases are words: MLP and ids a bag, then what differs from 2 ranks, uniform ids,
   ...-bf16           operands of dense products in bf16; TorchRec under torch.autocast         the goal of the word before
   types              row_wise, table_row_wise, grid_shard and adam against table_wise, large MLP, 10 ids      0.8
   scaling            2 ranks against 1, and exposed communication's share of a step      0.90, 15 %
+  torch1 torch10     small1 and small10 in PyTorch on both sides: libtrshard's tables by trshard.autograd under DistributedDataParallel      3 times
   launch             from launch to the end of the first step; TorchRec's beside it         0.5 s + tables' initialisation
   memory             resident memory of a rank against 1.05 x (tables + states) + batches + 128 MiB; what a rank reads of others' memory is counted
                      once, in theirs, though the system counts it in both
@@ -42,6 +43,7 @@ import numpy as np
 
 import bench_common as common
 import trsdata
+from bench_torchrec_peer import free_port
 
 TOOLS = os.path.dirname(os.path.abspath(__file__))
 BATCHES = 8  # distinct ones a rank
@@ -51,6 +53,7 @@ GOALS = {("large", 1): 2.5, ("large", 10): 4.0, ("small", 1): 6.0, ("small", 10)
 DEFAULT = "large1,large10,small1,small10,dcn1,types,scaling,launch,memory"
 ALL = (DEFAULT + ",large1-r1,large10-r1,small1-r1,small10-r1,large10-zipf,small10-zipf,large1-d128,large10-d128,small1-d128,small10-d128,dcn10,dcn1-r1")
 OWN_TYPES = ("table_wise", "row_wise", "table_row_wise", "grid_shard")
+IN_TORCH = 3.0  # least ratio of libtrshard's tables to TorchRec's in one PyTorch model
 OF_LIMIT = 0.9  # least share of the machine's limit
 PEERS = {"TorchRec": {}, "TorchRec autovec": {"FBGEMM_FORCE_AUTOVEC": "1"}}
 SPEED = "samples/s"
@@ -106,7 +109,7 @@ class Workload:
 def parse_case(word):
     match = re.fullmatch(r"(large|small|dcn)(\d+)((?:-(?:zipf|bf16|d\d+|r\d+|b\d+))*)", word)
     if not match:
-        trsdata.fail(f"--cases: {word} is none of types, scaling, launch, memory, all, or large|small|dcn, ids a bag, and -zipf, -bf16, -dN, -rN, -bN", 64)
+        trsdata.fail(f"--cases: {word} is none of types, scaling, launch, memory, torch1, torch10, all, or large|small|dcn, ids a bag, and -zipf, -bf16, -dN, -rN, -bN", 64)
     more = dict(re.findall(r"-(zipf|bf16|[drb])(\d*)", match[3]))
     dim = int(more.get("d", 64))
     return Workload(match[1], int(match[2]), "zipf" in more, int(more.get("r", 2)), dim, int(more.get("b", 1024 if dim > 64 or match[1] == "dcn" else 2048)),
@@ -195,15 +198,21 @@ class Bench:
                    "dense": work.batch * work.dense_operations / rate["sgemm"], "exchange": 2 * bags * work.dim * (1 - 1 / work.ranks) / rate["memcpy"]}
         return {SPEED: work.batch * work.ranks / sum(seconds.values()), **{f"{name} ms": 1e3 * s for name, s in seconds.items()}}
 
-    def peer(self, work, environment, *more):
-        command = [self.args.peer_python, os.path.join(TOOLS, "bench_torchrec_peer.py"), "--threads", str(self.args.threads), "--ids", "zipf" if work.zipf else "uniform",
+    def peer(self, work, environment, *more, own=False):
+        launcher = []
+        if own:
+            environment = {**common.threads_environment(self.args.threads), **environment, "PYTHONPATH": os.path.join(TOOLS, "python"),
+                           "TRSHARD_LIBRARY": os.path.join(os.path.dirname(self.args.binary), "libtrshard.so.1")}
+            launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(work.ranks)]  # the ranks choose their cores, as the peer's do
+            more = ("--own-tables", "--port", str(free_port()), *more)
+        command = [*launcher, self.args.peer_python, os.path.join(TOOLS, "bench_torchrec_peer.py"), "--threads", str(self.args.threads), "--ids", "zipf" if work.zipf else "uniform",
                    "--ranks", str(work.ranks), "--batch", str(work.batch), "--tables", str(work.tables), "--rows", str(work.rows), "--dim", str(work.dim),
                    "--pooling", str(work.pooling), "--num-dense", str(NUM_DENSE), "--dense-arch", work.dense_arch, "--over-arch", work.over_arch,
                    "--interaction", work.interaction, *(["--autocast"] if work.bf16 else []), "--batches", str(BATCHES), "--warmup", str(min(3, self.args.warmup)),
                    "--steps", str(max(1, self.steps(work, 1) // 4)), "--windows", "2", *more]
         found = json.loads(common.output_of(command, environment, tries=3, timeout=self.args.timeout).strip().splitlines()[-1])
-        return {SPEED: found["samples_per_s"], "launch s": found["launch_s"], "resident MiB": found["resident_bytes"] / 2**20,
-                **{f"samples/s {name}": speed for name, speed in found["of_pipeline"].items()}}
+        figures = {SPEED: found["samples_per_s"], **{f"samples/s {name}": speed for name, speed in found["of_pipeline"].items()}}
+        return figures if own else figures | {"launch s": found["launch_s"], "resident MiB": found["resident_bytes"] / 2**20}
 
     def launch(self, work):
         """Seconds from mpirun to the line of the first step, and 0.5 more than those in which as many processes write the tables once into fresh memory. A
@@ -278,6 +287,17 @@ def memory(bench):
     return cases, goals
 
 
+def in_torch(bench, word):
+    """The same PyTorch model with libtrshard's tables, and with TorchRec's sharded ones."""
+    work = bench.workload(mlp="small", pooling=int(word.removeprefix("torch")))
+    if not bench.args.peer_python:
+        return {}, []
+    cases = {word: {"libtrshard": lambda: bench.peer(work, {}, own=True)}}
+    for name, environment in PEERS.items():
+        cases[word][name] = lambda environment=environment: bench.peer(work, environment)
+    return cases, [common.Goal(f"PyTorch DLRM {word}, samples/s", (word, "libtrshard", SPEED), [(word, name, SPEED) for name in PEERS], IN_TORCH)]
+
+
 def keep_best_peer(cases, suite):
     """After the first round the slower of TorchRec's environments is no contestant any more."""
     for case, contestants in cases.items():
@@ -306,7 +326,8 @@ def main():
     args = parser.parse_args()
     args.binary, args.peer_python = os.path.abspath(args.binary), common.peer_python(args.peer_python)
     words = list(dict.fromkeys((ALL if args.cases == "all" else args.cases).split(",")))
-    own = {"types": own_types, "scaling": scaling, "launch": launch, "memory": memory}
+    own = {"types": own_types, "scaling": scaling, "launch": launch, "memory": memory,
+           "torch1": lambda bench: in_torch(bench, "torch1"), "torch10": lambda bench: in_torch(bench, "torch10")}
     with tempfile.TemporaryDirectory(prefix="trshard-bench-") as folder:
         bench = Bench(args, folder)
         cases, goals = against_peer(bench, [word for word in words if word not in own])

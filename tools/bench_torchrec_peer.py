@@ -8,6 +8,9 @@ labels are coin flips; --batches distinct batches a rank are made before the clo
 AdaGrad fused into the backward, dense SGD, BCE with logits. Warm-up, then --windows windows of --steps steps with a
 barrier on both sides of each, for each of --pipelines; samples_per_s is that of the best one.
 Needs python3 with torch, torchrec and fbgemm_gpu (CPU build).
+
+With --own-tables, started by mpirun, the same DLRM has the tables of libtrshard (trshard.autograd) instead, and its dense
+layers are in DistributedDataParallel. The pipelines are then none, and sparse_dist, which sends the next batch's ids ahead.
 """
 import argparse
 import json
@@ -38,6 +41,8 @@ def parse():
     parser.add_argument("--ids", choices=["uniform", "zipf"], default="uniform")
     parser.add_argument("--alpha", type=float, default=1.05, help="exponent of zipf")
     parser.add_argument("--pipelines", default="none,sparse_dist", help="none, base or sparse_dist, in turn")
+    parser.add_argument("--own-tables", action="store_true", help="the tables of libtrshard")
+    parser.add_argument("--port", type=int, help="of rank 0, with --own-tables")
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10)
@@ -141,6 +146,81 @@ def stepper(kind, model, optimizer, stream, torch):
     return lambda: pipeline.progress(stream)
 
 
+def own_tables(args):
+    import trshard
+
+    tables = [trshard.EmbeddingBagConfig(f"t{i}", args.rows, args.dim, [f"f{i}"]) for i in range(args.tables)]
+    return trshard.EmbeddingBagCollection(tables, args.batch, f"-device cpu -embedding_optimizer rowwise_adagrad -embedding_learning_rate {args.learning_rate}")
+
+
+def own_stepper(kind, ebc, stream, args, torch):
+    """Functions that make one step of the DLRM with these tables, and that end what is under way.
+
+    The loss is a rank's share of the mean over all ranks' samples, as the rows need it. DistributedDataParallel divides the dense gradients by the ranks once
+    more, for which the dense learning rate makes up.
+    """
+    import trshard.autograd
+    from torchrec.models.dlrm import DLRM
+    from torchrec.modules.embedding_configs import EmbeddingBagConfig
+    from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+    class Dense(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            tables = [EmbeddingBagConfig(name=f"t{i}", embedding_dim=args.dim, num_embeddings=args.rows, feature_names=[f"f{i}"]) for i in range(args.tables)]
+            dlrm = DLRM(EmbeddingBagCollection(device=torch.device("meta"), tables=tables), args.num_dense, [int(n) for n in args.dense_arch.split(",")],
+                        [int(n) for n in args.over_arch.split(",")], dense_device=torch.device("cpu"))
+            self.dense_arch, self.inter_arch, self.over_arch = dlrm.dense_arch, dlrm.inter_arch, dlrm.over_arch
+
+        def forward(self, dense, pooled):
+            return self.over_arch(self.inter_arch(self.dense_arch(dense), pooled.view(len(dense), args.tables, args.dim))).squeeze(1)
+
+    model = torch.nn.parallel.DistributedDataParallel(Dense())
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.learning_rate * args.ranks)
+    embeddings, loss_of = trshard.autograd.Module(ebc), torch.nn.BCEWithLogitsLoss()
+
+    def ids(batch):
+        kjt = batch.sparse_features
+        return kjt.lengths().view(args.tables, args.batch).numpy(), kjt.values().numpy()
+
+    def train(batch, pooled):
+        optimizer.zero_grad()
+        (loss_of(model(batch.dense_features, pooled), batch.labels.float()) / args.ranks).backward()
+        optimizer.step()
+
+    if kind == "none":
+        def step():
+            batch = next(stream)
+            train(batch, embeddings(*ids(batch)))
+        return step, lambda: None
+    ahead = [next(stream)]
+    ebc.input_dist(*ids(ahead[0]))
+
+    def step_ahead():
+        batch, ahead[0] = ahead[0], next(stream)
+        ebc.input_dist(*ids(ahead[0]))
+        train(batch, embeddings())
+    return step_ahead, lambda: train(ahead[0], embeddings())
+
+
+def own_worker(args):
+    """A rank of mpirun's. Prints the line of JSON on rank 0."""
+    rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+    if args.interaction != "dot" or args.autocast:
+        sys.exit("--own-tables: only the dot interaction in float32")
+    torch = start(rank, args, args.port)
+    ebc, speeds = own_tables(args), {}
+    stream = batches(rank, args, torch)
+    for kind in args.pipelines.split(","):
+        step, finish = own_stepper(kind, ebc, stream, args, torch)
+        speeds[kind] = speed_of(step, args, torch)
+        finish()
+    if rank == 0:
+        print(json.dumps({"samples_per_s": max(speeds.values()), "of_pipeline": speeds}), flush=True)
+    ebc.close()
+    torch.distributed.destroy_process_group()
+
+
 def speed_of(step, args, torch):
     """Median samples/s of its windows."""
     for _ in range(args.warmup):
@@ -180,6 +260,9 @@ def worker(rank, args, port, launched, results):
 
 def main():
     args, launched = parse(), time.time()
+    if args.own_tables:
+        own_worker(args)
+        return
     context = multiprocessing.get_context("spawn")
     results, port = context.SimpleQueue(), free_port()
     processes = [context.Process(target=worker, args=(rank, args, port, launched, results)) for rank in range(args.ranks)]

@@ -9,7 +9,11 @@
 
 Every rank of the communicator (mpi4py's, or MPI_COMM_WORLD) makes the same calls in the same order with its own
 samples. src/api/trshard.h, which is installed beside the library, is the contract of each call. trshard.autograd
-joins a collection to a PyTorch model.
+joins a collection to a PyTorch model. A Reader gives the samples of a dataset:
+
+    with trshard.Reader(ebc, "day_*.h5", "-epochs 2") as reader:
+        for samples in reader:
+            pooled = ebc.forward(*samples.ids)
 """
 import ctypes
 import json
@@ -19,7 +23,8 @@ from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
 
-__all__ = ["Error", "EmbeddingBagConfig", "EmbeddingBagCollection", "EmbeddingConfig", "EmbeddingCollection", "version"]
+__all__ = ["Error", "EmbeddingBagConfig", "EmbeddingBagCollection", "EmbeddingConfig", "EmbeddingCollection", "Reader",
+           "Samples", "version"]
 API_VERSION = 1
 POOLINGS = {"sum": 0, "mean": 1, "none": 2}
 
@@ -71,6 +76,12 @@ class _Tensor(ctypes.Structure):
                 ("data", ctypes.c_void_p)]
 
 
+class _Samples(ctypes.Structure):
+    _fields_ = [("ids", _Batch), ("num_dense", ctypes.c_int32), ("n_labels", ctypes.c_int32), ("dense", ctypes.c_void_p),
+                ("labels", ctypes.c_void_p), ("weights", ctypes.c_void_p), ("step", ctypes.c_int64),
+                ("epoch", ctypes.c_int64), ("global_batch", ctypes.c_int64)]
+
+
 def _load():
     """The library: $TRSHARD_LIBRARY, else the one installed with this package, else where the system finds it."""
     here = pathlib.Path(__file__).resolve()
@@ -107,6 +118,19 @@ def _array(array, dtype, name, size=None):
     return array
 
 
+def _view(address, dtype, *shape):
+    """The library's memory as a read-only array, without a copy; None where it has none."""
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    if not address:
+        return None
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape)) * dtype.itemsize
+    array = np.frombuffer((ctypes.c_char * size).from_address(address), dtype).reshape(shape)
+    array.flags.writeable = False
+    return array
+
+
 class EmbeddingBagCollection:
     """Tables that a plan spreads over the ranks (TorchRec's sharded EmbeddingBagCollection with fused optimizers).
 
@@ -116,6 +140,7 @@ class EmbeddingBagCollection:
 
     def __init__(self, tables, batch_size, options="", comm=None):
         self._handle = ctypes.c_void_p()
+        self._readers = []  # open ones
         self.tables = list(tables)
         fortran = ctypes.c_int()
         if comm is None:
@@ -154,7 +179,9 @@ class EmbeddingBagCollection:
         return batch.batch
 
     def close(self):
-        """Free the tables. Collective."""
+        """Free the tables, and close the readers that are open. Collective."""
+        for reader in list(self._readers):
+            reader.close()
         if self._handle:
             _check(_library.TrshardCollectionDestroy(ctypes.byref(self._handle)))
 
@@ -259,3 +286,60 @@ class EmbeddingCollection(EmbeddingBagCollection):
         """The part of a matrix that each feature has, by name."""
         ends = np.cumsum(np.reshape(lengths, (len(self.feature_names), -1)).sum(1))
         return dict(zip(self.feature_names, np.split(rows, ends[:-1])))
+
+
+class Samples(NamedTuple):
+    """A rank's part of a global batch. The arrays are the reader's memory, read-only, until its next step or close()."""
+    ids: tuple  # (lengths, values, weights) for input_dist(), forward() and evaluate(); weights may be None
+    dense: Optional[np.ndarray]  # float32 [batch, features]; None without /dense
+    labels: Optional[np.ndarray]  # float32 [batch, labels]; None without /labels
+    weights: Optional[np.ndarray]  # float32 [batch] of samples; None: all count alike
+    step: int
+    epoch: int
+    global_batch: int  # samples of all ranks
+
+
+class Reader:
+    """Iterates over the samples of a dataset for the features of a collection. A thread reads ahead.
+
+    paths: a file, a pattern such as "day_*.h5", or several; options: -epochs, -steps, -drop_last, -data_shuffle, -seed
+    and so on, as for TrshardReaderOpen(); step: the first one to read. Its making, each step and close() are collective.
+    """
+
+    def __init__(self, collection, paths, options="", step=0):
+        self._handle = ctypes.c_void_p()
+        self._collection = collection
+        paths = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else list(paths)
+        names = (ctypes.c_char_p * len(paths))(*(os.fsencode(path) for path in paths))
+        _check(_library.TrshardReaderOpen(collection._handle, ctypes.c_int32(len(paths)), names, options.encode(),
+                                          ctypes.c_int64(step), ctypes.byref(self._handle)))
+        collection._readers.append(self)
+
+    def close(self):
+        """Collective."""
+        if self._handle:
+            self._collection._readers.remove(self)
+            _check(_library.TrshardReaderClose(ctypes.byref(self._handle)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self._handle:
+            raise ValueError("the reader is closed")
+        found, more = _Samples(), ctypes.c_int32()
+        _check(_library.TrshardReaderNext(self._handle, ctypes.byref(found), ctypes.byref(more)))
+        if not more.value:
+            raise StopIteration
+        ids, batch = found.ids, found.ids.batch
+        lengths = _view(ids.lengths, np.int32, len(self._collection.feature_names), batch)
+        return Samples((lengths, _view(ids.values, np.int64, ids.n_values), _view(ids.weights, np.float32, ids.n_values) if ids.weights else None),
+                       _view(found.dense, np.float32, batch, found.num_dense) if found.num_dense else None,
+                       _view(found.labels, np.float32, batch, found.n_labels) if found.n_labels else None,
+                       _view(found.weights, np.float32, batch), found.step, found.epoch, found.global_batch)

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The Python package's reader against the arrays that a dataset was made of: every batch and the smaller last one, steps, epochs, errors. By mpirun."""
+import os
+import pathlib
+import sys
+
+import numpy as np
+
+import trshard
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+import trsdata
+
+RANK, SIZE = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)), int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
+N, BATCH, FEATURES, ROWS = 37, 5, ["a", "b", "c"], [40, 30, 60]
+FOLDER = os.path.dirname(os.path.abspath(sys.argv[1]))
+PATH, PLAIN = (os.path.join(FOLDER, f"reader_{name}_n{SIZE}.h5") for name in ("full", "plain"))
+RANDOM = np.random.default_rng(3)
+LENGTHS = RANDOM.integers(0, 4, (N, 3), dtype=np.int32)
+IDS = [[RANDOM.integers(0, ROWS[f], LENGTHS[i, f]) for f in range(3)] for i in range(N)]
+WEIGHTS = [[RANDOM.random(LENGTHS[i, f], dtype=np.float32) for f in range(3)] for i in range(N)]
+DENSE, LABELS = RANDOM.random((N, 2), dtype=np.float32), RANDOM.integers(0, 2, (N, 2)).astype(np.float32)
+SAMPLE_WEIGHTS = RANDOM.random(N, dtype=np.float32)
+TABLES = [trshard.EmbeddingBagConfig("t0", 60, 4, ["c"], weighted=True), trshard.EmbeddingBagConfig("t1", 40, 4, ["a"])]
+KEYS = [2, 0]  # of the tables' features in the file
+
+
+def write():
+    flat = [np.concatenate([part for sample in of for part in sample]) for of in (IDS, WEIGHTS)]
+    with trsdata.DatasetWriter(PATH, FEATURES, ROWS, 2, weighted=True, sample_weighted=True, labels=["click", "buy"]) as out:
+        out.append(DENSE, LABELS, LENGTHS, flat[0], flat[1], SAMPLE_WEIGHTS)
+    with trsdata.DatasetWriter(PLAIN, FEATURES, ROWS, 0) as out:
+        out.append(None, LABELS[:, 0], LENGTHS, flat[0])
+
+
+def mine_of(step):
+    """(this rank's samples, samples of all ranks) of a step."""
+    begin = step * SIZE * BATCH
+    everyone = min(SIZE * BATCH, N - begin)
+    parts = [everyone // SIZE + (rank < everyone % SIZE) for rank in range(SIZE)]
+    first = begin + sum(parts[:RANK])
+    return np.arange(first, first + parts[RANK]), everyone
+
+
+def flat(of, mine, dtype):
+    return np.concatenate([np.zeros(0, dtype)] + [of[i][key] for key in KEYS for i in mine])
+
+
+def check(samples, step, epoch, passes, full):
+    mine, everyone = mine_of(step % passes)
+    assert (samples.step, samples.epoch, samples.global_batch) == (step, epoch, everyone), samples[4:]
+    lengths, values, weights = samples.ids
+    np.testing.assert_array_equal(lengths, LENGTHS[mine][:, KEYS].T)
+    np.testing.assert_array_equal(values, flat(IDS, mine, np.int64))
+    np.testing.assert_array_equal(samples.labels, LABELS[mine] if full else LABELS[mine, :1])
+    if full:
+        np.testing.assert_array_equal(weights, flat(WEIGHTS, mine, np.float32))
+        np.testing.assert_array_equal(samples.dense, DENSE[mine])
+        np.testing.assert_array_equal(samples.weights, SAMPLE_WEIGHTS[mine])
+    else:
+        assert weights is None and samples.dense is None and samples.weights is None, samples
+    for array in (lengths, values, samples.labels):
+        assert not array.size or (not array.flags.writeable and not array.flags.owndata)  # the library's memory
+
+
+def check_passes(full, start, epochs):
+    tables = TABLES if full else [table._replace(weighted=False) for table in TABLES]
+    passes = -(-N // (SIZE * BATCH))
+    step = start
+    with trshard.EmbeddingBagCollection(tables, BATCH, "-device cpu") as ebc:
+        with trshard.Reader(ebc, PATH if full else [PLAIN], f"-epochs {epochs}", step=start) as reader:
+            for samples in reader:
+                check(samples, step, step // passes, passes, full)
+                given = ebc.forward(*samples.ids)
+                np.testing.assert_array_equal(given, ebc.evaluate(*(None if x is None else x.copy() for x in samples.ids)))
+                ebc.backward(given)
+                step += 1
+            assert next(reader, None) is None
+    assert step == epochs * passes, step
+
+
+def check_rows():
+    """Rows by id take samples of any number of ids."""
+    tables = [trshard.EmbeddingConfig("t0", 60, 4, ["c"]), trshard.EmbeddingConfig("t1", 40, 4, ["a"])]
+    with trshard.EmbeddingCollection(tables, BATCH, "-device cpu") as ec:
+        for step, samples in enumerate(trshard.Reader(ec, PLAIN, "-epochs 1")):
+            check(samples, step, 0, N, False)
+            assert ec.evaluate(*samples.ids).shape == (len(samples.ids[1]), 4)
+
+
+def fails(call, error, text):
+    try:
+        call()
+    except error as found:
+        assert text in str(found), f"{text!r} is not in: {found}"
+        return found
+    raise AssertionError(f"no error, expected one with {text!r}")
+
+
+def check_errors():
+    with trshard.EmbeddingBagCollection(TABLES, BATCH, "-device cpu") as ebc:
+        assert fails(lambda: trshard.Reader(ebc, "/nowhere.h5"), trshard.Error, "/nowhere.h5").status == 66
+        assert fails(lambda: trshard.Reader(ebc, PATH, "-epoch 1"), trshard.Error, "-epoch").status == 64
+        fails(lambda: trshard.Reader(ebc, []), trshard.Error, "n_paths is 0")
+        reader = trshard.Reader(ebc, pathlib.Path(PATH), "-epochs 1")
+        next(reader)
+    fails(lambda: next(reader), ValueError, "closed")  # with its collection
+    reader.close()
+
+
+if RANK == 0:
+    write()
+for arguments in [(True, 0, 2), (True, 1, 1), (False, 0, 1)]:
+    check_passes(*arguments)  # making a collection waits for rank 0's files
+check_rows()
+check_errors()
+print(f"rank {RANK}: the reader agrees with numpy")
