@@ -47,16 +47,17 @@ on_ranks() { # RANKS PROGRAM [ARGUMENT...], each with 3 threads in the kernels
 
 run_cases() { "$python" "$source/regression/case/case.py" --binary "$build/trshard" "$@"; }
 
-# On a busy machine LeakSanitizer's own tracer may crash, which says nothing of the program: then the case is run once more.
+# On a busy machine LeakSanitizer's own tracer may crash, which says nothing of the program: then the case is run again.
 run_leak_case() { # CASE
-  local log status=0
+  local log status tries=4
   log=$(mktemp)
-  run_cases "$1" > "$log" 2>&1 || status=$?
-  cat "$log"
-  if [ $status -ne 0 ] && grep -q 'LeakSanitizer has encountered a fatal error' "$log" && ! grep -q 'detected memory leaks' "$log"; then
+  while :; do
     status=0
-    run_cases "$1" || status=$?
-  fi
+    run_cases "$1" > "$log" 2>&1 || status=$?
+    cat "$log"
+    tries=$((tries - 1))
+    [ $status -ne 0 ] && [ $tries -gt 0 ] && grep -q 'LeakSanitizer has encountered a fatal error' "$log" && ! grep -q 'detected memory leaks' "$log" || break
+  done
   rm -f "$log"
   return $status
 }
