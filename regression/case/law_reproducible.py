@@ -73,6 +73,26 @@ def test_reproducible(binary, folder):
         print(f"  seed {seed}", flush=True)
 
 
+def test_reproducible_columns(binary, folder):
+    """Wide rows, cut into columns at whole blocks of 32 and elsewhere, give the bits of whole rows: for optimizers that need the sum of squares alone
+    and for others, with tables that are not cut beside them, caches, half width and two threads."""
+    write_dataset(os.path.join(folder, "train.h5"), 240, features=ROWS, weighted=True)
+    for optimizer in ("rowwise_adagrad", "partial_rowwise_adam", "lamb"):
+        shared = (f"-reproducible -data_train train.h5 -output run.h5 -tables_embedding_dim 96 -dense_arch 16,96 -over_arch 17,1 -embedding_optimizer {optimizer} "
+                  "-table_tag_pooling mean -table_word_is_weighted -table_item_data_type bf16 -table_user_stochastic_rounding -table_user_data_type fp16")
+        run(binary, 1, f"{shared} -batch_size 120 -steps 6 -checkpoint_final whole.h5", folder)
+        wanted = losses(os.path.join(folder, "run.h5"))
+        for ranks, plan in ((2, "-tables_sharding_types column_wise -table_word_sharding_types row_wise -tables_min_partition 32"),
+                            (3, "-tables_sharding_types column_wise -tables_min_partition 32 -table_tag_compute_kernels fused_uvm_caching"),
+                            (3, "-tables_sharding_types column_wise -tables_min_partition 24"),
+                            (4, "-tables_sharding_types grid_shard -tables_min_partition 48 -topology_local_world_size 2")):
+            what = f"{optimizer}, {ranks} ranks, {plan}"
+            run(binary, ranks, f"{shared} -batch_size {120 // ranks} -steps 6 -checkpoint_final cut.h5 {plan}", folder,
+                environment={"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"})
+            check(same_bits(losses(os.path.join(folder, "run.h5")), wanted), f"{what}: other losses")
+            check_same_tensors(os.path.join(folder, "cut.h5"), os.path.join(folder, "whole.h5"), what)
+
+
 def test_reproducible_resume(binary, folder):
     """A training that goes on twice from a checkpoint, each time on other ranks and with another plan, ends as one that was not interrupted."""
     write_dataset(os.path.join(folder, "train.h5"), 300, features=ROWS)

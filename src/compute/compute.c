@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const TrsComputeOps compute_cpu = {.name = "cpu", .product_unit = 1, TRS_KERNELS(TRS_KERNEL_CPU_ROW)};
+static const TrsComputeOps compute_cpu = {.name = "cpu",
+                                          .product_unit = 1,
+                                          .tbe_row_squares = TrsTbeRowSquaresCpu,
+                                          TRS_KERNELS(TRS_KERNEL_CPU_ROW)};
 
 const TrsComputeOps *const trs_compute_backends[] = {&compute_cpu,
 #if defined(TRS_HAVE_CUDA)

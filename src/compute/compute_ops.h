@@ -386,6 +386,16 @@ typedef PetscErrorCode TrsTbeRowGradientsFn(TrsStream stream, TrsWorkspace works
                                             int64_t row_stride);
 
 /*
+  Sum the squares of the gradients of the rows that occur, by blocks of TRS_SQUARES_COLUMNS columns:
+  squares[t] [ids of table t, blocks of its dim], or NULL for a table that is left out. A row's sums
+  are at the place of its first id in the sorted list of the table's ids (TrsTbeInput.row_squares);
+  the other entries are not written. For devices of host memory.
+*/
+typedef PetscErrorCode TrsTbeRowSquaresFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                          const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                          float *const *squares);
+
+/*
   Do one optimizer step on given rows of n_tables tables. There are n entries (key, gradient). Keys
   are those of merge_rows, or the rows themselves for one table. Entries of one row are summed in
   the order given. keys NULL: entry i is row i. index (or NULL): entry i's gradient is row index[i]
@@ -759,6 +769,7 @@ typedef struct {
     equally fast.
   */
   int64_t product_unit;
+  TrsTbeRowSquaresFn *tbe_row_squares; /* NULL: an update sends whole rows instead */
   TRS_KERNELS(TRS_KERNEL_MEMBER)
 } TrsComputeOps;
 

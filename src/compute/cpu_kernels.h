@@ -20,3 +20,4 @@ struct TrsWorkspaceImpl {
 };
 
 TRS_KERNELS(TRS_KERNEL_CPU)
+PETSC_EXTERN TrsTbeRowSquaresFn TrsTbeRowSquaresCpu;

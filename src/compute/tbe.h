@@ -12,6 +12,12 @@
 
 #include <stdint.h>
 
+/*
+  A sum of squares over a row is a sum over blocks of this number of columns, in their order. A row
+  that is cut at whole blocks gives the same bits.
+*/
+enum { TRS_SQUARES_COLUMNS = 32 };
+
 typedef enum { TRS_DECAY_NONE, TRS_DECAY_L2, TRS_DECAY_DECOUPLE } TrsWeightDecayMode;
 
 /* A fused optimizer's numbers in one step (src/RULES.md, section 6). */
@@ -95,4 +101,10 @@ typedef struct {
     cache are not read. NULL: no table is cached.
   */
   const int32_t *locations;
+  /*
+    [tables], for a backward. row_squares[t][i]: the sum of the squares of a row's gradient over all
+    columns of the table, of which table t has some; i is the place of the row's first id in the
+    sorted list of the table's ids. NULL, all or one table: the rows are whole.
+  */
+  float *const *row_squares;
 } TrsTbeInput;

@@ -309,7 +309,8 @@ static int64_t row_start(const TrsRowJob *job, int64_t i, int64_t n)
   return i;
 }
 
-static void update_table(const TrsTbeKernels *kernels, TrsRowJob job, int64_t n, float *wide)
+/* Do `rows`, a kernel, for all of the table's rows. */
+static void for_rows(void (*rows)(const TrsRowJob *, int64_t, int64_t), TrsRowJob job, int64_t n, float *wide)
 {
   const int64_t parts = (n + TRS_VALUES_A_PART - 1) / TRS_VALUES_A_PART;
 
@@ -317,9 +318,13 @@ static void update_table(const TrsTbeKernels *kernels, TrsRowJob job, int64_t n,
   for (int64_t part = 0; part < parts; part++) {
     const int64_t end = PetscMin((part + 1) * TRS_VALUES_A_PART, n);
     job.scratch = wide ? wide + (int64_t)omp_get_thread_num() * 3 * job.table->dim : NULL;
-    kernels->update[job.args->kind](&job, row_start(&job, part * TRS_VALUES_A_PART, n),
-                                    row_start(&job, end, n));
+    rows(&job, row_start(&job, part * TRS_VALUES_A_PART, n), row_start(&job, end, n));
   }
+}
+
+static void update_table(const TrsTbeKernels *kernels, TrsRowJob job, int64_t n, float *wide)
+{
+  for_rows(kernels->update[job.args->kind], job, n, wide);
 }
 
 static PetscErrorCode backward(TrsWorkspace workspace, const TrsTbe *tbe, const TrsTbeInput *input,
@@ -334,8 +339,33 @@ static PetscErrorCode backward(TrsWorkspace workspace, const TrsTbe *tbe, const 
   for (int first = 0, end; first < tbe->n_tables; first = end) {
     end = sort_group(tbe, input, first, pooled, grad_stride, &b);
 #pragma omp parallel
-    for (int t = first; t < end; t++)
-      update_table(kernels, job_of(tbe, t, &b, grad, args), b.run[t].n, b.wide);
+    for (int t = first; t < end; t++) {
+      TrsRowJob job = job_of(tbe, t, &b, grad, args);
+      job.row_squares = input->row_squares ? input->row_squares[t] : NULL;
+      update_table(kernels, job, b.run[t].n, b.wide);
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTbeRowSquaresCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                   const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                   float *const *squares)
+{
+  const TrsTbeKernels *kernels = kernels_of_isa();
+  TrsBackward b;
+
+  PetscFunctionBegin;
+  (void)stream;
+  PetscCall(begin_backward(workspace, tbe, input, PETSC_TRUE, &b));
+  for (int first = 0, end; first < tbe->n_tables; first = end) {
+    end = sort_group(tbe, input, first, PETSC_TRUE, grad_stride, &b);
+#pragma omp parallel
+    for (int t = first; t < end; t++) {
+      TrsRowJob job = job_of(tbe, t, &b, grad, NULL);
+      job.squares = squares[t];
+      if (squares[t]) for_rows(kernels->squares, job, b.run[t].n, b.wide);
+    }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -26,6 +26,9 @@ typedef struct {
   /* The location of key i's row if the table is cached (tbe.h); NULL: all rows are in the table. */
   const int32_t *location;
   const float *grad;
+  /* By key, as TrsTbeInput.row_squares; NULL: the rows are whole. */
+  const float *row_squares;
+  float *squares; /* [n_keys, blocks] result of TrsTbeKernels.squares */
   const TrsSparseOptimizerArgs *args;
   float correction1, correction2; /* 1 - beta^step */
   /* [3 * D] of this thread, needed for more than TRS_TBE_STACK_COLUMNS columns */
@@ -48,6 +51,8 @@ typedef struct {
     Update the rows of keys [begin, end), which hold whole rows; NULL: an optimizer without a step.
   */
   void (*update[TRS_N_OPTIMS])(const TrsRowJob *job, int64_t begin, int64_t end);
+  /* Instead of updating, sum the squares of the rows' gradients by blocks of columns. */
+  void (*squares)(const TrsRowJob *job, int64_t begin, int64_t end);
   /* Instead of updating, list rows (unless NULL) and their summed gradients; returns how many. */
   int64_t (*sum)(const TrsRowJob *job, int64_t begin, int64_t end, int64_t *rows, float *row_grad,
                  int64_t row_stride);

@@ -319,7 +319,27 @@ typedef struct {
   const TrsSparseOptimizerArgs *args;
   float correction1, correction2;
   float *scratch; /* [D] */
+  /* If the row has columns in other shards: the sum of squares over all `columns`. Else NULL. */
+  const float *squares;
+  int64_t columns;
 } TrsStep;
+
+/* Add the squares by blocks of columns (TRS_SQUARES_COLUMNS). */
+ALWAYS_INLINE float sum_of_squares(int D, const float *g)
+{
+  float sum = 0.0f;
+  int d = 0;
+
+  for (; d + TRS_SQUARES_COLUMNS <= D; d += TRS_SQUARES_COLUMNS)
+    sum += dot(TRS_SQUARES_COLUMNS, g + d, g + d);
+  return d < D ? sum + dot(D - d, g + d, g + d) : sum;
+}
+
+/* The mean of a row's squared gradients, over all columns of the table. */
+ALWAYS_INLINE float mean_square(const TrsStep *step, int D, const float *g)
+{
+  return step->squares ? *step->squares / (float)step->columns : sum_of_squares(D, g) / (float)D;
+}
 
 /*
   w -= scale * g, in vectors written by hand: the compiler would have to test for each row whether w
@@ -351,9 +371,9 @@ static void step_decayed_adagrad(const TrsStep *step, int D, float *restrict w, 
 
   if (a->weight_decay_mode == TRS_DECAY_L2) {
     for (int d = 0; d < D; d++) step->scratch[d] = g[d] + a->weight_decay * w[d];
-    *m += dot(D, step->scratch, step->scratch) / (float)D;
+    *m += sum_of_squares(D, step->scratch) / (float)D;
   } else {
-    *m += dot(D, g, g) / (float)D;
+    *m += mean_square(step, D, g);
   }
   scale = a->learning_rate / (sqrtf(*m) + a->eps);
   if (a->weight_decay_mode == TRS_DECAY_L2) keep = 1.0f - scale * a->weight_decay;
@@ -369,7 +389,7 @@ ALWAYS_INLINE void step_rowwise_adagrad(const TrsStep *step, int D, float *w, co
   const TrsSparseOptimizerArgs *a = step->args;
 
   if (a->weight_decay_mode == TRS_DECAY_NONE) {
-    *m += dot(D, g, g) / (float)D;
+    *m += mean_square(step, D, g);
     subtract(D, w, a->learning_rate / (sqrtf(*m) + a->eps), g);
   } else {
     step_decayed_adagrad(step, D, w, g, m);
@@ -408,7 +428,7 @@ static void step_adam_family(const TrsStep *step, int D, float *restrict w, cons
 
   moment(a->beta1, D, g, m);
   if (partial)
-    v[0] = a->beta2 * v[0] + (1.0f - a->beta2) * (dot(D, g, g) / (float)D);
+    v[0] = a->beta2 * v[0] + (1.0f - a->beta2) * mean_square(step, D, g);
   else
     second_moment(a->beta2, D, g, v);
   adam_direction(step, D, w, m, v, partial, r);
@@ -709,10 +729,11 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, const TrsSparseOptimizerKin
                                const int D, int64_t begin, int64_t end, float *g, float *scratch)
 {
   const TrsTbeTable *table = job->table;
-  const TrsStep step = {.args = job->args,
-                        .correction1 = job->correction1,
-                        .correction2 = job->correction2,
-                        .scratch = scratch};
+  TrsStep step = {.args = job->args,
+                  .correction1 = job->correction1,
+                  .correction2 = job->correction2,
+                  .scratch = scratch,
+                  .columns = table->table_dim};
   float *wide = scratch + D;
 
   if (begin == 0)
@@ -726,6 +747,7 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, const TrsSparseOptimizerKin
       sum_gradients(job, D, i, next, g);
       total = g;
     }
+    if (job->row_squares) step.squares = job->row_squares + i;
     void *memory = row_of_key(job, dtype, i);
     if (dtype == TRS_FP32) {
       step_row(kind, &step, table, row, D, (float *)memory, total);
@@ -763,6 +785,29 @@ ALWAYS_INLINE void update(const TrsRowJob *job, const TrsSparseOptimizerKind kin
   }
 STEPS(UPDATE_OF)
 
+static void squares(const TrsRowJob *job, int64_t begin, int64_t end)
+{
+  float on_stack[TRS_TBE_STACK_COLUMNS] __attribute__((aligned(64)));
+  const int D = job->table->dim, blocks = (D + TRS_SQUARES_COLUMNS - 1) / TRS_SQUARES_COLUMNS;
+  float *g = D <= TRS_TBE_STACK_COLUMNS ? on_stack : job->scratch;
+
+  for (int64_t i = begin, next; i < end; i = next) {
+    const float *total = job->grad + job->source[i];
+    next = run_end(job, i, end);
+    for (int64_t k = i; k < next; k++) prefetch_key(job, TRS_OPTIM_NONE, job->table->dtype, k + FAR, D);
+    if (next > i + 1 || job->scale) {
+      sum_gradients(job, D, i, next, g);
+      total = g;
+    }
+    for (int b = 0; b < blocks; b++) {
+      const int d = b * TRS_SQUARES_COLUMNS;
+      job->squares[i * blocks + b] = d + TRS_SQUARES_COLUMNS <= D
+                                         ? sum_of_squares(TRS_SQUARES_COLUMNS, total + d)
+                                         : sum_of_squares(D - d, total + d);
+    }
+  }
+}
+
 static int64_t sum(const TrsRowJob *job, int64_t begin, int64_t end, int64_t *rows, float *row_grad,
                    int64_t row_stride)
 {
@@ -781,6 +826,6 @@ static int64_t sum(const TrsRowJob *job, int64_t begin, int64_t end, int64_t *ro
 #define UPDATE_CELL(KIND, statement) .update[TRS_OPTIM_##KIND] = update_##KIND,
 #define TBE_KERNELS \
   { \
-    .forward = forward, .forward_rows = forward_rows, STEPS(UPDATE_CELL).sum = sum, \
+    .forward = forward, .forward_rows = forward_rows, STEPS(UPDATE_CELL).squares = squares, .sum = sum, \
     .weight_gradients = weight_gradients \
   }

@@ -253,9 +253,11 @@ TrsEmbeddingStates TrsEmbeddingShardsStates(const TrsEmbeddingShards *shards, in
   const TrsOptimizerStates all = states_of(shards->optimizers, table);
   TrsEmbeddingStates states = {.n = all.n};
 
-  if (shards->optimizers)
-    states.couples_columns = TrsSparseOptimizerCouplesColumns(
-        TrsSparseOptimizersOf(shards->optimizers, table)->kind);
+  if (shards->optimizers) {
+    const TrsSparseOptimizerArgs *args = TrsSparseOptimizersOf(shards->optimizers, table);
+    states.couples_columns = TrsSparseOptimizerCouplesColumns(args->kind);
+    states.by_squares = TrsSparseOptimizerNeedsSquaresAlone(args);
+  }
   for (int s = 0; s < all.n; s++) states.rowwise[s] = all.rowwise[s];
   return states;
 }

@@ -86,6 +86,8 @@ typedef struct {
   int n;
   PetscBool rowwise[TRS_OPTIMIZER_STATES]; /* one number a row, else one an element */
   PetscBool couples_columns;               /* the optimizer acts on a row as a whole */
+  /* then it needs no more of the row than the sum of its squared gradients */
+  PetscBool by_squares;
 } TrsEmbeddingStates;
 TrsEmbeddingStates TrsEmbeddingShardsStates(const TrsEmbeddingShards *shards, int table);
 

@@ -167,7 +167,8 @@ PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt
 }
 
 PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
-                                 int64_t stride, const TrsSparseOptimizerArgs *args)
+                                 int64_t stride, float *const *row_squares,
+                                 const TrsSparseOptimizerArgs *args)
 {
   TrsMemoryKind before;
   TrsTbeInput input;
@@ -175,6 +176,7 @@ PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKj
   PetscFunctionBegin;
   if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(input_of(lookup, stream, kjt, &input));
+  input.row_squares = row_squares;
   PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
   PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad, stride));
   before = TrsMemoryFor(TRS_MEMORY_SCRATCH); /* for the memory of the sort */
@@ -238,6 +240,29 @@ PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const T
   PetscCall(lookup->compute->tbe_row_gradients(stream, lookup->workspace, &lookup->tbe, &input, grad, stride,
                                                row_begin, rows, row_grad, row_stride));
   PetscCall(TrsRowCachesDone(lookup->caches, stream, &input));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsLookupCountIds(TrsLookup lookup, const TrsKjt *kjt, int64_t *n_ids)
+{
+  const int64_t *offsets = kjt->jagged.offsets;
+
+  for (int t = 0; t < lookup->tbe.n_tables; t++) n_ids[t] = 0;
+  for (int f = 0; f < lookup->tbe.n_features && !is_empty(lookup, kjt); f++)
+    n_ids[lookup->tbe.feature[f].table] += offsets[(f + 1) * kjt->batch] - offsets[f * kjt->batch];
+}
+
+PetscErrorCode TrsLookupRowSquares(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
+                                   int64_t stride, float *const *squares)
+{
+  TrsTbeInput input;
+
+  PetscFunctionBegin;
+  if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(input_of(lookup, stream, kjt, &input));
+  input.locations = NULL; /* of the rows themselves nothing is read */
+  PetscCall(lookup->compute->tbe_row_squares(stream, lookup->workspace, &lookup->tbe, &input, grad, stride,
+                                             squares));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -49,10 +49,11 @@ PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt
 
 /*
   Do the backward with the fused optimizer: every row that occurs is updated once. grad [kjt->batch,
-  stride].
+  stride]. row_squares: as in TrsTbeInput, from TrsLookupRowSquares(); NULL: no table is cut.
 */
 PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
-                                 int64_t stride, const TrsSparseOptimizerArgs *args);
+                                 int64_t stride, float *const *row_squares,
+                                 const TrsSparseOptimizerArgs *args);
 
 /*
   Sequences: copy row values[i] of its feature's shard to out + i * stride. The backward goes the
@@ -99,6 +100,16 @@ PetscErrorCode TrsLookupListRows(TrsLookup lookup, TrsStream stream, TrsWorkspac
 PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
                                      int64_t stride, int64_t *row_begin, int64_t *rows, float *row_grad,
                                      int64_t row_stride);
+
+/* Count the ids of each table in the batch: n_ids [n_tables]. For devices of host memory. */
+void TrsLookupCountIds(TrsLookup lookup, const TrsKjt *kjt, int64_t *n_ids);
+
+/*
+  Sum the squares of the distinct rows' gradients by blocks of columns (compute_ops.h
+  tbe_row_squares). squares [n_tables]; NULL for tables that need none.
+*/
+PetscErrorCode TrsLookupRowSquares(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
+                                   int64_t stride, float *const *squares);
 
 /* The distinct tables of the lookup, in the order of the kernels' numbers. Borrowed. */
 PetscErrorCode TrsLookupTables(TrsLookup lookup, int *n_tables, const TrsTbeTable **tables);

@@ -21,7 +21,7 @@ const TrsOptionGroup trs_sparse_optimizer_options = TRS_OPTION_GROUP("Embedding 
 static const struct {
   const char *name, *state[TRS_OPTIMIZER_STATES];
   TrsStateShape shape[TRS_OPTIMIZER_STATES];
-  enum { TRS_APART, TRS_COUPLED } columns;
+  enum { TRS_APART, TRS_COUPLED, TRS_BY_SQUARES } columns;
   enum { TRS_KEEPS, TRS_DECAYS } decay;
 } optimizers[] = {
 #define OPTIMIZER(KIND, word, shape0, name0, shape1, name1, planned, columns, decay) \
@@ -231,5 +231,13 @@ const char *TrsSparseOptimizerName(TrsSparseOptimizerKind kind)
 
 PetscBool TrsSparseOptimizerCouplesColumns(TrsSparseOptimizerKind kind)
 {
-  return (PetscBool)(optimizers[kind].columns == TRS_COUPLED);
+  return (PetscBool)(optimizers[kind].columns != TRS_APART);
+}
+
+PetscBool TrsSparseOptimizerNeedsSquaresAlone(const TrsSparseOptimizerArgs *args)
+{
+  const PetscBool adds_decay = (PetscBool)(args->kind == TRS_OPTIM_ROWWISE_ADAGRAD &&
+                                           args->weight_decay_mode == TRS_DECAY_L2);
+
+  return (PetscBool)(optimizers[args->kind].columns == TRS_BY_SQUARES && !adds_decay);
 }

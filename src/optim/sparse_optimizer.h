@@ -67,3 +67,6 @@ const char *TrsSparseOptimizerName(TrsSparseOptimizerKind kind);
   (src/RULES.md, rule A12)?
 */
 PetscBool TrsSparseOptimizerCouplesColumns(TrsSparseOptimizerKind kind);
+
+/* Is the sum of a row's squared gradients all that the optimizer needs of the row as a whole? */
+PetscBool TrsSparseOptimizerNeedsSquaresAlone(const TrsSparseOptimizerArgs *args);

@@ -273,7 +273,7 @@ static PetscErrorCode apply_replicas(TrsSharding sharding, const TrsShardingSlot
 
   PetscFunctionBegin;
   if (is_alone(sharding)) {
-    PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, grad, stride, args));
+    PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, grad, stride, NULL, args));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   n = n_of_all(dp, sharding->context->groups->world->size, lists);

@@ -327,7 +327,7 @@ PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream
     swap_received(ebc->group[g], slot);
     if (s->exchange) PetscCall(TrsKjtExchangeWait(s->exchange, stream, &s->recv, &s->source_batch));
     if (ebc->group[g]->ops->input_wait) PetscCall(ebc->group[g]->ops->input_wait(ebc->group[g], s, stream));
-    if (ebc->group[g]->update_data && slot < TRS_TRAINING_SLOTS)
+    if (ebc->group[g]->update_data && ebc->group[g]->update->list && slot < TRS_TRAINING_SLOTS)
       PetscCall(ebc->group[g]->update->list(ebc->group[g], s, stream));
     swap_sent(ebc->group[g], slot);
   }

@@ -74,7 +74,7 @@ static PetscErrorCode apply_owner(TrsSharding sharding, const TrsShardingSlot *s
                                   const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
-  PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, grad, stride, args));
+  PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, grad, stride, NULL, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -160,11 +160,11 @@ extern const TrsShardingOps trs_payload_pooled, trs_payload_distinct_bags, trs_p
     trs_payload_sequence_replicas;
 
 /*
-  The updates. Owners update their shards by bags, or by ids. Whole rows are updated by
-  whole_rows.c. All replicas make the same update.
+  The updates. Owners update their shards by bags, or by ids. Rows that are cut by columns are
+  updated by whole_rows.c, or by row_squares.c, which it chooses. All replicas make the same update.
 */
 extern const TrsUpdateOps trs_update_owner, trs_update_owner_by_id, trs_update_whole_rows,
-    trs_update_replicas;
+    trs_update_row_squares, trs_update_replicas;
 
 /* --- shared by the payloads (sharding.c) --- */
 

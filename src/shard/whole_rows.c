@@ -17,7 +17,7 @@
   to each of its other column blocks, and each of these updates the whole row. All tables' touched
   rows and their gradients are listed, with a sort for each list.
 */
-#include "shard/sharding.h"
+#include "shard/row_pairs.h"
 
 /* The data of a touched row: its gradient, its weights, its optimizer's states. */
 enum {
@@ -34,26 +34,6 @@ enum { TRS_COPY_OUT, TRS_COPY_ARRIVED, TRS_COPY_BACK, TRS_N_COPIES };
   Matrices in one buffer begin at multiples of this number of bytes. Exchanges count in this unit.
 */
 enum { TRS_WHOLE_UNIT = 16 };
-
-/* Rows [begin, end) that two shards of a table, in different column blocks, have in common. */
-typedef struct {
-  int64_t begin, end;
-  int local;      /* the lookup's number of this rank's shard */
-  int64_t column; /* first column of the sending shard in the table */
-  int64_t width;  /* columns of the sending shard */
-} TrsRowsPair;
-
-/*
-  The pairs of one direction, sorted by the other rank. Both sides have them in order of table,
-  sending shard, receiving shard.
-*/
-typedef struct {
-  int n;
-  TrsRowsPair *pair;
-  int *first;               /* [W + 1] first pair of each rank */
-  int64_t *counts, *displs; /* [W] units of the exchange under way */
-  TrsDeviceBuffer data;
-} TrsRowsTraffic;
 
 /* The rows that a batch touches: table by table, ascending, numbered as in the shards. */
 typedef struct {
@@ -79,7 +59,6 @@ typedef struct {
   TrsTbeTable *whole_table;   /* [n_tables] first the tables that are cut, with their whole rows */
   TrsEmbeddingStates *states; /* [n_tables] */
   PetscBool *cut;             /* [n_tables] the table has other column blocks that matter */
-  PetscBool any_pair;         /* some rank has a pair */
   PetscBool any_part;         /* some pair leaves out rows of its shard here */
   int n_cut;
   int64_t row_stride;   /* floats from one summed gradient to the next */
@@ -96,64 +75,6 @@ typedef struct {
   TrsWorkspace list_workspace, cut_workspace, uncut_workspace, copy_workspace[TRS_N_COPIES];
 } TrsWholeRows;
 
-/* Find the lookup's number of a shard of this rank. */
-static int local_number(const TrsWholeRows *w, int shard)
-{
-  const TrsTbeTable *tbe = &w->sharding->context->shards->shard[shard].tbe;
-  int t = 0;
-
-  while (t < w->n_tables && w->table[t].weight != tbe->weight) t++;
-  return t;
-}
-
-/* Add one table's pairs with rank q to the traffic, or only count them. */
-static void add_pairs(TrsWholeRows *w, int i, int q, PetscBool outgoing, TrsRowsTraffic *traffic)
-{
-  const TrsShardingContext *context = w->sharding->context;
-  const TrsTablePlan *plan = TrsShardingTablePlan(w->sharding, i);
-  const int me = context->groups->world->rank, from_rank = outgoing ? me : q, to_rank = outgoing ? q : me;
-
-  for (int f = 0; f < plan->n_shards; f++)
-    for (int t = 0; t < plan->n_shards; t++) {
-      const TrsShard *from = &plan->shard[f], *to = &plan->shard[t];
-      const int64_t begin = PetscMax(from->row_offset, to->row_offset);
-      const int64_t end = PetscMin(from->row_offset + from->rows, to->row_offset + to->rows);
-      int local;
-      if (from->col_offset == to->col_offset || begin >= end) continue;
-      w->any_pair = PETSC_TRUE;
-      if (from->rank != from_rank || to->rank != to_rank) continue;
-      local = local_number(w,
-                           TrsEmbeddingShardsFind(context->shards, w->sharding->table[i], outgoing ? f : t));
-      w->cut[local] = PETSC_TRUE;
-      if (traffic->pair)
-        traffic->pair[traffic->n] = (TrsRowsPair){
-            .begin = begin, .end = end, .local = local, .column = from->col_offset, .width = from->cols};
-      traffic->n++;
-    }
-}
-
-static PetscErrorCode find_traffic(TrsWholeRows *w, PetscBool outgoing, TrsRowsTraffic *traffic)
-{
-  const int W = w->sharding->context->groups->world->size;
-
-  PetscFunctionBegin;
-  PetscCall(
-      PetscCalloc3((size_t)W + 1, &traffic->first, (size_t)W, &traffic->counts, (size_t)W, &traffic->displs));
-  for (int pass = 0; pass < 2; pass++) { /* the first pass counts, the second one lists */
-    traffic->n = 0;
-    for (int q = 0; q < W; q++) {
-      traffic->first[q] = traffic->n;
-      for (int i = 0; i < w->sharding->n_tables; i++)
-        if (TrsShardingTablePlan(w->sharding, i)->sharding_type != TRS_SHARDING_DATA_PARALLEL &&
-            TrsEmbeddingShardsStates(w->sharding->context->shards, w->sharding->table[i]).couples_columns)
-          add_pairs(w, i, q, outgoing, traffic);
-    }
-    traffic->first[W] = traffic->n;
-    if (pass == 0) PetscCall(PetscMalloc1((size_t)traffic->n + 1, &traffic->pair));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Does a pair leave out rows of its shard here? */
 static PetscBool is_part(const TrsWholeRows *w, const TrsRowsPair *pair)
 {
@@ -169,6 +90,8 @@ static PetscErrorCode describe_tables(TrsWholeRows *w)
   const TrsRowsTraffic *const traffic[2] = {&w->send, &w->recv};
 
   PetscFunctionBegin;
+  for (int i = 0; i < 2; i++)
+    for (int p = 0; p < traffic[i]->n; p++) w->cut[traffic[i]->pair[p].local] = PETSC_TRUE;
   PetscCall(PetscCalloc3((size_t)w->n_tables, &w->uncut, (size_t)w->n_tables, &w->whole_table,
                          (size_t)w->n_tables * TRS_N_WHOLE, &w->whole_begin));
   for (int t = 0; t < w->n_tables; t++) {
@@ -185,7 +108,7 @@ static PetscErrorCode describe_tables(TrsWholeRows *w)
     for (int p = 0; p < traffic[i]->n; p++)
       w->any_part = (PetscBool)(w->any_part || is_part(w, &traffic[i]->pair[p]));
   for (int i = 0; i < context->shards->n; i++) {
-    const int t = local_number(w, i);
+    const int t = TrsRowsLocalNumber(w->sharding, i);
     if (t < w->n_tables)
       w->states[t] = TrsEmbeddingShardsStates(context->shards, context->shards->shard[i].table);
   }
@@ -200,14 +123,10 @@ static PetscErrorCode destroy_whole_rows(TrsSharding sharding)
   TrsWholeRows *w = (TrsWholeRows *)sharding->update_data;
   const TrsDeviceOps *device = sharding->context->device;
   const TrsComputeOps *compute = sharding->context->compute;
-  TrsRowsTraffic *traffic[2] = {&w->send, &w->recv};
 
   PetscFunctionBegin;
-  for (int i = 0; i < 2; i++) {
-    PetscCall(PetscFree(traffic[i]->pair));
-    PetscCall(PetscFree3(traffic[i]->first, traffic[i]->counts, traffic[i]->displs));
-    PetscCall(TrsDeviceBufferFree(device, &traffic[i]->data));
-  }
+  PetscCall(TrsRowsTrafficDestroy(sharding, &w->send));
+  PetscCall(TrsRowsTrafficDestroy(sharding, &w->recv));
   for (int s = 0; s < TRS_TRAINING_SLOTS; s++) {
     PetscCall(PetscFree(w->touched[s].row_begin));
     PetscCall(TrsDeviceBufferFree(device, &w->touched[s].rows));
@@ -230,14 +149,24 @@ static PetscErrorCode destroy_whole_rows(TrsSharding sharding)
 
 /*
   Set up the update. If no table of the group is cut in a way that matters, on any rank, the owners
-  update instead.
+  update instead. If the sums of squares tell enough of the rows, the ranks exchange these alone.
 */
 static PetscErrorCode setup_whole_rows(TrsSharding sharding)
 {
   const TrsComputeOps *compute = sharding->context->compute;
+  const TrsRowsPairs pairs = TrsRowsPairsOf(sharding);
   TrsWholeRows *w;
 
   PetscFunctionBegin;
+  if (!pairs.any) {
+    sharding->update = &trs_update_owner;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (pairs.by_squares && compute->tbe_row_squares) {
+    sharding->update = &trs_update_row_squares;
+    PetscCall(sharding->update->setup(sharding));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(PetscNew(&w));
   sharding->update_data = w;
   w->sharding = sharding;
@@ -247,12 +176,9 @@ static PetscErrorCode setup_whole_rows(TrsSharding sharding)
   PetscCall(compute->workspace_create(&w->cut_workspace));
   PetscCall(compute->workspace_create(&w->uncut_workspace));
   for (int i = 0; i < TRS_N_COPIES; i++) PetscCall(compute->workspace_create(&w->copy_workspace[i]));
-  PetscCall(find_traffic(w, PETSC_TRUE, &w->send));
-  PetscCall(find_traffic(w, PETSC_FALSE, &w->recv));
+  PetscCall(TrsRowsTrafficFind(sharding, PETSC_TRUE, &w->send));
+  PetscCall(TrsRowsTrafficFind(sharding, PETSC_FALSE, &w->recv));
   PetscCall(describe_tables(w));
-  if (w->any_pair) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(destroy_whole_rows(sharding));
-  sharding->update = &trs_update_owner;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

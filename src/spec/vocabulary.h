@@ -32,7 +32,8 @@ typedef enum { TRS_STATE_ABSENT, TRS_STATE_ROW, TRS_STATE_ELEMENT } TrsStateShap
   planned      what the planner takes the states to be, as TorchRec's planner does: it knows adam,
                sgd and rowwise_adagrad, and counts one number for each weight for the others
   columns      COUPLED: the update depends on the row as a whole, so that a column shard differs
-               from the table (src/RULES.md, rule A12); APART: each element is on its own
+               from the table (src/RULES.md, rule A12); BY_SQUARES: it depends on the sum of the
+               row's squared gradients, and on no more; APART: each element is on its own
   decay        DECAYS, or KEEPS: takes no weight decay
 
   A word whose kernels are missing in compute/ or gpu/ is refused when a run is set up.
@@ -41,9 +42,10 @@ typedef enum { TRS_STATE_ABSENT, TRS_STATE_ROW, TRS_STATE_ELEMENT } TrsStateShap
   X(NONE, none, ABSENT, "", ABSENT, "", NONE, APART, DECAYS) \
   X(SGD, sgd, ABSENT, "", ABSENT, "", NONE, APART, KEEPS) \
   X(ADAGRAD, adagrad, ELEMENT, "momentum1", ABSENT, "", ONE, APART, KEEPS) \
-  X(ROWWISE_ADAGRAD, rowwise_adagrad, ROW, "momentum1", ABSENT, "", ROWWISE, COUPLED, DECAYS) \
+  X(ROWWISE_ADAGRAD, rowwise_adagrad, ROW, "momentum1", ABSENT, "", ROWWISE, BY_SQUARES, DECAYS) \
   X(ADAM, adam, ELEMENT, "exp_avg", ELEMENT, "exp_avg_sq", TWO, APART, DECAYS) \
-  X(PARTIAL_ROWWISE_ADAM, partial_rowwise_adam, ELEMENT, "exp_avg", ROW, "exp_avg_sq", ONE, COUPLED, DECAYS) \
+  X(PARTIAL_ROWWISE_ADAM, partial_rowwise_adam, ELEMENT, "exp_avg", ROW, "exp_avg_sq", ONE, BY_SQUARES, \
+    DECAYS) \
   X(LAMB, lamb, ELEMENT, "exp_avg", ELEMENT, "exp_avg_sq", ONE, COUPLED, DECAYS) \
   X(PARTIAL_ROWWISE_LAMB, partial_rowwise_lamb, ELEMENT, "exp_avg", ROW, "exp_avg_sq", ONE, COUPLED, DECAYS) \
   X(LARS_SGD, lars_sgd, ELEMENT, "momentum1", ABSENT, "", ONE, COUPLED, DECAYS) \
