@@ -66,6 +66,7 @@ CASES = [
     Case("sequence_length_of_pooled_table", 64, r'-table_user_sequence_length .*"user" has pooling mean', "-table_user_pooling mean -table_user_sequence_length 2"),
     Case("sequence_length_without_concat", 64, r'-table_user_sequence_length .*"user" has sequence_pooling mean, which takes no sequence_length', f"{SEQUENCES} -table_user_sequence_length 2"),
     Case("gru_size_without_gru", 64, r'-table_user_gru_hidden_size .*"user" has sequence_pooling mean, which takes no gru_hidden_size', f"{SEQUENCES} -table_user_gru_hidden_size 2"),
+    Case("heads_that_do_not_divide", 64, r'-table_user_transformer_heads .*"user": 3 heads do not divide embedding_dim', "-table_user_pooling none -table_user_sequence_pooling transformer -table_user_transformer_heads 3"),
     Case("din_without_target", 64, r'-table_user_din_target.*"user" compares its rows with a target', f"{SEQUENCES} -table_user_sequence_pooling din"),
     Case("din_target_unknown", 64, r'-table_user_din_target .*no feature and no table "nobody"', "-table_user_pooling none -table_user_sequence_pooling din -table_user_din_target nobody"),
     Case("din_target_a_sequence", 64, r'-table_user_din_target .*"user" is of the sequence table "user"', "-table_user_pooling none -table_user_sequence_pooling din -table_user_din_target user"),

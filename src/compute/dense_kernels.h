@@ -8,6 +8,16 @@
 
 #include "compute/compute_ops.h"
 
+/* One bag of a TrsAttention (compute/attention.h), with pointers to its own rows. */
+typedef struct {
+  int64_t n, dim, heads;
+  PetscBool causal;
+  const float *qkv;
+  float *out, *log_sums, *scratch;
+  const float *dout;
+  float *dqkv;
+} TrsAttentionBag;
+
 typedef struct {
   /* y [rows, cols] = y + bias, then max(y, 0) if relu. */
   void (*add_bias)(int64_t rows, int64_t cols, const float *bias, int relu, float *y, int64_t y_stride);
@@ -40,6 +50,9 @@ typedef struct {
   */
   void (*dot_backward)(int n, int D, const float *x, const float *copy, const float *dproducts,
                        int past_cache, float *dx);
+  /* Self-attention of a bag's rows: out and log_sums, or dqkv. */
+  void (*attend)(const TrsAttentionBag *bag);
+  void (*attend_backward)(const TrsAttentionBag *bag);
   /* Update n elements. bias_correction1 = 1 - beta1^t, bias_correction2 = 1 - beta2^t. */
   void (*update)(int64_t n, const TrsDenseOptimizerArgs *args, float bias_correction1, float bias_correction2,
                  const float *grad, float *weight, float *state1, float *state2);

@@ -315,6 +315,10 @@ static void dot_backward(int n, int D, const float *x, const float *copy, const 
   for (; i < n; i++) gradient_rows(1, &gradient, i);
 }
 
+/* --- attention --- */
+
+#include "compute/attention_template.h"
+
 /* --- optimizers --- */
 
 /* Clamp to +- limit. A NaN stays a NaN. */
@@ -380,5 +384,5 @@ static void update(int64_t n, const TrsDenseOptimizerArgs *args, float bias_corr
     .add_bias = add_bias, .mask_and_sum = mask_and_sum, .activate = activate, \
     .activate_backward = activate_backward, .exponentials = exponentials, .cross_forward = cross_forward, \
     .cross_backward = cross_backward, .dot_forward = dot_forward, .dot_backward = dot_backward, \
-    .update = update \
+    .attend = attend, .attend_backward = attend_backward, .update = update \
   }

@@ -128,6 +128,9 @@ typedef struct {
   int64_t *din_arch; /* [n_din_arch] */
   TrsMlpActivation din_activation;
   PetscBool din_softmax;
+  /* With transformer: encoder layers, their heads, and the width between their linear layers. */
+  int64_t transformer_layers, transformer_heads, transformer_width;
+  PetscBool transformer_causal;
   TrsDType data_type;
   PetscBool is_weighted;
   /* [n_features] sizes of the features' vectors of position weights; NULL without them */

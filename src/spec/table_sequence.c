@@ -82,6 +82,22 @@ static PetscErrorCode read_din(TrsOptions options, TrsTableConfig *table)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode read_transformer(TrsOptions options, TrsTableConfig *table)
+{
+  int64_t width = 4 * (int64_t)table->embedding_dim;
+
+  PetscFunctionBegin;
+  GET(Int, "transformer_layers", &table->transformer_layers, NULL);
+  GET(Int, "transformer_heads", &table->transformer_heads, NULL);
+  if (table->embedding_dim % table->transformer_heads != 0)
+    FAIL("transformer_heads", "table \"%s\": %" PRId64 " heads do not divide embedding_dim %d", table->name,
+         table->transformer_heads, table->embedding_dim);
+  GET(Int, "transformer_dim_feedforward", &width, NULL);
+  table->transformer_width = width;
+  GET(Bool, "transformer_causal", &table->transformer_causal, NULL);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsTableSequenceRead(TrsOptions options, TrsTableConfig *table)
 {
   int kind = 0;
@@ -100,6 +116,8 @@ PetscErrorCode TrsTableSequenceRead(TrsOptions options, TrsTableConfig *table)
   if (table->sequence_pooling == TRS_SEQUENCE_POOLING_CONCAT) PetscCall(read_concat(options, table));
   if (table->sequence_pooling == TRS_SEQUENCE_POOLING_GRU) PetscCall(read_gru(options, table));
   if (table->sequence_pooling == TRS_SEQUENCE_POOLING_DIN) PetscCall(read_din(options, table));
+  if (table->sequence_pooling == TRS_SEQUENCE_POOLING_TRANSFORMER)
+    PetscCall(read_transformer(options, table));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -177,7 +177,7 @@ typedef enum { TRS_MLP_ACTIVATIONS(TRS_MLP_ACTIVATION_KIND) } TrsMlpActivation;
   with parameters of its own. Each word has a table of functions, trs_sequence_<word> in
   model/sequence_<word>.c.
 */
-#define TRS_SEQUENCE_LAYERS(X) X(GRU, gru) X(DIN, din)
+#define TRS_SEQUENCE_LAYERS(X) X(GRU, gru) X(DIN, din) X(TRANSFORMER, transformer)
 
 /* X(KIND, word) of all poolings. */
 #define TRS_SEQUENCE_POOLINGS(X) X(MEAN, mean) X(MAX, max) X(CONCAT, concat) TRS_SEQUENCE_LAYERS(X)
@@ -203,7 +203,15 @@ enum { TRS_N_SEQUENCE_LAYERS = 0 TRS_SEQUENCE_LAYERS(TRS_COUNT_WORD) };
   X(din_activation, ENUM, "sigmoid", NULL, TRS_CHOICES(TRS_MLP_ACTIVATIONS), NULL, DIN, \
     "sequence_pooling din: function behind each of these layers") \
   X(din_softmax, BOOL, "false", NULL, NULL, NULL, DIN, \
-    "sequence_pooling din: weights of a sample's rows are positive and add up to 1")
+    "sequence_pooling din: weights of a sample's rows are positive and add up to 1") \
+  X(transformer_layers, INT, "1", "[1,100]", NULL, NULL, TRANSFORMER, \
+    "sequence_pooling transformer: number of encoder layers") \
+  X(transformer_heads, INT, "2", "[1,1024]", NULL, NULL, TRANSFORMER, \
+    "sequence_pooling transformer: heads of the attention; they divide embedding_dim") \
+  X(transformer_dim_feedforward, INT, NULL, "[1,1000000]", NULL, "columns", TRANSFORMER, \
+    "sequence_pooling transformer: width between the two linear layers (default: 4 embedding_dim)") \
+  X(transformer_causal, BOOL, "false", NULL, NULL, NULL, TRANSFORMER, \
+    "sequence_pooling transformer: a row attends to itself and the rows before it alone")
 
 /* --- losses of learning tasks, and how these share the layers above the interaction --- */
 

@@ -60,6 +60,27 @@ class Din(torch.nn.Module):
         return {f"mlp/{i}/{part}": weight for i, linear in enumerate(self.linear) for part, weight in linear.named_parameters()}
 
 
+class Transformer(torch.nn.Module):
+    """Layers of torch.nn.TransformerEncoderLayer, then the mean of the rows; an empty bag has zeros."""
+
+    def __init__(self, layers, heads, width, causal):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.TransformerEncoderLayer(D, heads, width, dropout=0.0, batch_first=True) for _ in range(layers))
+        self.causal, self.width = causal, D
+
+    def forward(self, rows, target):
+        if not len(rows):
+            return rows.new_zeros(D)
+        mask = torch.triu(torch.full((len(rows), len(rows)), -torch.inf, dtype=rows.dtype), 1) if self.causal else None
+        x = rows[None]
+        for layer in self.layers:
+            x = layer(x, src_mask=mask)
+        return x[0].mean(0)
+
+    def parts(self):
+        return {f"layers/{name}".replace(".", "/"): weight for name, weight in self.layers.named_parameters()}
+
+
 # name: (options, a layer)
 CASES = {
     "sequence_gru": ("-table_word_sequence_pooling gru -table_word_gru_hidden_size 6", lambda: Gru(6)),
@@ -67,6 +88,9 @@ CASES = {
                      lambda: Din([12, 6], torch.sigmoid, False)),
     "sequence_din_softmax": ("-table_word_sequence_pooling din -table_word_din_target user -table_word_din_arch 9 -table_word_din_activation relu "
                              "-table_word_din_softmax true", lambda: Din([9], torch.relu, True)),
+    "sequence_transformer": ("-table_word_sequence_pooling transformer -table_word_transformer_layers 2 -table_word_transformer_heads 4 "
+                             "-table_word_transformer_dim_feedforward 12", lambda: Transformer(2, 4, 12, False)),
+    "sequence_transformer_causal": ("-table_word_sequence_pooling transformer -table_word_transformer_causal true", lambda: Transformer(1, 2, 32, True)),
 }
 
 

@@ -30,7 +30,8 @@ static float number(int i)
   return (float)sin(1.7 * (double)i + 0.3 * (double)(i % 7));
 }
 
-static void make(fixture *f, TrsSequencePoolingKind kind, PetscBool softmax)
+/* other: din has a softmax, and transformer is causal */
+static void make(fixture *f, TrsSequencePoolingKind kind, PetscBool other)
 {
   static char name[] = "word";
   static const int64_t columns[] = {0, D};
@@ -51,7 +52,11 @@ static void make(fixture *f, TrsSequencePoolingKind kind, PetscBool softmax)
                               .n_din_arch = 2,
                               .din_arch = f->arch,
                               .din_activation = TRS_MLP_TANH,
-                              .din_softmax = softmax,
+                              .din_softmax = other,
+                              .transformer_layers = 2,
+                              .transformer_heads = 2,
+                              .transformer_width = 7,
+                              .transformer_causal = other,
                               .n_features = 1,
                               .features = f->features};
   assert_petsc_ok(TrsSequenceLayersAdd(&f->layers, &f->context, &f->table, 0, 1, 0));
@@ -85,7 +90,7 @@ static double sum_of(fixture *f)
 
 static void check_slope(fixture *f, float *value, float gradient, const char *what, int i)
 {
-  const float kept = *value, step = 0.01F;
+  const float kept = *value, step = 0.002F;
   double slope;
 
   *value = kept + step;
@@ -98,11 +103,11 @@ static void check_slope(fixture *f, float *value, float gradient, const char *wh
              (double)gradient);
 }
 
-static void check_gradients(TrsSequencePoolingKind kind, PetscBool softmax)
+static void check_gradients(TrsSequencePoolingKind kind, PetscBool other)
 {
   fixture f;
 
-  make(&f, kind, softmax);
+  make(&f, kind, other);
   for (int b = 0; b < B; b++)
     for (int c = 0; c < D; c++) f.x[b * STRIDE + c] = number(b * D + c + 500);
   (void)sum_of(&f);
@@ -147,6 +152,7 @@ static void test_gradients(void **state)
 #define GRADIENTS(KIND, word) check_gradients(TRS_SEQUENCE_POOLING_##KIND, PETSC_FALSE);
   TRS_SEQUENCE_LAYERS(GRADIENTS)
   check_gradients(TRS_SEQUENCE_POOLING_DIN, PETSC_TRUE);
+  check_gradients(TRS_SEQUENCE_POOLING_TRANSFORMER, PETSC_TRUE);
 }
 
 static void test_no_ids(void **state)

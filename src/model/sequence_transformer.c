@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  transformer: encoder layers on the rows of a bag, then the mean of the rows. An empty bag gives
+  zeros.
+
+    a = x + W_o attention(W_in x + b_in) + b_o       y = norm1(a)
+    c = y + W_2 relu(W_1 y + b_1) + b_2              the next layer's x is norm2(c)
+
+  All rows of the batch go through a product at once, in the order of their bags, and nothing is
+  padded. For each row a layer keeps 8 D + F floats and two for each head. A batch needs 8 D + F
+  more for its gradients.
+
+  Source: torch.nn.TransformerEncoderLayer (activation relu, norm_first false, no dropout), whose
+          parameters have the same names
+*/
+#include "compute/attention.h"
+#include "compute/for_each.h"
+#include "model/mlp.h"
+#include "model/sequence_layer.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A linear layer or a layer norm: indices of its parameters. */
+typedef struct {
+  int weight, bias;
+} TrsPart;
+
+typedef struct {
+  TrsPart in, out, linear1, linear2, norm1, norm2;
+} TrsEncoder;
+
+/* What a forward keeps of one encoder layer, in the layer's memory; [n_rows, ...]. */
+typedef struct {
+  const float *x;        /* [D] the input */
+  float *qkv, *attended; /* [3 D], [D] */
+  float *a, *y;          /* [D] before and after norm1 */
+  float *hidden;         /* [F] */
+  float *c, *result;     /* [D] before and after norm2 */
+  float *log_sums;       /* [heads] of the attention */
+  float *moments[2];     /* [2] of the norms */
+} TrsEncoderBatch;
+
+typedef struct {
+  int64_t n_rows;
+  TrsEncoderBatch *encoder; /* [layers] */
+  float *scratch;           /* of the attention */
+  float *d, *d_part;        /* [n_rows, D] gradients of the rows, and of a branch beside them */
+  float *dqkv, *dhidden;    /* [n_rows, 3 D], [n_rows, F] */
+  int64_t bytes;
+} TrsTransformerBatch;
+
+typedef struct {
+  TrsEncoder *encoder; /* [layers] */
+  TrsTransformerBatch batch;
+} TrsTransformer;
+
+/* --- parameters --- */
+
+/* Declare a weight [rows, cols] and its bias, as torch starts them, or as a layer norm's. */
+static PetscErrorCode declare_part(TrsSequenceLayer *layer, int64_t i, const char *name, int64_t rows,
+                                   int64_t cols, TrsPart *part)
+{
+  const double bound = cols ? 1.0 / sqrt((double)cols) : 0.0;
+  char weight[64], bias[64];
+
+  PetscFunctionBegin;
+  PetscCall(PetscSNPrintf(weight, sizeof(weight), "layers/%d/%s/weight", (int)i, name));
+  PetscCall(PetscSNPrintf(bias, sizeof(bias), "layers/%d/%s/bias", (int)i, name));
+  PetscCall(TrsSequenceLayerParameter(layer, weight, rows, cols, cols ? TRS_INIT_UNIFORM : TRS_INIT_ONE,
+                                      bound, &part->weight));
+  PetscCall(TrsSequenceLayerParameter(layer, bias, rows, 0, cols ? TRS_INIT_UNIFORM : TRS_INIT_ZERO, bound,
+                                      &part->bias));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Declare the attention's projections. Their biases start at zero. */
+static PetscErrorCode declare_attention(TrsSequenceLayer *layer, int64_t i, TrsEncoder *encoder)
+{
+  const int64_t D = layer->dim;
+  const struct {
+    const char *name;
+    int64_t rows, cols;
+    double bound;
+    int *index;
+  } parts[] = {{"in_proj_weight", 3 * D, D, sqrt(6.0 / (double)(4 * D)), &encoder->in.weight},
+               {"in_proj_bias", 3 * D, 0, 0.0, &encoder->in.bias},
+               {"out_proj/weight", D, D, 1.0 / sqrt((double)D), &encoder->out.weight},
+               {"out_proj/bias", D, 0, 0.0, &encoder->out.bias}};
+  char name[64];
+
+  PetscFunctionBegin;
+  for (int p = 0; p < 4; p++) {
+    PetscCall(PetscSNPrintf(name, sizeof(name), "layers/%d/self_attn/%s", (int)i, parts[p].name));
+    PetscCall(TrsSequenceLayerParameter(layer, name, parts[p].rows, parts[p].cols,
+                                        parts[p].cols ? TRS_INIT_UNIFORM : TRS_INIT_ZERO, parts[p].bound,
+                                        parts[p].index));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode declare(TrsSequenceLayer *layer)
+{
+  const int64_t D = layer->dim, F = layer->table->transformer_width,
+                layers = layer->table->transformer_layers;
+  TrsTransformer *own;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&own));
+  layer->own = own;
+  PetscCall(PetscCalloc2((size_t)layers, &own->encoder, (size_t)layers, &own->batch.encoder));
+  for (int64_t i = 0; i < layers; i++) {
+    TrsEncoder *encoder = &own->encoder[i];
+
+    PetscCall(declare_attention(layer, i, encoder));
+    PetscCall(declare_part(layer, i, "linear1", F, D, &encoder->linear1));
+    PetscCall(declare_part(layer, i, "linear2", D, F, &encoder->linear2));
+    PetscCall(declare_part(layer, i, "norm1", D, 0, &encoder->norm1));
+    PetscCall(declare_part(layer, i, "norm2", D, 0, &encoder->norm2));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- work --- */
+
+static double flops(const TrsSequenceLayer *layer, double ids)
+{
+  const double D = (double)layer->dim, F = (double)layer->table->transformer_width;
+  const double pairs = ids * (layer->table->transformer_causal ? (ids + 1.0) / 2.0 : ids);
+
+  return (double)layer->table->transformer_layers * (ids * D * (8.0 * D + 4.0 * F + 20.0) + 4.0 * pairs * D) +
+         ids * D;
+}
+
+static double bytes(const TrsSequenceLayer *layer, double ids)
+{
+  const double D = (double)layer->dim, F = (double)layer->table->transformer_width;
+
+  return (double)sizeof(float) *
+         (ids * (double)layer->table->transformer_layers * (22.0 * D + 3.0 * F) + (ids + 1.0) * D);
+}
+
+/* --- a batch --- */
+
+/* Give the next n floats of the memory, or only count them where it is NULL. */
+static float *take(void *memory, int64_t *at, int64_t n)
+{
+  float *floats = memory ? (float *)memory + *at : NULL;
+
+  *at += TrsWholeLines(n);
+  return floats;
+}
+
+/* Lay the arrays out in the memory, or count their bytes where it is NULL. */
+static void lay_out(const TrsSequenceLayer *layer, void *memory, const TrsBagRows *bags,
+                    TrsTransformerBatch *batch)
+{
+  const TrsTableConfig *table = layer->table;
+  const int64_t n = batch->n_rows, D = layer->dim, F = table->transformer_width,
+                heads = table->transformer_heads;
+  int64_t at = 0;
+
+  for (int64_t i = 0; i < table->transformer_layers; i++) {
+    TrsEncoderBatch *e = &batch->encoder[i];
+
+    e->x = i == 0 ? bags->rows + bags->offsets[0] * D : batch->encoder[i - 1].result;
+    e->qkv = take(memory, &at, 3 * n * D);
+    e->attended = take(memory, &at, n * D);
+    e->a = take(memory, &at, n * D);
+    e->y = take(memory, &at, n * D);
+    e->hidden = take(memory, &at, n * F);
+    e->c = take(memory, &at, n * D);
+    e->result = take(memory, &at, n * D);
+    e->log_sums = take(memory, &at, n * heads);
+    for (int k = 0; k < 2; k++) e->moments[k] = take(memory, &at, 2 * n);
+  }
+  batch->scratch = take(memory, &at, TrsAttentionScratch(n, D, heads));
+  batch->d = take(memory, &at, n * D);
+  batch->d_part = take(memory, &at, n * D);
+  batch->dqkv = take(memory, &at, 3 * n * D);
+  batch->dhidden = take(memory, &at, n * F);
+  batch->bytes = at * (int64_t)sizeof(float);
+}
+
+/* Make the batch's arrays for n bags. */
+static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags)
+{
+  TrsTransformerBatch *batch = &((TrsTransformer *)layer->own)->batch;
+
+  PetscFunctionBegin;
+  batch->n_rows = bags->offsets[n] - bags->offsets[0];
+  lay_out(layer, NULL, bags, batch);
+  PetscCall(TrsBufferReserve(&layer->memory, batch->bytes, PETSC_FALSE));
+  lay_out(layer, layer->memory.data, bags, batch);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static TrsLayerNorm norm_of(const TrsSequenceLayer *layer, TrsPart part, float *moments)
+{
+  const TrsDenseParameter *param = layer->context->params->param;
+
+  return (TrsLayerNorm){
+      .weight = param[part.weight].value, .bias = param[part.bias].value, .eps = 1e-5F, .rows = moments};
+}
+
+static TrsAttention attention_of(const TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags,
+                                 const TrsTransformerBatch *batch, const TrsEncoderBatch *e)
+{
+  return (TrsAttention){.n = n,
+                        .offsets = bags->offsets,
+                        .dim = layer->dim,
+                        .heads = layer->table->transformer_heads,
+                        .causal = layer->table->transformer_causal,
+                        .qkv = e->qkv,
+                        .out = e->attended,
+                        .log_sums = e->log_sums,
+                        .scratch = batch->scratch,
+                        .dout = batch->d_part,
+                        .dqkv = batch->dqkv};
+}
+
+/* --- forward --- */
+
+/* y [rows, out] = activation(x W^T + b). */
+static PetscErrorCode linear(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows, TrsPart part,
+                             const float *x, TrsActivation activation, float *y)
+{
+  const TrsDenseParameter *param = layer->context->params->param;
+  const int64_t in = param[part.weight].cols, out = param[part.weight].rows;
+
+  PetscFunctionBegin;
+  PetscCall(layer->context->compute->linear_forward(stream, rows, in, out, x, in, param[part.weight].value,
+                                                    param[part.bias].value, activation, y, out));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Add x to sum [rows, D], and normalise the sum to y. */
+static PetscErrorCode add_and_norm(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows,
+                                   TrsPart part, const float *x, float *sum, float *moments, float *y)
+{
+  const TrsComputeOps *compute = layer->context->compute;
+  const TrsLayerNorm norm = norm_of(layer, part, moments);
+  const int64_t D = layer->dim;
+
+  PetscFunctionBegin;
+  PetscCall(compute->join_forward(stream, rows, D, PETSC_FALSE, sum, D, x, D, sum, D));
+  PetscCall(compute->layer_norm_forward(stream, rows, D, &norm, sum, D, y, D));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The rows of bags, for TrsForEach(): a bag's vector is the mean of its rows. */
+typedef struct {
+  const int64_t *offsets;
+  int64_t D, stride;
+  const float *rows; /* [rows, D] of a forward */
+  float *drows;      /* [rows, D] of a backward */
+  float *x;          /* the layer's columns of X, or of its gradient */
+} TrsBagMeans;
+
+static void mean_of_bag(void *context, int64_t b)
+{
+  const TrsBagMeans *means = (const TrsBagMeans *)context;
+  const int64_t first = means->offsets[b] - means->offsets[0],
+                end = means->offsets[b + 1] - means->offsets[0], D = means->D;
+  float *to = means->x + b * means->stride;
+
+  memset(to, 0, (size_t)D * sizeof(*to));
+  for (int64_t i = first; i < end; i++)
+    for (int64_t c = 0; c < D; c++) to[c] += means->rows[i * D + c];
+  for (int64_t c = 0; c < D && end > first; c++) to[c] /= (float)(end - first);
+}
+
+static void gradient_of_mean(void *context, int64_t b)
+{
+  const TrsBagMeans *means = (const TrsBagMeans *)context;
+  const int64_t first = means->offsets[b] - means->offsets[0],
+                end = means->offsets[b + 1] - means->offsets[0], D = means->D;
+  const float *from = means->x + b * means->stride;
+
+  for (int64_t i = first; i < end; i++)
+    for (int64_t c = 0; c < D; c++) means->drows[i * D + c] = from[c] / (float)(end - first);
+}
+
+static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t n, const TrsBagRows *bags,
+                              TrsSequenceMatrix x)
+{
+  const TrsTransformer *own = (const TrsTransformer *)layer->own;
+  const TrsTransformerBatch *batch = &own->batch;
+  const int64_t layers = layer->table->transformer_layers;
+  TrsBagMeans means;
+
+  PetscFunctionBegin;
+  PetscCall(begin_batch(layer, n, bags));
+  for (int64_t i = 0; i < layers; i++) {
+    const TrsEncoder *encoder = &own->encoder[i];
+    const TrsEncoderBatch *e = &batch->encoder[i];
+    const TrsAttention attention = attention_of(layer, n, bags, batch, e);
+    const int64_t rows = batch->n_rows;
+
+    PetscCall(linear(layer, stream, rows, encoder->in, e->x, TRS_ACTIVATION_NONE, e->qkv));
+    TrsAttentionForward(&attention);
+    PetscCall(linear(layer, stream, rows, encoder->out, e->attended, TRS_ACTIVATION_NONE, e->a));
+    PetscCall(add_and_norm(layer, stream, rows, encoder->norm1, e->x, e->a, e->moments[0], e->y));
+    PetscCall(linear(layer, stream, rows, encoder->linear1, e->y, TRS_ACTIVATION_RELU, e->hidden));
+    PetscCall(linear(layer, stream, rows, encoder->linear2, e->hidden, TRS_ACTIVATION_NONE, e->c));
+    PetscCall(add_and_norm(layer, stream, rows, encoder->norm2, e->y, e->c, e->moments[1], e->result));
+  }
+  means = (TrsBagMeans){.offsets = bags->offsets,
+                        .D = layer->dim,
+                        .stride = x.stride,
+                        .rows = batch->encoder[layers - 1].result,
+                        .x = x.data + layer->column};
+  TrsForEach(n, mean_of_bag, &means);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- backward --- */
+
+/*
+  From dy [rows, out] make the gradients of W and b, and dx [rows, in]. With relu, y masks dy.
+*/
+static PetscErrorCode linear_gradients(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows,
+                                       TrsPart part, const float *x, const float *y, TrsActivation activation,
+                                       float *dy, float *dx)
+{
+  const TrsDenseParameter *param = layer->context->params->param;
+  const int64_t in = param[part.weight].cols, out = param[part.weight].rows;
+
+  PetscFunctionBegin;
+  PetscCall(layer->context->compute->linear_backward(stream, rows, in, out, x, in, param[part.weight].value,
+                                                     y, out, activation, dy, out, param[part.weight].grad,
+                                                     param[part.bias].grad, dx, in));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Turn the gradient d of a norm's output into that of its input. */
+static PetscErrorCode norm_gradients(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows,
+                                     TrsPart part, const float *x, float *moments, float *d)
+{
+  const TrsDenseParameter *param = layer->context->params->param;
+  const TrsLayerNorm norm = norm_of(layer, part, moments);
+
+  PetscFunctionBegin;
+  PetscCall(layer->context->compute->layer_norm_backward(stream, rows, layer->dim, &norm, x, layer->dim, d,
+                                                         layer->dim, param[part.weight].grad,
+                                                         param[part.bias].grad));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Go back through encoder layer i. From batch->d, the gradient of its result, make dx, that of its
+  input.
+*/
+static PetscErrorCode encoder_backward(TrsSequenceLayer *layer, TrsStream stream, int64_t n,
+                                       const TrsBagRows *bags, int64_t i, float *dx)
+{
+  const TrsTransformer *own = (const TrsTransformer *)layer->own;
+  const TrsTransformerBatch *batch = &own->batch;
+  const TrsEncoder *encoder = &own->encoder[i];
+  const TrsEncoderBatch *e = &batch->encoder[i];
+  const TrsAttention attention = attention_of(layer, n, bags, batch, e);
+  const TrsComputeOps *compute = layer->context->compute;
+  const int64_t rows = batch->n_rows, D = layer->dim;
+  float *d = batch->d, *part = batch->d_part;
+
+  PetscFunctionBegin;
+  PetscCall(norm_gradients(layer, stream, rows, encoder->norm2, e->c, e->moments[1], d));
+  PetscCall(linear_gradients(layer, stream, rows, encoder->linear2, e->hidden, d, TRS_ACTIVATION_NONE, d,
+                             batch->dhidden));
+  PetscCall(linear_gradients(layer, stream, rows, encoder->linear1, e->y, e->hidden, TRS_ACTIVATION_RELU,
+                             batch->dhidden, part));
+  PetscCall(compute->join_forward(stream, rows, D, PETSC_FALSE, d, D, part, D, d, D));
+  PetscCall(norm_gradients(layer, stream, rows, encoder->norm1, e->a, e->moments[0], d));
+  PetscCall(
+      linear_gradients(layer, stream, rows, encoder->out, e->attended, d, TRS_ACTIVATION_NONE, d, part));
+  TrsAttentionBackward(&attention);
+  PetscCall(linear_gradients(layer, stream, rows, encoder->in, e->x, batch->dqkv, TRS_ACTIVATION_NONE,
+                             batch->dqkv, part));
+  PetscCall(compute->join_forward(stream, rows, D, PETSC_FALSE, d, D, part, D, dx, D));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_t n, const TrsBagRows *bags,
+                               TrsSequenceMatrix x, TrsSequenceMatrix dx)
+{
+  TrsTransformerBatch *batch = &((TrsTransformer *)layer->own)->batch;
+  TrsBagMeans means;
+
+  PetscFunctionBegin;
+  (void)x; /* the mean's gradient does not need it */
+  PetscCall(begin_batch(layer, n, bags));
+  means = (TrsBagMeans){.offsets = bags->offsets,
+                        .D = layer->dim,
+                        .stride = dx.stride,
+                        .drows = batch->d,
+                        .x = dx.data + layer->column};
+  TrsForEach(n, gradient_of_mean, &means);
+  for (int64_t i = layer->table->transformer_layers - 1; i >= 0; i--)
+    PetscCall(encoder_backward(layer, stream, n, bags, i,
+                               i == 0 ? bags->grads + bags->offsets[0] * layer->dim : batch->d));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode release(TrsSequenceLayer *layer)
+{
+  TrsTransformer *own = (TrsTransformer *)layer->own;
+
+  PetscFunctionBegin;
+  if (own) PetscCall(PetscFree2(own->encoder, own->batch.encoder));
+  PetscCall(PetscFree(layer->own));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const TrsSequenceLayerOps trs_sequence_transformer = {.word = "transformer",
+                                                      .declare = declare,
+                                                      .flops = flops,
+                                                      .bytes = bytes,
+                                                      .forward = forward,
+                                                      .backward = backward,
+                                                      .free = release};
