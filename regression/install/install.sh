@@ -52,6 +52,10 @@ for n in 1 2; do
   mpirun --allow-run-as-root --oversubscribe --bind-to none -n "$n" ./train > "train$n.log" || { cat "train$n.log"; fail "the example on $n ranks"; }
   grep -q '^step 400 loss 0.00' "train$n.log" || { cat "train$n.log"; fail "the example did not learn on $n ranks"; }
 done
+# shellcheck disable=SC2086 # flags are words
+mpicc -Wall -Wextra -Werror "$prefix/share/trshard/tools/examples/predict.c" $flags -lpthread -o predict || fail "the example of predictions does not build"
+./predict absent.h5 2> predict.log && fail "the example predicts without a checkpoint"
+grep -q 'absent.h5' predict.log || { cat predict.log; fail "the example does not name the checkpoint that is missing"; }
 cmp train1.log train2.log || fail "the example's losses differ between one and two ranks"
 mkdir -p own
 printf 'cmake_minimum_required(VERSION 3.25)\nproject(own C)\nfind_package(trshard 1 REQUIRED)\nadd_executable(own %s)\ntarget_link_libraries(own trshard::trshard m)\n' \

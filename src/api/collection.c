@@ -12,14 +12,19 @@
 enum { TRS_EVALUATION = TRS_TRAINING_SLOTS };
 _Static_assert((int)TRSHARD_BATCHES < (int)TRS_TRAINING_SLOTS, "a device may not have ended the last batch");
 
-/* The message of an error that was found before PETSc was there. */
-static const char *early_error;
+/* The message of an error that was found without PETSc. */
+static _Thread_local const char *early_error;
 
 PetscErrorCode TrsApiEnter(void)
 {
   TrsErrorClear();
   early_error = NULL;
   return TrsErrorInstall();
+}
+
+void TrsApiEarlyError(const char *message)
+{
+  early_error = message;
 }
 
 PetscErrorCode TrsApiGiven(const void *pointer, const char *function, const char *what)
@@ -46,21 +51,17 @@ const char *TrshardVersion(int *api_version)
   return TRS_VERSION;
 }
 
-/*
-  An id outside of its table is an error unless an option says what to do with it: a caller has no
-  report in which repaired ids are counted.
-*/
-static PetscErrorCode refuse_bad_ids(TrshardCollection c)
+PetscErrorCode TrsApiRefuseBadIds(TrsOptions options, TrsTableConfigs *tables)
 {
   const char *name, *own, *all;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsSource(c->options, "-bounds_check_mode", &all));
-  for (int t = 0; t < c->tables.n && strcmp(all, "default") == 0; t++) {
-    TrsTableConfig *table = &c->tables.table[t];
+  PetscCall(TrsOptionsSource(options, "-bounds_check_mode", &all));
+  for (int t = 0; t < tables->n && strcmp(all, "default") == 0; t++) {
+    TrsTableConfig *table = &tables->table[t];
 
-    PetscCall(TrsOptionsObjectName(c->options, "table", table->name, "bounds_check_mode", &name));
-    PetscCall(TrsOptionsSource(c->options, name, &own));
+    PetscCall(TrsOptionsObjectName(options, "table", table->name, "bounds_check_mode", &name));
+    PetscCall(TrsOptionsSource(options, name, &own));
     if (strcmp(own, "default") == 0) table->bounds_check_mode = TRS_BOUNDS_FATAL;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -143,7 +144,7 @@ static PetscErrorCode read_tables(TrshardCollection c, const TrshardConfig *conf
   ierr = TrsTableConfigsFromOptions(c->options, &features, &c->tables);
   PetscCall(PetscFree2(names, rows));
   PetscCall(ierr);
-  PetscCall(refuse_bad_ids(c));
+  PetscCall(TrsApiRefuseBadIds(c->options, &c->tables));
   PetscCall(find_features(c));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -64,6 +64,15 @@ struct TrshardCollectionImpl {
 PetscErrorCode TrsApiEnter(void);
 int TrsApiFinish(PetscErrorCode ierr);
 
+/* Set this thread's message without PETSc; borrowed. NULL: that of PETSc's last error. */
+void TrsApiEarlyError(const char *message);
+
+/*
+  Make an id outside of its table an error, unless an option says what to do with it: a caller has
+  no report in which repaired ids are counted. Not collective.
+*/
+PetscErrorCode TrsApiRefuseBadIds(TrsOptions options, TrsTableConfigs *tables);
+
 /* Check that a pointer is not NULL. Not collective. Errors: OPTION with the function's name */
 PetscErrorCode TrsApiGiven(const void *pointer, const char *function, const char *what);
 

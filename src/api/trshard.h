@@ -16,14 +16,17 @@
   To hide the exchange of ids, call TrshardInputDist() for the next batch before TrshardForward() of
   this one: up to TRSHARD_BATCHES may be under way.
 
+  A trained model predicts without ranks, on any thread: TrshardPredictorOpen() at the end.
+
   MPI must be initialised before the first call, with MPI_THREAD_FUNNELED or more, and only one
-  thread may call the library at a time. "Collective" means: all ranks of the communicator, in the
-  same order, with the same arguments but for batches and matrices. Several collections may live at
-  once. Nothing here ends the process: functions return 0 or one of the codes below, and then
-  TrshardErrorMessage() says what was found and what was expected. Mistakes in arguments are found
-  before anything is sent, on all ranks, and leave the collection as it was. After any other error
-  it can only be destroyed. If one rank alone fails in the middle of an exchange, for example for
-  lack of memory, the others wait for it: end the job then, with MPI_Abort().
+  thread may call the library at a time, but for TrshardPredict(). "Collective" means: all ranks
+  of the communicator, in the same order, with the same arguments but for batches and matrices.
+  Several collections may live at once. Nothing here ends the process: functions return 0 or one
+  of the codes below, and then TrshardErrorMessage() says what was found and what was expected.
+  Mistakes in arguments are found before anything is sent, on all ranks, and leave the collection
+  as it was. After any other error it can only be destroyed. If one rank alone fails in the middle
+  of an exchange, for example for lack of memory, the others wait for it: end the job then, with
+  MPI_Abort().
 
   Pointers to embeddings and gradients are memory of the collection's device: of the host, or with
   -device cuda of the GPU. All other pointers are memory of the host.
@@ -269,6 +272,51 @@ TRSHARD_API int TrshardSave(TrshardCollection collection, const char *path, int3
 */
 TRSHARD_API int TrshardLoad(TrshardCollection collection, const char *path, int32_t n_tensors,
                             const TrshardTensor *tensors);
+
+/* A trained model that predicts: tables, layers and all, in this process alone. */
+typedef struct TrshardPredictorImpl *TrshardPredictor;
+
+/*
+  TrshardPredictorOpen - Read a checkpoint that trshard wrote, for predictions.
+
+  Not collective: each process has a model of its own. MPI is initialised if nobody has done so, and
+  is then finalised at the end of the process. Opening and closing belong to one thread at a time,
+  as all functions above; TrshardPredict() may meanwhile run on others.
+
+  In:     options  words as in TrshardConfig; NULL for none. -tables_data_type int8 (int4, int2,
+                   fp16, bf16) holds the tables in this type, the default is the checkpoint's;
+                   -ema_decay 0 leaves out a training's average of weights
+  Errors: NO_INPUT, DATA, OPTION, MEMORY, NOT_FINITE; UNAVAILABLE for a model with position weights,
+          id_map qr, an output_dtype, or sequences that are not averaged
+*/
+TRSHARD_API int TrshardPredictorOpen(const char *checkpoint, const char *options,
+                                     TrshardPredictor *predictor);
+
+/*
+  What the model takes and gives: dense features, the names of sparse features in the order of
+  TrshardBatch, and numbers for each sample (one for each task, or class of a task). Any pointer may
+  be NULL. Borrowed until Close.
+*/
+TRSHARD_API int TrshardPredictorShape(TrshardPredictor predictor, int32_t *num_dense, int32_t *n_features,
+                                      const char *const **features, int32_t *n_outputs);
+
+/*
+  TrshardPredict - Predict a batch of any size.
+
+  Not collective. Any number of threads may call it at the same time: the model's memory is read
+  alone, and each call has a workspace of its own, which stays for later calls. -task predict gives
+  the same numbers up to the order of sums.
+
+  In:     ids          bags as for TrshardInputDist(); weights NULL if no table is weighted
+          dense        [batch, num_dense]; NULL if num_dense is 0
+  Out:    predictions  [batch, n_outputs]
+  Errors: DATA, as for TrshardInputDist(); MEMORY
+*/
+TRSHARD_API int TrshardPredict(TrshardPredictor predictor, const TrshardBatch *ids, const float *dense,
+                               float *predictions);
+
+/* Free a model. No call for it may be under way. *predictor may be NULL and becomes NULL. */
+TRSHARD_API int TrshardPredictorClose(TrshardPredictor *predictor);
 
 /* NOLINTEND(readability-identifier-naming) */
 

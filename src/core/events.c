@@ -97,3 +97,17 @@ int64_t TrsStageSwitches(void)
 {
   return atomic_load_explicit(&n_switches, memory_order_relaxed);
 }
+
+static _Thread_local PetscBool flops_paused;
+
+PetscErrorCode TrsLogFlops(double flops)
+{
+  PetscFunctionBegin;
+  if (!flops_paused) PetscCall(PetscLogFlops(flops));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsLogFlopsPause(PetscBool pause)
+{
+  flops_paused = pause;
+}

@@ -45,6 +45,13 @@ PetscErrorCode TrsStageTimes(double seconds[TRS_N_STAGES], PetscBool reset);
 const char *TrsStageName(TrsStage stage);
 
 /*
+  Count floating-point operations for -log_view. PETSc's counter belongs to the main thread: a
+  thread that calls TrsLogFlopsPause(PETSC_TRUE) counts none until it calls it with PETSC_FALSE.
+*/
+PetscErrorCode TrsLogFlops(double flops);
+void TrsLogFlopsPause(PetscBool pause);
+
+/*
   Call `range` for every stage from now on: with the stage's name at its beginning and with NULL at
   its end (the range of device/device.h). range NULL ends the calls. For the main thread only.
 */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "embed/lookup.h"
 
+#include "core/events.h"
+
 struct TrsLookupImpl {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
@@ -162,7 +164,7 @@ PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt
   PetscCall(input_of(lookup, stream, kjt, &input));
   PetscCall(TrsRowCachesForward(lookup->caches, stream, &lookup->tbe, &input));
   PetscCall(lookup->compute->tbe_forward(stream, lookup->workspace, &lookup->tbe, &input, out, stride));
-  PetscCall(PetscLogFlops(count_additions(lookup, &input)));
+  PetscCall(TrsLogFlops(count_additions(lookup, &input)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -183,7 +185,7 @@ PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKj
   PetscCall(
       lookup->compute->tbe_backward(stream, lookup->workspace, &lookup->tbe, &input, grad, stride, args));
   (void)TrsMemoryFor(before);
-  PetscCall(PetscLogFlops(count_additions(lookup, &input)));
+  PetscCall(TrsLogFlops(count_additions(lookup, &input)));
   PetscCall(TrsRowCachesDone(lookup->caches, stream, &input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

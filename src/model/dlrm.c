@@ -2,6 +2,7 @@
 #include "model/dlrm.h"
 
 #include "core/buffer.h"
+#include "core/events.h"
 #include "model/heads.h"
 #include "model/interaction.h"
 #include "model/mlp.h"
@@ -406,7 +407,7 @@ PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const f
 
   PetscFunctionBegin;
   PetscCall(TrsSequenceLayersForward(&dlrm->sequences, stream, n, x_of(dlrm)));
-  PetscCall(PetscLogFlops((double)n * interaction->ops->flops(interaction)));
+  PetscCall(TrsLogFlops((double)n * interaction->ops->flops(interaction)));
   PetscCall(interaction->ops->forward(interaction, stream, n));
   PetscCall(TrsHeadsForward(&dlrm->heads, stream, n, &input, labels, weights, scale,
                             (PetscBool)(predictions != NULL)));
@@ -439,7 +440,7 @@ PetscErrorCode TrsDlrmBackwardOver(TrsDlrm dlrm, TrsStream stream, int64_t n)
   PetscFunctionBegin;
   dlrm->params.n_ready = 0;
   if (!dlrm->pair_loss) PetscCall(TrsHeadsBackward(&dlrm->heads, stream, n, &input));
-  PetscCall(PetscLogFlops(2.0 * (double)n * interaction->ops->flops(interaction)));
+  PetscCall(TrsLogFlops(2.0 * (double)n * interaction->ops->flops(interaction)));
   PetscCall(interaction->ops->backward(interaction, stream, n));
   PetscCall(
       TrsSequenceLayersBackward(&dlrm->sequences, stream, n, x_of(dlrm),

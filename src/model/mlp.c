@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "model/mlp.h"
 
+#include "core/events.h"
+
 #include <inttypes.h>
 
 enum { TRS_MOST_LAYERS = 5 }; /* of a perceptron */
@@ -161,7 +163,7 @@ PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, con
       const TrsLayer *layer = &mlp->layer[l];
 
       PetscCall(layer->ops->forward(layer, stream, n, x, x_stride));
-      PetscCall(PetscLogFlops((double)n * layer->ops->flops(layer)));
+      PetscCall(TrsLogFlops((double)n * layer->ops->flops(layer)));
       x = layer->y;
       x_stride = layer->y_stride;
     }
@@ -199,7 +201,7 @@ PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, co
     }
     PetscCall(layer->ops->backward(layer, stream, n, below ? below->y : x, below ? below->y_stride : x_stride,
                                    dy, dy_stride, to, to_stride));
-    PetscCall(PetscLogFlops((to ? 2.0 : 1.0) * (double)n * layer->ops->flops(layer)));
+    PetscCall(TrsLogFlops((to ? 2.0 : 1.0) * (double)n * layer->ops->flops(layer)));
     if (layer->bias >= 0) PetscCall(TrsParametersReady(layer->context->params, layer->bias));
     if (!layer->ops->same_width) {
       if (residual)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "model/sequence_layer.h"
 
+#include "core/events.h"
 #include "core/function_table.h"
 
 #include <inttypes.h>
@@ -103,7 +104,7 @@ PetscErrorCode TrsSequenceLayersForward(const TrsSequenceLayers *layers, TrsStre
     TrsSequenceLayer *layer = &layers->layer[i];
 
     PetscCall(layer->ops->forward(layer, stream, n, &layers->bags[i], x));
-    PetscCall(PetscLogFlops(count_flops(layer, n, &layers->bags[i])));
+    PetscCall(TrsLogFlops(count_flops(layer, n, &layers->bags[i])));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -116,7 +117,7 @@ PetscErrorCode TrsSequenceLayersBackward(const TrsSequenceLayers *layers, TrsStr
     TrsSequenceLayer *layer = &layers->layer[i];
 
     PetscCall(layer->ops->backward(layer, stream, n, &layers->bags[i], x, dx));
-    PetscCall(PetscLogFlops(2.0 * count_flops(layer, n, &layers->bags[i])));
+    PetscCall(TrsLogFlops(2.0 * count_flops(layer, n, &layers->bags[i])));
     PetscCall(TrsParametersReady(layer->context->params, layer->last_param));
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "model/two_tower.h"
+#include "train/model_inputs.h"
 #include "train/model_parallel_impl.h"
 
 static const TrsOptionSpec specs[] = {
@@ -10,60 +10,6 @@ static const TrsOptionSpec specs[] = {
      "fp32"},
 };
 const TrsOptionGroup trs_model_parallel_options = TRS_OPTION_GROUP("Reproducibility", specs);
-
-/*
-  Position weights of the features that have them: dense parameters of the model. Before its set-up.
-*/
-static PetscErrorCode add_position_weights(TrsDlrm dlrm, const TrsTableConfigs *tables)
-{
-  PetscFunctionBegin;
-  for (int t = 0; t < tables->n; t++) {
-    const TrsTableConfig *table = &tables->table[t];
-    for (int k = 0; table->max_feature_lengths && k < table->n_features; k++)
-      PetscCall(TrsDlrmAddPositionWeights(dlrm, table->features[k], table->max_feature_lengths[k]));
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Layers of the sequences that have them. Before the model's set-up. */
-static PetscErrorCode add_sequences(TrsDlrm dlrm, const TrsTableConfigs *tables)
-{
-  PetscFunctionBegin;
-  for (int t = 0, v = 0; t < tables->n; t++) {
-    const TrsTableConfig *table = &tables->table[t];
-
-    for (int k = 0; TrsTableIsSequenceLayer(table) && k < table->n_features; k++)
-      PetscCall(TrsDlrmAddSequence(dlrm, table, k, v + k, table->din_target ? table->din_vector : -1));
-    v += table->n_features * TrsTableVectors(table);
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* The widths of the vectors that the model takes of a sample, to be freed. */
-static PetscErrorCode list_vectors(const TrsTableConfigs *tables, int *n, int **dims)
-{
-  PetscFunctionBegin;
-  *n = 0;
-  for (int t = 0; t < tables->n; t++) *n += tables->table[t].n_features * TrsTableVectors(&tables->table[t]);
-  PetscCall(PetscMalloc1((size_t)*n, dims));
-  for (int t = 0, v = 0; t < tables->n; t++)
-    for (int k = 0; k < tables->table[t].n_features * TrsTableVectors(&tables->table[t]); k++)
-      (*dims)[v++] = TrsTableVectorDim(&tables->table[t]);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Tell the model which tower takes each vector. Before its set-up. */
-static PetscErrorCode set_sides(TrsDlrm dlrm, TrsOptions options, const TrsTableConfigs *tables, int n)
-{
-  int *side;
-
-  PetscFunctionBegin;
-  PetscCall(PetscMalloc1((size_t)n, &side));
-  PetscCall(TrsTwoTowerSides(options, tables, side));
-  PetscCall(TrsDlrmSetSides(dlrm, n, side));
-  PetscCall(PetscFree(side));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
 
 PetscErrorCode TrsModelParallelDenseBytes(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
                                           int64_t *bytes)
@@ -76,12 +22,9 @@ PetscErrorCode TrsModelParallelDenseBytes(TrsOptions options, const TrsTableConf
   PetscFunctionBegin;
   PetscCall(TrsDeviceFind("cpu", &device));
   PetscCall(TrsComputeFind("cpu", &compute));
-  PetscCall(list_vectors(tables, &n, &dims));
   PetscCall(TrsDlrmCreate(device, compute, &dlrm));
   PetscCall(TrsDlrmSetFromOptions(dlrm, options));
-  PetscCall(set_sides(dlrm, options, tables, n));
-  PetscCall(add_position_weights(dlrm, tables));
-  PetscCall(add_sequences(dlrm, tables));
+  PetscCall(TrsModelInputs(dlrm, options, tables, &n, &dims));
   PetscCall(TrsDlrmCountParameters(dlrm, num_dense, n, dims, bytes));
   *bytes *= (int64_t)sizeof(float);
   PetscCall(TrsDlrmDestroy(&dlrm));
@@ -123,19 +66,16 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
   PetscFunctionBegin;
   for (int t = 0; t < tables->n; t++) n_features += tables->table[t].n_features;
   PetscCall(PetscCalloc2((size_t)n_features, &m->columns, (size_t)n_features, &m->position));
-  PetscCall(list_vectors(tables, &n, &dims));
-  for (int v = 0; v < n; v++) m->n_columns += dims[v];
   PetscCall(TrsDlrmCreate(m->config.device, m->config.compute, &m->dlrm));
   PetscCall(TrsDlrmSetFromOptions(m->dlrm, options));
-  PetscCall(set_sides(m->dlrm, options, tables, n));
+  PetscCall(TrsModelInputs(m->dlrm, options, tables, &n, &dims));
+  for (int v = 0; v < n; v++) m->n_columns += dims[v];
   PetscCall(
       TrsPairLossCreate(m->config.groups->world, options, m->dlrm, tables, m->config.seed, &m->pair_loss));
   for (int s = 0; s < TRS_SHARD_SLOTS; s++)
     PetscCall(TrsPinnedBufferReserve(m->config.device, &m->slot[s].loss,
                                      TrsDlrmTasks(m->dlrm)->n * (int64_t)sizeof(double)));
   if (!m->config.training) PetscCall(TrsDlrmSetForwardOnly(m->dlrm));
-  PetscCall(add_position_weights(m->dlrm, tables));
-  PetscCall(add_sequences(m->dlrm, tables));
   PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
   PetscCall(PetscFree(dims));
   PetscCall(TrsRaggedRowsCreate(m->config.groups->world, tables, m->config.training, &m->ragged));

@@ -14,6 +14,11 @@ joins a collection to a PyTorch model. A Reader gives the samples of a dataset:
     with trshard.Reader(ebc, "day_*.h5", "-epochs 2") as reader:
         for samples in reader:
             pooled = ebc.forward(*samples.ids)
+
+A Predictor serves a checkpoint of the program, in one process and on any thread:
+
+    predictor = trshard.Predictor("model.h5", "-tables_data_type int8")
+    probability = predictor.predict(lengths, values, dense=dense)
 """
 import ctypes
 import json
@@ -23,8 +28,8 @@ from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
 
-__all__ = ["Error", "EmbeddingBagConfig", "EmbeddingBagCollection", "EmbeddingConfig", "EmbeddingCollection", "Reader",
-           "Samples", "version"]
+__all__ = ["Error", "EmbeddingBagConfig", "EmbeddingBagCollection", "EmbeddingConfig", "EmbeddingCollection", "Predictor",
+           "Reader", "Samples", "version"]
 API_VERSION = 1
 POOLINGS = {"sum": 0, "mean": 1, "none": 2}
 
@@ -131,6 +136,20 @@ def _view(address, dtype, *shape):
     return array
 
 
+def _batch(n_features, lengths, values, weights):
+    """A batch, and the arrays that must live as long as the call."""
+    lengths = _array(lengths, np.int32, "lengths")
+    if lengths.ndim == 1:
+        lengths = lengths.reshape(n_features, -1)
+    if lengths.ndim != 2 or len(lengths) != n_features:
+        raise ValueError(f"lengths has shape {lengths.shape}, expected ({n_features}, batch)")
+    values = _array(values, np.int64, "values")
+    weights = None if weights is None else _array(weights, np.float32, "weights", values.size)
+    batch = _Batch(lengths.shape[1], lengths.ctypes.data, values.size, values.ctypes.data,
+                   None if weights is None else weights.ctypes.data)
+    return batch, (lengths, values, weights)
+
+
 class EmbeddingBagCollection:
     """Tables that a plan spreads over the ranks (TorchRec's sharded EmbeddingBagCollection with fused optimizers).
 
@@ -199,16 +218,7 @@ class EmbeddingBagCollection:
         return json.loads(text.value)
 
     def _batch(self, lengths, values, weights):
-        lengths = _array(lengths, np.int32, "lengths")
-        if lengths.ndim == 1:
-            lengths = lengths.reshape(len(self.feature_names), -1)
-        if lengths.ndim != 2 or len(lengths) != len(self.feature_names):
-            raise ValueError(f"lengths has shape {lengths.shape}, expected ({len(self.feature_names)}, batch)")
-        values = _array(values, np.int64, "values")
-        weights = None if weights is None else _array(weights, np.float32, "weights", values.size)
-        batch = _Batch(lengths.shape[1], lengths.ctypes.data, values.size, values.ctypes.data,
-                       None if weights is None else weights.ctypes.data)
-        return batch, (lengths, values, weights)  # the arrays must live as long as the call
+        return _batch(len(self.feature_names), lengths, values, weights)
 
     def _matrix(self, array, samples, name):
         if array is None:
@@ -343,3 +353,44 @@ class Reader:
                        _view(found.dense, np.float32, batch, found.num_dense) if found.num_dense else None,
                        _view(found.labels, np.float32, batch, found.n_labels) if found.n_labels else None,
                        _view(found.weights, np.float32, batch), found.step, found.epoch, found.global_batch)
+
+
+class Predictor:
+    """A trained model that predicts in this process alone, without mpirun.
+
+    checkpoint: a file that the program trshard wrote; options: words such as "-tables_data_type int8". Any number of
+    threads may call predict() at the same time.
+    """
+
+    def __init__(self, checkpoint, options=""):
+        self._handle = ctypes.c_void_p()
+        _check(_library.TrshardPredictorOpen(os.fsencode(checkpoint), options.encode(), ctypes.byref(self._handle)))
+        dense, n, outputs, names = ctypes.c_int32(), ctypes.c_int32(), ctypes.c_int32(), ctypes.POINTER(ctypes.c_char_p)()
+        _check(_library.TrshardPredictorShape(self._handle, ctypes.byref(dense), ctypes.byref(n), ctypes.byref(names),
+                                              ctypes.byref(outputs)))
+        self.num_dense, self.n_outputs = dense.value, outputs.value
+        self.feature_names = [names[f].decode() for f in range(n.value)]
+
+    def predict(self, lengths, values, weights=None, dense=None, out=None):
+        """Predictions float32 [batch, outputs] of ids as for forward(), and of dense float32 [batch, num_dense]."""
+        batch, keep = _batch(len(self.feature_names), lengths, values, weights)
+        if self.num_dense:
+            dense = _array(dense, np.float32, "dense", batch.batch * self.num_dense)
+        if out is None:
+            out = np.empty((batch.batch, self.n_outputs), np.float32)
+        elif out.dtype != np.float32 or not out.flags.c_contiguous or out.shape != (batch.batch, self.n_outputs):
+            raise ValueError(f"out is {out.dtype} {out.shape}, expected contiguous float32 ({batch.batch}, {self.n_outputs})")
+        _check(_library.TrshardPredict(self._handle, ctypes.byref(batch), ctypes.c_void_p(dense.ctypes.data if self.num_dense else None),
+                                       out.ctypes.data_as(ctypes.c_void_p)))
+        return out
+
+    def close(self):
+        """Free the model. No predict() may be under way."""
+        if self._handle:
+            _check(_library.TrshardPredictorClose(ctypes.byref(self._handle)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/model_inputs.h"
+
+#include "model/two_tower.h"
+
+/* Add the position weights of the features that have them: dense parameters of the model. */
+static PetscErrorCode add_position_weights(TrsDlrm dlrm, const TrsTableConfigs *tables)
+{
+  PetscFunctionBegin;
+  for (int t = 0; t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
+    for (int k = 0; table->max_feature_lengths && k < table->n_features; k++)
+      PetscCall(TrsDlrmAddPositionWeights(dlrm, table->features[k], table->max_feature_lengths[k]));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Add the layers of the sequences that have them. */
+static PetscErrorCode add_sequences(TrsDlrm dlrm, const TrsTableConfigs *tables)
+{
+  PetscFunctionBegin;
+  for (int t = 0, v = 0; t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
+
+    for (int k = 0; TrsTableIsSequenceLayer(table) && k < table->n_features; k++)
+      PetscCall(TrsDlrmAddSequence(dlrm, table, k, v + k, table->din_target ? table->din_vector : -1));
+    v += table->n_features * TrsTableVectors(table);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* List the widths of the vectors that the model takes of a sample. */
+static PetscErrorCode list_vectors(const TrsTableConfigs *tables, int *n, int **dims)
+{
+  PetscFunctionBegin;
+  *n = 0;
+  for (int t = 0; t < tables->n; t++) *n += tables->table[t].n_features * TrsTableVectors(&tables->table[t]);
+  PetscCall(PetscMalloc1((size_t)*n, dims));
+  for (int t = 0, v = 0; t < tables->n; t++)
+    for (int k = 0; k < tables->table[t].n_features * TrsTableVectors(&tables->table[t]); k++)
+      (*dims)[v++] = TrsTableVectorDim(&tables->table[t]);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Tell the model which tower takes each vector. */
+static PetscErrorCode set_sides(TrsDlrm dlrm, TrsOptions options, const TrsTableConfigs *tables, int n)
+{
+  int *side;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1((size_t)n, &side));
+  PetscCall(TrsTwoTowerSides(options, tables, side));
+  PetscCall(TrsDlrmSetSides(dlrm, n, side));
+  PetscCall(PetscFree(side));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelInputs(TrsDlrm dlrm, TrsOptions options, const TrsTableConfigs *tables, int *n,
+                              int **dims)
+{
+  PetscFunctionBegin;
+  PetscCall(list_vectors(tables, n, dims));
+  PetscCall(set_sides(dlrm, options, tables, *n));
+  PetscCall(add_position_weights(dlrm, tables));
+  PetscCall(add_sequences(dlrm, tables));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
