@@ -66,6 +66,32 @@ def test_replicas_sgd(binary, folder):
         check_close_tensors(other, state, TOLERANCE, f"{copies} copies on {ranks} ranks")
 
 
+@thinned
+def test_replicas_gradients(binary, folder):
+    """-replica_sync gradients: copies are one copy: bit for bit with -reproducible, to rounding without; all shardings, sequences, weighted ids and uneven last batches."""
+    make(folder, 83, weighted=True)
+    more = "-steps 9 -embedding_learning_rate 0.1 -table_user_is_weighted"
+    sequences = "-table_item_pooling none -table_tag_pooling none -tables_sequence_pooling max -table_word_pooling none -table_word_sequence_pooling mean"
+    exact = "-replica_sync gradients"
+    kinds = [f"-tables_sharding_types {kind}" for kind in TYPES] + ["", MIXED]
+    kinds += [f"-tables_sharding_types {kind} -topology_local_world_size 2" for kind in ("table_row_wise", "table_column_wise")]
+    kinds += ["-table_user_sharding_types grid_shard -topology_local_world_size 2"]  # no sequence table has this one
+    runs = [(ranks, copies, plan) for ranks, copies in ((4, 2), (4, 4), (6, 3)) for plan in kinds]
+    for optimizer, few in (("rowwise_adagrad", [(4, 2, MIXED), (4, 2, kinds[-1])]), (f"adam {sequences}", [(4, 4, MIXED)])):
+        options = f"{more} -embedding_optimizer {optimizer} -reproducible"
+        wanted, state = train(binary, folder, "one", 1, options)
+        for ranks, copies, plan in thin(runs, few):
+            found, other = train(binary, folder, "other", ranks, f"{options} {exact} -plan_replicas {copies} {plan}")
+            check(same_bits(found, wanted), f"{copies} copies on {ranks} ranks {plan} {options}: other losses")
+            check_same_tensors(other, state, f"{copies} copies on {ranks} ranks {plan} {options}")
+    options = f"{more} -embedding_optimizer adagrad {sequences}"  # element by element, so that columns may be cut
+    wanted, state = train(binary, folder, "one", 1, options)
+    for ranks, copies, plan in thin(runs, [(4, 2, MIXED)]):
+        found, other = train(binary, folder, "other", ranks, f"{options} {exact} -plan_replicas {copies} {plan}")
+        check_close_losses(found, wanted, TOLERANCE, f"{copies} copies on {ranks} ranks {plan}")
+        check_close_tensors(other, state, TOLERANCE, f"{copies} copies on {ranks} ranks {plan}")
+
+
 def test_replicas_resume(binary, folder):
     """A checkpoint holds one copy: a resumed training is the uninterrupted one bit for bit, on other ranks, too; without copies it goes on from there."""
     make(folder, 100)

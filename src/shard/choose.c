@@ -59,18 +59,20 @@ static const TrsShardingChoice choices[TRS_N_TREATMENTS][TRS_N_SHARDINGS] = {
 /*
   A sequence table whose mean is wanted is treated as a mean table in two cases: under
   data_parallel, where only gradients travel, and with -reproducible, where the rows of mean tables
-  travel, too.
+  travel, too. Replicas whose updates other copies of the tables make, too, are treated as with
+  -reproducible: copies exchange ids and gradients, and not lists of rows.
 */
 static TrsTreatment treatment_of(const TrsShardingContext *context, const TrsTableConfig *config,
                                  TrsShardingType type)
 {
-  const PetscBool reproducible = context->dist.reproducible;
+  const PetscBool in_order = (PetscBool)(context->dist.reproducible ||
+                                         (context->copied && type == TRS_SHARDING_DATA_PARALLEL));
 
   if (config->pooling == TRS_POOLING_NONE && (config->sequence_pooling != TRS_SEQUENCE_POOLING_MEAN ||
-                                              (type != TRS_SHARDING_DATA_PARALLEL && !reproducible)))
-    return reproducible ? TRS_TREAT_SEQUENCE_IN_ORDER : TRS_TREAT_SEQUENCE;
+                                              (type != TRS_SHARDING_DATA_PARALLEL && !in_order)))
+    return in_order ? TRS_TREAT_SEQUENCE_IN_ORDER : TRS_TREAT_SEQUENCE;
   if (context->variable_batch) return TRS_TREAT_DISTINCT_BAGS;
-  return reproducible ? TRS_TREAT_POOLED_IN_ORDER : TRS_TREAT_POOLED;
+  return in_order ? TRS_TREAT_POOLED_IN_ORDER : TRS_TREAT_POOLED;
 }
 
 /*

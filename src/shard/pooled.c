@@ -16,7 +16,7 @@
 
   A feature is sent once for every column block of its table: two column shards on one rank stay two
   tables. On one rank nothing travels, and the lookup works on the model's matrices, unless an
-  encoding would change the rows.
+  encoding would change the rows, or gradients go on to other copies of the tables.
 
   Source: TorchRec TwPooledEmbeddingSharding, CwPooledEmbeddingSharding,
           TwCwPooledEmbeddingSharding, RwPooledEmbeddingSharding (a mean divides by the exact
@@ -56,7 +56,8 @@ static PetscErrorCode setup_pooled(TrsSharding sharding)
   PetscFunctionBegin;
   PetscCall(PetscNew(&p));
   sharding->data = p;
-  p->alone = (PetscBool)(groups->world->size == 1 && (!has_intra || is_plain(&sharding->reduce_scatter)) &&
+  p->alone = (PetscBool)(groups->world->size == 1 && !context->copied &&
+                         (!has_intra || is_plain(&sharding->reduce_scatter)) &&
                          (!has_cross || is_plain(&sharding->dist)));
   p->divides = (PetscBool)(has_intra || context->dist.reproducible);
   p->as_is = PETSC_TRUE;

@@ -165,8 +165,10 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                   .position = config->position,
                                   .index_dedup = config->index_dedup,
                                   .variable_batch = config->variable_batch,
+                                  .copied = (PetscBool)(config->owners != NULL),
                                   .loan = &e->loan};
   e->replicas = config->replicas;
+  PetscCall(TrsCopiesCreate(config->owners, &e->copies));
   e->loan = (TrsLoan){.data = (char *)config->lent, .bytes = config->lent_bytes};
   PetscCall(PetscMalloc3((size_t)tables->n, &context->table_plan, (size_t)tables->n, &context->first_feature,
                          (size_t)tables->n, &e->group));
@@ -211,6 +213,7 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
     PetscCall(TrsDeviceBufferFree(e->context.device, &e->positions[s]));
     PetscCall(PetscFree2(e->exchange[s], e->send[s]));
   }
+  PetscCall(TrsCopiesFree(e->context.device, &e->copies));
   PetscCall(PetscFree3(e->context.table_plan, e->context.first_feature, e->group));
   PetscCall(PetscFree(*ebc));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -327,7 +330,8 @@ PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream
     swap_received(ebc->group[g], slot);
     if (s->exchange) PetscCall(TrsKjtExchangeWait(s->exchange, stream, &s->recv, &s->source_batch));
     if (ebc->group[g]->ops->input_wait) PetscCall(ebc->group[g]->ops->input_wait(ebc->group[g], s, stream));
-    if (ebc->group[g]->update_data && ebc->group[g]->update->list && slot < TRS_TRAINING_SLOTS)
+    if (ebc->group[g]->update_data && ebc->group[g]->update->list && slot < TRS_TRAINING_SLOTS &&
+        !ebc->copies.owners)
       PetscCall(ebc->group[g]->update->list(ebc->group[g], s, stream));
     swap_sent(ebc->group[g], slot);
   }
@@ -516,7 +520,10 @@ PetscErrorCode TrsShardedEbcBackwardUpdate(TrsShardedEbc ebc, int slot, TrsStrea
     const float *arrived = NULL;
     int64_t stride = 0;
     PetscCall(group->ops->backward_wait(group, &group->slot[slot], stream, grad, &arrived, &stride));
-    PetscCall(group->update->apply(group, &group->slot[slot], stream, arrived, stride, args));
+    if (ebc->copies.owners)
+      PetscCall(TrsCopiesUpdate(&ebc->copies, group, &group->slot[slot], stream, arrived, stride, args));
+    else
+      PetscCall(group->update->apply(group, &group->slot[slot], stream, arrived, stride, args));
     swap_received(group, slot);
   }
   (void)TrsMemoryFor(before);

@@ -33,6 +33,11 @@ typedef struct {
   */
   int replicas;
   /*
+    The owners of this rank's shards in copies that make the same updates; NULL: there are none. On
+    hosts alone, without index_dedup, variable_batch and position weights.
+  */
+  TrsComm owners;
+  /*
     Scratch memory of TrsDeviceAllocShared() that the model lends; may be none. The collection may
     use it from ForwardStart to ForwardWait, and from BackwardStart to BackwardUpdate.
   */

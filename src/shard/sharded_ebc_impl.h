@@ -5,12 +5,14 @@
 */
 #pragma once
 
+#include "shard/copies.h"
 #include "shard/sharded_ebc.h"
 
 struct TrsShardedEbcImpl {
   TrsShardingContext context;
   TrsLoan loan;
   int replicas; /* TrsShardedEbcConfig.replicas */
+  TrsCopies copies;
   int n_groups;
   TrsSharding *group; /* [n_groups], with room for one a table */
   /* The groups with an exchange, as TrsKjtExchangeStartSplits() takes them. */

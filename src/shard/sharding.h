@@ -58,6 +58,7 @@ typedef struct {
   const TrsPositionWeight *position; /* [F] */
   PetscBool index_dedup;             /* for sequence tables */
   PetscBool variable_batch;          /* for pooled tables */
+  PetscBool copied;                  /* other copies of the tables make the same updates */
   /* Memory for the lookups' rows. A lookup has memory of its own if the loan is too small. */
   TrsLoan *loan;
 } TrsShardingContext;

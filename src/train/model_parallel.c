@@ -222,7 +222,7 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsB
   PetscCall(TrsTimelineMark(TRS_TRACE_COMPUTE, m->stream, TRS_STAGE_NONE));
   PetscCall(release_slot(m, slot));
   m->updated = PETSC_TRUE;
-  m->replicas.differ = PETSC_TRUE;
+  m->replicas.differ = (PetscBool)!m->replicas.exact;
   if ((step + 1) % m->replicas.every == 0) PetscCall(TrsModelParallelSynchronise(m));
   PetscCall(TrsStageSwitch(before, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -355,7 +355,10 @@ PetscErrorCode TrsModelParallelView(TrsModelParallel m, MPI_Comm comm)
   PetscFunctionBegin;
   PetscCall(TrsDlrmView(m->dlrm, comm));
   PetscCall(TrsPairLossView(m->pair_loss, m->global_batch, comm));
-  if (m->replicas.owners)
+  if (m->replicas.owners && m->replicas.exact)
+    PetscCall(PetscPrintf(comm, "%-10s %d copies of the tables, with the same updates\n", "replicas",
+                          m->replicas.owners->size));
+  else if (m->replicas.owners)
     PetscCall(PetscPrintf(comm, "%-10s %d copies of the tables, averaged every %" PRId64 " step%s\n",
                           "replicas", m->replicas.owners->size, m->replicas.every,
                           m->replicas.every == 1 ? "" : "s"));

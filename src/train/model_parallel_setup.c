@@ -289,7 +289,8 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   if (!m->blockwise) TrsDlrmLend(m->dlrm, &ebc.lent, &ebc.lent_bytes);
   ebc.columns = m->split ? TrsSplitTablesColumns(m->split) : m->columns;
   ebc.position = m->position;
-  ebc.replicas = m->replicas.owners ? m->replicas.owners->size : 1;
+  ebc.owners = m->replicas.exact ? m->replicas.owners : NULL;
+  ebc.replicas = m->replicas.owners && !ebc.owners ? m->replicas.owners->size : 1;
   PetscCall(TrsShardedEbcCreate(config->shards, config->device, config->compute, config->tables, config->plan,
                                 &m->shards, &ebc, &m->ebc));
   m->cached = (PetscBool)(TrsShardedEbcCaches(m->ebc) > 0);

@@ -5,26 +5,55 @@
 enum { TRS_AVERAGED_AT_ONCE = 1 << 20 };
 
 static const TrsOptionSpec specs[] = {
+    {"-replica_sync", TRS_OPTION_ENUM, "average", NULL, "average,gradients", NULL,
+     "with -plan_replicas: the copies take means of their weights and states every few steps (TorchRec), or "
+     "exchange the ids and gradients of every step, and are the same as a single copy"},
     {"-replica_sync_every", TRS_OPTION_INT, "1", "[1,]", NULL, "steps",
      "with -plan_replicas: steps after which the copies of the tables take the mean of their weights and "
      "optimizer states. They also do so before evaluations and checkpoints"},
 };
 const TrsOptionGroup trs_replicas_options = TRS_OPTION_GROUP("Copies of the tables", specs);
 
+/* Refuse what sends sums of several ids' or bags' gradients, whose places are not in the batch. */
+static PetscErrorCode refuse_merged(TrsOptions options)
+{
+  static const char *const names[] = {"-ec_index_dedup", "-ebc_variable_batch"};
+
+  PetscFunctionBegin;
+  for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+    PetscBool given;
+
+    PetscCall(TrsOptionsGetBool(options, names[i], &given, NULL));
+    if (given)
+      PetscCall(TrsOptionError(options, names[i], "does not go with -replica_sync gradients: leave one out"));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsReplicasFromOptions(TrsOptions options, TrsComm owners, const TrsTableConfigs *tables,
                                       const TrsShardingPlan *plan, TrsReplicas *replicas)
 {
   int64_t copies;
-  PetscBool set;
+  int sync;
+  PetscBool set, sync_set;
 
   PetscFunctionBegin;
   *replicas = (TrsReplicas){.owners = owners, .every = 1};
+  PetscCall(TrsOptionsGetEnum(options, "-replica_sync", &sync, &sync_set));
+  replicas->exact = (PetscBool)(sync == 1);
   PetscCall(TrsOptionsGetInt(options, "-plan_replicas", &copies, NULL));
   PetscCall(TrsOptionsGetInt(options, "-replica_sync_every", &replicas->every, &set));
   if (set && copies == 1)
     PetscCall(TrsOptionError(options, "-replica_sync_every",
                              "needs -plan_replicas of at least 2, the number of copies of the tables"));
+  if (sync_set && copies == 1)
+    PetscCall(TrsOptionError(options, "-replica_sync",
+                             "needs -plan_replicas of at least 2, the number of copies of the tables"));
+  if (set && replicas->exact)
+    PetscCall(TrsOptionError(options, "-replica_sync_every",
+                             "does not go with -replica_sync gradients, which exchanges in every step"));
   if (!owners) PetscFunctionReturn(PETSC_SUCCESS);
+  if (replicas->exact) PetscCall(refuse_merged(options));
   for (int t = 0; t < tables->n; t++) {
     const TrsTableConfig *table = &tables->table[t];
     const TrsTablePlan *planned = TrsShardingPlanFind(plan, table->name);
@@ -39,7 +68,8 @@ PetscErrorCode TrsReplicasFromOptions(TrsOptions options, TrsComm owners, const 
                                "expected fused or fused_uvm",
                                table->name, TrsComputeKernelName(planned->compute_kernel)));
   }
-  PetscCall(TrsAlloc(TRS_AVERAGED_AT_ONCE, sizeof(*replicas->numbers), &replicas->numbers));
+  if (!replicas->exact)
+    PetscCall(TrsAlloc(TRS_AVERAGED_AT_ONCE, sizeof(*replicas->numbers), &replicas->numbers));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

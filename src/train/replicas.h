@@ -2,7 +2,8 @@
 /*
   Copies of the tables (-plan_replicas). Each copy is sharded over its own ranks and learns from
   their samples. The owners of the same shard average their weights and optimizer states every few
-  steps (src/RULES.md, section 21).
+  steps, or make the same updates with the gradients of all copies (src/RULES.md, section 21; the
+  exchange is in shard/copies.h).
 
   Source: TorchRec DMPCollection (torchrec.distributed.model_parallel)
 */
@@ -10,10 +11,11 @@
 
 #include "shard/sharded_ebc.h"
 
-extern const TrsOptionGroup trs_replicas_options; /* -replica_sync_every */
+extern const TrsOptionGroup trs_replicas_options; /* -replica_sync, -replica_sync_every */
 
 typedef struct {
   TrsComm owners;   /* the owners of this rank's shards, by copy; NULL: there is one copy */
+  PetscBool exact;  /* all copies make the same updates; nothing is averaged */
   int64_t every;    /* steps from one average to the next */
   PetscBool differ; /* the copies were updated after the last average */
   float *numbers;   /* scratch */
@@ -26,8 +28,9 @@ typedef struct {
 
   In:     owners    borrowed; NULL: this run keeps one copy
   Out:    replicas  free with TrsReplicasFree()
-  Errors: OPTION for tables with position weights, for tables with a cache, and for
-          -replica_sync_every without -plan_replicas
+  Errors: OPTION for tables with position weights, for tables with a cache, for -replica_sync and
+          -replica_sync_every without -plan_replicas, and for options that -replica_sync gradients
+          does not go with
 */
 PetscErrorCode TrsReplicasFromOptions(TrsOptions options, TrsComm owners, const TrsTableConfigs *tables,
                                       const TrsShardingPlan *plan, TrsReplicas *replicas);
