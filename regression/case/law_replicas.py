@@ -74,8 +74,8 @@ def test_replicas_gradients(binary, folder):
     sequences = "-table_item_pooling none -table_tag_pooling none -tables_sequence_pooling max -table_word_pooling none -table_word_sequence_pooling mean"
     exact = "-replica_sync gradients"
     kinds = [f"-tables_sharding_types {kind}" for kind in TYPES] + ["", MIXED]
-    kinds += [f"-tables_sharding_types {kind} -topology_local_world_size 2" for kind in ("table_row_wise", "table_column_wise")]
-    kinds += ["-table_user_sharding_types grid_shard -topology_local_world_size 2"]  # no sequence table has this one
+    # Of these types, sequence tables do not have all.
+    kinds += [f"-table_user_sharding_types {kind} -topology_local_world_size 2" for kind in ("table_row_wise", "table_column_wise", "grid_shard")]
     runs = [(ranks, copies, plan) for ranks, copies in ((4, 2), (4, 4), (6, 3)) for plan in kinds]
     for optimizer, few in (("rowwise_adagrad", [(4, 2, MIXED), (4, 2, kinds[-1])]), (f"adam {sequences}", [(4, 4, MIXED)])):
         options = f"{more} -embedding_optimizer {optimizer} -reproducible"

@@ -17,7 +17,8 @@
 typedef struct {
   /* Borrowed: the owners of this rank's shards, by copy. NULL: nothing is exchanged. */
   TrsComm owners;
-  int64_t *told; /* [2, R, 2] samples and ids: this rank's, once for each copy; then each copy's */
+  /* [2, R, 2] samples and ids: this rank's, once for each copy; then each copy's */
+  int64_t *told;
   int64_t *counts, *displs;                       /* [R] */
   TrsDeviceBuffer lengths, values, weights, rows; /* as they arrive, one copy's after another's */
   TrsDeviceBuffer ordered;                        /* gradients by id, feature by feature */
