@@ -52,8 +52,8 @@ static __device__ __forceinline__ void load_rows(const LookupFeature &f, const T
 
 #pragma unroll
   for (int u = 0; u < ROWS; u++) {
-    id[u] = i + u < end ? __ldg(input.values + i + u) : -1;
-    line[u] = CACHED && f.lines && i + u < end ? __ldg(input.locations + i + u) : -1;
+    id[u] = i + u < end ? input.values[i + u] : -1;
+    line[u] = CACHED && f.lines && i + u < end ? input.locations[i + u] : -1;
   }
 #pragma unroll
   for (int u = 0; u < ROWS; u++) {
@@ -62,7 +62,7 @@ static __device__ __forceinline__ void load_rows(const LookupFeature &f, const T
 
     is_row[u] = static_cast<uint64_t>(id[u]) < static_cast<uint64_t>(f.rows);
     for (int j = 0; j < COLUMNS; j++) x[u][j] = 0.0f;
-    if (is_row[u]) load_columns<DTYPE, COLUMNS, true>(row, col, x[u]);
+    if (is_row[u]) load_columns<DTYPE, COLUMNS>(row, col, x[u]);
   }
 }
 
@@ -218,7 +218,7 @@ static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS, blocks_of<DTYPE>)
 
 /* Sequences: a group has as many rows as it keeps in flight. Weights are not used. */
 template <TrsDType DTYPE, int COLUMNS, bool CACHED>
-static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS, blocks_of<DTYPE>)
+static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
     forward_rows_kernel(const LookupFeature *features, TrsTbeInput input, int lanes_log2, float *out,
                         int64_t out_stride)
 {
@@ -247,7 +247,7 @@ static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS, blocks_of<DTYPE>)
   Here out is this gradient, [B, out_stride].
 */
 template <TrsDType DTYPE, int COLUMNS, bool CACHED>
-static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS, 3)
+static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
     weight_gradients_kernel(const LookupFeature *features, TrsTbeInput input, int lanes_log2,
                             const float *grad, int64_t grad_stride, float *to)
 {

@@ -83,10 +83,10 @@ static __device__ __forceinline__ void widen(const RawColumns<DTYPE, COLUMNS> &r
   x[COLUMNS] = columns col .. of a row. All of them exist or, in a quantised row, lie in its
   padding.
 */
-template <TrsDType DTYPE, int COLUMNS, bool READ_ONLY = false>
+template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void load_columns(const char *row, int col, float *x)
 {
-  widen<DTYPE, COLUMNS>(load_raw<DTYPE, COLUMNS, READ_ONLY>(row, col), x);
+  widen<DTYPE, COLUMNS>(load_raw<DTYPE, COLUMNS>(row, col), x);
 }
 
 /*
