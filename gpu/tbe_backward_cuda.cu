@@ -266,7 +266,8 @@ static PetscErrorCode launch_update(TrsStream stream, const Backward *b, int c, 
   }
   /*
     The runs are in the order of tables. One wave of blocks goes through them once, so the gradients
-    of the table at hand stay in L2; each further wave would bring the gradients of all tables again.
+    of the table at hand stay in L2. Each further wave would bring the gradients of all tables
+    again.
   */
   PetscCall(TrsCudaResidentBlocks(update_kernel<KIND, DTYPE, COLUMNS>, b->o.runs.n << lanes_log2, threads,
                                   bytes, &blocks));

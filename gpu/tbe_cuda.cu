@@ -3,10 +3,10 @@
   Table-batched embedding on the GPU: lookups. Twin of src/compute/tbe_cpu.c, with the same sums bit
   for bit: the ids of a bag are added in their order, in fp32.
 
-  A group of lanes (tbe_rows_cuda.h) has some neighbouring bags of a feature, about TRS_TILE_IDS ids,
-  with two to four rows in flight. It loads the ids once, a lane one id, and hands the addresses of
-  rows out by shuffles. Features of one type and width share a launch of as many blocks as the GPU
-  holds. Bytes moved: each occurrence's row once, ids 8 bytes, the pooled rows once.
+  A group of lanes (tbe_rows_cuda.h) has some neighbouring bags of a feature, about TRS_TILE_IDS
+  ids, with two to four rows in flight. It loads the ids once, a lane one id, and hands the
+  addresses of rows out by shuffles. Features of one type and width share a launch of as many blocks
+  as the GPU holds. Bytes moved: each occurrence's row once, ids 8 bytes, the pooled rows once.
 
   Source: FBGEMM split_embedding_codegen_lookup_* forward
 */
@@ -146,7 +146,8 @@ static __device__ __forceinline__ void finish_bags(const LookupFeature &f, int64
   Pool neighbouring bags of a feature in columns col .. of each lane. The bags' values are
   neighbours: rows of several short bags are in flight together, and each bag's rows are added in
   their order. A lane loads one id of as many as the group has lanes, and the lanes then hand the
-  rows' addresses out. A group has at least as many lanes as rows in flight, if it needs them or not.
+  rows' addresses out. A group has at least as many lanes as rows in flight, even if a row needs
+  fewer.
 */
 template <TrsDType DTYPE, int COLUMNS, bool CACHED>
 static __device__ __forceinline__ void pool_bags(const LookupFeature &f, const TrsTbeInput &input, int lanes,
@@ -156,6 +157,7 @@ static __device__ __forceinline__ void pool_bags(const LookupFeature &f, const T
   const int lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const unsigned mask = group_mask(lanes);
   const int64_t end = __ldg(at.end + at.bags - 1);
+  const bool is_column = col < f.dim;
   float acc[COLUMNS] = {};
 
   at.left = bag_length(at.end);
@@ -169,7 +171,7 @@ static __device__ __forceinline__ void pool_bags(const LookupFeature &f, const T
       for (int u = 0; u < ROWS; u++) {
         const char *const row = row_of(mine, k + u, lanes, mask);
 
-        if (row && col < f.dim) raw[u] = load_raw<DTYPE, COLUMNS, true>(row, col);
+        if (row && is_column) raw[u] = load_raw<DTYPE, COLUMNS, true>(row, col);
       }
 #pragma unroll
       for (int u = 0; u < ROWS; u++) {
@@ -318,9 +320,9 @@ static int class_of(const TrsTbeTable *table, const TrsTbeFeature *feature, cons
 }
 
 /*
-  Cut the bags of n features into tiles. If bags are alike, a tile has about TRS_TILE_IDS ids. It has
-  fewer where the GPU would hold more groups than there are tiles, but not fewer than a group keeps
-  in flight.
+  Cut the bags of n features into tiles. If bags are alike, a tile has about TRS_TILE_IDS ids. It
+  has fewer where the GPU would hold more groups than there are tiles, but not fewer than a group
+  keeps in flight.
 */
 static PetscErrorCode tile_bags(const Lookup *lookup, int n, int rows, int64_t groups, Tiles *tiles)
 {
