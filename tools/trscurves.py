@@ -17,8 +17,9 @@ SERIES = (("window", "metrics/{}window_", "metrics/step", "train, window"), ("li
 OF_SERIES = {"window": "#0072b2", "lifetime": "#7f7f7f", "evaluation": "#d55e00"}  # of a single run
 # What the cost model predicts, and the stages of a step that it is about.
 PREDICTED = (("lookup", ("lookup",), ("fwd_compute",)), ("embedding backward", ("embedding backward",), ("bwd_compute",)),
-             ("exchange of ids and rows", ("input_dist", "output_dist", "exchange"), ("fwd_comms", "bwd_comms")), ("cache", ("cache",), ("prefetch_compute",)))
-UNPREDICTED = ("dense forward", "dense backward", "optimizer", "I/O", "waiting")
+             ("exchange of ids and rows", ("input_dist", "output_dist", "exchange"), ("fwd_comms", "bwd_comms")), ("cache", ("cache",), ("prefetch_compute",)), ("dense forward", ("dense forward",), ("dense_forward",)),
+             ("dense backward", ("dense backward",), ("dense_backward",)), ("optimizer", ("optimizer",), ("optimizer", "allreduce")))
+UNPREDICTED = ("I/O", "waiting")
 HELD = {"tables": "#0072b2", "optimizer_states": "#56b4e9", "dense": "#009e73", "batches": "#e69f00", "exchanges": "#117733", "activations": "#cc79a7",
         "scratch": "#f0e442", "others_pages": "#bbbbbb", "libraries_and_rest": "#dddddd"}
 MOST_POINTS = 4000  # of a curve: more than a picture has columns

@@ -103,6 +103,30 @@ def test_banner(binary, folder):
         check(h["train/step"][()].tolist() == list(range(5)) and len(h["train/loss"]) == len(h["train/samples_per_s"]) == 5, "results: steps")
 
 
+def test_predicted_step(binary, folder):
+    """With the rates of dense layers a step is predicted whole: by the banner's operations and bytes, the parameters, and the plan's costs."""
+    make(folder)
+    products, stream, between, batch = 3e5, 2e6, 5e4, 10
+    rates = f"-topology_product_rate {products:g} -topology_stream_bw {stream:g} -topology_intra_host_bw {between:g}"
+    words = f"-data_train train.h5 {MODEL} {TABLES} -batch_size {batch} -steps 5"
+    text = run(binary, 2, f"{words} -dense_optimizer adam -output with.h5 {rates}", folder).text
+    kflop, kb = (float(x) for x in re.search(r"per sample +([\d.]+) kflop and ([\d.]+) kB", text).groups())
+    with h5py.File(os.path.join(folder, "with.h5")) as h:
+        names, found = h.attrs["predicted_names"].split(";")[0].split(","), h["stages/predicted_ms"][()]
+        dense_bytes = h["memory/measured_bytes"][0, 2] / 4  # weights, gradients and two states
+    part = {name: found[:, i] for i, name in enumerate(names)}
+    check(found.shape == (2, len(names)), f"parts {names} for {found.shape}")
+    forward = batch * (1e3 * kflop / products + 1e3 * kb / stream)
+    for name, wanted in (("dense_forward", forward), ("dense_backward", 2 * forward), ("optimizer", 7 * dense_bytes / stream), ("allreduce", dense_bytes / between)):
+        check(np.allclose(part[name], wanted, rtol=2e-3), f"{name}: {part[name]} ms, expected {wanted}")
+    printed = re.search(r"predicted +([\d.]+) ms a step, measured ([\d.]+): tables", text)
+    check(printed and abs(float(printed.group(1)) - found.sum(axis=1).max()) < 0.01, f"{printed}, parts add up to {found.sum(axis=1)}")
+    text = run(binary, 2, f"{words} -output without.h5", folder).text
+    with h5py.File(os.path.join(folder, "without.h5")) as h:
+        check(not h["stages/predicted_ms"][:, 5:].any() and h["stages/predicted_ms"][:, :5].any(), "parts without rates")
+    check("ms a step, measured" not in text, "a step is predicted without rates")
+
+
 def test_log_view(binary, folder):
     """-log_view has a row for every stage of a step, and comes with the overlap of exchanges."""
     make(folder)

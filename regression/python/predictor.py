@@ -109,6 +109,7 @@ def check_errors(folder):
     refused(66, ["absent.h5"], lambda: trshard.Predictor("absent.h5"))
     refused(65, ["data.h5"], lambda: trshard.Predictor(os.path.join(folder, "data.h5")))
     refused(64, ["-no_such_option"], lambda: trshard.Predictor(path, "-no_such_option 1"))
+    refused(64, ["-dense_precision"], lambda: trshard.Predictor(path, "-dense_precision bf16"))
     refused(64, ["-dense_arch"], lambda: trshard.Predictor(path, "-dense_arch 9,8"))
     program(folder, f"-data_train data.h5 {SMALL} -table_tag_pooling none -table_tag_sequence_pooling max -checkpoint_final max.h5")
     refused(69, ['"tag"', "sequence_pooling"], lambda: trshard.Predictor(os.path.join(folder, "max.h5")))

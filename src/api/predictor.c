@@ -81,6 +81,7 @@ static PetscErrorCode read_options(TrshardPredictor p, const char *path, const c
   TrsText words = {.data = NULL};
   PetscErrorCode ierr = collect_words(options, &words);
   char *model = NULL;
+  int precision;
 
   PetscFunctionBegin;
   ierr = TrsApiOptionsOfWords(MPI_COMM_SELF, ierr, &words, groups, (int)(sizeof(groups) / sizeof(groups[0])),
@@ -94,6 +95,9 @@ static PetscErrorCode read_options(TrshardPredictor p, const char *path, const c
   PetscCall(PetscFree(model));
   PetscCall(ierr);
   PetscCall(TrsOptionsGetInt(p->options, "-num_dense", &p->num_dense, NULL));
+  PetscCall(TrsOptionsGetEnum(p->options, "-dense_precision", &precision, NULL));
+  if (precision != TRS_PRECISION_FP32)
+    PetscCall(TrsOptionError(p->options, "-dense_precision", "a predictor's products are fp32"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -243,6 +247,25 @@ static PetscErrorCode read_weights(TrshardPredictor p, const char *path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Predict a sample without ids. The first product prepares its library, which is no work for several
+  threads at once.
+*/
+static PetscErrorCode warm_up(TrshardPredictor p)
+{
+  int32_t *lengths;
+  float *dense, *predictions;
+
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc3((size_t)p->n_features, &lengths, (size_t)p->num_dense, &dense, (size_t)p->n_outputs,
+                         &predictions));
+  PetscCheck(TrshardPredict(p, &(TrshardBatch){.batch = 1, .lengths = lengths}, dense, predictions) ==
+                 TRSHARD_SUCCESS,
+             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%s", TrshardErrorMessage());
+  PetscCall(PetscFree3(lengths, dense, predictions));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode open_predictor(const char *path, const char *options, TrshardPredictor *predictor)
 {
   TrshardPredictor p;
@@ -262,6 +285,7 @@ static PetscErrorCode open_predictor(const char *path, const char *options, Trsh
   p->n_outputs = (int)TrsDlrmTasks(p->model->dlrm)->columns;
   PetscCall(read_weights(p, path));
   p->idle = p->model;
+  PetscCall(warm_up(p));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -462,7 +486,7 @@ static int predict(TrshardPredictor p, TrsPredictWorkspace *w, const TrshardBatc
 
 int TrshardPredict(TrshardPredictor p, const TrshardBatch *ids, const float *dense, float *predictions)
 {
-  TrsPredictWorkspace *w;
+  TrsPredictWorkspace *w = NULL;
   PetscErrorCode ierr = PETSC_SUCCESS;
   int status;
 
@@ -477,7 +501,10 @@ int TrshardPredict(TrshardPredictor p, const TrshardBatch *ids, const float *den
     ierr = create_workspace(p, &w);
   (void)pthread_mutex_unlock(&p->lock);
   TrsApiEarlyError(ierr ? "TrshardPredict: there is too little memory for a workspace" : NULL);
-  if (ierr) return TrsExitStatus(ierr);
+  if (ierr) {
+    (void)destroy_workspace(p, w);
+    return TrsExitStatus(ierr);
+  }
   TrsLogFlopsPause(PETSC_TRUE);
   status = predict(p, w, ids, dense, predictions);
   TrsLogFlopsPause(PETSC_FALSE);

@@ -114,7 +114,7 @@ static void library_setup(void)
 */
 static PetscErrorCode prepare_library(void)
 {
-  static PetscBool is_prepared; /* used by the main thread only */
+  static PetscBool is_prepared; /* written by the thread of the first product */
 
   PetscFunctionBegin;
   if (is_prepared) PetscFunctionReturn(PETSC_SUCCESS);
@@ -142,7 +142,7 @@ PetscErrorCode TrsDensePrecisionCpu(TrsDensePrecision wanted)
   PetscFunctionBegin;
   PetscCheck(wanted != TRS_PRECISION_TF32, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
              "-dense_precision: a CPU's products are fp32 or bf16; tf32 needs -device cuda");
-  precision = wanted;
+  if (precision != wanted) precision = wanted; /* threads that multiply may read it now */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

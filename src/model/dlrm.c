@@ -531,25 +531,34 @@ PetscErrorCode TrsDlrmAddOptimizerState(TrsDlrm dlrm, TrsDenseOptimizer optimize
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+TrsDlrmWork TrsDlrmWorkOf(TrsDlrm dlrm)
+{
+  const TrsInteraction *interaction = &dlrm->interaction;
+  TrsDlrmWork work = {.flops = interaction->ops->flops(interaction),
+                      .bytes = (double)sizeof(float) * (double)(interaction->N + interaction->stride),
+                      .parameter_bytes = (double)sizeof(float) * (double)dlrm->params.n_values};
+
+  TrsHeadsWork(&dlrm->heads, &work.flops, &work.bytes);
+  if (interaction->ops->work) interaction->ops->work(interaction, &work.flops, &work.bytes);
+  TrsSequenceLayersWork(&dlrm->sequences, &work.flops, &work.bytes);
+  if (dlrm->num_dense) TrsMlpWork(&dlrm->dense, &work.flops, &work.bytes);
+  return work;
+}
+
 PetscErrorCode TrsDlrmView(TrsDlrm dlrm, MPI_Comm comm)
 {
   const TrsInteraction *interaction = &dlrm->interaction;
-  double flops = interaction->ops->flops(interaction),
-         bytes = (double)sizeof(float) * (double)(interaction->N + interaction->stride);
+  const TrsDlrmWork work = TrsDlrmWorkOf(dlrm);
 
   PetscFunctionBegin;
-  TrsHeadsWork(&dlrm->heads, &flops, &bytes);
-  if (interaction->ops->work) interaction->ops->work(interaction, &flops, &bytes);
-  TrsSequenceLayersWork(&dlrm->sequences, &flops, &bytes);
-  if (dlrm->num_dense) TrsMlpWork(&dlrm->dense, &flops, &bytes);
   if (dlrm->num_dense) PetscCall(TrsMlpView(&dlrm->dense, "dense_arch", comm));
   PetscCall(TrsSequenceLayersView(&dlrm->sequences, comm));
   PetscCall(PetscPrintf(comm, "  interaction  %s of %d vectors, %" PRId64 " -> %" PRId64 "\n",
                         interaction->ops->word, interaction->n_vectors, interaction->N, interaction->width));
   if (interaction->ops->view) PetscCall(interaction->ops->view(interaction, comm));
   PetscCall(TrsHeadsView(&dlrm->heads, comm));
-  PetscCall(
-      PetscPrintf(comm, "  per sample   %.4g kflop and %.4g kB in a forward\n", flops / 1e3, bytes / 1e3));
+  PetscCall(PetscPrintf(comm, "  per sample   %.4g kflop and %.4g kB in a forward\n", work.flops / 1e3,
+                        work.bytes / 1e3));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -242,6 +242,16 @@ PetscErrorCode TrsDlrmAddState(TrsDlrm dlrm, PetscBool averaged, TrsState *state
 */
 PetscErrorCode TrsDlrmAddOptimizerState(TrsDlrm dlrm, TrsDenseOptimizer optimizer, TrsState *state);
 
+/* A sample's forward, and the bytes of all parameters. */
+typedef struct {
+  double flops; /* operations */
+  double bytes; /* read and written, without those of parameters */
+  double parameter_bytes;
+} TrsDlrmWork;
+
+/* The work of the model's layers, after SetUp. A backward has about twice the forward's. */
+TrsDlrmWork TrsDlrmWorkOf(TrsDlrm dlrm);
+
 /*
   Describe the layers on rank 0 of comm, with one line for each part, for the banner. Logically
   collective.

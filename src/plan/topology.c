@@ -39,6 +39,12 @@ static const TrsOptionSpec specs[] = {
      "network bandwidth of a device within a host (default: 600 GiB/s)"},
     {"-topology_inter_host_bw", TRS_OPTION_BANDWIDTH, NULL, "(0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "network bandwidth of a device across hosts (default: 12.5 GiB/s)"},
+    {"-topology_product_rate", TRS_OPTION_REAL, "0", "[0,]", NULL, "operations/ms",
+     "rate of a device's matrix products in the dense layers, as -bench_topology measures it; 0: unknown, "
+     "and "
+     "the time of dense layers is not predicted"},
+    {"-topology_stream_bw", TRS_OPTION_BANDWIDTH, "0", "[0,)", NULL, "bytes/ms, or as 3.35TB/s",
+     "bandwidth of a device's passes over the dense layers' matrices and parameters; 0: unknown"},
     {"-plan_replicas", TRS_OPTION_INT, "1", "[1,1000000]", NULL, "copies",
      "copies of all tables that a training on CPUs keeps, each sharded over its part of the ranks (TorchRec: "
      "2D "

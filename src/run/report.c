@@ -10,6 +10,7 @@
 #include "data/label.h"
 #include "io/library.h"
 #include "run/report_caches.h"
+#include "run/step_prediction.h"
 #include "train/task_metrics.h"
 
 #include <math.h>
@@ -539,15 +540,46 @@ static PetscErrorCode report_memory(const TrsSession *session, TrsResults result
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Print the time of a step as predicted and as measured, for the slowest rank each: the tables'
+  part without what ranks wait for, and the dense layers' part. Nothing is printed where the rates
+  of dense layers are unknown. Collective.
+*/
+static PetscErrorCode print_prediction(const TrsSession *session, const TrsStepPrediction *predicted,
+                                       const double *measured_ms)
+{
+  enum { TRS_TABLES_MS, TRS_DENSE_MS, TRS_STEP_MS, TRS_N_MS };
+  double ms[2][TRS_N_MS] = {{0}};
+
+  PetscFunctionBegin;
+  ms[0][TRS_DENSE_MS] = predicted->dense_forward + predicted->dense_backward + predicted->optimizer +
+                        predicted->allreduce;
+  ms[0][TRS_STEP_MS] = TrsStepPredictedMs(predicted);
+  ms[0][TRS_TABLES_MS] = ms[0][TRS_STEP_MS] - ms[0][TRS_DENSE_MS];
+  for (int i = 0; i < TRS_STAGE_NONE; i++) ms[1][TRS_STEP_MS] += i == TRS_STAGE_PLAN ? 0.0 : measured_ms[i];
+  ms[1][TRS_DENSE_MS] = measured_ms[TRS_STAGE_DENSE_FORWARD] + measured_ms[TRS_STAGE_DENSE_BACKWARD] +
+                        measured_ms[TRS_STAGE_OPTIMIZER];
+  ms[1][TRS_TABLES_MS] = ms[1][TRS_STEP_MS] - ms[1][TRS_DENSE_MS] - measured_ms[TRS_STAGE_IO] -
+                         measured_ms[TRS_STAGE_WAIT];
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, ms, 2 * TRS_N_MS, MPI_DOUBLE, MPI_MAX, session->comm));
+  if (ms[0][TRS_DENSE_MS] > 0.0)
+    PetscCall(PetscPrintf(
+        session->comm, "%-10s %.2f ms a step, measured %.2f: tables %.2f (%.2f), dense layers %.2f (%.2f)\n",
+        "predicted", ms[0][TRS_STEP_MS], ms[1][TRS_STEP_MS], ms[0][TRS_TABLES_MS], ms[1][TRS_TABLES_MS],
+        ms[0][TRS_DENSE_MS], ms[1][TRS_DENSE_MS]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Record the plan's prediction beside the measurement for each rank: time of a step and memory. */
 static PetscErrorCode record_prediction(const TrsSession *session, TrsResults results, int64_t steps,
                                         const double *stage_s, int64_t peak_bytes)
 {
   const TrsPerf *perf = &session->plan.device_perf[session->machine.shard_rank];
   const TrsStorage *storage = &session->plan.device_storage[session->machine.shard_rank];
-  const double predicted_ms[] = {perf->fwd_compute, perf->fwd_comms, perf->bwd_compute, perf->bwd_comms,
-                                 perf->prefetch_compute};
+  const TrsDlrmWork work = TrsModelParallelWork(session->model);
+  TrsStepPrediction predicted;
   double measured_ms[TRS_STAGE_NONE], bytes[2], held[4];
+  char names[TRS_TEXT];
   int64_t tables, states, dense;
 
   PetscFunctionBegin;
@@ -560,13 +592,17 @@ static PetscErrorCode record_prediction(const TrsSession *session, TrsResults re
   held[2] = (double)dense;
   held[3] = (double)peak_bytes;
   if (session->plan.has_costs) {
-    PetscCall(record_by_rank(session, results, "stages/predicted_ms", 5, predicted_ms));
+    PetscCall(TrsStepPredict(session->options, perf, &work, session->step_batch, session->size,
+                             session->machine.groups.local_world_size, &predicted));
+    PetscCall(
+        record_by_rank(session, results, "stages/predicted_ms", TRS_N_PREDICTED, (const double *)&predicted));
+    PetscCall(print_prediction(session, &predicted, measured_ms));
     PetscCall(record_by_rank(session, results, "memory/predicted_bytes", 2, bytes));
   }
   PetscCall(record_by_rank(session, results, "stages/measured_ms", TRS_STAGE_NONE, measured_ms));
   PetscCall(record_by_rank(session, results, "memory/measured_bytes", 4, held));
-  PetscCall(TrsResultsSetText(results, "predicted_names",
-                              "fwd_compute,fwd_comms,bwd_compute,bwd_comms,prefetch_compute; hbm,ddr"));
+  snprintf(names, sizeof(names), "%s; hbm,ddr", trs_predicted_names);
+  PetscCall(TrsResultsSetText(results, "predicted_names", names));
   PetscCall(TrsResultsSetText(results, "memory_names", "tables,optimizer_states,dense,peak_resident"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

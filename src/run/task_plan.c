@@ -4,6 +4,7 @@
 #include "plan/planner.h"
 #include "run/column_cuts.h"
 #include "run/session.h"
+#include "run/step_prediction.h"
 #include "run/text_output.h"
 #include "train/model_parallel.h"
 
@@ -57,6 +58,39 @@ static PetscErrorCode name_left_out(MPI_Comm comm, const TrsTableConfigs *tables
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Print the predicted step of the slowest rank, if the options give the rates of dense layers.
+  Logically collective.
+*/
+static PetscErrorCode print_step(MPI_Comm comm, TrsOptions options, const TrsTableConfigs *tables,
+                                 const TrsShardingPlan *plan)
+{
+  TrsStepPrediction slowest = {0}, p;
+  int64_t num_dense = 0, batch = 0;
+  TrsDlrmWork work;
+
+  PetscFunctionBegin;
+  if (!plan->has_costs) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsOptionsGetInt(options, "-num_dense", &num_dense, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-batch_size", &batch, NULL));
+  PetscCall(TrsModelParallelDenseWork(options, tables, (int)num_dense, &work));
+  for (int r = 0; r < plan->world_size; r++) {
+    PetscCall(TrsStepPredict(options, &plan->device_perf[r], &work, batch, plan->world_size,
+                             plan->local_world_size, &p));
+    if (TrsStepPredictedMs(&p) > TrsStepPredictedMs(&slowest)) slowest = p;
+  }
+  if (slowest.dense_forward > 0.0)
+    PetscCall(PetscPrintf(comm,
+                          "step: %.4g ms predicted for the slowest rank: tables %.4g, dense layers %.4g "
+                          "forward and %.4g backward, their optimizer %.4g and all-reduce %.4g\n",
+                          TrsStepPredictedMs(&slowest),
+                          TrsStepPredictedMs(&slowest) - slowest.dense_forward - slowest.dense_backward -
+                              slowest.optimizer - slowest.allreduce,
+                          slowest.dense_forward, slowest.dense_backward, slowest.optimizer,
+                          slowest.allreduce));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
 {
   TrsTableConfigs tables = {0};
@@ -81,6 +115,7 @@ PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
   if (listed) PetscCall(TrsShardingPlanViewTables(&plan, comm, plan.n_tables));
   PetscCall(name_left_out(comm, &tables, &plan));
   PetscCall(TrsColumnCutsTell(comm, options, &tables, &plan));
+  PetscCall(print_step(comm, options, &tables, &plan));
   PetscCall(TrsPlannerDestroy(&planner));
   PetscCall(TrsShardingPlanFree(&plan));
   PetscCall(TrsTableConfigsFree(&tables));

@@ -345,6 +345,11 @@ PetscErrorCode TrsModelParallelSwapAverage(TrsModelParallel m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+TrsDlrmWork TrsModelParallelWork(TrsModelParallel model)
+{
+  return TrsDlrmWorkOf(model->dlrm);
+}
+
 PetscErrorCode TrsModelParallelView(TrsModelParallel m, MPI_Comm comm)
 {
   PetscFunctionBegin;

@@ -71,6 +71,14 @@ PetscErrorCode TrsModelParallelDenseBytes(TrsOptions options, const TrsTableConf
                                           int64_t *bytes);
 
 /*
+  TrsModelParallelDenseWork - The work of a model's layers, for the prediction of a step.
+
+  Not collective. In: as for TrsModelParallelDenseBytes(). Errors: OPTION, MEMORY
+*/
+PetscErrorCode TrsModelParallelDenseWork(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
+                                         TrsDlrmWork *work);
+
+/*
   Give the tables their initial values, unless a checkpoint or quant/ gives them others. Not
   collective.
 */
@@ -243,6 +251,9 @@ PetscErrorCode TrsModelParallelHostBytes(TrsModelParallel model, int64_t *host_r
 */
 int TrsModelParallelCaches(TrsModelParallel model);
 PetscErrorCode TrsModelParallelCacheInfo(TrsModelParallel model, int i, TrsRowCacheInfo *info);
+
+/* The work of the dense layers. Not collective. */
+TrsDlrmWork TrsModelParallelWork(TrsModelParallel model);
 
 /* Print a description of the dense layers on rank 0. Logically collective. */
 PetscErrorCode TrsModelParallelView(TrsModelParallel model, MPI_Comm comm);

@@ -11,20 +11,46 @@ static const TrsOptionSpec specs[] = {
 };
 const TrsOptionGroup trs_model_parallel_options = TRS_OPTION_GROUP("Reproducibility", specs);
 
-PetscErrorCode TrsModelParallelDenseBytes(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
-                                          int64_t *bytes)
+/* Make a model of the options, without its set-up. */
+static PetscErrorCode describe_model(TrsOptions options, const TrsTableConfigs *tables, TrsDlrm *dlrm, int *n,
+                                     int **dims)
 {
   const TrsComputeOps *compute;
   const TrsDeviceOps *device;
-  int n, *dims;
-  TrsDlrm dlrm;
 
   PetscFunctionBegin;
   PetscCall(TrsDeviceFind("cpu", &device));
   PetscCall(TrsComputeFind("cpu", &compute));
-  PetscCall(TrsDlrmCreate(device, compute, &dlrm));
-  PetscCall(TrsDlrmSetFromOptions(dlrm, options));
-  PetscCall(TrsModelInputs(dlrm, options, tables, &n, &dims));
+  PetscCall(TrsDlrmCreate(device, compute, dlrm));
+  PetscCall(TrsDlrmSetFromOptions(*dlrm, options));
+  PetscCall(TrsModelInputs(*dlrm, options, tables, n, dims));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelParallelDenseWork(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
+                                         TrsDlrmWork *work)
+{
+  int n, *dims;
+  TrsDlrm dlrm;
+
+  PetscFunctionBegin;
+  PetscCall(describe_model(options, tables, &dlrm, &n, &dims));
+  PetscCall(TrsDlrmSetForwardOnly(dlrm));
+  PetscCall(TrsDlrmSetUp(dlrm, num_dense, n, dims, 1, 0));
+  *work = TrsDlrmWorkOf(dlrm);
+  PetscCall(TrsDlrmDestroy(&dlrm));
+  PetscCall(PetscFree(dims));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelParallelDenseBytes(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
+                                          int64_t *bytes)
+{
+  int n, *dims;
+  TrsDlrm dlrm;
+
+  PetscFunctionBegin;
+  PetscCall(describe_model(options, tables, &dlrm, &n, &dims));
   PetscCall(TrsDlrmCountParameters(dlrm, num_dense, n, dims, bytes));
   *bytes *= (int64_t)sizeof(float);
   PetscCall(TrsDlrmDestroy(&dlrm));

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/bench_rates.h"
+
+#include "core/random.h"
+#include "run/report.h"
+
+#include <stdlib.h>
+
+enum {
+  TRS_BENCH_LEAST_ROUNDS = 7,
+  TRS_BENCH_MOST_ROUNDS = 35,
+  TRS_BENCH_DIM = 64,
+  TRS_BENCH_POOLING = 16,
+  TRS_BENCH_BAGS = 8192,
+  /* 268 MB of rows: in comparison a launch costs little, and a GPU's cache is small. */
+  TRS_BENCH_DEVICE_BAGS = 65536,
+  TRS_BENCH_LAYER = 1024,    /* columns of a layer, and samples of its batch */
+  TRS_BENCH_FLOATS = 1 << 23 /* of each matrix that is streamed */
+};
+
+/* Rounds go on until the middle half of them is as close as this to their median. */
+static const double close_enough = 0.05;
+
+/* What is timed. All ranks do the same at once. */
+typedef struct {
+  PetscErrorCode (*prepare)(void *context, int round); /* not timed; NULL: nothing is to do */
+  /* The host has waited for the device when it returns. */
+  PetscErrorCode (*run)(void *context);
+  void *context;
+} TrsBenchWork;
+
+static int by_value(const void *a, const void *b)
+{
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/*
+  Find the median over rounds of the slowest rank's seconds, for which a step waits, and the spread
+  of the rounds: the distance of their quarters over the median. *spread keeps the largest.
+  Collective.
+*/
+static PetscErrorCode time_rounds(MPI_Comm comm, const TrsBenchWork *work, double *median, double *spread)
+{
+  double seconds[TRS_BENCH_MOST_ROUNDS], sorted[TRS_BENCH_MOST_ROUNDS], apart = 0.0;
+
+  PetscFunctionBegin;
+  /* The first round touches the memory. */
+  for (int round = -1; round < TRS_BENCH_MOST_ROUNDS; round++) {
+    double s;
+
+    if (work->prepare) PetscCall(work->prepare(work->context, PetscMax(round, 0)));
+    PetscCallMPI(MPI_Barrier(comm));
+    s = -TrsReportClock();
+    PetscCall(work->run(work->context));
+    s += TrsReportClock();
+    PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &s, 1, MPI_DOUBLE, MPI_MAX, comm));
+    if (round < 0) continue;
+    seconds[round] = s;
+    if (round + 1 < TRS_BENCH_LEAST_ROUNDS) continue;
+    for (int i = 0; i <= round; i++) sorted[i] = seconds[i];
+    qsort(sorted, (size_t)round + 1, sizeof(*sorted), by_value);
+    *median = sorted[round / 2];
+    apart = (sorted[round * 3 / 4] - sorted[round / 4]) / *median;
+    if (apart < close_enough) break;
+  }
+  *spread = PetscMax(*spread, apart);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- lookups --- */
+
+/*
+  Draw a round's ids by way of `host`.
+  Each round uses other rows, because the last ones may still be cached.
+*/
+static PetscErrorCode draw_values(const TrsDeviceOps *device, int round, int64_t rows, int64_t n,
+                                  int64_t *host, void *values)
+{
+  PetscFunctionBegin;
+  for (int64_t i = 0; i < n; i++) {
+    uint32_t bits[4];
+    TrsRandom(0, TRS_RANDOM_TEST, (uint64_t)round, (uint64_t)i, bits);
+    host[i] = (int64_t)(((uint64_t)bits[1] << 32 | bits[0]) % (uint64_t)rows);
+  }
+  PetscCall(device->copy(values, host, n * (int64_t)sizeof(*host), NULL));
+  PetscCall(device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+typedef struct {
+  const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
+  TrsTbeTable table;
+  TrsTbeFeature feature;
+  TrsTbe tbe;
+  TrsTbeInput input;
+  void *offsets, *values, *out;
+  TrsWorkspace workspace;
+  int64_t *host;
+} TrsBenchLookup;
+
+static PetscErrorCode prepare_lookup(void *context, int round)
+{
+  const TrsBenchLookup *b = (const TrsBenchLookup *)context;
+
+  PetscFunctionBegin;
+  PetscCall(draw_values(b->device, round, b->table.rows, b->input.n_values, b->host, b->values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run_lookup(void *context)
+{
+  const TrsBenchLookup *b = (const TrsBenchLookup *)context;
+
+  PetscFunctionBegin;
+  PetscCall(b->compute->tbe_forward(NULL, b->workspace, &b->tbe, &b->input, (float *)b->out, TRS_BENCH_DIM));
+  PetscCall(b->device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Measure the bytes/ms at which a rank's lookups read rows while all ranks do the same. */
+static PetscErrorCode measure_memory(MPI_Comm comm, const TrsDeviceOps *device, const TrsComputeOps *compute,
+                                     int64_t table_bytes, TrsBenchRates *rates)
+{
+  const int64_t row_bytes = TRS_BENCH_DIM * (int64_t)sizeof(float), rows = table_bytes / row_bytes;
+  const int64_t half = rows / 2 / TRS_BENCH_POOLING; /* in a small table few rows are read twice */
+  const int64_t bags = device->host_memory ? TRS_BENCH_BAGS : PetscMin(half, (int64_t)TRS_BENCH_DEVICE_BAGS);
+  const int64_t n = bags * TRS_BENCH_POOLING;
+  TrsBenchLookup b = {
+      .device = device,
+      .compute = compute,
+      .table = {.rows = rows, .stride = TRS_BENCH_DIM, .dim = TRS_BENCH_DIM, .dtype = TRS_FP32}};
+  double median;
+
+  PetscFunctionBegin;
+  b.tbe = (TrsTbe){.n_tables = 1, .n_features = 1, .table = &b.table, .feature = &b.feature};
+  PetscCall(device->alloc(rows * row_bytes, &b.table.weight));
+  /* Write zeros, so that every page has memory of its own. */
+  PetscCall(device->zero(b.table.weight, rows * row_bytes, NULL));
+  PetscCall(device->alloc(bags * row_bytes, &b.out));
+  PetscCall(device->alloc((bags + 1) * (int64_t)sizeof(*b.host), &b.offsets));
+  PetscCall(device->alloc(n * (int64_t)sizeof(*b.host), &b.values));
+  /* This memory is staging for ids and for offsets. There are more ids than offsets. */
+  PetscCall(TrsAlloc(n, sizeof(*b.host), &b.host));
+  PetscCall(compute->workspace_create(&b.workspace));
+  for (int64_t i = 0; i <= bags; i++) b.host[i] = i * TRS_BENCH_POOLING;
+  PetscCall(device->copy(b.offsets, b.host, (bags + 1) * (int64_t)sizeof(*b.host), NULL));
+  /* Finish the copy before `host` is used again. */
+  PetscCall(device->stream_synchronize(NULL));
+  b.input = (TrsTbeInput){.batch = bags,
+                          .n_values = n,
+                          .offsets = (const int64_t *)b.offsets,
+                          .values = (const int64_t *)b.values};
+  PetscCall(time_rounds(comm, &(TrsBenchWork){prepare_lookup, run_lookup, &b}, &median, &rates->spread));
+  rates->memory = (double)(n * row_bytes) / (1e3 * median);
+  PetscCall(compute->workspace_destroy(&b.workspace));
+  PetscCall(TrsFree(&b.host));
+  PetscCall(device->release(&b.values));
+  PetscCall(device->release(&b.offsets));
+  PetscCall(device->release(&b.out));
+  PetscCall(device->release(&b.table.weight));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- exchanges --- */
+
+typedef struct {
+  TrsComm group;
+  int64_t *counts, *displs;
+  void *send, *recv;
+} TrsBenchExchange;
+
+static PetscErrorCode run_exchange(void *context)
+{
+  const TrsBenchExchange *b = (const TrsBenchExchange *)context;
+  TrsRequest request = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCommAlltoallv(b->group, NULL, b->send, b->counts, b->displs, b->recv, b->counts, b->displs,
+                             sizeof(float), &request));
+  PetscCall(TrsRequestWait(&request, NULL));
+  /* The wait above may hold up only the stream and not the host. */
+  PetscCall(b->group->device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Measure the bytes/ms that a rank sends to the others of its group while all groups exchange. The
+  result is 0 for a group of one.
+*/
+static PetscErrorCode measure_exchange(MPI_Comm comm, TrsComm group, int64_t bytes, double *bytes_per_ms,
+                                       double *spread)
+{
+  const int64_t each = bytes / PetscMax(group->size, 1) / (int64_t)sizeof(float);
+  TrsBenchExchange b = {.group = group};
+  double median;
+
+  PetscFunctionBegin;
+  *bytes_per_ms = 0;
+  if (group->size == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscMalloc2((size_t)group->size, &b.counts, (size_t)group->size, &b.displs));
+  for (int q = 0; q < group->size; q++) {
+    b.counts[q] = each;
+    b.displs[q] = q * each;
+  }
+  PetscCall(TrsDeviceAllocShared(group->device, group->size * each * (int64_t)sizeof(float), &b.send));
+  PetscCall(group->device->alloc(group->size * each * (int64_t)sizeof(float), &b.recv));
+  PetscCall(time_rounds(comm, &(TrsBenchWork){NULL, run_exchange, &b}, &median, spread));
+  *bytes_per_ms = (double)((group->size - 1) * each) * sizeof(float) / (1e3 * median);
+  PetscCall(group->device->release(&b.send));
+  PetscCall(group->device->release(&b.recv));
+  PetscCall(PetscFree2(b.counts, b.displs));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- dense layers --- */
+
+typedef struct {
+  const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
+  float *a, *b, *c; /* [TRS_BENCH_FLOATS] */
+} TrsBenchDense;
+
+static PetscErrorCode run_products(void *context)
+{
+  const TrsBenchDense *d = (const TrsBenchDense *)context;
+  const int64_t n = TRS_BENCH_LAYER;
+
+  PetscFunctionBegin;
+  PetscCall(d->compute->gemm(NULL, PETSC_FALSE, PETSC_TRUE, n, n, n, 1.0F, d->a, n, d->b, n, 0.0F, d->c, n));
+  PetscCall(d->device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run_stream(void *context)
+{
+  const TrsBenchDense *d = (const TrsBenchDense *)context;
+  const int64_t cols = TRS_BENCH_LAYER;
+
+  PetscFunctionBegin;
+  PetscCall(d->compute->join_forward(NULL, TRS_BENCH_FLOATS / cols, cols, PETSC_FALSE, d->a, cols, d->b, cols,
+                                     d->c, cols));
+  PetscCall(d->device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Measure the operations a ms of a rank's matrix products, and the bytes/ms of a sum of matrices
+  that are larger than the caches.
+*/
+static PetscErrorCode measure_dense(MPI_Comm comm, const TrsDeviceOps *device, const TrsComputeOps *compute,
+                                    TrsBenchRates *rates)
+{
+  const int64_t bytes = TRS_BENCH_FLOATS * (int64_t)sizeof(float);
+  TrsBenchDense d = {.device = device, .compute = compute};
+  double median;
+
+  PetscFunctionBegin;
+  PetscCall(device->alloc(bytes, (void **)&d.a));
+  PetscCall(device->alloc(bytes, (void **)&d.b));
+  PetscCall(device->alloc(bytes, (void **)&d.c));
+  PetscCall(device->zero(d.a, bytes, NULL));
+  PetscCall(device->zero(d.b, bytes, NULL));
+  PetscCall(time_rounds(comm, &(TrsBenchWork){NULL, run_products, &d}, &median, &rates->spread));
+  rates->products = 2.0 * (double)TRS_BENCH_LAYER * TRS_BENCH_LAYER * TRS_BENCH_LAYER / (1e3 * median);
+  PetscCall(time_rounds(comm, &(TrsBenchWork){NULL, run_stream, &d}, &median, &rates->spread));
+  rates->stream = 3.0 * (double)bytes / (1e3 * median);
+  PetscCall(device->release((void **)&d.a));
+  PetscCall(device->release((void **)&d.b));
+  PetscCall(device->release((void **)&d.c));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsBenchRatesMeasure(const TrsMachine *machine, int64_t bytes, int64_t table_bytes,
+                                    TrsBenchRates *rates)
+{
+  PetscFunctionBegin;
+  *rates = (TrsBenchRates){0};
+  PetscCall(measure_memory(machine->comm, machine->device, machine->compute, table_bytes, rates));
+  PetscCall(measure_exchange(machine->comm, machine->groups.host, bytes, &rates->intra_host, &rates->spread));
+  PetscCall(
+      measure_exchange(machine->comm, machine->groups.cross, bytes, &rates->inter_host, &rates->spread));
+  PetscCall(measure_dense(machine->comm, machine->device, machine->compute, rates));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

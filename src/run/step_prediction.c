@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/step_prediction.h"
+
+#include "optim/dense_optimizer.h"
+
+#define NAME_OF(word) "," #word
+static const char names[] = TRS_PREDICTED(NAME_OF);
+const char *const trs_predicted_names = names + 1; /* without the first comma */
+
+double TrsStepPredictedMs(const TrsStepPrediction *prediction)
+{
+#define ADD(word) +prediction->word
+  return 0.0 TRS_PREDICTED(ADD);
+}
+
+/*
+  Numbers of each parameter that an update reads or writes: weight twice, gradient, states twice.
+*/
+static int n_passes(int optimizer)
+{
+  static const int states[] = {
+#define STATES_OF(KIND, word, name0, name1, eps, decay) (sizeof(name0) > 1) + (sizeof(name1) > 1),
+      TRS_DENSE_OPTIMIZERS(STATES_OF)};
+
+  return 3 + 2 * states[optimizer];
+}
+
+PetscErrorCode TrsStepPredict(TrsOptions options, const TrsPerf *perf, const TrsDlrmWork *work,
+                              int64_t samples, int ranks, int local_ranks, TrsStepPrediction *prediction)
+{
+  const char *between = ranks > local_ranks ? "-topology_inter_host_bw" : "-topology_intra_host_bw";
+  double products, stream, bandwidth;
+  int optimizer = 0;
+  PetscBool set;
+
+  PetscFunctionBegin;
+  *prediction = (TrsStepPrediction){.fwd_compute = perf->fwd_compute,
+                                    .fwd_comms = perf->fwd_comms,
+                                    .bwd_compute = perf->bwd_compute,
+                                    .bwd_comms = perf->bwd_comms,
+                                    .prefetch_compute = perf->prefetch_compute};
+  PetscCall(TrsOptionsGetReal(options, "-topology_product_rate", &products, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_stream_bw", &stream, NULL));
+  if (!work || products <= 0.0 || stream <= 0.0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsOptionsGetEnum(options, "-dense_optimizer", &optimizer, NULL));
+  prediction->dense_forward = (double)samples * (work->flops / products + work->bytes / stream);
+  prediction->dense_backward = 2.0 * prediction->dense_forward;
+  prediction->optimizer = n_passes(optimizer) * work->parameter_bytes / stream;
+  PetscCall(TrsOptionsGetReal(options, between, &bandwidth, &set));
+  if (set)
+    prediction->allreduce = 2.0 * (double)(ranks - 1) / (double)ranks * work->parameter_bytes / bandwidth;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  What a step of a training is predicted to take: the plan's cost of the tables, and the work of the
+  dense layers at the rates that -bench_topology measured.
+
+    dense_forward    B (flops / product_rate + bytes / stream_bw) for the B samples of a rank
+    dense_backward   twice the forward
+    optimizer        the passes over weight, gradient and states / stream_bw
+    allreduce        2 (W - 1) / W of the gradient's bytes / the bandwidth between the ranks
+
+  Nothing is predicted of what the reader and uneven ranks make others wait for, or of what
+  exchanges hide behind computation.
+*/
+#pragma once
+
+#include "model/dlrm.h"
+#include "spec/sharding_plan.h"
+
+/* X(word) of the parts, ms of a rank's step. The first ones are the plan's (TrsPerf). */
+#define TRS_PREDICTED(X) \
+  X(fwd_compute) \
+  X(fwd_comms) \
+  X(bwd_compute) \
+  X(bwd_comms) \
+  X(prefetch_compute) \
+  X(dense_forward) \
+  X(dense_backward) \
+  X(optimizer) \
+  X(allreduce)
+
+typedef struct {
+#define TRS_PREDICTED_FIELD(word) double word;
+  TRS_PREDICTED(TRS_PREDICTED_FIELD)
+} TrsStepPrediction;
+
+#define TRS_PREDICTED_COUNT(word) +1
+enum { TRS_N_PREDICTED = 0 TRS_PREDICTED(TRS_PREDICTED_COUNT) };
+
+/* The names of the parts, "fwd_compute,fwd_comms, ...". */
+extern const char *const trs_predicted_names;
+
+/*
+  TrsStepPredict - Predict a rank's step.
+
+  Not collective.
+
+  In:     perf     the plan's cost of the rank's tables
+          work     of the layers; NULL: none
+          samples  of the rank's batch
+          ranks    that share the gradients of the layers, and how many of them are on a host
+  Out:    prediction  the parts of dense layers are 0 without -topology_product_rate and
+                      -topology_stream_bw
+*/
+PetscErrorCode TrsStepPredict(TrsOptions options, const TrsPerf *perf, const TrsDlrmWork *work,
+                              int64_t samples, int ranks, int local_ranks, TrsStepPrediction *prediction);
+
+/* The sum of all parts, ms. */
+double TrsStepPredictedMs(const TrsStepPrediction *prediction);

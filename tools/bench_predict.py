@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""How long a prediction takes in libtrshard and in torchrec's quantised model, on one core: latencies, and samples a second.
+
+    tools/bench_predict.py BUILD [PEER_PYTHON] [--rows 100000] [--rounds 3]
+
+BUILD is a build folder with trshard and libtrshard; PEER_PYTHON a python with torch, torchrec and fbgemm-gpu-cpu, or none. 26 tables of dim 64,
+int8, one id a feature, 13 dense features; small MLPs (64-64, 64-1) and large ones (512-256-64, 512-512-256-1); batches of 1 and 64 samples.
+The programs run in turn; a number is the median over rounds. The goal is 5 times the samples a second of the peer.
+"""
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import bench_common as common
+
+TOOLS = os.path.dirname(os.path.abspath(__file__))
+MODELS = {"small": ("64", "64,1"), "large": ("512,256,64", "512,512,256,1")}
+OURS = re.compile(r"median ([\d.]+) us, 99 of 100 below ([\d.]+) us\n.*?([\d.]+) samples a second", re.S)
+
+
+def prepare(build, folder, rows):
+    """The checkpoints of both models, and the program that predicts."""
+    common.output_of([sys.executable, os.path.join(TOOLS, "generate_data.py"), "--output", os.path.join(folder, "train.h5"), "--num-samples", "2048", "--num-embeddings", str(rows)])
+    for name, (dense, over) in MODELS.items():
+        common.output_of([os.path.join(build, "trshard"), "-data_train", os.path.join(folder, "train.h5"), "-batch_size", "1024", "-steps", "2", "-tables_embedding_dim", "64",
+                          "-dense_arch", dense, "-over_arch", over, "-checkpoint_final", os.path.join(folder, f"{name}.h5")])
+    program = os.path.join(folder, "predict")
+    common.output_of(["mpicc", "-O2", os.path.join(TOOLS, "examples", "predict.c"), "-I", os.path.join(TOOLS, "..", "src", "api"), "-L", build, f"-Wl,-rpath,{build}", "-ltrshard", "-lpthread", "-o", program])
+    return program
+
+
+def ours(program, folder, name, batch):
+    text = common.output_of([program, os.path.join(folder, f"{name}.h5"), str(batch), "1", "-tables_data_type int8 -bounds_check_mode ignore"], common.threads_environment(1))
+    return [float(x) for x in OURS.search(text).groups()]
+
+
+def theirs(peer, rows, name, batch):
+    text = common.output_of([peer, os.path.join(TOOLS, "bench_predict_peer.py"), str(rows), *MODELS[name], str(batch)], common.threads_environment(1), timeout=600)
+    return [float(x) for x in text.split()[-3:]]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build")
+    parser.add_argument("peer", nargs="?", default="none")
+    parser.add_argument("--rows", type=int, default=100000, help="of each table (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each contestant, of which medians count (default: %(default)s)")
+    args = parser.parse_args()
+    peer, build = common.peer_python(args.peer), os.path.abspath(args.build)
+    print(f"{'model':<7}{'batch':>6}  {'trshard: median us':>19}{'99 of 100':>11}{'samples/s':>12}  {'TorchRec: median us':>20}{'99 of 100':>11}{'samples/s':>12}{'ratio':>8}")
+    with tempfile.TemporaryDirectory(prefix="trshard_predict_") as folder:
+        program = prepare(build, folder, args.rows)
+        for name in MODELS:
+            for batch in (1, 64):
+                rounds = [(ours(program, folder, name, batch), theirs(peer, args.rows, name, batch) if peer else None) for _ in range(args.rounds)]
+                a = [statistics.median(r[0][k] for r in rounds) for k in range(3)]
+                line = f"{name:<7}{batch:>6}  {a[0]:>19.1f}{a[1]:>11.1f}{a[2]:>12,.0f}"
+                if peer:
+                    b = [statistics.median(r[1][k] for r in rounds) for k in range(3)]
+                    line += f"  {b[0]:>20.1f}{b[1]:>11.1f}{b[2]:>12,.0f}{a[2] / b[2]:>8.1f}"
+                print(line, flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (common.Failed, subprocess.SubprocessError) as error:
+        sys.exit(f"bench_predict: {error}")
