@@ -42,6 +42,23 @@ static inline dim3 TrsCudaBlocks(int64_t n, int threads)
   return dim3(static_cast<unsigned>(blocks < 1 ? 1 : blocks > most ? most : blocks));
 }
 
+/* TrsCudaBlocks(), and at most as many thread blocks of the kernel as the GPU holds at once. */
+template <class Kernel>
+static inline PetscErrorCode TrsCudaResidentBlocks(Kernel *kernel, int64_t n, int threads, int shared_bytes,
+                                                   dim3 *blocks)
+{
+  int device, multiprocessors, each;
+
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaGetDevice(&device));
+  TrsCallCUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  TrsCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads,
+                                                            static_cast<size_t>(shared_bytes)));
+  *blocks = TrsCudaBlocks(n, threads);
+  blocks->x = PetscMin(blocks->x, static_cast<unsigned>(PetscMax(1, multiprocessors * each)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The first index of this thread in a grid-stride loop, and its step. */
 static __device__ __forceinline__ int64_t TrsCudaFirst()
 {

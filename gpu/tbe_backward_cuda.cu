@@ -242,26 +242,6 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
 
 /* --- launches for each class --- */
 
-/*
-  At most as many thread blocks as the GPU holds at once. The runs are in the order of tables. One
-  wave of blocks goes through them once, so the gradients of the table at hand stay in L2; each
-  further wave would bring the gradients of all tables again.
-*/
-template <int KIND, TrsDType DTYPE, int COLUMNS>
-static PetscErrorCode resident_blocks(int threads, int bytes, int64_t n, dim3 *blocks)
-{
-  int device, multiprocessors, each;
-
-  PetscFunctionBegin;
-  TrsCallCUDA(cudaGetDevice(&device));
-  TrsCallCUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
-  TrsCallCUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, update_kernel<KIND, DTYPE, COLUMNS>,
-                                                            threads, static_cast<size_t>(bytes)));
-  *blocks = TrsCudaBlocks(n, threads);
-  blocks->x = PetscMin(blocks->x, static_cast<unsigned>(PetscMax(1, multiprocessors * each)));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 template <int KIND, TrsDType DTYPE, int COLUMNS>
 static PetscErrorCode launch_update(TrsStream stream, const Backward *b, int c, const Step &step)
 {
@@ -284,7 +264,13 @@ static PetscErrorCode launch_update(TrsStream stream, const Backward *b, int c, 
     TrsCallCUDA(cudaFuncSetAttribute(update_kernel<KIND, DTYPE, COLUMNS>,
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   }
-  PetscCall((resident_blocks<KIND, DTYPE, COLUMNS>(threads, bytes, b->o.runs.n << lanes_log2, &blocks)));
+  /*
+    The runs are in the order of tables. One wave of blocks goes through them once, so the gradients
+    of the table at hand stay in L2. Each further wave would bring the gradients of all tables
+    again.
+  */
+  PetscCall(TrsCudaResidentBlocks(update_kernel<KIND, DTYPE, COLUMNS>, b->o.runs.n << lanes_log2, threads,
+                                  bytes, &blocks));
   CU_LAUNCH((update_kernel<KIND, DTYPE, COLUMNS>), blocks, static_cast<unsigned>(threads),
             static_cast<size_t>(bytes), TrsCudaStream(stream), b->o, b->class_run + c, lanes_log2,
             group_floats, scratch, step);

@@ -3,9 +3,10 @@
   Table-batched embedding on the GPU: lookups. Twin of src/compute/tbe_cpu.c, with the same sums bit
   for bit: the ids of a bag are added in their order, in fp32.
 
-  A group of lanes has a bag (tbe_rows_cuda.h), with two to four of its rows in flight. Features of
-  one type and width share a launch: grid x over bags, y over features. Bytes moved: each
-  occurrence's row once, ids 8 bytes a group, the pooled rows once.
+  A group of lanes (tbe_rows_cuda.h) has some neighbouring bags of a feature, about TRS_TILE_IDS
+  ids, with two to four rows in flight. It loads the ids once, a lane one id, and hands the
+  addresses of rows out by shuffles. Features of one type and width share a launch of as many blocks
+  as the GPU holds. Bytes moved: each occurrence's row once, ids 8 bytes, the pooled rows once.
 
   Source: FBGEMM split_embedding_codegen_lookup_* forward
 */
@@ -13,7 +14,7 @@
 #include "gpu/tbe_rows_cuda.h"
 #include "gpu/workspace_cuda.h"
 
-enum { TRS_LOOKUP_THREADS = 256, TRS_GRID_Y = 65535 };
+enum { TRS_LOOKUP_THREADS = 256, TRS_GRID_Y = 65535, TRS_TILE_IDS = 32 };
 
 /*
   Thread blocks that a multiprocessor should hold: with 64 registers a thread, and 80 if quantised
@@ -65,25 +66,33 @@ static __device__ __forceinline__ void load_rows(const LookupFeature &f, const T
   }
 }
 
-/* acc[COLUMNS] = sum of the rows of values [begin, end) in columns col .. */
-template <TrsDType DTYPE, int COLUMNS, bool CACHED>
-static __device__ __forceinline__ void pool(const LookupFeature &f, const TrsTbeInput &input, int64_t begin,
-                                            int64_t end, int col, float *acc)
+/* Where the row of an occurrence is (NULL: it has none), and its weight. */
+struct Occurrence {
+  const char *row;
+  float weight;
+};
+
+/* The occurrence of value i. Values from end on, pruned ids and bad ids have no row. */
+template <bool CACHED>
+static __device__ __forceinline__ Occurrence occurrence_at(const LookupFeature &f, const TrsTbeInput &input,
+                                                           int64_t i, int64_t end)
 {
-  constexpr int ROWS = rows_in_flight(COLUMNS);
+  const int64_t id = i < end ? __ldg(input.values + i) : -1;
+  const bool is_row = static_cast<uint64_t>(id) < static_cast<uint64_t>(f.rows);
+  const int32_t line = CACHED && f.lines && is_row ? __ldg(input.locations + i) : -1;
+  const char *const row = CACHED && line >= 0 ? f.lines + line * f.line_bytes
+                                              : f.weight + id * f.stride_bytes;
 
-  for (int j = 0; j < COLUMNS; j++) acc[j] = 0.0f;
-  for (int64_t i = begin; i < end; i += ROWS) {
-    float x[ROWS][COLUMNS], weight[ROWS];
-    bool is_row[ROWS];
+  return {is_row ? row : nullptr, is_row && input.weights ? __ldg(input.weights + i) : is_row ? 1.0f : 0.0f};
+}
 
-#pragma unroll
-    for (int u = 0; u < ROWS; u++) weight[u] = input.weights && i + u < end ? input.weights[i + u] : 1.0f;
-    load_rows<DTYPE, COLUMNS, CACHED, ROWS>(f, input, i, end, col, x, is_row);
-#pragma unroll
-    for (int u = 0; u < ROWS; u++)
-      for (int j = 0; j < COLUMNS; j++) acc[j] += (is_row[u] ? weight[u] : 0.0f) * x[u][j];
-  }
+/* The row of the occurrence that another lane of the group has. */
+static __device__ __forceinline__ const char *row_of(const Occurrence &mine, int from, int lanes,
+                                                     unsigned mask)
+{
+  const unsigned long long row = reinterpret_cast<uintptr_t>(mine.row);
+
+  return reinterpret_cast<const char *>(static_cast<uintptr_t>(__shfl_sync(mask, row, from, lanes)));
 }
 
 /*
@@ -102,26 +111,110 @@ static __device__ __forceinline__ void store_pooled(float *to, int col, int dim,
   }
 }
 
+/* The bag that a group of lanes is at. */
+struct Pooled {
+  float *to;          /* its pooled row */
+  const int64_t *end; /* its place in the offsets of ends */
+  int32_t bags;       /* bags of the group from this one on */
+  uint32_t left;      /* values of the bag that are not added yet */
+};
+
+static __device__ __forceinline__ uint32_t bag_length(const int64_t *end)
+{
+  return static_cast<uint32_t>(__ldg(end) - __ldg(end - 1));
+}
+
+/* Store the bags that are whole, and go on to the first that is not. */
+template <TrsDType DTYPE, int COLUMNS>
+static __device__ __forceinline__ void finish_bags(const LookupFeature &f, int64_t out_stride, int col,
+                                                   Pooled *at, float *acc)
+{
+  while (at->left == 0 && at->bags > 0) {
+    const uint32_t length = f.mean ? bag_length(at->end) : 0;
+
+    if (length > 1)
+      for (int j = 0; j < COLUMNS; j++) acc[j] /= static_cast<float>(length);
+    if (col < f.dim) store_pooled<DTYPE, COLUMNS>(at->to, col, f.dim, acc);
+    for (int j = 0; j < COLUMNS; j++) acc[j] = 0.0f;
+    at->to += out_stride;
+    at->end++;
+    if (--at->bags > 0) at->left = bag_length(at->end);
+  }
+}
+
+/*
+  Pool neighbouring bags of a feature in columns col .. of each lane. The bags' values are
+  neighbours: rows of several short bags are in flight together, and each bag's rows are added in
+  their order. A lane loads one id of as many as the group has lanes, and the lanes then hand the
+  rows' addresses out. A group has at least as many lanes as rows in flight, even if a row needs
+  fewer.
+*/
+template <TrsDType DTYPE, int COLUMNS, bool CACHED>
+static __device__ __forceinline__ void pool_bags(const LookupFeature &f, const TrsTbeInput &input, int lanes,
+                                                 int col, int64_t out_stride, Pooled at)
+{
+  constexpr int ROWS = rows_in_flight(COLUMNS);
+  const int lane = static_cast<int>(threadIdx.x) & (lanes - 1);
+  const unsigned mask = group_mask(lanes);
+  const int64_t end = __ldg(at.end + at.bags - 1);
+  const bool is_column = col < f.dim;
+  float acc[COLUMNS] = {};
+
+  at.left = bag_length(at.end);
+  for (int64_t first = __ldg(at.end - 1); first < end; first += lanes) {
+    const Occurrence mine = occurrence_at<CACHED>(f, input, first + lane, end);
+
+    for (int k = 0; k < lanes && first + k < end; k += ROWS) {
+      RawColumns<DTYPE, COLUMNS> raw[ROWS] = {};
+
+#pragma unroll
+      for (int u = 0; u < ROWS; u++) {
+        const char *const row = row_of(mine, k + u, lanes, mask);
+
+        if (row && is_column) raw[u] = load_raw<DTYPE, COLUMNS, true>(row, col);
+      }
+#pragma unroll
+      for (int u = 0; u < ROWS; u++) {
+        const float weight = __shfl_sync(mask, mine.weight, k + u, lanes);
+        float x[COLUMNS];
+
+        finish_bags<DTYPE, COLUMNS>(f, out_stride, col, &at, acc);
+        widen<DTYPE, COLUMNS>(raw[u], x);
+        for (int j = 0; j < COLUMNS; j++) acc[j] += weight * x[j];
+        at.left--;
+      }
+    }
+  }
+  at.left = 0;
+  finish_bags<DTYPE, COLUMNS>(f, out_stride, col, &at, acc);
+}
+
+/* A tile is `bags` neighbouring bags of a feature: a group of lanes has one at a time. */
+struct Tiles {
+  uint32_t n, each; /* tiles of all features, and of one */
+  int32_t bags;
+};
+
+/* Groups go through the tiles in the order of features, so that tables come one after the other. */
 template <TrsDType DTYPE, int COLUMNS, bool CACHED>
 static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS, blocks_of<DTYPE>)
-    forward_kernel(const LookupFeature *features, TrsTbeInput input, int lanes_log2, float *out,
-                   int64_t out_stride)
+    forward_kernel(const LookupFeature *__restrict__ features, TrsTbeInput input, Tiles tiles, int lanes_log2,
+                   float *__restrict__ out, int64_t out_stride)
 {
-  const LookupFeature f = features[blockIdx.y];
   const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
 
-  for (int64_t bag = TrsCudaFirst() >> lanes_log2; bag < input.batch; bag += TrsCudaStep() >> lanes_log2) {
-    const int64_t begin = input.offsets[f.first_bag + bag], end = input.offsets[f.first_bag + bag + 1];
-    float *const to = out + bag * out_stride + f.out_column;
+  for (uint32_t t = static_cast<uint32_t>(TrsCudaFirst() >> lanes_log2); t < tiles.n;
+       t += static_cast<uint32_t>(TrsCudaStep() >> lanes_log2)) {
+    const uint32_t feature = t / tiles.each;
+    const LookupFeature &f = features[feature];
+    const int64_t bag = static_cast<int64_t>(t - feature * tiles.each) * tiles.bags;
+    const int32_t bags = input.batch - bag < tiles.bags ? static_cast<int32_t>(input.batch - bag)
+                                                        : tiles.bags;
 
-    for (int col = lane * COLUMNS; col < f.dim; col += lanes * COLUMNS) {
-      float acc[COLUMNS];
-
-      pool<DTYPE, COLUMNS, CACHED>(f, input, begin, end, col, acc);
-      if (f.mean && end - begin > 1)
-        for (int j = 0; j < COLUMNS; j++) acc[j] /= static_cast<float>(end - begin);
-      store_pooled<DTYPE, COLUMNS>(to, col, f.dim, acc);
-    }
+    for (int first = 0; first < f.dim; first += lanes * COLUMNS)
+      pool_bags<DTYPE, COLUMNS, CACHED>(
+          f, input, lanes, first + lane * COLUMNS, out_stride,
+          {out + bag * out_stride + f.out_column, input.offsets + f.first_bag + bag + 1, bags, 0});
   }
 }
 
@@ -198,6 +291,7 @@ typedef enum { LOOKUP_POOLED, LOOKUP_ROWS, LOOKUP_WEIGHT_GRADIENTS } LookupKind;
 
 struct Lookup {
   LookupKind kind;
+  int n_features;
   TrsTbeInput input;
   float *matrix; /* pooled rows, rows, or gradients, which are only read */
   int64_t stride;
@@ -225,6 +319,50 @@ static int class_of(const TrsTbeTable *table, const TrsTbeFeature *feature, cons
          TrsCudaLanesLog2(table->dim, TrsCudaColumns(table->dtype, aligned));
 }
 
+/*
+  Cut the bags of n features into tiles. If bags are alike, a tile has about TRS_TILE_IDS ids. It
+  has fewer where the GPU would hold more groups than there are tiles, but not fewer than a group
+  keeps in flight.
+*/
+static PetscErrorCode tile_bags(const Lookup *lookup, int n, int rows, int64_t groups, Tiles *tiles)
+{
+  const TrsTbeInput *input = &lookup->input;
+  const int64_t one = 1, all = lookup->n_features * input->batch, n_values = PetscMax(one, input->n_values);
+  const int64_t least = PetscMin(TRS_TILE_IDS * one, rows * all / n_values),
+                most = PetscMin(TRS_TILE_IDS * one, TRS_TILE_IDS * all / n_values);
+  const int64_t bags = PetscMax(one, PetscMin(most, PetscMax(least, n * input->batch / groups)));
+  const int64_t each = (input->batch + bags - 1) / bags;
+
+  PetscFunctionBegin;
+  PetscCheck(
+      n * each <= INT32_MAX && input->n_values <= UINT32_MAX, PETSC_COMM_SELF, TRS_ERR_DATA,
+      "%lld bags and %lld ids in one batch of one rank: the GPU's lookup takes fewer than 2^31 and 2^32",
+      static_cast<long long>(n * input->batch), static_cast<long long>(input->n_values));
+  *tiles = {static_cast<uint32_t>(n * each), static_cast<uint32_t>(each), static_cast<int32_t>(bags)};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <TrsDType DTYPE, int COLUMNS, bool CACHED>
+static PetscErrorCode launch_pooled(TrsStream stream, const Lookup *lookup, int n,
+                                    const LookupFeature *features, int lanes_log2)
+{
+  Tiles tiles;
+  dim3 resident, blocks;
+
+  PetscFunctionBegin;
+  while (1 << lanes_log2 < rows_in_flight(COLUMNS)) lanes_log2++;
+  PetscCall(TrsCudaResidentBlocks(forward_kernel<DTYPE, COLUMNS, CACHED>, INT32_MAX, TRS_LOOKUP_THREADS, 0,
+                                  &resident));
+  PetscCall(
+      tile_bags(lookup, n, rows_in_flight(COLUMNS), resident.x * (TRS_LOOKUP_THREADS >> lanes_log2), &tiles));
+  blocks = TrsCudaBlocks(static_cast<int64_t>(tiles.n) << lanes_log2, TRS_LOOKUP_THREADS);
+  blocks.x = PetscMin(blocks.x, resident.x);
+  CU_LAUNCH((forward_kernel<DTYPE, COLUMNS, CACHED>), blocks, TRS_LOOKUP_THREADS, 0, TrsCudaStream(stream),
+            features, lookup->input, tiles, lanes_log2, lookup->matrix, lookup->stride);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 template <TrsDType DTYPE, int COLUMNS, bool CACHED>
 static PetscErrorCode launch(TrsStream stream, const Lookup *lookup, int n, const LookupFeature *features,
                              int lanes_log2)
@@ -235,12 +373,13 @@ static PetscErrorCode launch(TrsStream stream, const Lookup *lookup, int n, cons
   dim3 grid = TrsCudaBlocks(groups << lanes_log2, TRS_LOOKUP_THREADS);
 
   PetscFunctionBegin;
+  if (lookup->kind == LOOKUP_POOLED) {
+    PetscCall((launch_pooled<DTYPE, COLUMNS, CACHED>(stream, lookup, n, features, lanes_log2)));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   for (int first = 0; first < n; first += TRS_GRID_Y) {
     grid.y = static_cast<unsigned>(PetscMin(n - first, static_cast<int>(TRS_GRID_Y)));
-    if (lookup->kind == LOOKUP_POOLED)
-      CU_LAUNCH((forward_kernel<DTYPE, COLUMNS, CACHED>), grid, TRS_LOOKUP_THREADS, 0, s, features + first,
-                lookup->input, lanes_log2, lookup->matrix, lookup->stride);
-    else if (lookup->kind == LOOKUP_ROWS)
+    if (lookup->kind == LOOKUP_ROWS)
       CU_LAUNCH((forward_rows_kernel<DTYPE, COLUMNS, CACHED>), grid, TRS_LOOKUP_THREADS, 0, s,
                 features + first, lookup->input, lanes_log2, lookup->matrix, lookup->stride);
     else
@@ -330,7 +469,7 @@ static PetscErrorCode look_up(TrsStream stream, TrsWorkspace workspace, const Tr
 PetscErrorCode TrsTbeForwardCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                  const TrsTbeInput *input, float *out, int64_t out_stride)
 {
-  const Lookup lookup = {LOOKUP_POOLED, *input, out, out_stride, nullptr};
+  const Lookup lookup = {LOOKUP_POOLED, tbe->n_features, *input, out, out_stride, nullptr};
 
   PetscFunctionBegin;
   PetscCall(look_up(stream, workspace, tbe, &lookup));
@@ -340,7 +479,7 @@ PetscErrorCode TrsTbeForwardCuda(TrsStream stream, TrsWorkspace workspace, const
 PetscErrorCode TrsTbeForwardRowsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                      const TrsTbeInput *input, float *out, int64_t out_stride)
 {
-  const Lookup lookup = {LOOKUP_ROWS, *input, out, out_stride, nullptr};
+  const Lookup lookup = {LOOKUP_ROWS, tbe->n_features, *input, out, out_stride, nullptr};
 
   PetscFunctionBegin;
   if (input->n_values > 0) PetscCall(look_up(stream, workspace, tbe, &lookup));
@@ -351,8 +490,8 @@ PetscErrorCode TrsTbeWeightGradientsCuda(TrsStream stream, TrsWorkspace workspac
                                          const TrsTbeInput *input, const float *grad, int64_t grad_stride,
                                          float *grad_weights)
 {
-  const Lookup lookup = {LOOKUP_WEIGHT_GRADIENTS, *input, const_cast<float *>(grad), grad_stride,
-                         grad_weights};
+  const Lookup lookup = {LOOKUP_WEIGHT_GRADIENTS,   tbe->n_features, *input,
+                         const_cast<float *>(grad), grad_stride,     grad_weights};
 
   PetscFunctionBegin;
   PetscCall(look_up(stream, workspace, tbe, &lookup));

@@ -21,31 +21,43 @@ template <TrsDType DTYPE> static __device__ __forceinline__ float widen_16(uint1
 }
 
 /*
-  Columns of a float table's row as they lie in memory. They take no more registers than they have
-  bytes while they wait.
+  Columns of a row as they lie in memory: 16 bytes or one number of floats, or the parameters of a
+  quantised row and 4 bytes. They take no more registers than they have bytes while they wait.
 */
 template <TrsDType DTYPE, int COLUMNS> struct RawColumns {
-  static constexpr int element = DTYPE == TRS_FP32 ? 4 : 2, bytes = COLUMNS * element;
-  static_assert(bytes == 16 || COLUMNS == 1, "16 bytes a lane, or one number");
+  static constexpr int element = DTYPE == TRS_FP32 ? 4 : 2;
+  static constexpr int bytes = is_float<DTYPE> ? COLUMNS * element : 8;
+  static_assert(bytes == 16 || COLUMNS == 1 || !is_float<DTYPE>, "16 bytes a lane, or one number");
   unsigned word[(bytes + 3) / 4];
 };
 
-template <TrsDType DTYPE, int COLUMNS>
+template <TrsDType DTYPE> constexpr int quantised_bits = DTYPE == TRS_INT8 ? 8 : DTYPE == TRS_INT4 ? 4 : 2;
+
+/* READ_ONLY: nobody writes the row while the kernel runs. */
+template <bool READ_ONLY, class T> static __device__ __forceinline__ T load(const char *from)
+{
+  return READ_ONLY ? __ldg(reinterpret_cast<const T *>(from)) : *reinterpret_cast<const T *>(from);
+}
+
+template <TrsDType DTYPE, int COLUMNS, bool READ_ONLY = false>
 static __device__ __forceinline__ RawColumns<DTYPE, COLUMNS> load_raw(const char *row, int col)
 {
   RawColumns<DTYPE, COLUMNS> raw;
-  const char *const from = row + col * raw.element;
+  [[maybe_unused]] const char *const from = row + col * raw.element;
 
-  if constexpr (raw.bytes == 16) {
-    const uint4 v = *reinterpret_cast<const uint4 *>(from);
+  if constexpr (!is_float<DTYPE>) {
+    raw.word[0] = load<READ_ONLY, unsigned>(row);
+    raw.word[1] = load<READ_ONLY, unsigned>(row + 4 + col * quantised_bits<DTYPE> / 8);
+  } else if constexpr (raw.bytes == 16) {
+    const uint4 v = load<READ_ONLY, uint4>(from);
     raw.word[0] = v.x;
     raw.word[1] = v.y;
     raw.word[2] = v.z;
     raw.word[3] = v.w;
   } else if constexpr (raw.bytes == 4) {
-    raw.word[0] = *reinterpret_cast<const unsigned *>(from);
+    raw.word[0] = load<READ_ONLY, unsigned>(from);
   } else {
-    raw.word[0] = *reinterpret_cast<const uint16_t *>(from);
+    raw.word[0] = load<READ_ONLY, uint16_t>(from);
   }
   return raw;
 }
@@ -53,9 +65,18 @@ static __device__ __forceinline__ RawColumns<DTYPE, COLUMNS> load_raw(const char
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void widen(const RawColumns<DTYPE, COLUMNS> &raw, float *x)
 {
-  for (int j = 0; j < COLUMNS; j++)
-    x[j] = DTYPE == TRS_FP32 ? TrsBitsFloat(raw.word[j / (4 / raw.element)])
-                             : widen_16<DTYPE>(static_cast<uint16_t>(raw.word[j / 2] >> 16 * (j % 2)));
+  if constexpr (!is_float<DTYPE>) {
+    constexpr int bits = quantised_bits<DTYPE>;
+    const float scale = half_to_float(static_cast<uint16_t>(raw.word[0])),
+                bias = half_to_float(static_cast<uint16_t>(raw.word[0] >> 16));
+
+    for (int j = 0; j < COLUMNS; j++)
+      x[j] = fmaf(static_cast<float>(raw.word[1] >> bits * j & ((1u << bits) - 1)), scale, bias);
+  } else {
+    for (int j = 0; j < COLUMNS; j++)
+      x[j] = DTYPE == TRS_FP32 ? TrsBitsFloat(raw.word[j / (4 / raw.element)])
+                               : widen_16<DTYPE>(static_cast<uint16_t>(raw.word[j / 2] >> 16 * (j % 2)));
+  }
 }
 
 /*
@@ -65,18 +86,7 @@ static __device__ __forceinline__ void widen(const RawColumns<DTYPE, COLUMNS> &r
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void load_columns(const char *row, int col, float *x)
 {
-  if constexpr (is_float<DTYPE>) {
-    widen<DTYPE, COLUMNS>(load_raw<DTYPE, COLUMNS>(row, col), x);
-  } else {
-    constexpr int bits = DTYPE == TRS_INT8 ? 8 : DTYPE == TRS_INT4 ? 4 : 2;
-    const unsigned parameters = *reinterpret_cast<const unsigned *>(row),
-                   word = *reinterpret_cast<const unsigned *>(row + 4 + col * bits / 8);
-    const float scale = half_to_float(static_cast<uint16_t>(parameters)),
-                bias = half_to_float(static_cast<uint16_t>(parameters >> 16));
-
-    for (int j = 0; j < COLUMNS; j++)
-      x[j] = fmaf(static_cast<float>(word >> bits * j & ((1u << bits) - 1)), scale, bias);
-  }
+  widen<DTYPE, COLUMNS>(load_raw<DTYPE, COLUMNS>(row, col), x);
 }
 
 /*
