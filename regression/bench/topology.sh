@@ -18,3 +18,7 @@ awk '$1 == "-topology_product_rate" { found = $2 > 1e5 && $2 < 1e12 } END { exit
   -tables a,b -tables_num_embeddings 100000 -tables_embedding_dim 64 -dense_arch 64 -over_arch 64,1 -num_dense 13 -plan_output "$folder/plan.json" > "$folder/plan.log"
 grep -q '^step: [0-9.e+-]* ms predicted for the slowest rank: tables [0-9.e+-]*, dense layers [0-9.]* forward' "$folder/plan.log" || { cat "$folder/plan.log"; exit 1; }
 grep -q '"local_world_size": *2' "$folder/plan.json"
+# A plan needs no model that takes the tables.
+"$binary" -task plan -options_file "$folder/topology.opts" -topology_world_size 4 -topology_compute_device "$device" \
+  -tables a,b -tables_num_embeddings 100000 -table_a_embedding_dim 64 -table_b_embedding_dim 32 > "$folder/plan.log"
+grep -q '^step: not predicted: .*dot needs equal embedding dims' "$folder/plan.log" || { cat "$folder/plan.log"; exit 1; }

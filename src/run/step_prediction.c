@@ -13,6 +13,15 @@ double TrsStepPredictedMs(const TrsStepPrediction *prediction)
   return 0.0 TRS_PREDICTED(ADD);
 }
 
+PetscBool TrsStepRatesAreKnown(TrsOptions options)
+{
+  double products = 0.0, stream = 0.0;
+
+  (void)TrsOptionsGetReal(options, "-topology_product_rate", &products, NULL);
+  (void)TrsOptionsGetReal(options, "-topology_stream_bw", &stream, NULL);
+  return (PetscBool)(products > 0.0 && stream > 0.0);
+}
+
 /*
   Numbers of each parameter that an update reads or writes: weight twice, gradient, states twice.
 */
@@ -41,7 +50,7 @@ PetscErrorCode TrsStepPredict(TrsOptions options, const TrsPerf *perf, const Trs
                                     .prefetch_compute = perf->prefetch_compute};
   PetscCall(TrsOptionsGetReal(options, "-topology_product_rate", &products, NULL));
   PetscCall(TrsOptionsGetReal(options, "-topology_stream_bw", &stream, NULL));
-  if (!work || products <= 0.0 || stream <= 0.0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!TrsStepRatesAreKnown(options)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsOptionsGetEnum(options, "-dense_optimizer", &optimizer, NULL));
   prediction->dense_forward = (double)samples * (work->flops / products + work->bytes / stream);
   prediction->dense_backward = 2.0 * prediction->dense_forward;

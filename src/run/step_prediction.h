@@ -45,7 +45,7 @@ extern const char *const trs_predicted_names;
   Not collective.
 
   In:     perf     the plan's cost of the rank's tables
-          work     of the layers; NULL: none
+          work     of the layers
           samples  of the rank's batch
           ranks    that share the gradients of the layers, and how many of them are on a host
   Out:    prediction  the parts of dense layers are 0 without -topology_product_rate and
@@ -53,6 +53,9 @@ extern const char *const trs_predicted_names;
 */
 PetscErrorCode TrsStepPredict(TrsOptions options, const TrsPerf *perf, const TrsDlrmWork *work,
                               int64_t samples, int ranks, int local_ranks, TrsStepPrediction *prediction);
+
+/* Do the options give the rates of dense layers? */
+PetscBool TrsStepRatesAreKnown(TrsOptions options);
 
 /* The sum of all parts, ms. */
 double TrsStepPredictedMs(const TrsStepPrediction *prediction);

@@ -59,8 +59,9 @@ static PetscErrorCode name_left_out(MPI_Comm comm, const TrsTableConfigs *tables
 }
 
 /*
-  Print the predicted step of the slowest rank, if the options give the rates of dense layers.
-  Logically collective.
+  Print the predicted step of the slowest rank, if the options give the rates of dense layers. A plan
+  needs no model: where the options give none that takes the tables, the line says so. Logically
+  collective.
 */
 static PetscErrorCode print_step(MPI_Comm comm, TrsOptions options, const TrsTableConfigs *tables,
                                  const TrsShardingPlan *plan)
@@ -70,10 +71,14 @@ static PetscErrorCode print_step(MPI_Comm comm, TrsOptions options, const TrsTab
   TrsDlrmWork work;
 
   PetscFunctionBegin;
-  if (!plan->has_costs) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!plan->has_costs || !TrsStepRatesAreKnown(options)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsOptionsGetInt(options, "-num_dense", &num_dense, NULL));
   PetscCall(TrsOptionsGetInt(options, "-batch_size", &batch, NULL));
-  PetscCall(TrsModelParallelDenseWork(options, tables, (int)num_dense, &work));
+  if (TrsModelParallelDenseWork(options, tables, (int)num_dense, &work) != PETSC_SUCCESS) {
+    PetscCall(PetscPrintf(comm, "step: not predicted: %s\n", TrsErrorMessage()));
+    TrsErrorClear();
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   for (int r = 0; r < plan->world_size; r++) {
     PetscCall(TrsStepPredict(options, &plan->device_perf[r], &work, batch, plan->world_size,
                              plan->local_world_size, &p));
