@@ -404,13 +404,15 @@ static void *read_ahead(void *context)
   TrsCpuHelps();
   for (int64_t step = t->first; step < reader->total; step += reader->n_threads) {
     TrsSlot *s = &reader->slots[step % reader->n_slots];
+    PetscBool failed;
     double start_s;
 
     if (!wait_for_slot(reader, s, step)) break;
     start_s = s->kept ? -1 : TrsTraceClock();
     if (!read_step(t, step, &shuffle, s)) break;
-    set_ready(reader, s, start_s);
-    if (s->fault.code != PETSC_SUCCESS) break;
+    failed = (PetscBool)(s->fault.code != PETSC_SUCCESS);
+    set_ready(reader, s, start_s); /* from here on the slot may have another step's batch */
+    if (failed) break;
   }
   return NULL;
 }

@@ -59,9 +59,9 @@ static PetscErrorCode name_left_out(MPI_Comm comm, const TrsTableConfigs *tables
 }
 
 /*
-  Print the predicted step of the slowest rank, if the options give the rates of dense layers. A plan
-  needs no model: where the options give none that takes the tables, the line says so. Logically
-  collective.
+  Print the predicted step of the slowest rank, if the options give the rates of dense layers. A
+  plan needs no model: where the options give none that takes the tables, the line says so.
+  Logically collective.
 */
 static PetscErrorCode print_step(MPI_Comm comm, TrsOptions options, const TrsTableConfigs *tables,
                                  const TrsShardingPlan *plan)
