@@ -43,15 +43,15 @@ static int64_t told_by_all(const TrsCopies *copies, int what)
 /* Tell the other owners how many samples and ids this rank has. */
 static PetscErrorCode tell(TrsCopies *copies, const TrsKjt *own)
 {
+  const int64_t n = copies->owners->size;
   TrsCounts request = {.mpi = MPI_REQUEST_NULL};
 
   PetscFunctionBegin;
-  for (int q = 0; q < copies->owners->size; q++) {
+  for (int64_t q = 0; q < n; q++) {
     copies->told[2 * q] = own->batch;
     copies->told[2 * q + 1] = own->jagged.n_values;
   }
-  PetscCall(
-      TrsCommCountsStart(copies->owners, 2, copies->told, copies->told + 2 * copies->owners->size, &request));
+  PetscCall(TrsCommCountsStart(copies->owners, 2, copies->told, &copies->told[2 * n], &request));
   PetscCall(TrsCommCountsWait(&request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

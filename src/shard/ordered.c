@@ -9,6 +9,7 @@
       own ids --route--> ids of my rows --lookup--> a row for each id
       --all-to-all--> rows in the order in which ids were sent
       --pool by the bags, divide means--> model's matrix
+      (rows_in_place.c: of tables that the host can read, no row is copied that need not travel)
     data_parallel: a rank looks up its own samples' rows; ids go to all ranks for the update alone
     Backward: the pooled gradients of all samples go to every rank that has rows of the feature,
       [G, D] there, in the order of samples.
@@ -16,8 +17,7 @@
   Cost: the forward sends a row for each id instead of one for each bag; data_parallel sends ids and
   gradients to all ranks instead of touched rows.
 */
-#include "dist/sequence_all_to_all.h"
-#include "shard/sharding.h"
+#include "shard/rows_in_place.h"
 
 #include <string.h>
 
@@ -39,6 +39,7 @@ typedef struct {
   TrsTbeFeature *pool_feature;
   TrsTbe pool;
   TrsWorkspace pool_workspace;
+  TrsRowsInPlace in_place; /* does the forward instead, if the tables allow it; or NULL */
   /* The next field is for the forward of data_parallel. */
   TrsLookup local;
   /* The remaining fields are for the backward. */
@@ -76,6 +77,7 @@ static PetscErrorCode setup_rows(TrsSharding sharding, TrsOrdered *o)
                      .feature = o->pool_feature};
   PetscCall(context->compute->workspace_create(&o->pool_workspace));
   PetscCall(TrsSequenceAllToAllCreate(context->groups->world, o->row_dim, &sharding->dist, &o->rows_dist));
+  PetscCall(TrsRowsInPlaceCreate(sharding, o->rows_dist, o->row_dim, &o->in_place));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -116,6 +118,7 @@ static PetscErrorCode destroy_ordered(TrsSharding sharding)
     PetscCall(TrsDeviceBufferFree(device, &o->batch[s].places));
   }
   if (!is_replicated(sharding)) {
+    PetscCall(TrsRowsInPlaceDestroy(&o->in_place));
     PetscCall(TrsSequenceAllToAllDestroy(&o->rows_dist));
     PetscCall(sharding->context->compute->workspace_destroy(&o->pool_workspace));
     PetscCall(PetscFree2(o->arrived, o->pool_feature));
@@ -134,11 +137,13 @@ static TrsOrderedBatch *batch_of(TrsSharding sharding, const TrsShardingSlot *sl
 
 static PetscErrorCode prepare_rows(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
+  const TrsRowsInPlace in_place = ((TrsOrdered *)sharding->data)->in_place;
   TrsOrderedBatch *batch = batch_of(sharding, slot);
 
   PetscFunctionBegin;
   PetscCall(TrsRouteSend(sharding, stream, slot->batch, sharding->route.feature, &batch->ids, &batch->places,
                          &slot->send));
+  if (in_place) TrsRowsInPlacePrepare(in_place, &slot->send, &batch->ids, (int64_t *)batch->places.data);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -167,6 +172,10 @@ static PetscErrorCode forward_start_rows(TrsSharding sharding, TrsShardingSlot *
 
   PetscFunctionBegin;
   (void)pooled;
+  if (o->in_place) {
+    PetscCall(TrsRowsInPlaceStart(o->in_place, slot, stream));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(TrsDeviceBufferReserve(context->device, &o->rows, bytes));
   PetscCall(TrsDeviceBufferReserveShared(context->device, &o->arrival, bytes));
   PetscCall(context->device->zero(o->rows.data, bytes,
@@ -193,6 +202,11 @@ static PetscErrorCode forward_wait_rows(TrsSharding sharding, TrsShardingSlot *s
   const float *rows;
 
   PetscFunctionBegin;
+  if (o->in_place) {
+    PetscCall(TrsRowsInPlaceWait(o->in_place, stream, &batch->ids, (int64_t *)batch->places.data, pooled));
+    PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(TrsSequenceAllToAllWait(o->rows_dist, stream, &rows));
   for (int e = 0; e < sharding->route.n_entries; e++) {
     memcpy(&o->arrived[e].weight, &rows, sizeof(rows)); /* a forward only reads the rows */

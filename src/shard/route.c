@@ -153,6 +153,15 @@ static int shard_on(TrsSharding sharding, int e, int q)
   return TrsColumnBlockOn(TrsShardingTablePlan(sharding, entry->table), &entry->block, q);
 }
 
+int TrsRouteShard(TrsSharding sharding, int e)
+{
+  const TrsShardingContext *context = sharding->context;
+  const int shard = shard_on(sharding, e, context->groups->world->rank);
+
+  if (shard < 0) return -1;
+  return TrsEmbeddingShardsFind(context->shards, sharding->table[sharding->route.entry[e].table], shard);
+}
+
 PetscErrorCode TrsRouteCreateLookup(TrsSharding sharding, PetscBool mean, PetscBool direct, TrsLookup *lookup,
                                     int64_t *dim)
 {
@@ -166,10 +175,9 @@ PetscErrorCode TrsRouteCreateLookup(TrsSharding sharding, PetscBool mean, PetscB
   PetscCall(PetscMalloc1((size_t)PetscMax(n, 1), &feature));
   for (int e = first; e < first + n; e++) {
     const TrsRouteEntry *entry = &sharding->route.entry[e];
-    const int f = sharding->route.feature[e], shard = shard_on(sharding, e, rank);
+    const int f = sharding->route.feature[e], shard = TrsRouteShard(sharding, e);
     feature[e - first] = (TrsLookupFeature){
-        .shard = shard < 0 ? -1
-                           : TrsEmbeddingShardsFind(context->shards, sharding->table[entry->table], shard),
+        .shard = shard,
         .mean = (PetscBool)(mean && TrsShardingIsMean(TrsShardingTableConfig(sharding, entry->table))),
         .out_column = direct ? context->columns[f] + entry->column : column,
         .position = TrsShardingPosition(sharding, f)};

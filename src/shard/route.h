@@ -72,7 +72,7 @@ static inline int TrsRouteSource(const TrsRoute *route, int i)
 
 /*
   Pooled embeddings as the model lays them out: feature f of sample b is at data + b * stride +
-  columns[f]. A feature whose sequence_pooling is a layer of the model has a matrix of its own, with
+  columns[f]. A feature that a layer of the model pools has a matrix of its own, with
   a row of embedding_dim floats for each id of the batch: by_id[f].
 */
 typedef struct {
@@ -85,6 +85,9 @@ typedef struct {
 /* Make the route of a group over its grid. The group's tables must be known. Not collective. */
 PetscErrorCode TrsRouteCreate(TrsSharding sharding);
 PetscErrorCode TrsRouteDestroy(TrsSharding sharding);
+
+/* This rank's shard of entry e: its index among the rank's shards, or -1 if it has none. */
+int TrsRouteShard(TrsSharding sharding, int e);
 
 /*
   TrsRouteCreateLookup - Create the lookup of this rank's shards, with one feature for each entry of

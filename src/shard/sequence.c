@@ -133,6 +133,12 @@ static const TrsSequencePooling poolings[] = {[TRS_SEQUENCE_POOLING_MEAN] = TRS_
                                               [TRS_SEQUENCE_POOLING_CONCAT] = TRS_SEQUENCE_CONCAT,
                                               TRS_SEQUENCE_LAYERS(KERNEL_OF_LAYER)};
 
+TrsSequencePooling TrsSequencePoolingOf(const TrsTableConfig *table, int k)
+{
+  if (TrsTableIsSequenceLayer(table) && !TrsFeatureIsSequenceLayer(table, k)) return TRS_SEQUENCE_MEAN;
+  return poolings[table->sequence_pooling];
+}
+
 /* Make the offsets of n bags of one id. */
 static PetscErrorCode count_each(TrsSequence *sequence, int64_t n)
 {
@@ -162,10 +168,10 @@ static PetscErrorCode bags_of(TrsSharding sharding, TrsSequence *sequence, const
   const TrsSequencePiece *piece = &sequence->piece[p];
   const TrsTableConfig *config = TrsShardingTableConfig(sharding, piece->table);
   const TrsKjt *group = &batch->group;
-  const int f = sharding->route.group_feature[k];
+  const int f = sharding->route.group_feature[k], own = k - sharding->route.table_feature[piece->table];
 
   PetscFunctionBegin;
-  *found = (TrsPieceBags){.bags = {.pooling = poolings[config->sequence_pooling],
+  *found = (TrsPieceBags){.bags = {.pooling = TrsSequencePoolingOf(config, own),
                                    .batch = group->batch,
                                    .dim = piece->columns,
                                    .row_stride = sequence->dim,
@@ -177,7 +183,7 @@ static PetscErrorCode bags_of(TrsSharding sharding, TrsSequence *sequence, const
                                    .shift = where[p].shift},
                           .data = matrix->data + matrix->columns[f] + piece->column,
                           .stride = matrix->stride};
-  if (!TrsTableIsSequenceLayer(config)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!TrsFeatureIsSequenceLayer(config, own)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(count_each(sequence, group->id_begin[k + 1]));
   found->bags.batch = group->id_begin[k + 1] - group->id_begin[k];
   found->bags.offsets = (const int64_t *)sequence->each.data + group->id_begin[k];

@@ -76,6 +76,9 @@ PetscErrorCode TrsSequenceDestroy(TrsSharding sharding, TrsSequence *sequence);
 PetscErrorCode TrsSequencePrepare(TrsSharding sharding, TrsSequence *sequence, const TrsShardingSlot *slot,
                                   TrsStream stream, const TrsKjt **to_send);
 
+/* The kernels' pooling of the rows of a sequence table's k-th feature. */
+TrsSequencePooling TrsSequencePoolingOf(const TrsTableConfig *table, int k);
+
 /* Number of ids of the group's table i that are sent for each of its pieces, after Prepare. */
 int64_t TrsSequenceIds(const TrsSequence *sequence, const TrsSequenceBatch *batch, int i);
 

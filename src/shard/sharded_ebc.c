@@ -2,6 +2,7 @@
 #include "comm/qcomm.h"
 #include "shard/choose.h"
 #include "shard/sharded_ebc_impl.h"
+#include "shard/vectors.h"
 
 static const TrsOptionSpec specs[] = {
     {"-ec_index_dedup", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
@@ -358,59 +359,6 @@ static const TrsKjt *batch_of(TrsShardedEbc ebc, int slot)
   return ebc->group[0]->slot[slot].batch;
 }
 
-/* Vectors as a table gives them out: a row for each sample, or for each id. */
-typedef struct {
-  int64_t n, columns, stride;
-  float *data;
-} TrsVectors;
-
-/* The vectors of feature f, which is one of the table's. Layers of sequences run on hosts alone. */
-static TrsVectors vectors_of(const TrsTableConfig *table, int f, const TrsKjt *batch,
-                             const TrsPooledMatrix *pooled)
-{
-  const int64_t dim = table->embedding_dim;
-
-  if (TrsTableIsSequenceLayer(table))
-    return (TrsVectors){.n = batch->jagged.offsets[(f + 1) * batch->batch] -
-                             batch->jagged.offsets[f * batch->batch],
-                        .columns = dim,
-                        .stride = dim,
-                        .data = pooled->by_id[f]};
-  return (TrsVectors){.n = batch->batch,
-                      .columns = TrsTableColumns(table),
-                      .stride = pooled->stride,
-                      .data = pooled->data + pooled->columns[f]};
-}
-
-/*
-  Round pooled vectors, or their gradients, to the tables' output_dtype. They are rounded where they
-  are whole, so that the plan does not change them. (TorchRec rounds the partial sums of row_wise
-  shards alone.) What is sent in that type then stays as it is. fp16 saturates, as on the wire.
-*/
-static PetscErrorCode round_outputs(TrsShardedEbc ebc, const TrsKjt *batch, TrsStream stream,
-                                    const TrsPooledMatrix *pooled)
-{
-  const float largest_fp16 = 65504.0F;
-  const TrsTableConfigs *tables = ebc->context.tables;
-  const TrsComputeOps *compute = ebc->context.compute;
-
-  PetscFunctionBegin;
-  for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features) {
-    const TrsTableConfig *table = &tables->table[t];
-    const TrsDType dtype = TrsTableOutputDType(table);
-    if (dtype == TRS_FP32) continue;
-    for (int k = f; k < f + table->n_features; k++) {
-      const TrsVectors vectors = vectors_of(table, k, batch, pooled);
-      if (dtype == TRS_FP16)
-        PetscCall(compute->clamp_matrix(stream, vectors.n, vectors.columns, largest_fp16, vectors.data,
-                                        vectors.stride));
-      PetscCall(
-          compute->round_matrix(stream, vectors.n, vectors.columns, dtype, vectors.data, vectors.stride));
-    }
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Multiply the gradients by the number of copies of the tables. */
 static void scale_gradients(TrsShardedEbc ebc, const TrsKjt *batch, const TrsPooledMatrix *grad)
 {
@@ -419,7 +367,7 @@ static void scale_gradients(TrsShardedEbc ebc, const TrsKjt *batch, const TrsPoo
 
   for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features)
     for (int k = f; k < f + tables->table[t].n_features; k++) {
-      const TrsVectors vectors = vectors_of(&tables->table[t], k, batch, grad);
+      const TrsVectors vectors = TrsVectorsOf(&tables->table[t], k - f, k, batch, grad);
 
       for (int64_t i = 0; i < vectors.n; i++)
         for (int64_t c = 0; c < vectors.columns; c++) vectors.data[i * vectors.stride + c] *= factor;
@@ -448,8 +396,9 @@ static PetscErrorCode clamp_gradients(TrsShardedEbc ebc, const TrsKjt *batch, Tr
     for (; t < tables->n && limit[t] == most; t++) {
       const TrsTableConfig *table = &tables->table[t];
 
-      for (int k = f; most > 0.0F && TrsTableIsSequenceLayer(table) && k < f + table->n_features; k++) {
-        const TrsVectors rows = vectors_of(table, k, batch, grad);
+      for (int k = 0; most > 0.0F && k < table->n_features; k++) {
+        const TrsVectors rows = TrsVectorsOf(table, k, f + k, batch, grad);
+        if (!TrsFeatureIsSequenceLayer(table, k)) continue;
         PetscCall(compute->clamp_matrix(stream, rows.n, rows.columns, most, rows.data, rows.stride));
       }
       f += table->n_features;
@@ -470,7 +419,7 @@ PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream s
   PetscFunctionBegin;
   for (int g = 0; g < ebc->n_groups; g++)
     PetscCall(ebc->group[g]->ops->forward_wait(ebc->group[g], &ebc->group[g]->slot[slot], stream, pooled));
-  PetscCall(round_outputs(ebc, batch_of(ebc, slot), stream, pooled));
+  PetscCall(TrsVectorsRound(ebc->context.compute, ebc->context.tables, batch_of(ebc, slot), stream, pooled));
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -501,7 +450,7 @@ PetscErrorCode TrsShardedEbcBackwardStart(TrsShardedEbc ebc, int slot, TrsStream
   PetscFunctionBegin;
   if (ebc->replicas > 1) scale_gradients(ebc, batch_of(ebc, slot), grad);
   PetscCall(clamp_gradients(ebc, batch_of(ebc, slot), stream, grad));
-  PetscCall(round_outputs(ebc, batch_of(ebc, slot), stream, grad));
+  PetscCall(TrsVectorsRound(ebc->context.compute, ebc->context.tables, batch_of(ebc, slot), stream, grad));
   PetscCall(zero_position_gradients(ebc, stream));
   for (int g = 0; g < ebc->n_groups; g++)
     PetscCall(ebc->group[g]->ops->backward_start(ebc->group[g], &ebc->group[g]->slot[slot], stream, grad));
