@@ -5,8 +5,8 @@
     bench_embedding [-device cuda] [-dtype fp32] [-dim 128] [-tables 26] [-rows 2M] [-pooling 10] [-batch_size 8192] [-rounds 9]
 
   Ids are uniform over tables that should be much larger than the caches. Prints a line for each measurement: name, ms, GB/s (1e9) and the ratio of the
-  copy's rate. Bytes counted: copy reads and writes 1 GiB in all, or -copy_bytes, so that caches hold little of it; forward reads a row and an id for each occurrence and writes the pooled rows; backward (row-wise AdaGrad)
-  reads the pooled gradients once, ids, and for each distinct row, here one for each occurrence, reads and writes row and state. The
+  copy's rate. Bytes counted: copy reads and writes 1 GiB in all, or -copy_bytes, so that caches hold little of it; forward reads a row and an id for each occurrence and writes the pooled rows; backward (row-wise AdaGrad, or -optimizer)
+  reads the pooled gradients once, ids, and for each distinct row, here one for each occurrence, reads and writes row and states. The
   sort and the runs are not counted, so they show as a loss; two lines tell of them apart. regroup: every feature's pooled columns to another place; permute: a batch's ids and lengths in
   another order of features; codecs: the pooled rows to the wire format or back. Each reads and writes once. Medians of rounds; batches differ from round to round.
 */
@@ -14,6 +14,7 @@
 #include "compute/compute_ops.h"
 #include "core/options.h"
 #include "core/random.h"
+#include "optim/sparse_optimizer.h"
 
 #include <string.h>
 
@@ -28,6 +29,8 @@ static const TrsOptionSpec specs[] = {
     {"-batch_size", TRS_OPTION_INT, "8192", "[1,]", NULL, "samples", "bags of a feature"},
     {"-copy_bytes", TRS_OPTION_BYTES, "1GiB", "[8,]", NULL, NULL, "that the copy reads and writes, at least"},
     {"-device", TRS_OPTION_ENUM, "cuda", NULL, "cpu,cuda", NULL, "where"},
+    {"-optimizer", TRS_OPTION_ENUM, "rowwise_adagrad", NULL, TRS_CHOICES(TRS_EMBEDDING_OPTIMIZERS), NULL,
+     "of the tables"},
     {"-dtype", TRS_OPTION_ENUM, "fp32", NULL, "fp32,fp16,bf16", NULL, "of the tables"},
     {"-stochastic_rounding", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "of rows that are fp16 or bf16"},
 };
@@ -35,7 +38,9 @@ static const TrsOptionGroup bench_options = TRS_OPTION_GROUP("Bench", specs);
 
 typedef struct {
   int64_t rounds, tables, rows, dim, pooling, batch, n; /* n ids of a batch */
-  int dtype, device_index;
+  int dtype, device_index, optimizer;
+  int64_t state_floats[TRS_OPTIMIZER_STATES]; /* of a row */
+  double state_bytes;                         /* of a row */
   PetscBool stochastic;
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
@@ -121,7 +126,9 @@ static PetscErrorCode make_tables(bench *b)
                            .key = (uint64_t)t,
                            .table_dim = b->dim};
     PetscCall(b->device->alloc(bytes, &table->weight));
-    PetscCall(b->device->alloc(b->rows * (int64_t)sizeof(float), (void **)&table->state[0]));
+    for (int s = 0; s < TRS_OPTIMIZER_STATES && b->state_floats[s]; s++)
+      PetscCall(
+          b->device->alloc(b->rows * b->state_floats[s] * (int64_t)sizeof(float), (void **)&table->state[s]));
     b->feature[t] = (TrsTbeFeature){.table = t, .out_column = t * b->dim};
   }
   b->tbe = (TrsTbe){(int)b->tables, (int)b->tables, b->table, b->feature};
@@ -197,7 +204,8 @@ static PetscErrorCode release_all(bench *b)
   PetscCall(release_rest(b));
   for (int t = 0; t < b->tables; t++) {
     PetscCall(b->device->release(&b->table[t].weight));
-    PetscCall(b->device->release((void **)&b->table[t].state[0]));
+    for (int s = 0; s < TRS_OPTIMIZER_STATES; s++)
+      PetscCall(b->device->release((void **)&b->table[t].state[s]));
   }
   for (int k = 0; k < N_BATCHES; k++) {
     void *offsets = (void *)(uintptr_t)b->input[k].offsets, *values = (void *)(uintptr_t)b->input[k].values;
@@ -215,8 +223,13 @@ static PetscErrorCode release_all(bench *b)
 
 static PetscErrorCode run_once(bench *b, what kind, int round)
 {
-  const TrsSparseOptimizerArgs args = {
-      .kind = TRS_OPTIM_ROWWISE_ADAGRAD, .learning_rate = 0.01F, .eps = 1e-8F, .step = round + 1};
+  const TrsSparseOptimizerArgs args = {.kind = (TrsSparseOptimizerKind)b->optimizer,
+                                       .learning_rate = 0.01F,
+                                       .eps = 1e-8F,
+                                       .beta1 = 0.9F,
+                                       .beta2 = 0.999F,
+                                       .beta = 1.0F,
+                                       .step = round + 1};
   const TrsTbeInput *input = &b->input[round % N_BATCHES];
   const int64_t stride = b->tables * b->dim;
 
@@ -275,13 +288,16 @@ static PetscErrorCode measure(bench *b, what kind, const char *name, double byte
 static PetscErrorCode measure_backward(bench *b, double bytes)
 {
   double update_s;
+  char name[64];
 
   PetscFunctionBegin;
   PetscCall(b->device->alloc(b->n * (int64_t)sizeof(*b->found), (void **)&b->found));
   PetscCall(TrsAlloc(b->tables + 1, sizeof(*b->row_begin), &b->row_begin));
   PetscCall(measure(b, FIND_ROWS, "find rows (sort)", (double)b->n * 8.0));
   b->find_rows_s = b->last_s;
-  PetscCall(measure(b, BACKWARD, "backward+rowwise_adagrad", bytes));
+  (void)snprintf(name, sizeof(name), "backward+%s",
+                 TrsSparseOptimizerName((TrsSparseOptimizerKind)b->optimizer));
+  PetscCall(measure(b, BACKWARD, name, bytes));
   update_s = b->last_s - b->find_rows_s;
   if (update_s > 0)
     printf("%-24s %10.3f ms %9.1f GB/s %6.2f of copy\n", "update without its sort", update_s * 1e3,
@@ -325,6 +341,22 @@ static PetscErrorCode measure_codecs(bench *b)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode read_optimizer(TrsOptions options, bench *b)
+{
+  PetscBool rowwise[TRS_OPTIMIZER_STATES];
+  const char *names[TRS_OPTIMIZER_STATES];
+  int n;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetEnum(options, "-optimizer", &b->optimizer, NULL));
+  TrsSparseOptimizerStates((TrsSparseOptimizerKind)b->optimizer, &n, names, rowwise);
+  for (int s = 0; s < n; s++) {
+    b->state_floats[s] = rowwise[s] ? 1 : b->dim;
+    b->state_bytes += (double)b->state_floats[s] * 4.0;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode read_options(int argc, char **argv, bench *b)
 {
   static const TrsOptionGroup *const groups[] = {&bench_options};
@@ -339,6 +371,7 @@ static PetscErrorCode read_options(int argc, char **argv, bench *b)
   b->copy_bytes /= 2;
   PetscCall(TrsOptionsGetEnum(options, "-device", &b->device_index, NULL));
   PetscCall(TrsOptionsGetEnum(options, "-dtype", &b->dtype, NULL)); /* in the order of TrsDType */
+  PetscCall(read_optimizer(options, b));
   PetscCall(TrsOptionsGetBool(options, "-stochastic_rounding", &b->stochastic, NULL));
   PetscCall(TrsOptionsDestroy(&options));
   PetscCall(TrsDeviceFind(devices[b->device_index], &b->device));
@@ -368,7 +401,7 @@ static PetscErrorCode bench_embedding(int argc, char **argv)
          (int)b.pooling);
   PetscCall(measure_copy(&b));
   PetscCall(measure(&b, FORWARD, "forward", (double)b.n * (row + 8.0) + pooled));
-  PetscCall(measure_backward(&b, (double)b.n * (2.0 * (row + 4.0) + 8.0) + pooled));
+  PetscCall(measure_backward(&b, (double)b.n * (2.0 * (row + b.state_bytes) + 8.0) + pooled));
   PetscCall(measure(&b, REGROUP, "regroup", 2.0 * pooled));
   PetscCall(measure(&b, PERMUTE, "permute", 2.0 * (double)(b.n * 8 + b.tables * b.batch * 4)));
   PetscCall(measure_codecs(&b));

@@ -43,6 +43,14 @@ static inline TrsPairs odd_pairs(TrsPairs a, TrsPairs b)
   return (TrsPairs)_mm256_unpackhi_epi64((__m256i)a, (__m256i)b);
 }
 
+/* Is a bit of the 32 bytes set? */
+static inline int any_bit(const void *words)
+{
+  const __m256i bits = _mm256_loadu_si256((const __m256i *)words);
+
+  return !_mm256_testz_si256(bits, bits);
+}
+
   #define VECTOR_ROUNDING
   #define MAX_REGISTER_COLUMNS 128
   #include "compute/tbe_kernels_template.h"

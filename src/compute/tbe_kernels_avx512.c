@@ -43,6 +43,14 @@ static inline TrsPairs odd_pairs(TrsPairs a, TrsPairs b)
   return (TrsPairs)_mm512_unpackhi_epi64((__m512i)a, (__m512i)b);
 }
 
+/* Is a bit of the 64 bytes set? */
+static inline int any_bit(const void *words)
+{
+  const __m512i bits = _mm512_loadu_si512(words);
+
+  return _mm512_test_epi32_mask(bits, bits) != 0;
+}
+
   #define VECTOR_ROUNDING
   #define MAX_REGISTER_COLUMNS 256
   #include "compute/tbe_kernels_template.h"

@@ -234,11 +234,11 @@ static void forward(const TrsTbeTable *table, const TrsTbeInput *input, int64_t 
 #undef FORWARD
 }
 
-static void widen_row(const TrsTbeTable *table, const char *from, float *restrict to)
+ALWAYS_INLINE void widen_row(const TrsDType dtype, const int D, const char *from, float *restrict to)
 {
   int d = 0;
-  for (; d + PART <= table->dim; d += PART) store(to + d, load_part(from, table->dtype, d / PART));
-  for (; d < table->dim; d++) to[d] = load_column(from, table->dtype, d);
+  for (; d + PART <= D; d += PART) store(to + d, load_part(from, dtype, d / PART));
+  for (; d < D; d++) to[d] = load_column(from, dtype, d);
 }
 
 static void forward_rows(const TrsTbeTable *table, const TrsTbeInput *input, int64_t begin, int64_t end,
@@ -249,7 +249,7 @@ static void forward_rows(const TrsTbeTable *table, const TrsTbeInput *input, int
   for (int64_t i = begin; i < end; i++, out += out_stride) {
     prefetch_values(table, table->dtype, input->values, i, end, table->dim);
     if ((uint64_t)input->values[i] < (uint64_t)table->rows)
-      widen_row(table, row_of_value(table, table->dtype, input, i, cached), out);
+      widen_row(table->dtype, table->dim, row_of_value(table, table->dtype, input, i, cached), out);
     else
       memset(out, 0, (size_t)table->dim * sizeof(float));
   }
@@ -331,13 +331,29 @@ ALWAYS_INLINE char *row_of_key(const TrsRowJob *job, TrsDType dtype, int64_t i)
 /* How the elements of a row are rounded. */
 typedef struct {
   uint64_t key, stream; /* of the random numbers */
-  uint64_t element;     /* place of the row's first element in the whole table */
+  uint64_t round_key[2 * TRS_PHILOX_ROUNDS];
+  uint64_t element; /* place of the row's first element in the whole table */
   int stochastic;
 } TrsRounding;
 
+/* The rounding of a table's rows in one step, without a row's place. */
+ALWAYS_INLINE TrsRounding rounding_of(const TrsTbeTable *table, const TrsSparseOptimizerArgs *args)
+{
+  TrsRounding rounding = {.key = TrsPhiloxKey(args->seed, TRS_RANDOM_ROUNDING),
+                          .stream = table->key + (uint64_t)args->step * 0x9E3779B97F4A7C15u,
+                          .stochastic = table->stochastic_rounding};
+  uint32_t k0 = (uint32_t)rounding.key, k1 = (uint32_t)(rounding.key >> 32);
+
+  for (int64_t round = 0; round < TRS_PHILOX_ROUNDS; round++) {
+    rounding.round_key[2 * round] = k0 + (uint32_t)round * TRS_PHILOX_W0;
+    rounding.round_key[2 * round + 1] = k1 + (uint32_t)round * TRS_PHILOX_W1;
+  }
+  return rounding;
+}
+
 /* Round columns [begin, dim) one by one. */
-static void narrow_columns(const TrsRounding *rounding, TrsDType dtype, int begin, int dim, const float *from,
-                           uint16_t *to)
+__attribute__((noinline)) static void narrow_columns(const TrsRounding *rounding, TrsDType dtype, int begin,
+                                                     int dim, const float *from, uint16_t *to)
 {
   uint32_t random[4] = {0};
 
@@ -358,46 +374,72 @@ static void narrow_columns(const TrsRounding *rounding, TrsDType dtype, int begi
   compute/half.h and core/philox.h for PART elements at a time, with the same bits. The file that
   includes this text defines TrsPairs (PART / 2 integers of 64 bits, with two words each),
   multiply_low() (a product of the low words), even_pairs() and odd_pairs() (a and b in turn, of
-  their even or odd elements), and narrow_fp16().
+  their even or odd elements), any_bit() and narrow_fp16().
 */
 typedef uint32_t TrsWords __attribute__((vector_size(4 * PART)));
 typedef int32_t TrsSigned __attribute__((vector_size(4 * PART)));
 typedef uint16_t TrsHalves __attribute__((vector_size(2 * PART)));
+
+/* Is a word of the mask set? */
+ALWAYS_INLINE int any_word(TrsWords mask)
+{
+  return any_bit(&mask);
+}
 
 ALWAYS_INLINE TrsWords choose(TrsWords mask, TrsWords yes, TrsWords no)
 {
   return (yes & mask) | (no & ~mask);
 }
 
-/* TrsFloatToHalf() or TrsFloatToBf16(), one result a word. */
-ALWAYS_INLINE TrsWords nearest(const TrsDType dtype, TrsWords bits)
+/* TrsFloatToBf16(), one result a word. NaNs are rare. */
+ALWAYS_INLINE TrsWords nearest_bf16(TrsWords bits)
+{
+  const TrsWords is_nan = (TrsWords)((bits & 0x7fffffffu) > 0x7f800000u);
+  const TrsWords rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+
+  return any_word(is_nan) ? choose(is_nan, bits >> 16 | 0x40u, rounded) : rounded;
+}
+
+/* TrsFloatToHalf(). */
+ALWAYS_INLINE TrsHalves nearest_fp16(TrsWords bits)
 {
   const TrsWords is_nan = (TrsWords)((bits & 0x7fffffffu) > 0x7f800000u);
   TrsHalves halves;
 
-  if (dtype == TRS_BF16) return choose(is_nan, bits >> 16 | 0x40u, (bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
   narrow_fp16((uint16_t *)&halves, (Part)bits);
-  return choose(is_nan, (bits >> 16 & 0x8000u) | 0x7e00u, __builtin_convertvector(halves, TrsWords));
+  if (!any_word(is_nan)) return halves;
+  return __builtin_convertvector(
+      choose(is_nan, (bits >> 16 & 0x8000u) | 0x7e00u, __builtin_convertvector(halves, TrsWords)), TrsHalves);
 }
 
-/* TrsFloatToHalfStochastic() or TrsFloatToBf16Stochastic(), one result a word. */
-ALWAYS_INLINE TrsWords stochastic(const TrsDType dtype, TrsWords bits, TrsWords random)
+/* TrsFloatToBf16Stochastic(), one result a word. */
+ALWAYS_INLINE TrsWords stochastic_bf16(TrsWords bits, TrsWords random)
 {
-  const TrsWords sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
-  const TrsWords is_small = (TrsWords)(magnitude < 0x38800000u);
-  Part units, below;
-  TrsWords low, up;
+  const TrsWords is_large = (TrsWords)((bits & 0x7fffffffu) >= 0x7f7f0000u);
+  const TrsWords rounded = (bits + (random & 0xffffu)) >> 16;
 
-  if (dtype == TRS_BF16)
-    return choose((TrsWords)(magnitude >= 0x7f7f0000u), nearest(dtype, bits),
-                  (bits + (random & 0xffffu)) >> 16);
-  random &= 0x1fffu;
-  units = (Part)(magnitude & is_small) * 0x1p24f;
-  low = (TrsWords) __builtin_convertvector(units, TrsSigned);
-  below = __builtin_convertvector((TrsSigned)low, Part);
-  up = (TrsWords)(__builtin_convertvector((TrsSigned)random, Part) * 0x1p-13f < units - below);
-  low = choose(is_small, low - up, (magnitude - 0x38000000u + random) >> 13);
-  return choose((TrsWords)(magnitude >= 0x477fe000u), nearest(dtype, bits), sign | low);
+  return any_word(is_large) ? choose(is_large, nearest_bf16(bits), rounded) : rounded;
+}
+
+/* TrsFloatToHalfStochastic(), one result a word. */
+ALWAYS_INLINE TrsWords stochastic_fp16(TrsWords bits, TrsWords random)
+{
+  const TrsWords sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu, ulps = random & 0x1fffu;
+  const TrsWords is_small = (TrsWords)(magnitude < 0x38800000u),
+                 is_large = (TrsWords)(magnitude >= 0x477fe000u);
+  TrsWords rounded = (magnitude - 0x38000000u + ulps) >> 13;
+
+  if (any_word(is_small)) { /* without a leading one in half precision */
+    const Part units = (Part)(magnitude & is_small) * 0x1p24f;
+    const TrsWords low = (TrsWords) __builtin_convertvector(units, TrsSigned);
+    const Part below = __builtin_convertvector((TrsSigned)low, Part);
+    const TrsWords up = (TrsWords)(__builtin_convertvector((TrsSigned)ulps, Part) * 0x1p-13f < units - below);
+
+    rounded = choose(is_small, low - up, rounded);
+  }
+  rounded |= sign;
+  return any_word(is_large) ? choose(is_large, __builtin_convertvector(nearest_fp16(bits), TrsWords), rounded)
+                            : rounded;
 }
 
 /*
@@ -407,23 +449,22 @@ ALWAYS_INLINE TrsWords stochastic(const TrsDType dtype, TrsWords bits, TrsWords 
 ALWAYS_INLINE void random_words(const TrsRounding *rounding, uint64_t block, TrsWords *first,
                                 TrsWords *second)
 {
+  static const uint64_t steps[] = {0, PART / 4, 1, PART / 4 + 1, 2, PART / 4 + 2, 3, PART / 4 + 3};
   const TrsPairs low = (TrsPairs){0} + 0xffffffffu;
-  uint32_t k0 = (uint32_t)rounding->key, k1 = (uint32_t)(rounding->key >> 32);
   TrsPairs c0, c1, c2 = (TrsPairs){0} + rounding->stream, c3 = c2 >> 32;
 
   /* Even lanes have the blocks of the first PART elements. */
-  for (int i = 0; i < PART / 2; i++) c0[i] = block + (uint64_t)(i % 2 * (PART / 4) + i / 2);
+  memcpy(&c0, steps, sizeof(c0));
+  c0 += block;
   c1 = c0 >> 32;
-  for (int round = 0; round < TRS_PHILOX_ROUNDS; round++) {
+  for (int64_t round = 0; round < TRS_PHILOX_ROUNDS; round++) {
     const TrsPairs p0 = multiply_low(c0, (TrsPairs){0} + TRS_PHILOX_M0);
     const TrsPairs p1 = multiply_low(c2, (TrsPairs){0} + TRS_PHILOX_M1);
 
-    c0 = p1 >> 32 ^ c1 ^ k0;
+    c0 = p1 >> 32 ^ c1 ^ rounding->round_key[2 * round];
     c1 = p1;
-    c2 = p0 >> 32 ^ c3 ^ k1;
+    c2 = p0 >> 32 ^ c3 ^ rounding->round_key[2 * round + 1];
     c3 = p0;
-    k0 += TRS_PHILOX_W0;
-    k1 += TRS_PHILOX_W1;
   }
   c0 = (c0 & low) | c1 << 32;
   c2 = (c2 & low) | c3 << 32;
@@ -431,29 +472,36 @@ ALWAYS_INLINE void random_words(const TrsRounding *rounding, uint64_t block, Trs
   *second = (TrsWords)odd_pairs(c0, c2);
 }
 
-ALWAYS_INLINE void narrow_part(const int is_stochastic, const TrsDType dtype, const float *from,
-                               TrsWords random, uint16_t *to)
+ALWAYS_INLINE TrsHalves narrow_part(const int is_stochastic, const TrsDType dtype, const float *from,
+                                    TrsWords random)
 {
   const TrsWords bits = (TrsWords)load(from);
-  const TrsHalves halves = __builtin_convertvector(
-      is_stochastic ? stochastic(dtype, bits, random) : nearest(dtype, bits), TrsHalves);
 
-  memcpy(to, &halves, sizeof(halves));
+  if (dtype == TRS_FP16 && !is_stochastic) return nearest_fp16(bits);
+  return __builtin_convertvector(!is_stochastic      ? nearest_bf16(bits)
+                                 : dtype == TRS_FP16 ? stochastic_fp16(bits, random)
+                                                     : stochastic_bf16(bits, random),
+                                 TrsHalves);
 }
 
 /* Round the columns that fill vectors. Returns their number. */
-ALWAYS_INLINE int narrow_parts(const TrsRounding *rounding, const TrsDType dtype, int dim, const float *from,
-                               uint16_t *to)
+ALWAYS_INLINE int narrow_parts(const TrsRounding *rounding, const TrsDType dtype, const int dim,
+                               const float *from, uint16_t *to)
 {
   TrsWords first = {0}, second = {0};
+  TrsHalves halves;
   int d = 0;
 
   if (!rounding->stochastic)
-    for (; d + PART <= dim; d += PART) narrow_part(0, dtype, from + d, first, to + d);
+    for (; d + PART <= dim; d += PART) {
+      halves = narrow_part(0, dtype, from + d, first);
+      memcpy(to + d, &halves, sizeof(halves));
+    }
   else if (rounding->element % 4 == 0)
     for (; d + PART <= dim; d += PART) {
       if (d % (2 * PART) == 0) random_words(rounding, (rounding->element + (uint64_t)d) / 4, &first, &second);
-      narrow_part(1, dtype, from + d, d % (2 * PART) == 0 ? first : second, to + d);
+      halves = narrow_part(1, dtype, from + d, d % (2 * PART) == 0 ? first : second);
+      memcpy(to + d, &halves, sizeof(halves));
     }
   return d;
 }
@@ -463,21 +511,17 @@ ALWAYS_INLINE int narrow_parts(const TrsRounding *rounding, const TrsDType dtype
   Round fp32 back to a half-width row. Random numbers are keyed by the element's place in the whole
   table.
 */
-static void narrow_row(const TrsTbeTable *table, int64_t row, const TrsSparseOptimizerArgs *args,
-                       const float *from, uint16_t *to)
+ALWAYS_INLINE void narrow_row(const TrsTbeTable *table, const TrsDType dtype, const int D, int64_t row,
+                              TrsRounding *rounding, const float *from, uint16_t *to)
 {
   const int64_t place = table->row_offset + (table->row_of ? table->row_of[row] : row);
-  const TrsRounding rounding = {.key = TrsPhiloxKey(args->seed, TRS_RANDOM_ROUNDING),
-                                .stream = table->key + (uint64_t)args->step * 0x9E3779B97F4A7C15u,
-                                .element = (uint64_t)(place * table->table_dim + table->col_offset),
-                                .stochastic = table->stochastic_rounding};
   int d = 0;
 
+  rounding->element = (uint64_t)(place * table->table_dim + table->col_offset);
 #if defined(VECTOR_ROUNDING)
-  d = table->dtype == TRS_FP16 ? narrow_parts(&rounding, TRS_FP16, table->dim, from, to)
-                               : narrow_parts(&rounding, TRS_BF16, table->dim, from, to);
+  d = narrow_parts(rounding, dtype, D, from, to);
 #endif
-  narrow_columns(&rounding, table->dtype, d, table->dim, from, to);
+  if (d < D) narrow_columns(rounding, dtype, d, D, from, to);
 }
 
 /* g [D] = sum of the gradients at keys [begin, end), in order. */
@@ -503,12 +547,20 @@ ALWAYS_INLINE int64_t run_end(const TrsRowJob *job, int64_t i, int64_t end)
   return i;
 }
 
-/* The row of key i, its first state and gradient. */
+/* A state of a row. */
+ALWAYS_INLINE void prefetch_state(const TrsTbeTable *table, const TrsStateShape shape, int s, int64_t row,
+                                  int D)
+{
+  if (shape == TRS_STATE_ROW) prefetch_bytes(of_row(table, s, row), 4, 0);
+  if (shape == TRS_STATE_ELEMENT) prefetch_bytes(elements(table, s, row, D), D * 4, 0);
+}
+
+/* The row of key i, its states and gradient. */
 ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, const TrsSparseOptimizerKind kind, TrsDType dtype,
                                 int64_t i, int D)
 {
-#define FIRST_SHAPE(KIND, word, shape, ...) TRS_STATE_##shape,
-  static const TrsStateShape shapes[] = {TRS_EMBEDDING_OPTIMIZERS(FIRST_SHAPE)};
+#define SHAPES(KIND, word, first, first_name, second, ...) {TRS_STATE_##first, TRS_STATE_##second},
+  static const TrsStateShape shapes[][TRS_OPTIMIZER_STATES] = {TRS_EMBEDDING_OPTIMIZERS(SHAPES)};
   int64_t row;
 
   if (i >= job->n_keys) return;
@@ -516,12 +568,11 @@ ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, const TrsSparseOptimizerKi
   prefetch_bytes(job->grad + job->source[i], D * 4, 0);
   if (kind == TRS_OPTIM_NONE) return;
   prefetch_bytes(row_of_key(job, dtype, i), D * (dtype == TRS_FP32 ? 4 : 2), 0);
-  if (shapes[kind] == TRS_STATE_ROW) prefetch_bytes(of_row(job->table, 0, row), 4, 0);
-  if (shapes[kind] == TRS_STATE_ELEMENT) prefetch_bytes(elements(job->table, 0, row, D), D * 4, 0);
+  for (int s = 0; s < TRS_OPTIMIZER_STATES; s++) prefetch_state(job->table, shapes[kind][s], s, row, D);
 }
 
 /* NOLINTNEXTLINE(readability-non-const-parameter): scratch is written through the step */
-ALWAYS_INLINE void update_rows(const TrsRowJob *job, const TrsSparseOptimizerKind kind, TrsDType dtype,
+ALWAYS_INLINE void update_rows(const TrsRowJob *job, const TrsSparseOptimizerKind kind, const TrsDType dtype,
                                const int D, int64_t begin, int64_t end, float *g, float *scratch)
 {
   const TrsTbeTable *table = job->table;
@@ -530,6 +581,7 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, const TrsSparseOptimizerKin
                   .correction2 = job->correction2,
                   .scratch = scratch,
                   .columns = table->table_dim};
+  TrsRounding rounding = rounding_of(table, job->args);
   float *wide = scratch + D;
 
   if (begin == 0)
@@ -548,12 +600,26 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, const TrsSparseOptimizerKin
     if (dtype == TRS_FP32) {
       step_row(kind, &step, table, row, D, (float *)memory, total);
     } else {
-      widen_row(table, (const char *)memory, wide);
+      widen_row(dtype, D, (const char *)memory, wide);
       step_row(kind, &step, table, row, D, wide, total);
-      narrow_row(table, row, job->args, wide, (uint16_t *)memory);
+      narrow_row(table, dtype, D, row, &rounding, wide, (uint16_t *)memory);
     }
     i = next;
   }
+}
+
+/* The same with the most common widths as constants. */
+ALWAYS_INLINE void update_rows_of(const TrsRowJob *job, const TrsSparseOptimizerKind kind,
+                                  const TrsDType dtype, int64_t begin, int64_t end, float *g, float *scratch)
+{
+  const int D = job->table->dim;
+
+  if (D == 64)
+    update_rows(job, kind, dtype, 64, begin, end, g, scratch);
+  else if (D == 128)
+    update_rows(job, kind, dtype, 128, begin, end, g, scratch);
+  else
+    update_rows(job, kind, dtype, D, begin, end, g, scratch);
 }
 
 ALWAYS_INLINE void update(const TrsRowJob *job, const TrsSparseOptimizerKind kind, int64_t begin, int64_t end)
@@ -562,16 +628,16 @@ ALWAYS_INLINE void update(const TrsRowJob *job, const TrsSparseOptimizerKind kin
   const int D = job->table->dim;
   float *g = D <= TRS_TBE_STACK_COLUMNS ? on_stack : job->scratch, *scratch = g + D;
 
-  if (job->table->dtype != TRS_FP32)
-    update_rows(job, kind, job->table->dtype, D, begin, end, g, scratch);
-  else if (D == 16)
-    update_rows(job, kind, TRS_FP32, 16, begin, end, g, scratch);
-  else if (D == 64)
-    update_rows(job, kind, TRS_FP32, 64, begin, end, g, scratch);
-  else if (D == 128)
-    update_rows(job, kind, TRS_FP32, 128, begin, end, g, scratch);
-  else
-    update_rows(job, kind, TRS_FP32, D, begin, end, g, scratch);
+  if (job->table->dtype == TRS_FP32) {
+    if (D == 16)
+      update_rows(job, kind, TRS_FP32, 16, begin, end, g, scratch);
+    else
+      update_rows_of(job, kind, TRS_FP32, begin, end, g, scratch);
+  } else if (job->table->dtype == TRS_FP16) {
+    update_rows_of(job, kind, TRS_FP16, begin, end, g, scratch);
+  } else {
+    update_rows_of(job, kind, TRS_BF16, begin, end, g, scratch);
+  }
 }
 
 #define UPDATE_OF(KIND, statement) \

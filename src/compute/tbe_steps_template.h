@@ -205,7 +205,7 @@ ALWAYS_INLINE void step_row(const TrsSparseOptimizerKind kind, const TrsStep *st
                             int64_t row, int D, float *w, const float *g)
 {
 #define STEP_OF(KIND, statement) \
-  if (kind == TRS_OPTIM_##KIND) statement;
+  if (kind == TRS_OPTIM_##KIND) (statement);
   STEPS(STEP_OF)
 #undef STEP_OF
 }
