@@ -59,7 +59,7 @@ static PetscErrorCode number_parts(const TrsSearchSpace *space, int *number, int
 }
 
 /* The number of shards of an option that meet on some rank, however they are placed. */
-static double meeting(const TrsTopology *topology, const TrsPlanOption *option)
+static int meeting(const TrsTopology *topology, const TrsPlanOption *option)
 {
   int hosts = PetscMax(1, topology->world_size / topology->group), n = option->n_shards, places;
 

@@ -95,6 +95,33 @@ static double share_on_device(const TrsCostModel *model, const TrsPlanOption *op
   return option->has_load_factor ? option->load_factor : TRS_CACHE_LOAD_FACTOR;
 }
 
+/* Add what TrsEstimateMeasured() takes. Rows that are sent without a codec are floats. */
+static void measured_input(const TrsCostModel *model, const TrsTableConfig *table, TrsPerfInput *in)
+{
+#define STATE_SHAPES(KIND, word, first, first_name, second, ...) {TRS_STATE_##first, TRS_STATE_##second},
+  static const TrsStateShape shapes[][TRS_OPTIMIZER_STATES] = {TRS_EMBEDDING_OPTIMIZERS(STATE_SHAPES)};
+  const TrsPlanSettings *settings = model->settings;
+  const TrsRowRates *rates = &model->topology->rows;
+  const TrsSparseOptimizerKind optimizer = table->constraints.has_optimizer ? table->constraints.optimizer
+                                                                            : settings->optimizer;
+
+  in->rates = rates;
+  in->table_rows = (double)table->num_embeddings;
+  for (int s = 0; s < TRS_OPTIMIZER_STATES; s++) {
+    in->state_row += shapes[optimizer][s] == TRS_STATE_ROW ? (double)sizeof(float) : 0.0;
+    in->state_element += shapes[optimizer][s] == TRS_STATE_ELEMENT ? (double)sizeof(float) : 0.0;
+  }
+  in->update_factor = table->data_type == TRS_FP32 ? 1.0
+                      : table->stochastic_rounding ? rates->stochastic_update
+                                                   : rates->half_update;
+  if (!settings->a2a.is_coded || !in->is_pooled) in->a2a_fwd = in->a2a_bwd = sizeof(float);
+  if (!in->is_pooled && settings->sequence.is_coded) {
+    in->a2a_fwd = settings->sequence.fwd;
+    in->a2a_bwd = settings->sequence.bwd;
+  }
+  if (!settings->sr.is_coded) in->sr_fwd = in->sr_bwd = sizeof(float);
+}
+
 static void perf_input(const TrsCostModel *model, const TrsPlanOption *option, TrsPerfInput *in)
 {
   const TrsTopology *topology = model->topology;
@@ -137,6 +164,7 @@ static void perf_input(const TrsCostModel *model, const TrsPlanOption *option, T
       share_on_device(model, option), prefetches(model, table));
   if (has_cache_stats(model, option))
     in->missed_ids = miss_rate(model, option) * constraints->cache_stats_expected_lookups;
+  if (settings->measured) measured_input(model, table, in);
 }
 
 void TrsCostStorageInput(const TrsCostModel *model, const TrsPlanOption *option, TrsStorageInput *in)
@@ -164,7 +192,8 @@ void TrsCostStorageInput(const TrsCostModel *model, const TrsPlanOption *option,
       .out_bytes = constraints->has_output_dtype ? TrsDTypeBits(constraints->output_dtype) / 8.0
                                                  : element_bytes(model, table),
       .load_factor = option->has_load_factor ? option->load_factor : 0,
-      .n_passes = PetscMax(1, constraints->cache_multipass_prefetch_num_passes)};
+      .n_passes = PetscMax(1, constraints->cache_multipass_prefetch_num_passes),
+      .merged_copies = settings->merged_copies};
   batch_size_of(model, table, &in->ids, &in->rows_out);
 }
 
@@ -181,7 +210,9 @@ PetscErrorCode TrsCostOption(const TrsCostModel *model, TrsPlanOption *option)
     TrsShardClass *shard = &option->shard_class[i];
 
     shard->storage = TrsEstimateStorage(&storage, shard->rows, option->width);
-    shard->perf = i ? option->shard_class[0].perf : TrsEstimatePerf(&perf, shard->rows, option->width);
+    shard->perf = i                           ? option->shard_class[0].perf
+                  : model->settings->measured ? TrsEstimateMeasured(&perf, option->width)
+                                              : TrsEstimatePerf(&perf, shard->rows, option->width);
     shard->total = TrsPerfTotal(&shard->perf);
   }
   PetscCheck(TrsOptionSummarise(option), PETSC_COMM_SELF, TRS_ERR_OPTION,

@@ -6,6 +6,7 @@
 */
 #pragma once
 
+#include "plan/topology.h"
 #include "spec/sharding_plan.h"
 
 typedef struct {
@@ -18,10 +19,26 @@ typedef struct {
   double kernel_bw, hbm_to_ddr_bw, intra_host_bw, inter_host_bw; /* bytes/ms */
   double bwd_multiplier, weighted_multiplier;
   double missed_ids; /* miss rate * expected lookups of a prefetching cache; 0: no prefetch */
+  /* The next fields are for TrsEstimateMeasured() alone. */
+  const TrsRowRates *rates;
+  double table_rows;
+  /* Bytes of a row's states: state_row + cols * state_element. */
+  double state_row, state_element;
+  double update_factor; /* time of an update over that of fp32 rows */
 } TrsPerfInput;
 
 /* Perf of a shard of rows x cols. Not collective. */
 TrsPerf TrsEstimatePerf(const TrsPerfInput *in, int64_t rows, int64_t cols);
+
+/*
+  TrsEstimateMeasured - Perf of a shard of cols columns by what trshard does and the machine's
+    measured rates (-plan_cost_model measured).
+
+  All shards of an option have the same perf. Not collective.
+
+  Source: src/plan/RULES.md, section 12
+*/
+TrsPerf TrsEstimateMeasured(const TrsPerfInput *in, int64_t cols);
 
 /*
   Factor on the compute time of a shard of cols columns.

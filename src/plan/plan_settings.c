@@ -2,6 +2,7 @@
 #include "plan/plan_settings.h"
 
 #include "plan/planner.h"
+#include "plan/topology.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -15,6 +16,9 @@
 static const TrsOptionSpec specs[] = {
     {"-plan_batch_size", TRS_OPTION_INT, NULL, "[1,]", NULL, "samples",
      "samples of each rank to plan for (default: -batch_size, in a training times -accumulate_steps)"},
+    {"-plan_cost_model", TRS_OPTION_ENUM, "torchrec", NULL, "torchrec,measured", NULL,
+     "costs of shards: torchrec's, to plan as it does; or measured, what trshard sends, reads and updates at "
+     "the rates that -task bench -bench_topology writes"},
     {"-plan_sharder", TRS_OPTION_ENUM, NULL, NULL, "training,quant", NULL,
      "kind of tables to shard: trained or quantised (default: quant for -task predict, else training)"},
     {"-plan_proposers", TRS_OPTION_ENUMS, "grid_search,greedy,greedy_no_depth,uniform", NULL, PROPOSERS, NULL,
@@ -141,7 +145,7 @@ static PetscErrorCode read_wire(TrsOptions options, const char *forward_name, co
 
 static PetscErrorCode read_cost_model(TrsOptions options, TrsPlanSettings *s)
 {
-  int task = 0, sharder, optimizer = 0, pipeline = 0;
+  int task = 0, sharder, optimizer = 0, pipeline = 0, cost_model = 0;
   int64_t n_batches = 1;
 
   PetscFunctionBegin;
@@ -163,6 +167,10 @@ static PetscErrorCode read_cost_model(TrsOptions options, TrsPlanSettings *s)
   PetscCall(TrsOptionsGetEnum(options, "-plan_pipeline_type", &pipeline, NULL));
   s->pipeline = (TrsPlanPipeline)pipeline;
   PetscCall(TrsOptionsGetEnum(options, "-embedding_optimizer", &optimizer, NULL));
+  s->optimizer = (TrsSparseOptimizerKind)optimizer;
+  PetscCall(TrsOptionsGetEnum(options, "-plan_cost_model", &cost_model, NULL));
+  s->measured = (PetscBool)(cost_model == 1);
+  PetscCall(TrsPlanMergedCopies(options, &s->merged_copies));
   s->optimizer_state = TrsPlanOptimizerState((TrsSparseOptimizerKind)optimizer, s->is_quant);
   if (s->is_quant) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(read_wire(options, "-qcomm_all_to_all_forward_precision", "-qcomm_all_to_all_backward_precision",

@@ -48,8 +48,11 @@ typedef struct {
   PetscBool is_quant, is_inference, prefetch_pipeline, at_peak_memory, exact_enumerate_order;
   PetscBool cache_hit_rates; /* the bandwidth of a cache follows its hit rate */
   int64_t cache_steps;       /* of the statistics; 0: many */
+  PetscBool measured;        /* -plan_cost_model measured */
+  int merged_copies;         /* TrsPlanMergedCopies() */
   TrsPlanPipeline pipeline;
   TrsOptimizerState optimizer_state;
+  TrsSparseOptimizerKind optimizer; /* of tables that name none */
   /* Wires of all-to-alls and reduce-scatters of pooled rows, and of all-to-alls of sequence tables'
      rows. */
   TrsPlanWire a2a, sr, sequence;

@@ -128,6 +128,21 @@ static PetscErrorCode count_dense(TrsPlanner planner)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The measured cost model needs measurements. */
+static PetscErrorCode check_rates(TrsPlanner planner)
+{
+  const TrsRowRates *rates = &planner->topology.rows;
+
+  PetscFunctionBegin;
+  if (planner->settings.measured &&
+      (rates->read_bw <= 0.0 || rates->update_bw <= 0.0 || rates->stream_bw <= 0.0))
+    PetscCall(TrsOptionError(planner->options, "-plan_cost_model",
+                             "measured needs -topology_row_read_bw, -topology_row_update_bw and "
+                             "-topology_stream_bw: take them from the file that -task bench -bench_topology "
+                             "writes"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
 {
   const TrsPlannerMachine *machine = &planner->machine;
@@ -151,6 +166,7 @@ PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
   PetscCall(TrsTopologyFromOptions(planner->options, &defaults, &planner->topology));
   if (planner->has_machine) PetscCall(check_device_groups(planner));
   PetscCall(TrsPlanSettingsFromOptions(planner->options, &planner->settings));
+  PetscCall(check_rates(planner));
   PetscCall(count_dense(planner));
   PetscCall(PetscFree(planner->shared_miss));
   if (planner->settings.cache_hit_rates) {

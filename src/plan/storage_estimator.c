@@ -112,6 +112,8 @@ TrsStorage TrsEstimateStorage(const TrsStorageInput *in, int64_t rows, int64_t c
     if (caching) storage.ddr += storage.hbm; /* the cache is host memory, too */
     storage.hbm = 0;
     if (!in->is_inference) storage.ddr += input + output;
+    /* The ids and gradients of all copies, as many as one copy's each. */
+    if (!in->is_inference && in->merged_copies > 1) storage.ddr += in->merged_copies * (input + output);
   }
   return storage;
 }

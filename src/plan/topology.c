@@ -45,10 +45,27 @@ static const TrsOptionSpec specs[] = {
      "the time of dense layers is not predicted"},
     {"-topology_stream_bw", TRS_OPTION_BANDWIDTH, "0", "[0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "bandwidth of a device's passes over the dense layers' matrices and parameters; 0: unknown"},
+    {"-topology_row_read_bw", TRS_OPTION_BANDWIDTH, "0", "[0,)", NULL, "bytes/ms, or as 3.35TB/s",
+     "-plan_cost_model measured: bandwidth of lookups, to which each id adds -topology_row_read_overhead; 0: "
+     "unknown"},
+    {"-topology_row_read_overhead", TRS_OPTION_REAL, "0", "[0,]", NULL, "bytes",
+     "-plan_cost_model measured: bytes that a lookup could read in the time that an id costs beside its row"},
+    {"-topology_row_update_bw", TRS_OPTION_BANDWIDTH, "0", "[0,)", NULL, "bytes/ms, or as 3.35TB/s",
+     "-plan_cost_model measured: bandwidth at which updates read gradients, and read and write rows and "
+     "states; 0: unknown"},
+    {"-topology_row_update_overhead", TRS_OPTION_REAL, "0", "[0,]", NULL, "bytes",
+     "-plan_cost_model measured: bytes that an update could move in the time that an id costs beside them"},
+    {"-topology_half_update", TRS_OPTION_REAL, "1", "(0,)", NULL, NULL,
+     "-plan_cost_model measured: time of updates of fp16 and bf16 rows as a multiple of fp32's"},
+    {"-topology_stochastic_update", TRS_OPTION_REAL, "1", "(0,)", NULL, NULL,
+     "-plan_cost_model measured: the same with stochastic rounding"},
     {"-plan_replicas", TRS_OPTION_INT, "1", "[1,1000000]", NULL, "copies",
      "copies of all tables that a training on CPUs keeps, each sharded over its part of the ranks (TorchRec: "
      "2D "
      "parallelism); plans, -topology_..._per_rank and reports are those of one copy"},
+    {"-replica_sync", TRS_OPTION_ENUM, "average", NULL, "average,gradients", NULL,
+     "with -plan_replicas: the copies take means of their weights and states every few steps (TorchRec), or "
+     "exchange the ids and gradients of every step, and are the same as a single copy"},
     {"-topology_bwd_compute_multiplier", TRS_OPTION_REAL, "2", "[0,]", NULL, NULL,
      "compute time of the backward as a multiple of the forward's"},
     {"-topology_weighted_feature_bwd_compute_multiplier", TRS_OPTION_REAL, "1", "[0,]", NULL, NULL,
@@ -74,6 +91,19 @@ PetscErrorCode TrsPlanReplicas(TrsOptions options, int64_t world_size, int *repl
                              "%" PRId64 " copies of the tables do not divide the %" PRId64 " ranks", n,
                              world_size));
   *replicas = (int)n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPlanMergedCopies(TrsOptions options, int *copies)
+{
+  int sync = 0, task = TRS_TASK_TRAIN;
+  int64_t n;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetInt(options, "-plan_replicas", &n, NULL));
+  PetscCall(TrsOptionsGetEnum(options, "-replica_sync", &sync, NULL));
+  PetscCall(TrsOptionsGetEnum(options, "-task", &task, NULL));
+  *copies = sync == 1 && (task == TRS_TASK_TRAIN || task == TRS_TASK_PLAN) ? (int)n : 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -155,6 +185,19 @@ static PetscErrorCode read_caps(TrsOptions options, const char *one, const char 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode read_rows(TrsOptions options, TrsRowRates *rows)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetReal(options, "-topology_row_read_bw", &rows->read_bw, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_row_read_overhead", &rows->read_overhead, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_row_update_bw", &rows->update_bw, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_row_update_overhead", &rows->update_overhead, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_half_update", &rows->half_update, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_stochastic_update", &rows->stochastic_update, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_stream_bw", &rows->stream_bw, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsTopologyFromOptions(TrsOptions options, const TrsTopologyDefaults *defaults,
                                       TrsTopology *topology)
 {
@@ -188,6 +231,7 @@ PetscErrorCode TrsTopologyFromOptions(TrsOptions options, const TrsTopologyDefau
                               NULL));
   PetscCall(TrsOptionsGetReal(options, "-topology_weighted_feature_bwd_compute_multiplier",
                               &topology->weighted_feature_bwd_compute_multiplier, NULL));
+  PetscCall(read_rows(options, &topology->rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -7,6 +7,19 @@
 
 #include "spec/table_config.h"
 
+/*
+  What an id costs on a machine, as -bench_topology measures it for -plan_cost_model measured. An
+  overhead is the number of bytes that would take an id's time if rows had no width.
+*/
+typedef struct {
+  double read_bw, read_overhead;     /* of lookups: bytes/ms, bytes */
+  double update_bw, update_overhead; /* of updates: bytes/ms, bytes */
+  /* The time of an update of fp16 and bf16 rows over that of fp32 rows, without and with stochastic
+     rounding. */
+  double half_update, stochastic_update;
+  double stream_bw; /* bytes/ms of passes over matrices */
+} TrsRowRates;
+
 typedef struct {
   PetscBool is_cuda;
   int world_size, local_world_size, pod_size;
@@ -17,6 +30,7 @@ typedef struct {
   PetscBool uneven_own;
   double hbm_mem_bw, ddr_mem_bw, hbm_to_ddr_mem_bw, intra_host_bw, inter_host_bw; /* bytes/ms */
   double bwd_compute_multiplier, weighted_feature_bwd_compute_multiplier;
+  TrsRowRates rows; /* 0: not measured */
 } TrsTopology;
 
 /* The world to use if the options do not give one. */
@@ -54,6 +68,12 @@ PetscErrorCode TrsTopologyFree(TrsTopology *topology);
   Source: TorchRec DMPCollection with use_inter_host_allreduce
 */
 PetscErrorCode TrsPlanReplicas(TrsOptions options, int64_t world_size, int *replicas);
+
+/*
+  The copies whose ids and gradients an owner of a shard brings together in each step (-replica_sync
+  gradients); 1: it has its own alone. Not collective.
+*/
+PetscErrorCode TrsPlanMergedCopies(TrsOptions options, int *copies);
 
 /*
   The ranks of a host that a replica of `size` ranks counts: the most that are always on one host of

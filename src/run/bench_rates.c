@@ -14,6 +14,9 @@ enum {
   TRS_BENCH_BAGS = 8192,
   /* 268 MB of rows: in comparison a launch costs little, and a GPU's cache is small. */
   TRS_BENCH_DEVICE_BAGS = 65536,
+  TRS_BENCH_FEATURES = 16, /* a model's vectors stand side by side in rows */
+  TRS_BENCH_NARROW = 16,   /* columns of rows that are measured beside each other */
+  TRS_BENCH_WIDE = 128,
   TRS_BENCH_LAYER = 1024,    /* columns of a layer, and samples of its batch */
   TRS_BENCH_FLOATS = 1 << 23 /* of each matrix that is streamed */
 };
@@ -92,12 +95,13 @@ typedef struct {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
   TrsTbeTable table;
-  TrsTbeFeature feature;
+  TrsTbeFeature feature[TRS_BENCH_FEATURES];
   TrsTbe tbe;
   TrsTbeInput input;
-  void *offsets, *values, *out;
+  void *offsets, *values, *out; /* out: pooled rows, or their gradients */
   TrsWorkspace workspace;
   int64_t *host;
+  int64_t step;
 } TrsBenchLookup;
 
 static PetscErrorCode prepare_lookup(void *context, int round)
@@ -114,52 +118,156 @@ static PetscErrorCode run_lookup(void *context)
   const TrsBenchLookup *b = (const TrsBenchLookup *)context;
 
   PetscFunctionBegin;
-  PetscCall(b->compute->tbe_forward(NULL, b->workspace, &b->tbe, &b->input, (float *)b->out, TRS_BENCH_DIM));
+  PetscCall(b->compute->tbe_forward(NULL, b->workspace, &b->tbe, &b->input, (float *)b->out,
+                                    (int64_t)b->tbe.n_features * b->table.dim));
   PetscCall(b->device->stream_synchronize(NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Measure the bytes/ms at which a rank's lookups read rows while all ranks do the same. */
-static PetscErrorCode measure_memory(MPI_Comm comm, const TrsDeviceOps *device, const TrsComputeOps *compute,
-                                     int64_t table_bytes, TrsBenchRates *rates)
+/* The gradients are numbers that the forward wrote, all zero, which take the time of others. */
+static PetscErrorCode run_update(void *context)
 {
-  const int64_t row_bytes = TRS_BENCH_DIM * (int64_t)sizeof(float), rows = table_bytes / row_bytes;
-  const int64_t half = rows / 2 / TRS_BENCH_POOLING; /* in a small table few rows are read twice */
-  const int64_t bags = device->host_memory ? TRS_BENCH_BAGS : PetscMin(half, (int64_t)TRS_BENCH_DEVICE_BAGS);
-  const int64_t n = bags * TRS_BENCH_POOLING;
-  TrsBenchLookup b = {
-      .device = device,
-      .compute = compute,
-      .table = {.rows = rows, .stride = TRS_BENCH_DIM, .dim = TRS_BENCH_DIM, .dtype = TRS_FP32}};
+  TrsBenchLookup *b = (TrsBenchLookup *)context;
+  const TrsSparseOptimizerArgs args = {
+      .kind = TRS_OPTIM_ROWWISE_ADAGRAD, .learning_rate = 0.01F, .eps = 1e-8F, .step = ++b->step};
+
+  PetscFunctionBegin;
+  PetscCall(b->compute->tbe_backward(NULL, b->workspace, &b->tbe, &b->input, (const float *)b->out,
+                                     (int64_t)b->tbe.n_features * b->table.dim, &args));
+  PetscCall(b->device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Make a table of about table_bytes, a state for each row, and room for bags of `pooling` ids, which
+  belong to n_features features: a sample's vectors stand side by side.
+*/
+static PetscErrorCode open_lookup(TrsBenchLookup *b, int64_t table_bytes, int n_features, int64_t bags,
+                                  int64_t pooling)
+{
+  const TrsDeviceOps *device = b->device;
+  const int64_t row_bytes = b->table.dim * (int64_t)TrsDTypeBytes(b->table.dtype), n = bags * pooling;
+
+  PetscFunctionBegin;
+  b->table.rows = table_bytes / row_bytes;
+  b->table.stride = b->table.table_dim = b->table.dim;
+  b->tbe = (TrsTbe){.n_tables = 1, .n_features = n_features, .table = &b->table, .feature = b->feature};
+  for (int f = 0; f < n_features; f++) b->feature[f] = (TrsTbeFeature){.out_column = f * b->table.dim};
+  PetscCall(device->alloc(b->table.rows * row_bytes, &b->table.weight));
+  PetscCall(device->alloc(b->table.rows * (int64_t)sizeof(float), (void **)&b->table.state[0]));
+  /* Write zeros, so that every page has memory of its own. */
+  PetscCall(device->zero(b->table.weight, b->table.rows * row_bytes, NULL));
+  PetscCall(device->zero(b->table.state[0], b->table.rows * (int64_t)sizeof(float), NULL));
+  PetscCall(device->alloc(bags * b->table.dim * (int64_t)sizeof(float), &b->out));
+  PetscCall(device->alloc((bags + 1) * (int64_t)sizeof(*b->host), &b->offsets));
+  PetscCall(device->alloc(n * (int64_t)sizeof(*b->host), &b->values));
+  /* This memory is staging for offsets, then for ids. */
+  PetscCall(TrsAlloc(n + 1, sizeof(*b->host), &b->host));
+  PetscCall(b->compute->workspace_create(&b->workspace));
+  for (int64_t i = 0; i <= bags; i++) b->host[i] = i * pooling;
+  PetscCall(device->copy(b->offsets, b->host, (bags + 1) * (int64_t)sizeof(*b->host), NULL));
+  /* Finish the copy before `host` is used again. */
+  PetscCall(device->stream_synchronize(NULL));
+  b->input = (TrsTbeInput){.batch = bags / n_features,
+                           .n_values = n,
+                           .offsets = (const int64_t *)b->offsets,
+                           .values = (const int64_t *)b->values};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode close_lookup(TrsBenchLookup *b)
+{
+  PetscFunctionBegin;
+  PetscCall(b->compute->workspace_destroy(&b->workspace));
+  PetscCall(TrsFree(&b->host));
+  PetscCall(b->device->release(&b->values));
+  PetscCall(b->device->release(&b->offsets));
+  PetscCall(b->device->release(&b->out));
+  PetscCall(b->device->release((void **)&b->table.state[0]));
+  PetscCall(b->device->release(&b->table.weight));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Measure the bytes/ms at which a rank's lookups read rows while all ranks do the same. */
+static PetscErrorCode measure_memory(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
+{
+  const int64_t row_bytes = TRS_BENCH_DIM * (int64_t)sizeof(float);
+  /* in a small table few rows are read twice */
+  const int64_t half = table_bytes / row_bytes / 2 / TRS_BENCH_POOLING;
+  const int64_t bags = machine->device->host_memory ? TRS_BENCH_BAGS
+                                                    : PetscMin(half, (int64_t)TRS_BENCH_DEVICE_BAGS);
+  TrsBenchLookup b = {.device = machine->device,
+                      .compute = machine->compute,
+                      .table = {.dim = TRS_BENCH_DIM, .dtype = TRS_FP32}};
   double median;
 
   PetscFunctionBegin;
-  b.tbe = (TrsTbe){.n_tables = 1, .n_features = 1, .table = &b.table, .feature = &b.feature};
-  PetscCall(device->alloc(rows * row_bytes, &b.table.weight));
-  /* Write zeros, so that every page has memory of its own. */
-  PetscCall(device->zero(b.table.weight, rows * row_bytes, NULL));
-  PetscCall(device->alloc(bags * row_bytes, &b.out));
-  PetscCall(device->alloc((bags + 1) * (int64_t)sizeof(*b.host), &b.offsets));
-  PetscCall(device->alloc(n * (int64_t)sizeof(*b.host), &b.values));
-  /* This memory is staging for ids and for offsets. There are more ids than offsets. */
-  PetscCall(TrsAlloc(n, sizeof(*b.host), &b.host));
-  PetscCall(compute->workspace_create(&b.workspace));
-  for (int64_t i = 0; i <= bags; i++) b.host[i] = i * TRS_BENCH_POOLING;
-  PetscCall(device->copy(b.offsets, b.host, (bags + 1) * (int64_t)sizeof(*b.host), NULL));
-  /* Finish the copy before `host` is used again. */
-  PetscCall(device->stream_synchronize(NULL));
-  b.input = (TrsTbeInput){.batch = bags,
-                          .n_values = n,
-                          .offsets = (const int64_t *)b.offsets,
-                          .values = (const int64_t *)b.values};
-  PetscCall(time_rounds(comm, &(TrsBenchWork){prepare_lookup, run_lookup, &b}, &median, &rates->spread));
-  rates->memory = (double)(n * row_bytes) / (1e3 * median);
-  PetscCall(compute->workspace_destroy(&b.workspace));
-  PetscCall(TrsFree(&b.host));
-  PetscCall(device->release(&b.values));
-  PetscCall(device->release(&b.offsets));
-  PetscCall(device->release(&b.out));
-  PetscCall(device->release(&b.table.weight));
+  PetscCall(open_lookup(&b, table_bytes, 1, bags, TRS_BENCH_POOLING));
+  PetscCall(
+      time_rounds(machine->comm, &(TrsBenchWork){prepare_lookup, run_lookup, &b}, &median, &rates->spread));
+  rates->memory = (double)(bags * TRS_BENCH_POOLING * row_bytes) / (1e3 * median);
+  PetscCall(close_lookup(&b));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- rows by their widths and types --- */
+
+/* Milliseconds of an id in a lookup and in an update. */
+typedef struct {
+  double read_ms, update_ms;
+} TrsBenchRow;
+
+/* Measure rows of a width and a type, with one id a bag. */
+static PetscErrorCode measure_row(const TrsMachine *machine, int64_t table_bytes, int32_t dim, TrsDType dtype,
+                                  PetscBool stochastic, TrsBenchRates *rates, TrsBenchRow *row)
+{
+  const int64_t bags = TRS_BENCH_DEVICE_BAGS;
+  TrsBenchLookup b = {.device = machine->device,
+                      .compute = machine->compute,
+                      .table = {.dim = dim, .dtype = dtype, .stochastic_rounding = (int32_t)stochastic}};
+  double median;
+
+  PetscFunctionBegin;
+  PetscCall(open_lookup(&b, table_bytes, TRS_BENCH_FEATURES, bags, 1));
+  PetscCall(
+      time_rounds(machine->comm, &(TrsBenchWork){prepare_lookup, run_lookup, &b}, &median, &rates->spread));
+  row->read_ms = 1e3 * median / (double)bags;
+  PetscCall(
+      time_rounds(machine->comm, &(TrsBenchWork){prepare_lookup, run_update, &b}, &median, &rates->spread));
+  row->update_ms = 1e3 * median / (double)bags;
+  PetscCall(close_lookup(&b));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  The line through two points of (bytes, ms): bytes/ms, and the bytes that stand for the time of no
+  bytes. Times that do not grow are those of the wide rows.
+*/
+static void fit(double bytes0, double ms0, double bytes1, double ms1, double *bw, double *overhead)
+{
+  *bw = ms1 > ms0 ? (bytes1 - bytes0) / (ms1 - ms0) : bytes1 / ms1;
+  *overhead = PetscMax(ms0 * *bw - bytes0, 0.0);
+}
+
+/* Measure what an id costs in lookups and updates: rows of two widths, then of other types. */
+static PetscErrorCode measure_rows(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
+{
+  const double narrow_bytes = 4.0 * TRS_BENCH_NARROW, wide_bytes = 4.0 * TRS_BENCH_WIDE;
+  TrsBenchRow narrow = {0}, wide = {0}, half = {0}, stochastic = {0};
+
+  PetscFunctionBegin;
+  PetscCall(measure_row(machine, table_bytes, TRS_BENCH_NARROW, TRS_FP32, PETSC_FALSE, rates, &narrow));
+  PetscCall(measure_row(machine, table_bytes, TRS_BENCH_WIDE, TRS_FP32, PETSC_FALSE, rates, &wide));
+  PetscCall(measure_row(machine, table_bytes, TRS_BENCH_WIDE, TRS_FP16, PETSC_FALSE, rates, &half));
+  PetscCall(measure_row(machine, table_bytes, TRS_BENCH_WIDE, TRS_FP16, PETSC_TRUE, rates, &stochastic));
+  /* A lookup reads the row, and writes the vector of the bag. */
+  fit(2.0 * narrow_bytes, narrow.read_ms, 2.0 * wide_bytes, wide.read_ms, &rates->rows.read_bw,
+      &rates->rows.read_overhead);
+  /* An update reads the gradient, reads and writes the row and the state. */
+  fit(3.0 * narrow_bytes + 8.0, narrow.update_ms, 3.0 * wide_bytes + 8.0, wide.update_ms,
+      &rates->rows.update_bw, &rates->rows.update_overhead);
+  rates->rows.half_update = half.update_ms / wide.update_ms;
+  rates->rows.stochastic_update = stochastic.update_ms / wide.update_ms;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -277,7 +385,8 @@ PetscErrorCode TrsBenchRatesMeasure(const TrsMachine *machine, int64_t bytes, in
 {
   PetscFunctionBegin;
   *rates = (TrsBenchRates){0};
-  PetscCall(measure_memory(machine->comm, machine->device, machine->compute, table_bytes, rates));
+  PetscCall(measure_memory(machine, table_bytes, rates));
+  PetscCall(measure_rows(machine, table_bytes, rates));
   PetscCall(measure_exchange(machine->comm, machine->groups.host, bytes, &rates->intra_host, &rates->spread));
   PetscCall(
       measure_exchange(machine->comm, machine->groups.cross, bytes, &rates->inter_host, &rates->spread));

@@ -3,12 +3,14 @@
 #pragma once
 
 #include "api/machine.h"
+#include "plan/topology.h"
 
 typedef struct {
   double memory;                 /* bytes/ms of a rank's lookups of random rows */
   double intra_host, inter_host; /* bytes/ms that a rank sends; 0: it has nobody to send to */
   double products;               /* operations/ms of a rank's matrix products */
   double stream;                 /* bytes/ms of a rank's passes over matrices */
+  TrsRowRates rows;              /* rows of tables, without `stream_bw` */
   /* The largest distance of a measurement's quarters, as a part of its median. */
   double spread;
 } TrsBenchRates;

@@ -9,8 +9,12 @@ const char *const trs_predicted_names = names + 1; /* without the first comma */
 
 double TrsStepPredictedMs(const TrsStepPrediction *prediction)
 {
-#define ADD(word) +prediction->word
-  return 0.0 TRS_PREDICTED(ADD);
+  double sum = 0.0;
+
+#define ADD(word) sum += prediction->word;
+  TRS_PREDICTED(ADD)
+#undef ADD
+  return sum;
 }
 
 PetscBool TrsStepRatesAreKnown(TrsOptions options)

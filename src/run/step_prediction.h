@@ -33,8 +33,7 @@ typedef struct {
   TRS_PREDICTED(TRS_PREDICTED_FIELD)
 } TrsStepPrediction;
 
-#define TRS_PREDICTED_COUNT(word) +1
-enum { TRS_N_PREDICTED = 0 TRS_PREDICTED(TRS_PREDICTED_COUNT) };
+enum { TRS_N_PREDICTED = sizeof(TrsStepPrediction) / sizeof(double) };
 
 /* The names of the parts, "fwd_compute,fwd_comms, ...". */
 extern const char *const trs_predicted_names;

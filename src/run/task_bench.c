@@ -49,6 +49,13 @@ static PetscErrorCode write_topology(const char *path, const TrsCommGroups *grou
     PetscCall(TrsTextPrintf(&text, "# -topology_inter_host_bw: one host, not measured\n"));
   PetscCall(TrsTextPrintf(&text, "-topology_product_rate %.17g\n-topology_stream_bw %.17g\n", rates->products,
                           rates->stream));
+  PetscCall(TrsTextPrintf(&text,
+                          "-topology_row_read_bw %.17g\n-topology_row_read_overhead %.17g\n"
+                          "-topology_row_update_bw %.17g\n-topology_row_update_overhead %.17g\n"
+                          "-topology_half_update %.17g\n-topology_stochastic_update %.17g\n",
+                          rates->rows.read_bw, rates->rows.read_overhead, rates->rows.update_bw,
+                          rates->rows.update_overhead, rates->rows.half_update,
+                          rates->rows.stochastic_update));
   PetscCall(TrsTextOutput("-bench_topology", path, &text));
   PetscCall(TrsTextFree(&text));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -58,29 +58,16 @@ PetscErrorCode TrsModelParallelDenseBytes(TrsOptions options, const TrsTableConf
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Every feature's place in the model's matrix, and its position weights. */
+/* The matrices of the model that take the vectors and give their gradients. */
 static PetscErrorCode find_features(TrsModelParallel m)
 {
-  const TrsTableConfigs *tables = m->config.tables;
-  const int64_t *columns;
-  int n_positions = 0;
-
   PetscFunctionBegin;
-  PetscCall(TrsDlrmEmbeddings(m->dlrm, &m->pooled.data, &m->pooled.stride, &columns));
+  PetscCall(TrsModelFeatures(m->dlrm, m->config.tables, m->columns, m->position));
+  PetscCall(TrsDlrmEmbeddings(m->dlrm, &m->pooled.data, &m->pooled.stride, NULL));
   PetscCall(TrsDlrmEmbeddingGrads(m->dlrm, &m->grad.data, &m->grad.stride, NULL));
   m->pooled.columns = m->grad.columns = m->columns;
   m->pooled.by_id = TrsRaggedRowsById(m->ragged, PETSC_FALSE);
   m->grad.by_id = TrsRaggedRowsById(m->ragged, PETSC_TRUE);
-  for (int t = 0, f = 0, v = 0; t < tables->n; t++) {
-    const TrsTableConfig *table = &tables->table[t];
-    for (int k = 0; k < table->n_features; k++, f++, v += TrsTableVectors(table)) {
-      /* A remainder's features have the vectors of its quotient's. */
-      m->columns[f] = columns[TrsTableVectors(table) ? v : v - table->n_features + k];
-      if (!table->max_feature_lengths) continue;
-      m->position[f].length = table->max_feature_lengths[k];
-      PetscCall(TrsDlrmPositionWeights(m->dlrm, n_positions++, &m->position[f].weight, &m->position[f].grad));
-    }
-  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -104,7 +91,7 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
   if (!m->config.training) PetscCall(TrsDlrmSetForwardOnly(m->dlrm));
   PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
   PetscCall(PetscFree(dims));
-  PetscCall(TrsRaggedRowsCreate(m->config.groups->world, tables, m->config.training, &m->ragged));
+  PetscCall(TrsRaggedRowsCreate(m->config.device, tables, m->config.training, &m->ragged));
   PetscCall(find_features(m));
   PetscCall(
       TrsSplitTablesCreate(m->config.device, m->config.compute, m->config.tables, m->columns, &m->split));

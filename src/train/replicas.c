@@ -5,9 +5,6 @@
 enum { TRS_AVERAGED_AT_ONCE = 1 << 20 };
 
 static const TrsOptionSpec specs[] = {
-    {"-replica_sync", TRS_OPTION_ENUM, "average", NULL, "average,gradients", NULL,
-     "with -plan_replicas: the copies take means of their weights and states every few steps (TorchRec), or "
-     "exchange the ids and gradients of every step, and are the same as a single copy"},
     {"-replica_sync_every", TRS_OPTION_INT, "1", "[1,]", NULL, "steps",
      "with -plan_replicas: steps after which the copies of the tables take the mean of their weights and "
      "optimizer states. They also do so before evaluations and checkpoints"},
