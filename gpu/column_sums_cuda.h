@@ -46,6 +46,31 @@ static __device__ __forceinline__ bool is_last(unsigned *counter, unsigned n)
 }
 
 /*
+  The sum of a thread's elements of column c: rows first, first + TRS_SUM_LANES, ... before end.
+  visit.load() reads an element's numbers, visit.use() stores what it makes of them and returns the
+  summand. Visit::ROWS rows are read before the first of them is stored, because the compiler may
+  not move a load before a store. The order of the sum is that of the rows.
+*/
+template <class Visit>
+static __device__ __forceinline__ typename Visit::Type sum_of_rows(const Visit &visit, int64_t first,
+                                                                   int64_t end, int64_t c)
+{
+  typename Visit::Type sum = {};
+  int64_t r = first;
+
+  for (; r + (Visit::ROWS - 1) * TRS_SUM_LANES < end; r += Visit::ROWS * TRS_SUM_LANES) {
+    typename Visit::Loaded loaded[Visit::ROWS];
+
+#pragma unroll
+    for (int k = 0; k < Visit::ROWS; k++) loaded[k] = visit.load(r + k * TRS_SUM_LANES, c);
+#pragma unroll
+    for (int k = 0; k < Visit::ROWS; k++) sum = sum + visit.use(r + k * TRS_SUM_LANES, c, loaded[k]);
+  }
+  for (; r < end; r += TRS_SUM_LANES) sum = sum + visit.use(r, c, visit.load(r, c));
+  return sum;
+}
+
+/*
   Thread block (x, y) has columns 32 x .., in units of T, and the rows of run y. Visits every
   element once. sums [runs, cols], to [cols].
 */
@@ -62,8 +87,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
   const bool writes = threadIdx.y == 0 && c < cols;
   T sum = {};
 
-  if (c < cols)
-    for (int64_t r = first + threadIdx.y; r < end; r += TRS_SUM_LANES) sum = sum + visit(r, c);
+  if (c < cols) sum = sum_of_rows(visit, first + threadIdx.y, end, c);
   sum = add_lanes(sum, part);
   if (gridDim.y > 1) {
     if (writes) sums[static_cast<int64_t>(blockIdx.y) * cols + c] = sum;

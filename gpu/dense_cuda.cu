@@ -7,8 +7,8 @@
 #include "gpu/compute_cuda.h"
 #include "gpu/device_cuda.h"
 #include "gpu/gemm_cuda.h"
+#include "gpu/wide_cuda.h"
 
-#include <initializer_list>
 #include <math.h>
 
 #define TRS_LOSS_SAMPLE static __device__ __forceinline__
@@ -38,27 +38,30 @@ static __device__ __forceinline__ float4 masked(float4 y, float4 dy)
   return make_float4(masked(y.x, dy.x), masked(y.y, dy.y), masked(y.z, dy.z), masked(y.w, dy.w));
 }
 
-/* Do all rows consist of whole float4, at addresses for float4? */
-static bool is_wide(std::initializer_list<const void *> arrays, int64_t sizes)
-{
-  uintptr_t bits = static_cast<uintptr_t>(4 * sizes);
-
-  for (const void *array : arrays) bits |= reinterpret_cast<uintptr_t>(array);
-  return bits % sizeof(float4) == 0;
-}
-
 /* --- column sums --- */
 
 template <class T> struct Masked { /* dy = y > 0 ? dy : 0; its columns are summed */
   typedef T Type;
+  enum { ROWS = 4 };
+  struct Loaded {
+    T y, dy;
+  };
   const T *y; /* NULL: no mask */
   int64_t y_stride;
   T *dy;
   int64_t dy_stride;
-  __device__ __forceinline__ T operator()(int64_t r, int64_t c) const
+  __device__ __forceinline__ Loaded load(int64_t r, int64_t c) const
   {
-    T *place = dy + r * dy_stride + c, value = *place;
-    if (y) *place = value = masked(y[r * y_stride + c], value);
+    Loaded of = {{}, dy[r * dy_stride + c]};
+
+    if (y) of.y = y[r * y_stride + c];
+    return of;
+  }
+  __device__ __forceinline__ T use(int64_t r, int64_t c, const Loaded &of) const
+  {
+    if (!y) return of.dy;
+    const T value = masked(of.y, of.dy);
+    __stcg(dy + r * dy_stride + c, value);
     return value;
   }
 };
@@ -66,20 +69,32 @@ template <class T> struct Masked { /* dy = y > 0 ? dy : 0; its columns are summe
 /* dx0 (+)= g * (u + bias) (+ g); h = g * x0; columns of h are summed */
 template <class T> struct Crossed {
   typedef T Type;
+  enum { ROWS = 2 };
+  struct Loaded {
+    T x0, u, g, bias, dx0;
+  };
   int64_t n;
   int place;
   const T *x0, *u, *bias, *g;
   T *dx0, *h;
-  __device__ __forceinline__ T operator()(int64_t r, int64_t c) const
+  __device__ __forceinline__ Loaded load(int64_t r, int64_t c) const
   {
     const int64_t i = r * n + c;
-    const T gradient = g[i], product = gradient * x0[i];
-    T sum = gradient * (u[i] + bias[c]);
+    Loaded of = {x0[i], u[i], g[i], bias[c], {}};
 
-    if (!(place & TRS_CROSS_FIRST)) sum = dx0[i] + sum;
-    if (place & TRS_CROSS_LAST) sum = sum + gradient;
-    dx0[i] = sum;
-    h[i] = product;
+    if (!(place & TRS_CROSS_FIRST)) of.dx0 = dx0[i];
+    return of;
+  }
+  __device__ __forceinline__ T use(int64_t r, int64_t c, const Loaded &of) const
+  {
+    const int64_t i = r * n + c;
+    const T product = of.g * of.x0;
+    T sum = of.g * (of.u + of.bias);
+
+    if (!(place & TRS_CROSS_FIRST)) sum = of.dx0 + sum;
+    if (place & TRS_CROSS_LAST) sum = sum + of.g;
+    __stcg(dx0 + i, sum);
+    __stcg(h + i, product);
     return product;
   }
 };
@@ -89,20 +104,28 @@ template <class T> struct Crossed {
 */
 struct VectorCrossed {
   typedef float Type;
+  enum { ROWS = 4 };
+  struct Loaded {
+    float s, g, dx0;
+  };
   int64_t n;
   int place;
   const float *s, *g;
   float *dx0;
-  __device__ __forceinline__ float operator()(int64_t r, int64_t c) const
+  __device__ __forceinline__ Loaded load(int64_t r, int64_t c) const
   {
     const int64_t i = r * n + c;
-    const float gradient = g[i];
-    float sum = gradient * s[r];
 
-    if (!(place & TRS_CROSS_FIRST)) sum = dx0[i] + sum;
-    if (place & TRS_CROSS_LAST) sum = sum + gradient;
-    dx0[i] = sum;
-    return gradient;
+    return {s[r], g[i], place & TRS_CROSS_FIRST ? 0.0f : dx0[i]};
+  }
+  __device__ __forceinline__ float use(int64_t r, int64_t c, const Loaded &of) const
+  {
+    float sum = of.g * of.s;
+
+    if (!(place & TRS_CROSS_FIRST)) sum = of.dx0 + sum;
+    if (place & TRS_CROSS_LAST) sum = sum + of.g;
+    dx0[r * n + c] = sum;
+    return of.g;
   }
 };
 
@@ -160,17 +183,37 @@ PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in
 
 /* --- cross layers --- */
 
-/* cols is in units of T. A thread has a column of some rows. Reads x0, u, x and writes y once. */
+/* Rows whose reads a thread of the next kernel has under way at a time. */
+enum { TRS_CROSS_ROWS = 2 };
+
+/*
+  cols is in units of T. A thread has a column of some rows, gridDim.y apart. Reads x0, u, x and
+  writes y once, with the reads of two rows before the first write.
+*/
 template <class T>
-static __global__ void cross_forward_kernel(int64_t rows, int64_t cols, const T *x0, const T *u,
-                                            const T *bias, const T *x, T *y)
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
+    cross_forward_kernel(int64_t rows, int64_t cols, const T *__restrict__ x0, const T *__restrict__ u,
+                         const T *__restrict__ bias, const T *__restrict__ x, T *__restrict__ y)
 {
-  const int64_t c = TrsCudaFirst();
+  const int64_t c = TrsCudaFirst(), end = rows * cols, step = gridDim.y * cols;
 
   if (c >= cols) return;
   const T b = bias[c];
-  for (int64_t i = blockIdx.y * cols + c; i < rows * cols; i += gridDim.y * cols)
-    y[i] = x0[i] * (u[i] + b) + x[i];
+  for (int64_t i = blockIdx.y * cols + c; i < end; i += TRS_CROSS_ROWS * step) {
+    T from0[TRS_CROSS_ROWS], product[TRS_CROSS_ROWS], from[TRS_CROSS_ROWS];
+
+#pragma unroll
+    for (int k = 0; k < TRS_CROSS_ROWS; k++) {
+      const int64_t at = i + k * step < end ? i + k * step : i; /* a load without a branch */
+
+      from0[k] = x0[at];
+      product[k] = u[at];
+      from[k] = x[at];
+    }
+#pragma unroll
+    for (int k = 0; k < TRS_CROSS_ROWS; k++)
+      if (i + k * step < end) __stcg(y + i + k * step, from0[k] * (product[k] + b) + from[k]);
+  }
 }
 
 template <class T>
@@ -178,10 +221,12 @@ static PetscErrorCode cross_forward(TrsStream stream, int64_t rows, int64_t cols
                                     const float *u, const float *bias, const float *x, float *y)
 {
   const int64_t blocks = (cols + TRS_DENSE_THREADS - 1) / TRS_DENSE_THREADS, most = 65535;
+  /* few rows are spread over as many threads as there are */
+  const int64_t strips = rows < 1024 ? rows : (rows + TRS_CROSS_ROWS - 1) / TRS_CROSS_ROWS;
 
   PetscFunctionBegin;
   CU_LAUNCH((cross_forward_kernel<T>),
-            dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(PetscMin(rows, most))),
+            dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(PetscMin(strips, most))),
             TRS_DENSE_THREADS, 0, TrsCudaStream(stream), rows, cols, reinterpret_cast<const T *>(x0),
             reinterpret_cast<const T *>(u), reinterpret_cast<const T *>(bias), reinterpret_cast<const T *>(x),
             reinterpret_cast<T *>(y));
@@ -520,36 +565,90 @@ static __device__ __forceinline__ float clamped(float g, float limit)
   return g > limit ? limit : g < -limit ? -limit : g;
 }
 
+/* Which of an element's numbers a kind of optimizer has. */
+template <TrsDenseOptimizerKind kind> struct Has {
+  static constexpr bool MOMENTS = kind == TRS_DENSE_ADAM || kind == TRS_DENSE_ADAMW || kind == TRS_DENSE_LAMB;
+  static constexpr bool STATE1 = MOMENTS || kind == TRS_DENSE_ADAGRAD, STATE2 = MOMENTS;
+  static constexpr bool NEW_WEIGHT = kind != TRS_DENSE_LAMB;
+};
+
 /*
-  Reads grad once, and reads and writes weight and states once. The formulas are those of
-  dense_kernels_template.h, but 0 / 0 (no gradient yet and eps 0) is 0 here: the zeros that fill a
-  weight up stay zeros.
+  One element, in registers. The formulas are those of dense_kernels_template.h, but 0 / 0 (no
+  gradient yet and eps 0) is 0 here: the zeros that fill a weight up stay zeros.
 */
 template <TrsDenseOptimizerKind kind>
-static __global__ void update_kernel(int64_t n, Update a, const float *grad, float *weight, float *state1,
-                                     float *state2)
+static __device__ __forceinline__ void update_element(const Update &a, float scale, float grad, float *weight,
+                                                      float *state1, float *state2)
 {
   const bool adds_decay = kind != TRS_DENSE_ADAMW && kind != TRS_DENSE_LAMB;
-  const float scale = gradient_scale(a);
+  const float w = *weight, g = clamped(grad * scale, a.limit) + (adds_decay ? a.decay * w : 0.0f);
 
-  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) {
-    const float w = weight[i], g = clamped(grad[i] * scale, a.limit) + (adds_decay ? a.decay * w : 0.0f);
-
-    if (kind == TRS_DENSE_SGD) weight[i] = w - a.lr * g;
-    if (kind == TRS_DENSE_ADAGRAD) {
-      const float sum = state1[i] + g * g;
-      state1[i] = sum;
-      weight[i] = g == 0.0f ? w : w - a.lr * g / (sqrtf(sum) + a.eps);
-    }
-    if (kind == TRS_DENSE_ADAM || kind == TRS_DENSE_ADAMW || kind == TRS_DENSE_LAMB) {
-      const float mean = a.b1 * state1[i] + a.rest1 * g, square = a.b2 * state2[i] + a.rest2 * g * g;
-      const float base = kind == TRS_DENSE_ADAMW ? a.kept * w : w;
-      state1[i] = mean;
-      state2[i] = square;
-      if (kind != TRS_DENSE_LAMB)
-        weight[i] = mean == 0.0f ? base : base - a.adam_lr * mean / (sqrtf(square) / a.root + a.eps);
-    }
+  if (kind == TRS_DENSE_SGD) *weight = w - a.lr * g;
+  if (kind == TRS_DENSE_ADAGRAD) {
+    const float sum = *state1 + g * g;
+    *state1 = sum;
+    *weight = g == 0.0f ? w : w - a.lr * g / (sqrtf(sum) + a.eps);
   }
+  if (Has<kind>::MOMENTS) {
+    const float mean = a.b1 * *state1 + a.rest1 * g, square = a.b2 * *state2 + a.rest2 * g * g;
+    const float base = kind == TRS_DENSE_ADAMW ? a.kept * w : w;
+    *state1 = mean;
+    *state2 = square;
+    *weight = mean == 0.0f ? base : base - a.adam_lr * mean / (sqrtf(square) / a.root + a.eps);
+  }
+}
+
+/* The arrays of an optimizer, which do not overlap. */
+struct Updated {
+  const float *grad;
+  float *weight, *state1, *state2;
+};
+
+/* COLUMNS elements from i on: all reads go before the first write. */
+template <TrsDenseOptimizerKind kind, int COLUMNS>
+static __device__ __forceinline__ void update_columns(const Update &a, float scale, const Updated &of,
+                                                      int64_t i)
+{
+  float g[COLUMNS], w[COLUMNS], s1[COLUMNS] = {}, s2[COLUMNS] = {};
+
+  load_floats<COLUMNS>(of.grad + i, g);
+  load_floats<COLUMNS>(of.weight + i, w);
+  if (Has<kind>::STATE1) load_floats<COLUMNS>(of.state1 + i, s1);
+  if (Has<kind>::STATE2) load_floats<COLUMNS>(of.state2 + i, s2);
+#pragma unroll
+  for (int j = 0; j < COLUMNS; j++) update_element<kind>(a, scale, g[j], &w[j], &s1[j], &s2[j]);
+  if (Has<kind>::STATE1) keep_floats<COLUMNS>(of.state1 + i, s1);
+  if (Has<kind>::STATE2) keep_floats<COLUMNS>(of.state2 + i, s2);
+  if (Has<kind>::NEW_WEIGHT) keep_floats<COLUMNS>(of.weight + i, w);
+}
+
+/*
+  Reads grad once, and reads and writes weight and states once. A thread has COLUMNS elements at a
+  time, and some have one of the last n % COLUMNS.
+*/
+template <TrsDenseOptimizerKind kind, int COLUMNS>
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS) update_kernel(int64_t n, Update a, Updated of)
+{
+  const float scale = gradient_scale(a);
+  const int64_t whole = n / COLUMNS;
+
+  for (int64_t i = TrsCudaFirst(); i < whole; i += TrsCudaStep())
+    update_columns<kind, COLUMNS>(a, scale, of, COLUMNS * i);
+  if (COLUMNS > 1)
+    for (int64_t i = COLUMNS * whole + TrsCudaFirst(); i < n; i += TrsCudaStep())
+      update_columns<kind, 1>(a, scale, of, i);
+}
+
+template <TrsDenseOptimizerKind kind>
+static void launch_update(TrsStream stream, int64_t n, const Update &a, const Updated &of)
+{
+  /* a state that the optimizer has not is NULL, and NULL is aligned */
+  if (is_wide({of.grad, of.weight, of.state1, of.state2}, 0))
+    CU_LAUNCH((update_kernel<kind, 4>), TrsCudaBlocks((n + 3) / 4, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+              TrsCudaStream(stream), n, a, of);
+  else
+    CU_LAUNCH((update_kernel<kind, 1>), TrsCudaBlocks(n, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+              TrsCudaStream(stream), n, a, of);
 }
 
 PetscErrorCode TrsDenseUpdateCuda(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
@@ -572,15 +671,11 @@ PetscErrorCode TrsDenseUpdateCuda(TrsStream stream, int64_t n, const TrsDenseOpt
                     sqrtf(correction2),
                     static_cast<float>(1.0 - lr * static_cast<double>(args->weight_decay)),
                     args->max_value > 0.0f ? args->max_value : INFINITY};
-  const dim3 blocks = TrsCudaBlocks(n, TRS_DENSE_THREADS);
 
   PetscFunctionBegin;
   if (n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
 #define LAUNCH_UPDATE(KIND, ...) \
-  case TRS_DENSE_##KIND: \
-    CU_LAUNCH((update_kernel<TRS_DENSE_##KIND>), blocks, TRS_DENSE_THREADS, 0, TrsCudaStream(stream), n, a, \
-              grad, weight, state1, state2); \
-    break;
+  case TRS_DENSE_##KIND: launch_update<TRS_DENSE_##KIND>(stream, n, a, {grad, weight, state1, state2}); break;
   switch (args->kind) {
     TRS_DENSE_OPTIMIZERS(LAUNCH_UPDATE)
   }
@@ -640,15 +735,36 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
   }
 }
 
-/* Reads both states, reads and writes weight once. */
-static __global__ void lamb_apply_kernel(int64_t n, Lamb a, const float *mean, const float *square,
-                                         const double *squares, float *weight)
+/* COLUMNS elements from i on: all reads go before the first write. */
+template <int COLUMNS>
+static __device__ __forceinline__ void lamb_columns(const Lamb &a, float rate, const float *mean,
+                                                    const float *square, float *weight)
+{
+  float m[COLUMNS], s[COLUMNS], w[COLUMNS];
+
+  load_floats<COLUMNS>(mean, m);
+  load_floats<COLUMNS>(square, s);
+  load_floats<COLUMNS>(weight, w);
+#pragma unroll
+  for (int j = 0; j < COLUMNS; j++) w[j] -= rate * lamb_direction(a, m[j], s[j], w[j]);
+  keep_floats<COLUMNS>(weight, w);
+}
+
+/* Reads both states, reads and writes weight once. Shares are those of update_kernel(). */
+template <int COLUMNS>
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
+    lamb_apply_kernel(int64_t n, Lamb a, const float *mean, const float *square, const double *squares,
+                      float *weight)
 {
   const double ww = squares[0], rr = squares[1];
   const float rate = ww != 0.0 && rr != 0.0 ? a.lr * static_cast<float>(sqrt(ww / rr)) : a.lr;
+  const int64_t whole = n / COLUMNS * COLUMNS;
 
-  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep())
-    weight[i] -= rate * lamb_direction(a, mean[i], square[i], weight[i]);
+  for (int64_t i = COLUMNS * TrsCudaFirst(); i < whole; i += COLUMNS * TrsCudaStep())
+    lamb_columns<COLUMNS>(a, rate, mean + i, square + i, weight + i);
+  if (COLUMNS > 1)
+    for (int64_t i = whole + TrsCudaFirst(); i < n; i += TrsCudaStep())
+      lamb_columns<1>(a, rate, mean + i, square + i, weight + i);
 }
 
 PetscErrorCode TrsLambApplyCuda(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
@@ -668,8 +784,12 @@ PetscErrorCode TrsLambApplyCuda(TrsStream stream, int64_t n, const TrsDenseOptim
   CU_LAUNCH(lamb_squares_kernel, static_cast<unsigned>(blocks), TRS_DENSE_THREADS, 0, TrsCudaStream(stream),
             n, a, exp_avg, exp_avg_sq, weight, static_cast<double *>(sums), counter, squares);
   TrsCheckLaunch();
-  CU_LAUNCH(lamb_apply_kernel, TrsCudaBlocks(n, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
-            TrsCudaStream(stream), n, a, exp_avg, exp_avg_sq, squares, weight);
+  if (is_wide({exp_avg, exp_avg_sq, weight}, 0))
+    CU_LAUNCH((lamb_apply_kernel<4>), TrsCudaBlocks((n + 3) / 4, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+              TrsCudaStream(stream), n, a, exp_avg, exp_avg_sq, squares, weight);
+  else
+    CU_LAUNCH((lamb_apply_kernel<1>), TrsCudaBlocks(n, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+              TrsCudaStream(stream), n, a, exp_avg, exp_avg_sq, squares, weight);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -7,6 +7,7 @@
 #include "gpu/column_sums_cuda.h"
 #include "gpu/compute_cuda.h"
 #include "gpu/tbe_rows_cuda.h"
+#include "gpu/wide_cuda.h"
 
 #include <math.h>
 
@@ -15,51 +16,85 @@ static __device__ __forceinline__ float sigmoid(float x)
   return 1.0f / (1.0f + expf(-x));
 }
 
-/* --- activations: read and write a number once --- */
+/* --- activations: read and write a number once; a thread has COLUMNS neighbours at a time --- */
 
+/* NaN stays. */
+static __device__ __forceinline__ float activated(TrsActivation activation, float x)
+{
+  return activation == TRS_ACTIVATION_RELU      ? (x <= 0.0f ? 0.0f : x)
+         : activation == TRS_ACTIVATION_SIGMOID ? sigmoid(x)
+         : activation == TRS_ACTIVATION_TANH    ? tanhf(x)
+                                                : x;
+}
+
+/* The gradient of the input, from the output. */
+static __device__ __forceinline__ float activated_backward(TrsActivation activation, float out, float dy)
+{
+  return activation == TRS_ACTIVATION_RELU      ? (out <= 0.0f ? 0.0f : dy)
+         : activation == TRS_ACTIVATION_SIGMOID ? dy * (out * (1.0f - out))
+         : activation == TRS_ACTIVATION_TANH    ? dy * (1.0f - out * out)
+                                                : dy;
+}
+
+template <int COLUMNS>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     activate_kernel(int64_t batch, int64_t n, TrsActivation activation, float *y, int64_t y_stride)
 {
-  for (int64_t i = TrsCudaFirst(); i < batch * n; i += TrsCudaStep()) {
-    float *const to = y + i / n * y_stride + i % n;
+  const int64_t shares = n / COLUMNS;
 
-    if (activation == TRS_ACTIVATION_RELU) *to = *to <= 0.0f ? 0.0f : *to; /* NaN stays */
-    if (activation == TRS_ACTIVATION_SIGMOID) *to = sigmoid(*to);
-    if (activation == TRS_ACTIVATION_TANH) *to = tanhf(*to);
+  for (int64_t i = TrsCudaFirst(); i < batch * shares; i += TrsCudaStep()) {
+    float *const to = y + i / shares * y_stride + i % shares * COLUMNS;
+    float x[COLUMNS];
+
+    load_floats<COLUMNS>(to, x);
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j++) x[j] = activated(activation, x[j]);
+    keep_floats<COLUMNS>(to, x);
   }
 }
 
 PetscErrorCode TrsActivateCuda(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation, float *y,
                                int64_t y_stride)
 {
+  const bool wide = is_wide({y}, y_stride | n);
+
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  CU_LAUNCH(activate_kernel, TrsCudaBlocks(batch * n, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+  CU_LAUNCH((wide ? activate_kernel<4> : activate_kernel<1>),
+            TrsCudaBlocks(batch * n / (wide ? 4 : 1), TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
             TrsCudaStream(stream), batch, n, activation, y, y_stride);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+template <int COLUMNS>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     activate_backward_kernel(int64_t batch, int64_t n, TrsActivation activation, const float *y,
                              int64_t y_stride, float *dy, int64_t dy_stride)
 {
-  for (int64_t i = TrsCudaFirst(); i < batch * n; i += TrsCudaStep()) {
-    const float out = y[i / n * y_stride + i % n];
-    float *const to = dy + i / n * dy_stride + i % n;
+  const int64_t shares = n / COLUMNS;
 
-    if (activation == TRS_ACTIVATION_RELU) *to = out <= 0.0f ? 0.0f : *to;
-    if (activation == TRS_ACTIVATION_SIGMOID) *to *= out * (1.0f - out);
-    if (activation == TRS_ACTIVATION_TANH) *to *= 1.0f - out * out;
+  for (int64_t i = TrsCudaFirst(); i < batch * shares; i += TrsCudaStep()) {
+    const int64_t row = i / shares, col = i % shares * COLUMNS;
+    float out[COLUMNS], g[COLUMNS];
+
+    load_floats<COLUMNS>(y + row * y_stride + col, out);
+    load_floats<COLUMNS>(dy + row * dy_stride + col, g);
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j++) g[j] = activated_backward(activation, out[j], g[j]);
+    keep_floats<COLUMNS>(dy + row * dy_stride + col, g);
   }
 }
 
 PetscErrorCode TrsActivateBackwardCuda(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation,
                                        const float *y, int64_t y_stride, float *dy, int64_t dy_stride)
 {
+  const bool wide = is_wide({y, dy}, y_stride | dy_stride | n);
+
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  CU_LAUNCH(activate_backward_kernel, TrsCudaBlocks(batch * n, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+  CU_LAUNCH((wide ? activate_backward_kernel<4> : activate_backward_kernel<1>),
+            TrsCudaBlocks(batch * n / (wide ? 4 : 1), TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
             TrsCudaStream(stream), batch, n, activation, y, y_stride, dy, dy_stride);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -135,21 +170,30 @@ PetscErrorCode TrsLayerNormForwardCuda(TrsStream stream, int64_t batch, int64_t 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The gradient of the weight, and of the bias, is the sum of a column. */
-struct WeightGradient {
-  typedef float Type;
+/*
+  The gradient of the weight, and of the bias, is the sum of a column. Nothing is stored, so load()
+  makes the summand.
+*/
+struct ColumnSummand {
+  typedef float Type, Loaded;
+  enum { ROWS = 4 };
   Norm s;
-  __device__ __forceinline__ float operator()(int64_t b, int64_t c) const
+  __device__ __forceinline__ float use(int64_t, int64_t, float summand) const
+  {
+    return summand;
+  }
+};
+
+struct WeightGradient : ColumnSummand {
+  __device__ __forceinline__ float load(int64_t b, int64_t c) const
   {
     const float xhat = s.standard(b, c);
     return s.gradient(b, c, xhat) * xhat;
   }
 };
 
-struct BiasGradient {
-  typedef float Type;
-  Norm s;
-  __device__ __forceinline__ float operator()(int64_t b, int64_t c) const
+struct BiasGradient : ColumnSummand {
+  __device__ __forceinline__ float load(int64_t b, int64_t c) const
   {
     return s.gradient(b, c, s.standard(b, c));
   }
@@ -188,8 +232,8 @@ PetscErrorCode TrsLayerNormBackwardCuda(TrsStream stream, int64_t batch, int64_t
   const Norm s = {batch, n, *norm, x, x_stride, dy, dy_stride};
 
   PetscFunctionBegin;
-  PetscCall(visit_and_sum(stream, batch, n, (WeightGradient{s}), grad_weight));
-  PetscCall(visit_and_sum(stream, batch, n, (BiasGradient{s}), grad_bias));
+  PetscCall(visit_and_sum(stream, batch, n, (WeightGradient{{s}}), grad_weight));
+  PetscCall(visit_and_sum(stream, batch, n, (BiasGradient{{s}}), grad_bias));
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   CU_LAUNCH(norm_backward_kernel, TrsCudaBlocks(batch * 32, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
             TrsCudaStream(stream), s);

@@ -13,6 +13,17 @@
 #include "compute/half.h"
 #include "gpu/cuda_language.h"
 
+#include <initializer_list>
+
+/* Do all rows consist of whole float4, at addresses for it? sizes: strides and widths, or-ed. */
+static inline bool is_wide(std::initializer_list<const void *> arrays, int64_t sizes)
+{
+  uintptr_t bits = static_cast<uintptr_t>(4 * sizes);
+
+  for (const void *array : arrays) bits |= reinterpret_cast<uintptr_t>(array);
+  return bits % sizeof(float4) == 0;
+}
+
 /* --- fp16: TrsHalfToFloat() except for the bits of NaN, TrsFloatToHalf() with all bits --- */
 
 static __device__ __forceinline__ float half_to_float(uint16_t h)

@@ -353,11 +353,11 @@ static PetscErrorCode whole_cross(const TrsComputeOps *ops, int64_t B, int64_t n
 /* A backward of two layers, or of one: what cross_backward keeps in dx0 for cross_input is a backend's own. Odd calls leave memory on 4 bytes alone. */
 static void test_cross(void **state)
 {
-  static const int64_t batches[] = {0, 1, 130, 130, 200};
+  static const int64_t batches[] = {0, 1, 130, 130, 200, 1025, 1027};
 
   (void)state;
   if (!cuda) skip();
-  for (int s = 0; s < 5; s++) {
+  for (int s = 0; s < 7; s++) {
     const int64_t B = batches[s], n = s % 2 ? 45 : 140, rank = 7;
     Arguments forward = {0}, backward = {0}, input = {0};
 
@@ -457,14 +457,16 @@ static void test_layers(void **state)
     const int64_t B = batches[s], n = widths[s];
     Arguments drop = {0};
 
-    for (int kind = TRS_ACTIVATION_RELU; kind <= TRS_ACTIVATION_TANH; kind++) {
+    for (int i = 0; i < 6; i++) { /* by one number and by four */
+      const TrsActivation kind = (TrsActivation)(TRS_ACTIVATION_RELU + i % 3);
+      const int64_t stride = n + (i < 3 ? 1 : 4);
       Arguments forward = {0}, backward = {0};
 
-      add(&forward, B * (n + 1));
-      TWINS(forward, 1e-6, ops->activate(NULL, B, n, (TrsActivation)kind, x[0], n + 1));
-      add(&backward, B * (n + 1));
+      add(&forward, B * stride);
+      TWINS(forward, 1e-6, ops->activate(NULL, B, n, kind, x[0], stride));
+      add(&backward, B * stride);
       add(&backward, B * n);
-      TWINS(backward, 1e-6, ops->activate_backward(NULL, B, n, (TrsActivation)kind, x[0], n + 1, x[1], n));
+      TWINS(backward, 1e-6, ops->activate_backward(NULL, B, n, kind, x[0], stride, x[1], n));
     }
     for (int kind = 0; kind < 4; kind++) {
       Arguments norm = {0};
@@ -640,6 +642,51 @@ static void test_optimizers(void **state)
     TWINS(a, 2e-6, update(ops, s % N_DENSE_KINDS, s < N_DENSE_KINDS ? 2.0 : 5.0, on_device, n, x));
   }
   assert_petsc_ok(device->release(&on_device));
+}
+
+/* Update n elements that begin `offset` floats into memory of the device, from the same numbers for every offset; the results come to out[3 * n]. */
+static void update_at(int kind, int64_t n, int64_t offset, float *out)
+{
+  const int64_t bytes = (n + offset) * (int64_t)sizeof(float);
+  const TrsDenseOptimizerArgs lamb = {TRS_DENSE_LAMB, 0.1f, 1e-6f, 0.01f, 0.9,  0.999,
+                                      0.5f,           NULL, 0.0,   3,     0.25f};
+  float *values = calloc((size_t)(n + offset), sizeof(*values)), *x[4], *begin[4];
+  void *squares;
+
+  assert_petsc_ok(device->alloc(2 * (int64_t)sizeof(double), &squares));
+  for (int i = 0; i < 4; i++) {
+    assert_petsc_ok(device->alloc(bytes, (void **)&begin[i]));
+    for (int64_t k = 0; k < n; k++) {
+      const float drawn = draw((uint64_t)i, (uint64_t)k);
+      values[offset + k] = i < 2 ? drawn : fabsf(drawn);
+    }
+    assert_petsc_ok(device->copy(begin[i], values, bytes, NULL));
+    assert_petsc_ok(device->stream_synchronize(NULL));
+    x[i] = begin[i] + offset;
+  }
+  assert_petsc_ok(update(cuda, kind, 0.0, NULL, n, x));
+  if (kind == TRS_DENSE_LAMB) assert_petsc_ok(cuda->lamb_apply(NULL, n, &lamb, x[2], x[3], squares, x[1]));
+  for (int i = 1; i < 4; i++)
+    assert_petsc_ok(device->copy(out + (i - 1) * n, x[i], n * (int64_t)sizeof(float), NULL));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  for (int i = 0; i < 4; i++) assert_petsc_ok(device->release((void **)&begin[i]));
+  assert_petsc_ok(device->release(&squares));
+  free(values);
+}
+
+/* Elements by fours, those that are left over, and elements of memory that is aligned to 4 bytes alone: an element's bits are the same. */
+static void test_optimizers_aligned(void **state)
+{
+  enum { N = 1003 };
+  static float wide[3 * N], narrow[3 * N];
+
+  (void)state;
+  if (!cuda) skip();
+  for (int kind = 0; kind < N_DENSE_KINDS; kind++) {
+    update_at(kind, N, 0, wide);
+    update_at(kind, N, 1, narrow);
+    assert_memory_equal(wide, narrow, sizeof(wide));
+  }
 }
 
 /* Gradients clamped by value, and lamb's step of layers of one thread block and of several. */
@@ -849,8 +896,8 @@ TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt),
               cmocka_unit_test(test_cross), cmocka_unit_test(test_vector_cross),
               cmocka_unit_test(test_sample_gemm), cmocka_unit_test(test_layers), cmocka_unit_test(test_loss),
               cmocka_unit_test(test_mixture), cmocka_unit_test(test_squares),
-              cmocka_unit_test(test_optimizers), cmocka_unit_test(test_clamp_and_lamb),
-              cmocka_unit_test(test_zeros_stay), cmocka_unit_test(test_codecs),
-              cmocka_unit_test(test_conversions), cmocka_unit_test(test_rounding),
-              cmocka_unit_test(test_joins), cmocka_unit_test(test_all_slots),
+              cmocka_unit_test(test_optimizers), cmocka_unit_test(test_optimizers_aligned),
+              cmocka_unit_test(test_clamp_and_lamb), cmocka_unit_test(test_zeros_stay),
+              cmocka_unit_test(test_codecs), cmocka_unit_test(test_conversions),
+              cmocka_unit_test(test_rounding), cmocka_unit_test(test_joins), cmocka_unit_test(test_all_slots),
               cmocka_unit_test(test_precision))
