@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""How long a prediction takes in libtrshard and in torchrec's quantised model, on one core: latencies, and samples a second.
+"""How long a prediction takes in libtrshard, how long its compute alone, and how long torchrec's quantised model, on one core: latencies, and samples a second.
 
     tools/bench_predict.py BUILD [PEER_PYTHON] [--rows 100000] [--rounds 3]
 
 BUILD is a build folder with trshard and libtrshard; PEER_PYTHON a python with torch, torchrec and fbgemm-gpu-cpu, or none. 26 tables of dim 64,
 int8, one id a feature, 13 dense features; small MLPs (64-64, 64-1) and large ones (512-256-64, 512-512-256-1); batches of 1 and 64 samples.
-The programs run in turn; a number is the median over rounds. The goal is 5 times the samples a second of the peer.
+The programs run in turn; a number is the median over rounds. The goals are at most 2 times the median and the 99 of 100 of the compute alone
+(regression/bench/bench_forward.c), and 5 times the samples a second of the peer.
 """
 import argparse
 import os
@@ -39,6 +40,12 @@ def ours(program, folder, name, batch):
     return [float(x) for x in OURS.search(text).groups()]
 
 
+def alone(build, name, batch):
+    dense, over = MODELS[name]
+    words = [os.path.join(build, "regression", "bench", "bench_forward"), "-batch_size", str(batch), "-dense_arch", dense, "-over_arch", over]
+    return [float(x) for x in common.output_of(words, common.threads_environment(1)).split()]
+
+
 def theirs(peer, rows, name, batch):
     text = common.output_of([peer, os.path.join(TOOLS, "bench_predict_peer.py"), str(rows), *MODELS[name], str(batch)], common.threads_environment(1), timeout=600)
     return [float(x) for x in text.split()[-3:]]
@@ -52,16 +59,18 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="turns of each contestant, of which medians count (default: %(default)s)")
     args = parser.parse_args()
     peer, build = common.peer_python(args.peer), os.path.abspath(args.build)
-    print(f"{'model':<7}{'batch':>6}  {'trshard: median us':>19}{'99 of 100':>11}{'samples/s':>12}  {'TorchRec: median us':>20}{'99 of 100':>11}{'samples/s':>12}{'ratio':>8}")
+    print(f"{'model':<7}{'batch':>6}  {'trshard: median us':>19}{'99 of 100':>11}{'samples/s':>12}  {'compute: median us':>19}{'ratio':>7}{'99 of 100':>11}{'ratio':>7}"
+          f"  {'TorchRec: median us':>20}{'99 of 100':>11}{'samples/s':>12}{'ratio':>8}")
     with tempfile.TemporaryDirectory(prefix="trshard_predict_") as folder:
         program = prepare(build, folder, args.rows)
         for name in MODELS:
             for batch in (1, 64):
-                rounds = [(ours(program, folder, name, batch), theirs(peer, args.rows, name, batch) if peer else None) for _ in range(args.rounds)]
+                rounds = [(ours(program, folder, name, batch), alone(build, name, batch), theirs(peer, args.rows, name, batch) if peer else None) for _ in range(args.rounds)]
                 a = [statistics.median(r[0][k] for r in rounds) for k in range(3)]
-                line = f"{name:<7}{batch:>6}  {a[0]:>19.1f}{a[1]:>11.1f}{a[2]:>12,.0f}"
+                c = [statistics.median(r[1][k] for r in rounds) for k in range(2)]
+                line = f"{name:<7}{batch:>6}  {a[0]:>19.1f}{a[1]:>11.1f}{a[2]:>12,.0f}  {c[0]:>19.1f}{a[0] / c[0]:>7.2f}{c[1]:>11.1f}{a[1] / c[1]:>7.2f}"
                 if peer:
-                    b = [statistics.median(r[1][k] for r in rounds) for k in range(3)]
+                    b = [statistics.median(r[2][k] for r in rounds) for k in range(3)]
                     line += f"  {b[0]:>20.1f}{b[1]:>11.1f}{b[2]:>12,.0f}{a[2] / b[2]:>8.1f}"
                 print(line, flush=True)
 

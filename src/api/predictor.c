@@ -10,12 +10,14 @@
 #include "api/collection.h"
 #include "core/events.h"
 #include "core/start.h"
-#include "embed/lookup.h"
 #include "io/checkpoint.h"
 #include "model/two_tower.h"
 #include "quant/quantised_tables.h"
+#include "shard/local_tables.h"
 #include "train/model_inputs.h"
 #include "train/pair_loss.h"
+#include "train/ragged_rows.h"
+#include "train/split_tables.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -26,6 +28,10 @@
 enum { TRS_PREDICT_SAMPLES = 256 };
 
 static const TrsOptionSpec specs[] = {
+    {"-check_weights", TRS_OPTION_BOOL, "true", NULL, NULL, NULL,
+     "compare the checkpoint's checksums and look at all numbers of its tables when it is opened, which "
+     "reads "
+     "the whole file"},
     {"-seed", TRS_OPTION_INT, "0", "[0,]", NULL, NULL, "seed of numbers that the checkpoint replaces"},
     {"-task", TRS_OPTION_ENUM, "predict", NULL, "predict", NULL, "a predictor predicts"},
 };
@@ -42,14 +48,26 @@ static const TrsOptionGroup *const groups[] = {&predictor_group,       &trs_tabl
 typedef struct TrsPredictWorkspace {
   struct TrsPredictWorkspace *next; /* in the list of those not in use */
   TrsDlrm dlrm;
-  TrsLookup lookup;
-  TrsKjt kjt;     /* the ids of the samples under way */
-  int64_t *first; /* [features] place of these samples' first id in the caller's values */
+  int64_t *columns;            /* [features] of the tables, in the model's matrix */
+  TrsPositionWeight *position; /* [features] */
+  TrsSplitTables split;        /* NULL: no table is split */
+  TrsRaggedRows ragged;        /* NULL: no sequence has a layer */
+  TrsLocalTables local;
+  TrsKjt kjt;     /* the ids of the samples under way, as rows of the tables */
+  int64_t *first; /* [caller's features] place of these samples' first id in the caller's values */
 } TrsPredictWorkspace;
+
+/* A feature of the tables. The two tables of id_map qr have the same feature of the caller's. */
+typedef struct {
+  const TrsTableConfig *table;
+  TrsIdMap map;
+  int from;           /* among the caller's features */
+  int64_t max_length; /* of a bag with position weights; 0: any */
+} TrsPredictFeature;
 
 struct TrshardPredictorImpl {
   TrsOptions options;
-  const TrsDeviceOps *device;
+  TrsDeviceOps device; /* the CPU with this process's own memory, which threads may grow at once */
   const TrsComputeOps *compute;
   TrsTableConfigs tables;
   TrsShardingPlan plan; /* every table whole, on one rank */
@@ -57,12 +75,12 @@ struct TrshardPredictorImpl {
   TrsEmbeddingShards shards;
   PetscBool weighted; /* some table is */
   int64_t num_dense;
-  int n_features, n_outputs;
-  const char **names;              /* [n_features] */
-  const TrsTableConfig **table_of; /* [n_features] */
-  TrsIdMap *map;                   /* [n_features] */
-  TrsPredictWorkspace *model;      /* has the layers' numbers; others copy them */
-  pthread_mutex_t lock;            /* of the list */
+  int n_outputs;
+  int n_names, n_features;    /* features of the caller; of the tables */
+  const char **names;         /* [n_names] */
+  TrsPredictFeature *feature; /* [n_features] */
+  TrsPredictWorkspace *model; /* has the layers' numbers; others copy them */
+  pthread_mutex_t lock;       /* of the list */
   TrsPredictWorkspace *idle;
 };
 
@@ -101,42 +119,36 @@ static PetscErrorCode read_options(TrshardPredictor p, const char *path, const c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Refuse a table that only the program's exchanges can bring to the model. */
-static PetscErrorCode check_table(const TrsTableConfig *table)
+/* List the features of table t. A remainder has those of its quotient, the table before it. */
+static void add_features(TrshardPredictor p, int t)
 {
-  const char *what = table->max_feature_lengths               ? "position_weighted"
-                     : table->whole                           ? "id_map qr"
-                     : TrsTableOutputDType(table) != TRS_FP32 ? "output_dtype"
-                     : table->pooling == TRS_POOLING_NONE &&
-                             table->sequence_pooling != TRS_SEQUENCE_POOLING_MEAN
-                         ? "a sequence_pooling other than mean"
-                         : NULL;
+  const TrsTableConfig *table = &p->tables.table[t];
+  const PetscBool remainder = (PetscBool)(table->id_map.kind == TRS_ID_MAP_REMAINDER);
 
-  PetscFunctionBegin;
-  PetscCheck(!what, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
-             "table \"%s\" has %s, which a predictor does not have yet: use -task predict", table->name,
-             what);
-  PetscFunctionReturn(PETSC_SUCCESS);
+  p->weighted = (PetscBool)(p->weighted || table->is_weighted);
+  for (int k = 0; k < table->n_features; k++) {
+    const int from = remainder ? p->n_names - table->n_features + k : p->n_names + k;
+
+    p->names[from] = table->features[k];
+    p->feature[p->n_features++] = (TrsPredictFeature){
+        .table = table,
+        .map = TrsIdMapMake(&table->id_map, PETSC_FALSE),
+        .from = from,
+        .max_length = table->max_feature_lengths ? table->max_feature_lengths[k] : 0};
+  }
+  if (!remainder) p->n_names += table->n_features;
 }
 
 static PetscErrorCode read_tables(TrshardPredictor p, const char *path)
 {
+  int n = 0;
+
   PetscFunctionBegin;
   PetscCall(TrsTableConfigsFromOptions(p->options, NULL, &p->tables));
   PetscCall(TrsApiRefuseBadIds(p->options, &p->tables));
-  for (int t = 0; t < p->tables.n; t++) {
-    PetscCall(check_table(&p->tables.table[t]));
-    p->n_features += p->tables.table[t].n_features;
-    p->weighted = (PetscBool)(p->weighted || p->tables.table[t].is_weighted);
-  }
-  PetscCall(PetscCalloc4((size_t)p->tables.n, &p->stored, (size_t)p->n_features, &p->names,
-                         (size_t)p->n_features, &p->table_of, (size_t)p->n_features, &p->map));
-  for (int t = 0, f = 0; t < p->tables.n; t++)
-    for (int k = 0; k < p->tables.table[t].n_features; k++, f++) {
-      p->names[f] = p->tables.table[t].features[k];
-      p->table_of[f] = &p->tables.table[t];
-      p->map[f] = TrsIdMapMake(&p->table_of[f]->id_map, PETSC_FALSE);
-    }
+  for (int t = 0; t < p->tables.n; t++) n += p->tables.table[t].n_features;
+  PetscCall(PetscCalloc3((size_t)p->tables.n, &p->stored, (size_t)n, &p->names, (size_t)n, &p->feature));
+  for (int t = 0; t < p->tables.n; t++) add_features(p, t);
   PetscCall(TrsQuantTableTypes(MPI_COMM_SELF, p->options, path, &p->tables, p->stored));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -165,51 +177,53 @@ static PetscErrorCode make_plan(TrshardPredictor p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode create_lookup(TrshardPredictor p, TrsPredictWorkspace *w)
-{
-  TrsLookupFeature *features;
-  const int64_t *columns;
-  int64_t stride;
-  float *x;
-
-  PetscFunctionBegin;
-  PetscCall(TrsDlrmEmbeddings(w->dlrm, &x, &stride, &columns));
-  PetscCall(PetscCalloc1((size_t)p->n_features, &features));
-  for (int t = 0, f = 0; t < p->tables.n; t++)
-    for (int k = 0; k < p->tables.table[t].n_features; k++, f++)
-      features[f] = (TrsLookupFeature){.shard = TrsEmbeddingShardsFind(&p->shards, t, 0),
-                                       .mean = (PetscBool)(p->tables.table[t].pooling != TRS_POOLING_SUM),
-                                       .out_column = columns[f]};
-  PetscCall(TrsLookupCreate(p->compute, &p->shards, p->n_features, features, &w->lookup));
-  PetscCall(PetscFree(features));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Make a workspace. Its layers have the numbers of the model, if that is there. */
-static PetscErrorCode create_workspace(TrshardPredictor p, TrsPredictWorkspace **workspace)
+/* Make the layers of a workspace, without their numbers. */
+static PetscErrorCode create_layers(TrshardPredictor p, TrsPredictWorkspace **workspace)
 {
   TrsPredictWorkspace *w;
-  float *values, *of_model;
   int n, *dims = NULL;
-  int64_t n_values;
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&w));
   *workspace = w;
-  PetscCall(PetscMalloc1((size_t)p->n_features, &w->first));
-  PetscCall(TrsDlrmCreate(p->device, p->compute, &w->dlrm));
+  PetscCall(TrsDlrmCreate(&p->device, p->compute, &w->dlrm));
   PetscCall(TrsDlrmSetFromOptions(w->dlrm, p->options));
   PetscCall(TrsDlrmSetForwardOnly(w->dlrm));
   PetscCall(TrsModelInputs(w->dlrm, p->options, &p->tables, &n, &dims));
   ierr = TrsDlrmSetUp(w->dlrm, (int)p->num_dense, n, dims, TRS_PREDICT_SAMPLES, 0);
   PetscCall(PetscFree(dims));
   PetscCall(ierr);
-  PetscCall(create_lookup(p, w));
-  if (!p->model) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Make what brings the vectors of the tables to the workspace's model. The tables are there. */
+static PetscErrorCode create_vectors(TrshardPredictor p, TrsPredictWorkspace *w)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc3((size_t)p->n_names, &w->first, (size_t)p->n_features, &w->columns,
+                         (size_t)p->n_features, &w->position));
+  PetscCall(TrsModelFeatures(w->dlrm, &p->tables, w->columns, w->position));
+  PetscCall(TrsRaggedRowsCreate(&p->device, &p->tables, PETSC_FALSE, &w->ragged));
+  PetscCall(TrsSplitTablesCreate(&p->device, p->compute, &p->tables, w->columns, &w->split));
+  PetscCall(TrsLocalTablesCreate(p->compute, &p->shards,
+                                 w->split ? TrsSplitTablesColumns(w->split) : w->columns, w->position,
+                                 &w->local));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Make a workspace whose layers have the numbers of the model. */
+static PetscErrorCode create_workspace(TrshardPredictor p, TrsPredictWorkspace **workspace)
+{
+  float *values, *of_model;
+  int64_t n_values;
+
+  PetscFunctionBegin;
+  PetscCall(create_layers(p, workspace));
   PetscCall(TrsDlrmParameters(p->model->dlrm, NULL, NULL, &of_model, NULL, NULL));
-  PetscCall(TrsDlrmParameters(w->dlrm, NULL, NULL, &values, NULL, &n_values));
+  PetscCall(TrsDlrmParameters((*workspace)->dlrm, NULL, NULL, &values, NULL, &n_values));
   PetscCall(PetscArraycpy(values, of_model, (size_t)n_values));
+  PetscCall(create_vectors(p, *workspace));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -217,27 +231,36 @@ static PetscErrorCode destroy_workspace(TrshardPredictor p, TrsPredictWorkspace 
 {
   PetscFunctionBegin;
   if (!w) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsLookupDestroy(&w->lookup));
+  PetscCall(TrsLocalTablesDestroy(&w->local));
+  PetscCall(TrsSplitTablesDestroy(&w->split));
+  PetscCall(TrsRaggedRowsDestroy(&w->ragged));
   PetscCall(TrsDlrmDestroy(&w->dlrm));
-  PetscCall(TrsKjtFree(p->device, &w->kjt));
-  PetscCall(PetscFree(w->first));
+  PetscCall(TrsKjtFree(&p->device, &w->kjt));
+  PetscCall(PetscFree3(w->first, w->columns, w->position));
   PetscCall(PetscFree(w));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read the layers, and the tables, which are quantised on the way. */
+/*
+  Read the layers, and the tables. Tables are mapped if the file has them as they are held; others
+  are quantised on the way.
+*/
 static PetscErrorCode read_weights(TrshardPredictor p, const char *path)
 {
   TrsCheckpointInfo info = {.step = 0};
   TrsQuantReader reader;
   TrsState state = {0};
+  PetscBool check;
   PetscErrorCode ierr;
   double decay;
 
   PetscFunctionBegin;
   PetscCall(TrsDenseAverageFromOptions(p->options, &decay));
   PetscCall(TrsDlrmAddState(p->model->dlrm, (PetscBool)(decay > 0.0), &state));
+  PetscCall(TrsOptionsGetBool(p->options, "-check_weights", &check, NULL));
+  state.unverified = (PetscBool)!check;
   PetscCall(TrsQuantReaderCreate(path, &p->shards, p->stored, &reader));
+  TrsQuantReaderMap(reader, check);
   PetscCall(TrsQuantReaderAddState(reader, &state));
   ierr = TrsCheckpointRead(MPI_COMM_SELF, path, &state, &info);
   PetscCall(TrsQuantReaderDestroy(&reader));
@@ -257,7 +280,7 @@ static PetscErrorCode warm_up(TrshardPredictor p)
   float *dense, *predictions;
 
   PetscFunctionBegin;
-  PetscCall(PetscCalloc3((size_t)p->n_features, &lengths, (size_t)p->num_dense, &dense, (size_t)p->n_outputs,
+  PetscCall(PetscCalloc3((size_t)p->n_names, &lengths, (size_t)p->num_dense, &dense, (size_t)p->n_outputs,
                          &predictions));
   PetscCheck(TrshardPredict(p, &(TrshardBatch){.batch = 1, .lengths = lengths}, dense, predictions) ==
                  TRSHARD_SUCCESS,
@@ -268,6 +291,7 @@ static PetscErrorCode warm_up(TrshardPredictor p)
 
 static PetscErrorCode open_predictor(const char *path, const char *options, TrshardPredictor *predictor)
 {
+  const TrsDeviceOps *cpu;
   TrshardPredictor p;
 
   PetscFunctionBegin;
@@ -275,15 +299,18 @@ static PetscErrorCode open_predictor(const char *path, const char *options, Trsh
   PetscCall(PetscNew(&p));
   *predictor = p; /* Close frees what an error leaves */
   PetscCheck(pthread_mutex_init(&p->lock, NULL) == 0, PETSC_COMM_SELF, TRS_ERR_MEMORY, "no lock can be made");
-  PetscCall(TrsDeviceFind("cpu", &p->device));
+  PetscCall(TrsDeviceFind("cpu", &cpu));
+  p->device = TrsDeviceStaging(cpu);
+  p->device.alloc_shared = NULL;
   PetscCall(TrsComputeFind("cpu", &p->compute));
   PetscCall(read_options(p, path, options));
   PetscCall(read_tables(p, path));
   PetscCall(make_plan(p));
-  PetscCall(TrsEmbeddingShardsCreateQuantised(p->device, &p->tables, &p->plan, 0, &p->shards));
-  PetscCall(create_workspace(p, &p->model));
+  PetscCall(TrsEmbeddingShardsCreateQuantised(&p->device, &p->tables, &p->plan, 0, &p->shards));
+  PetscCall(create_layers(p, &p->model));
   p->n_outputs = (int)TrsDlrmTasks(p->model->dlrm)->columns;
   PetscCall(read_weights(p, path));
+  PetscCall(create_vectors(p, p->model));
   p->idle = p->model;
   PetscCall(warm_up(p));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -299,7 +326,7 @@ static PetscErrorCode close_predictor(TrshardPredictor p)
   }
   if (p->shards.device) PetscCall(TrsEmbeddingShardsDestroy(&p->shards));
   PetscCall(TrsShardingPlanFree(&p->plan));
-  PetscCall(PetscFree4(p->stored, p->names, p->table_of, p->map));
+  PetscCall(PetscFree3(p->stored, p->names, p->feature));
   PetscCall(TrsTableConfigsFree(&p->tables));
   PetscCall(TrsOptionsDestroy(&p->options));
   (void)pthread_mutex_destroy(&p->lock);
@@ -338,7 +365,7 @@ int TrshardPredictorShape(TrshardPredictor p, int32_t *num_dense, int32_t *n_fea
 {
   if (!p) return TRS_API_CALL(TrsApiGiven(NULL, __func__, "predictor"));
   if (num_dense) *num_dense = (int32_t)p->num_dense;
-  if (n_features) *n_features = p->n_features;
+  if (n_features) *n_features = p->n_names;
   if (features) *features = p->names;
   if (n_outputs) *n_outputs = p->n_outputs;
   return TRSHARD_SUCCESS;
@@ -370,7 +397,7 @@ static int check_batch(TrshardPredictor p, const TrshardBatch *ids, const float 
   if (!predictions || (ids->batch > 0 && (!ids->lengths || (!dense && p->num_dense > 0))) ||
       (ids->n_values > 0 && (!ids->values || (!ids->weights && p->weighted))))
     return bad_data("TrshardPredict: predictions, dense, ids.lengths, ids.values or ids.weights is NULL");
-  for (int f = 0; f < p->n_features; f++) {
+  for (int f = 0; f < p->n_names; f++) {
     first[f] = sum;
     for (int64_t b = 0; b < ids->batch; b++) {
       const int32_t length = ids->lengths[f * ids->batch + b];
@@ -388,12 +415,12 @@ static int check_batch(TrshardPredictor p, const TrshardBatch *ids, const float 
 }
 
 /* Make n ids rows of their table. -1 is no id. */
-static int take_ids(TrshardPredictor p, int f, int64_t n, int64_t *ids)
+static int take_ids(TrshardPredictor p, const TrsPredictFeature *feature, int64_t n, int64_t *ids)
 {
-  const TrsTableConfig *table = p->table_of[f];
+  const TrsTableConfig *table = feature->table;
 
-  if (p->map[f].kind != TRS_ID_MAP_NONE) {
-    TrsIdMapApply(&p->map[f], n, ids);
+  if (feature->map.kind != TRS_ID_MAP_NONE) {
+    TrsIdMapApply(&feature->map, n, ids);
     return TRSHARD_SUCCESS;
   }
   for (int64_t i = 0; i < n; i++) {
@@ -401,8 +428,30 @@ static int take_ids(TrshardPredictor p, int f, int64_t n, int64_t *ids)
     if (table->bounds_check_mode == TRS_BOUNDS_FATAL)
       return bad_data("feature \"%s\" has id %" PRId64 ", expected 0 to %" PRId64
                       ", a row of table \"%s\" (-bounds_check_mode warning replaces it by 0)",
-                      p->names[f], ids[i], table->num_embeddings - 1, table->name);
+                      p->names[feature->from], ids[i], table->num_embeddings - 1, table->name);
     if (table->bounds_check_mode != TRS_BOUNDS_NONE) ids[i] = 0;
+  }
+  return TRSHARD_SUCCESS;
+}
+
+/*
+  Take the lengths of a feature's bags, of samples [begin, begin + n). *at is the number of ids that
+  were taken so far.
+*/
+static int take_bags(TrshardPredictor p, const TrsPredictFeature *feature, const TrshardBatch *ids,
+                     int64_t begin, int64_t n, TrsJagged *jagged, int64_t *at)
+{
+  const int32_t *lengths = ids->lengths + feature->from * ids->batch + begin;
+  const int64_t bag = (feature - p->feature) * n;
+
+  for (int64_t b = 0; b < n; b++) {
+    jagged->offsets[bag + b] = *at;
+    jagged->lengths[bag + b] = lengths[b];
+    *at += lengths[b];
+    if (feature->max_length && lengths[b] > feature->max_length)
+      return bad_data("feature \"%s\" of sample %" PRId64 " has %" PRId32 " ids, expected at most %" PRId64
+                      " (max_feature_lengths of its position-weighted table)",
+                      p->names[feature->from], begin + b, lengths[b], feature->max_length);
   }
   return TRSHARD_SUCCESS;
 }
@@ -415,22 +464,17 @@ static int take_samples(TrshardPredictor p, TrsPredictWorkspace *w, const Trshar
   int64_t at = 0;
 
   for (int f = 0; f < p->n_features; f++) {
-    const int32_t *lengths = ids->lengths + f * ids->batch + begin;
-    const int64_t from = at;
-    int status;
+    const TrsPredictFeature *feature = &p->feature[f];
+    const int64_t from = at, first = w->first[feature->from];
+    int status = take_bags(p, feature, ids, begin, n, jagged, &at);
 
-    for (int64_t b = 0; b < n; b++) {
-      jagged->offsets[f * n + b] = at;
-      jagged->lengths[f * n + b] = lengths[b];
-      at += lengths[b];
-    }
-    if (at == from) continue;
-    memcpy(jagged->values + from, ids->values + w->first[f], (size_t)(at - from) * sizeof(int64_t));
-    for (int64_t i = 0; p->weighted && i < at - from; i++)
-      jagged->weights[from + i] = p->table_of[f]->is_weighted ? ids->weights[w->first[f] + i] : 1.0F;
-    status = take_ids(p, f, at - from, jagged->values + from);
     if (status != TRSHARD_SUCCESS) return status;
-    w->first[f] += at - from;
+    if (at == from) continue;
+    memcpy(jagged->values + from, ids->values + first, (size_t)(at - from) * sizeof(int64_t));
+    if (feature->table->is_weighted)
+      memcpy(jagged->weights + from, ids->weights + first, (size_t)(at - from) * sizeof(float));
+    status = take_ids(p, feature, at - from, jagged->values + from);
+    if (status != TRSHARD_SUCCESS) return status;
   }
   jagged->offsets[p->n_features * n] = at;
   return TRSHARD_SUCCESS;
@@ -440,27 +484,40 @@ static int take_samples(TrshardPredictor p, TrsPredictWorkspace *w, const Trshar
 static PetscErrorCode predict_samples(TrshardPredictor p, TrsPredictWorkspace *w, int64_t n,
                                       const float *dense, float *to)
 {
-  const int64_t *columns;
+  TrsPooledMatrix model = {.columns = w->columns}, arrived;
   const float *predictions;
-  int64_t stride;
-  float *x;
 
   PetscFunctionBegin;
-  PetscCall(TrsDlrmEmbeddings(w->dlrm, &x, &stride, &columns));
+  PetscCall(TrsDlrmEmbeddings(w->dlrm, &model.data, &model.stride, NULL));
   PetscCall(TrsDlrmForwardDense(w->dlrm, NULL, n, dense));
-  PetscCall(TrsLookupForward(w->lookup, NULL, &w->kjt, x, stride));
+  PetscCall(TrsRaggedRowsBegin(w->ragged, &w->kjt));
+  TrsDlrmSetBags(w->dlrm, TrsRaggedRowsBags(w->ragged));
+  arrived = model;
+  if (w->split) PetscCall(TrsSplitTablesRows(w->split, n, &arrived));
+  arrived.by_id = TrsRaggedRowsById(w->ragged, PETSC_FALSE);
+  PetscCall(TrsLocalTablesForward(w->local, &w->kjt, &arrived));
+  if (w->split) PetscCall(TrsSplitTablesForward(w->split, NULL, n, &model));
   PetscCall(TrsDlrmForward(w->dlrm, NULL, n, NULL, NULL, 0.0F, NULL, &predictions));
   PetscCall(PetscArraycpy(to, predictions, (size_t)(n * p->n_outputs)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Count the ids of samples [begin, begin + n) in all features of the tables. */
 static int64_t count_ids(TrshardPredictor p, const TrshardBatch *ids, int64_t begin, int64_t n)
 {
   int64_t sum = 0;
 
   for (int f = 0; f < p->n_features; f++)
-    for (int64_t b = begin; b < begin + n; b++) sum += ids->lengths[f * ids->batch + b];
+    for (int64_t b = begin; b < begin + n; b++) sum += ids->lengths[p->feature[f].from * ids->batch + b];
   return sum;
+}
+
+/* Go on to the samples behind [begin, begin + n). */
+static void pass_samples(TrshardPredictor p, TrsPredictWorkspace *w, const TrshardBatch *ids, int64_t begin,
+                         int64_t n)
+{
+  for (int f = 0; f < p->n_names; f++)
+    for (int64_t b = begin; b < begin + n; b++) w->first[f] += ids->lengths[f * ids->batch + b];
 }
 
 static int predict(TrshardPredictor p, TrsPredictWorkspace *w, const TrshardBatch *ids, const float *dense,
@@ -472,11 +529,12 @@ static int predict(TrshardPredictor p, TrsPredictWorkspace *w, const TrshardBatc
     PetscErrorCode ierr;
 
     n = PetscMin(ids->batch - begin, TRS_PREDICT_SAMPLES);
-    ierr = TrsKjtReserve(p->device, &w->kjt, p->n_features, n, count_ids(p, ids, begin, n), p->weighted);
+    ierr = TrsKjtReserve(&p->device, &w->kjt, p->n_features, n, count_ids(p, ids, begin, n), p->weighted);
     if (!ierr) status = take_samples(p, w, ids, begin, n);
     if (!ierr && status == TRSHARD_SUCCESS)
       ierr = predict_samples(p, w, n, dense ? dense + begin * p->num_dense : NULL,
                              predictions + begin * p->n_outputs);
+    pass_samples(p, w, ids, begin, n);
     if (!ierr) continue;
     TrsApiEarlyError("TrshardPredict: there is too little memory for the call");
     status = TrsExitStatus(ierr);

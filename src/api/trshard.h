@@ -279,15 +279,18 @@ typedef struct TrshardPredictorImpl *TrshardPredictor;
 /*
   TrshardPredictorOpen - Read a checkpoint that trshard wrote, for predictions.
 
-  Not collective: each process has a model of its own. MPI is initialised if nobody has done so, and
-  is then finalised at the end of the process. Opening and closing belong to one thread at a time,
-  as all functions above; TrshardPredict() may meanwhile run on others.
+  Not collective: each process has a model of its own. Tables that the file has in the type in which
+  they are held are mapped, so that the processes of a host share their pages; others are read. The
+  file must not be written to until Close; to replace it by another file under its name is no harm,
+  and is what trshard does. MPI is initialised if nobody has done so, and is then finalised at the
+  end of the process. Opening and closing belong to one thread at a time, as all functions above;
+  TrshardPredict() may meanwhile run on others.
 
   In:     options  words as in TrshardConfig; NULL for none. -tables_data_type int8 (int4, int2,
                    fp16, bf16) holds the tables in this type, the default is the checkpoint's;
-                   -ema_decay 0 leaves out a training's average of weights
-  Errors: NO_INPUT, DATA, OPTION, MEMORY, NOT_FINITE; UNAVAILABLE for a model with position weights,
-          id_map qr, an output_dtype, or sequences that are not averaged
+                   -ema_decay 0 leaves out a training's average of weights; -check_weights false
+                   opens the file without reading mapped tables, and compares no checksums
+  Errors: NO_INPUT, DATA, OPTION, MEMORY, NOT_FINITE
 */
 TRSHARD_API int TrshardPredictorOpen(const char *checkpoint, const char *options,
                                      TrshardPredictor *predictor);

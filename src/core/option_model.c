@@ -90,6 +90,20 @@ const char *TrsOptionsModelOf(TrsOptions options, const char *name)
   return entry && TrsOptionModelCounts(options, entry) ? options->checkpoint : NULL;
 }
 
+const char *TrsOptionsModelValue(TrsOptions options, const char *object, const char *instance,
+                                 const char *key)
+{
+  const TrsOptionEntry *entry;
+  char name[2 * TRS_MAX_NAME];
+
+  snprintf(name, sizeof(name), "-%s_%s_%s", object, instance, key);
+  entry = TrsOptionsFindEntry(options, name);
+  if (entry && entry->model) return entry->model->value;
+  snprintf(name, sizeof(name), "-%ss_%s", object, key);
+  entry = TrsOptionsFindEntry(options, name);
+  return entry && entry->model ? entry->model->value : NULL;
+}
+
 /* --- taking a checkpoint's options --- */
 
 static PetscBool same_value(const TrsOptionValue *a, const TrsOptionValue *b)

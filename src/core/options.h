@@ -169,6 +169,13 @@ PetscBool TrsOptionsIsGiven(TrsOptions options, const char *name);
 const char *TrsOptionsModelOf(TrsOptions options, const char *name);
 
 /*
+  The text of the value that the checkpoint's model has for a key of an object, whether or not it
+  counts. NULL without a checkpoint. Borrowed. Not collective.
+*/
+const char *TrsOptionsModelValue(TrsOptions options, const char *object, const char *instance,
+                                 const char *key);
+
+/*
   Note the value that the run has found for an option that may have been left open, for
   TrsOptionsModelText(). Getters do not see it. Not collective.
 */

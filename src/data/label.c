@@ -11,7 +11,7 @@ void TrsLabelNames(const TrsDatasetInfo *info, char *text, size_t size)
   text[0] = '\0';
   for (int i = 0; info->label_names && i < info->n_labels && used < size; i++)
     used += (size_t)snprintf(text + used, size - used, "%s%.100s", i > 0 ? ", " : "", info->label_names[i]);
-  if (used >= size && size > 4) strcpy(text + size - 4, "...");
+  if (used >= size && size > 4) memcpy(text + size - 4, "...", 4);
 }
 
 PetscErrorCode TrsLabelFind(const TrsDatasetInfo *info, const char *name, const char *option, int *label)

@@ -4,7 +4,10 @@
 #include "compute/quant.h"
 #include "compute/random_rows.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* Floats that are filled at a time: a strip that stays in cache while it is converted. */
 enum { TRS_FILL_STRIP_FLOATS = 1 << 18 };
@@ -230,14 +233,44 @@ PetscErrorCode TrsEmbeddingShardsCreateQuantised(const TrsDeviceOps *device, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode release_weight(const TrsEmbeddingShards *shards, TrsEmbeddingShard *shard)
+{
+  PetscFunctionBegin;
+  if (shard->map)
+    (void)munmap(shard->map, (size_t)shard->map_bytes);
+  else
+    PetscCall((shard->on_host ? shards->device->release_host : shards->device->release)(&shard->tbe.weight));
+  shard->map = NULL;
+  shard->tbe.weight = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsEmbeddingShardsMap(const TrsEmbeddingShards *shards, int i, int fd, int64_t offset)
+{
+  const int64_t page = (int64_t)sysconf(_SC_PAGESIZE), before = offset % page;
+  TrsEmbeddingShard *shard = &shards->shard[i];
+  const TrsTbeTable *t = &shard->tbe;
+  const int64_t bytes = t->rows * t->stride * stride_unit(t->dtype);
+  void *map = mmap(NULL, (size_t)(before + bytes), PROT_READ, MAP_SHARED, fd, (off_t)(offset - before));
+
+  PetscFunctionBegin;
+  PetscCheck(map != MAP_FAILED, PETSC_COMM_SELF, TRS_ERR_IO,
+             "the rows of table \"%s\" cannot be mapped from their file: %s",
+             shards->tables->table[shard->table].name, strerror(errno));
+  PetscCall(release_weight(shards, shard));
+  shard->map = map;
+  shard->map_bytes = before + bytes;
+  shard->tbe.weight = (char *)map + before;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsEmbeddingShardsDestroy(TrsEmbeddingShards *shards)
 {
   PetscFunctionBegin;
   for (int i = 0; i < shards->n; i++) {
-    const TrsEmbeddingShard *shard = &shards->shard[i];
-    void *weight = shard->tbe.weight;
+    TrsEmbeddingShard *shard = &shards->shard[i];
 
-    PetscCall((shard->on_host ? shards->device->release_host : shards->device->release)(&weight));
+    PetscCall(release_weight(shards, shard));
     for (int s = 0; s < TRS_OPTIMIZER_STATES; s++) {
       void *memory = shard->tbe.state[s];
       PetscCall((shard->state_on_host[s] ? shards->device->release_host : shards->device->release)(&memory));

@@ -22,6 +22,8 @@ typedef struct {
   PetscBool state_on_host[TRS_OPTIMIZER_STATES];
   TrsRowCacheWish cache; /* used for fused_uvm_caching */
   TrsTbeTable tbe;       /* the TrsEmbeddingShards owns its memory */
+  void *map;             /* the pages of a file that have the rows; NULL: the rows have memory */
+  int64_t map_bytes;
 } TrsEmbeddingShard;
 
 typedef struct {
@@ -80,6 +82,19 @@ PetscErrorCode TrsEmbeddingShardsCreateQuantised(const TrsDeviceOps *device, con
                                                  const TrsShardingPlan *plan, int rank,
                                                  TrsEmbeddingShards *shards);
 PetscErrorCode TrsEmbeddingShardsDestroy(TrsEmbeddingShards *shards);
+
+/*
+  TrsEmbeddingShardsMap - Let shard i of quantised shards have its rows in a file instead of memory.
+
+  The rows are read-only. Pages come from the file when they are read, and processes share them. The
+  file must keep its contents; it may be closed, and removed from its folder. Not collective. For
+  devices of host memory.
+
+  In:     fd, offset  of an open file, and the bytes before the shard's first row. The rows have no
+                      gaps, and their elements must be aligned
+  Errors: IO
+*/
+PetscErrorCode TrsEmbeddingShardsMap(const TrsEmbeddingShards *shards, int i, int fd, int64_t offset);
 
 /* The states that an optimizer keeps of a table, in the order of TrsTbeTable.state. */
 typedef struct {

@@ -170,6 +170,21 @@ static PetscErrorCode read_part(const TrsCheckpointSource *s, const TrsState *st
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Offer the rows of part k to the function that maps them. */
+static PetscErrorCode map_part(const TrsCheckpointSource *s, const TrsStateTensor *tensor, int k,
+                               TrsDType dtype, PetscBool *to_take)
+{
+  const TrsStatePart *part = &tensor->part[k];
+
+  PetscFunctionBegin;
+  *to_take = PETSC_TRUE;
+  if (tensor->map && TrsExtentIsWhole(&s->extent) && part->cols == s->extent.cols)
+    PetscCall(tensor->map(tensor->take_context, k, dtype, s->file->fd,
+                          s->extent.offset[0] + part->row_offset * part->cols * s->extent.element_bytes,
+                          to_take));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, const TrsStateTensor *tensor,
                                  TrsDType dtype, PetscBool spread)
 {
@@ -185,7 +200,10 @@ static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, 
     part.rows = PetscMin(part.rows, tensor->rows_read - part.row_offset);
     if (part.rows <= 0 || part.cols == 0) continue;
     if (tensor->take) {
-      PetscCall(take_part(s, tensor, k, dtype));
+      PetscBool to_take;
+
+      PetscCall(map_part(s, tensor, k, dtype, &to_take));
+      if (to_take) PetscCall(take_part(s, tensor, k, dtype));
     } else {
       PetscCall(read_part(s, state, tensor, &part, dtype, spread));
     }

@@ -108,6 +108,12 @@ PetscErrorCode TrsExtentGet(hid_t dataset, hid_t memory, TrsExtent *extent)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscBool TrsExtentIsWhole(const TrsExtent *extent)
+{
+  return (PetscBool)(extent->offset && extent->chunk_rows >= extent->rows &&
+                     extent->chunk_cols == extent->cols);
+}
+
 PetscErrorCode TrsExtentCheck(const TrsExtent *extent, const char *path, const char *name, int64_t file_bytes)
 {
   const int64_t n = extent->offset

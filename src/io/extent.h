@@ -46,6 +46,9 @@ PetscErrorCode TrsExtentFree(TrsExtent *extent);
 PetscErrorCode TrsExtentCheck(const TrsExtent *extent, const char *path, const char *name,
                               int64_t file_bytes);
 
+/* Do all rows lie side by side in one piece? */
+PetscBool TrsExtentIsWhole(const TrsExtent *extent);
+
 /*
   Read rows row .. row+rows-1 and columns col .. col+cols-1 into [rows, cols] without gaps. Any
   thread. Returns 0, an errno, or ENODATA if the file ends early.

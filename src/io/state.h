@@ -31,6 +31,14 @@ typedef struct {
 typedef PetscErrorCode (*TrsStateTake)(void *context, int part, TrsDType dtype, int64_t first, int64_t n,
                                        const void *rows);
 
+/*
+  Offered the rows of part number `part` where they lie in the file: [part's rows, part's cols]
+  elements of dtype without gaps, `offset` bytes from the beginning of the open file fd. *to_take is
+  true; false says that `take` shall not get the rows.
+*/
+typedef PetscErrorCode (*TrsStateMap)(void *context, int part, TrsDType dtype, int fd, int64_t offset,
+                                      PetscBool *to_take);
+
 /* An attribute of a tensor's dataset. */
 typedef struct {
   const char *name, *text; /* both borrowed; if text is NULL, `number` is the value */
@@ -76,6 +84,7 @@ typedef struct {
      of the parts' memory, of which there is none. The file's numbers may have any of the types
      fp32, fp16 and bf16. */
   TrsStateTake take; /* NULL to read to memory */
+  TrsStateMap map;   /* called before `take`, if rows lie in one piece; may be NULL */
   void *take_context;
   int n_attributes; /* for writing */
   TrsStateAttribute attribute[TRS_STATE_MAX_ATTRIBUTES];
@@ -101,6 +110,8 @@ typedef struct {
   /* Reading: convert numbers of one type to another, on the host. If it is NULL, types must be
      equal. Only tensors of fp32, fp16 and bf16 are converted. */
   PetscErrorCode (*convert)(int64_t n, TrsDType from, const void *source, TrsDType to, void *result);
+  /* Reading: trust the file's numbers. Its checksums are not compared, which would read it all. */
+  PetscBool unverified;
   /* Writing: called first, so that the parts' memory holds what must be written. NULL if it already
      does. Not collective. */
   PetscErrorCode (*settle)(const void *context);

@@ -21,6 +21,7 @@ struct TrsQuantReaderImpl {
   const TrsStoredTable *stored;
   const TrsComputeOps *host; /* conversions happen in host memory */
   TrsQuantTable *table;      /* [tables->n] */
+  PetscBool maps, checks;    /* whether to map what can be; whether to check what is mapped */
   /* Pieces of rows: as floats, as whole quantised rows, and a shard's columns of these. */
   TrsBuffer numbers, rows, slice;
 };
@@ -102,7 +103,26 @@ static PetscErrorCode quantise(const TrsQuantTable *table, TrsDType dtype, int64
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* TrsStateTake: copy whole rows of one of this rank's shards to the shard's memory. */
+/* TrsStateMap: map the rows of a shard if they are in the file as the shard wants them. */
+static PetscErrorCode map_rows(void *context, int part, TrsDType dtype, int fd, int64_t offset,
+                               PetscBool *to_take)
+{
+  const TrsQuantTable *table = context;
+  TrsQuantReader r = table->reader;
+  const TrsTbeTable *shard = &r->shards->shard[table->shard[part]].tbe;
+  const PetscBool same = (PetscBool)(table->stored->is_quantised || dtype == shard->dtype);
+
+  PetscFunctionBegin;
+  if (!r->maps || !same || offset % TrsDTypeBytes(dtype) != 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsEmbeddingShardsMap(r->shards, table->shard[part], fd, offset));
+  *to_take = r->checks;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  TrsStateTake: copy whole rows of one of this rank's shards to the shard's memory. Rows that are
+  mapped are only looked at.
+*/
 static PetscErrorCode take_rows(void *context, int part, TrsDType dtype, int64_t first, int64_t n,
                                 const void *rows)
 {
@@ -116,6 +136,7 @@ static PetscErrorCode take_rows(void *context, int part, TrsDType dtype, int64_t
     PetscCall(check_parameters(table, shard->row_offset + first, n, rows));
   else
     PetscCall(quantise(table, dtype, shard->row_offset + first, n, rows, &rows));
+  if (r->shards->shard[table->shard[part]].map) PetscFunctionReturn(PETSC_SUCCESS);
   if (shard->dim < table->config->embedding_dim) {
     PetscCall(TrsBufferReserve(&r->slice, n * row_bytes, PETSC_FALSE));
     PetscCall(TrsQuantSliceRows(shard->dtype, table->config->embedding_dim, (int)shard->col_offset,
@@ -147,6 +168,12 @@ PetscErrorCode TrsQuantReaderCreate(const char *path, const TrsEmbeddingShards *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+void TrsQuantReaderMap(TrsQuantReader reader, PetscBool check)
+{
+  reader->maps = PETSC_TRUE;
+  reader->checks = check;
+}
+
 PetscErrorCode TrsQuantReaderAddState(TrsQuantReader r, TrsState *state)
 {
   PetscFunctionBegin;
@@ -161,6 +188,7 @@ PetscErrorCode TrsQuantReaderAddState(TrsQuantReader r, TrsState *state)
     PetscCall(TrsStateAdd(state, path, stored->is_quantised ? TRS_UINT8 : TRS_FP32, 2, stored->rows,
                           stored->cols, &tensor));
     tensor->take = take_rows;
+    tensor->map = map_rows;
     tensor->take_context = table;
     for (int i = 0; i < r->shards->n; i++) {
       const TrsTbeTable *shard = &r->shards->shard[i].tbe;

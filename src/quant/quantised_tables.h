@@ -71,6 +71,16 @@ PetscErrorCode TrsQuantReaderCreate(const char *path, const TrsEmbeddingShards *
                                     const TrsStoredTable *stored, TrsQuantReader *reader);
 
 /*
+  TrsQuantReaderMap - Let the reader map rows that the file has as the shards want them, instead of
+    copying them to memory (TrsEmbeddingShardsMap()). Other rows are read.
+
+  Not collective. Call it before TrsQuantReaderAddState().
+
+  In: check  look at the numbers of mapped rows, too, which reads them all
+*/
+void TrsQuantReaderMap(TrsQuantReader reader, PetscBool check);
+
+/*
   TrsQuantReaderAddState - List the tables for TrsCheckpointRead(), which then fills the shards.
 
   Not collective.

@@ -55,6 +55,9 @@ static void test_take_model(void **state)
   check_pooling(options, "b", 1, "m.h5");
   assert_string_equal(TrsOptionsModelOf(options, "-dense_arch"), "m.h5");
   assert_null(TrsOptionsModelOf(options, "-rate"));
+  assert_string_equal(TrsOptionsModelValue(options, "table", "a", "pooling"), "none");
+  assert_string_equal(TrsOptionsModelValue(options, "table", "b", "pooling"), "mean");
+  assert_null(TrsOptionsModelValue(options, "table", "b", "init_min"));
   assert_petsc_error(TrsOptionError(options, "-dense_arch", "wrong"), TRS_ERR_DATA); /* a file's value */
   TrsErrorClear();
   assert_petsc_error(TrsOptionError(options, "-batch_size", "wrong"), TRS_ERR_OPTION);

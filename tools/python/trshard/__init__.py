@@ -24,6 +24,8 @@ import ctypes
 import json
 import os
 import pathlib
+import sys
+import threading
 from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
@@ -359,11 +361,17 @@ class Predictor:
     """A trained model that predicts in this process alone, without mpirun.
 
     checkpoint: a file that the program trshard wrote; options: words such as "-tables_data_type int8". Any number of
-    threads may call predict() at the same time.
+    threads may call predict() at the same time. close(), or the end of a `with`, frees the model, and so does the loss of
+    its last reference.
     """
+
+    _dropped = []  # handles that other threads than their openers have dropped: the library is for one thread at a time
 
     def __init__(self, checkpoint, options=""):
         self._handle = ctypes.c_void_p()
+        self._thread = threading.current_thread()
+        while self._dropped:
+            _check(_library.TrshardPredictorClose(ctypes.byref(self._dropped.pop())))
         _check(_library.TrshardPredictorOpen(os.fsencode(checkpoint), options.encode(), ctypes.byref(self._handle)))
         dense, n, outputs, names = ctypes.c_int32(), ctypes.c_int32(), ctypes.c_int32(), ctypes.POINTER(ctypes.c_char_p)()
         _check(_library.TrshardPredictorShape(self._handle, ctypes.byref(dense), ctypes.byref(n), ctypes.byref(names),
@@ -373,6 +381,8 @@ class Predictor:
 
     def predict(self, lengths, values, weights=None, dense=None, out=None):
         """Predictions float32 [batch, outputs] of ids as for forward(), and of dense float32 [batch, num_dense]."""
+        if not self._handle:
+            raise ValueError("the predictor is closed")
         batch, keep = _batch(len(self.feature_names), lengths, values, weights)
         if self.num_dense:
             dense = _array(dense, np.float32, "dense", batch.batch * self.num_dense)
@@ -394,3 +404,11 @@ class Predictor:
 
     def __exit__(self, *error):
         self.close()
+
+    def __del__(self):
+        if not getattr(self, "_handle", None) or sys.is_finalizing():
+            return  # the end of the process frees all memory
+        if threading.current_thread() is self._thread:
+            self.close()
+        else:
+            self._dropped.append(self._handle)
