@@ -175,7 +175,8 @@ def own_stepper(kind, ebc, stream, args, torch):
         def forward(self, dense, pooled):
             return self.over_arch(self.inter_arch(self.dense_arch(dense), pooled.view(len(dense), args.tables, args.dim))).squeeze(1)
 
-    model = torch.nn.parallel.DistributedDataParallel(Dense())
+    # the settings that TorchRec's DistributedModelParallel gives to its own
+    model = torch.nn.parallel.DistributedDataParallel(Dense(), gradient_as_bucket_view=True, broadcast_buffers=False, static_graph=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.learning_rate * args.ranks)
     embeddings, loss_of = trshard.autograd.Module(ebc), torch.nn.BCEWithLogitsLoss()
 

@@ -7,8 +7,9 @@
   exchange.py model.pt --from torch --output model.h5
 
 Formats: safetensors; npz (numpy); torch (torch.save of a state_dict); dcp (a folder of torch.distributed.checkpoint). torch,
-and --to dcp, need torch. Names are those of TorchRec's DLRM and DLRM_DCN, so that load_state_dict(strict=True) takes them; of
-a DLRMTrain they begin with "model.": --prefix model. does it. The steps of the training and its options travel beside the
+and --to dcp, need torch. Names are those of TorchRec's DLRM, DLRM_DCN and DLRM_Projection, so that load_state_dict(strict=True)
+takes them; the cross networks of torchrec.modules.crossnet stand as inter_arch.crossnet. Of a DLRMTrain names begin with
+"model.": --prefix model. does it. The steps of the training and its options travel beside the
 tensors. A DCP that TorchRec wrote of {"model": ..., "optimizer": ...} takes --prefix model.model.
 --states takes the optimizers' states along, as optimizer.state.<name>.<state>, of a table .<name>.<table>.<state>.
 
@@ -45,6 +46,7 @@ import numpy as np
 from tqdm import tqdm
 
 import trscheckpoint
+import trscrossnet
 import trsdata
 import trsformats
 import trsonnx
@@ -62,15 +64,12 @@ dense/over_arch/*/weight           over_arch.model.0._mlp.*._linear.weight
 dense/over_arch/*/bias             over_arch.model.0._mlp.*._linear.bias
 dense/over_arch/*/swish_weight     over_arch.model.0._mlp.*._activation_fn.norm.0.weight
 dense/over_arch/*/swish_bias       over_arch.model.0._mlp.*._activation_fn.norm.0.bias
-dense/crossnet/*/W                 inter_arch.crossnet.W_kernels.*
-dense/crossnet/*/V                 inter_arch.crossnet.V_kernels.*
-dense/crossnet/*/bias              inter_arch.crossnet.bias.*
 dense/projection_1/*/weight        inter_arch.interaction_branch1.model._mlp.*._linear.weight
 dense/projection_1/*/bias          inter_arch.interaction_branch1.model._mlp.*._linear.bias
 dense/projection_2/*/weight        inter_arch.interaction_branch2.model._mlp.*._linear.weight
 dense/projection_2/*/bias          inter_arch.interaction_branch2.model._mlp.*._linear.bias
 dense/position_weights/*/weight    sparse_arch.embedding_bag_collection._feature_processors.position_weights.*
-"""
+""" + trscrossnet.NAMES
 OPTIMIZER = "optimizer.state."
 NO_TENSOR = {"step"}  # of torch's optimizers: a count, and no state of a checkpoint
 
@@ -229,17 +228,19 @@ def export(args, names):
         return export_onnx(args)
     with trscheckpoint.opened(args.source) as checkpoint:
         names.knows_layers(checkpoint.tensors)
-        chosen = {}
+        chosen, about, n_experts = {}, {}, trscrossnet.experts(checkpoint.tensors)
         for path, tensor in checkpoint.tensors.items():
             name = "-" if trscheckpoint.STATES.fullmatch(path) and not args.states else names.name(path)
-            if name in chosen:
-                raise FormatError(f"{args.source}: /{chosen[name][0]} and /{path} would both be {name}: see --key-map")
-            if name != "-":
-                chosen[name] = (path, tensor)
+            if name == "-":
+                continue
+            about[path] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "attributes": checkpoint.of_tensors[path]}
+            for their_name, theirs in trscrossnet.outwards(path, name, tensor, n_experts):
+                if their_name in chosen:
+                    raise FormatError(f"{args.source}: /{chosen[their_name][0]} and /{path} would both be {their_name}: see --key-map")
+                chosen[their_name] = (path, theirs)
         if trsformats.DESCRIPTION in chosen:
             raise FormatError(f"{args.source}: /{chosen[trsformats.DESCRIPTION][0]} would be {trsformats.DESCRIPTION}, which is the description's name")
         verify(checkpoint)
-        about = {path: {"dtype": tensor.dtype, "shape": list(tensor.shape), "attributes": checkpoint.of_tensors[path]} for path, tensor in chosen.values()}
         tensors = {name: tensor for name, (_, tensor) in chosen.items()}
         description = json.dumps({"attributes": checkpoint.attributes, "tensors": about})
         with bar(tensors, "write") as progress:
@@ -291,6 +292,7 @@ def chosen_tensors(source, names, states):
         if path in origin:
             raise FormatError(f"tensors {origin[path]} and {name} are both /{path}")
         found[path], origin[path] = tensor, name
+    found, origin = trscrossnet.inwards(found, origin)
     explicit = [re.fullmatch(r"dense/over_arch/(\d+)/(\w+)", path) for path in found]
     behind = lambda parameter: max([int(layer[1]) for layer in explicit if layer and layer[2] == parameter], default=-1) + 1
     last = re.compile(r"(?<=/over_arch/)last(?=/(\w+))")

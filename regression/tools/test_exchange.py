@@ -27,6 +27,9 @@ PROGRAM = os.environ.get("TRSHARD")
 HAS = {module: importlib.util.find_spec(module) is not None for module in ("torch", "torchrec")}
 TABLE = "sparse_arch.embedding_bag_collection.embedding_bags.t_a.weight"
 GOLDEN_DCP = os.path.join(TOOLS, "../regression/golden/exchange/dcp")  # what TorchRec wrote on two ranks, column_wise
+GOLDEN_NAMES = os.path.join(TOOLS, "../regression/golden/exchange/crossnets.json")  # names and shapes of TorchRec's state_dicts
+INTERACTIONS = {"dcn": "-dcn_num_layers 2 -dcn_low_rank_dim 3", "dcn_full": "-dcn_num_layers 2", "dcn_vector": "-dcn_num_layers 2",
+                "dcn_mixture": "-dcn_num_layers 2 -dcn_low_rank_dim 3 -dcn_num_experts 4", "projection": "-projection_arch1 16 -projection_arch2 12,24"}
 MODEL = "-dense_arch 16,8 -over_arch 16,8,1 -tables_embedding_dim 8 -batch_size 64"
 
 
@@ -413,16 +416,45 @@ class Program(Folder):
         self.assertEqual(len(losses), 4)
         self.assertEqual(losses.tolist(), self.series("back_run.h5", "train/loss").tolist())
 
+    def test_crossnets(self):
+        """Names and shapes are those of TorchRec's modules, as recorded; what comes back, with states, has the bits that went out."""
+        self.data()
+        with open(GOLDEN_NAMES, encoding="utf-8") as file:
+            recorded = json.load(file)
+        self.assertEqual(recorded.keys(), INTERACTIONS.keys())
+        for name, options in INTERACTIONS.items():
+            with self.subTest(name):
+                model, out, back = (self.path(name + end) for end in (".h5", ".safetensors", "_back.h5"))
+                self.run_program(*MODEL.split(), "-interaction", name, *options.split(), "-dense_optimizer", "adam", "-data_train", "data.h5", "-steps", "2",
+                                 "-checkpoint_final", model)
+                self.good(model, "--to", "safetensors", "--prefix", "model.", "--states", out)
+                with open(out, "rb") as file:
+                    header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+                header.pop("__metadata__")
+                self.assertEqual({"model." + key: shape for key, shape in recorded[name].items()},
+                                 {key: about["shape"] for key, about in header.items() if not key.startswith("optimizer.")})
+                self.assertEqual({f"optimizer.state.model.{key}.exp_avg": shape for key, shape in recorded[name].items() if "embedding" not in key},
+                                 {key: about["shape"] for key, about in header.items() if key.endswith(".exp_avg")})
+                self.good(out, "--from", "safetensors", "--prefix", "model.", "--states", "--output", back)
+                self.assertEqual(everything(model), everything(back))
+
+    def test_gates_of_other_experts(self):
+        """A gate that is missing, or of another width, is named."""
+        kernels = {"inter_arch.crossnet.U_kernels.0": np.ones((2, 8, 3), np.float32), "inter_arch.crossnet.bias.0": np.ones((8, 1), np.float32)}
+        for gates, named in (({0: 8, 2: 8}, "gates.2.weight"), ({0: 8, 1: 7}, "gates.1.weight")):
+            np.savez(self.path("m.npz"), **kernels, **{f"inter_arch.crossnet.gates.{k}.weight": np.ones((1, n), np.float32) for k, n in gates.items()})
+            self.refused(65, [named, "no gate of 2 experts"], self.path("m.npz"), "--from", "npz", "--output", self.path("m.h5"))
+
     @unittest.skipUnless(HAS["torchrec"], "torchrec is not there")
     def test_torchrec(self):
-        """TorchRec's DLRM and DLRM_DCN take the weights with strict=True, and predict what /predictions has; and the way back."""
+        """TorchRec's DLRMs take the weights with strict=True, and predict what /predictions has; and the way back."""
         self.data()
         tables = {name: (rows, [name]) for name, rows in (("user", 100), ("item", 50), ("hist", 50))}
-        for name, options in (("dot", ["-interaction", "dot"]), ("dcn", "-interaction dcn -dcn_num_layers 2 -dcn_low_rank_dim 3".split())):
+        for name, options in {"dot": "", **INTERACTIONS}.items():
             with self.subTest(name):
-                model = [*MODEL.split(), *options, "-tables_pooling", "mean"]
+                model = [*MODEL.split(), "-interaction", name, *options.split(), "-tables_pooling", "mean"]
                 self.run_program(*model, "-data_train", "data.h5", "-steps", "8", "-checkpoint_final", name + ".h5")
-                make = lambda ebc: self.torchrec(ebc, [16, 8], [16, 8, 1], (2, 3) if name == "dcn" else None)
+                make = lambda ebc: self.torchrec(ebc, [16, 8], [16, 8, 1], name)
                 self.compare(name + ".h5", "data.h5", model, tables, 8, make)
 
     @unittest.skipUnless(HAS["torchrec"] and os.path.exists(os.path.join(os.environ.get("TRSHARD_DATA", ""), "ml100k_eval.h5")), "torchrec or MovieLens is not there")
@@ -434,11 +466,20 @@ class Program(Folder):
         self.run_program(*model, "-epochs", "1", "-init_from", os.path.join(os.path.dirname(golden), "init.h5"), "-checkpoint_final", "model.h5")
         rows = {"user": 944, "item": 1683, "genre": 20, "occupation": 22, "gender": 3, "zip": 1001, "title": 3001}
         tables = {name: (count, ["item", "hist"] if name == "item" else [name]) for name, count in rows.items()}
-        self.compare("model.h5", folder + "/ml100k_eval.h5", model, tables, 16, lambda ebc: self.torchrec(ebc, [32, 16], [64, 32, 1], None))
+        self.compare("model.h5", folder + "/ml100k_eval.h5", model, tables, 16, lambda ebc: self.torchrec(ebc, [32, 16], [64, 32, 1], "dot"))
 
-    def torchrec(self, ebc, dense_arch, over_arch, dcn):
-        from torchrec.models.dlrm import DLRM, DLRM_DCN
-        return DLRM_DCN(ebc, self.num_dense, dense_arch, over_arch, *dcn) if dcn else DLRM(ebc, self.num_dense, dense_arch, over_arch)
+    def torchrec(self, ebc, dense_arch, over_arch, kind):
+        from torchrec.models.dlrm import DLRM, DLRM_DCN, DLRM_Projection
+        from torchrec.modules.crossnet import CrossNet, LowRankMixtureCrossNet, VectorCrossNet
+        if kind == "dot":
+            return DLRM(ebc, self.num_dense, dense_arch, over_arch)
+        if kind == "projection":
+            return DLRM_Projection(ebc, self.num_dense, dense_arch, over_arch, [16], [12, 24])
+        dlrm, width = DLRM_DCN(ebc, self.num_dense, dense_arch, over_arch, 2, 3), 32
+        made = {"dcn_full": lambda: CrossNet(width, 2), "dcn_vector": lambda: VectorCrossNet(width, 2), "dcn_mixture": lambda: LowRankMixtureCrossNet(width, 2, 4, 3)}
+        if kind in made:
+            dlrm.inter_arch.crossnet = made[kind]()
+        return dlrm
 
     def compare(self, checkpoint, data, model, tables, dim, make):
         import torch

@@ -46,6 +46,20 @@ PetscErrorCode TrsSequenceAllToAllWait(TrsSequenceAllToAll dist, TrsStream strea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsSequenceAllToAllArrive(TrsSequenceAllToAll dist, TrsStream stream, const float **block)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsRoundTripArrive(&dist->trip, stream, block));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSequenceAllToAllRelease(TrsSequenceAllToAll dist, TrsStream stream)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsRoundTripRelease(&dist->trip, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsSequenceAllToAllGradBuffer(TrsSequenceAllToAll dist, float **send)
 {
   PetscFunctionBegin;

@@ -24,10 +24,15 @@ PetscErrorCode TrsSequenceAllToAllDestroy(TrsSequenceAllToAll *dist);
 
   The backward goes the other way. GradBuffer is [sum of sent_ids, dim]; the result of Wait stays
   unchanged beside it. GradWait puts the gradients where Start's rows were.
+
+  Instead of Wait, Arrive may tell where the rows from each rank lie, block [size], in the same
+  order. They stay until Release, which must follow before anything else.
 */
 PetscErrorCode TrsSequenceAllToAllStart(TrsSequenceAllToAll dist, TrsStream stream, float *rows,
                                         const int64_t *received_ids, const int64_t *sent_ids);
 PetscErrorCode TrsSequenceAllToAllWait(TrsSequenceAllToAll dist, TrsStream stream, const float **rows);
+PetscErrorCode TrsSequenceAllToAllArrive(TrsSequenceAllToAll dist, TrsStream stream, const float **block);
+PetscErrorCode TrsSequenceAllToAllRelease(TrsSequenceAllToAll dist, TrsStream stream);
 PetscErrorCode TrsSequenceAllToAllGradBuffer(TrsSequenceAllToAll dist, float **send);
 PetscErrorCode TrsSequenceAllToAllGradStart(TrsSequenceAllToAll dist, TrsStream stream);
 PetscErrorCode TrsSequenceAllToAllGradWait(TrsSequenceAllToAll dist, TrsStream stream, const float **grad);

@@ -348,7 +348,7 @@ PetscErrorCode TrsDlrmEmbeddings(TrsDlrm dlrm, float **x, int64_t *stride, const
   PetscFunctionBegin;
   *x = dlrm->interaction.x;
   *stride = dlrm->interaction.N;
-  *columns = dlrm->columns;
+  if (columns) *columns = dlrm->columns;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

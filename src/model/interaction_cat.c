@@ -22,7 +22,7 @@ static PetscErrorCode nothing(const TrsInteraction *interaction, TrsStream strea
   const TrsInteractionOps trs_interaction_##name = {.word = #name, \
                                                     .fewest = 1, \
                                                     .in_place = PETSC_TRUE, \
-                                                    .sparse = without_dense, \
+                                                    .sparse = (without_dense), \
                                                     .width = TrsInteractionAll, \
                                                     .flops = flops, \
                                                     .forward = nothing, \

@@ -203,7 +203,7 @@ static PetscErrorCode release(TrsInteraction *interaction)
 #define CROSS_TABLE(name, of_one_width) \
   const TrsInteractionOps trs_interaction_##name = {.word = #name, \
                                                     .fewest = 1, \
-                                                    .equal_dims = of_one_width, \
+                                                    .equal_dims = (of_one_width), \
                                                     .read = read, \
                                                     .width = TrsInteractionAll, \
                                                     .flops = flops, \

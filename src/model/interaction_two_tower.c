@@ -8,6 +8,7 @@
 #include "model/interaction.h"
 #include "model/mlp.h"
 #include "model/two_tower.h"
+#include "spec/table_keys.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -89,6 +90,25 @@ static PetscErrorCode check_sides(TrsOptions options, const TrsTableConfigs *tab
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Refuse a target of another side: its tower would depend on the other one's features, and neither
+  would give an embedding alone.
+*/
+static PetscErrorCode check_targets(TrsOptions options, const TrsTableConfigs *tables, const int *side)
+{
+  PetscFunctionBegin;
+  for (int t = 0, v = 0; t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
+
+    for (int k = 0; table->din_target && k < table->n_features; k++)
+      if (side[v + k] != side[table->din_vector])
+        FAIL("din_target", "\"%.100s\" is in the %s, but feature \"%.100s\" is in the %s", table->din_target,
+             modules[side[table->din_vector]], table->features[k], modules[side[v + k]]);
+    v += table->n_features * TrsTableVectors(table);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsTwoTowerSides(TrsOptions options, const TrsTableConfigs *tables, int *side)
 {
   const char *const *names = NULL;
@@ -112,6 +132,7 @@ PetscErrorCode TrsTwoTowerSides(TrsOptions options, const TrsTableConfigs *table
   for (int v = 0; !n && v < n_vectors; v++)
     if (side[v] < 0) side[v] = TRS_SIDE_CANDIDATE;
   PetscCall(check_sides(options, tables, side));
+  PetscCall(check_targets(options, tables, side));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

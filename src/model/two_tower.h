@@ -21,6 +21,7 @@ typedef enum { TRS_SIDE_QUERY, TRS_SIDE_CANDIDATE, TRS_N_SIDES } TrsTowerSide;
 
   Out:    side  [vectors of all tables, in model order]; all are the query's under another
                 interaction
-  Errors: OPTION for a name that no table has, one on both sides, and features on no side
+  Errors: OPTION for a name that no table has, one on both sides, features on no side, and a
+          sequence's target on another side than the sequence
 */
 PetscErrorCode TrsTwoTowerSides(TrsOptions options, const TrsTableConfigs *tables, int *side);

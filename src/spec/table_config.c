@@ -76,6 +76,12 @@ PetscBool TrsTableIsSequenceLayer(const TrsTableConfig *table)
                      table->sequence_pooling > TRS_SEQUENCE_POOLING_CONCAT);
 }
 
+PetscBool TrsFeatureIsSequenceLayer(const TrsTableConfig *table, int k)
+{
+  return (PetscBool)(TrsTableIsSequenceLayer(table) &&
+                     !(table->din_target && strcmp(table->features[k], table->din_target) == 0));
+}
+
 int TrsTableVectorDim(const TrsTableConfig *table)
 {
   return TrsTableIsSequenceLayer(table) && table->gru_hidden_size ? table->gru_hidden_size

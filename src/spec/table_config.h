@@ -208,6 +208,12 @@ int TrsTableVectors(const TrsTableConfig *table);
 /* Is the table's sequence_pooling a layer of the model, with parameters? */
 PetscBool TrsTableIsSequenceLayer(const TrsTableConfig *table);
 
+/*
+  Does such a layer pool the table's k-th feature? din's target may be a feature of the table that
+  has the sequence. Its vector is then the mean of its rows, and no layer's.
+*/
+PetscBool TrsFeatureIsSequenceLayer(const TrsTableConfig *table, int k);
+
 /* Columns of each of these vectors: embedding_dim, unless a layer makes another width. */
 int TrsTableVectorDim(const TrsTableConfig *table);
 

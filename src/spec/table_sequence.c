@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <strings.h>
 
 static const char *const words[] = {TRS_SEQUENCE_POOLINGS(TRS_WORD_TEXT)};
 
@@ -98,12 +99,46 @@ static PetscErrorCode read_transformer(TrsOptions options, TrsTableConfig *table
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* May a model pool its bags by either word? Sums, means and maxima have one width. */
+static PetscBool fit_each_other(int a, int b)
+{
+  const PetscBool plain_a = (PetscBool)(a == TRS_SEQUENCE_POOLING_MEAN || a == TRS_SEQUENCE_POOLING_MAX);
+  const PetscBool plain_b = (PetscBool)(b == TRS_SEQUENCE_POOLING_MEAN || b == TRS_SEQUENCE_POOLING_MAX);
+
+  return (PetscBool)(a == b || (plain_a && plain_b));
+}
+
+/*
+  Refuse a run's pooling if the checkpoint's model has parameters or columns that it has no use for,
+  or lacks some. The table's pooling is known, and `kind` is its sequence_pooling.
+*/
+static PetscErrorCode check_model(TrsOptions options, const TrsTableConfig *table, int kind)
+{
+  const char *const object = TrsTableOptionName(table);
+  const char *pooling = TrsOptionsModelValue(options, "table", object, "pooling");
+  const char *word = TrsOptionsModelValue(options, "table", object, "sequence_pooling");
+  const PetscBool is_sequence = (PetscBool)(table->pooling == TRS_POOLING_NONE);
+  int was = TRS_SEQUENCE_POOLING_MEAN;
+
+  PetscFunctionBegin;
+  if (!pooling || !word) PetscFunctionReturn(PETSC_SUCCESS);
+  if (strcasecmp(pooling, TrsPoolingName(TRS_POOLING_NONE)) == 0)
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+      if (strcasecmp(words[i], word) == 0) was = (int)i;
+  if (fit_each_other(was, is_sequence ? kind : TRS_SEQUENCE_POOLING_MEAN)) PetscFunctionReturn(PETSC_SUCCESS);
+  FAIL(is_sequence && strcasecmp(words[kind], word) != 0 ? "sequence_pooling" : "pooling",
+       "the model's table \"%s\" has pooling %s and sequence_pooling %s; leave the option out", table->name,
+       pooling, word);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsTableSequenceRead(TrsOptions options, TrsTableConfig *table)
 {
   int kind = 0;
 
   PetscFunctionBegin;
   GET(Enum, "sequence_pooling", &kind, NULL);
+  PetscCall(check_model(options, table, kind));
   if (table->pooling != TRS_POOLING_NONE) PetscCall(refuse(options, table, "sequence_pooling"));
   if (table->pooling == TRS_POOLING_NONE) {
     table->sequence_pooling = (TrsSequencePoolingKind)kind;
@@ -143,15 +178,19 @@ PetscErrorCode TrsTableSequenceTargets(TrsOptions options, TrsTableConfigs *tabl
 
     if (!table->din_target) continue;
     target = find_target(tables, table->din_target, &k);
-    if (!target) FAIL("din_target", "there is no feature and no table \"%s\"", table->din_target);
-    if (strcmp(target->features[k], table->din_target) != 0 && target->n_features > 1)
+    if (!target)
+      FAIL("din_target", "there is no feature and no table \"%s\"", table->din_target);
+    else if (strcmp(target->features[k], table->din_target) != 0 && target->n_features > 1)
       FAIL("din_target", "table \"%s\" has %d features: name one of them", table->din_target,
            target->n_features);
-    if (target->pooling == TRS_POOLING_NONE)
+    else if (target == table && table->n_features == 1)
+      FAIL("din_target", "table \"%s\" has no other feature that could be compared with it", table->name);
+    else if (target->pooling == TRS_POOLING_NONE &&
+             (!TrsTableIsSequenceLayer(target) || TrsFeatureIsSequenceLayer(target, k)))
       FAIL("din_target",
            "\"%s\" is of the sequence table \"%s\" (pooling none); the target is a pooled embedding",
            table->din_target, target->name);
-    if (target->embedding_dim != table->embedding_dim)
+    else if (target->embedding_dim != table->embedding_dim)
       FAIL("din_target", "\"%s\" has embedding_dim %d, but table \"%s\" has %d", table->din_target,
            target->embedding_dim, table->name, table->embedding_dim);
     table->din_vector = k;

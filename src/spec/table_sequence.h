@@ -11,7 +11,8 @@
   Not collective; the result is the same on all ranks.
 
   Errors: OPTION for a key of the table that its pooling does not take, concat without a length, an
-          output that is too wide
+          output that is too wide, a pooling for which a checkpoint's model lacks parameters or
+          columns
   Source: src/RULES.md, rule A26
 */
 PetscErrorCode TrsTableSequenceRead(TrsOptions options, TrsTableConfig *table);

@@ -197,7 +197,7 @@ enum { TRS_N_SEQUENCE_LAYERS = 0 TRS_SEQUENCE_LAYERS(TRS_COUNT_WORD) };
     "sequence_pooling gru: width of the state, and of what the model takes (default: embedding_dim)") \
   X(din_target, STRING, NULL, NULL, NULL, NULL, DIN, \
     "sequence_pooling din: the feature, or the table of one feature, whose pooled embedding the rows are " \
-    "compared with; must be given there") \
+    "compared with; must be given there. A feature of the same table is its row, or its rows' mean") \
   X(din_arch, INTS, "80,40", "[1,65536]", NULL, NULL, DIN, \
     "sequence_pooling din: sizes of the layers between the comparison and a row's weight") \
   X(din_activation, ENUM, "sigmoid", NULL, TRS_CHOICES(TRS_MLP_ACTIVATIONS), NULL, DIN, \

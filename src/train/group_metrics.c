@@ -324,7 +324,7 @@ static PetscErrorCode add_groups(TrsGroupMetrics m, int64_t n, double (*digits)[
     qsort(gains, (size_t)(end - i), sizeof(*gains), falling_doubles);
     for (int k = 0; k < m->n_at; k++)
       add_first(end - i, records + i, m->at[k], ideal_gain(end - i, gains, m->at[k]),
-                sums + TRS_N_PLAIN + k * TRS_N_OF_K);
+                &sums[TRS_N_PLAIN + k * TRS_N_OF_K]);
     for (int s = 0; s < TRS_N_PLAIN + m->n_at * TRS_N_OF_K; s++)
       if (sums[s] != 0.0) add_exactly(digits[s], sums[s]);
   }
@@ -344,7 +344,7 @@ static void fill_values(TrsGroupMetrics m, const double *total, TrsGroupValues *
                              .mae = total[TRS_MAE] / total[TRS_GROUPS],
                              .n_at = m->n_at};
   for (int k = 0; k < m->n_at; k++) {
-    const double *of_k = total + TRS_N_PLAIN + k * TRS_N_OF_K;
+    const double *of_k = &total[TRS_N_PLAIN + k * TRS_N_OF_K];
 
     values->at[k] = m->at[k];
     values->ndcg[k] = of_k[TRS_NDCG] / total[TRS_WITH_POSITIVE];

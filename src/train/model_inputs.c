@@ -22,8 +22,9 @@ static PetscErrorCode add_sequences(TrsDlrm dlrm, const TrsTableConfigs *tables)
   for (int t = 0, v = 0; t < tables->n; t++) {
     const TrsTableConfig *table = &tables->table[t];
 
-    for (int k = 0; TrsTableIsSequenceLayer(table) && k < table->n_features; k++)
-      PetscCall(TrsDlrmAddSequence(dlrm, table, k, v + k, table->din_target ? table->din_vector : -1));
+    for (int k = 0; k < table->n_features; k++)
+      if (TrsFeatureIsSequenceLayer(table, k))
+        PetscCall(TrsDlrmAddSequence(dlrm, table, k, v + k, table->din_target ? table->din_vector : -1));
     v += table->n_features * TrsTableVectors(table);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -63,5 +64,29 @@ PetscErrorCode TrsModelInputs(TrsDlrm dlrm, TrsOptions options, const TrsTableCo
   PetscCall(set_sides(dlrm, options, tables, *n));
   PetscCall(add_position_weights(dlrm, tables));
   PetscCall(add_sequences(dlrm, tables));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsModelFeatures(TrsDlrm dlrm, const TrsTableConfigs *tables, int64_t *columns,
+                                TrsPositionWeight *position)
+{
+  const int64_t *of_vectors;
+  int n_positions = 0;
+  int64_t stride;
+  float *x;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDlrmEmbeddings(dlrm, &x, &stride, &of_vectors));
+  for (int t = 0, f = 0, v = 0; t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
+    for (int k = 0; k < table->n_features; k++, f++, v += TrsTableVectors(table)) {
+      /* A remainder's features have the vectors of its quotient's. */
+      columns[f] = of_vectors[TrsTableVectors(table) ? v : v - table->n_features + k];
+      position[f] = (TrsPositionWeight){0};
+      if (!table->max_feature_lengths) continue;
+      position[f].length = table->max_feature_lengths[k];
+      PetscCall(TrsDlrmPositionWeights(dlrm, n_positions++, &position[f].weight, &position[f].grad));
+    }
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "model/dlrm.h"
+#include "shard/sharded_ebc.h"
 
 /*
   TrsModelInputs - Tell a model what it takes from the tables, before its set-up.
@@ -20,3 +21,14 @@
 */
 PetscErrorCode TrsModelInputs(TrsDlrm dlrm, TrsOptions options, const TrsTableConfigs *tables, int *n,
                               int **dims);
+
+/*
+  TrsModelFeatures - Find where the features' vectors go, and their position weights, after set-up.
+
+  Not collective.
+
+  Out:    columns   [features] first columns in the matrix of TrsDlrmEmbeddings()
+          position  [features] weights and gradients are the model's
+*/
+PetscErrorCode TrsModelFeatures(TrsDlrm dlrm, const TrsTableConfigs *tables, int64_t *columns,
+                                TrsPositionWeight *position);

@@ -14,7 +14,7 @@ typedef struct {
 } TrsRaggedFeature;
 
 struct TrsRaggedRowsImpl {
-  TrsComm comm;
+  const TrsDeviceOps *device;
   PetscBool training;
   int n;
   TrsRaggedFeature *feature; /* [n] */
@@ -24,8 +24,8 @@ struct TrsRaggedRowsImpl {
   TrsDeviceBuffer lengths;   /* int32 [samples, n] */
 };
 
-PetscErrorCode TrsRaggedRowsCreate(TrsComm comm, const TrsTableConfigs *tables, PetscBool training,
-                                   TrsRaggedRows *ragged)
+PetscErrorCode TrsRaggedRowsCreate(const TrsDeviceOps *device, const TrsTableConfigs *tables,
+                                   PetscBool training, TrsRaggedRows *ragged)
 {
   int n = 0, n_features = 0;
   TrsRaggedRows r;
@@ -34,17 +34,19 @@ PetscErrorCode TrsRaggedRowsCreate(TrsComm comm, const TrsTableConfigs *tables, 
   *ragged = NULL;
   for (int t = 0; t < tables->n; t++) {
     n_features += tables->table[t].n_features;
-    if (TrsTableIsSequenceLayer(&tables->table[t])) n += tables->table[t].n_features;
+    for (int k = 0; k < tables->table[t].n_features; k++)
+      if (TrsFeatureIsSequenceLayer(&tables->table[t], k)) n++;
   }
   if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscNew(&r));
-  r->comm = comm;
+  r->device = device;
   r->training = training;
   PetscCall(PetscCalloc5((size_t)n, &r->feature, (size_t)n_features, &r->rows, (size_t)n_features, &r->grads,
                          (size_t)n, &r->own, (size_t)n, &r->block));
   for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features)
-    for (int k = 0; TrsTableIsSequenceLayer(&tables->table[t]) && k < tables->table[t].n_features; k++)
-      r->feature[r->n++] = (TrsRaggedFeature){.feature = f + k, .dim = tables->table[t].embedding_dim};
+    for (int k = 0; k < tables->table[t].n_features; k++)
+      if (TrsFeatureIsSequenceLayer(&tables->table[t], k))
+        r->feature[r->n++] = (TrsRaggedFeature){.feature = f + k, .dim = tables->table[t].embedding_dim};
   *ragged = r;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -65,10 +67,10 @@ PetscErrorCode TrsRaggedRowsDestroy(TrsRaggedRows *ragged)
   PetscFunctionBegin;
   if (!r) PetscFunctionReturn(PETSC_SUCCESS);
   for (int i = 0; i < r->n; i++) {
-    PetscCall(free_bags(r->comm->device, &r->feature[i].own));
-    PetscCall(free_bags(r->comm->device, &r->feature[i].blocks));
+    PetscCall(free_bags(r->device, &r->feature[i].own));
+    PetscCall(free_bags(r->device, &r->feature[i].blocks));
   }
-  PetscCall(TrsDeviceBufferFree(r->comm->device, &r->lengths));
+  PetscCall(TrsDeviceBufferFree(r->device, &r->lengths));
   PetscCall(PetscFree5(r->feature, r->rows, r->grads, r->own, r->block));
   PetscCall(PetscFree(*ragged));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -80,8 +82,8 @@ static PetscErrorCode reserve_rows(TrsRaggedRows r, TrsRaggedBags *bags, int64_t
   const int64_t bytes = n_rows * dim * (int64_t)sizeof(float);
 
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserveShared(r->comm->device, &bags->rows, bytes));
-  if (r->training) PetscCall(TrsDeviceBufferReserveShared(r->comm->device, &bags->grads, bytes));
+  PetscCall(TrsDeviceBufferReserveShared(r->device, &bags->rows, bytes));
+  if (r->training) PetscCall(TrsDeviceBufferReserveShared(r->device, &bags->grads, bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -135,8 +137,8 @@ static PetscErrorCode send_lengths(TrsRaggedRows r, TrsSampleBlocks blocks, TrsS
   const float *arrived;
 
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserveShared(r->comm->device, &r->lengths,
-                                         r->n_samples * r->n * (int64_t)sizeof(*lengths)));
+  PetscCall(
+      TrsDeviceBufferReserveShared(r->device, &r->lengths, r->n_samples * r->n * (int64_t)sizeof(*lengths)));
   lengths = (int32_t *)r->lengths.data;
   for (int i = 0; i < r->n; i++)
     for (int64_t b = 0; b < r->n_samples; b++)

@@ -22,13 +22,13 @@
 typedef struct TrsRaggedRowsImpl *TrsRaggedRows;
 
 /*
-  In: comm      borrowed
+  In: device    borrowed
       training  whether there are gradients
   Out: ragged   NULL if no table has a layer
   Not collective.
 */
-PetscErrorCode TrsRaggedRowsCreate(TrsComm comm, const TrsTableConfigs *tables, PetscBool training,
-                                   TrsRaggedRows *ragged);
+PetscErrorCode TrsRaggedRowsCreate(const TrsDeviceOps *device, const TrsTableConfigs *tables,
+                                   PetscBool training, TrsRaggedRows *ragged);
 PetscErrorCode TrsRaggedRowsDestroy(TrsRaggedRows *ragged);
 
 /*
@@ -48,7 +48,7 @@ const TrsBagRows *TrsRaggedRowsBags(TrsRaggedRows ragged);
 
 /*
   Send own samples' rows to the n samples of this rank's blocks, and bring the gradients of these
-  back. Collective on comm.
+  back. Collective on the communicator of the blocks.
 */
 PetscErrorCode TrsRaggedRowsToBlocks(TrsRaggedRows ragged, TrsSampleBlocks blocks, TrsStream stream,
                                      int64_t n);

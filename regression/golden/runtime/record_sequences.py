@@ -81,13 +81,27 @@ class Transformer(torch.nn.Module):
         return {f"layers/{name}".replace(".", "/"): weight for name, weight in self.layers.named_parameters()}
 
 
-# name: (options, a layer)
+class Mean(torch.nn.Module):
+    """The mean of the rows; an empty bag has zeros."""
+
+    width = D
+
+    def forward(self, rows, target):
+        return rows.mean(0) if len(rows) else rows.new_zeros(D)
+
+    def parts(self):
+        return {}
+
+
+# name: (options, a layer). With "din_target word" the feature `word` is the target of `more`, in one table.
 CASES = {
     "sequence_gru": ("-table_word_sequence_pooling gru -table_word_gru_hidden_size 6", lambda: Gru(6)),
     "sequence_din": ("-table_word_sequence_pooling din -table_word_din_target user -table_word_din_arch 12,6",
                      lambda: Din([12, 6], torch.sigmoid, False)),
     "sequence_din_softmax": ("-table_word_sequence_pooling din -table_word_din_target user -table_word_din_arch 9 -table_word_din_activation relu "
                              "-table_word_din_softmax true", lambda: Din([9], torch.relu, True)),
+    "sequence_din_history": ("-table_word_sequence_pooling din -table_word_din_target word -table_word_din_arch 12,6",
+                             lambda: Din([12, 6], torch.sigmoid, False)),
     "sequence_transformer": ("-table_word_sequence_pooling transformer -table_word_transformer_layers 2 -table_word_transformer_heads 4 "
                              "-table_word_transformer_dim_feedforward 12", lambda: Transformer(2, 4, 12, False)),
     "sequence_transformer_causal": ("-table_word_sequence_pooling transformer -table_word_transformer_causal true", lambda: Transformer(1, 2, 32, True)),
@@ -95,12 +109,13 @@ CASES = {
 
 
 class Model(torch.nn.Module):
-    def __init__(self, layer):
+    def __init__(self, layer, own_target):
         super().__init__()
+        self.own_target = own_target
         self.tables = torch.nn.ModuleDict({name: torch.nn.Embedding(ROWS[name], D) for name in ("user", "word")})
         for table in self.tables.values():
             torch.nn.init.uniform_(table.weight, -0.5, 0.5)
-        self.layers = torch.nn.ModuleDict({"word": layer(), "more": layer()})
+        self.layers = torch.nn.ModuleDict({"word": Mean() if own_target else layer(), "more": layer()})
         self.dense = torch.nn.Sequential(torch.nn.Linear(NUM_DENSE, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8), torch.nn.ReLU())
         width = 2 * D + sum(layer.width for layer in self.layers.values())
         self.over = torch.nn.Sequential(torch.nn.Linear(width, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
@@ -110,9 +125,15 @@ class Model(torch.nn.Module):
     def forward(self, dense, bags):
         vectors = []
         for b in range(len(dense)):
-            user = self.tables["user"](bags["user"][b]).sum(0)
-            vectors.append(torch.cat([user] + [layer(self.tables["word"](bags[name][b]), user) for name, layer in self.layers.items()]))
+            vectors.append(self.vectors_of({name: of[b] for name, of in bags.items()}))
         return self.over(torch.cat([self.dense(dense), torch.stack(vectors)], 1))[:, 0]
+
+    def vectors_of(self, bag):
+        user = self.tables["user"](bag["user"]).sum(0)
+        word = self.tables["word"](bag["word"])
+        target = self.layers["word"](word, None) if self.own_target else user
+        first = target if self.own_target else self.layers["word"](word, target)
+        return torch.cat([user, first, self.layers["more"](self.tables["word"](bag["more"]), target)])
 
     def tensors(self):
         found = {f"embedding/{name}/weight": table.weight for name, table in self.tables.items()}
@@ -164,7 +185,7 @@ def record(folder, name, more, layer):
     with open(path("run.opts"), "w", encoding="utf-8") as out:
         out.write(options)
     write_dataset(path("train.h5"), dense, labels, bags)
-    model = Model(layer)
+    model = Model(layer, "din_target word" in more)
     write_checkpoint(path("init.h5"), model, 0, "")
     model.double()
     dense, labels = torch.tensor(dense).double(), torch.tensor(labels).double()
