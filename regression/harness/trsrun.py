@@ -125,9 +125,10 @@ class Job:
         seconds = time.monotonic() - self.start_s
         ranks = {}
         for name in os.listdir(self.notes):
-            path = os.path.join(self.notes, name)
-            note = open(path).read().strip()
-            if name.startswith("status.") and note:  # one without text: mpirun killed that rank's shell between open and write
+            if not name.startswith("status."):
+                continue
+            note = open(os.path.join(self.notes, name)).read().strip()
+            if note:  # one without text: mpirun killed that rank's shell between open and write
                 ranks[int(name[7:])] = int(note)
         shutil.rmtree(self.notes, ignore_errors=True)  # a shell that mpirun killed may still be leaving
         return Result(self.process.returncode, ranks, text, seconds)

@@ -322,6 +322,12 @@ static void for_rows(void (*rows)(const TrsRowJob *, int64_t, int64_t), TrsRowJo
   }
 }
 
+/* Update a table's rows with the table's own optimizer. */
+static void update_table(const TrsTbeKernels *kernels, TrsRowJob job, int64_t n, float *wide)
+{
+  for_rows(kernels->update[job.args->kind], job, n, wide);
+}
+
 static PetscErrorCode backward(TrsWorkspace workspace, const TrsTbe *tbe, const TrsTbeInput *input,
                                PetscBool pooled, const float *grad, int64_t grad_stride,
                                const TrsSparseOptimizerArgs *args)
@@ -337,7 +343,7 @@ static PetscErrorCode backward(TrsWorkspace workspace, const TrsTbe *tbe, const 
     for (int t = first; t < end; t++) {
       TrsRowJob job = job_of(tbe, t, &b, grad, args);
       job.row_squares = input->row_squares ? input->row_squares[t] : NULL;
-      for_rows(kernels->update[args->kind], job, b.run[t].n, b.wide);
+      update_table(kernels, job, b.run[t].n, b.wide);
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -457,6 +463,6 @@ PetscErrorCode TrsTbeUpdateRowsCpu(TrsStream stream, TrsWorkspace workspace, int
   }
 #pragma omp parallel
   for (int t = 0; t < n_tables; t++)
-    for_rows(kernels->update[args->kind], job_of(&tbe, t, &b, grad, args), b.run[t].n, b.wide);
+    update_table(kernels, job_of(&tbe, t, &b, grad, args), b.run[t].n, b.wide);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
