@@ -92,6 +92,22 @@ def test_replicas_gradients(binary, folder):
         check_close_tensors(other, state, TOLERANCE, f"{copies} copies on {ranks} ranks {plan}")
 
 
+def test_replicas_chosen(binary, folder):
+    """-plan_replicas 0: behind a slow network, where means are rare, each rank has a copy; equal updates do not change a bit."""
+    make(folder, 83)
+    wanted, state = train(binary, folder, "one", 1, "-steps 6 -reproducible")
+    hosts = "-topology_local_world_size 2 -topology_inter_host_bw 1000"
+    for sync in ("-replica_sync gradients", "-replica_sync_every 1000000"):
+        options = f"-steps 6 -reproducible {hosts} {sync}"
+        found, other = train(binary, folder, "chosen", 4, f"{options} -plan_replicas 0")
+        if sync == "-replica_sync gradients":
+            check(same_bits(found, wanted), "gradients: other losses")
+            check_same_tensors(other, state, "gradients")
+        else:
+            same, _ = train(binary, folder, "given", 4, f"{options} -plan_replicas 4")
+            check(same_bits(found, same) and not same_bits(found, wanted), "means: not the losses of a copy for each rank")
+
+
 def test_replicas_resume(binary, folder):
     """A checkpoint holds one copy: a resumed training is the uninterrupted one bit for bit, on other ranks, too; without copies it goes on from there."""
     make(folder, 100)

@@ -186,24 +186,28 @@ static PetscErrorCode create_groups(TrsMachine *machine)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Make the communicators of the copies of the tables, in the ring of the others. A copy has
-  consecutive ranks, so that its exchanges stay on few hosts. Collective.
-*/
-static PetscErrorCode create_replicas(TrsMachine *machine)
+/* Refuse copies where none can be kept, before data is read. */
+static PetscErrorCode check_replicas(const TrsMachine *machine)
 {
-  MPI_Comm copy, owners;
-  int size;
+  int replicas;
 
   PetscFunctionBegin;
-  PetscCall(TrsPlanReplicas(machine->options, machine->size, &machine->replicas));
-  size = machine->size / machine->replicas;
-  machine->shard_rank = machine->rank % size;
-  machine->shards = machine->groups;
-  if (machine->replicas == 1) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(machine->device->host_memory, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+  PetscCall(TrsPlanReplicas(machine->options, machine->size, &replicas));
+  PetscCheck(replicas == 1 || machine->device->host_memory, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
              "-plan_replicas %d: copies of tables are kept on CPUs alone: leave it out, or use -device cpu",
-             machine->replicas);
+             replicas);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMachineReplicate(TrsMachine *machine, int replicas)
+{
+  const int size = machine->size / replicas;
+  MPI_Comm copy, owners;
+
+  PetscFunctionBegin;
+  machine->replicas = replicas;
+  machine->shard_rank = machine->rank % size;
+  if (replicas == 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Comm_split(machine->comm, machine->rank / size, machine->rank, &copy));
   PetscCallMPI(MPI_Comm_split(machine->comm, machine->shard_rank, machine->rank, &owners));
   PetscCall(TrsCommGroupsCreate(copy, TrsReplicaHost(machine->groups.local_world_size, size), "mpi",
@@ -225,8 +229,11 @@ PetscErrorCode TrsMachineCreate(MPI_Comm comm, TrsOptions options, TrsMachine *m
   PetscCallMPI(MPI_Comm_size(comm, &machine->size));
   PetscCall(TrsAgree(comm, choose_isa(machine)));
   PetscCall(choose_device(machine));
+  PetscCall(check_replicas(machine));
   PetscCall(create_groups(machine));
-  PetscCall(create_replicas(machine));
+  machine->shards = machine->groups;
+  machine->shard_rank = machine->rank;
+  machine->replicas = 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

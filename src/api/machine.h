@@ -19,8 +19,8 @@ typedef struct {
   const TrsComputeOps *compute;
   TrsCommGroups groups; /* all ranks */
   /*
-    The ranks of one copy of the tables (-plan_replicas). With a single copy these are `groups`
-    themselves, and there is no `owners`.
+    The ranks of one copy of the tables (-plan_replicas), as TrsMachineReplicate() sets them. With a
+    single copy these are `groups` themselves, and there is no `owners`.
   */
   TrsCommGroups shards;
   int replicas;   /* number of copies */
@@ -37,3 +37,11 @@ extern const TrsOptionGroup trs_machine_options; /* -device, -cpu_isa, -gpu_shar
 */
 PetscErrorCode TrsMachineCreate(MPI_Comm comm, TrsOptions options, TrsMachine *machine);
 PetscErrorCode TrsMachineDestroy(TrsMachine *machine);
+
+/*
+  TrsMachineReplicate - Make the communicators of the copies of the tables, in the ring of the
+    others. A copy has consecutive ranks, so that its exchanges stay on few hosts.
+
+  Collective on the machine's communicator, once, with the plan's number of copies.
+*/
+PetscErrorCode TrsMachineReplicate(TrsMachine *machine, int replicas);

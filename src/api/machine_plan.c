@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static PetscErrorCode make_plan(const TrsMachine *machine, const TrsPlanWishes *wishes,
+static PetscErrorCode make_plan(TrsMachine *machine, const TrsPlanWishes *wishes,
                                 const TrsTableConfigs *tables, TrsShardingPlan *plan)
 {
   const int64_t host_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
@@ -32,6 +32,7 @@ static PetscErrorCode make_plan(const TrsMachine *machine, const TrsPlanWishes *
   PetscCall(TrsPlannerSetDenseModel(planner, wishes->count_dense));
   PetscCall(TrsPlannerSetUp(planner));
   PetscCall(TrsPlannerSolve(planner, plan));
+  PetscCall(TrsMachineReplicate(machine, TrsPlannerReplicas(planner)));
   PetscCall(TrsPlannerDestroy(&planner));
   PetscCall(TrsStageSwitch(before, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -139,7 +140,7 @@ static PetscErrorCode check_caches(const TrsMachine *machine, const TrsTableConf
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsMachinePlan(const TrsMachine *machine, const TrsPlanWishes *wishes, TrsTableConfigs *tables,
+PetscErrorCode TrsMachinePlan(TrsMachine *machine, const TrsPlanWishes *wishes, TrsTableConfigs *tables,
                               TrsShardingPlan *plan)
 {
   TrsOptions options = machine->options;

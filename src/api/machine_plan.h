@@ -18,9 +18,10 @@ typedef struct {
 
   Collective on the machine's communicator.
 
-  InOut:  tables  get the choices that the plan carries
-  Out:    plan    the same on all ranks; free with TrsShardingPlanFree()
+  InOut:  machine  gets the communicators of the copies that the plan is for
+          tables   get the choices that the plan carries
+  Out:    plan     the same on all ranks; free with TrsShardingPlanFree()
   Errors: OPTION, DATA, NO_INPUT, NO_PLAN, UNAVAILABLE
 */
-PetscErrorCode TrsMachinePlan(const TrsMachine *machine, const TrsPlanWishes *wishes, TrsTableConfigs *tables,
+PetscErrorCode TrsMachinePlan(TrsMachine *machine, const TrsPlanWishes *wishes, TrsTableConfigs *tables,
                               TrsShardingPlan *plan);

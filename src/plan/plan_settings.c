@@ -145,7 +145,7 @@ static PetscErrorCode read_wire(TrsOptions options, const char *forward_name, co
 
 static PetscErrorCode read_cost_model(TrsOptions options, TrsPlanSettings *s)
 {
-  int task = 0, sharder, optimizer = 0, pipeline = 0, cost_model = 0;
+  int task = 0, sharder, optimizer = 0, pipeline = 0, cost_model = 0, sync = 0;
   int64_t n_batches = 1;
 
   PetscFunctionBegin;
@@ -170,7 +170,9 @@ static PetscErrorCode read_cost_model(TrsOptions options, TrsPlanSettings *s)
   s->optimizer = (TrsSparseOptimizerKind)optimizer;
   PetscCall(TrsOptionsGetEnum(options, "-plan_cost_model", &cost_model, NULL));
   s->measured = (PetscBool)(cost_model == 1);
-  PetscCall(TrsPlanMergedCopies(options, &s->merged_copies));
+  PetscCall(TrsOptionsGetEnum(options, "-replica_sync", &sync, NULL));
+  s->merges_copies = (PetscBool)(sync == 1);
+  PetscCall(TrsOptionsGetInt(options, "-replica_sync_every", &s->average_every, NULL));
   s->optimizer_state = TrsPlanOptimizerState((TrsSparseOptimizerKind)optimizer, s->is_quant);
   if (s->is_quant) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(read_wire(options, "-qcomm_all_to_all_forward_precision", "-qcomm_all_to_all_backward_precision",

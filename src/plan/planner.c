@@ -5,6 +5,7 @@
 #include "plan/infeasible.h"
 #include "plan/lower_bound.h"
 #include "plan/optimal.h"
+#include "plan/replica_choice.h"
 #include "plan/report.h"
 #include "plan/shared_cache.h"
 #include "plan/summary.h"
@@ -25,7 +26,8 @@ struct TrsPlannerImpl {
   TrsPlanWriter writer; /* NULL to write no files */
   PetscBool wants_summary;
   TrsDenseCounter count_dense; /* NULL: no dense layers */
-  PetscBool is_set_up;
+  PetscBool is_set_up, chooses_replicas;
+  TrsTopologyDefaults defaults;
   TrsTopology topology;
   TrsPlanSettings settings;
   double *shared_miss; /* [tables->n] or NULL */
@@ -37,6 +39,7 @@ struct TrsPlannerImpl {
   TrsOptimum optimum;     /* of the optimal proposer; without a bound if it was not asked */
   TrsOptimum alternative; /* what it would make of the plan, likewise */
   double default_path_ms;
+  TrsReplicaChoice choice;
 };
 
 PetscErrorCode TrsPlannerCreate(MPI_Comm comm, TrsPlanner *planner)
@@ -143,6 +146,34 @@ static PetscErrorCode check_rates(TrsPlanner planner)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Plan for so many copies of the tables; 0: as the options say. */
+static PetscErrorCode set_replicas(TrsPlanner planner, int replicas)
+{
+  PetscFunctionBegin;
+  planner->defaults.replicas = replicas;
+  PetscCall(TrsTopologyFree(&planner->topology));
+  PetscCall(TrsTopologyFromOptions(planner->options, &planner->defaults, &planner->topology));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Does the planner choose the number of copies? Refuse options that fit one number alone. */
+static PetscErrorCode read_choice(TrsPlanner planner)
+{
+  static const char *const names[] = {"-topology_hbm_cap_per_rank", "-topology_ddr_cap_per_rank",
+                                      "-topology_pod_size"};
+  int replicas;
+
+  PetscFunctionBegin;
+  PetscCall(TrsPlanReplicas(planner->options, planner->topology.world_size * planner->topology.replicas,
+                            &replicas));
+  planner->chooses_replicas = (PetscBool)(replicas == 0);
+  for (size_t i = 0; replicas == 0 && i < sizeof(names) / sizeof(names[0]); i++)
+    if (TrsOptionsIsGiven(planner->options, names[i]))
+      PetscCall(TrsOptionError(planner->options, "-plan_replicas",
+                               "0, the planner's choice, does not go with %s: leave one out", names[i]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
 {
   const TrsPlannerMachine *machine = &planner->machine;
@@ -162,8 +193,9 @@ PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
     defaults.hbm_bytes = machine->hbm_bytes;
     defaults.ddr_bytes = machine->ddr_bytes;
   }
-  PetscCall(TrsTopologyFree(&planner->topology));
-  PetscCall(TrsTopologyFromOptions(planner->options, &defaults, &planner->topology));
+  planner->defaults = defaults;
+  PetscCall(set_replicas(planner, 0));
+  PetscCall(read_choice(planner));
   if (planner->has_machine) PetscCall(check_device_groups(planner));
   PetscCall(TrsPlanSettingsFromOptions(planner->options, &planner->settings));
   PetscCall(check_rates(planner));
@@ -295,6 +327,53 @@ static PetscErrorCode refuse(TrsPlanner planner, TrsPlanError error, const TrsTe
           message->data);
 }
 
+/* Look for a plan for so many copies, without a word to the user. */
+static PetscErrorCode try_replicas(TrsPlanner planner, TrsReplicaCandidate *candidate)
+{
+  int table_alone = -1;
+  TrsShardingPlan plan;
+
+  PetscFunctionBegin;
+  PetscCall(reset(planner));
+  PetscCall(set_replicas(planner, candidate->replicas));
+  PetscCall(TrsReserve(&planner->model, &planner->reservation));
+  if (planner->reservation.too_little) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsEnumerate(&planner->model, &planner->space, &table_alone));
+  if (table_alone >= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsPlanSearchRun(&planner->model, &planner->space, &planner->reservation, &planner->search));
+  candidate->fits = planner->search.best.found;
+  if (!candidate->fits) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsPlanResult(&planner->model, &planner->search, &plan));
+  candidate->path_ms = plan.critical_path;
+  PetscCall(TrsReplicaSync(&planner->model, &plan, &candidate->sync_ms));
+  PetscCall(TrsShardingPlanFree(&plan));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Choose the number of copies by the proposers' plans; the optimal proposer then works on the chosen
+  one. Where a copy has too few ranks for the tables, more copies have, too.
+*/
+static PetscErrorCode choose_replicas(TrsPlanner planner)
+{
+  TrsReplicaChoice *choice = &planner->choice;
+  const TrsReplicaCandidate *best;
+  int n = 0;
+
+  PetscFunctionBegin;
+  PetscCall(set_replicas(planner, 1));
+  TrsReplicaCandidates(planner->tables, planner->topology.world_size, planner->topology.host_ranks, choice);
+  while (n < choice->n) {
+    PetscCall(try_replicas(planner, &choice->candidate[n]));
+    if (!choice->candidate[n++].fits) break;
+  }
+  choice->n = n;
+  best = TrsReplicaBest(choice);
+  PetscCall(reset(planner));
+  PetscCall(set_replicas(planner, best ? best->replicas : 1));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Reserve, enumerate and search. The result is the best plan, or the reason why there is none. */
 static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
 {
@@ -345,14 +424,17 @@ static PetscErrorCode read_text(const char *path, char **text)
 static PetscErrorCode read_plan(TrsPlanner planner, TrsShardingPlan *plan)
 {
   const TrsTopology *topology = &planner->topology;
-  const TrsPlanWorld world = {topology->world_size, topology->local_world_size, topology->pod_size};
   const char *path = planner->settings.input;
+  TrsPlanWorld world;
   char *text;
 
   PetscFunctionBegin;
   PetscCall(read_text(path, &text));
   PetscCall(TrsShardingPlanFromJson(text, path, plan));
   PetscCall(PetscFree(text));
+  if (planner->chooses_replicas && plan->world_size > 0 && topology->world_size % plan->world_size == 0)
+    PetscCall(set_replicas(planner, topology->world_size / plan->world_size));
+  world = (TrsPlanWorld){topology->world_size, topology->local_world_size, topology->pod_size};
   PetscCall(TrsShardingPlanComplete(planner->tables, &world, path, plan));
   PetscCall(TrsShardingPlanCheck(plan, planner->tables, planner->topology.world_size, path));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -390,6 +472,8 @@ static PetscErrorCode write_files(const TrsPlanner planner, const TrsShardingPla
   PetscCall(check_costs(settings, plan));
   if (settings->explain) PetscCall(TrsExplain(&in, settings->explain, &explanation));
   if (planner->wants_summary) {
+    PetscCall(TrsReplicaChoiceWrite(&planner->choice,
+                                    planner->topology.world_size * planner->topology.replicas, &text));
     PetscCall(TrsSummaryWrite(&in, &planner->alternative, &text));
     PetscCall(write_text(planner, "-task plan", "stdout", &text));
   }
@@ -412,6 +496,8 @@ static PetscErrorCode solve_here(TrsPlanner planner, TrsShardingPlan *plan)
   PetscFunctionBegin;
   PetscCall(reset(planner));
   PetscCall(try_files(planner));
+  if (planner->chooses_replicas) PetscCall(set_replicas(planner, 1));
+  if (planner->chooses_replicas && !planner->settings.input) PetscCall(choose_replicas(planner));
   if (planner->settings.input) {
     PetscCall(read_plan(planner, plan));
     PetscCall(TrsReserve(&planner->model, &planner->reservation));
@@ -426,7 +512,7 @@ static PetscErrorCode solve_here(TrsPlanner planner, TrsShardingPlan *plan)
 PetscErrorCode TrsPlannerSolve(TrsPlanner planner, TrsShardingPlan *plan)
 {
   PetscErrorCode ierr = PETSC_SUCCESS;
-  int rank;
+  int rank, replicas;
 
   PetscFunctionBegin;
   if (!planner->is_set_up) PetscCall(TrsPlannerSetUp(planner));
@@ -434,7 +520,15 @@ PetscErrorCode TrsPlannerSolve(TrsPlanner planner, TrsShardingPlan *plan)
   *plan = (TrsShardingPlan){0};
   if (rank == 0) ierr = solve_here(planner, plan);
   PetscCall(TrsShardingPlanBroadcast(planner->comm, ierr, plan));
+  replicas = planner->topology.replicas;
+  PetscCallMPI(MPI_Bcast(&replicas, 1, MPI_INT, 0, planner->comm));
+  if (replicas != planner->topology.replicas) PetscCall(set_replicas(planner, replicas));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int TrsPlannerReplicas(TrsPlanner planner)
+{
+  return planner->topology.replicas;
 }
 
 PetscErrorCode TrsPlannerDestroy(TrsPlanner *planner)

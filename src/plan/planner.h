@@ -108,4 +108,10 @@ PetscErrorCode TrsPlannerSetUp(TrsPlanner planner);
 */
 PetscErrorCode TrsPlannerSolve(TrsPlanner planner, TrsShardingPlan *plan);
 
+/*
+  The copies of the tables that the last TrsPlannerSolve() planned for: -plan_replicas, or its
+  choice. The plan is that of one copy. Not collective: the same on all ranks.
+*/
+int TrsPlannerReplicas(TrsPlanner planner);
+
 PetscErrorCode TrsPlannerDestroy(TrsPlanner *planner);

@@ -26,7 +26,7 @@ typedef struct {
   double out_bytes;                    /* bytes of an element of the output */
   double load_factor;                  /* 0 for the default */
   int64_t n_passes;                    /* passes of a multipass prefetch; at least 1 */
-  int merged_copies;                   /* TrsPlanMergedCopies(); up to 1: none */
+  int merged_copies;                   /* of the tables that make the same update; up to 1: none */
 } TrsStorageInput;
 
 /* Bytes of a shard's ids and output rows in one step. Not collective. */

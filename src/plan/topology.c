@@ -59,13 +59,16 @@ static const TrsOptionSpec specs[] = {
      "-plan_cost_model measured: time of updates of fp16 and bf16 rows as a multiple of fp32's"},
     {"-topology_stochastic_update", TRS_OPTION_REAL, "1", "(0,)", NULL, NULL,
      "-plan_cost_model measured: the same with stochastic rounding"},
-    {"-plan_replicas", TRS_OPTION_INT, "1", "[1,1000000]", NULL, "copies",
+    {"-plan_replicas", TRS_OPTION_INT, "1", "[0,1000000]", NULL, "copies",
      "copies of all tables that a training on CPUs keeps, each sharded over its part of the ranks (TorchRec: "
-     "2D "
-     "parallelism); plans, -topology_..._per_rank and reports are those of one copy"},
+     "2D parallelism); plans, -topology_..._per_rank and reports are those of one copy. 0: the number that "
+     "the cost model finds fastest, or that fits -plan_input"},
     {"-replica_sync", TRS_OPTION_ENUM, "average", NULL, "average,gradients", NULL,
      "with -plan_replicas: the copies take means of their weights and states every few steps (TorchRec), or "
      "exchange the ids and gradients of every step, and are the same as a single copy"},
+    {"-replica_sync_every", TRS_OPTION_INT, "1", "[1,]", NULL, "steps",
+     "with -plan_replicas: steps after which the copies of the tables take the mean of their weights and "
+     "optimizer states. They also do so before evaluations and checkpoints"},
     {"-topology_bwd_compute_multiplier", TRS_OPTION_REAL, "2", "[0,]", NULL, NULL,
      "compute time of the backward as a multiple of the forward's"},
     {"-topology_weighted_feature_bwd_compute_multiplier", TRS_OPTION_REAL, "1", "[0,]", NULL, NULL,
@@ -86,24 +89,11 @@ PetscErrorCode TrsPlanReplicas(TrsOptions options, int64_t world_size, int *repl
   if (n == 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsOptionsGetEnum(options, "-task", &task, NULL));
   if (task != TRS_TASK_TRAIN && task != TRS_TASK_PLAN) PetscFunctionReturn(PETSC_SUCCESS);
-  if (world_size % n != 0)
+  if (n > 0 && world_size % n != 0)
     PetscCall(TrsOptionError(options, "-plan_replicas",
                              "%" PRId64 " copies of the tables do not divide the %" PRId64 " ranks", n,
                              world_size));
   *replicas = (int)n;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsPlanMergedCopies(TrsOptions options, int *copies)
-{
-  int sync = 0, task = TRS_TASK_TRAIN;
-  int64_t n;
-
-  PetscFunctionBegin;
-  PetscCall(TrsOptionsGetInt(options, "-plan_replicas", &n, NULL));
-  PetscCall(TrsOptionsGetEnum(options, "-replica_sync", &sync, NULL));
-  PetscCall(TrsOptionsGetEnum(options, "-task", &task, NULL));
-  *copies = sync == 1 && (task == TRS_TASK_TRAIN || task == TRS_TASK_PLAN) ? (int)n : 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -121,12 +111,10 @@ int TrsReplicaHost(int local_world_size, int size)
 }
 
 /* Leave of the world the ranks of one replica. */
-static PetscErrorCode take_replica(TrsOptions options, int64_t pod, int64_t *world, int64_t *local)
+static PetscErrorCode take_replica(TrsOptions options, int64_t pod, int replicas, int64_t *world,
+                                   int64_t *local)
 {
-  int replicas;
-
   PetscFunctionBegin;
-  PetscCall(TrsPlanReplicas(options, *world, &replicas));
   if (replicas == 1) PetscFunctionReturn(PETSC_SUCCESS);
   if (pod > 1)
     PetscCall(
@@ -162,7 +150,11 @@ static PetscErrorCode read_world(TrsOptions options, const TrsTopologyDefaults *
   if (pod > INT_MAX / local)
     PetscCall(TrsOptionError(options, "-topology_pod_size", "%" PRId64 " hosts of %" PRId64 " ranks overflow",
                              pod, local));
-  PetscCall(take_replica(options, pod, &world, &local));
+  topology->host_ranks = (int)local;
+  topology->replicas = defaults->replicas;
+  if (topology->replicas == 0) PetscCall(TrsPlanReplicas(options, world, &topology->replicas));
+  topology->replicas = PetscMax(topology->replicas, 1);
+  PetscCall(take_replica(options, pod, topology->replicas, &world, &local));
   topology->world_size = (int)world;
   topology->local_world_size = (int)local;
   topology->pod_size = (int)pod;

@@ -22,7 +22,9 @@ typedef struct {
 
 typedef struct {
   PetscBool is_cuda;
-  int world_size, local_world_size, pod_size;
+  int world_size, local_world_size, pod_size; /* of one copy of the tables */
+  int replicas;                               /* copies of the tables, each on world_size ranks */
+  int host_ranks;                             /* ranks of a host, of all copies together */
   int group;          /* ranks that count as one host for placing: pod_size * local_world_size */
   int64_t *hbm, *ddr; /* [world_size] bytes; hbm is 0 on cpu */
   /* The compute device's own memory was given for each rank, so
@@ -40,6 +42,7 @@ typedef struct {
   PetscBool is_fixed;
   int world_size, local_world_size;
   int64_t hbm_bytes, ddr_bytes; /* memory of a device, 0 if unknown */
+  int replicas; /* copies of the tables; 0: as -plan_replicas says, 1 if it leaves the choice */
 } TrsTopologyDefaults;
 
 /*
@@ -63,17 +66,11 @@ PetscErrorCode TrsTopologyFree(TrsTopology *topology);
   Not collective.
 
   In:     world_size  ranks of all copies together
-  Out:    replicas    1 for tasks that train and plan nothing
+  Out:    replicas    1 for tasks that train and plan nothing; 0: the planner chooses
   Errors: OPTION if they do not divide the ranks
   Source: TorchRec DMPCollection with use_inter_host_allreduce
 */
 PetscErrorCode TrsPlanReplicas(TrsOptions options, int64_t world_size, int *replicas);
-
-/*
-  The copies whose ids and gradients an owner of a shard brings together in each step (-replica_sync
-  gradients); 1: it has its own alone. Not collective.
-*/
-PetscErrorCode TrsPlanMergedCopies(TrsOptions options, int *copies);
 
 /*
   The ranks of a host that a replica of `size` ranks counts: the most that are always on one host of

@@ -21,7 +21,6 @@
 #include "train/dense_allreduce.h"
 #include "train/pair_loss.h"
 #include "train/pipeline.h"
-#include "train/replicas.h"
 #include "train/running_metrics.h"
 
 static const TrsOptionSpec run_specs[] = {
@@ -104,7 +103,6 @@ const TrsOptionGroup *const trs_option_groups[] = {&run_group,
                                                    &trs_comm_options,
                                                    &trs_qcomm_options,
                                                    &trs_dense_allreduce_options,
-                                                   &trs_replicas_options,
                                                    &trs_planner_options,
                                                    &trs_topology_options,
                                                    &trs_bench_options};

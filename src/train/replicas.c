@@ -4,13 +4,6 @@
 /* Numbers that are averaged at once: 4 MiB, so that the exchange needs little memory. */
 enum { TRS_AVERAGED_AT_ONCE = 1 << 20 };
 
-static const TrsOptionSpec specs[] = {
-    {"-replica_sync_every", TRS_OPTION_INT, "1", "[1,]", NULL, "steps",
-     "with -plan_replicas: steps after which the copies of the tables take the mean of their weights and "
-     "optimizer states. They also do so before evaluations and checkpoints"},
-};
-const TrsOptionGroup trs_replicas_options = TRS_OPTION_GROUP("Copies of the tables", specs);
-
 /* Refuse what sends sums of several ids' or bags' gradients, whose places are not in the batch. */
 static PetscErrorCode refuse_merged(TrsOptions options)
 {
@@ -40,17 +33,14 @@ PetscErrorCode TrsReplicasFromOptions(TrsOptions options, TrsComm owners, const 
   replicas->exact = (PetscBool)(sync == 1);
   PetscCall(TrsOptionsGetInt(options, "-plan_replicas", &copies, NULL));
   PetscCall(TrsOptionsGetInt(options, "-replica_sync_every", &replicas->every, &set));
-  if (set && copies == 1)
-    PetscCall(TrsOptionError(options, "-replica_sync_every",
-                             "needs -plan_replicas of at least 2, the number of copies of the tables"));
-  if (sync_set && copies == 1)
-    PetscCall(TrsOptionError(options, "-replica_sync",
-                             "needs -plan_replicas of at least 2, the number of copies of the tables"));
+  if (copies == 1 && (set || sync_set))
+    PetscCall(TrsOptionError(options, set ? "-replica_sync_every" : "-replica_sync",
+                             "needs -plan_replicas of at least 2, the number of copies of the tables, or 0"));
   if (set && replicas->exact)
     PetscCall(TrsOptionError(options, "-replica_sync_every",
                              "does not go with -replica_sync gradients, which exchanges in every step"));
+  if (replicas->exact && copies != 1) PetscCall(refuse_merged(options));
   if (!owners) PetscFunctionReturn(PETSC_SUCCESS);
-  if (replicas->exact) PetscCall(refuse_merged(options));
   for (int t = 0; t < tables->n; t++) {
     const TrsTableConfig *table = &tables->table[t];
     const TrsTablePlan *planned = TrsShardingPlanFind(plan, table->name);

@@ -11,8 +11,6 @@
 
 #include "shard/sharded_ebc.h"
 
-extern const TrsOptionGroup trs_replicas_options; /* -replica_sync, -replica_sync_every */
-
 typedef struct {
   TrsComm owners;   /* the owners of this rank's shards, by copy; NULL: there is one copy */
   PetscBool exact;  /* all copies make the same updates; nothing is averaged */
