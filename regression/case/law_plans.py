@@ -233,3 +233,23 @@ def test_plan_bounds(binary, folder):
     for mode, status in (("fatal", 65), ("ignore", 0)):
         write_plan(folder, "hand.json", [(*table[:4], {"bounds_check_mode": mode}) for table in plan])
         run(binary, 2, f"-data_train train.h5 -batch_size 12 -epochs 1 {MODEL} {TABLES} -plan_input hand.json -bounds_check_mode warning", folder, status=status)
+
+
+@thinned
+def test_relayed_hosts(binary, folder):
+    """Hosts of 2 and 3 ranks, simulated: small blocks of several ranks in one message change no bit, and make fewer messages; in every kind of sharding, with sequences."""
+    make(folder, weighted=True)
+    for ranks, host, plan in thin([(ranks, host, plan) for ranks, host in ((4, 2), (6, 3), (6, 2)) for plan in (MIXED, "-tables_sharding_types row_wise", "-reproducible")],
+                                  [(4, 2, MIXED), (6, 3, "-tables_sharding_types row_wise")]):
+        options = f"-epochs 2 -table_user_is_weighted -data_eval train.h5 -eval_every 5 -comm_ranks_per_host {host} {plan}"
+        what, sent = f"{ranks} ranks, hosts of {host}, {plan}", {}
+        for relay in (0, 100, 2048, 1048576):
+            found, state = train(binary, folder, f"relay{relay}", ranks, f"{options} -comm_relay_bytes {relay}")
+            with h5py.File(os.path.join(folder, f"relay{relay}.h5"), "r") as h:
+                sent[relay] = h["exchanges/sent"][()]
+            if relay == 0:
+                wanted, kept = found, state
+            check(same_bits(found, wanted), f"{what}, {relay} bytes: other losses")
+            check_same_tensors(state, kept, f"{what}, {relay} bytes")
+        fewer = sent[1048576][:, 0].sum() / sent[0][:, 0].sum()  # a phase without blocks costs the relay its messages
+        check(sent[0][:, 0].min() > 0 and fewer < (1.0 if "reproducible" in plan else 0.7), f"{what}: {fewer} of the messages: {sent}")

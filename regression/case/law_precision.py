@@ -23,7 +23,7 @@ def traced_bytes(folder, name, ranks):
 def test_dense_allreduce_precision(binary, folder):
     """Near to fp32's run, with half its bytes; the same bits whatever carries them, in whatever buckets; nothing is rounded on one rank."""
     make(folder)
-    messages, hosts, buckets = {"options": "-comm_shared_memory false"}, {"environment": {"TRSHARD_SHARED_RANKS": "2"}}, {"options": "-dense_bucket_bytes 100 -pipeline base"}
+    messages, hosts, buckets = {"options": "-comm_shared_memory false"}, {"options": "-comm_ranks_per_host 2 -comm_relay_bytes 64"}, {"options": "-dense_bucket_bytes 100 -pipeline base"}
     every = ((1, "fp16", 0, ()), (2, "bf16", 1e-3, (messages, buckets)), (4, "fp16", 1e-4, (messages, hosts)), (4, "bf16", 1e-3, ()))
     for ranks, precision, tolerance, ways in thin(every, every[:3]):
         what = f"{precision} on {ranks} ranks"
@@ -42,7 +42,7 @@ def test_dense_allreduce_precision(binary, folder):
         whole, half = (traced_bytes(folder, name, ranks) for name in ("fp32", "few"))
         check(4 * n_parameters <= whole < 5 * n_parameters and 2 * half == whole, f"{what}: {whole} and {half} bytes for {n_parameters} parameters")
         for way in ways:
-            again, same = train(binary, folder, "way", ranks, f"{options} {way.get('options', '')}", environment=way.get("environment"))
+            again, same = train(binary, folder, "way", ranks, f"{options} {way.get('options', '')}")
             check_close_losses(again, found, 1e-12, f"{what}, {way}")  # MPI adds them, in double, in an order of its own
             check_same_tensors(same, other, f"{what}, {way}")
 

@@ -189,7 +189,7 @@ def test_uneven_hosts(binary, folder):
     for ranks, status, more, said in ((3, 0, "", "hosts are uneven, of 1 to 2 ranks"), (4, 0, "", ""), (4, 0, "-topology_pod_size 2", ""),
                                       (3, 64, "-topology_pod_size 2", "the hosts have 1 to 2 ranks, which are no pods of 2 hosts"),
                                       (3, 0, "-topology_local_world_size 3", "")):
-        text = run(binary, ranks, f"{words} {more}", folder, status=status, environment={"TRSHARD_SHARED_RANKS": "2"}).text
+        text = run(binary, ranks, f"{words} -comm_ranks_per_host 2 {more}", folder, status=status).text
         check(text.count("the hosts ") == (1 if said else 0) and said in text, f"{ranks} ranks {more}: {text[:1500]}")
 
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "api/machine.h"
 
+#include "comm/relay.h"
 #include "core/events.h"
 #include "core/random.h"
 #include "core/shared_memory.h"
@@ -159,7 +160,7 @@ static PetscErrorCode find_hosts(const TrsMachine *machine, int64_t pod, int64_t
 static PetscErrorCode create_groups(TrsMachine *machine)
 {
   static const char *const backends[] = {"auto", "mpi", "nccl"};
-  int64_t local = 0, pod = 1;
+  int64_t local = 0, pod = 1, relay_bytes, ranks_per_host;
   PetscBool set, shared_memory;
   double wait_s;
   int backend;
@@ -168,6 +169,10 @@ static PetscErrorCode create_groups(TrsMachine *machine)
   PetscCall(TrsOptionsGetEnum(machine->options, "-comm_backend", &backend, NULL));
   PetscCall(TrsOptionsGetBool(machine->options, "-comm_shared_memory", &shared_memory, NULL));
   TrsSharedAllow(shared_memory);
+  PetscCall(TrsOptionsGetInt(machine->options, "-comm_relay_bytes", &relay_bytes, &set));
+  TrsRelayAllow(relay_bytes, set);
+  PetscCall(TrsOptionsGetInt(machine->options, "-comm_ranks_per_host", &ranks_per_host, NULL));
+  TrsSharedRanks((int)ranks_per_host);
   PetscCall(TrsOptionsGetReal(machine->options, "-comm_wait_seconds", &wait_s, &set));
   if (set) (void)TrsCommWaitAtMost(wait_s);
   PetscCall(TrsOptionsGetInt(machine->options, "-topology_local_world_size", &local, &set));
@@ -235,6 +240,18 @@ PetscErrorCode TrsMachineCreate(MPI_Comm comm, TrsOptions options, TrsMachine *m
   machine->shard_rank = machine->rank;
   machine->replicas = 1;
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsMachineMessages(const TrsMachine *machine, int64_t *n_messages, int64_t *bytes)
+{
+  TrsComm comm = machine->groups.world;
+
+  *n_messages = *bytes = 0;
+  do {
+    *n_messages += comm->n_messages;
+    *bytes += comm->message_bytes;
+    comm = comm->next;
+  } while (comm && comm != machine->groups.world);
 }
 
 PetscErrorCode TrsMachineDestroy(TrsMachine *machine)

@@ -38,6 +38,9 @@ extern const TrsOptionGroup trs_machine_options; /* -device, -cpu_isa, -gpu_shar
 PetscErrorCode TrsMachineCreate(MPI_Comm comm, TrsOptions options, TrsMachine *machine);
 PetscErrorCode TrsMachineDestroy(TrsMachine *machine);
 
+/* Messages of bulk data that this rank has sent so far, and their bytes. Not collective. */
+void TrsMachineMessages(const TrsMachine *machine, int64_t *n_messages, int64_t *bytes);
+
 /*
   TrsMachineReplicate - Make the communicators of the copies of the tables, in the ring of the
     others. A copy has consecutive ranks, so that its exchanges stay on few hosts.

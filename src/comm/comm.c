@@ -18,6 +18,23 @@ static const TrsOptionSpec comm_specs[] = {
      .fallback = "true",
      .help = "with the mpi backend, ranks of one host copy straight from each other's memory; false: by "
              "messages"},
+    {.name = "-comm_relay_bytes",
+     .type = TRS_OPTION_BYTES,
+     .fallback = "2KiB",
+     .range = "[0,1048576]",
+     .unit = "bytes",
+     .help =
+         "with the mpi backend, the largest block between ranks of two hosts that travels together with "
+         "those of the other ranks of these hosts, in one message; a block that all ranks get alike may be "
+         "32 times as large, and goes once to a host. 0: each block is a message. By default relayed only "
+         "where at least 16 ranks are on other hosts"},
+    {.name = "-comm_ranks_per_host",
+     .type = TRS_OPTION_INT,
+     .fallback = "0",
+     .range = "[0,1000000]",
+     .unit = "ranks",
+     .help = "the most ranks that share memory: simulates hosts of so many ranks on one machine, to count "
+             "messages and to test; 0: all ranks of a host"},
     {.name = "-comm_wait_seconds",
      .type = TRS_OPTION_REAL,
      .range = "(0,]",

@@ -47,8 +47,9 @@ typedef struct TrsCommImpl {
   struct TrsCommImpl *next;
   /* Sums may be made in any order, instead of the ranks'. The backend may then be quicker. */
   PetscBool any_order;
-  int trace_as;      /* the name of its exchanges in a trace (core/trace.h) */
-  uint64_t n_counts; /* number of exchanges of counts that were posted */
+  int trace_as;                      /* the name of its exchanges in a trace (core/trace.h) */
+  uint64_t n_counts;                 /* number of exchanges of counts that were posted */
+  int64_t n_messages, message_bytes; /* bulk data that this rank has sent by MPI */
   /* posted exchange n is under way: [n % TRS_LANE_FLIGHT] */
   PetscBool counts_open[TRS_LANE_FLIGHT];
 } * TrsComm;
@@ -84,7 +85,7 @@ struct TrsCommOps {
   PetscErrorCode (*wait)(TrsRequest request, TrsStream stream);
 };
 
-/* -comm_backend, -comm_shared_memory, -comm_wait_seconds */
+/* -comm_backend, -comm_shared_memory, -comm_relay_bytes and others */
 extern const TrsOptionGroup trs_comm_options;
 extern const TrsCommOps trs_comm_mpi;
 extern const TrsCommOps *const trs_comm_backends[]; /* the list ends with NULL */
@@ -222,8 +223,8 @@ typedef struct {
 /*
   TrsCommHosts - How many ranks the hosts have.
 
-  Collective on mpi. A host is what shares memory; with TRSHARD_SHARED_RANKS in the environment at
-  most so many ranks of it.
+  Collective on mpi. A host is what shares memory, with -comm_ranks_per_host at most so many ranks
+  of it.
   Out:    local_world_size  ranks of each host, when all have equally many, and consecutive ones;
                             else 1
           least, most       ranks of a host

@@ -2,7 +2,7 @@
 /*
   The mpi backend. Between ranks of one host blocks are copied straight from the sender's memory
   (comm/shared_lanes.h). Across hosts nonblocking point-to-point messages go straight from and to
-  the callers' buffers.
+  the callers' buffers; small blocks are put together (comm/relay.h).
 
   Why not MPI's own collectives: their counts are int, their sums may be added in an order that
   differs from run to run, and a nonblocking one allocates its schedule at each start. Here a count
@@ -60,6 +60,8 @@ static PetscErrorCode free_request(TrsMpiRequest *request)
   PetscCall(TrsBufferFree(&request->pending));
   PetscCall(TrsBufferFree(&request->late_parts));
   PetscCall(TrsDeviceBufferFree(device, &request->lane_copy));
+  for (int p = 0; p < TRS_MPI_PHASES; p++)
+    PetscCall(TrsRelayPhaseFree(((TrsMpiData *)request->base.comm->data)->relay, &request->relayed[p]));
   PetscCall(TrsChunksFree(&request->chunks));
   PetscCall(PetscFree(request->offer));
   PetscCall(PetscFree(request->taken));
@@ -95,6 +97,7 @@ static PetscErrorCode take_request(TrsComm comm, TrsMpiRequestKind kind, TrsStre
   (*request)->entered = PETSC_TRUE; /* until its blocks start */
   (*request)->small = PETSC_TRUE;
   (*request)->by_message = PETSC_FALSE;
+  (*request)->relay_done = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -231,7 +234,8 @@ static PetscErrorCode start_sums(TrsMpiRequest *request)
                                                                   : (char *)request->target,
                                    .recv_counts = request->chunks.counts,
                                    .recv_displs = request->chunks.displs,
-                                   .elem_bytes = request->elem_bytes};
+                                   .elem_bytes = request->elem_bytes,
+                                   .alike = PETSC_TRUE};
   request->blocks.send = request->blocks.recv;
   PetscCall(TrsMpiBlocksStart(request));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -301,6 +305,7 @@ static PetscErrorCode setup_mpi(TrsComm comm)
   comm->data = data;
   if (comm->device->host_memory) PetscCall(TrsLanesCreate(comm->mpi, TrsComputeThreads(), &comm->lanes));
   comm->n_shared = TrsLanesPeers(comm->lanes, &peers) + 1;
+  PetscCall(TrsRelayCreate(comm, &data->relay));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -317,6 +322,7 @@ static PetscErrorCode destroy_mpi(TrsComm comm)
     data->free = next;
   }
   PetscCall(TrsDeviceBufferFree(comm->device, &data->decoded));
+  PetscCall(TrsRelayDestroy(&data->relay));
   PetscCall(TrsLanesDestroy(&comm->lanes));
   PetscCallMPI(MPI_Comm_free(&data->mpi));
   PetscCall(PetscFree(comm->data));
@@ -333,7 +339,7 @@ static PetscErrorCode alltoallv_mpi(TrsComm comm, TrsStream stream, const void *
   PetscFunctionBegin;
   PetscCall(take_request(comm, TRS_MPI_EXCHANGE, stream, &started));
   started->blocks = (TrsMpiBlocks){(const char *)send, send_counts, send_displs, (char *)recv,
-                                   recv_counts,        recv_displs, elem_bytes};
+                                   recv_counts,        recv_displs, elem_bytes,  PETSC_FALSE};
   PetscCall(TrsMpiBlocksStart(started));
   *request = &started->base;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -349,8 +355,9 @@ static PetscErrorCode alltoallv_blocks_mpi(TrsComm comm, TrsStream stream, const
   PetscFunctionBegin;
   PetscCall(take_request(comm, TRS_MPI_EXCHANGE, stream, &started));
   if (comm->device->host_memory) started->view = block;
-  started->blocks = (TrsMpiBlocks){(const char *)send, send_counts, send_displs,           (char *)recv,
-                                   recv_counts,        recv_displs, (int64_t)sizeof(float)};
+  started->blocks = (TrsMpiBlocks){(const char *)send,     send_counts, send_displs,
+                                   (char *)recv,           recv_counts, recv_displs,
+                                   (int64_t)sizeof(float), PETSC_FALSE};
   PetscCall(TrsMpiBlocksStart(started));
   *request = &started->base;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -386,7 +393,8 @@ static PetscErrorCode allgatherv_mpi(TrsComm comm, TrsStream stream, const void 
                                    .recv = (char *)recv,
                                    .recv_counts = counts,
                                    .recv_displs = displs,
-                                   .elem_bytes = elem_bytes};
+                                   .elem_bytes = elem_bytes,
+                                   .alike = PETSC_TRUE};
   PetscCall(TrsMpiBlocksStart(started));
   *request = &started->base;
   PetscFunctionReturn(PETSC_SUCCESS);

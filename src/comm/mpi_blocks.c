@@ -27,6 +27,7 @@ static PetscErrorCode next_pending(TrsMpiRequest *request, MPI_Request **pending
 
 static PetscErrorCode send_pieces(TrsMpiRequest *request, const char *from, int64_t bytes, int peer)
 {
+  const TrsComm comm = request->base.comm;
   const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
   MPI_Request *pending = NULL;
 
@@ -35,7 +36,9 @@ static PetscErrorCode send_pieces(TrsMpiRequest *request, const char *from, int6
     PetscCall(next_pending(request, &pending));
     PetscCallMPI(MPI_Isend(from + at, (int)PetscMin(bytes - at, data->max_bytes), MPI_BYTE, peer,
                            request->tag + request->phase, data->mpi, pending));
+    comm->n_messages++;
   }
+  comm->message_bytes += bytes;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -339,6 +342,7 @@ int TrsMpiBlocksAwaited(const TrsMpiRequest *request)
   const int *peers;
   const int n = TrsLanesPeers(lanes, &peers);
 
+  if (!request->relay_done) return -1; /* whose bells are others */
   for (int i = 0; i < n && request->n_to_take > 0; i++)
     if (!request->taken[i] && !TrsLanesOffered(lanes, request->lane_phase, i)) return i;
   for (int i = 0; i < n && !request->small && request->entered; i++)
@@ -348,9 +352,12 @@ int TrsMpiBlocksAwaited(const TrsMpiRequest *request)
 
 PetscBool TrsMpiBlocksReleased(const TrsMpiRequest *request)
 {
+  const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
   const int *peers;
   const int n = TrsLanesPeers(request->base.comm->lanes, &peers);
 
+  for (int p = 0; p <= request->phase && data->relay; p++)
+    if (!TrsRelayReleased(data->relay, &request->relayed[p])) return PETSC_FALSE;
   if (request->small) return request->entered;
   for (int i = 0; i < n; i++)
     if (request->blocks.send_counts[peers[i]] * request->blocks.elem_bytes > 0 &&
@@ -361,10 +368,23 @@ PetscBool TrsMpiBlocksReleased(const TrsMpiRequest *request)
 
 /* --- a phase --- */
 
+static PetscErrorCode start_relay(TrsMpiRequest *request)
+{
+  const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
+
+  PetscFunctionBegin;
+  request->relay_done = (PetscBool)(data->relay == NULL);
+  if (data->relay)
+    PetscCall(TrsRelayStart(data->relay, &request->blocks, request->lane_phase, request->tag + request->phase,
+                            &request->relayed[request->phase]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsMpiBlocksStart(TrsMpiRequest *request)
 {
   const TrsComm comm = request->base.comm;
   const TrsLanes lanes = comm->lanes;
+  const TrsRelay relay = ((const TrsMpiData *)comm->data)->relay;
   const TrsMpiBlocks *x = &request->blocks;
   const int64_t self = x->send_counts[comm->rank] * x->elem_bytes;
   const char *send;
@@ -374,15 +394,18 @@ PetscErrorCode TrsMpiBlocksStart(TrsMpiRequest *request)
   PetscCall(stage_blocks(request, &send, &recv));
   request->n_pending = 0;
   PetscCall(start_lanes(request));
+  PetscCall(start_relay(request));
   for (int i = 1; i < comm->size; i++) {
     const int q = (comm->rank + comm->size - i) % comm->size;
-    if (TrsLanesTo(lanes, q)) continue;
+    if (TrsLanesTo(lanes, q) || TrsRelayTakes(relay, x, q, x->recv_counts[q] * x->elem_bytes)) continue;
     PetscCall(
         recv_pieces(request, recv + x->recv_displs[q] * x->elem_bytes, x->recv_counts[q] * x->elem_bytes, q));
   }
   for (int i = 1; i < comm->size; i++) {
     const int q = (comm->rank + i) % comm->size;
-    if (TrsLanesTo(lanes, q) && !request->by_message) continue;
+    if (TrsLanesTo(lanes, q) ? !request->by_message
+                             : TrsRelayTakes(relay, x, q, x->send_counts[q] * x->elem_bytes))
+      continue;
     PetscCall(
         send_pieces(request, send + x->send_displs[q] * x->elem_bytes, x->send_counts[q] * x->elem_bytes, q));
   }
@@ -398,6 +421,7 @@ PetscErrorCode TrsMpiBlocksStart(TrsMpiRequest *request)
 
 PetscErrorCode TrsMpiBlocksDrive(TrsMpiRequest *request, PetscBool *all)
 {
+  const TrsMpiData *data = (const TrsMpiData *)request->base.comm->data;
   int arrived = 1;
 
   PetscFunctionBegin;
@@ -407,6 +431,9 @@ PetscErrorCode TrsMpiBlocksDrive(TrsMpiRequest *request, PetscBool *all)
     PetscCallMPI(
         MPI_Testall(request->n_pending, (MPI_Request *)request->pending.data, &arrived, MPI_STATUSES_IGNORE));
   if (arrived) request->n_pending = 0;
-  *all = (PetscBool)(arrived && request->entered && request->n_to_take == 0);
+  if (!request->relay_done)
+    PetscCall(TrsRelayDrive(data->relay, &request->relayed[request->phase], is_its_turn(data, request),
+                            &request->relay_done));
+  *all = (PetscBool)(arrived && request->relay_done && request->entered && request->n_to_take == 0);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

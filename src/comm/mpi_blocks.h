@@ -8,21 +8,12 @@
 
 #include "comm/chunks.h"
 #include "comm/comm.h"
-#include "comm/shared_lanes.h"
+#include "comm/relay.h"
 #include "core/buffer.h"
 
 enum { TRS_MPI_PHASES = 2 }; /* most phases of an operation */
 
 typedef enum { TRS_MPI_EXCHANGE, TRS_MPI_REDUCE_SCATTER, TRS_MPI_ALLREDUCE } TrsMpiRequestKind;
-
-/* Blocks to and from every rank. Displacements and counts are in elements. */
-typedef struct {
-  const char *send;
-  const int64_t *send_counts, *send_displs;
-  char *recv;
-  const int64_t *recv_counts, *recv_displs;
-  int64_t elem_bytes;
-} TrsMpiBlocks;
 
 typedef struct TrsMpiRequest {
   struct TrsRequestImpl base;
@@ -61,16 +52,19 @@ typedef struct TrsMpiRequest {
   const float **view;
   PetscBool *taken; /* [peers] */
   int n_to_take;
-  const char **offer;        /* [peers] */
-  const char *lane_send;     /* where displacement 0 lies in shared memory */
-  TrsDeviceBuffer lane_copy; /* copy of blocks that do not lie in shared memory */
-  TrsBuffer late_parts;      /* parts of a sum that peers send as messages */
+  const char **offer;                    /* [peers] */
+  const char *lane_send;                 /* where displacement 0 lies in shared memory */
+  TrsDeviceBuffer lane_copy;             /* copy of blocks that do not lie in shared memory */
+  TrsBuffer late_parts;                  /* parts of a sum that peers send as messages */
+  TrsRelayPhase relayed[TRS_MPI_PHASES]; /* small blocks from and to other hosts */
+  PetscBool relay_done;
 } TrsMpiRequest;
 
 typedef struct {
   MPI_Comm mpi;
   int64_t max_bytes; /* largest size of one message */
   uint64_t n_started;
+  TrsRelay relay; /* NULL: every block of another host's rank is a message */
   TrsMpiRequest *active, **active_end, *free;
   TrsDeviceBuffer decoded; /* parts of one chunk, until they are added */
 } TrsMpiData;

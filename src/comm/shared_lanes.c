@@ -25,6 +25,7 @@ enum {
 };
 
 const char trs_lane_by_message[1] = "";
+static int most_ranks; /* TrsSharedRanks() */
 
 /*
   The number follows the values in the order of writing, so a reader that finds the number finds the
@@ -115,26 +116,23 @@ static PetscErrorCode find_crowded(MPI_Comm host, int n_threads, PetscBool *crow
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+void TrsSharedRanks(int most)
+{
+  most_ranks = most;
+}
+
 PetscErrorCode TrsSharedHost(MPI_Comm mpi, MPI_Comm *host)
 {
-  const char *text = getenv("TRSHARD_SHARED_RANKS");
   MPI_Comm all;
   int rank;
-  char *end;
-  long most;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(mpi, &rank));
   PetscCallMPI(MPI_Comm_split_type(mpi, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, host));
-  if (!text || !*text) PetscFunctionReturn(PETSC_SUCCESS);
-  errno = 0;
-  most = strtol(text, &end, 10);
-  PetscCheck(errno == 0 && *end == '\0' && most >= 1 && most <= INT_MAX, PETSC_COMM_SELF, TRS_ERR_OPTION,
-             "TRSHARD_SHARED_RANKS=%s in the environment is not a number of ranks from 1 to %d", text,
-             INT_MAX);
+  if (most_ranks == 0) PetscFunctionReturn(PETSC_SUCCESS);
   all = *host;
   PetscCallMPI(MPI_Comm_rank(all, &rank));
-  PetscCallMPI(MPI_Comm_split(all, rank / (int)most, rank, host));
+  PetscCallMPI(MPI_Comm_split(all, rank / most_ranks, rank, host));
   PetscCallMPI(MPI_Comm_free(&all));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -40,13 +40,14 @@ enum {
 
 typedef struct TrsLanesImpl *TrsLanes;
 
+/* The most ranks of a host that share memory from now on (-comm_ranks_per_host); 0: all. */
+void TrsSharedRanks(int most);
+
 /*
   TrsSharedHost - The ranks of mpi that may share memory with this one, as a communicator.
 
-  Collective on mpi. Those of the host, with TRSHARD_SHARED_RANKS in the environment in groups of so
-  many.
+  Collective on mpi. Those of the host, in groups of TrsSharedRanks().
   Out:    host  free with MPI_Comm_free()
-  Errors: OPTION for a bad TRSHARD_SHARED_RANKS
 */
 PetscErrorCode TrsSharedHost(MPI_Comm mpi, MPI_Comm *host);
 
@@ -54,15 +55,14 @@ PetscErrorCode TrsSharedHost(MPI_Comm mpi, MPI_Comm *host);
   TrsLanesCreate - Create the lanes of this rank to the ranks of mpi on the same host.
 
   All ranks get lanes, or none does. Without lanes rank 0 says why on stderr, once in a run, unless
-  -comm_shared_memory is false. Tests set two variables of the environment. TRSHARD_SHARED_RANKS is
-  the largest number of ranks that share memory. TRSHARD_CROWDED 1 is as if there were more threads
-  than cores, 0 as if there were not.
+  -comm_shared_memory is false. Tests set TRSHARD_CROWDED in the environment: 1 is as if there were
+  more threads than cores, 0 as if there were not.
 
   Collective on mpi.
 
   In:   n_threads  of this rank
   Out:  lanes      NULL if there are none; free with TrsLanesDestroy()
-  Errors: OPTION for a bad value of these variables
+  Errors: OPTION for another value of this variable
 */
 PetscErrorCode TrsLanesCreate(MPI_Comm mpi, int n_threads, TrsLanes *lanes);
 

@@ -626,6 +626,25 @@ static PetscErrorCode print_exposed(const TrsSession *session, const double *mea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Print and record what the ranks sent by MPI: between hosts, if ranks of a host share memory. */
+static PetscErrorCode report_messages(const TrsSession *session, TrsResults results, int64_t steps)
+{
+  int64_t n_messages, bytes;
+  double mine[2], most[2];
+  char text[32];
+
+  PetscFunctionBegin;
+  TrsMachineMessages(&session->machine, &n_messages, &bytes);
+  mine[0] = (double)n_messages / (double)PetscMax(steps, 1);
+  mine[1] = (double)bytes / (double)PetscMax(steps, 1);
+  PetscCall(record_by_rank(session, results, "exchanges/sent", 2, mine));
+  PetscCallMPI(MPI_Allreduce(mine, most, 2, MPI_DOUBLE, MPI_MAX, session->comm));
+  if (most[0] > 0)
+    PetscCall(PetscPrintf(session->comm, "%-10s %.1f a step, of %s together, at most on a rank\n", "messages",
+                          most[0], TrsBytesText(most[1], text, sizeof(text))));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *progress, TrsResults results)
 {
   const double elapsed_s = TrsReportClock() - progress->start_s;
@@ -658,6 +677,7 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
   PetscCall(
       PetscPrintf(session->comm, " (%.2f ms a step)\n", 1e3 * total / (double)PetscMax(progress->steps, 1)));
   PetscCall(print_exposed(session, mean, total));
+  PetscCall(report_messages(session, results, progress->steps));
   PetscCall(TrsReportCaches(session, results));
   PetscCall(report_memory(session, results, rank_peak_bytes));
   PetscCall(TrsResultsSetText(results, "stage_names", names));

@@ -7,7 +7,7 @@
   GPU for each rank.
 */
 #include "comm/chunks.h"
-#include "comm/comm.h"
+#include "comm/relay.h"
 #include "compute/half.h"
 #include "core/buffer.h"
 #include "core/random.h"
@@ -25,21 +25,23 @@ static int n_sharing; /* ranks that exchange by shared memory, this one included
 
 static const struct {
   const char *device, *backend;
-  int share; /* at most so many ranks share memory; 0: none does */
-} combinations[] = {
-    {"cpu", "mpi", 8}, {"cpu", "mpi", 2}, {"cpu", "mpi", 0}, {"cuda", "mpi", 8}, {"cuda", "nccl", 8}};
+  int share;     /* at most so many ranks share memory; 0: none does */
+  int64_t relay; /* bytes of the largest block that is relayed between hosts */
+} combinations[] = {{"cpu", "mpi", 8, 0},     {"cpu", "mpi", 2, 0},   {"cpu", "mpi", 0, 0},
+                    {"cpu", "mpi", 2, 50},    {"cpu", "mpi", 3, 200}, {"cpu", "mpi", 2, 1 << 20},
+                    {"cuda", "mpi", 8, 2048}, {"cuda", "nccl", 8, 0}};
 enum { N_COMBINATIONS = sizeof(combinations) / sizeof(combinations[0]) };
 
 /* Is there such a device in this program and on this machine? */
 static PetscBool choose(int c)
 {
   const int share = combinations[c].share, first = share ? trs_rank() / share * share : 0;
-  char why_not[256], most[16];
+  char why_not[256];
   int n_devices = 0;
 
   backend = combinations[c].backend;
-  snprintf(most, sizeof(most), "%d", share);
-  setenv("TRSHARD_SHARED_RANKS", share ? most : "", 1);
+  TrsSharedRanks(share);
+  TrsRelayAllow(combinations[c].relay, PETSC_TRUE);
   TrsSharedAllow((PetscBool)(share > 0));
   n_sharing = share ? PetscMin(share, trs_size() - first) : 1;
   if (TrsDeviceFind(combinations[c].device, &device)) {
@@ -379,7 +381,7 @@ static void test_chunks(void **state)
 }
 
 /* Operations of one communicator under way together do not mix, and repeating them takes no more memory. */
-static void test_overlap_allocates_once(void **state)
+static void check_overlap(void)
 {
   TrsComm comm = new_comm(NULL);
   const int64_t n = 5000;
@@ -387,7 +389,6 @@ static void test_overlap_allocates_once(void **state)
   const TrsCodec bf16 = {.kind = TRS_CODEC_BF16, .loss_scale = 1.0F};
   float *data, *coded, *send, *recv;
 
-  (void)state;
   assert_petsc_ok(TrsAlloc(n, sizeof(*data), &data));
   assert_petsc_ok(TrsAlloc(n, sizeof(*coded), &coded));
   assert_petsc_ok(TrsAlloc(n * comm->size, sizeof(*send), &send));
@@ -418,6 +419,60 @@ static void test_overlap_allocates_once(void **state)
   assert_petsc_ok(TrsFree(&send));
   assert_petsc_ok(TrsFree(&recv));
   assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
+static void test_overlap_allocates_once(void **state)
+{
+  (void)state;
+  for (int c = 0; c < N_COMBINATIONS; c++)
+    if (choose(c) && device->host_memory) check_overlap();
+  assert_true(choose(0));
+}
+
+/* The messages that this rank sends in an exchange of 4 bytes between all ranks. */
+static int64_t count_messages(TrsComm comm)
+{
+  int64_t counts[MAX_RANKS], displs[MAX_RANKS];
+  int32_t send[MAX_RANKS], recv[MAX_RANKS];
+  const int64_t before = comm->n_messages;
+  TrsRequest request = NULL;
+
+  for (int q = 0; q < comm->size; q++) {
+    counts[q] = 1;
+    displs[q] = q;
+    send[q] = 100 * comm->rank + q;
+  }
+  assert_petsc_ok(
+      TrsCommAlltoallv(comm, NULL, send, counts, displs, recv, counts, displs, sizeof(*send), &request));
+  assert_petsc_ok(TrsRequestWait(&request, NULL));
+  for (int q = 0; q < comm->size; q++) assert_int_equal(recv[q], 100 * q + comm->rank);
+  return comm->n_messages - before;
+}
+
+/* Small blocks are one message for each pair of hosts, on the ranks that carry between these. */
+static void test_relayed_messages(void **state)
+{
+  (void)state;
+  for (int c = 0; c < N_COMBINATIONS; c++) {
+    const int L = combinations[c].share;
+    int64_t hosts = 0, mine, all;
+    TrsComm comm;
+
+    if (!choose(c) || !device->host_memory) continue;
+    comm = new_comm(NULL);
+    mine = count_messages(comm);
+    if (combinations[c].relay == 0 || comm->size <= L || comm->size % L) {
+      assert_int_equal(mine, comm->size - n_sharing);
+    } else {
+      for (int host = 0; host < comm->size / L; host++)
+        hosts += host != comm->rank / L && (host + comm->rank / L) % L == comm->rank % L;
+      assert_int_equal(mine, hosts);
+      MPI_Allreduce(&mine, &all, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+      assert_int_equal(all, comm->size / L * (comm->size / L - 1));
+    }
+    assert_petsc_ok(TrsCommDestroy(&comm));
+  }
+  assert_true(choose(0));
 }
 
 static void test_groups(void **state)
@@ -463,5 +518,5 @@ static void test_bad_environment(void **state)
 TRS_TEST_MAIN(cmocka_unit_test(test_alltoallv), cmocka_unit_test(test_reduce_scatterv),
               cmocka_unit_test(test_allgatherv), cmocka_unit_test(test_allreduce),
               cmocka_unit_test(test_counts), cmocka_unit_test(test_chunks),
-              cmocka_unit_test(test_overlap_allocates_once), cmocka_unit_test(test_groups),
-              cmocka_unit_test(test_bad_environment))
+              cmocka_unit_test(test_overlap_allocates_once), cmocka_unit_test(test_relayed_messages),
+              cmocka_unit_test(test_groups), cmocka_unit_test(test_bad_environment))

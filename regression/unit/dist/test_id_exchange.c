@@ -53,7 +53,7 @@ static void exchange(TrsComm comm, TrsIdExchange *x, int round, int wide)
 
 static void test_ids(void **state)
 {
-  static const char *const sharing[] = {"1", "2", "8"};
+  static const int sharing[] = {1, 2, 8};
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
 
@@ -64,15 +64,15 @@ static void test_ids(void **state)
     TrsComm comm = NULL;
     TrsIdExchange x;
 
-    setenv("TRSHARD_SHARED_RANKS", sharing[s], 1);
+    TrsSharedRanks(sharing[s]);
     assert_petsc_ok(TrsCommCreate(MPI_COMM_WORLD, "mpi", device, compute, &comm));
     assert_petsc_ok(TrsIdExchangeInit(comm, &x));
-    assert_int_equal(x.packs, comm->size > atoi(sharing[s]));
+    assert_int_equal(x.packs, comm->size > sharing[s]);
     for (int round = 0; round < 6; round++) exchange(comm, &x, round, round - 2);
     assert_petsc_ok(TrsIdExchangeFree(&x));
     assert_petsc_ok(TrsCommDestroy(&comm));
   }
-  unsetenv("TRSHARD_SHARED_RANKS");
+  TrsSharedRanks(0);
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_ids))
