@@ -63,6 +63,26 @@ def test_cuda_interactions(binary, folder):
         check_close_tensors(other, state, TOLERANCE, kind)
 
 
+def test_cuda_pairs(binary, folder):
+    """Softmaxes of pairs: losses, weights and recall are the CPU's, with corrections and drawn negatives; -reproducible does not depend on the ranks."""
+    make(folder)
+    towers = "-interaction two_tower -query_features user -query_arch 16,8 -candidate_arch 8 -tower_normalize"
+    drawn = "-loss sampled_softmax -softmax_negatives 17 -softmax_logq streaming"
+    for ranks, loss in ((1, "-loss in_batch_softmax -softmax_temperature 0.3"), (3, drawn)):
+        shared = f"{options_of(ranks)} -steps 6 {towers} {loss} -data_eval train.h5 -eval_every 3 -eval_recall_at 1,5"
+        wanted, state = train(binary, folder, "cpu", ranks, f"{shared} -device cpu", limit_s=240)
+        found, other = train(binary, folder, "nccl", ranks, f"{shared} {NCCL}", limit_s=240)
+        check_close_losses(found, wanted, TOLERANCE, loss)
+        check_close_tensors(other, state, TOLERANCE, loss)
+        recall = [h5py.File(os.path.join(folder, f"{name}.h5"), "r")["retrieval/recall"][()] for name in ("cpu", "nccl")]
+        check(np.array_equal(*recall), f"{loss}: recall {recall}")
+    shared = f"-steps 3 -reproducible {towers} {drawn}"
+    wanted, state = train(binary, folder, "one", 1, f"{shared} {NCCL}", global_batch=132, limit_s=240)
+    found, other = train(binary, folder, "two", 2, f"{shared} {MPI} -tables_sharding_types row_wise", global_batch=132, limit_s=240)
+    check(same_bits(found, wanted), "-reproducible: other losses")
+    check_same_tensors(other, state, "-reproducible")
+
+
 def test_cuda_accumulate(binary, folder):
     """-accumulate_steps: four batches are one batch of four times as many samples."""
     make(folder)

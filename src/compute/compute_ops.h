@@ -16,6 +16,7 @@
 #pragma once
 
 #include "compute/cache.h"
+#include "compute/pair_softmax.h"
 #include "compute/tbe.h"
 #include "core/buffer.h"
 #include "device/device.h"
@@ -646,6 +647,28 @@ typedef PetscErrorCode TrsMixForwardFn(TrsStream stream, const TrsMixture *mixtu
 */
 typedef PetscErrorCode TrsMixBackwardFn(TrsStream stream, const TrsMixture *mixture, const float *dy);
 
+/*
+  The pairs of a batch, none of them corrected and all of them negatives: the first id of each bag
+  of the candidates' feature, and the weight label * weight. offsets [B + 1], of that feature;
+  weights NULL: all 1.
+*/
+typedef PetscErrorCode TrsPairListFn(TrsStream stream, int64_t batch, const int64_t *offsets,
+                                     const int64_t *values, const float *labels, const float *weights,
+                                     TrsPair *pair);
+
+/*
+  Losses and gradients where a row of the tile is a query and a column a candidate: z, and log_sum
+  [n] of these rows. loss (host double on a CPU, device double else) += the rows' weighted losses,
+  added in their order.
+*/
+typedef PetscErrorCode TrsPairQueriesFn(TrsStream stream, const TrsPairTile *tile, double *loss);
+
+/*
+  The gradients of the transposed scores: a row is a candidate, and tile->log_sum is [m] of all
+  queries.
+*/
+typedef PetscErrorCode TrsPairCandidatesFn(TrsStream stream, const TrsPairTile *tile);
+
 /* sum (host double on a CPU, device double else) = sum of squares of n floats, in double. */
 typedef PetscErrorCode TrsSumOfSquaresFn(TrsStream stream, int64_t n, const float *x, double *sum);
 
@@ -745,6 +768,9 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(Softmax, softmax) \
   X(MixForward, mix_forward) \
   X(MixBackward, mix_backward) \
+  X(PairList, pair_list) \
+  X(PairQueries, pair_queries) \
+  X(PairCandidates, pair_candidates) \
   X(SumOfSquares, sum_of_squares) \
   X(DenseUpdate, dense_update) \
   X(LambApply, lamb_apply) \

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "compute/pair_softmax.h"
-
+#include "compute/cpu_kernels.h"
 #include "compute/dense_kernels.h"
 #include "compute/lanes.h"
 
@@ -50,17 +49,38 @@ static double query(const TrsPairTile *tile, int64_t row)
   return (double)pair[own].weight * (tile->log_sum[row] - (double)score);
 }
 
-void TrsPairSoftmaxQueries(const TrsPairTile *tile, double *loss)
+PetscErrorCode TrsPairListCpu(TrsStream stream, int64_t batch, const int64_t *offsets, const int64_t *values,
+                              const float *labels, const float *weights, TrsPair *pair)
 {
-#pragma omp parallel for schedule(static)
-  for (int64_t row = 0; row < tile->n; row++) loss[row] = query(tile, row);
+  PetscFunctionBegin;
+  (void)stream;
+  for (int64_t b = 0; b < batch; b++)
+    pair[b] = (TrsPair){.id = offsets[b + 1] > offsets[b] ? values[offsets[b]] : -1,
+                        .negative = 1,
+                        .weight = labels[b] * (weights ? weights[b] : 1.0F)};
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-void TrsPairSoftmaxCandidates(const TrsPairTile *tile)
+PetscErrorCode TrsPairQueriesCpu(TrsStream stream, const TrsPairTile *tile, double *loss)
+{
+  double sum = 0.0;
+
+  PetscFunctionBegin;
+  (void)stream;
+#pragma omp parallel for schedule(static)
+  for (int64_t row = 0; row < tile->n; row++) tile->row_loss[row] = query(tile, row);
+  for (int64_t row = 0; row < tile->n; row++) sum += tile->row_loss[row];
+  *loss += sum;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPairCandidatesCpu(TrsStream stream, const TrsPairTile *tile)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
   const TrsPair *pair = tile->pair;
 
+  PetscFunctionBegin;
+  (void)stream;
 #pragma omp parallel for schedule(static)
   for (int64_t row = 0; row < tile->n; row++) {
     const int64_t own = tile->first + row;
@@ -77,6 +97,7 @@ void TrsPairSoftmaxCandidates(const TrsPairTile *tile)
     z[own] = of_own;
     for (int64_t q = 0; q < tile->m; q++) z[q] *= tile->scale * pair[q].weight;
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static double product(int64_t D, const float *x, const float *y)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The softmax of queries among candidates, on tiles of a matrix of scores. Host memory alone: a GPU
-  has no twin yet.
+  The softmax of queries among candidates, on tiles of a matrix of scores (the kernels pair_list,
+  pair_queries and pair_candidates of compute/compute_ops.h).
 
   Query i and candidate i are a pair. Its loss is -log of the softmax of its own score among those
   of all candidates, but for accidental hits: other places of the batch that hold the pair's
@@ -31,18 +31,9 @@ typedef struct {
   const TrsPair *pair; /* [m] all pairs of the batch */
   float *z;            /* [n, m] scores, which become gradients of the scores */
   double *log_sum;     /* log of the sum of a query's exponentials */
+  double *row_loss;    /* [n] scratch */
   float scale;         /* of the gradients */
 } TrsPairTile;
-
-/*
-  TrsPairSoftmaxQueries - Losses and gradients where a row is a query and a column a candidate.
-
-  Not collective. The number of threads changes no bit.
-
-  InOut: tile  z, and log_sum [n] of these rows
-  Out:   loss  [n] the rows' weighted losses
-*/
-void TrsPairSoftmaxQueries(const TrsPairTile *tile, double *loss);
 
 /*
   TrsPairPlace - How many of n candidates come before candidate `own` for a query: those of a higher
@@ -52,9 +43,3 @@ void TrsPairSoftmaxQueries(const TrsPairTile *tile, double *loss);
   rows alone. In: D columns of the query and of a candidate's row.
 */
 int64_t TrsPairPlace(int64_t D, const float *query, int64_t n, const float *candidates, int64_t own);
-
-/*
-  The gradients of the transposed scores: a row is a candidate, and tile->log_sum is [m] of all
-  queries.
-*/
-void TrsPairSoftmaxCandidates(const TrsPairTile *tile);

@@ -192,9 +192,11 @@ static PetscErrorCode run_pairs(TrsBlockwise b, TrsStream stream, const TrsBlock
   }
   for (int q = 0; q <= b->comm->size; q++)
     b->first_row[q] = PetscMin(b->first_block[q] * b->size, b->first_sample[b->comm->size]);
-  if (job->pair)
-    PetscCall(TrsPairLossRun(b->pair_loss, stream, &rows, (double *)b->block_losses.data,
+  if (job->pair) {
+    PetscCall(b->device->zero(b->block_losses.data, n_blocks * (int64_t)sizeof(double), stream));
+    PetscCall(TrsPairLossRun(b->pair_loss, stream, &rows, (double *)b->block_losses.data, 1,
                              job->backward ? grads : NULL));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -266,7 +268,7 @@ static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBa
   if (batch->weights)
     PetscCall(TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_WEIGHTS, 1, batch->weights, &job->weights));
   if (b->pair_loss && batch->labels) {
-    PetscCall(TrsPairLossPairs(b->pair_loss, batch, &pairs));
+    PetscCall(TrsPairLossPairs(b->pair_loss, stream, batch, &pairs));
     PetscCall(TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_PAIRS, (int64_t)(sizeof(TrsPair) / sizeof(float)),
                                   (const float *)pairs, &to));
     job->pair = (const TrsPair *)to;

@@ -28,7 +28,8 @@ struct TrsPairLossImpl {
   const char *feature_name; /* borrowed from the options or tables */
   int64_t *counts;          /* [W] rows of each rank */
   int64_t *first;           /* [W + 1] first row of each rank, where ranks keep their samples */
-  TrsBuffer own, rows, pairs, log_sums, own_log_sums, scores, losses;
+  TrsDeviceBuffer own, rows, pairs, log_sums, own_log_sums, scores, row_loss, sum;
+  TrsPinnedBuffer host_pairs; /* where the host does not see the device's memory */
 };
 
 static const TrsOptionSpec specs[] = {
@@ -36,7 +37,7 @@ static const TrsOptionSpec specs[] = {
      "-interaction two_tower: binary cross entropy of each pair's score, or the softmax of a query's "
      "candidate among those of the global batch, or among some that each step draws of them; label and "
      "weight "
-     "of a sample are its query's weight (softmaxes: -device cpu only)"},
+     "of a sample are its query's weight"},
     {"-softmax_negatives", TRS_OPTION_INT, "1000", "[1,]", NULL, "candidates",
      "-loss sampled_softmax: candidates that a step draws from the global batch's, for all queries"},
     {"-softmax_logq", TRS_OPTION_ENUM, "none", NULL, "none,streaming", NULL,
@@ -146,8 +147,6 @@ PetscErrorCode TrsPairLossCreate(TrsComm comm, TrsOptions options, TrsDlrm dlrm,
   if (kind == TRS_PAIR_LOSS_BCE) PetscFunctionReturn(PETSC_SUCCESS);
   if (!TrsDlrmPairs(dlrm).width)
     PetscCall(TrsOptionError(options, "-loss", "only -interaction two_tower has other losses than bce"));
-  if (!comm->device->host_memory)
-    PetscCall(TrsOptionError(options, "-loss", "softmaxes of pairs need -device cpu; bce runs on both"));
   PetscCall(PetscNew(&l));
   l->comm = comm;
   l->D = TrsDlrmPairs(dlrm).width;
@@ -167,13 +166,15 @@ PetscErrorCode TrsPairLossDestroy(TrsPairLoss *loss)
 
   PetscFunctionBegin;
   if (!l) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsBufferFree(&l->own));
-  PetscCall(TrsBufferFree(&l->rows));
-  PetscCall(TrsBufferFree(&l->pairs));
-  PetscCall(TrsBufferFree(&l->log_sums));
-  PetscCall(TrsBufferFree(&l->own_log_sums));
-  PetscCall(TrsBufferFree(&l->scores));
-  PetscCall(TrsBufferFree(&l->losses));
+  PetscCall(TrsDeviceBufferFree(l->comm->device, &l->own));
+  PetscCall(TrsDeviceBufferFree(l->comm->device, &l->rows));
+  PetscCall(TrsDeviceBufferFree(l->comm->device, &l->pairs));
+  PetscCall(TrsDeviceBufferFree(l->comm->device, &l->log_sums));
+  PetscCall(TrsDeviceBufferFree(l->comm->device, &l->own_log_sums));
+  PetscCall(TrsDeviceBufferFree(l->comm->device, &l->scores));
+  PetscCall(TrsDeviceBufferFree(l->comm->device, &l->row_loss));
+  PetscCall(TrsDeviceBufferFree(l->comm->device, &l->sum));
+  PetscCall(TrsPinnedBufferFree(l->comm->device, &l->host_pairs));
   PetscCall(TrsBufferFree(&l->draws));
   PetscCall(PetscFree(l->frequency));
   PetscCall(PetscFree2(l->counts, l->first));
@@ -181,30 +182,28 @@ PetscErrorCode TrsPairLossDestroy(TrsPairLoss *loss)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsPairLossPairs(TrsPairLoss loss, const TrsBatch *batch, const TrsPair **pairs)
+PetscErrorCode TrsPairLossPairs(TrsPairLoss loss, TrsStream stream, const TrsBatch *batch,
+                                const TrsPair **pairs)
 {
-  TrsPair *to;
+  const TrsJagged *ids = &batch->kjt.jagged;
 
   PetscFunctionBegin;
-  PetscCall(TrsBufferReserve(&loss->own, batch->batch * (int64_t)sizeof(TrsPair), PETSC_FALSE));
-  to = (TrsPair *)loss->own.data;
-  for (int64_t b = 0; b < batch->batch; b++) {
-    to[b] = (TrsPair){.id = TrsPairId(batch, loss->feature, b),
-                      .negative = 1,
-                      .weight = batch->labels[b] * (batch->weights ? batch->weights[b] : 1.0F)};
-  }
-  *pairs = to;
+  PetscCall(TrsDeviceBufferReserve(loss->comm->device, &loss->own, batch->batch * (int64_t)sizeof(TrsPair)));
+  *pairs = (const TrsPair *)loss->own.data;
+  PetscCall(loss->comm->compute->pair_list(stream, batch->batch, ids->offsets + loss->feature * batch->batch,
+                                           ids->values, batch->labels, batch->weights,
+                                           (TrsPair *)loss->own.data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Gather elements of all rows from the ranks that have them. */
 static PetscErrorCode gather(TrsPairLoss loss, TrsStream stream, const int64_t *first, const void *own,
-                             int64_t bytes, TrsBuffer *all)
+                             int64_t bytes, TrsDeviceBuffer *all)
 {
   TrsRequest request = NULL;
 
   PetscFunctionBegin;
-  PetscCall(TrsBufferReserve(all, first[loss->comm->size] * bytes, PETSC_FALSE));
+  PetscCall(TrsDeviceBufferReserve(loss->comm->device, all, first[loss->comm->size] * bytes));
   PetscCall(TrsCommAllgatherv(loss->comm, stream, own, all->data, loss->counts, first, bytes, &request));
   PetscCall(TrsRequestWait(&request, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -287,6 +286,27 @@ static void correct(TrsPairLoss loss, int64_t G, TrsPair *pair)
     pair[i].log_q = logf(pair[i].id >= 0 && pair[i].id < loss->n_ids ? loss->frequency[pair[i].id] : once);
 }
 
+/* Change the G pairs for a training's step, on the host, because ids and draws are few. */
+static PetscErrorCode prepare_pairs(TrsPairLoss loss, TrsStream stream, int64_t step, int64_t G)
+{
+  const TrsDeviceOps *device = loss->comm->device;
+  const int64_t bytes = G * (int64_t)sizeof(TrsPair);
+  TrsPair *pair = (TrsPair *)loss->pairs.data;
+
+  PetscFunctionBegin;
+  if (!loss->frequency && !loss->n_negatives) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!device->host_memory) {
+    PetscCall(TrsPinnedBufferReserve(device, &loss->host_pairs, bytes));
+    pair = (TrsPair *)loss->host_pairs.data;
+    PetscCall(device->copy(pair, loss->pairs.data, bytes, stream));
+    PetscCall(device->stream_synchronize(stream));
+  }
+  if (loss->frequency) correct(loss, G, pair);
+  if (loss->n_negatives) PetscCall(draw_negatives(loss, step, G, pair));
+  if (!device->host_memory) PetscCall(device->copy(loss->pairs.data, pair, bytes, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The tile of own rows from `begin` on. */
 static TrsPairTile tile_of(TrsPairLoss loss, const TrsPairRows *rows, int64_t begin)
 {
@@ -298,27 +318,24 @@ static TrsPairTile tile_of(TrsPairLoss loss, const TrsPairRows *rows, int64_t be
                        .m = rows->first[W],
                        .pair = (const TrsPair *)loss->pairs.data,
                        .z = (float *)loss->scores.data,
+                       .row_loss = (double *)loss->row_loss.data,
                        .scale = rows->scale};
 }
 
 /* Losses of own queries, logs of their sums, and their gradients. */
 static PetscErrorCode run_queries(TrsPairLoss loss, TrsStream stream, const TrsPairRows *rows, double *losses,
-                                  float *dout)
+                                  int stride_of_losses, float *dout)
 {
   const int64_t n = loss->counts[loss->comm->rank], stride = 2 * loss->D;
   const float *candidates = (const float *)loss->rows.data + loss->D;
-  double of_row[TRS_TILE];
 
   PetscFunctionBegin;
   for (int64_t begin = 0; begin < n; begin += TRS_TILE) {
     TrsPairTile tile = tile_of(loss, rows, begin);
-    double *sum = &losses[begin / TRS_TILE];
 
     tile.log_sum = (double *)loss->own_log_sums.data + begin;
     PetscCall(scores_of(loss, stream, &tile, rows->out + begin * stride, candidates));
-    TrsPairSoftmaxQueries(&tile, of_row);
-    *sum = 0.0;
-    for (int64_t i = 0; i < tile.n; i++) *sum += of_row[i];
+    PetscCall(loss->comm->compute->pair_queries(stream, &tile, losses + begin / TRS_TILE * stride_of_losses));
     if (dout) PetscCall(gradients_of(loss, stream, &tile, candidates, dout + begin * stride));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -336,15 +353,16 @@ static PetscErrorCode run_candidates(TrsPairLoss loss, TrsStream stream, const T
 
     tile.log_sum = (double *)loss->log_sums.data;
     PetscCall(scores_of(loss, stream, &tile, rows->out + begin * stride + D, queries));
-    TrsPairSoftmaxCandidates(&tile);
+    PetscCall(loss->comm->compute->pair_candidates(stream, &tile));
     PetscCall(gradients_of(loss, stream, &tile, queries, dout + begin * stride + D));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsPairLossRun(TrsPairLoss loss, TrsStream stream, const TrsPairRows *rows, double *losses,
-                              float *dout)
+                              int stride, float *dout)
 {
+  const TrsDeviceOps *device = loss->comm->device;
   const int W = loss->comm->size, rank = loss->comm->rank;
   const int64_t G = rows->first[W];
 
@@ -352,11 +370,12 @@ PetscErrorCode TrsPairLossRun(TrsPairLoss loss, TrsStream stream, const TrsPairR
   for (int q = 0; q < W; q++) loss->counts[q] = rows->first[q + 1] - rows->first[q];
   PetscCall(gather(loss, stream, rows->first, rows->out, 2 * loss->D * (int64_t)sizeof(float), &loss->rows));
   PetscCall(gather(loss, stream, rows->first, rows->pair, (int64_t)sizeof(TrsPair), &loss->pairs));
-  if (dout && loss->frequency) correct(loss, G, (TrsPair *)loss->pairs.data);
-  if (dout && loss->n_negatives) PetscCall(draw_negatives(loss, rows->step, G, (TrsPair *)loss->pairs.data));
-  PetscCall(TrsBufferReserve(&loss->scores, TRS_TILE * G * (int64_t)sizeof(float), PETSC_FALSE));
-  PetscCall(TrsBufferReserve(&loss->own_log_sums, loss->counts[rank] * (int64_t)sizeof(double), PETSC_FALSE));
-  PetscCall(run_queries(loss, stream, rows, losses, dout));
+  if (dout) PetscCall(prepare_pairs(loss, stream, rows->step, G));
+  PetscCall(TrsDeviceBufferReserve(device, &loss->scores, TRS_TILE * G * (int64_t)sizeof(float)));
+  PetscCall(TrsDeviceBufferReserve(device, &loss->row_loss, TRS_TILE * (int64_t)sizeof(double)));
+  PetscCall(
+      TrsDeviceBufferReserve(device, &loss->own_log_sums, loss->counts[rank] * (int64_t)sizeof(double)));
+  PetscCall(run_queries(loss, stream, rows, losses, stride, dout));
   PetscCall(PetscLogFlops((dout ? 4.0 : 2.0) * (double)loss->counts[rank] * (double)G * (double)loss->D));
   if (!dout) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(
@@ -370,15 +389,16 @@ PetscErrorCode TrsPairLossByRanks(TrsPairLoss loss, TrsStream stream, const TrsB
                                   float scale, double *sum, float *dout)
 {
   TrsPairRows rows = {.first = loss->first, .out = out, .scale = scale, .step = batch->step};
-  const int64_t n_tiles = (batch->batch + TRS_TILE - 1) / TRS_TILE;
+  const TrsDeviceOps *device = loss->comm->device;
 
   PetscFunctionBegin;
   for (int q = 0; q <= loss->comm->size; q++)
     loss->first[q] = TrsBatchOrderShare(batch->global_batch, loss->comm->size, q);
-  PetscCall(TrsPairLossPairs(loss, batch, &rows.pair));
-  PetscCall(TrsBufferReserve(&loss->losses, n_tiles * (int64_t)sizeof(double), PETSC_FALSE));
-  PetscCall(TrsPairLossRun(loss, stream, &rows, (double *)loss->losses.data, dout));
-  for (int64_t i = 0; i < n_tiles; i++) *sum += ((const double *)loss->losses.data)[i];
+  PetscCall(TrsPairLossPairs(loss, stream, batch, &rows.pair));
+  PetscCall(TrsDeviceBufferReserve(device, &loss->sum, (int64_t)sizeof(*sum)));
+  PetscCall(device->zero(loss->sum.data, (int64_t)sizeof(*sum), stream));
+  PetscCall(TrsPairLossRun(loss, stream, &rows, (double *)loss->sum.data, 0, dout));
+  PetscCall(device->copy(sum, loss->sum.data, (int64_t)sizeof(*sum), stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

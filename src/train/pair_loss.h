@@ -33,8 +33,8 @@ extern const TrsOptionGroup trs_pair_loss_options; /* -loss, -softmax_temperatur
           seed        of the draws of negatives
           tables      whose features have the candidates' ids
   Out:    loss        NULL with -loss bce
-  Errors: OPTION for a loss without towers, on a device that has no such loss, for a -candidate_id
-          that is no feature or whose table is split
+  Errors: OPTION for a loss without towers, for a -candidate_id that is no feature or whose table is
+          split
 */
 PetscErrorCode TrsPairLossCreate(TrsComm comm, TrsOptions options, TrsDlrm dlrm,
                                  const TrsTableConfigs *tables, uint64_t seed, TrsPairLoss *loss);
@@ -60,7 +60,8 @@ static inline int64_t TrsPairId(const TrsBatch *batch, int feature, int64_t b)
 }
 
 /* List the pairs of a batch with labels [B]. Borrowed until the next call. Not collective. */
-PetscErrorCode TrsPairLossPairs(TrsPairLoss loss, const TrsBatch *batch, const TrsPair **pairs);
+PetscErrorCode TrsPairLossPairs(TrsPairLoss loss, TrsStream stream, const TrsBatch *batch,
+                                const TrsPair **pairs);
 
 /* The rows of a rank in the global batch. */
 typedef struct {
@@ -76,16 +77,17 @@ typedef struct {
 
   Collective.
 
-  Out: losses  [n / 64, rounded up] sums over 64 rows each
-       dout    [n, 2 D]; NULL on all ranks: no gradients. Then this is no step of a training: all
-               candidates take part, uncorrected
+  In:    stride  from the loss of 64 rows to that of the next 64
+  InOut: losses  [n / 64, rounded up] (in the device's memory): the sums over 64 rows each are added
+  Out:   dout    [n, 2 D]; NULL on all ranks: no gradients. Then this is no step of a training: all
+                 candidates take part, uncorrected
 */
 PetscErrorCode TrsPairLossRun(TrsPairLoss loss, TrsStream stream, const TrsPairRows *rows, double *losses,
-                              float *dout);
+                              int stride, float *dout);
 
 /*
-  TrsPairLossRun() where ranks keep their own samples: out [B, 2 D]. The sum of own losses is added
-  to *sum. Collective.
+  TrsPairLossRun() where ranks keep their own samples: out [B, 2 D]. *sum, in memory of the host, is
+  that of own losses when the stream has come here. Collective.
 */
 PetscErrorCode TrsPairLossByRanks(TrsPairLoss loss, TrsStream stream, const TrsBatch *batch, const float *out,
                                   float scale, double *sum, float *dout);

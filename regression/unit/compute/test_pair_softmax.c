@@ -51,7 +51,7 @@ static double loss_of(const double *q, const double *c)
 /* Gradients by the scores, of all queries and of all candidates, in two tiles each. */
 static double run(const double *q, const double *c, float *of_queries, float *of_candidates)
 {
-  double log_sum[N], losses[N], loss = 0.0;
+  double log_sum[N], row_loss[N], loss = 0.0;
 
   for (int i = 0; i < N; i++) {
     for (int j = 0; j < N; j++) {
@@ -60,17 +60,17 @@ static double run(const double *q, const double *c, float *of_queries, float *of
     }
   }
   for (int begin = 0; begin < N; begin += SPLIT) {
-    TrsPairTile tile = {begin, begin ? N - SPLIT : SPLIT, N, pairs, of_queries + begin * N, log_sum + begin,
-                        0.5F};
+    TrsPairTile tile = {
+        begin, begin ? N - SPLIT : SPLIT, N, pairs, of_queries + begin * N, log_sum + begin, row_loss, 0.5F};
 
-    TrsPairSoftmaxQueries(&tile, losses + begin);
+    assert_petsc_ok(TrsPairQueriesCpu(NULL, &tile, &loss));
   }
   for (int begin = 0; begin < N; begin += SPLIT) {
-    TrsPairTile tile = {begin, begin ? N - SPLIT : SPLIT, N, pairs, of_candidates + begin * N, log_sum, 0.5F};
+    TrsPairTile tile = {
+        begin, begin ? N - SPLIT : SPLIT, N, pairs, of_candidates + begin * N, log_sum, row_loss, 0.5F};
 
-    TrsPairSoftmaxCandidates(&tile);
+    assert_petsc_ok(TrsPairCandidatesCpu(NULL, &tile));
   }
-  for (int i = 0; i < N; i++) loss += losses[i];
   return loss;
 }
 
