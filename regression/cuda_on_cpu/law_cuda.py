@@ -12,10 +12,11 @@ import numpy as np
 
 import law_caches
 import law_qr
+import law_sequences
 from law_plans import FEATURES, MIXED, make, train
 from law_predict import TYPES, check_near, make_trained, predicted
 from law_runs import check_same_evaluations
-from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, run, same_bits, thin, write_dataset
+from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, losses, run, same_bits, thin, write_dataset
 
 SHARED = os.environ.get("TRS_GPU_OPTIONS")  # of a machine with fewer GPUs than ranks
 NCCL, MPI = ([f"-device cuda {SHARED}"] * 2) if SHARED else ("-device cuda -comm_backend nccl", "-device cuda -comm_backend mpi")
@@ -81,6 +82,26 @@ def test_cuda_pairs(binary, folder):
     found, other = train(binary, folder, "two", 2, f"{shared} {MPI} -tables_sharding_types row_wise", global_batch=132, limit_s=240)
     check(same_bits(found, wanted), "-reproducible: other losses")
     check_same_tensors(other, state, "-reproducible")
+
+
+def test_cuda_target_attention(binary, folder):
+    """din: with -reproducible, the same bits of losses and tensors on any ranks and under any plan; evaluation and prediction give one result."""
+    for case in thin(("sequence_din_history", "sequence_din_softmax"), ("sequence_din_history",)):
+        options = f"{law_sequences.prepare(folder, case)} -steps 4 -reproducible"
+        run(binary, 1, f"{options} {NCCL} -batch_size 144 -output one.h5 -checkpoint_final one_final.h5", folder, limit_s=240)
+        for ranks, backend, plan in thin(((3, NCCL, "-tables_sharding_types column_wise -tables_min_partition 4"), (2, MPI, "-tables_sharding_types row_wise")),
+                                         ((2, MPI, "-tables_sharding_types row_wise"),)):
+            run(binary, ranks, f"{options} {backend} {plan} -batch_size {144 // ranks} -output two.h5 -checkpoint_final two_final.h5", folder, limit_s=240)
+            one, two = (losses(os.path.join(folder, f"{name}.h5")) for name in ("one", "two"))
+            check(same_bits(one, two), f"{case}, {ranks} ranks, {plan}: other losses")
+            check_same_tensors(os.path.join(folder, "one_final.h5"), os.path.join(folder, "two_final.h5"), f"{case}, {ranks} ranks, {plan}")
+        for device in ("-device cpu", NCCL):
+            run(binary, 2, f"-task predict -init_from one_final.h5 -data_eval train.h5 -batch_size 40 -output predicted.h5 {device}", folder, limit_s=240)
+            with h5py.File(os.path.join(folder, "predicted.h5")) as h:
+                found = h["predictions"][()]
+            if device == "-device cpu":
+                wanted = found
+        check(np.abs(found - wanted).max() <= TOLERANCE, f"{case}: predictions differ by {np.abs(found - wanted).max()}")
 
 
 def test_cuda_accumulate(binary, folder):

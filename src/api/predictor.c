@@ -204,7 +204,7 @@ static PetscErrorCode create_vectors(TrshardPredictor p, TrsPredictWorkspace *w)
   PetscCall(PetscMalloc3((size_t)p->n_names, &w->first, (size_t)p->n_features, &w->columns,
                          (size_t)p->n_features, &w->position));
   PetscCall(TrsModelFeatures(w->dlrm, &p->tables, w->columns, w->position));
-  PetscCall(TrsRaggedRowsCreate(&p->device, &p->tables, PETSC_FALSE, &w->ragged));
+  PetscCall(TrsRaggedRowsCreate(&p->device, p->compute, &p->tables, PETSC_FALSE, &w->ragged));
   PetscCall(TrsSplitTablesCreate(&p->device, p->compute, &p->tables, w->columns, &w->split));
   PetscCall(TrsLocalTablesCreate(p->compute, &p->shards,
                                  w->split ? TrsSplitTablesColumns(w->split) : w->columns, w->position,
@@ -490,7 +490,7 @@ static PetscErrorCode predict_samples(TrshardPredictor p, TrsPredictWorkspace *w
   PetscFunctionBegin;
   PetscCall(TrsDlrmEmbeddings(w->dlrm, &model.data, &model.stride, NULL));
   PetscCall(TrsDlrmForwardDense(w->dlrm, NULL, n, dense));
-  PetscCall(TrsRaggedRowsBegin(w->ragged, &w->kjt));
+  PetscCall(TrsRaggedRowsBegin(w->ragged, NULL, &w->kjt));
   TrsDlrmSetBags(w->dlrm, TrsRaggedRowsBags(w->ragged));
   arrived = model;
   if (w->split) PetscCall(TrsSplitTablesRows(w->split, n, &arrived));

@@ -669,6 +669,38 @@ typedef PetscErrorCode TrsPairQueriesFn(TrsStream stream, const TrsPairTile *til
 */
 typedef PetscErrorCode TrsPairCandidatesFn(TrsStream stream, const TrsPairTile *tile);
 
+/*
+  Target attention (din) on ragged bags. Row i of bag b, offsets[b] <= i < offsets[b + 1], has the
+  columns rows + i * D. Its entries of parts, score and weight are the (i - first)-th ones.
+*/
+typedef struct {
+  int64_t n_bags, D;
+  int64_t first;          /* offsets[0] */
+  PetscBool softmax;      /* weights of a bag are the softmax of its scores; else the scores */
+  const int64_t *offsets; /* [n_bags + 1] */
+  const float *rows;
+  float *grads;   /* like rows */
+  const float *q; /* [n_bags, D] the bags' targets */
+  float *dq;      /* [n_bags, D] their gradients */
+  float *out;     /* [n_bags, D] weighted sums, or their gradients */
+  int64_t q_stride, dq_stride, out_stride;
+  float *parts;  /* [rows, 4 D] the input of the layers that make the scores, or its gradients */
+  float *score;  /* [rows] the scores, or their gradients */
+  float *weight; /* [rows] */
+} TrsTargetAttention;
+
+/* parts = [q, k, q - k, q * k] of each row k. */
+typedef PetscErrorCode TrsTargetPartsFn(TrsStream stream, const TrsTargetAttention *attention);
+
+/* weight of score; out = the sum of each bag's weighted rows, 0 of an empty one. */
+typedef PetscErrorCode TrsTargetPoolFn(TrsStream stream, const TrsTargetAttention *attention);
+
+/* With out the gradients of the sums: grads of rows, as far as the sums have them, and score's. */
+typedef PetscErrorCode TrsTargetPoolBackwardFn(TrsStream stream, const TrsTargetAttention *attention);
+
+/* With parts the gradients of the layers' input: added to grads of rows, and to dq. */
+typedef PetscErrorCode TrsTargetPartsBackwardFn(TrsStream stream, const TrsTargetAttention *attention);
+
 /* sum (host double on a CPU, device double else) = sum of squares of n floats, in double. */
 typedef PetscErrorCode TrsSumOfSquaresFn(TrsStream stream, int64_t n, const float *x, double *sum);
 
@@ -768,6 +800,10 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(Softmax, softmax) \
   X(MixForward, mix_forward) \
   X(MixBackward, mix_backward) \
+  X(TargetParts, target_parts) \
+  X(TargetPool, target_pool) \
+  X(TargetPoolBackward, target_pool_backward) \
+  X(TargetPartsBackward, target_parts_backward) \
   X(PairList, pair_list) \
   X(PairQueries, pair_queries) \
   X(PairCandidates, pair_candidates) \

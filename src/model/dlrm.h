@@ -37,13 +37,15 @@ typedef struct {
 } TrsDenseParameter;
 
 /*
-  Rows of the bags of a feature whose pooling is a layer, in host memory. Row i is at rows + i * D,
-  and its gradient at grads + i * D; those of bag b are i = offsets[b] .. offsets[b + 1] - 1.
+  Rows of the bags of a feature whose pooling is a layer. Row i is at rows + i * D, and its gradient
+  at grads + i * D; those of bag b are i = offsets[b] .. offsets[b + 1] - 1. The host knows the
+  numbers.
 */
 typedef struct {
-  const int64_t *offsets; /* [n + 1]; the first one need not be 0 */
-  const float *rows;
-  float *grads; /* NULL without a backward */
+  int64_t first, n_rows;  /* offsets[0], which need not be 0; rows of all n bags */
+  const int64_t *offsets; /* device [n + 1] */
+  const float *rows;      /* device */
+  float *grads;           /* device; NULL without a backward */
 } TrsBagRows;
 
 PetscErrorCode TrsDlrmCreate(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsDlrm *dlrm);

@@ -9,28 +9,13 @@
   Source: Zhou et al. 2018, Deep Interest Network for Click-Through Rate Prediction, section 4.3,
           which leaves softmax out; the parts of the input are those of the authors' code
 */
-#include "compute/for_each.h"
 #include "model/mlp.h"
 #include "model/sequence_layer.h"
-
-#include <math.h>
 
 typedef struct {
   TrsMlp mlp;
   int64_t *sizes; /* of the stack: din_arch and 1 */
 } TrsDin;
-
-/* A batch's bags and arrays, the latter in the layer's memory. */
-typedef struct {
-  int64_t n, D; /* rows of the bags */
-  PetscBool softmax;
-  const TrsBagRows *bags;
-  float *parts, *d_parts; /* [n, 4 D] the stack's input and its gradient */
-  float *score, *weight;  /* [n] what the stack makes, later its gradient; weights of the rows */
-  float *inner;           /* of the stack */
-  float *q, *dq, *out;    /* the target's columns, their gradient; the layer's columns of X or dX */
-  int64_t q_stride, d_stride, out_stride;
-} TrsDinBatch;
 
 static PetscErrorCode declare(TrsSequenceLayer *layer)
 {
@@ -69,154 +54,73 @@ static double bytes(const TrsSequenceLayer *layer, double ids)
          2.0 * (double)sizeof(float) * (double)layer->dim;
 }
 
-/* Lay out the arrays of n bags, and the stack's outputs. */
+/* Lay out the arrays of n bags in the layer's memory, and the stack's outputs; d_parts: [rows, 4 D]. */
 static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags,
-                                  TrsDinBatch *batch)
+                                  TrsSequenceMatrix x, TrsTargetAttention *attention, float **d_parts)
 {
   TrsDin *din = (TrsDin *)layer->own;
-  const int64_t rows = bags->offsets[n] - bags->offsets[0], D = layer->dim;
+  const int64_t rows = bags->n_rows, D = layer->dim;
   const int64_t wide = TrsWholeLines(4 * rows * D), narrow = TrsWholeLines(rows);
   const TrsMlpRoom room = TrsMlpPlace(&din->mlp, rows, NULL, NULL, 1);
   float *memory;
 
   PetscFunctionBegin;
-  PetscCall(TrsBufferReserve(&layer->memory, (2 * wide + 2 * narrow + room.end) * (int64_t)sizeof(float),
-                             PETSC_FALSE));
+  PetscCall(TrsDeviceBufferReserve(layer->context->device, &layer->memory,
+                                   (2 * wide + 2 * narrow + room.end) * (int64_t)sizeof(float)));
   memory = (float *)layer->memory.data;
-  *batch = (TrsDinBatch){.n = rows, .D = D, .softmax = layer->table->din_softmax, .bags = bags};
-  batch->parts = memory;
-  batch->d_parts = memory + wide;
-  batch->score = memory + 2 * wide;
-  batch->weight = memory + 2 * wide + narrow;
-  batch->inner = memory + 2 * wide + 2 * narrow;
-  (void)TrsMlpPlace(&din->mlp, rows, batch->inner, batch->score, 1);
+  *attention = (TrsTargetAttention){.n_bags = n,
+                                    .D = D,
+                                    .first = bags->first,
+                                    .softmax = layer->table->din_softmax,
+                                    .offsets = bags->offsets,
+                                    .rows = bags->rows,
+                                    .grads = bags->grads,
+                                    .q = x.data + layer->target_column,
+                                    .out = x.data + layer->column,
+                                    .q_stride = x.stride,
+                                    .out_stride = x.stride,
+                                    .parts = memory,
+                                    .score = memory + 2 * wide,
+                                    .weight = memory + 2 * wide + narrow};
+  *d_parts = memory + wide;
+  (void)TrsMlpPlace(&din->mlp, rows, memory + 2 * wide + 2 * narrow, attention->score, 1);
   PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Make the stack's input from the rows of bag b. */
-static void make_parts(void *context, int64_t b)
-{
-  const TrsDinBatch *batch = (const TrsDinBatch *)context;
-  const int64_t D = batch->D, first = batch->bags->offsets[0];
-  const float *q = batch->q + b * batch->q_stride;
-
-  for (int64_t i = batch->bags->offsets[b]; i < batch->bags->offsets[b + 1]; i++) {
-    const float *k = batch->bags->rows + i * D;
-    float *parts = batch->parts + 4 * (i - first) * D;
-
-    for (int64_t d = 0; d < D; d++) {
-      parts[d] = q[d];
-      parts[D + d] = k[d];
-      parts[2 * D + d] = q[d] - k[d];
-      parts[3 * D + d] = q[d] * k[d];
-    }
-  }
-}
-
-/* Make a bag's weights of its n scores. */
-static void make_weights(PetscBool softmax, int64_t n, const float *score, float *weight)
-{
-  float most = -INFINITY, sum = 0.0F;
-
-  if (!softmax) {
-    for (int64_t i = 0; i < n; i++) weight[i] = score[i];
-    return;
-  }
-  for (int64_t i = 0; i < n; i++) most = fmaxf(most, score[i]);
-  for (int64_t i = 0; i < n; i++) sum += weight[i] = expf(score[i] - most);
-  for (int64_t i = 0; i < n; i++) weight[i] /= sum;
-}
-
-/* Add up the weighted rows of bag b. */
-static void add_rows(void *context, int64_t b)
-{
-  const TrsDinBatch *batch = (const TrsDinBatch *)context;
-  const int64_t D = batch->D, begin = batch->bags->offsets[b], n = batch->bags->offsets[b + 1] - begin,
-                at = begin - batch->bags->offsets[0];
-  float *out = batch->out + b * batch->out_stride;
-
-  make_weights(batch->softmax, n, batch->score + at, batch->weight + at);
-  memset(out, 0, (size_t)D * sizeof(*out));
-  for (int64_t i = 0; i < n; i++)
-    for (int64_t d = 0; d < D; d++) out[d] += batch->weight[at + i] * batch->bags->rows[(begin + i) * D + d];
 }
 
 static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t n, const TrsBagRows *bags,
                               TrsSequenceMatrix x)
 {
+  const TrsComputeOps *compute = layer->context->compute;
   const TrsDin *din = (const TrsDin *)layer->own;
-  TrsDinBatch batch;
+  TrsTargetAttention attention;
+  float *unused = NULL;
 
   PetscFunctionBegin;
-  PetscCall(begin_batch(layer, n, bags, &batch));
-  batch.q = x.data + layer->target_column;
-  batch.out = x.data + layer->column;
-  batch.q_stride = batch.out_stride = x.stride;
-  TrsForEach(n, make_parts, &batch);
-  PetscCall(TrsMlpForward(&din->mlp, stream, batch.n, batch.parts, 4 * layer->dim));
-  TrsForEach(n, add_rows, &batch);
+  PetscCall(begin_batch(layer, n, bags, x, &attention, &unused));
+  PetscCall(compute->target_parts(stream, &attention));
+  PetscCall(TrsMlpForward(&din->mlp, stream, bags->n_rows, attention.parts, 4 * layer->dim));
+  PetscCall(compute->target_pool(stream, &attention));
   PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Make the gradients of bag b's scores in their place, and of its rows without the stack's part. */
-static void score_gradients(void *context, int64_t b)
-{
-  const TrsDinBatch *batch = (const TrsDinBatch *)context;
-  const int64_t D = batch->D, begin = batch->bags->offsets[b], n = batch->bags->offsets[b + 1] - begin,
-                at = begin - batch->bags->offsets[0];
-  const float *dout = batch->out + b * batch->out_stride, *weight = batch->weight + at;
-  float *score = batch->score + at, mean = 0.0F;
-
-  for (int64_t i = 0; i < n; i++) {
-    const float *k = batch->bags->rows + (begin + i) * D;
-    float *dk = batch->bags->grads + (begin + i) * D;
-
-    score[i] = 0.0F;
-    for (int64_t d = 0; d < D; d++) {
-      score[i] += dout[d] * k[d];
-      dk[d] = weight[i] * dout[d];
-    }
-    mean += weight[i] * score[i];
-  }
-  for (int64_t i = 0; batch->softmax && i < n; i++) score[i] = weight[i] * (score[i] - mean);
-}
-
-/* Add the stack's part of the gradients of bag b's rows and target. */
-static void add_gradients(void *context, int64_t b)
-{
-  const TrsDinBatch *batch = (const TrsDinBatch *)context;
-  const int64_t D = batch->D, first = batch->bags->offsets[0];
-  const float *q = batch->q + b * batch->q_stride;
-  float *dq = batch->dq + b * batch->d_stride;
-
-  for (int64_t i = batch->bags->offsets[b]; i < batch->bags->offsets[b + 1]; i++) {
-    const float *k = batch->bags->rows + i * D, *parts = batch->d_parts + 4 * (i - first) * D;
-    float *dk = batch->bags->grads + i * D;
-
-    for (int64_t d = 0; d < D; d++) {
-      dq[d] += parts[d] + parts[2 * D + d] + parts[3 * D + d] * k[d];
-      dk[d] += parts[D + d] - parts[2 * D + d] + parts[3 * D + d] * q[d];
-    }
-  }
 }
 
 static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_t n, const TrsBagRows *bags,
                                TrsSequenceMatrix x, TrsSequenceMatrix dx)
 {
+  const TrsComputeOps *compute = layer->context->compute;
   const TrsDin *din = (const TrsDin *)layer->own;
-  TrsDinBatch batch;
+  TrsTargetAttention attention;
+  float *d_parts = NULL;
 
   PetscFunctionBegin;
-  PetscCall(begin_batch(layer, n, bags, &batch));
-  batch.q = x.data + layer->target_column;
-  batch.q_stride = x.stride;
-  batch.dq = dx.data + layer->target_column;
-  batch.out = dx.data + layer->column;
-  batch.d_stride = batch.out_stride = dx.stride;
-  TrsForEach(n, score_gradients, &batch);
-  PetscCall(TrsMlpBackward(&din->mlp, stream, batch.n, batch.parts, 4 * layer->dim, batch.score, 1,
-                           batch.d_parts, 4 * layer->dim));
-  TrsForEach(n, add_gradients, &batch);
+  PetscCall(begin_batch(layer, n, bags, x, &attention, &d_parts));
+  attention.dq = dx.data + layer->target_column;
+  attention.out = dx.data + layer->column;
+  attention.dq_stride = attention.out_stride = dx.stride;
+  PetscCall(compute->target_pool_backward(stream, &attention));
+  PetscCall(TrsMlpBackward(&din->mlp, stream, bags->n_rows, attention.parts, 4 * layer->dim, attention.score,
+                           1, d_parts, 4 * layer->dim));
+  attention.parts = d_parts;
+  PetscCall(compute->target_parts_backward(stream, &attention));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -233,6 +137,7 @@ static PetscErrorCode release(TrsSequenceLayer *layer)
 }
 
 const TrsSequenceLayerOps trs_sequence_din = {.word = "din",
+                                              .on_devices = PETSC_TRUE,
                                               .declare = declare,
                                               .flops = flops,
                                               .bytes = bytes,

@@ -140,7 +140,7 @@ static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsB
     batch->n_steps = PetscMax(batch->n_steps, length);
   }
   lay_out(layer, NULL, batch);
-  PetscCall(TrsBufferReserve(&layer->memory, batch->bytes, PETSC_FALSE));
+  PetscCall(TrsDeviceBufferReserve(layer->context->device, &layer->memory, batch->bytes));
   lay_out(layer, layer->memory.data, batch);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

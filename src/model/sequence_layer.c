@@ -53,9 +53,10 @@ PetscErrorCode TrsSequenceLayersCheck(const TrsSequenceLayers *layers)
 {
   PetscFunctionBegin;
   for (int i = 0; i < layers->n; i++)
-    PetscCheck(layers->layer[i].context->device->host_memory, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+    PetscCheck(layers->layer[i].ops->on_devices || layers->layer[i].context->device->host_memory,
+               PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
                "-table_%s_sequence_pooling %s runs on CPUs alone: give -device cpu, or sequence_pooling "
-               "mean, max or concat",
+               "din, mean, max or concat",
                layers->layer[i].table->name, layers->layer[i].ops->word);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -86,11 +87,12 @@ PetscErrorCode TrsSequenceLayerParameter(TrsSequenceLayer *layer, const char *pa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Operations of a forward on bags [n], counted bag by bag, because they need not grow with ids. */
+/* Operations of a forward on bags [n], counted bag by bag where they need not grow with ids. */
 static double count_flops(const TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags)
 {
   double flops = 0.0;
 
+  if (layer->ops->on_devices) return layer->ops->flops(layer, (double)bags->n_rows);
   for (int64_t b = 0; b < n; b++)
     flops += layer->ops->flops(layer, (double)(bags->offsets[b + 1] - bags->offsets[b]));
   return flops;
@@ -158,7 +160,7 @@ PetscErrorCode TrsSequenceLayersFree(TrsSequenceLayers *layers)
     TrsSequenceLayer *layer = &layers->layer[i];
 
     if (layer->ops->free) PetscCall(layer->ops->free(layer));
-    PetscCall(TrsBufferFree(&layer->memory));
+    PetscCall(TrsDeviceBufferFree(layer->context->device, &layer->memory));
     PetscCall(PetscFree(layer->module));
   }
   PetscCall(PetscFree(layers->layer));

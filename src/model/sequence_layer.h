@@ -7,7 +7,7 @@
   TRS_SEQUENCE_LAYERS in spec/vocabulary.h. Every feature of a sequence table has a layer of its
   own. A layer writes its columns of X before the interaction's forward, and reads the gradient of
   these columns after the interaction's backward. Bags are ragged: no kind computes on rows that are
-  not there. All kinds work in host memory; TrsSequenceLayersCheck() refuses other devices.
+  not there. TrsSequenceLayersCheck() refuses devices for kinds that work in host memory alone.
 
   Source: src/RULES.md, rule A26a
 */
@@ -28,7 +28,7 @@ typedef struct {
   int64_t column, target_column; /* of X, known after TrsSequenceLayersDeclare() */
   double mean_ids;               /* ids of a sample in the mean, for the banner */
   int first_param, last_param;   /* parameters of the model */
-  TrsBuffer memory;              /* the kind's activations; grows with the batch */
+  TrsDeviceBuffer memory;        /* the kind's activations; grows with the batch */
   void *own;                     /* belongs to the kind */
 } TrsSequenceLayer;
 
@@ -41,6 +41,8 @@ typedef struct {
 /* Every function is needed but free. */
 struct TrsSequenceLayerOps {
   const char *word;
+  /* Works on any device; operations are then proportional to ids. Else in host memory alone. */
+  PetscBool on_devices;
 
   /* Declare the parameters, all in front of those of the next layer. */
   PetscErrorCode (*declare)(TrsSequenceLayer *layer);

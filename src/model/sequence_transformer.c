@@ -190,7 +190,7 @@ static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsB
   PetscFunctionBegin;
   batch->n_rows = bags->offsets[n] - bags->offsets[0];
   lay_out(layer, NULL, bags, batch);
-  PetscCall(TrsBufferReserve(&layer->memory, batch->bytes, PETSC_FALSE));
+  PetscCall(TrsDeviceBufferReserve(layer->context->device, &layer->memory, batch->bytes));
   lay_out(layer, layer->memory.data, bags, batch);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

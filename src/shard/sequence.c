@@ -44,7 +44,8 @@ PetscErrorCode TrsSequenceDestroy(TrsSharding sharding, TrsSequence *sequence)
     PetscCall(PetscFree3(batch->begin, batch->unique_begin, batch->id_begin));
   }
   PetscCall(TrsDeviceBufferFree(device, &sequence->by_id));
-  PetscCall(TrsBufferFree(&sequence->each));
+  PetscCall(TrsDeviceBufferFree(sharding->context->device, &sequence->each));
+  PetscCall(TrsPinnedBufferFree(sharding->context->device, &sequence->host_each));
   PetscCall(compute->workspace_destroy(&sequence->unique_workspace));
   PetscCall(compute->workspace_destroy(&sequence->add_workspace));
   PetscCall(PetscFree(sequence->piece));
@@ -140,16 +141,23 @@ TrsSequencePooling TrsSequencePoolingOf(const TrsTableConfig *table, int k)
 }
 
 /* Make the offsets of n bags of one id. */
-static PetscErrorCode count_each(TrsSequence *sequence, int64_t n)
+static PetscErrorCode count_each(const TrsDeviceOps *device, TrsStream stream, TrsSequence *sequence,
+                                 int64_t n)
 {
-  int64_t *each;
+  int64_t *each, bytes;
 
   PetscFunctionBegin;
   if (n < sequence->n_each) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsBufferReserve(&sequence->each, (n + 1) * (int64_t)sizeof(*each), PETSC_FALSE));
+  PetscCall(TrsDeviceBufferReserve(device, &sequence->each, (n + 1) * (int64_t)sizeof(*each)));
   sequence->n_each = sequence->each.capacity_bytes / (int64_t)sizeof(*each);
-  each = (int64_t *)sequence->each.data;
+  bytes = sequence->n_each * (int64_t)sizeof(*each);
+  if (!device->host_memory) PetscCall(TrsPinnedBufferReserve(device, &sequence->host_each, bytes));
+  each = (int64_t *)(device->host_memory ? sequence->each.data : sequence->host_each.data);
   for (int64_t i = 0; i < sequence->n_each; i++) each[i] = i;
+  if (!device->host_memory) {
+    PetscCall(device->copy(sequence->each.data, each, bytes, stream));
+    PetscCall(device->stream_synchronize(stream)); /* other streams read it, too */
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -161,9 +169,9 @@ typedef struct {
 } TrsPieceBags;
 
 /* Describe the bags of the group's k-th feature for the columns of a piece, and their vectors. */
-static PetscErrorCode bags_of(TrsSharding sharding, TrsSequence *sequence, const TrsSequenceBatch *batch,
-                              int p, int k, const TrsSequenceRows *where, const TrsPooledMatrix *matrix,
-                              TrsPieceBags *found)
+static PetscErrorCode bags_of(TrsSharding sharding, TrsStream stream, TrsSequence *sequence,
+                              const TrsSequenceBatch *batch, int p, int k, const TrsSequenceRows *where,
+                              const TrsPooledMatrix *matrix, TrsPieceBags *found)
 {
   const TrsSequencePiece *piece = &sequence->piece[p];
   const TrsTableConfig *config = TrsShardingTableConfig(sharding, piece->table);
@@ -184,7 +192,7 @@ static PetscErrorCode bags_of(TrsSharding sharding, TrsSequence *sequence, const
                           .data = matrix->data + matrix->columns[f] + piece->column,
                           .stride = matrix->stride};
   if (!TrsFeatureIsSequenceLayer(config, own)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(count_each(sequence, group->id_begin[k + 1]));
+  PetscCall(count_each(sharding->context->device, stream, sequence, group->id_begin[k + 1]));
   found->bags.batch = group->id_begin[k + 1] - group->id_begin[k];
   found->bags.offsets = (const int64_t *)sequence->each.data + group->id_begin[k];
   found->data = matrix->by_id[f] + piece->column;
@@ -204,7 +212,7 @@ PetscErrorCode TrsSequencePool(TrsSharding sharding, TrsSequence *sequence, cons
     const int i = sequence->piece[p].table;
 
     for (int k = sharding->route.table_feature[i]; k < sharding->route.table_feature[i + 1]; k++) {
-      PetscCall(bags_of(sharding, sequence, batch, p, k, where, pooled, &to));
+      PetscCall(bags_of(sharding, stream, sequence, batch, p, k, where, pooled, &to));
       PetscCall(sharding->context->compute->sequence_forward(stream, &to.bags, rows, to.data, to.stride));
     }
   }
@@ -268,7 +276,7 @@ PetscErrorCode TrsSequenceUnpool(TrsSharding sharding, TrsSequence *sequence, co
     const int i = sequence->piece[p].table;
 
     for (int k = sharding->route.table_feature[i]; k < sharding->route.table_feature[i + 1]; k++) {
-      PetscCall(bags_of(sharding, sequence, batch, p, k, where, grad, &from));
+      PetscCall(bags_of(sharding, stream, sequence, batch, p, k, where, grad, &from));
       PetscCall(context->compute->sequence_backward(stream, &from.bags, rows, from.data, from.stride,
                                                     sequence->dedup, to));
     }

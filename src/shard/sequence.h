@@ -43,11 +43,9 @@ typedef struct {
   int64_t dim;      /* floats from one row to the next: columns of the widest piece */
   PetscBool padded; /* some piece is narrower than dim */
   TrsSequenceBatch batch[TRS_SHARD_SLOTS];
-  /*
-    int64 0, 1, 2 ...: the offsets of bags of one id, for rows that a layer of the model takes. Host
-    memory, because such layers run on CPUs alone.
-  */
-  TrsBuffer each;
+  /* int64 0, 1, 2 ...: the offsets of bags of one id, for rows that a layer of the model takes */
+  TrsDeviceBuffer each;
+  TrsPinnedBuffer host_each; /* where the host cannot write the device's */
   int64_t n_each;
   TrsDeviceBuffer by_id; /* gradients of the rows by id, before duplicates are added up */
   TrsWorkspace unique_workspace, add_workspace;

@@ -129,7 +129,7 @@ static PetscErrorCode forward_block(TrsBlockwise b, TrsStream stream, const TrsB
   PetscFunctionBegin;
   PetscCall(b->device->copy(b->x, job->rows + begin * b->stride, n * row_bytes, stream));
   TrsDlrmDraw(b->dlrm, job->backward, job->step, job->first + begin);
-  if (b->ragged) TrsDlrmSetBags(b->dlrm, TrsRaggedRowsOfBlock(b->ragged, begin));
+  if (b->ragged) TrsDlrmSetBags(b->dlrm, TrsRaggedRowsOfBlock(b->ragged, begin, n));
   PetscCall(TrsDlrmForwardDense(b->dlrm, stream, n, dense));
   PetscCall(TrsDlrmForward(b->dlrm, stream, n, has_loss ? job->labels + begin * b->n_tasks : NULL,
                            job->weights ? job->weights + begin : NULL, job->scale, loss,

@@ -106,7 +106,7 @@ static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBa
 
   PetscFunctionBegin;
   TrsDlrmDraw(m->dlrm, is_training(m, slot), batch->step, batch->first);
-  PetscCall(TrsRaggedRowsBegin(m->ragged, &batch->kjt));
+  PetscCall(TrsRaggedRowsBegin(m->ragged, m->stream, &batch->kjt));
   TrsDlrmSetBags(m->dlrm, TrsRaggedRowsBags(m->ragged));
   PetscCall(arrival(m, batch->batch, &m->pooled, &arrived));
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &arrived));
@@ -149,7 +149,7 @@ static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsB
 
   PetscFunctionBegin;
   PetscCall(TrsBlockwiseRows(m->blockwise, batch->batch, &own.data));
-  PetscCall(TrsRaggedRowsBegin(m->ragged, &batch->kjt));
+  PetscCall(TrsRaggedRowsBegin(m->ragged, m->stream, &batch->kjt));
   PetscCall(arrival(m, batch->batch, &own, &arrived));
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &arrived));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));

@@ -91,7 +91,7 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
   if (!m->config.training) PetscCall(TrsDlrmSetForwardOnly(m->dlrm));
   PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
   PetscCall(PetscFree(dims));
-  PetscCall(TrsRaggedRowsCreate(m->config.device, tables, m->config.training, &m->ragged));
+  PetscCall(TrsRaggedRowsCreate(m->config.device, m->config.compute, tables, m->config.training, &m->ragged));
   PetscCall(find_features(m));
   PetscCall(
       TrsSplitTablesCreate(m->config.device, m->config.compute, m->config.tables, m->columns, &m->split));

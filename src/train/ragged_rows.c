@@ -3,8 +3,10 @@
 
 /* The bags of some samples: offsets [n + 1], and rows with their gradients. */
 typedef struct {
-  TrsBuffer offsets;
+  TrsPinnedBuffer host;    /* the offsets, where the host cannot read the device's and needs them */
+  TrsDeviceBuffer offsets; /* int64 */
   TrsDeviceBuffer rows, grads;
+  int64_t n_rows;
 } TrsRaggedBags;
 
 typedef struct {
@@ -15,6 +17,7 @@ typedef struct {
 
 struct TrsRaggedRowsImpl {
   const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
   PetscBool training;
   int n;
   TrsRaggedFeature *feature; /* [n] */
@@ -22,10 +25,11 @@ struct TrsRaggedRowsImpl {
   TrsBagRows *own, *block;   /* [n] */
   int64_t n_samples;         /* own samples of the batch */
   TrsDeviceBuffer lengths;   /* int32 [samples, n] */
+  TrsPinnedBuffer host_lengths;
 };
 
-PetscErrorCode TrsRaggedRowsCreate(const TrsDeviceOps *device, const TrsTableConfigs *tables,
-                                   PetscBool training, TrsRaggedRows *ragged)
+PetscErrorCode TrsRaggedRowsCreate(const TrsDeviceOps *device, const TrsComputeOps *compute,
+                                   const TrsTableConfigs *tables, PetscBool training, TrsRaggedRows *ragged)
 {
   int n = 0, n_features = 0;
   TrsRaggedRows r;
@@ -40,6 +44,7 @@ PetscErrorCode TrsRaggedRowsCreate(const TrsDeviceOps *device, const TrsTableCon
   if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscNew(&r));
   r->device = device;
+  r->compute = compute;
   r->training = training;
   PetscCall(PetscCalloc5((size_t)n, &r->feature, (size_t)n_features, &r->rows, (size_t)n_features, &r->grads,
                          (size_t)n, &r->own, (size_t)n, &r->block));
@@ -54,7 +59,8 @@ PetscErrorCode TrsRaggedRowsCreate(const TrsDeviceOps *device, const TrsTableCon
 static PetscErrorCode free_bags(const TrsDeviceOps *device, TrsRaggedBags *bags)
 {
   PetscFunctionBegin;
-  PetscCall(TrsBufferFree(&bags->offsets));
+  PetscCall(TrsPinnedBufferFree(device, &bags->host));
+  PetscCall(TrsDeviceBufferFree(device, &bags->offsets));
   PetscCall(TrsDeviceBufferFree(device, &bags->rows));
   PetscCall(TrsDeviceBufferFree(device, &bags->grads));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -71,6 +77,7 @@ PetscErrorCode TrsRaggedRowsDestroy(TrsRaggedRows *ragged)
     PetscCall(free_bags(r->device, &r->feature[i].blocks));
   }
   PetscCall(TrsDeviceBufferFree(r->device, &r->lengths));
+  PetscCall(TrsPinnedBufferFree(r->device, &r->host_lengths));
   PetscCall(PetscFree5(r->feature, r->rows, r->grads, r->own, r->block));
   PetscCall(PetscFree(*ragged));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -82,19 +89,38 @@ static PetscErrorCode reserve_rows(TrsRaggedRows r, TrsRaggedBags *bags, int64_t
   const int64_t bytes = n_rows * dim * (int64_t)sizeof(float);
 
   PetscFunctionBegin;
+  bags->n_rows = n_rows;
   PetscCall(TrsDeviceBufferReserveShared(r->device, &bags->rows, bytes));
   if (r->training) PetscCall(TrsDeviceBufferReserveShared(r->device, &bags->grads, bytes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static TrsBagRows view_of(const TrsRaggedBags *bags, int64_t begin)
+static TrsBagRows view_of(const TrsRaggedBags *bags)
 {
-  return (TrsBagRows){.offsets = (const int64_t *)bags->offsets.data + begin,
+  return (TrsBagRows){.n_rows = bags->n_rows,
+                      .offsets = (const int64_t *)bags->offsets.data,
                       .rows = (const float *)bags->rows.data,
                       .grads = (float *)bags->grads.data};
 }
 
-PetscErrorCode TrsRaggedRowsBegin(TrsRaggedRows r, const TrsKjt *batch)
+/* Make the offsets of a feature's own bags, which begin at 0. Returns the number of rows. */
+static PetscErrorCode own_offsets(TrsRaggedRows r, TrsStream stream, const TrsKjt *batch, int feature,
+                                  int64_t *own, int64_t *n_rows)
+{
+  const int64_t B = batch->batch, *offsets = batch->jagged.offsets + feature * B;
+
+  PetscFunctionBegin;
+  if (r->device->host_memory) {
+    for (int64_t b = 0; b <= B; b++) own[b] = offsets[b] - offsets[0];
+    *n_rows = own[B];
+  } else {
+    PetscCall(r->compute->offsets(stream, B, batch->jagged.lengths + feature * B, own));
+    *n_rows = batch->id_begin[feature + 1] - batch->id_begin[feature];
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRaggedRowsBegin(TrsRaggedRows r, TrsStream stream, const TrsKjt *batch)
 {
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_ACTIVATIONS);
 
@@ -102,15 +128,13 @@ PetscErrorCode TrsRaggedRowsBegin(TrsRaggedRows r, const TrsKjt *batch)
   if (r) r->n_samples = batch->batch;
   for (int i = 0; r && i < r->n; i++) {
     TrsRaggedFeature *feature = &r->feature[i];
-    const int64_t *offsets = batch->jagged.offsets + feature->feature * batch->batch;
-    int64_t *own;
+    int64_t n_rows = 0;
 
-    PetscCall(
-        TrsBufferReserve(&feature->own.offsets, (batch->batch + 1) * (int64_t)sizeof(*own), PETSC_FALSE));
-    own = (int64_t *)feature->own.offsets.data;
-    for (int64_t b = 0; b <= batch->batch; b++) own[b] = offsets[b] - offsets[0];
-    PetscCall(reserve_rows(r, &feature->own, own[batch->batch], feature->dim));
-    r->own[i] = view_of(&feature->own, 0);
+    PetscCall(TrsDeviceBufferReserve(r->device, &feature->own.offsets,
+                                     (batch->batch + 1) * (int64_t)sizeof(int64_t)));
+    PetscCall(own_offsets(r, stream, batch, feature->feature, (int64_t *)feature->own.offsets.data, &n_rows));
+    PetscCall(reserve_rows(r, &feature->own, n_rows, feature->dim));
+    r->own[i] = view_of(&feature->own);
     r->rows[feature->feature] = (float *)feature->own.rows.data;
     r->grads[feature->feature] = (float *)feature->own.grads.data;
   }
@@ -129,33 +153,87 @@ const TrsBagRows *TrsRaggedRowsBags(TrsRaggedRows r)
   return r ? r->own : NULL;
 }
 
+/* The n + 1 offsets as the host can read them. */
+static const int64_t *host_offsets(TrsRaggedRows r, const TrsRaggedBags *bags)
+{
+  return (const int64_t *)(r->device->host_memory ? bags->offsets.data : bags->host.data);
+}
+
+/* Bring the offsets of own bags to the host, where it cannot read them. */
+static PetscErrorCode fetch_offsets(TrsRaggedRows r, TrsStream stream)
+{
+  const int64_t bytes = (r->n_samples + 1) * (int64_t)sizeof(int64_t);
+
+  PetscFunctionBegin;
+  if (r->device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int i = 0; i < r->n; i++) {
+    TrsRaggedBags *own = &r->feature[i].own;
+
+    PetscCall(TrsPinnedBufferReserve(r->device, &own->host, bytes));
+    PetscCall(r->device->copy(own->host.data, own->offsets.data, bytes, stream));
+  }
+  PetscCall(r->device->stream_synchronize(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Room for n lengths on the host: the device's own, or a copy's. */
+static PetscErrorCode reserve_lengths(TrsRaggedRows r, int64_t n, int32_t **lengths)
+{
+  const int64_t bytes = n * (int64_t)sizeof(**lengths);
+
+  PetscFunctionBegin;
+  PetscCall(TrsDeviceBufferReserveShared(r->device, &r->lengths, bytes));
+  if (!r->device->host_memory) PetscCall(TrsPinnedBufferReserve(r->device, &r->host_lengths, bytes));
+  *lengths = (int32_t *)(r->device->host_memory ? r->lengths.data : r->host_lengths.data);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Make the offsets of my blocks' n bags of feature i, of the lengths of all features. */
+static PetscErrorCode block_offsets(TrsRaggedRows r, TrsStream stream, int i, int64_t n,
+                                    const int32_t *lengths)
+{
+  TrsRaggedBags *bags = &r->feature[i].blocks;
+  const int64_t bytes = (n + 1) * (int64_t)sizeof(int64_t);
+  int64_t *offsets;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDeviceBufferReserve(r->device, &bags->offsets, bytes));
+  if (!r->device->host_memory) PetscCall(TrsPinnedBufferReserve(r->device, &bags->host, bytes));
+  offsets = (int64_t *)(r->device->host_memory ? bags->offsets.data : bags->host.data);
+  offsets[0] = 0;
+  for (int64_t b = 0; b < n; b++) offsets[b + 1] = offsets[b] + lengths[b * r->n + i];
+  if (!r->device->host_memory) PetscCall(r->device->copy(bags->offsets.data, offsets, bytes, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Tell the blocks' ranks the lengths of the bags, and make the offsets of my blocks' bags. */
 static PetscErrorCode send_lengths(TrsRaggedRows r, TrsSampleBlocks blocks, TrsStream stream, int64_t n)
 {
-  const int32_t *received;
-  int32_t *lengths;
+  const int64_t bytes = r->n_samples * r->n * (int64_t)sizeof(int32_t);
   const float *arrived;
+  int32_t *lengths;
 
   PetscFunctionBegin;
-  PetscCall(
-      TrsDeviceBufferReserveShared(r->device, &r->lengths, r->n_samples * r->n * (int64_t)sizeof(*lengths)));
-  lengths = (int32_t *)r->lengths.data;
-  for (int i = 0; i < r->n; i++)
-    for (int64_t b = 0; b < r->n_samples; b++)
-      lengths[b * r->n + i] = (int32_t)(r->own[i].offsets[b + 1] - r->own[i].offsets[b]);
+  PetscCall(fetch_offsets(r, stream));
+  PetscCall(reserve_lengths(r, r->n_samples * r->n, &lengths));
+  for (int i = 0; i < r->n; i++) {
+    const int64_t *offsets = host_offsets(r, &r->feature[i].own);
+
+    for (int64_t b = 0; b < r->n_samples; b++) lengths[b * r->n + i] = (int32_t)(offsets[b + 1] - offsets[b]);
+  }
+  if (!r->device->host_memory) PetscCall(r->device->copy(r->lengths.data, lengths, bytes, stream));
   /* a length has the bytes of a float */
   PetscCall(
       TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_LENGTHS, r->n, (const float *)r->lengths.data, &arrived));
-  received = (const int32_t *)(const void *)arrived;
-  for (int i = 0; i < r->n; i++) {
-    TrsBuffer *buffer = &r->feature[i].blocks.offsets;
-    int64_t *offsets;
-
-    PetscCall(TrsBufferReserve(buffer, (n + 1) * (int64_t)sizeof(*offsets), PETSC_FALSE));
-    offsets = (int64_t *)buffer->data;
-    offsets[0] = 0;
-    for (int64_t b = 0; b < n; b++) offsets[b + 1] = offsets[b] + received[b * r->n + i];
+  if (!r->device->host_memory) {
+    PetscCall(r->device->stream_synchronize(stream)); /* the lengths have left this memory */
+    PetscCall(reserve_lengths(r, PetscMax(n, r->n_samples) * r->n, &lengths));
+    PetscCall(r->device->copy(lengths, arrived, n * r->n * (int64_t)sizeof(*lengths), stream));
+    PetscCall(r->device->stream_synchronize(stream));
   }
+  for (int i = 0; i < r->n; i++)
+    PetscCall(block_offsets(r, stream, i, n,
+                            r->device->host_memory ? (const int32_t *)(const void *)arrived : lengths));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -165,11 +243,11 @@ PetscErrorCode TrsRaggedRowsToBlocks(TrsRaggedRows r, TrsSampleBlocks blocks, Tr
   PetscCall(send_lengths(r, blocks, stream, n));
   for (int i = 0; i < r->n; i++) {
     TrsRaggedFeature *f = &r->feature[i];
-    const int64_t *offsets = (const int64_t *)f->blocks.offsets.data;
+    const int64_t *offsets = host_offsets(r, &f->blocks);
 
     PetscCall(reserve_rows(r, &f->blocks, offsets[n], f->dim));
-    PetscCall(TrsSampleBlocksSendRagged(blocks, stream, f->dim, r->own[i].offsets, r->own[i].rows, offsets,
-                                        (float *)f->blocks.rows.data));
+    PetscCall(TrsSampleBlocksSendRagged(blocks, stream, f->dim, host_offsets(r, &f->own), r->own[i].rows,
+                                        offsets, (float *)f->blocks.rows.data));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -180,15 +258,22 @@ PetscErrorCode TrsRaggedRowsFromBlocks(TrsRaggedRows r, TrsSampleBlocks blocks, 
   for (int i = 0; i < r->n; i++) {
     TrsRaggedFeature *f = &r->feature[i];
 
-    PetscCall(TrsSampleBlocksReturnRagged(blocks, stream, f->dim, (const int64_t *)f->blocks.offsets.data,
-                                          (const float *)f->blocks.grads.data, r->own[i].offsets,
+    PetscCall(TrsSampleBlocksReturnRagged(blocks, stream, f->dim, host_offsets(r, &f->blocks),
+                                          (const float *)f->blocks.grads.data, host_offsets(r, &f->own),
                                           r->own[i].grads));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-const TrsBagRows *TrsRaggedRowsOfBlock(TrsRaggedRows r, int64_t begin)
+const TrsBagRows *TrsRaggedRowsOfBlock(TrsRaggedRows r, int64_t begin, int64_t n)
 {
-  for (int i = 0; i < r->n; i++) r->block[i] = view_of(&r->feature[i].blocks, begin);
+  for (int i = 0; i < r->n; i++) {
+    const int64_t *offsets = host_offsets(r, &r->feature[i].blocks);
+
+    r->block[i] = view_of(&r->feature[i].blocks);
+    r->block[i].offsets += begin;
+    r->block[i].first = offsets[begin];
+    r->block[i].n_rows = offsets[begin + n] - offsets[begin];
+  }
   return r->block;
 }

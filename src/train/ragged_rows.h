@@ -3,7 +3,7 @@
   The rows that the layers of sequences take (sequence_pooling gru and its like): for each such
   feature a matrix with a row for every id of the batch, and the gradients in another one. The
   sharded tables write the rows and read the gradients (TrsPooledMatrix, by_id); the model takes
-  both as bags. All is in host memory.
+  both as bags.
 
   With -reproducible the rows go on to the ranks of their samples' blocks (sample_blocks.h), and the
   gradients come back:
@@ -22,20 +22,21 @@
 typedef struct TrsRaggedRowsImpl *TrsRaggedRows;
 
 /*
-  In: device    borrowed
+  In: device, compute  borrowed
       training  whether there are gradients
   Out: ragged   NULL if no table has a layer
   Not collective.
 */
-PetscErrorCode TrsRaggedRowsCreate(const TrsDeviceOps *device, const TrsTableConfigs *tables,
-                                   PetscBool training, TrsRaggedRows *ragged);
+PetscErrorCode TrsRaggedRowsCreate(const TrsDeviceOps *device, const TrsComputeOps *compute,
+                                   const TrsTableConfigs *tables, PetscBool training, TrsRaggedRows *ragged);
 PetscErrorCode TrsRaggedRowsDestroy(TrsRaggedRows *ragged);
 
 /*
   Make room for the rows of a batch's own samples. batch: features in the model's order, with
-  offsets. Accepts NULL for ragged. Not collective.
+  offsets; on a device that the host cannot read, with lengths and id_begin. Accepts NULL for
+  ragged. Not collective.
 */
-PetscErrorCode TrsRaggedRowsBegin(TrsRaggedRows ragged, const TrsKjt *batch);
+PetscErrorCode TrsRaggedRowsBegin(TrsRaggedRows ragged, TrsStream stream, const TrsKjt *batch);
 
 /*
   The matrices [features] of the rows and of their gradients, NULL for a feature without a layer.
@@ -54,5 +55,5 @@ PetscErrorCode TrsRaggedRowsToBlocks(TrsRaggedRows ragged, TrsSampleBlocks block
                                      int64_t n);
 PetscErrorCode TrsRaggedRowsFromBlocks(TrsRaggedRows ragged, TrsSampleBlocks blocks, TrsStream stream);
 
-/* The bags of this rank's blocks from sample `begin` on. Borrowed until the next call. */
-const TrsBagRows *TrsRaggedRowsOfBlock(TrsRaggedRows ragged, int64_t begin);
+/* The bags of n samples of this rank's blocks from `begin` on. Borrowed until the next call. */
+const TrsBagRows *TrsRaggedRowsOfBlock(TrsRaggedRows ragged, int64_t begin, int64_t n);
