@@ -701,6 +701,30 @@ typedef PetscErrorCode TrsTargetPoolBackwardFn(TrsStream stream, const TrsTarget
 /* With parts the gradients of the layers' input: added to grads of rows, and to dq. */
 typedef PetscErrorCode TrsTargetPartsBackwardFn(TrsStream stream, const TrsTargetAttention *attention);
 
+/*
+  One step of a gru on the first m of some bags, sorted by falling length. The gates r, z and n of a
+  row lie side by side.
+*/
+typedef struct {
+  int64_t m, H, going_on; /* bags with a row in this step; those with a row in the next one */
+  float *gates, *from_h;  /* [m, 3 H] W_i x + b_i, and W_h h + b_h */
+  const float *before;    /* [m, H] the states before the rows */
+  float *next;            /* [going_on, H] those before the next step's rows */
+  const int64_t *bag;     /* [m] where the last states of the other bags go: rows of `to` */
+  float *to;
+  int64_t to_stride;
+  float *dh; /* [m, H] backward: gradients of the states behind the rows, then of those before */
+} TrsGruStep;
+
+/* gates become r, z and n, and the states behind the rows are written. */
+typedef PetscErrorCode TrsGruForwardFn(TrsStream stream, const TrsGruStep *step);
+
+/*
+  gates and from_h, as a forward left them, become the gradients of W_i x + b_i and W_h h + b_h, and
+  dh that of the states before without the part that goes through W_h.
+*/
+typedef PetscErrorCode TrsGruBackwardFn(TrsStream stream, const TrsGruStep *step);
+
 /* sum (host double on a CPU, device double else) = sum of squares of n floats, in double. */
 typedef PetscErrorCode TrsSumOfSquaresFn(TrsStream stream, int64_t n, const float *x, double *sum);
 
@@ -800,6 +824,8 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(Softmax, softmax) \
   X(MixForward, mix_forward) \
   X(MixBackward, mix_backward) \
+  X(GruForward, gru_forward) \
+  X(GruBackward, gru_backward) \
   X(TargetParts, target_parts) \
   X(TargetPool, target_pool) \
   X(TargetPoolBackward, target_pool_backward) \

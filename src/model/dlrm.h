@@ -44,9 +44,13 @@ typedef struct {
 typedef struct {
   int64_t first, n_rows;  /* offsets[0], which need not be 0; rows of all n bags */
   const int64_t *offsets; /* device [n + 1] */
+  const int64_t *on_host; /* the same on the host; NULL unless TrsSequenceReadsOffsets() */
   const float *rows;      /* device */
   float *grads;           /* device; NULL without a backward */
 } TrsBagRows;
+
+/* Does the layer of this pooling read the offsets of bags on the host? Not collective. */
+PetscBool TrsSequenceReadsOffsets(TrsSequencePoolingKind pooling);
 
 PetscErrorCode TrsDlrmCreate(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsDlrm *dlrm);
 

@@ -14,7 +14,6 @@
 
   Source: torch.nn.GRU (one layer, bias), whose parameters have the same names and order of gates
 */
-#include "compute/for_each.h"
 #include "model/mlp.h"
 #include "model/sequence_layer.h"
 
@@ -23,16 +22,24 @@
 
 typedef struct {
   int weight_ih, weight_hh, bias_ih, bias_hh;
+  TrsPinnedBuffer lists; /* the lists of the last batch, as the host makes them */
+  TrsWorkspace workspace;
 } TrsGru;
+
+/* A batch's lists, on the host or on the device. */
+typedef struct {
+  int64_t *bag;   /* [n bags] by falling length; those without a row at the end */
+  int64_t *row;   /* [n_rows] where the packed rows are among those of the bags */
+  int64_t *first; /* [n_steps + 1] first packed row of each step; host alone */
+} TrsGruLists;
 
 /* The arrays of a batch, in the layer's memory. Floats are packed by step. */
 typedef struct {
-  int64_t n_rows, n_bags, n_steps; /* bags with a row; steps of the longest bag */
-  int64_t *bag;                    /* [n_bags] by falling length */
-  int64_t *first;                  /* [n_steps + 1] first packed row of each step */
-  float *x, *before;               /* [n_rows, D] rows, and [n_rows, H] the states before them */
-  float *from_x, *from_h;          /* [n_rows, 3 H]: r, z, n; what W_h makes; later gradients */
-  float *dh;                       /* [n_bags, H] */
+  int64_t n, n_rows, n_bags, n_steps; /* bags; those with a row; steps of the longest bag */
+  TrsGruLists host, device;
+  float *x, *before;      /* [n_rows, D] rows, and [n_rows, H] the states before them */
+  float *from_x, *from_h; /* [n_rows, 3 H]: r, z, n; what W_h makes; later gradients */
+  float *dh;              /* [n_bags, H] */
   int64_t bytes;
 } TrsGruBatch;
 
@@ -71,12 +78,13 @@ static double bytes(const TrsSequenceLayer *layer, double ids)
 static void lay_out(const TrsSequenceLayer *layer, void *memory, TrsGruBatch *batch)
 {
   const int64_t n = batch->n_rows, H = layer->width;
-  const int64_t floats[] = {n * layer->dim, n * H, 3 * n * H, 3 * n * H, batch->n_bags * H};
+  /* the states have a row of zeros also where there are no rows */
+  const int64_t floats[] = {n * layer->dim, (n + 1) * H, 3 * n * H, 3 * n * H, batch->n_bags * H};
   float **arrays[] = {&batch->x, &batch->before, &batch->from_x, &batch->from_h, &batch->dh};
-  int64_t at = 2 * TrsWholeLines(batch->n_bags + batch->n_steps + 1); /* one takes two floats */
+  int64_t at = 2 * TrsWholeLines(batch->n + batch->n_rows); /* an int64 takes two floats */
 
-  batch->bag = (int64_t *)memory;
-  batch->first = memory ? batch->bag + batch->n_bags : NULL;
+  batch->device.bag = (int64_t *)memory;
+  batch->device.row = memory ? batch->device.bag + batch->n : NULL;
   for (int i = 0; i < 5; i++) {
     *arrays[i] = memory ? (float *)memory + at : NULL;
     at += TrsWholeLines(floats[i]);
@@ -87,7 +95,7 @@ static void lay_out(const TrsSequenceLayer *layer, void *memory, TrsGruBatch *ba
 /* Sort the bags by falling length, equal ones by their places, and find where the steps begin. */
 static void sort_bags(int64_t n, const int64_t *offsets, TrsGruBatch *batch)
 {
-  int64_t *first = batch->first;
+  int64_t *first = batch->host.first, n_empty = 0;
 
   memset(first, 0, (size_t)(batch->n_steps + 1) * sizeof(*first));
   /* first[t]: bags with more than t rows, then where the bags with exactly t + 1 rows go */
@@ -100,7 +108,10 @@ static void sort_bags(int64_t n, const int64_t *offsets, TrsGruBatch *batch)
     at += of_length;
   }
   for (int64_t b = 0; b < n; b++)
-    if (offsets[b + 1] > offsets[b]) batch->bag[first[offsets[b + 1] - offsets[b] - 1]++] = b;
+    if (offsets[b + 1] > offsets[b])
+      batch->host.bag[first[offsets[b + 1] - offsets[b] - 1]++] = b;
+    else
+      batch->host.bag[batch->n_bags + n_empty++] = b;
   /* Now first[t] is the number of bags with more than t rows: make the steps' places of it. */
   for (int64_t t = 0, at = 0; t <= batch->n_steps; t++) {
     const int64_t active = t < batch->n_steps ? first[t] : 0;
@@ -108,99 +119,103 @@ static void sort_bags(int64_t n, const int64_t *offsets, TrsGruBatch *batch)
     first[t] = at;
     at += active;
   }
+  for (int64_t t = 0; t < batch->n_steps; t++)
+    for (int64_t p = first[t]; p < first[t + 1]; p++)
+      batch->host.row[p] = offsets[batch->host.bag[p - first[t]]] + t;
+}
+
+/* Make the batch's lists, on the host and on the device. */
+static PetscErrorCode make_lists(const TrsSequenceLayer *layer, TrsStream stream, const TrsBagRows *bags,
+                                 TrsGruBatch *batch)
+{
+  const TrsDeviceOps *device = layer->context->device;
+
+  PetscFunctionBegin;
+  sort_bags(batch->n, bags->on_host, batch);
+  PetscCall(device->copy(batch->device.bag, batch->host.bag,
+                         (batch->n + batch->n_rows) * (int64_t)sizeof(int64_t), stream));
+  if (!device->host_memory) PetscCall(device->stream_synchronize(stream)); /* the next batch's come there */
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Copy rows of bags to packed ones, or with `back` gradients to the bags. */
-static void pack(const TrsSequenceLayer *layer, const TrsGruBatch *batch, const TrsBagRows *bags,
-                 PetscBool back)
+static PetscErrorCode pack(const TrsSequenceLayer *layer, TrsStream stream, const TrsGruBatch *batch,
+                           const TrsBagRows *bags, PetscBool back)
 {
-  const int64_t D = layer->dim;
+  const int64_t bytes = layer->dim * (int64_t)sizeof(float);
+  const TrsRowsCopy copy = {.n = batch->n_rows,
+                            .row_bytes = bytes,
+                            .from = back ? batch->x : bags->rows,
+                            .from_stride = bytes,
+                            .from_index = back ? NULL : batch->device.row,
+                            .to = back ? bags->grads : batch->x,
+                            .to_stride = bytes,
+                            .to_index = back ? batch->device.row : NULL};
 
-  for (int64_t t = 0; t < batch->n_steps; t++)
-    for (int64_t p = batch->first[t]; p < batch->first[t + 1]; p++) {
-      const int64_t row = bags->offsets[batch->bag[p - batch->first[t]]] + t;
-
-      if (back)
-        memcpy(bags->grads + row * D, batch->x + p * D, (size_t)D * sizeof(float));
-      else
-        memcpy(batch->x + p * D, bags->rows + row * D, (size_t)D * sizeof(float));
-    }
+  PetscFunctionBegin;
+  PetscCall(layer->context->compute->copy_rows(stream, ((const TrsGru *)layer->own)->workspace, 1, &copy));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Make the batch's arrays for n bags. */
 static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags,
                                   TrsGruBatch *batch)
 {
+  const TrsDeviceOps *device = layer->context->device;
+  TrsGru *gru = (TrsGru *)layer->own;
+
   PetscFunctionBegin;
-  *batch = (TrsGruBatch){.n_rows = bags->offsets[n] - bags->offsets[0]};
+  if (!gru->workspace) PetscCall(layer->context->compute->workspace_create(&gru->workspace));
+  *batch = (TrsGruBatch){.n = n, .n_rows = bags->n_rows};
   for (int64_t b = 0; b < n; b++) {
-    const int64_t length = bags->offsets[b + 1] - bags->offsets[b];
+    const int64_t length = bags->on_host[b + 1] - bags->on_host[b];
 
     batch->n_bags += length > 0;
     batch->n_steps = PetscMax(batch->n_steps, length);
   }
   lay_out(layer, NULL, batch);
-  PetscCall(TrsDeviceBufferReserve(layer->context->device, &layer->memory, batch->bytes));
+  PetscCall(TrsDeviceBufferReserve(device, &layer->memory, batch->bytes));
   lay_out(layer, layer->memory.data, batch);
+  PetscCall(TrsPinnedBufferReserve(device, &gru->lists,
+                                   (n + batch->n_rows + batch->n_steps + 1) * (int64_t)sizeof(int64_t)));
+  batch->host.bag = (int64_t *)gru->lists.data;
+  batch->host.row = batch->host.bag + n;
+  batch->host.first = batch->host.row + batch->n_rows;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The rows of a step, for TrsForEach(): row k of the step is the packed row first + k. */
-typedef struct {
-  const TrsGruBatch *batch;
-  int64_t H, first, next, going_on; /* rows of this step and the next one; bags that go on */
-  float *to;                        /* the layer's columns of X */
-  int64_t stride;
-} TrsGruStep;
-
-/* Add W_h h + b_h to a row's gates r and z. */
-static void add_states(void *context, int64_t k)
+/* The t-th step of a batch. */
+static TrsGruStep step_of(const TrsSequenceLayer *layer, const TrsGruBatch *batch, int64_t t)
 {
-  const TrsGruStep *step = (const TrsGruStep *)context;
-  const int64_t row = step->first + k, H = step->H;
-  const float *from_h = step->batch->from_h + 3 * row * H;
-  float *gates = step->batch->from_x + 3 * row * H;
+  const int64_t H = layer->width, first = batch->host.first[t], next = batch->host.first[t + 1];
 
-  for (int64_t i = 0; i < 2 * H; i++) gates[i] += from_h[i];
+  return (TrsGruStep){.m = next - first,
+                      .H = H,
+                      .going_on = t + 1 < batch->n_steps ? batch->host.first[t + 2] - next : 0,
+                      .gates = batch->from_x + 3 * first * H,
+                      .from_h = batch->from_h + 3 * first * H,
+                      .before = batch->before + first * H,
+                      .next = batch->before + next * H,
+                      .bag = batch->device.bag,
+                      .dh = batch->dh};
 }
 
-/* Add the part of W_h h + b_h that r lets through to a row's new state n. */
-static void add_reset_states(void *context, int64_t k)
+/* Write zeros where bags have no rows: the states before the first rows. */
+static PetscErrorCode clear_empty(const TrsSequenceLayer *layer, TrsStream stream, const TrsGruBatch *batch,
+                                  TrsSequenceMatrix x)
 {
-  const TrsGruStep *step = (const TrsGruStep *)context;
-  const int64_t row = step->first + k, H = step->H;
-  const float *from_h = step->batch->from_h + 3 * row * H;
-  float *gates = step->batch->from_x + 3 * row * H;
-
-  for (int64_t i = 0; i < H; i++) gates[2 * H + i] += gates[i] * from_h[2 * H + i];
-}
-
-/* Make the state behind a row of its gates: that of the bag's next row, or the layer's output. */
-static void next_state(void *context, int64_t k)
-{
-  const TrsGruStep *step = (const TrsGruStep *)context;
-  const TrsGruBatch *batch = step->batch;
-  const int64_t H = step->H, row = step->first + k;
-  const float *gates = batch->from_x + 3 * row * H, *before = batch->before + row * H;
-  float *state = k < step->going_on ? batch->before + (step->next + k) * H
-                                    : step->to + batch->bag[k] * step->stride;
-
-  for (int64_t i = 0; i < H; i++)
-    state[i] = (1.0F - gates[H + i]) * gates[2 * H + i] + gates[H + i] * before[i];
-}
-
-/* Go one step forward, in which from_x becomes the gates r, z and n. */
-static PetscErrorCode step_forward(const TrsComputeOps *compute, TrsStream stream, TrsGruStep *step)
-{
-  const int64_t H = step->H, m = step->next - step->first;
-  float *gates = step->batch->from_x + 3 * step->first * H;
+  const int64_t bytes = layer->width * (int64_t)sizeof(float);
+  const TrsRowsCopy copy = {.n = batch->n - batch->n_bags,
+                            .row_bytes = bytes,
+                            .from = batch->before,
+                            .to = x.data + layer->column,
+                            .to_stride = x.stride * (int64_t)sizeof(float),
+                            .to_index = batch->device.bag + batch->n_bags};
 
   PetscFunctionBegin;
-  TrsForEach(m, add_states, step);
-  PetscCall(compute->activate(stream, m, 2 * H, TRS_ACTIVATION_SIGMOID, gates, 3 * H));
-  TrsForEach(m, add_reset_states, step);
-  PetscCall(compute->activate(stream, m, H, TRS_ACTIVATION_TANH, gates + 2 * H, 3 * H));
-  TrsForEach(m, next_state, step);
+  PetscCall(layer->context->device->zero(batch->before, PetscMax(batch->n_bags, 1) * bytes, stream));
+  if (copy.n > 0)
+    PetscCall(layer->context->compute->copy_rows(stream, ((const TrsGru *)layer->own)->workspace, 1, &copy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -212,79 +227,41 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
   const TrsDenseParameter *param = layer->context->params->param;
   const int64_t H = layer->width, D = layer->dim;
   TrsGruBatch batch;
-  TrsGruStep step;
 
   PetscFunctionBegin;
   PetscCall(begin_batch(layer, n, bags, &batch));
-  sort_bags(n, bags->offsets, &batch);
-  pack(layer, &batch, bags, PETSC_FALSE);
-  for (int64_t b = 0; b < n; b++)
-    if (bags->offsets[b + 1] == bags->offsets[b])
-      memset(x.data + b * x.stride + layer->column, 0, (size_t)H * sizeof(float));
+  PetscCall(make_lists(layer, stream, bags, &batch));
+  PetscCall(pack(layer, stream, &batch, bags, PETSC_FALSE));
+  PetscCall(clear_empty(layer, stream, &batch, x));
   PetscCall(compute->linear_forward(stream, batch.n_rows, D, 3 * H, batch.x, D, param[gru->weight_ih].value,
                                     param[gru->bias_ih].value, TRS_ACTIVATION_NONE, batch.from_x, 3 * H));
-  memset(batch.before, 0, (size_t)(batch.n_bags * H) * sizeof(float));
   for (int64_t t = 0; t < batch.n_steps; t++) {
-    const int64_t first = batch.first[t], next = batch.first[t + 1],
-                  going_on = t + 1 < batch.n_steps ? batch.first[t + 2] - next : 0;
+    TrsGruStep step = step_of(layer, &batch, t);
 
-    PetscCall(compute->linear_forward(stream, next - first, H, 3 * H, batch.before + first * H, H,
-                                      param[gru->weight_hh].value, param[gru->bias_hh].value,
-                                      TRS_ACTIVATION_NONE, batch.from_h + 3 * first * H, 3 * H));
-    step = (TrsGruStep){.batch = &batch,
-                        .H = H,
-                        .first = first,
-                        .next = next,
-                        .going_on = going_on,
-                        .to = x.data + layer->column,
-                        .stride = x.stride};
-    PetscCall(step_forward(compute, stream, &step));
+    step.to = x.data + layer->column;
+    step.to_stride = x.stride;
+    PetscCall(compute->linear_forward(stream, step.m, H, 3 * H, step.before, H, param[gru->weight_hh].value,
+                                      param[gru->bias_hh].value, TRS_ACTIVATION_NONE, step.from_h, 3 * H));
+    PetscCall(compute->gru_forward(stream, &step));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*
-  Compute the gradients of a row's gates: r, z, n and from_h become the gradients of W_i x + b_i and
-  W_h h + b_h, and dh that of the state before, without the part that goes through W_h.
-*/
-static void gate_gradients(void *context, int64_t k)
-{
-  const TrsGruStep *step = (const TrsGruStep *)context;
-  const int64_t H = step->H, row = step->first + k;
-  const float *before = step->batch->before + row * H;
-  float *gates = step->batch->from_x + 3 * row * H, *from_h = step->batch->from_h + 3 * row * H,
-        *dh = step->batch->dh + k * H;
-
-  for (int64_t i = 0; i < H; i++) {
-    const float r = gates[i], z = gates[H + i], n = gates[2 * H + i];
-    const float dn = dh[i] * (1.0F - z) * (1.0F - n * n), dz = dh[i] * (before[i] - n) * z * (1.0F - z),
-                dr = dn * from_h[2 * H + i] * r * (1.0F - r);
-
-    gates[i] = from_h[i] = dr;
-    gates[H + i] = from_h[H + i] = dz;
-    gates[2 * H + i] = dn;
-    from_h[2 * H + i] = dn * r;
-    dh[i] *= z;
-  }
 }
 
 /* Go back through the steps. The forward's arrays become gradients. */
 static PetscErrorCode backward_steps(TrsSequenceLayer *layer, TrsStream stream, const TrsGruBatch *batch)
 {
   const TrsGru *gru = (const TrsGru *)layer->own;
+  const TrsComputeOps *compute = layer->context->compute;
   const float *weight_hh = layer->context->params->param[gru->weight_hh].value;
   const int64_t H = layer->width;
-  TrsGruStep step;
 
   PetscFunctionBegin;
   for (int64_t t = batch->n_steps - 1; t >= 0; t--) {
-    const int64_t first = batch->first[t], m = batch->first[t + 1] - first;
+    const TrsGruStep step = step_of(layer, batch, t);
 
-    step = (TrsGruStep){.batch = batch, .H = H, .first = first};
-    TrsForEach(m, gate_gradients, &step);
-    PetscCall(layer->context->compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, m, H, 3 * H, 1.0F,
-                                            batch->from_h + 3 * first * H, 3 * H, weight_hh, H, 1.0F,
-                                            batch->dh, H));
+    PetscCall(compute->gru_backward(stream, &step));
+    PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, step.m, H, 3 * H, 1.0F, step.from_h, 3 * H,
+                            weight_hh, H, 1.0F, batch->dh, H));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -295,14 +272,21 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
   const TrsGru *gru = (const TrsGru *)layer->own;
   const TrsComputeOps *compute = layer->context->compute;
   const TrsDenseParameter *param = layer->context->params->param;
-  const int64_t H = layer->width, D = layer->dim;
+  const int64_t H = layer->width, D = layer->dim, state_bytes = H * (int64_t)sizeof(float);
   TrsGruBatch batch;
+  TrsRowsCopy copy;
 
   PetscFunctionBegin;
-  (void)x; /* the states before each row are kept */
+  (void)x; /* the states before each row are kept, and so are the lists */
   PetscCall(begin_batch(layer, n, bags, &batch));
-  for (int64_t k = 0; k < batch.n_bags; k++)
-    memcpy(batch.dh + k * H, dx.data + batch.bag[k] * dx.stride + layer->column, (size_t)H * sizeof(float));
+  copy = (TrsRowsCopy){.n = batch.n_bags,
+                       .row_bytes = state_bytes,
+                       .from = dx.data + layer->column,
+                       .from_stride = dx.stride * (int64_t)sizeof(float),
+                       .from_index = batch.device.bag,
+                       .to = batch.dh,
+                       .to_stride = state_bytes};
+  PetscCall(compute->copy_rows(stream, gru->workspace, 1, &copy));
   PetscCall(backward_steps(layer, stream, &batch));
   PetscCall(compute->linear_backward(stream, batch.n_rows, H, 3 * H, batch.before, H,
                                      param[gru->weight_hh].value, batch.from_h, 3 * H, TRS_ACTIVATION_NONE,
@@ -314,18 +298,25 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
   PetscCall(compute->linear_backward(stream, batch.n_rows, D, 3 * H, batch.x, D, param[gru->weight_ih].value,
                                      batch.from_x, 3 * H, TRS_ACTIVATION_NONE, batch.from_x, 3 * H,
                                      param[gru->weight_ih].grad, param[gru->bias_ih].grad, batch.x, D));
-  pack(layer, &batch, bags, PETSC_TRUE);
+  PetscCall(pack(layer, stream, &batch, bags, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode release(TrsSequenceLayer *layer)
 {
+  TrsGru *gru = (TrsGru *)layer->own;
+
   PetscFunctionBegin;
+  if (!gru) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsPinnedBufferFree(layer->context->device, &gru->lists));
+  if (gru->workspace) PetscCall(layer->context->compute->workspace_destroy(&gru->workspace));
   PetscCall(PetscFree(layer->own));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 const TrsSequenceLayerOps trs_sequence_gru = {.word = "gru",
+                                              .on_devices = PETSC_TRUE,
+                                              .reads_offsets = PETSC_TRUE,
                                               .declare = declare,
                                               .flops = flops,
                                               .bytes = bytes,

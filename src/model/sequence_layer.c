@@ -11,6 +11,11 @@ static const TrsSequenceLayerOps *const kinds[] = {
 #define TABLE_OF(KIND, word) [TRS_SEQUENCE_POOLING_##KIND] = &trs_sequence_##word,
     TRS_SEQUENCE_LAYERS(TABLE_OF)};
 
+PetscBool TrsSequenceReadsOffsets(TrsSequencePoolingKind pooling)
+{
+  return kinds[pooling]->reads_offsets;
+}
+
 static PetscErrorCode check_table(const TrsSequenceLayerOps *ops)
 {
   const TrsTableEntry entries[] = {TRS_TABLE_ENTRY(ops, word),    TRS_TABLE_ENTRY(ops, declare),
@@ -56,7 +61,7 @@ PetscErrorCode TrsSequenceLayersCheck(const TrsSequenceLayers *layers)
     PetscCheck(layers->layer[i].ops->on_devices || layers->layer[i].context->device->host_memory,
                PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
                "-table_%s_sequence_pooling %s runs on CPUs alone: give -device cpu, or sequence_pooling "
-               "din, mean, max or concat",
+               "din, gru, mean, max or concat",
                layers->layer[i].table->name, layers->layer[i].ops->word);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

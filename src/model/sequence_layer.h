@@ -43,6 +43,7 @@ struct TrsSequenceLayerOps {
   const char *word;
   /* Works on any device; operations are then proportional to ids. Else in host memory alone. */
   PetscBool on_devices;
+  PetscBool reads_offsets; /* on the host */
 
   /* Declare the parameters, all in front of those of the next layer. */
   PetscErrorCode (*declare)(TrsSequenceLayer *layer);

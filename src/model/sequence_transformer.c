@@ -163,7 +163,7 @@ static void lay_out(const TrsSequenceLayer *layer, void *memory, const TrsBagRow
   for (int64_t i = 0; i < table->transformer_layers; i++) {
     TrsEncoderBatch *e = &batch->encoder[i];
 
-    e->x = i == 0 ? bags->rows + bags->offsets[0] * D : batch->encoder[i - 1].result;
+    e->x = i == 0 ? bags->rows + bags->on_host[0] * D : batch->encoder[i - 1].result;
     e->qkv = take(memory, &at, 3 * n * D);
     e->attended = take(memory, &at, n * D);
     e->a = take(memory, &at, n * D);
@@ -188,7 +188,7 @@ static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsB
   TrsTransformerBatch *batch = &((TrsTransformer *)layer->own)->batch;
 
   PetscFunctionBegin;
-  batch->n_rows = bags->offsets[n] - bags->offsets[0];
+  batch->n_rows = bags->on_host[n] - bags->on_host[0];
   lay_out(layer, NULL, bags, batch);
   PetscCall(TrsDeviceBufferReserve(layer->context->device, &layer->memory, batch->bytes));
   lay_out(layer, layer->memory.data, bags, batch);
@@ -207,7 +207,7 @@ static TrsAttention attention_of(const TrsSequenceLayer *layer, int64_t n, const
                                  const TrsTransformerBatch *batch, const TrsEncoderBatch *e)
 {
   return (TrsAttention){.n = n,
-                        .offsets = bags->offsets,
+                        .offsets = bags->on_host,
                         .dim = layer->dim,
                         .heads = layer->table->transformer_heads,
                         .causal = layer->table->transformer_causal,
@@ -305,7 +305,7 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
     PetscCall(linear(layer, stream, rows, encoder->linear2, e->hidden, TRS_ACTIVATION_NONE, e->c));
     PetscCall(add_and_norm(layer, stream, rows, encoder->norm2, e->y, e->c, e->moments[1], e->result));
   }
-  means = (TrsBagMeans){.offsets = bags->offsets,
+  means = (TrsBagMeans){.offsets = bags->on_host,
                         .D = layer->dim,
                         .stride = x.stride,
                         .rows = batch->encoder[layers - 1].result,
@@ -389,7 +389,7 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
   PetscFunctionBegin;
   (void)x; /* the mean's gradient does not need it */
   PetscCall(begin_batch(layer, n, bags));
-  means = (TrsBagMeans){.offsets = bags->offsets,
+  means = (TrsBagMeans){.offsets = bags->on_host,
                         .D = layer->dim,
                         .stride = dx.stride,
                         .drows = batch->d,
@@ -397,7 +397,7 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
   TrsForEach(n, gradient_of_mean, &means);
   for (int64_t i = layer->table->transformer_layers - 1; i >= 0; i--)
     PetscCall(encoder_backward(layer, stream, n, bags, i,
-                               i == 0 ? bags->grads + bags->offsets[0] * layer->dim : batch->d));
+                               i == 0 ? bags->grads + bags->on_host[0] * layer->dim : batch->d));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -412,6 +412,7 @@ static PetscErrorCode release(TrsSequenceLayer *layer)
 }
 
 const TrsSequenceLayerOps trs_sequence_transformer = {.word = "transformer",
+                                                      .reads_offsets = PETSC_TRUE,
                                                       .declare = declare,
                                                       .flops = flops,
                                                       .bytes = bytes,

@@ -11,6 +11,7 @@ typedef struct {
 
 typedef struct {
   int feature;
+  PetscBool on_host; /* the host reads the offsets of own bags */
   int64_t dim;
   TrsRaggedBags own, blocks;
 } TrsRaggedFeature;
@@ -51,7 +52,10 @@ PetscErrorCode TrsRaggedRowsCreate(const TrsDeviceOps *device, const TrsComputeO
   for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features)
     for (int k = 0; k < tables->table[t].n_features; k++)
       if (TrsFeatureIsSequenceLayer(&tables->table[t], k))
-        r->feature[r->n++] = (TrsRaggedFeature){.feature = f + k, .dim = tables->table[t].embedding_dim};
+        r->feature[r->n++] = (TrsRaggedFeature){
+            .feature = f + k,
+            .on_host = TrsSequenceReadsOffsets(tables->table[t].sequence_pooling),
+            .dim = tables->table[t].embedding_dim};
   *ragged = r;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -120,6 +124,31 @@ static PetscErrorCode own_offsets(TrsRaggedRows r, TrsStream stream, const TrsKj
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The n + 1 offsets as the host can read them. */
+static const int64_t *host_offsets(TrsRaggedRows r, const TrsRaggedBags *bags)
+{
+  return (const int64_t *)(r->device->host_memory ? bags->offsets.data : bags->host.data);
+}
+
+/* Bring the offsets of own bags to the host, where it cannot read them: all, or those it reads. */
+static PetscErrorCode fetch_offsets(TrsRaggedRows r, TrsStream stream, PetscBool all)
+{
+  const int64_t bytes = (r->n_samples + 1) * (int64_t)sizeof(int64_t);
+  PetscBool any = PETSC_FALSE;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < r->n && !r->device->host_memory; i++) {
+    TrsRaggedBags *own = &r->feature[i].own;
+
+    if (!all && !r->feature[i].on_host) continue;
+    PetscCall(TrsPinnedBufferReserve(r->device, &own->host, bytes));
+    PetscCall(r->device->copy(own->host.data, own->offsets.data, bytes, stream));
+    any = PETSC_TRUE;
+  }
+  if (any) PetscCall(r->device->stream_synchronize(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsRaggedRowsBegin(TrsRaggedRows r, TrsStream stream, const TrsKjt *batch)
 {
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_ACTIVATIONS);
@@ -138,6 +167,9 @@ PetscErrorCode TrsRaggedRowsBegin(TrsRaggedRows r, TrsStream stream, const TrsKj
     r->rows[feature->feature] = (float *)feature->own.rows.data;
     r->grads[feature->feature] = (float *)feature->own.grads.data;
   }
+  if (r) PetscCall(fetch_offsets(r, stream, PETSC_FALSE));
+  for (int i = 0; r && i < r->n; i++)
+    if (r->feature[i].on_host) r->own[i].on_host = host_offsets(r, &r->feature[i].own);
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -151,29 +183,6 @@ float *const *TrsRaggedRowsById(TrsRaggedRows r, PetscBool gradients)
 const TrsBagRows *TrsRaggedRowsBags(TrsRaggedRows r)
 {
   return r ? r->own : NULL;
-}
-
-/* The n + 1 offsets as the host can read them. */
-static const int64_t *host_offsets(TrsRaggedRows r, const TrsRaggedBags *bags)
-{
-  return (const int64_t *)(r->device->host_memory ? bags->offsets.data : bags->host.data);
-}
-
-/* Bring the offsets of own bags to the host, where it cannot read them. */
-static PetscErrorCode fetch_offsets(TrsRaggedRows r, TrsStream stream)
-{
-  const int64_t bytes = (r->n_samples + 1) * (int64_t)sizeof(int64_t);
-
-  PetscFunctionBegin;
-  if (r->device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
-  for (int i = 0; i < r->n; i++) {
-    TrsRaggedBags *own = &r->feature[i].own;
-
-    PetscCall(TrsPinnedBufferReserve(r->device, &own->host, bytes));
-    PetscCall(r->device->copy(own->host.data, own->offsets.data, bytes, stream));
-  }
-  PetscCall(r->device->stream_synchronize(stream));
-  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Room for n lengths on the host: the device's own, or a copy's. */
@@ -214,7 +223,7 @@ static PetscErrorCode send_lengths(TrsRaggedRows r, TrsSampleBlocks blocks, TrsS
   int32_t *lengths;
 
   PetscFunctionBegin;
-  PetscCall(fetch_offsets(r, stream));
+  PetscCall(fetch_offsets(r, stream, PETSC_TRUE));
   PetscCall(reserve_lengths(r, r->n_samples * r->n, &lengths));
   for (int i = 0; i < r->n; i++) {
     const int64_t *offsets = host_offsets(r, &r->feature[i].own);
@@ -272,6 +281,7 @@ const TrsBagRows *TrsRaggedRowsOfBlock(TrsRaggedRows r, int64_t begin, int64_t n
 
     r->block[i] = view_of(&r->feature[i].blocks);
     r->block[i].offsets += begin;
+    r->block[i].on_host = offsets + begin;
     r->block[i].first = offsets[begin];
     r->block[i].n_rows = offsets[begin + n] - offsets[begin];
   }
