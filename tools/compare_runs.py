@@ -23,7 +23,7 @@ import numpy as np
 import trsdata
 
 TIMES = r"(^|/)(samples_per_s|time|.*throughput|.*_s|.*_ms|.*_bytes)$"  # differ from run to run
-OTHERS = r"^(starts|stages|memory|predicted|measured|checksums)(/|$)"  # so do these; checksums follow the split into shards
+OTHERS = r"^(starts|stages|exchanges|memory|predicted|measured|checksums)(/|$)"  # so do these; checksums follow the split into shards
 
 
 def datasets(handle):

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "compute/attention.h"
-
+#include "compute/cpu_kernels.h"
 #include "compute/dense_kernels.h"
-#include "compute/for_each.h"
+
+#include <string.h>
 
 /* A row's share of the scratch: two floats, and a key, a value and their gradients of one head. */
 static int64_t scratch_of_row(int64_t dim, int64_t heads)
@@ -18,7 +18,7 @@ int64_t TrsAttentionScratch(int64_t rows, int64_t dim, int64_t heads)
 /* The bag's part of all arrays. */
 static TrsAttentionBag bag_of(const TrsAttention *a, int64_t bag)
 {
-  const int64_t first = a->offsets[bag] - a->offsets[0];
+  const int64_t first = a->offsets[bag] - a->first;
 
   return (TrsAttentionBag){.n = a->offsets[bag + 1] - a->offsets[bag],
                            .dim = a->dim,
@@ -32,31 +32,74 @@ static TrsAttentionBag bag_of(const TrsAttention *a, int64_t bag)
                            .dqkv = a->dqkv ? a->dqkv + 3 * first * a->dim : NULL};
 }
 
-static void forward_bag(void *context, int64_t i)
+PetscErrorCode TrsAttentionForwardCpu(TrsStream stream, const TrsAttention *attention)
 {
-  const TrsAttentionBag bag = bag_of((const TrsAttention *)context, i);
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
 
-  TrsDenseKernelsGet()->attend(&bag);
+  PetscFunctionBegin;
+  (void)stream;
+#pragma omp parallel for schedule(static)
+  for (int64_t b = 0; b < attention->n; b++) {
+    TrsAttentionBag bag = bag_of(attention, b);
+
+    bag.dout = bag.dqkv = NULL;
+    kernels->attend(&bag);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static void backward_bag(void *context, int64_t i)
+PetscErrorCode TrsAttentionBackwardCpu(TrsStream stream, const TrsAttention *attention)
 {
-  const TrsAttentionBag bag = bag_of((const TrsAttention *)context, i);
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
 
-  TrsDenseKernelsGet()->attend_backward(&bag);
+  PetscFunctionBegin;
+  (void)stream;
+#pragma omp parallel for schedule(static)
+  for (int64_t b = 0; b < attention->n; b++) {
+    const TrsAttentionBag bag = bag_of(attention, b);
+
+    kernels->attend_backward(&bag);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-void TrsAttentionForward(const TrsAttention *attention)
+/* A bag's vector is the mean of its rows, 0 without any. */
+static void mean_of_bag(const TrsBagMeans *means, int64_t b)
 {
-  TrsAttention a = *attention;
+  const int64_t begin = means->offsets[b] - means->first, end = means->offsets[b + 1] - means->first,
+                D = means->D;
+  float *to = means->mean + b * means->stride;
 
-  a.dout = a.dqkv = NULL;
-  TrsForEach(a.n, forward_bag, &a);
+  memset(to, 0, (size_t)D * sizeof(*to));
+  for (int64_t i = begin; i < end; i++)
+    for (int64_t c = 0; c < D; c++) to[c] += means->rows[i * D + c];
+  for (int64_t c = 0; c < D && end > begin; c++) to[c] /= (float)(end - begin);
 }
 
-void TrsAttentionBackward(const TrsAttention *attention)
+static void gradient_of_mean(const TrsBagMeans *means, int64_t b)
 {
-  TrsAttention a = *attention;
+  const int64_t begin = means->offsets[b] - means->first, end = means->offsets[b + 1] - means->first,
+                D = means->D;
+  const float *from = means->mean + b * means->stride;
 
-  TrsForEach(a.n, backward_bag, &a);
+  for (int64_t i = begin; i < end; i++)
+    for (int64_t c = 0; c < D; c++) means->rows[i * D + c] = from[c] / (float)(end - begin);
+}
+
+PetscErrorCode TrsBagMeansForwardCpu(TrsStream stream, const TrsBagMeans *means)
+{
+  PetscFunctionBegin;
+  (void)stream;
+#pragma omp parallel for schedule(static)
+  for (int64_t b = 0; b < means->n; b++) mean_of_bag(means, b);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsBagMeansBackwardCpu(TrsStream stream, const TrsBagMeans *means)
+{
+  PetscFunctionBegin;
+  (void)stream;
+#pragma omp parallel for schedule(static)
+  for (int64_t b = 0; b < means->n; b++) gradient_of_mean(means, b);
+  PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -15,6 +15,7 @@
 */
 #pragma once
 
+#include "compute/attention.h"
 #include "compute/cache.h"
 #include "compute/pair_softmax.h"
 #include "compute/tbe.h"
@@ -725,6 +726,24 @@ typedef PetscErrorCode TrsGruForwardFn(TrsStream stream, const TrsGruStep *step)
 */
 typedef PetscErrorCode TrsGruBackwardFn(TrsStream stream, const TrsGruStep *step);
 
+/*
+  Make out and log_sums of an attention; after it, a backward makes dqkv. Time grows with the sum of
+  the bags' squared lengths.
+*/
+typedef PetscErrorCode TrsAttentionForwardFn(TrsStream stream, const TrsAttention *attention);
+typedef PetscErrorCode TrsAttentionBackwardFn(TrsStream stream, const TrsAttention *attention);
+
+/* Means of the rows of n bags, whose rows are rows - first of `rows` [., D]. */
+typedef struct {
+  int64_t n, D, first;    /* first: offsets[0] */
+  const int64_t *offsets; /* [n + 1] */
+  float *rows;            /* read by a forward, overwritten by a backward */
+  float *mean;            /* [n, D] written by a forward; the gradient for a backward */
+  int64_t stride;         /* of mean */
+} TrsBagMeans;
+typedef PetscErrorCode TrsBagMeansForwardFn(TrsStream stream, const TrsBagMeans *means);
+typedef PetscErrorCode TrsBagMeansBackwardFn(TrsStream stream, const TrsBagMeans *means);
+
 /* sum (host double on a CPU, device double else) = sum of squares of n floats, in double. */
 typedef PetscErrorCode TrsSumOfSquaresFn(TrsStream stream, int64_t n, const float *x, double *sum);
 
@@ -826,6 +845,10 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(MixBackward, mix_backward) \
   X(GruForward, gru_forward) \
   X(GruBackward, gru_backward) \
+  X(AttentionForward, attention_forward) \
+  X(AttentionBackward, attention_backward) \
+  X(BagMeansForward, bag_means_forward) \
+  X(BagMeansBackward, bag_means_backward) \
   X(TargetParts, target_parts) \
   X(TargetPool, target_pool) \
   X(TargetPoolBackward, target_pool_backward) \

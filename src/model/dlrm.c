@@ -331,7 +331,6 @@ PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const
 
   PetscFunctionBegin;
   dlrm->context.draw.seed = seed;
-  PetscCall(TrsSequenceLayersCheck(&dlrm->sequences));
   PetscCall(TrsOptionsGetEnum(dlrm->options, "-dense_precision", &precision, NULL));
   PetscCall(dlrm->context.compute->dense_precision((TrsDensePrecision)precision));
   PetscCall(declare(dlrm, num_dense, n_embeddings, dims));

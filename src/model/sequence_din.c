@@ -54,7 +54,7 @@ static double bytes(const TrsSequenceLayer *layer, double ids)
          2.0 * (double)sizeof(float) * (double)layer->dim;
 }
 
-/* Lay out the arrays of n bags in the layer's memory, and the stack's outputs; d_parts: [rows, 4 D]. */
+/* Lay out the arrays of n bags, d_parts [rows, 4 D] among them, and the stack's outputs. */
 static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags,
                                   TrsSequenceMatrix x, TrsTargetAttention *attention, float **d_parts)
 {
@@ -137,7 +137,6 @@ static PetscErrorCode release(TrsSequenceLayer *layer)
 }
 
 const TrsSequenceLayerOps trs_sequence_din = {.word = "din",
-                                              .on_devices = PETSC_TRUE,
                                               .declare = declare,
                                               .flops = flops,
                                               .bytes = bytes,

@@ -134,7 +134,8 @@ static PetscErrorCode make_lists(const TrsSequenceLayer *layer, TrsStream stream
   sort_bags(batch->n, bags->on_host, batch);
   PetscCall(device->copy(batch->device.bag, batch->host.bag,
                          (batch->n + batch->n_rows) * (int64_t)sizeof(int64_t), stream));
-  if (!device->host_memory) PetscCall(device->stream_synchronize(stream)); /* the next batch's come there */
+  /* The lists' place is also that of the next batch's. */
+  if (!device->host_memory) PetscCall(device->stream_synchronize(stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -315,7 +316,6 @@ static PetscErrorCode release(TrsSequenceLayer *layer)
 }
 
 const TrsSequenceLayerOps trs_sequence_gru = {.word = "gru",
-                                              .on_devices = PETSC_TRUE,
                                               .reads_offsets = PETSC_TRUE,
                                               .declare = declare,
                                               .flops = flops,

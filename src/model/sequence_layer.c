@@ -54,18 +54,6 @@ PetscErrorCode TrsSequenceLayersAdd(TrsSequenceLayers *layers, const TrsLayerCon
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsSequenceLayersCheck(const TrsSequenceLayers *layers)
-{
-  PetscFunctionBegin;
-  for (int i = 0; i < layers->n; i++)
-    PetscCheck(layers->layer[i].ops->on_devices || layers->layer[i].context->device->host_memory,
-               PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
-               "-table_%s_sequence_pooling %s runs on CPUs alone: give -device cpu, or sequence_pooling "
-               "din, gru, mean, max or concat",
-               layers->layer[i].table->name, layers->layer[i].ops->word);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsSequenceLayersDeclare(TrsSequenceLayers *layers, const int64_t *columns)
 {
   PetscFunctionBegin;
@@ -92,12 +80,16 @@ PetscErrorCode TrsSequenceLayerParameter(TrsSequenceLayer *layer, const char *pa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Operations of a forward on bags [n], counted bag by bag where they need not grow with ids. */
+/*
+  Operations of a forward on bags [n], counted bag by bag, because they need not grow with ids.
+  Where the host cannot read the lengths, all count as the mean one.
+*/
 static double count_flops(const TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags)
 {
   double flops = 0.0;
 
-  if (layer->ops->on_devices) return layer->ops->flops(layer, (double)bags->n_rows);
+  if (!layer->context->device->host_memory)
+    return n > 0 ? (double)n * layer->ops->flops(layer, (double)bags->n_rows / (double)n) : 0.0;
   for (int64_t b = 0; b < n; b++)
     flops += layer->ops->flops(layer, (double)(bags->offsets[b + 1] - bags->offsets[b]));
   return flops;

@@ -7,7 +7,7 @@
   TRS_SEQUENCE_LAYERS in spec/vocabulary.h. Every feature of a sequence table has a layer of its
   own. A layer writes its columns of X before the interaction's forward, and reads the gradient of
   these columns after the interaction's backward. Bags are ragged: no kind computes on rows that are
-  not there. TrsSequenceLayersCheck() refuses devices for kinds that work in host memory alone.
+  not there.
 
   Source: src/RULES.md, rule A26a
 */
@@ -41,9 +41,7 @@ typedef struct {
 /* Every function is needed but free. */
 struct TrsSequenceLayerOps {
   const char *word;
-  /* Works on any device; operations are then proportional to ids. Else in host memory alone. */
-  PetscBool on_devices;
-  PetscBool reads_offsets; /* on the host */
+  PetscBool reads_offsets; /* of the bags, on the host */
 
   /* Declare the parameters, all in front of those of the next layer. */
   PetscErrorCode (*declare)(TrsSequenceLayer *layer);
@@ -79,12 +77,6 @@ typedef struct {
 /* Add the layer of a table's k-th feature: TrsDlrmAddSequence(). */
 PetscErrorCode TrsSequenceLayersAdd(TrsSequenceLayers *layers, const TrsLayerContext *context,
                                     const TrsTableConfig *table, int k, int vector, int target);
-
-/*
-  Refuse a device that has no kernels for the layers. Not collective. Errors: UNAVAILABLE naming the
-  option
-*/
-PetscErrorCode TrsSequenceLayersCheck(const TrsSequenceLayers *layers);
 
 /* Declare the layers' parameters. columns: of the model's vectors in X. Not collective. */
 PetscErrorCode TrsSequenceLayersDeclare(TrsSequenceLayers *layers, const int64_t *columns);

@@ -13,8 +13,6 @@
   Source: torch.nn.TransformerEncoderLayer (activation relu, norm_first false, no dropout), whose
           parameters have the same names
 */
-#include "compute/attention.h"
-#include "compute/for_each.h"
 #include "model/mlp.h"
 #include "model/sequence_layer.h"
 
@@ -163,7 +161,7 @@ static void lay_out(const TrsSequenceLayer *layer, void *memory, const TrsBagRow
   for (int64_t i = 0; i < table->transformer_layers; i++) {
     TrsEncoderBatch *e = &batch->encoder[i];
 
-    e->x = i == 0 ? bags->rows + bags->on_host[0] * D : batch->encoder[i - 1].result;
+    e->x = i == 0 ? bags->rows + bags->first * D : batch->encoder[i - 1].result;
     e->qkv = take(memory, &at, 3 * n * D);
     e->attended = take(memory, &at, n * D);
     e->a = take(memory, &at, n * D);
@@ -174,7 +172,8 @@ static void lay_out(const TrsSequenceLayer *layer, void *memory, const TrsBagRow
     e->log_sums = take(memory, &at, n * heads);
     for (int k = 0; k < 2; k++) e->moments[k] = take(memory, &at, 2 * n);
   }
-  batch->scratch = take(memory, &at, TrsAttentionScratch(n, D, heads));
+  batch->scratch = take(memory, &at,
+                        layer->context->device->host_memory ? TrsAttentionScratch(n, D, heads) : 0);
   batch->d = take(memory, &at, n * D);
   batch->d_part = take(memory, &at, n * D);
   batch->dqkv = take(memory, &at, 3 * n * D);
@@ -182,13 +181,13 @@ static void lay_out(const TrsSequenceLayer *layer, void *memory, const TrsBagRow
   batch->bytes = at * (int64_t)sizeof(float);
 }
 
-/* Make the batch's arrays for n bags. */
-static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags)
+/* Make the batch's arrays. */
+static PetscErrorCode begin_batch(TrsSequenceLayer *layer, const TrsBagRows *bags)
 {
   TrsTransformerBatch *batch = &((TrsTransformer *)layer->own)->batch;
 
   PetscFunctionBegin;
-  batch->n_rows = bags->on_host[n] - bags->on_host[0];
+  batch->n_rows = bags->n_rows;
   lay_out(layer, NULL, bags, batch);
   PetscCall(TrsDeviceBufferReserve(layer->context->device, &layer->memory, batch->bytes));
   lay_out(layer, layer->memory.data, bags, batch);
@@ -207,7 +206,8 @@ static TrsAttention attention_of(const TrsSequenceLayer *layer, int64_t n, const
                                  const TrsTransformerBatch *batch, const TrsEncoderBatch *e)
 {
   return (TrsAttention){.n = n,
-                        .offsets = bags->on_host,
+                        .first = bags->first,
+                        .offsets = bags->offsets,
                         .dim = layer->dim,
                         .heads = layer->table->transformer_heads,
                         .causal = layer->table->transformer_causal,
@@ -248,37 +248,17 @@ static PetscErrorCode add_and_norm(const TrsSequenceLayer *layer, TrsStream stre
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The rows of bags, for TrsForEach(): a bag's vector is the mean of its rows. */
-typedef struct {
-  const int64_t *offsets;
-  int64_t D, stride;
-  const float *rows; /* [rows, D] of a forward */
-  float *drows;      /* [rows, D] of a backward */
-  float *x;          /* the layer's columns of X, or of its gradient */
-} TrsBagMeans;
-
-static void mean_of_bag(void *context, int64_t b)
+/* The rows behind the layers, or their gradients, and the matrix of the layer's means. */
+static TrsBagMeans means_of(const TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags, float *rows,
+                            TrsSequenceMatrix matrix)
 {
-  const TrsBagMeans *means = (const TrsBagMeans *)context;
-  const int64_t first = means->offsets[b] - means->offsets[0],
-                end = means->offsets[b + 1] - means->offsets[0], D = means->D;
-  float *to = means->x + b * means->stride;
-
-  memset(to, 0, (size_t)D * sizeof(*to));
-  for (int64_t i = first; i < end; i++)
-    for (int64_t c = 0; c < D; c++) to[c] += means->rows[i * D + c];
-  for (int64_t c = 0; c < D && end > first; c++) to[c] /= (float)(end - first);
-}
-
-static void gradient_of_mean(void *context, int64_t b)
-{
-  const TrsBagMeans *means = (const TrsBagMeans *)context;
-  const int64_t first = means->offsets[b] - means->offsets[0],
-                end = means->offsets[b + 1] - means->offsets[0], D = means->D;
-  const float *from = means->x + b * means->stride;
-
-  for (int64_t i = first; i < end; i++)
-    for (int64_t c = 0; c < D; c++) means->drows[i * D + c] = from[c] / (float)(end - first);
+  return (TrsBagMeans){.n = n,
+                       .D = layer->dim,
+                       .first = bags->first,
+                       .offsets = bags->offsets,
+                       .rows = rows,
+                       .mean = matrix.data + layer->column,
+                       .stride = matrix.stride};
 }
 
 static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t n, const TrsBagRows *bags,
@@ -290,7 +270,7 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
   TrsBagMeans means;
 
   PetscFunctionBegin;
-  PetscCall(begin_batch(layer, n, bags));
+  PetscCall(begin_batch(layer, bags));
   for (int64_t i = 0; i < layers; i++) {
     const TrsEncoder *encoder = &own->encoder[i];
     const TrsEncoderBatch *e = &batch->encoder[i];
@@ -298,19 +278,15 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
     const int64_t rows = batch->n_rows;
 
     PetscCall(linear(layer, stream, rows, encoder->in, e->x, TRS_ACTIVATION_NONE, e->qkv));
-    TrsAttentionForward(&attention);
+    PetscCall(layer->context->compute->attention_forward(stream, &attention));
     PetscCall(linear(layer, stream, rows, encoder->out, e->attended, TRS_ACTIVATION_NONE, e->a));
     PetscCall(add_and_norm(layer, stream, rows, encoder->norm1, e->x, e->a, e->moments[0], e->y));
     PetscCall(linear(layer, stream, rows, encoder->linear1, e->y, TRS_ACTIVATION_RELU, e->hidden));
     PetscCall(linear(layer, stream, rows, encoder->linear2, e->hidden, TRS_ACTIVATION_NONE, e->c));
     PetscCall(add_and_norm(layer, stream, rows, encoder->norm2, e->y, e->c, e->moments[1], e->result));
   }
-  means = (TrsBagMeans){.offsets = bags->on_host,
-                        .D = layer->dim,
-                        .stride = x.stride,
-                        .rows = batch->encoder[layers - 1].result,
-                        .x = x.data + layer->column};
-  TrsForEach(n, mean_of_bag, &means);
+  means = means_of(layer, n, bags, batch->encoder[layers - 1].result, x);
+  PetscCall(layer->context->compute->bag_means_forward(stream, &means));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -373,7 +349,7 @@ static PetscErrorCode encoder_backward(TrsSequenceLayer *layer, TrsStream stream
   PetscCall(norm_gradients(layer, stream, rows, encoder->norm1, e->a, e->moments[0], d));
   PetscCall(
       linear_gradients(layer, stream, rows, encoder->out, e->attended, d, TRS_ACTIVATION_NONE, d, part));
-  TrsAttentionBackward(&attention);
+  PetscCall(compute->attention_backward(stream, &attention));
   PetscCall(linear_gradients(layer, stream, rows, encoder->in, e->x, batch->dqkv, TRS_ACTIVATION_NONE,
                              batch->dqkv, part));
   PetscCall(compute->join_forward(stream, rows, D, PETSC_FALSE, d, D, part, D, dx, D));
@@ -388,16 +364,12 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
 
   PetscFunctionBegin;
   (void)x; /* the mean's gradient does not need it */
-  PetscCall(begin_batch(layer, n, bags));
-  means = (TrsBagMeans){.offsets = bags->on_host,
-                        .D = layer->dim,
-                        .stride = dx.stride,
-                        .drows = batch->d,
-                        .x = dx.data + layer->column};
-  TrsForEach(n, gradient_of_mean, &means);
+  PetscCall(begin_batch(layer, bags));
+  means = means_of(layer, n, bags, batch->d, dx);
+  PetscCall(layer->context->compute->bag_means_backward(stream, &means));
   for (int64_t i = layer->table->transformer_layers - 1; i >= 0; i--)
     PetscCall(encoder_backward(layer, stream, n, bags, i,
-                               i == 0 ? bags->grads + bags->on_host[0] * layer->dim : batch->d));
+                               i == 0 ? bags->grads + bags->first * layer->dim : batch->d));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -412,7 +384,6 @@ static PetscErrorCode release(TrsSequenceLayer *layer)
 }
 
 const TrsSequenceLayerOps trs_sequence_transformer = {.word = "transformer",
-                                                      .reads_offsets = PETSC_TRUE,
                                                       .declare = declare,
                                                       .flops = flops,
                                                       .bytes = bytes,

@@ -36,8 +36,8 @@ static const TrsOptionSpec table_options[] = {
     {"sequence_pooling", TRS_OPTION_ENUM, "mean", NULL, TRS_CHOICES(TRS_SEQUENCE_POOLINGS), NULL,
      "with pooling none: what the model takes of a sample's rows; concat: the first sequence_length of them, "
      "zeros where there are fewer, each an embedding of its own. A layer for each feature: gru: the last "
-     "state of torch.nn.GRU; din: the rows weighted by their likeness to din_target; transformer, on CPUs "
-     "alone: the mean of the rows behind encoder layers"},
+     "state of torch.nn.GRU; din: the rows weighted by their likeness to din_target; transformer: "
+     "the mean of the rows behind encoder layers"},
 #define SEQUENCE_OF_TABLE(word, type, fallback, range, choices, unit, KIND, help) \
   {#word, TRS_OPTION_##type, fallback, range, choices, unit, help},
     TRS_SEQUENCE_KEYS(SEQUENCE_OF_TABLE){

@@ -210,7 +210,7 @@ def record(folder, name, more, layer):
         h["predictions"] = torch.sigmoid(logits).float().numpy()
         h["eval/loss"], h["eval/step"] = [loss_of(logits, labels).item()], [STEPS]
     case = {"name": name, "note": more, "world_size": 4, "batch_size": BATCH // 4, "global_batch": BATCH, "steps": STEPS, "tol_loss": 1e-5, "tol_weight": 1e-5,
-            "half": False, "column_coupled": False, "column_split": [], "dims": [D], **({"devices": ["cpu"]} if "transformer" in name else {}), "refused_types": ["table_row_wise", "table_column_wise", "grid_shard"],
+            "half": False, "column_coupled": False, "column_split": [], "dims": [D], "refused_types": ["table_row_wise", "table_column_wise", "grid_shard"],
             "info": {"versions": {"torch": str(torch.__version__), "numpy": np.__version__}, "oracle": "torch, in double"}}
     with open(path("case.json"), "w", encoding="utf-8") as out:
         json.dump(case, out, indent=1)

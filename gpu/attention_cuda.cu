@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Attention and means of ragged bags on the GPU, twin of src/compute/attention_cpu.c within the
+  rounding of sums. A thread block has a bag at a time, and its warps have the pairs of a row and a
+  head in turn. A lane has every 32nd other row, whose score it makes by itself. Then the lanes have
+  columns, and get the weights from each other. Nothing but a row's sum is kept, so that a backward
+  makes scores again, once from the side of the queries and once from that of keys and values.
+*/
+#include "gpu/compute_cuda.h"
+#include "gpu/tbe_rows_cuda.h"
+
+#include <math.h>
+
+enum {
+  TRS_ATTENTION_THREADS = 128,
+  TRS_ATTENTION_WARPS = TRS_ATTENTION_THREADS / 32,
+  TRS_ATTENTION_COLUMNS = 4 /* that a lane adds up at a time, 32 apart */
+};
+
+/* A row's part of a head: rows of the bag are `stride` floats apart. */
+static __device__ __forceinline__ float dot(const float *__restrict__ a, const float *__restrict__ b,
+                                            int64_t d)
+{
+  float sum = 0.0f;
+
+  for (int64_t c = 0; c < d; c++) sum += a[c] * b[c];
+  return sum;
+}
+
+/* A bag's rows of one head, and the rows that one of them sees or is seen by. */
+struct Head {
+  int64_t first, n, d, stride; /* first row, rows; floats of a head and of a row */
+  const float *query, *key, *value;
+  float scale;
+};
+
+static __device__ __forceinline__ Head head_of(const TrsAttention &a, int64_t bag, int64_t h)
+{
+  Head head;
+
+  head.first = a.offsets[bag] - a.first;
+  head.n = a.offsets[bag + 1] - a.offsets[bag];
+  head.d = a.dim / a.heads;
+  head.stride = 3 * a.dim;
+  head.query = a.qkv + head.first * head.stride + h * head.d;
+  head.key = head.query + a.dim;
+  head.value = head.key + a.dim;
+  head.scale = 1.0f / sqrtf(static_cast<float>(head.d));
+  return head;
+}
+
+/*
+  to [d] = the sum over rows j of weight_j * rows[j], whose 32 next weights the lanes have: added to
+  what the columns hold.
+*/
+static __device__ __forceinline__ void add_weighted(const float *__restrict__ rows, int64_t stride, int64_t n,
+                                                    float weight, int64_t column, int64_t d, float *sum)
+{
+  for (int j = 0; j < n; j++) {
+    const float w = __shfl_sync(0xffffffffu, weight, j);
+
+    for (int k = 0; k < TRS_ATTENTION_COLUMNS; k++)
+      if (column + 32 * k < d) sum[k] += w * rows[j * stride + column + 32 * k];
+  }
+}
+
+static __device__ __forceinline__ int64_t at_most_32(int64_t n)
+{
+  return n < 32 ? n : 32;
+}
+
+static __global__ void __launch_bounds__(TRS_ATTENTION_THREADS) attention_forward_kernel(TrsAttention a)
+{
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+
+  for (int64_t bag = blockIdx.x; bag < a.n; bag += gridDim.x) {
+    const int64_t rows = a.offsets[bag + 1] - a.offsets[bag];
+
+    for (int64_t task = threadIdx.x / 32; task < rows * a.heads; task += TRS_ATTENTION_WARPS) {
+      const int64_t i = task / a.heads, h = task - i * a.heads;
+      const Head head = head_of(a, bag, h);
+      const int64_t m = a.causal ? i + 1 : head.n;
+      const float *const q = head.query + i * head.stride;
+      float most = -INFINITY, total = 0.0f;
+
+      for (int64_t j = lane; j < m; j += 32) {
+        const float s = head.scale * dot(q, head.key + j * head.stride, head.d);
+        const float next = fmaxf(most, s);
+
+        total = total * expf(most - next) + expf(s - next);
+        most = next;
+      }
+      for (int with = 16; with > 0; with /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, most, with),
+                    sum = __shfl_xor_sync(0xffffffffu, total, with), next = fmaxf(most, other);
+
+        total = (most == -INFINITY ? 0.0f : total * expf(most - next)) +
+                (other == -INFINITY ? 0.0f : sum * expf(other - next));
+        most = next;
+      }
+      const float log_sum = most + logf(total);
+      for (int64_t column = lane; column - lane < head.d; column += 32 * TRS_ATTENTION_COLUMNS) {
+        float sum[TRS_ATTENTION_COLUMNS] = {0.0f};
+
+        for (int64_t j = 0; j < m; j += 32) {
+          const float weight = j + lane < m
+                                   ? expf(head.scale * dot(q, head.key + (j + lane) * head.stride, head.d) -
+                                          log_sum)
+                                   : 0.0f;
+
+          add_weighted(head.value + j * head.stride, head.stride, at_most_32(m - j), weight, column, head.d,
+                       sum);
+        }
+        for (int k = 0; k < TRS_ATTENTION_COLUMNS; k++)
+          if (column + 32 * k < head.d)
+            a.out[(head.first + i) * a.dim + h * head.d + column + 32 * k] = sum[k];
+      }
+      if (lane == 0) a.log_sums[(head.first + i) * a.heads + h] = log_sum;
+    }
+  }
+}
+
+/* The weight of row j for row i, and the gradient of its score. */
+static __device__ __forceinline__ float gradient_of_score(const TrsAttention &a, const Head &head, int64_t h,
+                                                          int64_t i, int64_t j, float *weight)
+{
+  const int64_t row = (head.first + i) * a.dim + h * head.d;
+  const float *const g = a.dout + row;
+  const float score = head.scale * dot(head.query + i * head.stride, head.key + j * head.stride, head.d);
+
+  *weight = expf(score - a.log_sums[(head.first + i) * a.heads + h]);
+  return *weight * (dot(g, head.value + j * head.stride, head.d) - dot(g, a.out + row, head.d)) * head.scale;
+}
+
+/* Gradients of the queries: row i's are sums over the rows j that it sees. */
+static __device__ void backward_query(const TrsAttention &a, const Head &head, int64_t h, int64_t i, int lane)
+{
+  const int64_t m = a.causal ? i + 1 : head.n;
+
+  for (int64_t column = lane; column - lane < head.d; column += 32 * TRS_ATTENTION_COLUMNS) {
+    float sum[TRS_ATTENTION_COLUMNS] = {0.0f}, unused;
+
+    for (int64_t j = 0; j < m; j += 32) {
+      const float gradient = j + lane < m ? gradient_of_score(a, head, h, i, j + lane, &unused) : 0.0f;
+
+      add_weighted(head.key + j * head.stride, head.stride, at_most_32(m - j), gradient, column, head.d, sum);
+    }
+    for (int k = 0; k < TRS_ATTENTION_COLUMNS; k++)
+      if (column + 32 * k < head.d)
+        a.dqkv[(head.first + i) * head.stride + h * head.d + column + 32 * k] = sum[k];
+  }
+}
+
+/* Gradients of keys and values: row j's are sums over the rows i that see it. */
+static __device__ void backward_key(const TrsAttention &a, const Head &head, int64_t h, int64_t j, int lane)
+{
+  const float *const dout = a.dout + head.first * a.dim + h * head.d;
+  const int64_t from = a.causal ? j : 0;
+
+  for (int64_t column = lane; column - lane < head.d; column += 32 * TRS_ATTENTION_COLUMNS) {
+    float dkey[TRS_ATTENTION_COLUMNS] = {0.0f}, dvalue[TRS_ATTENTION_COLUMNS] = {0.0f};
+
+    for (int64_t i = from; i < head.n; i += 32) {
+      float weight = 0.0f, gradient = 0.0f;
+
+      if (i + lane < head.n) gradient = gradient_of_score(a, head, h, i + lane, j, &weight);
+      add_weighted(head.query + i * head.stride, head.stride, at_most_32(head.n - i), gradient, column,
+                   head.d, dkey);
+      add_weighted(dout + i * a.dim, a.dim, at_most_32(head.n - i), weight, column, head.d, dvalue);
+    }
+    for (int k = 0; k < TRS_ATTENTION_COLUMNS; k++) {
+      float *const to = a.dqkv + (head.first + j) * head.stride + h * head.d + column + 32 * k;
+
+      if (column + 32 * k >= head.d) continue;
+      to[a.dim] = dkey[k];
+      to[2 * a.dim] = dvalue[k];
+    }
+  }
+}
+
+static __global__ void __launch_bounds__(TRS_ATTENTION_THREADS) attention_backward_kernel(TrsAttention a)
+{
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+
+  for (int64_t bag = blockIdx.x; bag < a.n; bag += gridDim.x) {
+    const int64_t rows = a.offsets[bag + 1] - a.offsets[bag];
+
+    for (int64_t task = threadIdx.x / 32; task < rows * a.heads; task += TRS_ATTENTION_WARPS) {
+      const int64_t i = task / a.heads, h = task - i * a.heads;
+      const Head head = head_of(a, bag, h);
+
+      backward_query(a, head, h, i, lane);
+      backward_key(a, head, h, i, lane);
+    }
+  }
+}
+
+/* A warp has a bag, and its lanes have every 32nd column. */
+static __global__ void __launch_bounds__(TRS_ATTENTION_THREADS) bag_means_forward_kernel(TrsBagMeans m)
+{
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+
+  for (int64_t b = TrsCudaFirst() >> 5; b < m.n; b += TrsCudaStep() >> 5) {
+    const int64_t begin = m.offsets[b] - m.first, end = m.offsets[b + 1] - m.first;
+
+    for (int64_t c = lane; c < m.D; c += 32) {
+      float sum = 0.0f;
+
+      for (int64_t i = begin; i < end; i++) sum += m.rows[i * m.D + c];
+      m.mean[b * m.stride + c] = end > begin ? sum / static_cast<float>(end - begin) : 0.0f;
+    }
+  }
+}
+
+static __global__ void __launch_bounds__(TRS_ATTENTION_THREADS) bag_means_backward_kernel(TrsBagMeans m)
+{
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+
+  for (int64_t b = TrsCudaFirst() >> 5; b < m.n; b += TrsCudaStep() >> 5) {
+    const int64_t begin = m.offsets[b] - m.first, end = m.offsets[b + 1] - m.first;
+
+    for (int64_t c = lane; c < m.D; c += 32) {
+      const float gradient = m.mean[b * m.stride + c] / static_cast<float>(end - begin);
+
+      for (int64_t i = begin; i < end; i++) m.rows[i * m.D + c] = gradient;
+    }
+  }
+}
+
+/* Keys are read twice and values once for each query of a bag. */
+PetscErrorCode TrsAttentionForwardCuda(TrsStream stream, const TrsAttention *attention)
+{
+  PetscFunctionBegin;
+  if (attention->n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(attention_forward_kernel, TrsCudaBlocks(attention->n, 1), TRS_ATTENTION_THREADS, 0,
+            TrsCudaStream(stream), *attention);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsAttentionBackwardCuda(TrsStream stream, const TrsAttention *attention)
+{
+  PetscFunctionBegin;
+  if (attention->n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(attention_backward_kernel, TrsCudaBlocks(attention->n, 1), TRS_ATTENTION_THREADS, 0,
+            TrsCudaStream(stream), *attention);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Rows are read once. */
+PetscErrorCode TrsBagMeansForwardCuda(TrsStream stream, const TrsBagMeans *means)
+{
+  PetscFunctionBegin;
+  if (means->n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(bag_means_forward_kernel, TrsCudaBlocks(means->n * 32, TRS_ATTENTION_THREADS),
+            TRS_ATTENTION_THREADS, 0, TrsCudaStream(stream), *means);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Rows are written once. */
+PetscErrorCode TrsBagMeansBackwardCuda(TrsStream stream, const TrsBagMeans *means)
+{
+  PetscFunctionBegin;
+  if (means->n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(bag_means_backward_kernel, TrsCudaBlocks(means->n * 32, TRS_ATTENTION_THREADS),
+            TRS_ATTENTION_THREADS, 0, TrsCudaStream(stream), *means);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
