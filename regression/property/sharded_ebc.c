@@ -5,6 +5,7 @@
     mpirun -n W property_sharded_ebc [--reproducible] [--draws N] [--first SEED]    N models, of seeds SEED, SEED + 1, ...
     mpirun -n W property_sharded_ebc [--reproducible] --seed SEED                   one, shown in full
     ... --device cuda [--backend nccl]                                              on GPUs (default: cpu, mpi)
+    ... --host R [--relay BYTES]    simulated hosts of R ranks, with a relay of blocks of at most so many bytes between them
     ... --digest               a digest of all that each draw computed, to compare two builds of the program bit by bit
 
   Each draw makes tables, features, an optimizer, a plan over all sharding types and a few batches (random_model.h), lets
@@ -16,6 +17,7 @@
 */
 #include "shard/sharded_ebc.h"
 
+#include "comm/relay.h"
 #include "compute/half.h"
 #include "core/start.h"
 #include "reference.h"
@@ -569,6 +571,8 @@ int main(int argc, char **argv)
     if (strcmp(argv[i], "--first") == 0) first = value;
     if (strcmp(argv[i], "--device") == 0 && i + 1 < argc) run.device_name = argv[i + 1];
     if (strcmp(argv[i], "--backend") == 0 && i + 1 < argc) run.backend = argv[i + 1];
+    if (strcmp(argv[i], "--host") == 0) TrsSharedRanks((int)value);
+    if (strcmp(argv[i], "--relay") == 0) TrsRelayAllow((int64_t)value, PETSC_TRUE);
     if (strcmp(argv[i], "--seed") == 0) {
       first = value;
       n = 1;
