@@ -55,7 +55,7 @@ static void add_values(Arguments *arguments, int64_t bytes, PetscBool is_double,
 /* Another argument of n random numbers in [-1, 1), and numbers around it that nobody may touch. */
 static void add(Arguments *arguments, int64_t n)
 {
-  float *values = calloc((size_t)n + 1, sizeof(*values));
+  float *values = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof(*values));
 
   for (int64_t i = 0; i <= n; i++) values[i] = draw((uint64_t)arguments->n + 1, (uint64_t)i);
   add_values(arguments, (n + 1) * (int64_t)sizeof(*values), PETSC_FALSE, values);
