@@ -88,7 +88,8 @@ def test_cuda_sequence_layers(binary, folder):
     """din, gru and transformer: with -reproducible, the same bits of losses and tensors on any ranks and under any plan; evaluation and prediction give one result."""
     for case in thin(("sequence_din_history", "sequence_din_softmax", "sequence_gru", "sequence_transformer", "sequence_transformer_causal"),
                      ("sequence_din_history", "sequence_gru", "sequence_transformer_causal")):
-        options = f"{law_sequences.prepare(folder, case)} -steps {2 if "transformer" in case else 4} -reproducible"
+        steps = 2 if "transformer" in case else 4
+        options = f"{law_sequences.prepare(folder, case)} -steps {steps} -reproducible"
         run(binary, 1, f"{options} {NCCL} -batch_size 144 -output one.h5 -checkpoint_final one_final.h5", folder, limit_s=240)
         for ranks, backend, plan in thin(((3, NCCL, "-tables_sharding_types column_wise -tables_min_partition 4"), (2, MPI, "-tables_sharding_types row_wise")),
                                          ((2, MPI, "-tables_sharding_types row_wise"),)):
