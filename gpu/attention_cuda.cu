@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Attention and means of ragged bags on the GPU, twin of src/compute/attention_cpu.c within the
+  Attention of ragged bags on the GPU, twin of src/compute/attention_cpu.c within the
   rounding of sums. A thread block has a bag at a time, and its warps have the pairs of a row and a
   head in turn. A lane has every 32nd other row, whose score it makes by itself. Then the lanes have
   columns, and get the weights from each other. Nothing but a row's sum is kept, so that a backward
   makes scores again, once from the side of the queries and once from that of keys and values.
 */
 #include "gpu/compute_cuda.h"
-#include "gpu/tbe_rows_cuda.h"
 
 #include <math.h>
 
@@ -129,7 +128,9 @@ static __device__ __forceinline__ float gradient_of_score(const TrsAttention &a,
   const float score = head.scale * dot(head.query + i * head.stride, head.key + j * head.stride, head.d);
 
   *weight = expf(score - a.log_sums[(head.first + i) * a.heads + h]);
-  return *weight * (dot(g, head.value + j * head.stride, head.d) - dot(g, a.out + row, head.d)) * head.scale;
+  return *weight *
+         (dot(g, head.value + j * head.stride, head.d) - a.scratch[(head.first + i) * a.heads + h]) *
+         head.scale;
 }
 
 /* Gradients of the queries: row i's are sums over the rows j that it sees. */
@@ -183,46 +184,19 @@ static __global__ void __launch_bounds__(TRS_ATTENTION_THREADS) attention_backwa
   const int lane = static_cast<int>(threadIdx.x) & 31;
 
   for (int64_t bag = blockIdx.x; bag < a.n; bag += gridDim.x) {
-    const int64_t rows = a.offsets[bag + 1] - a.offsets[bag];
+    const int64_t rows = a.offsets[bag + 1] - a.offsets[bag], first = (a.offsets[bag] - a.first) * a.heads;
+    const int64_t d = a.dim / a.heads;
 
+    /* What a row's gradient has along its output, which all rows of the bag read then. */
+    for (int64_t task = first + threadIdx.x; task < first + rows * a.heads; task += TRS_ATTENTION_THREADS)
+      a.scratch[task] = dot(a.dout + task * d, a.out + task * d, d);
+    __syncthreads();
     for (int64_t task = threadIdx.x / 32; task < rows * a.heads; task += TRS_ATTENTION_WARPS) {
       const int64_t i = task / a.heads, h = task - i * a.heads;
       const Head head = head_of(a, bag, h);
 
       backward_query(a, head, h, i, lane);
       backward_key(a, head, h, i, lane);
-    }
-  }
-}
-
-/* A warp has a bag, and its lanes have every 32nd column. */
-static __global__ void __launch_bounds__(TRS_ATTENTION_THREADS) bag_means_forward_kernel(TrsBagMeans m)
-{
-  const int lane = static_cast<int>(threadIdx.x) & 31;
-
-  for (int64_t b = TrsCudaFirst() >> 5; b < m.n; b += TrsCudaStep() >> 5) {
-    const int64_t begin = m.offsets[b] - m.first, end = m.offsets[b + 1] - m.first;
-
-    for (int64_t c = lane; c < m.D; c += 32) {
-      float sum = 0.0f;
-
-      for (int64_t i = begin; i < end; i++) sum += m.rows[i * m.D + c];
-      m.mean[b * m.stride + c] = end > begin ? sum / static_cast<float>(end - begin) : 0.0f;
-    }
-  }
-}
-
-static __global__ void __launch_bounds__(TRS_ATTENTION_THREADS) bag_means_backward_kernel(TrsBagMeans m)
-{
-  const int lane = static_cast<int>(threadIdx.x) & 31;
-
-  for (int64_t b = TrsCudaFirst() >> 5; b < m.n; b += TrsCudaStep() >> 5) {
-    const int64_t begin = m.offsets[b] - m.first, end = m.offsets[b + 1] - m.first;
-
-    for (int64_t c = lane; c < m.D; c += 32) {
-      const float gradient = m.mean[b * m.stride + c] / static_cast<float>(end - begin);
-
-      for (int64_t i = begin; i < end; i++) m.rows[i * m.D + c] = gradient;
     }
   }
 }
@@ -244,28 +218,6 @@ PetscErrorCode TrsAttentionBackwardCuda(TrsStream stream, const TrsAttention *at
   if (attention->n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   CU_LAUNCH(attention_backward_kernel, TrsCudaBlocks(attention->n, 1), TRS_ATTENTION_THREADS, 0,
             TrsCudaStream(stream), *attention);
-  TrsCheckLaunch();
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Rows are read once. */
-PetscErrorCode TrsBagMeansForwardCuda(TrsStream stream, const TrsBagMeans *means)
-{
-  PetscFunctionBegin;
-  if (means->n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  CU_LAUNCH(bag_means_forward_kernel, TrsCudaBlocks(means->n * 32, TRS_ATTENTION_THREADS),
-            TRS_ATTENTION_THREADS, 0, TrsCudaStream(stream), *means);
-  TrsCheckLaunch();
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Rows are written once. */
-PetscErrorCode TrsBagMeansBackwardCuda(TrsStream stream, const TrsBagMeans *means)
-{
-  PetscFunctionBegin;
-  if (means->n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  CU_LAUNCH(bag_means_backward_kernel, TrsCudaBlocks(means->n * 32, TRS_ATTENTION_THREADS),
-            TRS_ATTENTION_THREADS, 0, TrsCudaStream(stream), *means);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -69,3 +69,8 @@ static __device__ __forceinline__ int64_t TrsCudaStep()
 {
   return static_cast<int64_t>(gridDim.x) * blockDim.x;
 }
+
+static __device__ __forceinline__ float sigmoid(float x)
+{
+  return 1.0f / (1.0f + expf(-x));
+}

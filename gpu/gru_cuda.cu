@@ -9,11 +9,6 @@
 
 enum { TRS_GRU_THREADS = 256 };
 
-static __device__ __forceinline__ float sigmoid(float x)
-{
-  return 1.0f / (1.0f + expf(-x));
-}
-
 static __global__ void __launch_bounds__(TRS_GRU_THREADS) gru_forward_kernel(TrsGruStep s)
 {
   for (int64_t at = TrsCudaFirst(); at < s.m * s.H; at += TrsCudaStep()) {

@@ -11,11 +11,6 @@
 
 #include <math.h>
 
-static __device__ __forceinline__ float sigmoid(float x)
-{
-  return 1.0f / (1.0f + expf(-x));
-}
-
 /* --- activations: read and write a number once; a thread has COLUMNS neighbours at a time --- */
 
 /* NaN stays. */

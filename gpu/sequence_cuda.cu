@@ -16,6 +16,11 @@ static __device__ __forceinline__ int64_t row_of(const TrsSequenceBags &bags, in
   return ((bags.index ? bags.index[id] : id) + bags.shift) * bags.row_stride;
 }
 
+static __device__ __forceinline__ bool is_row_of_table(const TrsSequenceBags &bags, int64_t id)
+{
+  return !bags.ids || bags.ids[id] >= 0;
+}
+
 enum { TRS_IN_FLIGHT = 4 };
 
 /*
@@ -31,7 +36,7 @@ static __device__ __forceinline__ void load_rows(const TrsSequenceBags &bags, co
 
 #pragma unroll
   for (int u = 0; u < TRS_IN_FLIGHT; u++) {
-    is_row[u] = i + u < end && bags.ids[i + u] >= 0;
+    is_row[u] = i + u < end && is_row_of_table(bags, i + u);
     at[u] = i + u < end ? row_of(bags, i + u) : 0;
   }
 #pragma unroll
@@ -55,7 +60,7 @@ static __device__ void find_maxima(const TrsSequenceBags &bags, const float *row
   for (int64_t i = begin; i < end; i++) {
     float x[COLUMNS];
 
-    if (bags.ids[i] < 0) continue;
+    if (!is_row_of_table(bags, i)) continue;
     load_floats<COLUMNS>(rows + row_of(bags, i) + d, x);
     for (int j = 0; j < COLUMNS; j++)
       if (at[j] == end || x[j] > maximum[j]) {
@@ -148,9 +153,9 @@ static __global__ void __launch_bounds__(TRS_SEQUENCE_THREADS)
     for (int64_t i = begin; i < end; i++) {
       float x[COLUMNS] = {};
 
-      if (bags.ids[i] >= 0 && concat && i - begin < bags.places)
+      if (is_row_of_table(bags, i) && concat && i - begin < bags.places)
         load_floats<COLUMNS>(g + (i - begin) * bags.place_stride, x);
-      else if (bags.ids[i] >= 0 && !concat)
+      else if (is_row_of_table(bags, i) && !concat)
         for (int j = 0; j < COLUMNS; j++) x[j] = mean || at[j] == i ? own[j] : 0.0f;
       keep_floats<COLUMNS>(to + (by_id ? i * bags.row_stride : row_of(bags, i)) + d, x);
     }

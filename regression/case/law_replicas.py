@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Copies of the tables (-plan_replicas, src/RULES.md, section 21)."""
+import json
 import os
 
 import h5py
@@ -100,6 +101,9 @@ def test_replicas_chosen(binary, folder):
     for sync in ("-replica_sync gradients", "-replica_sync_every 1000000"):
         options = f"-steps 6 -reproducible {hosts} {sync}"
         found, other = train(binary, folder, "chosen", 4, f"{options} -plan_replicas 0")
+        with h5py.File(os.path.join(folder, "chosen.h5"), "r") as h:
+            size = json.loads(h["starts/plan"][0])["world_size"]
+        check(size == (2 if "gradients" in sync else 1), f"{sync}: copies of {size} ranks")
         if sync == "-replica_sync gradients":
             check(same_bits(found, wanted), "gradients: other losses")
             check_same_tensors(other, state, "gradients")

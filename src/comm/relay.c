@@ -31,40 +31,18 @@ static int64_t head_bytes(TrsRelay r)
   return r->L * (int64_t)sizeof(int32_t);
 }
 
-/*
-  Find the ranks of a host: every host has L of them, and they are consecutive. L is 1 where this is
-  not so.
-*/
-static PetscErrorCode find_hosts(TrsComm comm, TrsLanes lanes, int *L)
-{
-  const int *peers;
-  int first = comm->rank, last = comm->rank, mine[3], all[3];
-
-  PetscFunctionBegin;
-  *L = TrsLanesPeers(lanes, &peers) + 1;
-  for (int i = 0; i < *L - 1; i++) {
-    first = PetscMin(first, peers[i]);
-    last = PetscMax(last, peers[i]);
-  }
-  mine[0] = *L;
-  mine[1] = -*L;
-  mine[2] = first % *L == 0 && last == first + *L - 1;
-  PetscCallMPI(MPI_Allreduce(mine, all, 3, MPI_INT, MPI_MIN, comm->mpi));
-  if (all[0] != -all[1] || !all[2]) *L = 1;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsRelayCreate(TrsComm comm, TrsRelay *relay)
 {
   int64_t room;
   TrsRelay r;
-  int L;
+  int L, least, most;
 
   PetscFunctionBegin;
   *relay = NULL;
   if (allowed_bytes == 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(find_hosts(comm, comm->lanes, &L));
-  if (L == 1 || L == comm->size || (!is_everywhere && comm->size - L < TRS_RELAY_RANKS))
+  PetscCall(TrsCommHosts(comm->mpi, &L, &least, &most));
+  /* Among even hosts all ranks have lanes, or none has. */
+  if (L == 1 || !comm->lanes || L == comm->size || (!is_everywhere && comm->size - L < TRS_RELAY_RANKS))
     PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscNew(&r));
   r->comm = comm;
@@ -231,7 +209,7 @@ PetscErrorCode TrsRelayStart(TrsRelay r, const TrsMpiBlocks *blocks, uint64_t nu
   phase->blocks = *blocks;
   phase->phase = number;
   phase->tag = tag;
-  phase->gathering = phase->scattering = phase->sent = phase->arrived = PETSC_FALSE;
+  phase->gathering = phase->scattering = phase->sent = PETSC_FALSE;
   phase->n_offered = phase->n_taken = 0;
   for (int i = 0; i < r->L; i++) {
     phase->offered[i] = NULL;

@@ -65,7 +65,7 @@ typedef struct {
   uint64_t phase;
   int tag;
   PetscBool gathering, scattering;  /* has entered the lanes of this name */
-  PetscBool sent, arrived;          /* messages: under way; all received */
+  PetscBool sent;                   /* the messages are under way */
   int n_offered, n_taken;           /* peers whose bundle was seen, and whose blocks were taken */
   const char **offered;             /* [L] by peer, their bundles; NULL: not yet */
   const char **offer, **parcel;     /* [L] scratch */

@@ -2,8 +2,6 @@
 #include "compute/cpu_kernels.h"
 #include "compute/dense_kernels.h"
 
-#include <string.h>
-
 /* A row's share of the scratch: two floats, and a key, a value and their gradients of one head. */
 static int64_t scratch_of_row(int64_t dim, int64_t heads)
 {
@@ -60,46 +58,5 @@ PetscErrorCode TrsAttentionBackwardCpu(TrsStream stream, const TrsAttention *att
 
     kernels->attend_backward(&bag);
   }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* A bag's vector is the mean of its rows, 0 without any. */
-static void mean_of_bag(const TrsBagMeans *means, int64_t b)
-{
-  const int64_t begin = means->offsets[b] - means->first, end = means->offsets[b + 1] - means->first,
-                D = means->D;
-  float *to = means->mean + b * means->stride;
-
-  memset(to, 0, (size_t)D * sizeof(*to));
-  for (int64_t i = begin; i < end; i++)
-    for (int64_t c = 0; c < D; c++) to[c] += means->rows[i * D + c];
-  for (int64_t c = 0; c < D && end > begin; c++) to[c] /= (float)(end - begin);
-}
-
-static void gradient_of_mean(const TrsBagMeans *means, int64_t b)
-{
-  const int64_t begin = means->offsets[b] - means->first, end = means->offsets[b + 1] - means->first,
-                D = means->D;
-  const float *from = means->mean + b * means->stride;
-
-  for (int64_t i = begin; i < end; i++)
-    for (int64_t c = 0; c < D; c++) means->rows[i * D + c] = from[c] / (float)(end - begin);
-}
-
-PetscErrorCode TrsBagMeansForwardCpu(TrsStream stream, const TrsBagMeans *means)
-{
-  PetscFunctionBegin;
-  (void)stream;
-#pragma omp parallel for schedule(static)
-  for (int64_t b = 0; b < means->n; b++) mean_of_bag(means, b);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsBagMeansBackwardCpu(TrsStream stream, const TrsBagMeans *means)
-{
-  PetscFunctionBegin;
-  (void)stream;
-#pragma omp parallel for schedule(static)
-  for (int64_t b = 0; b < means->n; b++) gradient_of_mean(means, b);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -15,9 +15,9 @@
 */
 #pragma once
 
-#include "compute/attention.h"
 #include "compute/cache.h"
 #include "compute/pair_softmax.h"
+#include "compute/sequence_layers.h"
 #include "compute/tbe.h"
 #include "core/buffer.h"
 #include "device/device.h"
@@ -154,7 +154,7 @@ typedef struct {
   int64_t places;         /* concat: number of ids of a bag that are taken, filled up with zeros */
   int64_t place_stride;   /* concat: floats from one place to the next in the result */
   const int64_t *offsets; /* device [B + 1]; indices into ids and index */
-  const int64_t *ids;     /* device */
+  const int64_t *ids;     /* device; negative: pruned. NULL: none is */
   const int64_t *index;   /* device, or NULL */
   int64_t shift;
 } TrsSequenceBags;
@@ -670,80 +670,6 @@ typedef PetscErrorCode TrsPairQueriesFn(TrsStream stream, const TrsPairTile *til
 */
 typedef PetscErrorCode TrsPairCandidatesFn(TrsStream stream, const TrsPairTile *tile);
 
-/*
-  Target attention (din) on ragged bags. Row i of bag b, offsets[b] <= i < offsets[b + 1], has the
-  columns rows + i * D. Its entries of parts, score and weight are the (i - first)-th ones.
-*/
-typedef struct {
-  int64_t n_bags, D;
-  int64_t first;          /* offsets[0] */
-  PetscBool softmax;      /* weights of a bag are the softmax of its scores; else the scores */
-  const int64_t *offsets; /* [n_bags + 1] */
-  const float *rows;
-  float *grads;   /* like rows */
-  const float *q; /* [n_bags, D] the bags' targets */
-  float *dq;      /* [n_bags, D] their gradients */
-  float *out;     /* [n_bags, D] weighted sums, or their gradients */
-  int64_t q_stride, dq_stride, out_stride;
-  float *parts;  /* [rows, 4 D] the input of the layers that make the scores, or its gradients */
-  float *score;  /* [rows] the scores, or their gradients */
-  float *weight; /* [rows] */
-} TrsTargetAttention;
-
-/* parts = [q, k, q - k, q * k] of each row k. */
-typedef PetscErrorCode TrsTargetPartsFn(TrsStream stream, const TrsTargetAttention *attention);
-
-/* weight of score; out = the sum of each bag's weighted rows, 0 of an empty one. */
-typedef PetscErrorCode TrsTargetPoolFn(TrsStream stream, const TrsTargetAttention *attention);
-
-/* With out the gradients of the sums: grads of rows, as far as the sums have them, and score's. */
-typedef PetscErrorCode TrsTargetPoolBackwardFn(TrsStream stream, const TrsTargetAttention *attention);
-
-/* With parts the gradients of the layers' input: added to grads of rows, and to dq. */
-typedef PetscErrorCode TrsTargetPartsBackwardFn(TrsStream stream, const TrsTargetAttention *attention);
-
-/*
-  One step of a gru on the first m of some bags, sorted by falling length. The gates r, z and n of a
-  row lie side by side.
-*/
-typedef struct {
-  int64_t m, H, going_on; /* bags with a row in this step; those with a row in the next one */
-  float *gates, *from_h;  /* [m, 3 H] W_i x + b_i, and W_h h + b_h */
-  const float *before;    /* [m, H] the states before the rows */
-  float *next;            /* [going_on, H] those before the next step's rows */
-  const int64_t *bag;     /* [m] where the last states of the other bags go: rows of `to` */
-  float *to;
-  int64_t to_stride;
-  float *dh; /* [m, H] backward: gradients of the states behind the rows, then of those before */
-} TrsGruStep;
-
-/* gates become r, z and n, and the states behind the rows are written. */
-typedef PetscErrorCode TrsGruForwardFn(TrsStream stream, const TrsGruStep *step);
-
-/*
-  gates and from_h, as a forward left them, become the gradients of W_i x + b_i and W_h h + b_h, and
-  dh that of the states before without the part that goes through W_h.
-*/
-typedef PetscErrorCode TrsGruBackwardFn(TrsStream stream, const TrsGruStep *step);
-
-/*
-  Make out and log_sums of an attention; after it, a backward makes dqkv. Time grows with the sum of
-  the bags' squared lengths.
-*/
-typedef PetscErrorCode TrsAttentionForwardFn(TrsStream stream, const TrsAttention *attention);
-typedef PetscErrorCode TrsAttentionBackwardFn(TrsStream stream, const TrsAttention *attention);
-
-/* Means of the rows of n bags, whose rows are rows - first of `rows` [., D]. */
-typedef struct {
-  int64_t n, D, first;    /* first: offsets[0] */
-  const int64_t *offsets; /* [n + 1] */
-  float *rows;            /* read by a forward, overwritten by a backward */
-  float *mean;            /* [n, D] written by a forward; the gradient for a backward */
-  int64_t stride;         /* of mean */
-} TrsBagMeans;
-typedef PetscErrorCode TrsBagMeansForwardFn(TrsStream stream, const TrsBagMeans *means);
-typedef PetscErrorCode TrsBagMeansBackwardFn(TrsStream stream, const TrsBagMeans *means);
-
 /* sum (host double on a CPU, device double else) = sum of squares of n floats, in double. */
 typedef PetscErrorCode TrsSumOfSquaresFn(TrsStream stream, int64_t n, const float *x, double *sum);
 
@@ -847,8 +773,6 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(GruBackward, gru_backward) \
   X(AttentionForward, attention_forward) \
   X(AttentionBackward, attention_backward) \
-  X(BagMeansForward, bag_means_forward) \
-  X(BagMeansBackward, bag_means_backward) \
   X(TargetParts, target_parts) \
   X(TargetPool, target_pool) \
   X(TargetPoolBackward, target_pool_backward) \

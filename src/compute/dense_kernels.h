@@ -8,7 +8,7 @@
 
 #include "compute/compute_ops.h"
 
-/* One bag of a TrsAttention (compute/attention.h), with pointers to its own rows. */
+/* One bag of a TrsAttention (compute/sequence_layers.h), with pointers to its own rows. */
 typedef struct {
   int64_t n, dim, heads;
   PetscBool causal;

@@ -17,6 +17,11 @@ static inline int64_t row_of(const TrsSequenceBags *bags, int64_t id)
   return ((bags->index ? bags->index[id] : id) + bags->shift) * bags->row_stride;
 }
 
+static inline PetscBool is_row(const TrsSequenceBags *bags, int64_t id)
+{
+  return (PetscBool)(!bags->ids || bags->ids[id] >= 0);
+}
+
 static void mean_forward(const TrsSequenceBags *bags, const float *rows, int64_t begin, int64_t end,
                          float *out)
 {
@@ -24,7 +29,7 @@ static void mean_forward(const TrsSequenceBags *bags, const float *rows, int64_t
   for (int64_t i = begin; i < end; i++) {
     const float *row = rows + row_of(bags, i);
 
-    if (bags->ids[i] < 0) continue;
+    if (!is_row(bags, i)) continue;
     for (int64_t d = 0; d < bags->dim; d++) out[d] += row[d];
   }
   if (end - begin > 1)
@@ -34,7 +39,7 @@ static void mean_forward(const TrsSequenceBags *bags, const float *rows, int64_t
 /* Find the first id of the bag that is not pruned, or end. */
 static int64_t first_row(const TrsSequenceBags *bags, int64_t begin, int64_t end)
 {
-  while (begin < end && bags->ids[begin] < 0) begin++;
+  while (begin < end && !is_row(bags, begin)) begin++;
   return begin;
 }
 
@@ -51,7 +56,7 @@ static void max_forward(const TrsSequenceBags *bags, const float *rows, int64_t 
   for (int64_t i = first + 1; i < end; i++) {
     const float *row = rows + row_of(bags, i);
 
-    if (bags->ids[i] < 0) continue;
+    if (!is_row(bags, i)) continue;
     for (int64_t d = 0; d < bags->dim; d++) out[d] = row[d] > out[d] ? row[d] : out[d];
   }
 }
@@ -62,7 +67,7 @@ static void concat_forward(const TrsSequenceBags *bags, const float *rows, int64
   for (int64_t place = 0; place < bags->places; place++) {
     float *to = out + place * bags->place_stride;
 
-    if (begin + place < end && bags->ids[begin + place] >= 0)
+    if (begin + place < end && is_row(bags, begin + place))
       memcpy(to, rows + row_of(bags, begin + place), (size_t)bags->dim * sizeof(*to));
     else
       memset(to, 0, (size_t)bags->dim * sizeof(*to));
@@ -101,7 +106,7 @@ static void max_backward(const TrsSequenceBags *bags, const float *rows, int64_t
     int64_t at = first;
 
     for (int64_t i = first + 1; i < end; i++)
-      if (bags->ids[i] >= 0 && rows[row_of(bags, i) + d] > rows[row_of(bags, at) + d]) at = i;
+      if (is_row(bags, i) && rows[row_of(bags, i) + d] > rows[row_of(bags, at) + d]) at = i;
     to[(by_id ? at * bags->row_stride : row_of(bags, at)) + d] = grad[d];
   }
 }
@@ -116,9 +121,9 @@ static void bag_backward(const TrsSequenceBags *bags, const float *rows, int64_t
     float *row = to + (by_id ? i * bags->row_stride : row_of(bags, i));
     const int64_t place = i - begin;
 
-    if (bags->ids[i] >= 0 && bags->pooling == TRS_SEQUENCE_MEAN)
+    if (is_row(bags, i) && bags->pooling == TRS_SEQUENCE_MEAN)
       for (int64_t d = 0; d < bags->dim; d++) row[d] = grad[d] / length;
-    else if (bags->ids[i] >= 0 && bags->pooling == TRS_SEQUENCE_CONCAT && place < bags->places)
+    else if (is_row(bags, i) && bags->pooling == TRS_SEQUENCE_CONCAT && place < bags->places)
       memcpy(row, grad + place * bags->place_stride, (size_t)bags->dim * sizeof(*row));
     else
       memset(row, 0, (size_t)bags->dim * sizeof(*row));

@@ -90,38 +90,21 @@ static void parts_backward(const TrsTargetAttention *a, int64_t b)
   }
 }
 
-PetscErrorCode TrsTargetPartsCpu(TrsStream stream, const TrsTargetAttention *attention)
+static PetscErrorCode for_bags(const TrsTargetAttention *a, void (*body)(const TrsTargetAttention *, int64_t))
 {
   PetscFunctionBegin;
-  (void)stream;
 #pragma omp parallel for schedule(static)
-  for (int64_t b = 0; b < attention->n_bags; b++) make_parts(attention, b);
+  for (int64_t b = 0; b < a->n_bags; b++) body(a, b);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsTargetPoolCpu(TrsStream stream, const TrsTargetAttention *attention)
-{
-  PetscFunctionBegin;
-  (void)stream;
-#pragma omp parallel for schedule(static)
-  for (int64_t b = 0; b < attention->n_bags; b++) pool(attention, b);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsTargetPoolBackwardCpu(TrsStream stream, const TrsTargetAttention *attention)
-{
-  PetscFunctionBegin;
-  (void)stream;
-#pragma omp parallel for schedule(static)
-  for (int64_t b = 0; b < attention->n_bags; b++) pool_backward(attention, b);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsTargetPartsBackwardCpu(TrsStream stream, const TrsTargetAttention *attention)
-{
-  PetscFunctionBegin;
-  (void)stream;
-#pragma omp parallel for schedule(static)
-  for (int64_t b = 0; b < attention->n_bags; b++) parts_backward(attention, b);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
+#define KERNEL(Name, body) \
+  PetscErrorCode TrsTarget##Name##Cpu(TrsStream stream, const TrsTargetAttention *attention) \
+  { \
+    (void)stream; \
+    return for_bags(attention, body); \
+  }
+KERNEL(Parts, make_parts)
+KERNEL(Pool, pool)
+KERNEL(PoolBackward, pool_backward)
+KERNEL(PartsBackward, parts_backward)

@@ -173,7 +173,7 @@ static void lay_out(const TrsSequenceLayer *layer, void *memory, const TrsBagRow
     for (int k = 0; k < 2; k++) e->moments[k] = take(memory, &at, 2 * n);
   }
   batch->scratch = take(memory, &at,
-                        layer->context->device->host_memory ? TrsAttentionScratch(n, D, heads) : 0);
+                        layer->context->device->host_memory ? TrsAttentionScratch(n, D, heads) : n * heads);
   batch->d = take(memory, &at, n * D);
   batch->d_part = take(memory, &at, n * D);
   batch->dqkv = take(memory, &at, 3 * n * D);
@@ -248,17 +248,15 @@ static PetscErrorCode add_and_norm(const TrsSequenceLayer *layer, TrsStream stre
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The rows behind the layers, or their gradients, and the matrix of the layer's means. */
-static TrsBagMeans means_of(const TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags, float *rows,
-                            TrsSequenceMatrix matrix)
+/* A bag's vector is the mean of its rows behind the layers. */
+static TrsSequenceBags means_of(const TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags)
 {
-  return (TrsBagMeans){.n = n,
-                       .D = layer->dim,
-                       .first = bags->first,
-                       .offsets = bags->offsets,
-                       .rows = rows,
-                       .mean = matrix.data + layer->column,
-                       .stride = matrix.stride};
+  return (TrsSequenceBags){.pooling = TRS_SEQUENCE_MEAN,
+                           .batch = n,
+                           .dim = layer->dim,
+                           .row_stride = layer->dim,
+                           .offsets = bags->offsets,
+                           .shift = -bags->first};
 }
 
 static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t n, const TrsBagRows *bags,
@@ -267,7 +265,7 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
   const TrsTransformer *own = (const TrsTransformer *)layer->own;
   const TrsTransformerBatch *batch = &own->batch;
   const int64_t layers = layer->table->transformer_layers;
-  TrsBagMeans means;
+  const TrsSequenceBags means = means_of(layer, n, bags);
 
   PetscFunctionBegin;
   PetscCall(begin_batch(layer, bags));
@@ -285,8 +283,8 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
     PetscCall(linear(layer, stream, rows, encoder->linear2, e->hidden, TRS_ACTIVATION_NONE, e->c));
     PetscCall(add_and_norm(layer, stream, rows, encoder->norm2, e->y, e->c, e->moments[1], e->result));
   }
-  means = means_of(layer, n, bags, batch->encoder[layers - 1].result, x);
-  PetscCall(layer->context->compute->bag_means_forward(stream, &means));
+  PetscCall(layer->context->compute->sequence_forward(stream, &means, batch->encoder[layers - 1].result,
+                                                      x.data + layer->column, x.stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -360,13 +358,13 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
                                TrsSequenceMatrix x, TrsSequenceMatrix dx)
 {
   TrsTransformerBatch *batch = &((TrsTransformer *)layer->own)->batch;
-  TrsBagMeans means;
+  const TrsSequenceBags means = means_of(layer, n, bags);
 
   PetscFunctionBegin;
   (void)x; /* the mean's gradient does not need it */
   PetscCall(begin_batch(layer, bags));
-  means = means_of(layer, n, bags, batch->d, dx);
-  PetscCall(layer->context->compute->bag_means_backward(stream, &means));
+  PetscCall(layer->context->compute->sequence_backward(stream, &means, NULL, dx.data + layer->column,
+                                                       dx.stride, PETSC_FALSE, batch->d));
   for (int64_t i = layer->table->transformer_layers - 1; i >= 0; i--)
     PetscCall(encoder_backward(layer, stream, n, bags, i,
                                i == 0 ? bags->grads + bags->first * layer->dim : batch->d));

@@ -361,7 +361,6 @@ static PetscErrorCode choose_replicas(TrsPlanner planner)
   int n = 0;
 
   PetscFunctionBegin;
-  PetscCall(set_replicas(planner, 1));
   TrsReplicaCandidates(planner->tables, planner->topology.world_size, planner->topology.host_ranks, choice);
   while (n < choice->n) {
     PetscCall(try_replicas(planner, &choice->candidate[n]));

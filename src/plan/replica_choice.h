@@ -16,7 +16,7 @@ typedef struct {
   double path_ms, sync_ms; /* the plan's critical path; TrsReplicaSync() */
 } TrsReplicaCandidate;
 
-enum { TRS_REPLICA_CANDIDATES = 64 };
+enum { TRS_REPLICA_CANDIDATES = 256 }; /* no number of ranks that can be given has more divisors */
 
 typedef struct {
   int n; /* 0: there was no choice */

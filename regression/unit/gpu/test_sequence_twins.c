@@ -63,7 +63,7 @@ static void test_target_attention(void **state)
 }
 
 static PetscErrorCode run_attention(const TrsComputeOps *ops, int64_t dim, int64_t heads, PetscBool causal,
-                                    float *scratch, float *const *x)
+                                    float *const *scratch, float *const *x)
 {
   const TrsAttention a = {.n = BAGS,
                           .first = FIRST,
@@ -74,29 +74,13 @@ static PetscErrorCode run_attention(const TrsComputeOps *ops, int64_t dim, int64
                           .qkv = x[1],
                           .out = x[2],
                           .log_sums = x[3],
-                          .scratch = scratch,
+                          .scratch = scratch[ops != cpu],
                           .dout = x[4],
                           .dqkv = x[5]};
-  const TrsBagMeans means = {.n = BAGS,
-                             .D = dim,
-                             .first = FIRST,
-                             .offsets = a.offsets,
-                             .rows = x[2],
-                             .mean = x[6],
-                             .stride = dim + 1},
-                    back = {.n = BAGS,
-                            .D = dim,
-                            .first = FIRST,
-                            .offsets = a.offsets,
-                            .rows = x[7],
-                            .mean = x[6],
-                            .stride = dim + 1};
 
   PetscFunctionBegin;
   PetscCall(ops->attention_forward(NULL, &a));
   PetscCall(ops->attention_backward(NULL, &a));
-  PetscCall(ops->bag_means_forward(NULL, &means));
-  PetscCall(ops->bag_means_backward(NULL, &back));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -109,19 +93,19 @@ static void test_attention(void **state)
   if (!cuda) skip();
   for (int s = 0; s < 6; s++) {
     const int64_t dim = sizes[s / 2][0], heads = sizes[s / 2][1];
-    float *scratch = malloc((size_t)TrsAttentionScratch(ROWS, dim, heads) * sizeof(*scratch));
+    float *scratch[2] = {malloc((size_t)TrsAttentionScratch(ROWS, dim, heads) * sizeof(float))};
     Arguments a = {0};
 
+    assert_petsc_ok(device->alloc(ROWS * heads * (int64_t)sizeof(float), (void **)&scratch[1]));
     add_offsets(&a);
     add(&a, ROWS * 3 * dim);
     add(&a, ROWS * dim);
     add(&a, ROWS * heads);
     add(&a, ROWS * dim);
     add(&a, ROWS * 3 * dim);
-    add(&a, BAGS * (dim + 1));
-    add(&a, ROWS * dim);
     TWINS(a, 2e-5, run_attention(ops, dim, heads, (PetscBool)(s % 2), scratch, x));
-    free(scratch);
+    free(scratch[0]);
+    assert_petsc_ok(device->release((void **)&scratch[1]));
   }
 }
 
