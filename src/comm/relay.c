@@ -206,15 +206,15 @@ PetscErrorCode TrsRelayStart(TrsRelay r, const TrsMpiBlocks *blocks, uint64_t nu
   if (!phase->offered)
     PetscCall(PetscMalloc4((size_t)r->L, &phase->offered, (size_t)r->L, &phase->offer, (size_t)r->L,
                            &phase->parcel, (size_t)r->L, &phase->taken));
+  for (int i = 0; i < r->L; i++) {
+    phase->offered[i] = NULL;
+    phase->taken[i] = PETSC_FALSE;
+  }
   phase->blocks = *blocks;
   phase->phase = number;
   phase->tag = tag;
   phase->gathering = phase->scattering = phase->sent = PETSC_FALSE;
   phase->n_offered = phase->n_taken = 0;
-  for (int i = 0; i < r->L; i++) {
-    phase->offered[i] = NULL;
-    phase->taken[i] = PETSC_FALSE;
-  }
   PetscCall(write_bundles(r, phase));
   PetscCall(expect_messages(r, phase));
   PetscFunctionReturn(PETSC_SUCCESS);

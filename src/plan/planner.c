@@ -164,8 +164,8 @@ static PetscErrorCode read_choice(TrsPlanner planner)
   int replicas;
 
   PetscFunctionBegin;
-  PetscCall(TrsPlanReplicas(planner->options, planner->topology.world_size * planner->topology.replicas,
-                            &replicas));
+  PetscCall(TrsPlanReplicas(planner->options,
+                            (int64_t)planner->topology.world_size * planner->topology.replicas, &replicas));
   planner->chooses_replicas = (PetscBool)(replicas == 0);
   for (size_t i = 0; replicas == 0 && i < sizeof(names) / sizeof(names[0]); i++)
     if (TrsOptionsIsGiven(planner->options, names[i]))
