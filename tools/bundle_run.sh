@@ -22,6 +22,17 @@ export OPAL_PREFIX="$here" OPAL_BINDIR="$here/bin" OPAL_LIBDIR="$here/lib" OPAL_
 export PMIX_INSTALL_PREFIX="$here" PMIX_LIBDIR="$here/lib" PMIX_PKGLIBDIR="$here/lib/pmix" PMIX_PKGDATADIR="$here/share/pmix" \
   PMIX_DATADIR="$here/share" PMIX_SYSCONFDIR="$here/share/pmix"
 export TRSHARD_GOLDEN="$here/tests/golden" HWLOC_PLUGINS_PATH="$here/lib/hwloc" # no such folder: the machine's plugins may want more than it has
+if [ ! -e "$here/tests/golden" ]; then # a small bundle, beside the repository
+  repository=${TRSHARD_SOURCE:-$PWD}
+  if [ -d "$repository/regression/golden/runtime" ]; then
+    repository=$(cd "$repository" && pwd)
+    mkdir -p "$here/tests/golden"
+    ln -s "$repository"/regression/golden/runtime/*.h5 "$repository"/regression/golden/runtime/*/ "$repository/regression/golden/planner/units.json" "$repository"/regression/golden/train/*.h5 "$here/tests/golden/"
+    ln -sfn "$repository/regression/golden/runtime" "$here/share/runs/golden"
+  else
+    echo "run: golden files are not in this bundle, tests that need them fail: use it in trshard's repository, or name that in TRSHARD_SOURCE" >&2
+  fi
+fi
 ranks=1
 if [ "${1:-}" = -n ]; then ranks=$2 && shift 2; fi
 case ${1:-} in

@@ -40,6 +40,17 @@ int TrsApiFinish(PetscErrorCode ierr)
   return TrsExitStatus(ierr);
 }
 
+int TrsApiStart(MPI_Comm comm)
+{
+  int initialised;
+
+  early_error = "MPI is not initialised, expected MPI_Init_thread() first (TrshardWorld() for callers "
+                "without mpi.h)";
+  if (MPI_Initialized(&initialised) != MPI_SUCCESS || !initialised) return TRSHARD_ERROR_OPTION;
+  early_error = "PETSc cannot be started";
+  return TrsStartLibrary(comm) == PETSC_SUCCESS ? TRSHARD_SUCCESS : TRSHARD_ERROR_INTERNAL;
+}
+
 const char *TrshardErrorMessage(void)
 {
   return early_error ? early_error : TrsErrorMessage();
@@ -238,15 +249,12 @@ static PetscErrorCode destroy(TrshardCollection c)
 
 int TrshardCollectionCreate(MPI_Comm comm, const TrshardConfig *config, TrshardCollection *collection)
 {
-  int status, initialised;
+  int status;
 
   if (!collection) return TRS_API_CALL(TrsApiGiven(NULL, __func__, "collection"));
   *collection = NULL;
-  early_error = "MPI is not initialised, expected MPI_Init_thread() first (TrshardWorld() for callers "
-                "without mpi.h)";
-  if (MPI_Initialized(&initialised) != MPI_SUCCESS || !initialised) return TRSHARD_ERROR_OPTION;
-  early_error = "PETSc cannot be started";
-  if (TrsStartLibrary(comm) != PETSC_SUCCESS) return TRSHARD_ERROR_INTERNAL;
+  status = TrsApiStart(comm);
+  if (status) return status;
   if (!config) return TRS_API_CALL(TrsApiGiven(NULL, __func__, "config"));
   status = TRS_API_CALL(create(comm, config, collection));
   if (status == TRSHARD_SUCCESS) return status;

@@ -64,6 +64,12 @@ struct TrshardCollectionImpl {
 PetscErrorCode TrsApiEnter(void);
 int TrsApiFinish(PetscErrorCode ierr);
 
+/*
+  Start PETSc unless it is started; MPI must be. Collective on comm at the first call. Returns a
+  status, with a message of this thread.
+*/
+int TrsApiStart(MPI_Comm comm);
+
 /* Set this thread's message without PETSc; borrowed. NULL: that of PETSc's last error. */
 void TrsApiEarlyError(const char *message);
 

@@ -16,7 +16,8 @@
   To hide the exchange of ids, call TrshardInputDist() for the next batch before TrshardForward() of
   this one: up to TRSHARD_BATCHES may be under way.
 
-  A trained model predicts without ranks, on any thread: TrshardPredictorOpen() at the end.
+  A trained model predicts without ranks, on any thread: TrshardPredictorOpen(). Whole runs of the
+  program are a call, too: TrshardRun().
 
   MPI must be initialised before the first call, with MPI_THREAD_FUNNELED or more, and only one
   thread may call the library at a time, but for TrshardPredict(). "Collective" means: all ranks
@@ -61,6 +62,7 @@ enum {
   TRSHARD_ERROR_NO_PLAN = 72, /* the planner found no feasible plan */
   TRSHARD_ERROR_CANT_CREATE = 73,
   TRSHARD_ERROR_IO = 74,
+  TRSHARD_STOPPED = 75, /* a run has ended on request, after a checkpoint: no error */
   TRSHARD_ERROR_LOST = 76,      /* a rank is lost or hangs */
   TRSHARD_ERROR_NOT_FINITE = 78 /* weights are infinite or no numbers */
 };
@@ -320,6 +322,39 @@ TRSHARD_API int TrshardPredict(TrshardPredictor predictor, const TrshardBatch *i
 
 /* Free a model. No call for it may be under way. *predictor may be NULL and becomes NULL. */
 TRSHARD_API int TrshardPredictorClose(TrshardPredictor *predictor);
+
+/*
+  TrshardRun - Run a task as the program trshard does: train, eval, predict, plan or bench.
+
+  Collective on comm, which is duplicated; several runs may follow each other, and parts of a job
+  may have one each at the same time. What a run reads, writes and prints is what its options say.
+  It is the program's run, so threads are bound unless the words have -cpu_bind none, and
+  -watchdog_seconds ends the process where ranks wait for ever. PETSc's own options, such as
+  -log_view, have no effect here. No signal is handled; a handler of yours may call
+  TrshardRequestStop().
+
+  In:     options  words as on trshard's command line, such as "-options_file run.opts -steps 100",
+                   with double quotes around words that have spaces; all of input/OPTIONS.md
+  Errors: all codes, the same on all ranks, with the message that the program would print. A rank
+          that fails alone, while others wait for it, returns its code after a few seconds
+*/
+TRSHARD_API int TrshardRun(MPI_Comm comm, const char *options);
+
+/* TrshardRun() for callers that have a communicator's Fortran handle. */
+TRSHARD_API int TrshardRunFortran(int comm, const char *options);
+
+/*
+  Ask the run of this process, or its next one, to stop at its next step or batch. All ranks of the
+  run stop with it. A training writes a checkpoint to -checkpoint_dir then, and TrshardRun() returns
+  TRSHARD_STOPPED. This may be called by a signal handler and by any thread.
+*/
+TRSHARD_API void TrshardRequestStop(void);
+
+/*
+  The main() of the program trshard: start MPI, run the task of the command line, end MPI. Returns
+  the exit status. Nothing of the library may be called before or after it.
+*/
+TRSHARD_API int TrshardMain(int argc, char **argv);
 
 /* NOLINTEND(readability-identifier-naming) */
 

@@ -171,29 +171,42 @@ static void print_error(PetscErrorCode ierr, const char *text, const char *trace
   fflush(stderr);
 }
 
-int TrsErrorFinish(MPI_Comm comm, PetscErrorCode ierr)
+PetscBool TrsErrorSettle(MPI_Comm comm, PetscErrorCode *ierr)
 {
   int rank, size, first;
-  double limit_s = ierr == PETSC_SUCCESS ? -1.0 : raised.agreed ? agreed_patience_s : patience_s;
-  const char *trace = wants_trace() ? raised.trace : "";
+  double limit_s = *ierr == PETSC_SUCCESS ? -1.0 : raised.agreed ? agreed_patience_s : patience_s;
   char text[TRS_MAX_TEXT];
   MPI_Request request;
 
   MPI_Comm_rank(comm, &rank);
   MPI_Comm_size(comm, &size);
-  first = ierr == PETSC_SUCCESS ? size : rank;
-  snprintf(text, sizeof(text), "%s", raised.code ? raised.text : "error without a message");
+  first = *ierr == PETSC_SUCCESS ? size : rank;
+  if (*ierr != PETSC_SUCCESS && raised.code == PETSC_SUCCESS)
+    snprintf(raised.text, sizeof(raised.text), "error without a message");
   MPI_Iallreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, comm, &request);
-  if (!completes(&request, limit_s)) {
-    char from[32] = "";
-
-    if (size > 1) snprintf(from, sizeof(from), " (rank %d)", rank);
-    print_error(ierr, text, trace, from);
-    MPI_Abort(comm, TrsExitStatus(ierr));
-  }
-  if (first == size) return 0;
-  MPI_Bcast(&ierr, 1, MPI_INT, first, comm);
+  if (!completes(&request, limit_s)) return PETSC_FALSE;
+  if (first == size) return PETSC_TRUE;
+  snprintf(text, sizeof(text), "%s", raised.text);
+  MPI_Bcast(ierr, 1, MPI_INT, first, comm);
   MPI_Bcast(text, (int)sizeof(text), MPI_CHAR, first, comm);
-  if (rank == 0) print_error(ierr, text, first == 0 ? trace : "", "");
+  if (rank == first) return PETSC_TRUE;
+  TrsErrorClear();
+  raised.code = *ierr;
+  snprintf(raised.text, sizeof(raised.text), "%s", text);
+  return PETSC_TRUE;
+}
+
+int TrsErrorFinish(MPI_Comm comm, PetscErrorCode ierr)
+{
+  const PetscBool settled = TrsErrorSettle(comm, &ierr);
+  const char *trace = wants_trace() ? raised.trace : "";
+  char from[32] = "";
+  int rank, size;
+
+  MPI_Comm_rank(comm, &rank);
+  MPI_Comm_size(comm, &size);
+  if (!settled && size > 1) snprintf(from, sizeof(from), " (rank %d)", rank);
+  if (ierr != PETSC_SUCCESS && (rank == 0 || !settled)) print_error(ierr, raised.text, trace, from);
+  if (!settled) MPI_Abort(comm, TrsExitStatus(ierr));
   return TrsExitStatus(ierr);
 }

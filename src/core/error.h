@@ -86,16 +86,24 @@ int TrsExitStatus(PetscErrorCode ierr);
 PetscErrorCode TrsAgree(MPI_Comm comm, PetscErrorCode ierr);
 
 /*
+  TrsErrorSettle - Find out at the end of a run whether any rank failed.
+
+  Collective on comm, which nothing else uses. Every rank passes its own result. A failed rank waits
+  a few seconds for the others, a good one without limit.
+
+  InOut:   ierr  this rank's result; then that of the lowest failing rank, whose message becomes
+                 TrsErrorMessage(), or PETSC_SUCCESS if all succeeded
+  Returns: false if some ranks did not arrive: they may wait in a collective for ever
+*/
+PetscBool TrsErrorSettle(MPI_Comm comm, PetscErrorCode *ierr);
+
+/*
   TrsErrorFinish - End a run: find out whether all ranks arrived, and print one message if any
     failed.
 
-  Collective on comm. Every rank passes its own result. A failed rank waits a few seconds for the
-  others. If some ranks do not arrive (they may wait in a collective), this function aborts the job
+  Collective on comm, as TrsErrorSettle(). If some ranks do not arrive, this function aborts the job
   with this rank's status. It never returns an error, and it does not return after an abort.
 
-  In:      comm    a communicator that nothing else uses (a duplicate of the world)
-           ierr    this rank's result; with PETSC_SUCCESS the rank waits for the others without
-                   limit
   Returns: the exit status, which is the same on all ranks that return: the status of the lowest
            failing rank, or 0 if all succeeded
 */

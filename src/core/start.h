@@ -42,8 +42,8 @@ PetscErrorCode TrsStartLibrary(MPI_Comm comm);
 PetscBool TrsStartOnOneHost(void);
 
 /*
-  The number of the first signal that asked this rank to stop, or 0.
-  Signal handlers write it (run/signals.h).
+  The number of the first signal that asked this rank to stop, or 0. Signal handlers write it
+  (run/signals.h), or TrshardRequestStop().
 */
 extern volatile int trs_stop_requested;
 

@@ -19,6 +19,7 @@ static const int stop_signals[] = {SIGTERM, SIGUSR1, SIGINT, SIGHUP};
 enum { TRS_N_STOP_SIGNALS = sizeof(stop_signals) / sizeof(stop_signals[0]) };
 
 static volatile sig_atomic_t ends_at_once;
+static PetscBool installed;
 static struct timespec requested_at;
 
 struct TrsWatchdogImpl {
@@ -59,6 +60,7 @@ int TrsSignalsInstall(void)
   struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, ignore = {.sa_handler = SIG_IGN};
   int failed = 0;
 
+  installed = PETSC_TRUE;
   sigemptyset(&ignore.sa_mask);
   /* The handlers block each other's signals, or two signals could both be the first. */
   sigemptyset(&stop.sa_mask);
@@ -78,6 +80,7 @@ int TrsSignalsInstall(void)
 
 void TrsSignalsEndAtOnce(void)
 {
+  if (!installed) return;
   ends_at_once = 1;
   if (trs_stop_requested) _exit(TRS_EXIT_AT_ONCE);
 }

@@ -26,7 +26,8 @@ int TrsSignalsInstall(void);
 
 /*
   From now on the first signal ends this process with 130. A signal that has already come ends it
-  now. For tasks that have nothing to save. Not collective.
+  now. For tasks that have nothing to save. Nothing happens where the handlers are not ours. Not
+  collective.
 */
 void TrsSignalsEndAtOnce(void);
 

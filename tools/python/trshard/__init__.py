@@ -19,11 +19,17 @@ A Predictor serves a checkpoint of the program, in one process and on any thread
 
     predictor = trshard.Predictor("model.h5", "-tables_data_type int8")
     probability = predictor.predict(lengths, values, dense=dense)
+
+And run() is the program itself, inside this process:
+
+    trshard.run("-options_file run.opts -steps 1000 -output run.h5")
 """
+import contextlib
 import ctypes
 import json
 import os
 import pathlib
+import signal
 import sys
 import threading
 from typing import NamedTuple, Optional, Sequence
@@ -31,7 +37,7 @@ from typing import NamedTuple, Optional, Sequence
 import numpy as np
 
 __all__ = ["Error", "EmbeddingBagConfig", "EmbeddingBagCollection", "EmbeddingConfig", "EmbeddingCollection", "Predictor",
-           "Reader", "Samples", "version"]
+           "Reader", "Samples", "request_stop", "run", "version"]
 API_VERSION = 1
 POOLINGS = {"sum": 0, "mean": 1, "none": 2}
 
@@ -117,6 +123,58 @@ def _check(status):
         raise Error(status, _library.TrshardErrorMessage().decode(errors="replace"))
 
 
+def _communicator(comm):
+    """The Fortran handle of an mpi4py communicator, or of MPI_COMM_WORLD for None."""
+    if comm is not None:
+        return ctypes.c_int(comm.py2f())
+    fortran = ctypes.c_int()
+    _check(_library.TrshardWorld(ctypes.byref(fortran)))
+    return fortran
+
+
+def request_stop():
+    """Ask the run() of this process to stop at its next step; from any thread."""
+    _library.TrshardRequestStop()
+
+
+@contextlib.contextmanager
+def _interrupts_stop():
+    """Pass Ctrl-C on to the run under way, as Python's handler waits for its end. Signals are the main thread's."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    out, into = os.pipe()
+    os.set_blocking(into, False)
+
+    def wait():
+        if signal.SIGINT in os.read(out, 1):
+            request_stop()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    before = signal.set_wakeup_fd(into)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.write(into, b"\0")
+        thread.join()
+        os.close(out)
+        os.close(into)
+
+
+def run(options, comm=None):
+    """Run the program's task: train, evaluate, predict, plan or measure. Its files have the results.
+
+    options: words of trshard's command line, such as "-options_file run.opts -steps 100"; comm: an mpi4py communicator, None
+    for MPI_COMM_WORLD. Collective. Raises Error with the program's exit status; 75 where it has stopped on request, as Ctrl-C
+    makes it do, after a checkpoint.
+    """
+    with _interrupts_stop():
+        status = _library.TrshardRunFortran(_communicator(comm), options.encode())
+    _check(status)
+
+
 def _array(array, dtype, name, size=None):
     """The array as contiguous memory of dtype, without a copy where it is so already."""
     array = np.ascontiguousarray(array, dtype=dtype)
@@ -163,11 +221,7 @@ class EmbeddingBagCollection:
         self._handle = ctypes.c_void_p()
         self._readers = []  # open ones
         self.tables = list(tables)
-        fortran = ctypes.c_int()
-        if comm is None:
-            _check(_library.TrshardWorld(ctypes.byref(fortran)))
-        else:
-            fortran.value = comm.py2f()
+        fortran = _communicator(comm)
         keep = []
         described = (_Table * len(self.tables))()
         for to, table in zip(described, self.tables):

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The program's tasks inside a process: run() gives the bits of the program, again and again; errors are exceptions; a run stops when it is asked to.
+
+    mpirun -n RANKS run.py TRSHARD FOLDER
+"""
+import glob
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import h5py
+import numpy as np
+
+import trshard
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+import trsdata
+
+BINARY, FOLDER = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+RANK, SIZE = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)), int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
+N, GLOBAL = 384, 96
+MODEL = f"-device cpu -data_train {FOLDER}/data.h5 -data_eval {FOLDER}/data.h5 -tables_embedding_dim 8 -dense_arch 16,8 -over_arch 12,1 -reproducible"
+TRAINING = f"{MODEL} -steps 12 -dense_learning_rate 0.1 -embedding_learning_rate 0.5"
+
+
+def make_data():
+    random = np.random.default_rng(5)
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    os.makedirs(FOLDER)
+    with trsdata.DatasetWriter(f"{FOLDER}/data.h5", ["user", "item"], [30, 30], 3) as data:
+        lengths = random.integers(0, 4, (N, 2), dtype=np.int32)
+        data.append(random.random((N, 3), dtype=np.float32), random.integers(0, 2, N).astype(np.float32), lengths,
+                    random.integers(0, 30, lengths.sum()))
+
+
+def tensors(path):
+    """The bits of a file's tables and layers."""
+    found = {}
+    with h5py.File(path) as file:
+        file.visititems(lambda name, of: found.update({name: of[()].tobytes()}) if isinstance(of, h5py.Dataset) and not name.startswith("run") else None)
+    return found
+
+
+def check_bits():
+    share = GLOBAL // SIZE
+    for name in ("first", "second"):
+        trshard.run(f"{TRAINING} -batch_size {share} -checkpoint_final {FOLDER}/{name}.h5 -output {FOLDER}/{name}_run.h5")
+    trshard.run(f"-task eval {MODEL} -batch_size {share} -init_from {FOLDER}/first.h5 -output {FOLDER}/eval.h5")
+    if RANK:
+        return
+    alone = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMIX_", "PMI_"))}
+    subprocess.run([BINARY, *f"{TRAINING} -batch_size {GLOBAL} -checkpoint_final {FOLDER}/program.h5 -output {FOLDER}/program_run.h5".split()],
+                   check=True, env=alone, stdout=subprocess.DEVNULL)
+    wanted = tensors(f"{FOLDER}/program.h5")
+    assert len(wanted) > 6, wanted.keys()
+    for name in ("first", "second"):
+        found = tensors(f"{FOLDER}/{name}.h5")
+        assert found == wanted, (name, [key for key in wanted if found.get(key) != wanted[key]])
+        with h5py.File(f"{FOLDER}/{name}_run.h5") as run, h5py.File(f"{FOLDER}/program_run.h5") as program:
+            assert run["train/loss"][()].tobytes() == program["train/loss"][()].tobytes(), name
+            assert len(run["train/loss"]) == 12
+    with h5py.File(f"{FOLDER}/eval.h5") as run:
+        assert 0 < run["eval/auc"][()][-1] < 1
+
+
+def check_errors():
+    for words, status, message in ((f"{TRAINING} -batch_sise 4", 64, "-batch_size"), (f"{MODEL} -data_train {FOLDER}/none.h5", 66, "none.h5"),
+                                   ('-output "a', 64, "quote")):
+        try:
+            trshard.run(words)
+        except trshard.Error as error:
+            assert error.status == status and message in str(error), (error.status, error)
+        else:
+            raise AssertionError(f"no error: {words}")
+
+
+def check_stop(how, expected):
+    """Asked on rank 0 alone, a long training stops on all ranks with a checkpoint."""
+    folder, asked = f"{FOLDER}/{how.__name__}", []
+
+    def ask():
+        while not asked:
+            time.sleep(0.2)
+            if glob.glob(f"{folder}/*.h5"):  # it runs
+                asked.append(how())
+
+    thread = threading.Thread(target=ask)
+    if RANK == 0:
+        thread.start()
+    try:
+        trshard.run(f"{TRAINING} -batch_size 4 -steps 100000000 -epochs 100000000 -checkpoint_dir {folder} -checkpoint_every 50")
+    except expected if RANK == 0 else trshard.Error as stop:
+        assert getattr(stop, "status", 75) == 75, stop
+    else:
+        raise AssertionError("it has not stopped")
+    if RANK == 0:
+        thread.join()
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+if RANK == 0:
+    make_data()
+check_bits()
+check_errors()
+check_stop(trshard.request_stop, trshard.Error)
+check_stop(interrupt, KeyboardInterrupt)
+trshard.run(f"{TRAINING} -batch_size {GLOBAL // SIZE} -checkpoint_final {FOLDER}/last.h5")  # a stop is for one run
+if RANK == 0:
+    assert tensors(f"{FOLDER}/last.h5") == tensors(f"{FOLDER}/first.h5")
+    print(f"ok: runs inside a process on {SIZE} ranks")

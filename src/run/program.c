@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The program's main(), and its tasks inside a program of somebody else's. */
+#include "api/collection.h"
+#include "core/start.h"
+#include "core/version.h"
+#include "run/run_options.h"
+#include "run/signals.h"
+#include "run/task_bench.h"
+#include "run/task_eval.h"
+#include "run/task_plan.h"
+#include "run/task_predict.h"
+#include "run/task_train.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+static PetscErrorCode print_version(MPI_Comm comm)
+{
+  char libraries[512];
+
+  PetscFunctionBegin;
+  TrsVersionLibraries(libraries, sizeof(libraries));
+  PetscCall(PetscPrintf(comm, "%s %s (%s), %s\n", TRS_NAME, TRS_VERSION, TrsVersionCommit(), libraries));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run_task(MPI_Comm comm, TrsOptions options)
+{
+#define RUN_OF_TASK(KIND, word, Name) TrsRun##Name,
+  static PetscErrorCode (*const runs[])(MPI_Comm comm, TrsOptions options) = {TRS_TASKS(RUN_OF_TASK)};
+  int task;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetEnum(options, "-task", &task, NULL));
+  if (task == TRS_TASK_PLAN || task == TRS_TASK_BENCH) TrsSignalsEndAtOnce();
+  PetscCall(runs[task](comm, options));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Do what the options say. */
+static PetscErrorCode run_options(MPI_Comm comm, TrsOptions options)
+{
+  PetscBool help, all, version;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsHelpWanted(options, &help, &all));
+  PetscCall(TrsOptionsGetBool(options, "-version", &version, NULL));
+  if (help)
+    PetscCall(TrsOptionsHelp(options, comm));
+  else if (version)
+    PetscCall(print_version(comm));
+  else
+    PetscCall(run_task(comm, options));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run_program(int argc, char **argv)
+{
+  char warning[512];
+  TrsOptions options;
+
+  PetscFunctionBegin;
+  TrsStartWarning(warning, sizeof(warning));
+  if (warning[0]) PetscCall(PetscFPrintf(PETSC_COMM_WORLD, PETSC_STDERR, "trshard: warning: %s\n", warning));
+  PetscCall(TrsStartCheckStack());
+  PetscCall(TrsOptionsCreate(PETSC_COMM_WORLD, argc, argv, trs_option_groups, trs_n_option_groups, &options));
+  PetscCall(run_options(PETSC_COMM_WORLD, options));
+  PetscCall(TrsOptionsDestroy(&options));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int TrshardMain(int argc, char **argv)
+{
+  PetscErrorCode ierr;
+  MPI_Comm comm;
+  int status, rank;
+
+  if (TrsSignalsInstall() != 0 || TrsStart(argc, argv)) return TRS_ERR_INTERNAL - 1000;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm); /* used only for the end of the run */
+  ierr = run_program(argc, argv);
+  /* Called after success, too, because another rank may have failed late. */
+  status = TrsErrorFinish(comm, ierr);
+  /* Mpirun ends all ranks as soon as one has left with a failure. */
+  if (TrsSignalsIgnore()) status = TRS_ERR_INTERNAL - 1000;
+  MPI_Comm_free(&comm);
+  ierr = TrsStop();
+  if (ierr == PETSC_SUCCESS || (ierr == TRS_ERR_IO && status != 0)) return status;
+  if (ierr == TRS_ERR_IO && rank == 0)
+    fprintf(stderr, "trshard: error: standard output cannot be written: its disk is full?\n");
+  return TrsExitStatus(ierr);
+}
+
+/* The words of a text as options. */
+static PetscErrorCode read_options(MPI_Comm comm, const char *text, TrsOptions *options)
+{
+  TrsText words = {.data = NULL};
+  PetscErrorCode ierr = TrsApiAddWord(&words, TRS_NAME);
+
+  PetscFunctionBegin;
+  if (!ierr) ierr = TrsApiAddText(&words, "options", text);
+  ierr = TrsApiOptionsOfWords(comm, ierr, &words, trs_option_groups, trs_n_option_groups, options);
+  PetscCall(TrsTextFree(&words));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  A run has a communicator of its own, and its end another one, which a rank that failed alone can
+  use while others are still in the run. Where they do not come, both stay.
+*/
+static PetscErrorCode run_inside(MPI_Comm of, const char *text)
+{
+  TrsOptions options = NULL;
+  MPI_Comm comm, end;
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_dup(of, &comm));
+  PetscCallMPI(MPI_Comm_dup(of, &end));
+  ierr = read_options(comm, text, &options);
+  if (!ierr) ierr = run_options(comm, options);
+  if (TrsErrorSettle(end, &ierr)) {
+    PetscCallMPI(MPI_Comm_free(&comm));
+    PetscCallMPI(MPI_Comm_free(&end));
+  }
+  if (options) PetscCall(TrsOptionsDestroy(&options));
+  trs_stop_requested = 0;
+  PetscFunctionReturn(ierr);
+}
+
+int TrshardRun(MPI_Comm comm, const char *options)
+{
+  const int status = TrsApiStart(comm);
+
+  return status ? status : TRS_API_CALL(run_inside(comm, options));
+}
+
+int TrshardRunFortran(int comm, const char *options)
+{
+  return TrshardRun(MPI_Comm_f2c((MPI_Fint)comm), options);
+}
+
+void TrshardRequestStop(void)
+{
+  trs_stop_requested = SIGTERM;
+}
