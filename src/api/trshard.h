@@ -62,7 +62,7 @@ enum {
   TRSHARD_ERROR_NO_PLAN = 72, /* the planner found no feasible plan */
   TRSHARD_ERROR_CANT_CREATE = 73,
   TRSHARD_ERROR_IO = 74,
-  TRSHARD_STOPPED = 75, /* a run has ended on request, after a checkpoint: no error */
+  TRSHARD_STOPPED = 75,         /* a run has ended on request, after a checkpoint: no error */
   TRSHARD_ERROR_LOST = 76,      /* a rank is lost or hangs */
   TRSHARD_ERROR_NOT_FINITE = 78 /* weights are infinite or no numbers */
 };
@@ -91,7 +91,7 @@ typedef struct {
 
 /*
   What a collection is made of. `options` are words as on trshard's command line, such as
-  "-optimizer adam -learning_rate 0.01 -table_user_sharding_types row_wise -options_file run.opts",
+  "-embedding_optimizer adam -table_user_sharding_types row_wise -options_file run.opts",
   with double quotes around words that have spaces; NULL for none. input/OPTIONS.md describes them.
   Those of tables, optimizers, exchanges, planner and machine are known here, others are an error.
   Two defaults are a library's: -cpu_bind none, and -bounds_check_mode fatal.
