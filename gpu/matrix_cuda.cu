@@ -394,6 +394,25 @@ PetscErrorCode TrsClampMatrixCuda(TrsStream stream, int64_t rows, int64_t cols, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static __global__ void scale_kernel(int64_t rows, int64_t cols, float factor, Matrix<float> matrix)
+{
+  for (int64_t i = TrsCudaFirst(); i < rows * cols; i += TrsCudaStep())
+    *matrix.at(i / cols, i % cols) *= factor;
+}
+
+PetscErrorCode TrsScaleMatrixCuda(TrsStream stream, int64_t rows, int64_t cols, float factor, float *matrix,
+                                  int64_t stride)
+{
+  const Matrix<float> m = {matrix, stride};
+
+  PetscFunctionBegin;
+  if (rows <= 0 || cols <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH(scale_kernel, TrsCudaBlocks(rows * cols, TRS_MATRIX_THREADS), TRS_MATRIX_THREADS, 0,
+            TrsCudaStream(stream), rows, cols, factor, m);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static __global__ void join_kernel(int64_t rows, int64_t cols, bool product, Matrix<const float> a,
                                    Matrix<const float> b, Matrix<float> x)
 {

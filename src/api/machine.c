@@ -186,21 +186,9 @@ static PetscErrorCode create_groups(TrsMachine *machine)
     local *= pod;
   else
     PetscCall(find_hosts(machine, pod, &local)); /* a host that MPI finds is a pod */
-  PetscCall(TrsCommGroupsCreate(machine->comm, (int)local, backends[backend], machine->device,
+  machine->backend = backends[backend];
+  PetscCall(TrsCommGroupsCreate(machine->comm, (int)local, machine->backend, machine->device,
                                 machine->compute, &machine->groups));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Refuse copies where none can be kept, before data is read. */
-static PetscErrorCode check_replicas(const TrsMachine *machine)
-{
-  int replicas;
-
-  PetscFunctionBegin;
-  PetscCall(TrsPlanReplicas(machine->options, machine->size, &replicas));
-  PetscCheck(replicas == 1 || machine->device->host_memory, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
-             "-plan_replicas %d: copies of tables are kept on CPUs alone: leave it out, or use -device cpu",
-             replicas);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -215,9 +203,9 @@ PetscErrorCode TrsMachineReplicate(TrsMachine *machine, int replicas)
   if (replicas == 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Comm_split(machine->comm, machine->rank / size, machine->rank, &copy));
   PetscCallMPI(MPI_Comm_split(machine->comm, machine->shard_rank, machine->rank, &owners));
-  PetscCall(TrsCommGroupsCreate(copy, TrsReplicaHost(machine->groups.local_world_size, size), "mpi",
-                                machine->device, machine->compute, &machine->shards));
-  PetscCall(TrsCommCreate(owners, "mpi", machine->device, machine->compute, &machine->owners));
+  PetscCall(TrsCommGroupsCreate(copy, TrsReplicaHost(machine->groups.local_world_size, size),
+                                machine->backend, machine->device, machine->compute, &machine->shards));
+  PetscCall(TrsCommCreate(owners, machine->backend, machine->device, machine->compute, &machine->owners));
   machine->owners->next = machine->groups.world->next;
   machine->groups.world->next = machine->shards.world->next;
   machine->shards.world->next = machine->owners;
@@ -234,7 +222,6 @@ PetscErrorCode TrsMachineCreate(MPI_Comm comm, TrsOptions options, TrsMachine *m
   PetscCallMPI(MPI_Comm_size(comm, &machine->size));
   PetscCall(TrsAgree(comm, choose_isa(machine)));
   PetscCall(choose_device(machine));
-  PetscCall(check_replicas(machine));
   PetscCall(create_groups(machine));
   machine->shards = machine->groups;
   machine->shard_rank = machine->rank;

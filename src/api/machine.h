@@ -17,6 +17,7 @@ typedef struct {
   /* The binding of threads to cores. It is "" with a device that has memory of its own. */
   char binding[TRS_CPU_TEXT];
   const TrsComputeOps *compute;
+  const char *backend;  /* -comm_backend */
   TrsCommGroups groups; /* all ranks */
   /*
     The ranks of one copy of the tables (-plan_replicas), as TrsMachineReplicate() sets them. With a

@@ -444,6 +444,10 @@ typedef PetscErrorCode TrsDivideColumnsFn(TrsStream stream, int64_t rows, int n,
 typedef PetscErrorCode TrsClampMatrixFn(TrsStream stream, int64_t rows, int64_t cols, float limit,
                                         float *matrix, int64_t stride);
 
+/* Multiply all elements by a factor. */
+typedef PetscErrorCode TrsScaleMatrixFn(TrsStream stream, int64_t rows, int64_t cols, float factor,
+                                        float *matrix, int64_t stride);
+
 /* Round floats to the nearest (even) number of dtype, fp16 or bf16. They stay floats. */
 typedef PetscErrorCode TrsRoundMatrixFn(TrsStream stream, int64_t rows, int64_t cols, TrsDType dtype,
                                         float *matrix, int64_t stride);
@@ -738,6 +742,7 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(SumMatrices, sum_matrices) \
   X(DivideColumns, divide_columns) \
   X(ClampMatrix, clamp_matrix) \
+  X(ScaleMatrix, scale_matrix) \
   X(RoundMatrix, round_matrix) \
   X(JoinForward, join_forward) \
   X(JoinBackward, join_backward) \

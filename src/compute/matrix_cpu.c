@@ -144,6 +144,17 @@ PetscErrorCode TrsClampMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, f
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsScaleMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, float factor, float *matrix,
+                                 int64_t stride)
+{
+  PetscFunctionBegin;
+  (void)stream;
+#pragma omp parallel for schedule(static) if (rows * cols > TRS_PARALLEL_FLOATS)
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t c = 0; c < cols; c++) matrix[r * stride + c] *= factor;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsJoinForwardCpu(TrsStream stream, int64_t rows, int64_t cols, PetscBool product,
                                  const float *a, int64_t a_stride, const float *b, int64_t b_stride, float *x,
                                  int64_t x_stride)

@@ -17,26 +17,40 @@
 typedef struct {
   /* Borrowed: the owners of this rank's shards, by copy. NULL: nothing is exchanged. */
   TrsComm owners;
-  /* [2, R, 2] samples and ids: this rank's, once for each copy; then each copy's */
-  int64_t *told;
-  int64_t *counts, *displs;                       /* [R] */
-  TrsDeviceBuffer lengths, values, weights, rows; /* as they arrive, one copy's after another's */
-  TrsDeviceBuffer ordered;                        /* gradients by id, feature by feature */
-  TrsKjt merged;                                  /* the ids of all copies */
+  TrsWorkspace workspace;
+  /*
+    int64 [R, groups, 2] samples and ids: this rank's, once for each copy; then each copy's. They
+    are under way from Tell to the first update.
+  */
+  TrsBuffer told;
+  int n_told; /* groups */
+  TrsCounts request;
+  int64_t *counts, *displs;        /* [R] */
+  TrsBuffer block_begin, order;    /* int64 [R F + 1], int [R F]: the bag blocks that are permuted */
+  TrsKjt arrived, merged;          /* [copy][feature][sample]; [feature][copy][sample] */
+  TrsDeviceBuffer rows, ordered;   /* gradients as they arrive; by id, feature by feature */
+  TrsDeviceBuffer places, lengths; /* int64 of each merged id: its number in `arrived`; scratch */
 } TrsCopies;
 
-/* Not collective. owners: borrowed, on hosts alone; NULL: there is nothing to exchange. */
+/* Not collective. owners: borrowed; NULL: there is nothing to exchange. */
 PetscErrorCode TrsCopiesCreate(TrsComm owners, TrsCopies *copies);
-PetscErrorCode TrsCopiesFree(const TrsDeviceOps *device, TrsCopies *copies);
+PetscErrorCode TrsCopiesFree(TrsCopies *copies);
 
 /*
-  TrsCopiesUpdate - Update a group's rows with the gradients of all copies.
+  TrsCopiesTell - Start to tell the other owners how many samples and ids each group of tables has.
+
+  Collective on the owners, before the updates of a step. Not to be called without owners.
+*/
+PetscErrorCode TrsCopiesTell(TrsCopies *copies, int n_groups, const TrsSharding *group, int slot);
+
+/*
+  TrsCopiesUpdate - Update the rows of group g with the gradients of all copies.
 
   Collective on the owners, and on what the group's update is collective on.
 
   In:     grad  the result of the payload's backward_wait, [samples or ids, stride]
   InOut:  slot  its received ids are changed under way, and restored
 */
-PetscErrorCode TrsCopiesUpdate(TrsCopies *copies, TrsSharding sharding, TrsShardingSlot *slot,
+PetscErrorCode TrsCopiesUpdate(TrsCopies *copies, int g, TrsSharding sharding, TrsShardingSlot *slot,
                                TrsStream stream, const float *grad, int64_t stride,
                                const TrsSparseOptimizerArgs *args);

@@ -214,7 +214,7 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
     PetscCall(TrsDeviceBufferFree(e->context.device, &e->positions[s]));
     PetscCall(PetscFree2(e->exchange[s], e->send[s]));
   }
-  PetscCall(TrsCopiesFree(e->context.device, &e->copies));
+  PetscCall(TrsCopiesFree(&e->copies));
   PetscCall(PetscFree3(e->context.table_plan, e->context.first_feature, e->group));
   PetscCall(PetscFree(*ebc));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -360,18 +360,20 @@ static const TrsKjt *batch_of(TrsShardedEbc ebc, int slot)
 }
 
 /* Multiply the gradients by the number of copies of the tables. */
-static void scale_gradients(TrsShardedEbc ebc, const TrsKjt *batch, const TrsPooledMatrix *grad)
+static PetscErrorCode scale_gradients(TrsShardedEbc ebc, const TrsKjt *batch, TrsStream stream,
+                                      const TrsPooledMatrix *grad)
 {
   const TrsTableConfigs *tables = ebc->context.tables;
-  const float factor = (float)ebc->replicas;
 
+  PetscFunctionBegin;
   for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features)
     for (int k = f; k < f + tables->table[t].n_features; k++) {
       const TrsVectors vectors = TrsVectorsOf(&tables->table[t], k - f, k, batch, grad);
 
-      for (int64_t i = 0; i < vectors.n; i++)
-        for (int64_t c = 0; c < vectors.columns; c++) vectors.data[i * vectors.stride + c] *= factor;
+      PetscCall(ebc->context.compute->scale_matrix(stream, vectors.n, vectors.columns, (float)ebc->replicas,
+                                                   vectors.data, vectors.stride));
     }
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
@@ -448,12 +450,13 @@ PetscErrorCode TrsShardedEbcBackwardStart(TrsShardedEbc ebc, int slot, TrsStream
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
 
   PetscFunctionBegin;
-  if (ebc->replicas > 1) scale_gradients(ebc, batch_of(ebc, slot), grad);
+  if (ebc->replicas > 1) PetscCall(scale_gradients(ebc, batch_of(ebc, slot), stream, grad));
   PetscCall(clamp_gradients(ebc, batch_of(ebc, slot), stream, grad));
   PetscCall(TrsVectorsRound(ebc->context.compute, ebc->context.tables, batch_of(ebc, slot), stream, grad));
   PetscCall(zero_position_gradients(ebc, stream));
   for (int g = 0; g < ebc->n_groups; g++)
     PetscCall(ebc->group[g]->ops->backward_start(ebc->group[g], &ebc->group[g]->slot[slot], stream, grad));
+  if (ebc->copies.owners) PetscCall(TrsCopiesTell(&ebc->copies, ebc->n_groups, ebc->group, slot));
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -470,7 +473,7 @@ PetscErrorCode TrsShardedEbcBackwardUpdate(TrsShardedEbc ebc, int slot, TrsStrea
     int64_t stride = 0;
     PetscCall(group->ops->backward_wait(group, &group->slot[slot], stream, grad, &arrived, &stride));
     if (ebc->copies.owners)
-      PetscCall(TrsCopiesUpdate(&ebc->copies, group, &group->slot[slot], stream, arrived, stride, args));
+      PetscCall(TrsCopiesUpdate(&ebc->copies, g, group, &group->slot[slot], stream, arrived, stride, args));
     else
       PetscCall(group->update->apply(group, &group->slot[slot], stream, arrived, stride, args));
     swap_received(group, slot);

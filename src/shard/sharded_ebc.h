@@ -29,12 +29,12 @@ typedef struct {
   PetscBool variable_batch;            /* -ebc_variable_batch */
   /*
     Copies of the tables; 0 is 1. Each copy learns from its part of the batch, whose gradients are
-    multiplied by this number (src/RULES.md, section 21). More than 1 on hosts alone.
+    multiplied by this number (src/RULES.md, section 21).
   */
   int replicas;
   /*
-    The owners of this rank's shards in copies that make the same updates; NULL: there are none. On
-    hosts alone, without index_dedup, variable_batch and position weights.
+    The owners of this rank's shards in copies that make the same updates; NULL: there are none.
+    Without index_dedup, variable_batch and position weights.
   */
   TrsComm owners;
   /*

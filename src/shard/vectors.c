@@ -7,8 +7,9 @@ TrsVectors TrsVectorsOf(const TrsTableConfig *table, int k, int f, const TrsKjt 
   const int64_t dim = table->embedding_dim;
 
   if (TrsFeatureIsSequenceLayer(table, k))
-    return (TrsVectors){.n = batch->jagged.offsets[(f + 1) * batch->batch] -
-                             batch->jagged.offsets[f * batch->batch],
+    return (TrsVectors){.n = batch->id_begin ? batch->id_begin[f + 1] - batch->id_begin[f]
+                                             : batch->jagged.offsets[(f + 1) * batch->batch] -
+                                                   batch->jagged.offsets[f * batch->batch],
                         .columns = dim,
                         .stride = dim,
                         .data = pooled->by_id[f]};

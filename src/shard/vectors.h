@@ -15,7 +15,7 @@ typedef struct {
 } TrsVectors;
 
 /*
-  The vectors of feature f, which is the table's k-th. Layers of sequences run on hosts alone.
+  The vectors of feature f, which is the table's k-th. A batch in a device's memory has id_begin.
 */
 TrsVectors TrsVectorsOf(const TrsTableConfig *table, int k, int f, const TrsKjt *batch,
                         const TrsPooledMatrix *pooled);

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/replicas.h"
 
-/* Numbers that are averaged at once: 4 MiB, so that the exchange needs little memory. */
-enum { TRS_AVERAGED_AT_ONCE = 1 << 20 };
+/*
+  Numbers that are averaged at once: 4 MiB, so that the exchange needs little memory. The kernel of
+  means takes them as rows of so many columns.
+*/
+enum { TRS_AVERAGED_AT_ONCE = 1 << 20, TRS_MEAN_COLUMNS = 256 };
 
 /* Refuse what sends sums of several ids' or bags' gradients, whose places are not in the batch. */
 static PetscErrorCode refuse_merged(TrsOptions options)
@@ -17,6 +20,25 @@ static PetscErrorCode refuse_merged(TrsOptions options)
     if (given)
       PetscCall(TrsOptionError(options, names[i], "does not go with -replica_sync gradients: leave one out"));
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Make the scratch of an average. */
+static PetscErrorCode make_room(TrsReplicas *replicas)
+{
+  const TrsDeviceOps *device = replicas->owners->device;
+  const int64_t n = TRS_AVERAGED_AT_ONCE / TRS_MEAN_COLUMNS, bytes = n * (int64_t)sizeof(int32_t);
+  int32_t *sizes;
+
+  PetscFunctionBegin;
+  PetscCall(
+      TrsDeviceBufferReserve(device, &replicas->numbers, TRS_AVERAGED_AT_ONCE * (int64_t)sizeof(float)));
+  PetscCall(TrsDeviceBufferReserve(device, &replicas->sizes, bytes));
+  PetscCall(PetscMalloc1((size_t)n, &sizes));
+  for (int64_t i = 0; i < n; i++) sizes[i] = replicas->owners->size;
+  PetscCall(device->copy(replicas->sizes.data, sizes, bytes, NULL));
+  PetscCall(device->stream_synchronize(NULL));
+  PetscCall(PetscFree(sizes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -55,36 +77,52 @@ PetscErrorCode TrsReplicasFromOptions(TrsOptions options, TrsComm owners, const 
                                "expected fused or fused_uvm",
                                table->name, TrsComputeKernelName(planned->compute_kernel)));
   }
-  if (!replicas->exact)
-    PetscCall(TrsAlloc(TRS_AVERAGED_AT_ONCE, sizeof(*replicas->numbers), &replicas->numbers));
+  if (!replicas->exact) PetscCall(make_room(replicas));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsReplicasFree(TrsReplicas *replicas)
 {
   PetscFunctionBegin;
-  PetscCall(TrsFree(&replicas->numbers));
+  if (!replicas->owners) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDeviceBufferFree(replicas->owners->device, &replicas->numbers));
+  PetscCall(TrsDeviceBufferFree(replicas->owners->device, &replicas->sizes));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Average n numbers in host memory. */
+/* Divide n sums by the number of copies. */
+static PetscErrorCode divide(const TrsReplicas *replicas, TrsStream stream, int64_t n, float *sum)
+{
+  const TrsComputeOps *compute = replicas->owners->compute;
+  const int64_t rows = n / TRS_MEAN_COLUMNS, rest = n % TRS_MEAN_COLUMNS;
+  TrsMeanColumns mean = {
+      .data = sum, .lengths = (const int32_t *)replicas->sizes.data, .cols = TRS_MEAN_COLUMNS};
+
+  PetscFunctionBegin;
+  if (rows > 0) PetscCall(compute->divide_columns(stream, rows, 1, &mean, TRS_MEAN_COLUMNS));
+  mean.data += rows * TRS_MEAN_COLUMNS;
+  mean.cols = rest;
+  if (rest > 0) PetscCall(compute->divide_columns(stream, 1, 1, &mean, TRS_MEAN_COLUMNS));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Average n numbers of the device. */
 static PetscErrorCode average(const TrsReplicas *replicas, TrsStream stream, TrsDType dtype, int64_t n,
                               void *numbers)
 {
   const TrsComm owners = replicas->owners;
-  const float copies = (float)owners->size;
 
   PetscFunctionBegin;
   for (int64_t first = 0; first < n; first += TRS_AVERAGED_AT_ONCE) {
     const int64_t here = PetscMin(n - first, TRS_AVERAGED_AT_ONCE);
     char *part = (char *)numbers + first * TrsDTypeBytes(dtype);
-    float *sum = dtype == TRS_FP32 ? (float *)(void *)part : replicas->numbers;
+    float *sum = (float *)(dtype == TRS_FP32 ? (void *)part : replicas->numbers.data);
     TrsRequest request = NULL;
 
     if (dtype != TRS_FP32) PetscCall(owners->compute->convert(stream, here, dtype, part, TRS_FP32, sum));
     PetscCall(TrsCommAllreduce(owners, stream, NULL, sum, here, &request));
     PetscCall(TrsRequestWait(&request, stream));
-    for (int64_t i = 0; i < here; i++) sum[i] /= copies;
+    PetscCall(divide(replicas, stream, here, sum));
     if (dtype != TRS_FP32) PetscCall(owners->compute->convert(stream, here, TRS_FP32, sum, dtype, part));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
