@@ -36,7 +36,7 @@ build=$(readlink -m "${1:-$source/build${gpu:+-sm$gpu}}")
 archive=$(readlink -m "${2:-$source/trshard-bundle.tar.xz}")
 
 if [ -n "$gpu" ]; then
-  cmake -S "$source" -B "$build" -DTRSHARD_CUDA=ON -DTRSHARD_GPU_ARCHITECTURES="$gpu-real" || fail "the build is not configured" 70
+  cmake -S "$source" -B "$build" -DTRSHARD_CUDA=ON -DTRSHARD_GPU_ARCHITECTURES="$gpu-real" -DTRSHARD_SHARED_FOLDERS=ON || fail "the build is not configured" 70
   cmake --build "$build" --parallel "$(nproc)" || fail "the build has failed" 70
 fi
 [ -x "$build/trshard" ] || fail "$build has no trshard: build it first"

@@ -89,7 +89,7 @@ def test_cuda_sequence_layers(binary, folder):
     for case in thin(("sequence_din_history", "sequence_din_softmax", "sequence_gru", "sequence_transformer", "sequence_transformer_causal"),
                      ("sequence_din_history", "sequence_gru", "sequence_transformer_causal")):
         steps = 2 if "transformer" in case else 4
-        options = f"{law_sequences.prepare(folder, case)} -steps {steps} -reproducible"
+        options = f"{law_sequences.prepare(folder, case)} -steps {steps} -reproducible -embedding_max_gradient 0.01"
         run(binary, 1, f"{options} {NCCL} -batch_size 144 -output one.h5 -checkpoint_final one_final.h5", folder, limit_s=240)
         for ranks, backend, plan in thin(((3, NCCL, "-tables_sharding_types column_wise -tables_min_partition 4"), (2, MPI, "-tables_sharding_types row_wise")),
                                          ((2, MPI, "-tables_sharding_types row_wise"),)):
@@ -104,6 +104,24 @@ def test_cuda_sequence_layers(binary, folder):
             if device == "-device cpu":
                 wanted = found
         check(np.abs(found - wanted).max() <= TOLERANCE, f"{case}: predictions differ by {np.abs(found - wanted).max()}")
+
+
+def test_cuda_replicas(binary, folder):
+    """Copies of tables: equal updates give the bits of one copy, sequences and uneven batches, too; means are those of copies on CPUs."""
+    make(folder, 83, weighted=True)
+    sequences = "-table_item_pooling none -tables_sequence_pooling max"
+    options = f"-steps 4 -embedding_optimizer adam -embedding_learning_rate 0.1 -table_user_is_weighted {sequences}"
+    wanted, state = train(binary, folder, "one", 1, f"{options} -reproducible {NCCL}", limit_s=240)
+    for ranks, copies, backend, plan in thin(((4, 2, NCCL, MIXED), (4, 4, MPI, ""), (6, 3, NCCL, "-tables_sharding_types row_wise")), ((4, 2, NCCL, MIXED),)):
+        found, other = train(binary, folder, "other", ranks, f"{options} -reproducible {backend} {plan} -plan_replicas {copies} -replica_sync gradients", limit_s=240)
+        check(same_bits(found, wanted), f"{copies} copies on {ranks} ranks {backend} {plan}: losses {list(found)}, of one copy {list(wanted)}")
+        check_same_tensors(other, state, f"{copies} copies on {ranks} ranks {backend} {plan}")
+    options = f"{options} -table_tag_data_type fp16 -plan_replicas 2 -replica_sync_every 2"
+    wanted, state = train(binary, folder, "cpu", 4, f"{options} -device cpu")
+    for backend in thin((NCCL, MPI), (NCCL,)):
+        found, other = train(binary, folder, "other", 4, f"{options} {backend}", limit_s=240)
+        check_close_losses(found, wanted, TOLERANCE, f"means, {backend}")
+        check_close_tensors(other, state, 1e-3, f"means, {backend}")  # halves may round the other way
 
 
 def test_cuda_accumulate(binary, folder):

@@ -60,7 +60,7 @@ static const TrsOptionSpec specs[] = {
     {"-topology_stochastic_update", TRS_OPTION_REAL, "1", "(0,)", NULL, NULL,
      "-plan_cost_model measured: the same with stochastic rounding"},
     {"-plan_replicas", TRS_OPTION_INT, "1", "[0,1000000]", NULL, "copies",
-     "copies of all tables that a training on CPUs keeps, each sharded over its part of the ranks (TorchRec: "
+     "copies of all tables that a training keeps, each sharded over its part of the ranks (TorchRec: "
      "2D parallelism); plans, -topology_..._per_rank and reports are those of one copy. 0: the number that "
      "the cost model finds fastest, or that fits -plan_input"},
     {"-replica_sync", TRS_OPTION_ENUM, "average", NULL, "average,gradients", NULL,

@@ -26,7 +26,7 @@ typedef struct {
   int n_told; /* groups */
   TrsCounts request;
   int64_t *counts, *displs;        /* [R] */
-  TrsBuffer block_begin, order;    /* int64 [R F + 1], int [R F]: the bag blocks that are permuted */
+  TrsBuffer block_begin, order;    /* int64 [R F + 1], int [R F]: the bag blocks to permute */
   TrsKjt arrived, merged;          /* [copy][feature][sample]; [feature][copy][sample] */
   TrsDeviceBuffer rows, ordered;   /* gradients as they arrive; by id, feature by feature */
   TrsDeviceBuffer places, lengths; /* int64 of each merged id: its number in `arrived`; scratch */

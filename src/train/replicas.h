@@ -12,11 +12,12 @@
 #include "shard/sharded_ebc.h"
 
 typedef struct {
-  TrsComm owners;                 /* the owners of this rank's shards, by copy; NULL: there is one copy */
-  PetscBool exact;                /* all copies make the same updates; nothing is averaged */
-  int64_t every;                  /* steps from one average to the next */
-  PetscBool differ;               /* the copies were updated after the last average */
-  TrsDeviceBuffer numbers, sizes; /* scratch; int32: the number of copies, again and again */
+  TrsComm owners;   /* the owners of this rank's shards, by copy; NULL: there is one copy */
+  PetscBool exact;  /* all copies make the same updates; nothing is averaged */
+  int64_t every;    /* steps from one average to the next */
+  PetscBool differ; /* the copies were updated after the last average */
+  /* Scratch: sums, and int32 that are the number of copies, again and again. */
+  TrsDeviceBuffer numbers, sizes;
 } TrsReplicas;
 
 /*
