@@ -85,10 +85,10 @@ static PetscBool sums_by_hosts(const TrsShardingContext *context, const TrsShard
   const TrsCommGroups *groups = context->groups;
   const int least = context->levels == TRS_REDUCE_SCATTER_AUTO ? TRS_HIERARCHICAL_HOSTS : 2;
 
-  return (PetscBool)(choice->grid == TRS_GRID_WORLD && context->levels != TRS_REDUCE_SCATTER_FLAT &&
-                     (choice->payload == &trs_payload_pooled ||
-                      choice->payload == &trs_payload_distinct_bags) &&
-                     groups->local_world_size > 1 && groups->n_hosts >= least);
+  return (
+      PetscBool)(choice->grid == TRS_GRID_WORLD && context->levels != TRS_REDUCE_SCATTER_FLAT &&
+                 (choice->payload == &trs_payload_pooled || choice->payload == &trs_payload_distinct_bags) &&
+                 groups->local_world_size > 1 && groups->n_hosts >= least);
 }
 
 /*
