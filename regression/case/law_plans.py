@@ -262,7 +262,7 @@ def test_hierarchical_reduce_scatter(binary, folder):
     rows, few = "-tables_sharding_types row_wise", " ".join(f"-qcomm_reduce_scatter_{way}_precision {kind}" for way, kind in (("forward", "fp16"), ("backward", "bf16")))
     half = "-table_user_data_type fp16 -table_word_data_type bf16 -table_word_stochastic_rounding false"
     ways = [(4, 2, "", TOLERANCE), (6, 3, "-ebc_variable_batch", TOLERANCE), (6, 2, "-embedding_optimizer adam -comm_relay_bytes 65536", TOLERANCE), (6, 2, few, 1e-3),
-            (4, 2, f"{half} -embedding_optimizer sgd", 1e-3), (8, 2, "-plan_replicas 2", TOLERANCE), (4, 2, "-table_user_pooling none", TOLERANCE)]
+            (4, 2, f"{half} -embedding_optimizer sgd", 1e-3), (8, 2, "-plan_replicas 2", TOLERANCE), (4, 2, "-table_word_pooling none", TOLERANCE)]
     for ranks, host, way, tolerance in thin(ways, ways[:4]):
         options, what = f"{rows} -steps 8 -table_user_is_weighted -data_eval train.h5 -eval_every 5 -comm_ranks_per_host {host} {way}", f"{ranks} ranks, hosts of {host}, {way}"
         wanted, state = train(binary, folder, "flat", ranks, f"{options} -ebc_row_wise_reduce_scatter flat")
