@@ -420,11 +420,9 @@ static void note_draw(property_run *run, const random_model *model)
     run->met_optimizer[TrsSparseOptimizersOf(&model->optimizers, t)->kind]++;
     const TrsTableConfig *config = &model->tables.table[t];
     run->met_sharding[model->plan.table[t].sharding_type]++;
-    run->met_by_hosts += model->hierarchical &&
-                                                model->plan.table[t].sharding_type == TRS_SHARDING_ROW_WISE &&
-                                                config->pooling != TRS_POOLING_NONE &&
-                                                model->local_world_size > 1 &&
-                                                model->local_world_size < model->size;
+    run->met_by_hosts += model->hierarchical && model->plan.table[t].sharding_type == TRS_SHARDING_ROW_WISE &&
+                         config->pooling != TRS_POOLING_NONE && model->local_world_size > 1 &&
+                         model->local_world_size < model->size;
     run->met_pooling[config->pooling]++;
     run->met_type[config->data_type]++;
     run->met_weighted += config->is_weighted;

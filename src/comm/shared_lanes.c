@@ -131,7 +131,7 @@ PetscErrorCode TrsSharedHost(MPI_Comm mpi, MPI_Comm *host)
   PetscCallMPI(MPI_Comm_split_type(mpi, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, host));
   if (most_ranks == 0) PetscFunctionReturn(PETSC_SUCCESS);
   all = *host;
-  /* of the world: a simulated host is the same for all communicators, also for one rank of each host */
+  /* by ranks of the world: then a simulated host is the same one for all communicators */
   PetscCallMPI(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank));
   PetscCallMPI(MPI_Comm_split(all, world_rank / most_ranks, rank, host));
   PetscCallMPI(MPI_Comm_free(&all));

@@ -105,7 +105,8 @@ PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, floa
   }
   count_levels(dist, chunk_rows);
   PetscCall(start_level(inside, stream, rows, dist->place_rows));
-  PetscCall(TrsCodedBlocksArrive(&inside->forward, stream)); /* peers may still read this rank's rows */
+  /* without a wait for the peers, which may still read this rank's rows */
+  PetscCall(TrsCodedBlocksArrive(&inside->forward, stream));
   PetscCall(start_level(dist, stream, inside->given, dist->host_rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -45,8 +45,8 @@ PetscErrorCode TrsPooledChunksDestroy(TrsPooledChunks *dist);
   rank's chunk, and GradWait gives those of all chunks.
 
   In a hierarchical exchange chunk_rows is [H][L], by rank, but the rows and their gradients are
-  [L][H]. Its Start waits for the other ranks of the host, so that the sums of hosts are on their way
-  while the caller works.
+  [L][H]. Its Start waits for the other ranks of the host, so that the sums of hosts are on their
+  way while the caller works.
 
   Collective on comm (host and cross).
 */

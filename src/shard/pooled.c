@@ -10,9 +10,9 @@
     --copy columns--> model's matrix
 
   TRS_GRID_RANKS has no reduce-scatter, because a shard has all rows. TRS_GRID_WORLD has no
-  all-to-all, because there is one host; nor has TRS_GRID_WORLD_BY_HOSTS, whose reduce-scatter has two
-  levels (dist/pooled_chunks.h). The backward takes the same steps in reverse order, and gradients
-  take the place of the rows. Means are divided in the lookup if a shard has all rows,
+  all-to-all, because there is one host; nor has TRS_GRID_WORLD_BY_HOSTS, whose reduce-scatter has
+  two levels (dist/pooled_chunks.h). The backward takes the same steps in reverse order, and
+  gradients take the place of the rows. Means are divided in the lookup if a shard has all rows,
   else at the sample.
 
   A feature is sent once for every column block of its table: two column shards on one rank stay two

@@ -14,8 +14,9 @@ static const TrsOptionSpec specs[] = {
      "(variable batch per feature); data_parallel tables send no bags"},
     {"-ebc_row_wise_reduce_scatter", TRS_OPTION_ENUM, "auto", NULL, "auto,flat,hierarchical", NULL,
      "pooled tables that are row_wise: how partial sums are added, and gradients gathered. flat: "
-     "between all ranks, in their order. hierarchical: inside each host, then between hosts, where 1 of L "
-     "bytes is left, L the ranks of a host; the order of additions, and the last bits, depend on the hosts. "
+     "between all ranks, in their order. hierarchical: inside each host, then between hosts, where one L-th "
+     "of the bytes is left, L the ranks of a host; the order of additions, and the last bits, depend on the "
+     "hosts. "
      "auto: hierarchical from 4 hosts on. Hosts of one rank, or of unequal numbers of ranks, are flat"},
 };
 const TrsOptionGroup trs_shard_options = TRS_OPTION_GROUP("Sharded tables", specs);
