@@ -5,16 +5,18 @@
   bench_hosts.py build/trshard                            hosts of 4 ranks, 8 to 64 ranks, row_wise and table_row_wise
   bench_hosts.py build/trshard --types row_wise --host 8 --ranks 16,32,64 --step-ms 20
 
-Each training runs with the relay of small blocks (-comm_relay_bytes) and without. Printed are messages and bytes a step of the busiest rank, the
-largest memory of a rank, and the seconds before the first step; on one machine with fewer cores than ranks the latter tell nothing of a cluster.
+Each training runs in several ways: with a message for each block, with the relay of small blocks (-comm_relay_bytes), and of row_wise with sums by hosts,
+too (-ebc_row_wise_reduce_scatter hierarchical). Printed are the messages a step of the busiest rank, the bytes of a mean rank, the largest memory of a
+rank, and the seconds before the first step; on one machine with fewer cores than ranks the latter tell nothing of a cluster.
 
 On paper, a rank's exchanges take  phases * latency + messages * overhead + bytes / (a host's bandwidth / its ranks),  and nothing of it is hidden by
-computation. The counted messages are fitted to p (W / L - 1) / L + d (W - L), those of the relay and those of large blocks, and the bytes to
-a (W - L) / W + b (W - L): ids and rows spread over all ranks, and sums that every rank makes for every rank. The efficiency is that of weak scaling: a
+computation. The counted messages are fitted to p ceil((W / L - 1) / L) + d (W - L), those of the relay and those of large blocks, and the bytes to
+a (W - L) / W + b (W - L): ids and rows spread over all ranks, and what each rank has for every rank or host: lengths of bags, and sums. The efficiency is that of weak scaling: a
 rank's own --step-ms over that and the exchanges.
 """
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -34,16 +36,24 @@ from bench_reproducible import HERE
 MODEL = "-tables_embedding_dim 32 -dense_arch 64,32 -over_arch 64,1 -tables_min_partition 8"
 
 
-def train(args, folder, kind, ranks, relay):
-    """Messages and bytes a step of the busiest rank, MiB of the largest rank, seconds before the first step."""
+def ways_of(args, kind):
+    """Name -> options, the one without a relay first."""
+    relay = f"-comm_relay_bytes {args.relay} -ebc_row_wise_reduce_scatter"
+    ways = {"messages": "-comm_relay_bytes 0 -ebc_row_wise_reduce_scatter flat", "relay": f"{relay} flat"}
+    return ways | ({"hierarchical": f"{relay} hierarchical"} if kind == "row_wise" else {})
+
+
+def train(args, folder, kind, ranks, way):
+    """Messages a step of the busiest rank, bytes a step of a mean rank (a host's ranks share its bandwidth), MiB of the largest rank, seconds before the first step."""
     words = (f"-data_train train.h5 -batch_size {args.batch} -steps {args.steps} {MODEL} -tables_sharding_types {kind} -output run.h5 "
-             f"-comm_ranks_per_host {args.host} -comm_relay_bytes {relay}").split()
+             f"-comm_ranks_per_host {args.host} {way}").split()
     begin = time.monotonic()
     subprocess.run(common.mpirun(ranks) + [os.path.abspath(args.binary)] + words, cwd=folder, check=True, stdout=subprocess.DEVNULL,
                    env={**os.environ, **common.threads_environment(1), "OMPI_MCA_mpi_yield_when_idle": "1"})
     seconds = time.monotonic() - begin
     with h5py.File(os.path.join(folder, "run.h5")) as h:
-        messages, size = h["exchanges/sent"][()].max(axis=0)
+        sent = h["exchanges/sent"][()]
+        messages, size = sent[:, 0].max(), sent[:, 1].mean()
         names = h.attrs["stage_names"].split(",")
         step_ms = sum(ms for name, ms in zip(names, h["stages/measured_ms"][()].mean(axis=0)) if name != "plan")
         return float(messages), float(size), int(h.attrs["peak_memory_bytes"]) / 2**20, seconds - step_ms * args.steps / 1e3
@@ -64,7 +74,7 @@ def fit(points, terms):
 
 def on_paper(args, counted, relayed):
     """Functions of the ranks: messages and bytes a step of a rank."""
-    to_ranks, to_hosts = (lambda w: w - args.host), (lambda w: max(1, (w // args.host - 1) / args.host))
+    to_ranks, to_hosts = (lambda w: w - args.host), (lambda w: math.ceil((w / args.host - 1) / args.host))
     messages = fit([(w, x[0]) for w, x in counted.items()], [to_ranks, to_hosts] if relayed else [to_ranks])
     return messages, fit([(w, x[1]) for w, x in counted.items()], [to_ranks, lambda w: (w - args.host) / w])
 
@@ -76,13 +86,14 @@ def exchange_ms(args, messages, size):
 def draw(args, paper, path):
     plt = common.pyplot()
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2))
-    for (kind, relay), rows in paper.items():
-        label = f"{kind}, {'relay' if relay else 'a message a block'}"
+    styles = {"messages": ":", "relay": "--", "hierarchical": "-"}
+    for (kind, way), rows in paper.items():
+        label = f"{kind}, {'a message a block' if way == 'messages' else way}"
         ranks = [row["ranks"] for row in rows]
-        line, = axes[0].plot(ranks, [row["messages"] for row in rows], linestyle="-" if relay else "--", label=label)
+        line, = axes[0].plot(ranks, [row["messages"] for row in rows], linestyle=styles[way], label=label)
         counted = [row for row in rows if "counted" in row]
         axes[0].plot([row["ranks"] for row in counted], [row["counted"] for row in counted], "o", color=line.get_color())
-        axes[1].plot(ranks, [row["efficiency"] for row in rows], linestyle="-" if relay else "--", label=label)
+        axes[1].plot(ranks, [row["efficiency"] for row in rows], linestyle=styles[way], label=label)
     axes[0].set_yscale("log")
     axes[0].set_ylabel("messages a step of the busiest rank (dots: counted)")
     axes[1].set_ylabel(f"efficiency on paper, step of {args.step_ms:g} ms")
@@ -121,29 +132,29 @@ def main():
                         str(args.batch * ranks[-1] * 4), "--features", "4", "--num-embeddings", "5000", "--num-dense", "4", "--pooling", "2"],
                        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for kind in args.types.split(","):
-            print(f"{kind:16} {'ranks':>6} {'relay':>6} {'messages':>9} {'KiB':>9} {'MiB a rank':>11} {'start s':>8}")
-            for relay in (0, args.relay):
+            print(f"{kind:16} {'ranks':>6} {'way':>12} {'messages':>9} {'KiB':>9} {'MiB a rank':>11} {'start s':>8}")
+            for way, options in ways_of(args, kind).items():
                 counted = {}
                 for w in ranks:
-                    counted[w] = train(args, folder, kind, w, relay)
+                    counted[w] = train(args, folder, kind, w, options)
                     messages, size, memory, start_s = counted[w]
-                    print(f"{'':16} {w:6} {relay:6} {messages:9.1f} {size / 1024:9.1f} {memory:11.1f} {start_s:8.2f}", flush=True)
-                if relay == 0:
+                    print(f"{'':16} {w:6} {way:>12} {messages:9.1f} {size / 1024:9.1f} {memory:11.1f} {start_s:8.2f}", flush=True)
+                if way == "messages":
                     args.phases = counted[ranks[-1]][0] / (ranks[-1] - args.host)
-                messages_of, bytes_of = on_paper(args, counted, relay)
-                paper[kind, relay], w = [], ranks[0]
+                messages_of, bytes_of = on_paper(args, counted, way != "messages")
+                paper[kind, way], w = [], ranks[0]
                 while w <= args.paper:
                     row = {"ranks": w, "messages": messages_of(w), "bytes": bytes_of(w), "ms": exchange_ms(args, messages_of(w), bytes_of(w))}
-                    paper[kind, relay].append(row | {"efficiency": args.step_ms / (args.step_ms + row["ms"])} | ({"counted": counted[w][0]} if w in counted else {}))
+                    paper[kind, way].append(row | {"efficiency": args.step_ms / (args.step_ms + row["ms"])} | ({"counted": counted[w][0]} if w in counted else {}))
                     w *= 2
     print(f"\non paper: {args.latency_us:g} us a phase, {args.overhead_us:g} us a message, {args.host_gbps:g} GB/s a host; nothing is hidden\n"
-          f"{'':16} {'ranks':>6} {'relay':>6} {'messages':>9} {'KiB':>9} {'ms':>8} {'efficiency':>11}")
-    for (kind, relay), rows in paper.items():
+          f"{'':16} {'ranks':>6} {'way':>12} {'messages':>9} {'KiB':>9} {'ms':>8} {'efficiency':>11}")
+    for (kind, way), rows in paper.items():
         for row in rows:
-            print(f"{kind:16} {row['ranks']:6} {relay:6} {row['messages']:9.1f} {row['bytes'] / 1024:9.1f} {row['ms']:8.3f} {row['efficiency']:11.3f}")
+            print(f"{kind:16} {row['ranks']:6} {way:>12} {row['messages']:9.1f} {row['bytes'] / 1024:9.1f} {row['ms']:8.3f} {row['efficiency']:11.3f}")
     draw(args, paper, os.path.join(args.output, "hosts.png"))
     with open(os.path.join(args.output, "hosts.json"), "w", encoding="utf-8") as out:
-        json.dump({"options": {k: v for k, v in vars(args).items() if k != "binary"}, "paper": {f"{kind} {relay}": rows for (kind, relay), rows in paper.items()}}, out, indent=1)
+        json.dump({"options": {k: v for k, v in vars(args).items() if k != "binary"}, "paper": {f"{kind} {way}": rows for (kind, way), rows in paper.items()}}, out, indent=1)
     return 0
 
 

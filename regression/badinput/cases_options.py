@@ -105,6 +105,8 @@ CASES = [
     Case("reproducible_with_position_weights", 64, r"-reproducible .*position_weighted table \"user\"",
          "-reproducible -table_user_position_weighted -table_user_max_feature_lengths 8", ranks=2),
     Case("reproducible_with_index_dedup", 64, r"-reproducible .*-ec_index_dedup", "-reproducible -ec_index_dedup -table_user_pooling none"),
+    Case("reproducible_by_hosts", 64, r"-ebc_row_wise_reduce_scatter.*-reproducible", "-reproducible -ebc_row_wise_reduce_scatter hierarchical"),
+    Case("reduce_scatter_misspelt", 64, r"-ebc_row_wise_reduce_scatter.*flat, hierarchical", "-ebc_row_wise_reduce_scatter hosts"),
     Case("reproducible_with_variable_batch", 64, r"-reproducible .*-ebc_variable_batch", "-reproducible -ebc_variable_batch"),
     Case("reproducible_with_cut_maximum", 64, r"-reproducible: the sequence table \"user\".*column_wise",
          "-reproducible -table_user_pooling none -table_user_sequence_pooling max -table_user_sharding_types column_wise", ranks=2),

@@ -253,3 +253,40 @@ def test_relayed_hosts(binary, folder):
             check_same_tensors(state, kept, f"{what}, {relay} bytes")
         fewer = sent[1048576][:, 0].sum() / sent[0][:, 0].sum()  # a phase without blocks costs the relay its messages
         check(sent[0][:, 0].min() > 0 and fewer < (1.0 if "reproducible" in plan else 0.7), f"{what}: {fewer} of the messages: {sent}")
+
+
+@thinned
+def test_hierarchical_reduce_scatter(binary, folder):
+    """Sums of row_wise by hosts, simulated: near to those of all ranks, with weights, shared bags, codecs, mean and half precision, copies; without hosts the same bits."""
+    make(folder, samples=192, weighted=True)
+    rows, few = "-tables_sharding_types row_wise", " ".join(f"-qcomm_reduce_scatter_{way}_precision {kind}" for way, kind in (("forward", "fp16"), ("backward", "bf16")))
+    half = "-table_user_data_type fp16 -table_word_data_type bf16 -table_word_stochastic_rounding false"
+    ways = [(4, 2, "", TOLERANCE), (6, 3, "-ebc_variable_batch", TOLERANCE), (6, 2, "-embedding_optimizer adam -comm_relay_bytes 65536", TOLERANCE), (6, 2, few, 1e-3),
+            (4, 2, f"{half} -embedding_optimizer sgd", 1e-3), (8, 2, "-plan_replicas 2", TOLERANCE), (4, 2, "-table_word_pooling none", TOLERANCE)]
+    for ranks, host, way, tolerance in thin(ways, ways[:4]):
+        options, what = f"{rows} -steps 8 -table_user_is_weighted -data_eval train.h5 -eval_every 5 -comm_ranks_per_host {host} {way}", f"{ranks} ranks, hosts of {host}, {way}"
+        wanted, state = train(binary, folder, "flat", ranks, f"{options} -ebc_row_wise_reduce_scatter flat")
+        found, other = train(binary, folder, "hosts", ranks, f"{options} -ebc_row_wise_reduce_scatter hierarchical")
+        check_close_losses(found, wanted, tolerance, what)
+        check_close_tensors(other, state, tolerance, what)
+    for ranks, host, kind in ((3, 2, "hierarchical"), (4, 2, "auto"), (4, 4, "hierarchical")):  # uneven hosts, too few, and one
+        wanted, state = train(binary, folder, "flat", ranks, f"{rows} -steps 8 -ebc_row_wise_reduce_scatter flat")
+        found, other = train(binary, folder, "hosts", ranks, f"{rows} -steps 8 -comm_ranks_per_host {host} -ebc_row_wise_reduce_scatter {kind}")
+        check_close_losses(found, wanted, 1e-12, f"{ranks} ranks, hosts of {host}, {kind}")  # MPI adds them, in double, in an order of its own
+        check_same_tensors(other, state, f"{ranks} ranks, hosts of {host}, {kind}")
+
+
+@thinned
+def test_hierarchical_messages(binary, folder):
+    """Of the sums of row_wise, and of their gradients, a rank sends one message to each other host, with its own or their samples, where it sends one to each rank there."""
+    make(folder, samples=192)
+    columns = 8 * len(FEATURES)
+    for ranks, host, kind in thin([(4, 2, "hierarchical"), (6, 3, "hierarchical"), (6, 2, "hierarchical"), (8, 2, "auto")], [(6, 3, "hierarchical"), (8, 2, "auto")]):
+        sent = {}
+        for levels in ("flat", kind):
+            train(binary, folder, levels, ranks, f"-tables_sharding_types row_wise -steps 8 -comm_ranks_per_host {host} -comm_relay_bytes 0 -ebc_row_wise_reduce_scatter {levels}")
+            with h5py.File(os.path.join(folder, f"{levels}.h5"), "r") as h:
+                sent[levels] = h["exchanges/sent"][()]
+        fewer = 2 * (ranks - host - (ranks // host - 1))  # forward and backward: blocks for ranks elsewhere, less one for each of their hosts
+        saved = sent["flat"] - sent[kind]
+        check(np.array_equal(saved, np.tile([fewer, fewer * 24 // ranks * columns * 4.0], (ranks, 1))), f"{ranks} ranks, hosts of {host}: {sent}, saved {saved}")

@@ -270,6 +270,7 @@ PetscErrorCode random_model_create(uint64_t seed, int size, PetscBool reproducib
     model->local_world_size = (int)random_int(&split, 1, size);
   } while (size % model->local_world_size);
   PetscCall(draw_plan(&split, reproducible, model));
+  model->hierarchical = (PetscBool)(!reproducible && random_once_in(&split, 2));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -347,9 +348,10 @@ void random_model_print(const random_model *model)
 {
   static const char *const sequence[] = {" (mean)", " (max)", " (concat)"};
 
-  printf("  seed %" PRIu64 ", %d ranks, %d a host, %d steps%s%s%s\n", model->seed, model->size,
+  printf("  seed %" PRIu64 ", %d ranks, %d a host, %d steps%s%s%s%s\n", model->seed, model->size,
          model->local_world_size, model->n_steps, model->ahead ? ", input dist ahead" : "",
-         model->index_dedup ? ", index dedup" : "", model->variable_batch ? ", variable batch" : "");
+         model->index_dedup ? ", index dedup" : "", model->variable_batch ? ", variable batch" : "",
+         model->hierarchical ? ", hierarchical" : "");
   for (int t = 0; t < model->tables.n; t++) {
     const TrsTableConfig *table = &model->tables.table[t];
     const TrsTablePlan *plan = &model->plan.table[t];

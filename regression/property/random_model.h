@@ -32,7 +32,7 @@ typedef struct {
   int64_t stride;     /* of that matrix */
   PetscBool weighted; /* do the batches carry weights? */
   float *position;    /* [n_features, MODEL_MAX_BAG] position weights of the features that have them */
-  PetscBool index_dedup, variable_batch;
+  PetscBool index_dedup, variable_batch, hierarchical; /* hierarchical: of the split */
   int n_steps;
   PetscBool ahead; /* the next batch's input dist starts before this one's forward */
 } random_model;

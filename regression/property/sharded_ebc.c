@@ -51,7 +51,8 @@ typedef struct {
   double *trace; /* rank 0: all that the draw's first run computed, in order, to compare others with */
   int64_t n_trace, trace_capacity, traced; /* numbers in it, room for, passed by the run under way */
   int64_t met_sharding[TRS_N_SHARDINGS], met_optimizer[TRS_N_OPTIMS], met_pooling[3], met_type[3],
-      met_weighted, met_positions, met_shared_bags[TRS_N_SHARDINGS], met_empty_rank, met_sequence[3][2];
+      met_weighted, met_positions, met_shared_bags[TRS_N_SHARDINGS], met_empty_rank, met_sequence[3][2],
+      met_by_hosts;
 } property_run;
 
 /* One draw under way. */
@@ -419,6 +420,9 @@ static void note_draw(property_run *run, const random_model *model)
     run->met_optimizer[TrsSparseOptimizersOf(&model->optimizers, t)->kind]++;
     const TrsTableConfig *config = &model->tables.table[t];
     run->met_sharding[model->plan.table[t].sharding_type]++;
+    run->met_by_hosts += model->hierarchical && model->plan.table[t].sharding_type == TRS_SHARDING_ROW_WISE &&
+                         config->pooling != TRS_POOLING_NONE && model->local_world_size > 1 &&
+                         model->local_world_size < model->size;
     run->met_pooling[config->pooling]++;
     run->met_type[config->data_type]++;
     run->met_weighted += config->is_weighted;
@@ -458,7 +462,9 @@ static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, Pets
                                  .position = draw.position,
                                  .dist.reproducible = run->reproducible, /* fp32, as the model has it */
                                  .index_dedup = model.index_dedup,
-                                 .variable_batch = model.variable_batch};
+                                 .variable_batch = model.variable_batch,
+                                 .levels = model.hierarchical ? TRS_REDUCE_SCATTER_HIERARCHICAL
+                                                              : TRS_REDUCE_SCATTER_FLAT};
   PetscCall(TrsShardedEbcCreate(groups, run->device, run->compute, &model.tables, &model.plan, &draw.shards,
                                 &config, &draw.ebc));
   for (int s = 0; s < model.n_steps; s++) {
@@ -515,6 +521,8 @@ static PetscBool all_met(const property_run *run)
   for (int dedup = 0; dedup < (run->reproducible ? 1 : 2); dedup++)
     for (int i = 0; i < 3; i++) met = (PetscBool)(met && run->met_sequence[i][dedup] > 0);
   if (!run->reproducible) met = (PetscBool)(met && run->met_positions > 0);
+  if (!run->reproducible && (run->world_size == 4 || run->world_size == 6)) /* hosts of several ranks */
+    met = (PetscBool)(met && run->met_by_hosts > 0);
   for (int i = 0; i < 3; i++) met = (PetscBool)(met && run->met_pooling[i] > 0 && run->met_type[i] > 0);
   return (PetscBool)(met && (run->world_size == 1 || run->met_empty_rank > 0));
 }

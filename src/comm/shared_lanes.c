@@ -124,15 +124,16 @@ void TrsSharedRanks(int most)
 PetscErrorCode TrsSharedHost(MPI_Comm mpi, MPI_Comm *host)
 {
   MPI_Comm all;
-  int rank;
+  int rank, world_rank;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(mpi, &rank));
   PetscCallMPI(MPI_Comm_split_type(mpi, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, host));
   if (most_ranks == 0) PetscFunctionReturn(PETSC_SUCCESS);
   all = *host;
-  PetscCallMPI(MPI_Comm_rank(all, &rank));
-  PetscCallMPI(MPI_Comm_split(all, rank / most_ranks, rank, host));
+  /* by ranks of the world: then a simulated host is the same one for all communicators */
+  PetscCallMPI(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank));
+  PetscCallMPI(MPI_Comm_split(all, world_rank / most_ranks, rank, host));
   PetscCallMPI(MPI_Comm_free(&all));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

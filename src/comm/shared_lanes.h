@@ -46,7 +46,7 @@ void TrsSharedRanks(int most);
 /*
   TrsSharedHost - The ranks of mpi that may share memory with this one, as a communicator.
 
-  Collective on mpi. Those of the host, in groups of TrsSharedRanks().
+  Collective on mpi. Those of the host, in groups of TrsSharedRanks() by their ranks in the world.
   Out:    host  free with MPI_Comm_free()
 */
 PetscErrorCode TrsSharedHost(MPI_Comm mpi, MPI_Comm *host);

@@ -5,6 +5,12 @@
 
 struct TrsPooledChunksImpl {
   TrsComm comm;
+  /*
+    The level inside the hosts of a hierarchical exchange, whose other level is this one; NULL: the
+    exchange is flat. place_rows [L], host_rows [H]: chunks of both levels.
+  */
+  TrsPooledChunks inside;
+  int64_t *place_rows, *host_rows;
   int64_t dim;
   int64_t *counts, *displs; /* [size] counts and places of the chunks, in floats */
   int64_t n;                /* floats of all chunks */
@@ -31,10 +37,24 @@ PetscErrorCode TrsPooledReduceScatterCreate(TrsComm comm, int64_t dim, const Trs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsPooledHierarchicalCreate(TrsComm host, TrsComm cross, int64_t dim,
+                                           const TrsPooledDistOptions *options, TrsPooledChunks *dist)
+{
+  const TrsPooledDistOptions plain = {.reproducible = PETSC_FALSE};
+
+  PetscFunctionBegin;
+  PetscCall(TrsPooledReduceScatterCreate(cross, dim, options, dist));
+  PetscCall(TrsPooledReduceScatterCreate(host, dim, &plain, &(*dist)->inside));
+  PetscCall(PetscMalloc2((size_t)host->size, &(*dist)->place_rows, (size_t)cross->size, &(*dist)->host_rows));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsPooledChunksDestroy(TrsPooledChunks *dist)
 {
   PetscFunctionBegin;
   if (!*dist) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsPooledChunksDestroy(&(*dist)->inside));
+  PetscCall(PetscFree2((*dist)->place_rows, (*dist)->host_rows));
   PetscCall(TrsCodedExchangeFree(&(*dist)->forward));
   PetscCall(TrsCodedExchangeFree(&(*dist)->backward));
   PetscCall(TrsDeviceBufferFree((*dist)->comm->device, &(*dist)->result));
@@ -43,8 +63,9 @@ PetscErrorCode TrsPooledChunksDestroy(TrsPooledChunks *dist)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, float *rows,
-                                    const int64_t *chunk_rows)
+/* Start the exchange between the ranks of dist->comm alone. */
+static PetscErrorCode start_level(TrsPooledChunks dist, TrsStream stream, float *rows,
+                                  const int64_t *chunk_rows)
 {
   PetscFunctionBegin;
   dist->n = 0;
@@ -62,9 +83,38 @@ PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, floa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Count the rows of both levels' chunks. */
+static void count_levels(TrsPooledChunks dist, const int64_t *chunk_rows)
+{
+  const int L = dist->inside->comm->size, place = dist->inside->comm->rank, H = dist->comm->size;
+
+  for (int l = 0; l < L; l++) dist->place_rows[l] = 0;
+  for (int q = 0; q < H * L; q++) dist->place_rows[q % L] += chunk_rows[q];
+  for (int h = 0; h < H; h++) dist->host_rows[h] = chunk_rows[h * L + place];
+}
+
+PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, float *rows,
+                                    const int64_t *chunk_rows)
+{
+  const TrsPooledChunks inside = dist->inside;
+
+  PetscFunctionBegin;
+  if (!inside) {
+    PetscCall(start_level(dist, stream, rows, chunk_rows));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  count_levels(dist, chunk_rows);
+  PetscCall(start_level(inside, stream, rows, dist->place_rows));
+  /* without a wait for the peers, which may still read this rank's rows */
+  PetscCall(TrsCodedBlocksArrive(&inside->forward, stream));
+  PetscCall(start_level(dist, stream, inside->given, dist->host_rows));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsPooledChunksWait(TrsPooledChunks dist, TrsStream stream, const float **rows)
 {
   PetscFunctionBegin;
+  if (dist->inside) PetscCall(TrsCodedExchangeWait(&dist->inside->forward, stream));
   PetscCall(TrsCodedExchangeWait(&dist->forward, stream));
   *rows = dist->given;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -91,5 +141,9 @@ PetscErrorCode TrsPooledChunksGradWait(TrsPooledChunks dist, TrsStream stream, c
   PetscFunctionBegin;
   PetscCall(TrsCodedExchangeWait(&dist->backward, stream));
   *grad = dist->rows;
+  if (!dist->inside) PetscFunctionReturn(PETSC_SUCCESS);
+  /* The gradients from the other hosts have arrived in the place of this host's sums. */
+  PetscCall(TrsPooledChunksGradStart(dist->inside, stream));
+  PetscCall(TrsPooledChunksGradWait(dist->inside, stream, grad));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

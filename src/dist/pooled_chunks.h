@@ -3,11 +3,20 @@
   Pooled rows in chunks, one a rank. A reduce-scatter gives each rank the sum of all ranks' rows for
   its chunk. The backward, an all-gather, gives every rank the gradients of all chunks.
 
+  Both are flat or hierarchical. A flat one goes between all ranks at once. A hierarchical one, of H
+  hosts with L ranks each, has two levels, so that H - 1 chunks of a rank leave its host and not
+  (H - 1) L:
+
+    [L][H] chunks of all ranks, by place in their hosts, then host
+    --reduce-scatter inside the host--> [H] sums of this host, for the ranks with my place
+    --reduce-scatter between the ranks with my place--> my chunk
+
   Life and borrowing are as in pooled_all_to_all.h. Both directions use the codecs for sums
-  (src/RULES.md, rule A23). Sums are made in rank order.
+  (src/RULES.md, rule A23); what stays inside a host of a hierarchical exchange is not encoded. Sums
+  are made in rank order, in a hierarchical exchange inside each host and then over the hosts.
 
   Source: TorchRec PooledEmbeddingsReduceScatter (torchrec.distributed.dist_data);
-          reduce_scatter_v_pooled (comm_ops)
+          reduce_scatter_v_pooled (comm_ops); two levels as in TwRwPooledEmbeddingDist
 */
 #pragma once
 
@@ -21,12 +30,25 @@ typedef struct TrsPooledChunksImpl *TrsPooledChunks;
 */
 PetscErrorCode TrsPooledReduceScatterCreate(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options,
                                             TrsPooledChunks *dist);
+
+/*
+  Create a hierarchical exchange. host joins the ranks of a host, and cross the ranks with one place
+  in their hosts (TrsCommGroups). Not collective.
+*/
+PetscErrorCode TrsPooledHierarchicalCreate(TrsComm host, TrsComm cross, int64_t dim,
+                                           const TrsPooledDistOptions *options, TrsPooledChunks *dist);
 PetscErrorCode TrsPooledChunksDestroy(TrsPooledChunks *dist);
 
 /*
   chunk_rows [size] is equal on all ranks. Start takes [sum of chunk_rows, dim] in rank order, and
   Wait gives this rank's chunk [chunk_rows[rank], dim]. GradBuffer takes the gradients of this
-  rank's chunk, and GradWait gives those of all chunks. Collective on comm.
+  rank's chunk, and GradWait gives those of all chunks.
+
+  In a hierarchical exchange chunk_rows is [H][L], by rank, but the rows and their gradients are
+  [L][H]. Its Start waits for the other ranks of the host, so that the sums of hosts are on their
+  way while the caller works.
+
+  Collective on comm (host and cross).
 */
 PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, float *rows,
                                     const int64_t *chunk_rows);

@@ -76,6 +76,22 @@ static TrsTreatment treatment_of(const TrsShardingContext *context, const TrsTab
 }
 
 /*
+  Does the sum of a table whose rows are cut over all ranks have two levels? Hosts of one rank, and
+  of unequal numbers of ranks, which count as such, have one level. So have few hosts by default:
+  there the order of the ranks is worth more, because it gives the bits of one host.
+*/
+static PetscBool sums_by_hosts(const TrsShardingContext *context, const TrsShardingChoice *choice)
+{
+  const TrsCommGroups *groups = context->groups;
+  const int least = context->levels == TRS_REDUCE_SCATTER_AUTO ? TRS_HIERARCHICAL_HOSTS : 2;
+
+  return (
+      PetscBool)(choice->grid == TRS_GRID_WORLD && context->levels != TRS_REDUCE_SCATTER_FLAT &&
+                 (choice->payload == &trs_payload_pooled || choice->payload == &trs_payload_distinct_bags) &&
+                 groups->local_world_size > 1 && groups->n_hosts >= least);
+}
+
+/*
   Refuse what cannot be done in the order of the global batch: sums that a rank makes before they
   travel, and rows that are updated by column shard.
 */
@@ -124,5 +140,6 @@ PetscErrorCode TrsShardingChoose(const TrsShardingContext *context, int t, TrsSh
              config->name, TrsPoolingName(config->pooling), TrsShardingTypeName(type),
              TrsTableOptionName(config));
   if (context->dist.reproducible) PetscCall(check_reproducible(context, t, treatment, choice));
+  if (sums_by_hosts(context, choice)) choice->grid = TRS_GRID_WORLD_BY_HOSTS;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -20,7 +20,6 @@
           RwPooledEmbeddingSharding with VariableBatchPooledEmbeddingsReduceScatter,
           TwRwPooledEmbeddingSharding with both
 */
-#include "dist/pooled_chunks.h"
 #include "dist/variable_batch.h"
 #include "shard/sharding.h"
 #include "sparse/unique_bags.h"
@@ -93,10 +92,8 @@ static PetscErrorCode create_exchanges(TrsSharding sharding, TrsDistinctBags *d)
   PetscFunctionBegin;
   PetscCall(PetscMalloc1((size_t)route->H, &n_of_host));
   for (int h = 0; h < route->H; h++) n_of_host[h] = route->host_entry[h + 1] - route->host_entry[h];
-  if (d->cuts)
-    PetscCall(TrsPooledReduceScatterCreate(route->grid == TRS_GRID_WORLD ? groups->world : groups->host, 1,
-                                           &sharding->reduce_scatter, &d->intra));
-  if (route->grid != TRS_GRID_WORLD)
+  PetscCall(TrsShardingCreateSums(sharding, 1, &d->intra));
+  if (route->grid == TRS_GRID_RANKS || route->grid == TRS_GRID_HOSTS)
     PetscCall(TrsVariableAllToAllCreate(d->cuts ? groups->cross : groups->world, n_of_host, d->dims,
                                         &sharding->dist, &d->cross));
   PetscCall(TrsVariableExpandCreate(context->device, context->compute, route->n_entries, d->dims, d->columns,

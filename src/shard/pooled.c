@@ -10,7 +10,8 @@
     --copy columns--> model's matrix
 
   TRS_GRID_RANKS has no reduce-scatter, because a shard has all rows. TRS_GRID_WORLD has no
-  all-to-all, because there is one host. The backward takes the same steps in reverse order, and
+  all-to-all, because there is one host; nor has TRS_GRID_WORLD_BY_HOSTS, whose reduce-scatter has
+  two levels (dist/pooled_chunks.h). The backward takes the same steps in reverse order, and
   gradients take the place of the rows. Means are divided in the lookup if a shard has all rows,
   else at the sample.
 
@@ -23,7 +24,6 @@
           length, not by TorchRec's length + 1e-6), TwRwPooledEmbeddingSharding,
           GridPooledEmbeddingSharding ("staggered shuffle")
 */
-#include "dist/pooled_chunks.h"
 #include "shard/sharding.h"
 
 typedef struct {
@@ -50,7 +50,7 @@ static PetscErrorCode setup_pooled(TrsSharding sharding)
   const TrsCommGroups *groups = context->groups;
   const TrsRoute *route = &sharding->route;
   const PetscBool has_intra = (PetscBool)(route->grid != TRS_GRID_RANKS);
-  const PetscBool has_cross = (PetscBool)(route->grid != TRS_GRID_WORLD);
+  const PetscBool has_cross = (PetscBool)(route->grid == TRS_GRID_RANKS || route->grid == TRS_GRID_HOSTS);
   TrsPooled *p;
 
   PetscFunctionBegin;
@@ -68,9 +68,7 @@ static PetscErrorCode setup_pooled(TrsSharding sharding)
   PetscCall(TrsRouteCreateLookup(sharding, (PetscBool)!p->divides, p->alone, &sharding->lookup,
                                  &sharding->local_dim));
   if (p->alone) PetscFunctionReturn(PETSC_SUCCESS);
-  if (has_intra)
-    PetscCall(TrsPooledReduceScatterCreate(has_cross ? groups->host : groups->world, sharding->local_dim,
-                                           &sharding->reduce_scatter, &p->intra));
+  PetscCall(TrsShardingCreateSums(sharding, sharding->local_dim, &p->intra));
   if (has_cross)
     PetscCall(TrsPooledAllToAllCreate(has_intra ? groups->cross : groups->world, p->dims, &sharding->dist,
                                       &p->cross));

@@ -109,8 +109,9 @@ PetscErrorCode TrsRouteCreate(TrsSharding sharding)
   size_t n;
 
   PetscFunctionBegin;
-  route->L = route->grid == TRS_GRID_RANKS ? 1 : route->grid == TRS_GRID_WORLD ? W : groups->local_world_size;
+  route->L = route->grid == TRS_GRID_RANKS ? 1 : route->grid == TRS_GRID_HOSTS ? groups->local_world_size : W;
   route->H = W / route->L;
+  route->source_hosts = route->grid == TRS_GRID_WORLD_BY_HOSTS ? groups->n_hosts : route->H;
   PetscCall(list_features(sharding));
   for (int h = 0; h < route->H; h++) add_entries(sharding, h);
   n = (size_t)route->n_entries;

@@ -11,6 +11,8 @@
     TRS_GRID_HOSTS  the machine's hosts (table_row_wise, grid_shard)
     TRS_GRID_WORLD  H = 1: all ranks are one host
                     (row_wise; any table whose rows travel by id; replicas)
+    TRS_GRID_WORLD_BY_HOSTS  as TRS_GRID_WORLD, but sources arrive as with TRS_GRID_HOSTS, for sums
+                    that are made inside the machine's hosts first (row_wise)
 
     own ids
     --permute--> [host][its entries][B]
@@ -28,7 +30,7 @@
 
 typedef struct TrsShardingImpl *TrsSharding; /* sharding.h */
 
-typedef enum { TRS_GRID_RANKS, TRS_GRID_HOSTS, TRS_GRID_WORLD } TrsGrid;
+typedef enum { TRS_GRID_RANKS, TRS_GRID_HOSTS, TRS_GRID_WORLD, TRS_GRID_WORLD_BY_HOSTS } TrsGrid;
 
 typedef struct {
   int table;               /* index among the group's tables */
@@ -45,6 +47,7 @@ typedef struct {
 typedef struct {
   TrsGrid grid;
   int L, H;
+  int source_hosts;   /* H, or the machine's hosts, by which sources arrive */
   int n_features;     /* features of the group's tables */
   int *group_feature; /* [n_features] the features' numbers in the model, in order of table */
   int *table_feature; /* [n_tables + 1] the first feature of each table of the group */
@@ -67,7 +70,7 @@ typedef struct {
 /* The rank whose samples are the i-th ones on arrival. */
 static inline int TrsRouteSource(const TrsRoute *route, int i)
 {
-  return i % route->H * route->L + i / route->H;
+  return i % route->source_hosts * (route->L * route->H / route->source_hosts) + i / route->source_hosts;
 }
 
 /*

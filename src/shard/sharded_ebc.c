@@ -12,6 +12,12 @@ static const TrsOptionSpec specs[] = {
      "pooled tables: send each distinct bag of a feature in a rank's batch once, and its pooled row back "
      "once "
      "(variable batch per feature); data_parallel tables send no bags"},
+    {"-ebc_row_wise_reduce_scatter", TRS_OPTION_ENUM, "auto", NULL, "auto,flat,hierarchical", NULL,
+     "pooled tables that are row_wise: how partial sums are added, and gradients gathered. flat: "
+     "between all ranks, in their order. hierarchical: inside each host, then between hosts, where one L-th "
+     "of the bytes is left, L the ranks of a host; the order of additions, and the last bits, depend on the "
+     "hosts. "
+     "auto: hierarchical from 4 hosts on. Hosts of one rank, or of unequal numbers of ranks, are flat"},
 };
 const TrsOptionGroup trs_shard_options = TRS_OPTION_GROUP("Sharded tables", specs);
 
@@ -45,11 +51,18 @@ PetscErrorCode TrsShardedEbcConfigFromOptions(TrsOptions options, TrsShardedEbcC
                                                        &config->sequence};
   TrsQcommCodecs codecs[TRS_N_QCOMM_OPS];
   PetscBool reproducible;
+  int levels;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetBool(options, "-ec_index_dedup", &config->index_dedup, NULL));
   PetscCall(TrsOptionsGetBool(options, "-ebc_variable_batch", &config->variable_batch, NULL));
+  PetscCall(TrsOptionsGetEnum(options, "-ebc_row_wise_reduce_scatter", &levels, NULL));
+  config->levels = (TrsReduceScatterLevels)levels;
   PetscCall(TrsOptionsGetBool(options, "-reproducible", &reproducible, NULL));
+  if (reproducible && config->levels == TRS_REDUCE_SCATTER_HIERARCHICAL)
+    PetscCall(TrsOptionError(options, "-ebc_row_wise_reduce_scatter",
+                             "hierarchical does not go with -reproducible, which sends rows and no sums: "
+                             "leave one out"));
   PetscCall(TrsQcommFromOptions(options, codecs));
   for (int op = 0; op < TRS_N_QCOMM_OPS; op++)
     *dist[op] = (TrsPooledDistOptions){
@@ -166,6 +179,7 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                   .position = config->position,
                                   .index_dedup = config->index_dedup,
                                   .variable_batch = config->variable_batch,
+                                  .levels = config->levels,
                                   .copied = (PetscBool)(config->owners != NULL),
                                   .loan = &e->loan};
   e->replicas = config->replicas;

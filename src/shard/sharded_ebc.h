@@ -17,7 +17,7 @@
 
 typedef struct TrsShardedEbcImpl *TrsShardedEbc;
 
-extern const TrsOptionGroup trs_shard_options; /* -ec_index_dedup, -ebc_variable_batch */
+extern const TrsOptionGroup trs_shard_options; /* -ec_index_dedup, -ebc_variable_batch and others */
 
 typedef struct {
   const int64_t *columns;              /* [features] first columns (src/RULES.md, rule A2) */
@@ -27,6 +27,7 @@ typedef struct {
   TrsPooledDistOptions sequence;       /* for sequence tables' rows; the codecs differ from dist */
   PetscBool index_dedup;               /* -ec_index_dedup */
   PetscBool variable_batch;            /* -ebc_variable_batch */
+  TrsReduceScatterLevels levels;       /* -ebc_row_wise_reduce_scatter */
   /*
     Copies of the tables; 0 is 1. Each copy learns from its part of the batch, whose gradients are
     multiplied by this number (src/RULES.md, section 21).
@@ -47,7 +48,8 @@ typedef struct {
 
 /*
   Read what the options say of the exchanges and of -reproducible. The other fields stay. Not
-  collective. Errors: OPTION if -reproducible is given with messages that are rounded.
+  collective. Errors: OPTION if -reproducible is given with messages that are rounded, or with sums
+  by hosts.
 */
 PetscErrorCode TrsShardedEbcConfigFromOptions(TrsOptions options, TrsShardedEbcConfig *config);
 

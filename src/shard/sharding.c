@@ -47,6 +47,21 @@ PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *sl
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsShardingCreateSums(TrsSharding sharding, int64_t dim, TrsPooledChunks *sums)
+{
+  const TrsCommGroups *groups = sharding->context->groups;
+  const TrsPooledDistOptions *options = &sharding->reduce_scatter;
+
+  PetscFunctionBegin;
+  *sums = NULL;
+  if (sharding->route.grid == TRS_GRID_WORLD_BY_HOSTS)
+    PetscCall(TrsPooledHierarchicalCreate(groups->host, groups->cross, dim, options, sums));
+  else if (sharding->route.grid != TRS_GRID_RANKS)
+    PetscCall(TrsPooledReduceScatterCreate(
+        sharding->route.grid == TRS_GRID_WORLD ? groups->world : groups->host, dim, options, sums));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsShardingDivideMeans(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
                                       const TrsPooledMatrix *pooled)
 {

@@ -14,7 +14,19 @@
 #pragma once
 
 #include "dist/pooled_all_to_all.h"
+#include "dist/pooled_chunks.h"
 #include "shard/route.h"
+
+/*
+  How row_wise's sums and their gradients travel between hosts (-ebc_row_wise_reduce_scatter). auto:
+  hierarchical from TRS_HIERARCHICAL_HOSTS hosts on.
+*/
+typedef enum {
+  TRS_REDUCE_SCATTER_AUTO,
+  TRS_REDUCE_SCATTER_FLAT,
+  TRS_REDUCE_SCATTER_HIERARCHICAL
+} TrsReduceScatterLevels;
+enum { TRS_HIERARCHICAL_HOSTS = 4 };
 
 /*
   Number of slots for batches in flight. A training has three: for the batch that is computed, the
@@ -58,6 +70,7 @@ typedef struct {
   const TrsPositionWeight *position; /* [F] */
   PetscBool index_dedup;             /* for sequence tables */
   PetscBool variable_batch;          /* for pooled tables */
+  TrsReduceScatterLevels levels;     /* for row_wise tables */
   PetscBool copied;                  /* other copies of the tables make the same updates */
   /* Memory for the lookups' rows. A lookup has memory of its own if the loan is too small. */
   TrsLoan *loan;
@@ -188,6 +201,12 @@ TrsPositionWeight TrsShardingPosition(TrsSharding sharding, int f);
   collective.
 */
 PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream);
+
+/*
+  Create the exchange that adds the partial sums of the group's rows, with dim columns: inside a
+  host, or over all ranks. NULL: shards have all rows, and there is nothing to add. Not collective.
+*/
+PetscErrorCode TrsShardingCreateSums(TrsSharding sharding, int64_t dim, TrsPooledChunks *sums);
 
 /*
   Divide the columns of mean features by the lengths of bags. If rows are split, only the samples'

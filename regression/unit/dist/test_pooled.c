@@ -250,6 +250,91 @@ static void two_steps(int local_size, uint64_t seed)
   assert_petsc_ok(TrsCommGroupsDestroy(&groups));
 }
 
+/* What a test sends; whole numbers have sums that are exact in any order. */
+static float value_or_whole(PetscBool whole, uint64_t seed, int rank, int source, int64_t b, int64_t c)
+{
+  const float value = value_of(seed, rank, source, b, c);
+
+  return whole ? rintf(1000.0F * value) : value;
+}
+
+/* Sum over the hosts, in order, of the sums of each host's ranks, in order. */
+static float sum_by_hosts(PetscBool whole, int local_size, uint64_t seed, int64_t b, int64_t c)
+{
+  float sum = 0;
+
+  for (int h = 0; h < comm->size / local_size; h++) {
+    float of_host = value_or_whole(whole, seed, h * local_size, comm->rank, b, c);
+    for (int l = 1; l < local_size; l++)
+      of_host += value_or_whole(whole, seed, h * local_size + l, comm->rank, b, c);
+    sum = h == 0 ? of_host : sum + of_host;
+  }
+  return sum;
+}
+
+/*
+  row_wise by hosts: sums inside the hosts, then over the hosts. In fp32 the bits are those of this order,
+  and those of a flat exchange if the sums are exact. What travels encoded is each host's sum.
+*/
+static void hierarchical_once(const wire_format *format, int local_size, PetscBool whole, uint64_t seed)
+{
+  const TrsPooledDistOptions options = options_of(format);
+  const int64_t dim = draw(seed, 2003, 0, MAX_DIM);
+  const int hosts = comm->size / local_size;
+  static float partial[MAX_RANKS * MAX_BATCH * MAX_DIM];
+  int64_t batch[MAX_RANKS], n = 0, own;
+  TrsCommGroups groups = {0};
+  TrsPooledChunks dist = NULL;
+  const float *got;
+  float *send;
+
+  assert_petsc_ok(TrsCommGroupsCreate(MPI_COMM_WORLD, local_size, "mpi", device, compute, &groups));
+  for (int q = 0; q < comm->size; q++) batch[q] = batch_of(seed, q);
+  for (int i = 0; i < comm->size; i++) {
+    const int q = i % hosts * local_size + i / hosts;
+    for (int64_t k = 0; k < batch[q] * dim; k++)
+      partial[n++] = value_or_whole(whole, seed, comm->rank, q, k / dim, k % dim);
+  }
+  own = batch[comm->rank] * dim;
+  assert_petsc_ok(TrsPooledHierarchicalCreate(groups.host, groups.cross, dim, &options, &dist));
+  assert_petsc_ok(TrsPooledChunksStart(dist, NULL, partial, batch));
+  assert_petsc_ok(TrsPooledChunksWait(dist, NULL, &got));
+  for (int64_t i = 0; i < own; i++) {
+    float flat = 0;
+    for (int q = 0; q < comm->size; q++) flat += value_or_whole(whole, seed, q, comm->rank, i / dim, i % dim);
+    if (format->codec.kind == TRS_CODEC_FP32)
+      assert_true(got[i] == sum_by_hosts(whole, local_size, seed, i / dim, i % dim));
+    if (format->codec.kind == TRS_CODEC_FP32 && whole) assert_true(got[i] == flat);
+    assert_close(got[i], flat, comm->size * ((whole ? 1e3 : 1.0) * format->sum_error + 1e-6), 1e-6);
+  }
+  assert_petsc_ok(TrsPooledChunksGradBuffer(dist, &send));
+  for (int64_t i = 0; i < own; i++) send[i] = value_of(seed + 1, 0, comm->rank, i / dim, i % dim);
+  assert_petsc_ok(TrsPooledChunksGradStart(dist, NULL));
+  assert_petsc_ok(TrsPooledChunksGradWait(dist, NULL, &got));
+  n = 0;
+  for (int i = 0; i < comm->size; i++) {
+    const int q = i % hosts * local_size + i / hosts;
+    for (int64_t k = 0; k < batch[q] * dim; k++, n++)
+      assert_close(got[n], (double)value_of(seed + 1, 0, q, k / dim, k % dim),
+                   0x1p-8 * (format->sum_error > 0.0), 1e-7);
+  }
+  assert_petsc_ok(TrsPooledChunksDestroy(&dist));
+  assert_petsc_ok(TrsCommGroupsDestroy(&groups));
+}
+
+/* On hosts of every size that divides the ranks; also with lanes inside these hosts alone. */
+static void test_hierarchical(void **state)
+{
+  (void)state;
+  for (int local_size = 1; local_size <= comm->size; local_size++)
+    for (int round = 0; round < 4 && comm->size % local_size == 0; round++) {
+      TrsSharedRanks(round < 2 ? 0 : local_size);
+      for (int k = 0; k < N_FORMATS; k++)
+        hierarchical_once(&formats[k], local_size, (PetscBool)(round % 2), 70 + (uint64_t)(10 * k + round));
+    }
+  TrsSharedRanks(0);
+}
+
 static void test_two_steps(void **state)
 {
   (void)state;
@@ -343,5 +428,6 @@ static int tear_down(void **state)
 
 TRS_TEST_MAIN(cmocka_unit_test_setup_teardown(test_exchanges, set_up, tear_down),
               cmocka_unit_test_setup_teardown(test_two_steps, set_up, tear_down),
+              cmocka_unit_test_setup_teardown(test_hierarchical, set_up, tear_down),
               cmocka_unit_test_setup_teardown(test_expand, set_up, tear_down),
               cmocka_unit_test_setup_teardown(test_allocates_once, set_up, tear_down))

@@ -14,6 +14,7 @@ typedef struct {
   TrsSparseOptimizerArgs args;
   TrsSparseOptimizers optimizers;
   TrsEmbeddingShards shards;
+  TrsCommGroups groups;
   TrsShardingContext context;
 } fixture;
 
@@ -27,7 +28,9 @@ static void make(fixture *f, TrsPooling pooling, TrsShardingType type)
   f->table_plan[0] = &f->plan;
   f->optimizers = (TrsSparseOptimizers){.n = 1, .args = &f->args};
   f->shards = (TrsEmbeddingShards){.tables = &f->tables, .optimizers = &f->optimizers};
-  f->context = (TrsShardingContext){.tables = &f->tables, .shards = &f->shards, .table_plan = f->table_plan};
+  f->groups = (TrsCommGroups){.local_world_size = 2, .n_hosts = TRS_HIERARCHICAL_HOSTS - 1};
+  f->context = (TrsShardingContext){
+      .groups = &f->groups, .tables = &f->tables, .shards = &f->shards, .table_plan = f->table_plan};
 }
 
 static void check_choice(fixture *f, const TrsShardingOps *payload, TrsGrid grid, const TrsUpdateOps *update)
@@ -87,6 +90,42 @@ static void test_pooled(void **state)
   check_choice(&f, &trs_payload_replicas, TRS_GRID_WORLD, &trs_update_replicas);
 }
 
+/*
+  Sums of row_wise have two levels if there are hosts of several ranks: at least two of them, or without a
+  word at least four. Nothing else is changed by that.
+*/
+static void test_hierarchical(void **state)
+{
+  fixture f;
+
+  (void)state;
+  make(&f, TRS_POOLING_SUM, TRS_SHARDING_ROW_WISE);
+  check_choice(&f, &trs_payload_pooled, TRS_GRID_WORLD, &trs_update_owner);
+  f.context.levels = TRS_REDUCE_SCATTER_HIERARCHICAL;
+  check_choice(&f, &trs_payload_pooled, TRS_GRID_WORLD_BY_HOSTS, &trs_update_owner);
+  f.groups.n_hosts = 1;
+  check_choice(&f, &trs_payload_pooled, TRS_GRID_WORLD, &trs_update_owner);
+  f.context.levels = TRS_REDUCE_SCATTER_AUTO;
+  f.groups.n_hosts = TRS_HIERARCHICAL_HOSTS;
+  check_choice(&f, &trs_payload_pooled, TRS_GRID_WORLD_BY_HOSTS, &trs_update_owner);
+  f.context.variable_batch = PETSC_TRUE;
+  check_choice(&f, &trs_payload_distinct_bags, TRS_GRID_WORLD_BY_HOSTS, &trs_update_owner);
+  f.context.variable_batch = PETSC_FALSE;
+  f.groups.local_world_size = 1;
+  check_choice(&f, &trs_payload_pooled, TRS_GRID_WORLD, &trs_update_owner);
+  f.groups.local_world_size = 2;
+  f.context.levels = TRS_REDUCE_SCATTER_FLAT;
+  check_choice(&f, &trs_payload_pooled, TRS_GRID_WORLD, &trs_update_owner);
+  f.context.levels = TRS_REDUCE_SCATTER_AUTO;
+  f.context.dist.reproducible = PETSC_TRUE;
+  check_choice(&f, &trs_payload_ordered_rows, TRS_GRID_WORLD, &trs_update_whole_rows);
+  make(&f, TRS_POOLING_NONE, TRS_SHARDING_ROW_WISE);
+  f.groups.n_hosts = TRS_HIERARCHICAL_HOSTS;
+  check_choice(&f, &trs_payload_sequence, TRS_GRID_WORLD, &trs_update_owner_by_id);
+  f.plan.sharding_type = TRS_SHARDING_DATA_PARALLEL;
+  check_choice(&f, &trs_payload_sequence_replicas, TRS_GRID_WORLD, &trs_update_replicas);
+}
+
 /* A sequence whose mean is wanted is a mean table where its rows would travel, or only gradients do. */
 static void test_sequences(void **state)
 {
@@ -142,5 +181,5 @@ static void test_columns_of_sequences(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_no_cell_is_empty), cmocka_unit_test(test_pooled),
-              cmocka_unit_test(test_sequences), cmocka_unit_test(test_refusals_name_the_option),
-              cmocka_unit_test(test_columns_of_sequences))
+              cmocka_unit_test(test_hierarchical), cmocka_unit_test(test_sequences),
+              cmocka_unit_test(test_refusals_name_the_option), cmocka_unit_test(test_columns_of_sequences))

@@ -170,6 +170,13 @@ static void test_rows_over_the_world(void **state)
   assert_int_equal(route->cut_by[2].bucket_rows, 2);
   assert_null(route->cut_by[2].bounds);
   assert_null(route->order); /* one host: as they are cut */
+  for (int i = 0; i < W; i++) assert_int_equal(TrsRouteSource(route, i), i);
+  assert_petsc_ok(TrsRouteDestroy(&f.sharding));
+  make(&f, TRS_GRID_WORLD_BY_HOSTS, TRS_SHARDING_ROW_WISE, 3, a, TRS_SHARDING_ROW_WISE, 4, b);
+  assert_int_equal(route->H, 1); /* the same buckets, but the sources of each place in a host together */
+  assert_ints(route->cut_by[0].bounds, 0, 0, 4, 7, 10);
+  assert_null(route->order);
+  for (int i = 0; i < W; i++) assert_int_equal(TrsRouteSource(route, i), ((int[]){0, 2, 1, 3})[i]);
   assert_petsc_ok(TrsRouteDestroy(&f.sharding));
 }
 
