@@ -12,3 +12,7 @@
 #endif
 
 TRS_KERNELS(TRS_KERNEL_CUDA)
+
+/* kernels that the CPU does without */
+TRS_KERNEL_CUDA(TbeFindOccurrences, )
+TRS_KERNEL_CUDA(TbeOccurrencesDestroy, )

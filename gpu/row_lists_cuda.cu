@@ -15,11 +15,11 @@ enum { TRS_LIST_THREADS = 256 };
 /* --- rows of a batch --- */
 
 /* table_run [n_tables + 1]: first run of each table. */
-static __global__ void rows_of_runs_kernel(Occurrences o, const int64_t *table_run, int64_t *rows)
+static __global__ void rows_of_runs_kernel(const uint64_t *key_of, const UpdateTable *table, int n_tables,
+                                           const int64_t *table_run, int64_t *rows)
 {
-  for (int64_t r = TrsCudaFirst(); r < table_run[o.n_tables]; r += TrsCudaStep())
-    rows[r] = static_cast<int64_t>(o.runs.key_of[r]) -
-              o.table[TrsCudaBlockOf(table_run, o.n_tables, r)].key_begin;
+  for (int64_t r = TrsCudaFirst(); r < table_run[n_tables]; r += TrsCudaStep())
+    rows[r] = static_cast<int64_t>(key_of[r]) - table[TrsCudaBlockOf(table_run, n_tables, r)].key_begin;
 }
 
 /* The host waits for the numbers of rows. */
@@ -33,9 +33,10 @@ PetscErrorCode TrsTbeListRowsCuda(TrsStream stream, TrsWorkspace workspace, cons
   memset(row_begin, 0, static_cast<size_t>(n + 1) * sizeof(*row_begin));
   if (input->n_values <= 0 || n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   b.tbe = tbe;
-  PetscCall(TrsCudaFindRows(stream, workspace, input, &b));
-  CU_LAUNCH(rows_of_runs_kernel, TrsCudaBlocks(b.o.runs.n, TRS_LIST_THREADS), TRS_LIST_THREADS, 0,
-            TrsCudaStream(stream), b.o, b.table_run, rows);
+  b.use = TRS_TBE_LISTS;
+  PetscCall(TrsCudaOccurrences(stream, workspace, input, &b));
+  CU_LAUNCH(rows_of_runs_kernel, TrsCudaBlocks(b.o.n, TRS_LIST_THREADS), TRS_LIST_THREADS, 0,
+            TrsCudaStream(stream), b.o.key_of, b.g.table, n, b.table_run, rows);
   TrsCheckLaunch();
   PetscCall(TrsCudaAnswer(workspace, stream, (n + 1) * static_cast<int64_t>(sizeof(*row_begin)), b.table_run,
                           row_begin));

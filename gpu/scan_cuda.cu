@@ -109,10 +109,9 @@ PetscErrorCode TrsCudaScan(TrsStream stream, int64_t n, const int32_t *counts, i
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-template <class Key>
+template <class Key, class Item>
 PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
-                                const Key *keys, Key *sorted_keys, const uint32_t *items,
-                                uint32_t *sorted_items)
+                                const Key *keys, Key *sorted_keys, const Item *items, Item *sorted_items)
 {
   const uint32_t n_items = static_cast<uint32_t>(n); /* CUB counts with the type of this variable */
   size_t bytes = 0;
@@ -130,30 +129,32 @@ PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-template PetscErrorCode TrsCudaSortPairs(TrsWorkspace, TrsStream, int64_t, int, const uint64_t *, uint64_t *,
-                                         const uint32_t *, uint32_t *);
-template PetscErrorCode TrsCudaSortPairs(TrsWorkspace, TrsStream, int64_t, int, const uint32_t *, uint32_t *,
-                                         const uint32_t *, uint32_t *);
+#define SORT_PAIRS(Key, Item) \
+  template PetscErrorCode TrsCudaSortPairs(TrsWorkspace, TrsStream, int64_t, int, const Key *, Key *, \
+                                           const Item *, Item *)
+SORT_PAIRS(uint64_t, uint32_t);
+SORT_PAIRS(uint32_t, uint32_t);
+SORT_PAIRS(uint64_t, uint64_t);
+SORT_PAIRS(uint32_t, uint64_t);
 
 /* --- runs of equal keys --- */
 
 static __global__ void run_flags_kernel(Runs runs, uint64_t end_key)
 {
   for (int64_t i = TrsCudaFirst(); i < runs.n; i += TrsCudaStep())
-    runs.flags[i] = TrsCudaKey(runs, i) < end_key &&
-                    (i == 0 || TrsCudaKey(runs, i) != TrsCudaKey(runs, i - 1));
+    runs.flags[i] = runs.key[i] < end_key && (i == 0 || runs.key[i] != runs.key[i - 1]);
 }
 
 /* begin[runs] is the end of the last run: the first key that is in no run. */
 static __global__ void run_begin_kernel(Runs runs, uint64_t end_key)
 {
   for (int64_t i = TrsCudaFirst(); i <= runs.n; i += TrsCudaStep()) {
-    const bool valid = i < runs.n && TrsCudaKey(runs, i) < end_key;
+    const bool valid = i < runs.n && runs.key[i] < end_key;
 
     if (valid && runs.flags[i]) {
       runs.begin[runs.before[i]] = i;
-      runs.key_of[runs.before[i]] = TrsCudaKey(runs, i);
-    } else if (!valid && (i == 0 || TrsCudaKey(runs, i - 1) < end_key)) {
+      runs.key_of[runs.before[i]] = runs.key[i];
+    } else if (!valid && (i == 0 || runs.key[i - 1] < end_key)) {
       runs.begin[runs.before[runs.n]] = i;
     }
   }
@@ -163,7 +164,6 @@ PetscErrorCode TrsCudaReserveRuns(TrsWorkspace workspace, int64_t n, Runs *runs)
 {
   PetscFunctionBegin;
   runs->n = n;
-  runs->key_32 = nullptr;
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS_SORTED, n, sizeof(*runs->key), &runs->key));
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_FLAGS, n, sizeof(*runs->flags), &runs->flags));
   PetscCall(TrsCudaScratch(workspace, TRS_CUDA_RUNS, 3 * (n + 1), sizeof(*runs->before), &runs->before));

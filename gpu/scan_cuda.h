@@ -15,14 +15,13 @@
 PetscErrorCode TrsCudaScan(TrsStream stream, int64_t n, const int32_t *counts, int64_t *sum);
 
 /*
-  Stable sort of n < 2^32 pairs by key bits [0, bits). Key is uint64_t or uint32_t. keys and items
-  [n] stay unchanged; the sorted ones are in other scratch. The workspace holds the scratch of the
-  sort itself. A pass moves 24 n bytes, or 16 n with keys of 32 bits.
+  Stable sort of n < 2^32 pairs by key bits [0, bits). A key or an item is uint64_t or uint32_t. keys
+  and items [n] stay unchanged; the sorted ones are in other memory. The workspace holds the scratch
+  of the sort itself. A pass moves the bytes of keys and items twice.
 */
-template <class Key>
+template <class Key, class Item>
 PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
-                                const Key *keys, Key *sorted_keys, const uint32_t *items,
-                                uint32_t *sorted_items);
+                                const Key *keys, Key *sorted_keys, const Item *items, Item *sorted_items);
 
 /*
   Runs of equal keys among sorted keys. All arrays are device memory; only the device knows the
@@ -31,7 +30,6 @@ PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_
 struct Runs {
   int64_t n;
   uint64_t *key;    /* [n] sorted; keys from end_key on are in no run */
-  uint32_t *key_32; /* the keys, if it is not NULL: they then need at most 32 bits */
   int32_t *flags;   /* [n] a run begins here; scratch for later steps */
   int64_t *before;  /* [n + 1] number of runs that begin before; before[n] is the number of all */
   int64_t *begin;   /* [runs + 1] */
@@ -43,11 +41,6 @@ PetscErrorCode TrsCudaReserveRuns(TrsWorkspace workspace, int64_t n, Runs *runs)
 
 /* Compute the other arrays from the keys. Not collective; enqueued on the stream. */
 PetscErrorCode TrsCudaFindRuns(TrsStream stream, uint64_t end_key, const Runs *runs);
-
-static __device__ __forceinline__ uint64_t TrsCudaKey(const Runs &runs, int64_t i)
-{
-  return runs.key_32 ? runs.key_32[i] : runs.key[i];
-}
 
 /* Number of bits of keys up to `largest`. */
 int TrsCudaBitsFor(uint64_t largest);

@@ -29,18 +29,30 @@ template <int KIND, int COLUMNS> constexpr int blocks_of = (KIND == TRS_N_OPTIMS
 
 /* --- sums --- */
 
-static __device__ __forceinline__ const UpdateTable *table_of(const Occurrences &o, uint64_t key)
+static __device__ __forceinline__ const UpdateTable *table_of(const Gradients &g, uint64_t key)
 {
-  int low = 0, high = o.n_tables - 1;
+  int low = 0, high = g.n_tables - 1;
 
   while (low < high) {
     const int middle = (low + high + 1) / 2;
-    if (static_cast<uint64_t>(o.table[middle].key_begin) <= key)
+    if (static_cast<uint64_t>(g.table[middle].key_begin) <= key)
       low = middle;
     else
       high = middle - 1;
   }
-  return &o.table[low];
+  return &g.table[low];
+}
+
+/* Where occurrence k's gradient is: Occurrences.place. Returns its factor. */
+static __device__ __forceinline__ float load_place(const Occurrences &o, int64_t k, uint32_t *place)
+{
+  if (!o.scaled_place) {
+    *place = o.place[k];
+    return 1.0f;
+  }
+  const uint64_t both = o.scaled_place[k];
+  *place = static_cast<uint32_t>(both);
+  return __uint_as_float(static_cast<uint32_t>(both >> 32));
 }
 
 /*
@@ -48,23 +60,24 @@ static __device__ __forceinline__ const UpdateTable *table_of(const Occurrences 
   places are loaded before the first gradient.
 */
 template <int COLUMNS, bool ALIGNED>
-static __device__ __forceinline__ void add_occurrences(const Occurrences &o, int64_t begin, int64_t end,
-                                                       int col, float *acc)
+static __device__ __forceinline__ void add_occurrences(const Occurrences &o, const Gradients &g,
+                                                       int64_t begin, int64_t end, int col, float *acc)
 {
   constexpr int IN_FLIGHT = COLUMNS > 4 ? 2 : 4;
 
   for (int64_t k = begin; k < end; k += IN_FLIGHT) {
     float x[IN_FLIGHT][COLUMNS], scale[IN_FLIGHT];
-    int64_t source[IN_FLIGHT];
+    uint32_t place[IN_FLIGHT];
 
 #pragma unroll
     for (int u = 0; u < IN_FLIGHT; u++) {
-      source[u] = k + u < end ? o.source[k + u] : 0;
-      scale[u] = k + u >= end ? 0.0f : o.scale ? o.scale[k + u] : 1.0f;
+      place[u] = 0;
+      scale[u] = k + u < end ? load_place(o, k + u, &place[u]) : 0.0f;
     }
 #pragma unroll
     for (int u = 0; u < IN_FLIGHT; u++) {
-      const float *const from = o.grad + source[u] + col;
+      const int64_t feature = place[u] >> o.bag_bits, bag = place[u] & ((1u << o.bag_bits) - 1);
+      const float *const from = g.grad + bag * g.stride + g.out_column[feature] + col;
 
       for (int j = 0; j < COLUMNS; j++) x[u][j] = 0.0f;
       if (k + u >= end) continue;
@@ -80,14 +93,14 @@ static __device__ __forceinline__ void add_occurrences(const Occurrences &o, int
 }
 
 template <int COLUMNS>
-static __device__ __forceinline__ void sum_occurrences(const Occurrences &o, int64_t begin, int64_t end,
-                                                       int col, float *acc)
+static __device__ __forceinline__ void sum_occurrences(const Occurrences &o, const Gradients &g,
+                                                       int64_t begin, int64_t end, int col, float *acc)
 {
   for (int j = 0; j < COLUMNS; j++) acc[j] = 0.0f;
-  if (o.grad_aligned)
-    add_occurrences<COLUMNS, true>(o, begin, end, col, acc);
+  if (g.aligned)
+    add_occurrences<COLUMNS, true>(o, g, begin, end, col, acc);
   else
-    add_occurrences<COLUMNS, false>(o, begin, end, col, acc);
+    add_occurrences<COLUMNS, false>(o, g, begin, end, col, acc);
 }
 
 /*
@@ -96,7 +109,7 @@ static __device__ __forceinline__ void sum_occurrences(const Occurrences &o, int
 */
 template <int COLUMNS>
 static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
-    piece_sums_kernel(Occurrences o, const int64_t *class_run, int lanes_log2)
+    piece_sums_kernel(Occurrences o, Gradients g, const int64_t *class_run, int lanes_log2)
 {
   const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const int64_t first_run = class_run[0], end_run = class_run[1], end = o.piece_begin[end_run];
@@ -112,16 +125,16 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
       else
         high = middle - 1;
     }
-    const int64_t run = o.runs.begin[r], run_end = o.runs.begin[r + 1], length = piece_length(run_end - run);
+    const int64_t run = o.begin[r], run_end = o.begin[r + 1], length = piece_length(run_end - run);
     const int64_t first = run + (p - o.piece_begin[r]) * length;
     const int64_t last = first + length < run_end ? first + length : run_end;
-    const int dim = table_of(o, o.runs.key_of[r])->table.dim;
+    const int dim = table_of(g, o.key_of[r])->table.dim;
 
     for (int col = lane * COLUMNS; col < dim; col += lanes * COLUMNS) {
       float acc[COLUMNS];
 
-      sum_occurrences<COLUMNS>(o, first, last, col, acc);
-      keep_floats<COLUMNS>(o.sums + p * o.sums_stride + col, acc);
+      sum_occurrences<COLUMNS>(o, g, first, last, col, acc);
+      keep_floats<COLUMNS>(g.sums + p * g.sums_stride + col, acc);
     }
   }
 }
@@ -134,27 +147,26 @@ struct Run {
 
 static __device__ __forceinline__ Run load_run(const Occurrences &o, int64_t r)
 {
-  return {o.runs.key_of[r], static_cast<uint32_t>(o.runs.begin[r]),
-          static_cast<uint32_t>(o.runs.begin[r + 1])};
+  return {o.key_of[r], o.begin[r], o.begin[r + 1]};
 }
 
 /* The summed gradient of run r in columns col .. */
 template <int COLUMNS>
-static __device__ __forceinline__ void sum_run(const Occurrences &o, int64_t r, const Run &run, int col,
-                                               float *acc)
+static __device__ __forceinline__ void sum_run(const Occurrences &o, const Gradients &g, int64_t r,
+                                               const Run &run, int col, float *acc)
 {
   if (run.end - run.begin <= TRS_SHORT_RUN) { /* the run is one piece */
-    sum_occurrences<COLUMNS>(o, run.begin, run.end, col, acc);
+    sum_occurrences<COLUMNS>(o, g, run.begin, run.end, col, acc);
     return;
   }
   const int64_t first = o.piece_begin[r], end = o.piece_begin[r + 1];
 
-  load_floats<COLUMNS>(o.sums + first * o.sums_stride + col, acc);
+  load_floats<COLUMNS>(g.sums + first * g.sums_stride + col, acc);
 #pragma unroll 4
   for (int64_t p = first + 1; p < end; p++) {
     float x[COLUMNS];
 
-    load_floats<COLUMNS>(o.sums + p * o.sums_stride + col, x);
+    load_floats<COLUMNS>(g.sums + p * g.sums_stride + col, x);
     for (int j = 0; j < COLUMNS; j++) acc[j] += x[j];
   }
 }
@@ -171,8 +183,8 @@ static __device__ __forceinline__ void sum_run(const Occurrences &o, int64_t r, 
 */
 template <int KIND, TrsDType DTYPE, int COLUMNS>
 static __global__ void __launch_bounds__(TRS_UPDATE_THREADS, blocks_of<KIND, COLUMNS>)
-    update_kernel(Occurrences o, const int64_t *class_run, int lanes_log2, int group_floats, int scratch,
-                  Step step)
+    update_kernel(Occurrences o, Gradients gradients, const int64_t *class_run, int lanes_log2,
+                  int group_floats, int scratch, Step step)
 {
   CU_DYN_SHARED(float, shared);
   const int lanes = 1 << lanes_log2;
@@ -185,7 +197,7 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS, blocks_of<KIND, COL
 
   if (r >= r_end) return; /* groups share nothing */
   run = load_run(o, r);
-  t = table_of(o, run.key);
+  t = table_of(gradients, run.key);
   at.lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   at.lanes = lanes;
   at.mask = group_mask(lanes);
@@ -194,17 +206,19 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS, blocks_of<KIND, COL
     Run next_run = run;
 
     if (next < r_end) next_run = load_run(o, next);
-    if (run.key >= static_cast<uint64_t>(t[1].key_begin)) t = table_of(o, run.key);
+    if (run.key >= static_cast<uint64_t>(t[1].key_begin)) t = table_of(gradients, run.key);
     at.table = &t->table;
     at.row = static_cast<int64_t>(run.key) - t->key_begin;
-    at.weight = static_cast<char *>(TrsCacheRow(
-        at.table, at.row, o.location && at.table->lines ? o.location[r] : -1, DTYPE == TRS_FP32 ? 4 : 2));
+    at.weight = static_cast<char *>(
+        TrsCacheRow(at.table, at.row,
+                    gradients.location && at.table->lines ? gradients.location[r] : -1,
+                    DTYPE == TRS_FP32 ? 4 : 2));
     begin_step<KIND, DTYPE, COLUMNS>(step, &at);
     FOR_COLUMNS(col)
     {
       float acc[COLUMNS];
 
-      sum_run<COLUMNS>(o, r, run, col, acc);
+      sum_run<COLUMNS>(o, gradients, r, run, col, acc);
       store_floats<COLUMNS>(g + col, acc);
     }
     step_row<KIND, DTYPE, COLUMNS>(step, at, g, g + scratch);
@@ -216,21 +230,21 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS, blocks_of<KIND, COL
 /* data_parallel: list rows and their gradients, ascending by table and row. */
 template <int COLUMNS>
 static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
-    list_kernel(Occurrences o, const int64_t *class_run, int lanes_log2, int64_t *rows, float *row_grad,
-                int64_t row_stride, bool wide)
+    list_kernel(Occurrences o, Gradients g, const int64_t *class_run, int lanes_log2, int64_t *rows,
+                float *row_grad, int64_t row_stride, bool wide)
 {
   const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
 
   for (int64_t r = class_run[0] + (TrsCudaFirst() >> lanes_log2); r < class_run[1];
        r += TrsCudaStep() >> lanes_log2) {
     const Run run = load_run(o, r);
-    const UpdateTable *const t = table_of(o, run.key);
+    const UpdateTable *const t = table_of(g, run.key);
 
     if (lane == 0 && rows) rows[r] = static_cast<int64_t>(run.key) - t->key_begin;
     for (int col = lane * COLUMNS; col < t->table.dim; col += lanes * COLUMNS) {
       float acc[COLUMNS];
 
-      sum_run<COLUMNS>(o, r, run, col, acc);
+      sum_run<COLUMNS>(o, g, r, run, col, acc);
       if (wide) {
         keep_floats<COLUMNS>(row_grad + r * row_stride + col, acc);
       } else {
@@ -269,11 +283,11 @@ static PetscErrorCode launch_update(TrsStream stream, const Backward *b, int c, 
     of the table at hand stay in L2. Each further wave would bring the gradients of all tables
     again.
   */
-  PetscCall(TrsCudaResidentBlocks(update_kernel<KIND, DTYPE, COLUMNS>, b->o.runs.n << lanes_log2, threads,
+  PetscCall(TrsCudaResidentBlocks(update_kernel<KIND, DTYPE, COLUMNS>, b->o.n << lanes_log2, threads,
                                   bytes, &blocks));
   CU_LAUNCH((update_kernel<KIND, DTYPE, COLUMNS>), blocks, static_cast<unsigned>(threads),
-            static_cast<size_t>(bytes), TrsCudaStream(stream), b->o, b->class_run + c, lanes_log2,
-            group_floats, scratch, step);
+            static_cast<size_t>(bytes), TrsCudaStream(stream), b->o, b->g, b->class_run + c,
+            lanes_log2, group_floats, scratch, step);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -293,15 +307,15 @@ static PetscErrorCode launch_update_by_kind(TrsStream stream, const Backward *b,
 static PetscErrorCode launch_pieces(TrsStream stream, const Backward *b, int c)
 {
   const int lanes_log2 = b->classes[c].key % 6;
-  const dim3 blocks = TrsCudaBlocks((b->o.runs.n / (TRS_SHORT_RUN / 2)) << lanes_log2, TRS_UPDATE_THREADS);
+  const dim3 blocks = TrsCudaBlocks((b->o.n / (TRS_SHORT_RUN / 2)) << lanes_log2, TRS_UPDATE_THREADS);
 
   PetscFunctionBegin;
-  if (b->o.runs.n <= TRS_SHORT_RUN) PetscFunctionReturn(PETSC_SUCCESS);
+  if (b->o.n <= TRS_SHORT_RUN) PetscFunctionReturn(PETSC_SUCCESS);
   if (b->classes[c].key / 6 % 2)
-    CU_LAUNCH((piece_sums_kernel<4>), blocks, TRS_UPDATE_THREADS, 0, TrsCudaStream(stream), b->o,
+    CU_LAUNCH((piece_sums_kernel<4>), blocks, TRS_UPDATE_THREADS, 0, TrsCudaStream(stream), b->o, b->g,
               b->class_run + c, lanes_log2);
   else
-    CU_LAUNCH((piece_sums_kernel<1>), blocks, TRS_UPDATE_THREADS, 0, TrsCudaStream(stream), b->o,
+    CU_LAUNCH((piece_sums_kernel<1>), blocks, TRS_UPDATE_THREADS, 0, TrsCudaStream(stream), b->o, b->g,
               b->class_run + c, lanes_log2);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -312,16 +326,16 @@ static PetscErrorCode launch_list(TrsStream stream, const Backward *b, int c, in
                                   int64_t row_stride)
 {
   const int lanes_log2 = b->classes[c].key % 6;
-  const dim3 blocks = TrsCudaBlocks(b->o.runs.n << lanes_log2, TRS_UPDATE_THREADS);
+  const dim3 blocks = TrsCudaBlocks(b->o.n << lanes_log2, TRS_UPDATE_THREADS);
   const bool wide = TrsCudaIsAligned(row_grad, row_stride * 4, 16);
 
   PetscFunctionBegin;
   if (b->classes[c].key / 6 % 2)
-    CU_LAUNCH((list_kernel<4>), blocks, TRS_UPDATE_THREADS, 0, TrsCudaStream(stream), b->o, b->class_run + c,
-              lanes_log2, rows, row_grad, row_stride, wide);
+    CU_LAUNCH((list_kernel<4>), blocks, TRS_UPDATE_THREADS, 0, TrsCudaStream(stream), b->o, b->g,
+              b->class_run + c, lanes_log2, rows, row_grad, row_stride, wide);
   else
-    CU_LAUNCH((list_kernel<1>), blocks, TRS_UPDATE_THREADS, 0, TrsCudaStream(stream), b->o, b->class_run + c,
-              lanes_log2, rows, row_grad, row_stride, wide);
+    CU_LAUNCH((list_kernel<1>), blocks, TRS_UPDATE_THREADS, 0, TrsCudaStream(stream), b->o, b->g,
+              b->class_run + c, lanes_log2, rows, row_grad, row_stride, wide);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -358,19 +372,60 @@ PetscBool TrsTbeHasStepCuda(TrsSparseOptimizerKind kind)
   return has_step[kind] ? PETSC_TRUE : PETSC_FALSE;
 }
 
+/*
+  Find where the runs' rows are. The location of a run is that of any of its ids; the first one is
+  found in its bag.
+*/
+static __global__ void locations_kernel(Occurrences o, Gradients g, TrsTbeInput input, bool by_id,
+                                        const int64_t *first_run, const int64_t *end_run)
+{
+  for (int64_t r = *first_run + TrsCudaFirst(); r < *end_run; r += TrsCudaStep()) {
+    const Run run = load_run(o, r);
+    const UpdateTable *const t = table_of(g, run.key);
+    uint32_t place;
+
+    if (!t->table.lines) continue;
+    load_place(o, run.begin, &place);
+    int64_t i = place;
+    if (!by_id) {
+      const int64_t row = static_cast<int64_t>(run.key) - t->key_begin;
+
+      i = input.offsets[(place >> o.bag_bits) * input.batch + (place & ((1u << o.bag_bits) - 1))];
+      while (input.values[i] != row) i++;
+    }
+    g.location[r] = input.locations[i];
+  }
+}
+
+/* Find the rows that are in a cache now, if some may be. */
+static PetscErrorCode locate(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input, Backward *b)
+{
+  bool cached = false;
+
+  PetscFunctionBegin;
+  for (int t = 0; input->locations && t < b->tbe->n_tables; t++) cached = cached || b->tbe->table[t].lines;
+  if (!cached) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_LOCATIONS, b->o.n, sizeof(*b->g.location), &b->g.location));
+  CU_LAUNCH(locations_kernel, TrsCudaBlocks(b->o.n, TRS_UPDATE_THREADS), TRS_UPDATE_THREADS, 0,
+            TrsCudaStream(stream), b->o, b->g, *input, b->use == TRS_TBE_BY_ID, b->class_run,
+            b->class_run + b->n_classes);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode backward(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                               const TrsTbeInput *input, bool pooled, const float *grad, int64_t grad_stride,
-                               const TrsSparseOptimizerArgs *args)
+                               const TrsTbeInput *input, TrsTbeUse use, const float *grad,
+                               int64_t grad_stride, const TrsSparseOptimizerArgs *args)
 {
   Backward b = {};
 
   PetscFunctionBegin;
   if (input->n_values <= 0 || tbe->n_tables <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   b.tbe = tbe;
-  b.pooled = pooled;
-  b.grad_stride = grad_stride;
-  b.o.grad = grad;
-  PetscCall(TrsCudaFindOccurrences(stream, workspace, input, &b));
+  b.use = use;
+  PetscCall(TrsCudaOccurrences(stream, workspace, input, &b));
+  PetscCall(TrsCudaGradients(stream, workspace, grad, grad_stride, &b));
+  PetscCall(locate(stream, workspace, input, &b));
   PetscCall(update_classes(stream, &b, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -380,7 +435,7 @@ PetscErrorCode TrsTbeBackwardCuda(TrsStream stream, TrsWorkspace workspace, cons
                                   const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
-  PetscCall(backward(stream, workspace, tbe, input, true, grad, grad_stride, args));
+  PetscCall(backward(stream, workspace, tbe, input, TRS_TBE_BY_BAG, grad, grad_stride, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -389,7 +444,7 @@ PetscErrorCode TrsTbeBackwardRowsCuda(TrsStream stream, TrsWorkspace workspace, 
                                       const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
-  PetscCall(backward(stream, workspace, tbe, input, false, grad, grad_stride, args));
+  PetscCall(backward(stream, workspace, tbe, input, TRS_TBE_BY_ID, grad, grad_stride, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -405,11 +460,9 @@ PetscErrorCode TrsTbeRowGradientsCuda(TrsStream stream, TrsWorkspace workspace, 
   if (row_begin) memset(row_begin, 0, static_cast<size_t>(tbe->n_tables + 1) * sizeof(*row_begin));
   if (input->n_values <= 0 || tbe->n_tables <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   b.tbe = tbe;
-  b.pooled = b.in_order = true;
-  b.by_table = row_begin != NULL;
-  b.grad_stride = grad_stride;
-  b.o.grad = grad;
-  PetscCall(TrsCudaFindOccurrences(stream, workspace, input, &b));
+  b.use = TRS_TBE_LISTS;
+  PetscCall(TrsCudaOccurrences(stream, workspace, input, &b));
+  PetscCall(TrsCudaGradients(stream, workspace, grad, grad_stride, &b));
   for (int c = 0; c < b.n_classes; c++) {
     PetscCall(launch_pieces(stream, &b, c));
     PetscCall(launch_list(stream, &b, c, rows, row_grad, row_stride));
@@ -431,9 +484,8 @@ PetscErrorCode TrsTbeUpdateRowsCuda(TrsStream stream, TrsWorkspace workspace, in
   PetscFunctionBegin;
   if (n <= 0 || n_tables <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   b.tbe = &tbe;
-  b.grad_stride = grad_stride;
-  b.o.grad = grad;
   PetscCall(TrsCudaGivenOccurrences(stream, workspace, n, keys, index, &b));
+  PetscCall(TrsCudaGradients(stream, workspace, grad, grad_stride, &b));
   PetscCall(update_classes(stream, &b, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

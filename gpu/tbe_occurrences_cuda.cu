@@ -2,132 +2,118 @@
 /*
   Keys, sort, runs and pieces of the rows that a batch touches; classes of their tables.
 
-  Bytes moved for N occurrences: about 16 N a pass of the sort (24 N if the tables have 2^32 rows or
-  more), with bits / 8 passes. Scratch: 100 N bytes and N / 32 rows of sums.
+  Bytes moved for N occurrences: 16 N a pass of the sort, and 8 N more each if the tables have 2^32
+  rows or more, and if gradients have factors. Scratch: 16 N or up to 32 N bytes and that of the sort
+  itself. What is kept has 20 N bytes, with factors 24 N.
 
   Source: FBGEMM transpose_embedding_input
 */
+#include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
 #include "gpu/tbe_occurrences_cuda.h"
 #include "gpu/tbe_rows_cuda.h"
+
+#include <cub/cub.cuh>
+#include <iterator>
 
 enum { TRS_KEY_THREADS = 256 };
 
 /* A feature on the device. */
 struct UpdateFeature {
   int64_t key_begin, rows; /* first key and rows of the feature's table */
-  int64_t out_column;
   int64_t mean;
+};
+
+/* The occurrences before the sort, in the order of the batch. */
+struct Unsorted {
+  uint64_t *key;
+  uint32_t *key_32; /* replaces key: all keys have at most 32 bits */
+  uint32_t *place;
+  uint64_t *scaled_place; /* as in Occurrences */
 };
 
 /* --- keys --- */
 
-static __device__ __forceinline__ void set_key(const Unsorted &u, int64_t i, uint64_t key)
+static __device__ __forceinline__ void put(const Unsorted &u, int64_t i, uint64_t key, uint32_t place,
+                                           float scale)
 {
   if (u.key_32)
     u.key_32[i] = static_cast<uint32_t>(key);
   else
     u.key[i] = key;
-  u.item[i] = static_cast<uint32_t>(i);
+  if (u.scaled_place)
+    u.scaled_place[i] = static_cast<uint64_t>(__float_as_uint(scale)) << 32 | place;
+  else
+    u.place[i] = place;
 }
 
 /*
-  Give a key behind all rows to a value that is in no bag of the call. Values of a view's other
-  features lie before and behind those of the call.
+  One group of lanes a bag. Ids that are not rows get a key behind all rows. So do values in no bag
+  of the call: values of a view's other features lie before and behind those of the call.
 */
-static __device__ __forceinline__ void pass_over(const Unsorted &u, int64_t i, uint64_t end_key)
-{
-  set_key(u, i, end_key);
-  if (u.source) u.source[i] = 0;
-  if (u.scale) u.scale[i] = 0.0f;
-}
-
-/* One group of lanes a bag. Ids that are not rows get a key behind all rows. */
 static __global__ void bag_keys_kernel(const UpdateFeature *features, int n_features, TrsTbeInput input,
-                                       uint64_t end_key, int pooled, int64_t grad_stride, int lanes_log2,
-                                       Unsorted u)
+                                       uint64_t end_key, bool by_id, int bag_bits, int lanes_log2, Unsorted u)
 {
   const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
 
-  for (int64_t i = TrsCudaFirst(); i < input.offsets[0]; i += TrsCudaStep()) pass_over(u, i, end_key);
+  for (int64_t i = TrsCudaFirst(); i < input.offsets[0]; i += TrsCudaStep()) put(u, i, end_key, 0, 0.0f);
   for (int64_t i = input.offsets[n_features * input.batch] + TrsCudaFirst(); i < input.n_values;
        i += TrsCudaStep())
-    pass_over(u, i, end_key);
+    put(u, i, end_key, 0, 0.0f);
   for (int64_t bag = TrsCudaFirst() >> lanes_log2; bag < n_features * input.batch;
        bag += TrsCudaStep() >> lanes_log2) {
-    const UpdateFeature f = features[bag / input.batch];
+    const int64_t feature = bag / input.batch;
+    const UpdateFeature f = features[feature];
     const int64_t begin = input.offsets[bag], end = input.offsets[bag + 1];
     const float share = f.mean && end > begin ? 1.0f / static_cast<float>(end - begin) : 1.0f;
-    const int64_t place = bag % input.batch * grad_stride + f.out_column;
+    const int64_t place = feature << bag_bits | (bag - feature * input.batch);
 
     for (int64_t i = begin + lane; i < end; i += lanes) {
       const int64_t id = input.values[i];
+      const bool is_row = static_cast<uint64_t>(id) < static_cast<uint64_t>(f.rows);
 
-      set_key(u, i,
-              static_cast<uint64_t>(id) < static_cast<uint64_t>(f.rows)
-                  ? static_cast<uint64_t>(f.key_begin + id)
-                  : end_key);
-      if (u.source) u.source[i] = pooled ? place : i * grad_stride;
-      if (u.scale) u.scale[i] = input.weights ? input.weights[i] * share : share;
+      put(u, i, is_row ? static_cast<uint64_t>(f.key_begin + id) : end_key,
+          static_cast<uint32_t>(by_id ? i : place), input.weights ? input.weights[i] * share : share);
     }
   }
 }
 
 /* Keys are given in sorted order; NULL: 0, 1, .. */
-static __global__ void given_keys_kernel(const int64_t *keys, const int64_t *index, int64_t grad_stride,
-                                         Occurrences o)
+static __global__ void given_keys_kernel(int64_t n, const int64_t *keys, const int64_t *index,
+                                         uint64_t *sorted, uint32_t *place)
 {
-  for (int64_t i = TrsCudaFirst(); i < o.runs.n; i += TrsCudaStep()) {
-    o.runs.key[i] = static_cast<uint64_t>(keys ? keys[i] : i);
-    o.source[i] = (index ? index[i] : i) * grad_stride;
+  for (int64_t i = TrsCudaFirst(); i < n; i += TrsCudaStep()) {
+    sorted[i] = static_cast<uint64_t>(keys ? keys[i] : i);
+    place[i] = static_cast<uint32_t>(index ? index[i] : i);
   }
 }
 
 /* --- runs and pieces --- */
 
-/*
-  Bring sources and scales into the order of the keys, so that the sums do not read the items. Also
-  find the locations of the runs' rows.
-*/
-static __global__ void follow_kernel(Occurrences o, Unsorted u, const int32_t *locations)
-{
-  for (int64_t i = TrsCudaFirst(); i < o.runs.n; i += TrsCudaStep()) {
-    const uint32_t item = u.sorted_item[i];
-
-    o.source[i] = u.source[item];
-    if (o.scale) o.scale[i] = u.scale[item];
-    if (o.location && o.runs.flags[i]) o.location[o.runs.before[i]] = locations[item];
-  }
-}
-
-static __global__ void piece_counts_kernel(Occurrences o)
-{
-  for (int64_t r = TrsCudaFirst(); r < o.runs.n; r += TrsCudaStep()) {
-    int32_t count = 0;
-
-    if (r < o.runs.before[o.runs.n]) {
-      const int64_t length = o.runs.begin[r + 1] - o.runs.begin[r];
-      if (length > TRS_SHORT_RUN)
-        count = static_cast<int32_t>((length + piece_length(length) - 1) / piece_length(length));
-    }
-    o.runs.flags[r] = count;
-  }
-}
+/* What the kernels and CUB tell each other of the number of runs, on the device. */
+struct RunCounts {
+  uint32_t distinct; /* distinct keys, of which the last one may be end_key */
+  uint32_t runs;
+};
 
 /*
-  Find the first run whose key is not below each of n boundaries. The first and the last boundary
-  need no search.
+  Find the end of the last run, and the first run whose key is not below each of n boundaries.
 */
-static __global__ void runs_at_kernel(Occurrences o, int n, const int *boundary_table, int64_t *run)
+static __global__ void ends_kernel(Occurrences o, RunCounts *count, uint64_t end_key, int n,
+                                   const uint64_t *boundary, int64_t *run)
 {
+  const uint32_t distinct = count->distinct, runs = distinct - (o.key_of[distinct - 1] >= end_key);
+
+  if (TrsCudaFirst() == 0) {
+    if (runs == distinct) o.begin[runs] = static_cast<uint32_t>(o.n);
+    count->runs = runs;
+  }
   for (int64_t c = TrsCudaFirst(); c < n; c += TrsCudaStep()) {
-    const uint64_t key = static_cast<uint64_t>(o.table[boundary_table[c]].key_begin);
-    const int64_t n_runs = o.runs.before[o.runs.n];
-    int64_t low = boundary_table[c] == o.n_tables ? n_runs : 0, high = key == 0 ? 0 : n_runs;
+    uint32_t low = 0, high = runs;
 
     while (low < high) {
-      const int64_t middle = (low + high) / 2;
-      if (o.runs.key_of[middle] < key)
+      const uint32_t middle = low + (high - low) / 2;
+      if (o.key_of[middle] < boundary[c])
         low = middle + 1;
       else
         high = middle;
@@ -135,6 +121,52 @@ static __global__ void runs_at_kernel(Occurrences o, int n, const int *boundary_
     run[c] = low;
   }
 }
+
+/* What CUB's algorithms read one after the other. Element i is FUNCTION(i). */
+template <class FUNCTION> struct Computed {
+  using iterator_category = std::random_access_iterator_tag;
+  using value_type = uint32_t;
+  using difference_type = int64_t;
+  using pointer = const uint32_t *;
+  using reference = uint32_t;
+  FUNCTION function;
+  int64_t at;
+
+  __host__ __device__ uint32_t operator[](int64_t i) const
+  {
+    return function(at + i);
+  }
+  __host__ __device__ uint32_t operator*() const
+  {
+    return function(at);
+  }
+  __host__ __device__ Computed operator+(int64_t i) const
+  {
+    return {function, at + i};
+  }
+};
+
+struct ItsNumber {
+  __host__ __device__ uint32_t operator()(int64_t i) const
+  {
+    return static_cast<uint32_t>(i);
+  }
+};
+
+/* The number of pieces of a run: 0 if the run is short, and behind the last run. */
+struct Pieces {
+  const uint32_t *begin;
+  const RunCounts *count;
+
+  __host__ __device__ uint32_t operator()(int64_t r) const
+  {
+    if (r >= count->runs) return 0;
+    const int64_t length = static_cast<int64_t>(begin[r + 1]) - begin[r];
+    return length <= TRS_SHORT_RUN
+               ? 0
+               : static_cast<uint32_t>((length + piece_length(length) - 1) / piece_length(length));
+  }
+};
 
 /* --- host: classes of tables --- */
 
@@ -144,17 +176,6 @@ static bool is_aligned(const TrsTbeTable *table)
   return table->dim % TrsCudaColumns(table->dtype, true) == 0 &&
          TrsCudaIsAligned(table->weight, table->stride * TrsDTypeBytes(table->dtype), 16) &&
          TrsCudaIsAligned(table->state[0], 0, 16) && TrsCudaIsAligned(table->state[1], 0, 16);
-}
-
-/* Are the gradients of such rows aligned, too? */
-static bool are_gradients_aligned(const Backward *b)
-{
-  bool aligned = TrsCudaIsAligned(b->o.grad, b->grad_stride * 4, 16);
-
-  for (int f = 0; b->pooled && f < b->tbe->n_features; f++)
-    aligned = aligned && (b->tbe->feature[f].out_column % 4 == 0 ||
-                          !is_aligned(&b->tbe->table[b->tbe->feature[f].table]));
-  return aligned;
 }
 
 static void add_table(Backward *b, int t, int key)
@@ -179,8 +200,11 @@ static void add_table(Backward *b, int t, int key)
   table[1].key_begin = static_cast<int64_t>(b->end_key);
 }
 
-/* Sort the tables by their keys, and find the classes. */
-static PetscErrorCode order_tables(TrsWorkspace workspace, Backward *b)
+/*
+  Sort the tables by their keys, and find the classes. in_order: keep the order of the tables, and
+  make more classes.
+*/
+static PetscErrorCode order_tables(TrsWorkspace workspace, bool in_order, Backward *b)
 {
   enum { N_KEYS = TRS_N_DTYPES * 12 };
   const int n = b->tbe->n_tables;
@@ -197,7 +221,6 @@ static PetscErrorCode order_tables(TrsWorkspace workspace, Backward *b)
   b->classes = reinterpret_cast<UpdateClass *>(room);
   b->place = reinterpret_cast<int *>(b->classes + n);
   key = b->place + n;
-  b->o.grad_aligned = are_gradients_aligned(b);
   for (int t = 0; t < n; t++) {
     const TrsTbeTable *table = &b->tbe->table[t];
     const bool aligned = is_aligned(table);
@@ -209,179 +232,298 @@ static PetscErrorCode order_tables(TrsWorkspace workspace, Backward *b)
              TrsCudaLanesLog2(table->dim, TrsCudaColumns(table->dtype, aligned));
     used[key[t]] = true;
     n_optimizers = PetscMax(n_optimizers, table->optimizer + 1);
-    if (b->in_order) add_table(b, t, key[t]);
+    if (in_order) add_table(b, t, key[t]);
   }
-  for (int k = 0; k < N_KEYS && !b->in_order; k++)
+  for (int k = 0; k < N_KEYS && !in_order; k++)
     for (int o = 0; o < n_optimizers && used[k]; o++)
       for (int t = 0; t < n; t++)
         if (key[t] == k && b->tbe->table[t].optimizer == o) add_table(b, t, k);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode reserve(TrsWorkspace w, int64_t n, bool scaled, Occurrences *o, int widest)
+/* --- sort and runs --- */
+
+/*
+  Find the runs of sorted keys, the pieces of the runs, and the runs of the classes. `keep` gets what
+  is found.
+*/
+template <class Key>
+static PetscErrorCode find_runs(TrsStream stream, TrsWorkspace keep, TrsWorkspace scratch, const Key *sorted,
+                                Backward *b)
 {
+  const bool by_table = b->use == TRS_TBE_LISTS;
+  const int n_tables = b->tbe->n_tables, n = b->n_classes + 1 + (by_table ? n_tables + 1 : 0);
+  const uint32_t n_keys = static_cast<uint32_t>(b->o.n); /* CUB counts with the type of this variable */
+  const Computed<ItsNumber> number = {{}, 0};
+  uint64_t *boundary, *boundaries;
+  RunCounts *count;
+  size_t bytes = 0, more = 0;
+  void *temp;
+
   PetscFunctionBegin;
-  o->sums_stride = (widest + 3) / 4 * 4;
-  PetscCall(TrsCudaReserveRuns(w, n, &o->runs));
-  PetscCall(TrsCudaScratch(w, TRS_CUDA_SOURCES, n, sizeof(*o->source), &o->source));
-  if (scaled) PetscCall(TrsCudaScratch(w, TRS_CUDA_SCALES, n, sizeof(*o->scale), &o->scale));
-  PetscCall(TrsCudaScratch(w, TRS_CUDA_PIECES, n + 1, sizeof(*o->piece_begin), &o->piece_begin));
-  PetscCall(TrsCudaScratch(w, TRS_CUDA_SUMS, (n / (TRS_SHORT_RUN / 2) + 1) * o->sums_stride, sizeof(*o->sums),
-                           &o->sums));
+  PetscCall(TrsCudaHostScratch(scratch, TRS_CUDA_BOUNDS, n, sizeof(*boundary), &boundary));
+  for (int c = 0; c <= b->n_classes; c++)
+    boundary[c] = static_cast<uint64_t>(
+        b->table[c < b->n_classes ? b->classes[c].first_table : n_tables].key_begin);
+  for (int i = b->n_classes + 1; i < n; i++)
+    boundary[i] = static_cast<uint64_t>(b->table[i - b->n_classes - 1].key_begin);
+  PetscCall(TrsCudaUploadArray(scratch, TRS_CUDA_CLASSES, stream, n * static_cast<int64_t>(sizeof(*boundary)),
+                               boundary, &boundaries));
+  PetscCall(TrsCudaScratch(keep, TRS_CUDA_CLASS_RUNS, n, sizeof(*b->class_run), &b->class_run));
+  PetscCall(TrsCudaScratch(scratch, TRS_CUDA_FLAGS, 1, sizeof(*count), &count));
+  b->table_run = b->class_run + b->n_classes + 1;
+  const Computed<Pieces> pieces = {{b->o.begin, count}, 0};
+  TrsCallCUDA(cub::DeviceSelect::UniqueByKey(nullptr, bytes, sorted, number, b->o.key_of, b->o.begin,
+                                             &count->distinct, n_keys, TrsCudaStream(stream)));
+  TrsCallCUDA(cub::DeviceScan::ExclusiveSum(nullptr, more, pieces, b->o.piece_begin, n_keys + 1,
+                                            TrsCudaStream(stream)));
+  bytes = PetscMax(bytes, more);
+  PetscCall(TrsCudaScratch(scratch, TRS_CUDA_SORT, static_cast<int64_t>(bytes), 1, &temp));
+  TrsCallCUDA(cub::DeviceSelect::UniqueByKey(temp, bytes, sorted, number, b->o.key_of, b->o.begin,
+                                             &count->distinct, n_keys, TrsCudaStream(stream)));
+  CU_LAUNCH(ends_kernel, TrsCudaBlocks(n, TRS_KEY_THREADS), TRS_KEY_THREADS, 0, TrsCudaStream(stream), b->o,
+            count, b->end_key, n, boundaries, b->class_run);
+  TrsCheckLaunch();
+  TrsCallCUDA(cub::DeviceScan::ExclusiveSum(temp, bytes, pieces, b->o.piece_begin, n_keys + 1,
+                                            TrsCudaStream(stream)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Sort the keys of all occurrences in a batch, with sources and scales if they are needed. */
-static PetscErrorCode sort_batch(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
-                                 Backward *b)
+/* Make room for the occurrences in the workspace that keeps them. */
+static PetscErrorCode reserve(TrsWorkspace keep, int64_t n, bool scaled, Occurrences *o)
+{
+  PetscFunctionBegin;
+  o->n = n;
+  PetscCall(TrsCudaScratch(keep, TRS_CUDA_RUNS, 2 * (n + 1), sizeof(*o->key_of), &o->key_of));
+  o->begin = reinterpret_cast<uint32_t *>(o->key_of + n);
+  o->piece_begin = o->begin + n + 1;
+  if (scaled)
+    PetscCall(TrsCudaScratch(keep, TRS_CUDA_PLACES, n, sizeof(*o->scaled_place), &o->scaled_place));
+  else
+    PetscCall(TrsCudaScratch(keep, TRS_CUDA_PLACES, n, sizeof(*o->place), &o->place));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Sort the unsorted keys, and find the runs. */
+template <class Key>
+static PetscErrorCode sort(TrsStream stream, TrsWorkspace keep, TrsWorkspace scratch, const Key *keys,
+                           const Unsorted *u, Backward *b)
+{
+  const int bits = TrsCudaBitsFor(b->end_key);
+  Key *sorted;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCudaScratch(scratch, TRS_CUDA_KEYS_SORTED, b->o.n, sizeof(*sorted), &sorted));
+  if (u->scaled_place)
+    PetscCall(
+        TrsCudaSortPairs(scratch, stream, b->o.n, bits, keys, sorted, u->scaled_place, b->o.scaled_place));
+  else
+    PetscCall(TrsCudaSortPairs(scratch, stream, b->o.n, bits, keys, sorted, u->place, b->o.place));
+  PetscCall(find_runs(stream, keep, scratch, sorted, b));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Make room for the unsorted occurrences. Keys of 32 bits take half of the memory. */
+static PetscErrorCode reserve_unsorted(TrsWorkspace scratch, const Backward *b, Unsorted *u)
+{
+  const int64_t n = b->o.n;
+
+  PetscFunctionBegin;
+  *u = {};
+  if (TrsCudaBitsFor(b->end_key) <= 32)
+    PetscCall(TrsCudaScratch(scratch, TRS_CUDA_KEYS, n, sizeof(*u->key_32), &u->key_32));
+  else
+    PetscCall(TrsCudaScratch(scratch, TRS_CUDA_KEYS, n, sizeof(*u->key), &u->key));
+  if (b->o.scaled_place)
+    PetscCall(
+        TrsCudaScratch(scratch, TRS_CUDA_PLACES_UNSORTED, n, sizeof(*u->scaled_place), &u->scaled_place));
+  else
+    PetscCall(TrsCudaScratch(scratch, TRS_CUDA_PLACES_UNSORTED, n, sizeof(*u->place), &u->place));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Find the sorted occurrences and runs of a batch. The tables' order is known. */
+static PetscErrorCode find(TrsStream stream, TrsWorkspace keep, TrsWorkspace scratch,
+                           const TrsTbeInput *input, Backward *b)
 {
   const TrsTbe *tbe = b->tbe;
-  const int64_t n_bags = tbe->n_features * input->batch;
+  const int64_t n = input->n_values, n_bags = tbe->n_features * input->batch;
+  const bool by_id = b->use == TRS_TBE_BY_ID;
+  bool scaled = input->weights != NULL;
   UpdateFeature *list, *features;
-  const int bits = TrsCudaBitsFor(b->end_key);
-  Unsorted *u = &b->u;
   int lanes_log2 = 0;
+  Unsorted u;
 
   PetscFunctionBegin;
-  PetscCheck(b->o.runs.n < UINT32_MAX, PETSC_COMM_SELF, TRS_ERR_DATA,
-             "%lld ids in one batch of one rank are more than the GPU's backward takes (2^32)",
-             static_cast<long long>(b->o.runs.n));
-  /* a lane for each id of a bag */
-  while (lanes_log2 < 5 && n_bags << lanes_log2 < input->n_values) lanes_log2++;
-  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS, b->o.runs.n, sizeof(*u->key), &u->key));
-  if (bits <= 32) { /* keys of 32 bits take half of the same memory */
-    u->key_32 = reinterpret_cast<uint32_t *>(u->key);
-    b->o.runs.key_32 = reinterpret_cast<uint32_t *>(b->o.runs.key);
-  }
-  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_ITEMS, b->o.runs.n, sizeof(*u->item), &u->item));
-  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_ITEMS_SORTED, b->o.runs.n, sizeof(*u->sorted_item),
-                           &u->sorted_item));
-  if (b->o.source)
-    PetscCall(
-        TrsCudaScratch(workspace, TRS_CUDA_SOURCES_UNSORTED, b->o.runs.n, sizeof(*u->source), &u->source));
-  if (b->o.scale)
-    PetscCall(TrsCudaScratch(workspace, TRS_CUDA_SCALES_UNSORTED, b->o.runs.n, sizeof(*u->scale), &u->scale));
-  PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_FEATURES, tbe->n_features, sizeof(*list), &list));
+  b->o = {};
+  b->o.bag_bits = TrsCudaBitsFor(static_cast<uint64_t>(by_id ? n : input->batch) - 1);
+  PetscCheck(n < UINT32_MAX &&
+                 b->o.bag_bits + TrsCudaBitsFor(static_cast<uint64_t>(by_id ? 1 : tbe->n_features)) <= 32,
+             PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%lld ids in %lld bags are in one batch of one rank; the GPU's backward takes fewer than 2^32 ids "
+             "and 2^31 bags",
+             static_cast<long long>(n), static_cast<long long>(n_bags));
+  for (int f = 0; f < tbe->n_features; f++) scaled = scaled || tbe->feature[f].mean;
+  PetscCall(reserve(keep, n, scaled && !by_id, &b->o));
+  PetscCall(reserve_unsorted(scratch, b, &u));
+  PetscCall(TrsCudaHostScratch(scratch, TRS_CUDA_FEATURES, tbe->n_features, sizeof(*list), &list));
   for (int f = 0; f < tbe->n_features; f++) {
     const UpdateTable *table = &b->table[b->place[tbe->feature[f].table]];
-    list[f] = {table->key_begin, table->table.rows, tbe->feature[f].out_column,
-               tbe->feature[f].mean && b->pooled};
+    list[f] = {table->key_begin, table->table.rows, tbe->feature[f].mean && !by_id};
   }
-  PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_FEATURES, stream,
+  PetscCall(TrsCudaUploadArray(scratch, TRS_CUDA_FEATURES, stream,
                                tbe->n_features * static_cast<int64_t>(sizeof(*list)), list, &features));
+  /* a lane for each id of a bag */
+  while (lanes_log2 < 5 && n_bags << lanes_log2 < n) lanes_log2++;
   CU_LAUNCH(bag_keys_kernel, TrsCudaBlocks(n_bags << lanes_log2, TRS_KEY_THREADS), TRS_KEY_THREADS, 0,
-            TrsCudaStream(stream), features, tbe->n_features, *input, b->end_key, static_cast<int>(b->pooled),
-            b->grad_stride, lanes_log2, *u);
+            TrsCudaStream(stream), features, tbe->n_features, *input, b->end_key, by_id, b->o.bag_bits,
+            lanes_log2, u);
   TrsCheckLaunch();
-  if (u->key_32)
-    PetscCall(TrsCudaSortPairs(workspace, stream, b->o.runs.n, bits, u->key_32, b->o.runs.key_32, u->item,
-                               u->sorted_item));
+  if (u.key_32)
+    PetscCall(sort(stream, keep, scratch, u.key_32, &u, b));
   else
-    PetscCall(TrsCudaSortPairs(workspace, stream, b->o.runs.n, bits, u->key, b->o.runs.key, u->item,
-                               u->sorted_item));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Find where the classes' runs begin and, with by_table, where each table's runs begin. */
-static PetscErrorCode find_class_runs(TrsStream stream, TrsWorkspace workspace, Backward *b)
-{
-  const int n_tables = b->tbe->n_tables, n = b->n_classes + 1 + (b->by_table ? n_tables + 1 : 0);
-  int *boundary, *boundaries;
-
-  PetscFunctionBegin;
-  PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_LOOKUP, n, sizeof(*boundary), &boundary));
-  for (int c = 0; c < b->n_classes; c++) boundary[c] = b->classes[c].first_table;
-  boundary[b->n_classes] = n_tables;
-  for (int i = b->n_classes + 1; i < n; i++) boundary[i] = i - b->n_classes - 1;
-  PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_CLASSES, stream,
-                               n * static_cast<int64_t>(sizeof(*boundary)), boundary, &boundaries));
-  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_CLASS_RUNS, n, sizeof(*b->class_run), &b->class_run));
-  b->table_run = b->class_run + b->n_classes + 1;
-  CU_LAUNCH(runs_at_kernel, TrsCudaBlocks(n, TRS_KEY_THREADS), TRS_KEY_THREADS, 0, TrsCudaStream(stream),
-            b->o, n, boundaries, b->class_run);
-  TrsCheckLaunch();
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Find the pieces of the runs, and the runs of the classes. */
-static PetscErrorCode cut_runs(TrsStream stream, TrsWorkspace workspace, Backward *b)
-{
-  PetscFunctionBegin;
-  CU_LAUNCH(piece_counts_kernel, TrsCudaBlocks(b->o.runs.n, TRS_KEY_THREADS), TRS_KEY_THREADS, 0,
-            TrsCudaStream(stream), b->o);
-  TrsCheckLaunch();
-  PetscCall(TrsCudaScan(stream, b->o.runs.n, b->o.runs.flags, b->o.piece_begin));
-  PetscCall(find_class_runs(stream, workspace, b));
+    PetscCall(sort(stream, keep, scratch, u.key, &u, b));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode upload_tables(TrsStream stream, TrsWorkspace workspace, Backward *b)
 {
   PetscFunctionBegin;
-  b->o.n_tables = b->tbe->n_tables;
+  b->g.n_tables = b->tbe->n_tables;
   PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_TABLES, stream,
-                               (b->o.n_tables + 1) * static_cast<int64_t>(sizeof(*b->table)), b->table,
-                               &b->o.table));
+                               (b->g.n_tables + 1) * static_cast<int64_t>(sizeof(*b->table)), b->table,
+                               &b->g.table));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Are some of the rows in a cache? */
-static bool is_cached(const TrsTbe *tbe, const TrsTbeInput *input)
-{
-  bool cached = false;
+/* --- occurrences that are kept --- */
 
-  for (int t = 0; input->locations && t < tbe->n_tables; t++) cached = cached || tbe->table[t].lines;
-  return cached;
-}
+/* A batch's occurrences, and what they were made for. */
+struct TrsTbeOccurrencesImpl {
+  TrsWorkspace memory;
+  TrsTbeUse use;
+  int n_classes;
+  uint64_t end_key;
+  int64_t *class_run, *table_run;
+  Occurrences o;
+};
 
-PetscErrorCode TrsCudaFindOccurrences(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
-                                      Backward *b)
+PetscErrorCode TrsTbeFindOccurrencesCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                         const TrsTbeInput *input, TrsTbeUse use,
+                                         TrsTbeOccurrences *occurrences)
 {
-  const int64_t n = input->n_values;
-  bool scaled = input->weights != NULL;
+  Backward b = {};
+  TrsTbeOccurrences kept;
 
   PetscFunctionBegin;
-  for (int f = 0; f < b->tbe->n_features; f++) scaled = scaled || b->tbe->feature[f].mean;
-  PetscCall(order_tables(workspace, b));
-  PetscCall(reserve(workspace, n, scaled && b->pooled, &b->o, b->widest));
-  if (is_cached(b->tbe, input))
-    PetscCall(TrsCudaScratch(workspace, TRS_CUDA_LOCATIONS, n, sizeof(*b->o.location), &b->o.location));
+  if (!*occurrences) {
+    PetscCall(PetscNew(occurrences));
+    PetscCall(TrsWorkspaceCreateCuda(&(*occurrences)->memory));
+  }
+  kept = *occurrences;
+  kept->o.n = 0;
+  if (input->n_values <= 0 || tbe->n_tables <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  b.tbe = tbe;
+  b.use = use;
+  PetscCall(order_tables(workspace, use == TRS_TBE_LISTS, &b));
+  PetscCall(find(stream, kept->memory, workspace, input, &b));
+  kept->use = use;
+  kept->n_classes = b.n_classes;
+  kept->end_key = b.end_key;
+  kept->class_run = b.class_run;
+  kept->table_run = b.table_run;
+  kept->o = b.o;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTbeOccurrencesDestroyCuda(TrsTbeOccurrences *occurrences)
+{
+  PetscFunctionBegin;
+  if (!*occurrences) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsWorkspaceDestroyCuda(&(*occurrences)->memory));
+  PetscCall(PetscFree(*occurrences));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode take(const TrsTbeInput *input, Backward *b)
+{
+  const TrsTbeOccurrences kept = input->occurrences;
+
+  PetscFunctionBegin;
+  PetscCheck(kept->o.n == input->n_values && kept->use == b->use && kept->end_key == b->end_key &&
+                 kept->n_classes == b->n_classes,
+             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "occurrences of another batch, or for another use");
+  b->o = kept->o;
+  b->class_run = kept->class_run;
+  b->table_run = kept->table_run;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- occurrences of a call --- */
+
+PetscErrorCode TrsCudaOccurrences(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
+                                  Backward *b)
+{
+  PetscFunctionBegin;
+  PetscCall(order_tables(workspace, b->use == TRS_TBE_LISTS, b));
+  if (input->occurrences)
+    PetscCall(take(input, b));
+  else
+    PetscCall(find(stream, workspace, workspace, input, b));
   PetscCall(upload_tables(stream, workspace, b));
-  PetscCall(sort_batch(stream, workspace, input, b));
-  PetscCall(TrsCudaFindRuns(stream, b->end_key, &b->o.runs));
-  CU_LAUNCH(follow_kernel, TrsCudaBlocks(n, TRS_KEY_THREADS), TRS_KEY_THREADS, 0, TrsCudaStream(stream), b->o,
-            b->u, input->locations);
-  TrsCheckLaunch();
-  PetscCall(cut_runs(stream, workspace, b));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsCudaGivenOccurrences(TrsStream stream, TrsWorkspace workspace, int64_t n,
                                        const int64_t *keys, const int64_t *index, Backward *b)
 {
+  uint64_t *sorted;
+
   PetscFunctionBegin;
-  b->in_order = true;
-  PetscCall(order_tables(workspace, b));
-  PetscCall(reserve(workspace, n, false, &b->o, b->widest));
+  PetscCheck(n <= INT32_MAX, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%lld rows in one update of one rank are more than a GPU takes (2^31)",
+             static_cast<long long>(n));
+  b->use = TRS_TBE_BY_ID;
+  PetscCall(order_tables(workspace, true, b));
+  PetscCall(reserve(workspace, n, false, &b->o));
+  b->o.bag_bits = 31;
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_KEYS_SORTED, n, sizeof(*sorted), &sorted));
   PetscCall(upload_tables(stream, workspace, b));
   CU_LAUNCH(given_keys_kernel, TrsCudaBlocks(n, TRS_KEY_THREADS), TRS_KEY_THREADS, 0, TrsCudaStream(stream),
-            keys, index, b->grad_stride, b->o);
+            n, keys, index, sorted, b->o.place);
   TrsCheckLaunch();
-  PetscCall(TrsCudaFindRuns(stream, b->end_key, &b->o.runs));
-  PetscCall(cut_runs(stream, workspace, b));
+  PetscCall(find_runs(stream, workspace, workspace, sorted, b));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCudaFindRows(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
-                               Backward *b)
+/* Are the gradients of rows that are taken 16 bytes at once aligned, too? */
+static bool are_gradients_aligned(const Backward *b)
 {
+  bool aligned = TrsCudaIsAligned(b->g.grad, b->g.stride * 4, 16);
+
+  for (int f = 0; b->use != TRS_TBE_BY_ID && f < b->tbe->n_features; f++)
+    aligned = aligned && (b->tbe->feature[f].out_column % 4 == 0 ||
+                          !is_aligned(&b->tbe->table[b->tbe->feature[f].table]));
+  return aligned;
+}
+
+PetscErrorCode TrsCudaGradients(TrsStream stream, TrsWorkspace workspace, const float *grad, int64_t stride,
+                                Backward *b)
+{
+  const bool by_id = b->use == TRS_TBE_BY_ID;
+  const int64_t n = by_id ? 1 : b->tbe->n_features;
+  int64_t *columns;
+
   PetscFunctionBegin;
-  b->in_order = b->by_table = true;
-  PetscCall(order_tables(workspace, b));
-  PetscCall(TrsCudaReserveRuns(workspace, input->n_values, &b->o.runs));
-  PetscCall(upload_tables(stream, workspace, b));
-  PetscCall(sort_batch(stream, workspace, input, b));
-  PetscCall(TrsCudaFindRuns(stream, b->end_key, &b->o.runs));
-  PetscCall(find_class_runs(stream, workspace, b));
+  b->g.grad = grad;
+  b->g.stride = stride;
+  b->g.aligned = are_gradients_aligned(b);
+  PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_OUT_COLUMNS, n, sizeof(*columns), &columns));
+  for (int64_t f = 0; f < n; f++) columns[f] = by_id ? 0 : b->tbe->feature[f].out_column;
+  PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_OUT_COLUMNS, stream,
+                               n * static_cast<int64_t>(sizeof(*columns)), columns, &b->g.out_column));
+  b->g.sums_stride = (b->widest + 3) / 4 * 4;
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_SUMS, (b->o.n / (TRS_SHORT_RUN / 2) + 1) * b->g.sums_stride,
+                           sizeof(*b->g.sums), &b->g.sums));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -5,11 +5,15 @@
 
   An occurrence gets the key of its row among all rows of the call's tables. Occurrences are sorted
   by key, stably, so the occurrences of a row are neighbours in order of feature, bag and place: a
-  run. A run longer than TRS_SHORT_RUN is cut into about sqrt(length) pieces, at places that depend
-  on its length alone. Tables of one type, alignment, width and optimizer form a class: neighbours
-  in the key space, and one launch. The class alone decides how columns are added up, and not where
-  the gradients lie: a row's bits are the same whatever else is in the call (-reproducible). Nothing
-  here waits: only the device knows the number of runs.
+  run. What the sort carries along tells where the gradient is. A run longer than TRS_SHORT_RUN is
+  cut into about sqrt(length) pieces, at places that depend on its length alone. Tables of one type,
+  alignment, width and optimizer form a class: neighbours in the key space, and one launch. The class
+  alone decides how columns are added up, and not where the gradients lie: a row's bits are the same
+  whatever else is in the call (-reproducible). Nothing here waits: only the device knows the number
+  of runs.
+
+  All of this follows from the ids. So it may be done before there are gradients, on another stream:
+  a TrsTbeOccurrences keeps it (compute/tbe.h).
 */
 #pragma once
 
@@ -23,30 +27,34 @@ struct UpdateTable {
   int64_t key_begin;
 };
 
-/* The occurrences of a call in sorted order, and their runs. Device memory. */
+/* The occurrences of a batch in sorted order, and their runs. Device memory. */
 struct Occurrences {
-  Runs runs;
-  int64_t *source; /* [n] place of the gradient in grad */
-  float *scale;    /* [n] factor of the gradient; NULL: all 1 */
+  int64_t n;             /* fewer than 2^32 */
+  uint64_t *key_of;      /* [runs] key of the row */
+  uint32_t *begin;       /* [runs + 1] */
+  uint32_t *piece_begin; /* [n + 1] number of earlier pieces of long runs */
+  /*
+    [n] where the gradient is: the bag's place in its feature, above it the feature. By ids: the
+    number of the id. A scaled place has the gradient's factor in its upper half.
+  */
+  uint32_t *place;
+  uint64_t *scaled_place; /* replaces place; NULL: all factors are 1 */
+  int bag_bits;
+};
+
+/* The gradients of occurrences, and the tables that they are for. Device memory. */
+struct Gradients {
   const float *grad;
+  int64_t stride;
+  const int64_t *out_column; /* [features] */
   /* All gradients of tables whose rows are taken 16 bytes at once are aligned to 16 bytes. */
-  int32_t grad_aligned;
+  int32_t aligned;
   /* [runs] location of the row, as in TrsTbeInput.locations; NULL: all rows are in their tables */
   int32_t *location;
-  int64_t *piece_begin; /* [n + 1] number of earlier pieces of long runs */
-  float *sums;          /* [pieces, sums_stride] */
+  float *sums; /* [pieces, sums_stride] */
   int64_t sums_stride;
   const UpdateTable *table; /* [n_tables + 1] in the order of keys */
   int n_tables;
-};
-
-/* The occurrences before the sort. item is the number of a value in the batch. */
-struct Unsorted {
-  uint64_t *key;
-  uint32_t *key_32; /* replaces key as in Runs */
-  uint32_t *item, *sorted_item;
-  int64_t *source;
-  float *scale;
 };
 
 /* Tables of one kernel and one optimizer. key: type * 12 + aligned * 6 + log2 of lanes. */
@@ -57,47 +65,43 @@ struct UpdateClass {
 /* A call: its tables in the order of keys, and their classes. */
 struct Backward {
   const TrsTbe *tbe;
-  int64_t grad_stride;
-  bool pooled, in_order; /* in_order: keys are in the order of tables */
-  bool by_table;         /* the runs of each table are needed, too */
-  UpdateTable *table;    /* [n_tables + 1] host */
-  int *place;            /* [n_tables] index of each table in `table` */
-  UpdateClass *classes;  /* [n_tables] */
+  TrsTbeUse use;
+  UpdateTable *table;   /* [n_tables + 1] host */
+  int *place;           /* [n_tables] index of each table in `table` */
+  UpdateClass *classes; /* [n_classes] */
   int n_classes, widest;
   uint64_t end_key;
   int64_t *class_run; /* device [n_classes + 1] */
-  int64_t *table_run; /* device [n_tables + 1], by_table */
+  int64_t *table_run; /* device [n_tables + 1], for TRS_TBE_LISTS */
   Occurrences o;
-  Unsorted u;
+  Gradients g;
 };
 
 /*
-  TrsCudaFindOccurrences - Find the sorted occurrences and runs of a batch.
+  TrsCudaOccurrences - Take the occurrences of a batch from input->occurrences, or find them, and
+  bring the tables to the device.
 
-  The caller sets b->tbe, pooled, in_order, grad_stride and o.grad; the function fills the rest. The
-  workspace's scratch holds the result until its next call.
+  The caller sets b->tbe and use; the function fills the rest but for the gradients. The workspace's
+  scratch holds what it finds until its next call.
 
   Not collective; enqueued on the stream.
 */
-PetscErrorCode TrsCudaFindOccurrences(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
-                                      Backward *b);
-
-/*
-  Find only the rows of a batch, without gradients: runs in the order of tables, table_run. The
-  caller sets b->tbe.
-*/
-PetscErrorCode TrsCudaFindRows(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
-                               Backward *b);
+PetscErrorCode TrsCudaOccurrences(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
+                                  Backward *b);
 
 /*
   Take n given, sorted keys of the tables' rows in their order as occurrences (NULL: 0, 1, ..).
-  index (or NULL): entry i's gradient is row index[i] of b->o.grad.
+  index (or NULL): entry i's gradient is row index[i] of the gradients.
 */
 PetscErrorCode TrsCudaGivenOccurrences(TrsStream stream, TrsWorkspace workspace, int64_t n,
                                        const int64_t *keys, const int64_t *index, Backward *b);
 
+/* Say where the gradients are, and make room for the sums of pieces. */
+PetscErrorCode TrsCudaGradients(TrsStream stream, TrsWorkspace workspace, const float *grad, int64_t stride,
+                                Backward *b);
+
 /* Occurrences of a piece: a power of 2 near the square root of the run's length. */
-static __device__ __forceinline__ int64_t piece_length(int64_t run_length)
+static __host__ __device__ __forceinline__ int64_t piece_length(int64_t run_length)
 {
   int64_t length = TRS_SHORT_RUN;
 

@@ -81,6 +81,7 @@ kernel_goals() { # DIM DTYPE: ratios of the copy's rate, as bench_embedding prin
       least = ""
       if (name == "forward") least = dim >= 128 ? 0.75 : 0.65
       if (name ~ /^backward/) least = 0.40
+      if (name ~ /^update[+]/) least = 0.50
       if (name == "regroup" && dtype == "fp32") least = 0.95
       if (name ~ /^(en|de)code/ && dtype == "fp32") least = 0.85
       if (least != "") printf "%s, D %d %s, GB/s of copy|%s|%s|%s\n", name, dim, dtype, word[3], copy, least

@@ -7,7 +7,8 @@
   Ids are uniform over tables that should be much larger than the caches. Prints a line for each measurement: name, ms, GB/s (1e9) and the ratio of the
   copy's rate. Bytes counted: copy reads and writes 1 GiB in all, or -copy_bytes, so that caches hold little of it; forward reads a row and an id for each occurrence and writes the pooled rows; backward (row-wise AdaGrad, or -optimizer)
   reads the pooled gradients once, ids, and for each distinct row, here one for each occurrence, reads and writes row and states. The
-  sort and the runs are not counted, so they show as a loss; two lines tell of them apart. regroup: every feature's pooled columns to another place; permute: a batch's ids and lengths in
+  sort and the runs are not counted, so they show as a loss. update: the same without ids, whose sort is done before, as a training on a GPU does it under
+  the batch before; sort: that part, its bytes those of the ids. A device that sorts as it goes has the difference of two lines instead. regroup: every feature's pooled columns to another place; permute: a batch's ids and lengths in
   another order of features; codecs: the pooled rows to the wire format or back. Each reads and writes once. Medians of rounds; batches differ from round to round.
 */
 #include "bench.h"
@@ -63,9 +64,11 @@ typedef struct {
   void *from, *to;
   double last_s, find_rows_s; /* medians: of the last measurement, of FIND_ROWS */
   int64_t *row_begin, *found; /* the rows of a batch: host [tables + 1], device [n] */
+  TrsWorkspace sort_workspace;
+  TrsTbeOccurrences sorted[N_BATCHES]; /* NULL: the device sorts as it goes */
 } bench;
 
-typedef enum { COPY, FORWARD, FIND_ROWS, BACKWARD, REGROUP, PERMUTE, ENCODE, DECODE } what;
+typedef enum { COPY, FORWARD, FIND_ROWS, SORT, UPDATE, BACKWARD, REGROUP, PERMUTE, ENCODE, DECODE } what;
 
 static PetscErrorCode upload(const bench *b, const void *host, int64_t bytes, void *device_pointer)
 {
@@ -231,6 +234,7 @@ static PetscErrorCode run_once(bench *b, what kind, int round)
                                        .beta = 1.0F,
                                        .step = round + 1};
   const TrsTbeInput *input = &b->input[round % N_BATCHES];
+  TrsTbeInput sorted = *input;
   const int64_t stride = b->tables * b->dim;
 
   PetscFunctionBegin;
@@ -241,6 +245,14 @@ static PetscErrorCode run_once(bench *b, what kind, int round)
     break;
   case FIND_ROWS:
     PetscCall(b->compute->tbe_list_rows(b->stream, b->workspace, &b->tbe, input, b->row_begin, b->found));
+    break;
+  case SORT:
+    PetscCall(b->compute->tbe_find_occurrences(b->stream, b->sort_workspace, &b->tbe, input, TRS_TBE_BY_BAG,
+                                               &b->sorted[round % N_BATCHES]));
+    break;
+  case UPDATE:
+    sorted.occurrences = b->sorted[round % N_BATCHES];
+    PetscCall(b->compute->tbe_backward(b->stream, b->workspace, &b->tbe, &sorted, b->grad, stride, &args));
     break;
   case BACKWARD:
     PetscCall(b->compute->tbe_backward(b->stream, b->workspace, &b->tbe, input, b->grad, stride, &args));
@@ -282,8 +294,26 @@ static PetscErrorCode measure(bench *b, what kind, const char *name, double byte
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The sort ahead of an update, and the update after it. */
+static PetscErrorCode measure_ahead(bench *b, double bytes)
+{
+  char name[64];
+
+  PetscFunctionBegin;
+  PetscCall(b->compute->workspace_create(&b->sort_workspace));
+  for (int k = 0; k < N_BATCHES; k++) PetscCall(run_once(b, SORT, k));
+  PetscCall(measure(b, SORT, "sort", (double)b->n * 8.0));
+  (void)snprintf(name, sizeof(name), "update+%s",
+                 TrsSparseOptimizerName((TrsSparseOptimizerKind)b->optimizer));
+  PetscCall(measure(b, UPDATE, name, bytes - (double)b->n * 8.0));
+  for (int k = 0; k < N_BATCHES; k++) PetscCall(b->compute->tbe_occurrences_destroy(&b->sorted[k]));
+  PetscCall(b->compute->workspace_destroy(&b->sort_workspace));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
-  The update with its sort, the sort and what else finds a batch's rows, with the host's wait for their number, and the update without it.
+  The update with its sort, and the two apart. Where the device sorts as it goes, the sort is what finds a batch's rows, with the host's wait for their
+  number, and the update is the difference.
 */
 static PetscErrorCode measure_backward(bench *b, double bytes)
 {
@@ -291,6 +321,7 @@ static PetscErrorCode measure_backward(bench *b, double bytes)
   char name[64];
 
   PetscFunctionBegin;
+  if (b->compute->tbe_find_occurrences) PetscCall(measure_ahead(b, bytes));
   PetscCall(b->device->alloc(b->n * (int64_t)sizeof(*b->found), (void **)&b->found));
   PetscCall(TrsAlloc(b->tables + 1, sizeof(*b->row_begin), &b->row_begin));
   PetscCall(measure(b, FIND_ROWS, "find rows (sort)", (double)b->n * 8.0));
@@ -299,7 +330,7 @@ static PetscErrorCode measure_backward(bench *b, double bytes)
                  TrsSparseOptimizerName((TrsSparseOptimizerKind)b->optimizer));
   PetscCall(measure(b, BACKWARD, name, bytes));
   update_s = b->last_s - b->find_rows_s;
-  if (update_s > 0)
+  if (update_s > 0 && !b->compute->tbe_find_occurrences)
     printf("%-24s %10.3f ms %9.1f GB/s %6.2f of copy\n", "update without its sort", update_s * 1e3,
            bytes / update_s * 1e-9, bytes / update_s * 1e-9 / b->copy_gbps);
   PetscCall(b->device->release((void **)&b->found));

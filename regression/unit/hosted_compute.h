@@ -437,6 +437,20 @@ static PetscErrorCode hosted_tbe_backward(TrsStream stream, TrsWorkspace workspa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode hosted_tbe_find_occurrences(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                                  const TrsTbeInput *input, TrsTbeUse use,
+                                                  TrsTbeOccurrences *occurrences)
+{
+  TrsHostedTbe copy;
+
+  PetscFunctionBegin;
+  hosted_tbe_in(tbe, input, NULL, &copy);
+  PetscCall(
+      hosted_ops->tbe_find_occurrences(stream, workspace, &copy.tbe, &copy.input, use, occurrences));
+  hosted_tbe_out(tbe, NULL, &copy);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode hosted_tbe_weight_gradients(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                                   const TrsTbeInput *input, const float *grad,
                                                   int64_t grad_stride, float *grad_weights)
@@ -700,6 +714,7 @@ static const TrsComputeOps *trs_hosted(int i)
     table.tbe_weight_gradients = hosted_tbe_weight_gradients;
     table.tbe_forward = hosted_tbe_forward;
     table.tbe_forward_rows = hosted_tbe_forward_rows;
+    if (table.tbe_find_occurrences) table.tbe_find_occurrences = hosted_tbe_find_occurrences;
     table.tbe_backward = hosted_tbe_backward;
     table.tbe_backward_rows = hosted_tbe_backward_rows;
     table.tbe_list_rows = hosted_tbe_list_rows;

@@ -120,6 +120,8 @@ static PetscErrorCode forward_oldest(TrshardCollection c, float *pooled, int64_t
                           : "no batch is under way, expected a TrshardInputDist first");
   PetscCall(forward(c, slot_of(c, 0), pooled, stride));
   if (c->n_started > 1) PetscCall(send_ids(c, slot_of(c, 1)));
+  /* A device does this under the caller's work up to the backward. */
+  PetscCall(TrsShardedEbcSort(c->ebc, slot_of(c, 0), c->stream));
   c->forwarded = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

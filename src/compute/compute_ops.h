@@ -346,6 +346,19 @@ typedef PetscErrorCode TrsTbeBackwardFn(TrsStream stream, TrsWorkspace workspace
                                         const TrsTbeInput *input, const float *grad, int64_t grad_stride,
                                         const TrsSparseOptimizerArgs *args);
 
+/*
+  Find the occurrences of a batch ahead of the call that gets them in TrsTbeInput.occurrences, with
+  the same tables, ids and weights. *occurrences is made if it is NULL; its memory grows, and never
+  shrinks. It holds no pointers to tables or to the batch. The stream that uses it waits for this
+  call; the workspace may serve other calls of this stream meanwhile. Only backends that sort all
+  tables at once have this kernel; others sort table by table, where the keys stay in the processor's
+  caches until the update.
+*/
+typedef PetscErrorCode TrsTbeFindOccurrencesFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                               const TrsTbeInput *input, TrsTbeUse use,
+                                               TrsTbeOccurrences *occurrences);
+typedef PetscErrorCode TrsTbeOccurrencesDestroyFn(TrsTbeOccurrences *occurrences);
+
 /* Compute grad_weights [N], the gradients of the weights of ids, from the rows before an update. */
 typedef PetscErrorCode TrsTbeWeightGradientsFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                                const TrsTbeInput *input, const float *grad,
@@ -810,6 +823,9 @@ typedef struct {
   */
   int64_t product_unit;
   TrsTbeRowSquaresFn *tbe_row_squares; /* NULL: an update sends whole rows instead */
+  /* NULL, both: a backward sorts the ids itself, and TrsTbeInput.occurrences is NULL */
+  TrsTbeFindOccurrencesFn *tbe_find_occurrences;
+  TrsTbeOccurrencesDestroyFn *tbe_occurrences_destroy;
   TRS_KERNELS(TRS_KERNEL_MEMBER)
 } TrsComputeOps;
 

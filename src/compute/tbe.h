@@ -85,6 +85,18 @@ typedef struct {
 } TrsTbe;
 
 /*
+  What the rows of a batch are sorted for: tbe_backward, tbe_backward_rows, or tbe_list_rows and
+  tbe_row_gradients.
+*/
+typedef enum { TRS_TBE_BY_BAG, TRS_TBE_BY_ID, TRS_TBE_LISTS } TrsTbeUse;
+
+/*
+  The occurrences of rows in a batch, sorted by row, in memory of their own. They are made from ids
+  and their weights alone (tbe_find_occurrences), before there are gradients.
+*/
+typedef struct TrsTbeOccurrencesImpl *TrsTbeOccurrences;
+
+/*
   A jagged batch, feature-major: bag b of feature f holds values[offsets[f*B + b] .. offsets[f*B + b
   + 1]). Ids are rows of the shard, 0 <= id < rows, or -1 (pruned: adds nothing, counts in mean's
   divisor). Other ids are treated as -1 and never dereferenced, so an unchecked bad id cannot crash.
@@ -107,4 +119,9 @@ typedef struct {
     sorted list of the table's ids. NULL, all or one table: the rows are whole.
   */
   float *const *row_squares;
+  /*
+    The batch's occurrences, found before for this use. NULL: the call sorts the ids itself. A
+    forward does not read them.
+  */
+  TrsTbeOccurrences occurrences;
 } TrsTbeInput;

@@ -6,7 +6,7 @@
 struct TrsLookupImpl {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
-  TrsWorkspace workspace;
+  TrsWorkspace workspace, sort; /* sort: of the calls ahead of a backward; NULL: there are none */
   int *shard_of_table; /* [tbe.n_tables] */
   TrsTbeTable *table;
   TrsTbeFeature *feature;
@@ -55,6 +55,7 @@ PetscErrorCode TrsLookupCreate(const TrsComputeOps *compute, const TrsEmbeddingS
   l->device = shards->device;
   l->compute = compute;
   PetscCall(compute->workspace_create(&l->workspace));
+  if (compute->tbe_find_occurrences) PetscCall(compute->workspace_create(&l->sort));
   PetscCall(PetscCalloc3((size_t)PetscMax(n, 1), &l->shard_of_table, (size_t)PetscMax(n, 1), &l->table,
                          (size_t)PetscMax(n, 1), &l->feature));
   l->tbe = (TrsTbe){.n_features = n, .table = l->table, .feature = l->feature};
@@ -78,6 +79,7 @@ PetscErrorCode TrsLookupDestroy(TrsLookup *lookup)
   if (!l) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsRowCachesDestroy(&l->caches));
   PetscCall(l->compute->workspace_destroy(&l->workspace));
+  PetscCall(l->compute->workspace_destroy(&l->sort));
   PetscCall(TrsDeviceBufferFree(l->device, &l->weights));
   PetscCall(TrsDeviceBufferFree(l->device, &l->grad_weights));
   PetscCall(PetscFree(l->position));
@@ -168,9 +170,31 @@ PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
-                                 int64_t stride, float *const *row_squares,
-                                 const TrsSparseOptimizerArgs *args)
+PetscErrorCode TrsLookupSort(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, TrsTbeUse use,
+                             TrsTbeOccurrences *occurrences)
+{
+  const TrsTbeInput input = ids_of(kjt);
+  TrsMemoryKind before;
+
+  PetscFunctionBegin;
+  if (!lookup->sort || lookup->position || is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
+  before = TrsMemoryFor(TRS_MEMORY_SCRATCH);
+  PetscCall(
+      lookup->compute->tbe_find_occurrences(stream, lookup->sort, &lookup->tbe, &input, use, occurrences));
+  (void)TrsMemoryFor(before);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLookupOccurrencesDestroy(const TrsComputeOps *compute, TrsTbeOccurrences *occurrences)
+{
+  PetscFunctionBegin;
+  if (*occurrences) PetscCall(compute->tbe_occurrences_destroy(occurrences));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
+                                 TrsTbeOccurrences occurrences, const float *grad, int64_t stride,
+                                 float *const *row_squares, const TrsSparseOptimizerArgs *args)
 {
   TrsMemoryKind before;
   TrsTbeInput input;
@@ -179,6 +203,7 @@ PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKj
   if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(input_of(lookup, stream, kjt, &input));
   input.row_squares = row_squares;
+  input.occurrences = occurrences;
   PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
   PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad, stride));
   before = TrsMemoryFor(TRS_MEMORY_SCRATCH); /* for the memory of the sort */
@@ -203,14 +228,16 @@ PetscErrorCode TrsLookupForwardRows(TrsLookup lookup, TrsStream stream, const Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsLookupBackwardRows(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
-                                     int64_t stride, const TrsSparseOptimizerArgs *args)
+PetscErrorCode TrsLookupBackwardRows(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
+                                     TrsTbeOccurrences occurrences, const float *grad, int64_t stride,
+                                     const TrsSparseOptimizerArgs *args)
 {
   TrsTbeInput input;
 
   PetscFunctionBegin;
   if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(input_of(lookup, stream, kjt, &input));
+  input.occurrences = occurrences;
   PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
   PetscCall(lookup->compute->tbe_backward_rows(stream, lookup->workspace, &lookup->tbe, &input, grad, stride,
                                                args));
@@ -219,28 +246,31 @@ PetscErrorCode TrsLookupBackwardRows(TrsLookup lookup, TrsStream stream, const T
 }
 
 PetscErrorCode TrsLookupListRows(TrsLookup lookup, TrsStream stream, TrsWorkspace workspace,
-                                 const TrsKjt *kjt, int64_t *row_begin, int64_t *rows)
+                                 const TrsKjt *kjt, TrsTbeOccurrences occurrences, int64_t *row_begin,
+                                 int64_t *rows)
 {
   TrsTbeInput input = ids_of(kjt);
 
   PetscFunctionBegin;
   input.weights = NULL;
+  input.occurrences = occurrences;
   PetscCall(lookup->compute->tbe_list_rows(stream, workspace, &lookup->tbe, &input, row_begin, rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
-                                     int64_t stride, int64_t *row_begin, int64_t *rows, float *row_grad,
-                                     int64_t row_stride)
+PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
+                                     TrsTbeOccurrences occurrences, const float *grad, int64_t stride,
+                                     float *row_grad, int64_t row_stride)
 {
   TrsTbeInput input;
 
   PetscFunctionBegin;
   PetscCall(input_of(lookup, stream, kjt, &input));
+  input.occurrences = occurrences;
   PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
   PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad, stride));
   PetscCall(lookup->compute->tbe_row_gradients(stream, lookup->workspace, &lookup->tbe, &input, grad, stride,
-                                               row_begin, rows, row_grad, row_stride));
+                                               NULL, NULL, row_grad, row_stride));
   PetscCall(TrsRowCachesDone(lookup->caches, stream, &input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -48,21 +48,35 @@ PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt
                                 int64_t stride);
 
 /*
-  Do the backward with the fused optimizer: every row that occurs is updated once. grad [kjt->batch,
-  stride]. row_squares: as in TrsTbeInput, from TrsLookupRowSquares(); NULL: no table is cut.
+  Sort a batch's ids by row, ahead of the call that gets *occurrences for this use. It begins as NULL
+  and may be used again and again (compute_ops.h tbe_find_occurrences); free it with
+  TrsLookupOccurrencesDestroy(). All calls of a lookup are made on one stream. *occurrences stays
+  NULL, and the later call sorts the ids itself, on devices that sort table by table, and with
+  position weights, which the steps in between change. The rows' places in caches are not looked at.
 */
-PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
-                                 int64_t stride, float *const *row_squares,
-                                 const TrsSparseOptimizerArgs *args);
+PetscErrorCode TrsLookupSort(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, TrsTbeUse use,
+                             TrsTbeOccurrences *occurrences);
+PetscErrorCode TrsLookupOccurrencesDestroy(const TrsComputeOps *compute, TrsTbeOccurrences *occurrences);
+
+/*
+  Do the backward with the fused optimizer: every row that occurs is updated once. grad [kjt->batch,
+  stride]. occurrences: from TrsLookupSort() with TRS_TBE_BY_BAG, or NULL. row_squares: as in
+  TrsTbeInput, from TrsLookupRowSquares(); NULL: no table is cut.
+*/
+PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
+                                 TrsTbeOccurrences occurrences, const float *grad, int64_t stride,
+                                 float *const *row_squares, const TrsSparseOptimizerArgs *args);
 
 /*
   Sequences: copy row values[i] of its feature's shard to out + i * stride. The backward goes the
-  other way, with the fused optimizer. Source: TorchRec GroupedEmbeddingsLookup.
+  other way, with the fused optimizer; its occurrences are those of TRS_TBE_BY_ID, or NULL. Source:
+  TorchRec GroupedEmbeddingsLookup.
 */
 PetscErrorCode TrsLookupForwardRows(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, float *out,
                                     int64_t stride);
-PetscErrorCode TrsLookupBackwardRows(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
-                                     int64_t stride, const TrsSparseOptimizerArgs *args);
+PetscErrorCode TrsLookupBackwardRows(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
+                                     TrsTbeOccurrences occurrences, const float *grad, int64_t stride,
+                                     const TrsSparseOptimizerArgs *args);
 
 /*
   Bring the batch's rows into the caches of its tables (embed/row_cache.h), ahead of its forward.
@@ -88,18 +102,19 @@ TrsRowCaches TrsLookupCaches(TrsLookup lookup);
 
 /*
   List the distinct rows that the batch has of each table (compute_ops.h tbe_list_rows). The caller
-  owns workspace. Any stream may be used.
+  owns workspace. Any stream may be used. occurrences: those of TRS_TBE_LISTS, or NULL.
 */
 PetscErrorCode TrsLookupListRows(TrsLookup lookup, TrsStream stream, TrsWorkspace workspace,
-                                 const TrsKjt *kjt, int64_t *row_begin, int64_t *rows);
+                                 const TrsKjt *kjt, TrsTbeOccurrences occurrences, int64_t *row_begin,
+                                 int64_t *rows);
 
 /*
-  Sum the gradients of the distinct rows instead of updating them (compute_ops.h tbe_row_gradients).
-  row_begin is host [n_tables + 1], or NULL; rows may be NULL, too.
+  Sum the gradients of these rows, in their order, instead of updating the rows (compute_ops.h
+  tbe_row_gradients). occurrences: those of TRS_TBE_LISTS, or NULL.
 */
-PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, const float *grad,
-                                     int64_t stride, int64_t *row_begin, int64_t *rows, float *row_grad,
-                                     int64_t row_stride);
+PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
+                                     TrsTbeOccurrences occurrences, const float *grad, int64_t stride,
+                                     float *row_grad, int64_t row_stride);
 
 /* Count the ids of each table in the batch: n_ids [n_tables]. For devices of host memory. */
 void TrsLookupCountIds(TrsLookup lookup, const TrsKjt *kjt, int64_t *n_ids);

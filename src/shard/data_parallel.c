@@ -140,8 +140,9 @@ static PetscErrorCode prepare_data_parallel(TrsSharding sharding, TrsShardingSlo
   if (!lists) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDeviceBufferReserveShared(context->device, &dp->rows,
                                          slot->recv.jagged.n_values * (int64_t)sizeof(int64_t)));
-  PetscCall(TrsLookupListRows(sharding->lookup, stream, sharding->workspace, &slot->recv, dp->row_begin,
-                              (int64_t *)dp->rows.data));
+  PetscCall(TrsLookupSort(sharding->lookup, stream, &slot->recv, TRS_TBE_LISTS, &slot->occurrences));
+  PetscCall(TrsLookupListRows(sharding->lookup, stream, sharding->workspace, &slot->recv, slot->occurrences,
+                              dp->row_begin, (int64_t *)dp->rows.data));
   PetscCall(tell_rows(sharding, lists, dp->row_begin, (const int64_t *)dp->rows.data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -242,8 +243,8 @@ static PetscErrorCode backward_start_data_parallel(TrsSharding sharding, TrsShar
   PetscCall(TrsDeviceBufferReserveShared(sharding->context->device, &dp->grads,
                                          lists->counts[sharding->context->groups->world->rank] *
                                              dp->row_stride * (int64_t)sizeof(float)));
-  PetscCall(TrsLookupRowGradients(sharding->lookup, stream, &slot->recv, grad->data, grad->stride, NULL, NULL,
-                                  (float *)dp->grads.data, dp->row_stride));
+  PetscCall(TrsLookupRowGradients(sharding->lookup, stream, &slot->recv, slot->occurrences, grad->data,
+                                  grad->stride, (float *)dp->grads.data, dp->row_stride));
   PetscCall(send_gradients(sharding, stream, lists));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -263,6 +264,15 @@ static PetscErrorCode backward_wait_data_parallel(TrsSharding sharding, TrsShard
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The rows of several ranks are sorted where they are listed. */
+static PetscErrorCode sort_replicas(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  PetscFunctionBegin;
+  if (is_alone(sharding))
+    PetscCall(TrsLookupSort(sharding->lookup, stream, &slot->recv, TRS_TBE_BY_BAG, &slot->occurrences));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode apply_replicas(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
                                      const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
 {
@@ -273,7 +283,8 @@ static PetscErrorCode apply_replicas(TrsSharding sharding, const TrsShardingSlot
 
   PetscFunctionBegin;
   if (is_alone(sharding)) {
-    PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, grad, stride, NULL, args));
+    PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, slot->occurrences, grad, stride, NULL,
+                                args));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   n = n_of_all(dp, sharding->context->groups->world->size, lists);
@@ -283,7 +294,7 @@ static PetscErrorCode apply_replicas(TrsSharding sharding, const TrsShardingSlot
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-const TrsUpdateOps trs_update_replicas = {.name = "replicas", .apply = apply_replicas};
+const TrsUpdateOps trs_update_replicas = {.name = "replicas", .sort = sort_replicas, .apply = apply_replicas};
 
 const TrsShardingOps trs_payload_replicas = {
     .name = "data_parallel",

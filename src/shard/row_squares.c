@@ -229,7 +229,7 @@ static PetscErrorCode apply_row_squares(TrsSharding sharding, const TrsShardingS
   PetscCall(exchange_sums(r, stream));
   find_sums(r);
   add_up(r);
-  PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, grad, stride, r->total, args));
+  PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, NULL, grad, stride, r->total, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -218,6 +218,7 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
       PetscCall(TrsKjtExchangeDestroy(&group->slot[s].exchange));
       PetscCall(TrsKjtFree(e->context.device, &group->slot[s].send));
       PetscCall(TrsKjtFree(e->context.device, &group->slot[s].recv));
+      PetscCall(TrsLookupOccurrencesDestroy(e->context.compute, &group->slot[s].occurrences));
     }
     PetscCall(e->context.compute->workspace_destroy(&group->workspace));
     PetscCall(PetscFree(group->table));
@@ -351,6 +352,17 @@ PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream
     swap_sent(ebc->group[g], slot);
   }
   (void)TrsMemoryFor(before);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardedEbcSort(TrsShardedEbc ebc, int slot, TrsStream stream)
+{
+  PetscFunctionBegin;
+  for (int g = 0; g < ebc->n_groups && !ebc->copies.owners; g++) {
+    TrsSharding group = ebc->group[g];
+
+    if (group->update->sort) PetscCall(group->update->sort(group, &group->slot[slot], stream));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -80,6 +80,13 @@ PetscErrorCode TrsShardedEbcInputDistTensors(TrsShardedEbc ebc, int slot, TrsStr
 PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream stream);
 
 /*
+  Sort the received ids of a training batch for its update, on any stream. Its input dist must be
+  done; BackwardUpdate comes after it. Without this call the update sorts them. On devices that sort
+  as they go this call does nothing. Not collective.
+*/
+PetscErrorCode TrsShardedEbcSort(TrsShardedEbc ebc, int slot, TrsStream stream);
+
+/*
   Look up and bring the rows back. After ForwardWait they are in the pooled matrix, rounded to the
   tables' output_dtype.
 */

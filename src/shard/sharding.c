@@ -85,11 +85,26 @@ PetscErrorCode TrsShardingDivideMeans(TrsSharding sharding, const TrsShardingSlo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode sort_owner(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsLookupSort(sharding->lookup, stream, &slot->recv, TRS_TBE_BY_BAG, &slot->occurrences));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode sort_owner_by_id(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsLookupSort(sharding->lookup, stream, &slot->recv, TRS_TBE_BY_ID, &slot->occurrences));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode apply_owner(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
                                   const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
-  PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, grad, stride, NULL, args));
+  PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, slot->occurrences, grad, stride, NULL,
+                              args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -97,9 +112,11 @@ static PetscErrorCode apply_owner_by_id(TrsSharding sharding, const TrsShardingS
                                         const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
-  PetscCall(TrsLookupBackwardRows(sharding->lookup, stream, &slot->recv, grad, stride, args));
+  PetscCall(
+      TrsLookupBackwardRows(sharding->lookup, stream, &slot->recv, slot->occurrences, grad, stride, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-const TrsUpdateOps trs_update_owner = {.name = "owner", .apply = apply_owner};
-const TrsUpdateOps trs_update_owner_by_id = {.name = "owner by id", .apply = apply_owner_by_id};
+const TrsUpdateOps trs_update_owner = {.name = "owner", .sort = sort_owner, .apply = apply_owner};
+const TrsUpdateOps trs_update_owner_by_id = {
+    .name = "owner by id", .sort = sort_owner_by_id, .apply = apply_owner_by_id};

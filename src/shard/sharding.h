@@ -89,6 +89,8 @@ typedef struct {
   TrsKjt send, recv;
   TrsKjtExchange exchange; /* NULL for data_parallel */
   const int64_t *source_batch;
+  /* The sorted rows of a training batch in `recv`, for its update. NULL: the update sorts the ids. */
+  TrsTbeOccurrences occurrences;
 } TrsShardingSlot;
 
 /* The weights that travel with a group's ids. */
@@ -155,14 +157,19 @@ struct TrsShardingOps {
                                   const TrsPooledMatrix *grad, const float **arrived, int64_t *stride);
 };
 
-/* The update applies the gradients to a group's rows. setup, destroy and list may be NULL. */
+/* The update applies the gradients to a group's rows. setup, destroy, list and sort may be NULL. */
 struct TrsUpdateOps {
   const char *name;
   /* Called after the payload's setup, which made the lookup. It may choose another update. */
   PetscErrorCode (*setup)(TrsSharding sharding);
   PetscErrorCode (*destroy)(TrsSharding sharding);
   /* Called when the ids of a training batch have arrived. Not collective. */
-  PetscErrorCode (*list)(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream);
+  PetscErrorCode (*list)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
+  /*
+    Sort these ids for apply (TrsLookupSort), beside other work and without waiting. It comes before
+    apply, or is left out. Not collective.
+  */
+  PetscErrorCode (*sort)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
   /* Apply the result of backward_wait to the rows. Collective on the world. */
   PetscErrorCode (*apply)(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
                           const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args);

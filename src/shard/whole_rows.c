@@ -192,7 +192,7 @@ static TrsTouchedRows *touched_of(TrsWholeRows *w, const TrsShardingSlot *slot)
 /*
   List the rows that a training slot's batch touches. On a device the host waits for their numbers.
 */
-static PetscErrorCode list_whole_rows(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream)
+static PetscErrorCode list_whole_rows(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
   TrsWholeRows *w = (TrsWholeRows *)sharding->update_data;
   const TrsDeviceOps *device = w->sharding->context->device;
@@ -205,8 +205,9 @@ static PetscErrorCode list_whole_rows(TrsSharding sharding, const TrsShardingSlo
   PetscCall(TrsDeviceBufferReserve(device, &touched->rows, bytes));
   touched->on_host = device->host_memory ? (const int64_t *)touched->rows.data : NULL;
   if (n_values == 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsLookupListRows(w->sharding->lookup, stream, w->list_workspace, &slot->recv, touched->row_begin,
-                              (int64_t *)touched->rows.data));
+  PetscCall(TrsLookupSort(w->sharding->lookup, stream, &slot->recv, TRS_TBE_LISTS, &slot->occurrences));
+  PetscCall(TrsLookupListRows(w->sharding->lookup, stream, w->list_workspace, &slot->recv, slot->occurrences,
+                              touched->row_begin, (int64_t *)touched->rows.data));
   if (device->host_memory || !w->any_part) PetscFunctionReturn(PETSC_SUCCESS);
   bytes = touched->row_begin[w->n_tables] * (int64_t)sizeof(int64_t);
   PetscCall(TrsPinnedBufferReserve(device, &touched->copy, bytes));
@@ -511,7 +512,7 @@ static PetscErrorCode apply_whole_rows(TrsSharding sharding, const TrsShardingSl
   PetscCall(TrsDeviceBufferReserve(w->sharding->context->device, &w->grads,
                                    touched->row_begin[w->n_tables] * w->row_stride * (int64_t)sizeof(float)));
   if (slot->recv.jagged.n_values > 0)
-    PetscCall(TrsLookupRowGradients(lookup, stream, &slot->recv, grad, stride, NULL, NULL,
+    PetscCall(TrsLookupRowGradients(lookup, stream, &slot->recv, slot->occurrences, grad, stride,
                                     (float *)w->grads.data, w->row_stride));
   PetscCall(TrsLookupWriteBack(lookup, stream, PETSC_TRUE)); /* rows are changed where they live */
   PetscCall(update_cut(w, touched, stream, args));

@@ -50,6 +50,24 @@ PetscErrorCode TrsModelParallelInputDistTensors(TrsModelParallel m, int slot)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Sort a training batch's ids for its update. The batches before are still computed meanwhile, and
+  nothing but the batch's update waits for it.
+*/
+static PetscErrorCode sort_ahead(TrsModelParallel m, int slot)
+{
+  const TrsDeviceOps *device = m->config.device;
+
+  PetscFunctionBegin;
+  if (!m->sorts_ahead || slot >= TRS_TRAINING_SLOTS) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(device->stream_wait(m->prefetch, m->slot[slot].ready));
+  PetscCall(TrsTimelineMark(TRS_TRACE_PREFETCH, m->prefetch, TRS_STAGE_EMBEDDING_BACKWARD));
+  PetscCall(TrsShardedEbcSort(m->ebc, slot, m->prefetch));
+  PetscCall(TrsTimelineMark(TRS_TRACE_PREFETCH, m->prefetch, TRS_STAGE_NONE));
+  PetscCall(device->event_record(m->slot[slot].sorted, m->prefetch));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel m, int slot)
 {
   const TrsDeviceOps *device = m->config.device;
@@ -62,6 +80,7 @@ PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel m, int slot)
   PetscCall(TrsTimelineMark(TRS_TRACE_DATA_DIST, m->data_dist, TRS_STAGE_NONE));
   PetscCall(device->event_record(m->slot[slot].ready, m->data_dist));
   PetscCall(device->stream_wait(m->stream, m->slot[slot].ready));
+  PetscCall(sort_ahead(m, slot));
   PetscCall(TrsStageSwitch(before, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -95,6 +114,7 @@ PetscErrorCode TrsModelParallelUpdateTables(TrsModelParallel m, int slot, const 
 {
   PetscFunctionBegin;
   if (m->cached) PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
+  if (m->sorts_ahead) PetscCall(m->config.device->stream_wait(m->stream, m->slot[slot].sorted));
   PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, grad, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

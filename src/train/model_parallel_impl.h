@@ -22,6 +22,7 @@
 typedef struct {
   TrsDeviceBatch copy;
   TrsEvent ready;                    /* the batch's ids are at the shards */
+  TrsEvent sorted;                   /* and they are sorted for the update */
   TrsEvent loss_ready;               /* the results of the forward are on the host */
   TrsPinnedBuffer loss, predictions; /* these results: [tasks]; [B, columns] */
   TrsPinnedBuffer pooled;            /* [B, stride] if pooled rows are kept */
@@ -66,8 +67,9 @@ struct TrsModelParallelImpl {
   TrsRaggedRows ragged; /* rows of the sequences that have layers; NULL: there is none */
   int64_t n_columns;    /* embedding columns of the model's matrix, its last columns */
   TrsStream stream, memcpy, data_dist, results, prefetch;
-  /* Whether this rank has caches of tables' rows. Otherwise the stream `prefetch` and the next
-     three fields are not used. */
+  /* Whether ids are sorted ahead of the update, on the stream `prefetch`. */
+  PetscBool sorts_ahead;
+  /* Whether this rank has caches of tables' rows. Otherwise the next three fields are not used. */
   PetscBool cached;
   TrsEvent computed, prefetched; /* the prefetch may begin; the last prefetch is done */
   PetscBool updated;             /* whether rows have changed since the last prefetch */

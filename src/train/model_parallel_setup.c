@@ -157,6 +157,7 @@ static PetscErrorCode create_streams(TrsModelParallel m)
     TrsModelSlot *slot = &m->slot[s];
 
     PetscCall(device->event_create(&slot->ready));
+    PetscCall(device->event_create(&slot->sorted));
     PetscCall(device->event_create(&slot->loss_ready));
     PetscCall(TrsDeviceBatchCreate(device, &slot->copy));
   }
@@ -177,6 +178,7 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
     PetscCall(TrsPinnedBufferFree(device, &slot->pooled));
     PetscCall(TrsPinnedBufferFree(device, &slot->pairs));
     PetscCall(device->event_destroy(&slot->ready));
+    PetscCall(device->event_destroy(&slot->sorted));
     PetscCall(device->event_destroy(&slot->loss_ready));
   }
   PetscCall(device->event_destroy(&m->computed));
@@ -282,6 +284,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
                                 &m->shards, &ebc, &m->ebc));
   m->cached = (PetscBool)(TrsShardedEbcCaches(m->ebc) > 0);
   m->updated = PETSC_TRUE; /* the tables will be filled first */
+  m->sorts_ahead = (PetscBool)(config->training && config->compute->tbe_find_occurrences);
   if (config->training) PetscCall(create_optimizers(m, options));
   *model = m;
   PetscFunctionReturn(PETSC_SUCCESS);

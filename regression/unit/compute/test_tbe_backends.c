@@ -23,11 +23,43 @@ enum { N_DIMS = sizeof(dims) / sizeof(dims[0]) };
 typedef struct {
   problem p;
   float *rows, *row_grad;
-  int64_t begin[N_TABLES + 1], *ids;
+  int64_t begin[N_TABLES + 1], *ids;               /* from tbe_row_gradients */
+  int64_t listed_begin[N_TABLES + 1], *listed; /* from tbe_list_rows */
 } answer;
 
+enum { N_USES = TRS_TBE_LISTS + 1 };
+
+/* What the updates and the lists of rows are asked for, with the rows found before if `ahead`. */
+static void ask_backward(TrsWorkspace workspace, int ahead, answer *a)
+{
+  static const TrsTbeUse uses[N_USES] = {TRS_TBE_LISTS, TRS_TBE_BY_BAG, TRS_TBE_BY_ID};
+  TrsTbeOccurrences occurrences[N_USES] = {NULL};
+  TrsTbeInput input[N_USES];
+  problem *p = &a->p;
+  const int64_t n = p->input.n_values;
+  int64_t *others = memory(n, sizeof(*others));
+
+  /* ids that the calls get, but must not read where the rows are known */
+  for (int64_t i = 0; i < n; i++) others[i] = i % p->table[0].rows;
+  for (int u = 0; u < N_USES; u++) {
+    if (ahead)
+      assert_petsc_ok(
+          ops->tbe_find_occurrences(NULL, workspace, &p->tbe, &p->input, uses[u], &occurrences[u]));
+    input[u] = p->input;
+    input[u].occurrences = occurrences[u];
+    if (ahead) input[u].values = others;
+  }
+  assert_petsc_ok(ops->tbe_row_gradients(NULL, workspace, &p->tbe, &input[0], p->grad, p->out_stride,
+                                         a->begin, a->ids, a->row_grad, MAX_DIM));
+  assert_petsc_ok(ops->tbe_list_rows(NULL, workspace, &p->tbe, &input[0], a->listed_begin, a->listed));
+  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &p->tbe, &input[1], p->grad, p->out_stride, &p->args));
+  assert_petsc_ok(ops->tbe_backward_rows(NULL, workspace, &p->tbe, &input[2], a->rows, MAX_DIM, &p->args));
+  for (int u = 0; u < N_USES && ahead; u++) assert_petsc_ok(ops->tbe_occurrences_destroy(&occurrences[u]));
+  free(others);
+}
+
 /* Everything a table's batch is asked for. */
-static void ask(const shape *s, int stochastic, answer *a)
+static void ask_so(const shape *s, int stochastic, int ahead, answer *a)
 {
   TrsWorkspace workspace;
   problem *p = &a->p;
@@ -39,16 +71,19 @@ static void ask(const shape *s, int stochastic, answer *a)
   a->rows = memory(n * MAX_DIM, sizeof(float));
   a->row_grad = memory(n * MAX_DIM, sizeof(float));
   a->ids = memory(n, sizeof(int64_t));
+  a->listed = memory(n, sizeof(int64_t));
   assert_petsc_ok(ops->workspace_create(&workspace));
   assert_petsc_ok(ops->tbe_forward(NULL, workspace, &p->tbe, &p->input, p->out, p->out_stride));
   assert_petsc_ok(ops->tbe_forward_rows(NULL, workspace, &p->tbe, &p->input, a->rows, MAX_DIM));
-  assert_petsc_ok(ops->tbe_row_gradients(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride,
-                                         a->begin, a->ids, a->row_grad, MAX_DIM));
   assert_petsc_ok(ops->tbe_weight_gradients(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride,
                                             p->grad_weights));
-  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride, &p->args));
-  assert_petsc_ok(ops->tbe_backward_rows(NULL, workspace, &p->tbe, &p->input, a->rows, MAX_DIM, &p->args));
+  ask_backward(workspace, ahead, a);
   assert_petsc_ok(ops->workspace_destroy(&workspace));
+}
+
+static void ask(const shape *s, int stochastic, answer *a)
+{
+  ask_so(s, stochastic, 0, a);
 }
 
 static void forget(answer *a)
@@ -57,6 +92,7 @@ static void forget(answer *a)
   free(a->rows);
   free(a->row_grad);
   free(a->ids);
+  free(a->listed);
 }
 
 static void assert_floats(const float *found, const float *expected, int64_t n, double atol, double rtol)
@@ -84,6 +120,8 @@ static void assert_agree(const answer *a, const answer *b, const char *states, d
   assert_memory_equal(a->rows, b->rows, (size_t)(n * MAX_DIM) * sizeof(float));
   assert_memory_equal(a->begin, b->begin, sizeof(a->begin));
   assert_memory_equal(a->ids, b->ids, (size_t)a->begin[N_TABLES] * sizeof(int64_t));
+  assert_memory_equal(a->listed_begin, b->listed_begin, sizeof(a->listed_begin));
+  assert_memory_equal(a->listed, b->listed, (size_t)a->listed_begin[N_TABLES] * sizeof(int64_t));
   assert_floats(a->row_grad, b->row_grad, a->begin[N_TABLES] * MAX_DIM, tolerance, tolerance);
   assert_floats(p->grad_weights, q->grad_weights, n, 2e-6, 2e-6);
   for (int t = 0; t < N_TABLES; t++) {
@@ -177,6 +215,27 @@ static void test_repeats(void **state)
       forget(&once);
       forget(&again);
     }
+}
+
+/*
+  Occurrences that were found before the backward: the same bits, although the ids of the call are others by then. So no call sorts ids again.
+*/
+static void test_found_ahead(void **state)
+{
+  (void)state;
+  for (int i = 0; (ops = trs_hosted(i)); i++)
+    for (int d = 0; d < N_DIMS && ops->tbe_find_occurrences; d += 2)
+      for (int batch = 5; batch <= 200; batch *= 40) {
+        shape s = shape_of(dims[d], d % N_KINDS, batch);
+        answer found, ahead;
+
+        s.rows = batch == 5 ? 97 : 3;
+        ask_so(&s, 0, 0, &found);
+        ask_so(&s, 0, 1, &ahead);
+        assert_agree(&found, &ahead, optimizers[s.kind].states, 0.0);
+        forget(&found);
+        forget(&ahead);
+      }
 }
 
 /* One feature's backward with gradients at a column of rows so far apart. */
@@ -397,4 +456,5 @@ static void test_steady_step(void **state)
 
 TRS_TEST_MAIN(cmocka_unit_test(test_steady_step), cmocka_unit_test(test_short_runs),
               cmocka_unit_test(test_long_runs), cmocka_unit_test(test_repeats), cmocka_unit_test(test_places),
-              cmocka_unit_test(test_copy_rows), cmocka_unit_test(test_quantised))
+              cmocka_unit_test(test_copy_rows), cmocka_unit_test(test_quantised),
+              cmocka_unit_test(test_found_ahead))
