@@ -15,9 +15,9 @@
 PetscErrorCode TrsCudaScan(TrsStream stream, int64_t n, const int32_t *counts, int64_t *sum);
 
 /*
-  Stable sort of n < 2^32 pairs by key bits [0, bits). A key or an item is uint64_t or uint32_t. keys
-  and items [n] stay unchanged; the sorted ones are in other memory. The workspace holds the scratch
-  of the sort itself. A pass moves the bytes of keys and items twice.
+  Stable sort of n < 2^32 pairs by key bits [0, bits). A key or an item is uint64_t or uint32_t.
+  keys and items [n] stay unchanged; the sorted ones are in other memory. The workspace holds the
+  scratch of the sort itself. A pass moves the bytes of keys and items twice.
 */
 template <class Key, class Item>
 PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,

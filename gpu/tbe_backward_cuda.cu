@@ -210,8 +210,7 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS, blocks_of<KIND, COL
     at.table = &t->table;
     at.row = static_cast<int64_t>(run.key) - t->key_begin;
     at.weight = static_cast<char *>(
-        TrsCacheRow(at.table, at.row,
-                    gradients.location && at.table->lines ? gradients.location[r] : -1,
+        TrsCacheRow(at.table, at.row, gradients.location && at.table->lines ? gradients.location[r] : -1,
                     DTYPE == TRS_FP32 ? 4 : 2));
     begin_step<KIND, DTYPE, COLUMNS>(step, &at);
     FOR_COLUMNS(col)
@@ -283,11 +282,11 @@ static PetscErrorCode launch_update(TrsStream stream, const Backward *b, int c, 
     of the table at hand stay in L2. Each further wave would bring the gradients of all tables
     again.
   */
-  PetscCall(TrsCudaResidentBlocks(update_kernel<KIND, DTYPE, COLUMNS>, b->o.n << lanes_log2, threads,
-                                  bytes, &blocks));
+  PetscCall(TrsCudaResidentBlocks(update_kernel<KIND, DTYPE, COLUMNS>, b->o.n << lanes_log2, threads, bytes,
+                                  &blocks));
   CU_LAUNCH((update_kernel<KIND, DTYPE, COLUMNS>), blocks, static_cast<unsigned>(threads),
-            static_cast<size_t>(bytes), TrsCudaStream(stream), b->o, b->g, b->class_run + c,
-            lanes_log2, group_floats, scratch, step);
+            static_cast<size_t>(bytes), TrsCudaStream(stream), b->o, b->g, b->class_run + c, lanes_log2,
+            group_floats, scratch, step);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

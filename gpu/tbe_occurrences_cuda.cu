@@ -3,7 +3,7 @@
   Keys, sort, runs and pieces of the rows that a batch touches; classes of their tables.
 
   Bytes moved for N occurrences: 16 N a pass of the sort, and 8 N more each if the tables have 2^32
-  rows or more, and if gradients have factors. Scratch: 16 N or up to 32 N bytes and that of the sort
+  rows or more, and if gradients have factors. Scratch: 12 N to 24 N bytes and that of the sort
   itself. What is kept has 20 N bytes, with factors 24 N.
 
   Source: FBGEMM transpose_embedding_input
@@ -244,8 +244,8 @@ static PetscErrorCode order_tables(TrsWorkspace workspace, bool in_order, Backwa
 /* --- sort and runs --- */
 
 /*
-  Find the runs of sorted keys, the pieces of the runs, and the runs of the classes. `keep` gets what
-  is found.
+  Find the runs of sorted keys, the pieces of the runs, and the runs of the classes. `keep` gets
+  what is found.
 */
 template <class Key>
 static PetscErrorCode find_runs(TrsStream stream, TrsWorkspace keep, TrsWorkspace scratch, const Key *sorted,
@@ -253,7 +253,7 @@ static PetscErrorCode find_runs(TrsStream stream, TrsWorkspace keep, TrsWorkspac
 {
   const bool by_table = b->use == TRS_TBE_LISTS;
   const int n_tables = b->tbe->n_tables, n = b->n_classes + 1 + (by_table ? n_tables + 1 : 0);
-  const uint32_t n_keys = static_cast<uint32_t>(b->o.n); /* CUB counts with the type of this variable */
+  const uint32_t n_keys = static_cast<uint32_t>(b->o.n); /* CUB counts with its type */
   const Computed<ItsNumber> number = {{}, 0};
   uint64_t *boundary, *boundaries;
   RunCounts *count;
@@ -360,8 +360,8 @@ static PetscErrorCode find(TrsStream stream, TrsWorkspace keep, TrsWorkspace scr
   PetscCheck(n < UINT32_MAX &&
                  b->o.bag_bits + TrsCudaBitsFor(static_cast<uint64_t>(by_id ? 1 : tbe->n_features)) <= 32,
              PETSC_COMM_SELF, TRS_ERR_DATA,
-             "%lld ids in %lld bags are in one batch of one rank; the GPU's backward takes fewer than 2^32 ids "
-             "and 2^31 bags",
+             "%lld ids in %lld bags are in one batch of one rank, more than the GPU's backward takes "
+             "(2^32 ids, 2^30 bags)",
              static_cast<long long>(n), static_cast<long long>(n_bags));
   for (int f = 0; f < tbe->n_features; f++) scaled = scaled || tbe->feature[f].mean;
   PetscCall(reserve(keep, n, scaled && !by_id, &b->o));

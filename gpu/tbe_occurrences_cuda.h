@@ -7,10 +7,10 @@
   by key, stably, so the occurrences of a row are neighbours in order of feature, bag and place: a
   run. What the sort carries along tells where the gradient is. A run longer than TRS_SHORT_RUN is
   cut into about sqrt(length) pieces, at places that depend on its length alone. Tables of one type,
-  alignment, width and optimizer form a class: neighbours in the key space, and one launch. The class
-  alone decides how columns are added up, and not where the gradients lie: a row's bits are the same
-  whatever else is in the call (-reproducible). Nothing here waits: only the device knows the number
-  of runs.
+  alignment, width and optimizer form a class: neighbours in the key space, and one launch. The
+  class alone decides how columns are added up, and not where the gradients lie: a row's bits are
+  the same whatever else is in the call (-reproducible). Nothing here waits: only the device knows
+  the number of runs.
 
   All of this follows from the ids. So it may be done before there are gradients, on another stream:
   a TrsTbeOccurrences keeps it (compute/tbe.h).

@@ -445,8 +445,7 @@ static PetscErrorCode hosted_tbe_find_occurrences(TrsStream stream, TrsWorkspace
 
   PetscFunctionBegin;
   hosted_tbe_in(tbe, input, NULL, &copy);
-  PetscCall(
-      hosted_ops->tbe_find_occurrences(stream, workspace, &copy.tbe, &copy.input, use, occurrences));
+  PetscCall(hosted_ops->tbe_find_occurrences(stream, workspace, &copy.tbe, &copy.input, use, occurrences));
   hosted_tbe_out(tbe, NULL, &copy);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -13,9 +13,9 @@
 
   Collective on the machine's communicator. Only certain needs count: the rows of tables (of cached
   ones, those in the cache), and on a GPU their optimizer states. A host makes pages of zeros only
-  when they are first used. Buffers of exchanges, sorted ids and dense layers come on top; their size
-  depends on the data. If they do not fit, their allocation fails with an error. Ranks that share a device, or on CPUs the host's memory with
-  its swap, are added up.
+  when they are first used. Buffers of exchanges, sorted ids and dense layers come on top, as the
+  data want them; if they do not fit, their allocation fails with an error. Ranks that share a
+  device, or on CPUs the host's memory with its swap, are added up.
 
   In:     training   the tables have optimizer states
           quantised  the tables are quantised

@@ -351,8 +351,8 @@ typedef PetscErrorCode TrsTbeBackwardFn(TrsStream stream, TrsWorkspace workspace
   the same tables, ids and weights. *occurrences is made if it is NULL; its memory grows, and never
   shrinks. It holds no pointers to tables or to the batch. The stream that uses it waits for this
   call; the workspace may serve other calls of this stream meanwhile. Only backends that sort all
-  tables at once have this kernel; others sort table by table, where the keys stay in the processor's
-  caches until the update.
+  tables at once have this kernel. Others sort table by table, so that the keys stay in the
+  processor's caches until the update.
 */
 typedef PetscErrorCode TrsTbeFindOccurrencesFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                                const TrsTbeInput *input, TrsTbeUse use,

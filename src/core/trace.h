@@ -23,7 +23,7 @@ typedef enum {
   TRS_TRACE_COMPUTE,
   TRS_TRACE_DATA_DIST, /* the stream that brings ids to the shards */
   TRS_TRACE_MEMCPY,    /* the stream that brings batches to the device */
-  TRS_TRACE_PREFETCH,  /* the stream that brings rows into caches */
+  TRS_TRACE_PREFETCH,  /* the stream of sorts and of fills of caches */
   TRS_TRACE_EXCHANGE,  /* exchanges, from their start until this rank knew that they were done */
   TRS_TRACE_N_ROWS
 } TrsTraceRow;

@@ -7,7 +7,7 @@ struct TrsLookupImpl {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
   TrsWorkspace workspace, sort; /* sort: of the calls ahead of a backward; NULL: there are none */
-  int *shard_of_table; /* [tbe.n_tables] */
+  int *shard_of_table;          /* [tbe.n_tables] */
   TrsTbeTable *table;
   TrsTbeFeature *feature;
   TrsTbe tbe;

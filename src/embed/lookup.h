@@ -48,11 +48,11 @@ PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt
                                 int64_t stride);
 
 /*
-  Sort a batch's ids by row, ahead of the call that gets *occurrences for this use. It begins as NULL
-  and may be used again and again (compute_ops.h tbe_find_occurrences); free it with
-  TrsLookupOccurrencesDestroy(). All calls of a lookup are made on one stream. *occurrences stays
-  NULL, and the later call sorts the ids itself, on devices that sort table by table, and with
-  position weights, which the steps in between change. The rows' places in caches are not looked at.
+  Sort a batch's ids by row, ahead of the call that gets *occurrences for this use. *occurrences
+  begins as NULL and may be used again and again (compute_ops.h tbe_find_occurrences); free it with
+  TrsLookupOccurrencesDestroy(). A lookup's sorts are all on one stream. *occurrences stays NULL,
+  and the later call sorts the ids itself, on devices that sort table by table, and with position
+  weights, which the steps in between change. The rows' places in caches are not looked at.
 */
 PetscErrorCode TrsLookupSort(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, TrsTbeUse use,
                              TrsTbeOccurrences *occurrences);

@@ -103,8 +103,8 @@ static PetscErrorCode apply_owner(TrsSharding sharding, const TrsShardingSlot *s
                                   const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
-  PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, slot->occurrences, grad, stride, NULL,
-                              args));
+  PetscCall(
+      TrsLookupBackward(sharding->lookup, stream, &slot->recv, slot->occurrences, grad, stride, NULL, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -89,7 +89,7 @@ typedef struct {
   TrsKjt send, recv;
   TrsKjtExchange exchange; /* NULL for data_parallel */
   const int64_t *source_batch;
-  /* The sorted rows of a training batch in `recv`, for its update. NULL: the update sorts the ids. */
+  /* The sorted ids of a training batch in `recv`, for its update. NULL: the update sorts them. */
   TrsTbeOccurrences occurrences;
 } TrsShardingSlot;
 

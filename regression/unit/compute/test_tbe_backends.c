@@ -23,7 +23,7 @@ enum { N_DIMS = sizeof(dims) / sizeof(dims[0]) };
 typedef struct {
   problem p;
   float *rows, *row_grad;
-  int64_t begin[N_TABLES + 1], *ids;               /* from tbe_row_gradients */
+  int64_t begin[N_TABLES + 1], *ids;           /* from tbe_row_gradients */
   int64_t listed_begin[N_TABLES + 1], *listed; /* from tbe_list_rows */
 } answer;
 
