@@ -104,6 +104,12 @@ PetscErrorCode TrsCommCreate(MPI_Comm mpi, const char *backend, const TrsDeviceO
   PetscCallMPI(MPI_Comm_dup(mpi, &(*comm)->mpi));
   PetscCallMPI(MPI_Comm_size((*comm)->mpi, &(*comm)->size));
   PetscCallMPI(MPI_Comm_rank((*comm)->mpi, &(*comm)->rank));
+  PetscCall(
+      PetscMalloc2((size_t)(*comm)->size, &(*comm)->one_each, (size_t)(*comm)->size, &(*comm)->place_of));
+  for (int q = 0; q < (*comm)->size; q++) {
+    (*comm)->one_each[q] = 1;
+    (*comm)->place_of[q] = q;
+  }
   PetscCall((*comm)->ops->setup(*comm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -114,6 +120,7 @@ PetscErrorCode TrsCommDestroy(TrsComm *comm)
   if (!*comm) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall((*comm)->ops->destroy(*comm));
   PetscCallMPI(MPI_Comm_free(&(*comm)->mpi));
+  PetscCall(PetscFree2((*comm)->one_each, (*comm)->place_of));
   PetscCall(PetscFree(*comm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

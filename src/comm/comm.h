@@ -49,6 +49,7 @@ typedef struct TrsCommImpl {
   PetscBool any_order;
   int trace_as;                      /* the name of its exchanges in a trace (core/trace.h) */
   uint64_t n_counts;                 /* number of exchanges of counts that were posted */
+  int64_t *one_each, *place_of;      /* [size] 1; q: an exchange of one element with each rank */
   int64_t n_messages, message_bytes; /* bulk data that this rank has sent by MPI */
   /* posted exchange n is under way: [n % TRS_LANE_FLIGHT] */
   PetscBool counts_open[TRS_LANE_FLIGHT];
@@ -178,7 +179,9 @@ typedef struct {
   TrsComm comm;
   int n, n_taken;
   int64_t *recv;   /* NULL for a sum */
-  uint64_t number; /* number of a posted exchange; 0: MPI does the exchange */
+  uint64_t number; /* number of a posted exchange; 0: it is none */
+  /* The exchange as one of bulk data, if the host can read such data; else MPI does it. */
+  TrsRequest request;
   MPI_Request mpi;
 } TrsCounts;
 
@@ -186,8 +189,8 @@ typedef struct {
   Exchange control data on the host, with any backend: n int64 from each rank to each rank. send and
   recv are host arrays [size * n], rank-major; they belong to the operation until the wait.
 
-  Collective, in the same order as everything else on comm->mpi, with at most TRS_LANE_FLIGHT
-  exchanges under way. A wait without a start does nothing if counts is all zero except .mpi =
+  Collective, in the same order as everything else on comm, with at most TRS_LANE_FLIGHT exchanges
+  under way. A wait without a start does nothing if counts is all zero except .mpi =
   MPI_REQUEST_NULL.
 */
 PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int64_t *recv, TrsCounts *counts);

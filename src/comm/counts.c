@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Exchanges of counts, and sums of a few numbers: posted if all ranks share memory, else done by
-  MPI.
+  Exchanges of counts, and sums of a few numbers. If all ranks share memory they are posted. Else
+  counts travel as small blocks of bulk data, so that between hosts the relay takes them: Open MPI's
+  nonblocking all-to-all sends each rank a message. Sums, and all of a device whose memory the host
+  cannot read, are done by MPI.
 */
 #include "comm/relax.h"
 #include "core/events.h"
@@ -34,6 +36,12 @@ PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int6
 
   PetscFunctionBegin;
   *counts = (TrsCounts){.comm = comm, .n = n, .recv = recv, .mpi = MPI_REQUEST_NULL};
+  if (!fits_posts(comm, n) && comm->device->host_memory && !comm->ops->by_device) {
+    PetscCall(comm->ops->alltoallv(comm, NULL, send, comm->one_each, comm->place_of, recv, comm->one_each,
+                                   comm->place_of, n * (int64_t)sizeof(*send), &counts->request));
+    counts->request->start_s = 0; /* not traced */
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   if (!fits_posts(comm, n)) {
     PetscCallMPI(MPI_Ialltoall(send, n, MPI_INT64_T, recv, n, MPI_INT64_T, comm->mpi, &counts->mpi));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -98,6 +106,8 @@ PetscErrorCode TrsCommCountsWait(TrsCounts *counts)
   PetscFunctionBegin;
   if (counts->number) {
     PetscCall(wait_for_posts(counts));
+  } else if (counts->request) {
+    PetscCall(counts->comm->ops->wait(counts->request, NULL));
   } else if (counts->mpi != MPI_REQUEST_NULL) {
     PetscCallMPI(MPI_Test(&counts->mpi, &done, MPI_STATUS_IGNORE));
     if (!done) {

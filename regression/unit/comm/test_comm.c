@@ -335,20 +335,43 @@ BOTH(reduce_scatterv)
 BOTH(allgatherv)
 BOTH(allreduce)
 
-static void test_counts(void **state)
+/*
+  Messages of all ranks for small blocks between them: one for each pair of ranks on different hosts, with
+  a relay one for each pair of hosts. The relay wants hosts of equally many ranks.
+*/
+static int64_t messages_of_all(int c)
+{
+  const int W = trs_size(), share = combinations[c].share, L = share ? PetscMin(share, W) : 1;
+  int64_t n = (int64_t)W * W;
+
+  if (combinations[c].relay && L > 1 && W % L == 0) return (int64_t)(W / L) * (W / L - 1);
+  for (int first = 0; first < W; first += L) n -= (int64_t)PetscMin(L, W - first) * PetscMin(L, W - first);
+  return n;
+}
+
+static void check_counts(int c)
 {
   TrsComm comm = new_comm(NULL);
-  int64_t send[3 * MAX_RANKS], recv[3 * MAX_RANKS];
+  int64_t send[3 * MAX_RANKS], recv[3 * MAX_RANKS], n_messages;
   TrsCounts request;
 
-  (void)state;
   for (int q = 0; q < comm->size; q++)
     for (int i = 0; i < 3; i++) send[3 * q + i] = 10000000000 * comm->rank + 10 * q + i;
   assert_petsc_ok(TrsCommCountsStart(comm, 3, send, recv, &request));
   assert_petsc_ok(TrsCommCountsWait(&request));
   for (int q = 0; q < comm->size; q++)
     for (int i = 0; i < 3; i++) assert_true(recv[3 * q + i] == 10000000000 * q + 10 * comm->rank + i);
+  MPI_Allreduce(&comm->n_messages, &n_messages, 1, MPI_INT64_T, MPI_SUM, comm->mpi);
+  if (device->host_memory) assert_int_equal(n_messages, messages_of_all(c));
   assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
+static void test_counts(void **state)
+{
+  (void)state;
+  for (int c = 0; c < N_COMBINATIONS; c++)
+    if (choose(c)) check_counts(c);
+  assert_true(choose(0));
 }
 
 /* Chunks follow each other and hold all elements; even ones differ by one at most, the larger first. */
