@@ -21,9 +21,21 @@ static inline Part widen_bf16(const uint16_t *p)
                                  16);
 }
 
-static inline void narrow_fp16(uint16_t *p, Part x)
+static inline void nearest_fp16(uint16_t *p, Part x)
 {
   _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline void cut_fp16(uint16_t *p, Part x)
+{
+  _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_ZERO));
+}
+
+typedef uint32_t TrsWords __attribute__((vector_size(32)));
+
+static inline TrsWords larger(TrsWords a, TrsWords b)
+{
+  return (TrsWords)_mm256_max_epu32((__m256i)a, (__m256i)b);
 }
 
 typedef uint64_t TrsPairs __attribute__((vector_size(32)));

@@ -21,9 +21,21 @@ static inline Part widen_bf16(const uint16_t *p)
                                  16);
 }
 
-static inline void narrow_fp16(uint16_t *p, Part x)
+static inline void nearest_fp16(uint16_t *p, Part x)
 {
   _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline void cut_fp16(uint16_t *p, Part x)
+{
+  _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_ZERO));
+}
+
+typedef uint32_t TrsWords __attribute__((vector_size(64)));
+
+static inline TrsWords larger(TrsWords a, TrsWords b)
+{
+  return (TrsWords)_mm512_max_epu32((__m512i)a, (__m512i)b);
 }
 
 typedef uint64_t TrsPairs __attribute__((vector_size(64)));

@@ -17,10 +17,11 @@ static uint16_t rounded(TrsDType dtype, int stochastic, uint64_t table_key, uint
   uint32_t random[4];
 
   if (!stochastic) return dtype == TRS_FP16 ? TrsFloatToHalf(x) : TrsFloatToBf16(x);
-  TrsPhilox(TrsPhiloxKey(SEED, TRS_RANDOM_ROUNDING), table_key + STEP * 0x9E3779B97F4A7C15u, element / 4,
+  TrsPhilox(TrsPhiloxKey(SEED, TRS_RANDOM_ROUNDING), table_key + STEP * 0x9E3779B97F4A7C15u, element / 8,
             random);
-  return dtype == TRS_FP16 ? TrsFloatToHalfStochastic(x, random[element % 4])
-                           : TrsFloatToBf16Stochastic(x, random[element % 4]);
+  random[0] = random[element % 8 / 2] >> 16 * (element % 2) & 0xffffu;
+  return dtype == TRS_FP16 ? TrsFloatToHalfStochastic(x, random[0])
+                           : TrsFloatToBf16Stochastic(x, random[0]);
 }
 
 /* Any bits; every third number near a bound of a format's ranges, or subnormal there. */
