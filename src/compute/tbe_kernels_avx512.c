@@ -15,10 +15,17 @@ static inline Part widen_fp16(const uint16_t *p)
   return (Part)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
 
+typedef uint32_t TrsWords __attribute__((vector_size(64)));
+
+/* PART numbers of 16 bits, each in a word. */
+static inline TrsWords load_halves(const uint16_t *p)
+{
+  return (TrsWords)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
 static inline Part widen_bf16(const uint16_t *p)
 {
-  return (Part)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p)),
-                                 16);
+  return (Part)(load_halves(p) << 16);
 }
 
 static inline void nearest_fp16(uint16_t *p, Part x)
@@ -31,7 +38,12 @@ static inline void cut_fp16(uint16_t *p, Part x)
   _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_ZERO));
 }
 
-typedef uint32_t TrsWords __attribute__((vector_size(64)));
+
+/* The words are below 2^16. */
+static inline void store_halves(uint16_t *p, TrsWords words)
+{
+  _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16((__m512i)words));
+}
 
 static inline TrsWords larger(TrsWords a, TrsWords b)
 {

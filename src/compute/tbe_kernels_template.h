@@ -364,10 +364,9 @@ __attribute__((noinline)) static void narrow_columns(TrsDType dtype, const uint1
   compute/half.h and core/philox.h for many elements at a time, with the same bits. The file that
   includes this text defines TrsPairs (PART / 2 integers of 64 bits, with two words each),
   multiply_low() (a product of the low words), even_pairs() and odd_pairs() (a and b in turn, of
-  their even or odd elements), TrsWords, larger(), any_bit(), nearest_fp16() and cut_fp16().
+  their even or odd elements), TrsWords, larger(), load_halves(), store_halves(), any_bit(),
+  nearest_fp16() and cut_fp16().
 */
-typedef uint16_t TrsHalves __attribute__((vector_size(2 * PART)));
-
   /* Blocks of random numbers that are drawn at once. */
   #define DRAWN (PART / 2)
 
@@ -402,20 +401,12 @@ ALWAYS_INLINE void draw(const TrsRounding *rounding, uint64_t block, uint16_t *t
 /* Round PART elements below least_special(). */
 ALWAYS_INLINE void narrow_part(const TrsDType dtype, TrsWords bits, const uint16_t *random, uint16_t *to)
 {
-  TrsHalves halves;
-  TrsWords r = {0};
-
-  if (random) {
-    memcpy(&halves, random, sizeof(halves));
-    r = __builtin_convertvector(halves, TrsWords);
-  }
   if (dtype == TRS_BF16) {
-    halves = __builtin_convertvector((bits + (random ? r : 0x7fffu + (bits >> 16 & 1))) >> 16, TrsHalves);
-    memcpy(to, &halves, sizeof(halves));
+    store_halves(to, (bits + (random ? load_halves(random) : 0x7fffu + (bits >> 16 & 1))) >> 16);
   } else if (random) {
     const TrsWords unit = larger(bits & 0x7f800000u, (TrsWords){0} + 0x38800000u) | (bits & 0x80000000u);
 
-    cut_fp16(to, (Part)bits + ((Part)(unit | (r & 0x1fffu)) - (Part)unit));
+    cut_fp16(to, (Part)bits + ((Part)(unit | (load_halves(random) & 0x1fffu)) - (Part)unit));
   } else {
     nearest_fp16(to, (Part)bits);
   }
