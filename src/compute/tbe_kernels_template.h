@@ -359,6 +359,14 @@ __attribute__((noinline)) static void narrow_columns(TrsDType dtype, const uint1
                                 : TrsFloatToBf16Stochastic(from[d], random[d]);
 }
 
+/* wide = row - scale * g in columns [begin, n). */
+ALWAYS_INLINE void step_columns(TrsDType dtype, int begin, int n, const float *g, float scale,
+                                const uint16_t *row, float *wide)
+{
+  for (int d = begin; d < n; d++)
+    wide[d] = load_column((const char *)(const void *)row, dtype, d) - scale * g[d];
+}
+
 #if defined(VECTOR_ROUNDING)
 /*
   compute/half.h and core/philox.h for many elements at a time, with the same bits. The file that
@@ -422,18 +430,25 @@ ALWAYS_INLINE uint32_t least_special(TrsDType dtype, int is_stochastic)
 }
 
 /* Round the columns that fill vectors. Returns their number, or 0 if one is special. */
-ALWAYS_INLINE int narrow_parts(const TrsDType dtype, const uint16_t *random, const int n, const float *from,
-                               uint16_t *to)
+ALWAYS_INLINE int narrow_parts(const TrsDType dtype, const uint16_t *random, const int n, const float *g,
+                               float scale, float *wide, uint16_t *to)
 {
   TrsWords largest = {0}, special;
   int d = 0;
 
   for (; d + PART <= n; d += PART) {
-    const TrsWords bits = (TrsWords)load(from + d);
+    Part x;
 
-    largest = larger(largest, bits & 0x7fffffffu);
-    narrow_part(dtype, bits, random ? random + d : NULL, to + d);
+    if (g) {
+      x = load_part((const char *)(const void *)to, dtype, d / PART) - scale * load(g + d);
+      store(wide + d, x);
+    } else {
+      x = load(wide + d);
+    }
+    largest = larger(largest, (TrsWords)x & 0x7fffffffu);
+    narrow_part(dtype, (TrsWords)x, random ? random + d : NULL, to + d);
   }
+  if (g) step_columns(dtype, d, n, g, scale, to, wide);
   special = (TrsWords)(largest >= least_special(dtype, random != NULL));
   return any_bit(&special) ? 0 : d;
 }
@@ -447,9 +462,11 @@ ALWAYS_INLINE void draw(const TrsRounding *rounding, uint64_t block, uint16_t *t
   for (int e = 0; e < TRS_PHILOX_HALVES; e++) to[e] = (uint16_t)TrsPhiloxHalf(words, (uint64_t)e);
 }
 
-ALWAYS_INLINE int narrow_parts(TrsDType dtype, const uint16_t *random, int n, const float *from, uint16_t *to)
+ALWAYS_INLINE int narrow_parts(TrsDType dtype, const uint16_t *random, int n, const float *g, float scale,
+                               float *wide, uint16_t *to)
 {
-  (void)dtype, (void)random, (void)n, (void)from, (void)to;
+  (void)random;
+  if (g) step_columns(dtype, 0, n, g, scale, to, wide);
   return 0;
 }
 #endif
@@ -458,12 +475,14 @@ ALWAYS_INLINE int narrow_parts(TrsDType dtype, const uint16_t *random, int n, co
 #define ROUNDED 128
 
 /*
-  Round fp32 back to a half-width row. Random bits are keyed by the element's place in the whole
-  table: element e takes half e % 8 of block e / 8.
+  Round a row in fp32, `wide`, to half width. With g, the row is first made: to - scale * g. Random
+  bits are keyed by the element's place in the whole table: element e takes half e % 8 of block
+  e / 8.
 */
+/* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
 ALWAYS_INLINE void narrow_row(const TrsTbeTable *table, const TrsDType dtype, const int is_stochastic,
-                              const int D, int64_t row, const TrsRounding *rounding, const float *from,
-                              uint16_t *to)
+                              const int D, int64_t row, const TrsRounding *rounding, const float *g,
+                              float scale, float *wide, uint16_t *to)
 {
   const int64_t place = table->row_offset + (table->row_of ? table->row_of[row] : row);
   const uint64_t first = (uint64_t)(place * table->table_dim + table->col_offset);
@@ -477,9 +496,9 @@ ALWAYS_INLINE void narrow_row(const TrsTbeTable *table, const TrsDType dtype, co
     for (int i = 0; is_stochastic && i < shift + n; i += TRS_PHILOX_HALVES * DRAWN)
       draw(rounding, (first + (uint64_t)begin) / TRS_PHILOX_HALVES + (uint64_t)(i / TRS_PHILOX_HALVES),
            bits + i);
-    d = narrow_parts(dtype, random, n, from + begin, to + begin);
+    d = narrow_parts(dtype, random, n, g ? g + begin : NULL, scale, wide + begin, to + begin);
     if (d < n)
-      narrow_columns(dtype, random ? random + d : NULL, n - d, from + begin + d, to + begin + d);
+      narrow_columns(dtype, random ? random + d : NULL, n - d, wide + begin + d, to + begin + d);
   }
 }
 
@@ -559,12 +578,18 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, const TrsSparseOptimizerKin
     if (dtype == TRS_FP32) {
       step_row(kind, &step, table, row, D, (float *)memory, total);
     } else {
-      widen_row(dtype, D, (const char *)memory, wide);
-      step_row(kind, &step, table, row, D, wide, total);
+      float scale = 0.0f;
+      const int scaled = step_scale(kind, &step, table, row, D, total, &scale);
+      if (!scaled) {
+        widen_row(dtype, D, (const char *)memory, wide);
+        step_row(kind, &step, table, row, D, wide, total);
+      }
       if (table->stochastic_rounding)
-        narrow_row(table, dtype, 1, D, row, &rounding, wide, (uint16_t *)memory);
+        narrow_row(table, dtype, 1, D, row, &rounding, scaled ? total : NULL, scale, wide,
+                   (uint16_t *)memory);
       else
-        narrow_row(table, dtype, 0, D, row, &rounding, wide, (uint16_t *)memory);
+        narrow_row(table, dtype, 0, D, row, &rounding, scaled ? total : NULL, scale, wide,
+                   (uint16_t *)memory);
     }
     i = next;
   }
