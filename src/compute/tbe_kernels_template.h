@@ -406,18 +406,13 @@ ALWAYS_INLINE void draw(const TrsRounding *rounding, uint64_t block, uint16_t *t
   memcpy(to + 2 * PART, &c3, sizeof(c3));
 }
 
-/* Round PART elements below least_special(). */
-ALWAYS_INLINE void narrow_part(const TrsDType dtype, TrsWords bits, const uint16_t *random, uint16_t *to)
+/* A constant that is held in a register or on the stack. The compiler would make it for each use. */
+ALWAYS_INLINE TrsWords hold(uint32_t x)
 {
-  if (dtype == TRS_BF16) {
-    store_halves(to, (bits + (random ? load_halves(random) : 0x7fffu + (bits >> 16 & 1))) >> 16);
-  } else if (random) {
-    const TrsWords unit = larger(bits & 0x7f800000u, (TrsWords){0} + 0x38800000u) | (bits & 0x80000000u);
+  TrsWords words = (TrsWords){0} + x;
 
-    cut_fp16(to, (Part)bits + ((Part)(unit | (load_halves(random) & 0x1fffu)) - (Part)unit));
-  } else {
-    nearest_fp16(to, (Part)bits);
-  }
+  __asm__("" : "+v"(words));
+  return words;
 }
 
 /*
@@ -429,27 +424,41 @@ ALWAYS_INLINE uint32_t least_special(TrsDType dtype, int is_stochastic)
   return !is_stochastic ? 0x7f800001u : dtype == TRS_FP16 ? 0x477fe000u : 0x7f7f0000u;
 }
 
-/* Round the columns that fill vectors. Returns their number, or 0 if one is special. */
-ALWAYS_INLINE int narrow_parts(const TrsDType dtype, const uint16_t *random, const int n, const float *g,
-                               float scale, float *wide, uint16_t *to)
+/*
+  Round the columns that fill vectors, with random bits or to the nearest. Returns their number, or 0
+  if one is special. With has_step, `wide` is first made as step_columns() does.
+*/
+/* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
+ALWAYS_INLINE int narrow_parts(const TrsDType dtype, const int is_stochastic, const uint16_t *random,
+                               const int n, const int has_step, const float *g, float scale, float *wide,
+                               uint16_t *to)
 {
+  const TrsWords magnitude = hold(0x7fffffffu), exponent = hold(0x7f800000u), least = hold(0x38800000u),
+                 below_unit = hold(dtype == TRS_BF16 ? 0x7fffu : 0x1fffu), one = hold(1);
   TrsWords largest = {0}, special;
   int d = 0;
 
   for (; d + PART <= n; d += PART) {
-    Part x;
+    const Part x = has_step ? load_part((const char *)(const void *)to, dtype, d / PART) - scale * load(g + d)
+                            : load(wide + d);
+    const TrsWords bits = (TrsWords)x;
 
-    if (g) {
-      x = load_part((const char *)(const void *)to, dtype, d / PART) - scale * load(g + d);
-      store(wide + d, x);
+    if (has_step) store(wide + d, x);
+    largest = larger(largest, bits & magnitude);
+    if (dtype == TRS_BF16) {
+      const TrsWords add = is_stochastic ? load_halves(random + d) : below_unit + (bits >> 16 & one);
+
+      store_halves(to + d, (bits + add) >> 16);
+    } else if (is_stochastic) {
+      const TrsWords unit = larger(bits & exponent, least) | (bits & ~magnitude);
+
+      cut_fp16(to + d, x + ((Part)(unit | (load_halves(random + d) & below_unit)) - (Part)unit));
     } else {
-      x = load(wide + d);
+      nearest_fp16(to + d, x);
     }
-    largest = larger(largest, (TrsWords)x & 0x7fffffffu);
-    narrow_part(dtype, (TrsWords)x, random ? random + d : NULL, to + d);
   }
-  if (g) step_columns(dtype, d, n, g, scale, to, wide);
-  special = (TrsWords)(largest >= least_special(dtype, random != NULL));
+  if (has_step) step_columns(dtype, d, n, g, scale, to, wide);
+  special = (TrsWords)(largest >= least_special(dtype, is_stochastic));
   return any_bit(&special) ? 0 : d;
 }
 #else
@@ -462,11 +471,12 @@ ALWAYS_INLINE void draw(const TrsRounding *rounding, uint64_t block, uint16_t *t
   for (int e = 0; e < TRS_PHILOX_HALVES; e++) to[e] = (uint16_t)TrsPhiloxHalf(words, (uint64_t)e);
 }
 
-ALWAYS_INLINE int narrow_parts(TrsDType dtype, const uint16_t *random, int n, const float *g, float scale,
-                               float *wide, uint16_t *to)
+/* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
+ALWAYS_INLINE int narrow_parts(TrsDType dtype, int is_stochastic, const uint16_t *random, int n, int has_step,
+                               const float *g, float scale, float *wide, uint16_t *to)
 {
-  (void)random;
-  if (g) step_columns(dtype, 0, n, g, scale, to, wide);
+  (void)is_stochastic, (void)random;
+  if (has_step) step_columns(dtype, 0, n, g, scale, to, wide);
   return 0;
 }
 #endif
@@ -474,18 +484,12 @@ ALWAYS_INLINE int narrow_parts(TrsDType dtype, const uint16_t *random, int n, co
 /* A row is rounded by this number of columns, whose random bits are drawn together. */
 #define ROUNDED 128
 
-/*
-  Round a row in fp32, `wide`, to half width. With g, the row is first made: to - scale * g. Random
-  bits are keyed by the element's place in the whole table: element e takes half e % 8 of block
-  e / 8.
-*/
+/* narrow_row() with random bits from those of element `first` on, or to the nearest. */
 /* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
-ALWAYS_INLINE void narrow_row(const TrsTbeTable *table, const TrsDType dtype, const int is_stochastic,
-                              const int D, int64_t row, const TrsRounding *rounding, const float *g,
-                              float scale, float *wide, uint16_t *to)
+ALWAYS_INLINE void round_row(const TrsDType dtype, const int is_stochastic, const int D, uint64_t first,
+                             const TrsRounding *rounding, const int has_step, const float *g, float scale,
+                             float *wide, uint16_t *to)
 {
-  const int64_t place = table->row_offset + (table->row_of ? table->row_of[row] : row);
-  const uint64_t first = (uint64_t)(place * table->table_dim + table->col_offset);
   const int shift = (int)(first % TRS_PHILOX_HALVES); /* of the first column in its block */
 
   for (int begin = 0; begin < D; begin += ROUNDED) {
@@ -496,17 +500,40 @@ ALWAYS_INLINE void narrow_row(const TrsTbeTable *table, const TrsDType dtype, co
     for (int i = 0; is_stochastic && i < shift + n; i += TRS_PHILOX_HALVES * DRAWN)
       draw(rounding, (first + (uint64_t)begin) / TRS_PHILOX_HALVES + (uint64_t)(i / TRS_PHILOX_HALVES),
            bits + i);
-    d = narrow_parts(dtype, random, n, g ? g + begin : NULL, scale, wide + begin, to + begin);
+    d = narrow_parts(dtype, is_stochastic, random, n, has_step, has_step ? g + begin : NULL, scale,
+                     wide + begin, to + begin);
     if (d < n)
       narrow_columns(dtype, random ? random + d : NULL, n - d, wide + begin + d, to + begin + d);
   }
+}
+
+/*
+  Round a row in fp32, `wide`, to half width. With has_step, the row is first made: to - scale * g.
+  Random bits are keyed by the element's place in the whole table: element e takes half e % 8 of
+  block e / 8.
+*/
+/* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
+ALWAYS_INLINE void narrow_row(const TrsTbeTable *table, const TrsDType dtype, const int D, int64_t row,
+                              const TrsRounding *rounding, const int has_step, const float *g, float scale,
+                              float *wide, uint16_t *to)
+{
+  const int64_t place = table->row_offset + (table->row_of ? table->row_of[row] : row);
+  const uint64_t first = (uint64_t)(place * table->table_dim + table->col_offset);
+
+  if (table->stochastic_rounding)
+    round_row(dtype, 1, D, first, rounding, has_step, g, scale, wide, to);
+  else
+    round_row(dtype, 0, D, first, rounding, has_step, g, scale, wide, to);
 }
 
 /* g [D] = sum of the gradients at keys [begin, end), in order. */
 ALWAYS_INLINE void sum_gradients(const TrsRowJob *job, const int D, int64_t begin, int64_t end,
                                  float *restrict g)
 {
-  for (int d = 0; d < D; d++) g[d] = 0.0f;
+  int zero = 0;
+
+  for (; zero + PART <= D; zero += PART) store(g + zero, (Part){0}); /* the compiler's `rep stos` is slow */
+  for (; zero < D; zero++) g[zero] = 0.0f;
   for (int64_t i = begin; i < end; i++) {
     const float *from = job->grad + job->source[i];
     const float scale = job->scale ? job->scale[i] : 1.0f;
@@ -579,17 +606,13 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, const TrsSparseOptimizerKin
       step_row(kind, &step, table, row, D, (float *)memory, total);
     } else {
       float scale = 0.0f;
-      const int scaled = step_scale(kind, &step, table, row, D, total, &scale);
-      if (!scaled) {
+      if (step_scale(kind, &step, table, row, D, total, &scale)) {
+        narrow_row(table, dtype, D, row, &rounding, 1, total, scale, wide, (uint16_t *)memory);
+      } else {
         widen_row(dtype, D, (const char *)memory, wide);
         step_row(kind, &step, table, row, D, wide, total);
+        narrow_row(table, dtype, D, row, &rounding, 0, NULL, 0.0f, wide, (uint16_t *)memory);
       }
-      if (table->stochastic_rounding)
-        narrow_row(table, dtype, 1, D, row, &rounding, scaled ? total : NULL, scale, wide,
-                   (uint16_t *)memory);
-      else
-        narrow_row(table, dtype, 0, D, row, &rounding, scaled ? total : NULL, scale, wide,
-                   (uint16_t *)memory);
     }
     i = next;
   }
