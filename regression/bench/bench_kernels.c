@@ -248,8 +248,8 @@ static PetscErrorCode run_backward(bench *b, const char *name, TrsSparseOptimize
   PetscCall(b->compute->tbe_backward(NULL, b->workspace,
                                      &(TrsTbe){(int)b->tables, (int)b->tables, b->table, b->feature},
                                      &b->input, b->grad, b->tables * b->dim, &args));
-  note(b, name, "limit read-modify-write", (double)b->n,
-       2.0 * (double)(b->n * b->dim) * TrsDTypeBytes(dtype), bench_now() - start);
+  note(b, name, "limit read-modify-write", (double)b->n, 2.0 * (double)(b->n * b->dim) * TrsDTypeBytes(dtype),
+       bench_now() - start);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -346,8 +346,7 @@ static PetscErrorCode run_round(bench *b)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(run_forward(b, "forward fp32", TRS_FP32, 4 * b->dim));
-  PetscCall(
-      run_backward(b, "backward rowwise_adagrad", TRS_OPTIM_ROWWISE_ADAGRAD, TRS_FP32, PETSC_FALSE));
+  PetscCall(run_backward(b, "backward rowwise_adagrad", TRS_OPTIM_ROWWISE_ADAGRAD, TRS_FP32, PETSC_FALSE));
   for (int i = 0; i < 4; i++) {
     static const char *const names[] = {"backward bf16", "backward fp16", "backward bf16 stochastic",
                                         "backward fp16 stochastic"};

@@ -38,7 +38,6 @@ static inline void cut_fp16(uint16_t *p, Part x)
   _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_ZERO));
 }
 
-
 /* The words are below 2^16. */
 static inline void store_halves(uint16_t *p, TrsWords words)
 {

@@ -38,7 +38,6 @@ static inline void cut_fp16(uint16_t *p, Part x)
   _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_ZERO));
 }
 
-
 /* The words are below 2^16. */
 static inline void store_halves(uint16_t *p, TrsWords words)
 {

@@ -378,8 +378,8 @@ ALWAYS_INLINE void step_columns(TrsDType dtype, int begin, int n, const float *g
   /* Blocks of random numbers that are drawn at once. */
   #define DRAWN (PART / 2)
 
-/* Store the DRAWN Philox blocks from `block` on, 8 halves each. */
-ALWAYS_INLINE void draw(const TrsRounding *rounding, uint64_t block, uint16_t *to)
+/* Store the bits of `mask` of the DRAWN Philox blocks from `block` on, 8 halves each. */
+ALWAYS_INLINE void draw(const TrsRounding *rounding, uint64_t block, uint16_t mask, uint16_t *to)
 {
   static const uint64_t steps[] = {0, PART / 4, 1, PART / 4 + 1, 2, PART / 4 + 2, 3, PART / 4 + 3};
   const TrsPairs low = (TrsPairs){0} + 0xffffffffu;
@@ -402,6 +402,10 @@ ALWAYS_INLINE void draw(const TrsRounding *rounding, uint64_t block, uint16_t *t
   c2 = (c2 & low) | c3 << 32;
   c1 = even_pairs(c0, c2);
   c3 = odd_pairs(c0, c2);
+  if (mask < UINT16_MAX) {
+    c1 &= mask * 0x0001000100010001u;
+    c3 &= mask * 0x0001000100010001u;
+  }
   memcpy(to, &c1, sizeof(c1));
   memcpy(to + 2 * PART, &c3, sizeof(c3));
 }
@@ -416,12 +420,12 @@ ALWAYS_INLINE TrsWords hold(uint32_t x)
 }
 
 /*
-  The least magnitude, as bits, whose rounding is special: no number, or too large to be rounded at
-  random.
+  The least magnitude, as bits, that may need a special rounding: no number, or about too large for
+  the type.
 */
 ALWAYS_INLINE uint32_t least_special(TrsDType dtype, int is_stochastic)
 {
-  return !is_stochastic ? 0x7f800001u : dtype == TRS_FP16 ? 0x477fe000u : 0x7f7f0000u;
+  return !is_stochastic ? 0x7f800001u : dtype == TRS_FP16 ? 0x47000000u : 0x7f7f0000u;
 }
 
 /*
@@ -434,7 +438,7 @@ ALWAYS_INLINE int narrow_parts(const TrsDType dtype, const int is_stochastic, co
                                uint16_t *to)
 {
   const TrsWords magnitude = hold(0x7fffffffu), exponent = hold(0x7f800000u), least = hold(0x38800000u),
-                 below_unit = hold(dtype == TRS_BF16 ? 0x7fffu : 0x1fffu), one = hold(1);
+                 half = hold(0x7fffu), one = hold(1);
   TrsWords largest = {0}, special;
   int d = 0;
 
@@ -444,18 +448,19 @@ ALWAYS_INLINE int narrow_parts(const TrsDType dtype, const int is_stochastic, co
     const TrsWords bits = (TrsWords)x;
 
     if (has_step) store(wide + d, x);
-    largest = larger(largest, bits & magnitude);
-    if (dtype == TRS_BF16) {
-      const TrsWords add = is_stochastic ? load_halves(random + d) : below_unit + (bits >> 16 & one);
+    if (dtype == TRS_FP16 && is_stochastic) {
+      const TrsWords power = larger(bits & exponent, least), unit = power | (bits & ~magnitude);
 
-      store_halves(to + d, (bits + add) >> 16);
-    } else if (is_stochastic) {
-      const TrsWords unit = larger(bits & exponent, least) | (bits & ~magnitude);
-
-      cut_fp16(to + d, x + ((Part)(unit | (load_halves(random + d) & below_unit)) - (Part)unit));
-    } else {
-      nearest_fp16(to + d, x);
+      largest = larger(largest, power);
+      cut_fp16(to + d, x + ((Part)(unit | load_halves(random + d)) - (Part)unit));
+      continue;
     }
+    largest = larger(largest, bits & magnitude);
+    if (dtype == TRS_FP16)
+      nearest_fp16(to + d, x);
+    else
+      store_halves(to + d,
+                   (bits + (is_stochastic ? load_halves(random + d) : half + (bits >> 16 & one))) >> 16);
   }
   if (has_step) step_columns(dtype, d, n, g, scale, to, wide);
   special = (TrsWords)(largest >= least_special(dtype, is_stochastic));
@@ -463,12 +468,12 @@ ALWAYS_INLINE int narrow_parts(const TrsDType dtype, const int is_stochastic, co
 }
 #else
   #define DRAWN 1
-ALWAYS_INLINE void draw(const TrsRounding *rounding, uint64_t block, uint16_t *to)
+ALWAYS_INLINE void draw(const TrsRounding *rounding, uint64_t block, uint16_t mask, uint16_t *to)
 {
   uint32_t words[4];
 
   TrsPhilox(rounding->key, rounding->stream, block, words);
-  for (int e = 0; e < TRS_PHILOX_HALVES; e++) to[e] = (uint16_t)TrsPhiloxHalf(words, (uint64_t)e);
+  for (int e = 0; e < TRS_PHILOX_HALVES; e++) to[e] = (uint16_t)TrsPhiloxHalf(words, (uint64_t)e) & mask;
 }
 
 /* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
@@ -499,11 +504,10 @@ ALWAYS_INLINE void round_row(const TrsDType dtype, const int is_stochastic, cons
 
     for (int i = 0; is_stochastic && i < shift + n; i += TRS_PHILOX_HALVES * DRAWN)
       draw(rounding, (first + (uint64_t)begin) / TRS_PHILOX_HALVES + (uint64_t)(i / TRS_PHILOX_HALVES),
-           bits + i);
+           dtype == TRS_FP16 ? 0x1fffu : UINT16_MAX, bits + i);
     d = narrow_parts(dtype, is_stochastic, random, n, has_step, has_step ? g + begin : NULL, scale,
                      wide + begin, to + begin);
-    if (d < n)
-      narrow_columns(dtype, random ? random + d : NULL, n - d, wide + begin + d, to + begin + d);
+    if (d < n) narrow_columns(dtype, random ? random + d : NULL, n - d, wide + begin + d, to + begin + d);
   }
 }
 
