@@ -60,11 +60,8 @@ static __device__ __forceinline__ void store_columns(const Step &step, const Gro
     for (int j = 0; j < COLUMNS; j++) {
       const uint64_t e = element + static_cast<uint64_t>(j);
 
-      if (j == 0 || e % 4 == 0) TrsPhilox(key, stream, e / 4, random);
-      const uint32_t bits = e % 4 == 0   ? random[0]
-                            : e % 4 == 1 ? random[1]
-                            : e % 4 == 2 ? random[2]
-                                         : random[3];
+      if (j == 0 || e % TRS_PHILOX_HALVES == 0) TrsPhilox(key, stream, e / TRS_PHILOX_HALVES, random);
+      const uint32_t bits = TrsPhiloxHalf(random, e);
       word[j / 2] |= static_cast<unsigned>(DTYPE == TRS_FP16 ? TrsFloatToHalfStochastic(x[j], bits)
                                                              : TrsFloatToBf16Stochastic(x[j], bits))
                      << 16 * (j % 2);

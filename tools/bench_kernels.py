@@ -15,11 +15,15 @@ import bench_common as common
 
 PEERS = {"peer": {}, "peer autovec": {"FBGEMM_FORCE_AUTOVEC": "1"}}
 LIMITS = ["limit gather", "limit read-modify-write", "limit memcpy"]
-# kernel -> goals: of a limit, times the peer's default, times its best setting, of our own fp32 lookup
+# kernel -> goals: of a limit, times the peer's default, times its best setting, of our own fp32 lookup or update
 TABLES = {
     "forward fp32": {"limit": {1: 0.75, 10: 0.80}, "best": 1.3},
     "backward rowwise_adagrad": {"limit": 0.45, "default": 8.0, "best": 5.0},
     "backward sgd": {"best": 1.8},
+    "backward bf16": {"update": None},
+    "backward fp16": {"update": None},
+    "backward bf16 stochastic": {"update": 0.67},
+    "backward fp16 stochastic": {"update": 0.67},
     "forward fp16": {"best": 8.0, "own": 0.7},
     "forward int8": {"best": 8.0, "own": 0.7},
     "forward int4": {"best": 8.0, "own": 0.7},
@@ -94,6 +98,7 @@ def kernel_goals(case, pooling, kernels):
             goal = goal.get(pooling) if isinstance(goal, dict) else goal
             limit = LIMIT_OF.get(kernel.split()[0])
             against, of = {"best": (peers, "best of"), "default": (peers[:2], "default"), "own": ((case, "trshard", "forward fp32"), "our forward fp32"),
+                           "update": ((case, "trshard", "backward rowwise_adagrad"), "our fp32 backward"),
                            "limit": ((case, "trshard", limit), limit)}[what]
             goals.append(common.Goal(f"{case} {kernel}, M/s", mine, against, goal, of=of))
     return goals

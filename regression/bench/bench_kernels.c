@@ -15,6 +15,7 @@
 #include "core/random.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 #if defined(__SSE__)
   #include <xmmintrin.h>
@@ -224,23 +225,30 @@ static PetscErrorCode run_narrow_forward(bench *b, const char *name, TrsDType dt
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode run_backward(bench *b, const char *name, TrsSparseOptimizerKind kind)
+static PetscErrorCode run_backward(bench *b, const char *name, TrsSparseOptimizerKind kind, TrsDType dtype,
+                                   PetscBool stochastic)
 {
-  const TrsSparseOptimizerArgs args = {.kind = kind, .learning_rate = 1e-3f, .eps = 1e-8f, .step = 1};
+  const TrsSparseOptimizerArgs args = {
+      .kind = kind, .learning_rate = 1e-3f, .eps = 1e-8f, .step = b->round + 2};
+  const int64_t table_bytes = b->rows * b->dim * TrsDTypeBytes(dtype);
   double start;
 
   PetscFunctionBegin;
+  if (dtype != TRS_FP32)
+    PetscCall(
+        TrsQuantiseRows(dtype, TRS_ROWS_TBE, b->tables * b->rows, (int)b->dim, b->weight, b->dim, b->narrow));
   for (int64_t t = 0; t < b->tables; t++) {
-    b->table[t].dtype = TRS_FP32;
+    b->table[t].dtype = dtype;
+    b->table[t].stochastic_rounding = stochastic;
     b->table[t].stride = b->dim;
-    b->table[t].weight = b->weight + t * b->rows * b->dim;
+    b->table[t].weight = (char *)(dtype == TRS_FP32 ? (void *)b->weight : b->narrow) + t * table_bytes;
     b->table[t].state[0] = b->state + t * b->rows;
   }
   start = bench_now();
   PetscCall(b->compute->tbe_backward(NULL, b->workspace,
                                      &(TrsTbe){(int)b->tables, (int)b->tables, b->table, b->feature},
                                      &b->input, b->grad, b->tables * b->dim, &args));
-  note(b, name, "limit read-modify-write", (double)b->n, 2.0 * (double)(b->n * b->dim) * 4.0,
+  note(b, name, "limit read-modify-write", (double)b->n, 2.0 * (double)(b->n * b->dim) * TrsDTypeBytes(dtype),
        bench_now() - start);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -338,8 +346,14 @@ static PetscErrorCode run_round(bench *b)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(run_forward(b, "forward fp32", TRS_FP32, 4 * b->dim));
-  PetscCall(run_backward(b, "backward rowwise_adagrad", TRS_OPTIM_ROWWISE_ADAGRAD));
-  PetscCall(run_backward(b, "backward sgd", TRS_OPTIM_SGD));
+  PetscCall(run_backward(b, "backward rowwise_adagrad", TRS_OPTIM_ROWWISE_ADAGRAD, TRS_FP32, PETSC_FALSE));
+  for (int i = 0; i < 4; i++) {
+    static const char *const names[] = {"backward bf16", "backward fp16", "backward bf16 stochastic",
+                                        "backward fp16 stochastic"};
+    PetscCall(run_backward(b, names[i], TRS_OPTIM_ROWWISE_ADAGRAD, i % 2 ? TRS_FP16 : TRS_BF16,
+                           (PetscBool)(i > 1)));
+  }
+  PetscCall(run_backward(b, "backward sgd", TRS_OPTIM_SGD, TRS_FP32, PETSC_FALSE));
   PetscCall(run_narrow_forward(b, "forward fp16", TRS_FP16));
   PetscCall(run_narrow_forward(b, "forward int8", TRS_INT8));
   PetscCall(run_narrow_forward(b, "forward int4", TRS_INT4));
@@ -418,7 +432,8 @@ static void fill(bench *b)
   }
   for (int64_t i = 0; i < N_BATCHES * b->n; i++) b->values[i] = draw(1, (uint64_t)i, b->rows);
   for (int64_t i = 0; i < b->n_limit; i++) b->row[i] = draw(2, (uint64_t)i, b->tables * b->rows);
-  TrsRandomUniformFill(1, TRS_RANDOM_TEST, 3, 0, b->tables * b->rows * b->dim, -0.1f, 0.1f, b->weight);
+  TrsRandomUniformFill(1, TRS_RANDOM_TEST, 3, 0, b->tables * b->rows * b->dim, -1.0f / sqrtf((float)b->rows),
+                       1.0f / sqrtf((float)b->rows), b->weight);
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 4, 0, b->tables * b->batch * b->dim, -0.1f, 0.1f, b->grad);
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 5, 0, CODEC_VALUES, -1.0f, 1.0f, b->floats);
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 7, 0, WIDTH * WIDTH, -1.0f, 1.0f, b->square);

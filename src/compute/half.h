@@ -67,19 +67,19 @@ TRS_ANYWHERE uint16_t TrsFloatToBf16(float x)
 
 /*
   Stochastic rounding: add 13 (fp16; 16 for bf16) random bits below the last bit kept, then cut.
-  Exact values stay unchanged. Below fp16's normal range the unit is 2^-24 for every exponent, so
-  the random part is scaled to this unit.
+  Exact values stay unchanged. Below fp16's normal range the last bit is 2^-24 for every exponent.
+  The fp16 sum is one of floats, so that vectors need no branch for this range.
 */
 TRS_ANYWHERE uint16_t TrsFloatToHalfStochastic(float x, uint32_t random)
 {
   const uint32_t bits = TrsFloatBits(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+  const uint32_t exponent = magnitude & 0x7f800000u, unit = exponent > 0x38800000u ? exponent : 0x38800000u;
+  float sum;
 
   if (magnitude >= 0x477fe000u) return TrsFloatToHalf(x);
-  if (magnitude < 0x38800000u) {
-    const float units = TrsBitsFloat(magnitude) * 0x1p24f, below = floorf(units);
-    return (uint16_t)(sign | ((uint32_t)below + ((float)(random & 0x1fffu) * 0x1p-13f < units - below)));
-  }
-  return (uint16_t)(sign | (magnitude - 0x38000000u + (random & 0x1fffu)) >> 13);
+  sum = TrsBitsFloat(magnitude) + (TrsBitsFloat(unit | (random & 0x1fffu)) - TrsBitsFloat(unit));
+  if (TrsFloatBits(sum) < 0x38800000u) return (uint16_t)(sign | (uint32_t)(sum * 0x1p24f));
+  return (uint16_t)(sign | (TrsFloatBits(sum) - 0x38000000u) >> 13);
 }
 
 TRS_ANYWHERE uint16_t TrsFloatToBf16Stochastic(float x, uint32_t random)

@@ -15,15 +15,41 @@ static inline Part widen_fp16(const uint16_t *p)
   return (Part)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
 
-static inline Part widen_bf16(const uint16_t *p)
+typedef uint32_t TrsWords __attribute__((vector_size(32)));
+
+/* PART numbers of 16 bits, each in a word. */
+static inline TrsWords load_halves(const uint16_t *p)
 {
-  return (Part)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)),
-                                 16);
+  return (TrsWords)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
 
-static inline void narrow_fp16(uint16_t *p, Part x)
+static inline Part widen_bf16(const uint16_t *p)
+{
+  return (Part)(load_halves(p) << 16);
+}
+
+static inline void nearest_fp16(uint16_t *p, Part x)
 {
   _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline void cut_fp16(uint16_t *p, Part x)
+{
+  _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_ZERO));
+}
+
+/* The words are below 2^16. */
+static inline void store_halves(uint16_t *p, TrsWords words)
+{
+  const __m128i low = _mm256_castsi256_si128((__m256i)words),
+                high = _mm256_extracti128_si256((__m256i)words, 1);
+
+  _mm_storeu_si128((__m128i *)(void *)p, _mm_packus_epi32(low, high));
+}
+
+static inline TrsWords larger(TrsWords a, TrsWords b)
+{
+  return (TrsWords)_mm256_max_epu32((__m256i)a, (__m256i)b);
 }
 
 typedef uint64_t TrsPairs __attribute__((vector_size(32)));

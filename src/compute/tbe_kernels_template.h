@@ -328,20 +328,16 @@ ALWAYS_INLINE char *row_of_key(const TrsRowJob *job, TrsDType dtype, int64_t i)
 
 /* --- rows of half width --- */
 
-/* How the elements of a row are rounded. */
+/* The random numbers of a table's rows in one step. */
 typedef struct {
-  uint64_t key, stream; /* of the random numbers */
+  uint64_t key, stream;
   uint64_t round_key[2 * TRS_PHILOX_ROUNDS];
-  uint64_t element; /* place of the row's first element in the whole table */
-  int stochastic;
 } TrsRounding;
 
-/* The rounding of a table's rows in one step, without a row's place. */
 ALWAYS_INLINE TrsRounding rounding_of(const TrsTbeTable *table, const TrsSparseOptimizerArgs *args)
 {
   TrsRounding rounding = {.key = TrsPhiloxKey(args->seed, TRS_RANDOM_ROUNDING),
-                          .stream = table->key + (uint64_t)args->step * 0x9E3779B97F4A7C15u,
-                          .stochastic = table->stochastic_rounding};
+                          .stream = table->key + (uint64_t)args->step * 0x9E3779B97F4A7C15u};
   uint32_t k0 = (uint32_t)rounding.key, k1 = (uint32_t)(rounding.key >> 32);
 
   for (int64_t round = 0; round < TRS_PHILOX_ROUNDS; round++) {
@@ -351,109 +347,45 @@ ALWAYS_INLINE TrsRounding rounding_of(const TrsTbeTable *table, const TrsSparseO
   return rounding;
 }
 
-/* Round columns [begin, dim) one by one. */
-__attribute__((noinline)) static void narrow_columns(const TrsRounding *rounding, TrsDType dtype, int begin,
-                                                     int dim, const float *from, uint16_t *to)
+/* Round n columns one by one; random: 16 bits for each, or NULL. */
+__attribute__((noinline)) static void narrow_columns(TrsDType dtype, const uint16_t *random, int n,
+                                                     const float *from, uint16_t *to)
 {
-  uint32_t random[4] = {0};
-
-  for (int d = begin; d < dim; d++) {
-    const uint64_t e = rounding->element + (uint64_t)d;
-    if (!rounding->stochastic) {
+  for (int d = 0; d < n; d++)
+    if (!random)
       to[d] = dtype == TRS_FP16 ? TrsFloatToHalf(from[d]) : TrsFloatToBf16(from[d]);
-      continue;
-    }
-    if (d == begin || e % 4 == 0) TrsPhilox(rounding->key, rounding->stream, e / 4, random);
-    to[d] = dtype == TRS_FP16 ? TrsFloatToHalfStochastic(from[d], random[e % 4])
-                              : TrsFloatToBf16Stochastic(from[d], random[e % 4]);
-  }
+    else
+      to[d] = dtype == TRS_FP16 ? TrsFloatToHalfStochastic(from[d], random[d])
+                                : TrsFloatToBf16Stochastic(from[d], random[d]);
+}
+
+/* wide = row - scale * g in columns [begin, n). */
+ALWAYS_INLINE void step_columns(TrsDType dtype, int begin, int n, const float *g, float scale,
+                                const uint16_t *row, float *wide)
+{
+  for (int d = begin; d < n; d++)
+    wide[d] = load_column((const char *)(const void *)row, dtype, d) - scale * g[d];
 }
 
 #if defined(VECTOR_ROUNDING)
 /*
-  compute/half.h and core/philox.h for PART elements at a time, with the same bits. The file that
+  compute/half.h and core/philox.h for many elements at a time, with the same bits. The file that
   includes this text defines TrsPairs (PART / 2 integers of 64 bits, with two words each),
   multiply_low() (a product of the low words), even_pairs() and odd_pairs() (a and b in turn, of
-  their even or odd elements), any_bit() and narrow_fp16().
+  their even or odd elements), TrsWords, larger(), load_halves(), store_halves(), any_bit(),
+  nearest_fp16() and cut_fp16().
 */
-typedef uint32_t TrsWords __attribute__((vector_size(4 * PART)));
-typedef int32_t TrsSigned __attribute__((vector_size(4 * PART)));
-typedef uint16_t TrsHalves __attribute__((vector_size(2 * PART)));
+  /* Blocks of random numbers that are drawn at once. */
+  #define DRAWN (PART / 2)
 
-/* Is a word of the mask set? */
-ALWAYS_INLINE int any_word(TrsWords mask)
-{
-  return any_bit(&mask);
-}
-
-ALWAYS_INLINE TrsWords choose(TrsWords mask, TrsWords yes, TrsWords no)
-{
-  return (yes & mask) | (no & ~mask);
-}
-
-/* TrsFloatToBf16(), one result a word. NaNs are rare. */
-ALWAYS_INLINE TrsWords nearest_bf16(TrsWords bits)
-{
-  const TrsWords is_nan = (TrsWords)((bits & 0x7fffffffu) > 0x7f800000u);
-  const TrsWords rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
-
-  return any_word(is_nan) ? choose(is_nan, bits >> 16 | 0x40u, rounded) : rounded;
-}
-
-/* TrsFloatToHalf(). */
-ALWAYS_INLINE TrsHalves nearest_fp16(TrsWords bits)
-{
-  const TrsWords is_nan = (TrsWords)((bits & 0x7fffffffu) > 0x7f800000u);
-  TrsHalves halves;
-
-  narrow_fp16((uint16_t *)&halves, (Part)bits);
-  if (!any_word(is_nan)) return halves;
-  return __builtin_convertvector(
-      choose(is_nan, (bits >> 16 & 0x8000u) | 0x7e00u, __builtin_convertvector(halves, TrsWords)), TrsHalves);
-}
-
-/* TrsFloatToBf16Stochastic(), one result a word. */
-ALWAYS_INLINE TrsWords stochastic_bf16(TrsWords bits, TrsWords random)
-{
-  const TrsWords is_large = (TrsWords)((bits & 0x7fffffffu) >= 0x7f7f0000u);
-  const TrsWords rounded = (bits + (random & 0xffffu)) >> 16;
-
-  return any_word(is_large) ? choose(is_large, nearest_bf16(bits), rounded) : rounded;
-}
-
-/* TrsFloatToHalfStochastic(), one result a word. */
-ALWAYS_INLINE TrsWords stochastic_fp16(TrsWords bits, TrsWords random)
-{
-  const TrsWords sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu, ulps = random & 0x1fffu;
-  const TrsWords is_small = (TrsWords)(magnitude < 0x38800000u),
-                 is_large = (TrsWords)(magnitude >= 0x477fe000u);
-  TrsWords rounded = (magnitude - 0x38000000u + ulps) >> 13;
-
-  if (any_word(is_small)) { /* without a leading one in half precision */
-    const Part units = (Part)(magnitude & is_small) * 0x1p24f;
-    const TrsWords low = (TrsWords) __builtin_convertvector(units, TrsSigned);
-    const Part below = __builtin_convertvector((TrsSigned)low, Part);
-    const TrsWords up = (TrsWords)(__builtin_convertvector((TrsSigned)ulps, Part) * 0x1p-13f < units - below);
-
-    rounded = choose(is_small, low - up, rounded);
-  }
-  rounded |= sign;
-  return any_word(is_large) ? choose(is_large, __builtin_convertvector(nearest_fp16(bits), TrsWords), rounded)
-                            : rounded;
-}
-
-/*
-  The random words of 2 PART elements, from the one on that is the first of `block`. Element i's
-  word is word i % 4 of Philox block `block` + i / 4. The upper halves of the pairs are never used.
-*/
-ALWAYS_INLINE void random_words(const TrsRounding *rounding, uint64_t block, TrsWords *first,
-                                TrsWords *second)
+/* Store the bits of `mask` of the DRAWN Philox blocks from `block` on, 8 halves each. */
+ALWAYS_INLINE void draw(const TrsRounding *rounding, uint64_t block, uint16_t mask, uint16_t *to)
 {
   static const uint64_t steps[] = {0, PART / 4, 1, PART / 4 + 1, 2, PART / 4 + 2, 3, PART / 4 + 3};
   const TrsPairs low = (TrsPairs){0} + 0xffffffffu;
   TrsPairs c0, c1, c2 = (TrsPairs){0} + rounding->stream, c3 = c2 >> 32;
 
-  /* Even lanes have the blocks of the first PART elements. */
+  /* Even lanes have the first half of the blocks. The upper words of the pairs are never used. */
   memcpy(&c0, steps, sizeof(c0));
   c0 += block;
   c1 = c0 >> 32;
@@ -468,67 +400,144 @@ ALWAYS_INLINE void random_words(const TrsRounding *rounding, uint64_t block, Trs
   }
   c0 = (c0 & low) | c1 << 32;
   c2 = (c2 & low) | c3 << 32;
-  *first = (TrsWords)even_pairs(c0, c2);
-  *second = (TrsWords)odd_pairs(c0, c2);
+  c1 = even_pairs(c0, c2);
+  c3 = odd_pairs(c0, c2);
+  if (mask < UINT16_MAX) {
+    c1 &= mask * 0x0001000100010001u;
+    c3 &= mask * 0x0001000100010001u;
+  }
+  memcpy(to, &c1, sizeof(c1));
+  memcpy(to + 2 * PART, &c3, sizeof(c3));
 }
 
-ALWAYS_INLINE TrsHalves narrow_part(const int is_stochastic, const TrsDType dtype, const float *from,
-                                    TrsWords random)
+/* A constant that is held in a register or on the stack. The compiler would make it for each use. */
+ALWAYS_INLINE TrsWords hold(uint32_t x)
 {
-  const TrsWords bits = (TrsWords)load(from);
+  TrsWords words = (TrsWords){0} + x;
 
-  if (dtype == TRS_FP16 && !is_stochastic) return nearest_fp16(bits);
-  return __builtin_convertvector(!is_stochastic      ? nearest_bf16(bits)
-                                 : dtype == TRS_FP16 ? stochastic_fp16(bits, random)
-                                                     : stochastic_bf16(bits, random),
-                                 TrsHalves);
+  __asm__("" : "+v"(words));
+  return words;
 }
-
-/* Round the columns that fill vectors. Returns their number. */
-ALWAYS_INLINE int narrow_parts(const TrsRounding *rounding, const TrsDType dtype, const int dim,
-                               const float *from, uint16_t *to)
-{
-  TrsWords first = {0}, second = {0};
-  TrsHalves halves;
-  int d = 0;
-
-  if (!rounding->stochastic)
-    for (; d + PART <= dim; d += PART) {
-      halves = narrow_part(0, dtype, from + d, first);
-      memcpy(to + d, &halves, sizeof(halves));
-    }
-  else if (rounding->element % 4 == 0)
-    for (; d + PART <= dim; d += PART) {
-      if (d % (2 * PART) == 0) random_words(rounding, (rounding->element + (uint64_t)d) / 4, &first, &second);
-      halves = narrow_part(1, dtype, from + d, d % (2 * PART) == 0 ? first : second);
-      memcpy(to + d, &halves, sizeof(halves));
-    }
-  return d;
-}
-#endif
 
 /*
-  Round fp32 back to a half-width row. Random numbers are keyed by the element's place in the whole
-  table.
+  The least magnitude, as bits, that may need a special rounding: no number, or about too large for
+  the type.
 */
-ALWAYS_INLINE void narrow_row(const TrsTbeTable *table, const TrsDType dtype, const int D, int64_t row,
-                              TrsRounding *rounding, const float *from, uint16_t *to)
+ALWAYS_INLINE uint32_t least_special(TrsDType dtype, int is_stochastic)
 {
-  const int64_t place = table->row_offset + (table->row_of ? table->row_of[row] : row);
+  return !is_stochastic ? 0x7f800001u : dtype == TRS_FP16 ? 0x47000000u : 0x7f7f0000u;
+}
+
+/*
+  Round the columns that fill vectors, with random bits or to the nearest. Returns their number, or 0
+  if one is special. With has_step, `wide` is first made as step_columns() does.
+*/
+/* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
+ALWAYS_INLINE int narrow_parts(const TrsDType dtype, const int is_stochastic, const uint16_t *random,
+                               const int n, const int has_step, const float *g, float scale, float *wide,
+                               uint16_t *to)
+{
+  const TrsWords magnitude = hold(0x7fffffffu), exponent = hold(0x7f800000u), least = hold(0x38800000u),
+                 half = hold(0x7fffu), one = hold(1);
+  TrsWords largest = {0}, special;
   int d = 0;
 
-  rounding->element = (uint64_t)(place * table->table_dim + table->col_offset);
-#if defined(VECTOR_ROUNDING)
-  d = narrow_parts(rounding, dtype, D, from, to);
+  for (; d + PART <= n; d += PART) {
+    const Part x = has_step ? load_part((const char *)(const void *)to, dtype, d / PART) - scale * load(g + d)
+                            : load(wide + d);
+    const TrsWords bits = (TrsWords)x;
+
+    if (has_step) store(wide + d, x);
+    if (dtype == TRS_FP16 && is_stochastic) {
+      const TrsWords power = larger(bits & exponent, least), unit = power | (bits & ~magnitude);
+
+      largest = larger(largest, power);
+      cut_fp16(to + d, x + ((Part)(unit | load_halves(random + d)) - (Part)unit));
+      continue;
+    }
+    largest = larger(largest, bits & magnitude);
+    if (dtype == TRS_FP16)
+      nearest_fp16(to + d, x);
+    else
+      store_halves(to + d,
+                   (bits + (is_stochastic ? load_halves(random + d) : half + (bits >> 16 & one))) >> 16);
+  }
+  if (has_step) step_columns(dtype, d, n, g, scale, to, wide);
+  special = (TrsWords)(largest >= least_special(dtype, is_stochastic));
+  return any_bit(&special) ? 0 : d;
+}
+#else
+  #define DRAWN 1
+ALWAYS_INLINE void draw(const TrsRounding *rounding, uint64_t block, uint16_t mask, uint16_t *to)
+{
+  uint32_t words[4];
+
+  TrsPhilox(rounding->key, rounding->stream, block, words);
+  for (int e = 0; e < TRS_PHILOX_HALVES; e++) to[e] = (uint16_t)TrsPhiloxHalf(words, (uint64_t)e) & mask;
+}
+
+/* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
+ALWAYS_INLINE int narrow_parts(TrsDType dtype, int is_stochastic, const uint16_t *random, int n, int has_step,
+                               const float *g, float scale, float *wide, uint16_t *to)
+{
+  (void)is_stochastic, (void)random;
+  if (has_step) step_columns(dtype, 0, n, g, scale, to, wide);
+  return 0;
+}
 #endif
-  if (d < D) narrow_columns(rounding, dtype, d, D, from, to);
+
+/* A row is rounded by this number of columns, whose random bits are drawn together. */
+#define ROUNDED 128
+
+/* narrow_row() with random bits from those of element `first` on, or to the nearest. */
+/* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
+ALWAYS_INLINE void round_row(const TrsDType dtype, const int is_stochastic, const int D, uint64_t first,
+                             const TrsRounding *rounding, const int has_step, const float *g, float scale,
+                             float *wide, uint16_t *to)
+{
+  const int shift = (int)(first % TRS_PHILOX_HALVES); /* of the first column in its block */
+
+  for (int begin = 0; begin < D; begin += ROUNDED) {
+    const int n = D - begin < ROUNDED ? D - begin : ROUNDED;
+    uint16_t bits[ROUNDED + TRS_PHILOX_HALVES * (DRAWN + 1)], *random = is_stochastic ? bits + shift : NULL;
+    int d;
+
+    for (int i = 0; is_stochastic && i < shift + n; i += TRS_PHILOX_HALVES * DRAWN)
+      draw(rounding, (first + (uint64_t)begin) / TRS_PHILOX_HALVES + (uint64_t)(i / TRS_PHILOX_HALVES),
+           dtype == TRS_FP16 ? 0x1fffu : UINT16_MAX, bits + i);
+    d = narrow_parts(dtype, is_stochastic, random, n, has_step, has_step ? g + begin : NULL, scale,
+                     wide + begin, to + begin);
+    if (d < n) narrow_columns(dtype, random ? random + d : NULL, n - d, wide + begin + d, to + begin + d);
+  }
+}
+
+/*
+  Round a row in fp32, `wide`, to half width. With has_step, the row is first made: to - scale * g.
+  Random bits are keyed by the element's place in the whole table: element e takes half e % 8 of
+  block e / 8.
+*/
+/* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
+ALWAYS_INLINE void narrow_row(const TrsTbeTable *table, const TrsDType dtype, const int D, int64_t row,
+                              const TrsRounding *rounding, const int has_step, const float *g, float scale,
+                              float *wide, uint16_t *to)
+{
+  const int64_t place = table->row_offset + (table->row_of ? table->row_of[row] : row);
+  const uint64_t first = (uint64_t)(place * table->table_dim + table->col_offset);
+
+  if (table->stochastic_rounding)
+    round_row(dtype, 1, D, first, rounding, has_step, g, scale, wide, to);
+  else
+    round_row(dtype, 0, D, first, rounding, has_step, g, scale, wide, to);
 }
 
 /* g [D] = sum of the gradients at keys [begin, end), in order. */
 ALWAYS_INLINE void sum_gradients(const TrsRowJob *job, const int D, int64_t begin, int64_t end,
                                  float *restrict g)
 {
-  for (int d = 0; d < D; d++) g[d] = 0.0f;
+  int zero = 0;
+
+  for (; zero + PART <= D; zero += PART) store(g + zero, (Part){0}); /* the compiler's `rep stos` is slow */
+  for (; zero < D; zero++) g[zero] = 0.0f;
   for (int64_t i = begin; i < end; i++) {
     const float *from = job->grad + job->source[i];
     const float scale = job->scale ? job->scale[i] : 1.0f;
@@ -581,7 +590,7 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, const TrsSparseOptimizerKin
                   .correction2 = job->correction2,
                   .scratch = scratch,
                   .columns = table->table_dim};
-  TrsRounding rounding = rounding_of(table, job->args);
+  const TrsRounding rounding = rounding_of(table, job->args);
   float *wide = scratch + D;
 
   if (begin == 0)
@@ -600,9 +609,14 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, const TrsSparseOptimizerKin
     if (dtype == TRS_FP32) {
       step_row(kind, &step, table, row, D, (float *)memory, total);
     } else {
-      widen_row(dtype, D, (const char *)memory, wide);
-      step_row(kind, &step, table, row, D, wide, total);
-      narrow_row(table, dtype, D, row, &rounding, wide, (uint16_t *)memory);
+      float scale = 0.0f;
+      if (step_scale(kind, &step, table, row, D, total, &scale)) {
+        narrow_row(table, dtype, D, row, &rounding, 1, total, scale, wide, (uint16_t *)memory);
+      } else {
+        widen_row(dtype, D, (const char *)memory, wide);
+        step_row(kind, &step, table, row, D, wide, total);
+        narrow_row(table, dtype, D, row, &rounding, 0, NULL, 0.0f, wide, (uint16_t *)memory);
+      }
     }
     i = next;
   }

@@ -73,16 +73,19 @@ static void step_decayed_adagrad(const TrsStep *step, int D, float *restrict w, 
     for (int d = 0; d < D; d++) w[d] = keep * w[d] - scale * g[d];
 }
 
+/* Update the row's state without decay. Returns the factor of g in the step. */
+ALWAYS_INLINE float rowwise_adagrad_scale(const TrsStep *step, int D, const float *g, float *m)
+{
+  *m += mean_square(step, D, g);
+  return step->args->learning_rate / (sqrtf(*m) + step->args->eps);
+}
+
 ALWAYS_INLINE void step_rowwise_adagrad(const TrsStep *step, int D, float *w, const float *g, float *m)
 {
-  const TrsSparseOptimizerArgs *a = step->args;
-
-  if (a->weight_decay_mode == TRS_DECAY_NONE) {
-    *m += mean_square(step, D, g);
-    subtract(D, w, a->learning_rate / (sqrtf(*m) + a->eps), g);
-  } else {
+  if (step->args->weight_decay_mode == TRS_DECAY_NONE)
+    subtract(D, w, rowwise_adagrad_scale(step, D, g, m), g);
+  else
     step_decayed_adagrad(step, D, w, g, m);
-  }
 }
 
 static void moment(float beta, int D, const float *restrict g, float *restrict m)
@@ -208,4 +211,22 @@ ALWAYS_INLINE void step_row(const TrsSparseOptimizerKind kind, const TrsStep *st
   if (kind == TRS_OPTIM_##KIND) (statement);
   STEPS(STEP_OF)
 #undef STEP_OF
+}
+
+/*
+  Is the step w -= *scale * g? Then find the scale and update the row's state, so that a loop that
+  reads and writes w for other reasons makes the step.
+*/
+ALWAYS_INLINE int step_scale(const TrsSparseOptimizerKind kind, const TrsStep *step, const TrsTbeTable *table,
+                             int64_t row, int D, const float *g, float *scale)
+{
+  if (kind == TRS_OPTIM_SGD) {
+    *scale = step->args->learning_rate;
+    return 1;
+  }
+  if (kind == TRS_OPTIM_ROWWISE_ADAGRAD && step->args->weight_decay_mode == TRS_DECAY_NONE) {
+    *scale = rowwise_adagrad_scale(step, D, g, of_row(table, 0, row));
+    return 1;
+  }
+  return 0;
 }

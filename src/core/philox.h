@@ -21,6 +21,7 @@
 #define TRS_PHILOX_W0     0x9E3779B9u
 #define TRS_PHILOX_W1     0xBB67AE85u
 #define TRS_PHILOX_ROUNDS 10
+#define TRS_PHILOX_HALVES 8 /* of a block: numbers of 16 bits */
 
 /*
   The key of a stream. Seed and purpose are mixed one-to-one (splitmix64's finaliser), so that
@@ -55,4 +56,12 @@ TRS_HOST_DEVICE static inline void TrsPhilox(uint64_t key, uint64_t a, uint64_t 
   out[1] = c1;
   out[2] = c2;
   out[3] = c3;
+}
+
+/* Half i % 8 of a block; the lower half of a word comes first. */
+TRS_HOST_DEVICE static inline uint32_t TrsPhiloxHalf(const uint32_t block[4], uint64_t i)
+{
+  const uint32_t word = i & 4 ? (i & 2 ? block[3] : block[2]) : (i & 2 ? block[1] : block[0]);
+
+  return i & 1 ? word >> 16 : word & 0xffffu;
 }
