@@ -36,7 +36,7 @@ PetscErrorCode TrsApiGiven(const void *pointer, const char *function, const char
 
 int TrsApiFinish(PetscErrorCode ierr)
 {
-  (void)PetscPopErrorHandler();
+  (void)TrsErrorRemove();
   return TrsExitStatus(ierr);
 }
 
