@@ -20,8 +20,9 @@
   the end.
 
   MPI must be initialised before the first call, with MPI_THREAD_FUNNELED or more, but for
-  predictors. Only one thread may call the library at a time, but for TrshardPredict(). "Collective" means: all ranks
-  of the communicator, in the same order, with the same arguments but for batches and matrices.
+  predictors. Only one thread may call the library at a time, but for TrshardPredict(). "Collective"
+  means: all ranks of the communicator, in the same order, with the same arguments but for batches
+  and matrices.
   Several collections may live at once. Nothing here ends the process: functions return 0 or one
   of the codes below, and then TrshardErrorMessage() says what was found and what was expected.
   Mistakes in arguments are found before anything is sent, on all ranks, and leave the collection
@@ -283,9 +284,10 @@ typedef struct TrshardPredictorImpl *TrshardPredictor;
   Not collective: each process has a model of its own. Tables that the file has in the type in which
   they are held are mapped, so that the processes of a host share their pages; others are read. The
   file must not be written to until Close; to replace it by another file under its name is no harm,
-  and is what trshard does. MPI is neither initialised nor called: a process without MPI can predict,
-  and one with MPI before MPI_Init(), between, and after MPI_Finalize(). Opening and closing belong
-  to one thread at a time, as all functions above; TrshardPredict() may meanwhile run on others.
+  and is what trshard does. MPI is neither initialised nor called: a process without MPI can
+  predict, and one with MPI before MPI_Init() and after MPI_Finalize(), too. Opening and closing
+  belong to one thread at a time, as all functions above; TrshardPredict() may meanwhile run on
+  others.
 
   In:     options  words as in TrshardConfig; NULL for none. -tables_data_type int8 (int4, int2,
                    fp16, bf16) holds the tables in this type, the default is the checkpoint's;

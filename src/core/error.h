@@ -64,11 +64,10 @@ PetscErrorCode TrsErrorRaise(MPI_Comm comm, int line, const char *function, cons
 */
 PetscErrorCode TrsErrorInstall(void);
 PetscErrorCode TrsErrorRemove(void);
-PetscErrorCode TrsErrorInstall(void);
 
 /*
-  The first message raised on this thread since the start or the last TrsErrorClear(), or "" if there
-  is none. The string is borrowed.
+  The first message raised on this thread since the start or the last TrsErrorClear(), or "" if
+  there is none. The string is borrowed.
 */
 const char *TrsErrorMessage(void);
 
