@@ -31,7 +31,9 @@
   MPI_Abort().
 
   Pointers to embeddings and gradients are memory of the collection's device: of the host, or with
-  -device cuda of the GPU. All other pointers are memory of the host.
+  -device cuda of the GPU. All other pointers are memory of the host. On a GPU, matrices must be
+  complete when a function is called, and are complete when the function returns. A caller who gives
+  a CUDA stream (TrshardSetStream()) needs no such waits.
 */
 #ifndef TRSHARD_H
 #define TRSHARD_H
@@ -245,6 +247,21 @@ TRSHARD_API int TrshardReaderNext(TrshardReader reader, TrshardSamples *samples,
 
 /* Close a reader, before its collection. Collective. *reader may be NULL and becomes NULL. */
 TRSHARD_API int TrshardReaderClose(TrshardReader *reader);
+
+/*
+  TrshardSetStream - Order the work of the next calls by a CUDA stream of the caller, who then never
+    has to wait for the device.
+
+  Work on a matrix begins after all that the stream has when the function is called. What comes to
+  the stream after the function returns finds embeddings complete, and may write over a gradient.
+  TrshardInputDist() and TrshardEvaluate() still wait for the library's work before them. The caller
+  may give another stream at any time. Not collective.
+
+  In:     cuda_stream  a cudaStream_t of the collection's GPU; NULL is CUDA's default stream. The
+                       stream must live as long as the collection, or until another one is given
+  Errors: OPTION if the collection's device is a CPU
+*/
+TRSHARD_API int TrshardSetStream(TrshardCollection collection, void *cuda_stream);
 
 /*
   Multiply the learning rates of all tables by `factor` from the next backward on. The factor is 1
