@@ -44,7 +44,7 @@ case $what in
     ;;
   unit)
     if [ ! "$long" ]; then export TRS_FEW=1; fi # fewer widths of tables
-    ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -R '^(unit/(gpu|api/(collection|rows)-n[12]|comm/comm|sparse/unique_bags|compute/(bags|tbe|units|sequence))|cuda_traps)' -LE long "${others[@]}"
+    ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -R '^(unit/(gpu|api/(collection|rows|stream)-n[12]|comm/comm|sparse/unique_bags|compute/(bags|tbe|units|sequence))|cuda_traps)' -LE long "${others[@]}"
     # one rank that sends to itself, as one GPU tests NCCL
     TRSHARD_NCCL_ALONE=1 mpirun -n 1 "$build/regression/unit_comm_comm"
     if TRSHARD_NCCL_ALONE=1 NCCL_ON_CPU_FAULT=0,1,error mpirun -n 1 "$build/regression/unit_comm_comm" > "$build/alone.txt" 2>&1; then

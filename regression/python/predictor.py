@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The predictor of the library: the numbers of -task predict for several models and table types, for any batch and on several threads; mapped tables; errors.
 
+Nothing of it starts MPI, and it serves on beside a program that does so later.
+
     predictor.py TRSHARD
 """
+import ctypes
 import os
 import pathlib
 import subprocess
@@ -221,18 +224,58 @@ def check_errors(folder):
         assert (other.predict(one, bad, dense=X[:1]) == other.predict(one, [1, 2, 0], dense=X[:1])).all()
 
 
+def traces():
+    """What a started MPI leaves: its flags, threads and open files of this process, files of its session."""
+    flag, found = ctypes.c_int(), []
+    for question in ("MPI_Initialized", "MPI_Finalized"):
+        assert getattr(ctypes.CDLL(None), question)(ctypes.byref(flag)) == 0
+        found.append(flag.value)
+    return found, len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")), sorted(os.listdir(os.environ["TMPDIR"])), sorted(os.listdir("/dev/shm"))
+
+
+def check_beside_mpi(folder):
+    """A program starts MPI, trains tables of its own and ends MPI, while a predictor is open that was opened before."""
+    path, ids = os.path.join(folder, "large.h5"), (np.ones((3, 1), np.int32), [7, 8, 9])
+    predictor = trshard.Predictor(path)
+    wanted = predictor.predict(*ids, dense=X[:1])
+    same = lambda: (predictor.predict(*ids, dense=X[:1]) == wanted).all()
+    with trshard.EmbeddingBagCollection([trshard.EmbeddingBagConfig("t", 50, 8)], 4, "-embedding_optimizer sgd -embedding_learning_rate 1") as ebc:
+        assert traces()[0] == [1, 0] and same()
+        for _ in range(3):
+            pooled = ebc.forward(np.ones((1, 4), np.int32), [1, 2, 3, 4])
+            assert same()
+            ebc.backward(np.ones_like(pooled))
+        ebc.save(os.path.join(folder, "own.h5"))
+        ebc.load(os.path.join(folder, "own.h5"))
+        refused(66, ["absent.h5"], lambda: trshard.Predictor("absent.h5"))
+        with trshard.Predictor(path) as other:
+            assert (other.predict(*ids, dense=X[:1]) == wanted).all()
+    ctypes.CDLL(None).MPI_Finalize()
+    assert traces()[0] == [1, 1] and same()
+    with trshard.Predictor(path) as other:
+        assert (other.predict(*ids, dense=X[:1]) == wanted).all() and same()
+    refused(65, ["n_values is 4", "3"], lambda: predictor.predict(ids[0], [1, 2, 3, 4], dense=X[:1]))
+    predictor.close()
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="trshard_predictor_") as folder:
         with trsdata.DatasetWriter(os.path.join(folder, "data.h5"), FEATURES, ROWS, DENSE, weighted=True, labels=["click", "label"]) as out:
             labels = np.stack([RANDOM.integers(0, 2, N), RANDOM.integers(0, 2, N)], 1).astype(np.float32)
             flat = [np.concatenate([part for sample in of for part in sample]) for of in (IDS, WEIGHTS)]
             out.append(X, labels, LENGTHS, *flat)
+        os.environ["TMPDIR"] = os.path.join(folder, "tmp")
+        os.mkdir(os.environ["TMPDIR"])
+        before = traces()
+        assert before[0] == [0, 0]
         for name, settings in MODELS.items():
             check_model(folder, name, *settings)
         check_errors(folder)
         check_opening(folder)
         check_mapped(folder)
         check_dropped(folder)
+        assert traces() == before, (traces(), before)
+        check_beside_mpi(folder)
 
 
 main()

@@ -36,7 +36,7 @@ PetscErrorCode TrsApiGiven(const void *pointer, const char *function, const char
 
 int TrsApiFinish(PetscErrorCode ierr)
 {
-  (void)PetscPopErrorHandler();
+  (void)TrsErrorRemove();
   return TrsExitStatus(ierr);
 }
 
@@ -195,6 +195,7 @@ static PetscErrorCode create_batches(TrshardCollection c)
   c->host = TrsDeviceStaging(device);
   PetscCall(device->stream_create("compute", &c->stream));
   c->stream_made = PETSC_TRUE;
+  PetscCall(device->event_create(&c->reached));
   for (int s = 0; s <= TRS_EVALUATION; s++) PetscCall(TrsDeviceBatchCreate(device, &c->slot[s].copy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -232,6 +233,7 @@ static PetscErrorCode destroy(TrshardCollection c)
     PetscCall(TrsDeviceBatchDestroy(c->machine.device, &c->slot[s].copy));
     PetscCall(TrsKjtFree(&c->host, &c->slot[s].batch.kjt));
   }
+  if (c->reached) PetscCall(c->machine.device->event_destroy(&c->reached));
   if (c->stream_made) PetscCall(c->machine.device->stream_destroy(&c->stream));
   PetscCall(PetscFree(c->step_args));
   PetscCall(TrsSparseOptimizersFree(&c->optimizers));

@@ -31,6 +31,9 @@ struct TrshardCollectionImpl {
   TrsDeviceOps host; /* TrsDeviceStaging() */
   TrsStream stream;  /* of all the work */
   PetscBool stream_made;
+  PetscBool has_caller; /* the caller gave a stream */
+  TrsStream caller;     /* that stream, on which we enqueue only waits and the event */
+  TrsEvent reached;     /* our stream, or the caller's, came to the border of a call */
   int n_features;
   int64_t *columns;        /* [n_features] of the caller's matrix */
   int64_t *places_columns; /* [n_features] of `places` */

@@ -5,11 +5,13 @@
   activations. Workspaces that are not in use wait in a list, so there are as many as calls that
   ever ran at once.
 
+  MPI and PETSc need not have started, and are not started here: the communicator is MPI_COMM_SELF,
+  for which core/ranks.h asks nobody.
+
   A call works on TRS_PREDICT_SAMPLES samples at a time, so its memory does not grow with the batch.
 */
 #include "api/collection.h"
 #include "core/events.h"
-#include "core/start.h"
 #include "io/checkpoint.h"
 #include "model/two_tower.h"
 #include "quant/quantised_tables.h"
@@ -336,14 +338,10 @@ static PetscErrorCode close_predictor(TrshardPredictor p)
 
 int TrshardPredictorOpen(const char *checkpoint, const char *options, TrshardPredictor *predictor)
 {
-  int status, world;
+  int status;
 
   if (!predictor) return TRS_API_CALL(TrsApiGiven(NULL, __func__, "predictor"));
   *predictor = NULL;
-  status = TrshardWorld(&world);
-  if (status != TRSHARD_SUCCESS) return status;
-  TrsApiEarlyError("PETSc cannot be started");
-  if (TrsStartLibrary(MPI_COMM_SELF) != PETSC_SUCCESS) return TRSHARD_ERROR_INTERNAL;
   status = TRS_API_CALL(open_predictor(checkpoint, options, predictor));
   if (status == TRSHARD_SUCCESS) return status;
   /* The message of the first error stays. */
@@ -371,7 +369,7 @@ int TrshardPredictorShape(TrshardPredictor p, int32_t *num_dense, int32_t *n_fea
   return TRSHARD_SUCCESS;
 }
 
-/* --- predicting: no chain of errors and no handler, which belong to one thread --- */
+/* --- predicting: PETSc's handlers belong to one thread, so that messages are early errors --- */
 
 /* Set this thread's message, and return DATA. */
 __attribute__((format(printf, 1, 2))) static int bad_data(const char *format, ...)
@@ -551,6 +549,7 @@ int TrshardPredict(TrshardPredictor p, const TrshardBatch *ids, const float *den
   TrsApiEarlyError("TrshardPredict: predictor is NULL");
   if (!p) return TRSHARD_ERROR_OPTION;
   TrsApiEarlyError(NULL);
+  TrsErrorClear();
   (void)pthread_mutex_lock(&p->lock);
   w = p->idle;
   if (w)

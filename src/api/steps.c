@@ -13,6 +13,33 @@ static PetscErrorCode matrix_of(TrshardCollection c, int slot, float *data, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode wait_for(TrshardCollection c, TrsStream before, TrsStream after)
+{
+  PetscFunctionBegin;
+  PetscCall(c->machine.device->event_record(c->reached, before));
+  PetscCall(c->machine.device->stream_wait(after, c->reached));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Begin work on a matrix of the caller: behind what the caller's stream has by now. */
+static PetscErrorCode take_matrix(TrshardCollection c)
+{
+  PetscFunctionBegin;
+  if (c->has_caller) PetscCall(wait_for(c, c->caller, c->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Give the matrix back: the caller's stream waits for our work, or else the host does. */
+static PetscErrorCode return_matrix(TrshardCollection c)
+{
+  PetscFunctionBegin;
+  if (c->has_caller)
+    PetscCall(wait_for(c, c->stream, c->caller));
+  else
+    PetscCall(c->machine.device->stream_synchronize(c->stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The slot of the i-th batch that is under way, from the oldest one on. */
 static int slot_of(TrshardCollection c, int i)
 {
@@ -93,9 +120,10 @@ static PetscErrorCode forward(TrshardCollection c, int slot, float *embeddings, 
   PetscFunctionBegin;
   PetscCall(matrix_of(c, slot, embeddings, stride, &matrix));
   PetscCall(await_ids(c, slot));
+  PetscCall(take_matrix(c));
   PetscCall(look_up(c, slot, &matrix));
   if (c->by_id) PetscCall(TrsApiRowsCopy(c, slot, embeddings, stride, PETSC_TRUE));
-  PetscCall(c->machine.device->stream_synchronize(c->stream));
+  PetscCall(return_matrix(c));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -142,11 +170,12 @@ static PetscErrorCode backward(TrshardCollection c, float *gradient, int64_t str
     c->step_args[i].learning_rate = (float)((double)c->optimizers.args[i].learning_rate * factor);
   }
   PetscCall(matrix_of(c, slot, gradient, stride, &matrix));
+  PetscCall(take_matrix(c));
   if (c->by_id) PetscCall(TrsApiRowsCopy(c, slot, gradient, stride, PETSC_FALSE));
   PetscCall(TrsShardedEbcBackwardStart(c->ebc, slot, c->stream, &matrix));
   PetscCall(TrsShardedEbcBackwardUpdate(c->ebc, slot, c->stream, &matrix, c->step_args));
   PetscCall(c->machine.device->event_record(c->slot[slot].copy.used, c->stream));
-  PetscCall(c->machine.device->stream_synchronize(c->stream));
+  PetscCall(return_matrix(c));
   c->slot[slot].copy.host = NULL;
   c->forwarded = PETSC_FALSE;
   c->oldest = slot_of(c, 1);
@@ -182,6 +211,22 @@ static PetscErrorCode evaluate(TrshardCollection c, const TrshardBatch *batch, f
   PetscCall(c->machine.device->event_record(c->slot[slot].copy.used, c->stream));
   c->slot[slot].copy.host = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode set_stream(TrshardCollection c, void *cuda_stream)
+{
+  PetscFunctionBegin;
+  PetscCheck(!c->machine.device->host_memory, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "TrshardSetStream: the collection's device is %s, expected -device cuda",
+             c->machine.device->name);
+  c->caller = (TrsStream)cuda_stream;
+  c->has_caller = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int TrshardSetStream(TrshardCollection c, void *cuda_stream)
+{
+  return TRS_API_CALL_OF(c, set_stream(c, cuda_stream));
 }
 
 int TrshardInputDist(TrshardCollection c, const TrshardBatch *batch)

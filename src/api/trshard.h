@@ -16,12 +16,13 @@
   To hide the exchange of ids, call TrshardInputDist() for the next batch before TrshardForward() of
   this one: up to TRSHARD_BATCHES may be under way.
 
-  A trained model predicts without ranks, on any thread: TrshardPredictorOpen(). Whole runs of the
-  program are a call, too: TrshardRun().
+  A trained model predicts without ranks and without MPI, on any thread: TrshardPredictorOpen().
+  Whole runs of the program are a call, too: TrshardRun().
 
-  MPI must be initialised before the first call, with MPI_THREAD_FUNNELED or more, and only one
-  thread may call the library at a time, but for TrshardPredict(). "Collective" means: all ranks
-  of the communicator, in the same order, with the same arguments but for batches and matrices.
+  MPI must be initialised before the first call, with MPI_THREAD_FUNNELED or more, but for
+  predictors. Only one thread may call the library at a time, but for TrshardPredict(). "Collective"
+  means: all ranks of the communicator, in the same order, with the same arguments but for batches
+  and matrices.
   Several collections may live at once. Nothing here ends the process: functions return 0 or one
   of the codes below, and then TrshardErrorMessage() says what was found and what was expected.
   Mistakes in arguments are found before anything is sent, on all ranks, and leave the collection
@@ -30,7 +31,9 @@
   MPI_Abort().
 
   Pointers to embeddings and gradients are memory of the collection's device: of the host, or with
-  -device cuda of the GPU. All other pointers are memory of the host.
+  -device cuda of the GPU. All other pointers are memory of the host. On a GPU, matrices must be
+  complete when a function is called, and are complete when the function returns. A caller who gives
+  a CUDA stream (TrshardSetStream()) needs no such waits.
 */
 #ifndef TRSHARD_H
 #define TRSHARD_H
@@ -247,6 +250,21 @@ TRSHARD_API int TrshardReaderNext(TrshardReader reader, TrshardSamples *samples,
 TRSHARD_API int TrshardReaderClose(TrshardReader *reader);
 
 /*
+  TrshardSetStream - Order the work of the next calls by a CUDA stream of the caller, who then never
+    has to wait for the device.
+
+  Work on a matrix begins after all that the stream has when the function is called. What comes to
+  the stream after the function returns finds embeddings complete, and may write over a gradient.
+  TrshardInputDist() and TrshardEvaluate() still wait for the library's work before them. The caller
+  may give another stream at any time. Not collective.
+
+  In:     cuda_stream  a cudaStream_t of the collection's GPU; NULL is CUDA's default stream. The
+                       stream must live as long as the collection, or until another one is given
+  Errors: OPTION if the collection's device is a CPU
+*/
+TRSHARD_API int TrshardSetStream(TrshardCollection collection, void *cuda_stream);
+
+/*
   Multiply the learning rates of all tables by `factor` from the next backward on. The factor is 1
   at the start. Not collective; all ranks give the same.
 */
@@ -284,9 +302,10 @@ typedef struct TrshardPredictorImpl *TrshardPredictor;
   Not collective: each process has a model of its own. Tables that the file has in the type in which
   they are held are mapped, so that the processes of a host share their pages; others are read. The
   file must not be written to until Close; to replace it by another file under its name is no harm,
-  and is what trshard does. MPI is initialised if nobody has done so, and is then finalised at the
-  end of the process. Opening and closing belong to one thread at a time, as all functions above;
-  TrshardPredict() may meanwhile run on others.
+  and is what trshard does. MPI is neither initialised nor called: a process without MPI can
+  predict, and one with MPI before MPI_Init() and after MPI_Finalize(), too. Opening and closing
+  belong to one thread at a time, as all functions above; TrshardPredict() may meanwhile run on
+  others.
 
   In:     options  words as in TrshardConfig; NULL for none. -tables_data_type int8 (int4, int2,
                    fp16, bf16) holds the tables in this type, the default is the checkpoint's;

@@ -2,7 +2,9 @@
 #include "core/error.h"
 
 #include "core/names.h"
+#include "core/ranks.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -15,53 +17,92 @@ enum { TRS_MAX_TEXT = 2048, TRS_MAX_TRACE = 4096 };
 */
 static const double patience_s = 3.0, agreed_patience_s = 60.0;
 
-/* The first error of this rank. Only the main thread raises errors. */
-static struct {
+/* The first error of this thread. */
+static _Thread_local struct {
   PetscErrorCode code;
   PetscBool agreed;
   char text[TRS_MAX_TEXT];
   char trace[TRS_MAX_TRACE];
 } raised;
 
-/*
-  Check whether PETSc's allocator ran out of memory. PETSc 3.18 then raises the caller's line number
-  as the code and the caller's function as the message.
-*/
-static PetscBool is_out_of_memory(const char *function, PetscErrorType type)
-{
-  return (
-      PetscBool)(type == PETSC_ERROR_INITIAL && function &&
-                 (strcmp(function, "PetscMallocAlign") == 0 || strcmp(function, "PetscReallocAlign") == 0));
-}
+static int n_installed; /* handlers that TrsErrorInstall() gave to PETSc */
 
-static PetscErrorCode keep_error(MPI_Comm comm, int line, const char *function, const char *file,
-                                 PetscErrorCode ierr, PetscErrorType type, const char *message, void *context)
+static void keep_error(int line, const char *function, const char *file, PetscErrorCode ierr,
+                       const char *message)
 {
   size_t used;
 
-  (void)comm;
-  (void)context;
-  if (is_out_of_memory(function, type)) {
-    ierr = PETSC_ERR_MEM;
-    message = "out of memory";
-  }
   if (raised.code == PETSC_SUCCESS) {
-    const char *text = message;
-
-    if (type != PETSC_ERROR_INITIAL || !text || !*text) (void)PetscErrorMessage(ierr, &text, NULL);
+    if (!message) (void)PetscErrorMessage(ierr, &message, NULL);
     raised.code = ierr;
-    snprintf(raised.text, sizeof(raised.text), "%s", text && *text ? text : "unknown error");
+    snprintf(raised.text, sizeof(raised.text), "%s", message && *message ? message : "unknown error");
   }
   used = strlen(raised.trace);
   snprintf(raised.trace + used, sizeof(raised.trace) - used, "\n%s() at %s:%d", function ? function : "?",
            file ? file : "?", line);
+}
+
+/*
+  PETSc's allocator raises the caller's line number as the code. Of that error this is the first
+  function to hear, if PETSc has not started. No other function of PETSc that we call then fails.
+*/
+static PetscBool is_out_of_memory(PetscErrorType type)
+{
+  return (PetscBool)(type == PETSC_ERROR_REPEAT && raised.code == PETSC_SUCCESS && !PetscInitializeCalled);
+}
+
+PetscErrorCode TrsErrorRaise(MPI_Comm comm, int line, const char *function, const char *file,
+                             PetscErrorCode ierr, PetscErrorType type, const char *format, ...)
+{
+  char text[TRS_MAX_TEXT];
+  va_list arguments;
+
+  (void)comm;
+  if (is_out_of_memory(type)) {
+    ierr = PETSC_ERR_MEM;
+    keep_error(line, function, file, ierr, "out of memory");
+  } else if (type == PETSC_ERROR_INITIAL && format && *format) {
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    keep_error(line, function, file, ierr, text);
+  } else {
+    keep_error(line, function, file, ierr, NULL);
+  }
+  return ierr;
+}
+
+/* Keep an error that PETSc found. Its allocator names the caller's function in the message. */
+static PetscErrorCode keep_petsc_error(MPI_Comm comm, int line, const char *function, const char *file,
+                                       PetscErrorCode ierr, PetscErrorType type, const char *message,
+                                       void *context)
+{
+  (void)comm;
+  (void)context;
+  if (type == PETSC_ERROR_INITIAL && function &&
+      (strcmp(function, "PetscMallocAlign") == 0 || strcmp(function, "PetscReallocAlign") == 0)) {
+    ierr = PETSC_ERR_MEM;
+    message = "out of memory";
+  }
+  keep_error(line, function, file, ierr, type == PETSC_ERROR_INITIAL && message && *message ? message : NULL);
   return ierr;
 }
 
 PetscErrorCode TrsErrorInstall(void)
 {
   PetscFunctionBegin;
-  PetscCall(PetscPushErrorHandler(keep_error, NULL));
+  if (!PetscInitializeCalled) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscPushErrorHandler(keep_petsc_error, NULL));
+  n_installed++;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsErrorRemove(void)
+{
+  PetscFunctionBegin;
+  if (n_installed == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscPopErrorHandler());
+  n_installed--;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -77,7 +118,9 @@ const char *TrsErrorTrace(void)
 
 void TrsErrorClear(void)
 {
-  memset(&raised, 0, sizeof(raised));
+  raised.code = PETSC_SUCCESS;
+  raised.agreed = PETSC_FALSE;
+  raised.text[0] = raised.trace[0] = '\0';
 }
 
 int TrsExitStatus(PetscErrorCode ierr)
@@ -97,17 +140,16 @@ PetscErrorCode TrsAgree(MPI_Comm comm, PetscErrorCode ierr)
   } shared;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCall(TrsRankOf(comm, &rank, &size));
   first = ierr == PETSC_SUCCESS ? size : rank;
-  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, comm));
+  if (comm != MPI_COMM_SELF) PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, comm));
   if (first == size) PetscFunctionReturn(PETSC_SUCCESS);
   memset(&shared, 0, sizeof(shared));
   if (rank == first) {
     shared.code = ierr;
     snprintf(shared.text, sizeof(shared.text), "%s", raised.code ? raised.text : "error without a message");
   }
-  PetscCallMPI(MPI_Bcast(&shared, (int)sizeof(shared), MPI_BYTE, first, comm));
+  if (comm != MPI_COMM_SELF) PetscCallMPI(MPI_Bcast(&shared, (int)sizeof(shared), MPI_BYTE, first, comm));
   if (rank != first) TrsErrorClear();
   if (raised.code == PETSC_SUCCESS)
     (void)PetscError(PETSC_COMM_SELF, __LINE__, PETSC_FUNCTION_NAME, __FILE__, shared.code,

@@ -44,15 +44,30 @@ enum {
 #endif
 
 /*
-  TrsErrorInstall - Make raised errors silent until main() reports them, and keep the first message.
+  TrsErrorRaise - Keep the first message of this thread's errors, and the functions they passed.
 
-  Not collective. Call it once, right after PetscInitialize().
+  PETSc's macros raise our errors by this function. PETSc's own would tell nobody before PETSc has
+  started, and its handlers are of the whole process, whereas predictors work on any thread.
+
+  Returns: ierr, or PETSC_ERR_MEM where PETSc's allocator ran out of memory
 */
-PetscErrorCode TrsErrorInstall(void);
+PetscErrorCode TrsErrorRaise(MPI_Comm comm, int line, const char *function, const char *file,
+                             PetscErrorCode ierr, PetscErrorType type, const char *format, ...)
+    PETSC_ATTRIBUTE_FORMAT(7, 8);
+#define PetscError TrsErrorRaise
 
 /*
-  The first message raised on this rank since the start or the last TrsErrorClear(), or "" if there
-  is none. The string is borrowed.
+  TrsErrorInstall - Keep PETSc from printing the errors that it finds itself, which become ours.
+    TrsErrorRemove() ends that.
+
+  Not collective. Without a started PETSc there is nothing to do.
+*/
+PetscErrorCode TrsErrorInstall(void);
+PetscErrorCode TrsErrorRemove(void);
+
+/*
+  The first message raised on this thread since the start or the last TrsErrorClear(), or "" if
+  there is none. The string is borrowed.
 */
 const char *TrsErrorMessage(void);
 

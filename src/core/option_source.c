@@ -3,6 +3,7 @@
 
 #include "core/file_text.h"
 #include "core/option_petsc.h"
+#include "core/ranks.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -180,13 +181,13 @@ static PetscErrorCode broadcast_texts(MPI_Comm comm, TrsStringList *texts)
   int rank, n;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCall(TrsRankOf(comm, &rank, NULL));
   PetscCheck(texts->used <= INT32_MAX, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "option files of %zu bytes are too long", texts->used);
   n = (int)texts->used;
-  PetscCallMPI(MPI_Bcast(&n, 1, MPI_INT, 0, comm));
+  PetscCall(TrsBroadcast(comm, &n, (int64_t)sizeof(n)));
   if (rank != 0) PetscCall(PetscMalloc1(n, &texts->data));
-  PetscCallMPI(MPI_Bcast(texts->data, n, MPI_CHAR, 0, comm));
+  PetscCall(TrsBroadcast(comm, texts->data, n));
   texts->used = (size_t)n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -277,7 +278,7 @@ PetscErrorCode TrsGivenOptionsCollect(MPI_Comm comm, int argc, char **argv, TrsG
 
   PetscFunctionBegin;
   *given = (TrsGivenOptions){0};
-  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCall(TrsRankOf(comm, &rank, NULL));
   if (rank == 0) ierr = gather(argc, argv, &texts);
   PetscCall(TrsAgree(comm, ierr));
   PetscCall(broadcast_texts(comm, &texts));

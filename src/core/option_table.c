@@ -194,15 +194,13 @@ void TrsOptionsClosest(TrsOptions options, const char *wanted, char *text, size_
 
 PetscErrorCode TrsOptionsRefuse(TrsOptions options, const TrsGivenOption *given, const char *what)
 {
-  int rank;
   char safe[TRS_MAX_MESSAGE];
 
   PetscFunctionBegin;
   PetscCheck(options->allow_unused, PETSC_COMM_SELF, TRS_ERR_OPTION, "%.*s (%s): %s", TRS_MAX_SHOWN,
              given->name, given->source, what);
-  PetscCallMPI(MPI_Comm_rank(PETSC_COMM_WORLD, &rank));
   TrsNameEscape(given->name, safe, sizeof(safe));
-  if (rank == 0)
+  if (options->rank == 0)
     fprintf(stderr, "trshard: warning: %.*s (%s): %s\n", TRS_MAX_SHOWN, safe, given->source, what);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

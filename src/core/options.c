@@ -3,6 +3,7 @@
 
 #include "core/option_petsc.h"
 #include "core/options_impl.h"
+#include "core/ranks.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -80,14 +81,15 @@ static PetscErrorCode register_given(TrsOptions options, const TrsGivenOption *g
 }
 
 /*
-  Put an option into PETSc's database. The option is marked as used, because PETSc's own report of
-  left-over options is meant for other programs.
+  Put an option into PETSc's database, if PETSc has started. The option is marked as used, because
+  PETSc's own report of left-over options is meant for other programs.
 */
 static PetscErrorCode set_in_petsc(const TrsGivenOption *given)
 {
   PetscBool found;
 
   PetscFunctionBegin;
+  if (!PetscInitializeCalled) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscOptionsSetValue(NULL, given->name, given->value));
   PetscCall(PetscOptionsHasName(NULL, NULL, given->name, &found));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -151,7 +153,7 @@ static PetscErrorCode start_petsc_logging(TrsOptions options)
   const TrsOptionEntry *entry = TrsOptionsFindEntry(options, "-log_view");
 
   PetscFunctionBegin;
-  if (entry && entry->given && entry->given->origin < options->given.n_files)
+  if (entry && entry->given && entry->given->origin < options->given.n_files && PetscInitializeCalled)
     PetscCall(PetscLogDefaultBegin());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -167,6 +169,7 @@ PetscErrorCode TrsOptionsCreate(MPI_Comm comm, int argc, char **argv, const TrsO
   o->groups[0] = &core_group;
   for (int g = 0; g < n_groups; g++) o->groups[g + 1] = groups[g];
   o->n_groups = n_groups + 1;
+  PetscCall(TrsRankOf(comm, &o->rank, NULL));
   *options = o;
   PetscCall(TrsGivenOptionsCollect(comm, argc, argv, &o->given));
   PetscCall(check_given(o));

@@ -23,6 +23,7 @@ enum { TRS_OPTION_BUCKETS = 1 << 16 };
 struct TrsOptionsImpl {
   const TrsOptionGroup **groups; /* [n_groups] core's own group first */
   int n_groups;
+  int rank; /* of the communicator that the options were made for; rank 0 warns */
   TrsGivenOptions given;
   TrsOptionEntry *bucket[TRS_OPTION_BUCKETS];
   PetscBool allow_unused;

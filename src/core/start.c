@@ -143,16 +143,19 @@ PetscErrorCode TrsStart(int argc, char **argv)
 
 PetscErrorCode TrsStartLibrary(MPI_Comm comm)
 {
-  char *petsc_argv[TRS_N_FIXED + 1], **passed = petsc_argv;
-  int n = TRS_N_FIXED;
+  /* A debug build of PETSc would refuse to free what a predictor allocated before this start. */
+  char option[] = "-malloc_debug", no[] = "no";
+  char *petsc_argv[TRS_N_FIXED + 3], **passed = petsc_argv;
+  int n = early_arguments(0, NULL, petsc_argv);
   const char *theirs = getenv("PETSC_OPTIONS");
   char *kept = theirs ? strdup(theirs) : NULL;
   PetscBool started;
   PetscErrorCode ierr = PetscInitialized(&started);
 
   if (ierr == PETSC_SUCCESS && !started) {
-    for (int i = 0; i < TRS_N_FIXED; i++) petsc_argv[i] = fixed_arguments[i];
-    petsc_argv[TRS_N_FIXED] = NULL;
+    petsc_argv[n++] = option;
+    petsc_argv[n++] = no;
+    petsc_argv[n] = NULL;
     unsetenv("PETSC_OPTIONS"); /* the options of a collection are its own */
     ierr = MPI_Comm_dup(comm, &PETSC_COMM_WORLD) == MPI_SUCCESS ? PETSC_SUCCESS : PETSC_ERR_MPI;
     if (ierr == PETSC_SUCCESS) ierr = PetscInitialize(&n, &passed, NULL, NULL);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/ranks.h"
 #include "io/checkpoint_read_impl.h"
 #include "io/preflight.h"
 
@@ -106,8 +107,7 @@ static PetscErrorCode read_agreed(MPI_Comm comm, TrsRequestOfFile *q, TrsHDF5Fil
   int rank, size;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCall(TrsRankOf(comm, &rank, &size));
   PetscCall(TrsAgree(comm, rank == 0 ? open_first(q, file) : PETSC_SUCCESS));
   PetscCall(TrsAgree(comm, rank == 0 ? PETSC_SUCCESS : TrsCheckpointOpen(q->path, file)));
   /* Rank -1 reads only the tables of checksums. */

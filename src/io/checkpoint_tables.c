@@ -3,6 +3,7 @@
   This file finds out what a checkpoint holds of its model and of its tables, before memory is
   allocated for them.
 */
+#include "core/ranks.h"
 #include "io/checkpoint_impl.h"
 #include "io/preflight.h"
 
@@ -131,14 +132,14 @@ PetscErrorCode TrsCheckpointTables(MPI_Comm comm, const char *path, int n, const
   int rank;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCall(TrsRankOf(comm, &rank, NULL));
   if (rank == 0) {
     TrsHDF5Lock();
     ierr = query_twice(&q);
     TrsHDF5Unlock();
   }
   PetscCall(TrsAgree(comm, ierr));
-  PetscCallMPI(MPI_Bcast(stored, n * (int)sizeof(*stored), MPI_BYTE, 0, comm));
+  PetscCall(TrsBroadcast(comm, stored, n * (int64_t)sizeof(*stored)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -181,7 +182,7 @@ PetscErrorCode TrsCheckpointModel(MPI_Comm comm, const char *path, char **text)
   int rank, bytes;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCall(TrsRankOf(comm, &rank, NULL));
   if (rank == 0) {
     TrsHDF5Lock();
     ierr = read_model_twice(&q);
@@ -189,9 +190,9 @@ PetscErrorCode TrsCheckpointModel(MPI_Comm comm, const char *path, char **text)
   }
   PetscCall(TrsAgree(comm, ierr));
   bytes = q.text ? (int)strlen(q.text) + 1 : 0;
-  PetscCallMPI(MPI_Bcast(&bytes, 1, MPI_INT, 0, comm));
+  PetscCall(TrsBroadcast(comm, &bytes, (int64_t)sizeof(bytes)));
   if (bytes && rank != 0) PetscCall(PetscMalloc((size_t)bytes, &q.text));
-  PetscCallMPI(MPI_Bcast(q.text, bytes, MPI_CHAR, 0, comm));
+  PetscCall(TrsBroadcast(comm, q.text, bytes));
   *text = q.text;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

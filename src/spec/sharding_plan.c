@@ -2,6 +2,7 @@
 #include "spec/sharding_plan.h"
 
 #include "core/random.h"
+#include "core/ranks.h"
 #include "spec/text.h"
 
 #include <inttypes.h>
@@ -53,24 +54,21 @@ int TrsColumnBlockOn(const TrsTablePlan *plan, const TrsColumnBlock *block, int 
   return -1;
 }
 
-/* The text may be longer than MPI's int counts allow, so it is sent in pieces. */
 static PetscErrorCode broadcast_text(MPI_Comm comm, TrsText *text)
 {
-  const size_t piece = (size_t)1 << 30;
   uint64_t n = (uint64_t)text->n;
   int rank;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  PetscCallMPI(MPI_Bcast(&n, 1, MPI_UINT64_T, 0, comm));
+  PetscCall(TrsBroadcast(comm, &n, (int64_t)sizeof(n)));
   if (rank != 0) {
     PetscCall(PetscMalloc1((size_t)n + 1, &text->data));
     text->n = (size_t)n;
     text->capacity = text->n + 1;
     text->data[text->n] = '\0';
   }
-  for (size_t done = 0; done < text->n; done += piece)
-    PetscCallMPI(MPI_Bcast(text->data + done, (int)PetscMin(piece, text->n - done), MPI_CHAR, 0, comm));
+  PetscCall(TrsBroadcast(comm, text->data, (int64_t)text->n));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

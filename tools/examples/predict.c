@@ -77,6 +77,7 @@ int main(int argc, char **argv)
   TrshardPredictor predictor;
   pthread_t thread[MOST_THREADS];
   Work work[MOST_THREADS] = {{0}};
+  const double begin = now();
   double rate = 0;
 
   if (argc < 2 ||
@@ -84,6 +85,7 @@ int main(int argc, char **argv)
     fprintf(stderr, "predict: %s\n", argc < 2 ? "which checkpoint?" : TrshardErrorMessage());
     return 1;
   }
+  printf("opened in %.1f ms\n", 1e3 * (now() - begin));
   for (int t = 0; t < threads; t++) {
     work[t] = (Work){.predictor = predictor, .batch = batch, .latency = malloc(MOST_CALLS * sizeof(double))};
     pthread_create(&thread[t], NULL, predict, &work[t]);

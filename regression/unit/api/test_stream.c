@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 2 */
+/*
+  A caller's CUDA stream orders its own work and the library's, without a wait of the host: the bits of a collection whose caller waits. On the
+  stand-in for CUDA streams run in a random order, and each missing event is a race.
+*/
+#include "api_test.h"
+#include "device/device.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum { STEPS = 4, DIM = 8, WIDTH = FEATURES * DIM, MATRIX = MOST * WIDTH, ROWS = MOST * MOST_IDS * FEATURES };
+
+static const char *const features[] = {"a", "b", "c", "d"};
+static const TrsDeviceOps *device;
+
+/* `by_id`: a row for each id, in matrices of DIM columns. */
+static TrshardCollection make(int by_id, const char *options)
+{
+  TrshardTable table[FEATURES];
+  const TrshardConfig config = {
+      .n_tables = FEATURES, .tables = table, .batch_size = MOST, .options = options};
+  TrshardCollection collection;
+
+  for (int t = 0; t < FEATURES; t++)
+    table[t] = (TrshardTable){.name = features[t],
+                              .num_embeddings = rows_of[t],
+                              .embedding_dim = DIM,
+                              .pooling = by_id ? TRSHARD_POOLING_NONE : TRSHARD_POOLING_SUM};
+  assert_ok(TrshardCollectionCreate(MPI_COMM_WORLD, &config, &collection));
+  return collection;
+}
+
+/* Device memory of the caller: matrices, and all embeddings that were found. */
+typedef struct {
+  float *pooled, *gradient, *evaluated, *history;
+  int64_t bytes; /* of a matrix */
+  TrsStream stream;
+  int waits; /* the host does, before and after each call */
+} caller;
+
+static void wait(const caller *w)
+{
+  if (w->waits) assert_petsc_ok(device->stream_synchronize(w->stream));
+}
+
+static void copy(const caller *w, float *to, const float *from)
+{
+  assert_petsc_ok(device->copy(to, from, w->bytes, w->stream));
+}
+
+static void train(TrshardCollection collection, const caller *w, int64_t stride)
+{
+  static batch_ids mine;
+  const int64_t n = w->bytes / (int64_t)sizeof(float);
+
+  for (int step = 0; step < STEPS; step++) {
+    make_ids(step, trs_rank(), trs_rank() + 1, &mine);
+    assert_ok(TrshardInputDist(collection, &mine.batch));
+    wait(w);
+    assert_ok(TrshardForward(collection, w->pooled, stride));
+    copy(w, w->history + 2 * step * n, w->pooled);
+    wait(w);
+    assert_ok(TrshardEvaluate(collection, &mine.batch, w->evaluated, stride));
+    copy(w, w->history + (2 * step + 1) * n, w->evaluated);
+    copy(w, w->gradient, w->pooled);
+    wait(w);
+    assert_ok(TrshardBackward(collection, w->gradient, stride));
+    /* what the next calls write, and what this one reads */
+    assert_petsc_ok(device->zero(w->pooled, w->bytes, w->stream));
+    assert_petsc_ok(device->zero(w->evaluated, w->bytes, w->stream));
+    assert_petsc_ok(device->zero(w->gradient, w->bytes, w->stream));
+  }
+}
+
+/* Train, and give all embeddings that were found. */
+static void run(TrshardCollection collection, int by_id, int waits, float *found)
+{
+  const int64_t n = by_id ? ROWS * DIM : MATRIX;
+  caller w = {.bytes = n * (int64_t)sizeof(float), .waits = waits};
+  float **matrix[] = {&w.pooled, &w.gradient, &w.evaluated};
+
+  for (int i = 0; i < 3; i++) assert_petsc_ok(device->alloc(w.bytes, (void **)matrix[i]));
+  assert_petsc_ok(device->alloc(2 * STEPS * w.bytes, (void **)&w.history));
+  /* rows of ids on the default stream */
+  if (!by_id) assert_petsc_ok(device->stream_create("caller", &w.stream));
+  if (!waits) assert_ok(TrshardSetStream(collection, (void *)w.stream));
+  train(collection, &w, by_id ? DIM : WIDTH);
+  assert_petsc_ok(device->copy(found, w.history, 2 * STEPS * w.bytes, w.stream));
+  assert_petsc_ok(device->stream_synchronize(w.stream));
+  if (!by_id) assert_petsc_ok(device->stream_destroy(&w.stream));
+  for (int i = 0; i < 3; i++) assert_petsc_ok(device->release((void **)matrix[i]));
+  assert_petsc_ok(device->release((void **)&w.history));
+}
+
+static void check(int by_id, const char *options)
+{
+  static float with[2 * STEPS * ROWS * DIM], without[2 * STEPS * ROWS * DIM];
+  TrshardCollection one = make(by_id, options), other = make(by_id, options);
+  char path[128];
+  int pid = (int)getpid();
+
+  run(one, by_id, 0, with);
+  run(other, by_id, 1, without);
+  assert_memory_equal(with, without, sizeof(with));
+  assert_int_not_equal(memcmp(with, with + 2 * (by_id ? ROWS * DIM : MATRIX), DIM * sizeof(*with)),
+                       0); /* it learns */
+  MPI_Bcast(&pid, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  snprintf(path, sizeof(path), "/tmp/trshard_test_stream_%d.h5", pid);
+  /* files wait for the last backward */
+  assert_ok(TrshardSave(one, path, 0, NULL));
+  assert_ok(TrshardLoad(other, path, 0, NULL));
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (trs_rank() == 0) unlink(path);
+  assert_ok(TrshardCollectionDestroy(&one));
+  assert_ok(TrshardCollectionDestroy(&other));
+}
+
+static void test_cuda(void **state)
+{
+  char why[256];
+  int n_devices = 0;
+
+  (void)state;
+  device = trs_device_backends[1];
+  if (!device) return; /* no GPU was built in */
+  assert_petsc_ok(device->available(&n_devices, why, sizeof(why)));
+  if (n_devices == 0) return;
+  assert_petsc_ok(device->setup(0, 1));
+  check(0, "-device cuda -gpu_share -comm_backend mpi -seed 3 -tables_sharding_types row_wise");
+  check(0,
+        "-device cuda -gpu_share -comm_backend mpi -seed 3 -tables_sharding_types table_wise,data_parallel "
+        "-embedding_optimizer adam");
+  check(1, "-device cuda -gpu_share -comm_backend mpi -seed 3 -tables_sharding_types table_wise");
+}
+
+static void test_cpu(void **state)
+{
+  TrshardCollection collection = make(0, "-device cpu");
+
+  (void)state;
+  assert_fails(TrshardSetStream(collection, NULL), TRSHARD_ERROR_OPTION);
+  assert_non_null(strstr(TrshardErrorMessage(), "-device cuda"));
+  assert_fails(TrshardSetStream(NULL, NULL), TRSHARD_ERROR_OPTION);
+  assert_ok(TrshardCollectionDestroy(&collection));
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_cpu), cmocka_unit_test(test_cuda))
