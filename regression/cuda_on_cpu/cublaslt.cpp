@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cblas.h>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 using cuda_on_cpu::fail;
 
@@ -24,7 +26,7 @@ struct cublasLtMatrixLayout {
   int64_t ld;
 };
 struct cublasLtMatmulPreference {
-  cublasLtMatmulAlgo_t aligned = {256, 256, 256, 256, 256};
+  cublasLtMatmulAlgo_t aligned = {256, 256, 256, 256, 256, 0};
 };
 
 namespace
@@ -56,6 +58,16 @@ bool refuses(const cublasLtMatmulAlgo_t &aligned)
   if (!which) return false;
   if (strcmp(which, "all") == 0) return true;
   return strcmp(which, "odd") == 0 && (aligned.a < 8 || aligned.b < 8 || aligned.d < 8 || aligned.bias < 8);
+}
+
+constexpr int n_algorithms = 5;
+
+// Time that an algorithm takes beside its work: CUBLASLT_ON_CPU_FASTEST is the number of the one without any.
+std::chrono::microseconds delay(int number)
+{
+  const char *fastest = getenv("CUBLASLT_ON_CPU_FASTEST");
+
+  return std::chrono::microseconds(fastest && atoi(fastest) != number ? 300 : 0);
 }
 
 void add_bias(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d, float *to)
@@ -188,16 +200,20 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   *found = 0;
   if (!handle || wanted < 1 || k != k_b || c->rows != m || c->cols != n || d->rows != m || d->cols != n)
     return CUBLAS_STATUS_INVALID_VALUE;
-  results->algo = preference->aligned;
-  results->algo.bias = alignment_of(description->bias);
-  results->workspaceSize = 0;
-  results->state = CUBLAS_STATUS_SUCCESS;
-  if (refuses(results->algo)) {
-    static int by_turns;
+  for (*found = 0; *found < std::min(wanted, n_algorithms); ++*found) {
+    cublasLtMatmulHeuristicResult_t &result = results[*found];
 
-    return by_turns++ % 2 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+    result.algo = preference->aligned;
+    result.algo.bias = alignment_of(description->bias);
+    result.algo.number = *found;
+    result.workspaceSize = 0;
+    result.state = CUBLAS_STATUS_SUCCESS;
+    if (refuses(result.algo)) {
+      static int by_turns;
+
+      return by_turns++ % 2 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+    }
   }
-  *found = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -223,7 +239,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   check("C", c, lc.ld, algo->c);
   check("D", d, ld.ld, algo->d);
   if (how.epilogue != CUBLASLT_EPILOGUE_DEFAULT) check("the bias", how.bias, 0, algo->bias);
+  const auto wait = delay(algo->number);
   cuda_on_cpu::enqueue(stream, "cublasLtMatmul", [=] {
+    if (wait.count()) std::this_thread::sleep_for(wait);
     cuda_on_cpu::races::touch(workspace, std::min(workspace_bytes, size_t(64)), cuda_on_cpu::races::WRITE);
     touch(a, la, cuda_on_cpu::races::READ);
     touch(b, lb, cuda_on_cpu::races::READ);

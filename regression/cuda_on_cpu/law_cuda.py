@@ -160,6 +160,24 @@ def test_cuda_any_order(binary, folder):
         check(what in run(binary, 1, words, folder, status=64).text, f"not refused: {more}")
 
 
+def test_cuda_algorithms(binary, folder):
+    """-dense_product_algorithms: the one that is the fastest is in the result file, and the results are the first one's; refused where bits are promised."""
+    make(folder)
+    shared = f"{MIXED} -steps 6 {NCCL}"
+    wanted, state = train(binary, folder, "first", 2, shared, limit_s=240)
+    found, other = train(binary, folder, "timed", 2, f"{shared} -dense_product_algorithms 8", limit_s=240, environment={"CUBLASLT_ON_CPU_FASTEST": "3"})
+    check_close_losses(found, wanted, TOLERANCE, "timed")
+    check_close_tensors(other, state, TOLERANCE, "timed")
+    with h5py.File(os.path.join(folder, "timed.h5")) as h:
+        products = h.attrs["products"].splitlines()
+    check(len(products) > 5 and any("bias relu" in line for line in products), f"products: {products}")
+    check(SHARED or all(": algorithm 4 of 5, " in line for line in products), f"products: {products}")
+    with h5py.File(os.path.join(folder, "first.h5")) as h:
+        check("products" not in h.attrs, "timed without the option")
+    words = f"-data_train train.h5 -batch_size 8 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 -reproducible -dense_product_algorithms 2 {NCCL}"
+    check("-dense_product_algorithms" in run(binary, 1, words, folder, status=64).text, "not refused with -reproducible")
+
+
 def test_cuda_caches(binary, folder):
     """Rows in host memory, in LRU and LFU caches of one lookup and without, filled ahead: the bits of tables on the GPU."""
     law_caches.make(folder, 144)

@@ -471,6 +471,16 @@ typedef PetscErrorCode TrsJoinBackwardFn(TrsStream stream, int64_t rows, int64_t
 typedef PetscErrorCode TrsDensePrecisionFn(TrsDensePrecision precision);
 
 /*
+  Let the algorithm of a product be chosen by time, among up to `most` that the library offers for
+  its shape; 1: the library's own first choice. A choice holds until this process sets precision or
+  number again. Bits may then differ from run to run. A library that offers one takes no notice.
+*/
+typedef PetscErrorCode TrsProductAlgorithmsFn(int most);
+
+/* A line for each shape whose algorithm was chosen by time: which one, and how fast. Borrowed. */
+typedef const char *TrsProductChoicesFn(void);
+
+/*
   The name of the library of the products, "OpenBLAS 0.3.21 SkylakeX, 1 thread" or "cuBLASLt
   13.1.0", for the banner and result files. The text is borrowed.
 */
@@ -742,6 +752,8 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(JoinForward, join_forward) \
   X(JoinBackward, join_backward) \
   X(DensePrecision, dense_precision) \
+  X(ProductAlgorithms, product_algorithms) \
+  X(ProductChoices, product_choices) \
   X(ProductLibrary, product_library) \
   X(Gemm, gemm) \
   X(LinearForward, linear_forward) \

@@ -146,6 +146,18 @@ PetscErrorCode TrsDensePrecisionCpu(TrsDensePrecision wanted)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsProductAlgorithmsCpu(int most)
+{
+  PetscFunctionBegin;
+  (void)most; /* BLAS and oneDNN choose by themselves */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const char *TrsProductChoicesCpu(void)
+{
+  return "";
+}
+
 /*
   Compute rows [row, row + rows) and columns [col, col + cols) of C on this thread. Returns oneDNN's
   status.

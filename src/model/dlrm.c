@@ -63,6 +63,10 @@ static const TrsOptionSpec specs[] = {
      "what the operands of the dense layers' products are rounded to; weights and sums stay fp32. tf32: "
      "-device cuda only, and what is fast there: bf16 rounds more there and is no faster. bf16 is faster on "
      "CPUs with AMX or AMD's AVX512_BF16"},
+    {"-dense_product_algorithms", TRS_OPTION_INT, "1", "[1,8]", NULL, NULL,
+     "with -device cuda, time up to this many algorithms of cuBLASLt when a shape of a product comes for the "
+     "second time, and keep the fastest; 1: the one that cuBLASLt names first. Above 1 bits may differ from "
+     "run to run; not with -reproducible"},
 #define INTERACTION_NUMBER(word, type, fallback, range, help) \
   {"-" #word, TRS_OPTION_##type, fallback, range, NULL, NULL, help},
     TRS_INTERACTION_NUMBERS(INTERACTION_NUMBER)};
@@ -327,12 +331,15 @@ PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const
                             uint64_t seed)
 {
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_DENSE);
+  int64_t algorithms;
   int precision;
 
   PetscFunctionBegin;
   dlrm->context.draw.seed = seed;
   PetscCall(TrsOptionsGetEnum(dlrm->options, "-dense_precision", &precision, NULL));
   PetscCall(dlrm->context.compute->dense_precision((TrsDensePrecision)precision));
+  PetscCall(TrsOptionsGetInt(dlrm->options, "-dense_product_algorithms", &algorithms, NULL));
+  PetscCall(dlrm->context.compute->product_algorithms((int)algorithms));
   PetscCall(declare(dlrm, num_dense, n_embeddings, dims));
   PetscCall(check_widths(dlrm, dims));
   PetscCall(TrsParametersAllocate(&dlrm->params, dlrm->device, seed));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Stand-in for cuBLASLt, the part that gpu/ uses: fp32 products with bias and ReLU, made by cblas when their stream comes to them. Names, types and
-  meanings are cuBLASLt's (13.0). Checked, with a message and abort(): matrices in host memory, a promised alignment that is none, that of the bias, too,
+  meanings are cuBLASLt's (13.0). A shape has five algorithms, which differ in what CUBLASLT_ON_CPU_FASTEST says. Checked, with a message and abort(): matrices in host memory, a promised alignment that is none, that of the bias, too,
   whose pointer the heuristic reads.
 */
 #pragma once
@@ -51,6 +51,7 @@ typedef struct cublasLtMatrixLayout *cublasLtMatrixLayout_t;
 typedef struct cublasLtMatmulPreference *cublasLtMatmulPreference_t;
 typedef struct {
   uint64_t a, b, c, d, bias; /* alignments promised */
+  int number;                /* among those of a shape, from 0 */
 } cublasLtMatmulAlgo_t;
 typedef struct {
   cublasLtMatmulAlgo_t algo;

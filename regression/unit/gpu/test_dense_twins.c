@@ -114,6 +114,35 @@ static void test_no_kernel(void **state)
   assert_null(strstr(cuda->product_library(), "own kernel"));
 }
 
+/*
+  The stand-in's third algorithm takes no time beside its work: it is the one that is kept where the choice is by time, for products that add to what is there,
+  too; the first one is where it is the fastest, and where nothing is timed.
+*/
+static void test_algorithms(void **state)
+{
+  (void)state;
+  if (!cuda || !strstr(about, "CPU standing in"))
+    skip(); /* a GPU's algorithms differ in their bits, which TWINS refuses */
+  assert_petsc_ok(cuda->product_algorithms(8));
+  for (int fastest = 0; fastest < 3; fastest += 2) {
+    setenv("CUBLASLT_ON_CPU_FASTEST", fastest ? "2" : "0", 1);
+    check_gemm();
+    check_linear();
+    assert_non_null(strstr(cuda->product_choices(), fastest ? "70 x 65 x 20 NT added: algorithm 3 of 5, "
+                                                            : "70 x 65 x 20 NT added: algorithm 1 of 5, "));
+    assert_non_null(strstr(cuda->product_choices(), fastest
+                                                        ? "200 x 65 x 37 NT bias relu: algorithm 3 of 5, "
+                                                        : "200 x 65 x 37 NT bias relu: algorithm 1 of 5, "));
+    assert_null(strstr(cuda->product_choices(), fastest ? "algorithm 1 of " : "algorithm 3 of "));
+    assert_petsc_ok(cuda->product_algorithms(8)); /* forgets what was chosen */
+    assert_string_equal(cuda->product_choices(), "");
+  }
+  assert_petsc_ok(cuda->product_algorithms(1));
+  check_gemm();
+  assert_string_equal(cuda->product_choices(), "");
+  unsetenv("CUBLASLT_ON_CPU_FASTEST");
+}
+
 /* More shapes than are kept, and the first ones again. */
 static void test_many_shapes(void **state)
 {
@@ -778,9 +807,9 @@ static void test_precision(void **state)
 
 TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt),
               cmocka_unit_test(test_own_product), cmocka_unit_test(test_odd_layers),
-              cmocka_unit_test(test_no_kernel), cmocka_unit_test(test_many_shapes),
-              cmocka_unit_test(test_streams), cmocka_unit_test(test_dot), cmocka_unit_test(test_fm),
-              cmocka_unit_test(test_cross), cmocka_unit_test(test_vector_cross),
+              cmocka_unit_test(test_no_kernel), cmocka_unit_test(test_algorithms),
+              cmocka_unit_test(test_many_shapes), cmocka_unit_test(test_streams), cmocka_unit_test(test_dot),
+              cmocka_unit_test(test_fm), cmocka_unit_test(test_cross), cmocka_unit_test(test_vector_cross),
               cmocka_unit_test(test_sample_gemm), cmocka_unit_test(test_layers), cmocka_unit_test(test_loss),
               cmocka_unit_test(test_mixture), cmocka_unit_test(test_squares),
               cmocka_unit_test(test_optimizers), cmocka_unit_test(test_optimizers_aligned),
