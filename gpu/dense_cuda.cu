@@ -135,11 +135,19 @@ PetscErrorCode TrsLinearForwardCuda(TrsStream stream, int64_t batch, int64_t in,
                                     int64_t x_stride, const float *weight, const float *bias,
                                     TrsActivation activation, float *y, int64_t y_stride)
 {
-  const TrsProduct product = {
-      {PETSC_FALSE, PETSC_TRUE, batch, out, in, 1.0f, x, x_stride, weight, in, 0.0f, y, y_stride},
-      bias,
-      activation,
-      NULL};
+  const TrsProduct product = {{PETSC_FALSE,
+                               PETSC_TRUE,
+                               batch,
+                               out,
+                               in,
+                               1.0f,
+                               TrsFloats(x, x_stride),
+                               TrsFloats(weight, in),
+                               0.0f,
+                               {TRS_FP32, y_stride, y}},
+                              bias,
+                              activation,
+                              NULL};
 
   PetscFunctionBegin;
   PetscCall(TrsProductCuda(stream, &product));
@@ -157,16 +165,32 @@ PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in
                                      float *grad_weight, float *grad_bias, float *dx, int64_t dx_stride)
 {
   const float *const mask = activation == TRS_ACTIVATION_RELU ? y : NULL;
-  const TrsProduct to_weight = {
-      {PETSC_TRUE, PETSC_FALSE, out, in, batch, 1.0f, dy, dy_stride, x, x_stride, 0.0f, grad_weight, in},
-      NULL,
-      TRS_ACTIVATION_NONE,
-      NULL};
-  const TrsProduct to_input = {
-      {PETSC_FALSE, PETSC_FALSE, batch, in, out, 1.0f, dy, dy_stride, weight, in, 0.0f, dx, dx_stride},
-      NULL,
-      TRS_ACTIVATION_NONE,
-      NULL};
+  const TrsProduct to_weight = {{PETSC_TRUE,
+                                 PETSC_FALSE,
+                                 out,
+                                 in,
+                                 batch,
+                                 1.0f,
+                                 TrsFloats(dy, dy_stride),
+                                 TrsFloats(x, x_stride),
+                                 0.0f,
+                                 {TRS_FP32, in, grad_weight}},
+                                NULL,
+                                TRS_ACTIVATION_NONE,
+                                NULL};
+  const TrsProduct to_input = {{PETSC_FALSE,
+                                PETSC_FALSE,
+                                batch,
+                                in,
+                                out,
+                                1.0f,
+                                TrsFloats(dy, dy_stride),
+                                TrsFloats(weight, in),
+                                0.0f,
+                                {TRS_FP32, dx_stride, dx}},
+                               NULL,
+                               TRS_ACTIVATION_NONE,
+                               NULL};
 
   PetscFunctionBegin;
   if (is_wide({mask, dy, grad_bias}, (mask ? y_stride : 0) | dy_stride | out))
@@ -329,7 +353,16 @@ PetscErrorCode TrsVectorCrossBackwardCuda(TrsStream stream, int64_t batch, int64
 PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int64_t rank, const float *q,
                                  const float *V, float *g, const float *dx0, float *dx)
 {
-  const TrsProduct product = {{PETSC_FALSE, PETSC_FALSE, batch, n, rank, 1.0f, q, rank, V, n, 1.0f, dx, n},
+  const TrsProduct product = {{PETSC_FALSE,
+                               PETSC_FALSE,
+                               batch,
+                               n,
+                               rank,
+                               1.0f,
+                               TrsFloats(q, rank),
+                               TrsFloats(V, n),
+                               1.0f,
+                               {TRS_FP32, n, dx}},
                               NULL,
                               TRS_ACTIVATION_NONE,
                               dx0};

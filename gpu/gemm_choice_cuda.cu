@@ -16,8 +16,6 @@ enum {
   TRS_GEMM_REPEATS = 4,    /* products between two events */
   TRS_GEMM_TEXT = 8192
 };
-/* as NVIDIA advises for its newest GPUs */
-static const int64_t workspace_bytes = (int64_t)32 << 20;
 
 /*
   Everything on which a choice depends, and nothing else; compared as bytes. Alignments are those of
@@ -40,6 +38,7 @@ static const int64_t workspace_bytes = (int64_t)32 << 20;
 */
 struct Shape {
   int64_t m, n, k, lda, ldb, ldc;
+  int32_t operand, result; /* TrsDType of A and B, and of C and the bias */
   int32_t trans_a, trans_b, epilogue, add, alignment_a, alignment_b, alignment_c, alignment_bias;
 };
 
@@ -95,16 +94,18 @@ const char *TrsGemmChoicesText()
     int size;
 
     if (c->n_timed == 0) continue;
-    size = snprintf(line, sizeof(line),
-                    "%lld x %lld x %lld %c%c%s%s: algorithm %d of %d, %.4g us, the first one %.4g us\n",
-                    static_cast<long long>(c->shape.m), static_cast<long long>(c->shape.n),
-                    static_cast<long long>(c->shape.k), c->shape.trans_a ? 'T' : 'N',
-                    c->shape.trans_b ? 'T' : 'N',
-                    c->shape.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS ? " bias relu"
-                    : c->shape.epilogue == CUBLASLT_EPILOGUE_BIAS    ? " bias"
-                                                                     : "",
-                    c->shape.add ? " added" : "", c->fastest + 1, c->n_timed,
-                    1e3 * static_cast<double>(c->own_ms), 1e3 * static_cast<double>(c->first_ms));
+    size = snprintf(
+        line, sizeof(line),
+        "%lld x %lld x %lld %c%c %s to %s%s%s: algorithm %d of %d, %.4g us, the first one %.4g us\n",
+        static_cast<long long>(c->shape.m), static_cast<long long>(c->shape.n),
+        static_cast<long long>(c->shape.k), c->shape.trans_a ? 'T' : 'N', c->shape.trans_b ? 'T' : 'N',
+        TrsDTypeName(static_cast<TrsDType>(c->shape.operand)),
+        TrsDTypeName(static_cast<TrsDType>(c->shape.result)),
+        c->shape.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS ? " bias relu"
+        : c->shape.epilogue == CUBLASLT_EPILOGUE_BIAS    ? " bias"
+                                                         : "",
+        c->shape.add ? " added" : "", c->fastest + 1, c->n_timed, 1e3 * static_cast<double>(c->own_ms),
+        1e3 * static_cast<double>(c->first_ms));
     if (size < 0 || used + static_cast<size_t>(size) >= sizeof(state.text)) break;
     memcpy(state.text + used, line, static_cast<size_t>(size) + 1);
     used += static_cast<size_t>(size);
@@ -113,11 +114,17 @@ const char *TrsGemmChoicesText()
 }
 
 /* The largest power of two up to 16 that divides address and stride, in bytes. */
-static int32_t alignment_of(const void *address, int64_t stride)
+static int32_t alignment_of(const void *address, int64_t stride, TrsDType type)
 {
-  const uintptr_t bits = reinterpret_cast<uintptr_t>(address) | static_cast<uintptr_t>(4 * stride);
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(address) |
+                         static_cast<uintptr_t>(TrsDTypeBytes(type) * stride);
 
-  return bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : 4;
+  return bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : bits % 4 == 0 ? 4 : 2;
+}
+
+static int32_t alignment_of(const TrsMatrix *x)
+{
+  return alignment_of(x->data, x->stride, x->type);
 }
 
 static Shape shape_of(const TrsProduct *p)
@@ -128,35 +135,35 @@ static Shape shape_of(const TrsProduct *p)
   shape.m = p->m;
   shape.n = p->n;
   shape.k = p->k;
-  shape.lda = p->lda;
-  shape.ldb = p->ldb;
-  shape.ldc = p->ldc;
+  shape.lda = p->a.stride;
+  shape.ldb = p->b.stride;
+  shape.ldc = p->c.stride;
+  shape.operand = p->a.type;
+  shape.result = p->c.type;
   shape.trans_a = p->trans_a;
   shape.trans_b = p->trans_b;
   shape.epilogue = !p->bias                               ? CUBLASLT_EPILOGUE_DEFAULT
                    : p->activation == TRS_ACTIVATION_RELU ? CUBLASLT_EPILOGUE_RELU_BIAS
                                                           : CUBLASLT_EPILOGUE_BIAS;
   shape.add = p->beta != 0.0f;
-  shape.alignment_a = alignment_of(p->a, p->lda);
-  shape.alignment_b = alignment_of(p->b, p->ldb);
-  shape.alignment_c = PetscMin(alignment_of(p->c, p->ldc), alignment_of(TrsProductAdded(p), p->ldc));
-  shape.alignment_bias = alignment_of(p->bias, 0);
+  shape.alignment_a = alignment_of(&p->a);
+  shape.alignment_b = alignment_of(&p->b);
+  shape.alignment_c = PetscMin(alignment_of(&p->c), alignment_of(TrsProductAdded(p), p->c.stride, p->c.type));
+  shape.alignment_bias = alignment_of(p->bias, 0, p->c.type);
   return shape;
 }
 
 static cublasComputeType_t compute_type(TrsDensePrecision precision)
 {
-  return precision == TRS_PRECISION_TF32   ? CUBLAS_COMPUTE_32F_FAST_TF32
-         : precision == TRS_PRECISION_BF16 ? CUBLAS_COMPUTE_32F_FAST_16BF
-                                           : CUBLAS_COMPUTE_32F;
+  return precision == TRS_PRECISION_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
-static PetscErrorCode layout(const TrsCublasLt *blas, int64_t rows, int64_t cols, int64_t ld,
+static PetscErrorCode layout(const TrsCublasLt *blas, int32_t type, int64_t rows, int64_t cols, int64_t ld,
                              cublasLtMatrixLayout_t *made)
 {
   PetscFunctionBegin;
-  CALL_BLAS(blas->MatrixLayoutCreate(made, CUDA_R_32F, static_cast<uint64_t>(rows),
-                                     static_cast<uint64_t>(cols), ld));
+  CALL_BLAS(blas->MatrixLayoutCreate(made, type == TRS_BF16 ? CUDA_R_16BF : CUDA_R_32F,
+                                     static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), ld));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -177,11 +184,11 @@ static PetscErrorCode describe(const TrsCublasLt *blas, TrsDensePrecision precis
       blas->MatmulDescSetAttribute(choice->description, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof(op_b)));
   CALL_BLAS(blas->MatmulDescSetAttribute(choice->description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                          sizeof(epilogue)));
-  PetscCall(layout(blas, shape->trans_b ? shape->k : shape->n, shape->trans_b ? shape->n : shape->k,
-                   shape->ldb, &choice->a));
-  PetscCall(layout(blas, shape->trans_a ? shape->m : shape->k, shape->trans_a ? shape->k : shape->m,
-                   shape->lda, &choice->b));
-  PetscCall(layout(blas, shape->n, shape->m, shape->ldc, &choice->c));
+  PetscCall(layout(blas, shape->operand, shape->trans_b ? shape->k : shape->n,
+                   shape->trans_b ? shape->n : shape->k, shape->ldb, &choice->a));
+  PetscCall(layout(blas, shape->operand, shape->trans_a ? shape->m : shape->k,
+                   shape->trans_a ? shape->k : shape->m, shape->lda, &choice->b));
+  PetscCall(layout(blas, shape->result, shape->n, shape->m, shape->ldc, &choice->c));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -193,7 +200,7 @@ static PetscErrorCode ask(const TrsCublasLt *blas, const TrsGemmChoice *choice, 
                           cublasLtMatmulAlgo_t *algorithm, int *n)
 {
   const Shape *shape = &choice->shape;
-  const uint64_t workspace = static_cast<uint64_t>(workspace_bytes);
+  const uint64_t workspace = static_cast<uint64_t>(TRS_GEMM_WORKSPACE_BYTES);
   const struct { /* cuBLASLt's A is our B */
     cublasLtMatmulPreferenceAttributes_t attribute;
     uint32_t bytes;
@@ -203,7 +210,7 @@ static PetscErrorCode ask(const TrsCublasLt *blas, const TrsGemmChoice *choice, 
                  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(shape->alignment_c)}};
   cublasLtMatmulPreference_t preference;
   cublasLtMatmulHeuristicResult_t result[TRS_GEMM_ALGORITHMS];
-  cublasStatus_t status;
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
   int n_found = 0;
 
   PetscFunctionBegin;
@@ -227,7 +234,7 @@ static PetscErrorCode ask(const TrsCublasLt *blas, const TrsGemmChoice *choice, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode set_bias(const TrsCublasLt *blas, const TrsGemmChoice *choice, const float *bias)
+static PetscErrorCode set_bias(const TrsCublasLt *blas, const TrsGemmChoice *choice, const void *bias)
 {
   PetscFunctionBegin;
   if (bias)
@@ -245,10 +252,10 @@ static PetscErrorCode multiply(const TrsCublasLt *blas, TrsStream stream, const 
 
   PetscFunctionBegin;
   PetscCall(set_bias(blas, choice, p->bias));
-  PetscCall(TrsCudaStreamScratch(stream, workspace_bytes, &workspace));
-  *status = blas->Matmul(state.handle, choice->description, &p->alpha, p->b, choice->a, p->a, choice->b,
-                         &p->beta, TrsProductAdded(p), choice->c, c, choice->c, algorithm, workspace,
-                         static_cast<size_t>(workspace_bytes), TrsCudaStream(stream));
+  PetscCall(TrsCudaStreamScratch(stream, TRS_GEMM_WORKSPACE_BYTES, &workspace));
+  *status = blas->Matmul(state.handle, choice->description, &p->alpha, p->b.data, choice->a, p->a.data,
+                         choice->b, &p->beta, TrsProductAdded(p), choice->c, c, choice->c, algorithm,
+                         workspace, static_cast<size_t>(TRS_GEMM_WORKSPACE_BYTES), TrsCudaStream(stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -265,14 +272,14 @@ static PetscErrorCode time_algorithms(const TrsCublasLt *blas, TrsStream stream,
   void *result = NULL;
 
   PetscFunctionBegin;
-  PetscCall(TrsCudaAllocUnset(p->m * p->ldc * static_cast<int64_t>(sizeof(float)), &result));
+  PetscCall(TrsCudaAllocUnset(p->m * p->c.stride * TrsDTypeBytes(p->c.type), &result));
   for (int i = 0; i < n; i++) ms[i] = 0.0f;
   for (int round = 0; round < TRS_GEMM_ROUNDS; round++) {
     for (int i = 0; i <= n; i++) TrsCallCUDA(cudaEventCreateWithFlags(&event[round][i], cudaEventDefault));
     TrsCallCUDA(cudaEventRecord(event[round][0], TrsCudaStream(stream)));
     for (int i = 0; i < n; i++) {
       for (int k = 0; k < TRS_GEMM_REPEATS && ms[i] >= 0.0f; k++) {
-        cublasStatus_t status;
+        cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
         PetscCall(multiply(blas, stream, choice, &algorithm[i], p, result, &status));
         if (status != CUBLAS_STATUS_SUCCESS) ms[i] = -1.0f;
@@ -374,10 +381,10 @@ PetscErrorCode TrsGemmChoiceFind(const TrsCublasLt *blas, const TrsGemmRules *ru
 PetscErrorCode TrsGemmChoiceMultiply(const TrsCublasLt *blas, TrsStream stream, const TrsGemmChoice *choice,
                                      const TrsProduct *p)
 {
-  cublasStatus_t status;
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
   PetscFunctionBegin;
-  PetscCall(multiply(blas, stream, choice, &choice->algorithm, p, p->c, &status));
+  PetscCall(multiply(blas, stream, choice, &choice->algorithm, p, p->c.data, &status));
   CALL_BLAS(status);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

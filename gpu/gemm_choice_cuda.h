@@ -9,6 +9,9 @@
 #include "gpu/cublaslt_library.h"
 #include "gpu/gemm_cuda.h"
 
+/* The scratch of a stream begins with the library's; as NVIDIA advises for its newest GPUs. */
+static const int64_t TRS_GEMM_WORKSPACE_BYTES = (int64_t)32 << 20;
+
 /* How the choices that follow are made. */
 struct TrsGemmRules {
   TrsDensePrecision precision;
@@ -26,7 +29,7 @@ struct TrsGemmChoice;
 
 /*
   Find the choice for a product, or make it. NULL: cuBLASLt has no kernel for it. The product's
-  operands are valid on the stream.
+  operands are valid on the stream, and of one type.
 */
 PetscErrorCode TrsGemmChoiceFind(const TrsCublasLt *blas, const TrsGemmRules *rules, TrsStream stream,
                                  const TrsProduct *p, const TrsGemmChoice **found);
@@ -44,7 +47,7 @@ int TrsGemmChoicesOwn();
 const char *TrsGemmChoicesText();
 
 /* The matrix that beta is a factor of. */
-static inline const float *TrsProductAdded(const TrsProduct *p)
+static inline const void *TrsProductAdded(const TrsProduct *p)
 {
-  return p->added ? p->added : p->c;
+  return p->added ? p->added : p->c.data;
 }

@@ -4,7 +4,9 @@
   cuBLASLt, or for a shape for which it has no kernel, a tiled kernel of our own makes the product.
 */
 #include "gpu/compute_cuda.h"
+#include "gpu/device_cuda.h"
 #include "gpu/gemm_choice_cuda.h"
+#include "gpu/wide_cuda.h"
 
 #include <stdio.h>
 
@@ -32,6 +34,11 @@ PetscErrorCode TrsDensePrecisionCuda(TrsDensePrecision precision)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+TrsDType TrsOperandTypeCuda(void)
+{
+  return rules.precision == TRS_PRECISION_BF16 ? TRS_BF16 : TRS_FP32;
+}
+
 PetscErrorCode TrsProductAlgorithmsCuda(int most)
 {
   PetscFunctionBegin;
@@ -47,7 +54,7 @@ const char *TrsProductChoicesCuda(void)
 
 const char *TrsProductLibraryCuda(void)
 {
-  static const char *const rounded[] = {"", ", operands rounded to tf32", ", operands rounded to bf16"};
+  static const char *const rounded[] = {"", ", operands rounded to tf32", ", operands in bf16"};
   static char text[512];
   const TrsCublasLt *blas = library();
   const size_t version = blas ? blas->GetVersion() : 0;
@@ -68,23 +75,26 @@ const char *TrsProductLibraryCuda(void)
 
 enum { TILE = 64, DEPTH = 16, OWN_THREADS = 256, EACH = 4 };
 
-struct Operand {
-  const float *data;
+template <class T> struct Operand {
+  const T *data;
   int64_t row, col; /* element (r, c) is data[r * row + c * col] */
 };
 
-static __device__ __forceinline__ float element(Operand x, int64_t r, int64_t c, int64_t rows, int64_t cols)
+template <class T>
+static __device__ __forceinline__ float element(Operand<T> x, int64_t r, int64_t c, int64_t rows,
+                                                int64_t cols)
 {
-  return r < rows && c < cols ? x.data[r * x.row + c * x.col] : 0.0f;
+  return r < rows && c < cols ? to_float(x.data[r * x.row + c * x.col]) : 0.0f;
 }
 
 /*
   A thread block makes a tile of 64 x 64, and a thread 4 x 4 of it, from strips of 16 columns of A
   and rows of B in shared memory. Sums run over k in order. A is read n / 64 times, B m / 64 times.
 */
+template <class T, class R>
 static __global__ void __launch_bounds__(OWN_THREADS)
-    own_kernel(int64_t m, int64_t n, int64_t k, float alpha, Operand a, Operand b, float beta,
-               const float *added, float *c, int64_t ldc, const float *bias, int relu)
+    own_kernel(int64_t m, int64_t n, int64_t k, float alpha, Operand<T> a, Operand<T> b, float beta,
+               const R *added, R *c, int64_t ldc, const R *bias, int relu)
 {
   __shared__ float strip_a[DEPTH][TILE + 1], strip_b[DEPTH][TILE + 1];
   const int thread = static_cast<int>(threadIdx.x), tr = thread / (TILE / EACH), tc = thread % (TILE / EACH);
@@ -112,16 +122,19 @@ static __global__ void __launch_bounds__(OWN_THREADS)
       float x = alpha * sum[i][j];
 
       if (r >= m || col >= n) continue;
-      if (beta != 0.0f) x += beta * added[r * ldc + col];
-      if (bias) x += bias[col];
-      c[r * ldc + col] = relu && x <= 0.0f ? 0.0f : x;
+      if (beta != 0.0f) x += beta * to_float(added[r * ldc + col]);
+      if (bias) x += to_float(bias[col]);
+      from_float(relu && x <= 0.0f ? 0.0f : x, &c[r * ldc + col]);
     }
 }
 
-static PetscErrorCode own_product(TrsStream stream, const TrsProduct *p)
+template <class T, class R> static PetscErrorCode own_product(TrsStream stream, const TrsProduct *p)
 {
-  const Operand a = {static_cast<const float *>(p->a), p->trans_a ? 1 : p->lda, p->trans_a ? p->lda : 1};
-  const Operand b = {static_cast<const float *>(p->b), p->trans_b ? 1 : p->ldb, p->trans_b ? p->ldb : 1};
+  const int64_t lda = p->a.stride, ldb = p->b.stride, ldc = p->c.stride;
+  const Operand<T> a = {static_cast<const T *>(p->a.data), p->trans_a ? 1 : lda, p->trans_a ? lda : 1};
+  const Operand<T> b = {static_cast<const T *>(p->b.data), p->trans_b ? 1 : ldb, p->trans_b ? ldb : 1};
+  const R *const added = static_cast<const R *>(TrsProductAdded(p));
+  R *const c = static_cast<R *>(p->c.data);
   /* largest second dimension of a grid */
   const int64_t tiles_m = (p->m + TILE - 1) / TILE, most = 65535;
 
@@ -131,28 +144,85 @@ static PetscErrorCode own_product(TrsStream stream, const TrsProduct *p)
     const dim3 grid(static_cast<unsigned>((p->n + TILE - 1) / TILE),
                     static_cast<unsigned>((rows + TILE - 1) / TILE));
 
-    CU_LAUNCH(own_kernel, grid, OWN_THREADS, 0, TrsCudaStream(stream), rows, p->n, p->k, p->alpha,
-              (Operand{a.data + row * a.row, a.row, a.col}), b, p->beta, TrsProductAdded(p) + row * p->ldc,
-              p->c + row * p->ldc, p->ldc, p->bias, p->activation == TRS_ACTIVATION_RELU);
+    CU_LAUNCH((own_kernel<T, R>), grid, OWN_THREADS, 0, TrsCudaStream(stream), rows, p->n, p->k, p->alpha,
+              (Operand<T>{a.data + row * a.row, a.row, a.col}), b, p->beta, added + row * ldc, c + row * ldc,
+              ldc, static_cast<const R *>(p->bias), p->activation == TRS_ACTIVATION_RELU);
     TrsCheckLaunch();
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsProductCuda(TrsStream stream, const TrsProduct *p)
+/* --- any product --- */
+
+/* Bytes of a copy in bf16 of a stored operand [rows, cols], whose rows begin at whole 16 bytes. */
+static int64_t bf16_stride(int64_t cols)
+{
+  return (cols + 7) / 8 * 8;
+}
+
+/*
+  Put operands of floats into the stream's scratch, behind the library's, as bf16. Rounding is that
+  of the CPU's products.
+*/
+static PetscErrorCode narrow_operands(TrsStream stream, TrsProduct *p)
+{
+  struct {
+    TrsMatrix *matrix;
+    int64_t rows, cols;
+  } const operand[] = {{&p->a, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k},
+                       {&p->b, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n}};
+  int64_t bytes = TRS_GEMM_WORKSPACE_BYTES;
+  void *scratch;
+
+  PetscFunctionBegin;
+  for (const auto &o : operand)
+    if (o.matrix->type == TRS_FP32) bytes += o.rows * bf16_stride(o.cols) * 2;
+  if (bytes == TRS_GEMM_WORKSPACE_BYTES) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsCudaStreamScratch(stream, bytes, &scratch));
+  bytes = TRS_GEMM_WORKSPACE_BYTES;
+  for (const auto &o : operand) {
+    const TrsMatrix to = {TRS_BF16, bf16_stride(o.cols), static_cast<char *>(scratch) + bytes};
+
+    if (o.matrix->type != TRS_FP32) continue;
+    PetscCall(TrsConvertMatrixCuda(stream, o.rows, o.cols, o.cols, o.matrix, &to));
+    *o.matrix = to;
+    bytes += o.rows * to.stride * 2;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsProductCuda(TrsStream stream, const TrsProduct *product)
 {
   const TrsCublasLt *blas = library();
   const TrsGemmChoice *choice = NULL;
+  TrsProduct p = *product;
 
   PetscFunctionBegin;
-  PetscCheck(p->bias || p->activation == TRS_ACTIVATION_NONE, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+  PetscCheck(p.bias || p.activation == TRS_ACTIVATION_NONE, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "a product's activation without a bias");
-  if (p->m <= 0 || p->n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  if (blas && p->k > 0) PetscCall(TrsGemmChoiceFind(blas, &rules, stream, p, &choice));
+  if (p.m <= 0 || p.n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (rules.precision == TRS_PRECISION_BF16 && p.k > 0) PetscCall(narrow_operands(stream, &p));
+  PetscCheck(p.a.type == p.b.type && (p.c.type == TRS_FP32 || p.a.type == TRS_BF16), PETSC_COMM_SELF,
+             TRS_ERR_INTERNAL, "a product of %s and %s to %s", TrsDTypeName(p.a.type), TrsDTypeName(p.b.type),
+             TrsDTypeName(p.c.type));
+  if (blas && p.k > 0) PetscCall(TrsGemmChoiceFind(blas, &rules, stream, &p, &choice));
   if (choice)
-    PetscCall(TrsGemmChoiceMultiply(blas, stream, choice, p));
+    PetscCall(TrsGemmChoiceMultiply(blas, stream, choice, &p));
+  else if (p.a.type == TRS_FP32)
+    PetscCall((own_product<float, float>(stream, &p)));
+  else if (p.c.type == TRS_FP32)
+    PetscCall((own_product<Bf16, float>(stream, &p)));
   else
-    PetscCall(own_product(stream, p));
+    PetscCall((own_product<Bf16, Bf16>(stream, &p)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMultiplyCuda(TrsStream stream, const TrsMatrixProduct *product)
+{
+  const TrsProduct p = {*product, NULL, TRS_ACTIVATION_NONE, NULL};
+
+  PetscFunctionBegin;
+  PetscCall(TrsProductCuda(stream, &p));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -160,10 +230,10 @@ PetscErrorCode TrsGemmCuda(TrsStream stream, PetscBool trans_a, PetscBool trans_
                            int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
                            float beta, float *c, int64_t ldc)
 {
-  const TrsProduct product = {
-      {trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc}, NULL, TRS_ACTIVATION_NONE, NULL};
+  const TrsMatrixProduct product = {
+      trans_a, trans_b, m, n, k, alpha, TrsFloats(a, lda), TrsFloats(b, ldb), beta, {TRS_FP32, ldc, c}};
 
   PetscFunctionBegin;
-  PetscCall(TrsProductCuda(stream, &product));
+  PetscCall(TrsMultiplyCuda(stream, &product));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

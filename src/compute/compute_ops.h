@@ -16,6 +16,7 @@
 #pragma once
 
 #include "compute/cache.h"
+#include "compute/gemm.h"
 #include "compute/pair_softmax.h"
 #include "compute/sequence_layers.h"
 #include "compute/tbe.h"
@@ -486,7 +487,21 @@ typedef const char *TrsProductChoicesFn(void);
 */
 typedef const char *TrsProductLibraryFn(void);
 
-/* C = alpha op(A) op(B) + beta C, row-major. op transposes if trans_a, trans_b is set. */
+/*
+  The type in which products want their operands to be stored, at the precision that is set: bf16,
+  or fp32. The layers keep matrices in it that products alone read. Products take fp32 as well, and
+  round it as the precision says. Results may be of this type, too. Host function.
+*/
+typedef TrsDType TrsOperandTypeFn(void);
+
+/* Copy a matrix [rows, cols] to one of another type, and zeros to its columns cols .. filled. */
+typedef PetscErrorCode TrsConvertMatrixFn(TrsStream stream, int64_t rows, int64_t cols, int64_t filled,
+                                          const TrsMatrix *from, const TrsMatrix *to);
+
+/* Make a product. */
+typedef PetscErrorCode TrsMultiplyFn(TrsStream stream, const TrsMatrixProduct *product);
+
+/* C = alpha op(A) op(B) + beta C, all in floats. op transposes if trans_a, trans_b is set. */
 typedef PetscErrorCode TrsGemmFn(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,
                                  int64_t k, float alpha, const float *a, int64_t lda, const float *b,
                                  int64_t ldb, float beta, float *c, int64_t ldc);
@@ -755,6 +770,9 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(ProductAlgorithms, product_algorithms) \
   X(ProductChoices, product_choices) \
   X(ProductLibrary, product_library) \
+  X(OperandType, operand_type) \
+  X(ConvertMatrix, convert_matrix) \
+  X(Multiply, multiply) \
   X(Gemm, gemm) \
   X(LinearForward, linear_forward) \
   X(LinearBackward, linear_backward) \
