@@ -40,28 +40,61 @@ static __device__ __forceinline__ float4 masked(float4 y, float4 dy)
 
 /* --- column sums --- */
 
-template <class T> struct Masked { /* dy = y > 0 ? dy : 0; its columns are summed */
+/* T is float or float4, and S the type in memory: float or Bf16. */
+static __device__ __forceinline__ void load_as(const float *from, float *x)
+{
+  *x = *from;
+}
+
+static __device__ __forceinline__ void load_as(const Bf16 *from, float *x)
+{
+  *x = to_float(*from);
+}
+
+template <class S> static __device__ __forceinline__ void load_as(const S *from, float4 *x)
+{
+  float v[4];
+
+  load_numbers<4>(from, v);
+  *x = make_float4(v[0], v[1], v[2], v[3]);
+}
+
+template <class S> static __device__ __forceinline__ void keep_as(S *to, float x)
+{
+  keep_numbers<1>(to, &x);
+}
+
+template <class S> static __device__ __forceinline__ void keep_as(S *to, float4 x)
+{
+  const float v[4] = {x.x, x.y, x.z, x.w};
+
+  keep_numbers<4>(to, v);
+}
+
+/* dy = y > 0 ? dy : 0; its columns are summed. Strides are in numbers. */
+template <class T, class S> struct Masked {
   typedef T Type;
-  enum { ROWS = 4 };
+  enum { ROWS = 4, COLUMNS = sizeof(T) / sizeof(float) };
   struct Loaded {
     T y, dy;
   };
-  const T *y; /* NULL: no mask */
+  const S *y; /* NULL: no mask */
   int64_t y_stride;
-  T *dy;
+  S *dy;
   int64_t dy_stride;
   __device__ __forceinline__ Loaded load(int64_t r, int64_t c) const
   {
-    Loaded of = {{}, dy[r * dy_stride + c]};
+    Loaded of = {};
 
-    if (y) of.y = y[r * y_stride + c];
+    load_as(dy + r * dy_stride + COLUMNS * c, &of.dy);
+    if (y) load_as(y + r * y_stride + COLUMNS * c, &of.y);
     return of;
   }
   __device__ __forceinline__ T use(int64_t r, int64_t c, const Loaded &of) const
   {
     if (!y) return of.dy;
     const T value = masked(of.y, of.dy);
-    __stcg(dy + r * dy_stride + c, value);
+    keep_as(dy + r * dy_stride + COLUMNS * c, value);
     return value;
   }
 };
@@ -131,26 +164,33 @@ struct VectorCrossed {
 
 /* --- linear layers --- */
 
-PetscErrorCode TrsLinearForwardCuda(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
-                                    int64_t x_stride, const float *weight, const float *bias,
-                                    TrsActivation activation, float *y, int64_t y_stride)
+PetscErrorCode TrsLinearForwardCuda(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
+                                    TrsMatrix weight, const void *bias, TrsActivation activation,
+                                    TrsMatrix y)
 {
-  const TrsProduct product = {{PETSC_FALSE,
-                               PETSC_TRUE,
-                               batch,
-                               out,
-                               in,
-                               1.0f,
-                               TrsFloats(x, x_stride),
-                               TrsFloats(weight, in),
-                               0.0f,
-                               {TRS_FP32, y_stride, y}},
-                              bias,
-                              activation,
-                              NULL};
+  const TrsProduct product = {
+      {PETSC_FALSE, PETSC_TRUE, batch, out, in, 1.0f, x, weight, 0.0f, y}, bias, activation, NULL};
 
   PetscFunctionBegin;
   PetscCall(TrsProductCuda(stream, &product));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <class S>
+static PetscErrorCode mask_and_sum(TrsStream stream, int64_t rows, int64_t cols, const TrsMatrix *y,
+                                   const TrsMatrix *dy, float *sums)
+{
+  const S *const mask = y ? static_cast<const S *>(y->data) : NULL;
+  const int64_t y_stride = y ? y->stride : 0;
+  S *const to = static_cast<S *>(dy->data);
+
+  PetscFunctionBegin;
+  if (is_wide({sums}, y_stride | dy->stride | cols) &&
+      (reinterpret_cast<uintptr_t>(mask) | reinterpret_cast<uintptr_t>(to)) % (4 * sizeof(S)) == 0)
+    PetscCall(visit_and_sum(stream, rows, cols / 4, (Masked<float4, S>{mask, y_stride, to, dy->stride}),
+                            sums));
+  else
+    PetscCall(visit_and_sum(stream, rows, cols, (Masked<float, S>{mask, y_stride, to, dy->stride}), sums));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -159,49 +199,24 @@ PetscErrorCode TrsLinearForwardCuda(TrsStream stream, int64_t batch, int64_t in,
   in the product of the layer above, from a bit mask that its forward keeps. Here the backward of a
   layer is complete in itself, and its input dy is what compute_ops.h says.)
 */
-PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
-                                     int64_t x_stride, const float *weight, const float *y, int64_t y_stride,
-                                     TrsActivation activation, float *dy, int64_t dy_stride,
-                                     float *grad_weight, float *grad_bias, float *dx, int64_t dx_stride)
+PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
+                                     TrsMatrix weight, TrsMatrix y, TrsActivation activation, TrsMatrix dy,
+                                     float *grad_weight, float *grad_bias, TrsMatrix dx)
 {
-  const float *const mask = activation == TRS_ACTIVATION_RELU ? y : NULL;
-  const TrsProduct to_weight = {{PETSC_TRUE,
-                                 PETSC_FALSE,
-                                 out,
-                                 in,
-                                 batch,
-                                 1.0f,
-                                 TrsFloats(dy, dy_stride),
-                                 TrsFloats(x, x_stride),
-                                 0.0f,
-                                 {TRS_FP32, in, grad_weight}},
-                                NULL,
-                                TRS_ACTIVATION_NONE,
-                                NULL};
-  const TrsProduct to_input = {{PETSC_FALSE,
-                                PETSC_FALSE,
-                                batch,
-                                in,
-                                out,
-                                1.0f,
-                                TrsFloats(dy, dy_stride),
-                                TrsFloats(weight, in),
-                                0.0f,
-                                {TRS_FP32, dx_stride, dx}},
-                               NULL,
-                               TRS_ACTIVATION_NONE,
-                               NULL};
+  const TrsMatrix *const mask = activation == TRS_ACTIVATION_RELU ? &y : NULL;
+  const TrsMatrixProduct to_weight = {PETSC_TRUE, PETSC_FALSE, out,  in, batch, 1.0f, dy, x,
+                                      0.0f,       {TRS_FP32, in, grad_weight}},
+                         to_input = {PETSC_FALSE, PETSC_FALSE, batch, in, out, 1.0f, dy, weight, 0.0f, dx};
 
   PetscFunctionBegin;
-  if (is_wide({mask, dy, grad_bias}, (mask ? y_stride : 0) | dy_stride | out))
-    PetscCall(visit_and_sum(stream, batch, out / 4,
-                            (Masked<float4>{reinterpret_cast<const float4 *>(mask), y_stride / 4,
-                                            reinterpret_cast<float4 *>(dy), dy_stride / 4}),
-                            grad_bias));
+  PetscCheck(!mask || y.type == dy.type, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a gradient in %s of %s",
+             TrsDTypeName(dy.type), TrsDTypeName(y.type));
+  if (dy.type == TRS_BF16)
+    PetscCall(mask_and_sum<Bf16>(stream, batch, out, mask, &dy, grad_bias));
   else
-    PetscCall(visit_and_sum(stream, batch, out, (Masked<float>{mask, y_stride, dy, dy_stride}), grad_bias));
-  PetscCall(TrsProductCuda(stream, &to_weight));
-  if (dx) PetscCall(TrsProductCuda(stream, &to_input));
+    PetscCall(mask_and_sum<float>(stream, batch, out, mask, &dy, grad_bias));
+  PetscCall(TrsMultiplyCuda(stream, &to_weight));
+  if (dx.data) PetscCall(TrsMultiplyCuda(stream, &to_input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -184,7 +184,7 @@ static PetscErrorCode narrow_operands(TrsStream stream, TrsProduct *p)
     const TrsMatrix to = {TRS_BF16, bf16_stride(o.cols), static_cast<char *>(scratch) + bytes};
 
     if (o.matrix->type != TRS_FP32) continue;
-    PetscCall(TrsConvertMatrixCuda(stream, o.rows, o.cols, o.cols, o.matrix, &to));
+    PetscCall(TrsConvertMatrixCuda(stream, o.rows, o.cols, o.cols, *o.matrix, to));
     *o.matrix = to;
     bytes += o.rows * to.stride * 2;
   }

@@ -490,15 +490,15 @@ static PetscErrorCode convert_matrix(TrsStream stream, int64_t rows, int64_t col
 }
 
 PetscErrorCode TrsConvertMatrixCuda(TrsStream stream, int64_t rows, int64_t cols, int64_t filled,
-                                    const TrsMatrix *from, const TrsMatrix *to)
+                                    TrsMatrix from, TrsMatrix to)
 {
   PetscFunctionBegin;
-  if (from->type == TRS_FP32 && to->type == TRS_BF16)
-    PetscCall((convert_matrix<float, Bf16>(stream, rows, cols, filled, from, to)));
-  else if (from->type == TRS_BF16 && to->type == TRS_FP32)
-    PetscCall((convert_matrix<Bf16, float>(stream, rows, cols, filled, from, to)));
+  if (from.type == TRS_FP32 && to.type == TRS_BF16)
+    PetscCall((convert_matrix<float, Bf16>(stream, rows, cols, filled, &from, &to)));
+  else if (from.type == TRS_BF16 && to.type == TRS_FP32)
+    PetscCall((convert_matrix<Bf16, float>(stream, rows, cols, filled, &from, &to)));
   else
-    SETERRQ(PETSC_COMM_SELF, TRS_ERR_INTERNAL, "no matrix of %s from one of %s", TrsDTypeName(to->type),
-            TrsDTypeName(from->type));
+    SETERRQ(PETSC_COMM_SELF, TRS_ERR_INTERNAL, "no matrix of %s from one of %s", TrsDTypeName(to.type),
+            TrsDTypeName(from.type));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -496,7 +496,7 @@ typedef TrsDType TrsOperandTypeFn(void);
 
 /* Copy a matrix [rows, cols] to one of another type, and zeros to its columns cols .. filled. */
 typedef PetscErrorCode TrsConvertMatrixFn(TrsStream stream, int64_t rows, int64_t cols, int64_t filled,
-                                          const TrsMatrix *from, const TrsMatrix *to);
+                                          TrsMatrix from, TrsMatrix to);
 
 /* Make a product. */
 typedef PetscErrorCode TrsMultiplyFn(TrsStream stream, const TrsMatrixProduct *product);
@@ -506,22 +506,23 @@ typedef PetscErrorCode TrsGemmFn(TrsStream stream, PetscBool trans_a, PetscBool 
                                  int64_t k, float alpha, const float *a, int64_t lda, const float *b,
                                  int64_t ldb, float beta, float *c, int64_t ldc);
 
-/* y [B, out] = activation(x [B, in] W^T + bias), W [out, in]. */
+/*
+  y [B, out] = activation(x [B, in] W^T + bias), W [out, in]. The bias has the type of y. Matrices of
+  a linear layer may each have the type of operands, but y and dy have one.
+*/
 typedef PetscErrorCode TrsLinearForwardFn(TrsStream stream, int64_t batch, int64_t in, int64_t out,
-                                          const float *x, int64_t x_stride, const float *weight,
-                                          const float *bias, TrsActivation activation, float *y,
-                                          int64_t y_stride);
+                                          TrsMatrix x, TrsMatrix weight, const void *bias,
+                                          TrsActivation activation, TrsMatrix y);
 
 /*
   dy [B, out] is overwritten by dy * activation'(y). grad_weight [out, in] and grad_bias [out] are
-  overwritten. dx (or NULL) [B, in] is overwritten, and may share memory with y. Sums over the batch
-  run in a fixed order.
+  overwritten. dx [B, in] (or no data) is overwritten, and may share memory with y. Sums over the
+  batch run in a fixed order.
 */
 typedef PetscErrorCode TrsLinearBackwardFn(TrsStream stream, int64_t batch, int64_t in, int64_t out,
-                                           const float *x, int64_t x_stride, const float *weight,
-                                           const float *y, int64_t y_stride, TrsActivation activation,
-                                           float *dy, int64_t dy_stride, float *grad_weight, float *grad_bias,
-                                           float *dx, int64_t dx_stride);
+                                           TrsMatrix x, TrsMatrix weight, TrsMatrix y,
+                                           TrsActivation activation, TrsMatrix dy, float *grad_weight,
+                                           float *grad_bias, TrsMatrix dx);
 
 /* y = activation(y); dy *= activation'(y), where y is the output. */
 typedef PetscErrorCode TrsActivateFn(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation,

@@ -38,43 +38,47 @@ static int64_t columns_a_part(int64_t cols)
   return (share + COLUMNS_A_PART - 1) / COLUMNS_A_PART * COLUMNS_A_PART;
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the function type has matrices and their strides */
-PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
-                                   int64_t x_stride, const float *weight, const float *bias,
-                                   TrsActivation activation, float *y, int64_t y_stride)
+PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
+                                   TrsMatrix weight, const void *bias, TrsActivation activation, TrsMatrix y)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+  const TrsMatrixProduct product = {
+      .trans_b = PETSC_TRUE, .m = batch, .n = out, .k = in, .alpha = 1.0F, .a = x, .b = weight, .c = y};
 
   PetscFunctionBegin;
-  PetscCall(TrsGemmCpu(stream, PETSC_FALSE, PETSC_TRUE, batch, out, in, 1.0f, x, x_stride, weight, in, 0.0f,
-                       y, y_stride));
+  PetscCall(TrsMultiplyCpu(stream, &product));
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < batch; b += ROWS_A_PART)
-    kernels->add_bias(min_int64(ROWS_A_PART, batch - b), out, bias, activation == TRS_ACTIVATION_RELU,
-                      y + b * y_stride, y_stride);
+    kernels->add_bias(min_int64(ROWS_A_PART, batch - b), out, (const float *)bias,
+                      activation == TRS_ACTIVATION_RELU, (float *)y.data + b * y.stride, y.stride);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the function type has matrices and their strides */
-PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
-                                    int64_t x_stride, const float *weight, const float *y, int64_t y_stride,
-                                    TrsActivation activation, float *dy, int64_t dy_stride,
-                                    float *grad_weight, float *grad_bias, float *dx, int64_t dx_stride)
+PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
+                                    TrsMatrix weight, TrsMatrix y, TrsActivation activation, TrsMatrix dy,
+                                    float *grad_weight, float *grad_bias, TrsMatrix dx)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
   const int64_t part = columns_a_part(out);
+  const TrsMatrixProduct to_weight = {.trans_a = PETSC_TRUE,
+                                      .m = out,
+                                      .n = in,
+                                      .k = batch,
+                                      .alpha = 1.0F,
+                                      .a = dy,
+                                      .b = x,
+                                      .c = {.type = TRS_FP32, .stride = in, .data = grad_weight}};
+  const TrsMatrixProduct to_input = {
+      .m = batch, .n = in, .k = out, .alpha = 1.0F, .a = dy, .b = weight, .c = dx};
 
   PetscFunctionBegin;
 #pragma omp parallel for schedule(static)
   for (int64_t c = 0; c < out; c += part)
-    kernels->mask_and_sum(batch, min_int64(part, out - c), activation == TRS_ACTIVATION_RELU ? y + c : NULL,
-                          y_stride, dy + c, dy_stride, grad_bias + c);
-  PetscCall(TrsGemmCpu(stream, PETSC_TRUE, PETSC_FALSE, out, in, batch, 1.0f, dy, dy_stride, x, x_stride,
-                       0.0f, grad_weight, in));
-  if (dx) {
-    PetscCall(TrsGemmCpu(stream, PETSC_FALSE, PETSC_FALSE, batch, in, out, 1.0f, dy, dy_stride, weight, in,
-                         0.0f, dx, dx_stride));
-  }
+    kernels->mask_and_sum(batch, min_int64(part, out - c),
+                          activation == TRS_ACTIVATION_RELU ? (const float *)y.data + c : NULL, y.stride,
+                          (float *)dy.data + c, dy.stride, grad_bias + c);
+  PetscCall(TrsMultiplyCpu(stream, &to_weight));
+  if (dx.data) PetscCall(TrsMultiplyCpu(stream, &to_input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

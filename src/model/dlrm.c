@@ -279,11 +279,14 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
 static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, const int *dims)
 {
   TrsInteraction *interaction = &dlrm->interaction;
-  int64_t N = 0, n_dense;
+  /* A copy of the dense features for products has rows of whole 16 bytes. */
+  const int64_t unit = dlrm->params.type == TRS_FP32 ? 1 : 16 / TrsDTypeBytes(dlrm->params.type);
+  int64_t N = 0, n_dense, filled;
   char text[64];
 
   PetscFunctionBegin;
   if (interaction->ops->sparse) num_dense = 0;
+  filled = (num_dense + unit - 1) / unit * unit;
   dlrm->num_dense = num_dense;
   dlrm->n_embeddings = n_embeddings;
   if (num_dense && !dlrm->dense_arch.n) {
@@ -305,12 +308,13 @@ static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, con
   }
   TrsInteractionShape(interaction, n_embeddings + (num_dense > 0), n_embeddings ? dims[0] : (int)N,
                       (int)n_dense, N);
-  PetscCall(TrsHeadsDeclare(&dlrm->heads, &dlrm->context, interaction->width, interaction->filled));
+  PetscCall(TrsHeadsDeclare(&dlrm->heads, &dlrm->context, interaction->width, interaction->filled,
+                            interaction->type));
   if (interaction->ops->declare) PetscCall(interaction->ops->declare(interaction));
   PetscCall(TrsSequenceLayersDeclare(&dlrm->sequences, dlrm->columns));
   if (num_dense)
     PetscCall(
-        TrsMlpDeclare(&dlrm->dense, &dlrm->context, "dense_arch", &dlrm->dense_arch, num_dense, num_dense));
+        TrsMlpDeclare(&dlrm->dense, &dlrm->context, "dense_arch", &dlrm->dense_arch, num_dense, filled));
   for (int i = 0; i < dlrm->n_positions; i++)
     PetscCall(TrsParametersAddNamed(&dlrm->params, dlrm->position[i].name, dlrm->position[i].length, 0,
                                     TRS_INIT_ONE, 0.0F, &dlrm->position[i].param));
@@ -340,12 +344,20 @@ PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const
   PetscCall(dlrm->context.compute->dense_precision((TrsDensePrecision)precision));
   PetscCall(TrsOptionsGetInt(dlrm->options, "-dense_product_algorithms", &algorithms, NULL));
   PetscCall(dlrm->context.compute->product_algorithms((int)algorithms));
+  dlrm->params.type = dlrm->context.compute->operand_type();
   PetscCall(declare(dlrm, num_dense, n_embeddings, dims));
   PetscCall(check_widths(dlrm, dims));
   PetscCall(TrsParametersAllocate(&dlrm->params, dlrm->device, seed));
   (void)TrsMemoryFor(TRS_MEMORY_ACTIVATIONS);
   PetscCall(allocate(dlrm, max_batch));
   (void)TrsMemoryFor(before);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmRefresh(TrsDlrm dlrm, TrsStream stream)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsParametersRefresh(&dlrm->params, dlrm->context.compute, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -383,7 +395,7 @@ void TrsDlrmDraw(TrsDlrm dlrm, PetscBool training, int64_t step, int64_t first)
 PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *dense)
 {
   PetscFunctionBegin;
-  if (dlrm->num_dense) PetscCall(TrsMlpForward(&dlrm->dense, stream, n, dense, dlrm->num_dense));
+  if (dlrm->num_dense) PetscCall(TrsMlpForward(&dlrm->dense, stream, n, TrsFloats(dense, dlrm->num_dense)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -398,10 +410,10 @@ static TrsHeadInput heads_input(TrsDlrm dlrm)
 {
   const TrsInteraction *interaction = &dlrm->interaction;
 
-  return (TrsHeadInput){.x = interaction->out,
-                        .dx = interaction->dout,
-                        .columns = interaction->filled,
-                        .stride = interaction->stride};
+  return (TrsHeadInput){
+      .x = {.type = interaction->type, .stride = interaction->stride, .data = interaction->out},
+      .dx = {.type = interaction->type, .stride = interaction->stride, .data = interaction->dout},
+      .columns = interaction->filled};
 }
 
 PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *labels,
@@ -458,8 +470,8 @@ PetscErrorCode TrsDlrmBackwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, c
 {
   PetscFunctionBegin;
   if (dlrm->num_dense) {
-    PetscCall(TrsMlpBackward(&dlrm->dense, stream, n, dense, dlrm->num_dense, dlrm->interaction.dx,
-                             dlrm->interaction.N, NULL, 0));
+    PetscCall(TrsMlpBackward(&dlrm->dense, stream, n, TrsFloats(dense, dlrm->num_dense),
+                             TrsFloats(dlrm->interaction.dx, dlrm->interaction.N), TrsFloats(NULL, 0)));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -541,7 +553,8 @@ TrsDlrmWork TrsDlrmWorkOf(TrsDlrm dlrm)
 {
   const TrsInteraction *interaction = &dlrm->interaction;
   TrsDlrmWork work = {.flops = interaction->ops->flops(interaction),
-                      .bytes = (double)sizeof(float) * (double)(interaction->N + interaction->stride),
+                      .bytes = (double)sizeof(float) * (double)interaction->N +
+                               TrsDTypeBytes(interaction->type) * (double)interaction->stride,
                       .parameter_bytes = (double)sizeof(float) * (double)dlrm->params.n_values};
 
   TrsHeadsWork(&dlrm->heads, &work.flops, &work.bytes);

@@ -23,6 +23,7 @@ typedef struct {
   int64_t query_columns;  /* the first columns of X, which are the query's (two_tower) */
   int64_t width;          /* columns of the output */
   int64_t filled, stride; /* columns with zeros behind (product_unit); floats from row to row */
+  TrsDType type;          /* of the output and its gradient */
   float *x, *dx;          /* X and its gradient [max_batch, N] */
   float *own_dx;          /* dx, where it is not borrowed */
   float *out, *dout;      /* [max_batch, stride], borrowed; X and its gradient where in_place */

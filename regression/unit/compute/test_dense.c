@@ -137,7 +137,8 @@ static void linear_case(int64_t batch, int64_t in, int64_t out, TrsActivation ac
         *db = numbers(out, 10);
   float *dx = numbers(batch * in, 11);
 
-  assert_petsc_ok(TrsLinearForwardCpu(NULL, batch, in, out, x, in, w, bias, activation, y, out));
+  assert_petsc_ok(TrsLinearForwardCpu(NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in), bias,
+                                      activation, TrsFloats(y, out)));
   for (int64_t b = 0; b < batch; b++) {
     for (int64_t o = 0; o < out; o++) {
       double sum = (double)bias[o];
@@ -148,8 +149,9 @@ static void linear_case(int64_t batch, int64_t in, int64_t out, TrsActivation ac
       if (activation == TRS_ACTIVATION_RELU && y[b * out + o] <= 0.0f) g[b * out + o] = 0.0f;
     }
   }
-  assert_petsc_ok(
-      TrsLinearBackwardCpu(NULL, batch, in, out, x, in, w, y, out, activation, dy, out, dw, db, dx, in));
+  assert_petsc_ok(TrsLinearBackwardCpu(NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in),
+                                       TrsFloats(y, out), activation, TrsFloats(dy, out), dw, db,
+                                       TrsFloats(dx, in)));
   for (int64_t o = 0; o < out; o++) {
     double sum = 0.0;
 
@@ -514,10 +516,11 @@ static void threads_case(int64_t batch, int64_t in, int64_t out)
   for (int threads = 1; threads <= 4; threads++) {
     omp_set_num_threads(threads);
     for (int i = 0; i < 5; i++) result[i] = numbers(sizes[i], 53); /* y, dy, dw, db, dx */
-    assert_petsc_ok(
-        TrsLinearForwardCpu(NULL, batch, in, out, x, in, w, bias, TRS_ACTIVATION_RELU, result[0], out));
-    assert_petsc_ok(TrsLinearBackwardCpu(NULL, batch, in, out, x, in, w, result[0], out, TRS_ACTIVATION_RELU,
-                                         result[1], out, result[2], result[3], result[4], in));
+    assert_petsc_ok(TrsLinearForwardCpu(NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in), bias,
+                                        TRS_ACTIVATION_RELU, TrsFloats(result[0], out)));
+    assert_petsc_ok(TrsLinearBackwardCpu(
+        NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in), TrsFloats(result[0], out),
+        TRS_ACTIVATION_RELU, TrsFloats(result[1], out), result[2], result[3], TrsFloats(result[4], in)));
     for (int i = 0; i < 5; i++) {
       if (threads == 1) {
         first[i] = result[i];

@@ -40,8 +40,8 @@ static void check_linear(void)
     add(&forward, out + 1); /* a bias on 16 bytes, and one on 4 */
     add(&forward, B * y_stride);
     TWINS(forward, 1e-5,
-          ops->linear_forward(NULL, B, in, out, x[0], x_stride, x[1], x[2] + s % 2, activation, x[3],
-                              y_stride));
+          ops->linear_forward(NULL, B, in, out, TrsFloats(x[0], x_stride), TrsFloats(x[1], in), x[2] + s % 2,
+                              activation, TrsFloats(x[3], y_stride)));
     add(&backward, B * x_stride);
     add(&backward, in * out);
     add(&backward, B * y_stride); /* y */
@@ -50,8 +50,9 @@ static void check_linear(void)
     add(&backward, out);
     add(&backward, B * x_stride); /* dx */
     TWINS(backward, 1e-5,
-          ops->linear_backward(NULL, B, in, out, x[0], x_stride, x[1], x[2], y_stride, activation, x[3],
-                               y_stride, x[4], x[5], s < 6 ? x[6] : NULL, x_stride));
+          ops->linear_backward(NULL, B, in, out, TrsFloats(x[0], x_stride), TrsFloats(x[1], in),
+                               TrsFloats(x[2], y_stride), activation, TrsFloats(x[3], y_stride), x[4], x[5],
+                               TrsFloats(s < 6 ? x[6] : NULL, x_stride)));
   }
 }
 
@@ -74,12 +75,14 @@ static void check_odd_layers(TrsDensePrecision precision, double tolerance)
     add(&forward, out);
     add(&forward, B * out);
     TWINS(forward, tolerance,
-          ops->linear_forward(NULL, B, in, out, x[0], in, x[1], x[2], TRS_ACTIVATION_RELU, x[3], out));
+          ops->linear_forward(NULL, B, in, out, TrsFloats(x[0], in), TrsFloats(x[1], in), x[2],
+                              TRS_ACTIVATION_RELU, TrsFloats(x[3], out)));
     for (int i = 0; i < 7; i++)
       add(&backward, i == 1 || i == 4 ? in * out : i == 5 ? out : B * (i % 6 ? out : in));
     TWINS(backward, tolerance,
-          ops->linear_backward(NULL, B, in, out, x[0], in, x[1], x[2], out, TRS_ACTIVATION_RELU, x[3], out,
-                               x[4], x[5], x[6], in));
+          ops->linear_backward(NULL, B, in, out, TrsFloats(x[0], in), TrsFloats(x[1], in),
+                               TrsFloats(x[2], out), TRS_ACTIVATION_RELU, TrsFloats(x[3], out), x[4], x[5],
+                               TrsFloats(x[6], in)));
   }
   assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
 }
@@ -215,6 +218,94 @@ static void test_bf16(void **state)
   assert_int_equal(cuda->operand_type(), TRS_FP32);
 }
 
+/* A bf16 copy on the device of n floats of the host. */
+static void *narrowed(const float *values, int64_t n)
+{
+  void *copy, *floats;
+
+  assert_petsc_ok(device->alloc(4 * n, &floats));
+  assert_petsc_ok(device->alloc(2 * n, &copy));
+  assert_petsc_ok(device->copy(floats, values, 4 * n, NULL));
+  assert_petsc_ok(cuda->convert(NULL, n, TRS_FP32, floats, TRS_BF16, copy));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  assert_petsc_ok(device->release(&floats));
+  return copy;
+}
+
+/* The device's n numbers of a type are near the expected ones: 2^-8 is a bit of bf16. */
+static void assert_near_on_device(const void *found, TrsDType type, const float *expected, int64_t n,
+                                  double tolerance)
+{
+  const void *from = found;
+  void *floats;
+  float *values = calloc((size_t)n, sizeof(*values));
+
+  assert_petsc_ok(device->alloc(4 * n, &floats));
+  if (type == TRS_BF16) {
+    assert_petsc_ok(cuda->convert(NULL, n, TRS_BF16, found, TRS_FP32, floats));
+    from = floats;
+  }
+  assert_petsc_ok(device->copy(values, from, 4 * n, NULL));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  for (int64_t i = 0; i < n; i++) assert_close(values[i], expected[i], tolerance, tolerance);
+  assert_petsc_ok(device->release(&floats));
+  free(values);
+}
+
+/*
+  A linear layer of matrices in bf16, beside the CPU's in bf16 from floats: what is rounded more is the bias, the output, and the gradients of output and input, to
+  half a bit each. So 2^-8 of a number, and in sums over the batch of 1 + the sum.
+*/
+static void test_linear_of_bf16(void **state)
+{
+  static const int64_t sizes[][3] = {{72, 40, 24}, {9, 13, 5}, {200, 64, 1}};
+
+  (void)state;
+  if (!cuda) skip();
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
+  assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_BF16));
+  for (int s = 0; s < 3; s++) {
+    const int64_t B = sizes[s][0], in = sizes[s][1], out = sizes[s][2];
+    const int64_t n[] = {B * in,  in * out, out, B * out,
+                         B * out, in * out, out, B * in}; /* x W b y dy dW db dx */
+    const TrsActivation activation = s % 2 ? TRS_ACTIVATION_NONE : TRS_ACTIVATION_RELU;
+    float *host[8];
+    void *on[8];
+
+    for (int i = 0; i < 8; i++) {
+      host[i] = calloc((size_t)n[i], sizeof(float));
+      for (int64_t k = 0; k < n[i]; k++) host[i][k] = draw((uint64_t)i, (uint64_t)k);
+      on[i] = narrowed(host[i], n[i]);
+    }
+    for (int i = 5; i < 7; i++) {
+      assert_petsc_ok(device->release(&on[i]));
+      assert_petsc_ok(device->alloc(4 * n[i], &on[i]));
+    }
+    for (int backend = 0; backend < 2; backend++) {
+      const TrsComputeOps *ops = backend ? cuda : cpu;
+      TrsMatrix m[8];
+
+      for (int i = 0; i < 8; i++) {
+        m[i] = TrsFloats(host[i], i == 0 || i == 1 || i == 7 ? in : out);
+        if (backend) m[i].data = on[i];
+        if (backend) m[i].type = TRS_BF16;
+      }
+      assert_petsc_ok(ops->linear_forward(NULL, B, in, out, m[0], m[1], m[2].data, activation, m[3]));
+      assert_petsc_ok(ops->linear_backward(NULL, B, in, out, m[0], m[1], m[3], activation, m[4], m[5].data,
+                                           m[6].data, m[7]));
+    }
+    for (int i = 3; i < 8; i++)
+      assert_near_on_device(on[i], i == 5 || i == 6 ? TRS_FP32 : TRS_BF16, host[i], n[i],
+                            i == 5 || i == 6 ? 0x1p-6 : 0x1p-8);
+    for (int i = 0; i < 8; i++) {
+      assert_petsc_ok(device->release(&on[i]));
+      free(host[i]);
+    }
+  }
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+  assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_FP32));
+}
+
 static void check_conversion(TrsDType from_type, TrsDType to_type, int64_t cols, int64_t filled,
                              int64_t stride)
 {
@@ -224,7 +315,7 @@ static void check_conversion(TrsDType from_type, TrsDType to_type, int64_t cols,
 
   add(&a, rows * stride);
   add(&a, rows * stride);
-  TWINS(a, 0, (from.data = x[0], to.data = x[1], ops->convert_matrix(NULL, rows, cols, filled, &from, &to)));
+  TWINS(a, 0, (from.data = x[0], to.data = x[1], ops->convert_matrix(NULL, rows, cols, filled, from, to)));
 }
 
 /* Matrices in bf16 and back, bit for bit, with zeros behind the columns; widths of whole vectors, and others. */
@@ -855,11 +946,11 @@ static void test_precision(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt), cmocka_unit_test(test_bf16),
-              cmocka_unit_test(test_matrices), cmocka_unit_test(test_own_product),
-              cmocka_unit_test(test_odd_layers), cmocka_unit_test(test_no_kernel),
-              cmocka_unit_test(test_algorithms), cmocka_unit_test(test_many_shapes),
-              cmocka_unit_test(test_streams), cmocka_unit_test(test_dot), cmocka_unit_test(test_fm),
-              cmocka_unit_test(test_cross), cmocka_unit_test(test_vector_cross),
+              cmocka_unit_test(test_linear_of_bf16), cmocka_unit_test(test_matrices),
+              cmocka_unit_test(test_own_product), cmocka_unit_test(test_odd_layers),
+              cmocka_unit_test(test_no_kernel), cmocka_unit_test(test_algorithms),
+              cmocka_unit_test(test_many_shapes), cmocka_unit_test(test_streams), cmocka_unit_test(test_dot),
+              cmocka_unit_test(test_fm), cmocka_unit_test(test_cross), cmocka_unit_test(test_vector_cross),
               cmocka_unit_test(test_sample_gemm), cmocka_unit_test(test_layers), cmocka_unit_test(test_loss),
               cmocka_unit_test(test_mixture), cmocka_unit_test(test_squares),
               cmocka_unit_test(test_optimizers), cmocka_unit_test(test_optimizers_aligned),
