@@ -100,34 +100,41 @@ template <class T, class S> struct Masked {
 };
 
 /* dx0 (+)= g * (u + bias) (+ g); h = g * x0; columns of h are summed */
-template <class T> struct Crossed {
+template <class T, class S> struct Crossed {
   typedef T Type;
-  enum { ROWS = 2 };
+  enum { ROWS = 2, COLUMNS = sizeof(T) / sizeof(float) };
   struct Loaded {
     T x0, u, g, bias, dx0;
   };
   int64_t n;
   int place;
-  const T *x0, *u, *bias, *g;
-  T *dx0, *h;
+  const S *x0, *u;
+  const float *bias;
+  const S *g;
+  float *dx0;
+  S *h;
   __device__ __forceinline__ Loaded load(int64_t r, int64_t c) const
   {
-    const int64_t i = r * n + c;
-    Loaded of = {x0[i], u[i], g[i], bias[c], {}};
+    const int64_t i = r * n + COLUMNS * c;
+    Loaded of = {};
 
-    if (!(place & TRS_CROSS_FIRST)) of.dx0 = dx0[i];
+    load_as(x0 + i, &of.x0);
+    load_as(u + i, &of.u);
+    load_as(g + i, &of.g);
+    load_as(bias + COLUMNS * c, &of.bias);
+    if (!(place & TRS_CROSS_FIRST)) load_as(dx0 + i, &of.dx0);
     return of;
   }
   __device__ __forceinline__ T use(int64_t r, int64_t c, const Loaded &of) const
   {
-    const int64_t i = r * n + c;
+    const int64_t i = r * n + COLUMNS * c;
     const T product = of.g * of.x0;
     T sum = of.g * (of.u + of.bias);
 
     if (!(place & TRS_CROSS_FIRST)) sum = of.dx0 + sum;
     if (place & TRS_CROSS_LAST) sum = sum + of.g;
-    __stcg(dx0 + i, sum);
-    __stcg(h + i, product);
+    keep_as(dx0 + i, sum);
+    keep_as(h + i, product);
     return product;
   }
 };
@@ -165,8 +172,7 @@ struct VectorCrossed {
 /* --- linear layers --- */
 
 PetscErrorCode TrsLinearForwardCuda(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
-                                    TrsMatrix weight, const void *bias, TrsActivation activation,
-                                    TrsMatrix y)
+                                    TrsMatrix weight, const void *bias, TrsActivation activation, TrsMatrix y)
 {
   const TrsProduct product = {
       {PETSC_FALSE, PETSC_TRUE, batch, out, in, 1.0f, x, weight, 0.0f, y}, bias, activation, NULL};
@@ -187,8 +193,8 @@ static PetscErrorCode mask_and_sum(TrsStream stream, int64_t rows, int64_t cols,
   PetscFunctionBegin;
   if (is_wide({sums}, y_stride | dy->stride | cols) &&
       (reinterpret_cast<uintptr_t>(mask) | reinterpret_cast<uintptr_t>(to)) % (4 * sizeof(S)) == 0)
-    PetscCall(visit_and_sum(stream, rows, cols / 4, (Masked<float4, S>{mask, y_stride, to, dy->stride}),
-                            sums));
+    PetscCall(
+        visit_and_sum(stream, rows, cols / 4, (Masked<float4, S>{mask, y_stride, to, dy->stride}), sums));
   else
     PetscCall(visit_and_sum(stream, rows, cols, (Masked<float, S>{mask, y_stride, to, dy->stride}), sums));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -204,8 +210,8 @@ PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in
                                      float *grad_weight, float *grad_bias, TrsMatrix dx)
 {
   const TrsMatrix *const mask = activation == TRS_ACTIVATION_RELU ? &y : NULL;
-  const TrsMatrixProduct to_weight = {PETSC_TRUE, PETSC_FALSE, out,  in, batch, 1.0f, dy, x,
-                                      0.0f,       {TRS_FP32, in, grad_weight}},
+  const TrsMatrixProduct to_weight = {PETSC_TRUE, PETSC_FALSE, out, in,   batch,
+                                      1.0f,       dy,          x,   0.0f, {TRS_FP32, in, grad_weight}},
                          to_input = {PETSC_FALSE, PETSC_FALSE, batch, in, out, 1.0f, dy, weight, 0.0f, dx};
 
   PetscFunctionBegin;
@@ -229,77 +235,86 @@ enum { TRS_CROSS_ROWS = 2 };
   cols is in units of T. A thread has a column of some rows, gridDim.y apart. Reads x0, u, x and
   writes y once, with the reads of two rows before the first write.
 */
-template <class T>
+template <class T, class S>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
-    cross_forward_kernel(int64_t rows, int64_t cols, const T *__restrict__ x0, const T *__restrict__ u,
-                         const T *__restrict__ bias, const T *__restrict__ x, T *__restrict__ y)
+    cross_forward_kernel(int64_t rows, int64_t cols, const S *__restrict__ x0, const S *__restrict__ u,
+                         const float *__restrict__ bias, const S *__restrict__ x, S *__restrict__ y)
 {
+  const int columns = sizeof(T) / sizeof(float);
   const int64_t c = TrsCudaFirst(), end = rows * cols, step = gridDim.y * cols;
+  T b;
 
   if (c >= cols) return;
-  const T b = bias[c];
+  load_as(bias + columns * c, &b);
   for (int64_t i = blockIdx.y * cols + c; i < end; i += TRS_CROSS_ROWS * step) {
     T from0[TRS_CROSS_ROWS], product[TRS_CROSS_ROWS], from[TRS_CROSS_ROWS];
 
 #pragma unroll
     for (int k = 0; k < TRS_CROSS_ROWS; k++) {
-      const int64_t at = i + k * step < end ? i + k * step : i; /* a load without a branch */
+      const int64_t at = columns * (i + k * step < end ? i + k * step : i); /* a load without a branch */
 
-      from0[k] = x0[at];
-      product[k] = u[at];
-      from[k] = x[at];
+      load_as(x0 + at, &from0[k]);
+      load_as(u + at, &product[k]);
+      load_as(x + at, &from[k]);
     }
 #pragma unroll
     for (int k = 0; k < TRS_CROSS_ROWS; k++)
-      if (i + k * step < end) __stcg(y + i + k * step, from0[k] * (product[k] + b) + from[k]);
+      if (i + k * step < end) keep_as(y + columns * (i + k * step), from0[k] * (product[k] + b) + from[k]);
   }
 }
 
-template <class T>
-static PetscErrorCode cross_forward(TrsStream stream, int64_t rows, int64_t cols, const float *x0,
-                                    const float *u, const float *bias, const float *x, float *y)
+template <class T, class S>
+static PetscErrorCode cross_forward(TrsStream stream, int64_t rows, int64_t cols, const void *x0,
+                                    const void *u, const float *bias, const void *x, void *y)
 {
   const int64_t blocks = (cols + TRS_DENSE_THREADS - 1) / TRS_DENSE_THREADS, most = 65535;
   /* few rows are spread over as many threads as there are */
   const int64_t strips = rows < 1024 ? rows : (rows + TRS_CROSS_ROWS - 1) / TRS_CROSS_ROWS;
 
   PetscFunctionBegin;
-  CU_LAUNCH((cross_forward_kernel<T>),
+  CU_LAUNCH((cross_forward_kernel<T, S>),
             dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(PetscMin(strips, most))),
-            TRS_DENSE_THREADS, 0, TrsCudaStream(stream), rows, cols, reinterpret_cast<const T *>(x0),
-            reinterpret_cast<const T *>(u), reinterpret_cast<const T *>(bias), reinterpret_cast<const T *>(x),
-            reinterpret_cast<T *>(y));
+            TRS_DENSE_THREADS, 0, TrsCudaStream(stream), rows, cols, static_cast<const S *>(x0),
+            static_cast<const S *>(u), bias, static_cast<const S *>(x), static_cast<S *>(y));
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCrossForwardCuda(TrsStream stream, int64_t batch, int64_t n, const float *x0,
-                                   const float *u, const float *bias, const float *x, float *y)
+PetscErrorCode TrsCrossForwardCuda(TrsStream stream, int64_t batch, int64_t n, TrsDType type, const void *x0,
+                                   const void *u, const float *bias, const void *x, void *y)
 {
+  const bool wide = is_wide({x0, u, bias, x, y}, n);
+
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  if (is_wide({x0, u, bias, x, y}, n))
-    PetscCall(cross_forward<float4>(stream, batch, n / 4, x0, u, bias, x, y));
+  if (type == TRS_BF16 && wide)
+    PetscCall((cross_forward<float4, Bf16>(stream, batch, n / 4, x0, u, bias, x, y)));
+  else if (type == TRS_BF16)
+    PetscCall((cross_forward<float, Bf16>(stream, batch, n, x0, u, bias, x, y)));
+  else if (wide)
+    PetscCall((cross_forward<float4, float>(stream, batch, n / 4, x0, u, bias, x, y)));
   else
-    PetscCall(cross_forward<float>(stream, batch, n, x0, u, bias, x, y));
+    PetscCall((cross_forward<float, float>(stream, batch, n, x0, u, bias, x, y)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-template <class T>
-static PetscErrorCode cross_backward(TrsStream stream, int64_t rows, int64_t cols, int place,
+template <class S>
+static PetscErrorCode cross_backward(TrsStream stream, int64_t rows, int64_t n, int place,
                                      const TrsCrossBackward *layer)
 {
-  const Crossed<T> crossed = {cols,
-                              place,
-                              reinterpret_cast<const T *>(layer->x0),
-                              reinterpret_cast<const T *>(layer->u),
-                              reinterpret_cast<const T *>(layer->bias),
-                              reinterpret_cast<const T *>(layer->g),
-                              reinterpret_cast<T *>(layer->dx0),
-                              reinterpret_cast<T *>(layer->h)};
+  const S *const x0 = static_cast<const S *>(layer->x0), *const u = static_cast<const S *>(layer->u),
+                 *const g = static_cast<const S *>(layer->g);
+  S *const h = static_cast<S *>(layer->h);
 
   PetscFunctionBegin;
-  PetscCall(visit_and_sum(stream, rows, cols, crossed, layer->grad_bias));
+  if (is_wide({x0, u, layer->bias, g, layer->dx0, h, layer->grad_bias}, n))
+    PetscCall(visit_and_sum(stream, rows, n / 4,
+                            (Crossed<float4, S>{n, place, x0, u, layer->bias, g, layer->dx0, h}),
+                            layer->grad_bias));
+  else
+    PetscCall(visit_and_sum(stream, rows, n,
+                            (Crossed<float, S>{n, place, x0, u, layer->bias, g, layer->dx0, h}),
+                            layer->grad_bias));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -308,8 +323,8 @@ PetscErrorCode TrsCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, 
                                     const TrsCrossBackward *layer)
 {
   PetscFunctionBegin;
-  if (is_wide({layer->x0, layer->u, layer->bias, layer->g, layer->dx0, layer->h, layer->grad_bias}, n))
-    PetscCall(cross_backward<float4>(stream, batch, n / 4, place, layer));
+  if (layer->type == TRS_BF16)
+    PetscCall(cross_backward<Bf16>(stream, batch, n, place, layer));
   else
     PetscCall(cross_backward<float>(stream, batch, n, place, layer));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -352,12 +367,14 @@ static __global__ void row_products_kernel(int64_t rows, int64_t cols, const flo
 PetscErrorCode TrsVectorCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, int place,
                                           const TrsCrossBackward *layer)
 {
-  const VectorCrossed crossed = {n, place, layer->u, layer->g, layer->dx0};
+  const float *const g = static_cast<const float *>(layer->g);
+  const VectorCrossed crossed = {n, place, static_cast<const float *>(layer->u), g, layer->dx0};
 
   PetscFunctionBegin;
   if (batch > 0) {
     CU_LAUNCH(row_products_kernel, TrsCudaBlocks(batch * 32, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
-              TrsCudaStream(stream), batch, n, layer->g, layer->x0, layer->h);
+              TrsCudaStream(stream), batch, n, g, static_cast<const float *>(layer->x0),
+              static_cast<float *>(layer->h));
     TrsCheckLaunch();
   }
   PetscCall(visit_and_sum(stream, batch, n, crossed, layer->grad_bias));
@@ -365,19 +382,10 @@ PetscErrorCode TrsVectorCrossBackwardCuda(TrsStream stream, int64_t batch, int64
 }
 
 /* dx0 contains g already. The product adds dx0 on its way to dx. */
-PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int64_t rank, const float *q,
-                                 const float *V, float *g, const float *dx0, float *dx)
+PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
+                                 TrsMatrix V, TrsMatrix g, const float *dx0, float *dx)
 {
-  const TrsProduct product = {{PETSC_FALSE,
-                               PETSC_FALSE,
-                               batch,
-                               n,
-                               rank,
-                               1.0f,
-                               TrsFloats(q, rank),
-                               TrsFloats(V, n),
-                               1.0f,
-                               {TRS_FP32, n, dx}},
+  const TrsProduct product = {{PETSC_FALSE, PETSC_FALSE, batch, n, rank, 1.0f, q, V, 1.0f, {TRS_FP32, n, dx}},
                               NULL,
                               TRS_ACTIVATION_NONE,
                               dx0};

@@ -115,10 +115,17 @@ typedef struct {
 /* Place of a cross layer in a backward, as bits. */
 enum { TRS_CROSS_FIRST = 1, TRS_CROSS_LAST = 2 };
 
-/* Arrays of a cross layer's backward. All are [B, n], except bias and grad_bias, which are [n]. */
+/*
+  Arrays of a cross layer's backward. All are dense [B, n], except bias and grad_bias, which are [n].
+*/
 typedef struct {
-  const float *x0, *u, *bias, *g;
-  float *dx0, *h, *grad_bias;
+  const void *x0, *u; /* of `type` */
+  const float *bias;
+  const void *g; /* of `type` */
+  float *dx0;
+  void *h; /* of `type` */
+  float *grad_bias;
+  TrsDType type; /* fp32, or that of operands */
 } TrsCrossBackward;
 
 typedef struct {
@@ -559,13 +566,13 @@ typedef PetscErrorCode TrsDropOutFn(TrsStream stream, int64_t batch, int64_t n, 
 /*
   Dot interaction (src/RULES.md, rule A1) of n vectors a sample, x [B, n*D] with x_stride. out[b] is
   the first `copied` floats of x, then x_i . x_j for i < j, row by row of the upper triangle, then
-  n_zeros zeros. copied is D with a dense vector, else 0.
+  n_zeros zeros. copied is D with a dense vector, else 0. out and dout may have the type of operands.
 */
 typedef PetscErrorCode TrsDotForwardFn(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
-                                       const float *x, int64_t x_stride, float *out, int64_t out_stride);
+                                       const float *x, int64_t x_stride, TrsMatrix out);
 typedef PetscErrorCode TrsDotBackwardFn(TrsStream stream, int64_t batch, int n, int D, int copied,
-                                        const float *x, int64_t x_stride, const float *dout,
-                                        int64_t dout_stride, float *dx, int64_t dx_stride);
+                                        const float *x, int64_t x_stride, TrsMatrix dout, float *dx,
+                                        int64_t dx_stride);
 
 /*
   Factorization machine of the n numbers of a sample, x [B, n]. out[b] is the first `copied` floats
@@ -579,9 +586,13 @@ typedef PetscErrorCode TrsFmBackwardFn(TrsStream stream, int64_t batch, int64_t 
                                        PetscBool add, const float *x, int64_t x_stride, const float *dout,
                                        int64_t dout_stride, float *dx, int64_t dx_stride);
 
-/* DCN cross layer, element-wise part: y = x0 * (u + bias) + x. All arrays are dense [B, n]. */
-typedef PetscErrorCode TrsCrossForwardFn(TrsStream stream, int64_t batch, int64_t n, const float *x0,
-                                         const float *u, const float *bias, const float *x, float *y);
+/*
+  DCN cross layer, element-wise part: y = x0 * (u + bias) + x. All arrays are dense [B, n], and of
+  one type, fp32 or that of operands; bias is of floats.
+*/
+typedef PetscErrorCode TrsCrossForwardFn(TrsStream stream, int64_t batch, int64_t n, TrsDType type,
+                                         const void *x0, const void *u, const float *bias, const void *x,
+                                         void *y);
 
 /*
   Backward of a cross layer: h = g * x0; grad_bias [n] = sum of h over samples. g * (u + bias) is
@@ -595,8 +606,8 @@ typedef PetscErrorCode TrsCrossBackwardFn(TrsStream stream, int64_t batch, int64
   Call it after the LAST cross_backward. dx [batch, n] = g + dx0 + q V, with q [batch, rank] and V
   [rank, n]. g may be overwritten.
 */
-typedef PetscErrorCode TrsCrossInputFn(TrsStream stream, int64_t batch, int64_t n, int64_t rank,
-                                       const float *q, const float *V, float *g, const float *dx0, float *dx);
+typedef PetscErrorCode TrsCrossInputFn(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
+                                       TrsMatrix V, TrsMatrix g, const float *dx0, float *dx);
 
 /* A cross layer of a vector: y = x0 * s + bias + x. A sample has one s, s [batch]. */
 typedef PetscErrorCode TrsVectorCrossForwardFn(TrsStream stream, int64_t batch, int64_t n, const float *x0,

@@ -82,16 +82,19 @@ PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, const float *x0, const float *u,
-                                  const float *bias, const float *x, float *y)
+PetscErrorCode TrsCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, TrsDType type, const void *x0,
+                                  const void *u, const float *bias, const void *x, void *y)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+  const float *first = (const float *)x0, *product = (const float *)u, *from = (const float *)x;
+  float *to = (float *)y;
 
   (void)stream;
   PetscFunctionBegin;
+  PetscCheck(type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < batch; b++)
-    kernels->cross_forward(n, x0 + b * n, u + b * n, bias, x + b * n, y + b * n);
+    kernels->cross_forward(n, first + b * n, product + b * n, bias, from + b * n, to + b * n);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -99,15 +102,18 @@ PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, i
                                    const TrsCrossBackward *layer)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+  const float *x0 = (const float *)layer->x0, *u = (const float *)layer->u, *g = (const float *)layer->g;
   const int64_t part = columns_a_part(n);
+  float *h = (float *)layer->h;
 
   (void)stream;
   PetscFunctionBegin;
+  PetscCheck(layer->type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
   if (place & TRS_CROSS_FIRST) memset(layer->dx0, 0, (size_t)(batch * n) * sizeof(float));
 #pragma omp parallel for schedule(static)
   for (int64_t c = 0; c < n; c += part)
-    kernels->cross_backward(batch, min_int64(part, n - c), n, layer->x0 + c, layer->u + c, layer->bias + c,
-                            layer->g + c, layer->dx0 + c, layer->h + c, layer->grad_bias + c);
+    kernels->cross_backward(batch, min_int64(part, n - c), n, x0 + c, u + c, layer->bias + c, g + c,
+                            layer->dx0 + c, h + c, layer->grad_bias + c);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -115,13 +121,15 @@ PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, i
   The gradient of the layers, g, is complete before x0's gradient is added: cross_backward has not
   added g to dx0.
 */
-PetscErrorCode TrsCrossInputCpu(TrsStream stream, int64_t batch, int64_t n, int64_t rank, const float *q,
-                                const float *V, float *g, const float *dx0, float *dx)
+PetscErrorCode TrsCrossInputCpu(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
+                                TrsMatrix V, TrsMatrix g, const float *dx0, float *dx)
 {
-  const float *parts[2] = {g, dx0};
+  const TrsMatrixProduct product = {
+      .m = batch, .n = n, .k = rank, .alpha = 1.0F, .a = q, .b = V, .beta = 1.0F, .c = g};
+  const float *parts[2] = {(const float *)g.data, dx0};
 
   PetscFunctionBegin;
-  PetscCall(TrsGemmCpu(stream, PETSC_FALSE, PETSC_FALSE, batch, n, rank, 1.0f, q, rank, V, n, 1.0f, g, n));
+  PetscCall(TrsMultiplyCpu(stream, &product));
   PetscCall(TrsSumMatricesCpu(stream, 2, parts, n, batch, n, dx, n));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

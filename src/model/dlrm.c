@@ -61,8 +61,8 @@ static const TrsOptionSpec specs[] = {
      "retrieval, whose outputs' product is the score, without -over_arch and -tasks"},
     {"-dense_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL,
      "what the operands of the dense layers' products are rounded to; weights and sums stay fp32. tf32: "
-     "-device cuda only, and what is fast there: bf16 rounds more there and is no faster. bf16 is faster on "
-     "CPUs with AMX or AMD's AVX512_BF16"},
+     "-device cuda only. bf16: with -device cuda the layers store what products read in 2 bytes, so that "
+     "activations and their gradients are rounded, too; faster on CPUs with AMX or AMD's AVX512_BF16"},
     {"-dense_product_algorithms", TRS_OPTION_INT, "1", "[1,8]", NULL, NULL,
      "with -device cuda, time up to this many algorithms of cuBLASLt when a shape of a product comes for the "
      "second time, and keep the fastest; 1: the one that cuBLASLt names first. Above 1 bits may differ from "
@@ -248,7 +248,8 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
   const TrsMlpRoom dense = dlrm->num_dense ? TrsMlpPlace(&dlrm->dense, max_batch, NULL, NULL, 1)
                                            : (TrsMlpRoom){.end = 0};
   const int64_t x_floats = TrsWholeLines(max_batch * interaction->N),
-                out_floats = inner_out ? TrsWholeLines(max_batch * interaction->stride) : 0;
+                out_floats = inner_out ? TrsMatrixFloats(max_batch, TrsInteractionMatrix(interaction, NULL))
+                                       : 0;
   /*
     The gradient of the output is made from that of the over arch's first output, and the gradient
     of X from that of the output.
@@ -307,7 +308,7 @@ static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, con
     if (side == TRS_SIDE_QUERY) interaction->query_columns = N;
   }
   TrsInteractionShape(interaction, n_embeddings + (num_dense > 0), n_embeddings ? dims[0] : (int)N,
-                      (int)n_dense, N);
+                      (int)n_dense, N, TrsHeadsTakeOperands(&dlrm->heads));
   PetscCall(TrsHeadsDeclare(&dlrm->heads, &dlrm->context, interaction->width, interaction->filled,
                             interaction->type));
   if (interaction->ops->declare) PetscCall(interaction->ops->declare(interaction));
@@ -410,10 +411,9 @@ static TrsHeadInput heads_input(TrsDlrm dlrm)
 {
   const TrsInteraction *interaction = &dlrm->interaction;
 
-  return (TrsHeadInput){
-      .x = {.type = interaction->type, .stride = interaction->stride, .data = interaction->out},
-      .dx = {.type = interaction->type, .stride = interaction->stride, .data = interaction->dout},
-      .columns = interaction->filled};
+  return (TrsHeadInput){.x = TrsInteractionMatrix(interaction, interaction->out),
+                        .dx = TrsInteractionMatrix(interaction, interaction->dout),
+                        .columns = interaction->filled};
 }
 
 PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *labels,

@@ -20,8 +20,7 @@ static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n
 {
   PetscFunctionBegin;
   PetscCall(layer->context->compute->dot_forward(stream, n, 2, (int)(layer->in / 2), 0, 0,
-                                                 (const float *)x.data, x.stride, (float *)layer->y.data,
-                                                 layer->y.stride));
+                                                 (const float *)x.data, x.stride, layer->y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -30,8 +29,8 @@ static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t 
 {
   PetscFunctionBegin;
   PetscCall(layer->context->compute->dot_backward(stream, n, 2, (int)(layer->in / 2), 0,
-                                                  (const float *)x.data, x.stride, (const float *)dy.data,
-                                                  dy.stride, (float *)dx.data, dx.stride));
+                                                  (const float *)x.data, x.stride, dy, (float *)dx.data,
+                                                  dx.stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

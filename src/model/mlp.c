@@ -139,10 +139,9 @@ int64_t TrsMlpBeside(int64_t from, int64_t n, int64_t begin, int64_t end)
   return from < end && from + n > begin ? end : from;
 }
 
-/* Whole lines of floats that a matrix takes. */
-static int64_t room_of(int64_t rows, const TrsMatrix *matrix)
+int64_t TrsMatrixFloats(int64_t rows, TrsMatrix matrix)
 {
-  return TrsWholeLines((rows * matrix->stride * TrsDTypeBytes(matrix->type) + 3) / (int64_t)sizeof(float));
+  return TrsWholeLines((rows * matrix.stride * TrsDTypeBytes(matrix.type) + 3) / (int64_t)sizeof(float));
 }
 
 TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, int64_t y_stride)
@@ -154,7 +153,7 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, i
     const TrsLayer *end = &mlp->layer[mlp->end[p] - 1];
     /* The caller says where the stack's output is; what lies before it in its perceptron is fp32. */
     const TrsMatrix inner_y = p + 1 == mlp->n_perceptrons ? TrsFloats(NULL, end->out) : end->y;
-    const int64_t n = room_of(max_batch, &inner_y);
+    const int64_t n = TrsMatrixFloats(max_batch, inner_y);
 
     for (; l < mlp->end[p]; l++) {
       TrsLayer *layer = &mlp->layer[l];
@@ -167,7 +166,7 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, i
       }
       if (layer->x.stride) {
         layer->x.data = inner ? inner + room.outputs : NULL;
-        room.outputs += room_of(max_batch, &layer->x);
+        room.outputs += TrsMatrixFloats(max_batch, layer->x);
       }
       while (last + 1 < mlp->end[p] && mlp->layer[last + 1].ops->in_place) last++;
       if (last + 1 == mlp->n_layers) {

@@ -112,6 +112,9 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, i
 /* n, rounded up to whole cache lines of floats. */
 int64_t TrsWholeLines(int64_t n);
 
+/* Floats, in whole cache lines, that the rows of a matrix take. */
+int64_t TrsMatrixFloats(int64_t rows, TrsMatrix matrix);
+
 /*
   Take n floats of memory, whole cache lines behind the *used ones. Without memory they are only
   counted, and the result is NULL.

@@ -281,12 +281,12 @@ static void test_dot_batch(void **state)
   float *p = numbers(N * (N - 1) / 2, 1), *direct = numbers(N * D, 1);
 
   (void)state;
-  assert_petsc_ok(TrsDotForwardCpu(NULL, B, N, D, D, 3, x, X_STRIDE, out, OUT_STRIDE));
+  assert_petsc_ok(TrsDotForwardCpu(NULL, B, N, D, D, 3, x, X_STRIDE, TrsFloats(out, OUT_STRIDE)));
   for (int b = 0; b < B; b++)
     for (int c = D + N * (N - 1) / 2; c < OUT_STRIDE; c++)
       assert_true((out[b * OUT_STRIDE + c] == 0.0f) ==
                   (c < OUT_STRIDE - 1)); /* 3 zeros, the last column as before */
-  assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, D, x, X_STRIDE, out, OUT_STRIDE, dx, X_STRIDE));
+  assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, D, x, X_STRIDE, TrsFloats(out, OUT_STRIDE), dx, X_STRIDE));
   for (int b = 0; b < B; b++) {
     trs_dense_kernels_portable.dot_forward(N, D, x + b * X_STRIDE, p);
     trs_dense_kernels_portable.dot_backward(N, D, x + b * X_STRIDE, NULL, out + b * OUT_STRIDE + D, 0,
@@ -316,7 +316,7 @@ static void test_dot_large(void **state)
   for (int threads = 1; threads <= 3; threads++) {
     omp_set_num_threads(threads);
     memset(dx, 0, B * N * D * sizeof(float));
-    assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, 0, x, N * D, g, PRODUCTS, dx, N * D));
+    assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, 0, x, N * D, TrsFloats(g, PRODUCTS), dx, N * D));
     for (int b = 0; b < B; b++) {
       kernels->dot_backward(N, D, x + b * N * D, NULL, g + b * PRODUCTS, 0, direct);
       assert_memory_equal(dx + b * N * D, direct, N * D * sizeof(float));
@@ -368,10 +368,10 @@ static void test_cross(void **state)
         *y = numbers(B * N, 24);
   float *g = numbers(B * N, 25), *dx0 = numbers(B * N, 26), *before = numbers(B * N, 26),
         *h = numbers(B * N, 27), *db = numbers(N, 28);
-  const TrsCrossBackward layer = {x0, u, bias, g, dx0, h, db};
+  const TrsCrossBackward layer = {x0, u, bias, g, dx0, h, db, TRS_FP32};
 
   (void)state;
-  assert_petsc_ok(TrsCrossForwardCpu(NULL, B, N, x0, u, bias, x, y));
+  assert_petsc_ok(TrsCrossForwardCpu(NULL, B, N, TRS_FP32, x0, u, bias, x, y));
   assert_petsc_ok(TrsCrossBackwardCpu(NULL, B, N, 0, &layer));
   for (int c = 0; c < N; c++) {
     double sum = 0.0;

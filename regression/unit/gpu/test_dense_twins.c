@@ -306,6 +306,86 @@ static void test_linear_of_bf16(void **state)
   assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_FP32));
 }
 
+/* n random numbers that bf16 holds, on the host, and on the device as bf16 or as floats. */
+static float *held_numbers(uint64_t array, int64_t n, PetscBool narrow, void **on)
+{
+  float *values = calloc((size_t)n, sizeof(*values));
+
+  for (int64_t i = 0; i < n; i++) values[i] = draw(array, (uint64_t)i);
+  assert_petsc_ok(cpu->round_matrix(NULL, 1, n, TRS_BF16, values, n));
+  if (narrow) {
+    *on = narrowed(values, n);
+  } else {
+    assert_petsc_ok(device->alloc(4 * n, on));
+    assert_petsc_ok(device->copy(*on, values, 4 * n, NULL));
+    assert_petsc_ok(device->stream_synchronize(NULL));
+  }
+  return values;
+}
+
+/* Cross layers and dot interactions of bf16, beside the CPU's of the same numbers: results are rounded to bf16 (2^-8), or are floats. */
+static void test_interactions_of_bf16(void **state)
+{
+  enum { X0, U, BIAS, X, Y, G, DX0, H, DBIAS, CROSS };
+  enum {
+    VECTORS,
+    OUT,
+    DX,
+    DOT,
+    SMALL = 9,
+    D = 8,
+    COPIED = 8,
+    WIDTH = COPIED + SMALL * (SMALL - 1) / 2,
+    STRIDE = WIDTH + 4
+  };
+  float *host[CROSS];
+  void *on[CROSS];
+
+  (void)state;
+  if (!cuda) skip();
+  for (int s = 0; s < 2; s++) {
+    const int64_t B = s ? 9 : 130, n = s ? 45 : 140;
+    TrsCrossBackward layer;
+
+    for (int i = 0; i < CROSS; i++)
+      host[i] = held_numbers((uint64_t)i, i == BIAS || i == DBIAS ? n : B * n,
+                             (PetscBool)(i != BIAS && i != DX0 && i != DBIAS), &on[i]);
+    assert_petsc_ok(
+        cpu->cross_forward(NULL, B, n, TRS_FP32, host[X0], host[U], host[BIAS], host[X], host[Y]));
+    assert_petsc_ok(cuda->cross_forward(NULL, B, n, TRS_BF16, on[X0], on[U], on[BIAS], on[X], on[Y]));
+    layer = (TrsCrossBackward){host[X0],  host[U], host[BIAS],  host[G],
+                               host[DX0], host[H], host[DBIAS], TRS_FP32};
+    assert_petsc_ok(cpu->cross_backward(NULL, B, n, s ? TRS_CROSS_FIRST : 0, &layer));
+    layer = (TrsCrossBackward){on[X0], on[U], on[BIAS], on[G], on[DX0], on[H], on[DBIAS], TRS_BF16};
+    assert_petsc_ok(cuda->cross_backward(NULL, B, n, s ? TRS_CROSS_FIRST : 0, &layer));
+    assert_near_on_device(on[Y], TRS_BF16, host[Y], B * n, 0x1p-8);
+    assert_near_on_device(on[H], TRS_BF16, host[H], B * n, 0x1p-8);
+    assert_near_on_device(on[DX0], TRS_FP32, host[DX0], B * n, 1e-6);
+    assert_near_on_device(on[DBIAS], TRS_FP32, host[DBIAS], n, 1e-5);
+    for (int i = 0; i < CROSS; i++) {
+      assert_petsc_ok(device->release(&on[i]));
+      free(host[i]);
+    }
+  }
+  for (int i = 0; i < DOT; i++)
+    host[i] = held_numbers((uint64_t)i, i == OUT ? 7 * STRIDE : 7 * SMALL * D, (PetscBool)(i == OUT), &on[i]);
+  for (int backend = 0; backend < 2; backend++) {
+    const TrsComputeOps *ops = backend ? cuda : cpu;
+    const TrsMatrix out = {backend ? TRS_BF16 : TRS_FP32, STRIDE, backend ? on[OUT] : host[OUT]};
+    float *x = backend ? on[VECTORS] : host[VECTORS], *dx = backend ? on[DX] : host[DX];
+
+    assert_petsc_ok(ops->dot_forward(NULL, 7, SMALL, D, COPIED, 2, x, SMALL * D, out));
+    assert_petsc_ok(ops->dot_backward(NULL, 7, SMALL, D, COPIED, x, SMALL * D, out, dx, SMALL * D));
+  }
+  assert_near_on_device(on[OUT], TRS_BF16, host[OUT], 7 * STRIDE, 0x1p-8);
+  assert_near_on_device(on[DX], TRS_FP32, host[DX], 7 * SMALL * D,
+                        0x1p-6); /* sums of nine products of what was rounded */
+  for (int i = 0; i < DOT; i++) {
+    assert_petsc_ok(device->release(&on[i]));
+    free(host[i]);
+  }
+}
+
 static void check_conversion(TrsDType from_type, TrsDType to_type, int64_t cols, int64_t filled,
                              int64_t stride)
 {
@@ -361,12 +441,13 @@ static void test_dot(void **state)
 
     add(&forward, B * x_stride);
     add(&forward, B * stride);
-    TWINS(forward, 1e-6 * D, ops->dot_forward(NULL, B, n, D, copied, s % 3, x[0], x_stride, x[1], stride));
+    TWINS(forward, 1e-6 * D,
+          ops->dot_forward(NULL, B, n, D, copied, s % 3, x[0], x_stride, TrsFloats(x[1], stride)));
     add(&backward, B * x_stride);
     add(&backward, B * stride);
     add(&backward, B * x_stride);
     TWINS(backward, 1e-5,
-          ops->dot_backward(NULL, B, n, D, copied, x[0], x_stride, x[1], stride, x[2], x_stride));
+          ops->dot_backward(NULL, B, n, D, copied, x[0], x_stride, TrsFloats(x[1], stride), x[2], x_stride));
   }
 }
 
@@ -400,7 +481,7 @@ static void test_fm(void **state)
 static PetscErrorCode cross_backward(const TrsComputeOps *ops, int64_t B, int64_t n, int place,
                                      float *const *x)
 {
-  const TrsCrossBackward layer = {x[0], x[1], x[2], x[3], x[4], x[5], x[6]};
+  const TrsCrossBackward layer = {x[0], x[1], x[2], x[3], x[4], x[5], x[6], TRS_FP32};
 
   PetscFunctionBegin;
   PetscCall(ops->cross_backward(NULL, B, n, place, &layer));
@@ -416,7 +497,8 @@ static PetscErrorCode whole_cross(const TrsComputeOps *ops, int64_t B, int64_t n
   PetscFunctionBegin;
   if (layers > 1) PetscCall(cross_backward(ops, B, n, TRS_CROSS_FIRST, x));
   PetscCall(cross_backward(ops, B, n, layers > 1 ? TRS_CROSS_LAST : TRS_CROSS_FIRST | TRS_CROSS_LAST, x));
-  PetscCall(ops->cross_input(NULL, B, n, rank, x[7], x[8], x[3], x[4], x[0]));
+  PetscCall(ops->cross_input(NULL, B, n, rank, TrsFloats(x[7], rank), TrsFloats(x[8], n), TrsFloats(x[3], n),
+                             x[4], x[0]));
   for (int i = 3; i < 5; i++) PetscCall(on->zero(x[i], B * n * (int64_t)sizeof(float), NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -433,7 +515,7 @@ static void test_cross(void **state)
     Arguments forward = {0}, backward = {0}, input = {0};
 
     for (int i = 0; i < 5; i++) add(&forward, i == 2 ? n : B * n);
-    TWINS(forward, 1e-6, ops->cross_forward(NULL, B, n, x[0], x[1], x[2], x[3], x[4]));
+    TWINS(forward, 1e-6, ops->cross_forward(NULL, B, n, TRS_FP32, x[0], x[1], x[2], x[3], x[4]));
     for (int i = 0; i < 7; i++) add(&backward, i == 2 || i == 6 ? n : B * n);
     TWINS(backward, 1e-5, cross_backward(ops, B, n, s % 3 ? TRS_CROSS_FIRST : 0, x));
     for (int i = 0; i < 9; i++)
@@ -445,7 +527,7 @@ static void test_cross(void **state)
 static PetscErrorCode vector_cross_backward(const TrsComputeOps *ops, int64_t B, int64_t n, int place,
                                             float *const *x)
 {
-  const TrsCrossBackward layer = {x[0], x[1], NULL, x[2], x[3], x[4], x[5]};
+  const TrsCrossBackward layer = {x[0], x[1], NULL, x[2], x[3], x[4], x[5], TRS_FP32};
 
   PetscFunctionBegin;
   PetscCall(ops->vector_cross_backward(NULL, B, n, place, &layer));
@@ -946,11 +1028,12 @@ static void test_precision(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt), cmocka_unit_test(test_bf16),
-              cmocka_unit_test(test_linear_of_bf16), cmocka_unit_test(test_matrices),
-              cmocka_unit_test(test_own_product), cmocka_unit_test(test_odd_layers),
-              cmocka_unit_test(test_no_kernel), cmocka_unit_test(test_algorithms),
-              cmocka_unit_test(test_many_shapes), cmocka_unit_test(test_streams), cmocka_unit_test(test_dot),
-              cmocka_unit_test(test_fm), cmocka_unit_test(test_cross), cmocka_unit_test(test_vector_cross),
+              cmocka_unit_test(test_linear_of_bf16), cmocka_unit_test(test_interactions_of_bf16),
+              cmocka_unit_test(test_matrices), cmocka_unit_test(test_own_product),
+              cmocka_unit_test(test_odd_layers), cmocka_unit_test(test_no_kernel),
+              cmocka_unit_test(test_algorithms), cmocka_unit_test(test_many_shapes),
+              cmocka_unit_test(test_streams), cmocka_unit_test(test_dot), cmocka_unit_test(test_fm),
+              cmocka_unit_test(test_cross), cmocka_unit_test(test_vector_cross),
               cmocka_unit_test(test_sample_gemm), cmocka_unit_test(test_layers), cmocka_unit_test(test_loss),
               cmocka_unit_test(test_mixture), cmocka_unit_test(test_squares),
               cmocka_unit_test(test_optimizers), cmocka_unit_test(test_optimizers_aligned),
