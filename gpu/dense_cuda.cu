@@ -40,61 +40,101 @@ static __device__ __forceinline__ float4 masked(float4 y, float4 dy)
 
 /* --- column sums --- */
 
-template <class T> struct Masked { /* dy = y > 0 ? dy : 0; its columns are summed */
+/* T is float or float4, and S the type in memory: float or Bf16. */
+static __device__ __forceinline__ void load_as(const float *from, float *x)
+{
+  *x = *from;
+}
+
+static __device__ __forceinline__ void load_as(const Bf16 *from, float *x)
+{
+  *x = to_float(*from);
+}
+
+template <class S> static __device__ __forceinline__ void load_as(const S *from, float4 *x)
+{
+  float v[4];
+
+  load_numbers<4>(from, v);
+  *x = make_float4(v[0], v[1], v[2], v[3]);
+}
+
+template <class S> static __device__ __forceinline__ void keep_as(S *to, float x)
+{
+  keep_numbers<1>(to, &x);
+}
+
+template <class S> static __device__ __forceinline__ void keep_as(S *to, float4 x)
+{
+  const float v[4] = {x.x, x.y, x.z, x.w};
+
+  keep_numbers<4>(to, v);
+}
+
+/* dy = y > 0 ? dy : 0; its columns are summed. Strides are in numbers. */
+template <class T, class S> struct Masked {
   typedef T Type;
-  enum { ROWS = 4 };
+  enum { ROWS = 4, COLUMNS = sizeof(T) / sizeof(float) };
   struct Loaded {
     T y, dy;
   };
-  const T *y; /* NULL: no mask */
+  const S *y; /* NULL: no mask */
   int64_t y_stride;
-  T *dy;
+  S *dy;
   int64_t dy_stride;
   __device__ __forceinline__ Loaded load(int64_t r, int64_t c) const
   {
-    Loaded of = {{}, dy[r * dy_stride + c]};
+    Loaded of = {};
 
-    if (y) of.y = y[r * y_stride + c];
+    load_as(dy + r * dy_stride + COLUMNS * c, &of.dy);
+    if (y) load_as(y + r * y_stride + COLUMNS * c, &of.y);
     return of;
   }
   __device__ __forceinline__ T use(int64_t r, int64_t c, const Loaded &of) const
   {
     if (!y) return of.dy;
     const T value = masked(of.y, of.dy);
-    __stcg(dy + r * dy_stride + c, value);
+    keep_as(dy + r * dy_stride + COLUMNS * c, value);
     return value;
   }
 };
 
 /* dx0 (+)= g * (u + bias) (+ g); h = g * x0; columns of h are summed */
-template <class T> struct Crossed {
+template <class T, class S> struct Crossed {
   typedef T Type;
-  enum { ROWS = 2 };
+  enum { ROWS = 2, COLUMNS = sizeof(T) / sizeof(float) };
   struct Loaded {
     T x0, u, g, bias, dx0;
   };
   int64_t n;
   int place;
-  const T *x0, *u, *bias, *g;
-  T *dx0, *h;
+  const S *x0, *u;
+  const float *bias;
+  const S *g;
+  float *dx0;
+  S *h;
   __device__ __forceinline__ Loaded load(int64_t r, int64_t c) const
   {
-    const int64_t i = r * n + c;
-    Loaded of = {x0[i], u[i], g[i], bias[c], {}};
+    const int64_t i = r * n + COLUMNS * c;
+    Loaded of = {};
 
-    if (!(place & TRS_CROSS_FIRST)) of.dx0 = dx0[i];
+    load_as(x0 + i, &of.x0);
+    load_as(u + i, &of.u);
+    load_as(g + i, &of.g);
+    load_as(bias + COLUMNS * c, &of.bias);
+    if (!(place & TRS_CROSS_FIRST)) load_as(dx0 + i, &of.dx0);
     return of;
   }
   __device__ __forceinline__ T use(int64_t r, int64_t c, const Loaded &of) const
   {
-    const int64_t i = r * n + c;
+    const int64_t i = r * n + COLUMNS * c;
     const T product = of.g * of.x0;
     T sum = of.g * (of.u + of.bias);
 
     if (!(place & TRS_CROSS_FIRST)) sum = of.dx0 + sum;
     if (place & TRS_CROSS_LAST) sum = sum + of.g;
-    __stcg(dx0 + i, sum);
-    __stcg(h + i, product);
+    keep_as(dx0 + i, sum);
+    keep_as(h + i, product);
     return product;
   }
 };
@@ -131,18 +171,32 @@ struct VectorCrossed {
 
 /* --- linear layers --- */
 
-PetscErrorCode TrsLinearForwardCuda(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
-                                    int64_t x_stride, const float *weight, const float *bias,
-                                    TrsActivation activation, float *y, int64_t y_stride)
+PetscErrorCode TrsLinearForwardCuda(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
+                                    TrsMatrix weight, const void *bias, TrsActivation activation, TrsMatrix y)
 {
   const TrsProduct product = {
-      {PETSC_FALSE, PETSC_TRUE, batch, out, in, 1.0f, x, x_stride, weight, in, 0.0f, y, y_stride},
-      bias,
-      activation,
-      NULL};
+      {PETSC_FALSE, PETSC_TRUE, batch, out, in, 1.0f, x, weight, 0.0f, y}, bias, activation, NULL};
 
   PetscFunctionBegin;
   PetscCall(TrsProductCuda(stream, &product));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <class S>
+static PetscErrorCode mask_and_sum(TrsStream stream, int64_t rows, int64_t cols, const TrsMatrix *y,
+                                   const TrsMatrix *dy, float *sums)
+{
+  const S *const mask = y ? static_cast<const S *>(y->data) : NULL;
+  const int64_t y_stride = y ? y->stride : 0;
+  S *const to = static_cast<S *>(dy->data);
+
+  PetscFunctionBegin;
+  if (is_wide({sums}, y_stride | dy->stride | cols) &&
+      (reinterpret_cast<uintptr_t>(mask) | reinterpret_cast<uintptr_t>(to)) % (4 * sizeof(S)) == 0)
+    PetscCall(
+        visit_and_sum(stream, rows, cols / 4, (Masked<float4, S>{mask, y_stride, to, dy->stride}), sums));
+  else
+    PetscCall(visit_and_sum(stream, rows, cols, (Masked<float, S>{mask, y_stride, to, dy->stride}), sums));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -151,33 +205,24 @@ PetscErrorCode TrsLinearForwardCuda(TrsStream stream, int64_t batch, int64_t in,
   in the product of the layer above, from a bit mask that its forward keeps. Here the backward of a
   layer is complete in itself, and its input dy is what compute_ops.h says.)
 */
-PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
-                                     int64_t x_stride, const float *weight, const float *y, int64_t y_stride,
-                                     TrsActivation activation, float *dy, int64_t dy_stride,
-                                     float *grad_weight, float *grad_bias, float *dx, int64_t dx_stride)
+PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
+                                     TrsMatrix weight, TrsMatrix y, TrsActivation activation, TrsMatrix dy,
+                                     float *grad_weight, float *grad_bias, TrsMatrix dx)
 {
-  const float *const mask = activation == TRS_ACTIVATION_RELU ? y : NULL;
-  const TrsProduct to_weight = {
-      {PETSC_TRUE, PETSC_FALSE, out, in, batch, 1.0f, dy, dy_stride, x, x_stride, 0.0f, grad_weight, in},
-      NULL,
-      TRS_ACTIVATION_NONE,
-      NULL};
-  const TrsProduct to_input = {
-      {PETSC_FALSE, PETSC_FALSE, batch, in, out, 1.0f, dy, dy_stride, weight, in, 0.0f, dx, dx_stride},
-      NULL,
-      TRS_ACTIVATION_NONE,
-      NULL};
+  const TrsMatrix *const mask = activation == TRS_ACTIVATION_RELU ? &y : NULL;
+  const TrsMatrixProduct to_weight = {PETSC_TRUE, PETSC_FALSE, out, in,   batch,
+                                      1.0f,       dy,          x,   0.0f, {TRS_FP32, in, grad_weight}},
+                         to_input = {PETSC_FALSE, PETSC_FALSE, batch, in, out, 1.0f, dy, weight, 0.0f, dx};
 
   PetscFunctionBegin;
-  if (is_wide({mask, dy, grad_bias}, (mask ? y_stride : 0) | dy_stride | out))
-    PetscCall(visit_and_sum(stream, batch, out / 4,
-                            (Masked<float4>{reinterpret_cast<const float4 *>(mask), y_stride / 4,
-                                            reinterpret_cast<float4 *>(dy), dy_stride / 4}),
-                            grad_bias));
+  PetscCheck(!mask || y.type == dy.type, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a gradient in %s of %s",
+             TrsDTypeName(dy.type), TrsDTypeName(y.type));
+  if (dy.type == TRS_BF16)
+    PetscCall(mask_and_sum<Bf16>(stream, batch, out, mask, &dy, grad_bias));
   else
-    PetscCall(visit_and_sum(stream, batch, out, (Masked<float>{mask, y_stride, dy, dy_stride}), grad_bias));
-  PetscCall(TrsProductCuda(stream, &to_weight));
-  if (dx) PetscCall(TrsProductCuda(stream, &to_input));
+    PetscCall(mask_and_sum<float>(stream, batch, out, mask, &dy, grad_bias));
+  PetscCall(TrsMultiplyCuda(stream, &to_weight));
+  if (dx.data) PetscCall(TrsMultiplyCuda(stream, &to_input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -190,77 +235,86 @@ enum { TRS_CROSS_ROWS = 2 };
   cols is in units of T. A thread has a column of some rows, gridDim.y apart. Reads x0, u, x and
   writes y once, with the reads of two rows before the first write.
 */
-template <class T>
+template <class T, class S>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
-    cross_forward_kernel(int64_t rows, int64_t cols, const T *__restrict__ x0, const T *__restrict__ u,
-                         const T *__restrict__ bias, const T *__restrict__ x, T *__restrict__ y)
+    cross_forward_kernel(int64_t rows, int64_t cols, const S *__restrict__ x0, const S *__restrict__ u,
+                         const float *__restrict__ bias, const S *__restrict__ x, S *__restrict__ y)
 {
+  const int columns = sizeof(T) / sizeof(float);
   const int64_t c = TrsCudaFirst(), end = rows * cols, step = gridDim.y * cols;
+  T b;
 
   if (c >= cols) return;
-  const T b = bias[c];
+  load_as(bias + columns * c, &b);
   for (int64_t i = blockIdx.y * cols + c; i < end; i += TRS_CROSS_ROWS * step) {
     T from0[TRS_CROSS_ROWS], product[TRS_CROSS_ROWS], from[TRS_CROSS_ROWS];
 
 #pragma unroll
     for (int k = 0; k < TRS_CROSS_ROWS; k++) {
-      const int64_t at = i + k * step < end ? i + k * step : i; /* a load without a branch */
+      const int64_t at = columns * (i + k * step < end ? i + k * step : i); /* a load without a branch */
 
-      from0[k] = x0[at];
-      product[k] = u[at];
-      from[k] = x[at];
+      load_as(x0 + at, &from0[k]);
+      load_as(u + at, &product[k]);
+      load_as(x + at, &from[k]);
     }
 #pragma unroll
     for (int k = 0; k < TRS_CROSS_ROWS; k++)
-      if (i + k * step < end) __stcg(y + i + k * step, from0[k] * (product[k] + b) + from[k]);
+      if (i + k * step < end) keep_as(y + columns * (i + k * step), from0[k] * (product[k] + b) + from[k]);
   }
 }
 
-template <class T>
-static PetscErrorCode cross_forward(TrsStream stream, int64_t rows, int64_t cols, const float *x0,
-                                    const float *u, const float *bias, const float *x, float *y)
+template <class T, class S>
+static PetscErrorCode cross_forward(TrsStream stream, int64_t rows, int64_t cols, const void *x0,
+                                    const void *u, const float *bias, const void *x, void *y)
 {
   const int64_t blocks = (cols + TRS_DENSE_THREADS - 1) / TRS_DENSE_THREADS, most = 65535;
   /* few rows are spread over as many threads as there are */
   const int64_t strips = rows < 1024 ? rows : (rows + TRS_CROSS_ROWS - 1) / TRS_CROSS_ROWS;
 
   PetscFunctionBegin;
-  CU_LAUNCH((cross_forward_kernel<T>),
+  CU_LAUNCH((cross_forward_kernel<T, S>),
             dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(PetscMin(strips, most))),
-            TRS_DENSE_THREADS, 0, TrsCudaStream(stream), rows, cols, reinterpret_cast<const T *>(x0),
-            reinterpret_cast<const T *>(u), reinterpret_cast<const T *>(bias), reinterpret_cast<const T *>(x),
-            reinterpret_cast<T *>(y));
+            TRS_DENSE_THREADS, 0, TrsCudaStream(stream), rows, cols, static_cast<const S *>(x0),
+            static_cast<const S *>(u), bias, static_cast<const S *>(x), static_cast<S *>(y));
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCrossForwardCuda(TrsStream stream, int64_t batch, int64_t n, const float *x0,
-                                   const float *u, const float *bias, const float *x, float *y)
+PetscErrorCode TrsCrossForwardCuda(TrsStream stream, int64_t batch, int64_t n, TrsDType type, const void *x0,
+                                   const void *u, const float *bias, const void *x, void *y)
 {
+  const bool wide = is_wide({x0, u, bias, x, y}, n);
+
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  if (is_wide({x0, u, bias, x, y}, n))
-    PetscCall(cross_forward<float4>(stream, batch, n / 4, x0, u, bias, x, y));
+  if (type == TRS_BF16 && wide)
+    PetscCall((cross_forward<float4, Bf16>(stream, batch, n / 4, x0, u, bias, x, y)));
+  else if (type == TRS_BF16)
+    PetscCall((cross_forward<float, Bf16>(stream, batch, n, x0, u, bias, x, y)));
+  else if (wide)
+    PetscCall((cross_forward<float4, float>(stream, batch, n / 4, x0, u, bias, x, y)));
   else
-    PetscCall(cross_forward<float>(stream, batch, n, x0, u, bias, x, y));
+    PetscCall((cross_forward<float, float>(stream, batch, n, x0, u, bias, x, y)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-template <class T>
-static PetscErrorCode cross_backward(TrsStream stream, int64_t rows, int64_t cols, int place,
+template <class S>
+static PetscErrorCode cross_backward(TrsStream stream, int64_t rows, int64_t n, int place,
                                      const TrsCrossBackward *layer)
 {
-  const Crossed<T> crossed = {cols,
-                              place,
-                              reinterpret_cast<const T *>(layer->x0),
-                              reinterpret_cast<const T *>(layer->u),
-                              reinterpret_cast<const T *>(layer->bias),
-                              reinterpret_cast<const T *>(layer->g),
-                              reinterpret_cast<T *>(layer->dx0),
-                              reinterpret_cast<T *>(layer->h)};
+  const S *const x0 = static_cast<const S *>(layer->x0), *const u = static_cast<const S *>(layer->u),
+                 *const g = static_cast<const S *>(layer->g);
+  S *const h = static_cast<S *>(layer->h);
 
   PetscFunctionBegin;
-  PetscCall(visit_and_sum(stream, rows, cols, crossed, layer->grad_bias));
+  if (is_wide({x0, u, layer->bias, g, layer->dx0, h, layer->grad_bias}, n))
+    PetscCall(visit_and_sum(stream, rows, n / 4,
+                            (Crossed<float4, S>{n, place, x0, u, layer->bias, g, layer->dx0, h}),
+                            layer->grad_bias));
+  else
+    PetscCall(visit_and_sum(stream, rows, n,
+                            (Crossed<float, S>{n, place, x0, u, layer->bias, g, layer->dx0, h}),
+                            layer->grad_bias));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -269,8 +323,8 @@ PetscErrorCode TrsCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, 
                                     const TrsCrossBackward *layer)
 {
   PetscFunctionBegin;
-  if (is_wide({layer->x0, layer->u, layer->bias, layer->g, layer->dx0, layer->h, layer->grad_bias}, n))
-    PetscCall(cross_backward<float4>(stream, batch, n / 4, place, layer));
+  if (layer->type == TRS_BF16)
+    PetscCall(cross_backward<Bf16>(stream, batch, n, place, layer));
   else
     PetscCall(cross_backward<float>(stream, batch, n, place, layer));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -313,12 +367,14 @@ static __global__ void row_products_kernel(int64_t rows, int64_t cols, const flo
 PetscErrorCode TrsVectorCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, int place,
                                           const TrsCrossBackward *layer)
 {
-  const VectorCrossed crossed = {n, place, layer->u, layer->g, layer->dx0};
+  const float *const g = static_cast<const float *>(layer->g);
+  const VectorCrossed crossed = {n, place, static_cast<const float *>(layer->u), g, layer->dx0};
 
   PetscFunctionBegin;
   if (batch > 0) {
     CU_LAUNCH(row_products_kernel, TrsCudaBlocks(batch * 32, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
-              TrsCudaStream(stream), batch, n, layer->g, layer->x0, layer->h);
+              TrsCudaStream(stream), batch, n, g, static_cast<const float *>(layer->x0),
+              static_cast<float *>(layer->h));
     TrsCheckLaunch();
   }
   PetscCall(visit_and_sum(stream, batch, n, crossed, layer->grad_bias));
@@ -326,10 +382,10 @@ PetscErrorCode TrsVectorCrossBackwardCuda(TrsStream stream, int64_t batch, int64
 }
 
 /* dx0 contains g already. The product adds dx0 on its way to dx. */
-PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int64_t rank, const float *q,
-                                 const float *V, float *g, const float *dx0, float *dx)
+PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
+                                 TrsMatrix V, TrsMatrix g, const float *dx0, float *dx)
 {
-  const TrsProduct product = {{PETSC_FALSE, PETSC_FALSE, batch, n, rank, 1.0f, q, rank, V, n, 1.0f, dx, n},
+  const TrsProduct product = {{PETSC_FALSE, PETSC_FALSE, batch, n, rank, 1.0f, q, V, 1.0f, {TRS_FP32, n, dx}},
                               NULL,
                               TRS_ACTIVATION_NONE,
                               dx0};

@@ -23,10 +23,10 @@ static inline cudaEvent_t TrsEventCuda(TrsEvent event)
   alloc() of memory that must be written before it is read. compute-sanitizer's initcheck finds
   reads of memory that was not written. Not collective.
 */
-PetscErrorCode TrsCudaAllocUnset(int64_t bytes, void **pointer);
+PETSC_EXTERN PetscErrorCode TrsCudaAllocUnset(int64_t bytes, void **pointer);
 
 /* Wait on the host for an event, as for a stream: see TrsCudaWhileWaiting(). */
-PetscErrorCode TrsCudaEventWait(cudaEvent_t event);
+PETSC_EXTERN PetscErrorCode TrsCudaEventWait(cudaEvent_t event);
 
 /*
   Register `check`, which is called again and again while the host waits for a stream, with the time

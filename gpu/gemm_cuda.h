@@ -9,13 +9,14 @@ extern "C" {
 }
 
 /*
-  C = activation(product + bias), all in floats. bias [n] or NULL; NULL means no activation. added
-  (or NULL: C itself) is the matrix that beta is a factor of, with the stride of C.
+  C = activation(product + bias). A and B are of one type or the other (compute/gemm.h); bf16 results
+  need the precision bf16. bias [n], of the type of C, or NULL; NULL means no activation. added (or
+  NULL: C itself) is the matrix that beta is a factor of, with the type and the stride of C.
 */
 struct TrsProduct : TrsMatrixProduct {
-  const float *bias;
+  const void *bias;
   TrsActivation activation;
-  const float *added;
+  const void *added;
 };
 
 /*

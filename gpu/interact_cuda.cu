@@ -12,6 +12,7 @@
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/tbe_rows_cuda.h"
+#include "gpu/wide_cuda.h"
 
 enum {
   TRS_DOT_THREADS = 128,
@@ -84,9 +85,8 @@ template <bool SHARED> static __device__ __forceinline__ void load_four(const fl
   Compute the products of vectors row, row + tiles, .. with column, column + tiles, .. of the
   sample's v, and put them in their places.
 */
-template <bool SHARED>
-static __device__ __forceinline__ void multiply_tile(const Dot &s, const float *v, int row, int column,
-                                                     float *to)
+template <bool SHARED, class R>
+static __device__ __forceinline__ void multiply_tile(const Dot &s, const float *v, int row, int column, R *to)
 {
   const int pitch = SHARED ? s.pitch : s.D, last = s.n - 1;
   float sum[TRS_DOT_SIDE][TRS_DOT_SIDE] = {};
@@ -109,7 +109,7 @@ static __device__ __forceinline__ void multiply_tile(const Dot &s, const float *
     for (int b = 0; b < TRS_DOT_SIDE; b++) {
       const int i = row + a * s.tiles, j = column + b * s.tiles;
       if (i < s.n && j < s.n && (row != column || i < j))
-        to[pair_at(s.n, PetscMin(i, j), PetscMax(i, j))] = sum[a][b];
+        from_float(sum[a][b], &to[pair_at(s.n, PetscMin(i, j), PetscMax(i, j))]);
     }
 }
 
@@ -117,9 +117,9 @@ static __device__ __forceinline__ void multiply_tile(const Dot &s, const float *
   Threads get the tiles of the triangle, sample after sample. Products go through shared memory, so
   that they are written side by side.
 */
-template <bool SHARED>
+template <bool SHARED, class R>
 static __global__ void __launch_bounds__(TRS_DOT_THREADS)
-    dot_forward_kernel(Dot s, float *out, int64_t out_stride)
+    dot_forward_kernel(Dot s, R *out, int64_t out_stride)
 {
   CU_DYN_SHARED(float, vectors);
   const int n_tiles = s.tiles * (s.tiles + 1) / 2, n_products = s.n * (s.n - 1) / 2;
@@ -136,37 +136,41 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
       int row = 0, column = k % n_tiles;
 
       while (column >= s.tiles - row) column -= s.tiles - row++;
-      multiply_tile<SHARED>(s, SHARED ? vectors + m * s.n * s.pitch : s.x + (first + m) * s.x_stride, row,
-                            row + column,
-                            SHARED ? products + m * n_products : out + (first + m) * out_stride + s.copied);
+      if constexpr (SHARED)
+        multiply_tile<true>(s, vectors + m * s.n * s.pitch, row, row + column, products + m * n_products);
+      else
+        multiply_tile<false>(s, s.x + (first + m) * s.x_stride, row, row + column,
+                             out + (first + m) * out_stride + s.copied);
     }
     __syncthreads();
     for (int m = 0; m < here; m++) {
-      float *const to = out + (first + m) * out_stride;
+      R *const to = out + (first + m) * out_stride;
 
       for (int c = static_cast<int>(threadIdx.x); c < s.copied; c += TRS_DOT_THREADS)
-        to[c] = SHARED ? vectors[m * s.n * s.pitch + c] : s.x[(first + m) * s.x_stride + c];
+        from_float(SHARED ? vectors[m * s.n * s.pitch + c] : s.x[(first + m) * s.x_stride + c], &to[c]);
       for (int k = static_cast<int>(threadIdx.x); SHARED && k < n_products; k += TRS_DOT_THREADS)
-        to[s.copied + k] = products[m * n_products + k];
+        from_float(products[m * n_products + k], &to[s.copied + k]);
       for (int k = static_cast<int>(threadIdx.x); k < s.n_zeros; k += TRS_DOT_THREADS)
-        to[s.copied + n_products + k] = 0.0f;
+        from_float(0.0f, &to[s.copied + n_products + k]);
     }
     __syncthreads(); /* the next samples come to the same place */
   }
 }
 
 /* The gradient of x_i . x_j; 0 for i = j and for rows beyond the vectors. */
-static __device__ __forceinline__ float pair_gradient(int n, const float *products, int i, int j)
+template <class R>
+static __device__ __forceinline__ float pair_gradient(int n, const R *products, int i, int j)
 {
-  return i == j || i >= n ? 0.0f : products[pair_at(n, PetscMin(i, j), PetscMax(i, j))];
+  return i == j || i >= n ? 0.0f : to_float(products[pair_at(n, PetscMin(i, j), PetscMax(i, j))]);
 }
 
 /*
   Store the gradients of the products of `here` samples as square matrices with rows of 4 * tiles.
   All threads of the thread block call it.
 */
-static __device__ __forceinline__ void stage_gradients(const Dot &s, int64_t first, int here,
-                                                       const float *dout, int64_t dout_stride, float *to)
+template <class R>
+static __device__ __forceinline__ void stage_gradients(const Dot &s, int64_t first, int here, const R *dout,
+                                                       int64_t dout_stride, float *to)
 {
   const int width = 4 * s.tiles;
 
@@ -180,15 +184,15 @@ static __device__ __forceinline__ void stage_gradients(const Dot &s, int64_t fir
   Compute columns d .. d + 3 of the gradients of vectors row .. row + 3 of a sample. g: its square
   matrix in shared memory, or without one the row of dout.
 */
-template <bool SHARED>
-static __device__ __forceinline__ void multiply_back(const Dot &s, const float *v, const float *g, int row,
-                                                     int d, float sum[TRS_DOT_SIDE][4])
+template <bool SHARED, class R>
+static __device__ __forceinline__ void multiply_back(const Dot &s, const float *v, const R *g, int row, int d,
+                                                     float sum[TRS_DOT_SIDE][4])
 {
   for (int j = 0; j < s.n; j++) {
     float factor[TRS_DOT_SIDE], x[4];
 
     load_four<SHARED>(v + j * (SHARED ? s.pitch : s.D) + d, s.D - d, x);
-    if (SHARED)
+    if constexpr (SHARED)
       load_floats<4>(g + j * 4 * s.tiles + row, factor);
     else
       for (int a = 0; a < TRS_DOT_SIDE; a++) factor[a] = pair_gradient(s.n, g + s.copied, row + a, j);
@@ -199,9 +203,9 @@ static __device__ __forceinline__ void multiply_back(const Dot &s, const float *
 }
 
 /* Threads get squares of the gradient; neighbours have neighbouring columns. */
-template <bool SHARED>
+template <bool SHARED, class R>
 static __global__ void __launch_bounds__(TRS_DOT_THREADS)
-    dot_backward_kernel(Dot s, const float *dout, int64_t dout_stride, float *dx, int64_t dx_stride)
+    dot_backward_kernel(Dot s, const R *dout, int64_t dout_stride, float *dx, int64_t dx_stride)
 {
   CU_DYN_SHARED(float, vectors);
   const int wide = (s.D + 3) / 4, n_squares = s.tiles * wide;
@@ -218,12 +222,14 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
     __syncthreads();
     for (int k = static_cast<int>(threadIdx.x); k < here * n_squares; k += TRS_DOT_THREADS) {
       const int m = k / n_squares, row = k % n_squares / wide * 4, d = k % wide * 4;
-      const float *const g = dout + (first + m) * dout_stride;
+      const R *const g = dout + (first + m) * dout_stride;
       float sum[TRS_DOT_SIDE][4] = {};
 
-      multiply_back<SHARED>(s, SHARED ? vectors + m * s.n * s.pitch : s.x + (first + m) * s.x_stride,
-                            SHARED ? gradients + m * s.n * 4 * s.tiles : g, row, d, sum);
-      /*
+      if constexpr (SHARED)
+        multiply_back<true>(s, vectors + m * s.n * s.pitch, gradients + m * s.n * 4 * s.tiles, row, d, sum);
+      else
+        multiply_back<false>(s, s.x + (first + m) * s.x_stride, g, row, d, sum);
+        /*
         All loops are unrolled: the compiler then knows every index and keeps `sum` in registers.
       */
 #pragma unroll
@@ -234,7 +240,7 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
         if (i >= s.n) break;
 #pragma unroll
         for (int e = 0; e < 4; e++)
-          if (d + e < s.D && i * s.D + d + e < s.copied) sum[a][e] += g[i * s.D + d + e];
+          if (d + e < s.D && i * s.D + d + e < s.copied) sum[a][e] += to_float(g[i * s.D + d + e]);
         if (s.aligned) {
           store_floats<4>(to, sum[a]);
           continue;
@@ -286,45 +292,70 @@ static dim3 blocks_of(const Dot *s)
   return TrsCudaBlocks((s->batch + s->samples - 1) / s->samples * TRS_DOT_THREADS, TRS_DOT_THREADS);
 }
 
-PetscErrorCode TrsDotForwardCuda(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
-                                 const float *x, int64_t x_stride, float *out, int64_t out_stride)
+template <class R> static PetscErrorCode dot_forward(TrsStream stream, Dot s, const TrsMatrix *out)
 {
-  Dot s = dot_of(batch, n, D, copied, n_zeros, x, x_stride);
+  R *const to = static_cast<R *>(out->data);
   size_t bytes;
 
   PetscFunctionBegin;
-  if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(cut(&s, static_cast<int64_t>(n) * (n - 1) / 2, s.tiles * (s.tiles + 1) / 2,
-                reinterpret_cast<const void *>(dot_forward_kernel<true>), &bytes));
+  PetscCall(cut(&s, static_cast<int64_t>(s.n) * (s.n - 1) / 2, s.tiles * (s.tiles + 1) / 2,
+                reinterpret_cast<const void *>(dot_forward_kernel<true, R>), &bytes));
   if (bytes > 0)
-    CU_LAUNCH(dot_forward_kernel<true>, blocks_of(&s), TRS_DOT_THREADS, bytes, TrsCudaStream(stream), s, out,
-              out_stride);
+    CU_LAUNCH((dot_forward_kernel<true, R>), blocks_of(&s), TRS_DOT_THREADS, bytes, TrsCudaStream(stream), s,
+              to, out->stride);
   else
-    CU_LAUNCH(dot_forward_kernel<false>, blocks_of(&s), TRS_DOT_THREADS, 0, TrsCudaStream(stream), s, out,
-              out_stride);
+    CU_LAUNCH((dot_forward_kernel<false, R>), blocks_of(&s), TRS_DOT_THREADS, 0, TrsCudaStream(stream), s, to,
+              out->stride);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDotForwardCuda(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
+                                 const float *x, int64_t x_stride, TrsMatrix out)
+{
+  const Dot s = dot_of(batch, n, D, copied, n_zeros, x, x_stride);
+
+  PetscFunctionBegin;
+  if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (out.type == TRS_BF16)
+    PetscCall(dot_forward<Bf16>(stream, s, &out));
+  else
+    PetscCall(dot_forward<float>(stream, s, &out));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <class R>
+static PetscErrorCode dot_backward(TrsStream stream, Dot s, const TrsMatrix *dout, float *dx,
+                                   int64_t dx_stride)
+{
+  const R *const from = static_cast<const R *>(dout->data);
+  size_t bytes;
+
+  PetscFunctionBegin;
+  PetscCall(cut(&s, static_cast<int64_t>(s.n) * 4 * s.tiles, s.tiles * ((s.D + 3) / 4),
+                reinterpret_cast<const void *>(dot_backward_kernel<true, R>), &bytes));
+  if (bytes > 0)
+    CU_LAUNCH((dot_backward_kernel<true, R>), blocks_of(&s), TRS_DOT_THREADS, bytes, TrsCudaStream(stream), s,
+              from, dout->stride, dx, dx_stride);
+  else
+    CU_LAUNCH((dot_backward_kernel<false, R>), blocks_of(&s), TRS_DOT_THREADS, 0, TrsCudaStream(stream), s,
+              from, dout->stride, dx, dx_stride);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsDotBackwardCuda(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
-                                  int64_t x_stride, const float *dout, int64_t dout_stride, float *dx,
-                                  int64_t dx_stride)
+                                  int64_t x_stride, TrsMatrix dout, float *dx, int64_t dx_stride)
 {
   Dot s = dot_of(batch, n, D, copied, 0, x, x_stride);
-  size_t bytes;
 
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   if (!TrsCudaIsAligned(dx, dx_stride * static_cast<int64_t>(sizeof(float)), 16)) s.aligned = 0;
-  PetscCall(cut(&s, static_cast<int64_t>(n) * 4 * s.tiles, s.tiles * ((D + 3) / 4),
-                reinterpret_cast<const void *>(dot_backward_kernel<true>), &bytes));
-  if (bytes > 0)
-    CU_LAUNCH(dot_backward_kernel<true>, blocks_of(&s), TRS_DOT_THREADS, bytes, TrsCudaStream(stream), s,
-              dout, dout_stride, dx, dx_stride);
+  if (dout.type == TRS_BF16)
+    PetscCall(dot_backward<Bf16>(stream, s, &dout, dx, dx_stride));
   else
-    CU_LAUNCH(dot_backward_kernel<false>, blocks_of(&s), TRS_DOT_THREADS, 0, TrsCudaStream(stream), s, dout,
-              dout_stride, dx, dx_stride);
-  TrsCheckLaunch();
+    PetscCall(dot_backward<float>(stream, s, &dout, dx, dx_stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -5,6 +5,7 @@
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
+#include "gpu/wide_cuda.h"
 
 enum { TRS_MATRIX_THREADS = 256, TRS_SUM_PARTS = 64 };
 
@@ -462,5 +463,61 @@ PetscErrorCode TrsJoinBackwardCuda(TrsStream stream, int64_t rows, int64_t cols,
   CU_LAUNCH(join_backward_kernel, TrsCudaBlocks(rows * cols, TRS_MATRIX_THREADS), TRS_MATRIX_THREADS, 0,
             TrsCudaStream(stream), rows, cols, product == PETSC_TRUE, grad, left, right);
   TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- matrices of another type --- */
+
+/* A thread has COLUMNS numbers of a row at a time; reads and writes a number once. */
+template <int COLUMNS, class From, class To>
+static __global__ void __launch_bounds__(TRS_MATRIX_THREADS)
+    convert_kernel(int64_t rows, int64_t cols, int64_t filled, const From *__restrict__ from,
+                   int64_t from_stride, To *__restrict__ to, int64_t to_stride)
+{
+  const int64_t shares = (filled + COLUMNS - 1) / COLUMNS;
+
+  for (int64_t i = TrsCudaFirst(); i < rows * shares; i += TrsCudaStep()) {
+    const int64_t r = i / shares, c = i % shares * COLUMNS;
+    float x[COLUMNS] = {};
+
+    if (c < cols) load_numbers<COLUMNS>(from + r * from_stride + c, x);
+    keep_numbers<COLUMNS>(to + r * to_stride + c, x);
+  }
+}
+
+template <class From, class To>
+static PetscErrorCode convert_matrix(TrsStream stream, int64_t rows, int64_t cols, int64_t filled,
+                                     const TrsMatrix *from, const TrsMatrix *to)
+{
+  const From *const x = static_cast<const From *>(from->data);
+  To *const y = static_cast<To *>(to->data);
+  const bool wide = (from->stride | to->stride | cols | filled) % 4 == 0 &&
+                    reinterpret_cast<uintptr_t>(x) % (4 * sizeof(From)) == 0 &&
+                    reinterpret_cast<uintptr_t>(y) % (4 * sizeof(To)) == 0;
+  const dim3 blocks = TrsCudaBlocks(rows * (wide ? filled / 4 : filled), TRS_MATRIX_THREADS);
+
+  PetscFunctionBegin;
+  if (rows <= 0 || filled <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (wide)
+    CU_LAUNCH((convert_kernel<4, From, To>), blocks, TRS_MATRIX_THREADS, 0, TrsCudaStream(stream), rows, cols,
+              filled, x, from->stride, y, to->stride);
+  else
+    CU_LAUNCH((convert_kernel<1, From, To>), blocks, TRS_MATRIX_THREADS, 0, TrsCudaStream(stream), rows, cols,
+              filled, x, from->stride, y, to->stride);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsConvertMatrixCuda(TrsStream stream, int64_t rows, int64_t cols, int64_t filled,
+                                    TrsMatrix from, TrsMatrix to)
+{
+  PetscFunctionBegin;
+  if (from.type == TRS_FP32 && to.type == TRS_BF16)
+    PetscCall((convert_matrix<float, Bf16>(stream, rows, cols, filled, &from, &to)));
+  else if (from.type == TRS_BF16 && to.type == TRS_FP32)
+    PetscCall((convert_matrix<Bf16, float>(stream, rows, cols, filled, &from, &to)));
+  else
+    SETERRQ(PETSC_COMM_SELF, TRS_ERR_INTERNAL, "no matrix of %s from one of %s", TrsDTypeName(to.type),
+            TrsDTypeName(from.type));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -101,3 +101,66 @@ template <int COLUMNS> static __device__ __forceinline__ void stream_floats(floa
     for (int j = 0; j < COLUMNS; j++) __stcs(to + j, x[j]);
   }
 }
+
+/* --- numbers of the dense layers: floats, or bf16 as products read them --- */
+
+struct Bf16 {
+  uint16_t bits;
+};
+
+static __device__ __forceinline__ float to_float(float x)
+{
+  return x;
+}
+
+static __device__ __forceinline__ float to_float(Bf16 x)
+{
+  return TrsBf16ToFloat(x.bits);
+}
+
+static __device__ __forceinline__ void from_float(float x, float *to)
+{
+  *to = x;
+}
+
+static __device__ __forceinline__ void from_float(float x, Bf16 *to)
+{
+  to->bits = TrsFloatToBf16(x);
+}
+
+/* COLUMNS numbers, 1, or 4 that are aligned to four of their size. */
+template <int COLUMNS> static __device__ __forceinline__ void load_numbers(const float *from, float *x)
+{
+  load_floats<COLUMNS>(from, x);
+}
+
+template <int COLUMNS> static __device__ __forceinline__ void load_numbers(const Bf16 *from, float *x)
+{
+  if constexpr (COLUMNS == 4) {
+    const uint2 v = *reinterpret_cast<const uint2 *>(from);
+    x[0] = TrsBitsFloat(v.x << 16);
+    x[1] = TrsBitsFloat(v.x & 0xffff0000u);
+    x[2] = TrsBitsFloat(v.y << 16);
+    x[3] = TrsBitsFloat(v.y & 0xffff0000u);
+  } else {
+    x[0] = to_float(*from);
+  }
+}
+
+/* Store to global memory that is read again soon. */
+template <int COLUMNS> static __device__ __forceinline__ void keep_numbers(float *to, const float *x)
+{
+  keep_floats<COLUMNS>(to, x);
+}
+
+template <int COLUMNS> static __device__ __forceinline__ void keep_numbers(Bf16 *to, const float *x)
+{
+  if constexpr (COLUMNS == 4) {
+    uint2 v;
+    v.x = static_cast<unsigned>(TrsFloatToBf16(x[0])) | static_cast<unsigned>(TrsFloatToBf16(x[1])) << 16;
+    v.y = static_cast<unsigned>(TrsFloatToBf16(x[2])) | static_cast<unsigned>(TrsFloatToBf16(x[3])) << 16;
+    __stcg(reinterpret_cast<uint2 *>(to), v);
+  } else {
+    from_float(x[0], to);
+  }
+}

@@ -291,12 +291,12 @@ static PetscErrorCode run_interaction(bench *b)
   double start = bench_now();
 
   PetscFunctionBegin;
-  PetscCall(
-      b->compute->dot_forward(NULL, b->batch, n, D, D, 0, b->vectors, width, b->products, n_products(b)));
+  PetscCall(b->compute->dot_forward(NULL, b->batch, n, D, D, 0, b->vectors, width,
+                                    TrsFloats(b->products, n_products(b))));
   note(b, "interaction dot", NULL, (double)b->batch, bytes, bench_now() - start);
   start = bench_now();
-  PetscCall(b->compute->dot_backward(NULL, b->batch, n, D, D, b->vectors, width, b->products, n_products(b),
-                                     b->vectors_grad, width));
+  PetscCall(b->compute->dot_backward(NULL, b->batch, n, D, D, b->vectors, width,
+                                     TrsFloats(b->products, n_products(b)), b->vectors_grad, width));
   note(b, "interaction dot backward", NULL, (double)b->batch, 2.0 * bytes, bench_now() - start);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

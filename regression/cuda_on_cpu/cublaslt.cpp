@@ -2,41 +2,53 @@
 // The stand-in's cuBLASLt: cblas behind the same calls.
 #include "cublasLt.h"
 
+#include "compute/half.h"
 #include "cuda_on_cpu.h"
 #include "races.h"
 
 #include <algorithm>
 #include <cblas.h>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 using cuda_on_cpu::fail;
 
 struct cublasLtContext {
 };
 struct cublasLtMatmulDesc {
+  cublasComputeType_t compute;
   cublasOperation_t op_a = CUBLAS_OP_N, op_b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  const float *bias = nullptr;
+  const void *bias = nullptr; // of the result's type
 };
 struct cublasLtMatrixLayout {
+  cudaDataType_t type;
   uint64_t rows, cols;
   int64_t ld;
 };
 struct cublasLtMatmulPreference {
-  cublasLtMatmulAlgo_t aligned = {256, 256, 256, 256, 256};
+  cublasLtMatmulAlgo_t aligned = {256, 256, 256, 256, 256, 0};
 };
 
 namespace
 {
-void check(const char *what, const void *pointer, int64_t ld, uint64_t alignment)
+int64_t size_of(cudaDataType_t type)
+{
+  return type == CUDA_R_16BF ? 2 : 4;
+}
+
+void check(const char *what, const void *pointer, const cublasLtMatrixLayout &layout, uint64_t alignment)
 {
   cudaPointerAttributes attributes;
 
   cudaPointerGetAttributes(&attributes, pointer);
   if (attributes.type == cudaMemoryTypeUnregistered)
     fail("cublasLtMatmul: %s is not the device's memory", what);
-  if (reinterpret_cast<uintptr_t>(pointer) % alignment || static_cast<uint64_t>(4 * ld) % alignment)
+  if (reinterpret_cast<uintptr_t>(pointer) % alignment ||
+      static_cast<uint64_t>(size_of(layout.type) * layout.ld) % alignment)
     fail("cublasLtMatmul: %s is not aligned to the %d bytes promised", what, static_cast<int>(alignment));
 }
 
@@ -58,23 +70,68 @@ bool refuses(const cublasLtMatmulAlgo_t &aligned)
   return strcmp(which, "odd") == 0 && (aligned.a < 8 || aligned.b < 8 || aligned.d < 8 || aligned.bias < 8);
 }
 
-void add_bias(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d, float *to)
+constexpr int n_algorithms = 5;
+
+// Time that an algorithm takes beside its work: CUBLASLT_ON_CPU_FASTEST is the number of the one without any.
+std::chrono::microseconds delay(int number)
+{
+  const char *fastest = getenv("CUBLASLT_ON_CPU_FASTEST");
+
+  return std::chrono::microseconds(fastest && atoi(fastest) != number ? 300 : 0);
+}
+
+float number(const void *data, cudaDataType_t type, int64_t at)
+{
+  return type == CUDA_R_16BF ? TrsBf16ToFloat(static_cast<const uint16_t *>(data)[at])
+                             : static_cast<const float *>(data)[at];
+}
+
+// The matrix as floats without gaps.
+std::vector<float> floats(const void *data, const cublasLtMatrixLayout &layout)
+{
+  std::vector<float> all(layout.rows * layout.cols);
+
+  for (uint64_t c = 0; c < layout.cols; c++)
+    for (uint64_t r = 0; r < layout.rows; r++)
+      all[c * layout.rows + r] = number(data, layout.type,
+                                        static_cast<int64_t>(c) * layout.ld + static_cast<int64_t>(r));
+  return all;
+}
+
+// The product's sums to D, with bias and ReLU, and rounded to D's type.
+void store(const std::vector<float> &sums, const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d,
+           void *to)
 {
   for (uint64_t c = 0; c < d.cols; c++)
     for (uint64_t r = 0; r < d.rows; r++) {
-      float &x = to[static_cast<int64_t>(c) * d.ld + static_cast<int64_t>(r)];
+      const int64_t at = static_cast<int64_t>(c) * d.ld + static_cast<int64_t>(r);
+      float x = sums[c * d.rows + r];
 
-      x += how.bias[r];
+      if (how.epilogue != CUBLASLT_EPILOGUE_DEFAULT) x += number(how.bias, d.type, static_cast<int64_t>(r));
       if (how.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && !(x > 0.0f)) x = 0.0f;
+      if (d.type == CUDA_R_16BF)
+        static_cast<uint16_t *>(to)[at] = TrsFloatToBf16(x);
+      else
+        static_cast<float *>(to)[at] = x;
     }
 }
 
 // All of a matrix, by the product under way.
 void touch(const void *at, const cublasLtMatrixLayout &layout, int access)
 {
+  const int64_t size = size_of(layout.type);
+
   for (uint64_t c = 0; c < layout.cols; c++)
-    cuda_on_cpu::races::touch(static_cast<const float *>(at) + static_cast<int64_t>(c) * layout.ld,
-                              layout.rows * sizeof(float), access);
+    cuda_on_cpu::races::touch(static_cast<const char *>(at) + static_cast<int64_t>(c) * layout.ld * size,
+                              layout.rows * static_cast<uint64_t>(size), access);
+}
+
+// Types that the real one has: bf16 to bf16 or fp32, at full precision of sums; or all of fp32.
+bool knows(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &a, const cublasLtMatrixLayout &b,
+           const cublasLtMatrixLayout &c, const cublasLtMatrixLayout &d)
+{
+  if (a.type != b.type || c.type != d.type) return false;
+  return a.type == CUDA_R_16BF ? how.compute == CUBLAS_COMPUTE_32F : d.type == CUDA_R_32F;
 }
 } // namespace
 
@@ -94,9 +151,8 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *made, cublasComputeType_t compute,
                                         cudaDataType_t scale)
 {
-  (void)compute; // lower precisions are promises the CPU may overfulfil
   (void)scale;
-  *made = new cublasLtMatmulDesc;
+  *made = new cublasLtMatmulDesc{compute};
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -130,8 +186,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *made, cudaDataType_t type, uint64_t rows,
                                           uint64_t cols, int64_t ld)
 {
-  (void)type;
-  *made = new cublasLtMatrixLayout{rows, cols, ld};
+  *made = new cublasLtMatrixLayout{type, rows, cols, ld};
   return ld >= static_cast<int64_t>(rows) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
@@ -186,18 +241,23 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                  k_b = description->op_b == CUBLAS_OP_N ? b->rows : b->cols;
 
   *found = 0;
+  if (!knows(*description, *a, *b, *c, *d)) return CUBLAS_STATUS_INVALID_VALUE;
   if (!handle || wanted < 1 || k != k_b || c->rows != m || c->cols != n || d->rows != m || d->cols != n)
     return CUBLAS_STATUS_INVALID_VALUE;
-  results->algo = preference->aligned;
-  results->algo.bias = alignment_of(description->bias);
-  results->workspaceSize = 0;
-  results->state = CUBLAS_STATUS_SUCCESS;
-  if (refuses(results->algo)) {
-    static int by_turns;
+  for (*found = 0; *found < std::min(wanted, n_algorithms); ++*found) {
+    cublasLtMatmulHeuristicResult_t &result = results[*found];
 
-    return by_turns++ % 2 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+    result.algo = preference->aligned;
+    result.algo.bias = alignment_of(description->bias);
+    result.algo.number = *found;
+    result.workspaceSize = 0;
+    result.state = CUBLAS_STATUS_SUCCESS;
+    if (refuses(result.algo)) {
+      static int by_turns;
+
+      return by_turns++ % 2 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+    }
   }
-  *found = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -215,31 +275,37 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 
   (void)handle;
   if (c != d && (lc.rows != ld.rows || lc.cols != ld.cols)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!knows(how, la, lb, lc, ld)) return CUBLAS_STATUS_INVALID_VALUE;
   cuda_on_cpu::count_product(
       algo->a < 16 || algo->b < 16 || algo->d < 16,
-      sizeof(float) * (la.rows * la.cols + lb.rows * lb.cols + ld.rows * ld.cols * (add != 0.0f ? 2 : 1)));
-  check("A", a, la.ld, algo->a);
-  check("B", b, lb.ld, algo->b);
-  check("C", c, lc.ld, algo->c);
-  check("D", d, ld.ld, algo->d);
-  if (how.epilogue != CUBLASLT_EPILOGUE_DEFAULT) check("the bias", how.bias, 0, algo->bias);
+      static_cast<uint64_t>(size_of(la.type)) * (la.rows * la.cols + lb.rows * lb.cols) +
+          static_cast<uint64_t>(size_of(ld.type)) * ld.rows * ld.cols * (add != 0.0f ? 2 : 1));
+  check("A", a, la, algo->a);
+  check("B", b, lb, algo->b);
+  check("C", c, lc, algo->c);
+  check("D", d, ld, algo->d);
+  if (how.epilogue != CUBLASLT_EPILOGUE_DEFAULT) check("the bias", how.bias, {ld.type, 1, 1, 0}, algo->bias);
+  const auto wait = delay(algo->number);
   cuda_on_cpu::enqueue(stream, "cublasLtMatmul", [=] {
+    const uint64_t bias_bytes = ld.rows * static_cast<uint64_t>(size_of(ld.type));
+    std::vector<float> x, y, sums;
+
+    if (wait.count()) std::this_thread::sleep_for(wait);
     cuda_on_cpu::races::touch(workspace, std::min(workspace_bytes, size_t(64)), cuda_on_cpu::races::WRITE);
     touch(a, la, cuda_on_cpu::races::READ);
     touch(b, lb, cuda_on_cpu::races::READ);
     if (add != 0.0f) touch(c, lc, cuda_on_cpu::races::READ);
     if (how.epilogue != CUBLASLT_EPILOGUE_DEFAULT)
-      cuda_on_cpu::races::touch(how.bias, ld.rows * sizeof(float), cuda_on_cpu::races::READ);
+      cuda_on_cpu::races::touch(how.bias, bias_bytes, cuda_on_cpu::races::READ);
     touch(d, ld, cuda_on_cpu::races::WRITE);
-    for (uint64_t col = 0; c != d && add != 0.0f && col < ld.cols; col++)
-      memcpy(static_cast<float *>(d) + static_cast<int64_t>(col) * ld.ld,
-             static_cast<const float *>(c) + static_cast<int64_t>(col) * lc.ld, ld.rows * sizeof(float));
+    x = floats(a, la);
+    y = floats(b, lb);
+    sums = add != 0.0f ? floats(c, lc) : std::vector<float>(ld.rows * ld.cols);
     cblas_sgemm(CblasColMajor, how.op_a == CUBLAS_OP_N ? CblasNoTrans : CblasTrans,
                 how.op_b == CUBLAS_OP_N ? CblasNoTrans : CblasTrans, static_cast<int>(ld.rows),
-                static_cast<int>(ld.cols), k, scale, static_cast<const float *>(a), static_cast<int>(la.ld),
-                static_cast<const float *>(b), static_cast<int>(lb.ld), add, static_cast<float *>(d),
-                static_cast<int>(ld.ld));
-    if (how.epilogue != CUBLASLT_EPILOGUE_DEFAULT) add_bias(how, ld, static_cast<float *>(d));
+                static_cast<int>(ld.cols), k, scale, x.data(), static_cast<int>(la.rows), y.data(),
+                static_cast<int>(lb.rows), add, sums.data(), static_cast<int>(ld.rows));
+    store(sums, how, ld, d);
     return true;
   });
   return CUBLAS_STATUS_SUCCESS;

@@ -178,6 +178,47 @@ def test_cuda_any_order(binary, folder):
         check(what in run(binary, 1, words, folder, status=64).text, f"not refused: {more}")
 
 
+def test_cuda_algorithms(binary, folder):
+    """-dense_product_algorithms: the one that is the fastest is in the result file, and the results are the first one's; refused where bits are promised."""
+    make(folder)
+    shared = f"{MIXED} -steps 6 {NCCL}"
+    wanted, state = train(binary, folder, "first", 2, shared, limit_s=240)
+    found, other = train(binary, folder, "timed", 2, f"{shared} -dense_product_algorithms 8", limit_s=240, environment={"CUBLASLT_ON_CPU_FASTEST": "3"})
+    check_close_losses(found, wanted, TOLERANCE, "timed")
+    check_close_tensors(other, state, TOLERANCE, "timed")
+    with h5py.File(os.path.join(folder, "timed.h5")) as h:
+        products = h.attrs["products"].splitlines()
+    check(len(products) > 5 and any("bias relu" in line for line in products), f"products: {products}")
+    check(SHARED or all(": algorithm 4 of 5, " in line for line in products), f"products: {products}")
+    with h5py.File(os.path.join(folder, "first.h5")) as h:
+        check("products" not in h.attrs, "timed without the option")
+    words = f"-data_train train.h5 -batch_size 8 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 -reproducible -dense_product_algorithms 2 {NCCL}"
+    check("-dense_product_algorithms" in run(binary, 1, words, folder, status=64).text, "not refused with -reproducible")
+
+
+def test_cuda_bf16(binary, folder):
+    """-dense_precision bf16: matrices of 2 bytes give the CPU's losses, which rounds operands alone, within 2e-3; masters stay fp32, and bits do not depend on the ranks with -reproducible."""
+    make(folder)
+    layers = "-dense_arch 16,8 -over_arch 24,16,1"
+    every = ("", "-interaction dcn -dcn_low_rank_dim 4", "-interaction dcn_full", "-interaction cat -over_arch_layer_norm", "-over_arch_dropout 0.2 -dense_arch_activation sigmoid",
+             "-interaction dcn_mixture -dcn_low_rank_dim 4 -dcn_num_experts 2", "-interaction deepfm")
+    for more in thin(every, every[:3]):
+        shared = f"{MIXED} -epochs 2 {layers} {more}"
+        plain, _ = train(binary, folder, "plain", 2, f"{shared} {NCCL}", limit_s=240)
+        wanted, _ = train(binary, folder, "cpu", 2, f"{shared} -device cpu -dense_precision bf16", limit_s=240)
+        found, state = train(binary, folder, "bf16", 2, f"{shared} {NCCL} -dense_precision bf16", limit_s=240)
+        check_close_losses(found, wanted, 2e-3, more)
+        check(not same_bits(found, plain), f"{more}: fp32's losses")
+        with h5py.File(state) as h:
+            check((h["dense/over_arch/0/weight"][()].view("u4") & 0xFFFF).any(), f"{more}: the weights themselves are rounded")
+    shared = f"-reproducible -epochs 1 -dense_precision bf16 -dense_optimizer adam {layers}"
+    for more in thin(every[:3], every[:2]):
+        wanted, state = train(binary, folder, "one", 1, f"{shared} {more} {NCCL} -tables_sharding_types table_wise", global_batch=132, limit_s=240)
+        found, other = train(binary, folder, "other", 3, f"{shared} {more} {MPI} -tables_sharding_types row_wise", global_batch=132, limit_s=240)
+        check(same_bits(found, wanted), f"-reproducible {more}: losses {list(found)}, on one rank {list(wanted)}")
+        check_same_tensors(other, state, f"-reproducible {more}")
+
+
 def test_cuda_caches(binary, folder):
     """Rows in host memory, in LRU and LFU caches of one lookup and without, filled ahead: the bits of tables on the GPU."""
     law_caches.make(folder, 144)

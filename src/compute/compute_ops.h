@@ -16,6 +16,7 @@
 #pragma once
 
 #include "compute/cache.h"
+#include "compute/gemm.h"
 #include "compute/pair_softmax.h"
 #include "compute/sequence_layers.h"
 #include "compute/tbe.h"
@@ -114,10 +115,17 @@ typedef struct {
 /* Place of a cross layer in a backward, as bits. */
 enum { TRS_CROSS_FIRST = 1, TRS_CROSS_LAST = 2 };
 
-/* Arrays of a cross layer's backward. All are [B, n], except bias and grad_bias, which are [n]. */
+/*
+  Arrays of a cross layer's backward. All are dense [B, n], except bias and grad_bias, which are [n].
+*/
 typedef struct {
-  const float *x0, *u, *bias, *g;
-  float *dx0, *h, *grad_bias;
+  const void *x0, *u; /* of `type` */
+  const float *bias;
+  const void *g; /* of `type` */
+  float *dx0;
+  void *h; /* of `type` */
+  float *grad_bias;
+  TrsDType type; /* fp32, or that of operands */
 } TrsCrossBackward;
 
 typedef struct {
@@ -488,32 +496,57 @@ typedef PetscErrorCode TrsJoinBackwardFn(TrsStream stream, int64_t rows, int64_t
 typedef PetscErrorCode TrsDensePrecisionFn(TrsDensePrecision precision);
 
 /*
+  Let the algorithm of a product be chosen by time, among up to `most` that the library offers for
+  its shape; 1: the library's own first choice. A choice holds until this process sets precision or
+  number again. Bits may then differ from run to run. A library that offers one takes no notice.
+*/
+typedef PetscErrorCode TrsProductAlgorithmsFn(int most);
+
+/* A line for each shape whose algorithm was chosen by time: which one, and how fast. Borrowed. */
+typedef const char *TrsProductChoicesFn(void);
+
+/*
   The name of the library of the products, "OpenBLAS 0.3.21 SkylakeX, 1 thread" or "cuBLASLt
   13.1.0", for the banner and result files. The text is borrowed.
 */
 typedef const char *TrsProductLibraryFn(void);
 
-/* C = alpha op(A) op(B) + beta C, row-major. op transposes if trans_a, trans_b is set. */
+/*
+  The type in which products want their operands to be stored, at the precision that is set: bf16,
+  or fp32. The layers keep matrices in it that products alone read. Products take fp32 as well, and
+  round it as the precision says. Results may be of this type, too. Host function.
+*/
+typedef TrsDType TrsOperandTypeFn(void);
+
+/* Copy a matrix [rows, cols] to one of another type, and zeros to its columns cols .. filled. */
+typedef PetscErrorCode TrsConvertMatrixFn(TrsStream stream, int64_t rows, int64_t cols, int64_t filled,
+                                          TrsMatrix from, TrsMatrix to);
+
+/* Make a product. */
+typedef PetscErrorCode TrsMultiplyFn(TrsStream stream, const TrsMatrixProduct *product);
+
+/* C = alpha op(A) op(B) + beta C, all in floats. op transposes if trans_a, trans_b is set. */
 typedef PetscErrorCode TrsGemmFn(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,
                                  int64_t k, float alpha, const float *a, int64_t lda, const float *b,
                                  int64_t ldb, float beta, float *c, int64_t ldc);
 
-/* y [B, out] = activation(x [B, in] W^T + bias), W [out, in]. */
+/*
+  y [B, out] = activation(x [B, in] W^T + bias), W [out, in]. The bias has the type of y. Matrices of
+  a linear layer may each have the type of operands, but y and dy have one.
+*/
 typedef PetscErrorCode TrsLinearForwardFn(TrsStream stream, int64_t batch, int64_t in, int64_t out,
-                                          const float *x, int64_t x_stride, const float *weight,
-                                          const float *bias, TrsActivation activation, float *y,
-                                          int64_t y_stride);
+                                          TrsMatrix x, TrsMatrix weight, const void *bias,
+                                          TrsActivation activation, TrsMatrix y);
 
 /*
   dy [B, out] is overwritten by dy * activation'(y). grad_weight [out, in] and grad_bias [out] are
-  overwritten. dx (or NULL) [B, in] is overwritten, and may share memory with y. Sums over the batch
-  run in a fixed order.
+  overwritten. dx [B, in] (or no data) is overwritten, and may share memory with y. Sums over the
+  batch run in a fixed order.
 */
 typedef PetscErrorCode TrsLinearBackwardFn(TrsStream stream, int64_t batch, int64_t in, int64_t out,
-                                           const float *x, int64_t x_stride, const float *weight,
-                                           const float *y, int64_t y_stride, TrsActivation activation,
-                                           float *dy, int64_t dy_stride, float *grad_weight, float *grad_bias,
-                                           float *dx, int64_t dx_stride);
+                                           TrsMatrix x, TrsMatrix weight, TrsMatrix y,
+                                           TrsActivation activation, TrsMatrix dy, float *grad_weight,
+                                           float *grad_bias, TrsMatrix dx);
 
 /* y = activation(y); dy *= activation'(y), where y is the output. */
 typedef PetscErrorCode TrsActivateFn(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation,
@@ -550,13 +583,13 @@ typedef PetscErrorCode TrsDropOutFn(TrsStream stream, int64_t batch, int64_t n, 
 /*
   Dot interaction (src/RULES.md, rule A1) of n vectors a sample, x [B, n*D] with x_stride. out[b] is
   the first `copied` floats of x, then x_i . x_j for i < j, row by row of the upper triangle, then
-  n_zeros zeros. copied is D with a dense vector, else 0.
+  n_zeros zeros. copied is D with a dense vector, else 0. out and dout may have the type of operands.
 */
 typedef PetscErrorCode TrsDotForwardFn(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
-                                       const float *x, int64_t x_stride, float *out, int64_t out_stride);
+                                       const float *x, int64_t x_stride, TrsMatrix out);
 typedef PetscErrorCode TrsDotBackwardFn(TrsStream stream, int64_t batch, int n, int D, int copied,
-                                        const float *x, int64_t x_stride, const float *dout,
-                                        int64_t dout_stride, float *dx, int64_t dx_stride);
+                                        const float *x, int64_t x_stride, TrsMatrix dout, float *dx,
+                                        int64_t dx_stride);
 
 /*
   Factorization machine of the n numbers of a sample, x [B, n]. out[b] is the first `copied` floats
@@ -570,9 +603,13 @@ typedef PetscErrorCode TrsFmBackwardFn(TrsStream stream, int64_t batch, int64_t 
                                        PetscBool add, const float *x, int64_t x_stride, const float *dout,
                                        int64_t dout_stride, float *dx, int64_t dx_stride);
 
-/* DCN cross layer, element-wise part: y = x0 * (u + bias) + x. All arrays are dense [B, n]. */
-typedef PetscErrorCode TrsCrossForwardFn(TrsStream stream, int64_t batch, int64_t n, const float *x0,
-                                         const float *u, const float *bias, const float *x, float *y);
+/*
+  DCN cross layer, element-wise part: y = x0 * (u + bias) + x. All arrays are dense [B, n], and of
+  one type, fp32 or that of operands; bias is of floats.
+*/
+typedef PetscErrorCode TrsCrossForwardFn(TrsStream stream, int64_t batch, int64_t n, TrsDType type,
+                                         const void *x0, const void *u, const float *bias, const void *x,
+                                         void *y);
 
 /*
   Backward of a cross layer: h = g * x0; grad_bias [n] = sum of h over samples. g * (u + bias) is
@@ -586,8 +623,8 @@ typedef PetscErrorCode TrsCrossBackwardFn(TrsStream stream, int64_t batch, int64
   Call it after the LAST cross_backward. dx [batch, n] = g + dx0 + q V, with q [batch, rank] and V
   [rank, n]. g may be overwritten.
 */
-typedef PetscErrorCode TrsCrossInputFn(TrsStream stream, int64_t batch, int64_t n, int64_t rank,
-                                       const float *q, const float *V, float *g, const float *dx0, float *dx);
+typedef PetscErrorCode TrsCrossInputFn(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
+                                       TrsMatrix V, TrsMatrix g, const float *dx0, float *dx);
 
 /* A cross layer of a vector: y = x0 * s + bias + x. A sample has one s, s [batch]. */
 typedef PetscErrorCode TrsVectorCrossForwardFn(TrsStream stream, int64_t batch, int64_t n, const float *x0,
@@ -760,7 +797,12 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(JoinForward, join_forward) \
   X(JoinBackward, join_backward) \
   X(DensePrecision, dense_precision) \
+  X(ProductAlgorithms, product_algorithms) \
+  X(ProductChoices, product_choices) \
   X(ProductLibrary, product_library) \
+  X(OperandType, operand_type) \
+  X(ConvertMatrix, convert_matrix) \
+  X(Multiply, multiply) \
   X(Gemm, gemm) \
   X(LinearForward, linear_forward) \
   X(LinearBackward, linear_backward) \

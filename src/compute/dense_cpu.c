@@ -38,56 +38,63 @@ static int64_t columns_a_part(int64_t cols)
   return (share + COLUMNS_A_PART - 1) / COLUMNS_A_PART * COLUMNS_A_PART;
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the function type has matrices and their strides */
-PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
-                                   int64_t x_stride, const float *weight, const float *bias,
-                                   TrsActivation activation, float *y, int64_t y_stride)
+PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
+                                   TrsMatrix weight, const void *bias, TrsActivation activation, TrsMatrix y)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+  const TrsMatrixProduct product = {
+      .trans_b = PETSC_TRUE, .m = batch, .n = out, .k = in, .alpha = 1.0F, .a = x, .b = weight, .c = y};
 
   PetscFunctionBegin;
-  PetscCall(TrsGemmCpu(stream, PETSC_FALSE, PETSC_TRUE, batch, out, in, 1.0f, x, x_stride, weight, in, 0.0f,
-                       y, y_stride));
+  PetscCall(TrsMultiplyCpu(stream, &product));
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < batch; b += ROWS_A_PART)
-    kernels->add_bias(min_int64(ROWS_A_PART, batch - b), out, bias, activation == TRS_ACTIVATION_RELU,
-                      y + b * y_stride, y_stride);
+    kernels->add_bias(min_int64(ROWS_A_PART, batch - b), out, (const float *)bias,
+                      activation == TRS_ACTIVATION_RELU, (float *)y.data + b * y.stride, y.stride);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the function type has matrices and their strides */
-PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, const float *x,
-                                    int64_t x_stride, const float *weight, const float *y, int64_t y_stride,
-                                    TrsActivation activation, float *dy, int64_t dy_stride,
-                                    float *grad_weight, float *grad_bias, float *dx, int64_t dx_stride)
+PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
+                                    TrsMatrix weight, TrsMatrix y, TrsActivation activation, TrsMatrix dy,
+                                    float *grad_weight, float *grad_bias, TrsMatrix dx)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
   const int64_t part = columns_a_part(out);
+  const TrsMatrixProduct to_weight = {.trans_a = PETSC_TRUE,
+                                      .m = out,
+                                      .n = in,
+                                      .k = batch,
+                                      .alpha = 1.0F,
+                                      .a = dy,
+                                      .b = x,
+                                      .c = {.type = TRS_FP32, .stride = in, .data = grad_weight}};
+  const TrsMatrixProduct to_input = {
+      .m = batch, .n = in, .k = out, .alpha = 1.0F, .a = dy, .b = weight, .c = dx};
 
   PetscFunctionBegin;
 #pragma omp parallel for schedule(static)
   for (int64_t c = 0; c < out; c += part)
-    kernels->mask_and_sum(batch, min_int64(part, out - c), activation == TRS_ACTIVATION_RELU ? y + c : NULL,
-                          y_stride, dy + c, dy_stride, grad_bias + c);
-  PetscCall(TrsGemmCpu(stream, PETSC_TRUE, PETSC_FALSE, out, in, batch, 1.0f, dy, dy_stride, x, x_stride,
-                       0.0f, grad_weight, in));
-  if (dx) {
-    PetscCall(TrsGemmCpu(stream, PETSC_FALSE, PETSC_FALSE, batch, in, out, 1.0f, dy, dy_stride, weight, in,
-                         0.0f, dx, dx_stride));
-  }
+    kernels->mask_and_sum(batch, min_int64(part, out - c),
+                          activation == TRS_ACTIVATION_RELU ? (const float *)y.data + c : NULL, y.stride,
+                          (float *)dy.data + c, dy.stride, grad_bias + c);
+  PetscCall(TrsMultiplyCpu(stream, &to_weight));
+  if (dx.data) PetscCall(TrsMultiplyCpu(stream, &to_input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, const float *x0, const float *u,
-                                  const float *bias, const float *x, float *y)
+PetscErrorCode TrsCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, TrsDType type, const void *x0,
+                                  const void *u, const float *bias, const void *x, void *y)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+  const float *first = (const float *)x0, *product = (const float *)u, *from = (const float *)x;
+  float *to = (float *)y;
 
   (void)stream;
   PetscFunctionBegin;
+  PetscCheck(type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < batch; b++)
-    kernels->cross_forward(n, x0 + b * n, u + b * n, bias, x + b * n, y + b * n);
+    kernels->cross_forward(n, first + b * n, product + b * n, bias, from + b * n, to + b * n);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -95,15 +102,18 @@ PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, i
                                    const TrsCrossBackward *layer)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+  const float *x0 = (const float *)layer->x0, *u = (const float *)layer->u, *g = (const float *)layer->g;
   const int64_t part = columns_a_part(n);
+  float *h = (float *)layer->h;
 
   (void)stream;
   PetscFunctionBegin;
+  PetscCheck(layer->type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
   if (place & TRS_CROSS_FIRST) memset(layer->dx0, 0, (size_t)(batch * n) * sizeof(float));
 #pragma omp parallel for schedule(static)
   for (int64_t c = 0; c < n; c += part)
-    kernels->cross_backward(batch, min_int64(part, n - c), n, layer->x0 + c, layer->u + c, layer->bias + c,
-                            layer->g + c, layer->dx0 + c, layer->h + c, layer->grad_bias + c);
+    kernels->cross_backward(batch, min_int64(part, n - c), n, x0 + c, u + c, layer->bias + c, g + c,
+                            layer->dx0 + c, h + c, layer->grad_bias + c);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -111,13 +121,15 @@ PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, i
   The gradient of the layers, g, is complete before x0's gradient is added: cross_backward has not
   added g to dx0.
 */
-PetscErrorCode TrsCrossInputCpu(TrsStream stream, int64_t batch, int64_t n, int64_t rank, const float *q,
-                                const float *V, float *g, const float *dx0, float *dx)
+PetscErrorCode TrsCrossInputCpu(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
+                                TrsMatrix V, TrsMatrix g, const float *dx0, float *dx)
 {
-  const float *parts[2] = {g, dx0};
+  const TrsMatrixProduct product = {
+      .m = batch, .n = n, .k = rank, .alpha = 1.0F, .a = q, .b = V, .beta = 1.0F, .c = g};
+  const float *parts[2] = {(const float *)g.data, dx0};
 
   PetscFunctionBegin;
-  PetscCall(TrsGemmCpu(stream, PETSC_FALSE, PETSC_FALSE, batch, n, rank, 1.0f, q, rank, V, n, 1.0f, g, n));
+  PetscCall(TrsMultiplyCpu(stream, &product));
   PetscCall(TrsSumMatricesCpu(stream, 2, parts, n, batch, n, dx, n));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

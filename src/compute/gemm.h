@@ -1,24 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A matrix product as the dense layers pass it to the backends' libraries. */
+/* Matrices of the dense layers, and a product of them as the backends' libraries get it. */
 #pragma once
 
+#include "core/dtype.h"
 #include "core/error.h"
 
 #include <stdint.h>
+#include <string.h>
 
-/*
-  C [m, n] = alpha op(A) op(B) + beta C, row-major. op transposes if trans_a, trans_b is set. A and
-  B are float, or bf16 if a backend rounded them.
-*/
+/* A row-major matrix of fp32, or of bf16. */
+typedef struct {
+  TrsDType type;
+  int64_t stride; /* elements from one row to the next */
+  void *data;
+} TrsMatrix;
+
+/* C [m, n] = alpha op(A) op(B) + beta C. op transposes if trans_a, trans_b is set. */
 typedef struct {
   PetscBool trans_a, trans_b;
   int64_t m, n, k;
   float alpha;
-  const void *a;
-  int64_t lda;
-  const void *b;
-  int64_t ldb;
+  TrsMatrix a, b;
   float beta;
-  float *c;
-  int64_t ldc;
+  TrsMatrix c;
 } TrsMatrixProduct;
+
+/* A matrix of floats. It is written only where a function's comment says so. */
+static inline TrsMatrix TrsFloats(const float *data, int64_t stride)
+{
+  TrsMatrix matrix;
+
+  matrix.type = TRS_FP32;
+  matrix.stride = stride;
+  memcpy(&matrix.data, &data, sizeof(data)); /* not a cast, which would take a const away */
+  return matrix;
+}

@@ -146,6 +146,18 @@ PetscErrorCode TrsDensePrecisionCpu(TrsDensePrecision wanted)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsProductAlgorithmsCpu(int most)
+{
+  PetscFunctionBegin;
+  (void)most; /* BLAS and oneDNN choose by themselves */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const char *TrsProductChoicesCpu(void)
+{
+  return "";
+}
+
 /*
   Compute rows [row, row + rows) and columns [col, col + cols) of C on this thread. Returns oneDNN's
   status.
@@ -153,16 +165,17 @@ PetscErrorCode TrsDensePrecisionCpu(TrsDensePrecision wanted)
 static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
   const int64_t n_slices = (p->k + SLICE - 1) / SLICE;
-  const int64_t a_part = p->trans_a ? row : row * p->lda, a_step = p->trans_a ? p->lda : 1;
-  const int64_t b_part = p->trans_b ? col * p->ldb : col, b_step = p->trans_b ? 1 : p->ldb;
+  const int64_t lda = p->a.stride, ldb = p->b.stride, ldc = p->c.stride;
+  const int64_t a_part = p->trans_a ? row : row * lda, a_step = p->trans_a ? lda : 1;
+  const int64_t b_part = p->trans_b ? col * ldb : col, b_step = p->trans_b ? 1 : ldb;
   const char ta = p->trans_a ? 'T' : 'N', tb = p->trans_b ? 'T' : 'N';
-  float *c = p->c + row * p->ldc + col;
+  float *c = (float *)p->c.data + row * ldc + col;
   int status = 0;
 
   if (!onednn || p->k == 0) {
     cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans,
-                (int)rows, (int)cols, (int)p->k, p->alpha, (const float *)p->a + a_part, (int)p->lda,
-                (const float *)p->b + b_part, (int)p->ldb, p->beta, c, (int)p->ldc);
+                (int)rows, (int)cols, (int)p->k, p->alpha, (const float *)p->a.data + a_part, (int)lda,
+                (const float *)p->b.data + b_part, (int)ldb, p->beta, c, (int)ldc);
     return 0;
   }
   omp_set_num_threads(1); /* for oneDNN, called in this thread of the parallel region */
@@ -172,10 +185,11 @@ static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows,
     const int64_t a = a_part + first * a_step, b = b_part + first * b_step;
     const float beta = s ? 1.0f : p->beta;
 
-    status = takes_bf16() ? onednn->gemm_bf16(ta, tb, rows, cols, k, p->alpha, (const uint16_t *)p->a + a,
-                                              p->lda, (const uint16_t *)p->b + b, p->ldb, beta, c, p->ldc)
-                          : onednn->sgemm(ta, tb, rows, cols, k, p->alpha, (const float *)p->a + a, p->lda,
-                                          (const float *)p->b + b, p->ldb, beta, c, p->ldc);
+    status = p->a.type == TRS_BF16
+                 ? onednn->gemm_bf16(ta, tb, rows, cols, k, p->alpha, (const uint16_t *)p->a.data + a, lda,
+                                     (const uint16_t *)p->b.data + b, ldb, beta, c, ldc)
+                 : onednn->sgemm(ta, tb, rows, cols, k, p->alpha, (const float *)p->a.data + a, lda,
+                                 (const float *)p->b.data + b, ldb, beta, c, ldc);
   }
   room = malloc(ROOM_BYTES);
   return status;
@@ -214,12 +228,11 @@ static PetscErrorCode multiply(const TrsMatrixProduct *p)
   Round the stored matrix [rows, cols] to bf16. The result is bf16 if there are products of bf16,
   else floats.
 */
-static PetscErrorCode round_operand(int64_t rows, int64_t cols, TrsBuffer *buffer, const void **matrix,
-                                    int64_t *stride)
+static PetscErrorCode round_operand(int64_t rows, int64_t cols, TrsBuffer *buffer, TrsMatrix *matrix)
 {
   const TrsCodecKernels *kernels = TrsCodecKernelsGet();
-  const float *from = (const float *)*matrix;
-  const int64_t from_stride = *stride;
+  const float *from = (const float *)matrix->data;
+  const int64_t from_stride = matrix->stride;
 
   PetscFunctionBegin;
   PetscCall(TrsBufferReserve(buffer, rows * cols * (int64_t)(fast_bf16 ? sizeof(uint16_t) : sizeof(float)),
@@ -232,9 +245,35 @@ static PetscErrorCode round_operand(int64_t rows, int64_t cols, TrsBuffer *buffe
       memcpy((float *)buffer->data + r * cols, from + r * from_stride, (size_t)cols * sizeof(float));
   }
   if (!fast_bf16) PetscCall(TrsRoundMatrixCpu(NULL, rows, cols, TRS_BF16, (float *)buffer->data, cols));
-  *matrix = buffer->data;
-  *stride = cols;
+  *matrix = (TrsMatrix){.type = fast_bf16 ? TRS_BF16 : TRS_FP32, .stride = cols, .data = buffer->data};
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMultiplyCpu(TrsStream stream, const TrsMatrixProduct *product)
+{
+  TrsMatrixProduct p = *product;
+
+  PetscFunctionBegin;
+  (void)stream;
+  PetscCall(prepare_library());
+  PetscCheck(p.a.type == TRS_FP32 && p.b.type == TRS_FP32 && p.c.type == TRS_FP32, PETSC_COMM_SELF,
+             TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
+  PetscCheck(p.m <= INT_MAX && p.n <= INT_MAX && p.k <= INT_MAX && p.a.stride <= INT_MAX &&
+                 p.b.stride <= INT_MAX && p.c.stride <= INT_MAX,
+             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "matrix product %lld x %lld x %lld is too large for BLAS",
+             (long long)p.m, (long long)p.n, (long long)p.k);
+  if (p.m == 0 || p.n == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (precision == TRS_PRECISION_BF16 && p.k > 0) {
+    PetscCall(round_operand(p.trans_a ? p.k : p.m, p.trans_a ? p.m : p.k, &rounded[0], &p.a));
+    PetscCall(round_operand(p.trans_b ? p.n : p.k, p.trans_b ? p.k : p.n, &rounded[1], &p.b));
+  }
+  PetscCall(multiply(&p));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+TrsDType TrsOperandTypeCpu(void)
+{
+  return TRS_FP32; /* products round their operands by themselves */
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the function type has the parameters of BLAS */
@@ -242,32 +281,18 @@ PetscErrorCode TrsGemmCpu(TrsStream stream, PetscBool trans_a, PetscBool trans_b
                           int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
                           float beta, float *c, int64_t ldc)
 {
-  TrsMatrixProduct p = {.trans_a = trans_a,
-                        .trans_b = trans_b,
-                        .m = m,
-                        .n = n,
-                        .k = k,
-                        .alpha = alpha,
-                        .a = a,
-                        .lda = lda,
-                        .b = b,
-                        .ldb = ldb,
-                        .beta = beta,
-                        .ldc = ldc};
+  const TrsMatrixProduct product = {.trans_a = trans_a,
+                                    .trans_b = trans_b,
+                                    .m = m,
+                                    .n = n,
+                                    .k = k,
+                                    .alpha = alpha,
+                                    .a = TrsFloats(a, lda),
+                                    .b = TrsFloats(b, ldb),
+                                    .beta = beta,
+                                    .c = {.type = TRS_FP32, .stride = ldc, .data = c}};
 
-  (void)stream;
   PetscFunctionBegin;
-  p.c = c;
-  PetscCall(prepare_library());
-  PetscCheck(m <= INT_MAX && n <= INT_MAX && k <= INT_MAX && lda <= INT_MAX && ldb <= INT_MAX &&
-                 ldc <= INT_MAX,
-             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "matrix product %lld x %lld x %lld is too large for BLAS",
-             (long long)m, (long long)n, (long long)k);
-  if (m == 0 || n == 0) PetscFunctionReturn(PETSC_SUCCESS);
-  if (precision == TRS_PRECISION_BF16 && k > 0) {
-    PetscCall(round_operand(trans_a ? k : m, trans_a ? m : k, &rounded[0], &p.a, &p.lda));
-    PetscCall(round_operand(trans_b ? n : k, trans_b ? k : n, &rounded[1], &p.b, &p.ldb));
-  }
-  PetscCall(multiply(&p));
+  PetscCall(TrsMultiplyCpu(stream, &product));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

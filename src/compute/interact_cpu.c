@@ -8,16 +8,17 @@
 /* One thread computes a sample. Samples may come in any order. */
 
 PetscErrorCode TrsDotForwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
-                                const float *x, int64_t x_stride, float *out, int64_t out_stride)
+                                const float *x, int64_t x_stride, TrsMatrix out)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
 
   (void)stream;
   PetscFunctionBegin;
+  PetscCheck(out.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < batch; b++) {
     const float *from = x + b * x_stride;
-    float *to = out + b * out_stride;
+    float *to = (float *)out.data + b * out.stride;
 
     memcpy(to, from, (size_t)copied * sizeof(float));
     kernels->dot_forward(n, D, from, to + copied);
@@ -26,21 +27,20 @@ PetscErrorCode TrsDotForwardCpu(TrsStream stream, int64_t batch, int n, int D, i
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the function type has matrices and their strides */
 PetscErrorCode TrsDotBackwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
-                                 int64_t x_stride, const float *dout, int64_t dout_stride, float *dx,
-                                 int64_t dx_stride)
+                                 int64_t x_stride, TrsMatrix dout, float *dx, int64_t dx_stride)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
   const int past_cache = TrsPastCacheMatrix(batch, (int64_t)n * D, dx, dx_stride) && D % 16 == 0;
 
   (void)stream;
   PetscFunctionBegin;
+  PetscCheck(dout.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
 #pragma omp parallel
   {
 #pragma omp for schedule(static) nowait
     for (int64_t b = 0; b < batch; b++) {
-      const float *g = dout + b * dout_stride;
+      const float *g = (const float *)dout.data + b * dout.stride;
 
       kernels->dot_backward(n, D, x + b * x_stride, copied ? g : NULL, g + copied, past_cache,
                             dx + b * dx_stride);
@@ -130,20 +130,23 @@ PetscErrorCode TrsVectorCrossBackwardCpu(TrsStream stream, int64_t batch, int64_
                                          const TrsCrossBackward *layer)
 {
   enum { TRS_COLUMNS = 256 };
+  const float *first_x = (const float *)layer->x0, *s = (const float *)layer->u,
+              *grad = (const float *)layer->g;
+  float *h = (float *)layer->h;
 
   (void)stream;
   PetscFunctionBegin;
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < batch; b++) {
-    const float *g = layer->g + b * n, *x0 = layer->x0 + b * n;
+    const float *g = grad + b * n, *x0 = first_x + b * n;
     float *dx0 = layer->dx0 + b * n;
     double sum = 0.0;
 
     for (int64_t c = 0; c < n; c++) {
       sum += (double)g[c] * (double)x0[c];
-      dx0[c] = (place & TRS_CROSS_FIRST ? 0.0F : dx0[c]) + g[c] * layer->u[b];
+      dx0[c] = (place & TRS_CROSS_FIRST ? 0.0F : dx0[c]) + g[c] * s[b];
     }
-    layer->h[b] = (float)sum;
+    h[b] = (float)sum;
   }
 #pragma omp parallel for schedule(static)
   for (int64_t first = 0; first < n; first += TRS_COLUMNS) {
@@ -151,7 +154,7 @@ PetscErrorCode TrsVectorCrossBackwardCpu(TrsStream stream, int64_t batch, int64_
 
     memset(layer->grad_bias + first, 0, (size_t)(end - first) * sizeof(float));
     for (int64_t b = 0; b < batch; b++)
-      for (int64_t c = first; c < end; c++) layer->grad_bias[c] += layer->g[b * n + c];
+      for (int64_t c = first; c < end; c++) layer->grad_bias[c] += grad[b * n + c];
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -193,3 +193,19 @@ PetscErrorCode TrsJoinBackwardCpu(TrsStream stream, int64_t rows, int64_t cols, 
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscErrorCode TrsConvertMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, int64_t filled,
+                                   TrsMatrix from, TrsMatrix to)
+{
+  const int64_t from_bytes = TrsDTypeBytes(from.type), to_bytes = TrsDTypeBytes(to.type);
+
+  PetscFunctionBegin;
+  for (int64_t r = 0; r < rows; r++) {
+    char *row = (char *)to.data + r * to.stride * to_bytes;
+
+    PetscCall(TrsConvertCpu(stream, cols, from.type,
+                            (const char *)from.data + r * from.stride * from_bytes, to.type, row));
+    memset(row + cols * to_bytes, 0, (size_t)((filled - cols) * to_bytes));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

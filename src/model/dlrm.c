@@ -61,8 +61,12 @@ static const TrsOptionSpec specs[] = {
      "retrieval, whose outputs' product is the score, without -over_arch and -tasks"},
     {"-dense_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL,
      "what the operands of the dense layers' products are rounded to; weights and sums stay fp32. tf32: "
-     "-device cuda only, and what is fast there: bf16 rounds more there and is no faster. bf16 is faster on "
-     "CPUs with AMX or AMD's AVX512_BF16"},
+     "-device cuda only. bf16: with -device cuda the layers store what products read in 2 bytes, so that "
+     "activations and their gradients are rounded, too; faster on CPUs with AMX or AMD's AVX512_BF16"},
+    {"-dense_product_algorithms", TRS_OPTION_INT, "1", "[1,8]", NULL, NULL,
+     "with -device cuda, time up to this many algorithms of cuBLASLt when a shape of a product comes for the "
+     "second time, and keep the fastest; 1: the one that cuBLASLt names first. Above 1 bits may differ from "
+     "run to run; not with -reproducible"},
 #define INTERACTION_NUMBER(word, type, fallback, range, help) \
   {"-" #word, TRS_OPTION_##type, fallback, range, NULL, NULL, help},
     TRS_INTERACTION_NUMBERS(INTERACTION_NUMBER)};
@@ -244,7 +248,8 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
   const TrsMlpRoom dense = dlrm->num_dense ? TrsMlpPlace(&dlrm->dense, max_batch, NULL, NULL, 1)
                                            : (TrsMlpRoom){.end = 0};
   const int64_t x_floats = TrsWholeLines(max_batch * interaction->N),
-                out_floats = inner_out ? TrsWholeLines(max_batch * interaction->stride) : 0;
+                out_floats = inner_out ? TrsMatrixFloats(max_batch, TrsInteractionMatrix(interaction, NULL))
+                                       : 0;
   /*
     The gradient of the output is made from that of the over arch's first output, and the gradient
     of X from that of the output.
@@ -275,11 +280,14 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
 static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, const int *dims)
 {
   TrsInteraction *interaction = &dlrm->interaction;
-  int64_t N = 0, n_dense;
+  /* A copy of the dense features for products has rows of whole 16 bytes. */
+  const int64_t unit = dlrm->params.type == TRS_FP32 ? 1 : 16 / TrsDTypeBytes(dlrm->params.type);
+  int64_t N = 0, n_dense, filled;
   char text[64];
 
   PetscFunctionBegin;
   if (interaction->ops->sparse) num_dense = 0;
+  filled = (num_dense + unit - 1) / unit * unit;
   dlrm->num_dense = num_dense;
   dlrm->n_embeddings = n_embeddings;
   if (num_dense && !dlrm->dense_arch.n) {
@@ -300,13 +308,14 @@ static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, con
     if (side == TRS_SIDE_QUERY) interaction->query_columns = N;
   }
   TrsInteractionShape(interaction, n_embeddings + (num_dense > 0), n_embeddings ? dims[0] : (int)N,
-                      (int)n_dense, N);
-  PetscCall(TrsHeadsDeclare(&dlrm->heads, &dlrm->context, interaction->width, interaction->filled));
+                      (int)n_dense, N, TrsHeadsTakeOperands(&dlrm->heads));
+  PetscCall(TrsHeadsDeclare(&dlrm->heads, &dlrm->context, interaction->width, interaction->filled,
+                            interaction->type));
   if (interaction->ops->declare) PetscCall(interaction->ops->declare(interaction));
   PetscCall(TrsSequenceLayersDeclare(&dlrm->sequences, dlrm->columns));
   if (num_dense)
     PetscCall(
-        TrsMlpDeclare(&dlrm->dense, &dlrm->context, "dense_arch", &dlrm->dense_arch, num_dense, num_dense));
+        TrsMlpDeclare(&dlrm->dense, &dlrm->context, "dense_arch", &dlrm->dense_arch, num_dense, filled));
   for (int i = 0; i < dlrm->n_positions; i++)
     PetscCall(TrsParametersAddNamed(&dlrm->params, dlrm->position[i].name, dlrm->position[i].length, 0,
                                     TRS_INIT_ONE, 0.0F, &dlrm->position[i].param));
@@ -327,18 +336,29 @@ PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const
                             uint64_t seed)
 {
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_DENSE);
+  int64_t algorithms;
   int precision;
 
   PetscFunctionBegin;
   dlrm->context.draw.seed = seed;
   PetscCall(TrsOptionsGetEnum(dlrm->options, "-dense_precision", &precision, NULL));
   PetscCall(dlrm->context.compute->dense_precision((TrsDensePrecision)precision));
+  PetscCall(TrsOptionsGetInt(dlrm->options, "-dense_product_algorithms", &algorithms, NULL));
+  PetscCall(dlrm->context.compute->product_algorithms((int)algorithms));
+  dlrm->params.type = dlrm->context.compute->operand_type();
   PetscCall(declare(dlrm, num_dense, n_embeddings, dims));
   PetscCall(check_widths(dlrm, dims));
   PetscCall(TrsParametersAllocate(&dlrm->params, dlrm->device, seed));
   (void)TrsMemoryFor(TRS_MEMORY_ACTIVATIONS);
   PetscCall(allocate(dlrm, max_batch));
   (void)TrsMemoryFor(before);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDlrmRefresh(TrsDlrm dlrm, TrsStream stream)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsParametersRefresh(&dlrm->params, dlrm->context.compute, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -376,7 +396,7 @@ void TrsDlrmDraw(TrsDlrm dlrm, PetscBool training, int64_t step, int64_t first)
 PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *dense)
 {
   PetscFunctionBegin;
-  if (dlrm->num_dense) PetscCall(TrsMlpForward(&dlrm->dense, stream, n, dense, dlrm->num_dense));
+  if (dlrm->num_dense) PetscCall(TrsMlpForward(&dlrm->dense, stream, n, TrsFloats(dense, dlrm->num_dense)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -391,10 +411,9 @@ static TrsHeadInput heads_input(TrsDlrm dlrm)
 {
   const TrsInteraction *interaction = &dlrm->interaction;
 
-  return (TrsHeadInput){.x = interaction->out,
-                        .dx = interaction->dout,
-                        .columns = interaction->filled,
-                        .stride = interaction->stride};
+  return (TrsHeadInput){.x = TrsInteractionMatrix(interaction, interaction->out),
+                        .dx = TrsInteractionMatrix(interaction, interaction->dout),
+                        .columns = interaction->filled};
 }
 
 PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *labels,
@@ -451,8 +470,8 @@ PetscErrorCode TrsDlrmBackwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, c
 {
   PetscFunctionBegin;
   if (dlrm->num_dense) {
-    PetscCall(TrsMlpBackward(&dlrm->dense, stream, n, dense, dlrm->num_dense, dlrm->interaction.dx,
-                             dlrm->interaction.N, NULL, 0));
+    PetscCall(TrsMlpBackward(&dlrm->dense, stream, n, TrsFloats(dense, dlrm->num_dense),
+                             TrsFloats(dlrm->interaction.dx, dlrm->interaction.N), TrsFloats(NULL, 0)));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -534,7 +553,8 @@ TrsDlrmWork TrsDlrmWorkOf(TrsDlrm dlrm)
 {
   const TrsInteraction *interaction = &dlrm->interaction;
   TrsDlrmWork work = {.flops = interaction->ops->flops(interaction),
-                      .bytes = (double)sizeof(float) * (double)(interaction->N + interaction->stride),
+                      .bytes = (double)sizeof(float) * (double)interaction->N +
+                               TrsDTypeBytes(interaction->type) * (double)interaction->stride,
                       .parameter_bytes = (double)sizeof(float) * (double)dlrm->params.n_values};
 
   TrsHeadsWork(&dlrm->heads, &work.flops, &work.bytes);

@@ -140,7 +140,14 @@ static PetscErrorCode declare_level(TrsHeads *heads, int number)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsHeadsDeclare(TrsHeads *heads, const TrsLayerContext *context, int64_t in, int64_t filled)
+PetscBool TrsHeadsTakeOperands(const TrsHeads *heads)
+{
+  return (PetscBool)(heads->tasks.n == 1 && !heads->n_levels && !heads->over_arch.residual &&
+                     !heads->over_arch.pair);
+}
+
+PetscErrorCode TrsHeadsDeclare(TrsHeads *heads, const TrsLayerContext *context, int64_t in, int64_t filled,
+                               TrsDType type)
 {
   const int T = heads->tasks.n, n_experts = T * heads->n_own + heads->n_shared;
   const int64_t top = heads->n_levels ? heads->width : in;
@@ -156,6 +163,7 @@ PetscErrorCode TrsHeadsDeclare(TrsHeads *heads, const TrsLayerContext *context, 
 
     spec.n = task->n_arch;
     spec.sizes = task->arch;
+    spec.x_type = type;
     if (T > 1 || heads->n_levels) PetscCall(PetscSNPrintf(name, sizeof(name), "tasks/%s", task->name));
     PetscCall(TrsMlpDeclare(&heads->tower[t], context, name, &spec, top, heads->n_levels ? top : filled));
   }
@@ -241,8 +249,9 @@ static TrsHeadInput input_of(const TrsHeads *heads, int level, int task, const T
   const TrsHeadLevel *below = level ? &heads->level[level - 1] : NULL;
 
   if (!below) return *input;
-  return (TrsHeadInput){
-      .x = below->y[task], .dx = below->dy[task], .columns = heads->width, .stride = heads->width};
+  return (TrsHeadInput){.x = TrsFloats(below->y[task], heads->width),
+                        .dx = TrsFloats(below->dy[task], heads->width),
+                        .columns = heads->width};
 }
 
 static PetscErrorCode forward_level(const TrsHeads *heads, TrsStream stream, int64_t n, int number,
@@ -255,7 +264,7 @@ static PetscErrorCode forward_level(const TrsHeads *heads, TrsStream stream, int
   for (int e = 0; e < level->n_experts; e++) {
     const TrsHeadInput in = input_of(heads, number, task_of_expert(heads, e), input);
 
-    PetscCall(TrsMlpForward(&level->expert[e], stream, n, in.x, in.stride));
+    PetscCall(TrsMlpForward(&level->expert[e], stream, n, in.x));
   }
   for (int g = 0; g < level->n_gates; g++) {
     const TrsHeadInput in = input_of(heads, number, g, input);
@@ -264,9 +273,9 @@ static PetscErrorCode forward_level(const TrsHeads *heads, TrsStream stream, int
     m.batch = n;
     m.experts = level->experts;
     m.gate = level->weight[g];
-    PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_TRUE, n, m.n, level->filled, 1.0F, in.x, in.stride,
-                            heads->context->params->param[level->gate[g]].value, level->filled, 0.0F, m.gate,
-                            m.n));
+    PetscCall(compute->gemm(
+        stream, PETSC_FALSE, PETSC_TRUE, n, m.n, level->filled, 1.0F, (const float *)in.x.data, in.x.stride,
+        heads->context->params->param[level->gate[g]].value, level->filled, 0.0F, m.gate, m.n));
     PetscCall(compute->mix_forward(stream, &m, level->y[g]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -310,7 +319,7 @@ PetscErrorCode TrsHeadsForward(TrsHeads *heads, TrsStream stream, int64_t n, con
   for (int t = 0; t < heads->tasks.n; t++) {
     const TrsHeadInput in = input_of(heads, heads->n_levels, t, input);
 
-    PetscCall(TrsMlpForward(&heads->tower[t], stream, n, in.x, in.stride));
+    PetscCall(TrsMlpForward(&heads->tower[t], stream, n, in.x));
     PetscCall(run_loss(heads, stream, n, t, labels, weights, scale, predict));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -325,14 +334,14 @@ PetscErrorCode TrsHeadsForward(TrsHeads *heads, TrsStream stream, int64_t n, con
 static PetscErrorCode backward_stack(const TrsHeads *heads, TrsStream stream, int64_t n, const TrsMlp *mlp,
                                      const TrsHeadInput *in, float *dy, int64_t dy_stride, PetscBool first)
 {
-  const float *parts[2] = {in->dx, heads->other};
+  const float *parts[2] = {(const float *)in->dx.data, heads->other};
 
   PetscFunctionBegin;
-  PetscCall(TrsMlpBackward(mlp, stream, n, in->x, in->stride, dy, dy_stride, first ? in->dx : heads->other,
-                           in->stride));
-  if (!first)
-    PetscCall(heads->context->compute->sum_matrices(stream, 2, parts, in->stride, n, in->columns, in->dx,
-                                                    in->stride));
+  PetscCall(TrsMlpBackward(mlp, stream, n, in->x, TrsFloats(dy, dy_stride),
+                           first ? in->dx : TrsFloats(heads->other, in->dx.stride)));
+  if (!first) /* the input is of floats: there are several stacks */
+    PetscCall(heads->context->compute->sum_matrices(stream, 2, parts, in->dx.stride, n, in->columns,
+                                                    (float *)in->dx.data, in->dx.stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -354,10 +363,11 @@ static PetscErrorCode backward_gate(const TrsHeads *heads, TrsStream stream, int
   m.dexperts = level->dexperts;
   m.gate = level->weight[g];
   PetscCall(compute->mix_backward(stream, &m, level->dy[g]));
-  PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, m.n, level->filled, n, 1.0F, m.gate, m.n, in->x,
-                          in->stride, 0.0F, gate->grad, level->filled));
+  PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, m.n, level->filled, n, 1.0F, m.gate, m.n,
+                          (const float *)in->x.data, in->x.stride, 0.0F, gate->grad, level->filled));
   PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, level->filled, m.n, 1.0F, m.gate, m.n,
-                          gate->value, level->filled, first ? 0.0F : 1.0F, in->dx, in->stride));
+                          gate->value, level->filled, first ? 0.0F : 1.0F, (float *)in->dx.data,
+                          in->dx.stride));
   PetscCall(TrsParametersReady(heads->context->params, level->gate[g]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -22,9 +22,8 @@
 
 /* A matrix [max_batch, columns] and its gradient. */
 typedef struct {
-  const float *x;
-  float *dx;
-  int64_t columns, stride; /* columns with zeros behind them (TrsInteraction), floats a row */
+  TrsMatrix x, dx; /* of one type and stride */
+  int64_t columns; /* with zeros behind them (TrsInteraction) */
 } TrsHeadInput;
 
 typedef struct {
@@ -59,9 +58,14 @@ PetscErrorCode TrsHeadsRead(TrsHeads *heads, TrsOptions options, const TrsMlpSpe
 
 /*
   Declare the parameters, in the order of the backward, for an input of `in` columns, `filled` with
-  the zeros behind. Not collective.
+  the zeros behind, and of a type: fp32, or with TrsHeadsTakeOperands() that of operands. Not
+  collective.
 */
-PetscErrorCode TrsHeadsDeclare(TrsHeads *heads, const TrsLayerContext *context, int64_t in, int64_t filled);
+PetscErrorCode TrsHeadsDeclare(TrsHeads *heads, const TrsLayerContext *context, int64_t in, int64_t filled,
+                               TrsDType type);
+
+/* Do products alone read the heads' input? Then it may have the type that products want. */
+PetscBool TrsHeadsTakeOperands(const TrsHeads *heads);
 
 /*
   Set where the heads write, as TrsMlpPlace(). With `inner` NULL the call only computes the result.

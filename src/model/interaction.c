@@ -33,7 +33,8 @@ int64_t TrsInteractionAll(const TrsInteraction *interaction)
   return interaction->N;
 }
 
-void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int copied, int64_t N)
+void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int copied, int64_t N,
+                         PetscBool products_alone)
 {
   const int64_t unit = interaction->context->compute->product_unit;
 
@@ -41,11 +42,18 @@ void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int 
   interaction->D = D;
   interaction->copied = copied;
   interaction->N = N;
+  interaction->type = interaction->ops->typed && products_alone ? interaction->context->params->type
+                                                                : TRS_FP32;
   interaction->width = interaction->filled = interaction->stride = interaction->ops->width(interaction);
   if (interaction->ops->padded) {
     interaction->filled = (interaction->width + unit - 1) / unit * unit;
     interaction->stride = (interaction->filled + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   }
+}
+
+TrsMatrix TrsInteractionMatrix(const TrsInteraction *interaction, void *data)
+{
+  return (TrsMatrix){.type = interaction->type, .stride = interaction->stride, .data = data};
 }
 
 PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *out, float *dx,

@@ -23,6 +23,7 @@ typedef struct {
   int64_t query_columns;  /* the first columns of X, which are the query's (two_tower) */
   int64_t width;          /* columns of the output */
   int64_t filled, stride; /* columns with zeros behind (product_unit); floats from row to row */
+  TrsDType type;          /* of the output and its gradient */
   float *x, *dx;          /* X and its gradient [max_batch, N] */
   float *own_dx;          /* dx, where it is not borrowed */
   float *out, *dout;      /* [max_batch, stride], borrowed; X and its gradient where in_place */
@@ -36,6 +37,7 @@ struct TrsInteractionOps {
   PetscBool equal_dims; /* are all embeddings, and the dense vector, of one width? */
   PetscBool in_place;   /* the output is X */
   PetscBool padded;     /* may the output's rows have zeros behind them? */
+  PetscBool typed;      /* may the output have the type of products' operands? */
   PetscBool pairs;      /* the output is a query's and a candidate's embedding, side by side */
   PetscBool sparse;     /* X is the embeddings alone: there is no dense arch */
 
@@ -90,9 +92,14 @@ int64_t TrsInteractionAll(const TrsInteraction *interaction);
 
 /*
   Widths for n_vectors vectors, N floats in all, of which the first `copied` are the dense arch's; D
-  is the embeddings' width, or without embeddings the dense arch's. ops is set. Not collective.
+  is the embeddings' width, or without embeddings the dense arch's. products_alone: nothing else
+  reads the output. ops is set. Not collective.
 */
-void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int copied, int64_t N);
+void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int copied, int64_t N,
+                         PetscBool products_alone);
+
+/* The matrix of the output, or of its gradient. */
+TrsMatrix TrsInteractionMatrix(const TrsInteraction *interaction, void *data);
 
 /*
   Allocate the arrays of at most max_batch samples. An interaction that is in_place takes none of

@@ -7,19 +7,23 @@
 
 #include <math.h>
 
-/* A cross layer x_{l+1} = x0 * (W (V x_l) + b) + x_l. Full layers have no W, and V is [N, N]. */
+/*
+  A cross layer x_{l+1} = x0 * (W (V x_l) + b) + x_l. Full layers have no W, and V is [N, N].
+  Matrices have the type of the output, but for dx0, a sum of the layers' gradients.
+*/
 typedef struct {
   int W, V, bias; /* indices in the parameters */
-  float *x;       /* x_l [max_batch, N]; X itself for the first */
-  float *v;       /* V x_l [max_batch, rank]; of full layers it is u */
-  float *u;       /* W V x_l [max_batch, N] */
+  TrsMatrix x;    /* x_l [max_batch, N]; X itself, or its copy, for the first */
+  TrsMatrix v;    /* V x_l [max_batch, rank]; of full layers it is u */
+  TrsMatrix u;    /* W V x_l [max_batch, N] */
 } TrsCrossLayer;
 
 typedef struct {
   PetscBool full;
   int n_layers, rank;
   TrsCrossLayer *layer; /* [n_layers] */
-  float *dx0, *h, *q;   /* [max_batch, N], [max_batch, N], [max_batch, rank] */
+  float *dx0;           /* [max_batch, N] */
+  TrsMatrix x0, h, q;   /* [max_batch, N], [max_batch, N], [max_batch, rank]; x0: a copy of X */
 } TrsCrossNet;
 
 static PetscErrorCode read(TrsInteraction *interaction, TrsOptions options)
@@ -77,31 +81,52 @@ static PetscErrorCode declare(TrsInteraction *interaction)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Make room for a matrix of max_batch rows. */
+static PetscErrorCode make(const TrsInteraction *interaction, int64_t max_batch, int64_t cols,
+                           TrsMatrix *matrix)
+{
+  PetscFunctionBegin;
+  *matrix = (TrsMatrix){.type = interaction->type, .stride = cols};
+  PetscCall(interaction->context->device->alloc(max_batch * cols * TrsDTypeBytes(interaction->type),
+                                                &matrix->data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
 {
   TrsCrossNet *cross = (TrsCrossNet *)interaction->own;
-  const TrsDeviceOps *device = interaction->context->device;
-  const int64_t row_bytes = interaction->N * (int64_t)sizeof(float),
-                rank_bytes = inner(interaction) * (int64_t)sizeof(float);
-  const PetscBool with_gradients = (PetscBool)!interaction->context->params->forward_only;
+  const int64_t N = interaction->N, rank = inner(interaction);
 
   PetscFunctionBegin;
+  cross->x0 = TrsFloats(interaction->x, N);
+  if (interaction->type != TRS_FP32) PetscCall(make(interaction, max_batch, N, &cross->x0));
   for (int l = 0; l < cross->n_layers; l++) {
     TrsCrossLayer *layer = &cross->layer[l];
 
-    if (l == 0)
-      layer->x = interaction->x;
-    else
-      PetscCall(device->alloc(max_batch * row_bytes, (void **)&layer->x));
-    PetscCall(device->alloc(max_batch * row_bytes, (void **)&layer->u));
+    layer->x = cross->x0;
+    if (l > 0) PetscCall(make(interaction, max_batch, N, &layer->x));
+    PetscCall(make(interaction, max_batch, N, &layer->u));
     layer->v = layer->u;
-    if (!cross->full) PetscCall(device->alloc(max_batch * rank_bytes, (void **)&layer->v));
+    if (!cross->full) PetscCall(make(interaction, max_batch, rank, &layer->v));
   }
-  if (with_gradients) {
-    PetscCall(device->alloc(max_batch * row_bytes, (void **)&cross->dx0));
-    PetscCall(device->alloc(max_batch * row_bytes, (void **)&cross->h));
-    if (!cross->full) PetscCall(device->alloc(max_batch * rank_bytes, (void **)&cross->q));
-  }
+  if (interaction->context->params->forward_only) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(
+      interaction->context->device->alloc(max_batch * N * (int64_t)sizeof(float), (void **)&cross->dx0));
+  PetscCall(make(interaction, max_batch, N, &cross->h));
+  cross->q = cross->h;
+  if (!cross->full) PetscCall(make(interaction, max_batch, rank, &cross->q));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* C [m, n] = op(A) op(B) + beta C. */
+static PetscErrorCode multiply(const TrsInteraction *interaction, TrsStream stream, PetscBool trans_a,
+                               PetscBool trans_b, TrsMatrixProduct product)
+{
+  PetscFunctionBegin;
+  product.trans_a = trans_a;
+  product.trans_b = trans_b;
+  product.alpha = 1.0F;
+  PetscCall(interaction->context->compute->multiply(stream, &product));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -109,22 +134,60 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
 {
   const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
   const TrsComputeOps *compute = interaction->context->compute;
-  const TrsDenseParameter *param = interaction->context->params->param;
+  const TrsParameters *params = interaction->context->params;
   const int64_t N = interaction->N, rank = inner(interaction);
 
   PetscFunctionBegin;
+  if (cross->x0.data != interaction->x)
+    PetscCall(compute->convert_matrix(stream, n, N, N, TrsFloats(interaction->x, N), cross->x0));
   for (int l = 0; l < cross->n_layers; l++) {
     const TrsCrossLayer *layer = &cross->layer[l];
-    float *next = l + 1 < cross->n_layers ? cross->layer[l + 1].x : interaction->out;
+    void *next = l + 1 < cross->n_layers ? cross->layer[l + 1].x.data : interaction->out;
 
-    PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_TRUE, n, rank, N, 1.0f, layer->x, N,
-                            param[layer->V].value, N, 0.0f, layer->v, rank));
+    PetscCall(multiply(interaction, stream, PETSC_FALSE, PETSC_TRUE,
+                       (TrsMatrixProduct){.m = n,
+                                          .n = rank,
+                                          .k = N,
+                                          .a = layer->x,
+                                          .b = TrsParametersMatrix(params, layer->V),
+                                          .c = layer->v}));
     if (!cross->full)
-      PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_TRUE, n, N, rank, 1.0f, layer->v, rank,
-                              param[layer->W].value, rank, 0.0f, layer->u, N));
-    PetscCall(compute->cross_forward(stream, n, N, interaction->x, layer->u, param[layer->bias].value,
-                                     layer->x, next));
+      PetscCall(multiply(interaction, stream, PETSC_FALSE, PETSC_TRUE,
+                         (TrsMatrixProduct){.m = n,
+                                            .n = N,
+                                            .k = rank,
+                                            .a = layer->v,
+                                            .b = TrsParametersMatrix(params, layer->W),
+                                            .c = layer->u}));
+    PetscCall(compute->cross_forward(stream, n, N, interaction->type, cross->x0.data, layer->u.data,
+                                     params->param[layer->bias].value, layer->x.data, next));
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* From h: dW = h^T v; q = h W. */
+static PetscErrorCode backward_W(const TrsInteraction *interaction, TrsStream stream, int64_t n,
+                                 const TrsCrossLayer *layer)
+{
+  const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
+  const TrsParameters *params = interaction->context->params;
+  const int64_t N = interaction->N, rank = cross->rank;
+
+  PetscFunctionBegin;
+  PetscCall(multiply(interaction, stream, PETSC_TRUE, PETSC_FALSE,
+                     (TrsMatrixProduct){.m = N,
+                                        .n = rank,
+                                        .k = n,
+                                        .a = cross->h,
+                                        .b = layer->v,
+                                        .c = TrsFloats(params->param[layer->W].grad, rank)}));
+  PetscCall(multiply(interaction, stream, PETSC_FALSE, PETSC_FALSE,
+                     (TrsMatrixProduct){.m = n,
+                                        .n = rank,
+                                        .k = N,
+                                        .a = cross->h,
+                                        .b = TrsParametersMatrix(params, layer->W),
+                                        .c = cross->q}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -136,33 +199,34 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
 {
   const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
   const TrsComputeOps *compute = interaction->context->compute;
-  const TrsDenseParameter *param = interaction->context->params->param;
+  const TrsParameters *params = interaction->context->params;
   const int64_t N = interaction->N, rank = inner(interaction);
-  float *g = interaction->dout, *h = cross->h, *q = cross->full ? cross->h : cross->q;
+  const TrsMatrix g = TrsInteractionMatrix(interaction, interaction->dout);
 
   PetscFunctionBegin;
   for (int l = cross->n_layers - 1; l >= 0; l--) {
     const TrsCrossLayer *layer = &cross->layer[l];
-    const TrsDenseParameter *W = cross->full ? NULL : &param[layer->W], *V = &param[layer->V],
-                            *bias = &param[layer->bias];
+    const TrsDenseParameter *bias = &params->param[layer->bias];
+    const TrsMatrix V = TrsParametersMatrix(params, layer->V);
     const int place = (l == cross->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
-
-    const TrsCrossBackward backward = {interaction->x, layer->u, bias->value, g, cross->dx0, h, bias->grad};
+    const TrsCrossBackward backward = {cross->x0.data, layer->u.data, bias->value, g.data,
+                                       cross->dx0,     cross->h.data, bias->grad,  interaction->type};
 
     PetscCall(compute->cross_backward(stream, n, N, place, &backward));
-    if (W) {
-      PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, N, rank, n, 1.0f, h, N, layer->v, rank, 0.0f,
-                              W->grad, rank));
-      PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, rank, N, 1.0f, h, N, W->value, rank, 0.0f,
-                              q, rank));
-    }
-    PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, rank, N, n, 1.0f, q, rank, layer->x, N, 0.0f,
-                            V->grad, N));
+    if (!cross->full) PetscCall(backward_W(interaction, stream, n, layer));
+    PetscCall(multiply(interaction, stream, PETSC_TRUE, PETSC_FALSE,
+                       (TrsMatrixProduct){.m = rank,
+                                          .n = N,
+                                          .k = n,
+                                          .a = cross->q,
+                                          .b = layer->x,
+                                          .c = TrsFloats(params->param[layer->V].grad, N)}));
     if (l > 0)
-      PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, N, rank, 1.0f, q, rank, V->value, N, 1.0f,
-                              g, N));
+      PetscCall(multiply(
+          interaction, stream, PETSC_FALSE, PETSC_FALSE,
+          (TrsMatrixProduct){.m = n, .n = N, .k = rank, .a = cross->q, .b = V, .beta = 1.0F, .c = g}));
     else
-      PetscCall(compute->cross_input(stream, n, N, rank, q, V->value, g, cross->dx0, interaction->dx));
+      PetscCall(compute->cross_input(stream, n, N, rank, cross->q, V, g, cross->dx0, interaction->dx));
     PetscCall(TrsParametersReady(interaction->context->params, layer->bias));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -188,13 +252,14 @@ static PetscErrorCode release(TrsInteraction *interaction)
   for (int l = 0; cross->layer && l < cross->n_layers; l++) { /* none before declare */
     TrsCrossLayer *layer = &cross->layer[l];
 
-    if (l > 0) PetscCall(device->release((void **)&layer->x));
-    if (!cross->full) PetscCall(device->release((void **)&layer->v));
-    PetscCall(device->release((void **)&layer->u));
+    if (l > 0) PetscCall(device->release(&layer->x.data));
+    if (!cross->full) PetscCall(device->release(&layer->v.data));
+    PetscCall(device->release(&layer->u.data));
   }
   PetscCall(device->release((void **)&cross->dx0));
-  PetscCall(device->release((void **)&cross->h));
-  PetscCall(device->release((void **)&cross->q));
+  if (cross->x0.data != interaction->x) PetscCall(device->release(&cross->x0.data));
+  if (!cross->full) PetscCall(device->release(&cross->q.data));
+  PetscCall(device->release(&cross->h.data));
   PetscCall(PetscFree(cross->layer));
   PetscCall(PetscFree(interaction->own));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -204,6 +269,7 @@ static PetscErrorCode release(TrsInteraction *interaction)
   const TrsInteractionOps trs_interaction_##name = {.word = #name, \
                                                     .fewest = 1, \
                                                     .equal_dims = (of_one_width), \
+                                                    .typed = PETSC_TRUE, \
                                                     .read = read, \
                                                     .width = TrsInteractionAll, \
                                                     .flops = flops, \

@@ -183,8 +183,8 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
                               param[net->gate].value, N, 0.0F, layer->gate, K));
       PetscCall(compute->mix_forward(stream, &mixture, layer->u));
     }
-    PetscCall(compute->cross_forward(stream, n, N, interaction->x, layer->u, param[layer->bias].value,
-                                     layer->x, next));
+    PetscCall(compute->cross_forward(stream, n, N, TRS_FP32, interaction->x, layer->u,
+                                     param[layer->bias].value, layer->x, next));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -264,7 +264,7 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
     const TrsDenseParameter *V = &params->param[layer->V], *bias = &params->param[layer->bias];
     const int place = (l == net->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
     const TrsCrossBackward backward = {interaction->x, layer->u, bias->value, g,
-                                       net->dx0,       net->h,   bias->grad};
+                                       net->dx0,       net->h,   bias->grad,  TRS_FP32};
 
     PetscCall(compute->cross_backward(stream, n, N, place, &backward));
     if (net->K > 1) PetscCall(backward_gates(interaction, stream, n, l, l ? g : net->dx0));
@@ -275,7 +275,9 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
       PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, N, Kr, 1.0F, net->dp, Kr, V->value, N,
                               1.0F, g, N));
     else
-      PetscCall(compute->cross_input(stream, n, N, Kr, net->dp, V->value, g, net->dx0, interaction->dx));
+      PetscCall(compute->cross_input(stream, n, N, Kr, TrsFloats(net->dp, Kr),
+                                     TrsParametersMatrix(params, layer->V), TrsFloats(g, N), net->dx0,
+                                     interaction->dx));
     PetscCall(TrsParametersReady(params, layer->bias));
   }
   if (net->K > 1) PetscCall(TrsParametersReady(params, net->gate));

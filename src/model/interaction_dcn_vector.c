@@ -114,7 +114,7 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
     const TrsDenseParameter *weight = &param[layer->weight], *bias = &param[layer->bias];
     const int place = (l == net->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
     const TrsCrossBackward backward = {interaction->x, layer->s, bias->value, g,
-                                       net->dx0,       net->ds,  bias->grad};
+                                       net->dx0,       net->ds,  bias->grad,  TRS_FP32};
 
     PetscCall(compute->vector_cross_backward(stream, n, N, place, &backward));
     PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, 1, N, n, 1.0F, net->ds, 1, layer->x, N, 0.0F,
@@ -123,7 +123,8 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
       PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, N, 1, 1.0F, net->ds, 1, weight->value, N,
                               1.0F, g, N));
     else
-      PetscCall(compute->cross_input(stream, n, N, 1, net->ds, weight->value, g, net->dx0, interaction->dx));
+      PetscCall(compute->cross_input(stream, n, N, 1, TrsFloats(net->ds, 1), TrsFloats(weight->value, N),
+                                     TrsFloats(g, N), net->dx0, interaction->dx));
     PetscCall(TrsParametersReady(interaction->context->params, layer->bias));
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -21,8 +21,8 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
   PetscFunctionBegin;
   PetscCall(interaction->context->compute->dot_forward(
       stream, n, interaction->n_vectors, interaction->D, interaction->copied,
-      (int)(interaction->filled - interaction->width), interaction->x, interaction->N, interaction->out,
-      interaction->stride));
+      (int)(interaction->filled - interaction->width), interaction->x, interaction->N,
+      TrsInteractionMatrix(interaction, interaction->out)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -31,7 +31,7 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
   PetscFunctionBegin;
   PetscCall(interaction->context->compute->dot_backward(
       stream, n, interaction->n_vectors, interaction->D, interaction->copied, interaction->x, interaction->N,
-      interaction->dout, interaction->stride, interaction->dx, interaction->N));
+      TrsInteractionMatrix(interaction, interaction->dout), interaction->dx, interaction->N));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -39,6 +39,7 @@ const TrsInteractionOps trs_interaction_dot = {.word = "dot",
                                                .fewest = 2,
                                                .equal_dims = PETSC_TRUE,
                                                .padded = PETSC_TRUE,
+                                               .typed = PETSC_TRUE,
                                                .width = width,
                                                .flops = flops,
                                                .forward = forward,

@@ -111,7 +111,7 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
   const TrsDeepLayers *deep = (const TrsDeepLayers *)interaction->own;
 
   PetscFunctionBegin;
-  PetscCall(TrsMlpForward(&deep->mlp, stream, n, interaction->x, interaction->N));
+  PetscCall(TrsMlpForward(&deep->mlp, stream, n, TrsFloats(interaction->x, interaction->N)));
   PetscCall(fm_forward(interaction, stream, n));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -121,9 +121,9 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
   const TrsDeepLayers *deep = (const TrsDeepLayers *)interaction->own;
 
   PetscFunctionBegin;
-  PetscCall(TrsMlpBackward(&deep->mlp, stream, n, interaction->x, interaction->N,
-                           interaction->dout + interaction->copied, interaction->stride, interaction->dx,
-                           interaction->N));
+  PetscCall(TrsMlpBackward(&deep->mlp, stream, n, TrsFloats(interaction->x, interaction->N),
+                           TrsFloats(interaction->dout + interaction->copied, interaction->stride),
+                           TrsFloats(interaction->dx, interaction->N)));
   PetscCall(fm_gradient(interaction, stream, n, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -132,7 +132,8 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
 
   PetscFunctionBegin;
   for (int i = 0; i < TRS_BRANCHES; i++)
-    PetscCall(TrsMlpForward(&projection->branch[i].mlp, stream, n, interaction->x, interaction->N));
+    PetscCall(
+        TrsMlpForward(&projection->branch[i].mlp, stream, n, TrsFloats(interaction->x, interaction->N)));
   PetscCall(copy_dense(interaction, stream, n, interaction->x, interaction->N, interaction->out,
                        interaction->stride));
   PetscCall(interaction->context->compute->sample_gemm(
@@ -167,8 +168,10 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
                                  Z->width, Y->dy, Y->width));
   PetscCall(compute->sample_gemm(stream, n, PETSC_TRUE, PETSC_FALSE, D, F2, F1, Y->y, Y->width, dP,
                                  interaction->stride, Z->dy, Z->width));
-  PetscCall(TrsMlpBackward(&Z->mlp, stream, n, interaction->x, N, Z->dy, Z->width, interaction->dx, N));
-  PetscCall(TrsMlpBackward(&Y->mlp, stream, n, interaction->x, N, Y->dy, Y->width, projection->other, N));
+  PetscCall(TrsMlpBackward(&Z->mlp, stream, n, TrsFloats(interaction->x, N), TrsFloats(Z->dy, Z->width),
+                           TrsFloats(interaction->dx, N)));
+  PetscCall(TrsMlpBackward(&Y->mlp, stream, n, TrsFloats(interaction->x, N), TrsFloats(Y->dy, Y->width),
+                           TrsFloats(projection->other, N)));
   PetscCall(add_other(interaction, stream, n, N));
   PetscCall(copy_dense(interaction, stream, n, interaction->dout, interaction->stride, projection->other, N));
   if (interaction->copied) PetscCall(add_other(interaction, stream, n, interaction->copied));

@@ -235,7 +235,7 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
     int64_t first;
 
     (void)columns_of(interaction, s, &first);
-    PetscCall(TrsMlpForward(&towers->mlp[s], stream, n, interaction->x + first, interaction->N));
+    PetscCall(TrsMlpForward(&towers->mlp[s], stream, n, TrsFloats(interaction->x + first, interaction->N)));
     if (towers->normalize)
       PetscCall(interaction->context->compute->unit_rows(stream, n, D, towers->raw + s * D, stride,
                                                          interaction->out + s * D, stride));
@@ -257,8 +257,8 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
     if (towers->normalize)
       PetscCall(interaction->context->compute->unit_rows_backward(stream, n, D, towers->raw + s * D, stride,
                                                                   dy, stride));
-    PetscCall(TrsMlpBackward(&towers->mlp[s], stream, n, interaction->x + first, interaction->N, dy, stride,
-                             interaction->dx + first, interaction->N));
+    PetscCall(TrsMlpBackward(&towers->mlp[s], stream, n, TrsFloats(interaction->x + first, interaction->N),
+                             TrsFloats(dy, stride), TrsFloats(interaction->dx + first, interaction->N)));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

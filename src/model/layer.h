@@ -2,6 +2,9 @@
 /*
   Layers: functions from a matrix [B, in] to a matrix [B, out]. Internal to model/.
 
+  Matrices are fp32, but for those that linear layers alone read and write: these have the type that
+  products want (operand_type of compute/compute_ops.h).
+
   A kind of layer is a const table of functions, trs_layer_<word>, in layer_<word>.c. A stack of
   them is a TrsMlp (model/mlp.h), which says where their outputs and gradients lie. A layer knows
   its samples' rows and nothing of ranks: its gradients are sums over the rows that it is given.
@@ -42,11 +45,14 @@ typedef struct {
   double rate;              /* of dropout */
   uint64_t name;            /* hash of the layer's name, for its random numbers */
   int weight, bias;         /* indices in the parameters, or -1 */
-  float *y;                 /* output [max_batch, y_stride] */
-  int64_t y_stride;
-  const float *skipped; /* of residual: the perceptron's input, which a forward of the stack sets */
-  int64_t skipped_stride;
-  float *kept; /* [max_batch, ops->kept] what a forward keeps for the backward */
+  TrsMatrix y;              /* output [max_batch, out] */
+  TrsMatrix skipped;        /* of residual: the perceptron's input, which a forward of the stack sets */
+  float *kept;              /* [max_batch, ops->kept] what a forward keeps for the backward */
+  /*
+    Of the linear kind, where the input is not of the products' type: its copy in this type, from a
+    forward for the backward. Without data the input is taken itself.
+  */
+  TrsMatrix x;
 } TrsLayer;
 
 /* TrsLayerCheck() refuses a table without a function that is not optional. */
@@ -75,15 +81,14 @@ struct TrsLayerOps {
   double (*bytes)(const TrsLayer *layer);
 
   /* x [n, x_stride] to y. */
-  PetscErrorCode (*forward)(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
-                            int64_t x_stride);
+  PetscErrorCode (*forward)(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x);
 
   /*
     dy (overwritten) to dx, and the gradients of the parameters, after a forward of the same
-    samples. dx is dy if same_width, else NULL if it is not needed.
+    samples. dx is dy if same_width, else it has no data if it is not needed.
   */
-  PetscErrorCode (*backward)(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
-                             int64_t x_stride, float *dy, int64_t dy_stride, float *dx, int64_t dx_stride);
+  PetscErrorCode (*backward)(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x, TrsMatrix dy,
+                             TrsMatrix dx);
 };
 
 #define TRS_LAYER_TABLE(KIND, word) extern const TrsLayerOps trs_layer_##word;

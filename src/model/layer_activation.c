@@ -10,25 +10,23 @@ static double flops(const TrsLayer *layer)
   return (double)layer->out;
 }
 
-static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
-                              int64_t x_stride)
+static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x)
 {
   PetscFunctionBegin;
-  (void)x, (void)x_stride; /* y is x */
-  PetscCall(layer->context->compute->activate(stream, n, layer->out, layer->ops->activation, layer->y,
-                                              layer->y_stride));
+  (void)x; /* y is x */
+  PetscCall(layer->context->compute->activate(stream, n, layer->out, layer->ops->activation,
+                                              (float *)layer->y.data, layer->y.stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
-                               int64_t x_stride, float *dy, int64_t dy_stride,
-                               float *dx, /* NOLINT(readability-non-const-parameter): dx is dy */
-                               int64_t dx_stride)
+static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x, TrsMatrix dy,
+                               TrsMatrix dx)
 {
   PetscFunctionBegin;
-  (void)x, (void)x_stride, (void)dx, (void)dx_stride; /* dx is dy */
+  (void)x, (void)dx; /* dx is dy */
   PetscCall(layer->context->compute->activate_backward(stream, n, layer->out, layer->ops->activation,
-                                                       layer->y, layer->y_stride, dy, dy_stride));
+                                                       (const float *)layer->y.data, layer->y.stride,
+                                                       (float *)dy.data, dy.stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -29,8 +29,7 @@ static double flops(const TrsLayer *layer)
   return (double)layer->out;
 }
 
-static PetscErrorCode drop(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
-                           int64_t x_stride, float *y, int64_t y_stride)
+static PetscErrorCode drop(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x, TrsMatrix y)
 {
   const TrsLayerDraw *draw = &layer->context->draw;
   const double all = 4294967296.0; /* 2^32 */
@@ -41,24 +40,24 @@ static PetscErrorCode drop(const TrsLayer *layer, TrsStream stream, int64_t n, c
                               .scale = draw->training ? (float)(1.0 / (1.0 - layer->rate)) : 1.0F};
 
   PetscFunctionBegin;
-  PetscCall(layer->context->compute->drop_out(stream, n, layer->out, &dropout, x, x_stride, y, y_stride));
+  PetscCall(layer->context->compute->drop_out(stream, n, layer->out, &dropout, (const float *)x.data,
+                                              x.stride, (float *)y.data, y.stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
-                              int64_t x_stride)
+static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x)
 {
   PetscFunctionBegin;
-  PetscCall(drop(layer, stream, n, x, x_stride, layer->y, layer->y_stride));
+  PetscCall(drop(layer, stream, n, x, layer->y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
-                               int64_t x_stride, float *dy, int64_t dy_stride, float *dx, int64_t dx_stride)
+static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x, TrsMatrix dy,
+                               TrsMatrix dx)
 {
   PetscFunctionBegin;
-  (void)x, (void)x_stride;
-  PetscCall(drop(layer, stream, n, dy, dy_stride, dx, dx_stride));
+  (void)x;
+  PetscCall(drop(layer, stream, n, dy, dx));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -26,28 +26,32 @@ static double flops(const TrsLayer *layer)
   return 2.0 * (double)layer->filled * (double)layer->out;
 }
 
-static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
-                              int64_t x_stride)
+static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x)
 {
-  const TrsDenseParameter *param = layer->context->params->param;
+  const TrsParameters *params = layer->context->params;
+  const TrsComputeOps *compute = layer->context->compute;
 
   PetscFunctionBegin;
-  PetscCall(layer->context->compute->linear_forward(stream, n, layer->filled, layer->out, x, x_stride,
-                                                    param[layer->weight].value, param[layer->bias].value,
-                                                    layer->activation, layer->y, layer->y_stride));
+  if (layer->x.data) {
+    PetscCall(compute->convert_matrix(stream, n, layer->in, layer->filled, x, layer->x));
+    x = layer->x;
+  }
+  PetscCall(compute->linear_forward(
+      stream, n, layer->filled, layer->out, x, TrsParametersMatrix(params, layer->weight),
+      TrsParametersVector(params, layer->bias, layer->y.type), layer->activation, layer->y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
-                               int64_t x_stride, float *dy, int64_t dy_stride, float *dx, int64_t dx_stride)
+static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x, TrsMatrix dy,
+                               TrsMatrix dx)
 {
-  const TrsDenseParameter *weight = &layer->context->params->param[layer->weight],
-                          *bias = &layer->context->params->param[layer->bias];
+  const TrsParameters *params = layer->context->params;
 
   PetscFunctionBegin;
   PetscCall(layer->context->compute->linear_backward(
-      stream, n, layer->filled, layer->out, x, x_stride, weight->value, layer->y, layer->y_stride,
-      layer->activation, dy, dy_stride, weight->grad, bias->grad, dx, dx_stride));
+      stream, n, layer->filled, layer->out, layer->x.data ? layer->x : x,
+      TrsParametersMatrix(params, layer->weight), layer->y, layer->activation, dy,
+      params->param[layer->weight].grad, params->param[layer->bias].grad, dx));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -37,30 +37,27 @@ static TrsLayerNorm norm_of(const TrsLayer *layer)
                         .rows = layer->kept};
 }
 
-static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
-                              int64_t x_stride)
+static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x)
 {
   const TrsLayerNorm norm = norm_of(layer);
 
   PetscFunctionBegin;
-  PetscCall(layer->context->compute->layer_norm_forward(stream, n, layer->out, &norm, x, x_stride, layer->y,
-                                                        layer->y_stride));
+  PetscCall(layer->context->compute->layer_norm_forward(stream, n, layer->out, &norm, (const float *)x.data,
+                                                        x.stride, (float *)layer->y.data, layer->y.stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
-                               int64_t x_stride, float *dy, int64_t dy_stride,
-                               float *dx, /* NOLINT(readability-non-const-parameter): dx is dy */
-                               int64_t dx_stride)
+static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x, TrsMatrix dy,
+                               TrsMatrix dx)
 {
   const TrsDenseParameter *param = layer->context->params->param;
   const TrsLayerNorm norm = norm_of(layer);
 
   PetscFunctionBegin;
-  (void)dx, (void)dx_stride; /* dx is dy */
-  PetscCall(layer->context->compute->layer_norm_backward(stream, n, layer->out, &norm, x, x_stride, dy,
-                                                         dy_stride, param[layer->weight].grad,
-                                                         param[layer->bias].grad));
+  (void)dx; /* dx is dy */
+  PetscCall(layer->context->compute->layer_norm_backward(stream, n, layer->out, &norm, (const float *)x.data,
+                                                         x.stride, (float *)dy.data, dy.stride,
+                                                         param[layer->weight].grad, param[layer->bias].grad));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -16,21 +16,21 @@ static double bytes(const TrsLayer *layer)
   return (double)sizeof(float) * (double)(layer->in + 1);
 }
 
-static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
-                              int64_t x_stride)
+static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x)
 {
   PetscFunctionBegin;
-  PetscCall(layer->context->compute->dot_forward(stream, n, 2, (int)(layer->in / 2), 0, 0, x, x_stride,
-                                                 layer->y, layer->y_stride));
+  PetscCall(layer->context->compute->dot_forward(stream, n, 2, (int)(layer->in / 2), 0, 0,
+                                                 (const float *)x.data, x.stride, layer->y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
-                               int64_t x_stride, float *dy, int64_t dy_stride, float *dx, int64_t dx_stride)
+static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x, TrsMatrix dy,
+                               TrsMatrix dx)
 {
   PetscFunctionBegin;
-  PetscCall(layer->context->compute->dot_backward(stream, n, 2, (int)(layer->in / 2), 0, x, x_stride, dy,
-                                                  dy_stride, dx, dx_stride));
+  PetscCall(layer->context->compute->dot_backward(stream, n, 2, (int)(layer->in / 2), 0,
+                                                  (const float *)x.data, x.stride, dy, (float *)dx.data,
+                                                  dx.stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -11,26 +11,20 @@ static double flops(const TrsLayer *layer)
   return (double)layer->out;
 }
 
-static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
-                              int64_t x_stride)
+static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x)
 {
   PetscFunctionBegin;
-  PetscCall(layer->context->compute->join_forward(stream, n, layer->out, PETSC_FALSE, x, x_stride,
-                                                  layer->skipped, layer->skipped_stride, layer->y,
-                                                  layer->y_stride));
+  PetscCall(layer->context->compute->join_forward(
+      stream, n, layer->out, PETSC_FALSE, (const float *)x.data, x.stride, (const float *)layer->skipped.data,
+      layer->skipped.stride, (float *)layer->y.data, layer->y.stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, const float *x,
-                               int64_t x_stride,
-                               float *dy, /* NOLINT(readability-non-const-parameter): dx is dy */
-                               int64_t dy_stride,
-                               float *dx, /* NOLINT(readability-non-const-parameter): dx is dy */
-                               int64_t dx_stride)
+static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x, TrsMatrix dy,
+                               TrsMatrix dx)
 {
   PetscFunctionBegin;
-  (void)layer, (void)stream, (void)n, (void)x, (void)x_stride, (void)dy_stride;
-  (void)dy, (void)dx, (void)dx_stride; /* dx is dy */
+  (void)layer, (void)stream, (void)n, (void)x, (void)dy, (void)dx; /* dx is dy */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -36,6 +36,7 @@ static TrsLayer *add_layer(TrsMlp *mlp, const TrsLayerContext *context, const Tr
 
   *layer = (TrsLayer){
       .ops = ops, .context = context, .in = width, .filled = width, .out = width, .weight = -1, .bias = -1};
+  layer->y = (TrsMatrix){.type = TRS_FP32, .stride = width};
   return layer;
 }
 
@@ -64,6 +65,35 @@ static void add_perceptron(TrsMlp *mlp, const TrsLayerContext *context, const Tr
   mlp->end[p] = mlp->n_layers;
 }
 
+/* Rows of 16 bytes, for the products that read them. */
+static int64_t operand_stride(TrsDType type, int64_t cols)
+{
+  const int64_t unit = type == TRS_FP32 ? 1 : 16 / TrsDTypeBytes(type);
+
+  return (cols + unit - 1) / unit * unit;
+}
+
+/*
+  Find the types of matrices between layers. What a linear layer reads and writes alone is stored as
+  products want it; an input that others read, too, is copied for the linear layer.
+*/
+static void choose_types(TrsMlp *mlp, const TrsMlpSpec *spec, TrsDType type)
+{
+  TrsDType before = spec->x_type;
+
+  for (int l = 0; l < mlp->n_layers; l++) {
+    TrsLayer *layer = &mlp->layer[l];
+    const TrsLayer *next = l + 1 < mlp->n_layers ? layer + 1 : NULL;
+
+    layer->x.type = type;
+    layer->x.stride = layer->ops == &trs_layer_linear && before != type ? operand_stride(type, layer->filled)
+                                                                        : 0;
+    if (layer->ops == &trs_layer_linear && next && next->ops == &trs_layer_linear && !mlp->n_saved)
+      layer->y = (TrsMatrix){.type = type, .stride = operand_stride(type, layer->out)};
+    before = layer->y.type;
+  }
+}
+
 PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const TrsLayerContext *context, const char *module,
                              const TrsMlpSpec *spec, int64_t in, int64_t filled)
 {
@@ -77,6 +107,7 @@ PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const TrsLayerContext *context, const 
              "%s_residual: no layer of %s has an output as wide as its input, %" PRId64
              " columns and then those of %s",
              spec->option, module, in, spec->option);
+  choose_types(mlp, spec, context->params->type);
   for (int p = spec->n - 1, l = mlp->n_layers - 1; p >= 0; p--) {
     for (; l >= (p ? mlp->end[p - 1] : 0); l--) {
       TrsLayer *layer = &mlp->layer[l];
@@ -108,13 +139,21 @@ int64_t TrsMlpBeside(int64_t from, int64_t n, int64_t begin, int64_t end)
   return from < end && from + n > begin ? end : from;
 }
 
+int64_t TrsMatrixFloats(int64_t rows, TrsMatrix matrix)
+{
+  return TrsWholeLines((rows * matrix.stride * TrsDTypeBytes(matrix.type) + 3) / (int64_t)sizeof(float));
+}
+
 TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, int64_t y_stride)
 {
   int64_t dy = 0, dy_end = 0;
   TrsMlpRoom room = {0};
 
   for (int p = 0, l = 0; p < mlp->n_perceptrons; p++) {
-    const int64_t width = mlp->layer[mlp->end[p] - 1].out, n = TrsWholeLines(max_batch * width);
+    const TrsLayer *end = &mlp->layer[mlp->end[p] - 1];
+    /* The caller says where the stack's output is; what lies before it in its perceptron is fp32. */
+    const TrsMatrix inner_y = p + 1 == mlp->n_perceptrons ? TrsFloats(NULL, end->out) : end->y;
+    const int64_t n = TrsMatrixFloats(max_batch, inner_y);
 
     for (; l < mlp->end[p]; l++) {
       TrsLayer *layer = &mlp->layer[l];
@@ -125,14 +164,16 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, i
         layer->kept = inner ? inner + room.outputs : NULL;
         room.outputs += TrsWholeLines(max_batch * layer->ops->kept);
       }
+      if (layer->x.stride) {
+        layer->x.data = inner ? inner + room.outputs : NULL;
+        room.outputs += TrsMatrixFloats(max_batch, layer->x);
+      }
       while (last + 1 < mlp->end[p] && mlp->layer[last + 1].ops->in_place) last++;
       if (last + 1 == mlp->n_layers) {
-        layer->y = y;
-        layer->y_stride = y_stride;
+        layer->y = TrsFloats(y, y_stride);
         continue;
       }
-      layer->y = inner ? inner + room.outputs : NULL;
-      layer->y_stride = width;
+      layer->y.data = inner ? inner + room.outputs : NULL;
       if (last == l) room.outputs += n;
     }
     if (p + 1 == mlp->n_perceptrons) break;
@@ -151,21 +192,19 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, i
   return room;
 }
 
-PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, const float *x, int64_t x_stride)
+PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, TrsMatrix x)
 {
   PetscFunctionBegin;
   for (int p = 0, l = 0; p < mlp->n_perceptrons; p++) {
     TrsLayer *last = &mlp->layer[mlp->end[p] - 1];
 
     last->skipped = x;
-    last->skipped_stride = x_stride;
     for (; l < mlp->end[p]; l++) {
       const TrsLayer *layer = &mlp->layer[l];
 
-      PetscCall(layer->ops->forward(layer, stream, n, x, x_stride));
+      PetscCall(layer->ops->forward(layer, stream, n, x));
       PetscCall(TrsLogFlops((double)n * layer->ops->flops(layer)));
       x = layer->y;
-      x_stride = layer->y_stride;
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -173,18 +212,30 @@ PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, con
 
 /* Keep the gradient of a residual layer's output, which is also one of its perceptron's input. */
 static PetscErrorCode save_gradient(const TrsMlp *mlp, const TrsLayer *layer, TrsStream stream, int64_t n,
-                                    const float *dy, int64_t dy_stride)
+                                    TrsMatrix dy)
 {
-  const TrsColumnCopy copy = {
-      .from = dy, .to = mlp->saved, .from_stride = dy_stride, .to_stride = layer->out, .cols = layer->out};
+  const TrsColumnCopy copy = {.from = (const float *)dy.data,
+                              .to = mlp->saved,
+                              .from_stride = dy.stride,
+                              .to_stride = layer->out,
+                              .cols = layer->out};
 
   PetscFunctionBegin;
   PetscCall(layer->context->compute->copy_columns(stream, n, 1, &copy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, const float *x,
-                              int64_t x_stride, float *dy, int64_t dy_stride, float *dx, int64_t dx_stride)
+/* The gradient of perceptron p's output, like this output. */
+static TrsMatrix gradient_of(const TrsMlp *mlp, int p)
+{
+  TrsMatrix dy = mlp->layer[mlp->end[p] - 1].y;
+
+  dy.data = mlp->dy[p];
+  return dy;
+}
+
+PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, TrsMatrix x, TrsMatrix dy,
+                              TrsMatrix dx)
 {
   int p = mlp->n_perceptrons - 1;   /* of layer l */
   PetscBool residual = PETSC_FALSE; /* whether the gradient of p's sum was saved */
@@ -192,26 +243,24 @@ PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, co
   PetscFunctionBegin;
   for (int l = mlp->n_layers - 1; l >= 0; l--) {
     const TrsLayer *layer = &mlp->layer[l], *below = l ? &mlp->layer[l - 1] : NULL;
-    float *to = layer->ops->same_width ? dy : p ? mlp->dy[p - 1] : dx;
-    const int64_t to_stride = layer->ops->same_width ? dy_stride : p ? layer->in : dx_stride;
+    const TrsMatrix to = layer->ops->same_width ? dy : p ? gradient_of(mlp, p - 1) : dx;
 
-    if (layer->ops == &trs_layer_residual && (p || dx)) {
-      PetscCall(save_gradient(mlp, layer, stream, n, dy, dy_stride));
+    if (layer->ops == &trs_layer_residual && (p || dx.data)) {
+      PetscCall(save_gradient(mlp, layer, stream, n, dy));
       residual = PETSC_TRUE;
     }
-    PetscCall(layer->ops->backward(layer, stream, n, below ? below->y : x, below ? below->y_stride : x_stride,
-                                   dy, dy_stride, to, to_stride));
-    PetscCall(TrsLogFlops((to ? 2.0 : 1.0) * (double)n * layer->ops->flops(layer)));
+    PetscCall(layer->ops->backward(layer, stream, n, below ? below->y : x, dy, to));
+    PetscCall(TrsLogFlops((to.data ? 2.0 : 1.0) * (double)n * layer->ops->flops(layer)));
     if (layer->bias >= 0) PetscCall(TrsParametersReady(layer->context->params, layer->bias));
     if (!layer->ops->same_width) {
       if (residual)
-        PetscCall(layer->context->compute->join_forward(stream, n, layer->in, PETSC_FALSE, to, to_stride,
-                                                        mlp->saved, layer->in, to, to_stride));
+        PetscCall(layer->context->compute->join_forward(stream, n, layer->in, PETSC_FALSE,
+                                                        (const float *)to.data, to.stride, mlp->saved,
+                                                        layer->in, (float *)to.data, to.stride));
       residual = PETSC_FALSE;
       p--;
     }
     dy = to;
-    dy_stride = to_stride;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

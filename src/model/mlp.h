@@ -28,6 +28,7 @@ typedef struct {
   PetscBool residual;
   const char *option; /* the stack's option, for messages */
   PetscBool pair;     /* in place of all that: one layer, the product of the input's halves */
+  TrsDType x_type;    /* of the input; fp32, or the type that products want */
 } TrsMlpSpec;
 
 /*
@@ -58,7 +59,9 @@ typedef struct {
   int n_layers;
   TrsLayer *layer; /* [n_layers] in the order of a forward */
   int *end;        /* [n_perceptrons] the layer behind each perceptron's last one */
-  /* [n_perceptrons] gradient of each perceptron's output [max_batch, its width]; not of the last */
+  /*
+    [n_perceptrons] gradient of each perceptron's output, which is such a matrix; not of the last.
+  */
   float **dy;
   /* Of residual perceptrons: the gradient of the sum [max_batch, n_saved], and its columns. */
   float *saved;
@@ -75,7 +78,8 @@ typedef struct {
   In:  context  borrowed until TrsMlpFree()
        module   the parameters are "<module>/<perceptron>/<part>"
        filled   columns of the rows of the input and of its gradient, >= in; those after the
-                first `in` are zeros
+                first `in` are zeros. An input that is copied for products, and has no
+                gradient, need not have them
 */
 PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const TrsLayerContext *context, const char *module,
                              const TrsMlpSpec *spec, int64_t in, int64_t filled);
@@ -108,6 +112,9 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, i
 /* n, rounded up to whole cache lines of floats. */
 int64_t TrsWholeLines(int64_t n);
 
+/* Floats, in whole cache lines, that the rows of a matrix take. */
+int64_t TrsMatrixFloats(int64_t rows, TrsMatrix matrix);
+
 /*
   Take n floats of memory, whole cache lines behind the *used ones. Without memory they are only
   counted, and the result is NULL.
@@ -117,16 +124,16 @@ float *TrsTakeFloats(float *memory, int64_t *used, int64_t n);
 /* The first place at or after `from` where n floats do not overlap [begin, end). */
 int64_t TrsMlpBeside(int64_t from, int64_t n, int64_t begin, int64_t end);
 
-/* Run the layers on n samples of x [n, x_stride]. */
-PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, const float *x,
-                             int64_t x_stride);
+/* Run the layers on n samples of x, which is of the type declared. */
+PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, TrsMatrix x);
 
 /*
-  Run the backward. dy, the gradient of the last output, is overwritten; dx is written, or NULL. The
+  Run the backward. dy, the gradient of the last output, is overwritten; dx is written, or has no
+  data. It has the type of x. The
   gradients of each layer are announced when they become ready.
 */
-PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, const float *x,
-                              int64_t x_stride, float *dy, int64_t dy_stride, float *dx, int64_t dx_stride);
+PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, TrsMatrix x, TrsMatrix dy,
+                              TrsMatrix dx);
 
 /*
   Add what a forward of one sample computes and moves: operations, and bytes without those of

@@ -83,7 +83,9 @@ PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *
 
   PetscFunctionBegin;
   PetscCall(device->alloc(bytes, (void **)&params->values)); /* zeroed, as are the gradients */
-  if (!params->forward_only)                                 /* other ranks read the gradients */
+  if (params->type != TRS_FP32)
+    PetscCall(device->alloc(params->n_values * TrsDTypeBytes(params->type), &params->operands));
+  if (!params->forward_only) /* other ranks read the gradients */
     PetscCall(TrsDeviceAllocShared(device, bytes, (void **)&params->grads));
   for (int p = 0; p < params->n; p++) {
     TrsDenseParameter *param = &params->param[p];
@@ -100,6 +102,32 @@ PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *
   }
   PetscCall(TrsBufferFree(&host));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsParametersRefresh(TrsParameters *params, const TrsComputeOps *compute, TrsStream stream)
+{
+  PetscFunctionBegin;
+  if (params->operands)
+    PetscCall(
+        compute->convert(stream, params->n_values, TRS_FP32, params->values, params->type, params->operands));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const void *TrsParametersVector(const TrsParameters *params, int index, TrsDType type)
+{
+  if (type == TRS_FP32) return params->param[index].value;
+  return (const char *)params->operands + params->offset[index] * TrsDTypeBytes(type);
+}
+
+TrsMatrix TrsParametersMatrix(const TrsParameters *params, int index)
+{
+  TrsMatrix matrix = TrsFloats(params->param[index].value, params->param[index].stride);
+
+  if (params->operands) {
+    matrix.type = params->type;
+    matrix.data = (char *)params->operands + params->offset[index] * TrsDTypeBytes(params->type);
+  }
+  return matrix;
 }
 
 PetscErrorCode TrsParametersReady(TrsParameters *params, int index)
@@ -124,6 +152,7 @@ PetscErrorCode TrsParametersFree(TrsParameters *params, const TrsDeviceOps *devi
   PetscCall(PetscFree(params->offset));
   PetscCall(device->release((void **)&params->values));
   PetscCall(device->release((void **)&params->grads));
+  PetscCall(device->release(&params->operands));
   *params = (TrsParameters){0};
   PetscFunctionReturn(PETSC_SUCCESS);
 }

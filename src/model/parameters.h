@@ -28,6 +28,12 @@ typedef struct {
   PetscBool forward_only; /* no gradients: grads and every param[].grad are NULL */
   float *values, *grads;  /* [n_values] */
   int64_t n_values;
+  /*
+    The type that products want. If it is not fp32, `operands` [n_values] has copies of the values in
+    it, as of the last Refresh.
+  */
+  TrsDType type;
+  void *operands;
   PetscErrorCode (*ready)(void *ctx, int64_t begin, int64_t end); /* or NULL */
   void *ready_ctx;
   int64_t n_ready; /* elements announced in this step */
@@ -55,6 +61,15 @@ PetscErrorCode TrsParametersAddNamed(TrsParameters *params, const char *name, in
   Errors: MEMORY.
 */
 PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *device, uint64_t seed);
+
+/* Copy the values to the operands of products, if they have a type of their own. Not collective. */
+PetscErrorCode TrsParametersRefresh(TrsParameters *params, const TrsComputeOps *compute, TrsStream stream);
+
+/* A parameter as an operand of products. Only to be read. */
+TrsMatrix TrsParametersMatrix(const TrsParameters *params, int index);
+
+/* A parameter's numbers in a type, fp32 or the operands'. */
+const void *TrsParametersVector(const TrsParameters *params, int index, TrsDType type);
 
 /*
   Announce that the gradients of all parameters up to `index`, with it, are complete. Logically

@@ -98,7 +98,7 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
   PetscFunctionBegin;
   PetscCall(begin_batch(layer, n, bags, x, &attention, &unused));
   PetscCall(compute->target_parts(stream, &attention));
-  PetscCall(TrsMlpForward(&din->mlp, stream, bags->n_rows, attention.parts, 4 * layer->dim));
+  PetscCall(TrsMlpForward(&din->mlp, stream, bags->n_rows, TrsFloats(attention.parts, 4 * layer->dim)));
   PetscCall(compute->target_pool(stream, &attention));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -117,8 +117,8 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
   attention.out = dx.data + layer->column;
   attention.dq_stride = attention.out_stride = dx.stride;
   PetscCall(compute->target_pool_backward(stream, &attention));
-  PetscCall(TrsMlpBackward(&din->mlp, stream, bags->n_rows, attention.parts, 4 * layer->dim, attention.score,
-                           1, d_parts, 4 * layer->dim));
+  PetscCall(TrsMlpBackward(&din->mlp, stream, bags->n_rows, TrsFloats(attention.parts, 4 * layer->dim),
+                           TrsFloats(attention.score, 1), TrsFloats(d_parts, 4 * layer->dim)));
   attention.parts = d_parts;
   PetscCall(compute->target_parts_backward(stream, &attention));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -234,15 +234,19 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
   PetscCall(make_lists(layer, stream, bags, &batch));
   PetscCall(pack(layer, stream, &batch, bags, PETSC_FALSE));
   PetscCall(clear_empty(layer, stream, &batch, x));
-  PetscCall(compute->linear_forward(stream, batch.n_rows, D, 3 * H, batch.x, D, param[gru->weight_ih].value,
-                                    param[gru->bias_ih].value, TRS_ACTIVATION_NONE, batch.from_x, 3 * H));
+  PetscCall(compute->linear_forward(stream, batch.n_rows, D, 3 * H, TrsFloats(batch.x, D),
+                                    TrsParametersMatrix(layer->context->params, gru->weight_ih),
+                                    param[gru->bias_ih].value, TRS_ACTIVATION_NONE,
+                                    TrsFloats(batch.from_x, 3 * H)));
   for (int64_t t = 0; t < batch.n_steps; t++) {
     TrsGruStep step = step_of(layer, &batch, t);
 
     step.to = x.data + layer->column;
     step.to_stride = x.stride;
-    PetscCall(compute->linear_forward(stream, step.m, H, 3 * H, step.before, H, param[gru->weight_hh].value,
-                                      param[gru->bias_hh].value, TRS_ACTIVATION_NONE, step.from_h, 3 * H));
+    PetscCall(compute->linear_forward(stream, step.m, H, 3 * H, TrsFloats(step.before, H),
+                                      TrsParametersMatrix(layer->context->params, gru->weight_hh),
+                                      param[gru->bias_hh].value, TRS_ACTIVATION_NONE,
+                                      TrsFloats(step.from_h, 3 * H)));
     PetscCall(compute->gru_forward(stream, &step));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -274,12 +278,16 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
   const TrsComputeOps *compute = layer->context->compute;
   const TrsDenseParameter *param = layer->context->params->param;
   const int64_t H = layer->width, D = layer->dim, state_bytes = H * (int64_t)sizeof(float);
+  TrsMatrix from_h, from_x, x_rows;
   TrsGruBatch batch;
   TrsRowsCopy copy;
 
   PetscFunctionBegin;
   (void)x; /* the states before each row are kept, and so are the lists */
   PetscCall(begin_batch(layer, n, bags, &batch));
+  from_h = TrsFloats(batch.from_h, 3 * H);
+  from_x = TrsFloats(batch.from_x, 3 * H);
+  x_rows = TrsFloats(batch.x, D);
   copy = (TrsRowsCopy){.n = batch.n_bags,
                        .row_bytes = state_bytes,
                        .from = dx.data + layer->column,
@@ -289,16 +297,16 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
                        .to_stride = state_bytes};
   PetscCall(compute->copy_rows(stream, gru->workspace, 1, &copy));
   PetscCall(backward_steps(layer, stream, &batch));
-  PetscCall(compute->linear_backward(stream, batch.n_rows, H, 3 * H, batch.before, H,
-                                     param[gru->weight_hh].value, batch.from_h, 3 * H, TRS_ACTIVATION_NONE,
-                                     batch.from_h, 3 * H, param[gru->weight_hh].grad,
-                                     param[gru->bias_hh].grad, NULL, 0));
+  PetscCall(compute->linear_backward(stream, batch.n_rows, H, 3 * H, TrsFloats(batch.before, H),
+                                     TrsParametersMatrix(layer->context->params, gru->weight_hh), from_h,
+                                     TRS_ACTIVATION_NONE, from_h, param[gru->weight_hh].grad,
+                                     param[gru->bias_hh].grad, TrsFloats(NULL, 0)));
   /*
     The rows are not needed once the gradient of their weight is there; theirs takes their place.
   */
-  PetscCall(compute->linear_backward(stream, batch.n_rows, D, 3 * H, batch.x, D, param[gru->weight_ih].value,
-                                     batch.from_x, 3 * H, TRS_ACTIVATION_NONE, batch.from_x, 3 * H,
-                                     param[gru->weight_ih].grad, param[gru->bias_ih].grad, batch.x, D));
+  PetscCall(compute->linear_backward(
+      stream, batch.n_rows, D, 3 * H, x_rows, TrsParametersMatrix(layer->context->params, gru->weight_ih),
+      from_x, TRS_ACTIVATION_NONE, from_x, param[gru->weight_ih].grad, param[gru->bias_ih].grad, x_rows));
   PetscCall(pack(layer, stream, &batch, bags, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -229,8 +229,9 @@ static PetscErrorCode linear(const TrsSequenceLayer *layer, TrsStream stream, in
   const int64_t in = param[part.weight].cols, out = param[part.weight].rows;
 
   PetscFunctionBegin;
-  PetscCall(layer->context->compute->linear_forward(stream, rows, in, out, x, in, param[part.weight].value,
-                                                    param[part.bias].value, activation, y, out));
+  PetscCall(layer->context->compute->linear_forward(stream, rows, in, out, TrsFloats(x, in),
+                                                    TrsParametersMatrix(layer->context->params, part.weight),
+                                                    param[part.bias].value, activation, TrsFloats(y, out)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -301,9 +302,10 @@ static PetscErrorCode linear_gradients(const TrsSequenceLayer *layer, TrsStream 
   const int64_t in = param[part.weight].cols, out = param[part.weight].rows;
 
   PetscFunctionBegin;
-  PetscCall(layer->context->compute->linear_backward(stream, rows, in, out, x, in, param[part.weight].value,
-                                                     y, out, activation, dy, out, param[part.weight].grad,
-                                                     param[part.bias].grad, dx, in));
+  PetscCall(layer->context->compute->linear_backward(
+      stream, rows, in, out, TrsFloats(x, in), TrsParametersMatrix(layer->context->params, part.weight),
+      TrsFloats(y, out), activation, TrsFloats(dy, out), param[part.weight].grad, param[part.bias].grad,
+      TrsFloats(dx, in)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

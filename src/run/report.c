@@ -626,6 +626,16 @@ static PetscErrorCode print_exposed(const TrsSession *session, const double *mea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Record the algorithms that rank 0 chose by their time. */
+static PetscErrorCode record_products(const TrsSession *session, TrsResults results)
+{
+  const char *choices = session->machine.compute->product_choices();
+
+  PetscFunctionBegin;
+  if (choices[0]) PetscCall(TrsResultsSetText(results, "products", choices));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Print and record what the ranks sent by MPI: between hosts, if ranks of a host share memory. */
 static PetscErrorCode report_messages(const TrsSession *session, TrsResults results, int64_t steps)
 {
@@ -679,6 +689,7 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
   PetscCall(print_exposed(session, mean, total));
   PetscCall(report_messages(session, results, progress->steps));
   PetscCall(TrsReportCaches(session, results));
+  PetscCall(record_products(session, results));
   PetscCall(report_memory(session, results, rank_peak_bytes));
   PetscCall(TrsResultsSetText(results, "stage_names", names));
   PetscCall(TrsResultsSetInt(results, "peak_memory_bytes", peak_bytes));

@@ -176,6 +176,7 @@ PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBa
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_LOOKUP, &before));
   memset(s->loss.data, 0, (size_t)TrsDlrmTasks(m->dlrm)->n * sizeof(double));
   if (m->cached) PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
+  PetscCall(TrsDlrmRefresh(m->dlrm, m->stream));
   PetscCall(m->dense->forward(m, slot, s->copy.batch, scale, predictions));
   if (predictions) PetscCall(fetch_predictions(m, slot, batch->batch, predictions));
   PetscCall(m->config.device->event_record(s->loss_ready, m->stream));
@@ -328,6 +329,8 @@ PetscErrorCode TrsModelParallelBytes(TrsModelParallel m, int64_t *tables, int64_
   for (int i = 0; i < n_states; i++) averages += strcmp(names[i], TRS_DENSE_AVERAGE) == 0;
   /* An average has room to be exchanged with the weights. */
   *dense = n_values * (int64_t)sizeof(float) * (m->config.training ? 2 + n_states + averages : 1);
+  if (m->config.compute->operand_type() != TRS_FP32) /* and a copy for products */
+    *dense += n_values * TrsDTypeBytes(m->config.compute->operand_type());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

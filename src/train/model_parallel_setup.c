@@ -217,12 +217,17 @@ static PetscErrorCode choose_dense_work(TrsModelParallel m, TrsOptions options, 
 {
   const PetscBool accumulates = (PetscBool)(m->config.accumulate > 1);
   int precision = TRS_CODEC_FP32, order, loss;
+  int64_t algorithms;
 
   PetscFunctionBegin;
   m->dense = reproducible || accumulates ? &trs_dense_by_blocks : &trs_dense_by_ranks;
   PetscCall(TrsOptionsGetEnum(options, "-dense_allreduce_precision", &precision, NULL));
   if (reproducible && precision != TRS_CODEC_FP32)
     PetscCall(TrsShardedEbcRefuseRounded(options, "-dense_allreduce_precision"));
+  PetscCall(TrsOptionsGetInt(options, "-dense_product_algorithms", &algorithms, NULL));
+  if (reproducible && algorithms > 1)
+    PetscCall(TrsOptionError(options, "-dense_product_algorithms",
+                             "-reproducible needs the algorithm that a shape names, 1"));
   PetscCall(TrsOptionsGetEnum(options, "-dense_allreduce_order", &order, NULL));
   if (order && (reproducible || accumulates))
     PetscCall(TrsOptionError(options, "-dense_allreduce_order", "any order does not go with %s",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Stand-in for cuBLASLt, the part that gpu/ uses: fp32 products with bias and ReLU, made by cblas when their stream comes to them. Names, types and
-  meanings are cuBLASLt's (13.0). Checked, with a message and abort(): matrices in host memory, a promised alignment that is none, that of the bias, too,
+  Stand-in for cuBLASLt, the part that gpu/ uses: products of fp32 or bf16 with bias and ReLU, made by cblas when their stream comes to them. Names, types and
+  meanings are cuBLASLt's (13.0). A shape has five algorithms, which differ in what CUBLASLT_ON_CPU_FASTEST says. Checked, with a message and abort(): matrices in host memory, a promised alignment that is none, that of the bias, too,
   whose pointer the heuristic reads.
 */
 #pragma once
@@ -20,10 +20,9 @@ typedef enum {
   CUBLAS_STATUS_NOT_SUPPORTED = 15
 } cublasStatus_t;
 typedef enum { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 } cublasOperation_t;
-typedef enum { CUDA_R_32F = 0 } cudaDataType_t;
+typedef enum { CUDA_R_32F = 0, CUDA_R_16BF = 14 } cudaDataType_t;
 typedef enum {
   CUBLAS_COMPUTE_32F = 68,
-  CUBLAS_COMPUTE_32F_FAST_16BF = 75,
   CUBLAS_COMPUTE_32F_FAST_TF32 = 77
 } cublasComputeType_t;
 typedef enum {
@@ -51,6 +50,7 @@ typedef struct cublasLtMatrixLayout *cublasLtMatrixLayout_t;
 typedef struct cublasLtMatmulPreference *cublasLtMatmulPreference_t;
 typedef struct {
   uint64_t a, b, c, d, bias; /* alignments promised */
+  int number;                /* among those of a shape, from 0 */
 } cublasLtMatmulAlgo_t;
 typedef struct {
   cublasLtMatmulAlgo_t algo;

@@ -137,7 +137,8 @@ static void linear_case(int64_t batch, int64_t in, int64_t out, TrsActivation ac
         *db = numbers(out, 10);
   float *dx = numbers(batch * in, 11);
 
-  assert_petsc_ok(TrsLinearForwardCpu(NULL, batch, in, out, x, in, w, bias, activation, y, out));
+  assert_petsc_ok(TrsLinearForwardCpu(NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in), bias,
+                                      activation, TrsFloats(y, out)));
   for (int64_t b = 0; b < batch; b++) {
     for (int64_t o = 0; o < out; o++) {
       double sum = (double)bias[o];
@@ -148,8 +149,9 @@ static void linear_case(int64_t batch, int64_t in, int64_t out, TrsActivation ac
       if (activation == TRS_ACTIVATION_RELU && y[b * out + o] <= 0.0f) g[b * out + o] = 0.0f;
     }
   }
-  assert_petsc_ok(
-      TrsLinearBackwardCpu(NULL, batch, in, out, x, in, w, y, out, activation, dy, out, dw, db, dx, in));
+  assert_petsc_ok(TrsLinearBackwardCpu(NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in),
+                                       TrsFloats(y, out), activation, TrsFloats(dy, out), dw, db,
+                                       TrsFloats(dx, in)));
   for (int64_t o = 0; o < out; o++) {
     double sum = 0.0;
 
@@ -279,12 +281,12 @@ static void test_dot_batch(void **state)
   float *p = numbers(N * (N - 1) / 2, 1), *direct = numbers(N * D, 1);
 
   (void)state;
-  assert_petsc_ok(TrsDotForwardCpu(NULL, B, N, D, D, 3, x, X_STRIDE, out, OUT_STRIDE));
+  assert_petsc_ok(TrsDotForwardCpu(NULL, B, N, D, D, 3, x, X_STRIDE, TrsFloats(out, OUT_STRIDE)));
   for (int b = 0; b < B; b++)
     for (int c = D + N * (N - 1) / 2; c < OUT_STRIDE; c++)
       assert_true((out[b * OUT_STRIDE + c] == 0.0f) ==
                   (c < OUT_STRIDE - 1)); /* 3 zeros, the last column as before */
-  assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, D, x, X_STRIDE, out, OUT_STRIDE, dx, X_STRIDE));
+  assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, D, x, X_STRIDE, TrsFloats(out, OUT_STRIDE), dx, X_STRIDE));
   for (int b = 0; b < B; b++) {
     trs_dense_kernels_portable.dot_forward(N, D, x + b * X_STRIDE, p);
     trs_dense_kernels_portable.dot_backward(N, D, x + b * X_STRIDE, NULL, out + b * OUT_STRIDE + D, 0,
@@ -314,7 +316,7 @@ static void test_dot_large(void **state)
   for (int threads = 1; threads <= 3; threads++) {
     omp_set_num_threads(threads);
     memset(dx, 0, B * N * D * sizeof(float));
-    assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, 0, x, N * D, g, PRODUCTS, dx, N * D));
+    assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, 0, x, N * D, TrsFloats(g, PRODUCTS), dx, N * D));
     for (int b = 0; b < B; b++) {
       kernels->dot_backward(N, D, x + b * N * D, NULL, g + b * PRODUCTS, 0, direct);
       assert_memory_equal(dx + b * N * D, direct, N * D * sizeof(float));
@@ -366,10 +368,10 @@ static void test_cross(void **state)
         *y = numbers(B * N, 24);
   float *g = numbers(B * N, 25), *dx0 = numbers(B * N, 26), *before = numbers(B * N, 26),
         *h = numbers(B * N, 27), *db = numbers(N, 28);
-  const TrsCrossBackward layer = {x0, u, bias, g, dx0, h, db};
+  const TrsCrossBackward layer = {x0, u, bias, g, dx0, h, db, TRS_FP32};
 
   (void)state;
-  assert_petsc_ok(TrsCrossForwardCpu(NULL, B, N, x0, u, bias, x, y));
+  assert_petsc_ok(TrsCrossForwardCpu(NULL, B, N, TRS_FP32, x0, u, bias, x, y));
   assert_petsc_ok(TrsCrossBackwardCpu(NULL, B, N, 0, &layer));
   for (int c = 0; c < N; c++) {
     double sum = 0.0;
@@ -514,10 +516,11 @@ static void threads_case(int64_t batch, int64_t in, int64_t out)
   for (int threads = 1; threads <= 4; threads++) {
     omp_set_num_threads(threads);
     for (int i = 0; i < 5; i++) result[i] = numbers(sizes[i], 53); /* y, dy, dw, db, dx */
-    assert_petsc_ok(
-        TrsLinearForwardCpu(NULL, batch, in, out, x, in, w, bias, TRS_ACTIVATION_RELU, result[0], out));
-    assert_petsc_ok(TrsLinearBackwardCpu(NULL, batch, in, out, x, in, w, result[0], out, TRS_ACTIVATION_RELU,
-                                         result[1], out, result[2], result[3], result[4], in));
+    assert_petsc_ok(TrsLinearForwardCpu(NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in), bias,
+                                        TRS_ACTIVATION_RELU, TrsFloats(result[0], out)));
+    assert_petsc_ok(TrsLinearBackwardCpu(
+        NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in), TrsFloats(result[0], out),
+        TRS_ACTIVATION_RELU, TrsFloats(result[1], out), result[2], result[3], TrsFloats(result[4], in)));
     for (int i = 0; i < 5; i++) {
       if (threads == 1) {
         first[i] = result[i];

@@ -40,8 +40,8 @@ static void check_linear(void)
     add(&forward, out + 1); /* a bias on 16 bytes, and one on 4 */
     add(&forward, B * y_stride);
     TWINS(forward, 1e-5,
-          ops->linear_forward(NULL, B, in, out, x[0], x_stride, x[1], x[2] + s % 2, activation, x[3],
-                              y_stride));
+          ops->linear_forward(NULL, B, in, out, TrsFloats(x[0], x_stride), TrsFloats(x[1], in), x[2] + s % 2,
+                              activation, TrsFloats(x[3], y_stride)));
     add(&backward, B * x_stride);
     add(&backward, in * out);
     add(&backward, B * y_stride); /* y */
@@ -50,8 +50,9 @@ static void check_linear(void)
     add(&backward, out);
     add(&backward, B * x_stride); /* dx */
     TWINS(backward, 1e-5,
-          ops->linear_backward(NULL, B, in, out, x[0], x_stride, x[1], x[2], y_stride, activation, x[3],
-                               y_stride, x[4], x[5], s < 6 ? x[6] : NULL, x_stride));
+          ops->linear_backward(NULL, B, in, out, TrsFloats(x[0], x_stride), TrsFloats(x[1], in),
+                               TrsFloats(x[2], y_stride), activation, TrsFloats(x[3], y_stride), x[4], x[5],
+                               TrsFloats(s < 6 ? x[6] : NULL, x_stride)));
   }
 }
 
@@ -74,12 +75,14 @@ static void check_odd_layers(TrsDensePrecision precision, double tolerance)
     add(&forward, out);
     add(&forward, B * out);
     TWINS(forward, tolerance,
-          ops->linear_forward(NULL, B, in, out, x[0], in, x[1], x[2], TRS_ACTIVATION_RELU, x[3], out));
+          ops->linear_forward(NULL, B, in, out, TrsFloats(x[0], in), TrsFloats(x[1], in), x[2],
+                              TRS_ACTIVATION_RELU, TrsFloats(x[3], out)));
     for (int i = 0; i < 7; i++)
       add(&backward, i == 1 || i == 4 ? in * out : i == 5 ? out : B * (i % 6 ? out : in));
     TWINS(backward, tolerance,
-          ops->linear_backward(NULL, B, in, out, x[0], in, x[1], x[2], out, TRS_ACTIVATION_RELU, x[3], out,
-                               x[4], x[5], x[6], in));
+          ops->linear_backward(NULL, B, in, out, TrsFloats(x[0], in), TrsFloats(x[1], in),
+                               TrsFloats(x[2], out), TRS_ACTIVATION_RELU, TrsFloats(x[3], out), x[4], x[5],
+                               TrsFloats(x[6], in)));
   }
   assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
 }
@@ -112,6 +115,36 @@ static void test_no_kernel(void **state)
   }
   assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
   assert_null(strstr(cuda->product_library(), "own kernel"));
+}
+
+/*
+  The stand-in's third algorithm takes no time beside its work: it is the one that is kept where the choice is by time, for products that add to what is there,
+  too; the first one is where it is the fastest, and where nothing is timed.
+*/
+static void test_algorithms(void **state)
+{
+  (void)state;
+  if (!cuda || !strstr(about, "CPU standing in"))
+    skip(); /* a GPU's algorithms differ in their bits, which TWINS refuses */
+  assert_petsc_ok(cuda->product_algorithms(8));
+  for (int fastest = 0; fastest < 3; fastest += 2) {
+    setenv("CUBLASLT_ON_CPU_FASTEST", fastest ? "2" : "0", 1);
+    check_gemm();
+    check_linear();
+    assert_non_null(
+        strstr(cuda->product_choices(), fastest ? "70 x 65 x 20 NT fp32 to fp32 added: algorithm 3 of 5, "
+                                                : "70 x 65 x 20 NT fp32 to fp32 added: algorithm 1 of 5, "));
+    assert_non_null(strstr(cuda->product_choices(),
+                           fastest ? "200 x 65 x 37 NT fp32 to fp32 bias relu: algorithm 3 of 5, "
+                                   : "200 x 65 x 37 NT fp32 to fp32 bias relu: algorithm 1 of 5, "));
+    assert_null(strstr(cuda->product_choices(), fastest ? "algorithm 1 of " : "algorithm 3 of "));
+    assert_petsc_ok(cuda->product_algorithms(8)); /* forgets what was chosen */
+    assert_string_equal(cuda->product_choices(), "");
+  }
+  assert_petsc_ok(cuda->product_algorithms(1));
+  check_gemm();
+  assert_string_equal(cuda->product_choices(), "");
+  unsetenv("CUBLASLT_ON_CPU_FASTEST");
 }
 
 /* More shapes than are kept, and the first ones again. */
@@ -162,6 +195,222 @@ static void test_cublaslt(void **state)
   check_linear();
 }
 
+/*
+  bf16: both backends round the operands of a product to the nearest, even where two are as near, and add in fp32. So they differ by the order of sums alone; a
+  bit of an operand would be 4e-3. Then without a kernel of cuBLASLt's.
+*/
+static void test_bf16(void **state)
+{
+  (void)state;
+  if (!cuda) skip();
+  for (int i = 0; i < 2; i++) {
+    if (i) setenv("CUBLASLT_ON_CPU_REFUSE", "all", 1);
+    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
+    assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_BF16));
+    assert_int_equal(cuda->operand_type(), TRS_BF16);
+    assert_int_equal(cpu->operand_type(), TRS_FP32);
+    check_gemm();
+    check_linear();
+    unsetenv("CUBLASLT_ON_CPU_REFUSE");
+    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+    assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_FP32));
+  }
+  assert_int_equal(cuda->operand_type(), TRS_FP32);
+}
+
+/* A bf16 copy on the device of n floats of the host. */
+static void *narrowed(const float *values, int64_t n)
+{
+  void *copy, *floats;
+
+  assert_petsc_ok(device->alloc(4 * n, &floats));
+  assert_petsc_ok(device->alloc(2 * n, &copy));
+  assert_petsc_ok(device->copy(floats, values, 4 * n, NULL));
+  assert_petsc_ok(cuda->convert(NULL, n, TRS_FP32, floats, TRS_BF16, copy));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  assert_petsc_ok(device->release(&floats));
+  return copy;
+}
+
+/* The device's n numbers of a type are near the expected ones: 2^-8 is a bit of bf16. */
+static void assert_near_on_device(const void *found, TrsDType type, const float *expected, int64_t n,
+                                  double tolerance)
+{
+  const void *from = found;
+  void *floats;
+  float *values = calloc((size_t)n, sizeof(*values));
+
+  assert_petsc_ok(device->alloc(4 * n, &floats));
+  if (type == TRS_BF16) {
+    assert_petsc_ok(cuda->convert(NULL, n, TRS_BF16, found, TRS_FP32, floats));
+    from = floats;
+  }
+  assert_petsc_ok(device->copy(values, from, 4 * n, NULL));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  for (int64_t i = 0; i < n; i++) assert_close(values[i], expected[i], tolerance, tolerance);
+  assert_petsc_ok(device->release(&floats));
+  free(values);
+}
+
+/*
+  A linear layer of matrices in bf16, beside the CPU's in bf16 from floats: what is rounded more is the bias, the output, and the gradients of output and input, to
+  half a bit each. So 2^-8 of a number, and in sums over the batch of 1 + the sum.
+*/
+static void test_linear_of_bf16(void **state)
+{
+  static const int64_t sizes[][3] = {{72, 40, 24}, {9, 13, 5}, {200, 64, 1}};
+
+  (void)state;
+  if (!cuda) skip();
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
+  assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_BF16));
+  for (int s = 0; s < 3; s++) {
+    const int64_t B = sizes[s][0], in = sizes[s][1], out = sizes[s][2];
+    const int64_t n[] = {B * in,  in * out, out, B * out,
+                         B * out, in * out, out, B * in}; /* x W b y dy dW db dx */
+    const TrsActivation activation = s % 2 ? TRS_ACTIVATION_NONE : TRS_ACTIVATION_RELU;
+    float *host[8];
+    void *on[8];
+
+    for (int i = 0; i < 8; i++) {
+      host[i] = calloc((size_t)n[i], sizeof(float));
+      for (int64_t k = 0; k < n[i]; k++) host[i][k] = draw((uint64_t)i, (uint64_t)k);
+      on[i] = narrowed(host[i], n[i]);
+    }
+    for (int i = 5; i < 7; i++) {
+      assert_petsc_ok(device->release(&on[i]));
+      assert_petsc_ok(device->alloc(4 * n[i], &on[i]));
+    }
+    for (int backend = 0; backend < 2; backend++) {
+      const TrsComputeOps *ops = backend ? cuda : cpu;
+      TrsMatrix m[8];
+
+      for (int i = 0; i < 8; i++) {
+        m[i] = TrsFloats(host[i], i == 0 || i == 1 || i == 7 ? in : out);
+        if (backend) m[i].data = on[i];
+        if (backend) m[i].type = TRS_BF16;
+      }
+      assert_petsc_ok(ops->linear_forward(NULL, B, in, out, m[0], m[1], m[2].data, activation, m[3]));
+      assert_petsc_ok(ops->linear_backward(NULL, B, in, out, m[0], m[1], m[3], activation, m[4], m[5].data,
+                                           m[6].data, m[7]));
+    }
+    for (int i = 3; i < 8; i++)
+      assert_near_on_device(on[i], i == 5 || i == 6 ? TRS_FP32 : TRS_BF16, host[i], n[i],
+                            i == 5 || i == 6 ? 0x1p-6 : 0x1p-8);
+    for (int i = 0; i < 8; i++) {
+      assert_petsc_ok(device->release(&on[i]));
+      free(host[i]);
+    }
+  }
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+  assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_FP32));
+}
+
+/* n random numbers that bf16 holds, on the host, and on the device as bf16 or as floats. */
+static float *held_numbers(uint64_t array, int64_t n, PetscBool narrow, void **on)
+{
+  float *values = calloc((size_t)n, sizeof(*values));
+
+  for (int64_t i = 0; i < n; i++) values[i] = draw(array, (uint64_t)i);
+  assert_petsc_ok(cpu->round_matrix(NULL, 1, n, TRS_BF16, values, n));
+  if (narrow) {
+    *on = narrowed(values, n);
+  } else {
+    assert_petsc_ok(device->alloc(4 * n, on));
+    assert_petsc_ok(device->copy(*on, values, 4 * n, NULL));
+    assert_petsc_ok(device->stream_synchronize(NULL));
+  }
+  return values;
+}
+
+/* Cross layers and dot interactions of bf16, beside the CPU's of the same numbers: results are rounded to bf16 (2^-8), or are floats. */
+static void test_interactions_of_bf16(void **state)
+{
+  enum { X0, U, BIAS, X, Y, G, DX0, H, DBIAS, CROSS };
+  enum {
+    VECTORS,
+    OUT,
+    DX,
+    DOT,
+    SMALL = 9,
+    D = 8,
+    COPIED = 8,
+    WIDTH = COPIED + SMALL * (SMALL - 1) / 2,
+    STRIDE = WIDTH + 4
+  };
+  float *host[CROSS];
+  void *on[CROSS];
+
+  (void)state;
+  if (!cuda) skip();
+  for (int s = 0; s < 2; s++) {
+    const int64_t B = s ? 9 : 130, n = s ? 45 : 140;
+    TrsCrossBackward layer;
+
+    for (int i = 0; i < CROSS; i++)
+      host[i] = held_numbers((uint64_t)i, i == BIAS || i == DBIAS ? n : B * n,
+                             (PetscBool)(i != BIAS && i != DX0 && i != DBIAS), &on[i]);
+    assert_petsc_ok(
+        cpu->cross_forward(NULL, B, n, TRS_FP32, host[X0], host[U], host[BIAS], host[X], host[Y]));
+    assert_petsc_ok(cuda->cross_forward(NULL, B, n, TRS_BF16, on[X0], on[U], on[BIAS], on[X], on[Y]));
+    layer = (TrsCrossBackward){host[X0],  host[U], host[BIAS],  host[G],
+                               host[DX0], host[H], host[DBIAS], TRS_FP32};
+    assert_petsc_ok(cpu->cross_backward(NULL, B, n, s ? TRS_CROSS_FIRST : 0, &layer));
+    layer = (TrsCrossBackward){on[X0], on[U], on[BIAS], on[G], on[DX0], on[H], on[DBIAS], TRS_BF16};
+    assert_petsc_ok(cuda->cross_backward(NULL, B, n, s ? TRS_CROSS_FIRST : 0, &layer));
+    assert_near_on_device(on[Y], TRS_BF16, host[Y], B * n, 0x1p-8);
+    assert_near_on_device(on[H], TRS_BF16, host[H], B * n, 0x1p-8);
+    assert_near_on_device(on[DX0], TRS_FP32, host[DX0], B * n, 1e-6);
+    assert_near_on_device(on[DBIAS], TRS_FP32, host[DBIAS], n, 1e-5);
+    for (int i = 0; i < CROSS; i++) {
+      assert_petsc_ok(device->release(&on[i]));
+      free(host[i]);
+    }
+  }
+  for (int i = 0; i < DOT; i++)
+    host[i] = held_numbers((uint64_t)i, i == OUT ? 7 * STRIDE : 7 * SMALL * D, (PetscBool)(i == OUT), &on[i]);
+  for (int backend = 0; backend < 2; backend++) {
+    const TrsComputeOps *ops = backend ? cuda : cpu;
+    const TrsMatrix out = {backend ? TRS_BF16 : TRS_FP32, STRIDE, backend ? on[OUT] : host[OUT]};
+    float *x = backend ? on[VECTORS] : host[VECTORS], *dx = backend ? on[DX] : host[DX];
+
+    assert_petsc_ok(ops->dot_forward(NULL, 7, SMALL, D, COPIED, 2, x, SMALL * D, out));
+    assert_petsc_ok(ops->dot_backward(NULL, 7, SMALL, D, COPIED, x, SMALL * D, out, dx, SMALL * D));
+  }
+  assert_near_on_device(on[OUT], TRS_BF16, host[OUT], 7 * STRIDE, 0x1p-8);
+  assert_near_on_device(on[DX], TRS_FP32, host[DX], 7 * SMALL * D,
+                        0x1p-6); /* sums of nine products of what was rounded */
+  for (int i = 0; i < DOT; i++) {
+    assert_petsc_ok(device->release(&on[i]));
+    free(host[i]);
+  }
+}
+
+static void check_conversion(TrsDType from_type, TrsDType to_type, int64_t cols, int64_t filled,
+                             int64_t stride)
+{
+  const int64_t rows = 9;
+  Arguments a = {0};
+  TrsMatrix from = {from_type, stride, NULL}, to = {to_type, stride, NULL};
+
+  add(&a, rows * stride);
+  add(&a, rows * stride);
+  TWINS(a, 0, (from.data = x[0], to.data = x[1], ops->convert_matrix(NULL, rows, cols, filled, from, to)));
+}
+
+/* Matrices in bf16 and back, bit for bit, with zeros behind the columns; widths of whole vectors, and others. */
+static void test_matrices(void **state)
+{
+  (void)state;
+  if (!cuda) skip();
+  for (int i = 0; i < 2; i++) {
+    check_conversion(i ? TRS_BF16 : TRS_FP32, i ? TRS_FP32 : TRS_BF16, 13, 16, 16);
+    check_conversion(i ? TRS_BF16 : TRS_FP32, i ? TRS_FP32 : TRS_BF16, 24, 24, 28);
+    check_conversion(i ? TRS_BF16 : TRS_FP32, i ? TRS_FP32 : TRS_BF16, 24, 32, 36);
+    check_conversion(i ? TRS_BF16 : TRS_FP32, i ? TRS_FP32 : TRS_BF16, 1, 1, 3);
+  }
+}
+
 static void test_own_product(void **state)
 {
   (void)state;
@@ -192,12 +441,13 @@ static void test_dot(void **state)
 
     add(&forward, B * x_stride);
     add(&forward, B * stride);
-    TWINS(forward, 1e-6 * D, ops->dot_forward(NULL, B, n, D, copied, s % 3, x[0], x_stride, x[1], stride));
+    TWINS(forward, 1e-6 * D,
+          ops->dot_forward(NULL, B, n, D, copied, s % 3, x[0], x_stride, TrsFloats(x[1], stride)));
     add(&backward, B * x_stride);
     add(&backward, B * stride);
     add(&backward, B * x_stride);
     TWINS(backward, 1e-5,
-          ops->dot_backward(NULL, B, n, D, copied, x[0], x_stride, x[1], stride, x[2], x_stride));
+          ops->dot_backward(NULL, B, n, D, copied, x[0], x_stride, TrsFloats(x[1], stride), x[2], x_stride));
   }
 }
 
@@ -231,7 +481,7 @@ static void test_fm(void **state)
 static PetscErrorCode cross_backward(const TrsComputeOps *ops, int64_t B, int64_t n, int place,
                                      float *const *x)
 {
-  const TrsCrossBackward layer = {x[0], x[1], x[2], x[3], x[4], x[5], x[6]};
+  const TrsCrossBackward layer = {x[0], x[1], x[2], x[3], x[4], x[5], x[6], TRS_FP32};
 
   PetscFunctionBegin;
   PetscCall(ops->cross_backward(NULL, B, n, place, &layer));
@@ -247,7 +497,8 @@ static PetscErrorCode whole_cross(const TrsComputeOps *ops, int64_t B, int64_t n
   PetscFunctionBegin;
   if (layers > 1) PetscCall(cross_backward(ops, B, n, TRS_CROSS_FIRST, x));
   PetscCall(cross_backward(ops, B, n, layers > 1 ? TRS_CROSS_LAST : TRS_CROSS_FIRST | TRS_CROSS_LAST, x));
-  PetscCall(ops->cross_input(NULL, B, n, rank, x[7], x[8], x[3], x[4], x[0]));
+  PetscCall(ops->cross_input(NULL, B, n, rank, TrsFloats(x[7], rank), TrsFloats(x[8], n), TrsFloats(x[3], n),
+                             x[4], x[0]));
   for (int i = 3; i < 5; i++) PetscCall(on->zero(x[i], B * n * (int64_t)sizeof(float), NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -264,7 +515,7 @@ static void test_cross(void **state)
     Arguments forward = {0}, backward = {0}, input = {0};
 
     for (int i = 0; i < 5; i++) add(&forward, i == 2 ? n : B * n);
-    TWINS(forward, 1e-6, ops->cross_forward(NULL, B, n, x[0], x[1], x[2], x[3], x[4]));
+    TWINS(forward, 1e-6, ops->cross_forward(NULL, B, n, TRS_FP32, x[0], x[1], x[2], x[3], x[4]));
     for (int i = 0; i < 7; i++) add(&backward, i == 2 || i == 6 ? n : B * n);
     TWINS(backward, 1e-5, cross_backward(ops, B, n, s % 3 ? TRS_CROSS_FIRST : 0, x));
     for (int i = 0; i < 9; i++)
@@ -276,7 +527,7 @@ static void test_cross(void **state)
 static PetscErrorCode vector_cross_backward(const TrsComputeOps *ops, int64_t B, int64_t n, int place,
                                             float *const *x)
 {
-  const TrsCrossBackward layer = {x[0], x[1], NULL, x[2], x[3], x[4], x[5]};
+  const TrsCrossBackward layer = {x[0], x[1], NULL, x[2], x[3], x[4], x[5], TRS_FP32};
 
   PetscFunctionBegin;
   PetscCall(ops->vector_cross_backward(NULL, B, n, place, &layer));
@@ -776,9 +1027,11 @@ static void test_precision(void **state)
   assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt),
-              cmocka_unit_test(test_own_product), cmocka_unit_test(test_odd_layers),
-              cmocka_unit_test(test_no_kernel), cmocka_unit_test(test_many_shapes),
+TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt), cmocka_unit_test(test_bf16),
+              cmocka_unit_test(test_linear_of_bf16), cmocka_unit_test(test_interactions_of_bf16),
+              cmocka_unit_test(test_matrices), cmocka_unit_test(test_own_product),
+              cmocka_unit_test(test_odd_layers), cmocka_unit_test(test_no_kernel),
+              cmocka_unit_test(test_algorithms), cmocka_unit_test(test_many_shapes),
               cmocka_unit_test(test_streams), cmocka_unit_test(test_dot), cmocka_unit_test(test_fm),
               cmocka_unit_test(test_cross), cmocka_unit_test(test_vector_cross),
               cmocka_unit_test(test_sample_gemm), cmocka_unit_test(test_layers), cmocka_unit_test(test_loss),

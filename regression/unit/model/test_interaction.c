@@ -106,7 +106,8 @@ static void set_up(hid_t group, Case *c)
   if (c->interaction.ops->read) assert_petsc_ok(c->interaction.ops->read(&c->interaction, c->options));
   free(golden_read(group, "x", H5T_NATIVE_FLOAT, NULL, shape));
   c->batch = shape[0];
-  TrsInteractionShape(&c->interaction, vectors, (int)golden_number(group, "dim", 1), copied, shape[1]);
+  TrsInteractionShape(&c->interaction, vectors, (int)golden_number(group, "dim", 1), copied, shape[1],
+                      PETSC_TRUE);
   if (c->interaction.ops->check) assert_petsc_ok(c->interaction.ops->check(&c->interaction));
   if (c->interaction.ops->declare) assert_petsc_ok(c->interaction.ops->declare(&c->interaction));
   assert_petsc_ok(TrsParametersAllocate(&c->params, c->device, 1));

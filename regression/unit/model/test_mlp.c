@@ -143,11 +143,12 @@ static void one_case(hid_t group, const char *name, void *context)
     memcpy(param->value, value, (size_t)(param->rows * param->cols) * sizeof(float));
     free(value);
   }
-  assert_petsc_ok(TrsMlpForward(&s.mlp, NULL, s.batch, x, s.in));
+  assert_petsc_ok(TrsMlpForward(&s.mlp, NULL, s.batch, TrsFloats(x, s.in)));
   assert_near(s.y, s.y_stride, out, s.batch, s.out, "out");
   for (int64_t b = 0; b < s.batch; b++)
     memcpy(s.dy + b * s.y_stride, dout + b * s.out, (size_t)s.out * sizeof(float));
-  assert_petsc_ok(TrsMlpBackward(&s.mlp, NULL, s.batch, x, s.in, s.dy, s.y_stride, s.dx, s.in));
+  assert_petsc_ok(TrsMlpBackward(&s.mlp, NULL, s.batch, TrsFloats(x, s.in), TrsFloats(s.dy, s.y_stride),
+                                 TrsFloats(s.dx, s.in)));
   assert_near(s.dx, s.in, dx, s.batch, s.in, "dx");
   for (int p = 0; p < s.params.n; p++) {
     const TrsDenseParameter *param = &s.params.param[p];
@@ -188,7 +189,7 @@ static void dropout_of(Stack *s, PetscBool training, int64_t step, int64_t first
   set_up(s, &spec, n, 1);
   s->context.draw = (TrsLayerDraw){.training = training, .seed = 7, .step = step, .first = first};
   for (int64_t c = 0; c < COLUMNS; c++) s->params.param[s->mlp.layer[0].bias].value[c] = 1.0F;
-  assert_petsc_ok(TrsMlpForward(&s->mlp, NULL, n, x, 1));
+  assert_petsc_ok(TrsMlpForward(&s->mlp, NULL, n, TrsFloats(x, 1)));
 }
 
 /*
@@ -217,7 +218,8 @@ static void test_dropout(void **state)
   {
     float x[ROWS] = {0};
 
-    assert_petsc_ok(TrsMlpBackward(&whole.mlp, NULL, ROWS, x, 1, whole.dy, whole.y_stride, NULL, 0));
+    assert_petsc_ok(TrsMlpBackward(&whole.mlp, NULL, ROWS, TrsFloats(x, 1),
+                                   TrsFloats(whole.dy, whole.y_stride), TrsFloats(NULL, 0)));
   }
   for (int64_t b = 0; b < ROWS; b++)
     assert_memory_equal(whole.dy + b * whole.y_stride, whole.y + b * whole.y_stride, COLUMNS * sizeof(float));
