@@ -13,6 +13,9 @@ On paper, a rank's exchanges take  phases * latency + messages * overhead + byte
 computation. The counted messages are fitted to p ceil((W / L - 1) / L) + d (W - L), those of the relay and those of large blocks, and the bytes to
 a (W - L) / W + b (W - L): ids and rows spread over all ranks, and what each rank has for every rank or host: lengths of bags, and sums. The efficiency is that of weak scaling: a
 rank's own --step-ms over that and the exchanges.
+
+Of row_wise the exchanges are replayed, too (trsreplay.py): traced on 2 and 4 ranks, each a host, and put on paper one by one. What computation hides of them
+costs nothing then. The own time at which exchanges start and are needed is that of the traced model, whose step is taken to last --step-ms.
 """
 import argparse
 import json
@@ -31,6 +34,7 @@ import h5py
 import numpy as np
 
 import bench_common as common
+import trsreplay
 from bench_reproducible import HERE
 
 MODEL = "-tables_embedding_dim 32 -dense_arch 64,32 -over_arch 64,1 -tables_min_partition 8"
@@ -59,6 +63,25 @@ def train(args, folder, kind, ranks, way):
         return float(messages), float(size), int(h.attrs["peak_memory_bytes"]) / 2**20, seconds - step_ms * args.steps / 1e3
 
 
+def traced(args, folder):
+    """The schedule of row_wise's exchanges in a step, and their kinds and blocks (trsreplay.py)."""
+    found, ranks = [], (2, 4)
+    for w in ranks:
+        words = (f"-data_train train.h5 -batch_size {args.batch} -steps 60 {MODEL} -tables_sharding_types row_wise -ebc_row_wise_reduce_scatter flat "
+                 f"-comm_ranks_per_host 1 -trace trace.json -trace_first_step 20").split()
+        subprocess.run(common.mpirun(w) + [os.path.abspath(args.binary)] + words, cwd=folder, check=True, stdout=subprocess.DEVNULL,
+                       env={**os.environ, **common.threads_environment(1), "OMPI_MCA_mpi_yield_when_idle": "1"})
+        found.append(trsreplay.exchanges_of(os.path.join(folder, "trace.json")))
+    return found[0], trsreplay.blocks_of(*found, ranks)
+
+
+def replayed(args, schedule, blocks, w, way):
+    """Messages and bytes of the replayed exchanges, and the efficiency."""
+    costs = trsreplay.costs(schedule, blocks, w, args.host, way, args.relay)
+    step_ms = trsreplay.replay(args.step_ms, costs, lambda phases, messages, size: 1e-3 * exchange_ms(args, phases, messages, size))
+    return {"replayed_messages": sum(x[3] for x in costs), "replayed_bytes": sum(x[4] for x in costs), "replayed_efficiency": args.step_ms / step_ms}
+
+
 def fit(points, terms):
     """Factors >= 0 of the terms, functions of the ranks, for (ranks, value) points: the relative errors are least squares."""
     best = None
@@ -79,25 +102,29 @@ def on_paper(args, counted, relayed):
     return messages, fit([(w, x[1]) for w, x in counted.items()], [to_ranks, lambda w: (w - args.host) / w])
 
 
-def exchange_ms(args, messages, size):
-    return 1e-3 * (args.phases * args.latency_us + messages * args.overhead_us) + 1e3 * size / (args.host_gbps * 1e9 / args.host)
+def exchange_ms(args, phases, messages, size):
+    return 1e-3 * (phases * args.latency_us + messages * args.overhead_us) + 1e3 * size / (args.host_gbps * 1e9 / args.host)
 
 
 def draw(args, paper, path):
     plt = common.pyplot()
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2))
+    figure, axes = plt.subplots(1, 3, figsize=(16, 4.2))
     styles = {"messages": ":", "relay": "--", "hierarchical": "-"}
     for (kind, way), rows in paper.items():
         label = f"{kind}, {'a message a block' if way == 'messages' else way}"
         ranks = [row["ranks"] for row in rows]
         line, = axes[0].plot(ranks, [row["messages"] for row in rows], linestyle=styles[way], label=label)
+        if "replayed_efficiency" in rows[0]:
+            axes[2].plot(ranks, [row["replayed_efficiency"] for row in rows], linestyle=styles[way], color=line.get_color(), label=label)
         counted = [row for row in rows if "counted" in row]
         axes[0].plot([row["ranks"] for row in counted], [row["counted"] for row in counted], "o", color=line.get_color())
         axes[1].plot(ranks, [row["efficiency"] for row in rows], linestyle=styles[way], label=label)
     axes[0].set_yscale("log")
     axes[0].set_ylabel("messages a step of the busiest rank (dots: counted)")
     axes[1].set_ylabel(f"efficiency on paper, step of {args.step_ms:g} ms")
+    axes[2].set_ylabel(f"efficiency, exchanges replayed, step of {args.step_ms:g} ms")
     axes[1].set_ylim(0, 1.02)
+    axes[2].set_ylim(0, 1.02)
     for axis in axes:
         axis.set_xscale("log", base=2)
         axis.set_xlabel(f"ranks, {args.host} a host")
@@ -133,6 +160,7 @@ def main():
                        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for kind in args.types.split(","):
             print(f"{kind:16} {'ranks':>6} {'way':>12} {'messages':>9} {'KiB':>9} {'MiB a rank':>11} {'start s':>8}")
+            schedule = traced(args, folder) if kind == "row_wise" else None
             for way, options in ways_of(args, kind).items():
                 counted = {}
                 for w in ranks:
@@ -144,14 +172,17 @@ def main():
                 messages_of, bytes_of = on_paper(args, counted, way != "messages")
                 paper[kind, way], w = [], ranks[0]
                 while w <= args.paper:
-                    row = {"ranks": w, "messages": messages_of(w), "bytes": bytes_of(w), "ms": exchange_ms(args, messages_of(w), bytes_of(w))}
+                    row = {"ranks": w, "messages": messages_of(w), "bytes": bytes_of(w), "ms": exchange_ms(args, args.phases, messages_of(w), bytes_of(w))}
+                    if schedule:
+                        row |= replayed(args, *schedule, w, way)
                     paper[kind, way].append(row | {"efficiency": args.step_ms / (args.step_ms + row["ms"])} | ({"counted": counted[w][0]} if w in counted else {}))
                     w *= 2
     print(f"\non paper: {args.latency_us:g} us a phase, {args.overhead_us:g} us a message, {args.host_gbps:g} GB/s a host; nothing is hidden\n"
-          f"{'':16} {'ranks':>6} {'way':>12} {'messages':>9} {'KiB':>9} {'ms':>8} {'efficiency':>11}")
+          f"{'':16} {'ranks':>6} {'way':>12} {'messages':>9} {'KiB':>9} {'ms':>8} {'efficiency':>11}  replayed: messages, KiB, efficiency")
     for (kind, way), rows in paper.items():
         for row in rows:
-            print(f"{kind:16} {row['ranks']:6} {way:>12} {row['messages']:9.1f} {row['bytes'] / 1024:9.1f} {row['ms']:8.3f} {row['efficiency']:11.3f}")
+            print(f"{kind:16} {row['ranks']:6} {way:>12} {row['messages']:9.1f} {row['bytes'] / 1024:9.1f} {row['ms']:8.3f} {row['efficiency']:11.3f}" +
+                  (f"  {row['replayed_messages']:9.0f} {row['replayed_bytes'] / 1024:9.1f} {row['replayed_efficiency']:11.3f}" if "replayed_bytes" in row else ""))
     draw(args, paper, os.path.join(args.output, "hosts.png"))
     with open(os.path.join(args.output, "hosts.json"), "w", encoding="utf-8") as out:
         json.dump({"options": {k: v for k, v in vars(args).items() if k != "binary"}, "paper": {f"{kind} {way}": rows for (kind, way), rows in paper.items()}}, out, indent=1)
