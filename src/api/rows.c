@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Collections that give a row for each id (TorchRec's EmbeddingCollection), and copies of gradients. */
+/* Collections that give a row for each id (TorchRec's EmbeddingCollection); copies of gradients. */
 #include "api/collection.h"
 
 PetscErrorCode TrsApiRowsCreate(TrshardCollection c)
