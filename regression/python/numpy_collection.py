@@ -56,7 +56,10 @@ def check_training(optimizer, sharding, ahead):
         for step in range(STEPS):
             if ahead and step + 1 < STEPS:
                 ebc.input_dist(*batches[step + 1][RANK])
-            pooled = ebc.forward() if ahead else ebc.forward(*batches[step][RANK])
+            wide = np.full((BATCH + RANK, ebc.width + 5), 7, np.float32)  # a model's matrix with other columns beside
+            out = wide[:, 3:3 + ebc.width] if step % 2 else None
+            pooled = ebc.forward(out=out) if ahead else ebc.forward(*batches[step][RANK], out=out)
+            assert out is None or (pooled is out and (wide[:, :3] == 7).all() and (wide[:, -2:] == 7).all())
             expected = np.zeros_like(pooled)
             gradients = [np.zeros_like(w) for w in weights]
             for rank in range(SIZE):
@@ -67,7 +70,9 @@ def check_training(optimizer, sharding, ahead):
                         expected[sample, columns] = bag
                     np.add.at(gradients[t], ids, np.outer(factors, bag))  # the loss is half the sum of squares
             np.testing.assert_allclose(pooled, expected, rtol=1e-5, atol=1e-6)
+            before = wide.tobytes(), pooled.tobytes()
             ebc.backward(pooled)
+            assert (wide.tobytes(), pooled.tobytes()) == before, "a backward changes the caller's matrix"
             for t, gradient in enumerate(gradients):
                 sums[t] += gradient**2
                 weights[t] -= RATE * (gradient if optimizer == "sgd" else gradient / (np.sqrt(sums[t]) + 1e-8))
@@ -150,7 +155,7 @@ def check_errors():
         values[-1] = 59
         out = np.empty((BATCH + RANK, ebc.width), np.float32)
         assert ebc.forward(lengths, values, weights, out=out) is out  # no copy
-        fails(lambda: ebc.backward(out[:, ::-1]), ValueError, "contiguous")
+        fails(lambda: ebc.backward(out[:, ::-1]), ValueError, "neighbours")
         ebc.backward(out)
 
 

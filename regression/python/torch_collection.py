@@ -99,9 +99,23 @@ def compare():
     print(f"rank {RANK}: {STEPS} steps of DLRM agree, loss {total.item():.6f}, TorchRec {expected.item():.6f}")
 
 
+def compare_sums():
+    """The gradient of a sum is one number for the whole matrix; the collection gets the matrix."""
+    tables = [trshard.EmbeddingBagConfig(f"t{i}", rows, DIM, [NAMES[i]]) for i, rows in enumerate(ROWS)]
+    _, lengths, values, _ = part(make_batch(0, 12 * SIZE), RANK * 12, (RANK + 1) * 12)
+    with trshard.EmbeddingBagCollection(tables, 12, "-device cpu -seed 2") as one, trshard.EmbeddingBagCollection(tables, 12, "-device cpu -seed 2") as other:
+        before = one.evaluate(lengths, values)
+        trshard.autograd.Module(one)(lengths, values).sum().backward()
+        other.backward(np.ones_like(other.forward(lengths, values)))
+        after = one.evaluate(lengths, values)
+        assert (after == other.evaluate(lengths, values)).all() and (after != before).any()
+
+
+
 torch.set_num_threads(1)
 if SIZE > 1:
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29517")
     torch.distributed.init_process_group("gloo", rank=RANK, world_size=SIZE)
 compare()
+compare_sums()

@@ -117,6 +117,8 @@ static PetscErrorCode find_features(TrshardCollection c)
                "collection",
                table->name);
     c->weighted = (PetscBool)(c->weighted || table->is_weighted);
+    c->changes = (PetscBool)(c->changes || table->pooling == TRS_POOLING_MEAN ||
+                             TrsTableOutputDType(table) != TRS_FP32);
     for (int k = 0; k < table->n_features; k++, f++) {
       c->columns[f] = c->by_id ? 0 : c->width;
       c->places_columns[f] = c->places_width;
@@ -171,6 +173,8 @@ static PetscErrorCode create_tables(TrshardCollection c)
   PetscCall(TrsOptionsGetInt(c->options, "-seed", &seed, NULL));
   PetscCall(TrsSparseOptimizersFromOptions(c->options, &c->tables, &c->optimizers));
   for (int i = 0; i < c->optimizers.n; i++) c->optimizers.args[i].seed = (uint64_t)seed;
+  for (int t = 0; t < c->tables.n; t++)
+    c->changes = (PetscBool)(c->changes || c->optimizers.max_gradient[t] > 0.0F);
   PetscCall(TrsSparseOptimizersCheck(&c->optimizers, machine->compute));
   PetscCall(PetscMalloc1(c->optimizers.n, &c->step_args));
   PetscCall(TrsScheduleFromOptions(c->options, &c->schedule));

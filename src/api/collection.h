@@ -42,9 +42,10 @@ struct TrshardCollectionImpl {
   TrsIdMap *map;                   /* [n_features] */
   PetscBool weighted;              /* some table is */
   PetscBool by_id;                 /* pooling none: a row for each id (rows.c) */
+  PetscBool changes;               /* a backward changes its matrix: clamps, rounds or divides */
   TrsDeviceBuffer places;          /* float [bags, places_width] embeddings that stay in here */
   int64_t places_width;            /* columns of all features */
-  TrsWorkspace workspace;          /* by_id */
+  TrsWorkspace workspace;          /* of rows.c */
   int64_t batch_size;
   int64_t step;  /* updates done */
   double factor; /* of the learning rates */
@@ -123,6 +124,13 @@ PetscErrorCode TrsApiPlaces(TrshardCollection collection, int slot, TrsPooledMat
 /* Copy the rows of a batch's ids from that matrix to the caller's memory, or back. */
 PetscErrorCode TrsApiRowsCopy(TrshardCollection collection, int slot, float *rows, int64_t stride,
                               PetscBool to_caller);
+
+/*
+  The gradient that a backward takes: the caller's, or a copy in that matrix, where the backward
+  would change it or the rows are those of ids.
+*/
+PetscErrorCode TrsApiGradient(TrshardCollection collection, int slot, const float *gradient, int64_t stride,
+                              TrsPooledMatrix *matrix);
 
 /*
   Check the ids of a batch, and make them rows of tables in `batch`. Not collective. Errors: DATA

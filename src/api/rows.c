@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Collections that give a row for each id: TorchRec's EmbeddingCollection. */
+/* Collections that give a row for each id (TorchRec's EmbeddingCollection); copies of gradients. */
 #include "api/collection.h"
 
 PetscErrorCode TrsApiRowsCreate(TrshardCollection c)
 {
   PetscFunctionBegin;
-  if (c->by_id) PetscCall(c->machine.compute->workspace_create(&c->workspace));
+  PetscCall(c->machine.compute->workspace_create(&c->workspace));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -80,5 +80,29 @@ PetscErrorCode TrsApiRowsCopy(TrshardCollection c, int slot, float *rows, int64_
   }
   PetscCall(c->machine.compute->copy_rows(c->stream, c->workspace, c->n_features, copy));
   PetscCall(PetscFree(copy));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsApiGradient(TrshardCollection c, int slot, const float *gradient, int64_t stride,
+                              TrsPooledMatrix *matrix)
+{
+  float *theirs = (float *)(uintptr_t)gradient; /* only read */
+
+  PetscFunctionBegin;
+  *matrix = (TrsPooledMatrix){.data = theirs, .stride = stride, .columns = c->columns};
+  if (!c->by_id && !c->changes) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsApiPlaces(c, slot, matrix));
+  if (c->by_id) {
+    PetscCall(TrsApiRowsCopy(c, slot, theirs, stride, PETSC_FALSE));
+  } else {
+    const TrsRowsCopy copy = {.n = c->slot[slot].batch.kjt.batch,
+                              .row_bytes = c->width * (int64_t)sizeof(float),
+                              .from = gradient,
+                              .from_stride = stride * (int64_t)sizeof(float),
+                              .to = matrix->data,
+                              .to_stride = matrix->stride * (int64_t)sizeof(float)};
+
+    PetscCall(c->machine.compute->copy_rows(c->stream, c->workspace, 1, &copy));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -154,7 +154,7 @@ static PetscErrorCode forward_oldest(TrshardCollection c, float *pooled, int64_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward(TrshardCollection c, float *gradient, int64_t stride)
+static PetscErrorCode backward(TrshardCollection c, const float *gradient, int64_t stride)
 {
   const double factor = c->factor * TrsScheduleFactor(&c->schedule, c->step + 1);
   const int slot = slot_of(c, 0);
@@ -169,9 +169,8 @@ static PetscErrorCode backward(TrshardCollection c, float *gradient, int64_t str
     c->step_args[i].step = c->step + 1;
     c->step_args[i].learning_rate = (float)((double)c->optimizers.args[i].learning_rate * factor);
   }
-  PetscCall(matrix_of(c, slot, gradient, stride, &matrix));
   PetscCall(take_matrix(c));
-  if (c->by_id) PetscCall(TrsApiRowsCopy(c, slot, gradient, stride, PETSC_FALSE));
+  PetscCall(TrsApiGradient(c, slot, gradient, stride, &matrix));
   PetscCall(TrsShardedEbcBackwardStart(c->ebc, slot, c->stream, &matrix));
   PetscCall(TrsShardedEbcBackwardUpdate(c->ebc, slot, c->stream, &matrix, c->step_args));
   PetscCall(c->machine.device->event_record(c->slot[slot].copy.used, c->stream));
@@ -239,7 +238,7 @@ int TrshardForward(TrshardCollection c, float *pooled, int64_t stride)
   return TRS_API_CALL_OF(c, forward_oldest(c, pooled, stride));
 }
 
-int TrshardBackward(TrshardCollection c, float *gradient, int64_t stride)
+int TrshardBackward(TrshardCollection c, const float *gradient, int64_t stride)
 {
   return TRS_API_CALL_OF(c, backward(c, gradient, stride));
 }

@@ -197,9 +197,9 @@ TRSHARD_API int TrshardForward(TrshardCollection collection, float *pooled, int6
   Collective. The step's number, on which some optimizers depend, grows by one.
 
   In: gradient  device [batch, stride] of the loss of all ranks' samples: a mean over the global
-                batch divides by its size. The columns of embeddings may be overwritten
+                batch divides by its size
 */
-TRSHARD_API int TrshardBackward(TrshardCollection collection, float *gradient, int64_t stride);
+TRSHARD_API int TrshardBackward(TrshardCollection collection, const float *gradient, int64_t stride);
 
 /*
   Get the pooled embeddings of a batch without a backward. This may be called between any two of the

@@ -73,9 +73,16 @@ static void evaluate_between(TrshardCollection all, int step)
 
 static int backward(TrshardCollection collection, int64_t samples, const float *gradient)
 {
+  static float left[4 * MOST * WIDTH];
+  int status;
+
   assert_petsc_ok(device->copy(staged, gradient, samples * WIDTH * (int64_t)sizeof(*gradient), NULL));
   assert_petsc_ok(device->stream_synchronize(NULL));
-  return TrshardBackward(collection, staged, WIDTH);
+  status = TrshardBackward(collection, staged, WIDTH);
+  assert_petsc_ok(device->copy(left, staged, samples * WIDTH * (int64_t)sizeof(*left), NULL));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  assert_memory_equal(left, gradient, (size_t)(samples * WIDTH) * sizeof(*left)); /* it is the caller's */
+  return status;
 }
 
 static int evaluate(TrshardCollection collection, const TrshardBatch *batch, float *pooled)
@@ -161,6 +168,35 @@ static void test_ranks_agree(void **state)
   if (n_devices == 0) return;
   assert_petsc_ok(device->setup(0, 1));
   check_ranks_agree("-device cuda -gpu_share -comm_backend mpi");
+}
+
+/* Each way in which a backward would change its matrix works on a copy: the gradient stays as the caller has it. */
+static void test_gradient_stays(void **state)
+{
+  static const char *const options[] = {"-device cpu", "-device cpu -tables_output_dtype fp16",
+                                        "-device cpu -embedding_max_gradient 0.05"};
+  static const int32_t lengths[] = {1, 2};
+  static const int64_t values[] = {3, 3, 4};
+  static const TrshardTable pooled_by[] = {
+      {.name = "sum", .num_embeddings = 5, .embedding_dim = 4},
+      {.name = "mean", .num_embeddings = 5, .embedding_dim = 4, .pooling = TRSHARD_POOLING_MEAN}};
+  const TrshardBatch batch = {.batch = 2, .lengths = lengths, .n_values = 3, .values = values};
+
+  (void)state;
+  for (int i = 0; i < 6; i++) {
+    const TrshardConfig config = {
+        .n_tables = 1, .tables = &pooled_by[i / 3], .batch_size = 2, .options = options[i % 3]};
+    float pooled[8], gradient[8], before[8];
+    TrshardCollection collection;
+
+    for (int k = 0; k < 8; k++) gradient[k] = before[k] = 0.1234567F * (float)(k + 1);
+    assert_ok(TrshardCollectionCreate(MPI_COMM_WORLD, &config, &collection));
+    assert_ok(TrshardInputDist(collection, &batch));
+    assert_ok(TrshardForward(collection, pooled, 4));
+    assert_ok(TrshardBackward(collection, gradient, 4));
+    assert_memory_equal(gradient, before, sizeof(before));
+    assert_ok(TrshardCollectionDestroy(&collection));
+  }
 }
 
 /* A file of all ranks goes into a collection of one, with the caller's own tensor and the number of the step. */
@@ -374,6 +410,7 @@ int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_facts),
                                      cmocka_unit_test(test_ranks_agree),
+                                     cmocka_unit_test(test_gradient_stays),
                                      cmocka_unit_test(test_files),
                                      cmocka_unit_test(test_bad_configurations),
                                      cmocka_unit_test(test_bad_batches),

@@ -277,11 +277,15 @@ class EmbeddingBagCollection:
         return _batch(len(self.feature_names), lengths, values, weights)
 
     def _matrix(self, array, samples, name):
+        """The matrix, its address, and floats from one row to the next: columns of a wider matrix will do."""
         if array is None:
-            return np.empty((samples, self.width), np.float32)
-        if array.dtype != np.float32 or not array.flags.c_contiguous or array.shape != (samples, self.width):
-            raise ValueError(f"{name} is {array.dtype} {array.shape}, expected contiguous float32 ({samples}, {self.width})")
-        return array
+            array = np.empty((samples, self.width), np.float32)
+        if array.dtype != np.float32 or array.shape != (samples, self.width):
+            raise ValueError(f"{name} is {array.dtype} {array.shape}, expected float32 ({samples}, {self.width})")
+        stride = self.width if samples < 2 else array.strides[0] // 4
+        if stride < self.width or (self.width > 1 and array.size and array.strides[1] != 4):
+            raise ValueError(f"{name} has strides {array.strides}, expected rows whose numbers are neighbours")
+        return array, ctypes.c_void_p(array.ctypes.data), ctypes.c_int64(stride)
 
     def input_dist(self, lengths, values, weights=None):
         """Start to send the ids of a batch: lengths int32 [features, batch], values int64, weights float32. Collective."""
@@ -293,22 +297,21 @@ class EmbeddingBagCollection:
         """The pooled embeddings float32 [batch, width] of these ids, or of the oldest input_dist(). Collective."""
         if lengths is not None:
             self.input_dist(lengths, values, weights)
-        out = self._matrix(out, self._sizes[0] if self._sizes else 0, "out")
-        _check(_library.TrshardForward(self._handle, out.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(self.width)))
+        out, address, stride = self._matrix(out, self._sizes[0] if self._sizes else 0, "out")
+        _check(_library.TrshardForward(self._handle, address, stride))
         return out
 
     def backward(self, gradient):
-        """Update the rows of the last forward by the gradient [batch, width], which may be overwritten. Collective."""
-        gradient = self._matrix(gradient, self._sizes[0] if self._sizes else 0, "gradient")
-        _check(_library.TrshardBackward(self._handle, gradient.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(self.width)))
+        """Update the rows of the last forward by the gradient [batch, width]. Collective."""
+        gradient, address, stride = self._matrix(gradient, self._sizes[0] if self._sizes else 0, "gradient")
+        _check(_library.TrshardBackward(self._handle, address, stride))
         self._sizes.pop(0)
 
     def evaluate(self, lengths, values, weights=None, out=None):
         """The pooled embeddings of these ids, without a backward. Collective."""
         batch, keep = self._batch(lengths, values, weights)
-        out = self._matrix(out, self._rows(batch), "out")
-        _check(_library.TrshardEvaluate(self._handle, ctypes.byref(batch), out.ctypes.data_as(ctypes.c_void_p),
-                                        ctypes.c_int64(self.width)))
+        out, address, stride = self._matrix(out, self._rows(batch), "out")
+        _check(_library.TrshardEvaluate(self._handle, ctypes.byref(batch), address, stride))
         return out
 
     def set_learning_rate_factor(self, factor):

@@ -20,8 +20,10 @@ class _Pool(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        own = gradient.detach().to(torch.float32, memory_format=torch.contiguous_format, copy=True)  # it will be overwritten
-        ctx.ebc.backward(own.numpy())
+        gradient = gradient.detach().to(torch.float32)
+        if gradient.stride(1) != 1 or gradient.stride(0) < gradient.shape[1]:
+            gradient = gradient.contiguous()  # such as that of a sum; a part of a wider matrix is taken where it is
+        ctx.ebc.backward(gradient.numpy())
         return torch.zeros(()), None, None
 
 
