@@ -192,8 +192,8 @@ PetscErrorCode TrsConvertMatrixCpu(TrsStream stream, int64_t rows, int64_t cols,
   for (int64_t r = 0; r < rows; r++) {
     char *row = (char *)to.data + r * to.stride * to_bytes;
 
-    PetscCall(TrsConvertCpu(stream, cols, from.type,
-                            (const char *)from.data + r * from.stride * from_bytes, to.type, row));
+    PetscCall(TrsConvertCpu(stream, cols, from.type, (const char *)from.data + r * from.stride * from_bytes,
+                            to.type, row));
     memset(row + cols * to_bytes, 0, (size_t)((filled - cols) * to_bytes));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
