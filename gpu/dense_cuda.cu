@@ -251,7 +251,8 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
 
 #pragma unroll
     for (int k = 0; k < TRS_CROSS_ROWS; k++) {
-      const int64_t at = columns * (i + k * step < end ? i + k * step : i); /* a load without a branch */
+      /* a load without a branch */
+      const int64_t at = columns * (i + k * step < end ? i + k * step : i);
 
       load_as(x0 + at, &from0[k]);
       load_as(u + at, &product[k]);

@@ -9,9 +9,9 @@ extern "C" {
 }
 
 /*
-  C = activation(product + bias). A and B are of one type or the other (compute/gemm.h); bf16 results
-  need the precision bf16. bias [n], of the type of C, or NULL; NULL means no activation. added (or
-  NULL: C itself) is the matrix that beta is a factor of, with the type and the stride of C.
+  C = activation(product + bias). A and B are of one type or the other (compute/gemm.h); a bf16
+  result needs the precision bf16. bias [n], of the type of C, or NULL; NULL means no activation.
+  added (or NULL: C itself) is the matrix that beta is a factor of, with the type and stride of C.
 */
 struct TrsProduct : TrsMatrixProduct {
   const void *bias;

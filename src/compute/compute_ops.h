@@ -116,7 +116,8 @@ typedef struct {
 enum { TRS_CROSS_FIRST = 1, TRS_CROSS_LAST = 2 };
 
 /*
-  Arrays of a cross layer's backward. All are dense [B, n], except bias and grad_bias, which are [n].
+  Arrays of a cross layer's backward. All are dense [B, n], except bias and grad_bias, which are
+  [n].
 */
 typedef struct {
   const void *x0, *u; /* of `type` */
@@ -531,8 +532,8 @@ typedef PetscErrorCode TrsGemmFn(TrsStream stream, PetscBool trans_a, PetscBool 
                                  int64_t ldb, float beta, float *c, int64_t ldc);
 
 /*
-  y [B, out] = activation(x [B, in] W^T + bias), W [out, in]. The bias has the type of y. Matrices of
-  a linear layer may each have the type of operands, but y and dy have one.
+  y [B, out] = activation(x [B, in] W^T + bias), W [out, in]. The bias has the type of y. Matrices
+  of a linear layer may each have the type of operands, but y and dy have one.
 */
 typedef PetscErrorCode TrsLinearForwardFn(TrsStream stream, int64_t batch, int64_t in, int64_t out,
                                           TrsMatrix x, TrsMatrix weight, const void *bias,
@@ -583,7 +584,8 @@ typedef PetscErrorCode TrsDropOutFn(TrsStream stream, int64_t batch, int64_t n, 
 /*
   Dot interaction (src/RULES.md, rule A1) of n vectors a sample, x [B, n*D] with x_stride. out[b] is
   the first `copied` floats of x, then x_i . x_j for i < j, row by row of the upper triangle, then
-  n_zeros zeros. copied is D with a dense vector, else 0. out and dout may have the type of operands.
+  n_zeros zeros. copied is D with a dense vector, else 0. out and dout may have the type of
+  operands.
 */
 typedef PetscErrorCode TrsDotForwardFn(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
                                        const float *x, int64_t x_stride, TrsMatrix out);

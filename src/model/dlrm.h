@@ -173,9 +173,9 @@ void TrsDlrmLend(TrsDlrm dlrm, void **memory, int64_t *bytes);
 void TrsDlrmDraw(TrsDlrm dlrm, PetscBool training, int64_t step, int64_t first);
 
 /*
-  Make the copies of the weights that products read, if products want another type than fp32. Call it
-  on the stream of the forwards that follow, after all that may have changed the weights: once a
-  batch. Not collective.
+  Make the copies of the weights that products read, if products want another type than fp32. Call
+  it on the stream of the forwards that follow, after all that may have changed the weights: once
+  a batch. Not collective.
 */
 PetscErrorCode TrsDlrmRefresh(TrsDlrm dlrm, TrsStream stream);
 

@@ -46,7 +46,7 @@ typedef struct {
   uint64_t name;            /* hash of the layer's name, for its random numbers */
   int weight, bias;         /* indices in the parameters, or -1 */
   TrsMatrix y;              /* output [max_batch, out] */
-  TrsMatrix skipped;        /* of residual: the perceptron's input, which a forward of the stack sets */
+  TrsMatrix skipped;        /* of residual: the perceptron's input, set by the stack's forward */
   float *kept;              /* [max_batch, ops->kept] what a forward keeps for the backward */
   /*
     Of the linear kind, where the input is not of the products' type: its copy in this type, from a

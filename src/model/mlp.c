@@ -151,7 +151,7 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, i
 
   for (int p = 0, l = 0; p < mlp->n_perceptrons; p++) {
     const TrsLayer *end = &mlp->layer[mlp->end[p] - 1];
-    /* The caller says where the stack's output is; what lies before it in its perceptron is fp32. */
+    /* The caller says where the stack's output is. Before it, its perceptron has fp32. */
     const TrsMatrix inner_y = p + 1 == mlp->n_perceptrons ? TrsFloats(NULL, end->out) : end->y;
     const int64_t n = TrsMatrixFloats(max_batch, inner_y);
 

@@ -29,8 +29,8 @@ typedef struct {
   float *values, *grads;  /* [n_values] */
   int64_t n_values;
   /*
-    The type that products want. If it is not fp32, `operands` [n_values] has copies of the values in
-    it, as of the last Refresh.
+    The type that products want. If it is not fp32, `operands` [n_values] has copies of the values
+    in this type, as of the last Refresh.
   */
   TrsDType type;
   void *operands;
