@@ -966,12 +966,18 @@ static void test_conversions(void **state)
   }
 }
 
+/* Rounded, clamped and multiplied floats, bit for bit. */
 static void test_rounding(void **state)
 {
   static const TrsDType types[] = {TRS_FP16, TRS_BF16};
+  Arguments clamped = {0}, scaled = {0};
 
   (void)state;
   if (!cuda) skip();
+  add(&clamped, 20 * 37);
+  TWINS(clamped, 0, ops->clamp_matrix(NULL, 20, 35, 0.25F, x[0], 37));
+  add(&scaled, 20 * 37);
+  TWINS(scaled, 0, ops->scale_matrix(NULL, 20, 35, 3.1F, x[0], 37));
   for (int t = 0; t < 2; t++) {
     Arguments a = {0};
 
