@@ -51,8 +51,8 @@ enum {
 
   Returns: ierr, or PETSC_ERR_MEM where PETSc's allocator ran out of memory
 */
-PetscErrorCode TrsErrorRaise(MPI_Comm comm, int line, const char *function, const char *file,
-                             PetscErrorCode ierr, PetscErrorType type, const char *format, ...)
+PETSC_EXTERN PetscErrorCode TrsErrorRaise(MPI_Comm comm, int line, const char *function, const char *file,
+                                          PetscErrorCode ierr, PetscErrorType type, const char *format, ...)
     PETSC_ATTRIBUTE_FORMAT(7, 8);
 #define PetscError TrsErrorRaise
 
