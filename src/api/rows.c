@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Collections that give a row for each id (TorchRec's EmbeddingCollection); copies of gradients. */
 #include "api/collection.h"
+#include "compute/gemm.h"
 
 PetscErrorCode TrsApiRowsCreate(TrshardCollection c)
 {
@@ -86,7 +87,7 @@ PetscErrorCode TrsApiRowsCopy(TrshardCollection c, int slot, float *rows, int64_
 PetscErrorCode TrsApiGradient(TrshardCollection c, int slot, const float *gradient, int64_t stride,
                               TrsPooledMatrix *matrix)
 {
-  float *theirs = (float *)(uintptr_t)gradient; /* only read */
+  float *theirs = (float *)TrsFloats(gradient, stride).data; /* only read */
 
   PetscFunctionBegin;
   *matrix = (TrsPooledMatrix){.data = theirs, .stride = stride, .columns = c->columns};

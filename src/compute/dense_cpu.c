@@ -54,6 +54,7 @@ PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* NOLINTBEGIN(readability-function-size,readability-non-const-parameter): a kernel's type */
 PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
                                     TrsMatrix weight, TrsMatrix y, TrsActivation activation, TrsMatrix dy,
                                     float *grad_weight, float *grad_bias, TrsMatrix dx)
@@ -81,6 +82,7 @@ PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in,
   if (dx.data) PetscCall(TrsMultiplyCpu(stream, &to_input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+/* NOLINTEND(readability-function-size,readability-non-const-parameter) */
 
 PetscErrorCode TrsCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, TrsDType type, const void *x0,
                                   const void *u, const float *bias, const void *x, void *y)

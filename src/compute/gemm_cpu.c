@@ -276,7 +276,7 @@ TrsDType TrsOperandTypeCpu(void)
   return TRS_FP32; /* products round their operands by themselves */
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the function type has the parameters of BLAS */
+/* NOLINTBEGIN(readability-function-size,readability-non-const-parameter): BLAS has these */
 PetscErrorCode TrsGemmCpu(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,
                           int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
                           float beta, float *c, int64_t ldc)
@@ -296,3 +296,4 @@ PetscErrorCode TrsGemmCpu(TrsStream stream, PetscBool trans_a, PetscBool trans_b
   PetscCall(TrsMultiplyCpu(stream, &product));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+/* NOLINTEND(readability-function-size,readability-non-const-parameter) */

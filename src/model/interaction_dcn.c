@@ -166,7 +166,7 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
 }
 
 /* From h: dW = h^T v; q = h W. */
-static PetscErrorCode backward_W(const TrsInteraction *interaction, TrsStream stream, int64_t n,
+static PetscErrorCode backward_w(const TrsInteraction *interaction, TrsStream stream, int64_t n,
                                  const TrsCrossLayer *layer)
 {
   const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
@@ -213,7 +213,7 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
                                        cross->dx0,     cross->h.data, bias->grad,  interaction->type};
 
     PetscCall(compute->cross_backward(stream, n, N, place, &backward));
-    if (!cross->full) PetscCall(backward_W(interaction, stream, n, layer));
+    if (!cross->full) PetscCall(backward_w(interaction, stream, n, layer));
     PetscCall(multiply(interaction, stream, PETSC_TRUE, PETSC_FALSE,
                        (TrsMatrixProduct){.m = rank,
                                           .n = N,

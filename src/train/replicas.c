@@ -91,7 +91,8 @@ PetscErrorCode TrsReplicasFree(TrsReplicas *replicas)
 }
 
 /* Divide n sums by the number of copies. */
-static PetscErrorCode divide(const TrsReplicas *replicas, TrsStream stream, int64_t n, float *sum)
+static PetscErrorCode divide(const TrsReplicas *replicas, TrsStream stream, int64_t n,
+                             float *sum) /* NOLINT(readability-non-const-parameter): written to */
 {
   const TrsComputeOps *compute = replicas->owners->compute;
   const int64_t rows = n / TRS_MEAN_COLUMNS, rest = n % TRS_MEAN_COLUMNS;
