@@ -143,10 +143,12 @@ PetscErrorCode TrsShardingPlanToJson(const TrsShardingPlan *plan, char **json)
   TrsText text = {0};
 
   PetscFunctionBegin;
-  PetscCall(TrsTextPrintf(&text,
-                          "{\"format\": \"trshard-plan\", \"version\": 1, \"world_size\": %d, "
-                          "\"local_world_size\": %d, \"pod_size\": %d,\n \"tables\": [",
-                          plan->world_size, plan->local_world_size, PetscMax(1, plan->pod_size)));
+  /* A plan made by hand may leave its sizes open. */
+  PetscCall(TrsTextPrintf(&text, "{\"format\": \"trshard-plan\", \"version\": 1, "));
+  if (plan->world_size) PetscCall(TrsTextPrintf(&text, "\"world_size\": %d, ", plan->world_size));
+  if (plan->local_world_size)
+    PetscCall(TrsTextPrintf(&text, "\"local_world_size\": %d, ", plan->local_world_size));
+  PetscCall(TrsTextPrintf(&text, "\"pod_size\": %d,\n \"tables\": [", PetscMax(1, plan->pod_size)));
   for (int t = 0; t < plan->n_tables; t++) {
     if (t) PetscCall(TrsTextPrintf(&text, ",\n  "));
     PetscCall(write_table(&text, &plan->table[t], plan->has_costs));
