@@ -21,7 +21,7 @@
 # python3 -c "import tarfile; tarfile.open('trshard-bundle.tar.xz').extractall()".
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
-limit_mib=60 gpu='' blocks=(-T2 --block-size=640MiB)
+limit_mib=96 gpu='' blocks=(-T2 --block-size=640MiB)
 fail() { echo "bundle.sh: $1" >&2; exit "${2:-66}"; }
 case ${1:-} in
   --gpu)
@@ -109,4 +109,4 @@ chmod +x "$to/run"
 tar -C "$work" -c --owner=0 --group=0 --sort=name trshard-bundle | xz "${blocks[@]}" --lzma2="preset=${TRSHARD_BUNDLE_LEVEL:-6},dict=64MiB" > "$archive"
 bytes=$(stat -c %s "$archive")
 printf 'wrote %s: %d.%d MiB, needs glibc %s\n' "$archive" $((bytes >> 20)) $(((bytes >> 10) % 1024 * 10 / 1024)) "$glibc"
-[ "$bytes" -le $((limit_mib << 20)) ] || fail "the archive is larger than $limit_mib MiB" 70
+[ "$bytes" -le $((limit_mib << 20)) ] || fail "the archive is larger than $limit_mib MiB: a build with -DTRSHARD_SHARED_FOLDERS=ON makes a smaller one" 70
