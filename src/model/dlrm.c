@@ -380,6 +380,12 @@ PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, float **dx, int64_t *stride, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+void TrsDlrmPlaceRows(TrsDlrm dlrm, float *x, float *dx)
+{
+  TrsInteractionPlace(&dlrm->interaction, x, dx);
+  if (dlrm->num_dense) TrsMlpPlaceOutput(&dlrm->dense, x, dlrm->interaction.N);
+}
+
 void TrsDlrmLend(TrsDlrm dlrm, void **memory, int64_t *bytes)
 {
   *memory = (char *)dlrm->over_inner + dlrm->kept_bytes;

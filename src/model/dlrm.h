@@ -155,6 +155,13 @@ PetscErrorCode TrsDlrmEmbeddings(TrsDlrm dlrm, float **x, int64_t *stride, const
 PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, float **dx, int64_t *stride, const int64_t **columns);
 
 /*
+  Let X and its gradient lie in the caller's memory, in their layouts, until the next call: from a
+  ForwardDense to the end of its backward they are read and written there. The two must not
+  overlap. dx may be NULL if there is no backward. Not collective.
+*/
+void TrsDlrmPlaceRows(TrsDlrm dlrm, float *x, float *dx);
+
+/*
   Lend memory for data that is sent to other ranks: embeddings on their way to X, and their
   gradients. The model does not need this memory before a Forward and after a BackwardOver. Lent
   until Destroy, for these times only.

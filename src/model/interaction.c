@@ -63,25 +63,32 @@ PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_b
   const int64_t bytes = max_batch * interaction->N * (int64_t)sizeof(float);
 
   PetscFunctionBegin;
-  PetscCall(device->alloc(bytes, (void **)&interaction->x));
-  if (interaction->ops->in_place) {
-    if (!interaction->context->params->forward_only)
-      PetscCall(device->alloc(bytes, (void **)&interaction->own_dx));
-    out = interaction->x;
-    dx = dout = interaction->own_dx;
-  }
+  PetscCall(device->alloc(bytes, (void **)&interaction->own_x));
+  if (interaction->ops->in_place && !interaction->context->params->forward_only)
+    PetscCall(device->alloc(bytes, (void **)&interaction->own_dx));
   interaction->out = out;
-  interaction->dx = dx;
   interaction->dout = dout;
   if (interaction->ops->allocate) PetscCall(interaction->ops->allocate(interaction, max_batch));
+  TrsInteractionPlace(interaction, interaction->own_x, interaction->ops->in_place ? interaction->own_dx : dx);
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsInteractionPlace(TrsInteraction *interaction, float *x, float *dx)
+{
+  interaction->x = x;
+  interaction->dx = dx;
+  if (interaction->ops->in_place) {
+    interaction->out = x;
+    interaction->dout = dx;
+  }
+  if (interaction->ops->placed) interaction->ops->placed(interaction);
 }
 
 PetscErrorCode TrsInteractionFree(TrsInteraction *interaction)
 {
   PetscFunctionBegin;
   if (interaction->ops && interaction->ops->free) PetscCall(interaction->ops->free(interaction));
-  PetscCall(interaction->context->device->release((void **)&interaction->x));
+  PetscCall(interaction->context->device->release((void **)&interaction->own_x));
   PetscCall(interaction->context->device->release((void **)&interaction->own_dx));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

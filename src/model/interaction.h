@@ -24,7 +24,8 @@ typedef struct {
   int64_t width;          /* columns of the output */
   int64_t filled, stride; /* columns with zeros behind (product_unit); floats from row to row */
   TrsDType type;          /* of the output and its gradient */
-  float *x, *dx;          /* X and its gradient [max_batch, N] */
+  float *x, *dx;          /* X and its gradient [max_batch, N], where they lie now */
+  float *own_x;           /* X, unless it was placed elsewhere */
   float *own_dx;          /* dx, where it is not borrowed */
   float *out, *dout;      /* [max_batch, stride], borrowed; X and its gradient where in_place */
   void *own;              /* what the table's functions keep, from its read to its free */
@@ -55,6 +56,9 @@ struct TrsInteractionOps {
 
   /* Make room for max_batch samples beyond X, output, gradients. Optional. Errors: MEMORY */
   PetscErrorCode (*allocate)(TrsInteraction *interaction, int64_t max_batch);
+
+  /* Take over where X lies, after allocate() and whenever its place changes. Optional. */
+  void (*placed)(const TrsInteraction *interaction);
 
   /*
     Operations of one sample forward, for -log_view; a backward has twice as many. Deep layers count
@@ -113,5 +117,11 @@ TrsMatrix TrsInteractionMatrix(const TrsInteraction *interaction, void *data);
 */
 PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *out, float *dx,
                                       float *dout);
+
+/*
+  Let X and its gradient lie in the caller's memory from now on, in their layouts [max_batch, N] and
+  without an overlap. Not collective.
+*/
+void TrsInteractionPlace(TrsInteraction *interaction, float *x, float *dx);
 
 PetscErrorCode TrsInteractionFree(TrsInteraction *interaction);

@@ -98,7 +98,7 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
   const int64_t N = interaction->N, rank = inner(interaction);
 
   PetscFunctionBegin;
-  cross->x0 = TrsFloats(interaction->x, N);
+  cross->x0 = TrsFloats(NULL, N);
   if (interaction->type != TRS_FP32) PetscCall(make(interaction, max_batch, N, &cross->x0));
   for (int l = 0; l < cross->n_layers; l++) {
     TrsCrossLayer *layer = &cross->layer[l];
@@ -116,6 +116,13 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
   cross->q = cross->h;
   if (!cross->full) PetscCall(make(interaction, max_batch, rank, &cross->q));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static void placed(const TrsInteraction *interaction)
+{
+  TrsCrossNet *cross = (TrsCrossNet *)interaction->own;
+
+  if (interaction->type == TRS_FP32) cross->x0.data = cross->layer[0].x.data = interaction->x;
 }
 
 /* C [m, n] = op(A) op(B) + beta C. */
@@ -138,7 +145,7 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
   const int64_t N = interaction->N, rank = inner(interaction);
 
   PetscFunctionBegin;
-  if (cross->x0.data != interaction->x)
+  if (interaction->type != TRS_FP32)
     PetscCall(compute->convert_matrix(stream, n, N, N, TrsFloats(interaction->x, N), cross->x0));
   for (int l = 0; l < cross->n_layers; l++) {
     const TrsCrossLayer *layer = &cross->layer[l];
@@ -257,7 +264,7 @@ static PetscErrorCode release(TrsInteraction *interaction)
     PetscCall(device->release(&layer->u.data));
   }
   PetscCall(device->release((void **)&cross->dx0));
-  if (cross->x0.data != interaction->x) PetscCall(device->release(&cross->x0.data));
+  if (interaction->type != TRS_FP32) PetscCall(device->release(&cross->x0.data));
   if (!cross->full) PetscCall(device->release(&cross->q.data));
   PetscCall(device->release(&cross->h.data));
   PetscCall(PetscFree(cross->layer));
@@ -275,6 +282,7 @@ static PetscErrorCode release(TrsInteraction *interaction)
                                                     .flops = flops, \
                                                     .declare = declare, \
                                                     .allocate = allocate, \
+                                                    .placed = placed, \
                                                     .forward = forward, \
                                                     .backward = backward, \
                                                     .view = view, \

@@ -97,7 +97,7 @@ static int64_t place(const TrsInteraction *interaction, TrsMixtureNet *net, int6
   for (int l = 0; l < net->n_layers; l++) {
     TrsMixtureLayer *layer = &net->layer[l];
 
-    layer->x = l ? TrsTakeFloats(memory, &used, B * N) : interaction->x;
+    if (l > 0) layer->x = TrsTakeFloats(memory, &used, B * N); /* layer 0's: placed() */
     layer->p = TrsTakeFloats(memory, &used, B * K * r);
     layer->q = TrsTakeFloats(memory, &used, B * K * r);
     layer->gate = TrsTakeFloats(memory, &used, B * K);
@@ -122,6 +122,11 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
   PetscCall(interaction->context->device->alloc(n * (int64_t)sizeof(float), (void **)&net->memory));
   (void)place(interaction, net, max_batch, net->memory);
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static void placed(const TrsInteraction *interaction)
+{
+  ((TrsMixtureNet *)interaction->own)->layer[0].x = interaction->x;
 }
 
 /* The experts of a layer, of n samples. */
@@ -314,6 +319,7 @@ const TrsInteractionOps trs_interaction_dcn_mixture = {.word = "dcn_mixture",
                                                        .flops = flops,
                                                        .declare = declare,
                                                        .allocate = allocate,
+                                                       .placed = placed,
                                                        .forward = forward,
                                                        .backward = backward,
                                                        .view = view,

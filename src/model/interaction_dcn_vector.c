@@ -72,11 +72,16 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
   next = net->memory;
   for (int l = 0; l < net->n_layers; l++, next += matrix + vector) {
     net->layer[l].s = next;
-    net->layer[l].x = l ? next + vector : interaction->x;
+    net->layer[l].x = next + vector; /* of layer 0: the interaction's, see placed() */
   }
   net->ds = next;
   net->dx0 = next + vector;
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static void placed(const TrsInteraction *interaction)
+{
+  ((TrsVectorNet *)interaction->own)->layer[0].x = interaction->x;
 }
 
 static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
@@ -158,6 +163,7 @@ const TrsInteractionOps trs_interaction_dcn_vector = {.word = "dcn_vector",
                                                       .flops = flops,
                                                       .declare = declare,
                                                       .allocate = allocate,
+                                                      .placed = placed,
                                                       .forward = forward,
                                                       .backward = backward,
                                                       .view = view,

@@ -144,6 +144,15 @@ int64_t TrsMatrixFloats(int64_t rows, TrsMatrix matrix)
   return TrsWholeLines((rows * matrix.stride * TrsDTypeBytes(matrix.type) + 3) / (int64_t)sizeof(float));
 }
 
+void TrsMlpPlaceOutput(TrsMlp *mlp, float *y, int64_t y_stride)
+{
+  /* Layers that are in place have the output of the layer before them. */
+  for (int l = mlp->n_layers - 1; l >= 0; l--) {
+    mlp->layer[l].y = TrsFloats(y, y_stride);
+    if (!mlp->layer[l].ops->in_place) break;
+  }
+}
+
 TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, int64_t y_stride)
 {
   int64_t dy = 0, dy_end = 0;
@@ -169,10 +178,7 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, i
         room.outputs += TrsMatrixFloats(max_batch, layer->x);
       }
       while (last + 1 < mlp->end[p] && mlp->layer[last + 1].ops->in_place) last++;
-      if (last + 1 == mlp->n_layers) {
-        layer->y = TrsFloats(y, y_stride);
-        continue;
-      }
+      if (last + 1 == mlp->n_layers) continue;
       layer->y.data = inner ? inner + room.outputs : NULL;
       if (last == l) room.outputs += n;
     }
@@ -189,6 +195,7 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, i
   room.end = PetscMax(room.end, room.outputs);
   mlp->saved = inner ? inner + room.end : NULL;
   room.end += TrsWholeLines(max_batch * mlp->n_saved);
+  TrsMlpPlaceOutput(mlp, y, y_stride);
   return room;
 }
 

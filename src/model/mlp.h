@@ -109,6 +109,9 @@ typedef struct {
 */
 TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, int64_t y_stride);
 
+/* Let the last layer write to another y [max_batch, y_stride], borrowed. */
+void TrsMlpPlaceOutput(TrsMlp *mlp, float *y, int64_t y_stride);
+
 /* n, rounded up to whole cache lines of floats. */
 int64_t TrsWholeLines(int64_t n);
 

@@ -14,7 +14,6 @@ struct TrsBlockwiseImpl {
   int64_t size;           /* samples of a block */
   int n_tasks, n_columns; /* labels, and numbers of a prediction, of a sample */
   int64_t stride;         /* floats in a row of the interaction's input */
-  float *x, *dx;          /* rows of one block and their gradients, in the model's memory */
   float *grads;           /* gradients of one block, in the model's memory */
   TrsRaggedRows ragged;   /* NULL: no sequence has a layer */
   TrsSampleBlocks blocks;
@@ -23,7 +22,12 @@ struct TrsBlockwiseImpl {
   int64_t *first_sample;
   int64_t *n_losses;          /* [W] number of each rank's blocks */
   const int64_t *first_block; /* [W + 1] */
-  TrsDeviceBuffer own;        /* [B, stride] rows of own samples; gradients, if samples stay */
+  /*
+    [size + B, stride] The rows of own samples lie behind room for a block. If samples stay, the
+    gradients lie at the beginning: a block's gradients take the place of the rows of the block
+    before it, which are not needed any more.
+  */
+  TrsDeviceBuffer own;
   /* double, [blocks, tasks] of my blocks and of all blocks */
   TrsDeviceBuffer block_losses, losses;
   TrsPinnedBuffer host_losses; /* losses of all blocks on the host */
@@ -40,8 +44,8 @@ PetscErrorCode TrsBlockwiseCreate(const TrsBlockwiseConfig *config, TrsBlockwise
 {
   const TrsComm comm = config->comm;
   const TrsDlrm dlrm = config->dlrm;
-  const int64_t *columns;
   int64_t n_grads;
+  float *x;
   TrsBlockwise b;
 
   PetscFunctionBegin;
@@ -55,8 +59,7 @@ PetscErrorCode TrsBlockwiseCreate(const TrsBlockwiseConfig *config, TrsBlockwise
   b->ragged = config->ragged;
   b->n_tasks = TrsDlrmTasks(dlrm)->n;
   b->n_columns = TrsDlrmTasks(dlrm)->columns;
-  PetscCall(TrsDlrmEmbeddings(dlrm, &b->x, &b->stride, &columns));
-  PetscCall(TrsDlrmEmbeddingGrads(dlrm, &b->dx, &b->stride, &columns));
+  PetscCall(TrsDlrmEmbeddings(dlrm, &x, &b->stride, NULL));
   PetscCall(TrsDlrmParameters(dlrm, NULL, NULL, NULL, &b->grads, &n_grads));
   PetscCall(TrsSampleBlocksCreate(comm, config->size, &b->blocks));
   PetscCall(TrsBlockSumCreate(comm, n_grads, &b->sum));
@@ -89,19 +92,27 @@ PetscErrorCode TrsBlockwiseDestroy(TrsBlockwise *blockwise)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The rows of own samples. */
+static float *rows_of(TrsBlockwise b)
+{
+  return (float *)b->own.data + b->size * b->stride;
+}
+
 PetscErrorCode TrsBlockwiseRows(TrsBlockwise b, int64_t n, float **rows)
 {
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserveShared(b->device, &b->own, n * b->stride * (int64_t)sizeof(float)));
-  *rows = (float *)b->own.data;
+  PetscCall(
+      TrsDeviceBufferReserveShared(b->device, &b->own, (b->size + n) * b->stride * (int64_t)sizeof(float)));
+  *rows = rows_of(b);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The inputs of a block and the places of its results. */
 typedef struct {
-  const float *rows, *dense, *labels; /* of all my blocks' samples; labels may be NULL */
-  const float *weights;               /* NULL: all 1 */
-  const TrsPair *pair;                /* with a loss of pairs and labels; else NULL */
+  float *rows;                 /* of all my blocks' samples, as the two below */
+  const float *dense, *labels; /* labels may be NULL */
+  const float *weights;        /* NULL: all 1 */
+  const TrsPair *pair;         /* with a loss of pairs and labels; else NULL */
   float scale;
   PetscBool backward, predict;
   int64_t step, first; /* of the training; place of my blocks' first sample in the epoch's order */
@@ -122,12 +133,11 @@ static PetscErrorCode keep_pairs(TrsBlockwise b, TrsStream stream, int64_t begin
 static PetscErrorCode forward_block(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job, int64_t begin,
                                     int64_t n, double *loss)
 {
-  const int64_t row_bytes = b->stride * (int64_t)sizeof(float);
   const float *dense = job->dense ? job->dense + begin * b->num_dense : NULL, *predictions;
   const PetscBool has_loss = (PetscBool)(job->labels && !b->pair_loss);
 
   PetscFunctionBegin;
-  PetscCall(b->device->copy(b->x, job->rows + begin * b->stride, n * row_bytes, stream));
+  TrsDlrmPlaceRows(b->dlrm, job->rows + begin * b->stride, b->grads_of_rows + begin * b->stride);
   TrsDlrmDraw(b->dlrm, job->backward, job->step, job->first + begin);
   if (b->ragged) TrsDlrmSetBags(b->dlrm, TrsRaggedRowsOfBlock(b->ragged, begin, n));
   PetscCall(TrsDlrmForwardDense(b->dlrm, stream, n, dense));
@@ -144,13 +154,11 @@ static PetscErrorCode forward_block(TrsBlockwise b, TrsStream stream, const TrsB
 static PetscErrorCode backward_block(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job, int64_t begin,
                                      int64_t n)
 {
-  const int64_t row_bytes = b->stride * (int64_t)sizeof(float);
   const float *dense = job->dense ? job->dense + begin * b->num_dense : NULL;
 
   PetscFunctionBegin;
   PetscCall(TrsDlrmBackwardOver(b->dlrm, stream, n));
   PetscCall(TrsDlrmBackwardDense(b->dlrm, stream, n, dense));
-  PetscCall(b->device->copy(b->grads_of_rows + begin * b->stride, b->dx, n * row_bytes, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -259,8 +267,7 @@ static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBa
   const float *to;
 
   PetscFunctionBegin;
-  PetscCall(
-      TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_ROWS, b->stride, (const float *)b->own.data, &job->rows));
+  PetscCall(TrsSampleBlocksSendRows(blocks, stream, b->stride, rows_of(b), &job->rows));
   if (b->num_dense)
     PetscCall(TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_DENSE, b->num_dense, batch->dense, &job->dense));
   if (batch->labels)
@@ -276,10 +283,7 @@ static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Make room for the results of my blocks' n samples. If samples stay, a block's gradients take the
-  place of its rows, which are not needed any more.
-*/
+/* Make room for the results of my blocks' n samples. */
 static PetscErrorCode reserve_results(TrsBlockwise b, int64_t n_blocks, int64_t n)
 {
   const int64_t pair_bytes = b->pair_loss || b->keeps_pairs

@@ -115,6 +115,15 @@ static PetscErrorCode exchange(TrsSampleBlocks b, TrsStream stream, TrsBlockBuff
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode send(TrsSampleBlocks b, TrsStream stream, TrsBlockBuffer buffer, int64_t width,
+                           const float *own, float **to)
+{
+  PetscFunctionBegin;
+  PetscCall(exchange(b, stream, buffer, width, own, b->to_blocks, b->to_blocks_at, b->to_owners,
+                     b->to_owners_at, to));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsSampleBlocksSend(TrsSampleBlocks b, TrsStream stream, TrsBlockBuffer buffer, int64_t width,
                                    const float *own, const float **to)
 {
@@ -123,9 +132,18 @@ PetscErrorCode TrsSampleBlocksSend(TrsSampleBlocks b, TrsStream stream, TrsBlock
   PetscFunctionBegin;
   *to = own;
   if (TrsSampleBlocksStay(b)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(exchange(b, stream, buffer, width, own, b->to_blocks, b->to_blocks_at, b->to_owners,
-                     b->to_owners_at, &received));
+  PetscCall(send(b, stream, buffer, width, own, &received));
   *to = received;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSampleBlocksSendRows(TrsSampleBlocks b, TrsStream stream, int64_t width, float *own,
+                                       float **to)
+{
+  PetscFunctionBegin;
+  *to = own;
+  if (TrsSampleBlocksStay(b)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(send(b, stream, TRS_BLOCK_ROWS, width, own, to));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

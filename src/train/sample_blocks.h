@@ -50,8 +50,9 @@ int64_t TrsSampleBlocksSize(TrsSampleBlocks blocks, int64_t i, int64_t *begin);
 PetscBool TrsSampleBlocksStay(TrsSampleBlocks blocks);
 
 /*
-  TrsSampleBlocksSend, TrsSampleBlocksReturn - Move `width` floats for each sample from own samples
-    to the samples of my blocks, and back.
+  TrsSampleBlocksSend, TrsSampleBlocksSendRows, TrsSampleBlocksReturn - Move `width` floats for each
+    sample from own samples to the samples of my blocks, and back. The caller may change rows that
+    were sent.
 
   Collective on comm, in device memory. If the samples stay, *to is the memory that was given.
 
@@ -73,6 +74,8 @@ typedef enum {
 } TrsBlockBuffer;
 PetscErrorCode TrsSampleBlocksSend(TrsSampleBlocks blocks, TrsStream stream, TrsBlockBuffer buffer,
                                    int64_t width, const float *own, const float **to);
+PetscErrorCode TrsSampleBlocksSendRows(TrsSampleBlocks blocks, TrsStream stream, int64_t width, float *own,
+                                       float **to);
 PetscErrorCode TrsSampleBlocksReturn(TrsSampleBlocks blocks, TrsStream stream, TrsBlockBuffer buffer,
                                      int64_t width, float *of_blocks, float **to);
 
