@@ -8,7 +8,8 @@
 
   All rows of the batch go through a product at once, in the order of their bags, and nothing is
   padded. For each row a layer keeps 8 D + F floats and two for each head. A batch needs 8 D + F
-  more for its gradients.
+  more for its gradients. Where products want bf16, the F numbers have 2 bytes, and there are copies
+  of 2 bytes a number: of 3 D in a layer and of 3 D in a batch.
 
   Source: torch.nn.TransformerEncoderLayer (activation relu, norm_first false, no dropout), whose
           parameters have the same names
