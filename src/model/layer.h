@@ -2,8 +2,8 @@
 /*
   Layers: functions from a matrix [B, in] to a matrix [B, out]. Internal to model/.
 
-  Matrices are fp32, but for those that linear layers alone read and write: these have the type that
-  products want (operand_type of compute/compute_ops.h).
+  Matrices are fp32, but for those that linear layers and the activations behind them alone read and
+  write: these have the type that products want (operand_type of compute/compute_ops.h).
 
   A kind of layer is a const table of functions, trs_layer_<word>, in layer_<word>.c. A stack of
   them is a TrsMlp (model/mlp.h), which says where their outputs and gradients lie. A layer knows
