@@ -13,7 +13,10 @@
 enum {
   TRS_ATTENTION_THREADS = 128,
   TRS_ATTENTION_WARPS = TRS_ATTENTION_THREADS / 32,
-  TRS_ATTENTION_COLUMNS = 4 /* that a lane adds up at a time, 32 apart */
+  TRS_ATTENTION_COLUMNS = 4, /* that a lane adds up at a time, 32 apart */
+  /* thread blocks of a multiprocessor, with which the compiler spills no registers */
+  TRS_ATTENTION_FORWARDS = 8,
+  TRS_ATTENTION_BACKWARDS = 5
 };
 
 /* A row's part of a head: rows of the bag are `stride` floats apart. */
@@ -68,7 +71,8 @@ static __device__ __forceinline__ int64_t at_most_32(int64_t n)
   return n < 32 ? n : 32;
 }
 
-static __global__ void __launch_bounds__(TRS_ATTENTION_THREADS) attention_forward_kernel(TrsAttention a)
+static __global__ void __launch_bounds__(TRS_ATTENTION_THREADS, TRS_ATTENTION_FORWARDS)
+    attention_forward_kernel(TrsAttention a)
 {
   const int lane = static_cast<int>(threadIdx.x) & 31;
 
@@ -179,7 +183,8 @@ static __device__ void backward_key(const TrsAttention &a, const Head &head, int
   }
 }
 
-static __global__ void __launch_bounds__(TRS_ATTENTION_THREADS) attention_backward_kernel(TrsAttention a)
+static __global__ void __launch_bounds__(TRS_ATTENTION_THREADS, TRS_ATTENTION_BACKWARDS)
+    attention_backward_kernel(TrsAttention a)
 {
   const int lane = static_cast<int>(threadIdx.x) & 31;
 

@@ -142,7 +142,7 @@ template <class T, class S> struct Crossed {
 /*
   dx0 (+)= g * s (+ g), with s of the row; columns of g are summed
 */
-struct VectorCrossed {
+template <class S> struct VectorCrossed {
   typedef float Type;
   enum { ROWS = 4 };
   struct Loaded {
@@ -150,13 +150,14 @@ struct VectorCrossed {
   };
   int64_t n;
   int place;
-  const float *s, *g;
+  const float *s;
+  const S *g;
   float *dx0;
   __device__ __forceinline__ Loaded load(int64_t r, int64_t c) const
   {
     const int64_t i = r * n + c;
 
-    return {s[r], g[i], place & TRS_CROSS_FIRST ? 0.0f : dx0[i]};
+    return {s[r], to_float(g[i]), place & TRS_CROSS_FIRST ? 0.0f : dx0[i]};
   }
   __device__ __forceinline__ float use(int64_t r, int64_t c, const Loaded &of) const
   {
@@ -171,20 +172,90 @@ struct VectorCrossed {
 
 /* --- linear layers --- */
 
-PetscErrorCode TrsLinearForwardCuda(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
-                                    TrsMatrix weight, const void *bias, TrsActivation activation, TrsMatrix y)
+/* A thread makes a byte of the mask, of eight numbers y. */
+template <class S>
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
+    make_mask_kernel(int64_t rows, int64_t cols, const S *y, int64_t y_stride, uint8_t *mask,
+                     int64_t row_bytes)
 {
-  const TrsProduct product = {
+  const int64_t bytes = (cols + 7) / 8;
+
+  for (int64_t i = TrsCudaFirst(); i < rows * bytes; i += TrsCudaStep()) {
+    const int64_t r = i / bytes, c = i % bytes * 8;
+    unsigned bits = 0;
+
+    for (int k = 0; k < 8 && c + k < cols; k++)
+      bits |= to_float(y[r * y_stride + c + k]) > 0.0f ? 1u << k : 0u;
+    mask[r * row_bytes + c / 8] = static_cast<uint8_t>(bits);
+  }
+}
+
+/* A thread has some numbers of dx, and writes zeros where the mask says so. */
+template <class S>
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
+    apply_mask_kernel(int64_t rows, int64_t cols, const uint8_t *mask, int64_t row_bytes, S *dx,
+                      int64_t dx_stride)
+{
+  for (int64_t i = TrsCudaFirst(); i < rows * cols; i += TrsCudaStep()) {
+    const int64_t r = i / cols, c = i % cols;
+
+    if (!(mask[r * row_bytes + c / 8] >> c % 8 & 1)) from_float(0.0f, &dx[r * dx_stride + c]);
+  }
+}
+
+/* Make the mask of y, or apply it to dx, where cuBLASLt does not. */
+template <class S>
+static PetscErrorCode mask_apart(TrsStream stream, int64_t rows, int64_t cols, bool make, TrsMatrix matrix,
+                                 TrsReluMask mask)
+{
+  uint8_t *const bits = static_cast<uint8_t *>(mask.data);
+  S *const data = static_cast<S *>(matrix.data);
+
+  PetscFunctionBegin;
+  if (rows <= 0 || cols <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (make)
+    CU_LAUNCH((make_mask_kernel<S>), TrsCudaBlocks(rows * ((cols + 7) / 8), TRS_DENSE_THREADS),
+              TRS_DENSE_THREADS, 0, TrsCudaStream(stream), rows, cols, data, matrix.stride, bits,
+              mask.row_bytes);
+  else
+    CU_LAUNCH((apply_mask_kernel<S>), TrsCudaBlocks(rows * cols, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+              TrsCudaStream(stream), rows, cols, bits, mask.row_bytes, data, matrix.stride);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Make a product whose mask is written or applied, by cuBLASLt or behind it. */
+static PetscErrorCode masked_product(TrsStream stream, const TrsProduct *p)
+{
+  const bool make = p->activation == TRS_ACTIVATION_RELU;
+  bool fused = false;
+
+  PetscFunctionBegin;
+  PetscCall(TrsProductCuda(stream, p, p->mask.data ? &fused : NULL));
+  if (!p->mask.data || fused) PetscFunctionReturn(PETSC_SUCCESS);
+  if (p->c.type == TRS_BF16)
+    PetscCall(mask_apart<Bf16>(stream, p->m, p->n, make, p->c, p->mask));
+  else
+    PetscCall(mask_apart<float>(stream, p->m, p->n, make, p->c, p->mask));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLinearForwardCuda(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
+                                    TrsMatrix weight, const void *bias, TrsActivation activation, TrsMatrix y,
+                                    const TrsReluMasks *masks)
+{
+  TrsProduct product = {
       {PETSC_FALSE, PETSC_TRUE, batch, out, in, 1.0f, x, weight, 0.0f, y}, bias, activation, NULL};
 
   PetscFunctionBegin;
-  PetscCall(TrsProductCuda(stream, &product));
+  if (masks) product.mask = masks->y;
+  PetscCall(masked_product(stream, &product));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 template <class S>
-static PetscErrorCode mask_and_sum(TrsStream stream, int64_t rows, int64_t cols, const TrsMatrix *y,
-                                   const TrsMatrix *dy, float *sums)
+static PetscErrorCode mask_and_sum_of(TrsStream stream, int64_t rows, int64_t cols, const TrsMatrix *y,
+                                      const TrsMatrix *dy, float *sums)
 {
   const S *const mask = y ? static_cast<const S *>(y->data) : NULL;
   const int64_t y_stride = y ? y->stride : 0;
@@ -200,29 +271,49 @@ static PetscErrorCode mask_and_sum(TrsStream stream, int64_t rows, int64_t cols,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode mask_and_sum(TrsStream stream, int64_t rows, int64_t cols, const TrsMatrix *y,
+                                   const TrsMatrix *dy, float *sums)
+{
+  PetscFunctionBegin;
+  PetscCheck(!y || y->type == dy->type, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a gradient in %s of %s",
+             TrsDTypeName(dy->type), TrsDTypeName(y->type));
+  if (dy->type == TRS_BF16)
+    PetscCall(mask_and_sum_of<Bf16>(stream, rows, cols, y, dy, sums));
+  else
+    PetscCall(mask_and_sum_of<float>(stream, rows, cols, y, dy, sums));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
-  ReLU's mask and the bias' gradient are one pass over dy. (cuBLASLt's DRELU_BGRAD would make both
-  in the product of the layer above, from a bit mask that its forward keeps. Here the backward of a
-  layer is complete in itself, and its input dy is what compute_ops.h says.)
+  Where dy is to be masked, the mask and the bias' gradient are one pass over dy. Else the product
+  that makes the weight's gradient sums dy, too. It would sum rounded numbers where dy is of floats
+  and products round them to bf16: there the pass remains.
 */
 PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
                                      TrsMatrix weight, TrsMatrix y, TrsActivation activation, TrsMatrix dy,
-                                     float *grad_weight, float *grad_bias, TrsMatrix dx)
+                                     float *grad_weight, float *grad_bias, TrsMatrix dx,
+                                     const TrsReluMasks *masks)
 {
-  const TrsMatrix *const mask = activation == TRS_ACTIVATION_RELU ? &y : NULL;
-  const TrsMatrixProduct to_weight = {PETSC_TRUE, PETSC_FALSE, out, in,   batch,
-                                      1.0f,       dy,          x,   0.0f, {TRS_FP32, in, grad_weight}},
-                         to_input = {PETSC_FALSE, PETSC_FALSE, batch, in, out, 1.0f, dy, weight, 0.0f, dx};
+  const bool relu = activation == TRS_ACTIVATION_RELU && !(masks && masks->y.data);
+  const bool sums = masks && !relu && (dy.type == TRS_BF16 || TrsOperandTypeCuda() == TRS_FP32);
+  TrsProduct to_weight =
+                 {{PETSC_TRUE, PETSC_FALSE, out, in, batch, 1.0f, dy, x, 0.0f, {TRS_FP32, in, grad_weight}},
+                  NULL,
+                  TRS_ACTIVATION_NONE,
+                  NULL},
+             to_input = {{PETSC_FALSE, PETSC_FALSE, batch, in, out, 1.0f, dy, weight, 0.0f, dx},
+                         NULL,
+                         TRS_ACTIVATION_NONE,
+                         NULL};
+  bool summed = false;
 
   PetscFunctionBegin;
-  PetscCheck(!mask || y.type == dy.type, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a gradient in %s of %s",
-             TrsDTypeName(dy.type), TrsDTypeName(y.type));
-  if (dy.type == TRS_BF16)
-    PetscCall(mask_and_sum<Bf16>(stream, batch, out, mask, &dy, grad_bias));
-  else
-    PetscCall(mask_and_sum<float>(stream, batch, out, mask, &dy, grad_bias));
-  PetscCall(TrsMultiplyCuda(stream, &to_weight));
-  if (dx.data) PetscCall(TrsMultiplyCuda(stream, &to_input));
+  if (relu) PetscCall(mask_and_sum(stream, batch, out, &y, &dy, grad_bias));
+  if (sums) to_weight.sums = grad_bias;
+  PetscCall(TrsProductCuda(stream, &to_weight, sums ? &summed : NULL));
+  if (!relu && !summed) PetscCall(mask_and_sum(stream, batch, out, NULL, &dy, grad_bias));
+  if (masks) to_input.mask = masks->x;
+  if (dx.data) PetscCall(masked_product(stream, &to_input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -332,53 +423,80 @@ PetscErrorCode TrsCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, 
 }
 
 /* A thread has some elements. Reads x0 and x and writes y once. */
-static __global__ void vector_cross_kernel(int64_t rows, int64_t cols, const float *x0, const float *s,
-                                           const float *bias, const float *x, float *y)
+template <class S>
+static __global__ void vector_cross_kernel(int64_t rows, int64_t cols, const S *x0, const float *s,
+                                           const float *bias, const S *x, S *y)
 {
   for (int64_t i = TrsCudaFirst(); i < rows * cols; i += TrsCudaStep())
-    y[i] = x0[i] * s[i / cols] + bias[i % cols] + x[i];
+    from_float(to_float(x0[i]) * s[i / cols] + bias[i % cols] + to_float(x[i]), &y[i]);
 }
 
-PetscErrorCode TrsVectorCrossForwardCuda(TrsStream stream, int64_t batch, int64_t n, const float *x0,
-                                         const float *s, const float *bias, const float *x, float *y)
+template <class S>
+static PetscErrorCode vector_cross(TrsStream stream, int64_t rows, int64_t cols, const void *x0,
+                                   const float *s, const float *bias, const void *x, void *y)
 {
   PetscFunctionBegin;
-  if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  CU_LAUNCH(vector_cross_kernel, TrsCudaBlocks(batch * n, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
-            TrsCudaStream(stream), batch, n, x0, s, bias, x, y);
+  if (rows <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  CU_LAUNCH((vector_cross_kernel<S>), TrsCudaBlocks(rows * cols, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+            TrsCudaStream(stream), rows, cols, static_cast<const S *>(x0), s, bias, static_cast<const S *>(x),
+            static_cast<S *>(y));
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsVectorCrossForwardCuda(TrsStream stream, int64_t batch, int64_t n, TrsDType type,
+                                         const void *x0, const float *s, const float *bias, const void *x,
+                                         void *y)
+{
+  PetscFunctionBegin;
+  if (type == TRS_BF16)
+    PetscCall(vector_cross<Bf16>(stream, batch, n, x0, s, bias, x, y));
+  else
+    PetscCall(vector_cross<float>(stream, batch, n, x0, s, bias, x, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* h[r] = g . x0 of a row. A warp has a row: its sum runs lane by lane, then over the lanes. */
-static __global__ void row_products_kernel(int64_t rows, int64_t cols, const float *g, const float *x0,
-                                           float *h)
+template <class S>
+static __global__ void row_products_kernel(int64_t rows, int64_t cols, const S *g, const S *x0, float *h)
 {
   const int lane = static_cast<int>(threadIdx.x) & 31;
 
   for (int64_t r = TrsCudaFirst() >> 5; r < rows; r += TrsCudaStep() >> 5) {
     float sum = 0.0f;
 
-    for (int64_t c = lane; c < cols; c += 32) sum += g[r * cols + c] * x0[r * cols + c];
+    for (int64_t c = lane; c < cols; c += 32) sum += to_float(g[r * cols + c]) * to_float(x0[r * cols + c]);
     for (int half = 16; half > 0; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);
     if (lane == 0) h[r] = sum;
   }
 }
 
-PetscErrorCode TrsVectorCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, int place,
-                                          const TrsCrossBackward *layer)
+template <class S>
+static PetscErrorCode vector_cross_backward(TrsStream stream, int64_t batch, int64_t n, int place,
+                                            const TrsCrossBackward *layer)
 {
-  const float *const g = static_cast<const float *>(layer->g);
-  const VectorCrossed crossed = {n, place, static_cast<const float *>(layer->u), g, layer->dx0};
+  const S *const g = static_cast<const S *>(layer->g);
+  const VectorCrossed<S> crossed = {n, place, static_cast<const float *>(layer->u), g, layer->dx0};
 
   PetscFunctionBegin;
   if (batch > 0) {
-    CU_LAUNCH(row_products_kernel, TrsCudaBlocks(batch * 32, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
-              TrsCudaStream(stream), batch, n, g, static_cast<const float *>(layer->x0),
+    CU_LAUNCH((row_products_kernel<S>), TrsCudaBlocks(batch * 32, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
+              TrsCudaStream(stream), batch, n, g, static_cast<const S *>(layer->x0),
               static_cast<float *>(layer->h));
     TrsCheckLaunch();
   }
   PetscCall(visit_and_sum(stream, batch, n, crossed, layer->grad_bias));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsVectorCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, int place,
+                                          const TrsCrossBackward *layer)
+{
+  PetscFunctionBegin;
+  if (layer->type == TRS_BF16)
+    PetscCall(vector_cross_backward<Bf16>(stream, batch, n, place, layer));
+  else
+    PetscCall(vector_cross_backward<float>(stream, batch, n, place, layer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -393,7 +511,7 @@ PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int
 
   PetscFunctionBegin;
   (void)g;
-  PetscCall(TrsProductCuda(stream, &product));
+  PetscCall(TrsProductCuda(stream, &product, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   cuBLASLt sees row-major matrices as their transposes: C' = op(B)' op(A)'. So our columns are its
-  rows, and its bias, one number a row, is ours.
+  rows, and its bias, one number a row, is ours. Bias and sums have the type of C, which cublasLt.h
+  says of all types but int8 and fp8 (CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+  CUBLASLT_MATMUL_DESC_BIAS_POINTER). A mask's rows of 128 bits begin at each of our rows.
 */
 #include "gpu/device_cuda.h"
 #include "gpu/gemm_choice_cuda.h"
@@ -40,11 +42,12 @@ struct Shape {
   int64_t m, n, k, lda, ldb, ldc;
   int32_t operand, result; /* TrsDType of A and B, and of C and the bias */
   int32_t trans_a, trans_b, epilogue, add, alignment_a, alignment_b, alignment_c, alignment_bias;
+  int64_t mask_bits; /* from one row of the mask to the next */
 };
 
 struct TrsGemmChoice {
   Shape shape;
-  bool own; /* cuBLASLt has no kernel */
+  bool none; /* cuBLASLt has no kernel */
   cublasLtMatmulDesc_t description;
   cublasLtMatrixLayout_t a, b, c;
   cublasLtMatmulAlgo_t algorithm;
@@ -55,7 +58,8 @@ struct TrsGemmChoice {
 
 static struct {
   cublasLtHandle_t handle;
-  int n_choices, n_own, last; /* choices made; choices without a kernel; the choice used last */
+  int n_choices, last; /* choices made; the choice used last */
+  int n_own, n_apart;  /* choices without a kernel; those of products with a mask or sums */
   TrsGemmChoice choice[TRS_GEMM_CHOICES];
   char text[TRS_GEMM_TEXT];
 } state;
@@ -74,13 +78,40 @@ PetscErrorCode TrsGemmChoicesForget(const TrsCublasLt *blas)
 {
   PetscFunctionBegin;
   for (int i = 0; i < state.n_choices; i++) PetscCall(forget(blas, &state.choice[i]));
-  state.n_choices = state.n_own = state.last = 0;
+  state.n_choices = state.n_own = state.n_apart = state.last = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 int TrsGemmChoicesOwn()
 {
   return state.n_own;
+}
+
+int TrsGemmChoicesApart()
+{
+  return state.n_apart;
+}
+
+/* What a product's kernel does beside multiplying. Not every kernel can make masks or sums. */
+enum { PLAIN, BIAS, BIAS_RELU, BIAS_RELU_MASK, MASKED, SUMS };
+static const struct {
+  cublasLtEpilogue_t epilogue;
+  bool fused;
+  const char *words;
+} epilogues[] = {{CUBLASLT_EPILOGUE_DEFAULT, false, ""},
+                 {CUBLASLT_EPILOGUE_BIAS, false, " bias"},
+                 {CUBLASLT_EPILOGUE_RELU_BIAS, false, " bias relu"},
+                 {CUBLASLT_EPILOGUE_RELU_AUX_BIAS, true, " bias relu mask"},
+                 {CUBLASLT_EPILOGUE_DRELU, true, " masked"},
+                 {CUBLASLT_EPILOGUE_BGRADB, true, " sums"}};
+
+static int epilogue_of(const TrsProduct *p)
+{
+  const bool relu = p->activation == TRS_ACTIVATION_RELU;
+
+  if (p->sums) return SUMS;
+  if (p->mask.data) return relu ? BIAS_RELU_MASK : MASKED;
+  return !p->bias ? PLAIN : relu ? BIAS_RELU : BIAS;
 }
 
 const char *TrsGemmChoicesText()
@@ -100,10 +131,7 @@ const char *TrsGemmChoicesText()
         static_cast<long long>(c->shape.m), static_cast<long long>(c->shape.n),
         static_cast<long long>(c->shape.k), c->shape.trans_a ? 'T' : 'N', c->shape.trans_b ? 'T' : 'N',
         TrsDTypeName(static_cast<TrsDType>(c->shape.operand)),
-        TrsDTypeName(static_cast<TrsDType>(c->shape.result)),
-        c->shape.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS ? " bias relu"
-        : c->shape.epilogue == CUBLASLT_EPILOGUE_BIAS    ? " bias"
-                                                         : "",
+        TrsDTypeName(static_cast<TrsDType>(c->shape.result)), epilogues[c->shape.epilogue].words,
         c->shape.add ? " added" : "", c->fastest + 1, c->n_timed, 1e3 * static_cast<double>(c->own_ms),
         1e3 * static_cast<double>(c->first_ms));
     if (size < 0 || used + static_cast<size_t>(size) >= sizeof(state.text)) break;
@@ -127,6 +155,17 @@ static int32_t alignment_of(const TrsMatrix *x)
   return alignment_of(x->data, x->stride, x->type);
 }
 
+/*
+  NVIDIA's own interface refuses DRELU with k = 1, and its tests leave BGRADB with one row of D out
+  (nvmath-python, epilog_protocol.py and test_epilog.py).
+*/
+bool TrsGemmCanFuse(const TrsProduct *p)
+{
+  if (p->sums) return p->k > 0 && p->n > 1 && !p->mask.data;
+  return p->k > 1 && p->mask.data && p->mask.row_bytes % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(p->mask.data) % 16 == 0;
+}
+
 static Shape shape_of(const TrsProduct *p)
 {
   Shape shape;
@@ -142,14 +181,13 @@ static Shape shape_of(const TrsProduct *p)
   shape.result = p->c.type;
   shape.trans_a = p->trans_a;
   shape.trans_b = p->trans_b;
-  shape.epilogue = !p->bias                               ? CUBLASLT_EPILOGUE_DEFAULT
-                   : p->activation == TRS_ACTIVATION_RELU ? CUBLASLT_EPILOGUE_RELU_BIAS
-                                                          : CUBLASLT_EPILOGUE_BIAS;
+  shape.epilogue = epilogue_of(p);
   shape.add = p->beta != 0.0f;
   shape.alignment_a = alignment_of(&p->a);
   shape.alignment_b = alignment_of(&p->b);
   shape.alignment_c = PetscMin(alignment_of(&p->c), alignment_of(TrsProductAdded(p), p->c.stride, p->c.type));
-  shape.alignment_bias = alignment_of(p->bias, 0, p->c.type);
+  shape.alignment_bias = alignment_of(p->sums ? p->sums : p->bias, 0, p->c.type);
+  shape.mask_bits = p->mask.data ? 8 * p->mask.row_bytes : 0;
   return shape;
 }
 
@@ -172,7 +210,7 @@ static PetscErrorCode describe(const TrsCublasLt *blas, TrsDensePrecision precis
 {
   const cublasOperation_t op_a = shape->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                           op_b = shape->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-  const cublasLtEpilogue_t epilogue = static_cast<cublasLtEpilogue_t>(shape->epilogue);
+  const cublasLtEpilogue_t epilogue = epilogues[shape->epilogue].epilogue;
 
   PetscFunctionBegin;
   memset(choice, 0, sizeof(*choice));
@@ -184,6 +222,9 @@ static PetscErrorCode describe(const TrsCublasLt *blas, TrsDensePrecision precis
       blas->MatmulDescSetAttribute(choice->description, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof(op_b)));
   CALL_BLAS(blas->MatmulDescSetAttribute(choice->description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                          sizeof(epilogue)));
+  if (shape->mask_bits)
+    CALL_BLAS(blas->MatmulDescSetAttribute(choice->description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                           &shape->mask_bits, sizeof(shape->mask_bits)));
   PetscCall(layout(blas, shape->operand, shape->trans_b ? shape->k : shape->n,
                    shape->trans_b ? shape->n : shape->k, shape->ldb, &choice->a));
   PetscCall(layout(blas, shape->operand, shape->trans_a ? shape->m : shape->k,
@@ -193,8 +234,9 @@ static PetscErrorCode describe(const TrsCublasLt *blas, TrsDensePrecision precis
 }
 
 /*
-  Ask the heuristic for up to `wanted` algorithms, the best one in front. 0: there is none. The bias
-  is set, because the heuristic reads its alignment, too.
+  Ask the heuristic for up to `wanted` algorithms, the best one in front. 0: there is none. The
+  pointers are set, because the heuristic reads their alignment, too. To a question for a mask or
+  sums it may also say that it knows no such thing.
 */
 static PetscErrorCode ask(const TrsCublasLt *blas, const TrsGemmChoice *choice, int wanted,
                           cublasLtMatmulAlgo_t *algorithm, int *n)
@@ -225,6 +267,8 @@ static PetscErrorCode ask(const TrsCublasLt *blas, const TrsGemmChoice *choice, 
                                         &n_found);
   CALL_BLAS(blas->MatmulPreferenceDestroy(preference));
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) PetscFunctionReturn(PETSC_SUCCESS);
+  if (status == CUBLAS_STATUS_INVALID_VALUE && epilogues[shape->epilogue].fused)
+    PetscFunctionReturn(PETSC_SUCCESS);
   CALL_BLAS(status);
   for (int i = 0; i < n_found; i++) {
     if (result[i].state == CUBLAS_STATUS_NOT_SUPPORTED) continue;
@@ -234,12 +278,18 @@ static PetscErrorCode ask(const TrsCublasLt *blas, const TrsGemmChoice *choice, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode set_bias(const TrsCublasLt *blas, const TrsGemmChoice *choice, const void *bias)
+/* Set what the epilogue reads or writes beside C. */
+static PetscErrorCode set_pointers(const TrsCublasLt *blas, const TrsGemmChoice *choice, const TrsProduct *p)
 {
+  const void *const bias = p->sums ? p->sums : p->bias;
+
   PetscFunctionBegin;
   if (bias)
     CALL_BLAS(blas->MatmulDescSetAttribute(choice->description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                            sizeof(bias)));
+  if (p->mask.data)
+    CALL_BLAS(blas->MatmulDescSetAttribute(choice->description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                           &p->mask.data, sizeof(p->mask.data)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -251,7 +301,7 @@ static PetscErrorCode multiply(const TrsCublasLt *blas, TrsStream stream, const 
   void *workspace = NULL;
 
   PetscFunctionBegin;
-  PetscCall(set_bias(blas, choice, p->bias));
+  PetscCall(set_pointers(blas, choice, p));
   PetscCall(TrsCudaStreamScratch(stream, TRS_GEMM_WORKSPACE_BYTES, &workspace));
   *status = blas->Matmul(state.handle, choice->description, &p->alpha, p->b.data, choice->a, p->a.data,
                          choice->b, &p->beta, TrsProductAdded(p), choice->c, c, choice->c, algorithm,
@@ -327,15 +377,20 @@ static PetscErrorCode choose_by_time(const TrsCublasLt *blas, TrsStream stream, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take the heuristic's first algorithm, or our kernel where it has none. */
+/*
+  Take the heuristic's first algorithm. Where it has none, our kernel makes the product, or a mask
+  and sums are made apart from it.
+*/
 static PetscErrorCode choose_first(const TrsCublasLt *blas, TrsGemmChoice *choice)
 {
   int n;
 
   PetscFunctionBegin;
   PetscCall(ask(blas, choice, 1, &choice->algorithm, &n));
-  choice->own = n == 0;
-  if (choice->own && state.n_own++ == 0)
+  choice->none = n == 0;
+  if (choice->none && epilogues[choice->shape.epilogue].fused)
+    state.n_apart++;
+  else if (choice->none && state.n_own++ == 0)
     fprintf(stderr,
             "trshard: info: cuBLASLt has no kernel for a product of %lld x %lld x %lld here: the program's "
             "own makes it, and others like it\n",
@@ -366,15 +421,15 @@ PetscErrorCode TrsGemmChoiceFind(const TrsCublasLt *blas, const TrsGemmRules *ru
     if (state.n_choices == TRS_GEMM_CHOICES) PetscCall(TrsGemmChoicesForget(blas));
     choice = &state.choice[state.n_choices];
     PetscCall(describe(blas, rules->precision, &shape, choice));
-    PetscCall(set_bias(blas, choice, p->bias));
+    PetscCall(set_pointers(blas, choice, p));
     PetscCall(choose_first(blas, choice));
     state.last = state.n_choices++;
   }
-  if (choice->n_met < 2 && ++choice->n_met == 2 && rules->most_algorithms > 1 && !choice->own) {
-    PetscCall(set_bias(blas, choice, p->bias));
+  if (choice->n_met < 2 && ++choice->n_met == 2 && rules->most_algorithms > 1 && !choice->none) {
+    PetscCall(set_pointers(blas, choice, p));
     PetscCall(choose_by_time(blas, stream, rules->most_algorithms, p, choice));
   }
-  *found = choice->own ? NULL : choice;
+  *found = choice->none ? NULL : choice;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

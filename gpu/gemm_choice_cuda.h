@@ -29,7 +29,7 @@ struct TrsGemmChoice;
 
 /*
   Find the choice for a product, or make it. NULL: cuBLASLt has no kernel for it. The product's
-  operands are valid on the stream, and of one type.
+  operands are valid on the stream, and of one type. TrsGemmCanFuse() allowed its mask or sums.
 */
 PetscErrorCode TrsGemmChoiceFind(const TrsCublasLt *blas, const TrsGemmRules *rules, TrsStream stream,
                                  const TrsProduct *p, const TrsGemmChoice **found);
@@ -40,8 +40,15 @@ PetscErrorCode TrsGemmChoiceMultiply(const TrsCublasLt *blas, TrsStream stream, 
 
 PetscErrorCode TrsGemmChoicesForget(const TrsCublasLt *blas);
 
-/* Number of shapes for which cuBLASLt had no kernel. */
+/*
+  Number of shapes for which cuBLASLt had no kernel, and of those for which it had none with the
+  mask or the sums.
+*/
 int TrsGemmChoicesOwn();
+int TrsGemmChoicesApart();
+
+/* May cuBLASLt be asked for the product's mask or sums? */
+bool TrsGemmCanFuse(const TrsProduct *p);
 
 /* A line for each product whose algorithm was chosen by its time, for the result file. Borrowed. */
 const char *TrsGemmChoicesText();

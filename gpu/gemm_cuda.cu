@@ -39,6 +39,12 @@ TrsDType TrsOperandTypeCuda(void)
   return rules.precision == TRS_PRECISION_BF16 ? TRS_BF16 : TRS_FP32;
 }
 
+/* Rows of a mask are whole 128 bits in cuBLASLt. */
+int64_t TrsReluMaskBytesCuda(int64_t out)
+{
+  return library() ? (out + 127) / 128 * 16 : 0;
+}
+
 PetscErrorCode TrsProductAlgorithmsCuda(int most)
 {
   PetscFunctionBegin;
@@ -58,13 +64,15 @@ const char *TrsProductLibraryCuda(void)
   static char text[512];
   const TrsCublasLt *blas = library();
   const size_t version = blas ? blas->GetVersion() : 0;
-  char own[64] = "";
+  char own[64] = "", apart[64] = "";
 
   if (TrsGemmChoicesOwn() > 0)
     snprintf(own, sizeof(own), ", own kernel for %d shapes that it has none for", TrsGemmChoicesOwn());
+  if (TrsGemmChoicesApart() > 0)
+    snprintf(apart, sizeof(apart), ", masks and sums apart for %d shapes", TrsGemmChoicesApart());
   if (blas)
-    snprintf(text, sizeof(text), "cuBLASLt %zu.%zu.%zu%s%s", version / 10000, version / 100 % 100,
-             version % 100, rounded[rules.precision], own);
+    snprintf(text, sizeof(text), "cuBLASLt %zu.%zu.%zu%s%s%s", version / 10000, version / 100 % 100,
+             version % 100, rounded[rules.precision], own, apart);
   else
     snprintf(text, sizeof(text), "own kernel for matrix products, slower than cuBLASLt: %s",
              TrsCublasLtMissing());
@@ -191,21 +199,32 @@ static PetscErrorCode narrow_operands(TrsStream stream, TrsProduct *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsProductCuda(TrsStream stream, const TrsProduct *product)
+PetscErrorCode TrsProductCuda(TrsStream stream, const TrsProduct *product, bool *fused)
 {
   const TrsCublasLt *blas = library();
   const TrsGemmChoice *choice = NULL;
   TrsProduct p = *product;
 
   PetscFunctionBegin;
+  if (fused) *fused = false;
   PetscCheck(p.bias || p.activation == TRS_ACTIVATION_NONE, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "a product's activation without a bias");
   if (p.m <= 0 || p.n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  if (rules.precision == TRS_PRECISION_BF16 && p.k > 0) PetscCall(narrow_operands(stream, &p));
+  if (p.k <= 0)
+    p.a.type = p.b.type = p.c.type; /* nothing is read: of no samples operands may differ */
+  else if (rules.precision == TRS_PRECISION_BF16)
+    PetscCall(narrow_operands(stream, &p));
   PetscCheck(p.a.type == p.b.type && (p.c.type == TRS_FP32 || p.a.type == TRS_BF16), PETSC_COMM_SELF,
              TRS_ERR_INTERNAL, "a product of %s and %s to %s", TrsDTypeName(p.a.type), TrsDTypeName(p.b.type),
              TrsDTypeName(p.c.type));
-  if (blas && p.k > 0) PetscCall(TrsGemmChoiceFind(blas, &rules, stream, &p, &choice));
+  if (blas && fused && TrsGemmCanFuse(&p)) {
+    PetscCall(TrsGemmChoiceFind(blas, &rules, stream, &p, &choice));
+    *fused = choice != NULL;
+  }
+  if (!choice) {
+    p.mask.data = p.sums = NULL;
+    if (blas && p.k > 0) PetscCall(TrsGemmChoiceFind(blas, &rules, stream, &p, &choice));
+  }
   if (choice)
     PetscCall(TrsGemmChoiceMultiply(blas, stream, choice, &p));
   else if (p.a.type == TRS_FP32)
@@ -222,7 +241,7 @@ PetscErrorCode TrsMultiplyCuda(TrsStream stream, const TrsMatrixProduct *product
   const TrsProduct p = {*product, NULL, TRS_ACTIVATION_NONE, NULL};
 
   PetscFunctionBegin;
-  PetscCall(TrsProductCuda(stream, &p));
+  PetscCall(TrsProductCuda(stream, &p, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

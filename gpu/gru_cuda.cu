@@ -4,10 +4,22 @@
   thread has a number of a state, and reads and writes the three gates of it once.
 */
 #include "gpu/compute_cuda.h"
+#include "gpu/wide_cuda.h"
 
 #include <math.h>
 
 enum { TRS_GRU_THREADS = 256 };
+
+/* Store three numbers of a row of gates in a copy for products, if there is one. */
+static __device__ __forceinline__ void copy_gates(void *copy, int64_t at, int64_t H, float r, float z,
+                                                  float n)
+{
+  if (!copy) return;
+  Bf16 *const to = static_cast<Bf16 *>(copy) + at;
+  from_float(r, to);
+  from_float(z, to + H);
+  from_float(n, to + 2 * H);
+}
 
 static __global__ void __launch_bounds__(TRS_GRU_THREADS) gru_forward_kernel(TrsGruStep s)
 {
@@ -22,7 +34,9 @@ static __global__ void __launch_bounds__(TRS_GRU_THREADS) gru_forward_kernel(Trs
     gates[0] = r;
     gates[s.H] = z;
     gates[2 * s.H] = n;
-    state[i] = (1.0f - z) * n + z * s.before[at];
+    const float next = (1.0f - z) * n + z * s.before[at];
+    state[i] = next;
+    if (s.next_copy && k < s.going_on) from_float(next, static_cast<Bf16 *>(s.next_copy) + at);
   }
 }
 
@@ -40,6 +54,8 @@ static __global__ void __launch_bounds__(TRS_GRU_THREADS) gru_backward_kernel(Tr
     gates[2 * s.H] = dn;
     from_h[2 * s.H] = dn * r;
     s.dh[at] = dh * z;
+    copy_gates(s.gates_copy, 3 * k * s.H + i, s.H, dr, dz, dn);
+    copy_gates(s.from_h_copy, 3 * k * s.H + i, s.H, dr, dz, dn * r);
   }
 }
 

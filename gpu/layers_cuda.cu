@@ -31,41 +31,53 @@ static __device__ __forceinline__ float activated_backward(TrsActivation activat
                                                 : dy;
 }
 
-template <int COLUMNS>
+template <int COLUMNS, class S>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
-    activate_kernel(int64_t batch, int64_t n, TrsActivation activation, float *y, int64_t y_stride)
+    activate_kernel(int64_t batch, int64_t n, TrsActivation activation, S *y, int64_t y_stride)
 {
   const int64_t shares = n / COLUMNS;
 
   for (int64_t i = TrsCudaFirst(); i < batch * shares; i += TrsCudaStep()) {
-    float *const to = y + i / shares * y_stride + i % shares * COLUMNS;
+    S *const to = y + i / shares * y_stride + i % shares * COLUMNS;
     float x[COLUMNS];
 
-    load_floats<COLUMNS>(to, x);
+    load_numbers<COLUMNS>(to, x);
 #pragma unroll
     for (int j = 0; j < COLUMNS; j++) x[j] = activated(activation, x[j]);
-    keep_floats<COLUMNS>(to, x);
+    keep_numbers<COLUMNS>(to, x);
   }
 }
 
-PetscErrorCode TrsActivateCuda(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation, float *y,
-                               int64_t y_stride)
+template <class S>
+static PetscErrorCode activate(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation,
+                               TrsMatrix y)
 {
-  const bool wide = is_wide({y}, y_stride | n);
+  const bool wide = is_wide({y.data}, y.stride | n);
 
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  CU_LAUNCH((wide ? activate_kernel<4> : activate_kernel<1>),
+  CU_LAUNCH((wide ? activate_kernel<4, S> : activate_kernel<1, S>),
             TrsCudaBlocks(batch * n / (wide ? 4 : 1), TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
-            TrsCudaStream(stream), batch, n, activation, y, y_stride);
+            TrsCudaStream(stream), batch, n, activation, static_cast<S *>(y.data), y.stride);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-template <int COLUMNS>
+PetscErrorCode TrsActivateCuda(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation,
+                               TrsMatrix y)
+{
+  PetscFunctionBegin;
+  if (y.type == TRS_BF16)
+    PetscCall(activate<Bf16>(stream, batch, n, activation, y));
+  else
+    PetscCall(activate<float>(stream, batch, n, activation, y));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <int COLUMNS, class S>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
-    activate_backward_kernel(int64_t batch, int64_t n, TrsActivation activation, const float *y,
-                             int64_t y_stride, float *dy, int64_t dy_stride)
+    activate_backward_kernel(int64_t batch, int64_t n, TrsActivation activation, const S *y, int64_t y_stride,
+                             S *dy, int64_t dy_stride)
 {
   const int64_t shares = n / COLUMNS;
 
@@ -73,25 +85,38 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     const int64_t row = i / shares, col = i % shares * COLUMNS;
     float out[COLUMNS], g[COLUMNS];
 
-    load_floats<COLUMNS>(y + row * y_stride + col, out);
-    load_floats<COLUMNS>(dy + row * dy_stride + col, g);
+    load_numbers<COLUMNS>(y + row * y_stride + col, out);
+    load_numbers<COLUMNS>(dy + row * dy_stride + col, g);
 #pragma unroll
     for (int j = 0; j < COLUMNS; j++) g[j] = activated_backward(activation, out[j], g[j]);
-    keep_floats<COLUMNS>(dy + row * dy_stride + col, g);
+    keep_numbers<COLUMNS>(dy + row * dy_stride + col, g);
   }
 }
 
-PetscErrorCode TrsActivateBackwardCuda(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation,
-                                       const float *y, int64_t y_stride, float *dy, int64_t dy_stride)
+template <class S>
+static PetscErrorCode activate_backward(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation,
+                                        TrsMatrix y, TrsMatrix dy)
 {
-  const bool wide = is_wide({y, dy}, y_stride | dy_stride | n);
+  const bool wide = is_wide({y.data, dy.data}, y.stride | dy.stride | n);
 
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  CU_LAUNCH((wide ? activate_backward_kernel<4> : activate_backward_kernel<1>),
+  CU_LAUNCH((wide ? activate_backward_kernel<4, S> : activate_backward_kernel<1, S>),
             TrsCudaBlocks(batch * n / (wide ? 4 : 1), TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
-            TrsCudaStream(stream), batch, n, activation, y, y_stride, dy, dy_stride);
+            TrsCudaStream(stream), batch, n, activation, static_cast<const S *>(y.data), y.stride,
+            static_cast<S *>(dy.data), dy.stride);
   TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsActivateBackwardCuda(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation,
+                                       TrsMatrix y, TrsMatrix dy)
+{
+  PetscFunctionBegin;
+  if (y.type == TRS_BF16)
+    PetscCall(activate_backward<Bf16>(stream, batch, n, activation, y, dy));
+  else
+    PetscCall(activate_backward<float>(stream, batch, n, activation, y, dy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

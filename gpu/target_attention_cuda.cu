@@ -6,11 +6,13 @@
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/tbe_rows_cuda.h"
+#include "gpu/wide_cuda.h"
 
 #include <math.h>
 
 enum { TRS_TARGET_THREADS = 128 };
 
+template <class S>
 static __global__ void __launch_bounds__(TRS_TARGET_THREADS) target_parts_kernel(TrsTargetAttention a)
 {
   const int lane = static_cast<int>(threadIdx.x) & 31;
@@ -20,15 +22,15 @@ static __global__ void __launch_bounds__(TRS_TARGET_THREADS) target_parts_kernel
     const float *const q = a.q + b * a.q_stride;
 
     for (int64_t i = a.offsets[b]; i < a.offsets[b + 1]; i++) {
-      float *const parts = a.parts + 4 * (i - a.first) * D;
+      S *const parts = static_cast<S *>(a.parts) + 4 * (i - a.first) * D;
 
       for (int64_t d = lane; d < D; d += 32) {
         const float of_q = q[d], of_k = a.rows[i * D + d];
 
-        parts[d] = of_q;
-        parts[D + d] = of_k;
-        parts[2 * D + d] = of_q - of_k;
-        parts[3 * D + d] = of_q * of_k;
+        from_float(of_q, &parts[d]);
+        from_float(of_k, &parts[D + d]);
+        from_float(of_q - of_k, &parts[2 * D + d]);
+        from_float(of_q * of_k, &parts[3 * D + d]);
       }
     }
   }
@@ -108,7 +110,7 @@ static __global__ void __launch_bounds__(TRS_TARGET_THREADS)
       float sum = dq[d];
 
       for (int64_t i = a.offsets[b]; i < a.offsets[b + 1]; i++) {
-        const float *const parts = a.parts + 4 * (i - a.first) * D;
+        const float *const parts = static_cast<const float *>(a.parts) + 4 * (i - a.first) * D;
 
         sum += parts[d] + parts[2 * D + d] + parts[3 * D + d] * a.rows[i * D + d];
         a.grads[i * D + d] += parts[D + d] - parts[2 * D + d] + parts[3 * D + d] * q[d];
@@ -130,7 +132,7 @@ static __global__ void __launch_bounds__(TRS_TARGET_THREADS)
 /* Rows are read once and parts written once. */
 PetscErrorCode TrsTargetPartsCuda(TrsStream stream, const TrsTargetAttention *attention)
 {
-  LAUNCH(target_parts_kernel);
+  LAUNCH((attention->type == TRS_BF16 ? target_parts_kernel<Bf16> : target_parts_kernel<float>));
 }
 
 /* Rows are read once. */

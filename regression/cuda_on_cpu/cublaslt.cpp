@@ -22,7 +22,9 @@ struct cublasLtMatmulDesc {
   cublasComputeType_t compute;
   cublasOperation_t op_a = CUBLAS_OP_N, op_b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  const void *bias = nullptr; // of the result's type
+  void *bias = nullptr; // of the result's type; BGRADB writes it
+  void *mask = nullptr;
+  int64_t mask_ld = 0; // in bits
 };
 struct cublasLtMatrixLayout {
   cudaDataType_t type;
@@ -60,13 +62,25 @@ uint64_t alignment_of(const void *pointer)
   return bits & (~bits + 1);
 }
 
+bool has_mask(cublasLtEpilogue_t epilogue)
+{
+  return epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS || epilogue == CUBLASLT_EPILOGUE_DRELU;
+}
+
+bool adds_bias(cublasLtEpilogue_t epilogue)
+{
+  return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS ||
+         epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+}
+
 // Has the library no kernel? See README.md.
-bool refuses(const cublasLtMatmulAlgo_t &aligned)
+bool refuses(const cublasLtMatmulAlgo_t &aligned, cublasLtEpilogue_t epilogue)
 {
   const char *which = getenv("CUBLASLT_ON_CPU_REFUSE");
 
   if (!which) return false;
   if (strcmp(which, "all") == 0) return true;
+  if (strcmp(which, "fused") == 0) return has_mask(epilogue) || epilogue == CUBLASLT_EPILOGUE_BGRADB;
   return strcmp(which, "odd") == 0 && (aligned.a < 8 || aligned.b < 8 || aligned.d < 8 || aligned.bias < 8);
 }
 
@@ -98,7 +112,7 @@ std::vector<float> floats(const void *data, const cublasLtMatrixLayout &layout)
   return all;
 }
 
-// The product's sums to D, with bias and ReLU, and rounded to D's type.
+// The product's sums to D, with the epilogue, and rounded to D's type. NVIDIA's tests (nvmath-python, test_epilog.py) want a bit where a number is 0, too.
 void store(const std::vector<float> &sums, const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d,
            void *to)
 {
@@ -106,9 +120,15 @@ void store(const std::vector<float> &sums, const cublasLtMatmulDesc &how, const 
     for (uint64_t r = 0; r < d.rows; r++) {
       const int64_t at = static_cast<int64_t>(c) * d.ld + static_cast<int64_t>(r);
       float x = sums[c * d.rows + r];
+      auto *const byte = static_cast<uint8_t *>(how.mask) +
+                         (static_cast<int64_t>(c) * how.mask_ld + static_cast<int64_t>(r)) / 8;
+      const uint8_t bit = static_cast<uint8_t>(1u << r % 8);
 
-      if (how.epilogue != CUBLASLT_EPILOGUE_DEFAULT) x += number(how.bias, d.type, static_cast<int64_t>(r));
-      if (how.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && !(x > 0.0f)) x = 0.0f;
+      if (adds_bias(how.epilogue)) x += number(how.bias, d.type, static_cast<int64_t>(r));
+      if (how.epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS)
+        *byte = static_cast<uint8_t>(x >= 0.0f ? *byte | bit : *byte & ~bit);
+      if (how.epilogue == CUBLASLT_EPILOGUE_DRELU && !(*byte & bit)) x = 0.0f;
+      if (adds_bias(how.epilogue) && how.epilogue != CUBLASLT_EPILOGUE_BIAS && !(x > 0.0f)) x = 0.0f;
       if (d.type == CUDA_R_16BF)
         static_cast<uint16_t *>(to)[at] = TrsFloatToBf16(x);
       else
@@ -124,6 +144,48 @@ void touch(const void *at, const cublasLtMatrixLayout &layout, int access)
   for (uint64_t c = 0; c < layout.cols; c++)
     cuda_on_cpu::races::touch(static_cast<const char *>(at) + static_cast<int64_t>(c) * layout.ld * size,
                               layout.rows * static_cast<uint64_t>(size), access);
+}
+
+// The sums over k of op(B)'s columns, which are as many as D's.
+void sum_columns(const std::vector<float> &b, const cublasLtMatmulDesc &how,
+                 const cublasLtMatrixLayout &layout, const cublasLtMatrixLayout &d)
+{
+  const bool plain = how.op_b == CUBLAS_OP_N;
+  const uint64_t k = plain ? layout.rows : layout.cols;
+
+  for (uint64_t c = 0; c < d.cols; c++) {
+    float sum = 0.0f;
+
+    for (uint64_t i = 0; i < k; i++) sum += b[plain ? c * layout.rows + i : i * layout.rows + c];
+    if (d.type == CUDA_R_16BF)
+      static_cast<uint16_t *>(how.bias)[c] = TrsFloatToBf16(sum);
+    else
+      static_cast<float *>(how.bias)[c] = sum;
+  }
+}
+
+// All that the epilogue reads or writes beside D.
+void touch_epilogue(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d)
+{
+  const uint64_t size = static_cast<uint64_t>(size_of(d.type));
+
+  if (adds_bias(how.epilogue)) cuda_on_cpu::races::touch(how.bias, d.rows * size, cuda_on_cpu::races::READ);
+  if (how.epilogue == CUBLASLT_EPILOGUE_BGRADB)
+    cuda_on_cpu::races::touch(how.bias, d.cols * size, cuda_on_cpu::races::WRITE);
+  for (uint64_t c = 0; has_mask(how.epilogue) && c < d.cols; c++)
+    cuda_on_cpu::races::touch(
+        static_cast<const char *>(how.mask) + static_cast<int64_t>(c) * how.mask_ld / 8, (d.rows + 7) / 8,
+        how.epilogue == CUBLASLT_EPILOGUE_DRELU ? cuda_on_cpu::races::READ : cuda_on_cpu::races::WRITE);
+}
+
+// The library has no kernel for DRELU with k = 1, and none for BGRADB with one row of D.
+bool has_epilogue(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d, uint64_t k)
+{
+  if (has_mask(how.epilogue) && (how.mask_ld % 128 || how.mask_ld < static_cast<int64_t>(d.rows)))
+    fail("cublasLtMatmul: a mask with columns of %d bits for %d rows", static_cast<int>(how.mask_ld),
+         static_cast<int>(d.rows));
+  if (how.epilogue == CUBLASLT_EPILOGUE_DRELU) return k > 1;
+  return how.epilogue != CUBLASLT_EPILOGUE_BGRADB || d.rows > 1;
 }
 
 // Types that the real one has: bf16 to bf16 or fp32, at full precision of sums; or all of fp32.
@@ -176,6 +238,14 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
   case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
     to = &description->bias;
     size = sizeof(description->bias);
+    break;
+  case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+    to = &description->mask;
+    size = sizeof(description->mask);
+    break;
+  case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+    to = &description->mask_ld;
+    size = sizeof(description->mask_ld);
     break;
   }
   if (!to || bytes != size) return CUBLAS_STATUS_INVALID_VALUE;
@@ -244,6 +314,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   if (!knows(*description, *a, *b, *c, *d)) return CUBLAS_STATUS_INVALID_VALUE;
   if (!handle || wanted < 1 || k != k_b || c->rows != m || c->cols != n || d->rows != m || d->cols != n)
     return CUBLAS_STATUS_INVALID_VALUE;
+  if (!has_epilogue(*description, *d, k)) return CUBLAS_STATUS_NOT_SUPPORTED;
   for (*found = 0; *found < std::min(wanted, n_algorithms); ++*found) {
     cublasLtMatmulHeuristicResult_t &result = results[*found];
 
@@ -252,10 +323,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     result.algo.number = *found;
     result.workspaceSize = 0;
     result.state = CUBLAS_STATUS_SUCCESS;
-    if (refuses(result.algo)) {
+    if (refuses(result.algo, description->epilogue)) {
+      static const cublasStatus_t statuses[] = {CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_NOT_SUPPORTED,
+                                                CUBLAS_STATUS_INVALID_VALUE};
       static int by_turns;
 
-      return by_turns++ % 2 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+      return statuses[by_turns++ % (strcmp(getenv("CUBLASLT_ON_CPU_REFUSE"), "fused") == 0 ? 3 : 2)];
     }
   }
   return CUBLAS_STATUS_SUCCESS;
@@ -279,15 +352,17 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   cuda_on_cpu::count_product(
       algo->a < 16 || algo->b < 16 || algo->d < 16,
       static_cast<uint64_t>(size_of(la.type)) * (la.rows * la.cols + lb.rows * lb.cols) +
-          static_cast<uint64_t>(size_of(ld.type)) * ld.rows * ld.cols * (add != 0.0f ? 2 : 1));
+          static_cast<uint64_t>(size_of(ld.type)) * ld.rows * ld.cols * (add != 0.0f ? 2 : 1) +
+          (has_mask(how.epilogue) ? ld.rows * ld.cols / 8 : 0));
   check("A", a, la, algo->a);
   check("B", b, lb, algo->b);
   check("C", c, lc, algo->c);
   check("D", d, ld, algo->d);
-  if (how.epilogue != CUBLASLT_EPILOGUE_DEFAULT) check("the bias", how.bias, {ld.type, 1, 1, 0}, algo->bias);
+  if (adds_bias(how.epilogue) || how.epilogue == CUBLASLT_EPILOGUE_BGRADB)
+    check("the bias", how.bias, {ld.type, 1, 1, 0}, algo->bias);
+  if (has_mask(how.epilogue)) check("the mask", how.mask, {ld.type, 1, 1, 0}, 16);
   const auto wait = delay(algo->number);
   cuda_on_cpu::enqueue(stream, "cublasLtMatmul", [=] {
-    const uint64_t bias_bytes = ld.rows * static_cast<uint64_t>(size_of(ld.type));
     std::vector<float> x, y, sums;
 
     if (wait.count()) std::this_thread::sleep_for(wait);
@@ -295,8 +370,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     touch(a, la, cuda_on_cpu::races::READ);
     touch(b, lb, cuda_on_cpu::races::READ);
     if (add != 0.0f) touch(c, lc, cuda_on_cpu::races::READ);
-    if (how.epilogue != CUBLASLT_EPILOGUE_DEFAULT)
-      cuda_on_cpu::races::touch(how.bias, bias_bytes, cuda_on_cpu::races::READ);
+    touch_epilogue(how, ld);
     touch(d, ld, cuda_on_cpu::races::WRITE);
     x = floats(a, la);
     y = floats(b, lb);
@@ -305,6 +379,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                 how.op_b == CUBLAS_OP_N ? CblasNoTrans : CblasTrans, static_cast<int>(ld.rows),
                 static_cast<int>(ld.cols), k, scale, x.data(), static_cast<int>(la.rows), y.data(),
                 static_cast<int>(lb.rows), add, sums.data(), static_cast<int>(ld.rows));
+    if (how.epilogue == CUBLASLT_EPILOGUE_BGRADB) sum_columns(y, how, lb, ld);
     store(sums, how, ld, d);
     return true;
   });

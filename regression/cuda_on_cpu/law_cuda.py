@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 
 import law_caches
+import law_heads
 import law_qr
 import law_sequences
 from law_plans import FEATURES, MIXED, make, train
@@ -201,7 +202,7 @@ def test_cuda_bf16(binary, folder):
     make(folder)
     layers = "-dense_arch 16,8 -over_arch 24,16,1"
     every = ("", "-interaction dcn -dcn_low_rank_dim 4", "-interaction dcn_full", "-interaction cat -over_arch_layer_norm", "-over_arch_dropout 0.2 -dense_arch_activation sigmoid",
-             "-interaction dcn_mixture -dcn_low_rank_dim 4 -dcn_num_experts 2", "-interaction deepfm")
+             "-interaction dcn_mixture -dcn_low_rank_dim 4 -dcn_num_experts 2", "-interaction dcn_mixture -dcn_low_rank_dim 3 -dcn_num_experts 1", "-interaction dcn_vector", "-interaction deepfm")
     for more in thin(every, every[:3]):
         shared = f"{MIXED} -epochs 2 {layers} {more}"
         plain, _ = train(binary, folder, "plain", 2, f"{shared} {NCCL}", limit_s=240)
@@ -217,6 +218,24 @@ def test_cuda_bf16(binary, folder):
         found, other = train(binary, folder, "other", 3, f"{shared} {more} {MPI} -tables_sharding_types row_wise", global_batch=132, limit_s=240)
         check(same_bits(found, wanted), f"-reproducible {more}: losses {list(found)}, on one rank {list(wanted)}")
         check_same_tensors(other, state, f"-reproducible {more}")
+
+
+def test_cuda_bf16_layers(binary, folder):
+    """-dense_precision bf16 of layers that keep copies for products: sequences and heads have the CPU's losses, which rounds operands alone, within 2e-3."""
+    every = ("sequence_gru", "sequence_din_history", "sequence_transformer_causal", "mmoe", "ple")
+    for case in thin(every, every):
+        if case.startswith("sequence"):
+            options, batch = law_sequences.prepare(folder, case), 24
+        else:
+            options, _, batch, _ = law_heads.unpack(folder, case)
+            options = f"-data_train train.h5 -init_from init.h5 -tables_min_partition 4 {options}"
+        options += " -steps 8"
+        found = {}
+        for name, device in (("cpu", "-device cpu -dense_precision bf16"), ("bf16", f"{NCCL} -dense_precision bf16"), ("plain", NCCL)):
+            run(binary, 2, f"{options} -batch_size {batch // 2} {device} -output {name}.h5", folder, limit_s=240)
+            found[name] = losses(os.path.join(folder, f"{name}.h5"))
+        check_close_losses(found["bf16"], found["cpu"], 2e-3, case)
+        check(not same_bits(found["bf16"], found["plain"]), f"{case}: fp32's losses")
 
 
 def test_cuda_caches(binary, folder):

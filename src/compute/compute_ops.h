@@ -533,28 +533,41 @@ typedef PetscErrorCode TrsGemmFn(TrsStream stream, PetscBool trans_a, PetscBool 
 
 /*
   y [B, out] = activation(x [B, in] W^T + bias), W [out, in]. The bias has the type of y. Matrices
-  of a linear layer may each have the type of operands, but y and dy have one.
+  of a linear layer may each have the type of operands, but y and dy have one. masks: NULL, or the
+  mask of y is written, too.
 */
 typedef PetscErrorCode TrsLinearForwardFn(TrsStream stream, int64_t batch, int64_t in, int64_t out,
                                           TrsMatrix x, TrsMatrix weight, const void *bias,
-                                          TrsActivation activation, TrsMatrix y);
+                                          TrsActivation activation, TrsMatrix y, const TrsReluMasks *masks);
 
 /*
   dy [B, out] is overwritten by dy * activation'(y). grad_weight [out, in] and grad_bias [out] are
   overwritten. dx [B, in] (or no data) is overwritten, and may share memory with y. Sums over the
   batch run in a fixed order.
+
+  masks NULL: the order of the sums is that of this function. Else the library of the products may
+  make the bias' gradient, too. With a mask of y dy is the gradient of ReLU's input already, because
+  the backward of the layer above got this mask as the one of its x.
 */
 typedef PetscErrorCode TrsLinearBackwardFn(TrsStream stream, int64_t batch, int64_t in, int64_t out,
                                            TrsMatrix x, TrsMatrix weight, TrsMatrix y,
                                            TrsActivation activation, TrsMatrix dy, float *grad_weight,
-                                           float *grad_bias, TrsMatrix dx);
+                                           float *grad_bias, TrsMatrix dx, const TrsReluMasks *masks);
 
-/* y = activation(y); dy *= activation'(y), where y is the output. */
+/*
+  Bytes of a row of the mask that linear_forward writes for `out` columns. 0: this backend takes no
+  masks, and linear_backward reads y. Host function.
+*/
+typedef int64_t TrsReluMaskBytesFn(int64_t out);
+
+/*
+  y = activation(y); dy *= activation'(y), where y is the output. Both may have the type of
+  operands.
+*/
 typedef PetscErrorCode TrsActivateFn(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation,
-                                     float *y, int64_t y_stride);
+                                     TrsMatrix y);
 typedef PetscErrorCode TrsActivateBackwardFn(TrsStream stream, int64_t batch, int64_t n,
-                                             TrsActivation activation, const float *y, int64_t y_stride,
-                                             float *dy, int64_t dy_stride);
+                                             TrsActivation activation, TrsMatrix y, TrsMatrix dy);
 
 /*
   Layer norm. The backward makes the gradient of x in dy, and overwrites grad_weight and grad_bias
@@ -628,13 +641,17 @@ typedef PetscErrorCode TrsCrossBackwardFn(TrsStream stream, int64_t batch, int64
 typedef PetscErrorCode TrsCrossInputFn(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
                                        TrsMatrix V, TrsMatrix g, const float *dx0, float *dx);
 
-/* A cross layer of a vector: y = x0 * s + bias + x. A sample has one s, s [batch]. */
-typedef PetscErrorCode TrsVectorCrossForwardFn(TrsStream stream, int64_t batch, int64_t n, const float *x0,
-                                               const float *s, const float *bias, const float *x, float *y);
+/*
+  A cross layer of a vector: y = x0 * s + bias + x. A sample has one s, s [batch]. x0, x and y have
+  the type; s and bias are of floats.
+*/
+typedef PetscErrorCode TrsVectorCrossForwardFn(TrsStream stream, int64_t batch, int64_t n, TrsDType type,
+                                               const void *x0, const float *s, const float *bias,
+                                               const void *x, void *y);
 
 /*
   Its backward, with s in the place of u: h [batch] = g . x0; grad_bias = sum of g over samples; dx0
-  has g * s as with TrsCrossBackwardFn.
+  has g * s as with TrsCrossBackwardFn. s and h are of floats, x0 and g of layer->type.
 */
 typedef PetscErrorCode TrsVectorCrossBackwardFn(TrsStream stream, int64_t batch, int64_t n, int place,
                                                 const TrsCrossBackward *layer);
@@ -690,19 +707,20 @@ typedef TrsLossFn TrsBceFn, TrsMseFn, TrsHuberFn, TrsSoftmaxFn;
 typedef struct {
   int64_t batch, width, stride;
   int n, begin[2], end[2];
-  const float *experts; /* [batch, stride] */
-  float *dexperts;      /* [batch, stride] their gradients */
-  float *gate;          /* [batch, n] */
+  TrsDType type;       /* of experts, their sums, and the gradients of both: fp32, or operands' */
+  const void *experts; /* [batch, stride] */
+  void *dexperts;      /* [batch, stride] their gradients */
+  float *gate;         /* [batch, n] */
 } TrsMixture;
 
 /* gate = softmax(gate) in each row; y [batch, width] = sum of the experts by these weights. */
-typedef PetscErrorCode TrsMixForwardFn(TrsStream stream, const TrsMixture *mixture, float *y);
+typedef PetscErrorCode TrsMixForwardFn(TrsStream stream, const TrsMixture *mixture, void *y);
 
 /*
   dy [batch, width] to the gradients: of experts, added to dexperts; of the logits of the gate,
   which take the place of the weights that a forward left there.
 */
-typedef PetscErrorCode TrsMixBackwardFn(TrsStream stream, const TrsMixture *mixture, const float *dy);
+typedef PetscErrorCode TrsMixBackwardFn(TrsStream stream, const TrsMixture *mixture, const void *dy);
 
 /*
   The pairs of a batch, none of them corrected and all of them negatives: the first id of each bag
@@ -808,6 +826,7 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(Gemm, gemm) \
   X(LinearForward, linear_forward) \
   X(LinearBackward, linear_backward) \
+  X(ReluMaskBytes, relu_mask_bytes) \
   X(Activate, activate) \
   X(ActivateBackward, activate_backward) \
   X(LayerNormForward, layer_norm_forward) \

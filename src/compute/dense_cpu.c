@@ -39,13 +39,15 @@ static int64_t columns_a_part(int64_t cols)
 }
 
 PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
-                                   TrsMatrix weight, const void *bias, TrsActivation activation, TrsMatrix y)
+                                   TrsMatrix weight, const void *bias, TrsActivation activation, TrsMatrix y,
+                                   const TrsReluMasks *masks)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
   const TrsMatrixProduct product = {
       .trans_b = PETSC_TRUE, .m = batch, .n = out, .k = in, .alpha = 1.0F, .a = x, .b = weight, .c = y};
 
   PetscFunctionBegin;
+  (void)masks; /* there are none */
   PetscCall(TrsMultiplyCpu(stream, &product));
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < batch; b += ROWS_A_PART)
@@ -57,7 +59,8 @@ PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, 
 /* NOLINTBEGIN(readability-function-size,readability-non-const-parameter): a kernel's type */
 PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
                                     TrsMatrix weight, TrsMatrix y, TrsActivation activation, TrsMatrix dy,
-                                    float *grad_weight, float *grad_bias, TrsMatrix dx)
+                                    float *grad_weight, float *grad_bias, TrsMatrix dx,
+                                    const TrsReluMasks *masks)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
   const int64_t part = columns_a_part(out);
@@ -73,6 +76,7 @@ PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in,
       .m = batch, .n = in, .k = out, .alpha = 1.0F, .a = dy, .b = weight, .c = dx};
 
   PetscFunctionBegin;
+  (void)masks; /* there are none */
 #pragma omp parallel for schedule(static)
   for (int64_t c = 0; c < out; c += part)
     kernels->mask_and_sum(batch, min_int64(part, out - c),
@@ -83,6 +87,12 @@ PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 /* NOLINTEND(readability-function-size,readability-non-const-parameter) */
+
+int64_t TrsReluMaskBytesCpu(int64_t out)
+{
+  (void)out;
+  return 0;
+}
 
 PetscErrorCode TrsCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, TrsDType type, const void *x0,
                                   const void *u, const float *bias, const void *x, void *y)

@@ -25,6 +25,24 @@ typedef struct {
   TrsMatrix c;
 } TrsMatrixProduct;
 
+/*
+  A bit for each number of a matrix, set where ReLU let the number pass. Column c of a row is bit
+  c % 8 of byte c / 8. A mask without data is none.
+*/
+typedef struct {
+  int64_t row_bytes; /* from one row to the next: whole 16 bytes */
+  void *data;        /* at whole 16 bytes */
+} TrsReluMask;
+
+/*
+  What the products of a linear layer may do beside multiplying. A backward makes the gradient of
+  the layer's input, and masks it in the same product by what the forward of the layer below kept.
+*/
+typedef struct {
+  TrsReluMask y; /* a forward with ReLU writes it; in a backward dy has been masked by it */
+  TrsReluMask x; /* in a backward dx is masked by it */
+} TrsReluMasks;
+
 /* A matrix of floats. It is written only where a function's comment says so. */
 static inline TrsMatrix TrsFloats(const float *data, int64_t stride)
 {

@@ -114,14 +114,19 @@ PetscErrorCode TrsFmBackwardCpu(TrsStream stream, int64_t batch, int64_t n, int 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsVectorCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, const float *x0,
-                                        const float *s, const float *bias, const float *x, float *y)
+PetscErrorCode TrsVectorCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, TrsDType type,
+                                        const void *x0, const float *s, const float *bias, const void *x,
+                                        void *y)
 {
+  const float *first = (const float *)x0, *from = (const float *)x;
+  float *to = (float *)y;
+
   (void)stream;
   PetscFunctionBegin;
+  PetscCheck(type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < batch; b++)
-    for (int64_t i = b * n, c = 0; c < n; i++, c++) y[i] = x0[i] * s[b] + bias[c] + x[i];
+    for (int64_t i = b * n, c = 0; c < n; i++, c++) to[i] = first[i] * s[b] + bias[c] + from[i];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

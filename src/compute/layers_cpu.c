@@ -16,20 +16,20 @@
 enum { TRS_COLUMNS_A_PART = 64 };
 #define TRS_LEAST_LENGTH 1e-12 /* torch.nn.functional.normalize's */
 
-PetscErrorCode TrsActivateCpu(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation, float *y,
-                              int64_t y_stride)
+PetscErrorCode TrsActivateCpu(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation,
+                              TrsMatrix y)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
 
   (void)stream;
   PetscFunctionBegin;
 #pragma omp parallel for schedule(static)
-  for (int64_t b = 0; b < batch; b++) kernels->activate(n, activation, y + b * y_stride);
+  for (int64_t b = 0; b < batch; b++) kernels->activate(n, activation, (float *)y.data + b * y.stride);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsActivateBackwardCpu(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation,
-                                      const float *y, int64_t y_stride, float *dy, int64_t dy_stride)
+                                      TrsMatrix y, TrsMatrix dy)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
 
@@ -37,7 +37,8 @@ PetscErrorCode TrsActivateBackwardCpu(TrsStream stream, int64_t batch, int64_t n
   PetscFunctionBegin;
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < batch; b++)
-    kernels->activate_backward(n, activation, y + b * y_stride, dy + b * dy_stride);
+    kernels->activate_backward(n, activation, (const float *)y.data + b * y.stride,
+                               (float *)dy.data + b * dy.stride);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -23,7 +23,7 @@ static void softmax(int n, float *x)
   for (int j = 0; j < n; j++) x[j] /= sum;
 }
 
-PetscErrorCode TrsMixForwardCpu(TrsStream stream, const TrsMixture *mixture, float *y)
+PetscErrorCode TrsMixForwardCpu(TrsStream stream, const TrsMixture *mixture, void *y)
 {
   const TrsMixture *m = mixture;
 
@@ -31,12 +31,12 @@ PetscErrorCode TrsMixForwardCpu(TrsStream stream, const TrsMixture *mixture, flo
   PetscFunctionBegin;
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < m->batch; b++) {
-    float *gate = m->gate + b * m->n, *to = y + b * m->width;
+    float *gate = m->gate + b * m->n, *to = (float *)y + b * m->width;
 
     softmax(m->n, gate);
     memset(to, 0, (size_t)m->width * sizeof(float));
     for (int j = 0; j < m->n; j++) {
-      const float *expert = m->experts + b * m->stride + expert_of(m, j) * m->width;
+      const float *expert = (const float *)m->experts + b * m->stride + expert_of(m, j) * m->width;
 
       for (int64_t d = 0; d < m->width; d++) to[d] += gate[j] * expert[d];
     }
@@ -44,16 +44,18 @@ PetscErrorCode TrsMixForwardCpu(TrsStream stream, const TrsMixture *mixture, flo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsMixBackwardCpu(TrsStream stream, const TrsMixture *mixture, const float *dy)
+PetscErrorCode TrsMixBackwardCpu(TrsStream stream, const TrsMixture *mixture, const void *dy)
 {
   const TrsMixture *m = mixture;
+  const float *experts = (const float *)m->experts;
+  float *dexperts = (float *)m->dexperts;
 
   (void)stream;
   PetscFunctionBegin;
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < m->batch; b++) {
     float *gate = m->gate + b * m->n;
-    const float *from = dy + b * m->width;
+    const float *from = (const float *)dy + b * m->width;
     float mean = 0.0F; /* of the experts' products with dy */
 
     for (int pass = 0; pass < 2; pass++) {
@@ -61,10 +63,10 @@ PetscErrorCode TrsMixBackwardCpu(TrsStream stream, const TrsMixture *mixture, co
         const int64_t at = b * m->stride + expert_of(m, j) * m->width;
         float product = 0.0F;
 
-        for (int64_t d = 0; d < m->width; d++) product += from[d] * m->experts[at + d];
+        for (int64_t d = 0; d < m->width; d++) product += from[d] * experts[at + d];
         if (pass == 0) {
           mean += gate[j] * product;
-          for (int64_t d = 0; d < m->width; d++) m->dexperts[at + d] += gate[j] * from[d];
+          for (int64_t d = 0; d < m->width; d++) dexperts[at + d] += gate[j] * from[d];
         } else {
           gate[j] *= product - mean;
         }

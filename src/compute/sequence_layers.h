@@ -59,7 +59,12 @@ typedef struct {
   float *dq;      /* [n_bags, D] their gradients */
   float *out;     /* [n_bags, D] weighted sums, or their gradients */
   int64_t q_stride, dq_stride, out_stride;
-  float *parts;  /* [rows, 4 D] the input of the layers that make the scores, or its gradients */
+  /*
+    [rows, 4 D] the input of the layers that make the scores, of a type: fp32, or that of operands.
+    Or its gradients, of floats.
+  */
+  void *parts;
+  TrsDType type;
   float *score;  /* [rows] the scores, or their gradients */
   float *weight; /* [rows] */
 } TrsTargetAttention;
@@ -89,6 +94,11 @@ typedef struct {
   float *to;
   int64_t to_stride;
   float *dh; /* [m, H] backward: gradients of the states behind the rows, then of those before */
+  /*
+    Copies in bf16 for products, or NULL: of `next`, and of the gradients that a backward leaves in
+    gates and from_h.
+  */
+  void *next_copy, *gates_copy, *from_h_copy;
 } TrsGruStep;
 
 /* gates become r, z and n, and the states behind the rows are written. */

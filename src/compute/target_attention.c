@@ -17,7 +17,7 @@ static void make_parts(const TrsTargetAttention *a, int64_t b)
 
   for (int64_t i = a->offsets[b]; i < a->offsets[b + 1]; i++) {
     const float *k = a->rows + i * D;
-    float *parts = a->parts + 4 * (i - a->first) * D;
+    float *parts = (float *)a->parts + 4 * (i - a->first) * D;
 
     for (int64_t d = 0; d < D; d++) {
       parts[d] = q[d];
@@ -80,7 +80,7 @@ static void parts_backward(const TrsTargetAttention *a, int64_t b)
   float *dq = a->dq + b * a->dq_stride;
 
   for (int64_t i = a->offsets[b]; i < a->offsets[b + 1]; i++) {
-    const float *k = a->rows + i * D, *parts = a->parts + 4 * (i - a->first) * D;
+    const float *k = a->rows + i * D, *parts = (const float *)a->parts + 4 * (i - a->first) * D;
     float *dk = a->grads + i * D;
 
     for (int64_t d = 0; d < D; d++) {

@@ -84,7 +84,8 @@ PetscErrorCode TrsDlrmCreate(const TrsDeviceOps *device, const TrsComputeOps *co
   PetscFunctionBegin;
   PetscCall(PetscNew(&d));
   d->device = device;
-  d->context = (TrsLayerContext){.device = device, .compute = compute, .params = &d->params};
+  d->context = (TrsLayerContext){
+      .device = device, .compute = compute, .params = &d->params, .fused = PETSC_TRUE};
   d->interaction.context = &d->context;
   *dlrm = d;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -103,6 +104,11 @@ PetscErrorCode TrsDlrmSetSides(TrsDlrm dlrm, int n_embeddings, const int *side)
   PetscCall(PetscMalloc1((size_t)n_embeddings, &dlrm->side));
   PetscCall(PetscArraycpy(dlrm->side, side, (size_t)n_embeddings));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsDlrmSetOwnSums(TrsDlrm dlrm)
+{
+  dlrm->context.fused = PETSC_FALSE;
 }
 
 void TrsDlrmSetPairLoss(TrsDlrm dlrm)

@@ -67,6 +67,12 @@ PetscErrorCode TrsDlrmSetFromOptions(TrsDlrm dlrm, TrsOptions options);
 PetscErrorCode TrsDlrmSetForwardOnly(TrsDlrm dlrm);
 
 /*
+  Make all sums over samples by the program's own kernels, in an order that the shape alone defines,
+  for -reproducible. The library of the products states no order of its sums. Call it before SetUp.
+*/
+void TrsDlrmSetOwnSums(TrsDlrm dlrm);
+
+/*
   Set the side of each embedding, a TrsTowerSide of model/two_tower.h, copied. The query's columns
   of X come first. Without this call all are the query's. Call it before SetUp.
 */

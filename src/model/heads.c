@@ -154,6 +154,7 @@ PetscErrorCode TrsHeadsDeclare(TrsHeads *heads, const TrsLayerContext *context, 
 
   PetscFunctionBegin;
   heads->context = context;
+  heads->expert_spec.x_type = context->params->type;
   PetscCall(PetscCalloc4((size_t)heads->n_levels, &heads->level, (size_t)T, &heads->tower, (size_t)T,
                          &heads->logits, (size_t)T, &heads->dlogits));
   for (int t = 0; t < T; t++) {
@@ -177,6 +178,7 @@ PetscErrorCode TrsHeadsDeclare(TrsHeads *heads, const TrsLayerContext *context, 
     PetscCall(PetscCalloc5((size_t)n_experts, &level->expert, (size_t)level->n_gates, &level->gate,
                            (size_t)level->n_gates, &level->weight, (size_t)level->n_gates, &level->y,
                            (size_t)level->n_gates, &level->dy));
+    if (context->params->type != TRS_FP32) PetscCall(PetscCalloc1((size_t)T + 1, &level->copy));
     PetscCall(declare_level(heads, l));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -194,6 +196,12 @@ static void place_level(TrsHeads *heads, TrsHeadLevel *level, int64_t max_batch,
 {
   const int64_t width = heads->width, stride = level->n_experts * width;
 
+  const int n_copies = level == heads->level ? 1 : (level - 1)->n_gates;
+
+  for (int i = 0; level->copy && i < n_copies; i++)
+    level->copy[i] = TrsTakeMatrix(inner, used, max_batch,
+                                   TrsOperandStride(heads->context->params->type, level->filled),
+                                   heads->context->params->type);
   level->experts = TrsTakeFloats(inner, used, max_batch * stride);
   level->dexperts = TrsTakeFloats(inner, used, max_batch * stride);
   for (int g = 0; g < level->n_gates; g++) {
@@ -254,6 +262,39 @@ static TrsHeadInput input_of(const TrsHeads *heads, int level, int task, const T
                         .columns = heads->width};
 }
 
+/* The same input as products take it. */
+static TrsMatrix operand_of(const TrsHeads *heads, int level, int task, const TrsHeadInput *input)
+{
+  if (!heads->level[level].copy) return input_of(heads, level, task, input).x;
+  return heads->level[level].copy[level ? task : 0];
+}
+
+/* Copy a level's inputs for products, if they want another type. */
+static PetscErrorCode copy_inputs(const TrsHeads *heads, TrsStream stream, int64_t n, int number,
+                                  const TrsHeadInput *input)
+{
+  const TrsHeadLevel *level = &heads->level[number];
+  const int n_copies = number ? heads->level[number - 1].n_gates : 1;
+
+  PetscFunctionBegin;
+  for (int i = 0; level->copy && i < n_copies; i++)
+    PetscCall(heads->context->compute->convert_matrix(stream, n, level->in, level->filled,
+                                                      input_of(heads, number, i, input).x, level->copy[i]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* C [m, n] = op(A) B, or with trans_b op(A) B^T, + beta C. */
+static PetscErrorCode multiply(const TrsHeads *heads, TrsStream stream, PetscBool trans_a, PetscBool trans_b,
+                               TrsMatrixProduct product)
+{
+  PetscFunctionBegin;
+  product.trans_a = trans_a;
+  product.trans_b = trans_b;
+  product.alpha = 1.0F;
+  PetscCall(heads->context->compute->multiply(stream, &product));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode forward_level(const TrsHeads *heads, TrsStream stream, int64_t n, int number,
                                     const TrsHeadInput *input)
 {
@@ -261,21 +302,23 @@ static PetscErrorCode forward_level(const TrsHeads *heads, TrsStream stream, int
   const TrsComputeOps *compute = heads->context->compute;
 
   PetscFunctionBegin;
-  for (int e = 0; e < level->n_experts; e++) {
-    const TrsHeadInput in = input_of(heads, number, task_of_expert(heads, e), input);
-
-    PetscCall(TrsMlpForward(&level->expert[e], stream, n, in.x));
-  }
+  PetscCall(copy_inputs(heads, stream, n, number, input));
+  for (int e = 0; e < level->n_experts; e++)
+    PetscCall(TrsMlpForward(&level->expert[e], stream, n,
+                            operand_of(heads, number, task_of_expert(heads, e), input)));
   for (int g = 0; g < level->n_gates; g++) {
-    const TrsHeadInput in = input_of(heads, number, g, input);
     TrsMixture m = choice_of(heads, g);
 
     m.batch = n;
     m.experts = level->experts;
     m.gate = level->weight[g];
-    PetscCall(compute->gemm(
-        stream, PETSC_FALSE, PETSC_TRUE, n, m.n, level->filled, 1.0F, (const float *)in.x.data, in.x.stride,
-        heads->context->params->param[level->gate[g]].value, level->filled, 0.0F, m.gate, m.n));
+    PetscCall(multiply(heads, stream, PETSC_FALSE, PETSC_TRUE,
+                       (TrsMatrixProduct){.m = n,
+                                          .n = m.n,
+                                          .k = level->filled,
+                                          .a = operand_of(heads, number, g, input),
+                                          .b = TrsParametersMatrix(heads->context->params, level->gate[g]),
+                                          .c = TrsFloats(m.gate, m.n)}));
     PetscCall(compute->mix_forward(stream, &m, level->y[g]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -332,14 +375,13 @@ PetscErrorCode TrsHeadsForward(TrsHeads *heads, TrsStream stream, int64_t n, con
   to it.
 */
 static PetscErrorCode backward_stack(const TrsHeads *heads, TrsStream stream, int64_t n, const TrsMlp *mlp,
-                                     const TrsHeadInput *in, float *dy, int64_t dy_stride, PetscBool first)
+                                     const TrsHeadInput *in, TrsMatrix x, TrsMatrix dy, PetscBool first)
 {
   const float *parts[2] = {(const float *)in->dx.data, heads->other};
 
   PetscFunctionBegin;
-  PetscCall(TrsMlpBackward(mlp, stream, n, in->x, TrsFloats(dy, dy_stride),
-                           first ? in->dx : TrsFloats(heads->other, in->dx.stride)));
-  if (!first) /* the input is of floats: there are several stacks */
+  PetscCall(TrsMlpBackward(mlp, stream, n, x, dy, first ? in->dx : TrsFloats(heads->other, in->dx.stride)));
+  if (!first) /* gradients of the input are of floats: there are several stacks */
     PetscCall(heads->context->compute->sum_matrices(stream, 2, parts, in->dx.stride, n, in->columns,
                                                     (float *)in->dx.data, in->dx.stride));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -350,24 +392,36 @@ static PetscErrorCode backward_stack(const TrsHeads *heads, TrsStream stream, in
   first of this input with `first`, else it is added.
 */
 static PetscErrorCode backward_gate(const TrsHeads *heads, TrsStream stream, int64_t n, int number, int g,
-                                    const TrsHeadInput *in, PetscBool first)
+                                    const TrsHeadInput *input, PetscBool first)
 {
   const TrsHeadLevel *level = &heads->level[number];
-  const TrsComputeOps *compute = heads->context->compute;
-  const TrsDenseParameter *gate = &heads->context->params->param[level->gate[g]];
+  const TrsParameters *params = heads->context->params;
+  const TrsHeadInput in = input_of(heads, number, g, input);
   TrsMixture m = choice_of(heads, g);
+  TrsMatrix dgate;
 
   PetscFunctionBegin;
   m.batch = n;
   m.experts = level->experts;
   m.dexperts = level->dexperts;
   m.gate = level->weight[g];
-  PetscCall(compute->mix_backward(stream, &m, level->dy[g]));
-  PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, m.n, level->filled, n, 1.0F, m.gate, m.n,
-                          (const float *)in->x.data, in->x.stride, 0.0F, gate->grad, level->filled));
-  PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, level->filled, m.n, 1.0F, m.gate, m.n,
-                          gate->value, level->filled, first ? 0.0F : 1.0F, (float *)in->dx.data,
-                          in->dx.stride));
+  dgate = TrsFloats(m.gate, m.n);
+  PetscCall(heads->context->compute->mix_backward(stream, &m, level->dy[g]));
+  PetscCall(multiply(heads, stream, PETSC_TRUE, PETSC_FALSE,
+                     (TrsMatrixProduct){.m = m.n,
+                                        .n = level->filled,
+                                        .k = n,
+                                        .a = dgate,
+                                        .b = operand_of(heads, number, g, input),
+                                        .c = TrsFloats(params->param[level->gate[g]].grad, level->filled)}));
+  PetscCall(multiply(heads, stream, PETSC_FALSE, PETSC_FALSE,
+                     (TrsMatrixProduct){.m = n,
+                                        .n = level->filled,
+                                        .k = m.n,
+                                        .a = dgate,
+                                        .b = TrsParametersMatrix(params, level->gate[g]),
+                                        .beta = first ? 0.0F : 1.0F,
+                                        .c = in.dx}));
   PetscCall(TrsParametersReady(heads->context->params, level->gate[g]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -386,18 +440,15 @@ static PetscErrorCode backward_level(const TrsHeads *heads, TrsStream stream, in
 
   PetscFunctionBegin;
   PetscCall(heads->context->device->zero(level->dexperts, n * stride * (int64_t)sizeof(float), stream));
-  for (int g = 0; g < level->n_gates; g++) {
-    const TrsHeadInput in = input_of(heads, number, g, input);
-
-    PetscCall(backward_gate(heads, stream, n, number, g, &in, (PetscBool)(number > 0 || g == 0)));
-  }
+  for (int g = 0; g < level->n_gates; g++)
+    PetscCall(backward_gate(heads, stream, n, number, g, input, (PetscBool)(number > 0 || g == 0)));
   for (int e = 0; e < level->n_experts; e++) {
     const int task = task_of_expert(heads, e);
     const TrsHeadInput in = input_of(heads, number, task, input);
     const PetscBool first = (PetscBool)(task == heads->tasks.n && !shared_begun);
 
-    PetscCall(
-        backward_stack(heads, stream, n, &level->expert[e], &in, level->dexperts + e * width, stride, first));
+    PetscCall(backward_stack(heads, stream, n, &level->expert[e], &in, operand_of(heads, number, task, input),
+                             TrsFloats(level->dexperts + e * width, stride), first));
     if (first) shared_begun = PETSC_TRUE;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -409,8 +460,9 @@ PetscErrorCode TrsHeadsBackward(TrsHeads *heads, TrsStream stream, int64_t n, co
   for (int t = 0; t < heads->tasks.n; t++) {
     const TrsHeadInput in = input_of(heads, heads->n_levels, t, input);
 
-    PetscCall(backward_stack(heads, stream, n, &heads->tower[t], &in, heads->dlogits[t],
-                             heads->tasks.task[t].classes, (PetscBool)(heads->n_levels || t == 0)));
+    PetscCall(backward_stack(heads, stream, n, &heads->tower[t], &in, in.x,
+                             TrsFloats(heads->dlogits[t], heads->tasks.task[t].classes),
+                             (PetscBool)(heads->n_levels || t == 0)));
   }
   for (int l = heads->n_levels - 1; l >= 0; l--) PetscCall(backward_level(heads, stream, n, l, input));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -472,6 +524,7 @@ PetscErrorCode TrsHeadsFree(TrsHeads *heads)
     TrsHeadLevel *level = &heads->level[l];
 
     for (int e = 0; e < level->n_experts; e++) PetscCall(TrsMlpFree(&level->expert[e]));
+    PetscCall(PetscFree(level->copy));
     PetscCall(PetscFree5(level->expert, level->gate, level->weight, level->y, level->dy));
   }
   if (device) PetscCall(device->release((void **)&heads->predictions));

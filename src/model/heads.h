@@ -27,10 +27,15 @@ typedef struct {
 } TrsHeadInput;
 
 typedef struct {
-  int n_experts, n_gates;    /* gates: of the tasks, and of the next level's shared experts */
-  TrsMlp *expert;            /* [n_experts] those of task 0, task 1 ..., then the shared ones */
-  int *gate;                 /* [n_gates] their parameters [experts, columns] */
-  int64_t in, filled;        /* columns of the inputs */
+  int n_experts, n_gates; /* gates: of the tasks, and of the next level's shared experts */
+  TrsMlp *expert;         /* [n_experts] those of task 0, task 1 ..., then the shared ones */
+  int *gate;              /* [n_gates] their parameters [experts, columns] */
+  int64_t in, filled;     /* columns of the inputs */
+  /*
+    [level 0: 1, else the gates of the level below] copies of the inputs in the type that products
+    want, made once for all experts and gates. NULL: products take the inputs themselves.
+  */
+  TrsMatrix *copy;
   float *experts, *dexperts; /* [max_batch, n_experts, width] outputs and their gradients */
   float **weight;            /* [n_gates] of each gate: [max_batch, its experts] */
   float **y, **dy;           /* [n_gates] of each gate: [max_batch, width] */

@@ -51,6 +51,17 @@ void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int 
   }
 }
 
+PetscErrorCode TrsInteractionMultiply(const TrsInteraction *interaction, TrsStream stream, PetscBool trans_a,
+                                      PetscBool trans_b, TrsMatrixProduct product)
+{
+  PetscFunctionBegin;
+  product.trans_a = trans_a;
+  product.trans_b = trans_b;
+  product.alpha = 1.0F;
+  PetscCall(interaction->context->compute->multiply(stream, &product));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 TrsMatrix TrsInteractionMatrix(const TrsInteraction *interaction, void *data)
 {
   return (TrsMatrix){.type = interaction->type, .stride = interaction->stride, .data = data};

@@ -102,6 +102,10 @@ int64_t TrsInteractionAll(const TrsInteraction *interaction);
 void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int copied, int64_t N,
                          PetscBool products_alone);
 
+/* C [m, n] = op(A) op(B) + beta C. */
+PetscErrorCode TrsInteractionMultiply(const TrsInteraction *interaction, TrsStream stream, PetscBool trans_a,
+                                      PetscBool trans_b, TrsMatrixProduct product);
+
 /* The matrix of the output, or of its gradient. */
 TrsMatrix TrsInteractionMatrix(const TrsInteraction *interaction, void *data);
 

@@ -125,18 +125,6 @@ static void placed(const TrsInteraction *interaction)
   if (interaction->type == TRS_FP32) cross->x0.data = cross->layer[0].x.data = interaction->x;
 }
 
-/* C [m, n] = op(A) op(B) + beta C. */
-static PetscErrorCode multiply(const TrsInteraction *interaction, TrsStream stream, PetscBool trans_a,
-                               PetscBool trans_b, TrsMatrixProduct product)
-{
-  PetscFunctionBegin;
-  product.trans_a = trans_a;
-  product.trans_b = trans_b;
-  product.alpha = 1.0F;
-  PetscCall(interaction->context->compute->multiply(stream, &product));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
   const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
@@ -151,21 +139,21 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
     const TrsCrossLayer *layer = &cross->layer[l];
     void *next = l + 1 < cross->n_layers ? cross->layer[l + 1].x.data : interaction->out;
 
-    PetscCall(multiply(interaction, stream, PETSC_FALSE, PETSC_TRUE,
-                       (TrsMatrixProduct){.m = n,
-                                          .n = rank,
-                                          .k = N,
-                                          .a = layer->x,
-                                          .b = TrsParametersMatrix(params, layer->V),
-                                          .c = layer->v}));
+    PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_FALSE, PETSC_TRUE,
+                                     (TrsMatrixProduct){.m = n,
+                                                        .n = rank,
+                                                        .k = N,
+                                                        .a = layer->x,
+                                                        .b = TrsParametersMatrix(params, layer->V),
+                                                        .c = layer->v}));
     if (!cross->full)
-      PetscCall(multiply(interaction, stream, PETSC_FALSE, PETSC_TRUE,
-                         (TrsMatrixProduct){.m = n,
-                                            .n = N,
-                                            .k = rank,
-                                            .a = layer->v,
-                                            .b = TrsParametersMatrix(params, layer->W),
-                                            .c = layer->u}));
+      PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_FALSE, PETSC_TRUE,
+                                       (TrsMatrixProduct){.m = n,
+                                                          .n = N,
+                                                          .k = rank,
+                                                          .a = layer->v,
+                                                          .b = TrsParametersMatrix(params, layer->W),
+                                                          .c = layer->u}));
     PetscCall(compute->cross_forward(stream, n, N, interaction->type, cross->x0.data, layer->u.data,
                                      params->param[layer->bias].value, layer->x.data, next));
   }
@@ -181,20 +169,20 @@ static PetscErrorCode backward_w(const TrsInteraction *interaction, TrsStream st
   const int64_t N = interaction->N, rank = cross->rank;
 
   PetscFunctionBegin;
-  PetscCall(multiply(interaction, stream, PETSC_TRUE, PETSC_FALSE,
-                     (TrsMatrixProduct){.m = N,
-                                        .n = rank,
-                                        .k = n,
-                                        .a = cross->h,
-                                        .b = layer->v,
-                                        .c = TrsFloats(params->param[layer->W].grad, rank)}));
-  PetscCall(multiply(interaction, stream, PETSC_FALSE, PETSC_FALSE,
-                     (TrsMatrixProduct){.m = n,
-                                        .n = rank,
-                                        .k = N,
-                                        .a = cross->h,
-                                        .b = TrsParametersMatrix(params, layer->W),
-                                        .c = cross->q}));
+  PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_TRUE, PETSC_FALSE,
+                                   (TrsMatrixProduct){.m = N,
+                                                      .n = rank,
+                                                      .k = n,
+                                                      .a = cross->h,
+                                                      .b = layer->v,
+                                                      .c = TrsFloats(params->param[layer->W].grad, rank)}));
+  PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_FALSE, PETSC_FALSE,
+                                   (TrsMatrixProduct){.m = n,
+                                                      .n = rank,
+                                                      .k = N,
+                                                      .a = cross->h,
+                                                      .b = TrsParametersMatrix(params, layer->W),
+                                                      .c = cross->q}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -221,15 +209,15 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
 
     PetscCall(compute->cross_backward(stream, n, N, place, &backward));
     if (!cross->full) PetscCall(backward_w(interaction, stream, n, layer));
-    PetscCall(multiply(interaction, stream, PETSC_TRUE, PETSC_FALSE,
-                       (TrsMatrixProduct){.m = rank,
-                                          .n = N,
-                                          .k = n,
-                                          .a = cross->q,
-                                          .b = layer->x,
-                                          .c = TrsFloats(params->param[layer->V].grad, N)}));
+    PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_TRUE, PETSC_FALSE,
+                                     (TrsMatrixProduct){.m = rank,
+                                                        .n = N,
+                                                        .k = n,
+                                                        .a = cross->q,
+                                                        .b = layer->x,
+                                                        .c = TrsFloats(params->param[layer->V].grad, N)}));
     if (l > 0)
-      PetscCall(multiply(
+      PetscCall(TrsInteractionMultiply(
           interaction, stream, PETSC_FALSE, PETSC_FALSE,
           (TrsMatrixProduct){.m = n, .n = N, .k = rank, .a = cross->q, .b = V, .beta = 1.0F, .c = g}));
     else

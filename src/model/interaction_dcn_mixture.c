@@ -11,12 +11,13 @@
 
 #include <math.h>
 
+/* Matrices have the type of the output, but for the gates and dx0. */
 typedef struct {
   int U, C, V, bias; /* indices in the parameters: [K N, r], [K r, r], [K r, N], [N] */
-  float *x;          /* x_l [max_batch, N]; X itself for the first */
-  float *p, *q;      /* relu(V x_l) and relu(C p) of all experts [max_batch, K r] */
+  TrsMatrix x;       /* x_l [max_batch, N]; X itself, or its copy, for the first */
+  TrsMatrix p, q;    /* relu(V x_l) and relu(C p) of all experts [max_batch, K r] */
   float *gate;       /* g [max_batch, K] */
-  float *u;          /* the sum of the experts [max_batch, N] */
+  TrsMatrix u;       /* the sum of the experts [max_batch, N] */
 } TrsMixtureLayer;
 
 typedef struct {
@@ -26,9 +27,10 @@ typedef struct {
   TrsMixtureLayer *layer; /* [n_layers] */
   float *memory;          /* all of the following arrays and those of the layers */
   /* One layer's experts U_k q_k and their gradients [max_batch, K N]. One expert is u, with h. */
-  float *experts, *dexperts;
-  float *dx0, *h; /* [max_batch, N] */
-  float *dp, *dq; /* [max_batch, K r] */
+  TrsMatrix experts, dexperts;
+  TrsMatrix x0, h;  /* [max_batch, N]; x0: X or its copy */
+  TrsMatrix dp, dq; /* [max_batch, K r] */
+  float *dx0;       /* [max_batch, N] */
 } TrsMixtureNet;
 
 static PetscErrorCode read(TrsInteraction *interaction, TrsOptions options)
@@ -92,24 +94,27 @@ static int64_t place(const TrsInteraction *interaction, TrsMixtureNet *net, int6
 {
   const int64_t N = interaction->N, K = net->K, r = net->r;
   const PetscBool backward = (PetscBool)!interaction->context->params->forward_only;
+  const TrsDType type = interaction->type;
   int64_t used = 0;
 
+  net->x0 = TrsFloats(NULL, N); /* of floats: see placed() */
+  if (type != TRS_FP32) net->x0 = TrsTakeMatrix(memory, &used, B, N, type);
   for (int l = 0; l < net->n_layers; l++) {
     TrsMixtureLayer *layer = &net->layer[l];
 
-    if (l > 0) layer->x = TrsTakeFloats(memory, &used, B * N); /* layer 0's: placed() */
-    layer->p = TrsTakeFloats(memory, &used, B * K * r);
-    layer->q = TrsTakeFloats(memory, &used, B * K * r);
+    layer->x = l ? TrsTakeMatrix(memory, &used, B, N, type) : net->x0;
+    layer->p = TrsTakeMatrix(memory, &used, B, K * r, type);
+    layer->q = TrsTakeMatrix(memory, &used, B, K * r, type);
     layer->gate = TrsTakeFloats(memory, &used, B * K);
-    layer->u = TrsTakeFloats(memory, &used, B * N);
+    layer->u = TrsTakeMatrix(memory, &used, B, N, type);
   }
-  if (K > 1) net->experts = TrsTakeFloats(memory, &used, B * K * N);
+  if (K > 1) net->experts = TrsTakeMatrix(memory, &used, B, K * N, type);
   if (!backward) return used;
-  if (K > 1) net->dexperts = TrsTakeFloats(memory, &used, B * K * N);
+  if (K > 1) net->dexperts = TrsTakeMatrix(memory, &used, B, K * N, type);
   net->dx0 = TrsTakeFloats(memory, &used, B * N);
-  net->h = TrsTakeFloats(memory, &used, B * N);
-  net->dp = TrsTakeFloats(memory, &used, B * K * r);
-  net->dq = TrsTakeFloats(memory, &used, B * K * r);
+  net->h = TrsTakeMatrix(memory, &used, B, N, type);
+  net->dp = TrsTakeMatrix(memory, &used, B, K * r, type);
+  net->dq = TrsTakeMatrix(memory, &used, B, K * r, type);
   return used;
 }
 
@@ -126,7 +131,9 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
 
 static void placed(const TrsInteraction *interaction)
 {
-  ((TrsMixtureNet *)interaction->own)->layer[0].x = interaction->x;
+  TrsMixtureNet *net = (TrsMixtureNet *)interaction->own;
+
+  if (interaction->type == TRS_FP32) net->x0.data = net->layer[0].x.data = interaction->x;
 }
 
 /* The experts of a layer, of n samples. */
@@ -140,9 +147,24 @@ static TrsMixture mixture_of(const TrsInteraction *interaction, const TrsMixture
                       .n = net->K,
                       .begin = {0, net->K},
                       .end = {net->K, net->K},
-                      .experts = net->experts,
-                      .dexperts = net->dexperts,
+                      .type = interaction->type,
+                      .experts = net->experts.data,
+                      .dexperts = net->dexperts.data,
                       .gate = layer->gate};
+}
+
+/* A matrix without its first columns, and a parameter without its first rows. */
+static TrsMatrix columns_from(TrsMatrix matrix, int64_t first)
+{
+  matrix.data = (char *)matrix.data + first * TrsDTypeBytes(matrix.type);
+  return matrix;
+}
+
+static TrsMatrix rows_from(const TrsInteraction *interaction, int index, int64_t first)
+{
+  const TrsMatrix all = TrsParametersMatrix(interaction->context->params, index);
+
+  return columns_from(all, first * all.stride);
 }
 
 /* Compute U_k q_k of a layer's experts. A backward does this again: they take much memory. */
@@ -150,15 +172,18 @@ static PetscErrorCode compute_experts(const TrsInteraction *interaction, TrsStre
                                       const TrsMixtureLayer *layer)
 {
   const TrsMixtureNet *net = (const TrsMixtureNet *)interaction->own;
-  const float *U = interaction->context->params->param[layer->U].value;
   const int64_t N = interaction->N, K = net->K, r = net->r;
-  float *experts = K > 1 ? net->experts : layer->u;
 
   PetscFunctionBegin;
   for (int64_t k = 0; k < K; k++)
-    PetscCall(interaction->context->compute->gemm(stream, PETSC_FALSE, PETSC_TRUE, n, N, r, 1.0F,
-                                                  layer->q + k * r, K * r, U + k * N * r, r, 0.0F,
-                                                  experts + k * N, K * N));
+    PetscCall(TrsInteractionMultiply(
+        interaction, stream, PETSC_FALSE, PETSC_TRUE,
+        (TrsMatrixProduct){.m = n,
+                           .n = N,
+                           .k = r,
+                           .a = columns_from(layer->q, k * r),
+                           .b = rows_from(interaction, layer->U, k * N),
+                           .c = columns_from(K > 1 ? net->experts : layer->u, k * N)}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -166,31 +191,72 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
 {
   const TrsMixtureNet *net = (const TrsMixtureNet *)interaction->own;
   const TrsComputeOps *compute = interaction->context->compute;
-  const TrsDenseParameter *param = interaction->context->params->param;
+  const TrsParameters *params = interaction->context->params;
   const int64_t N = interaction->N, K = net->K, r = net->r;
 
   PetscFunctionBegin;
+  if (interaction->type != TRS_FP32)
+    PetscCall(compute->convert_matrix(stream, n, N, N, TrsFloats(interaction->x, N), net->x0));
   for (int l = 0; l < net->n_layers; l++) {
     const TrsMixtureLayer *layer = &net->layer[l];
     const TrsMixture mixture = mixture_of(interaction, layer, n);
-    float *next = l + 1 < net->n_layers ? net->layer[l + 1].x : interaction->out;
+    const TrsMatrix V = TrsParametersMatrix(params, layer->V);
+    void *next = l + 1 < net->n_layers ? net->layer[l + 1].x.data : interaction->out;
 
-    PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_TRUE, n, K * r, N, 1.0F, layer->x, N,
-                            param[layer->V].value, N, 0.0F, layer->p, K * r));
-    PetscCall(compute->activate(stream, n, K * r, TRS_ACTIVATION_RELU, layer->p, K * r));
+    PetscCall(TrsInteractionMultiply(
+        interaction, stream, PETSC_FALSE, PETSC_TRUE,
+        (TrsMatrixProduct){.m = n, .n = K * r, .k = N, .a = layer->x, .b = V, .c = layer->p}));
+    PetscCall(compute->activate(stream, n, K * r, TRS_ACTIVATION_RELU, layer->p));
     for (int64_t k = 0; k < K; k++)
-      PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_TRUE, n, r, r, 1.0F, layer->p + k * r, K * r,
-                              param[layer->C].value + k * r * r, r, 0.0F, layer->q + k * r, K * r));
-    PetscCall(compute->activate(stream, n, K * r, TRS_ACTIVATION_RELU, layer->q, K * r));
+      PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_FALSE, PETSC_TRUE,
+                                       (TrsMatrixProduct){.m = n,
+                                                          .n = r,
+                                                          .k = r,
+                                                          .a = columns_from(layer->p, k * r),
+                                                          .b = rows_from(interaction, layer->C, k * r),
+                                                          .c = columns_from(layer->q, k * r)}));
+    PetscCall(compute->activate(stream, n, K * r, TRS_ACTIVATION_RELU, layer->q));
     PetscCall(compute_experts(interaction, stream, n, layer));
     if (K > 1) {
-      PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_TRUE, n, K, N, 1.0F, layer->x, N,
-                              param[net->gate].value, N, 0.0F, layer->gate, K));
-      PetscCall(compute->mix_forward(stream, &mixture, layer->u));
+      PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_FALSE, PETSC_TRUE,
+                                       (TrsMatrixProduct){.m = n,
+                                                          .n = K,
+                                                          .k = N,
+                                                          .a = layer->x,
+                                                          .b = TrsParametersMatrix(params, net->gate),
+                                                          .c = TrsFloats(layer->gate, K)}));
+      PetscCall(compute->mix_forward(stream, &mixture, layer->u.data));
     }
-    PetscCall(compute->cross_forward(stream, n, N, TRS_FP32, interaction->x, layer->u,
-                                     param[layer->bias].value, layer->x, next));
+    PetscCall(compute->cross_forward(stream, n, N, interaction->type, net->x0.data, layer->u.data,
+                                     params->param[layer->bias].value, layer->x.data, next));
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  The backward of y = x W^T in expert k: dW = dy^T x, with W [rows, r] of the parameter `index`, and
+  dx = dy W.
+*/
+static PetscErrorCode backward_expert(const TrsInteraction *interaction, TrsStream stream, int64_t n,
+                                      int64_t k, int index, int64_t rows, TrsMatrix dy, TrsMatrix x,
+                                      TrsMatrix dx)
+{
+  const int64_t r = ((const TrsMixtureNet *)interaction->own)->r;
+  float *grad = interaction->context->params->param[index].grad + k * rows * r;
+
+  PetscFunctionBegin;
+  dy = columns_from(dy, k * rows);
+  PetscCall(TrsInteractionMultiply(
+      interaction, stream, PETSC_TRUE, PETSC_FALSE,
+      (TrsMatrixProduct){
+          .m = rows, .n = r, .k = n, .a = dy, .b = columns_from(x, k * r), .c = TrsFloats(grad, r)}));
+  PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_FALSE, PETSC_FALSE,
+                                   (TrsMatrixProduct){.m = n,
+                                                      .n = r,
+                                                      .k = rows,
+                                                      .a = dy,
+                                                      .b = rows_from(interaction, index, k * rows),
+                                                      .c = columns_from(dx, k * r)}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -200,28 +266,17 @@ static PetscErrorCode backward_experts(const TrsInteraction *interaction, TrsStr
 {
   const TrsMixtureNet *net = (const TrsMixtureNet *)interaction->own;
   const TrsComputeOps *compute = interaction->context->compute;
-  const TrsDenseParameter *U = &interaction->context->params->param[layer->U],
-                          *C = &interaction->context->params->param[layer->C];
-  const int64_t N = interaction->N, K = net->K, r = net->r;
-  const float *dexperts = K > 1 ? net->dexperts : net->h;
+  const TrsMatrix dexperts = net->K > 1 ? net->dexperts : net->h;
+  const int64_t K = net->K, r = net->r;
 
   PetscFunctionBegin;
-  for (int64_t k = 0; k < K; k++) {
-    PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, N, r, n, 1.0F, dexperts + k * N, K * N,
-                            layer->q + k * r, K * r, 0.0F, U->grad + k * N * r, r));
-    PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, r, N, 1.0F, dexperts + k * N, K * N,
-                            U->value + k * N * r, r, 0.0F, net->dq + k * r, K * r));
-  }
-  PetscCall(
-      compute->activate_backward(stream, n, K * r, TRS_ACTIVATION_RELU, layer->q, K * r, net->dq, K * r));
-  for (int64_t k = 0; k < K; k++) {
-    PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, r, r, n, 1.0F, net->dq + k * r, K * r,
-                            layer->p + k * r, K * r, 0.0F, C->grad + k * r * r, r));
-    PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, r, r, 1.0F, net->dq + k * r, K * r,
-                            C->value + k * r * r, r, 0.0F, net->dp + k * r, K * r));
-  }
-  PetscCall(
-      compute->activate_backward(stream, n, K * r, TRS_ACTIVATION_RELU, layer->p, K * r, net->dp, K * r));
+  for (int64_t k = 0; k < K; k++)
+    PetscCall(
+        backward_expert(interaction, stream, n, k, layer->U, interaction->N, dexperts, layer->q, net->dq));
+  PetscCall(compute->activate_backward(stream, n, K * r, TRS_ACTIVATION_RELU, layer->q, net->dq));
+  for (int64_t k = 0; k < K; k++)
+    PetscCall(backward_expert(interaction, stream, n, k, layer->C, r, net->dq, layer->p, net->dp));
+  PetscCall(compute->activate_backward(stream, n, K * r, TRS_ACTIVATION_RELU, layer->p, net->dp));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -230,23 +285,31 @@ static PetscErrorCode backward_experts(const TrsInteraction *interaction, TrsStr
   gates add to the gradient of x_l goes to `to`. Gates are summed over layers, the last one first.
 */
 static PetscErrorCode backward_gates(const TrsInteraction *interaction, TrsStream stream, int64_t n, int l,
-                                     float *to)
+                                     TrsMatrix to)
 {
   const TrsMixtureNet *net = (const TrsMixtureNet *)interaction->own;
   const TrsMixtureLayer *layer = &net->layer[l];
-  const TrsComputeOps *compute = interaction->context->compute;
-  const TrsDenseParameter *gate = &interaction->context->params->param[net->gate];
+  const TrsParameters *params = interaction->context->params;
   const TrsMixture mixture = mixture_of(interaction, layer, n);
   const int64_t N = interaction->N, K = net->K;
+  const TrsMatrix dgate = TrsFloats(layer->gate, K), gate = TrsParametersMatrix(params, net->gate);
 
   PetscFunctionBegin;
   PetscCall(compute_experts(interaction, stream, n, layer));
-  PetscCall(interaction->context->device->zero(net->dexperts, n * K * N * (int64_t)sizeof(float), stream));
-  PetscCall(compute->mix_backward(stream, &mixture, net->h));
-  PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, K, N, n, 1.0F, layer->gate, K, layer->x, N,
-                          l == net->n_layers - 1 ? 0.0F : 1.0F, gate->grad, N));
-  PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, N, K, 1.0F, layer->gate, K, gate->value, N,
-                          1.0F, to, N));
+  PetscCall(interaction->context->device->zero(net->dexperts.data,
+                                               n * K * N * TrsDTypeBytes(interaction->type), stream));
+  PetscCall(interaction->context->compute->mix_backward(stream, &mixture, net->h.data));
+  PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_TRUE, PETSC_FALSE,
+                                   (TrsMatrixProduct){.m = K,
+                                                      .n = N,
+                                                      .k = n,
+                                                      .a = dgate,
+                                                      .b = layer->x,
+                                                      .beta = l == net->n_layers - 1 ? 0.0F : 1.0F,
+                                                      .c = TrsFloats(params->param[net->gate].grad, N)}));
+  PetscCall(TrsInteractionMultiply(
+      interaction, stream, PETSC_FALSE, PETSC_FALSE,
+      (TrsMatrixProduct){.m = n, .n = N, .k = K, .a = dgate, .b = gate, .beta = 1.0F, .c = to}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -261,28 +324,30 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
   const TrsComputeOps *compute = interaction->context->compute;
   TrsParameters *params = interaction->context->params;
   const int64_t N = interaction->N, Kr = net->K * net->r;
-  float *g = interaction->dout;
+  const TrsMatrix g = TrsInteractionMatrix(interaction, interaction->dout);
 
   PetscFunctionBegin;
   for (int l = net->n_layers - 1; l >= 0; l--) {
     const TrsMixtureLayer *layer = &net->layer[l];
-    const TrsDenseParameter *V = &params->param[layer->V], *bias = &params->param[layer->bias];
+    const TrsDenseParameter *bias = &params->param[layer->bias];
+    const TrsMatrix V = TrsParametersMatrix(params, layer->V),
+                    dV = TrsFloats(params->param[layer->V].grad, N);
     const int place = (l == net->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
-    const TrsCrossBackward backward = {interaction->x, layer->u, bias->value, g,
-                                       net->dx0,       net->h,   bias->grad,  TRS_FP32};
+    const TrsCrossBackward backward = {net->x0.data, layer->u.data, bias->value, g.data,
+                                       net->dx0,     net->h.data,   bias->grad,  interaction->type};
 
     PetscCall(compute->cross_backward(stream, n, N, place, &backward));
-    if (net->K > 1) PetscCall(backward_gates(interaction, stream, n, l, l ? g : net->dx0));
+    if (net->K > 1) PetscCall(backward_gates(interaction, stream, n, l, l ? g : TrsFloats(net->dx0, N)));
     PetscCall(backward_experts(interaction, stream, n, layer));
-    PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, Kr, N, n, 1.0F, net->dp, Kr, layer->x, N, 0.0F,
-                            V->grad, N));
+    PetscCall(TrsInteractionMultiply(
+        interaction, stream, PETSC_TRUE, PETSC_FALSE,
+        (TrsMatrixProduct){.m = Kr, .n = N, .k = n, .a = net->dp, .b = layer->x, .c = dV}));
     if (l > 0)
-      PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, N, Kr, 1.0F, net->dp, Kr, V->value, N,
-                              1.0F, g, N));
+      PetscCall(TrsInteractionMultiply(
+          interaction, stream, PETSC_FALSE, PETSC_FALSE,
+          (TrsMatrixProduct){.m = n, .n = N, .k = Kr, .a = net->dp, .b = V, .beta = 1.0F, .c = g}));
     else
-      PetscCall(compute->cross_input(stream, n, N, Kr, TrsFloats(net->dp, Kr),
-                                     TrsParametersMatrix(params, layer->V), TrsFloats(g, N), net->dx0,
-                                     interaction->dx));
+      PetscCall(compute->cross_input(stream, n, N, Kr, net->dp, V, g, net->dx0, interaction->dx));
     PetscCall(TrsParametersReady(params, layer->bias));
   }
   if (net->K > 1) PetscCall(TrsParametersReady(params, net->gate));
@@ -314,6 +379,7 @@ static PetscErrorCode release(TrsInteraction *interaction)
 /* Vectors may have any widths. */
 const TrsInteractionOps trs_interaction_dcn_mixture = {.word = "dcn_mixture",
                                                        .fewest = 1,
+                                                       .typed = PETSC_TRUE,
                                                        .read = read,
                                                        .width = TrsInteractionAll,
                                                        .flops = flops,

@@ -11,7 +11,7 @@
 
 typedef struct {
   int weight, bias; /* indices in the parameters */
-  float *x;         /* x_l [max_batch, N]; X itself for the first */
+  TrsMatrix x;      /* x_l [max_batch, N]; X itself, or its copy, for the first */
   float *s;         /* w . x_l [max_batch] */
 } TrsVectorLayer;
 
@@ -19,6 +19,7 @@ typedef struct {
   int n_layers;
   TrsVectorLayer *layer; /* [n_layers] */
   float *memory;         /* all of the following arrays and those of the layers */
+  TrsMatrix x0;          /* X, or its copy in the type of the output [max_batch, N] */
   float *dx0, *ds;       /* [max_batch, N], [max_batch] */
 } TrsVectorNet;
 
@@ -60,28 +61,48 @@ static PetscErrorCode declare(TrsInteraction *interaction)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Set where the arrays lie in memory, and return how many floats they take. */
+static int64_t place(const TrsInteraction *interaction, TrsVectorNet *net, int64_t B, float *memory)
+{
+  const int64_t N = interaction->N;
+  int64_t used = 0;
+
+  net->x0 = TrsFloats(NULL, N); /* of floats: see placed() */
+  if (interaction->type != TRS_FP32) net->x0 = TrsTakeMatrix(memory, &used, B, N, interaction->type);
+  for (int l = 0; l < net->n_layers; l++) {
+    net->layer[l].s = TrsTakeFloats(memory, &used, B);
+    net->layer[l].x = l ? TrsTakeMatrix(memory, &used, B, N, interaction->type) : net->x0;
+  }
+  net->ds = TrsTakeFloats(memory, &used, B);
+  net->dx0 = TrsTakeFloats(memory, &used, B * N);
+  return used;
+}
+
 static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
 {
   TrsVectorNet *net = (TrsVectorNet *)interaction->own;
-  const int64_t matrix = TrsWholeLines(max_batch * interaction->N), vector = TrsWholeLines(max_batch);
-  float *next;
+  const int64_t n = place(interaction, net, max_batch, NULL);
 
   PetscFunctionBegin;
-  PetscCall(interaction->context->device->alloc(
-      (net->n_layers + 1) * (matrix + vector) * (int64_t)sizeof(float), (void **)&net->memory));
-  next = net->memory;
-  for (int l = 0; l < net->n_layers; l++, next += matrix + vector) {
-    net->layer[l].s = next;
-    net->layer[l].x = next + vector; /* of layer 0: the interaction's, see placed() */
-  }
-  net->ds = next;
-  net->dx0 = next + vector;
+  PetscCall(interaction->context->device->alloc(n * (int64_t)sizeof(float), (void **)&net->memory));
+  (void)place(interaction, net, max_batch, net->memory);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static void placed(const TrsInteraction *interaction)
 {
-  ((TrsVectorNet *)interaction->own)->layer[0].x = interaction->x;
+  TrsVectorNet *net = (TrsVectorNet *)interaction->own;
+
+  if (interaction->type == TRS_FP32) net->x0.data = net->layer[0].x.data = interaction->x;
+}
+
+/* w as a matrix of one row. */
+static TrsMatrix row_of(const TrsInteraction *interaction, const TrsVectorLayer *layer)
+{
+  TrsMatrix row = TrsParametersMatrix(interaction->context->params, layer->weight);
+
+  row.stride = interaction->N;
+  return row;
 }
 
 static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
@@ -92,14 +113,21 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
   const int64_t N = interaction->N;
 
   PetscFunctionBegin;
+  if (interaction->type != TRS_FP32)
+    PetscCall(compute->convert_matrix(stream, n, N, N, TrsFloats(interaction->x, N), net->x0));
   for (int l = 0; l < net->n_layers; l++) {
     const TrsVectorLayer *layer = &net->layer[l];
-    float *next = l + 1 < net->n_layers ? net->layer[l + 1].x : interaction->out;
+    void *next = l + 1 < net->n_layers ? net->layer[l + 1].x.data : interaction->out;
 
-    PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_TRUE, n, 1, N, 1.0F, layer->x, N,
-                            param[layer->weight].value, N, 0.0F, layer->s, 1));
-    PetscCall(compute->vector_cross_forward(stream, n, N, interaction->x, layer->s, param[layer->bias].value,
-                                            layer->x, next));
+    PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_FALSE, PETSC_TRUE,
+                                     (TrsMatrixProduct){.m = n,
+                                                        .n = 1,
+                                                        .k = N,
+                                                        .a = layer->x,
+                                                        .b = row_of(interaction, layer),
+                                                        .c = TrsFloats(layer->s, 1)}));
+    PetscCall(compute->vector_cross_forward(stream, n, N, interaction->type, net->x0.data, layer->s,
+                                            param[layer->bias].value, layer->x.data, next));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -111,25 +139,27 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
   const TrsComputeOps *compute = interaction->context->compute;
   const TrsDenseParameter *param = interaction->context->params->param;
   const int64_t N = interaction->N;
-  float *g = interaction->dout;
+  const TrsMatrix g = TrsInteractionMatrix(interaction, interaction->dout), ds = TrsFloats(net->ds, 1);
 
   PetscFunctionBegin;
   for (int l = net->n_layers - 1; l >= 0; l--) {
     const TrsVectorLayer *layer = &net->layer[l];
-    const TrsDenseParameter *weight = &param[layer->weight], *bias = &param[layer->bias];
+    const TrsDenseParameter *bias = &param[layer->bias];
+    const TrsMatrix w = row_of(interaction, layer), dw = TrsFloats(param[layer->weight].grad, N);
     const int place = (l == net->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
-    const TrsCrossBackward backward = {interaction->x, layer->s, bias->value, g,
-                                       net->dx0,       net->ds,  bias->grad,  TRS_FP32};
+    const TrsCrossBackward backward = {net->x0.data, layer->s, bias->value, g.data,
+                                       net->dx0,     net->ds,  bias->grad,  interaction->type};
 
     PetscCall(compute->vector_cross_backward(stream, n, N, place, &backward));
-    PetscCall(compute->gemm(stream, PETSC_TRUE, PETSC_FALSE, 1, N, n, 1.0F, net->ds, 1, layer->x, N, 0.0F,
-                            weight->grad, N));
+    PetscCall(
+        TrsInteractionMultiply(interaction, stream, PETSC_TRUE, PETSC_FALSE,
+                               (TrsMatrixProduct){.m = 1, .n = N, .k = n, .a = ds, .b = layer->x, .c = dw}));
     if (l > 0)
-      PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, n, N, 1, 1.0F, net->ds, 1, weight->value, N,
-                              1.0F, g, N));
+      PetscCall(TrsInteractionMultiply(
+          interaction, stream, PETSC_FALSE, PETSC_FALSE,
+          (TrsMatrixProduct){.m = n, .n = N, .k = 1, .a = ds, .b = w, .beta = 1.0F, .c = g}));
     else
-      PetscCall(compute->cross_input(stream, n, N, 1, TrsFloats(net->ds, 1), TrsFloats(weight->value, N),
-                                     TrsFloats(g, N), net->dx0, interaction->dx));
+      PetscCall(compute->cross_input(stream, n, N, 1, ds, w, g, net->dx0, interaction->dx));
     PetscCall(TrsParametersReady(interaction->context->params, layer->bias));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -158,6 +188,7 @@ static PetscErrorCode release(TrsInteraction *interaction)
 /* Vectors may have any widths. */
 const TrsInteractionOps trs_interaction_dcn_vector = {.word = "dcn_vector",
                                                       .fewest = 1,
+                                                      .typed = PETSC_TRUE,
                                                       .read = read,
                                                       .width = TrsInteractionAll,
                                                       .flops = flops,

@@ -2,8 +2,8 @@
 /*
   Layers: functions from a matrix [B, in] to a matrix [B, out]. Internal to model/.
 
-  Matrices are fp32, but for those that linear layers alone read and write: these have the type that
-  products want (operand_type of compute/compute_ops.h).
+  Matrices are fp32, but for those that linear layers and the activations behind them alone read and
+  write: these have the type that products want (operand_type of compute/compute_ops.h).
 
   A kind of layer is a const table of functions, trs_layer_<word>, in layer_<word>.c. A stack of
   them is a TrsMlp (model/mlp.h), which says where their outputs and gradients lie. A layer knows
@@ -27,12 +27,13 @@ typedef struct {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
   TrsParameters *params;
+  PetscBool fused;   /* products may make masks and sums (TrsReluMasks); not with -reproducible */
   TrsLayerDraw draw; /* of the rows of the forward and backward that run */
 } TrsLayerContext;
 
 typedef struct TrsLayerOps TrsLayerOps;
 
-typedef struct {
+typedef struct TrsLayerImpl {
   const TrsLayerOps *ops;
   const TrsLayerContext *context;
   int64_t in, out; /* columns of the input and of the output */
@@ -53,6 +54,12 @@ typedef struct {
     forward for the backward. Without data the input is taken itself.
   */
   TrsMatrix x;
+  /*
+    Of the linear kind with ReLU, where the layer above is linear, too: the mask of y, which the
+    backward of the layer above applies.
+  */
+  TrsReluMask mask;
+  const struct TrsLayerImpl *below; /* the layer whose mask this one applies, or NULL */
 } TrsLayer;
 
 /* TrsLayerCheck() refuses a table without a function that is not optional. */

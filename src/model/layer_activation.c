@@ -14,8 +14,7 @@ static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n
 {
   PetscFunctionBegin;
   (void)x; /* y is x */
-  PetscCall(layer->context->compute->activate(stream, n, layer->out, layer->ops->activation,
-                                              (float *)layer->y.data, layer->y.stride));
+  PetscCall(layer->context->compute->activate(stream, n, layer->out, layer->ops->activation, layer->y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -25,8 +24,7 @@ static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t 
   PetscFunctionBegin;
   (void)x, (void)dx; /* dx is dy */
   PetscCall(layer->context->compute->activate_backward(stream, n, layer->out, layer->ops->activation,
-                                                       (const float *)layer->y.data, layer->y.stride,
-                                                       (float *)dy.data, dy.stride));
+                                                       layer->y, dy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

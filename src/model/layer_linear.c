@@ -30,15 +30,17 @@ static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n
 {
   const TrsParameters *params = layer->context->params;
   const TrsComputeOps *compute = layer->context->compute;
+  const TrsReluMasks masks = {.y = layer->mask};
 
   PetscFunctionBegin;
   if (layer->x.data) {
     PetscCall(compute->convert_matrix(stream, n, layer->in, layer->filled, x, layer->x));
     x = layer->x;
   }
-  PetscCall(compute->linear_forward(
-      stream, n, layer->filled, layer->out, x, TrsParametersMatrix(params, layer->weight),
-      TrsParametersVector(params, layer->bias, layer->y.type), layer->activation, layer->y));
+  PetscCall(compute->linear_forward(stream, n, layer->filled, layer->out, x,
+                                    TrsParametersMatrix(params, layer->weight),
+                                    TrsParametersVector(params, layer->bias, layer->y.type),
+                                    layer->activation, layer->y, layer->context->fused ? &masks : NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -46,12 +48,15 @@ static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t 
                                TrsMatrix dx)
 {
   const TrsParameters *params = layer->context->params;
+  TrsReluMasks masks = {.y = layer->mask};
 
   PetscFunctionBegin;
+  if (layer->below) masks.x = layer->below->mask;
   PetscCall(layer->context->compute->linear_backward(
       stream, n, layer->filled, layer->out, layer->x.data ? layer->x : x,
       TrsParametersMatrix(params, layer->weight), layer->y, layer->activation, dy,
-      params->param[layer->weight].grad, params->param[layer->bias].grad, dx));
+      params->param[layer->weight].grad, params->param[layer->bias].grad, dx,
+      layer->context->fused ? &masks : NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

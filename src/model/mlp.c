@@ -65,12 +65,19 @@ static void add_perceptron(TrsMlp *mlp, const TrsLayerContext *context, const Tr
   mlp->end[p] = mlp->n_layers;
 }
 
-/* Rows of 16 bytes, for the products that read them. */
-static int64_t operand_stride(TrsDType type, int64_t cols)
+int64_t TrsOperandStride(TrsDType type, int64_t cols)
 {
   const int64_t unit = type == TRS_FP32 ? 1 : 16 / TrsDTypeBytes(type);
 
   return (cols + unit - 1) / unit * unit;
+}
+
+/* The layer that takes the output of layer l, behind an activation in its place; NULL: none. */
+static const TrsLayer *above(const TrsMlp *mlp, int l)
+{
+  for (l++; l < mlp->n_layers; l++)
+    if (mlp->layer[l].ops->activation == TRS_ACTIVATION_NONE) return &mlp->layer[l];
+  return NULL;
 }
 
 /*
@@ -83,14 +90,30 @@ static void choose_types(TrsMlp *mlp, const TrsMlpSpec *spec, TrsDType type)
 
   for (int l = 0; l < mlp->n_layers; l++) {
     TrsLayer *layer = &mlp->layer[l];
-    const TrsLayer *next = l + 1 < mlp->n_layers ? layer + 1 : NULL;
+    const TrsLayer *next = above(mlp, l);
 
     layer->x.type = type;
-    layer->x.stride = layer->ops == &trs_layer_linear && before != type ? operand_stride(type, layer->filled)
-                                                                        : 0;
-    if (layer->ops == &trs_layer_linear && next && next->ops == &trs_layer_linear && !mlp->n_saved)
-      layer->y = (TrsMatrix){.type = type, .stride = operand_stride(type, layer->out)};
+    layer->x.stride = layer->ops == &trs_layer_linear && before != type
+                          ? TrsOperandStride(type, layer->filled)
+                          : 0;
+    if (layer->ops->activation != TRS_ACTIVATION_NONE)
+      layer->y = mlp->layer[l - 1].y; /* its place, too */
+    else if (layer->ops == &trs_layer_linear && next && next->ops == &trs_layer_linear && !mlp->n_saved)
+      layer->y = (TrsMatrix){.type = type, .stride = TrsOperandStride(type, layer->out)};
     before = layer->y.type;
+  }
+}
+
+/* Find the linear layers whose ReLU the backward of the layer above masks. */
+static void choose_masks(TrsMlp *mlp, const TrsLayerContext *context)
+{
+  if (!context->fused || context->params->forward_only || mlp->n_saved) return;
+  for (int l = 0; l + 1 < mlp->n_layers; l++) {
+    TrsLayer *layer = &mlp->layer[l], *next = layer + 1;
+
+    if (layer->activation != TRS_ACTIVATION_RELU || next->ops != &trs_layer_linear) continue;
+    layer->mask.row_bytes = context->compute->relu_mask_bytes(layer->out);
+    if (layer->mask.row_bytes) next->below = layer;
   }
 }
 
@@ -108,6 +131,7 @@ PetscErrorCode TrsMlpDeclare(TrsMlp *mlp, const TrsLayerContext *context, const 
              " columns and then those of %s",
              spec->option, module, in, spec->option);
   choose_types(mlp, spec, context->params->type);
+  choose_masks(mlp, context);
   for (int p = spec->n - 1, l = mlp->n_layers - 1; p >= 0; p--) {
     for (; l >= (p ? mlp->end[p - 1] : 0); l--) {
       TrsLayer *layer = &mlp->layer[l];
@@ -132,6 +156,14 @@ float *TrsTakeFloats(float *memory, int64_t *used, int64_t n)
 
   *used += TrsWholeLines(n);
   return place;
+}
+
+TrsMatrix TrsTakeMatrix(float *memory, int64_t *used, int64_t rows, int64_t cols, TrsDType type)
+{
+  TrsMatrix matrix = {.type = type, .stride = cols};
+
+  matrix.data = TrsTakeFloats(memory, used, TrsMatrixFloats(rows, matrix));
+  return matrix;
 }
 
 int64_t TrsMlpBeside(int64_t from, int64_t n, int64_t begin, int64_t end)
@@ -176,6 +208,10 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, i
       if (layer->x.stride) {
         layer->x.data = inner ? inner + room.outputs : NULL;
         room.outputs += TrsMatrixFloats(max_batch, layer->x);
+      }
+      if (layer->mask.row_bytes) {
+        layer->mask.data = inner ? inner + room.outputs : NULL;
+        room.outputs += TrsWholeLines(max_batch * layer->mask.row_bytes / (int64_t)sizeof(float));
       }
       while (last + 1 < mlp->end[p] && mlp->layer[last + 1].ops->in_place) last++;
       if (last + 1 == mlp->n_layers) continue;

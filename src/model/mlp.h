@@ -124,6 +124,12 @@ int64_t TrsMatrixFloats(int64_t rows, TrsMatrix matrix);
 */
 float *TrsTakeFloats(float *memory, int64_t *used, int64_t n);
 
+/* Numbers from row to row of a matrix of a type: rows of whole 16 bytes, unless they are floats. */
+int64_t TrsOperandStride(TrsDType type, int64_t cols);
+
+/* Take the rows of a dense matrix of a type, as TrsTakeFloats(). */
+TrsMatrix TrsTakeMatrix(float *memory, int64_t *used, int64_t rows, int64_t cols, TrsDType type);
+
 /* The first place at or after `from` where n floats do not overlap [begin, end). */
 int64_t TrsMlpBeside(int64_t from, int64_t n, int64_t begin, int64_t end);
 
@@ -132,8 +138,8 @@ PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, Trs
 
 /*
   Run the backward. dy, the gradient of the last output, is overwritten; dx is written, or has no
-  data. It has the type of x. The
-  gradients of each layer are announced when they become ready.
+  data. It has the type of x, or is of floats. The gradients of each layer are announced when they
+  become ready.
 */
 PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, TrsMatrix x, TrsMatrix dy,
                               TrsMatrix dx);

@@ -21,8 +21,10 @@ static PetscErrorCode declare(TrsSequenceLayer *layer)
 {
   const TrsTableConfig *table = layer->table;
   char module[PETSC_MAX_PATH_LEN];
-  TrsMlpSpec spec = {
-      .n = table->n_din_arch + 1, .plain_last = PETSC_TRUE, .activation = table->din_activation};
+  TrsMlpSpec spec = {.n = table->n_din_arch + 1,
+                     .plain_last = PETSC_TRUE,
+                     .activation = table->din_activation,
+                     .x_type = layer->context->params->type};
   TrsDin *din;
 
   PetscFunctionBegin;
@@ -54,20 +56,27 @@ static double bytes(const TrsSequenceLayer *layer, double ids)
          2.0 * (double)sizeof(float) * (double)layer->dim;
 }
 
-/* Lay out the arrays of n bags, d_parts [rows, 4 D] among them, and the stack's outputs. */
+/*
+  Lay out the arrays of n bags, parts and d_parts [rows, 4 D] among them, and the stack's outputs.
+  Products alone read the parts.
+*/
 static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags,
-                                  TrsSequenceMatrix x, TrsTargetAttention *attention, float **d_parts)
+                                  TrsSequenceMatrix x, TrsTargetAttention *attention, TrsMatrix *parts,
+                                  float **d_parts)
 {
   TrsDin *din = (TrsDin *)layer->own;
   const int64_t rows = bags->n_rows, D = layer->dim;
-  const int64_t wide = TrsWholeLines(4 * rows * D), narrow = TrsWholeLines(rows);
   const TrsMlpRoom room = TrsMlpPlace(&din->mlp, rows, NULL, NULL, 1);
+  const TrsDType type = layer->context->params->type;
+  const int64_t most = 2 * TrsWholeLines(4 * rows * D) + 2 * TrsWholeLines(rows) + room.end;
+  int64_t used = 0;
   float *memory;
 
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserve(layer->context->device, &layer->memory,
-                                   (2 * wide + 2 * narrow + room.end) * (int64_t)sizeof(float)));
+  PetscCall(TrsDeviceBufferReserve(layer->context->device, &layer->memory, most * (int64_t)sizeof(float)));
   memory = (float *)layer->memory.data;
+  *parts = TrsTakeMatrix(memory, &used, rows, 4 * D, type);
+  *d_parts = TrsTakeFloats(memory, &used, 4 * rows * D);
   *attention = (TrsTargetAttention){.n_bags = n,
                                     .D = D,
                                     .first = bags->first,
@@ -79,11 +88,11 @@ static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsB
                                     .out = x.data + layer->column,
                                     .q_stride = x.stride,
                                     .out_stride = x.stride,
-                                    .parts = memory,
-                                    .score = memory + 2 * wide,
-                                    .weight = memory + 2 * wide + narrow};
-  *d_parts = memory + wide;
-  (void)TrsMlpPlace(&din->mlp, rows, memory + 2 * wide + 2 * narrow, attention->score, 1);
+                                    .parts = parts->data,
+                                    .type = type,
+                                    .score = TrsTakeFloats(memory, &used, rows),
+                                    .weight = TrsTakeFloats(memory, &used, rows)};
+  (void)TrsMlpPlace(&din->mlp, rows, memory + used, attention->score, 1);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -93,12 +102,13 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
   const TrsComputeOps *compute = layer->context->compute;
   const TrsDin *din = (const TrsDin *)layer->own;
   TrsTargetAttention attention;
+  TrsMatrix parts;
   float *unused = NULL;
 
   PetscFunctionBegin;
-  PetscCall(begin_batch(layer, n, bags, x, &attention, &unused));
+  PetscCall(begin_batch(layer, n, bags, x, &attention, &parts, &unused));
   PetscCall(compute->target_parts(stream, &attention));
-  PetscCall(TrsMlpForward(&din->mlp, stream, bags->n_rows, TrsFloats(attention.parts, 4 * layer->dim)));
+  PetscCall(TrsMlpForward(&din->mlp, stream, bags->n_rows, parts));
   PetscCall(compute->target_pool(stream, &attention));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -109,17 +119,19 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
   const TrsComputeOps *compute = layer->context->compute;
   const TrsDin *din = (const TrsDin *)layer->own;
   TrsTargetAttention attention;
+  TrsMatrix parts;
   float *d_parts = NULL;
 
   PetscFunctionBegin;
-  PetscCall(begin_batch(layer, n, bags, x, &attention, &d_parts));
+  PetscCall(begin_batch(layer, n, bags, x, &attention, &parts, &d_parts));
   attention.dq = dx.data + layer->target_column;
   attention.out = dx.data + layer->column;
   attention.dq_stride = attention.out_stride = dx.stride;
   PetscCall(compute->target_pool_backward(stream, &attention));
-  PetscCall(TrsMlpBackward(&din->mlp, stream, bags->n_rows, TrsFloats(attention.parts, 4 * layer->dim),
-                           TrsFloats(attention.score, 1), TrsFloats(d_parts, 4 * layer->dim)));
+  PetscCall(TrsMlpBackward(&din->mlp, stream, bags->n_rows, parts, TrsFloats(attention.score, 1),
+                           TrsFloats(d_parts, 4 * layer->dim)));
   attention.parts = d_parts;
+  attention.type = TRS_FP32;
   PetscCall(compute->target_parts_backward(stream, &attention));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -40,6 +40,11 @@ typedef struct {
   float *x, *before;      /* [n_rows, D] rows, and [n_rows, H] the states before them */
   float *from_x, *from_h; /* [n_rows, 3 H]: r, z, n; what W_h makes; later gradients */
   float *dh;              /* [n_bags, H] */
+  /*
+    What products read, in the type that they want: copies of x and before, and in a backward of
+    from_x and from_h. With fp32 they are these arrays.
+  */
+  TrsMatrix x_operand, before_operand, from_x_operand, from_h_operand;
   int64_t bytes;
 } TrsGruBatch;
 
@@ -81,6 +86,11 @@ static void lay_out(const TrsSequenceLayer *layer, void *memory, TrsGruBatch *ba
   /* the states have a row of zeros also where there are no rows */
   const int64_t floats[] = {n * layer->dim, (n + 1) * H, 3 * n * H, 3 * n * H, batch->n_bags * H};
   float **arrays[] = {&batch->x, &batch->before, &batch->from_x, &batch->from_h, &batch->dh};
+  /* columns of the operands, from these arrays in turn */
+  const int64_t cols[] = {layer->dim, H, 3 * H, 3 * H};
+  TrsMatrix *operands[] = {&batch->x_operand, &batch->before_operand, &batch->from_x_operand,
+                           &batch->from_h_operand};
+  const TrsDType type = layer->context->params->type;
   int64_t at = 2 * TrsWholeLines(batch->n + batch->n_rows); /* an int64 takes two floats */
 
   batch->device.bag = (int64_t *)memory;
@@ -89,6 +99,9 @@ static void lay_out(const TrsSequenceLayer *layer, void *memory, TrsGruBatch *ba
     *arrays[i] = memory ? (float *)memory + at : NULL;
     at += TrsWholeLines(floats[i]);
   }
+  for (int i = 0; i < 4; i++)
+    *operands[i] = type == TRS_FP32 ? TrsFloats(*arrays[i], cols[i])
+                                    : TrsTakeMatrix((float *)memory, &at, n + 1, cols[i], type);
   batch->bytes = at * (int64_t)sizeof(float);
 }
 
@@ -185,10 +198,18 @@ static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* A matrix without its first rows. */
+static TrsMatrix rows_from(TrsMatrix matrix, int64_t first)
+{
+  matrix.data = (char *)matrix.data + first * matrix.stride * TrsDTypeBytes(matrix.type);
+  return matrix;
+}
+
 /* The t-th step of a batch. */
 static TrsGruStep step_of(const TrsSequenceLayer *layer, const TrsGruBatch *batch, int64_t t)
 {
   const int64_t H = layer->width, first = batch->host.first[t], next = batch->host.first[t + 1];
+  const PetscBool copies = (PetscBool)(layer->context->params->type != TRS_FP32);
 
   return (TrsGruStep){.m = next - first,
                       .H = H,
@@ -198,7 +219,10 @@ static TrsGruStep step_of(const TrsSequenceLayer *layer, const TrsGruBatch *batc
                       .before = batch->before + first * H,
                       .next = batch->before + next * H,
                       .bag = batch->device.bag,
-                      .dh = batch->dh};
+                      .dh = batch->dh,
+                      .next_copy = copies ? rows_from(batch->before_operand, next).data : NULL,
+                      .gates_copy = copies ? rows_from(batch->from_x_operand, first).data : NULL,
+                      .from_h_copy = copies ? rows_from(batch->from_h_operand, first).data : NULL};
 }
 
 /* Write zeros where bags have no rows: the states before the first rows. */
@@ -215,6 +239,10 @@ static PetscErrorCode clear_empty(const TrsSequenceLayer *layer, TrsStream strea
 
   PetscFunctionBegin;
   PetscCall(layer->context->device->zero(batch->before, PetscMax(batch->n_bags, 1) * bytes, stream));
+  if (batch->before_operand.data != batch->before)
+    PetscCall(layer->context->device->zero(
+        batch->before_operand.data, batch->n_bags * layer->width * TrsDTypeBytes(batch->before_operand.type),
+        stream));
   if (copy.n > 0)
     PetscCall(layer->context->compute->copy_rows(stream, ((const TrsGru *)layer->own)->workspace, 1, &copy));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -233,20 +261,22 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
   PetscCall(begin_batch(layer, n, bags, &batch));
   PetscCall(make_lists(layer, stream, bags, &batch));
   PetscCall(pack(layer, stream, &batch, bags, PETSC_FALSE));
+  if (batch.x_operand.data != batch.x)
+    PetscCall(compute->convert_matrix(stream, batch.n_rows, D, D, TrsFloats(batch.x, D), batch.x_operand));
   PetscCall(clear_empty(layer, stream, &batch, x));
-  PetscCall(compute->linear_forward(stream, batch.n_rows, D, 3 * H, TrsFloats(batch.x, D),
+  PetscCall(compute->linear_forward(stream, batch.n_rows, D, 3 * H, batch.x_operand,
                                     TrsParametersMatrix(layer->context->params, gru->weight_ih),
                                     param[gru->bias_ih].value, TRS_ACTIVATION_NONE,
-                                    TrsFloats(batch.from_x, 3 * H)));
+                                    TrsFloats(batch.from_x, 3 * H), NULL));
   for (int64_t t = 0; t < batch.n_steps; t++) {
     TrsGruStep step = step_of(layer, &batch, t);
 
     step.to = x.data + layer->column;
     step.to_stride = x.stride;
-    PetscCall(compute->linear_forward(stream, step.m, H, 3 * H, TrsFloats(step.before, H),
-                                      TrsParametersMatrix(layer->context->params, gru->weight_hh),
-                                      param[gru->bias_hh].value, TRS_ACTIVATION_NONE,
-                                      TrsFloats(step.from_h, 3 * H)));
+    PetscCall(compute->linear_forward(
+        stream, step.m, H, 3 * H, rows_from(batch.before_operand, batch.host.first[t]),
+        TrsParametersMatrix(layer->context->params, gru->weight_hh), param[gru->bias_hh].value,
+        TRS_ACTIVATION_NONE, TrsFloats(step.from_h, 3 * H), NULL));
     PetscCall(compute->gru_forward(stream, &step));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -257,7 +287,6 @@ static PetscErrorCode backward_steps(TrsSequenceLayer *layer, TrsStream stream, 
 {
   const TrsGru *gru = (const TrsGru *)layer->own;
   const TrsComputeOps *compute = layer->context->compute;
-  const float *weight_hh = layer->context->params->param[gru->weight_hh].value;
   const int64_t H = layer->width;
 
   PetscFunctionBegin;
@@ -265,8 +294,15 @@ static PetscErrorCode backward_steps(TrsSequenceLayer *layer, TrsStream stream, 
     const TrsGruStep step = step_of(layer, batch, t);
 
     PetscCall(compute->gru_backward(stream, &step));
-    PetscCall(compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, step.m, H, 3 * H, 1.0F, step.from_h, 3 * H,
-                            weight_hh, H, 1.0F, batch->dh, H));
+    PetscCall(compute->multiply(
+        stream, &(TrsMatrixProduct){.m = step.m,
+                                    .n = H,
+                                    .k = 3 * H,
+                                    .alpha = 1.0F,
+                                    .a = rows_from(batch->from_h_operand, batch->host.first[t]),
+                                    .b = TrsParametersMatrix(layer->context->params, gru->weight_hh),
+                                    .beta = 1.0F,
+                                    .c = TrsFloats(batch->dh, H)}));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -278,16 +314,16 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
   const TrsComputeOps *compute = layer->context->compute;
   const TrsDenseParameter *param = layer->context->params->param;
   const int64_t H = layer->width, D = layer->dim, state_bytes = H * (int64_t)sizeof(float);
-  TrsMatrix from_h, from_x, x_rows;
+  const TrsReluMasks none = {.y = {0}}, *const masks = layer->context->fused ? &none : NULL;
+  TrsMatrix from_h, from_x;
   TrsGruBatch batch;
   TrsRowsCopy copy;
 
   PetscFunctionBegin;
   (void)x; /* the states before each row are kept, and so are the lists */
   PetscCall(begin_batch(layer, n, bags, &batch));
-  from_h = TrsFloats(batch.from_h, 3 * H);
-  from_x = TrsFloats(batch.from_x, 3 * H);
-  x_rows = TrsFloats(batch.x, D);
+  from_h = batch.from_h_operand;
+  from_x = batch.from_x_operand;
   copy = (TrsRowsCopy){.n = batch.n_bags,
                        .row_bytes = state_bytes,
                        .from = dx.data + layer->column,
@@ -297,16 +333,17 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
                        .to_stride = state_bytes};
   PetscCall(compute->copy_rows(stream, gru->workspace, 1, &copy));
   PetscCall(backward_steps(layer, stream, &batch));
-  PetscCall(compute->linear_backward(stream, batch.n_rows, H, 3 * H, TrsFloats(batch.before, H),
+  PetscCall(compute->linear_backward(stream, batch.n_rows, H, 3 * H, batch.before_operand,
                                      TrsParametersMatrix(layer->context->params, gru->weight_hh), from_h,
                                      TRS_ACTIVATION_NONE, from_h, param[gru->weight_hh].grad,
-                                     param[gru->bias_hh].grad, TrsFloats(NULL, 0)));
+                                     param[gru->bias_hh].grad, TrsFloats(NULL, 0), masks));
   /*
     The rows are not needed once the gradient of their weight is there; theirs takes their place.
   */
-  PetscCall(compute->linear_backward(
-      stream, batch.n_rows, D, 3 * H, x_rows, TrsParametersMatrix(layer->context->params, gru->weight_ih),
-      from_x, TRS_ACTIVATION_NONE, from_x, param[gru->weight_ih].grad, param[gru->bias_ih].grad, x_rows));
+  PetscCall(compute->linear_backward(stream, batch.n_rows, D, 3 * H, batch.x_operand,
+                                     TrsParametersMatrix(layer->context->params, gru->weight_ih), from_x,
+                                     TRS_ACTIVATION_NONE, from_x, param[gru->weight_ih].grad,
+                                     param[gru->bias_ih].grad, TrsFloats(batch.x, D), masks));
   PetscCall(pack(layer, stream, &batch, bags, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

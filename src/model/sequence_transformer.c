@@ -8,7 +8,8 @@
 
   All rows of the batch go through a product at once, in the order of their bags, and nothing is
   padded. For each row a layer keeps 8 D + F floats and two for each head. A batch needs 8 D + F
-  more for its gradients.
+  more for its gradients. Where products want bf16, the F numbers have 2 bytes, and there are copies
+  of 2 bytes a number: of 3 D in a layer and of 3 D in a batch.
 
   Source: torch.nn.TransformerEncoderLayer (activation relu, norm_first false, no dropout), whose
           parameters have the same names
@@ -33,10 +34,12 @@ typedef struct {
   const float *x;        /* [D] the input */
   float *qkv, *attended; /* [3 D], [D] */
   float *a, *y;          /* [D] before and after norm1 */
-  float *hidden;         /* [F] */
+  TrsMatrix hidden;      /* [F] of the type that products want */
   float *c, *result;     /* [D] before and after norm2 */
   float *log_sums;       /* [heads] of the attention */
   float *moments[2];     /* [2] of the norms */
+  TrsReluMask mask;      /* of `hidden`, for the backward */
+  void *copy[3];         /* [D] of x, attended and y in the type that products want, or NULL */
 } TrsEncoderBatch;
 
 typedef struct {
@@ -44,7 +47,9 @@ typedef struct {
   TrsEncoderBatch *encoder; /* [layers] */
   float *scratch;           /* of the attention */
   float *d, *d_part;        /* [n_rows, D] gradients of the rows, and of a branch beside them */
-  float *dqkv, *dhidden;    /* [n_rows, 3 D], [n_rows, F] */
+  float *dqkv;              /* [n_rows, 3 D] */
+  TrsMatrix dhidden;        /* [n_rows, F] of the type that products want */
+  void *d_copy;             /* [n_rows, 3 D] of a gradient, in this type, or NULL */
   int64_t bytes;
 } TrsTransformerBatch;
 
@@ -156,6 +161,10 @@ static void lay_out(const TrsSequenceLayer *layer, void *memory, const TrsBagRow
   const TrsTableConfig *table = layer->table;
   const int64_t n = batch->n_rows, D = layer->dim, F = table->transformer_width,
                 heads = table->transformer_heads;
+  const int64_t mask_bytes = layer->context->fused && !layer->context->params->forward_only
+                                 ? layer->context->compute->relu_mask_bytes(F)
+                                 : 0;
+  const TrsDType type = layer->context->params->type;
   int64_t at = 0;
 
   for (int64_t i = 0; i < table->transformer_layers; i++) {
@@ -166,18 +175,23 @@ static void lay_out(const TrsSequenceLayer *layer, void *memory, const TrsBagRow
     e->attended = take(memory, &at, n * D);
     e->a = take(memory, &at, n * D);
     e->y = take(memory, &at, n * D);
-    e->hidden = take(memory, &at, n * F);
+    e->hidden = TrsTakeMatrix((float *)memory, &at, n, F, type);
     e->c = take(memory, &at, n * D);
     e->result = take(memory, &at, n * D);
     e->log_sums = take(memory, &at, n * heads);
     for (int k = 0; k < 2; k++) e->moments[k] = take(memory, &at, 2 * n);
+    for (int k = 0; type != TRS_FP32 && k < 3; k++)
+      e->copy[k] = TrsTakeMatrix((float *)memory, &at, n, D, type).data;
+    e->mask = (TrsReluMask){.row_bytes = mask_bytes};
+    if (mask_bytes) e->mask.data = take(memory, &at, n * mask_bytes / (int64_t)sizeof(float));
   }
   batch->scratch = take(memory, &at,
                         layer->context->device->host_memory ? TrsAttentionScratch(n, D, heads) : n * heads);
   batch->d = take(memory, &at, n * D);
   batch->d_part = take(memory, &at, n * D);
   batch->dqkv = take(memory, &at, 3 * n * D);
-  batch->dhidden = take(memory, &at, n * F);
+  batch->dhidden = TrsTakeMatrix((float *)memory, &at, n, F, type);
+  batch->d_copy = type == TRS_FP32 ? NULL : TrsTakeMatrix((float *)memory, &at, n, 3 * D, type).data;
   batch->bytes = at * (int64_t)sizeof(float);
 }
 
@@ -221,17 +235,36 @@ static TrsAttention attention_of(const TrsSequenceLayer *layer, int64_t n, const
 
 /* --- forward --- */
 
+/* A matrix of floats [rows, cols] as products want it: itself, or its copy. */
+static TrsMatrix operand(const TrsSequenceLayer *layer, const float *from, int64_t cols, void *copy)
+{
+  if (!copy) return TrsFloats(from, cols);
+  return (TrsMatrix){.type = layer->context->params->type, .stride = cols, .data = copy};
+}
+
+/* Make the copy of a matrix [rows, cols], if products want one. */
+static PetscErrorCode make_operand(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows,
+                                   const float *from, int64_t cols, void *copy, TrsMatrix *made)
+{
+  PetscFunctionBegin;
+  *made = operand(layer, from, cols, copy);
+  if (copy)
+    PetscCall(
+        layer->context->compute->convert_matrix(stream, rows, cols, cols, TrsFloats(from, cols), *made));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* y [rows, out] = activation(x W^T + b). */
 static PetscErrorCode linear(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows, TrsPart part,
-                             const float *x, TrsActivation activation, float *y)
+                             TrsMatrix x, TrsActivation activation, TrsMatrix y, const TrsReluMasks *masks)
 {
-  const TrsDenseParameter *param = layer->context->params->param;
-  const int64_t in = param[part.weight].cols, out = param[part.weight].rows;
+  const TrsParameters *params = layer->context->params;
+  const int64_t in = params->param[part.weight].cols, out = params->param[part.weight].rows;
 
   PetscFunctionBegin;
-  PetscCall(layer->context->compute->linear_forward(stream, rows, in, out, TrsFloats(x, in),
-                                                    TrsParametersMatrix(layer->context->params, part.weight),
-                                                    param[part.bias].value, activation, TrsFloats(y, out)));
+  PetscCall(layer->context->compute->linear_forward(
+      stream, rows, in, out, x, TrsParametersMatrix(params, part.weight),
+      TrsParametersVector(params, part.bias, y.type), activation, y, masks));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -260,6 +293,34 @@ static TrsSequenceBags means_of(const TrsSequenceLayer *layer, int64_t n, const 
                            .shift = -bags->first};
 }
 
+/* Encoder layer i, from its x to its result. */
+static PetscErrorCode encoder_forward(const TrsSequenceLayer *layer, TrsStream stream, int64_t n,
+                                      const TrsBagRows *bags, int64_t i)
+{
+  const TrsTransformer *own = (const TrsTransformer *)layer->own;
+  const TrsEncoder *encoder = &own->encoder[i];
+  const TrsEncoderBatch *e = &own->batch.encoder[i];
+  const TrsAttention attention = attention_of(layer, n, bags, &own->batch, e);
+  const TrsReluMasks kept = {.y = e->mask};
+  const int64_t rows = own->batch.n_rows, D = layer->dim;
+  TrsMatrix x, attended, y;
+
+  PetscFunctionBegin;
+  PetscCall(make_operand(layer, stream, rows, e->x, D, e->copy[0], &x));
+  PetscCall(linear(layer, stream, rows, encoder->in, x, TRS_ACTIVATION_NONE, TrsFloats(e->qkv, 3 * D), NULL));
+  PetscCall(layer->context->compute->attention_forward(stream, &attention));
+  PetscCall(make_operand(layer, stream, rows, e->attended, D, e->copy[1], &attended));
+  PetscCall(
+      linear(layer, stream, rows, encoder->out, attended, TRS_ACTIVATION_NONE, TrsFloats(e->a, D), NULL));
+  PetscCall(add_and_norm(layer, stream, rows, encoder->norm1, e->x, e->a, e->moments[0], e->y));
+  PetscCall(make_operand(layer, stream, rows, e->y, D, e->copy[2], &y));
+  PetscCall(linear(layer, stream, rows, encoder->linear1, y, TRS_ACTIVATION_RELU, e->hidden, &kept));
+  PetscCall(linear(layer, stream, rows, encoder->linear2, e->hidden, TRS_ACTIVATION_NONE, TrsFloats(e->c, D),
+                   NULL));
+  PetscCall(add_and_norm(layer, stream, rows, encoder->norm2, e->y, e->c, e->moments[1], e->result));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t n, const TrsBagRows *bags,
                               TrsSequenceMatrix x)
 {
@@ -270,20 +331,7 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
 
   PetscFunctionBegin;
   PetscCall(begin_batch(layer, bags));
-  for (int64_t i = 0; i < layers; i++) {
-    const TrsEncoder *encoder = &own->encoder[i];
-    const TrsEncoderBatch *e = &batch->encoder[i];
-    const TrsAttention attention = attention_of(layer, n, bags, batch, e);
-    const int64_t rows = batch->n_rows;
-
-    PetscCall(linear(layer, stream, rows, encoder->in, e->x, TRS_ACTIVATION_NONE, e->qkv));
-    PetscCall(layer->context->compute->attention_forward(stream, &attention));
-    PetscCall(linear(layer, stream, rows, encoder->out, e->attended, TRS_ACTIVATION_NONE, e->a));
-    PetscCall(add_and_norm(layer, stream, rows, encoder->norm1, e->x, e->a, e->moments[0], e->y));
-    PetscCall(linear(layer, stream, rows, encoder->linear1, e->y, TRS_ACTIVATION_RELU, e->hidden));
-    PetscCall(linear(layer, stream, rows, encoder->linear2, e->hidden, TRS_ACTIVATION_NONE, e->c));
-    PetscCall(add_and_norm(layer, stream, rows, encoder->norm2, e->y, e->c, e->moments[1], e->result));
-  }
+  for (int64_t i = 0; i < layers; i++) PetscCall(encoder_forward(layer, stream, n, bags, i));
   PetscCall(layer->context->compute->sequence_forward(stream, &means, batch->encoder[layers - 1].result,
                                                       x.data + layer->column, x.stride));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -295,17 +343,16 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
   From dy [rows, out] make the gradients of W and b, and dx [rows, in]. With relu, y masks dy.
 */
 static PetscErrorCode linear_gradients(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows,
-                                       TrsPart part, const float *x, const float *y, TrsActivation activation,
-                                       float *dy, float *dx)
+                                       TrsPart part, TrsMatrix x, TrsMatrix y, TrsActivation activation,
+                                       TrsMatrix dy, TrsMatrix dx, const TrsReluMasks *masks)
 {
   const TrsDenseParameter *param = layer->context->params->param;
   const int64_t in = param[part.weight].cols, out = param[part.weight].rows;
 
   PetscFunctionBegin;
   PetscCall(layer->context->compute->linear_backward(
-      stream, rows, in, out, TrsFloats(x, in), TrsParametersMatrix(layer->context->params, part.weight),
-      TrsFloats(y, out), activation, TrsFloats(dy, out), param[part.weight].grad, param[part.bias].grad,
-      TrsFloats(dx, in)));
+      stream, rows, in, out, x, TrsParametersMatrix(layer->context->params, part.weight), y, activation, dy,
+      param[part.weight].grad, param[part.bias].grad, dx, layer->context->fused ? masks : NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -336,23 +383,29 @@ static PetscErrorCode encoder_backward(TrsSequenceLayer *layer, TrsStream stream
   const TrsEncoderBatch *e = &batch->encoder[i];
   const TrsAttention attention = attention_of(layer, n, bags, batch, e);
   const TrsComputeOps *compute = layer->context->compute;
+  const TrsReluMasks kept = {.y = e->mask}, applied = {.x = e->mask}, none = {.y = {0}};
   const int64_t rows = batch->n_rows, D = layer->dim;
-  float *d = batch->d, *part = batch->d_part;
+  float *d = batch->d;
+  const TrsMatrix part = TrsFloats(batch->d_part, D);
+  TrsMatrix dy;
 
   PetscFunctionBegin;
   PetscCall(norm_gradients(layer, stream, rows, encoder->norm2, e->c, e->moments[1], d));
-  PetscCall(linear_gradients(layer, stream, rows, encoder->linear2, e->hidden, d, TRS_ACTIVATION_NONE, d,
-                             batch->dhidden));
-  PetscCall(linear_gradients(layer, stream, rows, encoder->linear1, e->y, e->hidden, TRS_ACTIVATION_RELU,
-                             batch->dhidden, part));
-  PetscCall(compute->join_forward(stream, rows, D, PETSC_FALSE, d, D, part, D, d, D));
+  PetscCall(make_operand(layer, stream, rows, d, D, batch->d_copy, &dy));
+  PetscCall(linear_gradients(layer, stream, rows, encoder->linear2, e->hidden, dy, TRS_ACTIVATION_NONE, dy,
+                             batch->dhidden, &applied));
+  PetscCall(linear_gradients(layer, stream, rows, encoder->linear1, operand(layer, e->y, D, e->copy[2]),
+                             e->hidden, TRS_ACTIVATION_RELU, batch->dhidden, part, &kept));
+  PetscCall(compute->join_forward(stream, rows, D, PETSC_FALSE, d, D, batch->d_part, D, d, D));
   PetscCall(norm_gradients(layer, stream, rows, encoder->norm1, e->a, e->moments[0], d));
-  PetscCall(
-      linear_gradients(layer, stream, rows, encoder->out, e->attended, d, TRS_ACTIVATION_NONE, d, part));
+  PetscCall(make_operand(layer, stream, rows, d, D, batch->d_copy, &dy));
+  PetscCall(linear_gradients(layer, stream, rows, encoder->out, operand(layer, e->attended, D, e->copy[1]),
+                             dy, TRS_ACTIVATION_NONE, dy, part, &none));
   PetscCall(compute->attention_backward(stream, &attention));
-  PetscCall(linear_gradients(layer, stream, rows, encoder->in, e->x, batch->dqkv, TRS_ACTIVATION_NONE,
-                             batch->dqkv, part));
-  PetscCall(compute->join_forward(stream, rows, D, PETSC_FALSE, d, D, part, D, dx, D));
+  PetscCall(make_operand(layer, stream, rows, batch->dqkv, 3 * D, batch->d_copy, &dy));
+  PetscCall(linear_gradients(layer, stream, rows, encoder->in, operand(layer, e->x, D, e->copy[0]), dy,
+                             TRS_ACTIVATION_NONE, dy, part, &none));
+  PetscCall(compute->join_forward(stream, rows, D, PETSC_FALSE, d, D, batch->d_part, D, dx, D));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

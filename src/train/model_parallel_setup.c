@@ -71,7 +71,7 @@ static PetscErrorCode find_features(TrsModelParallel m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
+static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options, PetscBool reproducible)
 {
   const TrsTableConfigs *tables = m->config.tables;
   int n_features = 0, n, *dims;
@@ -89,6 +89,7 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options)
     PetscCall(TrsPinnedBufferReserve(m->config.device, &m->slot[s].loss,
                                      TrsDlrmTasks(m->dlrm)->n * (int64_t)sizeof(double)));
   if (!m->config.training) PetscCall(TrsDlrmSetForwardOnly(m->dlrm));
+  if (reproducible) TrsDlrmSetOwnSums(m->dlrm);
   PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
   PetscCall(PetscFree(dims));
   PetscCall(TrsRaggedRowsCreate(m->config.device, m->config.compute, tables, m->config.training, &m->ragged));
@@ -271,7 +272,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscCall(TrsShardedEbcConfigFromOptions(options, &ebc));
   PetscCall(choose_dense_work(m, options, ebc.dist.reproducible));
   PetscCall(create_streams(m));
-  PetscCall(create_dense(m, options));
+  PetscCall(create_dense(m, options, ebc.dist.reproducible));
   if (config->quantised)
     PetscCall(TrsEmbeddingShardsCreateQuantised(config->device, config->tables, config->plan,
                                                 config->shards->world->rank, &m->shards));

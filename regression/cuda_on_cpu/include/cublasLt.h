@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Stand-in for cuBLASLt, the part that gpu/ uses: products of fp32 or bf16 with bias and ReLU, made by cblas when their stream comes to them. Names, types and
-  meanings are cuBLASLt's (13.0). A shape has five algorithms, which differ in what CUBLASLT_ON_CPU_FASTEST says. Checked, with a message and abort(): matrices in host memory, a promised alignment that is none, that of the bias, too,
+  Stand-in for cuBLASLt, the part that gpu/ uses: products of fp32 or bf16 with bias, ReLU, its bit mask, and the bias' gradient, made by cblas when their stream
+  comes to them. Names, types and meanings are cuBLASLt's (13.0): a mask has bit i of a column of D in bit i % 8 of byte i / 8, and columns of whole 128 bits. A shape has five algorithms, which differ in what CUBLASLT_ON_CPU_FASTEST says. Checked, with a message and abort(): matrices in host memory, a promised alignment that is none, that of the bias, too,
   whose pointer the heuristic reads.
 */
 #pragma once
@@ -25,13 +25,18 @@ typedef enum { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 } cubl
 typedef enum {
   CUBLASLT_EPILOGUE_DEFAULT = 1,
   CUBLASLT_EPILOGUE_BIAS = 4,
-  CUBLASLT_EPILOGUE_RELU_BIAS = 6
+  CUBLASLT_EPILOGUE_RELU_BIAS = 6,
+  CUBLASLT_EPILOGUE_RELU_AUX_BIAS = 134,
+  CUBLASLT_EPILOGUE_DRELU = 136,
+  CUBLASLT_EPILOGUE_BGRADB = 512
 } cublasLtEpilogue_t;
 typedef enum {
   CUBLASLT_MATMUL_DESC_TRANSA = 3,
   CUBLASLT_MATMUL_DESC_TRANSB = 4,
   CUBLASLT_MATMUL_DESC_EPILOGUE = 7,
-  CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8
+  CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,
+  CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER = 11,
+  CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD = 12
 } cublasLtMatmulDescAttributes_t;
 typedef enum {
   CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,

@@ -138,7 +138,7 @@ static void linear_case(int64_t batch, int64_t in, int64_t out, TrsActivation ac
   float *dx = numbers(batch * in, 11);
 
   assert_petsc_ok(TrsLinearForwardCpu(NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in), bias,
-                                      activation, TrsFloats(y, out)));
+                                      activation, TrsFloats(y, out), NULL));
   for (int64_t b = 0; b < batch; b++) {
     for (int64_t o = 0; o < out; o++) {
       double sum = (double)bias[o];
@@ -151,7 +151,7 @@ static void linear_case(int64_t batch, int64_t in, int64_t out, TrsActivation ac
   }
   assert_petsc_ok(TrsLinearBackwardCpu(NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in),
                                        TrsFloats(y, out), activation, TrsFloats(dy, out), dw, db,
-                                       TrsFloats(dx, in)));
+                                       TrsFloats(dx, in), NULL));
   for (int64_t o = 0; o < out; o++) {
     double sum = 0.0;
 
@@ -517,10 +517,11 @@ static void threads_case(int64_t batch, int64_t in, int64_t out)
     omp_set_num_threads(threads);
     for (int i = 0; i < 5; i++) result[i] = numbers(sizes[i], 53); /* y, dy, dw, db, dx */
     assert_petsc_ok(TrsLinearForwardCpu(NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in), bias,
-                                        TRS_ACTIVATION_RELU, TrsFloats(result[0], out)));
-    assert_petsc_ok(TrsLinearBackwardCpu(
-        NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in), TrsFloats(result[0], out),
-        TRS_ACTIVATION_RELU, TrsFloats(result[1], out), result[2], result[3], TrsFloats(result[4], in)));
+                                        TRS_ACTIVATION_RELU, TrsFloats(result[0], out), NULL));
+    assert_petsc_ok(TrsLinearBackwardCpu(NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in),
+                                         TrsFloats(result[0], out), TRS_ACTIVATION_RELU,
+                                         TrsFloats(result[1], out), result[2], result[3],
+                                         TrsFloats(result[4], in), NULL));
     for (int i = 0; i < 5; i++) {
       if (threads == 1) {
         first[i] = result[i];

@@ -62,6 +62,101 @@ static void test_target_attention(void **state)
   }
 }
 
+/* A bf16 matrix of n numbers on the device is what rounding n floats there gives, bit for bit. */
+static void assert_rounded(const void *found, const void *floats, int64_t n)
+{
+  uint16_t *a = calloc((size_t)n, sizeof(*a)), *b = calloc((size_t)n, sizeof(*b));
+  void *rounded;
+
+  assert_petsc_ok(device->alloc(2 * n, &rounded));
+  assert_petsc_ok(cuda->convert(NULL, n, TRS_FP32, floats, TRS_BF16, rounded));
+  assert_petsc_ok(device->copy(a, found, 2 * n, NULL));
+  assert_petsc_ok(device->copy(b, rounded, 2 * n, NULL));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  assert_memory_equal(a, b, (size_t)(2 * n));
+  assert_petsc_ok(device->release(&rounded));
+  free(a);
+  free(b);
+}
+
+/* Memory on the device with random numbers in [-1, 1). */
+static void *random_on_device(uint64_t array, int64_t n)
+{
+  float *values = calloc((size_t)n, sizeof(*values));
+  void *on;
+
+  for (int64_t i = 0; i < n; i++) values[i] = draw(array, (uint64_t)i);
+  assert_petsc_ok(device->alloc(4 * n, &on));
+  assert_petsc_ok(device->copy(on, values, 4 * n, NULL));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  free(values);
+  return on;
+}
+
+/* The input of din's layers in bf16, and the copies that a gru makes for products, are the floats rounded. */
+static void test_operands(void **state)
+{
+  enum { D = 45, M = 90, H = 64, GOING_ON = 40 };
+  void *on[7], *copy[3], *offsets;
+  int64_t bag[M];
+
+  (void)state;
+  if (!cuda) skip();
+  assert_petsc_ok(device->alloc(sizeof(bag_offsets), &offsets));
+  assert_petsc_ok(device->copy(offsets, bag_offsets, sizeof(bag_offsets), NULL));
+  on[0] = random_on_device(1, (FIRST + ROWS) * D);
+  on[1] = random_on_device(2, BAGS * D);
+  on[2] = random_on_device(3, ROWS * 4 * D);
+  assert_petsc_ok(device->alloc(2 * ROWS * 4 * D, &copy[0]));
+  for (int narrow = 0; narrow < 2; narrow++) {
+    const TrsTargetAttention a = {.n_bags = BAGS,
+                                  .D = D,
+                                  .first = FIRST,
+                                  .offsets = offsets,
+                                  .rows = on[0],
+                                  .q = on[1],
+                                  .q_stride = D,
+                                  .parts = narrow ? copy[0] : on[2],
+                                  .type = narrow ? TRS_BF16 : TRS_FP32};
+    assert_petsc_ok(cuda->target_parts(NULL, &a));
+  }
+  assert_rounded(copy[0], on[2], ROWS * 4 * D);
+  for (int i = 0; i < 3; i++) assert_petsc_ok(device->release(&on[i]));
+  assert_petsc_ok(device->release(&copy[0]));
+  assert_petsc_ok(device->release(&offsets));
+
+  for (int64_t k = 0; k < M; k++) bag[k] = M - 1 - k;
+  assert_petsc_ok(device->alloc(sizeof(bag), &offsets));
+  assert_petsc_ok(device->copy(offsets, bag, sizeof(bag), NULL));
+  for (int i = 0; i < 6; i++) on[i] = random_on_device((uint64_t)i, (i < 2 ? 3 : 1) * M * H);
+  assert_petsc_ok(device->alloc(2 * M * H, &copy[0]));
+  for (int i = 1; i < 3; i++) assert_petsc_ok(device->alloc(2 * 3 * M * H, &copy[i]));
+  {
+    const TrsGruStep step = {.m = M,
+                             .H = H,
+                             .going_on = GOING_ON,
+                             .gates = on[0],
+                             .from_h = on[1],
+                             .before = on[2],
+                             .next = on[3],
+                             .bag = offsets,
+                             .to = on[4],
+                             .to_stride = H,
+                             .dh = on[5],
+                             .next_copy = copy[0],
+                             .gates_copy = copy[1],
+                             .from_h_copy = copy[2]};
+    assert_petsc_ok(cuda->gru_forward(NULL, &step));
+    assert_petsc_ok(cuda->gru_backward(NULL, &step));
+  }
+  assert_rounded(copy[0], on[3], GOING_ON * H);
+  assert_rounded(copy[1], on[0], 3 * M * H);
+  assert_rounded(copy[2], on[1], 3 * M * H);
+  for (int i = 0; i < 6; i++) assert_petsc_ok(device->release(&on[i]));
+  for (int i = 0; i < 3; i++) assert_petsc_ok(device->release(&copy[i]));
+  assert_petsc_ok(device->release(&offsets));
+}
+
 static PetscErrorCode run_attention(const TrsComputeOps *ops, int64_t dim, int64_t heads, PetscBool causal,
                                     float *const *scratch, float *const *x)
 {
@@ -225,5 +320,5 @@ static void test_list(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_target_attention),
-              cmocka_unit_test(test_attention), cmocka_unit_test(test_gru), cmocka_unit_test(test_pairs),
-              cmocka_unit_test(test_list))
+              cmocka_unit_test(test_operands), cmocka_unit_test(test_attention), cmocka_unit_test(test_gru),
+              cmocka_unit_test(test_pairs), cmocka_unit_test(test_list))
