@@ -496,14 +496,15 @@ UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 def test_gpu_batch_memory(binary, folder):
     """The need that a refused run tells is what a run then holds, to 15 %, where batches are large beside the rest: 5 % less memory is refused before tables are
     filled, what the run held is enough. Bags of one size; buffers grow by half, so others may hold 1.5 times as much."""
-    make_even_bags(folder, 192, 64)
+    make_even_bags(folder, 768, 128)
     own = {"TRSHARD_GEMM": "own"}  # without the 32 MiB of cuBLASLt
-    options = f"-data_train train.h5 -batch_size 32 -tables_embedding_dim 4 -dense_arch 4 -over_arch 4,1 -steps 5 -topology_hbm_cap 1GiB {NCCL}"
+    options = f"-data_train train.h5 -batch_size 128 -tables_embedding_dim 8 -dense_arch 8 -over_arch 4,1 -steps 4 -topology_hbm_cap 1GiB {NCCL}"
     every = [(1, "-tables_sharding_types table_wise"), (2, "-tables_sharding_types table_wise"), (2, "-tables_sharding_types table_wise -tables_is_weighted"),
-             (2, "-tables_sharding_types table_wise -tables_pooling mean"), (2, "-tables_sharding_types data_parallel"), (2, "-tables_sharding_types column_wise -tables_min_partition 2"),
-             (2, "-tables_sharding_types table_wise -tables_position_weighted -tables_max_feature_lengths 64"), (2, "-tables_sharding_types table_wise -reproducible"),
-             (2, "-tables_sharding_types table_wise -data_eval train.h5 -eval_every 2"), (2, "-tables_sharding_types table_wise -tables_pooling none -tables_sequence_pooling max")]
-    for ranks, more in thin(every, every[1:3]):
+             (2, "-tables_sharding_types table_wise -tables_pooling mean"), (2, "-tables_sharding_types data_parallel"), (2, "-tables_sharding_types column_wise -tables_min_partition 4"),
+             (2, "-tables_sharding_types table_wise -tables_position_weighted -tables_max_feature_lengths 128"), (2, "-tables_sharding_types table_wise -reproducible"),
+             (2, "-tables_sharding_types table_wise -data_eval train.h5 -eval_every 2"), (2, "-plan_replicas 2 -replica_sync gradients"),
+             (2, "-tables_sharding_types row_wise -tables_pooling none -tables_sequence_pooling max -ec_index_dedup")]
+    for ranks, more in thin(every, every[2:3]):
         refused = run(binary, ranks, f"{options} {more}", folder, status=71, environment={"CUDA_ON_CPU_BYTES": "300000", **own}).text
         told = re.search(r"the plan gives rank \d on \S+ ([\d.]+) (\w+) of tables and ([\d.]+) (\w+) of their optimizer states and ([\d.]+) (\w+) of batches", refused)
         check(told, f"{more}: no message in {refused[-600:]}")

@@ -21,10 +21,10 @@ typedef struct {
 
 /* A rank's count. */
 typedef struct {
-  const TrsMachine *machine;
   PetscBool in_order, index_dedup, variable_batch; /* as the options say */
   PetscBool alone;                                 /* one rank has all tables */
   double own, all;  /* samples of this rank, and of all ranks of its copy of the tables */
+  double copies;    /* of the tables, whose ids come together before an update */
   double key_bytes; /* of a row's key while ids are sorted */
   double batch;     /* bytes of each batch under way */
   double sorted;    /* bytes of each training batch's sorted ids */
@@ -80,8 +80,9 @@ static void add_shard(TrsIdBytes *to, const TrsTableConfig *table, const TrsTabl
   if (!to->alone) to->batch += kjt_bytes(n, weighted);
   if (!to->alone && !replicated) to->once += kjt_bytes(n, weighted);
   if (plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING) to->batch += 2 * sizeof(int32_t) * n.ids;
-  if (by_id && replicated && !to->in_order) return; /* add_own() has their rows */
-  add_sort(to, n.ids,
+  if (by_id && replicated && !to->in_order) return;                        /* add_own() has their rows */
+  if (to->copies > 1) to->once += 2 * to->copies * kjt_bytes(n, weighted); /* as they come, and merged */
+  add_sort(to, to->copies * n.ids,
            (PetscBool)(!by_id && (weighted || (table->pooling == TRS_POOLING_MEAN && share >= 1.0))));
 }
 
@@ -111,16 +112,18 @@ static PetscErrorCode begin(const TrsMachine *machine, const TrsBatchShape *shap
 {
   const TrsOptions options = machine->options;
   PetscBool reproducible;
+  int sync;
 
   PetscFunctionBegin;
-  *to = (TrsIdBytes){.machine = machine,
-                     .alone = (PetscBool)(machine->shards.world->size == 1),
+  *to = (TrsIdBytes){.alone = (PetscBool)(machine->shards.world->size == 1),
                      .own = (double)shape->batch_size,
                      .all = (double)shape->batch_size * machine->shards.world->size};
   PetscCall(TrsOptionsGetBool(options, "-reproducible", &reproducible, NULL));
   PetscCall(TrsOptionsGetBool(options, "-ec_index_dedup", &to->index_dedup, NULL));
   PetscCall(TrsOptionsGetBool(options, "-ebc_variable_batch", &to->variable_batch, NULL));
-  to->in_order = (PetscBool)(reproducible || machine->owners);
+  PetscCall(TrsOptionsGetEnum(options, "-replica_sync", &sync, NULL));
+  to->copies = machine->owners && sync == 1 ? machine->owners->size : 1;
+  to->in_order = (PetscBool)(reproducible || to->copies > 1);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
