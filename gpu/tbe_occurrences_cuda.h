@@ -40,7 +40,7 @@ struct Occurrences {
   */
   uint32_t *place;
   uint64_t *scaled_place; /* replaces place; NULL: all factors are 1 */
-  const float *weights;   /* of the ids, which the sort did not know yet; NULL: it knew the factors */
+  const float *weights;   /* of the ids, unknown when they were sorted; NULL: none */
   int bag_bits;
 };
 

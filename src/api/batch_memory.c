@@ -80,8 +80,10 @@ static void add_shard(TrsIdBytes *to, const TrsTableConfig *table, const TrsTabl
   if (!to->alone) to->batch += kjt_bytes(n, weighted);
   if (!to->alone && !replicated) to->once += kjt_bytes(n, weighted);
   if (plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING) to->batch += 2 * sizeof(int32_t) * n.ids;
-  if (by_id && replicated && !to->in_order) return;                        /* add_own() has their rows */
-  if (to->copies > 1) to->once += 2 * to->copies * kjt_bytes(n, weighted); /* as they come, and merged */
+  /* add_own() has the rows of such sequences. */
+  if (by_id && replicated && !to->in_order) return;
+  /* The ids of all copies lie as they come, and merged. */
+  if (to->copies > 1) to->once += 2 * to->copies * kjt_bytes(n, weighted);
   add_sort(to, to->copies * n.ids,
            (PetscBool)(!by_id && (weighted || (table->pooling == TRS_POOLING_MEAN && share >= 1.0))));
 }

@@ -45,7 +45,7 @@ typedef struct {
   TrsComm owners;
   PetscBool early; /* gradients are waited for before the dense backward */
   TrsWorkspace workspace;
-  TrsStream stream; /* of the exchanges and of what is made of them; not on devices of host memory */
+  TrsStream stream; /* of the exchanges, and of what is made of their results */
   TrsEvent begun, merged;
   /*
     int64 [R, groups, 2] samples and ids: this rank's, once for each copy; then each copy's. They

@@ -28,7 +28,7 @@ typedef struct {
   TrsPinnedBuffer limits;        /* bags and first id of each place sent: TrsUniqueBagsTake() */
   TrsDeviceBuffer inverse;       /* int64 [n_entries][B] the bag of each sample */
   TrsDeviceBuffer offsets;       /* offsets of the arrived bags, empty ones included */
-  TrsTbeOccurrences occurrences; /* of a training batch: the samples, sorted by bag; NULL: unsorted */
+  TrsTbeOccurrences occurrences; /* a training batch's samples, sorted by bag; or NULL */
 } TrsDistinctBatch;
 
 typedef struct {

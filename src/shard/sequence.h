@@ -44,7 +44,7 @@ typedef struct {
   TrsPinnedBuffer lengths; /* int32 lengths of `unique` */
   int64_t *id_begin;       /* [n_features + 1] where the ids of features begin in `unique` */
   TrsSequenceRows *where;  /* [n_pieces] the payload's prepare sets it */
-  /* With dedup, if the pieces are not the tables: `reverse` of each piece's bags, piece after piece. */
+  /* With dedup, if the pieces are not the tables: `reverse` of the bags, piece after piece. */
   TrsKjt pieces;
   /* With dedup, of a training batch: ids by their rows; NULL: the backward sorts them. */
   TrsTbeOccurrences occurrences;
@@ -57,7 +57,7 @@ typedef struct {
   int64_t dim;        /* floats from one row to the next: columns of the widest piece */
   PetscBool padded;   /* some piece is narrower than dim */
   PetscBool by_table; /* the pieces are the group's tables, in their order */
-  /* The pieces' gradients as tables, and the features of each piece: a group is added up at once. */
+  /* The pieces' gradients as tables, and the features of each piece: one call adds up a group. */
   TrsTbe add;
   TrsTbeTable *add_table;     /* [n_pieces] */
   TrsTbeFeature *add_feature; /* [features of all pieces] */
@@ -99,8 +99,9 @@ static inline TrsSequenceBatch *TrsSequenceBatchOf(TrsSharding sharding, TrsSequ
 }
 
 /*
-  With dedup, on a device that sorts ahead: sort the ids of a training batch for TrsSequenceUnpool().
-  The batch's `where` is set. A sequence's sorts are all on one stream. Not collective.
+  With dedup, on a device that sorts ahead: sort the ids of a training batch for
+  TrsSequenceUnpool(). The batch's `where` is set. A sequence's sorts are all on one stream. Not
+  collective.
 */
 PetscErrorCode TrsSequenceSort(TrsSharding sharding, TrsSequence *sequence, const TrsShardingSlot *slot,
                                TrsStream stream);

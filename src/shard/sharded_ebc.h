@@ -81,9 +81,9 @@ PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream
 
 /*
   Sort the ids of a training batch for its update, on any stream. Its input dist must be done;
-  BackwardUpdate comes after it. If SortsSums() says that gradients of equal bags or ids are added up
-  before they travel, BackwardStart comes after it, too. Without this call the backward sorts them.
-  On devices that sort as they go this call does nothing. Not collective.
+  BackwardUpdate comes after it. If SortsSums() says that gradients of equal bags or ids are added
+  up before they travel, BackwardStart comes after it, too. Without this call the backward sorts
+  them. On devices that sort as they go this call does nothing. Not collective.
 */
 PetscErrorCode TrsShardedEbcSort(TrsShardedEbc ebc, int slot, TrsStream stream);
 PetscBool TrsShardedEbcSortsSums(TrsShardedEbc ebc);

@@ -61,8 +61,8 @@ static PetscErrorCode finish_vectors(TrsModelParallel m, int slot, int64_t n, co
 }
 
 /*
-  Make the gradients of the vectors that arrived from those of the model's vectors. BackwardStart may
-  follow.
+  Make the gradients of the vectors that arrived from those of the model's vectors. BackwardStart
+  may follow.
 */
 static PetscErrorCode begin_gradients(TrsModelParallel m, int slot, int64_t n, const TrsPooledMatrix *model,
                                       TrsPooledMatrix *arrived)
