@@ -345,6 +345,21 @@ def count_steps(binary, folder, more, steps):
     return counts
 
 
+def test_cuda_sorts(binary, folder):
+    """Ids are sorted beside the stream that makes products, whatever the tables are: with position weights, shared bags, deduplicated sequences and copies of tables, too."""
+    make_equal_bags(folder)
+    options = "-data_train train.h5 -batch_size 8 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 -steps 4"
+    positions = "-tables_position_weighted -tables_max_feature_lengths 2"
+    sequences = "-tables_pooling none -tables_sequence_pooling max"
+    every = [(ranks, f"-tables_sharding_types {kind} {more}") for ranks, kind in ((1, "table_wise"), (2, "row_wise"), (2, "column_wise"), (2, "data_parallel"))
+             for more in ("", positions, "-ebc_variable_batch", f"{sequences} -ec_index_dedup", sequences)]
+    every += [(4, f"-plan_replicas 2 -replica_sync gradients -tables_sharding_types {kind} {more}") for kind in ("table_wise", "row_wise") for more in ("", positions, sequences)]
+    for ranks, more in thin(every, [every[6], every[7], every[8], every[13], every[19], every[-2]]):
+        text = run(binary, ranks, f"{options} {more} {NCCL}", folder, limit_s=240, environment={"CUDA_ON_CPU_REPORT": "1"}).text
+        sorts, beside = count(text, "sorts, "), count(text, "in a stream of products")
+        check(len(sorts) == len(beside) == ranks and min(sorts) >= 4 and max(beside) == 0, f"{more} on {ranks} ranks: {sorts} sorts, {beside} in the stream of products")
+
+
 def test_cuda_expected(binary, folder):
     """Launches, products, copies and bytes of a step are those that tools/gpu_expected.txt tells the users of `run gpu`."""
     top = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
