@@ -51,8 +51,10 @@ static __device__ __forceinline__ float load_place(const Occurrences &o, int64_t
     return 1.0f;
   }
   const uint64_t both = o.scaled_place[k];
+  const uint32_t upper = static_cast<uint32_t>(both >> 32);
+
   *place = static_cast<uint32_t>(both);
-  return __uint_as_float(static_cast<uint32_t>(both >> 32));
+  return o.weights ? o.weights[upper] : __uint_as_float(upper);
 }
 
 /*

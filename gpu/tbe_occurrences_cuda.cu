@@ -34,15 +34,16 @@ struct Unsorted {
 
 /* --- keys --- */
 
+/* upper: the upper half of a scaled place. */
 static __device__ __forceinline__ void put(const Unsorted &u, int64_t i, uint64_t key, uint32_t place,
-                                           float scale)
+                                           uint32_t upper)
 {
   if (u.key_32)
     u.key_32[i] = static_cast<uint32_t>(key);
   else
     u.key[i] = key;
   if (u.scaled_place)
-    u.scaled_place[i] = static_cast<uint64_t>(__float_as_uint(scale)) << 32 | place;
+    u.scaled_place[i] = static_cast<uint64_t>(upper) << 32 | place;
   else
     u.place[i] = place;
 }
@@ -56,10 +57,10 @@ static __global__ void bag_keys_kernel(const UpdateFeature *features, int n_feat
 {
   const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
 
-  for (int64_t i = TrsCudaFirst(); i < input.offsets[0]; i += TrsCudaStep()) put(u, i, end_key, 0, 0.0f);
+  for (int64_t i = TrsCudaFirst(); i < input.offsets[0]; i += TrsCudaStep()) put(u, i, end_key, 0, 0);
   for (int64_t i = input.offsets[n_features * input.batch] + TrsCudaFirst(); i < input.n_values;
        i += TrsCudaStep())
-    put(u, i, end_key, 0, 0.0f);
+    put(u, i, end_key, 0, 0);
   for (int64_t bag = TrsCudaFirst() >> lanes_log2; bag < n_features * input.batch;
        bag += TrsCudaStep() >> lanes_log2) {
     const int64_t feature = bag / input.batch;
@@ -71,9 +72,11 @@ static __global__ void bag_keys_kernel(const UpdateFeature *features, int n_feat
     for (int64_t i = begin + lane; i < end; i += lanes) {
       const int64_t id = input.values[i];
       const bool is_row = static_cast<uint64_t>(id) < static_cast<uint64_t>(f.rows);
+      const float scale = input.weights ? input.weights[i] * share : share;
 
       put(u, i, is_row ? static_cast<uint64_t>(f.key_begin + id) : end_key,
-          static_cast<uint32_t>(by_id ? i : place), input.weights ? input.weights[i] * share : share);
+          static_cast<uint32_t>(by_id ? i : place),
+          input.weights_later ? static_cast<uint32_t>(i) : __float_as_uint(scale));
     }
   }
 }
@@ -188,11 +191,13 @@ static void add_table(Backward *b, int t, int key)
   if (b->n_classes == 0 || last->key != key || last->optimizer != optimizer) {
     last = &b->classes[b->n_classes++];
     *last = {key, optimizer, at, at, 0};
+    b->order = (b->order ^ static_cast<uint64_t>(at)) * 0x100000001b3;
   }
   last->end_table = at + 1;
   last->widest = PetscMax(last->widest, b->tbe->table[t].dim);
   b->widest = PetscMax(b->widest, last->widest);
   b->place[t] = at;
+  b->order = (b->order ^ static_cast<uint64_t>(t)) * 0x100000001b3;
   table->table = b->tbe->table[t];
   table->key_begin = static_cast<int64_t>(b->end_key);
   b->end_key += static_cast<uint64_t>(b->tbe->table[t].rows);
@@ -349,7 +354,7 @@ static PetscErrorCode find(TrsStream stream, TrsWorkspace keep, TrsWorkspace scr
   const TrsTbe *tbe = b->tbe;
   const int64_t n = input->n_values, n_bags = tbe->n_features * input->batch;
   const bool by_id = b->use == TRS_TBE_BY_ID;
-  bool scaled = input->weights != NULL;
+  bool scaled = input->weights || input->weights_later, mean = false;
   UpdateFeature *list, *features;
   int lanes_log2 = 0;
   Unsorted u;
@@ -363,8 +368,10 @@ static PetscErrorCode find(TrsStream stream, TrsWorkspace keep, TrsWorkspace scr
              "%lld ids in %lld bags are in one batch of one rank, more than the GPU's backward takes "
              "(2^32 ids, 2^30 bags)",
              static_cast<long long>(n), static_cast<long long>(n_bags));
-  for (int f = 0; f < tbe->n_features; f++) scaled = scaled || tbe->feature[f].mean;
-  PetscCall(reserve(keep, n, scaled && !by_id, &b->o));
+  for (int f = 0; f < tbe->n_features; f++) mean = mean || tbe->feature[f].mean;
+  PetscCheck(!(mean && input->weights_later), PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "means with weights that are not known yet");
+  PetscCall(reserve(keep, n, (scaled || mean) && !by_id, &b->o));
   PetscCall(reserve_unsorted(scratch, b, &u));
   PetscCall(TrsCudaHostScratch(scratch, TRS_CUDA_FEATURES, tbe->n_features, sizeof(*list), &list));
   for (int f = 0; f < tbe->n_features; f++) {
@@ -403,8 +410,9 @@ struct TrsTbeOccurrencesImpl {
   TrsWorkspace memory;
   TrsTbeUse use;
   int n_classes;
-  uint64_t end_key;
+  uint64_t end_key, order;
   int64_t *class_run, *table_run;
+  bool weights_later;
   Occurrences o;
 };
 
@@ -430,6 +438,8 @@ PetscErrorCode TrsTbeFindOccurrencesCuda(TrsStream stream, TrsWorkspace workspac
   kept->use = use;
   kept->n_classes = b.n_classes;
   kept->end_key = b.end_key;
+  kept->order = b.order;
+  kept->weights_later = input->weights_later && b.o.scaled_place;
   kept->class_run = b.class_run;
   kept->table_run = b.table_run;
   kept->o = b.o;
@@ -445,15 +455,22 @@ PetscErrorCode TrsTbeOccurrencesDestroyCuda(TrsTbeOccurrences *occurrences)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode take(const TrsTbeInput *input, Backward *b)
+/*
+  Take the occurrences that were found before. Some payloads sort for tables whose memory they know
+  only later; if its alignment then makes other classes, *taken is false, and the ids must be sorted
+  again.
+*/
+static PetscErrorCode take(const TrsTbeInput *input, Backward *b, bool *taken)
 {
   const TrsTbeOccurrences kept = input->occurrences;
 
   PetscFunctionBegin;
-  PetscCheck(kept->o.n == input->n_values && kept->use == b->use && kept->end_key == b->end_key &&
-                 kept->n_classes == b->n_classes,
+  PetscCheck(kept->o.n == input->n_values && kept->use == b->use && kept->end_key == b->end_key,
              PETSC_COMM_SELF, TRS_ERR_INTERNAL, "occurrences of another batch, or for another use");
+  *taken = kept->order == b->order && kept->n_classes == b->n_classes;
+  if (!*taken) PetscFunctionReturn(PETSC_SUCCESS);
   b->o = kept->o;
+  if (kept->weights_later) b->o.weights = input->weights;
   b->class_run = kept->class_run;
   b->table_run = kept->table_run;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -464,12 +481,12 @@ static PetscErrorCode take(const TrsTbeInput *input, Backward *b)
 PetscErrorCode TrsCudaOccurrences(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input,
                                   Backward *b)
 {
+  bool taken = false;
+
   PetscFunctionBegin;
   PetscCall(order_tables(workspace, b->use == TRS_TBE_LISTS, b));
-  if (input->occurrences)
-    PetscCall(take(input, b));
-  else
-    PetscCall(find(stream, workspace, workspace, input, b));
+  if (input->occurrences) PetscCall(take(input, b, &taken));
+  if (!taken) PetscCall(find(stream, workspace, workspace, input, b));
   PetscCall(upload_tables(stream, workspace, b));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

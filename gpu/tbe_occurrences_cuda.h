@@ -35,10 +35,12 @@ struct Occurrences {
   uint32_t *piece_begin; /* [n + 1] number of earlier pieces of long runs */
   /*
     [n] where the gradient is: the bag's place in its feature, above it the feature. By ids: the
-    number of the id. A scaled place has the gradient's factor in its upper half.
+    number of the id. A scaled place has the gradient's factor in its upper half, or with `weights`
+    the number of the id, whose weight is the factor.
   */
   uint32_t *place;
   uint64_t *scaled_place; /* replaces place; NULL: all factors are 1 */
+  const float *weights;   /* of the ids, unknown when they were sorted; NULL: none */
   int bag_bits;
 };
 
@@ -71,6 +73,7 @@ struct Backward {
   UpdateClass *classes; /* [n_classes] */
   int n_classes, widest;
   uint64_t end_key;
+  uint64_t order;     /* hash (FNV-1a) of the tables' order and of where classes begin */
   int64_t *class_run; /* device [n_classes + 1] */
   int64_t *table_run; /* device [n_tables + 1], for TRS_TBE_LISTS */
   Occurrences o;

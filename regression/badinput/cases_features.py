@@ -86,8 +86,6 @@ CASES = [
     Case("copies_that_do_not_divide", 64, r"-plan_replicas.*3 copies of the tables do not divide the 2 ranks", "-plan_replicas 3", ranks=2),
     Case("more_copies_than_ranks", 64, r"-plan_replicas.*4 copies of the tables do not divide the 2 ranks", "-plan_replicas 4", ranks=2),
     Case("copies_and_pods", 64, r"-plan_replicas.*-topology_pod_size", "-plan_replicas 2 -topology_local_world_size 1 -topology_pod_size 2", ranks=2),
-    Case("copies_and_positions", 64, r'-plan_replicas.*position_weighted table "user"', f"-plan_replicas 2 {POSITIONS}", ranks=2),
-    Case("copies_and_caches", 64, r'-plan_replicas.*table "user" has compute kernel fused_uvm_caching', f"-plan_replicas 2 {CACHED}", ranks=2),
     Case("sync_without_copies", 64, r"-replica_sync.*needs -plan_replicas", "-replica_sync gradients"),
     Case("gradients_every_few_steps", 64, r"-replica_sync_every.*-replica_sync gradients", "-plan_replicas 2 -replica_sync gradients -replica_sync_every 2", ranks=2),
     Case("gradients_of_distinct_ids", 64, r"-ec_index_dedup.*-replica_sync gradients", "-plan_replicas 2 -replica_sync gradients -ec_index_dedup", ranks=2),

@@ -93,6 +93,48 @@ def test_replicas_gradients(binary, folder):
         check_close_tensors(other, state, TOLERANCE, f"{copies} copies on {ranks} ranks {plan}")
 
 
+# Tables with caches, at least some of whose rows are moved in every step; data_parallel has none.
+CACHES = "-tables_compute_kernels fused_uvm_caching -tables_cache_load_factor 0.2 -table_tag_cache_algorithm lfu -pipeline prefetch_sparse_dist"
+
+
+@thinned
+def test_replicas_caches(binary, folder):
+    """Copies with caches: with equal updates one copy without, bit for bit; with means, copies without."""
+    make(folder, 83)
+    options = "-steps 9 -embedding_learning_rate 0.1 -reproducible"
+    kinds = [f"-tables_sharding_types {kind}" for kind in ("table_wise", "row_wise", "column_wise")]
+    runs = [(ranks, copies, plan) for ranks, copies in ((4, 2), (4, 4), (6, 3)) for plan in kinds]
+    wanted, state = train(binary, folder, "one", 1, options)
+    for ranks, copies, plan in thin(runs, [(4, 2, kinds[1]), (4, 4, kinds[0])]):
+        what = f"{copies} copies on {ranks} ranks {plan}"
+        found, other = train(binary, folder, "other", ranks, f"{options} -replica_sync gradients -plan_replicas {copies} {plan} {CACHES}")
+        check(same_bits(found, wanted), f"{what}: other losses")
+        check_same_tensors(other, state, what)
+    every = "-replica_sync_every 2 -plan_replicas 2 -tables_data_type fp16"
+    for ranks, plan in thin([(2, kinds[0]), (4, kinds[0]), (4, kinds[1])], [(4, kinds[1])]):
+        wanted, state = train(binary, folder, "without", ranks, f"{options} {every} {plan}")
+        found, other = train(binary, folder, "with", ranks, f"{options} {every} {plan} {CACHES}")
+        check(same_bits(found, wanted), f"means on {ranks} ranks {plan}: other losses")
+        check_same_tensors(other, state, f"means on {ranks} ranks {plan}")
+
+
+@thinned
+def test_replicas_positions(binary, folder):
+    """Position weights are the parameters of a single copy: with equal updates, and with sgd and a mean in every step; with caches, too."""
+    make(folder, 83)
+    position = "-table_user_position_weighted -table_user_max_feature_lengths 3 -table_word_position_weighted -table_word_max_feature_lengths 4"
+    for optimizer, sync in (("adagrad", "-replica_sync gradients"), ("sgd", "-replica_sync average")):
+        options = f"-epochs 2 {position} -embedding_optimizer {optimizer} -embedding_learning_rate 0.2"
+        wanted, state = train(binary, folder, "one", 1, options)
+        runs = [(ranks, copies, f"-tables_sharding_types {kind}") for ranks, copies in ((4, 2), (4, 4), (6, 3)) for kind in TYPES] + [(4, 2, MIXED)]
+        runs += [(4, 2, f"-tables_sharding_types row_wise {CACHES}")]
+        for ranks, copies, plan in thin(runs, [(4, 2, MIXED), (4, 2, runs[3][2]), (4, 4, runs[0][2]), runs[-1]]):
+            what = f"{sync}: {copies} copies on {ranks} ranks {plan}"
+            found, other = train(binary, folder, "other", ranks, f"{options} {sync} -plan_replicas {copies} {plan}")
+            check_close_losses(found, wanted, TOLERANCE, what)
+            check_close_tensors(other, state, TOLERANCE, what)
+
+
 def test_replicas_chosen(binary, folder):
     """-plan_replicas 0: behind a slow network, where means are rare, each rank has a copy; equal updates do not change a bit."""
     make(folder, 83)

@@ -364,6 +364,21 @@ def count_steps(binary, folder, more, steps):
     return counts
 
 
+def test_cuda_sorts(binary, folder):
+    """Ids are sorted beside the stream that makes products, whatever the tables are: with position weights, shared bags, deduplicated sequences and copies of tables, too."""
+    make_equal_bags(folder)
+    options = "-data_train train.h5 -batch_size 8 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 -steps 4"
+    positions = "-tables_position_weighted -tables_max_feature_lengths 2"
+    sequences = "-tables_pooling none -tables_sequence_pooling max"
+    every = [(ranks, f"-tables_sharding_types {kind} {more}") for ranks, kind in ((1, "table_wise"), (2, "row_wise"), (2, "column_wise"), (2, "data_parallel"))
+             for more in ("", positions, "-ebc_variable_batch", f"{sequences} -ec_index_dedup", sequences)]
+    every += [(4, f"-plan_replicas 2 -replica_sync gradients -tables_sharding_types {kind} {more}") for kind in ("table_wise", "row_wise") for more in ("", positions, sequences)]
+    for ranks, more in thin(every, [every[6], every[7], every[8], every[13], every[19], every[-2]]):
+        text = run(binary, ranks, f"{options} {more} {NCCL}", folder, limit_s=240, environment={"CUDA_ON_CPU_REPORT": "1"}).text
+        sorts, beside = count(text, "sorts, "), count(text, "in a stream of products")
+        check(len(sorts) == len(beside) == ranks and min(sorts) >= 4 and max(beside) == 0, f"{more} on {ranks} ranks: {sorts} sorts, {beside} in the stream of products")
+
+
 def test_cuda_expected(binary, folder):
     """Launches, products, copies and bytes of a step are those that tools/gpu_expected.txt tells the users of `run gpu`."""
     top = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -478,7 +493,7 @@ def test_gpu_memory(binary, folder):
     for name, ranks, more, small, large in (("one", 1, "-tables_sharding_types table_wise", "8000000", "64000000"), ("shared", 2, "-gpu_share -tables_sharding_types row_wise", "10000000", "64000000")):
         sharing = {"CUDA_ON_CPU_DEVICES": "1"}
         result = run(binary, ranks, f"{options} {more}", folder, status=71, environment={"CUDA_ON_CPU_BYTES": small, **sharing})
-        check(re.search(r"the plan gives rank \d on .* of tables and [\d.]+ [KM]iB of their optimizer states, but [\d.]+ MiB of the GPU's memory are free.*-topology_hbm_cap", result.text),
+        check(re.search(r"the plan gives rank \d on .* of tables and [\d.]+ [KM]iB of their optimizer states and [\d.]+ \S+ of batches, but [\d.]+ MiB of the GPU's memory are free.*-topology_hbm_cap", result.text),
               f"{name}: no message in {result.text[-600:]}")
         check(result.text.count("trshard: error") == 1, f"{name}: {result.text.count('trshard: error')} messages")
         check(("that share its memory" in result.text) == (ranks > 1), f"{name}: {result.text[-600:]}")
@@ -495,6 +510,44 @@ def test_gpu_memory(binary, folder):
         result = run(binary, 1, f"{options} {more}", folder, status=status, limit_s=240, environment={"CUDA_ON_CPU_BYTES": "64000000"})
         check(bool(status) == bool(re.search(r"the plan gives rank 0 on .* 0 B of tables and 73\.\d+ MiB of their optimizer states", result.text)),
               f"{name}: {result.text[-600:]}")
+
+
+def make_even_bags(folder, samples, bag, rows=512):
+    """Four features with `bag` ids in every sample: every batch is as large as the dataset's means say."""
+    path = write_dataset(os.path.join(folder, "train.h5"), samples, features={f"f{i}": rows for i in range(4)}, num_dense=2)
+    n = samples * 4
+    with h5py.File(path, "r+") as h:
+        for name, values in (("lengths", np.full((samples, 4), bag, np.int32)), ("offsets", np.arange(samples + 1) * 4 * bag),
+                             ("values", (np.random.default_rng(3).permutation(n * bag) % rows).astype(np.int32)), ("weights", np.ones(n * bag, np.float32))):
+            if name in h["sparse"]:
+                del h["sparse"][name]
+            h["sparse"][name] = values
+
+
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def test_gpu_batch_memory(binary, folder):
+    """The need that a refused run tells is what a run then holds, to 15 %, where batches are large beside the rest: 5 % less memory is refused before tables are
+    filled, what the run held is enough. Bags of one size; buffers grow by half, so others may hold 1.5 times as much."""
+    make_even_bags(folder, 768, 128)
+    own = {"TRSHARD_GEMM": "own"}  # without the 32 MiB of cuBLASLt
+    options = f"-data_train train.h5 -batch_size 128 -tables_embedding_dim 8 -dense_arch 8 -over_arch 4,1 -steps 4 -topology_hbm_cap 1GiB {NCCL}"
+    every = [(1, "-tables_sharding_types table_wise"), (2, "-tables_sharding_types table_wise"), (2, "-tables_sharding_types table_wise -tables_is_weighted"),
+             (2, "-tables_sharding_types table_wise -tables_pooling mean"), (2, "-tables_sharding_types data_parallel"), (2, "-tables_sharding_types column_wise -tables_min_partition 4"),
+             (2, "-tables_sharding_types table_wise -tables_position_weighted -tables_max_feature_lengths 128"), (2, "-tables_sharding_types table_wise -reproducible"),
+             (2, "-tables_sharding_types table_wise -data_eval train.h5 -eval_every 2"), (2, "-plan_replicas 2 -replica_sync gradients"),
+             (2, "-tables_sharding_types row_wise -tables_pooling none -tables_sequence_pooling max -ec_index_dedup")]
+    for ranks, more in thin(every, every[2:3]):
+        refused = run(binary, ranks, f"{options} {more}", folder, status=71, environment={"CUDA_ON_CPU_BYTES": "300000", **own}).text
+        told = re.search(r"the plan gives rank \d on \S+ ([\d.]+) (\w+) of tables and ([\d.]+) (\w+) of their optimizer states and ([\d.]+) (\w+) of batches", refused)
+        check(told, f"{more}: no message in {refused[-600:]}")
+        need = sum(float(told[i]) * UNITS[told[i + 1]] for i in (1, 3, 5))
+        held = max(count(run(binary, ranks, f"{options} {more}", folder, limit_s=240, environment={"CUDA_ON_CPU_REPORT": "1", **own}).text, "bytes held at most"))
+        check(0.85 * held <= need <= 1.15 * held, f"{more} on {ranks} ranks: {need:.0f} bytes told, {held} held: {need / held:.2f}")
+        for limit, status in ((0.95 * need, 71), (max(held, need) * 1.01, 0)):
+            result = run(binary, ranks, f"{options} {more}", folder, status=status, limit_s=240, environment={"CUDA_ON_CPU_BYTES": f"{limit:.0f}", **own})
+            check(bool(status) == ("the plan gives rank" in result.text), f"{more}, {limit:.0f} bytes: {result.text[-600:]}")
 
 
 def test_gpu_choice(binary, folder):

@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <sched.h>
+#include <set>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -65,12 +66,14 @@ struct machine {
   std::map<size_t, block> blocks; // by place in the arena
   std::map<char *, size_t> pinned;
   std::map<const void *, size_t> asked_shared; // bytes, of kernels
-  size_t used_bytes = 0, total_bytes = size_t(16) << 30;
+  size_t used_bytes = 0, most_bytes = 0, total_bytes = size_t(16) << 30;
   int n_devices = 8, n_old = 0, device = 0, open = 0;
   bool check = true, running = false;
   unsigned seed = 1;
   cudaError_t last_error = cudaSuccess, at_start = cudaSuccess;
   cuda_on_cpu_counters counters = {};
+  std::map<cudaStream_t, int64_t> sorts;
+  std::set<cudaStream_t> with_products;
   struct sigaction before = {}; // who had SIGSEGV
 
   machine();
@@ -110,18 +113,26 @@ machine::machine()
 
 machine::~machine()
 {
+  int64_t n_sorts = 0, beside_products = 0;
+
+  for (const auto &s : sorts) {
+    n_sorts += s.second;
+    if (with_products.count(s.first)) beside_products += s.second;
+  }
   if (from_environment("CUDA_ON_CPU_REPORT", 0))
     fprintf(stderr,
             "cuda_on_cpu: %lld launches, %lld allocations, %lld host waits, %lld device waits, %lld pageable "
             "copies, %zu bytes left, %lld ranges begun, %lld ended, %lld products, %lld odd ones, "
-            "%lld copies, %lld bytes copied, %lld bytes of products\n",
+            "%lld copies, %lld bytes copied, %lld bytes of products, %zu bytes held at most, "
+            "%lld sorts, %lld in a stream of products\n",
             static_cast<long long>(counters.launches), static_cast<long long>(counters.allocations),
             static_cast<long long>(counters.host_waits), static_cast<long long>(counters.device_waits),
             static_cast<long long>(counters.pageable_copies), used_bytes,
             static_cast<long long>(counters.range_pushes), static_cast<long long>(counters.range_pops),
             static_cast<long long>(counters.products), static_cast<long long>(counters.odd_products),
             static_cast<long long>(counters.copies), static_cast<long long>(counters.copied_bytes),
-            static_cast<long long>(counters.product_bytes));
+            static_cast<long long>(counters.product_bytes), most_bytes, static_cast<long long>(n_sorts),
+            static_cast<long long>(beside_products));
 }
 
 machine &m()
@@ -335,9 +346,16 @@ void get_on()
   m().running = false;
 }
 
-void count_product(bool odd, size_t bytes)
+void count_sort(cudaStream_t stream)
 {
   guard g;
+  m().sorts[stream]++;
+}
+
+void count_product(cudaStream_t stream, bool odd, size_t bytes)
+{
+  guard g;
+  m().with_products.insert(stream);
   m().counters.products++;
   m().counters.odd_products += odd;
   m().counters.product_bytes += static_cast<int64_t>(bytes);
@@ -499,6 +517,7 @@ cudaError_t cudaMalloc(void **pointer, size_t bytes)
   if (room > m().total_bytes - m().used_bytes || at + room > ARENA_BYTES)
     return say(cudaErrorMemoryAllocation);
   m().used_bytes += room;
+  m().most_bytes = std::max(m().most_bytes, m().used_bytes);
   m().blocks[at] = {bytes, room};
   const size_t end = (at + room + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
   if (m().open && end > m().extent && mprotect(m().arena, end, PROT_READ | PROT_WRITE))

@@ -207,6 +207,7 @@ static PetscErrorCode create_batches(TrshardCollection c)
 static PetscErrorCode create(MPI_Comm comm, const TrshardConfig *config, TrshardCollection *collection)
 {
   const TrsPlanWishes wishes = {.num_dense = 0};
+  const TrsBatchShape shape = {.batch_size = config->batch_size, .training = PETSC_TRUE};
   TrshardCollection c;
 
   PetscFunctionBegin;
@@ -219,7 +220,7 @@ static PetscErrorCode create(MPI_Comm comm, const TrshardConfig *config, Trshard
   PetscCall(TrsAgree(c->comm, read_tables(c, config)));
   PetscCall(TrsMachineCreate(c->comm, c->options, &c->machine));
   PetscCall(TrsMachinePlan(&c->machine, &wishes, &c->tables, &c->plan));
-  PetscCall(TrsMemoryCheck(&c->machine, &c->tables, &c->plan, PETSC_TRUE, PETSC_FALSE));
+  PetscCall(TrsMemoryCheck(&c->machine, &c->tables, &c->plan, &shape, PETSC_FALSE));
   PetscCall(create_batches(c));
   PetscCall(TrsApiRowsCreate(c));
   PetscCall(create_tables(c));

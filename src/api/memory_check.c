@@ -12,9 +12,12 @@
 
 enum { TRS_HOST_BYTES = 64, TRS_ID_BYTES = 128 };
 
+/* What a rank needs. */
+enum { TRS_NEED_ROWS, TRS_NEED_STATES, TRS_NEED_BATCHES, TRS_N_NEEDS };
+
 /* Add the bytes of all this rank's shards of a table, in the memory that is asked for. */
 static void add_table(const TrsMachine *machine, const TrsTableConfig *table, const TrsTablePlan *plan,
-                      const TrsSparseOptimizerArgs *optimizer, PetscBool quantised, double bytes[2])
+                      const TrsSparseOptimizerArgs *optimizer, PetscBool quantised, double *bytes)
 {
   const PetscBool host = machine->device->host_memory,
                   uvm = (PetscBool)(!host && TrsKernelIsUvm(plan->compute_kernel));
@@ -31,24 +34,24 @@ static void add_table(const TrsMachine *machine, const TrsTableConfig *table, co
     const double rows = (double)shard->rows;
 
     if (shard->rank != machine->shard_rank || shard->cols == 0) continue;
-    bytes[0] += share * rows *
-                (quantised ? (double)TrsQuantRowBytes(table->data_type, TRS_ROWS_TBE, (int)shard->cols)
-                           : (double)(shard->cols * TrsDTypeBytes(table->data_type)));
+    bytes[TRS_NEED_ROWS] += share * rows *
+                            (quantised
+                                 ? (double)TrsQuantRowBytes(table->data_type, TRS_ROWS_TBE, (int)shard->cols)
+                                 : (double)(shard->cols * TrsDTypeBytes(table->data_type)));
     for (int k = 0; k < n_states; k++)
       if (rowwise[k] || !uvm || table->constraints.enforce_hbm)
-        bytes[1] += rows * (rowwise[k] ? 1 : (double)shard->cols) * (double)sizeof(float);
+        bytes[TRS_NEED_STATES] += rows * (rowwise[k] ? 1 : (double)shard->cols) * (double)sizeof(float);
   }
 }
 
 /* Count the bytes that this rank will allocate for its tables: rows and states. */
 static PetscErrorCode count_tables(const TrsMachine *machine, const TrsTableConfigs *tables,
                                    const TrsShardingPlan *shardings, PetscBool training, PetscBool quantised,
-                                   double bytes[2])
+                                   double *bytes)
 {
   TrsSparseOptimizers optimizers = {.n = 0};
 
   PetscFunctionBegin;
-  bytes[0] = bytes[1] = 0;
   if (training) PetscCall(TrsSparseOptimizersFromOptions(machine->options, tables, &optimizers));
   for (int t = 0; t < tables->n; t++) {
     const TrsTablePlan *plan = TrsShardingPlanFind(shardings, tables->table[t].name);
@@ -78,10 +81,9 @@ static PetscErrorCode find_sharers(const TrsMachine *machine, MPI_Comm *sharers)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode refuse(const TrsMachine *machine, int n_sharers, const double bytes[2],
-                             double free_bytes)
+static PetscErrorCode refuse(const TrsMachine *machine, int n_sharers, const double *bytes, double free_bytes)
 {
-  char host[TRS_HOST_BYTES] = "?", sharers[64] = "", tables[32], states[64] = "", text[32], is_free[32];
+  char host[TRS_HOST_BYTES] = "?", sharers[64] = "", tables[32], more[128] = "", text[32], is_free[32];
   const PetscBool gpu = (PetscBool)!machine->device->host_memory;
 
   PetscFunctionBegin;
@@ -89,39 +91,44 @@ static PetscErrorCode refuse(const TrsMachine *machine, int n_sharers, const dou
   if (n_sharers > 1)
     PetscCall(
         PetscSNPrintf(sharers, sizeof(sharers), " and the %d ranks that share its memory", n_sharers - 1));
-  if (bytes[1] > 0)
-    PetscCall(PetscSNPrintf(states, sizeof(states), " and %s of their optimizer states",
-                            TrsBytesText(bytes[1], text, sizeof(text))));
+  if (bytes[TRS_NEED_STATES] > 0)
+    PetscCall(PetscSNPrintf(more, sizeof(more), " and %s of their optimizer states",
+                            TrsBytesText(bytes[TRS_NEED_STATES], text, sizeof(text))));
+  if (bytes[TRS_NEED_BATCHES] > 0)
+    PetscCall(PetscSNPrintf(more + strlen(more), sizeof(more) - strlen(more), " and %s of batches",
+                            TrsBytesText(bytes[TRS_NEED_BATCHES], text, sizeof(text))));
   SETERRQ(
       PETSC_COMM_SELF, TRS_ERR_MEMORY,
       "the plan gives rank %d on %s%s %s of tables%s, but %s of %s are free there: use more %s, a smaller "
       "-tables_data_type (fp16, bf16)%s, or plan with less (%s)",
-      machine->rank, host, sharers, TrsBytesText(bytes[0], tables, sizeof(tables)), states,
+      machine->rank, host, sharers, TrsBytesText(bytes[TRS_NEED_ROWS], tables, sizeof(tables)), more,
       TrsBytesText(free_bytes, is_free, sizeof(is_free)), gpu ? "the GPU's memory" : "memory",
       gpu ? "GPUs" : "hosts",
-      gpu ? ", tables in host memory (-tables_compute_kernels fused_uvm_caching)" : "",
+      gpu ? ", tables in host memory (-tables_compute_kernels fused_uvm_caching), a smaller -batch_size" : "",
       gpu ? "-topology_hbm_cap, -topology_hbm_cap_per_rank" : "-topology_ddr_cap");
 }
 
 PetscErrorCode TrsMemoryCheck(const TrsMachine *machine, const TrsTableConfigs *tables,
-                              const TrsShardingPlan *plan, PetscBool training, PetscBool quantised)
+                              const TrsShardingPlan *plan, const TrsBatchShape *shape, PetscBool quantised)
 {
-  double bytes[2], least;
+  double bytes[TRS_N_NEEDS] = {0}, needed = 0, least;
   int64_t free_bytes, total_bytes;
   PetscErrorCode ierr = PETSC_SUCCESS;
   MPI_Comm sharers;
   int n_sharers;
 
   PetscFunctionBegin;
-  PetscCall(count_tables(machine, tables, plan, training, quantised, bytes));
+  PetscCall(count_tables(machine, tables, plan, shape->training, quantised, bytes));
+  PetscCall(TrsBatchBytes(machine, tables, plan, shape, &bytes[TRS_NEED_BATCHES]));
   PetscCall(machine->device->memory(&free_bytes, &total_bytes));
   PetscCall(find_sharers(machine, &sharers));
   PetscCallMPI(MPI_Comm_size(sharers, &n_sharers));
   least = (double)free_bytes;
-  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, bytes, 2, MPI_DOUBLE, MPI_SUM, sharers));
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, bytes, TRS_N_NEEDS, MPI_DOUBLE, MPI_SUM, sharers));
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &least, 1, MPI_DOUBLE, MPI_MIN, sharers));
   PetscCallMPI(MPI_Comm_free(&sharers));
-  if (bytes[0] + bytes[1] > least) ierr = refuse(machine, n_sharers, bytes, least);
+  for (int i = 0; i < TRS_N_NEEDS; i++) needed += bytes[i];
+  if (needed > least) ierr = refuse(machine, n_sharers, bytes, least);
   PetscCall(TrsAgree(machine->comm, ierr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -357,11 +357,12 @@ typedef PetscErrorCode TrsTbeBackwardFn(TrsStream stream, TrsWorkspace workspace
 
 /*
   Find the occurrences of a batch ahead of the call that gets them in TrsTbeInput.occurrences, with
-  the same tables, ids and weights. *occurrences is made if it is NULL; its memory grows, and never
-  shrinks. It holds no pointers to tables or to the batch. The stream that uses it waits for this
-  call; the workspace may serve other calls of this stream meanwhile. Only backends that sort all
-  tables at once have this kernel. Others sort table by table, so that the keys stay in the
-  processor's caches until the update.
+  the same tables, ids and weights (but for weights_later). *occurrences is made if it is NULL; its
+  memory grows, and never shrinks. It holds no pointers to tables or to the batch. The stream that
+  uses it waits for this call; the workspace may serve other calls of this stream meanwhile. Only
+  backends that sort all tables at once have this kernel. Others sort table by table, so that the
+  keys stay in the processor's caches until the update. Of the tables' memory only the alignment
+  matters: if it is another one in the later call, this call may have to sort again.
 */
 typedef PetscErrorCode TrsTbeFindOccurrencesFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                                const TrsTbeInput *input, TrsTbeUse use,

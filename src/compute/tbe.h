@@ -92,7 +92,8 @@ typedef enum { TRS_TBE_BY_BAG, TRS_TBE_BY_ID, TRS_TBE_LISTS } TrsTbeUse;
 
 /*
   The occurrences of rows in a batch, sorted by row, in memory of their own. They are made from ids
-  and their weights alone (tbe_find_occurrences), before there are gradients.
+  (and their weights, where these are known) alone (tbe_find_occurrences), before there are
+  gradients.
 */
 typedef struct TrsTbeOccurrencesImpl *TrsTbeOccurrences;
 
@@ -124,4 +125,9 @@ typedef struct {
     forward does not read them.
   */
   TrsTbeOccurrences occurrences;
+  /*
+    For tbe_find_occurrences: the ids have weights, which only the call that gets the occurrences
+    knows; `weights` is NULL here. Not for features with `mean`.
+  */
+  int32_t weights_later;
 } TrsTbeInput;

@@ -60,6 +60,10 @@ PetscErrorCode TrsVariableExpandDestroy(TrsVariableExpand *expand);
   columns is row inverse[f][b] of the block. Backward: row i of the block in grad_flat is the sum of
   the gradients of all samples that point to row i, in order of sample.
 
+  TrsVariableExpandSort - Sort the samples by bag ahead of Backward, which gets *occurrences then.
+  *occurrences begins as NULL, and is used and freed as those of TrsLookupSort() (embed/lookup.h).
+  The sorts of an expansion are all on one stream. NULL: Backward sorts.
+
   Not collective.
 
   In: batch           number of samples
@@ -70,5 +74,9 @@ PetscErrorCode TrsVariableExpandForward(TrsVariableExpand expand, TrsStream stre
                                         const int64_t *inverse, const float *flat,
                                         const int64_t *feature_displs, float *matrix, int64_t stride);
 PetscErrorCode TrsVariableExpandBackward(TrsVariableExpand expand, TrsStream stream, int64_t batch,
-                                         const int64_t *inverse, const float *grad_matrix, int64_t stride,
-                                         float *grad_flat, const int64_t *feature_displs);
+                                         const int64_t *inverse, TrsTbeOccurrences occurrences,
+                                         const float *grad_matrix, int64_t stride, float *grad_flat,
+                                         const int64_t *feature_displs);
+PetscErrorCode TrsVariableExpandSort(TrsVariableExpand expand, TrsStream stream, int64_t batch,
+                                     const int64_t *inverse, const int64_t *feature_displs,
+                                     TrsTbeOccurrences *occurrences);

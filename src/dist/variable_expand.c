@@ -10,11 +10,11 @@ struct TrsVariableExpandImpl {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
   int n_features;
-  TrsTbeTable *table;     /* [n_features] */
-  TrsTbeFeature *feature; /* [n_features] */
-  TrsWorkspace workspace;
-  TrsBuffer counting;      /* int64 0, 1, 2, ... */
-  TrsDeviceBuffer offsets; /* counting, copied to the device */
+  TrsTbeTable *table;           /* [n_features] */
+  TrsTbeFeature *feature;       /* [n_features] */
+  TrsWorkspace workspace, sort; /* sort: of the sorts ahead; NULL: there are none */
+  TrsBuffer counting;           /* int64 0, 1, 2, ... */
+  TrsDeviceBuffer offsets;      /* counting, copied to the device */
   int64_t n_offsets;
 };
 
@@ -35,6 +35,7 @@ PetscErrorCode TrsVariableExpandCreate(const TrsDeviceOps *device, const TrsComp
     (*expand)->feature[f] = (TrsTbeFeature){.table = f, .out_column = columns[f]};
   }
   PetscCall(compute->workspace_create(&(*expand)->workspace));
+  if (compute->tbe_find_occurrences) PetscCall(compute->workspace_create(&(*expand)->sort));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -43,6 +44,7 @@ PetscErrorCode TrsVariableExpandDestroy(TrsVariableExpand *expand)
   PetscFunctionBegin;
   if (!*expand) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall((*expand)->compute->workspace_destroy(&(*expand)->workspace));
+  PetscCall((*expand)->compute->workspace_destroy(&(*expand)->sort));
   PetscCall(TrsDeviceBufferFree((*expand)->device, &(*expand)->offsets));
   PetscCall(TrsBufferFree(&(*expand)->counting));
   PetscCall(PetscFree((*expand)->table));
@@ -64,6 +66,8 @@ static PetscErrorCode reserve_offsets(TrsVariableExpand expand, TrsStream stream
   for (int64_t i = 0; i <= n; i++) counting[i] = i;
   PetscCall(TrsDeviceBufferReserve(expand->device, &expand->offsets, bytes));
   PetscCall(expand->device->copy(expand->offsets.data, counting, bytes, stream));
+  if (!expand->device->host_memory)
+    PetscCall(expand->device->stream_synchronize(stream)); /* other streams read it, too */
   expand->n_offsets = n + 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -107,9 +111,31 @@ PetscErrorCode TrsVariableExpandForward(TrsVariableExpand expand, TrsStream stre
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsVariableExpandSort(TrsVariableExpand expand, TrsStream stream, int64_t batch,
+                                     const int64_t *inverse, const int64_t *feature_displs,
+                                     TrsTbeOccurrences *occurrences)
+{
+  TrsMemoryKind before;
+  TrsTbeInput input;
+  TrsTbe tbe;
+
+  PetscFunctionBegin;
+  if (!expand->sort || batch == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  before = TrsMemoryFor(TRS_MEMORY_SCRATCH);
+  PetscCall(reserve_offsets(expand, stream, expand->n_features * batch));
+  /* The gradients' memory begins as aligned as this; a sort needs no more of it. */
+  PetscCall(view_lookup(expand, stream, batch, inverse, (float *)expand->offsets.data, feature_displs, &tbe,
+                        &input));
+  PetscCall(
+      expand->compute->tbe_find_occurrences(stream, expand->sort, &tbe, &input, TRS_TBE_BY_BAG, occurrences));
+  (void)TrsMemoryFor(before);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsVariableExpandBackward(TrsVariableExpand expand, TrsStream stream, int64_t batch,
-                                         const int64_t *inverse, const float *grad_matrix, int64_t stride,
-                                         float *grad_flat, const int64_t *feature_displs)
+                                         const int64_t *inverse, TrsTbeOccurrences occurrences,
+                                         const float *grad_matrix, int64_t stride, float *grad_flat,
+                                         const int64_t *feature_displs)
 {
   const TrsSparseOptimizerArgs add = {.kind = TRS_OPTIM_SGD, .learning_rate = -1.0F, .step = 1};
   const int64_t n = feature_displs[expand->n_features];
@@ -118,6 +144,7 @@ PetscErrorCode TrsVariableExpandBackward(TrsVariableExpand expand, TrsStream str
 
   PetscFunctionBegin;
   PetscCall(view_lookup(expand, stream, batch, inverse, grad_flat, feature_displs, &tbe, &input));
+  input.occurrences = occurrences;
   if (n > 0) PetscCall(expand->device->zero(grad_flat, n * (int64_t)sizeof(*grad_flat), stream));
   PetscCall(
       expand->compute->tbe_backward(stream, expand->workspace, &tbe, &input, grad_matrix, stride, &add));

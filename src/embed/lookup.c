@@ -173,11 +173,15 @@ PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt
 PetscErrorCode TrsLookupSort(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, TrsTbeUse use,
                              TrsTbeOccurrences *occurrences)
 {
-  const TrsTbeInput input = ids_of(kjt);
+  TrsTbeInput input = ids_of(kjt);
   TrsMemoryKind before;
 
   PetscFunctionBegin;
-  if (!lookup->sort || lookup->position || is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!lookup->sort || is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (lookup->position) { /* the steps in between change the weights */
+    input.weights = NULL;
+    input.weights_later = 1;
+  }
   before = TrsMemoryFor(TRS_MEMORY_SCRATCH);
   PetscCall(
       lookup->compute->tbe_find_occurrences(stream, lookup->sort, &lookup->tbe, &input, use, occurrences));
@@ -189,6 +193,18 @@ PetscErrorCode TrsLookupOccurrencesDestroy(const TrsComputeOps *compute, TrsTbeO
 {
   PetscFunctionBegin;
   if (*occurrences) PetscCall(compute->tbe_occurrences_destroy(occurrences));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLookupPositionGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
+                                          const float *grad, int64_t stride)
+{
+  TrsTbeInput input = ids_of(kjt); /* the weights are not read */
+
+  PetscFunctionBegin;
+  if (!lookup->position || is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
+  PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad, stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -205,7 +221,6 @@ PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKj
   input.row_squares = row_squares;
   input.occurrences = occurrences;
   PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
-  PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad, stride));
   before = TrsMemoryFor(TRS_MEMORY_SCRATCH); /* for the memory of the sort */
   PetscCall(
       lookup->compute->tbe_backward(stream, lookup->workspace, &lookup->tbe, &input, grad, stride, args));

@@ -16,7 +16,7 @@
 typedef struct {
   int64_t length;
   const float *weight; /* [length]; NULL: the feature has none */
-  float *grad;         /* [length] TrsLookupBackward() adds the gradient of weight to it */
+  float *grad;         /* [length] TrsLookupPositionGradients() adds the gradient of weight to it */
 } TrsPositionWeight;
 
 typedef struct {
@@ -50,13 +50,20 @@ PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt
 /*
   Sort a batch's ids by row, ahead of the call that gets *occurrences for this use. *occurrences
   begins as NULL and may be used again and again (compute_ops.h tbe_find_occurrences); free it with
-  TrsLookupOccurrencesDestroy(). A lookup's sorts are all on one stream. *occurrences stays NULL,
-  and the later call sorts the ids itself, on devices that sort table by table, and with position
-  weights, which the steps in between change. The rows' places in caches are not looked at.
+  TrsLookupOccurrencesDestroy(). A lookup's sorts are all on one stream. On devices that sort table
+  by table *occurrences stays NULL, and the later call sorts the ids itself. Position weights and
+  the rows' places in caches are not looked at.
 */
 PetscErrorCode TrsLookupSort(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, TrsTbeUse use,
                              TrsTbeOccurrences *occurrences);
 PetscErrorCode TrsLookupOccurrencesDestroy(const TrsComputeOps *compute, TrsTbeOccurrences *occurrences);
+
+/*
+  Add the gradients of the features' position weights, if there are any, from the rows before their
+  update. grad [kjt->batch, stride] is that of the bags.
+*/
+PetscErrorCode TrsLookupPositionGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
+                                          const float *grad, int64_t stride);
 
 /*
   Do the backward with the fused optimizer: every row that occurs is updated once. grad [kjt->batch,
@@ -110,7 +117,8 @@ PetscErrorCode TrsLookupListRows(TrsLookup lookup, TrsStream stream, TrsWorkspac
 
 /*
   Sum the gradients of these rows, in their order, instead of updating the rows (compute_ops.h
-  tbe_row_gradients). occurrences: those of TRS_TBE_LISTS, or NULL.
+  tbe_row_gradients). The gradients of position weights are added, too. occurrences: those of
+  TRS_TBE_LISTS, or NULL.
 */
 PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
                                      TrsTbeOccurrences occurrences, const float *grad, int64_t stride,

@@ -361,7 +361,7 @@ static PetscErrorCode choose_replicas(TrsPlanner planner)
   int n = 0;
 
   PetscFunctionBegin;
-  TrsReplicaCandidates(planner->tables, planner->topology.world_size, planner->topology.host_ranks, choice);
+  TrsReplicaCandidates(planner->topology.world_size, planner->topology.host_ranks, choice);
   while (n < choice->n) {
     PetscCall(try_replicas(planner, &choice->candidate[n]));
     if (!choice->candidate[n++].fits) break;

@@ -3,15 +3,10 @@
 
 #include "plan/plan_result.h"
 
-void TrsReplicaCandidates(const TrsTableConfigs *tables, int world_size, int host_ranks,
-                          TrsReplicaChoice *choice)
+void TrsReplicaCandidates(int world_size, int host_ranks, TrsReplicaChoice *choice)
 {
-  PetscBool alone = PETSC_FALSE;
-
   *choice = (TrsReplicaChoice){0};
-  for (int t = 0; t < tables->n; t++) /* copies of position weights are not kept equal */
-    if (tables->table[t].max_feature_lengths) alone = PETSC_TRUE;
-  for (int n = 1; n <= (alone ? 1 : world_size) && choice->n < TRS_REPLICA_CANDIDATES; n++) {
+  for (int n = 1; n <= world_size && choice->n < TRS_REPLICA_CANDIDATES; n++) {
     const int size = world_size / n;
 
     if (world_size % n == 0 && (size % host_ranks == 0 || host_ranks % size == 0))

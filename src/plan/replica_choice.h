@@ -27,8 +27,7 @@ typedef struct {
   TrsReplicaCandidates - List the numbers of copies that are worth a plan: a copy has whole hosts of
     `host_ranks` ranks, or equal parts of a host. From 1 on, upwards. Not collective.
 */
-void TrsReplicaCandidates(const TrsTableConfigs *tables, int world_size, int host_ranks,
-                          TrsReplicaChoice *choice);
+void TrsReplicaCandidates(int world_size, int host_ranks, TrsReplicaChoice *choice);
 
 /* The candidate with the shortest time, the one with fewer copies of equals; NULL: none fits. Not
    collective. */

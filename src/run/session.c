@@ -209,13 +209,19 @@ PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBoo
 {
   TrsPlanWishes wishes = {
       .count_dense = TrsModelParallelDenseBytes, .write = TrsTextOutput, .quantised = quantised};
+  TrsBatchShape shape = {.batch_size = training ? session->step_batch : session->batch_size,
+                         .training = training,
+                         .evaluates = (PetscBool)(session->eval != NULL)};
   const TrsDatasetInfo *info;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(session->train ? session->train : session->eval, &info));
   wishes.num_dense = info->num_dense;
+  shape.num_dense = info->num_dense;
+  shape.n_labels = info->n_labels;
+  shape.batch_size = PetscMin(shape.batch_size, (info->num_samples - 1) / session->size + 1);
   PetscCall(TrsMachinePlan(&session->machine, &wishes, &session->tables, &session->plan));
-  PetscCall(TrsMemoryCheck(&session->machine, &session->tables, &session->plan, training, quantised));
+  PetscCall(TrsMemoryCheck(&session->machine, &session->tables, &session->plan, &shape, quantised));
   PetscCall(create_model(session, training, quantised));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,32 +1,52 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/copies.h"
 
-PetscErrorCode TrsCopiesCreate(TrsComm owners, TrsCopies *copies)
+PetscErrorCode TrsCopiesCreate(TrsComm owners, int n_groups, PetscBool alone, TrsCopies *copies)
 {
   PetscFunctionBegin;
-  *copies = (TrsCopies){.owners = owners, .request = {.mpi = MPI_REQUEST_NULL}};
+  *copies = (TrsCopies){.owners = owners, .n_groups = n_groups, .request = {.mpi = MPI_REQUEST_NULL}};
   if (!owners) PetscFunctionReturn(PETSC_SUCCESS);
+  copies->early = (PetscBool)(alone || owners->ops->by_device);
   PetscCall(owners->compute->workspace_create(&copies->workspace));
-  PetscCall(PetscCalloc2((size_t)owners->size, &copies->counts, (size_t)owners->size, &copies->displs));
+  PetscCall(owners->device->stream_create("copies", &copies->stream));
+  PetscCall(owners->device->event_create(&copies->begun));
+  PetscCall(owners->device->event_create(&copies->merged));
+  PetscCall(PetscCalloc1((size_t)n_groups, &copies->group));
+  for (int g = 0; g < n_groups; g++)
+    for (int i = 0; i < TRS_N_COPIED; i++)
+      PetscCall(PetscCalloc2((size_t)owners->size, &copies->group[g].counts[i], (size_t)owners->size,
+                             &copies->group[g].displs[i]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode free_group(const TrsDeviceOps *device, TrsCopiedGroup *c)
+{
+  TrsDeviceBuffer *buffers[] = {&c->rows, &c->ordered, &c->places, &c->lengths};
+
+  PetscFunctionBegin;
+  for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
+    PetscCall(TrsDeviceBufferFree(device, buffers[i]));
+  PetscCall(TrsKjtFree(device, &c->arrived));
+  PetscCall(TrsKjtFree(device, &c->merged));
+  PetscCall(TrsBufferFree(&c->block_begin));
+  PetscCall(TrsBufferFree(&c->order));
+  for (int i = 0; i < TRS_N_COPIED; i++) PetscCall(PetscFree2(c->counts[i], c->displs[i]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsCopiesFree(TrsCopies *copies)
 {
-  TrsDeviceBuffer *buffers[] = {&copies->rows, &copies->ordered, &copies->places, &copies->lengths};
   const TrsDeviceOps *device;
 
   PetscFunctionBegin;
   if (!copies->owners) PetscFunctionReturn(PETSC_SUCCESS);
   device = copies->owners->device;
-  for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
-    PetscCall(TrsDeviceBufferFree(device, buffers[i]));
-  PetscCall(TrsKjtFree(device, &copies->arrived));
-  PetscCall(TrsKjtFree(device, &copies->merged));
+  for (int g = 0; g < copies->n_groups; g++) PetscCall(free_group(device, &copies->group[g]));
+  PetscCall(PetscFree(copies->group));
   PetscCall(TrsBufferFree(&copies->told));
-  PetscCall(TrsBufferFree(&copies->block_begin));
-  PetscCall(TrsBufferFree(&copies->order));
-  PetscCall(PetscFree2(copies->counts, copies->displs));
+  PetscCall(device->event_destroy(&copies->begun));
+  PetscCall(device->event_destroy(&copies->merged));
+  PetscCall(device->stream_destroy(&copies->stream));
   PetscCall(copies->owners->compute->workspace_destroy(&copies->workspace));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -34,7 +54,7 @@ PetscErrorCode TrsCopiesFree(TrsCopies *copies)
 /* What copy q has of group g: its samples (what 0) or its ids (what 1). */
 static int64_t told(const TrsCopies *copies, int q, int g, int what)
 {
-  return ((const int64_t *)copies->told.data)[2 * ((copies->owners->size + q) * copies->n_told + g) + what];
+  return ((const int64_t *)copies->told.data)[2 * ((copies->owners->size + q) * copies->n_groups + g) + what];
 }
 
 static int64_t told_by_all(const TrsCopies *copies, int g, int what)
@@ -45,17 +65,16 @@ static int64_t told_by_all(const TrsCopies *copies, int g, int what)
   return n;
 }
 
-PetscErrorCode TrsCopiesTell(TrsCopies *copies, int n_groups, const TrsSharding *group, int slot)
+PetscErrorCode TrsCopiesTell(TrsCopies *copies, const TrsSharding *group, int slot)
 {
-  const int64_t n = 2 * (int64_t)n_groups, size = copies->owners->size;
+  const int64_t n = 2 * (int64_t)copies->n_groups, size = copies->owners->size;
   int64_t *own;
 
   PetscFunctionBegin;
-  copies->n_told = n_groups;
   PetscCall(TrsBufferReserve(&copies->told, 2 * size * n * (int64_t)sizeof(*own), PETSC_FALSE));
   own = (int64_t *)copies->told.data;
   for (int64_t q = 0; q < size; q++)
-    for (int g = 0; g < n_groups; g++, own += 2) {
+    for (int g = 0; g < copies->n_groups; g++, own += 2) {
       own[0] = group[g]->slot[slot].recv.batch;
       own[1] = group[g]->slot[slot].recv.jagged.n_values;
     }
@@ -64,40 +83,103 @@ PetscErrorCode TrsCopiesTell(TrsCopies *copies, int n_groups, const TrsSharding 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Bring the owners' data of group g together, one copy's after another's: `each` elements for each
-  sample (what 0) or id (what 1).
-*/
-static PetscErrorCode gather(TrsCopies *copies, TrsStream stream, int g, int what, int64_t each,
-                             int64_t element_bytes, const void *own, void *all)
+/* --- exchanges --- */
+
+static PetscBool is_by_id(const TrsSharding sharding)
 {
-  TrsRequest request = NULL;
+  return (PetscBool)(sharding->update == &trs_update_owner_by_id);
+}
+
+/*
+  Start to bring the owners' data of group g together, one copy's after another's: `each` elements
+  for each sample (what 0) or id (what 1).
+*/
+static PetscErrorCode gather_start(TrsCopies *copies, int g, TrsCopied kind, int what, int64_t each,
+                                   int64_t element_bytes, const void *own, void *all)
+{
+  TrsCopiedGroup *c = &copies->group[g];
   int64_t n = 0;
 
   PetscFunctionBegin;
   for (int q = 0; q < copies->owners->size; q++) {
-    copies->displs[q] = n;
-    copies->counts[q] = told(copies, q, g, what) * each;
-    n += copies->counts[q];
+    c->displs[kind][q] = n;
+    c->counts[kind][q] = told(copies, q, g, what) * each;
+    n += c->counts[kind][q];
   }
-  PetscCall(TrsCommAllgatherv(copies->owners, stream, own, all, copies->counts, copies->displs, element_bytes,
-                              &request));
-  PetscCall(TrsRequestWait(&request, stream));
+  PetscCall(TrsCommAllgatherv(copies->owners, copies->stream, own, all, c->counts[kind], c->displs[kind],
+                              element_bytes, &c->request[kind]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+static PetscErrorCode start_ids(TrsCopies *copies, int g, const TrsKjt *own)
+{
+  const TrsDeviceOps *device = copies->owners->device;
+  TrsKjt *arrived = &copies->group[g].arrived;
+
+  PetscFunctionBegin;
+  if (own->n_features == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsKjtReserve(device, arrived, own->n_features, told_by_all(copies, g, 0),
+                          told_by_all(copies, g, 1), own->is_weighted));
+  PetscCall(gather_start(copies, g, TRS_COPIED_LENGTHS, 0, own->n_features, sizeof(int32_t),
+                         own->jagged.lengths, arrived->jagged.lengths));
+  PetscCall(gather_start(copies, g, TRS_COPIED_VALUES, 1, 1, sizeof(int64_t), own->jagged.values,
+                         arrived->jagged.values));
+  if (own->is_weighted)
+    PetscCall(gather_start(copies, g, TRS_COPIED_WEIGHTS, 1, 1, sizeof(float), own->jagged.weights,
+                           arrived->jagged.weights));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Wait for the group's gradients in this copy, and start to bring those of all copies together. */
+static PetscErrorCode start_gradients(TrsCopies *copies, int g, TrsSharding sharding, TrsShardingSlot *slot,
+                                      const TrsPooledMatrix *grad)
+{
+  const int what = is_by_id(sharding) ? 1 : 0;
+  TrsCopiedGroup *c = &copies->group[g];
+  int64_t row_bytes;
+
+  PetscFunctionBegin;
+  c->grad = NULL;
+  PetscCall(sharding->ops->backward_wait(sharding, slot, copies->stream, grad, &c->grad, &c->stride));
+  if (slot->recv.n_features == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  row_bytes = c->stride * (int64_t)sizeof(float);
+  PetscCall(
+      TrsDeviceBufferReserve(copies->owners->device, &c->rows, told_by_all(copies, g, what) * row_bytes));
+  PetscCall(gather_start(copies, g, TRS_COPIED_GRADIENTS, what, 1, row_bytes, c->grad, c->rows.data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCopiesStart(TrsCopies *copies, const TrsSharding *group, int slot, TrsStream stream,
+                              const TrsPooledMatrix *grad)
+{
+  const TrsDeviceOps *device = copies->owners->device;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCommCountsWait(&copies->request));
+  /* The gradients are made, and the last step's updates have read what is now overwritten. */
+  PetscCall(device->event_record(copies->begun, stream));
+  PetscCall(device->stream_wait(copies->stream, copies->begun));
+  for (int g = 0; g < copies->n_groups; g++) PetscCall(start_ids(copies, g, &group[g]->slot[slot].recv));
+  for (int g = 0; g < copies->n_groups && copies->early; g++)
+    PetscCall(start_gradients(copies, g, group[g], &group[g]->slot[slot], grad));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- what has arrived --- */
 
 /* The blocks of bags that a feature has in a copy, as they arrive and in the order of `merged`. */
 static PetscErrorCode set_blocks(TrsCopies *copies, int g, int n_features)
 {
   const int size = copies->owners->size, n = size * n_features;
+  TrsCopiedGroup *c = &copies->group[g];
   int64_t *begin;
   int *order;
 
   PetscFunctionBegin;
-  PetscCall(TrsBufferReserve(&copies->block_begin, (n + 1) * (int64_t)sizeof(*begin), PETSC_FALSE));
-  PetscCall(TrsBufferReserve(&copies->order, n * (int64_t)sizeof(*order), PETSC_FALSE));
-  begin = (int64_t *)copies->block_begin.data;
-  order = (int *)copies->order.data;
+  PetscCall(TrsBufferReserve(&c->block_begin, (n + 1) * (int64_t)sizeof(*begin), PETSC_FALSE));
+  PetscCall(TrsBufferReserve(&c->order, n * (int64_t)sizeof(*order), PETSC_FALSE));
+  begin = (int64_t *)c->block_begin.data;
+  order = (int *)c->order.data;
   begin[0] = 0;
   for (int q = 0; q < size; q++)
     for (int f = 0; f < n_features; f++) {
@@ -110,84 +192,122 @@ static PetscErrorCode set_blocks(TrsCopies *copies, int g, int n_features)
 }
 
 /* Lay out what arrived feature by feature, in each feature copy by copy. */
-static PetscErrorCode permute(const TrsCopies *copies, TrsStream stream, const TrsJagged *from, TrsJagged *to)
+static PetscErrorCode permute(const TrsCopies *copies, const TrsCopiedGroup *c, const TrsJagged *from,
+                              TrsJagged *to)
 {
-  const int n = copies->owners->size * copies->arrived.n_features;
+  const int n = copies->owners->size * c->arrived.n_features;
 
   PetscFunctionBegin;
-  PetscCall(copies->owners->compute->permute_blocks(stream, copies->workspace, n,
-                                                    (const int64_t *)copies->block_begin.data, n,
-                                                    (const int *)copies->order.data, from, to));
+  PetscCall(copies->owners->compute->permute_blocks(copies->stream, copies->workspace, n,
+                                                    (const int64_t *)c->block_begin.data, n,
+                                                    (const int *)c->order.data, from, to));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode merge_ids(TrsCopies *copies, int g, const TrsKjt *own)
+{
+  TrsCopiedGroup *c = &copies->group[g];
+
+  PetscFunctionBegin;
+  for (int kind = 0; kind < TRS_COPIED_GRADIENTS; kind++)
+    PetscCall(TrsRequestWait(&c->request[kind], copies->stream));
+  PetscCall(TrsKjtReserve(copies->owners->device, &c->merged, own->n_features, told_by_all(copies, g, 0),
+                          told_by_all(copies, g, 1), own->is_weighted));
+  PetscCall(TrsKjtOffsets(copies->owners->compute, copies->stream, &c->arrived));
+  PetscCall(set_blocks(copies, g, own->n_features));
+  PetscCall(permute(copies, c, &c->arrived.jagged, &c->merged.jagged));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Lay out gradients that arrived, one for each id, as their ids. */
-static PetscErrorCode order_rows(TrsCopies *copies, TrsStream stream, int64_t row_bytes)
+static PetscErrorCode order_rows(TrsCopies *copies, TrsCopiedGroup *c)
 {
   const TrsDeviceOps *device = copies->owners->device;
-  TrsJagged from = copies->arrived.jagged, places = {.n_values = from.n_values};
+  const int64_t row_bytes = c->stride * (int64_t)sizeof(float);
+  TrsJagged from = c->arrived.jagged, places = {.n_values = from.n_values};
   TrsRowsCopy copy = {
       .n = from.n_values, .row_bytes = row_bytes, .from_stride = row_bytes, .to_stride = row_bytes};
 
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserve(device, &copies->ordered, from.n_values * row_bytes));
-  PetscCall(TrsDeviceBufferReserve(device, &copies->places, from.n_values * (int64_t)sizeof(*places.values)));
-  PetscCall(TrsDeviceBufferReserve(device, &copies->lengths, from.n_bags * (int64_t)sizeof(*places.lengths)));
+  PetscCall(TrsDeviceBufferReserve(device, &c->ordered, from.n_values * row_bytes));
+  PetscCall(TrsDeviceBufferReserve(device, &c->places, from.n_values * (int64_t)sizeof(*places.values)));
+  PetscCall(TrsDeviceBufferReserve(device, &c->lengths, from.n_bags * (int64_t)sizeof(*places.lengths)));
   from.values = NULL;
   from.weights = NULL;
-  places.values = (int64_t *)copies->places.data;
-  places.lengths = (int32_t *)copies->lengths.data;
-  PetscCall(permute(copies, stream, &from, &places));
-  copy.from = copies->rows.data;
-  copy.from_index = (const int64_t *)copies->places.data;
-  copy.to = copies->ordered.data;
-  PetscCall(copies->owners->compute->copy_rows(stream, copies->workspace, 1, &copy));
+  places.values = (int64_t *)c->places.data;
+  places.lengths = (int32_t *)c->lengths.data;
+  PetscCall(permute(copies, c, &from, &places));
+  copy.from = c->rows.data;
+  copy.from_index = (const int64_t *)c->places.data;
+  copy.to = c->ordered.data;
+  PetscCall(copies->owners->compute->copy_rows(copies->stream, copies->workspace, 1, &copy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Bring ids and gradients of all copies together. *all is set to the gradients. */
-static PetscErrorCode bring_together(TrsCopies *copies, int g, const TrsKjt *own, PetscBool by_id,
-                                     TrsStream stream, const float *grad, int64_t stride, const float **all)
+/*
+  Let the slot have the ids of all copies, sorted, and *all their gradients, when they have arrived.
+  The owners have the same shards: all of them have features, or none has.
+*/
+static PetscErrorCode merge(TrsCopies *copies, int g, TrsSharding sharding, TrsShardingSlot *slot,
+                            const TrsKjt *own, const float **all)
+{
+  TrsCopiedGroup *c = &copies->group[g];
+
+  PetscFunctionBegin;
+  *all = c->grad;
+  if (own->n_features == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(merge_ids(copies, g, own));
+  slot->recv = c->merged;
+  if (sharding->update->sort) PetscCall(sharding->update->sort(sharding, slot, copies->stream));
+  PetscCall(TrsRequestWait(&c->request[TRS_COPIED_GRADIENTS], copies->stream));
+  if (is_by_id(sharding)) PetscCall(order_rows(copies, c));
+  *all = (const float *)(is_by_id(sharding) ? c->ordered.data : c->rows.data);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Add this copy's gradients of position weights. The dense layers' exchange adds up those of all
+  ranks, so of the ranks that have all ids of the copy's replicas one alone does it.
+*/
+static PetscErrorCode add_position_gradients(const TrsCopiedGroup *c, TrsSharding sharding, const TrsKjt *own,
+                                             TrsStream stream)
+{
+  const PetscBool repeated = (PetscBool)(sharding->ops == &trs_payload_ordered_replicas &&
+                                         sharding->context->groups->world->rank > 0);
+
+  PetscFunctionBegin;
+  if (!repeated) PetscCall(TrsLookupPositionGradients(sharding->lookup, stream, own, c->grad, c->stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode update_group(TrsCopies *copies, int g, TrsSharding sharding, TrsShardingSlot *slot,
+                                   TrsStream stream, const TrsSparseOptimizerArgs *args)
 {
   const TrsDeviceOps *device = copies->owners->device;
-  const int64_t row_bytes = stride * (int64_t)sizeof(float), n_samples = told_by_all(copies, g, 0),
-                n_ids = told_by_all(copies, g, 1);
-  TrsKjt *arrived = &copies->arrived, *merged = &copies->merged;
+  const TrsCopiedGroup *c = &copies->group[g];
+  const TrsKjt own = slot->recv;
+  const float *all;
 
   PetscFunctionBegin;
-  PetscCall(TrsKjtReserve(device, arrived, own->n_features, n_samples, n_ids, own->is_weighted));
-  PetscCall(TrsKjtReserve(device, merged, own->n_features, n_samples, n_ids, own->is_weighted));
-  PetscCall(TrsDeviceBufferReserve(device, &copies->rows, (by_id ? n_ids : n_samples) * row_bytes));
-  PetscCall(gather(copies, stream, g, 0, own->n_features, sizeof(int32_t), own->jagged.lengths,
-                   arrived->jagged.lengths));
-  PetscCall(gather(copies, stream, g, 1, 1, sizeof(int64_t), own->jagged.values, arrived->jagged.values));
-  if (own->is_weighted)
-    PetscCall(gather(copies, stream, g, 1, 1, sizeof(float), own->jagged.weights, arrived->jagged.weights));
-  PetscCall(gather(copies, stream, g, by_id ? 1 : 0, 1, row_bytes, grad, copies->rows.data));
-  PetscCall(TrsKjtOffsets(copies->owners->compute, stream, arrived));
-  PetscCall(set_blocks(copies, g, own->n_features));
-  PetscCall(permute(copies, stream, &arrived->jagged, &merged->jagged));
-  if (by_id) PetscCall(order_rows(copies, stream, row_bytes));
-  *all = (const float *)(by_id ? copies->ordered.data : copies->rows.data);
+  PetscCall(merge(copies, g, sharding, slot, &own, &all));
+  PetscCall(device->event_record(copies->merged, copies->stream));
+  PetscCall(device->stream_wait(stream, copies->merged));
+  PetscCall(add_position_gradients(c, sharding, &own, stream));
+  if (sharding->update_data && sharding->update->list)
+    PetscCall(sharding->update->list(sharding, slot, stream));
+  PetscCall(sharding->update->apply(sharding, slot, stream, all, c->stride, args));
+  if (TrsLookupCaches(sharding->lookup)) PetscCall(TrsLookupEvaluated(sharding->lookup, stream, &own));
+  slot->recv = own;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCopiesUpdate(TrsCopies *copies, int g, TrsSharding sharding, TrsShardingSlot *slot,
-                               TrsStream stream, const float *grad, int64_t stride,
-                               const TrsSparseOptimizerArgs *args)
+PetscErrorCode TrsCopiesUpdate(TrsCopies *copies, const TrsSharding *group, int slot, TrsStream stream,
+                               const TrsPooledMatrix *grad, const TrsSparseOptimizerArgs *args)
 {
-  const PetscBool by_id = (PetscBool)(sharding->update == &trs_update_owner_by_id);
-  const TrsKjt own = slot->recv;
-
   PetscFunctionBegin;
-  PetscCall(TrsCommCountsWait(&copies->request));
-  if (own.n_features > 0) { /* the owners have the same shards, so this holds for all of them */
-    PetscCall(bring_together(copies, g, &own, by_id, stream, grad, stride, &grad));
-    slot->recv = copies->merged;
-  }
-  if (sharding->update_data && sharding->update->list)
-    PetscCall(sharding->update->list(sharding, slot, stream));
-  PetscCall(sharding->update->apply(sharding, slot, stream, grad, stride, args));
-  slot->recv = own;
+  for (int g = 0; g < copies->n_groups && !copies->early; g++)
+    PetscCall(start_gradients(copies, g, group[g], &group[g]->slot[slot], grad));
+  for (int g = 0; g < copies->n_groups; g++)
+    PetscCall(update_group(copies, g, group[g], &group[g]->slot[slot], stream, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

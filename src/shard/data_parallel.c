@@ -46,7 +46,6 @@ typedef struct {
   TrsWorkspace update;
   /* The remaining fields are for sequence tables. */
   TrsSequence sequence;
-  TrsSequenceRows *where;        /* [tables of the group] for the batch under way */
   TrsDeviceBuffer distinct_rows; /* numbers of rows, distinct within each table */
 } TrsDataParallel;
 
@@ -101,7 +100,7 @@ static PetscBool is_alone(TrsSharding sharding)
 {
   const TrsDataParallel *dp = (const TrsDataParallel *)sharding->data;
 
-  return (PetscBool)(sharding->context->groups->world->size == 1 && !dp->where);
+  return (PetscBool)(sharding->context->groups->world->size == 1 && !dp->sequence.piece);
 }
 
 /* The row lists of the slot's batch; NULL: the batch needs none. */
@@ -283,6 +282,7 @@ static PetscErrorCode apply_replicas(TrsSharding sharding, const TrsShardingSlot
 
   PetscFunctionBegin;
   if (is_alone(sharding)) {
+    PetscCall(TrsLookupPositionGradients(sharding->lookup, stream, &slot->recv, grad, stride));
     PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, slot->occurrences, grad, stride, NULL,
                                 args));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -318,7 +318,6 @@ static PetscErrorCode setup_sequences(TrsSharding sharding)
   PetscFunctionBegin;
   PetscCall(setup_data_parallel(sharding));
   dp = (TrsDataParallel *)sharding->data;
-  PetscCall(PetscCalloc1((size_t)sharding->n_tables, &dp->where));
   PetscCall(TrsSequenceCreate(sharding, PETSC_TRUE, &dp->sequence));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -330,7 +329,6 @@ static PetscErrorCode destroy_sequences(TrsSharding sharding)
   PetscFunctionBegin;
   PetscCall(TrsSequenceDestroy(sharding, &dp->sequence));
   PetscCall(TrsDeviceBufferFree(sharding->context->device, &dp->distinct_rows));
-  PetscCall(PetscFree(dp->where));
   PetscCall(destroy_data_parallel(sharding));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -339,13 +337,23 @@ static PetscErrorCode prepare_sequences(TrsSharding sharding, TrsShardingSlot *s
 {
   TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
   TrsRowLists *lists = lists_of(sharding, slot);
+  TrsSequenceBatch *batch = TrsSequenceBatchOf(sharding, &dp->sequence, slot);
   const TrsKjt *ids;
 
   PetscFunctionBegin;
   PetscCall(TrsSequencePrepare(sharding, &dp->sequence, slot, stream, &ids));
-  if (lists)
-    PetscCall(tell_rows(sharding, lists, TrsSequenceBatchOf(sharding, &dp->sequence, slot)->unique_begin,
-                        ids->jagged.values));
+  for (int i = 0; i < sharding->n_tables; i++)
+    batch->where[i] = (TrsSequenceRows){.index = (const int64_t *)batch->reverse.data,
+                                        .shift = batch->unique_begin[i],
+                                        .n = TrsSequenceIds(&dp->sequence, batch, i)};
+  if (lists) PetscCall(tell_rows(sharding, lists, batch->unique_begin, ids->jagged.values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode sort_sequences(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsSequenceSort(sharding, &((TrsDataParallel *)sharding->data)->sequence, slot, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -356,16 +364,12 @@ static PetscErrorCode forward_start_sequences(TrsSharding sharding, TrsShardingS
   const TrsSequenceBatch *batch = TrsSequenceBatchOf(sharding, &dp->sequence, slot);
 
   PetscFunctionBegin;
-  for (int i = 0; i < sharding->n_tables; i++)
-    dp->where[i] = (TrsSequenceRows){.index = (const int64_t *)batch->reverse.data,
-                                     .shift = batch->unique_begin[i],
-                                     .n = TrsSequenceIds(&dp->sequence, batch, i)};
   PetscCall(TrsDeviceBufferReserve(sharding->context->device, &dp->distinct_rows,
                                    batch->unique.jagged.n_values * dp->row_stride * (int64_t)sizeof(float)));
   PetscCall(TrsLookupForwardRows(sharding->lookup, stream, &batch->unique, (float *)dp->distinct_rows.data,
                                  dp->row_stride));
-  PetscCall(TrsSequencePool(sharding, &dp->sequence, slot, stream, dp->where,
-                            (const float *)dp->distinct_rows.data, pooled));
+  PetscCall(
+      TrsSequencePool(sharding, &dp->sequence, slot, stream, (const float *)dp->distinct_rows.data, pooled));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -379,8 +383,8 @@ static PetscErrorCode backward_start_sequences(TrsSharding sharding, TrsSharding
   PetscFunctionBegin;
   PetscCall(TrsDeviceBufferReserveShared(sharding->context->device, &dp->grads,
                                          n * dp->row_stride * (int64_t)sizeof(float)));
-  PetscCall(TrsSequenceUnpool(sharding, &dp->sequence, slot, stream, dp->where,
-                              (const float *)dp->distinct_rows.data, grad, n, (float *)dp->grads.data));
+  PetscCall(TrsSequenceUnpool(sharding, &dp->sequence, slot, stream, (const float *)dp->distinct_rows.data,
+                              grad, n, (float *)dp->grads.data));
   PetscCall(send_gradients(sharding, stream, lists_of(sharding, slot)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -392,6 +396,7 @@ const TrsShardingOps trs_payload_sequence_replicas = {
     .prepare = prepare_sequences,
     .input_start = input_start_data_parallel,
     .input_wait = input_wait_data_parallel,
+    .sort = sort_sequences,
     .forward_start = forward_start_sequences,
     .forward_wait = forward_wait_data_parallel,
     .backward_start = backward_start_sequences,

@@ -25,9 +25,10 @@
 #include "sparse/unique_bags.h"
 
 typedef struct {
-  TrsPinnedBuffer limits;  /* bags and first id of each place sent: TrsUniqueBagsTake() */
-  TrsDeviceBuffer inverse; /* int64 [n_entries][B] the bag of each sample */
-  TrsDeviceBuffer offsets; /* offsets of the arrived bags, empty ones included */
+  TrsPinnedBuffer limits;        /* bags and first id of each place sent: TrsUniqueBagsTake() */
+  TrsDeviceBuffer inverse;       /* int64 [n_entries][B] the bag of each sample */
+  TrsDeviceBuffer offsets;       /* offsets of the arrived bags, empty ones included */
+  TrsTbeOccurrences occurrences; /* a training batch's samples, sorted by bag; or NULL */
 } TrsDistinctBatch;
 
 typedef struct {
@@ -55,6 +56,7 @@ typedef struct {
   int64_t *chunks;    /* [L] floats for the sources of each place in a host */
   int64_t *strides;   /* [n_entries] distinct bags of this rank's batch */
   int64_t *displs;    /* [n_entries + 1] floats before the rows of each entry */
+  int64_t *ahead;     /* [2 n_entries + 1] strides and displs of the batch that is sorted */
   /* [H][n_local] bags from the rank of each host that has this rank's place */
   int64_t *host_strides;
   TrsDeviceBuffer flat;
@@ -118,7 +120,8 @@ static PetscErrorCode setup_distinct_bags(TrsSharding sharding)
   d->cuts = (PetscBool)(route->grid != TRS_GRID_RANKS);
   d->n_sent = route->n_entries * (d->cuts ? route->L : 1);
   d->n_local = route->n_sent[comm->rank];
-  PetscCall(PetscCalloc5(n, &d->dims, n, &d->columns, n, &d->repeat, n, &d->strides, n + 1, &d->displs));
+  PetscCall(PetscCalloc6(n, &d->dims, n, &d->columns, n, &d->repeat, n, &d->strides, n + 1, &d->displs,
+                         2 * n + 1, &d->ahead));
   PetscCall(PetscMalloc6((size_t)d->n_sent, &d->block, (size_t)d->n_sent, &d->list,
                          (size_t)(comm->size * d->n_local), &d->copy, (size_t)d->n_local, &d->first_bag,
                          (size_t)route->L, &d->chunks, (size_t)(route->H * d->n_local), &d->host_strides));
@@ -141,6 +144,7 @@ static PetscErrorCode destroy_distinct_bags(TrsSharding sharding)
     PetscCall(TrsPinnedBufferFree(device, &d->batch[s].limits));
     PetscCall(TrsDeviceBufferFree(device, &d->batch[s].inverse));
     PetscCall(TrsDeviceBufferFree(device, &d->batch[s].offsets));
+    PetscCall(TrsLookupOccurrencesDestroy(sharding->context->compute, &d->batch[s].occurrences));
   }
   PetscCall(TrsPooledChunksDestroy(&d->intra));
   PetscCall(TrsVariableAllToAllDestroy(&d->cross));
@@ -151,7 +155,7 @@ static PetscErrorCode destroy_distinct_bags(TrsSharding sharding)
   PetscCall(TrsDeviceBufferFree(device, &d->inverse));
   PetscCall(TrsDeviceBufferFree(device, &d->flat));
   PetscCall(sharding->context->compute->workspace_destroy(&d->workspace));
-  PetscCall(PetscFree5(d->dims, d->columns, d->repeat, d->strides, d->displs));
+  PetscCall(PetscFree6(d->dims, d->columns, d->repeat, d->strides, d->displs, d->ahead));
   PetscCall(PetscFree6(d->block, d->list, d->copy, d->first_bag, d->chunks, d->host_strides));
   PetscCall(PetscFree(d));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -256,6 +260,20 @@ static PetscErrorCode pad_received(TrsSharding sharding, TrsShardingSlot *slot, 
 
 /* --- rows --- */
 
+/* Find the rows of each entry that come back for this rank's batch. */
+static void find_own_rows(const TrsSharding sharding, const TrsDistinctBags *d, const TrsShardingSlot *slot,
+                          int64_t *strides, int64_t *displs)
+{
+  const TrsRoute *route = &sharding->route;
+
+  /* A host's buckets follow one another, each with all entries of the host. */
+  for (int h = 0; h < route->H; h++)
+    for (int first = route->host_entry[h], e = first; e < route->host_entry[h + 1]; e++)
+      strides[e] = slot->send.strides[first * (d->cuts ? route->L : 1) + e - first];
+  displs[0] = 0;
+  for (int e = 0; e < route->n_entries; e++) displs[e + 1] = displs[e] + strides[e] * d->dims[e];
+}
+
 /* Count the rows of the batch that are sent and received. Returns the floats of the flat vector. */
 static int64_t count_rows(TrsSharding sharding, TrsDistinctBags *d, const TrsShardingSlot *slot,
                           const int64_t *source_strides)
@@ -271,12 +289,7 @@ static int64_t count_rows(TrsSharding sharding, TrsDistinctBags *d, const TrsSha
     if (q % route->L == me) d->host_strides[q / route->L * n + i % n] = source_strides[i];
   }
   for (int l = 0; l < route->L; l++) floats += d->chunks[l];
-  /* A host's buckets follow one another, each with all entries of the host. */
-  for (int h = 0; h < route->H; h++)
-    for (int first = route->host_entry[h], e = first; e < route->host_entry[h + 1]; e++)
-      d->strides[e] = slot->send.strides[first * (d->cuts ? route->L : 1) + e - first];
-  d->displs[0] = 0;
-  for (int e = 0; e < route->n_entries; e++) d->displs[e + 1] = d->displs[e] + d->strides[e] * d->dims[e];
+  find_own_rows(sharding, d, slot, d->strides, d->displs);
   return floats;
 }
 
@@ -314,6 +327,19 @@ static PetscErrorCode copy_flat(TrsSharding sharding, const TrsDistinctBags *d, 
     at += rows * D;
   }
   PetscCall(sharding->context->compute->copy_rows(stream, d->workspace, n, d->copy));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode sort_distinct_bags(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  TrsDistinctBags *d = (TrsDistinctBags *)sharding->data;
+  TrsDistinctBatch *own = &d->batch[slot - sharding->slot];
+  int64_t *displs = d->ahead + sharding->route.n_entries;
+
+  PetscFunctionBegin;
+  find_own_rows(sharding, d, slot, d->ahead, displs);
+  PetscCall(TrsVariableExpandSort(d->expand, stream, slot->batch->batch, (const int64_t *)own->inverse.data,
+                                  displs, &own->occurrences));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -369,7 +395,8 @@ static PetscErrorCode backward_start_distinct_bags(TrsSharding sharding, TrsShar
                                                    TrsStream stream, const TrsPooledMatrix *grad)
 {
   TrsDistinctBags *d = (TrsDistinctBags *)sharding->data;
-  const int64_t *inverse = (const int64_t *)d->batch[slot - sharding->slot].inverse.data, *displs;
+  const TrsDistinctBatch *own = &d->batch[slot - sharding->slot];
+  const int64_t *displs;
   float *send;
 
   PetscFunctionBegin;
@@ -379,7 +406,8 @@ static PetscErrorCode backward_start_distinct_bags(TrsSharding sharding, TrsShar
   else
     PetscCall(TrsPooledChunksGradBuffer(d->intra, &send));
   if (slot->batch->batch > 0)
-    PetscCall(TrsVariableExpandBackward(d->expand, stream, slot->batch->batch, inverse, grad->data,
+    PetscCall(TrsVariableExpandBackward(d->expand, stream, slot->batch->batch,
+                                        (const int64_t *)own->inverse.data, own->occurrences, grad->data,
                                         grad->stride, send, d->displs));
   if (d->cross)
     PetscCall(TrsVariableAllToAllGradStart(d->cross, stream));
@@ -416,6 +444,7 @@ const TrsShardingOps trs_payload_distinct_bags = {
     .destroy = destroy_distinct_bags,
     .prepare = prepare_distinct_bags,
     .input_wait = pad_received,
+    .sort = sort_distinct_bags,
     .forward_start = forward_start_distinct_bags,
     .forward_wait = forward_wait_distinct_bags,
     .backward_start = backward_start_distinct_bags,

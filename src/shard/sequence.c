@@ -1,6 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/sequence.h"
 
+/* Describe how the gradients of all pieces are added up. */
+static PetscErrorCode describe_adds(TrsSharding sharding, TrsSequence *sequence)
+{
+  const int *table_feature = sharding->route.table_feature;
+  size_t n = 0, at = 0;
+
+  PetscFunctionBegin;
+  sequence->by_table = (PetscBool)(sequence->n_pieces == sharding->n_tables);
+  for (int p = 0; p < sequence->n_pieces; p++) {
+    const int i = sequence->piece[p].table;
+
+    n += (size_t)(table_feature[i + 1] - table_feature[i]);
+    sequence->by_table = (PetscBool)(sequence->by_table && i == p);
+  }
+  PetscCall(PetscCalloc3((size_t)sequence->n_pieces, &sequence->add_table, n, &sequence->add_feature, n,
+                         &sequence->piece_feature));
+  for (int p = 0; p < sequence->n_pieces; p++) {
+    const TrsSequencePiece *piece = &sequence->piece[p];
+
+    sequence->add_table[p] = (TrsTbeTable){.stride = sequence->dim,
+                                           .dim = (int32_t)piece->columns,
+                                           .dtype = TRS_FP32,
+                                           .table_dim = piece->columns};
+    for (int k = table_feature[piece->table]; k < table_feature[piece->table + 1]; k++) {
+      sequence->add_feature[at] = (TrsTbeFeature){.table = p};
+      sequence->piece_feature[at++] = k;
+    }
+  }
+  sequence->add = (TrsTbe){.n_tables = sequence->n_pieces,
+                           .n_features = (int)n,
+                           .table = sequence->add_table,
+                           .feature = sequence->add_feature};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsSequenceCreate(TrsSharding sharding, PetscBool dedup, TrsSequence *sequence)
 {
   const TrsComputeOps *compute = sharding->context->compute;
@@ -19,11 +54,14 @@ PetscErrorCode TrsSequenceCreate(TrsSharding sharding, PetscBool dedup, TrsSeque
   }
   for (int p = 0; p < sequence->n_pieces; p++) sequence->padded |= sequence->piece[p].columns < sequence->dim;
   for (int s = 0; s < TRS_SHARD_SLOTS; s++)
-    PetscCall(PetscCalloc3(n_tables + 1, &sequence->batch[s].begin, n_tables + 1,
+    PetscCall(PetscCalloc4(n_tables + 1, &sequence->batch[s].begin, n_tables + 1,
                            &sequence->batch[s].unique_begin, (size_t)route->n_features + 1,
-                           &sequence->batch[s].id_begin));
+                           &sequence->batch[s].id_begin, (size_t)sequence->n_pieces,
+                           &sequence->batch[s].where));
   PetscCall(compute->workspace_create(&sequence->unique_workspace));
   PetscCall(compute->workspace_create(&sequence->add_workspace));
+  PetscCall(compute->workspace_create(&sequence->sort_workspace));
+  PetscCall(describe_adds(sharding, sequence));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -41,13 +79,17 @@ PetscErrorCode TrsSequenceDestroy(TrsSharding sharding, TrsSequence *sequence)
     PetscCall(TrsDeviceBufferFree(device, &batch->places));
     PetscCall(TrsDeviceBufferFree(device, &batch->row));
     PetscCall(TrsPinnedBufferFree(device, &batch->lengths));
-    PetscCall(PetscFree3(batch->begin, batch->unique_begin, batch->id_begin));
+    PetscCall(TrsKjtFree(device, &batch->pieces));
+    PetscCall(TrsLookupOccurrencesDestroy(compute, &batch->occurrences));
+    PetscCall(PetscFree4(batch->begin, batch->unique_begin, batch->id_begin, batch->where));
   }
   PetscCall(TrsDeviceBufferFree(device, &sequence->by_id));
   PetscCall(TrsDeviceBufferFree(sharding->context->device, &sequence->each));
   PetscCall(TrsPinnedBufferFree(sharding->context->device, &sequence->host_each));
   PetscCall(compute->workspace_destroy(&sequence->unique_workspace));
   PetscCall(compute->workspace_destroy(&sequence->add_workspace));
+  PetscCall(compute->workspace_destroy(&sequence->sort_workspace));
+  PetscCall(PetscFree3(sequence->add_table, sequence->add_feature, sequence->piece_feature));
   PetscCall(PetscFree(sequence->piece));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -117,6 +159,13 @@ PetscErrorCode TrsSequencePrepare(TrsSharding sharding, TrsSequence *sequence, c
   for (int i = 0; i <= sharding->n_tables; i++)
     batch->begin[i] = batch->group.id_begin[sharding->route.table_feature[i]];
   if (sequence->dedup) PetscCall(make_unique(sharding, sequence, batch, stream));
+  if (sequence->dedup && !sequence->by_table) {
+    TrsKjt reverse = batch->group; /* owns nothing */
+
+    reverse.jagged.values = (int64_t *)batch->reverse.data;
+    PetscCall(TrsKjtPermute(context->device, context->compute, stream, sharding->workspace, &reverse,
+                            sequence->add.n_features, sequence->piece_feature, &batch->pieces));
+  }
   *to_send = sequence->dedup ? &batch->unique : &batch->group;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -170,8 +219,8 @@ typedef struct {
 
 /* Describe the bags of the group's k-th feature for the columns of a piece, and their vectors. */
 static PetscErrorCode bags_of(TrsSharding sharding, TrsStream stream, TrsSequence *sequence,
-                              const TrsSequenceBatch *batch, int p, int k, const TrsSequenceRows *where,
-                              const TrsPooledMatrix *matrix, TrsPieceBags *found)
+                              const TrsSequenceBatch *batch, int p, int k, const TrsPooledMatrix *matrix,
+                              TrsPieceBags *found)
 {
   const TrsSequencePiece *piece = &sequence->piece[p];
   const TrsTableConfig *config = TrsShardingTableConfig(sharding, piece->table);
@@ -187,8 +236,8 @@ static PetscErrorCode bags_of(TrsSharding sharding, TrsStream stream, TrsSequenc
                                    .place_stride = config->embedding_dim,
                                    .offsets = group->jagged.offsets + k * group->batch,
                                    .ids = group->jagged.values,
-                                   .index = where[p].index,
-                                   .shift = where[p].shift},
+                                   .index = batch->where[p].index,
+                                   .shift = batch->where[p].shift},
                           .data = matrix->data + matrix->columns[f] + piece->column,
                           .stride = matrix->stride};
   if (!TrsFeatureIsSequenceLayer(config, own)) PetscFunctionReturn(PETSC_SUCCESS);
@@ -201,8 +250,7 @@ static PetscErrorCode bags_of(TrsSharding sharding, TrsStream stream, TrsSequenc
 }
 
 PetscErrorCode TrsSequencePool(TrsSharding sharding, TrsSequence *sequence, const TrsShardingSlot *slot,
-                               TrsStream stream, const TrsSequenceRows *where, const float *rows,
-                               const TrsPooledMatrix *pooled)
+                               TrsStream stream, const float *rows, const TrsPooledMatrix *pooled)
 {
   const TrsSequenceBatch *batch = &sequence->batch[slot - sharding->slot];
   TrsPieceBags to;
@@ -212,75 +260,102 @@ PetscErrorCode TrsSequencePool(TrsSharding sharding, TrsSequence *sequence, cons
     const int i = sequence->piece[p].table;
 
     for (int k = sharding->route.table_feature[i]; k < sharding->route.table_feature[i + 1]; k++) {
-      PetscCall(bags_of(sharding, stream, sequence, batch, p, k, where, pooled, &to));
+      PetscCall(bags_of(sharding, stream, sequence, batch, p, k, pooled, &to));
       PetscCall(sharding->context->compute->sequence_forward(stream, &to.bags, rows, to.data, to.stride));
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Add up a piece's gradients by id into its distinct rows. The sum is a step of gradient descent on
-  zeros, with learning rate -1. The table writes to grad_rows.
-*/
-static PetscErrorCode add_duplicates(TrsSharding sharding, TrsSequence *sequence,
-                                     const TrsSequenceBatch *batch, TrsStream stream, int p,
-                                     const TrsSequenceRows *where,
-                                     float *grad_rows) /* NOLINT(readability-non-const-parameter) */
+/* The bags of all pieces, piece after piece. The values are the ids' rows among the piece's. */
+static TrsTbeInput piece_bags(const TrsSequence *sequence, const TrsSequenceBatch *batch)
 {
-  const TrsSparseOptimizerArgs add = {.kind = TRS_OPTIM_SGD, .learning_rate = -1.0F, .step = 1};
-  const TrsSequencePiece *piece = &sequence->piece[p];
-  const TrsKjt *group = &batch->group;
-  const TrsTbeTable table = {.weight = grad_rows + where[p].shift * sequence->dim,
-                             .rows = where[p].n,
-                             .stride = sequence->dim,
-                             .dim = (int32_t)piece->columns,
-                             .dtype = TRS_FP32,
-                             .table_dim = piece->columns};
-  const TrsTbeFeature feature = {0};
+  const TrsJagged *bags = sequence->by_table ? &batch->group.jagged : &batch->pieces.jagged;
+  const void *rows = batch->row.data;
+
+  if (!rows) rows = sequence->by_table ? batch->reverse.data : bags->values;
+  return (TrsTbeInput){.batch = batch->group.batch,
+                       .offsets = bags->offsets,
+                       .values = (const int64_t *)rows,
+                       .n_values = bags->n_values};
+}
+
+/* Let the tables of the pieces be their rows in grad_rows. */
+static void set_add_tables(TrsSequence *sequence, const TrsSequenceBatch *batch,
+                           float *grad_rows) /* NOLINT(readability-non-const-parameter) */
+{
+  for (int p = 0; p < sequence->n_pieces; p++) {
+    sequence->add_table[p].weight = grad_rows + batch->where[p].shift * sequence->dim;
+    sequence->add_table[p].rows = batch->where[p].n;
+  }
+}
+
+PetscErrorCode TrsSequenceSort(TrsSharding sharding, TrsSequence *sequence, const TrsShardingSlot *slot,
+                               TrsStream stream)
+{
+  const TrsComputeOps *compute = sharding->context->compute;
+  TrsSequenceBatch *batch = TrsSequenceBatchOf(sharding, sequence, slot);
+  const TrsTbeInput input = piece_bags(sequence, batch);
+  TrsMemoryKind before;
 
   PetscFunctionBegin;
-  for (int k = sharding->route.table_feature[piece->table];
-       k < sharding->route.table_feature[piece->table + 1]; k++) {
-    const TrsTbe tbe = {.n_tables = 1, .n_features = 1, .table = &table, .feature = &feature};
-    const TrsTbeInput input = {.batch = group->batch,
-                               .offsets = group->jagged.offsets + k * group->batch,
-                               .values = where[p].index,
-                               .n_values = group->jagged.n_values};
-    PetscCall(sharding->context->compute->tbe_backward_rows(stream, sequence->add_workspace, &tbe, &input,
-                                                            (const float *)sequence->by_id.data,
-                                                            sequence->dim, &add));
-  }
+  if (!sequence->dedup || !compute->tbe_find_occurrences) PetscFunctionReturn(PETSC_SUCCESS);
+  before = TrsMemoryFor(TRS_MEMORY_SCRATCH);
+  /* The gradients' memory begins as aligned as this; a sort needs no more of it. */
+  set_add_tables(sequence, batch, (float *)batch->reverse.data);
+  PetscCall(compute->tbe_find_occurrences(stream, sequence->sort_workspace, &sequence->add, &input,
+                                          TRS_TBE_BY_ID, &batch->occurrences));
+  (void)TrsMemoryFor(before);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Add up the gradients by id into the distinct rows of all pieces, in order of feature, sample and
+  place. The sum is a step of gradient descent on zeros, with learning rate -1.
+*/
+static PetscErrorCode add_duplicates(TrsSharding sharding, TrsSequence *sequence,
+                                     const TrsSequenceBatch *batch, TrsStream stream, float *grad_rows)
+{
+  const TrsSparseOptimizerArgs add = {.kind = TRS_OPTIM_SGD, .learning_rate = -1.0F, .step = 1};
+  TrsTbeInput input = piece_bags(sequence, batch);
+
+  PetscFunctionBegin;
+  set_add_tables(sequence, batch, grad_rows);
+  input.occurrences = batch->occurrences;
+  PetscCall(sharding->context->compute->tbe_backward_rows(stream, sequence->add_workspace, &sequence->add,
+                                                          &input, (const float *)sequence->by_id.data,
+                                                          sequence->dim, &add));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsSequenceUnpool(TrsSharding sharding, TrsSequence *sequence, const TrsShardingSlot *slot,
-                                 TrsStream stream, const TrsSequenceRows *where, const float *rows,
-                                 const TrsPooledMatrix *grad, int64_t n_rows, float *grad_rows)
+                                 TrsStream stream, const float *rows, const TrsPooledMatrix *grad,
+                                 int64_t n_rows, float *grad_rows)
 {
   const TrsShardingContext *context = sharding->context;
   const TrsSequenceBatch *batch = &sequence->batch[slot - sharding->slot];
   const int64_t row_bytes = sequence->dim * (int64_t)sizeof(float);
-  float *to = grad_rows;
+  int64_t at_id = 0; /* the piece's first gradient by id */
   TrsPieceBags from;
 
   PetscFunctionBegin;
   if (sequence->dedup || sequence->padded)
     PetscCall(context->device->zero(grad_rows, n_rows * row_bytes, stream));
-  if (sequence->dedup) {
-    PetscCall(
-        TrsDeviceBufferReserve(context->device, &sequence->by_id, batch->group.jagged.n_values * row_bytes));
-    to = (float *)sequence->by_id.data;
-  }
+  if (sequence->dedup)
+    PetscCall(TrsDeviceBufferReserve(context->device, &sequence->by_id,
+                                     piece_bags(sequence, batch).n_values * row_bytes));
   for (int p = 0; p < sequence->n_pieces; p++) {
     const int i = sequence->piece[p].table;
+    float *to = sequence->dedup ? (float *)sequence->by_id.data + (at_id - batch->begin[i]) * sequence->dim
+                                : grad_rows;
 
     for (int k = sharding->route.table_feature[i]; k < sharding->route.table_feature[i + 1]; k++) {
-      PetscCall(bags_of(sharding, stream, sequence, batch, p, k, where, grad, &from));
+      PetscCall(bags_of(sharding, stream, sequence, batch, p, k, grad, &from));
       PetscCall(context->compute->sequence_backward(stream, &from.bags, rows, from.data, from.stride,
                                                     sequence->dedup, to));
     }
-    if (sequence->dedup) PetscCall(add_duplicates(sharding, sequence, batch, stream, p, where, grad_rows));
+    at_id += batch->begin[i + 1] - batch->begin[i];
   }
+  if (sequence->dedup) PetscCall(add_duplicates(sharding, sequence, batch, stream, grad_rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -23,6 +23,15 @@ typedef struct {
   int64_t columns, column; /* number of columns, and the first one in the table */
 } TrsSequencePiece;
 
+/*
+  The places where a piece's rows arrive: id i of the group has row (index ? index[i] : i) + shift.
+*/
+typedef struct {
+  const int64_t *index;
+  int64_t shift;
+  int64_t n; /* with dedup: all of index is below n */
+} TrsSequenceRows;
+
 /* A batch of the group; there is one for each slot. */
 typedef struct {
   TrsKjt group;            /* [n_features][B] the samples' ids */
@@ -34,31 +43,34 @@ typedef struct {
   TrsDeviceBuffer row;     /* by rows with dedup: int64, each id's row, piece after piece */
   TrsPinnedBuffer lengths; /* int32 lengths of `unique` */
   int64_t *id_begin;       /* [n_features + 1] where the ids of features begin in `unique` */
+  TrsSequenceRows *where;  /* [n_pieces] the payload's prepare sets it */
+  /* With dedup, if the pieces are not the tables: `reverse` of the bags, piece after piece. */
+  TrsKjt pieces;
+  /* With dedup, of a training batch: ids by their rows; NULL: the backward sorts them. */
+  TrsTbeOccurrences occurrences;
 } TrsSequenceBatch;
 
 typedef struct {
   PetscBool dedup;
   int n_pieces;
   TrsSequencePiece *piece;
-  int64_t dim;      /* floats from one row to the next: columns of the widest piece */
-  PetscBool padded; /* some piece is narrower than dim */
+  int64_t dim;        /* floats from one row to the next: columns of the widest piece */
+  PetscBool padded;   /* some piece is narrower than dim */
+  PetscBool by_table; /* the pieces are the group's tables, in their order */
+  /* The pieces' gradients as tables, and the features of each piece: one call adds up a group. */
+  TrsTbe add;
+  TrsTbeTable *add_table;     /* [n_pieces] */
+  TrsTbeFeature *add_feature; /* [features of all pieces] */
+  int *piece_feature;         /* [features of all pieces] their numbers in the group */
   TrsSequenceBatch batch[TRS_SHARD_SLOTS];
   /* int64 0, 1, 2 ...: the offsets of bags of one id, for rows that a layer of the model takes */
   TrsDeviceBuffer each;
   TrsPinnedBuffer host_each; /* where the host cannot write the device's */
   int64_t n_each;
-  TrsDeviceBuffer by_id; /* gradients of the rows by id, before duplicates are added up */
-  TrsWorkspace unique_workspace, add_workspace;
+  /* Gradients of the rows by id, piece after piece, before duplicates are added up. */
+  TrsDeviceBuffer by_id;
+  TrsWorkspace unique_workspace, add_workspace, sort_workspace;
 } TrsSequence;
-
-/*
-  The places where a piece's rows arrive: id i of the group has row (index ? index[i] : i) + shift.
-*/
-typedef struct {
-  const int64_t *index;
-  int64_t shift;
-  int64_t n; /* with dedup: all of index is below n */
-} TrsSequenceRows;
 
 /*
   Create the data that the payloads share. The pieces are the column blocks of the group's route, in
@@ -87,12 +99,19 @@ static inline TrsSequenceBatch *TrsSequenceBatchOf(TrsSharding sharding, TrsSequ
 }
 
 /*
+  With dedup, on a device that sorts ahead: sort the ids of a training batch for
+  TrsSequenceUnpool(). The batch's `where` is set. A sequence's sorts are all on one stream. Not
+  collective.
+*/
+PetscErrorCode TrsSequenceSort(TrsSharding sharding, TrsSequence *sequence, const TrsShardingSlot *slot,
+                               TrsStream stream);
+
+/*
   Copy rows, in the order in which ids were sent, to the model's matrix, or to the matrix of ids
-  that a layer of the model takes. where [n_pieces]. Not collective.
+  that a layer of the model takes. Not collective.
 */
 PetscErrorCode TrsSequencePool(TrsSharding sharding, TrsSequence *sequence, const TrsShardingSlot *slot,
-                               TrsStream stream, const TrsSequenceRows *where, const float *rows,
-                               const TrsPooledMatrix *pooled);
+                               TrsStream stream, const float *rows, const TrsPooledMatrix *pooled);
 
 /*
   Compute the gradients of the n_rows rows that TrsSequencePool() read. Every element of grad_rows
@@ -100,5 +119,5 @@ PetscErrorCode TrsSequencePool(TrsSharding sharding, TrsSequence *sequence, cons
   collective.
 */
 PetscErrorCode TrsSequenceUnpool(TrsSharding sharding, TrsSequence *sequence, const TrsShardingSlot *slot,
-                                 TrsStream stream, const TrsSequenceRows *where, const float *rows,
-                                 const TrsPooledMatrix *grad, int64_t n_rows, float *grad_rows);
+                                 TrsStream stream, const float *rows, const TrsPooledMatrix *grad,
+                                 int64_t n_rows, float *grad_rows);

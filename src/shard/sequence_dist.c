@@ -20,9 +20,8 @@
 
 typedef struct {
   TrsSequence sequence;
-  PetscBool by_rows;      /* ids are cut into buckets */
-  TrsSequenceRows *where; /* [pieces] for the batch under way */
-  TrsRowsCopy *found;     /* [pieces] by rows: the rows of the ids */
+  PetscBool by_rows;  /* ids are cut into buckets */
+  TrsRowsCopy *found; /* [pieces] by rows: the rows of the ids */
   TrsSequenceAllToAll dist;
   const float *arrived; /* rows of this rank's ids, until those of the next batch arrive */
   TrsDeviceBuffer rows, ordered;
@@ -39,7 +38,7 @@ static PetscErrorCode setup_sequence(TrsSharding sharding)
   d->by_rows = (PetscBool)(sharding->route.grid == TRS_GRID_WORLD);
   PetscCall(TrsRouteCreateLookup(sharding, PETSC_FALSE, PETSC_FALSE, &sharding->lookup, NULL));
   PetscCall(TrsSequenceCreate(sharding, context->index_dedup, &d->sequence));
-  PetscCall(PetscMalloc2((size_t)d->sequence.n_pieces, &d->where, (size_t)d->sequence.n_pieces, &d->found));
+  PetscCall(PetscMalloc1((size_t)d->sequence.n_pieces, &d->found));
   PetscCall(
       TrsSequenceAllToAllCreate(context->groups->world, d->sequence.dim, &sharding->sequence, &d->dist));
   PetscCall(TrsRouteCreateExchanges(sharding, PETSC_FALSE));
@@ -56,7 +55,7 @@ static PetscErrorCode destroy_sequence(TrsSharding sharding)
   PetscCall(TrsSequenceAllToAllDestroy(&d->dist));
   PetscCall(TrsDeviceBufferFree(device, &d->rows));
   PetscCall(TrsDeviceBufferFree(device, &d->ordered));
-  PetscCall(PetscFree2(d->where, d->found));
+  PetscCall(PetscFree(d->found));
   PetscCall(PetscFree(d));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -93,31 +92,16 @@ static PetscErrorCode compose(TrsSharding sharding, TrsSequenceDist *d, TrsSeque
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode prepare_sequence(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
-{
-  TrsSequenceDist *d = (TrsSequenceDist *)sharding->data;
-  TrsSequenceBatch *batch = TrsSequenceBatchOf(sharding, &d->sequence, slot);
-  const TrsKjt *ids;
-
-  PetscFunctionBegin;
-  PetscCall(TrsSequencePrepare(sharding, &d->sequence, slot, stream, &ids));
-  PetscCall(TrsRouteSend(sharding, stream, ids, sharding->route.place, &sharding->route.entries,
-                         &batch->places, &slot->send));
-  if (d->by_rows && d->sequence.dedup) PetscCall(compose(sharding, d, batch, stream));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 /* Find where each piece's rows arrive. Only the host computes. */
-static void find_rows(const TrsSharding sharding, TrsSequenceDist *d, const TrsShardingSlot *slot)
+static void find_rows(const TrsSequenceDist *d, const TrsShardingSlot *slot, TrsSequenceBatch *batch)
 {
   const TrsSequence *sequence = &d->sequence;
-  const TrsSequenceBatch *batch = TrsSequenceBatchOf(sharding, &d->sequence, slot);
   int64_t at = 0, at_id = 0; /* first row of the piece; first id of the group in the piece */
 
   for (int p = 0; p < sequence->n_pieces; p++) {
     const int i = sequence->piece[p].table;
     const int64_t n = TrsSequenceIds(sequence, batch, i), first = batch->begin[i];
-    TrsSequenceRows *where = &d->where[p];
+    TrsSequenceRows *where = &batch->where[p];
     if (!d->by_rows && sequence->dedup)
       *where = (TrsSequenceRows){.index = (const int64_t *)batch->reverse.data, .shift = at, .n = n};
     else if (!d->by_rows)
@@ -130,6 +114,28 @@ static void find_rows(const TrsSharding sharding, TrsSequenceDist *d, const TrsS
     at += n;
     at_id += batch->begin[i + 1] - first;
   }
+}
+
+static PetscErrorCode prepare_sequence(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  TrsSequenceDist *d = (TrsSequenceDist *)sharding->data;
+  TrsSequenceBatch *batch = TrsSequenceBatchOf(sharding, &d->sequence, slot);
+  const TrsKjt *ids;
+
+  PetscFunctionBegin;
+  PetscCall(TrsSequencePrepare(sharding, &d->sequence, slot, stream, &ids));
+  PetscCall(TrsRouteSend(sharding, stream, ids, sharding->route.place, &sharding->route.entries,
+                         &batch->places, &slot->send));
+  if (d->by_rows && d->sequence.dedup) PetscCall(compose(sharding, d, batch, stream));
+  find_rows(d, slot, batch);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode sort_sequence(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsSequenceSort(sharding, &((TrsSequenceDist *)sharding->data)->sequence, slot, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode forward_start_sequence(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
@@ -159,9 +165,8 @@ static PetscErrorCode forward_wait_sequence(TrsSharding sharding, TrsShardingSlo
   TrsSequenceDist *d = (TrsSequenceDist *)sharding->data;
 
   PetscFunctionBegin;
-  find_rows(sharding, d, slot);
   PetscCall(TrsSequenceAllToAllWait(d->dist, stream, &d->arrived));
-  PetscCall(TrsSequencePool(sharding, &d->sequence, slot, stream, d->where, d->arrived, pooled));
+  PetscCall(TrsSequencePool(sharding, &d->sequence, slot, stream, d->arrived, pooled));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -173,7 +178,7 @@ static PetscErrorCode backward_start_sequence(TrsSharding sharding, TrsShardingS
 
   PetscFunctionBegin;
   PetscCall(TrsSequenceAllToAllGradBuffer(d->dist, &send));
-  PetscCall(TrsSequenceUnpool(sharding, &d->sequence, slot, stream, d->where, d->arrived, grad,
+  PetscCall(TrsSequenceUnpool(sharding, &d->sequence, slot, stream, d->arrived, grad,
                               slot->send.jagged.n_values, send));
   PetscCall(TrsSequenceAllToAllGradStart(d->dist, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -201,6 +206,7 @@ const TrsShardingOps trs_payload_sequence = {
     .setup = setup_sequence,
     .destroy = destroy_sequence,
     .prepare = prepare_sequence,
+    .sort = sort_sequence,
     .forward_start = forward_start_sequence,
     .forward_wait = forward_wait_sequence,
     .backward_start = backward_start_sequence,

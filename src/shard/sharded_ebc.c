@@ -183,7 +183,6 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                   .copied = (PetscBool)(config->owners != NULL),
                                   .loan = &e->loan};
   e->replicas = config->replicas;
-  PetscCall(TrsCopiesCreate(config->owners, &e->copies));
   e->loan = (TrsLoan){.data = (char *)config->lent, .bytes = config->lent_bytes};
   PetscCall(PetscMalloc3((size_t)tables->n, &context->table_plan, (size_t)tables->n, &context->first_feature,
                          (size_t)tables->n, &e->group));
@@ -195,6 +194,7 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
   for (int s = 0; s < TRS_SHARD_SLOTS; s++)
     PetscCall(PetscMalloc2((size_t)e->n_groups, &e->exchange[s], (size_t)e->n_groups, &e->send[s]));
   for (int g = 0; g < e->n_groups; g++) PetscCall(setup_group(e, e->group[g]));
+  PetscCall(TrsCopiesCreate(config->owners, e->n_groups, (PetscBool)(groups->world->size == 1), &e->copies));
   *ebc = e;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -355,13 +355,22 @@ PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscBool TrsShardedEbcSortsSums(TrsShardedEbc ebc)
+{
+  for (int g = 0; g < ebc->n_groups; g++)
+    if (ebc->group[g]->ops->sort) return PETSC_TRUE;
+  return PETSC_FALSE;
+}
+
 PetscErrorCode TrsShardedEbcSort(TrsShardedEbc ebc, int slot, TrsStream stream)
 {
   PetscFunctionBegin;
-  for (int g = 0; g < ebc->n_groups && !ebc->copies.owners; g++) {
+  for (int g = 0; g < ebc->n_groups; g++) {
     TrsSharding group = ebc->group[g];
 
-    if (group->update->sort) PetscCall(group->update->sort(group, &group->slot[slot], stream));
+    if (group->ops->sort) PetscCall(group->ops->sort(group, &group->slot[slot], stream));
+    if (group->update->sort && !ebc->copies.owners) /* else these ids are not all */
+      PetscCall(group->update->sort(group, &group->slot[slot], stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -373,6 +382,8 @@ PetscErrorCode TrsShardedEbcForwardStart(TrsShardedEbc ebc, int slot, TrsStream 
 
   PetscFunctionBegin;
   ebc->loan.taken = 0;
+  if (ebc->copies.owners && slot < TRS_TRAINING_SLOTS)
+    PetscCall(TrsCopiesTell(&ebc->copies, ebc->group, slot));
   for (int g = 0; g < ebc->n_groups; g++)
     PetscCall(ebc->group[g]->ops->forward_start(ebc->group[g], &ebc->group[g]->slot[slot], stream, pooled));
   (void)TrsMemoryFor(before);
@@ -470,6 +481,25 @@ static PetscErrorCode zero_position_gradients(TrsShardedEbc ebc, TrsStream strea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Divide the gradients of position weights by the number of copies: they come from the gradients of
+  rows, and are the same dense parameters in all copies.
+*/
+static PetscErrorCode unscale_position_gradients(TrsShardedEbc ebc, TrsStream stream)
+{
+  const TrsShardingContext *context = &ebc->context;
+  int n = 0;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < context->tables->n; t++) n += context->tables->table[t].n_features;
+  for (int f = 0; context->position && f < n; f++)
+    if (context->position[f].weight)
+      PetscCall(context->compute->scale_matrix(stream, 1, context->position[f].length,
+                                               1.0F / (float)ebc->replicas, context->position[f].grad,
+                                               context->position[f].length));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsShardedEbcBackwardStart(TrsShardedEbc ebc, int slot, TrsStream stream,
                                           const TrsPooledMatrix *grad)
 {
@@ -482,8 +512,21 @@ PetscErrorCode TrsShardedEbcBackwardStart(TrsShardedEbc ebc, int slot, TrsStream
   PetscCall(zero_position_gradients(ebc, stream));
   for (int g = 0; g < ebc->n_groups; g++)
     PetscCall(ebc->group[g]->ops->backward_start(ebc->group[g], &ebc->group[g]->slot[slot], stream, grad));
-  if (ebc->copies.owners) PetscCall(TrsCopiesTell(&ebc->copies, ebc->n_groups, ebc->group, slot));
+  if (ebc->copies.owners) PetscCall(TrsCopiesStart(&ebc->copies, ebc->group, slot, stream, grad));
   (void)TrsMemoryFor(before);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Update a group's rows when their gradients have arrived. */
+static PetscErrorCode update_group(TrsSharding group, TrsShardingSlot *slot, TrsStream stream,
+                                   const TrsPooledMatrix *grad, const TrsSparseOptimizerArgs *args)
+{
+  const float *arrived = NULL;
+  int64_t stride = 0;
+
+  PetscFunctionBegin;
+  PetscCall(group->ops->backward_wait(group, slot, stream, grad, &arrived, &stride));
+  PetscCall(group->update->apply(group, slot, stream, arrived, stride, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -493,17 +536,11 @@ PetscErrorCode TrsShardedEbcBackwardUpdate(TrsShardedEbc ebc, int slot, TrsStrea
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
 
   PetscFunctionBegin;
-  for (int g = 0; g < ebc->n_groups; g++) {
-    TrsSharding group = ebc->group[g];
-    const float *arrived = NULL;
-    int64_t stride = 0;
-    PetscCall(group->ops->backward_wait(group, &group->slot[slot], stream, grad, &arrived, &stride));
-    if (ebc->copies.owners)
-      PetscCall(TrsCopiesUpdate(&ebc->copies, g, group, &group->slot[slot], stream, arrived, stride, args));
-    else
-      PetscCall(group->update->apply(group, &group->slot[slot], stream, arrived, stride, args));
-    swap_received(group, slot);
-  }
+  if (ebc->copies.owners) PetscCall(TrsCopiesUpdate(&ebc->copies, ebc->group, slot, stream, grad, args));
+  for (int g = 0; g < ebc->n_groups && !ebc->copies.owners; g++)
+    PetscCall(update_group(ebc->group[g], &ebc->group[g]->slot[slot], stream, grad, args));
+  for (int g = 0; g < ebc->n_groups; g++) swap_received(ebc->group[g], slot);
+  if (ebc->replicas > 1) PetscCall(unscale_position_gradients(ebc, stream));
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -526,6 +563,15 @@ PetscErrorCode TrsShardedEbcEvaluated(TrsShardedEbc ebc, int slot, TrsStream str
   for (int g = 0; g < ebc->n_groups; g++)
     if (TrsLookupCaches(ebc->group[g]->lookup))
       PetscCall(TrsLookupEvaluated(ebc->group[g]->lookup, stream, &ebc->group[g]->slot[slot].recv));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsShardedEbcEmptyCaches(TrsShardedEbc ebc, TrsStream stream)
+{
+  PetscFunctionBegin;
+  for (int g = 0; g < ebc->n_groups; g++)
+    if (TrsLookupCaches(ebc->group[g]->lookup))
+      PetscCall(TrsLookupWriteBack(ebc->group[g]->lookup, stream, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

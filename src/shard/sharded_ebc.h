@@ -35,7 +35,7 @@ typedef struct {
   int replicas;
   /*
     The owners of this rank's shards in copies that make the same updates; NULL: there are none.
-    Without index_dedup, variable_batch and position weights.
+    Without index_dedup and variable_batch.
   */
   TrsComm owners;
   /*
@@ -80,11 +80,13 @@ PetscErrorCode TrsShardedEbcInputDistTensors(TrsShardedEbc ebc, int slot, TrsStr
 PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream stream);
 
 /*
-  Sort the received ids of a training batch for its update, on any stream. Its input dist must be
-  done; BackwardUpdate comes after it. Without this call the update sorts them. On devices that sort
-  as they go this call does nothing. Not collective.
+  Sort the ids of a training batch for its update, on any stream. Its input dist must be done;
+  BackwardUpdate comes after it. If SortsSums() says that gradients of equal bags or ids are added
+  up before they travel, BackwardStart comes after it, too. Without this call the backward sorts
+  them. On devices that sort as they go this call does nothing. Not collective.
 */
 PetscErrorCode TrsShardedEbcSort(TrsShardedEbc ebc, int slot, TrsStream stream);
+PetscBool TrsShardedEbcSortsSums(TrsShardedEbc ebc);
 
 /*
   Look up and bring the rows back. After ForwardWait they are in the pooled matrix, rounded to the
@@ -103,6 +105,12 @@ PetscErrorCode TrsShardedEbcPrefetch(TrsShardedEbc ebc, int slot, TrsStream stre
 
 /* End a batch without a backward: the cache lines that it holds become free. Not collective. */
 PetscErrorCode TrsShardedEbcEvaluated(TrsShardedEbc ebc, int slot, TrsStream stream);
+
+/*
+  Write the caches' rows back to the tables and empty the caches, so that the tables may be read and
+  changed in the stream's order. Batches under way find their rows anew. Not collective.
+*/
+PetscErrorCode TrsShardedEbcEmptyCaches(TrsShardedEbc ebc, TrsStream stream);
 
 /*
   The number of this rank's caches, and the i-th cache. Info waits for the stream. Not collective.

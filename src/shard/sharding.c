@@ -103,6 +103,8 @@ static PetscErrorCode apply_owner(TrsSharding sharding, const TrsShardingSlot *s
                                   const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
+  if (!sharding->context->copied) /* else the ids are those of all copies */
+    PetscCall(TrsLookupPositionGradients(sharding->lookup, stream, &slot->recv, grad, stride));
   PetscCall(
       TrsLookupBackward(sharding->lookup, stream, &slot->recv, slot->occurrences, grad, stride, NULL, args));
   PetscFunctionReturn(PETSC_SUCCESS);

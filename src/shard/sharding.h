@@ -139,6 +139,12 @@ struct TrsShardingOps {
   PetscErrorCode (*input_start)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
   PetscErrorCode (*input_wait)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
   /*
+    Sort what backward_start of a training batch adds up by bag or by id, beside other work and
+    without waiting. It comes before backward_start, or is left out. NULL: there is nothing to sort.
+    Not collective.
+  */
+  PetscErrorCode (*sort)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
+  /*
     Look up, and send the rows back. This function and the following ones are collective if there is
     an exchange.
   */

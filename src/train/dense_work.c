@@ -60,11 +60,15 @@ static PetscErrorCode finish_vectors(TrsModelParallel m, int slot, int64_t n, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the gradients of the vectors that arrived from those of the model's vectors. */
-static PetscErrorCode begin_gradients(TrsModelParallel m, int64_t n, const TrsPooledMatrix *model,
+/*
+  Make the gradients of the vectors that arrived from those of the model's vectors. BackwardStart
+  may follow.
+*/
+static PetscErrorCode begin_gradients(TrsModelParallel m, int slot, int64_t n, const TrsPooledMatrix *model,
                                       TrsPooledMatrix *arrived)
 {
   PetscFunctionBegin;
+  if (m->sums_ahead) PetscCall(m->config.device->stream_wait(m->stream, m->slot[slot].sorted));
   *arrived = *model;
   if (m->split) PetscCall(TrsSplitTablesBackward(m->split, m->stream, n, model, arrived));
   arrived->by_id = model->by_id;
@@ -127,7 +131,7 @@ static PetscErrorCode backward_by_ranks(TrsModelParallel m, int slot, const TrsB
 
   PetscFunctionBegin;
   PetscCall(TrsDlrmBackwardOver(m->dlrm, m->stream, batch->batch));
-  PetscCall(begin_gradients(m, batch->batch, &m->grad, &grad));
+  PetscCall(begin_gradients(m, slot, batch->batch, &m->grad, &grad));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &grad));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_BACKWARD, NULL));
@@ -175,7 +179,7 @@ static PetscErrorCode backward_by_blocks(TrsModelParallel m, int slot, const Trs
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsBlockwiseRowGradients(m->blockwise, m->stream, &own.data));
-  PetscCall(begin_gradients(m, batch->batch, &own, &grad));
+  PetscCall(begin_gradients(m, slot, batch->batch, &own, &grad));
   PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &grad));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_EMBEDDING_BACKWARD, NULL));
   PetscCall(TrsModelParallelUpdateTables(m, slot, &grad, args));

@@ -252,6 +252,11 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsB
 PetscErrorCode TrsModelParallelSynchronise(TrsModelParallel m)
 {
   PetscFunctionBegin;
+  if (m->replicas.owners && m->replicas.differ) {
+    if (m->cached) PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
+    PetscCall(TrsShardedEbcEmptyCaches(m->ebc, m->stream));
+    m->updated = PETSC_TRUE;
+  }
   PetscCall(TrsReplicasAverage(&m->replicas, &m->shards, m->stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

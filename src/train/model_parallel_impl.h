@@ -67,8 +67,11 @@ struct TrsModelParallelImpl {
   TrsRaggedRows ragged; /* rows of the sequences that have layers; NULL: there is none */
   int64_t n_columns;    /* embedding columns of the model's matrix, its last columns */
   TrsStream stream, memcpy, data_dist, results, prefetch;
-  /* Whether ids are sorted ahead of the update, on the stream `prefetch`. */
-  PetscBool sorts_ahead;
+  /*
+    Whether ids are sorted ahead of the update, on the stream `prefetch`; also for sums of gradients
+    that are made before they travel, which wait for the sorts earlier.
+  */
+  PetscBool sorts_ahead, sums_ahead;
   /* Whether this rank has caches of tables' rows. Otherwise the next three fields are not used. */
   PetscBool cached;
   TrsEvent computed, prefetched; /* the prefetch may begin; the last prefetch is done */

@@ -265,7 +265,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   m->config = *config;
   m->global_batch = config->max_batch * PetscMax(config->accumulate, 1) * config->groups->world->size;
   PetscCall(create_sparse_optimizers(m, options));
-  PetscCall(TrsReplicasFromOptions(options, config->owners, config->tables, config->plan, &m->replicas));
+  PetscCall(TrsReplicasFromOptions(options, config->owners, &m->replicas));
   PetscCall(TrsScheduleFromOptions(options, &m->schedule));
   PetscCall(TrsDenseAverageFromOptions(options, &average_decay));
   m->averaged = (PetscBool)(average_decay > 0.0 && !config->training);
@@ -291,6 +291,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   m->cached = (PetscBool)(TrsShardedEbcCaches(m->ebc) > 0);
   m->updated = PETSC_TRUE; /* the tables will be filled first */
   m->sorts_ahead = (PetscBool)(config->training && config->compute->tbe_find_occurrences);
+  m->sums_ahead = (PetscBool)(m->sorts_ahead && TrsShardedEbcSortsSums(m->ebc));
   if (config->training) PetscCall(create_optimizers(m, options));
   *model = m;
   PetscFunctionReturn(PETSC_SUCCESS);

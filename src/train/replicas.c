@@ -42,8 +42,7 @@ static PetscErrorCode make_room(TrsReplicas *replicas)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsReplicasFromOptions(TrsOptions options, TrsComm owners, const TrsTableConfigs *tables,
-                                      const TrsShardingPlan *plan, TrsReplicas *replicas)
+PetscErrorCode TrsReplicasFromOptions(TrsOptions options, TrsComm owners, TrsReplicas *replicas)
 {
   int64_t copies;
   int sync;
@@ -63,20 +62,6 @@ PetscErrorCode TrsReplicasFromOptions(TrsOptions options, TrsComm owners, const 
                              "does not go with -replica_sync gradients, which exchanges in every step"));
   if (replicas->exact && copies != 1) PetscCall(refuse_merged(options));
   if (!owners) PetscFunctionReturn(PETSC_SUCCESS);
-  for (int t = 0; t < tables->n; t++) {
-    const TrsTableConfig *table = &tables->table[t];
-    const TrsTablePlan *planned = TrsShardingPlanFind(plan, table->name);
-
-    if (table->max_feature_lengths)
-      PetscCall(TrsOptionError(options, "-plan_replicas",
-                               "does not go with the position_weighted table \"%s\": leave one out",
-                               table->name));
-    if (planned && planned->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING)
-      PetscCall(TrsOptionError(options, "-plan_replicas",
-                               "table \"%s\" has compute kernel %s, and copies are kept without caches: "
-                               "expected fused or fused_uvm",
-                               table->name, TrsComputeKernelName(planned->compute_kernel)));
-  }
   if (!replicas->exact) PetscCall(make_room(replicas));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

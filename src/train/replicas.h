@@ -21,18 +21,16 @@ typedef struct {
 } TrsReplicas;
 
 /*
-  TrsReplicasFromOptions - Read the options, and refuse tables that copies do not go with.
+  TrsReplicasFromOptions - Read the options.
 
   Not collective.
 
   In:     owners    borrowed; NULL: this run keeps one copy
   Out:    replicas  free with TrsReplicasFree()
-  Errors: OPTION for tables with position weights, for tables with a cache, for -replica_sync and
-          -replica_sync_every without -plan_replicas, and for options that -replica_sync gradients
-          does not go with
+  Errors: OPTION for -replica_sync and -replica_sync_every without -plan_replicas, and for options
+          that -replica_sync gradients does not go with
 */
-PetscErrorCode TrsReplicasFromOptions(TrsOptions options, TrsComm owners, const TrsTableConfigs *tables,
-                                      const TrsShardingPlan *plan, TrsReplicas *replicas);
+PetscErrorCode TrsReplicasFromOptions(TrsOptions options, TrsComm owners, TrsReplicas *replicas);
 PetscErrorCode TrsReplicasFree(TrsReplicas *replicas);
 
 /*

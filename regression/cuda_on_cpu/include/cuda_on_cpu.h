@@ -23,7 +23,10 @@ void with_memory(const std::function<void()> &use);
 void get_on();
 
 /* cuBLASLt makes a product that reads and writes so many bytes; odd: an address or a stride is on less than 16 bytes. */
-void count_product(bool odd, size_t bytes);
+void count_product(cudaStream_t stream, bool odd, size_t bytes);
+
+/* CUB sorts. */
+void count_sort(cudaStream_t stream);
 
 /* A random number of the stand-in's own sequence: the environment's CUDA_ON_CPU_SEED. */
 unsigned random();

@@ -29,22 +29,29 @@ typedef struct {
 
 enum { N_USES = TRS_TBE_LISTS + 1 };
 
-/* What the updates and the lists of rows are asked for, with the rows found before if `ahead`. */
+/* When the rows of a batch are found: by the call itself; before, with the ids' weights; before, when the weights are not known yet. */
+enum { IN_THE_CALL, AHEAD, BEFORE_WEIGHTS };
+
+/* What the updates and the lists of rows are asked for. */
 static void ask_backward(TrsWorkspace workspace, int ahead, answer *a)
 {
   static const TrsTbeUse uses[N_USES] = {TRS_TBE_LISTS, TRS_TBE_BY_BAG, TRS_TBE_BY_ID};
   TrsTbeOccurrences occurrences[N_USES] = {NULL};
-  TrsTbeInput input[N_USES];
+  TrsTbeInput input[N_USES], found_in = a->p.input;
   problem *p = &a->p;
   const int64_t n = p->input.n_values;
   int64_t *others = memory(n, sizeof(*others));
 
   /* ids that the calls get, but must not read where the rows are known */
   for (int64_t i = 0; i < n; i++) others[i] = i % p->table[0].rows;
+  if (ahead == BEFORE_WEIGHTS) {
+    found_in.weights = NULL;
+    found_in.weights_later = 1;
+  }
   for (int u = 0; u < N_USES; u++) {
     if (ahead)
       assert_petsc_ok(
-          ops->tbe_find_occurrences(NULL, workspace, &p->tbe, &p->input, uses[u], &occurrences[u]));
+          ops->tbe_find_occurrences(NULL, workspace, &p->tbe, &found_in, uses[u], &occurrences[u]));
     input[u] = p->input;
     input[u].occurrences = occurrences[u];
     if (ahead) input[u].values = others;
@@ -219,23 +226,26 @@ static void test_repeats(void **state)
 
 /*
   Occurrences that were found before the backward: the same bits, although the ids of the call are others by then. So no call sorts ids again.
+  Nor does one whose weights were not known then.
 */
 static void test_found_ahead(void **state)
 {
   (void)state;
   for (int i = 0; (ops = trs_hosted(i)); i++)
     for (int d = 0; d < N_DIMS && ops->tbe_find_occurrences; d += 2)
-      for (int batch = 5; batch <= 200; batch *= 40) {
-        shape s = shape_of(dims[d], d % N_KINDS, batch);
-        answer found, ahead;
+      for (int batch = 5; batch <= 200; batch *= 40)
+        for (int later = 0; later < 2; later++) {
+          shape s = shape_of(dims[d], d % N_KINDS, batch);
+          answer found, ahead;
 
-        s.rows = batch == 5 ? 97 : 3;
-        ask_so(&s, 0, 0, &found);
-        ask_so(&s, 0, 1, &ahead);
-        assert_agree(&found, &ahead, optimizers[s.kind].states, 0.0);
-        forget(&found);
-        forget(&ahead);
-      }
+          s.rows = batch == 5 ? 97 : 3;
+          if (later) s.mean = !(s.weighted = 1);
+          ask_so(&s, 0, IN_THE_CALL, &found);
+          ask_so(&s, 0, later ? BEFORE_WEIGHTS : AHEAD, &ahead);
+          assert_agree(&found, &ahead, optimizers[s.kind].states, 0.0);
+          forget(&found);
+          forget(&ahead);
+        }
 }
 
 /* One feature's backward with gradients at a column of rows so far apart. */

@@ -24,6 +24,7 @@ struct DeviceRadixSort {
       return cudaSuccess;
     }
     if (temp_bytes < 256 || n < 0) return cudaErrorInvalidValue;
+    cuda_on_cpu::count_sort(stream);
     cuda_on_cpu::enqueue(stream, "cub::DeviceRadixSort::SortPairs", [=] {
       const int bits = end_bit - begin_bit;
       const Key mask = bits >= static_cast<int>(8 * sizeof(Key)) ? ~Key(0) : (Key(1) << bits) - 1;
