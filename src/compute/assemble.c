@@ -157,7 +157,10 @@ static int place_ids(const TrsAssembleKernels *kernels, const TrsSamples *sample
   return kernels->place_wide(n_bags, lengths, at, from, rows, to);
 }
 
-/* Copy n ids past the caches, but for lines that begin or end elsewhere. `from` lies in a line as `to` does. */
+/*
+  Copy n ids past the caches, but for lines that begin or end elsewhere. `from` lies in a line as
+  `to` does.
+*/
 static void copy_past_cache(int64_t n, const int64_t *from, int64_t *to)
 {
   const int64_t ids = TRS_LINE_BYTES / (int64_t)sizeof(*to),
@@ -221,7 +224,7 @@ static int place_tile(const TrsAssembleKernels *kernels, const TrsSamples *sampl
   return odd;
 }
 
-/* place_tile() where each bag has one id of four bytes: what each key has is a row of a transposition. */
+/* place_tile() where each bag has one id of four bytes: a row of a transposition is a key's. */
 static int transpose_tile(const TrsAssembleKernels *kernels, const TrsSamples *samples,
                           const TrsSampleFeature *features, const TrsTile *tile, TrsJagged *out)
 {

@@ -12,7 +12,7 @@
 enum { TRS_SAMPLE_TILE = 32 };
 
 typedef struct {
-  /* to[c * TRS_SAMPLE_TILE + r] = row[r][c] for n_rows <= TRS_SAMPLE_TILE rows of n_cols numbers. */
+  /* to[c * TRS_SAMPLE_TILE + r] = row[r][c] of n_rows <= TRS_SAMPLE_TILE rows of n_cols numbers */
   void (*transpose)(int n_rows, int n_cols, const int32_t *const *row, int32_t *to);
   /*
     Copy n_bags <= TRS_SAMPLE_TILE bags, one after the other, to `to`. Bag i has lengths[i] ids from

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A square of 8 x 8 numbers, for processors with AVX2. Text of assemble_kernels_avx2.c and _avx512.c. */
+/*
+  Transposition of 8 x 8 numbers for processors with AVX2. Text of assemble_kernels_avx2.c and
+  assemble_kernels_avx512.c.
+*/
 #include <immintrin.h>
 
 #define INLINE static inline __attribute__((always_inline))

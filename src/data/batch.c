@@ -334,7 +334,7 @@ static PetscErrorCode check_length(const TrsBatchSpec *spec, int feature, int64_
                      path, spec->info->features[spec->feature[feature].key], row, n, most);
 }
 
-/* Look at a part's bags in the file's order, once it is known that one is too long or has a bad id. */
+/* Look at a part's bags in the file's order, as one of them is too long or has a bad id. */
 static PetscErrorCode check_bags(const TrsBatchSpec *spec, const TrsBatchScratch *scratch,
                                  const TrsSamples *part, TrsBatch *batch, TrsBadIds *bad_ids, TrsFault *fault)
 {

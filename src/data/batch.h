@@ -23,7 +23,7 @@ typedef struct {
   const TrsDatasetInfo *info;
   int n;                               /* number of selected features */
   TrsSampleFeature *feature;           /* [n] */
-  int *first_of_key;                   /* [info->n_features] first selected feature of a key, or -1 */
+  int *first_of_key;                   /* [info->n_features] first selected feature, or -1 */
   TrsBoundsCheckMode *mode;            /* [n] */
   TrsIdMap *map;                       /* [n] rows of each feature's table */
   PetscBool has_twins;                 /* two features have one key */
@@ -47,7 +47,7 @@ typedef struct {
 */
 typedef struct {
   TrsBatchSample *sample; /* [B] in the dataset's order */
-  int32_t *at_place;      /* [B] the place in `sample` of the sample at each place of a shuffled batch */
+  int32_t *at_place;      /* [B] of a shuffled batch: which of `sample` is at each place */
   TrsRowRun *run;         /* [B] runs of consecutive samples, later runs of their values */
   int64_t n_runs;
   /* [B, num_dense] in file order, used if the batch has another order */
