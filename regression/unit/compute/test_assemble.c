@@ -60,7 +60,8 @@ static void make_lengths(problem *p, lengths_kind kind, dice *d)
 /* Any order of features, some keys left out, and one that is taken twice. */
 static void make_features(problem *p, PetscBool limited, dice *d)
 {
-  static const int64_t rows[] = {1, 2, 100, INT32_MAX, (int64_t)1 << 31, (int64_t)1 << 40, INT64_MAX, 0};
+  static const int64_t rows[] = {1,         2, 100, INT32_MAX, (int64_t)1 << 31, ((int64_t)1 << 31) + 5,
+                                 INT64_MAX, 0};
   const int n = p->samples.n_keys;
   int key[MOST_KEYS + 1], n_taken = 0;
 
