@@ -7,11 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { TRS_PART_BYTES = 1 << 17 }; /* values that are read at a time */
+
 PetscErrorCode TrsBatchScratchCreate(const TrsBatchSpec *spec, int64_t max_batch, TrsBatchScratch *scratch)
 {
   PetscFunctionBegin;
   memset(scratch, 0, sizeof(*scratch));
   PetscCall(TrsAlloc(max_batch, sizeof(*scratch->sample), &scratch->sample));
+  PetscCall(TrsAlloc(max_batch, sizeof(*scratch->at_place), &scratch->at_place));
   PetscCall(TrsAlloc(max_batch, sizeof(*scratch->run), &scratch->run));
   PetscCall(TrsAlloc(max_batch * spec->info->dense_columns, sizeof(*scratch->dense), &scratch->dense));
   PetscCall(TrsAlloc(max_batch * spec->info->n_labels, sizeof(*scratch->labels), &scratch->labels));
@@ -21,6 +24,7 @@ PetscErrorCode TrsBatchScratchCreate(const TrsBatchSpec *spec, int64_t max_batch
   if (spec->with_time) PetscCall(TrsAlloc(max_batch, sizeof(*scratch->time), &scratch->time));
   PetscCall(TrsAlloc(max_batch * spec->info->n_features, sizeof(*scratch->lengths), &scratch->lengths));
   PetscCall(TrsAlloc(2 * max_batch, sizeof(*scratch->offsets), &scratch->offsets));
+  PetscCall(TrsAlloc(max_batch + 1, sizeof(*scratch->start), &scratch->start));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -37,6 +41,7 @@ PetscErrorCode TrsBatchScratchFree(TrsBatchScratch *scratch)
 {
   PetscFunctionBegin;
   PetscCall(TrsFree(&scratch->sample));
+  PetscCall(TrsFree(&scratch->at_place));
   PetscCall(TrsFree(&scratch->run));
   PetscCall(TrsFree(&scratch->dense));
   PetscCall(TrsFree(&scratch->labels));
@@ -46,6 +51,7 @@ PetscErrorCode TrsBatchScratchFree(TrsBatchScratch *scratch)
   PetscCall(TrsFree(&scratch->time));
   PetscCall(TrsFree(&scratch->lengths));
   PetscCall(TrsFree(&scratch->offsets));
+  PetscCall(TrsFree(&scratch->start));
   PetscCall(TrsBufferFree(&scratch->values));
   PetscCall(TrsBufferFree(&scratch->weights));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -65,7 +71,9 @@ static void order_samples(const TrsShuffle *shuffle, TrsBatchScratch *scratch, c
     scratch->sample[i].place = i;
     scratch->sample[i].sample = shuffle ? TrsShuffleAt(shuffle, batch->first + i) : batch->first + i;
   }
-  if (shuffle) qsort(scratch->sample, (size_t)batch->batch, sizeof(*scratch->sample), by_sample);
+  if (!shuffle) return;
+  qsort(scratch->sample, (size_t)batch->batch, sizeof(*scratch->sample), by_sample);
+  for (int64_t i = 0; i < batch->batch; i++) scratch->at_place[scratch->sample[i].place] = (int32_t)i;
 }
 
 /* Read dense features, labels and lengths run by run, and find where the samples' values are. */
@@ -73,6 +81,7 @@ static PetscErrorCode read_runs(const TrsBatchSpec *spec, TrsBatchScratch *scrat
                                 const TrsSampleRows *rows, TrsFault *fault)
 {
   const int64_t *offsets = scratch->offsets;
+  int64_t *start = scratch->start;
 
   scratch->n_runs = 0;
   scratch->n_values = 0;
@@ -90,10 +99,12 @@ static PetscErrorCode read_runs(const TrsBatchSpec *spec, TrsBatchScratch *scrat
     TrsRowRun *run = &scratch->run[r];
     const int64_t *end = offsets + run->n;
 
+    for (int64_t i = 0; i < run->n; i++) *start++ = scratch->n_values + offsets[i] - *offsets;
     *run = (TrsRowRun){*offsets, *end - *offsets};
     scratch->n_values += run->n;
     offsets = end + 1;
   }
+  *start = scratch->n_values;
   return PETSC_SUCCESS;
 }
 
@@ -115,22 +126,53 @@ static PetscErrorCode bad_number(const TrsBatchSpec *spec, TrsBatch *batch, cons
                      row, column, value, wanted);
 }
 
-/* Check that a label is what its task learns from. */
+/* Is a label what its task learns from? */
+static inline int label_is_good(const TrsReaderLabel *label, float y)
+{
+  if (isnan(y)) return label->may_be_nan;
+  if (label->kind == TRS_LABEL_NUMBER) return isfinite(y);
+  if (label->kind == TRS_LABEL_CLASS) return y >= 0.0F && y < (float)label->classes && y == floorf(y);
+  return y >= 0.0F && y <= 1.0F;
+}
+
 static PetscErrorCode check_label(const TrsBatchSpec *spec, TrsBatch *batch, int64_t sample,
                                   const TrsReaderLabel *label, float y, TrsFault *fault)
 {
   char wanted[64] = "a number in [0, 1]";
-  PetscBool good = (PetscBool)(y >= 0.0F && y <= 1.0F);
 
-  if (isnan(y) && label->may_be_nan) return PETSC_SUCCESS;
-  if (label->kind == TRS_LABEL_NUMBER) good = (PetscBool)isfinite(y);
-  if (label->kind == TRS_LABEL_CLASS)
-    good = (PetscBool)(y >= 0.0F && y < (float)label->classes && y == floorf(y));
-  if (good) return PETSC_SUCCESS;
+  if (label_is_good(label, y)) return PETSC_SUCCESS;
   if (label->kind == TRS_LABEL_NUMBER) strcpy(wanted, "a finite number");
   if (label->kind == TRS_LABEL_CLASS)
     snprintf(wanted, sizeof(wanted), "a class, a whole number from 0 to %d", label->classes - 1);
   return bad_number(spec, batch, "labels", sample, label->place, (double)y, wanted, fault);
+}
+
+/* Are all numbers finite? This is a loop without a branch. */
+static int are_finite(int64_t n, const float *numbers)
+{
+  const uint32_t exponent = 0x7f800000;
+  int odd = 0;
+
+  for (int64_t i = 0; i < n; i++) {
+    uint32_t bits;
+
+    memcpy(&bits, &numbers[i], sizeof(bits));
+    odd |= (bits & exponent) == exponent;
+  }
+  return !odd;
+}
+
+/* Is there nothing that check_numbers() would find? It need not look one by one then. */
+static int are_good(const TrsBatchSpec *spec, int64_t batch, const TrsSampleRows *rows)
+{
+  int good = !rows->dense || are_finite(batch * spec->info->dense_columns, rows->dense);
+
+  for (int l = 0; rows->labels && l < spec->n_labels; l++)
+    for (int64_t i = 0; i < batch; i++)
+      good &= label_is_good(&spec->label[l], rows->labels[i * spec->n_labels + l]);
+  for (int64_t i = 0; rows->weights && i < batch; i++)
+    good &= rows->weights[i] >= 0.0f && isfinite(rows->weights[i]);
+  return good;
 }
 
 static PetscErrorCode check_numbers(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
@@ -140,7 +182,7 @@ static PetscErrorCode check_numbers(const TrsBatchSpec *spec, const TrsBatchScra
   const int num_dense = spec->info->num_dense, *const column = spec->info->dense_column;
   PetscErrorCode code = PETSC_SUCCESS;
 
-  if (spec->check == TRS_DATA_CHECK_NONE) return PETSC_SUCCESS;
+  if (spec->check == TRS_DATA_CHECK_NONE || are_good(spec, batch->batch, rows)) return PETSC_SUCCESS;
   for (int64_t i = 0; i < batch->batch; i++) {
     int64_t sample = scratch->sample[i].sample;
 
@@ -237,62 +279,49 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
   return PETSC_SUCCESS;
 }
 
-/* Fill the lengths feature-major, and the offsets as their prefix sums. */
-static void fill_lengths(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch)
+/* An id of the part of the batch that has been read. */
+static int64_t value_at(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, int64_t i)
 {
-  TrsJagged *jagged = &batch->kjt.jagged;
-  int64_t B = batch->batch, sum = 0;
-
-  for (int64_t i = 0; i < B; i++) {
-    const int32_t *row = scratch->lengths + i * spec->info->n_features;
-
-    for (int k = 0; k < spec->info->n_features; k++)
-      if (spec->selected_of_key[k] >= 0)
-        jagged->lengths[spec->selected_of_key[k] * B + scratch->sample[i].place] = row[k];
-  }
-  for (int f = 0; f < spec->n; f++)
-    if (spec->twin[f] >= 0)
-      memcpy(jagged->lengths + f * B, jagged->lengths + spec->twin[f] * B,
-             (size_t)B * sizeof(*jagged->lengths));
-  for (int64_t bag = 0; bag < spec->n * B; bag++) {
-    jagged->offsets[bag] = sum;
-    sum += jagged->lengths[bag];
-  }
-  jagged->offsets[spec->n * B] = sum;
-  jagged->n_bags = spec->n * B;
-  jagged->n_values = sum;
-  batch->kjt.batch = B;
+  return spec->info->value_bytes == (int)sizeof(int32_t) ? ((const int32_t *)scratch->values.data)[i]
+                                                         : ((const int64_t *)scratch->values.data)[i];
 }
 
-/* Let -1 pass and replace other ids outside of the table by 0 (src/RULES.md, rule A24). */
-static PetscErrorCode check_ids(const TrsBatchSpec *spec, TrsBatch *batch, int feature, int key,
-                                int64_t sample, int32_t n, int64_t *ids, TrsBadIds *bad_ids, TrsFault *fault)
+/*
+  Count the ids of a bag that became 0, and keep the first one; -1 passes (src/RULES.md, rule A24).
+  `at` is the place of the bag's first id.
+*/
+static PetscErrorCode check_ids(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
+                                int feature, int64_t sample, int64_t at, int32_t n, TrsBadIds *bad_ids,
+                                TrsFault *fault)
 {
-  int64_t rows = spec->rows[feature], row;
+  const int64_t rows = spec->feature[feature].rows;
+  const int key = spec->feature[feature].key;
   const char *path;
+  int64_t row;
 
-  for (int32_t i = 0; i < n; i++) {
-    if ((uint64_t)ids[i] < (uint64_t)rows || ids[i] == -1) continue;
+  for (int32_t i = 0; rows > 0 && i < n; i++) {
+    const int64_t id = value_at(spec, scratch, at + i);
+
+    if ((uint64_t)id < (uint64_t)rows || id == -1) continue;
     if (spec->mode[feature] == TRS_BOUNDS_FATAL) {
       path = TrsDatasetLocate(spec->info, sample, &row);
       return TrsFaultSet(fault, TRS_ERR_DATA,
                          "%s: feature \"%.100s\" of sample %" PRId64 " has id %" PRId64
                          ", expected 0 to %" PRId64 " (-bounds_check_mode warning replaces it by 0)",
-                         path, spec->info->features[key], row, ids[i], rows - 1);
+                         path, spec->info->features[key], row, id, rows - 1);
     }
     if (spec->mode[feature] == TRS_BOUNDS_WARNING && batch->bad_ids++ == 0)
-      batch->first_bad = (TrsBadId){key, sample, ids[i]};
-    if (bad_ids[feature].n++ == 0) bad_ids[feature].first = (TrsBadId){key, sample, ids[i]};
-    ids[i] = 0;
+      batch->first_bad = (TrsBadId){key, sample, id};
+    if (bad_ids[feature].n++ == 0) bad_ids[feature].first = (TrsBadId){key, sample, id};
   }
   return PETSC_SUCCESS;
 }
 
 /* Check that a sample has no more ids than the feature allows. Places beyond have no weight. */
-static PetscErrorCode check_length(const TrsBatchSpec *spec, int feature, int key, int64_t sample, int32_t n,
+static PetscErrorCode check_length(const TrsBatchSpec *spec, int feature, int64_t sample, int32_t n,
                                    TrsFault *fault)
 {
-  const int32_t most = spec->max_length[feature];
+  const int32_t most = spec->feature[feature].max_length;
   const char *path;
   int64_t row;
 
@@ -302,82 +331,27 @@ static PetscErrorCode check_length(const TrsBatchSpec *spec, int feature, int ke
                      "%s: feature \"%.100s\" of sample %" PRId64 " has %" PRId32
                      " ids, expected at most %" PRId32
                      " (max_feature_lengths of its position-weighted table)",
-                     path, spec->info->features[key], row, n, most);
+                     path, spec->info->features[spec->feature[feature].key], row, n, most);
 }
 
-/* Widen n ids. Tells whether any id needs a look because it is neither a row nor pruned. */
-static inline __attribute__((always_inline)) int copy_ids(const void *from, PetscBool narrow, int32_t n,
-                                                          int64_t rows, int64_t *restrict to)
+/* Look at a part's bags in the file's order, as one of them is too long or has a bad id. */
+static PetscErrorCode check_bags(const TrsBatchSpec *spec, const TrsBatchScratch *scratch,
+                                 const TrsSamples *part, TrsBatch *batch, TrsBadIds *bad_ids, TrsFault *fault)
 {
-  int odd = 0;
+  const int n_keys = spec->info->n_features;
 
-  for (int32_t i = 0; i < n; i++) {
-    to[i] = narrow ? ((const int32_t *)from)[i] : ((const int64_t *)from)[i];
-    odd |= (uint64_t)to[i] >= (uint64_t)rows;
-  }
-  return odd;
-}
+  for (int64_t i = part->begin; i < part->end; i++) {
+    const int32_t *lengths = scratch->lengths + i * n_keys;
+    const int64_t sample = scratch->sample[i].sample;
+    int64_t at = scratch->start[i] - scratch->start[part->begin];
 
-/* Copy one sample's ids from the file's order to their bags. */
-static inline __attribute__((always_inline)) PetscErrorCode place_sample(
-    const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch, int64_t i, PetscBool narrow,
-    const char *values, const float *weights, TrsBadIds *bad_ids, TrsFault *fault)
-{
-  const int64_t value_bytes = narrow ? (int64_t)sizeof(int32_t) : (int64_t)sizeof(int64_t);
-  const TrsBatchSample *sample = &scratch->sample[i];
-  const int n_features = spec->info->n_features;
-  const int32_t *row = scratch->lengths + i * n_features;
-  TrsJagged *jagged = &batch->kjt.jagged;
-  int64_t at = 0;
-
-  for (int k = 0; k < n_features; at += row[k++]) {
-    const int f = spec->selected_of_key[k];
-    int64_t to;
-
-    if (f < 0 || row[k] == 0) continue;
-    if (spec->max_length[f] && check_length(spec, f, k, sample->sample, row[k], fault) != PETSC_SUCCESS)
-      return fault->code;
-    to = jagged->offsets[f * batch->batch + sample->place];
-    if (weights) memcpy(jagged->weights + to, weights + at, (size_t)row[k] * sizeof(*weights));
-    if (copy_ids(values + at * value_bytes, narrow, row[k], spec->rows[f], jagged->values + to) &&
-        spec->mode[f] != TRS_BOUNDS_NONE && spec->map[f].kind == TRS_ID_MAP_NONE &&
-        check_ids(spec, batch, f, k, sample->sample, row[k], jagged->values + to, bad_ids, fault) !=
-            PETSC_SUCCESS)
-      return fault->code;
+    for (int k = 0; k < n_keys; at += lengths[k++])
+      for (int f = spec->first_of_key[k]; f >= 0; f = spec->feature[f].next)
+        if (check_length(spec, f, sample, lengths[k], fault) != PETSC_SUCCESS ||
+            check_ids(spec, scratch, batch, f, sample, at, lengths[k], bad_ids, fault) != PETSC_SUCCESS)
+          return fault->code;
   }
   return PETSC_SUCCESS;
-}
-
-static inline __attribute__((always_inline)) PetscErrorCode place_samples(const TrsBatchSpec *spec,
-                                                                          const TrsBatchScratch *scratch,
-                                                                          TrsBatch *batch, PetscBool narrow,
-                                                                          TrsBadIds *bad_ids, TrsFault *fault)
-{
-  const float *weights = spec->with_weights ? (const float *)scratch->weights.data : NULL;
-  const char *values = (const char *)scratch->values.data;
-
-  for (int64_t i = 0; i < batch->batch; i++) {
-    const int32_t *row = scratch->lengths + i * spec->info->n_features;
-    int64_t n = 0;
-
-    if (place_sample(spec, scratch, batch, i, narrow, values, weights, bad_ids, fault) != PETSC_SUCCESS)
-      return fault->code;
-    for (int k = 0; k < spec->info->n_features; k++) n += row[k];
-    values += n * (narrow ? (int64_t)sizeof(int32_t) : (int64_t)sizeof(int64_t));
-    if (weights) weights += n;
-  }
-  return PETSC_SUCCESS;
-}
-
-/* Copy the ids and weights of a feature from the earlier one that has the same key. */
-static void copy_twin(const TrsBatchSpec *spec, int f, TrsBatch *batch)
-{
-  const TrsJagged *jagged = &batch->kjt.jagged;
-  const int64_t to = jagged->offsets[f * batch->batch], from = jagged->offsets[spec->twin[f] * batch->batch];
-  const size_t n = (size_t)(jagged->offsets[(f + 1) * batch->batch] - to);
-
-  memcpy(jagged->values + to, jagged->values + from, n * sizeof(*jagged->values));
-  if (spec->with_weights) memcpy(jagged->weights + to, jagged->weights + from, n * sizeof(*jagged->weights));
 }
 
 /* The sample of the batch's i-th value, where the values of all features follow one another. */
@@ -398,7 +372,9 @@ static PetscErrorCode check_weights(const TrsBatchSpec *spec, const TrsBatchScra
   const char *path;
   int64_t row;
 
-  if (!spec->with_weights || spec->check == TRS_DATA_CHECK_NONE) return PETSC_SUCCESS;
+  if (!spec->with_weights || spec->check == TRS_DATA_CHECK_NONE ||
+      are_finite(jagged->n_values, jagged->weights))
+    return PETSC_SUCCESS;
   for (int64_t i = 0; i < jagged->n_values; i++) {
     if (isfinite(jagged->weights[i])) continue;
     batch->bad_numbers++;
@@ -412,15 +388,14 @@ static PetscErrorCode check_weights(const TrsBatchSpec *spec, const TrsBatchScra
   return PETSC_SUCCESS;
 }
 
-/* Take a feature's only id as each sample's group, as the file has it. */
-static PetscErrorCode take_groups(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
-                                  TrsFault *fault)
+/* Take a feature's only id as the group of each sample of a part, as the file has it. */
+static PetscErrorCode take_groups(const TrsBatchSpec *spec, const TrsBatchScratch *scratch,
+                                  const TrsSamples *part, TrsBatch *batch, TrsFault *fault)
 {
-  const PetscBool narrow = (PetscBool)(spec->info->value_bytes == 4);
   const char *path;
   int64_t at = 0, row;
 
-  for (int64_t i = 0; i < batch->batch; i++) {
+  for (int64_t i = part->begin; i < part->end; i++) {
     const int32_t *lengths = scratch->lengths + i * spec->info->n_features;
     int64_t *group = &batch->group[scratch->sample[i].place];
 
@@ -433,33 +408,67 @@ static PetscErrorCode take_groups(const TrsBatchSpec *spec, const TrsBatchScratc
                            " ids, expected one, the sample's group (-metrics_group)",
                            path, spec->info->features[k], row, lengths[k]);
       }
-      *group = narrow ? ((const int32_t *)scratch->values.data)[at]
-                      : ((const int64_t *)scratch->values.data)[at];
+      *group = value_at(spec, scratch, at);
       if (check_segment(spec, scratch->sample[i].sample, *group, fault) != PETSC_SUCCESS) return fault->code;
     }
   }
   return PETSC_SUCCESS;
 }
 
-PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scratch, TrsBatch *batch,
-                                  TrsBadIds *bad_ids, TrsFault *fault)
+/*
+  Choose where the part that begins at part->begin ends: it has so few values that they are placed
+  while they are in a cache. A shuffled batch is one part, because its samples are placed in the
+  batch's order.
+*/
+static void end_part(const TrsBatchSpec *spec, TrsSamples *part)
 {
-  PetscErrorCode code;
+  const int64_t most = TRS_PART_BYTES / spec->info->value_bytes;
 
-  batch->bad_ids = 0;
-  if (TrsDatasetReadValues(spec->dataset, scratch->n_runs, scratch->run, scratch->values.data,
-                           spec->with_weights ? (float *)scratch->weights.data : NULL,
+  part->end = part->begin + 1;
+  if (part->sample || part->batch == 0) part->end = part->batch;
+  while (part->end < part->batch && part->start[part->end + 1] - part->start[part->begin] <= most)
+    part->end++;
+}
+
+/* Read a part's values, and fill the KJT with them. Bad ids become 0. */
+static PetscErrorCode read_part(const TrsBatchSpec *spec, const TrsBatchScratch *scratch,
+                                const TrsSamples *part, TrsBatch *batch, TrsBadIds *bad_ids, TrsFault *fault)
+{
+  const int64_t begin = part->start[part->begin];
+  /* A batch in the file's order is one run, if it has samples. */
+  const TrsRowRun piece = {part->batch ? scratch->run[0].first + begin : 0, part->start[part->end] - begin};
+
+  if (TrsDatasetReadValues(spec->dataset, scratch->n_runs, part->sample ? scratch->run : &piece,
+                           scratch->values.data, spec->with_weights ? (float *)scratch->weights.data : NULL,
                            fault) != PETSC_SUCCESS)
     return fault->code;
   if (spec->with_group && spec->group_key != TRS_GROUP_OF_DATASET &&
-      take_groups(spec, scratch, batch, fault) != PETSC_SUCCESS)
+      take_groups(spec, scratch, part, batch, fault) != PETSC_SUCCESS)
     return fault->code;
-  fill_lengths(spec, scratch, batch);
-  code = spec->info->value_bytes == 4 ? place_samples(spec, scratch, batch, PETSC_TRUE, bad_ids, fault)
-                                      : place_samples(spec, scratch, batch, PETSC_FALSE, bad_ids, fault);
-  if (code != PETSC_SUCCESS) return code;
-  for (int f = 0; f < spec->n; f++)
-    if (spec->twin[f] >= 0) copy_twin(spec, f, batch);
+  if (!TrsAssemble(part, spec->n, spec->feature, &batch->kjt.jagged)) return PETSC_SUCCESS;
+  return check_bags(spec, scratch, part, batch, bad_ids, fault);
+}
+
+PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, PetscBool is_shuffled, TrsBatchScratch *scratch,
+                                  TrsBatch *batch, TrsBadIds *bad_ids, TrsFault *fault)
+{
+  TrsSamples part = {.batch = batch->batch,
+                     .n_keys = spec->info->n_features,
+                     .first = spec->first_of_key,
+                     .lengths = scratch->lengths,
+                     .start = scratch->start,
+                     .sample = is_shuffled ? scratch->at_place : NULL,
+                     .value_bytes = spec->info->value_bytes,
+                     .values = scratch->values.data,
+                     .weights = spec->with_weights ? (const float *)scratch->weights.data : NULL};
+
+  batch->bad_ids = 0;
+  do {
+    end_part(spec, &part);
+    if (read_part(spec, scratch, &part, batch, bad_ids, fault) != PETSC_SUCCESS) return fault->code;
+    part.begin = part.end;
+  } while (part.begin < part.batch);
+  batch->kjt.batch = batch->batch;
   return check_weights(spec, scratch, batch, fault);
 }
 

@@ -8,6 +8,7 @@
 */
 #pragma once
 
+#include "compute/assemble.h"
 #include "core/buffer.h"
 #include "data/batch_order.h"
 #include "data/id_map.h"
@@ -20,14 +21,12 @@ typedef enum { TRS_DATA_CHECK_FATAL, TRS_DATA_CHECK_WARNING, TRS_DATA_CHECK_NONE
 typedef struct {
   TrsDataset dataset;
   const TrsDatasetInfo *info;
-  int n;                /* number of selected features */
-  int *selected_of_key; /* [info->n_features] place among the selected features, or -1 */
-  int64_t *rows;        /* [n] rows of each feature's table */
-  TrsBoundsCheckMode *mode;
+  int n;                               /* number of selected features */
+  TrsSampleFeature *feature;           /* [n] */
+  int *first_of_key;                   /* [info->n_features] first selected feature, or -1 */
+  TrsBoundsCheckMode *mode;            /* [n] */
   TrsIdMap *map;                       /* [n] rows of each feature's table */
-  int *twin;                           /* [n] an earlier feature of the same key, or -1 */
-  PetscBool has_twins;                 /* some feature has one */
-  int32_t *max_length;                 /* [n] the most ids of a sample, 0 for any number */
+  PetscBool has_twins;                 /* two features have one key */
   PetscBool with_weights, with_labels; /* with_weights: weights of ids */
   PetscBool with_sample_weights, with_group, with_time;
   int n_labels;
@@ -48,6 +47,7 @@ typedef struct {
 */
 typedef struct {
   TrsBatchSample *sample; /* [B] in the dataset's order */
+  int32_t *at_place;      /* [B] of a shuffled batch: which of `sample` is at each place */
   TrsRowRun *run;         /* [B] runs of consecutive samples, later runs of their values */
   int64_t n_runs;
   /* [B, num_dense] in file order, used if the batch has another order */
@@ -58,6 +58,7 @@ typedef struct {
   int64_t *group, *time; /* [B] in file order, used likewise */
   int32_t *lengths;      /* [B, info->n_features] in file order */
   int64_t *offsets;      /* [2 * B] */
+  int64_t *start;        /* [B + 1] where each sample's values begin in `values` */
   int64_t n_values;      /* values of this batch, all features */
   TrsBuffer values;      /* elements of info->value_bytes bytes */
   TrsBuffer weights;
@@ -85,10 +86,11 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
 
   Runs on a thread of the reader's.
 
-  InOut: bad_ids  [n] repaired ids are added to each feature's count; the first one is kept
+  In:    is_shuffled  whether the first half had a shuffle
+  InOut: bad_ids      [n] repaired ids are added to each feature's count; the first one is kept
 */
-PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scratch, TrsBatch *batch,
-                                  TrsBadIds *bad_ids, TrsFault *fault);
+PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, PetscBool is_shuffled, TrsBatchScratch *scratch,
+                                  TrsBatch *batch, TrsBadIds *bad_ids, TrsFault *fault);
 
 /* Let the ids of a batch that was read become rows. Runs on a thread of the reader's. */
 void TrsBatchMapIds(const TrsBatchSpec *spec, TrsBatch *batch);

@@ -217,21 +217,18 @@ PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, co
   PetscFunctionBegin;
   PetscCheck(spec->info, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "TrsReaderSetFeatures before TrsReaderSetDataset");
-  PetscCall(PetscMalloc3(spec->info->n_features, &spec->selected_of_key, n, &spec->rows, n, &spec->mode));
-  PetscCall(PetscCalloc1(n, &spec->max_length));
+  PetscCall(PetscMalloc3(spec->info->n_features, &spec->first_of_key, n, &spec->feature, n, &spec->mode));
   PetscCall(PetscCalloc1(n, &spec->map));
-  PetscCall(PetscMalloc1(n, &spec->twin));
   PetscCall(PetscCalloc1(n, &reader->bad_ids));
-  for (int k = 0; k < spec->info->n_features; k++) spec->selected_of_key[k] = -1;
-  for (int f = 0; f < n; f++) {
+  for (int k = 0; k < spec->info->n_features; k++) spec->first_of_key[k] = -1;
+  for (int f = n - 1; f >= 0; f--) {
     PetscCheck(keys[f] >= 0 && keys[f] < spec->info->n_features, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
                "feature %d is key %d, which is out of range", f, keys[f]);
-    spec->twin[f] = spec->selected_of_key[keys[f]];
-    if (spec->twin[f] < 0)
-      spec->selected_of_key[keys[f]] = f;
-    else
-      spec->has_twins = PETSC_TRUE;
-    spec->rows[f] = rows[f];
+    spec->feature[f] = (TrsSampleFeature){.key = keys[f],
+                                          .next = spec->first_of_key[keys[f]],
+                                          .rows = mode[f] == TRS_BOUNDS_NONE ? 0 : rows[f]};
+    if (spec->feature[f].next >= 0) spec->has_twins = PETSC_TRUE;
+    spec->first_of_key[keys[f]] = f;
     spec->mode[f] = mode[f];
   }
   spec->n = n;
@@ -246,7 +243,9 @@ PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapRule *map)
   PetscFunctionBegin;
   for (int f = 0; f < spec->n; f++) {
     spec->map[f] = TrsIdMapMake(&map[f], spec->info->has_unsigned_ids);
-    reader->maps = (PetscBool)(reader->maps || map[f].kind != TRS_ID_MAP_NONE);
+    if (map[f].kind == TRS_ID_MAP_NONE) continue;
+    spec->feature[f].rows = 0; /* any id becomes a row */
+    reader->maps = PETSC_TRUE;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -254,7 +253,7 @@ PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapRule *map)
 PetscErrorCode TrsReaderSetMaxLengths(TrsReader reader, const int *max_length)
 {
   PetscFunctionBegin;
-  for (int f = 0; f < reader->spec.n; f++) reader->spec.max_length[f] = max_length[f];
+  for (int f = 0; f < reader->spec.n; f++) reader->spec.feature[f].max_length = max_length[f];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -389,7 +388,8 @@ static PetscBool read_step(TrsReaderThread *t, int64_t step, TrsShuffle *shuffle
     return PETSC_TRUE;
   if (!wait_for_room(t, s)) return PETSC_FALSE;
   memset(s->bad_ids, 0, (size_t)reader->spec.n * sizeof(*s->bad_ids));
-  if (TrsBatchReadValues(&reader->spec, &t->scratch, &s->batch, s->bad_ids, &s->fault) == PETSC_SUCCESS &&
+  if (TrsBatchReadValues(&reader->spec, reader->shuffle, &t->scratch, &s->batch, s->bad_ids, &s->fault) ==
+          PETSC_SUCCESS &&
       reader->maps)
     TrsBatchMapIds(&reader->spec, &s->batch);
   return PETSC_TRUE;
@@ -497,7 +497,7 @@ static PetscErrorCode set_up(TrsReader reader)
   double mean = 0;
 
   PetscFunctionBegin;
-  PetscCheck(spec->info && spec->selected_of_key, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+  PetscCheck(spec->info && spec->first_of_key, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "the reader has no dataset or no features");
   PetscCheck(!reader->training || spec->info->has_labels, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s has no dataset /labels", spec->info->path);
@@ -683,11 +683,9 @@ PetscErrorCode TrsReaderDestroy(TrsReader *reader)
   for (int64_t i = 0; r->threads && i < r->n_threads; i++)
     PetscCall(TrsBatchScratchFree(&r->threads[i].scratch));
   PetscCall(PetscFree(r->threads));
-  PetscCall(PetscFree3(r->spec.selected_of_key, r->spec.rows, r->spec.mode));
+  PetscCall(PetscFree3(r->spec.first_of_key, r->spec.feature, r->spec.mode));
   PetscCall(PetscFree(r->spec.label));
-  PetscCall(PetscFree(r->spec.max_length));
   PetscCall(PetscFree(r->spec.map));
-  PetscCall(PetscFree(r->spec.twin));
   PetscCall(PetscFree(r->bad_ids));
   pthread_cond_destroy(&r->changed);
   pthread_mutex_destroy(&r->lock);

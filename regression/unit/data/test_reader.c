@@ -630,10 +630,123 @@ static void test_threads_steady(void **state)
   close_reader(&f);
 }
 
+enum { LARGE_SAMPLES = 4096, LARGE_BAD = 3000 };
+
+/* Feature 0 has i % 5 ids in sample i, feature 1 has ten; the j-th is (11 i + 5 f + j) % 1000. */
+static int64_t large_length(int64_t i, int f)
+{
+  return f ? 10 : i % 5;
+}
+
+static int64_t large_id(int64_t i, int f, int64_t j)
+{
+  return (11 * i + 5 * f + j) % 1000;
+}
+
+/* A dataset whose batches are read in several parts. With `bad` sample LARGE_BAD has id 1000 in feature 1, and a later one has, too. */
+static void make_large(hid_t ids, int bad)
+{
+  static int64_t offsets[LARGE_SAMPLES + 1], lengths[LARGE_SAMPLES][2], values[LARGE_SAMPLES * 14];
+  static float labels[LARGE_SAMPLES];
+  const char *const format = "trshard-dataset", *const features[2] = {"few", "ten"};
+  const int64_t one = 1, samples = LARGE_SAMPLES, num_embeddings[2] = {1000, 1000};
+  hid_t file, sparse;
+  int64_t n = 0;
+
+  for (int64_t i = 0; i < LARGE_SAMPLES; i++) {
+    for (int f = 0; f < 2; f++) {
+      lengths[i][f] = large_length(i, f);
+      for (int64_t j = 0; j < lengths[i][f]; j++) values[n++] = large_id(i, f, j);
+    }
+    if (bad && (i == LARGE_BAD || i == LARGE_BAD + 1000)) values[n - 1] = 1000;
+    offsets[i + 1] = n;
+  }
+  file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  sparse = H5Gcreate2(file, "sparse", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  made_put_text(file, "format", 0, &format, 0);
+  made_put_int(file, "version", 0, &one);
+  made_put_int(file, "num_samples", 0, &samples);
+  made_put_text(sparse, "features", 2, features, 0);
+  made_put_int(sparse, "num_embeddings", 2, num_embeddings);
+  H5Gclose(sparse);
+  made_put(file, "labels", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 1, LARGE_SAMPLES, 1, MADE_PLAIN, labels);
+  made_put(file, "sparse/lengths", H5T_STD_I32LE, H5T_NATIVE_INT64, 2, LARGE_SAMPLES, 2, MADE_PLAIN, lengths);
+  made_put(file, "sparse/offsets", H5T_STD_I64LE, H5T_NATIVE_INT64, 1, LARGE_SAMPLES + 1, 1, MADE_PLAIN,
+           offsets);
+  made_put(file, "sparse/values", ids, H5T_NATIVE_INT64, 1, (hsize_t)n, 1, MADE_PLAIN, values);
+  assert_true(H5Fclose(file) >= 0);
+}
+
+static void open_large(fixture *f, const char *text, TrsBoundsCheckMode mode)
+{
+  static const int both[2] = {1, 0};
+  static const int64_t thousand[2] = {1000, 1000};
+  const TrsOptionGroup *groups[1] = {&trs_reader_options};
+  char copy[128], *argv[16] = {(char[]){"test"}}, *save = NULL;
+  int argc = 1;
+
+  snprintf(copy, sizeof(copy), "%s", text);
+  for (char *word = strtok_r(copy, " ", &save); word; word = strtok_r(NULL, " ", &save)) argv[argc++] = word;
+  assert_petsc_ok(TrsOptionsCreate(MPI_COMM_WORLD, argc, argv, groups, 1, &f->options));
+  assert_petsc_ok(TrsDatasetOpen(MPI_COMM_WORLD, 1, one_name, &f->dataset));
+  assert_petsc_ok(TrsReaderCreate(MPI_COMM_WORLD, &f->reader));
+  assert_petsc_ok(TrsReaderSetFromOptions(f->reader, f->options, PETSC_TRUE));
+  assert_petsc_ok(TrsReaderSetDataset(f->reader, f->dataset));
+  assert_petsc_ok(
+      TrsReaderSetFeatures(f->reader, 2, both, thousand, (TrsBoundsCheckMode[2]){mode, mode}, PETSC_FALSE));
+  assert_petsc_ok(TrsReaderSetUp(f->reader));
+}
+
+/* A large batch: its contents, and which bad ids are found where. */
+static void test_large_batch(void **state)
+{
+  (void)state;
+  for (int variant = 0; trs_size() == 1 && variant < 8; variant++) {
+    const int shuffle = variant & 1, bad = variant >> 1 & 1;
+    char text[128];
+    const TrsBadIds *repaired;
+    TrsShuffle order;
+    TrsBatch *batch;
+    fixture f;
+
+    make_large(variant & 4 ? H5T_STD_I32LE : H5T_STD_I64LE, bad);
+    snprintf(text, sizeof(text), "-batch_size %d -seed 3%s", LARGE_SAMPLES, shuffle ? " -data_shuffle" : "");
+    open_large(&f, text, TRS_BOUNDS_WARNING);
+    assert_petsc_ok(TrsReaderNext(f.reader, &batch));
+    TrsShuffleInit(&order, 3, 0, LARGE_SAMPLES);
+    for (int64_t b = 0; b < LARGE_SAMPLES; b++)
+      for (int g = 0; g < 2; g++) {
+        const int64_t i = shuffle ? TrsShuffleAt(&order, b) : b, bag = g * LARGE_SAMPLES + b;
+        const TrsJagged *jagged = &batch->kjt.jagged;
+
+        assert_int_equal(jagged->lengths[bag], large_length(i, 1 - g));
+        for (int64_t j = 0; j < jagged->lengths[bag]; j++)
+          assert_int_equal(jagged->values[jagged->offsets[bag] + j],
+                           bad && g == 0 && j == 9 && (i == LARGE_BAD || i == LARGE_BAD + 1000)
+                               ? 0
+                               : large_id(i, 1 - g, j));
+      }
+    assert_petsc_ok(TrsReaderBadIds(f.reader, &repaired));
+    assert_int_equal(repaired[0].n, 2 * bad);
+    assert_int_equal(repaired[1].n, 0);
+    assert_int_equal(batch->bad_ids, 2 * bad);
+    if (bad) assert_true(batch->first_bad.sample == LARGE_BAD && repaired[0].first.sample == LARGE_BAD);
+    if (bad) assert_true(batch->first_bad.id == 1000 && batch->first_bad.key == 1);
+    close_reader(&f);
+    if (!bad) continue;
+    open_large(&f, text, TRS_BOUNDS_FATAL);
+    assert_petsc_error(TrsReaderNext(f.reader, &batch), TRS_ERR_DATA);
+    assert_non_null(
+        strstr(TrsErrorMessage(), "feature \"ten\" of sample 3000 has id 1000, expected 0 to 999"));
+    TrsErrorClear();
+    close_reader(&f);
+  }
+}
+
 TRS_TEST_MAIN(cmocka_unit_test(choose_path), cmocka_unit_test(test_contents), cmocka_unit_test(test_parts),
               cmocka_unit_test(test_threads), cmocka_unit_test(test_labels), cmocka_unit_test(test_bad_label),
               cmocka_unit_test(test_length_of_training), cmocka_unit_test(test_no_batch_left),
-              cmocka_unit_test(test_bounds), cmocka_unit_test(test_numbers),
-              cmocka_unit_test(test_steady_state), cmocka_unit_test(test_early_end),
-              cmocka_unit_test(test_threads_fail_in_order), cmocka_unit_test(test_threads_steady),
-              cmocka_unit_test(remove_file))
+              cmocka_unit_test(test_bounds), cmocka_unit_test(test_large_batch),
+              cmocka_unit_test(test_numbers), cmocka_unit_test(test_steady_state),
+              cmocka_unit_test(test_early_end), cmocka_unit_test(test_threads_fail_in_order),
+              cmocka_unit_test(test_threads_steady), cmocka_unit_test(remove_file))

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Inner loops of the assembly of batches, once for each instruction set. The files
+  assemble_kernels_<isa>.c compile one text, assemble_kernels_template.h, with their own flags. Each
+  call runs on one thread. All instruction sets give the same bits. Internal to compute/.
+*/
+#pragma once
+
+#include "compute/assemble.h"
+
+/* Samples whose bags are placed together. Their rows in the file stay in the first cache. */
+enum { TRS_SAMPLE_TILE = 32 };
+
+typedef struct {
+  /* to[c * TRS_SAMPLE_TILE + r] = row[r][c] of n_rows <= TRS_SAMPLE_TILE rows of n_cols numbers */
+  void (*transpose)(int n_rows, int n_cols, const int32_t *const *row, int32_t *to);
+  /*
+    Copy n_bags <= TRS_SAMPLE_TILE bags, one after the other, to `to`. Bag i has lengths[i] ids from
+    from[at[i]] on. Ids that are not good by the feature's `rows` become 0. Return whether there was
+    one.
+  */
+  int (*place_narrow)(int n_bags, const int32_t *lengths, const int64_t *at, const int32_t *from,
+                      int64_t rows, int64_t *to);
+  int (*place_wide)(int n_bags, const int32_t *lengths, const int64_t *at, const int64_t *from, int64_t rows,
+                    int64_t *to);
+  void (*place_weights)(int n_bags, const int32_t *lengths, const int64_t *at, const float *from, float *to);
+} TrsAssembleKernels;
+
+extern const TrsAssembleKernels trs_assemble_kernels_portable;
+#if defined(__x86_64__)
+extern const TrsAssembleKernels trs_assemble_kernels_avx2;
+extern const TrsAssembleKernels trs_assemble_kernels_avx512;
+#endif

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The text of assemble_kernels_<isa>.c. These files first define INLINE, transpose_8() and the
+  copies of one bag: copy_narrow(), copy_wide() and copy_weights(). A copy is told that bags have at
+  most `most` ids, so that a short one is copied without a branch. It returns which lanes had good
+  ids alone, of a type Good: all_good at first, both() of two copies. This text defines
+  ASSEMBLE_KERNELS. It has no include guard, because each file includes it once.
+
+  An id is good if id + 1, without a sign, is at most a limit: -1 becomes 0, and other negative ids
+  become large.
+*/
+
+enum { FEW = 8, SOME = 16, MANY = INT32_MAX };
+
+INLINE uint32_t narrow_limit(int64_t rows)
+{
+  return rows == 0 ? UINT32_MAX : rows < (int64_t)INT32_MAX + 1 ? (uint32_t)rows : (uint32_t)INT32_MAX + 1;
+}
+
+INLINE uint64_t wide_limit(int64_t rows)
+{
+  return rows == 0 ? UINT64_MAX : (uint64_t)rows;
+}
+
+/* Whole squares of 8 x 8. The last columns are in a square that overlaps the one before. */
+static void transpose(int n_rows, int n_cols, const int32_t *const *row, int32_t *to)
+{
+  const int squares = n_cols < 8 ? 0 : n_rows / 8 * 8;
+
+  for (int r = 0; r < squares; r += 8)
+    for (int c = 0; c < n_cols; c += 8) {
+      const int col = c + 8 <= n_cols ? c : n_cols - 8;
+
+      transpose_8(row + r, col, to + col * TRS_SAMPLE_TILE + r);
+    }
+  for (int r = squares; r < n_rows; r++)
+    for (int c = 0; c < n_cols; c++) to[c * TRS_SAMPLE_TILE + r] = row[r][c];
+}
+
+INLINE int32_t longest(int n_bags, const int32_t *lengths)
+{
+  int32_t most = 0;
+
+  for (int i = 0; i < n_bags; i++) most = lengths[i] > most ? lengths[i] : most;
+  return most;
+}
+
+INLINE int narrow_bags(int n_bags, const int32_t *lengths, const int64_t *at, const int32_t *from,
+                       uint32_t limit, int64_t *to, int most)
+{
+  Good good = all_good;
+
+  for (int i = 0; i < n_bags; i++) {
+    good = both(good, copy_narrow(lengths[i], from + at[i], limit, to, most));
+    to += lengths[i];
+  }
+  return good != all_good;
+}
+
+static int place_narrow(int n_bags, const int32_t *lengths, const int64_t *at, const int32_t *from,
+                        int64_t rows, int64_t *to)
+{
+  const int32_t most = longest(n_bags, lengths);
+  const uint32_t limit = narrow_limit(rows);
+
+  if (most <= FEW) return narrow_bags(n_bags, lengths, at, from, limit, to, FEW);
+  if (most <= SOME) return narrow_bags(n_bags, lengths, at, from, limit, to, SOME);
+  return narrow_bags(n_bags, lengths, at, from, limit, to, MANY);
+}
+
+INLINE int wide_bags(int n_bags, const int32_t *lengths, const int64_t *at, const int64_t *from,
+                     uint64_t limit, int64_t *to, int most)
+{
+  Good good = all_good;
+
+  for (int i = 0; i < n_bags; i++) {
+    good = both(good, copy_wide(lengths[i], from + at[i], limit, to, most));
+    to += lengths[i];
+  }
+  return good != all_good;
+}
+
+static int place_wide(int n_bags, const int32_t *lengths, const int64_t *at, const int64_t *from,
+                      int64_t rows, int64_t *to)
+{
+  const uint64_t limit = wide_limit(rows);
+
+  if (longest(n_bags, lengths) <= FEW) return wide_bags(n_bags, lengths, at, from, limit, to, FEW);
+  return wide_bags(n_bags, lengths, at, from, limit, to, MANY);
+}
+
+static void place_weights(int n_bags, const int32_t *lengths, const int64_t *at, const float *from, float *to)
+{
+  for (int i = 0; i < n_bags; i++) {
+    copy_weights(lengths[i], from + at[i], to);
+    to += lengths[i];
+  }
+}
+
+#define ASSEMBLE_KERNELS \
+  { \
+    .transpose = transpose, .place_narrow = place_narrow, .place_wide = place_wide, \
+    .place_weights = place_weights \
+  }
