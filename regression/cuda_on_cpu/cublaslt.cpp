@@ -277,7 +277,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (c != d && (lc.rows != ld.rows || lc.cols != ld.cols)) return CUBLAS_STATUS_INVALID_VALUE;
   if (!knows(how, la, lb, lc, ld)) return CUBLAS_STATUS_INVALID_VALUE;
   cuda_on_cpu::count_product(
-      algo->a < 16 || algo->b < 16 || algo->d < 16,
+      stream, algo->a < 16 || algo->b < 16 || algo->d < 16,
       static_cast<uint64_t>(size_of(la.type)) * (la.rows * la.cols + lb.rows * lb.cols) +
           static_cast<uint64_t>(size_of(ld.type)) * ld.rows * ld.cols * (add != 0.0f ? 2 : 1));
   check("A", a, la, algo->a);

@@ -28,6 +28,8 @@ typedef struct {
   const TrsComputeOps *compute;
   TrsParameters *params;
   TrsLayerDraw draw; /* of the rows of the forward and backward that run */
+  /* Numbers of the step on the device, in place of `draw`'s and of the loss' scale; or NULL. */
+  const TrsBatchNumbers *now;
 } TrsLayerContext;
 
 typedef struct TrsLayerOps TrsLayerOps;
