@@ -257,19 +257,21 @@ static PetscErrorCode create_graphs(TrsModelParallel m, TrsOptions options, Pets
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetBool(options, "-dense_graphs", &wanted, NULL));
   if (!wanted) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!m->config.device->capture_start)
-    PetscCall(TrsOptionError(options, "-dense_graphs", "-device %s has no graphs, its launches cost nothing",
-                             m->config.device->name));
   if (m->dense == &trs_dense_by_blocks)
-    PetscCall(TrsOptionError(options, "-dense_graphs",
-                             "does not go with %s, which works on other blocks of samples in each step",
-                             reproducible ? "-reproducible" : "-accumulate_steps"));
+    PetscCall(
+        TrsOptionError(options, "-dense_graphs",
+                       "does not go with %s: the launches of a block of samples are those of no other block",
+                       reproducible ? "-reproducible" : "-accumulate_steps"));
   for (int t = 0; t < tables->n; t++)
     if (TrsTableIsSequenceLayer(&tables->table[t]))
-      PetscCall(TrsOptionError(options, "-dense_graphs",
-                               "does not go with the sequence_pooling of table \"%s\", whose layer works on "
-                               "another number of rows in each step",
-                               tables->table[t].name));
+      PetscCall(TrsOptionError(
+          options, "-dense_graphs",
+          "does not go with the sequence_pooling of table \"%s\": its layer has another number "
+          "of rows in each step",
+          tables->table[t].name));
+  if (!m->config.device->capture_start)
+    PetscCall(TrsOptionError(options, "-dense_graphs", "-device %s has no graphs; only cuda has",
+                             m->config.device->name));
   PetscCall(TrsStepGraphsCreate(m->config.device, m->stream, &m->graphs));
   TrsDlrmSetNumbers(m->dlrm, &TrsStepGraphsCurrent(m->graphs)->batch);
   PetscFunctionReturn(PETSC_SUCCESS);
