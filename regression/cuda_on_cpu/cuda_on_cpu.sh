@@ -76,7 +76,7 @@ case $what in
     done
     ;;
   case)
-    run_cases gpu_choice gpu_memory cuda_as_cpu cuda_repeat cuda_reproducible cuda_accumulate cuda_algorithms cuda_bf16 cuda_any_order cuda_interactions cuda_pairs cuda_sequence_layers cuda_replicas cuda_caches cuda_evaluate cuda_variable_batch cuda_steady_step cuda_trace sequence_max
+    run_cases gpu_choice gpu_memory cuda_as_cpu cuda_repeat cuda_reproducible cuda_accumulate cuda_algorithms cuda_graphs cuda_steady_step_graphs cuda_bf16 cuda_any_order cuda_interactions cuda_pairs cuda_sequence_layers cuda_replicas cuda_caches cuda_evaluate cuda_variable_batch cuda_steady_step cuda_trace sequence_max
     if [ "$long" ]; then run_cases position_weights; fi
     "$source/regression/bench/topology.sh" cuda "$build/trshard" mpirun
     ;;

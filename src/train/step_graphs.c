@@ -78,7 +78,7 @@ static PetscErrorCode forget(TrsStepGraphs g, TrsPartGraphs *part)
 
 /* --- gradients that are complete --- */
 
-/* Tell the exchange that the gradients [0, end) are complete. It starts the buckets that are whole. */
+/* Tell the exchange that gradients [0, end) are complete. It starts the buckets that are whole. */
 static PetscErrorCode tell(TrsStepGraphs g, int64_t end)
 {
   const int64_t begin = g->n_told;

@@ -159,12 +159,12 @@ typedef struct {
   int64_t host_waits;      /* cudaStreamSynchronize, cudaEventSynchronize */
   int64_t device_waits;    /* cudaDeviceSynchronize, cudaFree: all streams of the device stand still */
   int64_t pageable_copies; /* from or to host memory that is not pinned: they wait, or are not asynchronous */
-  int64_t range_pushes, range_pops; /* of NVTX; a pop of nothing is counted, too */
-  int64_t products;                 /* of cuBLASLt */
-  int64_t copies, copied_bytes;     /* of all kinds */
-  int64_t product_bytes;            /* that cuBLASLt's products read and write */
+  int64_t range_pushes, range_pops;                 /* of NVTX; a pop of nothing is counted, too */
+  int64_t products;                                 /* of cuBLASLt */
+  int64_t copies, copied_bytes;                     /* of all kinds */
+  int64_t product_bytes;                            /* that cuBLASLt's products read and write */
   int64_t graphs, graph_launches, graph_operations; /* instantiated; launched, with their operations */
-  int64_t odd_products;             /* those with a matrix that begins, or has rows, on less than 16 bytes */
+  int64_t odd_products; /* those with a matrix that begins, or has rows, on less than 16 bytes */
 } cuda_on_cpu_counters;
 cuda_on_cpu_counters cuda_on_cpu_count(void);
 
