@@ -9,7 +9,7 @@ enum { TRS_MEETINGS = 3 }; /* a part is captured when it comes for this time in 
 typedef struct {
   TrsGraph graph;
   int64_t ready; /* gradients [0, ready) are complete after it; 0: no more than before */
-} TrsGraphPiece;
+} TrsGraphSection;
 
 typedef struct {
   TrsStepArguments last; /* of the calls before */
@@ -17,8 +17,8 @@ typedef struct {
   TrsStepArguments captured;
   int64_t releases; /* the device's count at the capture */
   double flops;     /* that the part's work counts */
-  int n_pieces;     /* 0: nothing is captured */
-  TrsGraphPiece *piece;
+  int n_sections;   /* 0: nothing is captured */
+  TrsGraphSection *section;
 } TrsPartGraphs;
 
 struct TrsStepGraphsImpl {
@@ -71,8 +71,8 @@ static PetscBool same_arguments(const TrsStepArguments *a, const TrsStepArgument
 static PetscErrorCode forget(TrsStepGraphs g, TrsPartGraphs *part)
 {
   PetscFunctionBegin;
-  for (int i = 0; i < part->n_pieces; i++) PetscCall(g->device->graph_destroy(&part->piece[i].graph));
-  part->n_pieces = 0;
+  for (int i = 0; i < part->n_sections; i++) PetscCall(g->device->graph_destroy(&part->section[i].graph));
+  part->n_sections = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -90,19 +90,19 @@ static PetscErrorCode tell(TrsStepGraphs g, int64_t end)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* End the capture of a piece and launch it. */
-static PetscErrorCode end_piece(TrsStepGraphs g)
+/* End the capture of a section and launch it. */
+static PetscErrorCode end_section(TrsStepGraphs g)
 {
   TrsPartGraphs *part = g->capturing;
-  TrsGraphPiece *piece;
+  TrsGraphSection *section;
 
   PetscFunctionBegin;
-  PetscCall(PetscRealloc((size_t)(part->n_pieces + 1) * sizeof(*part->piece), &part->piece));
-  piece = &part->piece[part->n_pieces++];
-  piece->ready = g->n_complete > g->n_told ? g->n_complete : 0;
-  PetscCall(g->device->capture_end(g->stream, &piece->graph));
-  PetscCall(g->device->graph_launch(piece->graph, g->stream));
-  PetscCall(tell(g, piece->ready));
+  PetscCall(PetscRealloc((size_t)(part->n_sections + 1) * sizeof(*part->section), &part->section));
+  section = &part->section[part->n_sections++];
+  section->ready = g->n_complete > g->n_told ? g->n_complete : 0;
+  PetscCall(g->device->capture_end(g->stream, &section->graph));
+  PetscCall(g->device->graph_launch(section->graph, g->stream));
+  PetscCall(tell(g, section->ready));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -117,7 +117,7 @@ PetscErrorCode TrsStepGraphsReady(void *ctx, int64_t begin, int64_t end)
   if (!g->capturing) {
     PetscCall(tell(g, end));
   } else if (TrsDenseAllreduceStarts(g->allreduce, end)) {
-    PetscCall(end_piece(g));
+    PetscCall(end_section(g));
     PetscCall(g->device->capture_start(g->stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -153,7 +153,7 @@ static PetscErrorCode capture(TrsStepGraphs g, int slot, TrsStepPart which, TrsP
   g->capturing = part;
   PetscCall(g->device->capture_start(g->stream));
   PetscCall(run_work(g, slot, which, work, context));
-  PetscCall(end_piece(g));
+  PetscCall(end_section(g));
   g->capturing = NULL;
   PetscCall(PetscGetFlops(&after));
   part->flops = after - before;
@@ -163,9 +163,9 @@ static PetscErrorCode capture(TrsStepGraphs g, int slot, TrsStepPart which, TrsP
 static PetscErrorCode replay(TrsStepGraphs g, const TrsPartGraphs *part)
 {
   PetscFunctionBegin;
-  for (int i = 0; i < part->n_pieces; i++) {
-    PetscCall(g->device->graph_launch(part->piece[i].graph, g->stream));
-    PetscCall(tell(g, part->piece[i].ready));
+  for (int i = 0; i < part->n_sections; i++) {
+    PetscCall(g->device->graph_launch(part->section[i].graph, g->stream));
+    PetscCall(tell(g, part->section[i].ready));
   }
   PetscCall(TrsLogFlops(part->flops));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -183,7 +183,7 @@ PetscErrorCode TrsStepGraphsRun(TrsStepGraphs g, int slot, TrsStepPart which,
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   if (which == TRS_PART_BACKWARD_OVER) g->n_complete = g->n_told = 0; /* a step's first gradients */
-  if (part->n_pieces > 0 && part->releases == g->device->releases() &&
+  if (part->n_sections > 0 && part->releases == g->device->releases() &&
       same_arguments(&part->captured, arguments)) {
     PetscCall(replay(g, part));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -206,7 +206,7 @@ PetscErrorCode TrsStepGraphsDestroy(TrsStepGraphs *graphs)
   for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
     for (int p = 0; p < TRS_N_STEP_PARTS; p++) {
       PetscCall(forget(g, &g->part[s][p]));
-      PetscCall(PetscFree(g->part[s][p].piece));
+      PetscCall(PetscFree(g->part[s][p].section));
     }
   }
   PetscCall(TrsPinnedBufferFree(g->device, &g->host));

@@ -248,7 +248,7 @@ static TrsDenseAllreduce make_allreduce(TrsCommGroups *groups, TrsOptions *optio
 static void test_buckets(void **state)
 {
   static float grads[N_GRADS], made[N_GRADS];
-  const int size = trs_size(), n_pieces = size > 1 ? 3 : 1;
+  const int size = trs_size(), n_sections = size > 1 ? 3 : 1;
   const TrsDeviceOps ops = device_of_copies();
   TrsDenseAllreduce allreduce;
   TrsCommGroups groups;
@@ -267,9 +267,9 @@ static void test_buckets(void **state)
     assert_petsc_ok(TrsStepGraphsRun(b.graphs, 0, TRS_PART_BACKWARD_OVER, &arguments, backward, &b));
     assert_petsc_ok(TrsDenseAllreduceWait(allreduce, NULL));
     for (int64_t j = 0; j < N_GRADS; j++) assert_true(grads[j] == (float)(step * size * (size + 1) / 2));
-    assert_int_equal(device.n_launches - before, step < 3 ? 0 : n_pieces);
+    assert_int_equal(device.n_launches - before, step < 3 ? 0 : n_sections);
   }
-  assert_int_equal(device.n_graphs, n_pieces);
+  assert_int_equal(device.n_graphs, n_sections);
   assert_petsc_ok(TrsStepGraphsDestroy(&b.graphs));
   assert_petsc_ok(TrsDenseAllreduceDestroy(&allreduce));
   assert_petsc_ok(TrsOptionsDestroy(&options));
