@@ -574,12 +574,18 @@ struct Huber {
   }
 };
 
+static __device__ __forceinline__ float loss_scale(const TrsLossArgs &a)
+{
+  return a.now ? a.now->loss_scale * a.scale : a.scale;
+}
+
 /* A thread has one sample at a time. */
 template <class Loss>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     loss_kernel(TrsLossArgs a, double *sums, unsigned *counter)
 {
   const double q = static_cast<double>(a.parameter);
+  const float of_all = loss_scale(a);
   double sum = 0.0;
 
   for (int64_t b = TrsCudaFirst(); b < a.batch; b += TrsCudaStep()) {
@@ -591,7 +597,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     if (!a.y) continue;
     if (!a.missing && isnan(y)) g = loss = y;
     sum += weight * loss;
-    if (a.dz) a.dz[b * a.z_stride] = static_cast<float>(g) * (a.scale * static_cast<float>(weight));
+    if (a.dz) a.dz[b * a.z_stride] = static_cast<float>(g) * (of_all * static_cast<float>(weight));
   }
   if (a.y) add_loss(sum, sums, counter, a.loss);
 }
@@ -600,13 +606,14 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     softmax_kernel(TrsLossArgs a, double *sums, unsigned *counter)
 {
+  const float of_all = loss_scale(a);
   double total = 0.0;
 
   for (int64_t b = TrsCudaFirst(); b < a.batch; b += TrsCudaStep()) {
     const float *const z = a.z + b * a.z_stride;
     const double y = a.y ? static_cast<double>(a.y[b * a.y_stride]) : nan("");
     const double weight = a.w ? static_cast<double>(a.w[b]) : 1.0;
-    const float scale = a.scale * static_cast<float>(weight);
+    const float scale = of_all * static_cast<float>(weight);
     const bool has_label = y >= 0.0 && y < static_cast<double>(a.classes);
     const int label = has_label ? static_cast<int>(y) : -1;
     double most = static_cast<double>(z[0]), sum = 0.0;
@@ -714,10 +721,19 @@ PetscErrorCode TrsSumOfSquaresCuda(TrsStream stream, int64_t n, const float *x, 
 }
 
 struct Update {
-  const double *squares; /* NULL: no clipping */
+  const double *squares;       /* NULL: no clipping */
+  const TrsUpdateNumbers *now; /* NULL: lr, adam_lr, root and kept are below */
   double max_norm;
   float lr, eps, decay, scale, b1, b2, rest1, rest2, adam_lr, root, kept, limit;
 };
+
+static __host__ __device__ __forceinline__ void set_numbers(const TrsUpdateNumbers &now, Update *a)
+{
+  a->lr = now.learning_rate;
+  a->adam_lr = now.learning_rate / now.correction1;
+  a->root = sqrtf(now.correction2);
+  a->kept = now.kept;
+}
 
 /* The factor of the gradient. All threads of the thread block call it. */
 static __device__ __forceinline__ float gradient_scale(const Update &a)
@@ -807,6 +823,8 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS) update_kernel(int64_
   const float scale = gradient_scale(a);
   const int64_t whole = n / COLUMNS;
 
+  if (a.now) set_numbers(*a.now, &a);
+
   for (int64_t i = TrsCudaFirst(); i < whole; i += TrsCudaStep())
     update_columns<kind, COLUMNS>(a, scale, of, COLUMNS * i);
   if (COLUMNS > 1)
@@ -829,26 +847,25 @@ static void launch_update(TrsStream stream, int64_t n, const Update &a, const Up
 PetscErrorCode TrsDenseUpdateCuda(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
                                   const float *grad, float *weight, float *state1, float *state2)
 {
-  const float correction1 = static_cast<float>(1.0 - pow(args->beta1, static_cast<double>(args->step)));
-  const float correction2 = static_cast<float>(1.0 - pow(args->beta2, static_cast<double>(args->step)));
-  const double lr = args->learning_rate;
-  const Update a = {args->squares,
-                    args->max_norm,
-                    args->learning_rate,
-                    args->eps,
-                    args->weight_decay,
-                    args->grad_scale,
-                    static_cast<float>(args->beta1),
-                    static_cast<float>(args->beta2),
-                    static_cast<float>(1.0 - args->beta1),
-                    static_cast<float>(1.0 - args->beta2),
-                    args->learning_rate / correction1,
-                    sqrtf(correction2),
-                    static_cast<float>(1.0 - lr * static_cast<double>(args->weight_decay)),
-                    args->max_value > 0.0f ? args->max_value : INFINITY};
+  Update a = {args->squares,
+              args->now,
+              args->max_norm,
+              0.0f,
+              args->eps,
+              args->weight_decay,
+              args->grad_scale,
+              static_cast<float>(args->beta1),
+              static_cast<float>(args->beta2),
+              static_cast<float>(1.0 - args->beta1),
+              static_cast<float>(1.0 - args->beta2),
+              0.0f,
+              0.0f,
+              0.0f,
+              args->max_value > 0.0f ? args->max_value : INFINITY};
 
   PetscFunctionBegin;
   if (n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  set_numbers(TrsUpdateNumbersOf(args), &a);
 #define LAUNCH_UPDATE(KIND, ...) \
   case TRS_DENSE_##KIND: launch_update<TRS_DENSE_##KIND>(stream, n, a, {grad, weight, state1, state2}); break;
   switch (args->kind) {
@@ -859,13 +876,22 @@ PetscErrorCode TrsDenseUpdateCuda(TrsStream stream, int64_t n, const TrsDenseOpt
 }
 
 struct Lamb {
-  float lr, eps, decay, correction1, correction2;
+  float eps, decay;
+  TrsUpdateNumbers numbers;
+  const TrsUpdateNumbers *now; /* NULL: they are above */
 };
+
+static __device__ __forceinline__ void take_numbers(Lamb *a)
+{
+  if (a->now) a->numbers = *a->now;
+}
 
 /* Adam's direction, 0 where no gradient has come yet. */
 static __device__ __forceinline__ float lamb_direction(const Lamb &a, float mean, float square, float w)
 {
-  const float adam = mean == 0.0f ? 0.0f : (mean / a.correction1) / (sqrtf(square / a.correction2) + a.eps);
+  const float adam = mean == 0.0f
+                         ? 0.0f
+                         : (mean / a.numbers.correction1) / (sqrtf(square / a.numbers.correction2) + a.eps);
 
   return adam + a.decay * w;
 }
@@ -883,6 +909,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
   const int64_t end = first + TRS_SQUARES_A_BLOCK < n ? first + TRS_SQUARES_A_BLOCK : n;
   double ww = 0.0, rr = 0.0;
 
+  take_numbers(&a);
   for (int64_t i = first + threadIdx.x; i < end; i += TRS_DENSE_THREADS) {
     const double w = weight[i], r = lamb_direction(a, mean[i], square[i], weight[i]);
     ww += w * w;
@@ -932,9 +959,11 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
                       float *weight)
 {
   const double ww = squares[0], rr = squares[1];
-  const float rate = ww != 0.0 && rr != 0.0 ? a.lr * static_cast<float>(sqrt(ww / rr)) : a.lr;
+  const float lr = a.now ? a.now->learning_rate : a.numbers.learning_rate;
+  const float rate = ww != 0.0 && rr != 0.0 ? lr * static_cast<float>(sqrt(ww / rr)) : lr;
   const int64_t whole = n / COLUMNS * COLUMNS;
 
+  take_numbers(&a);
   for (int64_t i = COLUMNS * TrsCudaFirst(); i < whole; i += COLUMNS * TrsCudaStep())
     lamb_columns<COLUMNS>(a, rate, mean + i, square + i, weight + i);
   if (COLUMNS > 1)
@@ -945,9 +974,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
 PetscErrorCode TrsLambApplyCuda(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
                                 const float *exp_avg, const float *exp_avg_sq, double *squares, float *weight)
 {
-  const Lamb a = {args->learning_rate, args->eps, args->weight_decay,
-                  static_cast<float>(1.0 - pow(args->beta1, static_cast<double>(args->step))),
-                  static_cast<float>(1.0 - pow(args->beta2, static_cast<double>(args->step)))};
+  const Lamb a = {args->eps, args->weight_decay, TrsUpdateNumbersOf(args), args->now};
   const int64_t blocks = (n + TRS_SQUARES_A_BLOCK - 1) / TRS_SQUARES_A_BLOCK;
   unsigned *counter = NULL;
   void *sums = NULL;

@@ -27,6 +27,8 @@ enum { TRS_CUDA_QUERIES = 64 };
 
 static PetscErrorCode (*while_waiting)(double start_s); /* set once, at set-up */
 
+static int64_t n_releases; /* of device and pinned memory */
+
 /* Timed events count from `zero` (clock_align_cuda()). It lives as long as the process. */
 enum { TRS_CUDA_CLOCK_ROUNDS = 8 };
 static TrsEvent zero;
@@ -271,6 +273,7 @@ static PetscErrorCode release_cuda(void **pointer)
   if (*pointer) {
     PetscCall(wait_device());
     TrsCallCUDA(cudaFree(*pointer));
+    n_releases++;
   }
   *pointer = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -297,6 +300,7 @@ static PetscErrorCode release_host_cuda(void **pointer)
   if (*pointer) {
     PetscCall(wait_device());
     TrsCallCUDA(cudaFreeHost(*pointer));
+    n_releases++;
   }
   *pointer = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -500,6 +504,65 @@ static PetscErrorCode timed_event_read_cuda(TrsEvent event, PetscBool wait, Pets
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Only calls of this thread are checked while it captures: NCCL's threads and those that wait for
+  files may do what they like.
+*/
+static PetscErrorCode capture_start_cuda(TrsStream stream)
+{
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaStreamBeginCapture(TrsStreamCuda(stream), cudaStreamCaptureModeThreadLocal));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode capture_end_cuda(TrsStream stream, TrsGraph *graph)
+{
+  cudaGraph_t captured;
+  cudaGraphExec_t made;
+  size_t n_nodes = 0;
+
+  PetscFunctionBegin;
+  *graph = NULL;
+  TrsCallCUDA(cudaStreamEndCapture(TrsStreamCuda(stream), &captured));
+  TrsCallCUDA(cudaGraphGetNodes(captured, NULL, &n_nodes));
+  if (n_nodes > 0) {
+    TrsCallCUDA(cudaGraphInstantiate(&made, captured, 0));
+    *graph = (TrsGraph)(void *)made;
+  }
+  TrsCallCUDA(cudaGraphDestroy(captured));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCudaIsCapturing(TrsStream stream, PetscBool *capturing)
+{
+  enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+
+  PetscFunctionBegin;
+  if (stream) TrsCallCUDA(cudaStreamIsCapturing(TrsStreamCuda(stream), &status));
+  *capturing = (PetscBool)(status != cudaStreamCaptureStatusNone);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode graph_launch_cuda(TrsGraph graph, TrsStream stream)
+{
+  PetscFunctionBegin;
+  if (graph) TrsCallCUDA(cudaGraphLaunch(TrsGraphCuda(graph), TrsStreamCuda(stream)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode graph_destroy_cuda(TrsGraph *graph)
+{
+  PetscFunctionBegin;
+  if (*graph) TrsCallCUDA(cudaGraphExecDestroy(TrsGraphCuda(*graph)));
+  *graph = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static int64_t releases_cuda(void)
+{
+  return n_releases;
+}
+
 /* NVTX looks for a tool at the first call. Without a tool a call tests a pointer. */
 static void range_cuda(const char *name)
 {
@@ -533,5 +596,10 @@ const TrsDeviceOps trs_device_cuda = {
     .timed_event_create = timed_event_create_cuda,
     .clock_align = clock_align_cuda,
     .timed_event_read = timed_event_read_cuda,
+    .capture_start = capture_start_cuda,
+    .capture_end = capture_end_cuda,
+    .graph_launch = graph_launch_cuda,
+    .graph_destroy = graph_destroy_cuda,
+    .releases = releases_cuda,
     .range = range_cuda,
 };

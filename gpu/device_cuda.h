@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Streams and events of the CUDA device for the other files of gpu/. A TrsStream is a cudaStream_t,
-  a TrsEvent a cudaEvent_t.
+  a TrsEvent a cudaEvent_t,
+  a TrsGraph a cudaGraphExec_t.
 */
 #pragma once
 
@@ -14,6 +15,11 @@ static inline cudaStream_t TrsStreamCuda(TrsStream stream)
   return (cudaStream_t)(void *)stream;
 }
 
+static inline cudaGraphExec_t TrsGraphCuda(TrsGraph graph)
+{
+  return (cudaGraphExec_t)(void *)graph;
+}
+
 static inline cudaEvent_t TrsEventCuda(TrsEvent event)
 {
   return (cudaEvent_t)(void *)event;
@@ -24,6 +30,9 @@ static inline cudaEvent_t TrsEventCuda(TrsEvent event)
   reads of memory that was not written. Not collective.
 */
 PETSC_EXTERN PetscErrorCode TrsCudaAllocUnset(int64_t bytes, void **pointer);
+
+/* Are operations of the stream captured instead of run? */
+PETSC_EXTERN PetscErrorCode TrsCudaIsCapturing(TrsStream stream, PetscBool *capturing);
 
 /* Wait on the host for an event, as for a stream: see TrsCudaWhileWaiting(). */
 PETSC_EXTERN PetscErrorCode TrsCudaEventWait(cudaEvent_t event);

@@ -409,6 +409,7 @@ PetscErrorCode TrsGemmChoiceFind(const TrsCublasLt *blas, const TrsGemmRules *ru
 {
   const Shape shape = shape_of(p);
   TrsGemmChoice *choice = NULL;
+  PetscBool untimed = PETSC_FALSE;
 
   PetscFunctionBegin;
   for (int i = 1; i <= state.n_choices && !choice; i++) {
@@ -425,7 +426,9 @@ PetscErrorCode TrsGemmChoiceFind(const TrsCublasLt *blas, const TrsGemmRules *ru
     PetscCall(choose_first(blas, choice));
     state.last = state.n_choices++;
   }
-  if (choice->n_met < 2 && ++choice->n_met == 2 && rules->most_algorithms > 1 && !choice->none) {
+  /* a capture can time nothing */
+  if (choice->n_met < 2) PetscCall(TrsCudaIsCapturing(stream, &untimed));
+  if (choice->n_met < 2 && !untimed && ++choice->n_met == 2 && rules->most_algorithms > 1 && !choice->none) {
     PetscCall(set_pointers(blas, choice, p));
     PetscCall(choose_by_time(blas, stream, rules->most_algorithms, p, choice));
   }

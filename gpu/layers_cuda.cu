@@ -267,14 +267,15 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     drop_out_kernel(int64_t batch, int64_t n, TrsDropout dropout, const float *x, int64_t x_stride, float *y,
                     int64_t y_stride)
 {
-  const int64_t blocks = (n + 3) / 4;
+  const int64_t blocks = (n + 3) / 4, first = dropout.now ? dropout.now->first : dropout.first;
+  const uint64_t step = dropout.now ? static_cast<uint64_t>(dropout.now->step) : dropout.step;
 
   for (int64_t i = TrsCudaFirst(); i < batch * blocks; i += TrsCudaStep()) {
     const int64_t b = i / blocks, c = i % blocks * 4;
     uint32_t word[4] = {};
 
     if (dropout.kept <= UINT32_MAX)
-      TrsPhilox(dropout.key, dropout.step, static_cast<uint64_t>(dropout.first * blocks + i), word);
+      TrsPhilox(dropout.key, step, static_cast<uint64_t>(first * blocks + i), word);
     for (int64_t k = 0; k < 4 && c + k < n; k++)
       y[b * y_stride + c + k] = word[k] < dropout.kept ? dropout.scale * x[b * x_stride + c + k] : 0.0f;
   }

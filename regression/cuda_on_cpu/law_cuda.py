@@ -16,7 +16,7 @@ import law_qr
 import law_sequences
 from law_plans import FEATURES, MIXED, make, train
 from law_predict import TYPES, check_near, make_trained, predicted
-from law_runs import check_same_evaluations
+from law_runs import check_same_evaluations, evaluations
 from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, losses, run, same_bits, thin, write_dataset
 
 SHARED = os.environ.get("TRS_GPU_OPTIONS")  # of a machine with fewer GPUs than ranks
@@ -377,6 +377,67 @@ def test_cuda_sorts(binary, folder):
         text = run(binary, ranks, f"{options} {more} {NCCL}", folder, limit_s=240, environment={"CUDA_ON_CPU_REPORT": "1"}).text
         sorts, beside = count(text, "sorts, "), count(text, "in a stream of products")
         check(len(sorts) == len(beside) == ranks and min(sorts) >= 4 and max(beside) == 0, f"{more} on {ranks} ranks: {sorts} sorts, {beside} in the stream of products")
+
+
+# Every step has other numbers: a learning rate, bias corrections, dropout, weights of samples; of 227 samples the last batch of an epoch is smaller, in another slot each time.
+CHANGING = ("-dense_optimizer adam -dense_learning_rate 0.02 -schedule_policies linear,cosine -schedule_end_steps 8,60 -schedule_values 0.1,0.2 "
+            "-dense_arch_dropout 0.2 -over_arch 16,8,1 -over_arch_dropout 0.3 -data_eval eval.h5 -eval_every 9")
+
+
+def make_changing(folder):
+    make(folder, 227, sample_weights=0.5 + np.random.default_rng(5).random(227))
+    write_dataset(os.path.join(folder, "eval.h5"), 203, seed=8, features=FEATURES)
+
+
+def test_cuda_graphs(binary, folder):
+    """-dense_graphs: with numbers that differ in every step, smaller last batches and evaluations in between, the bits of a run without; with every optimizer and with buckets that start under the backward."""
+    make_changing(folder)
+    every = ((1, "", ""), (2, "-interaction dcn -dcn_low_rank_dim 4 -dense_bucket_bytes 400 -dense_max_gradient_norm 0.5", NCCL), (2, "-dense_bucket_bytes 1000", MPI),
+             (1, "-dense_optimizer adamw -ema_decay 0.9 -interaction dcn_full", ""), (1, "-dense_optimizer lamb -over_arch_layer_norm", ""), (1, "-dense_optimizer adagrad", ""),
+             (1, "-dense_precision bf16 -dense_product_algorithms 2", ""), (2, "-tasks click,buy -task_heads mmoe -heads_expert_arch 8 -task_click_loss huber -data_train tasks.h5 -data_eval tasks.h5", NCCL),
+             (1, "-table_word_position_weighted true -table_word_max_feature_lengths 3", ""), (2, CACHES, NCCL))
+    write_dataset(os.path.join(folder, "tasks.h5"), 227, features=FEATURES, labels=("click", "buy"))
+    for ranks, more, backend in thin(every, every[:2] + every[4:5]):
+        shared = f"{options_of(ranks)} -epochs 2 {CHANGING} {more} {backend or NCCL}"
+        wanted, state = train(binary, folder, "plain", ranks, shared, limit_s=240)
+        between = evaluations(folder, "plain")
+        check(len(between["eval/step"]) >= 2, f"evaluations after {between['eval/step']}")
+        found, other = train(binary, folder, "graphs", ranks, f"{shared} -dense_graphs", limit_s=240, environment={"CUDA_ON_CPU_SEED": "7"})
+        check(same_bits(found, wanted), f"{more}: losses {list(found)}, without graphs {list(wanted)}")
+        check_same_tensors(other, state, more)
+        again = evaluations(folder, "graphs")
+        check(sorted(again) == sorted(between), f"{more}: {sorted(again)} for {sorted(between)}")
+        for part, numbers in between.items():
+            check(same_bits(again[part], numbers), f"{more}: {part} {again[part]}, without graphs {numbers}")
+
+
+def test_cuda_steady_step_graphs(binary, folder):
+    """-dense_graphs: from its capture on a step has none of the dense layers' launches, products and copies, but a launch for each part, and on several ranks for each bucket."""
+    make(folder, 192, largest_bag=1)
+    layers = "-dense_arch 16,8 -over_arch 16,8,1 -interaction dcn -dcn_low_rank_dim 4 -dense_optimizer adam"
+    for ranks, more, parts in ((1, "", 5), (2, f"{NCCL} -dense_bucket_bytes 400", 5)):
+        words = f"-data_train train.h5 -batch_size {24 // ranks} -tables_embedding_dim 8 {layers} -tables_sharding_types table_wise -device cuda {more}"
+        plain, graphs = (launches_of(binary, folder, ranks, f"{words} {option}") for option in ("", "-dense_graphs"))
+        check(plain["graph launches"] == 0 and plain["graphs"] == 0, f"graphs without -dense_graphs: {plain}")
+        check(graphs["graphs"] == 0, f"{ranks} ranks: a step captures again: {graphs}")
+        check(graphs["graph launches"] >= parts * ranks if ranks > 1 else graphs["graph launches"] == parts, f"{ranks} ranks: {graphs}")
+        check(graphs["products"] == 0 and plain["products"] > 20 * ranks, f"{ranks} ranks: products of a step {graphs}, without graphs {plain}")
+        # every operation of a graph was a launch, a product, a copy or a set; the copies of the step's numbers are new
+        saved = sum(plain[what] - graphs[what] for what in ("launches", "products", "copies"))
+        check(saved + 3 * ranks == graphs["operations"], f"{ranks} ranks: {saved} fewer calls a step, {graphs['operations']} operations in graphs")
+        check(4 * graphs["graph launches"] < graphs["operations"], f"{ranks} ranks: graphs of few operations {graphs}")
+
+
+def launches_of(binary, folder, ranks, words):
+    """What a late step adds to the stand-in's counters, of all ranks."""
+    whole = []
+    for steps in (40, 50):  # each batch was in each slot: no buffer grows, so that no graph is captured again
+        text = run(binary, ranks, f"{words} -steps {steps}", folder, limit_s=240, environment={"CUDA_ON_CPU_REPORT": "1"}).text
+        found = {what: sum(count(text, f"{what}\\b")) for what in ("launches", "products", "copies", "graphs", "graph launches")}
+        found["operations"] = sum(int(n) for n in re.findall(r"graph launches of (\d+) operations", text))
+        check(found["launches"] > 0, f"no report of the stand-in:\n{text[-1000:]}")
+        whole.append(found)
+    return {what: (whole[1][what] - whole[0][what]) / 10 for what in whole[0]}
 
 
 def test_cuda_expected(binary, folder):

@@ -18,6 +18,7 @@
 #include <set>
 #include <signal.h>
 #include <sys/mman.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -37,11 +38,34 @@ struct operation {
 };
 } // namespace
 
+struct CUgraph_st {
+  struct node {
+    const char *name;
+    std::function<bool()> step;
+  };
+  std::vector<node> nodes; // one after the other: a graph of one stream
+};
+struct CUgraphExec_st : CUgraph_st {
+};
+
+namespace
+{
+struct capture {
+  CUgraph_st graph;
+  cudaStreamCaptureMode mode;
+  std::thread::id thread = std::this_thread::get_id();
+  bool broken = false; // by a call that was not permitted
+  uint64_t number;     // from 1
+};
+} // namespace
+
 struct CUstream_st {
   std::deque<operation> queue;
+  std::unique_ptr<capture> captured; // its operations go here; null: they run
   int actor = races::new_actor();
 };
 struct CUevent_st {
+  uint64_t captured = 0; // number of the capture in which it was recorded last; 0: in none
   uint64_t issued = 0, done = 0;
   std::shared_ptr<races::clock> recorded; // by the last record asked for
   std::chrono::steady_clock::time_point time;
@@ -124,7 +148,7 @@ machine::~machine()
             "cuda_on_cpu: %lld launches, %lld allocations, %lld host waits, %lld device waits, %lld pageable "
             "copies, %zu bytes left, %lld ranges begun, %lld ended, %lld products, %lld odd ones, "
             "%lld copies, %lld bytes copied, %lld bytes of products, %zu bytes held at most, "
-            "%lld sorts, %lld in a stream of products\n",
+            "%lld sorts, %lld in a stream of products, %lld graphs, %lld graph launches of %lld operations\n",
             static_cast<long long>(counters.launches), static_cast<long long>(counters.allocations),
             static_cast<long long>(counters.host_waits), static_cast<long long>(counters.device_waits),
             static_cast<long long>(counters.pageable_copies), used_bytes,
@@ -132,7 +156,9 @@ machine::~machine()
             static_cast<long long>(counters.products), static_cast<long long>(counters.odd_products),
             static_cast<long long>(counters.copies), static_cast<long long>(counters.copied_bytes),
             static_cast<long long>(counters.product_bytes), most_bytes, static_cast<long long>(n_sorts),
-            static_cast<long long>(beside_products));
+            static_cast<long long>(beside_products), static_cast<long long>(counters.graphs),
+            static_cast<long long>(counters.graph_launches),
+            static_cast<long long>(counters.graph_operations));
 }
 
 machine &m()
@@ -202,6 +228,37 @@ bool is_pinned(const void *pointer)
 cudaStream_t stream_of(cudaStream_t stream)
 {
   return stream ? stream : &m().null_stream;
+}
+
+// A call that may not be made now by this thread breaks the captures that forbid it: CUDA's "potentially unsafe" calls.
+bool is_forbidden()
+{
+  bool forbidden = false;
+
+  for (cudaStream_t stream : m().streams) {
+    capture *c = stream->captured.get();
+    const bool ours = c && c->thread == std::this_thread::get_id() && c->mode != cudaStreamCaptureModeRelaxed;
+
+    if (!ours && !(c && c->mode == cudaStreamCaptureModeGlobal)) continue;
+    forbidden = c->broken = true;
+  }
+  return forbidden;
+}
+
+// So does any use of the stream itself but to start operations, and here also of the default stream: CUDA allows that beside streams that do not wait for it.
+cudaError_t refusal(cudaStream_t stream)
+{
+  if (stream == &m().null_stream && is_forbidden()) return say(cudaErrorStreamCaptureImplicit);
+  if (!stream->captured) return cudaSuccess;
+  stream->captured->broken = true;
+  return say(cudaErrorStreamCaptureUnsupported);
+}
+
+// An operation that is started now; false: it was captured, or refused.
+bool runs(cudaStream_t stream, const char *name, const std::function<bool()> &step)
+{
+  if (stream->captured) stream->captured->graph.nodes.push_back({name, step});
+  return !stream->captured && refusal(stream) == cudaSuccess;
 }
 
 bool is_ready(cudaStream_t stream)
@@ -319,6 +376,7 @@ void fail(const char *format, ...)
 void enqueue(cudaStream_t stream, const char *name, std::function<bool()> step)
 {
   guard g;
+  if (!runs(stream_of(stream), name, step)) return;
   stream_of(stream)->queue.push_back(
       {operation::STEP, name, std::move(step), nullptr, 0, nullptr, races::host_goes_on()});
 }
@@ -326,6 +384,7 @@ void enqueue(cudaStream_t stream, const char *name, std::function<bool()> step)
 void enqueue_poll(cudaStream_t stream, const char *name, std::function<bool()> step)
 {
   guard g;
+  if (stream_of(stream)->captured) fail("%s under a capture: here it happens once", name);
   stream_of(stream)->queue.push_back(
       {operation::POLL, name, std::move(step), nullptr, 0, nullptr, races::host_goes_on()});
 }
@@ -356,15 +415,16 @@ void count_product(cudaStream_t stream, bool odd, size_t bytes)
 {
   guard g;
   m().with_products.insert(stream);
+  if (stream_of(stream)->captured) return;
   m().counters.products++;
   m().counters.odd_products += odd;
   m().counters.product_bytes += static_cast<int64_t>(bytes);
 }
 
-void count_launch(const char *name, const void *kernel, size_t shared)
+void count_launch(cudaStream_t stream, const char *name, const void *kernel, size_t shared)
 {
   guard g;
-  m().counters.launches++;
+  m().counters.launches += !stream_of(stream)->captured;
   if (shared > 48u << 10 && shared > m().asked_shared[kernel])
     fail("kernel %s: %zu bytes of shared memory, cudaFuncSetAttribute asked for %zu", name, shared,
          m().asked_shared[kernel]);
@@ -414,6 +474,13 @@ const char *cudaGetErrorName(cudaError_t error)
   case cudaErrorNotReady: return "cudaErrorNotReady";
   case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
   case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+  case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+  case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+  case cudaErrorStreamCaptureUnmatched: return "cudaErrorStreamCaptureUnmatched";
+  case cudaErrorStreamCaptureIsolation: return "cudaErrorStreamCaptureIsolation";
+  case cudaErrorStreamCaptureImplicit: return "cudaErrorStreamCaptureImplicit";
+  case cudaErrorCapturedEvent: return "cudaErrorCapturedEvent";
+  case cudaErrorStreamCaptureWrongThread: return "cudaErrorStreamCaptureWrongThread";
   }
   return "an unknown error";
 }
@@ -502,6 +569,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
 cudaError_t cudaDeviceSynchronize(void)
 {
   guard g;
+  for (cudaStream_t stream : m().streams)
+    if (const cudaError_t refused = stream->captured ? refusal(stream) : cudaSuccess) return refused;
   wait_for_device();
   return cudaSuccess;
 }
@@ -513,6 +582,7 @@ cudaError_t cudaMalloc(void **pointer, size_t bytes)
 
   m().counters.allocations++;
   *pointer = nullptr;
+  if (is_forbidden()) return say(cudaErrorStreamCaptureUnsupported);
   if (bytes == 0) return cudaSuccess;
   if (room > m().total_bytes - m().used_bytes || at + room > ARENA_BYTES)
     return say(cudaErrorMemoryAllocation);
@@ -536,6 +606,7 @@ cudaError_t cudaFree(void *pointer)
   guard g;
 
   if (!pointer) return cudaSuccess;
+  if (is_forbidden()) return say(cudaErrorStreamCaptureUnsupported);
   wait_for_device();
   const size_t at = static_cast<size_t>(static_cast<char *>(pointer) - m().arena);
   const auto found = is_device(pointer) ? m().blocks.find(at) : m().blocks.end();
@@ -554,6 +625,7 @@ cudaError_t cudaFree(void *pointer)
 cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned flags)
 {
   guard g;
+  if (is_forbidden()) return say(cudaErrorStreamCaptureUnsupported);
   void *p = mmap(nullptr, std::max(bytes, size_t(1)), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
                  0);
 
@@ -572,6 +644,7 @@ cudaError_t cudaFreeHost(void *pointer)
   guard g;
 
   if (!pointer) return cudaSuccess;
+  if (is_forbidden()) return say(cudaErrorStreamCaptureUnsupported);
   wait_for_device();
   const auto found = m().pinned.find(static_cast<char *>(pointer));
   if (found == m().pinned.end()) fail("cudaFreeHost of %p, which cudaHostAlloc did not return", pointer);
@@ -609,8 +682,12 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
   (void)kind;
   if (bytes == 0) return cudaSuccess;
   if (!to || !from) return say(cudaErrorInvalidValue);
-  m().counters.copies++;
-  m().counters.copied_bytes += static_cast<int64_t>(bytes);
+  if (!stream_of(stream)->captured) {
+    m().counters.copies++;
+    m().counters.copied_bytes += static_cast<int64_t>(bytes);
+  } else if ((!is_device(from) && !is_pinned(from)) || (!is_device(to) && !is_pinned(to))) {
+    fail("a copy of pageable memory under a capture");
+  }
   if (!is_device(from) && !is_pinned(from)) {
     auto kept = std::make_shared<std::vector<char>>(static_cast<const char *>(from),
                                                     static_cast<const char *>(from) + bytes);
@@ -684,6 +761,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
   const auto found = std::find(m().streams.begin(), m().streams.end(), stream);
 
   if (!stream || found == m().streams.end()) return say(cudaErrorInvalidResourceHandle);
+  if (stream->captured) fail("a stream is destroyed under its capture");
   run_until([=] { return stream->queue.empty(); });
   races::host_learns_of(stream->actor);
   m().streams.erase(found);
@@ -696,6 +774,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
   guard g;
   m().counters.host_waits++;
   stream = stream_of(stream);
+  if (const cudaError_t refused = refusal(stream)) return refused;
+  if (is_forbidden()) return say(cudaErrorStreamCaptureUnsupported);
   run_until([=] { return stream->queue.empty(); });
   races::host_learns_of(stream->actor);
   return cudaSuccess;
@@ -706,6 +786,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
   guard g;
   stream = stream_of(stream);
+  if (const cudaError_t refused = refusal(stream)) return refused;
+  if (is_forbidden()) return say(cudaErrorStreamCaptureUnsupported);
   if (!stream->queue.empty()) step_any();
   if (!stream->queue.empty()) return cudaErrorNotReady;
   races::host_learns_of(stream->actor);
@@ -716,6 +798,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 {
   guard g;
   (void)flags;
+  capture *c = stream_of(stream)->captured.get();
+  if (c && event->captured == c->number) return cudaSuccess; // in its order anyway
+  if (c) {
+    c->broken = true;
+    return say(cudaErrorStreamCaptureIsolation);
+  }
+  if (event->captured) fail("a stream would join a capture by an event: the stand-in captures one stream");
   stream_of(stream)->queue.push_back(
       {operation::WAIT, "wait", {}, event, event->issued, event->recorded, races::host_goes_on()});
   return cudaSuccess;
@@ -750,6 +839,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
   guard g;
+  const capture *c = stream_of(stream)->captured.get();
+  event->captured = c ? c->number : 0;
+  if (c) return cudaSuccess;
   event->recorded = std::make_shared<races::clock>();
   stream_of(stream)->queue.push_back(
       {operation::RECORD, "record", {}, event, ++event->issued, event->recorded, races::host_goes_on()});
@@ -759,6 +851,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
   guard g;
+  if (event->captured) return is_forbidden(), say(cudaErrorCapturedEvent);
+  if (is_forbidden()) return say(cudaErrorStreamCaptureUnsupported);
   if (event->done != event->issued) step_any();
   if (event->done != event->issued) return cudaErrorNotReady;
   if (event->recorded) races::host_learns(*event->recorded);
@@ -769,6 +863,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
   guard g;
   m().counters.host_waits++;
+  if (event->captured) return is_forbidden(), say(cudaErrorCapturedEvent);
+  if (is_forbidden()) return say(cudaErrorStreamCaptureUnsupported);
   run_until([=] { return event->done == event->issued; });
   if (event->recorded) races::host_learns(*event->recorded);
   return cudaSuccess;
@@ -779,6 +875,83 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEve
   guard g;
   if (start->done != start->issued || end->done != end->issued) return say(cudaErrorNotReady);
   *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
+{
+  static uint64_t n_captures;
+  guard g;
+
+  if (!stream) return say(cudaErrorStreamCaptureUnsupported);
+  if (stream->captured) return refusal(stream);
+  stream->captured.reset(new capture{});
+  stream->captured->mode = mode;
+  stream->captured->number = ++n_captures;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+  guard g;
+  *graph = nullptr;
+  if (!stream || !stream->captured) return say(cudaErrorStreamCaptureUnmatched);
+  if (stream->captured->thread != std::this_thread::get_id() &&
+      stream->captured->mode != cudaStreamCaptureModeRelaxed)
+    return say(cudaErrorStreamCaptureWrongThread);
+  const std::unique_ptr<capture> ended = std::move(stream->captured);
+  if (ended->broken) return say(cudaErrorStreamCaptureInvalidated);
+  *graph = new CUgraph_st(std::move(ended->graph));
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status)
+{
+  guard g;
+  const capture *c = stream_of(stream)->captured.get();
+
+  *status = !c          ? cudaStreamCaptureStatusNone
+            : c->broken ? cudaStreamCaptureStatusInvalidated
+                        : cudaStreamCaptureStatusActive;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *n)
+{
+  if (nodes) fail("nodes can be counted here, not looked at");
+  *n = graph->nodes.size();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *executable, cudaGraph_t graph, unsigned long long flags)
+{
+  guard g;
+  if (flags) fail("graphs are made without flags here");
+  m().counters.graphs++;
+  *executable = new CUgraphExec_st{*graph};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream)
+{
+  guard g;
+  if (stream_of(stream)->captured) fail("a graph is launched under a capture");
+  m().counters.graph_launches++;
+  m().counters.graph_operations += static_cast<int64_t>(executable->nodes.size());
+  for (const CUgraph_st::node &node : executable->nodes) cuda_on_cpu::enqueue(stream, node.name, node.step);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+  delete graph;
+  return cudaSuccess;
+}
+
+// A launch that is under way goes on.
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable)
+{
+  delete executable;
   return cudaSuccess;
 }
 

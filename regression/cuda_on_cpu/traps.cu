@@ -103,6 +103,74 @@ static int two_streams(const char *name, int *device)
   return sum != 20 * N;
 }
 
+/* Under a capture: add one, and make the mistake that is asked for. Prints the first error, and that of the end. */
+static cudaGraph_t capture(const char *name, cudaStream_t stream, int *device)
+{
+  static int pageable[N];
+  cudaEvent_t event;
+  cudaGraph_t graph;
+  cudaError_t error = cudaSuccess;
+  void *memory;
+
+  cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  if (is(name, "capture_other_event")) cudaEventRecord(event, nullptr);
+  cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+  CU_LAUNCH(add_one, dim3((N + THREADS - 1) / THREADS), dim3(THREADS), 0, stream, static_cast<int>(N),
+            device);
+  if (is(name, "capture_waits")) error = cudaStreamSynchronize(stream);
+  if (is(name, "capture_waits_for_device")) error = cudaDeviceSynchronize();
+  if (is(name, "capture_allocates")) error = cudaMalloc(&memory, N);
+  if (is(name, "capture_releases")) error = cudaFree(device);
+  if (is(name, "capture_other_event")) error = cudaStreamWaitEvent(stream, event, 0);
+  if (is(name, "captured_event")) {
+    cudaEventRecord(event, stream);
+    error = cudaEventQuery(event);
+  }
+  if (is(name, "capture_default_stream")) {
+    cudaMemsetAsync(device, 0, N, nullptr);
+    error = cudaGetLastError();
+  }
+  if (is(name, "capture_pageable"))
+    cudaMemcpyAsync(pageable, device, sizeof(pageable), cudaMemcpyDeviceToHost, stream);
+  const cudaError_t end = cudaStreamEndCapture(stream, &graph);
+  if (error != cudaSuccess) printf("%s, then %s\n", cudaGetErrorName(error), cudaGetErrorName(end));
+  cudaEventDestroy(event);
+  return graph;
+}
+
+/* A graph that adds one, launched again and again between a set and a copy. */
+static int replayed(const char *name, int *device)
+{
+  enum { ROUNDS = 5 };
+  cudaStream_t stream, other;
+  cudaEvent_t added;
+  cudaGraphExec_t executable;
+  int *host, wrong = 0;
+
+  cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0);
+  cudaStreamCreateWithPriority(&other, cudaStreamNonBlocking, 0);
+  cudaEventCreateWithFlags(&added, cudaEventDisableTiming);
+  cudaHostAlloc(reinterpret_cast<void **>(&host), N * sizeof(*host), cudaHostAllocDefault);
+  cudaMemsetAsync(device, 0, N * sizeof(*device), stream);
+  const cudaGraph_t graph = capture(name, stream, device);
+  cudaStreamSynchronize(stream);
+  if (!graph) return 1;
+  cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  for (int round = 1; round <= ROUNDS; round++) {
+    cudaGraphLaunch(executable, stream);
+    cudaEventRecord(added, stream);
+    if (!is(name, "missing_event_of_graph")) cudaStreamWaitEvent(other, added, 0);
+    cudaMemcpyAsync(host, device, N * sizeof(*host), cudaMemcpyDeviceToHost, other);
+    cudaStreamSynchronize(other);
+    for (int i = 0; i < N; i++) wrong += host[i] != round;
+    cudaStreamSynchronize(stream);
+  }
+  cudaGraphExecDestroy(executable);
+  printf("%s\n", wrong ? "wrong replays" : "the right replays");
+  return wrong != 0;
+}
+
 static int reversed(const char *name, int *device)
 {
   int host[THREADS], wrong = 0;
@@ -149,7 +217,7 @@ int main(int argc, char **argv)
     CU_LAUNCH(add_one, dim3(1), dim3(1), 0, none, 1, unset);
   }
   cudaDeviceSynchronize();
-  const int failed = reversed(name, device) | two_streams(name, device);
+  const int failed = reversed(name, device) | replayed(name, device) | two_streams(name, device);
   cudaFree(device);
   cudaFree(unset);
   return failed;

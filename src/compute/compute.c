@@ -3,6 +3,7 @@
 #include "compute/cpu_kernels.h"
 #include "compute/gemm.h"
 
+#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,16 @@ PetscErrorCode TrsComputeFind(const char *name, const TrsComputeOps **compute)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE, "this build has no kernels for device %s", name);
+}
+
+TrsUpdateNumbers TrsUpdateNumbersOf(const TrsDenseOptimizerArgs *args)
+{
+  const double rate = (double)args->learning_rate, t = (double)args->step;
+
+  return (TrsUpdateNumbers){.learning_rate = args->learning_rate,
+                            .correction1 = (float)(1.0 - pow(args->beta1, t)),
+                            .correction2 = (float)(1.0 - pow(args->beta2, t)),
+                            .kept = (float)(1.0 - rate * (double)args->weight_decay)};
 }
 
 /* All threads write the same value once; TrsComputeSetIsa() may change it. */

@@ -102,14 +102,30 @@ typedef struct {
 } TrsLayerNorm;
 
 /*
+  Numbers that differ from step to step, in memory that kernels read. A captured launch
+  (device/device.h) keeps its arguments, and finds the numbers of the step that replays it here.
+*/
+typedef struct {
+  int64_t step, first; /* those of TrsDropout */
+  float loss_scale;    /* another factor of a loss' gradient */
+} TrsBatchNumbers;
+
+typedef struct {
+  float learning_rate;
+  float correction1, correction2; /* 1 - beta1^t, 1 - beta2^t */
+  float kept;                     /* factor of the weights under adamw */
+} TrsUpdateNumbers;
+
+/*
   Dropout. The number of column c of row b is word c % 4 of the Philox block of counter (b', step)
   under key, where b' = (first + b) * ceil(n / 4) + c / 4.
 */
 typedef struct {
   uint64_t key, step;
-  int64_t first; /* the first row's place among all samples of the step */
-  uint64_t kept; /* numbers below it are kept, of 2^32 */
-  float scale;   /* factor of what is kept */
+  int64_t first;              /* the first row's place among all samples of the step */
+  uint64_t kept;              /* numbers below it are kept, of 2^32 */
+  float scale;                /* factor of what is kept */
+  const TrsBatchNumbers *now; /* has step and first; NULL: they are above */
 } TrsDropout;
 
 /* Place of a cross layer in a backward, as bits. */
@@ -140,8 +156,9 @@ typedef struct {
   */
   const double *squares;
   double max_norm;
-  int64_t step;    /* t, counted from 1 */
-  float max_value; /* the scaled gradient is clamped to +- this; 0: no limit */
+  int64_t step;                /* t, counted from 1 */
+  float max_value;             /* the scaled gradient is clamped to +- this; 0: no limit */
+  const TrsUpdateNumbers *now; /* stands for learning_rate and step; NULL: they are above */
 } TrsDenseOptimizerArgs;
 
 /*
@@ -674,19 +691,20 @@ typedef PetscErrorCode TrsSampleGemmFn(TrsStream stream, int64_t batch, PetscBoo
 */
 typedef struct {
   int64_t batch;
-  int classes;       /* outputs of a sample: of softmax, else 1 */
-  PetscBool missing; /* NaN is no label */
-  const float *z;    /* [batch, classes] outputs */
-  int64_t z_stride;  /* floats from row to row of z and dz */
-  const float *y;    /* [batch] labels; NULL: predictions only */
-  int64_t y_stride;  /* floats from label to label */
-  const float *w;    /* [batch] weights of samples; NULL: all 1 */
-  float scale;       /* factor of the gradient */
-  float parameter;   /* bce: weight of positives; huber: delta */
-  double *loss;      /* host double on a CPU, device double else */
-  float *dz;         /* [batch, classes] or NULL */
-  float *p;          /* [batch, classes] predictions, or NULL */
-  int64_t p_stride;  /* floats from row to row of p */
+  int classes;                /* outputs of a sample: of softmax, else 1 */
+  PetscBool missing;          /* NaN is no label */
+  const float *z;             /* [batch, classes] outputs */
+  int64_t z_stride;           /* floats from row to row of z and dz */
+  const float *y;             /* [batch] labels; NULL: predictions only */
+  int64_t y_stride;           /* floats from label to label */
+  const float *w;             /* [batch] weights of samples; NULL: all 1 */
+  float scale;                /* factor of the gradient */
+  const TrsBatchNumbers *now; /* has another factor, loss_scale; NULL: there is none */
+  float parameter;            /* bce: weight of positives; huber: delta */
+  double *loss;               /* host double on a CPU, device double else */
+  float *dz;                  /* [batch, classes] or NULL */
+  float *p;                   /* [batch, classes] predictions, or NULL */
+  int64_t p_stride;           /* floats from row to row of p */
 } TrsLossArgs;
 typedef PetscErrorCode TrsLossFn(TrsStream stream, const TrsLossArgs *args);
 
@@ -899,6 +917,9 @@ extern const TrsComputeOps *const trs_compute_backends[]; /* the list ends with 
 
 /* Find the kernels for a device's name. Errors: UNAVAILABLE. Not collective. */
 PetscErrorCode TrsComputeFind(const char *name, const TrsComputeOps **compute);
+
+/* The numbers of an update's step, from the arguments of its learning rate and step. */
+PETSC_EXTERN TrsUpdateNumbers TrsUpdateNumbersOf(const TrsDenseOptimizerArgs *args);
 
 /*
   The instruction set in use ("avx512", "avx2", "portable"): the best one that the processor has and

@@ -175,13 +175,12 @@ PetscErrorCode TrsDenseUpdateCpu(TrsStream stream, int64_t n, const TrsDenseOpti
                                  const float *grad, float *weight, float *state1, float *state2)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
-  const float correction1 = (float)(1.0 - pow(args->beta1, (double)args->step));
-  const float correction2 = (float)(1.0 - pow(args->beta2, (double)args->step));
-
+  const TrsUpdateNumbers now = args->now ? *args->now : TrsUpdateNumbersOf(args);
   TrsDenseOptimizerArgs scaled = *args;
 
   (void)stream;
   PetscFunctionBegin;
+  scaled.learning_rate = now.learning_rate;
   if (args->squares) { /* torch adds 1e-6 to the norm */
     const double factor = args->max_norm / (sqrt(*args->squares) + 1e-6);
 
@@ -189,7 +188,7 @@ PetscErrorCode TrsDenseUpdateCpu(TrsStream stream, int64_t n, const TrsDenseOpti
   }
 #pragma omp parallel for schedule(static)
   for (int64_t i = 0; i < n; i += ELEMENTS_A_PART)
-    kernels->update(min_int64(ELEMENTS_A_PART, n - i), &scaled, correction1, correction2, grad + i,
+    kernels->update(min_int64(ELEMENTS_A_PART, n - i), &scaled, now.correction1, now.correction2, grad + i,
                     weight + i, state1 ? state1 + i : NULL, state2 ? state2 + i : NULL);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -207,9 +206,9 @@ PetscErrorCode TrsLambApplyCpu(TrsStream stream, int64_t n, const TrsDenseOptimi
                                const float *exp_avg, const float *exp_avg_sq, double *squares, float *weight)
 {
   const int64_t chunk = (int64_t)PARTS_AT_ONCE * ELEMENTS_A_PART;
-  const float c1 = (float)(1.0 - pow(args->beta1, (double)args->step));
-  const float c2 = (float)(1.0 - pow(args->beta2, (double)args->step));
-  float rate = args->learning_rate;
+  const TrsUpdateNumbers now = args->now ? *args->now : TrsUpdateNumbersOf(args);
+  const float c1 = now.correction1, c2 = now.correction2;
+  float rate = now.learning_rate;
 
   (void)stream;
   PetscFunctionBegin;

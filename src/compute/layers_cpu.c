@@ -149,6 +149,8 @@ PetscErrorCode TrsDropOutCpu(TrsStream stream, int64_t batch, int64_t n, const T
                              const float *x, int64_t x_stride, float *y, int64_t y_stride)
 {
   const int64_t blocks = (n + 3) / 4;
+  const int64_t first = dropout->now ? dropout->now->first : dropout->first;
+  const uint64_t step = dropout->now ? (uint64_t)dropout->now->step : dropout->step;
 
   (void)stream;
   PetscFunctionBegin;
@@ -161,7 +163,7 @@ PetscErrorCode TrsDropOutCpu(TrsStream stream, int64_t batch, int64_t n, const T
       uint32_t word[4] = {0};
 
       if (dropout->kept <= UINT32_MAX)
-        TrsPhilox(dropout->key, dropout->step, (uint64_t)((dropout->first + b) * blocks + c / 4), word);
+        TrsPhilox(dropout->key, step, (uint64_t)((first + b) * blocks + c / 4), word);
       for (int64_t k = 0; k < 4 && c + k < n; k++)
         to[c + k] = word[k] < dropout->kept ? dropout->scale * from[c + k] : 0.0F;
     }

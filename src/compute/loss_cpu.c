@@ -9,6 +9,7 @@ typedef double TrsLossSample(double z, double y, double q, double *g, double *p)
 
 static inline __attribute__((always_inline)) void run(const TrsLossArgs *a, TrsLossSample *of_sample)
 {
+  const float scale = a->now ? a->now->loss_scale * a->scale : a->scale;
   const double q = (double)a->parameter;
   double sum = 0.0;
 
@@ -21,7 +22,7 @@ static inline __attribute__((always_inline)) void run(const TrsLossArgs *a, TrsL
     if (!a->y) continue;
     if (!a->missing && isnan(y)) g = loss = y;
     sum += weight * loss;
-    if (a->dz) a->dz[b * a->z_stride] = (float)g * (a->scale * (float)weight);
+    if (a->dz) a->dz[b * a->z_stride] = (float)g * (scale * (float)weight);
   }
   if (a->y) *a->loss += sum;
 }
@@ -70,6 +71,7 @@ static double softmax_sample(int classes, const float *z, double y, float scale,
 PetscErrorCode TrsSoftmaxCpu(TrsStream stream, const TrsLossArgs *args)
 {
   const TrsLossArgs *a = args;
+  const float scale = a->now ? a->now->loss_scale * a->scale : a->scale;
   double sum = 0.0;
 
   (void)stream;
@@ -78,7 +80,7 @@ PetscErrorCode TrsSoftmaxCpu(TrsStream stream, const TrsLossArgs *args)
     const double y = a->y ? (double)a->y[b * a->y_stride] : (double)NAN;
     const double weight = a->w ? (double)a->w[b] : 1.0;
 
-    sum += weight * softmax_sample(a->classes, a->z + b * a->z_stride, y, a->scale * (float)weight,
+    sum += weight * softmax_sample(a->classes, a->z + b * a->z_stride, y, scale * (float)weight,
                                    a->y && a->dz ? a->dz + b * a->z_stride : NULL,
                                    a->p ? a->p + b * a->p_stride : NULL);
   }

@@ -33,6 +33,12 @@ PetscErrorCode TrsDeviceCheck(const TrsDeviceOps *ops)
              "-device %s: it has some of timed_event_create, clock_align and timed_event_read, which belong "
              "together",
              ops->name);
+  PetscCheck(!ops->capture_start == !ops->capture_end && !ops->capture_start == !ops->graph_launch &&
+                 !ops->capture_start == !ops->graph_destroy && !ops->capture_start == !ops->releases,
+             PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "-device %s: it has some of capture_start, capture_end, graph_launch, graph_destroy and "
+             "releases, which belong together",
+             ops->name);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -14,6 +14,7 @@
 
 typedef struct TrsStreamImpl *TrsStream; /* NULL: the only stream of the CPU */
 typedef struct TrsEventImpl *TrsEvent;
+typedef struct TrsGraphImpl *TrsGraph; /* operations of a stream that can be launched together */
 
 typedef struct {
   const char *name;      /* "cpu", "cuda" */
@@ -83,6 +84,24 @@ typedef struct {
   /* the host waits about 0.1 ms for an idle stream of its own */
   PetscErrorCode (*clock_align)(void);
   PetscErrorCode (*timed_event_read)(TrsEvent event, PetscBool wait, PetscBool *known, double *time_s);
+
+  /*
+    Graphs. Between capture_start() and capture_end() operations of the stream do not run: they
+    become a graph, which graph_launch() runs again and again in the stream's order. A graph keeps
+    its operations' arguments, addresses among them; it reads memory when it runs. Between the two
+    calls this thread may start copies, sets and kernels on the stream, and nothing else: it may not
+    allocate, release, wait, use an event or another stream. The graph is NULL if there was no
+    operation; graph_launch() and graph_destroy() accept NULL.
+
+    releases() counts how often memory was released. A graph that was captured at another count may
+    have addresses of memory that is gone: destroy it. A device has all five functions or none of
+    them (NULL).
+  */
+  PetscErrorCode (*capture_start)(TrsStream stream);
+  PetscErrorCode (*capture_end)(TrsStream stream, TrsGraph *graph);
+  PetscErrorCode (*graph_launch)(TrsGraph graph, TrsStream stream);
+  PetscErrorCode (*graph_destroy)(TrsGraph *graph);
+  int64_t (*releases)(void);
 
   /*
     Name a range of host work for tools that watch the process. A name begins a range, NULL ends the

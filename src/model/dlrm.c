@@ -405,6 +405,11 @@ void TrsDlrmDraw(TrsDlrm dlrm, PetscBool training, int64_t step, int64_t first)
   dlrm->context.draw.first = first;
 }
 
+void TrsDlrmSetNumbers(TrsDlrm dlrm, const TrsBatchNumbers *now)
+{
+  dlrm->context.now = now;
+}
+
 PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *dense)
 {
   PetscFunctionBegin;

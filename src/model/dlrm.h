@@ -186,6 +186,12 @@ void TrsDlrmLend(TrsDlrm dlrm, void **memory, int64_t *bytes);
 void TrsDlrmDraw(TrsDlrm dlrm, PetscBool training, int64_t step, int64_t first);
 
 /*
+  Let forwards and backwards read step, first and the loss' scale from device memory, in place of
+  TrsDlrmDraw's and TrsDlrmForward's. Borrowed. NULL: as before.
+*/
+void TrsDlrmSetNumbers(TrsDlrm dlrm, const TrsBatchNumbers *now);
+
+/*
   Make the copies of the weights that products read, if products want another type than fp32. Call
   it on the stream of the forwards that follow, after all that may have changed the weights: once
   a batch. Not collective.

@@ -332,6 +332,7 @@ static PetscErrorCode run_loss(const TrsHeads *heads, TrsStream stream, int64_t 
   const TrsComputeOps *compute = heads->context->compute;
   TrsLossFn *const losses[] = {TRS_LOSSES(LOSS_OF)};
   const TrsTaskConfig *task = &heads->tasks.task[t];
+  const TrsBatchNumbers *now = heads->context->now;
   const TrsLossArgs args = {.batch = n,
                             .classes = task->classes,
                             .missing = heads->tasks.named,
@@ -340,7 +341,8 @@ static PetscErrorCode run_loss(const TrsHeads *heads, TrsStream stream, int64_t 
                             .y = labels ? labels + t : NULL,
                             .y_stride = heads->tasks.n,
                             .w = weights,
-                            .scale = scale * (float)task->weight,
+                            .scale = now ? (float)task->weight : scale * (float)task->weight,
+                            .now = now,
                             .parameter = TrsTaskParameter(task),
                             .loss = heads->loss + t,
                             .dz = heads->dlogits[t],

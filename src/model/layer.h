@@ -29,6 +29,8 @@ typedef struct {
   TrsParameters *params;
   PetscBool fused;   /* products may make masks and sums (TrsReluMasks); not with -reproducible */
   TrsLayerDraw draw; /* of the rows of the forward and backward that run */
+  /* Numbers of the step on the device, in place of `draw`'s and of the loss' scale; or NULL. */
+  const TrsBatchNumbers *now;
 } TrsLayerContext;
 
 typedef struct TrsLayerOps TrsLayerOps;

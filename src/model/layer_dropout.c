@@ -37,7 +37,8 @@ static PetscErrorCode drop(const TrsLayer *layer, TrsStream stream, int64_t n, T
                               .step = (uint64_t)draw->step,
                               .first = draw->first,
                               .kept = (uint64_t)(draw->training ? rint((1.0 - layer->rate) * all) : all),
-                              .scale = draw->training ? (float)(1.0 / (1.0 - layer->rate)) : 1.0F};
+                              .scale = draw->training ? (float)(1.0 / (1.0 - layer->rate)) : 1.0F,
+                              .now = layer->context->now};
 
   PetscFunctionBegin;
   PetscCall(layer->context->compute->drop_out(stream, n, layer->out, &dropout, (const float *)x.data,

@@ -198,14 +198,32 @@ PetscErrorCode TrsDenseOptimizerSwapAverage(TrsDenseOptimizer o, TrsStream strea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static void set_step(TrsDenseOptimizerArgs *args, double learning_rate, int64_t step, double scale)
+{
+  args->step = step;
+  args->learning_rate = (float)(learning_rate * scale);
+}
+
+TrsUpdateNumbers TrsDenseOptimizerNumbers(TrsDenseOptimizer optimizer, int64_t step, double scale)
+{
+  TrsDenseOptimizerArgs args = optimizer->args;
+
+  set_step(&args, optimizer->learning_rate, step, scale);
+  return TrsUpdateNumbersOf(&args);
+}
+
+void TrsDenseOptimizerSetNumbers(TrsDenseOptimizer optimizer, const TrsUpdateNumbers *now)
+{
+  optimizer->args.now = now;
+}
+
 PetscErrorCode TrsDenseOptimizerStep(TrsDenseOptimizer optimizer, TrsStream stream, int64_t step,
                                      double scale, const float *grads)
 {
   TrsDenseOptimizerArgs *args = &optimizer->args;
 
   PetscFunctionBegin;
-  args->step = step;
-  args->learning_rate = (float)(optimizer->learning_rate * scale);
+  set_step(args, optimizer->learning_rate, step, scale);
   args->grad_scale = 1.0f;
   /* The update reads the norm on the device, so no host waits for the backward. */
   if (optimizer->max_gradient_norm > 0.0) {

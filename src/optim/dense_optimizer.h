@@ -51,6 +51,15 @@ PetscErrorCode TrsDenseOptimizerSetUp(TrsDenseOptimizer optimizer, float *values
 PetscErrorCode TrsDenseOptimizerStep(TrsDenseOptimizer optimizer, TrsStream stream, int64_t step,
                                      double scale, const float *grads);
 
+/* The numbers of a step, as TrsDenseOptimizerStep() has them. Not collective. */
+TrsUpdateNumbers TrsDenseOptimizerNumbers(TrsDenseOptimizer optimizer, int64_t step, double scale);
+
+/*
+  Let steps read their numbers from device memory, in place of the arguments step and scale.
+  Borrowed. NULL: as before.
+*/
+void TrsDenseOptimizerSetNumbers(TrsDenseOptimizer optimizer, const TrsUpdateNumbers *now);
+
 /*
   List the n states. Their names are those of a checkpoint ("sum", "exp_avg", "exp_avg_sq", "ema").
   Each state is laid out as the values; the model writes them (TrsDlrmAddOptimizerState()). The

@@ -86,6 +86,12 @@ PetscErrorCode TrsDenseAllreduceSetUp(TrsDenseAllreduce allreduce)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscBool TrsDenseAllreduceStarts(TrsDenseAllreduce allreduce, int64_t end)
+{
+  return (PetscBool)(allreduce->comm->size > 1 && allreduce->n_started < allreduce->n_buckets &&
+                     allreduce->begin[allreduce->n_started + 1] <= end);
+}
+
 PetscErrorCode TrsDenseAllreduceReady(void *ctx, int64_t begin, int64_t end)
 {
   TrsDenseAllreduce allreduce = ctx;

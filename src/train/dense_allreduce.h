@@ -44,6 +44,12 @@ PetscErrorCode TrsDenseAllreduceSetUp(TrsDenseAllreduce allreduce);
 PetscErrorCode TrsDenseAllreduceReady(void *ctx, int64_t begin, int64_t end);
 
 /*
+  Does a bucket start to travel once the gradients [0, end) are complete? Nothing travels from one
+  rank to itself.
+*/
+PetscBool TrsDenseAllreduceStarts(TrsDenseAllreduce allreduce, int64_t end);
+
+/*
   Complete all buckets of this step. grads then holds the sums. Collective. Errors: INTERNAL if
   ranges are missing.
 */

@@ -81,6 +81,71 @@ static PetscBool is_training(TrsModelParallel m, int slot)
   return (PetscBool)(m->config.training && slot < TRS_TRAINING_SLOTS);
 }
 
+/* --- by ranks: the parts of a step that graphs may replay (step_graphs.h) --- */
+
+typedef struct {
+  TrsModelParallel m;
+  double *loss; /* of the slot */
+  float scale;  /* of the loss' gradient */
+  TrsStepArguments batch;
+} TrsDensePart;
+
+static TrsDensePart part_of(TrsModelParallel m, int slot, const TrsBatch *batch)
+{
+  return (TrsDensePart){.m = m,
+                        .loss = (double *)m->slot[slot].loss.data,
+                        .batch = {.n = batch->batch,
+                                  .dense = batch->dense,
+                                  .labels = m->pair_loss ? NULL : batch->labels,
+                                  .weights = batch->weights}};
+}
+
+static PetscErrorCode forward_dense_part(void *context)
+{
+  const TrsDensePart *part = (const TrsDensePart *)context;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDlrmForwardDense(part->m->dlrm, part->m->stream, part->batch.n, part->batch.dense));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode forward_over_part(void *context)
+{
+  const TrsDensePart *part = (const TrsDensePart *)context;
+  TrsModelParallel m = part->m;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDlrmForward(m->dlrm, m->stream, part->batch.n, part->batch.labels, part->batch.weights,
+                           part->scale, part->loss, part->batch.predicts ? &m->predictions : NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward_over_part(void *context)
+{
+  const TrsDensePart *part = (const TrsDensePart *)context;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDlrmBackwardOver(part->m->dlrm, part->m->stream, part->batch.n));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode backward_dense_part(void *context)
+{
+  const TrsDensePart *part = (const TrsDensePart *)context;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDlrmBackwardDense(part->m->dlrm, part->m->stream, part->batch.n, part->batch.dense));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run_part(TrsDensePart *part, int slot, TrsStepPart which,
+                               PetscErrorCode (*work)(void *context))
+{
+  PetscFunctionBegin;
+  PetscCall(TrsStepGraphsRun(part->m->graphs, slot, which, &part->batch, work, part));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
   Run the dense layers on vectors that are there. The loss of pairs takes all ranks' pairs, and
   comes after the layers.
@@ -88,16 +153,17 @@ static PetscBool is_training(TrsModelParallel m, int slot)
 static PetscErrorCode forward_over(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
                                    const float **predictions)
 {
-  double *loss = (double *)m->slot[slot].loss.data;
-  const float *labels = m->pair_loss ? NULL : batch->labels;
+  TrsDensePart part = part_of(m, slot, batch);
   const TrsPairs pairs = TrsDlrmPairs(m->dlrm);
 
   PetscFunctionBegin;
-  PetscCall(
-      TrsDlrmForward(m->dlrm, m->stream, batch->batch, labels, batch->weights, scale, loss, predictions));
+  part.scale = scale;
+  part.batch.predicts = (PetscBool)(predictions != NULL);
+  PetscCall(run_part(&part, slot, TRS_PART_FORWARD_OVER, forward_over_part));
+  if (predictions) *predictions = m->predictions;
   PetscCall(keep_pairs(m, slot, batch->batch, pairs.out));
   if (m->pair_loss && batch->labels)
-    PetscCall(TrsPairLossByRanks(m->pair_loss, m->stream, batch, pairs.out, scale, loss,
+    PetscCall(TrsPairLossByRanks(m->pair_loss, m->stream, batch, pairs.out, scale, part.loss,
                                  is_training(m, slot) ? pairs.dout : NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -106,16 +172,20 @@ static PetscErrorCode forward_over(TrsModelParallel m, int slot, const TrsBatch 
 static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
                                        const float **predictions)
 {
+  TrsStepNumbers *numbers = TrsStepGraphsNumbers(m->graphs, slot);
+  TrsDensePart part = part_of(m, slot, batch);
   TrsPooledMatrix arrived;
 
   PetscFunctionBegin;
   TrsDlrmDraw(m->dlrm, is_training(m, slot), batch->step, batch->first);
+  if (numbers)
+    numbers->batch = (TrsBatchNumbers){.step = batch->step, .first = batch->first, .loss_scale = scale};
   PetscCall(TrsRaggedRowsBegin(m->ragged, m->stream, &batch->kjt));
   TrsDlrmSetBags(m->dlrm, TrsRaggedRowsBags(m->ragged));
   PetscCall(arrival(m, batch->batch, &m->pooled, &arrived));
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &arrived));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
-  PetscCall(TrsDlrmForwardDense(m->dlrm, m->stream, batch->batch, batch->dense));
+  PetscCall(run_part(&part, slot, TRS_PART_FORWARD_DENSE, forward_dense_part));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &arrived));
   PetscCall(finish_vectors(m, slot, batch->batch, &m->pooled));
@@ -127,15 +197,16 @@ static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBa
 static PetscErrorCode backward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch,
                                         const TrsSparseOptimizerArgs *args)
 {
+  TrsDensePart part = part_of(m, slot, batch);
   TrsPooledMatrix grad;
 
   PetscFunctionBegin;
-  PetscCall(TrsDlrmBackwardOver(m->dlrm, m->stream, batch->batch));
+  PetscCall(run_part(&part, slot, TRS_PART_BACKWARD_OVER, backward_over_part));
   PetscCall(begin_gradients(m, slot, batch->batch, &m->grad, &grad));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &grad));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_BACKWARD, NULL));
-  PetscCall(TrsDlrmBackwardDense(m->dlrm, m->stream, batch->batch, batch->dense));
+  PetscCall(run_part(&part, slot, TRS_PART_BACKWARD_DENSE, backward_dense_part));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_EMBEDDING_BACKWARD, NULL));
   PetscCall(TrsModelParallelUpdateTables(m, slot, &grad, args));
   PetscCall(TrsDlrmPositionGradientsReady(m->dlrm));

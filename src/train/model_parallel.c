@@ -222,10 +222,40 @@ PetscBool TrsModelParallelForwardsAhead(TrsModelParallel m)
   return (PetscBool)(TrsModelParallelIsAsynchronous(m) && !m->blockwise);
 }
 
+/* A step of the dense optimizer. */
+typedef struct {
+  TrsModelParallel m;
+  int64_t step; /* from 1 */
+  double factor;
+} TrsOptimizerPart;
+
+static PetscErrorCode optimizer_part(void *context)
+{
+  const TrsOptimizerPart *part = (const TrsOptimizerPart *)context;
+  TrsModelParallel m = part->m;
+  float *grads;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));
+  PetscCall(TrsDenseOptimizerStep(m->dense_optimizer, m->stream, part->step, part->factor, grads));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode step_optimizer(TrsModelParallel m, int slot, int64_t step, double factor)
+{
+  TrsStepNumbers *numbers = TrsStepGraphsNumbers(m->graphs, slot);
+  TrsOptimizerPart part = {.m = m, .step = step, .factor = factor};
+
+  PetscFunctionBegin;
+  if (numbers) numbers->update = TrsDenseOptimizerNumbers(m->dense_optimizer, step, factor);
+  PetscCall(TrsStepGraphsRun(m->graphs, slot, TRS_PART_OPTIMIZER, &(TrsStepArguments){.n = 0}, optimizer_part,
+                             &part));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsBatch *batch, int64_t step)
 {
   const double factor = TrsScheduleFactor(&m->schedule, step + 1);
-  float *grads;
   TrsStage before;
 
   PetscFunctionBegin;
@@ -235,11 +265,10 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsB
     m->step_args[i].step = step + 1;
     m->step_args[i].learning_rate = (float)((double)m->optimizers.args[i].learning_rate * factor);
   }
-  PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_BACKWARD, &before));
   PetscCall(m->dense->backward(m, slot, m->slot[slot].copy.batch, m->step_args));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OPTIMIZER, NULL));
-  PetscCall(TrsDenseOptimizerStep(m->dense_optimizer, m->stream, step + 1, factor, grads));
+  PetscCall(step_optimizer(m, slot, step + 1, factor));
   PetscCall(TrsTimelineMark(TRS_TRACE_COMPUTE, m->stream, TRS_STAGE_NONE));
   PetscCall(release_slot(m, slot));
   m->updated = PETSC_TRUE;

@@ -14,6 +14,7 @@
 #include "train/ragged_rows.h"
 #include "train/replicas.h"
 #include "train/split_tables.h"
+#include "train/step_graphs.h"
 
 /*
   The slot of a batch, from the batch's copy to the end of its
@@ -54,6 +55,8 @@ struct TrsModelParallelImpl {
   TrsPairLoss pair_loss; /* NULL: the model has losses of its own */
   TrsDenseOptimizer dense_optimizer;
   TrsDenseAllreduce allreduce;
+  TrsStepGraphs graphs;     /* NULL: every step starts its kernels itself */
+  const float *predictions; /* where the model leaves them, since its first forward with some */
   TrsSparseOptimizers optimizers;
   TrsSparseOptimizerArgs *step_args; /* [optimizers.n] with a step's learning rates */
   TrsSchedule schedule;

@@ -8,8 +8,12 @@ static const TrsOptionSpec specs[] = {
      "batch. Tables' sums are made in one place in the batch's order, which costs exchanges; dense layers "
      "work on blocks of 64 samples. This holds among CPUs, or GPUs, of one kind, and needs exchanges in "
      "fp32"},
+    {"-dense_graphs", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
+     "with -device cuda, capture the launches of the dense layers and of their optimizer in CUDA graphs, and "
+     "replay a graph by one launch; faster where batches are so small that launches take longer than the "
+     "work. Gives the same bits. Not with -reproducible, -accumulate_steps, or layers over sequences"},
 };
-const TrsOptionGroup trs_model_parallel_options = TRS_OPTION_GROUP("Reproducibility", specs);
+const TrsOptionGroup trs_model_parallel_options = TRS_OPTION_GROUP("Reproducibility and launches", specs);
 
 /* Make a model of the options, without its set-up. */
 static PetscErrorCode describe_model(TrsOptions options, const TrsTableConfigs *tables, TrsDlrm *dlrm, int *n,
@@ -138,7 +142,10 @@ static PetscErrorCode create_optimizers(TrsModelParallel m, TrsOptions options)
   PetscCall(TrsDenseAllreduceCreate(m->config.groups->dense, m->stream, grads, n_values, &m->allreduce));
   PetscCall(TrsDenseAllreduceSetFromOptions(m->allreduce, options));
   PetscCall(TrsDenseAllreduceSetUp(m->allreduce));
-  PetscCall(TrsDlrmSetGradientReady(m->dlrm, TrsDenseAllreduceReady, m->allreduce));
+  PetscCall(TrsDlrmSetGradientReady(m->dlrm, m->graphs ? TrsStepGraphsReady : TrsDenseAllreduceReady,
+                                    m->graphs ? (void *)m->graphs : m->allreduce));
+  TrsStepGraphsSetAllreduce(m->graphs, m->allreduce);
+  if (m->graphs) TrsDenseOptimizerSetNumbers(m->dense_optimizer, &TrsStepGraphsCurrent(m->graphs)->update);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -239,6 +246,38 @@ static PetscErrorCode choose_dense_work(TrsModelParallel m, TrsOptions options, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Graphs of the dense layers' launches. By blocks and over sequences the launches differ from step
+  to step.
+*/
+static PetscErrorCode create_graphs(TrsModelParallel m, TrsOptions options, PetscBool reproducible)
+{
+  const TrsTableConfigs *tables = m->config.tables;
+  PetscBool wanted;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetBool(options, "-dense_graphs", &wanted, NULL));
+  if (!wanted) PetscFunctionReturn(PETSC_SUCCESS);
+  if (m->dense == &trs_dense_by_blocks)
+    PetscCall(
+        TrsOptionError(options, "-dense_graphs",
+                       "does not go with %s: the launches of a block of samples are those of no other block",
+                       reproducible ? "-reproducible" : "-accumulate_steps"));
+  for (int t = 0; t < tables->n; t++)
+    if (TrsTableIsSequenceLayer(&tables->table[t]))
+      PetscCall(TrsOptionError(
+          options, "-dense_graphs",
+          "does not go with the sequence_pooling of table \"%s\": its layer has another number "
+          "of rows in each step",
+          tables->table[t].name));
+  if (!m->config.device->capture_start)
+    PetscCall(TrsOptionError(options, "-dense_graphs", "-device %s has no graphs; only cuda has",
+                             m->config.device->name));
+  PetscCall(TrsStepGraphsCreate(m->config.device, m->stream, &m->graphs));
+  TrsDlrmSetNumbers(m->dlrm, &TrsStepGraphsCurrent(m->graphs)->batch);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Create the tables' optimizers. Without training no table has states. */
 static PetscErrorCode create_sparse_optimizers(TrsModelParallel m, TrsOptions options)
 {
@@ -273,6 +312,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscCall(choose_dense_work(m, options, ebc.dist.reproducible));
   PetscCall(create_streams(m));
   PetscCall(create_dense(m, options, ebc.dist.reproducible));
+  PetscCall(create_graphs(m, options, ebc.dist.reproducible));
   if (config->quantised)
     PetscCall(TrsEmbeddingShardsCreateQuantised(config->device, config->tables, config->plan,
                                                 config->shards->world->rank, &m->shards));
@@ -310,6 +350,7 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
 
   PetscFunctionBegin;
   if (!m) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsStepGraphsDestroy(&m->graphs));
   PetscCall(TrsDenseAllreduceDestroy(&m->allreduce));
   PetscCall(TrsDenseOptimizerDestroy(&m->dense_optimizer));
   PetscCall(TrsShardedEbcDestroy(&m->ebc));

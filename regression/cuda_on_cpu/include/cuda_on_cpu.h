@@ -11,7 +11,7 @@ namespace cuda_on_cpu
 /*
   Append an operation to a stream. It is called, with device memory open, once all before it is done and the random order picks the stream; it
   returns true when it is done, false to be called again later (an exchange whose partners have not come): never wait inside.
-  name is kept by pointer, for messages.
+  name is kept by pointer, for messages. On a stream that is captured the operation goes into the graph, and runs once for each launch.
 */
 void enqueue(cudaStream_t stream, const char *name, std::function<bool()> step);
 
@@ -22,7 +22,7 @@ void with_memory(const std::function<void()> &use);
 /* One step of some stream, for whoever waits elsewhere; nothing inside of an operation. */
 void get_on();
 
-/* cuBLASLt makes a product that reads and writes so many bytes; odd: an address or a stride is on less than 16 bytes. */
+/* cuBLASLt starts a product that reads and writes so many bytes; odd: an address or a stride is on less than 16 bytes. */
 void count_product(cudaStream_t stream, bool odd, size_t bytes);
 
 /* CUB sorts. */

@@ -87,7 +87,7 @@ const uint64_t *meet_warp(unsigned mask, uint64_t value, warp_call call);
 /* thread(call) runs the kernel once; call holds its arguments. */
 void run_grid(const char *name, dim3 grid, dim3 block, size_t shared, void (*thread)(const void *),
               const void *call, size_t call_bytes);
-void count_launch(const char *name, const void *kernel, size_t shared);
+void count_launch(cudaStream_t stream, const char *name, const void *kernel, size_t shared);
 cudaError_t ask_shared(const void *kernel, int bytes);
 
 template <class T> CU_UNSEEN void run_thread(const void *call)
@@ -102,7 +102,7 @@ void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_
   const auto call = std::make_pair(kernel, std::tuple<std::decay_t<P>...>(static_cast<std::decay_t<P>>(
                                                arguments)...)); /* now, as CUDA does */
 
-  count_launch(name, reinterpret_cast<const void *>(kernel), shared);
+  count_launch(stream, name, reinterpret_cast<const void *>(kernel), shared);
   enqueue(stream, name, [=] {
     run_grid(name, grid, block, shared, &run_thread<decltype(call)>, &call, sizeof(call));
     return true;

@@ -26,7 +26,14 @@ typedef enum cudaError {
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
-  cudaErrorLaunchFailure = 719
+  cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureUnmatched = 903,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorStreamCaptureImplicit = 906,
+  cudaErrorCapturedEvent = 907,
+  cudaErrorStreamCaptureWrongThread = 908
 } cudaError_t;
 
 typedef enum cudaMemcpyKind {
@@ -73,7 +80,21 @@ struct cudaDeviceProp {
 
 typedef struct CUstream_st *cudaStream_t; /* NULL: the default stream */
 typedef struct CUevent_st *cudaEvent_t;
+typedef struct CUgraph_st *cudaGraph_t;
+typedef struct CUgraphExec_st *cudaGraphExec_t;
+typedef struct CUgraphNode_st *cudaGraphNode_t;
 typedef void (*cudaHostFn_t)(void *data);
+
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal,
+  cudaStreamCaptureModeThreadLocal,
+  cudaStreamCaptureModeRelaxed
+};
+enum cudaStreamCaptureStatus {
+  cudaStreamCaptureStatusNone,
+  cudaStreamCaptureStatusActive,
+  cudaStreamCaptureStatusInvalidated
+};
 
 enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
 enum { cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2 };
@@ -122,6 +143,15 @@ cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end);
 
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status);
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *n);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *executable, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
+
 /* What tests ask the stand-in: calls since the start. A steady step adds launches only. */
 typedef struct {
   int64_t launches;
@@ -129,11 +159,12 @@ typedef struct {
   int64_t host_waits;      /* cudaStreamSynchronize, cudaEventSynchronize */
   int64_t device_waits;    /* cudaDeviceSynchronize, cudaFree: all streams of the device stand still */
   int64_t pageable_copies; /* from or to host memory that is not pinned: they wait, or are not asynchronous */
-  int64_t range_pushes, range_pops; /* of NVTX; a pop of nothing is counted, too */
-  int64_t products;                 /* of cuBLASLt */
-  int64_t copies, copied_bytes;     /* of all kinds */
-  int64_t product_bytes;            /* that cuBLASLt's products read and write */
-  int64_t odd_products;             /* those with a matrix that begins, or has rows, on less than 16 bytes */
+  int64_t range_pushes, range_pops;                 /* of NVTX; a pop of nothing is counted, too */
+  int64_t products;                                 /* of cuBLASLt */
+  int64_t copies, copied_bytes;                     /* of all kinds */
+  int64_t product_bytes;                            /* that cuBLASLt's products read and write */
+  int64_t graphs, graph_launches, graph_operations; /* instantiated; launched, with their operations */
+  int64_t odd_products; /* those with a matrix that begins, or has rows, on less than 16 bytes */
 } cuda_on_cpu_counters;
 cuda_on_cpu_counters cuda_on_cpu_count(void);
 

@@ -812,7 +812,7 @@ static PetscErrorCode unit_rows(const TrsComputeOps *ops, int64_t B, int64_t n, 
 
 static PetscErrorCode drop_out(const TrsComputeOps *ops, int64_t B, int64_t n, float *const *x)
 {
-  const TrsDropout dropout = {12345, 7, 1000, 3000000000U, 1.5F};
+  const TrsDropout dropout = {12345, 7, 1000, 3000000000U, 1.5F, NULL};
 
   PetscFunctionBegin;
   PetscCall(ops->drop_out(NULL, B, n, &dropout, x[0], n + 1, x[1], n));
@@ -985,7 +985,7 @@ static PetscErrorCode update(const TrsComputeOps *ops, int kind, double max_norm
   static const double sixteen = 16.0;
   const TrsDenseOptimizerArgs args = {
       (TrsDenseOptimizerKind)kind,       0.1f,     1e-8f, 0.01f, 0.9, 0.999, 0.5f,
-      ops == cpu ? &sixteen : on_device, max_norm, 3,     0.0f};
+      ops == cpu ? &sixteen : on_device, max_norm, 3,     0.0f,  NULL};
 
   PetscFunctionBegin;
   PetscCall(ops->dense_update(NULL, n, &args, x[0], x[1], x[2], x[3]));
@@ -1021,8 +1021,8 @@ static void test_optimizers(void **state)
 static void update_at(int kind, int64_t n, int64_t offset, float *out)
 {
   const int64_t bytes = (n + offset) * (int64_t)sizeof(float);
-  const TrsDenseOptimizerArgs lamb = {TRS_DENSE_LAMB, 0.1f, 1e-6f, 0.01f, 0.9,  0.999,
-                                      0.5f,           NULL, 0.0,   3,     0.25f};
+  const TrsDenseOptimizerArgs lamb = {TRS_DENSE_LAMB, 0.1f, 1e-6f, 0.01f, 0.9,   0.999,
+                                      0.5f,           NULL, 0.0,   3,     0.25f, NULL};
   float *values = calloc((size_t)(n + offset), sizeof(*values)), *x[4], *begin[4];
   void *squares;
 
@@ -1062,6 +1062,110 @@ static void test_optimizers_aligned(void **state)
   }
 }
 
+/* What kernels read of a step in memory, for either backend. */
+typedef struct {
+  TrsBatchNumbers batch;
+  TrsUpdateNumbers update;
+} Numbers;
+
+/*
+  An update and lamb's step, dropout, and the gradient of a loss: `now` holds the numbers, or the
+  arguments do. With `now` the arguments are others.
+*/
+static PetscErrorCode use_numbers(const TrsComputeOps *ops, int kind, const Numbers *now, int64_t n,
+                                  float *const *x, double *sums)
+{
+  const PetscBool has = (PetscBool)(now != NULL);
+  const TrsDenseOptimizerArgs args = {.kind = (TrsDenseOptimizerKind)kind,
+                                      .learning_rate = has ? 7.0f : 0.1f,
+                                      .eps = 1e-6f,
+                                      .weight_decay = 0.01f,
+                                      .beta1 = 0.9,
+                                      .beta2 = 0.999,
+                                      .grad_scale = 0.5f,
+                                      .step = has ? 99 : 3,
+                                      .now = now ? &now->update : NULL};
+  const TrsDropout dropout = {.key = 12345,
+                              .step = has ? 99 : 7,
+                              .first = has ? 99 : 1000,
+                              .kept = 3000000000U,
+                              .scale = 1.5F,
+                              .now = now ? &now->batch : NULL};
+  const TrsLossArgs loss = {.batch = n,
+                            .classes = 1,
+                            .z = x[0],
+                            .z_stride = 1,
+                            .y = x[1],
+                            .y_stride = 1,
+                            .scale = has ? 0.75f : 0.3f * 0.75f,
+                            .now = now ? &now->batch : NULL,
+                            .parameter = 1.0f,
+                            .loss = sums,
+                            .dz = x[4]};
+
+  PetscFunctionBegin;
+  PetscCall(ops->mse(NULL, &loss));
+  PetscCall(ops->softmax(NULL, &(TrsLossArgs){.batch = n / 2,
+                                              .classes = 2,
+                                              .z = x[0],
+                                              .z_stride = 2,
+                                              .y = x[6],
+                                              .y_stride = 1,
+                                              .scale = loss.scale,
+                                              .now = loss.now,
+                                              .loss = sums,
+                                              .dz = x[7]}));
+  PetscCall(ops->drop_out(NULL, n / 8, 8, &dropout, x[0], 8, x[5], 8));
+  PetscCall(ops->dense_update(NULL, n, &args, x[0], x[1], x[2], x[3]));
+  if (kind == TRS_DENSE_LAMB) PetscCall(ops->lamb_apply(NULL, n, &args, x[2], x[3], sums, x[1]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Numbers of a step in memory give the bits of the same numbers as arguments, on the CPU and on the GPU. */
+static void test_numbers(void **state)
+{
+  enum { N = 1000, ARRAYS = 8 };
+  static float before[ARRAYS][N], found[2][ARRAYS][N];
+  const TrsDenseOptimizerArgs step = {
+      .learning_rate = 0.1f, .weight_decay = 0.01f, .beta1 = 0.9, .beta2 = 0.999, .step = 3};
+  const Numbers numbers = {.batch = {.step = 7, .first = 1000, .loss_scale = 0.3f},
+                           .update = TrsUpdateNumbersOf(&step)};
+  float *x[ARRAYS];
+  Numbers *now;
+  void *sums;
+
+  (void)state;
+  for (int i = 0; i < ARRAYS; i++)
+    for (int64_t k = 0; k < N; k++) {
+      before[i][k] = draw((uint64_t)i, (uint64_t)k);
+      if (i == 2 || i == 3) before[i][k] = fabsf(before[i][k]); /* sums of squares */
+      if (i == 6) before[i][k] = (float)(k % 2);                /* classes */
+    }
+  for (int b = 0; b < (cuda ? 2 : 1); b++) {
+    const TrsDeviceOps *memory = b ? device : trs_device_backends[0];
+
+    assert_petsc_ok(memory->alloc(2 * (int64_t)sizeof(double), &sums));
+    assert_petsc_ok(memory->alloc((int64_t)sizeof(numbers), (void **)&now));
+    assert_petsc_ok(memory->copy(now, &numbers, (int64_t)sizeof(numbers), NULL));
+    for (int i = 0; i < ARRAYS; i++)
+      assert_petsc_ok(memory->alloc((int64_t)sizeof(before[i]), (void **)&x[i]));
+    for (int kind = 0; kind < N_DENSE_KINDS; kind++) {
+      for (int in_memory = 0; in_memory < 2; in_memory++) {
+        for (int i = 0; i < ARRAYS; i++)
+          assert_petsc_ok(memory->copy(x[i], before[i], (int64_t)sizeof(before[i]), NULL));
+        assert_petsc_ok(use_numbers(b ? cuda : cpu, kind, in_memory ? now : NULL, N, x, sums));
+        for (int i = 0; i < ARRAYS; i++)
+          assert_petsc_ok(memory->copy(found[in_memory][i], x[i], (int64_t)sizeof(before[i]), NULL));
+        assert_petsc_ok(memory->stream_synchronize(NULL));
+      }
+      assert_memory_equal(found[0], found[1], sizeof(found[0]));
+    }
+    for (int i = 0; i < ARRAYS; i++) assert_petsc_ok(memory->release((void **)&x[i]));
+    assert_petsc_ok(memory->release((void **)&now));
+    assert_petsc_ok(memory->release(&sums));
+  }
+}
+
 /* Gradients clamped by value, and lamb's step of layers of one thread block and of several. */
 static void test_clamp_and_lamb(void **state)
 {
@@ -1073,8 +1177,8 @@ static void test_clamp_and_lamb(void **state)
   if (!cuda) skip();
   assert_petsc_ok(device->alloc(2 * (int64_t)sizeof(double), &squares));
   for (int s = 0; s < 3; s++) {
-    const TrsDenseOptimizerArgs args = {TRS_DENSE_LAMB, 0.1f, 1e-6f, 0.01f, 0.9,  0.999,
-                                        0.5f,           NULL, 0.0,   3,     0.25f};
+    const TrsDenseOptimizerArgs args = {TRS_DENSE_LAMB, 0.1f, 1e-6f, 0.01f, 0.9,   0.999,
+                                        0.5f,           NULL, 0.0,   3,     0.25f, NULL};
     Arguments a = {0};
 
     for (int i = 0; i < 4; i++) add(&a, sizes[s]);
@@ -1102,7 +1206,7 @@ static void test_zeros_stay(void **state)
   assert_petsc_ok(device->alloc(2 * (int64_t)sizeof(double), &squares));
   for (int kind = 0; kind < N_DENSE_KINDS; kind++) {
     const TrsDenseOptimizerArgs args = {
-        (TrsDenseOptimizerKind)kind, 0.1f, 0.0f, 0.01f, 0.9, 0.999, 1.0f, NULL, 0, 1, 0.0f};
+        (TrsDenseOptimizerKind)kind, 0.1f, 0.0f, 0.01f, 0.9, 0.999, 1.0f, NULL, 0, 1, 0.0f, NULL};
 
     for (int i = 0; i < 4; i++) assert_petsc_ok(device->alloc((int64_t)sizeof(zeros), &x[i]));
     assert_petsc_ok(cuda->dense_update(NULL, 64, &args, x[0], x[1], x[2], x[3]));
@@ -1264,7 +1368,8 @@ TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt), cmoc
               cmocka_unit_test(test_sample_gemm), cmocka_unit_test(test_layers), cmocka_unit_test(test_loss),
               cmocka_unit_test(test_mixture), cmocka_unit_test(test_squares),
               cmocka_unit_test(test_optimizers), cmocka_unit_test(test_optimizers_aligned),
-              cmocka_unit_test(test_clamp_and_lamb), cmocka_unit_test(test_zeros_stay),
-              cmocka_unit_test(test_codecs), cmocka_unit_test(test_conversions),
-              cmocka_unit_test(test_rounding), cmocka_unit_test(test_joins), cmocka_unit_test(test_all_slots),
+              cmocka_unit_test(test_numbers), cmocka_unit_test(test_clamp_and_lamb),
+              cmocka_unit_test(test_zeros_stay), cmocka_unit_test(test_codecs),
+              cmocka_unit_test(test_conversions), cmocka_unit_test(test_rounding),
+              cmocka_unit_test(test_joins), cmocka_unit_test(test_all_slots),
               cmocka_unit_test(test_precision))
