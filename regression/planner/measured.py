@@ -32,19 +32,24 @@ def cost(table, kind, cols, W, L):
     out = n if pooling == "none" else BATCH * min(1, factor)
     sharers = {"row_wise": W, "table_row_wise": L, "grid_shard": L}.get(kind, 1)
 
-    def update(ids, read, written):
-        return slow * (ids * RATES["topology_row_update_overhead"] + read * 4 * cols + written * 2 * (4 * cols + per_row[0] + per_row[1] * cols)) / RATES["topology_row_update_bw"]
+    def write_rows(ids, read, written, states):
+        return (ids * RATES["topology_row_update_overhead"] + read * 4 * cols + written * 2 * (4 * cols + states)) / RATES["topology_row_update_bw"]
 
-    ids, bags = (n, out) if kind == "data_parallel" else (n * W / sharers, out * W)
+    def update(ids, read, written):
+        return slow * write_rows(ids, read, written, per_row[0] + per_row[1] * cols)
+
+    ids, rows_out = (n, out) if kind == "data_parallel" else (n * W / sharers, out * W)
+    bags = 0 if pooling == "none" else rows_out
     if pooling == "none":
-        bags = ids
-    forward = (ids * (RATES["topology_row_read_overhead"] + element * cols) + 4 * bags * cols) / RATES["topology_row_read_bw"]
+        rows_out = ids
+    forward = (ids * (RATES["topology_row_read_overhead"] + element * cols) + 4 * rows_out * cols) / RATES["topology_row_read_bw"]
     if kind == "data_parallel":
         mine, all_rows = distinct(n, rows), distinct(n * W, rows)
-        summed = (n * RATES["topology_row_update_overhead"] + min(n, out) * 4 * cols) / RATES["topology_row_update_bw"]
-        return forward, 0, summed + update(W * mine, W * mine, all_rows), exchange(W, L, W * mine * (4 * cols + 8))
-    there = exchange(W, L, 4 * bags * cols) + 8 * bags * cols / W / RATES["topology_stream_bw"]
-    return forward, exchange(W, L, 8 * ids) + there, update(ids, min(ids, bags), distinct(ids * sharers, rows) / sharers), there
+        listed = (16 * n + 22 * bags) / RATES["topology_stream_bw"] + (n + W * mine) * RATES["topology_row_update_overhead"] / RATES["topology_row_update_bw"]
+        return (forward, exchange(W, L, 8 * W * mine) + listed, write_rows(n, min(n, out), mine, 0) + update(W * mine, W * mine, all_rows), exchange(W, L, 4 * cols * W * mine))
+    there = exchange(W, L, 4 * rows_out * cols) + 8 * rows_out * cols / W / RATES["topology_stream_bw"]
+    ids_sent = exchange(W, L, 8 * ids) + (32 * ids + 44 * bags) / RATES["topology_stream_bw"]
+    return forward, ids_sent + there, update(ids, min(ids, rows_out), distinct(ids * sharers, rows) / sharers), there
 
 
 def problem(W, L, **keys):

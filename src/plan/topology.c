@@ -45,6 +45,15 @@ static const TrsOptionSpec specs[] = {
      "the time of dense layers is not predicted"},
     {"-topology_stream_bw", TRS_OPTION_BANDWIDTH, "0", "[0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "bandwidth of a device's passes over the dense layers' matrices and parameters; 0: unknown"},
+    {"-topology_pair_rate", TRS_OPTION_REAL, "0", "[0,)", NULL, "operations/ms",
+     "rate of the dot products of a sample's vectors (-interaction dot), as -bench_topology measures it; 0: "
+     "that of matrix products"},
+    {"-topology_pair_overhead", TRS_OPTION_REAL, "0", "[0,]", NULL, "operations",
+     "operations that would take the time that a dot product costs beside its own"},
+    {"-topology_pair_back_rate", TRS_OPTION_REAL, "0", "[0,)", NULL, "operations/ms",
+     "rate of the gradients of these dot products; 0: that of matrix products"},
+    {"-topology_pair_back_overhead", TRS_OPTION_REAL, "0", "[0,]", NULL, "operations",
+     "operations that would take the time that these gradients cost beside their own"},
     {"-topology_row_read_bw", TRS_OPTION_BANDWIDTH, "0", "[0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "-plan_cost_model measured: bandwidth of lookups, to which each id adds -topology_row_read_overhead; 0: "
      "unknown"},
