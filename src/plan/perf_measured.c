@@ -12,8 +12,8 @@
 #define ID_BYTES    8.0
 #define FLOAT_BYTES 4.0
 /*
-  An id is copied before it is sent, into the order of the ranks, and where it arrives, into the
-  order of the features. So is the length of a bag, from which both sides make offsets.
+  Bytes that move beside the exchange of ids. Both sides copy an id once. They copy a bag's length,
+  too, and make its offsets. Replicas do one half of it.
 */
 #define ID_COPIES (2.0 * 2.0 * ID_BYTES)
 #define BAG_BYTES 44.0
@@ -21,7 +21,7 @@
 /* What a shard's rank has to do with a batch. */
 typedef struct {
   double ids;      /* looked up, and updated */
-  double bags;     /* whose lengths arrive; of tables whose rows travel by id 0, as they are not known */
+  double bags;     /* whose lengths arrive; 0 of sequence tables: their number is not known */
   double distinct; /* rows among these ids */
   double rows;     /* that come out: of bags, or of ids */
   double sharers;  /* ranks among which a table's rows are spread */

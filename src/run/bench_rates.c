@@ -112,7 +112,7 @@ typedef struct {
   TrsTbe tbe;
   TrsTbeInput input;
   void *offsets, *values, *out; /* out: pooled rows, or their gradients */
-  float *other;                 /* [TRS_BENCH_FLOATS] memory that takes the place of all other in the cache */
+  float *other;                 /* [TRS_BENCH_FLOATS] what fills the cache before an update */
   TrsWorkspace workspace;
   int64_t *host;
   int64_t step;
@@ -166,7 +166,7 @@ static PetscErrorCode run_update(void *context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make b's tables from the first one's type and width: one for each feature, in one block of memory. */
+/* Make a table for each feature, of the first one's type and width, in one block of memory. */
 static PetscErrorCode open_tables(TrsBenchLookup *b, int64_t table_bytes, int n_features)
 {
   const TrsDeviceOps *device = b->device;

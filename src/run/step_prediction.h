@@ -3,7 +3,7 @@
   What a step of a training is predicted to take: the plan's cost of the tables, and the work of the
   dense layers at the rates that -bench_topology measured.
 
-    dense_forward    B (flops / product_rate + bytes / stream_bw + pairs) for the B samples of a rank
+    dense_forward    B (flops / product_rate + bytes / stream_bw + pairs), of a rank's B samples
     dense_backward   the same of two products for each one, and of twice the bytes
     optimizer        the passes over weight, gradient and states / stream_bw
     allreduce        2 (W - 1) / W of the gradient's bytes / the bandwidth between the ranks
