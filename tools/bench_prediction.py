@@ -6,8 +6,8 @@
   bench_prediction.py build/trshard --models small,adam --ranks 2 --choice=
   bench_prediction.py build/trshard --models others               models that the cost model was not made with
 
--task bench -bench_topology measures the machine once for each number of ranks. Then -plan_cost_model measured plans each model with these rates, and a
-run trains it: the run's results hold both times of each stage, without the first steps. Both are those of the slowest rank. Goals: the step within 20 %,
+-task bench -bench_topology measures the machine once a round for each number of ranks. Then -plan_cost_model measured plans each model with these rates,
+and a run trains it: the run's results hold both times of each stage, without the first steps. Both are those of the slowest rank; medians count. Goals: the step within 20 %,
 each stage within 35 % (a stage of less than 3 % of the step is shown without a verdict), and the planned run at 0.95 times the speed of the fastest of seven
 forced ones. A model is a DLRM of 26 tables of 100,000 rows, dim 64, 1 id a bag, batch 2048 a rank, small MLPs, row-wise AdaGrad, except for:
 """
@@ -44,11 +44,11 @@ class Prediction:
     """The machine's rates, and trainings that were predicted with them."""
 
     def __init__(self, args, folder):
-        self.args, self.folder, self.bench = args, folder, bench_torchrec.Bench(args, folder)
+        self.args, self.folder, self.bench, self.turn = args, folder, bench_torchrec.Bench(args, folder), 0
 
     def rates(self, ranks):
-        """The option file with the rates of so many ranks, which is made if there is none: the least disturbed of a few measurements."""
-        path = os.path.join(self.args.rates or self.folder, f"topology_{ranks}.opts")
+        """The option file with this round's rates of so many ranks, which is made if there is none: the least disturbed of a few measurements."""
+        path = os.path.join(self.args.rates or self.folder, f"topology_{ranks}_{self.turn}.opts")
         if os.path.exists(path):
             return path
         command = [*common.mpirun(ranks, self.args.threads), self.args.binary, "-task", "bench", "-bench_topology", common.with_folder(path), *self.args.bench_options.split()]
@@ -130,7 +130,7 @@ def main():
     parser.add_argument("--models", default=",".join(MODELS), help="list, others, or '' for none (default: %(default)s)")
     parser.add_argument("--ranks", default="1,2", help="list (default: %(default)s)")
     parser.add_argument("--choice", default="pooling,mixed", help="models whose plan is held against forced ones, on the most ranks; '' for none (default: %(default)s)")
-    parser.add_argument("--rates", metavar="FOLDER", help="keep the rates there, topology_<ranks>.opts, and take those that are there")
+    parser.add_argument("--rates", metavar="FOLDER", help="keep the rates there, topology_<ranks>_<round>.opts, and take those that are there")
     parser.add_argument("--bench-options", default="", metavar="WORDS", help="more options of -task bench")
     bench_torchrec.add_training_options(parser)
     common.add_options(parser, "bench_prediction")
@@ -144,11 +144,15 @@ def main():
     suite = common.Suite(args)
     with tempfile.TemporaryDirectory(prefix="trshard-bench-") as folder:
         prediction = Prediction(args, folder)
-        for n in ranks:
-            prediction.rates(n)
         cases = {f"{word} on {n}": {"trshard": lambda word=word, n=n: prediction.train(known[word], n)} for n in ranks for word in words}
         more, goals = choices(prediction, chosen, max(ranks))
-        suite.rounds({**cases, **more})
+        for turn in range(args.rounds):
+            prediction.turn = turn
+            for n in ranks:
+                prediction.rates(n)
+            for case, contestants in {**cases, **more}.items():
+                for name, contestant in contestants.items():
+                    suite.sample(case, name, turn, contestant)
         print_models(suite.samples, cases, args.foreign)
         return suite.finish(goals, f"the planner's choice: {common.machine()}")
 

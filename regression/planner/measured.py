@@ -7,7 +7,7 @@ import tempfile
 from planner_test import Checks, load, run
 
 RATES = {"topology_stream_bw": 2e7, "topology_row_read_bw": 1e7, "topology_row_read_overhead": 60.0, "topology_row_update_bw": 1.1e7,
-         "topology_row_update_overhead": 150.0, "topology_half_update": 1.1, "topology_stochastic_update": 2.0, "topology_intra_host_bw": 5e6, "topology_inter_host_bw": 1e6}
+         "topology_row_update_overhead": 150.0, "topology_half_update": 1.1, "topology_cut_bw": 5e6, "topology_cut_overhead": 16.0, "topology_stochastic_update": 2.0, "topology_intra_host_bw": 5e6, "topology_inter_host_bw": 1e6}
 # name: rows, columns, data type, stochastic rounding, pooling, pooling factor, optimizer
 TABLES = {"small": (1000, 64, "fp32", False, "sum", 1, "adam"), "large": (3000000, 128, "fp32", False, "mean", 20, "rowwise_adagrad"), "half": (50000, 32, "bf16", False, "sum", 2, "sgd"),
           "random": (7000, 64, "fp16", True, "sum", 3, "rowwise_adagrad"), "ids": (90000, 16, "fp32", False, "none", 5, "partial_rowwise_adam")}
@@ -48,7 +48,8 @@ def cost(table, kind, cols, W, L):
         listed = (16 * n + 22 * bags) / RATES["topology_stream_bw"] + (n + W * mine) * RATES["topology_row_update_overhead"] / RATES["topology_row_update_bw"]
         return (forward, exchange(W, L, 8 * W * mine) + listed, write_rows(n, min(n, out), mine, 0) + update(W * mine, W * mine, all_rows), exchange(W, L, 4 * cols * W * mine))
     there = exchange(W, L, 4 * rows_out * cols) + 8 * rows_out * cols / W / RATES["topology_stream_bw"]
-    ids_sent = exchange(W, L, 8 * ids) + (32 * ids + 44 * bags) / RATES["topology_stream_bw"]
+    cut = (8 * ids + bags / sharers * RATES["topology_cut_overhead"]) / RATES["topology_cut_bw"] if sharers > 1 else 0
+    ids_sent = exchange(W, L, 8 * ids) + cut + (32 * ids + 44 * bags) / RATES["topology_stream_bw"]
     return forward, ids_sent + there, update(ids, min(ids, rows_out), distinct(ids * sharers, rows) / sharers), there
 
 

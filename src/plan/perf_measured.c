@@ -104,9 +104,14 @@ static double rows_ms(const TrsPerfInput *in, const TrsShardWork *work, double c
 */
 static double ids_ms(const TrsPerfInput *in, const TrsShardWork *work, double bytes)
 {
+  const TrsRowRates *rates = in->rates;
+  double cut = 0.0;
+
   if (in->world_size == 1) return 0.0;
-  return exchange_ms(in, work->ids * bytes) +
-         (work->ids * ID_COPIES + work->bags * BAG_BYTES) / in->rates->stream_bw;
+  if (work->sharers > 1.0 && rates->cut_bw > 0.0)
+    cut = (work->ids * ID_BYTES + work->bags / work->sharers * rates->cut_overhead) / rates->cut_bw;
+  return exchange_ms(in, work->ids * bytes) + cut +
+         (work->ids * ID_COPIES + work->bags * BAG_BYTES) / rates->stream_bw;
 }
 
 /*

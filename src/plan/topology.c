@@ -68,6 +68,11 @@ static const TrsOptionSpec specs[] = {
      "-plan_cost_model measured: time of updates of fp16 and bf16 rows as a multiple of fp32's"},
     {"-topology_stochastic_update", TRS_OPTION_REAL, "1", "(0,)", NULL, NULL,
      "-plan_cost_model measured: the same with stochastic rounding"},
+    {"-topology_cut_bw", TRS_OPTION_BANDWIDTH, "0", "[0,)", NULL, "bytes/ms, or as 3.35TB/s",
+     "-plan_cost_model measured: bandwidth at which ids of row-wise tables are cut by the ranks that hold "
+     "their rows; 0: the cut takes no time"},
+    {"-topology_cut_overhead", TRS_OPTION_REAL, "0", "[0,]", NULL, "bytes",
+     "-plan_cost_model measured: bytes of ids that could be cut in the time that a bag costs beside its ids"},
     {"-plan_replicas", TRS_OPTION_INT, "1", "[0,1000000]", NULL, "copies",
      "copies of all tables that a training keeps, each sharded over its part of the ranks (TorchRec: "
      "2D parallelism); plans, -topology_..._per_rank and reports are those of one copy. 0: the number that "
@@ -195,6 +200,8 @@ static PetscErrorCode read_rows(TrsOptions options, TrsRowRates *rows)
   PetscCall(TrsOptionsGetReal(options, "-topology_row_update_overhead", &rows->update_overhead, NULL));
   PetscCall(TrsOptionsGetReal(options, "-topology_half_update", &rows->half_update, NULL));
   PetscCall(TrsOptionsGetReal(options, "-topology_stochastic_update", &rows->stochastic_update, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_cut_bw", &rows->cut_bw, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_cut_overhead", &rows->cut_overhead, NULL));
   PetscCall(TrsOptionsGetReal(options, "-topology_stream_bw", &rows->stream_bw, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

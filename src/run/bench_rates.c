@@ -16,6 +16,7 @@ enum {
   /* 268 MB of rows: in comparison a launch costs little, and a GPU's cache is small. */
   TRS_BENCH_DEVICE_BAGS = 65536,
   TRS_BENCH_FEATURES = 16, /* of a table each; a model's vectors stand side by side in rows */
+  TRS_BENCH_RANKS = 4,     /* among which the rows of a table are cut */
   TRS_BENCH_NARROW = 16,   /* columns of rows that are measured beside each other */
   TRS_BENCH_WIDE = 128,
   TRS_BENCH_SAMPLES = 2048, /* of dot products of vectors */
@@ -312,6 +313,89 @@ static PetscErrorCode measure_rows(const TrsMachine *machine, int64_t table_byte
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* --- cuts of ids by their ranks --- */
+
+typedef struct {
+  const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
+  TrsBucketSpec cut_by[TRS_BENCH_FEATURES];
+  TrsJagged in, out;
+  TrsWorkspace workspace;
+} TrsBenchCut;
+
+static PetscErrorCode run_cut(void *context)
+{
+  TrsBenchCut *b = (TrsBenchCut *)context;
+
+  PetscFunctionBegin;
+  PetscCall(b->compute->bucketize(NULL, b->workspace, TRS_BENCH_RANKS, TRS_BENCH_FEATURES,
+                                  b->in.n_bags / TRS_BENCH_FEATURES, b->cut_by, &b->in, &b->out, NULL));
+  PetscCall(b->device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode open_jagged(const TrsDeviceOps *device, int64_t bags, int64_t n, TrsJagged *jagged)
+{
+  PetscFunctionBegin;
+  *jagged = (TrsJagged){.n_bags = bags, .n_values = n};
+  PetscCall(device->alloc(bags * (int64_t)sizeof(*jagged->lengths), (void **)&jagged->lengths));
+  PetscCall(device->alloc((bags + 1) * (int64_t)sizeof(*jagged->offsets), (void **)&jagged->offsets));
+  PetscCall(device->alloc(n * (int64_t)sizeof(*jagged->values), (void **)&jagged->values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode close_jagged(const TrsDeviceOps *device, TrsJagged *jagged)
+{
+  PetscFunctionBegin;
+  PetscCall(device->release((void **)&jagged->values));
+  PetscCall(device->release((void **)&jagged->offsets));
+  PetscCall(device->release((void **)&jagged->lengths));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Measure the ms of a bag of `pooling` ids. */
+static PetscErrorCode measure_bag_cut(const TrsMachine *machine, int64_t pooling, double *spread, double *ms)
+{
+  enum { BUCKET_ROWS = 50000 };
+  const TrsDeviceOps *device = machine->device;
+  const int64_t bags = TRS_BENCH_BAGS * TRS_BENCH_RANKS, n = bags * pooling;
+  TrsBenchCut b = {.device = device, .compute = machine->compute};
+  int64_t *host;
+  double median;
+
+  PetscFunctionBegin;
+  for (int f = 0; f < TRS_BENCH_FEATURES; f++) b.cut_by[f] = (TrsBucketSpec){.bucket_rows = BUCKET_ROWS};
+  PetscCall(TrsAlloc(n, sizeof(*host), &host));
+  PetscCall(open_jagged(device, bags, n, &b.in));
+  PetscCall(open_jagged(device, TRS_BENCH_RANKS * bags, n, &b.out));
+  PetscCall(b.compute->workspace_create(&b.workspace));
+  for (int64_t i = 0; i < bags; i++) ((int32_t *)host)[i] = (int32_t)pooling;
+  PetscCall(device->copy(b.in.lengths, host, bags * (int64_t)sizeof(*b.in.lengths), NULL));
+  PetscCall(b.compute->offsets(NULL, bags, b.in.lengths, b.in.offsets));
+  PetscCall(device->stream_synchronize(NULL));
+  PetscCall(draw_values(device, 0, TRS_BENCH_RANKS * (int64_t)BUCKET_ROWS, n, host, b.in.values));
+  PetscCall(time_rounds(machine->comm, &(TrsBenchWork){NULL, run_cut, &b}, &median, spread));
+  *ms = 1e3 * median / (double)bags;
+  PetscCall(b.compute->workspace_destroy(&b.workspace));
+  PetscCall(close_jagged(device, &b.out));
+  PetscCall(close_jagged(device, &b.in));
+  PetscCall(TrsFree(&host));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Measure the cut of bags with one id, and with many. */
+static PetscErrorCode measure_cut(const TrsMachine *machine, TrsBenchRates *rates)
+{
+  double one, many;
+
+  PetscFunctionBegin;
+  PetscCall(measure_bag_cut(machine, 1, &rates->spread, &one));
+  PetscCall(measure_bag_cut(machine, TRS_BENCH_POOLING, &rates->spread, &many));
+  fit(sizeof(int64_t), one, (double)TRS_BENCH_POOLING * sizeof(int64_t), many, &rates->rows.cut_bw,
+      &rates->rows.cut_overhead);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* --- exchanges --- */
 
 typedef struct {
@@ -506,6 +590,7 @@ PetscErrorCode TrsBenchRatesMeasure(const TrsMachine *machine, int64_t bytes, in
   *rates = (TrsBenchRates){0};
   PetscCall(measure_memory(machine, table_bytes, rates));
   PetscCall(measure_rows(machine, table_bytes, rates));
+  PetscCall(measure_cut(machine, rates));
   PetscCall(measure_exchange(machine->comm, machine->groups.host, bytes, &rates->intra_host, &rates->spread));
   PetscCall(
       measure_exchange(machine->comm, machine->groups.cross, bytes, &rates->inter_host, &rates->spread));
