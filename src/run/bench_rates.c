@@ -15,9 +15,10 @@ enum {
   TRS_BENCH_BAGS = 8192,
   /* 268 MB of rows: in comparison a launch costs little, and a GPU's cache is small. */
   TRS_BENCH_DEVICE_BAGS = 65536,
-  TRS_BENCH_FEATURES = 16, /* of a table each; a model's vectors stand side by side in rows */
-  TRS_BENCH_RANKS = 4,     /* among which the rows of a table are cut */
-  TRS_BENCH_NARROW = 16,   /* columns of rows that are measured beside each other */
+  TRS_BENCH_FEATURES = 16,  /* of a table each; a model's vectors stand side by side in rows */
+  TRS_BENCH_BUCKET = 50000, /* rows of a table on a rank */
+  TRS_BENCH_RANKS = 4,      /* among which the rows of a table are cut */
+  TRS_BENCH_NARROW = 16,    /* columns of rows that are measured beside each other */
   TRS_BENCH_WIDE = 128,
   TRS_BENCH_SAMPLES = 2048, /* of dot products of vectors */
   TRS_BENCH_VECTORS = 27,
@@ -52,6 +53,7 @@ static PetscErrorCode time_rounds(MPI_Comm comm, const TrsBenchWork *work, doubl
   double seconds[TRS_BENCH_MOST_ROUNDS], sorted[TRS_BENCH_MOST_ROUNDS], apart = 0.0;
 
   PetscFunctionBegin;
+  *median = 0.0;
   /* The first round touches the memory. */
   for (int round = -1; round < TRS_BENCH_MOST_ROUNDS; round++) {
     double s;
@@ -188,7 +190,7 @@ static PetscErrorCode open_tables(TrsBenchLookup *b, int64_t table_bytes, int n_
     b->table[f] = *first;
     b->table[f].weight = (char *)first->weight + f * first->rows * row_bytes;
     b->table[f].state[0] = first->state[0] + f * first->rows;
-    b->feature[f] = (TrsTbeFeature){.table = f, .out_column = f * first->dim};
+    b->feature[f] = (TrsTbeFeature){.table = f, .out_column = (int64_t)f * first->dim};
   }
   b->tbe = (TrsTbe){
       .n_tables = n_features, .n_features = n_features, .table = b->table, .feature = b->feature};
@@ -356,15 +358,14 @@ static PetscErrorCode close_jagged(const TrsDeviceOps *device, TrsJagged *jagged
 /* Measure the ms of a bag of `pooling` ids. */
 static PetscErrorCode measure_bag_cut(const TrsMachine *machine, int64_t pooling, double *spread, double *ms)
 {
-  enum { BUCKET_ROWS = 50000 };
   const TrsDeviceOps *device = machine->device;
-  const int64_t bags = TRS_BENCH_BAGS * TRS_BENCH_RANKS, n = bags * pooling;
+  const int64_t bags = (int64_t)TRS_BENCH_BAGS * TRS_BENCH_RANKS, n = bags * pooling;
   TrsBenchCut b = {.device = device, .compute = machine->compute};
   int64_t *host;
   double median;
 
   PetscFunctionBegin;
-  for (int f = 0; f < TRS_BENCH_FEATURES; f++) b.cut_by[f] = (TrsBucketSpec){.bucket_rows = BUCKET_ROWS};
+  for (int f = 0; f < TRS_BENCH_FEATURES; f++) b.cut_by[f] = (TrsBucketSpec){.bucket_rows = TRS_BENCH_BUCKET};
   PetscCall(TrsAlloc(n, sizeof(*host), &host));
   PetscCall(open_jagged(device, bags, n, &b.in));
   PetscCall(open_jagged(device, TRS_BENCH_RANKS * bags, n, &b.out));
@@ -373,7 +374,7 @@ static PetscErrorCode measure_bag_cut(const TrsMachine *machine, int64_t pooling
   PetscCall(device->copy(b.in.lengths, host, bags * (int64_t)sizeof(*b.in.lengths), NULL));
   PetscCall(b.compute->offsets(NULL, bags, b.in.lengths, b.in.offsets));
   PetscCall(device->stream_synchronize(NULL));
-  PetscCall(draw_values(device, 0, TRS_BENCH_RANKS * (int64_t)BUCKET_ROWS, n, host, b.in.values));
+  PetscCall(draw_values(device, 0, TRS_BENCH_RANKS * (int64_t)TRS_BENCH_BUCKET, n, host, b.in.values));
   PetscCall(time_rounds(machine->comm, &(TrsBenchWork){NULL, run_cut, &b}, &median, spread));
   *ms = 1e3 * median / (double)bags;
   PetscCall(b.compute->workspace_destroy(&b.workspace));
@@ -386,7 +387,7 @@ static PetscErrorCode measure_bag_cut(const TrsMachine *machine, int64_t pooling
 /* Measure the cut of bags with one id, and with many. */
 static PetscErrorCode measure_cut(const TrsMachine *machine, TrsBenchRates *rates)
 {
-  double one, many;
+  double one = 0.0, many = 0.0;
 
   PetscFunctionBegin;
   PetscCall(measure_bag_cut(machine, 1, &rates->spread, &one));
@@ -523,7 +524,7 @@ static PetscErrorCode run_pairs(void *context)
 
   PetscFunctionBegin;
   PetscCall(b->compute->dot_forward(NULL, TRS_BENCH_SAMPLES, TRS_BENCH_VECTORS, b->dim, b->dim, 0, b->x,
-                                    TRS_BENCH_VECTORS * b->dim, TrsFloats(b->out, width)));
+                                    (int64_t)TRS_BENCH_VECTORS * b->dim, TrsFloats(b->out, width)));
   PetscCall(b->device->stream_synchronize(NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -535,8 +536,8 @@ static PetscErrorCode run_pair_gradients(void *context)
 
   PetscFunctionBegin;
   PetscCall(b->compute->dot_backward(NULL, TRS_BENCH_SAMPLES, TRS_BENCH_VECTORS, b->dim, b->dim, b->x,
-                                     TRS_BENCH_VECTORS * b->dim, TrsFloats(b->out, width), b->dx,
-                                     TRS_BENCH_VECTORS * b->dim));
+                                     (int64_t)TRS_BENCH_VECTORS * b->dim, TrsFloats(b->out, width), b->dx,
+                                     (int64_t)TRS_BENCH_VECTORS * b->dim));
   PetscCall(b->device->stream_synchronize(NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -571,7 +572,7 @@ static PetscErrorCode measure_pairs(MPI_Comm comm, const TrsDeviceOps *device, c
                                     TrsBenchRates *rates)
 {
   const double narrow = 2.0 * TRS_BENCH_NARROW, wide = 2.0 * TRS_BENCH_WIDE;
-  double forward[2], backward[2];
+  double forward[2] = {0.0}, backward[2] = {0.0};
 
   PetscFunctionBegin;
   PetscCall(measure_pair(comm, device, compute, TRS_BENCH_NARROW, &rates->spread, &forward[0], &backward[0]));
