@@ -45,6 +45,7 @@ class Prediction:
 
     def __init__(self, args, folder):
         self.args, self.folder, self.bench, self.turn = args, folder, bench_torchrec.Bench(args, folder), 0
+        self.foreign = 0.0  # worst share of foreign processor time while rates were measured
 
     def rates(self, ranks):
         """The option file with this round's rates of so many ranks, which is made if there is none: the least disturbed of a few measurements."""
@@ -60,6 +61,7 @@ class Prediction:
             if foreign <= self.args.foreign:
                 break
         best = min(found)
+        self.foreign = max(self.foreign, best[0])
         with open(path, "w", encoding="utf-8") as file:
             file.write(best[1])
         print(f"# rates of {ranks} ranks: {path}" + (f", disturbed, {best[0]:.0%}" if best[0] > self.args.foreign else ""), file=sys.stderr)
@@ -154,6 +156,8 @@ def main():
                 for name, contestant in contestants.items():
                     suite.sample(case, name, turn, contestant)
         print_models(suite.samples, cases, args.foreign)
+        if prediction.foreign > args.foreign:
+            print(f"rates were measured while other programs used {prediction.foreign:.0%} of the processors: predictions say little")
         return suite.finish(goals, f"the planner's choice: {common.machine()}")
 
 
