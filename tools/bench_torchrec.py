@@ -68,7 +68,7 @@ class Workload:
     dim: int = 64
     batch: int = 2048
     tables: int = 26
-    rows: int = 100000
+    rows: int = 100000  # of each table; a list of numbers in words where they differ
     optimizer: str = "rowwise_adagrad"
     bf16: bool = False
 
@@ -144,7 +144,7 @@ class Bench:
         return Workload(**{**settings, **forced})
 
     def dataset(self, work):
-        path = os.path.join(self.folder, f"t{work.tables}-R{work.rows}-p{work.pooling}-z{int(work.zipf)}-n{work.batch * work.ranks}.h5")
+        path = os.path.join(self.folder, f"t{work.tables}-R{str(work.rows).replace(',', '-')}-p{work.pooling}-z{int(work.zipf)}-n{work.batch * work.ranks}.h5")
         if not os.path.exists(path):
             common.output_of([sys.executable, os.path.join(TOOLS, "generate_data.py"), "--output", path, "--num-samples", str(BATCHES * work.batch * work.ranks),
                               "--features", str(work.tables), "--num-embeddings", str(work.rows), "--num-dense", str(NUM_DENSE),

@@ -247,7 +247,7 @@ def stages_table(run):
         return Number(values.mean(), trsread.ms_text(values.mean())), Number(values.max(), trsread.ms_text(values.max())), Number(values.argmax(), str(values.argmax()))
 
     nothing = Number(np.nan)
-    rows = [(name, *words(measured), *(words(predicted)[:2] if predicted is not None else (nothing, nothing))) for name, measured, predicted in trscurves.stage_rows(run)]
+    rows = [(name, *words(measured), *(words(predicted)[:2] if predicted is not None else (nothing, nothing))) for name, measured, predicted in run.stage_rows()]
     return table("stages", ("stage of a step", "measured, mean of ranks", "slowest", "slowest rank", "predicted, mean", "predicted, slowest"), rows)
 
 

@@ -15,11 +15,6 @@ LOSSES = {"bce": "binary cross entropy", "in_batch_softmax": "softmax among the 
 SERIES = (("window", "metrics/{}window_", "metrics/step", "train, window"), ("lifetime", "metrics/{}lifetime_", "metrics/step", "train, lifetime"),
           ("evaluation", "eval/{}", "eval/step", "evaluation"))
 OF_SERIES = {"window": "#0072b2", "lifetime": "#7f7f7f", "evaluation": "#d55e00"}  # of a single run
-# What the cost model predicts, and the stages of a step that it is about.
-PREDICTED = (("lookup", ("lookup",), ("fwd_compute",)), ("embedding backward", ("embedding backward",), ("bwd_compute",)),
-             ("exchange of ids and rows", ("input_dist", "output_dist", "exchange"), ("fwd_comms", "bwd_comms")), ("cache", ("cache",), ("prefetch_compute",)), ("dense forward", ("dense forward",), ("dense_forward",)),
-             ("dense backward", ("dense backward",), ("dense_backward",)), ("optimizer", ("optimizer",), ("optimizer", "allreduce")))
-UNPREDICTED = ("I/O", "waiting")
 HELD = {"tables": "#0072b2", "optimizer_states": "#56b4e9", "dense": "#009e73", "batches": "#e69f00", "exchanges": "#117733", "activations": "#cc79a7",
         "scratch": "#f0e442", "others_pages": "#bbbbbb", "libraries_and_rest": "#dddddd"}
 MOST_POINTS = 4000  # of a curve: more than a picture has columns
@@ -171,23 +166,10 @@ def draw_speed(axes, runs, styles):
 # --- what was predicted, and what was measured ---
 
 
-def stage_rows(run):
-    """[(name, measured ms [ranks], predicted ms [ranks] or None)] of a step's stages that took or were to take any time."""
-    predicted, kinds = run["stages/predicted_ms"], [name.strip() for name in ",".join(run.names("predicted_names")).split(";")[0].split(",")]
-    rows = []
-    for name, stages, parts in PREDICTED:
-        measured = [run.stage(stage) for stage in stages if len(run.stage(stage))]
-        found = [predicted[:, kinds.index(part)] for part in parts if part in kinds] if predicted.ndim == 2 and predicted.shape[1] == len(kinds) else []
-        if measured:
-            rows.append((name, sum(measured), sum(found) if found else None))
-    rows += [(name, run.stage(name), None) for name in UNPREDICTED if len(run.stage(name))]
-    return [row for row in rows if row[1].any() or (row[2] is not None and row[2].any())]
-
-
 def draw_stages(axes, runs, styles):
     """A bar each: the mean over ranks, a line to the slowest; diamonds are the plan's prediction for its slowest rank."""
-    rows = [{name: (measured, predicted) for name, measured, predicted in stage_rows(run)} for run in runs]
-    names = [name for name in [p[0] for p in PREDICTED] + list(UNPREDICTED) if any(name in row for row in rows)]
+    rows = [{name: (measured, predicted) for name, measured, predicted in run.stage_rows()} for run in runs]
+    names = [name for name in [p[0] for p in trsread.PREDICTED] + list(trsread.UNPREDICTED) if any(name in row for row in rows)]
     size, unit = trsread.unit(max(max(measured.max(), 0 if predicted is None else predicted.max()) for row in rows for measured, predicted in row.values()), trsread.TIMES)
     height = 0.8 / len(runs)
     told = False
@@ -313,7 +295,7 @@ def curve_panels(runs, styles, window=None):
 
 def cost_panels(runs, styles):
     panels = []
-    if any(stage_rows(run) for run in runs):
+    if any(run.stage_rows() for run in runs):
         panels.append(lambda axes: draw_stages(axes, runs, styles))
     if any(memory_rows(run)[0] for run in runs):
         panels.append(lambda axes: draw_memory(axes, runs, styles))

@@ -205,6 +205,13 @@ def read_plan(path):
     return parse_plan(text, path)
 
 
+# What the cost model predicts, and the stages of a step that it is about.
+PREDICTED = (("lookup", ("lookup",), ("fwd_compute",)), ("embedding backward", ("embedding backward",), ("bwd_compute",)),
+             ("exchange of ids and rows", ("input_dist", "output_dist", "exchange"), ("fwd_comms", "bwd_comms")), ("cache", ("cache",), ("prefetch_compute",)), ("dense forward", ("dense forward",), ("dense_forward",)),
+             ("dense backward", ("dense backward",), ("dense_backward",)), ("optimizer", ("optimizer",), ("optimizer", "allreduce")))
+UNPREDICTED = ("I/O", "waiting")
+
+
 class Run:
     """Results of a run. columns: every numeric series of /train, /eval, /metrics, /starts ... by its path; attrs: text and numbers."""
 
@@ -267,6 +274,18 @@ class Run:
         """[ranks] measured ms a step of a stage; empty where it was not measured."""
         names, measured = self.names("stage_names"), self["stages/measured_ms"]
         return measured[:, names.index(name)] if name in names and measured.ndim == 2 and measured.shape[1] == len(names) else np.zeros(0)
+
+    def stage_rows(self):
+        """[(name, measured ms [ranks], predicted ms [ranks] or None)] of a step's stages that took or were to take any time."""
+        predicted, kinds = self["stages/predicted_ms"], [name.strip() for name in ",".join(self.names("predicted_names")).split(";")[0].split(",")]
+        rows = []
+        for name, stages, parts in PREDICTED:
+            measured = [self.stage(stage) for stage in stages if len(self.stage(stage))]
+            found = [predicted[:, kinds.index(part)] for part in parts if part in kinds] if predicted.ndim == 2 and predicted.shape[1] == len(kinds) else []
+            if measured:
+                rows.append((name, sum(measured), sum(found) if found else None))
+        rows += [(name, self.stage(name), None) for name in UNPREDICTED if len(self.stage(name))]
+        return [row for row in rows if row[1].any() or (row[2] is not None and row[2].any())]
 
     def start_of(self, step):
         """The index of the start that did these steps (src: /starts/first_step); -1 without /starts."""

@@ -124,6 +124,19 @@ def test_predicted_step(binary, folder):
         check(np.allclose(part[name], wanted, rtol=2e-3), f"{name}: {part[name]} ms, expected {wanted}")
     printed = re.search(r"predicted +([\d.]+) ms a step, measured ([\d.]+): tables", text)
     check(printed and abs(float(printed.group(1)) - found.sum(axis=1).max()) < 0.01, f"{printed}, parts add up to {found.sum(axis=1)}")
+    # Dot products of vectors have rates of their own, if these are given; so has the reading of the vectors.
+    vectors, columns, width = (int(x) for x in re.search(r"interaction +dot of (\d+) vectors, (\d+) -> (\d+)", text).groups())
+    rate, overhead, back_rate, back_overhead = 1e5, 30.0, 7e4, 50.0
+    pairs = f"-topology_pair_rate {rate:g} -topology_pair_overhead {overhead:g} -topology_pair_back_rate {back_rate:g} -topology_pair_back_overhead {back_overhead:g}"
+    run(binary, 2, f"{words} -output pairs.h5 {rates} {pairs}", folder)
+    with h5py.File(os.path.join(folder, "pairs.h5")) as h:
+        part = {name: h["stages/predicted_ms"][()][:, i] for i, name in enumerate(names)}
+    products_of_sample, dim, stride = vectors * (vectors - 1) / 2, columns / vectors, -(-width // 16) * 16
+    flops, moved = 1e3 * kflop - products_of_sample * 2 * dim, 1e3 * kb - 4 * (columns + stride)
+    others = batch * (flops / products + moved / stream)
+    for name, wanted in (("dense_forward", others + batch * products_of_sample * (overhead + 2 * dim) / rate),
+                         ("dense_backward", 2 * others + batch * products_of_sample * (back_overhead + 4 * dim) / back_rate)):
+        check(np.allclose(part[name], wanted, rtol=2e-3), f"{name} with rates of dot products: {part[name]} ms, expected {wanted}")
     text = run(binary, 2, f"{words} -output without.h5", folder).text
     with h5py.File(os.path.join(folder, "without.h5")) as h:
         check(not h["stages/predicted_ms"][:, 5:].any() and h["stages/predicted_ms"][:, :5].any(), "parts without rates")

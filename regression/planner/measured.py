@@ -7,7 +7,7 @@ import tempfile
 from planner_test import Checks, load, run
 
 RATES = {"topology_stream_bw": 2e7, "topology_row_read_bw": 1e7, "topology_row_read_overhead": 60.0, "topology_row_update_bw": 1.1e7,
-         "topology_row_update_overhead": 150.0, "topology_half_update": 1.1, "topology_stochastic_update": 2.0, "topology_intra_host_bw": 5e6, "topology_inter_host_bw": 1e6}
+         "topology_row_update_overhead": 150.0, "topology_half_update": 1.1, "topology_cut_bw": 5e6, "topology_cut_overhead": 16.0, "topology_stochastic_update": 2.0, "topology_intra_host_bw": 5e6, "topology_inter_host_bw": 1e6}
 # name: rows, columns, data type, stochastic rounding, pooling, pooling factor, optimizer
 TABLES = {"small": (1000, 64, "fp32", False, "sum", 1, "adam"), "large": (3000000, 128, "fp32", False, "mean", 20, "rowwise_adagrad"), "half": (50000, 32, "bf16", False, "sum", 2, "sgd"),
           "random": (7000, 64, "fp16", True, "sum", 3, "rowwise_adagrad"), "ids": (90000, 16, "fp32", False, "none", 5, "partial_rowwise_adam")}
@@ -32,19 +32,25 @@ def cost(table, kind, cols, W, L):
     out = n if pooling == "none" else BATCH * min(1, factor)
     sharers = {"row_wise": W, "table_row_wise": L, "grid_shard": L}.get(kind, 1)
 
-    def update(ids, read, written):
-        return slow * (ids * RATES["topology_row_update_overhead"] + read * 4 * cols + written * 2 * (4 * cols + per_row[0] + per_row[1] * cols)) / RATES["topology_row_update_bw"]
+    def write_rows(ids, read, written, states):
+        return (ids * RATES["topology_row_update_overhead"] + read * 4 * cols + written * 2 * (4 * cols + states)) / RATES["topology_row_update_bw"]
 
-    ids, bags = (n, out) if kind == "data_parallel" else (n * W / sharers, out * W)
+    def update(ids, read, written):
+        return slow * write_rows(ids, read, written, per_row[0] + per_row[1] * cols)
+
+    ids, rows_out = (n, out) if kind == "data_parallel" else (n * W / sharers, out * W)
+    bags = 0 if pooling == "none" else rows_out
     if pooling == "none":
-        bags = ids
-    forward = (ids * (RATES["topology_row_read_overhead"] + element * cols) + 4 * bags * cols) / RATES["topology_row_read_bw"]
+        rows_out = ids
+    forward = (ids * (RATES["topology_row_read_overhead"] + element * cols) + 4 * rows_out * cols) / RATES["topology_row_read_bw"]
     if kind == "data_parallel":
         mine, all_rows = distinct(n, rows), distinct(n * W, rows)
-        summed = (n * RATES["topology_row_update_overhead"] + min(n, out) * 4 * cols) / RATES["topology_row_update_bw"]
-        return forward, 0, summed + update(W * mine, W * mine, all_rows), exchange(W, L, W * mine * (4 * cols + 8))
-    there = exchange(W, L, 4 * bags * cols) + 8 * bags * cols / W / RATES["topology_stream_bw"]
-    return forward, exchange(W, L, 8 * ids) + there, update(ids, min(ids, bags), distinct(ids * sharers, rows) / sharers), there
+        listed = (16 * n + 22 * bags) / RATES["topology_stream_bw"] + (n + W * mine) * RATES["topology_row_update_overhead"] / RATES["topology_row_update_bw"]
+        return (forward, exchange(W, L, 8 * W * mine) + listed, write_rows(n, min(n, out), mine, 0) + update(W * mine, W * mine, all_rows), exchange(W, L, 4 * cols * W * mine))
+    there = exchange(W, L, 4 * rows_out * cols) + 8 * rows_out * cols / W / RATES["topology_stream_bw"]
+    cut = (8 * ids + bags / sharers * RATES["topology_cut_overhead"]) / RATES["topology_cut_bw"] if sharers > 1 else 0
+    ids_sent = exchange(W, L, 8 * ids) + cut + (32 * ids + 44 * bags) / RATES["topology_stream_bw"]
+    return forward, ids_sent + there, update(ids, min(ids, rows_out), distinct(ids * sharers, rows) / sharers), there
 
 
 def problem(W, L, **keys):

@@ -574,6 +574,11 @@ TrsDlrmWork TrsDlrmWorkOf(TrsDlrm dlrm)
                                TrsDTypeBytes(interaction->type) * (double)interaction->stride,
                       .parameter_bytes = (double)sizeof(float) * (double)dlrm->params.n_values};
 
+  if (interaction->ops->products) {
+    work.pairs = interaction->ops->products(interaction);
+    work.pair_flops = work.flops;
+    work.pair_bytes = work.bytes;
+  }
   TrsHeadsWork(&dlrm->heads, &work.flops, &work.bytes);
   if (interaction->ops->work) interaction->ops->work(interaction, &work.flops, &work.bytes);
   TrsSequenceLayersWork(&dlrm->sequences, &work.flops, &work.bytes);

@@ -279,6 +279,8 @@ typedef struct {
   double flops; /* operations */
   double bytes; /* read and written, without those of parameters */
   double parameter_bytes;
+  /* Dot products of a sample's vectors, and what of the operations and bytes is theirs. */
+  double pairs, pair_flops, pair_bytes;
 } TrsDlrmWork;
 
 /* The work of the model's layers, after SetUp. A backward has about twice the forward's. */

@@ -66,6 +66,9 @@ struct TrsInteractionOps {
   */
   double (*flops)(const TrsInteraction *interaction);
 
+  /* The number of dot products of a sample's vectors, if these are all operations. Optional. */
+  double (*products)(const TrsInteraction *interaction);
+
   /* Add what deep layers compute and move for one sample forward, as TrsMlpWork(). Optional. */
   void (*work)(const TrsInteraction *interaction, double *flops, double *bytes);
 

@@ -16,6 +16,11 @@ static double flops(const TrsInteraction *interaction)
   return n * (n - 1) * interaction->D;
 }
 
+static double products(const TrsInteraction *interaction)
+{
+  return interaction->n_vectors * (interaction->n_vectors - 1) / 2.0;
+}
+
 static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
   PetscFunctionBegin;
@@ -42,5 +47,6 @@ const TrsInteractionOps trs_interaction_dot = {.word = "dot",
                                                .typed = PETSC_TRUE,
                                                .width = width,
                                                .flops = flops,
+                                               .products = products,
                                                .forward = forward,
                                                .backward = backward};

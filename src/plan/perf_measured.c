@@ -11,10 +11,17 @@
 
 #define ID_BYTES    8.0
 #define FLOAT_BYTES 4.0
+/*
+  Bytes that move beside the exchange of ids. Both sides copy an id once. They copy a bag's length,
+  too, and make its offsets. Replicas do one half of it.
+*/
+#define ID_COPIES (2.0 * 2.0 * ID_BYTES)
+#define BAG_BYTES 44.0
 
 /* What a shard's rank has to do with a batch. */
 typedef struct {
   double ids;      /* looked up, and updated */
+  double bags;     /* whose lengths arrive; 0 of sequence tables: their number is not known */
   double distinct; /* rows among these ids */
   double rows;     /* that come out: of bags, or of ids */
   double sharers;  /* ranks among which a table's rows are spread */
@@ -44,22 +51,30 @@ static TrsShardWork work_of(const TrsPerfInput *in)
   case TRS_SHARDING_GRID_SHARD: work.sharers = in->group; break;
   }
   work.ids /= work.sharers;
+  work.bags = in->is_pooled ? work.rows : 0.0;
   if (!in->is_pooled) work.rows = work.ids; /* rows of ids travel alone */
   work.distinct = count_distinct(work.ids * work.sharers, in->table_rows) / work.sharers;
   return work;
 }
 
 /*
-  The time of an update by `ids` ids, among which there are `read` gradients: ids of a bag share
-  one, which the cache keeps. The update writes `written` rows with their states.
+  The time of reading `read` gradients by `ids` ids, and of writing `written` rows with states_bytes
+  each. Ids of a bag share a gradient, which the cache keeps.
 */
-static double update_ms(const TrsPerfInput *in, double ids, double read, double written, double cols)
+static double write_rows_ms(const TrsPerfInput *in, double ids, double read, double written, double cols,
+                            double state_bytes)
 {
   const TrsRowRates *rates = in->rates;
   const double gradients = ids * rates->update_overhead + read * FLOAT_BYTES * cols;
-  const double rows = written * 2.0 * (FLOAT_BYTES * cols + in->state_row + in->state_element * cols);
 
-  return (gradients + rows) / rates->update_bw * in->update_factor;
+  return (gradients + written * 2.0 * (FLOAT_BYTES * cols + state_bytes)) / rates->update_bw;
+}
+
+/* The time of an update, which reads and writes rows with their states. */
+static double update_ms(const TrsPerfInput *in, double ids, double read, double written, double cols)
+{
+  return write_rows_ms(in, ids, read, written, cols, in->state_row + in->state_element * cols) *
+         in->update_factor;
 }
 
 /* The time to send `bytes` of a rank's memory to all ranks, as many to each. */
@@ -84,21 +99,42 @@ static double rows_ms(const TrsPerfInput *in, const TrsShardWork *work, double c
   return exchange_ms(in, n * element) + 2.0 * FLOAT_BYTES * n / in->world_size / in->rates->stream_bw;
 }
 
-/* The backward of replicas: gradients of distinct rows go to all ranks, which update alike. */
+/*
+  The time of a batch's ids on their way to the shard, in the input dist. `bytes` is those of an id.
+*/
+static double ids_ms(const TrsPerfInput *in, const TrsShardWork *work, double bytes)
+{
+  const TrsRowRates *rates = in->rates;
+  double cut = 0.0;
+
+  if (in->world_size == 1) return 0.0;
+  if (work->sharers > 1.0 && rates->cut_bw > 0.0)
+    cut = (work->ids * ID_BYTES + work->bags / work->sharers * rates->cut_overhead) / rates->cut_bw;
+  return exchange_ms(in, work->ids * bytes) + cut +
+         (work->ids * ID_COPIES + work->bags * BAG_BYTES) / rates->stream_bw;
+}
+
+/*
+  The backward of replicas. Each rank lists the distinct rows of its batch, all ranks merge the
+  lists, and the gradients of these rows go to all ranks, which update alike.
+*/
 static void replicas(const TrsPerfInput *in, const TrsShardWork *work, double cols, TrsPerf *perf)
 {
   const double W = in->world_size, all = count_distinct(work->ids * W, in->table_rows);
-  const double gradients = PetscMin(work->ids, work->rows);
-  const double bytes = work->distinct * (FLOAT_BYTES * cols + ID_BYTES), merged = W * work->distinct;
+  const double gradients = PetscMin(work->ids, work->rows), merged = W * work->distinct;
+  const TrsRowRates *rates = in->rates;
 
   if (in->world_size == 1) {
     perf->bwd_compute = update_ms(in, work->ids, gradients, work->distinct, cols);
     return;
   }
-  perf->bwd_comms = exchange_ms(in, W * bytes);
-  /* Sum the own gradients by rows, without states; then merge those of all ranks, and update. */
-  perf->bwd_compute = (work->ids * in->rates->update_overhead + gradients * FLOAT_BYTES * cols) /
-                          in->rates->update_bw +
+  /* An entry of a list costs what an id costs that an update lists and sorts. */
+  perf->fwd_comms = exchange_ms(in, merged * ID_BYTES) +
+                    (work->ids * ID_COPIES / 2.0 + work->bags * BAG_BYTES / 2.0) / rates->stream_bw +
+                    (work->ids + merged) * rates->update_overhead / rates->update_bw;
+  perf->bwd_comms = exchange_ms(in, merged * FLOAT_BYTES * cols);
+  /* Sum the own gradients by rows; then add those of all ranks, and update. */
+  perf->bwd_compute = write_rows_ms(in, work->ids, gradients, work->distinct, cols, 0.0) +
                       update_ms(in, merged, merged, all, cols);
 }
 
@@ -114,9 +150,8 @@ TrsPerf TrsEstimateMeasured(const TrsPerfInput *in, int64_t cols)
   if (in->type == TRS_SHARDING_DATA_PARALLEL) {
     replicas(in, &work, width, &perf);
   } else {
-    const double ids = exchange_ms(in, work.ids * (ID_BYTES + weights));
-
-    perf.fwd_comms = ids + rows_ms(in, &work, width, reduces ? in->sr_fwd : in->a2a_fwd);
+    perf.fwd_comms = ids_ms(in, &work, ID_BYTES + weights) +
+                     rows_ms(in, &work, width, reduces ? in->sr_fwd : in->a2a_fwd);
     perf.bwd_comms = rows_ms(in, &work, width, reduces ? in->sr_bwd : in->a2a_bwd);
     perf.bwd_compute = update_ms(in, work.ids, PetscMin(work.ids, work.rows), work.distinct, width);
     if (in->missed_ids > 0)

@@ -45,6 +45,15 @@ static const TrsOptionSpec specs[] = {
      "the time of dense layers is not predicted"},
     {"-topology_stream_bw", TRS_OPTION_BANDWIDTH, "0", "[0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "bandwidth of a device's passes over the dense layers' matrices and parameters; 0: unknown"},
+    {"-topology_pair_rate", TRS_OPTION_REAL, "0", "[0,)", NULL, "operations/ms",
+     "rate of the dot products of a sample's vectors (-interaction dot), as -bench_topology measures it; 0: "
+     "that of matrix products"},
+    {"-topology_pair_overhead", TRS_OPTION_REAL, "0", "[0,]", NULL, "operations",
+     "operations that would take the time that a dot product costs beside its own"},
+    {"-topology_pair_back_rate", TRS_OPTION_REAL, "0", "[0,)", NULL, "operations/ms",
+     "rate of the gradients of these dot products; 0: that of matrix products"},
+    {"-topology_pair_back_overhead", TRS_OPTION_REAL, "0", "[0,]", NULL, "operations",
+     "operations that would take the time that these gradients cost beside their own"},
     {"-topology_row_read_bw", TRS_OPTION_BANDWIDTH, "0", "[0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "-plan_cost_model measured: bandwidth of lookups, to which each id adds -topology_row_read_overhead; 0: "
      "unknown"},
@@ -59,6 +68,11 @@ static const TrsOptionSpec specs[] = {
      "-plan_cost_model measured: time of updates of fp16 and bf16 rows as a multiple of fp32's"},
     {"-topology_stochastic_update", TRS_OPTION_REAL, "1", "(0,)", NULL, NULL,
      "-plan_cost_model measured: the same with stochastic rounding"},
+    {"-topology_cut_bw", TRS_OPTION_BANDWIDTH, "0", "[0,)", NULL, "bytes/ms, or as 3.35TB/s",
+     "-plan_cost_model measured: bandwidth at which ids of row-wise tables are cut by the ranks that hold "
+     "their rows; 0: the cut takes no time"},
+    {"-topology_cut_overhead", TRS_OPTION_REAL, "0", "[0,]", NULL, "bytes",
+     "-plan_cost_model measured: bytes of ids that could be cut in the time that a bag costs beside its ids"},
     {"-plan_replicas", TRS_OPTION_INT, "1", "[0,1000000]", NULL, "copies",
      "copies of all tables that a training keeps, each sharded over its part of the ranks (TorchRec: "
      "2D parallelism); plans, -topology_..._per_rank and reports are those of one copy. 0: the number that "
@@ -186,6 +200,8 @@ static PetscErrorCode read_rows(TrsOptions options, TrsRowRates *rows)
   PetscCall(TrsOptionsGetReal(options, "-topology_row_update_overhead", &rows->update_overhead, NULL));
   PetscCall(TrsOptionsGetReal(options, "-topology_half_update", &rows->half_update, NULL));
   PetscCall(TrsOptionsGetReal(options, "-topology_stochastic_update", &rows->stochastic_update, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_cut_bw", &rows->cut_bw, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_cut_overhead", &rows->cut_overhead, NULL));
   PetscCall(TrsOptionsGetReal(options, "-topology_stream_bw", &rows->stream_bw, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -17,6 +17,8 @@ typedef struct {
   /* The time of an update of fp16 and bf16 rows over that of fp32 rows, without and with stochastic
      rounding. */
   double half_update, stochastic_update;
+  /* Of ids that are cut by the ranks of their rows: bytes/ms, and bytes a bag. 0: unknown. */
+  double cut_bw, cut_overhead;
   double stream_bw; /* bytes/ms of passes over matrices */
 } TrsRowRates;
 

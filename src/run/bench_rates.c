@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/bench_rates.h"
 
+#include "compute/gemm.h"
 #include "core/random.h"
 #include "run/report.h"
 
@@ -14,11 +15,15 @@ enum {
   TRS_BENCH_BAGS = 8192,
   /* 268 MB of rows: in comparison a launch costs little, and a GPU's cache is small. */
   TRS_BENCH_DEVICE_BAGS = 65536,
-  TRS_BENCH_FEATURES = 16, /* a model's vectors stand side by side in rows */
-  TRS_BENCH_NARROW = 16,   /* columns of rows that are measured beside each other */
+  TRS_BENCH_FEATURES = 16,  /* of a table each; a model's vectors stand side by side in rows */
+  TRS_BENCH_BUCKET = 50000, /* rows of a table on a rank */
+  TRS_BENCH_RANKS = 4,      /* among which the rows of a table are cut */
+  TRS_BENCH_NARROW = 16,    /* columns of rows that are measured beside each other */
   TRS_BENCH_WIDE = 128,
+  TRS_BENCH_SAMPLES = 2048, /* of dot products of vectors */
+  TRS_BENCH_VECTORS = 27,
   TRS_BENCH_LAYER = 1024,    /* columns of a layer, and samples of its batch */
-  TRS_BENCH_FLOATS = 1 << 23 /* of each matrix that is streamed */
+  TRS_BENCH_FLOATS = 1 << 24 /* of each matrix that is streamed: more than a cache has */
 };
 
 /* Rounds go on until the middle half of them is as close as this to their median. */
@@ -48,6 +53,7 @@ static PetscErrorCode time_rounds(MPI_Comm comm, const TrsBenchWork *work, doubl
   double seconds[TRS_BENCH_MOST_ROUNDS], sorted[TRS_BENCH_MOST_ROUNDS], apart = 0.0;
 
   PetscFunctionBegin;
+  *median = 0.0;
   /* The first round touches the memory. */
   for (int round = -1; round < TRS_BENCH_MOST_ROUNDS; round++) {
     double s;
@@ -69,6 +75,16 @@ static PetscErrorCode time_rounds(MPI_Comm comm, const TrsBenchWork *work, doubl
   }
   *spread = PetscMax(*spread, apart);
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  The line through two points of (work, ms): work/ms, and the work that stands for the time of no
+  work. Times that do not grow are those of the second point.
+*/
+static void fit(double work0, double ms0, double work1, double ms1, double *rate, double *overhead)
+{
+  *rate = ms1 > ms0 ? (work1 - work0) / (ms1 - ms0) : work1 / ms1;
+  *overhead = PetscMax(ms0 * *rate - work0, 0.0);
 }
 
 /* --- lookups --- */
@@ -94,11 +110,12 @@ static PetscErrorCode draw_values(const TrsDeviceOps *device, int round, int64_t
 typedef struct {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
-  TrsTbeTable table;
+  TrsTbeTable table[TRS_BENCH_FEATURES]; /* a table for each feature; all are like the first */
   TrsTbeFeature feature[TRS_BENCH_FEATURES];
   TrsTbe tbe;
   TrsTbeInput input;
   void *offsets, *values, *out; /* out: pooled rows, or their gradients */
+  float *other;                 /* [TRS_BENCH_FLOATS] what fills the cache before an update */
   TrsWorkspace workspace;
   int64_t *host;
   int64_t step;
@@ -109,7 +126,21 @@ static PetscErrorCode prepare_lookup(void *context, int round)
   const TrsBenchLookup *b = (const TrsBenchLookup *)context;
 
   PetscFunctionBegin;
-  PetscCall(draw_values(b->device, round, b->table.rows, b->input.n_values, b->host, b->values));
+  PetscCall(draw_values(b->device, round, b->table->rows, b->input.n_values, b->host, b->values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* In a step the gradients come from memory: layers write them past the cache. So they do here. */
+static PetscErrorCode prepare_update(void *context, int round)
+{
+  const TrsBenchLookup *b = (const TrsBenchLookup *)context;
+  const int64_t half = TRS_BENCH_FLOATS / 2, cols = TRS_BENCH_LAYER;
+
+  PetscFunctionBegin;
+  PetscCall(b->compute->join_forward(NULL, half / cols, cols, PETSC_FALSE, b->other, cols, b->other + half,
+                                     cols, b->other, cols));
+  PetscCall(b->device->stream_synchronize(NULL));
+  PetscCall(prepare_lookup(context, round));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -119,7 +150,7 @@ static PetscErrorCode run_lookup(void *context)
 
   PetscFunctionBegin;
   PetscCall(b->compute->tbe_forward(NULL, b->workspace, &b->tbe, &b->input, (float *)b->out,
-                                    (int64_t)b->tbe.n_features * b->table.dim));
+                                    (int64_t)b->tbe.n_features * b->table->dim));
   PetscCall(b->device->stream_synchronize(NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -133,32 +164,52 @@ static PetscErrorCode run_update(void *context)
 
   PetscFunctionBegin;
   PetscCall(b->compute->tbe_backward(NULL, b->workspace, &b->tbe, &b->input, (const float *)b->out,
-                                     (int64_t)b->tbe.n_features * b->table.dim, &args));
+                                     (int64_t)b->tbe.n_features * b->table->dim, &args));
   PetscCall(b->device->stream_synchronize(NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Make a table for each feature, of the first one's type and width, in one block of memory. */
+static PetscErrorCode open_tables(TrsBenchLookup *b, int64_t table_bytes, int n_features)
+{
+  const TrsDeviceOps *device = b->device;
+  TrsTbeTable *first = &b->table[0];
+  const int64_t row_bytes = first->dim * (int64_t)TrsDTypeBytes(first->dtype);
+  int64_t state_bytes;
+
+  PetscFunctionBegin;
+  first->rows = table_bytes / row_bytes / n_features;
+  first->stride = first->table_dim = first->dim;
+  state_bytes = first->rows * (int64_t)sizeof(float);
+  PetscCall(device->alloc(n_features * first->rows * row_bytes, &first->weight));
+  PetscCall(device->alloc(n_features * state_bytes, (void **)&first->state[0]));
+  /* Write zeros, so that every page has memory of its own. */
+  PetscCall(device->zero(first->weight, n_features * first->rows * row_bytes, NULL));
+  PetscCall(device->zero(first->state[0], n_features * state_bytes, NULL));
+  for (int f = 0; f < n_features; f++) {
+    b->table[f] = *first;
+    b->table[f].weight = (char *)first->weight + f * first->rows * row_bytes;
+    b->table[f].state[0] = first->state[0] + f * first->rows;
+    b->feature[f] = (TrsTbeFeature){.table = f, .out_column = (int64_t)f * first->dim};
+  }
+  b->tbe = (TrsTbe){
+      .n_tables = n_features, .n_features = n_features, .table = b->table, .feature = b->feature};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
-  Make a table of about table_bytes, a state for each row, and room for bags of `pooling` ids, which
-  belong to n_features features: a sample's vectors stand side by side.
+  Make tables of about table_bytes together, a state for each row, and room for bags of `pooling`
+  ids, which belong to n_features features: a sample's vectors stand side by side.
 */
 static PetscErrorCode open_lookup(TrsBenchLookup *b, int64_t table_bytes, int n_features, int64_t bags,
                                   int64_t pooling)
 {
   const TrsDeviceOps *device = b->device;
-  const int64_t row_bytes = b->table.dim * (int64_t)TrsDTypeBytes(b->table.dtype), n = bags * pooling;
+  const int64_t n = bags * pooling;
 
   PetscFunctionBegin;
-  b->table.rows = table_bytes / row_bytes;
-  b->table.stride = b->table.table_dim = b->table.dim;
-  b->tbe = (TrsTbe){.n_tables = 1, .n_features = n_features, .table = &b->table, .feature = b->feature};
-  for (int f = 0; f < n_features; f++) b->feature[f] = (TrsTbeFeature){.out_column = f * b->table.dim};
-  PetscCall(device->alloc(b->table.rows * row_bytes, &b->table.weight));
-  PetscCall(device->alloc(b->table.rows * (int64_t)sizeof(float), (void **)&b->table.state[0]));
-  /* Write zeros, so that every page has memory of its own. */
-  PetscCall(device->zero(b->table.weight, b->table.rows * row_bytes, NULL));
-  PetscCall(device->zero(b->table.state[0], b->table.rows * (int64_t)sizeof(float), NULL));
-  PetscCall(device->alloc(bags * b->table.dim * (int64_t)sizeof(float), &b->out));
+  PetscCall(open_tables(b, table_bytes, n_features));
+  PetscCall(device->alloc(bags * b->table->dim * (int64_t)sizeof(float), &b->out));
   PetscCall(device->alloc((bags + 1) * (int64_t)sizeof(*b->host), &b->offsets));
   PetscCall(device->alloc(n * (int64_t)sizeof(*b->host), &b->values));
   /* This memory is staging for offsets, then for ids. */
@@ -183,8 +234,8 @@ static PetscErrorCode close_lookup(TrsBenchLookup *b)
   PetscCall(b->device->release(&b->values));
   PetscCall(b->device->release(&b->offsets));
   PetscCall(b->device->release(&b->out));
-  PetscCall(b->device->release((void **)&b->table.state[0]));
-  PetscCall(b->device->release(&b->table.weight));
+  PetscCall(b->device->release((void **)&b->table->state[0]));
+  PetscCall(b->device->release(&b->table->weight));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -198,7 +249,7 @@ static PetscErrorCode measure_memory(const TrsMachine *machine, int64_t table_by
                                                     : PetscMin(half, (int64_t)TRS_BENCH_DEVICE_BAGS);
   TrsBenchLookup b = {.device = machine->device,
                       .compute = machine->compute,
-                      .table = {.dim = TRS_BENCH_DIM, .dtype = TRS_FP32}};
+                      .table = {{.dim = TRS_BENCH_DIM, .dtype = TRS_FP32}}};
   double median;
 
   PetscFunctionBegin;
@@ -224,29 +275,22 @@ static PetscErrorCode measure_row(const TrsMachine *machine, int64_t table_bytes
   const int64_t bags = TRS_BENCH_DEVICE_BAGS;
   TrsBenchLookup b = {.device = machine->device,
                       .compute = machine->compute,
-                      .table = {.dim = dim, .dtype = dtype, .stochastic_rounding = (int32_t)stochastic}};
+                      .table = {{.dim = dim, .dtype = dtype, .stochastic_rounding = (int32_t)stochastic}}};
   double median;
 
   PetscFunctionBegin;
+  PetscCall(b.device->alloc(TRS_BENCH_FLOATS * (int64_t)sizeof(float), (void **)&b.other));
+  PetscCall(b.device->zero(b.other, TRS_BENCH_FLOATS * (int64_t)sizeof(float), NULL));
   PetscCall(open_lookup(&b, table_bytes, TRS_BENCH_FEATURES, bags, 1));
   PetscCall(
       time_rounds(machine->comm, &(TrsBenchWork){prepare_lookup, run_lookup, &b}, &median, &rates->spread));
   row->read_ms = 1e3 * median / (double)bags;
   PetscCall(
-      time_rounds(machine->comm, &(TrsBenchWork){prepare_lookup, run_update, &b}, &median, &rates->spread));
+      time_rounds(machine->comm, &(TrsBenchWork){prepare_update, run_update, &b}, &median, &rates->spread));
   row->update_ms = 1e3 * median / (double)bags;
   PetscCall(close_lookup(&b));
+  PetscCall(b.device->release((void **)&b.other));
   PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*
-  The line through two points of (bytes, ms): bytes/ms, and the bytes that stand for the time of no
-  bytes. Times that do not grow are those of the wide rows.
-*/
-static void fit(double bytes0, double ms0, double bytes1, double ms1, double *bw, double *overhead)
-{
-  *bw = ms1 > ms0 ? (bytes1 - bytes0) / (ms1 - ms0) : bytes1 / ms1;
-  *overhead = PetscMax(ms0 * *bw - bytes0, 0.0);
 }
 
 /* Measure what an id costs in lookups and updates: rows of two widths, then of other types. */
@@ -268,6 +312,88 @@ static PetscErrorCode measure_rows(const TrsMachine *machine, int64_t table_byte
       &rates->rows.update_bw, &rates->rows.update_overhead);
   rates->rows.half_update = half.update_ms / wide.update_ms;
   rates->rows.stochastic_update = stochastic.update_ms / wide.update_ms;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- cuts of ids by their ranks --- */
+
+typedef struct {
+  const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
+  TrsBucketSpec cut_by[TRS_BENCH_FEATURES];
+  TrsJagged in, out;
+  TrsWorkspace workspace;
+} TrsBenchCut;
+
+static PetscErrorCode run_cut(void *context)
+{
+  TrsBenchCut *b = (TrsBenchCut *)context;
+
+  PetscFunctionBegin;
+  PetscCall(b->compute->bucketize(NULL, b->workspace, TRS_BENCH_RANKS, TRS_BENCH_FEATURES,
+                                  b->in.n_bags / TRS_BENCH_FEATURES, b->cut_by, &b->in, &b->out, NULL));
+  PetscCall(b->device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode open_jagged(const TrsDeviceOps *device, int64_t bags, int64_t n, TrsJagged *jagged)
+{
+  PetscFunctionBegin;
+  *jagged = (TrsJagged){.n_bags = bags, .n_values = n};
+  PetscCall(device->alloc(bags * (int64_t)sizeof(*jagged->lengths), (void **)&jagged->lengths));
+  PetscCall(device->alloc((bags + 1) * (int64_t)sizeof(*jagged->offsets), (void **)&jagged->offsets));
+  PetscCall(device->alloc(n * (int64_t)sizeof(*jagged->values), (void **)&jagged->values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode close_jagged(const TrsDeviceOps *device, TrsJagged *jagged)
+{
+  PetscFunctionBegin;
+  PetscCall(device->release((void **)&jagged->values));
+  PetscCall(device->release((void **)&jagged->offsets));
+  PetscCall(device->release((void **)&jagged->lengths));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Measure the ms of a bag of `pooling` ids. */
+static PetscErrorCode measure_bag_cut(const TrsMachine *machine, int64_t pooling, double *spread, double *ms)
+{
+  const TrsDeviceOps *device = machine->device;
+  const int64_t bags = (int64_t)TRS_BENCH_BAGS * TRS_BENCH_RANKS, n = bags * pooling;
+  TrsBenchCut b = {.device = device, .compute = machine->compute};
+  int64_t *host;
+  double median;
+
+  PetscFunctionBegin;
+  for (int f = 0; f < TRS_BENCH_FEATURES; f++) b.cut_by[f] = (TrsBucketSpec){.bucket_rows = TRS_BENCH_BUCKET};
+  PetscCall(TrsAlloc(n, sizeof(*host), &host));
+  PetscCall(open_jagged(device, bags, n, &b.in));
+  PetscCall(open_jagged(device, TRS_BENCH_RANKS * bags, n, &b.out));
+  PetscCall(b.compute->workspace_create(&b.workspace));
+  for (int64_t i = 0; i < bags; i++) ((int32_t *)host)[i] = (int32_t)pooling;
+  PetscCall(device->copy(b.in.lengths, host, bags * (int64_t)sizeof(*b.in.lengths), NULL));
+  PetscCall(b.compute->offsets(NULL, bags, b.in.lengths, b.in.offsets));
+  PetscCall(device->stream_synchronize(NULL));
+  PetscCall(draw_values(device, 0, TRS_BENCH_RANKS * (int64_t)TRS_BENCH_BUCKET, n, host, b.in.values));
+  PetscCall(time_rounds(machine->comm, &(TrsBenchWork){NULL, run_cut, &b}, &median, spread));
+  *ms = 1e3 * median / (double)bags;
+  PetscCall(b.compute->workspace_destroy(&b.workspace));
+  PetscCall(close_jagged(device, &b.out));
+  PetscCall(close_jagged(device, &b.in));
+  PetscCall(TrsFree(&host));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Measure the cut of bags with one id, and with many. */
+static PetscErrorCode measure_cut(const TrsMachine *machine, TrsBenchRates *rates)
+{
+  double one = 0.0, many = 0.0;
+
+  PetscFunctionBegin;
+  PetscCall(measure_bag_cut(machine, 1, &rates->spread, &one));
+  PetscCall(measure_bag_cut(machine, TRS_BENCH_POOLING, &rates->spread, &many));
+  fit(sizeof(int64_t), one, (double)TRS_BENCH_POOLING * sizeof(int64_t), many, &rates->rows.cut_bw,
+      &rates->rows.cut_overhead);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -380,6 +506,84 @@ static PetscErrorCode measure_dense(MPI_Comm comm, const TrsDeviceOps *device, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* --- dot products of a sample's vectors --- */
+
+typedef struct {
+  const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
+  int dim;
+  float *x, *dx, *out; /* [TRS_BENCH_SAMPLES] samples */
+} TrsBenchPairs;
+
+enum { TRS_BENCH_PAIRS = TRS_BENCH_VECTORS * (TRS_BENCH_VECTORS - 1) / 2 };
+
+static PetscErrorCode run_pairs(void *context)
+{
+  const TrsBenchPairs *b = (const TrsBenchPairs *)context;
+  const int width = TRS_BENCH_PAIRS + b->dim;
+
+  PetscFunctionBegin;
+  PetscCall(b->compute->dot_forward(NULL, TRS_BENCH_SAMPLES, TRS_BENCH_VECTORS, b->dim, b->dim, 0, b->x,
+                                    (int64_t)TRS_BENCH_VECTORS * b->dim, TrsFloats(b->out, width)));
+  PetscCall(b->device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run_pair_gradients(void *context)
+{
+  const TrsBenchPairs *b = (const TrsBenchPairs *)context;
+  const int width = TRS_BENCH_PAIRS + b->dim;
+
+  PetscFunctionBegin;
+  PetscCall(b->compute->dot_backward(NULL, TRS_BENCH_SAMPLES, TRS_BENCH_VECTORS, b->dim, b->dim, b->x,
+                                     (int64_t)TRS_BENCH_VECTORS * b->dim, TrsFloats(b->out, width), b->dx,
+                                     (int64_t)TRS_BENCH_VECTORS * b->dim));
+  PetscCall(b->device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Measure the ms of a dot product of vectors of `dim` numbers, and of its gradients. */
+static PetscErrorCode measure_pair(MPI_Comm comm, const TrsDeviceOps *device, const TrsComputeOps *compute,
+                                   int dim, double *spread, double *forward_ms, double *backward_ms)
+{
+  const int64_t x_bytes = (int64_t)TRS_BENCH_SAMPLES * TRS_BENCH_VECTORS * dim * (int64_t)sizeof(float);
+  const int64_t out_bytes = (int64_t)TRS_BENCH_SAMPLES * (TRS_BENCH_PAIRS + dim) * (int64_t)sizeof(float);
+  const double n = (double)TRS_BENCH_SAMPLES * TRS_BENCH_PAIRS;
+  TrsBenchPairs b = {.device = device, .compute = compute, .dim = dim};
+  double median;
+
+  PetscFunctionBegin;
+  PetscCall(device->alloc(x_bytes, (void **)&b.x));
+  PetscCall(device->alloc(x_bytes, (void **)&b.dx));
+  PetscCall(device->alloc(out_bytes, (void **)&b.out));
+  PetscCall(device->zero(b.x, x_bytes, NULL));
+  PetscCall(time_rounds(comm, &(TrsBenchWork){NULL, run_pairs, &b}, &median, spread));
+  *forward_ms = 1e3 * median / n;
+  PetscCall(time_rounds(comm, &(TrsBenchWork){NULL, run_pair_gradients, &b}, &median, spread));
+  *backward_ms = 1e3 * median / n;
+  PetscCall(device->release((void **)&b.x));
+  PetscCall(device->release((void **)&b.dx));
+  PetscCall(device->release((void **)&b.out));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Measure dot products of narrow and of wide vectors. */
+static PetscErrorCode measure_pairs(MPI_Comm comm, const TrsDeviceOps *device, const TrsComputeOps *compute,
+                                    TrsBenchRates *rates)
+{
+  const double narrow = 2.0 * TRS_BENCH_NARROW, wide = 2.0 * TRS_BENCH_WIDE;
+  double forward[2] = {0.0}, backward[2] = {0.0};
+
+  PetscFunctionBegin;
+  PetscCall(measure_pair(comm, device, compute, TRS_BENCH_NARROW, &rates->spread, &forward[0], &backward[0]));
+  PetscCall(measure_pair(comm, device, compute, TRS_BENCH_WIDE, &rates->spread, &forward[1], &backward[1]));
+  fit(narrow, forward[0], wide, forward[1], &rates->pairs.rate, &rates->pairs.overhead);
+  /* The gradients of two vectors take twice the operations. */
+  fit(2.0 * narrow, backward[0], 2.0 * wide, backward[1], &rates->pairs.back_rate,
+      &rates->pairs.back_overhead);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsBenchRatesMeasure(const TrsMachine *machine, int64_t bytes, int64_t table_bytes,
                                     TrsBenchRates *rates)
 {
@@ -387,9 +591,11 @@ PetscErrorCode TrsBenchRatesMeasure(const TrsMachine *machine, int64_t bytes, in
   *rates = (TrsBenchRates){0};
   PetscCall(measure_memory(machine, table_bytes, rates));
   PetscCall(measure_rows(machine, table_bytes, rates));
+  PetscCall(measure_cut(machine, rates));
   PetscCall(measure_exchange(machine->comm, machine->groups.host, bytes, &rates->intra_host, &rates->spread));
   PetscCall(
       measure_exchange(machine->comm, machine->groups.cross, bytes, &rates->inter_host, &rates->spread));
   PetscCall(measure_dense(machine->comm, machine->device, machine->compute, rates));
+  PetscCall(measure_pairs(machine->comm, machine->device, machine->compute, rates));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -4,6 +4,7 @@
 
 #include "api/machine.h"
 #include "plan/topology.h"
+#include "run/step_prediction.h"
 
 typedef struct {
   double memory;                 /* bytes/ms of a rank's lookups of random rows */
@@ -11,6 +12,7 @@ typedef struct {
   double products;               /* operations/ms of a rank's matrix products */
   double stream;                 /* bytes/ms of a rank's passes over matrices */
   TrsRowRates rows;              /* rows of tables, without `stream_bw` */
+  TrsPairRates pairs;            /* dot products of a sample's vectors */
   /* The largest distance of a measurement's quarters, as a part of its median. */
   double spread;
 } TrsBenchRates;

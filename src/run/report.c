@@ -234,6 +234,7 @@ PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result)
 
   PetscFunctionBegin;
   p->steps++;
+  if (p->steps == TRS_WARM_UP_STEPS) PetscCall(TrsStageTimes(p->warm_up_s, PETSC_FALSE));
   p->samples += result->global_batch;
   p->line_samples += result->global_batch;
   p->line_loss += result->loss;
@@ -570,9 +571,20 @@ static PetscErrorCode print_prediction(const TrsSession *session, const TrsStepP
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The time of a step in each stage, ms, without the steps of the warm-up if there are others. */
+static void warm_step_ms(const TrsProgress *progress, const double *stage_s, double *ms)
+{
+  const PetscBool warm = (PetscBool)(progress->steps > TRS_WARM_UP_STEPS);
+  const int64_t steps = progress->steps - (warm ? TRS_WARM_UP_STEPS : 0);
+
+  for (int i = 0; i < TRS_STAGE_NONE; i++)
+    ms[i] = 1e3 * (stage_s[i] - (warm ? progress->warm_up_s[i] : 0.0)) / (double)PetscMax(steps, 1);
+}
+
 /* Record the plan's prediction beside the measurement for each rank: time of a step and memory. */
-static PetscErrorCode record_prediction(const TrsSession *session, TrsResults results, int64_t steps,
-                                        const double *stage_s, int64_t peak_bytes)
+static PetscErrorCode record_prediction(const TrsSession *session, TrsResults results,
+                                        const TrsProgress *progress, const double *stage_s,
+                                        int64_t peak_bytes)
 {
   const TrsPerf *perf = &session->plan.device_perf[session->machine.shard_rank];
   const TrsStorage *storage = &session->plan.device_storage[session->machine.shard_rank];
@@ -583,7 +595,7 @@ static PetscErrorCode record_prediction(const TrsSession *session, TrsResults re
   int64_t tables, states, dense;
 
   PetscFunctionBegin;
-  for (int i = 0; i < TRS_STAGE_NONE; i++) measured_ms[i] = 1e3 * stage_s[i] / (double)PetscMax(steps, 1);
+  warm_step_ms(progress, stage_s, measured_ms);
   PetscCall(TrsModelParallelBytes(session->model, &tables, &states, &dense));
   bytes[0] = (double)storage->hbm;
   bytes[1] = (double)storage->ddr;
@@ -667,7 +679,7 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
   PetscCall(TrsStageTimes(seconds, PETSC_FALSE));
   getrusage(RUSAGE_SELF, &usage);
   rank_peak_bytes = peak_bytes = (int64_t)usage.ru_maxrss * 1024;
-  PetscCall(record_prediction(session, results, progress->steps, seconds, peak_bytes));
+  PetscCall(record_prediction(session, results, progress, seconds, peak_bytes));
   PetscCallMPI(MPI_Allreduce(seconds, mean, TRS_N_STAGES, MPI_DOUBLE, MPI_SUM, session->comm));
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &peak_bytes, 1, MPI_INT64_T, MPI_MAX, session->comm));
   for (int i = 0; i < TRS_STAGE_NONE; i++) {

@@ -5,6 +5,7 @@
 */
 #pragma once
 
+#include "core/events.h"
 #include "io/results.h"
 #include "run/session.h"
 #include "train/metrics.h"
@@ -23,15 +24,22 @@ PetscErrorCode TrsReportBanner(const TrsSession *session);
 */
 PetscErrorCode TrsReportAttributes(const TrsSession *session, TrsResults results);
 
+/*
+  Steps after which every buffer has seen its largest batch, or nearly so, and the tables' states
+  have their memory. Allocations are counted after these steps, and so are the times in /stages.
+*/
+enum { TRS_WARM_UP_STEPS = 8 };
+
 /* Progress lines: one every -report_interval seconds, and one for the first and the last step. */
 typedef struct {
   MPI_Comm comm;
   double interval_s;
   PetscBool dated; /* the time in a line has its date, too: the line is kept */
   int64_t total_steps, per_epoch, first_step;
-  double start_s, line_s;        /* clock at the first step and at the last line */
-  int64_t steps;                 /* steps of this run */
-  int64_t samples, line_samples; /* samples since the start and since the last line */
+  double start_s, line_s;         /* clock at the first step and at the last line */
+  int64_t steps;                  /* steps of this run */
+  double warm_up_s[TRS_N_STAGES]; /* the stages' times at the end of the warm-up */
+  int64_t samples, line_samples;  /* samples since the start and since the last line */
   double line_loss;
   double line_ids, line_bad_ids;
   PetscBool many_bad_ids; /* some batch had more than 1 % of bad ids */
@@ -73,7 +81,8 @@ PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsTaskCo
 
   Collective. The shares are means over ranks. The results get a row for each rank, with times for
   each step: /stages/predicted_ms of the plan's cost model beside /stages/measured_ms (attribute
-  stage_names), and /memory/predicted_bytes beside /memory/measured_bytes.
+  stage_names), without the warm-up if there are steps after it, and /memory/predicted_bytes beside
+  /memory/measured_bytes.
 */
 PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *progress, TrsResults results);
 

@@ -38,6 +38,31 @@ static int n_passes(int optimizer)
   return 3 + 2 * states[optimizer];
 }
 
+/* Predict forward and backward of the dense layers of `samples` samples. */
+static PetscErrorCode predict_layers(TrsOptions options, const TrsDlrmWork *work, double samples,
+                                     double products, double stream, TrsStepPrediction *prediction)
+{
+  TrsPairRates pairs;
+  PetscBool apart;
+  double flops = work->flops, bytes = work->bytes, forward = 0.0, backward = 0.0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetReal(options, "-topology_pair_rate", &pairs.rate, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_pair_overhead", &pairs.overhead, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_pair_back_rate", &pairs.back_rate, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-topology_pair_back_overhead", &pairs.back_overhead, NULL));
+  apart = (PetscBool)(pairs.rate > 0.0 && pairs.back_rate > 0.0);
+  if (apart) {
+    flops -= work->pair_flops;
+    bytes -= work->pair_bytes;
+    forward = (work->pairs * pairs.overhead + work->pair_flops) / pairs.rate;
+    backward = (work->pairs * pairs.back_overhead + 2.0 * work->pair_flops) / pairs.back_rate;
+  }
+  prediction->dense_forward = samples * (flops / products + bytes / stream + forward);
+  prediction->dense_backward = samples * (2.0 * (flops / products + bytes / stream) + backward);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsStepPredict(TrsOptions options, const TrsPerf *perf, const TrsDlrmWork *work,
                               int64_t samples, int ranks, int local_ranks, TrsStepPrediction *prediction)
 {
@@ -56,8 +81,7 @@ PetscErrorCode TrsStepPredict(TrsOptions options, const TrsPerf *perf, const Trs
   PetscCall(TrsOptionsGetReal(options, "-topology_stream_bw", &stream, NULL));
   if (!TrsStepRatesAreKnown(options)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsOptionsGetEnum(options, "-dense_optimizer", &optimizer, NULL));
-  prediction->dense_forward = (double)samples * (work->flops / products + work->bytes / stream);
-  prediction->dense_backward = 2.0 * prediction->dense_forward;
+  PetscCall(predict_layers(options, work, (double)samples, products, stream, prediction));
   prediction->optimizer = n_passes(optimizer) * work->parameter_bytes / stream;
   PetscCall(TrsOptionsGetReal(options, between, &bandwidth, &set));
   if (set)

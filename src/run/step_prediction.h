@@ -3,10 +3,15 @@
   What a step of a training is predicted to take: the plan's cost of the tables, and the work of the
   dense layers at the rates that -bench_topology measured.
 
-    dense_forward    B (flops / product_rate + bytes / stream_bw) for the B samples of a rank
-    dense_backward   twice the forward
+    dense_forward    B (flops / product_rate + bytes / stream_bw + pairs), of a rank's B samples
+    dense_backward   the same of two products for each one, and of twice the bytes
     optimizer        the passes over weight, gradient and states / stream_bw
     allreduce        2 (W - 1) / W of the gradient's bytes / the bandwidth between the ranks
+
+  The dot products of a sample's vectors are small. Their kernel has a rate of its own, with an
+  overhead for each product: pairs = P (overhead + 2 D) / pair_rate for P products of D numbers. It
+  reads the vectors, and the gradients' kernel writes theirs. Without this rate the dot products are
+  products like others.
 
   Nothing is predicted of what the reader and uneven ranks make others wait for, or of what
   exchanges hide behind computation.
@@ -15,6 +20,12 @@
 
 #include "model/dlrm.h"
 #include "spec/sharding_plan.h"
+
+/* Dot products: operations/ms, and operations for each. */
+typedef struct {
+  double rate, overhead;           /* of the products; rate 0: not measured */
+  double back_rate, back_overhead; /* of their gradients */
+} TrsPairRates;
 
 /* X(word) of the parts, ms of a rank's step. The first ones are the plan's (TrsPerf). */
 #define TRS_PREDICTED(X) \

@@ -56,6 +56,13 @@ static PetscErrorCode write_topology(const char *path, const TrsCommGroups *grou
                           rates->rows.read_bw, rates->rows.read_overhead, rates->rows.update_bw,
                           rates->rows.update_overhead, rates->rows.half_update,
                           rates->rows.stochastic_update));
+  PetscCall(TrsTextPrintf(&text, "-topology_cut_bw %.17g\n-topology_cut_overhead %.17g\n", rates->rows.cut_bw,
+                          rates->rows.cut_overhead));
+  PetscCall(TrsTextPrintf(&text,
+                          "-topology_pair_rate %.17g\n-topology_pair_overhead %.17g\n"
+                          "-topology_pair_back_rate %.17g\n-topology_pair_back_overhead %.17g\n",
+                          rates->pairs.rate, rates->pairs.overhead, rates->pairs.back_rate,
+                          rates->pairs.back_overhead));
   PetscCall(TrsTextOutput("-bench_topology", path, &text));
   PetscCall(TrsTextFree(&text));
   PetscFunctionReturn(PETSC_SUCCESS);

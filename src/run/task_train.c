@@ -20,12 +20,6 @@
 #include <math.h>
 #include <string.h>
 
-/*
-  Steps after which every buffer has seen its largest batch, or nearly so. Allocations are counted
-  after these steps.
-*/
-enum { TRS_WARM_UP_STEPS = 8 };
-
 typedef struct {
   TrsSession session;
   TrsReader reader;

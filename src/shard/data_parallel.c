@@ -18,6 +18,7 @@
   row_stride floats and 8 n bytes of rows go to every rank; memory for 4 N row_stride + 8 N bytes,
   and 16 N bytes for each batch in flight.
 */
+#include "core/events.h"
 #include "shard/sequence.h"
 
 /* The rows of all ranks' batches: the lists of one rank after those of another. */
@@ -235,6 +236,7 @@ static PetscErrorCode backward_start_data_parallel(TrsSharding sharding, TrsShar
 {
   TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
   const TrsRowLists *lists = lists_of(sharding, slot);
+  TrsStage before;
 
   PetscFunctionBegin;
   if (is_alone(sharding)) PetscFunctionReturn(PETSC_SUCCESS);
@@ -242,8 +244,10 @@ static PetscErrorCode backward_start_data_parallel(TrsSharding sharding, TrsShar
   PetscCall(TrsDeviceBufferReserveShared(sharding->context->device, &dp->grads,
                                          lists->counts[sharding->context->groups->world->rank] *
                                              dp->row_stride * (int64_t)sizeof(float)));
+  PetscCall(TrsStageSwitch(TRS_STAGE_EMBEDDING_BACKWARD, &before));
   PetscCall(TrsLookupRowGradients(sharding->lookup, stream, &slot->recv, slot->occurrences, grad->data,
                                   grad->stride, (float *)dp->grads.data, dp->row_stride));
+  PetscCall(TrsStageSwitch(before, NULL));
   PetscCall(send_gradients(sharding, stream, lists));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
