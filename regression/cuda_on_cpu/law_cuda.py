@@ -413,7 +413,7 @@ def test_cuda_graphs(binary, folder):
 
 def test_cuda_steady_step_graphs(binary, folder):
     """-dense_graphs: from its capture on a step has none of the dense layers' launches, products and copies, but a launch for each part, and on several ranks for each bucket."""
-    make(folder, 192, largest_bag=1)
+    make(folder, 72, largest_bag=1)  # three batches, each in one slot always: no buffer grows, so that no graph is captured again
     layers = "-dense_arch 16,8 -over_arch 16,8,1 -interaction dcn -dcn_low_rank_dim 4 -dense_optimizer adam"
     for ranks, more, parts in ((1, "", 5), (2, f"{NCCL} -dense_bucket_bytes 400", 5)):
         words = f"-data_train train.h5 -batch_size {24 // ranks} -tables_embedding_dim 8 {layers} -tables_sharding_types table_wise -device cuda {more}"
@@ -431,13 +431,13 @@ def test_cuda_steady_step_graphs(binary, folder):
 def launches_of(binary, folder, ranks, words):
     """What a late step adds to the stand-in's counters, of all ranks."""
     whole = []
-    for steps in (40, 50):  # each batch was in each slot: no buffer grows, so that no graph is captured again
+    for steps in (12, 18):
         text = run(binary, ranks, f"{words} -steps {steps}", folder, limit_s=240, environment={"CUDA_ON_CPU_REPORT": "1"}).text
         found = {what: sum(count(text, f"{what}\\b")) for what in ("launches", "products", "copies", "graphs", "graph launches")}
         found["operations"] = sum(int(n) for n in re.findall(r"graph launches of (\d+) operations", text))
         check(found["launches"] > 0, f"no report of the stand-in:\n{text[-1000:]}")
         whole.append(found)
-    return {what: (whole[1][what] - whole[0][what]) / 10 for what in whole[0]}
+    return {what: (whole[1][what] - whole[0][what]) / 6 for what in whole[0]}
 
 
 def test_cuda_expected(binary, folder):

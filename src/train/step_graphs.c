@@ -171,29 +171,32 @@ static PetscErrorCode replay(TrsStepGraphs g, const TrsPartGraphs *part)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsStepGraphsRun(TrsStepGraphs g, int slot, TrsStepPart which,
+PetscErrorCode TrsStepGraphsRun(TrsStepGraphs graphs, int slot, TrsStepPart which,
                                 const TrsStepArguments *arguments, PetscErrorCode (*work)(void *context),
                                 void *context)
 {
-  TrsPartGraphs *part = g ? &g->part[slot][which] : NULL;
+  TrsPartGraphs *part = graphs ? &graphs->part[slot][which] : NULL;
 
   PetscFunctionBegin;
-  if (!g) {
+  if (!graphs) {
     PetscCall(work(context));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (which == TRS_PART_BACKWARD_OVER) g->n_complete = g->n_told = 0; /* a step's first gradients */
-  if (part->n_sections > 0 && part->releases == g->device->releases() &&
+  /* a step's first gradients */
+  if (which == TRS_PART_BACKWARD_OVER) graphs->n_complete = graphs->n_told = 0;
+  if (part->n_sections > 0 && part->releases == graphs->device->releases() &&
       same_arguments(&part->captured, arguments)) {
-    PetscCall(replay(g, part));
+    PetscCall(replay(graphs, part));
+    part->last = *arguments; /* what came in between did not come in a row */
+    part->n_met = TRS_MEETINGS;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   part->n_met = same_arguments(&part->last, arguments) ? PetscMin(part->n_met + 1, (int)TRS_MEETINGS) : 1;
   part->last = *arguments;
   if (part->n_met < (int)TRS_MEETINGS)
-    PetscCall(run_work(g, slot, which, work, context));
+    PetscCall(run_work(graphs, slot, which, work, context));
   else
-    PetscCall(capture(g, slot, which, part, work, context));
+    PetscCall(capture(graphs, slot, which, part, work, context));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -71,7 +71,7 @@ const TrsStepNumbers *TrsStepGraphsCurrent(TrsStepGraphs graphs);
   In: graphs     NULL: call work
       arguments  all that differs between the slot's batches, but the numbers
 */
-PetscErrorCode TrsStepGraphsRun(TrsStepGraphs graphs, int slot, TrsStepPart part,
+PetscErrorCode TrsStepGraphsRun(TrsStepGraphs graphs, int slot, TrsStepPart which,
                                 const TrsStepArguments *arguments, PetscErrorCode (*work)(void *context),
                                 void *context);
 
