@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRS_PART_BYTES = 1 << 17 }; /* values that are read at a time */
+enum { TRS_PART_BYTES = 1 << 18 }; /* values that are read at a time */
 
 PetscErrorCode TrsBatchScratchCreate(const TrsBatchSpec *spec, int64_t max_batch, TrsBatchScratch *scratch)
 {
