@@ -83,7 +83,7 @@ static void place_lengths(const TrsSamples *samples, const TrsSampleFeature *fea
 {
   for (int k = 0; k < n_keys; k++)
     for (int f = samples->first[first_key + k]; f >= 0; f = features[f].next)
-      memcpy(out->lengths + f * samples->batch + tile->first, lengths + k * TRS_SAMPLE_TILE,
+      memcpy(out->lengths + f * samples->batch + tile->first, lengths + TrsTilePlace(k, 0),
              (size_t)tile->n * sizeof(*lengths));
 }
 
@@ -241,7 +241,7 @@ static int transpose_tile(const TrsAssembleKernels *kernels, const TrsSamples *s
     kernels->transpose(tile->n, n, row, ids);
     for (int k = 0; k < n; k++)
       for (int f = samples->first[first + k]; f >= 0; f = features[f].next)
-        odd |= place(kernels, samples, 1, &one_bag, &from_0, ids + k * TRS_SAMPLE_TILE, features[f].rows,
+        odd |= place(kernels, samples, 1, &one_bag, &from_0, ids + TrsTilePlace(k, 0), features[f].rows,
                      out->values + out->offsets[f * samples->batch + tile->first]);
   }
   return odd;

@@ -11,6 +11,12 @@
 /* Samples whose bags are placed together. Their rows in the file stay in the first cache. */
 enum { TRS_SAMPLE_TILE = 32 };
 
+/* The number of a key and a sample among a tile's numbers. */
+static inline int64_t TrsTilePlace(int key, int sample)
+{
+  return (int64_t)key * TRS_SAMPLE_TILE + sample;
+}
+
 typedef struct {
   /* to[c * TRS_SAMPLE_TILE + r] = row[r][c] of n_rows <= TRS_SAMPLE_TILE rows of n_cols numbers */
   void (*transpose)(int n_rows, int n_cols, const int32_t *const *row, int32_t *to);

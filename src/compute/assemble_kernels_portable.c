@@ -18,7 +18,7 @@ INLINE Good both(Good a, Good b)
 INLINE void transpose_8(const int32_t *const *row, int col, int32_t *to)
 {
   for (int c = 0; c < 8; c++)
-    for (int r = 0; r < 8; r++) to[c * TRS_SAMPLE_TILE + r] = row[r][col + c];
+    for (int r = 0; r < 8; r++) to[TrsTilePlace(c, r)] = row[r][col + c];
 }
 
 INLINE Good copy_narrow(int32_t n, const int32_t *from, uint32_t limit, int64_t *to, int most)

@@ -10,7 +10,7 @@
   become large.
 */
 
-enum { FEW = 8, SOME = 16, MANY = INT32_MAX };
+enum { TRS_FEW_IDS = 8, TRS_SOME_IDS = 16, TRS_MANY_IDS = INT32_MAX };
 
 INLINE uint32_t narrow_limit(int64_t rows)
 {
@@ -31,10 +31,10 @@ static void transpose(int n_rows, int n_cols, const int32_t *const *row, int32_t
     for (int c = 0; c < n_cols; c += 8) {
       const int col = c + 8 <= n_cols ? c : n_cols - 8;
 
-      transpose_8(row + r, col, to + col * TRS_SAMPLE_TILE + r);
+      transpose_8(row + r, col, to + TrsTilePlace(col, r));
     }
   for (int r = squares; r < n_rows; r++)
-    for (int c = 0; c < n_cols; c++) to[c * TRS_SAMPLE_TILE + r] = row[r][c];
+    for (int c = 0; c < n_cols; c++) to[TrsTilePlace(c, r)] = row[r][c];
 }
 
 INLINE int32_t longest(int n_bags, const int32_t *lengths)
@@ -63,9 +63,9 @@ static int place_narrow(int n_bags, const int32_t *lengths, const int64_t *at, c
   const int32_t most = longest(n_bags, lengths);
   const uint32_t limit = narrow_limit(rows);
 
-  if (most <= FEW) return narrow_bags(n_bags, lengths, at, from, limit, to, FEW);
-  if (most <= SOME) return narrow_bags(n_bags, lengths, at, from, limit, to, SOME);
-  return narrow_bags(n_bags, lengths, at, from, limit, to, MANY);
+  if (most <= TRS_FEW_IDS) return narrow_bags(n_bags, lengths, at, from, limit, to, TRS_FEW_IDS);
+  if (most <= TRS_SOME_IDS) return narrow_bags(n_bags, lengths, at, from, limit, to, TRS_SOME_IDS);
+  return narrow_bags(n_bags, lengths, at, from, limit, to, TRS_MANY_IDS);
 }
 
 INLINE int wide_bags(int n_bags, const int32_t *lengths, const int64_t *at, const int64_t *from,
@@ -85,8 +85,9 @@ static int place_wide(int n_bags, const int32_t *lengths, const int64_t *at, con
 {
   const uint64_t limit = wide_limit(rows);
 
-  if (longest(n_bags, lengths) <= FEW) return wide_bags(n_bags, lengths, at, from, limit, to, FEW);
-  return wide_bags(n_bags, lengths, at, from, limit, to, MANY);
+  if (longest(n_bags, lengths) <= TRS_FEW_IDS)
+    return wide_bags(n_bags, lengths, at, from, limit, to, TRS_FEW_IDS);
+  return wide_bags(n_bags, lengths, at, from, limit, to, TRS_MANY_IDS);
 }
 
 static void place_weights(int n_bags, const int32_t *lengths, const int64_t *at, const float *from, float *to)

@@ -30,13 +30,13 @@ INLINE void transpose_4(const int32_t *const *row, int col, int32_t *to)
   const __m256i ab_high = _mm256_unpackhi_epi32(a, b), cd_high = _mm256_unpackhi_epi32(c, d);
 
   store_column(to, _mm256_unpacklo_epi64(ab, cd));
-  store_column(to + TRS_SAMPLE_TILE, _mm256_unpackhi_epi64(ab, cd));
-  store_column(to + 2 * TRS_SAMPLE_TILE, _mm256_unpacklo_epi64(ab_high, cd_high));
-  store_column(to + 3 * TRS_SAMPLE_TILE, _mm256_unpackhi_epi64(ab_high, cd_high));
+  store_column(to + TrsTilePlace(1, 0), _mm256_unpackhi_epi64(ab, cd));
+  store_column(to + TrsTilePlace(2, 0), _mm256_unpacklo_epi64(ab_high, cd_high));
+  store_column(to + TrsTilePlace(3, 0), _mm256_unpackhi_epi64(ab_high, cd_high));
 }
 
 INLINE void transpose_8(const int32_t *const *row, int col, int32_t *to)
 {
   transpose_4(row, col, to);
-  transpose_4(row, col + 4, to + 4 * TRS_SAMPLE_TILE);
+  transpose_4(row, col + 4, to + TrsTilePlace(4, 0));
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRS_PART_BYTES = 1 << 17 }; /* values that are read at a time */
+enum { TRS_PART_BYTES = 1 << 18 }; /* values that are read at a time */
 
 PetscErrorCode TrsBatchScratchCreate(const TrsBatchSpec *spec, int64_t max_batch, TrsBatchScratch *scratch)
 {
@@ -129,7 +129,7 @@ static PetscErrorCode bad_number(const TrsBatchSpec *spec, TrsBatch *batch, cons
 /* Is a label what its task learns from? */
 static inline int label_is_good(const TrsReaderLabel *label, float y)
 {
-  if (isnan(y)) return label->may_be_nan;
+  if (isnan(y)) return label->may_be_nan == PETSC_TRUE;
   if (label->kind == TRS_LABEL_NUMBER) return isfinite(y);
   if (label->kind == TRS_LABEL_CLASS) return y >= 0.0F && y < (float)label->classes && y == floorf(y);
   return y >= 0.0F && y <= 1.0F;

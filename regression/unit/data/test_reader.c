@@ -630,7 +630,7 @@ static void test_threads_steady(void **state)
   close_reader(&f);
 }
 
-enum { LARGE_SAMPLES = 4096, LARGE_BAD = 3000 };
+enum { LARGE_SAMPLES = 12000, LARGE_BAD = 9000 };
 
 /* Feature 0 has i % 5 ids in sample i, feature 1 has ten; the j-th is (11 i + 5 f + j) % 1000. */
 static int64_t large_length(int64_t i, int f)
@@ -737,7 +737,7 @@ static void test_large_batch(void **state)
     open_large(&f, text, TRS_BOUNDS_FATAL);
     assert_petsc_error(TrsReaderNext(f.reader, &batch), TRS_ERR_DATA);
     assert_non_null(
-        strstr(TrsErrorMessage(), "feature \"ten\" of sample 3000 has id 1000, expected 0 to 999"));
+        strstr(TrsErrorMessage(), "feature \"ten\" of sample 9000 has id 1000, expected 0 to 999"));
     TrsErrorClear();
     close_reader(&f);
   }
