@@ -74,20 +74,29 @@ static void join(TrsSubtree *tree, int *n)
   tree[*n - 1] = (TrsSubtree){.level = tree[*n - 1].level + 1, .index = tree[*n - 1].index / 2};
 }
 
+/*
+  Subtree i's vector lies in vector[i]. The left siblings that wait for this block, from the leaf up,
+  are added to it in one pass: (L1 + (L0 + block)), which is the order of the tree.
+*/
 PetscErrorCode TrsBlockSumAdd(TrsBlockSum s, TrsStream stream, int64_t block, const float *vector)
 {
-  const TrsDeviceOps *device = s->comm->device;
-  const int64_t bytes = s->n * (int64_t)sizeof(float);
-  TrsDeviceBuffer *place = &s->vector[s->n_trees];
+  const float *parts[TRS_MAX_SUBTREES + 1] = {vector};
+  TrsDeviceBuffer *place;
+  int n_parts = 1;
 
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserve(device, place, bytes));
-  PetscCall(device->copy(place->data, vector, bytes, stream));
   s->tree[s->n_trees++] = (TrsSubtree){.level = 0, .index = block};
   while (end_in_siblings(s->tree, s->n_trees)) {
-    PetscCall(add(s, stream, s->n, (float *)s->vector[s->n_trees - 2].data,
-                  (const float *)s->vector[s->n_trees - 1].data));
+    parts[n_parts++] = (const float *)s->vector[s->n_trees - 2].data;
     join(s->tree, &s->n_trees);
+  }
+  place = &s->vector[s->n_trees - 1];
+  if (n_parts == 1) {
+    PetscCall(TrsDeviceBufferReserve(s->comm->device, place, s->n * (int64_t)sizeof(float)));
+    PetscCall(s->comm->device->copy(place->data, vector, s->n * (int64_t)sizeof(float), stream));
+  } else {
+    PetscCall(
+        s->comm->compute->sum_matrices(stream, n_parts, parts, s->n, 1, s->n, (float *)place->data, s->n));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
