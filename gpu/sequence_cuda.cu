@@ -145,7 +145,7 @@ static __global__ void __launch_bounds__(TRS_SEQUENCE_THREADS)
     const float *const g = grad + b * grad_stride + d;
     const bool concat = bags.pooling == TRS_SEQUENCE_CONCAT, mean = bags.pooling == TRS_SEQUENCE_MEAN;
     float own[COLUMNS] = {}, maximum[COLUMNS];
-    int64_t at[COLUMNS];
+    int64_t at[COLUMNS] = {};
 
     if (!concat) load_floats<COLUMNS>(g, own);
     if (bags.pooling == TRS_SEQUENCE_MAX) find_maxima<COLUMNS>(bags, rows, begin, end, d, at, maximum);
