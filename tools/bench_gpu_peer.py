@@ -61,7 +61,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--model", choices=["DLRM", "DCN"], default="DLRM")
-    parser.add_argument("--precision", choices=["fp32", "tf32"], default="fp32", help="of the dense layers' products")
+    parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"], default="fp32", help="of the dense layers' products; bf16: torch.autocast")
     for name, value in (("tables", 26), ("rows", 1000000), ("dim", 128), ("batch", 8192), ("num-dense", 13), ("windows", 5), ("steps", 20), ("batches", 4)):
         parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args()
@@ -79,7 +79,9 @@ def main():
 
     def step(i):
         dense, ids, labels = (tensor.to(args.device, non_blocking=True) for tensor in batches[i % args.batches])
-        loss = nn.functional.binary_cross_entropy_with_logits(model(dense, ids), labels)
+        with torch.autocast(args.device, torch.bfloat16, enabled=args.precision == "bf16"):
+            logits = model(dense, ids)
+        loss = nn.functional.binary_cross_entropy_with_logits(logits.float(), labels)
         tables.zero_grad(set_to_none=True)
         others.zero_grad(set_to_none=True)
         loss.backward()

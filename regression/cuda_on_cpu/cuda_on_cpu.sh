@@ -86,8 +86,9 @@ case $what in
     TRSHARD_PYTHON=$python "$source/tools/bench_gpu.sh" "$build" --tables 2 --rows 100 --dims 8 --batch 8 --rounds 1 --copy_bytes 4096 --steps 16 --model_dim 8 --pooling 2 --mlperf_rows_by 100000 |
       tee "$build/bench_gpu.txt" | tail -30
     grep -qE '^backward\+rowwise_adagrad, D 8 fp16, .* (NOT MET|met)$' "$build/bench_gpu.txt"
-    [ "$(grep -cE '^(DLRM|DCN|MLPerf) (fp|tf)32, share of H2D and input_dist hidden +[01]' "$build/bench_gpu.txt")" = 6 ]
-    [ "$(grep -cE '^(DLRM|DCN|MLPerf) (fp|tf)32, compute stages of a step, ms +[0-9].*(NOT MET|met)$' "$build/bench_gpu.txt")" = 6 ]
+    [ "$(grep -cE '^(DLRM|DCN|MLPerf) (fp32|tf32|bf16), share of H2D and input_dist hidden +[01]' "$build/bench_gpu.txt")" = 9 ]
+    [ "$(grep -cE '^(DLRM|DCN|MLPerf) (fp32|tf32|bf16), compute stages of a step, ms +[0-9].*(NOT MET|met)$' "$build/bench_gpu.txt")" = 9 ]
+    [ "$(grep -cE '^(DLRM|DCN) tf32, batch 1, samples/s with graphs +[0-9].*(NOT MET|met)$' "$build/bench_gpu.txt")" = 2 ]
     ;;
   bundle) # what a machine with a GPU gets, and all that `run gpu` does there
     TRSHARD_BUNDLE_LEVEL=0 "$source/regression/tools/bundle.sh" "$build"
