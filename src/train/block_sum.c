@@ -75,8 +75,8 @@ static void join(TrsSubtree *tree, int *n)
 }
 
 /*
-  Subtree i's vector lies in vector[i]. The left siblings that wait for this block, from the leaf up,
-  are added to it in one pass: (L1 + (L0 + block)), which is the order of the tree.
+  Subtree i's vector lies in vector[i]. The left siblings that wait for this block are added to it
+  in one pass, from the leaf up: L1 + (L0 + block), which is the order of the tree.
 */
 PetscErrorCode TrsBlockSumAdd(TrsBlockSum s, TrsStream stream, int64_t block, const float *vector)
 {
