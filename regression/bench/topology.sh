@@ -7,7 +7,7 @@ shift 2
 if [ "$device" = cuda ]; then memory=hbm; fi
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"$@" -n 4 "$binary" -task bench -device "$device" -bench_topology "$folder/topology.opts" -topology_local_world_size 2 -bench_table_bytes 8MiB -bench_bytes 1MiB
+"$@" -n 4 "$binary" -task bench -device "$device" -bench_topology "$folder/topology.opts" -topology_local_world_size 2 -bench_table_bytes 1MiB -bench_bytes 1MiB
 for name in ${memory}_mem_bw intra_host_bw inter_host_bw stream_bw row_read_bw row_update_bw cut_bw pair_rate pair_back_rate; do
   # bytes/ms or operations/ms: between 1e6 and 1e13 a second
   awk -v name="-topology_$name" '$1 == name { found = $2 > 1e3 && $2 < 1e10 } END { exit !found }' "$folder/topology.opts"

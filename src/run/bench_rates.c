@@ -78,6 +78,16 @@ static PetscErrorCode time_rounds(MPI_Comm comm, const TrsBenchWork *work, doubl
 }
 
 /*
+  The amount of work of a measurement. With tables of less than 64 MiB, which fit caches anyway, all
+  work is as much less, for a bench that is short and says little.
+*/
+static int64_t amount(int64_t whole, int64_t table_bytes)
+{
+  for (; table_bytes < (int64_t)64 << 20; table_bytes *= 2) whole /= 2;
+  return whole;
+}
+
+/*
   The line through two points of (work, ms): work/ms, and the work that stands for the time of no
   work. Times that do not grow are those of the second point.
 */
@@ -115,7 +125,8 @@ typedef struct {
   TrsTbe tbe;
   TrsTbeInput input;
   void *offsets, *values, *out; /* out: pooled rows, or their gradients */
-  float *other;                 /* [TRS_BENCH_FLOATS] what fills the cache before an update */
+  int64_t n_other;
+  float *other; /* [n_other] what fills the cache before an update */
   TrsWorkspace workspace;
   int64_t *host;
   int64_t step;
@@ -134,7 +145,7 @@ static PetscErrorCode prepare_lookup(void *context, int round)
 static PetscErrorCode prepare_update(void *context, int round)
 {
   const TrsBenchLookup *b = (const TrsBenchLookup *)context;
-  const int64_t half = TRS_BENCH_FLOATS / 2, cols = TRS_BENCH_LAYER;
+  const int64_t half = b->n_other / 2, cols = TRS_BENCH_LAYER;
 
   PetscFunctionBegin;
   PetscCall(b->compute->join_forward(NULL, half / cols, cols, PETSC_FALSE, b->other, cols, b->other + half,
@@ -272,15 +283,16 @@ typedef struct {
 static PetscErrorCode measure_row(const TrsMachine *machine, int64_t table_bytes, int32_t dim, TrsDType dtype,
                                   PetscBool stochastic, TrsBenchRates *rates, TrsBenchRow *row)
 {
-  const int64_t bags = TRS_BENCH_DEVICE_BAGS;
+  const int64_t bags = amount(TRS_BENCH_DEVICE_BAGS, table_bytes);
   TrsBenchLookup b = {.device = machine->device,
                       .compute = machine->compute,
+                      .n_other = amount(TRS_BENCH_FLOATS, table_bytes),
                       .table = {{.dim = dim, .dtype = dtype, .stochastic_rounding = (int32_t)stochastic}}};
   double median;
 
   PetscFunctionBegin;
-  PetscCall(b.device->alloc(TRS_BENCH_FLOATS * (int64_t)sizeof(float), (void **)&b.other));
-  PetscCall(b.device->zero(b.other, TRS_BENCH_FLOATS * (int64_t)sizeof(float), NULL));
+  PetscCall(b.device->alloc(b.n_other * (int64_t)sizeof(float), (void **)&b.other));
+  PetscCall(b.device->zero(b.other, b.n_other * (int64_t)sizeof(float), NULL));
   PetscCall(open_lookup(&b, table_bytes, TRS_BENCH_FEATURES, bags, 1));
   PetscCall(
       time_rounds(machine->comm, &(TrsBenchWork){prepare_lookup, run_lookup, &b}, &median, &rates->spread));
@@ -355,11 +367,12 @@ static PetscErrorCode close_jagged(const TrsDeviceOps *device, TrsJagged *jagged
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Measure the ms of a bag of `pooling` ids. */
-static PetscErrorCode measure_bag_cut(const TrsMachine *machine, int64_t pooling, double *spread, double *ms)
+/* Measure the ms of one of `bags` bags of `pooling` ids. */
+static PetscErrorCode measure_bag_cut(const TrsMachine *machine, int64_t bags, int64_t pooling,
+                                      double *spread, double *ms)
 {
   const TrsDeviceOps *device = machine->device;
-  const int64_t bags = (int64_t)TRS_BENCH_BAGS * TRS_BENCH_RANKS, n = bags * pooling;
+  const int64_t n = bags * pooling;
   TrsBenchCut b = {.device = device, .compute = machine->compute};
   int64_t *host;
   double median;
@@ -385,13 +398,14 @@ static PetscErrorCode measure_bag_cut(const TrsMachine *machine, int64_t pooling
 }
 
 /* Measure the cut of bags with one id, and with many. */
-static PetscErrorCode measure_cut(const TrsMachine *machine, TrsBenchRates *rates)
+static PetscErrorCode measure_cut(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
 {
+  const int64_t bags = amount((int64_t)TRS_BENCH_BAGS * TRS_BENCH_RANKS, table_bytes);
   double one = 0.0, many = 0.0;
 
   PetscFunctionBegin;
-  PetscCall(measure_bag_cut(machine, 1, &rates->spread, &one));
-  PetscCall(measure_bag_cut(machine, TRS_BENCH_POOLING, &rates->spread, &many));
+  PetscCall(measure_bag_cut(machine, bags, 1, &rates->spread, &one));
+  PetscCall(measure_bag_cut(machine, bags, TRS_BENCH_POOLING, &rates->spread, &many));
   fit(sizeof(int64_t), one, (double)TRS_BENCH_POOLING * sizeof(int64_t), many, &rates->rows.cut_bw,
       &rates->rows.cut_overhead);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -453,7 +467,8 @@ static PetscErrorCode measure_exchange(MPI_Comm comm, TrsComm group, int64_t byt
 typedef struct {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
-  float *a, *b, *c; /* [TRS_BENCH_FLOATS] */
+  int64_t n;        /* floats that are streamed */
+  float *a, *b, *c; /* [n], and room for the products' matrices */
 } TrsBenchDense;
 
 static PetscErrorCode run_products(void *context)
@@ -473,8 +488,8 @@ static PetscErrorCode run_stream(void *context)
   const int64_t cols = TRS_BENCH_LAYER;
 
   PetscFunctionBegin;
-  PetscCall(d->compute->join_forward(NULL, TRS_BENCH_FLOATS / cols, cols, PETSC_FALSE, d->a, cols, d->b, cols,
-                                     d->c, cols));
+  PetscCall(
+      d->compute->join_forward(NULL, d->n / cols, cols, PETSC_FALSE, d->a, cols, d->b, cols, d->c, cols));
   PetscCall(d->device->stream_synchronize(NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -484,10 +499,11 @@ static PetscErrorCode run_stream(void *context)
   that are larger than the caches.
 */
 static PetscErrorCode measure_dense(MPI_Comm comm, const TrsDeviceOps *device, const TrsComputeOps *compute,
-                                    TrsBenchRates *rates)
+                                    int64_t table_bytes, TrsBenchRates *rates)
 {
-  const int64_t bytes = TRS_BENCH_FLOATS * (int64_t)sizeof(float);
-  TrsBenchDense d = {.device = device, .compute = compute};
+  const int64_t layer = (int64_t)TRS_BENCH_LAYER * TRS_BENCH_LAYER;
+  TrsBenchDense d = {.device = device, .compute = compute, .n = amount(TRS_BENCH_FLOATS, table_bytes)};
+  const int64_t bytes = PetscMax(d.n, layer) * (int64_t)sizeof(float);
   double median;
 
   PetscFunctionBegin;
@@ -499,7 +515,7 @@ static PetscErrorCode measure_dense(MPI_Comm comm, const TrsDeviceOps *device, c
   PetscCall(time_rounds(comm, &(TrsBenchWork){NULL, run_products, &d}, &median, &rates->spread));
   rates->products = 2.0 * (double)TRS_BENCH_LAYER * TRS_BENCH_LAYER * TRS_BENCH_LAYER / (1e3 * median);
   PetscCall(time_rounds(comm, &(TrsBenchWork){NULL, run_stream, &d}, &median, &rates->spread));
-  rates->stream = 3.0 * (double)bytes / (1e3 * median);
+  rates->stream = 3.0 * (double)d.n * sizeof(float) / (1e3 * median);
   PetscCall(device->release((void **)&d.a));
   PetscCall(device->release((void **)&d.b));
   PetscCall(device->release((void **)&d.c));
@@ -511,8 +527,9 @@ static PetscErrorCode measure_dense(MPI_Comm comm, const TrsDeviceOps *device, c
 typedef struct {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
+  int64_t n; /* samples */
   int dim;
-  float *x, *dx, *out; /* [TRS_BENCH_SAMPLES] samples */
+  float *x, *dx, *out; /* of n samples */
 } TrsBenchPairs;
 
 enum { TRS_BENCH_PAIRS = TRS_BENCH_VECTORS * (TRS_BENCH_VECTORS - 1) / 2 };
@@ -523,7 +540,7 @@ static PetscErrorCode run_pairs(void *context)
   const int width = TRS_BENCH_PAIRS + b->dim;
 
   PetscFunctionBegin;
-  PetscCall(b->compute->dot_forward(NULL, TRS_BENCH_SAMPLES, TRS_BENCH_VECTORS, b->dim, b->dim, 0, b->x,
+  PetscCall(b->compute->dot_forward(NULL, b->n, TRS_BENCH_VECTORS, b->dim, b->dim, 0, b->x,
                                     (int64_t)TRS_BENCH_VECTORS * b->dim, TrsFloats(b->out, width)));
   PetscCall(b->device->stream_synchronize(NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -535,7 +552,7 @@ static PetscErrorCode run_pair_gradients(void *context)
   const int width = TRS_BENCH_PAIRS + b->dim;
 
   PetscFunctionBegin;
-  PetscCall(b->compute->dot_backward(NULL, TRS_BENCH_SAMPLES, TRS_BENCH_VECTORS, b->dim, b->dim, b->x,
+  PetscCall(b->compute->dot_backward(NULL, b->n, TRS_BENCH_VECTORS, b->dim, b->dim, b->x,
                                      (int64_t)TRS_BENCH_VECTORS * b->dim, TrsFloats(b->out, width), b->dx,
                                      (int64_t)TRS_BENCH_VECTORS * b->dim));
   PetscCall(b->device->stream_synchronize(NULL));
@@ -543,13 +560,15 @@ static PetscErrorCode run_pair_gradients(void *context)
 }
 
 /* Measure the ms of a dot product of vectors of `dim` numbers, and of its gradients. */
-static PetscErrorCode measure_pair(MPI_Comm comm, const TrsDeviceOps *device, const TrsComputeOps *compute,
-                                   int dim, double *spread, double *forward_ms, double *backward_ms)
+static PetscErrorCode measure_pair(const TrsMachine *machine, int64_t samples, int dim, double *spread,
+                                   double *forward_ms, double *backward_ms)
 {
-  const int64_t x_bytes = (int64_t)TRS_BENCH_SAMPLES * TRS_BENCH_VECTORS * dim * (int64_t)sizeof(float);
-  const int64_t out_bytes = (int64_t)TRS_BENCH_SAMPLES * (TRS_BENCH_PAIRS + dim) * (int64_t)sizeof(float);
-  const double n = (double)TRS_BENCH_SAMPLES * TRS_BENCH_PAIRS;
-  TrsBenchPairs b = {.device = device, .compute = compute, .dim = dim};
+  const int64_t x_bytes = samples * TRS_BENCH_VECTORS * dim * (int64_t)sizeof(float);
+  const int64_t out_bytes = samples * (TRS_BENCH_PAIRS + dim) * (int64_t)sizeof(float);
+  const double n = (double)samples * TRS_BENCH_PAIRS;
+  const TrsDeviceOps *device = machine->device;
+  const MPI_Comm comm = machine->comm;
+  TrsBenchPairs b = {.device = device, .compute = machine->compute, .n = samples, .dim = dim};
   double median;
 
   PetscFunctionBegin;
@@ -568,15 +587,15 @@ static PetscErrorCode measure_pair(MPI_Comm comm, const TrsDeviceOps *device, co
 }
 
 /* Measure dot products of narrow and of wide vectors. */
-static PetscErrorCode measure_pairs(MPI_Comm comm, const TrsDeviceOps *device, const TrsComputeOps *compute,
-                                    TrsBenchRates *rates)
+static PetscErrorCode measure_pairs(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
 {
+  const int64_t samples = amount(TRS_BENCH_SAMPLES, table_bytes);
   const double narrow = 2.0 * TRS_BENCH_NARROW, wide = 2.0 * TRS_BENCH_WIDE;
   double forward[2] = {0.0}, backward[2] = {0.0};
 
   PetscFunctionBegin;
-  PetscCall(measure_pair(comm, device, compute, TRS_BENCH_NARROW, &rates->spread, &forward[0], &backward[0]));
-  PetscCall(measure_pair(comm, device, compute, TRS_BENCH_WIDE, &rates->spread, &forward[1], &backward[1]));
+  PetscCall(measure_pair(machine, samples, TRS_BENCH_NARROW, &rates->spread, &forward[0], &backward[0]));
+  PetscCall(measure_pair(machine, samples, TRS_BENCH_WIDE, &rates->spread, &forward[1], &backward[1]));
   fit(narrow, forward[0], wide, forward[1], &rates->pairs.rate, &rates->pairs.overhead);
   /* The gradients of two vectors take twice the operations. */
   fit(2.0 * narrow, backward[0], 2.0 * wide, backward[1], &rates->pairs.back_rate,
@@ -591,11 +610,11 @@ PetscErrorCode TrsBenchRatesMeasure(const TrsMachine *machine, int64_t bytes, in
   *rates = (TrsBenchRates){0};
   PetscCall(measure_memory(machine, table_bytes, rates));
   PetscCall(measure_rows(machine, table_bytes, rates));
-  PetscCall(measure_cut(machine, rates));
+  PetscCall(measure_cut(machine, table_bytes, rates));
   PetscCall(measure_exchange(machine->comm, machine->groups.host, bytes, &rates->intra_host, &rates->spread));
   PetscCall(
       measure_exchange(machine->comm, machine->groups.cross, bytes, &rates->inter_host, &rates->spread));
-  PetscCall(measure_dense(machine->comm, machine->device, machine->compute, rates));
-  PetscCall(measure_pairs(machine->comm, machine->device, machine->compute, rates));
+  PetscCall(measure_dense(machine->comm, machine->device, machine->compute, table_bytes, rates));
+  PetscCall(measure_pairs(machine, table_bytes, rates));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

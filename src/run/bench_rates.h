@@ -24,7 +24,7 @@ typedef struct {
   5 % of their median. The slowest rank counts.
 
   In: bytes        that a rank sends in an exchange
-      table_bytes  size of the table that is looked up
+      table_bytes  size of the table that is looked up; below 64 MiB other work is less, too
 */
 PetscErrorCode TrsBenchRatesMeasure(const TrsMachine *machine, int64_t bytes, int64_t table_bytes,
                                     TrsBenchRates *rates);

@@ -19,7 +19,8 @@ static const TrsOptionSpec bench_specs[] = {
     {"-bench_bytes", TRS_OPTION_BYTES, "16MiB", "[1024,1073741824]", NULL, "bytes",
      "bytes that a rank sends in one timed exchange"},
     {"-bench_table_bytes", TRS_OPTION_BYTES, "512MiB", "[1048576,]", NULL, "bytes",
-     "size of the table whose random rows are read; it should be much larger than the caches"},
+     "size of the table whose random rows are read; it should be much larger than the caches. Below 64MiB "
+     "all measurements are shorter, for a trial"},
 };
 const TrsOptionGroup trs_bench_options = TRS_OPTION_GROUP("Benchmark", bench_specs);
 
