@@ -10,6 +10,7 @@
 #include "compute/assemble.h"
 
 #include "compute/assemble_kernels.h"
+#include "compute/cpu_kernels.h"
 #include "compute/past_cache.h"
 
 #include <string.h>
@@ -26,17 +27,6 @@ typedef struct {
   int n;
   int64_t at[TRS_SAMPLE_TILE]; /* where the next key's ids of each sample begin in the part's */
 } TrsTile;
-
-static const TrsAssembleKernels *find_kernels(void)
-{
-#if defined(__x86_64__)
-  const char *isa = TrsComputeIsa();
-
-  if (!strcmp(isa, "avx512")) return &trs_assemble_kernels_avx512;
-  if (!strcmp(isa, "avx2")) return &trs_assemble_kernels_avx2;
-#endif
-  return &trs_assemble_kernels_portable;
-}
 
 static int64_t sample_at(const TrsSamples *samples, int64_t place)
 {
@@ -263,7 +253,7 @@ static PetscBool is_transposition(const TrsSamples *samples, const TrsTile *tile
 PetscBool TrsAssemble(const TrsSamples *samples, int n_features, const TrsSampleFeature *features,
                       TrsJagged *out)
 {
-  const TrsAssembleKernels *kernels = find_kernels();
+  const TrsAssembleKernels *kernels = TRS_KERNELS_OF_ISA(trs_assemble_kernels);
   const int64_t from = samples->start[samples->begin];
   TrsTile tile;
   int odd;

@@ -8,6 +8,8 @@
 
 #include "compute/assemble.h"
 
+#define INLINE static inline __attribute__((always_inline))
+
 /* Samples whose bags are placed together. Their rows in the file stay in the first cache. */
 enum { TRS_SAMPLE_TILE = 32 };
 

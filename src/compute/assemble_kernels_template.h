@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The text of assemble_kernels_<isa>.c. These files first define INLINE, transpose_8() and the
+  The text of assemble_kernels_<isa>.c. These files first define transpose_8() and the
   copies of one bag: copy_narrow(), copy_wide() and copy_weights(). A copy is told that bags have at
   most `most` ids, so that a short one is copied without a branch. It returns which lanes had good
   ids alone, of a type Good: all_good at first, both() of two copies. This text defines

@@ -5,8 +5,6 @@
 */
 #include <immintrin.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* Eight numbers of each of two rows that are four apart, as halves of columns col and col + 4. */
 INLINE __m256i halves(const int32_t *const *row, int r, int col)
 {

@@ -9,13 +9,7 @@ enum { TRS_VALUES_A_PART = 16384 }; /* fewest values that one thread converts */
 
 const TrsCodecKernels *TrsCodecKernelsGet(void)
 {
-#if defined(__x86_64__)
-  const char *isa = TrsComputeIsa();
-
-  if (!strcmp(isa, "avx512")) return &trs_codec_kernels_avx512;
-  if (!strcmp(isa, "avx2")) return &trs_codec_kernels_avx2;
-#endif
-  return &trs_codec_kernels_portable;
+  return TRS_KERNELS_OF_ISA(trs_codec_kernels);
 }
 
 /* Number of values that are encoded together. */

@@ -12,6 +12,21 @@
 
 #include "compute/compute_ops.h"
 
+#include <string.h>
+
+/*
+  Of the tables of kernels that the files of the instruction sets define, the one of TrsComputeIsa():
+  &tables_avx512, &tables_avx2 or &tables_portable.
+*/
+#if defined(__x86_64__)
+  #define TRS_KERNELS_OF_ISA(tables) \
+    (!strcmp(TrsComputeIsa(), "avx512") ? &tables##_avx512 \
+     : !strcmp(TrsComputeIsa(), "avx2") ? &tables##_avx2 \
+                                        : &tables##_portable)
+#else
+  #define TRS_KERNELS_OF_ISA(tables) (&tables##_portable)
+#endif
+
 /* Scratch memory that each kernel grows as it needs. A call may use all of it. */
 struct TrsWorkspaceImpl {
   TrsBuffer keys, positions, scratch, runs;

@@ -13,13 +13,7 @@
 
 const TrsDenseKernels *TrsDenseKernelsGet(void)
 {
-#if defined(__x86_64__)
-  const char *isa = TrsComputeIsa();
-
-  if (!strcmp(isa, "avx512")) return &trs_dense_kernels_avx512;
-  if (!strcmp(isa, "avx2")) return &trs_dense_kernels_avx2;
-#endif
-  return &trs_dense_kernels_portable;
+  return TRS_KERNELS_OF_ISA(trs_dense_kernels);
 }
 
 static inline int64_t min_int64(int64_t a, int64_t b)

@@ -35,13 +35,7 @@ enum { TRS_GROUP_VALUES = 32768, TRS_GROUP_TABLES = 4 };
 
 static const TrsTbeKernels *kernels_of_isa(void)
 {
-#if defined(__x86_64__)
-  const char *isa = TrsComputeIsa();
-
-  if (!strcmp(isa, "avx512")) return &trs_tbe_kernels_avx512;
-  if (!strcmp(isa, "avx2")) return &trs_tbe_kernels_avx2;
-#endif
-  return &trs_tbe_kernels_portable;
+  return TRS_KERNELS_OF_ISA(trs_tbe_kernels);
 }
 
 PetscBool TrsTbeHasStepCpu(TrsSparseOptimizerKind kind)
