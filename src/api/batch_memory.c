@@ -124,7 +124,7 @@ static PetscErrorCode begin(const TrsMachine *machine, const TrsBatchShape *shap
   PetscCall(TrsOptionsGetBool(options, "-ec_index_dedup", &to->index_dedup, NULL));
   PetscCall(TrsOptionsGetBool(options, "-ebc_variable_batch", &to->variable_batch, NULL));
   PetscCall(TrsOptionsGetEnum(options, "-replica_sync", &sync, NULL));
-  to->copies = machine->owners && sync == 1 ? machine->owners->size : 1;
+  to->copies = machine->owners && sync == TRS_REPLICA_SYNC_GRADIENTS ? machine->owners->size : 1;
   to->in_order = (PetscBool)(reproducible || to->copies > 1);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -168,9 +168,8 @@ PetscErrorCode TrsBatchBytes(const TrsMachine *machine, const TrsTableConfigs *t
       if (planned->shard[i].rank == machine->shard_rank && planned->shard[i].cols > 0)
         add_shard(&n, &tables->table[t], planned, &planned->shard[i]);
   }
-  *bytes = TRS_TRAINING_SLOTS *
-           ((shape->training || shape->evaluates ? 1 : 0) + (shape->training && shape->evaluates ? 1 : 0)) *
-           n.batch;
+  /* a training and its evaluations have slots of their own */
+  *bytes = TRS_TRAINING_SLOTS * ((shape->training ? 1 : 0) + (shape->evaluates ? 1 : 0)) * n.batch;
   *bytes += n.once + (shape->training ? TRS_TRAINING_SLOTS * n.sorted : 0);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

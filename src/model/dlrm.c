@@ -111,6 +111,11 @@ void TrsDlrmSetOwnSums(TrsDlrm dlrm)
   dlrm->context.fused = PETSC_FALSE;
 }
 
+void TrsDlrmSetRowsElsewhere(TrsDlrm dlrm)
+{
+  dlrm->interaction.elsewhere = PETSC_TRUE;
+}
+
 void TrsDlrmSetPairLoss(TrsDlrm dlrm)
 {
   dlrm->pair_loss = PETSC_TRUE;

@@ -73,6 +73,12 @@ PetscErrorCode TrsDlrmSetForwardOnly(TrsDlrm dlrm);
 void TrsDlrmSetOwnSums(TrsDlrm dlrm);
 
 /*
+  Announce that the caller will place X for every forward (TrsDlrmPlaceRows). The model then has no
+  memory for it, and TrsDlrmEmbeddings() and EmbeddingGrads() give no places. Call it before SetUp.
+*/
+void TrsDlrmSetRowsElsewhere(TrsDlrm dlrm);
+
+/*
   Set the side of each embedding, a TrsTowerSide of model/two_tower.h, copied. The query's columns
   of X come first. Without this call all are the query's. Call it before SetUp.
 */

@@ -283,18 +283,6 @@ static PetscErrorCode copy_inputs(const TrsHeads *heads, TrsStream stream, int64
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* C [m, n] = op(A) B, or with trans_b op(A) B^T, + beta C. */
-static PetscErrorCode multiply(const TrsHeads *heads, TrsStream stream, PetscBool trans_a, PetscBool trans_b,
-                               TrsMatrixProduct product)
-{
-  PetscFunctionBegin;
-  product.trans_a = trans_a;
-  product.trans_b = trans_b;
-  product.alpha = 1.0F;
-  PetscCall(heads->context->compute->multiply(stream, &product));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode forward_level(const TrsHeads *heads, TrsStream stream, int64_t n, int number,
                                     const TrsHeadInput *input)
 {
@@ -312,13 +300,14 @@ static PetscErrorCode forward_level(const TrsHeads *heads, TrsStream stream, int
     m.batch = n;
     m.experts = level->experts;
     m.gate = level->weight[g];
-    PetscCall(multiply(heads, stream, PETSC_FALSE, PETSC_TRUE,
-                       (TrsMatrixProduct){.m = n,
-                                          .n = m.n,
-                                          .k = level->filled,
-                                          .a = operand_of(heads, number, g, input),
-                                          .b = TrsParametersMatrix(heads->context->params, level->gate[g]),
-                                          .c = TrsFloats(m.gate, m.n)}));
+    PetscCall(
+        TrsLayerMultiply(heads->context, stream, PETSC_FALSE, PETSC_TRUE,
+                         (TrsMatrixProduct){.m = n,
+                                            .n = m.n,
+                                            .k = level->filled,
+                                            .a = operand_of(heads, number, g, input),
+                                            .b = TrsParametersMatrix(heads->context->params, level->gate[g]),
+                                            .c = TrsFloats(m.gate, m.n)}));
     PetscCall(compute->mix_forward(stream, &m, level->y[g]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -409,21 +398,22 @@ static PetscErrorCode backward_gate(const TrsHeads *heads, TrsStream stream, int
   m.gate = level->weight[g];
   dgate = TrsFloats(m.gate, m.n);
   PetscCall(heads->context->compute->mix_backward(stream, &m, level->dy[g]));
-  PetscCall(multiply(heads, stream, PETSC_TRUE, PETSC_FALSE,
-                     (TrsMatrixProduct){.m = m.n,
-                                        .n = level->filled,
-                                        .k = n,
-                                        .a = dgate,
-                                        .b = operand_of(heads, number, g, input),
-                                        .c = TrsFloats(params->param[level->gate[g]].grad, level->filled)}));
-  PetscCall(multiply(heads, stream, PETSC_FALSE, PETSC_FALSE,
-                     (TrsMatrixProduct){.m = n,
-                                        .n = level->filled,
-                                        .k = m.n,
-                                        .a = dgate,
-                                        .b = TrsParametersMatrix(params, level->gate[g]),
-                                        .beta = first ? 0.0F : 1.0F,
-                                        .c = in.dx}));
+  PetscCall(TrsLayerMultiply(
+      heads->context, stream, PETSC_TRUE, PETSC_FALSE,
+      (TrsMatrixProduct){.m = m.n,
+                         .n = level->filled,
+                         .k = n,
+                         .a = dgate,
+                         .b = operand_of(heads, number, g, input),
+                         .c = TrsFloats(params->param[level->gate[g]].grad, level->filled)}));
+  PetscCall(TrsLayerMultiply(heads->context, stream, PETSC_FALSE, PETSC_FALSE,
+                             (TrsMatrixProduct){.m = n,
+                                                .n = level->filled,
+                                                .k = m.n,
+                                                .a = dgate,
+                                                .b = TrsParametersMatrix(params, level->gate[g]),
+                                                .beta = first ? 0.0F : 1.0F,
+                                                .c = in.dx}));
   PetscCall(TrsParametersReady(heads->context->params, level->gate[g]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -51,17 +51,6 @@ void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int 
   }
 }
 
-PetscErrorCode TrsInteractionMultiply(const TrsInteraction *interaction, TrsStream stream, PetscBool trans_a,
-                                      PetscBool trans_b, TrsMatrixProduct product)
-{
-  PetscFunctionBegin;
-  product.trans_a = trans_a;
-  product.trans_b = trans_b;
-  product.alpha = 1.0F;
-  PetscCall(interaction->context->compute->multiply(stream, &product));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 TrsMatrix TrsInteractionMatrix(const TrsInteraction *interaction, void *data)
 {
   return (TrsMatrix){.type = interaction->type, .stride = interaction->stride, .data = data};
@@ -74,8 +63,8 @@ PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_b
   const int64_t bytes = max_batch * interaction->N * (int64_t)sizeof(float);
 
   PetscFunctionBegin;
-  PetscCall(device->alloc(bytes, (void **)&interaction->own_x));
-  if (interaction->ops->in_place && !interaction->context->params->forward_only)
+  if (!interaction->elsewhere) PetscCall(device->alloc(bytes, (void **)&interaction->own_x));
+  if (!interaction->elsewhere && interaction->ops->in_place && !interaction->context->params->forward_only)
     PetscCall(device->alloc(bytes, (void **)&interaction->own_dx));
   interaction->out = out;
   interaction->dout = dout;

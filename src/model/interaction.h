@@ -25,7 +25,8 @@ typedef struct {
   int64_t filled, stride; /* columns with zeros behind (product_unit); floats from row to row */
   TrsDType type;          /* of the output and its gradient */
   float *x, *dx;          /* X and its gradient [max_batch, N], where they lie now */
-  float *own_x;           /* X, unless it was placed elsewhere */
+  PetscBool elsewhere;    /* X and its gradient are placed by the caller alone */
+  float *own_x;           /* X, unless elsewhere */
   float *own_dx;          /* dx, where it is not borrowed */
   float *out, *dout;      /* [max_batch, stride], borrowed; X and its gradient where in_place */
   void *own;              /* what the table's functions keep, from its read to its free */
@@ -105,16 +106,13 @@ int64_t TrsInteractionAll(const TrsInteraction *interaction);
 void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int copied, int64_t N,
                          PetscBool products_alone);
 
-/* C [m, n] = op(A) op(B) + beta C. */
-PetscErrorCode TrsInteractionMultiply(const TrsInteraction *interaction, TrsStream stream, PetscBool trans_a,
-                                      PetscBool trans_b, TrsMatrixProduct product);
-
 /* The matrix of the output, or of its gradient. */
 TrsMatrix TrsInteractionMatrix(const TrsInteraction *interaction, void *data);
 
 /*
-  Allocate the arrays of at most max_batch samples. An interaction that is in_place takes none of
-  the arguments: its output is X, and one allocated gradient is that of both.
+  Allocate the arrays of at most max_batch samples, but X and its gradient only if they are not
+  placed elsewhere. An interaction that is in_place takes none of the arguments: its output is X,
+  and one gradient is that of both.
 
   In:     out   memory for the output, borrowed from a forward to the backward
           dx    memory for X's gradient, borrowed; nothing else may use it from the backward until

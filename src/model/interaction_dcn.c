@@ -139,21 +139,21 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
     const TrsCrossLayer *layer = &cross->layer[l];
     void *next = l + 1 < cross->n_layers ? cross->layer[l + 1].x.data : interaction->out;
 
-    PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_FALSE, PETSC_TRUE,
-                                     (TrsMatrixProduct){.m = n,
-                                                        .n = rank,
-                                                        .k = N,
-                                                        .a = layer->x,
-                                                        .b = TrsParametersMatrix(params, layer->V),
-                                                        .c = layer->v}));
+    PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_FALSE, PETSC_TRUE,
+                               (TrsMatrixProduct){.m = n,
+                                                  .n = rank,
+                                                  .k = N,
+                                                  .a = layer->x,
+                                                  .b = TrsParametersMatrix(params, layer->V),
+                                                  .c = layer->v}));
     if (!cross->full)
-      PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_FALSE, PETSC_TRUE,
-                                       (TrsMatrixProduct){.m = n,
-                                                          .n = N,
-                                                          .k = rank,
-                                                          .a = layer->v,
-                                                          .b = TrsParametersMatrix(params, layer->W),
-                                                          .c = layer->u}));
+      PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_FALSE, PETSC_TRUE,
+                                 (TrsMatrixProduct){.m = n,
+                                                    .n = N,
+                                                    .k = rank,
+                                                    .a = layer->v,
+                                                    .b = TrsParametersMatrix(params, layer->W),
+                                                    .c = layer->u}));
     PetscCall(compute->cross_forward(stream, n, N, interaction->type, cross->x0.data, layer->u.data,
                                      params->param[layer->bias].value, layer->x.data, next));
   }
@@ -169,20 +169,20 @@ static PetscErrorCode backward_w(const TrsInteraction *interaction, TrsStream st
   const int64_t N = interaction->N, rank = cross->rank;
 
   PetscFunctionBegin;
-  PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_TRUE, PETSC_FALSE,
-                                   (TrsMatrixProduct){.m = N,
-                                                      .n = rank,
-                                                      .k = n,
-                                                      .a = cross->h,
-                                                      .b = layer->v,
-                                                      .c = TrsFloats(params->param[layer->W].grad, rank)}));
-  PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_FALSE, PETSC_FALSE,
-                                   (TrsMatrixProduct){.m = n,
-                                                      .n = rank,
-                                                      .k = N,
-                                                      .a = cross->h,
-                                                      .b = TrsParametersMatrix(params, layer->W),
-                                                      .c = cross->q}));
+  PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_TRUE, PETSC_FALSE,
+                             (TrsMatrixProduct){.m = N,
+                                                .n = rank,
+                                                .k = n,
+                                                .a = cross->h,
+                                                .b = layer->v,
+                                                .c = TrsFloats(params->param[layer->W].grad, rank)}));
+  PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_FALSE, PETSC_FALSE,
+                             (TrsMatrixProduct){.m = n,
+                                                .n = rank,
+                                                .k = N,
+                                                .a = cross->h,
+                                                .b = TrsParametersMatrix(params, layer->W),
+                                                .c = cross->q}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -209,16 +209,16 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
 
     PetscCall(compute->cross_backward(stream, n, N, place, &backward));
     if (!cross->full) PetscCall(backward_w(interaction, stream, n, layer));
-    PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_TRUE, PETSC_FALSE,
-                                     (TrsMatrixProduct){.m = rank,
-                                                        .n = N,
-                                                        .k = n,
-                                                        .a = cross->q,
-                                                        .b = layer->x,
-                                                        .c = TrsFloats(params->param[layer->V].grad, N)}));
+    PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_TRUE, PETSC_FALSE,
+                               (TrsMatrixProduct){.m = rank,
+                                                  .n = N,
+                                                  .k = n,
+                                                  .a = cross->q,
+                                                  .b = layer->x,
+                                                  .c = TrsFloats(params->param[layer->V].grad, N)}));
     if (l > 0)
-      PetscCall(TrsInteractionMultiply(
-          interaction, stream, PETSC_FALSE, PETSC_FALSE,
+      PetscCall(TrsLayerMultiply(
+          interaction->context, stream, PETSC_FALSE, PETSC_FALSE,
           (TrsMatrixProduct){.m = n, .n = N, .k = rank, .a = cross->q, .b = V, .beta = 1.0F, .c = g}));
     else
       PetscCall(compute->cross_input(stream, n, N, rank, cross->q, V, g, cross->dx0, interaction->dx));

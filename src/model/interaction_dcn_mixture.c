@@ -176,14 +176,14 @@ static PetscErrorCode compute_experts(const TrsInteraction *interaction, TrsStre
 
   PetscFunctionBegin;
   for (int64_t k = 0; k < K; k++)
-    PetscCall(TrsInteractionMultiply(
-        interaction, stream, PETSC_FALSE, PETSC_TRUE,
-        (TrsMatrixProduct){.m = n,
-                           .n = N,
-                           .k = r,
-                           .a = columns_from(layer->q, k * r),
-                           .b = rows_from(interaction, layer->U, k * N),
-                           .c = columns_from(K > 1 ? net->experts : layer->u, k * N)}));
+    PetscCall(
+        TrsLayerMultiply(interaction->context, stream, PETSC_FALSE, PETSC_TRUE,
+                         (TrsMatrixProduct){.m = n,
+                                            .n = N,
+                                            .k = r,
+                                            .a = columns_from(layer->q, k * r),
+                                            .b = rows_from(interaction, layer->U, k * N),
+                                            .c = columns_from(K > 1 ? net->experts : layer->u, k * N)}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -203,28 +203,28 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
     const TrsMatrix V = TrsParametersMatrix(params, layer->V);
     void *next = l + 1 < net->n_layers ? net->layer[l + 1].x.data : interaction->out;
 
-    PetscCall(TrsInteractionMultiply(
-        interaction, stream, PETSC_FALSE, PETSC_TRUE,
+    PetscCall(TrsLayerMultiply(
+        interaction->context, stream, PETSC_FALSE, PETSC_TRUE,
         (TrsMatrixProduct){.m = n, .n = K * r, .k = N, .a = layer->x, .b = V, .c = layer->p}));
     PetscCall(compute->activate(stream, n, K * r, TRS_ACTIVATION_RELU, layer->p));
     for (int64_t k = 0; k < K; k++)
-      PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_FALSE, PETSC_TRUE,
-                                       (TrsMatrixProduct){.m = n,
-                                                          .n = r,
-                                                          .k = r,
-                                                          .a = columns_from(layer->p, k * r),
-                                                          .b = rows_from(interaction, layer->C, k * r),
-                                                          .c = columns_from(layer->q, k * r)}));
+      PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_FALSE, PETSC_TRUE,
+                                 (TrsMatrixProduct){.m = n,
+                                                    .n = r,
+                                                    .k = r,
+                                                    .a = columns_from(layer->p, k * r),
+                                                    .b = rows_from(interaction, layer->C, k * r),
+                                                    .c = columns_from(layer->q, k * r)}));
     PetscCall(compute->activate(stream, n, K * r, TRS_ACTIVATION_RELU, layer->q));
     PetscCall(compute_experts(interaction, stream, n, layer));
     if (K > 1) {
-      PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_FALSE, PETSC_TRUE,
-                                       (TrsMatrixProduct){.m = n,
-                                                          .n = K,
-                                                          .k = N,
-                                                          .a = layer->x,
-                                                          .b = TrsParametersMatrix(params, net->gate),
-                                                          .c = TrsFloats(layer->gate, K)}));
+      PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_FALSE, PETSC_TRUE,
+                                 (TrsMatrixProduct){.m = n,
+                                                    .n = K,
+                                                    .k = N,
+                                                    .a = layer->x,
+                                                    .b = TrsParametersMatrix(params, net->gate),
+                                                    .c = TrsFloats(layer->gate, K)}));
       PetscCall(compute->mix_forward(stream, &mixture, layer->u.data));
     }
     PetscCall(compute->cross_forward(stream, n, N, interaction->type, net->x0.data, layer->u.data,
@@ -246,17 +246,17 @@ static PetscErrorCode backward_expert(const TrsInteraction *interaction, TrsStre
 
   PetscFunctionBegin;
   dy = columns_from(dy, k * rows);
-  PetscCall(TrsInteractionMultiply(
-      interaction, stream, PETSC_TRUE, PETSC_FALSE,
+  PetscCall(TrsLayerMultiply(
+      interaction->context, stream, PETSC_TRUE, PETSC_FALSE,
       (TrsMatrixProduct){
           .m = rows, .n = r, .k = n, .a = dy, .b = columns_from(x, k * r), .c = TrsFloats(grad, r)}));
-  PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_FALSE, PETSC_FALSE,
-                                   (TrsMatrixProduct){.m = n,
-                                                      .n = r,
-                                                      .k = rows,
-                                                      .a = dy,
-                                                      .b = rows_from(interaction, index, k * rows),
-                                                      .c = columns_from(dx, k * r)}));
+  PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_FALSE, PETSC_FALSE,
+                             (TrsMatrixProduct){.m = n,
+                                                .n = r,
+                                                .k = rows,
+                                                .a = dy,
+                                                .b = rows_from(interaction, index, k * rows),
+                                                .c = columns_from(dx, k * r)}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -299,16 +299,16 @@ static PetscErrorCode backward_gates(const TrsInteraction *interaction, TrsStrea
   PetscCall(interaction->context->device->zero(net->dexperts.data,
                                                n * K * N * TrsDTypeBytes(interaction->type), stream));
   PetscCall(interaction->context->compute->mix_backward(stream, &mixture, net->h.data));
-  PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_TRUE, PETSC_FALSE,
-                                   (TrsMatrixProduct){.m = K,
-                                                      .n = N,
-                                                      .k = n,
-                                                      .a = dgate,
-                                                      .b = layer->x,
-                                                      .beta = l == net->n_layers - 1 ? 0.0F : 1.0F,
-                                                      .c = TrsFloats(params->param[net->gate].grad, N)}));
-  PetscCall(TrsInteractionMultiply(
-      interaction, stream, PETSC_FALSE, PETSC_FALSE,
+  PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_TRUE, PETSC_FALSE,
+                             (TrsMatrixProduct){.m = K,
+                                                .n = N,
+                                                .k = n,
+                                                .a = dgate,
+                                                .b = layer->x,
+                                                .beta = l == net->n_layers - 1 ? 0.0F : 1.0F,
+                                                .c = TrsFloats(params->param[net->gate].grad, N)}));
+  PetscCall(TrsLayerMultiply(
+      interaction->context, stream, PETSC_FALSE, PETSC_FALSE,
       (TrsMatrixProduct){.m = n, .n = N, .k = K, .a = dgate, .b = gate, .beta = 1.0F, .c = to}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -339,12 +339,12 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
     PetscCall(compute->cross_backward(stream, n, N, place, &backward));
     if (net->K > 1) PetscCall(backward_gates(interaction, stream, n, l, l ? g : TrsFloats(net->dx0, N)));
     PetscCall(backward_experts(interaction, stream, n, layer));
-    PetscCall(TrsInteractionMultiply(
-        interaction, stream, PETSC_TRUE, PETSC_FALSE,
-        (TrsMatrixProduct){.m = Kr, .n = N, .k = n, .a = net->dp, .b = layer->x, .c = dV}));
+    PetscCall(
+        TrsLayerMultiply(interaction->context, stream, PETSC_TRUE, PETSC_FALSE,
+                         (TrsMatrixProduct){.m = Kr, .n = N, .k = n, .a = net->dp, .b = layer->x, .c = dV}));
     if (l > 0)
-      PetscCall(TrsInteractionMultiply(
-          interaction, stream, PETSC_FALSE, PETSC_FALSE,
+      PetscCall(TrsLayerMultiply(
+          interaction->context, stream, PETSC_FALSE, PETSC_FALSE,
           (TrsMatrixProduct){.m = n, .n = N, .k = Kr, .a = net->dp, .b = V, .beta = 1.0F, .c = g}));
     else
       PetscCall(compute->cross_input(stream, n, N, Kr, net->dp, V, g, net->dx0, interaction->dx));

@@ -119,13 +119,13 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
     const TrsVectorLayer *layer = &net->layer[l];
     void *next = l + 1 < net->n_layers ? net->layer[l + 1].x.data : interaction->out;
 
-    PetscCall(TrsInteractionMultiply(interaction, stream, PETSC_FALSE, PETSC_TRUE,
-                                     (TrsMatrixProduct){.m = n,
-                                                        .n = 1,
-                                                        .k = N,
-                                                        .a = layer->x,
-                                                        .b = row_of(interaction, layer),
-                                                        .c = TrsFloats(layer->s, 1)}));
+    PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_FALSE, PETSC_TRUE,
+                               (TrsMatrixProduct){.m = n,
+                                                  .n = 1,
+                                                  .k = N,
+                                                  .a = layer->x,
+                                                  .b = row_of(interaction, layer),
+                                                  .c = TrsFloats(layer->s, 1)}));
     PetscCall(compute->vector_cross_forward(stream, n, N, interaction->type, net->x0.data, layer->s,
                                             param[layer->bias].value, layer->x.data, next));
   }
@@ -151,12 +151,11 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
                                        net->dx0,     net->ds,  bias->grad,  interaction->type};
 
     PetscCall(compute->vector_cross_backward(stream, n, N, place, &backward));
-    PetscCall(
-        TrsInteractionMultiply(interaction, stream, PETSC_TRUE, PETSC_FALSE,
+    PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_TRUE, PETSC_FALSE,
                                (TrsMatrixProduct){.m = 1, .n = N, .k = n, .a = ds, .b = layer->x, .c = dw}));
     if (l > 0)
-      PetscCall(TrsInteractionMultiply(
-          interaction, stream, PETSC_FALSE, PETSC_FALSE,
+      PetscCall(TrsLayerMultiply(
+          interaction->context, stream, PETSC_FALSE, PETSC_FALSE,
           (TrsMatrixProduct){.m = n, .n = N, .k = 1, .a = ds, .b = w, .beta = 1.0F, .c = g}));
     else
       PetscCall(compute->cross_input(stream, n, N, 1, ds, w, g, net->dx0, interaction->dx));

@@ -22,3 +22,14 @@ double TrsLayerBytes(const TrsLayer *layer)
 
   return (double)x_bytes * (double)layer->filled + (double)TrsDTypeBytes(layer->y.type) * (double)layer->out;
 }
+
+PetscErrorCode TrsLayerMultiply(const TrsLayerContext *context, TrsStream stream, PetscBool trans_a,
+                                PetscBool trans_b, TrsMatrixProduct product)
+{
+  PetscFunctionBegin;
+  product.trans_a = trans_a;
+  product.trans_b = trans_b;
+  product.alpha = 1.0F;
+  PetscCall(context->compute->multiply(stream, &product));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -110,3 +110,7 @@ double TrsLayerBytes(const TrsLayer *layer);
 
 /* Has the table every function it needs? Not collective. Errors: INTERNAL naming the function */
 PetscErrorCode TrsLayerCheck(const TrsLayerOps *ops);
+
+/* C [m, n] = op(A) op(B) + beta C, of the product's sizes and matrices. */
+PetscErrorCode TrsLayerMultiply(const TrsLayerContext *context, TrsStream stream, PetscBool trans_a,
+                                PetscBool trans_b, TrsMatrixProduct product);

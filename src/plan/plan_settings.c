@@ -171,7 +171,7 @@ static PetscErrorCode read_cost_model(TrsOptions options, TrsPlanSettings *s)
   PetscCall(TrsOptionsGetEnum(options, "-plan_cost_model", &cost_model, NULL));
   s->measured = (PetscBool)(cost_model == 1);
   PetscCall(TrsOptionsGetEnum(options, "-replica_sync", &sync, NULL));
-  s->merges_copies = (PetscBool)(sync == 1);
+  s->merges_copies = (PetscBool)(sync == TRS_REPLICA_SYNC_GRADIENTS);
   PetscCall(TrsOptionsGetInt(options, "-replica_sync_every", &s->average_every, NULL));
   s->optimizer_state = TrsPlanOptimizerState((TrsSparseOptimizerKind)optimizer, s->is_quant);
   if (s->is_quant) PetscFunctionReturn(PETSC_SUCCESS);

@@ -77,7 +77,7 @@ static const TrsOptionSpec specs[] = {
      "copies of all tables that a training keeps, each sharded over its part of the ranks (TorchRec: "
      "2D parallelism); plans, -topology_..._per_rank and reports are those of one copy. 0: the number that "
      "the cost model finds fastest, or that fits -plan_input"},
-    {"-replica_sync", TRS_OPTION_ENUM, "average", NULL, "average,gradients", NULL,
+    {"-replica_sync", TRS_OPTION_ENUM, "average", NULL, TRS_CHOICES(TRS_REPLICA_SYNCS), NULL,
      "with -plan_replicas: the copies take means of their weights and states every few steps (TorchRec), or "
      "exchange the ids and gradients of every step, and are the same as a single copy"},
     {"-replica_sync_every", TRS_OPTION_INT, "1", "[1,]", NULL, "steps",

@@ -463,6 +463,15 @@ PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The number of features that may have position weights: all, or none. */
+static int n_positions(const TrsShardingContext *context)
+{
+  int n = 0;
+
+  for (int t = 0; context->position && t < context->tables->n; t++) n += context->tables->table[t].n_features;
+  return n;
+}
+
 /*
   Zero the gradients of position weights. The lookups add to them, but a rank without the table has
   no lookup for it.
@@ -470,11 +479,10 @@ PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream s
 static PetscErrorCode zero_position_gradients(TrsShardedEbc ebc, TrsStream stream)
 {
   const TrsShardingContext *context = &ebc->context;
-  int n = 0;
+  const int n = n_positions(context);
 
   PetscFunctionBegin;
-  for (int t = 0; t < context->tables->n; t++) n += context->tables->table[t].n_features;
-  for (int f = 0; context->position && f < n; f++)
+  for (int f = 0; f < n; f++)
     if (context->position[f].weight)
       PetscCall(context->device->zero(context->position[f].grad,
                                       context->position[f].length * (int64_t)sizeof(float), stream));
@@ -488,11 +496,10 @@ static PetscErrorCode zero_position_gradients(TrsShardedEbc ebc, TrsStream strea
 static PetscErrorCode unscale_position_gradients(TrsShardedEbc ebc, TrsStream stream)
 {
   const TrsShardingContext *context = &ebc->context;
-  int n = 0;
+  const int n = n_positions(context);
 
   PetscFunctionBegin;
-  for (int t = 0; t < context->tables->n; t++) n += context->tables->table[t].n_features;
-  for (int f = 0; context->position && f < n; f++)
+  for (int f = 0; f < n; f++)
     if (context->position[f].weight)
       PetscCall(context->compute->scale_matrix(stream, 1, context->position[f].length,
                                                1.0F / (float)ebc->replicas, context->position[f].grad,

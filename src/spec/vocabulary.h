@@ -268,6 +268,15 @@ typedef enum { TRS_TASKS(TRS_TASK_KIND) } TrsTask;
 #define TRS_DEVICE_CHOICE(KIND, ...) TRS_DEVICE_##KIND,
 typedef enum { TRS_DEVICE_CHOICES(TRS_DEVICE_CHOICE) } TrsDeviceChoice;
 
+/* --- what copies of the tables exchange --- */
+
+#define TRS_REPLICA_SYNCS(X) \
+  X(AVERAGE, average) \
+  X(GRADIENTS, gradients)
+
+#define TRS_REPLICA_SYNC_KIND(KIND, ...) TRS_REPLICA_SYNC_##KIND,
+typedef enum { TRS_REPLICA_SYNCS(TRS_REPLICA_SYNC_KIND) } TrsReplicaSyncKind;
+
 /* --- codes: X(KIND, word, bytes of a value, and where values are summed on the way) --- */
 
 #define TRS_CODECS(X) \

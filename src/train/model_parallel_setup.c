@@ -94,6 +94,7 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options, Petsc
                                      TrsDlrmTasks(m->dlrm)->n * (int64_t)sizeof(double)));
   if (!m->config.training) PetscCall(TrsDlrmSetForwardOnly(m->dlrm));
   if (reproducible) TrsDlrmSetOwnSums(m->dlrm);
+  if (m->dense == &trs_dense_by_blocks) TrsDlrmSetRowsElsewhere(m->dlrm);
   PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
   PetscCall(PetscFree(dims));
   PetscCall(TrsRaggedRowsCreate(m->config.device, m->config.compute, tables, m->config.training, &m->ragged));

@@ -51,7 +51,7 @@ PetscErrorCode TrsReplicasFromOptions(TrsOptions options, TrsComm owners, TrsRep
   PetscFunctionBegin;
   *replicas = (TrsReplicas){.owners = owners, .every = 1};
   PetscCall(TrsOptionsGetEnum(options, "-replica_sync", &sync, &sync_set));
-  replicas->exact = (PetscBool)(sync == 1);
+  replicas->exact = (PetscBool)(sync == TRS_REPLICA_SYNC_GRADIENTS);
   PetscCall(TrsOptionsGetInt(options, "-plan_replicas", &copies, NULL));
   PetscCall(TrsOptionsGetInt(options, "-replica_sync_every", &replicas->every, &set));
   if (copies == 1 && (set || sync_set))
