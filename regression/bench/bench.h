@@ -48,5 +48,5 @@ static inline int bench_main(int argc, char **argv, PetscErrorCode (*run)(int ar
     fprintf(stderr, "%s\n", TrsErrorMessage());
     MPI_Abort(MPI_COMM_WORLD, TrsExitStatus(ierr));
   }
-  return TrsStop() ? 70 : 0;
+  return TrsStop(PETSC_FALSE) ? 70 : 0;
 }

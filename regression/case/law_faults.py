@@ -88,6 +88,15 @@ def test_stop_while_mpi_starts(binary, folder):
     check(result.ranks == {0: 75, 1: 75} and "info: stopped on request after step" in result.text, f"exit status {result.ranks}:\n{result.text[-2000:]}")
 
 
+def test_last_message(binary, folder):
+    """Rank 0 says that its standard output is full before another rank's exit ends the job, however long the message takes."""
+    make(folder)
+    preload = os.path.join(os.path.dirname(binary), "regression", "fault", "libfault_preload.so")
+    fault = {"TRS_FAULT": "fwrite 1 3 0", "TRS_FAULT_PROGRAM": os.path.realpath(binary), "LD_PRELOAD": preload}
+    result = Job(binary, 3, f"-data_train train.h5 -batch_size 8 {MODEL} {TABLES} -steps 1", folder, environment=fault, prelude="[ $OMPI_COMM_WORLD_RANK != 0 ] || exec >/dev/full; ").wait(30)
+    check(result.status == 74 and result.text.count("standard output cannot be written") == 1, f"exit status {result.ranks}, mpirun {result.status}:\n{result.text[-2000:]}")
+
+
 def test_watchdog(binary, folder):
     """A rank that stands still ends the job, with the step and the stage named."""
     make(folder)

@@ -264,5 +264,5 @@ int main(int argc, char **argv)
 
   if (TrsStart(argc, argv) != PETSC_SUCCESS) return 70;
   status = TrsErrorFinish(PETSC_COMM_WORLD, run(argc, argv));
-  return TrsStop() ? 70 : status;
+  return TrsStop(PETSC_FALSE) ? 70 : status;
 }

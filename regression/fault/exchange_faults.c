@@ -76,5 +76,5 @@ int main(int argc, char **argv)
     fprintf(stderr, "exchange_faults: %s\n", TrsErrorMessage());
     MPI_Abort(MPI_COMM_WORLD, 69);
   }
-  return TrsStop() ? 70 : 0;
+  return TrsStop(PETSC_FALSE) ? 70 : 0;
 }

@@ -4,6 +4,7 @@
 
     TRS_FAULT="FUNCTION N WHAT RANK"   WHAT: a number of errno, SHORT, KILL, KILL_HALF or KILL_JOB
     TRS_FAULT="MPI_Init_thread 1 SIGNAL RANK"  a signal of this number reaches the rank while MPI starts
+    TRS_FAULT="fwrite 1 SECONDS RANK"  each of the rank's writes to standard error takes so long
     TRS_FAULT_PROGRAM=PATH             of the program that is meant, as /proc/self/exe has it: mpirun and shells
                                        have the same environment
     TRS_FAULT_PATH=PART                only calls on files whose path contains this
@@ -23,6 +24,7 @@
 static char function[32];
 static pid_t process;
 static int start_signal; /* 0: none */
+static unsigned error_seconds;
 
 static int rank_of_process(void)
 {
@@ -62,6 +64,7 @@ __attribute__((constructor)) static void begin(void)
   process = getpid();
   if (strcmp(function, "malloc") == 0) fault_memory_watch();
   if (strcmp(function, "MPI_Init_thread") == 0 && rank == rank_of_process()) start_signal = atoi(what);
+  if (strcmp(function, "fwrite") == 0 && rank == rank_of_process()) error_seconds = (unsigned)atoi(what);
   fault_arm(function, part ? part : "", rank == rank_of_process() ? n : 0, number_of(what));
 }
 
@@ -75,6 +78,17 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
   memcpy(&next, &found, sizeof(next));
   if (start_signal) raise(start_signal);
   return next(argc, argv, required, provided);
+}
+
+/* The compiler prints a text without a format by fwrite(). */
+size_t fwrite(const void *data, size_t size, size_t n, FILE *file)
+{
+  static size_t (*next)(const void *, size_t, size_t, FILE *);
+  void *found = next ? NULL : dlsym(RTLD_NEXT, "fwrite");
+
+  if (found) memcpy(&next, &found, sizeof(next));
+  if (file == stderr && error_seconds) sleep(error_seconds);
+  return next(data, size, n, file);
 }
 
 __attribute__((destructor)) static void end(void)

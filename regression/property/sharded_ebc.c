@@ -591,5 +591,5 @@ int main(int argc, char **argv)
     (void)fprintf(stderr, "%s\n", TrsErrorMessage());
     MPI_Abort(MPI_COMM_WORLD, 70);
   }
-  return TrsStop() ? 70 : n_failed > 0;
+  return TrsStop(PETSC_FALSE) ? 70 : n_failed > 0;
 }

@@ -107,5 +107,5 @@ static inline const char *trs_golden(const char *file)
     if (TrsStart(argc, argv) != PETSC_SUCCESS) return 70; \
     n_failed = cmocka_run_group_tests(tests, NULL, NULL); \
     if (n_failed) MPI_Abort(MPI_COMM_WORLD, 1); \
-    return TrsStop() ? 70 : 0; \
+    return TrsStop(PETSC_FALSE) ? 70 : 0; \
   }

@@ -181,14 +181,19 @@ PetscErrorCode TrsStartCheckStack(void)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsStop(void)
+PetscErrorCode TrsStop(PetscBool has_failed)
 {
   PetscErrorCode ierr = PetscFinalize();
-  int lost;
+  int lost, rank;
 
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   (void)fflush(stdout);
   lost = stdout_is_file && ferror(stdout);
   MPI_Allreduce(MPI_IN_PLACE, &lost, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  if (lost && !has_failed && rank == 0)
+    fprintf(stderr, "trshard: error: standard output cannot be written: its disk is full?\n");
+  /* Mpirun ends rank 0, too, as soon as another rank has left with a failure. */
+  if (lost) MPI_Barrier(MPI_COMM_WORLD);
   MPI_Finalize();
   return ierr == PETSC_SUCCESS && lost ? TRS_ERR_IO : ierr;
 }

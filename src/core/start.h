@@ -58,11 +58,12 @@ PetscErrorCode TrsStartCheckStack(void);
 
   Collective on MPI_COMM_WORLD.
 
-  Returns: IO, on all ranks, if standard output is a file whose disk did not take all of the output.
-           A reader that went away, as with `| head` or a closed terminal, is no error, because the
-           run's files are what counts
+  In:      has_failed  the run has given its message; a second one is not printed
+  Returns: IO, on all ranks, and a message on rank 0, if standard output is a file whose disk did
+           not take all of the output. A reader that went away, as with `| head` or a closed
+           terminal, is no error, because the run's files are what counts
 */
-PetscErrorCode TrsStop(void);
+PetscErrorCode TrsStop(PetscBool has_failed);
 
 /*
   TrsStartWarning - Warn about a launch that cannot be meant: several Slurm tasks, each alone in its

@@ -12,7 +12,6 @@
 #include "run/task_train.h"
 
 #include <signal.h>
-#include <stdio.h>
 
 static PetscErrorCode print_version(MPI_Comm comm)
 {
@@ -73,10 +72,9 @@ int TrshardMain(int argc, char **argv)
 {
   PetscErrorCode ierr;
   MPI_Comm comm;
-  int status, rank;
+  int status;
 
   if (TrsSignalsInstall() != 0 || TrsStart(argc, argv)) return TRS_ERR_INTERNAL - 1000;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_dup(MPI_COMM_WORLD, &comm); /* used only for the end of the run */
   ierr = run_program(argc, argv);
   /* Called after success, too, because another rank may have failed late. */
@@ -84,11 +82,8 @@ int TrshardMain(int argc, char **argv)
   /* Mpirun ends all ranks as soon as one has left with a failure. */
   if (TrsSignalsIgnore()) status = TRS_ERR_INTERNAL - 1000;
   MPI_Comm_free(&comm);
-  ierr = TrsStop();
-  if (ierr == PETSC_SUCCESS || (ierr == TRS_ERR_IO && status != 0)) return status;
-  if (ierr == TRS_ERR_IO && rank == 0)
-    fprintf(stderr, "trshard: error: standard output cannot be written: its disk is full?\n");
-  return TrsExitStatus(ierr);
+  ierr = TrsStop((PetscBool)(status != 0));
+  return ierr == PETSC_SUCCESS || (ierr == TRS_ERR_IO && status != 0) ? status : TrsExitStatus(ierr);
 }
 
 /* The words of a text as options. */
