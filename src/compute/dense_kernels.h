@@ -2,7 +2,8 @@
 /*
   Inner loops of the CPU's dense layers, once for each instruction set. The files
   dense_kernels_<isa>.c compile one text, dense_kernels_template.h, with their own flags. Each call
-  runs on one thread; dense_cpu.c and interact_cpu.c divide the work. Internal to compute/.
+  runs on one thread; dense_cpu.c, optimizer_cpu.c and interact_cpu.c divide the work. Internal to
+  compute/.
 */
 #pragma once
 

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The losses on the GPU: a thread has a sample, and sums are made in a fixed order. */
+#include "gpu/block_sum_cuda.h"
+#include "gpu/compute_cuda.h"
+#include "gpu/device_cuda.h"
+
+#include <math.h>
+
+#define TRS_LOSS_SAMPLE static __device__ __forceinline__
+#include "compute/loss_sample.h"
+
+/* Add the sums of all threads to *loss. */
+static __device__ void add_loss(double of_thread, double *sums, unsigned *counter, double *loss)
+{
+  double sum[1] = {of_thread};
+
+  if (sum_of_blocks(sum, sums, counter)) *loss += sum[0];
+}
+
+/* The losses of one output. They are types, because a kernel takes no pointer to a function. */
+struct Bce {
+  static __device__ double of(double z, double y, double q, double *g, double *p)
+  {
+    return TrsBceSample(z, y, q, g, p);
+  }
+};
+struct Mse {
+  static __device__ double of(double z, double y, double q, double *g, double *p)
+  {
+    return TrsMseSample(z, y, q, g, p);
+  }
+};
+struct Huber {
+  static __device__ double of(double z, double y, double q, double *g, double *p)
+  {
+    return TrsHuberSample(z, y, q, g, p);
+  }
+};
+
+static __device__ __forceinline__ float loss_scale(const TrsLossArgs &a)
+{
+  return a.now ? a.now->loss_scale * a.scale : a.scale;
+}
+
+/* A thread has one sample at a time. */
+template <class Loss>
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
+    loss_kernel(TrsLossArgs a, double *sums, unsigned *counter)
+{
+  const double q = static_cast<double>(a.parameter);
+  const float of_all = loss_scale(a);
+  double sum = 0.0;
+
+  for (int64_t b = TrsCudaFirst(); b < a.batch; b += TrsCudaStep()) {
+    const double y = a.y ? static_cast<double>(a.y[b * a.y_stride]) : nan("");
+    const double weight = a.w ? static_cast<double>(a.w[b]) : 1.0;
+    double g, p, loss = Loss::of(static_cast<double>(a.z[b * a.z_stride]), y, q, &g, &p);
+
+    if (a.p) a.p[b * a.p_stride] = static_cast<float>(p);
+    if (!a.y) continue;
+    if (!a.missing && isnan(y)) g = loss = y;
+    sum += weight * loss;
+    if (a.dz) a.dz[b * a.z_stride] = static_cast<float>(g) * (of_all * static_cast<float>(weight));
+  }
+  if (a.y) add_loss(sum, sums, counter, a.loss);
+}
+
+/* A thread has one sample at a time, with all of its classes. */
+static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
+    softmax_kernel(TrsLossArgs a, double *sums, unsigned *counter)
+{
+  const float of_all = loss_scale(a);
+  double total = 0.0;
+
+  for (int64_t b = TrsCudaFirst(); b < a.batch; b += TrsCudaStep()) {
+    const float *const z = a.z + b * a.z_stride;
+    const double y = a.y ? static_cast<double>(a.y[b * a.y_stride]) : nan("");
+    const double weight = a.w ? static_cast<double>(a.w[b]) : 1.0;
+    const float scale = of_all * static_cast<float>(weight);
+    const bool has_label = y >= 0.0 && y < static_cast<double>(a.classes);
+    const int label = has_label ? static_cast<int>(y) : -1;
+    double most = static_cast<double>(z[0]), sum = 0.0;
+
+    for (int c = 1; c < a.classes; c++) most = fmax(most, static_cast<double>(z[c]));
+    for (int c = 0; c < a.classes; c++) sum += exp(static_cast<double>(z[c]) - most);
+    for (int c = 0; c < a.classes; c++) {
+      const double share = exp(static_cast<double>(z[c]) - most) / sum;
+
+      if (a.p) a.p[b * a.p_stride + c] = static_cast<float>(share);
+      if (a.y && a.dz)
+        a.dz[b * a.z_stride + c] = has_label ? static_cast<float>(share - (c == label ? 1.0 : 0.0)) * scale
+                                             : 0.0f;
+    }
+    if (has_label) total += weight * (log(sum) + most - static_cast<double>(z[label]));
+  }
+  if (a.y) add_loss(total, sums, counter, a.loss);
+}
+
+/* Launch a kernel of a loss. A thread has a sample; each array is read or written once. */
+static PetscErrorCode run_loss(TrsStream stream, const TrsLossArgs *args,
+                               void (*kernel)(TrsLossArgs, double *, unsigned *))
+{
+  const dim3 blocks = TrsCudaBlocks(args->batch, TRS_DENSE_THREADS);
+  unsigned *counter = NULL, threads = 32;
+  void *sums = NULL;
+
+  PetscFunctionBegin;
+  if (args->batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  while (threads < TRS_DENSE_THREADS && threads < args->batch) threads *= 2;
+  if (blocks.x > 1) {
+    PetscCall(TrsCudaStreamScratch(stream, blocks.x * (int64_t)sizeof(double), &sums));
+    PetscCall(TrsCudaStreamCounters(stream, 1, &counter));
+  }
+  CU_LAUNCH(kernel, blocks, threads, 0, TrsCudaStream(stream), *args, static_cast<double *>(sums), counter);
+  TrsCheckLaunch();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsBceCuda(TrsStream stream, const TrsLossArgs *args)
+{
+  PetscFunctionBegin;
+  PetscCall(run_loss(stream, args, loss_kernel<Bce>));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMseCuda(TrsStream stream, const TrsLossArgs *args)
+{
+  PetscFunctionBegin;
+  PetscCall(run_loss(stream, args, loss_kernel<Mse>));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsHuberCuda(TrsStream stream, const TrsLossArgs *args)
+{
+  PetscFunctionBegin;
+  PetscCall(run_loss(stream, args, loss_kernel<Huber>));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSoftmaxCuda(TrsStream stream, const TrsLossArgs *args)
+{
+  PetscFunctionBegin;
+  PetscCall(run_loss(stream, args, softmax_kernel));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
