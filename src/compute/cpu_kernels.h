@@ -15,7 +15,7 @@
 #include <string.h>
 
 /*
-  Of the tables of kernels that the files of the instruction sets define, the one of TrsComputeIsa():
+  The table of kernels for TrsComputeIsa(), of those that the files of the instruction sets define:
   &tables_avx512, &tables_avx2 or &tables_portable.
 */
 #if defined(__x86_64__)

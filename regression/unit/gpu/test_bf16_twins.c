@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 */
+/*
+  Matrices of the GPU in bf16 and products with masks and sums, against the CPU in bf16: what a tolerance stands for is said at each.
+*/
+#include "gpu/layer_twins.h"
+
+/* A bf16 copy on the device of n floats of the host. */
+static void *narrowed(const float *values, int64_t n)
+{
+  void *copy, *floats;
+
+  assert_petsc_ok(device->alloc(4 * n, &floats));
+  assert_petsc_ok(device->alloc(2 * n, &copy));
+  assert_petsc_ok(device->copy(floats, values, 4 * n, NULL));
+  assert_petsc_ok(cuda->convert(NULL, n, TRS_FP32, floats, TRS_BF16, copy));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  assert_petsc_ok(device->release(&floats));
+  return copy;
+}
+
+/* The device's n numbers of a type are near the expected ones: 2^-8 is a bit of bf16. */
+static void assert_near_on_device(const void *found, TrsDType type, const float *expected, int64_t n,
+                                  double tolerance)
+{
+  const void *from = found;
+  void *floats;
+  float *values = calloc((size_t)n, sizeof(*values));
+
+  assert_petsc_ok(device->alloc(4 * n, &floats));
+  if (type == TRS_BF16) {
+    assert_petsc_ok(cuda->convert(NULL, n, TRS_BF16, found, TRS_FP32, floats));
+    from = floats;
+  }
+  assert_petsc_ok(device->copy(values, from, 4 * n, NULL));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  for (int64_t i = 0; i < n; i++) assert_close(values[i], expected[i], tolerance, tolerance);
+  assert_petsc_ok(device->release(&floats));
+  free(values);
+}
+
+/*
+  A linear layer of matrices in bf16, beside the CPU's in bf16 from floats: what is rounded more is the bias, the output, and the gradients of output and input, to
+  half a bit each. So 2^-8 of a number, and in sums over the batch of 1 + the sum.
+*/
+static void test_linear_of_bf16(void **state)
+{
+  static const int64_t sizes[][3] = {{72, 40, 24}, {9, 13, 5}, {200, 64, 1}};
+
+  (void)state;
+  if (!cuda) skip();
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
+  assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_BF16));
+  for (int s = 0; s < 3; s++) {
+    const int64_t B = sizes[s][0], in = sizes[s][1], out = sizes[s][2];
+    const int64_t n[] = {B * in,  in * out, out, B * out,
+                         B * out, in * out, out, B * in}; /* x W b y dy dW db dx */
+    const TrsActivation activation = s % 2 ? TRS_ACTIVATION_NONE : TRS_ACTIVATION_RELU;
+    float *host[8];
+    void *on[8];
+
+    for (int i = 0; i < 8; i++) {
+      host[i] = calloc((size_t)n[i], sizeof(float));
+      for (int64_t k = 0; k < n[i]; k++) host[i][k] = draw((uint64_t)i, (uint64_t)k);
+      on[i] = narrowed(host[i], n[i]);
+    }
+    for (int i = 5; i < 7; i++) {
+      assert_petsc_ok(device->release(&on[i]));
+      assert_petsc_ok(device->alloc(4 * n[i], &on[i]));
+    }
+    for (int backend = 0; backend < 2; backend++) {
+      const TrsComputeOps *ops = backend ? cuda : cpu;
+      TrsMatrix m[8];
+
+      for (int i = 0; i < 8; i++) {
+        m[i] = TrsFloats(host[i], i == 0 || i == 1 || i == 7 ? in : out);
+        if (backend) m[i].data = on[i];
+        if (backend) m[i].type = TRS_BF16;
+      }
+      assert_petsc_ok(ops->linear_forward(NULL, B, in, out, m[0], m[1], m[2].data, activation, m[3], NULL));
+      assert_petsc_ok(ops->linear_backward(NULL, B, in, out, m[0], m[1], m[3], activation, m[4], m[5].data,
+                                           m[6].data, m[7], NULL));
+    }
+    for (int i = 3; i < 8; i++)
+      assert_near_on_device(on[i], i == 5 || i == 6 ? TRS_FP32 : TRS_BF16, host[i], n[i],
+                            i == 5 || i == 6 ? 0x1p-6 : 0x1p-8);
+    for (int i = 0; i < 8; i++) {
+      assert_petsc_ok(device->release(&on[i]));
+      free(host[i]);
+    }
+  }
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+  assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_FP32));
+}
+
+/* n random numbers that bf16 holds, on the host, and on the device as bf16 or as floats. */
+static float *held_numbers(uint64_t array, int64_t n, PetscBool narrow, void **on)
+{
+  float *values = calloc((size_t)n, sizeof(*values));
+
+  for (int64_t i = 0; i < n; i++) values[i] = draw(array, (uint64_t)i);
+  assert_petsc_ok(cpu->round_matrix(NULL, 1, n, TRS_BF16, values, n));
+  if (narrow) {
+    *on = narrowed(values, n);
+  } else {
+    assert_petsc_ok(device->alloc(4 * n, on));
+    assert_petsc_ok(device->copy(*on, values, 4 * n, NULL));
+    assert_petsc_ok(device->stream_synchronize(NULL));
+  }
+  return values;
+}
+
+/*
+  Two linear layers with ReLU between them, whose mask the second one's backward applies and whose sums the products make: what the CPU makes layer by layer.
+  type: of the matrices on the device. NVIDIA has no kernel for some shapes: one column of the input, one unit.
+*/
+static void check_fused(const int64_t *size, TrsDType type, double tolerance)
+{
+  enum { X, W1, B1, H, W2, B2, Z, DZ, DH, DW1, DB1, DW2, DB2, DX, ALL };
+  const int64_t B = size[0], in = size[1], mid = size[2], out = size[3];
+  const int64_t n[ALL] = {[X] = B * in, [W1] = mid * in,   [B1] = mid,     [H] = B * mid,  [W2] = out * mid,
+                          [B2] = out,   [Z] = B * out,     [DZ] = B * out, [DH] = B * mid, [DW1] = mid * in,
+                          [DB1] = mid,  [DW2] = out * mid, [DB2] = out,    [DX] = B * in};
+  const int64_t stride[ALL] = {
+      [X] = in, [W1] = in, [H] = mid, [W2] = mid, [Z] = out, [DZ] = out, [DH] = mid, [DX] = in};
+  const int64_t row_bytes = cuda->relu_mask_bytes(mid);
+  TrsReluMask mask = {.row_bytes = row_bytes};
+  float *host[ALL];
+  void *on[ALL];
+
+  if (row_bytes) assert_true(row_bytes % 16 == 0 && 8 * row_bytes >= mid);
+  if (row_bytes) assert_petsc_ok(device->alloc(B * row_bytes, &mask.data));
+  for (int i = 0; i < ALL; i++)
+    host[i] = held_numbers((uint64_t)i, n[i],
+                           (PetscBool)(type == TRS_BF16 && i != DW1 && i != DB1 && i != DW2 && i != DB2),
+                           &on[i]);
+  for (int backend = 0; backend < 2; backend++) {
+    const TrsComputeOps *ops = backend ? cuda : cpu;
+    const TrsReluMasks kept = {.y = mask}, applied = {.x = mask}, *const first = backend ? &kept : NULL,
+                       *const second = backend ? &applied : NULL;
+    TrsMatrix m[ALL];
+    float *v[ALL];
+
+    for (int i = 0; i < ALL; i++) {
+      v[i] = backend ? on[i] : host[i];
+      m[i] = TrsFloats(v[i], stride[i]);
+      if (backend) m[i].type = type;
+    }
+    assert_petsc_ok(
+        ops->linear_forward(NULL, B, in, mid, m[X], m[W1], v[B1], TRS_ACTIVATION_RELU, m[H], first));
+    assert_petsc_ok(
+        ops->linear_forward(NULL, B, mid, out, m[H], m[W2], v[B2], TRS_ACTIVATION_NONE, m[Z], second));
+    assert_petsc_ok(ops->linear_backward(NULL, B, mid, out, m[H], m[W2], m[Z], TRS_ACTIVATION_NONE, m[DZ],
+                                         v[DW2], v[DB2], m[DH], second));
+    assert_petsc_ok(ops->linear_backward(NULL, B, in, mid, m[X], m[W1], m[H], TRS_ACTIVATION_RELU, m[DH],
+                                         v[DW1], v[DB1], m[DX], first));
+  }
+  for (int i = 0; i < ALL; i++) {
+    const PetscBool sum = (PetscBool)(i == DW1 || i == DB1 || i == DW2 || i == DB2);
+
+    assert_near_on_device(on[i], sum ? TRS_FP32 : type, host[i], n[i], sum ? 4 * tolerance : tolerance);
+    assert_petsc_ok(device->release(&on[i]));
+    free(host[i]);
+  }
+  assert_petsc_ok(device->release(&mask.data));
+}
+
+/* cuBLASLt with masks and sums; refusing them (the stand-in's environment); and a machine without it. */
+static void test_fused(void **state)
+{
+  static const int64_t sizes[][4] = {
+      {70, 40, 136, 24}, {33, 1, 13, 1}, {1, 8, 300, 8}, {0, 5, 7, 3}, {200, 16, 128, 5}};
+
+  (void)state;
+  if (!cuda) skip();
+  for (int way = 0; way < 3; way++) {
+    const PetscBool refusing = (PetscBool)(way == 1);
+
+    if (refusing && !strstr(about, "CPU standing in")) continue;
+    if (refusing) setenv("CUBLASLT_ON_CPU_REFUSE", "fused", 1);
+    if (way == 2) setenv("TRSHARD_GEMM", "own", 1);
+    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+    assert_true((cuda->relu_mask_bytes(1) == 0) == (way == 2));
+    for (int s = 0; s < 5; s++) check_fused(sizes[s], TRS_FP32, 1e-5);
+    if (strstr(about, "CPU standing in"))
+      assert_true((strstr(cuda->product_library(), "masks and sums apart for ") != NULL) == refusing);
+    if (way < 2) {
+      assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
+      assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_BF16));
+      /* a bit of bf16 more or less in the gradient of the layer between: 2^-8 of a number, and of sums of numbers below 8 */
+      for (int s = 0; s < 5; s++) check_fused(sizes[s], TRS_FP32, 0x1p-7);
+      for (int s = 0; s < 5; s++) check_fused(sizes[s], TRS_BF16, 0x1p-6);
+    }
+    assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_FP32));
+    unsetenv("CUBLASLT_ON_CPU_REFUSE");
+    unsetenv("TRSHARD_GEMM");
+    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+  }
+}
+
+/* Cross layers and dot interactions of bf16, beside the CPU's of the same numbers: results are rounded to bf16 (2^-8), or are floats. */
+static void test_interactions_of_bf16(void **state)
+{
+  enum { X0, U, BIAS, X, Y, G, DX0, H, DBIAS, CROSS };
+  enum {
+    VECTORS,
+    OUT,
+    DX,
+    DOT,
+    SMALL = 9,
+    D = 8,
+    COPIED = 8,
+    WIDTH = COPIED + SMALL * (SMALL - 1) / 2,
+    STRIDE = WIDTH + 4
+  };
+  float *host[CROSS];
+  void *on[CROSS];
+
+  (void)state;
+  if (!cuda) skip();
+  for (int s = 0; s < 2; s++) {
+    const int64_t B = s ? 9 : 130, n = s ? 45 : 140;
+    TrsCrossBackward layer;
+
+    for (int i = 0; i < CROSS; i++)
+      host[i] = held_numbers((uint64_t)i, i == BIAS || i == DBIAS ? n : B * n,
+                             (PetscBool)(i != BIAS && i != DX0 && i != DBIAS), &on[i]);
+    assert_petsc_ok(
+        cpu->cross_forward(NULL, B, n, TRS_FP32, host[X0], host[U], host[BIAS], host[X], host[Y]));
+    assert_petsc_ok(cuda->cross_forward(NULL, B, n, TRS_BF16, on[X0], on[U], on[BIAS], on[X], on[Y]));
+    layer = (TrsCrossBackward){host[X0],  host[U], host[BIAS],  host[G],
+                               host[DX0], host[H], host[DBIAS], TRS_FP32};
+    assert_petsc_ok(cpu->cross_backward(NULL, B, n, s ? TRS_CROSS_FIRST : 0, &layer));
+    layer = (TrsCrossBackward){on[X0], on[U], on[BIAS], on[G], on[DX0], on[H], on[DBIAS], TRS_BF16};
+    assert_petsc_ok(cuda->cross_backward(NULL, B, n, s ? TRS_CROSS_FIRST : 0, &layer));
+    assert_near_on_device(on[Y], TRS_BF16, host[Y], B * n, 0x1p-8);
+    assert_near_on_device(on[H], TRS_BF16, host[H], B * n, 0x1p-8);
+    assert_near_on_device(on[DX0], TRS_FP32, host[DX0], B * n, 1e-6);
+    assert_near_on_device(on[DBIAS], TRS_FP32, host[DBIAS], n, 1e-5);
+    for (int i = 0; i < CROSS; i++) {
+      assert_petsc_ok(device->release(&on[i]));
+      free(host[i]);
+    }
+  }
+  for (int i = 0; i < DOT; i++)
+    host[i] = held_numbers((uint64_t)i, i == OUT ? 7 * STRIDE : 7 * SMALL * D, (PetscBool)(i == OUT), &on[i]);
+  for (int backend = 0; backend < 2; backend++) {
+    const TrsComputeOps *ops = backend ? cuda : cpu;
+    const TrsMatrix out = {backend ? TRS_BF16 : TRS_FP32, STRIDE, backend ? on[OUT] : host[OUT]};
+    float *x = backend ? on[VECTORS] : host[VECTORS], *dx = backend ? on[DX] : host[DX];
+
+    assert_petsc_ok(ops->dot_forward(NULL, 7, SMALL, D, COPIED, 2, x, SMALL * D, out));
+    assert_petsc_ok(ops->dot_backward(NULL, 7, SMALL, D, COPIED, x, SMALL * D, out, dx, SMALL * D));
+  }
+  assert_near_on_device(on[OUT], TRS_BF16, host[OUT], 7 * STRIDE, 0x1p-8);
+  assert_near_on_device(on[DX], TRS_FP32, host[DX], 7 * SMALL * D,
+                        0x1p-6); /* sums of nine products of what was rounded */
+  for (int i = 0; i < DOT; i++) {
+    assert_petsc_ok(device->release(&on[i]));
+    free(host[i]);
+  }
+}
+
+static void check_conversion(TrsDType from_type, TrsDType to_type, int64_t cols, int64_t filled,
+                             int64_t stride)
+{
+  const int64_t rows = 9;
+  Arguments a = {0};
+  TrsMatrix from = {from_type, stride, NULL}, to = {to_type, stride, NULL};
+
+  add(&a, rows * stride);
+  add(&a, rows * stride);
+  TWINS(a, 0, (from.data = x[0], to.data = x[1], ops->convert_matrix(NULL, rows, cols, filled, from, to)));
+}
+
+/* Forget n arrays of host and device, after comparing those on the device with a type, or with none. */
+static void compare_and_forget(int n, float **host, void **on, const int64_t *size, const TrsDType *type)
+{
+  for (int i = 0; i < n; i++) {
+    assert_near_on_device(on[i], type[i], host[i], size[i], type[i] == TRS_BF16 ? 0x1p-8 : 2e-5);
+    assert_petsc_ok(device->release(&on[i]));
+    free(host[i]);
+  }
+}
+
+/* The gradients of a batch without samples are zeros, whatever types its matrices have. */
+static void test_no_samples(void **state)
+{
+  enum { IN = 8, OUT = 3 };
+  static const float zeros[IN * OUT] = {0};
+  void *weight, *grad, *bias;
+
+  (void)state;
+  if (!cuda) skip();
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
+  assert_petsc_ok(device->alloc(2 * IN * OUT, &weight));
+  for (int narrow = 0; narrow < 4; narrow++) {
+    const TrsMatrix x = {.type = narrow & 1 ? TRS_BF16 : TRS_FP32, .stride = IN, .data = weight},
+                    dy = {.type = narrow & 2 ? TRS_BF16 : TRS_FP32, .stride = OUT, .data = weight};
+    const TrsReluMasks none = {.y = {0}};
+
+    free(held_numbers(1, IN * OUT, PETSC_FALSE, &grad));
+    free(held_numbers(2, OUT, PETSC_FALSE, &bias));
+    assert_petsc_ok(cuda->linear_backward(NULL, 0, IN, OUT, x, (TrsMatrix){TRS_BF16, IN, weight}, dy,
+                                          TRS_ACTIVATION_NONE, dy, grad, bias, x, &none));
+    assert_near_on_device(grad, TRS_FP32, zeros, IN * OUT, 0x1p-99);
+    assert_near_on_device(bias, TRS_FP32, zeros, OUT, 0x1p-99);
+    assert_petsc_ok(device->release(&grad));
+    assert_petsc_ok(device->release(&bias));
+  }
+  assert_petsc_ok(device->release(&weight));
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+}
+
+/* A backend's arrays. */
+static void take_arrays(int n, float *const *host, void *const *on, int backend, void **arrays)
+{
+  for (int i = 0; i < n; i++) arrays[i] = backend ? on[i] : host[i];
+}
+
+static void check_vector_cross_of_bf16(int64_t B, int64_t n, int place)
+{
+  enum { X0, S, BIAS, X, Y, G, DX0, H, DBIAS, ALL };
+  static const TrsDType types[ALL] = {[X0] = TRS_BF16, [X] = TRS_BF16, [Y] = TRS_BF16, [G] = TRS_BF16};
+  const int64_t size[ALL] = {B * n, B, n, B * n, B * n, B * n, B * n, B, n};
+  float *host[ALL];
+  void *on[ALL], *v[ALL];
+
+  for (int i = 0; i < ALL; i++)
+    host[i] = held_numbers((uint64_t)i, size[i], (PetscBool)(types[i] == TRS_BF16), &on[i]);
+  for (int backend = 0; backend < 2; backend++) {
+    const TrsComputeOps *ops = backend ? cuda : cpu;
+    const TrsDType type = backend ? TRS_BF16 : TRS_FP32;
+    TrsCrossBackward layer;
+
+    take_arrays(ALL, host, on, backend, v);
+    layer = (TrsCrossBackward){v[X0], v[S], NULL, v[G], v[DX0], v[H], v[DBIAS], type};
+    assert_petsc_ok(ops->vector_cross_forward(NULL, B, n, type, v[X0], v[S], v[BIAS], v[X], v[Y]));
+    assert_petsc_ok(ops->vector_cross_backward(NULL, B, n, place, &layer));
+  }
+  compare_and_forget(ALL, host, on, size, types);
+}
+
+/* First the gradients, from any gates: a forward would round the sums that they come from. */
+static void check_mixture_of_bf16(int64_t B, int64_t n)
+{
+  enum { EXPERTS, DEXPERTS, GATE, SUM, ALL };
+  static const TrsDType types[ALL] = {TRS_BF16, TRS_BF16, TRS_FP32, TRS_BF16};
+  const int64_t size[ALL] = {B * 5 * n, B * 5 * n, B * 3, B * n};
+  float *host[ALL];
+  void *on[ALL], *v[ALL];
+
+  for (int i = 0; i < ALL; i++)
+    host[i] = held_numbers((uint64_t)i, size[i], (PetscBool)(types[i] == TRS_BF16), &on[i]);
+  for (int backend = 0; backend < 2; backend++) {
+    const TrsComputeOps *ops = backend ? cuda : cpu;
+    TrsMixture m = {.batch = B, .width = n, .stride = 5 * n, .n = 3, .begin = {1, 3}, .end = {2, 5}};
+
+    take_arrays(ALL, host, on, backend, v);
+    m.type = backend ? TRS_BF16 : TRS_FP32;
+    m.experts = v[EXPERTS];
+    m.dexperts = v[DEXPERTS];
+    m.gate = v[GATE];
+    assert_petsc_ok(ops->mix_backward(NULL, &m, v[SUM]));
+    assert_petsc_ok(ops->mix_forward(NULL, &m, v[SUM]));
+  }
+  compare_and_forget(ALL, host, on, size, types);
+}
+
+static void check_activation_of_bf16(int64_t B, int64_t n, TrsActivation kind)
+{
+  static const TrsDType types[2] = {TRS_BF16, TRS_BF16};
+  const int64_t size[2] = {B * n, B * n};
+  float *host[2];
+  void *on[2], *v[2];
+
+  for (int i = 0; i < 2; i++) host[i] = held_numbers((uint64_t)i, B * n, PETSC_TRUE, &on[i]);
+  for (int backend = 0; backend < 2; backend++) {
+    const TrsComputeOps *ops = backend ? cuda : cpu;
+    const TrsDType type = backend ? TRS_BF16 : TRS_FP32;
+    TrsMatrix y = {.type = type, .stride = n}, dy = {.type = type, .stride = n};
+
+    take_arrays(2, host, on, backend, v);
+    y.data = v[0];
+    dy.data = v[1];
+    assert_petsc_ok(ops->activate_backward(NULL, B, n, kind, y, dy));
+    assert_petsc_ok(ops->activate(NULL, B, n, kind, y));
+  }
+  compare_and_forget(2, host, on, size, types);
+}
+
+/* Cross layers of vectors, mixtures of experts and activations of bf16, beside the CPU's of the same numbers. */
+static void test_more_of_bf16(void **state)
+{
+  (void)state;
+  if (!cuda) skip();
+  for (int s = 0; s < 2; s++) {
+    const int64_t B = s ? 9 : 130, n = s ? 45 : 140;
+
+    check_vector_cross_of_bf16(B, n, s ? TRS_CROSS_FIRST : 0);
+    check_mixture_of_bf16(B, n);
+    for (int kind = TRS_ACTIVATION_RELU; kind <= TRS_ACTIVATION_TANH; kind++)
+      check_activation_of_bf16(B, n, (TrsActivation)kind);
+  }
+}
+
+/* Matrices in bf16 and back, bit for bit, with zeros behind the columns; widths of whole vectors, and others. */
+static void test_matrices(void **state)
+{
+  (void)state;
+  if (!cuda) skip();
+  for (int i = 0; i < 2; i++) {
+    check_conversion(i ? TRS_BF16 : TRS_FP32, i ? TRS_FP32 : TRS_BF16, 13, 16, 16);
+    check_conversion(i ? TRS_BF16 : TRS_FP32, i ? TRS_FP32 : TRS_BF16, 24, 24, 28);
+    check_conversion(i ? TRS_BF16 : TRS_FP32, i ? TRS_FP32 : TRS_BF16, 24, 32, 36);
+    check_conversion(i ? TRS_BF16 : TRS_FP32, i ? TRS_FP32 : TRS_BF16, 1, 1, 3);
+  }
+}
+
+/* Every fp16 number widened; floats at and around each of them narrowed. */
+static void test_conversions(void **state)
+{
+  static const TrsDType types[] = {TRS_FP16, TRS_BF16};
+  enum { N = 1 << 16 };
+
+  (void)state;
+  if (!cuda) skip();
+  for (int t = 0; t < 2; t++) {
+    Arguments widen = {0}, narrow = {0};
+
+    add(&widen, N / 2);
+    add(&widen, N);
+    for (int i = 0; i < N; i++) {
+      const uint32_t exponent = t ? (uint32_t)i >> 7 & 0xff : ((uint32_t)i >> 10 & 0x1f) * 8;
+      ((uint16_t *)widen.array[0].by_cpu)[i] = exponent >= 248 ? 0 : (uint16_t)i; /* no infinities, no NaN */
+    }
+    memcpy(widen.array[0].before, widen.array[0].by_cpu, (size_t)widen.array[0].bytes);
+    TWINS(widen, 0, ops->convert(NULL, N, types[t], x[0], TRS_FP32, x[1]));
+    add(&narrow, N);
+    add(&narrow, N / 2);
+    for (int i = 0; i < N; i++) {
+      const uint32_t bits = (uint32_t)i << 15 ^ (uint32_t)(i % 5 * 2047);
+      if ((bits & 0x7f800000u) != 0x7f800000u) memcpy((float *)narrow.array[0].by_cpu + i, &bits, 4);
+    }
+    memcpy(narrow.array[0].before, narrow.array[0].by_cpu, (size_t)narrow.array[0].bytes);
+    TWINS(narrow, 0, ops->convert(NULL, N, TRS_FP32, x[0], types[t], x[1]));
+  }
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_linear_of_bf16),
+              cmocka_unit_test(test_fused), cmocka_unit_test(test_no_samples),
+              cmocka_unit_test(test_interactions_of_bf16), cmocka_unit_test(test_more_of_bf16),
+              cmocka_unit_test(test_matrices), cmocka_unit_test(test_conversions))

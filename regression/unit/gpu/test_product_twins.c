@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* TEST ranks: 1 */
+/*
+  Products of the GPU and linear layers on them against their twins on the CPU, by cuBLASLt and by our own kernel: within the rounding of sums.
+*/
+#include "gpu/twins.h"
+
+static void check_gemm(void)
+{
+  static const int sizes[][3] = {{1, 1, 1}, {5, 3, 7}, {64, 48, 33}, {70, 65, 20}, {2, 3, 0}};
+
+  for (int s = 0; s < 5; s++)
+    for (int t = 0; t < 4; t++) {
+      const int m = sizes[s][0], n = sizes[s][1], k = sizes[s][2], ta = t & 1, tb = t / 2;
+      const int lda = (ta ? m : k) + 2, ldb = (tb ? k : n) + 1, ldc = n + 3;
+      Arguments a = {0};
+
+      add(&a, (ta ? k : m) * lda);
+      add(&a, (tb ? n : k) * ldb);
+      add(&a, m * ldc);
+      TWINS(a, 1e-6 * (k + 1),
+            ops->gemm(NULL, (PetscBool)ta, (PetscBool)tb, m, n, k, 1.5f, x[0], lda, x[1], ldb,
+                      s % 2 ? 0.5f : 0.0f, x[2], ldc));
+    }
+}
+
+/* Batches: none, one, one run of rows, several runs; widths that no tile divides. */
+static void check_linear(void)
+{
+  static const int64_t batches[] = {0, 1, 9, 200};
+
+  for (int s = 0; s < 8; s++) {
+    const int64_t B = batches[s % 4], in = 37, out = s < 4 ? 65 : 1, x_stride = in + 3, y_stride = out + 2;
+    const TrsActivation activation = s % 2 ? TRS_ACTIVATION_RELU : TRS_ACTIVATION_NONE;
+    Arguments forward = {0}, backward = {0};
+
+    add(&forward, B * x_stride);
+    add(&forward, in * out);
+    add(&forward, out + 1); /* a bias on 16 bytes, and one on 4 */
+    add(&forward, B * y_stride);
+    TWINS(forward, 1e-5,
+          ops->linear_forward(NULL, B, in, out, TrsFloats(x[0], x_stride), TrsFloats(x[1], in), x[2] + s % 2,
+                              activation, TrsFloats(x[3], y_stride), NULL));
+    add(&backward, B * x_stride);
+    add(&backward, in * out);
+    add(&backward, B * y_stride); /* y */
+    add(&backward, B * y_stride); /* dy */
+    add(&backward, in * out);
+    add(&backward, out);
+    add(&backward, B * x_stride); /* dx */
+    TWINS(backward, 1e-5,
+          ops->linear_backward(NULL, B, in, out, TrsFloats(x[0], x_stride), TrsFloats(x[1], in),
+                               TrsFloats(x[2], y_stride), activation, TrsFloats(x[3], y_stride), x[4], x[5],
+                               TrsFloats(s < 6 ? x[6] : NULL, x_stride), NULL));
+  }
+}
+
+/*
+  Layers of one unit, of 13 and of 479 inputs, and gradients whose sum has one term: shapes for which cuBLASLt may have no kernel at some precision. What it has
+  must be right, and for what it has not there is our own.
+*/
+static void check_odd_layers(TrsDensePrecision precision, double tolerance)
+{
+  static const int64_t sizes[][2] = {{256, 1}, {13, 64}, {479, 32}, {1, 40}};
+  const int64_t B = 50;
+
+  assert_petsc_ok(cuda->dense_precision(precision));
+  for (int s = 0; s < 4; s++) {
+    const int64_t in = sizes[s][0], out = sizes[s][1];
+    Arguments forward = {0}, backward = {0};
+
+    add(&forward, B * in);
+    add(&forward, in * out);
+    add(&forward, out);
+    add(&forward, B * out);
+    TWINS(forward, tolerance,
+          ops->linear_forward(NULL, B, in, out, TrsFloats(x[0], in), TrsFloats(x[1], in), x[2],
+                              TRS_ACTIVATION_RELU, TrsFloats(x[3], out), NULL));
+    for (int i = 0; i < 7; i++)
+      add(&backward, i == 1 || i == 4 ? in * out : i == 5 ? out : B * (i % 6 ? out : in));
+    TWINS(backward, tolerance,
+          ops->linear_backward(NULL, B, in, out, TrsFloats(x[0], in), TrsFloats(x[1], in),
+                               TrsFloats(x[2], out), TRS_ACTIVATION_RELU, TrsFloats(x[3], out), x[4], x[5],
+                               TrsFloats(x[6], in), NULL));
+  }
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+}
+
+static void test_odd_layers(void **state)
+{
+  (void)state;
+  if (!cuda) skip();
+  check_odd_layers(TRS_PRECISION_FP32, 2e-5);
+  check_odd_layers(TRS_PRECISION_TF32,
+                   2e-2); /* 10 bits of operands in [-1, 1), sums of up to 479 of their products */
+  check_odd_layers(TRS_PRECISION_BF16, 2e-1);
+}
+
+/* Products that cuBLASLt says it has no kernel for, all or those of odd alignment among others (the stand-in's environment): ours make them, and it is told. */
+static void test_no_kernel(void **state)
+{
+  static const char *const which[] = {"all", "odd"};
+
+  (void)state;
+  if (!cuda || !strstr(about, "CPU standing in")) skip();
+  for (int i = 0; i < 2; i++) {
+    setenv("CUBLASLT_ON_CPU_REFUSE", which[i], 1);
+    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32)); /* forgets what was chosen */
+    check_gemm();
+    check_linear();
+    assert_non_null(strstr(cuda->product_library(), "cuBLASLt 13."));
+    assert_non_null(strstr(cuda->product_library(), ", own kernel for "));
+    unsetenv("CUBLASLT_ON_CPU_REFUSE");
+  }
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+  assert_null(strstr(cuda->product_library(), "own kernel"));
+}
+
+/*
+  The stand-in's third algorithm takes no time beside its work: it is the one that is kept where the choice is by time, for products that add to what is there,
+  too; the first one is where it is the fastest, and where nothing is timed.
+*/
+static void test_algorithms(void **state)
+{
+  (void)state;
+  if (!cuda || !strstr(about, "CPU standing in"))
+    skip(); /* a GPU's algorithms differ in their bits, which TWINS refuses */
+  assert_petsc_ok(cuda->product_algorithms(8));
+  for (int fastest = 0; fastest < 3; fastest += 2) {
+    setenv("CUBLASLT_ON_CPU_FASTEST", fastest ? "2" : "0", 1);
+    check_gemm();
+    check_linear();
+    assert_non_null(
+        strstr(cuda->product_choices(), fastest ? "70 x 65 x 20 NT fp32 to fp32 added: algorithm 3 of 5, "
+                                                : "70 x 65 x 20 NT fp32 to fp32 added: algorithm 1 of 5, "));
+    assert_non_null(strstr(cuda->product_choices(),
+                           fastest ? "200 x 65 x 37 NT fp32 to fp32 bias relu: algorithm 3 of 5, "
+                                   : "200 x 65 x 37 NT fp32 to fp32 bias relu: algorithm 1 of 5, "));
+    assert_null(strstr(cuda->product_choices(), fastest ? "algorithm 1 of " : "algorithm 3 of "));
+    assert_petsc_ok(cuda->product_algorithms(8)); /* forgets what was chosen */
+    assert_string_equal(cuda->product_choices(), "");
+  }
+  assert_petsc_ok(cuda->product_algorithms(1));
+  check_gemm();
+  assert_string_equal(cuda->product_choices(), "");
+  unsetenv("CUBLASLT_ON_CPU_FASTEST");
+}
+
+/* More shapes than are kept, and the first ones again. */
+static void test_many_shapes(void **state)
+{
+  (void)state;
+  if (!cuda) skip();
+  for (int i = 0; i < 310; i++) {
+    const int64_t m = i % 300 + 1;
+    Arguments a = {0};
+
+    add(&a, m);
+    add(&a, 2);
+    add(&a, m * 2);
+    TWINS(a, 1e-6, ops->gemm(NULL, PETSC_FALSE, PETSC_FALSE, m, 2, 1, 1.0f, x[0], 1, x[1], 2, 0.0f, x[2], 2));
+  }
+}
+
+/* Streams that come and go give their scratch back. */
+static void test_streams(void **state)
+{
+  int64_t before = 0, now, total;
+
+  (void)state;
+  if (!cuda) skip();
+  for (int i = 0; i < 80; i++) {
+    TrsStream stream;
+    void *data;
+
+    assert_petsc_ok(device->stream_create("test", &stream));
+    assert_petsc_ok(device->alloc(256, &data));
+    assert_petsc_ok(cuda->gemm(stream, PETSC_FALSE, PETSC_FALSE, 4, 4, 4, 1.0f, data, 4, data, 4, 0.0f,
+                               (float *)data + 32, 4));
+    assert_petsc_ok(device->stream_destroy(&stream));
+    assert_petsc_ok(device->release(&data));
+    assert_petsc_ok(device->memory(&now, &total));
+    if (i == 0) before = now; /* the library's own state is made by the first product */
+    /* a leak is 80 times 32 MiB; a driver keeps some memory for itself */
+    assert_true(now + (64 << 20) >= before);
+  }
+}
+
+static void test_cublaslt(void **state)
+{
+  (void)state;
+  if (!cuda) skip();
+  check_gemm();
+  check_linear();
+}
+
+/*
+  bf16: both backends round the operands of a product to the nearest, even where two are as near, and add in fp32. So they differ by the order of sums alone; a
+  bit of an operand would be 4e-3. Then without a kernel of cuBLASLt's.
+*/
+static void test_bf16(void **state)
+{
+  (void)state;
+  if (!cuda) skip();
+  for (int i = 0; i < 2; i++) {
+    if (i) setenv("CUBLASLT_ON_CPU_REFUSE", "all", 1);
+    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
+    assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_BF16));
+    assert_int_equal(cuda->operand_type(), TRS_BF16);
+    assert_int_equal(cpu->operand_type(), TRS_FP32);
+    check_gemm();
+    check_linear();
+    unsetenv("CUBLASLT_ON_CPU_REFUSE");
+    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+    assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_FP32));
+  }
+  assert_int_equal(cuda->operand_type(), TRS_FP32);
+}
+
+static void test_own_product(void **state)
+{
+  (void)state;
+  if (!cuda) skip();
+  setenv("TRSHARD_GEMM", "own", 1);
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32)); /* looks again */
+  check_gemm();
+  check_linear();
+  assert_non_null(strstr(cuda->product_library(), "TRSHARD_GEMM=own"));
+  unsetenv("TRSHARD_GEMM");
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+  assert_null(strstr(cuda->product_library(), "TRSHARD_GEMM=own"));
+}
+
+static void test_precision(void **state)
+{
+  (void)state;
+  if (!cuda) skip();
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_TF32));
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+  assert_petsc_error(cpu->dense_precision(TRS_PRECISION_TF32), TRS_ERR_UNAVAILABLE);
+  setenv("TRSHARD_GEMM", "own", 1);
+  assert_petsc_error(cuda->dense_precision(TRS_PRECISION_BF16), TRS_ERR_UNAVAILABLE);
+  unsetenv("TRSHARD_GEMM");
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt), cmocka_unit_test(test_bf16),
+              cmocka_unit_test(test_own_product), cmocka_unit_test(test_odd_layers),
+              cmocka_unit_test(test_no_kernel), cmocka_unit_test(test_algorithms),
+              cmocka_unit_test(test_many_shapes), cmocka_unit_test(test_streams),
+              cmocka_unit_test(test_precision))
