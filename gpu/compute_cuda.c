@@ -6,6 +6,7 @@ const TrsComputeOps trs_compute_cuda = {
     .name = "cuda",
     /* 64 bytes: loads of 16 bytes, and whole steps of a tensor core's tile over k */
     .product_unit = 16,
+    .assemble = TrsAssembleCuda,
     .tbe_find_occurrences = TrsTbeFindOccurrencesCuda,
     .tbe_occurrences_destroy = TrsTbeOccurrencesDestroyCuda,
     TRS_KERNELS(TRS_KERNEL_CUDA_ROW)};

@@ -14,5 +14,6 @@
 TRS_KERNELS(TRS_KERNEL_CUDA)
 
 /* kernels that the CPU does without */
+TRS_KERNEL_CUDA(Assemble, )
 TRS_KERNEL_CUDA(TbeFindOccurrences, )
 TRS_KERNEL_CUDA(TbeOccurrencesDestroy, )

@@ -49,6 +49,8 @@ enum {
   TRS_CUDA_BAG_BLOCKS, /* and one more, for padded bag blocks */
   TRS_CUDA_STRIDES = TRS_CUDA_BAG_BLOCKS + 2,
   TRS_CUDA_COPIES,
+  TRS_CUDA_SAMPLE_KEYS,
+  TRS_CUDA_SAMPLE_FEATURES,
   TRS_CUDA_N_UPLOADS
 };
 

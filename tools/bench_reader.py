@@ -4,7 +4,7 @@
 
   bench_reader.py build
 
-Datasets stored contiguously, in plain chunks of 1 MiB as the generator writes them, and in gzip chunks, in file order and shuffled; with 1 and 10 ids a bag, and
+Datasets stored contiguously, in plain chunks of 1 MiB as the generator writes them, and in gzip chunks, in file order and shuffled, and as a device gets them; with 1 and 10 ids a bag, and
 with the 214 ids a sample of MLPerf's multi-hot data.
 CPU ns a sample is what counts on a busy machine; a training is not held up by its reader as long as that is less than a step's time a sample. There is
 no goal but memory's own speed: the ratios are the time of copying a batch's bytes once, and of reading the file's bytes once, over the reader's. Prints a table and writes all figures as CSV.
@@ -29,7 +29,7 @@ LINE = re.compile(r"(\d+) samples/s +(\d+) CPU ns/sample +(\d+) bytes/sample +me
 FIGURES = ("samples/s", "CPU ns/sample", "bytes/sample", "memcpy CPU ns/sample", "read CPU ns/sample")
 POOLINGS = {"1 ids a bag": "1", "10 ids a bag": "10", "MLPerf's 214 ids": "3,2,1,2,6,1,1,1,1,7,3,8,1,6,9,5,1,1,1,12,100,27,10,3,1,1"}
 STORAGES = ("contiguous", "chunked", "gzip")
-ORDERS = {"as is": (), "shuffled": ("-data_shuffle",)}
+WAYS = {"as is": (), "shuffled": ("-data_shuffle",), "for a device": ("-for_device",)}
 
 
 def generate(path, pooling, args, *more):
@@ -58,8 +58,8 @@ def make(folder, name, pooling, args):
     return paths
 
 
-def measure(args, path, order):
-    text = common.output_of([args.binary, "-data_train", path, "-batch_size", str(args.batch), "-epochs", "1", *ORDERS[order]], common.threads_environment(1))
+def measure(args, path, way):
+    text = common.output_of([args.binary, "-data_train", path, "-batch_size", str(args.batch), "-epochs", "1", *WAYS[way]], common.threads_environment(1))
     found = LINE.search(text)
     if not found:
         raise common.Failed(f"{args.binary} printed no figures: {text}")
@@ -77,11 +77,11 @@ def main():
     suite = common.Suite(args)
     with tempfile.TemporaryDirectory(prefix="trshard-bench-") as folder:
         paths = {name: make(folder, name, pooling, args) for name, pooling in POOLINGS.items()}
-        suite.rounds({f"{storage}, {name}": {order: lambda path=path, order=order: measure(args, path, order) for order in ORDERS}
+        suite.rounds({f"{storage}, {name}": {way: lambda path=path, way=way: measure(args, path, way) for way in WAYS}
                       for name in paths for storage, path in paths[name].items()})
-    goals = [common.Goal(f"{case}, {order}, {figure}", (case, order, figure), against, of=of) for case, order in suite.samples.kept
-             for figure, against, of in (("samples/s", None, ""), ("memcpy CPU ns/sample", (case, order, "CPU ns/sample"), "the reader's"),
-                                  ("read CPU ns/sample", (case, order, "CPU ns/sample"), "the reader's"))]
+    goals = [common.Goal(f"{case}, {way}, {figure}", (case, way, figure), against, of=of) for case, way in suite.samples.kept
+             for figure, against, of in (("samples/s", None, ""), ("memcpy CPU ns/sample", (case, way, "CPU ns/sample"), "the reader's"),
+                                  ("read CPU ns/sample", (case, way, "CPU ns/sample"), "the reader's"))]
     return suite.finish(goals, "")
 
 

@@ -37,7 +37,7 @@ limit=120 # seconds of a test
 stage_began=$(date +%s) # the first stage's time has the preparations in it
 tiny=${TRSHARD_TINY:-}
 sanitizer='' memcheck='--tool memcheck --error-exitcode 86 --print-limit 5 --padding 64'
-on_gpu='unit_(gpu_|comm_comm|sparse_unique_bags|compute_(bags|units_(bounds|cache|dedup|kjt|optim|pos)|sequence|tbe_))' # call a GPU's kernels
+on_gpu='unit_(gpu_|comm_comm|sparse_unique_bags|data_assemble|compute_(bags|units_(bounds|cache|dedup|kjt|optim|pos)|sequence|tbe_))' # call a GPU's kernels
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 OMPI_MCA_mpi_yield_when_idle=1
 
 say() { echo "$@" | tee -a "$results/summary.txt"; }

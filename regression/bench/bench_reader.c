@@ -2,7 +2,9 @@
 /*
   The reader by itself: batches of a dataset as fast as they come, beside a copy of the same bytes.
 
-    bench_reader -data_train FILE [-batch_size 2048] [-epochs 1] [-data_shuffle] [-data_read_ahead 2] [-id_maps none,hash] [-rounds 1]
+    bench_reader -data_train FILE [-batch_size 2048] [-epochs 1] [-data_shuffle] [-data_read_ahead 2] [-id_maps none,hash] [-rounds 1] [-for_device]
+
+  -for_device: batches as a GPU gets them, which assembles them itself.
 
   Prints one line for each id map: the file, samples/s of the wall clock, CPU ns a sample (what counts on a busy machine), bytes a sample of a batch in memory, the CPU
   time of copying them as a share of the reader's, and the CPU time of reading the file's bytes and no more. The first pass, which finds the file in the page cache or brings it there, is not counted. Of several
@@ -18,6 +20,7 @@
 
 static const TrsOptionSpec bench_options[] = {
     {"-id_maps", TRS_OPTION_ENUMS, "none", NULL, "none,modulo,hash", NULL, "of all features"},
+    {"-for_device", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "leave the batches to a device"},
     {"-rounds", TRS_OPTION_INT, "1", "[1,1000]", NULL, NULL, "passes with each map"},
 };
 static const TrsOptionGroup bench_group = TRS_OPTION_GROUP("Bench", bench_options);
@@ -33,7 +36,10 @@ static PetscErrorCode create_reader(TrsOptions options, TrsDataset dataset, TrsI
                                     TrsReader *reader)
 {
   const TrsDatasetInfo *info;
+  const TrsDeviceOps *cpu;
   TrsBoundsCheckMode *mode;
+  PetscBool for_device;
+  TrsDeviceOps device;
   TrsIdMapRule *map;
   int64_t *rows;
   int *keys;
@@ -50,6 +56,11 @@ static PetscErrorCode create_reader(TrsOptions options, TrsDataset dataset, TrsI
   }
   PetscCall(TrsReaderCreate(PETSC_COMM_WORLD, reader));
   PetscCall(TrsReaderSetFromOptions(*reader, options, PETSC_TRUE));
+  PetscCall(TrsDeviceFind("cpu", &cpu));
+  device = *cpu;
+  PetscCall(TrsOptionsGetBool(options, "-for_device", &for_device, NULL));
+  device.host_memory = (PetscBool)!for_device;
+  PetscCall(TrsReaderSetDevice(*reader, &device));
   PetscCall(TrsReaderSetDataset(*reader, dataset));
   PetscCall(TrsReaderSetFeatures(*reader, info->n_features, keys, rows, mode, info->has_weights));
   PetscCall(TrsReaderSetIdMaps(*reader, map));
@@ -74,8 +85,9 @@ static PetscErrorCode read_all(TrsOptions options, TrsDataset dataset, TrsIdMapK
     const TrsJagged *ids = &batch->kjt.jagged;
 
     c->samples += batch->batch;
-    c->bytes += batch->batch * 4 * (info->num_dense + 1) + ids->n_bags * 12 +
-                ids->n_values * (ids->weights ? 12 : 8);
+    c->bytes += batch->features ? batch->memory_bytes
+                                : batch->batch * 4 * (info->num_dense + 1) + ids->n_bags * 12 +
+                                      ids->n_values * (ids->weights ? 12 : 8);
     PetscCall(TrsReaderReturn(reader, &batch));
     PetscCall(TrsReaderNext(reader, &batch));
   }

@@ -44,7 +44,7 @@ case $what in
     ;;
   unit)
     if [ ! "$long" ]; then export TRS_FEW=1; fi # fewer widths of tables
-    ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -R '^(unit/(gpu|api/(collection|rows|stream)-n[12]|comm/comm|sparse/unique_bags|compute/(bags|tbe|units|sequence))|cuda_traps)' -LE long "${others[@]}"
+    ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -R '^(unit/(gpu|api/(collection|rows|stream)-n[12]|comm/comm|data/(assemble|reader)|sparse/unique_bags|compute/(bags|tbe|units|sequence))|cuda_traps)' -LE long "${others[@]}"
     # one rank that sends to itself, as one GPU tests NCCL
     TRSHARD_NCCL_ALONE=1 mpirun -n 1 "$build/regression/unit_comm_comm"
     if TRSHARD_NCCL_ALONE=1 NCCL_ON_CPU_FAULT=0,1,error mpirun -n 1 "$build/regression/unit_comm_comm" > "$build/alone.txt" 2>&1; then
@@ -76,7 +76,7 @@ case $what in
     done
     ;;
   case)
-    run_cases gpu_choice gpu_memory gpu_batch_memory cuda_as_cpu cuda_repeat cuda_reproducible cuda_accumulate cuda_algorithms cuda_graphs cuda_steady_step_graphs cuda_bf16 cuda_bf16_layers cuda_any_order cuda_interactions cuda_pairs cuda_sequence_layers cuda_replicas replicas_caches replicas_positions sequence_index_dedup cuda_caches cuda_evaluate cuda_variable_batch cuda_steady_step cuda_sorts cuda_trace sequence_max
+    run_cases gpu_choice gpu_memory gpu_batch_memory cuda_as_cpu cuda_bad_ids id_maps reader_threads repeat_batches cuda_repeat cuda_reproducible cuda_accumulate cuda_algorithms cuda_graphs cuda_steady_step_graphs cuda_bf16 cuda_bf16_layers cuda_any_order cuda_interactions cuda_pairs cuda_sequence_layers cuda_replicas replicas_caches replicas_positions sequence_index_dedup cuda_caches cuda_evaluate cuda_variable_batch cuda_steady_step cuda_sorts cuda_trace sequence_max
     if [ "$long" ]; then run_cases position_weights; fi
     "$source/regression/bench/topology.sh" cuda "$build/trshard" mpirun
     ;;

@@ -14,7 +14,7 @@ import law_caches
 import law_heads
 import law_qr
 import law_sequences
-from law_plans import FEATURES, MIXED, make, train
+from law_plans import FEATURES, MIXED, MODEL, TABLES, make, train
 from law_predict import TYPES, check_near, make_trained, predicted
 from law_runs import check_same_evaluations, evaluations
 from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, losses, run, same_bits, thin, write_dataset
@@ -40,6 +40,26 @@ def test_cuda_as_cpu(binary, folder):
         again, mpi = train(binary, folder, "mpi", ranks, f"{shared} {MPI}", limit_s=240)
         check(same_bits(again, found), f"mpi on {ranks} ranks: other losses than nccl")
         check_same_tensors(mpi, nccl, f"mpi and nccl on {ranks} ranks")
+
+
+def test_cuda_bad_ids(binary, folder):
+    """The GPU makes batches of the file's samples: ids out of their tables are repaired, counted and told of as on the CPU, in any order of samples."""
+    make(folder)
+    path = os.path.join(folder, "train.h5")
+    with h5py.File(path, "r+") as h:
+        values = h["sparse/values"][()]
+        values[7], values[11:300:13] = -2, 10**6
+        h["sparse/values"][...] = values
+    for more in ("", "-data_shuffle -reader_threads 2"):
+        for mode, status in (("warning", 0), ("ignore", 0), ("fatal", 65)):
+            shared = f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES} {MIXED} -epochs 2 {more} -bounds_check_mode {mode} -existing_outputs replace"
+            on = {name: run(binary, 2, f"{shared} {options} -checkpoint_final {name}.h5", folder, status=status, limit_s=240).text
+                  for name, options in (("cpu", "-device cpu"), ("cuda", NCCL))}
+            told = {name: sorted(line for line in text.splitlines() if re.match("trshard: .*has id|trshard: .*became 0", line)) for name, text in on.items()}
+            check((told["cpu"] != []) == (mode != "ignore"), f"{mode} {more}: {told['cpu']}")
+            check(told["cuda"] == told["cpu"], f"{mode} {more}: {told['cuda']} for {told['cpu']}")
+            if status == 0:
+                check_close_tensors(os.path.join(folder, "cuda.h5"), os.path.join(folder, "cpu.h5"), TOLERANCE, f"{mode} {more}")
 
 
 def test_cuda_repeat(binary, folder):

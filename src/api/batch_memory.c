@@ -4,11 +4,14 @@
 #include "shard/sharding.h"
 
 /*
-  Bytes of a bag (length, offset) and of an id in a KJT, of a number for each id, and of an id that
-  is sorted: the key of its row, the place of its gradient, the begin of its run, and its pieces.
+  Bytes of where a sample's ids begin, of a bag's length, of a bag (length, offset) and of an id in
+  a KJT, of a number for each id, and of an id that is sorted: the key of its row, the place of its
+  gradient, the begin of its run, and its pieces.
 */
 enum {
-  TRS_BAG_BYTES = 4 + 8,
+  TRS_START_BYTES = 8,
+  TRS_LENGTH_BYTES = 4,
+  TRS_BAG_BYTES = TRS_LENGTH_BYTES + 8,
   TRS_VALUE_BYTES = 8,
   TRS_INDEX_BYTES = 8,
   TRS_FACTOR_BYTES = 4,
@@ -22,7 +25,7 @@ typedef struct {
 /* A rank's count. */
 typedef struct {
   PetscBool in_order, index_dedup, variable_batch; /* as the options say */
-  PetscBool alone;                                 /* one rank has all tables */
+  PetscBool alone;                                 /* one rank has all tables, without copies */
   double own, all;  /* samples of this rank, and of all ranks of its copy of the tables */
   double copies;    /* of the tables, whose ids come together before an update */
   double key_bytes; /* of a row's key while ids are sorted */
@@ -117,23 +120,26 @@ static PetscErrorCode begin(const TrsMachine *machine, const TrsBatchShape *shap
   int sync;
 
   PetscFunctionBegin;
-  *to = (TrsIdBytes){.alone = (PetscBool)(machine->shards.world->size == 1),
-                     .own = (double)shape->batch_size,
+  *to = (TrsIdBytes){.own = (double)shape->batch_size,
                      .all = (double)shape->batch_size * machine->shards.world->size};
   PetscCall(TrsOptionsGetBool(options, "-reproducible", &reproducible, NULL));
   PetscCall(TrsOptionsGetBool(options, "-ec_index_dedup", &to->index_dedup, NULL));
   PetscCall(TrsOptionsGetBool(options, "-ebc_variable_batch", &to->variable_batch, NULL));
   PetscCall(TrsOptionsGetEnum(options, "-replica_sync", &sync, NULL));
   to->copies = machine->owners && sync == TRS_REPLICA_SYNC_GRADIENTS ? machine->owners->size : 1;
+  to->alone = (PetscBool)(machine->shards.world->size == 1 && to->copies == 1);
   to->in_order = (PetscBool)(reproducible || to->copies > 1);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add the samples as the dataset has them. */
+/*
+  Add the samples as the dataset has them, in the copy of the reader's memory, and the batch that is
+  made of them. A caller of the library gives batches, not samples.
+*/
 static void add_samples(TrsIdBytes *to, const TrsTableConfigs *tables, const TrsBatchShape *shape)
 {
-  TrsIdCount n = {0};
   PetscBool weighted = PETSC_FALSE;
+  TrsIdCount n = {0};
 
   for (int t = 0; t < tables->n; t++) {
     const TrsIdCount more = in_sample(&tables->table[t]);
@@ -142,8 +148,12 @@ static void add_samples(TrsIdBytes *to, const TrsTableConfigs *tables, const Trs
     n.ids += more.ids;
     weighted = (PetscBool)(weighted || tables->table[t].is_weighted);
   }
-  to->batch += kjt_bytes(times(to->own, n), weighted) +
-               to->own * (shape->num_dense + shape->n_labels) * (double)sizeof(float);
+  to->batch += kjt_bytes(times(to->own, n), weighted);
+  if (shape->id_bytes == 0) return;
+  to->batch += to->own *
+               ((shape->num_dense + shape->n_labels) * (double)sizeof(float) + TRS_START_BYTES +
+                TRS_LENGTH_BYTES * n.bags + (shape->id_bytes + (weighted ? TRS_FACTOR_BYTES : 0)) * n.ids);
+  to->once += TRS_INDEX_BYTES * to->own * n.bags;
 }
 
 PetscErrorCode TrsBatchBytes(const TrsMachine *machine, const TrsTableConfigs *tables,

@@ -17,6 +17,7 @@
 typedef struct {
   int64_t batch_size;      /* samples that a rank has in a step; 0: nothing is counted */
   int num_dense, n_labels; /* of a sample */
+  int id_bytes;            /* of an id in the samples that a reader gives; 0: it gives none */
   PetscBool training;
   PetscBool evaluates; /* a training's evaluations have batches of their own */
 } TrsBatchShape;

@@ -85,7 +85,8 @@ static PetscErrorCode start(TrshardCollection c, const TrshardBatch *batch, int 
   /* Memory that the device still copies from may not be written. */
   PetscCall(c->machine.device->stream_synchronize(c->stream));
   PetscCall(TrsAgree(c->comm, TrsApiTakeBatch(c, batch, &own->batch)));
-  PetscCall(TrsDeviceBatchCopy(c->machine.device, c->stream, &own->batch, 0, &own->copy));
+  PetscCall(TrsDeviceBatchCopy(c->machine.device, c->machine.compute, c->stream, c->workspace, &own->batch,
+                               &own->copy));
   PetscCall(TrsShardedEbcInputDistStart(c->ebc, slot, &own->copy.batch->kjt, c->stream));
   own->ids = TRS_IDS_COUNTED;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,37 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
-  Samples as a dataset's file has them, and the features of a batch that are taken from them. The
-  file is sample-major: the lengths of a sample's bags are a row, and its ids follow one another in
-  the order of the keys. A batch is feature-major.
-*/
+/* Batches of samples on the CPU, by a reader's thread. A GPU has TrsAssembleFn. */
 #pragma once
 
 #include "compute/compute_ops.h"
-
-/* A feature of a batch: the key of the samples that it is, and what its bags may hold. */
-typedef struct {
-  int key;
-  int next;           /* a later feature of this key, or -1 */
-  int32_t max_length; /* the most ids of a bag; 0: any number */
-  int64_t rows;       /* ids from -1 to rows - 1 are good; 0: all ids are */
-} TrsSampleFeature;
-
-/*
-  A batch of samples, whose ids may come in several parts of samples. A shuffled batch has one part,
-  that of all samples.
-*/
-typedef struct {
-  int64_t batch;      /* B */
-  int64_t begin, end; /* samples whose ids are there */
-  int n_keys;
-  const int *first;       /* [n_keys] the first feature of each key, or -1 */
-  const int32_t *lengths; /* [B, n_keys], not negative */
-  const int64_t *start;   /* [B + 1] where each sample's ids begin; sums of lengths, from 0 on */
-  const int32_t *sample;  /* [B] the sample at each place of the batch; NULL: sample b at place b */
-  int value_bytes;        /* 4: ids are int32; 8: int64 */
-  const void *values;     /* [start[end] - start[begin]] ids of samples begin .. end - 1 */
-  const float *weights;   /* of these ids, or NULL */
-} TrsSamples;
 
 /*
   TrsAssemble - Make a batch of samples.
@@ -39,7 +10,7 @@ typedef struct {
   Feature f of out has the bags of key features[f].key at the samples' places. out's arrays have
   room, for weights if the samples have them. A call with begin 0 fills the lengths, the offsets and
   the numbers of all samples; each call places the ids of its part. Ids that are not good become 0
-  (src/RULES.md, rule A24).
+  (src/RULES.md, rule A24). Ids that become rows by a rule are left for TrsIdMapApply().
 
   Not collective, any thread, on which it runs alone. Raises nothing.
 

@@ -18,6 +18,7 @@
 
 #include "compute/cache.h"
 #include "compute/dense_layers.h"
+#include "compute/samples.h"
 #include "compute/sequence_layers.h"
 #include "compute/tbe.h"
 #include "core/buffer.h"
@@ -162,6 +163,16 @@ typedef PetscErrorCode TrsBucketizeFn(TrsStream stream, TrsWorkspace workspace, 
 typedef PetscErrorCode TrsUniqueFn(TrsStream stream, TrsWorkspace workspace, int n_tables,
                                    const int64_t *values_begin, const int64_t *values, int64_t *unique_begin,
                                    int64_t *unique_values, int64_t *reverse);
+
+/*
+  Make a batch of all samples, as TrsAssemble() does (compute/assemble.h), and turn ids into rows by
+  the features' rules. out's arrays have room, and out->n_values is the number of ids. *odd, pinned
+  host memory, gets 1 if an id is not good or a bag is too long, and else 0. Only backends whose
+  memory is not the host's have this kernel.
+*/
+typedef PetscErrorCode TrsAssembleFn(TrsStream stream, TrsWorkspace workspace, const TrsSamples *samples,
+                                     int n_features, const TrsSampleFeature *features, TrsJagged *out,
+                                     int32_t *odd);
 
 /* --- bags that samples share (variable batch per feature); a bag block is a run of B bags --- */
 
@@ -547,6 +558,7 @@ typedef struct {
     equally fast.
   */
   int64_t product_unit;
+  TrsAssembleFn *assemble;             /* NULL: readers make batches */
   TrsTbeRowSquaresFn *tbe_row_squares; /* NULL: an update sends whole rows instead */
   /* NULL, both: a backward sorts the ids itself, and TrsTbeInput.occurrences is NULL */
   TrsTbeFindOccurrencesFn *tbe_find_occurrences;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "data/batch.h"
 
+#include "compute/assemble.h"
+#include "data/id_map.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,54 +11,6 @@
 #include <string.h>
 
 enum { TRS_PART_BYTES = 1 << 18 }; /* values that are read at a time */
-
-PetscErrorCode TrsBatchScratchCreate(const TrsBatchSpec *spec, int64_t max_batch, TrsBatchScratch *scratch)
-{
-  PetscFunctionBegin;
-  memset(scratch, 0, sizeof(*scratch));
-  PetscCall(TrsAlloc(max_batch, sizeof(*scratch->sample), &scratch->sample));
-  PetscCall(TrsAlloc(max_batch, sizeof(*scratch->at_place), &scratch->at_place));
-  PetscCall(TrsAlloc(max_batch, sizeof(*scratch->run), &scratch->run));
-  PetscCall(TrsAlloc(max_batch * spec->info->dense_columns, sizeof(*scratch->dense), &scratch->dense));
-  PetscCall(TrsAlloc(max_batch * spec->info->n_labels, sizeof(*scratch->labels), &scratch->labels));
-  PetscCall(TrsAlloc(max_batch * spec->n_labels, sizeof(*scratch->taken), &scratch->taken));
-  PetscCall(TrsAlloc(max_batch, sizeof(*scratch->sample_weights), &scratch->sample_weights));
-  if (spec->with_group) PetscCall(TrsAlloc(max_batch, sizeof(*scratch->group), &scratch->group));
-  if (spec->with_time) PetscCall(TrsAlloc(max_batch, sizeof(*scratch->time), &scratch->time));
-  PetscCall(TrsAlloc(max_batch * spec->info->n_features, sizeof(*scratch->lengths), &scratch->lengths));
-  PetscCall(TrsAlloc(2 * max_batch, sizeof(*scratch->offsets), &scratch->offsets));
-  PetscCall(TrsAlloc(max_batch + 1, sizeof(*scratch->start), &scratch->start));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsBatchScratchReserve(const TrsBatchSpec *spec, TrsBatchScratch *scratch, int64_t n_values)
-{
-  PetscFunctionBegin;
-  PetscCall(TrsBufferReserve(&scratch->values, n_values * spec->info->value_bytes, PETSC_FALSE));
-  if (spec->with_weights)
-    PetscCall(TrsBufferReserve(&scratch->weights, n_values * (int64_t)sizeof(float), PETSC_FALSE));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsBatchScratchFree(TrsBatchScratch *scratch)
-{
-  PetscFunctionBegin;
-  PetscCall(TrsFree(&scratch->sample));
-  PetscCall(TrsFree(&scratch->at_place));
-  PetscCall(TrsFree(&scratch->run));
-  PetscCall(TrsFree(&scratch->dense));
-  PetscCall(TrsFree(&scratch->labels));
-  PetscCall(TrsFree(&scratch->taken));
-  PetscCall(TrsFree(&scratch->sample_weights));
-  PetscCall(TrsFree(&scratch->group));
-  PetscCall(TrsFree(&scratch->time));
-  PetscCall(TrsFree(&scratch->lengths));
-  PetscCall(TrsFree(&scratch->offsets));
-  PetscCall(TrsFree(&scratch->start));
-  PetscCall(TrsBufferFree(&scratch->values));
-  PetscCall(TrsBufferFree(&scratch->weights));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
 
 static int by_sample(const void *a, const void *b)
 {
@@ -73,7 +28,7 @@ static void order_samples(const TrsShuffle *shuffle, TrsBatchScratch *scratch, c
   }
   if (!shuffle) return;
   qsort(scratch->sample, (size_t)batch->batch, sizeof(*scratch->sample), by_sample);
-  for (int64_t i = 0; i < batch->batch; i++) scratch->at_place[scratch->sample[i].place] = (int32_t)i;
+  for (int64_t i = 0; i < batch->batch; i++) scratch->file.sample[scratch->sample[i].place] = (int32_t)i;
 }
 
 /* Read dense features, labels and lengths run by run, and find where the samples' values are. */
@@ -81,7 +36,7 @@ static PetscErrorCode read_runs(const TrsBatchSpec *spec, TrsBatchScratch *scrat
                                 const TrsSampleRows *rows, TrsFault *fault)
 {
   const int64_t *offsets = scratch->offsets;
-  int64_t *start = scratch->start;
+  int64_t *start = scratch->file.start;
 
   scratch->n_runs = 0;
   scratch->n_values = 0;
@@ -252,7 +207,7 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
                         .weights = weights,
                         .group = group,
                         .time = time,
-                        .lengths = scratch->lengths,
+                        .lengths = scratch->file.lengths,
                         .offsets = scratch->offsets};
 
   order_samples(shuffle, scratch, batch);
@@ -282,8 +237,8 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
 /* An id of the part of the batch that has been read. */
 static int64_t value_at(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, int64_t i)
 {
-  return spec->info->value_bytes == (int)sizeof(int32_t) ? ((const int32_t *)scratch->values.data)[i]
-                                                         : ((const int64_t *)scratch->values.data)[i];
+  return spec->info->value_bytes == (int)sizeof(int32_t) ? ((const int32_t *)scratch->file.values)[i]
+                                                         : ((const int64_t *)scratch->file.values)[i];
 }
 
 /*
@@ -334,56 +289,53 @@ static PetscErrorCode check_length(const TrsBatchSpec *spec, int feature, int64_
                      path, spec->info->features[spec->feature[feature].key], row, n, most);
 }
 
-/* Look at a part's bags in the file's order, as one of them is too long or has a bad id. */
-static PetscErrorCode check_bags(const TrsBatchSpec *spec, const TrsBatchScratch *scratch,
-                                 const TrsSamples *part, TrsBatch *batch, TrsBadIds *bad_ids, TrsFault *fault)
+/* Count a bag's weights that are not finite, if any; places beyond the bag's have none. */
+static PetscErrorCode check_weights(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
+                                    int64_t sample, int64_t at, int32_t n, TrsFault *fault)
 {
-  const int n_keys = spec->info->n_features;
+  const char *path;
+  int64_t row;
 
-  for (int64_t i = part->begin; i < part->end; i++) {
-    const int32_t *lengths = scratch->lengths + i * n_keys;
-    const int64_t sample = scratch->sample[i].sample;
-    int64_t at = scratch->start[i] - scratch->start[part->begin];
+  for (int32_t i = 0; i < n; i++) {
+    const float weight = scratch->file.weights[at + i];
 
-    for (int k = 0; k < n_keys; at += lengths[k++])
-      for (int f = spec->first_of_key[k]; f >= 0; f = spec->feature[f].next)
-        if (check_length(spec, f, sample, lengths[k], fault) != PETSC_SUCCESS ||
-            check_ids(spec, scratch, batch, f, sample, at, lengths[k], bad_ids, fault) != PETSC_SUCCESS)
-          return fault->code;
+    if (isfinite(weight)) continue;
+    batch->bad_numbers++;
+    if (spec->check == TRS_DATA_CHECK_WARNING) continue;
+    path = TrsDatasetLocate(spec->info, sample, &row);
+    return TrsFaultSet(fault, TRS_ERR_DATA,
+                       "%s: /sparse/weights holds %g in sample %" PRId64
+                       ", expected finite numbers (-data_check warning goes on)",
+                       path, (double)weight, row);
   }
   return PETSC_SUCCESS;
 }
 
-/* The sample of the batch's i-th value, where the values of all features follow one another. */
-static int64_t sample_of_value(const TrsBatchScratch *scratch, const TrsBatch *batch, int64_t i)
+/* What is odd in a part's bags. */
+typedef struct {
+  PetscBool ids, weights; /* ids: or lengths */
+} TrsOddities;
+
+/* Look at a part's bags in the file's order, as something is odd in one of them. */
+static PetscErrorCode check_bags(const TrsBatchSpec *spec, const TrsBatchScratch *scratch,
+                                 const TrsSamples *part, TrsOddities odd, TrsBatch *batch, TrsBadIds *bad_ids,
+                                 TrsFault *fault)
 {
-  const int64_t *offsets = batch->kjt.jagged.offsets;
-  int64_t bag = 0, k = 0;
+  const int n_keys = spec->info->n_features;
 
-  while (offsets[bag + 1] <= i) bag++;
-  while (scratch->sample[k].place != bag % batch->batch) k++;
-  return scratch->sample[k].sample;
-}
+  for (int64_t i = part->begin; i < part->end; i++) {
+    const int32_t *lengths = part->lengths + i * n_keys;
+    const int64_t sample = scratch->sample[i].sample;
+    int64_t at = part->start[i] - part->start[part->begin];
 
-static PetscErrorCode check_weights(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
-                                    TrsFault *fault)
-{
-  const TrsJagged *jagged = &batch->kjt.jagged;
-  const char *path;
-  int64_t row;
-
-  if (!spec->with_weights || spec->check == TRS_DATA_CHECK_NONE ||
-      are_finite(jagged->n_values, jagged->weights))
-    return PETSC_SUCCESS;
-  for (int64_t i = 0; i < jagged->n_values; i++) {
-    if (isfinite(jagged->weights[i])) continue;
-    batch->bad_numbers++;
-    if (spec->check == TRS_DATA_CHECK_WARNING) continue;
-    path = TrsDatasetLocate(spec->info, sample_of_value(scratch, batch, i), &row);
-    return TrsFaultSet(fault, TRS_ERR_DATA,
-                       "%s: /sparse/weights holds %g in sample %" PRId64
-                       ", expected finite numbers (-data_check warning goes on)",
-                       path, (double)jagged->weights[i], row);
+    for (int k = 0; k < n_keys; at += lengths[k++])
+      for (int f = spec->first_of_key[k]; f >= 0; f = spec->feature[f].next)
+        if ((odd.ids &&
+             (check_length(spec, f, sample, lengths[k], fault) != PETSC_SUCCESS ||
+              check_ids(spec, scratch, batch, f, sample, at, lengths[k], bad_ids, fault) != PETSC_SUCCESS)) ||
+            (odd.weights &&
+             check_weights(spec, scratch, batch, sample, at, lengths[k], fault) != PETSC_SUCCESS))
+          return fault->code;
   }
   return PETSC_SUCCESS;
 }
@@ -396,7 +348,7 @@ static PetscErrorCode take_groups(const TrsBatchSpec *spec, const TrsBatchScratc
   int64_t at = 0, row;
 
   for (int64_t i = part->begin; i < part->end; i++) {
-    const int32_t *lengths = scratch->lengths + i * spec->info->n_features;
+    const int32_t *lengths = scratch->file.lengths + i * spec->info->n_features;
     int64_t *group = &batch->group[scratch->sample[i].place];
 
     for (int k = 0; k < spec->info->n_features; at += lengths[k++]) {
@@ -418,50 +370,84 @@ static PetscErrorCode take_groups(const TrsBatchSpec *spec, const TrsBatchScratc
 /*
   Choose where the part that begins at part->begin ends: it has so few values that they are placed
   while they are in a cache. A shuffled batch is one part, because its samples are placed in the
-  batch's order.
+  batch's order. So is one that is not placed here.
 */
 static void end_part(const TrsBatchSpec *spec, TrsSamples *part)
 {
   const int64_t most = TRS_PART_BYTES / spec->info->value_bytes;
 
   part->end = part->begin + 1;
-  if (part->sample || part->batch == 0) part->end = part->batch;
+  if (part->sample || part->batch == 0 || spec->for_device) part->end = part->batch;
   while (part->end < part->batch && part->start[part->end + 1] - part->start[part->begin] <= most)
     part->end++;
+}
+
+/*
+  Find where the ids of each feature will begin in a batch that a device assembles. The KJT has no
+  arrays.
+*/
+static void begin_ids(const TrsBatchSpec *spec, const TrsSamples *samples, int64_t *begin, TrsKjt *kjt)
+{
+  int64_t *of_key = begin + spec->n + 1;
+
+  memset(of_key, 0, (size_t)samples->n_keys * sizeof(*of_key));
+  for (int64_t i = 0; i < samples->batch; i++)
+    for (int k = 0; k < samples->n_keys; k++) of_key[k] += samples->lengths[i * samples->n_keys + k];
+  begin[0] = 0;
+  for (int f = 0; f < spec->n; f++) begin[f + 1] = begin[f] + of_key[spec->feature[f].key];
+  kjt->id_begin = begin;
+  kjt->n_features = spec->n;
+  kjt->is_weighted = spec->with_weights;
+  kjt->jagged = (TrsJagged){.n_bags = spec->n * samples->batch, .n_values = begin[spec->n]};
 }
 
 /* Read a part's values, and fill the KJT with them. Bad ids become 0. */
 static PetscErrorCode read_part(const TrsBatchSpec *spec, const TrsBatchScratch *scratch,
                                 const TrsSamples *part, TrsBatch *batch, TrsBadIds *bad_ids, TrsFault *fault)
 {
-  const int64_t begin = part->start[part->begin];
+  const int64_t begin = part->start[part->begin], n_values = part->start[part->end] - begin;
   /* A batch in the file's order is one run, if it has samples. */
-  const TrsRowRun piece = {part->batch ? scratch->run[0].first + begin : 0, part->start[part->end] - begin};
+  const TrsRowRun piece = {part->batch ? scratch->run[0].first + begin : 0, n_values};
+  TrsOddities odd = {PETSC_FALSE, PETSC_FALSE};
 
   if (TrsDatasetReadValues(spec->dataset, scratch->n_runs, part->sample ? scratch->run : &piece,
-                           scratch->values.data, spec->with_weights ? (float *)scratch->weights.data : NULL,
+                           scratch->file.values, spec->with_weights ? scratch->file.weights : NULL,
                            fault) != PETSC_SUCCESS)
     return fault->code;
   if (spec->with_group && spec->group_key != TRS_GROUP_OF_DATASET &&
       take_groups(spec, scratch, part, batch, fault) != PETSC_SUCCESS)
     return fault->code;
-  if (!TrsAssemble(part, spec->n, spec->feature, &batch->kjt.jagged)) return PETSC_SUCCESS;
-  return check_bags(spec, scratch, part, batch, bad_ids, fault);
+  if (spec->for_device)
+    begin_ids(spec, part, scratch->file.id_begin, &batch->kjt);
+  else
+    odd.ids = TrsAssemble(part, spec->n, spec->feature, &batch->kjt.jagged);
+  odd.weights = (PetscBool)(spec->with_weights && spec->check != TRS_DATA_CHECK_NONE &&
+                            !are_finite(n_values, scratch->file.weights));
+  if (!odd.ids && !odd.weights) return PETSC_SUCCESS;
+  return check_bags(spec, scratch, part, odd, batch, bad_ids, fault);
 }
 
-PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, PetscBool is_shuffled, TrsBatchScratch *scratch,
-                                  TrsBatch *batch, TrsBadIds *bad_ids, TrsFault *fault)
+/* A batch's samples as one part, as the file has them. */
+static TrsSamples all_samples(const TrsBatchSpec *spec, const TrsFileSamples *file, int64_t batch)
 {
-  TrsSamples part = {.batch = batch->batch,
-                     .n_keys = spec->info->n_features,
-                     .first = spec->first_of_key,
-                     .lengths = scratch->lengths,
-                     .start = scratch->start,
-                     .sample = is_shuffled ? scratch->at_place : NULL,
-                     .value_bytes = spec->info->value_bytes,
-                     .values = scratch->values.data,
-                     .weights = spec->with_weights ? (const float *)scratch->weights.data : NULL};
+  return (TrsSamples){.batch = batch,
+                      .end = batch,
+                      .n_keys = spec->info->n_features,
+                      .first = spec->first_of_key,
+                      .lengths = file->lengths,
+                      .start = file->start,
+                      .sample = spec->is_shuffled ? file->sample : NULL,
+                      .value_bytes = spec->info->value_bytes,
+                      .values = file->values,
+                      .weights = spec->with_weights ? file->weights : NULL};
+}
 
+PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scratch, TrsBatch *batch,
+                                  TrsBadIds *bad_ids, TrsFault *fault)
+{
+  TrsSamples part = all_samples(spec, &scratch->file, batch->batch);
+
+  if (spec->for_device) batch->samples = part;
   batch->bad_ids = 0;
   do {
     end_part(spec, &part);
@@ -469,7 +455,41 @@ PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, PetscBool is_shuffle
     part.begin = part.end;
   } while (part.begin < part.batch);
   batch->kjt.batch = batch->batch;
-  return check_weights(spec, scratch, batch, fault);
+  return PETSC_SUCCESS;
+}
+
+PetscErrorCode TrsBatchCheckIds(const TrsBatchSpec *spec, const TrsShuffle *shuffle, TrsBatchScratch *scratch,
+                                TrsBatch *batch, TrsBadIds *bad_ids, TrsFault *fault)
+{
+  const TrsOddities odd = {.ids = PETSC_TRUE};
+
+  order_samples(shuffle, scratch, batch);
+  batch->bad_ids = 0;
+  return check_bags(spec, scratch, &batch->samples, odd, batch, bad_ids, fault);
+}
+
+/* TrsBatchFirstId() of a batch that a device assembles. */
+static int64_t first_of_samples(const TrsSamples *samples, const TrsSampleFeature *feature, int64_t b)
+{
+  const int64_t i = samples->sample ? samples->sample[b] : b;
+  const int32_t *lengths = samples->lengths + i * samples->n_keys;
+  int64_t at = samples->start[i], id;
+
+  if (lengths[feature->key] == 0) return -1;
+  for (int k = 0; k < feature->key; k++) at += lengths[k];
+  id = samples->value_bytes == (int)sizeof(int32_t) ? ((const int32_t *)samples->values)[at]
+                                                    : ((const int64_t *)samples->values)[at];
+  TrsIdMapApply(&feature->map, 1, &id);
+  return feature->rows > 0 && (uint64_t)id >= (uint64_t)feature->rows && id != -1 ? 0 : id;
+}
+
+int64_t TrsBatchFirstId(const TrsBatch *batch, int feature, int64_t b)
+{
+  const TrsJagged *ids = &batch->kjt.jagged;
+  const int64_t bag = feature * batch->batch + b;
+
+  if (batch->features) return first_of_samples(&batch->samples, &batch->features[feature], b);
+  return ids->lengths[bag] ? ids->values[ids->offsets[bag]] : -1;
 }
 
 void TrsBatchMapIds(const TrsBatchSpec *spec, TrsBatch *batch)
@@ -477,6 +497,7 @@ void TrsBatchMapIds(const TrsBatchSpec *spec, TrsBatch *batch)
   for (int f = 0; f < spec->n; f++) {
     const int64_t *offsets = batch->kjt.jagged.offsets + f * batch->batch;
 
-    TrsIdMapApply(&spec->map[f], offsets[batch->batch] - offsets[0], batch->kjt.jagged.values + offsets[0]);
+    TrsIdMapApply(&spec->feature[f].map, offsets[batch->batch] - offsets[0],
+                  batch->kjt.jagged.values + offsets[0]);
   }
 }

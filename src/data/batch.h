@@ -4,14 +4,13 @@
   numbers. Internal to data/.
 
   These functions run on the reader's threads: no MPI, no PETSc, no allocation, and HDF5 only
-  through io/. The main thread allocates the memory.
+  through io/. The main thread allocates the memory (data/batch_room.h).
 */
 #pragma once
 
 #include "compute/assemble.h"
 #include "core/buffer.h"
 #include "data/batch_order.h"
-#include "data/id_map.h"
 #include "data/reader.h"
 #include "data/shuffle.h"
 
@@ -25,8 +24,9 @@ typedef struct {
   TrsSampleFeature *feature;           /* [n] */
   int *first_of_key;                   /* [info->n_features] first selected feature, or -1 */
   TrsBoundsCheckMode *mode;            /* [n] */
-  TrsIdMap *map;                       /* [n] rows of each feature's table */
   PetscBool has_twins;                 /* two features have one key */
+  PetscBool is_shuffled;               /* samples come in an order of the epoch's */
+  PetscBool for_device;                /* a device assembles the batches */
   PetscBool with_weights, with_labels; /* with_weights: weights of ids */
   PetscBool with_sample_weights, with_group, with_time;
   int n_labels;
@@ -41,13 +41,24 @@ typedef struct {
   int64_t sample, place;
 } TrsBatchSample;
 
+/* Where a batch's samples go as they are in the file, and in the dataset's order. */
+typedef struct {
+  int32_t *lengths; /* [B, info->n_features] */
+  int64_t *start;   /* [B + 1] where each sample's values begin in `values` */
+  int32_t *sample;  /* [B] of a shuffled batch: the sample at each place */
+  void *values;     /* elements of info->value_bytes bytes */
+  float *weights;   /* of values */
+  /* Of a batch that a device assembles: [n + 1] where each feature's ids begin in the batch, then
+     [info->n_features] ids of each key. */
+  int64_t *id_begin;
+} TrsFileSamples;
+
 /*
   Scratch memory for one batch at a time. The arrays have room for the largest batch. The values
   have the room that the main thread made.
 */
 typedef struct {
   TrsBatchSample *sample; /* [B] in the dataset's order */
-  int32_t *at_place;      /* [B] of a shuffled batch: which of `sample` is at each place */
   TrsRowRun *run;         /* [B] runs of consecutive samples, later runs of their values */
   int64_t n_runs;
   /* [B, num_dense] in file order, used if the batch has another order */
@@ -56,18 +67,11 @@ typedef struct {
   float *taken;          /* [B, n_labels] chosen, in file order, used like dense */
   float *sample_weights; /* [B] in file order, used likewise */
   int64_t *group, *time; /* [B] in file order, used likewise */
-  int32_t *lengths;      /* [B, info->n_features] in file order */
   int64_t *offsets;      /* [2 * B] */
-  int64_t *start;        /* [B + 1] where each sample's values begin in `values` */
   int64_t n_values;      /* values of this batch, all features */
-  TrsBuffer values;      /* elements of info->value_bytes bytes */
-  TrsBuffer weights;
+  TrsFileSamples file;   /* this scratch's, or the batch's if a device assembles it */
+  TrsBuffer values, weights;
 } TrsBatchScratch;
-
-/* Not collective, main thread only. */
-PetscErrorCode TrsBatchScratchCreate(const TrsBatchSpec *spec, int64_t max_batch, TrsBatchScratch *scratch);
-PetscErrorCode TrsBatchScratchReserve(const TrsBatchSpec *spec, TrsBatchScratch *scratch, int64_t n_values);
-PetscErrorCode TrsBatchScratchFree(TrsBatchScratch *scratch);
 
 /*
   TrsBatchReadSamples - First half: read dense features, labels and lengths, and count the values.
@@ -82,15 +86,22 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
 
 /*
   TrsBatchReadValues - Second half: fill the KJT, once there is room for n_values ids. They are as
-    in the file until TrsBatchMapIds().
+    in the file until TrsBatchMapIds(). If a device assembles the batch, this only puts its samples
+    where batch->samples says, and finds where each feature's ids will begin.
 
   Runs on a thread of the reader's.
 
-  In:    is_shuffled  whether the first half had a shuffle
-  InOut: bad_ids      [n] repaired ids are added to each feature's count; the first one is kept
+  InOut: bad_ids  [n] repaired ids are added to each feature's count; the first one is kept
 */
-PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, PetscBool is_shuffled, TrsBatchScratch *scratch,
-                                  TrsBatch *batch, TrsBadIds *bad_ids, TrsFault *fault);
+PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scratch, TrsBatch *batch,
+                                  TrsBadIds *bad_ids, TrsFault *fault);
+
+/*
+  Look for what a device has found in a batch's ids and lengths. scratch has the batch's samples, as
+  the halves had them, and room for their order. bad_ids as of TrsBatchReadValues().
+*/
+PetscErrorCode TrsBatchCheckIds(const TrsBatchSpec *spec, const TrsShuffle *shuffle, TrsBatchScratch *scratch,
+                                TrsBatch *batch, TrsBadIds *bad_ids, TrsFault *fault);
 
 /* Let the ids of a batch that was read become rows. Runs on a thread of the reader's. */
 void TrsBatchMapIds(const TrsBatchSpec *spec, TrsBatch *batch);

@@ -5,7 +5,6 @@
   #include <immintrin.h>
 #endif
 
-__extension__ typedef unsigned __int128 TrsWide;
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 static TrsDivisor divisor_of(int64_t value)
@@ -29,74 +28,15 @@ TrsIdMap TrsIdMapMake(const TrsIdMapRule *rule, PetscBool is_unsigned)
                     .collisions = divisor_of(PetscMax(rule->collisions, 1))};
 }
 
-/*
-  x / d or x modulo d by two multiplications (Barrett, CRYPTO 1986). The quotient's estimate is
-  short by less than x / 2^(64 + shift) < 1 before it is rounded down, so it is right or one too
-  small.
-*/
-ALWAYS_INLINE uint64_t divide(uint64_t x, TrsDivisor d, PetscBool remainder)
-{
-  const uint64_t quotient = (uint64_t)((TrsWide)x * d.inverse >> 64) >> d.shift;
-  const uint64_t rest = x - quotient * d.value;
-  const PetscBool is_short = (PetscBool)(rest >= d.value);
-
-  return remainder ? rest - (is_short ? d.value : 0) : quotient + is_short;
-}
-
-ALWAYS_INLINE uint64_t rotate(uint64_t x, int bits)
-{
-  return x << bits | x >> (64 - bits);
-}
-
-/* The last step of MurmurHash3 (Appleby). */
-ALWAYS_INLINE uint64_t mix(uint64_t x)
-{
-  x = (x ^ x >> 33) * 0xff51afd7ed558ccdu;
-  x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53u;
-  return x ^ x >> 33;
-}
-
-/*
-  The exclusive or of both halves of MurmurHash3_x64_128 of the 16 bytes (id, 0) with seed 0. The
-  second word is 0, so its half starts as 0.
-*/
-ALWAYS_INLINE uint64_t hash_of(uint64_t id)
-{
-  uint64_t a = rotate(id * 0x87c37b91114253d5u, 31) * 0x4cf5ad432745937fu, b;
-
-  a = rotate(a, 27) * 5 + 0x52dce729u;
-  b = a * 5 + 0x38495ab5u;
-  a ^= 16;
-  b ^= 16;
-  a += b;
-  b += a;
-  a = mix(a);
-  b = mix(b);
-  a += b;
-  return a ^ (b + a);
-}
-
-/* The row of an id. A negative id gives R - 1 less the remainder of its complement, -id - 1. */
-ALWAYS_INLINE int64_t row_of(const TrsIdMap *map, TrsIdMapKind kind, int64_t id)
-{
-  const PetscBool hash = (PetscBool)(kind == TRS_ID_MAP_HASH);
-  const uint64_t flip = hash || map->is_unsigned ? 0 : (uint64_t)(id >> 63);
-  const uint64_t x = hash ? hash_of((uint64_t)id) : (uint64_t)id ^ flip;
-  const uint64_t row = (divide(x, map->rows, PETSC_TRUE) ^ flip) + (map->rows.value & flip);
-
-  if (kind != TRS_ID_MAP_QUOTIENT && kind != TRS_ID_MAP_REMAINDER) return (int64_t)row;
-  return (int64_t)divide(row, map->collisions, (PetscBool)(kind == TRS_ID_MAP_REMAINDER));
-}
-
 ALWAYS_INLINE void map_ids(const TrsIdMap *map, TrsIdMapKind kind, int64_t n, int64_t *ids)
 {
   const TrsIdMap m = *map; /* a copy, so that the loop does not read the map again */
 
-  for (int64_t i = 0; i < n; i++) ids[i] = row_of(&m, kind, ids[i]);
+  for (int64_t i = 0; i < n; i++) ids[i] = TrsIdMapRow(&m, kind, ids[i]);
 }
 
 /*
-  hash_of() for eight ids at a time, without products of 64 by 64 bits, which vectors do not have.
+  TrsIdHash() for eight ids at a time, without products of 64 by 64 bits, which vectors do not have.
 */
 #if defined(__x86_64__)
   #define WIDE __attribute__((target("avx512f,avx512dq")))
@@ -147,7 +87,7 @@ WIDE ALWAYS_INLINE __m512i hash_wide(__m512i id)
   return _mm512_xor_epi64(a, _mm512_add_epi64(b, a));
 }
 
-/* divide() for eight numbers at a time. */
+/* TrsDivide() for eight numbers at a time. */
 WIDE ALWAYS_INLINE __m512i divide_wide(__m512i x, TrsDivisor d, PetscBool remainder)
 {
   const __m512i value = _mm512_set1_epi64((long long)d.value);
@@ -186,7 +126,7 @@ WIDE ALWAYS_INLINE __m512i remainder_wide(__m512i x, TrsDivisor d)
   return _mm512_min_epu64(rest, _mm512_sub_epi64(rest, value));
 }
 
-/* row_of() for eight ids at a time. */
+/* TrsIdMapRow() for eight ids at a time. */
 WIDE ALWAYS_INLINE void map_wide(const TrsIdMap *map, TrsIdMapKind kind, int64_t n, int64_t *ids)
 {
   const __m512i rows = _mm512_set1_epi64((long long)map->rows.value);

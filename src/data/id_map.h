@@ -1,28 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Raw 64-bit ids become rows of a table (option id_map of tables). No MPI, no
-  allocation.
+  Raw 64-bit ids become rows of a table on the CPU (compute/id_map.h). No MPI, no allocation.
 */
 #pragma once
 
+#include "compute/id_map.h"
 #include "spec/table_config.h"
-
-/* A divisor of uint64, as numbers by which two multiplications divide. */
-typedef struct {
-  uint64_t value;   /* at least 1 */
-  uint64_t inverse; /* floor(2^(64 + shift) / value), at most 2^64 - 1 */
-  int shift;        /* floor(log2(value)) */
-  uint64_t fold;    /* 2^32 modulo value */
-  double below;     /* less than 1 / value, by at most 2^-50 of it */
-} TrsDivisor;
-
-/* The rule that turns the ids of one feature into rows. TrsIdMapMake() makes it. */
-typedef struct {
-  TrsIdMapKind kind;
-  PetscBool is_unsigned; /* ids are uint64, otherwise int64 */
-  TrsDivisor rows;       /* R */
-  TrsDivisor collisions; /* m of quotient and remainder */
-} TrsIdMap;
 
 TrsIdMap TrsIdMapMake(const TrsIdMapRule *rule, PetscBool is_unsigned);
 

@@ -3,6 +3,8 @@
 
 #include "core/trace.h"
 #include "data/batch.h"
+#include "data/batch_room.h"
+#include "data/id_map.h"
 #include "device/cpu_bind.h"
 
 #include <inttypes.h>
@@ -55,8 +57,7 @@ static const TrsOptionSpec reader_options[] = {
      "threads of each rank that read: batch i is read by thread i mod n. Batches and their order do not "
      "depend "
      "on it. Filtered (gzip) and converted data are unpacked by one thread at a time (default: 1, or 2 if "
-     "ids "
-     "are mapped)"},
+     "they map ids; a GPU maps its ids itself)"},
 };
 const TrsOptionGroup trs_reader_options = TRS_OPTION_GROUP("Data", reader_options);
 
@@ -65,8 +66,7 @@ typedef enum { TRS_SLOT_FREE, TRS_SLOT_NEEDS_ROOM, TRS_SLOT_READY, TRS_SLOT_OUT 
 
 typedef struct {
   TrsBatch batch; /* stays the first field: a batch's address is its slot's */
-  TrsDeviceBuffer dense, labels, weights, group, time;
-  int64_t room;       /* number of ids that fit */
+  TrsBatchRoom room;
   TrsBadIds *bad_ids; /* [n] */
   TrsSlotState state;
   int64_t next; /* the step that the slot is free for, or that it holds */
@@ -87,10 +87,9 @@ typedef struct {
 struct TrsReaderImpl {
   MPI_Comm comm;
   TrsDeviceOps memory; /* device whose alloc gives memory for batches, the host */
-  PetscBool copied;    /* whether the device computes with copies of the batches */
   TrsBatchOrder schedule;
   int64_t steps, epochs; /* as given, or -1 */
-  PetscBool training, shuffle, weighted, grouped;
+  PetscBool training, weighted, grouped;
   int64_t seed, read_ahead, n_threads; /* n_threads: 0 if not given, before set-up */
   int64_t n_repeated;                  /* batches that are read once and repeated; 0: none */
   TrsBatchSpec spec;
@@ -105,6 +104,7 @@ struct TrsReaderImpl {
   pthread_mutex_t lock;     /* protects the slots' states and steps, the trace's row, and stop */
   pthread_cond_t changed;
   PetscBool stop;
+  TrsBatchScratch check; /* of TrsReaderCheck(), made when it is first needed */
 };
 
 PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader)
@@ -194,7 +194,7 @@ PetscErrorCode TrsReaderSetFromOptions(TrsReader reader, TrsOptions options, Pet
     PetscCall(TrsOptionsGetInt(options, "-data_repeat_batches", &reader->n_repeated, NULL));
     PetscCall(TrsOptionsGetInt(options, "-epochs", &reader->epochs, NULL));
     PetscCall(TrsOptionsGetBool(options, "-drop_last", &reader->schedule.drop_last, NULL));
-    PetscCall(TrsOptionsGetBool(options, "-data_shuffle", &reader->shuffle, NULL));
+    PetscCall(TrsOptionsGetBool(options, "-data_shuffle", &reader->spec.is_shuffled, NULL));
     PetscCall(TrsOptionsGetInt(options, "-seed", &reader->seed, NULL));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -218,7 +218,6 @@ PetscErrorCode TrsReaderSetFeatures(TrsReader reader, int n, const int *keys, co
   PetscCheck(spec->info, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "TrsReaderSetFeatures before TrsReaderSetDataset");
   PetscCall(PetscMalloc3(spec->info->n_features, &spec->first_of_key, n, &spec->feature, n, &spec->mode));
-  PetscCall(PetscCalloc1(n, &spec->map));
   PetscCall(PetscCalloc1(n, &reader->bad_ids));
   for (int k = 0; k < spec->info->n_features; k++) spec->first_of_key[k] = -1;
   for (int f = n - 1; f >= 0; f--) {
@@ -242,7 +241,7 @@ PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapRule *map)
 
   PetscFunctionBegin;
   for (int f = 0; f < spec->n; f++) {
-    spec->map[f] = TrsIdMapMake(&map[f], spec->info->has_unsigned_ids);
+    spec->feature[f].map = TrsIdMapMake(&map[f], spec->info->has_unsigned_ids);
     if (map[f].kind == TRS_ID_MAP_NONE) continue;
     spec->feature[f].rows = 0; /* any id becomes a row */
     reader->maps = PETSC_TRUE;
@@ -279,7 +278,7 @@ PetscErrorCode TrsReaderSetGroup(TrsReader reader, int key, int64_t n_segments)
 PetscErrorCode TrsReaderSetDevice(TrsReader reader, const TrsDeviceOps *device)
 {
   PetscFunctionBegin;
-  reader->copied = (PetscBool)!device->host_memory;
+  reader->spec.for_device = (PetscBool)!device->host_memory;
   reader->memory = TrsDeviceStaging(device);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -326,7 +325,7 @@ static PetscBool wait_for_room(TrsReaderThread *t, TrsSlot *s)
   TrsReader reader = t->reader;
   PetscBool go_on;
 
-  if (t->scratch.n_values <= s->room) return PETSC_TRUE;
+  if (t->scratch.n_values <= s->room.n_values) return PETSC_TRUE;
   pthread_mutex_lock(&reader->lock);
   s->state = TRS_SLOT_NEEDS_ROOM;
   pthread_cond_broadcast(&reader->changed);
@@ -381,16 +380,18 @@ static PetscBool read_step(TrsReaderThread *t, int64_t step, TrsShuffle *shuffle
   s->batch.first = at.first;
   s->batch.batch = at.batch;
   s->batch.global_batch = at.global_batch;
-  if (reader->shuffle)
+  if (reader->spec.is_shuffled)
     TrsShuffleInit(shuffle, (uint64_t)reader->seed, at.epoch, reader->schedule.num_samples);
-  if (TrsBatchReadSamples(&reader->spec, reader->shuffle ? shuffle : NULL, &t->scratch, &s->batch,
+  t->scratch.n_values = 0;
+  TrsBatchRoomUse(&reader->spec, &s->room, &t->scratch, &s->batch);
+  if (TrsBatchReadSamples(&reader->spec, reader->spec.is_shuffled ? shuffle : NULL, &t->scratch, &s->batch,
                           &s->fault) != PETSC_SUCCESS)
     return PETSC_TRUE;
   if (!wait_for_room(t, s)) return PETSC_FALSE;
+  TrsBatchRoomUse(&reader->spec, &s->room, &t->scratch, &s->batch);
   memset(s->bad_ids, 0, (size_t)reader->spec.n * sizeof(*s->bad_ids));
-  if (TrsBatchReadValues(&reader->spec, reader->shuffle, &t->scratch, &s->batch, s->bad_ids, &s->fault) ==
-          PETSC_SUCCESS &&
-      reader->maps)
+  if (TrsBatchReadValues(&reader->spec, &t->scratch, &s->batch, s->bad_ids, &s->fault) == PETSC_SUCCESS &&
+      reader->maps && !reader->spec.for_device)
     TrsBatchMapIds(&reader->spec, &s->batch);
   return PETSC_TRUE;
 }
@@ -419,44 +420,16 @@ static void *read_ahead(void *context)
 
 /* --- the main thread --- */
 
-static PetscErrorCode make_room(TrsReader reader, TrsSlot *s, int64_t n_values)
-{
-  const TrsBatchSpec *spec = &reader->spec;
-
-  PetscFunctionBegin;
-  PetscCall(TrsKjtReserve(&reader->memory, &s->batch.kjt, spec->n, reader->max_batch,
-                          spec->has_twins ? 2 * n_values : n_values, spec->with_weights));
-  s->room = n_values;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Make room for the bytes of each sample if that part is read. Otherwise the buffer stays empty. */
-static PetscErrorCode reserve_part(TrsReader reader, PetscBool wanted, size_t bytes, TrsDeviceBuffer *buffer)
-{
-  PetscFunctionBegin;
-  if (wanted) PetscCall(TrsDeviceBufferReserve(&reader->memory, buffer, reader->max_batch * (int64_t)bytes));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode create_slot(TrsReader reader, TrsSlot *s, int64_t n_values)
 {
   const TrsBatchSpec *spec = &reader->spec;
-  const size_t num_dense = (size_t)spec->info->num_dense;
 
   PetscFunctionBegin;
-  PetscCall(reserve_part(reader, (PetscBool)(num_dense > 0), num_dense * sizeof(float), &s->dense));
-  PetscCall(reserve_part(reader, spec->with_labels, (size_t)spec->n_labels * sizeof(float), &s->labels));
-  PetscCall(reserve_part(reader, spec->with_sample_weights, sizeof(float), &s->weights));
-  PetscCall(reserve_part(reader, spec->with_group, sizeof(int64_t), &s->group));
-  PetscCall(reserve_part(reader, spec->with_time, sizeof(int64_t), &s->time));
-  s->batch.dense = s->dense.data;
   s->batch.n_labels = spec->n_labels;
-  s->batch.labels = s->labels.data;
-  s->batch.weights = s->weights.data;
-  s->batch.group = s->group.data;
-  s->batch.time = s->time.data;
+  s->batch.features = spec->for_device ? spec->feature : NULL;
   PetscCall(PetscCalloc1(spec->n, &s->bad_ids));
-  PetscCall(make_room(reader, s, n_values));
+  PetscCall(
+      TrsBatchRoomReserve(&reader->spec, &reader->memory, reader->max_batch, n_values, &s->room, &s->batch));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -477,7 +450,7 @@ static void find_largest(TrsReader reader)
 static PetscErrorCode create_threads(TrsReader reader, int64_t n_values)
 {
   PetscFunctionBegin;
-  if (reader->n_threads == 0) reader->n_threads = reader->maps ? 2 : 1;
+  if (reader->n_threads == 0) reader->n_threads = reader->maps && !reader->spec.for_device ? 2 : 1;
   PetscCall(PetscCalloc1(reader->n_threads, &reader->threads));
   for (int64_t step = reader->start; step < reader->start + reader->n_threads; step++) {
     TrsReaderThread *t = &reader->threads[step % reader->n_threads];
@@ -517,7 +490,7 @@ static PetscErrorCode set_up(TrsReader reader)
   for (int k = 0; k < spec->info->n_features; k++) mean += spec->info->mean_lengths[k];
   n_values = (int64_t)(1.25 * mean * (double)reader->max_batch) + 64;
   PetscCall(create_threads(reader, n_values));
-  reader->n_slots = TRS_READER_OUT + reader->copied + reader->read_ahead + reader->n_threads - 1;
+  reader->n_slots = TRS_READER_OUT + spec->for_device + reader->read_ahead + reader->n_threads - 1;
   /* A slot keeps its batch, so the slots are whole rounds of the batches. */
   if (reader->n_repeated)
     reader->n_slots = (reader->n_slots + reader->n_repeated - 1) / reader->n_repeated * reader->n_repeated;
@@ -579,7 +552,8 @@ static PetscErrorCode grow(TrsReader reader)
     if (s->state != TRS_SLOT_NEEDS_ROOM) continue;
     n_values = scratch->n_values + scratch->n_values / 4;
     PetscCall(TrsBatchScratchReserve(&reader->spec, scratch, n_values));
-    PetscCall(make_room(reader, s, n_values));
+    PetscCall(TrsBatchRoomReserve(&reader->spec, &reader->memory, reader->max_batch, n_values, &s->room,
+                                  &s->batch));
     s->state = TRS_SLOT_FREE;
     pthread_cond_broadcast(&reader->changed);
   }
@@ -627,6 +601,26 @@ PetscErrorCode TrsReaderNext(TrsReader reader, TrsBatch **batch)
     bad->n += s->bad_ids[f].n;
   }
   *batch = &s->batch;
+  if (s->batch.odd) *s->batch.odd = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReaderCheck(TrsReader reader, TrsBatch *batch)
+{
+  TrsBatchScratch *scratch = &reader->check;
+  TrsFault fault = {.code = PETSC_SUCCESS};
+  TrsShuffle shuffle;
+
+  PetscFunctionBegin;
+  if (!batch->odd || !*batch->odd) PetscFunctionReturn(PETSC_SUCCESS);
+  *batch->odd = 0;
+  if (!scratch->sample) PetscCall(TrsBatchScratchCreate(&reader->spec, reader->max_batch, scratch));
+  scratch->file = ((TrsSlot *)(void *)batch)->room.file;
+  if (reader->spec.is_shuffled)
+    TrsShuffleInit(&shuffle, (uint64_t)reader->seed, batch->epoch, reader->schedule.num_samples);
+  (void)TrsBatchCheckIds(&reader->spec, reader->spec.is_shuffled ? &shuffle : NULL, scratch, batch,
+                         reader->bad_ids, &fault);
+  PetscCall(TrsFaultRaise(&fault));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -671,21 +665,16 @@ PetscErrorCode TrsReaderDestroy(TrsReader *reader)
   if (!r) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(stop_threads(r));
   for (int64_t i = 0; r->slots && i < r->n_slots; i++) {
-    PetscCall(TrsDeviceBufferFree(&r->memory, &r->slots[i].dense));
-    PetscCall(TrsDeviceBufferFree(&r->memory, &r->slots[i].labels));
-    PetscCall(TrsDeviceBufferFree(&r->memory, &r->slots[i].weights));
-    PetscCall(TrsDeviceBufferFree(&r->memory, &r->slots[i].group));
-    PetscCall(TrsDeviceBufferFree(&r->memory, &r->slots[i].time));
-    PetscCall(TrsKjtFree(&r->memory, &r->slots[i].batch.kjt));
+    PetscCall(TrsBatchRoomFree(&r->memory, &r->slots[i].room, &r->slots[i].batch));
     PetscCall(PetscFree(r->slots[i].bad_ids));
   }
   PetscCall(PetscFree(r->slots));
   for (int64_t i = 0; r->threads && i < r->n_threads; i++)
-    PetscCall(TrsBatchScratchFree(&r->threads[i].scratch));
+    PetscCall(TrsBatchScratchFree(&r->spec, &r->threads[i].scratch));
   PetscCall(PetscFree(r->threads));
+  PetscCall(TrsBatchScratchFree(&r->spec, &r->check));
   PetscCall(PetscFree3(r->spec.first_of_key, r->spec.feature, r->spec.mode));
   PetscCall(PetscFree(r->spec.label));
-  PetscCall(PetscFree(r->spec.map));
   PetscCall(PetscFree(r->bad_ids));
   pthread_cond_destroy(&r->changed);
   pthread_mutex_destroy(&r->lock);

@@ -43,7 +43,18 @@ typedef struct {
   double weight_digits[TRS_WEIGHT_DIGITS]; /* sum of this rank's weights as digits */
   /* Sum of all ranks' weights. The code that adds up sets it before the batch's forward. */
   double weight_sum;
-  TrsKjt kjt;         /* the selected features in their order; is_weighted if asked for */
+  TrsKjt kjt; /* the selected features in their order; is_weighted if asked for */
+  /*
+    A batch that a device assembles has samples instead of ids: its KJT has numbers and id_begin,
+    and no arrays. The device copies `memory`, in which the samples' arrays and those above lie. If
+    it finds an id that is not good, or a bag that is too long, it writes 1 to *odd. Other batches
+    have features NULL.
+  */
+  TrsSamples samples;
+  const TrsSampleFeature *features; /* [kjt.n_features], borrowed */
+  const void *memory;
+  int64_t memory_bytes;
+  int32_t *odd;
   int64_t bad_ids;    /* ids that the bounds check repaired in mode warning */
   TrsBadId first_bad; /* one of the repaired ids, if any */
   /* NaN, Inf and labels that no task can have, which -data_check warning leaves as they are */
@@ -138,8 +149,9 @@ enum { TRS_GROUP_OF_DATASET = -1 };
 PetscErrorCode TrsReaderSetGroup(TrsReader reader, int key, int64_t n_segments);
 
 /*
-  Set the device that batches are copied to. The batches then lie in memory from which the device
-  copies quickly. The default is cpu. Call this before TrsReaderSetUp().
+  Set the device that batches are for. One whose memory is not the host's assembles them: they then
+  lie as in the file, in memory from which the device copies quickly. The default is cpu. Call this
+  before TrsReaderSetUp().
 */
 PetscErrorCode TrsReaderSetDevice(TrsReader reader, const TrsDeviceOps *device);
 
@@ -175,6 +187,20 @@ PetscErrorCode TrsReaderSteps(TrsReader reader, int64_t *total, int64_t *per_epo
 */
 PetscErrorCode TrsReaderNext(TrsReader reader, TrsBatch **batch);
 PetscErrorCode TrsReaderReturn(TrsReader reader, TrsBatch **batch);
+
+/*
+  TrsReaderCheck - Look for what a device has found when it assembled a batch, if anything: ids that
+  it has repaired are counted, as the reader counts those of other batches.
+
+  Call this for each batch that is out, once the device has assembled it. It takes as long as the
+  batch has ids, if there is something. Not collective.
+
+  Errors: DATA as of TrsReaderNext()
+*/
+PetscErrorCode TrsReaderCheck(TrsReader reader, TrsBatch *batch);
+
+/* The first id of a feature's bag of sample b, as a row of the table; -1 for none. */
+int64_t TrsBatchFirstId(const TrsBatch *batch, int feature, int64_t b);
 
 /*
   Ids repaired so far under modes warning and ignore, for each selected feature [n]. The array is

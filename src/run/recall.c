@@ -74,7 +74,7 @@ PetscErrorCode TrsRecallAdd(void *context, const TrsBatch *batch, const float *p
 
     memcpy((char *)r->query.data + (size_t)i * bytes, pairs + 2 * b * D, bytes);
     memcpy((char *)r->candidate.data + (size_t)i * bytes, pairs + (2 * b + 1) * D, bytes);
-    ((int64_t *)r->id.data)[i] = TrsPairId(batch, r->feature, b);
+    ((int64_t *)r->id.data)[i] = TrsBatchFirstId(batch, r->feature, b);
     ((int64_t *)r->sample.data)[i] = batch->first + b;
     ((float *)r->weight.data)[i] = batch->labels[b] * (batch->weights ? batch->weights[b] : 1.0F);
   }

@@ -218,6 +218,7 @@ PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBoo
   PetscCall(TrsDatasetGetInfo(session->train ? session->train : session->eval, &info));
   wishes.num_dense = info->num_dense;
   shape.num_dense = info->num_dense;
+  shape.id_bytes = info->value_bytes;
   shape.n_labels = info->n_labels;
   shape.batch_size = PetscMin(shape.batch_size, (info->num_samples - 1) / session->size + 1);
   PetscCall(TrsMachinePlan(&session->machine, &wishes, &session->tables, &session->plan));

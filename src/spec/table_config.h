@@ -54,20 +54,6 @@ typedef enum { TRS_MODULE_EBC, TRS_MODULE_WEIGHTED_EBC, TRS_MODULE_EC, TRS_N_MOD
 
 typedef enum { TRS_BOUNDS_FATAL, TRS_BOUNDS_WARNING, TRS_BOUNDS_IGNORE, TRS_BOUNDS_NONE } TrsBoundsCheckMode;
 
-/*
-  Ids become rows unchanged, by their remainder, or by the remainder of a 64-bit hash. The last two
-  are the parts of id_map qr (spec/table_options.c): the quotient or the remainder by `collisions`
-  of the row that the modulo gives. The word qr of the options has the place of
-  TRS_ID_MAP_QUOTIENT.
-*/
-typedef enum {
-  TRS_ID_MAP_NONE,
-  TRS_ID_MAP_MODULO,
-  TRS_ID_MAP_HASH,
-  TRS_ID_MAP_QUOTIENT,
-  TRS_ID_MAP_REMAINDER
-} TrsIdMapKind;
-
 /* The rule that maps a feature's ids to rows of its table. */
 typedef struct {
   TrsIdMapKind kind;

@@ -229,6 +229,20 @@ enum { TRS_N_SEQUENCE_LAYERS = 0 TRS_SEQUENCE_LAYERS(TRS_COUNT_WORD) };
 typedef enum { TRS_LOSSES(TRS_LOSS_KIND) } TrsLossKind;
 typedef enum { TRS_LABEL_PROBABILITY, TRS_LABEL_NUMBER, TRS_LABEL_CLASS } TrsLabelKind;
 
+/*
+  Ids become rows unchanged, by their remainder, or by the remainder of a 64-bit hash. The last two
+  are the parts of id_map qr (spec/table_options.c): the quotient or the remainder by `collisions`
+  of the row that the modulo gives. The word qr of the options has the place of
+  TRS_ID_MAP_QUOTIENT.
+*/
+typedef enum {
+  TRS_ID_MAP_NONE,
+  TRS_ID_MAP_MODULO,
+  TRS_ID_MAP_HASH,
+  TRS_ID_MAP_QUOTIENT,
+  TRS_ID_MAP_REMAINDER
+} TrsIdMapKind;
+
 /* The loss of the pairs of two towers: of each pair alone, or of a query among candidates. */
 #define TRS_PAIR_LOSSES(X) \
   X(BCE, bce) \

@@ -3,6 +3,8 @@
 
 #include "device/timeline.h"
 
+#include <string.h>
+
 PetscErrorCode TrsDeviceBatchCreate(const TrsDeviceOps *device, TrsDeviceBatch *batch)
 {
   PetscFunctionBegin;
@@ -12,20 +14,14 @@ PetscErrorCode TrsDeviceBatchCreate(const TrsDeviceOps *device, TrsDeviceBatch *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Copy the ids. The host keeps the place where each feature's ids begin, so that no stage must ask
-  the device for it.
-*/
-static PetscErrorCode copy_ids(const TrsDeviceOps *device, TrsStream stream, const TrsKjt *from,
-                               TrsDeviceBatch *batch)
+/* Copy a caller's KJT, whose offsets say where each feature's ids begin. */
+static PetscErrorCode copy_kjt(const TrsDeviceOps *device, TrsStream stream, const TrsKjt *from, TrsKjt *kjt,
+                               int64_t *id_begin)
 {
   const TrsJagged *source = &from->jagged;
   const int64_t n_values = source->n_values;
-  TrsKjt *kjt = &batch->twin.kjt;
-  int64_t *id_begin;
 
   PetscFunctionBegin;
-  PetscCall(TrsKjtReserve(device, kjt, from->n_features, from->batch, n_values, from->is_weighted));
   PetscCall(device->copy(kjt->jagged.lengths, source->lengths,
                          source->n_bags * (int64_t)sizeof(*source->lengths), stream));
   PetscCall(device->copy(kjt->jagged.offsets, source->offsets,
@@ -35,23 +31,45 @@ static PetscErrorCode copy_ids(const TrsDeviceOps *device, TrsStream stream, con
   if (from->is_weighted)
     PetscCall(device->copy(kjt->jagged.weights, source->weights, n_values * (int64_t)sizeof(*source->weights),
                            stream));
-  PetscCall(
-      TrsBufferReserve(&batch->id_begin, (from->n_features + 1) * (int64_t)sizeof(*id_begin), PETSC_FALSE));
-  id_begin = (int64_t *)batch->id_begin.data;
   for (int f = 0; f <= from->n_features; f++) id_begin[f] = source->offsets[f * from->batch];
-  kjt->id_begin = id_begin;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDeviceBatchCopy(const TrsDeviceOps *device, TrsStream stream, const TrsBatch *host,
-                                  int num_dense, TrsDeviceBatch *batch)
+/* Where an array of the reader's batch lies in the copy of its memory. */
+static void *in_copy(const TrsBatch *host, const TrsDeviceBatch *batch, const void *array)
 {
-  const int64_t dense_bytes = host->batch * num_dense * (int64_t)sizeof(*host->dense);
-  const int64_t weight_bytes = host->batch * (int64_t)sizeof(*host->weights);
-  const int64_t label_bytes = host->batch * host->n_labels * (int64_t)sizeof(*host->labels);
-  /* NULL would say that there are none. */
-  const int64_t more = (int64_t)sizeof(float);
-  TrsKjt kept = batch->twin.kjt;
+  return array ? (char *)batch->memory.data + ((const char *)array - (const char *)host->memory) : NULL;
+}
+
+/* Copy the reader's batch in one piece, and assemble its ids. */
+static PetscErrorCode copy_samples(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
+                                   TrsWorkspace workspace, const TrsBatch *host, TrsDeviceBatch *batch)
+{
+  TrsSamples samples = host->samples;
+  TrsBatch *twin = &batch->twin;
+
+  PetscFunctionBegin;
+  PetscCall(TrsDeviceBufferReserve(device, &batch->memory, host->memory_bytes));
+  PetscCall(device->copy(batch->memory.data, host->memory, host->memory_bytes, stream));
+  twin->dense = in_copy(host, batch, host->dense);
+  twin->labels = in_copy(host, batch, host->labels);
+  twin->weights = in_copy(host, batch, host->weights);
+  samples.lengths = in_copy(host, batch, samples.lengths);
+  samples.start = in_copy(host, batch, samples.start);
+  samples.sample = in_copy(host, batch, samples.sample);
+  samples.values = in_copy(host, batch, samples.values);
+  samples.weights = in_copy(host, batch, samples.weights);
+  PetscCall(compute->assemble(stream, workspace, &samples, host->kjt.n_features, host->features,
+                              &twin->kjt.jagged, host->odd));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDeviceBatchCopy(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
+                                  TrsWorkspace workspace, const TrsBatch *host, TrsDeviceBatch *batch)
+{
+  const TrsKjt *from = &host->kjt;
+  const int64_t begin_bytes = (from->n_features + 1) * (int64_t)sizeof(int64_t);
+  TrsKjt kjt = batch->twin.kjt;
 
   PetscFunctionBegin;
   batch->host = host;
@@ -59,24 +77,19 @@ PetscErrorCode TrsDeviceBatchCopy(const TrsDeviceOps *device, TrsStream stream, 
   if (device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(device->stream_wait(stream, batch->used));
   PetscCall(TrsTimelineMark(TRS_TRACE_MEMCPY, stream, TRS_TRACE_COPY));
+  PetscCall(
+      TrsKjtReserve(device, &kjt, from->n_features, from->batch, from->jagged.n_values, from->is_weighted));
+  /* The host keeps where each feature's ids begin, so that no stage must ask the device for it. */
+  PetscCall(TrsBufferReserve(&batch->id_begin, begin_bytes, PETSC_FALSE));
+  kjt.id_begin = (const int64_t *)batch->id_begin.data;
   batch->twin = *host;
-  batch->twin.kjt = kept;
+  batch->twin.kjt = kjt;
   batch->batch = &batch->twin;
-  PetscCall(copy_ids(device, stream, &host->kjt, batch));
-  if (num_dense) {
-    PetscCall(TrsDeviceBufferReserve(device, &batch->dense, dense_bytes));
-    PetscCall(device->copy(batch->dense.data, host->dense, dense_bytes, stream));
-    batch->twin.dense = (float *)batch->dense.data;
-  }
-  if (host->labels) {
-    PetscCall(TrsDeviceBufferReserve(device, &batch->labels, label_bytes + more));
-    PetscCall(device->copy(batch->labels.data, host->labels, label_bytes, stream));
-    batch->twin.labels = (float *)batch->labels.data;
-  }
-  if (host->weights) {
-    PetscCall(TrsDeviceBufferReserve(device, &batch->weights, weight_bytes + more));
-    PetscCall(device->copy(batch->weights.data, host->weights, weight_bytes, stream));
-    batch->twin.weights = (float *)batch->weights.data;
+  if (host->features) {
+    memcpy(batch->id_begin.data, from->id_begin, (size_t)begin_bytes);
+    PetscCall(copy_samples(device, compute, stream, workspace, host, batch));
+  } else {
+    PetscCall(copy_kjt(device, stream, from, &kjt, (int64_t *)batch->id_begin.data));
   }
   PetscCall(TrsTimelineMark(TRS_TRACE_MEMCPY, stream, TRS_STAGE_NONE));
   PetscCall(device->event_record(batch->copied, stream));
@@ -87,9 +100,7 @@ PetscErrorCode TrsDeviceBatchDestroy(const TrsDeviceOps *device, TrsDeviceBatch 
 {
   PetscFunctionBegin;
   PetscCall(TrsKjtFree(device, &batch->twin.kjt));
-  PetscCall(TrsDeviceBufferFree(device, &batch->dense));
-  PetscCall(TrsDeviceBufferFree(device, &batch->labels));
-  PetscCall(TrsDeviceBufferFree(device, &batch->weights));
+  PetscCall(TrsDeviceBufferFree(device, &batch->memory));
   PetscCall(TrsBufferFree(&batch->id_begin));
   PetscCall(device->event_destroy(&batch->copied));
   PetscCall(device->event_destroy(&batch->used));

@@ -15,7 +15,7 @@ PetscErrorCode TrsModelParallelCopyStart(TrsModelParallel m, int slot, const Trs
   PetscFunctionBegin;
   if (m->config.device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck(!copy->host, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "two batches in slot %d", slot);
-  PetscCall(TrsDeviceBatchCopy(m->config.device, m->memcpy, batch, m->config.num_dense, copy));
+  PetscCall(TrsDeviceBatchCopy(m->config.device, m->config.compute, m->memcpy, m->assembly, batch, copy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -27,7 +27,8 @@ PetscErrorCode TrsModelParallelInputDistStart(TrsModelParallel m, int slot, cons
 
   PetscFunctionBegin;
   PetscCall(TrsStageSwitch(TRS_STAGE_INPUT_DIST, &before));
-  if (copy->host != batch) PetscCall(TrsDeviceBatchCopy(device, m->memcpy, batch, m->config.num_dense, copy));
+  if (copy->host != batch)
+    PetscCall(TrsDeviceBatchCopy(device, m->config.compute, m->memcpy, m->assembly, batch, copy));
   /* The copy itself waited until nothing used the slot. */
   PetscCall(device->stream_wait(m->data_dist, copy->copied));
   PetscCall(TrsTimelineMark(TRS_TRACE_DATA_DIST, m->data_dist, TRS_STAGE_INPUT_DIST));

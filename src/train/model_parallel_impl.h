@@ -70,6 +70,7 @@ struct TrsModelParallelImpl {
   TrsRaggedRows ragged; /* rows of the sequences that have layers; NULL: there is none */
   int64_t n_columns;    /* embedding columns of the model's matrix, its last columns */
   TrsStream stream, memcpy, data_dist, results, prefetch;
+  TrsWorkspace assembly; /* of batches, on the stream memcpy */
   /*
     Whether ids are sorted ahead of the update, on the stream `prefetch`; also for sums of gradients
     that are made before they travel, which wait for the sorts earlier.

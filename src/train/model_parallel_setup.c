@@ -160,6 +160,7 @@ static PetscErrorCode create_streams(TrsModelParallel m)
   PetscCall(device->stream_create("data_dist", &m->data_dist));
   PetscCall(device->stream_create("results", &m->results));
   PetscCall(device->stream_create("prefetch", &m->prefetch));
+  PetscCall(m->config.compute->workspace_create(&m->assembly));
   PetscCall(device->event_create(&m->computed));
   PetscCall(device->event_create(&m->prefetched));
   for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
@@ -192,6 +193,7 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
   }
   PetscCall(device->event_destroy(&m->computed));
   PetscCall(device->event_destroy(&m->prefetched));
+  PetscCall(m->config.compute->workspace_destroy(&m->assembly));
   PetscCall(device->stream_destroy(&m->prefetch));
   PetscCall(device->stream_destroy(&m->results));
   PetscCall(device->stream_destroy(&m->data_dist));

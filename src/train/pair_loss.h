@@ -50,15 +50,6 @@ PetscErrorCode TrsPairLossDestroy(TrsPairLoss *loss);
 PetscErrorCode TrsPairCandidate(TrsOptions options, const TrsTableConfigs *tables, int *feature,
                                 const char **name);
 
-/* The candidate's id of sample b of a batch in host memory; -1 for none. */
-static inline int64_t TrsPairId(const TrsBatch *batch, int feature, int64_t b)
-{
-  const TrsJagged *ids = &batch->kjt.jagged;
-  const int64_t bag = feature * batch->batch + b;
-
-  return ids->lengths[bag] ? ids->values[ids->offsets[bag]] : -1;
-}
-
 /* List the pairs of a batch with labels [B]. Borrowed until the next call. Not collective. */
 PetscErrorCode TrsPairLossPairs(TrsPairLoss loss, TrsStream stream, const TrsBatch *batch,
                                 const TrsPair **pairs);

@@ -2,15 +2,15 @@
 /* TEST ranks: 1 */
 /* TEST isas: portable avx2 */
 /*
-  A batch made of samples, against its definition, with every instruction set: ragged lengths of 0 to 200, equal ones, one id of each key; batches
+  A batch made of samples, against its definition, with every instruction set and on the GPU, which maps ids, too: ragged lengths of 0 to 200, equal ones, one id of each key; batches
   around the sizes of tiles; ids of 4 and 8 bytes with bad ones at all bounds; weights, shuffled samples, keys left out and taken twice, samples in parts. What lies
   behind the results stays.
 */
 #include "compute/assemble.h"
-#include "trs_test.h"
+#include "data/id_map.h"
+#include "hosted_compute.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { MOST_KEYS = 150, GUARD = 16 };
 
@@ -188,9 +188,10 @@ static void check_result(const problem *p, const TrsJagged *out, int n_parts, co
       assert_int_equal(out->offsets[f * B + b], to);
       if (feature->max_length && n > feature->max_length) expected[part] = 1;
       for (int j = 0; j < n; j++, to++) {
-        const int64_t id = id_at(p, from + j);
+        int64_t id = id_at(p, from + j);
         const PetscBool good = (PetscBool)(feature->rows == 0 || (id >= -1 && id < feature->rows));
 
+        TrsIdMapApplyPortably(&feature->map, 1, &id);
         assert_int_equal(out->values[to], good ? id : 0);
         if (p->weights) assert_true(out->weights[to] == p->weights[from + j]);
         if (!good) expected[part] = 1;
@@ -245,6 +246,87 @@ static void check_problem(const problem *p, int n_parts)
   if (out.weights) check_guard(out.weights, n_values, sizeof(float));
 }
 
+/* Some features whose ids become rows by a rule. */
+static void make_maps(problem *p, dice *d)
+{
+  for (int f = 0; f < p->n_features; f++) {
+    const TrsIdMapRule rule = {.kind = (TrsIdMapKind)throw_one(d, 5),
+                               .rows = 1 + throw_one(d, 1 << 20),
+                               .collisions = 1 + throw_one(d, 5)};
+
+    p->feature[f].map = TrsIdMapMake(&rule, (PetscBool)throw_one(d, 2));
+    if (rule.kind != TRS_ID_MAP_NONE) p->feature[f].rows = 0;
+  }
+}
+
+/* The samples on the GPU, twice, with what lies behind the results. */
+static void check_device(const problem *p, const TrsComputeOps *compute, TrsWorkspace workspace)
+{
+  const int64_t B = p->samples.batch, n_bags = p->n_features * B, n_in = p->start[B];
+  TrsSamples samples = p->samples;
+  TrsJagged out = {0}, on_device;
+  int32_t *odd;
+
+  for (int f = 0; f < p->n_features; f++)
+    for (int64_t i = 0; i < B; i++) out.n_values += p->lengths[i * samples.n_keys + p->feature[f].key];
+  out.lengths = guarded(n_bags, sizeof(int32_t));
+  out.offsets = guarded(n_bags + 1, sizeof(int64_t));
+  out.values = guarded(out.n_values, sizeof(int64_t));
+  out.weights = p->weights ? guarded(out.n_values, sizeof(float)) : NULL;
+  samples.lengths = hosted_in(p->lengths, B * samples.n_keys * 4);
+  samples.start = hosted_in(p->start, (B + 1) * 8);
+  samples.sample = hosted_in(p->sample, B * 4);
+  samples.values = hosted_in(p->values, n_in * samples.value_bytes);
+  samples.weights = hosted_in(p->weights, n_in * 4);
+  on_device = hosted_jagged_in(&out, n_bags + GUARD, out.n_values + GUARD);
+  assert_petsc_ok(hosted_device->alloc_host(sizeof(*odd), (void **)&odd));
+  for (int again = 0; again < 2; again++)
+    assert_petsc_ok(compute->assemble(NULL, workspace, &samples, p->n_features, p->feature, &on_device, odd));
+  assert_petsc_ok(hosted_device->stream_synchronize(NULL));
+  out.n_bags = on_device.n_bags;
+  hosted_out(on_device.lengths, out.lengths, (n_bags + GUARD) * 4);
+  hosted_out(on_device.offsets, out.offsets, (n_bags + 1) * 8);
+  hosted_out(on_device.values, out.values, (out.n_values + GUARD) * 8);
+  hosted_out(on_device.weights, out.weights, (out.n_values + GUARD) * 4);
+  check_result(p, &out, 1, &B, odd);
+  check_guard(out.lengths, n_bags, sizeof(int32_t));
+  check_guard(out.offsets, n_bags + 1, sizeof(int64_t));
+  check_guard(out.values, out.n_values, sizeof(int64_t));
+  if (out.weights) check_guard(out.weights, out.n_values, sizeof(float));
+  assert_petsc_ok(hosted_device->release_host((void **)&odd));
+  hosted_out((void *)(uintptr_t)samples.lengths, NULL, 0);
+  hosted_out((void *)(uintptr_t)samples.start, NULL, 0);
+  hosted_out((void *)(uintptr_t)samples.sample, NULL, 0);
+  hosted_out((void *)(uintptr_t)samples.values, NULL, 0);
+  hosted_out((void *)(uintptr_t)samples.weights, NULL, 0);
+}
+
+static void test_devices(void **state)
+{
+  static const int64_t batches[] = {0, 1, 2, 31, 32, 33, 64, 97, 200};
+  static const int keys[] = {1, 2, 7, 26, 65};
+  const TrsComputeOps *compute;
+  TrsWorkspace workspace = NULL;
+  dice d = {99};
+  problem p;
+
+  (void)state;
+  for (int i = 0; (compute = trs_hosted(i)); i++) {
+    if (!compute->assemble) continue;
+    assert_petsc_ok(compute->workspace_create(&workspace));
+    for (size_t b = 0; b < sizeof(batches) / sizeof(batches[0]); b++)
+      for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
+        for (int kind = 0; kind < N_LENGTHS; kind++) {
+          if (batches[b] * keys[k] > 1000 && throw_one(&d, 4)) continue; /* some of the large ones */
+          make_problem(&p, batches[b], keys[k], (lengths_kind)kind, &d);
+          if (throw_one(&d, 2)) make_maps(&p, &d);
+          check_device(&p, compute, workspace);
+          free_problem(&p);
+        }
+    assert_petsc_ok(compute->workspace_destroy(&workspace));
+  }
+}
+
 static void test_assemble(void **state)
 {
   static const int64_t batches[] = {0, 1, 2, 7, 8, 9, 15, 16, 31, 32, 33, 63, 64, 65, 97, 200};
@@ -279,4 +361,4 @@ static void test_large(void **state)
     }
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_assemble), cmocka_unit_test(test_large))
+TRS_TEST_MAIN(cmocka_unit_test(test_assemble), cmocka_unit_test(test_large), cmocka_unit_test(test_devices))

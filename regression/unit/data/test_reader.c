@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
-/* Batches: the file's contents in the schedule's order, feature-major; checks of ids and numbers; nothing allocated in a steady step. */
+/* Batches: the file's contents in the schedule's order, feature-major; checks of ids and numbers; nothing allocated in a steady step. All of it for a CPU, and for a device that
+   assembles the batches. */
 #include "core/buffer.h"
-#include "data/reader.h"
+#include "data/pretend_device.h"
 #include "data/shuffle.h"
 #include "io/make_dataset.h"
 
@@ -69,6 +70,7 @@ static void open_reader(fixture *f, const char *text, PetscBool training, const 
   assert_petsc_ok(TrsOptionsCreate(MPI_COMM_WORLD, argc, argv, groups, 1, &f->options));
   assert_petsc_ok(TrsDatasetOpen(MPI_COMM_WORLD, n_names, names, &f->dataset));
   assert_petsc_ok(TrsReaderCreate(MPI_COMM_WORLD, &f->reader));
+  pretend_to(f->reader);
   assert_petsc_ok(TrsReaderSetFromOptions(f->reader, f->options, training));
   assert_petsc_ok(TrsReaderSetDataset(f->reader, f->dataset));
   assert_petsc_ok(TrsReaderSetFeatures(f->reader, 2, keys, rows, mode, PETSC_TRUE));
@@ -113,7 +115,7 @@ static int64_t check_run(fixture *f, int64_t start, int64_t shuffle_seed)
     TrsBatch *batch;
     double weight = 0.0;
 
-    assert_petsc_ok(TrsReaderNext(f->reader, &batch));
+    assert_petsc_ok(next_batch(f->reader, &batch));
     if (!batch) break;
     assert_int_equal(batch->step, start + steps);
     assert_int_equal(batch->kjt.batch, batch->batch);
@@ -193,11 +195,12 @@ static void test_parts(void **state)
   open_reader(&f, "-batch_size 37", PETSC_TRUE, fatal, 0);
   assert_petsc_ok(TrsReaderDestroy(&f.reader));
   assert_petsc_ok(TrsReaderCreate(MPI_COMM_WORLD, &f.reader));
+  pretend_to(f.reader);
   assert_petsc_ok(TrsReaderSetDataset(f.reader, f.dataset));
   assert_petsc_ok(TrsReaderSetFeatures(f.reader, 2, keys, narrow, fatal, PETSC_FALSE));
   assert_petsc_ok(TrsReaderSetUp(f.reader));
   if (trs_size() == 1) {
-    assert_petsc_error(TrsReaderNext(f.reader, &batch), TRS_ERR_DATA);
+    assert_petsc_error(next_batch(f.reader, &batch), TRS_ERR_DATA);
     assert_non_null(
         strstr(TrsErrorMessage(), ".2: feature \"user\" of sample 1 has id 49, expected 0 to 48"));
     TrsErrorClear();
@@ -305,7 +308,7 @@ static void test_labels(void **state)
     open_reader(&f, "-batch_size 5", PETSC_FALSE, fatal, 0);
     assert_petsc_ok(TrsReaderSetLabels(f.reader, 1, &(TrsReaderLabel){.place = 2}));
     assert_petsc_ok(TrsReaderSetUp(f.reader));
-    assert_petsc_ok(TrsReaderNext(f.reader, &batch));
+    assert_petsc_ok(next_batch(f.reader, &batch));
     for (int64_t b = 0; b < batch->batch; b++) {
       const int64_t i = batch->first + b;
 
@@ -329,7 +332,7 @@ static void test_bad_label(void **state)
   open_reader(&f, "-batch_size 37", PETSC_TRUE, fatal, 0);
   assert_petsc_ok(TrsReaderSetUp(f.reader));
   TrsErrorClear();
-  if (TrsReaderNext(f.reader, &batch) != PETSC_SUCCESS) {
+  if (next_batch(f.reader, &batch) != PETSC_SUCCESS) {
     n_failed = 1;
     assert_non_null(strstr(TrsErrorMessage(), ", 0] is 7, expected a number in [0, 1]"));
     TrsErrorClear();
@@ -409,7 +412,7 @@ static void count_ids(fixture *f, int64_t sums[4])
   memset(sums, 0, 4 * sizeof(*sums));
   assert_petsc_ok(TrsReaderSetUp(f->reader));
   for (;;) {
-    assert_petsc_ok(TrsReaderNext(f->reader, &batch));
+    assert_petsc_ok(next_batch(f->reader, &batch));
     if (!batch) break;
     sums[0] += batch->bad_ids;
     for (int64_t i = 0; i < batch->kjt.jagged.n_values; i++) {
@@ -450,7 +453,7 @@ static void test_bounds(void **state)
   open_reader(&f, "-batch_size 37", PETSC_TRUE, fatal, 0);
   assert_petsc_ok(TrsReaderSetUp(f.reader));
   TrsErrorClear();
-  if (TrsReaderNext(f.reader, &batch) != PETSC_SUCCESS) {
+  if (next_batch(f.reader, &batch) != PETSC_SUCCESS) {
     n_failed = 1;
     assert_non_null(strstr(TrsErrorMessage(), "feature \"user\" of sample 19 has id -2, expected 0 to 49"));
     TrsErrorClear();
@@ -524,7 +527,7 @@ static void test_numbers(void **state)
         open_reader(&f, text, PETSC_TRUE, fatal, 0);
         assert_petsc_ok(TrsReaderSetUp(f.reader));
         TrsErrorClear();
-        if (TrsReaderNext(f.reader, &batch) != PETSC_SUCCESS) {
+        if (next_batch(f.reader, &batch) != PETSC_SUCCESS) {
           found[0] = 1;
           assert_true(cases[i].message && strstr(TrsErrorMessage(), cases[i].message));
           TrsErrorClear();
@@ -553,12 +556,12 @@ static void test_steady_state(void **state)
   assert_petsc_ok(TrsReaderSetUp(f.reader));
   for (int i = 0; i < 200; i++) {
     if (i == 160) TrsMemoryUse(&before, NULL);
-    for (int k = 0; k < 3; k++) assert_petsc_ok(TrsReaderNext(f.reader, &batch[k])); /* three may be out */
+    for (int k = 0; k < 3; k++) assert_petsc_ok(next_batch(f.reader, &batch[k])); /* three may be out */
     for (int k = 2; k >= 0; k--) assert_petsc_ok(TrsReaderReturn(f.reader, &batch[k]));
   }
   TrsMemoryUse(&after, NULL);
   assert_int_equal(after, before);
-  assert_petsc_ok(TrsReaderNext(f.reader, &batch[0]));
+  assert_petsc_ok(next_batch(f.reader, &batch[0]));
   assert_null(batch[0]);
   close_reader(&f);
 }
@@ -574,7 +577,7 @@ static void test_early_end(void **state)
 
     open_reader(&f, "-batch_size 1 -steps 1000", PETSC_TRUE, fatal, 0);
     assert_petsc_ok(TrsReaderSetUp(f.reader));
-    for (int i = 0; i < taken; i++) assert_petsc_ok(TrsReaderNext(f.reader, &batch));
+    for (int i = 0; i < taken; i++) assert_petsc_ok(next_batch(f.reader, &batch));
     close_reader(&f);
   }
 }
@@ -596,12 +599,12 @@ static void test_threads_fail_in_order(void **state)
     open_reader(&f, text, PETSC_TRUE, fatal, 0);
     assert_petsc_ok(TrsReaderSetUp(f.reader));
     for (int64_t s = 0; s < step; s++) {
-      assert_petsc_ok(TrsReaderNext(f.reader, &batch));
+      assert_petsc_ok(next_batch(f.reader, &batch));
       assert_int_equal(batch->step, s);
       assert_petsc_ok(TrsReaderReturn(f.reader, &batch));
     }
     if (trs_rank() == rank) {
-      assert_petsc_error(TrsReaderNext(f.reader, &batch), TRS_ERR_DATA);
+      assert_petsc_error(next_batch(f.reader, &batch), TRS_ERR_DATA);
       assert_non_null(strstr(TrsErrorMessage(), "/dense[20, 1] is nan, expected a finite number"));
       TrsErrorClear();
     }
@@ -622,7 +625,7 @@ static void test_threads_steady(void **state)
   assert_petsc_ok(TrsReaderSetUp(f.reader));
   for (int i = 0; i < 1000; i++) {
     if (i == 900) TrsMemoryUse(&before, NULL);
-    assert_petsc_ok(TrsReaderNext(f.reader, &batch));
+    assert_petsc_ok(next_batch(f.reader, &batch));
     assert_petsc_ok(TrsReaderReturn(f.reader, &batch));
   }
   TrsMemoryUse(&after, NULL);
@@ -690,6 +693,7 @@ static void open_large(fixture *f, const char *text, TrsBoundsCheckMode mode)
   assert_petsc_ok(TrsOptionsCreate(MPI_COMM_WORLD, argc, argv, groups, 1, &f->options));
   assert_petsc_ok(TrsDatasetOpen(MPI_COMM_WORLD, 1, one_name, &f->dataset));
   assert_petsc_ok(TrsReaderCreate(MPI_COMM_WORLD, &f->reader));
+  pretend_to(f->reader);
   assert_petsc_ok(TrsReaderSetFromOptions(f->reader, f->options, PETSC_TRUE));
   assert_petsc_ok(TrsReaderSetDataset(f->reader, f->dataset));
   assert_petsc_ok(
@@ -712,7 +716,7 @@ static void test_large_batch(void **state)
     make_large(variant & 4 ? H5T_STD_I32LE : H5T_STD_I64LE, bad);
     snprintf(text, sizeof(text), "-batch_size %d -seed 3%s", LARGE_SAMPLES, shuffle ? " -data_shuffle" : "");
     open_large(&f, text, TRS_BOUNDS_WARNING);
-    assert_petsc_ok(TrsReaderNext(f.reader, &batch));
+    assert_petsc_ok(next_batch(f.reader, &batch));
     TrsShuffleInit(&order, 3, 0, LARGE_SAMPLES);
     for (int64_t b = 0; b < LARGE_SAMPLES; b++)
       for (int g = 0; g < 2; g++) {
@@ -735,7 +739,7 @@ static void test_large_batch(void **state)
     close_reader(&f);
     if (!bad) continue;
     open_large(&f, text, TRS_BOUNDS_FATAL);
-    assert_petsc_error(TrsReaderNext(f.reader, &batch), TRS_ERR_DATA);
+    assert_petsc_error(next_batch(f.reader, &batch), TRS_ERR_DATA);
     assert_non_null(
         strstr(TrsErrorMessage(), "feature \"ten\" of sample 9000 has id 1000, expected 0 to 999"));
     TrsErrorClear();
@@ -743,10 +747,13 @@ static void test_large_batch(void **state)
   }
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(choose_path), cmocka_unit_test(test_contents), cmocka_unit_test(test_parts),
-              cmocka_unit_test(test_threads), cmocka_unit_test(test_labels), cmocka_unit_test(test_bad_label),
-              cmocka_unit_test(test_length_of_training), cmocka_unit_test(test_no_batch_left),
-              cmocka_unit_test(test_bounds), cmocka_unit_test(test_large_batch),
-              cmocka_unit_test(test_numbers), cmocka_unit_test(test_steady_state),
-              cmocka_unit_test(test_early_end), cmocka_unit_test(test_threads_fail_in_order),
-              cmocka_unit_test(test_threads_steady), cmocka_unit_test(remove_file))
+#define ALL_TESTS \
+  cmocka_unit_test(test_contents), cmocka_unit_test(test_parts), cmocka_unit_test(test_threads), \
+      cmocka_unit_test(test_labels), cmocka_unit_test(test_bad_label), \
+      cmocka_unit_test(test_length_of_training), cmocka_unit_test(test_no_batch_left), \
+      cmocka_unit_test(test_bounds), cmocka_unit_test(test_large_batch), cmocka_unit_test(test_numbers), \
+      cmocka_unit_test(test_steady_state), cmocka_unit_test(test_early_end), \
+      cmocka_unit_test(test_threads_fail_in_order), cmocka_unit_test(test_threads_steady)
+
+TRS_TEST_MAIN(cmocka_unit_test(choose_path), ALL_TESTS, cmocka_unit_test(pretend), ALL_TESTS,
+              cmocka_unit_test(pretend_end), cmocka_unit_test(remove_file))

@@ -4,7 +4,7 @@
   A24): repaired ids, the number of warnings, the error of the mode fatal. FBGEMM repairs damaged
   offsets, too; here a dataset with such offsets is refused in every mode.
 */
-#include "data/reader.h"
+#include "data/pretend_device.h"
 #include "golden_h5.h"
 #include "io/make_dataset.h"
 
@@ -89,7 +89,7 @@ static PetscErrorCode read_file(TrsReader reader, TrsDataset dataset, hid_t grou
   PetscCall(TrsReaderSetDataset(reader, dataset));
   PetscCall(TrsReaderSetFeatures(reader, n_bags, keys, rows, mode, PETSC_FALSE));
   PetscCall(TrsReaderSetUp(reader));
-  PetscCall(TrsReaderNext(reader, &batch));
+  PetscCall(next_batch(reader, &batch));
   assert_non_null(batch);
   if (golden_has(group, "out/indices")) {
     int64_t n = 0, *values = golden_int64(group, "out/indices", &n);
@@ -136,6 +136,7 @@ static void one_group(hid_t group, const char *name, void *context)
   make_file(n_bags, offsets, n_values, values);
   assert_petsc_ok(TrsOptionsCreate(MPI_COMM_WORLD, 1, argv, groups, 1, &options));
   assert_petsc_ok(TrsReaderCreate(MPI_COMM_WORLD, &reader));
+  pretend_to(reader);
   assert_petsc_ok(TrsReaderSetFromOptions(reader, options, PETSC_FALSE));
   TrsErrorClear();
   code = TrsDatasetOpen(MPI_COMM_WORLD, 1, (const char *const[]){path}, &dataset);
@@ -164,4 +165,5 @@ static void test_golden(void **state)
   assert_int_equal(unlink(path), 0);
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_golden))
+TRS_TEST_MAIN(cmocka_unit_test(test_golden), cmocka_unit_test(pretend), cmocka_unit_test(test_golden),
+              cmocka_unit_test(pretend_end))

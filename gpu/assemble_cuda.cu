@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  A batch of samples on the GPU. Twin of src/compute/assemble.c. The file's rows come as they are:
+  ids of 4 bytes where the file has such, and the lengths of a sample side by side. Bytes moved:
+  each length and id once from the copy, and once to the batch with 8 bytes an id; an offset and a
+  begin for each bag.
+*/
+#include "gpu/compute_cuda.h"
+#include "gpu/scan_cuda.h"
+
+/*
+  A thread of the first kernel has a sample and goes through its keys, so that blocks are small. A
+  warp of the second has 32 neighbouring bags of a feature.
+*/
+enum { TRS_LENGTHS_THREADS = 64, TRS_PLACE_THREADS = 256, TRS_WARP = 32 };
+
+/* What both kernels need, on the device. */
+struct SamplesJob {
+  TrsSamples samples;
+  int n_features;
+  const TrsSampleFeature *feature; /* [n_features] */
+  TrsJagged out;
+  int64_t *from; /* [n_features, B] where each bag's ids begin in the samples' */
+  int32_t *odd;  /* becomes 1 */
+};
+
+static __global__ void place_lengths_kernel(SamplesJob job)
+{
+  const TrsSamples &samples = job.samples;
+  const int n = samples.n_keys;
+  bool odd = false;
+
+  for (int64_t b = TrsCudaFirst(); b < samples.batch; b += TrsCudaStep()) {
+    const int64_t sample = samples.sample ? __ldg(samples.sample + b) : b;
+    int64_t at = __ldg(samples.start + sample);
+
+    for (int k = 0; k < n; k++) {
+      const int32_t length = __ldg(samples.lengths + sample * n + k);
+
+      for (int f = __ldg(samples.first + k); f >= 0; f = __ldg(&job.feature[f].next)) {
+        const int32_t most = __ldg(&job.feature[f].max_length);
+
+        job.out.lengths[f * samples.batch + b] = length;
+        job.from[f * samples.batch + b] = at;
+        odd = odd || (most > 0 && length > most);
+      }
+      at += length;
+    }
+  }
+  if (odd) atomicMax(job.odd, 1);
+}
+
+/* An id of the file as the batch has it. rows and kind are the feature's, in registers. */
+static __device__ __forceinline__ int64_t batch_id(const TrsIdMap &map, TrsIdMapKind kind, int64_t rows,
+                                                   int64_t id, bool *odd)
+{
+  if (kind != TRS_ID_MAP_NONE) return TrsIdMapRow(&map, kind, id);
+  if (rows == 0 || static_cast<uint64_t>(id) < static_cast<uint64_t>(rows) || id == -1) return id;
+  *odd = true;
+  return 0;
+}
+
+static __device__ __forceinline__ int64_t id_at(const TrsSamples &samples, int64_t at)
+{
+  if (samples.value_bytes == sizeof(int32_t)) return __ldg(static_cast<const int32_t *>(samples.values) + at);
+  return __ldg(static_cast<const int64_t *>(samples.values) + at);
+}
+
+/*
+  Place the ids of 32 neighbouring bags, the lane's one of `length` ids that begin at `from`. The
+  bags' ids follow one another in the batch from `to` on: neighbouring lanes write neighbours,
+  whatever bags they belong to.
+*/
+static __device__ __forceinline__ void place_bags(const SamplesJob &job, const TrsSampleFeature &feature,
+                                                  int32_t length, int64_t from, int64_t to, bool *odd)
+{
+  const unsigned all = 0xffffffffu;
+  const int lane = static_cast<int>(threadIdx.x) % TRS_WARP;
+  const int64_t rows = feature.rows;
+  const TrsIdMapKind kind = feature.map.kind;
+  int64_t end = length;
+
+  for (int step = 1; step < TRS_WARP; step *= 2) {
+    const int64_t before = __shfl_up_sync(all, end, step);
+    if (lane >= step) end += before;
+  }
+  const int64_t total = __shfl_sync(all, end, TRS_WARP - 1), shift = from + length - end;
+  for (int64_t begin = 0; begin < total; begin += TRS_WARP) {
+    const int64_t i = begin + lane;
+    int bag = 0; /* the first one that ends behind i */
+
+    for (int step = TRS_WARP / 2; step > 0; step /= 2)
+      if (__shfl_sync(all, end, bag + step - 1) <= i) bag += step;
+    const int64_t at = i + __shfl_sync(all, shift, bag);
+    if (i >= total) continue;
+    job.out.values[to + i] = batch_id(feature.map, kind, rows, id_at(job.samples, at), odd);
+    if (job.samples.weights) job.out.weights[to + i] = __ldg(job.samples.weights + at);
+  }
+}
+
+static __global__ void place_ids_kernel(SamplesJob job)
+{
+  const int64_t batch = job.samples.batch, tiles = (batch + TRS_WARP - 1) / TRS_WARP;
+  const int lane = static_cast<int>(threadIdx.x) % TRS_WARP;
+  bool odd = false;
+
+  for (int64_t t = TrsCudaFirst() / TRS_WARP; t < job.n_features * tiles; t += TrsCudaStep() / TRS_WARP) {
+    const int f = static_cast<int>(t / tiles);
+    const int64_t first = t % tiles * TRS_WARP, bag = f * batch + first + lane;
+    const bool there = first + lane < batch;
+
+    place_bags(job, job.feature[f], there ? job.out.lengths[bag] : 0, there ? job.from[bag] : 0,
+               job.out.offsets[bag - lane], &odd);
+  }
+  if (odd) atomicMax(job.odd, 1);
+}
+
+PetscErrorCode TrsAssembleCuda(TrsStream stream, TrsWorkspace workspace, const TrsSamples *samples,
+                               int n_features, const TrsSampleFeature *features, TrsJagged *out, int32_t *odd)
+{
+  const int64_t n_bags = n_features * samples->batch;
+  SamplesJob job = {};
+  dim3 blocks;
+
+  PetscFunctionBegin;
+  out->n_bags = n_bags;
+  job.samples = *samples;
+  job.n_features = n_features;
+  job.out = *out;
+  PetscCall(TrsCudaScratch(workspace, TRS_CUDA_FLAGS, 1, sizeof(*job.odd), &job.odd));
+  TrsCallCUDA(cudaMemsetAsync(job.odd, 0, sizeof(*job.odd), TrsCudaStream(stream)));
+  if (n_bags > 0) {
+    PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_SAMPLE_KEYS, stream,
+                                 samples->n_keys * static_cast<int64_t>(sizeof(int)), samples->first,
+                                 &job.samples.first));
+    PetscCall(TrsCudaUploadArray(workspace, TRS_CUDA_SAMPLE_FEATURES, stream,
+                                 n_features * static_cast<int64_t>(sizeof(*features)), features,
+                                 &job.feature));
+    PetscCall(TrsCudaScratch(workspace, TRS_CUDA_PLACES, n_bags, sizeof(*job.from), &job.from));
+    CU_LAUNCH(place_lengths_kernel, TrsCudaBlocks(samples->batch, TRS_LENGTHS_THREADS), TRS_LENGTHS_THREADS,
+              0, TrsCudaStream(stream), job);
+    TrsCheckLaunch();
+  }
+  PetscCall(TrsCudaScan(stream, n_bags, out->lengths, out->offsets));
+  if (out->n_values > 0) {
+    PetscCall(TrsCudaResidentBlocks(place_ids_kernel, n_bags, TRS_PLACE_THREADS, 0, &blocks));
+    CU_LAUNCH(place_ids_kernel, blocks, TRS_PLACE_THREADS, 0, TrsCudaStream(stream), job);
+    TrsCheckLaunch();
+  }
+  TrsCallCUDA(cudaMemcpyAsync(odd, job.odd, sizeof(*odd), cudaMemcpyDeviceToHost, TrsCudaStream(stream)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

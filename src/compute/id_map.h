@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The row of a raw 64-bit id (option id_map of tables), on CPUs and GPUs. data/id_map.h makes the
+  rule and applies it to many ids.
+*/
+#pragma once
+
+#include "core/philox.h"
+#include "spec/vocabulary.h"
+
+#include <petscsys.h>
+
+__extension__ typedef unsigned __int128 TrsWide;
+
+/* so that a loop over ids of one kind has no branch of another */
+#define TRS_ALWAYS_INLINE TRS_HOST_DEVICE static inline __attribute__((always_inline))
+
+/* A divisor of uint64, as numbers by which two multiplications divide. */
+typedef struct {
+  uint64_t value;   /* at least 1 */
+  uint64_t inverse; /* floor(2^(64 + shift) / value), at most 2^64 - 1 */
+  int shift;        /* floor(log2(value)) */
+  uint64_t fold;    /* 2^32 modulo value */
+  double below;     /* less than 1 / value, by at most 2^-50 of it */
+} TrsDivisor;
+
+/* The rule that turns the ids of one feature into rows. TrsIdMapMake() makes it. */
+typedef struct {
+  TrsIdMapKind kind;
+  PetscBool is_unsigned; /* ids are uint64, otherwise int64 */
+  TrsDivisor rows;       /* R */
+  TrsDivisor collisions; /* m of quotient and remainder */
+} TrsIdMap;
+
+/*
+  x / d or x modulo d by two multiplications (Barrett, CRYPTO 1986). The quotient's estimate is
+  short by less than x / 2^(64 + shift) < 1 before it is rounded down, so it is right or one too
+  small.
+*/
+TRS_ALWAYS_INLINE uint64_t TrsDivide(uint64_t x, TrsDivisor d, PetscBool remainder)
+{
+  const uint64_t quotient = (uint64_t)((TrsWide)x * d.inverse >> 64) >> d.shift;
+  const uint64_t rest = x - quotient * d.value;
+  const PetscBool is_short = (PetscBool)(rest >= d.value);
+
+  return remainder ? rest - (is_short ? d.value : 0) : quotient + is_short;
+}
+
+TRS_ALWAYS_INLINE uint64_t TrsRotate(uint64_t x, int bits)
+{
+  return x << bits | x >> (64 - bits);
+}
+
+/* The last step of MurmurHash3 (Appleby). */
+TRS_ALWAYS_INLINE uint64_t TrsMix(uint64_t x)
+{
+  x = (x ^ x >> 33) * 0xff51afd7ed558ccdu;
+  x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53u;
+  return x ^ x >> 33;
+}
+
+/*
+  The exclusive or of both halves of MurmurHash3_x64_128 of the 16 bytes (id, 0) with seed 0. The
+  second word is 0, so its half starts as 0.
+*/
+TRS_ALWAYS_INLINE uint64_t TrsIdHash(uint64_t id)
+{
+  uint64_t a = TrsRotate(id * 0x87c37b91114253d5u, 31) * 0x4cf5ad432745937fu, b;
+
+  a = TrsRotate(a, 27) * 5 + 0x52dce729u;
+  b = a * 5 + 0x38495ab5u;
+  a ^= 16;
+  b ^= 16;
+  a += b;
+  b += a;
+  a = TrsMix(a);
+  b = TrsMix(b);
+  a += b;
+  return a ^ (b + a);
+}
+
+/* The row of an id. A negative id gives R - 1 less the remainder of its complement, -id - 1. */
+TRS_ALWAYS_INLINE int64_t TrsIdMapRow(const TrsIdMap *map, TrsIdMapKind kind, int64_t id)
+{
+  const PetscBool hash = (PetscBool)(kind == TRS_ID_MAP_HASH);
+  const uint64_t flip = hash || map->is_unsigned ? 0 : (uint64_t)(id >> 63);
+  const uint64_t x = hash ? TrsIdHash((uint64_t)id) : (uint64_t)id ^ flip;
+  const uint64_t row = (TrsDivide(x, map->rows, PETSC_TRUE) ^ flip) + (map->rows.value & flip);
+
+  if (kind != TRS_ID_MAP_QUOTIENT && kind != TRS_ID_MAP_REMAINDER) return (int64_t)row;
+  return (int64_t)TrsDivide(row, map->collisions, (PetscBool)(kind == TRS_ID_MAP_REMAINDER));
+}
