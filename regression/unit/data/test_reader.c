@@ -499,6 +499,11 @@ static void spoil_weight(hid_t file)
   poke_float(file, "sparse/weights", 0, 0, INFINITY);
 }
 
+static void spoil_last_weight(hid_t file)
+{
+  poke_float(file, "sparse/weights", 164, 0, NAN);
+}
+
 static void test_numbers(void **state)
 {
   static const struct {
@@ -508,6 +513,7 @@ static void test_numbers(void **state)
                {spoil_dense_inf, "/dense[0, 0] is -inf, expected a finite number"},
                {spoil_label, "/labels[20, 0] is 1.5, expected a number in [0, 1]"},
                {spoil_label_nan, "/labels[20, 0] is nan, expected a number in [0, 1]"},
+               {spoil_last_weight, "/sparse/weights holds nan in sample 36, expected finite numbers"},
                {spoil_weight, NULL}}; /* of item, which is not read */
 
   (void)state;
