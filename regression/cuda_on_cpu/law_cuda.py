@@ -62,6 +62,19 @@ def test_cuda_bad_ids(binary, folder):
                 check_close_tensors(os.path.join(folder, "cuda.h5"), os.path.join(folder, "cpu.h5"), TOLERANCE, f"{mode} {more}")
 
 
+def test_cuda_growing_batches(binary, folder):
+    """Batches far larger than those before: the reader's memory grows with the first half of a batch in it, with weights of ids and of samples, in any order."""
+    for name, samples, bag in (("short", 480, 1), ("long", 96, 200)):
+        write_dataset(os.path.join(folder, f"{name}.h5"), samples, seed=bag, features=FEATURES, weighted=True, largest_bag=bag, sample_weights=0.5)
+    for more in thin(("", "-data_shuffle", "-table_word_is_weighted -reader_threads 3", "-table_word_is_weighted -data_shuffle"), ("-data_shuffle", "-table_word_is_weighted -reader_threads 3")):
+        shared = f"-data_train short.h5,long.h5 -batch_size 12 {MODEL} {TABLES} {MIXED} -epochs 2 {more} -existing_outputs replace"
+        for name, options in (("cpu", "-device cpu"), ("cuda", NCCL)):
+            run(binary, 2, f"{shared} {options} -output {name}.h5 -checkpoint_final {name}.final.h5", folder, limit_s=240)
+        found, wanted = (losses(os.path.join(folder, f"{name}.h5")) for name in ("cuda", "cpu"))
+        check_close_losses(found, wanted, TOLERANCE, more)
+        check_close_tensors(os.path.join(folder, "cuda.final.h5"), os.path.join(folder, "cpu.final.h5"), TOLERANCE, more)
+
+
 def test_cuda_repeat(binary, folder):
     """The same bits whatever the order in which streams and warps run, and with every pipeline."""
     make(folder)
