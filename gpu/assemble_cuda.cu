@@ -50,16 +50,6 @@ static __global__ void place_lengths_kernel(SamplesJob job)
   if (odd) atomicMax(job.odd, 1);
 }
 
-/* An id of the file as the batch has it. rows and kind are the feature's, in registers. */
-static __device__ __forceinline__ int64_t batch_id(const TrsIdMap &map, TrsIdMapKind kind, int64_t rows,
-                                                   int64_t id, bool *odd)
-{
-  if (kind != TRS_ID_MAP_NONE) return TrsIdMapRow(&map, kind, id);
-  if (rows == 0 || static_cast<uint64_t>(id) < static_cast<uint64_t>(rows) || id == -1) return id;
-  *odd = true;
-  return 0;
-}
-
 static __device__ __forceinline__ int64_t id_at(const TrsSamples &samples, int64_t at)
 {
   if (samples.value_bytes == sizeof(int32_t)) return __ldg(static_cast<const int32_t *>(samples.values) + at);
@@ -72,7 +62,7 @@ static __device__ __forceinline__ int64_t id_at(const TrsSamples &samples, int64
   whatever bags they belong to.
 */
 static __device__ __forceinline__ void place_bags(const SamplesJob &job, const TrsSampleFeature &feature,
-                                                  int32_t length, int64_t from, int64_t to, bool *odd)
+                                                  int32_t length, int64_t from, int64_t to, PetscBool *odd)
 {
   const unsigned all = 0xffffffffu;
   const int lane = static_cast<int>(threadIdx.x) % TRS_WARP;
@@ -93,7 +83,7 @@ static __device__ __forceinline__ void place_bags(const SamplesJob &job, const T
       if (__shfl_sync(all, end, bag + step - 1) <= i) bag += step;
     const int64_t at = i + __shfl_sync(all, shift, bag);
     if (i >= total) continue;
-    job.out.values[to + i] = batch_id(feature.map, kind, rows, id_at(job.samples, at), odd);
+    job.out.values[to + i] = TrsSampleRow(&feature.map, kind, rows, id_at(job.samples, at), odd);
     if (job.samples.weights) job.out.weights[to + i] = __ldg(job.samples.weights + at);
   }
 }
@@ -102,7 +92,7 @@ static __global__ void place_ids_kernel(SamplesJob job)
 {
   const int64_t batch = job.samples.batch, tiles = (batch + TRS_WARP - 1) / TRS_WARP;
   const int lane = static_cast<int>(threadIdx.x) % TRS_WARP;
-  bool odd = false;
+  PetscBool odd = PETSC_FALSE;
 
   for (int64_t t = TrsCudaFirst() / TRS_WARP; t < job.n_features * tiles; t += TrsCudaStep() / TRS_WARP) {
     const int f = static_cast<int>(t / tiles);

@@ -2,10 +2,10 @@
 /*
   Compute: every kernel that a step runs, behind one table of functions (cpu here, cuda in gpu/).
 
-  A kernel is a function type with its contract, Trs<Name>Fn, and one line of TRS_KERNELS below. The
-  types of layers stand in dense_layers.h and sequence_layers.h.
+  A kernel is a function type with its contract, Trs<Name>Fn, and one line of TRS_KERNELS below.
   From this line follow the table's member and the prototypes and table rows of all backends, whose
   functions are called Trs<Name>Cpu and Trs<Name>Cuda. A backend that lacks a kernel does not link.
+  The types of layers stand in dense_layers.h and sequence_layers.h.
 
   All calls are ordered on `stream` and never wait. Pointers are device pointers unless the comment
   says otherwise. Scratch memory belongs to a TrsWorkspace. The caller keeps the workspace as long

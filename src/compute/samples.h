@@ -18,6 +18,19 @@ typedef struct {
 } TrsSampleFeature;
 
 /*
+  An id of the file as a batch has it, by a feature's rule and rows. *odd is set if it is not good.
+  kind is the rule's, which a loop over many ids keeps in a register.
+*/
+TRS_ALWAYS_INLINE int64_t TrsSampleRow(const TrsIdMap *map, TrsIdMapKind kind, int64_t rows, int64_t id,
+                                       PetscBool *odd)
+{
+  if (kind != TRS_ID_MAP_NONE) return TrsIdMapRow(map, kind, id);
+  if (rows == 0 || (uint64_t)id < (uint64_t)rows || id == -1) return id;
+  *odd = PETSC_TRUE;
+  return 0;
+}
+
+/*
   A batch of samples, whose ids may come in several parts of samples. A shuffled batch has one part,
   that of all samples.
 */

@@ -234,11 +234,16 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
   return PETSC_SUCCESS;
 }
 
+/* An id as the file has it. */
+static int64_t id_at(int value_bytes, const void *values, int64_t i)
+{
+  return value_bytes == (int)sizeof(int32_t) ? ((const int32_t *)values)[i] : ((const int64_t *)values)[i];
+}
+
 /* An id of the part of the batch that has been read. */
 static int64_t value_at(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, int64_t i)
 {
-  return spec->info->value_bytes == (int)sizeof(int32_t) ? ((const int32_t *)scratch->file.values)[i]
-                                                         : ((const int64_t *)scratch->file.values)[i];
+  return id_at(spec->info->value_bytes, scratch->file.values, i);
 }
 
 /*
@@ -316,6 +321,17 @@ typedef struct {
   PetscBool ids, weights; /* ids: or lengths */
 } TrsOddities;
 
+/* Look at a bag of `sample` for a feature: n ids from place `at` on. */
+static PetscErrorCode check_bag(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsOddities odd,
+                                TrsBatch *batch, int feature, int64_t sample, int64_t at, int32_t n,
+                                TrsBadIds *bad_ids, TrsFault *fault)
+{
+  if (odd.ids && check_length(spec, feature, sample, n, fault) != PETSC_SUCCESS) return fault->code;
+  if (odd.ids && check_ids(spec, scratch, batch, feature, sample, at, n, bad_ids, fault) != PETSC_SUCCESS)
+    return fault->code;
+  return odd.weights ? check_weights(spec, scratch, batch, sample, at, n, fault) : PETSC_SUCCESS;
+}
+
 /* Look at a part's bags in the file's order, as something is odd in one of them. */
 static PetscErrorCode check_bags(const TrsBatchSpec *spec, const TrsBatchScratch *scratch,
                                  const TrsSamples *part, TrsOddities odd, TrsBatch *batch, TrsBadIds *bad_ids,
@@ -330,11 +346,7 @@ static PetscErrorCode check_bags(const TrsBatchSpec *spec, const TrsBatchScratch
 
     for (int k = 0; k < n_keys; at += lengths[k++])
       for (int f = spec->first_of_key[k]; f >= 0; f = spec->feature[f].next)
-        if ((odd.ids &&
-             (check_length(spec, f, sample, lengths[k], fault) != PETSC_SUCCESS ||
-              check_ids(spec, scratch, batch, f, sample, at, lengths[k], bad_ids, fault) != PETSC_SUCCESS)) ||
-            (odd.weights &&
-             check_weights(spec, scratch, batch, sample, at, lengths[k], fault) != PETSC_SUCCESS))
+        if (check_bag(spec, scratch, odd, batch, f, sample, at, lengths[k], bad_ids, fault) != PETSC_SUCCESS)
           return fault->code;
   }
   return PETSC_SUCCESS;
@@ -473,14 +485,13 @@ static int64_t first_of_samples(const TrsSamples *samples, const TrsSampleFeatur
 {
   const int64_t i = samples->sample ? samples->sample[b] : b;
   const int32_t *lengths = samples->lengths + i * samples->n_keys;
-  int64_t at = samples->start[i], id;
+  int64_t at = samples->start[i];
+  PetscBool odd;
 
   if (lengths[feature->key] == 0) return -1;
   for (int k = 0; k < feature->key; k++) at += lengths[k];
-  id = samples->value_bytes == (int)sizeof(int32_t) ? ((const int32_t *)samples->values)[at]
-                                                    : ((const int64_t *)samples->values)[at];
-  TrsIdMapApply(&feature->map, 1, &id);
-  return feature->rows > 0 && (uint64_t)id >= (uint64_t)feature->rows && id != -1 ? 0 : id;
+  return TrsSampleRow(&feature->map, feature->map.kind, feature->rows,
+                      id_at(samples->value_bytes, samples->values, at), &odd);
 }
 
 int64_t TrsBatchFirstId(const TrsBatch *batch, int feature, int64_t b)

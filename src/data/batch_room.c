@@ -49,24 +49,23 @@ PetscErrorCode TrsBatchRoomReserve(const TrsBatchSpec *spec, const TrsDeviceOps 
                                    int64_t n_values, TrsBatchRoom *room, TrsBatch *batch)
 {
   const int64_t before = lay_out(spec, max_batch, NULL, &room->file, batch);
-  TrsDeviceBuffer old = room->memory;
-  int64_t bytes = before;
+  TrsDeviceBuffer grown = {.data = NULL};
 
   PetscFunctionBegin;
   if (spec->for_device) {
-    room->memory = (TrsDeviceBuffer){.data = NULL};
-    bytes += aligned(n_values * spec->info->value_bytes);
+    int64_t bytes = before + aligned(n_values * spec->info->value_bytes);
+
     if (spec->with_weights) bytes += n_values * (int64_t)sizeof(float);
-  }
-  PetscCall(TrsDeviceBufferReserve(memory, &room->memory, bytes));
-  (void)lay_out(spec, max_batch, room->memory.data, &room->file, batch);
-  if (spec->for_device && old.data) {
-    memcpy(room->memory.data, old.data, (size_t)before);
-    PetscCall(TrsDeviceBufferFree(memory, &old));
-  }
-  if (!spec->for_device)
+    PetscCall(TrsDeviceBufferReserve(memory, &grown, bytes));
+    if (room->memory.data) memcpy(grown.data, room->memory.data, (size_t)before);
+    PetscCall(TrsDeviceBufferFree(memory, &room->memory));
+    room->memory = grown;
+  } else {
+    PetscCall(TrsDeviceBufferReserve(memory, &room->memory, before));
     PetscCall(TrsKjtReserve(memory, &batch->kjt, spec->n, max_batch,
                             spec->has_twins ? 2 * n_values : n_values, spec->with_weights));
+  }
+  (void)lay_out(spec, max_batch, room->memory.data, &room->file, batch);
   room->n_values = n_values;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -601,7 +601,6 @@ PetscErrorCode TrsReaderNext(TrsReader reader, TrsBatch **batch)
     bad->n += s->bad_ids[f].n;
   }
   *batch = &s->batch;
-  if (s->batch.odd) *s->batch.odd = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -613,7 +612,6 @@ PetscErrorCode TrsReaderCheck(TrsReader reader, TrsBatch *batch)
 
   PetscFunctionBegin;
   if (!batch->odd || !*batch->odd) PetscFunctionReturn(PETSC_SUCCESS);
-  *batch->odd = 0;
   if (!scratch->sample) PetscCall(TrsBatchScratchCreate(&reader->spec, reader->max_batch, scratch));
   scratch->file = ((TrsSlot *)(void *)batch)->room.file;
   if (reader->spec.is_shuffled)

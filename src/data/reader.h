@@ -47,8 +47,8 @@ typedef struct {
   /*
     A batch that a device assembles has samples instead of ids: its KJT has numbers and id_begin,
     and no arrays. The device copies `memory`, in which the samples' arrays and those above lie. If
-    it finds an id that is not good, or a bag that is too long, it writes 1 to *odd. Other batches
-    have features NULL.
+    it finds an id that is not good, or a bag that is too long, it writes 1 to *odd, else 0. Other
+    batches have features NULL.
   */
   TrsSamples samples;
   const TrsSampleFeature *features; /* [kjt.n_features], borrowed */
@@ -192,8 +192,8 @@ PetscErrorCode TrsReaderReturn(TrsReader reader, TrsBatch **batch);
   TrsReaderCheck - Look for what a device has found when it assembled a batch, if anything: ids that
   it has repaired are counted, as the reader counts those of other batches.
 
-  Call this for each batch that is out, once the device has assembled it. It takes as long as the
-  batch has ids, if there is something. Not collective.
+  Call this once for each batch that is out, when the device has assembled it. It takes as long as
+  the batch has ids, if there is something. Not collective.
 
   Errors: DATA as of TrsReaderNext()
 */

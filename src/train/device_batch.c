@@ -69,7 +69,8 @@ PetscErrorCode TrsDeviceBatchCopy(const TrsDeviceOps *device, const TrsComputeOp
 {
   const TrsKjt *from = &host->kjt;
   const int64_t begin_bytes = (from->n_features + 1) * (int64_t)sizeof(int64_t);
-  TrsKjt kjt = batch->twin.kjt;
+  const TrsKjt kept = batch->twin.kjt;
+  TrsKjt *kjt = &batch->twin.kjt;
 
   PetscFunctionBegin;
   batch->host = host;
@@ -77,19 +78,19 @@ PetscErrorCode TrsDeviceBatchCopy(const TrsDeviceOps *device, const TrsComputeOp
   if (device->host_memory) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(device->stream_wait(stream, batch->used));
   PetscCall(TrsTimelineMark(TRS_TRACE_MEMCPY, stream, TRS_TRACE_COPY));
+  batch->twin = *host;
+  batch->twin.kjt = kept;
+  batch->batch = &batch->twin;
   PetscCall(
-      TrsKjtReserve(device, &kjt, from->n_features, from->batch, from->jagged.n_values, from->is_weighted));
+      TrsKjtReserve(device, kjt, from->n_features, from->batch, from->jagged.n_values, from->is_weighted));
   /* The host keeps where each feature's ids begin, so that no stage must ask the device for it. */
   PetscCall(TrsBufferReserve(&batch->id_begin, begin_bytes, PETSC_FALSE));
-  kjt.id_begin = (const int64_t *)batch->id_begin.data;
-  batch->twin = *host;
-  batch->twin.kjt = kjt;
-  batch->batch = &batch->twin;
+  kjt->id_begin = (const int64_t *)batch->id_begin.data;
   if (host->features) {
     memcpy(batch->id_begin.data, from->id_begin, (size_t)begin_bytes);
     PetscCall(copy_samples(device, compute, stream, workspace, host, batch));
   } else {
-    PetscCall(copy_kjt(device, stream, from, &kjt, (int64_t *)batch->id_begin.data));
+    PetscCall(copy_kjt(device, stream, from, kjt, (int64_t *)batch->id_begin.data));
   }
   PetscCall(TrsTimelineMark(TRS_TRACE_MEMCPY, stream, TRS_STAGE_NONE));
   PetscCall(device->event_record(batch->copied, stream));

@@ -168,8 +168,8 @@ static PetscErrorCode agreement_start(TrsPipeline p)
 
   PetscFunctionBegin;
   PetscCall(TrsModelParallelLosses(p->model, slot_of(p, 0), p->losses));
-  ierr = TrsReaderCheck(p->reader, hand->batch); /* the device has assembled it */
-  if (!p->error) p->error = ierr;
+  /* The device has assembled the batch. */
+  if (!p->error) p->error = TrsReaderCheck(p->reader, hand->batch);
   for (int t = 0; t < p->tasks->n; t++) loss += p->tasks->task[t].weight * p->losses[t];
   p->mine[TRS_AGREE_LOSS] = loss;
   if (p->observer.batch) {

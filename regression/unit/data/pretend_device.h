@@ -48,7 +48,7 @@ static void pretend_assembly(TrsBatch *batch)
               (const char *)(batch->samples.weights + batch->samples.start[batch->batch]) <= end);
   assert_petsc_ok(TrsKjtReserve(pretend_cpu(), kjt, batch->kjt.n_features, batch->batch, n_values,
                                 batch->kjt.is_weighted));
-  if (TrsAssemble(&batch->samples, batch->kjt.n_features, batch->features, &kjt->jagged)) *batch->odd = 1;
+  *batch->odd = TrsAssemble(&batch->samples, batch->kjt.n_features, batch->features, &kjt->jagged);
   assert_int_equal(kjt->jagged.n_values, n_values);
   for (int f = 0; f < batch->kjt.n_features; f++) {
     const int64_t *begin = batch->kjt.id_begin + f, *offsets = kjt->jagged.offsets + f * batch->batch;
