@@ -280,12 +280,13 @@ static void check_device(const problem *p, const TrsComputeOps *compute, TrsWork
   samples.weights = hosted_in(p->weights, n_in * 4);
   on_device = hosted_jagged_in(&out, n_bags + GUARD, out.n_values + GUARD);
   assert_petsc_ok(hosted_device->alloc_host(sizeof(*odd), (void **)&odd));
+  *odd = 7;
   for (int again = 0; again < 2; again++)
     assert_petsc_ok(compute->assemble(NULL, workspace, &samples, p->n_features, p->feature, &on_device, odd));
   assert_petsc_ok(hosted_device->stream_synchronize(NULL));
   out.n_bags = on_device.n_bags;
   hosted_out(on_device.lengths, out.lengths, (n_bags + GUARD) * 4);
-  hosted_out(on_device.offsets, out.offsets, (n_bags + 1) * 8);
+  hosted_out(on_device.offsets, out.offsets, (n_bags + 1 + GUARD) * 8);
   hosted_out(on_device.values, out.values, (out.n_values + GUARD) * 8);
   hosted_out(on_device.weights, out.weights, (out.n_values + GUARD) * 4);
   check_result(p, &out, 1, &B, odd);
