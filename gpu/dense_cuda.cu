@@ -92,7 +92,7 @@ template <class T, class S> struct Masked {
   }
 };
 
-/* dx0 (+)= g * (u + bias) (+ g); h = g * x0; columns of h are summed */
+/* dx0, or total = dx0, (+)= g * (u + bias) (+ g); h = g * x0; columns of h are summed */
 template <class T, class S> struct Crossed {
   typedef T Type;
   enum { ROWS = 2, COLUMNS = sizeof(T) / sizeof(float) };
@@ -105,7 +105,7 @@ template <class T, class S> struct Crossed {
   const float *bias;
   const S *g;
   float *dx0;
-  S *h;
+  S *h, *total;
   __device__ __forceinline__ Loaded load(int64_t r, int64_t c) const
   {
     const int64_t i = r * n + COLUMNS * c;
@@ -126,14 +126,17 @@ template <class T, class S> struct Crossed {
 
     if (!(place & TRS_CROSS_FIRST)) sum = of.dx0 + sum;
     if (place & TRS_CROSS_LAST) sum = sum + of.g;
-    keep_as(dx0 + i, sum);
+    if (total)
+      keep_as(total + i, sum);
+    else
+      keep_as(dx0 + i, sum);
     keep_as(h + i, product);
     return product;
   }
 };
 
 /*
-  dx0 (+)= g * s (+ g), with s of the row; columns of g are summed
+  dx0, or total = dx0, (+)= g * s (+ g), with s of the row; columns of g are summed
 */
 template <class S> struct VectorCrossed {
   typedef float Type;
@@ -146,6 +149,7 @@ template <class S> struct VectorCrossed {
   const float *s;
   const S *g;
   float *dx0;
+  S *total;
   __device__ __forceinline__ Loaded load(int64_t r, int64_t c) const
   {
     const int64_t i = r * n + c;
@@ -158,7 +162,10 @@ template <class S> struct VectorCrossed {
 
     if (!(place & TRS_CROSS_FIRST)) sum = of.dx0 + sum;
     if (place & TRS_CROSS_LAST) sum = sum + of.g;
-    dx0[r * n + c] = sum;
+    if (total)
+      from_float(sum, &total[r * n + c]);
+    else
+      dx0[r * n + c] = sum;
     return of.g;
   }
 };
@@ -389,16 +396,18 @@ static PetscErrorCode cross_backward(TrsStream stream, int64_t rows, int64_t n, 
 {
   const S *const x0 = static_cast<const S *>(layer->x0), *const u = static_cast<const S *>(layer->u),
                  *const g = static_cast<const S *>(layer->g);
-  S *const h = static_cast<S *>(layer->h);
+  S *const h = static_cast<S *>(layer->h), *const total = place & TRS_CROSS_LAST
+                                                              ? static_cast<S *>(layer->total)
+                                                              : nullptr;
 
   PetscFunctionBegin;
-  if (is_wide({x0, u, layer->bias, g, layer->dx0, h, layer->grad_bias}, n))
+  if (is_wide({x0, u, layer->bias, g, layer->dx0, h, total, layer->grad_bias}, n))
     PetscCall(visit_and_sum(stream, rows, n / 4,
-                            (Crossed<float4, S>{n, place, x0, u, layer->bias, g, layer->dx0, h}),
+                            (Crossed<float4, S>{n, place, x0, u, layer->bias, g, layer->dx0, h, total}),
                             layer->grad_bias));
   else
     PetscCall(visit_and_sum(stream, rows, n,
-                            (Crossed<float, S>{n, place, x0, u, layer->bias, g, layer->dx0, h}),
+                            (Crossed<float, S>{n, place, x0, u, layer->bias, g, layer->dx0, h, total}),
                             layer->grad_bias));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -469,7 +478,9 @@ static PetscErrorCode vector_cross_backward(TrsStream stream, int64_t batch, int
                                             const TrsCrossBackward *layer)
 {
   const S *const g = static_cast<const S *>(layer->g);
-  const VectorCrossed<S> crossed = {n, place, static_cast<const float *>(layer->u), g, layer->dx0};
+  const VectorCrossed<S> crossed = {
+      n, place,      static_cast<const float *>(layer->u),
+      g, layer->dx0, place & TRS_CROSS_LAST ? static_cast<S *>(layer->total) : nullptr};
 
   PetscFunctionBegin;
   if (batch > 0) {
@@ -493,17 +504,15 @@ PetscErrorCode TrsVectorCrossBackwardCuda(TrsStream stream, int64_t batch, int64
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* dx0 contains g already. The product adds dx0 on its way to dx. */
+/* dx0, or in its place g, is the total already. The product adds it on its way to dx. */
 PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
-                                 TrsMatrix V, TrsMatrix g, const float *dx0, float *dx)
+                                 TrsMatrix V, TrsMatrix g, const float *dx0, TrsMatrix dx)
 {
-  const TrsProduct product = {{PETSC_FALSE, PETSC_FALSE, batch, n, rank, 1.0f, q, V, 1.0f, {TRS_FP32, n, dx}},
-                              NULL,
-                              TRS_ACTIVATION_NONE,
-                              dx0};
+  const void *const total = dx.type == TRS_FP32 ? static_cast<const void *>(dx0) : g.data;
+  const TrsProduct product = {
+      {PETSC_FALSE, PETSC_FALSE, batch, n, rank, 1.0f, q, V, 1.0f, dx}, NULL, TRS_ACTIVATION_NONE, total};
 
   PetscFunctionBegin;
-  (void)g;
   PetscCall(TrsProductCuda(stream, &product, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

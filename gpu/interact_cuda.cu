@@ -31,10 +31,15 @@ struct Dot {
   int pitch;
   int tiles;   /* n / 4, rounded up */
   int samples; /* samples of a thread block at a time */
-  int aligned; /* all vectors consist of whole float4 */
-  const float *x;
-  int64_t x_stride;
+  int aligned; /* all vectors consist of fours of aligned numbers */
+  TrsMatrix x;
 };
+
+/* The vectors of a sample; T: the type of their numbers. */
+template <class T> static __device__ __forceinline__ const T *sample(const Dot &s, int64_t b)
+{
+  return static_cast<const T *>(s.x.data) + b * s.x.stride;
+}
 
 /* The index of x_i . x_j, i < j, row by row of the upper triangle. */
 static __device__ __forceinline__ int pair_at(int n, int i, int j)
@@ -46,12 +51,13 @@ static __device__ __forceinline__ int pair_at(int n, int i, int j)
   Copy the vectors of `here` samples to shared memory, with zeros up to a whole float4. All threads
   of the thread block call it.
 */
+template <class T>
 static __device__ __forceinline__ void stage_vectors(const Dot &s, int64_t first, int here, float *to)
 {
   const int columns = s.aligned ? 4 : 1, width = s.aligned ? s.D : (s.D + 3) / 4 * 4;
 
   for (int m = 0; m < here; m++) {
-    const float *const from = s.x + (first + m) * s.x_stride;
+    const T *const from = sample<T>(s, first + m);
     float *const own = to + m * s.n * s.pitch;
 
     for (int k = static_cast<int>(threadIdx.x) * columns; k < s.n * width; k += TRS_DOT_THREADS * columns) {
@@ -59,9 +65,9 @@ static __device__ __forceinline__ void stage_vectors(const Dot &s, int64_t first
       float x[4] = {};
 
       if (s.aligned)
-        load_floats<4>(from + k, x);
+        load_numbers<4>(from + k, x);
       else if (d < s.D)
-        x[0] = from[i * s.D + d];
+        x[0] = to_float(from[i * s.D + d]);
       if (s.aligned)
         store_floats<4>(own + i * s.pitch + d, x);
       else
@@ -73,20 +79,21 @@ static __device__ __forceinline__ void stage_vectors(const Dot &s, int64_t first
 /*
   Load four columns of a vector. Shared memory has all of them, with zeros behind the last column.
 */
-template <bool SHARED> static __device__ __forceinline__ void load_four(const float *from, int left, float *x)
+template <bool SHARED, class T>
+static __device__ __forceinline__ void load_four(const T *from, int left, float *x)
 {
-  if (SHARED)
+  if constexpr (SHARED)
     load_floats<4>(from, x);
   else
-    for (int e = 0; e < 4; e++) x[e] = e < left ? from[e] : 0.0f;
+    for (int e = 0; e < 4; e++) x[e] = e < left ? to_float(from[e]) : 0.0f;
 }
 
 /*
   Compute the products of vectors row, row + tiles, .. with column, column + tiles, .. of the
   sample's v, and put them in their places.
 */
-template <bool SHARED, class R>
-static __device__ __forceinline__ void multiply_tile(const Dot &s, const float *v, int row, int column, R *to)
+template <bool SHARED, class T, class R>
+static __device__ __forceinline__ void multiply_tile(const Dot &s, const T *v, int row, int column, R *to)
 {
   const int pitch = SHARED ? s.pitch : s.D, last = s.n - 1;
   float sum[TRS_DOT_SIDE][TRS_DOT_SIDE] = {};
@@ -117,7 +124,7 @@ static __device__ __forceinline__ void multiply_tile(const Dot &s, const float *
   Threads get the tiles of the triangle, sample after sample. Products go through shared memory, so
   that they are written side by side.
 */
-template <bool SHARED, class R>
+template <bool SHARED, class T, class R>
 static __global__ void __launch_bounds__(TRS_DOT_THREADS)
     dot_forward_kernel(Dot s, R *out, int64_t out_stride)
 {
@@ -129,7 +136,7 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
        first += static_cast<int64_t>(gridDim.x) * s.samples) {
     const int here = static_cast<int>(PetscMin(static_cast<int64_t>(s.samples), s.batch - first));
 
-    if (SHARED) stage_vectors(s, first, here, vectors);
+    if (SHARED) stage_vectors<T>(s, first, here, vectors);
     __syncthreads();
     for (int k = static_cast<int>(threadIdx.x); k < here * n_tiles; k += TRS_DOT_THREADS) {
       const int m = k / n_tiles;
@@ -139,7 +146,7 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
       if constexpr (SHARED)
         multiply_tile<true>(s, vectors + m * s.n * s.pitch, row, row + column, products + m * n_products);
       else
-        multiply_tile<false>(s, s.x + (first + m) * s.x_stride, row, row + column,
+        multiply_tile<false>(s, sample<T>(s, first + m), row, row + column,
                              out + (first + m) * out_stride + s.copied);
     }
     __syncthreads();
@@ -147,7 +154,7 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
       R *const to = out + (first + m) * out_stride;
 
       for (int c = static_cast<int>(threadIdx.x); c < s.copied; c += TRS_DOT_THREADS)
-        from_float(SHARED ? vectors[m * s.n * s.pitch + c] : s.x[(first + m) * s.x_stride + c], &to[c]);
+        from_float(SHARED ? vectors[m * s.n * s.pitch + c] : to_float(sample<T>(s, first + m)[c]), &to[c]);
       for (int k = static_cast<int>(threadIdx.x); SHARED && k < n_products; k += TRS_DOT_THREADS)
         from_float(products[m * n_products + k], &to[s.copied + k]);
       for (int k = static_cast<int>(threadIdx.x); k < s.n_zeros; k += TRS_DOT_THREADS)
@@ -184,8 +191,8 @@ static __device__ __forceinline__ void stage_gradients(const Dot &s, int64_t fir
   Compute columns d .. d + 3 of the gradients of vectors row .. row + 3 of a sample. g: its square
   matrix in shared memory, or without one the row of dout.
 */
-template <bool SHARED, class R>
-static __device__ __forceinline__ void multiply_back(const Dot &s, const float *v, const R *g, int row, int d,
+template <bool SHARED, class T, class R>
+static __device__ __forceinline__ void multiply_back(const Dot &s, const T *v, const R *g, int row, int d,
                                                      float sum[TRS_DOT_SIDE][4])
 {
   for (int j = 0; j < s.n; j++) {
@@ -203,9 +210,9 @@ static __device__ __forceinline__ void multiply_back(const Dot &s, const float *
 }
 
 /* Threads get squares of the gradient; neighbours have neighbouring columns. */
-template <bool SHARED, class R>
+template <bool SHARED, class T, class R>
 static __global__ void __launch_bounds__(TRS_DOT_THREADS)
-    dot_backward_kernel(Dot s, const R *dout, int64_t dout_stride, float *dx, int64_t dx_stride)
+    dot_backward_kernel(Dot s, const R *dout, int64_t dout_stride, T *dx, int64_t dx_stride)
 {
   CU_DYN_SHARED(float, vectors);
   const int wide = (s.D + 3) / 4, n_squares = s.tiles * wide;
@@ -216,7 +223,7 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
     const int here = static_cast<int>(PetscMin(static_cast<int64_t>(s.samples), s.batch - first));
 
     if (SHARED) {
-      stage_vectors(s, first, here, vectors);
+      stage_vectors<T>(s, first, here, vectors);
       stage_gradients(s, first, here, dout, dout_stride, gradients);
     }
     __syncthreads();
@@ -228,26 +235,26 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
       if constexpr (SHARED)
         multiply_back<true>(s, vectors + m * s.n * s.pitch, gradients + m * s.n * 4 * s.tiles, row, d, sum);
       else
-        multiply_back<false>(s, s.x + (first + m) * s.x_stride, g, row, d, sum);
+        multiply_back<false>(s, sample<T>(s, first + m), g, row, d, sum);
         /*
         All loops are unrolled: the compiler then knows every index and keeps `sum` in registers.
       */
 #pragma unroll
       for (int a = 0; a < TRS_DOT_SIDE; a++) {
         const int i = row + a;
-        float *const to = dx + (first + m) * dx_stride + i * s.D + d;
+        T *const to = dx + (first + m) * dx_stride + i * s.D + d;
 
         if (i >= s.n) break;
 #pragma unroll
         for (int e = 0; e < 4; e++)
           if (d + e < s.D && i * s.D + d + e < s.copied) sum[a][e] += to_float(g[i * s.D + d + e]);
         if (s.aligned) {
-          store_floats<4>(to, sum[a]);
+          keep_numbers<4>(to, sum[a]);
           continue;
         }
 #pragma unroll
         for (int e = 0; e < 4; e++)
-          if (d + e < s.D) to[e] = sum[a][e];
+          if (d + e < s.D) from_float(sum[a][e], &to[e]);
       }
     }
     __syncthreads();
@@ -280,11 +287,15 @@ static PetscErrorCode cut(Dot *s, int64_t floats_more, int squares, const void *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static Dot dot_of(int64_t batch, int n, int D, int copied, int n_zeros, const float *x, int64_t x_stride)
+/* Do vectors of D numbers consist of fours at addresses for them? */
+static bool is_whole(TrsMatrix x, int D)
 {
-  const int aligned = D % 4 == 0 && TrsCudaIsAligned(x, x_stride * static_cast<int64_t>(sizeof(float)), 16);
+  return D % 4 == 0 && TrsCudaIsAligned(x.data, x.stride * TrsDTypeBytes(x.type), 4 * TrsDTypeBytes(x.type));
+}
 
-  return {batch, n, D, copied, n_zeros, ((D + 3) / 4 | 1) * 4, (n + 3) / 4, 1, aligned, x, x_stride};
+static Dot dot_of(int64_t batch, int n, int D, int copied, int n_zeros, TrsMatrix x)
+{
+  return {batch, n, D, copied, n_zeros, ((D + 3) / 4 | 1) * 4, (n + 3) / 4, 1, is_whole(x, D), x};
 }
 
 static dim3 blocks_of(const Dot *s)
@@ -292,70 +303,79 @@ static dim3 blocks_of(const Dot *s)
   return TrsCudaBlocks((s->batch + s->samples - 1) / s->samples * TRS_DOT_THREADS, TRS_DOT_THREADS);
 }
 
-template <class R> static PetscErrorCode dot_forward(TrsStream stream, Dot s, const TrsMatrix *out)
+template <class T, class R> static PetscErrorCode dot_forward(TrsStream stream, Dot s, const TrsMatrix *out)
 {
   R *const to = static_cast<R *>(out->data);
   size_t bytes;
 
   PetscFunctionBegin;
   PetscCall(cut(&s, static_cast<int64_t>(s.n) * (s.n - 1) / 2, s.tiles * (s.tiles + 1) / 2,
-                reinterpret_cast<const void *>(dot_forward_kernel<true, R>), &bytes));
+                reinterpret_cast<const void *>(dot_forward_kernel<true, T, R>), &bytes));
   if (bytes > 0)
-    CU_LAUNCH((dot_forward_kernel<true, R>), blocks_of(&s), TRS_DOT_THREADS, bytes, TrsCudaStream(stream), s,
-              to, out->stride);
+    CU_LAUNCH((dot_forward_kernel<true, T, R>), blocks_of(&s), TRS_DOT_THREADS, bytes, TrsCudaStream(stream),
+              s, to, out->stride);
   else
-    CU_LAUNCH((dot_forward_kernel<false, R>), blocks_of(&s), TRS_DOT_THREADS, 0, TrsCudaStream(stream), s, to,
-              out->stride);
+    CU_LAUNCH((dot_forward_kernel<false, T, R>), blocks_of(&s), TRS_DOT_THREADS, 0, TrsCudaStream(stream), s,
+              to, out->stride);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsDotForwardCuda(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
-                                 const float *x, int64_t x_stride, TrsMatrix out)
+                                 TrsMatrix x, TrsMatrix out)
 {
-  const Dot s = dot_of(batch, n, D, copied, n_zeros, x, x_stride);
+  const Dot s = dot_of(batch, n, D, copied, n_zeros, x);
 
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  if (out.type == TRS_BF16)
-    PetscCall(dot_forward<Bf16>(stream, s, &out));
+  PetscCheck(x.type == TRS_FP32 || out.type == x.type, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "products of %s as %s", TrsDTypeName(x.type), TrsDTypeName(out.type));
+  if (x.type == TRS_BF16)
+    PetscCall((dot_forward<Bf16, Bf16>(stream, s, &out)));
+  else if (out.type == TRS_BF16)
+    PetscCall((dot_forward<float, Bf16>(stream, s, &out)));
   else
-    PetscCall(dot_forward<float>(stream, s, &out));
+    PetscCall((dot_forward<float, float>(stream, s, &out)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-template <class R>
-static PetscErrorCode dot_backward(TrsStream stream, Dot s, const TrsMatrix *dout, float *dx,
-                                   int64_t dx_stride)
+template <class T, class R>
+static PetscErrorCode dot_backward(TrsStream stream, Dot s, const TrsMatrix *dout, const TrsMatrix *dx)
 {
+  T *const to = static_cast<T *>(dx->data);
   const R *const from = static_cast<const R *>(dout->data);
   size_t bytes;
 
   PetscFunctionBegin;
   PetscCall(cut(&s, static_cast<int64_t>(s.n) * 4 * s.tiles, s.tiles * ((s.D + 3) / 4),
-                reinterpret_cast<const void *>(dot_backward_kernel<true, R>), &bytes));
+                reinterpret_cast<const void *>(dot_backward_kernel<true, T, R>), &bytes));
   if (bytes > 0)
-    CU_LAUNCH((dot_backward_kernel<true, R>), blocks_of(&s), TRS_DOT_THREADS, bytes, TrsCudaStream(stream), s,
-              from, dout->stride, dx, dx_stride);
+    CU_LAUNCH((dot_backward_kernel<true, T, R>), blocks_of(&s), TRS_DOT_THREADS, bytes, TrsCudaStream(stream),
+              s, from, dout->stride, to, dx->stride);
   else
-    CU_LAUNCH((dot_backward_kernel<false, R>), blocks_of(&s), TRS_DOT_THREADS, 0, TrsCudaStream(stream), s,
-              from, dout->stride, dx, dx_stride);
+    CU_LAUNCH((dot_backward_kernel<false, T, R>), blocks_of(&s), TRS_DOT_THREADS, 0, TrsCudaStream(stream), s,
+              from, dout->stride, to, dx->stride);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDotBackwardCuda(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
-                                  int64_t x_stride, TrsMatrix dout, float *dx, int64_t dx_stride)
+PetscErrorCode TrsDotBackwardCuda(TrsStream stream, int64_t batch, int n, int D, int copied, TrsMatrix x,
+                                  TrsMatrix dout, TrsMatrix dx)
 {
-  Dot s = dot_of(batch, n, D, copied, 0, x, x_stride);
+  Dot s = dot_of(batch, n, D, copied, 0, x);
 
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  if (!TrsCudaIsAligned(dx, dx_stride * static_cast<int64_t>(sizeof(float)), 16)) s.aligned = 0;
-  if (dout.type == TRS_BF16)
-    PetscCall(dot_backward<Bf16>(stream, s, &dout, dx, dx_stride));
+  PetscCheck(x.type == dx.type && (x.type == TRS_FP32 || dout.type == x.type), PETSC_COMM_SELF,
+             TRS_ERR_INTERNAL, "gradients of %s and %s of products of %s", TrsDTypeName(dout.type),
+             TrsDTypeName(dx.type), TrsDTypeName(x.type));
+  if (!is_whole(dx, D)) s.aligned = 0;
+  if (x.type == TRS_BF16)
+    PetscCall((dot_backward<Bf16, Bf16>(stream, s, &dout, &dx)));
+  else if (dout.type == TRS_BF16)
+    PetscCall((dot_backward<float, Bf16>(stream, s, &dout, &dx)));
   else
-    PetscCall(dot_backward<float>(stream, s, &dout, dx, dx_stride));
+    PetscCall((dot_backward<float, float>(stream, s, &dout, &dx)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Copies and sums of pooled rows on the GPU. A thread handles 16 bytes if rows are aligned to 16,
-  else 4. Memory bounds all kernels.
+  Copies and sums of pooled rows on the GPU. A thread handles four numbers if rows are aligned to
+  four, else one. Memory bounds all kernels.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
@@ -26,7 +26,12 @@ static bool is_wide(const void *pointer, int64_t stride, int64_t cols)
 
 static bool is_wide_copy(const TrsColumnCopy *copy)
 {
-  return is_wide(copy->from, copy->from_stride, copy->cols) && is_wide(copy->to, copy->to_stride, copy->cols);
+  bool wide = copy->cols % 4 == 0;
+
+  for (const TrsMatrix *m : {&copy->from, &copy->to})
+    wide = wide && m->stride % 4 == 0 &&
+           reinterpret_cast<uintptr_t>(m->data) % static_cast<uintptr_t>(4 * TrsDTypeBytes(m->type)) == 0;
+  return wide;
 }
 
 static __device__ __forceinline__ float4 operator+(float4 a, float4 b)
@@ -90,49 +95,56 @@ static dim3 share_blocks(int64_t rows, const Columns &columns)
                                     TRS_MATRIX_THREADS));
 }
 
-template <class T> struct CopyJob {
+/* F, T: type of the numbers that are read, and written. */
+template <class F, class T> struct CopyJob {
   Columns columns;
   int64_t rows;
   struct {
-    const T *from;
+    const F *from;
     T *to;
     int64_t from_stride, to_stride;
   } run[TRS_RUNS_A_LAUNCH];
 };
 
 /*
-  Neighbouring threads have neighbouring columns. Reads and writes every element once, with four
-  reads before the first write.
+  Neighbouring threads have neighbouring elements of COLUMNS numbers. Reads and writes every element
+  once, with four reads before the first write.
 */
-template <class T> static __global__ void copy_columns_kernel(const CopyJob<T> job)
+template <class F, class T, int COLUMNS> static __global__ void copy_columns_kernel(const CopyJob<F, T> job)
 {
   const Share share = share_of(job.columns);
-  const T *const from = job.run[share.run].from + share.col;
-  T *const to = job.run[share.run].to + share.col;
+  const F *const from = job.run[share.run].from + share.col * COLUMNS;
+  T *const to = job.run[share.run].to + share.col * COLUMNS;
   const int64_t from_stride = job.run[share.run].from_stride, to_stride = job.run[share.run].to_stride;
 
   if (share.row < 0) return;
   for (int64_t row = share.row; row < job.rows; row += share.step) {
-    T element[TRS_ROWS_IN_FLIGHT] = {};
+    float element[TRS_ROWS_IN_FLIGHT][COLUMNS] = {};
 
 #pragma unroll
     for (int k = 0; k < TRS_ROWS_IN_FLIGHT; k++)
-      if (row + k < job.rows) element[k] = from[(row + k) * from_stride];
+      if (row + k < job.rows) load_numbers<COLUMNS>(from + (row + k) * from_stride, element[k]);
 #pragma unroll
     for (int k = 0; k < TRS_ROWS_IN_FLIGHT; k++)
-      if (row + k < job.rows) to[(row + k) * to_stride] = element[k];
+      if (row + k < job.rows) keep_numbers<COLUMNS>(to + (row + k) * to_stride, element[k]);
   }
 }
 
-/*
-  Copy the runs that can be copied as elements of type T, or those that cannot. There is one launch
-  for every 64 runs.
-*/
-template <class T>
-static PetscErrorCode copy_columns(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy)
+/* Is a copy one of numbers of F to T, and of wide elements or not? */
+template <class F, class T> static bool is_kind(const TrsColumnCopy *copy, bool wide)
 {
-  const int per = static_cast<int>(sizeof(T) / sizeof(float));
-  CopyJob<T> job = {};
+  return (copy->from.type == TRS_BF16) == (sizeof(F) == 2) &&
+         (copy->to.type == TRS_BF16) == (sizeof(T) == 2) && is_wide_copy(copy) == wide;
+}
+
+/*
+  Copy the runs of numbers of F to T whose elements have COLUMNS numbers. There is one launch for
+  every 64 runs.
+*/
+template <class F, class T, int COLUMNS>
+static PetscErrorCode copy_elements(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy)
+{
+  CopyJob<F, T> job = {};
 
   PetscFunctionBegin;
   job.rows = rows;
@@ -141,18 +153,27 @@ static PetscErrorCode copy_columns(TrsStream stream, int64_t rows, int n, const 
     const int k = job.columns.n;
 
     if (k > 0 && (last || k == TRS_RUNS_A_LAUNCH)) {
-      CU_LAUNCH((copy_columns_kernel<T>), share_blocks(rows, job.columns), TRS_MATRIX_THREADS, 0,
+      CU_LAUNCH((copy_columns_kernel<F, T, COLUMNS>), share_blocks(rows, job.columns), TRS_MATRIX_THREADS, 0,
                 TrsCudaStream(stream), job);
       TrsCheckLaunch();
       job.columns.n = 0;
     }
-    if (last || copy[i].cols <= 0 || is_wide_copy(&copy[i]) != (per > 1)) continue;
-    job.run[job.columns.n] = {reinterpret_cast<const T *>(copy[i].from), reinterpret_cast<T *>(copy[i].to),
-                              copy[i].from_stride / per, copy[i].to_stride / per};
+    if (last || copy[i].cols <= 0 || !is_kind<F, T>(&copy[i], COLUMNS > 1)) continue;
+    job.run[job.columns.n] = {static_cast<const F *>(copy[i].from.data), static_cast<T *>(copy[i].to.data),
+                              copy[i].from.stride, copy[i].to.stride};
     job.columns.begin[job.columns.n + 1] = job.columns.begin[job.columns.n] +
-                                           static_cast<int>(copy[i].cols / per);
+                                           static_cast<int>(copy[i].cols / COLUMNS);
     job.columns.n++;
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+template <class F, class T>
+static PetscErrorCode copy_columns(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy)
+{
+  PetscFunctionBegin;
+  PetscCall((copy_elements<F, T, 4>(stream, rows, n, copy)));
+  PetscCall((copy_elements<F, T, 1>(stream, rows, n, copy)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -160,26 +181,30 @@ PetscErrorCode TrsCopyColumnsCuda(TrsStream stream, int64_t rows, int n, const T
 {
   PetscFunctionBegin;
   if (rows <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(copy_columns<float4>(stream, rows, n, copy));
-  PetscCall(copy_columns<float>(stream, rows, n, copy));
+  PetscCall((copy_columns<float, float>(stream, rows, n, copy)));
+  PetscCall((copy_columns<float, Bf16>(stream, rows, n, copy)));
+  PetscCall((copy_columns<Bf16, float>(stream, rows, n, copy)));
+  PetscCall((copy_columns<Bf16, Bf16>(stream, rows, n, copy)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-struct MeanJob {
+template <class T> struct MeanJob {
   Columns columns;
-  int64_t rows, stride;
+  int64_t rows;
   struct {
-    float *data;
+    T *data;
+    int64_t stride;
     const int32_t *lengths;
   } run[TRS_RUNS_A_LAUNCH];
 };
 
 /* Reads and writes once the elements of bags with more than one id. */
-static __global__ void divide_columns_kernel(const MeanJob job)
+template <class T> static __global__ void divide_columns_kernel(const MeanJob<T> job)
 {
   const Share share = share_of(job.columns);
   const int32_t *const lengths = job.run[share.run].lengths;
-  float *const data = job.run[share.run].data + share.col;
+  T *const data = job.run[share.run].data + share.col;
+  const int64_t stride = job.run[share.run].stride;
 
   if (share.row < 0) return;
   for (int64_t row = share.row; row < job.rows; row += share.step) {
@@ -193,36 +218,46 @@ static __global__ void divide_columns_kernel(const MeanJob job)
 #pragma unroll
     for (int k = 0; k < TRS_ROWS_IN_FLIGHT; k++) {
       element[k] = 0.0f;
-      if (length[k] > 1) element[k] = data[(row + k) * job.stride];
+      if (length[k] > 1) element[k] = to_float(data[(row + k) * stride]);
     }
 #pragma unroll
     for (int k = 0; k < TRS_ROWS_IN_FLIGHT; k++)
-      if (length[k] > 1) data[(row + k) * job.stride] = element[k] / static_cast<float>(length[k]);
+      if (length[k] > 1) from_float(element[k] / static_cast<float>(length[k]), &data[(row + k) * stride]);
   }
 }
 
-PetscErrorCode TrsDivideColumnsCuda(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean,
-                                    int64_t stride)
+template <class T>
+static PetscErrorCode divide_columns(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean)
 {
-  MeanJob job = {};
+  MeanJob<T> job = {};
 
   PetscFunctionBegin;
-  if (rows <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   job.rows = rows;
-  job.stride = stride;
   for (int first = 0; first < n; first += TRS_RUNS_A_LAUNCH) {
     Columns *const columns = &job.columns;
 
     columns->n = PetscMin(n - first, static_cast<int>(TRS_RUNS_A_LAUNCH));
     for (int i = 0; i < columns->n; i++) {
-      job.run[i] = {mean[first + i].data, mean[first + i].lengths};
+      job.run[i] = {static_cast<T *>(mean[first + i].columns.data), mean[first + i].columns.stride,
+                    mean[first + i].lengths};
       columns->begin[i + 1] = columns->begin[i] + static_cast<int>(mean[first + i].cols);
     }
     if (columns->begin[columns->n] == 0) continue;
-    CU_LAUNCH(divide_columns_kernel, share_blocks(rows, *columns), TRS_MATRIX_THREADS, 0,
+    CU_LAUNCH(divide_columns_kernel<T>, share_blocks(rows, *columns), TRS_MATRIX_THREADS, 0,
               TrsCudaStream(stream), job);
     TrsCheckLaunch();
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDivideColumnsCuda(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean)
+{
+  PetscFunctionBegin;
+  if (rows <= 0 || n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (mean[0].columns.type == TRS_BF16)
+    PetscCall(divide_columns<Bf16>(stream, rows, n, mean));
+  else
+    PetscCall(divide_columns<float>(stream, rows, n, mean));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

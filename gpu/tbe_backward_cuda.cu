@@ -61,7 +61,7 @@ static __device__ __forceinline__ float load_place(const Occurrences &o, int64_t
   acc[COLUMNS] += the gradients of sorted occurrences [begin, end), in order, in columns col .. All
   places are loaded before the first gradient.
 */
-template <int COLUMNS, bool ALIGNED>
+template <int COLUMNS, bool ALIGNED, class G>
 static __device__ __forceinline__ void add_occurrences(const Occurrences &o, const Gradients &g,
                                                        int64_t begin, int64_t end, int col, float *acc)
 {
@@ -79,14 +79,14 @@ static __device__ __forceinline__ void add_occurrences(const Occurrences &o, con
 #pragma unroll
     for (int u = 0; u < IN_FLIGHT; u++) {
       const int64_t feature = place[u] >> o.bag_bits, bag = place[u] & ((1u << o.bag_bits) - 1);
-      const float *const from = g.grad + bag * g.stride + g.out_column[feature] + col;
+      const G *const from = static_cast<const G *>(g.grad) + bag * g.stride + g.out_column[feature] + col;
 
       for (int j = 0; j < COLUMNS; j++) x[u][j] = 0.0f;
       if (k + u >= end) continue;
       if constexpr (ALIGNED)
-        load_floats<COLUMNS>(from, x[u]);
+        load_numbers<COLUMNS>(from, x[u]);
       else
-        for (int j = 0; j < COLUMNS; j++) x[u][j] = from[j];
+        for (int j = 0; j < COLUMNS; j++) x[u][j] = to_float(from[j]);
     }
 #pragma unroll
     for (int u = 0; u < IN_FLIGHT; u++)
@@ -99,10 +99,14 @@ static __device__ __forceinline__ void sum_occurrences(const Occurrences &o, con
                                                        int64_t begin, int64_t end, int col, float *acc)
 {
   for (int j = 0; j < COLUMNS; j++) acc[j] = 0.0f;
-  if (g.aligned)
-    add_occurrences<COLUMNS, true>(o, g, begin, end, col, acc);
+  if (g.narrow && g.aligned)
+    add_occurrences<COLUMNS, true, Bf16>(o, g, begin, end, col, acc);
+  else if (g.narrow)
+    add_occurrences<COLUMNS, false, Bf16>(o, g, begin, end, col, acc);
+  else if (g.aligned)
+    add_occurrences<COLUMNS, true, float>(o, g, begin, end, col, acc);
   else
-    add_occurrences<COLUMNS, false>(o, g, begin, end, col, acc);
+    add_occurrences<COLUMNS, false, float>(o, g, begin, end, col, acc);
 }
 
 /*
@@ -415,8 +419,8 @@ static PetscErrorCode locate(TrsStream stream, TrsWorkspace workspace, const Trs
 }
 
 static PetscErrorCode backward(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                               const TrsTbeInput *input, TrsTbeUse use, const float *grad,
-                               int64_t grad_stride, const TrsSparseOptimizerArgs *args)
+                               const TrsTbeInput *input, TrsTbeUse use, TrsMatrix grad,
+                               const TrsSparseOptimizerArgs *args)
 {
   Backward b = {};
 
@@ -425,18 +429,18 @@ static PetscErrorCode backward(TrsStream stream, TrsWorkspace workspace, const T
   b.tbe = tbe;
   b.use = use;
   PetscCall(TrsCudaOccurrences(stream, workspace, input, &b));
-  PetscCall(TrsCudaGradients(stream, workspace, grad, grad_stride, &b));
+  PetscCall(TrsCudaGradients(stream, workspace, grad, &b));
   PetscCall(locate(stream, workspace, input, &b));
   PetscCall(update_classes(stream, &b, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsTbeBackwardCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                  const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                  const TrsTbeInput *input, TrsMatrix grad,
                                   const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
-  PetscCall(backward(stream, workspace, tbe, input, TRS_TBE_BY_BAG, grad, grad_stride, args));
+  PetscCall(backward(stream, workspace, tbe, input, TRS_TBE_BY_BAG, grad, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -445,15 +449,15 @@ PetscErrorCode TrsTbeBackwardRowsCuda(TrsStream stream, TrsWorkspace workspace, 
                                       const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
-  PetscCall(backward(stream, workspace, tbe, input, TRS_TBE_BY_ID, grad, grad_stride, args));
+  PetscCall(backward(stream, workspace, tbe, input, TRS_TBE_BY_ID, TrsFloats(grad, grad_stride), args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The host waits if the numbers of rows are asked for. */
 /* NOLINTNEXTLINE(readability-function-size): the function type has many parameters */
 PetscErrorCode TrsTbeRowGradientsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                      const TrsTbeInput *input, const float *grad, int64_t grad_stride,
-                                      int64_t *row_begin, int64_t *rows, float *row_grad, int64_t row_stride)
+                                      const TrsTbeInput *input, TrsMatrix grad, int64_t *row_begin,
+                                      int64_t *rows, float *row_grad, int64_t row_stride)
 {
   Backward b = {};
 
@@ -463,7 +467,7 @@ PetscErrorCode TrsTbeRowGradientsCuda(TrsStream stream, TrsWorkspace workspace, 
   b.tbe = tbe;
   b.use = TRS_TBE_LISTS;
   PetscCall(TrsCudaOccurrences(stream, workspace, input, &b));
-  PetscCall(TrsCudaGradients(stream, workspace, grad, grad_stride, &b));
+  PetscCall(TrsCudaGradients(stream, workspace, grad, &b));
   for (int c = 0; c < b.n_classes; c++) {
     PetscCall(launch_pieces(stream, &b, c));
     PetscCall(launch_list(stream, &b, c, rows, row_grad, row_stride));
@@ -486,7 +490,7 @@ PetscErrorCode TrsTbeUpdateRowsCuda(TrsStream stream, TrsWorkspace workspace, in
   if (n <= 0 || n_tables <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   b.tbe = &tbe;
   PetscCall(TrsCudaGivenOccurrences(stream, workspace, n, keys, index, &b));
-  PetscCall(TrsCudaGradients(stream, workspace, grad, grad_stride, &b));
+  PetscCall(TrsCudaGradients(stream, workspace, TrsFloats(grad, grad_stride), &b));
   PetscCall(update_classes(stream, &b, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

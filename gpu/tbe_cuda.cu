@@ -99,21 +99,23 @@ static __device__ __forceinline__ const char *row_of(const Occurrence &mine, int
   Store pooled columns. A quantised row may end within a lane's columns, and its pooled row need not
   be aligned.
 */
-template <TrsDType DTYPE, int COLUMNS>
-static __device__ __forceinline__ void store_pooled(float *to, int col, int dim, const float *x)
+template <TrsDType DTYPE, int COLUMNS, class OUT>
+static __device__ __forceinline__ void store_pooled(OUT *to, int col, int dim, const float *x)
 {
-  if (is_float<DTYPE> || (col + COLUMNS <= dim && reinterpret_cast<uintptr_t>(to + col) % 16 == 0)) {
-    stream_floats<COLUMNS>(to + col, x);
+  constexpr uintptr_t unit = 4 * sizeof(OUT); /* bytes of a store of four numbers */
+
+  if (is_float<DTYPE> || (col + COLUMNS <= dim && reinterpret_cast<uintptr_t>(to + col) % unit == 0)) {
+    stream_numbers<COLUMNS>(to + col, x);
   } else {
 #pragma unroll
     for (int j = 0; j < COLUMNS; j++)
-      if (col + j < dim) to[col + j] = x[j];
+      if (col + j < dim) from_float(x[j], &to[col + j]);
   }
 }
 
 /* The bag that a group of lanes is at. */
-struct Pooled {
-  float *to;          /* its pooled row */
+template <class OUT> struct Pooled {
+  OUT *to;            /* its pooled row */
   const int64_t *end; /* its place in the offsets of ends */
   int32_t bags;       /* bags of the group from this one on */
   uint32_t left;      /* values of the bag that are not added yet */
@@ -125,9 +127,9 @@ static __device__ __forceinline__ uint32_t bag_length(const int64_t *end)
 }
 
 /* Store the bags that are whole, and go on to the first that is not. */
-template <TrsDType DTYPE, int COLUMNS>
+template <TrsDType DTYPE, int COLUMNS, class OUT>
 static __device__ __forceinline__ void finish_bags(const LookupFeature &f, int64_t out_stride, int col,
-                                                   Pooled *at, float *acc)
+                                                   Pooled<OUT> *at, float *acc)
 {
   while (at->left == 0 && at->bags > 0) {
     const uint32_t length = f.mean ? bag_length(at->end) : 0;
@@ -149,9 +151,9 @@ static __device__ __forceinline__ void finish_bags(const LookupFeature &f, int64
   rows' addresses out. A group has at least as many lanes as rows in flight, even if a row needs
   fewer.
 */
-template <TrsDType DTYPE, int COLUMNS, bool CACHED>
+template <TrsDType DTYPE, int COLUMNS, bool CACHED, class OUT>
 static __device__ __forceinline__ void pool_bags(const LookupFeature &f, const TrsTbeInput &input, int lanes,
-                                                 int col, int64_t out_stride, Pooled at)
+                                                 int col, int64_t out_stride, Pooled<OUT> at)
 {
   constexpr int ROWS = rows_in_flight(COLUMNS);
   const int lane = static_cast<int>(threadIdx.x) & (lanes - 1);
@@ -196,10 +198,10 @@ struct Tiles {
 };
 
 /* Groups go through the tiles in the order of features, so that tables come one after the other. */
-template <TrsDType DTYPE, int COLUMNS, bool CACHED>
+template <TrsDType DTYPE, int COLUMNS, bool CACHED, class OUT>
 static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS, blocks_of<DTYPE>)
     forward_kernel(const LookupFeature *__restrict__ features, TrsTbeInput input, Tiles tiles, int lanes_log2,
-                   float *__restrict__ out, int64_t out_stride)
+                   OUT *__restrict__ out, int64_t out_stride)
 {
   const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
 
@@ -214,7 +216,7 @@ static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS, blocks_of<DTYPE>)
     for (int first = 0; first < f.dim; first += lanes * COLUMNS)
       pool_bags<DTYPE, COLUMNS, CACHED>(
           f, input, lanes, first + lane * COLUMNS, out_stride,
-          {out + bag * out_stride + f.out_column, input.offsets + f.first_bag + bag + 1, bags, 0});
+          Pooled<OUT>{out + bag * out_stride + f.out_column, input.offsets + f.first_bag + bag + 1, bags, 0});
   }
 }
 
@@ -293,8 +295,7 @@ struct Lookup {
   LookupKind kind;
   int n_features;
   TrsTbeInput input;
-  float *matrix; /* pooled rows, rows, or gradients, which are only read */
-  int64_t stride;
+  TrsMatrix matrix; /* pooled rows; or of floats: rows, or gradients, which are only read */
   float *grad_weights;
 };
 
@@ -309,9 +310,11 @@ static int64_t stride_bytes(const TrsTbeTable *table)
 static int class_of(const TrsTbeTable *table, const TrsTbeFeature *feature, const Lookup *lookup)
 {
   const int wide = TrsCudaColumns(table->dtype, true);
-  const float *to = lookup->matrix + (lookup->kind == LOOKUP_ROWS ? 0 : feature->out_column);
+  const TrsMatrix to = TrsMatrixColumns(lookup->matrix,
+                                        lookup->kind == LOOKUP_ROWS ? 0 : feature->out_column);
   const bool aligned = table->dim % wide == 0 && TrsCudaIsAligned(table->weight, stride_bytes(table), 16) &&
-                       TrsCudaIsAligned(to, lookup->stride * 4, 16);
+                       TrsCudaIsAligned(to.data, to.stride * TrsDTypeBytes(to.type),
+                                        4 * TrsDTypeBytes(to.type));
 
   const bool cached = table->lines && lookup->input.locations;
 
@@ -342,7 +345,7 @@ static PetscErrorCode tile_bags(const Lookup *lookup, int n, int rows, int64_t g
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-template <TrsDType DTYPE, int COLUMNS, bool CACHED>
+template <TrsDType DTYPE, int COLUMNS, bool CACHED, class OUT>
 static PetscErrorCode launch_pooled(TrsStream stream, const Lookup *lookup, int n,
                                     const LookupFeature *features, int lanes_log2)
 {
@@ -351,14 +354,15 @@ static PetscErrorCode launch_pooled(TrsStream stream, const Lookup *lookup, int 
 
   PetscFunctionBegin;
   while (1 << lanes_log2 < rows_in_flight(COLUMNS)) lanes_log2++;
-  PetscCall(TrsCudaResidentBlocks(forward_kernel<DTYPE, COLUMNS, CACHED>, INT32_MAX, TRS_LOOKUP_THREADS, 0,
-                                  &resident));
+  PetscCall(TrsCudaResidentBlocks(forward_kernel<DTYPE, COLUMNS, CACHED, OUT>, INT32_MAX, TRS_LOOKUP_THREADS,
+                                  0, &resident));
   PetscCall(
       tile_bags(lookup, n, rows_in_flight(COLUMNS), resident.x * (TRS_LOOKUP_THREADS >> lanes_log2), &tiles));
   blocks = TrsCudaBlocks(static_cast<int64_t>(tiles.n) << lanes_log2, TRS_LOOKUP_THREADS);
   blocks.x = PetscMin(blocks.x, resident.x);
-  CU_LAUNCH((forward_kernel<DTYPE, COLUMNS, CACHED>), blocks, TRS_LOOKUP_THREADS, 0, TrsCudaStream(stream),
-            features, lookup->input, tiles, lanes_log2, lookup->matrix, lookup->stride);
+  CU_LAUNCH((forward_kernel<DTYPE, COLUMNS, CACHED, OUT>), blocks, TRS_LOOKUP_THREADS, 0,
+            TrsCudaStream(stream), features, lookup->input, tiles, lanes_log2,
+            static_cast<OUT *>(lookup->matrix.data), lookup->matrix.stride);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -368,23 +372,28 @@ static PetscErrorCode launch(TrsStream stream, const Lookup *lookup, int n, cons
                              int lanes_log2)
 {
   const cudaStream_t s = TrsCudaStream(stream);
+  float *const matrix = static_cast<float *>(lookup->matrix.data);
   const int64_t groups = lookup->kind == LOOKUP_ROWS ? (lookup->input.n_values + n - 1) / n
                                                      : lookup->input.batch;
   dim3 grid = TrsCudaBlocks(groups << lanes_log2, TRS_LOOKUP_THREADS);
 
   PetscFunctionBegin;
   if (lookup->kind == LOOKUP_POOLED) {
-    PetscCall((launch_pooled<DTYPE, COLUMNS, CACHED>(stream, lookup, n, features, lanes_log2)));
+    const bool narrow = lookup->matrix.type == TRS_BF16;
+
+    PetscCall((narrow
+                   ? launch_pooled<DTYPE, COLUMNS, CACHED, Bf16>
+                   : launch_pooled<DTYPE, COLUMNS, CACHED, float>)(stream, lookup, n, features, lanes_log2));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   for (int first = 0; first < n; first += TRS_GRID_Y) {
     grid.y = static_cast<unsigned>(PetscMin(n - first, static_cast<int>(TRS_GRID_Y)));
     if (lookup->kind == LOOKUP_ROWS)
       CU_LAUNCH((forward_rows_kernel<DTYPE, COLUMNS, CACHED>), grid, TRS_LOOKUP_THREADS, 0, s,
-                features + first, lookup->input, lanes_log2, lookup->matrix, lookup->stride);
+                features + first, lookup->input, lanes_log2, matrix, lookup->matrix.stride);
     else
       CU_LAUNCH((weight_gradients_kernel<DTYPE, COLUMNS, CACHED>), grid, TRS_LOOKUP_THREADS, 0, s,
-                features + first, lookup->input, lanes_log2, lookup->matrix, lookup->stride,
+                features + first, lookup->input, lanes_log2, matrix, lookup->matrix.stride,
                 lookup->grad_weights);
     TrsCheckLaunch();
   }
@@ -467,9 +476,9 @@ static PetscErrorCode look_up(TrsStream stream, TrsWorkspace workspace, const Tr
 }
 
 PetscErrorCode TrsTbeForwardCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                 const TrsTbeInput *input, float *out, int64_t out_stride)
+                                 const TrsTbeInput *input, TrsMatrix out)
 {
-  const Lookup lookup = {LOOKUP_POOLED, tbe->n_features, *input, out, out_stride, nullptr};
+  const Lookup lookup = {LOOKUP_POOLED, tbe->n_features, *input, out, nullptr};
 
   PetscFunctionBegin;
   PetscCall(look_up(stream, workspace, tbe, &lookup));
@@ -479,7 +488,7 @@ PetscErrorCode TrsTbeForwardCuda(TrsStream stream, TrsWorkspace workspace, const
 PetscErrorCode TrsTbeForwardRowsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                      const TrsTbeInput *input, float *out, int64_t out_stride)
 {
-  const Lookup lookup = {LOOKUP_ROWS, tbe->n_features, *input, out, out_stride, nullptr};
+  const Lookup lookup = {LOOKUP_ROWS, tbe->n_features, *input, TrsFloats(out, out_stride), nullptr};
 
   PetscFunctionBegin;
   if (input->n_values > 0) PetscCall(look_up(stream, workspace, tbe, &lookup));
@@ -490,8 +499,8 @@ PetscErrorCode TrsTbeWeightGradientsCuda(TrsStream stream, TrsWorkspace workspac
                                          const TrsTbeInput *input, const float *grad, int64_t grad_stride,
                                          float *grad_weights)
 {
-  const Lookup lookup = {LOOKUP_WEIGHT_GRADIENTS,   tbe->n_features, *input,
-                         const_cast<float *>(grad), grad_stride,     grad_weights};
+  const Lookup lookup = {LOOKUP_WEIGHT_GRADIENTS, tbe->n_features, *input, TrsFloats(grad, grad_stride),
+                         grad_weights};
 
   PetscFunctionBegin;
   PetscCall(look_up(stream, workspace, tbe, &lookup));

@@ -524,16 +524,16 @@ static bool are_gradients_aligned(const Backward *b)
   return aligned;
 }
 
-PetscErrorCode TrsCudaGradients(TrsStream stream, TrsWorkspace workspace, const float *grad, int64_t stride,
-                                Backward *b)
+PetscErrorCode TrsCudaGradients(TrsStream stream, TrsWorkspace workspace, TrsMatrix grad, Backward *b)
 {
   const bool by_id = b->use == TRS_TBE_BY_ID;
   const int64_t n = by_id ? 1 : b->tbe->n_features;
   int64_t *columns;
 
   PetscFunctionBegin;
-  b->g.grad = grad;
-  b->g.stride = stride;
+  b->g.grad = grad.data;
+  b->g.stride = grad.stride;
+  b->g.narrow = grad.type == TRS_BF16;
   b->g.aligned = are_gradients_aligned(b);
   PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_OUT_COLUMNS, n, sizeof(*columns), &columns));
   for (int64_t f = 0; f < n; f++) columns[f] = by_id ? 0 : b->tbe->feature[f].out_column;

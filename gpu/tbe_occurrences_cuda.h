@@ -46,10 +46,11 @@ struct Occurrences {
 
 /* The gradients of occurrences, and the tables that they are for. Device memory. */
 struct Gradients {
-  const float *grad;
+  const void *grad; /* of floats or bf16 */
   int64_t stride;
+  int32_t narrow;            /* of bf16 */
   const int64_t *out_column; /* [features] */
-  /* All gradients of tables whose rows are taken 16 bytes at once are aligned to 16 bytes. */
+  /* All gradients of tables whose rows are taken 16 bytes at once are aligned to four numbers. */
   int32_t aligned;
   /* [runs] location of the row, as in TrsTbeInput.locations; NULL: all rows are in their tables */
   int32_t *location;
@@ -100,8 +101,7 @@ PetscErrorCode TrsCudaGivenOccurrences(TrsStream stream, TrsWorkspace workspace,
                                        const int64_t *keys, const int64_t *index, Backward *b);
 
 /* Say where the gradients are, and make room for the sums of pieces. */
-PetscErrorCode TrsCudaGradients(TrsStream stream, TrsWorkspace workspace, const float *grad, int64_t stride,
-                                Backward *b);
+PetscErrorCode TrsCudaGradients(TrsStream stream, TrsWorkspace workspace, TrsMatrix grad, Backward *b);
 
 /* Occurrences of a piece: a power of 2 near the square root of the run's length. */
 static __host__ __device__ __forceinline__ int64_t piece_length(int64_t run_length)

@@ -128,7 +128,7 @@ static __device__ __forceinline__ void from_float(float x, Bf16 *to)
   to->bits = TrsFloatToBf16(x);
 }
 
-/* COLUMNS numbers, 1, or 4 that are aligned to four of their size. */
+/* COLUMNS numbers, 1, or a multiple of 4 that are aligned to four of their size. */
 template <int COLUMNS> static __device__ __forceinline__ void load_numbers(const float *from, float *x)
 {
   load_floats<COLUMNS>(from, x);
@@ -136,15 +136,26 @@ template <int COLUMNS> static __device__ __forceinline__ void load_numbers(const
 
 template <int COLUMNS> static __device__ __forceinline__ void load_numbers(const Bf16 *from, float *x)
 {
-  if constexpr (COLUMNS == 4) {
-    const uint2 v = *reinterpret_cast<const uint2 *>(from);
-    x[0] = TrsBitsFloat(v.x << 16);
-    x[1] = TrsBitsFloat(v.x & 0xffff0000u);
-    x[2] = TrsBitsFloat(v.y << 16);
-    x[3] = TrsBitsFloat(v.y & 0xffff0000u);
+  if constexpr (COLUMNS % 4 == 0) {
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j += 4) {
+      const uint2 v = *reinterpret_cast<const uint2 *>(from + j);
+      x[j] = TrsBitsFloat(v.x << 16);
+      x[j + 1] = TrsBitsFloat(v.x & 0xffff0000u);
+      x[j + 2] = TrsBitsFloat(v.y << 16);
+      x[j + 3] = TrsBitsFloat(v.y & 0xffff0000u);
+    }
   } else {
     x[0] = to_float(*from);
   }
+}
+
+static __device__ __forceinline__ uint2 narrow_four(const float *x)
+{
+  uint2 v;
+  v.x = static_cast<unsigned>(TrsFloatToBf16(x[0])) | static_cast<unsigned>(TrsFloatToBf16(x[1])) << 16;
+  v.y = static_cast<unsigned>(TrsFloatToBf16(x[2])) | static_cast<unsigned>(TrsFloatToBf16(x[3])) << 16;
+  return v;
 }
 
 /* Store to global memory that is read again soon. */
@@ -155,11 +166,23 @@ template <int COLUMNS> static __device__ __forceinline__ void keep_numbers(float
 
 template <int COLUMNS> static __device__ __forceinline__ void keep_numbers(Bf16 *to, const float *x)
 {
-  if constexpr (COLUMNS == 4) {
-    uint2 v;
-    v.x = static_cast<unsigned>(TrsFloatToBf16(x[0])) | static_cast<unsigned>(TrsFloatToBf16(x[1])) << 16;
-    v.y = static_cast<unsigned>(TrsFloatToBf16(x[2])) | static_cast<unsigned>(TrsFloatToBf16(x[3])) << 16;
-    __stcg(reinterpret_cast<uint2 *>(to), v);
+  if constexpr (COLUMNS == 4)
+    __stcg(reinterpret_cast<uint2 *>(to), narrow_four(x));
+  else
+    from_float(x[0], to);
+}
+
+/* Store 1, or a multiple of 4, to global memory more than L2 holds. */
+template <int COLUMNS> static __device__ __forceinline__ void stream_numbers(float *to, const float *x)
+{
+  stream_floats<COLUMNS>(to, x);
+}
+
+template <int COLUMNS> static __device__ __forceinline__ void stream_numbers(Bf16 *to, const float *x)
+{
+  if constexpr (COLUMNS % 4 == 0) {
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j += 4) __stcs(reinterpret_cast<uint2 *>(to + j), narrow_four(x + j));
   } else {
     from_float(x[0], to);
   }

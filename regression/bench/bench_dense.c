@@ -51,8 +51,9 @@ enum { NUM_DENSE = 13, SIZE = 1024 };
 static PetscErrorCode set_up(Bench *bench, TrsOptions options)
 {
   const TrsDeviceOps *device;
-  float *values, *x;
-  int64_t n_values, stride;
+  float *values;
+  int64_t n_values;
+  TrsMatrix x;
   const int64_t *columns;
   int *dims;
 
@@ -81,8 +82,8 @@ static PetscErrorCode set_up(Bench *bench, TrsOptions options)
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 1, 0, bench->batch * NUM_DENSE, -1.0f, 1.0f, bench->dense);
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 2, 0, bench->batch * SIZE, -1.0f, 1.0f, bench->a);
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 3, 0, SIZE * SIZE, -1.0f, 1.0f, bench->b);
-  PetscCall(TrsDlrmEmbeddings(bench->dlrm, &x, &stride, &columns));
-  TrsRandomUniformFill(1, TRS_RANDOM_TEST, 4, 0, bench->batch * stride, -0.1f, 0.1f, x);
+  PetscCall(TrsDlrmEmbeddings(bench->dlrm, &x, &columns));
+  TrsRandomUniformFill(1, TRS_RANDOM_TEST, 4, 0, bench->batch * x.stride, -0.1f, 0.1f, (float *)x.data);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

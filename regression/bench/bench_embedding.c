@@ -160,10 +160,8 @@ static PetscErrorCode make_rest(bench *b)
   for (int t = 0; t <= b->tables; t++) b->block_begin[t] = t * b->batch;
   for (int t = 0; t < b->tables; t++) {
     b->reversed[t] = (int)b->tables - 1 - t;
-    b->regrouped[t] = (TrsColumnCopy){.from = b->out + t * b->dim,
-                                      .to = b->grad + b->reversed[t] * b->dim,
-                                      .from_stride = b->tables * b->dim,
-                                      .to_stride = b->tables * b->dim,
+    b->regrouped[t] = (TrsColumnCopy){.from = TrsFloats(b->out + t * b->dim, b->tables * b->dim),
+                                      .to = TrsFloats(b->grad + b->reversed[t] * b->dim, b->tables * b->dim),
                                       .cols = b->dim};
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -241,7 +239,7 @@ static PetscErrorCode run_once(bench *b, what kind, int round)
   switch (kind) {
   case COPY: PetscCall(b->device->copy(b->to, b->from, b->copy_bytes, b->stream)); break;
   case FORWARD:
-    PetscCall(b->compute->tbe_forward(b->stream, b->workspace, &b->tbe, input, b->out, stride));
+    PetscCall(b->compute->tbe_forward(b->stream, b->workspace, &b->tbe, input, TrsFloats(b->out, stride)));
     break;
   case FIND_ROWS:
     PetscCall(b->compute->tbe_list_rows(b->stream, b->workspace, &b->tbe, input, b->row_begin, b->found));
@@ -252,10 +250,12 @@ static PetscErrorCode run_once(bench *b, what kind, int round)
     break;
   case UPDATE:
     sorted.occurrences = b->sorted[round % N_BATCHES];
-    PetscCall(b->compute->tbe_backward(b->stream, b->workspace, &b->tbe, &sorted, b->grad, stride, &args));
+    PetscCall(b->compute->tbe_backward(b->stream, b->workspace, &b->tbe, &sorted, TrsFloats(b->grad, stride),
+                                       &args));
     break;
   case BACKWARD:
-    PetscCall(b->compute->tbe_backward(b->stream, b->workspace, &b->tbe, input, b->grad, stride, &args));
+    PetscCall(
+        b->compute->tbe_backward(b->stream, b->workspace, &b->tbe, input, TrsFloats(b->grad, stride), &args));
     break;
   case REGROUP: PetscCall(regroup(b)); break;
   case PERMUTE: PetscCall(permute(b, input)); break;

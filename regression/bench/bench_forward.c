@@ -75,8 +75,7 @@ static PetscErrorCode set_up(Bench *bench, TrsOptions options)
 {
   const TrsDeviceOps *device;
   const int64_t *columns;
-  int64_t stride;
-  float *x;
+  TrsMatrix x;
   int *dims;
 
   PetscFunctionBegin;
@@ -96,7 +95,7 @@ static PetscErrorCode set_up(Bench *bench, TrsOptions options)
   PetscCall(TrsAlloc(bench->batch * NUM_DENSE, sizeof(float), &bench->dense));
   PetscCall(TrsAlloc(MAX_CALLS, sizeof(double), &bench->latency));
   TrsRandomUniformFill(1, TRS_RANDOM_TEST, 2, 0, bench->batch * NUM_DENSE, -1.0f, 1.0f, bench->dense);
-  PetscCall(TrsDlrmEmbeddings(bench->dlrm, &x, &stride, &columns));
+  PetscCall(TrsDlrmEmbeddings(bench->dlrm, &x, &columns));
   PetscCall(set_up_tables(bench, columns));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -104,13 +103,12 @@ static PetscErrorCode set_up(Bench *bench, TrsOptions options)
 static PetscErrorCode predict(Bench *bench)
 {
   const float *predictions;
-  int64_t stride;
-  float *x;
+  TrsMatrix x;
 
   PetscFunctionBegin;
-  PetscCall(TrsDlrmEmbeddings(bench->dlrm, &x, &stride, NULL));
+  PetscCall(TrsDlrmEmbeddings(bench->dlrm, &x, NULL));
   PetscCall(TrsDlrmForwardDense(bench->dlrm, NULL, bench->batch, bench->dense));
-  PetscCall(bench->compute->tbe_forward(NULL, bench->workspace, &bench->tbe, &bench->input, x, stride));
+  PetscCall(bench->compute->tbe_forward(NULL, bench->workspace, &bench->tbe, &bench->input, x));
   PetscCall(TrsDlrmForward(bench->dlrm, NULL, bench->batch, NULL, NULL, 0.0f, NULL, &predictions));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

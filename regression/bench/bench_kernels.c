@@ -209,7 +209,7 @@ static PetscErrorCode run_forward(bench *b, const char *name, TrsDType dtype, in
   start = bench_now();
   PetscCall(b->compute->tbe_forward(NULL, b->workspace,
                                     &(TrsTbe){(int)b->tables, (int)b->tables, b->table, b->feature},
-                                    &b->input, b->out, b->tables * b->dim));
+                                    &b->input, TrsFloats(b->out, b->tables * b->dim)));
   note(b, name, "limit gather", (double)b->n, (double)(b->n * row_bytes), bench_now() - start);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -247,7 +247,7 @@ static PetscErrorCode run_backward(bench *b, const char *name, TrsSparseOptimize
   start = bench_now();
   PetscCall(b->compute->tbe_backward(NULL, b->workspace,
                                      &(TrsTbe){(int)b->tables, (int)b->tables, b->table, b->feature},
-                                     &b->input, b->grad, b->tables * b->dim, &args));
+                                     &b->input, TrsFloats(b->grad, b->tables * b->dim), &args));
   note(b, name, "limit read-modify-write", (double)b->n, 2.0 * (double)(b->n * b->dim) * TrsDTypeBytes(dtype),
        bench_now() - start);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -291,12 +291,13 @@ static PetscErrorCode run_interaction(bench *b)
   double start = bench_now();
 
   PetscFunctionBegin;
-  PetscCall(b->compute->dot_forward(NULL, b->batch, n, D, D, 0, b->vectors, width,
+  PetscCall(b->compute->dot_forward(NULL, b->batch, n, D, D, 0, TrsFloats(b->vectors, width),
                                     TrsFloats(b->products, n_products(b))));
   note(b, "interaction dot", NULL, (double)b->batch, bytes, bench_now() - start);
   start = bench_now();
-  PetscCall(b->compute->dot_backward(NULL, b->batch, n, D, D, b->vectors, width,
-                                     TrsFloats(b->products, n_products(b)), b->vectors_grad, width));
+  PetscCall(b->compute->dot_backward(NULL, b->batch, n, D, D, TrsFloats(b->vectors, width),
+                                     TrsFloats(b->products, n_products(b)),
+                                     TrsFloats(b->vectors_grad, width)));
   note(b, "interaction dot backward", NULL, (double)b->batch, 2.0 * bytes, bench_now() - start);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

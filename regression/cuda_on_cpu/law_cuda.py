@@ -253,6 +253,50 @@ def test_cuda_bf16(binary, folder):
         check_same_tensors(other, state, f"-reproducible {more}")
 
 
+# Each is sharded in a way of its own; no clamp ever happens, but such tables keep the model's matrices in floats.
+FLOATS = "-embedding_max_gradient 1e30"
+SPREAD = ("", MIXED.replace("table_wise", "table_column_wise").replace("data_parallel", "row_wise"),
+          "-table_user_sharding_types grid_shard -table_item_sharding_types table_row_wise -comm_ranks_per_host 2")
+
+
+def test_cuda_bf16_rows(binary, folder):
+    """-dense_precision bf16: pooled rows and their gradients that are looked up, sent and updated in 2 bytes have the bits of floats that are rounded where they are whole (output_dtype bf16).
+
+    Means of cut rows do not: they are rounded as sums and once more, divided."""
+    make(folder, weighted=True)
+    tables = TABLES.replace(" -table_tag_pooling mean", "")
+    every = ((1, ""), (2, f"{MIXED} {NCCL}"), (4, f"{MIXED} {MPI} -table_word_is_weighted true"), (3, f"{SPREAD[1]} {NCCL}"), (4, f"{SPREAD[2]} {NCCL}"),
+             (2, f"{MIXED} {NCCL} -embedding_optimizer adam -tables_data_type fp16"), (2, f"{MIXED} {NCCL} -table_item_compute_kernels fused_uvm_caching -table_item_cache_load_factor 0.3"))
+    for ranks, more in thin(every, (*every[:2], every[3])):
+        found = {}
+        for name, words in (("bf16", ""), ("rounded", "-tables_output_dtype bf16"), ("floats", f"-tables_output_dtype bf16 {FLOATS}")):
+            run(binary, ranks, f"-data_train train.h5 -data_eval train.h5 -data_dense none -batch_size {24 // ranks} -epochs 1 -output {name}.h5 -checkpoint_final {name}.final.h5 "
+                f"{MODEL} {tables} -device cuda -dense_precision bf16 {more} {words}", folder, limit_s=240)
+            found[name] = losses(os.path.join(folder, f"{name}.h5"))
+            check(same_bits(found[name], found["bf16"]), f"{more} {words}: losses {list(found[name])}, not {list(found['bf16'])}")
+            check_same_tensors(os.path.join(folder, f"{name}.final.h5"), os.path.join(folder, "bf16.final.h5"), f"{more} {words}")
+    found = {}
+    for name, words in (("bf16", ""), ("floats", f"-tables_output_dtype bf16 {FLOATS}")):
+        run(binary, 2, f"-task predict -init_from bf16.final.h5 -data_eval train.h5 -data_dense none -tables_min_partition 4 -output {name}.h5 -predict_embeddings user,word {NCCL} -dense_precision bf16 {words}", folder)
+        with h5py.File(os.path.join(folder, f"{name}.h5")) as h:
+            found[name] = {feature: h[f"embeddings/{feature}"][()] for feature in ("user", "word")}
+    for feature, rows in found["bf16"].items():
+        check(rows.any() and same_bits(rows, found["floats"][feature]), f"-predict_embeddings {feature}: {rows[:2]} of floats {found['floats'][feature][:2]}")
+    # matrices of floats: rows travel as bf16 unless an option says something else
+    found = {}
+    for word in ("", "bf16", "fp32"):
+        words = f"-qcomm_forward_precision {word} -qcomm_backward_precision {word}" if word else ""
+        found[word], _ = train(binary, folder, "wire", 2, f"{MIXED} {NCCL} -dense_precision bf16 {FLOATS} -epochs 1 {words}", limit_s=240)
+    check(same_bits(found[""], found["bf16"]), f"rows do not travel as bf16: {found}")
+    check(not same_bits(found[""], found["fp32"]), f"-qcomm_forward_precision fp32 changes nothing: {found}")
+    # the types of matrices, as the banner tells them; what needs floats keeps them
+    floats = ("-table_user_pooling none -table_user_sequence_pooling mean", FLOATS, "-reproducible", "-accumulate_steps 2", "-ebc_variable_batch", "-tables_output_dtype fp16",
+              "-interaction cat", "-dense_arch_layer_norm", "-tables_embedding_dim 12 -dense_arch 16,12", "-table_word_position_weighted true -table_word_max_feature_lengths 3")
+    for more in thin(("", "-interaction dcn", *floats), ("", "-interaction dcn", *floats[:3], *floats[-2:])):
+        text = run(binary, 2, f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES} {NCCL} -dense_precision bf16 -steps 2 {more}", folder, limit_s=240).text
+        check((" of bf16, " in text) == (more not in floats), f"{more}: {text[:3000]}")
+
+
 def test_cuda_bf16_layers(binary, folder):
     """-dense_precision bf16 of layers that keep copies for products: sequences and heads have the CPU's losses, which rounds operands alone, within 2e-3."""
     every = ("sequence_gru", "sequence_din_history", "sequence_transformer_causal", "mmoe", "ple")

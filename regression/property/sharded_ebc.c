@@ -363,7 +363,7 @@ static PetscErrorCode do_step(property_draw *draw, int step)
   const int slot = step % N_SLOTS;
   const property_run *run = draw->run;
   const int64_t first = batch->first[run->rank], n = (batch->first[run->rank + 1] - first) * model->stride;
-  TrsPooledMatrix matrix = {.stride = model->stride, .columns = model->columns};
+  TrsPooledMatrix matrix = {.rows = TrsFloats(NULL, model->stride), .columns = model->columns};
   TrsSparseOptimizerArgs args[MODEL_MAX_OPTIMIZERS];
 
   PetscFunctionBegin;
@@ -374,20 +374,20 @@ static PetscErrorCode do_step(property_draw *draw, int step)
   }
   PetscCall(PetscMalloc1((size_t)n, &draw->matrix));
   for (int64_t i = 0; i < n; i++) draw->matrix[i] = gap;
-  PetscCall(run->device->alloc(n * (int64_t)sizeof(float), (void **)&matrix.data));
-  PetscCall(move(run, matrix.data, draw->matrix, n, sizeof(float)));
+  PetscCall(run->device->alloc(n * (int64_t)sizeof(float), &matrix.rows.data));
+  PetscCall(move(run, matrix.rows.data, draw->matrix, n, sizeof(float)));
   if (step == 0 || !model->ahead) PetscCall(start_input_dist(draw, step));
   PetscCall(TrsShardedEbcInputDistWait(draw->ebc, slot, run->stream));
   if (model->ahead && step + 1 < model->n_steps) PetscCall(start_input_dist(draw, step + 1));
   PetscCall(TrsShardedEbcForwardStart(draw->ebc, slot, run->stream, &matrix));
   PetscCall(TrsShardedEbcForwardWait(draw->ebc, slot, run->stream, &matrix));
-  PetscCall(move(run, draw->matrix, matrix.data, n, sizeof(float)));
+  PetscCall(move(run, draw->matrix, matrix.rows.data, n, sizeof(float)));
   PetscCall(compare_pooled(draw, batch));
-  PetscCall(move(run, matrix.data, batch->grad + first * model->stride, n, sizeof(float)));
+  PetscCall(move(run, matrix.rows.data, batch->grad + first * model->stride, n, sizeof(float)));
   PetscCall(TrsShardedEbcBackwardStart(draw->ebc, slot, run->stream, &matrix));
   PetscCall(TrsShardedEbcBackwardUpdate(draw->ebc, slot, run->stream, &matrix, args));
   PetscCall(run->device->stream_synchronize(run->stream));
-  PetscCall(run->device->release((void **)&matrix.data));
+  PetscCall(run->device->release(&matrix.rows.data));
   PetscCall(compare_positions(draw, batch));
   if (draw->run->rank == 0) PetscCall(reference_update(model, draw->reference, batch, step));
   PetscCall(compare_tables(draw, PETSC_FALSE));

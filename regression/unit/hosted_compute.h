@@ -392,18 +392,29 @@ static void hosted_tbe_out(const TrsTbe *tbe, const TrsSparseOptimizerArgs *args
   hosted_out((void *)(uintptr_t)copy->input.weights, NULL, 0);
 }
 
-static PetscErrorCode hosted_tbe_forward(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                         const TrsTbeInput *input, float *out, int64_t out_stride)
+/* Bytes of the rows of a matrix, and a copy of it on the device. */
+static int64_t hosted_matrix_bytes(TrsMatrix matrix, int64_t rows)
 {
-  const int64_t bytes = input->batch * out_stride * 4;
-  float *to = (float *)hosted_in(out, bytes);
+  return rows * matrix.stride * TrsDTypeBytes(matrix.type);
+}
+
+static TrsMatrix hosted_matrix_in(TrsMatrix matrix, int64_t rows)
+{
+  matrix.data = hosted_in(matrix.data, hosted_matrix_bytes(matrix, rows));
+  return matrix;
+}
+
+static PetscErrorCode hosted_tbe_forward(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
+                                         const TrsTbeInput *input, TrsMatrix out)
+{
+  TrsMatrix to = hosted_matrix_in(out, input->batch);
   TrsHostedTbe copy;
 
   PetscFunctionBegin;
   hosted_tbe_in(tbe, input, NULL, &copy);
-  PetscCall(hosted_ops->tbe_forward(stream, workspace, &copy.tbe, &copy.input, to, out_stride));
+  PetscCall(hosted_ops->tbe_forward(stream, workspace, &copy.tbe, &copy.input, to));
   hosted_tbe_out(tbe, NULL, &copy);
-  hosted_out(to, out, bytes);
+  hosted_out(to.data, out.data, hosted_matrix_bytes(out, input->batch));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -423,17 +434,17 @@ static PetscErrorCode hosted_tbe_forward_rows(TrsStream stream, TrsWorkspace wor
 }
 
 static PetscErrorCode hosted_tbe_backward(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                          const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                          const TrsTbeInput *input, TrsMatrix grad,
                                           const TrsSparseOptimizerArgs *args)
 {
-  float *g = (float *)hosted_in(grad, input->batch * grad_stride * 4);
+  TrsMatrix g = hosted_matrix_in(grad, input->batch);
   TrsHostedTbe copy;
 
   PetscFunctionBegin;
   hosted_tbe_in(tbe, input, args, &copy);
-  PetscCall(hosted_ops->tbe_backward(stream, workspace, &copy.tbe, &copy.input, g, grad_stride, args));
+  PetscCall(hosted_ops->tbe_backward(stream, workspace, &copy.tbe, &copy.input, g, args));
   hosted_tbe_out(tbe, args, &copy);
-  hosted_out(g, NULL, 0);
+  hosted_out(g.data, NULL, 0);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -483,22 +494,21 @@ static PetscErrorCode hosted_tbe_backward_rows(TrsStream stream, TrsWorkspace wo
 }
 
 static PetscErrorCode hosted_tbe_row_gradients(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                               const TrsTbeInput *input, const float *grad,
-                                               int64_t grad_stride, int64_t *row_begin, int64_t *rows,
-                                               float *row_grad, int64_t row_stride)
+                                               const TrsTbeInput *input, TrsMatrix grad, int64_t *row_begin,
+                                               int64_t *rows, float *row_grad, int64_t row_stride)
 {
   const int64_t n = input->n_values;
-  float *g = (float *)hosted_in(grad, input->batch * grad_stride * 4),
-        *to = (float *)hosted_in(row_grad, n * row_stride * 4);
+  TrsMatrix g = hosted_matrix_in(grad, input->batch);
+  float *to = (float *)hosted_in(row_grad, n * row_stride * 4);
   int64_t *ids = (int64_t *)hosted_in(rows, n * 8);
   TrsHostedTbe copy;
 
   PetscFunctionBegin;
   hosted_tbe_in(tbe, input, NULL, &copy);
-  PetscCall(hosted_ops->tbe_row_gradients(stream, workspace, &copy.tbe, &copy.input, g, grad_stride,
-                                          row_begin, ids, to, row_stride));
+  PetscCall(hosted_ops->tbe_row_gradients(stream, workspace, &copy.tbe, &copy.input, g, row_begin, ids, to,
+                                          row_stride));
   hosted_tbe_out(tbe, NULL, &copy);
-  hosted_out(g, NULL, 0);
+  hosted_out(g.data, NULL, 0);
   hosted_out(ids, rows, n * 8);
   hosted_out(to, row_grad, n * row_stride * 4);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -559,6 +569,12 @@ static PetscErrorCode hosted_tbe_update_rows(TrsStream stream, TrsWorkspace work
 
 /* --- matrices --- */
 
+/* Bytes of columns of rows, from the first number to the last. */
+static int64_t hosted_columns_bytes(TrsMatrix matrix, int64_t rows, int64_t cols)
+{
+  return rows > 0 ? ((rows - 1) * matrix.stride + cols) * TrsDTypeBytes(matrix.type) : 0;
+}
+
 static PetscErrorCode hosted_copy_columns(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy)
 {
   TrsColumnCopy *there;
@@ -569,20 +585,21 @@ static PetscErrorCode hosted_copy_columns(TrsStream stream, int64_t rows, int n,
     const TrsColumnCopy *c = &copy[i];
 
     there[i] = *c;
-    there[i].from = (const float *)hosted_in(c->from,
-                                             rows > 0 ? ((rows - 1) * c->from_stride + c->cols) * 4 : 0);
-    there[i].to = (float *)hosted_in(c->to, rows > 0 ? ((rows - 1) * c->to_stride + c->cols) * 4 : 0);
+    there[i].from.data = hosted_in(c->from.data, hosted_columns_bytes(c->from, rows, c->cols));
+    there[i].to.data = hosted_in(c->to.data, hosted_columns_bytes(c->to, rows, c->cols));
   }
   PetscCall(hosted_ops->copy_columns(stream, rows, n, there));
   for (int i = 0; i < n; i++) { /* run by run: what lies between one's rows may be another's */
     const TrsColumnCopy *c = &copy[i];
-    float *all;
+    const int64_t row_bytes = c->to.stride * TrsDTypeBytes(c->to.type);
+    char *all;
 
-    hosted_out((void *)(uintptr_t)there[i].from, NULL, 0);
-    PetscCall(PetscMalloc1((size_t)(rows * c->to_stride + c->cols), &all));
-    hosted_out(there[i].to, all, rows > 0 ? ((rows - 1) * c->to_stride + c->cols) * 4 : 0);
+    hosted_out(there[i].from.data, NULL, 0);
+    PetscCall(PetscMalloc1((size_t)hosted_columns_bytes(c->to, rows, c->cols) + 1, &all));
+    hosted_out(there[i].to.data, all, hosted_columns_bytes(c->to, rows, c->cols));
     for (int64_t r = 0; r < rows; r++)
-      memcpy(c->to + r * c->to_stride, all + r * c->to_stride, (size_t)c->cols * sizeof(*all));
+      memcpy((char *)c->to.data + r * row_bytes, all + r * row_bytes,
+             (size_t)(c->cols * TrsDTypeBytes(c->to.type)));
     PetscCall(PetscFree(all));
   }
   PetscCall(PetscFree(there));
@@ -648,25 +665,29 @@ static PetscErrorCode hosted_sum_matrices(TrsStream stream, int n_parts, const f
 }
 
 /* Runs lie in one matrix, the first of them at its beginning. */
-static PetscErrorCode hosted_divide_columns(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean,
-                                            int64_t stride)
+static PetscErrorCode hosted_divide_columns(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean)
 {
+  const char *first;
   TrsMeanColumns *there;
-  int64_t cols = 0;
-  float *m;
+  int64_t bytes = 0;
+  char *m;
 
   PetscFunctionBegin;
   if (n == 0 || rows == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  first = (const char *)mean[0].columns.data;
   PetscCall(PetscMalloc1((size_t)n, &there));
-  for (int i = 0; i < n; i++) cols = PetscMax(cols, mean[i].data - mean[0].data + mean[i].cols);
-  m = (float *)hosted_in(mean[0].data, ((rows - 1) * stride + cols) * 4);
   for (int i = 0; i < n; i++)
-    there[i] = (TrsMeanColumns){.data = m + (mean[i].data - mean[0].data),
-                                .lengths = (const int32_t *)hosted_in(mean[i].lengths, rows * 4),
-                                .cols = mean[i].cols};
-  PetscCall(hosted_ops->divide_columns(stream, rows, n, there, stride));
+    bytes = PetscMax(bytes, (const char *)mean[i].columns.data - first +
+                                hosted_columns_bytes(mean[i].columns, rows, mean[i].cols));
+  m = (char *)hosted_in(first, bytes);
+  for (int i = 0; i < n; i++) {
+    there[i] = mean[i];
+    there[i].columns.data = m + ((const char *)mean[i].columns.data - first);
+    there[i].lengths = (const int32_t *)hosted_in(mean[i].lengths, rows * 4);
+  }
+  PetscCall(hosted_ops->divide_columns(stream, rows, n, there));
   for (int i = 0; i < n; i++) hosted_out((void *)(uintptr_t)there[i].lengths, NULL, 0);
-  hosted_out(m, mean[0].data, ((rows - 1) * stride + cols) * 4);
+  hosted_out(m, mean[0].columns.data, bytes);
   PetscCall(PetscFree(there));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

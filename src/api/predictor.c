@@ -486,7 +486,7 @@ static PetscErrorCode predict_samples(TrshardPredictor p, TrsPredictWorkspace *w
   const float *predictions;
 
   PetscFunctionBegin;
-  PetscCall(TrsDlrmEmbeddings(w->dlrm, &model.data, &model.stride, NULL));
+  PetscCall(TrsDlrmEmbeddings(w->dlrm, &model.rows, NULL));
   PetscCall(TrsDlrmForwardDense(w->dlrm, NULL, n, dense));
   PetscCall(TrsRaggedRowsBegin(w->ragged, NULL, &w->kjt));
   TrsDlrmSetBags(w->dlrm, TrsRaggedRowsBags(w->ragged));

@@ -55,8 +55,8 @@ PetscErrorCode TrsApiPlaces(TrshardCollection c, int slot, TrsPooledMatrix *matr
   PetscFunctionBegin;
   PetscCall(TrsDeviceBufferReserve(c->machine.device, &c->places,
                                    PetscMax(bags, 1) * stride * (int64_t)sizeof(float)));
-  *matrix = (TrsPooledMatrix){
-      .data = (float *)c->places.data, .stride = stride, .columns = c->places_columns};
+  *matrix = (TrsPooledMatrix){.rows = TrsFloats((const float *)c->places.data, stride),
+                              .columns = c->places_columns};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -90,7 +90,7 @@ PetscErrorCode TrsApiGradient(TrshardCollection c, int slot, const float *gradie
   float *theirs = (float *)TrsFloats(gradient, stride).data; /* only read */
 
   PetscFunctionBegin;
-  *matrix = (TrsPooledMatrix){.data = theirs, .stride = stride, .columns = c->columns};
+  *matrix = (TrsPooledMatrix){.rows = TrsFloats(gradient, stride), .columns = c->columns};
   if (!c->by_id && !c->changes) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsApiPlaces(c, slot, matrix));
   if (c->by_id) {
@@ -100,8 +100,8 @@ PetscErrorCode TrsApiGradient(TrshardCollection c, int slot, const float *gradie
                               .row_bytes = c->width * (int64_t)sizeof(float),
                               .from = gradient,
                               .from_stride = stride * (int64_t)sizeof(float),
-                              .to = matrix->data,
-                              .to_stride = matrix->stride * (int64_t)sizeof(float)};
+                              .to = matrix->rows.data,
+                              .to_stride = matrix->rows.stride * (int64_t)sizeof(float)};
 
     PetscCall(c->machine.compute->copy_rows(c->stream, c->workspace, 1, &copy));
   }

@@ -8,7 +8,7 @@ static PetscErrorCode matrix_of(TrshardCollection c, int slot, float *data, int6
                                 TrsPooledMatrix *matrix)
 {
   PetscFunctionBegin;
-  *matrix = (TrsPooledMatrix){.data = data, .stride = stride, .columns = c->columns};
+  *matrix = (TrsPooledMatrix){.rows = TrsFloats(data, stride), .columns = c->columns};
   if (c->by_id) PetscCall(TrsApiPlaces(c, slot, matrix));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

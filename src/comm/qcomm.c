@@ -14,12 +14,15 @@ static const TrsOptionSpec qcomm_specs[] = {
      .type = TRS_OPTION_ENUM,
      .fallback = "fp32",
      .choices = TRS_CHOICES(TRS_CODECS),
-     .help = "of embeddings between ranks; where they are summed fp8 and int8 become fp16"},
+     .help = "of embeddings between ranks; where they are summed fp8 and int8 become fp16. Where it is not "
+             "given, -dense_precision bf16 with -device cuda makes it bf16"},
     {.name = "-qcomm_backward_precision",
      .type = TRS_OPTION_ENUM,
      .fallback = "fp32",
      .choices = TRS_CHOICES(TRS_CODECS),
-     .help = "of embeddings' gradients between ranks; where they are summed fp8 and int8 become bf16"},
+     .help =
+         "of embeddings' gradients between ranks; where they are summed fp8 and int8 become bf16. Where it "
+         "is not given, -dense_precision bf16 with -device cuda makes it bf16"},
     PRECISION_OF("all_to_all", "forward",
                  "of pooled rows that go to their samples' ranks as they are: table_wise, column_wise, "
                  "table_column_wise; between hosts table_row_wise, grid_shard"),
@@ -82,7 +85,7 @@ static PetscBool takes_scale(const TrsCodec *codec)
 }
 
 static PetscErrorCode read_codec(TrsOptions options, TrsQcommOp op, PetscBool backward, double loss_scale,
-                                 TrsCodec *codec)
+                                 TrsCodec *codec, PetscBool *given)
 {
   const char *name = NULL;
   int64_t row_dim = 0;
@@ -90,7 +93,7 @@ static PetscErrorCode read_codec(TrsOptions options, TrsQcommOp op, PetscBool ba
 
   PetscFunctionBegin;
   PetscCall(TrsQcommOptionName(options, op, backward, &name));
-  PetscCall(TrsOptionsGetEnum(options, name, &kind, NULL));
+  PetscCall(TrsOptionsGetEnum(options, name, &kind, given));
   PetscCall(TrsOptionsGetInt(options, "-qcomm_fp8_row_dim", &row_dim, NULL));
   *codec = (TrsCodec){.kind = (TrsCodecKind)kind, .backward = backward ? 1 : 0, .loss_scale = 1.0F};
   if (codec->kind == TRS_CODEC_FP8) codec->row_dim = (int)row_dim;
@@ -112,7 +115,8 @@ PetscErrorCode TrsQcommFromOptions(TrsOptions options, TrsQcommCodecs codecs[TRS
     for (int op = 0; op < TRS_N_QCOMM_OPS; op++) {
       TrsCodec *codec = backward ? &codecs[op].backward : &codecs[op].forward;
 
-      PetscCall(read_codec(options, (TrsQcommOp)op, (PetscBool)backward, scale, codec));
+      PetscCall(read_codec(options, (TrsQcommOp)op, (PetscBool)backward, scale, codec,
+                           &codecs[op].given[backward]));
       if (takes_scale(codec)) scaled = PETSC_TRUE;
     }
     if ((scale < 1.0 || scale > 1.0) && !scaled)

@@ -24,6 +24,7 @@ typedef enum {
 
 typedef struct {
   TrsCodec forward, backward; /* kind fp32: not encoded */
+  PetscBool given[2];         /* forward, backward: by an option, and no default */
 } TrsQcommCodecs;
 
 /*

@@ -47,17 +47,15 @@ typedef struct {
   int64_t *n;      /* device [features], none above B */
 } TrsBagLists;
 
-/* Adjacent columns of rows that are copied. The pointers are those of the first row. */
+/* Adjacent columns of rows that are copied, to the type of `to`. `from` is only read. */
 typedef struct {
-  const float *from;
-  float *to;
-  int64_t from_stride, to_stride; /* floats from one row to the next */
+  TrsMatrix from, to;
   int64_t cols;
 } TrsColumnCopy;
 
 /* Adjacent columns of rows that become means. */
 typedef struct {
-  float *data;            /* the columns of the first row */
+  TrsMatrix columns;
   const int32_t *lengths; /* lengths of the rows' bags */
   int64_t cols;
 } TrsMeanColumns;
@@ -278,15 +276,16 @@ typedef PetscErrorCode TrsCacheWriteBackFn(TrsStream stream, TrsWorkspace worksp
 /*
   --- table-batched embedding (units_optim) ---
   Rows of cached tables are read and updated where input->locations says; tables are read in place
-  if it is NULL. The rows of a cached table are never given to tbe_update_rows.
+  if it is NULL. The rows of a cached table are never given to tbe_update_rows. Pooled rows and
+  their gradients may have the type of operands; sums are made in fp32.
 */
 
 /*
-  out[b, out_column .. + D) of feature f = pooled rows of bag (f, b). Empty bags give 0. out is [B,
-  out_stride]; only the features' columns are written.
+  out[b, out_column .. + D) of feature f = pooled rows of bag (f, b). Empty bags give 0. out has B
+  rows; only the features' columns are written.
 */
 typedef PetscErrorCode TrsTbeForwardFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                       const TrsTbeInput *input, float *out, int64_t out_stride);
+                                       const TrsTbeInput *input, TrsMatrix out);
 
 /* Sequences: out row i = row values[i] of its feature's table, [N, out_stride]. -1 gives zeros. */
 typedef PetscErrorCode TrsTbeForwardRowsFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
@@ -294,12 +293,12 @@ typedef PetscErrorCode TrsTbeForwardRowsFn(TrsStream stream, TrsWorkspace worksp
 
 /*
   Do the backward with the optimizer fused. Every row that occurs gets one update with the sum of
-  its occurrences' gradients in order of feature, then bag, then place in the bag. grad is [B,
-  grad_stride], with a feature's columns at out_column; a mean divides by the bag's length. args is
-  an array if tables have different optimizers: table t has args[table[t].optimizer].
+  its occurrences' gradients in order of feature, then bag, then place in the bag. grad, which is
+  only read, has B rows, with a feature's columns at out_column; a mean divides by the bag's length.
+  args is an array if tables have different optimizers: table t has args[table[t].optimizer].
 */
 typedef PetscErrorCode TrsTbeBackwardFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                        const TrsTbeInput *input, const float *grad, int64_t grad_stride,
+                                        const TrsTbeInput *input, TrsMatrix grad,
                                         const TrsSparseOptimizerArgs *args);
 
 /*
@@ -353,9 +352,8 @@ typedef PetscErrorCode TrsMergeRowsFn(TrsStream stream, TrsWorkspace workspace, 
   tbe_list_rows; without row_begin nothing waits. With row_begin both arrays need room for N rows.
 */
 typedef PetscErrorCode TrsTbeRowGradientsFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                            const TrsTbeInput *input, const float *grad, int64_t grad_stride,
-                                            int64_t *row_begin, int64_t *rows, float *row_grad,
-                                            int64_t row_stride);
+                                            const TrsTbeInput *input, TrsMatrix grad, int64_t *row_begin,
+                                            int64_t *rows, float *row_grad, int64_t row_stride);
 
 /*
   Sum the squares of the gradients of the rows that occur, by blocks of TRS_SQUARES_COLUMNS columns:
@@ -404,11 +402,10 @@ typedef PetscErrorCode TrsSumMatricesFn(TrsStream stream, int n_parts, const flo
                                         int64_t to_stride);
 
 /*
-  Divide row b of n runs of columns (host array) by the run's lengths[b]. Rows are `stride` floats
-  apart. Rows of length 0 stay unchanged.
+  Divide row b of n runs of columns (host array) by the run's lengths[b]. All runs have one type.
+  Rows of length 0 stay unchanged.
 */
-typedef PetscErrorCode TrsDivideColumnsFn(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean,
-                                          int64_t stride);
+typedef PetscErrorCode TrsDivideColumnsFn(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean);
 
 /* Clamp all elements to [-limit, limit]. */
 typedef PetscErrorCode TrsClampMatrixFn(TrsStream stream, int64_t rows, int64_t cols, float limit,

@@ -125,14 +125,15 @@ PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, i
   added g to dx0.
 */
 PetscErrorCode TrsCrossInputCpu(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
-                                TrsMatrix V, TrsMatrix g, const float *dx0, float *dx)
+                                TrsMatrix V, TrsMatrix g, const float *dx0, TrsMatrix dx)
 {
   const TrsMatrixProduct product = {
       .m = batch, .n = n, .k = rank, .alpha = 1.0F, .a = q, .b = V, .beta = 1.0F, .c = g};
   const float *parts[2] = {(const float *)g.data, dx0};
 
   PetscFunctionBegin;
+  PetscCheck(dx.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
   PetscCall(TrsMultiplyCpu(stream, &product));
-  PetscCall(TrsSumMatricesCpu(stream, 2, parts, n, batch, n, dx, n));
+  PetscCall(TrsSumMatricesCpu(stream, 2, parts, n, batch, n, (float *)dx.data, dx.stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

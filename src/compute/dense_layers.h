@@ -72,6 +72,11 @@ typedef struct {
   void *h; /* of `type` */
   float *grad_bias;
   TrsDType type; /* fp32, or that of operands */
+  /*
+    Of `type`, which is that of operands: the LAST call writes what it adds up here in place of dx0,
+    and adds g. It may be g. NULL: there is dx0 alone.
+  */
+  void *total;
 } TrsCrossBackward;
 
 typedef struct {
@@ -197,16 +202,15 @@ typedef PetscErrorCode TrsDropOutFn(TrsStream stream, int64_t batch, int64_t n, 
                                     const float *x, int64_t x_stride, float *y, int64_t y_stride);
 
 /*
-  Dot interaction (src/RULES.md, rule A1) of n vectors a sample, x [B, n*D] with x_stride. out[b] is
-  the first `copied` floats of x, then x_i . x_j for i < j, row by row of the upper triangle, then
-  n_zeros zeros. copied is D with a dense vector, else 0. out and dout may have the type of
-  operands.
+  Dot interaction (src/RULES.md, rule A1) of n vectors a sample, x [B, n*D]. out[b] is the first
+  `copied` numbers of x, then x_i . x_j for i < j, row by row of the upper triangle, then n_zeros
+  zeros. copied is D with a dense vector, else 0. out and dout may have the type of operands; then x
+  and dx may have it, too. x and dout are only read.
 */
 typedef PetscErrorCode TrsDotForwardFn(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
-                                       const float *x, int64_t x_stride, TrsMatrix out);
+                                       TrsMatrix x, TrsMatrix out);
 typedef PetscErrorCode TrsDotBackwardFn(TrsStream stream, int64_t batch, int n, int D, int copied,
-                                        const float *x, int64_t x_stride, TrsMatrix dout, float *dx,
-                                        int64_t dx_stride);
+                                        TrsMatrix x, TrsMatrix dout, TrsMatrix dx);
 
 /*
   Factorization machine of the n numbers of a sample, x [B, n]. out[b] is the first `copied` floats
@@ -231,17 +235,18 @@ typedef PetscErrorCode TrsCrossForwardFn(TrsStream stream, int64_t batch, int64_
 /*
   Backward of a cross layer: h = g * x0; grad_bias [n] = sum of h over samples. g * (u + bias) is
   added to dx0, but the FIRST call of a backward overwrites dx0. The LAST call may also add g, for
-  cross_input.
+  cross_input; layer->total says where.
 */
 typedef PetscErrorCode TrsCrossBackwardFn(TrsStream stream, int64_t batch, int64_t n, int place,
                                           const TrsCrossBackward *layer);
 
 /*
   Call it after the LAST cross_backward. dx [batch, n] = g + dx0 + q V, with q [batch, rank] and V
-  [rank, n]. g may be overwritten.
+  [rank, n]. g may be overwritten. Where dx has the type of operands, cross_backward's total is in
+  g.
 */
 typedef PetscErrorCode TrsCrossInputFn(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
-                                       TrsMatrix V, TrsMatrix g, const float *dx0, float *dx);
+                                       TrsMatrix V, TrsMatrix g, const float *dx0, TrsMatrix dx);
 
 /*
   A cross layer of a vector: y = x0 * s + bias + x. A sample has one s, s [batch]. x0, x and y have

@@ -43,6 +43,13 @@ typedef struct {
   TrsReluMask x; /* in a backward dx is masked by it */
 } TrsReluMasks;
 
+/* A matrix without its first columns. */
+static inline TrsMatrix TrsMatrixColumns(TrsMatrix matrix, int64_t first)
+{
+  matrix.data = (char *)matrix.data + first * TrsDTypeBytes(matrix.type);
+  return matrix;
+}
+
 /* A matrix of floats. It is written only where a function's comment says so. */
 static inline TrsMatrix TrsFloats(const float *data, int64_t stride)
 {

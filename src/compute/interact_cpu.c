@@ -8,16 +8,17 @@
 /* One thread computes a sample. Samples may come in any order. */
 
 PetscErrorCode TrsDotForwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
-                                const float *x, int64_t x_stride, TrsMatrix out)
+                                TrsMatrix x, TrsMatrix out)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
 
   (void)stream;
   PetscFunctionBegin;
-  PetscCheck(out.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
+  PetscCheck(x.type == TRS_FP32 && out.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "a CPU's matrices are fp32");
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < batch; b++) {
-    const float *from = x + b * x_stride;
+    const float *from = (const float *)x.data + b * x.stride;
     float *to = (float *)out.data + b * out.stride;
 
     memcpy(to, from, (size_t)copied * sizeof(float));
@@ -27,23 +28,25 @@ PetscErrorCode TrsDotForwardCpu(TrsStream stream, int64_t batch, int n, int D, i
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDotBackwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, const float *x,
-                                 int64_t x_stride, TrsMatrix dout, float *dx, int64_t dx_stride)
+PetscErrorCode TrsDotBackwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, TrsMatrix x,
+                                 TrsMatrix dout, TrsMatrix dx)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
-  const int past_cache = TrsPastCacheMatrix(batch, (int64_t)n * D, dx, dx_stride) && D % 16 == 0;
+  const int past_cache = TrsPastCacheMatrix(batch, (int64_t)n * D, (const float *)dx.data, dx.stride) &&
+                         D % 16 == 0;
 
   (void)stream;
   PetscFunctionBegin;
-  PetscCheck(dout.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
+  PetscCheck(x.type == TRS_FP32 && dout.type == TRS_FP32 && dx.type == TRS_FP32, PETSC_COMM_SELF,
+             TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
 #pragma omp parallel
   {
 #pragma omp for schedule(static) nowait
     for (int64_t b = 0; b < batch; b++) {
       const float *g = (const float *)dout.data + b * dout.stride;
 
-      kernels->dot_backward(n, D, x + b * x_stride, copied ? g : NULL, g + copied, past_cache,
-                            dx + b * dx_stride);
+      kernels->dot_backward(n, D, (const float *)x.data + b * x.stride, copied ? g : NULL, g + copied,
+                            past_cache, (float *)dx.data + b * dx.stride);
     }
     if (past_cache) TrsPastCacheEnd();
   }

@@ -20,19 +20,21 @@ enum { TRS_COPY_ROWS = 16 };
 /* Copy rows [begin, end) of the run. */
 static void copy_strip(const TrsColumnCopy *run, int64_t begin, int64_t end, int past_cache)
 {
-  const int64_t cols = run->cols, from_stride = run->from_stride, to_stride = run->to_stride;
+  const int64_t cols = run->cols, from_stride = run->from.stride, to_stride = run->to.stride;
+  const float *from = (const float *)run->from.data;
+  float *to = (float *)run->to.data;
   const int64_t next = (cols < TRS_FETCH_FLOATS ? TRS_FETCH_FLOATS / PetscMax(cols, 1) : 1) * from_stride;
 
   if (cols == 0) return; /* the pointers may be NULL, which memcpy does not accept */
   if (!past_cache && from_stride == cols && to_stride == cols) {
-    memcpy(run->to + begin * cols, run->from + begin * cols, (size_t)((end - begin) * cols) * sizeof(float));
+    memcpy(to + begin * cols, from + begin * cols, (size_t)((end - begin) * cols) * sizeof(float));
     return;
   }
   for (int64_t r = begin; r < end; r++) {
     if (past_cache)
-      TrsPastCacheCopy(cols, run->from + r * from_stride, next, run->to + r * to_stride);
+      TrsPastCacheCopy(cols, from + r * from_stride, next, to + r * to_stride);
     else
-      memcpy(run->to + r * to_stride, run->from + r * from_stride, (size_t)cols * sizeof(float));
+      memcpy(to + r * to_stride, from + r * from_stride, (size_t)cols * sizeof(float));
   }
 }
 
@@ -42,14 +44,18 @@ PetscErrorCode TrsCopyColumnsCpu(TrsStream stream, int64_t rows, int n, const Tr
 
   PetscFunctionBegin;
   (void)stream;
-  for (int i = 0; i < n; i++) cols += copy[i].cols;
+  for (int i = 0; i < n; i++) {
+    PetscCheck(copy[i].from.type == TRS_FP32 && copy[i].to.type == TRS_FP32, PETSC_COMM_SELF,
+               TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
+    cols += copy[i].cols;
+  }
 #pragma omp parallel if (rows * cols > TRS_PARALLEL_FLOATS)
   {
 #pragma omp for schedule(static) nowait
     for (int64_t begin = 0; begin < rows; begin += TRS_COPY_ROWS)
       for (int i = 0; i < n; i++)
         copy_strip(&copy[i], begin, PetscMin(begin + TRS_COPY_ROWS, rows),
-                   TrsPastCacheMatrix(rows, copy[i].cols, copy[i].to, copy[i].to_stride));
+                   TrsPastCacheMatrix(rows, copy[i].cols, (const float *)copy[i].to.data, copy[i].to.stride));
     TrsPastCacheEnd();
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -110,18 +116,20 @@ PetscErrorCode TrsSumMatricesCpu(TrsStream stream, int n_parts, const float *con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDivideColumnsCpu(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean,
-                                   int64_t stride)
+PetscErrorCode TrsDivideColumnsCpu(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean)
 {
   PetscFunctionBegin;
   (void)stream;
   for (int i = 0; i < n; i++) {
-    const int64_t cols = mean[i].cols;
+    const int64_t cols = mean[i].cols, stride = mean[i].columns.stride;
+    float *data = (float *)mean[i].columns.data;
 
+    PetscCheck(mean[i].columns.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+               "a CPU's matrices are fp32");
 #pragma omp parallel for schedule(static) if (rows * cols > TRS_PARALLEL_FLOATS)
     for (int64_t r = 0; r < rows; r++) {
       const int32_t length = mean[i].lengths[r];
-      float *restrict row = mean[i].data + r * stride;
+      float *restrict row = data + r * stride;
 
       if (length > 1)
         for (int64_t c = 0; c < cols; c++) row[c] /= (float)length;

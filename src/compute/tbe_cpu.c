@@ -38,13 +38,21 @@ static const TrsTbeKernels *kernels_of_isa(void)
   return TRS_KERNELS_OF_ISA(trs_tbe_kernels);
 }
 
+/* A CPU's pooled rows and their gradients are floats. */
+static PetscErrorCode check_floats(TrsMatrix matrix)
+{
+  PetscFunctionBegin;
+  PetscCheck(matrix.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscBool TrsTbeHasStepCpu(TrsSparseOptimizerKind kind)
 {
   return (PetscBool)(kernels_of_isa()->update[kind] != NULL);
 }
 
 PetscErrorCode TrsTbeForwardCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                const TrsTbeInput *input, float *out, int64_t out_stride)
+                                const TrsTbeInput *input, TrsMatrix out)
 {
   const TrsTbeKernels *kernels = kernels_of_isa();
   const TrsCodecKernels *quantised_kernels = TrsCodecKernelsGet();
@@ -53,6 +61,7 @@ PetscErrorCode TrsTbeForwardCpu(TrsStream stream, TrsWorkspace workspace, const 
   PetscFunctionBegin;
   (void)stream;
   (void)workspace;
+  PetscCall(check_floats(out));
 #pragma omp parallel for schedule(static) collapse(2)
   for (int f = 0; f < tbe->n_features; f++)
     for (int64_t part = 0; part < parts; part++) {
@@ -61,8 +70,9 @@ PetscErrorCode TrsTbeForwardCpu(TrsStream stream, TrsWorkspace workspace, const 
                     end = PetscMin(begin + TRS_BAGS_A_PART, first + B);
       const TrsTbeTable *table = &tbe->table[feature->table];
       const PetscBool quantised = (PetscBool)(TrsDTypeBits(table->dtype) <= 8);
-      (quantised ? quantised_kernels->forward : kernels->forward)(
-          table, input, first, begin, end, feature->mean, out + feature->out_column, out_stride);
+      (quantised ? quantised_kernels->forward
+                 : kernels->forward)(table, input, first, begin, end, feature->mean,
+                                     (float *)out.data + feature->out_column, out.stride);
     }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -388,12 +398,12 @@ PetscErrorCode TrsTbeWeightGradientsCpu(TrsStream stream, TrsWorkspace workspace
 }
 
 PetscErrorCode TrsTbeBackwardCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                 const TrsTbeInput *input, const float *grad, int64_t grad_stride,
-                                 const TrsSparseOptimizerArgs *args)
+                                 const TrsTbeInput *input, TrsMatrix grad, const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
   (void)stream;
-  PetscCall(backward(workspace, tbe, input, PETSC_TRUE, grad, grad_stride, args));
+  PetscCall(check_floats(grad));
+  PetscCall(backward(workspace, tbe, input, PETSC_TRUE, (const float *)grad.data, grad.stride, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -409,8 +419,8 @@ PetscErrorCode TrsTbeBackwardRowsCpu(TrsStream stream, TrsWorkspace workspace, c
 
 /* NOLINTNEXTLINE(readability-function-size): the function type has many parameters */
 PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
-                                     const TrsTbeInput *input, const float *grad, int64_t grad_stride,
-                                     int64_t *row_begin, int64_t *rows, float *row_grad, int64_t row_stride)
+                                     const TrsTbeInput *input, TrsMatrix grad, int64_t *row_begin,
+                                     int64_t *rows, float *row_grad, int64_t row_stride)
 {
   const TrsTbeKernels *kernels = kernels_of_isa();
   TrsBackward b;
@@ -418,11 +428,12 @@ PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, c
 
   PetscFunctionBegin;
   (void)stream;
+  PetscCall(check_floats(grad));
   PetscCall(begin_backward(workspace, tbe, input, PETSC_TRUE, &b));
   for (int first = 0, end; first < tbe->n_tables; first = end) {
-    end = sort_group(tbe, input, first, PETSC_TRUE, grad_stride, &b);
+    end = sort_group(tbe, input, first, PETSC_TRUE, grad.stride, &b);
     for (int t = first; t < end; t++) {
-      const TrsRowJob job = job_of(tbe, t, &b, grad, NULL);
+      const TrsRowJob job = job_of(tbe, t, &b, (const float *)grad.data, NULL);
       if (row_begin) row_begin[t] = n;
       n += kernels->sum(&job, 0, b.run[t].n, rows ? rows + n : NULL, row_grad + n * row_stride, row_stride);
     }

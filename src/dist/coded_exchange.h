@@ -16,6 +16,7 @@
 */
 typedef struct {
   TrsCodec forward, backward; /* kind fp32: not encoded */
+  PetscBool given[2];         /* forward, backward: an option chose the codec */
   /*
     Sums are made in the order of the global batch, whatever the split is. The codecs must be fp32.
   */

@@ -107,7 +107,7 @@ PetscErrorCode TrsVariableExpandForward(TrsVariableExpand expand, TrsStream stre
 
   PetscFunctionBegin;
   PetscCall(view_lookup(expand, stream, batch, inverse, rows.write, feature_displs, &tbe, &input));
-  PetscCall(expand->compute->tbe_forward(stream, expand->workspace, &tbe, &input, matrix, stride));
+  PetscCall(expand->compute->tbe_forward(stream, expand->workspace, &tbe, &input, TrsFloats(matrix, stride)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -146,7 +146,7 @@ PetscErrorCode TrsVariableExpandBackward(TrsVariableExpand expand, TrsStream str
   PetscCall(view_lookup(expand, stream, batch, inverse, grad_flat, feature_displs, &tbe, &input));
   input.occurrences = occurrences;
   if (n > 0) PetscCall(expand->device->zero(grad_flat, n * (int64_t)sizeof(*grad_flat), stream));
-  PetscCall(
-      expand->compute->tbe_backward(stream, expand->workspace, &tbe, &input, grad_matrix, stride, &add));
+  PetscCall(expand->compute->tbe_backward(stream, expand->workspace, &tbe, &input,
+                                          TrsFloats(grad_matrix, stride), &add));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

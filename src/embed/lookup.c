@@ -121,18 +121,19 @@ static PetscErrorCode input_of(TrsLookup lookup, TrsStream stream, const TrsKjt 
   Add the gradients of the position weights. They are made from the rows before the rows' update.
 */
 static PetscErrorCode add_position_gradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
-                                             const TrsTbeInput *input, const float *grad, int64_t stride)
+                                             const TrsTbeInput *input, TrsMatrix grad)
 {
   const TrsComputeOps *compute = lookup->compute;
   float *grad_weights;
 
   PetscFunctionBegin;
   if (!lookup->position) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(grad.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "position weights without floats");
   PetscCall(TrsDeviceBufferReserve(lookup->device, &lookup->grad_weights,
                                    input->n_values * (int64_t)sizeof(*grad_weights)));
   grad_weights = (float *)lookup->grad_weights.data;
-  PetscCall(compute->tbe_weight_gradients(stream, lookup->workspace, &lookup->tbe, input, grad, stride,
-                                          grad_weights));
+  PetscCall(compute->tbe_weight_gradients(stream, lookup->workspace, &lookup->tbe, input,
+                                          (const float *)grad.data, grad.stride, grad_weights));
   for (int f = 0; f < lookup->tbe.n_features; f++)
     PetscCall(compute->position_gradients(stream, lookup->workspace, kjt->batch,
                                           input->offsets + f * kjt->batch, kjt->jagged.weights, grad_weights,
@@ -156,8 +157,7 @@ static double count_additions(TrsLookup lookup, const TrsTbeInput *input)
   return (double)input->n_values * dims / lookup->tbe.n_features;
 }
 
-PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, float *out,
-                                int64_t stride)
+PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, TrsMatrix out)
 {
   TrsTbeInput input;
 
@@ -165,7 +165,7 @@ PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt
   if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(input_of(lookup, stream, kjt, &input));
   PetscCall(TrsRowCachesForward(lookup->caches, stream, &lookup->tbe, &input));
-  PetscCall(lookup->compute->tbe_forward(stream, lookup->workspace, &lookup->tbe, &input, out, stride));
+  PetscCall(lookup->compute->tbe_forward(stream, lookup->workspace, &lookup->tbe, &input, out));
   PetscCall(TrsLogFlops(count_additions(lookup, &input)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -197,20 +197,20 @@ PetscErrorCode TrsLookupOccurrencesDestroy(const TrsComputeOps *compute, TrsTbeO
 }
 
 PetscErrorCode TrsLookupPositionGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
-                                          const float *grad, int64_t stride)
+                                          TrsMatrix grad)
 {
   TrsTbeInput input = ids_of(kjt); /* the weights are not read */
 
   PetscFunctionBegin;
   if (!lookup->position || is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
-  PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad, stride));
+  PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
-                                 TrsTbeOccurrences occurrences, const float *grad, int64_t stride,
-                                 float *const *row_squares, const TrsSparseOptimizerArgs *args)
+                                 TrsTbeOccurrences occurrences, TrsMatrix grad, float *const *row_squares,
+                                 const TrsSparseOptimizerArgs *args)
 {
   TrsMemoryKind before;
   TrsTbeInput input;
@@ -222,8 +222,7 @@ PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKj
   input.occurrences = occurrences;
   PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
   before = TrsMemoryFor(TRS_MEMORY_SCRATCH); /* for the memory of the sort */
-  PetscCall(
-      lookup->compute->tbe_backward(stream, lookup->workspace, &lookup->tbe, &input, grad, stride, args));
+  PetscCall(lookup->compute->tbe_backward(stream, lookup->workspace, &lookup->tbe, &input, grad, args));
   (void)TrsMemoryFor(before);
   PetscCall(TrsLogFlops(count_additions(lookup, &input)));
   PetscCall(TrsRowCachesDone(lookup->caches, stream, &input));
@@ -274,8 +273,8 @@ PetscErrorCode TrsLookupListRows(TrsLookup lookup, TrsStream stream, TrsWorkspac
 }
 
 PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
-                                     TrsTbeOccurrences occurrences, const float *grad, int64_t stride,
-                                     float *row_grad, int64_t row_stride)
+                                     TrsTbeOccurrences occurrences, TrsMatrix grad, float *row_grad,
+                                     int64_t row_stride)
 {
   TrsTbeInput input;
 
@@ -283,9 +282,9 @@ PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const T
   PetscCall(input_of(lookup, stream, kjt, &input));
   input.occurrences = occurrences;
   PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
-  PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad, stride));
-  PetscCall(lookup->compute->tbe_row_gradients(stream, lookup->workspace, &lookup->tbe, &input, grad, stride,
-                                               NULL, NULL, row_grad, row_stride));
+  PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad));
+  PetscCall(lookup->compute->tbe_row_gradients(stream, lookup->workspace, &lookup->tbe, &input, grad, NULL,
+                                               NULL, row_grad, row_stride));
   PetscCall(TrsRowCachesDone(lookup->caches, stream, &input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -43,9 +43,8 @@ PetscErrorCode TrsLookupCreate(const TrsComputeOps *compute, const TrsEmbeddingS
                                const TrsLookupFeature *feature, TrsLookup *lookup);
 PetscErrorCode TrsLookupDestroy(TrsLookup *lookup);
 
-/* Write the features' columns of out [kjt->batch, stride]. */
-PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, float *out,
-                                int64_t stride);
+/* Write the features' columns of out, which has kjt->batch rows. */
+PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, TrsMatrix out);
 
 /*
   Sort a batch's ids by row, ahead of the call that gets *occurrences for this use. *occurrences
@@ -60,19 +59,19 @@ PetscErrorCode TrsLookupOccurrencesDestroy(const TrsComputeOps *compute, TrsTbeO
 
 /*
   Add the gradients of the features' position weights, if there are any, from the rows before their
-  update. grad [kjt->batch, stride] is that of the bags.
+  update. grad [kjt->batch] is that of the bags; with position weights it is of floats.
 */
 PetscErrorCode TrsLookupPositionGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
-                                          const float *grad, int64_t stride);
+                                          TrsMatrix grad);
 
 /*
-  Do the backward with the fused optimizer: every row that occurs is updated once. grad [kjt->batch,
-  stride]. occurrences: from TrsLookupSort() with TRS_TBE_BY_BAG, or NULL. row_squares: as in
-  TrsTbeInput, from TrsLookupRowSquares(); NULL: no table is cut.
+  Do the backward with the fused optimizer: every row that occurs is updated once. grad has
+  kjt->batch rows. occurrences: from TrsLookupSort() with TRS_TBE_BY_BAG, or NULL. row_squares: as
+  in TrsTbeInput, from TrsLookupRowSquares(); NULL: no table is cut.
 */
 PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
-                                 TrsTbeOccurrences occurrences, const float *grad, int64_t stride,
-                                 float *const *row_squares, const TrsSparseOptimizerArgs *args);
+                                 TrsTbeOccurrences occurrences, TrsMatrix grad, float *const *row_squares,
+                                 const TrsSparseOptimizerArgs *args);
 
 /*
   Sequences: copy row values[i] of its feature's shard to out + i * stride. The backward goes the
@@ -121,8 +120,8 @@ PetscErrorCode TrsLookupListRows(TrsLookup lookup, TrsStream stream, TrsWorkspac
   TRS_TBE_LISTS, or NULL.
 */
 PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
-                                     TrsTbeOccurrences occurrences, const float *grad, int64_t stride,
-                                     float *row_grad, int64_t row_stride);
+                                     TrsTbeOccurrences occurrences, TrsMatrix grad, float *row_grad,
+                                     int64_t row_stride);
 
 /* Count the ids of each table in the batch: n_ids [n_tables]. For devices of host memory. */
 void TrsLookupCountIds(TrsLookup lookup, const TrsKjt *kjt, int64_t *n_ids);

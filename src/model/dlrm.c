@@ -22,6 +22,7 @@ struct TrsDlrmImpl {
   int64_t *columns; /* [n_embeddings] columns of X */
   int *side;        /* [n_embeddings] side of each embedding; NULL: all are the query's */
   PetscBool pair_loss;
+  PetscBool typed_rows; /* X may have the type that products want */
   TrsParameters params;
   TrsLayerContext context; /* of all layers */
   TrsMlp dense;            /* only if num_dense > 0 */
@@ -62,7 +63,8 @@ static const TrsOptionSpec specs[] = {
     {"-dense_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL,
      "what the operands of the dense layers' products are rounded to; weights and sums stay fp32. tf32: "
      "-device cuda only. bf16: with -device cuda the layers store what products read in 2 bytes, so that "
-     "activations and their gradients are rounded, too; faster on CPUs with AMX or AMD's AVX512_BF16"},
+     "activations, pooled embeddings and their gradients are rounded, too; faster on CPUs with AMX or AMD's "
+     "AVX512_BF16"},
     {"-dense_product_algorithms", TRS_OPTION_INT, "1", "[1,8]", NULL, NULL,
      "with -device cuda, time up to this many algorithms of cuBLASLt when a shape of a product comes for the "
      "second time, and keep the fastest; 1: the one that cuBLASLt names first. Above 1 bits may differ from "
@@ -109,6 +111,11 @@ PetscErrorCode TrsDlrmSetSides(TrsDlrm dlrm, int n_embeddings, const int *side)
 void TrsDlrmSetOwnSums(TrsDlrm dlrm)
 {
   dlrm->context.fused = PETSC_FALSE;
+}
+
+void TrsDlrmSetTypedRows(TrsDlrm dlrm)
+{
+  dlrm->typed_rows = PETSC_TRUE;
 }
 
 void TrsDlrmSetRowsElsewhere(TrsDlrm dlrm)
@@ -256,9 +263,9 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
   const PetscBool inner_out = (PetscBool)!dlrm->interaction.ops->in_place;
   TrsInteraction *interaction = &dlrm->interaction;
   const TrsMlpRoom over = TrsHeadsPlace(&dlrm->heads, max_batch, interaction->stride, NULL);
-  const TrsMlpRoom dense = dlrm->num_dense ? TrsMlpPlace(&dlrm->dense, max_batch, NULL, NULL, 1)
+  const TrsMlpRoom dense = dlrm->num_dense ? TrsMlpPlace(&dlrm->dense, max_batch, NULL, TrsFloats(NULL, 1))
                                            : (TrsMlpRoom){.end = 0};
-  const int64_t x_floats = TrsWholeLines(max_batch * interaction->N),
+  const int64_t x_floats = TrsMatrixFloats(max_batch, interaction->x),
                 out_floats = inner_out ? TrsMatrixFloats(max_batch, TrsInteractionMatrix(interaction, NULL))
                                        : 0;
   /*
@@ -282,9 +289,22 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
       TrsInteractionAllocate(interaction, max_batch, inner_out ? dlrm->dense_inner + dense.outputs : NULL,
                              backward ? dlrm->over_inner : NULL, backward ? dlrm->over_inner + dout : NULL));
   (void)TrsHeadsPlace(&dlrm->heads, max_batch, interaction->stride, dlrm->over_inner);
-  if (dlrm->num_dense)
-    (void)TrsMlpPlace(&dlrm->dense, max_batch, dlrm->dense_inner, interaction->x, interaction->N);
+  if (dlrm->num_dense) (void)TrsMlpPlace(&dlrm->dense, max_batch, dlrm->dense_inner, interaction->x);
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  May X have the type that products want? Then each vector is whole 16 bytes, and the dense arch, if
+  there is one, ends in a layer that writes this type.
+*/
+static PetscBool has_typed_x(const TrsDlrm dlrm, int64_t N, int64_t n_dense)
+{
+  const int64_t unit = 16 / TrsDTypeBytes(dlrm->params.type);
+  PetscBool whole = (PetscBool)(N % unit == 0 && n_dense % unit == 0);
+
+  for (int f = 0; f < dlrm->n_embeddings; f++) whole = (PetscBool)(whole && dlrm->columns[f] % unit == 0);
+  return (PetscBool)(dlrm->typed_rows && whole && !dlrm->sequences.n && !dlrm->n_positions &&
+                     (!n_dense || TrsMlpSpecIsTyped(&dlrm->dense_arch)));
 }
 
 /* Widths, and the parameters in the order in which the backward completes gradients. */
@@ -319,7 +339,7 @@ static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, con
     if (side == TRS_SIDE_QUERY) interaction->query_columns = N;
   }
   TrsInteractionShape(interaction, n_embeddings + (num_dense > 0), n_embeddings ? dims[0] : (int)N,
-                      (int)n_dense, N, TrsHeadsTakeOperands(&dlrm->heads));
+                      (int)n_dense, N, TrsHeadsTakeOperands(&dlrm->heads), has_typed_x(dlrm, N, n_dense));
   PetscCall(TrsHeadsDeclare(&dlrm->heads, &dlrm->context, interaction->width, interaction->filled,
                             interaction->type));
   if (interaction->ops->declare) PetscCall(interaction->ops->declare(interaction));
@@ -373,20 +393,18 @@ PetscErrorCode TrsDlrmRefresh(TrsDlrm dlrm, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDlrmEmbeddings(TrsDlrm dlrm, float **x, int64_t *stride, const int64_t **columns)
+PetscErrorCode TrsDlrmEmbeddings(TrsDlrm dlrm, TrsMatrix *x, const int64_t **columns)
 {
   PetscFunctionBegin;
   *x = dlrm->interaction.x;
-  *stride = dlrm->interaction.N;
   if (columns) *columns = dlrm->columns;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, float **dx, int64_t *stride, const int64_t **columns)
+PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, TrsMatrix *dx, const int64_t **columns)
 {
   PetscFunctionBegin;
   *dx = dlrm->interaction.dx;
-  *stride = dlrm->interaction.N;
   if (columns) *columns = dlrm->columns;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -394,7 +412,7 @@ PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, float **dx, int64_t *stride, 
 void TrsDlrmPlaceRows(TrsDlrm dlrm, float *x, float *dx)
 {
   TrsInteractionPlace(&dlrm->interaction, x, dx);
-  if (dlrm->num_dense) TrsMlpPlaceOutput(&dlrm->dense, x, dlrm->interaction.N);
+  if (dlrm->num_dense) TrsMlpPlaceOutput(&dlrm->dense, dlrm->interaction.x);
 }
 
 void TrsDlrmLend(TrsDlrm dlrm, void **memory, int64_t *bytes)
@@ -425,7 +443,7 @@ PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, co
 /* The interaction's input. */
 static TrsSequenceMatrix x_of(TrsDlrm dlrm)
 {
-  return (TrsSequenceMatrix){.data = dlrm->interaction.x, .stride = dlrm->interaction.N};
+  return (TrsSequenceMatrix){.data = (float *)dlrm->interaction.x.data, .stride = dlrm->interaction.N};
 }
 
 /* What the heads take. */
@@ -482,9 +500,9 @@ PetscErrorCode TrsDlrmBackwardOver(TrsDlrm dlrm, TrsStream stream, int64_t n)
   if (!dlrm->pair_loss) PetscCall(TrsHeadsBackward(&dlrm->heads, stream, n, &input));
   PetscCall(TrsLogFlops(2.0 * (double)n * interaction->ops->flops(interaction)));
   PetscCall(interaction->ops->backward(interaction, stream, n));
-  PetscCall(
-      TrsSequenceLayersBackward(&dlrm->sequences, stream, n, x_of(dlrm),
-                                (TrsSequenceMatrix){.data = interaction->dx, .stride = interaction->N}));
+  PetscCall(TrsSequenceLayersBackward(
+      &dlrm->sequences, stream, n, x_of(dlrm),
+      (TrsSequenceMatrix){.data = (float *)interaction->dx.data, .stride = interaction->N}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -492,8 +510,8 @@ PetscErrorCode TrsDlrmBackwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, c
 {
   PetscFunctionBegin;
   if (dlrm->num_dense) {
-    PetscCall(TrsMlpBackward(&dlrm->dense, stream, n, TrsFloats(dense, dlrm->num_dense),
-                             TrsFloats(dlrm->interaction.dx, dlrm->interaction.N), TrsFloats(NULL, 0)));
+    PetscCall(TrsMlpBackward(&dlrm->dense, stream, n, TrsFloats(dense, dlrm->num_dense), dlrm->interaction.dx,
+                             TrsFloats(NULL, 0)));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -575,7 +593,7 @@ TrsDlrmWork TrsDlrmWorkOf(TrsDlrm dlrm)
 {
   const TrsInteraction *interaction = &dlrm->interaction;
   TrsDlrmWork work = {.flops = interaction->ops->flops(interaction),
-                      .bytes = (double)sizeof(float) * (double)interaction->N +
+                      .bytes = TrsDTypeBytes(interaction->x.type) * (double)interaction->N +
                                TrsDTypeBytes(interaction->type) * (double)interaction->stride,
                       .parameter_bytes = (double)sizeof(float) * (double)dlrm->params.n_values};
 
@@ -599,8 +617,10 @@ PetscErrorCode TrsDlrmView(TrsDlrm dlrm, MPI_Comm comm)
   PetscFunctionBegin;
   if (dlrm->num_dense) PetscCall(TrsMlpView(&dlrm->dense, "dense_arch", comm));
   PetscCall(TrsSequenceLayersView(&dlrm->sequences, comm));
-  PetscCall(PetscPrintf(comm, "  interaction  %s of %d vectors, %" PRId64 " -> %" PRId64 "\n",
-                        interaction->ops->word, interaction->n_vectors, interaction->N, interaction->width));
+  PetscCall(PetscPrintf(comm, "  interaction  %s of %d vectors%s, %" PRId64 " -> %" PRId64 "\n",
+                        interaction->ops->word, interaction->n_vectors,
+                        interaction->x.type == TRS_FP32 ? "" : " of bf16", interaction->N,
+                        interaction->width));
   if (interaction->ops->view) PetscCall(interaction->ops->view(interaction, comm));
   PetscCall(TrsHeadsView(&dlrm->heads, comm));
   PetscCall(PetscPrintf(comm, "  per sample   %.4g kflop and %.4g kB in a forward\n", work.flops / 1e3,

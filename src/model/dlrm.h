@@ -73,6 +73,12 @@ PetscErrorCode TrsDlrmSetForwardOnly(TrsDlrm dlrm);
 void TrsDlrmSetOwnSums(TrsDlrm dlrm);
 
 /*
+  Announce that the caller takes X and its gradient in the type that products want, where the model
+  can give it. Call it before SetUp.
+*/
+void TrsDlrmSetTypedRows(TrsDlrm dlrm);
+
+/*
   Announce that the caller will place X for every forward (TrsDlrmPlaceRows). The model then has no
   memory for it, and TrsDlrmEmbeddings() and EmbeddingGrads() give no places. Call it before SetUp.
 */
@@ -155,16 +161,17 @@ PetscErrorCode TrsDlrmAddSequence(TrsDlrm dlrm, const TrsTableConfig *table, int
 void TrsDlrmSetBags(TrsDlrm dlrm, const TrsBagRows *bags);
 
 /*
-  The places of the embeddings: embedding f of sample b goes to x + b*stride + columns[f]. Borrowed
-  until Destroy.
+  The places of the embeddings: embedding f of sample b goes to column columns[f] of row b. X is of
+  floats, or after TrsDlrmSetTypedRows() may have the type that products want. Borrowed until
+  Destroy.
 */
-PetscErrorCode TrsDlrmEmbeddings(TrsDlrm dlrm, float **x, int64_t *stride, const int64_t **columns);
+PetscErrorCode TrsDlrmEmbeddings(TrsDlrm dlrm, TrsMatrix *x, const int64_t **columns);
 
 /*
   The gradient of the embeddings, in the layout of TrsDlrmEmbeddings(). It is ready after
   BackwardOver, and the caller may change it. Borrowed until Destroy.
 */
-PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, float **dx, int64_t *stride, const int64_t **columns);
+PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, TrsMatrix *dx, const int64_t **columns);
 
 /*
   Let X and its gradient lie in the caller's memory, in their layouts, until the next call: from a

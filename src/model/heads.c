@@ -187,7 +187,7 @@ PetscErrorCode TrsHeadsDeclare(TrsHeads *heads, const TrsLayerContext *context, 
 /* Set where a stack writes, in memory of its own. */
 static void place_stack(TrsMlp *mlp, int64_t max_batch, float *inner, int64_t *used, float *y, int64_t stride)
 {
-  const TrsMlpRoom room = TrsMlpPlace(mlp, max_batch, inner ? inner + *used : NULL, y, stride);
+  const TrsMlpRoom room = TrsMlpPlace(mlp, max_batch, inner ? inner + *used : NULL, TrsFloats(y, stride));
 
   *used += PetscMax(room.end, room.outputs);
 }
@@ -222,7 +222,8 @@ TrsMlpRoom TrsHeadsPlace(TrsHeads *heads, int64_t max_batch, int64_t stride, flo
   int64_t used = 0;
 
   if (heads->tasks.n == 1 && !heads->n_levels)
-    return TrsMlpPlace(&heads->tower[0], max_batch, inner, heads->logits[0], heads->tasks.task[0].classes);
+    return TrsMlpPlace(&heads->tower[0], max_batch, inner,
+                       TrsFloats(heads->logits[0], heads->tasks.task[0].classes));
   heads->other_stride = PetscMax(stride, heads->width);
   heads->other = TrsTakeFloats(inner, &used, max_batch * heads->other_stride);
   for (int l = 0; l < heads->n_levels; l++) place_level(heads, &heads->level[l], max_batch, inner, &used);

@@ -34,7 +34,7 @@ int64_t TrsInteractionAll(const TrsInteraction *interaction)
 }
 
 void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int copied, int64_t N,
-                         PetscBool products_alone)
+                         PetscBool products_alone, PetscBool typed_x)
 {
   const int64_t unit = interaction->context->compute->product_unit;
 
@@ -44,6 +44,8 @@ void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int 
   interaction->N = N;
   interaction->type = interaction->ops->typed && products_alone ? interaction->context->params->type
                                                                 : TRS_FP32;
+  interaction->x = (TrsMatrix){.type = typed_x ? interaction->type : TRS_FP32, .stride = N};
+  interaction->dx = interaction->x;
   interaction->width = interaction->filled = interaction->stride = interaction->ops->width(interaction);
   if (interaction->ops->padded) {
     interaction->filled = (interaction->width + unit - 1) / unit * unit;
@@ -51,21 +53,26 @@ void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int 
   }
 }
 
+PetscBool TrsInteractionCopiesX(const TrsInteraction *interaction)
+{
+  return (PetscBool)(interaction->x.type != interaction->type);
+}
+
 TrsMatrix TrsInteractionMatrix(const TrsInteraction *interaction, void *data)
 {
   return (TrsMatrix){.type = interaction->type, .stride = interaction->stride, .data = data};
 }
 
-PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *out, float *dx,
+PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *out, void *dx,
                                       float *dout)
 {
   const TrsDeviceOps *device = interaction->context->device;
-  const int64_t bytes = max_batch * interaction->N * (int64_t)sizeof(float);
+  const int64_t bytes = max_batch * interaction->N * TrsDTypeBytes(interaction->x.type);
 
   PetscFunctionBegin;
-  if (!interaction->elsewhere) PetscCall(device->alloc(bytes, (void **)&interaction->own_x));
+  if (!interaction->elsewhere) PetscCall(device->alloc(bytes, &interaction->own_x));
   if (!interaction->elsewhere && interaction->ops->in_place && !interaction->context->params->forward_only)
-    PetscCall(device->alloc(bytes, (void **)&interaction->own_dx));
+    PetscCall(device->alloc(bytes, &interaction->own_dx));
   interaction->out = out;
   interaction->dout = dout;
   if (interaction->ops->allocate) PetscCall(interaction->ops->allocate(interaction, max_batch));
@@ -73,13 +80,13 @@ PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_b
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-void TrsInteractionPlace(TrsInteraction *interaction, float *x, float *dx)
+void TrsInteractionPlace(TrsInteraction *interaction, void *x, void *dx)
 {
-  interaction->x = x;
-  interaction->dx = dx;
+  interaction->x.data = x;
+  interaction->dx.data = dx;
   if (interaction->ops->in_place) {
-    interaction->out = x;
-    interaction->dout = dx;
+    interaction->out = (float *)x;
+    interaction->dout = (float *)dx;
   }
   if (interaction->ops->placed) interaction->ops->placed(interaction);
 }
@@ -88,7 +95,7 @@ PetscErrorCode TrsInteractionFree(TrsInteraction *interaction)
 {
   PetscFunctionBegin;
   if (interaction->ops && interaction->ops->free) PetscCall(interaction->ops->free(interaction));
-  PetscCall(interaction->context->device->release((void **)&interaction->own_x));
-  PetscCall(interaction->context->device->release((void **)&interaction->own_dx));
+  PetscCall(interaction->context->device->release(&interaction->own_x));
+  PetscCall(interaction->context->device->release(&interaction->own_dx));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -24,12 +24,16 @@ typedef struct {
   int64_t width;          /* columns of the output */
   int64_t filled, stride; /* columns with zeros behind (product_unit); floats from row to row */
   TrsDType type;          /* of the output and its gradient */
-  float *x, *dx;          /* X and its gradient [max_batch, N], where they lie now */
-  PetscBool elsewhere;    /* X and its gradient are placed by the caller alone */
-  float *own_x;           /* X, unless elsewhere */
-  float *own_dx;          /* dx, where it is not borrowed */
-  float *out, *dout;      /* [max_batch, stride], borrowed; X and its gradient where in_place */
-  void *own;              /* what the table's functions keep, from its read to its free */
+  /*
+    X and its gradient [max_batch, N], where they lie now. They are of floats, or have the type of a
+    `typed` output.
+  */
+  TrsMatrix x, dx;
+  PetscBool elsewhere; /* X and its gradient are placed by the caller alone */
+  void *own_x;         /* X, unless elsewhere */
+  void *own_dx;        /* dx, where it is not borrowed */
+  float *out, *dout;   /* [max_batch, stride], borrowed; X and its gradient where in_place */
+  void *own;           /* what the table's functions keep, from its read to its free */
 } TrsInteraction;
 
 /* TrsInteractionCheck() refuses a table without a function that is not optional. */
@@ -39,7 +43,7 @@ struct TrsInteractionOps {
   PetscBool equal_dims; /* are all embeddings, and the dense vector, of one width? */
   PetscBool in_place;   /* the output is X */
   PetscBool padded;     /* may the output's rows have zeros behind them? */
-  PetscBool typed;      /* may the output have the type of products' operands? */
+  PetscBool typed;      /* may the output, and X, have the type of products' operands? */
   PetscBool pairs;      /* the output is a query's and a candidate's embedding, side by side */
   PetscBool sparse;     /* X is the embeddings alone: there is no dense arch */
 
@@ -101,10 +105,13 @@ int64_t TrsInteractionAll(const TrsInteraction *interaction);
 /*
   Widths for n_vectors vectors, N floats in all, of which the first `copied` are the dense arch's; D
   is the embeddings' width, or without embeddings the dense arch's. products_alone: nothing else
-  reads the output. ops is set. Not collective.
+  reads the output. typed_x: X may have its type. ops is set. Not collective.
 */
 void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int copied, int64_t N,
-                         PetscBool products_alone);
+                         PetscBool products_alone, PetscBool typed_x);
+
+/* Does the interaction need a copy of X in the type of its output? */
+PetscBool TrsInteractionCopiesX(const TrsInteraction *interaction);
 
 /* The matrix of the output, or of its gradient. */
 TrsMatrix TrsInteractionMatrix(const TrsInteraction *interaction, void *data);
@@ -120,13 +127,13 @@ TrsMatrix TrsInteractionMatrix(const TrsInteraction *interaction, void *data);
           dout  memory for the output's gradient in a backward, borrowed
   Errors: MEMORY
 */
-PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *out, float *dx,
+PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *out, void *dx,
                                       float *dout);
 
 /*
   Let X and its gradient lie in the caller's memory from now on, in their layouts [max_batch, N] and
   without an overlap. Not collective.
 */
-void TrsInteractionPlace(TrsInteraction *interaction, float *x, float *dx);
+void TrsInteractionPlace(TrsInteraction *interaction, void *x, void *dx);
 
 PetscErrorCode TrsInteractionFree(TrsInteraction *interaction);

@@ -98,8 +98,8 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
   const int64_t N = interaction->N, rank = inner(interaction);
 
   PetscFunctionBegin;
-  cross->x0 = TrsFloats(NULL, N);
-  if (interaction->type != TRS_FP32) PetscCall(make(interaction, max_batch, N, &cross->x0));
+  cross->x0 = (TrsMatrix){.type = interaction->type, .stride = N}; /* see placed() */
+  if (TrsInteractionCopiesX(interaction)) PetscCall(make(interaction, max_batch, N, &cross->x0));
   for (int l = 0; l < cross->n_layers; l++) {
     TrsCrossLayer *layer = &cross->layer[l];
 
@@ -122,7 +122,7 @@ static void placed(const TrsInteraction *interaction)
 {
   TrsCrossNet *cross = (TrsCrossNet *)interaction->own;
 
-  if (interaction->type == TRS_FP32) cross->x0.data = cross->layer[0].x.data = interaction->x;
+  if (!TrsInteractionCopiesX(interaction)) cross->x0.data = cross->layer[0].x.data = interaction->x.data;
 }
 
 static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
@@ -133,8 +133,8 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
   const int64_t N = interaction->N, rank = inner(interaction);
 
   PetscFunctionBegin;
-  if (interaction->type != TRS_FP32)
-    PetscCall(compute->convert_matrix(stream, n, N, N, TrsFloats(interaction->x, N), cross->x0));
+  if (TrsInteractionCopiesX(interaction))
+    PetscCall(compute->convert_matrix(stream, n, N, N, interaction->x, cross->x0));
   for (int l = 0; l < cross->n_layers; l++) {
     const TrsCrossLayer *layer = &cross->layer[l];
     void *next = l + 1 < cross->n_layers ? cross->layer[l + 1].x.data : interaction->out;
@@ -204,8 +204,15 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
     const TrsDenseParameter *bias = &params->param[layer->bias];
     const TrsMatrix V = TrsParametersMatrix(params, layer->V);
     const int place = (l == cross->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
-    const TrsCrossBackward backward = {cross->x0.data, layer->u.data, bias->value, g.data,
-                                       cross->dx0,     cross->h.data, bias->grad,  interaction->type};
+    const TrsCrossBackward backward = {.x0 = cross->x0.data,
+                                       .u = layer->u.data,
+                                       .bias = bias->value,
+                                       .g = g.data,
+                                       .dx0 = cross->dx0,
+                                       .h = cross->h.data,
+                                       .grad_bias = bias->grad,
+                                       .type = interaction->type,
+                                       .total = interaction->dx.type != TRS_FP32 ? g.data : NULL};
 
     PetscCall(compute->cross_backward(stream, n, N, place, &backward));
     if (!cross->full) PetscCall(backward_w(interaction, stream, n, layer));
@@ -252,7 +259,7 @@ static PetscErrorCode release(TrsInteraction *interaction)
     PetscCall(device->release(&layer->u.data));
   }
   PetscCall(device->release((void **)&cross->dx0));
-  if (interaction->type != TRS_FP32) PetscCall(device->release(&cross->x0.data));
+  if (TrsInteractionCopiesX(interaction)) PetscCall(device->release(&cross->x0.data));
   if (!cross->full) PetscCall(device->release(&cross->q.data));
   PetscCall(device->release(&cross->h.data));
   PetscCall(PetscFree(cross->layer));

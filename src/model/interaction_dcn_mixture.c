@@ -97,8 +97,8 @@ static int64_t place(const TrsInteraction *interaction, TrsMixtureNet *net, int6
   const TrsDType type = interaction->type;
   int64_t used = 0;
 
-  net->x0 = TrsFloats(NULL, N); /* of floats: see placed() */
-  if (type != TRS_FP32) net->x0 = TrsTakeMatrix(memory, &used, B, N, type);
+  net->x0 = (TrsMatrix){.type = interaction->type, .stride = N}; /* see placed() */
+  if (TrsInteractionCopiesX(interaction)) net->x0 = TrsTakeMatrix(memory, &used, B, N, type);
   for (int l = 0; l < net->n_layers; l++) {
     TrsMixtureLayer *layer = &net->layer[l];
 
@@ -133,7 +133,7 @@ static void placed(const TrsInteraction *interaction)
 {
   TrsMixtureNet *net = (TrsMixtureNet *)interaction->own;
 
-  if (interaction->type == TRS_FP32) net->x0.data = net->layer[0].x.data = interaction->x;
+  if (!TrsInteractionCopiesX(interaction)) net->x0.data = net->layer[0].x.data = interaction->x.data;
 }
 
 /* The experts of a layer, of n samples. */
@@ -153,18 +153,12 @@ static TrsMixture mixture_of(const TrsInteraction *interaction, const TrsMixture
                       .gate = layer->gate};
 }
 
-/* A matrix without its first columns, and a parameter without its first rows. */
-static TrsMatrix columns_from(TrsMatrix matrix, int64_t first)
-{
-  matrix.data = (char *)matrix.data + first * TrsDTypeBytes(matrix.type);
-  return matrix;
-}
-
+/* A parameter without its first rows. */
 static TrsMatrix rows_from(const TrsInteraction *interaction, int index, int64_t first)
 {
   const TrsMatrix all = TrsParametersMatrix(interaction->context->params, index);
 
-  return columns_from(all, first * all.stride);
+  return TrsMatrixColumns(all, first * all.stride);
 }
 
 /* Compute U_k q_k of a layer's experts. A backward does this again: they take much memory. */
@@ -181,9 +175,9 @@ static PetscErrorCode compute_experts(const TrsInteraction *interaction, TrsStre
                          (TrsMatrixProduct){.m = n,
                                             .n = N,
                                             .k = r,
-                                            .a = columns_from(layer->q, k * r),
+                                            .a = TrsMatrixColumns(layer->q, k * r),
                                             .b = rows_from(interaction, layer->U, k * N),
-                                            .c = columns_from(K > 1 ? net->experts : layer->u, k * N)}));
+                                            .c = TrsMatrixColumns(K > 1 ? net->experts : layer->u, k * N)}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -195,8 +189,8 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
   const int64_t N = interaction->N, K = net->K, r = net->r;
 
   PetscFunctionBegin;
-  if (interaction->type != TRS_FP32)
-    PetscCall(compute->convert_matrix(stream, n, N, N, TrsFloats(interaction->x, N), net->x0));
+  if (TrsInteractionCopiesX(interaction))
+    PetscCall(compute->convert_matrix(stream, n, N, N, interaction->x, net->x0));
   for (int l = 0; l < net->n_layers; l++) {
     const TrsMixtureLayer *layer = &net->layer[l];
     const TrsMixture mixture = mixture_of(interaction, layer, n);
@@ -212,9 +206,9 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
                                  (TrsMatrixProduct){.m = n,
                                                     .n = r,
                                                     .k = r,
-                                                    .a = columns_from(layer->p, k * r),
+                                                    .a = TrsMatrixColumns(layer->p, k * r),
                                                     .b = rows_from(interaction, layer->C, k * r),
-                                                    .c = columns_from(layer->q, k * r)}));
+                                                    .c = TrsMatrixColumns(layer->q, k * r)}));
     PetscCall(compute->activate(stream, n, K * r, TRS_ACTIVATION_RELU, layer->q));
     PetscCall(compute_experts(interaction, stream, n, layer));
     if (K > 1) {
@@ -245,18 +239,18 @@ static PetscErrorCode backward_expert(const TrsInteraction *interaction, TrsStre
   float *grad = interaction->context->params->param[index].grad + k * rows * r;
 
   PetscFunctionBegin;
-  dy = columns_from(dy, k * rows);
+  dy = TrsMatrixColumns(dy, k * rows);
   PetscCall(TrsLayerMultiply(
       interaction->context, stream, PETSC_TRUE, PETSC_FALSE,
       (TrsMatrixProduct){
-          .m = rows, .n = r, .k = n, .a = dy, .b = columns_from(x, k * r), .c = TrsFloats(grad, r)}));
+          .m = rows, .n = r, .k = n, .a = dy, .b = TrsMatrixColumns(x, k * r), .c = TrsFloats(grad, r)}));
   PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_FALSE, PETSC_FALSE,
                              (TrsMatrixProduct){.m = n,
                                                 .n = r,
                                                 .k = rows,
                                                 .a = dy,
                                                 .b = rows_from(interaction, index, k * rows),
-                                                .c = columns_from(dx, k * r)}));
+                                                .c = TrsMatrixColumns(dx, k * r)}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -316,7 +310,7 @@ static PetscErrorCode backward_gates(const TrsInteraction *interaction, TrsStrea
 /*
   With g = dout: dx0 += g * (u + b); h = g * x0; db = sum h; experts and gates take h; dV = dp^T
   x_l; g += dp V and what the gates add; in the end dx = g + dx0. At the first layer the gates add
-  to dx0, which may have g already.
+  to dx0, which may have g already, or to the total of both in g.
 */
 static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
@@ -333,11 +327,19 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
     const TrsMatrix V = TrsParametersMatrix(params, layer->V),
                     dV = TrsFloats(params->param[layer->V].grad, N);
     const int place = (l == net->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
-    const TrsCrossBackward backward = {net->x0.data, layer->u.data, bias->value, g.data,
-                                       net->dx0,     net->h.data,   bias->grad,  interaction->type};
+    const PetscBool in_g = (PetscBool)(l > 0 || interaction->dx.type != TRS_FP32);
+    const TrsCrossBackward backward = {.x0 = net->x0.data,
+                                       .u = layer->u.data,
+                                       .bias = bias->value,
+                                       .g = g.data,
+                                       .dx0 = net->dx0,
+                                       .h = net->h.data,
+                                       .grad_bias = bias->grad,
+                                       .type = interaction->type,
+                                       .total = interaction->dx.type != TRS_FP32 ? g.data : NULL};
 
     PetscCall(compute->cross_backward(stream, n, N, place, &backward));
-    if (net->K > 1) PetscCall(backward_gates(interaction, stream, n, l, l ? g : TrsFloats(net->dx0, N)));
+    if (net->K > 1) PetscCall(backward_gates(interaction, stream, n, l, in_g ? g : TrsFloats(net->dx0, N)));
     PetscCall(backward_experts(interaction, stream, n, layer));
     PetscCall(
         TrsLayerMultiply(interaction->context, stream, PETSC_TRUE, PETSC_FALSE,

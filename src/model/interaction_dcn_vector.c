@@ -67,8 +67,8 @@ static int64_t place(const TrsInteraction *interaction, TrsVectorNet *net, int64
   const int64_t N = interaction->N;
   int64_t used = 0;
 
-  net->x0 = TrsFloats(NULL, N); /* of floats: see placed() */
-  if (interaction->type != TRS_FP32) net->x0 = TrsTakeMatrix(memory, &used, B, N, interaction->type);
+  net->x0 = (TrsMatrix){.type = interaction->type, .stride = N}; /* see placed() */
+  if (TrsInteractionCopiesX(interaction)) net->x0 = TrsTakeMatrix(memory, &used, B, N, interaction->type);
   for (int l = 0; l < net->n_layers; l++) {
     net->layer[l].s = TrsTakeFloats(memory, &used, B);
     net->layer[l].x = l ? TrsTakeMatrix(memory, &used, B, N, interaction->type) : net->x0;
@@ -93,7 +93,7 @@ static void placed(const TrsInteraction *interaction)
 {
   TrsVectorNet *net = (TrsVectorNet *)interaction->own;
 
-  if (interaction->type == TRS_FP32) net->x0.data = net->layer[0].x.data = interaction->x;
+  if (!TrsInteractionCopiesX(interaction)) net->x0.data = net->layer[0].x.data = interaction->x.data;
 }
 
 /* w as a matrix of one row. */
@@ -113,8 +113,8 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
   const int64_t N = interaction->N;
 
   PetscFunctionBegin;
-  if (interaction->type != TRS_FP32)
-    PetscCall(compute->convert_matrix(stream, n, N, N, TrsFloats(interaction->x, N), net->x0));
+  if (TrsInteractionCopiesX(interaction))
+    PetscCall(compute->convert_matrix(stream, n, N, N, interaction->x, net->x0));
   for (int l = 0; l < net->n_layers; l++) {
     const TrsVectorLayer *layer = &net->layer[l];
     void *next = l + 1 < net->n_layers ? net->layer[l + 1].x.data : interaction->out;
@@ -147,8 +147,15 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
     const TrsDenseParameter *bias = &param[layer->bias];
     const TrsMatrix w = row_of(interaction, layer), dw = TrsFloats(param[layer->weight].grad, N);
     const int place = (l == net->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
-    const TrsCrossBackward backward = {net->x0.data, layer->s, bias->value, g.data,
-                                       net->dx0,     net->ds,  bias->grad,  interaction->type};
+    const TrsCrossBackward backward = {.x0 = net->x0.data,
+                                       .u = layer->s,
+                                       .bias = bias->value,
+                                       .g = g.data,
+                                       .dx0 = net->dx0,
+                                       .h = net->ds,
+                                       .grad_bias = bias->grad,
+                                       .type = interaction->type,
+                                       .total = interaction->dx.type != TRS_FP32 ? g.data : NULL};
 
     PetscCall(compute->vector_cross_backward(stream, n, N, place, &backward));
     PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_TRUE, PETSC_FALSE,

@@ -26,7 +26,7 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
   PetscFunctionBegin;
   PetscCall(interaction->context->compute->dot_forward(
       stream, n, interaction->n_vectors, interaction->D, interaction->copied,
-      (int)(interaction->filled - interaction->width), interaction->x, interaction->N,
+      (int)(interaction->filled - interaction->width), interaction->x,
       TrsInteractionMatrix(interaction, interaction->out)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -35,8 +35,8 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
 {
   PetscFunctionBegin;
   PetscCall(interaction->context->compute->dot_backward(
-      stream, n, interaction->n_vectors, interaction->D, interaction->copied, interaction->x, interaction->N,
-      TrsInteractionMatrix(interaction, interaction->dout), interaction->dx, interaction->N));
+      stream, n, interaction->n_vectors, interaction->D, interaction->copied, interaction->x,
+      TrsInteractionMatrix(interaction, interaction->dout), interaction->dx));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -32,8 +32,8 @@ static PetscErrorCode fm_forward(const TrsInteraction *interaction, TrsStream st
   PetscFunctionBegin;
   PetscCall(interaction->context->compute->fm_forward(
       stream, n, interaction->N, interaction->copied, interaction->width - 1,
-      (int)(interaction->filled - interaction->width), interaction->x, interaction->N, interaction->out,
-      interaction->stride));
+      (int)(interaction->filled - interaction->width), (float *)interaction->x.data, interaction->N,
+      interaction->out, interaction->stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -42,8 +42,9 @@ static PetscErrorCode fm_gradient(const TrsInteraction *interaction, TrsStream s
 {
   PetscFunctionBegin;
   PetscCall(interaction->context->compute->fm_backward(
-      stream, n, interaction->N, interaction->copied, interaction->width - 1, add, interaction->x,
-      interaction->N, interaction->dout, interaction->stride, interaction->dx, interaction->N));
+      stream, n, interaction->N, interaction->copied, interaction->width - 1, add,
+      (float *)interaction->x.data, interaction->N, interaction->dout, interaction->stride,
+      (float *)interaction->dx.data, interaction->N));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -95,14 +96,14 @@ static PetscErrorCode declare(TrsInteraction *interaction)
 static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
 {
   TrsDeepLayers *deep = (TrsDeepLayers *)interaction->own;
-  const TrsMlpRoom room = TrsMlpPlace(&deep->mlp, max_batch, NULL, NULL, 1);
+  const TrsMlpRoom room = TrsMlpPlace(&deep->mlp, max_batch, NULL, TrsFloats(NULL, 1));
   const int64_t floats = interaction->context->params->forward_only ? room.outputs : room.end;
 
   PetscFunctionBegin;
   if (floats > 0)
     PetscCall(interaction->context->device->alloc(floats * (int64_t)sizeof(float), (void **)&deep->inner));
-  (void)TrsMlpPlace(&deep->mlp, max_batch, deep->inner, interaction->out + interaction->copied,
-                    interaction->stride);
+  (void)TrsMlpPlace(&deep->mlp, max_batch, deep->inner,
+                    TrsFloats(interaction->out + interaction->copied, interaction->stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -111,7 +112,7 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
   const TrsDeepLayers *deep = (const TrsDeepLayers *)interaction->own;
 
   PetscFunctionBegin;
-  PetscCall(TrsMlpForward(&deep->mlp, stream, n, TrsFloats(interaction->x, interaction->N)));
+  PetscCall(TrsMlpForward(&deep->mlp, stream, n, interaction->x));
   PetscCall(fm_forward(interaction, stream, n));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -121,9 +122,9 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
   const TrsDeepLayers *deep = (const TrsDeepLayers *)interaction->own;
 
   PetscFunctionBegin;
-  PetscCall(TrsMlpBackward(&deep->mlp, stream, n, TrsFloats(interaction->x, interaction->N),
+  PetscCall(TrsMlpBackward(&deep->mlp, stream, n, interaction->x,
                            TrsFloats(interaction->dout + interaction->copied, interaction->stride),
-                           TrsFloats(interaction->dx, interaction->N)));
+                           interaction->dx));
   PetscCall(fm_gradient(interaction, stream, n, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -96,13 +96,13 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
   PetscFunctionBegin;
   for (int i = 0; i < TRS_BRANCHES; i++) {
     TrsBranch *branch = &projection->branch[i];
-    const TrsMlpRoom room = TrsMlpPlace(&branch->mlp, max_batch, NULL, NULL, 1);
+    const TrsMlpRoom room = TrsMlpPlace(&branch->mlp, max_batch, NULL, TrsFloats(NULL, 1));
     const int64_t floats = backward ? room.end : room.outputs;
 
     if (floats) PetscCall(device->alloc(floats * (int64_t)sizeof(float), (void **)&branch->inner));
     PetscCall(device->alloc(branch->width * bytes, (void **)&branch->y));
     if (backward) PetscCall(device->alloc(branch->width * bytes, (void **)&branch->dy));
-    (void)TrsMlpPlace(&branch->mlp, max_batch, branch->inner, branch->y, branch->width);
+    (void)TrsMlpPlace(&branch->mlp, max_batch, branch->inner, TrsFloats(branch->y, branch->width));
   }
   if (backward) PetscCall(device->alloc(interaction->N * bytes, (void **)&projection->other));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -114,11 +114,8 @@ static PetscErrorCode copy_dense(const TrsInteraction *interaction, TrsStream st
                                  float *to, /* NOLINT(readability-non-const-parameter): written */
                                  int64_t to_stride)
 {
-  const TrsColumnCopy copy = {.from = from,
-                              .from_stride = from_stride,
-                              .to = to,
-                              .to_stride = to_stride,
-                              .cols = interaction->copied};
+  const TrsColumnCopy copy = {
+      .from = TrsFloats(from, from_stride), .to = TrsFloats(to, to_stride), .cols = interaction->copied};
 
   PetscFunctionBegin;
   if (interaction->copied) PetscCall(interaction->context->compute->copy_columns(stream, n, 1, &copy));
@@ -132,9 +129,8 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
 
   PetscFunctionBegin;
   for (int i = 0; i < TRS_BRANCHES; i++)
-    PetscCall(
-        TrsMlpForward(&projection->branch[i].mlp, stream, n, TrsFloats(interaction->x, interaction->N)));
-  PetscCall(copy_dense(interaction, stream, n, interaction->x, interaction->N, interaction->out,
+    PetscCall(TrsMlpForward(&projection->branch[i].mlp, stream, n, interaction->x));
+  PetscCall(copy_dense(interaction, stream, n, (float *)interaction->x.data, interaction->N, interaction->out,
                        interaction->stride));
   PetscCall(interaction->context->compute->sample_gemm(
       stream, n, PETSC_FALSE, PETSC_FALSE, vectors(interaction, 0), vectors(interaction, 1), interaction->D,
@@ -145,11 +141,12 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
 /* Add the matrix `other` to dx in its first columns. */
 static PetscErrorCode add_other(const TrsInteraction *interaction, TrsStream stream, int64_t n, int64_t cols)
 {
-  const float *parts[2] = {interaction->dx, ((const TrsProjection *)interaction->own)->other};
+  const float *parts[2] = {(const float *)interaction->dx.data,
+                           ((const TrsProjection *)interaction->own)->other};
 
   PetscFunctionBegin;
   PetscCall(interaction->context->compute->sum_matrices(stream, 2, parts, interaction->N, n, cols,
-                                                        interaction->dx, interaction->N));
+                                                        (float *)interaction->dx.data, interaction->N));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -168,9 +165,8 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
                                  Z->width, Y->dy, Y->width));
   PetscCall(compute->sample_gemm(stream, n, PETSC_TRUE, PETSC_FALSE, D, F2, F1, Y->y, Y->width, dP,
                                  interaction->stride, Z->dy, Z->width));
-  PetscCall(TrsMlpBackward(&Z->mlp, stream, n, TrsFloats(interaction->x, N), TrsFloats(Z->dy, Z->width),
-                           TrsFloats(interaction->dx, N)));
-  PetscCall(TrsMlpBackward(&Y->mlp, stream, n, TrsFloats(interaction->x, N), TrsFloats(Y->dy, Y->width),
+  PetscCall(TrsMlpBackward(&Z->mlp, stream, n, interaction->x, TrsFloats(Z->dy, Z->width), interaction->dx));
+  PetscCall(TrsMlpBackward(&Y->mlp, stream, n, interaction->x, TrsFloats(Y->dy, Y->width),
                            TrsFloats(projection->other, N)));
   PetscCall(add_other(interaction, stream, n, N));
   PetscCall(copy_dense(interaction, stream, n, interaction->dout, interaction->stride, projection->other, N));

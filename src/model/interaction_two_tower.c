@@ -201,7 +201,7 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
 
   PetscFunctionBegin;
   for (int s = 0; s < TRS_N_SIDES; s++) {
-    const TrsMlpRoom room = TrsMlpPlace(&towers->mlp[s], max_batch, NULL, NULL, 1);
+    const TrsMlpRoom room = TrsMlpPlace(&towers->mlp[s], max_batch, NULL, TrsFloats(NULL, 1));
 
     begin[s + 1] = begin[s] + (forward_only ? room.outputs : room.end);
   }
@@ -213,7 +213,7 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
   }
   for (int s = 0; s < TRS_N_SIDES; s++)
     (void)TrsMlpPlace(&towers->mlp[s], max_batch, towers->inner ? towers->inner + begin[s] : NULL,
-                      y + s * towers->D, interaction->stride);
+                      TrsFloats(y + s * towers->D, interaction->stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -235,7 +235,7 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
     int64_t first;
 
     (void)columns_of(interaction, s, &first);
-    PetscCall(TrsMlpForward(&towers->mlp[s], stream, n, TrsFloats(interaction->x + first, interaction->N)));
+    PetscCall(TrsMlpForward(&towers->mlp[s], stream, n, TrsMatrixColumns(interaction->x, first)));
     if (towers->normalize)
       PetscCall(interaction->context->compute->unit_rows(stream, n, D, towers->raw + s * D, stride,
                                                          interaction->out + s * D, stride));
@@ -257,8 +257,8 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
     if (towers->normalize)
       PetscCall(interaction->context->compute->unit_rows_backward(stream, n, D, towers->raw + s * D, stride,
                                                                   dy, stride));
-    PetscCall(TrsMlpBackward(&towers->mlp[s], stream, n, TrsFloats(interaction->x + first, interaction->N),
-                             TrsFloats(dy, stride), TrsFloats(interaction->dx + first, interaction->N)));
+    PetscCall(TrsMlpBackward(&towers->mlp[s], stream, n, TrsMatrixColumns(interaction->x, first),
+                             TrsFloats(dy, stride), TrsMatrixColumns(interaction->dx, first)));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

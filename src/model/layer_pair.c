@@ -20,7 +20,7 @@ static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n
 {
   PetscFunctionBegin;
   PetscCall(layer->context->compute->dot_forward(stream, n, 2, (int)(layer->in / 2), 0, 0,
-                                                 (const float *)x.data, x.stride, layer->y));
+                                                 TrsFloats((const float *)x.data, x.stride), layer->y));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -29,8 +29,8 @@ static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t 
 {
   PetscFunctionBegin;
   PetscCall(layer->context->compute->dot_backward(stream, n, 2, (int)(layer->in / 2), 0,
-                                                  (const float *)x.data, x.stride, dy, (float *)dx.data,
-                                                  dx.stride));
+                                                  TrsFloats((const float *)x.data, x.stride), dy,
+                                                  TrsFloats((float *)dx.data, dx.stride)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -29,6 +29,12 @@ PetscErrorCode TrsMlpSpecRead(TrsOptions options, const char *option, TrsMlpSpec
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscBool TrsMlpSpecIsTyped(const TrsMlpSpec *spec)
+{
+  return (PetscBool)(activations[spec->activation]->in_place && !spec->layer_norm && spec->dropout == 0.0 &&
+                     !spec->residual);
+}
+
 /* Append a layer of a perceptron of `width` columns to the stack. */
 static TrsLayer *add_layer(TrsMlp *mlp, const TrsLayerContext *context, const TrsLayerOps *ops, int64_t width)
 {
@@ -176,16 +182,16 @@ int64_t TrsMatrixFloats(int64_t rows, TrsMatrix matrix)
   return TrsWholeLines((rows * matrix.stride * TrsDTypeBytes(matrix.type) + 3) / (int64_t)sizeof(float));
 }
 
-void TrsMlpPlaceOutput(TrsMlp *mlp, float *y, int64_t y_stride)
+void TrsMlpPlaceOutput(TrsMlp *mlp, TrsMatrix y)
 {
   /* Layers that are in place have the output of the layer before them. */
   for (int l = mlp->n_layers - 1; l >= 0; l--) {
-    mlp->layer[l].y = TrsFloats(y, y_stride);
+    mlp->layer[l].y = y;
     if (!mlp->layer[l].ops->in_place) break;
   }
 }
 
-TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, int64_t y_stride)
+TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, TrsMatrix y)
 {
   int64_t dy = 0, dy_end = 0;
   TrsMlpRoom room = {0};
@@ -231,7 +237,7 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, i
   room.end = PetscMax(room.end, room.outputs);
   mlp->saved = inner ? inner + room.end : NULL;
   room.end += TrsWholeLines(max_batch * mlp->n_saved);
-  TrsMlpPlaceOutput(mlp, y, y_stride);
+  TrsMlpPlaceOutput(mlp, y);
   return room;
 }
 
@@ -257,11 +263,7 @@ PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, Trs
 static PetscErrorCode save_gradient(const TrsMlp *mlp, const TrsLayer *layer, TrsStream stream, int64_t n,
                                     TrsMatrix dy)
 {
-  const TrsColumnCopy copy = {.from = (const float *)dy.data,
-                              .to = mlp->saved,
-                              .from_stride = dy.stride,
-                              .to_stride = layer->out,
-                              .cols = layer->out};
+  const TrsColumnCopy copy = {.from = dy, .to = TrsFloats(mlp->saved, layer->out), .cols = layer->out};
 
   PetscFunctionBegin;
   PetscCall(layer->context->compute->copy_columns(stream, n, 1, &copy));

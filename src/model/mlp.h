@@ -38,6 +38,12 @@ typedef struct {
 */
 PetscErrorCode TrsMlpSpecRead(TrsOptions options, const char *option, TrsMlpSpec *spec);
 
+/*
+  May the stack's output have the type that products want? It may if a linear layer, or an
+  activation in its place, writes it.
+*/
+PetscBool TrsMlpSpecIsTyped(const TrsMlpSpec *spec);
+
 /* Lines of an option group: a stack's options beside its sizes. `what` names it in a sentence. */
 /* clang-format off */
 #define TRS_MLP_OPTIONS(option, what) \
@@ -96,7 +102,7 @@ typedef struct {
 
 /*
   TrsMlpPlace - Set where declared layers write: inner layers to `inner`, the last one to y
-  [max_batch, y_stride].
+  [max_batch, y.stride].
 
   A backward overwrites outputs by gradients. The gradient of a perceptron's output lies right
   behind this output, in the place of later outputs, or behind the gradient there if it is made from
@@ -107,10 +113,10 @@ typedef struct {
              outputs
       y      borrowed
 */
-TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, float *y, int64_t y_stride);
+TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, TrsMatrix y);
 
-/* Let the last layer write to another y [max_batch, y_stride], borrowed. */
-void TrsMlpPlaceOutput(TrsMlp *mlp, float *y, int64_t y_stride);
+/* Let the last layer write to another y [max_batch, y.stride], borrowed. */
+void TrsMlpPlaceOutput(TrsMlp *mlp, TrsMatrix y);
 
 /* n, rounded up to whole cache lines of floats. */
 int64_t TrsWholeLines(int64_t n);

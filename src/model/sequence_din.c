@@ -66,7 +66,7 @@ static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsB
 {
   TrsDin *din = (TrsDin *)layer->own;
   const int64_t rows = bags->n_rows, D = layer->dim;
-  const TrsMlpRoom room = TrsMlpPlace(&din->mlp, rows, NULL, NULL, 1);
+  const TrsMlpRoom room = TrsMlpPlace(&din->mlp, rows, NULL, TrsFloats(NULL, 1));
   const TrsDType type = layer->context->params->type;
   const int64_t most = 2 * TrsWholeLines(4 * rows * D) + 2 * TrsWholeLines(rows) + room.end;
   int64_t used = 0;
@@ -92,7 +92,7 @@ static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsB
                                     .type = type,
                                     .score = TrsTakeFloats(memory, &used, rows),
                                     .weight = TrsTakeFloats(memory, &used, rows)};
-  (void)TrsMlpPlace(&din->mlp, rows, memory + used, attention->score, 1);
+  (void)TrsMlpPlace(&din->mlp, rows, memory + used, TrsFloats(attention->score, 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -91,8 +91,9 @@ static PetscErrorCode run_pairs(void *context)
   const int width = TRS_BENCH_PAIRS + b->dim;
 
   PetscFunctionBegin;
-  PetscCall(b->compute->dot_forward(NULL, b->n, TRS_BENCH_VECTORS, b->dim, b->dim, 0, b->x,
-                                    (int64_t)TRS_BENCH_VECTORS * b->dim, TrsFloats(b->out, width)));
+  PetscCall(b->compute->dot_forward(NULL, b->n, TRS_BENCH_VECTORS, b->dim, b->dim, 0,
+                                    TrsFloats(b->x, (int64_t)TRS_BENCH_VECTORS * b->dim),
+                                    TrsFloats(b->out, width)));
   PetscCall(b->device->stream_synchronize(NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -103,9 +104,9 @@ static PetscErrorCode run_pair_gradients(void *context)
   const int width = TRS_BENCH_PAIRS + b->dim;
 
   PetscFunctionBegin;
-  PetscCall(b->compute->dot_backward(NULL, b->n, TRS_BENCH_VECTORS, b->dim, b->dim, b->x,
-                                     (int64_t)TRS_BENCH_VECTORS * b->dim, TrsFloats(b->out, width), b->dx,
-                                     (int64_t)TRS_BENCH_VECTORS * b->dim));
+  PetscCall(b->compute->dot_backward(
+      NULL, b->n, TRS_BENCH_VECTORS, b->dim, b->dim, TrsFloats(b->x, (int64_t)TRS_BENCH_VECTORS * b->dim),
+      TrsFloats(b->out, width), TrsFloats(b->dx, (int64_t)TRS_BENCH_VECTORS * b->dim)));
   PetscCall(b->device->stream_synchronize(NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

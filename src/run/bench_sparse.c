@@ -80,8 +80,8 @@ static PetscErrorCode run_lookup(void *context)
   const TrsBenchLookup *b = (const TrsBenchLookup *)context;
 
   PetscFunctionBegin;
-  PetscCall(b->compute->tbe_forward(NULL, b->workspace, &b->tbe, &b->input, (float *)b->out,
-                                    (int64_t)b->tbe.n_features * b->table->dim));
+  PetscCall(b->compute->tbe_forward(NULL, b->workspace, &b->tbe, &b->input,
+                                    TrsFloats((float *)b->out, (int64_t)b->tbe.n_features * b->table->dim)));
   PetscCall(b->device->stream_synchronize(NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -94,8 +94,9 @@ static PetscErrorCode run_update(void *context)
       .kind = TRS_OPTIM_ROWWISE_ADAGRAD, .learning_rate = 0.01F, .eps = 1e-8F, .step = ++b->step};
 
   PetscFunctionBegin;
-  PetscCall(b->compute->tbe_backward(NULL, b->workspace, &b->tbe, &b->input, (const float *)b->out,
-                                     (int64_t)b->tbe.n_features * b->table->dim, &args));
+  PetscCall(b->compute->tbe_backward(
+      NULL, b->workspace, &b->tbe, &b->input,
+      TrsFloats((const float *)b->out, (int64_t)b->tbe.n_features * b->table->dim), &args));
   PetscCall(b->device->stream_synchronize(NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

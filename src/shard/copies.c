@@ -136,11 +136,13 @@ static PetscErrorCode start_gradients(TrsCopies *copies, int g, TrsSharding shar
 {
   const int what = is_by_id(sharding) ? 1 : 0;
   TrsCopiedGroup *c = &copies->group[g];
+  TrsMatrix arrived = {.data = NULL};
   int64_t row_bytes;
 
   PetscFunctionBegin;
-  c->grad = NULL;
-  PetscCall(sharding->ops->backward_wait(sharding, slot, copies->stream, grad, &c->grad, &c->stride));
+  PetscCall(sharding->ops->backward_wait(sharding, slot, copies->stream, grad, &arrived));
+  c->grad = (const float *)arrived.data;
+  c->stride = arrived.stride;
   if (slot->recv.n_features == 0) PetscFunctionReturn(PETSC_SUCCESS);
   row_bytes = c->stride * (int64_t)sizeof(float);
   PetscCall(
@@ -276,7 +278,8 @@ static PetscErrorCode add_position_gradients(const TrsCopiedGroup *c, TrsShardin
                                          sharding->context->groups->world->rank > 0);
 
   PetscFunctionBegin;
-  if (!repeated) PetscCall(TrsLookupPositionGradients(sharding->lookup, stream, own, c->grad, c->stride));
+  if (!repeated)
+    PetscCall(TrsLookupPositionGradients(sharding->lookup, stream, own, TrsFloats(c->grad, c->stride)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -295,7 +298,7 @@ static PetscErrorCode update_group(TrsCopies *copies, int g, TrsSharding shardin
   PetscCall(add_position_gradients(c, sharding, &own, stream));
   if (sharding->update_data && sharding->update->list)
     PetscCall(sharding->update->list(sharding, slot, stream));
-  PetscCall(sharding->update->apply(sharding, slot, stream, all, c->stride, args));
+  PetscCall(sharding->update->apply(sharding, slot, stream, TrsFloats(all, c->stride), args));
   if (TrsLookupCaches(sharding->lookup)) PetscCall(TrsLookupEvaluated(sharding->lookup, stream, &own));
   slot->recv = own;
   PetscFunctionReturn(PETSC_SUCCESS);

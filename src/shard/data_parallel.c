@@ -201,7 +201,7 @@ static PetscErrorCode forward_start_data_parallel(TrsSharding sharding, TrsShard
                                                   TrsStream stream, const TrsPooledMatrix *pooled)
 {
   PetscFunctionBegin;
-  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, pooled->data, pooled->stride));
+  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, pooled->rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -245,8 +245,8 @@ static PetscErrorCode backward_start_data_parallel(TrsSharding sharding, TrsShar
                                          lists->counts[sharding->context->groups->world->rank] *
                                              dp->row_stride * (int64_t)sizeof(float)));
   PetscCall(TrsStageSwitch(TRS_STAGE_EMBEDDING_BACKWARD, &before));
-  PetscCall(TrsLookupRowGradients(sharding->lookup, stream, &slot->recv, slot->occurrences, grad->data,
-                                  grad->stride, (float *)dp->grads.data, dp->row_stride));
+  PetscCall(TrsLookupRowGradients(sharding->lookup, stream, &slot->recv, slot->occurrences, grad->rows,
+                                  (float *)dp->grads.data, dp->row_stride));
   PetscCall(TrsStageSwitch(before, NULL));
   PetscCall(send_gradients(sharding, stream, lists));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -254,7 +254,7 @@ static PetscErrorCode backward_start_data_parallel(TrsSharding sharding, TrsShar
 
 static PetscErrorCode backward_wait_data_parallel(TrsSharding sharding, TrsShardingSlot *slot,
                                                   TrsStream stream, const TrsPooledMatrix *grad,
-                                                  const float **arrived, int64_t *stride)
+                                                  TrsMatrix *arrived)
 {
   TrsDataParallel *dp = (TrsDataParallel *)sharding->data;
   const PetscBool alone = is_alone(sharding);
@@ -262,8 +262,7 @@ static PetscErrorCode backward_wait_data_parallel(TrsSharding sharding, TrsShard
   PetscFunctionBegin;
   (void)slot;
   PetscCall(TrsRequestWait(&dp->grads_request, stream));
-  *arrived = alone ? grad->data : (const float *)dp->all_grads.data;
-  *stride = alone ? grad->stride : dp->row_stride;
+  *arrived = alone ? grad->rows : TrsFloats((const float *)dp->all_grads.data, dp->row_stride);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -277,7 +276,7 @@ static PetscErrorCode sort_replicas(TrsSharding sharding, TrsShardingSlot *slot,
 }
 
 static PetscErrorCode apply_replicas(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
-                                     const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
+                                     TrsMatrix grad, const TrsSparseOptimizerArgs *args)
 {
   const TrsDataParallel *dp = (const TrsDataParallel *)sharding->data;
   const TrsRowLists *lists = lists_of(sharding, slot);
@@ -286,15 +285,15 @@ static PetscErrorCode apply_replicas(TrsSharding sharding, const TrsShardingSlot
 
   PetscFunctionBegin;
   if (is_alone(sharding)) {
-    PetscCall(TrsLookupPositionGradients(sharding->lookup, stream, &slot->recv, grad, stride));
-    PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, slot->occurrences, grad, stride, NULL,
-                                args));
+    PetscCall(TrsLookupPositionGradients(sharding->lookup, stream, &slot->recv, grad));
+    PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, slot->occurrences, grad, NULL, args));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   n = n_of_all(dp, sharding->context->groups->world->size, lists);
   keys = (const int64_t *)lists->merged.data;
   PetscCall(sharding->context->compute->tbe_update_rows(stream, dp->update, dp->n_tables, dp->table, n, keys,
-                                                        keys + n, grad, stride, args));
+                                                        keys + n, (const float *)grad.data, grad.stride,
+                                                        args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -302,6 +301,7 @@ const TrsUpdateOps trs_update_replicas = {.name = "replicas", .sort = sort_repli
 
 const TrsShardingOps trs_payload_replicas = {
     .name = "data_parallel",
+    .typed = PETSC_TRUE,
     .setup = setup_data_parallel,
     .destroy = destroy_data_parallel,
     .prepare = prepare_data_parallel,

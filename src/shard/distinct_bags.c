@@ -358,8 +358,8 @@ static PetscErrorCode forward_start_distinct_bags(TrsSharding sharding, TrsShard
   PetscCall(TrsDeviceBufferReserve(device, &sharding->pooled,
                                    slot->recv.batch * sharding->local_dim * (int64_t)sizeof(float)));
   PetscCall(TrsDeviceBufferReserve(device, &d->flat, floats * (int64_t)sizeof(float)));
-  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, (float *)sharding->pooled.data,
-                             sharding->local_dim));
+  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv,
+                             TrsFloats((float *)sharding->pooled.data, sharding->local_dim)));
   PetscCall(copy_flat(sharding, d, stream, source_strides, (const float *)sharding->pooled.data,
                       (float *)d->flat.data, PETSC_TRUE));
   if (d->intra)
@@ -386,7 +386,7 @@ static PetscErrorCode forward_wait_distinct_bags(TrsSharding sharding, TrsShardi
   if (d->cross) PetscCall(TrsVariableAllToAllWait(d->cross, stream, &recv, &displs));
   if (slot->batch->batch > 0)
     PetscCall(TrsVariableExpandForward(d->expand, stream, slot->batch->batch, inverse, recv, d->displs,
-                                       pooled->data, pooled->stride));
+                                       TrsPooledFloats(pooled, 0), pooled->rows.stride));
   if (d->cuts) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -407,8 +407,8 @@ static PetscErrorCode backward_start_distinct_bags(TrsSharding sharding, TrsShar
     PetscCall(TrsPooledChunksGradBuffer(d->intra, &send));
   if (slot->batch->batch > 0)
     PetscCall(TrsVariableExpandBackward(d->expand, stream, slot->batch->batch,
-                                        (const int64_t *)own->inverse.data, own->occurrences, grad->data,
-                                        grad->stride, send, d->displs));
+                                        (const int64_t *)own->inverse.data, own->occurrences,
+                                        TrsPooledFloats(grad, 0), grad->rows.stride, send, d->displs));
   if (d->cross)
     PetscCall(TrsVariableAllToAllGradStart(d->cross, stream));
   else
@@ -418,7 +418,7 @@ static PetscErrorCode backward_start_distinct_bags(TrsSharding sharding, TrsShar
 
 static PetscErrorCode backward_wait_distinct_bags(TrsSharding sharding, TrsShardingSlot *slot,
                                                   TrsStream stream, const TrsPooledMatrix *grad,
-                                                  const float **arrived, int64_t *stride)
+                                                  TrsMatrix *arrived)
 {
   TrsDistinctBags *d = (TrsDistinctBags *)sharding->data;
   const int64_t *source_strides;
@@ -433,8 +433,7 @@ static PetscErrorCode backward_wait_distinct_bags(TrsSharding sharding, TrsShard
   PetscCall(TrsKjtExchangeSourceStrides(slot->exchange, &source_strides));
   PetscCall(
       copy_flat(sharding, d, stream, source_strides, flat, (float *)sharding->pooled.data, PETSC_FALSE));
-  *arrived = (const float *)sharding->pooled.data;
-  *stride = sharding->local_dim;
+  *arrived = TrsFloats((const float *)sharding->pooled.data, sharding->local_dim);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -157,7 +157,7 @@ PetscErrorCode TrsLocalTablesForward(TrsLocalTables l, const TrsKjt *batch, cons
     if (group->kind == TRS_LOCAL_ROWS)
       PetscCall(pool_rows(l, group, batch, &ids, pooled));
     else
-      PetscCall(TrsLookupForward(group->lookup, NULL, &ids, pooled->data, pooled->stride));
+      PetscCall(TrsLookupForward(group->lookup, NULL, &ids, pooled->rows));
   }
   PetscCall(TrsVectorsRound(l->compute, l->tables, batch, NULL, pooled));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -213,8 +213,8 @@ static PetscErrorCode forward_wait_rows(TrsSharding sharding, TrsShardingSlot *s
     o->arrived[e].rows = ids->n_values;
   }
   if (input.batch > 0)
-    PetscCall(sharding->context->compute->tbe_forward(stream, o->pool_workspace, &o->pool, &input,
-                                                      pooled->data, pooled->stride));
+    PetscCall(
+        sharding->context->compute->tbe_forward(stream, o->pool_workspace, &o->pool, &input, pooled->rows));
   PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -225,7 +225,7 @@ static PetscErrorCode forward_start_replicas(TrsSharding sharding, TrsShardingSl
   const TrsOrdered *o = (const TrsOrdered *)sharding->data;
 
   PetscFunctionBegin;
-  PetscCall(TrsLookupForward(o->local, stream, &batch_of(sharding, slot)->ids, pooled->data, pooled->stride));
+  PetscCall(TrsLookupForward(o->local, stream, &batch_of(sharding, slot)->ids, pooled->rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -266,8 +266,7 @@ static PetscErrorCode backward_start_ordered(TrsSharding sharding, TrsShardingSl
 }
 
 static PetscErrorCode backward_wait_ordered(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
-                                            const TrsPooledMatrix *grad, const float **arrived,
-                                            int64_t *stride)
+                                            const TrsPooledMatrix *grad, TrsMatrix *arrived)
 {
   TrsOrdered *o = (TrsOrdered *)sharding->data;
 
@@ -275,8 +274,7 @@ static PetscErrorCode backward_wait_ordered(TrsSharding sharding, TrsShardingSlo
   (void)slot;
   (void)grad;
   PetscCall(TrsRequestWait(&o->request, stream));
-  *arrived = (const float *)o->recv_grad.data;
-  *stride = sharding->local_dim;
+  *arrived = TrsFloats((const float *)o->recv_grad.data, sharding->local_dim);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

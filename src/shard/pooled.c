@@ -9,6 +9,9 @@
     --all-to-all across the hosts--> [B, D_h] from each host h
     --copy columns--> model's matrix
 
+  Rows and their gradients have the type of the model's matrix where shards have all rows: of bf16
+  they travel as they are. Partial sums are of floats, and encoded on the way.
+
   TRS_GRID_RANKS has no reduce-scatter, because a shard has all rows. TRS_GRID_WORLD has no
   all-to-all, because there is one host; nor has TRS_GRID_WORLD_BY_HOSTS, whose reduce-scatter has
   two levels (dist/pooled_chunks.h). The backward takes the same steps in reverse order, and
@@ -44,6 +47,40 @@ static PetscBool is_plain(const TrsPooledDistOptions *options)
   return (PetscBool)(options->forward.kind == TRS_CODEC_FP32 && options->backward.kind == TRS_CODEC_FP32);
 }
 
+/* Is the codec that of rows of bf16, or none? */
+static PetscBool keeps_bf16(const TrsCodec *codec)
+{
+  return (PetscBool)(codec->kind == TRS_CODEC_FP32 ||
+                     (codec->kind == TRS_CODEC_BF16 && codec->loss_scale == 1.0F));
+}
+
+/*
+  Create the all-to-all of whole rows. Those of bf16 travel as half as many floats, without a codec:
+  every rank's row must be a whole number of them.
+*/
+static PetscErrorCode create_cross(TrsSharding sharding, TrsPooled *p)
+{
+  const TrsShardingContext *context = sharding->context;
+  const TrsCommGroups *groups = context->groups;
+  const PetscBool has_intra = (PetscBool)(sharding->route.grid != TRS_GRID_RANKS);
+  const int H = sharding->route.H;
+  TrsPooledDistOptions options = sharding->dist;
+  int64_t *floats;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1((size_t)H, &floats));
+  if (!has_intra && keeps_bf16(&options.forward) && keeps_bf16(&options.backward))
+    sharding->rows_type = context->rows;
+  for (int h = 0; h < H; h++)
+    if (p->dims[h] % 2) sharding->rows_type = TRS_FP32;
+  if (sharding->rows_type != TRS_FP32) options.forward.kind = options.backward.kind = TRS_CODEC_FP32;
+  for (int h = 0; h < H; h++)
+    floats[h] = p->dims[h] * TrsDTypeBytes(sharding->rows_type) / (int64_t)sizeof(float);
+  PetscCall(TrsPooledAllToAllCreate(has_intra ? groups->cross : groups->world, floats, &options, &p->cross));
+  PetscCall(PetscFree(floats));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode setup_pooled(TrsSharding sharding)
 {
   const TrsShardingContext *context = sharding->context;
@@ -69,9 +106,7 @@ static PetscErrorCode setup_pooled(TrsSharding sharding)
                                  &sharding->local_dim));
   if (p->alone) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsShardingCreateSums(sharding, sharding->local_dim, &p->intra));
-  if (has_cross)
-    PetscCall(TrsPooledAllToAllCreate(has_intra ? groups->cross : groups->world, p->dims, &sharding->dist,
-                                      &p->cross));
+  if (has_cross) PetscCall(create_cross(sharding, p));
   PetscCall(TrsRouteCreateExchanges(sharding, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -121,7 +156,7 @@ static PetscErrorCode forward_start_pooled(TrsSharding sharding, TrsShardingSlot
 
   PetscFunctionBegin;
   if (p->alone) {
-    PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, pooled->data, pooled->stride));
+    PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, pooled->rows));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   count_samples(p, &sharding->route, slot->source_batch, sharding->context->groups->world->rank);
@@ -180,24 +215,27 @@ static PetscErrorCode backward_start_pooled(TrsSharding sharding, TrsShardingSlo
 }
 
 static PetscErrorCode backward_wait_pooled(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
-                                           const TrsPooledMatrix *grad, const float **arrived,
-                                           int64_t *stride)
+                                           const TrsPooledMatrix *grad, TrsMatrix *arrived)
 {
   const TrsPooled *p = (const TrsPooled *)sharding->data;
+  const float *rows = NULL;
 
   PetscFunctionBegin;
   (void)slot;
-  *arrived = grad->data;
-  *stride = p->alone ? grad->stride : sharding->local_dim;
+  *arrived = grad->rows;
+  if (p->alone) PetscFunctionReturn(PETSC_SUCCESS);
   /* The gradients from across the hosts arrive where intra sends them from. */
-  if (p->cross) PetscCall(TrsPooledAllToAllGradWait(p->cross, stream, arrived));
+  if (p->cross) PetscCall(TrsPooledAllToAllGradWait(p->cross, stream, &rows));
   if (p->cross && p->intra) PetscCall(TrsPooledChunksGradStart(p->intra, stream));
-  if (p->intra) PetscCall(TrsPooledChunksGradWait(p->intra, stream, arrived));
+  if (p->intra) PetscCall(TrsPooledChunksGradWait(p->intra, stream, &rows));
+  *arrived = TrsFloats(rows, sharding->local_dim);
+  arrived->type = sharding->rows_type;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 const TrsShardingOps trs_payload_pooled = {
     .name = "pooled rows",
+    .typed = PETSC_TRUE,
     .setup = setup_pooled,
     .destroy = destroy_pooled,
     .prepare = prepare_pooled,

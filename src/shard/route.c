@@ -288,6 +288,16 @@ PetscErrorCode TrsRouteSend(TrsSharding sharding, TrsStream stream, const TrsKjt
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The columns of a run in its block, which is at `block`. */
+static TrsMatrix block_columns(TrsSharding sharding, const TrsColumnRun *run, const float *block,
+                               const int64_t *dims)
+{
+  TrsMatrix columns = TrsFloats(block, dims[run->block]);
+
+  columns.type = sharding->rows_type;
+  return TrsMatrixColumns(columns, run->block_column);
+}
+
 PetscErrorCode TrsRouteScatterRuns(TrsSharding sharding, TrsStream stream, int64_t B,
                                    const float *const *block, const int64_t *dims,
                                    const TrsPooledMatrix *pooled)
@@ -297,32 +307,31 @@ PetscErrorCode TrsRouteScatterRuns(TrsSharding sharding, TrsStream stream, int64
   PetscFunctionBegin;
   for (int i = 0; i < route->n_runs; i++) {
     const TrsColumnRun *run = &route->run[i];
-    route->copy[i] = (TrsColumnCopy){.from = block[run->block] + run->block_column,
-                                     .from_stride = dims[run->block],
-                                     .to = pooled->data + run->column,
-                                     .to_stride = pooled->stride,
+    route->copy[i] = (TrsColumnCopy){.from = block_columns(sharding, run, block[run->block], dims),
+                                     .to = TrsMatrixColumns(pooled->rows, run->column),
                                      .cols = run->width};
   }
   PetscCall(sharding->context->compute->copy_columns(stream, B, route->n_runs, route->copy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* blocks and own are written. */
 /* NOLINTNEXTLINE(readability-function-size): matrices and strides take many arguments */
 PetscErrorCode TrsRouteGatherRuns(TrsSharding sharding, TrsStream stream, int64_t B,
-                                  const TrsPooledMatrix *pooled, float *blocks, const int64_t *displs,
-                                  const int64_t *dims, float *own)
+                                  const TrsPooledMatrix *pooled,
+                                  float *blocks, /* NOLINT(readability-non-const-parameter) */
+                                  const int64_t *displs, const int64_t *dims,
+                                  float *own) /* NOLINT(readability-non-const-parameter) */
 {
   TrsRoute *route = &sharding->route;
 
   PetscFunctionBegin;
   for (int i = 0; i < route->n_runs; i++) {
     const TrsColumnRun *run = &route->run[i];
-    float *block = own && run->block == own_host(sharding) ? own : blocks + displs[run->block];
+    const float *block = own && run->block == own_host(sharding) ? own : blocks + displs[run->block];
 
-    route->copy[i] = (TrsColumnCopy){.from = pooled->data + run->column,
-                                     .from_stride = pooled->stride,
-                                     .to = block + run->block_column,
-                                     .to_stride = dims[run->block],
+    route->copy[i] = (TrsColumnCopy){.from = TrsMatrixColumns(pooled->rows, run->column),
+                                     .to = block_columns(sharding, run, block, dims),
                                      .cols = run->width};
   }
   PetscCall(sharding->context->compute->copy_columns(stream, B, route->n_runs, route->copy));

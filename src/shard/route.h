@@ -74,16 +74,22 @@ static inline int TrsRouteSource(const TrsRoute *route, int i)
 }
 
 /*
-  Pooled embeddings as the model lays them out: feature f of sample b is at data + b * stride +
-  columns[f]. A feature that a layer of the model pools has a matrix of its own, with
-  a row of embedding_dim floats for each id of the batch: by_id[f].
+  Pooled embeddings as the model lays them out: feature f of sample b begins at column columns[f] of
+  row b. They are of floats, or of bf16 where all groups take it (TrsShardedEbcConfig). A feature
+  that a layer of the model pools has a matrix of its own, with a row of embedding_dim floats for
+  each id of the batch: by_id[f].
 */
 typedef struct {
-  float *data;
-  int64_t stride;
+  TrsMatrix rows;
   const int64_t *columns;
   float *const *by_id; /* [features]; NULL if no table has such a pooling */
 } TrsPooledMatrix;
+
+/* Column `column` of a matrix of floats. */
+static inline float *TrsPooledFloats(const TrsPooledMatrix *pooled, int64_t column)
+{
+  return (float *)pooled->rows.data + column;
+}
 
 /* Make the route of a group over its grid. The group's tables must be known. Not collective. */
 PetscErrorCode TrsRouteCreate(TrsSharding sharding);
@@ -150,8 +156,9 @@ PetscErrorCode TrsRouteCut(TrsSharding sharding, TrsStream stream, const TrsKjt 
 
 /*
   Copy all runs from the blocks' matrices to the model's (Scatter), or from the model's to the
-  blocks' (Gather). Block q is [B, dims[q]], at block[q], or at displs[q] floats of `blocks`. If own
-  is not NULL, the block of this rank's host lies there instead. Not collective.
+  blocks' (Gather). Block q is [B, dims[q]] of sharding->rows_type, at block[q], or at displs[q]
+  floats of `blocks`. If own is not NULL, the block of this rank's host lies there instead. Not
+  collective.
 */
 PetscErrorCode TrsRouteScatterRuns(TrsSharding sharding, TrsStream stream, int64_t B,
                                    const float *const *block, const int64_t *dims,

@@ -218,18 +218,19 @@ static void add_up(TrsRowSquares *r)
 }
 
 static PetscErrorCode apply_row_squares(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
-                                        const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
+                                        TrsMatrix grad, const TrsSparseOptimizerArgs *args)
 {
   TrsRowSquares *r = (TrsRowSquares *)sharding->update_data;
 
   PetscFunctionBegin;
   TrsLookupCountIds(sharding->lookup, &slot->recv, r->n_ids);
   PetscCall(reserve_sums(r));
-  PetscCall(TrsLookupRowSquares(sharding->lookup, stream, &slot->recv, grad, stride, r->sums));
+  PetscCall(TrsLookupRowSquares(sharding->lookup, stream, &slot->recv, (const float *)grad.data, grad.stride,
+                                r->sums));
   PetscCall(exchange_sums(r, stream));
   find_sums(r);
   add_up(r);
-  PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, NULL, grad, stride, r->total, args));
+  PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, NULL, grad, r->total, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -262,8 +262,7 @@ PetscErrorCode TrsRowsInPlaceWait(TrsRowsInPlace r, TrsStream stream, const TrsK
   for (int e = 0; e < n_entries; e++) /* a forward only reads the rows */
     memcpy(&r->from[e].weight, &of.base, sizeof(of.base));
   if (input.batch > 0)
-    PetscCall(
-        context->compute->tbe_forward(stream, r->workspace, &tbe, &input, pooled->data, pooled->stride));
+    PetscCall(context->compute->tbe_forward(stream, r->workspace, &tbe, &input, pooled->rows));
   PetscCall(TrsSequenceAllToAllRelease(r->dist, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

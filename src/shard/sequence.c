@@ -238,8 +238,8 @@ static PetscErrorCode bags_of(TrsSharding sharding, TrsStream stream, TrsSequenc
                                    .ids = group->jagged.values,
                                    .index = batch->where[p].index,
                                    .shift = batch->where[p].shift},
-                          .data = matrix->data + matrix->columns[f] + piece->column,
-                          .stride = matrix->stride};
+                          .data = TrsPooledFloats(matrix, matrix->columns[f] + piece->column),
+                          .stride = matrix->rows.stride};
   if (!TrsFeatureIsSequenceLayer(config, own)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(count_each(sharding->context->device, stream, sequence, group->id_begin[k + 1]));
   found->bags.batch = group->id_begin[k + 1] - group->id_begin[k];

@@ -185,8 +185,7 @@ static PetscErrorCode backward_start_sequence(TrsSharding sharding, TrsShardingS
 }
 
 static PetscErrorCode backward_wait_sequence(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
-                                             const TrsPooledMatrix *grad, const float **arrived,
-                                             int64_t *stride)
+                                             const TrsPooledMatrix *grad, TrsMatrix *arrived)
 {
   TrsSequenceDist *d = (TrsSequenceDist *)sharding->data;
   const float *by_source;
@@ -196,8 +195,7 @@ static PetscErrorCode backward_wait_sequence(TrsSharding sharding, TrsShardingSl
   PetscCall(TrsSequenceAllToAllGradWait(d->dist, stream, &by_source));
   PetscCall(TrsKjtExchangeRowsFromArrival(slot->exchange, stream, d->sequence.dim, by_source,
                                           (float *)d->rows.data));
-  *arrived = (const float *)d->rows.data;
-  *stride = d->sequence.dim;
+  *arrived = TrsFloats((const float *)d->rows.data, d->sequence.dim);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

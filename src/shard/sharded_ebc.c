@@ -65,35 +65,38 @@ PetscErrorCode TrsShardedEbcConfigFromOptions(TrsOptions options, TrsShardedEbcC
                              "leave one out"));
   PetscCall(TrsQcommFromOptions(options, codecs));
   for (int op = 0; op < TRS_N_QCOMM_OPS; op++)
-    *dist[op] = (TrsPooledDistOptions){
-        .forward = codecs[op].forward, .backward = codecs[op].backward, .reproducible = reproducible};
+    *dist[op] = (TrsPooledDistOptions){.forward = codecs[op].forward,
+                                       .backward = codecs[op].backward,
+                                       .given = {codecs[op].given[0], codecs[op].given[1]},
+                                       .reproducible = reproducible};
   if (reproducible) PetscCall(check_unrounded(options, codecs));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
-  Encode what a group sends in the type that the model rounds it to. Whole pooled rows and their
-  gradients lose nothing by that; parts of sums, and rows of sequences, are rounded once more. A
-  precision of -qcomm_... goes before. Nothing is encoded on one rank, with -reproducible, whose
-  bits must not show the plan, and by a served model where it would round more than the output.
+  Encode what a group sends in the type that the model rounds it to, or that it multiplies in. Whole
+  pooled rows and their gradients lose nothing by the first; parts of sums, and rows of sequences,
+  are rounded once more. A precision that -qcomm_... gives goes before. Nothing is encoded on one
+  rank, with -reproducible, whose bits must not show the plan, and by a served model where it would
+  round more than the output.
 */
 static void choose_codecs(TrsSharding group)
 {
   const TrsShardingContext *context = group->context;
-  const TrsCodecKind kind = group->output_dtype == TRS_FP16 ? TRS_CODEC_FP16 : TRS_CODEC_BF16;
+  const TrsDType type = group->output_dtype != TRS_FP32 ? group->output_dtype : context->wire;
+  const TrsCodecKind kind = type == TRS_FP16 ? TRS_CODEC_FP16 : TRS_CODEC_BF16;
   const PetscBool serves = (PetscBool)!context->shards->optimizers;
   TrsPooledDistOptions *const dist[] = {&group->dist, &group->reduce_scatter, &group->sequence};
 
   group->dist = context->dist;
   group->reduce_scatter = context->reduce_scatter;
   group->sequence = context->sequence;
-  if (group->output_dtype == TRS_FP32 || context->groups->world->size == 1 || context->dist.reproducible)
-    return;
+  if (type == TRS_FP32 || context->groups->world->size == 1 || context->dist.reproducible) return;
   if (serves && (group->route.grid != TRS_GRID_RANKS || group->ops != &trs_payload_pooled)) return;
   for (size_t i = 0; i < sizeof(dist) / sizeof(dist[0]); i++) {
-    if (dist[i]->forward.kind == TRS_CODEC_FP32)
+    if (dist[i]->forward.kind == TRS_CODEC_FP32 && !dist[i]->given[0])
       dist[i]->forward = (TrsCodec){.kind = kind, .loss_scale = 1.0F};
-    if (dist[i]->backward.kind == TRS_CODEC_FP32)
+    if (dist[i]->backward.kind == TRS_CODEC_FP32 && !dist[i]->given[1])
       dist[i]->backward = (TrsCodec){.kind = kind, .backward = 1, .loss_scale = 1.0F};
   }
 }
@@ -181,6 +184,8 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                   .variable_batch = config->variable_batch,
                                   .levels = config->levels,
                                   .copied = (PetscBool)(config->owners != NULL),
+                                  .rows = config->rows,
+                                  .wire = config->wire,
                                   .loan = &e->loan};
   e->replicas = config->replicas;
   e->loan = (TrsLoan){.data = (char *)config->lent, .bytes = config->lent_bytes};
@@ -193,7 +198,11 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
   }
   for (int s = 0; s < TRS_SHARD_SLOTS; s++)
     PetscCall(PetscMalloc2((size_t)e->n_groups, &e->exchange[s], (size_t)e->n_groups, &e->send[s]));
-  for (int g = 0; g < e->n_groups; g++) PetscCall(setup_group(e, e->group[g]));
+  for (int g = 0; g < e->n_groups; g++) {
+    PetscCheck(config->rows == TRS_FP32 || e->group[g]->ops->typed, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+               "%s with a model's matrix of %s", e->group[g]->ops->name, TrsDTypeName(config->rows));
+    PetscCall(setup_group(e, e->group[g]));
+  }
   PetscCall(TrsCopiesCreate(config->owners, e->n_groups, (PetscBool)(groups->world->size == 1), &e->copies));
   *ebc = e;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -444,8 +453,8 @@ static PetscErrorCode clamp_gradients(TrsShardedEbc ebc, const TrsKjt *batch, Tr
       end = columns[f - 1] + TrsTableColumns(table);
     }
     if (most > 0.0F)
-      PetscCall(
-          compute->clamp_matrix(stream, batch->batch, end - from, most, grad->data + from, grad->stride));
+      PetscCall(compute->clamp_matrix(stream, batch->batch, end - from, most, TrsPooledFloats(grad, from),
+                                      grad->rows.stride));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -528,12 +537,11 @@ PetscErrorCode TrsShardedEbcBackwardStart(TrsShardedEbc ebc, int slot, TrsStream
 static PetscErrorCode update_group(TrsSharding group, TrsShardingSlot *slot, TrsStream stream,
                                    const TrsPooledMatrix *grad, const TrsSparseOptimizerArgs *args)
 {
-  const float *arrived = NULL;
-  int64_t stride = 0;
+  TrsMatrix arrived;
 
   PetscFunctionBegin;
-  PetscCall(group->ops->backward_wait(group, slot, stream, grad, &arrived, &stride));
-  PetscCall(group->update->apply(group, slot, stream, arrived, stride, args));
+  PetscCall(group->ops->backward_wait(group, slot, stream, grad, &arrived));
+  PetscCall(group->update->apply(group, slot, stream, arrived, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

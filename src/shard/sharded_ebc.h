@@ -44,6 +44,17 @@ typedef struct {
   */
   void *lent;
   int64_t lent_bytes;
+  /*
+    The type of the model's matrices: of floats, or of bf16. bf16 needs a device that has kernels
+    for it, and tables of pooling sum or mean without limits of gradients and position weights,
+    whose output_dtype is fp32 or bf16; not with variable_batch, replicas, owners or -reproducible.
+  */
+  TrsDType rows;
+  /*
+    The type in which rows and gradients travel where neither the options nor a table's output_dtype
+    say it, but with -reproducible.
+  */
+  TrsDType wire;
 } TrsShardedEbcConfig;
 
 /*

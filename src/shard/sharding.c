@@ -35,7 +35,8 @@ static void *take_loan(TrsLoan *loan, int64_t bytes)
 
 PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream)
 {
-  const int64_t bytes = slot->recv.batch * sharding->local_dim * (int64_t)sizeof(float);
+  const int64_t bytes = slot->recv.batch * sharding->local_dim * TrsDTypeBytes(sharding->rows_type);
+  TrsMatrix rows;
 
   PetscFunctionBegin;
   sharding->rows = (float *)take_loan(sharding->context->loan, bytes);
@@ -43,7 +44,9 @@ PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *sl
     PetscCall(TrsDeviceBufferReserveShared(sharding->context->device, &sharding->pooled, bytes));
     sharding->rows = (float *)sharding->pooled.data;
   }
-  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, sharding->rows, sharding->local_dim));
+  rows = TrsFloats(sharding->rows, sharding->local_dim);
+  rows.type = sharding->rows_type;
+  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, rows));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -76,12 +79,12 @@ PetscErrorCode TrsShardingDivideMeans(TrsSharding sharding, const TrsShardingSlo
     if (!TrsShardingIsMean(config)) continue;
     for (int k = route->table_feature[i]; k < route->table_feature[i + 1]; k++) {
       const int f = route->group_feature[k];
-      sharding->mean[n++] = (TrsMeanColumns){.data = pooled->data + pooled->columns[f],
+      sharding->mean[n++] = (TrsMeanColumns){.columns = TrsMatrixColumns(pooled->rows, pooled->columns[f]),
                                              .lengths = batch->jagged.lengths + f * batch->batch,
                                              .cols = config->embedding_dim};
     }
   }
-  PetscCall(context->compute->divide_columns(stream, batch->batch, n, sharding->mean, pooled->stride));
+  PetscCall(context->compute->divide_columns(stream, batch->batch, n, sharding->mean));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -100,22 +103,21 @@ static PetscErrorCode sort_owner_by_id(TrsSharding sharding, TrsShardingSlot *sl
 }
 
 static PetscErrorCode apply_owner(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
-                                  const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
+                                  TrsMatrix grad, const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
   if (!sharding->context->copied) /* else the ids are those of all copies */
-    PetscCall(TrsLookupPositionGradients(sharding->lookup, stream, &slot->recv, grad, stride));
-  PetscCall(
-      TrsLookupBackward(sharding->lookup, stream, &slot->recv, slot->occurrences, grad, stride, NULL, args));
+    PetscCall(TrsLookupPositionGradients(sharding->lookup, stream, &slot->recv, grad));
+  PetscCall(TrsLookupBackward(sharding->lookup, stream, &slot->recv, slot->occurrences, grad, NULL, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode apply_owner_by_id(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
-                                        const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
+                                        TrsMatrix grad, const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
-  PetscCall(
-      TrsLookupBackwardRows(sharding->lookup, stream, &slot->recv, slot->occurrences, grad, stride, args));
+  PetscCall(TrsLookupBackwardRows(sharding->lookup, stream, &slot->recv, slot->occurrences,
+                                  (const float *)grad.data, grad.stride, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -72,6 +72,7 @@ typedef struct {
   PetscBool variable_batch;          /* for pooled tables */
   TrsReduceScatterLevels levels;     /* for row_wise tables */
   PetscBool copied;                  /* other copies of the tables make the same updates */
+  TrsDType rows, wire;               /* sharded_ebc.h */
   /* Memory for the lookups' rows. A lookup has memory of its own if the loan is too small. */
   TrsLoan *loan;
 } TrsShardingContext;
@@ -109,6 +110,11 @@ struct TrsShardingImpl {
   TrsDeviceBuffer pooled;
   /* Result [G, local_dim] of the last TrsShardingLookup(), in `pooled` or in the loan. */
   float *rows;
+  /*
+    Type of the result and of its gradients: of floats, or of bf16, two in the place of a float, so
+    that they travel without being encoded. A payload sets it.
+  */
+  TrsDType rows_type;
   TrsWorkspace workspace;
   TrsShardingSlot slot[TRS_SHARD_SLOTS];
   TrsKjt sent[TRS_N_TURNS]; /* memory for the ids of the one batch that is being sent, by turn */
@@ -127,6 +133,7 @@ struct TrsShardingImpl {
 
 struct TrsShardingOps {
   const char *name;
+  PetscBool typed; /* it works on a model's matrix of bf16, too */
   /* Allocate, make the exchanges and the lookup. Collective. */
   PetscErrorCode (*setup)(TrsSharding sharding);
   PetscErrorCode (*destroy)(TrsSharding sharding);
@@ -156,11 +163,10 @@ struct TrsShardingOps {
   PetscErrorCode (*backward_start)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                    const TrsPooledMatrix *grad);
   /*
-    Wait until the gradients have arrived at the shards. *arrived is set to them, with *stride
-    floats from one row to the next, for the update.
+    Wait until the gradients have arrived at the shards. *arrived is set to them, for the update.
   */
   PetscErrorCode (*backward_wait)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
-                                  const TrsPooledMatrix *grad, const float **arrived, int64_t *stride);
+                                  const TrsPooledMatrix *grad, TrsMatrix *arrived);
 };
 
 /* The update applies the gradients to a group's rows. setup, destroy, list and sort may be NULL. */
@@ -177,8 +183,8 @@ struct TrsUpdateOps {
   */
   PetscErrorCode (*sort)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
   /* Apply the result of backward_wait to the rows. Collective on the world. */
-  PetscErrorCode (*apply)(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
-                          const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args);
+  PetscErrorCode (*apply)(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream, TrsMatrix grad,
+                          const TrsSparseOptimizerArgs *args);
 };
 
 /* The payloads. */

@@ -15,8 +15,8 @@ TrsVectors TrsVectorsOf(const TrsTableConfig *table, int k, int f, const TrsKjt 
                         .data = pooled->by_id[f]};
   return (TrsVectors){.n = batch->batch,
                       .columns = TrsTableColumns(table),
-                      .stride = pooled->stride,
-                      .data = pooled->data + pooled->columns[f]};
+                      .stride = pooled->rows.stride,
+                      .data = TrsPooledFloats(pooled, pooled->columns[f])};
 }
 
 PetscErrorCode TrsVectorsRound(const TrsComputeOps *compute, const TrsTableConfigs *tables,
@@ -28,7 +28,7 @@ PetscErrorCode TrsVectorsRound(const TrsComputeOps *compute, const TrsTableConfi
   for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features) {
     const TrsTableConfig *table = &tables->table[t];
     const TrsDType dtype = TrsTableOutputDType(table);
-    if (dtype == TRS_FP32) continue;
+    if (dtype == TRS_FP32 || dtype == pooled->rows.type) continue;
     for (int k = f; k < f + table->n_features; k++) {
       const TrsVectors vectors = TrsVectorsOf(table, k - f, k, batch, pooled);
       if (dtype == TRS_FP16)

@@ -502,7 +502,7 @@ static PetscErrorCode update_uncut(TrsWholeRows *w, const TrsTouchedRows *touche
 }
 
 static PetscErrorCode apply_whole_rows(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
-                                       const float *grad, int64_t stride, const TrsSparseOptimizerArgs *args)
+                                       TrsMatrix grad, const TrsSparseOptimizerArgs *args)
 {
   TrsWholeRows *w = (TrsWholeRows *)sharding->update_data;
   const TrsLookup lookup = w->sharding->lookup;
@@ -512,7 +512,7 @@ static PetscErrorCode apply_whole_rows(TrsSharding sharding, const TrsShardingSl
   PetscCall(TrsDeviceBufferReserve(w->sharding->context->device, &w->grads,
                                    touched->row_begin[w->n_tables] * w->row_stride * (int64_t)sizeof(float)));
   if (slot->recv.jagged.n_values > 0)
-    PetscCall(TrsLookupRowGradients(lookup, stream, &slot->recv, slot->occurrences, grad, stride,
+    PetscCall(TrsLookupRowGradients(lookup, stream, &slot->recv, slot->occurrences, grad,
                                     (float *)w->grads.data, w->row_stride));
   PetscCall(TrsLookupWriteBack(lookup, stream, PETSC_TRUE)); /* rows are changed where they live */
   PetscCall(update_cut(w, touched, stream, args));

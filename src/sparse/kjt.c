@@ -76,13 +76,11 @@ static PetscErrorCode copy_limits(const TrsDeviceOps *device, const TrsComputeOp
 
   PetscFunctionBegin;
   if (!kjt->strides) { /* the limits are evenly apart, so they are put side by side first */
-    TrsColumnCopy copy = {.from = (const float *)kjt->jagged.offsets,
-                          .from_stride = kjt->batch * width,
-                          .to_stride = width,
+    TrsColumnCopy copy = {.from = TrsFloats((const float *)kjt->jagged.offsets, kjt->batch * width),
                           .cols = width};
 
     PetscCall(TrsDeviceBufferReserve(device, limits, n * (int64_t)sizeof(*id_begin)));
-    copy.to = (float *)limits->data;
+    copy.to = TrsFloats((const float *)limits->data, width);
     PetscCall(compute->copy_columns(stream, n, 1, &copy));
     PetscCall(device->copy(id_begin, limits->data, n * (int64_t)sizeof(*id_begin), stream));
     PetscFunctionReturn(PETSC_SUCCESS);

@@ -45,7 +45,7 @@ PetscErrorCode TrsBlockwiseCreate(const TrsBlockwiseConfig *config, TrsBlockwise
   const TrsComm comm = config->comm;
   const TrsDlrm dlrm = config->dlrm;
   int64_t n_grads;
-  float *x;
+  TrsMatrix x;
   TrsBlockwise b;
 
   PetscFunctionBegin;
@@ -59,7 +59,8 @@ PetscErrorCode TrsBlockwiseCreate(const TrsBlockwiseConfig *config, TrsBlockwise
   b->ragged = config->ragged;
   b->n_tasks = TrsDlrmTasks(dlrm)->n;
   b->n_columns = TrsDlrmTasks(dlrm)->columns;
-  PetscCall(TrsDlrmEmbeddings(dlrm, &x, &b->stride, NULL));
+  PetscCall(TrsDlrmEmbeddings(dlrm, &x, NULL));
+  b->stride = x.stride;
   PetscCall(TrsDlrmParameters(dlrm, NULL, NULL, NULL, &b->grads, &n_grads));
   PetscCall(TrsSampleBlocksCreate(comm, config->size, &b->blocks));
   PetscCall(TrsBlockSumCreate(comm, n_grads, &b->sum));

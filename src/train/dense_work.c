@@ -7,7 +7,8 @@
 */
 static PetscErrorCode keep_pooled(TrsModelParallel m, int slot, int64_t batch, const TrsPooledMatrix *pooled)
 {
-  const int64_t bytes = batch * pooled->stride * (int64_t)sizeof(float);
+  const int64_t stride = pooled->rows.stride, bytes = batch * stride * (int64_t)sizeof(float);
+  const void *rows = pooled->rows.data;
   const TrsBatch *host = m->slot[slot].copy.host;
   TrsModelSlot *s = &m->slot[slot];
 
@@ -17,7 +18,13 @@ static PetscErrorCode keep_pooled(TrsModelParallel m, int slot, int64_t batch, c
     if (m->slot[i].pooled_of == host) m->slot[i].pooled_of = NULL;
   s->pooled_of = host;
   PetscCall(TrsPinnedBufferReserve(m->config.device, &s->pooled, bytes));
-  if (bytes) PetscCall(m->config.device->copy(s->pooled.data, pooled->data, bytes, m->stream));
+  if (bytes && pooled->rows.type != TRS_FP32) {
+    PetscCall(TrsDeviceBufferReserve(m->config.device, &m->widened, bytes));
+    PetscCall(m->config.compute->convert_matrix(m->stream, batch, stride, stride, pooled->rows,
+                                                TrsFloats((const float *)m->widened.data, stride)));
+    rows = m->widened.data;
+  }
+  if (bytes) PetscCall(m->config.device->copy(s->pooled.data, rows, bytes, m->stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -221,9 +228,11 @@ static PetscErrorCode forward_by_blocks(TrsModelParallel m, int slot, const TrsB
   const PetscBool training = is_training(m, slot);
   TrsPooledMatrix own = m->pooled, arrived;
   const float *pairs;
+  float *rows;
 
   PetscFunctionBegin;
-  PetscCall(TrsBlockwiseRows(m->blockwise, batch->batch, &own.data));
+  PetscCall(TrsBlockwiseRows(m->blockwise, batch->batch, &rows));
+  own.rows.data = rows;
   PetscCall(TrsRaggedRowsBegin(m->ragged, m->stream, &batch->kjt));
   PetscCall(arrival(m, batch->batch, &own, &arrived));
   PetscCall(TrsShardedEbcForwardStart(m->ebc, slot, m->stream, &arrived));
@@ -243,13 +252,14 @@ static PetscErrorCode backward_by_blocks(TrsModelParallel m, int slot, const Trs
                                          const TrsSparseOptimizerArgs *args)
 {
   TrsPooledMatrix own = m->grad, grad;
-  float *grads;
+  float *grads, *rows;
 
   PetscFunctionBegin;
   (void)batch; /* its gradients are in blocks */
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
-  PetscCall(TrsBlockwiseRowGradients(m->blockwise, m->stream, &own.data));
+  PetscCall(TrsBlockwiseRowGradients(m->blockwise, m->stream, &rows));
+  own.rows.data = rows;
   PetscCall(begin_gradients(m, slot, batch->batch, &own, &grad));
   PetscCall(TrsShardedEbcBackwardStart(m->ebc, slot, m->stream, &grad));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_EMBEDDING_BACKWARD, NULL));

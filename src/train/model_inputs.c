@@ -72,11 +72,10 @@ PetscErrorCode TrsModelFeatures(TrsDlrm dlrm, const TrsTableConfigs *tables, int
 {
   const int64_t *of_vectors;
   int n_positions = 0;
-  int64_t stride;
-  float *x;
+  TrsMatrix x;
 
   PetscFunctionBegin;
-  PetscCall(TrsDlrmEmbeddings(dlrm, &x, &stride, &of_vectors));
+  PetscCall(TrsDlrmEmbeddings(dlrm, &x, &of_vectors));
   for (int t = 0, f = 0, v = 0; t < tables->n; t++) {
     const TrsTableConfig *table = &tables->table[t];
     for (int k = 0; k < table->n_features; k++, f++, v += TrsTableVectors(table)) {

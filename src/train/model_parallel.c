@@ -299,9 +299,12 @@ PetscErrorCode TrsModelParallelEmbeddings(TrsModelParallel m, const float **pool
       !m->blockwise, PETSC_COMM_SELF, TRS_ERR_OPTION,
       "-reproducible and -accumulate_steps keep one part of the batch's embeddings at a time: leave them out "
       "to look at them all");
-  *pooled = m->pooled.data + m->columns[0];
-  *grads = m->grad.data + m->columns[0];
-  *stride = m->pooled.stride;
+  PetscCheck(m->pooled.rows.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-dense_precision bf16 has the embeddings and their gradients in bf16 on this device: leave it "
+             "out to look at what they were before");
+  *pooled = TrsPooledFloats(&m->pooled, m->columns[0]);
+  *grads = TrsPooledFloats(&m->grad, m->columns[0]);
+  *stride = m->pooled.rows.stride;
   *n_columns = m->n_columns;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -322,7 +325,7 @@ PetscErrorCode TrsModelParallelPooled(TrsModelParallel m, const TrsBatch *batch,
   while (s < TRS_SHARD_SLOTS && m->slot[s].pooled_of != batch) s++;
   PetscCheck(s < TRS_SHARD_SLOTS, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "no pooled rows of this batch are kept");
   *rows = (const float *)m->slot[s].pooled.data + m->columns[feature];
-  *stride = m->pooled.stride;
+  *stride = m->pooled.rows.stride;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

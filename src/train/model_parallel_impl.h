@@ -81,8 +81,9 @@ struct TrsModelParallelImpl {
   TrsEvent computed, prefetched; /* the prefetch may begin; the last prefetch is done */
   PetscBool updated;             /* whether rows have changed since the last prefetch */
   TrsModelSlot slot[TRS_SHARD_SLOTS];
-  PetscBool keeps_pooled; /* TrsModelParallelKeepPooled() */
-  PetscBool keeps_pairs;  /* TrsModelParallelKeepPairs() */
+  PetscBool keeps_pooled;  /* TrsModelParallelKeepPooled() */
+  TrsDeviceBuffer widened; /* floats of pooled rows of bf16 that are kept */
+  PetscBool keeps_pairs;   /* TrsModelParallelKeepPairs() */
   const TrsDenseWork *dense;
   TrsBlockwise blockwise; /* NULL by ranks */
   TrsReplicas replicas;

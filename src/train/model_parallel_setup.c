@@ -67,16 +67,39 @@ static PetscErrorCode find_features(TrsModelParallel m)
 {
   PetscFunctionBegin;
   PetscCall(TrsModelFeatures(m->dlrm, m->config.tables, m->columns, m->position));
-  PetscCall(TrsDlrmEmbeddings(m->dlrm, &m->pooled.data, &m->pooled.stride, NULL));
-  PetscCall(TrsDlrmEmbeddingGrads(m->dlrm, &m->grad.data, &m->grad.stride, NULL));
+  PetscCall(TrsDlrmEmbeddings(m->dlrm, &m->pooled.rows, NULL));
+  PetscCall(TrsDlrmEmbeddingGrads(m->dlrm, &m->grad.rows, NULL));
   m->pooled.columns = m->grad.columns = m->columns;
   m->pooled.by_id = TrsRaggedRowsById(m->ragged, PETSC_FALSE);
   m->grad.by_id = TrsRaggedRowsById(m->ragged, PETSC_TRUE);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options, PetscBool reproducible)
+/*
+  Do the sharded tables work on a model's matrix of bf16? All of them then do, with every plan
+  (TrsShardedEbcConfig). Parts of id_map qr are joined by a kernel of floats.
+*/
+static PetscBool tables_take_bf16(TrsModelParallel m, const TrsShardedEbcConfig *ebc)
 {
+  const TrsTableConfigs *tables = m->config.tables;
+  const float *limit = m->optimizers.max_gradient;
+  PetscBool take = (PetscBool)(m->dense == &trs_dense_by_ranks && !ebc->variable_batch &&
+                               !m->replicas.owners);
+
+  for (int t = 0; t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
+    const TrsDType output = TrsTableOutputDType(table);
+
+    take = (PetscBool)(take && table->pooling != TRS_POOLING_NONE && !table->whole &&
+                       !table->max_feature_lengths && (output == TRS_FP32 || output == TRS_BF16) &&
+                       !(limit && limit[t] > 0.0F));
+  }
+  return take;
+}
+
+static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options, const TrsShardedEbcConfig *ebc)
+{
+  const PetscBool reproducible = ebc->dist.reproducible;
   const TrsTableConfigs *tables = m->config.tables;
   int n_features = 0, n, *dims;
 
@@ -95,6 +118,7 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options, Petsc
   if (!m->config.training) PetscCall(TrsDlrmSetForwardOnly(m->dlrm));
   if (reproducible) TrsDlrmSetOwnSums(m->dlrm);
   if (m->dense == &trs_dense_by_blocks) TrsDlrmSetRowsElsewhere(m->dlrm);
+  if (tables_take_bf16(m, ebc)) TrsDlrmSetTypedRows(m->dlrm);
   PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
   PetscCall(PetscFree(dims));
   PetscCall(TrsRaggedRowsCreate(m->config.device, m->config.compute, tables, m->config.training, &m->ragged));
@@ -314,7 +338,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscCall(TrsShardedEbcConfigFromOptions(options, &ebc));
   PetscCall(choose_dense_work(m, options, ebc.dist.reproducible));
   PetscCall(create_streams(m));
-  PetscCall(create_dense(m, options, ebc.dist.reproducible));
+  PetscCall(create_dense(m, options, &ebc));
   PetscCall(create_graphs(m, options, ebc.dist.reproducible));
   if (config->quantised)
     PetscCall(TrsEmbeddingShardsCreateQuantised(config->device, config->tables, config->plan,
@@ -327,6 +351,8 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   if (!m->blockwise) TrsDlrmLend(m->dlrm, &ebc.lent, &ebc.lent_bytes);
   ebc.columns = m->split ? TrsSplitTablesColumns(m->split) : m->columns;
   ebc.position = m->position;
+  ebc.rows = m->pooled.rows.type;
+  ebc.wire = config->compute->operand_type();
   ebc.owners = m->replicas.exact ? m->replicas.owners : NULL;
   ebc.replicas = m->replicas.owners && !ebc.owners ? m->replicas.owners->size : 1;
   PetscCall(TrsShardedEbcCreate(config->shards, config->device, config->compute, config->tables, config->plan,
@@ -365,6 +391,7 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
   PetscCall(TrsRaggedRowsDestroy(&m->ragged));
   PetscCall(TrsReplicasFree(&m->replicas));
   PetscCall(TrsScheduleFree(&m->schedule));
+  PetscCall(TrsDeviceBufferFree(m->config.device, &m->widened));
   PetscCall(PetscFree2(m->columns, m->position));
   PetscCall(TrsSparseOptimizersFree(&m->optimizers));
   PetscCall(PetscFree(m->step_args));

@@ -81,14 +81,15 @@ static PetscErrorCode divide(const TrsReplicas *replicas, TrsStream stream, int6
 {
   const TrsComputeOps *compute = replicas->owners->compute;
   const int64_t rows = n / TRS_MEAN_COLUMNS, rest = n % TRS_MEAN_COLUMNS;
-  TrsMeanColumns mean = {
-      .data = sum, .lengths = (const int32_t *)replicas->sizes.data, .cols = TRS_MEAN_COLUMNS};
+  TrsMeanColumns mean = {.columns = TrsFloats(sum, TRS_MEAN_COLUMNS),
+                         .lengths = (const int32_t *)replicas->sizes.data,
+                         .cols = TRS_MEAN_COLUMNS};
 
   PetscFunctionBegin;
-  if (rows > 0) PetscCall(compute->divide_columns(stream, rows, 1, &mean, TRS_MEAN_COLUMNS));
-  mean.data += rows * TRS_MEAN_COLUMNS;
+  if (rows > 0) PetscCall(compute->divide_columns(stream, rows, 1, &mean));
+  mean.columns = TrsMatrixColumns(mean.columns, rows * TRS_MEAN_COLUMNS);
   mean.cols = rest;
-  if (rest > 0) PetscCall(compute->divide_columns(stream, 1, 1, &mean, TRS_MEAN_COLUMNS));
+  if (rest > 0) PetscCall(compute->divide_columns(stream, 1, 1, &mean));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

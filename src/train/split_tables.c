@@ -88,8 +88,8 @@ const int64_t *TrsSplitTablesColumns(TrsSplitTables split)
 
 static TrsPooledMatrix matrix_of(TrsSplitTables split)
 {
-  return (TrsPooledMatrix){
-      .data = (float *)split->rows.data, .stride = split->width, .columns = split->columns};
+  return (TrsPooledMatrix){.rows = TrsFloats((const float *)split->rows.data, split->width),
+                           .columns = split->columns};
 }
 
 PetscErrorCode TrsSplitTablesRows(TrsSplitTables split, int64_t n, TrsPooledMatrix *arrived)
@@ -114,13 +114,11 @@ static PetscErrorCode copy_plain(TrsSplitTables split, TrsStream stream, int64_t
   if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
   for (int i = 0; i < split->n_plain; i++) {
     const TrsArrivedTable *table = &split->plain[i];
-    float *here = arrived.data + table->arrived, *there = model->data + table->model;
+    const TrsMatrix here = TrsMatrixColumns(arrived.rows, table->arrived),
+                    there = TrsMatrixColumns(model->rows, table->model);
 
-    split->copy[i] = (TrsColumnCopy){.from = back ? there : here,
-                                     .to = back ? here : there,
-                                     .from_stride = back ? model->stride : arrived.stride,
-                                     .to_stride = back ? arrived.stride : model->stride,
-                                     .cols = table->n};
+    split->copy[i] = (TrsColumnCopy){
+        .from = back ? there : here, .to = back ? here : there, .cols = table->n};
   }
   PetscCall(split->compute->copy_columns(stream, n, split->n_plain, split->copy));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -136,9 +134,10 @@ PetscErrorCode TrsSplitTablesForward(TrsSplitTables split, TrsStream stream, int
   for (int i = 0; n > 0 && i < split->n_split; i++) {
     const TrsArrivedTable *table = &split->split[i];
 
-    PetscCall(split->compute->join_forward(stream, n, table->n, table->product, arrived.data + table->arrived,
-                                           arrived.stride, arrived.data + table->remainder, arrived.stride,
-                                           model->data + table->model, model->stride));
+    PetscCall(split->compute->join_forward(stream, n, table->n, table->product,
+                                           TrsPooledFloats(&arrived, table->arrived), arrived.rows.stride,
+                                           TrsPooledFloats(&arrived, table->remainder), arrived.rows.stride,
+                                           TrsPooledFloats(model, table->model), model->rows.stride));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -152,9 +151,10 @@ PetscErrorCode TrsSplitTablesBackward(TrsSplitTables split, TrsStream stream, in
   for (int i = 0; n > 0 && i < split->n_split; i++) {
     const TrsArrivedTable *table = &split->split[i];
 
-    PetscCall(split->compute->join_backward(stream, n, table->n, table->product, model->data + table->model,
-                                            model->stride, arrived->data + table->arrived,
-                                            arrived->data + table->remainder, arrived->stride));
+    PetscCall(split->compute->join_backward(
+        stream, n, table->n, table->product, TrsPooledFloats(model, table->model), model->rows.stride,
+        TrsPooledFloats(arrived, table->arrived), TrsPooledFloats(arrived, table->remainder),
+        arrived->rows.stride));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -252,12 +252,13 @@ static void check_columns(int64_t rows, int n, int64_t width, int64_t unit)
   TrsMeanColumns *mean;
   float *from, *to, *wanted;
   int32_t *lengths;
+  int64_t *place;
 
   assert_petsc_ok(TrsAlloc(floats, sizeof(*from), &from));
   assert_petsc_ok(TrsAlloc(floats, sizeof(*to), &to));
   assert_petsc_ok(TrsAlloc(floats, sizeof(*wanted), &wanted));
   assert_petsc_ok(TrsAlloc(n * rows, sizeof(*lengths), &lengths));
-  assert_petsc_ok(PetscMalloc2((size_t)n, &copy, (size_t)n, &mean));
+  assert_petsc_ok(PetscMalloc3((size_t)n, &copy, (size_t)n, &mean, (size_t)n, &place));
   for (int64_t i = 0; i < floats; i++) {
     from[i] = (float)(i % 65521 + 1);
     to[i] = wanted[i] = -1.0F;
@@ -266,25 +267,22 @@ static void check_columns(int64_t rows, int n, int64_t width, int64_t unit)
   for (int i = 0; i < n; i++) {
     const int64_t cols = i % 3 == 2 ? unit : (i % 3 + 1) * width, at = i * (2 * width + unit);
 
-    copy[i] = (TrsColumnCopy){.from = from + at,
-                              .to = to + stride - at - (2 * width + unit),
-                              .from_stride = stride,
-                              .to_stride = stride,
-                              .cols = cols};
-    mean[n - 1 - i] = (TrsMeanColumns){.data = copy[i].to, .lengths = lengths + i * rows, .cols = cols};
+    place[i] = stride - at - (2 * width + unit);
+    copy[i] = (TrsColumnCopy){
+        .from = TrsFloats(from + at, stride), .to = TrsFloats(to + place[i], stride), .cols = cols};
+    mean[n - 1 - i] = (TrsMeanColumns){.columns = copy[i].to, .lengths = lengths + i * rows, .cols = cols};
     for (int64_t r = 0; r < rows; r++)
-      for (int64_t c = 0; c < cols; c++)
-        wanted[copy[i].to - to + r * stride + c] = copy[i].from[r * stride + c];
+      for (int64_t c = 0; c < cols; c++) wanted[place[i] + r * stride + c] = from[at + r * stride + c];
   }
   assert_petsc_ok(compute->copy_columns(NULL, rows, n, copy));
   assert_memory_equal(to, wanted, (size_t)floats * sizeof(*to));
   for (int i = 0; i < n; i++)
     for (int64_t r = 0; r < rows; r++)
       for (int64_t c = 0; c < mean[i].cols; c++)
-        if (mean[i].lengths[r] > 1) wanted[mean[i].data - to + r * stride + c] /= (float)mean[i].lengths[r];
-  assert_petsc_ok(compute->divide_columns(NULL, rows, n, mean, stride));
+        if (mean[i].lengths[r] > 1) wanted[place[n - 1 - i] + r * stride + c] /= (float)mean[i].lengths[r];
+  assert_petsc_ok(compute->divide_columns(NULL, rows, n, mean));
   assert_memory_equal(to, wanted, (size_t)floats * sizeof(*to));
-  assert_petsc_ok(PetscFree2(copy, mean));
+  assert_petsc_ok(PetscFree3(copy, mean, place));
   assert_petsc_ok(TrsFree(&lengths));
   assert_petsc_ok(TrsFree(&wanted));
   assert_petsc_ok(TrsFree(&to));

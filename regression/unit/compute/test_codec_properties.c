@@ -397,7 +397,7 @@ static void check_table(TrsDType dtype, int dim)
     assert_memory_equal(rows, portable, (size_t)n_bytes);
     dequantise_rows(dtype, TRS_ROWS_TBE, ROWS, dim, rows, y, dim);
     check_rows(dtype, dim, x, y);
-    assert_petsc_ok(ops->tbe_forward(NULL, workspace, &tbe, &look.input, out[i > 0], dim));
+    assert_petsc_ok(ops->tbe_forward(NULL, workspace, &tbe, &look.input, TrsFloats(out[i > 0], dim)));
     check_lookup(&look, y, out[i > 0]);
     if (i > 0) assert_memory_equal(out[0], out[1], (size_t)(BATCH * dim) * sizeof(float));
   }

@@ -281,12 +281,13 @@ static void test_dot_batch(void **state)
   float *p = numbers(N * (N - 1) / 2, 1), *direct = numbers(N * D, 1);
 
   (void)state;
-  assert_petsc_ok(TrsDotForwardCpu(NULL, B, N, D, D, 3, x, X_STRIDE, TrsFloats(out, OUT_STRIDE)));
+  assert_petsc_ok(TrsDotForwardCpu(NULL, B, N, D, D, 3, TrsFloats(x, X_STRIDE), TrsFloats(out, OUT_STRIDE)));
   for (int b = 0; b < B; b++)
     for (int c = D + N * (N - 1) / 2; c < OUT_STRIDE; c++)
       assert_true((out[b * OUT_STRIDE + c] == 0.0f) ==
                   (c < OUT_STRIDE - 1)); /* 3 zeros, the last column as before */
-  assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, D, x, X_STRIDE, TrsFloats(out, OUT_STRIDE), dx, X_STRIDE));
+  assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, D, TrsFloats(x, X_STRIDE), TrsFloats(out, OUT_STRIDE),
+                                    TrsFloats(dx, X_STRIDE)));
   for (int b = 0; b < B; b++) {
     trs_dense_kernels_portable.dot_forward(N, D, x + b * X_STRIDE, p);
     trs_dense_kernels_portable.dot_backward(N, D, x + b * X_STRIDE, NULL, out + b * OUT_STRIDE + D, 0,
@@ -316,7 +317,8 @@ static void test_dot_large(void **state)
   for (int threads = 1; threads <= 3; threads++) {
     omp_set_num_threads(threads);
     memset(dx, 0, B * N * D * sizeof(float));
-    assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, 0, x, N * D, TrsFloats(g, PRODUCTS), dx, N * D));
+    assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, 0, TrsFloats(x, N * D), TrsFloats(g, PRODUCTS),
+                                      TrsFloats(dx, N * D)));
     for (int b = 0; b < B; b++) {
       kernels->dot_backward(N, D, x + b * N * D, NULL, g + b * PRODUCTS, 0, direct);
       assert_memory_equal(dx + b * N * D, direct, N * D * sizeof(float));
@@ -344,8 +346,7 @@ static void test_copy_large(void **state)
 
     omp_set_num_threads(1 + (int)i % 3);
     memcpy(to, fresh, ROWS * TO * sizeof(float));
-    copy = (TrsColumnCopy){
-        .from = from + 5, .to = to + at, .from_stride = FROM, .to_stride = TO, .cols = cols};
+    copy = (TrsColumnCopy){.from = TrsFloats(from + 5, FROM), .to = TrsFloats(to + at, TO), .cols = cols};
     assert_petsc_ok(TrsCopyColumnsCpu(NULL, ROWS, 1, &copy));
     for (int r = 0; r < ROWS; r++) {
       const float *row = to + (int64_t)r * TO, *old = fresh + (int64_t)r * TO;
@@ -368,7 +369,7 @@ static void test_cross(void **state)
         *y = numbers(B * N, 24);
   float *g = numbers(B * N, 25), *dx0 = numbers(B * N, 26), *before = numbers(B * N, 26),
         *h = numbers(B * N, 27), *db = numbers(N, 28);
-  const TrsCrossBackward layer = {x0, u, bias, g, dx0, h, db, TRS_FP32};
+  const TrsCrossBackward layer = {x0, u, bias, g, dx0, h, db, TRS_FP32, NULL};
 
   (void)state;
   assert_petsc_ok(TrsCrossForwardCpu(NULL, B, N, TRS_FP32, x0, u, bias, x, y));

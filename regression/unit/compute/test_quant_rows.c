@@ -165,7 +165,7 @@ static void check_pooled(const TrsComputeOps *compute, TrsDType dtype, int dim, 
                                                       .values = values,
                                                       .weights = weighted ? weights : NULL,
                                                       .n_values = N},
-                                       out, dim + 3));
+                                       TrsFloats(out, dim + 3)));
   for (int b = 0; b < BAGS; b++)
     for (int d = 0; d < dim; d++) {
       const int64_t n = offsets[b + 1] - offsets[b];

@@ -119,11 +119,12 @@ static void check_cut(const shape *s)
         ops->tbe_row_squares(NULL, workspace, &sides[i].tbe, &p.input, p.grad, p.out_stride, sides[i].sums));
   }
   add_up(&p, sides, total);
-  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &p.tbe, &p.input, p.grad, p.out_stride, &p.args));
+  assert_petsc_ok(
+      ops->tbe_backward(NULL, workspace, &p.tbe, &p.input, TrsFloats(p.grad, p.out_stride), &p.args));
   p.input.row_squares = total;
   for (int i = 0; i < 2; i++) {
-    assert_petsc_ok(
-        ops->tbe_backward(NULL, workspace, &sides[i].tbe, &p.input, p.grad, p.out_stride, &p.args));
+    assert_petsc_ok(ops->tbe_backward(NULL, workspace, &sides[i].tbe, &p.input,
+                                      TrsFloats(p.grad, p.out_stride), &p.args));
     check_side(&p, states, &sides[i]);
     free_side(&sides[i]);
   }

@@ -56,10 +56,12 @@ static void ask_backward(TrsWorkspace workspace, int ahead, answer *a)
     input[u].occurrences = occurrences[u];
     if (ahead) input[u].values = others;
   }
-  assert_petsc_ok(ops->tbe_row_gradients(NULL, workspace, &p->tbe, &input[0], p->grad, p->out_stride,
-                                         a->begin, a->ids, a->row_grad, MAX_DIM));
+  assert_petsc_ok(ops->tbe_row_gradients(NULL, workspace, &p->tbe, &input[0],
+                                         TrsFloats(p->grad, p->out_stride), a->begin, a->ids, a->row_grad,
+                                         MAX_DIM));
   assert_petsc_ok(ops->tbe_list_rows(NULL, workspace, &p->tbe, &input[0], a->listed_begin, a->listed));
-  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &p->tbe, &input[1], p->grad, p->out_stride, &p->args));
+  assert_petsc_ok(
+      ops->tbe_backward(NULL, workspace, &p->tbe, &input[1], TrsFloats(p->grad, p->out_stride), &p->args));
   assert_petsc_ok(ops->tbe_backward_rows(NULL, workspace, &p->tbe, &input[2], a->rows, MAX_DIM, &p->args));
   for (int u = 0; u < N_USES && ahead; u++) assert_petsc_ok(ops->tbe_occurrences_destroy(&occurrences[u]));
   free(others);
@@ -80,7 +82,7 @@ static void ask_so(const shape *s, int stochastic, int ahead, answer *a)
   a->ids = memory(n, sizeof(int64_t));
   a->listed = memory(n, sizeof(int64_t));
   assert_petsc_ok(ops->workspace_create(&workspace));
-  assert_petsc_ok(ops->tbe_forward(NULL, workspace, &p->tbe, &p->input, p->out, p->out_stride));
+  assert_petsc_ok(ops->tbe_forward(NULL, workspace, &p->tbe, &p->input, TrsFloats(p->out, p->out_stride)));
   assert_petsc_ok(ops->tbe_forward_rows(NULL, workspace, &p->tbe, &p->input, a->rows, MAX_DIM));
   assert_petsc_ok(ops->tbe_weight_gradients(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride,
                                             p->grad_weights));
@@ -261,7 +263,7 @@ static void step_from(const shape *s, int64_t column, int64_t stride, problem *p
   for (int b = 0; b < s->batch; b++)
     memcpy(grad + b * stride + column, p->grad + b * p->out_stride, (size_t)s->dim * sizeof(*grad));
   assert_petsc_ok(ops->workspace_create(&workspace));
-  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &tbe, &input, grad, stride, &p->args));
+  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &tbe, &input, TrsFloats(grad, stride), &p->args));
   assert_petsc_ok(ops->workspace_destroy(&workspace));
   free(grad);
 }
@@ -363,7 +365,8 @@ static void check_quantised(TrsDType dtype, int dim, int weighted)
     float *out = memory((int64_t)BATCH * N_FEATURES * dim, sizeof(*out));
 
     assert_petsc_ok(ops->workspace_create(&workspace));
-    assert_petsc_ok(ops->tbe_forward(NULL, workspace, &tbe, &p.input, out, (int64_t)N_FEATURES * dim));
+    assert_petsc_ok(
+        ops->tbe_forward(NULL, workspace, &tbe, &p.input, TrsFloats(out, (int64_t)N_FEATURES * dim)));
     assert_petsc_ok(ops->workspace_destroy(&workspace));
     if (!expected) {
       expected = out;
@@ -395,8 +398,9 @@ static void step_of_replicas(const problem *p, const TrsHostedTbe *copy, TrsStre
 {
   const int64_t n = begin[2 * N_TABLES];
 
-  assert_petsc_ok(hosted_ops->tbe_row_gradients(stream, workspace[0], &copy->tbe, &copy->input, grad,
-                                                p->out_stride, NULL, NULL, row_grad, MAX_DIM));
+  assert_petsc_ok(hosted_ops->tbe_row_gradients(stream, workspace[0], &copy->tbe, &copy->input,
+                                                TrsFloats(grad, p->out_stride), NULL, NULL, row_grad,
+                                                MAX_DIM));
   assert_petsc_ok(hosted_device->copy(rows + n / 2, rows, n / 2 * 8, stream));
   assert_petsc_ok(hosted_device->copy(row_grad + n / 2 * MAX_DIM, row_grad, n / 2 * MAX_DIM * 4, stream));
   assert_petsc_ok(hosted_ops->merge_rows(stream, workspace[1], N_TABLES, copy->tbe.table, 2, begin, rows,
@@ -437,9 +441,10 @@ static void test_steady_step(void **state)
   for (int step = 0; step < STEPS; step++) {
     if (step == WARM) warm = cuda_on_cpu_count();
     p.args.step = step + 1;
-    assert_petsc_ok(hosted_ops->tbe_forward(stream, workspace, &copy.tbe, &copy.input, out, p.out_stride));
     assert_petsc_ok(
-        hosted_ops->tbe_backward(stream, workspace, &copy.tbe, &copy.input, grad, p.out_stride, &p.args));
+        hosted_ops->tbe_forward(stream, workspace, &copy.tbe, &copy.input, TrsFloats(out, p.out_stride)));
+    assert_petsc_ok(hosted_ops->tbe_backward(stream, workspace, &copy.tbe, &copy.input,
+                                             TrsFloats(grad, p.out_stride), &p.args));
     step_of_replicas(&p, &copy, stream, own, begin, grad, rows, row_grad);
   }
   end = cuda_on_cpu_count();

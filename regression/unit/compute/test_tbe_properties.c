@@ -16,10 +16,11 @@ static void run_problem(problem *p)
   TrsWorkspace workspace;
 
   assert_petsc_ok(ops->workspace_create(&workspace));
-  assert_petsc_ok(ops->tbe_forward(NULL, workspace, &p->tbe, &p->input, p->out, p->out_stride));
+  assert_petsc_ok(ops->tbe_forward(NULL, workspace, &p->tbe, &p->input, TrsFloats(p->out, p->out_stride)));
   assert_petsc_ok(ops->tbe_weight_gradients(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride,
                                             p->grad_weights));
-  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride, &p->args));
+  assert_petsc_ok(
+      ops->tbe_backward(NULL, workspace, &p->tbe, &p->input, TrsFloats(p->grad, p->out_stride), &p->args));
   assert_petsc_ok(ops->workspace_destroy(&workspace));
 }
 
@@ -263,8 +264,8 @@ static void check_listed_rows(problem *p, const int64_t *begin, const int64_t *r
   assert_petsc_ok(ops->tbe_list_rows(NULL, workspace, &p->tbe, &p->input, listed_begin, listed));
   assert_memory_equal(listed_begin, begin, (N_TABLES + 1) * sizeof(*begin));
   assert_memory_equal(listed, rows, (size_t)n * sizeof(*rows));
-  assert_petsc_ok(ops->tbe_row_gradients(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride, NULL,
-                                         NULL, alone, MAX_DIM));
+  assert_petsc_ok(ops->tbe_row_gradients(NULL, workspace, &p->tbe, &p->input,
+                                         TrsFloats(p->grad, p->out_stride), NULL, NULL, alone, MAX_DIM));
   for (int t = 0; t < N_TABLES; t++)
     for (int64_t i = begin[t]; i < begin[t + 1]; i++)
       assert_memory_equal(alone + i * MAX_DIM, row_grad + i * MAX_DIM,
@@ -290,8 +291,9 @@ static void check_row_gradients(void)
     rows = memory(apart.input.n_values, sizeof(*rows));
     row_grad = memory(apart.input.n_values * MAX_DIM, sizeof(*row_grad));
     assert_petsc_ok(ops->workspace_create(&workspace));
-    assert_petsc_ok(ops->tbe_row_gradients(NULL, workspace, &apart.tbe, &apart.input, apart.grad,
-                                           apart.out_stride, begin, rows, row_grad, MAX_DIM));
+    assert_petsc_ok(ops->tbe_row_gradients(NULL, workspace, &apart.tbe, &apart.input,
+                                           TrsFloats(apart.grad, apart.out_stride), begin, rows, row_grad,
+                                           MAX_DIM));
     check_listed_rows(&apart, begin, rows, row_grad);
     for (int t = 0; t < N_TABLES; t++) {
       for (int64_t i = begin[t] + 1; i < begin[t + 1]; i++) assert_true(rows[i - 1] < rows[i]);
@@ -347,7 +349,8 @@ static void update_all(problem *p)
   TrsWorkspace workspace;
 
   assert_petsc_ok(ops->workspace_create(&workspace));
-  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &p->tbe, &p->input, p->grad, p->out_stride, &p->args));
+  assert_petsc_ok(
+      ops->tbe_backward(NULL, workspace, &p->tbe, &p->input, TrsFloats(p->grad, p->out_stride), &p->args));
   assert_petsc_ok(ops->workspace_destroy(&workspace));
 }
 
@@ -659,8 +662,9 @@ static void test_no_allocation(void **state)
   make_problem(&s, &p);
   assert_petsc_ok(ops->workspace_create(&workspace));
   for (int step = 0; step < 3; step++) {
-    assert_petsc_ok(ops->tbe_forward(NULL, workspace, &p.tbe, &p.input, p.out, p.out_stride));
-    assert_petsc_ok(ops->tbe_backward(NULL, workspace, &p.tbe, &p.input, p.grad, p.out_stride, &p.args));
+    assert_petsc_ok(ops->tbe_forward(NULL, workspace, &p.tbe, &p.input, TrsFloats(p.out, p.out_stride)));
+    assert_petsc_ok(
+        ops->tbe_backward(NULL, workspace, &p.tbe, &p.input, TrsFloats(p.grad, p.out_stride), &p.args));
     if (step == 0) TrsMemoryUse(&before, &held);
   }
   TrsMemoryUse(&after, &held);

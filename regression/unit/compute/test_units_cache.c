@@ -609,7 +609,8 @@ static void forward(const law *how, const model *m, const law_batch *b, float *o
   if (how->rows_at_a_time)
     assert_petsc_ok(compute->tbe_forward_rows(NULL, tbe_workspace, &m->tbe, &b->input, out, LAW_STRIDE));
   else
-    assert_petsc_ok(compute->tbe_forward(NULL, tbe_workspace, &m->tbe, &b->input, out, LAW_STRIDE));
+    assert_petsc_ok(
+        compute->tbe_forward(NULL, tbe_workspace, &m->tbe, &b->input, TrsFloats(out, LAW_STRIDE)));
 }
 
 /* The gradient is a function of the step alone. */
@@ -630,7 +631,8 @@ static void backward(const law *how, const model *m, const law_batch *b, int ste
     if (how->weighted)
       assert_petsc_ok(compute->tbe_weight_gradients(NULL, tbe_workspace, &m->tbe, &b->input, grad, LAW_STRIDE,
                                                     grad_weights));
-    assert_petsc_ok(compute->tbe_backward(NULL, tbe_workspace, &m->tbe, &b->input, grad, LAW_STRIDE, &args));
+    assert_petsc_ok(
+        compute->tbe_backward(NULL, tbe_workspace, &m->tbe, &b->input, TrsFloats(grad, LAW_STRIDE), &args));
   }
 }
 

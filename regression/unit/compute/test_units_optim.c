@@ -123,8 +123,8 @@ static void update_in_two_steps(run *r, const TrsTbeInput *input, const float *g
   int64_t begin[2] = {0}, *rows = calloc((size_t)input->n_values + 1, sizeof(*rows));
   float *row_grad = calloc((size_t)(input->n_values * r->dim) + 1, sizeof(*row_grad));
 
-  assert_petsc_ok(compute->tbe_row_gradients(NULL, r->workspace, &r->tbe, input, grad, r->dim, begin, rows,
-                                             row_grad, r->dim));
+  assert_petsc_ok(compute->tbe_row_gradients(NULL, r->workspace, &r->tbe, input, TrsFloats(grad, r->dim),
+                                             begin, rows, row_grad, r->dim));
   for (int64_t i = 1; i < begin[1]; i++) assert_true(rows[i - 1] < rows[i]);
   assert_petsc_ok(compute->tbe_update_rows(NULL, r->workspace, 1, &r->table, begin[1], rows, NULL, row_grad,
                                            r->dim, &r->args));
@@ -143,7 +143,7 @@ static void one_step(run *r, const char *name, int step, PetscBool two_steps)
 
   if (golden_has(r->group, of_step("in/weights", step)))
     input.weights = weights = golden_float(r->group, of_step("in/weights", step), NULL);
-  assert_petsc_ok(compute->tbe_forward(NULL, r->workspace, &r->tbe, &input, out, r->dim));
+  assert_petsc_ok(compute->tbe_forward(NULL, r->workspace, &r->tbe, &input, TrsFloats(out, r->dim)));
   assert_near(r, name, out, of_step("out/output", step));
   r->args.step = step + 1;
   /* src/RULES.md, rule A9: before the kernels, as train/dense_work.c does it */
@@ -152,7 +152,8 @@ static void one_step(run *r, const char *name, int step, PetscBool two_steps)
   if (two_steps)
     update_in_two_steps(r, &input, grad);
   else
-    assert_petsc_ok(compute->tbe_backward(NULL, r->workspace, &r->tbe, &input, grad, r->dim, &r->args));
+    assert_petsc_ok(
+        compute->tbe_backward(NULL, r->workspace, &r->tbe, &input, TrsFloats(grad, r->dim), &r->args));
   free(offsets);
   free(values);
   free(grad);

@@ -74,12 +74,13 @@ static void check_pooled(const Case *c, hid_t group)
                              .table_dim = c->dim};
     feature[f] = (TrsTbeFeature){.table = f, .out_column = f * c->dim};
   }
-  assert_petsc_ok(compute->tbe_forward(NULL, c->workspace, &tbe, &input, out, columns));
+  assert_petsc_ok(compute->tbe_forward(NULL, c->workspace, &tbe, &input, TrsFloats(out, columns)));
   assert_all_close(out, wanted, c->stride * columns);
   assert_petsc_ok(
       compute->tbe_weight_gradients(NULL, c->workspace, &tbe, &input, grad, columns, grad_weights));
   check_gradients(c, group, "out/pooled_grad_position_weight", grad_weights);
-  assert_petsc_ok(compute->tbe_backward(NULL, c->workspace, &tbe, &input, grad, columns, &descend));
+  assert_petsc_ok(
+      compute->tbe_backward(NULL, c->workspace, &tbe, &input, TrsFloats(grad, columns), &descend));
   for (int f = 0; f < c->n_features; f++) {
     int64_t n;
     float *before = read_numbered(group, "in/table", f, &n, NULL),

@@ -159,8 +159,8 @@ static void check_lookup(hid_t group, const char *name)
   assert_petsc_ok(compute->workspace_create(&workspace));
   assert_petsc_ok(compute->tbe_forward(
       NULL, workspace, &(TrsTbe){(int)n_keys, (int)n_keys, table, feature},
-      &(TrsTbeInput){.batch = batch, .offsets = offsets, .values = values, .n_values = n_values}, out,
-      width));
+      &(TrsTbeInput){.batch = batch, .offsets = offsets, .values = values, .n_values = n_values},
+      TrsFloats(out, width)));
   round_to(output_dtype, batch * width, out);
   for (int t = 0; t < n_keys; t++) {
     char path[128];

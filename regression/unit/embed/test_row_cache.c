@@ -153,10 +153,11 @@ static void look_up(TrsRowCaches caches, const Model *plain, const Model *cached
   float out[2][TABLES * DIM];
   TrsTbeInput input = b->input;
 
-  assert_petsc_ok(
-      compute->tbe_forward(NULL, workspace, &plain->tbe, &b->input, out[0], (int64_t)TABLES * DIM));
+  assert_petsc_ok(compute->tbe_forward(NULL, workspace, &plain->tbe, &b->input,
+                                       TrsFloats(out[0], (int64_t)TABLES * DIM)));
   assert_petsc_ok(TrsRowCachesForward(caches, NULL, &cached->tbe, &input));
-  assert_petsc_ok(compute->tbe_forward(NULL, workspace, &cached->tbe, &input, out[1], (int64_t)TABLES * DIM));
+  assert_petsc_ok(
+      compute->tbe_forward(NULL, workspace, &cached->tbe, &input, TrsFloats(out[1], (int64_t)TABLES * DIM)));
   assert_memory_equal(out[0], out[1], sizeof(out[0]));
 }
 
@@ -168,11 +169,11 @@ static void update(TrsRowCaches caches, const Model *plain, const Model *cached,
   TrsTbeInput input = b->input;
 
   TrsRandomUniformFill(4, TRS_RANDOM_TEST, number, 0, TABLES * DIM, -1.0F, 1.0F, grad);
-  assert_petsc_ok(
-      compute->tbe_backward(NULL, workspace, &plain->tbe, &b->input, grad, (int64_t)TABLES * DIM, &sgd));
+  assert_petsc_ok(compute->tbe_backward(NULL, workspace, &plain->tbe, &b->input,
+                                        TrsFloats(grad, (int64_t)TABLES * DIM), &sgd));
   assert_petsc_ok(TrsRowCachesBackward(caches, NULL, &cached->tbe, &input));
-  assert_petsc_ok(
-      compute->tbe_backward(NULL, workspace, &cached->tbe, &input, grad, (int64_t)TABLES * DIM, &sgd));
+  assert_petsc_ok(compute->tbe_backward(NULL, workspace, &cached->tbe, &input,
+                                        TrsFloats(grad, (int64_t)TABLES * DIM), &sgd));
   assert_petsc_ok(TrsRowCachesDone(caches, NULL, &input));
 }
 

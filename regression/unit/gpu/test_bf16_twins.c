@@ -198,6 +198,104 @@ static void test_fused(void **state)
   }
 }
 
+/* The backend's array of a type, given both of its places. */
+static TrsMatrix matrix_on(int backend, float *host, void *on, TrsDType type, int64_t stride)
+{
+  return backend ? (TrsMatrix){.type = type, .stride = stride, .data = on} : TrsFloats(host, stride);
+}
+
+/*
+  The dot interaction of X in bf16, too: of vectors in shared memory, and of more than fit there; with and without whole fours. Sums of D and of n products of
+  what was rounded, rounded.
+*/
+static void test_dot_of_bf16(void **state)
+{
+  static const int shapes[][4] = {
+      {9, 8, 8, 7}, {27, 128, 128, 5}, {5, 6, 0, 9}, {4, 5, 5, 3}, {40, 2056, 0, 2}};
+  enum { X, OUT, DX, ALL };
+
+  (void)state;
+  if (!cuda) skip();
+  for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
+    const int n = shapes[s][0], D = shapes[s][1], copied = shapes[s][2],
+              stride = copied + n * (n - 1) / 2 + 3;
+    const int64_t B = shapes[s][3], size[ALL] = {B * n * D, B * stride, B * n * D};
+    float *host[ALL];
+    void *on[ALL];
+
+    for (int i = 0; i < ALL; i++) host[i] = held_numbers((uint64_t)i, size[i], PETSC_TRUE, &on[i]);
+    for (int backend = 0; backend < 2; backend++) {
+      const TrsComputeOps *ops = backend ? cuda : cpu;
+      const TrsMatrix x = matrix_on(backend, host[X], on[X], TRS_BF16, n * D),
+                      out = matrix_on(backend, host[OUT], on[OUT], TRS_BF16, stride),
+                      dx = matrix_on(backend, host[DX], on[DX], TRS_BF16, n * D);
+
+      assert_petsc_ok(
+          ops->dot_backward(NULL, B, n, D, copied, x, out, dx)); /* any gradient, of the same bits */
+      assert_petsc_ok(ops->dot_forward(NULL, B, n, D, copied, 2, x, out));
+    }
+    assert_near_on_device(on[DX], TRS_BF16, host[DX], size[DX], 0x1p-8);
+    assert_near_on_device(on[OUT], TRS_BF16, host[OUT], size[OUT], 0x1p-8);
+    for (int i = 0; i < ALL; i++) {
+      assert_petsc_ok(device->release(&on[i]));
+      free(host[i]);
+    }
+  }
+}
+
+/*
+  A cross network's backward to X in bf16: the total of the layers in the place of g, and X's gradient from it. The total is rounded before the product adds to
+  it: 2^-7. dx0 of the last layer stays.
+*/
+static void check_cross_total(int64_t B, int64_t n, int64_t rank, int layers)
+{
+  enum { X0, U, BIAS, G, DX0, H, DBIAS, Q, V, DX, ALL };
+  const int64_t size[ALL] = {B * n, B * n, n, B * n, B * n, B * n, n, B * rank, rank * n, B * n};
+  const PetscBool of_floats[ALL] = {[BIAS] = PETSC_TRUE, [DX0] = PETSC_TRUE, [DBIAS] = PETSC_TRUE};
+  float *host[ALL], *kept = calloc((size_t)(B * n), sizeof(float));
+  void *on[ALL];
+
+  for (int i = 0; i < ALL; i++)
+    host[i] = held_numbers((uint64_t)i, size[i], (PetscBool)!of_floats[i], &on[i]);
+  memcpy(kept, host[DX0], (size_t)(B * n) * sizeof(float));
+  for (int backend = 0; backend < 2; backend++) {
+    const TrsComputeOps *ops = backend ? cuda : cpu;
+    const TrsDType type = backend ? TRS_BF16 : TRS_FP32;
+    const TrsMatrix q = matrix_on(backend, host[Q], on[Q], type, rank),
+                    v = matrix_on(backend, host[V], on[V], type, n),
+                    g = matrix_on(backend, host[G], on[G], type, n),
+                    dx = matrix_on(backend, host[DX], on[DX], type, n);
+    const TrsCrossBackward layer = {
+        backend ? on[X0] : host[X0],   backend ? on[U] : host[U], backend ? on[BIAS] : host[BIAS],   g.data,
+        backend ? on[DX0] : host[DX0], backend ? on[H] : host[H], backend ? on[DBIAS] : host[DBIAS], type,
+        backend ? g.data : NULL};
+
+    assert_petsc_ok(ops->cross_backward(
+        NULL, B, n, layers > 1 ? TRS_CROSS_LAST : TRS_CROSS_FIRST | TRS_CROSS_LAST, &layer));
+    assert_petsc_ok(ops->cross_input(NULL, B, n, rank, q, v, g, layer.dx0, dx));
+  }
+  assert_near_on_device(on[DX], TRS_BF16, host[DX], size[DX], 0x1p-7);
+  assert_near_on_device(on[H], TRS_BF16, host[H], size[H], 0x1p-8);
+  assert_near_on_device(on[DX0], TRS_FP32, kept, size[DX0], 0.0);
+  for (int i = 0; i < ALL; i++) {
+    assert_petsc_ok(device->release(&on[i]));
+    free(host[i]);
+  }
+  free(kept);
+}
+
+static void test_cross_to_bf16(void **state)
+{
+  (void)state;
+  if (!cuda) skip();
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
+  for (int layers = 1; layers < 3; layers++) {
+    check_cross_total(70, 64, 8, layers);
+    check_cross_total(9, 45, 3, layers);
+  }
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
+}
+
 /* Cross layers and dot interactions of bf16, beside the CPU's of the same numbers: results are rounded to bf16 (2^-8), or are floats. */
 static void test_interactions_of_bf16(void **state)
 {
@@ -228,10 +326,10 @@ static void test_interactions_of_bf16(void **state)
     assert_petsc_ok(
         cpu->cross_forward(NULL, B, n, TRS_FP32, host[X0], host[U], host[BIAS], host[X], host[Y]));
     assert_petsc_ok(cuda->cross_forward(NULL, B, n, TRS_BF16, on[X0], on[U], on[BIAS], on[X], on[Y]));
-    layer = (TrsCrossBackward){host[X0],  host[U], host[BIAS],  host[G],
-                               host[DX0], host[H], host[DBIAS], TRS_FP32};
+    layer = (TrsCrossBackward){host[X0], host[U],     host[BIAS], host[G], host[DX0],
+                               host[H],  host[DBIAS], TRS_FP32,   NULL};
     assert_petsc_ok(cpu->cross_backward(NULL, B, n, s ? TRS_CROSS_FIRST : 0, &layer));
-    layer = (TrsCrossBackward){on[X0], on[U], on[BIAS], on[G], on[DX0], on[H], on[DBIAS], TRS_BF16};
+    layer = (TrsCrossBackward){on[X0], on[U], on[BIAS], on[G], on[DX0], on[H], on[DBIAS], TRS_BF16, NULL};
     assert_petsc_ok(cuda->cross_backward(NULL, B, n, s ? TRS_CROSS_FIRST : 0, &layer));
     assert_near_on_device(on[Y], TRS_BF16, host[Y], B * n, 0x1p-8);
     assert_near_on_device(on[H], TRS_BF16, host[H], B * n, 0x1p-8);
@@ -249,8 +347,9 @@ static void test_interactions_of_bf16(void **state)
     const TrsMatrix out = {backend ? TRS_BF16 : TRS_FP32, STRIDE, backend ? on[OUT] : host[OUT]};
     float *x = backend ? on[VECTORS] : host[VECTORS], *dx = backend ? on[DX] : host[DX];
 
-    assert_petsc_ok(ops->dot_forward(NULL, 7, SMALL, D, COPIED, 2, x, SMALL * D, out));
-    assert_petsc_ok(ops->dot_backward(NULL, 7, SMALL, D, COPIED, x, SMALL * D, out, dx, SMALL * D));
+    assert_petsc_ok(ops->dot_forward(NULL, 7, SMALL, D, COPIED, 2, TrsFloats(x, SMALL * D), out));
+    assert_petsc_ok(
+        ops->dot_backward(NULL, 7, SMALL, D, COPIED, TrsFloats(x, SMALL * D), out, TrsFloats(dx, SMALL * D)));
   }
   assert_near_on_device(on[OUT], TRS_BF16, host[OUT], 7 * STRIDE, 0x1p-8);
   assert_near_on_device(on[DX], TRS_FP32, host[DX], 7 * SMALL * D,
@@ -334,7 +433,7 @@ static void check_vector_cross_of_bf16(int64_t B, int64_t n, int place)
     TrsCrossBackward layer;
 
     take_arrays(ALL, host, on, backend, v);
-    layer = (TrsCrossBackward){v[X0], v[S], NULL, v[G], v[DX0], v[H], v[DBIAS], type};
+    layer = (TrsCrossBackward){v[X0], v[S], NULL, v[G], v[DX0], v[H], v[DBIAS], type, NULL};
     assert_petsc_ok(ops->vector_cross_forward(NULL, B, n, type, v[X0], v[S], v[BIAS], v[X], v[Y]));
     assert_petsc_ok(ops->vector_cross_backward(NULL, B, n, place, &layer));
   }
@@ -449,5 +548,6 @@ static void test_conversions(void **state)
 
 TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_linear_of_bf16),
               cmocka_unit_test(test_fused), cmocka_unit_test(test_no_samples),
+              cmocka_unit_test(test_dot_of_bf16), cmocka_unit_test(test_cross_to_bf16),
               cmocka_unit_test(test_interactions_of_bf16), cmocka_unit_test(test_more_of_bf16),
               cmocka_unit_test(test_matrices), cmocka_unit_test(test_conversions))

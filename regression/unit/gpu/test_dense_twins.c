@@ -23,12 +23,13 @@ static void test_dot(void **state)
     add(&forward, B * x_stride);
     add(&forward, B * stride);
     TWINS(forward, 1e-6 * D,
-          ops->dot_forward(NULL, B, n, D, copied, s % 3, x[0], x_stride, TrsFloats(x[1], stride)));
+          ops->dot_forward(NULL, B, n, D, copied, s % 3, TrsFloats(x[0], x_stride), TrsFloats(x[1], stride)));
     add(&backward, B * x_stride);
     add(&backward, B * stride);
     add(&backward, B * x_stride);
     TWINS(backward, 1e-5,
-          ops->dot_backward(NULL, B, n, D, copied, x[0], x_stride, TrsFloats(x[1], stride), x[2], x_stride));
+          ops->dot_backward(NULL, B, n, D, copied, TrsFloats(x[0], x_stride), TrsFloats(x[1], stride),
+                            TrsFloats(x[2], x_stride)));
   }
 }
 
@@ -69,7 +70,7 @@ static PetscErrorCode whole_cross(const TrsComputeOps *ops, int64_t B, int64_t n
   if (layers > 1) PetscCall(cross_backward(ops, B, n, TRS_CROSS_FIRST, x));
   PetscCall(cross_backward(ops, B, n, layers > 1 ? TRS_CROSS_LAST : TRS_CROSS_FIRST | TRS_CROSS_LAST, x));
   PetscCall(ops->cross_input(NULL, B, n, rank, TrsFloats(x[7], rank), TrsFloats(x[8], n), TrsFloats(x[3], n),
-                             x[4], x[0]));
+                             x[4], TrsFloats(x[0], n)));
   for (int i = 3; i < 5; i++) PetscCall(on->zero(x[i], B * n * (int64_t)sizeof(float), NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -233,10 +233,10 @@ static PetscErrorCode gradient_ready(void *ctx, int64_t begin, int64_t end)
 static void fill(const Case *c, TrsDlrm dlrm, Batch *batch, float *dense, float *labels)
 {
   const int64_t *columns;
-  int64_t stride;
-  float *x, value[MAX_BATCH * MAX_WIDTH];
+  TrsMatrix x;
+  float value[MAX_BATCH * MAX_WIDTH];
 
-  assert_petsc_ok(TrsDlrmEmbeddings(dlrm, &x, &stride, &columns));
+  assert_petsc_ok(TrsDlrmEmbeddings(dlrm, &x, &columns));
   batch->width = 0;
   for (int f = 0; f < c->n_embeddings; f++) batch->width += c->dims[f];
   TrsRandomUniformFill(3, TRS_RANDOM_TEST, 1, 0, MAX_BATCH * MAX_WIDTH, -1.0f, 1.0f, value);
@@ -249,7 +249,7 @@ static void fill(const Case *c, TrsDlrm dlrm, Batch *batch, float *dense, float 
       for (int d = 0; d < c->dims[f]; d++, at++) {
         const float v = value[100 + b * batch->width + at];
 
-        x[b * stride + columns[f] + d] = v;
+        ((float *)x.data)[b * x.stride + columns[f] + d] = v;
         batch->embeddings[b * batch->width + at] = (double)v;
       }
     }
@@ -259,8 +259,7 @@ static void fill(const Case *c, TrsDlrm dlrm, Batch *batch, float *dense, float 
 static void compare_gradients(const Case *c, TrsDlrm dlrm, Reference *reference, Batch *batch, float scale)
 {
   const int64_t *columns;
-  int64_t stride;
-  float *dx;
+  TrsMatrix dx;
 
   for (int p = 0; p < reference->n; p++) {
     const TrsDenseParameter *param = &reference->param[p];
@@ -270,13 +269,13 @@ static void compare_gradients(const Case *c, TrsDlrm dlrm, Reference *reference,
                    1e-5);
     }
   }
-  assert_petsc_ok(TrsDlrmEmbeddingGrads(dlrm, &dx, &stride, &columns));
+  assert_petsc_ok(TrsDlrmEmbeddingGrads(dlrm, &dx, &columns));
   for (int b = 0; b < batch->n; b++) {
     int at = 0;
 
     for (int f = 0; f < c->n_embeddings; f++) {
       for (int d = 0; d < c->dims[f]; d++, at++) {
-        assert_close(dx[b * stride + columns[f] + d],
+        assert_close(((const float *)dx.data)[b * dx.stride + columns[f] + d],
                      (double)scale * slope(reference, c, batch, &batch->embeddings[b * batch->width + at]),
                      2e-6, 1e-5);
       }

@@ -107,7 +107,7 @@ static void set_up(hid_t group, Case *c)
   free(golden_read(group, "x", H5T_NATIVE_FLOAT, NULL, shape));
   c->batch = shape[0];
   TrsInteractionShape(&c->interaction, vectors, (int)golden_number(group, "dim", 1), copied, shape[1],
-                      PETSC_TRUE);
+                      PETSC_TRUE, PETSC_FALSE);
   if (c->interaction.ops->check) assert_petsc_ok(c->interaction.ops->check(&c->interaction));
   if (c->interaction.ops->declare) assert_petsc_ok(c->interaction.ops->declare(&c->interaction));
   assert_petsc_ok(TrsParametersAllocate(&c->params, c->device, 1));
@@ -153,7 +153,7 @@ static void run_case(Case *c, float *out, float *dout, float *dx)
     memcpy(param->value, value, (size_t)(param->rows * param->cols) * sizeof(float));
     free(value);
   }
-  memcpy(in->x, x, (size_t)(c->batch * in->N) * sizeof(float));
+  memcpy(in->x.data, x, (size_t)(c->batch * in->N) * sizeof(float));
   assert_petsc_ok(in->ops->forward(in, NULL, c->batch));
   for (int64_t b = 0; b < c->batch; b++) {
     assert_near(out + b * in->stride, wanted + b * in->width, in->width, "out");

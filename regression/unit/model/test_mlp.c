@@ -65,13 +65,13 @@ static void set_up(Stack *s, const TrsMlpSpec *spec, int64_t batch, int64_t in)
   s->context.params = &s->params;
   assert_petsc_ok(TrsMlpDeclare(&s->mlp, &s->context, "stack", spec, in, in));
   assert_petsc_ok(TrsParametersAllocate(&s->params, s->context.device, 1));
-  room = TrsMlpPlace(&s->mlp, batch, NULL, NULL, 1);
+  room = TrsMlpPlace(&s->mlp, batch, NULL, TrsFloats(NULL, 1));
   s->inner = floats(room.end);
   for (int64_t i = 0; i < room.end; i++) s->inner[i] = NAN;
   s->y = floats(batch * s->y_stride);
   s->dy = floats(batch * s->y_stride);
   s->dx = floats(batch * in);
-  (void)TrsMlpPlace(&s->mlp, batch, s->inner, s->y, s->y_stride);
+  (void)TrsMlpPlace(&s->mlp, batch, s->inner, TrsFloats(s->y, s->y_stride));
 }
 
 static void tear_down(Stack *s)
