@@ -188,22 +188,22 @@ PetscErrorCode TrsCopyColumnsCuda(TrsStream stream, int64_t rows, int n, const T
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-template <class T> struct MeanJob {
+struct MeanJob {
   Columns columns;
   int64_t rows;
   struct {
-    T *data;
+    float *data;
     int64_t stride;
     const int32_t *lengths;
   } run[TRS_RUNS_A_LAUNCH];
 };
 
 /* Reads and writes once the elements of bags with more than one id. */
-template <class T> static __global__ void divide_columns_kernel(const MeanJob<T> job)
+static __global__ void divide_columns_kernel(const MeanJob job)
 {
   const Share share = share_of(job.columns);
   const int32_t *const lengths = job.run[share.run].lengths;
-  T *const data = job.run[share.run].data + share.col;
+  float *const data = job.run[share.run].data + share.col;
   const int64_t stride = job.run[share.run].stride;
 
   if (share.row < 0) return;
@@ -218,46 +218,35 @@ template <class T> static __global__ void divide_columns_kernel(const MeanJob<T>
 #pragma unroll
     for (int k = 0; k < TRS_ROWS_IN_FLIGHT; k++) {
       element[k] = 0.0f;
-      if (length[k] > 1) element[k] = to_float(data[(row + k) * stride]);
+      if (length[k] > 1) element[k] = data[(row + k) * stride];
     }
 #pragma unroll
     for (int k = 0; k < TRS_ROWS_IN_FLIGHT; k++)
-      if (length[k] > 1) from_float(element[k] / static_cast<float>(length[k]), &data[(row + k) * stride]);
+      if (length[k] > 1) data[(row + k) * stride] = element[k] / static_cast<float>(length[k]);
   }
 }
 
-template <class T>
-static PetscErrorCode divide_columns(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean)
+PetscErrorCode TrsDivideColumnsCuda(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean)
 {
-  MeanJob<T> job = {};
+  MeanJob job = {};
 
   PetscFunctionBegin;
+  if (rows <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   job.rows = rows;
   for (int first = 0; first < n; first += TRS_RUNS_A_LAUNCH) {
     Columns *const columns = &job.columns;
 
     columns->n = PetscMin(n - first, static_cast<int>(TRS_RUNS_A_LAUNCH));
     for (int i = 0; i < columns->n; i++) {
-      job.run[i] = {static_cast<T *>(mean[first + i].columns.data), mean[first + i].columns.stride,
+      job.run[i] = {static_cast<float *>(mean[first + i].columns.data), mean[first + i].columns.stride,
                     mean[first + i].lengths};
       columns->begin[i + 1] = columns->begin[i] + static_cast<int>(mean[first + i].cols);
     }
     if (columns->begin[columns->n] == 0) continue;
-    CU_LAUNCH(divide_columns_kernel<T>, share_blocks(rows, *columns), TRS_MATRIX_THREADS, 0,
+    CU_LAUNCH(divide_columns_kernel, share_blocks(rows, *columns), TRS_MATRIX_THREADS, 0,
               TrsCudaStream(stream), job);
     TrsCheckLaunch();
   }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsDivideColumnsCuda(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean)
-{
-  PetscFunctionBegin;
-  if (rows <= 0 || n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  if (mean[0].columns.type == TRS_BF16)
-    PetscCall(divide_columns<Bf16>(stream, rows, n, mean));
-  else
-    PetscCall(divide_columns<float>(stream, rows, n, mean));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -80,9 +80,9 @@ kernel_goals() { # DIM DTYPE: ratios of the copy's rate, as bench_embedding prin
       name = substr($0, 1, 24); sub(/ +$/, "", name); line = substr($0, 25); split(line, word, " ")
       if (name == "copy") copy = word[3]
       least = ""
-      if (name == "forward") least = dim >= 128 ? 0.75 : 0.65
+      if (name == "forward" || name == "forward to bf16") least = dim >= 128 ? 0.75 : 0.65
       if (name ~ /^backward/) least = 0.40
-      if (name ~ /^update[+]/) least = 0.50
+      if (name ~ /^update[+]/ || name == "update from bf16") least = 0.50
       if (name == "regroup" && dtype == "fp32") least = 0.95
       if (name ~ /^(en|de)code/ && dtype == "fp32") least = 0.85
       if (least != "") printf "%s, D %d %s, GB/s of copy|%s|%s|%s\n", name, dim, dtype, word[3], copy, least

@@ -9,7 +9,7 @@
   reads the pooled gradients once, ids, and for each distinct row, here one for each occurrence, reads and writes row and states. The
   sort and the runs are not counted, so they show as a loss. update: the same without ids, whose sort is done before, as a training on a GPU does it under
   the batch before; sort: that part, its bytes those of the ids. A device that sorts as it goes has the difference of two lines instead. regroup: every feature's pooled columns to another place; permute: a batch's ids and lengths in
-  another order of features; codecs: the pooled rows to the wire format or back. Each reads and writes once. Medians of rounds; batches differ from round to round.
+  another order of features; codecs: the pooled rows to the wire format or back. Each reads and writes once. On a GPU also of bf16: pooled rows, gradients. Medians of rounds; batches differ from round to round.
 */
 #include "bench.h"
 #include "compute/compute_ops.h"
@@ -68,7 +68,20 @@ typedef struct {
   TrsTbeOccurrences sorted[N_BATCHES]; /* NULL: the device sorts as it goes */
 } bench;
 
-typedef enum { COPY, FORWARD, FIND_ROWS, SORT, UPDATE, BACKWARD, REGROUP, PERMUTE, ENCODE, DECODE } what;
+typedef enum {
+  COPY,
+  FORWARD,
+  FORWARD_BF16,
+  FIND_ROWS,
+  SORT,
+  UPDATE,
+  UPDATE_BF16,
+  BACKWARD,
+  REGROUP,
+  PERMUTE,
+  ENCODE,
+  DECODE
+} what;
 
 static PetscErrorCode upload(const bench *b, const void *host, int64_t bytes, void *device_pointer)
 {
@@ -222,6 +235,12 @@ static PetscErrorCode release_all(bench *b)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Memory for pooled rows of bf16. */
+static TrsMatrix bf16_rows(const bench *b)
+{
+  return (TrsMatrix){.type = TRS_BF16, .stride = b->tables * b->dim, .data = b->encoded};
+}
+
 static PetscErrorCode run_once(bench *b, what kind, int round)
 {
   const TrsSparseOptimizerArgs args = {.kind = (TrsSparseOptimizerKind)b->optimizer,
@@ -241,6 +260,9 @@ static PetscErrorCode run_once(bench *b, what kind, int round)
   case FORWARD:
     PetscCall(b->compute->tbe_forward(b->stream, b->workspace, &b->tbe, input, TrsFloats(b->out, stride)));
     break;
+  case FORWARD_BF16:
+    PetscCall(b->compute->tbe_forward(b->stream, b->workspace, &b->tbe, input, bf16_rows(b)));
+    break;
   case FIND_ROWS:
     PetscCall(b->compute->tbe_list_rows(b->stream, b->workspace, &b->tbe, input, b->row_begin, b->found));
     break;
@@ -249,9 +271,10 @@ static PetscErrorCode run_once(bench *b, what kind, int round)
                                                &b->sorted[round % N_BATCHES]));
     break;
   case UPDATE:
+  case UPDATE_BF16:
     sorted.occurrences = b->sorted[round % N_BATCHES];
-    PetscCall(b->compute->tbe_backward(b->stream, b->workspace, &b->tbe, &sorted, TrsFloats(b->grad, stride),
-                                       &args));
+    PetscCall(b->compute->tbe_backward(b->stream, b->workspace, &b->tbe, &sorted,
+                                       kind == UPDATE ? TrsFloats(b->grad, stride) : bf16_rows(b), &args));
     break;
   case BACKWARD:
     PetscCall(
@@ -294,18 +317,21 @@ static PetscErrorCode measure(bench *b, what kind, const char *name, double byte
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The sort ahead of an update, and the update after it. */
-static PetscErrorCode measure_ahead(bench *b, double bytes)
+/* The sort ahead of an update, and the update after it, from gradients of floats and of bf16; gradients: bytes of the former. */
+static PetscErrorCode measure_ahead(bench *b, double bytes, double gradients)
 {
+  const char *optimizer = TrsSparseOptimizerName((TrsSparseOptimizerKind)b->optimizer);
   char name[64];
 
   PetscFunctionBegin;
   PetscCall(b->compute->workspace_create(&b->sort_workspace));
   for (int k = 0; k < N_BATCHES; k++) PetscCall(run_once(b, SORT, k));
   PetscCall(measure(b, SORT, "sort", (double)b->n * 8.0));
-  (void)snprintf(name, sizeof(name), "update+%s",
-                 TrsSparseOptimizerName((TrsSparseOptimizerKind)b->optimizer));
+  (void)snprintf(name, sizeof(name), "update+%s", optimizer);
   PetscCall(measure(b, UPDATE, name, bytes - (double)b->n * 8.0));
+  PetscCall(
+      b->compute->convert(b->stream, b->batch * b->tables * b->dim, TRS_FP32, b->grad, TRS_BF16, b->encoded));
+  PetscCall(measure(b, UPDATE_BF16, "update from bf16", bytes - (double)b->n * 8.0 - gradients / 2.0));
   for (int k = 0; k < N_BATCHES; k++) PetscCall(b->compute->tbe_occurrences_destroy(&b->sorted[k]));
   PetscCall(b->compute->workspace_destroy(&b->sort_workspace));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -315,13 +341,13 @@ static PetscErrorCode measure_ahead(bench *b, double bytes)
   The update with its sort, and the two apart. Where the device sorts as it goes, the sort is what finds a batch's rows, with the host's wait for their
   number, and the update is the difference.
 */
-static PetscErrorCode measure_backward(bench *b, double bytes)
+static PetscErrorCode measure_backward(bench *b, double bytes, double gradients)
 {
   double update_s;
   char name[64];
 
   PetscFunctionBegin;
-  if (b->compute->tbe_find_occurrences) PetscCall(measure_ahead(b, bytes));
+  if (b->compute->tbe_find_occurrences) PetscCall(measure_ahead(b, bytes, gradients));
   PetscCall(b->device->alloc(b->n * (int64_t)sizeof(*b->found), (void **)&b->found));
   PetscCall(TrsAlloc(b->tables + 1, sizeof(*b->row_begin), &b->row_begin));
   PetscCall(measure(b, FIND_ROWS, "find rows (sort)", (double)b->n * 8.0));
@@ -432,7 +458,9 @@ static PetscErrorCode bench_embedding(int argc, char **argv)
          (int)b.pooling);
   PetscCall(measure_copy(&b));
   PetscCall(measure(&b, FORWARD, "forward", (double)b.n * (row + 8.0) + pooled));
-  PetscCall(measure_backward(&b, (double)b.n * (2.0 * (row + b.state_bytes) + 8.0) + pooled));
+  if (b.compute->tbe_find_occurrences) /* a GPU, which has kernels for bf16 */
+    PetscCall(measure(&b, FORWARD_BF16, "forward to bf16", (double)b.n * (row + 8.0) + pooled / 2.0));
+  PetscCall(measure_backward(&b, (double)b.n * (2.0 * (row + b.state_bytes) + 8.0) + pooled, pooled));
   PetscCall(measure(&b, REGROUP, "regroup", 2.0 * pooled));
   PetscCall(measure(&b, PERMUTE, "permute", 2.0 * (double)(b.n * 8 + b.tables * b.batch * 4)));
   PetscCall(measure_codecs(&b));

@@ -231,7 +231,7 @@ def test_cuda_algorithms(binary, folder):
 
 
 def test_cuda_bf16(binary, folder):
-    """-dense_precision bf16: matrices of 2 bytes give the CPU's losses, which rounds operands alone, within 2e-3; masters stay fp32, and bits do not depend on the ranks with -reproducible."""
+    """-dense_precision bf16: matrices of 2 bytes give the CPU's losses, which rounds operands and pooled rows alone, within 2e-3 (with a layer norm 5e-3, as bf16 itself moves them); masters stay fp32, and bits do not depend on the ranks with -reproducible."""
     make(folder)
     layers = "-dense_arch 16,8 -over_arch 24,16,1"
     every = ("", "-interaction dcn -dcn_low_rank_dim 4", "-interaction dcn_full", "-interaction cat -over_arch_layer_norm", "-over_arch_dropout 0.2 -dense_arch_activation sigmoid",
@@ -239,9 +239,10 @@ def test_cuda_bf16(binary, folder):
     for more in thin(every, every[:3]):
         shared = f"{MIXED} -epochs 2 {layers} {more}"
         plain, _ = train(binary, folder, "plain", 2, f"{shared} {NCCL}", limit_s=240)
-        wanted, _ = train(binary, folder, "cpu", 2, f"{shared} -device cpu -dense_precision bf16", limit_s=240)
+        rows = "-qcomm_forward_precision bf16 -qcomm_backward_precision bf16" if "cat" in more or "deepfm" in more else "-tables_output_dtype bf16"  # as the GPU's are rounded
+        wanted, _ = train(binary, folder, "cpu", 2, f"{shared} -device cpu -dense_precision bf16 {rows}", limit_s=240)
         found, state = train(binary, folder, "bf16", 2, f"{shared} {NCCL} -dense_precision bf16", limit_s=240)
-        check_close_losses(found, wanted, 2e-3, more)
+        check_close_losses(found, wanted, 5e-3 if "layer_norm" in more else 2e-3, more)
         check(not same_bits(found, plain), f"{more}: fp32's losses")
         with h5py.File(state) as h:
             check((h["dense/over_arch/0/weight"][()].view("u4") & 0xFFFF).any(), f"{more}: the weights themselves are rounded")
@@ -260,18 +261,15 @@ SPREAD = ("", MIXED.replace("table_wise", "table_column_wise").replace("data_par
 
 
 def test_cuda_bf16_rows(binary, folder):
-    """-dense_precision bf16: pooled rows and their gradients that are looked up, sent and updated in 2 bytes have the bits of floats that are rounded where they are whole (output_dtype bf16).
-
-    Means of cut rows do not: they are rounded as sums and once more, divided."""
+    """-dense_precision bf16: pooled rows and their gradients that are looked up, sent and updated in 2 bytes have the bits of floats that are rounded where they are whole (output_dtype bf16)."""
     make(folder, weighted=True)
-    tables = TABLES.replace(" -table_tag_pooling mean", "")
-    every = ((1, ""), (2, f"{MIXED} {NCCL}"), (4, f"{MIXED} {MPI} -table_word_is_weighted true"), (3, f"{SPREAD[1]} {NCCL}"), (4, f"{SPREAD[2]} {NCCL}"),
+    every = ((1, "-tables_sharding_types table_wise"), (2, f"{MIXED} {NCCL}"), (4, f"{MIXED} {MPI} -table_word_is_weighted true"), (3, f"{SPREAD[1]} {NCCL}"), (4, f"{SPREAD[2]} {NCCL}"),
              (2, f"{MIXED} {NCCL} -embedding_optimizer adam -tables_data_type fp16"), (2, f"{MIXED} {NCCL} -table_item_compute_kernels fused_uvm_caching -table_item_cache_load_factor 0.3"))
     for ranks, more in thin(every, (*every[:2], every[3])):
         found = {}
         for name, words in (("bf16", ""), ("rounded", "-tables_output_dtype bf16"), ("floats", f"-tables_output_dtype bf16 {FLOATS}")):
             run(binary, ranks, f"-data_train train.h5 -data_eval train.h5 -data_dense none -batch_size {24 // ranks} -epochs 1 -output {name}.h5 -checkpoint_final {name}.final.h5 "
-                f"{MODEL} {tables} -device cuda -dense_precision bf16 {more} {words}", folder, limit_s=240)
+                f"{MODEL} {TABLES} -device cuda -dense_precision bf16 {more} {words}", folder, limit_s=240)
             found[name] = losses(os.path.join(folder, f"{name}.h5"))
             check(same_bits(found[name], found["bf16"]), f"{more} {words}: losses {list(found[name])}, not {list(found['bf16'])}")
             check_same_tensors(os.path.join(folder, f"{name}.final.h5"), os.path.join(folder, "bf16.final.h5"), f"{more} {words}")

@@ -53,7 +53,7 @@ typedef struct {
   int64_t cols;
 } TrsColumnCopy;
 
-/* Adjacent columns of rows that become means. */
+/* Adjacent columns of rows of floats that become means. */
 typedef struct {
   TrsMatrix columns;
   const int32_t *lengths; /* lengths of the rows' bags */
@@ -402,8 +402,8 @@ typedef PetscErrorCode TrsSumMatricesFn(TrsStream stream, int n_parts, const flo
                                         int64_t to_stride);
 
 /*
-  Divide row b of n runs of columns (host array) by the run's lengths[b]. All runs have one type.
-  Rows of length 0 stay unchanged.
+  Divide row b of n runs of columns (host array) by the run's lengths[b]. Rows of length 0 stay
+  unchanged.
 */
 typedef PetscErrorCode TrsDivideColumnsFn(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean);
 

@@ -10,7 +10,8 @@
     --copy columns--> model's matrix
 
   Rows and their gradients have the type of the model's matrix where shards have all rows: of bf16
-  they travel as they are. Partial sums are of floats, and encoded on the way.
+  they travel as they are. Partial sums are of floats, and encoded on the way; their means are
+  divided before they are rounded to bf16, by the length at the sample.
 
   TRS_GRID_RANKS has no reduce-scatter, because a shard has all rows. TRS_GRID_WORLD has no
   all-to-all, because there is one host; nor has TRS_GRID_WORLD_BY_HOSTS, whose reduce-scatter has
@@ -29,14 +30,23 @@
 */
 #include "shard/sharding.h"
 
+/* Columns of a mean feature in a host's block of floats. */
 typedef struct {
-  PetscBool alone;         /* one rank, no encoding: nothing travels */
-  PetscBool as_is;         /* the group's features are the model's, in order */
-  PetscBool divides;       /* means are divided at the sample */
-  int64_t *dims;           /* [H] columns of each host */
-  int64_t *chunk_rows;     /* [L] samples of the sources of each place in a host */
-  int64_t *host_batch;     /* [H] samples of the rank of each host that has this rank's place */
-  const float **block;     /* [H] where the pooled rows of each host have arrived */
+  int block, feature; /* the feature's number in the model */
+  int64_t block_column, cols;
+} TrsBlockMean;
+
+typedef struct {
+  PetscBool alone;     /* one rank, no encoding: nothing travels */
+  PetscBool as_is;     /* the group's features are the model's, in order */
+  PetscBool divides;   /* means are divided at the sample */
+  int64_t *dims;       /* [H] columns of each host */
+  int64_t *chunk_rows; /* [L] samples of the sources of each place in a host */
+  int64_t *host_batch; /* [H] samples of the rank of each host that has this rank's place */
+  const float **block; /* [H] where the pooled rows of each host have arrived */
+  int n_means;
+  TrsBlockMean *mean;      /* [n_means] means to divide in blocks; none are: in the model's matrix */
+  TrsMeanColumns *divided; /* [n_means] scratch */
   TrsPooledChunks intra;   /* exchange inside the host; NULL: shards have all rows */
   TrsPooledAllToAll cross; /* exchange across the hosts; NULL: there is one host */
 } TrsPooled;
@@ -81,6 +91,61 @@ static PetscErrorCode create_cross(TrsSharding sharding, TrsPooled *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* List the columns of mean features in the hosts' blocks, run by run. */
+static PetscErrorCode list_means(TrsSharding sharding, TrsPooled *p)
+{
+  const TrsRoute *route = &sharding->route;
+  const int64_t *columns = sharding->context->columns;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc2((size_t)(route->n_features + route->n_runs), &p->mean,
+                         (size_t)(route->n_features + route->n_runs), &p->divided));
+  for (int i = 0; i < sharding->n_tables; i++) {
+    const TrsTableConfig *config = TrsShardingTableConfig(sharding, i);
+
+    for (int k = route->table_feature[i]; TrsShardingIsMean(config) && k < route->table_feature[i + 1]; k++) {
+      const int64_t first = columns[route->group_feature[k]];
+
+      for (int r = 0; r < route->n_runs; r++) {
+        const TrsColumnRun *run = &route->run[r];
+        const int64_t begin = PetscMax(first, run->column),
+                      end = PetscMin(first + config->embedding_dim, run->column + run->width);
+
+        if (begin < end)
+          p->mean[p->n_means++] = (TrsBlockMean){.block = run->block,
+                                                 .feature = route->group_feature[k],
+                                                 .block_column = run->block_column + begin - run->column,
+                                                 .cols = end - begin};
+      }
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Divide the means in blocks of floats, where a division in the model's matrix of bf16 would round
+  once more. Block h is at block[h], or at displs[h] floats of `blocks`. Not collective.
+*/
+static PetscErrorCode divide_blocks(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
+                                    const float *const *block, const float *blocks, const int64_t *displs)
+{
+  const TrsPooled *p = (const TrsPooled *)sharding->data;
+  const int64_t B = slot->batch->batch;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < p->n_means; i++) {
+    const TrsBlockMean *mean = &p->mean[i];
+    const float *from = block ? block[mean->block] : blocks + displs[mean->block];
+
+    p->divided[i] = (TrsMeanColumns){
+        .columns = TrsMatrixColumns(TrsFloats(from, p->dims[mean->block]), mean->block_column),
+        .lengths = slot->batch->jagged.lengths + mean->feature * B,
+        .cols = mean->cols};
+  }
+  PetscCall(sharding->context->compute->divide_columns(stream, B, p->n_means, p->divided));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode setup_pooled(TrsSharding sharding)
 {
   const TrsShardingContext *context = sharding->context;
@@ -96,7 +161,8 @@ static PetscErrorCode setup_pooled(TrsSharding sharding)
   p->alone = (PetscBool)(groups->world->size == 1 && !context->copied &&
                          (!has_intra || is_plain(&sharding->reduce_scatter)) &&
                          (!has_cross || is_plain(&sharding->dist)));
-  p->divides = (PetscBool)(has_intra || context->dist.reproducible);
+  p->divides = (PetscBool)((has_intra && !(p->alone && context->rows != TRS_FP32)) ||
+                           context->dist.reproducible);
   p->as_is = PETSC_TRUE;
   for (int e = 0; e < route->n_entries; e++) p->as_is = (PetscBool)(p->as_is && route->feature[e] == e);
   PetscCall(PetscCalloc4((size_t)route->H, &p->dims, (size_t)route->H, &p->block, (size_t)route->H,
@@ -107,6 +173,7 @@ static PetscErrorCode setup_pooled(TrsSharding sharding)
   if (p->alone) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsShardingCreateSums(sharding, sharding->local_dim, &p->intra));
   if (has_cross) PetscCall(create_cross(sharding, p));
+  if (p->divides && context->rows != TRS_FP32) PetscCall(list_means(sharding, p));
   PetscCall(TrsRouteCreateExchanges(sharding, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -119,6 +186,7 @@ static PetscErrorCode destroy_pooled(TrsSharding sharding)
   PetscCall(TrsPooledChunksDestroy(&p->intra));
   PetscCall(TrsPooledAllToAllDestroy(&p->cross));
   PetscCall(PetscFree4(p->dims, p->block, p->host_batch, p->chunk_rows));
+  PetscCall(PetscFree2(p->mean, p->divided));
   PetscCall(PetscFree(p));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -181,10 +249,11 @@ static PetscErrorCode forward_wait_pooled(TrsSharding sharding, TrsShardingSlot 
     PetscCall(TrsPooledAllToAllStart(p->cross, stream, summed, p->host_batch));
   }
   if (p->cross) PetscCall(TrsPooledAllToAllArrive(p->cross, stream, p->block));
+  if (p->mean) PetscCall(divide_blocks(sharding, slot, stream, p->block, NULL, NULL));
   if (!p->alone)
     PetscCall(TrsRouteScatterRuns(sharding, stream, slot->batch->batch, p->block, p->dims, pooled));
   if (p->cross) PetscCall(TrsPooledAllToAllRelease(p->cross, stream));
-  if (p->divides) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
+  if (p->divides && !p->mean) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -198,15 +267,16 @@ static PetscErrorCode backward_start_pooled(TrsSharding sharding, TrsShardingSlo
 
   PetscFunctionBegin;
   /* Dividing in place is allowed: these columns are this group's alone, and are read once. */
-  if (p->divides) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
+  if (p->divides && !p->mean) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
   if (p->alone) PetscFunctionReturn(PETSC_SUCCESS);
   if (p->cross) {
     PetscCall(TrsPooledAllToAllGradBuffer(p->cross, &send, &displs));
-    own = TrsPooledAllToAllOwnGrad(p->cross);
+    if (!p->mean) own = TrsPooledAllToAllOwnGrad(p->cross);
   } else {
     PetscCall(TrsPooledChunksGradBuffer(p->intra, &send));
   }
   PetscCall(TrsRouteGatherRuns(sharding, stream, slot->batch->batch, grad, send, displs, p->dims, own));
+  if (p->mean) PetscCall(divide_blocks(sharding, slot, stream, NULL, send, displs));
   if (p->cross)
     PetscCall(TrsPooledAllToAllGradStart(p->cross, stream));
   else

@@ -2,7 +2,7 @@
 /* TEST timeout: 300 */
 /* TEST labels: cuda */
 /*
-  Pooled rows of bf16 and their gradients: lookups, sums of rows, updates, columns that are moved and means, each beside the same backend's of floats. Results are the
+  Pooled rows of bf16 and their gradients: lookups, sums of rows, updates and columns that are moved, each beside the same backend's of floats. Results are the
   floats' rounded once, or the same bits where only gradients are of bf16. The CPU has floats alone and refuses others.
 */
 #include "compute/half.h"
@@ -189,32 +189,6 @@ static void test_columns(void **state)
         for (int t = 0; t < 2; t++) check_columns(types[f], types[t], shift);
 }
 
-static void test_means(void **state)
-{
-  const int64_t n = (int64_t)ROWS * STRIDE;
-  int32_t lengths[N_RUNS][ROWS];
-
-  (void)state;
-  for (int r = 0; r < N_RUNS * ROWS; r++) lengths[r / ROWS][r % ROWS] = r * 7 % 5;
-  for (int i = 1; (ops = trs_hosted(i)); i++) {
-    uint16_t *h = halves(n, 80), *old = halves(n, 80);
-    TrsMeanColumns mean[N_RUNS];
-
-    for (int k = 0; k < N_RUNS; k++)
-      mean[k] = (TrsMeanColumns){
-          .columns = TrsMatrixColumns(of_bf16(h, STRIDE), 32 * k), .lengths = lengths[k], .cols = 30 + k};
-    assert_petsc_ok(ops->divide_columns(NULL, ROWS, N_RUNS, mean));
-    for (int64_t at = 0; at < n; at++) {
-      const int run = (int)(at % STRIDE / 32), length = lengths[run][at / STRIDE];
-      const PetscBool divided = (PetscBool)(at % 32 < 30 + run && length > 1);
-
-      assert_int_equal(h[at], divided ? TrsFloatToBf16(TrsBf16ToFloat(old[at]) / (float)length) : old[at]);
-    }
-    free(h);
-    free(old);
-  }
-}
-
 /* One of the CPU's kernels for each check of a matrix's type. */
 static void test_cpu_refuses(void **state)
 {
@@ -230,10 +204,7 @@ static void test_cpu_refuses(void **state)
   assert_petsc_error(cpu->tbe_backward(NULL, NULL, &p.tbe, &p.input, out, &p.args), TRS_ERR_INTERNAL);
   assert_petsc_error(cpu->copy_columns(NULL, 3, 1, &(TrsColumnCopy){.from = out, .to = out, .cols = 1}),
                      TRS_ERR_INTERNAL);
-  assert_petsc_error(cpu->divide_columns(NULL, 3, 1, &(TrsMeanColumns){.columns = out, .cols = 1}),
-                     TRS_ERR_INTERNAL);
   free_problem(&p);
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_bags), cmocka_unit_test(test_columns), cmocka_unit_test(test_means),
-              cmocka_unit_test(test_cpu_refuses))
+TRS_TEST_MAIN(cmocka_unit_test(test_bags), cmocka_unit_test(test_columns), cmocka_unit_test(test_cpu_refuses))
