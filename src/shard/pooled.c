@@ -45,7 +45,7 @@ typedef struct {
   int64_t *host_batch; /* [H] samples of the rank of each host that has this rank's place */
   const float **block; /* [H] where the pooled rows of each host have arrived */
   int n_means;
-  TrsBlockMean *mean;      /* [n_means] means to divide in blocks; none are: in the model's matrix */
+  TrsBlockMean *mean;      /* [n_means] to divide in blocks; NULL: in the model's matrix */
   TrsMeanColumns *divided; /* [n_means] scratch */
   TrsPooledChunks intra;   /* exchange inside the host; NULL: shards have all rows */
   TrsPooledAllToAll cross; /* exchange across the hosts; NULL: there is one host */
