@@ -238,6 +238,8 @@ PetscErrorCode TrsDivideColumnsCuda(TrsStream stream, int64_t rows, int n, const
 
     columns->n = PetscMin(n - first, static_cast<int>(TRS_RUNS_A_LAUNCH));
     for (int i = 0; i < columns->n; i++) {
+      PetscCheck(mean[first + i].columns.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "means of %s",
+                 TrsDTypeName(mean[first + i].columns.type));
       job.run[i] = {static_cast<float *>(mean[first + i].columns.data), mean[first + i].columns.stride,
                     mean[first + i].lengths};
       columns->begin[i + 1] = columns->begin[i] + static_cast<int>(mean[first + i].cols);

@@ -166,6 +166,7 @@ template <int COLUMNS> static __device__ __forceinline__ void keep_numbers(float
 
 template <int COLUMNS> static __device__ __forceinline__ void keep_numbers(Bf16 *to, const float *x)
 {
+  static_assert(COLUMNS == 1 || COLUMNS == 4, "a number, or four");
   if constexpr (COLUMNS == 4)
     __stcg(reinterpret_cast<uint2 *>(to), narrow_four(x));
   else

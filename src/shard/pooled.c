@@ -75,14 +75,13 @@ static PetscErrorCode create_cross(TrsSharding sharding, TrsPooled *p)
   const PetscBool has_intra = (PetscBool)(sharding->route.grid != TRS_GRID_RANKS);
   const int H = sharding->route.H;
   TrsPooledDistOptions options = sharding->dist;
+  PetscBool keeps = (PetscBool)(!has_intra && keeps_bf16(&options.forward) && keeps_bf16(&options.backward));
   int64_t *floats;
 
   PetscFunctionBegin;
   PetscCall(PetscMalloc1((size_t)H, &floats));
-  if (!has_intra && keeps_bf16(&options.forward) && keeps_bf16(&options.backward))
-    sharding->rows_type = context->rows;
-  for (int h = 0; h < H; h++)
-    if (p->dims[h] % 2) sharding->rows_type = TRS_FP32;
+  for (int h = 0; h < H; h++) keeps = (PetscBool)(keeps && p->dims[h] % 2 == 0);
+  sharding->rows_type = keeps ? context->rows : TRS_FP32;
   if (sharding->rows_type != TRS_FP32) options.forward.kind = options.backward.kind = TRS_CODEC_FP32;
   for (int h = 0; h < H; h++)
     floats[h] = p->dims[h] * TrsDTypeBytes(sharding->rows_type) / (int64_t)sizeof(float);
@@ -119,12 +118,14 @@ static PetscErrorCode list_means(TrsSharding sharding, TrsPooled *p)
       }
     }
   }
+  if (!p->n_means) PetscCall(PetscFree2(p->mean, p->divided));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
   Divide the means in blocks of floats, where a division in the model's matrix of bf16 would round
-  once more. Block h is at block[h], or at displs[h] floats of `blocks`. Not collective.
+  once more. Block h is at block[h], or at displs[h] floats of `blocks`. Blocks that have arrived
+  are in this rank's memory: a device's are never read at their owner. Not collective.
 */
 static PetscErrorCode divide_blocks(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
                                     const float *const *block, const float *blocks, const int64_t *displs)
@@ -298,8 +299,7 @@ static PetscErrorCode backward_wait_pooled(TrsSharding sharding, TrsShardingSlot
   if (p->cross) PetscCall(TrsPooledAllToAllGradWait(p->cross, stream, &rows));
   if (p->cross && p->intra) PetscCall(TrsPooledChunksGradStart(p->intra, stream));
   if (p->intra) PetscCall(TrsPooledChunksGradWait(p->intra, stream, &rows));
-  *arrived = TrsFloats(rows, sharding->local_dim);
-  arrived->type = sharding->rows_type;
+  *arrived = TrsShardingRows(sharding, rows, sharding->local_dim);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -292,10 +292,7 @@ PetscErrorCode TrsRouteSend(TrsSharding sharding, TrsStream stream, const TrsKjt
 static TrsMatrix block_columns(TrsSharding sharding, const TrsColumnRun *run, const float *block,
                                const int64_t *dims)
 {
-  TrsMatrix columns = TrsFloats(block, dims[run->block]);
-
-  columns.type = sharding->rows_type;
-  return TrsMatrixColumns(columns, run->block_column);
+  return TrsMatrixColumns(TrsShardingRows(sharding, block, dims[run->block]), run->block_column);
 }
 
 PetscErrorCode TrsRouteScatterRuns(TrsSharding sharding, TrsStream stream, int64_t B,

@@ -74,16 +74,18 @@ PetscErrorCode TrsShardedEbcConfigFromOptions(TrsOptions options, TrsShardedEbcC
 }
 
 /*
-  Encode what a group sends in the type that the model rounds it to, or that it multiplies in. Whole
-  pooled rows and their gradients lose nothing by the first; parts of sums, and rows of sequences,
-  are rounded once more. A precision that -qcomm_... gives goes before. Nothing is encoded on one
-  rank, with -reproducible, whose bits must not show the plan, and by a served model where it would
-  round more than the output.
+  Encode what a group sends in the type that the model rounds it to (output_dtype), or that it
+  multiplies in (context->wire). Whole pooled rows and their gradients lose nothing by the first;
+  parts of sums, and rows of sequences, are rounded once more. A precision of -qcomm_... goes
+  before; fp32 that is given does so for the second alone. Nothing is encoded on one rank, with
+  -reproducible, whose bits must not show the plan, and by a served model where it would round more
+  than the output.
 */
 static void choose_codecs(TrsSharding group)
 {
   const TrsShardingContext *context = group->context;
-  const TrsDType type = group->output_dtype != TRS_FP32 ? group->output_dtype : context->wire;
+  const PetscBool rounds = (PetscBool)(group->output_dtype != TRS_FP32);
+  const TrsDType type = rounds ? group->output_dtype : context->wire;
   const TrsCodecKind kind = type == TRS_FP16 ? TRS_CODEC_FP16 : TRS_CODEC_BF16;
   const PetscBool serves = (PetscBool)!context->shards->optimizers;
   TrsPooledDistOptions *const dist[] = {&group->dist, &group->reduce_scatter, &group->sequence};
@@ -92,11 +94,13 @@ static void choose_codecs(TrsSharding group)
   group->reduce_scatter = context->reduce_scatter;
   group->sequence = context->sequence;
   if (type == TRS_FP32 || context->groups->world->size == 1 || context->dist.reproducible) return;
-  if (serves && (group->route.grid != TRS_GRID_RANKS || group->ops != &trs_payload_pooled)) return;
+  if (serves && (group->route.grid != TRS_GRID_RANKS || group->ops != &trs_payload_pooled ||
+                 (!rounds && context->rows == TRS_FP32)))
+    return;
   for (size_t i = 0; i < sizeof(dist) / sizeof(dist[0]); i++) {
-    if (dist[i]->forward.kind == TRS_CODEC_FP32 && !dist[i]->given[0])
+    if (dist[i]->forward.kind == TRS_CODEC_FP32 && (rounds || !dist[i]->given[0]))
       dist[i]->forward = (TrsCodec){.kind = kind, .loss_scale = 1.0F};
-    if (dist[i]->backward.kind == TRS_CODEC_FP32 && !dist[i]->given[1])
+    if (dist[i]->backward.kind == TRS_CODEC_FP32 && (rounds || !dist[i]->given[1]))
       dist[i]->backward = (TrsCodec){.kind = kind, .backward = 1, .loss_scale = 1.0F};
   }
 }

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/sharding.h"
 
+TrsMatrix TrsShardingRows(TrsSharding sharding, const float *data, int64_t stride)
+{
+  TrsMatrix rows = TrsFloats(data, stride);
+
+  rows.type = sharding->rows_type;
+  return rows;
+}
+
 const TrsTableConfig *TrsShardingTableConfig(TrsSharding sharding, int i)
 {
   return &sharding->context->tables->table[sharding->table[i]];
@@ -36,7 +44,6 @@ static void *take_loan(TrsLoan *loan, int64_t bytes)
 PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream)
 {
   const int64_t bytes = slot->recv.batch * sharding->local_dim * TrsDTypeBytes(sharding->rows_type);
-  TrsMatrix rows;
 
   PetscFunctionBegin;
   sharding->rows = (float *)take_loan(sharding->context->loan, bytes);
@@ -44,9 +51,8 @@ PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *sl
     PetscCall(TrsDeviceBufferReserveShared(sharding->context->device, &sharding->pooled, bytes));
     sharding->rows = (float *)sharding->pooled.data;
   }
-  rows = TrsFloats(sharding->rows, sharding->local_dim);
-  rows.type = sharding->rows_type;
-  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv, rows));
+  PetscCall(TrsLookupForward(sharding->lookup, stream, &slot->recv,
+                             TrsShardingRows(sharding, sharding->rows, sharding->local_dim)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

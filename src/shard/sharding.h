@@ -133,7 +133,7 @@ struct TrsShardingImpl {
 
 struct TrsShardingOps {
   const char *name;
-  PetscBool typed; /* it works on a model's matrix of bf16, too */
+  PetscBool typed; /* it works on a model's matrix of bf16, too; else such a matrix is refused */
   /* Allocate, make the exchanges and the lookup. Collective. */
   PetscErrorCode (*setup)(TrsSharding sharding);
   PetscErrorCode (*destroy)(TrsSharding sharding);
@@ -200,6 +200,9 @@ extern const TrsUpdateOps trs_update_owner, trs_update_owner_by_id, trs_update_w
     trs_update_row_squares, trs_update_replicas;
 
 /* --- shared by the payloads (sharding.c) --- */
+
+/* The matrix of rows of sharding->rows_type at `data`, with `stride` numbers a row. */
+TrsMatrix TrsShardingRows(TrsSharding sharding, const float *data, int64_t stride);
 
 /* The plan of the group's i-th table. Borrowed. */
 const TrsTablePlan *TrsShardingTablePlan(TrsSharding sharding, int i);

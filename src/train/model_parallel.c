@@ -299,9 +299,8 @@ PetscErrorCode TrsModelParallelEmbeddings(TrsModelParallel m, const float **pool
       !m->blockwise, PETSC_COMM_SELF, TRS_ERR_OPTION,
       "-reproducible and -accumulate_steps keep one part of the batch's embeddings at a time: leave them out "
       "to look at them all");
-  PetscCheck(m->pooled.rows.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_OPTION,
-             "-dense_precision bf16 has the embeddings and their gradients in bf16 on this device: leave it "
-             "out to look at what they were before");
+  PetscCheck(m->pooled.rows.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "embeddings of %s",
+             TrsDTypeName(m->pooled.rows.type));
   *pooled = TrsPooledFloats(&m->pooled, m->columns[0]);
   *grads = TrsPooledFloats(&m->grad, m->columns[0]);
   *stride = m->pooled.rows.stride;
