@@ -396,9 +396,7 @@ static PetscErrorCode cross_backward(TrsStream stream, int64_t rows, int64_t n, 
 {
   const S *const x0 = static_cast<const S *>(layer->x0), *const u = static_cast<const S *>(layer->u),
                  *const g = static_cast<const S *>(layer->g);
-  S *const h = static_cast<S *>(layer->h), *const total = place & TRS_CROSS_LAST
-                                                              ? static_cast<S *>(layer->total)
-                                                              : nullptr;
+  S *const h = static_cast<S *>(layer->h), *const total = static_cast<S *>(layer->total);
 
   PetscFunctionBegin;
   if (is_wide({x0, u, layer->bias, g, layer->dx0, h, total, layer->grad_bias}, n))
@@ -478,9 +476,8 @@ static PetscErrorCode vector_cross_backward(TrsStream stream, int64_t batch, int
                                             const TrsCrossBackward *layer)
 {
   const S *const g = static_cast<const S *>(layer->g);
-  const VectorCrossed<S> crossed = {
-      n, place,      static_cast<const float *>(layer->u),
-      g, layer->dx0, place & TRS_CROSS_LAST ? static_cast<S *>(layer->total) : nullptr};
+  const VectorCrossed<S> crossed = {n, place,      static_cast<const float *>(layer->u),
+                                    g, layer->dx0, static_cast<S *>(layer->total)};
 
   PetscFunctionBegin;
   if (batch > 0) {

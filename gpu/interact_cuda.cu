@@ -287,15 +287,9 @@ static PetscErrorCode cut(Dot *s, int64_t floats_more, int squares, const void *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Do vectors of D numbers consist of fours at addresses for them? */
-static bool is_whole(TrsMatrix x, int D)
-{
-  return D % 4 == 0 && TrsCudaIsAligned(x.data, x.stride * TrsDTypeBytes(x.type), 4 * TrsDTypeBytes(x.type));
-}
-
 static Dot dot_of(int64_t batch, int n, int D, int copied, int n_zeros, TrsMatrix x)
 {
-  return {batch, n, D, copied, n_zeros, ((D + 3) / 4 | 1) * 4, (n + 3) / 4, 1, is_whole(x, D), x};
+  return {batch, n, D, copied, n_zeros, ((D + 3) / 4 | 1) * 4, (n + 3) / 4, 1, D % 4 == 0 && has_fours(x), x};
 }
 
 static dim3 blocks_of(const Dot *s)
@@ -369,7 +363,7 @@ PetscErrorCode TrsDotBackwardCuda(TrsStream stream, int64_t batch, int n, int D,
   PetscCheck(x.type == dx.type && (x.type == TRS_FP32 || dout.type == x.type), PETSC_COMM_SELF,
              TRS_ERR_INTERNAL, "gradients of %s and %s of products of %s", TrsDTypeName(dout.type),
              TrsDTypeName(dx.type), TrsDTypeName(x.type));
-  if (!is_whole(dx, D)) s.aligned = 0;
+  if (!has_fours(dx)) s.aligned = 0;
   if (x.type == TRS_BF16)
     PetscCall((dot_backward<Bf16, Bf16>(stream, s, &dout, &dx)));
   else if (dout.type == TRS_BF16)

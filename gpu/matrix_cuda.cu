@@ -26,12 +26,7 @@ static bool is_wide(const void *pointer, int64_t stride, int64_t cols)
 
 static bool is_wide_copy(const TrsColumnCopy *copy)
 {
-  bool wide = copy->cols % 4 == 0;
-
-  for (const TrsMatrix *m : {&copy->from, &copy->to})
-    wide = wide && m->stride % 4 == 0 &&
-           reinterpret_cast<uintptr_t>(m->data) % static_cast<uintptr_t>(4 * TrsDTypeBytes(m->type)) == 0;
-  return wide;
+  return copy->cols % 4 == 0 && has_fours(copy->from) && has_fours(copy->to);
 }
 
 static __device__ __forceinline__ float4 operator+(float4 a, float4 b)

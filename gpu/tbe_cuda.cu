@@ -313,8 +313,7 @@ static int class_of(const TrsTbeTable *table, const TrsTbeFeature *feature, cons
   const TrsMatrix to = TrsMatrixColumns(lookup->matrix,
                                         lookup->kind == LOOKUP_ROWS ? 0 : feature->out_column);
   const bool aligned = table->dim % wide == 0 && TrsCudaIsAligned(table->weight, stride_bytes(table), 16) &&
-                       TrsCudaIsAligned(to.data, to.stride * TrsDTypeBytes(to.type),
-                                        4 * TrsDTypeBytes(to.type));
+                       has_fours(to);
 
   const bool cached = table->lines && lookup->input.locations;
 

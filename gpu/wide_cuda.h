@@ -10,6 +10,7 @@
 */
 #pragma once
 
+#include "compute/gemm.h"
 #include "compute/half.h"
 #include "gpu/cuda_language.h"
 
@@ -22,6 +23,15 @@ static inline bool is_wide(std::initializer_list<const void *> arrays, int64_t s
 
   for (const void *array : arrays) bits |= reinterpret_cast<uintptr_t>(array);
   return bits % sizeof(float4) == 0;
+}
+
+/* Do all rows begin at an address for four numbers of the matrix's type? */
+static inline bool has_fours(TrsMatrix matrix)
+{
+  const int64_t four = 4 * TrsDTypeBytes(matrix.type);
+
+  return matrix.stride % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(matrix.data) % static_cast<uintptr_t>(four) == 0;
 }
 
 /* --- fp16: TrsHalfToFloat() except for the bits of NaN, TrsFloatToHalf() with all bits --- */

@@ -34,5 +34,14 @@ struct TrsWorkspaceImpl {
   TrsBuffer by_thread;
 };
 
+/* Refuse what is not of floats: a CPU has no kernels for matrices of the type of operands. */
+static inline PetscErrorCode TrsCheckFloats(TrsDType type)
+{
+  PetscFunctionBegin;
+  PetscCheck(type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a CPU's matrices are fp32, not %s",
+             TrsDTypeName(type));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 TRS_KERNELS(TRS_KERNEL_CPU)
 PETSC_EXTERN TrsTbeRowSquaresFn TrsTbeRowSquaresCpu;

@@ -94,7 +94,7 @@ PetscErrorCode TrsCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, Tr
 
   (void)stream;
   PetscFunctionBegin;
-  PetscCheck(type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
+  PetscCall(TrsCheckFloats(type));
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < batch; b++)
     kernels->cross_forward(n, first + b * n, product + b * n, bias, from + b * n, to + b * n);
@@ -111,7 +111,7 @@ PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, i
 
   (void)stream;
   PetscFunctionBegin;
-  PetscCheck(layer->type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
+  PetscCall(TrsCheckFloats(layer->type));
   if (place & TRS_CROSS_FIRST) memset(layer->dx0, 0, (size_t)(batch * n) * sizeof(float));
 #pragma omp parallel for schedule(static)
   for (int64_t c = 0; c < n; c += part)
@@ -132,7 +132,7 @@ PetscErrorCode TrsCrossInputCpu(TrsStream stream, int64_t batch, int64_t n, int6
   const float *parts[2] = {(const float *)g.data, dx0};
 
   PetscFunctionBegin;
-  PetscCheck(dx.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
+  PetscCall(TrsCheckFloats(dx.type));
   PetscCall(TrsMultiplyCpu(stream, &product));
   PetscCall(TrsSumMatricesCpu(stream, 2, parts, n, batch, n, (float *)dx.data, dx.stride));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -73,8 +73,8 @@ typedef struct {
   float *grad_bias;
   TrsDType type; /* fp32, or that of operands */
   /*
-    Of `type`, which is that of operands: the LAST call writes what it adds up here in place of dx0,
-    and adds g. It may be g. NULL: there is dx0 alone.
+    Of a LAST call, of `type`, which is that of operands: where it writes what it adds up, with g, in
+    place of dx0. It may be g. NULL: to dx0.
   */
   void *total;
 } TrsCrossBackward;

@@ -256,8 +256,9 @@ PetscErrorCode TrsMultiplyCpu(TrsStream stream, const TrsMatrixProduct *product)
   PetscFunctionBegin;
   (void)stream;
   PetscCall(prepare_library());
-  PetscCheck(p.a.type == TRS_FP32 && p.b.type == TRS_FP32 && p.c.type == TRS_FP32, PETSC_COMM_SELF,
-             TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
+  PetscCall(TrsCheckFloats(p.a.type));
+  PetscCall(TrsCheckFloats(p.b.type));
+  PetscCall(TrsCheckFloats(p.c.type));
   PetscCheck(p.m <= INT_MAX && p.n <= INT_MAX && p.k <= INT_MAX && p.a.stride <= INT_MAX &&
                  p.b.stride <= INT_MAX && p.c.stride <= INT_MAX,
              PETSC_COMM_SELF, TRS_ERR_INTERNAL, "matrix product %lld x %lld x %lld is too large for BLAS",

@@ -14,8 +14,8 @@ PetscErrorCode TrsDotForwardCpu(TrsStream stream, int64_t batch, int n, int D, i
 
   (void)stream;
   PetscFunctionBegin;
-  PetscCheck(x.type == TRS_FP32 && out.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
-             "a CPU's matrices are fp32");
+  PetscCall(TrsCheckFloats(x.type));
+  PetscCall(TrsCheckFloats(out.type));
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < batch; b++) {
     const float *from = (const float *)x.data + b * x.stride;
@@ -37,8 +37,9 @@ PetscErrorCode TrsDotBackwardCpu(TrsStream stream, int64_t batch, int n, int D, 
 
   (void)stream;
   PetscFunctionBegin;
-  PetscCheck(x.type == TRS_FP32 && dout.type == TRS_FP32 && dx.type == TRS_FP32, PETSC_COMM_SELF,
-             TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
+  PetscCall(TrsCheckFloats(x.type));
+  PetscCall(TrsCheckFloats(dout.type));
+  PetscCall(TrsCheckFloats(dx.type));
 #pragma omp parallel
   {
 #pragma omp for schedule(static) nowait
@@ -126,7 +127,7 @@ PetscErrorCode TrsVectorCrossForwardCpu(TrsStream stream, int64_t batch, int64_t
 
   (void)stream;
   PetscFunctionBegin;
-  PetscCheck(type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
+  PetscCall(TrsCheckFloats(type));
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < batch; b++)
     for (int64_t i = b * n, c = 0; c < n; i++, c++) to[i] = first[i] * s[b] + bias[c] + from[i];

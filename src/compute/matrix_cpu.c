@@ -45,8 +45,8 @@ PetscErrorCode TrsCopyColumnsCpu(TrsStream stream, int64_t rows, int n, const Tr
   PetscFunctionBegin;
   (void)stream;
   for (int i = 0; i < n; i++) {
-    PetscCheck(copy[i].from.type == TRS_FP32 && copy[i].to.type == TRS_FP32, PETSC_COMM_SELF,
-               TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
+    PetscCall(TrsCheckFloats(copy[i].from.type));
+    PetscCall(TrsCheckFloats(copy[i].to.type));
     cols += copy[i].cols;
   }
 #pragma omp parallel if (rows * cols > TRS_PARALLEL_FLOATS)
@@ -124,8 +124,7 @@ PetscErrorCode TrsDivideColumnsCpu(TrsStream stream, int64_t rows, int n, const 
     const int64_t cols = mean[i].cols, stride = mean[i].columns.stride;
     float *data = (float *)mean[i].columns.data;
 
-    PetscCheck(mean[i].columns.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
-               "a CPU's matrices are fp32");
+    PetscCall(TrsCheckFloats(mean[i].columns.type));
 #pragma omp parallel for schedule(static) if (rows * cols > TRS_PARALLEL_FLOATS)
     for (int64_t r = 0; r < rows; r++) {
       const int32_t length = mean[i].lengths[r];

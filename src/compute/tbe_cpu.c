@@ -38,14 +38,6 @@ static const TrsTbeKernels *kernels_of_isa(void)
   return TRS_KERNELS_OF_ISA(trs_tbe_kernels);
 }
 
-/* A CPU's pooled rows and their gradients are floats. */
-static PetscErrorCode check_floats(TrsMatrix matrix)
-{
-  PetscFunctionBegin;
-  PetscCheck(matrix.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "a CPU's matrices are fp32");
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscBool TrsTbeHasStepCpu(TrsSparseOptimizerKind kind)
 {
   return (PetscBool)(kernels_of_isa()->update[kind] != NULL);
@@ -61,7 +53,7 @@ PetscErrorCode TrsTbeForwardCpu(TrsStream stream, TrsWorkspace workspace, const 
   PetscFunctionBegin;
   (void)stream;
   (void)workspace;
-  PetscCall(check_floats(out));
+  PetscCall(TrsCheckFloats(out.type));
 #pragma omp parallel for schedule(static) collapse(2)
   for (int f = 0; f < tbe->n_features; f++)
     for (int64_t part = 0; part < parts; part++) {
@@ -402,7 +394,7 @@ PetscErrorCode TrsTbeBackwardCpu(TrsStream stream, TrsWorkspace workspace, const
 {
   PetscFunctionBegin;
   (void)stream;
-  PetscCall(check_floats(grad));
+  PetscCall(TrsCheckFloats(grad.type));
   PetscCall(backward(workspace, tbe, input, PETSC_TRUE, (const float *)grad.data, grad.stride, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -428,7 +420,7 @@ PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, c
 
   PetscFunctionBegin;
   (void)stream;
-  PetscCall(check_floats(grad));
+  PetscCall(TrsCheckFloats(grad.type));
   PetscCall(begin_backward(workspace, tbe, input, PETSC_TRUE, &b));
   for (int first = 0, end; first < tbe->n_tables; first = end) {
     end = sort_group(tbe, input, first, PETSC_TRUE, grad.stride, &b);

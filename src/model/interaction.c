@@ -58,6 +58,22 @@ PetscBool TrsInteractionCopiesX(const TrsInteraction *interaction)
   return (PetscBool)(interaction->x.type != interaction->type);
 }
 
+TrsCrossBackward TrsInteractionCross(const TrsInteraction *interaction, PetscBool lowest, TrsMatrix x0,
+                                     const void *u, int bias, float *dx0, void *h)
+{
+  const TrsDenseParameter *param = &interaction->context->params->param[bias];
+
+  return (TrsCrossBackward){.x0 = x0.data,
+                            .u = u,
+                            .bias = param->value,
+                            .g = interaction->dout,
+                            .dx0 = dx0,
+                            .h = h,
+                            .grad_bias = param->grad,
+                            .type = interaction->type,
+                            .total = lowest && interaction->dx.type != TRS_FP32 ? interaction->dout : NULL};
+}
+
 TrsMatrix TrsInteractionMatrix(const TrsInteraction *interaction, void *data)
 {
   return (TrsMatrix){.type = interaction->type, .stride = interaction->stride, .data = data};

@@ -113,6 +113,14 @@ void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int 
 /* Does the interaction need a copy of X in the type of its output? */
 PetscBool TrsInteractionCopiesX(const TrsInteraction *interaction);
 
+/*
+  The arrays of the backward of a cross layer, which is the `lowest` or another one: u of the type of
+  the output, or a sample's factors, and h as TrsCrossBackward says. The total goes to the gradient
+  of the output where X has the type of products.
+*/
+TrsCrossBackward TrsInteractionCross(const TrsInteraction *interaction, PetscBool lowest, TrsMatrix x0,
+                                     const void *u, int bias, float *dx0, void *h);
+
 /* The matrix of the output, or of its gradient. */
 TrsMatrix TrsInteractionMatrix(const TrsInteraction *interaction, void *data);
 

@@ -201,18 +201,10 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
   PetscFunctionBegin;
   for (int l = cross->n_layers - 1; l >= 0; l--) {
     const TrsCrossLayer *layer = &cross->layer[l];
-    const TrsDenseParameter *bias = &params->param[layer->bias];
     const TrsMatrix V = TrsParametersMatrix(params, layer->V);
     const int place = (l == cross->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
-    const TrsCrossBackward backward = {.x0 = cross->x0.data,
-                                       .u = layer->u.data,
-                                       .bias = bias->value,
-                                       .g = g.data,
-                                       .dx0 = cross->dx0,
-                                       .h = cross->h.data,
-                                       .grad_bias = bias->grad,
-                                       .type = interaction->type,
-                                       .total = interaction->dx.type != TRS_FP32 ? g.data : NULL};
+    const TrsCrossBackward backward = TrsInteractionCross(
+        interaction, (PetscBool)(l == 0), cross->x0, layer->u.data, layer->bias, cross->dx0, cross->h.data);
 
     PetscCall(compute->cross_backward(stream, n, N, place, &backward));
     if (!cross->full) PetscCall(backward_w(interaction, stream, n, layer));

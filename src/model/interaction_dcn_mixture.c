@@ -323,20 +323,12 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
   PetscFunctionBegin;
   for (int l = net->n_layers - 1; l >= 0; l--) {
     const TrsMixtureLayer *layer = &net->layer[l];
-    const TrsDenseParameter *bias = &params->param[layer->bias];
     const TrsMatrix V = TrsParametersMatrix(params, layer->V),
                     dV = TrsFloats(params->param[layer->V].grad, N);
     const int place = (l == net->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
     const PetscBool in_g = (PetscBool)(l > 0 || interaction->dx.type != TRS_FP32);
-    const TrsCrossBackward backward = {.x0 = net->x0.data,
-                                       .u = layer->u.data,
-                                       .bias = bias->value,
-                                       .g = g.data,
-                                       .dx0 = net->dx0,
-                                       .h = net->h.data,
-                                       .grad_bias = bias->grad,
-                                       .type = interaction->type,
-                                       .total = interaction->dx.type != TRS_FP32 ? g.data : NULL};
+    const TrsCrossBackward backward = TrsInteractionCross(interaction, (PetscBool)(l == 0), net->x0,
+                                                          layer->u.data, layer->bias, net->dx0, net->h.data);
 
     PetscCall(compute->cross_backward(stream, n, N, place, &backward));
     if (net->K > 1) PetscCall(backward_gates(interaction, stream, n, l, in_g ? g : TrsFloats(net->dx0, N)));

@@ -144,18 +144,10 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
   PetscFunctionBegin;
   for (int l = net->n_layers - 1; l >= 0; l--) {
     const TrsVectorLayer *layer = &net->layer[l];
-    const TrsDenseParameter *bias = &param[layer->bias];
     const TrsMatrix w = row_of(interaction, layer), dw = TrsFloats(param[layer->weight].grad, N);
     const int place = (l == net->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
-    const TrsCrossBackward backward = {.x0 = net->x0.data,
-                                       .u = layer->s,
-                                       .bias = bias->value,
-                                       .g = g.data,
-                                       .dx0 = net->dx0,
-                                       .h = net->ds,
-                                       .grad_bias = bias->grad,
-                                       .type = interaction->type,
-                                       .total = interaction->dx.type != TRS_FP32 ? g.data : NULL};
+    const TrsCrossBackward backward = TrsInteractionCross(interaction, (PetscBool)(l == 0), net->x0, layer->s,
+                                                          layer->bias, net->dx0, net->ds);
 
     PetscCall(compute->vector_cross_backward(stream, n, N, place, &backward));
     PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_TRUE, PETSC_FALSE,

@@ -43,7 +43,7 @@ typedef struct {
   int64_t *dims;       /* [H] columns of each host */
   int64_t *chunk_rows; /* [L] samples of the sources of each place in a host */
   int64_t *host_batch; /* [H] samples of the rank of each host that has this rank's place */
-  const float **block; /* [H] where the pooled rows of each host have arrived */
+  const float **block; /* [H] where rows have arrived from each host, or gradients leave for it */
   int n_means;
   TrsBlockMean *mean;      /* [n_means] to divide in blocks; NULL: in the model's matrix */
   TrsMeanColumns *divided; /* [n_means] scratch */
@@ -124,11 +124,10 @@ static PetscErrorCode list_means(TrsSharding sharding, TrsPooled *p)
 
 /*
   Divide the means in blocks of floats, where a division in the model's matrix of bf16 would round
-  once more. Block h is at block[h], or at displs[h] floats of `blocks`. Blocks that have arrived
-  are in this rank's memory: a device's are never read at their owner. Not collective.
+  once more. Blocks that have arrived are in this rank's memory: a device's are never read at their
+  owner. Not collective.
 */
-static PetscErrorCode divide_blocks(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
-                                    const float *const *block, const float *blocks, const int64_t *displs)
+static PetscErrorCode divide_blocks(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream)
 {
   const TrsPooled *p = (const TrsPooled *)sharding->data;
   const int64_t B = slot->batch->batch;
@@ -136,10 +135,10 @@ static PetscErrorCode divide_blocks(TrsSharding sharding, const TrsShardingSlot 
   PetscFunctionBegin;
   for (int i = 0; i < p->n_means; i++) {
     const TrsBlockMean *mean = &p->mean[i];
-    const float *from = block ? block[mean->block] : blocks + displs[mean->block];
 
     p->divided[i] = (TrsMeanColumns){
-        .columns = TrsMatrixColumns(TrsFloats(from, p->dims[mean->block]), mean->block_column),
+        .columns = TrsMatrixColumns(TrsFloats(p->block[mean->block], p->dims[mean->block]),
+                                    mean->block_column),
         .lengths = slot->batch->jagged.lengths + mean->feature * B,
         .cols = mean->cols};
   }
@@ -250,7 +249,7 @@ static PetscErrorCode forward_wait_pooled(TrsSharding sharding, TrsShardingSlot 
     PetscCall(TrsPooledAllToAllStart(p->cross, stream, summed, p->host_batch));
   }
   if (p->cross) PetscCall(TrsPooledAllToAllArrive(p->cross, stream, p->block));
-  if (p->mean) PetscCall(divide_blocks(sharding, slot, stream, p->block, NULL, NULL));
+  if (p->mean) PetscCall(divide_blocks(sharding, slot, stream));
   if (!p->alone)
     PetscCall(TrsRouteScatterRuns(sharding, stream, slot->batch->batch, p->block, p->dims, pooled));
   if (p->cross) PetscCall(TrsPooledAllToAllRelease(p->cross, stream));
@@ -277,7 +276,8 @@ static PetscErrorCode backward_start_pooled(TrsSharding sharding, TrsShardingSlo
     PetscCall(TrsPooledChunksGradBuffer(p->intra, &send));
   }
   PetscCall(TrsRouteGatherRuns(sharding, stream, slot->batch->batch, grad, send, displs, p->dims, own));
-  if (p->mean) PetscCall(divide_blocks(sharding, slot, stream, NULL, send, displs));
+  for (int h = 0; p->mean && h < sharding->route.H; h++) p->block[h] = send + displs[h];
+  if (p->mean) PetscCall(divide_blocks(sharding, slot, stream));
   if (p->cross)
     PetscCall(TrsPooledAllToAllGradStart(p->cross, stream));
   else
