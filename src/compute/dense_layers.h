@@ -73,8 +73,8 @@ typedef struct {
   float *grad_bias;
   TrsDType type; /* fp32, or that of operands */
   /*
-    Of a LAST call, of `type`, which is that of operands: where it writes what it adds up, with g, in
-    place of dx0. It may be g. NULL: to dx0.
+    Of a LAST call, of `type`, which is that of operands: where it writes what it adds up, with g,
+    in place of dx0. It may be g. NULL: to dx0.
   */
   void *total;
 } TrsCrossBackward;

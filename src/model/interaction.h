@@ -114,9 +114,9 @@ void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int 
 PetscBool TrsInteractionCopiesX(const TrsInteraction *interaction);
 
 /*
-  The arrays of the backward of a cross layer, which is the `lowest` or another one: u of the type of
-  the output, or a sample's factors, and h as TrsCrossBackward says. The total goes to the gradient
-  of the output where X has the type of products.
+  The arrays of the backward of a cross layer, the `lowest` or another one. u and h are as
+  TrsCrossBackward says; bias is an index in the parameters. The total goes to the gradient of the
+  output where X has the type of products.
 */
 TrsCrossBackward TrsInteractionCross(const TrsInteraction *interaction, PetscBool lowest, TrsMatrix x0,
                                      const void *u, int bias, float *dx0, void *h);
