@@ -255,6 +255,33 @@ def test_relayed_hosts(binary, folder):
         check(sent[0][:, 0].min() > 0 and fewer < (1.0 if "reproducible" in plan else 0.7), f"{what}: {fewer} of the messages: {sent}")
 
 
+def activations(path):
+    """Bytes of activations that each rank held at the end."""
+    with h5py.File(path, "r") as h:
+        return h["memory/held_bytes"][:, h.attrs["held_names"].split(",").index("activations")]
+
+
+@thinned
+def test_vectors_in_place(binary, folder):
+    """A model that reads pooled rows where they have arrived, also in their owners' memory, and leaves gradients there, ends bit for bit as one that has them in
+    matrices: a limit of gradients that none reaches asks for these. By shared memory, by messages, and both; with whole and cut columns, evaluations and last batches that differ."""
+    make(folder, samples=190, weighted=True)
+    plans = [MIXED, "-tables_sharding_types table_wise", "-tables_sharding_types column_wise -embedding_optimizer adagrad", "-embedding_optimizer adam"]
+    ways = {"": "", "messages": "-comm_shared_memory false", "hosts": "-comm_ranks_per_host 2"}
+    for ranks, plan in thin([(ranks, plan) for ranks in (1, 2, 3, 4) for plan in plans], [(1, plans[3]), (3, MIXED), (4, plans[1])]):
+        plan = "-embedding_optimizer adam" if ranks == 1 else plan
+        for way, transport in ways.items():
+            options = f"-epochs 2 -table_user_is_weighted -data_eval train.h5 -eval_every 5 {plan} {transport}"
+            what = f"{ranks} ranks, {plan} {way}"
+            wanted, state = train(binary, folder, "matrix", ranks, f"{options} -embedding_max_gradient 1e30")
+            found, other = train(binary, folder, "place", ranks, options)
+            check(same_bits(found, wanted), f"{what}: other losses")
+            check_same_tensors(other, state, what)
+            held = [activations(os.path.join(folder, f"{name}.h5")) for name in ("place", "matrix")]
+            if "-tables_sharding_types table_wise" in plan:  # there is no matrix
+                check((held[0] < held[1]).all(), f"{what}: {held[0]} bytes of activations, {held[1]} with matrices")
+
+
 @thinned
 def test_hierarchical_reduce_scatter(binary, folder):
     """Sums of row_wise by hosts, simulated: near to those of all ranks, with weights, shared bags, codecs, mean and half precision, copies; without hosts the same bits."""

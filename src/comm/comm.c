@@ -66,8 +66,10 @@ PetscErrorCode TrsCommCheck(const TrsCommOps *ops)
   PetscFunctionBegin;
   PetscCall(TrsFunctionTableCheck("-comm_backend", ops->name, entries,
                                   (int)(sizeof(entries) / sizeof(entries[0]))));
-  PetscCheck(!ops->alltoallv_blocks == !ops->arrive, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
-             "-comm_backend %s: it has one of alltoallv_blocks and arrive, which belong together", ops->name);
+  PetscCheck(!ops->alltoallv_blocks == !ops->arrive && !ops->arrive == !ops->give_back, PETSC_COMM_SELF,
+             TRS_ERR_INTERNAL,
+             "-comm_backend %s: it has one of alltoallv_blocks, arrive and give_back, which belong together",
+             ops->name);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -170,15 +172,16 @@ PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, const void *send
 PetscErrorCode TrsCommAlltoallvBlocks(TrsComm comm, TrsStream stream, const float *send,
                                       const int64_t *send_counts, const int64_t *send_displs, float *recv,
                                       const int64_t *recv_counts, const int64_t *recv_displs,
-                                      const float **block, TrsRequest *request)
+                                      const float **block, PetscBool *comes_back, TrsRequest *request)
 {
   const double start_s = trace_clock();
 
   PetscFunctionBegin;
   for (int q = 0; q < comm->size; q++) block[q] = recv + recv_displs[q];
+  for (int q = 0; comes_back && q < comm->size; q++) comes_back[q] = PETSC_FALSE;
   if (comm->ops->alltoallv_blocks) {
     PetscCall(comm->ops->alltoallv_blocks(comm, stream, send, send_counts, send_displs, recv, recv_counts,
-                                          recv_displs, block, request));
+                                          recv_displs, block, comes_back, request));
   } else {
     PetscCall(comm->ops->alltoallv(comm, stream, send, send_counts, send_displs, recv, recv_counts,
                                    recv_displs, (int64_t)sizeof(float), request));
@@ -195,6 +198,13 @@ PetscErrorCode TrsRequestArrive(TrsRequest *request, TrsStream stream)
   } else {
     PetscCall(TrsRequestWait(request, stream));
   }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRequestReturn(TrsRequest request)
+{
+  PetscFunctionBegin;
+  if (request && request->comm->ops->give_back) PetscCall(request->comm->ops->give_back(request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

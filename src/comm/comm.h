@@ -80,8 +80,10 @@ struct TrsCommOps {
   PetscErrorCode (*alltoallv_blocks)(TrsComm comm, TrsStream stream, const float *send,
                                      const int64_t *send_counts, const int64_t *send_displs, void *recv,
                                      const int64_t *recv_counts, const int64_t *recv_displs,
-                                     const float **block, TrsRequest *request);
+                                     const float **block, PetscBool *comes_back, TrsRequest *request);
   PetscErrorCode (*arrive)(TrsRequest request, TrsStream stream);
+  /* TrsRequestReturn(). A backend has it with the two above. */
+  PetscErrorCode (*give_back)(TrsRequest request);
   PetscErrorCode (*progress)(TrsComm comm); /* let started operations move; cheap, never waits */
   PetscErrorCode (*wait)(TrsRequest request, TrsStream stream);
 };
@@ -123,19 +125,29 @@ PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, const void *send
 
   Collective.
 
-  Out: block  [size] kept by the caller. After TrsRequestArrive() block[q] is where rank q's block
-              lies. TrsRequestWait() gives the blocks back to their senders, which wait for this:
-              use them quickly
+  Out: block       [size] kept by the caller. After TrsRequestArrive() block[q] is where rank q's
+                   block lies. TrsRequestWait() gives the blocks back to their senders, which wait
+                   for this: use them quickly
+       comes_back  NULL: blocks are only read. Else [size]: blocks that lie in their senders' memory
+                   may be changed there, and comes_back[q] says whether this rank's block for rank q
+                   does. Such a block comes back with TrsRequestWait(), as rank q left it. Until
+                   then there may be few other operations (TRS_LANE_CELLS)
 */
 PetscErrorCode TrsCommAlltoallvBlocks(TrsComm comm, TrsStream stream, const float *send,
                                       const int64_t *send_counts, const int64_t *send_displs, float *recv,
                                       const int64_t *recv_counts, const int64_t *recv_displs,
-                                      const float **block, TrsRequest *request);
+                                      const float **block, PetscBool *comes_back, TrsRequest *request);
 /*
   Wait until the data has arrived. Sets *request to NULL if nothing else is pending. Accepts a NULL
   *request.
 */
 PetscErrorCode TrsRequestArrive(TrsRequest *request, TrsStream stream);
+
+/*
+  Give the blocks of TrsCommAlltoallvBlocks() back after TrsRequestArrive(), without waiting for
+  this rank's own: TrsRequestWait() still follows. Does nothing if none is pending. Not collective.
+*/
+PetscErrorCode TrsRequestReturn(TrsRequest request);
 
 /*
   Sum chunks over the ranks. send holds size consecutive chunks, chunk r of counts[r] floats. recv

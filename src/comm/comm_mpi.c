@@ -90,6 +90,7 @@ static PetscErrorCode take_request(TrsComm comm, TrsMpiRequestKind kind, TrsStre
   (*request)->tag = TRS_MPI_PHASES * (int)((*request)->number % TRS_MPI_TAGS);
   (*request)->earlier = NULL;
   (*request)->view = NULL;
+  (*request)->comes_back = NULL;
   (*request)->phase = 0;
   (*request)->done = PETSC_FALSE;
   (*request)->n_pending = 0;
@@ -348,13 +349,16 @@ static PetscErrorCode alltoallv_mpi(TrsComm comm, TrsStream stream, const void *
 static PetscErrorCode alltoallv_blocks_mpi(TrsComm comm, TrsStream stream, const float *send,
                                            const int64_t *send_counts, const int64_t *send_displs, void *recv,
                                            const int64_t *recv_counts, const int64_t *recv_displs,
-                                           const float **block, TrsRequest *request)
+                                           const float **block, PetscBool *comes_back, TrsRequest *request)
 {
   TrsMpiRequest *started = NULL;
 
   PetscFunctionBegin;
   PetscCall(take_request(comm, TRS_MPI_EXCHANGE, stream, &started));
-  if (comm->device->host_memory) started->view = block;
+  if (comm->device->host_memory) {
+    started->view = block;
+    started->comes_back = comes_back;
+  }
   started->blocks = (TrsMpiBlocks){(const char *)send,     send_counts, send_displs,
                                    (char *)recv,           recv_counts, recv_displs,
                                    (int64_t)sizeof(float), PETSC_FALSE};
@@ -520,6 +524,17 @@ static PetscErrorCode arrive_mpi(TrsRequest base, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Give the blocks back that were viewed. */
+static PetscErrorCode give_back_mpi(TrsRequest base)
+{
+  TrsMpiRequest *request = (TrsMpiRequest *)base;
+
+  PetscFunctionBegin;
+  if (request->view) PetscCall(TrsMpiPartsReturn(request));
+  request->view = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode wait_mpi(TrsRequest base, TrsStream stream)
 {
   TrsMpiRequest *request = (TrsMpiRequest *)base;
@@ -530,7 +545,7 @@ static PetscErrorCode wait_mpi(TrsRequest base, TrsStream stream)
   PetscCall(drive(request));
   if (request->view) {
     PetscCall(arrive_mpi(base, stream));
-    PetscCall(TrsMpiPartsReturn(request));
+    PetscCall(give_back_mpi(base));
   }
   if (incomplete(request)) {
     PetscCall(TrsStageSwitch(TRS_STAGE_WAIT, &before));
@@ -562,6 +577,7 @@ const TrsCommOps trs_comm_mpi = {
     .alltoallv = alltoallv_mpi,
     .alltoallv_blocks = alltoallv_blocks_mpi,
     .arrive = arrive_mpi,
+    .give_back = give_back_mpi,
     .reduce_scatterv = reduce_scatterv_mpi,
     .allgatherv = allgatherv_mpi,
     .allreduce = allreduce_mpi,

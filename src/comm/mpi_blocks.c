@@ -165,6 +165,10 @@ static PetscErrorCode share_blocks(TrsMpiRequest *request)
   end *= x->elem_bytes;
   request->lane_send = x->send;
   if (TrsSharedOffset(x->send + begin, end - begin) >= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (request->comes_back) { /* a copy would be changed in its place */
+    request->by_message = PETSC_TRUE;
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   PetscCall(TrsDeviceBufferReserveShared(comm->device, &request->lane_copy, end));
   request->by_message = (PetscBool)(TrsSharedOffset(request->lane_copy.data, end) < 0);
   if (request->by_message) {
@@ -242,7 +246,7 @@ static PetscErrorCode start_lanes(TrsMpiRequest *request)
     request->taken[i] = (PetscBool)(x->recv_counts[peers[i]] * x->elem_bytes == 0);
     request->n_to_take += !request->taken[i];
   }
-  request->small = (PetscBool)(bytes <= TRS_LANE_SMALL);
+  request->small = (PetscBool)(bytes <= TRS_LANE_SMALL && !request->comes_back);
   if (!request->small) PetscCall(share_blocks(request));
   PetscCall(enter_lanes(request));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -409,6 +413,8 @@ PetscErrorCode TrsMpiBlocksStart(TrsMpiRequest *request)
     PetscCall(
         send_pieces(request, send + x->send_displs[q] * x->elem_bytes, x->send_counts[q] * x->elem_bytes, q));
   }
+  for (int q = 0; request->comes_back && q < comm->size; q++)
+    request->comes_back[q] = (PetscBool)(q == comm->rank || (TrsLanesTo(lanes, q) && !request->by_message));
   if (request->view) {
     request->view[comm->rank] = (const float *)(const void *)x->send + x->send_displs[comm->rank];
   } else if (self > 0 && !(TrsMpiIsSum(request) && TrsMpiOwnPartStays(request))) {

@@ -50,6 +50,11 @@ typedef struct TrsMpiRequest {
     [size] array of the caller, set to where blocks stay without being copied; NULL: all are copied
   */
   const float **view;
+  /*
+    [size] array of the caller, set to whether peers change blocks in this rank's memory; NULL: they
+    only read them
+  */
+  PetscBool *comes_back;
   PetscBool *taken; /* [peers] */
   int n_to_take;
   const char **offer;                    /* [peers] */

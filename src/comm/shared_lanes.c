@@ -76,8 +76,8 @@ static int64_t post_at(const struct TrsLanesImpl *l, uint64_t number, int place)
 }
 
 /*
-  The words of a cell. Flags are read through `const` pointers and written through the others,
-  because peers' memory is mapped for reading only.
+  The words of a cell. Peers' flags are read through `const` pointers, a rank's own are written
+  through the others.
 */
 static const _Atomic uint64_t *offered_of(const struct TrsLanesImpl *l, const char *flags, uint64_t phase)
 {

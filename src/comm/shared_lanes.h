@@ -6,7 +6,8 @@
   phase: it writes where they lie in its shared memory, then the phase's number, with release order.
   A peer that reads the number, with acquire order, may read the block. After reading, the peer
   *returns* the block by writing the number into its own flags, and the sender may use the memory
-  again. So each word has one writer, and peers map each other's memory for reading only.
+  again. So each word has one writer. A peer may change a block before it returns it, where sender
+  and peer have agreed on that: then the block comes back changed.
 
   The flags of a phase are a *cell*. TRS_LANE_CELLS cells form a ring, and phases use them in turn.
   The next phase of a cell is entered when all blocks of the cell's last phase have been returned,

@@ -560,6 +560,9 @@ typedef struct {
   /* NULL, both: a backward sorts the ids itself, and TrsTbeInput.occurrences is NULL */
   TrsTbeFindOccurrencesFn *tbe_find_occurrences;
   TrsTbeOccurrencesDestroyFn *tbe_occurrences_destroy;
+  /* NULL, both: vectors of the dot interaction lie in one matrix */
+  TrsDotPlacesForwardFn *dot_places_forward;
+  TrsDotPlacesBackwardFn *dot_places_backward;
   TRS_KERNELS(TRS_KERNEL_MEMBER)
 } TrsComputeOps;
 

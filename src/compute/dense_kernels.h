@@ -47,10 +47,11 @@ typedef struct {
   /*
     One sample: dx [n, D] = gradient through the products. The first vector's gradient also gets
     that of its copy [D] (NULL: there is no copy). past_cache: dx is written past the caches; D must
-    then be a multiple of 16, and dx must begin a cache line.
+    then be a multiple of 16, and dx must begin a cache line. dx NULL: the gradient of vector v goes
+    to the sample's row at places[v], and x is alone in its memory: no next sample follows it.
   */
   void (*dot_backward)(int n, int D, const float *x, const float *copy, const float *dproducts,
-                       int past_cache, float *dx);
+                       int past_cache, float *dx, const TrsVectorPlace *places, int64_t sample);
   /* Self-attention of a bag's rows: out and log_sums, or dqkv. */
   void (*attend)(const TrsAttentionBag *bag);
   void (*attend_backward)(const TrsAttentionBag *bag);

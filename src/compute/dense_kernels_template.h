@@ -219,7 +219,15 @@ typedef struct {
   int n, D, past_cache;
   const float *x, *copy, *dproducts;
   float *dx;
+  const TrsVectorPlace *places;
+  int64_t sample;
 } TrsDotGradient;
+
+/* Where the gradient of vector v goes. */
+static inline float *gradient_row(const TrsDotGradient *g, int64_t v)
+{
+  return g->dx ? g->dx + v * g->D : g->places[v].data + g->sample * g->places[v].stride;
+}
 
 /*
   The gradient of x_i . x_j, i < j, stands at upper(i)[j]. upper(i) is where row i of the triangle
@@ -238,7 +246,7 @@ static inline __attribute__((always_inline)) void gradient_block(const int n_row
                                                                  int lanes, const TrsDotGradient *gradient,
                                                                  int i0, int c0)
 {
-  const int n = gradient->n, D = gradient->D, n_lines = n_rows * n_vectors * VECTOR / LINE;
+  const int n = gradient->n, D = gradient->D, n_lines = gradient->dx ? n_rows * n_vectors * VECTOR / LINE : 0;
   const float *above = upper(gradient, 0) + i0, *xj = gradient->x + c0;
   const float *next = gradient->x + (int64_t)(n + i0) * D +
                       (int64_t)n_rows * c0; /* this block's share of the next sample */
@@ -273,7 +281,7 @@ static inline __attribute__((always_inline)) void gradient_block(const int n_row
     add_scaled(n_vectors, 1.0f, b, sum[0]);
   }
   for (int k = 0; k < n_rows; k++) {
-    float *p = gradient->dx + (int64_t)(i0 + k) * D + c0;
+    float *p = gradient_row(gradient, i0 + k) + c0;
 
     for (int v = 0; v < n_vectors; v++, p += VECTOR) {
       if (lanes)
@@ -303,10 +311,16 @@ static inline __attribute__((always_inline)) void gradient_rows(const int n_rows
 }
 
 static void dot_backward(int n, int D, const float *x, const float *copy, const float *dproducts,
-                         int past_cache, float *dx)
+                         int past_cache, float *dx, const TrsVectorPlace *places, int64_t sample)
 {
-  TrsDotGradient gradient = {
-      .n = n, .D = D, .past_cache = past_cache, .x = x, .copy = copy, .dproducts = dproducts};
+  TrsDotGradient gradient = {.n = n,
+                             .D = D,
+                             .past_cache = past_cache,
+                             .x = x,
+                             .copy = copy,
+                             .dproducts = dproducts,
+                             .places = places,
+                             .sample = sample};
   int i = 0;
 
   gradient.dx = dx;

@@ -212,6 +212,26 @@ typedef PetscErrorCode TrsDotForwardFn(TrsStream stream, int64_t batch, int n, i
 typedef PetscErrorCode TrsDotBackwardFn(TrsStream stream, int64_t batch, int n, int D, int copied,
                                         TrsMatrix x, TrsMatrix dout, TrsMatrix dx);
 
+/* Where a vector of floats of the first sample lies, and floats from sample to sample. */
+typedef struct {
+  float *data;
+  int64_t stride;
+} TrsVectorPlace;
+
+/* The most floats of a sample whose vectors may lie anywhere: threads have room for them. */
+enum { TRS_MOST_PLACED_FLOATS = 1 << 15 };
+
+/*
+  The same for vectors that lie anywhere: vector v of x is at x[v], its gradient goes to dx[v],
+  which may be x[v]. n * D is at most TRS_MOST_PLACED_FLOATS. All is of floats, with the same bits.
+  A backend has both functions, or NULL for both.
+*/
+typedef PetscErrorCode TrsDotPlacesForwardFn(TrsStream stream, int64_t batch, int n, int D, int copied,
+                                             int n_zeros, const TrsVectorPlace *x, TrsMatrix out);
+typedef PetscErrorCode TrsDotPlacesBackwardFn(TrsStream stream, int64_t batch, int n, int D, int copied,
+                                              const TrsVectorPlace *x, TrsMatrix dout,
+                                              const TrsVectorPlace *dx);
+
 /*
   Factorization machine of the n numbers of a sample, x [B, n]. out[b] is the first `copied` floats
   of x, in column `at` ((sum x)^2 - sum x^2) / 2, and n_zeros zeros behind; other columns are

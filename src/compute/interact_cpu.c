@@ -7,6 +7,17 @@
 
 /* One thread computes a sample. Samples may come in any order. */
 
+enum { TRS_LINE_FLOATS = 16 };
+
+/* The last steps of a sample's forward: x [n, D] is in one piece. */
+static void finish_products(const TrsDenseKernels *kernels, int n, int D, int copied, int n_zeros,
+                            const float *x, float *to)
+{
+  memcpy(to, x, (size_t)copied * sizeof(float));
+  kernels->dot_forward(n, D, x, to + copied);
+  memset(to + copied + n * (n - 1) / 2, 0, (size_t)n_zeros * sizeof(float));
+}
+
 PetscErrorCode TrsDotForwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
                                 TrsMatrix x, TrsMatrix out)
 {
@@ -17,14 +28,9 @@ PetscErrorCode TrsDotForwardCpu(TrsStream stream, int64_t batch, int n, int D, i
   PetscCall(TrsCheckFloats(x.type));
   PetscCall(TrsCheckFloats(out.type));
 #pragma omp parallel for schedule(static)
-  for (int64_t b = 0; b < batch; b++) {
-    const float *from = (const float *)x.data + b * x.stride;
-    float *to = (float *)out.data + b * out.stride;
-
-    memcpy(to, from, (size_t)copied * sizeof(float));
-    kernels->dot_forward(n, D, from, to + copied);
-    memset(to + copied + n * (n - 1) / 2, 0, (size_t)n_zeros * sizeof(float));
-  }
+  for (int64_t b = 0; b < batch; b++)
+    finish_products(kernels, n, D, copied, n_zeros, (const float *)x.data + b * x.stride,
+                    (float *)out.data + b * out.stride);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -47,9 +53,68 @@ PetscErrorCode TrsDotBackwardCpu(TrsStream stream, int64_t batch, int n, int D, 
       const float *g = (const float *)dout.data + b * dout.stride;
 
       kernels->dot_backward(n, D, (const float *)x.data + b * x.stride, copied ? g : NULL, g + copied,
-                            past_cache, (float *)dx.data + b * dx.stride);
+                            past_cache, (float *)dx.data + b * dx.stride, NULL, 0);
     }
     if (past_cache) TrsPastCacheEnd();
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Bring a sample's vectors together, and fetch the next one's. for_writing: they will be written
+  where they lie.
+*/
+static inline __attribute__((always_inline)) void collect(int n, int D, const TrsVectorPlace *places,
+                                                          int64_t sample, const int for_writing, float *to)
+{
+  for (int v = 0; v < n; v++, to += D) {
+    const float *from = places[v].data + sample * places[v].stride, *next = from + places[v].stride;
+
+    for (int d = 0; d < D; d += TRS_LINE_FLOATS) __builtin_prefetch(next + d, for_writing);
+    memcpy(to, from, (size_t)D * sizeof(float));
+  }
+}
+
+PetscErrorCode TrsDotPlacesForwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
+                                      const TrsVectorPlace *x, TrsMatrix out)
+{
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+
+  (void)stream;
+  PetscFunctionBegin;
+  PetscCall(TrsCheckFloats(out.type));
+#pragma omp parallel
+  {
+    _Alignas(64) float vectors[TRS_MOST_PLACED_FLOATS];
+
+#pragma omp for schedule(static)
+    for (int64_t b = 0; b < batch; b++) {
+      collect(n, D, x, b, 0, vectors);
+      finish_products(kernels, n, D, copied, n_zeros, vectors, (float *)out.data + b * out.stride);
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDotPlacesBackwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied,
+                                       const TrsVectorPlace *x, TrsMatrix dout, const TrsVectorPlace *dx)
+{
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+
+  (void)stream;
+  PetscFunctionBegin;
+  PetscCall(TrsCheckFloats(dout.type));
+#pragma omp parallel
+  {
+    _Alignas(64) float vectors[TRS_MOST_PLACED_FLOATS];
+
+#pragma omp for schedule(static)
+    for (int64_t b = 0; b < batch; b++) {
+      const float *g = (const float *)dout.data + b * dout.stride;
+
+      collect(n, D, x, b, 1, vectors);
+      kernels->dot_backward(n, D, vectors, copied ? g : NULL, g + copied, 0, NULL, dx, b);
+    }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -162,7 +162,7 @@ int64_t TrsSharedOffset(const void *pointer, int64_t bytes)
   return (int64_t)(at - base);
 }
 
-/* Open the file behind a key for reading. Returns -1 if the file does not match the key. */
+/* Open the file behind a key. Returns -1 if the file does not match the key. */
 static int open_peer(const TrsSharedKey *key)
 {
   char path[64], target[64] = "";
@@ -174,7 +174,7 @@ static int open_peer(const TrsSharedKey *key)
   errno = ENOENT;
   /* The process may have changed: never open another program's pipe. */
   if (strncmp(target, "/memfd:" TRS_SHARED_NAME, strlen("/memfd:" TRS_SHARED_NAME)) != 0) return -1;
-  fd = open(path, O_RDONLY | O_CLOEXEC);
+  fd = open(path, O_RDWR | O_CLOEXEC);
   if (fd >= 0 && (fstat(fd, &status) != 0 || status.st_size != key->bytes)) {
     close(fd);
     errno = ENOENT;
@@ -198,7 +198,7 @@ PetscErrorCode TrsSharedAttach(const TrsSharedKey *key, const char **base, char 
 
     fd = open_peer(key);
     if (fd >= 0) {
-      memory = mmap(NULL, (size_t)key->bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
+      memory = mmap(NULL, (size_t)key->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
       close(fd);
     }
     if (memory != MAP_FAILED && memcmp(memory, &key->nonce, sizeof(key->nonce)) != 0) {

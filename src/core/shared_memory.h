@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Memory that other processes of this host can read. Each process has one sparse file in memory,
-  which its peers map as a whole. So peers see later allocations at once, and a buffer grows without
-  their help.
+  Memory that other processes of this host can read and write. Each process has one sparse file in
+  memory, which its peers map as a whole. So peers see later allocations at once, and a buffer grows
+  without their help.
 
   Why not MPI_Win_allocate_shared(): it is collective at each growth, and its memory lies in
   /dev/shm, which has 64 MiB in many containers. A memfd is limited only by the host's memory and
@@ -58,7 +58,7 @@ PetscBool TrsSharedRelease(void **pointer);
 int64_t TrsSharedOffset(const void *pointer, int64_t bytes);
 
 /*
-  TrsSharedAttach - Map the memory of another process of this host for reading.
+  TrsSharedAttach - Map the memory of another process of this host.
 
   Not collective. The memory is mapped once, however often it is attached.
 

@@ -17,6 +17,7 @@ PetscErrorCode TrsCodedExchangeInit(TrsComm comm, const TrsCodec *codec, TrsCode
   x->part_displs = x->send_bytes + 5 * size;
   PetscCall(PetscMalloc1(size, &x->part_of));
   PetscCall(PetscMalloc1(size, &x->block));
+  PetscCall(PetscMalloc1(size, &x->comes_back));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -31,6 +32,7 @@ PetscErrorCode TrsCodedExchangeFree(TrsCodedExchange *x)
   PetscCall(PetscFree(x->send_bytes));
   PetscCall(PetscFree(x->part_of));
   PetscCall(PetscFree(x->block));
+  PetscCall(PetscFree(x->comes_back));
   *x = (TrsCodedExchange){0};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -95,13 +97,13 @@ PetscErrorCode TrsCodedAlltoallvStart(TrsCodedExchange *x, TrsStream stream, con
 
 PetscErrorCode TrsCodedBlocksStart(TrsCodedExchange *x, TrsStream stream, const float *send,
                                    const int64_t *send_counts, const int64_t *send_displs, float *recv,
-                                   const int64_t *recv_counts, const int64_t *recv_displs)
+                                   const int64_t *recv_counts, const int64_t *recv_displs, PetscBool in_place)
 {
   PetscFunctionBegin;
   if (x->codec.kind == TRS_CODEC_FP32) {
     x->kind = TRS_CODED_ALLTOALLV;
     PetscCall(TrsCommAlltoallvBlocks(x->comm, stream, send, send_counts, send_displs, recv, recv_counts,
-                                     recv_displs, x->block, &x->request));
+                                     recv_displs, x->block, in_place ? x->comes_back : NULL, &x->request));
   } else {
     for (int q = 0; q < x->comm->size; q++) x->block[q] = recv + recv_displs[q];
     PetscCall(

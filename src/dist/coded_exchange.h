@@ -37,6 +37,7 @@ typedef struct {
   int64_t *part_counts, *part_displs;                   /* [size] parts of a sum, decoded */
   const float **part_of;                                /* [size] */
   const float **block;                                  /* [size] where the arrived blocks lie */
+  PetscBool *comes_back;                                /* [size] of a start in place */
   TrsDeviceBuffer encoded, arrived, parts, scratch;
 } TrsCodedExchange;
 
@@ -63,13 +64,15 @@ PetscErrorCode TrsCodedReduceScattervStart(TrsCodedExchange *x, TrsStream stream
   them.
 
   After TrsCodedBlocksArrive() block q lies at x->block[q] until the wait: in the memory of rank q,
-  or in recv.
+  or in recv. in_place, without a codec: the block may be changed in the memory of rank q
+  (TrsCommAlltoallvBlocks), and x->comes_back says which of this rank's blocks are.
 
   Collective on comm.
 */
 PetscErrorCode TrsCodedBlocksStart(TrsCodedExchange *x, TrsStream stream, const float *send,
                                    const int64_t *send_counts, const int64_t *send_displs, float *recv,
-                                   const int64_t *recv_counts, const int64_t *recv_displs);
+                                   const int64_t *recv_counts, const int64_t *recv_displs,
+                                   PetscBool in_place);
 PetscErrorCode TrsCodedBlocksArrive(TrsCodedExchange *x, TrsStream stream);
 
 /*

@@ -29,6 +29,11 @@ PetscErrorCode TrsPooledAllToAllDestroy(TrsPooledAllToAll *dist)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+void TrsPooledAllToAllSetInPlace(TrsPooledAllToAll dist)
+{
+  dist->trip.in_place = PETSC_TRUE;
+}
+
 PetscErrorCode TrsPooledAllToAllStart(TrsPooledAllToAll dist, TrsStream stream, float *pooled,
                                       const int64_t *source_batch)
 {
@@ -63,6 +68,13 @@ PetscErrorCode TrsPooledAllToAllRelease(TrsPooledAllToAll dist, TrsStream stream
 {
   PetscFunctionBegin;
   PetscCall(TrsRoundTripRelease(&dist->trip, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsPooledAllToAllReturn(TrsPooledAllToAll dist, TrsStream stream)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsRoundTripReturn(&dist->trip, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

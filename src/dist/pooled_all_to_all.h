@@ -22,6 +22,12 @@ PetscErrorCode TrsPooledAllToAllCreate(TrsComm comm, const int64_t *dims, const 
 PetscErrorCode TrsPooledAllToAllDestroy(TrsPooledAllToAll *dist);
 
 /*
+  From the next Start on, gradients take the place of rows wherever these have arrived. No codec may
+  be set. Not collective: all ranks call it, or none does.
+*/
+void TrsPooledAllToAllSetInPlace(TrsPooledAllToAll dist);
+
+/*
   TrsPooledAllToAllStart, TrsPooledAllToAllWait - Send pooled rows to the samples' ranks.
 
   Start sends pooled [G, dims[rank]], contiguous, with rows grouped by source rank, in rank order,
@@ -43,9 +49,13 @@ PetscErrorCode TrsPooledAllToAllWait(TrsPooledAllToAll dist, TrsStream stream, c
   they lie: block[q] is [B, dims[q]].
 
   The blocks are borrowed until Release, which should follow soon. Collective on comm.
+
+  In place they may be written, and a backward begins with Return instead of Release, once the
+  gradients are in them. GradWait follows. A forward without a backward ends with Release.
 */
 PetscErrorCode TrsPooledAllToAllArrive(TrsPooledAllToAll dist, TrsStream stream, const float **block);
 PetscErrorCode TrsPooledAllToAllRelease(TrsPooledAllToAll dist, TrsStream stream);
+PetscErrorCode TrsPooledAllToAllReturn(TrsPooledAllToAll dist, TrsStream stream);
 
 /*
   Backward. The caller writes the gradient to GradBuffer's memory, in the same blocks ([B, dims[q]]

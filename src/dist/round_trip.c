@@ -8,10 +8,12 @@ PetscErrorCode TrsRoundTripInit(TrsComm comm, const TrsPooledDistOptions *option
 
   PetscFunctionBegin;
   *trip = (TrsRoundTrip){.comm = comm, .keeps_rows = keeps_rows};
-  PetscCall(PetscCalloc1(4 * size, &trip->owner_counts));
+  PetscCall(PetscCalloc1(6 * size, &trip->owner_counts));
   trip->owner_displs = trip->owner_counts + size;
   trip->sample_counts = trip->owner_counts + 2 * size;
   trip->sample_displs = trip->owner_counts + 3 * size;
+  trip->owner_messages = trip->owner_counts + 4 * size;
+  trip->sample_messages = trip->owner_counts + 5 * size;
   PetscCall(TrsCodedExchangeInit(comm, &options->forward, &trip->forward));
   PetscCall(TrsCodedExchangeInit(comm, &options->backward, &trip->backward));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -54,7 +56,7 @@ PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, float *ro
     PetscCall(TrsDeviceBufferReserveShared(device, &trip->recv, trip->n_sample * (int64_t)sizeof(float)));
   trip->samples = (float *)trip->recv.data;
   PetscCall(TrsCodedBlocksStart(&trip->forward, stream, rows, trip->owner_counts, trip->owner_displs,
-                                trip->samples, trip->sample_counts, trip->sample_displs));
+                                trip->samples, trip->sample_counts, trip->sample_displs, trip->in_place));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -73,6 +75,23 @@ PetscErrorCode TrsRoundTripRelease(TrsRoundTrip *trip, TrsStream stream)
   PetscFunctionBegin;
   /* does nothing if the rows were encoded */
   PetscCall(TrsRequestWait(&trip->forward.request, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRoundTripReturn(TrsRoundTrip *trip, TrsStream stream)
+{
+  PetscFunctionBegin;
+  if (stays(trip, &trip->forward)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsRequestReturn(trip->forward.request));
+  for (int q = 0; q < trip->comm->size; q++) {
+    const PetscBool came = (PetscBool)(trip->forward.block[q] == trip->samples + trip->sample_displs[q]);
+
+    trip->sample_messages[q] = came ? trip->sample_counts[q] : 0;
+    trip->owner_messages[q] = trip->forward.comes_back[q] ? 0 : trip->owner_counts[q];
+  }
+  PetscCall(TrsCodedAlltoallvStart(&trip->backward, stream, trip->samples, trip->sample_messages,
+                                   trip->sample_displs, trip->rows, trip->owner_messages,
+                                   trip->owner_displs));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -128,6 +147,7 @@ PetscErrorCode TrsRoundTripGradWait(TrsRoundTrip *trip, TrsStream stream, const 
 {
   PetscFunctionBegin;
   PetscCall(TrsCodedExchangeWait(&trip->backward, stream));
+  PetscCall(TrsRoundTripRelease(trip, stream)); /* in place: the other ranks have written */
   *grad = trip->rows;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

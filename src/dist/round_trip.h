@@ -14,8 +14,15 @@ typedef struct {
   int64_t *owner_counts, *owner_displs;
   int64_t *sample_counts, *sample_displs; /* [size] floats of this rank's samples, by their owner */
   int64_t n_owner, n_sample;              /* totals */
+  /* [size] in place: what of both comes back as messages */
+  int64_t *owner_messages, *sample_messages;
   /* arrived rows are still read when the gradients travel */
   PetscBool keeps_rows;
+  /*
+    Gradients take the place of rows wherever these lie: in their owner's memory, too, if this rank
+    can write there. Neither is encoded. The rows' owner lends them from Start to GradWait.
+  */
+  PetscBool in_place;
   /* [n_owner] owned rows; their gradients come back in their place */
   float *rows;
   /* [n_sample] arrived rows, then the gradients that are sent */
@@ -52,6 +59,12 @@ PetscErrorCode TrsRoundTripWait(TrsRoundTrip *trip, TrsStream stream, const floa
 */
 PetscErrorCode TrsRoundTripArrive(TrsRoundTrip *trip, TrsStream stream, const float **block);
 PetscErrorCode TrsRoundTripRelease(TrsRoundTrip *trip, TrsStream stream);
+
+/*
+  In place: use it instead of Release, GradBuffer and GradStart, when the gradients have taken the
+  place of the rows in all blocks. GradWait follows. Collective on comm.
+*/
+PetscErrorCode TrsRoundTripReturn(TrsRoundTrip *trip, TrsStream stream);
 
 /*
   The memory for the gradients of n_sample floats. The caller fills it, and GradStart sends them

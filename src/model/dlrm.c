@@ -23,6 +23,8 @@ struct TrsDlrmImpl {
   int *side;        /* [n_embeddings] side of each embedding; NULL: all are the query's */
   PetscBool pair_loss;
   PetscBool typed_rows; /* X may have the type that products want */
+  PetscBool anywhere;   /* embeddings may lie anywhere */
+  int64_t max_batch;
   TrsParameters params;
   TrsLayerContext context; /* of all layers */
   TrsMlp dense;            /* only if num_dense > 0 */
@@ -121,6 +123,34 @@ void TrsDlrmSetTypedRows(TrsDlrm dlrm)
 void TrsDlrmSetRowsElsewhere(TrsDlrm dlrm)
 {
   dlrm->interaction.elsewhere = PETSC_TRUE;
+}
+
+void TrsDlrmSetVectorsAnywhere(TrsDlrm dlrm)
+{
+  dlrm->anywhere = PETSC_TRUE;
+}
+
+PetscBool TrsDlrmTakesVectors(TrsDlrm dlrm)
+{
+  return (PetscBool)(dlrm->interaction.x_at != NULL);
+}
+
+PetscErrorCode TrsDlrmMakeRows(TrsDlrm dlrm)
+{
+  const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_ACTIVATIONS);
+
+  PetscFunctionBegin;
+  PetscCall(TrsInteractionMakeX(&dlrm->interaction, dlrm->max_batch));
+  (void)TrsMemoryFor(before);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsDlrmPlaceVectors(TrsDlrm dlrm, const TrsVectorPlace *place)
+{
+  const int first = dlrm->num_dense > 0;
+
+  for (int v = 0; v < dlrm->n_embeddings; v++)
+    dlrm->interaction.x_at[first + v] = dlrm->interaction.dx_at[first + v] = place[v];
 }
 
 void TrsDlrmSetPairLoss(TrsDlrm dlrm)
@@ -265,21 +295,21 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
   const TrsMlpRoom over = TrsHeadsPlace(&dlrm->heads, max_batch, interaction->stride, NULL);
   const TrsMlpRoom dense = dlrm->num_dense ? TrsMlpPlace(&dlrm->dense, max_batch, NULL, TrsFloats(NULL, 1))
                                            : (TrsMlpRoom){.end = 0};
-  const int64_t x_floats = TrsMatrixFloats(max_batch, interaction->x),
+  const int64_t dx_floats = interaction->x_at ? 0 : TrsMatrixFloats(max_batch, interaction->x),
                 out_floats = inner_out ? TrsMatrixFloats(max_batch, TrsInteractionMatrix(interaction, NULL))
                                        : 0;
   /*
     The gradient of the output is made from that of the over arch's first output, and the gradient
     of X from that of the output.
   */
-  const int64_t dout = TrsMlpBeside(x_floats, out_floats, over.grad, over.grad_end);
+  const int64_t dout = TrsMlpBeside(dx_floats, out_floats, over.grad, over.grad_end);
   int64_t over_floats = backward ? over.end : over.outputs,
           dense_floats = PetscMax(backward ? dense.end : 0, dense.outputs + out_floats);
 
   PetscFunctionBegin;
   if (backward && inner_out) over_floats = PetscMax(over_floats, dout + out_floats);
   PetscCall(TrsHeadsAllocate(&dlrm->heads, max_batch));
-  dlrm->kept_bytes = backward && inner_out ? x_floats * (int64_t)sizeof(float) : 0;
+  dlrm->kept_bytes = backward && inner_out ? dx_floats * (int64_t)sizeof(float) : 0;
   dlrm->over_bytes = over_floats * (int64_t)sizeof(float);
   /* lent by TrsDlrmLend() */
   PetscCall(TrsDeviceAllocShared(device, dlrm->over_bytes, (void **)&dlrm->over_inner));
@@ -289,7 +319,7 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
       TrsInteractionAllocate(interaction, max_batch, inner_out ? dlrm->dense_inner + dense.outputs : NULL,
                              backward ? dlrm->over_inner : NULL, backward ? dlrm->over_inner + dout : NULL));
   (void)TrsHeadsPlace(&dlrm->heads, max_batch, interaction->stride, dlrm->over_inner);
-  if (dlrm->num_dense) (void)TrsMlpPlace(&dlrm->dense, max_batch, dlrm->dense_inner, interaction->x);
+  if (dlrm->num_dense) (void)TrsMlpPlace(&dlrm->dense, max_batch, dlrm->dense_inner, interaction->dense_x);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -379,6 +409,10 @@ PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const
   dlrm->params.type = dlrm->context.compute->operand_type();
   PetscCall(declare(dlrm, num_dense, n_embeddings, dims));
   PetscCall(check_widths(dlrm, dims));
+  dlrm->max_batch = max_batch;
+  if (dlrm->anywhere && n_embeddings && !dlrm->sequences.n && TrsInteractionMayScatter(&dlrm->interaction))
+    PetscCall(PetscCalloc2((size_t)dlrm->interaction.n_vectors, &dlrm->interaction.x_at,
+                           (size_t)dlrm->interaction.n_vectors, &dlrm->interaction.dx_at));
   PetscCall(TrsParametersAllocate(&dlrm->params, dlrm->device, seed));
   (void)TrsMemoryFor(TRS_MEMORY_ACTIVATIONS);
   PetscCall(allocate(dlrm, max_batch));
@@ -412,7 +446,7 @@ PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, TrsMatrix *dx, const int64_t 
 void TrsDlrmPlaceRows(TrsDlrm dlrm, float *x, float *dx)
 {
   TrsInteractionPlace(&dlrm->interaction, x, dx);
-  if (dlrm->num_dense) TrsMlpPlaceOutput(&dlrm->dense, dlrm->interaction.x);
+  if (dlrm->num_dense) TrsMlpPlaceOutput(&dlrm->dense, dlrm->interaction.dense_x);
 }
 
 void TrsDlrmLend(TrsDlrm dlrm, void **memory, int64_t *bytes)
@@ -510,8 +544,8 @@ PetscErrorCode TrsDlrmBackwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, c
 {
   PetscFunctionBegin;
   if (dlrm->num_dense) {
-    PetscCall(TrsMlpBackward(&dlrm->dense, stream, n, TrsFloats(dense, dlrm->num_dense), dlrm->interaction.dx,
-                             TrsFloats(NULL, 0)));
+    PetscCall(TrsMlpBackward(&dlrm->dense, stream, n, TrsFloats(dense, dlrm->num_dense),
+                             dlrm->interaction.dense_dx, TrsFloats(NULL, 0)));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

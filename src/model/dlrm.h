@@ -85,6 +85,27 @@ void TrsDlrmSetTypedRows(TrsDlrm dlrm);
 void TrsDlrmSetRowsElsewhere(TrsDlrm dlrm);
 
 /*
+  Announce that before every forward the caller can say where each embedding lies
+  (TrsDlrmPlaceVectors), and wants the gradients in the embeddings' places. Where the model can do
+  so, TrsDlrmTakesVectors() is true after SetUp; X then has no memory before TrsDlrmMakeRows(). Call
+  it before SetUp.
+*/
+void TrsDlrmSetVectorsAnywhere(TrsDlrm dlrm);
+PetscBool TrsDlrmTakesVectors(TrsDlrm dlrm);
+
+/*
+  Make X, for embeddings that the caller has nowhere else. Its gradient takes its place. Call it
+  after SetUp, at most once. Errors: MEMORY
+*/
+PetscErrorCode TrsDlrmMakeRows(TrsDlrm dlrm);
+
+/*
+  Say where the embeddings [n_embeddings] of the next forward lie, and take their gradients until
+  the end of its BackwardOver. In model order; copied. Not collective.
+*/
+void TrsDlrmPlaceVectors(TrsDlrm dlrm, const TrsVectorPlace *place);
+
+/*
   Set the side of each embedding, a TrsTowerSide of model/two_tower.h, copied. The query's columns
   of X come first. Without this call all are the query's. Call it before SetUp.
 */

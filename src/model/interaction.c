@@ -45,7 +45,7 @@ void TrsInteractionShape(TrsInteraction *interaction, int n_vectors, int D, int 
   interaction->type = interaction->ops->typed && products_alone ? interaction->context->params->type
                                                                 : TRS_FP32;
   interaction->x = (TrsMatrix){.type = typed_x ? interaction->type : TRS_FP32, .stride = N};
-  interaction->dx = interaction->x;
+  interaction->dx = interaction->dense_x = interaction->dense_dx = interaction->x;
   interaction->width = interaction->filled = interaction->stride = interaction->ops->width(interaction);
   if (interaction->ops->padded) {
     interaction->filled = (interaction->width + unit - 1) / unit * unit;
@@ -79,20 +79,60 @@ TrsMatrix TrsInteractionMatrix(const TrsInteraction *interaction, void *data)
   return (TrsMatrix){.type = interaction->type, .stride = interaction->stride, .data = data};
 }
 
+PetscBool TrsInteractionMayScatter(const TrsInteraction *interaction)
+{
+  return (PetscBool)(interaction->ops->scattered && interaction->context->compute->dot_places_forward &&
+                     !interaction->elsewhere && interaction->x.type == TRS_FP32 &&
+                     interaction->N <= TRS_MOST_PLACED_FLOATS);
+}
+
+PetscErrorCode TrsInteractionMakeX(TrsInteraction *interaction, int64_t max_batch)
+{
+  const int64_t bytes = max_batch * interaction->N * TrsDTypeBytes(interaction->x.type);
+
+  PetscFunctionBegin;
+  PetscCall(interaction->context->device->alloc(bytes, &interaction->own_x));
+  interaction->x.data = interaction->own_x;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Make the dense vector's matrices, and say where it lies. */
+static PetscErrorCode allocate_dense_vector(TrsInteraction *interaction, int64_t max_batch)
+{
+  const int64_t bytes = max_batch * interaction->copied * (int64_t)sizeof(float);
+
+  PetscFunctionBegin;
+  if (!interaction->copied) PetscFunctionReturn(PETSC_SUCCESS);
+  interaction->dense_x.stride = interaction->dense_dx.stride = interaction->copied;
+  PetscCall(interaction->context->device->alloc(bytes, &interaction->dense_x.data));
+  interaction->x_at[0] = (TrsVectorPlace){.data = (float *)interaction->dense_x.data,
+                                          .stride = interaction->copied};
+  if (interaction->context->params->forward_only) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(interaction->context->device->alloc(bytes, &interaction->dense_dx.data));
+  interaction->dx_at[0] = (TrsVectorPlace){.data = (float *)interaction->dense_dx.data,
+                                           .stride = interaction->copied};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_batch, float *out, void *dx,
                                       float *dout)
 {
   const TrsDeviceOps *device = interaction->context->device;
   const int64_t bytes = max_batch * interaction->N * TrsDTypeBytes(interaction->x.type);
+  const PetscBool in_matrices = (PetscBool)(!interaction->elsewhere && !interaction->x_at);
 
   PetscFunctionBegin;
-  if (!interaction->elsewhere) PetscCall(device->alloc(bytes, &interaction->own_x));
-  if (!interaction->elsewhere && interaction->ops->in_place && !interaction->context->params->forward_only)
+  if (in_matrices) PetscCall(device->alloc(bytes, &interaction->own_x));
+  if (in_matrices && interaction->ops->in_place && !interaction->context->params->forward_only)
     PetscCall(device->alloc(bytes, &interaction->own_dx));
   interaction->out = out;
   interaction->dout = dout;
   if (interaction->ops->allocate) PetscCall(interaction->ops->allocate(interaction, max_batch));
-  TrsInteractionPlace(interaction, interaction->own_x, interaction->ops->in_place ? interaction->own_dx : dx);
+  if (interaction->x_at)
+    PetscCall(allocate_dense_vector(interaction, max_batch));
+  else
+    TrsInteractionPlace(interaction, interaction->own_x,
+                        interaction->ops->in_place ? interaction->own_dx : dx);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -100,6 +140,8 @@ void TrsInteractionPlace(TrsInteraction *interaction, void *x, void *dx)
 {
   interaction->x.data = x;
   interaction->dx.data = dx;
+  interaction->dense_x = interaction->x;
+  interaction->dense_dx = interaction->dx;
   if (interaction->ops->in_place) {
     interaction->out = (float *)x;
     interaction->dout = (float *)dx;
@@ -113,5 +155,8 @@ PetscErrorCode TrsInteractionFree(TrsInteraction *interaction)
   if (interaction->ops && interaction->ops->free) PetscCall(interaction->ops->free(interaction));
   PetscCall(interaction->context->device->release(&interaction->own_x));
   PetscCall(interaction->context->device->release(&interaction->own_dx));
+  if (interaction->x_at) PetscCall(interaction->context->device->release(&interaction->dense_x.data));
+  if (interaction->x_at) PetscCall(interaction->context->device->release(&interaction->dense_dx.data));
+  PetscCall(PetscFree2(interaction->x_at, interaction->dx_at));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

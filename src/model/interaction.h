@@ -30,10 +30,17 @@ typedef struct {
   */
   TrsMatrix x, dx;
   PetscBool elsewhere; /* X and its gradient are placed by the caller alone */
-  void *own_x;         /* X, unless elsewhere */
-  void *own_dx;        /* dx, where it is not borrowed */
-  float *out, *dout;   /* [max_batch, stride], borrowed; X and its gradient where in_place */
-  void *own;           /* what the table's functions keep, from its read to its free */
+  /*
+    [n_vectors] where each vector lies, and where its gradient goes; NULL: in x and dx. If set, x
+    has no memory unless the caller has some vectors there, dx has none, and the dense vector and
+    its gradient are in matrices of their own.
+  */
+  TrsVectorPlace *x_at, *dx_at;
+  TrsMatrix dense_x, dense_dx; /* [max_batch, copied], where the dense arch writes and reads */
+  void *own_x;                 /* X, unless elsewhere */
+  void *own_dx;                /* dx, where it is not borrowed */
+  float *out, *dout;           /* [max_batch, stride], borrowed; X, its gradient where in_place */
+  void *own;                   /* what the table's functions keep, from its read to its free */
 } TrsInteraction;
 
 /* TrsInteractionCheck() refuses a table without a function that is not optional. */
@@ -46,6 +53,7 @@ struct TrsInteractionOps {
   PetscBool typed;      /* may the output, and X, have the type of products' operands? */
   PetscBool pairs;      /* the output is a query's and a candidate's embedding, side by side */
   PetscBool sparse;     /* X is the embeddings alone: there is no dense arch */
+  PetscBool scattered;  /* may vectors lie anywhere (x_at)? */
 
   /* Read the table's options. Optional. Errors: OPTION */
   PetscErrorCode (*read)(TrsInteraction *interaction, TrsOptions options);
@@ -103,6 +111,12 @@ PetscErrorCode TrsInteractionCheck(const TrsInteractionOps *ops);
 int64_t TrsInteractionAll(const TrsInteraction *interaction);
 
 /*
+  May the vectors of the interaction lie anywhere? It has its shape, and is not placed elsewhere.
+  Not collective.
+*/
+PetscBool TrsInteractionMayScatter(const TrsInteraction *interaction);
+
+/*
   Widths for n_vectors vectors, N floats in all, of which the first `copied` are the dense arch's; D
   is the embeddings' width, or without embeddings the dense arch's. products_alone: nothing else
   reads the output. typed_x: X may have its type. ops is set. Not collective.
@@ -126,8 +140,8 @@ TrsMatrix TrsInteractionMatrix(const TrsInteraction *interaction, void *data);
 
 /*
   Allocate the arrays of at most max_batch samples, but X and its gradient only if they are not
-  placed elsewhere. An interaction that is in_place takes none of the arguments: its output is X,
-  and one gradient is that of both.
+  placed elsewhere, and lie in matrices. An interaction that is in_place takes none of the
+  arguments: its output is X, and one gradient is that of both.
 
   In:     out   memory for the output, borrowed from a forward to the backward
           dx    memory for X's gradient, borrowed; nothing else may use it from the backward until
@@ -143,5 +157,11 @@ PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_b
   without an overlap. Not collective.
 */
 void TrsInteractionPlace(TrsInteraction *interaction, void *x, void *dx);
+
+/*
+  Where vectors may lie anywhere: make a matrix X for those that the caller has nowhere else.
+  Errors: MEMORY
+*/
+PetscErrorCode TrsInteractionMakeX(TrsInteraction *interaction, int64_t max_batch);
 
 PetscErrorCode TrsInteractionFree(TrsInteraction *interaction);

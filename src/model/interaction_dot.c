@@ -23,20 +23,32 @@ static double products(const TrsInteraction *interaction)
 
 static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
+  const TrsComputeOps *compute = interaction->context->compute;
+  const TrsMatrix out = TrsInteractionMatrix(interaction, interaction->out);
+  const int n_zeros = (int)(interaction->filled - interaction->width);
+
   PetscFunctionBegin;
-  PetscCall(interaction->context->compute->dot_forward(
-      stream, n, interaction->n_vectors, interaction->D, interaction->copied,
-      (int)(interaction->filled - interaction->width), interaction->x,
-      TrsInteractionMatrix(interaction, interaction->out)));
+  if (interaction->x_at)
+    PetscCall(compute->dot_places_forward(stream, n, interaction->n_vectors, interaction->D,
+                                          interaction->copied, n_zeros, interaction->x_at, out));
+  else
+    PetscCall(compute->dot_forward(stream, n, interaction->n_vectors, interaction->D, interaction->copied,
+                                   n_zeros, interaction->x, out));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
+  const TrsComputeOps *compute = interaction->context->compute;
+  const TrsMatrix dout = TrsInteractionMatrix(interaction, interaction->dout);
+
   PetscFunctionBegin;
-  PetscCall(interaction->context->compute->dot_backward(
-      stream, n, interaction->n_vectors, interaction->D, interaction->copied, interaction->x,
-      TrsInteractionMatrix(interaction, interaction->dout), interaction->dx));
+  if (interaction->x_at)
+    PetscCall(compute->dot_places_backward(stream, n, interaction->n_vectors, interaction->D,
+                                           interaction->copied, interaction->x_at, dout, interaction->dx_at));
+  else
+    PetscCall(compute->dot_backward(stream, n, interaction->n_vectors, interaction->D, interaction->copied,
+                                    interaction->x, dout, interaction->dx));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -45,6 +57,7 @@ const TrsInteractionOps trs_interaction_dot = {.word = "dot",
                                                .equal_dims = PETSC_TRUE,
                                                .padded = PETSC_TRUE,
                                                .typed = PETSC_TRUE,
+                                               .scattered = PETSC_TRUE,
                                                .width = width,
                                                .flops = flops,
                                                .products = products,

@@ -162,7 +162,8 @@ static PetscErrorCode create_model(TrsSession *s, PetscBool training, PetscBool 
                                     .accumulate = training ? s->step_batch / s->batch_size : 1,
                                     .seed = s->seed,
                                     .training = training,
-                                    .quantised = quantised};
+                                    .quantised = quantised,
+                                    .keeps_embeddings = s->keeps_embeddings};
   PetscCall(TrsModelParallelCreate(s->options, &config, &s->model));
   PetscCall(TrsModelParallelAddState(s->model, &s->state));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -28,8 +28,9 @@ typedef struct {
      ids. */
   PetscBool told_of_bad_ids;
   uint64_t seed;
-  int64_t batch_size; /* B of a full batch */
-  int64_t step_batch; /* samples of a rank in a full training step */
+  int64_t batch_size;         /* B of a full batch */
+  int64_t step_batch;         /* samples of a rank in a full training step */
+  PetscBool keeps_embeddings; /* TrsModelParallelConfig; set between Open and Build */
 } TrsSession;
 
 /*

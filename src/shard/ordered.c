@@ -45,6 +45,7 @@ typedef struct {
   /* The remaining fields are for the backward. */
   int64_t *dims; /* [W] gradient columns for each rank that has some of their rows */
   int64_t *send_counts, *send_displs, *recv_counts, *recv_displs;
+  const float **send_block; /* [W] */
   TrsDeviceBuffer send_grad, recv_grad;
   TrsRequest request;
 } TrsOrdered;
@@ -91,9 +92,9 @@ static PetscErrorCode setup_ordered(TrsSharding sharding)
   sharding->data = o;
   PetscCall(PetscMalloc1(W * n, &o->repeat));
   for (size_t i = 0; i < W * n; i++) o->repeat[i] = (int)(i % n);
-  PetscCall(PetscCalloc5(W, &o->dims, W, &o->send_counts, W, &o->send_displs, W, &o->recv_counts, W,
-                         &o->recv_displs));
-  PetscCall(TrsRouteCreateRuns(sharding, PETSC_TRUE, o->dims));
+  PetscCall(PetscCalloc6(W, &o->dims, W, &o->send_counts, W, &o->send_displs, W, &o->recv_counts, W,
+                         &o->recv_displs, W, &o->send_block));
+  PetscCall(TrsRouteCreateRuns(sharding, PETSC_TRUE, PETSC_FALSE, o->dims));
   PetscCall(
       TrsRouteCreateLookup(sharding, PETSC_FALSE, PETSC_FALSE, &sharding->lookup, &sharding->local_dim));
   if (is_replicated(sharding))
@@ -125,7 +126,8 @@ static PetscErrorCode destroy_ordered(TrsSharding sharding)
   }
   PetscCall(TrsLookupDestroy(&o->local));
   PetscCall(PetscFree(o->repeat));
-  PetscCall(PetscFree5(o->dims, o->send_counts, o->send_displs, o->recv_counts, o->recv_displs));
+  PetscCall(
+      PetscFree6(o->dims, o->send_counts, o->send_displs, o->recv_counts, o->recv_displs, o->send_block));
   PetscCall(PetscFree(o));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -258,8 +260,9 @@ static PetscErrorCode backward_start_ordered(TrsSharding sharding, TrsShardingSl
   }
   PetscCall(TrsDeviceBufferReserveShared(context->device, &o->send_grad, n_send * (int64_t)sizeof(float)));
   PetscCall(TrsDeviceBufferReserve(context->device, &o->recv_grad, n_recv * (int64_t)sizeof(float)));
-  PetscCall(TrsRouteGatherRuns(sharding, stream, B, grad, (float *)o->send_grad.data, o->send_displs, o->dims,
-                               NULL));
+  for (int q = 0; q < comm->size; q++)
+    o->send_block[q] = (const float *)o->send_grad.data + o->send_displs[q];
+  PetscCall(TrsRouteGatherRuns(sharding, stream, B, grad, o->send_block, o->dims));
   PetscCall(TrsCommAlltoallv(comm, stream, o->send_grad.data, o->send_counts, o->send_displs,
                              o->recv_grad.data, o->recv_counts, o->recv_displs, sizeof(float), &o->request));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -19,6 +19,9 @@
   gradients take the place of the rows. Means are divided in the lookup if a shard has all rows,
   else at the sample.
 
+  Where the model takes vectors where they lie, no whole row is copied: the model reads it in its
+  block, which inside a host is its owner's memory, and puts its gradient there.
+
   A feature is sent once for every column block of its table: two column shards on one rank stay two
   tables. On one rank nothing travels, and the lookup works on the model's matrices, unless an
   encoding would change the rows, or gradients go on to other copies of the tables.
@@ -40,6 +43,7 @@ typedef struct {
   PetscBool alone;     /* one rank, no encoding: nothing travels */
   PetscBool as_is;     /* the group's features are the model's, in order */
   PetscBool divides;   /* means are divided at the sample */
+  PetscBool in_place;  /* the model reads whole rows in the blocks, and leaves gradients there */
   int64_t *dims;       /* [H] columns of each host */
   int64_t *chunk_rows; /* [L] samples of the sources of each place in a host */
   int64_t *host_batch; /* [H] samples of the rank of each host that has this rank's place */
@@ -163,16 +167,20 @@ static PetscErrorCode setup_pooled(TrsSharding sharding)
                          (!has_cross || is_plain(&sharding->dist)));
   p->divides = (PetscBool)((has_intra && !(p->alone && context->rows != TRS_FP32)) ||
                            context->dist.reproducible);
+  p->in_place = (PetscBool)(context->in_place && !p->alone && !has_intra && is_plain(&sharding->dist));
   p->as_is = PETSC_TRUE;
   for (int e = 0; e < route->n_entries; e++) p->as_is = (PetscBool)(p->as_is && route->feature[e] == e);
   PetscCall(PetscCalloc4((size_t)route->H, &p->dims, (size_t)route->H, &p->block, (size_t)route->H,
                          &p->host_batch, (size_t)route->L, &p->chunk_rows));
-  PetscCall(TrsRouteCreateRuns(sharding, PETSC_FALSE, p->dims));
+  PetscCall(TrsRouteCreateRuns(sharding, PETSC_FALSE, p->in_place, p->dims));
   PetscCall(TrsRouteCreateLookup(sharding, (PetscBool)!p->divides, p->alone, &sharding->lookup,
                                  &sharding->local_dim));
   if (p->alone) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsShardingCreateSums(sharding, sharding->local_dim, &p->intra));
   if (has_cross) PetscCall(create_cross(sharding, p));
+  if (p->in_place) TrsPooledAllToAllSetInPlace(p->cross);
+  sharding->lends_rows = p->in_place;
+  sharding->needs_matrix = (PetscBool)(!p->in_place || route->n_runs > 0);
   if (p->divides && context->rows != TRS_FP32) PetscCall(list_means(sharding, p));
   PetscCall(TrsRouteCreateExchanges(sharding, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -236,6 +244,18 @@ static PetscErrorCode forward_start_pooled(TrsSharding sharding, TrsShardingSlot
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Tell the model where whole rows have arrived. Their blocks may be written. */
+static void place_whole(const TrsPooled *p, const TrsRoute *route, const TrsPooledMatrix *pooled)
+{
+  for (int i = 0; i < route->n_whole; i++) {
+    const TrsWholeFeature *whole = &route->whole[i];
+    const TrsMatrix block = TrsFloats(p->block[whole->block], p->dims[whole->block]);
+
+    pooled->place[whole->feature] = (TrsVectorPlace){.data = (float *)block.data + whole->block_column,
+                                                     .stride = block.stride};
+  }
+}
+
 static PetscErrorCode forward_wait_pooled(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                           const TrsPooledMatrix *pooled)
 {
@@ -252,33 +272,57 @@ static PetscErrorCode forward_wait_pooled(TrsSharding sharding, TrsShardingSlot 
   if (p->mean) PetscCall(divide_blocks(sharding, slot, stream));
   if (!p->alone)
     PetscCall(TrsRouteScatterRuns(sharding, stream, slot->batch->batch, p->block, p->dims, pooled));
-  if (p->cross) PetscCall(TrsPooledAllToAllRelease(p->cross, stream));
+  if (p->in_place) place_whole(p, &sharding->route, pooled);
+  if (p->cross && !p->in_place) PetscCall(TrsPooledAllToAllRelease(p->cross, stream));
   if (p->divides && !p->mean) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* End a forward in place that no backward follows. */
+static PetscErrorCode forward_end_pooled(TrsSharding sharding, TrsStream stream)
+{
+  const TrsPooled *p = (const TrsPooled *)sharding->data;
+
+  PetscFunctionBegin;
+  if (p->in_place) PetscCall(TrsPooledAllToAllRelease(p->cross, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Find where gradients leave for each host. This rank's own go to the owner's place. */
+static PetscErrorCode find_grad_blocks(TrsPooled *p, const TrsRoute *route, int own)
+{
+  static const int64_t one_block = 0; /* displacement of the only host's block */
+  const int64_t *displs = &one_block;
+  float *send, *stays = NULL;
+
+  PetscFunctionBegin;
+  if (p->cross) {
+    PetscCall(TrsPooledAllToAllGradBuffer(p->cross, &send, &displs));
+    if (!p->mean) stays = TrsPooledAllToAllOwnGrad(p->cross);
+  } else {
+    PetscCall(TrsPooledChunksGradBuffer(p->intra, &send));
+  }
+  for (int h = 0; h < route->H; h++) p->block[h] = send + displs[h];
+  if (stays) p->block[own] = stays;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode backward_start_pooled(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                             const TrsPooledMatrix *grad)
 {
-  static const int64_t one_block = 0; /* displacement of the only host's block */
-  const TrsPooled *p = (const TrsPooled *)sharding->data;
-  const int64_t *displs = &one_block;
-  float *send, *own = NULL;
+  TrsPooled *p = (TrsPooled *)sharding->data;
+  const TrsRoute *route = &sharding->route;
 
   PetscFunctionBegin;
   /* Dividing in place is allowed: these columns are this group's alone, and are read once. */
   if (p->divides && !p->mean) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
   if (p->alone) PetscFunctionReturn(PETSC_SUCCESS);
-  if (p->cross) {
-    PetscCall(TrsPooledAllToAllGradBuffer(p->cross, &send, &displs));
-    if (!p->mean) own = TrsPooledAllToAllOwnGrad(p->cross);
-  } else {
-    PetscCall(TrsPooledChunksGradBuffer(p->intra, &send));
-  }
-  PetscCall(TrsRouteGatherRuns(sharding, stream, slot->batch->batch, grad, send, displs, p->dims, own));
-  for (int h = 0; p->mean && h < sharding->route.H; h++) p->block[h] = send + displs[h];
+  if (!p->in_place) PetscCall(find_grad_blocks(p, route, sharding->context->groups->world->rank / route->L));
+  PetscCall(TrsRouteGatherRuns(sharding, stream, slot->batch->batch, grad, p->block, p->dims));
   if (p->mean) PetscCall(divide_blocks(sharding, slot, stream));
-  if (p->cross)
+  if (p->in_place)
+    PetscCall(TrsPooledAllToAllReturn(p->cross, stream));
+  else if (p->cross)
     PetscCall(TrsPooledAllToAllGradStart(p->cross, stream));
   else
     PetscCall(TrsPooledChunksGradStart(p->intra, stream));
@@ -311,6 +355,7 @@ const TrsShardingOps trs_payload_pooled = {
     .prepare = prepare_pooled,
     .forward_start = forward_start_pooled,
     .forward_wait = forward_wait_pooled,
+    .forward_end = forward_end_pooled,
     .backward_start = backward_start_pooled,
     .backward_wait = backward_wait_pooled,
 };

@@ -142,6 +142,7 @@ PetscErrorCode TrsRouteDestroy(TrsSharding sharding)
   PetscCall(PetscFree2(route->host_entry, route->n_sent));
   PetscCall(PetscFree(route->order));
   PetscCall(PetscFree(route->run));
+  PetscCall(PetscFree(route->whole));
   PetscCall(PetscFree(route->copy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -207,22 +208,27 @@ static PetscErrorCode add_run(TrsRoute *route, TrsColumnRun run)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRouteCreateRuns(TrsSharding sharding, PetscBool by_rank, int64_t *dims)
+PetscErrorCode TrsRouteCreateRuns(TrsSharding sharding, PetscBool by_rank, PetscBool whole, int64_t *dims)
 {
   const int64_t *columns = sharding->context->columns;
   TrsRoute *route = &sharding->route;
 
   PetscFunctionBegin;
+  if (whole) PetscCall(PetscMalloc1((size_t)route->n_entries, &route->whole));
   for (int q = 0; q < (by_rank ? sharding->context->groups->world->size : route->H); q++) {
     const int host = by_rank ? q / route->L : q;
     dims[q] = 0;
     for (int e = route->host_entry[host]; e < route->host_entry[host + 1]; e++) {
       const TrsRouteEntry *entry = &route->entry[e];
       if (by_rank && shard_on(sharding, e, q) < 0) continue;
-      PetscCall(add_run(route, (TrsColumnRun){.block = q,
-                                              .block_column = dims[q],
-                                              .column = columns[route->feature[e]] + entry->column,
-                                              .width = entry->columns}));
+      if (whole && entry->columns == TrsShardingTableConfig(sharding, entry->table)->embedding_dim)
+        route->whole[route->n_whole++] = (TrsWholeFeature){
+            .block = q, .feature = route->feature[e], .block_column = dims[q]};
+      else
+        PetscCall(add_run(route, (TrsColumnRun){.block = q,
+                                                .block_column = dims[q],
+                                                .column = columns[route->feature[e]] + entry->column,
+                                                .width = entry->columns}));
       dims[q] += entry->columns;
     }
   }
@@ -312,23 +318,18 @@ PetscErrorCode TrsRouteScatterRuns(TrsSharding sharding, TrsStream stream, int64
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* blocks and own are written. */
-/* NOLINTNEXTLINE(readability-function-size): matrices and strides take many arguments */
 PetscErrorCode TrsRouteGatherRuns(TrsSharding sharding, TrsStream stream, int64_t B,
-                                  const TrsPooledMatrix *pooled,
-                                  float *blocks, /* NOLINT(readability-non-const-parameter) */
-                                  const int64_t *displs, const int64_t *dims,
-                                  float *own) /* NOLINT(readability-non-const-parameter) */
+                                  const TrsPooledMatrix *pooled, const float *const *block,
+                                  const int64_t *dims)
 {
   TrsRoute *route = &sharding->route;
 
   PetscFunctionBegin;
   for (int i = 0; i < route->n_runs; i++) {
     const TrsColumnRun *run = &route->run[i];
-    const float *block = own && run->block == own_host(sharding) ? own : blocks + displs[run->block];
 
     route->copy[i] = (TrsColumnCopy){.from = TrsMatrixColumns(pooled->rows, run->column),
-                                     .to = block_columns(sharding, run, block, dims),
+                                     .to = block_columns(sharding, run, block[run->block], dims),
                                      .cols = run->width};
   }
   PetscCall(sharding->context->compute->copy_columns(stream, B, route->n_runs, route->copy));

@@ -44,6 +44,12 @@ typedef struct {
   int64_t block_column, column, width;
 } TrsColumnRun;
 
+/* Where the block of a host has all columns of a feature. */
+typedef struct {
+  int block, feature; /* the feature's number in the model */
+  int64_t block_column;
+} TrsWholeFeature;
+
 typedef struct {
   TrsGrid grid;
   int L, H;
@@ -65,6 +71,8 @@ typedef struct {
   int n_runs;
   TrsColumnRun *run;   /* [n_runs] */
   TrsColumnCopy *copy; /* [n_runs] scratch */
+  int n_whole;
+  TrsWholeFeature *whole; /* [n_whole] features that are not among the runs; NULL: all are */
 } TrsRoute;
 
 /* The rank whose samples are the i-th ones on arrival. */
@@ -78,11 +86,16 @@ static inline int TrsRouteSource(const TrsRoute *route, int i)
   row b. They are of floats, or of bf16 where all groups take it (TrsShardedEbcConfig). A feature
   that a layer of the model pools has a matrix of its own, with a row of embedding_dim floats for
   each id of the batch: by_id[f].
+
+  In a model that takes vectors where they lie (TrsShardedEbcConfig.in_place) a forward sets
+  place[f] for each feature: in `rows`, or where the vectors have arrived. Their gradients take
+  their places.
 */
 typedef struct {
   TrsMatrix rows;
   const int64_t *columns;
-  float *const *by_id; /* [features]; NULL if no table has such a pooling */
+  float *const *by_id;   /* [features]; NULL if no table has such a pooling */
+  TrsVectorPlace *place; /* [features]; NULL: all vectors are in `rows` */
 } TrsPooledMatrix;
 
 /* Column `column` of a matrix of floats. */
@@ -117,9 +130,10 @@ PetscErrorCode TrsRouteCreateLookup(TrsSharding sharding, PetscBool mean, PetscB
   Not collective.
 
   In:  by_rank  list the columns of each rank that has some of their rows instead
+       whole    list features whose columns all lie in one block in route->whole instead
   Out: dims     [H, by_rank: W] columns of each block
 */
-PetscErrorCode TrsRouteCreateRuns(TrsSharding sharding, PetscBool by_rank, int64_t *dims);
+PetscErrorCode TrsRouteCreateRuns(TrsSharding sharding, PetscBool by_rank, PetscBool whole, int64_t *dims);
 
 /*
   TrsRouteCreateExchanges - Create the exchange of ids for every slot.
@@ -156,13 +170,12 @@ PetscErrorCode TrsRouteCut(TrsSharding sharding, TrsStream stream, const TrsKjt 
 
 /*
   Copy all runs from the blocks' matrices to the model's (Scatter), or from the model's to the
-  blocks' (Gather). Block q is [B, dims[q]] of sharding->rows_type, at block[q], or at displs[q]
-  floats of `blocks`. If own is not NULL, the block of this rank's host lies there instead. Not
-  collective.
+  blocks' (Gather), which are then written. Block q is [B, dims[q]] of sharding->rows_type, at
+  block[q]. Not collective.
 */
 PetscErrorCode TrsRouteScatterRuns(TrsSharding sharding, TrsStream stream, int64_t B,
                                    const float *const *block, const int64_t *dims,
                                    const TrsPooledMatrix *pooled);
 PetscErrorCode TrsRouteGatherRuns(TrsSharding sharding, TrsStream stream, int64_t B,
-                                  const TrsPooledMatrix *pooled, float *blocks, const int64_t *displs,
-                                  const int64_t *dims, float *own);
+                                  const TrsPooledMatrix *pooled, const float *const *block,
+                                  const int64_t *dims);

@@ -4,6 +4,12 @@
 #include "shard/sharded_ebc_impl.h"
 #include "shard/vectors.h"
 
+/*
+  Rows are lent to their readers from a forward to its backward only where so few groups exchange in
+  between that no exchange comes to the cells of the lent ones (comm/shared_lanes.h).
+*/
+enum { TRS_LENDING_GROUPS = 6 };
+
 static const TrsOptionSpec specs[] = {
     {"-ec_index_dedup", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "sequence tables (pooling none): send each distinct id of a rank's batch once, and its row back once; "
@@ -151,6 +157,7 @@ static PetscErrorCode setup_group(TrsShardedEbc ebc, TrsSharding group)
   PetscFunctionBegin;
   PetscCall(TrsRouteCreate(group));
   PetscCall(PetscMalloc1((size_t)group->route.n_features, &group->mean));
+  group->needs_matrix = PETSC_TRUE;
   PetscCall(group->ops->setup(group));
   /* Quantised tables have no optimizers and are never updated. */
   if (group->update->setup && ebc->context.shards->optimizers) PetscCall(group->update->setup(group));
@@ -190,6 +197,7 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                   .copied = (PetscBool)(config->owners != NULL),
                                   .rows = config->rows,
                                   .wire = config->wire,
+                                  .in_place = config->in_place,
                                   .loan = &e->loan};
   e->replicas = config->replicas;
   e->loan = (TrsLoan){.data = (char *)config->lent, .bytes = config->lent_bytes};
@@ -202,6 +210,7 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
   }
   for (int s = 0; s < TRS_SHARD_SLOTS; s++)
     PetscCall(PetscMalloc2((size_t)e->n_groups, &e->exchange[s], (size_t)e->n_groups, &e->send[s]));
+  if (e->n_groups > TRS_LENDING_GROUPS) context->in_place = PETSC_FALSE;
   for (int g = 0; g < e->n_groups; g++) {
     PetscCheck(config->rows == TRS_FP32 || e->group[g]->ops->typed, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
                "%s with a model's matrix of %s", e->group[g]->ops->name, TrsDTypeName(config->rows));
@@ -463,12 +472,38 @@ static PetscErrorCode clamp_gradients(TrsShardedEbc ebc, const TrsKjt *batch, Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* In place: begin with all vectors in the matrix. Groups then say where others are. */
+static void place_in_matrix(const TrsTableConfigs *tables, const TrsPooledMatrix *pooled)
+{
+  for (int t = 0, f = 0; pooled->place && pooled->rows.data && t < tables->n; t++)
+    for (int end = f + tables->table[t].n_features; f < end; f++)
+      pooled->place[f] = (TrsVectorPlace){.data = TrsPooledFloats(pooled, pooled->columns[f]),
+                                          .stride = pooled->rows.stride};
+}
+
+PetscBool TrsShardedEbcNeedsMatrix(TrsShardedEbc ebc)
+{
+  PetscBool needs = PETSC_FALSE;
+
+  for (int g = 0; g < ebc->n_groups; g++) needs = (PetscBool)(needs || ebc->group[g]->needs_matrix);
+  return needs;
+}
+
+PetscErrorCode TrsShardedEbcForwardEnd(TrsShardedEbc ebc, TrsStream stream)
+{
+  PetscFunctionBegin;
+  for (int g = 0; g < ebc->n_groups; g++)
+    if (ebc->group[g]->ops->forward_end) PetscCall(ebc->group[g]->ops->forward_end(ebc->group[g], stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream stream,
                                         const TrsPooledMatrix *pooled)
 {
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
 
   PetscFunctionBegin;
+  place_in_matrix(ebc->context.tables, pooled);
   for (int g = 0; g < ebc->n_groups; g++)
     PetscCall(ebc->group[g]->ops->forward_wait(ebc->group[g], &ebc->group[g]->slot[slot], stream, pooled));
   PetscCall(TrsVectorsRound(ebc->context.compute, ebc->context.tables, batch_of(ebc, slot), stream, pooled));

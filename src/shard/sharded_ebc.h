@@ -55,6 +55,12 @@ typedef struct {
     say it, but with -reproducible.
   */
   TrsDType wire;
+  /*
+    The model takes vectors where they lie (TrsPooledMatrix.place), and puts gradients in their
+    places. Needs host memory, and tables of pooling sum or mean in fp32 without limits of
+    gradients; not with owners, replicas, or -reproducible.
+  */
+  PetscBool in_place;
 } TrsShardedEbcConfig;
 
 /*
@@ -80,6 +86,9 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                    const TrsShardingPlan *plan, const TrsEmbeddingShards *shards,
                                    const TrsShardedEbcConfig *config, TrsShardedEbc *ebc);
 PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc);
+
+/* In place: do vectors arrive in the pooled matrix? Else it needs no memory. Not collective. */
+PetscBool TrsShardedEbcNeedsMatrix(TrsShardedEbc ebc);
 
 /*
   Do the input dist of a batch in three steps. batch: the samples' ids, with features in the order
@@ -107,6 +116,9 @@ PetscErrorCode TrsShardedEbcForwardStart(TrsShardedEbc ebc, int slot, TrsStream 
                                          const TrsPooledMatrix *pooled);
 PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream stream,
                                         const TrsPooledMatrix *pooled);
+
+/* In place: end a forward that no BackwardStart follows, when its vectors have been read. */
+PetscErrorCode TrsShardedEbcForwardEnd(TrsShardedEbc ebc, TrsStream stream);
 
 /*
   Fill the caches of tables whose rows are in host memory (embed/row_cache.h), ahead of the forward

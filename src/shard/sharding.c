@@ -46,7 +46,7 @@ PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *sl
   const int64_t bytes = slot->recv.batch * sharding->local_dim * TrsDTypeBytes(sharding->rows_type);
 
   PetscFunctionBegin;
-  sharding->rows = (float *)take_loan(sharding->context->loan, bytes);
+  sharding->rows = sharding->lends_rows ? NULL : (float *)take_loan(sharding->context->loan, bytes);
   if (!sharding->rows) {
     PetscCall(TrsDeviceBufferReserveShared(sharding->context->device, &sharding->pooled, bytes));
     sharding->rows = (float *)sharding->pooled.data;

@@ -73,6 +73,7 @@ typedef struct {
   TrsReduceScatterLevels levels;     /* for row_wise tables */
   PetscBool copied;                  /* other copies of the tables make the same updates */
   TrsDType rows, wire;               /* sharded_ebc.h */
+  PetscBool in_place;                /* sharded_ebc.h */
   /* Memory for the lookups' rows. A lookup has memory of its own if the loan is too small. */
   TrsLoan *loan;
 } TrsShardingContext;
@@ -115,6 +116,11 @@ struct TrsShardingImpl {
     that they travel without being encoded. A payload sets it.
   */
   TrsDType rows_type;
+  /*
+    A payload sets them: rows stay where the lookup put them until the update; vectors arrive in the
+    model's matrix, which the groups begin with.
+  */
+  PetscBool lends_rows, needs_matrix;
   TrsWorkspace workspace;
   TrsShardingSlot slot[TRS_SHARD_SLOTS];
   TrsKjt sent[TRS_N_TURNS]; /* memory for the ids of the one batch that is being sent, by turn */
@@ -160,6 +166,8 @@ struct TrsShardingOps {
   /* Wait until the samples' rows are in the model's matrix. */
   PetscErrorCode (*forward_wait)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                  const TrsPooledMatrix *pooled);
+  /* End a forward that no backward follows. NULL: there is nothing to do. */
+  PetscErrorCode (*forward_end)(TrsSharding sharding, TrsStream stream);
   PetscErrorCode (*backward_start)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                    const TrsPooledMatrix *grad);
   /*

@@ -1,6 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/model_parallel_impl.h"
 
+/* Copy vectors from where they lie to a matrix of the model's columns. */
+static PetscErrorCode keep_places(TrsModelParallel m, int64_t batch, float *to, int64_t stride)
+{
+  const TrsTableConfigs *tables = m->config.tables;
+
+  PetscFunctionBegin;
+  for (int t = 0, f = 0; t < tables->n; t++) {
+    for (int end = f + tables->table[t].n_features; f < end; f++) {
+      const TrsColumnCopy copy = {.from = TrsFloats(m->place[f].data, m->place[f].stride),
+                                  .to = TrsFloats(to + m->columns[f], stride),
+                                  .cols = tables->table[t].embedding_dim};
+
+      PetscCall(m->config.compute->copy_columns(m->stream, batch, 1, &copy));
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
   Copy the pooled rows of own samples to the host if they are kept. They are there once loss_ready,
   recorded after the forward, has happened. A place that a batch had in another slot is given up.
@@ -18,6 +36,10 @@ static PetscErrorCode keep_pooled(TrsModelParallel m, int slot, int64_t batch, c
     if (m->slot[i].pooled_of == host) m->slot[i].pooled_of = NULL;
   s->pooled_of = host;
   PetscCall(TrsPinnedBufferReserve(m->config.device, &s->pooled, bytes));
+  if (m->place) {
+    PetscCall(keep_places(m, batch, (float *)s->pooled.data, stride));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   if (bytes && pooled->rows.type != TRS_FP32) {
     PetscCall(TrsDeviceBufferReserve(m->config.device, &m->widened, bytes));
     PetscCall(m->config.compute->convert_matrix(m->stream, batch, stride, stride, pooled->rows,
@@ -196,8 +218,10 @@ static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBa
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsShardedEbcForwardWait(m->ebc, slot, m->stream, &arrived));
   PetscCall(finish_vectors(m, slot, batch->batch, &m->pooled));
+  if (m->place) TrsDlrmPlaceVectors(m->dlrm, m->place);
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_FORWARD, NULL));
   PetscCall(forward_over(m, slot, batch, scale, predictions));
+  if (m->place && !is_training(m, slot)) PetscCall(TrsShardedEbcForwardEnd(m->ebc, m->stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

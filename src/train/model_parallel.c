@@ -299,8 +299,8 @@ PetscErrorCode TrsModelParallelEmbeddings(TrsModelParallel m, const float **pool
       !m->blockwise, PETSC_COMM_SELF, TRS_ERR_OPTION,
       "-reproducible and -accumulate_steps keep one part of the batch's embeddings at a time: leave them out "
       "to look at them all");
-  PetscCheck(m->pooled.rows.type == TRS_FP32, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "embeddings of %s",
-             TrsDTypeName(m->pooled.rows.type));
+  PetscCheck(m->pooled.rows.type == TRS_FP32 && !m->place, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "embeddings of %s that are not kept", TrsDTypeName(m->pooled.rows.type));
   *pooled = TrsPooledFloats(&m->pooled, m->columns[0]);
   *grads = TrsPooledFloats(&m->grad, m->columns[0]);
   *stride = m->pooled.rows.stride;

@@ -45,6 +45,7 @@ typedef struct {
   /* Tables are rows of TRS_ROWS_TBE for lookups, which are zero until quant/ fills them.
      Never in training. */
   PetscBool quantised;
+  PetscBool keeps_embeddings; /* TrsModelParallelEmbeddings() will be called */
 } TrsModelParallelConfig;
 
 typedef struct TrsModelParallelImpl *TrsModelParallel;
@@ -192,7 +193,7 @@ PetscErrorCode TrsModelParallelSynchronise(TrsModelParallel model);
 /*
   The last batch's pooled rows and, after its backward, their gradients, in device memory. They are
   matrices [B, *stride], whose embeddings are the *n_columns columns from the pointers on. Borrowed
-  until the next Forward. Not collective.
+  until the next Forward. For a model that keeps_embeddings. Not collective.
 */
 PetscErrorCode TrsModelParallelEmbeddings(TrsModelParallel model, const float **pooled, const float **grads,
                                           int64_t *stride, int64_t *n_columns);

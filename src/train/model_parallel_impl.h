@@ -64,7 +64,13 @@ struct TrsModelParallelImpl {
   TrsPooledMatrix pooled, grad; /* the model's interaction input and its gradient */
   int64_t global_batch;         /* samples of all ranks' largest batches, for the banner */
   int64_t *columns;             /* [features] first column of each feature in these matrices */
-  TrsPositionWeight *position;  /* [features] */
+  /*
+    [features] where the vectors of the batch lie, and then their gradients; NULL: in these
+    matrices. If set, both matrices are one, which has memory if vectors of some tables arrive
+    there.
+  */
+  TrsVectorPlace *place;
+  TrsPositionWeight *position; /* [features] */
   /* The matrix that vectors arrive in, where tables are split; NULL: they arrive in `pooled`. */
   TrsSplitTables split;
   TrsRaggedRows ragged; /* rows of the sequences that have layers; NULL: there is none */

@@ -69,7 +69,9 @@ static PetscErrorCode find_features(TrsModelParallel m)
   PetscCall(TrsModelFeatures(m->dlrm, m->config.tables, m->columns, m->position));
   PetscCall(TrsDlrmEmbeddings(m->dlrm, &m->pooled.rows, NULL));
   PetscCall(TrsDlrmEmbeddingGrads(m->dlrm, &m->grad.rows, NULL));
+  if (m->place) m->grad.rows = m->pooled.rows;
   m->pooled.columns = m->grad.columns = m->columns;
+  m->pooled.place = m->grad.place = m->place;
   m->pooled.by_id = TrsRaggedRowsById(m->ragged, PETSC_FALSE);
   m->grad.by_id = TrsRaggedRowsById(m->ragged, PETSC_TRUE);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -97,6 +99,26 @@ static PetscBool tables_take_bf16(TrsModelParallel m, const TrsShardedEbcConfig 
   return take;
 }
 
+/*
+  Can the sharded tables leave vectors where they arrive, and take gradients there
+  (TrsShardedEbcConfig)? Then no feature has two vectors, and none shares one.
+*/
+static PetscBool tables_leave_vectors(TrsModelParallel m)
+{
+  const TrsTableConfigs *tables = m->config.tables;
+  const float *limit = m->optimizers.max_gradient;
+  PetscBool leave = (PetscBool)(m->dense == &trs_dense_by_ranks && m->config.device->host_memory &&
+                                !m->replicas.owners && !m->config.keeps_embeddings);
+
+  for (int t = 0; t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
+
+    leave = (PetscBool)(leave && table->pooling != TRS_POOLING_NONE && !table->whole &&
+                        TrsTableOutputDType(table) == TRS_FP32 && !(limit && limit[t] > 0.0F));
+  }
+  return leave;
+}
+
 static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options, const TrsShardedEbcConfig *ebc)
 {
   const PetscBool reproducible = ebc->dist.reproducible;
@@ -119,8 +141,10 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options, const
   if (reproducible) TrsDlrmSetOwnSums(m->dlrm);
   if (m->dense == &trs_dense_by_blocks) TrsDlrmSetRowsElsewhere(m->dlrm);
   if (tables_take_bf16(m, ebc)) TrsDlrmSetTypedRows(m->dlrm);
+  if (tables_leave_vectors(m)) TrsDlrmSetVectorsAnywhere(m->dlrm);
   PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
   PetscCall(PetscFree(dims));
+  if (TrsDlrmTakesVectors(m->dlrm)) PetscCall(PetscCalloc1((size_t)n_features, &m->place));
   PetscCall(TrsRaggedRowsCreate(m->config.device, m->config.compute, tables, m->config.training, &m->ragged));
   PetscCall(find_features(m));
   PetscCall(
@@ -353,10 +377,15 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   ebc.position = m->position;
   ebc.rows = m->pooled.rows.type;
   ebc.wire = config->compute->operand_type();
+  ebc.in_place = (PetscBool)(m->place != NULL);
   ebc.owners = m->replicas.exact ? m->replicas.owners : NULL;
   ebc.replicas = m->replicas.owners && !ebc.owners ? m->replicas.owners->size : 1;
   PetscCall(TrsShardedEbcCreate(config->shards, config->device, config->compute, config->tables, config->plan,
                                 &m->shards, &ebc, &m->ebc));
+  if (m->place && TrsShardedEbcNeedsMatrix(m->ebc)) {
+    PetscCall(TrsDlrmMakeRows(m->dlrm));
+    PetscCall(find_features(m));
+  }
   m->cached = (PetscBool)(TrsShardedEbcCaches(m->ebc) > 0);
   m->updated = PETSC_TRUE; /* the tables will be filled first */
   m->sorts_ahead = (PetscBool)(config->training && config->compute->tbe_find_occurrences);
@@ -393,6 +422,7 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model)
   PetscCall(TrsScheduleFree(&m->schedule));
   PetscCall(TrsDeviceBufferFree(m->config.device, &m->widened));
   PetscCall(PetscFree2(m->columns, m->position));
+  PetscCall(PetscFree(m->place));
   PetscCall(TrsSparseOptimizersFree(&m->optimizers));
   PetscCall(PetscFree(m->step_args));
   PetscCall(destroy_streams(m));

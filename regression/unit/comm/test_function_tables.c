@@ -53,7 +53,7 @@ static void test_exchanges(void **state)
   (void)state;
   for (int i = 0; trs_comm_backends[i]; i++) {
     const TrsCommOps *ops = trs_comm_backends[i];
-    const int optional = ops->arrive ? 2 : 0;
+    const int optional = ops->arrive ? 3 : 0;
 
     assert_petsc_ok(TrsCommCheck(ops));
     PetscCallAbort(PETSC_COMM_SELF, PetscPushErrorHandler(PetscReturnErrorHandler, NULL));

@@ -93,7 +93,7 @@ static void look(TrsComm comm, int64_t n, int late)
   }
   for (int64_t i = 0; i < n * comm->size; i++) recv[i] = -2.0F;
   assert_petsc_ok(
-      TrsCommAlltoallvBlocks(comm, NULL, send, counts, displs, recv, counts, displs, block, &request));
+      TrsCommAlltoallvBlocks(comm, NULL, send, counts, displs, recv, counts, displs, block, NULL, &request));
   if (late) usleep((useconds_t)(2000 * comm->rank));
   assert_petsc_ok(TrsRequestArrive(&request, NULL));
   for (int q = 0; q < comm->size; q++) {
@@ -107,6 +107,62 @@ static void look(TrsComm comm, int64_t n, int late)
   for (int64_t i = 0; i < n * comm->size; i++) send[i] = -1.0F; /* ours again */
   give_back(send);
   give_back(recv);
+}
+
+/*
+  The same for who changes blocks where they lie: what lies with its sender comes back as the others left it, and each side knows which
+  does. Meanwhile another exchange comes and goes.
+*/
+static void change(TrsComm comm, int64_t n, int late)
+{
+  int64_t counts[MAX_RANKS], displs[MAX_RANKS];
+  float *send = take(n * comm->size), *recv = take(n * comm->size), *at[MAX_RANKS];
+  const PetscBool shared = (PetscBool)(TrsSharedOffset(send, n * comm->size * 4) >= 0);
+  PetscBool comes_back[MAX_RANKS];
+  const float *block[MAX_RANKS];
+  TrsRequest request = NULL;
+
+  for (int q = 0; q < comm->size; q++) {
+    counts[q] = n;
+    displs[q] = q * n;
+    for (int64_t i = 0; i < n; i++) send[displs[q] + i] = value_of(comm->rank, q, i);
+  }
+  assert_petsc_ok(TrsCommAlltoallvBlocks(comm, NULL, send, counts, displs, recv, counts, displs, block,
+                                         comes_back, &request));
+  assert_petsc_ok(TrsRequestArrive(&request, NULL));
+  memcpy(at, block, sizeof(at));
+  exchange(comm, n / 2, 1, 0);
+  for (int q = 0; q < comm->size; q++) {
+    assert_int_equal(comes_back[q], q == comm->rank || (shared && TrsLanesTo(comm->lanes, q)));
+    for (int64_t i = 0; i < n; i++) {
+      if (at[q][i] != value_of(q, comm->rank, i)) fail_msg("float %d from rank %d", (int)i, q);
+      at[q][i] = 7.0F + value_of(comm->rank, q, i);
+    }
+  }
+  if (late) usleep((useconds_t)(2000 * comm->rank));
+  if (n % 3) assert_petsc_ok(TrsRequestReturn(request));
+  assert_petsc_ok(TrsRequestWait(&request, NULL));
+  for (int q = 0; q < comm->size; q++)
+    for (int64_t i = 0; i < n; i++) {
+      const float sent = value_of(comm->rank, q, i), changed = 7.0F + value_of(q, comm->rank, i);
+
+      if (send[displs[q] + i] != (comes_back[q] ? changed : sent))
+        fail_msg("float %d for rank %d", (int)i, q);
+    }
+  give_back(send);
+  give_back(recv);
+}
+
+static void test_change(void **state)
+{
+  (void)state;
+  for (int share = 2; share <= 8; share += 6) {
+    TrsComm comm = new_comm(share);
+
+    for (int round = 0; round < 12; round++)
+      change(comm, (const int64_t[]){0, 100, 30011, 5000, 3}[round % 5], round % 3 == 2);
+    assert_petsc_ok(TrsCommDestroy(&comm));
+  }
 }
 
 static void test_look(void **state)
@@ -437,7 +493,7 @@ static void overtake(TrsComm comm)
   }
   for (int64_t i = 0; i < N; i++) send[i] = value_of(comm->rank, 0, i);
   assert_petsc_ok(TrsCommAlltoallvBlocks(comm, NULL, send, send_counts, (const int64_t[MAX_RANKS]){0}, recv,
-                                         recv_counts, displs, block, &request));
+                                         recv_counts, displs, block, NULL, &request));
   assert_petsc_ok(TrsRequestArrive(&request, NULL));
   for (int k = 1; k < RING; k++) {
     assert_petsc_ok(TrsCommAllreduce(comm, NULL, NULL, &value, 1, &other));
@@ -516,8 +572,8 @@ static void test_bad_environment(void **state)
 
 TRS_TEST_MAIN(cmocka_unit_test(test_no_memory_to_share), cmocka_unit_test(test_pieces),
               cmocka_unit_test(test_full), cmocka_unit_test(test_limits), cmocka_unit_test(test_look),
-              cmocka_unit_test(test_used_again_at_once), cmocka_unit_test(test_flight),
-              cmocka_unit_test(test_counts), cmocka_unit_test(test_sums),
+              cmocka_unit_test(test_change), cmocka_unit_test(test_used_again_at_once),
+              cmocka_unit_test(test_flight), cmocka_unit_test(test_counts), cmocka_unit_test(test_sums),
               cmocka_unit_test(test_counts_in_flight), cmocka_unit_test(test_waiting),
               cmocka_unit_test(test_messages_get_on), cmocka_unit_test(test_fall_back),
               cmocka_unit_test(test_bad_environment))

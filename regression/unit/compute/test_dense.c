@@ -234,7 +234,7 @@ static void dot_case(const TrsDenseKernels *kernels, int n, int D)
 
   kernels->dot_forward(n, D, x, p + 1);
   assert_true(p[0] == before && p[n_products + 1] == after);
-  kernels->dot_backward(n, D, x, D % 3 ? NULL : copy, g, D % 16 == 0, dx);
+  kernels->dot_backward(n, D, x, D % 3 ? NULL : copy, g, D % 16 == 0, dx, NULL, 0);
   for (int i = 0; i < n; i++) {
     for (int j = i + 1; j < n; j++) {
       double sum = 0.0;
@@ -290,8 +290,8 @@ static void test_dot_batch(void **state)
                                     TrsFloats(dx, X_STRIDE)));
   for (int b = 0; b < B; b++) {
     trs_dense_kernels_portable.dot_forward(N, D, x + b * X_STRIDE, p);
-    trs_dense_kernels_portable.dot_backward(N, D, x + b * X_STRIDE, NULL, out + b * OUT_STRIDE + D, 0,
-                                            direct);
+    trs_dense_kernels_portable.dot_backward(N, D, x + b * X_STRIDE, NULL, out + b * OUT_STRIDE + D, 0, direct,
+                                            NULL, 0);
     assert_memory_equal(out + b * OUT_STRIDE, x + b * X_STRIDE, D * sizeof(float));
     for (int i = 0; i < N * (N - 1) / 2; i++) assert_close(out[b * OUT_STRIDE + D + i], p[i], 1e-6, 0.0);
     for (int i = 0; i < N * D; i++)
@@ -302,6 +302,54 @@ static void test_dot_batch(void **state)
   release(dx);
   release(p);
   release(direct);
+}
+
+/*
+  Vectors that lie anywhere, with gradients in their places or elsewhere, have the bits of those in one matrix, whatever the number of
+  threads.
+*/
+static void test_dot_places(void **state)
+{
+  enum { B = 37, MOST = 30 };
+  const int before = omp_get_max_threads();
+
+  (void)state;
+  for (int c = 0; c < 40; c++) {
+    const int n = 2 + c % (MOST - 1), D = 1 + 7 * c % 70, copied = c % 3 ? D : 0, n_zeros = c % 4;
+    const int64_t N = (int64_t)n * D, width = copied + n * (n - 1) / 2 + n_zeros;
+    TrsVectorPlace at[MOST], to[MOST];
+    float *x = numbers(B * N, 16), *out = numbers(B * width, 17), *dx = numbers(B * N, 18);
+    float *again = numbers(B * width, 17), *apart[MOST], *grads[MOST];
+
+    omp_set_num_threads(1 + c % 3);
+    for (int v = 0; v < n; v++) {
+      const int64_t stride = D + v % 5;
+
+      apart[v] = numbers(B * stride, (uint64_t)(20 + v));
+      grads[v] = v % 2 ? apart[v] : numbers(B * D, 19);
+      at[v] = (TrsVectorPlace){.data = apart[v], .stride = stride};
+      to[v] = (TrsVectorPlace){.data = grads[v], .stride = v % 2 ? stride : D};
+      for (int b = 0; b < B; b++) memcpy(apart[v] + b * stride, x + b * N + v * D, (size_t)D * sizeof(float));
+    }
+    assert_petsc_ok(TrsDotForwardCpu(NULL, B, n, D, copied, n_zeros, TrsFloats(x, N), TrsFloats(out, width)));
+    assert_petsc_ok(TrsDotPlacesForwardCpu(NULL, B, n, D, copied, n_zeros, at, TrsFloats(again, width)));
+    assert_memory_equal(again, out, (size_t)(B * width) * sizeof(float));
+    assert_petsc_ok(
+        TrsDotBackwardCpu(NULL, B, n, D, copied, TrsFloats(x, N), TrsFloats(out, width), TrsFloats(dx, N)));
+    assert_petsc_ok(TrsDotPlacesBackwardCpu(NULL, B, n, D, copied, at, TrsFloats(out, width), to));
+    for (int v = 0; v < n; v++)
+      for (int b = 0; b < B; b++)
+        assert_memory_equal(to[v].data + b * to[v].stride, dx + b * N + v * D, (size_t)D * sizeof(float));
+    for (int v = 0; v < n; v++) {
+      if (grads[v] != apart[v]) release(grads[v]);
+      release(apart[v]);
+    }
+    release(x);
+    release(out);
+    release(again);
+    release(dx);
+  }
+  omp_set_num_threads(before);
 }
 
 /* Gradients too large for the caches have the bits of small ones, whatever the number of threads. */
@@ -320,7 +368,7 @@ static void test_dot_large(void **state)
     assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, 0, TrsFloats(x, N * D), TrsFloats(g, PRODUCTS),
                                       TrsFloats(dx, N * D)));
     for (int b = 0; b < B; b++) {
-      kernels->dot_backward(N, D, x + b * N * D, NULL, g + b * PRODUCTS, 0, direct);
+      kernels->dot_backward(N, D, x + b * N * D, NULL, g + b * PRODUCTS, 0, direct, NULL, 0);
       assert_memory_equal(dx + b * N * D, direct, N * D * sizeof(float));
     }
   }
@@ -626,7 +674,8 @@ TRS_TEST_MAIN(cmocka_unit_test(test_exponentials), cmocka_unit_test(test_exponen
               cmocka_unit_test(test_gemm), cmocka_unit_test(test_gemm_bf16),
               cmocka_unit_test(test_round_to_bf16), cmocka_unit_test(test_linear),
               cmocka_unit_test(test_relu_of_nan), cmocka_unit_test(test_dot),
-              cmocka_unit_test(test_dot_batch), cmocka_unit_test(test_dot_large),
-              cmocka_unit_test(test_copy_large), cmocka_unit_test(test_cross), cmocka_unit_test(test_update),
-              cmocka_unit_test(test_lamb), cmocka_unit_test(test_sum_of_squares),
-              cmocka_unit_test(test_threads), cmocka_unit_test(test_library))
+              cmocka_unit_test(test_dot_batch), cmocka_unit_test(test_dot_places),
+              cmocka_unit_test(test_dot_large), cmocka_unit_test(test_copy_large),
+              cmocka_unit_test(test_cross), cmocka_unit_test(test_update), cmocka_unit_test(test_lamb),
+              cmocka_unit_test(test_sum_of_squares), cmocka_unit_test(test_threads),
+              cmocka_unit_test(test_library))

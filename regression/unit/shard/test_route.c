@@ -106,7 +106,7 @@ static void test_runs(void **state)
 
   (void)state;
   make_whole(&f);
-  assert_petsc_ok(TrsRouteCreateRuns(&f.sharding, PETSC_FALSE, dims));
+  assert_petsc_ok(TrsRouteCreateRuns(&f.sharding, PETSC_FALSE, PETSC_FALSE, dims));
   assert_ints(dims, 12, 0, 8, 0);
   assert_int_equal(f.sharding.route.n_runs, 4);
   for (int i = 0; i < 4; i++) {
