@@ -50,7 +50,7 @@ static __global__ void permute_values_kernel(Blocks blocks, const int64_t *value
   for (int64_t v = TrsCudaFirst(); v < value_begin[blocks.n]; v += TrsCudaStep()) {
     const int64_t j = TrsCudaBlockOf(value_begin, blocks.n, v),
                   from = in.offsets[blocks.first_bag[j]] + v - value_begin[j];
-    out.values[v] = in.values ? in.values[from] : from;
+    if (out.values) out.values[v] = in.values ? in.values[from] : from;
     if (weighted) out.weights[v] = in.weights[from];
   }
 }

@@ -172,16 +172,16 @@ PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, const void *send
 PetscErrorCode TrsCommAlltoallvBlocks(TrsComm comm, TrsStream stream, const float *send,
                                       const int64_t *send_counts, const int64_t *send_displs, float *recv,
                                       const int64_t *recv_counts, const int64_t *recv_displs,
-                                      const float **block, PetscBool *comes_back, TrsRequest *request)
+                                      TrsBlockView view, TrsRequest *request)
 {
   const double start_s = trace_clock();
 
   PetscFunctionBegin;
-  for (int q = 0; q < comm->size; q++) block[q] = recv + recv_displs[q];
-  for (int q = 0; comes_back && q < comm->size; q++) comes_back[q] = PETSC_FALSE;
+  for (int q = 0; q < comm->size; q++) view.block[q] = recv + recv_displs[q];
+  for (int q = 0; view.comes_back && q < comm->size; q++) view.comes_back[q] = PETSC_FALSE;
   if (comm->ops->alltoallv_blocks) {
     PetscCall(comm->ops->alltoallv_blocks(comm, stream, send, send_counts, send_displs, recv, recv_counts,
-                                          recv_displs, block, comes_back, request));
+                                          recv_displs, view, request));
   } else {
     PetscCall(comm->ops->alltoallv(comm, stream, send, send_counts, send_displs, recv, recv_counts,
                                    recv_displs, (int64_t)sizeof(float), request));

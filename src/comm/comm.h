@@ -55,6 +55,22 @@ typedef struct TrsCommImpl {
   PetscBool counts_open[TRS_LANE_FLIGHT];
 } * TrsComm;
 
+/* The result of TrsCommAlltoallvBlocks(). */
+typedef struct {
+  /*
+    [size] After TrsRequestArrive() block[q] is where rank q's block lies. TrsRequestWait() gives
+    the blocks back to their senders, which wait for this: use them quickly.
+  */
+  const float **block;
+  /*
+    NULL: blocks are only read. Else [size]: blocks that lie in their senders' memory may be changed
+    there, and comes_back[q] says whether this rank's block for rank q does. Such a block comes back
+    with TrsRequestWait(), as rank q left it. Until then there may be few other operations
+    (TRS_LANE_CELLS).
+  */
+  PetscBool *comes_back;
+} TrsBlockView;
+
 struct TrsCommOps {
   const char *name;
   /* A device's stream does the exchanges. They are traced by the device's clock, not the host's. */
@@ -80,7 +96,7 @@ struct TrsCommOps {
   PetscErrorCode (*alltoallv_blocks)(TrsComm comm, TrsStream stream, const float *send,
                                      const int64_t *send_counts, const int64_t *send_displs, void *recv,
                                      const int64_t *recv_counts, const int64_t *recv_displs,
-                                     const float **block, PetscBool *comes_back, TrsRequest *request);
+                                     TrsBlockView view, TrsRequest *request);
   PetscErrorCode (*arrive)(TrsRequest request, TrsStream stream);
   /* TrsRequestReturn(). A backend has it with the two above. */
   PetscErrorCode (*give_back)(TrsRequest request);
@@ -125,18 +141,12 @@ PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, const void *send
 
   Collective.
 
-  Out: block       [size] kept by the caller. After TrsRequestArrive() block[q] is where rank q's
-                   block lies. TrsRequestWait() gives the blocks back to their senders, which wait
-                   for this: use them quickly
-       comes_back  NULL: blocks are only read. Else [size]: blocks that lie in their senders' memory
-                   may be changed there, and comes_back[q] says whether this rank's block for rank q
-                   does. Such a block comes back with TrsRequestWait(), as rank q left it. Until
-                   then there may be few other operations (TRS_LANE_CELLS)
+  InOut: view  kept by the caller; its arrays are set
 */
 PetscErrorCode TrsCommAlltoallvBlocks(TrsComm comm, TrsStream stream, const float *send,
                                       const int64_t *send_counts, const int64_t *send_displs, float *recv,
                                       const int64_t *recv_counts, const int64_t *recv_displs,
-                                      const float **block, PetscBool *comes_back, TrsRequest *request);
+                                      TrsBlockView view, TrsRequest *request);
 /*
   Wait until the data has arrived. Sets *request to NULL if nothing else is pending. Accepts a NULL
   *request.

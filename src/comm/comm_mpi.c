@@ -349,15 +349,15 @@ static PetscErrorCode alltoallv_mpi(TrsComm comm, TrsStream stream, const void *
 static PetscErrorCode alltoallv_blocks_mpi(TrsComm comm, TrsStream stream, const float *send,
                                            const int64_t *send_counts, const int64_t *send_displs, void *recv,
                                            const int64_t *recv_counts, const int64_t *recv_displs,
-                                           const float **block, PetscBool *comes_back, TrsRequest *request)
+                                           TrsBlockView view, TrsRequest *request)
 {
   TrsMpiRequest *started = NULL;
 
   PetscFunctionBegin;
   PetscCall(take_request(comm, TRS_MPI_EXCHANGE, stream, &started));
   if (comm->device->host_memory) {
-    started->view = block;
-    started->comes_back = comes_back;
+    started->view = view.block;
+    started->comes_back = view.comes_back;
   }
   started->blocks = (TrsMpiBlocks){(const char *)send,     send_counts, send_displs,
                                    (char *)recv,           recv_counts, recv_displs,

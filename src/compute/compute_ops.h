@@ -132,7 +132,8 @@ typedef PetscErrorCode TrsOffsetsFn(TrsStream stream, int64_t n, const int32_t *
   Lengths and values are copied, and weights if both tensors have them. in->offsets must be set.
   out's arrays must have room. out->offsets is filled unless it is NULL. out->n_bags is set.
   out->n_values is set if the host can read in->offsets, and else stays as the caller set it.
-  in->values NULL: out's values are the places in `in` that they would come from.
+  in->values NULL: out's values are the places in `in` that they would come from. out->values NULL:
+  no values are written.
 */
 typedef PetscErrorCode TrsPermuteBlocksFn(TrsStream stream, TrsWorkspace workspace, int n_in,
                                           const int64_t *block_begin, int n_out, const int *permutation,

@@ -38,13 +38,35 @@ PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, 
       .trans_b = PETSC_TRUE, .m = batch, .n = out, .k = in, .alpha = 1.0F, .a = x, .b = weight, .c = y};
 
   PetscFunctionBegin;
-  (void)masks; /* there are none */
   PetscCall(TrsMultiplyCpu(stream, &product));
 #pragma omp parallel for schedule(static)
-  for (int64_t b = 0; b < batch; b += ROWS_A_PART)
-    kernels->add_bias(min_int64(ROWS_A_PART, batch - b), out, (const float *)bias,
-                      activation == TRS_ACTIVATION_RELU, (float *)y.data + b * y.stride, y.stride);
+  for (int64_t b = 0; b < batch; b += ROWS_A_PART) {
+    const int64_t rows = min_int64(ROWS_A_PART, batch - b);
+    float *to = (float *)y.data + b * y.stride;
+
+    kernels->add_bias(rows, out, (const float *)bias, activation == TRS_ACTIVATION_RELU, to, y.stride);
+    if (masks && masks->y.data)
+      kernels->relu_bits(rows, out, to, y.stride, (unsigned char *)masks->y.data + b * masks->y.row_bytes,
+                         masks->y.row_bytes);
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Mask columns c .. c + cols of dy, if there is something to mask them by, and sum them. The mask of
+  x is left to the layer below, which sums these columns anyway.
+*/
+static void mask_and_sum(int64_t batch, int64_t c, int64_t cols, TrsMatrix y, TrsActivation activation,
+                         const TrsReluMasks *masks, TrsMatrix dy, float *sums)
+{
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+
+  if (masks && masks->y.data)
+    kernels->mask_by_bits_and_sum(batch, cols, (const unsigned char *)masks->y.data + c / 8,
+                                  masks->y.row_bytes, (float *)dy.data + c, dy.stride, sums + c);
+  else
+    kernels->mask_and_sum(batch, cols, activation == TRS_ACTIVATION_RELU ? (const float *)y.data + c : NULL,
+                          y.stride, (float *)dy.data + c, dy.stride, sums + c);
 }
 
 /* NOLINTBEGIN(readability-function-size,readability-non-const-parameter): a kernel's type */
@@ -53,7 +75,6 @@ PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in,
                                     float *grad_weight, float *grad_bias, TrsMatrix dx,
                                     const TrsReluMasks *masks)
 {
-  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
   const int64_t part = columns_a_part(out);
   const TrsMatrixProduct to_weight = {.trans_a = PETSC_TRUE,
                                       .m = out,
@@ -67,12 +88,9 @@ PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in,
       .m = batch, .n = in, .k = out, .alpha = 1.0F, .a = dy, .b = weight, .c = dx};
 
   PetscFunctionBegin;
-  (void)masks; /* there are none */
 #pragma omp parallel for schedule(static)
   for (int64_t c = 0; c < out; c += part)
-    kernels->mask_and_sum(batch, min_int64(part, out - c),
-                          activation == TRS_ACTIVATION_RELU ? (const float *)y.data + c : NULL, y.stride,
-                          (float *)dy.data + c, dy.stride, grad_bias + c);
+    mask_and_sum(batch, c, min_int64(part, out - c), y, activation, masks, dy, grad_bias);
   PetscCall(TrsMultiplyCpu(stream, &to_weight));
   if (dx.data) PetscCall(TrsMultiplyCpu(stream, &to_input));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -81,8 +99,7 @@ PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in,
 
 int64_t TrsReluMaskBytesCpu(int64_t out)
 {
-  (void)out;
-  return 0;
+  return (out + 127) / 128 * 16;
 }
 
 PetscErrorCode TrsCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, TrsDType type, const void *x0,

@@ -28,6 +28,12 @@ typedef struct {
   */
   void (*mask_and_sum)(int64_t rows, int64_t cols, const float *y, int64_t y_stride, float *dy,
                        int64_t dy_stride, float *sum);
+  /* Set bit c % 8 of byte c / 8 of a row's bits where y > 0 or NaN, and clear its other bits. */
+  void (*relu_bits)(int64_t rows, int64_t cols, const float *y, int64_t y_stride, unsigned char *bits,
+                    int64_t row_bytes);
+  /* mask_and_sum() by these bits. cols are whole bytes, or the last ones of a row. */
+  void (*mask_by_bits_and_sum)(int64_t rows, int64_t cols, const unsigned char *bits, int64_t row_bytes,
+                               float *dy, int64_t dy_stride, float *sum);
   /* y [n] = activation(y); and dy [n] *= its derivative, where y is the activation's result. */
   void (*activate)(int64_t n, TrsActivation activation, float *y);
   void (*activate_backward)(int64_t n, TrsActivation activation, const float *y, float *dy);

@@ -30,6 +30,21 @@ static inline void stream_vec(float *p, TrsVec v)
   _mm256_stream_ps(p, (__m256)v);
 }
 
+/* A bit for each lane that is not <= 0. */
+static inline uint32_t passes_relu(TrsVec v)
+{
+  return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps((__m256)v, _mm256_setzero_ps(), _CMP_NLE_UQ));
+}
+
+/* The lanes whose bits are set; the others are 0. */
+static inline TrsVec keep_lanes(TrsVec v, uint32_t bits)
+{
+  const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)bits), lane), lane);
+
+  return (TrsVec)_mm256_and_ps((__m256)v, _mm256_castsi256_ps(set));
+}
+
 static inline TrsVec fold(const TrsVec v[VECTOR])
 {
   __m256 t[4], half[2];

@@ -27,6 +27,18 @@ static inline void stream_vec(float *p, TrsVec v)
   _mm512_stream_ps(p, (__m512)v);
 }
 
+/* A bit for each lane that is not <= 0. */
+static inline uint32_t passes_relu(TrsVec v)
+{
+  return _mm512_cmp_ps_mask((__m512)v, _mm512_setzero_ps(), _CMP_NLE_UQ);
+}
+
+/* The lanes whose bits are set; the others are 0. */
+static inline TrsVec keep_lanes(TrsVec v, uint32_t bits)
+{
+  return (TrsVec)_mm512_maskz_mov_ps((__mmask16)bits, (__m512)v);
+}
+
 static inline TrsVec fold(const TrsVec v[VECTOR])
 {
   __m512 t[8], quad[4], halves[2];

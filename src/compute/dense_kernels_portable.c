@@ -25,6 +25,22 @@ static inline void stream_vec(float *p, TrsVec v)
   for (int l = 0; l < VECTOR; l++) p[l] = v[l];
 }
 
+/* A bit for each lane that is not <= 0. */
+static inline uint32_t passes_relu(TrsVec v)
+{
+  uint32_t bits = 0;
+
+  for (int l = 0; l < VECTOR; l++) bits |= (uint32_t) !(v[l] <= 0.0f) << l;
+  return bits;
+}
+
+/* The lanes whose bits are set; the others are 0. */
+static inline TrsVec keep_lanes(TrsVec v, uint32_t bits)
+{
+  for (int l = 0; l < VECTOR; l++) v[l] = bits >> l & 1 ? v[l] : 0.0f;
+  return v;
+}
+
 /* Lane i of the result is the sum over the lanes of v[i]. */
 static inline TrsVec fold(const TrsVec v[VECTOR])
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The text of dense_kernels_<isa>.c. These files first define VECTOR, TrsVec, BACKWARD_VECTORS,
-  load_lanes(), store_lanes(), stream_vec() and fold(). This text defines DENSE_KERNELS. It has no
-  include guard, because each file includes it once.
+  load_lanes(), store_lanes(), stream_vec(), fold(), passes_relu() and keep_lanes(). This text
+  defines DENSE_KERNELS. It has no include guard, because each file includes it once.
 */
 
 #include "compute/exponential.h"
@@ -63,6 +63,55 @@ static void mask_and_sum(int64_t rows, int64_t cols, const float *y, int64_t y_s
       }
     } else {
       for (int64_t c = 0; c < cols; c++) sum[c] += g[c];
+    }
+  }
+}
+
+static void relu_bits(int64_t rows, int64_t cols, const float *y, int64_t y_stride, unsigned char *bits,
+                      int64_t row_bytes)
+{
+  for (int64_t r = 0; r < rows; r++) {
+    const float *from = y + r * y_stride;
+    unsigned char *to = bits + r * row_bytes;
+
+    for (int64_t c = 0; c < 8 * row_bytes; c += LINE) {
+      uint32_t word = 0;
+
+      for (int k = 0; k < LINE && c + k < cols; k += VECTOR) {
+        const TrsVec v = c + k + VECTOR <= cols ? load_vec(from + c + k)
+                                                : load_lanes(from + c + k, (int)(cols - c) - k);
+
+        word |= passes_relu(v) << k;
+      }
+      to[c / 8] = (unsigned char)word;
+      to[c / 8 + 1] = (unsigned char)(word >> 8);
+    }
+  }
+}
+
+static void mask_by_bits_and_sum(int64_t rows, int64_t cols, const unsigned char *bits, int64_t row_bytes,
+                                 float *dy, int64_t dy_stride, float *sum)
+{
+  const int64_t whole = cols / LINE * LINE;
+
+  for (int64_t c = 0; c < cols; c++) sum[c] = 0.0f;
+  for (int64_t r = 0; r < rows; r++) {
+    const unsigned char *row = bits + r * row_bytes;
+    float *g = dy + r * dy_stride;
+
+    for (int64_t c = 0; c < whole; c += LINE) {
+      const uint32_t word = (uint32_t)row[c / 8] | (uint32_t)row[c / 8 + 1] << 8;
+
+      for (int k = 0; k < LINE; k += VECTOR) {
+        const TrsVec kept = keep_lanes(load_vec(g + c + k), word >> k);
+
+        store_vec(g + c + k, kept);
+        store_vec(sum + c + k, load_vec(sum + c + k) + kept);
+      }
+    }
+    for (int64_t c = whole; c < cols; c++) {
+      if (!(row[c / 8] >> c % 8 & 1)) g[c] = 0.0f;
+      sum[c] += g[c];
     }
   }
 }
@@ -395,7 +444,8 @@ static void update(int64_t n, const TrsDenseOptimizerArgs *args, float bias_corr
 
 #define DENSE_KERNELS \
   { \
-    .add_bias = add_bias, .mask_and_sum = mask_and_sum, .activate = activate, \
+    .add_bias = add_bias, .mask_and_sum = mask_and_sum, .relu_bits = relu_bits, \
+    .mask_by_bits_and_sum = mask_by_bits_and_sum, .activate = activate, \
     .activate_backward = activate_backward, .exponentials = exponentials, .cross_forward = cross_forward, \
     .cross_backward = cross_backward, .dot_forward = dot_forward, .dot_backward = dot_backward, \
     .attend = attend, .attend_backward = attend_backward, .update = update \

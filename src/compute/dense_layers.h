@@ -149,12 +149,12 @@ typedef PetscErrorCode TrsLinearForwardFn(TrsStream stream, int64_t batch, int64
 
 /*
   dy [B, out] is overwritten by dy * activation'(y). grad_weight [out, in] and grad_bias [out] are
-  overwritten. dx [B, in] (or no data) is overwritten, and may share memory with y. Sums over the
-  batch run in a fixed order.
+  overwritten. dx [B, in] (or no data) is overwritten. It is made last, and may share memory with y,
+  or be x. Sums over the batch run in a fixed order.
 
   masks NULL: the order of the sums is that of this function. Else the library of the products may
-  make the bias' gradient, too. With a mask of y dy is the gradient of ReLU's input already, because
-  the backward of the layer above got this mask as the one of its x.
+  make the bias' gradient, too. With a mask of y nothing reads y, and the backward of the layer
+  above got this mask as the one of its x.
 */
 typedef PetscErrorCode TrsLinearBackwardFn(TrsStream stream, int64_t batch, int64_t in, int64_t out,
                                            TrsMatrix x, TrsMatrix weight, TrsMatrix y,

@@ -36,11 +36,12 @@ typedef struct {
 
 /*
   What the products of a linear layer may do beside multiplying. A backward makes the gradient of
-  the layer's input, and masks it in the same product by what the forward of the layer below kept.
+  the layer's input, which is masked by what the forward of the layer below kept: in the same
+  product, or when the backward of the layer below sums it. So this backward is given the mask, too.
 */
 typedef struct {
-  TrsReluMask y; /* a forward with ReLU writes it; in a backward dy has been masked by it */
-  TrsReluMask x; /* in a backward dx is masked by it */
+  TrsReluMask y; /* a forward with ReLU writes it; in a backward dy was masked by it, or now is */
+  TrsReluMask x; /* in a backward dx is masked by it, or will be by the layer below */
 } TrsReluMasks;
 
 /* A matrix without its first columns. */

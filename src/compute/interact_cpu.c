@@ -70,7 +70,11 @@ static inline __attribute__((always_inline)) void collect(int n, int D, const Tr
   for (int v = 0; v < n; v++, to += D) {
     const float *from = places[v].data + sample * places[v].stride, *next = from + places[v].stride;
 
-    for (int d = 0; d < D; d += TRS_LINE_FLOATS) __builtin_prefetch(next + d, for_writing);
+    for (int d = 0; d < D; d += TRS_LINE_FLOATS)
+      if (for_writing)
+        __builtin_prefetch(next + d, 1);
+      else
+        __builtin_prefetch(next + d);
     memcpy(to, from, (size_t)D * sizeof(float));
   }
 }

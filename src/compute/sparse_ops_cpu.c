@@ -42,8 +42,9 @@ PetscErrorCode TrsPermuteBlocksCpu(TrsStream stream, TrsWorkspace workspace, int
     const int64_t first = in->offsets[first_bag], n = in->offsets[first_bag + n_bags] - first;
     if (n_bags > 0)
       memcpy(out->lengths + bag, in->lengths + first_bag, (size_t)n_bags * sizeof(*in->lengths));
-    if (n > 0 && in->values) memcpy(out->values + value, in->values + first, (size_t)n * sizeof(*in->values));
-    for (int64_t i = 0; !in->values && i < n; i++) out->values[value + i] = first + i;
+    if (n > 0 && in->values && out->values)
+      memcpy(out->values + value, in->values + first, (size_t)n * sizeof(*in->values));
+    for (int64_t i = 0; !in->values && out->values && i < n; i++) out->values[value + i] = first + i;
     if (n > 0 && in->weights && out->weights)
       memcpy(out->weights + value, in->weights + first, (size_t)n * sizeof(*in->weights));
     if (out->offsets) /* a shifted copy is cheaper than another scan */

@@ -103,7 +103,8 @@ PetscErrorCode TrsCodedBlocksStart(TrsCodedExchange *x, TrsStream stream, const 
   if (x->codec.kind == TRS_CODEC_FP32) {
     x->kind = TRS_CODED_ALLTOALLV;
     PetscCall(TrsCommAlltoallvBlocks(x->comm, stream, send, send_counts, send_displs, recv, recv_counts,
-                                     recv_displs, x->block, in_place ? x->comes_back : NULL, &x->request));
+                                     recv_displs, (TrsBlockView){x->block, in_place ? x->comes_back : NULL},
+                                     &x->request));
   } else {
     for (int q = 0; q < x->comm->size; q++) x->block[q] = recv + recv_displs[q];
     PetscCall(

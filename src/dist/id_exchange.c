@@ -10,6 +10,8 @@ PetscErrorCode TrsIdExchangeInit(TrsComm comm, TrsIdExchange *x)
   PetscFunctionBegin;
   *x = (TrsIdExchange){.comm = comm};
   x->packs = (PetscBool)(comm->device->host_memory && comm->size > 1 && comm->n_shared != comm->size);
+  x->views = (PetscBool)(comm->device->host_memory && comm->size > 1 && comm->n_shared == comm->size);
+  PetscCall(PetscMalloc1(size, &x->block));
   PetscCall(PetscCalloc1(4 * size, &x->send_words));
   x->send_displs = x->send_words + size;
   x->recv_words = x->send_words + 2 * size;
@@ -23,6 +25,7 @@ PetscErrorCode TrsIdExchangeFree(TrsIdExchange *x)
   if (!x->comm) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDeviceBufferFree(x->comm->device, &x->sent));
   PetscCall(TrsBufferFree(&x->arrived));
+  PetscCall(PetscFree(x->block));
   PetscCall(PetscFree(x->send_words));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -98,6 +101,35 @@ PetscErrorCode TrsIdExchangeStart(TrsIdExchange *x, TrsStream stream, const int6
   PetscCall(TrsCommAlltoallv(x->comm, stream, x->sent.data, x->send_words, x->send_displs, x->arrived.data,
                              x->recv_words, x->recv_displs, (int64_t)sizeof(int32_t), &x->request));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsIdExchangeView(TrsIdExchange *x, TrsStream stream, const int64_t *send,
+                                 const int64_t *send_counts, const int64_t *send_at, int64_t *recv,
+                                 const int64_t *recv_counts, const int64_t *recv_at)
+{
+  PetscFunctionBegin;
+  for (int q = 0; q < x->comm->size; q++) { /* a word is as long as a float */
+    x->send_words[q] = 2 * send_counts[q];
+    x->send_displs[q] = 2 * send_at[q];
+    x->recv_words[q] = 2 * recv_counts[q];
+    x->recv_displs[q] = 2 * recv_at[q];
+  }
+  PetscCall(TrsCommAlltoallvBlocks(x->comm, stream, (const float *)(const void *)send, x->send_words,
+                                   x->send_displs, (float *)(void *)recv, x->recv_words, x->recv_displs,
+                                   (TrsBlockView){.block = x->block}, &x->request));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsIdExchangeArrive(TrsIdExchange *x, TrsStream stream)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsRequestArrive(&x->request, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const int64_t *TrsIdExchangeBlock(const TrsIdExchange *x, int rank)
+{
+  return (const int64_t *)(const void *)x->block[rank];
 }
 
 PetscErrorCode TrsIdExchangeWait(TrsIdExchange *x, TrsStream stream)

@@ -13,12 +13,15 @@ typedef struct {
   TrsComm comm;
   /* The communicator spans hosts, in memory that the host reads. The same on all ranks. */
   PetscBool packs;
+  /* All ranks share memory: ids may be read where they lie. The same on all ranks. */
+  PetscBool views;
   TrsDeviceBuffer sent;
   /* int32 words, one block after the other */
   TrsBuffer arrived;
   int64_t *send_words, *send_displs, *recv_words, *recv_displs; /* [size] */
   int64_t *recv; /* recv and the next fields belong to the exchange under way */
   const int64_t *recv_counts, *recv_at;
+  const float **block; /* [size] of a view */
   TrsRequest request;
 } TrsIdExchange;
 
@@ -43,3 +46,13 @@ PetscErrorCode TrsIdExchangeStart(TrsIdExchange *x, TrsStream stream, const int6
                                   int64_t *recv, const int64_t *recv_counts, const int64_t *recv_at,
                                   const int64_t *peer_words);
 PetscErrorCode TrsIdExchangeWait(TrsIdExchange *x, TrsStream stream);
+
+/*
+  In place of Start, where x->views: leave ids where they lie. After Arrive block q begins at
+  TrsIdExchangeBlock() until the Wait: in the memory of rank q, or in recv. Collective on comm.
+*/
+PetscErrorCode TrsIdExchangeView(TrsIdExchange *x, TrsStream stream, const int64_t *send,
+                                 const int64_t *send_counts, const int64_t *send_at, int64_t *recv,
+                                 const int64_t *recv_counts, const int64_t *recv_at);
+PetscErrorCode TrsIdExchangeArrive(TrsIdExchange *x, TrsStream stream);
+const int64_t *TrsIdExchangeBlock(const TrsIdExchange *x, int rank);

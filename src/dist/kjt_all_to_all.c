@@ -296,6 +296,12 @@ static PetscErrorCode take_counts(TrsKjtExchange x, const int64_t *told, int64_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Are ids read where they lie, because they are copied on arrival anyway? */
+static PetscBool reads_in_place(const TrsKjtExchange x)
+{
+  return (PetscBool)(x->ids.views && !x->in_place);
+}
+
 /* Start the exchanges of lengths, ids and weights. */
 static PetscErrorCode start_tensors(TrsKjtExchange x, TrsStream stream)
 {
@@ -307,9 +313,13 @@ static PetscErrorCode start_tensors(TrsKjtExchange x, TrsStream stream)
   PetscCall(TrsCommAlltoallv(x->comm, stream, send->lengths, x->send_bags.counts, x->send_bags.displs,
                              arrived->lengths, x->recv_bags.counts, x->recv_bags.displs,
                              (int64_t)sizeof(*send->lengths), &x->lengths));
-  PetscCall(TrsIdExchangeStart(&x->ids, stream, send->values, x->send_values.counts, x->send_values.displs,
-                               x->words, arrived->values, x->recv_values.counts, x->recv_values.displs,
-                               x->peer_words));
+  if (reads_in_place(x))
+    PetscCall(TrsIdExchangeView(&x->ids, stream, send->values, x->send_values.counts, x->send_values.displs,
+                                arrived->values, x->recv_values.counts, x->recv_values.displs));
+  else
+    PetscCall(TrsIdExchangeStart(&x->ids, stream, send->values, x->send_values.counts, x->send_values.displs,
+                                 x->words, arrived->values, x->recv_values.counts, x->recv_values.displs,
+                                 x->peer_words));
   if (x->is_weighted)
     PetscCall(TrsCommAlltoallv(x->comm, stream, send->weights, x->send_values.counts, x->send_values.displs,
                                arrived->weights, x->recv_values.counts, x->recv_values.displs,
@@ -358,17 +368,40 @@ static void swap_kjts(TrsKjt *a, TrsKjt *b)
   *b = kept;
 }
 
+/* Copy the ids from where they lie, block by block in the order of the result. Gives them back. */
+static PetscErrorCode lay_out_ids(TrsKjtExchange x, TrsStream stream, int64_t *to)
+{
+  const int64_t *offsets = x->arrived->jagged.offsets;
+
+  PetscFunctionBegin;
+  for (int j = 0; j < x->n_local * x->comm->size; j++) {
+    const int block = x->order[j], q = block / x->n_local;
+    const int64_t first = offsets[x->block_begin[block]], n = offsets[x->block_begin[block + 1]] - first;
+
+    if (n > 0)
+      PetscCall(x->comm->device->copy(to, TrsIdExchangeBlock(&x->ids, q) + first - x->recv_values.displs[q],
+                                      n * (int64_t)sizeof(*to), stream));
+    to += n;
+  }
+  PetscCall(TrsIdExchangeWait(&x->ids, stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, TrsKjt *recv,
                                   const int64_t **source_batch)
 {
   const TrsKjtExchange x = exchange;
   const TrsComm comm = x->comm;
+  TrsJagged laid;
 
   PetscFunctionBegin;
   PetscCall(TrsRequestWait(&x->lengths, stream));
   /* done while the ids are under way */
   PetscCall(TrsKjtOffsets(comm->compute, stream, x->arrived));
-  PetscCall(TrsIdExchangeWait(&x->ids, stream));
+  if (reads_in_place(x))
+    PetscCall(TrsIdExchangeArrive(&x->ids, stream));
+  else
+    PetscCall(TrsIdExchangeWait(&x->ids, stream));
   PetscCall(TrsRequestWait(&x->weights, stream));
   if (x->in_place) {
     swap_kjts(recv, x->arrived);
@@ -381,9 +414,13 @@ PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, Trs
       PetscCall(TrsKjtReserve(comm->device, recv, x->n_local, arrived->batch, arrived->jagged.n_values,
                               x->is_weighted));
     }
+    laid = recv->jagged;
+    if (reads_in_place(x)) laid.values = NULL; /* they follow */
     PetscCall(comm->compute->permute_blocks(stream, x->workspace, x->n_local * comm->size, x->block_begin,
-                                            x->n_local * comm->size, x->order, &arrived->jagged,
-                                            &recv->jagged));
+                                            x->n_local * comm->size, x->order, &arrived->jagged, &laid));
+    laid.values = recv->jagged.values;
+    recv->jagged = laid;
+    if (reads_in_place(x)) PetscCall(lay_out_ids(x, stream, laid.values));
   }
   x->send = NULL;
   x->has_places = PETSC_FALSE;

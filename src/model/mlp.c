@@ -225,7 +225,7 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, TrsMatrix y
       if (last == l) room.outputs += n;
     }
     if (p + 1 == mlp->n_perceptrons) break;
-    dy = TrsMlpBeside(room.outputs, n, dy, dy_end);
+    dy = end->mask.row_bytes ? room.outputs - n : TrsMlpBeside(room.outputs, n, dy, dy_end);
     dy_end = dy + n;
     mlp->dy[p] = inner ? inner + dy : NULL;
     if (p == 0) {

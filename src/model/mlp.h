@@ -104,9 +104,10 @@ typedef struct {
   TrsMlpPlace - Set where declared layers write: inner layers to `inner`, the last one to y
   [max_batch, y.stride].
 
-  A backward overwrites outputs by gradients. The gradient of a perceptron's output lies right
-  behind this output, in the place of later outputs, or behind the gradient there if it is made from
-  that gradient.
+  A backward overwrites outputs by gradients. The gradient of a perceptron's output takes its place
+  where a mask is all that the backward wants of this output then. Else it lies right behind this
+  output, in the place of later outputs, or behind the gradient there if it is made from that
+  gradient.
 
   In: inner  borrowed; NULL: the call only computes the result. Between a backward and the next
              forward the caller may use all of it, and outside of a backward the part behind the

@@ -92,8 +92,8 @@ static void look(TrsComm comm, int64_t n, int late)
     for (int64_t i = 0; i < n; i++) send[displs[q] + i] = value_of(comm->rank, q, i);
   }
   for (int64_t i = 0; i < n * comm->size; i++) recv[i] = -2.0F;
-  assert_petsc_ok(
-      TrsCommAlltoallvBlocks(comm, NULL, send, counts, displs, recv, counts, displs, block, NULL, &request));
+  assert_petsc_ok(TrsCommAlltoallvBlocks(comm, NULL, send, counts, displs, recv, counts, displs,
+                                         (TrsBlockView){.block = block}, &request));
   if (late) usleep((useconds_t)(2000 * comm->rank));
   assert_petsc_ok(TrsRequestArrive(&request, NULL));
   for (int q = 0; q < comm->size; q++) {
@@ -127,8 +127,8 @@ static void change(TrsComm comm, int64_t n, int late)
     displs[q] = q * n;
     for (int64_t i = 0; i < n; i++) send[displs[q] + i] = value_of(comm->rank, q, i);
   }
-  assert_petsc_ok(TrsCommAlltoallvBlocks(comm, NULL, send, counts, displs, recv, counts, displs, block,
-                                         comes_back, &request));
+  assert_petsc_ok(TrsCommAlltoallvBlocks(comm, NULL, send, counts, displs, recv, counts, displs,
+                                         (TrsBlockView){block, comes_back}, &request));
   assert_petsc_ok(TrsRequestArrive(&request, NULL));
   memcpy(at, block, sizeof(at));
   exchange(comm, n / 2, 1, 0);
@@ -493,7 +493,7 @@ static void overtake(TrsComm comm)
   }
   for (int64_t i = 0; i < N; i++) send[i] = value_of(comm->rank, 0, i);
   assert_petsc_ok(TrsCommAlltoallvBlocks(comm, NULL, send, send_counts, (const int64_t[MAX_RANKS]){0}, recv,
-                                         recv_counts, displs, block, NULL, &request));
+                                         recv_counts, displs, (TrsBlockView){.block = block}, &request));
   assert_petsc_ok(TrsRequestArrive(&request, NULL));
   for (int k = 1; k < RING; k++) {
     assert_petsc_ok(TrsCommAllreduce(comm, NULL, NULL, &value, 1, &other));

@@ -192,6 +192,81 @@ static void test_linear(void **state)
 }
 
 /* torch's ReLU: a NaN stays one, forward and backward, at every place of a vector. */
+/* A mask of bits does what the output does, to the bit; bits behind the columns are 0. */
+static void test_relu_bits(void **state)
+{
+  enum { ROWS = 5, MOST = 150 };
+  const TrsDenseKernels *kernels[3];
+  const int n_kernels = kernels_here(kernels);
+
+  (void)state;
+  for (int k = 0; k < n_kernels; k++) {
+    for (int cols = 1; cols <= MOST; cols++) {
+      const int64_t stride = cols + cols % 3, row_bytes = TrsReluMaskBytesCpu(cols);
+      float *y = numbers(ROWS * stride, 21), *dy[2], sum[2][MOST];
+      unsigned char bits[ROWS * 32];
+
+      memset(bits, 0xff, sizeof(bits));
+      for (int i = 0; i < 2; i++) dy[i] = numbers(ROWS * stride, 22);
+      for (int64_t i = 0; i < ROWS * stride; i++) y[i] = i % 7 == 0 ? NAN : i % 5 == 0 ? -0.0F : y[i];
+      kernels[k]->relu_bits(ROWS, cols, y, stride, bits, row_bytes);
+      for (int r = 0; r < ROWS; r++)
+        for (int c = 0; c < 8 * (int)row_bytes; c++)
+          assert_int_equal(bits[r * row_bytes + c / 8] >> c % 8 & 1,
+                           c < cols && !(y[r * stride + c] <= 0.0F));
+      kernels[k]->mask_and_sum(ROWS, cols, y, stride, dy[0], stride, sum[0]);
+      kernels[k]->mask_by_bits_and_sum(ROWS, cols, bits, row_bytes, dy[1], stride, sum[1]);
+      assert_memory_equal(dy[1], dy[0], (size_t)(ROWS * stride) * sizeof(float));
+      assert_memory_equal(sum[1], sum[0], (size_t)cols * sizeof(float));
+      for (int i = 0; i < 2; i++) release(dy[i]);
+      release(y);
+    }
+  }
+}
+
+/* Layers with masks have the bits of layers without, also where the gradient of the input takes the input's place. */
+static void test_masked_layers(void **state)
+{
+  enum { B = 70, IN = 40, OUT = 133 };
+  const int64_t row_bytes = TrsReluMaskBytesCpu(OUT);
+  float *x = numbers(B * IN, 31), *w = numbers(OUT * IN, 32), *bias = numbers(OUT, 33), *y[2], *dy[2], *dx[2],
+        *dw[2], *db[2];
+  TrsReluMask mask = {.row_bytes = row_bytes, .data = calloc(B, (size_t)row_bytes)};
+
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    const TrsReluMasks masks = {.y = mask};
+    float *from = i ? numbers(B * IN, 31) : x;
+
+    y[i] = numbers(B * OUT, 34);
+    dy[i] = numbers(B * OUT, 35);
+    dx[i] = i ? from : numbers(B * IN, 36);
+    dw[i] = numbers(OUT * IN, 37);
+    db[i] = numbers(OUT, 38);
+    assert_petsc_ok(TrsLinearForwardCpu(NULL, B, IN, OUT, TrsFloats(from, IN), TrsFloats(w, IN), bias,
+                                        TRS_ACTIVATION_RELU, TrsFloats(y[i], OUT), i ? &masks : NULL));
+    if (i) memset(y[1], 0xff, B * OUT * sizeof(float)); /* nobody reads it */
+    assert_petsc_ok(TrsLinearBackwardCpu(NULL, B, IN, OUT, TrsFloats(from, IN), TrsFloats(w, IN),
+                                         TrsFloats(y[i], OUT), TRS_ACTIVATION_RELU, TrsFloats(dy[i], OUT),
+                                         dw[i], db[i], TrsFloats(dx[i], IN), i ? &masks : NULL));
+  }
+  assert_memory_equal(dy[1], dy[0], B * OUT * sizeof(float));
+  assert_memory_equal(dx[1], dx[0], B * IN * sizeof(float));
+  assert_memory_equal(dw[1], dw[0], OUT * IN * sizeof(float));
+  assert_memory_equal(db[1], db[0], OUT * sizeof(float));
+  for (int i = 0; i < 2; i++) {
+    release(y[i]);
+    release(dy[i]);
+    release(dx[i]);
+    release(dw[i]);
+    release(db[i]);
+  }
+  release(x);
+  release(w);
+  release(bias);
+  free(mask.data);
+}
+
 static void test_relu_of_nan(void **state)
 {
   const TrsDenseKernels *kernels[3];
@@ -674,7 +749,8 @@ TRS_TEST_MAIN(cmocka_unit_test(test_exponentials), cmocka_unit_test(test_exponen
               cmocka_unit_test(test_gemm), cmocka_unit_test(test_gemm_bf16),
               cmocka_unit_test(test_round_to_bf16), cmocka_unit_test(test_linear),
               cmocka_unit_test(test_relu_of_nan), cmocka_unit_test(test_dot),
-              cmocka_unit_test(test_dot_batch), cmocka_unit_test(test_dot_places),
+              cmocka_unit_test(test_dot_batch), cmocka_unit_test(test_relu_bits),
+              cmocka_unit_test(test_masked_layers), cmocka_unit_test(test_dot_places),
               cmocka_unit_test(test_dot_large), cmocka_unit_test(test_copy_large),
               cmocka_unit_test(test_cross), cmocka_unit_test(test_update), cmocka_unit_test(test_lamb),
               cmocka_unit_test(test_sum_of_squares), cmocka_unit_test(test_threads),
