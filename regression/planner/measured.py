@@ -23,8 +23,8 @@ def exchange(W, L, n):
     return n * (L - 1) / W / RATES["topology_intra_host_bw"] + n * (W - L) / W / RATES["topology_inter_host_bw"]
 
 
-def cost(table, kind, cols, W, L):
-    """The five parts of a shard's perf."""
+def cost(table, kind, cols, W, L, in_place):
+    """The five parts of a shard's perf. in_place: the model reads whole rows where they have arrived."""
     rows, _, dtype, stochastic, pooling, factor, optimizer = TABLES[table]
     element, per_row = (4 if dtype == "fp32" else 2), STATES[optimizer]
     slow = 1 if dtype == "fp32" else RATES["topology_stochastic_update" if stochastic else "topology_half_update"]
@@ -48,16 +48,21 @@ def cost(table, kind, cols, W, L):
         listed = (16 * n + 22 * bags) / RATES["topology_stream_bw"] + (n + W * mine) * RATES["topology_row_update_overhead"] / RATES["topology_row_update_bw"]
         return (forward, exchange(W, L, 8 * W * mine) + listed, write_rows(n, min(n, out), mine, 0) + update(W * mine, W * mine, all_rows), exchange(W, L, 4 * cols * W * mine))
     there = exchange(W, L, 4 * rows_out * cols) + 8 * rows_out * cols / W / RATES["topology_stream_bw"]
+    if in_place and kind == "table_wise":
+        there = exchange(W, L, 4 * rows_out * cols) - exchange(W, W, 4 * rows_out * cols * (L - 1) / (W - 1))
+    if in_place and kind in ("row_wise", "table_row_wise"):
+        there = exchange(W, L, 4 * rows_out * cols)
     cut = (8 * ids + bags / sharers * RATES["topology_cut_overhead"]) / RATES["topology_cut_bw"] if sharers > 1 else 0
     ids_sent = exchange(W, L, 8 * ids) + cut + (32 * ids + 44 * bags) / RATES["topology_stream_bw"]
     return forward, ids_sent + there, update(ids, min(ids, rows_out), distinct(ids * sharers, rows) / sharers), there
 
 
-def problem(W, L, **keys):
-    options = {"tables": ",".join(TABLES), "batch_size": BATCH, "topology_world_size": W, "topology_local_world_size": L, "topology_compute_device": "cpu", "device": "cpu",
+def problem(W, L, names=tuple(TABLES), **keys):
+    options = {"tables": ",".join(names), "batch_size": BATCH, "topology_world_size": W, "topology_local_world_size": L, "topology_compute_device": "cpu", "device": "cpu",
                "plan_dense_parameter_bytes": 0, "tables_min_partition": 8,
                "tables_sharding_types": "data_parallel,table_wise,column_wise,row_wise,table_row_wise,table_column_wise,grid_shard", **keys}
-    for name, (rows, cols, dtype, stochastic, pooling, factor, optimizer) in TABLES.items():
+    for name in names:
+        rows, cols, dtype, stochastic, pooling, factor, optimizer = TABLES[name]
         options.update({f"table_{name}_{key}": value for key, value in (("num_embeddings", rows), ("embedding_dim", cols), ("data_type", dtype), ("pooling", pooling),
                                                                         ("pooling_factors", factor), ("optimizer", optimizer))})
         if dtype != "fp32":
@@ -65,8 +70,8 @@ def problem(W, L, **keys):
     return options
 
 
-def check_costs(c, folder, W, L):
-    code, text = run(folder, problem(W, L, plan_cost_model="measured", **RATES), "-plan_search_space", "space.json", "-plan_output", "plan.json")
+def check_costs(c, folder, W, L, in_place, names=tuple(TABLES), **keys):
+    code, text = run(folder, problem(W, L, names, plan_cost_model="measured", **keys, **RATES), "-plan_search_space", "space.json", "-plan_output", "plan.json")
     c.check(code == 0, text)
     seen = set()
     for option in load(folder, "space.json")["options"]:
@@ -74,7 +79,7 @@ def check_costs(c, folder, W, L):
         seen.add(kind)
         for shard in option["shards"]:
             found = [shard["perf"][part] for part in ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms")]
-            wanted = cost(option["name"], kind, shard["size"][1], W, L)
+            wanted = cost(option["name"], kind, shard["size"][1], W, L, in_place)
             c.check(all(math.isclose(x, y, rel_tol=1e-9, abs_tol=1e-12) for x, y in zip(found, wanted)) and shard["perf"]["prefetch_compute"] == 0,
                     f"{option['name']} {kind} on {W} ranks, {L} a host: {found}, expected {wanted}")
     c.check({"data_parallel", "table_wise", "column_wise", "row_wise"} <= seen and (L == W or {"table_row_wise", "grid_shard"} <= seen), f"options of {seen} alone")
@@ -84,7 +89,12 @@ def main():
     c = Checks()
     with tempfile.TemporaryDirectory(prefix="trshard_measured_") as folder:
         for W, L in ((2, 2), (4, 2), (8, 4)):
-            check_costs(c, folder, W, L)
+            pooled = [name for name in TABLES if name != "ids"]
+            check_costs(c, folder, W, L, False)
+            check_costs(c, folder, W, L, True, pooled)
+            for key, value in (("interaction", "dcn"), ("reproducible", "true"), ("embedding_max_gradient", 1), ("table_large_output_dtype", "bf16"),
+                               ("table_half_max_gradient", 2)):
+                check_costs(c, folder, W, L, False, pooled, **{key: value})
         code, text = run(folder, problem(4, 2, plan_cost_model="measured"))
         c.check(code == 64 and "-plan_cost_model" in text and "-topology_row_read_bw" in text and "-bench_topology" in text, f"{code}: {text}")
         # The rates alone change no plan.

@@ -52,7 +52,7 @@ typedef struct {
   int64_t n_trace, trace_capacity, traced; /* numbers in it, room for, passed by the run under way */
   int64_t met_sharding[TRS_N_SHARDINGS], met_optimizer[TRS_N_OPTIMS], met_pooling[3], met_type[3],
       met_weighted, met_positions, met_shared_bags[TRS_N_SHARDINGS], met_empty_rank, met_sequence[3][2],
-      met_by_hosts;
+      met_by_hosts, met_in_place;
 } property_run;
 
 /* One draw under way. */
@@ -64,6 +64,7 @@ typedef struct {
   reference_table *reference;             /* on rank 0 */
   TrsPositionWeight *position;            /* [n_features] */
   float *position_weight, *position_grad; /* device [n_features, MODEL_MAX_BAG] of this rank */
+  TrsVectorPlace *place;                  /* [features] where vectors lie, or NULL */
   random_batch batch[3];
   TrsKjt kjt[3];
   float *matrix; /* host [B, stride] of this rank: pooled rows that are compared */
@@ -356,6 +357,25 @@ static PetscErrorCode compare_positions(property_draw *draw, const random_batch 
 
 /* --- a draw --- */
 
+/* In place: copy features between the rank's matrix and where they lie. */
+static void copy_places(property_draw *draw, int64_t n, const TrsVectorPlace *place, float *matrix,
+                        PetscBool there)
+{
+  const random_model *model = draw->model;
+
+  for (int f = 0; f < model->n_features; f++)
+    for (int64_t b = 0; b < n; b++) {
+      float *in_matrix = matrix + b * model->stride + model->columns[f],
+            *at = place[f].data + b * place[f].stride;
+      const size_t bytes = (size_t)model->tables.table[model->table_of[f]].embedding_dim * sizeof(float);
+
+      if (there)
+        memcpy(at, in_matrix, bytes);
+      else
+        memcpy(in_matrix, at, bytes);
+    }
+}
+
 static PetscErrorCode do_step(property_draw *draw, int step)
 {
   const random_model *model = draw->model;
@@ -363,7 +383,8 @@ static PetscErrorCode do_step(property_draw *draw, int step)
   const int slot = step % N_SLOTS;
   const property_run *run = draw->run;
   const int64_t first = batch->first[run->rank], n = (batch->first[run->rank + 1] - first) * model->stride;
-  TrsPooledMatrix matrix = {.rows = TrsFloats(NULL, model->stride), .columns = model->columns};
+  TrsPooledMatrix matrix = {
+      .rows = TrsFloats(NULL, model->stride), .columns = model->columns, .place = draw->place};
   TrsSparseOptimizerArgs args[MODEL_MAX_OPTIMIZERS];
 
   PetscFunctionBegin;
@@ -381,9 +402,15 @@ static PetscErrorCode do_step(property_draw *draw, int step)
   if (model->ahead && step + 1 < model->n_steps) PetscCall(start_input_dist(draw, step + 1));
   PetscCall(TrsShardedEbcForwardStart(draw->ebc, slot, run->stream, &matrix));
   PetscCall(TrsShardedEbcForwardWait(draw->ebc, slot, run->stream, &matrix));
-  PetscCall(move(run, draw->matrix, matrix.rows.data, n, sizeof(float)));
+  if (draw->place)
+    copy_places(draw, n / model->stride, draw->place, draw->matrix, PETSC_FALSE);
+  else
+    PetscCall(move(run, draw->matrix, matrix.rows.data, n, sizeof(float)));
   PetscCall(compare_pooled(draw, batch));
-  PetscCall(move(run, matrix.rows.data, batch->grad + first * model->stride, n, sizeof(float)));
+  if (draw->place)
+    copy_places(draw, n / model->stride, draw->place, batch->grad + first * model->stride, PETSC_TRUE);
+  else
+    PetscCall(move(run, matrix.rows.data, batch->grad + first * model->stride, n, sizeof(float)));
   PetscCall(TrsShardedEbcBackwardStart(draw->ebc, slot, run->stream, &matrix));
   PetscCall(TrsShardedEbcBackwardUpdate(draw->ebc, slot, run->stream, &matrix, args));
   PetscCall(run->device->stream_synchronize(run->stream));
@@ -412,6 +439,16 @@ static PetscErrorCode create_positions(property_draw *draw)
                                               .weight = draw->position_weight + (int64_t)f * MODEL_MAX_BAG,
                                               .grad = draw->position_grad + (int64_t)f * MODEL_MAX_BAG};
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* May this model's vectors be left where they arrive? Every other one's are. */
+static PetscBool is_in_place(const property_run *run, const random_model *model, uint64_t seed)
+{
+  PetscBool may = (PetscBool)(run->device->host_memory && !run->reproducible && seed % 2 == 0);
+
+  for (int t = 0; t < model->tables.n; t++)
+    may = (PetscBool)(may && model->tables.table[t].pooling != TRS_POOLING_NONE);
+  return may;
 }
 
 static void note_draw(property_run *run, const random_model *model)
@@ -463,8 +500,12 @@ static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, Pets
                                  .dist.reproducible = run->reproducible, /* fp32, as the model has it */
                                  .index_dedup = model.index_dedup,
                                  .variable_batch = model.variable_batch,
+                                 .in_place = is_in_place(run, &model, seed),
+                                 .ids_in_place = (PetscBool)(seed % 3 == 0),
                                  .levels = model.hierarchical ? TRS_REDUCE_SCATTER_HIERARCHICAL
                                                               : TRS_REDUCE_SCATTER_FLAT};
+  if (config.in_place) PetscCall(PetscCalloc1((size_t)model.n_features, &draw.place));
+  run->met_in_place += config.in_place;
   PetscCall(TrsShardedEbcCreate(groups, run->device, run->compute, &model.tables, &model.plan, &draw.shards,
                                 &config, &draw.ebc));
   for (int s = 0; s < model.n_steps; s++) {
@@ -482,6 +523,7 @@ static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, Pets
   }
   PetscCall(reference_destroy(&model, &draw.reference));
   PetscCall(PetscFree(draw.position));
+  PetscCall(PetscFree(draw.place));
   PetscCall(run->device->release((void **)&draw.position_weight));
   PetscCall(run->device->release((void **)&draw.position_grad));
   PetscCall(TrsShardedEbcDestroy(&draw.ebc));
@@ -521,6 +563,7 @@ static PetscBool all_met(const property_run *run)
   for (int dedup = 0; dedup < (run->reproducible ? 1 : 2); dedup++)
     for (int i = 0; i < 3; i++) met = (PetscBool)(met && run->met_sequence[i][dedup] > 0);
   if (!run->reproducible) met = (PetscBool)(met && run->met_positions > 0);
+  if (!run->reproducible && run->device->host_memory) met = (PetscBool)(met && run->met_in_place > 0);
   if (!run->reproducible && (run->world_size == 4 || run->world_size == 6)) /* hosts of several ranks */
     met = (PetscBool)(met && run->met_by_hosts > 0);
   for (int i = 0; i < 3; i++) met = (PetscBool)(met && run->met_pooling[i] > 0 && run->met_type[i] > 0);

@@ -29,7 +29,7 @@ static PetscErrorCode make_plan(TrsMachine *machine, const TrsPlanWishes *wishes
   PetscCall(TrsPlannerSetTables(planner, tables));
   PetscCall(TrsPlannerSetMachine(planner, &here));
   PetscCall(TrsPlannerSetWriter(planner, wishes->write));
-  PetscCall(TrsPlannerSetDenseModel(planner, wishes->count_dense));
+  PetscCall(TrsPlannerSetDenseModel(planner, wishes->describe_dense));
   PetscCall(TrsPlannerSetUp(planner));
   PetscCall(TrsPlannerSolve(planner, plan));
   PetscCall(TrsMachineReplicate(machine, TrsPlannerReplicas(planner)));

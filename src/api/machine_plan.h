@@ -7,10 +7,10 @@
 
 /* What the plan is for. */
 typedef struct {
-  int num_dense;               /* dense features of the model; -num_dense wins */
-  TrsDenseCounter count_dense; /* who knows the dense layers; NULL: they have no parameters */
-  TrsPlanWriter write;         /* writer of the planner's files; NULL: nothing is written */
-  PetscBool quantised;         /* the tables are quantised */
+  int num_dense;                /* dense features of the model; -num_dense wins */
+  TrsDenseModel describe_dense; /* who knows the dense layers; NULL: they have no parameters */
+  TrsPlanWriter write;          /* writer of the planner's files; NULL: nothing is written */
+  PetscBool quantised;          /* the tables are quantised */
 } TrsPlanWishes;
 
 /*

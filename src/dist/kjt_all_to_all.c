@@ -29,6 +29,7 @@ struct TrsKjtExchangeImpl {
   int64_t *source_strides; /* [size * n_local] */
   int64_t *strides;        /* [n_local] bags of each feature of the result */
   PetscBool in_place;      /* data arrives in the order of the result: nothing to permute */
+  PetscBool views;         /* TrsKjtExchangeReadInPlace() */
   /* [n_local * size] block of the arrived data for each place of the result */
   int *order;
   int64_t *block_begin;  /* [n_local * size + 1] first bag of each block of the arrived data */
@@ -171,6 +172,11 @@ PetscErrorCode TrsKjtExchangeSetVariable(TrsKjtExchange exchange)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+void TrsKjtExchangeReadInPlace(TrsKjtExchange exchange)
+{
+  exchange->views = PETSC_TRUE;
+}
+
 PetscErrorCode TrsKjtExchangeShare(TrsKjtExchange exchange, TrsKjtExchange with)
 {
   PetscFunctionBegin;
@@ -299,7 +305,7 @@ static PetscErrorCode take_counts(TrsKjtExchange x, const int64_t *told, int64_t
 /* Are ids read where they lie, because they are copied on arrival anyway? */
 static PetscBool reads_in_place(const TrsKjtExchange x)
 {
-  return (PetscBool)(x->ids.views && !x->in_place);
+  return (PetscBool)(x->views && x->ids.views && !x->in_place);
 }
 
 /* Start the exchanges of lengths, ids and weights. */

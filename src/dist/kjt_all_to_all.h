@@ -34,6 +34,13 @@ PetscErrorCode TrsKjtExchangeCreate(TrsComm comm, const int *n_features, int n_l
 PetscErrorCode TrsKjtExchangeDestroy(TrsKjtExchange *exchange);
 
 /*
+  Let ranks that share memory read ids at their senders, from the wait of the exchange on, and not
+  keep what arrives. No other exchange of the communicator may then start between StartTensors and
+  Wait, but those that start together with it. Call it before the first exchange; all ranks do.
+*/
+void TrsKjtExchangeReadInPlace(TrsKjtExchange exchange);
+
+/*
   Let the number of bags differ by feature: the KJTs have strides, which travel with the counts.
   Call it right after Create, on all ranks.
 */

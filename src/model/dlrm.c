@@ -135,6 +135,12 @@ PetscBool TrsDlrmTakesVectors(TrsDlrm dlrm)
   return (PetscBool)(dlrm->interaction.x_at != NULL);
 }
 
+PetscBool TrsDlrmMayTakeVectors(TrsDlrm dlrm)
+{
+  return (PetscBool)(dlrm->n_embeddings && !dlrm->sequences.n &&
+                     TrsInteractionMayScatter(&dlrm->interaction));
+}
+
 PetscErrorCode TrsDlrmMakeRows(TrsDlrm dlrm)
 {
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_ACTIVATIONS);
@@ -410,7 +416,7 @@ PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const
   PetscCall(declare(dlrm, num_dense, n_embeddings, dims));
   PetscCall(check_widths(dlrm, dims));
   dlrm->max_batch = max_batch;
-  if (dlrm->anywhere && n_embeddings && !dlrm->sequences.n && TrsInteractionMayScatter(&dlrm->interaction))
+  if (dlrm->anywhere && TrsDlrmMayTakeVectors(dlrm))
     PetscCall(PetscCalloc2((size_t)dlrm->interaction.n_vectors, &dlrm->interaction.x_at,
                            (size_t)dlrm->interaction.n_vectors, &dlrm->interaction.dx_at));
   PetscCall(TrsParametersAllocate(&dlrm->params, dlrm->device, seed));

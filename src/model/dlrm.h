@@ -93,6 +93,9 @@ void TrsDlrmSetRowsElsewhere(TrsDlrm dlrm);
 void TrsDlrmSetVectorsAnywhere(TrsDlrm dlrm);
 PetscBool TrsDlrmTakesVectors(TrsDlrm dlrm);
 
+/* After CountParameters: would it be true? Not collective. */
+PetscBool TrsDlrmMayTakeVectors(TrsDlrm dlrm);
+
 /*
   Make X, for embeddings that the caller has nowhere else. Its gradient takes its place. Call it
   after SetUp, at most once. Errors: MEMORY

@@ -95,8 +95,17 @@ static double share_on_device(const TrsCostModel *model, const TrsPlanOption *op
   return option->has_load_factor ? option->load_factor : TRS_CACHE_LOAD_FACTOR;
 }
 
+/* Does a model that takes vectors find those of a type's tables where they have arrived? */
+static PetscBool is_left_in_place(const TrsPlanSettings *settings, TrsShardingType type)
+{
+  return (PetscBool)(type == TRS_SHARDING_ROW_WISE ||
+                     (!settings->a2a.is_coded &&
+                      (type == TRS_SHARDING_TABLE_WISE || type == TRS_SHARDING_TABLE_ROW_WISE)));
+}
+
 /* Add what TrsEstimateMeasured() takes. Rows that are sent without a codec are floats. */
-static void measured_input(const TrsCostModel *model, const TrsTableConfig *table, TrsPerfInput *in)
+static void measured_input(const TrsCostModel *model, const TrsPlanOption *option,
+                           const TrsTableConfig *table, TrsPerfInput *in)
 {
 #define STATE_SHAPES(KIND, word, first, first_name, second, ...) {TRS_STATE_##first, TRS_STATE_##second},
   static const TrsStateShape shapes[][TRS_OPTIMIZER_STATES] = {TRS_EMBEDDING_OPTIMIZERS(STATE_SHAPES)};
@@ -120,6 +129,8 @@ static void measured_input(const TrsCostModel *model, const TrsTableConfig *tabl
     in->a2a_bwd = settings->sequence.bwd;
   }
   if (!settings->sr.is_coded) in->sr_fwd = in->sr_bwd = sizeof(float);
+  in->in_place = (PetscBool)(settings->takes_vectors && !model->topology->is_cuda && in->is_pooled &&
+                             is_left_in_place(settings, option->type));
 }
 
 static void perf_input(const TrsCostModel *model, const TrsPlanOption *option, TrsPerfInput *in)
@@ -164,7 +175,7 @@ static void perf_input(const TrsCostModel *model, const TrsPlanOption *option, T
       share_on_device(model, option), prefetches(model, table));
   if (has_cache_stats(model, option))
     in->missed_ids = miss_rate(model, option) * constraints->cache_stats_expected_lookups;
-  if (settings->measured) measured_input(model, table, in);
+  if (settings->measured) measured_input(model, option, table, in);
 }
 
 void TrsCostStorageInput(const TrsCostModel *model, const TrsPlanOption *option, TrsStorageInput *in)

@@ -25,6 +25,7 @@ typedef struct {
   /* Bytes of a row's states: state_row + cols * state_element. */
   double state_row, state_element;
   double update_factor; /* time of an update over that of fp32 rows */
+  PetscBool in_place;   /* rows are read, and gradients left, where they have arrived */
 } TrsPerfInput;
 
 /* Perf of a shard of rows x cols. Not collective. */

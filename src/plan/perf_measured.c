@@ -77,13 +77,20 @@ static double update_ms(const TrsPerfInput *in, double ids, double read, double 
          in->update_factor;
 }
 
-/* The time to send `bytes` of a rank's memory to all ranks, as many to each. */
+/* The time to send `bytes` of a rank's memory to all ranks, as many to each: to those elsewhere. */
+static double far_exchange_ms(const TrsPerfInput *in, double bytes)
+{
+  const double W = in->world_size, L = PetscMin(in->local_world_size, in->world_size);
+
+  return W > L ? bytes * (W - L) / W / in->inter_host_bw : 0.0;
+}
+
+/* The same to all. */
 static double exchange_ms(const TrsPerfInput *in, double bytes)
 {
   const double W = in->world_size, L = PetscMin(in->local_world_size, in->world_size);
-  const double near = bytes * (L - 1.0) / W, far = bytes * (W - L) / W;
 
-  return near / in->intra_host_bw + (far > 0.0 ? far / in->inter_host_bw : 0.0);
+  return bytes * (L - 1.0) / W / in->intra_host_bw + far_exchange_ms(in, bytes);
 }
 
 /*
@@ -96,6 +103,8 @@ static double rows_ms(const TrsPerfInput *in, const TrsShardWork *work, double c
   const double n = work->rows * cols;
 
   if (in->world_size == 1) return 0.0;
+  if (in->in_place)
+    return work->sharers > 1.0 ? exchange_ms(in, n * element) : far_exchange_ms(in, n * element);
   return exchange_ms(in, n * element) + 2.0 * FLOAT_BYTES * n / in->world_size / in->rates->stream_bw;
 }
 

@@ -49,6 +49,7 @@ typedef struct {
   PetscBool cache_hit_rates; /* the bandwidth of a cache follows its hit rate */
   int64_t cache_steps;       /* of the statistics; 0: many */
   PetscBool measured;        /* -plan_cost_model measured */
+  PetscBool takes_vectors;   /* TrsDenseFacts */
   PetscBool merges_copies;   /* -replica_sync gradients: the copies make the same updates */
   int64_t average_every;     /* steps after which they take their mean otherwise */
   TrsPlanPipeline pipeline;

@@ -25,7 +25,7 @@ struct TrsPlannerImpl {
   TrsPlannerMachine machine;
   TrsPlanWriter writer; /* NULL to write no files */
   PetscBool wants_summary;
-  TrsDenseCounter count_dense; /* NULL: no dense layers */
+  TrsDenseModel describe_dense; /* NULL: no dense layers */
   PetscBool is_set_up, chooses_replicas;
   TrsTopologyDefaults defaults;
   TrsTopology topology;
@@ -97,10 +97,10 @@ static PetscErrorCode check_device_groups(const TrsPlanner planner)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsPlannerSetDenseModel(TrsPlanner planner, TrsDenseCounter counter)
+PetscErrorCode TrsPlannerSetDenseModel(TrsPlanner planner, TrsDenseModel model)
 {
   PetscFunctionBegin;
-  planner->count_dense = counter;
+  planner->describe_dense = model;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -118,16 +118,19 @@ PetscErrorCode TrsPlannerSetSummary(TrsPlanner planner)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode count_dense(TrsPlanner planner)
+static PetscErrorCode describe_dense(TrsPlanner planner)
 {
   int64_t num_dense = planner->has_machine ? planner->machine.num_dense : 0;
   TrsPlanSettings *settings = &planner->settings;
+  TrsDenseFacts facts;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetInt(planner->options, "-num_dense", &num_dense, NULL));
-  if (!settings->has_dense_parameters && planner->count_dense)
-    PetscCall(planner->count_dense(planner->options, planner->tables, (int)num_dense,
-                                   &settings->dense_parameter_bytes));
+  if (!planner->describe_dense || (settings->has_dense_parameters && !settings->measured))
+    PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(planner->describe_dense(planner->options, planner->tables, (int)num_dense, &facts));
+  if (!settings->has_dense_parameters) settings->dense_parameter_bytes = facts.parameter_bytes;
+  settings->takes_vectors = facts.takes_vectors;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -199,7 +202,7 @@ PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
   if (planner->has_machine) PetscCall(check_device_groups(planner));
   PetscCall(TrsPlanSettingsFromOptions(planner->options, &planner->settings));
   PetscCall(check_rates(planner));
-  PetscCall(count_dense(planner));
+  PetscCall(describe_dense(planner));
   PetscCall(PetscFree(planner->shared_miss));
   if (planner->settings.cache_hit_rates) {
     PetscCall(PetscMalloc1(PetscMax(planner->tables->n, 1), &planner->shared_miss));

@@ -8,7 +8,7 @@
     TrsPlannerSetMachine(planner, &machine);      only in a real run
     TrsPlannerSetWriter(planner, write);          only if files are wanted
     TrsPlannerSetSummary(planner);                only if a person reads the answer
-    TrsPlannerSetDenseModel(planner, count);      only if dense layers take memory
+    TrsPlannerSetDenseModel(planner, describe);   only if there are dense layers
     TrsPlannerSetUp(planner);
     TrsPlannerSolve(planner, &plan);              rank 0 plans, all ranks get the plan
     TrsPlannerDestroy(&planner);
@@ -18,6 +18,7 @@
 */
 #pragma once
 
+#include "spec/dense_facts.h"
 #include "spec/sharding_plan.h"
 
 typedef struct TrsPlannerImpl *TrsPlanner;
@@ -43,11 +44,11 @@ typedef struct {
 typedef PetscErrorCode (*TrsPlanWriter)(const char *option, const char *path, const TrsText *text);
 
 /*
-  Who knows the dense layers: the bytes of their parameters in float32, for a model with num_dense
-  dense features. Not collective. Errors: OPTION
+  Who knows the dense layers of a model with num_dense dense features. Not collective. Errors:
+  OPTION
 */
-typedef PetscErrorCode (*TrsDenseCounter)(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
-                                          int64_t *bytes);
+typedef PetscErrorCode (*TrsDenseModel)(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
+                                        TrsDenseFacts *facts);
 
 /* Create a planner. Collective on comm (keeps a reference). */
 PetscErrorCode TrsPlannerCreate(MPI_Comm comm, TrsPlanner *planner);
@@ -88,7 +89,7 @@ PetscErrorCode TrsPlannerSetSummary(TrsPlanner planner);
   Who counts the dense parameters where -plan_dense_parameter_bytes is not given; without this call
   they are 0. Not collective.
 */
-PetscErrorCode TrsPlannerSetDenseModel(TrsPlanner planner, TrsDenseCounter counter);
+PetscErrorCode TrsPlannerSetDenseModel(TrsPlanner planner, TrsDenseModel model);
 
 /*
   Check options against each other and fix the topology. Not collective. Errors: OPTION, in a real

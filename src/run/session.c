@@ -163,7 +163,8 @@ static PetscErrorCode create_model(TrsSession *s, PetscBool training, PetscBool 
                                     .seed = s->seed,
                                     .training = training,
                                     .quantised = quantised,
-                                    .keeps_embeddings = s->keeps_embeddings};
+                                    .keeps_embeddings = s->keeps_embeddings,
+                                    .evaluates = (PetscBool)(s->eval != NULL)};
   PetscCall(TrsModelParallelCreate(s->options, &config, &s->model));
   PetscCall(TrsModelParallelAddState(s->model, &s->state));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -209,7 +210,7 @@ PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool train
 PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBool quantised)
 {
   TrsPlanWishes wishes = {
-      .count_dense = TrsModelParallelDenseBytes, .write = TrsTextOutput, .quantised = quantised};
+      .describe_dense = TrsModelParallelDescribeDense, .write = TrsTextOutput, .quantised = quantised};
   TrsBatchShape shape = {.batch_size = training ? session->step_batch : session->batch_size,
                          .training = training,
                          .evaluates = (PetscBool)(session->eval != NULL)};

@@ -111,7 +111,7 @@ PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsPlannerSetTables(planner, &tables));
   PetscCall(TrsPlannerSetWriter(planner, TrsTextOutput));
   PetscCall(TrsPlannerSetSummary(planner));
-  PetscCall(TrsPlannerSetDenseModel(planner, TrsModelParallelDenseBytes));
+  PetscCall(TrsPlannerSetDenseModel(planner, TrsModelParallelDescribeDense));
   PetscCall(TrsPlannerSolve(planner, &plan));
   PetscCall(TrsOptionsGetString(options, "-plan_report", &text, &reported));
   PetscCall(TrsOptionsGetString(options, "-plan_explain", &text, &explained));

@@ -94,32 +94,42 @@ static PetscErrorCode create_cross(TrsSharding sharding, TrsPooled *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* List the columns of mean features in the hosts' blocks, run by run. */
+/* List columns of a feature's mean in a host's block. */
+static void add_mean(TrsPooled *p, int block, int feature, int64_t block_column, int64_t cols)
+{
+  p->mean[p->n_means++] = (TrsBlockMean){
+      .block = block, .feature = feature, .block_column = block_column, .cols = cols};
+}
+
+/* List the columns of a mean feature, the model's from `first` on, where runs have some of them. */
+static void add_means_of_runs(TrsPooled *p, const TrsRoute *route, int feature, int64_t first, int64_t dim)
+{
+  for (int r = 0; r < route->n_runs; r++) {
+    const TrsColumnRun *run = &route->run[r];
+    const int64_t begin = PetscMax(first, run->column), end = PetscMin(first + dim, run->column + run->width);
+
+    if (begin < end) add_mean(p, run->block, feature, run->block_column + begin - run->column, end - begin);
+  }
+}
+
+/* List the columns of mean features in the hosts' blocks. */
 static PetscErrorCode list_means(TrsSharding sharding, TrsPooled *p)
 {
   const TrsRoute *route = &sharding->route;
-  const int64_t *columns = sharding->context->columns;
+  const size_t most = (size_t)(route->n_features + route->n_runs + route->n_whole);
 
   PetscFunctionBegin;
-  PetscCall(PetscMalloc2((size_t)(route->n_features + route->n_runs), &p->mean,
-                         (size_t)(route->n_features + route->n_runs), &p->divided));
+  PetscCall(PetscMalloc2(most, &p->mean, most, &p->divided));
   for (int i = 0; i < sharding->n_tables; i++) {
     const TrsTableConfig *config = TrsShardingTableConfig(sharding, i);
 
     for (int k = route->table_feature[i]; TrsShardingIsMean(config) && k < route->table_feature[i + 1]; k++) {
-      const int64_t first = columns[route->group_feature[k]];
+      const int f = route->group_feature[k];
 
-      for (int r = 0; r < route->n_runs; r++) {
-        const TrsColumnRun *run = &route->run[r];
-        const int64_t begin = PetscMax(first, run->column),
-                      end = PetscMin(first + config->embedding_dim, run->column + run->width);
-
-        if (begin < end)
-          p->mean[p->n_means++] = (TrsBlockMean){.block = run->block,
-                                                 .feature = route->group_feature[k],
-                                                 .block_column = run->block_column + begin - run->column,
-                                                 .cols = end - begin};
-      }
+      add_means_of_runs(p, route, f, sharding->context->columns[f], config->embedding_dim);
+      for (int w = 0; w < route->n_whole; w++)
+        if (route->whole[w].feature == f)
+          add_mean(p, route->whole[w].block, f, route->whole[w].block_column, config->embedding_dim);
     }
   }
   if (!p->n_means) PetscCall(PetscFree2(p->mean, p->divided));
@@ -127,9 +137,9 @@ static PetscErrorCode list_means(TrsSharding sharding, TrsPooled *p)
 }
 
 /*
-  Divide the means in blocks of floats, where a division in the model's matrix of bf16 would round
-  once more. Blocks that have arrived are in this rank's memory: a device's are never read at their
-  owner. Not collective.
+  Divide the means in blocks of floats, where they are not copied to the model's matrix, or where a
+  division in a matrix of bf16 would round once more. Blocks that have arrived are in this rank's
+  memory: a device's are never read at their owner. Not collective.
 */
 static PetscErrorCode divide_blocks(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream)
 {
@@ -167,7 +177,7 @@ static PetscErrorCode setup_pooled(TrsSharding sharding)
                          (!has_cross || is_plain(&sharding->dist)));
   p->divides = (PetscBool)((has_intra && !(p->alone && context->rows != TRS_FP32)) ||
                            context->dist.reproducible);
-  p->in_place = (PetscBool)(context->in_place && !p->alone && !has_intra && is_plain(&sharding->dist));
+  p->in_place = (PetscBool)(context->in_place && !p->alone && (!has_cross || is_plain(&sharding->dist)));
   p->as_is = PETSC_TRUE;
   for (int e = 0; e < route->n_entries; e++) p->as_is = (PetscBool)(p->as_is && route->feature[e] == e);
   PetscCall(PetscCalloc4((size_t)route->H, &p->dims, (size_t)route->H, &p->block, (size_t)route->H,
@@ -178,10 +188,10 @@ static PetscErrorCode setup_pooled(TrsSharding sharding)
   if (p->alone) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsShardingCreateSums(sharding, sharding->local_dim, &p->intra));
   if (has_cross) PetscCall(create_cross(sharding, p));
-  if (p->in_place) TrsPooledAllToAllSetInPlace(p->cross);
-  sharding->lends_rows = p->in_place;
+  if (p->in_place && has_cross) TrsPooledAllToAllSetInPlace(p->cross);
+  sharding->lends_rows = (PetscBool)(p->in_place && !has_intra);
   sharding->needs_matrix = (PetscBool)(!p->in_place || route->n_runs > 0);
-  if (p->divides && context->rows != TRS_FP32) PetscCall(list_means(sharding, p));
+  if (p->divides && (context->rows != TRS_FP32 || p->in_place)) PetscCall(list_means(sharding, p));
   PetscCall(TrsRouteCreateExchanges(sharding, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -274,7 +284,8 @@ static PetscErrorCode forward_wait_pooled(TrsSharding sharding, TrsShardingSlot 
     PetscCall(TrsRouteScatterRuns(sharding, stream, slot->batch->batch, p->block, p->dims, pooled));
   if (p->in_place) place_whole(p, &sharding->route, pooled);
   if (p->cross && !p->in_place) PetscCall(TrsPooledAllToAllRelease(p->cross, stream));
-  if (p->divides && !p->mean) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
+  if (p->divides && !p->mean && !p->in_place)
+    PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -284,7 +295,7 @@ static PetscErrorCode forward_end_pooled(TrsSharding sharding, TrsStream stream)
   const TrsPooled *p = (const TrsPooled *)sharding->data;
 
   PetscFunctionBegin;
-  if (p->in_place) PetscCall(TrsPooledAllToAllRelease(p->cross, stream));
+  if (p->in_place && p->cross) PetscCall(TrsPooledAllToAllRelease(p->cross, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -315,12 +326,12 @@ static PetscErrorCode backward_start_pooled(TrsSharding sharding, TrsShardingSlo
 
   PetscFunctionBegin;
   /* Dividing in place is allowed: these columns are this group's alone, and are read once. */
-  if (p->divides && !p->mean) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
+  if (p->divides && !p->mean && !p->in_place) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
   if (p->alone) PetscFunctionReturn(PETSC_SUCCESS);
   if (!p->in_place) PetscCall(find_grad_blocks(p, route, sharding->context->groups->world->rank / route->L));
   PetscCall(TrsRouteGatherRuns(sharding, stream, slot->batch->batch, grad, p->block, p->dims));
   if (p->mean) PetscCall(divide_blocks(sharding, slot, stream));
-  if (p->in_place)
+  if (p->in_place && p->cross)
     PetscCall(TrsPooledAllToAllReturn(p->cross, stream));
   else if (p->cross)
     PetscCall(TrsPooledAllToAllGradStart(p->cross, stream));

@@ -249,6 +249,7 @@ PetscErrorCode TrsRouteCreateExchanges(TrsSharding sharding, PetscBool in_turn)
   for (int s = 0; s < TRS_SHARD_SLOTS; s++) {
     PetscCall(TrsKjtExchangeCreate(groups->input, route->n_sent, route->n_sent[groups->world->rank],
                                    sharding->weighted, source_order, &slot[s].exchange));
+    if (sharding->context->ids_in_place) TrsKjtExchangeReadInPlace(slot[s].exchange);
     if (in_turn && s > 0 && s != TRS_TRAINING_SLOTS)
       PetscCall(TrsKjtExchangeShare(slot[s].exchange,
                                     slot[(int64_t)TrsShardingTurn(s) * TRS_TRAINING_SLOTS].exchange));

@@ -198,6 +198,7 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                   .rows = config->rows,
                                   .wire = config->wire,
                                   .in_place = config->in_place,
+                                  .ids_in_place = config->ids_in_place,
                                   .loan = &e->loan};
   e->replicas = config->replicas;
   e->loan = (TrsLoan){.data = (char *)config->lent, .bytes = config->lent_bytes};

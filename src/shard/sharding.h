@@ -73,7 +73,7 @@ typedef struct {
   TrsReduceScatterLevels levels;     /* for row_wise tables */
   PetscBool copied;                  /* other copies of the tables make the same updates */
   TrsDType rows, wire;               /* sharded_ebc.h */
-  PetscBool in_place;                /* sharded_ebc.h */
+  PetscBool in_place, ids_in_place;  /* sharded_ebc.h */
   /* Memory for the lookups' rows. A lookup has memory of its own if the loan is too small. */
   TrsLoan *loan;
 } TrsShardingContext;

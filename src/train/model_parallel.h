@@ -25,6 +25,7 @@
 #include "optim/schedule.h"
 #include "optim/sparse_optimizer.h"
 #include "shard/sharded_ebc.h"
+#include "spec/dense_facts.h"
 #include "train/dense_allreduce.h"
 
 typedef struct {
@@ -46,6 +47,7 @@ typedef struct {
      Never in training. */
   PetscBool quantised;
   PetscBool keeps_embeddings; /* TrsModelParallelEmbeddings() will be called */
+  PetscBool evaluates;        /* in training: evaluations come between its steps */
 } TrsModelParallelConfig;
 
 typedef struct TrsModelParallelImpl *TrsModelParallel;
@@ -60,7 +62,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
                                       TrsModelParallel *model);
 
 /*
-  TrsModelParallelDenseBytes - The bytes of a model's dense parameters in float32, for the planner.
+  TrsModelParallelDescribeDense - What the planner asks of a model's dense layers.
 
   Not collective.
 
@@ -68,13 +70,13 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
           num_dense  dense features
   Errors: OPTION
 */
-PetscErrorCode TrsModelParallelDenseBytes(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
-                                          int64_t *bytes);
+PetscErrorCode TrsModelParallelDescribeDense(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
+                                             TrsDenseFacts *facts);
 
 /*
   TrsModelParallelDenseWork - The work of a model's layers, for the prediction of a step.
 
-  Not collective. In: as for TrsModelParallelDenseBytes(). Errors: OPTION, MEMORY
+  Not collective. In: as for TrsModelParallelDescribeDense(). Errors: OPTION, MEMORY
 */
 PetscErrorCode TrsModelParallelDenseWork(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
                                          TrsDlrmWork *work);

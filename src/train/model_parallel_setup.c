@@ -47,16 +47,43 @@ PetscErrorCode TrsModelParallelDenseWork(TrsOptions options, const TrsTableConfi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsModelParallelDenseBytes(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
-                                          int64_t *bytes)
+/*
+  Can sharded tables leave vectors where they arrive, and take gradients there
+  (TrsShardedEbcConfig)? Then no feature has two vectors, and none shares one. limit [tables->n] of
+  gradients, or NULL.
+*/
+static PetscBool tables_leave_vectors(const TrsTableConfigs *tables, const float *limit)
 {
+  PetscBool leave = PETSC_TRUE;
+
+  for (int t = 0; t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
+
+    leave = (PetscBool)(leave && table->pooling != TRS_POOLING_NONE && !table->whole &&
+                        TrsTableOutputDType(table) == TRS_FP32 && !(limit && limit[t] > 0.0F));
+  }
+  return leave;
+}
+
+PetscErrorCode TrsModelParallelDescribeDense(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
+                                             TrsDenseFacts *facts)
+{
+  TrsSparseOptimizers optimizers;
+  PetscBool reproducible;
+  int64_t accumulate;
   int n, *dims;
   TrsDlrm dlrm;
 
   PetscFunctionBegin;
   PetscCall(describe_model(options, tables, &dlrm, &n, &dims));
-  PetscCall(TrsDlrmCountParameters(dlrm, num_dense, n, dims, bytes));
-  *bytes *= (int64_t)sizeof(float);
+  PetscCall(TrsDlrmCountParameters(dlrm, num_dense, n, dims, &facts->parameter_bytes));
+  facts->parameter_bytes *= (int64_t)sizeof(float);
+  PetscCall(TrsSparseOptimizersFromOptions(options, tables, &optimizers));
+  PetscCall(TrsOptionsGetBool(options, "-reproducible", &reproducible, NULL));
+  PetscCall(TrsOptionsGetInt(options, "-accumulate_steps", &accumulate, NULL));
+  facts->takes_vectors = (PetscBool)(!reproducible && accumulate <= 1 && TrsDlrmMayTakeVectors(dlrm) &&
+                                     tables_leave_vectors(tables, optimizers.max_gradient));
+  PetscCall(TrsSparseOptimizersFree(&optimizers));
   PetscCall(TrsDlrmDestroy(&dlrm));
   PetscCall(PetscFree(dims));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -99,26 +126,6 @@ static PetscBool tables_take_bf16(TrsModelParallel m, const TrsShardedEbcConfig 
   return take;
 }
 
-/*
-  Can the sharded tables leave vectors where they arrive, and take gradients there
-  (TrsShardedEbcConfig)? Then no feature has two vectors, and none shares one.
-*/
-static PetscBool tables_leave_vectors(TrsModelParallel m)
-{
-  const TrsTableConfigs *tables = m->config.tables;
-  const float *limit = m->optimizers.max_gradient;
-  PetscBool leave = (PetscBool)(m->dense == &trs_dense_by_ranks && m->config.device->host_memory &&
-                                !m->replicas.owners && !m->config.keeps_embeddings);
-
-  for (int t = 0; t < tables->n; t++) {
-    const TrsTableConfig *table = &tables->table[t];
-
-    leave = (PetscBool)(leave && table->pooling != TRS_POOLING_NONE && !table->whole &&
-                        TrsTableOutputDType(table) == TRS_FP32 && !(limit && limit[t] > 0.0F));
-  }
-  return leave;
-}
-
 static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options, const TrsShardedEbcConfig *ebc)
 {
   const PetscBool reproducible = ebc->dist.reproducible;
@@ -141,7 +148,9 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options, const
   if (reproducible) TrsDlrmSetOwnSums(m->dlrm);
   if (m->dense == &trs_dense_by_blocks) TrsDlrmSetRowsElsewhere(m->dlrm);
   if (tables_take_bf16(m, ebc)) TrsDlrmSetTypedRows(m->dlrm);
-  if (tables_leave_vectors(m)) TrsDlrmSetVectorsAnywhere(m->dlrm);
+  if (m->dense == &trs_dense_by_ranks && m->config.device->host_memory && !m->replicas.owners &&
+      !m->config.keeps_embeddings && tables_leave_vectors(tables, m->optimizers.max_gradient))
+    TrsDlrmSetVectorsAnywhere(m->dlrm);
   PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
   PetscCall(PetscFree(dims));
   if (TrsDlrmTakesVectors(m->dlrm)) PetscCall(PetscCalloc1((size_t)n_features, &m->place));
@@ -378,6 +387,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   ebc.rows = m->pooled.rows.type;
   ebc.wire = config->compute->operand_type();
   ebc.in_place = (PetscBool)(m->place != NULL);
+  ebc.ids_in_place = (PetscBool) !(config->training && config->evaluates);
   ebc.owners = m->replicas.exact ? m->replicas.owners : NULL;
   ebc.replicas = m->replicas.owners && !ebc.owners ? m->replicas.owners->size : 1;
   PetscCall(TrsShardedEbcCreate(config->shards, config->device, config->compute, config->tables, config->plan,

@@ -148,6 +148,7 @@ static void exchange_together(TrsComm comm, uint64_t seed, int n)
                                          plans[i].weighted, i == 2 ? plans[i].source_order : NULL,
                                          &exchange[i]));
     if (plans[i].variable) assert_petsc_ok(TrsKjtExchangeSetVariable(exchange[i]));
+    if (seed % 2) TrsKjtExchangeReadInPlace(exchange[i]);
   }
   for (int round = 0; round < 2; round++) {
     for (int i = 0; i < n; i++) {
