@@ -48,6 +48,8 @@ typedef struct {
   */
   void (*cross_backward)(int64_t rows, int64_t cols, int64_t n, const float *x0, const float *u,
                          const float *bias, const float *g, float *dx0, float *h, float *sum);
+  /* Bring a sample's vectors [n, D] together, and fetch the next sample's. */
+  void (*collect)(int n, int D, const TrsVectorPlace *places, int64_t sample, float *to);
   /* One sample of the dot interaction: x [n, D], products [n * (n-1) / 2]. */
   void (*dot_forward)(int n, int D, const float *x, float *products);
   /*

@@ -235,6 +235,21 @@ static inline __attribute__((always_inline)) void products_of_columns(const int 
   if (n_sums) put_products(sum, n_sums, first, products);
 }
 
+static void collect(int n, int D, const TrsVectorPlace *places, int64_t sample, float *to)
+{
+  for (int v = 0; v < n; v++, to += D) {
+    const float *from = places[v].data + sample * places[v].stride, *next = from + places[v].stride;
+    int d = 0;
+
+    for (; d + LINE <= D; d += LINE) {
+      __builtin_prefetch(next + d);
+      for (int k = 0; k < LINE; k += VECTOR) store_vec(to + d + k, load_vec(from + d + k));
+    }
+    if (d < D) __builtin_prefetch(next + d);
+    for (; d < D; d++) to[d] = from[d];
+  }
+}
+
 static void dot_forward(int n, int D, const float *x, float *products)
 {
 #define PRODUCTS(n_vectors, lanes) products_of_columns(n_vectors, lanes, n, D, x + d, d == 0, products)
@@ -447,6 +462,6 @@ static void update(int64_t n, const TrsDenseOptimizerArgs *args, float bias_corr
     .add_bias = add_bias, .mask_and_sum = mask_and_sum, .relu_bits = relu_bits, \
     .mask_by_bits_and_sum = mask_by_bits_and_sum, .activate = activate, \
     .activate_backward = activate_backward, .exponentials = exponentials, .cross_forward = cross_forward, \
-    .cross_backward = cross_backward, .dot_forward = dot_forward, .dot_backward = dot_backward, \
-    .attend = attend, .attend_backward = attend_backward, .update = update \
+    .cross_backward = cross_backward, .collect = collect, .dot_forward = dot_forward, \
+    .dot_backward = dot_backward, .attend = attend, .attend_backward = attend_backward, .update = update \
   }

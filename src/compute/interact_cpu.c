@@ -7,8 +7,6 @@
 
 /* One thread computes a sample. Samples may come in any order. */
 
-enum { TRS_LINE_FLOATS = 16 };
-
 /* The last steps of a sample's forward: x [n, D] is in one piece. */
 static void finish_products(const TrsDenseKernels *kernels, int n, int D, int copied, int n_zeros,
                             const float *x, float *to)
@@ -60,25 +58,6 @@ PetscErrorCode TrsDotBackwardCpu(TrsStream stream, int64_t batch, int n, int D, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Bring a sample's vectors together, and fetch the next one's. for_writing: they will be written
-  where they lie.
-*/
-static inline __attribute__((always_inline)) void collect(int n, int D, const TrsVectorPlace *places,
-                                                          int64_t sample, const int for_writing, float *to)
-{
-  for (int v = 0; v < n; v++, to += D) {
-    const float *from = places[v].data + sample * places[v].stride, *next = from + places[v].stride;
-
-    for (int d = 0; d < D; d += TRS_LINE_FLOATS)
-      if (for_writing)
-        __builtin_prefetch(next + d, 1);
-      else
-        __builtin_prefetch(next + d);
-    memcpy(to, from, (size_t)D * sizeof(float));
-  }
-}
-
 PetscErrorCode TrsDotPlacesForwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
                                       const TrsVectorPlace *x, TrsMatrix out)
 {
@@ -93,7 +72,7 @@ PetscErrorCode TrsDotPlacesForwardCpu(TrsStream stream, int64_t batch, int n, in
 
 #pragma omp for schedule(static)
     for (int64_t b = 0; b < batch; b++) {
-      collect(n, D, x, b, 0, vectors);
+      kernels->collect(n, D, x, b, vectors);
       finish_products(kernels, n, D, copied, n_zeros, vectors, (float *)out.data + b * out.stride);
     }
   }
@@ -116,7 +95,7 @@ PetscErrorCode TrsDotPlacesBackwardCpu(TrsStream stream, int64_t batch, int n, i
     for (int64_t b = 0; b < batch; b++) {
       const float *g = (const float *)dout.data + b * dout.stride;
 
-      collect(n, D, x, b, 1, vectors);
+      kernels->collect(n, D, x, b, vectors);
       kernels->dot_backward(n, D, vectors, copied ? g : NULL, g + copied, 0, NULL, dx, b);
     }
   }
