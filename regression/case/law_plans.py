@@ -266,9 +266,10 @@ def test_vectors_in_place(binary, folder):
     """A model that reads pooled rows where they have arrived, also in their owners' memory, and leaves gradients there, ends bit for bit as one that has them in
     matrices: a limit of gradients that none reaches asks for these. By shared memory, by messages, and both; with whole and cut columns, evaluations and last batches that differ."""
     make(folder, samples=190, weighted=True)
-    plans = [MIXED, "-tables_sharding_types table_wise", "-tables_sharding_types column_wise -embedding_optimizer adagrad", "-embedding_optimizer adam"]
+    rows = "-tables_sharding_types table_row_wise -topology_local_world_size"
+    plans = [MIXED, "-tables_sharding_types table_wise", "-tables_sharding_types column_wise -embedding_optimizer adagrad", "-embedding_optimizer adam", f"{rows} 1"]
     ways = {"": "", "messages": "-comm_shared_memory false", "hosts": "-comm_ranks_per_host 2"}
-    for ranks, plan in thin([(ranks, plan) for ranks in (1, 2, 3, 4) for plan in plans], [(1, plans[3]), (3, MIXED), (4, plans[1])]):
+    for ranks, plan in thin([(ranks, plan) for ranks in (1, 2, 3, 4) for plan in plans] + [(4, f"{rows} 2")], [(1, plans[3]), (2, plans[4]), (3, MIXED), (4, plans[1])]):
         plan = "-embedding_optimizer adam" if ranks == 1 else plan
         for way, transport in ways.items():
             options = f"-epochs 2 -table_user_is_weighted -data_eval train.h5 -eval_every 5 {plan} {transport}"

@@ -189,7 +189,8 @@ static PetscErrorCode setup_pooled(TrsSharding sharding)
   PetscCall(TrsShardingCreateSums(sharding, sharding->local_dim, &p->intra));
   if (has_cross) PetscCall(create_cross(sharding, p));
   if (p->in_place && has_cross) TrsPooledAllToAllSetInPlace(p->cross);
-  sharding->lends_rows = (PetscBool)(p->in_place && !has_intra);
+  /* the sums of one rank are its rows themselves */
+  sharding->lends_rows = (PetscBool)(p->in_place && route->L == 1);
   sharding->needs_matrix = (PetscBool)(!p->in_place || route->n_runs > 0);
   if (p->divides && (context->rows != TRS_FP32 || p->in_place)) PetscCall(list_means(sharding, p));
   PetscCall(TrsRouteCreateExchanges(sharding, PETSC_TRUE));
