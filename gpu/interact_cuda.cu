@@ -9,6 +9,9 @@
   gradient is the sum of one thread over vectors in ascending order, the vector itself among them
   with factor 0. So the bits are the same for any batch. Bytes moved: x and the result once, dout
   once. A sample that does not fit in shared memory is read from global memory, in the same order.
+
+  Vectors lie in a matrix, or anywhere. A gradient may take the place of its vector, because all
+  vectors of a sample are in shared memory before the first gradient is written.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/tbe_rows_cuda.h"
@@ -17,10 +20,11 @@
 enum {
   TRS_DOT_THREADS = 128,
   TRS_DOT_SIDE = 4,               /* side of a thread's square */
+  TRS_DOT_PLACES = 96,            /* vectors that may lie anywhere: arguments have 4 KiB */
   TRS_DOT_SHARED_BYTES = 48 << 10 /* every GPU has this many without asking */
 };
 
-/* Sizes of a call; x [batch, n * D]. */
+/* Sizes of a call. */
 struct Dot {
   int64_t batch;
   int n, D, copied, n_zeros;
@@ -32,14 +36,32 @@ struct Dot {
   int tiles;   /* n / 4, rounded up */
   int samples; /* samples of a thread block at a time */
   int aligned; /* all vectors consist of fours of aligned numbers */
-  TrsMatrix x;
 };
 
-/* The vectors of a sample; T: the type of their numbers. */
-template <class T> static __device__ __forceinline__ const T *sample(const Dot &s, int64_t b)
-{
-  return static_cast<const T *>(s.x.data) + b * s.x.stride;
-}
+/* Vectors [batch, n * D] of type T in a matrix. */
+template <class T> struct Rows {
+  static constexpr bool in_matrix = true;
+  T *data;
+  int64_t stride;
+  int D;
+
+  __device__ __forceinline__ T *at(int64_t b, int i) const
+  {
+    return data + b * stride + static_cast<int64_t>(i) * D;
+  }
+};
+
+/* Vectors that lie anywhere. */
+template <class T> struct Places {
+  static constexpr bool in_matrix = false;
+  T *data[TRS_DOT_PLACES];
+  int64_t stride[TRS_DOT_PLACES];
+
+  __device__ __forceinline__ T *at(int64_t b, int i) const
+  {
+    return data[i] + b * stride[i];
+  }
+};
 
 /* The index of x_i . x_j, i < j, row by row of the upper triangle. */
 static __device__ __forceinline__ int pair_at(int n, int i, int j)
@@ -51,13 +73,13 @@ static __device__ __forceinline__ int pair_at(int n, int i, int j)
   Copy the vectors of `here` samples to shared memory, with zeros up to a whole float4. All threads
   of the thread block call it.
 */
-template <class T>
-static __device__ __forceinline__ void stage_vectors(const Dot &s, int64_t first, int here, float *to)
+template <class X>
+static __device__ __forceinline__ void stage_vectors(const Dot &s, const X &from, int64_t first, int here,
+                                                     float *to)
 {
   const int columns = s.aligned ? 4 : 1, width = s.aligned ? s.D : (s.D + 3) / 4 * 4;
 
   for (int m = 0; m < here; m++) {
-    const T *const from = sample<T>(s, first + m);
     float *const own = to + m * s.n * s.pitch;
 
     for (int k = static_cast<int>(threadIdx.x) * columns; k < s.n * width; k += TRS_DOT_THREADS * columns) {
@@ -65,9 +87,9 @@ static __device__ __forceinline__ void stage_vectors(const Dot &s, int64_t first
       float x[4] = {};
 
       if (s.aligned)
-        load_numbers<4>(from + k, x);
+        load_numbers<4>(from.at(first + m, i) + d, x);
       else if (d < s.D)
-        x[0] = to_float(from[i * s.D + d]);
+        x[0] = to_float(from.at(first + m, i)[d]);
       if (s.aligned)
         store_floats<4>(own + i * s.pitch + d, x);
       else
@@ -124,9 +146,9 @@ static __device__ __forceinline__ void multiply_tile(const Dot &s, const T *v, i
   Threads get the tiles of the triangle, sample after sample. Products go through shared memory, so
   that they are written side by side.
 */
-template <bool SHARED, class T, class R>
+template <bool SHARED, class X, class R>
 static __global__ void __launch_bounds__(TRS_DOT_THREADS)
-    dot_forward_kernel(Dot s, R *out, int64_t out_stride)
+    dot_forward_kernel(Dot s, X x, R *out, int64_t out_stride)
 {
   CU_DYN_SHARED(float, vectors);
   const int n_tiles = s.tiles * (s.tiles + 1) / 2, n_products = s.n * (s.n - 1) / 2;
@@ -136,7 +158,7 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
        first += static_cast<int64_t>(gridDim.x) * s.samples) {
     const int here = static_cast<int>(PetscMin(static_cast<int64_t>(s.samples), s.batch - first));
 
-    if (SHARED) stage_vectors<T>(s, first, here, vectors);
+    if (SHARED) stage_vectors(s, x, first, here, vectors);
     __syncthreads();
     for (int k = static_cast<int>(threadIdx.x); k < here * n_tiles; k += TRS_DOT_THREADS) {
       const int m = k / n_tiles;
@@ -146,7 +168,7 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
       if constexpr (SHARED)
         multiply_tile<true>(s, vectors + m * s.n * s.pitch, row, row + column, products + m * n_products);
       else
-        multiply_tile<false>(s, sample<T>(s, first + m), row, row + column,
+        multiply_tile<false>(s, x.at(first + m, 0), row, row + column,
                              out + (first + m) * out_stride + s.copied);
     }
     __syncthreads();
@@ -154,7 +176,7 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
       R *const to = out + (first + m) * out_stride;
 
       for (int c = static_cast<int>(threadIdx.x); c < s.copied; c += TRS_DOT_THREADS)
-        from_float(SHARED ? vectors[m * s.n * s.pitch + c] : to_float(sample<T>(s, first + m)[c]), &to[c]);
+        from_float(SHARED ? vectors[m * s.n * s.pitch + c] : to_float(x.at(first + m, 0)[c]), &to[c]);
       for (int k = static_cast<int>(threadIdx.x); SHARED && k < n_products; k += TRS_DOT_THREADS)
         from_float(products[m * n_products + k], &to[s.copied + k]);
       for (int k = static_cast<int>(threadIdx.x); k < s.n_zeros; k += TRS_DOT_THREADS)
@@ -210,9 +232,9 @@ static __device__ __forceinline__ void multiply_back(const Dot &s, const T *v, c
 }
 
 /* Threads get squares of the gradient; neighbours have neighbouring columns. */
-template <bool SHARED, class T, class R>
+template <bool SHARED, class X, class R>
 static __global__ void __launch_bounds__(TRS_DOT_THREADS)
-    dot_backward_kernel(Dot s, const R *dout, int64_t dout_stride, T *dx, int64_t dx_stride)
+    dot_backward_kernel(Dot s, X x, const R *dout, int64_t dout_stride, X dx)
 {
   CU_DYN_SHARED(float, vectors);
   const int wide = (s.D + 3) / 4, n_squares = s.tiles * wide;
@@ -223,7 +245,7 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
     const int here = static_cast<int>(PetscMin(static_cast<int64_t>(s.samples), s.batch - first));
 
     if (SHARED) {
-      stage_vectors<T>(s, first, here, vectors);
+      stage_vectors(s, x, first, here, vectors);
       stage_gradients(s, first, here, dout, dout_stride, gradients);
     }
     __syncthreads();
@@ -235,16 +257,16 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
       if constexpr (SHARED)
         multiply_back<true>(s, vectors + m * s.n * s.pitch, gradients + m * s.n * 4 * s.tiles, row, d, sum);
       else
-        multiply_back<false>(s, sample<T>(s, first + m), g, row, d, sum);
+        multiply_back<false>(s, x.at(first + m, 0), g, row, d, sum);
         /*
         All loops are unrolled: the compiler then knows every index and keeps `sum` in registers.
       */
 #pragma unroll
       for (int a = 0; a < TRS_DOT_SIDE; a++) {
         const int i = row + a;
-        T *const to = dx + (first + m) * dx_stride + i * s.D + d;
 
         if (i >= s.n) break;
+        auto *const to = dx.at(first + m, i) + d;
 #pragma unroll
         for (int e = 0; e < 4; e++)
           if (d + e < s.D && i * s.D + d + e < s.copied) sum[a][e] += to_float(g[i * s.D + d + e]);
@@ -287,9 +309,39 @@ static PetscErrorCode cut(Dot *s, int64_t floats_more, int squares, const void *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static Dot dot_of(int64_t batch, int n, int D, int copied, int n_zeros, TrsMatrix x)
+static int pitch_of(int D)
 {
-  return {batch, n, D, copied, n_zeros, ((D + 3) / 4 | 1) * 4, (n + 3) / 4, 1, D % 4 == 0 && has_fours(x), x};
+  return ((D + 3) / 4 | 1) * 4;
+}
+
+static Dot dot_of(int64_t batch, int n, int D, int copied, int n_zeros)
+{
+  return {batch, n, D, copied, n_zeros, pitch_of(D), (n + 3) / 4, 1, D % 4 == 0};
+}
+
+template <class T> static Rows<T> rows_of(TrsMatrix matrix, int D)
+{
+  return {static_cast<T *>(matrix.data), matrix.stride, D};
+}
+
+template <class T> static Places<T> places_of(int n, const TrsVectorPlace *place)
+{
+  Places<T> places = {};
+
+  for (int i = 0; i < n; i++) {
+    places.data[i] = static_cast<T *>(place[i].data);
+    places.stride[i] = place[i].stride;
+  }
+  return places;
+}
+
+/* Do all vectors begin at whole fours of numbers? */
+static bool have_fours(TrsDType type, int n, const TrsVectorPlace *place)
+{
+  bool have = true;
+
+  for (int i = 0; i < n; i++) have = have && has_fours({type, place[i].stride, place[i].data});
+  return have;
 }
 
 static dim3 blocks_of(const Dot *s)
@@ -297,20 +349,32 @@ static dim3 blocks_of(const Dot *s)
   return TrsCudaBlocks((s->batch + s->samples - 1) / s->samples * TRS_DOT_THREADS, TRS_DOT_THREADS);
 }
 
-template <class T, class R> static PetscErrorCode dot_forward(TrsStream stream, Dot s, const TrsMatrix *out)
+/* floats_more: of a sample's forward and backward, beside its vectors */
+static int64_t products_floats(int n)
+{
+  return static_cast<int64_t>(n) * (n - 1) / 2;
+}
+
+static int64_t square_floats(int n)
+{
+  return static_cast<int64_t>(n) * 4 * ((n + 3) / 4);
+}
+
+template <class R, class X>
+static PetscErrorCode dot_forward(TrsStream stream, Dot s, const X &x, const TrsMatrix *out)
 {
   R *const to = static_cast<R *>(out->data);
   size_t bytes;
 
   PetscFunctionBegin;
-  PetscCall(cut(&s, static_cast<int64_t>(s.n) * (s.n - 1) / 2, s.tiles * (s.tiles + 1) / 2,
-                reinterpret_cast<const void *>(dot_forward_kernel<true, T, R>), &bytes));
+  PetscCall(cut(&s, products_floats(s.n), s.tiles * (s.tiles + 1) / 2,
+                reinterpret_cast<const void *>(dot_forward_kernel<true, X, R>), &bytes));
   if (bytes > 0)
-    CU_LAUNCH((dot_forward_kernel<true, T, R>), blocks_of(&s), TRS_DOT_THREADS, bytes, TrsCudaStream(stream),
-              s, to, out->stride);
-  else
-    CU_LAUNCH((dot_forward_kernel<false, T, R>), blocks_of(&s), TRS_DOT_THREADS, 0, TrsCudaStream(stream), s,
-              to, out->stride);
+    CU_LAUNCH((dot_forward_kernel<true, X, R>), blocks_of(&s), TRS_DOT_THREADS, bytes, TrsCudaStream(stream),
+              s, x, to, out->stride);
+  else if constexpr (X::in_matrix)
+    CU_LAUNCH((dot_forward_kernel<false, X, R>), blocks_of(&s), TRS_DOT_THREADS, 0, TrsCudaStream(stream), s,
+              x, to, out->stride);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -318,37 +382,37 @@ template <class T, class R> static PetscErrorCode dot_forward(TrsStream stream, 
 PetscErrorCode TrsDotForwardCuda(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
                                  TrsMatrix x, TrsMatrix out)
 {
-  const Dot s = dot_of(batch, n, D, copied, n_zeros, x);
+  Dot s = dot_of(batch, n, D, copied, n_zeros);
 
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck(x.type == TRS_FP32 || out.type == x.type, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "products of %s as %s", TrsDTypeName(x.type), TrsDTypeName(out.type));
+  if (!has_fours(x)) s.aligned = 0;
   if (x.type == TRS_BF16)
-    PetscCall((dot_forward<Bf16, Bf16>(stream, s, &out)));
+    PetscCall(dot_forward<Bf16>(stream, s, rows_of<Bf16>(x, D), &out));
   else if (out.type == TRS_BF16)
-    PetscCall((dot_forward<float, Bf16>(stream, s, &out)));
+    PetscCall(dot_forward<Bf16>(stream, s, rows_of<float>(x, D), &out));
   else
-    PetscCall((dot_forward<float, float>(stream, s, &out)));
+    PetscCall(dot_forward<float>(stream, s, rows_of<float>(x, D), &out));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-template <class T, class R>
-static PetscErrorCode dot_backward(TrsStream stream, Dot s, const TrsMatrix *dout, const TrsMatrix *dx)
+template <class R, class X>
+static PetscErrorCode dot_backward(TrsStream stream, Dot s, const X &x, const TrsMatrix *dout, const X &dx)
 {
-  T *const to = static_cast<T *>(dx->data);
   const R *const from = static_cast<const R *>(dout->data);
   size_t bytes;
 
   PetscFunctionBegin;
-  PetscCall(cut(&s, static_cast<int64_t>(s.n) * 4 * s.tiles, s.tiles * ((s.D + 3) / 4),
-                reinterpret_cast<const void *>(dot_backward_kernel<true, T, R>), &bytes));
+  PetscCall(cut(&s, square_floats(s.n), s.tiles * ((s.D + 3) / 4),
+                reinterpret_cast<const void *>(dot_backward_kernel<true, X, R>), &bytes));
   if (bytes > 0)
-    CU_LAUNCH((dot_backward_kernel<true, T, R>), blocks_of(&s), TRS_DOT_THREADS, bytes, TrsCudaStream(stream),
-              s, from, dout->stride, to, dx->stride);
-  else
-    CU_LAUNCH((dot_backward_kernel<false, T, R>), blocks_of(&s), TRS_DOT_THREADS, 0, TrsCudaStream(stream), s,
-              from, dout->stride, to, dx->stride);
+    CU_LAUNCH((dot_backward_kernel<true, X, R>), blocks_of(&s), TRS_DOT_THREADS, bytes, TrsCudaStream(stream),
+              s, x, from, dout->stride, dx);
+  else if constexpr (X::in_matrix)
+    CU_LAUNCH((dot_backward_kernel<false, X, R>), blocks_of(&s), TRS_DOT_THREADS, 0, TrsCudaStream(stream), s,
+              x, from, dout->stride, dx);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -356,20 +420,72 @@ static PetscErrorCode dot_backward(TrsStream stream, Dot s, const TrsMatrix *dou
 PetscErrorCode TrsDotBackwardCuda(TrsStream stream, int64_t batch, int n, int D, int copied, TrsMatrix x,
                                   TrsMatrix dout, TrsMatrix dx)
 {
-  Dot s = dot_of(batch, n, D, copied, 0, x);
+  Dot s = dot_of(batch, n, D, copied, 0);
 
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck(x.type == dx.type && (x.type == TRS_FP32 || dout.type == x.type), PETSC_COMM_SELF,
              TRS_ERR_INTERNAL, "gradients of %s and %s of products of %s", TrsDTypeName(dout.type),
              TrsDTypeName(dx.type), TrsDTypeName(x.type));
-  if (!has_fours(dx)) s.aligned = 0;
+  if (!has_fours(x) || !has_fours(dx)) s.aligned = 0;
   if (x.type == TRS_BF16)
-    PetscCall((dot_backward<Bf16, Bf16>(stream, s, &dout, &dx)));
+    PetscCall(dot_backward<Bf16>(stream, s, rows_of<Bf16>(x, D), &dout, rows_of<Bf16>(dx, D)));
   else if (dout.type == TRS_BF16)
-    PetscCall((dot_backward<float, Bf16>(stream, s, &dout, &dx)));
+    PetscCall(dot_backward<Bf16>(stream, s, rows_of<float>(x, D), &dout, rows_of<float>(dx, D)));
   else
-    PetscCall((dot_backward<float, float>(stream, s, &dout, &dx)));
+    PetscCall(dot_backward<float>(stream, s, rows_of<float>(x, D), &dout, rows_of<float>(dx, D)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* A sample must fit in the shared memory that every GPU has. */
+PetscBool TrsDotTakesPlacesCuda(int n, int D)
+{
+  const int64_t floats = static_cast<int64_t>(n) * pitch_of(D) +
+                         PetscMax(products_floats(n), square_floats(n));
+
+  return (n <= TRS_DOT_PLACES && floats * static_cast<int64_t>(sizeof(float)) <= TRS_DOT_SHARED_BYTES)
+             ? PETSC_TRUE
+             : PETSC_FALSE;
+}
+
+PetscErrorCode TrsDotPlacesForwardCuda(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
+                                       TrsDType type, const TrsVectorPlace *x, TrsMatrix out)
+{
+  Dot s = dot_of(batch, n, D, copied, n_zeros);
+
+  PetscFunctionBegin;
+  if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck((type == TRS_FP32 || out.type == type) && TrsDotTakesPlacesCuda(n, D), PETSC_COMM_SELF,
+             TRS_ERR_INTERNAL, "products of %d vectors of %d %s as %s", n, D, TrsDTypeName(type),
+             TrsDTypeName(out.type));
+  if (!have_fours(type, n, x)) s.aligned = 0;
+  if (type == TRS_BF16)
+    PetscCall(dot_forward<Bf16>(stream, s, places_of<Bf16>(n, x), &out));
+  else if (out.type == TRS_BF16)
+    PetscCall(dot_forward<Bf16>(stream, s, places_of<float>(n, x), &out));
+  else
+    PetscCall(dot_forward<float>(stream, s, places_of<float>(n, x), &out));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsDotPlacesBackwardCuda(TrsStream stream, int64_t batch, int n, int D, int copied,
+                                        TrsDType type, const TrsVectorPlace *x, TrsMatrix dout,
+                                        const TrsVectorPlace *dx)
+{
+  Dot s = dot_of(batch, n, D, copied, 0);
+
+  PetscFunctionBegin;
+  if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck((type == TRS_FP32 || dout.type == type) && TrsDotTakesPlacesCuda(n, D), PETSC_COMM_SELF,
+             TRS_ERR_INTERNAL, "gradients of %s of products of %d vectors of %d %s", TrsDTypeName(dout.type),
+             n, D, TrsDTypeName(type));
+  if (!have_fours(type, n, x) || !have_fours(type, n, dx)) s.aligned = 0;
+  if (type == TRS_BF16)
+    PetscCall(dot_backward<Bf16>(stream, s, places_of<Bf16>(n, x), &dout, places_of<Bf16>(n, dx)));
+  else if (dout.type == TRS_BF16)
+    PetscCall(dot_backward<Bf16>(stream, s, places_of<float>(n, x), &dout, places_of<float>(n, dx)));
+  else
+    PetscCall(dot_backward<float>(stream, s, places_of<float>(n, x), &dout, places_of<float>(n, dx)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

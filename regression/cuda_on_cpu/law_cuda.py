@@ -260,6 +260,20 @@ SPREAD = ("", MIXED.replace("table_wise", "table_column_wise").replace("data_par
           "-table_user_sharding_types grid_shard -table_item_sharding_types table_row_wise -comm_ranks_per_host 2")
 
 
+def test_cuda_in_place(binary, folder):
+    """A GPU's dot interaction that reads pooled rows where they have arrived, and leaves gradients there, has the bits of one that has them in matrices, for which a limit of
+    gradients asks that none reaches."""
+    make(folder, weighted=True)
+    every = ((1, "-tables_sharding_types table_wise"), (2, f"{MIXED} {NCCL}"), (3, f"-tables_sharding_types table_wise {NCCL} -embedding_optimizer adam"), (4, f"{MIXED} {MPI}"),
+             (4, f"-tables_sharding_types table_row_wise -topology_local_world_size 2 {NCCL}"), (2, f"-tables_sharding_types table_wise {MPI} -comm_shared_memory false"))
+    for ranks, more in thin(every, every[:3]):
+        found = {}
+        for name, words in (("place", ""), ("matrix", "-embedding_max_gradient 1e30")):
+            found[name], _ = train(binary, folder, name, ranks, f"-device cuda -epochs 2 -data_eval train.h5 -eval_every 5 {more} {words}", limit_s=240)
+        check(same_bits(found["place"], found["matrix"]), f"{more}: losses {list(found['place'])}, not {list(found['matrix'])}")
+        check_same_tensors(os.path.join(folder, "place.final.h5"), os.path.join(folder, "matrix.final.h5"), more)
+
+
 def test_cuda_bf16_rows(binary, folder):
     """-dense_precision bf16: pooled rows and their gradients that are looked up, sent and updated in 2 bytes have the bits of floats that are rounded where they are whole (output_dtype bf16)."""
     make(folder, weighted=True)

@@ -48,9 +48,9 @@ def cost(table, kind, cols, W, L, in_place):
         listed = (16 * n + 22 * bags) / RATES["topology_stream_bw"] + (n + W * mine) * RATES["topology_row_update_overhead"] / RATES["topology_row_update_bw"]
         return (forward, exchange(W, L, 8 * W * mine) + listed, write_rows(n, min(n, out), mine, 0) + update(W * mine, W * mine, all_rows), exchange(W, L, 4 * cols * W * mine))
     there = exchange(W, L, 4 * rows_out * cols) + 8 * rows_out * cols / W / RATES["topology_stream_bw"]
-    if in_place and kind == "table_wise":
+    if in_place == "cpu" and kind == "table_wise":
         there = exchange(W, L, 4 * rows_out * cols) - exchange(W, W, 4 * rows_out * cols * (L - 1) / (W - 1))
-    if in_place and kind in ("row_wise", "table_row_wise"):
+    if in_place and kind in ("row_wise", "table_row_wise") or in_place == "cuda" and kind == "table_wise":
         there = exchange(W, L, 4 * rows_out * cols)
     cut = (8 * ids + bags / sharers * RATES["topology_cut_overhead"]) / RATES["topology_cut_bw"] if sharers > 1 else 0
     ids_sent = exchange(W, L, 8 * ids) + cut + (32 * ids + 44 * bags) / RATES["topology_stream_bw"]
@@ -91,8 +91,9 @@ def main():
         for W, L in ((2, 2), (4, 2), (8, 4)):
             pooled = [name for name in TABLES if name != "ids"]
             check_costs(c, folder, W, L, False)
-            check_costs(c, folder, W, L, True, pooled)
-            for key, value in (("interaction", "dcn"), ("reproducible", "true"), ("embedding_max_gradient", 1), ("table_large_output_dtype", "bf16"),
+            check_costs(c, folder, W, L, "cpu", pooled)
+            check_costs(c, folder, W, L, "cuda", pooled, topology_compute_device="cuda")
+            for key, value in (("interaction", "dcn"), ("reproducible", "true"), ("dense_graphs", "true"), ("embedding_max_gradient", 1), ("table_large_output_dtype", "bf16"),
                                ("table_half_max_gradient", 2)):
                 check_costs(c, folder, W, L, False, pooled, **{key: value})
         code, text = run(folder, problem(4, 2, plan_cost_model="measured"))

@@ -366,7 +366,7 @@ static void copy_places(property_draw *draw, int64_t n, const TrsVectorPlace *pl
   for (int f = 0; f < model->n_features; f++)
     for (int64_t b = 0; b < n; b++) {
       float *in_matrix = matrix + b * model->stride + model->columns[f],
-            *at = place[f].data + b * place[f].stride;
+            *at = (float *)place[f].data + b * place[f].stride;
       const size_t bytes = (size_t)model->tables.table[model->table_of[f]].embedding_dim * sizeof(float);
 
       if (there)

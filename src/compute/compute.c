@@ -11,8 +11,6 @@
 static const TrsComputeOps compute_cpu = {.name = "cpu",
                                           .product_unit = 1,
                                           .tbe_row_squares = TrsTbeRowSquaresCpu,
-                                          .dot_places_forward = TrsDotPlacesForwardCpu,
-                                          .dot_places_backward = TrsDotPlacesBackwardCpu,
                                           TRS_KERNELS(TRS_KERNEL_CPU_ROW)};
 
 const TrsComputeOps *const trs_compute_backends[] = {&compute_cpu,

@@ -507,6 +507,9 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(DropOut, drop_out) \
   X(DotForward, dot_forward) \
   X(DotBackward, dot_backward) \
+  X(DotTakesPlaces, dot_takes_places) \
+  X(DotPlacesForward, dot_places_forward) \
+  X(DotPlacesBackward, dot_places_backward) \
   X(FmForward, fm_forward) \
   X(FmBackward, fm_backward) \
   X(CrossForward, cross_forward) \
@@ -561,9 +564,6 @@ typedef struct {
   /* NULL, both: a backward sorts the ids itself, and TrsTbeInput.occurrences is NULL */
   TrsTbeFindOccurrencesFn *tbe_find_occurrences;
   TrsTbeOccurrencesDestroyFn *tbe_occurrences_destroy;
-  /* NULL, both: vectors of the dot interaction lie in one matrix */
-  TrsDotPlacesForwardFn *dot_places_forward;
-  TrsDotPlacesBackwardFn *dot_places_backward;
   TRS_KERNELS(TRS_KERNEL_MEMBER)
 } TrsComputeOps;
 

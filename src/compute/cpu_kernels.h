@@ -45,5 +45,3 @@ static inline PetscErrorCode TrsCheckFloats(TrsDType type)
 
 TRS_KERNELS(TRS_KERNEL_CPU)
 PETSC_EXTERN TrsTbeRowSquaresFn TrsTbeRowSquaresCpu;
-PETSC_EXTERN TrsDotPlacesForwardFn TrsDotPlacesForwardCpu;
-PETSC_EXTERN TrsDotPlacesBackwardFn TrsDotPlacesBackwardCpu;

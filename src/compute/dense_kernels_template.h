@@ -238,7 +238,8 @@ static inline __attribute__((always_inline)) void products_of_columns(const int 
 static void collect(int n, int D, const TrsVectorPlace *places, int64_t sample, float *to)
 {
   for (int v = 0; v < n; v++, to += D) {
-    const float *from = places[v].data + sample * places[v].stride, *next = from + places[v].stride;
+    const float *from = (const float *)places[v].data + sample * places[v].stride,
+                *next = from + places[v].stride;
     int d = 0;
 
     for (; d + LINE <= D; d += LINE) {
@@ -290,7 +291,7 @@ typedef struct {
 /* Where the gradient of vector v goes. */
 static inline float *gradient_row(const TrsDotGradient *g, int64_t v)
 {
-  return g->dx ? g->dx + v * g->D : g->places[v].data + g->sample * g->places[v].stride;
+  return g->dx ? g->dx + v * g->D : (float *)g->places[v].data + g->sample * g->places[v].stride;
 }
 
 /*

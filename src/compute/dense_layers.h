@@ -212,24 +212,24 @@ typedef PetscErrorCode TrsDotForwardFn(TrsStream stream, int64_t batch, int n, i
 typedef PetscErrorCode TrsDotBackwardFn(TrsStream stream, int64_t batch, int n, int D, int copied,
                                         TrsMatrix x, TrsMatrix dout, TrsMatrix dx);
 
-/* Where a vector of floats of the first sample lies, and floats from sample to sample. */
+/* Where a vector of the first sample lies, and numbers from sample to sample. */
 typedef struct {
-  float *data;
+  void *data;
   int64_t stride;
 } TrsVectorPlace;
 
-/* The most floats of a sample whose vectors may lie anywhere: threads have room for them. */
-enum { TRS_MOST_PLACED_FLOATS = 1 << 15 };
+/* Is there room to work on n vectors of D numbers that lie anywhere? Host function. */
+typedef PetscBool TrsDotTakesPlacesFn(int n, int D);
 
 /*
-  The same for vectors that lie anywhere: vector v of x is at x[v], its gradient goes to dx[v],
-  which may be x[v]. n * D is at most TRS_MOST_PLACED_FLOATS. All is of floats, with the same bits.
-  A backend has both functions, or NULL for both.
+  The same for vectors of a type that lie anywhere, where dot_takes_places: vector v of x is at
+  x[v], its gradient goes to dx[v], which may be x[v]. The bits are the same.
 */
 typedef PetscErrorCode TrsDotPlacesForwardFn(TrsStream stream, int64_t batch, int n, int D, int copied,
-                                             int n_zeros, const TrsVectorPlace *x, TrsMatrix out);
+                                             int n_zeros, TrsDType type, const TrsVectorPlace *x,
+                                             TrsMatrix out);
 typedef PetscErrorCode TrsDotPlacesBackwardFn(TrsStream stream, int64_t batch, int n, int D, int copied,
-                                              const TrsVectorPlace *x, TrsMatrix dout,
+                                              TrsDType type, const TrsVectorPlace *x, TrsMatrix dout,
                                               const TrsVectorPlace *dx);
 
 /*

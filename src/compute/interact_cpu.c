@@ -7,6 +7,9 @@
 
 /* One thread computes a sample. Samples may come in any order. */
 
+/* The floats of a sample's vectors that a thread brings together on its stack. */
+enum { TRS_MOST_PLACED_FLOATS = 1 << 15 };
+
 /* The last steps of a sample's forward: x [n, D] is in one piece. */
 static void finish_products(const TrsDenseKernels *kernels, int n, int D, int copied, int n_zeros,
                             const float *x, float *to)
@@ -58,13 +61,19 @@ PetscErrorCode TrsDotBackwardCpu(TrsStream stream, int64_t batch, int n, int D, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscBool TrsDotTakesPlacesCpu(int n, int D)
+{
+  return (PetscBool)((int64_t)n * D <= TRS_MOST_PLACED_FLOATS);
+}
+
 PetscErrorCode TrsDotPlacesForwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
-                                      const TrsVectorPlace *x, TrsMatrix out)
+                                      TrsDType type, const TrsVectorPlace *x, TrsMatrix out)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
 
   (void)stream;
   PetscFunctionBegin;
+  PetscCall(TrsCheckFloats(type));
   PetscCall(TrsCheckFloats(out.type));
 #pragma omp parallel
   {
@@ -80,12 +89,14 @@ PetscErrorCode TrsDotPlacesForwardCpu(TrsStream stream, int64_t batch, int n, in
 }
 
 PetscErrorCode TrsDotPlacesBackwardCpu(TrsStream stream, int64_t batch, int n, int D, int copied,
-                                       const TrsVectorPlace *x, TrsMatrix dout, const TrsVectorPlace *dx)
+                                       TrsDType type, const TrsVectorPlace *x, TrsMatrix dout,
+                                       const TrsVectorPlace *dx)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
 
   (void)stream;
   PetscFunctionBegin;
+  PetscCall(TrsCheckFloats(type));
   PetscCall(TrsCheckFloats(dout.type));
 #pragma omp parallel
   {

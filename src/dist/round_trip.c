@@ -8,12 +8,14 @@ PetscErrorCode TrsRoundTripInit(TrsComm comm, const TrsPooledDistOptions *option
 
   PetscFunctionBegin;
   *trip = (TrsRoundTrip){.comm = comm, .keeps_rows = keeps_rows};
-  PetscCall(PetscCalloc1(6 * size, &trip->owner_counts));
+  PetscCall(PetscCalloc1(8 * size, &trip->owner_counts));
   trip->owner_displs = trip->owner_counts + size;
   trip->sample_counts = trip->owner_counts + 2 * size;
   trip->sample_displs = trip->owner_counts + 3 * size;
   trip->owner_messages = trip->owner_counts + 4 * size;
   trip->sample_messages = trip->owner_counts + 5 * size;
+  trip->owner_sent = trip->owner_counts + 6 * size;
+  trip->sample_sent = trip->owner_counts + 7 * size;
   PetscCall(TrsCodedExchangeInit(comm, &options->forward, &trip->forward));
   PetscCall(TrsCodedExchangeInit(comm, &options->backward, &trip->backward));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -48,6 +50,8 @@ PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, float *ro
     trip->n_owner += trip->owner_counts[q];
     trip->sample_displs[q] = trip->n_sample;
     trip->n_sample += trip->sample_counts[q];
+    trip->owner_sent[q] = trip->in_place && q == trip->comm->rank ? 0 : trip->owner_counts[q];
+    trip->sample_sent[q] = trip->in_place && q == trip->comm->rank ? 0 : trip->sample_counts[q];
   }
   if (stays(trip, &trip->forward)) PetscFunctionReturn(PETSC_SUCCESS);
   if (trip->keeps_rows)
@@ -55,8 +59,8 @@ PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, float *ro
   else /* the rows will be sent from there */
     PetscCall(TrsDeviceBufferReserveShared(device, &trip->recv, trip->n_sample * (int64_t)sizeof(float)));
   trip->samples = (float *)trip->recv.data;
-  PetscCall(TrsCodedBlocksStart(&trip->forward, stream, rows, trip->owner_counts, trip->owner_displs,
-                                trip->samples, trip->sample_counts, trip->sample_displs, trip->in_place));
+  PetscCall(TrsCodedBlocksStart(&trip->forward, stream, rows, trip->owner_sent, trip->owner_displs,
+                                trip->samples, trip->sample_sent, trip->sample_displs, trip->in_place));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -67,6 +71,7 @@ PetscErrorCode TrsRoundTripArrive(TrsRoundTrip *trip, TrsStream stream, const fl
   PetscFunctionBegin;
   if (!stayed) PetscCall(TrsCodedBlocksArrive(&trip->forward, stream));
   for (int q = 0; q < trip->comm->size; q++) block[q] = stayed ? trip->samples : trip->forward.block[q];
+  if (trip->in_place) block[trip->comm->rank] = trip->rows + trip->owner_displs[trip->comm->rank];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -86,8 +91,8 @@ PetscErrorCode TrsRoundTripReturn(TrsRoundTrip *trip, TrsStream stream)
   for (int q = 0; q < trip->comm->size; q++) {
     const PetscBool came = (PetscBool)(trip->forward.block[q] == trip->samples + trip->sample_displs[q]);
 
-    trip->sample_messages[q] = came ? trip->sample_counts[q] : 0;
-    trip->owner_messages[q] = trip->forward.comes_back[q] ? 0 : trip->owner_counts[q];
+    trip->sample_messages[q] = came ? trip->sample_sent[q] : 0;
+    trip->owner_messages[q] = trip->forward.comes_back[q] ? 0 : trip->owner_sent[q];
   }
   PetscCall(TrsCodedAlltoallvStart(&trip->backward, stream, trip->samples, trip->sample_messages,
                                    trip->sample_displs, trip->rows, trip->owner_messages,

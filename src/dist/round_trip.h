@@ -14,8 +14,8 @@ typedef struct {
   int64_t *owner_counts, *owner_displs;
   int64_t *sample_counts, *sample_displs; /* [size] floats of this rank's samples, by their owner */
   int64_t n_owner, n_sample;              /* totals */
-  /* [size] in place: what of both comes back as messages */
-  int64_t *owner_messages, *sample_messages;
+  /* [size] in place: what of both goes to other ranks, and what comes back as messages */
+  int64_t *owner_sent, *sample_sent, *owner_messages, *sample_messages;
   /* arrived rows are still read when the gradients travel */
   PetscBool keeps_rows;
   /*

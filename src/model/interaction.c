@@ -81,9 +81,8 @@ TrsMatrix TrsInteractionMatrix(const TrsInteraction *interaction, void *data)
 
 PetscBool TrsInteractionMayScatter(const TrsInteraction *interaction)
 {
-  return (PetscBool)(interaction->ops->scattered && interaction->context->compute->dot_places_forward &&
-                     !interaction->elsewhere && interaction->x.type == TRS_FP32 &&
-                     interaction->N <= TRS_MOST_PLACED_FLOATS);
+  return (PetscBool)(interaction->ops->scattered && !interaction->elsewhere &&
+                     interaction->context->compute->dot_takes_places(interaction->n_vectors, interaction->D));
 }
 
 PetscErrorCode TrsInteractionMakeX(TrsInteraction *interaction, int64_t max_batch)
@@ -99,7 +98,7 @@ PetscErrorCode TrsInteractionMakeX(TrsInteraction *interaction, int64_t max_batc
 /* Make the dense vector's matrices, and say where it lies. */
 static PetscErrorCode allocate_dense_vector(TrsInteraction *interaction, int64_t max_batch)
 {
-  const int64_t bytes = max_batch * interaction->copied * (int64_t)sizeof(float);
+  const int64_t bytes = max_batch * interaction->copied * TrsDTypeBytes(interaction->x.type);
 
   PetscFunctionBegin;
   if (!interaction->copied) PetscFunctionReturn(PETSC_SUCCESS);

@@ -30,7 +30,8 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
   PetscFunctionBegin;
   if (interaction->x_at)
     PetscCall(compute->dot_places_forward(stream, n, interaction->n_vectors, interaction->D,
-                                          interaction->copied, n_zeros, interaction->x_at, out));
+                                          interaction->copied, n_zeros, interaction->x.type,
+                                          interaction->x_at, out));
   else
     PetscCall(compute->dot_forward(stream, n, interaction->n_vectors, interaction->D, interaction->copied,
                                    n_zeros, interaction->x, out));
@@ -45,7 +46,8 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
   PetscFunctionBegin;
   if (interaction->x_at)
     PetscCall(compute->dot_places_backward(stream, n, interaction->n_vectors, interaction->D,
-                                           interaction->copied, interaction->x_at, dout, interaction->dx_at));
+                                           interaction->copied, interaction->x.type, interaction->x_at, dout,
+                                           interaction->dx_at));
   else
     PetscCall(compute->dot_backward(stream, n, interaction->n_vectors, interaction->D, interaction->copied,
                                     interaction->x, dout, interaction->dx));

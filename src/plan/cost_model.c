@@ -129,7 +129,8 @@ static void measured_input(const TrsCostModel *model, const TrsPlanOption *optio
     in->a2a_bwd = settings->sequence.bwd;
   }
   if (!settings->sr.is_coded) in->sr_fwd = in->sr_bwd = sizeof(float);
-  in->in_place = (PetscBool)(settings->takes_vectors && !model->topology->is_cuda && in->is_pooled &&
+  in->is_cuda = model->topology->is_cuda;
+  in->in_place = (PetscBool)(settings->takes_vectors && in->is_pooled &&
                              is_left_in_place(settings, option->type));
 }
 

@@ -26,6 +26,7 @@ typedef struct {
   double state_row, state_element;
   double update_factor; /* time of an update over that of fp32 rows */
   PetscBool in_place;   /* rows are read, and gradients left, where they have arrived */
+  PetscBool is_cuda;    /* rows of one shard travel inside a host, too */
 } TrsPerfInput;
 
 /* Perf of a shard of rows x cols. Not collective. */

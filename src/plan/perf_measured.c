@@ -96,7 +96,8 @@ static double exchange_ms(const TrsPerfInput *in, double bytes)
 /*
   The time of rows of a shard on their way to the samples, or of gradients on their way back, with
   the pass that puts them into the model's matrix. With rows spread over ranks every rank has a sum
-  for each bag.
+  for each bag. In place there is no such pass, and on CPUs rows of one shard do not move inside a
+  host.
 */
 static double rows_ms(const TrsPerfInput *in, const TrsShardWork *work, double cols, double element)
 {
@@ -104,7 +105,8 @@ static double rows_ms(const TrsPerfInput *in, const TrsShardWork *work, double c
 
   if (in->world_size == 1) return 0.0;
   if (in->in_place)
-    return work->sharers > 1.0 ? exchange_ms(in, n * element) : far_exchange_ms(in, n * element);
+    return work->sharers > 1.0 || in->is_cuda ? exchange_ms(in, n * element)
+                                              : far_exchange_ms(in, n * element);
   return exchange_ms(in, n * element) + 2.0 * FLOAT_BYTES * n / in->world_size / in->rates->stream_bw;
 }
 

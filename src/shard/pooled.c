@@ -69,23 +69,36 @@ static PetscBool keeps_bf16(const TrsCodec *codec)
 }
 
 /*
-  Create the all-to-all of whole rows. Those of bf16 travel as half as many floats, without a codec:
-  every rank's row must be a whole number of them.
+  The type of whole rows. Those of bf16 travel as half as many floats, without a codec: every rank's
+  row must be a whole number of them.
 */
+static TrsDType type_of_rows(TrsSharding sharding)
+{
+  const TrsPooledDistOptions *options = &sharding->dist;
+  const TrsRoute *route = &sharding->route;
+  PetscBool keeps = (PetscBool)(route->grid == TRS_GRID_RANKS && keeps_bf16(&options->forward) &&
+                                keeps_bf16(&options->backward));
+
+  for (int h = 0; h < route->H; h++) {
+    int64_t columns = 0;
+
+    for (int e = route->host_entry[h]; e < route->host_entry[h + 1]; e++) columns += route->entry[e].columns;
+    keeps = (PetscBool)(keeps && columns % 2 == 0);
+  }
+  return keeps ? sharding->context->rows : TRS_FP32;
+}
+
+/* Create the all-to-all of whole rows. */
 static PetscErrorCode create_cross(TrsSharding sharding, TrsPooled *p)
 {
-  const TrsShardingContext *context = sharding->context;
-  const TrsCommGroups *groups = context->groups;
+  const TrsCommGroups *groups = sharding->context->groups;
   const PetscBool has_intra = (PetscBool)(sharding->route.grid != TRS_GRID_RANKS);
   const int H = sharding->route.H;
   TrsPooledDistOptions options = sharding->dist;
-  PetscBool keeps = (PetscBool)(!has_intra && keeps_bf16(&options.forward) && keeps_bf16(&options.backward));
   int64_t *floats;
 
   PetscFunctionBegin;
   PetscCall(PetscMalloc1((size_t)H, &floats));
-  for (int h = 0; h < H; h++) keeps = (PetscBool)(keeps && p->dims[h] % 2 == 0);
-  sharding->rows_type = keeps ? context->rows : TRS_FP32;
   if (sharding->rows_type != TRS_FP32) options.forward.kind = options.backward.kind = TRS_CODEC_FP32;
   for (int h = 0; h < H; h++)
     floats[h] = p->dims[h] * TrsDTypeBytes(sharding->rows_type) / (int64_t)sizeof(float);
@@ -177,7 +190,9 @@ static PetscErrorCode setup_pooled(TrsSharding sharding)
                          (!has_cross || is_plain(&sharding->dist)));
   p->divides = (PetscBool)((has_intra && !(p->alone && context->rows != TRS_FP32)) ||
                            context->dist.reproducible);
-  p->in_place = (PetscBool)(context->in_place && !p->alone && (!has_cross || is_plain(&sharding->dist)));
+  if (!p->alone) sharding->rows_type = type_of_rows(sharding);
+  p->in_place = (PetscBool)(context->in_place && !p->alone && sharding->rows_type == context->rows &&
+                            (!has_cross || sharding->rows_type != TRS_FP32 || is_plain(&sharding->dist)));
   p->as_is = PETSC_TRUE;
   for (int e = 0; e < route->n_entries; e++) p->as_is = (PetscBool)(p->as_is && route->feature[e] == e);
   PetscCall(PetscCalloc4((size_t)route->H, &p->dims, (size_t)route->H, &p->block, (size_t)route->H,
@@ -256,14 +271,16 @@ static PetscErrorCode forward_start_pooled(TrsSharding sharding, TrsShardingSlot
 }
 
 /* Tell the model where whole rows have arrived. Their blocks may be written. */
-static void place_whole(const TrsPooled *p, const TrsRoute *route, const TrsPooledMatrix *pooled)
+static void place_whole(TrsSharding sharding, const TrsPooledMatrix *pooled)
 {
-  for (int i = 0; i < route->n_whole; i++) {
-    const TrsWholeFeature *whole = &route->whole[i];
-    const TrsMatrix block = TrsFloats(p->block[whole->block], p->dims[whole->block]);
+  const TrsPooled *p = (const TrsPooled *)sharding->data;
 
-    pooled->place[whole->feature] = (TrsVectorPlace){.data = (float *)block.data + whole->block_column,
-                                                     .stride = block.stride};
+  for (int i = 0; i < sharding->route.n_whole; i++) {
+    const TrsWholeFeature *whole = &sharding->route.whole[i];
+    const TrsMatrix block = TrsShardingRows(sharding, p->block[whole->block], p->dims[whole->block]);
+
+    pooled->place[whole->feature] = (TrsVectorPlace){
+        .data = TrsMatrixColumns(block, whole->block_column).data, .stride = block.stride};
   }
 }
 
@@ -283,7 +300,7 @@ static PetscErrorCode forward_wait_pooled(TrsSharding sharding, TrsShardingSlot 
   if (p->mean) PetscCall(divide_blocks(sharding, slot, stream));
   if (!p->alone)
     PetscCall(TrsRouteScatterRuns(sharding, stream, slot->batch->batch, p->block, p->dims, pooled));
-  if (p->in_place) place_whole(p, &sharding->route, pooled);
+  if (p->in_place) place_whole(sharding, pooled);
   if (p->cross && !p->in_place) PetscCall(TrsPooledAllToAllRelease(p->cross, stream));
   if (p->divides && !p->mean && !p->in_place)
     PetscCall(TrsShardingDivideMeans(sharding, slot, stream, pooled));

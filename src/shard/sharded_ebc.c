@@ -478,7 +478,7 @@ static void place_in_matrix(const TrsTableConfigs *tables, const TrsPooledMatrix
 {
   for (int t = 0, f = 0; pooled->place && pooled->rows.data && t < tables->n; t++)
     for (int end = f + tables->table[t].n_features; f < end; f++)
-      pooled->place[f] = (TrsVectorPlace){.data = TrsPooledFloats(pooled, pooled->columns[f]),
+      pooled->place[f] = (TrsVectorPlace){.data = TrsMatrixColumns(pooled->rows, pooled->columns[f]).data,
                                           .stride = pooled->rows.stride};
 }
 

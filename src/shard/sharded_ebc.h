@@ -57,7 +57,7 @@ typedef struct {
   TrsDType wire;
   /*
     The model takes vectors where they lie (TrsPooledMatrix.place), and puts gradients in their
-    places. Needs host memory, and tables of pooling sum or mean in fp32 without limits of
+    places. Needs tables of pooling sum or mean whose output_dtype is fp32, without limits of
     gradients; not with owners, replicas, or -reproducible.
   */
   PetscBool in_place;

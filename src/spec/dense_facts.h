@@ -9,8 +9,8 @@
 typedef struct {
   int64_t parameter_bytes; /* of parameters in float32 */
   /*
-    On CPUs the model reads whole pooled rows where they have arrived, and leaves gradients there:
-    for the measured cost model.
+    The model reads whole pooled rows where they have arrived, and leaves gradients there: for the
+    measured cost model.
   */
   PetscBool takes_vectors;
 } TrsDenseFacts;

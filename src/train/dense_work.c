@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/model_parallel_impl.h"
 
-/* Copy vectors from where they lie to a matrix of the model's columns. */
-static PetscErrorCode keep_places(TrsModelParallel m, int64_t batch, float *to, int64_t stride)
+/* Copy vectors from where they lie to a matrix of floats. */
+static PetscErrorCode widen_places(TrsModelParallel m, int64_t batch, TrsMatrix to)
 {
   const TrsTableConfigs *tables = m->config.tables;
 
   PetscFunctionBegin;
   for (int t = 0, f = 0; t < tables->n; t++) {
     for (int end = f + tables->table[t].n_features; f < end; f++) {
-      const TrsColumnCopy copy = {.from = TrsFloats(m->place[f].data, m->place[f].stride),
-                                  .to = TrsFloats(to + m->columns[f], stride),
-                                  .cols = tables->table[t].embedding_dim};
+      const TrsColumnCopy copy = {
+          .from = {.type = m->pooled.rows.type, .stride = m->place[f].stride, .data = m->place[f].data},
+          .to = TrsMatrixColumns(to, m->columns[f]),
+          .cols = tables->table[t].embedding_dim};
 
       PetscCall(m->config.compute->copy_columns(m->stream, batch, 1, &copy));
     }
@@ -36,14 +37,15 @@ static PetscErrorCode keep_pooled(TrsModelParallel m, int slot, int64_t batch, c
     if (m->slot[i].pooled_of == host) m->slot[i].pooled_of = NULL;
   s->pooled_of = host;
   PetscCall(TrsPinnedBufferReserve(m->config.device, &s->pooled, bytes));
-  if (m->place) {
-    PetscCall(keep_places(m, batch, (float *)s->pooled.data, stride));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  if (bytes && pooled->rows.type != TRS_FP32) {
+  if (bytes && (m->place || pooled->rows.type != TRS_FP32)) {
+    TrsMatrix wide;
+
     PetscCall(TrsDeviceBufferReserve(m->config.device, &m->widened, bytes));
-    PetscCall(m->config.compute->convert_matrix(m->stream, batch, stride, stride, pooled->rows,
-                                                TrsFloats((const float *)m->widened.data, stride)));
+    wide = TrsFloats((const float *)m->widened.data, stride);
+    if (m->place)
+      PetscCall(widen_places(m, batch, wide));
+    else
+      PetscCall(m->config.compute->convert_matrix(m->stream, batch, stride, stride, pooled->rows, wide));
     rows = m->widened.data;
   }
   if (bytes) PetscCall(m->config.device->copy(s->pooled.data, rows, bytes, m->stream));

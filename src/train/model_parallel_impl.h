@@ -88,7 +88,7 @@ struct TrsModelParallelImpl {
   PetscBool updated;             /* whether rows have changed since the last prefetch */
   TrsModelSlot slot[TRS_SHARD_SLOTS];
   PetscBool keeps_pooled;  /* TrsModelParallelKeepPooled() */
-  TrsDeviceBuffer widened; /* floats of pooled rows of bf16 that are kept */
+  TrsDeviceBuffer widened; /* floats of pooled rows that are kept, unless these are in a matrix */
   PetscBool keeps_pairs;   /* TrsModelParallelKeepPairs() */
   const TrsDenseWork *dense;
   TrsBlockwise blockwise; /* NULL by ranks */

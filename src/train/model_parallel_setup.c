@@ -69,7 +69,7 @@ PetscErrorCode TrsModelParallelDescribeDense(TrsOptions options, const TrsTableC
                                              TrsDenseFacts *facts)
 {
   TrsSparseOptimizers optimizers;
-  PetscBool reproducible;
+  PetscBool reproducible, graphs;
   int64_t accumulate;
   int n, *dims;
   TrsDlrm dlrm;
@@ -81,7 +81,9 @@ PetscErrorCode TrsModelParallelDescribeDense(TrsOptions options, const TrsTableC
   PetscCall(TrsSparseOptimizersFromOptions(options, tables, &optimizers));
   PetscCall(TrsOptionsGetBool(options, "-reproducible", &reproducible, NULL));
   PetscCall(TrsOptionsGetInt(options, "-accumulate_steps", &accumulate, NULL));
-  facts->takes_vectors = (PetscBool)(!reproducible && accumulate <= 1 && TrsDlrmMayTakeVectors(dlrm) &&
+  PetscCall(TrsOptionsGetBool(options, "-dense_graphs", &graphs, NULL));
+  facts->takes_vectors = (PetscBool)(!reproducible && accumulate <= 1 && !graphs &&
+                                     TrsDlrmMayTakeVectors(dlrm) &&
                                      tables_leave_vectors(tables, optimizers.max_gradient));
   PetscCall(TrsSparseOptimizersFree(&optimizers));
   PetscCall(TrsDlrmDestroy(&dlrm));
@@ -131,8 +133,10 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options, const
   const PetscBool reproducible = ebc->dist.reproducible;
   const TrsTableConfigs *tables = m->config.tables;
   int n_features = 0, n, *dims;
+  PetscBool graphs; /* which keep the places of vectors */
 
   PetscFunctionBegin;
+  PetscCall(TrsOptionsGetBool(options, "-dense_graphs", &graphs, NULL));
   for (int t = 0; t < tables->n; t++) n_features += tables->table[t].n_features;
   PetscCall(PetscCalloc2((size_t)n_features, &m->columns, (size_t)n_features, &m->position));
   PetscCall(TrsDlrmCreate(m->config.device, m->config.compute, &m->dlrm));
@@ -148,8 +152,8 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options, const
   if (reproducible) TrsDlrmSetOwnSums(m->dlrm);
   if (m->dense == &trs_dense_by_blocks) TrsDlrmSetRowsElsewhere(m->dlrm);
   if (tables_take_bf16(m, ebc)) TrsDlrmSetTypedRows(m->dlrm);
-  if (m->dense == &trs_dense_by_ranks && m->config.device->host_memory && !m->replicas.owners &&
-      !m->config.keeps_embeddings && tables_leave_vectors(tables, m->optimizers.max_gradient))
+  if (m->dense == &trs_dense_by_ranks && !m->replicas.owners && !m->config.keeps_embeddings && !graphs &&
+      tables_leave_vectors(tables, m->optimizers.max_gradient))
     TrsDlrmSetVectorsAnywhere(m->dlrm);
   PetscCall(TrsDlrmSetUp(m->dlrm, m->config.num_dense, n, dims, m->config.max_batch, m->config.seed));
   PetscCall(PetscFree(dims));

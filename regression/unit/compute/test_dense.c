@@ -407,14 +407,16 @@ static void test_dot_places(void **state)
       for (int b = 0; b < B; b++) memcpy(apart[v] + b * stride, x + b * N + v * D, (size_t)D * sizeof(float));
     }
     assert_petsc_ok(TrsDotForwardCpu(NULL, B, n, D, copied, n_zeros, TrsFloats(x, N), TrsFloats(out, width)));
-    assert_petsc_ok(TrsDotPlacesForwardCpu(NULL, B, n, D, copied, n_zeros, at, TrsFloats(again, width)));
+    assert_petsc_ok(
+        TrsDotPlacesForwardCpu(NULL, B, n, D, copied, n_zeros, TRS_FP32, at, TrsFloats(again, width)));
     assert_memory_equal(again, out, (size_t)(B * width) * sizeof(float));
     assert_petsc_ok(
         TrsDotBackwardCpu(NULL, B, n, D, copied, TrsFloats(x, N), TrsFloats(out, width), TrsFloats(dx, N)));
-    assert_petsc_ok(TrsDotPlacesBackwardCpu(NULL, B, n, D, copied, at, TrsFloats(out, width), to));
+    assert_petsc_ok(TrsDotPlacesBackwardCpu(NULL, B, n, D, copied, TRS_FP32, at, TrsFloats(out, width), to));
     for (int v = 0; v < n; v++)
       for (int b = 0; b < B; b++)
-        assert_memory_equal(to[v].data + b * to[v].stride, dx + b * N + v * D, (size_t)D * sizeof(float));
+        assert_memory_equal((float *)to[v].data + b * to[v].stride, dx + b * N + v * D,
+                            (size_t)D * sizeof(float));
     for (int v = 0; v < n; v++) {
       if (grads[v] != apart[v]) release(grads[v]);
       release(apart[v]);

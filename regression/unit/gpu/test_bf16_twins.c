@@ -204,6 +204,70 @@ static TrsMatrix matrix_on(int backend, float *host, void *on, TrsDType type, in
   return backend ? (TrsMatrix){.type = type, .stride = stride, .data = on} : TrsFloats(host, stride);
 }
 
+/* Bytes on the device, as they are. Free them with free(). */
+static char *bytes_on_device(const void *from, int64_t bytes)
+{
+  char *copy = malloc((size_t)bytes);
+
+  assert_petsc_ok(device->copy(copy, from, bytes, NULL));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  return copy;
+}
+
+/*
+  Vectors that lie anywhere, here each one's samples together and in reverse order, give the bits of those in a matrix, also where gradients take
+  their places. x, out and dx are the device's, of the first two what a backward took, and dx is what it gave.
+*/
+static void check_places(int64_t B, int n, int D, int copied, TrsMatrix x, TrsMatrix out, TrsMatrix dx)
+{
+  enum { MOST = 96 };
+  const int64_t vector = D * TrsDTypeBytes(x.type), row = n * vector,
+                out_bytes = B * out.stride * TrsDTypeBytes(out.type);
+  char *from = bytes_on_device(x.data, B * row), *wanted = bytes_on_device(dx.data, B * row),
+       *apart = malloc((size_t)(B * row)), *found;
+  TrsVectorPlace place[MOST];
+  TrsMatrix again = out;
+  void *there = NULL;
+
+  if (!cuda->dot_takes_places(n, D)) {
+    free(from);
+    free(wanted);
+    free(apart);
+    return;
+  }
+  assert_petsc_ok(device->alloc(B * row, &there));
+  for (int v = 0; v < n; v++) {
+    const int64_t at = (n - 1 - v) * B * vector;
+
+    for (int64_t b = 0; b < B; b++)
+      memcpy(apart + at + b * vector, from + b * row + v * vector, (size_t)vector);
+    place[v] = (TrsVectorPlace){.data = (char *)there + at, .stride = D};
+  }
+  assert_petsc_ok(device->copy(there, apart, B * row, NULL));
+  assert_petsc_ok(cuda->dot_places_backward(NULL, B, n, D, copied, x.type, place, out, place));
+  found = bytes_on_device(there, B * row);
+  for (int v = 0; v < n; v++)
+    for (int64_t b = 0; b < B; b++)
+      assert_memory_equal(found + (n - 1 - v) * B * vector + b * vector, wanted + b * row + v * vector,
+                          (size_t)vector);
+  free(found);
+  assert_petsc_ok(device->copy(there, apart, B * row, NULL));
+  assert_petsc_ok(device->alloc(out_bytes, &again.data));
+  assert_petsc_ok(device->copy(again.data, out.data, out_bytes, NULL)); /* for what is not written */
+  assert_petsc_ok(cuda->dot_places_forward(NULL, B, n, D, copied, 2, x.type, place, again));
+  assert_petsc_ok(cuda->dot_forward(NULL, B, n, D, copied, 2, x, out));
+  free(wanted);
+  wanted = bytes_on_device(out.data, out_bytes);
+  found = bytes_on_device(again.data, out_bytes);
+  assert_memory_equal(found, wanted, (size_t)out_bytes);
+  assert_petsc_ok(device->release(&again.data));
+  assert_petsc_ok(device->release(&there));
+  free(from);
+  free(wanted);
+  free(apart);
+  free(found);
+}
+
 /*
   The dot interaction of X in bf16, too: of vectors in shared memory, and of more than fit there; with and without whole fours. Sums of D and of n products of
   what was rounded, rounded.
@@ -232,6 +296,7 @@ static void test_dot_of_bf16(void **state)
 
       assert_petsc_ok(
           ops->dot_backward(NULL, B, n, D, copied, x, out, dx)); /* any gradient, of the same bits */
+      if (backend) check_places(B, n, D, copied, x, out, dx);
       assert_petsc_ok(ops->dot_forward(NULL, B, n, D, copied, 2, x, out));
     }
     assert_near_on_device(on[DX], TRS_BF16, host[DX], size[DX], 0x1p-8);
