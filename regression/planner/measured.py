@@ -93,7 +93,7 @@ def main():
             check_costs(c, folder, W, L, False)
             check_costs(c, folder, W, L, "cpu", pooled)
             check_costs(c, folder, W, L, "cuda", pooled, topology_compute_device="cuda")
-            for key, value in (("interaction", "dcn"), ("reproducible", "true"), ("dense_graphs", "true"), ("embedding_max_gradient", 1), ("table_large_output_dtype", "bf16"),
+            for key, value in (("interaction", "dcn"), ("reproducible", "true"), ("dense_graphs", "true"), ("ebc_variable_batch", "true"), ("embedding_max_gradient", 1), ("table_large_output_dtype", "bf16"),
                                ("table_half_max_gradient", 2)):
                 check_costs(c, folder, W, L, False, pooled, **{key: value})
         code, text = run(folder, problem(4, 2, plan_cost_model="measured"))

@@ -531,6 +531,7 @@ static PetscErrorCode give_back_mpi(TrsRequest base)
 
   PetscFunctionBegin;
   if (request->view) PetscCall(TrsMpiPartsReturn(request));
+  if (request->view && base->comm->lanes) TrsLanesRing(base->comm->lanes); /* a sender may nap */
   request->view = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -167,6 +167,7 @@ static PetscErrorCode share_blocks(TrsMpiRequest *request)
   if (TrsSharedOffset(x->send + begin, end - begin) >= 0) PetscFunctionReturn(PETSC_SUCCESS);
   if (request->comes_back) { /* a copy would be changed in its place */
     request->by_message = PETSC_TRUE;
+    if (end > begin) tell_no_room(comm, end);
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(TrsDeviceBufferReserveShared(comm->device, &request->lane_copy, end));

@@ -57,11 +57,11 @@ typedef struct TrsLayerImpl {
   */
   TrsMatrix x;
   /*
-    Of the linear kind with ReLU, where the layer above is linear, too: the mask of y, which the
-    backward of the layer above applies.
+    Of the linear kind with ReLU, where the layer above is linear, too: the mask of y. The backward
+    of the layer above is given it, too (TrsReluMasks).
   */
   TrsReluMask mask;
-  const struct TrsLayerImpl *below; /* the layer whose mask this one applies, or NULL */
+  const struct TrsLayerImpl *below; /* the layer whose mask this one is given, or NULL */
 } TrsLayer;
 
 /* TrsLayerCheck() refuses a table without a function that is not optional. */

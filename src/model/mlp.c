@@ -110,7 +110,7 @@ static void choose_types(TrsMlp *mlp, const TrsMlpSpec *spec, TrsDType type)
   }
 }
 
-/* Find the linear layers whose ReLU the backward of the layer above masks. */
+/* Find the linear layers that keep a mask of their ReLU for the backward. */
 static void choose_masks(TrsMlp *mlp, const TrsLayerContext *context)
 {
   if (!context->fused || context->params->forward_only || mlp->n_saved) return;

@@ -86,8 +86,8 @@ PetscErrorCode TrsPlannerSetWriter(TrsPlanner planner, TrsPlanWriter writer);
 PetscErrorCode TrsPlannerSetSummary(TrsPlanner planner);
 
 /*
-  Who counts the dense parameters where -plan_dense_parameter_bytes is not given; without this call
-  they are 0. Not collective.
+  Who describes the dense layers: asked where -plan_dense_parameter_bytes is not given, and for the
+  measured cost model. Without this call they have no parameters. Not collective.
 */
 PetscErrorCode TrsPlannerSetDenseModel(TrsPlanner planner, TrsDenseModel model);
 

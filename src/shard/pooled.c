@@ -151,8 +151,8 @@ static PetscErrorCode list_means(TrsSharding sharding, TrsPooled *p)
 
 /*
   Divide the means in blocks of floats, where they are not copied to the model's matrix, or where a
-  division in a matrix of bf16 would round once more. Blocks that have arrived are in this rank's
-  memory: a device's are never read at their owner. Not collective.
+  division in a matrix of bf16 would round once more. A block that lies at its owner is this rank's
+  alone meanwhile; a device's are always here. Not collective.
 */
 static PetscErrorCode divide_blocks(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream)
 {

@@ -63,7 +63,7 @@ typedef struct {
   PetscBool in_place;
   /*
     Between a batch's InputDistTensors and its InputDistWait no other batch's input dist begins: ids
-    of pooled tables are read at their senders, which wait until then.
+    are read at their senders, which wait until then.
   */
   PetscBool ids_in_place;
 } TrsShardedEbcConfig;

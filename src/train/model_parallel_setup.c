@@ -69,7 +69,7 @@ PetscErrorCode TrsModelParallelDescribeDense(TrsOptions options, const TrsTableC
                                              TrsDenseFacts *facts)
 {
   TrsSparseOptimizers optimizers;
-  PetscBool reproducible, graphs;
+  PetscBool reproducible, graphs, variable_batch;
   int64_t accumulate;
   int n, *dims;
   TrsDlrm dlrm;
@@ -82,7 +82,8 @@ PetscErrorCode TrsModelParallelDescribeDense(TrsOptions options, const TrsTableC
   PetscCall(TrsOptionsGetBool(options, "-reproducible", &reproducible, NULL));
   PetscCall(TrsOptionsGetInt(options, "-accumulate_steps", &accumulate, NULL));
   PetscCall(TrsOptionsGetBool(options, "-dense_graphs", &graphs, NULL));
-  facts->takes_vectors = (PetscBool)(!reproducible && accumulate <= 1 && !graphs &&
+  PetscCall(TrsOptionsGetBool(options, "-ebc_variable_batch", &variable_batch, NULL));
+  facts->takes_vectors = (PetscBool)(!reproducible && accumulate <= 1 && !graphs && !variable_batch &&
                                      TrsDlrmMayTakeVectors(dlrm) &&
                                      tables_leave_vectors(tables, optimizers.max_gradient));
   PetscCall(TrsSparseOptimizersFree(&optimizers));
