@@ -12,11 +12,12 @@
 #define ID_BYTES    8.0
 #define FLOAT_BYTES 4.0
 /*
-  Bytes that move beside the exchange of ids. Both sides copy an id once. They copy a bag's length,
-  too, and make its offsets. Replicas do one half of it.
+  Bytes that move beside the exchange of ids. The sender copies an id once, and the receiver writes
+  it once. Both copy a bag's length, too, and make its offset: sums, one after the other, which take
+  as long as two copies of these bytes. Replicas do one half of it.
 */
-#define ID_COPIES (2.0 * 2.0 * ID_BYTES)
-#define BAG_BYTES 44.0
+#define ID_COPIES (3.0 * ID_BYTES)
+#define BAG_BYTES 100.0
 
 /* What a shard's rank has to do with a batch. */
 typedef struct {
