@@ -45,7 +45,7 @@ def cost(table, kind, cols, W, L, in_place):
     forward = (ids * (RATES["topology_row_read_overhead"] + element * cols) + 4 * rows_out * cols) / RATES["topology_row_read_bw"]
     if kind == "data_parallel":
         mine, all_rows = distinct(n, rows), distinct(n * W, rows)
-        listed = (12 * n + 50 * bags) / RATES["topology_stream_bw"] + (n + W * mine) * RATES["topology_row_update_overhead"] / RATES["topology_row_update_bw"]
+        listed = (12 * n + 40 * bags) / RATES["topology_stream_bw"] + (n + W * mine) * RATES["topology_row_update_overhead"] / RATES["topology_row_update_bw"]
         return (forward, exchange(W, L, 8 * W * mine) + listed, write_rows(n, min(n, out), mine, 0) + update(W * mine, W * mine, all_rows), exchange(W, L, 4 * cols * W * mine))
     there = exchange(W, L, 4 * rows_out * cols) + 8 * rows_out * cols / W / RATES["topology_stream_bw"]
     if in_place == "cpu" and kind == "table_wise":
@@ -53,7 +53,7 @@ def cost(table, kind, cols, W, L, in_place):
     if in_place and kind in ("row_wise", "table_row_wise") or in_place == "cuda" and kind == "table_wise":
         there = exchange(W, L, 4 * rows_out * cols)
     cut = (8 * ids + bags / sharers * RATES["topology_cut_overhead"]) / RATES["topology_cut_bw"] if sharers > 1 else 0
-    ids_sent = exchange(W, L, 8 * ids) + cut + (24 * ids + 100 * bags) / RATES["topology_stream_bw"]
+    ids_sent = exchange(W, L, 8 * ids) + cut + (24 * ids + 80 * bags) / RATES["topology_stream_bw"]
     return forward, ids_sent + there, update(ids, min(ids, rows_out), distinct(ids * sharers, rows) / sharers), there
 
 

@@ -14,10 +14,10 @@
 /*
   Bytes that move beside the exchange of ids. The sender copies an id once, and the receiver writes
   it once. Both copy a bag's length, too, and make its offset: sums, one after the other, which take
-  as long as two copies of these bytes. Replicas do one half of it.
+  nearly as long as two copies of these bytes. Replicas do one half of it.
 */
 #define ID_COPIES (3.0 * ID_BYTES)
-#define BAG_BYTES 100.0
+#define BAG_BYTES 80.0
 
 /* What a shard's rank has to do with a batch. */
 typedef struct {
