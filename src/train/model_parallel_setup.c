@@ -48,20 +48,27 @@ PetscErrorCode TrsModelParallelDenseWork(TrsOptions options, const TrsTableConfi
 }
 
 /*
+  Is a feature of the table one pooled vector of its own, whose gradient is taken as it is? limit
+  [tables->n] of gradients, or NULL.
+*/
+static PetscBool has_plain_vectors(const TrsTableConfigs *tables, int t, const float *limit)
+{
+  const TrsTableConfig *table = &tables->table[t];
+
+  return (PetscBool)(table->pooling != TRS_POOLING_NONE && !table->whole && !(limit && limit[t] > 0.0F));
+}
+
+/*
   Can sharded tables leave vectors where they arrive, and take gradients there
-  (TrsShardedEbcConfig)? Then no feature has two vectors, and none shares one. limit [tables->n] of
-  gradients, or NULL.
+  (TrsShardedEbcConfig)? Then no feature has two vectors, and none shares one.
 */
 static PetscBool tables_leave_vectors(const TrsTableConfigs *tables, const float *limit)
 {
   PetscBool leave = PETSC_TRUE;
 
-  for (int t = 0; t < tables->n; t++) {
-    const TrsTableConfig *table = &tables->table[t];
-
-    leave = (PetscBool)(leave && table->pooling != TRS_POOLING_NONE && !table->whole &&
-                        TrsTableOutputDType(table) == TRS_FP32 && !(limit && limit[t] > 0.0F));
-  }
+  for (int t = 0; t < tables->n; t++)
+    leave = (PetscBool)(leave && has_plain_vectors(tables, t, limit) &&
+                        TrsTableOutputDType(&tables->table[t]) == TRS_FP32);
   return leave;
 }
 
@@ -114,7 +121,6 @@ static PetscErrorCode find_features(TrsModelParallel m)
 static PetscBool tables_take_bf16(TrsModelParallel m, const TrsShardedEbcConfig *ebc)
 {
   const TrsTableConfigs *tables = m->config.tables;
-  const float *limit = m->optimizers.max_gradient;
   PetscBool take = (PetscBool)(m->dense == &trs_dense_by_ranks && !ebc->variable_batch &&
                                !m->replicas.owners);
 
@@ -122,9 +128,8 @@ static PetscBool tables_take_bf16(TrsModelParallel m, const TrsShardedEbcConfig 
     const TrsTableConfig *table = &tables->table[t];
     const TrsDType output = TrsTableOutputDType(table);
 
-    take = (PetscBool)(take && table->pooling != TRS_POOLING_NONE && !table->whole &&
-                       !table->max_feature_lengths && (output == TRS_FP32 || output == TRS_BF16) &&
-                       !(limit && limit[t] > 0.0F));
+    take = (PetscBool)(take && has_plain_vectors(tables, t, m->optimizers.max_gradient) &&
+                       !table->max_feature_lengths && (output == TRS_FP32 || output == TRS_BF16));
   }
   return take;
 }

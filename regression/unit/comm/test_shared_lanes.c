@@ -54,6 +54,16 @@ static float value_of(int from, int to, int64_t i)
   return (float)(from * 100 + to * 10) + (float)(i % 9973);
 }
 
+/* n floats for everyone, one block after the other. */
+static void lay_out(TrsComm comm, int64_t n, int64_t *counts, int64_t *displs, float *send)
+{
+  for (int q = 0; q < comm->size; q++) {
+    counts[q] = n;
+    displs[q] = q * n;
+    for (int64_t i = 0; i < n; i++) send[displs[q] + i] = value_of(comm->rank, q, i);
+  }
+}
+
 /* Everyone sends everyone n floats. late: ranks take their time before the wait, in another order each round. */
 static void exchange(TrsComm comm, int64_t n, int round, int late)
 {
@@ -61,11 +71,7 @@ static void exchange(TrsComm comm, int64_t n, int round, int late)
   float *send = take(n * comm->size), *recv = take(n * comm->size);
   TrsRequest request = NULL;
 
-  for (int q = 0; q < comm->size; q++) {
-    counts[q] = n;
-    displs[q] = q * n;
-    for (int64_t i = 0; i < n; i++) send[displs[q] + i] = value_of(comm->rank, q, i);
-  }
+  lay_out(comm, n, counts, displs, send);
   assert_petsc_ok(
       TrsCommAlltoallv(comm, NULL, send, counts, displs, recv, counts, displs, sizeof(float), &request));
   if (late) usleep((useconds_t)(3000 * ((comm->rank + round) % comm->size)));
@@ -86,11 +92,7 @@ static void look(TrsComm comm, int64_t n, int late)
   const float *block[MAX_RANKS];
   TrsRequest request = NULL;
 
-  for (int q = 0; q < comm->size; q++) {
-    counts[q] = n;
-    displs[q] = q * n;
-    for (int64_t i = 0; i < n; i++) send[displs[q] + i] = value_of(comm->rank, q, i);
-  }
+  lay_out(comm, n, counts, displs, send);
   for (int64_t i = 0; i < n * comm->size; i++) recv[i] = -2.0F;
   assert_petsc_ok(TrsCommAlltoallvBlocks(comm, NULL, send, counts, displs, recv, counts, displs,
                                          (TrsBlockView){.block = block}, &request));
@@ -122,11 +124,7 @@ static void change(TrsComm comm, int64_t n, int late)
   const float *block[MAX_RANKS];
   TrsRequest request = NULL;
 
-  for (int q = 0; q < comm->size; q++) {
-    counts[q] = n;
-    displs[q] = q * n;
-    for (int64_t i = 0; i < n; i++) send[displs[q] + i] = value_of(comm->rank, q, i);
-  }
+  lay_out(comm, n, counts, displs, send);
   assert_petsc_ok(TrsCommAlltoallvBlocks(comm, NULL, send, counts, displs, recv, counts, displs,
                                          (TrsBlockView){block, comes_back}, &request));
   assert_petsc_ok(TrsRequestArrive(&request, NULL));
