@@ -359,7 +359,7 @@ typedef PetscErrorCode TrsTbeRowGradientsFn(TrsStream stream, TrsWorkspace works
 /*
   Sum the squares of the gradients of the rows that occur, by blocks of TRS_SQUARES_COLUMNS columns:
   squares[t] [ids of table t, blocks of its dim], or NULL for a table that is left out. A row's sums
-  are at the place of its first id in the sorted list of the table's ids (TrsTbeInput.row_squares);
+  are at the place of its first id in the list of the table's ids by row (TrsTbeInput.row_squares);
   the other entries are not written. For devices of host memory.
 */
 typedef PetscErrorCode TrsTbeRowSquaresFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,

@@ -117,7 +117,7 @@ typedef struct {
   /*
     [tables], for a backward. row_squares[t][i]: the sum of the squares of a row's gradient over all
     columns of the table, of which table t has some; i is the place of the row's first id in the
-    sorted list of the table's ids. NULL, all or one table: the rows are whole.
+    list of the table's ids by row (TrsRowGroup). NULL, all or one table: the rows are whole.
   */
   float *const *row_squares;
   /*

@@ -3,9 +3,9 @@
   Table-batched embedding on the CPU: forward, and backward with the optimizer fused.
 
   The backward of a table lists the table's occurrences in order of feature, bag and place, and
-  sorts them by row, stably. One thread then owns whole rows, adds a row's gradients in this order
-  and updates the row. There are no atomics and no dense gradient, and the bits are the same for any
-  number of threads.
+  brings those of a row together, stably. One thread then owns whole rows, adds a row's gradients in
+  this order and updates the row. There are no atomics and no dense gradient, and the bits are the
+  same for any number of threads.
 
   Source: FBGEMM split_embedding_codegen_lookup_*; TorchRec fused optimizers (the formulas:
           src/RULES.md, section 6)
@@ -27,7 +27,7 @@ enum { TRS_BAGS_A_PART = 256, TRS_VALUES_A_PART = 2048 };
 
 /*
   A backward takes the tables group by group. A group has as many tables as give each thread this
-  many ids: the sorted data of a thread stays in its cache until the update, and the sort's memory
+  many ids: the lists of a thread stay in its cache until the update, and their memory
   does not grow with the number of tables. With several threads each gets some tables, so that they
   end together.
 */
@@ -97,17 +97,18 @@ PetscErrorCode TrsTbeForwardRowsCpu(TrsStream stream, TrsWorkspace workspace, co
 
 /* --- backward --- */
 
-/* One table's part of the sorted occurrences. */
+/* One table's part of the occurrences, by row. */
 typedef struct {
   /*
-    Index and number of its keys among those of all tables. After the sort n leaves out ids that are
+    Index and number of its keys among those of all tables. In the end n leaves out ids that are
     not rows.
   */
   int64_t begin, n;
   int position_bits;
-  const uint64_t *key;   /* sorted */
-  const int64_t *source; /* where the keys' gradients are, in the order of key */
-  const float *scale;    /* factors of the gradients, in the order of key; NULL: all 1 */
+  const uint64_t *key;          /* brought together by row */
+  const int64_t *source;        /* as TrsRowJob's */
+  int64_t grad_at, grad_stride; /* without source: where position 0 has its gradient */
+  const float *scale;           /* factors of the gradients, in the order of key; NULL: all 1 */
   /* locations of the rows of a cached table, in the order of key; else NULL */
   const int32_t *location;
 } TrsTableRun;
@@ -116,9 +117,11 @@ typedef struct {
 typedef struct {
   int64_t n, first;        /* N; where the group's keys begin among all keys */
   uint64_t *key, *scratch; /* [N] */
+  uint32_t *seen;          /* [N] scratch of TrsRowGroup() */
   int64_t *source;         /* [N] by position within the table's list */
-  float *scale;            /* [2 * N] by position, then sorted; NULL: all 1 */
+  float *scale;            /* [2 * N] by position, then by key; NULL: all 1 */
   int32_t *location;       /* [2 * N] as scale; NULL: no table is cached */
+  PetscBool sorted;        /* rows in their order */
   TrsTableRun *run;        /* [n_tables] */
   float *wide;             /* [threads, 3 * D] used if rows are wide */
 } TrsBackward;
@@ -133,20 +136,22 @@ static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, Pets
   if (widest <= TRS_TBE_STACK_COLUMNS) widest = 0;
   PetscCall(TrsBufferReserve(&w->keys, n * (int64_t)sizeof(*b->key), PETSC_FALSE));
   PetscCall(TrsBufferReserve(&w->scratch, n * (int64_t)sizeof(*b->scratch), PETSC_FALSE));
-  PetscCall(TrsBufferReserve(
-      &w->positions,
-      n * (int64_t)(sizeof(*b->source) + 2 * sizeof(*b->scale) + (cached ? 2 * sizeof(*b->location) : 0)),
-      PETSC_FALSE));
+  PetscCall(TrsBufferReserve(&w->positions,
+                             n * (int64_t)(sizeof(*b->source) + sizeof(*b->seen) + 2 * sizeof(*b->scale) +
+                                           (cached ? 2 * sizeof(*b->location) : 0)),
+                             PETSC_FALSE));
   PetscCall(TrsBufferReserve(&w->runs, tbe->n_tables * (int64_t)sizeof(*b->run), PETSC_FALSE));
   PetscCall(TrsBufferReserve(
       &w->by_thread, (int64_t)omp_get_max_threads() * 3 * widest * (int64_t)sizeof(float), PETSC_FALSE));
   b->n = n;
   b->first = 0;
+  b->sorted = PETSC_FALSE;
   b->key = (uint64_t *)w->keys.data;
   b->scratch = (uint64_t *)w->scratch.data;
   b->source = (int64_t *)w->positions.data;
   b->scale = scaled ? (float *)(b->source + n) : NULL;
   b->location = cached ? (int32_t *)(b->source + 2 * n) : NULL; /* behind the memory for scales */
+  b->seen = (uint32_t *)(b->source + (cached ? 3 : 2) * n);
   b->run = (TrsTableRun *)w->runs.data;
   b->wide = (float *)w->by_thread.data;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -167,41 +172,83 @@ static void divide_keys(const TrsTbe *tbe, const TrsTbeInput *input, TrsTableRun
 }
 
 /*
-  Bring sources and scales into the order of the sorted keys while all of them are in the cache. The
-  update then reads them one after the other. The sources take the half of the sort's memory that
-  the keys do not need.
+  Memory for one table's keys, and for what belongs to their positions: as listed, and [n] further
+  on in the order of the keys.
 */
-static void follow_keys(TrsTableRun *run, const int64_t *source, const float *scale, float *sorted_scale,
-                        const int32_t *location, int32_t *sorted_location, int64_t *sorted_source)
+typedef struct {
+  uint64_t *key;
+  int64_t *source;
+  float *scale;      /* or NULL */
+  int32_t *location; /* or NULL */
+} TrsKeyLists;
+
+/*
+  Bring sources and scales into the order of the keys while all of them are in the cache. The update
+  then reads them one after the other. The sources take the half of the memory for keys that is not
+  needed any more. n: as of TrsKeyLists.
+*/
+static void follow_keys(TrsTableRun *run, const TrsKeyLists *lists, int64_t n, int64_t *source)
 {
   const uint64_t mask = ((uint64_t)1 << run->position_bits) - 1;
 
-  for (int64_t i = 0; i < run->n; i++) sorted_source[i] = source[run->key[i] & mask];
-  if (scale)
-    for (int64_t i = 0; i < run->n; i++) sorted_scale[i] = scale[run->key[i] & mask];
-  if (location)
-    for (int64_t i = 0; i < run->n; i++) sorted_location[i] = location[run->key[i] & mask];
-  run->source = sorted_source;
-  run->scale = sorted_scale;
-  run->location = sorted_location;
+  run->source = source;
+  run->scale = lists->scale ? lists->scale + n : NULL;
+  run->location = lists->location ? lists->location + n : NULL;
+  for (int64_t i = 0; i < run->n; i++) source[i] = lists->source[run->key[i] & mask];
+  for (int64_t i = 0; lists->scale && i < run->n; i++) lists->scale[n + i] = lists->scale[run->key[i] & mask];
+  for (int64_t i = 0; lists->location && i < run->n; i++)
+    lists->location[n + i] = lists->location[run->key[i] & mask];
 }
 
 /*
-  List and sort one table's occurrences. pooled: the ids of a bag share a gradient; else gradient
-  row i belongs to values[i].
+  The feature of a table whose keys' positions tell where the gradients are: they are the numbers of
+  bags then, or of ids where each id has a gradient. -1: there is more to know of a key.
 */
-static void sort_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled,
-                       int64_t grad_stride, TrsBackward *b)
+static int only_feature(const TrsTbe *tbe, const TrsTbeInput *input, const TrsKeyLists *lists, int t,
+                        PetscBool pooled, int64_t n)
 {
-  TrsTableRun *run = &b->run[t];
-  const TrsTbeTable *table = &tbe->table[t];
-  const int bits = TrsBitsFor((uint64_t)run->n);
-  const int64_t at = run->begin - b->first;
-  uint64_t *key = b->key + at;
-  int64_t *source = b->source + at, n = 0, position = 0;
-  float *scale = b->scale ? b->scale + at : NULL;
-  int32_t *location = b->location && table->lines ? b->location + at : NULL;
+  int only = -1, features = 0;
 
+  for (int f = 0; f < tbe->n_features; f++) {
+    if (tbe->feature[f].table != t) continue;
+    features++;
+    only = f;
+  }
+  return features > 1 || lists->scale || lists->location || (pooled && input->batch > n) ? -1 : only;
+}
+
+/* List the keys of feature f, the only one of its table. Returns how many. */
+static int64_t list_linear(const TrsTbe *tbe, const TrsTbeInput *input, int f, PetscBool pooled,
+                           int64_t grad_stride, TrsTableRun *run, uint64_t *key)
+{
+  const TrsTbeFeature *feature = &tbe->feature[f];
+  const uint64_t rows = (uint64_t)tbe->table[feature->table].rows;
+  const int64_t first = f * input->batch, begin = input->offsets[first];
+  int64_t n = 0;
+
+  run->source = NULL;
+  run->scale = NULL;
+  run->location = NULL;
+  run->grad_stride = grad_stride;
+  run->grad_at = pooled ? feature->out_column : begin * grad_stride;
+  run->position_bits = TrsBitsFor((uint64_t)(pooled ? input->batch : run->n));
+  for (int64_t bag = 0; bag < input->batch; bag++) {
+    for (int64_t i = input->offsets[first + bag]; i < input->offsets[first + bag + 1]; i++) {
+      key[n] = (uint64_t)input->values[i] << run->position_bits | (uint64_t)(pooled ? bag : i - begin);
+      n += (uint64_t)input->values[i] < rows;
+    }
+  }
+  return n;
+}
+
+/* List the keys of any table, with what belongs to their positions. Returns how many. */
+static int64_t list_any(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled,
+                        int64_t grad_stride, TrsTableRun *run, const TrsKeyLists *lists)
+{
+  const uint64_t rows = (uint64_t)tbe->table[t].rows;
+  int64_t n = 0, position = 0;
+
+  run->position_bits = TrsBitsFor((uint64_t)run->n);
   for (int f = 0; f < tbe->n_features; f++) {
     const TrsTbeFeature *feature = &tbe->feature[f];
     const int64_t first = f * input->batch;
@@ -210,20 +257,41 @@ static void sort_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, Petsc
       const int64_t begin = input->offsets[bag], end = input->offsets[bag + 1];
       const float share = feature->mean && end > begin ? 1.0f / (float)(end - begin) : 1.0f;
       for (int64_t i = begin; i < end; i++, position++) {
-        source[position] = (pooled ? bag - first : i) * grad_stride + (pooled ? feature->out_column : 0);
-        if (location) location[position] = input->locations[i];
-        if (scale) scale[position] = input->weights ? input->weights[i] * share : share;
-        if ((uint64_t)input->values[i] < (uint64_t)table->rows)
-          key[n++] = (uint64_t)input->values[i] << bits | (uint64_t)position;
+        lists->source[position] = (pooled ? bag - first : i) * grad_stride +
+                                  (pooled ? feature->out_column : 0);
+        if (lists->location) lists->location[position] = input->locations[i];
+        if (lists->scale) lists->scale[position] = input->weights ? input->weights[i] * share : share;
+        if ((uint64_t)input->values[i] < rows)
+          lists->key[n++] = (uint64_t)input->values[i] << run->position_bits | (uint64_t)position;
       }
     }
   }
-  run->position_bits = bits;
-  run->n = n;
-  run->key = TrsRowSort(n, bits, bits + TrsBitsFor((uint64_t)PetscMax(table->rows - 1, 0)), key,
-                        b->scratch + at);
-  follow_keys(run, source, scale, scale ? scale + b->n : NULL, location, location ? location + b->n : NULL,
-              (int64_t *)(run->key == key ? b->scratch + at : key));
+  return n;
+}
+
+/*
+  List one table's occurrences, and bring those of a row together. pooled: the ids of a bag share a
+  gradient; else gradient row i belongs to values[i].
+*/
+static void group_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled,
+                        int64_t grad_stride, TrsBackward *b)
+{
+  TrsTableRun *run = &b->run[t];
+  const TrsTbeTable *table = &tbe->table[t];
+  const int64_t at = run->begin - b->first;
+  const TrsKeyLists lists = {.key = b->key + at,
+                             .source = b->source + at,
+                             .scale = b->scale ? b->scale + at : NULL,
+                             .location = b->location && table->lines ? b->location + at : NULL};
+  const int only = only_feature(tbe, input, &lists, t, pooled, run->n);
+
+  if (only >= 0)
+    run->n = list_linear(tbe, input, only, pooled, grad_stride, run, lists.key);
+  else
+    run->n = list_any(tbe, input, t, pooled, grad_stride, run, &lists);
+  run->key = lists.key;
+  TrsRowGroup(run->n, run->position_bits, table->rows, b->sorted, lists.key, b->scratch + at, b->seen + at);
+  if (only < 0) follow_keys(run, &lists, b->n, (int64_t *)(b->scratch + at));
 }
 
 /*
@@ -265,7 +333,7 @@ static PetscErrorCode begin_backward(TrsWorkspace workspace, const TrsTbe *tbe, 
 }
 
 /* Sort the group of tables that begins with table t. Returns the table after the group. */
-static int sort_group(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled,
+static int group_keys(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled,
                       int64_t grad_stride, TrsBackward *b)
 {
   int64_t n;
@@ -273,7 +341,7 @@ static int sort_group(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscB
 
   b->first = b->run[t].begin;
 #pragma omp parallel for schedule(dynamic, 1)
-  for (int i = t; i < end; i++) sort_table(tbe, input, i, pooled, grad_stride, b);
+  for (int i = t; i < end; i++) group_table(tbe, input, i, pooled, grad_stride, b);
   return end;
 }
 
@@ -286,9 +354,10 @@ static TrsRowJob job_of(const TrsTbe *tbe, int t, const TrsBackward *b, const fl
                    .n_keys = run->n,
                    .position_bits = run->position_bits,
                    .source = run->source,
+                   .grad_stride = run->grad_stride,
                    .scale = run->scale,
                    .location = run->location,
-                   .grad = grad};
+                   .grad = grad + (run->source ? 0 : run->grad_at)};
   if (args) {
     args = &args[tbe->table[t].optimizer];
     job.args = args;
@@ -334,7 +403,7 @@ static PetscErrorCode backward(TrsWorkspace workspace, const TrsTbe *tbe, const 
   PetscFunctionBegin;
   PetscCall(begin_backward(workspace, tbe, input, pooled, &b));
   for (int first = 0, end; first < tbe->n_tables; first = end) {
-    end = sort_group(tbe, input, first, pooled, grad_stride, &b);
+    end = group_keys(tbe, input, first, pooled, grad_stride, &b);
 #pragma omp parallel
     for (int t = first; t < end; t++) {
       TrsRowJob job = job_of(tbe, t, &b, grad, args);
@@ -356,7 +425,7 @@ PetscErrorCode TrsTbeRowSquaresCpu(TrsStream stream, TrsWorkspace workspace, con
   (void)stream;
   PetscCall(begin_backward(workspace, tbe, input, PETSC_TRUE, &b));
   for (int first = 0, end; first < tbe->n_tables; first = end) {
-    end = sort_group(tbe, input, first, PETSC_TRUE, grad_stride, &b);
+    end = group_keys(tbe, input, first, PETSC_TRUE, grad_stride, &b);
 #pragma omp parallel
     for (int t = first; t < end; t++) {
       TrsRowJob job = job_of(tbe, t, &b, grad, NULL);
@@ -422,8 +491,9 @@ PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, c
   (void)stream;
   PetscCall(TrsCheckFloats(grad.type));
   PetscCall(begin_backward(workspace, tbe, input, PETSC_TRUE, &b));
+  b.sorted = PETSC_TRUE; /* as tbe_list_rows lists them */
   for (int first = 0, end; first < tbe->n_tables; first = end) {
-    end = sort_group(tbe, input, first, PETSC_TRUE, grad.stride, &b);
+    end = group_keys(tbe, input, first, PETSC_TRUE, grad.stride, &b);
     for (int t = first; t < end; t++) {
       const TrsRowJob job = job_of(tbe, t, &b, (const float *)grad.data, NULL);
       if (row_begin) row_begin[t] = n;

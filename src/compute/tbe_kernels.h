@@ -12,16 +12,17 @@
 enum { TRS_TBE_STACK_COLUMNS = 512 };
 
 /*
-  Gradients of one table's rows. key[i] = row << position_bits | position, sorted by row. The
-  positions of a row are in the order in which its gradients are added. Key i's gradient is the D
-  floats at grad + source[i], times scale[i].
+  Gradients of one table's rows. key[i] = row << position_bits | position; the keys of a row follow
+  one another, in the order in which its gradients are added. Key i's gradient is the D floats at
+  grad + source[i] (without source: grad + position * grad_stride), times scale[i].
 */
 typedef struct {
   const TrsTbeTable *table;
   const uint64_t *key;
   int64_t n_keys;
   int position_bits;
-  const int64_t *source;
+  const int64_t *source; /* or NULL */
+  int64_t grad_stride;
   const float *scale; /* NULL: all 1 */
   /* The location of key i's row if the table is cached (tbe.h); NULL: all rows are in the table. */
   const int32_t *location;

@@ -18,14 +18,15 @@
 
 /*
   Rows are fetched twice: FAR ids ahead into the second-level cache, which can have more misses
-  under way than the first has fill buffers, and NEAR ids ahead into the first. (The backward, with
-  more lines to an id, leaves the second step out: it costs as much as it brings.) Lines of `out`
-  are fetched OUT bags ahead: rows of out lie apart, and a store that misses holds up all that
-  follow.
+  under way than the first has fill buffers, and NEAR ids ahead into the first. Lines of `out` are
+  fetched OUT bags ahead: rows of out lie apart, and a store that misses holds up all that follow.
+  The backward has more lines to an id, and fetches them into the first-level cache at once. It
+  looks as many ids ahead as have UPDATE_COLUMNS columns together.
 */
-#define FAR  48
-#define NEAR 10
-#define OUT  16
+#define FAR            48
+#define NEAR           10
+#define OUT            16
+#define UPDATE_COLUMNS 2048
 
 typedef float TrsPartInMemory __attribute__((vector_size(4 * PART), aligned(4), may_alias));
 
@@ -533,6 +534,14 @@ ALWAYS_INLINE void narrow_row(const TrsTbeTable *table, const TrsDType dtype, co
     round_row(dtype, 0, D, first, rounding, has_step, g, scale, wide, to);
 }
 
+/* The address of key i's gradient. */
+ALWAYS_INLINE const float *gradient_of_key(const TrsRowJob *job, int64_t i)
+{
+  const uint64_t mask = ((uint64_t)1 << job->position_bits) - 1;
+
+  return job->grad + (job->source ? job->source[i] : (int64_t)(job->key[i] & mask) * job->grad_stride);
+}
+
 /* g [D] = sum of the gradients at keys [begin, end), in order. */
 ALWAYS_INLINE void sum_gradients(const TrsRowJob *job, const int D, int64_t begin, int64_t end,
                                  float *restrict g)
@@ -543,7 +552,7 @@ ALWAYS_INLINE void sum_gradients(const TrsRowJob *job, const int D, int64_t begi
   for (; zero + PART <= D; zero += PART) store(g + zero, (Part){0});
   for (; zero < D; zero++) g[zero] = 0.0f;
   for (int64_t i = begin; i < end; i++) {
-    const float *from = job->grad + job->source[i];
+    const float *from = gradient_of_key(job, i);
     const float scale = job->scale ? job->scale[i] : 1.0f;
     int d = 0;
     for (; d + PART <= D; d += PART) store(g + d, load(g + d) + scale * load(from + d));
@@ -564,8 +573,16 @@ ALWAYS_INLINE int64_t run_end(const TrsRowJob *job, int64_t i, int64_t end)
 ALWAYS_INLINE void prefetch_state(const TrsTbeTable *table, const TrsStateShape shape, int s, int64_t row,
                                   int D)
 {
-  if (shape == TRS_STATE_ROW) prefetch_bytes(of_row(table, s, row), 4, 0);
-  if (shape == TRS_STATE_ELEMENT) prefetch_bytes(elements(table, s, row, D), D * 4, 0);
+  if (shape == TRS_STATE_ROW) prefetch_bytes(of_row(table, s, row), 4, 1);
+  if (shape == TRS_STATE_ELEMENT) prefetch_bytes(elements(table, s, row, D), D * 4, 1);
+}
+
+/* The number of keys that are fetched ahead. */
+ALWAYS_INLINE int64_t keys_ahead(int D)
+{
+  const int64_t keys = UPDATE_COLUMNS / D;
+
+  return keys > FAR ? FAR : keys < NEAR ? NEAR : keys;
 }
 
 /* The row of key i, its states and gradient. */
@@ -578,9 +595,9 @@ ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, const TrsSparseOptimizerKi
 
   if (i >= job->n_keys) return;
   row = (int64_t)(job->key[i] >> job->position_bits);
-  prefetch_bytes(job->grad + job->source[i], D * 4, 0);
+  prefetch_bytes(gradient_of_key(job, i), D * 4, 1);
   if (kind == TRS_OPTIM_NONE) return;
-  prefetch_bytes(row_of_key(job, dtype, i), D * (dtype == TRS_FP32 ? 4 : 2), 0);
+  prefetch_bytes(row_of_key(job, dtype, i), D * (dtype == TRS_FP32 ? 4 : 2), 1);
   for (int s = 0; s < TRS_OPTIMIZER_STATES; s++) prefetch_state(job->table, shapes[kind][s], s, row, D);
 }
 
@@ -598,12 +615,12 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, const TrsSparseOptimizerKin
   float *wide = scratch + D;
 
   if (begin == 0)
-    for (int64_t k = 0; k < FAR; k++) prefetch_key(job, kind, dtype, k, D);
+    for (int64_t k = 0; k < keys_ahead(D); k++) prefetch_key(job, kind, dtype, k, D);
   for (int64_t i = begin; i < end;) {
     const int64_t row = (int64_t)(job->key[i] >> job->position_bits), next = run_end(job, i, end);
     /* Most rows have one gradient, which is used in its place. */
-    const float *total = job->grad + job->source[i];
-    for (int64_t k = i; k < next; k++) prefetch_key(job, kind, dtype, k + FAR, D);
+    const float *total = gradient_of_key(job, i);
+    for (int64_t k = i; k < next; k++) prefetch_key(job, kind, dtype, k + keys_ahead(D), D);
     if (next > i + 1 || job->scale) {
       sum_gradients(job, D, i, next, g);
       total = g;
@@ -672,9 +689,10 @@ static void squares(const TrsRowJob *job, int64_t begin, int64_t end)
   float *g = D <= TRS_TBE_STACK_COLUMNS ? on_stack : job->scratch;
 
   for (int64_t i = begin, next; i < end; i = next) {
-    const float *total = job->grad + job->source[i];
+    const float *total = gradient_of_key(job, i);
     next = run_end(job, i, end);
-    for (int64_t k = i; k < next; k++) prefetch_key(job, TRS_OPTIM_NONE, job->table->dtype, k + FAR, D);
+    for (int64_t k = i; k < next; k++)
+      prefetch_key(job, TRS_OPTIM_NONE, job->table->dtype, k + keys_ahead(D), D);
     if (next > i + 1 || job->scale) {
       sum_gradients(job, D, i, next, g);
       total = g;
@@ -696,7 +714,7 @@ static int64_t sum(const TrsRowJob *job, int64_t begin, int64_t end, int64_t *ro
   for (int64_t i = begin, next; i < end; i = next, n++) {
     next = run_end(job, i, end);
     for (int64_t k = i; k < next; k++)
-      prefetch_key(job, TRS_OPTIM_NONE, job->table->dtype, k + FAR, job->table->dim);
+      prefetch_key(job, TRS_OPTIM_NONE, job->table->dtype, k + keys_ahead(job->table->dim), job->table->dim);
     if (rows) rows[n] = (int64_t)(job->key[i] >> job->position_bits);
     sum_gradients(job, job->table->dim, i, next, row_grad + n * row_stride);
   }

@@ -10,11 +10,11 @@
 
   All shards of a table get the same ids in the same order, and have the same rows. So both sides of
   an exchange agree about the place of each row's sum without a word about it: the place of the
-  row's first id in the sorted list.
+  row's first id in the list of ids by row.
 
-  Cost in a group with such a table: each id is sorted twice, the gradients are read twice, and one
-  float for each id and block of columns goes to each of the other column shards. whole_rows.c, for
-  the other optimizers and cuts, sends whole rows.
+  Cost in a group with such a table: ids are listed by row twice, the gradients are read twice, and
+  one float for each id and block of columns goes to each of the other column shards. whole_rows.c,
+  for the other optimizers and cuts, sends whole rows.
 */
 #include "shard/row_pairs.h"
 

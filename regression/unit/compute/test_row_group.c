@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Keys brought together by row: the same keys, those of a row next to one another in their order, rows with one key in front in the order of
+  keys, the list the same whatever the positions are called; sorted lists in order of rows.
+*/
+#include "compute/row_sort.h"
+#include "trs_test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 3000 };
+
+static uint64_t next_random(uint64_t *state)
+{
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return *state >> 33;
+}
+
+/* Rows of keys: uniform over `rows`, half of them from the first few rows if skewed. */
+static void draw(int64_t n, int64_t rows, int skewed, uint64_t seed, uint64_t *row)
+{
+  for (int64_t i = 0; i < n; i++) {
+    const uint64_t any = next_random(&seed) << 31 | next_random(&seed);
+
+    row[i] = any % (uint64_t)(skewed && i % 2 && rows > 5 ? 5 : rows);
+  }
+}
+
+static void group(int64_t n, int bits, int64_t rows, int sorted, const uint64_t *row, uint64_t *key)
+{
+  static uint64_t scratch[MOST];
+  static uint32_t seen[MOST];
+
+  for (int64_t i = 0; i < n; i++) key[i] = row[i] << bits | (uint64_t)i;
+  memset(scratch, 0xab, sizeof(scratch));
+  memset(seen, 0xab, sizeof(seen));
+  TrsRowGroup(n, bits, rows, sorted, key, scratch, seen);
+}
+
+static int ascending(const void *a, const void *b)
+{
+  const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+  return (x > y) - (x < y);
+}
+
+static void check_list(int64_t n, int bits, const uint64_t *row, int sorted, const uint64_t *key)
+{
+  static uint64_t expected[MOST];
+  static unsigned char placed[MOST];
+  int64_t at = 0;
+
+  /* The sorted list, by another sort: positions keep equal rows in order. */
+  for (int64_t i = 0; i < n; i++) expected[i] = row[i] << bits | (uint64_t)i;
+  qsort(expected, (size_t)n, sizeof(*expected), ascending);
+  memset(placed, 0, sizeof(placed));
+  while (at < n) {
+    const uint64_t first = key[at] >> bits << bits;
+    int64_t low = 0, high = n, end;
+
+    if (sorted) {
+      assert_int_equal(key[at], expected[at]);
+      at++;
+      continue;
+    }
+    while (low < high) { /* the row's first key */
+      const int64_t middle = (low + high) / 2;
+
+      if (expected[middle] < first)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    assert_true(low < n && !placed[low]); /* a row comes once */
+    for (end = low; end < n && expected[end] >> bits == first >> bits; end++) {
+      assert_int_equal(key[at], expected[end]);
+      placed[end] = 1;
+      at++;
+    }
+  }
+}
+
+static void test_lists(void **state)
+{
+  static uint64_t row[MOST], key[MOST], other[MOST];
+  static const int64_t sizes[] = {0, 1, 2, 48, 49, 100, 1000, MOST},
+                       rows[] = {1, 2, 7, 100, 4096, 100000, (int64_t)1 << 33};
+
+  (void)state;
+  for (size_t s = 0; s < sizeof(sizes) / sizeof(*sizes); s++)
+    for (size_t r = 0; r < sizeof(rows) / sizeof(*rows); r++)
+      for (int skewed = 0; skewed < 2; skewed++)
+        for (int sorted = 0; sorted < 2; sorted++) {
+          const int64_t n = sizes[s];
+          const int bits = TrsBitsFor((uint64_t)n);
+
+          draw(n, rows[r], skewed, s * 100 + r, row);
+          group(n, bits, rows[r], sorted, row, key);
+          check_list(n, bits, row, sorted, key);
+          group(n, bits + 9, rows[r], sorted, row, other);
+          for (int64_t i = 0; i < n; i++) assert_int_equal(other[i] >> (bits + 9), key[i] >> bits);
+        }
+}
+
+/* What the order is for: of rows enough to be rarely drawn twice, nearly all keys stay as they were. */
+static void test_singles_in_front(void **state)
+{
+  static uint64_t row[MOST], key[MOST];
+  const int bits = TrsBitsFor(MOST);
+  int64_t in_order = 1;
+
+  (void)state;
+  draw(MOST, (int64_t)1 << 33, 0, 1, row);
+  group(MOST, bits, (int64_t)1 << 33, 0, row, key);
+  for (uint64_t mask = ((uint64_t)1 << bits) - 1;
+       in_order < MOST && (key[in_order - 1] & mask) < (key[in_order] & mask);)
+    in_order++;
+  assert_true(in_order > MOST * 3 / 4);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_lists), cmocka_unit_test(test_singles_in_front))
