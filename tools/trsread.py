@@ -205,10 +205,10 @@ def read_plan(path):
     return parse_plan(text, path)
 
 
-# What the cost model predicts, and the stages of a step that it is about.
+# What the cost model predicts, and the stages of a step that it is about. Copies of dense gradients between ranks are measured as an exchange.
 PREDICTED = (("lookup", ("lookup",), ("fwd_compute",)), ("embedding backward", ("embedding backward",), ("bwd_compute",)),
-             ("exchange of ids and rows", ("input_dist", "output_dist", "exchange"), ("fwd_comms", "bwd_comms")), ("cache", ("cache",), ("prefetch_compute",)), ("dense forward", ("dense forward",), ("dense_forward",)),
-             ("dense backward", ("dense backward",), ("dense_backward",)), ("optimizer", ("optimizer",), ("optimizer", "allreduce")))
+             ("exchanges", ("input_dist", "output_dist", "exchange"), ("fwd_comms", "bwd_comms", "allreduce")), ("cache", ("cache",), ("prefetch_compute",)), ("dense forward", ("dense forward",), ("dense_forward",)),
+             ("dense backward", ("dense backward",), ("dense_backward",)), ("optimizer", ("optimizer",), ("optimizer",)))
 UNPREDICTED = ("I/O", "waiting")
 
 

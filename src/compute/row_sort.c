@@ -6,6 +6,12 @@
 /* 2^11 counters are 8 KiB, so two thirds of the first-level cache stay free for the data. */
 enum { TRS_DIGIT_BITS = 11, TRS_MAX_DIGITS = 6, TRS_INSERTION_SORT = 48 };
 
+/*
+  Rows of a table with more rows for each key lie so far apart that reading them in their order
+  saves more than reading gradients in order of positions.
+*/
+enum { TRS_ROWS_A_KEY = 8 };
+
 static void insertion_sort(int64_t n, int low_bit, uint64_t *key)
 {
   for (int64_t i = 1; i < n; i++) {
@@ -49,47 +55,33 @@ uint64_t *TrsRowSort(int64_t n, int low_bit, int high_bit, uint64_t *key, uint64
 
 /* --- rows with one key --- */
 
-/* A slot for each row, or for all rows with the same bits of a hash. */
-typedef struct {
-  uint32_t *seen; /* two bits a slot: was there a key, was there another one? */
-  int bits;       /* 2^bits slots */
-  int is_hash;
-} TrsRowSlots;
+/* Two bits for each row, 16 rows a word: was there a key, was there another one? */
 
-static uint64_t slot_of(const TrsRowSlots *slots, uint64_t row)
+static void mark(uint32_t *seen, uint64_t row)
 {
-  return slots->is_hash ? row * 0x9E3779B97F4A7C15u >> (64 - slots->bits) : row;
+  const int shift = (int)(row % 16 * 2);
+
+  seen[row / 16] |= (uint32_t)1 << shift | (seen[row / 16] >> shift & 1) << (shift + 1);
 }
 
-static void mark(const TrsRowSlots *slots, uint64_t row)
+static int has_another(const uint32_t *seen, uint64_t row)
 {
-  const uint64_t slot = slot_of(slots, row);
-  uint32_t *word = &slots->seen[slot / 16];
-  const int shift = (int)(slot % 16 * 2);
-
-  *word |= (uint32_t)1 << shift | (*word >> shift & 1) << (shift + 1);
-}
-
-static int has_another(const TrsRowSlots *slots, uint64_t row)
-{
-  const uint64_t slot = slot_of(slots, row);
-
-  return (int)(slots->seen[slot / 16] >> (slot % 16 * 2 + 1) & 1);
+  return (int)(seen[row / 16] >> (row % 16 * 2 + 1) & 1);
 }
 
 /*
   Move the keys of rows with one key to the front of key, and the others to `more`. Returns how many
-  are in front. Rows that share a slot count as one.
+  are in front.
 */
-static int64_t set_apart(int64_t n, int low_bit, const TrsRowSlots *slots, uint64_t *key, uint64_t *more)
+static int64_t set_apart(int64_t n, int low_bit, int64_t rows, uint64_t *key, uint64_t *more, uint32_t *seen)
 {
   int64_t n_single = 0, n_more = 0;
 
-  memset(slots->seen, 0, (((size_t)1 << slots->bits) + 15) / 16 * sizeof(*slots->seen));
-  for (int64_t i = 0; i < n; i++) mark(slots, key[i] >> low_bit);
+  memset(seen, 0, ((size_t)rows + 15) / 16 * sizeof(*seen));
+  for (int64_t i = 0; i < n; i++) mark(seen, key[i] >> low_bit);
   for (int64_t i = 0; i < n; i++) {
     const uint64_t moving = key[i];
-    const int another = has_another(slots, moving >> low_bit);
+    const int another = has_another(seen, moving >> low_bit);
 
     key[n_single] = more[n_more] = moving;
     n_single += !another;
@@ -101,14 +93,11 @@ static int64_t set_apart(int64_t n, int low_bit, const TrsRowSlots *slots, uint6
 void TrsRowGroup(int64_t n, int low_bit, int64_t rows, int sorted, uint64_t *key, uint64_t *scratch,
                  uint32_t *seen)
 {
-  const int row_bits = TrsBitsFor((uint64_t)(rows > 0 ? rows - 1 : 0)), n_bits = TrsBitsFor((uint64_t)n);
-  /* 8 to 16 slots for each key, or one for each row */
-  const TrsRowSlots slots = {
-      .seen = seen, .bits = row_bits < n_bits + 3 ? row_bits : n_bits + 3, .is_hash = row_bits > n_bits + 3};
-  const int sets_apart = !sorted && n > TRS_INSERTION_SORT;
-  const int64_t single = sets_apart ? set_apart(n, low_bit, &slots, key, scratch) : 0;
+  const int high_bit = low_bit + TrsBitsFor((uint64_t)(rows > 0 ? rows - 1 : 0));
+  const int sets_apart = !sorted && n > TRS_INSERTION_SORT && rows <= n * TRS_ROWS_A_KEY;
+  const int64_t single = sets_apart ? set_apart(n, low_bit, rows, key, scratch, seen) : 0;
   uint64_t *rest = key + single, *from = sets_apart ? scratch : rest;
 
-  from = TrsRowSort(n - single, low_bit, low_bit + row_bits, from, from == rest ? scratch : rest);
+  from = TrsRowSort(n - single, low_bit, high_bit, from, from == rest ? scratch : rest);
   if (from != rest) memcpy(rest, from, (size_t)(n - single) * sizeof(*key));
 }

@@ -23,12 +23,12 @@ static inline int TrsBitsFor(uint64_t largest)
 uint64_t *TrsRowSort(int64_t n, int low_bit, int high_bit, uint64_t *key, uint64_t *scratch);
 
 /*
-  Bring the keys of each row together in key [n]: in order of rows if sorted; else rows with a
-  single key may come first, in the order of their keys, and the others follow in order of rows.
-  Equal rows keep their order. The list depends on the keys' rows, their order and `rows` alone.
+  Bring the keys of each row together in key [n]: in order of rows; or, unless sorted is set, rows
+  with a single key may come first, in the order of their keys. Equal rows keep their order. The
+  list depends on the keys' rows, their order and `rows` alone.
 
-  Most rows of a batch have a single key. They need no sort, and what belongs to their positions is
-  then read in order of positions.
+  If many of the table's rows have a key, those with a single one need no sort, and what belongs to
+  their positions is read in order of positions.
 
   rows: more than the largest row. scratch [n]. seen: scratch [n]; not used if sorted.
 */

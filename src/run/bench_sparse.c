@@ -61,17 +61,23 @@ static PetscErrorCode prepare_lookup(void *context, int round)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* In a step the gradients come from memory: layers write them past the cache. So they do here. */
+/*
+  As in a step, rows and ids come from memory, while the gradients were written last: they are in
+  the cache as far as it has room for them.
+*/
 static PetscErrorCode prepare_update(void *context, int round)
 {
   const TrsBenchLookup *b = (const TrsBenchLookup *)context;
-  const int64_t half = b->n_other / 2, cols = TRS_BENCH_COLUMNS;
+  const int64_t half = b->n_other / 2, cols = TRS_BENCH_COLUMNS,
+                width = (int64_t)b->tbe.n_features * b->table->dim;
 
   PetscFunctionBegin;
   PetscCall(b->compute->join_forward(NULL, half / cols, cols, PETSC_FALSE, b->other, cols, b->other + half,
                                      cols, b->other, cols));
   PetscCall(b->device->stream_synchronize(NULL));
   PetscCall(prepare_lookup(context, round));
+  PetscCall(b->compute->scale_matrix(NULL, b->input.batch, width, 0.5F, (float *)b->out, width));
+  PetscCall(b->device->stream_synchronize(NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -200,7 +206,11 @@ typedef struct {
   double read_ms, update_ms;
 } TrsBenchRow;
 
-/* Measure rows of a width and a type, with one id a bag. */
+/*
+  Measure rows of a width and a type, with one id a bag. On CPUs there are as many rows of each
+  width, so that the rows of a batch lie equally close; a GPU's cache would hold those of narrow
+  tables.
+*/
 static PetscErrorCode measure_row(const TrsMachine *machine, int64_t table_bytes, int32_t dim, TrsDType dtype,
                                   PetscBool stochastic, TrsBenchRates *rates, TrsBenchRow *row)
 {
@@ -212,6 +222,7 @@ static PetscErrorCode measure_row(const TrsMachine *machine, int64_t table_bytes
   double median;
 
   PetscFunctionBegin;
+  if (b.device->host_memory) table_bytes = table_bytes * dim * TrsDTypeBytes(dtype) / (4 * TRS_BENCH_WIDE);
   PetscCall(b.device->alloc(b.n_other * (int64_t)sizeof(float), (void **)&b.other));
   PetscCall(b.device->zero(b.other, b.n_other * (int64_t)sizeof(float), NULL));
   PetscCall(open_lookup(&b, table_bytes, TRS_BENCH_FEATURES, bags, 1));

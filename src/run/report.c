@@ -542,9 +542,9 @@ static PetscErrorCode report_memory(const TrsSession *session, TrsResults result
 }
 
 /*
-  Print the time of a step as predicted and as measured, for the slowest rank each: the tables'
-  part without what ranks wait for, and the dense layers' part. Nothing is printed where the rates
-  of dense layers are unknown. Collective.
+  Print the time of a step as predicted and as measured, for the slowest rank each: the part of the
+  tables and of all exchanges without what ranks wait for, and the dense layers' part. Nothing is
+  printed where the rates of dense layers are unknown. Collective.
 */
 static PetscErrorCode print_prediction(const TrsSession *session, const TrsStepPrediction *predicted,
                                        const double *measured_ms)
@@ -553,8 +553,7 @@ static PetscErrorCode print_prediction(const TrsSession *session, const TrsStepP
   double ms[2][TRS_N_MS] = {{0}};
 
   PetscFunctionBegin;
-  ms[0][TRS_DENSE_MS] = predicted->dense_forward + predicted->dense_backward + predicted->optimizer +
-                        predicted->allreduce;
+  ms[0][TRS_DENSE_MS] = predicted->dense_forward + predicted->dense_backward + predicted->optimizer;
   ms[0][TRS_STEP_MS] = TrsStepPredictedMs(predicted);
   ms[0][TRS_TABLES_MS] = ms[0][TRS_STEP_MS] - ms[0][TRS_DENSE_MS];
   for (int i = 0; i < TRS_STAGE_NONE; i++) ms[1][TRS_STEP_MS] += i == TRS_STAGE_PLAN ? 0.0 : measured_ms[i];
@@ -565,7 +564,8 @@ static PetscErrorCode print_prediction(const TrsSession *session, const TrsStepP
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, ms, 2 * TRS_N_MS, MPI_DOUBLE, MPI_MAX, session->comm));
   if (ms[0][TRS_DENSE_MS] > 0.0)
     PetscCall(PetscPrintf(
-        session->comm, "%-10s %.2f ms a step, measured %.2f: tables %.2f (%.2f), dense layers %.2f (%.2f)\n",
+        session->comm,
+        "%-10s %.2f ms a step, measured %.2f: tables and exchanges %.2f (%.2f), dense layers %.2f (%.2f)\n",
         "predicted", ms[0][TRS_STEP_MS], ms[1][TRS_STEP_MS], ms[0][TRS_TABLES_MS], ms[1][TRS_TABLES_MS],
         ms[0][TRS_DENSE_MS], ms[1][TRS_DENSE_MS]));
   PetscFunctionReturn(PETSC_SUCCESS);
