@@ -388,6 +388,7 @@ static PetscErrorCode do_step(property_draw *draw, int step)
   TrsSparseOptimizerArgs args[MODEL_MAX_OPTIMIZERS];
 
   PetscFunctionBegin;
+  if (draw->place) matrix.rows.stride = TrsShardedEbcMatrixWidth(draw->ebc, &matrix.columns);
   draw->step = step;
   for (int i = 0; i < model->optimizers.n; i++) {
     args[i] = model->args[i];

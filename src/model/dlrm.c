@@ -141,12 +141,12 @@ PetscBool TrsDlrmMayTakeVectors(TrsDlrm dlrm)
                      TrsInteractionMayScatter(&dlrm->interaction));
 }
 
-PetscErrorCode TrsDlrmMakeRows(TrsDlrm dlrm)
+PetscErrorCode TrsDlrmMakeRows(TrsDlrm dlrm, int64_t width)
 {
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_ACTIVATIONS);
 
   PetscFunctionBegin;
-  PetscCall(TrsInteractionMakeX(&dlrm->interaction, dlrm->max_batch));
+  PetscCall(TrsInteractionMakeX(&dlrm->interaction, dlrm->max_batch, width));
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

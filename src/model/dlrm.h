@@ -97,10 +97,11 @@ PetscBool TrsDlrmTakesVectors(TrsDlrm dlrm);
 PetscBool TrsDlrmMayTakeVectors(TrsDlrm dlrm);
 
 /*
-  Make X, for embeddings that the caller has nowhere else. Its gradient takes its place. Call it
-  after SetUp, at most once. Errors: MEMORY
+  Make X with `width` columns, for embeddings that the caller has nowhere else. Its gradient takes
+  its place, and the caller says which columns are whose. Call it after SetUp, at most once. Errors:
+  MEMORY
 */
-PetscErrorCode TrsDlrmMakeRows(TrsDlrm dlrm);
+PetscErrorCode TrsDlrmMakeRows(TrsDlrm dlrm, int64_t width);
 
 /*
   Say where the embeddings [n_embeddings] of the next forward lie, and take their gradients until

@@ -85,13 +85,14 @@ PetscBool TrsInteractionMayScatter(const TrsInteraction *interaction)
                      interaction->context->compute->dot_takes_places(interaction->n_vectors, interaction->D));
 }
 
-PetscErrorCode TrsInteractionMakeX(TrsInteraction *interaction, int64_t max_batch)
+PetscErrorCode TrsInteractionMakeX(TrsInteraction *interaction, int64_t max_batch, int64_t width)
 {
-  const int64_t bytes = max_batch * interaction->N * TrsDTypeBytes(interaction->x.type);
+  const int64_t bytes = max_batch * width * TrsDTypeBytes(interaction->x.type);
 
   PetscFunctionBegin;
   PetscCall(interaction->context->device->alloc(bytes, &interaction->own_x));
   interaction->x.data = interaction->own_x;
+  interaction->x.stride = width;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

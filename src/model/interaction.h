@@ -159,9 +159,9 @@ PetscErrorCode TrsInteractionAllocate(TrsInteraction *interaction, int64_t max_b
 void TrsInteractionPlace(TrsInteraction *interaction, void *x, void *dx);
 
 /*
-  Where vectors may lie anywhere: make a matrix X for those that the caller has nowhere else.
-  Errors: MEMORY
+  Where vectors may lie anywhere: make a matrix X of `width` columns for those that the caller has
+  nowhere else. Errors: MEMORY
 */
-PetscErrorCode TrsInteractionMakeX(TrsInteraction *interaction, int64_t max_batch);
+PetscErrorCode TrsInteractionMakeX(TrsInteraction *interaction, int64_t max_batch, int64_t width);
 
 PetscErrorCode TrsInteractionFree(TrsInteraction *interaction);

@@ -74,7 +74,7 @@ static void list_sent(TrsSharding sharding, TrsDistinctBags *d)
   d->repeats = (PetscBool)(n != route->n_features);
   for (int e = 0; e < n; e++) {
     d->dims[e] = route->entry[e].columns;
-    d->columns[e] = sharding->context->columns[route->feature[e]] + route->entry[e].column;
+    d->columns[e] = TrsShardingColumn(sharding, route->feature[e]) + route->entry[e].column;
     if (route->place[e] != e) d->repeats = PETSC_TRUE;
   }
   for (int j = 0; j < d->n_sent; j++) {

@@ -68,8 +68,8 @@ static PetscErrorCode setup_rows(TrsSharding sharding, TrsOrdered *o)
     o->row_dim = PetscMax(o->row_dim, entry->columns);
     o->arrived[e] = (TrsTbeTable){
         .dim = (int32_t)entry->columns, .dtype = TRS_FP32, .table_dim = entry->columns};
-    o->pool_feature[e] = (TrsTbeFeature){.table = e,
-                                         .out_column = context->columns[route->feature[e]] + entry->column};
+    o->pool_feature[e] = (TrsTbeFeature){
+        .table = e, .out_column = TrsShardingColumn(sharding, route->feature[e]) + entry->column};
   }
   for (int e = 0; e < route->n_entries; e++) o->arrived[e].stride = o->row_dim;
   o->pool = (TrsTbe){.n_tables = route->n_entries,

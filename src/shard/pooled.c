@@ -114,6 +114,19 @@ static void add_mean(TrsPooled *p, int block, int feature, int64_t block_column,
       .block = block, .feature = feature, .block_column = block_column, .cols = cols};
 }
 
+/* List a mean feature where it is whole in a block. Returns whether it is. */
+static PetscBool add_whole_mean(TrsPooled *p, const TrsRoute *route, int feature, int64_t dim)
+{
+  PetscBool found = PETSC_FALSE;
+
+  for (int w = 0; w < route->n_whole; w++) {
+    if (route->whole[w].feature != feature) continue;
+    add_mean(p, route->whole[w].block, feature, route->whole[w].block_column, dim);
+    found = PETSC_TRUE;
+  }
+  return found;
+}
+
 /* List the columns of a mean feature, the model's from `first` on, where runs have some of them. */
 static void add_means_of_runs(TrsPooled *p, const TrsRoute *route, int feature, int64_t first, int64_t dim)
 {
@@ -139,10 +152,8 @@ static PetscErrorCode list_means(TrsSharding sharding, TrsPooled *p)
     for (int k = route->table_feature[i]; TrsShardingIsMean(config) && k < route->table_feature[i + 1]; k++) {
       const int f = route->group_feature[k];
 
-      add_means_of_runs(p, route, f, sharding->context->columns[f], config->embedding_dim);
-      for (int w = 0; w < route->n_whole; w++)
-        if (route->whole[w].feature == f)
-          add_mean(p, route->whole[w].block, f, route->whole[w].block_column, config->embedding_dim);
+      if (!add_whole_mean(p, route, f, config->embedding_dim))
+        add_means_of_runs(p, route, f, TrsShardingColumn(sharding, f), config->embedding_dim);
     }
   }
   if (!p->n_means) PetscCall(PetscFree2(p->mean, p->divided));
@@ -206,7 +217,6 @@ static PetscErrorCode setup_pooled(TrsSharding sharding)
   if (p->in_place && has_cross) TrsPooledAllToAllSetInPlace(p->cross);
   /* the sums of one rank are its rows themselves */
   sharding->lends_rows = (PetscBool)(p->in_place && route->L == 1);
-  sharding->needs_matrix = (PetscBool)(!p->in_place || route->n_runs > 0);
   if (p->divides && (context->rows != TRS_FP32 || p->in_place)) PetscCall(list_means(sharding, p));
   PetscCall(TrsRouteCreateExchanges(sharding, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -181,7 +181,7 @@ PetscErrorCode TrsRouteCreateLookup(TrsSharding sharding, PetscBool mean, PetscB
     feature[e - first] = (TrsLookupFeature){
         .shard = shard,
         .mean = (PetscBool)(mean && TrsShardingIsMean(TrsShardingTableConfig(sharding, entry->table))),
-        .out_column = direct ? context->columns[f] + entry->column : column,
+        .out_column = direct ? TrsShardingColumn(sharding, f) + entry->column : column,
         .position = TrsShardingPosition(sharding, f)};
     if (shard >= 0) column += entry->columns;
   }
@@ -210,7 +210,6 @@ static PetscErrorCode add_run(TrsRoute *route, TrsColumnRun run)
 
 PetscErrorCode TrsRouteCreateRuns(TrsSharding sharding, PetscBool by_rank, PetscBool whole, int64_t *dims)
 {
-  const int64_t *columns = sharding->context->columns;
   TrsRoute *route = &sharding->route;
 
   PetscFunctionBegin;
@@ -225,10 +224,11 @@ PetscErrorCode TrsRouteCreateRuns(TrsSharding sharding, PetscBool by_rank, Petsc
         route->whole[route->n_whole++] = (TrsWholeFeature){
             .block = q, .feature = route->feature[e], .block_column = dims[q]};
       else
-        PetscCall(add_run(route, (TrsColumnRun){.block = q,
-                                                .block_column = dims[q],
-                                                .column = columns[route->feature[e]] + entry->column,
-                                                .width = entry->columns}));
+        PetscCall(add_run(
+            route, (TrsColumnRun){.block = q,
+                                  .block_column = dims[q],
+                                  .column = TrsShardingColumn(sharding, route->feature[e]) + entry->column,
+                                  .width = entry->columns}));
       dims[q] += entry->columns;
     }
   }

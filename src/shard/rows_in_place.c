@@ -59,8 +59,8 @@ PetscErrorCode TrsRowsInPlaceCreate(TrsSharding sharding, TrsSequenceAllToAll ro
                                .dim = (int32_t)entry->columns,
                                .dtype = TRS_FP32,
                                .table_dim = entry->columns};
-    r->feature[e] = (TrsTbeFeature){.table = e,
-                                    .out_column = context->columns[route->feature[e]] + entry->column};
+    r->feature[e] = (TrsTbeFeature){
+        .table = e, .out_column = TrsShardingColumn(sharding, route->feature[e]) + entry->column};
   }
   PetscCall(context->compute->workspace_create(&r->workspace));
   *rows = r;

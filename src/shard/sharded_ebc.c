@@ -151,13 +151,27 @@ static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Make the layout of the model's matrix in place, in which no feature has columns yet. */
+static PetscErrorCode create_layout(TrsShardedEbc ebc, PetscBool in_place)
+{
+  const TrsTableConfigs *tables = ebc->context.tables;
+  int n = 0;
+
+  PetscFunctionBegin;
+  if (!in_place) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int t = 0; t < tables->n; t++) n += tables->table[t].n_features;
+  PetscCall(PetscMalloc1((size_t)n, &ebc->layout.column));
+  for (int f = 0; f < n; f++) ebc->layout.column[f] = -1;
+  ebc->context.layout = &ebc->layout;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Set up a group's route, payload and update. The group's tables are known. */
 static PetscErrorCode setup_group(TrsShardedEbc ebc, TrsSharding group)
 {
   PetscFunctionBegin;
   PetscCall(TrsRouteCreate(group));
   PetscCall(PetscMalloc1((size_t)group->route.n_features, &group->mean));
-  group->needs_matrix = PETSC_TRUE;
   PetscCall(group->ops->setup(group));
   /* Quantised tables have no optimizers and are never updated. */
   if (group->update->setup && ebc->context.shards->optimizers) PetscCall(group->update->setup(group));
@@ -200,6 +214,7 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                   .in_place = config->in_place,
                                   .ids_in_place = config->ids_in_place,
                                   .loan = &e->loan};
+  PetscCall(create_layout(e, config->in_place));
   e->replicas = config->replicas;
   e->loan = (TrsLoan){.data = (char *)config->lent, .bytes = config->lent_bytes};
   PetscCall(PetscMalloc3((size_t)tables->n, &context->table_plan, (size_t)tables->n, &context->first_feature,
@@ -254,6 +269,7 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
   }
   PetscCall(TrsCopiesFree(&e->copies));
   PetscCall(PetscFree3(e->context.table_plan, e->context.first_feature, e->group));
+  PetscCall(PetscFree(e->layout.column));
   PetscCall(PetscFree(*ebc));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -473,21 +489,20 @@ static PetscErrorCode clamp_gradients(TrsShardedEbc ebc, const TrsKjt *batch, Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* In place: begin with all vectors in the matrix. Groups then say where others are. */
+/* In place: begin with the vectors in the matrix. Groups then say where others are. */
 static void place_in_matrix(const TrsTableConfigs *tables, const TrsPooledMatrix *pooled)
 {
   for (int t = 0, f = 0; pooled->place && pooled->rows.data && t < tables->n; t++)
     for (int end = f + tables->table[t].n_features; f < end; f++)
-      pooled->place[f] = (TrsVectorPlace){.data = TrsMatrixColumns(pooled->rows, pooled->columns[f]).data,
-                                          .stride = pooled->rows.stride};
+      if (pooled->columns[f] >= 0)
+        pooled->place[f] = (TrsVectorPlace){.data = TrsMatrixColumns(pooled->rows, pooled->columns[f]).data,
+                                            .stride = pooled->rows.stride};
 }
 
-PetscBool TrsShardedEbcNeedsMatrix(TrsShardedEbc ebc)
+int64_t TrsShardedEbcMatrixWidth(TrsShardedEbc ebc, const int64_t **columns)
 {
-  PetscBool needs = PETSC_FALSE;
-
-  for (int g = 0; g < ebc->n_groups; g++) needs = (PetscBool)(needs || ebc->group[g]->needs_matrix);
-  return needs;
+  *columns = ebc->layout.column;
+  return ebc->layout.width;
 }
 
 PetscErrorCode TrsShardedEbcForwardEnd(TrsShardedEbc ebc, TrsStream stream)

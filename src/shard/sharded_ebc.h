@@ -92,8 +92,12 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                    const TrsShardedEbcConfig *config, TrsShardedEbc *ebc);
 PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc);
 
-/* In place: do vectors arrive in the pooled matrix? Else it needs no memory. Not collective. */
-PetscBool TrsShardedEbcNeedsMatrix(TrsShardedEbc ebc);
+/*
+  In place: the width of the pooled matrix, which has the columns of those features alone whose
+  vectors arrive there; 0: there is no such matrix. columns [F] are the features' in it, -1 of the
+  others: those of every TrsPooledMatrix. Borrowed. Not collective.
+*/
+int64_t TrsShardedEbcMatrixWidth(TrsShardedEbc ebc, const int64_t **columns);
 
 /*
   Do the input dist of a batch in three steps. batch: the samples' ids, with features in the order

@@ -11,6 +11,7 @@
 struct TrsShardedEbcImpl {
   TrsShardingContext context;
   TrsLoan loan;
+  TrsMatrixLayout layout;
   int replicas; /* TrsShardedEbcConfig.replicas */
   TrsCopies copies;
   int n_groups;

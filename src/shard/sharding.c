@@ -9,6 +9,21 @@ TrsMatrix TrsShardingRows(TrsSharding sharding, const float *data, int64_t strid
   return rows;
 }
 
+int64_t TrsShardingColumn(TrsSharding sharding, int f)
+{
+  const TrsShardingContext *context = sharding->context;
+  TrsMatrixLayout *layout = context->layout;
+  int t = 0;
+
+  if (!layout) return context->columns[f];
+  if (layout->column[f] < 0) {
+    while (t + 1 < context->tables->n && context->first_feature[t + 1] <= f) t++;
+    layout->column[f] = layout->width;
+    layout->width += context->tables->table[t].embedding_dim;
+  }
+  return layout->column[f];
+}
+
 const TrsTableConfig *TrsShardingTableConfig(TrsSharding sharding, int i)
 {
   return &sharding->context->tables->table[sharding->table[i]];

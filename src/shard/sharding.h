@@ -53,6 +53,15 @@ typedef struct {
 } TrsLoan;
 
 /*
+  The columns of the model's matrix where the model takes vectors where they lie. Only features whose
+  vectors arrive in the matrix have columns: TrsShardingColumn() gives them when it is first asked.
+*/
+typedef struct {
+  int64_t *column; /* [F]; -1: none */
+  int64_t width;
+} TrsMatrixLayout;
+
+/*
   The data that all groups share; the sharded collection owns it. Features are numbered as the model
   orders them (src/RULES.md, rule A2).
 */
@@ -66,7 +75,8 @@ typedef struct {
   TrsPooledDistOptions dist, reduce_scatter, sequence;
   const TrsTablePlan **table_plan;   /* [T] each table's plan */
   int *first_feature;                /* [T] each table's first feature; its other features follow */
-  const int64_t *columns;            /* [F] first column of each feature in the model's matrix */
+  const int64_t *columns;            /* [F] as given; read them by TrsShardingColumn() */
+  TrsMatrixLayout *layout;           /* in place, instead of them; else NULL */
   const TrsPositionWeight *position; /* [F] */
   PetscBool index_dedup;             /* for sequence tables */
   PetscBool variable_batch;          /* for pooled tables */
@@ -116,11 +126,8 @@ struct TrsShardingImpl {
     that they travel without being encoded. A payload sets it.
   */
   TrsDType rows_type;
-  /*
-    A payload sets them: rows stay where the lookup put them until the update; vectors arrive in the
-    model's matrix, which the groups begin with.
-  */
-  PetscBool lends_rows, needs_matrix;
+  /* A payload sets it: rows stay where the lookup put them until the update. */
+  PetscBool lends_rows;
   TrsWorkspace workspace;
   TrsShardingSlot slot[TRS_SHARD_SLOTS];
   TrsKjt sent[TRS_N_TURNS]; /* memory for the ids of the one batch that is being sent, by turn */
@@ -211,6 +218,12 @@ extern const TrsUpdateOps trs_update_owner, trs_update_owner_by_id, trs_update_w
 
 /* The matrix of rows of sharding->rows_type at `data`, with `stride` numbers a row. */
 TrsMatrix TrsShardingRows(TrsSharding sharding, const float *data, int64_t stride);
+
+/*
+  The first column of the group's feature f (its number in the model) in the model's matrix. Call it
+  at setup, for features whose vectors arrive there: those of all columns of their table.
+*/
+int64_t TrsShardingColumn(TrsSharding sharding, int f);
 
 /* The plan of the group's i-th table. Borrowed. */
 const TrsTablePlan *TrsShardingTablePlan(TrsSharding sharding, int i);

@@ -5,18 +5,20 @@
 static PetscErrorCode widen_places(TrsModelParallel m, int64_t batch, TrsMatrix to)
 {
   const TrsTableConfigs *tables = m->config.tables;
+  TrsColumnCopy *copy;
+  int n = 0;
 
   PetscFunctionBegin;
-  for (int t = 0, f = 0; t < tables->n; t++) {
-    for (int end = f + tables->table[t].n_features; f < end; f++) {
-      const TrsColumnCopy copy = {
+  for (int t = 0; t < tables->n; t++) n += tables->table[t].n_features;
+  PetscCall(PetscMalloc1((size_t)n, &copy));
+  for (int t = 0, f = 0; t < tables->n; t++)
+    for (int end = f + tables->table[t].n_features; f < end; f++)
+      copy[f] = (TrsColumnCopy){
           .from = {.type = m->pooled.rows.type, .stride = m->place[f].stride, .data = m->place[f].data},
           .to = TrsMatrixColumns(to, m->columns[f]),
           .cols = tables->table[t].embedding_dim};
-
-      PetscCall(m->config.compute->copy_columns(m->stream, batch, 1, &copy));
-    }
-  }
+  PetscCall(m->config.compute->copy_columns(m->stream, batch, n, copy));
+  PetscCall(PetscFree(copy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -26,7 +28,7 @@ static PetscErrorCode widen_places(TrsModelParallel m, int64_t batch, TrsMatrix 
 */
 static PetscErrorCode keep_pooled(TrsModelParallel m, int slot, int64_t batch, const TrsPooledMatrix *pooled)
 {
-  const int64_t stride = pooled->rows.stride, bytes = batch * stride * (int64_t)sizeof(float);
+  const int64_t stride = m->kept_stride, bytes = batch * stride * (int64_t)sizeof(float);
   const void *rows = pooled->rows.data;
   const TrsBatch *host = m->slot[slot].copy.host;
   TrsModelSlot *s = &m->slot[slot];

@@ -324,7 +324,7 @@ PetscErrorCode TrsModelParallelPooled(TrsModelParallel m, const TrsBatch *batch,
   while (s < TRS_SHARD_SLOTS && m->slot[s].pooled_of != batch) s++;
   PetscCheck(s < TRS_SHARD_SLOTS, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "no pooled rows of this batch are kept");
   *rows = (const float *)m->slot[s].pooled.data + m->columns[feature];
-  *stride = m->pooled.rows.stride;
+  *stride = m->kept_stride;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

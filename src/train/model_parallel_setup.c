@@ -106,11 +106,26 @@ static PetscErrorCode find_features(TrsModelParallel m)
   PetscCall(TrsModelFeatures(m->dlrm, m->config.tables, m->columns, m->position));
   PetscCall(TrsDlrmEmbeddings(m->dlrm, &m->pooled.rows, NULL));
   PetscCall(TrsDlrmEmbeddingGrads(m->dlrm, &m->grad.rows, NULL));
-  if (m->place) m->grad.rows = m->pooled.rows;
+  m->kept_stride = m->pooled.rows.stride;
   m->pooled.columns = m->grad.columns = m->columns;
   m->pooled.place = m->grad.place = m->place;
   m->pooled.by_id = TrsRaggedRowsById(m->ragged, PETSC_FALSE);
   m->grad.by_id = TrsRaggedRowsById(m->ragged, PETSC_TRUE);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Vectors in place: make the matrix for those that arrive nowhere else, if there are any. */
+static PetscErrorCode make_rows(TrsModelParallel m)
+{
+  const int64_t *columns;
+  const int64_t width = TrsShardedEbcMatrixWidth(m->ebc, &columns);
+
+  PetscFunctionBegin;
+  if (!m->place) PetscFunctionReturn(PETSC_SUCCESS);
+  if (width) PetscCall(TrsDlrmMakeRows(m->dlrm, width));
+  PetscCall(TrsDlrmEmbeddings(m->dlrm, &m->pooled.rows, NULL));
+  m->grad.rows = m->pooled.rows;
+  m->pooled.columns = m->grad.columns = columns;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -402,10 +417,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   ebc.replicas = m->replicas.owners && !ebc.owners ? m->replicas.owners->size : 1;
   PetscCall(TrsShardedEbcCreate(config->shards, config->device, config->compute, config->tables, config->plan,
                                 &m->shards, &ebc, &m->ebc));
-  if (m->place && TrsShardedEbcNeedsMatrix(m->ebc)) {
-    PetscCall(TrsDlrmMakeRows(m->dlrm));
-    PetscCall(find_features(m));
-  }
+  PetscCall(make_rows(m));
   m->cached = (PetscBool)(TrsShardedEbcCaches(m->ebc) > 0);
   m->updated = PETSC_TRUE; /* the tables will be filled first */
   m->sorts_ahead = (PetscBool)(config->training && config->compute->tbe_find_occurrences);
