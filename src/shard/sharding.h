@@ -53,8 +53,9 @@ typedef struct {
 } TrsLoan;
 
 /*
-  The columns of the model's matrix where the model takes vectors where they lie. Only features whose
-  vectors arrive in the matrix have columns: TrsShardingColumn() gives them when it is first asked.
+  The columns of the model's matrix where the model takes vectors where they lie. Only features
+  whose vectors arrive in the matrix have columns: TrsShardingColumn() gives them when it is first
+  asked.
 */
 typedef struct {
   int64_t *column; /* [F]; -1: none */

@@ -63,7 +63,7 @@ struct TrsModelParallelImpl {
   PetscBool averaged;           /* evaluation of averaged weights, not a training */
   TrsPooledMatrix pooled, grad; /* the model's interaction input and its gradient */
   int64_t global_batch;         /* samples of all ranks' largest batches, for the banner */
-  int64_t *columns;             /* [features] first column of each feature in a row of all vectors */
+  int64_t *columns;             /* [features] first columns in a row of all vectors */
   int64_t kept_stride;          /* of these rows */
   /*
     [features] where the vectors of the batch lie, and then their gradients; NULL: in these
