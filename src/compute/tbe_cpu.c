@@ -107,7 +107,7 @@ typedef struct {
   int position_bits;
   const uint64_t *key;          /* brought together by row */
   const int64_t *source;        /* as TrsRowJob's */
-  int64_t grad_at, grad_stride; /* without source: where position 0 has its gradient */
+  int64_t grad_at, grad_stride; /* without source: where position 0 has its gradient; else 0 */
   const float *scale;           /* factors of the gradients, in the order of key; NULL: all 1 */
   /* locations of the rows of a cached table, in the order of key; else NULL */
   const int32_t *location;
@@ -121,7 +121,7 @@ typedef struct {
   int64_t *source;         /* [N] by position within the table's list */
   float *scale;            /* [2 * N] by position, then by key; NULL: all 1 */
   int32_t *location;       /* [2 * N] as scale; NULL: no table is cached */
-  PetscBool sorted;        /* rows in their order */
+  int sorted;              /* rows in their order */
   TrsTableRun *run;        /* [n_tables] */
   float *wide;             /* [threads, 3 * D] used if rows are wide */
 } TrsBackward;
@@ -145,7 +145,7 @@ static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, Pets
       &w->by_thread, (int64_t)omp_get_max_threads() * 3 * widest * (int64_t)sizeof(float), PETSC_FALSE));
   b->n = n;
   b->first = 0;
-  b->sorted = PETSC_FALSE;
+  b->sorted = 0;
   b->key = (uint64_t *)w->keys.data;
   b->scratch = (uint64_t *)w->scratch.data;
   b->source = (int64_t *)w->positions.data;
@@ -248,6 +248,7 @@ static int64_t list_any(const TrsTbe *tbe, const TrsTbeInput *input, int t, Pets
   const uint64_t rows = (uint64_t)tbe->table[t].rows;
   int64_t n = 0, position = 0;
 
+  run->grad_at = run->grad_stride = 0;
   run->position_bits = TrsBitsFor((uint64_t)run->n);
   for (int f = 0; f < tbe->n_features; f++) {
     const TrsTbeFeature *feature = &tbe->feature[f];
@@ -357,7 +358,7 @@ static TrsRowJob job_of(const TrsTbe *tbe, int t, const TrsBackward *b, const fl
                    .grad_stride = run->grad_stride,
                    .scale = run->scale,
                    .location = run->location,
-                   .grad = grad + (run->source ? 0 : run->grad_at)};
+                   .grad = grad + run->grad_at};
   if (args) {
     args = &args[tbe->table[t].optimizer];
     job.args = args;
@@ -491,7 +492,7 @@ PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, c
   (void)stream;
   PetscCall(TrsCheckFloats(grad.type));
   PetscCall(begin_backward(workspace, tbe, input, PETSC_TRUE, &b));
-  b.sorted = PETSC_TRUE; /* as tbe_list_rows lists them */
+  b.sorted = 1; /* as tbe_list_rows lists them */
   for (int first = 0, end; first < tbe->n_tables; first = end) {
     end = group_keys(tbe, input, first, PETSC_TRUE, grad.stride, &b);
     for (int t = first; t < end; t++) {
