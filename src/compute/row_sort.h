@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Stable sort of rows with the positions they came from. A 64-bit key holds both: row <<
-  position_bits
-   position. Internal to compute/.
+  Rows with the positions they came from: stable sorts, and lists by row. A 64-bit key holds both:
+  row << position_bits | position. Internal to compute/.
 */
 #pragma once
 

@@ -27,9 +27,8 @@ enum { TRS_BAGS_A_PART = 256, TRS_VALUES_A_PART = 2048 };
 
 /*
   A backward takes the tables group by group. A group has as many tables as give each thread this
-  many ids: the lists of a thread stay in its cache until the update, and their memory
-  does not grow with the number of tables. With several threads each gets some tables, so that they
-  end together.
+  many ids: the lists of a thread stay in its cache until the update, and their memory does not grow
+  with the number of tables. With several threads each gets some tables, so that they end together.
 */
 enum { TRS_GROUP_VALUES = 32768, TRS_GROUP_TABLES = 4 };
 
@@ -100,8 +99,8 @@ PetscErrorCode TrsTbeForwardRowsCpu(TrsStream stream, TrsWorkspace workspace, co
 /* One table's part of the occurrences, by row. */
 typedef struct {
   /*
-    Index and number of its keys among those of all tables. In the end n leaves out ids that are
-    not rows.
+    Index and number of its keys among those of all tables. In the end n leaves out ids that are not
+    rows.
   */
   int64_t begin, n;
   int position_bits;
@@ -333,7 +332,7 @@ static PetscErrorCode begin_backward(TrsWorkspace workspace, const TrsTbe *tbe, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Sort the group of tables that begins with table t. Returns the table after the group. */
+/* List the keys of the group of tables that begins with table t. Returns the table after it. */
 static int group_keys(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled,
                       int64_t grad_stride, TrsBackward *b)
 {
