@@ -19,12 +19,13 @@
 #define MAX_BF16 0x1.fep127f
 
 /*
-  Prefetch distances: for rows into the second cache (FAR) and the first cache (NEAR), and for bags'
-  lines of the result (OUT). tbe_kernels_template.h has the reasons.
+  How far ahead rows are fetched, in bytes of rows and in ids, and lines of the result, in bags.
+  tbe_kernels_template.h has the reasons.
 */
-#define FAR  48
-#define NEAR 10
-#define OUT  16
+#define BYTES_AHEAD 8192
+#define MOST_AHEAD  48
+#define LEAST_AHEAD 10
+#define OUT         16
 
 typedef float TrsVecInMemory __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
 typedef int32_t TrsInts __attribute__((vector_size(4 * VECTOR)));
@@ -492,28 +493,23 @@ typedef struct {
   Prefetch the row of value i, which begins 0, 16, 32 or 48 bytes into a line. The address of a bad
   id does no harm to a prefetch.
 */
-INLINE void prefetch_row(const TrsLookup *look, const int bytes, int64_t i, const int near)
+INLINE void prefetch_row(const TrsLookup *look, const int bytes, int64_t i)
 {
   const int n_lines = (48 + bytes - 1) / 64 + 1; /* at most */
   const char *row;
 
   if (i >= look->end_value) return;
   row = (const char *)look->table->weight + (uint64_t)look->input->values[i] * (uint64_t)look->table->stride;
-  for (int line = 0; line < n_lines; line++) {
-    const int at = 64 * line < bytes ? 64 * line : bytes - 1;
-
-    if (near)
-      __builtin_prefetch(row + at, 0, 3);
-    else
-      __builtin_prefetch(row + at, 0, 2);
-  }
+  for (int line = 0; line < n_lines; line++)
+    __builtin_prefetch(row + (64 * line < bytes ? 64 * line : bytes - 1));
 }
 
-/* Prefetch the rows that will be needed after value i. */
-INLINE void prefetch_rows(const TrsLookup *look, const int bytes, int64_t i)
+/* Prefetch a row that will be needed after that of value i. */
+INLINE void prefetch_ahead(const TrsLookup *look, const int bytes, int64_t i)
 {
-  prefetch_row(look, bytes, i + FAR, 0);
-  prefetch_row(look, bytes, i + NEAR, 1);
+  const int64_t ids = BYTES_AHEAD / bytes;
+
+  prefetch_row(look, bytes, i + (ids > MOST_AHEAD ? MOST_AHEAD : ids < LEAST_AHEAD ? LEAST_AHEAD : ids));
 }
 
 /*
@@ -535,7 +531,7 @@ INLINE void sum_bag(const TrsLookup *look, const int bits, const int weighted, c
     const uint8_t *row;
     float scale, bias;
 
-    if (row_bytes) prefetch_rows(look, row_bytes, i);
+    if (row_bytes) prefetch_ahead(look, row_bytes, i);
     if ((uint64_t)values[i] >= rows) continue;
     row = table + values[i] * stride;
     scale_and_bias(row, &scale, &bias);
@@ -586,8 +582,8 @@ INLINE void forward_dim(const int D, const int bits, const int weighted, const T
   const int64_t last_bag = first + look->input->batch;
 
   if (first_bag == first)
-    for (int64_t i = 0; i < FAR; i++)
-      prefetch_row(look, dim * bits / 8 + 4, look->input->offsets[first] + i, 0);
+    for (int64_t i = 0; i < MOST_AHEAD; i++)
+      prefetch_row(look, dim * bits / 8 + 4, look->input->offsets[first] + i);
   for (int64_t b = first_bag; b < end_bag; b++) {
     const int64_t begin = look->input->offsets[b], end = look->input->offsets[b + 1];
     const float divisor = mean && end > begin ? (float)(end - begin) : 1.0f;
@@ -646,7 +642,7 @@ INLINE void forward_rows_bits(const int bits, const TrsTbeTable *table, const in
     float *to = out + i * out_stride, scale, bias;
     int d = 0;
 
-    prefetch_rows(&look, dim * bits / 8 + 4, i);
+    prefetch_ahead(&look, dim * bits / 8 + 4, i);
     if ((uint64_t)values[i] >= (uint64_t)table->rows) {
       memset(to, 0, (size_t)dim * sizeof(*to));
       continue;

@@ -11,10 +11,8 @@
 
 #define LINE 16 /* floats of a cache line */
 
-enum {
-  TRS_FORWARD_VECTORS = 8, /* vectors of a row that are loaded at once */
-  TRS_BACKWARD_ROWS = 6
-};
+/* Vectors of a sample whose products are computed together, and rows of a gradient. */
+enum { TRS_TILE_COLUMNS = 4, TRS_TILE_ROWS = VECTOR / TRS_TILE_COLUMNS, TRS_BACKWARD_ROWS = 6 };
 
 typedef float TrsVecInMemory __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
 
@@ -178,22 +176,44 @@ static void cross_backward(int64_t rows, int64_t cols, int64_t n, const float *r
 
 /* --- dot interaction --- */
 
-/*
-  Store the next `lanes` products. The sums are added to the stored numbers, or overwrite them if
-  first.
-*/
-static inline void put_products(TrsVec *sum, int lanes, int first, float *products)
+/* The product of x_i and x_j, i < j, stands at triangle_row(n, i) + j. */
+static inline int64_t triangle_row(int n, int64_t i)
 {
-  TrsVec folded;
+  return i * (n - 1) - i * (i - 1) / 2 - i - 1;
+}
 
-  for (int i = lanes; i < VECTOR; i++) sum[i] = (TrsVec){0.0f};
-  folded = fold(sum);
-  if (lanes == VECTOR) {
-    store_vec(products, first ? folded : folded + load_vec(products));
-  } else {
-    if (!first) folded += load_lanes(products, lanes);
-    store_lanes(products, folded, lanes);
+/*
+  Add the products of VECTOR elements, or (lanes > 0) of the first lanes of them, to the sums of a
+  tile. rows, columns: of the first vectors.
+*/
+static inline __attribute__((always_inline)) void add_to_tile(int lanes, int64_t D, const float *rows,
+                                                              const float *columns, TrsVec *sum)
+{
+  TrsVec b[TRS_TILE_COLUMNS];
+
+#pragma GCC unroll 4
+  for (int c = 0; c < TRS_TILE_COLUMNS; c++)
+    b[c] = lanes ? load_lanes(columns + c * D, lanes) : load_vec(columns + c * D);
+#pragma GCC unroll 4
+  for (int r = 0; r < TRS_TILE_ROWS; r++) {
+    const TrsVec a = lanes ? load_lanes(rows + r * D, lanes) : load_vec(rows + r * D);
+
+#pragma GCC unroll 4
+    for (int c = 0; c < TRS_TILE_COLUMNS; c++) sum[r * TRS_TILE_COLUMNS + c] += a * b[c];
   }
+}
+
+/* The products of TRS_TILE_ROWS vectors with TRS_TILE_COLUMNS others. All are folded at once. */
+static inline __attribute__((always_inline)) TrsVec tile_of(int D, const float *rows, const float *columns)
+{
+  TrsVec sum[VECTOR];
+  int d = 0;
+
+#pragma GCC unroll 16
+  for (int k = 0; k < VECTOR; k++) sum[k] = (TrsVec){0.0f};
+  for (; d + VECTOR <= D; d += VECTOR) add_to_tile(0, D, rows + d, columns + d, sum);
+  if (d < D) add_to_tile(D - d, D, rows + d, columns + d, sum);
+  return fold(sum);
 }
 
 /* Load n_vectors vectors. If lanes > 0, only the first lanes of the last vector are loaded. */
@@ -202,37 +222,6 @@ static inline __attribute__((always_inline)) void load_row(const int n_vectors, 
 {
   for (int v = 0; v < n_vectors; v++, from += VECTOR)
     to[v] = lanes && v == n_vectors - 1 ? load_lanes(from, lanes) : load_vec(from);
-}
-
-/*
-  Add the contribution of the columns of n_vectors vectors (lanes: load_row()) to the products. Row
-  i stays in registers while the rows below go by. VECTOR sums are folded at once, whichever pairs
-  they belong to. Meanwhile row i of the next sample is fetched into the cache.
-*/
-static inline __attribute__((always_inline)) void products_of_columns(const int n_vectors, int lanes, int n,
-                                                                      int D, const float *x, int first,
-                                                                      float *products)
-{
-  TrsVec sum[VECTOR], a[TRS_FORWARD_VECTORS], b[TRS_FORWARD_VECTORS];
-  int n_sums = 0;
-
-  for (int i = 0; i < n - 1; i++) {
-    const float *row = x + (int64_t)i * D, *other = row + D;
-
-    for (int c = 0; c < n_vectors * VECTOR; c += LINE) __builtin_prefetch(row + (int64_t)n * D + c);
-    load_row(n_vectors, lanes, row, a);
-#pragma GCC unroll 4
-    for (int j = i + 1; j < n; j++, other += D) {
-      load_row(n_vectors, lanes, other, b);
-      sum[n_sums] = a[0] * b[0];
-      for (int v = 1; v < n_vectors; v++) sum[n_sums] += a[v] * b[v];
-      if (++n_sums < VECTOR) continue;
-      put_products(sum, VECTOR, first, products);
-      products += VECTOR;
-      n_sums = 0;
-    }
-  }
-  if (n_sums) put_products(sum, n_sums, first, products);
 }
 
 static void collect(int n, int D, const TrsVectorPlace *places, int64_t sample, float *to)
@@ -251,26 +240,62 @@ static void collect(int n, int D, const TrsVectorPlace *places, int64_t sample, 
   }
 }
 
+/* The products of fewer vectors than a tile has columns. */
+static void dot_forward_few(int n, int D, const float *x, float *products)
+{
+  TrsVec sum[VECTOR] = {{0.0f}};
+  int n_sums = 0;
+
+  for (int i = 0; i < n; i++)
+    for (int j = i + 1; j < n; j++, n_sums++) {
+      int d = 0;
+
+      for (; d + VECTOR <= D; d += VECTOR) sum[n_sums] += load_vec(x + i * D + d) * load_vec(x + j * D + d);
+      if (d < D) sum[n_sums] += load_lanes(x + i * D + d, D - d) * load_lanes(x + j * D + d, D - d);
+    }
+  if (n_sums) store_lanes(products, fold(sum), n_sums);
+}
+
+/*
+  Compute the triangle in tiles. At its edges tiles overlap, and give the same bits again; on the
+  diagonal they have products that nobody wants.
+*/
+static inline __attribute__((always_inline)) void dot_forward_of(const int D, int n, const float *x,
+                                                                 float *products)
+{
+  _Alignas(4 * VECTOR) float tile[TRS_TILE_ROWS][TRS_TILE_COLUMNS];
+
+  for (int next = 0; next < n - 1; next += TRS_TILE_ROWS) {
+    const int i = PetscMin(next, n - TRS_TILE_ROWS);
+    float *to[TRS_TILE_ROWS];
+
+    for (int r = 0; r < TRS_TILE_ROWS; r++) to[r] = products + triangle_row(n, i + r);
+    for (int after = i + 1; after < n; after += TRS_TILE_COLUMNS) {
+      const int j = PetscMin(after, n - TRS_TILE_COLUMNS);
+
+      store_vec(tile[0], tile_of(D, x + (int64_t)i * D, x + (int64_t)j * D));
+      if (j >= i + TRS_TILE_ROWS)
+        for (int r = 0; r < TRS_TILE_ROWS; r++) memcpy(to[r] + j, tile[r], sizeof(tile[r]));
+      else
+        for (int r = 0; r < TRS_TILE_ROWS; r++)
+          for (int c = PetscMax(0, i + r + 1 - j); c < TRS_TILE_COLUMNS; c++) to[r][j + c] = tile[r][c];
+    }
+  }
+}
+
 static void dot_forward(int n, int D, const float *x, float *products)
 {
-#define PRODUCTS(n_vectors, lanes) products_of_columns(n_vectors, lanes, n, D, x + d, d == 0, products)
-  int d = 0, left;
-
-  for (; d + 8 * VECTOR <= D; d += 8 * VECTOR) PRODUCTS(8, 0);
-  if (d + 4 * VECTOR <= D) {
-    PRODUCTS(4, 0);
-    d += 4 * VECTOR;
+  if (n < TRS_TILE_COLUMNS) {
+    dot_forward_few(n, D, x, products);
+    return;
   }
-  left = D - d;
-  if (left > 3 * VECTOR)
-    PRODUCTS(4, left - 3 * VECTOR);
-  else if (left > 2 * VECTOR)
-    PRODUCTS(3, left - 2 * VECTOR);
-  else if (left > VECTOR)
-    PRODUCTS(2, left - VECTOR);
-  else if (left > 0)
-    PRODUCTS(1, left);
-#undef PRODUCTS
+  switch (D) {
+  case 16: dot_forward_of(16, n, x, products); break;
+  case 32: dot_forward_of(32, n, x, products); break;
+  case 64: dot_forward_of(64, n, x, products); break;
+  case 128: dot_forward_of(128, n, x, products); break;
+  default: dot_forward_of(D, n, x, products);
+  }
 }
 
 static inline __attribute__((always_inline)) void add_scaled(const int n_vectors, float g, const TrsVec *b,
@@ -300,7 +325,7 @@ static inline float *gradient_row(const TrsDotGradient *g, int64_t v)
 */
 static inline const float *upper(const TrsDotGradient *g, int64_t i)
 {
-  return g->dproducts + (i * (g->n - 1) - i * (i - 1) / 2 - i - 1);
+  return g->dproducts + triangle_row(g->n, i);
 }
 
 /*

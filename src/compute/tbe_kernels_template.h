@@ -17,16 +17,14 @@
 #define LANES         16
 
 /*
-  Rows are fetched twice: FAR ids ahead into the second-level cache, which can have more misses
-  under way than the first has fill buffers, and NEAR ids ahead into the first. Lines of `out` are
-  fetched OUT bags ahead: rows of out lie apart, and a store that misses holds up all that follow.
-  The backward has more lines to an id, and fetches them into the first-level cache at once. It
-  looks as many ids ahead as have UPDATE_COLUMNS columns together.
+  Rows and gradients are fetched into the first-level cache, as many ids ahead as have COLUMNS_AHEAD
+  columns together. Lines of `out` are fetched OUT bags ahead: rows of out lie apart, and a store
+  that misses holds up all that follow.
 */
-#define FAR            48
-#define NEAR           10
-#define OUT            16
-#define UPDATE_COLUMNS 2048
+#define COLUMNS_AHEAD 2048
+#define MOST_AHEAD    48
+#define LEAST_AHEAD   10
+#define OUT           16
 
 typedef float TrsPartInMemory __attribute__((vector_size(4 * PART), aligned(4), may_alias));
 
@@ -56,33 +54,35 @@ ALWAYS_INLINE const char *row_of_value(const TrsTbeTable *table, TrsDType dtype,
                                    dtype == TRS_FP32 ? 4 : 2);
 }
 
-ALWAYS_INLINE void prefetch_bytes(const void *from, int bytes, int near)
+ALWAYS_INLINE void prefetch_bytes(const void *from, int bytes)
 {
-  const char *p = from;
-
-  for (int at = 0; at < bytes; at += 64) {
-    if (near)
-      __builtin_prefetch(p + at, 0, 3);
-    else
-      __builtin_prefetch(p + at, 0, 2);
-  }
+  for (int at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)from + at);
 }
 
 /* The address of a bad id does no harm to a prefetch. */
-ALWAYS_INLINE void prefetch_row(const TrsTbeTable *table, TrsDType dtype, int64_t row, int D, int near)
+ALWAYS_INLINE void prefetch_row(const TrsTbeTable *table, TrsDType dtype, int64_t row, int D)
 {
   const int element = dtype == TRS_FP32 ? 4 : 2;
 
   prefetch_bytes((const char *)table->weight + (uint64_t)row * (uint64_t)(table->stride * element),
-                 D * element, near);
+                 D * element);
 }
 
-/* Prefetch what the values after value i need, as far as they are before `last`. */
-ALWAYS_INLINE void prefetch_values(const TrsTbeTable *table, TrsDType dtype, const int64_t *values, int64_t i,
-                                   int64_t last, int D)
+/* The number of ids whose rows are fetched ahead. */
+ALWAYS_INLINE int64_t ids_ahead(int D)
 {
-  if (i + FAR < last) prefetch_row(table, dtype, values[i + FAR], D, 0);
-  if (i + NEAR < last) prefetch_row(table, dtype, values[i + NEAR], D, 1);
+  const int64_t ids = COLUMNS_AHEAD / D;
+
+  return ids > MOST_AHEAD ? MOST_AHEAD : ids < LEAST_AHEAD ? LEAST_AHEAD : ids;
+}
+
+/* Prefetch the row of a later value than value i, if it is before value `last`. */
+ALWAYS_INLINE void prefetch_ahead(const TrsTbeTable *table, TrsDType dtype, const int64_t *values, int64_t i,
+                                  int64_t last, int D)
+{
+  const int64_t k = i + ids_ahead(D);
+
+  if (k < last) prefetch_row(table, dtype, values[k], D);
 }
 
 /* Load columns PART*p .. of a row, widened. */
@@ -113,7 +113,7 @@ ALWAYS_INLINE void forward_bag(const TrsTbeTable *table, TrsDType dtype, const i
   for (int p = 0; p < D / PART; p++) sum[p] = (Part){0};
   for (int64_t i = begin; i < end; i++) {
     const int64_t id = input->values[i];
-    prefetch_values(table, dtype, input->values, i, last, D);
+    prefetch_ahead(table, dtype, input->values, i, last, D);
     if ((uint64_t)id >= (uint64_t)table->rows) continue;
     const char *row = row_at(table, dtype, id);
     for (int p = 0; p < D / PART; p++)
@@ -136,7 +136,7 @@ ALWAYS_INLINE void forward_bag_any(const TrsTbeTable *table, TrsDType dtype, int
     const int64_t id = input->values[i];
     const float weight = weighted ? input->weights[i] : 1.0f;
     int d = 0;
-    if (!cached) prefetch_values(table, dtype, input->values, i, last, D);
+    if (!cached) prefetch_ahead(table, dtype, input->values, i, last, D);
     if ((uint64_t)id >= (uint64_t)table->rows) continue;
     const char *row = row_of_value(table, dtype, input, i, cached);
     for (; d + PART <= D; d += PART) store(out + d, load(out + d) + weight * load_part(row, dtype, d / PART));
@@ -155,12 +155,12 @@ ALWAYS_INLINE void forward_bags(const TrsTbeTable *table, TrsDType dtype, const 
   const int width = D ? D : table->dim;
 
   if (begin == first)
-    for (int64_t i = input->offsets[first], n = 0; n < FAR && i < last; i++, n++)
-      prefetch_row(table, dtype, input->values[i], width, 0);
+    for (int64_t i = input->offsets[first], n = 0; n < ids_ahead(width) && i < last; i++, n++)
+      prefetch_row(table, dtype, input->values[i], width);
   for (int64_t bag = begin; bag < end; bag++) {
     float *to = out + (bag - first) * out_stride;
     if (bag + OUT < end_bag) /* a hint to read: a hint to write costs twice as much */
-      prefetch_bytes(to + OUT * out_stride, width * 4, 1);
+      prefetch_bytes(to + OUT * out_stride, width * 4);
     if (D)
       forward_bag(table, dtype, D, input, weighted, bag, last, mean, to);
     else
@@ -248,7 +248,7 @@ static void forward_rows(const TrsTbeTable *table, const TrsTbeInput *input, int
   const int cached = table->lines && input->locations;
 
   for (int64_t i = begin; i < end; i++, out += out_stride) {
-    prefetch_values(table, table->dtype, input->values, i, end, table->dim);
+    prefetch_ahead(table, table->dtype, input->values, i, end, table->dim);
     if ((uint64_t)input->values[i] < (uint64_t)table->rows)
       widen_row(table->dtype, table->dim, row_of_value(table, table->dtype, input, i, cached), out);
     else
@@ -573,16 +573,8 @@ ALWAYS_INLINE int64_t run_end(const TrsRowJob *job, int64_t i, int64_t end)
 ALWAYS_INLINE void prefetch_state(const TrsTbeTable *table, const TrsStateShape shape, int s, int64_t row,
                                   int D)
 {
-  if (shape == TRS_STATE_ROW) prefetch_bytes(of_row(table, s, row), 4, 1);
-  if (shape == TRS_STATE_ELEMENT) prefetch_bytes(elements(table, s, row, D), D * 4, 1);
-}
-
-/* The number of keys that are fetched ahead. */
-ALWAYS_INLINE int64_t keys_ahead(int D)
-{
-  const int64_t keys = UPDATE_COLUMNS / D;
-
-  return keys > FAR ? FAR : keys < NEAR ? NEAR : keys;
+  if (shape == TRS_STATE_ROW) prefetch_bytes(of_row(table, s, row), 4);
+  if (shape == TRS_STATE_ELEMENT) prefetch_bytes(elements(table, s, row, D), D * 4);
 }
 
 /* The row of key i, its states and gradient. */
@@ -595,9 +587,9 @@ ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, const TrsSparseOptimizerKi
 
   if (i >= job->n_keys) return;
   row = (int64_t)(job->key[i] >> job->position_bits);
-  prefetch_bytes(gradient_of_key(job, i), D * 4, 1);
+  prefetch_bytes(gradient_of_key(job, i), D * 4);
   if (kind == TRS_OPTIM_NONE) return;
-  prefetch_bytes(row_of_key(job, dtype, i), D * (dtype == TRS_FP32 ? 4 : 2), 1);
+  prefetch_bytes(row_of_key(job, dtype, i), D * (dtype == TRS_FP32 ? 4 : 2));
   for (int s = 0; s < TRS_OPTIMIZER_STATES; s++) prefetch_state(job->table, shapes[kind][s], s, row, D);
 }
 
@@ -615,12 +607,12 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, const TrsSparseOptimizerKin
   float *wide = scratch + D;
 
   if (begin == 0)
-    for (int64_t k = 0; k < keys_ahead(D); k++) prefetch_key(job, kind, dtype, k, D);
+    for (int64_t k = 0; k < ids_ahead(D); k++) prefetch_key(job, kind, dtype, k, D);
   for (int64_t i = begin; i < end;) {
     const int64_t row = (int64_t)(job->key[i] >> job->position_bits), next = run_end(job, i, end);
     /* Most rows have one gradient, which is used in its place. */
     const float *total = gradient_of_key(job, i);
-    for (int64_t k = i; k < next; k++) prefetch_key(job, kind, dtype, k + keys_ahead(D), D);
+    for (int64_t k = i; k < next; k++) prefetch_key(job, kind, dtype, k + ids_ahead(D), D);
     if (next > i + 1 || job->scale) {
       sum_gradients(job, D, i, next, g);
       total = g;
@@ -692,7 +684,7 @@ static void squares(const TrsRowJob *job, int64_t begin, int64_t end)
     const float *total = gradient_of_key(job, i);
     next = run_end(job, i, end);
     for (int64_t k = i; k < next; k++)
-      prefetch_key(job, TRS_OPTIM_NONE, job->table->dtype, k + keys_ahead(D), D);
+      prefetch_key(job, TRS_OPTIM_NONE, job->table->dtype, k + ids_ahead(D), D);
     if (next > i + 1 || job->scale) {
       sum_gradients(job, D, i, next, g);
       total = g;
@@ -714,7 +706,7 @@ static int64_t sum(const TrsRowJob *job, int64_t begin, int64_t end, int64_t *ro
   for (int64_t i = begin, next; i < end; i = next, n++) {
     next = run_end(job, i, end);
     for (int64_t k = i; k < next; k++)
-      prefetch_key(job, TRS_OPTIM_NONE, job->table->dtype, k + keys_ahead(job->table->dim), job->table->dim);
+      prefetch_key(job, TRS_OPTIM_NONE, job->table->dtype, k + ids_ahead(job->table->dim), job->table->dim);
     if (rows) rows[n] = (int64_t)(job->key[i] >> job->position_bits);
     sum_gradients(job, job->table->dim, i, next, row_grad + n * row_stride);
   }
