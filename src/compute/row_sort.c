@@ -10,7 +10,8 @@ enum { TRS_DIGIT_BITS = 11, TRS_MAX_DIGITS = 6, TRS_INSERTION_SORT = 48 };
   Rows of a table with more rows for each key lie so far apart that reading them in their order
   saves more than reading gradients in order of positions.
 */
-enum { TRS_ROWS_A_KEY = 8 };
+enum { TRS_ROWS_A_KEY = 8, TRS_ROWS_A_WORD = 16 };
+_Static_assert(TRS_ROWS_A_KEY <= TRS_ROWS_A_WORD, "`seen` has a word for each key");
 
 static void insertion_sort(int64_t n, int low_bit, uint64_t *key)
 {
@@ -55,18 +56,19 @@ uint64_t *TrsRowSort(int64_t n, int low_bit, int high_bit, uint64_t *key, uint64
 
 /* --- rows with one key --- */
 
-/* Two bits for each row, 16 rows a word: was there a key, was there another one? */
+/* Two bits for each row: was there a key, was there another one? */
 
 static void mark(uint32_t *seen, uint64_t row)
 {
-  const int shift = (int)(row % 16 * 2);
+  uint32_t *word = seen + row / TRS_ROWS_A_WORD;
+  const int shift = (int)(row % TRS_ROWS_A_WORD * 2);
 
-  seen[row / 16] |= (uint32_t)1 << shift | (seen[row / 16] >> shift & 1) << (shift + 1);
+  *word |= (uint32_t)1 << shift | (*word >> shift & 1) << (shift + 1);
 }
 
 static int has_another(const uint32_t *seen, uint64_t row)
 {
-  return (int)(seen[row / 16] >> (row % 16 * 2 + 1) & 1);
+  return (int)(seen[row / TRS_ROWS_A_WORD] >> (row % TRS_ROWS_A_WORD * 2 + 1) & 1);
 }
 
 /*
@@ -77,7 +79,7 @@ static int64_t set_apart(int64_t n, int low_bit, int64_t rows, uint64_t *key, ui
 {
   int64_t n_single = 0, n_more = 0;
 
-  memset(seen, 0, ((size_t)rows + 15) / 16 * sizeof(*seen));
+  memset(seen, 0, ((size_t)rows / TRS_ROWS_A_WORD + 1) * sizeof(*seen));
   for (int64_t i = 0; i < n; i++) mark(seen, key[i] >> low_bit);
   for (int64_t i = 0; i < n; i++) {
     const uint64_t moving = key[i];
