@@ -64,7 +64,8 @@ def test_retrieval_reference(binary, folder):
 
 @thinned
 def test_retrieval_reproducible(binary, folder):
-    """-reproducible: the same bits of losses and weights on any ranks and shardings, with dropout and a smaller last batch; a resumed run, too."""
+    """-reproducible: the same bits of losses and weights on any ranks and shardings, with dropout and a smaller last batch; a resumed run, too. A batch
+    has two blocks of samples, so that of three ranks one never has a block."""
     write_dataset(os.path.join(folder, "train.h5"), 340, sample_weights=np.linspace(0, 2, 340))
     base = f"-data_train train.h5 -data_shuffle -epochs 2 -reproducible {MODEL} {LOSS} -tables_min_partition 4"
     run(binary, 1, f"{base} -batch_size 150 -output one.h5 -checkpoint_final one.final.h5", folder)

@@ -113,7 +113,8 @@ typedef struct {
   float *rows;                 /* of all my blocks' samples, as the two below */
   const float *dense, *labels; /* labels may be NULL */
   const float *weights;        /* NULL: all 1 */
-  const TrsPair *pair;         /* with a loss of pairs and labels; else NULL */
+  PetscBool has_pairs;         /* there is a loss of pairs, and labels */
+  const TrsPair *pair;         /* of my blocks' samples; NULL if there are none */
   float scale;
   PetscBool backward, predict;
   int64_t step, first; /* of the training; place of my blocks' first sample in the epoch's order */
@@ -201,7 +202,7 @@ static PetscErrorCode run_pairs(TrsBlockwise b, TrsStream stream, const TrsBlock
   }
   for (int q = 0; q <= b->comm->size; q++)
     b->first_row[q] = PetscMin(b->first_block[q] * b->size, b->first_sample[b->comm->size]);
-  if (job->pair) {
+  if (job->has_pairs) {
     PetscCall(b->device->zero(b->block_losses.data, n_blocks * (int64_t)sizeof(double), stream));
     PetscCall(TrsPairLossRun(b->pair_loss, stream, &rows, (double *)b->block_losses.data, 1,
                              job->backward ? grads : NULL));
@@ -275,7 +276,8 @@ static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBa
     PetscCall(TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_LABELS, b->n_tasks, batch->labels, &job->labels));
   if (batch->weights)
     PetscCall(TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_WEIGHTS, 1, batch->weights, &job->weights));
-  if (b->pair_loss && batch->labels) {
+  job->has_pairs = (PetscBool)(b->pair_loss && batch->labels);
+  if (job->has_pairs) {
     PetscCall(TrsPairLossPairs(b->pair_loss, stream, batch, &pairs));
     PetscCall(TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_PAIRS, (int64_t)(sizeof(TrsPair) / sizeof(float)),
                                   (const float *)pairs, &to));
@@ -284,11 +286,14 @@ static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make room for the results of my blocks' n samples. */
+/*
+  Make room for the results of my blocks' n samples. A rank without blocks has a place for gradients
+  of pairs, too: to give none means to want none.
+*/
 static PetscErrorCode reserve_results(TrsBlockwise b, int64_t n_blocks, int64_t n)
 {
   const int64_t pair_bytes = b->pair_loss || b->keeps_pairs
-                                 ? n * TrsDlrmPairs(b->dlrm).stride * (int64_t)sizeof(float)
+                                 ? PetscMax(n, 1) * TrsDlrmPairs(b->dlrm).stride * (int64_t)sizeof(float)
                                  : 0;
 
   PetscFunctionBegin;
