@@ -211,9 +211,9 @@ typedef struct {
   Exchange control data on the host, with any backend: n int64 from each rank to each rank. send and
   recv are host arrays [size * n], rank-major; they belong to the operation until the wait.
 
-  Collective, in the same order as everything else on comm, with at most TRS_LANE_FLIGHT exchanges
-  under way. A wait without a start does nothing if counts is all zero except .mpi =
-  MPI_REQUEST_NULL.
+  Collective, in the same order as everything else on comm. With more than TRS_LANE_FLIGHT exchanges
+  under way the later ones are slower. A wait without a start does nothing if counts is all zero
+  except .mpi = MPI_REQUEST_NULL.
 */
 PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int64_t *recv, TrsCounts *counts);
 PetscErrorCode TrsCommCountsWait(TrsCounts *counts);
@@ -227,9 +227,10 @@ typedef struct {
 
 /*
   Sum control data on the host, with any backend: sum[n] is the sum of mine[n] over the ranks, with
-  the same bits on all ranks. The order of addition is that of the ranks if they share memory and n
-  is at most TRS_LANE_COUNTS. Both arrays belong to the operation until the wait. Collective; a sum
-  counts as an exchange of counts under way.
+  the same bits on all ranks. The order of addition is that of the ranks if they share memory, n is
+  at most TRS_LANE_COUNTS, and fewer than TRS_LANE_FLIGHT exchanges are under way. Both arrays
+  belong to the operation until the wait. Collective; a sum counts as an exchange of counts under
+  way.
 */
 PetscErrorCode TrsCommSumStart(TrsComm comm, int n, const double *mine, double *sum, TrsSum *request);
 PetscErrorCode TrsCommSumWait(TrsSum *request);

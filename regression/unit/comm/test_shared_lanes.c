@@ -342,19 +342,33 @@ static void test_sums(void **state)
   }
 }
 
+/* More exchanges of counts, and sums, than there are posts for. */
 static void test_counts_in_flight(void **state)
 {
+  enum { N_COUNTS = 2 * TRS_LANE_FLIGHT + 3 };
   TrsComm comm = new_comm(8);
-  int64_t send[MAX_RANKS] = {0}, recv[TRS_LANE_FLIGHT + 1][MAX_RANKS];
-  TrsCounts counts[TRS_LANE_FLIGHT + 1];
+  int64_t send[N_COUNTS][MAX_RANKS], recv[N_COUNTS][MAX_RANKS];
+  double mine[N_COUNTS], sum[N_COUNTS];
+  TrsCounts counts[N_COUNTS];
+  TrsSum sums[N_COUNTS];
 
   (void)state;
-  for (int k = 0; k < TRS_LANE_FLIGHT; k++)
-    assert_petsc_ok(TrsCommCountsStart(comm, 1, send, recv[k], &counts[k]));
-  if (comm->size > 1)
-    assert_petsc_error(TrsCommCountsStart(comm, 1, send, recv[TRS_LANE_FLIGHT], &counts[TRS_LANE_FLIGHT]),
-                       TRS_ERR_INTERNAL);
-  for (int k = 0; k < TRS_LANE_FLIGHT; k++) assert_petsc_ok(TrsCommCountsWait(&counts[k]));
+  for (int round = 0; round < 3; round++) {
+    for (int k = 0; k < N_COUNTS; k++) {
+      for (int q = 0; q < comm->size; q++) send[k][q] = 1000 * round + 100 * k + 10 * comm->rank + q;
+      mine[k] = k + comm->rank;
+      assert_petsc_ok(TrsCommCountsStart(comm, 1, send[k], recv[k], &counts[k]));
+      if (k % 4 == round) assert_petsc_ok(TrsCommSumStart(comm, 1, &mine[k], &sum[k], &sums[k]));
+    }
+    for (int k = 0; k < N_COUNTS; k++) {
+      assert_petsc_ok(TrsCommCountsWait(&counts[k]));
+      for (int q = 0; q < comm->size; q++)
+        assert_int_equal(recv[k][q], 1000 * round + 100 * k + 10 * q + comm->rank);
+      if (k % 4 != round) continue;
+      assert_petsc_ok(TrsCommSumWait(&sums[k]));
+      assert_true(sum[k] == comm->size * k + comm->size * (comm->size - 1) / 2);
+    }
+  }
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
