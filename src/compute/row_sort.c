@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* 2^11 counters are 8 KiB, so two thirds of the first-level cache stay free for the data. */
-enum { TRS_DIGIT_BITS = 11, TRS_MAX_DIGITS = 6, TRS_INSERTION_SORT = 48 };
+enum { TRS_DIGIT_BITS = 11, TRS_INSERTION_SORT = 48 };
 
 /*
   Rows of a table with more rows for each key lie so far apart that reading them in their order

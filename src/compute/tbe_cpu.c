@@ -367,14 +367,14 @@ static TrsRowJob job_of(const TrsTbe *tbe, int t, const TrsBackward *b, const fl
   return job;
 }
 
-/* Find the first key at or after i that begins a row. */
-static int64_t row_start(const TrsRowJob *job, int64_t i, int64_t n)
+/* Find the first key in [i, end) that begins a row; end if there is none. */
+static int64_t row_start(const TrsRowJob *job, int64_t i, int64_t end)
 {
-  while (i > 0 && i < n && job->key[i] >> job->position_bits == job->key[i - 1] >> job->position_bits) i++;
+  while (i > 0 && i < end && job->key[i] >> job->position_bits == job->key[i - 1] >> job->position_bits) i++;
   return i;
 }
 
-/* Do `rows`, a kernel, for all of the table's rows. */
+/* Do `rows`, a kernel, for all of the table's rows, by parts of its n keys. */
 static void for_rows(void (*rows)(const TrsRowJob *, int64_t, int64_t), TrsRowJob job, int64_t n, float *wide)
 {
   const int64_t parts = (n + TRS_VALUES_A_PART - 1) / TRS_VALUES_A_PART;
@@ -383,7 +383,7 @@ static void for_rows(void (*rows)(const TrsRowJob *, int64_t, int64_t), TrsRowJo
   for (int64_t part = 0; part < parts; part++) {
     const int64_t end = PetscMin((part + 1) * TRS_VALUES_A_PART, n);
     job.scratch = wide ? wide + (int64_t)omp_get_thread_num() * 3 * job.table->dim : NULL;
-    rows(&job, row_start(&job, part * TRS_VALUES_A_PART, n), row_start(&job, end, n));
+    rows(&job, row_start(&job, part * TRS_VALUES_A_PART, end), end);
   }
 }
 

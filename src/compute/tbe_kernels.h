@@ -49,7 +49,8 @@ typedef struct {
   void (*forward_rows)(const TrsTbeTable *table, const TrsTbeInput *input, int64_t begin, int64_t end,
                        float *out, int64_t out_stride);
   /*
-    Update the rows of keys [begin, end), which hold whole rows; NULL: an optimizer without a step.
+    Update the rows whose first keys are in [begin, end), where a row begins unless there is none.
+    NULL: an optimizer without a step.
   */
   void (*update[TRS_N_OPTIMS])(const TrsRowJob *job, int64_t begin, int64_t end);
   /* Instead of updating, sum the squares of the rows' gradients by blocks of columns. */

@@ -561,11 +561,11 @@ ALWAYS_INLINE void sum_gradients(const TrsRowJob *job, const int D, int64_t begi
 }
 
 /* Find the end of the run of keys of one row that begins at i. */
-ALWAYS_INLINE int64_t run_end(const TrsRowJob *job, int64_t i, int64_t end)
+ALWAYS_INLINE int64_t run_end(const TrsRowJob *job, int64_t i)
 {
   const uint64_t row = job->key[i] >> job->position_bits;
   do i++;
-  while (i < end && job->key[i] >> job->position_bits == row);
+  while (i < job->n_keys && job->key[i] >> job->position_bits == row);
   return i;
 }
 
@@ -609,7 +609,7 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, const TrsSparseOptimizerKin
   if (begin == 0)
     for (int64_t k = 0; k < ids_ahead(D); k++) prefetch_key(job, kind, dtype, k, D);
   for (int64_t i = begin; i < end;) {
-    const int64_t row = (int64_t)(job->key[i] >> job->position_bits), next = run_end(job, i, end);
+    const int64_t row = (int64_t)(job->key[i] >> job->position_bits), next = run_end(job, i);
     /* Most rows have one gradient, which is used in its place. */
     const float *total = gradient_of_key(job, i);
     for (int64_t k = i; k < next; k++) prefetch_key(job, kind, dtype, k + ids_ahead(D), D);
@@ -682,7 +682,7 @@ static void squares(const TrsRowJob *job, int64_t begin, int64_t end)
 
   for (int64_t i = begin, next; i < end; i = next) {
     const float *total = gradient_of_key(job, i);
-    next = run_end(job, i, end);
+    next = run_end(job, i);
     for (int64_t k = i; k < next; k++)
       prefetch_key(job, TRS_OPTIM_NONE, job->table->dtype, k + ids_ahead(D), D);
     if (next > i + 1 || job->scale) {
@@ -704,7 +704,7 @@ static int64_t sum(const TrsRowJob *job, int64_t begin, int64_t end, int64_t *ro
   int64_t n = 0;
 
   for (int64_t i = begin, next; i < end; i = next, n++) {
-    next = run_end(job, i, end);
+    next = run_end(job, i);
     for (int64_t k = i; k < next; k++)
       prefetch_key(job, TRS_OPTIM_NONE, job->table->dtype, k + ids_ahead(job->table->dim), job->table->dim);
     if (rows) rows[n] = (int64_t)(job->key[i] >> job->position_bits);
