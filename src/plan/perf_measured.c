@@ -140,10 +140,11 @@ static void replicas(const TrsPerfInput *in, const TrsShardWork *work, double co
     perf->bwd_compute = update_ms(in, work->ids, gradients, work->distinct, cols);
     return;
   }
-  /* An entry of a list costs what an id costs that an update lists and sorts. */
-  perf->fwd_comms = exchange_ms(in, merged * ID_BYTES) +
-                    (work->ids * ID_COPIES / 2.0 + work->bags * BAG_BYTES / 2.0) / rates->stream_bw +
-                    (work->ids + merged) * rates->update_overhead / rates->update_bw;
+  perf->fwd_comms = (work->ids * ID_COPIES / 2.0 + work->bags * BAG_BYTES / 2.0) / rates->stream_bw;
+  if (in->is_inference) return; /* which needs no lists */
+  /* An entry of a list costs what an id costs that an update lists. */
+  perf->fwd_comms += exchange_ms(in, merged * ID_BYTES) +
+                     (work->ids + merged) * rates->update_overhead / rates->update_bw;
   perf->bwd_comms = exchange_ms(in, merged * FLOAT_BYTES * cols);
   /* Sum the own gradients by rows; then add those of all ranks, and update. */
   perf->bwd_compute = write_rows_ms(in, work->ids, gradients, work->distinct, cols, 0.0) +
