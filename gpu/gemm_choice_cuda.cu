@@ -33,8 +33,8 @@ enum {
 
   -reproducible relies on this. A sample block (train/blockwise.h) has the shapes of every other
   sample block, on any rank. Its operands are the model's parameters, gradients and activations,
-  which lie alike on all ranks, and samples that begin at multiples of 64 rows in memory of their
-  own. So the alignments, too, are the same for all sample blocks.
+  which lie alike on all ranks, and samples that begin at multiples of a block's rows in memory of
+  their own. So the alignments, too, are the same for all sample blocks.
 
   A choice by time breaks the rule, so -reproducible refuses it.
 */

@@ -44,7 +44,7 @@ def draw_plan(rng, ranks, sequences):
 def compare_runs(binary, folder, seed, rank_counts):
     rng = random.Random(seed)
     model, sequences = draw_model(binary, rng)
-    global_batch = rng.choice((24, 180, 300, 420))  # dense layers work on blocks of 64 samples
+    global_batch = rng.choice((24, 180, 420, 660))  # dense layers work on blocks of 128 samples
     samples = rng.randint(30, 900)
     weights = [rng.choice((0.0, 1e-30, 0.1, rng.random(), 1e20)) for _ in range(samples)] if seed % 2 else None  # no order of adding is exact in floats
     write_dataset(os.path.join(folder, "train.h5"), samples, seed=seed, features=ROWS, weighted=True, sample_weights=weights)
@@ -80,14 +80,14 @@ def test_reproducible_columns(binary, folder):
     for optimizer in ("rowwise_adagrad", "partial_rowwise_adam", "lamb"):
         shared = (f"-reproducible -data_train train.h5 -output run.h5 -tables_embedding_dim 96 -dense_arch 16,96 -over_arch 17,1 -embedding_optimizer {optimizer} "
                   "-table_tag_pooling mean -table_word_is_weighted -table_item_data_type bf16 -table_user_stochastic_rounding -table_user_data_type fp16")
-        run(binary, 1, f"{shared} -batch_size 120 -steps 6 -checkpoint_final whole.h5", folder)
+        run(binary, 1, f"{shared} -batch_size 240 -steps 6 -checkpoint_final whole.h5", folder)
         wanted = losses(os.path.join(folder, "run.h5"))
         for ranks, plan in ((2, "-tables_sharding_types column_wise -table_word_sharding_types row_wise -tables_min_partition 32"),
                             (3, "-tables_sharding_types column_wise -tables_min_partition 32 -table_tag_compute_kernels fused_uvm_caching"),
                             (3, "-tables_sharding_types column_wise -tables_min_partition 24"),
                             (4, "-tables_sharding_types grid_shard -tables_min_partition 48 -topology_local_world_size 2")):
             what = f"{optimizer}, {ranks} ranks, {plan}"
-            run(binary, ranks, f"{shared} -batch_size {120 // ranks} -steps 6 -checkpoint_final cut.h5 {plan}", folder,
+            run(binary, ranks, f"{shared} -batch_size {240 // ranks} -steps 6 -checkpoint_final cut.h5 {plan}", folder,
                 environment={"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"})
             check(same_bits(losses(os.path.join(folder, "run.h5")), wanted), f"{what}: other losses")
             check_same_tensors(os.path.join(folder, "cut.h5"), os.path.join(folder, "whole.h5"), what)
@@ -98,9 +98,9 @@ def test_reproducible_resume(binary, folder):
     write_dataset(os.path.join(folder, "train.h5"), 300, features=ROWS)
     shared = ("-reproducible -data_train train.h5 -tables_embedding_dim 8 -dense_arch 16,8 -over_arch 17,1 -tables_min_partition 4 "
               "-embedding_optimizer partial_rowwise_adam -dense_optimizer adam -data_shuffle -checkpoint_dir states -checkpoint_every 4")
-    run(binary, 1, f"{shared.replace('states', 'unbroken')} -batch_size 96 -steps 12 -output whole.h5 -checkpoint_final whole.final.h5", folder)
+    run(binary, 1, f"{shared.replace('states', 'unbroken')} -batch_size 192 -steps 12 -output whole.h5 -checkpoint_final whole.final.h5", folder)
     for ranks, steps, kind in ((4, 4, "column_wise"), (3, 8, "row_wise"), (2, 12, "data_parallel")):
-        run(binary, ranks, f"{shared} -resume -batch_size {96 // ranks} -steps {steps} -tables_sharding_types {kind} -output part.h5 "
+        run(binary, ranks, f"{shared} -resume -batch_size {192 // ranks} -steps {steps} -tables_sharding_types {kind} -output part.h5 "
             f"-checkpoint_final part.final.h5", folder)
     found, wanted = (losses(os.path.join(folder, name)).tolist() for name in ("part.h5", "whole.h5"))
     check(found == wanted, f"losses {found} for {wanted}")

@@ -10,7 +10,7 @@ from trsrun import check, check_same_tensors, losses, run, same_bits, tensors, t
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "runtime")
 CASES = ("sequence_gru", "sequence_din_history", "sequence_transformer")
-# ranks and a plan: rows and columns are cut, replicas, ids sent once; 144 samples are three blocks of -reproducible
+# ranks and a plan: rows and columns are cut, replicas, ids sent once; 144 samples are two blocks of -reproducible
 PLANS = [(2, "-tables_sharding_types row_wise"), (3, "-tables_sharding_types column_wise -tables_min_partition 4"), (3, "-tables_sharding_types data_parallel"),
          (2, "-table_word_sharding_types row_wise -table_user_sharding_types table_wise -pipeline base"), (4, "-tables_sharding_types row_wise -topology_local_world_size 2")]
 GLOBAL = 144

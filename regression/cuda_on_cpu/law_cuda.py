@@ -169,7 +169,7 @@ def test_cuda_accumulate(binary, folder):
 
 def test_cuda_reproducible(binary, folder):
     """-reproducible: the same bits for every plan, backend and number of ranks; rows that optimizers take as a whole, in caches and in fp16; sequences."""
-    make(folder, 300)  # batches of 132, 132 and 36 samples: blocks of 64 samples that two ranks share, and smaller ones
+    make(folder, 300)  # batches of 132, 132 and 36 samples: blocks of 128 samples that two ranks share, and smaller ones
     hosts, cached = "-topology_local_world_size 2", "-table_user_compute_kernels fused_uvm_caching -table_item_compute_kernels fused_uvm_caching"
     pooled = ("-embedding_optimizer partial_rowwise_adam -dense_optimizer adam -table_user_data_type fp16 -tables_stochastic_rounding "
               "-dense_max_gradient_norm 0.5 -embedding_max_gradient 0.01 -tables_min_partition 4")

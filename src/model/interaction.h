@@ -25,7 +25,8 @@ typedef struct {
   int64_t filled, stride; /* columns with zeros behind (product_unit); floats from row to row */
   TrsDType type;          /* of the output and its gradient */
   /*
-    X and its gradient [max_batch, N], where they lie now. They are of floats, or have the type of a
+    X and its gradient [max_batch, N], where they lie now; of vectors that lie anywhere X has the
+    columns of those alone that the caller has there. They are of floats, or have the type of a
     `typed` output.
   */
   TrsMatrix x, dx;

@@ -252,16 +252,17 @@ static PetscErrorCode backward_start_ordered(TrsSharding sharding, TrsShardingSl
   PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad)); /* in place, as pooled.c does */
   for (int q = 0; q < comm->size; q++) {
     o->send_displs[q] = n_send;
-    o->send_counts[q] = B * o->dims[q];
+    o->send_counts[q] = q == comm->rank ? 0 : B * o->dims[q];
     o->recv_displs[q] = n_recv;
-    o->recv_counts[q] = slot->source_batch[q] * sharding->local_dim;
+    o->recv_counts[q] = q == comm->rank ? 0 : slot->source_batch[q] * sharding->local_dim;
     n_send += o->send_counts[q];
-    n_recv += o->recv_counts[q];
+    n_recv += slot->source_batch[q] * sharding->local_dim;
   }
   PetscCall(TrsDeviceBufferReserveShared(context->device, &o->send_grad, n_send * (int64_t)sizeof(float)));
   PetscCall(TrsDeviceBufferReserve(context->device, &o->recv_grad, n_recv * (int64_t)sizeof(float)));
-  for (int q = 0; q < comm->size; q++)
-    o->send_block[q] = (const float *)o->send_grad.data + o->send_displs[q];
+  for (int q = 0; q < comm->size; q++) /* own samples' gradients go to where they would arrive */
+    o->send_block[q] = q == comm->rank ? (const float *)o->recv_grad.data + o->recv_displs[q]
+                                       : (const float *)o->send_grad.data + o->send_displs[q];
   PetscCall(TrsRouteGatherRuns(sharding, stream, B, grad, o->send_block, o->dims));
   PetscCall(TrsCommAlltoallv(comm, stream, o->send_grad.data, o->send_counts, o->send_displs,
                              o->recv_grad.data, o->recv_counts, o->recv_displs, sizeof(float), &o->request));

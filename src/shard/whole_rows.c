@@ -15,7 +15,7 @@
 
   Cost in a group with such a table: D * (2 + element-wise states) elements for each touched row go
   to each of its other column blocks, and each of these updates the whole row. All tables' touched
-  rows and their gradients are listed, with a sort for each list; a GPU sorts once.
+  rows and their gradients are listed, one after the other; a GPU sorts once.
 */
 #include "shard/row_pairs.h"
 

@@ -8,8 +8,8 @@
   its own candidates among all queries. These are the sums that a reduce-scatter of the candidates'
   gradients would give, with as many bytes, and each is added up in one place.
 
-  The scores are made 64 rows at a time. With -reproducible such a tile is a sample block, so that
-  its bits do not depend on the ranks.
+  The scores are made TRS_BLOCK_SAMPLES rows at a time. With -reproducible such a tile is a sample
+  block, so that its bits do not depend on the ranks.
 
   Source: Yi et al. 2019; TorchRec's retrieval example; src/RULES.md, section 20
 */
@@ -68,8 +68,8 @@ typedef struct {
 
   Collective.
 
-  In:    stride  from the loss of 64 rows to that of the next 64
-  InOut: losses  [n / 64, rounded up] (in the device's memory): the sums over 64 rows each are added
+  In:    stride  from the loss of a tile's rows to that of the next tile's
+  InOut: losses  [tiles] (in the device's memory): the sum over the rows of each is added
   Out:   dout    [n, 2 D]; NULL on all ranks: no gradients. Then this is no step of a training: all
                  candidates take part, uncorrected
 */

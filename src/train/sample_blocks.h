@@ -2,7 +2,8 @@
 /*
   The dense layers' work is cut into fixed blocks of the global batch. With -reproducible a block
   has TRS_BLOCK_SAMPLES samples, whatever the number of ranks. One rank computes a block, so the
-  block's bits depend on nothing else. With -accumulate_steps alone a block has -batch_size samples.
+  block's bits depend on nothing else. With -accumulate_steps alone a block has
+  -batch_size samples, with a loss of pairs TRS_BLOCK_SAMPLES.
   Blocks are shared out evenly. Sums over all samples (gradients, losses) are added up over blocks
   in one fixed tree.
 
@@ -17,7 +18,7 @@
 
 #include "comm/comm.h"
 
-enum { TRS_BLOCK_SAMPLES = 64 };
+enum { TRS_BLOCK_SAMPLES = 128 };
 
 typedef struct TrsSampleBlocksImpl *TrsSampleBlocks;
 

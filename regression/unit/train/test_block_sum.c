@@ -83,6 +83,7 @@ static void test_same_bits(void **state)
 */
 static void test_samples(void **state)
 {
+  enum { MOST = 2 * TRS_BLOCK_SAMPLES }; /* samples of a rank */
   TrsSampleBlocks blocks;
 
   (void)state;
@@ -90,14 +91,14 @@ static void test_samples(void **state)
   for (uint64_t round = 0; round < 30; round++) {
     int64_t sample[MAX_RANKS + 1] = {0}, n, n_blocks, first, n_all, begin = 0, n_mine = 0;
     const int64_t *first_block;
-    static float of_blocks[2 * (200 * MAX_RANKS + TRS_BLOCK_SAMPLES)];
-    float own[2 * 200], *back;
+    static float of_blocks[2 * (MOST * MAX_RANKS + TRS_BLOCK_SAMPLES)];
+    float own[2 * MOST], *back;
     const float *mine;
     for (int q = 0; q < comm->size; q++)
-      sample[q + 1] = sample[q] + (round == 0 ? 2 * TRS_BLOCK_SAMPLES
+      sample[q + 1] = sample[q] + (round == 0 ? MOST
                                    : draw(7, round * 8 + (uint64_t)q, 3) == 0
                                        ? 0
-                                       : draw(8, round * 8 + (uint64_t)q, 200));
+                                       : draw(8, round * 8 + (uint64_t)q, MOST));
     n = sample[comm->rank + 1] - sample[comm->rank];
     for (int64_t i = 0; i < 2 * n; i++) own[i] = (float)(sample[comm->rank] + i / 2);
     assert_petsc_ok(TrsSampleBlocksShare(blocks, sample, &first_block));
