@@ -62,6 +62,11 @@ class Dataset:
         for key in ("planted_loss", "generated_by", "converted_by"):
             if key in handle.attrs:
                 print(f"  {key}: {trsdata.text(handle.attrs[key])}")
+        if len(set(names)) < len(names) or "" in names:
+            self.problems.append(f"/sparse has the features {', '.join(names)}, expected different names that are not empty")
+        for name in ("values", "lengths", "offsets"):
+            if name in sparse and sparse[name].dtype.kind not in "iu":
+                self.problems.append(f"/sparse/{name} is {sparse[name].dtype}, expected integers")
         self.shapes(handle, total, len(names), num_dense)
         self.labels = self.label_names(handle)
         if not self.problems:

@@ -53,7 +53,7 @@ def number_of_rows(word):
 
 def identity(paths):
     """What tells that a conversion that goes on has the inputs of the one that was stopped."""
-    return [[os.path.abspath(path), os.path.getsize(path)] for path in paths]
+    return [[os.path.abspath(path), os.path.getsize(path), os.stat(path).st_mtime_ns] for path in paths]
 
 
 def progress(text, paths):
@@ -264,7 +264,7 @@ class Work:
             with open(self.state_path, encoding="utf-8") as stream:
                 found = json.load(stream)
             if found["settings"] != settings:
-                trsdata.fail(f"{folder} belongs to another conversion; finish that one, or remove the folder")
+                trsdata.fail(f"{folder} belongs to another conversion, or an input has changed since; finish that one, or remove the folder")
             self.state = found
             print(f"going on after {found['converted']} blocks ({folder})", file=sys.stderr)
 

@@ -59,6 +59,12 @@ def evaluation(**more):
     return prepare
 
 
+def evaluation_without_labels(folder):
+    evaluation()(folder)
+    with h5py.File(os.path.join(folder, "eval.h5"), "r+") as h:
+        del h["labels"]
+
+
 def weighted(index, value):
     def prepare(folder):
         path = trsrun.write_dataset(os.path.join(folder, "train.h5"), weighted=True)
@@ -144,7 +150,7 @@ BOTH = "-data_train train.h5,second.h5"
 CASES = [
     Case("no_format", 65, r"train\.h5 has no attribute format", prepare=attribute("format", None)),
     Case("other_format", 65, r'train\.h5: attribute format is "trshard-run", expected "trshard-dataset"', prepare=attribute("format", "trshard-run")),
-    Case("checkpoint_as_dataset", 65, r'final\.h5: attribute format is "trshard-checkpoint"', "-data_train out/final.h5"),
+    Case("checkpoint_as_dataset", 65, r'final\.h5: attribute format is "trshard-checkpoint"', "-data_train out/final.h5 -checkpoint_final w.h5"),
     Case("format_is_a_number", 65, r"train\.h5.*format", prepare=attribute("format", 3)),
     Case("newer_version", 65, r"train\.h5 is version 2 of trshard-dataset, this program reads version 1", prepare=attribute("version", 2)),
     Case("no_version", 65, r"train\.h5.*version", prepare=attribute("version", None)),
@@ -159,6 +165,7 @@ CASES = [
     Case("no_offsets", 65, r"train\.h5 has no dataset /sparse/offsets", prepare=absent("sparse/offsets")),
     Case("no_values", 65, r"train\.h5 has no dataset /sparse/values", prepare=absent("sparse/values")),
     Case("no_labels", 65, r"train\.h5 has no dataset /labels", prepare=absent("labels")),
+    Case("evaluation_without_labels", 65, r"eval\.h5 has no dataset /labels, which an evaluation needs", "-data_eval eval.h5", evaluation_without_labels),
     Case("no_weights_for_weighted", 65, r"train\.h5 has no dataset /sparse/weights", "-tables_is_weighted"),
     Case("no_features", 65, r"train\.h5.*features", prepare=attribute("features", None, "sparse")),
     Case("empty_features", 65, r"train\.h5.*features", prepare=attribute("features", h5py.Empty("S4"), "sparse")),

@@ -17,6 +17,10 @@ def two_steps(folder):
         out.write("-steps 2\n")
 
 
+def link(folder):
+    os.symlink("train.h5", os.path.join(folder, "link.h5"))
+
+
 def steps_done(n):
     """A check: the run took n steps, and its configuration says so once."""
     def look(folder, result):
@@ -37,6 +41,12 @@ CASES = [
     Case("bandwidth_without_time", 64, r'-topology_intra_host_bw "400GB" .*a bandwidth above 0', "-topology_intra_host_bw 400GB"),
     Case("help_without_a_hit", 64, r'-help "zork" \(command line\): no option and no group has it', "-help zork", ranks=3),
     Case("word_without_option", 64, r'"train\.h5" belongs to no option', "-seed 1 train.h5"),
+    Case("one_path_for_two_outputs", 64, r"-output .*would write over the file of -checkpoint_final, .*out/one\.h5", "-output out/one.h5 -checkpoint_final out/../out/one.h5"),
+    Case("best_is_final", 64, r"-checkpoint_final .*would write over the file of -checkpoint_best", "-checkpoint_final w.h5 -checkpoint_best w.h5 -data_eval train.h5 -eval_every 1"),
+    Case("output_is_the_data", 64, r"-output .*would write over the file of -data_train", "-output train.h5 -existing_outputs replace", ranks=3),
+    Case("output_is_the_data_by_pattern", 64, r"-trace .*would write over the file of -data_eval", "-data_eval tra*.h5 -trace train.h5"),
+    Case("output_is_the_data_by_link", 64, r"-output .*would write over the file of -data_train", "-data_train link.h5 -output train.h5", link),
+    Case("output_is_the_weights", 64, r"-output .*would write over the file of -init_from", "-init_from w.h5 -output w.h5"),
     Case("missing_value", 64, r"-batch_size .*value is missing; expected an integer", "-batch_size"),
     Case("missing_value_before_option", 64, r"-dense_arch .*value is missing", "-dense_arch -data_shuffle"),
     Case("empty_value", 64, r"-data_train .*value is empty", "-data_train ''"),

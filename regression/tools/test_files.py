@@ -18,6 +18,12 @@ def tool(name, *arguments):
     return subprocess.run([sys.executable, os.path.join(TOOLS, name), *arguments], capture_output=True, text=True, check=False)
 
 
+def floats(group, name):
+    values = group[name][()]
+    del group[name]
+    group[name] = values.astype(np.float32)
+
+
 class Files(scratch.Scratch):
     def run_file(self, name, loss):
         with h5py.File(self.path(name), "w") as h:
@@ -55,6 +61,14 @@ class Files(scratch.Scratch):
         with h5py.File(self.dataset("offsets.h5"), "a") as h:
             h["sparse/offsets"][1] = 3
         self.assertIn("disagree at sample 0", tool("inspect_file.py", "--check", self.path("offsets.h5")).stdout)
+        for problem, change in (("/sparse/values is float32, expected integers", lambda sparse: floats(sparse, "values")),
+                                ("expected different names", lambda sparse: sparse.attrs.__setitem__("features", ["a"] * len(sparse.attrs["features"]))),
+                                ("that are not empty", lambda sparse: sparse.attrs.__setitem__("features", [""] + [f"f{i}" for i in range(1, len(sparse.attrs["features"]))]))):
+            with h5py.File(self.dataset("refused.h5"), "r+") as handle:
+                change(handle["sparse"])
+            result = tool("inspect_file.py", "--check", self.path("refused.h5"))
+            self.assertIn(problem, result.stdout)
+            self.assertEqual(result.returncode, 1)
         self.assertIn("auc 0.7500", tool("inspect_file.py", "--metrics", self.run_file("r.h5", [1.0])).stdout)
         self.assertIn("not finite at step 1", tool("inspect_file.py", self.run_file("nan.h5", [1.0, np.nan])).stdout)
 

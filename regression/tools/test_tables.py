@@ -219,6 +219,10 @@ class Tables(Scratch):
         write_text(self.path("a.csv"), criteo_rows(300, 2) + [["broken"]], COLUMNS)
         self.convert("a.h5", *OF_TEXT, "--block-mb", "0.01", self.path("a.csv"), code=65)
         self.assertIn("belongs to another conversion", self.convert("a.h5", *OF_TEXT, "--dense-missing", "1", "--block-mb", "0.01", self.path("a.csv"), code=1))
+        with open(self.path("a.csv"), "r+b") as table:  # as many bytes, but not the same ones
+            table.seek(os.path.getsize(self.path("a.csv")) - 2)
+            table.write(b"N")
+        self.assertIn("an input has changed", self.convert("a.h5", *OF_TEXT, "--block-mb", "0.01", self.path("a.csv"), code=1))
 
     def test_mapping(self):
         """Every role, from YAML; expected numbers by hand, hashes are those that xxHash's authors publish."""

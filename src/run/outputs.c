@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/outputs.h"
 
+#include <glob.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
 static const struct {
   const char *option, *what;
 } kinds_of[TRS_N_OUTPUTS] = {
@@ -10,6 +15,129 @@ static const struct {
     [TRS_OUTPUT_QUANTISED] = {"-quant_checkpoint", "quantised weights"},
     [TRS_OUTPUT_TRACE] = {"-trace", "trace"},
 };
+
+/* --- paths --- */
+
+static const struct {
+  const char *option;
+  PetscBool is_output, is_list;
+  const char *replaces; /* the option whose file it may replace */
+} paths_of[] = {
+    {"-output", PETSC_TRUE, PETSC_FALSE, NULL},
+    {"-checkpoint_final", PETSC_TRUE, PETSC_FALSE, "-init_from"},
+    {"-checkpoint_best", PETSC_TRUE, PETSC_FALSE, "-init_from"},
+    {"-quant_checkpoint", PETSC_TRUE, PETSC_FALSE, NULL},
+    {"-trace", PETSC_TRUE, PETSC_FALSE, NULL},
+    {"-plan_output", PETSC_TRUE, PETSC_FALSE, "-plan_input"},
+    {"-plan_search_space", PETSC_TRUE, PETSC_FALSE, NULL},
+    {"-plan_report", PETSC_TRUE, PETSC_FALSE, NULL},
+    {"-bench_topology", PETSC_TRUE, PETSC_FALSE, NULL},
+    {"-init_from", PETSC_FALSE, PETSC_FALSE, NULL},
+    {"-plan_input", PETSC_FALSE, PETSC_FALSE, NULL},
+    {"-options_file", PETSC_FALSE, PETSC_FALSE, NULL},
+    {"-data_train", PETSC_FALSE, PETSC_TRUE, NULL},
+    {"-data_eval", PETSC_FALSE, PETSC_TRUE, NULL},
+};
+enum { TRS_N_PATHS = sizeof(paths_of) / sizeof(paths_of[0]) };
+
+/*
+  The path with its folder's links followed, and, if follow, those of the file. Returns whether there
+  is such a folder, or such a file.
+*/
+static PetscBool resolve(const char *path, PetscBool follow, char to[PATH_MAX])
+{
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+  const size_t n_folder = slash ? (size_t)(slash - path) + 1 : 0;
+  char folder[PATH_MAX] = ".";
+  size_t n;
+
+  if (follow) return (PetscBool)(realpath(path, to) != NULL);
+  if (n_folder >= sizeof(folder)) return PETSC_FALSE;
+  if (slash) {
+    memcpy(folder, path, n_folder);
+    folder[n_folder] = '\0';
+  }
+  if (!realpath(folder, to)) return PETSC_FALSE;
+  n = strlen(to);
+  if (n + strlen(name) + 2 > PATH_MAX) return PETSC_FALSE;
+  to[n] = '/';
+  memcpy(to + n + 1, name, strlen(name) + 1);
+  return PETSC_TRUE;
+}
+
+/* Is the file at `path`, an output or an input, the one that an output would replace? */
+static PetscBool is_same(const char *output, const char *path, PetscBool is_output)
+{
+  char a[PATH_MAX], b[PATH_MAX];
+
+  if (!resolve(output, PETSC_FALSE, a)) return PETSC_FALSE;
+  if (strncmp(a, "/dev/", 5) == 0) return PETSC_FALSE;
+  if (resolve(path, PETSC_FALSE, b) && strcmp(a, b) == 0) return PETSC_TRUE;
+  return (PetscBool)(!is_output && resolve(path, PETSC_TRUE, b) && strcmp(a, b) == 0);
+}
+
+/* Does a list of files, or of patterns, have the file that an output would replace? */
+static PetscErrorCode find_in_list(TrsOptions options, const char *list, const char *output, PetscBool *found)
+{
+  const char *const *names = NULL;
+  int n = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetStrings(options, list, &n, &names, NULL));
+  for (int i = 0; i < n && !*found; i++) {
+    glob_t files = {0};
+
+    if (glob(names[i], GLOB_NOSORT | GLOB_NOCHECK, NULL, &files) == 0)
+      for (size_t k = 0; k < files.gl_pathc && !*found; k++)
+        *found = is_same(output, files.gl_pathv[k], PETSC_FALSE);
+    globfree(&files);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Find an option whose file output k would replace: pair gets both, or stays as it is. */
+static PetscErrorCode find_pair(TrsOptions options, int k, int pair[2])
+{
+  const char *output = NULL, *path;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(options, paths_of[k].option, &output, NULL));
+  for (int i = 0; output && i < TRS_N_PATHS; i++) {
+    PetscBool found = PETSC_FALSE;
+
+    if (i == k || (i < k && paths_of[i].is_output)) continue;
+    if (paths_of[k].replaces && strcmp(paths_of[k].replaces, paths_of[i].option) == 0) continue;
+    path = NULL;
+    if (paths_of[i].is_list)
+      PetscCall(find_in_list(options, paths_of[i].option, output, &found));
+    else
+      PetscCall(TrsOptionsGetString(options, paths_of[i].option, &path, NULL));
+    if (!found && !(path && is_same(output, path, paths_of[i].is_output))) continue;
+    pair[0] = k;
+    pair[1] = i;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOutputsCheckPaths(MPI_Comm comm, TrsOptions options)
+{
+  int rank, pair[2] = {-1, -1};
+  const char *path = NULL;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  for (int k = 0; rank == 0 && k < TRS_N_PATHS; k++)
+    if (paths_of[k].is_output) PetscCall(find_pair(options, k, pair));
+  PetscCallMPI(MPI_Bcast(pair, 2, MPI_INT, 0, comm));
+  if (pair[0] < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsOptionsGetString(options, paths_of[pair[0]].option, &path, NULL));
+  PetscCall(TrsOptionError(options, paths_of[pair[0]].option,
+                           "would write over the file of %s, %s: give it a path of its own",
+                           paths_of[pair[1]].option, path));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- files --- */
 
 PetscErrorCode TrsOutputsOpen(MPI_Comm comm, TrsOptions options, unsigned kinds, TrsOutputs *outputs)
 {

@@ -24,6 +24,16 @@ typedef struct {
 } TrsOutputs;
 
 /*
+  TrsOutputsCheckPaths - Check that no option's output is another option's output or input.
+
+  Paths are compared without following a link at their end, which a new file would replace. Weights
+  may take the place of -init_from, and a plan that of -plan_input: these have been read by then.
+
+  Collective on comm. Errors (on all ranks): OPTION with both options and the path
+*/
+PetscErrorCode TrsOutputsCheckPaths(MPI_Comm comm, TrsOptions options);
+
+/*
   TrsOutputsOpen - Look at the files at the paths that these kinds' options give.
 
   Collective on comm; call this before readers start, whose threads use HDF5. Free with

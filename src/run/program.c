@@ -3,6 +3,7 @@
 #include "api/collection.h"
 #include "core/start.h"
 #include "core/version.h"
+#include "run/outputs.h"
 #include "run/run_options.h"
 #include "run/signals.h"
 #include "run/task_bench.h"
@@ -32,6 +33,7 @@ static PetscErrorCode run_task(MPI_Comm comm, TrsOptions options)
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetEnum(options, "-task", &task, NULL));
   if (task == TRS_TASK_PLAN || task == TRS_TASK_BENCH) TrsSignalsEndAtOnce();
+  PetscCall(TrsOutputsCheckPaths(comm, options));
   PetscCall(runs[task](comm, options));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -329,7 +329,8 @@ PetscErrorCode TrsReportBadData(const TrsSession *session, const TrsDatasetInfo 
   if (result->bad_numbers)
     PetscCall(PetscFPrintf(session->comm, PETSC_STDERR,
                            "trshard: warning: step %" PRId64 ": %" PRId64
-                           " numbers of the dataset are not finite, or labels outside [0, 1] (-data_check)\n",
+                           " numbers of the dataset are not finite, labels outside [0, 1] or weights below 0 "
+                           "(-data_check)\n",
                            result->step, result->bad_numbers));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

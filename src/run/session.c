@@ -184,6 +184,18 @@ static PetscErrorCode limit_waits(TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsSessionNeedLabels(const TrsSession *session)
+{
+  const TrsDatasetInfo *info;
+
+  PetscFunctionBegin;
+  if (!session->eval) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDatasetGetInfo(session->eval, &info));
+  PetscCheck(info->has_labels, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s has no dataset /labels, which an evaluation needs", info->path);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session)
 {
   int64_t seed;
@@ -200,6 +212,7 @@ PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool train
   PetscCall(limit_waits(options));
   PetscCall(TrsMachineCreate(session->comm, options, &session->machine));
   PetscCall(open_datasets(session, training));
+  if (training) PetscCall(TrsSessionNeedLabels(session));
   PetscCall(read_tasks(session));
   PetscCall(choose_labels(session));
   PetscCall(choose_group(session));

@@ -56,6 +56,12 @@ PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool tra
 PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool training, TrsSession *session);
 PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBool quantised);
 
+/*
+  Check that the evaluation's data has labels. Open does so for a training. Not collective. Errors:
+  DATA
+*/
+PetscErrorCode TrsSessionNeedLabels(const TrsSession *session);
+
 PetscErrorCode TrsSessionDestroy(TrsSession *session);
 
 /* The tables of the options. The dataset supplies what the options leave open. Not collective. */

@@ -51,6 +51,7 @@ PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsOutputsClaim(&outputs, ""));
   PetscCall(TrsResultsSetOutput(results, &outputs.file[TRS_OUTPUT_RESULTS]));
   PetscCall(TrsSessionOpen(comm, options, PETSC_FALSE, &session));
+  PetscCall(TrsSessionNeedLabels(&session));
   PetscCall(TrsCheckpointModelCheckData(&session));
   PetscCall(TrsSessionBuild(&session, PETSC_FALSE, PETSC_FALSE));
   PetscCall(TrsRecallOpen(&session, &recall));
