@@ -19,6 +19,7 @@ are exact for tables whose rows fit the memory, else ids share counters by a has
 Exit status: 0; 64 for wrong options, 65 for wrong data, 66 without a file, 73 if the output cannot be written.
 """
 import argparse
+import errno
 import os
 import sys
 
@@ -32,6 +33,7 @@ from tqdm import tqdm
 
 import trscache
 import trsdata
+import trsfile
 
 LOAD_FACTORS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 BINS = 1000  # of the histogram of reuse distances, at most: load factors below 0.001 count as 0.001
@@ -281,13 +283,11 @@ def option_text(args, tables, samples):
 
 
 def write(path, text):
-    temporary = f"{path}.{os.getpid()}.tmp"
     try:
-        with open(temporary, "w", encoding="utf-8") as out:
+        with trsfile.whole(path) as out:
             out.write(text)
-        os.replace(temporary, path)
     except OSError as error:
-        trsdata.fail(f"--output {path}: {error.strerror}", 73)
+        trsdata.fail(f"--output {path}: {error.strerror}", 74 if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else 73)
 
 
 # --- options ---

@@ -14,6 +14,7 @@ the log loss of the true probabilities, which no model can beat on average.
 """
 import argparse
 import contextlib
+import os
 import sys
 
 import trspython
@@ -221,9 +222,12 @@ def parse():
 
 def main():
     args = parse()
-    write(args, args.output, 0, args.num_samples)
-    if args.output_eval:
-        write(args, args.output_eval, args.num_samples, args.num_samples + args.num_eval)
+    try:
+        write(args, args.output, 0, args.num_samples)
+        if args.output_eval:
+            write(args, args.output_eval, args.num_samples, args.num_samples + args.num_eval)
+    except OSError as error:
+        trsdata.fail(f"{args.output} cannot be written: {os.strerror(error.errno) if error.errno else error}", 74)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ trspython.require("h5py", "matplotlib", "numpy")
 import matplotlib
 
 import trsdata
+import trsfile
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402 (after the choice of the backend)
@@ -77,7 +78,8 @@ def main():
     efficiency.set_ylim(0, max(1.1, efficiency.get_ylim()[1]))
     efficiency.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
     os.makedirs(os.path.dirname(os.path.abspath(args.output)), exist_ok=True)
-    figure.savefig(args.output, dpi=130)
+    with trsfile.whole(args.output, "wb") as out:
+        figure.savefig(out, format=os.path.splitext(args.output)[1][1:] or None, dpi=130)
     print("wrote", args.output)
 
 

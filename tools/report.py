@@ -27,6 +27,7 @@ import numpy as np
 
 import trscurves
 import trsfigures
+import trsfile
 import trsread
 
 STYLE = """
@@ -307,7 +308,7 @@ def main():
             page.section("Summary", facts(plan_facts(found)))
             plan_section(page, found, os.path.basename(args.file))
         os.makedirs(os.path.dirname(os.path.abspath(args.output)), exist_ok=True)
-        with open(args.output, "w", encoding="utf-8") as out:
+        with trsfile.whole(args.output) as out:
             out.write(page.text())
     except trsread.Unreadable as error:
         sys.exit(f"report.py: {error}")

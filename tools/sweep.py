@@ -35,6 +35,7 @@ import h5py
 import numpy as np
 
 import trsdata
+import trsfile
 
 UPWARDS = ("auc", "auprc", "accuracy")
 METRICS = UPWARDS + ("loss", "ne", "mse", "rmse", "mae", "train_loss")
@@ -66,9 +67,8 @@ def new(args):
     if os.path.exists(path):
         trsdata.fail(f"{path} is there already: choose another folder, or remove it to begin again")
     sweep = {"metric": args.metric, "rounds": make_rounds(len(trials), args.keep, args.steps, args.rounds), "trials": trials}
-    with open(path + ".new", "w", encoding="utf-8") as out:
+    with trsfile.whole(path) as out:
         json.dump(sweep, out, indent=1)
-    os.rename(path + ".new", path)
     print(f"{path}: {len(trials)} trials")
     for r, entry in enumerate(sweep["rounds"]):
         print(f"  round {r}: {entry['trials']} trials to step {entry['steps']}")
@@ -236,7 +236,8 @@ def plot(args):
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], loc="upper center", bbox_to_anchor=(0.5, -0.13), fontsize=8, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(args.output, dpi=120)
+    with trsfile.whole(args.output, "wb") as out:
+        figure.savefig(out, format=os.path.splitext(args.output)[1][1:] or None, dpi=120)
     print(args.output)
 
 

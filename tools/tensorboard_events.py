@@ -20,6 +20,7 @@ trspython.require("h5py", "numpy")
 
 import numpy as np
 
+import trsfile
 import trsread
 
 POLYNOMIAL = 0x82F63B78  # CRC-32C (Castagnoli), reflected
@@ -126,9 +127,8 @@ def write(run, folder):
         os.makedirs(place, exist_ok=True)
         # TensorBoard takes any file with "tfevents" in its name, and a run's file keeps its name, so that it is replaced.
         path = os.path.join(place, f"events.out.tfevents.{int(began)}.trshard.{run.attrs.get('run_id', 'run')}")
-        with open(path + ".tmp", "wb") as out:
+        with trsfile.whole(path, "wb") as out:
             out.write(events_of(run, series, began, configuration(run) if name == "train" else ""))
-        os.replace(path + ".tmp", path)
         written.append(path)
     return written
 

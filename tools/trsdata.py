@@ -38,18 +38,28 @@ class AtomicFile:
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(self.temporary, 0o666 & ~umask)  # mkstemp gives 0600, a data set is for all who may read the folder
-        self.file = h5py.File(self.temporary, "w", libver="latest")
+        try:
+            self.file = h5py.File(self.temporary, "w", libver="latest")
+        except OSError:
+            os.unlink(self.temporary)
+            raise
 
     def publish(self):
-        self.file.close()
-        sync(self.temporary)
-        os.replace(self.temporary, self.path)
+        try:
+            self.file.close()
+            sync(self.temporary)
+            os.replace(self.temporary, self.path)
+        except BaseException:
+            self.discard()
+            raise
         sync(os.path.dirname(self.path))
 
     def discard(self):
-        self.file.close()
-        if os.path.exists(self.temporary):
-            os.unlink(self.temporary)
+        try:
+            self.file.close()
+        finally:  # what a full disk does not take is not closed, either
+            if os.path.exists(self.temporary):
+                os.unlink(self.temporary)
 
 
 def sync(path):

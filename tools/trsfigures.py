@@ -8,6 +8,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
+import trsfile
 import trsread
 
 # Told apart by colour-blind eyes too (Okabe and Ito).
@@ -37,7 +38,8 @@ def save(figure, path, **more):
 
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        figure.savefig(path, dpi=110, **more)
+        with trsfile.whole(path, "wb") as out:
+            figure.savefig(out, format=os.path.splitext(path)[1][1:] or None, dpi=110, **more)
     except (OSError, ValueError) as error:
         raise trsread.Unreadable(f"{path} cannot be written: {error}") from None
     finally:

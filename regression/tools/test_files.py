@@ -10,6 +10,7 @@ import numpy as np
 
 import scratch
 import trsdata
+import trsfile
 
 TOOLS = os.path.dirname(trsdata.__file__)
 
@@ -52,6 +53,20 @@ class Files(scratch.Scratch):
             with trsdata.DatasetWriter(self.path("broken.h5"), ["a"], [10], 0) as out:
                 out.append(None, np.zeros(1), np.array([[2]]), np.array([1]))
         self.assertEqual(os.listdir(self.folder), ["d.h5"])
+
+    def test_whole(self):
+        """A text that is not written to its end leaves the file that was there, and no other one."""
+        for text in ("one", "two"):
+            with trsfile.whole(self.path("text")) as out:
+                out.write(text)
+        with self.assertRaises(KeyError), trsfile.whole(self.path("text")) as out:
+            out.write("three")
+            raise KeyError
+        with open(self.path("text"), encoding="utf-8") as found:
+            self.assertEqual(found.read(), "two")
+        with self.assertRaises(OSError), trsfile.whole("/dev/full") as out:
+            out.write("four")
+        self.assertEqual(os.listdir(self.folder), ["text"])
 
     def test_inspect(self):
         self.assertEqual(tool("inspect_file.py", "--check", self.dataset("d.h5")).returncode, 0)

@@ -41,8 +41,8 @@ static const struct {
 enum { TRS_N_PATHS = sizeof(paths_of) / sizeof(paths_of[0]) };
 
 /*
-  The path with its folder's links followed, and, if follow, those of the file. Returns whether there
-  is such a folder, or such a file.
+  The path with its folder's links followed, and, if follow, those of the file. Returns whether
+  there is such a folder, or such a file.
 */
 static PetscBool resolve(const char *path, PetscBool follow, char to[PATH_MAX])
 {

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Files that are there as a whole or not at all: whole() for texts and pictures, as trsdata.AtomicFile is for HDF5."""
+import contextlib
+import os
+
+
+@contextlib.contextmanager
+def whole(path, mode="w"):
+    """A file to write to; it appears under its name when the block ends without an error. What is no file, as /dev/stdout, is written to as it is."""
+    encoding = None if "b" in mode else "utf-8"
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, mode, encoding=encoding) as out:
+            yield out
+        return
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, mode, encoding=encoding) as out:
+            yield out
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
