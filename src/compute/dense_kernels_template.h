@@ -248,10 +248,11 @@ static void dot_forward_few(int n, int D, const float *x, float *products)
 
   for (int i = 0; i < n; i++)
     for (int j = i + 1; j < n; j++, n_sums++) {
+      const float *a = x + (int64_t)i * D, *b = x + (int64_t)j * D;
       int d = 0;
 
-      for (; d + VECTOR <= D; d += VECTOR) sum[n_sums] += load_vec(x + i * D + d) * load_vec(x + j * D + d);
-      if (d < D) sum[n_sums] += load_lanes(x + i * D + d, D - d) * load_lanes(x + j * D + d, D - d);
+      for (; d + VECTOR <= D; d += VECTOR) sum[n_sums] += load_vec(a + d) * load_vec(b + d);
+      if (d < D) sum[n_sums] += load_lanes(a + d, D - d) * load_lanes(b + d, D - d);
     }
   if (n_sums) store_lanes(products, fold(sum), n_sums);
 }
