@@ -55,8 +55,8 @@ def test_repeat_batches(binary, folder):
     """-data_repeat_batches n: the bits of a training on those batches alone; each is read in the first rounds and then no more; a resumed run goes on with them."""
     make(folder, 130)
     for batches, threads in thin(((1, 1), (3, 2), (5, 1), (20, 3)), ((3, 2),)):
-        write_part(folder, "part.h5", min(24 * batches, 130), False)
-        wanted, state = train(binary, folder, "part", 2, f"{MIXED} -data_train part.h5 -steps 40")
+        write_part(folder, "part.data.h5", min(24 * batches, 130), False)
+        wanted, state = train(binary, folder, "part", 2, f"{MIXED} -data_train part.data.h5 -steps 40")
         kept = f"{MIXED} -data_repeat_batches {batches} -reader_threads {threads}"
         what = f"{batches} batches, {threads} threads"
         if batches <= 5:

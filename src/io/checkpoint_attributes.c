@@ -26,48 +26,64 @@ static PetscBool is_written_type(hid_t type)
 /*
   XXH3-64 of the attribute's bytes as they lie in the file. *bytes is -1 for an attribute that is
   not sealed: a string of variable length has no bytes of its own, and other types are not written.
+  *status is HDF5's. Errors: MEMORY
 */
-static herr_t hash_attribute(hid_t attribute, int64_t least, int64_t *bytes, int64_t *hash)
+static PetscErrorCode hash_attribute(hid_t attribute, int64_t least, herr_t *status, int64_t *bytes,
+                                     int64_t *hash)
 {
   const hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
   const hssize_t n = H5Sget_simple_extent_npoints(space);
   const int64_t size = (int64_t)H5Tget_size(type);
-  herr_t status = -1;
+  PetscErrorCode ierr = PETSC_SUCCESS;
   void *data = NULL;
 
+  PetscFunctionBegin;
+  *status = -1;
   *bytes = -1;
   if (type >= 0 && space >= 0 && n >= 0 && size > 0 && n <= most_bytes / size) {
-    status = 0;
+    *status = 0;
     if (H5Tis_variable_str(type) == 0 && is_written_type(type)) *bytes = n * size;
   }
   if (*bytes >= least) {
-    status = TrsAlloc(*bytes, 1, &data) == PETSC_SUCCESS ? H5Aread(attribute, type, data) : -1;
-    if (status >= 0) *hash = (int64_t)XXH3_64bits(data, (size_t)*bytes);
+    ierr = TrsAlloc(*bytes, 1, &data);
+    if (ierr == PETSC_SUCCESS) *status = H5Aread(attribute, type, data);
+    if (ierr == PETSC_SUCCESS && *status >= 0) *hash = (int64_t)XXH3_64bits(data, (size_t)*bytes);
   }
   (void)TrsFree(&data);
   if (space >= 0) (void)H5Sclose(space);
   if (type >= 0) (void)H5Tclose(type);
-  return status;
+  PetscFunctionReturn(ierr);
 }
 
-/* An H5A_operator2_t whose context is the object that gets the checksums. */
+/* The object that gets the checksums. */
+typedef struct {
+  hid_t sums;
+  PetscErrorCode ierr;
+} TrsSeal;
+
+/* An H5A_operator2_t. */
 static herr_t seal_attribute(hid_t object, const char *name, const H5A_info_t *info, void *context)
 {
   const hid_t attribute = H5Aopen(object, name, H5P_DEFAULT);
-  int64_t bytes, hash = 0;
-  herr_t status = attribute < 0 ? -1 : hash_attribute(attribute, least_bytes, &bytes, &hash);
+  TrsSeal *seal = (TrsSeal *)context;
+  int64_t bytes = -1, hash = 0;
+  herr_t status = -1;
 
   (void)info;
-  if (status >= 0 && bytes >= least_bytes)
-    status = TrsHDF5WriteInts(*(const hid_t *)context, name, 0, &hash) == PETSC_SUCCESS ? 0 : -1;
+  if (attribute >= 0) seal->ierr = hash_attribute(attribute, least_bytes, &status, &bytes, &hash);
+  if (seal->ierr == PETSC_SUCCESS && status >= 0 && bytes >= least_bytes)
+    seal->ierr = TrsHDF5WriteInts(seal->sums, name, 0, &hash);
   if (attribute >= 0) (void)H5Aclose(attribute);
-  return status < 0 ? -1 : 0;
+  return seal->ierr ? 1 : status < 0 ? -1 : 0; /* a positive value stops the iteration */
 }
 
 PetscErrorCode TrsCheckpointSealAttributes(hid_t object, hid_t sums)
 {
+  TrsSeal seal = {.sums = sums, .ierr = PETSC_SUCCESS};
+
   PetscFunctionBegin;
-  TrsCallHDF5(H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, NULL, seal_attribute, &sums));
+  TrsCallHDF5(H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, NULL, seal_attribute, &seal));
+  PetscCall(seal.ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -84,10 +100,15 @@ static PetscErrorCode verify_attribute(const TrsSealed *sealed, hid_t sums, cons
   const hid_t attribute = H5Aexists(sealed->object, name) > 0 ? H5Aopen(sealed->object, name, H5P_DEFAULT)
                                                               : -1;
   int64_t expected, bytes = -1, hash = 0;
-  herr_t status = attribute < 0 ? -1 : hash_attribute(attribute, 0, &bytes, &hash);
+  PetscErrorCode ierr = PETSC_SUCCESS;
+  herr_t status = -1;
 
   PetscFunctionBegin;
-  if (attribute >= 0) (void)H5Aclose(attribute);
+  if (attribute >= 0) {
+    ierr = hash_attribute(attribute, 0, &status, &bytes, &hash);
+    (void)H5Aclose(attribute);
+  }
+  PetscCall(ierr);
   PetscCall(TrsHDF5ReadInts(sealed->file, sums, TRS_CHECKSUMS, name, 1, NULL, &expected));
   PetscCheck(status >= 0 && bytes >= 0, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s is damaged: attribute %s of /%s has a checksum, but cannot be read", sealed->file->path,
