@@ -16,7 +16,7 @@ together: -plan_report names the hit rates of a plan's caches. Counts
 are exact for tables whose rows fit the memory, else ids share counters by a hash: distinct ids are then an estimate
 (linear counting), and frequencies are upper bounds. Large caches are simulated on a sample of their sets.
 
-Exit status: 0; 64 for wrong options, 65 for wrong data, 66 without a file, 73 if the output cannot be written.
+Exit status: 0; 64 for wrong options, 65 for wrong data, 66 without a file, 73 if the output cannot be written, 74 if its disk is full.
 """
 import argparse
 import errno

@@ -78,8 +78,7 @@ def main():
     efficiency.set_ylim(0, max(1.1, efficiency.get_ylim()[1]))
     efficiency.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
     os.makedirs(os.path.dirname(os.path.abspath(args.output)), exist_ok=True)
-    with trsfile.whole(args.output, "wb") as out:
-        figure.savefig(out, format=os.path.splitext(args.output)[1][1:] or None, dpi=130)
+    trsfile.picture(figure, args.output, dpi=130)
     print("wrote", args.output)
 
 

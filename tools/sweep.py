@@ -236,8 +236,7 @@ def plot(args):
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], loc="upper center", bbox_to_anchor=(0.5, -0.13), fontsize=8, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    with trsfile.whole(args.output, "wb") as out:
-        figure.savefig(out, format=os.path.splitext(args.output)[1][1:] or None, dpi=120)
+    trsfile.picture(figure, args.output, dpi=120)
     print(args.output)
 
 

@@ -38,8 +38,7 @@ def save(figure, path, **more):
 
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        with trsfile.whole(path, "wb") as out:
-            figure.savefig(out, format=os.path.splitext(path)[1][1:] or None, dpi=110, **more)
+        trsfile.picture(figure, path, dpi=110, **more)
     except (OSError, ValueError) as error:
         raise trsread.Unreadable(f"{path} cannot be written: {error}") from None
     finally:

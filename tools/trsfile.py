@@ -21,3 +21,9 @@ def whole(path, mode="w"):
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def picture(figure, path, **more):
+    """A figure of matplotlib as a whole file, of the format that the name's end says."""
+    with whole(path, "wb") as out:
+        figure.savefig(out, format=os.path.splitext(path)[1][1:] or None, **more)

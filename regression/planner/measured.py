@@ -23,7 +23,7 @@ def exchange(W, L, n):
     return n * (L - 1) / W / RATES["topology_intra_host_bw"] + n * (W - L) / W / RATES["topology_inter_host_bw"]
 
 
-def cost(table, kind, cols, W, L, in_place):
+def cost(table, kind, cols, W, L, in_place, inference=False):
     """The five parts of a shard's perf. in_place: the model reads whole rows where they have arrived."""
     rows, _, dtype, stochastic, pooling, factor, optimizer = TABLES[table]
     element, per_row = (4 if dtype == "fp32" else 2), STATES[optimizer]
@@ -45,6 +45,8 @@ def cost(table, kind, cols, W, L, in_place):
     forward = (ids * (RATES["topology_row_read_overhead"] + element * cols) + 4 * rows_out * cols) / RATES["topology_row_read_bw"]
     if kind == "data_parallel":
         mine, all_rows = distinct(n, rows), distinct(n * W, rows)
+        if inference:
+            return forward, (12 * n + 40 * bags) / RATES["topology_stream_bw"], 0, 0
         listed = (12 * n + 40 * bags) / RATES["topology_stream_bw"] + (n + W * mine) * RATES["topology_row_update_overhead"] / RATES["topology_row_update_bw"]
         return (forward, exchange(W, L, 8 * W * mine) + listed, write_rows(n, min(n, out), mine, 0) + update(W * mine, W * mine, all_rows), exchange(W, L, 4 * cols * W * mine))
     there = exchange(W, L, 4 * rows_out * cols) + 8 * rows_out * cols / W / RATES["topology_stream_bw"]
@@ -54,6 +56,8 @@ def cost(table, kind, cols, W, L, in_place):
         there = exchange(W, L, 4 * rows_out * cols)
     cut = (8 * ids + bags / sharers * RATES["topology_cut_overhead"]) / RATES["topology_cut_bw"] if sharers > 1 else 0
     ids_sent = exchange(W, L, 8 * ids) + cut + (24 * ids + 80 * bags) / RATES["topology_stream_bw"]
+    if inference:
+        return forward, ids_sent + there, 0, 0
     return forward, ids_sent + there, update(ids, min(ids, rows_out), distinct(ids * sharers, rows) / sharers), there
 
 
@@ -79,7 +83,7 @@ def check_costs(c, folder, W, L, in_place, names=tuple(TABLES), **keys):
         seen.add(kind)
         for shard in option["shards"]:
             found = [shard["perf"][part] for part in ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms")]
-            wanted = cost(option["name"], kind, shard["size"][1], W, L, in_place)
+            wanted = cost(option["name"], kind, shard["size"][1], W, L, in_place, "plan_is_inference" in keys)
             c.check(all(math.isclose(x, y, rel_tol=1e-9, abs_tol=1e-12) for x, y in zip(found, wanted)) and shard["perf"]["prefetch_compute"] == 0,
                     f"{option['name']} {kind} on {W} ranks, {L} a host: {found}, expected {wanted}")
     c.check({"data_parallel", "table_wise", "column_wise", "row_wise"} <= seen and (L == W or {"table_row_wise", "grid_shard"} <= seen), f"options of {seen} alone")
@@ -92,6 +96,7 @@ def main():
             pooled = [name for name in TABLES if name != "ids"]
             check_costs(c, folder, W, L, False)
             check_costs(c, folder, W, L, "cpu", pooled)
+            check_costs(c, folder, W, L, "cpu", pooled, plan_is_inference="true")
             check_costs(c, folder, W, L, "cuda", pooled, topology_compute_device="cuda")
             for key, value in (("interaction", "dcn"), ("reproducible", "true"), ("dense_graphs", "true"), ("ebc_variable_batch", "true"), ("embedding_max_gradient", 1), ("table_large_output_dtype", "bf16"),
                                ("table_half_max_gradient", 2)):

@@ -8,6 +8,7 @@
   It is compiled without contraction, so that all files give the same bytes. q * scale + bias is
   fused, as in FBGEMM.
 */
+#include "compute/fetch_ahead.h"
 #include "compute/half.h"
 
 #include <math.h>
@@ -17,15 +18,6 @@
 
 #define MAX_FP16 65504.0f
 #define MAX_BF16 0x1.fep127f
-
-/*
-  How far ahead rows are fetched, in bytes of rows and in ids, and lines of the result, in bags.
-  tbe_kernels_template.h has the reasons.
-*/
-#define BYTES_AHEAD 8192
-#define MOST_AHEAD  48
-#define LEAST_AHEAD 10
-#define OUT         16
 
 typedef float TrsVecInMemory __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
 typedef int32_t TrsInts __attribute__((vector_size(4 * VECTOR)));
@@ -507,9 +499,7 @@ INLINE void prefetch_row(const TrsLookup *look, const int bytes, int64_t i)
 /* Prefetch a row that will be needed after that of value i. */
 INLINE void prefetch_ahead(const TrsLookup *look, const int bytes, int64_t i)
 {
-  const int64_t ids = BYTES_AHEAD / bytes;
-
-  prefetch_row(look, bytes, i + (ids > MOST_AHEAD ? MOST_AHEAD : ids < LEAST_AHEAD ? LEAST_AHEAD : ids));
+  prefetch_row(look, bytes, i + TrsIdsAhead(bytes));
 }
 
 /*
@@ -582,7 +572,7 @@ INLINE void forward_dim(const int D, const int bits, const int weighted, const T
   const int64_t last_bag = first + look->input->batch;
 
   if (first_bag == first)
-    for (int64_t i = 0; i < MOST_AHEAD; i++)
+    for (int64_t i = 0; i < TrsIdsAhead(dim * bits / 8 + 4); i++)
       prefetch_row(look, dim * bits / 8 + 4, look->input->offsets[first] + i);
   for (int64_t b = first_bag; b < end_bag; b++) {
     const int64_t begin = look->input->offsets[b], end = look->input->offsets[b + 1];
@@ -590,8 +580,8 @@ INLINE void forward_dim(const int D, const int bits, const int weighted, const T
     float *to = out + (b - first) * out_stride;
     int column = 0;
 
-    if (b + OUT < last_bag)
-      for (int64_t at = 0; at < dim; at += 16) __builtin_prefetch(to + OUT * out_stride + at);
+    if (b + TRS_BAGS_AHEAD < last_bag)
+      for (int64_t at = 0; at < dim; at += 16) __builtin_prefetch(to + TRS_BAGS_AHEAD * out_stride + at);
     if (D && D <= block * VECTOR) {
       sum_bag(look, bits, weighted, D * bits / 8 + 4, 0, D / VECTOR, begin, end, divisor, to);
       continue;

@@ -10,21 +10,12 @@
 */
 
 #include "compute/cache.h"
+#include "compute/fetch_ahead.h"
 #include "core/philox.h"
 #include "core/random.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define LANES         16
-
-/*
-  Rows and gradients are fetched into the first-level cache, as many ids ahead as have COLUMNS_AHEAD
-  columns together. Lines of `out` are fetched OUT bags ahead: rows of out lie apart, and a store
-  that misses holds up all that follow.
-*/
-#define COLUMNS_AHEAD 2048
-#define MOST_AHEAD    48
-#define LEAST_AHEAD   10
-#define OUT           16
 
 typedef float TrsPartInMemory __attribute__((vector_size(4 * PART), aligned(4), may_alias));
 
@@ -68,19 +59,11 @@ ALWAYS_INLINE void prefetch_row(const TrsTbeTable *table, TrsDType dtype, int64_
                  D * element);
 }
 
-/* The number of ids whose rows are fetched ahead. */
-ALWAYS_INLINE int64_t ids_ahead(int D)
-{
-  const int64_t ids = COLUMNS_AHEAD / D;
-
-  return ids > MOST_AHEAD ? MOST_AHEAD : ids < LEAST_AHEAD ? LEAST_AHEAD : ids;
-}
-
 /* Prefetch the row of a later value than value i, if it is before value `last`. */
 ALWAYS_INLINE void prefetch_ahead(const TrsTbeTable *table, TrsDType dtype, const int64_t *values, int64_t i,
                                   int64_t last, int D)
 {
-  const int64_t k = i + ids_ahead(D);
+  const int64_t k = i + TrsIdsAhead(4 * D);
 
   if (k < last) prefetch_row(table, dtype, values[k], D);
 }
@@ -155,12 +138,12 @@ ALWAYS_INLINE void forward_bags(const TrsTbeTable *table, TrsDType dtype, const 
   const int width = D ? D : table->dim;
 
   if (begin == first)
-    for (int64_t i = input->offsets[first], n = 0; n < ids_ahead(width) && i < last; i++, n++)
+    for (int64_t i = input->offsets[first], n = 0; n < TrsIdsAhead(4 * width) && i < last; i++, n++)
       prefetch_row(table, dtype, input->values[i], width);
   for (int64_t bag = begin; bag < end; bag++) {
     float *to = out + (bag - first) * out_stride;
-    if (bag + OUT < end_bag) /* a hint to read: a hint to write costs twice as much */
-      prefetch_bytes(to + OUT * out_stride, width * 4);
+    if (bag + TRS_BAGS_AHEAD < end_bag) /* a hint to read: a hint to write costs twice as much */
+      prefetch_bytes(to + TRS_BAGS_AHEAD * out_stride, width * 4);
     if (D)
       forward_bag(table, dtype, D, input, weighted, bag, last, mean, to);
     else
@@ -607,12 +590,12 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, const TrsSparseOptimizerKin
   float *wide = scratch + D;
 
   if (begin == 0)
-    for (int64_t k = 0; k < ids_ahead(D); k++) prefetch_key(job, kind, dtype, k, D);
+    for (int64_t k = 0; k < TrsIdsAhead(4 * D); k++) prefetch_key(job, kind, dtype, k, D);
   for (int64_t i = begin; i < end;) {
     const int64_t row = (int64_t)(job->key[i] >> job->position_bits), next = run_end(job, i);
     /* Most rows have one gradient, which is used in its place. */
     const float *total = gradient_of_key(job, i);
-    for (int64_t k = i; k < next; k++) prefetch_key(job, kind, dtype, k + ids_ahead(D), D);
+    for (int64_t k = i; k < next; k++) prefetch_key(job, kind, dtype, k + TrsIdsAhead(4 * D), D);
     if (next > i + 1 || job->scale) {
       sum_gradients(job, D, i, next, g);
       total = g;
@@ -684,7 +667,7 @@ static void squares(const TrsRowJob *job, int64_t begin, int64_t end)
     const float *total = gradient_of_key(job, i);
     next = run_end(job, i);
     for (int64_t k = i; k < next; k++)
-      prefetch_key(job, TRS_OPTIM_NONE, job->table->dtype, k + ids_ahead(D), D);
+      prefetch_key(job, TRS_OPTIM_NONE, job->table->dtype, k + TrsIdsAhead(4 * D), D);
     if (next > i + 1 || job->scale) {
       sum_gradients(job, D, i, next, g);
       total = g;
@@ -706,7 +689,8 @@ static int64_t sum(const TrsRowJob *job, int64_t begin, int64_t end, int64_t *ro
   for (int64_t i = begin, next; i < end; i = next, n++) {
     next = run_end(job, i);
     for (int64_t k = i; k < next; k++)
-      prefetch_key(job, TRS_OPTIM_NONE, job->table->dtype, k + ids_ahead(job->table->dim), job->table->dim);
+      prefetch_key(job, TRS_OPTIM_NONE, job->table->dtype, k + TrsIdsAhead(4 * job->table->dim),
+                   job->table->dim);
     if (rows) rows[n] = (int64_t)(job->key[i] >> job->position_bits);
     sum_gradients(job, job->table->dim, i, next, row_grad + n * row_stride);
   }

@@ -3,8 +3,8 @@
 
 #include <glob.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const struct {
   const char *option, *what;
@@ -40,40 +40,37 @@ static const struct {
 };
 enum { TRS_N_PATHS = sizeof(paths_of) / sizeof(paths_of[0]) };
 
-/*
-  The path with its folder's links followed, and, if follow, those of the file. Returns whether
-  there is such a folder, or such a file.
-*/
-static PetscBool resolve(const char *path, PetscBool follow, char to[PATH_MAX])
+static PetscBool is_one(const struct stat *a, const struct stat *b)
 {
-  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-  const size_t n_folder = slash ? (size_t)(slash - path) + 1 : 0;
-  char folder[PATH_MAX] = ".";
-  size_t n;
-
-  if (follow) return (PetscBool)(realpath(path, to) != NULL);
-  if (n_folder >= sizeof(folder)) return PETSC_FALSE;
-  if (slash) {
-    memcpy(folder, path, n_folder);
-    folder[n_folder] = '\0';
-  }
-  if (!realpath(folder, to)) return PETSC_FALSE;
-  n = strlen(to);
-  if (n + strlen(name) + 2 > PATH_MAX) return PETSC_FALSE;
-  to[n] = '/';
-  memcpy(to + n + 1, name, strlen(name) + 1);
-  return PETSC_TRUE;
+  return (PetscBool)(a->st_dev == b->st_dev && a->st_ino == b->st_ino);
 }
 
-/* Is the file at `path`, an output or an input, the one that an output would replace? */
-static PetscBool is_same(const char *output, const char *path, PetscBool is_output)
+/* Are two paths, of which no file is there, the same name in one folder? */
+static PetscBool is_same_place(const char *a, const char *b)
 {
-  char a[PATH_MAX], b[PATH_MAX];
+  const char *slash_a = strrchr(a, '/'), *slash_b = strrchr(b, '/');
+  char folder_a[PATH_MAX], folder_b[PATH_MAX];
+  struct stat x, y;
 
-  if (!resolve(output, PETSC_FALSE, a)) return PETSC_FALSE;
-  if (strncmp(a, "/dev/", 5) == 0) return PETSC_FALSE;
-  if (resolve(path, PETSC_FALSE, b) && strcmp(a, b) == 0) return PETSC_TRUE;
-  return (PetscBool)(!is_output && resolve(path, PETSC_TRUE, b) && strcmp(a, b) == 0);
+  if (strcmp(a, b) == 0) return PETSC_TRUE;
+  if (!slash_a || !slash_b || strcmp(slash_a, slash_b) != 0) return PETSC_FALSE;
+  snprintf(folder_a, sizeof(folder_a), "%.*s/", (int)(slash_a - a), a);
+  snprintf(folder_b, sizeof(folder_b), "%.*s/", (int)(slash_b - b), b);
+  return (PetscBool)(stat(folder_a, &x) == 0 && stat(folder_b, &y) == 0 && is_one(&x, &y));
+}
+
+/*
+  Would an output at a path replace the file of another option? A new file replaces a link, and not
+  what the link leads to; an input is read through links. A device, as standard output, is no file.
+*/
+static PetscBool replaces(const char *output, const char *path, PetscBool is_input)
+{
+  struct stat there, other;
+
+  if (stat(output, &there) == 0 && !S_ISREG(there.st_mode)) return PETSC_FALSE;
+  if (lstat(output, &there) != 0) return is_same_place(output, path);
+  if (lstat(path, &other) == 0 && is_one(&there, &other)) return PETSC_TRUE;
+  return (PetscBool)(is_input && stat(path, &other) == 0 && is_one(&there, &other));
 }
 
 /* Does a list of files, or of patterns, have the file that an output would replace? */
@@ -89,7 +86,7 @@ static PetscErrorCode find_in_list(TrsOptions options, const char *list, const c
 
     if (glob(names[i], GLOB_NOSORT | GLOB_NOCHECK, NULL, &files) == 0)
       for (size_t k = 0; k < files.gl_pathc && !*found; k++)
-        *found = is_same(output, files.gl_pathv[k], PETSC_FALSE);
+        *found = replaces(output, files.gl_pathv[k], PETSC_TRUE);
     globfree(&files);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -112,7 +109,7 @@ static PetscErrorCode find_pair(TrsOptions options, int k, int pair[2])
       PetscCall(find_in_list(options, paths_of[i].option, output, &found));
     else
       PetscCall(TrsOptionsGetString(options, paths_of[i].option, &path, NULL));
-    if (!found && !(path && is_same(output, path, paths_of[i].is_output))) continue;
+    if (!found && !(path && replaces(output, path, (PetscBool)!paths_of[i].is_output))) continue;
     pair[0] = k;
     pair[1] = i;
   }
@@ -121,13 +118,15 @@ static PetscErrorCode find_pair(TrsOptions options, int k, int pair[2])
 
 PetscErrorCode TrsOutputsCheckPaths(MPI_Comm comm, TrsOptions options)
 {
+  PetscErrorCode ierr = PETSC_SUCCESS;
   int rank, pair[2] = {-1, -1};
   const char *path = NULL;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  for (int k = 0; rank == 0 && k < TRS_N_PATHS; k++)
-    if (paths_of[k].is_output) PetscCall(find_pair(options, k, pair));
+  for (int k = 0; rank == 0 && k < TRS_N_PATHS && ierr == PETSC_SUCCESS; k++)
+    if (paths_of[k].is_output) ierr = find_pair(options, k, pair);
+  PetscCall(TrsAgree(comm, ierr));
   PetscCallMPI(MPI_Bcast(pair, 2, MPI_INT, 0, comm));
   if (pair[0] < 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsOptionsGetString(options, paths_of[pair[0]].option, &path, NULL));

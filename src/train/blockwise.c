@@ -186,12 +186,12 @@ static PetscErrorCode run_blocks(TrsBlockwise b, TrsStream stream, const TrsBloc
 static PetscErrorCode run_pairs(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job)
 {
   const int64_t n_blocks = b->first_block[b->comm->rank + 1] - b->first_block[b->comm->rank];
-  float *grads = (float *)b->block_pair_grads.data;
   TrsPairRows rows = {.first = b->first_row,
                       .out = (const float *)b->block_pairs.data,
                       .pair = job->pair,
                       .scale = job->scale,
-                      .step = job->step};
+                      .step = job->step,
+                      .backward = job->backward};
   int64_t begin;
 
   PetscFunctionBegin;
@@ -205,7 +205,7 @@ static PetscErrorCode run_pairs(TrsBlockwise b, TrsStream stream, const TrsBlock
   if (job->has_pairs) {
     PetscCall(b->device->zero(b->block_losses.data, n_blocks * (int64_t)sizeof(double), stream));
     PetscCall(TrsPairLossRun(b->pair_loss, stream, &rows, (double *)b->block_losses.data, 1,
-                             job->backward ? grads : NULL));
+                             (float *)b->block_pair_grads.data));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -286,14 +286,11 @@ static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Make room for the results of my blocks' n samples. A rank without blocks has a place for gradients
-  of pairs, too: to give none means to want none.
-*/
+/* Make room for the results of my blocks' n samples. */
 static PetscErrorCode reserve_results(TrsBlockwise b, int64_t n_blocks, int64_t n)
 {
   const int64_t pair_bytes = b->pair_loss || b->keeps_pairs
-                                 ? PetscMax(n, 1) * TrsDlrmPairs(b->dlrm).stride * (int64_t)sizeof(float)
+                                 ? n * TrsDlrmPairs(b->dlrm).stride * (int64_t)sizeof(float)
                                  : 0;
 
   PetscFunctionBegin;

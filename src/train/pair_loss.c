@@ -336,7 +336,7 @@ static PetscErrorCode run_queries(TrsPairLoss loss, TrsStream stream, const TrsP
     tile.log_sum = (double *)loss->own_log_sums.data + begin;
     PetscCall(scores_of(loss, stream, &tile, rows->out + begin * stride, candidates));
     PetscCall(loss->comm->compute->pair_queries(stream, &tile, losses + begin / TRS_TILE * stride_of_losses));
-    if (dout) PetscCall(gradients_of(loss, stream, &tile, candidates, dout + begin * stride));
+    if (rows->backward) PetscCall(gradients_of(loss, stream, &tile, candidates, dout + begin * stride));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -370,14 +370,15 @@ PetscErrorCode TrsPairLossRun(TrsPairLoss loss, TrsStream stream, const TrsPairR
   for (int q = 0; q < W; q++) loss->counts[q] = rows->first[q + 1] - rows->first[q];
   PetscCall(gather(loss, stream, rows->first, rows->out, 2 * loss->D * (int64_t)sizeof(float), &loss->rows));
   PetscCall(gather(loss, stream, rows->first, rows->pair, (int64_t)sizeof(TrsPair), &loss->pairs));
-  if (dout) PetscCall(prepare_pairs(loss, stream, rows->step, G));
+  if (rows->backward) PetscCall(prepare_pairs(loss, stream, rows->step, G));
   PetscCall(TrsDeviceBufferReserve(device, &loss->scores, TRS_TILE * G * (int64_t)sizeof(float)));
   PetscCall(TrsDeviceBufferReserve(device, &loss->row_loss, TRS_TILE * (int64_t)sizeof(double)));
   PetscCall(
       TrsDeviceBufferReserve(device, &loss->own_log_sums, loss->counts[rank] * (int64_t)sizeof(double)));
   PetscCall(run_queries(loss, stream, rows, losses, stride, dout));
-  PetscCall(PetscLogFlops((dout ? 4.0 : 2.0) * (double)loss->counts[rank] * (double)G * (double)loss->D));
-  if (!dout) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(
+      PetscLogFlops((rows->backward ? 4.0 : 2.0) * (double)loss->counts[rank] * (double)G * (double)loss->D));
+  if (!rows->backward) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(
       gather(loss, stream, rows->first, loss->own_log_sums.data, (int64_t)sizeof(double), &loss->log_sums));
   PetscCall(run_candidates(loss, stream, rows, dout));
@@ -388,7 +389,11 @@ PetscErrorCode TrsPairLossRun(TrsPairLoss loss, TrsStream stream, const TrsPairR
 PetscErrorCode TrsPairLossByRanks(TrsPairLoss loss, TrsStream stream, const TrsBatch *batch, const float *out,
                                   float scale, double *sum, float *dout)
 {
-  TrsPairRows rows = {.first = loss->first, .out = out, .scale = scale, .step = batch->step};
+  TrsPairRows rows = {.first = loss->first,
+                      .out = out,
+                      .scale = scale,
+                      .step = batch->step,
+                      .backward = (PetscBool)(dout != NULL)};
   const TrsDeviceOps *device = loss->comm->device;
 
   PetscFunctionBegin;

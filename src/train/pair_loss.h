@@ -61,6 +61,7 @@ typedef struct {
   const TrsPair *pair;  /* [n] */
   float scale;          /* of the gradients: 1 over the weights of the global batch */
   int64_t step;         /* of the training */
+  PetscBool backward;   /* on all ranks; else this is no step of a training */
 } TrsPairRows;
 
 /*
@@ -70,8 +71,7 @@ typedef struct {
 
   In:    stride  from the loss of a tile's rows to that of the next tile's
   InOut: losses  [tiles] (in the device's memory): the sum over the rows of each is added
-  Out:   dout    [n, 2 D]; NULL on all ranks: no gradients. Then this is no step of a training: all
-                 candidates take part, uncorrected
+  Out:   dout    [n, 2 D]; not used without a backward. Then all candidates take part, uncorrected
 */
 PetscErrorCode TrsPairLossRun(TrsPairLoss loss, TrsStream stream, const TrsPairRows *rows, double *losses,
                               int stride, float *dout);

@@ -2,10 +2,9 @@
 /*
   The dense layers' work is cut into fixed blocks of the global batch. With -reproducible a block
   has TRS_BLOCK_SAMPLES samples, whatever the number of ranks. One rank computes a block, so the
-  block's bits depend on nothing else. With -accumulate_steps alone a block has
-  -batch_size samples, with a loss of pairs TRS_BLOCK_SAMPLES.
-  Blocks are shared out evenly. Sums over all samples (gradients, losses) are added up over blocks
-  in one fixed tree.
+  block's bits depend on nothing else. With -accumulate_steps alone a block has -batch_size samples,
+  or TRS_BLOCK_SAMPLES under a loss of pairs. Blocks are shared out evenly. Sums over all samples
+  (gradients, losses) are added up over blocks in one fixed tree.
 
     own samples' rows, dense features, labels --all-to-all--> samples of my blocks
     gradients of rows, predictions of my blocks' samples --all-to-all--> own samples

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  How far ahead a lookup or an update fetches memory into the first-level cache. Internal to
+  compute/.
+
+  Rows lie apart, so the processor cannot foresee them. Neither can it the lines of a pooled result,
+  and a store that misses holds up all that follow.
+*/
+#pragma once
+
+#include <stdint.h>
+
+/* Bags whose lines of the result are fetched ahead. */
+enum { TRS_BAGS_AHEAD = 16 };
+
+/* The number of ids whose rows are fetched ahead, which are of so many bytes, or make as many. */
+static inline __attribute__((always_inline)) int64_t TrsIdsAhead(int64_t row_bytes)
+{
+  const int64_t ids = 8192 / row_bytes;
+
+  return ids > 48 ? 48 : ids < 10 ? 10 : ids;
+}
