@@ -92,13 +92,23 @@ static PetscErrorCode find_in_list(TrsOptions options, const char *list, const c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The path of an option; NULL: there is none, or it is standard output. */
+static PetscErrorCode get_path(TrsOptions options, int k, const char **path)
+{
+  PetscFunctionBegin;
+  *path = NULL;
+  PetscCall(TrsOptionsGetString(options, paths_of[k].option, path, NULL));
+  if (*path && strcmp(*path, "stdout") == 0) *path = NULL;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Find an option whose file output k would replace: pair gets both, or stays as it is. */
 static PetscErrorCode find_pair(TrsOptions options, int k, int pair[2])
 {
-  const char *output = NULL, *path;
+  const char *output, *path;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsGetString(options, paths_of[k].option, &output, NULL));
+  PetscCall(get_path(options, k, &output));
   for (int i = 0; output && i < TRS_N_PATHS; i++) {
     PetscBool found = PETSC_FALSE;
 
@@ -108,7 +118,7 @@ static PetscErrorCode find_pair(TrsOptions options, int k, int pair[2])
     if (paths_of[i].is_list)
       PetscCall(find_in_list(options, paths_of[i].option, output, &found));
     else
-      PetscCall(TrsOptionsGetString(options, paths_of[i].option, &path, NULL));
+      PetscCall(get_path(options, i, &path));
     if (!found && !(path && replaces(output, path, (PetscBool)!paths_of[i].is_output))) continue;
     pair[0] = k;
     pair[1] = i;
@@ -120,7 +130,7 @@ PetscErrorCode TrsOutputsCheckPaths(MPI_Comm comm, TrsOptions options)
 {
   PetscErrorCode ierr = PETSC_SUCCESS;
   int rank, pair[2] = {-1, -1};
-  const char *path = NULL;
+  const char *path;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
@@ -129,7 +139,7 @@ PetscErrorCode TrsOutputsCheckPaths(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsAgree(comm, ierr));
   PetscCallMPI(MPI_Bcast(pair, 2, MPI_INT, 0, comm));
   if (pair[0] < 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsOptionsGetString(options, paths_of[pair[0]].option, &path, NULL));
+  PetscCall(get_path(options, pair[0], &path));
   PetscCall(TrsOptionError(options, paths_of[pair[0]].option,
                            "would write over the file of %s, %s: give it a path of its own",
                            paths_of[pair[1]].option, path));
