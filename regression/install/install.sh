@@ -71,6 +71,24 @@ completions=$(bash -c "source '$prefix/share/bash-completion/completions/trshard
 completions=$(bash -c "source '$prefix/share/bash-completion/completions/trshard'; COMP_WORDS=(trshard -batch) COMP_CWORD=1; _trshard; echo \"\${COMPREPLY[*]}\"")
 [ "$completions" = -batch_size ] || fail "completing '-batch' gives '$completions'"
 
+# The commit in the version is that of each build.
+mkdir -p tree/inside
+commit_of() { # FOLDER
+  cmake "-DSOURCE=$PWD/$1" "-DHEADER=$PWD/commit.h" -P "$source/tools/cmake/commit.cmake"
+  sed -n 's/#define TRS_COMMIT "\(.*\)"/\1/p' commit.h
+}
+git_tree() { git -C tree -c user.name=a -c user.email=a@b "$@"; }
+git_tree init -q
+for message in one two; do
+  echo "$message" > tree/file
+  git_tree add file
+  git_tree commit -q -m "$message"
+  [ "$(commit_of tree)" = "$(git_tree rev-parse --short=10 HEAD)" ] || fail "the version has not the commit $message"
+done
+echo three > tree/file
+[ "$(commit_of tree)" = "$(git_tree rev-parse --short=10 HEAD)-dirty" ] || fail "the version does not show a changed tree"
+[ "$(commit_of tree/inside)" = unknown ] || fail "an unpacked archive has the commit of the repository around it"
+
 # Upstream's names: hdf5, openblas, petsc, xxhash without Debian's folders and suffixes.
 names=$scratch/names/lib/pkgconfig
 mkdir -p "$names"

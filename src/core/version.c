@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/version.h"
 
+#include "commit.h" /* of the build: tools/cmake/commit.cmake */
 #include "core/error.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#if !defined(TRS_COMMIT)
-  #define TRS_COMMIT "unknown"
-#endif
-
 const char *TrsVersionCommit(void)
 {
-  return TRS_COMMIT[0] ? TRS_COMMIT : "unknown";
+  return TRS_COMMIT;
 }
 
 void TrsVersionLibraries(char *text, size_t n)
