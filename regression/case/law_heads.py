@@ -130,6 +130,12 @@ def test_heads_tasks(binary, folder):
             check(np.allclose(h["predictions/kind"][()].sum(axis=1), 1, atol=1e-5), "probabilities of classes")
     for t in weights:
         check(np.allclose(found[0][t], found[1][t], atol=1e-5), f"{t}: eval and predict differ")
+    with h5py.File(os.path.join(folder, "train.h5"), "r+") as h:
+        h["labels"][:, 1] = np.nan
+    run(binary, 2, "-task eval -init_from final.h5 -data_eval train.h5 -batch_size 33 -output unknown.h5", folder)
+    with h5py.File(os.path.join(folder, "unknown.h5"), "r") as h:
+        check(np.isnan([h[f"eval/{name}"][0] for name in ("loss", "price_loss", "price_rmse")]).all(), "a task without a label has a loss")
+        check(np.isfinite([h["eval/click_loss"][0], h["eval/kind_accuracy"][0]]).all(), "metrics of the tasks with labels")
 
 
 def test_heads_tools(binary, folder):

@@ -182,6 +182,11 @@ def test_sample_weights(binary, folder):
         entropy = -(y * np.log(p) + (1 - y) * np.log1p(-p))
         for name, value in (("loss", np.average(entropy, weights=weights)), ("ctr", np.average(y, weights=weights)), ("mse", np.average((p - y)**2, weights=weights))):
             check(abs(found[f"eval/{name}"][0] - value) < 1e-6, f"eval/{name} is {found[f'eval/{name}'][0]}, by hand {value}")
+    write_dataset(os.path.join(folder, "nothing.h5"), 40, features=FEATURES, sample_weights=np.zeros(40))
+    text = run(binary, 2, f"-data_train train.h5 -batch_size 12 -steps 4 -data_eval nothing.h5 -eval_every 2 -checkpoint_best best.h5 -output none.h5 {MODEL} {TABLES}", folder).text
+    with h5py.File(os.path.join(folder, "none.h5")) as found:
+        check(all(np.isnan(found[f"eval/{name}"][()]).all() for name in ("loss", "ne", "mse")), "a loss of samples without weight")
+    check(not os.path.exists(os.path.join(folder, "best.h5")), f"a best evaluation where no sample counts: {text}")
 
 
 def test_weights_are_copies(binary, folder):

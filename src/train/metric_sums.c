@@ -127,24 +127,25 @@ static double precision_recall_area(const TrsMetricSums *total)
   return area;
 }
 
+/* Where nothing has a weight, means are 0 / 0: NaN, as no value is known. */
 void TrsMetricSumsValues(const TrsMetricKind *kind, const TrsMetricSums *total, TrsMetricValues *values)
 {
   const double w = total->sum[TRS_SUM_WEIGHTS], positive = total->sum[TRS_SUM_POSITIVE];
-  const double mean = clamped(w > 0.0 ? positive / w : 0.0);
+  const double mean = clamped(positive / w);
   const double of_mean = -(positive * log(mean) + total->sum[TRS_SUM_NEGATIVE] * log(1.0 - mean));
 
   *values = (TrsMetricValues){
       .n_samples = (int64_t)total->sum[TRS_SUM_SAMPLES],
-      .loss = w == 0.0 ? 0.0 : total->sum[TRS_SUM_LOSS] / w, /* NaN stays NaN */
-      .ne = w > 0.0 ? total->sum[TRS_SUM_CROSS_ENTROPY] / of_mean : 0.0,
+      .loss = total->sum[TRS_SUM_LOSS] / w,
+      .ne = total->sum[TRS_SUM_CROSS_ENTROPY] / of_mean,
       .auc = (double)NAN,
       .auprc = precision_recall_area(total),
-      .accuracy = w > 0.0 ? total->sum[TRS_SUM_CORRECT] / w : 0.0,
+      .accuracy = total->sum[TRS_SUM_CORRECT] / w,
       .calibration = positive > 0.0 ? total->sum[TRS_SUM_PREDICTION] / positive : 0.0,
-      .ctr = w > 0.0 ? positive / w : 0.0,
-      .prediction = w > 0.0 ? total->sum[TRS_SUM_PREDICTION] / w : 0.0,
-      .mse = w > 0.0 ? total->sum[TRS_SUM_SQUARED_ERROR] / w : 0.0,
-      .mae = w > 0.0 ? total->sum[TRS_SUM_ABSOLUTE_ERROR] / w : 0.0,
+      .ctr = positive / w,
+      .prediction = total->sum[TRS_SUM_PREDICTION] / w,
+      .mse = total->sum[TRS_SUM_SQUARED_ERROR] / w,
+      .mae = total->sum[TRS_SUM_ABSOLUTE_ERROR] / w,
   };
   values->rmse = sqrt(values->mse);
   leave_out(kind, values);

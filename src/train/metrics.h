@@ -22,6 +22,7 @@
 
 typedef struct TrsMetricsImpl *TrsMetrics;
 
+/* Means are NaN where no sample has a weight. */
 typedef struct {
   int64_t n_samples;
   double loss;        /* weighted mean of the loss sums given */
