@@ -179,10 +179,10 @@ def main():
     trsconvert.add_arguments(parser, 32)
     parser.add_argument("--vocabulary", default="hash:100k", metavar="KIND", help="see above (default: %(default)s)")
     args = parser.parse_args()
-    trsconvert.check_arguments(parser, args, args.inputs)
     kind, _, words = args.vocabulary.partition(":")
     if kind not in ("hash", "frequency", "file") or not words or (kind == "frequency" and not words.isdigit()):
         parser.error("--vocabulary must be hash:ROWS, frequency:N or file:FILE")
+    trsconvert.check_arguments(parser, args, args.inputs + [words] * (kind == "file"))
     source = trsconvert.Lines(args.inputs, max(1, int(args.block_mb * 2**20)))
     work = trsconvert.Work(args.output + ".parts", {"inputs": trsconvert.identity(args.inputs), "vocabulary": args.vocabulary, "block_mb": args.block_mb},
                            counted=0, runs=[], merged=False)

@@ -21,6 +21,7 @@ columns is a feature for each, NAME_0, NAME_1, ..., or with --bags one feature w
                   integers, unless --text or --hexadecimal names them. With ROWS an id must lie below, or be -1
                   (pruned); --modulo takes the remainder, as it is always done with text
   bags            lists of Parquet; in CSV --bags names columns whose cells have several ids, with --bag-separator between
+  labels          from 0 to 1. With --task-labels any finite numbers, which the losses of -tasks take, and NaN where one is missing
   missing         nulls, NaN, empty cells, and the words of --nulls. A label, weight, group or time must be there. A dense feature
                   becomes --dense-missing (0; "refuse" ends with an error). A feature's id is left out, or becomes
                   --sparse-missing; inside a bag it is left out always
@@ -50,7 +51,7 @@ import trstable
 LISTS = ("labels", "dense", "sparse", "text", "hexadecimal", "bags", "nulls")
 ONE_COLUMN = ("weights", "group", "time")
 DEFAULTS = {**{name: [] for name in LISTS}, **dict.fromkeys(ONE_COLUMN), "dense_missing": 0.0, "sparse_missing": "empty", "log1p": False,
-            "modulo": False, "bag_separator": "|", "delimiter": None, "no_quotes": False, "layout": None}
+            "task_labels": False, "modulo": False, "bag_separator": "|", "delimiter": None, "no_quotes": False, "layout": None}
 LAYOUTS = {
     "dlrm": {"labels": ["y"], "dense": ["X_int"], "sparse": [{"column": "X_cat", "name": "cat", "rows": "counts"}], "log1p": True},
     "mlperf": {"labels": ["*labels"], "dense": ["*dense"], "sparse": [{"column": "[0-9]*", "name": "cat"}], "bags": ["[0-9]*"]},
@@ -144,10 +145,13 @@ class Plan:
     labels, dense  (column, place in its row) of each
     features       a dictionary for each sparse feature: name, column, place, bag, rows, kind, weights
     wanted         all columns that are read
+    meaning        pattern -> its columns
+    first          the plan of the first table, or None. A pattern means the same columns in all tables, in the order of the first. A single one
+                   may have another name in each, as the arrays of day_0_labels.npy and day_1_labels.npy
     """
 
-    def __init__(self, table, mapping):
-        self.table = table
+    def __init__(self, table, mapping, first=None):
+        self.table, self.first, self.meaning = table, first, {}
         self.labels = [place for word in mapping["labels"] for place in self.places(word)]
         self.dense = [place for word in mapping["dense"] for place in self.places(word)]
         self.single = {name: self.one_place(name, mapping[name]) for name in ONE_COLUMN if mapping[name] is not None}
@@ -172,6 +176,13 @@ class Plan:
         if not found:
             known = ", ".join(self.table.columns)
             trsdata.fail(f"{self.table.path} has no column {word}; it has {known[:400] + (' ...' if len(known) > 400 else '')}", 65)
+        expected = self.first.meaning[str(word)] if self.first else found
+        if set(found) == set(expected):
+            found = expected
+        elif max(len(found), len(expected)) > 1:
+            other = sorted(set(found) ^ set(expected))[0]
+            trsdata.fail(f"{self.table.path} has other columns {word} than {self.first.table.path}: only one of them has {other}", 65)
+        self.meaning[str(word)] = found
         return found
 
     def places(self, word):
@@ -191,9 +202,10 @@ class Plan:
 
     def features_of(self, entry, mapping):
         columns = self.named(entry["column"])
-        cells = [(column, i, False) for column in columns for i in range(self.table.columns[column])]
-        if any(matches(column, mapping["bags"]) for column in columns):
-            cells = [(column, 0, True) for column in columns]
+        cells = []
+        for column in columns:
+            bag = matches(column, mapping["bags"])
+            cells += [(column, i, bag) for i in range(1 if bag else self.table.columns[column])]
         rows = self.rows_of(entry, len(cells), mapping)
         for n, (column, place, bag) in enumerate(cells):
             name = entry["name"] or column
@@ -336,7 +348,8 @@ def labels_of(block, plan, mapping):
     for column, place in plan.labels:
         value = Values(block, column, place, mapping).scalar()
         numbers = value.floats()
-        value.present().refuse((numbers < 0) | (numbers > 1), lambda i, value=value: f"{value.shown(i)}, expected a label from 0 to 1")
+        if not mapping["task_labels"]:
+            value.present().refuse((numbers < 0) | (numbers > 1), lambda i, value=value: f"{value.shown(i)}, expected a label from 0 to 1 (or --task-labels)")
         columns.append(numbers.astype(np.float32))
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
 
@@ -448,6 +461,7 @@ def arguments():
         parser.add_argument("--" + name, metavar="COLUMN", help=words)
     parser.add_argument("--dense-missing", metavar="NUMBER|refuse", help="(default: 0)")
     parser.add_argument("--sparse-missing", metavar="ID|empty", help="(default: empty)")
+    parser.add_argument("--task-labels", action="store_true", default=None, help="labels are those of -tasks: any numbers, or missing")
     parser.add_argument("--log1p", action="store_true", default=None, help="dense features x become log(1 + max(x, 0)), as convert_criteo.py does")
     parser.add_argument("--modulo", action="store_true", default=None, help="ids become their remainder by ROWS that is not negative")
     parser.add_argument("--bag-separator", metavar="C", help="between the ids of a cell (default: |)")
@@ -462,9 +476,9 @@ def main():
     trsconvert.check_arguments(parser, args, files)
     mapping = mapping_of(args)
     tables = [trstable.table(source, max(1, int(args.block_mb * 2**20)), mapping["delimiter"], not mapping["no_quotes"]) for source in args.inputs]
-    plans = [Plan(table, mapping) for table in tables]
+    plan = Plan(tables[0], mapping)
+    plans = [plan] + [Plan(table, mapping, plan) for table in tables[1:]]
     check_alike(plans)
-    plan = plans[0]
     rows = [feature["rows"] for feature in plan.features]
     id_type = np.int32 if 0 < min(rows) and max(rows) <= np.iinfo(np.int32).max else np.int64
     work = trsconvert.Work(args.output + ".parts", {"inputs": trsconvert.identity(files), "mapping": mapping, "block_mb": args.block_mb}, dense_missing=0)

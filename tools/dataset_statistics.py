@@ -325,6 +325,7 @@ def parse():
                         help="load factors to simulate besides the usual ones")
     parser.add_argument("--memory", type=positive, default=1024, metavar="MIB", help="for counts and simulated caches (default: %(default)s)")
     args = parser.parse_args()
+    trsfile.check(parser, {"--output": args.output}, args.data)
     args.memory <<= 20
     return args
 

@@ -24,6 +24,7 @@ trspython.require("h5py", "numpy")
 import numpy as np
 
 import trsdata
+import trsfile
 
 CHUNK = 16384  # samples that share a random stream: part of the content, so never an option
 SCATTER = 2654435761  # a prime above every allowed number of rows: spreads the hot ids of zipf over the table
@@ -203,6 +204,7 @@ def parse():
         parser.error("--features needs at least one name, each once")
     if args.num_samples < 1 or args.num_dense < 0 or args.seed < 0 or args.alpha <= 0 or bool(args.output_eval) != bool(args.num_eval):
         parser.error("--num-samples and --alpha must be positive, --num-dense and --seed not negative, --output-eval goes with --num-eval")
+    trsfile.check(parser, {"--output": args.output, "--output-eval": args.output_eval})
     args.labels = args.labels.split(",") if args.labels else None
     if args.labels and (len(set(args.labels)) < len(args.labels) or "" in args.labels):
         parser.error("--labels needs names, each once")

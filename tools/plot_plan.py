@@ -18,6 +18,7 @@ import trspython
 trspython.require("matplotlib", "numpy")
 
 import trsfigures
+import trsfile
 import trsread
 
 
@@ -34,6 +35,7 @@ def main():
     parser.add_argument("--order", choices=("rank", "memory", "time"), default="rank", help="of the bars, up to 64 ranks (default: %(default)s)")
     parser.add_argument("--top", type=at_least_one, default=10, metavar="N", help="tables that are numbered and named (default: %(default)s)")
     args = parser.parse_args()
+    trsfile.check(parser, {"--output": args.output}, [args.plan])
     output = args.output or os.path.splitext(args.plan)[0] + ".png"
     try:
         plan = trsread.read_plan(args.plan)

@@ -18,6 +18,7 @@ trspython.require("h5py", "matplotlib", "numpy")
 
 import trscurves
 import trsfigures
+import trsfile
 import trsread
 
 
@@ -28,6 +29,7 @@ def main():
     parser.add_argument("--label", action="append", default=[], help="of each run, in order (default: the file's name)")
     parser.add_argument("--window", type=int, metavar="STEPS", help="of the smoothed loss (default: 1 %% of the steps)")
     args = parser.parse_args()
+    trsfile.check(parser, {"--output": args.output}, args.runs)
     labels = (args.label + [os.path.splitext(os.path.basename(path))[0] for path in args.runs[len(args.label):]])[:len(args.runs)]
     try:
         runs = [trsread.read_run(path) for path in args.runs]

@@ -46,6 +46,7 @@ def main():
     parser.add_argument("csv", nargs="+")
     parser.add_argument("--output", default="scaling.png", metavar="PNG", help="(default: %(default)s)")
     args = parser.parse_args()
+    trsfile.check(parser, {"--output": args.output}, args.csv)
     studies = load(args.csv)
     if not studies:
         trsdata.fail("no rows")

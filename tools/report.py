@@ -298,6 +298,7 @@ def main():
     parser.add_argument("-o", "--output", default="report.html", metavar="HTML", help="(default: %(default)s)")
     parser.add_argument("--trace", metavar="JSON", help="the run's trace (default: where its -trace was written)")
     args = parser.parse_args()
+    trsfile.check(parser, {"--output": args.output}, [args.file])
     try:
         found = trsread.read_any(args.file)
         is_run = isinstance(found, trsread.Run)

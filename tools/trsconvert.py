@@ -17,6 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 import trsdata
+import trsfile
 
 TAB, NEWLINE, RETURN, QUOTE, MINUS = 9, 10, 13, 34, 45
 HEADER_BYTES = 1 << 24  # a first line longer than this is not a header
@@ -41,6 +42,7 @@ def check_arguments(parser, args, files):
     for path in files:
         if not os.path.isfile(path):
             trsdata.fail(f"no file {path}", 66)
+    trsfile.check(parser, {"--output": args.output, "--output-eval": args.output_eval}, files)
     if not 0 < args.eval_fraction < 1 or args.block_mb <= 0:
         parser.error("--eval-fraction must lie between 0 and 1, --block-mb above 0")
 
@@ -131,6 +133,17 @@ class Lines:
                     return
 
 
+def check_quotes(block, quotes, ends, delimiter, place):
+    """Ends the program where a double quote is part of a field that does not stand in quotes: it would begin or end one elsewhere."""
+    byte = np.concatenate([[NEWLINE], block, [NEWLINE]])  # byte[i] is before block[i], byte[i + 2] after it
+    edge = np.isin(byte, (delimiter, NEWLINE, QUOTE))
+    edge[:-1] |= (byte[:-1] == RETURN) & (byte[1:] == NEWLINE)
+    inside = np.concatenate([quotes[0::2][~edge[quotes[0::2]]], quotes[1::2][~edge[quotes[1::2] + 2]]])
+    if len(inside):
+        row = int(np.count_nonzero(block[ends[ends < inside.min()]] == NEWLINE))
+        trsdata.fail(f"{place(row)}: a double quote in a field that does not begin and end with one (--no-quotes where they mean nothing)", 65)
+
+
 def fields_of(block, fields, place, expected, delimiter=TAB, quoted=False):
     """begin and end [lines, fields] of every field of a block of whole lines.
 
@@ -138,10 +151,10 @@ def fields_of(block, fields, place, expected, delimiter=TAB, quoted=False):
     expected  what a line has, in words
     """
     ends = np.flatnonzero((block == delimiter) | (block == NEWLINE))
-    if quoted:
-        quotes = np.flatnonzero(block == QUOTE)
-        if len(quotes):
-            ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
+    quotes = np.flatnonzero(block == QUOTE) if quoted else []
+    if len(quotes):
+        ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
+        check_quotes(block, quotes, ends, delimiter, place)
     kinds = block[ends]
     lines = int(np.count_nonzero(kinds == NEWLINE))
     if not len(ends) or ends[-1] != len(block) - 1:

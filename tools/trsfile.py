@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Files that are there as a whole or not at all: whole() for texts and pictures, as trsdata.AtomicFile is for HDF5."""
+"""Files that are there as a whole or not at all: whole() for texts and pictures, as trsdata.AtomicFile is for HDF5. check() looks at their paths."""
 import contextlib
 import os
 
@@ -27,3 +27,14 @@ def picture(figure, path, **more):
     """A figure of matplotlib as a whole file, of the format that the name's end says."""
     with whole(path, "wb") as out:
         figure.savefig(out, format=os.path.splitext(path)[1][1:] or None, **more)
+
+
+def check(parser, outputs, inputs=()):
+    """parser.error() where an output would replace an input, or another output. outputs: option -> path or None."""
+    seen = {os.path.realpath(path): f"the input {path}" for path in inputs}
+    for option, path in outputs.items():
+        if path is None or (os.path.exists(path) and not os.path.isfile(path)):  # /dev/null takes both
+            continue
+        if os.path.realpath(path) in seen:
+            parser.error(f"{option} {path} would replace {seen[os.path.realpath(path)]}")
+        seen[os.path.realpath(path)] = f"that of {option}"

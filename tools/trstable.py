@@ -129,19 +129,16 @@ class TextTable:
         for name in wanted:
             c = self.names.index(name)
             text = Text(block, begin[:, c].copy(), end[:, c].copy())
-            columns[name] = Column(self.unquoted(text, place) if self.quoted else text)
+            columns[name] = Column(self.unquoted(text) if self.quoted else text)
         return Block(len(begin), columns, place)
 
-    def unquoted(self, text, place):
+    @staticmethod
+    def unquoted(text):
         """The texts without the quotes around them, and with one quote for two inside."""
         block, begin, end = text.block, text.begin, text.end
         which = np.flatnonzero((end > begin) & (block[np.minimum(begin, len(block) - 1)] == trsconvert.QUOTE))
         if not len(which):
             return text
-        wrong = (end[which] - begin[which] < 2) | (block[end[which] - 1] != trsconvert.QUOTE)
-        if wrong.any():
-            bad = int(which[np.argmax(wrong)])
-            trsdata.fail(f"{place(bad)}: {text.bytes(bad).decode('utf-8', 'replace')!r} begins with a double quote, and does not end with one", 65)
         begin[which] += 1
         end[which] -= 1
         quotes = np.flatnonzero(block == trsconvert.QUOTE)

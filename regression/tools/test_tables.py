@@ -264,6 +264,41 @@ class Tables(Scratch):
             self.assertEqual(h["sparse/lengths"][()].tolist(), [[1 + f % 3 for f in range(12)]] * 400)
             self.assertEqual(list(h["sparse"].attrs["features"]), [f"cat_{f}" for f in range(12)])
 
+    def test_columns_of_several_inputs(self):
+        """What a pattern means has its order from the first input; the inputs must have the same columns."""
+        write_text(self.path("a.csv"), [["1", "0", "1", "2", "5"]], ["y1", "y2", "I1", "I2", "c"])
+        write_text(self.path("b.csv"), [["2", "5", "1", "0", "1"]], ["I2", "c", "y1", "y2", "I1"])
+        write_text(self.path("c.csv"), [["2", "5", "1", "0", "1"]], ["I7", "c", "y1", "y2", "I1"])
+        words = ["--labels", "y*", "--dense", "I*", "--sparse", "c"]
+        self.convert("same.h5", *words, self.path("a.csv"), self.path("b.csv"))
+        with h5py.File(self.path("same.h5")) as h:
+            self.assertEqual((h["labels"][()].tolist(), h["dense"][()].tolist()), ([[1, 0]] * 2, [[1, 2]] * 2))
+        self.assertIn("has other columns I*", self.refused("other.h5", *words, self.path("a.csv"), self.path("c.csv"), code=65))
+        for name in ("day_0", "day_1"):  # a single column may have another name in each
+            np.savez(self.path(name + ".npz"), **{name + "_labels": np.ones(2), "c": np.arange(2)})
+        self.convert("days.h5", "--labels", "*labels", "--sparse", "c", self.path("day_0.npz"), self.path("day_1.npz"))
+        write_text(self.path("bags.csv"), [["1", "5|6", "7"]], ["y", "C1", "C2"])
+        self.convert("bags.h5", "--labels", "y", "--sparse", "C*", "--bags", "C1", self.path("bags.csv"))
+        with h5py.File(self.path("bags.h5")) as h:
+            self.assertEqual((h["sparse/lengths"][()].tolist(), h["sparse/values"][()].tolist()), ([[2, 1]], [5, 6, 7]))
+
+    def test_labels_of_tasks(self):
+        """--task-labels: any finite numbers, NaN where one is missing."""
+        write_text(self.path("a.csv"), [["1", "-2.5", "3", "5"], ["0", "", "", "6"]], ["click", "price", "kind", "c"])
+        words = ["--labels", "click,price,kind", "--sparse", "c:10", self.path("a.csv")]
+        self.assertIn("line 3, column price: a missing value", self.refused("a.h5", *words, code=65))
+        self.convert("tasks.h5", "--task-labels", *words)
+        with h5py.File(self.path("tasks.h5")) as h:
+            np.testing.assert_array_equal(h["labels"][()], np.float32([[1, -2.5, 3], [0, np.nan, np.nan]]))
+
+    def test_outputs_replace_nothing(self):
+        """An output is no input and no other output."""
+        write_text(self.path("a.csv"), [["1", "5"]] * 4, ["y", "c"])
+        words = ["--labels", "y", "--sparse", "c", self.path("a.csv")]
+        for output, of_eval, message in (("a.csv", "b.h5", "would replace the input"), ("b.h5", "b.h5", "would replace that of --output"), ("b.h5", "a.csv", "would replace the input")):
+            self.assertIn(message, self.convert(output, "--output-eval", self.path(of_eval), *words, code=2))
+        self.assertEqual(os.listdir(os.path.dirname(self.path("a.csv"))), ["a.csv"])
+
     def test_text_of_arrays(self):
         """Texts and unsigned ids above 2^63 of arrays are those of CSV."""
         words, ids = ["a", "", "näh", "a longer word than the others, of more than 32 bytes"], [1, 2**63, 2**64 - 1, 5]
@@ -295,7 +330,9 @@ class Tables(Scratch):
             ("y,d,s\n1,2,3\n1,2,3,4\n", plain, "line 3: 4 fields, expected 3"),
             ("y,d,s\n1,\"2\n3\",3\n", plain, "line 2, column d: '2\\n3' is not a number"),
             ("y,d,s\n\"1\",\"2\",\"3\"\n1,\"2,3\n", plain, "line 3: a double quote is not closed"),
-            ("y,d,s\n1,\"2\"0,3\n", plain, "line 2: '\"2\"0' begins with a double quote"),
+            ("y,d,s\n1,\"2\"0,3\n", plain, "line 2: a double quote in a field that does not begin and end with one"),
+            ("y,d,s\n1,2,3\n1,2\" and 3,3\n0,2,3\n1,4\" and 3,3\n", plain, "line 3: a double quote in a field"),
+            ("y,d,s\n1,\"2\n\n\",3\n1,2,3\n1,2\",3\n1,2,\"3\"\n", plain, "line 6: a double quote in a field"),
             ("y,d,s\n1,2,x\n", plain, "line 2, column s: 'x' is not a number in base 10 (--text s where it is text)"),
             ("y,d,s\n1,2,-\n", plain, "line 2, column s: '-' is not a number in base 10"),
             ("y,d,s\n1,2,36893488147419103232\n", plain, "line 2, column s: '36893488147419103232' is not an integer of 64 bits"),
