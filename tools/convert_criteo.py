@@ -195,6 +195,7 @@ def main():
         if not work.state["merged"]:
             with trsconvert.progress("count", args.inputs) as progress:
                 count(source, work, progress)
+            trsdata.remove_temporaries(path)
             merge(work, int(words), path)
             work.save(merged=True)
             work.unlink([run[0] for run in work.state["runs"]])

@@ -69,14 +69,15 @@ def sparse_entry(word):
         if "column" not in word or any(key not in KEYS for key in word):
             trsdata.fail(f"sparse: {word}, expected {', '.join(KEYS)}, and column at least", 64)
         entry = {"name": None, "rows": 0, "weights": None, **word, "column": str(word["column"])}
+        entry["name"] = None if entry["name"] is None else str(entry["name"])
     else:
         name, equals, column = str(word).rpartition("=")
         column, _, rows = column.partition(":")
         entry = {"column": column, "name": name if equals else None, "rows": rows or 0, "weights": None}
     try:
         entry["rows"] = trsconvert.number_of_rows(str(entry["rows"]))
-        if entry["rows"] < 0:
-            trsdata.fail(f"sparse: {entry['rows']} rows for {entry['column']}, expected a number that is not negative", 64)
+        if not 0 <= entry["rows"] < 2**63:
+            trsdata.fail(f"sparse: {entry['rows']} rows for {entry['column']}, expected a number that is not negative, of 64 bits", 64)
     except ValueError:
         pass  # the name of an array
     return entry
@@ -115,6 +116,11 @@ def mapping_of(args):
     for name in LISTS:
         value = mapping[name]
         mapping[name] = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else [value]
+        for i, word in enumerate(mapping[name]):
+            if isinstance(word, bool) or word is None:  # YAML's yes, no and null
+                trsdata.fail(f"{name}: {word}, expected text, in quotes where YAML takes it for something else", 64)
+            if not isinstance(word, (str, dict)):
+                mapping[name][i] = str(word)
     mapping["sparse"] = [sparse_entry(word) for word in mapping["sparse"]]
     for name in ("labels", "sparse"):
         if not mapping[name]:
@@ -207,6 +213,9 @@ class Plan:
             bag = matches(column, mapping["bags"])
             cells += [(column, i, bag) for i in range(1 if bag else self.table.columns[column])]
         rows = self.rows_of(entry, len(cells), mapping)
+        weights = self.named(entry["weights"]) if entry["weights"] else [None]
+        if len(weights) > 1:
+            trsdata.fail(f"{self.table.path}: the weights {entry['weights']} of {entry['column']} mean {len(weights)} columns, expected one", 65)
         for n, (column, place, bag) in enumerate(cells):
             name = entry["name"] or column
             if len(cells) > 1 and (entry["name"] or len(columns) == 1):
@@ -216,7 +225,7 @@ class Plan:
             missing = mapping["sparse_missing"]
             if rows[n] and missing != "empty" and not -1 <= missing < rows[n]:
                 trsdata.fail(f"--sparse-missing {missing}: feature {name} has {rows[n]} rows", 64)
-            yield {"name": name, "column": column, "place": place, "bag": bag, "rows": rows[n], "kind": self.kind_of(column, mapping), "weights": entry["weights"]}
+            yield {"name": name, "column": column, "place": place, "bag": bag, "rows": rows[n], "kind": self.kind_of(column, mapping), "weights": weights[0]}
 
     def rows_of(self, entry, count, mapping):
         """The number of rows of each column: one number for all, or those of an array."""

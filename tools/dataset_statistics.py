@@ -89,14 +89,15 @@ class Dataset:
         for path in self.paths:
             with self.open(path) as h:
                 for first, _, _, lengths, values, _ in trsdata.samples_of(h, at_once):
+                    values = values.astype(np.int64, copy=False)  # of uint64 its 64 bits, as in the program
                     self._check(path, first, lengths, values)
                     yield lengths, values
 
     def _check(self, path, first, lengths, values):
         if lengths.size and (lengths.min() < 0 or lengths.sum() != len(values)):
             trsdata.fail(f"{path}: /sparse/lengths and /sparse/offsets disagree in samples {first} to {first + len(lengths) - 1}", 65)
-        rows = np.tile(np.where(self.rows > 0, self.rows, np.iinfo(np.int64).max), len(lengths))
-        bad = (values < -1) & (np.repeat(rows, lengths.reshape(-1)) < np.iinfo(np.int64).max) | (values >= np.repeat(rows, lengths.reshape(-1)))
+        rows = np.repeat(np.tile(self.rows, len(lengths)), lengths.reshape(-1))
+        bad = (rows > 0) & ((values < -1) | (values >= rows))  # 0: ids have no bound
         if bad.any():
             at = int(np.argmax(bad))
             place = int(np.searchsorted(np.cumsum(lengths.reshape(-1)), at, side="right"))

@@ -4,7 +4,7 @@
 
   inspect_file.py data/ml100k_train.h5           sizes and statistics of each feature
   inspect_file.py --check data/ml100k_train.h5   also reads all of it: offsets, ids, labels, NaN
-  inspect_file.py results/quickstart/model.h5    tensors, their range and norm; the model and the options of its run
+  inspect_file.py results/quickstart/model.h5    tensors, their range and norm; the model and the options of its run; with --check its checksums
   inspect_file.py --metrics results/quickstart/eval.h5
 
 Exit status: 0; 1 if the file contradicts itself or its format.
@@ -56,7 +56,7 @@ class Dataset:
         names = [trsdata.text(name) for name in sparse.attrs["features"]]
         rows = np.asarray(sparse.attrs["num_embeddings"], np.int64)
         total = int(handle.attrs["num_samples"])
-        num_dense = handle["dense"].shape[1] if "dense" in handle else 0
+        num_dense = handle["dense"].shape[1] if "dense" in handle and handle["dense"].ndim == 2 else 0
         print(f"  {total:,} samples, {num_dense} dense features, {len(names)} sparse features, {sparse['values'].shape[0]:,} ids "
               f"of {sparse['values'].dtype}{', weighted' if 'weights' in sparse else ''}")
         for key in ("planted_loss", "generated_by", "converted_by"):
@@ -64,9 +64,15 @@ class Dataset:
                 print(f"  {key}: {trsdata.text(handle.attrs[key])}")
         if len(set(names)) < len(names) or "" in names:
             self.problems.append(f"/sparse has the features {', '.join(names)}, expected different names that are not empty")
-        for name in ("values", "lengths", "offsets"):
-            if name in sparse and sparse[name].dtype.kind not in "iu":
-                self.problems.append(f"/sparse/{name} is {sparse[name].dtype}, expected integers")
+        for kinds, expected, parts in (("iu", "integers", ("sparse/values", "sparse/lengths", "sparse/offsets")),
+                                       ("f", "float32", ("labels", "dense", "weights", "sparse/weights"))):
+            for name in parts:
+                if name in handle and handle[name].dtype.kind not in kinds:
+                    self.problems.append(f"/{name} is {handle[name].dtype}, expected {expected}")
+        if len(rows) != len(names):
+            self.problems.append(f"/sparse has {len(rows)} num_embeddings for {len(names)} features")
+        if total < 1:
+            self.problems.append(f"num_samples is {total}, expected at least 1")
         self.shapes(handle, total, len(names), num_dense)
         self.labels = self.label_names(handle)
         if not self.problems:
@@ -75,14 +81,18 @@ class Dataset:
     def shapes(self, handle, total, features, num_dense):
         labels = (total, handle["labels"].shape[1]) if "labels" in handle and handle["labels"].ndim == 2 else (total,)
         expected = {"labels": labels, "sparse/lengths": (total, features), "sparse/offsets": (total + 1,)}
-        if num_dense:
+        if "dense" in handle:
             expected["dense"] = (total, num_dense)
+        if "sparse/weights" in handle:
+            expected["sparse/weights"] = handle["sparse/values"].shape
         expected.update({name: (total,) for name in ("weights", "group", "time") if name in handle})
         for name, shape in expected.items():
             if name not in handle:
                 self.problems.append(f"no /{name}")
             elif handle[name].shape != shape:
                 self.problems.append(f"/{name} has shape {handle[name].shape}, expected {shape}")
+        if not self.problems and handle["sparse/offsets"][0] != 0:
+            self.problems.append(f"/sparse/offsets begins with {handle['sparse/offsets'][0]}, expected 0")
         if not self.problems and handle["sparse/offsets"][total] != handle["sparse/values"].shape[0]:
             self.problems.append(f"/sparse/offsets ends at {handle['sparse/offsets'][total]}, /sparse/values has {handle['sparse/values'].shape[0]}")
 
@@ -167,8 +177,22 @@ def tensors(group):
     return found
 
 
-def checkpoint(handle):
-    problems, rows = [], []
+def checksums(path):
+    """What the checksums say of a checkpoint."""
+    try:
+        with trscheckpoint.opened(path, quantised=True) as found:
+            total = sum(tensor.bytes for tensor in found.tensors.values())
+            with tqdm(total=total, desc="checksums", unit="B", unit_scale=True, disable=not sys.stderr.isatty()) as progress:
+                found.verify(progress.update)
+    except trscheckpoint.FormatError as problem:
+        return [str(problem)]
+    if not trscheckpoint.Hash.available():
+        print("  " + trscheckpoint.NO_CHECKSUMS)
+    return []
+
+
+def checkpoint(handle, check):
+    problems, rows = checksums(handle.filename) if check else [], []
     attributes = {name: trsdata.text(handle.attrs[name]) for name in ("step", "epoch", "samples_seen") if name in handle.attrs}
     print("  " + ", ".join(f"{name} {value}" for name, value in attributes.items()))
     for name, tensor in tensors(handle):
@@ -176,13 +200,13 @@ def checkpoint(handle):
             continue
         least, greatest, squares = np.inf, -np.inf, 0.0
         for first in range(0, tensor.shape[0] if tensor.ndim else 0, ROWS_AT_ONCE):
-            part = tensor[first:first + ROWS_AT_ONCE]
+            part = trsdata.numbers(tensor, tensor[first:first + ROWS_AT_ONCE])
             if part.size and part.dtype.kind == "f":
                 part = part.astype(np.float64)
                 least, greatest = min(least, part.min()), max(greatest, part.max())
                 squares += (part * part).sum()
         shape = " x ".join(map(str, tensor.shape)) or "one"
-        rows.append([name, tensor.dtype, shape, size(tensor.size * tensor.dtype.itemsize)] +
+        rows.append([name, trsdata.text(tensor.attrs.get("dtype", tensor.dtype)), shape, size(tensor.size * tensor.dtype.itemsize)] +
                     ([f"{least:.4g}", f"{greatest:.4g}", f"{np.sqrt(squares):.4g}"] if least <= greatest else ["-"] * 3))
         if not np.isfinite(squares):
             problems.append(f"/{name} is not finite")
@@ -297,7 +321,7 @@ def run(handle):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("--check", action="store_true", help="of a dataset, read everything")
+    parser.add_argument("--check", action="store_true", help="of a dataset, read everything; of a checkpoint, verify its checksums")
     parser.add_argument("--metrics", action="store_true", help="of a run, print its last evaluation and nothing else")
     parser.add_argument("--speed", action="store_true", help="of a run, print its median samples/s without the first tenth of the steps")
     args = parser.parse_args()
@@ -317,12 +341,14 @@ def main():
                 if kind == "trshard-dataset":
                     problems = Dataset(handle, args.check).problems
                 elif kind == "trshard-checkpoint":
-                    problems = checkpoint(handle)
+                    problems = checkpoint(handle, args.check)
                 elif kind == "trshard-run":
                     problems = run(handle)
                 else:
                     problems = ["not a file of trshard: its attribute format is " + kind]
-        except (OSError, KeyError) as error:
+                if kind.startswith("trshard-") and int(handle.attrs.get("version", 0)) != 1:
+                    problems.append(f"version {handle.attrs.get('version', 'missing')}, expected 1")
+        except (OSError, KeyError, IndexError, ValueError, TypeError, AttributeError) as error:  # what is not where or what it should be
             problems = [f"cannot be read: {error}"]
         for problem in problems:
             print(f"  PROBLEM: {problem}")

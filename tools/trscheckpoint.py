@@ -86,8 +86,9 @@ def option_lines(words):
 class Checkpoint:
     """tensors: a trsformats.Tensor for each path. attributes, of_tensors[path]: what the root and each tensor say of themselves."""
 
-    def __init__(self, path, stack):
-        self.path = path
+    def __init__(self, path, stack, quantised=False):
+        """quantised: take tables of quantised rows, too, as bytes."""
+        self.path, self.quantised = path, quantised
         self.file = stack.enter_context(h5py.File(path, "r"))
         found, version = plain(self.file.attrs.get("format", "none")), plain(self.file.attrs.get("version", 0))
         if (found, version) != (FORMAT, VERSION):
@@ -102,7 +103,7 @@ class Checkpoint:
         if not isinstance(item, h5py.Dataset) or name.startswith("checksums/"):
             return
         where = f"{self.path}: /{name}"
-        if name.endswith("weight_quantised"):
+        if name.endswith("weight_quantised") and not self.quantised:
             raise FormatError(f"{where} is quantised ({plain(item.attrs.get('data_type', '?'))}): the checkpoint that it was made from goes out, this one does not")
         if item.external or item.is_virtual:
             raise FormatError(f"{where} lies in other files")
@@ -161,10 +162,10 @@ class Checkpoint:
 
 
 @contextlib.contextmanager
-def opened(path):
+def opened(path, quantised=False):
     with contextlib.ExitStack() as stack:
         try:
-            checkpoint = Checkpoint(path, stack)
+            checkpoint = Checkpoint(path, stack, quantised)
         except (OSError, KeyError, RuntimeError, ValueError) as error:  # h5py raises them of damaged files
             if getattr(error, "errno", None):
                 raise

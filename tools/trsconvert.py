@@ -346,6 +346,7 @@ def join(work, args, writer, attributes):
     for path, begin, end in ((args.output, 0, cut), (args.output_eval, cut, total)):
         if path is None:
             continue
+        trsdata.remove_temporaries(path)  # of a conversion that was killed here
         with writer(path) as out:
             for name, value in attributes.items():
                 out.attribute(name, value)

@@ -4,6 +4,7 @@
 The tools of this folder share it: DatasetWriter appends samples to a dataset chunk by chunk with constant memory and
 publishes the file under its name only when it is complete; samples_of() reads one back in the same way.
 """
+import glob
 import os
 import sys
 import tempfile
@@ -24,6 +25,19 @@ def fail(message, code=1):
 def text(value):
     """An HDF5 string attribute or element as str, however it was stored."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def numbers(item, part):
+    """Part of a dataset as the numbers that it means: bf16, which HDF5 has as uint16, becomes float32."""
+    if item.dtype == np.uint16 and text(item.attrs.get("dtype", "")) == "bf16":
+        return (part.astype(np.uint32) << 16).view(np.float32)
+    return part
+
+
+def remove_temporaries(path):
+    """What an AtomicFile of this path left that was killed. Nobody may be writing one."""
+    for found in glob.glob(os.path.join(glob.escape(os.path.dirname(os.path.abspath(path))), f".{glob.escape(os.path.basename(path))}.*.tmp")):
+        os.unlink(found)
 
 
 class AtomicFile:

@@ -105,7 +105,11 @@ class TextTable:
             text = header.decode("utf-8-sig").rstrip("\r\n")
         except UnicodeDecodeError:
             trsdata.fail(f"{path}, line 1: the header is not UTF-8", 65)
-        names = next(csv.reader([text], delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE), [])
+        csv.field_size_limit(trsconvert.HEADER_BYTES)
+        try:
+            names = next(csv.reader([text], delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE), [])
+        except csv.Error as problem:
+            trsdata.fail(f"{path}, line 1: {problem}; expected a line of names that ends with a line feed", 65)
         if not names or len(set(names)) < len(names):
             trsdata.fail(f"{path}, line 1: expected a header of names, each once", 65)
         self.names = names

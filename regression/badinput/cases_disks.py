@@ -44,6 +44,12 @@ def nothing_new(folder, _):
     check(not found, f"left on the disk: {found}")
 
 
+def weights_kept(folder, result):
+    """What cannot be written elsewhere costs no weights."""
+    nothing_new(folder, result)
+    check(os.path.exists(os.path.join(folder, "new.h5")) or os.path.exists(os.path.join(folder, "kept", "step-000000002.h5")), f"no weights: {os.listdir(folder)}")
+
+
 def case(name, status, message, options, prepare, **more):
     return Case(name, status, message, options, prepare, nothing_new, without=("-checkpoint_final",), **more)
 
@@ -67,6 +73,11 @@ CASES = [
          "-task bench -bench_bytes 1KiB -bench_table_bytes 1MiB -bench_topology small/run.h5", earlier_plan),
     case("results_on_a_full_disk", 74, r"small/run\.h5", "-output small/run.h5", disk("128k", filled=True)),
     case("results_on_a_full_disk_three_ranks", 74, r"small/run\.h5", "-output small/run.h5", disk("128k", filled=True), ranks=3),
+    Case("results_on_a_full_disk_weights_kept", 74, r"small/run\.h5", "-output small/run.h5 -checkpoint_final new.h5 -checkpoint_dir kept -checkpoint_every 2",
+         disk("128k", filled=True), weights_kept),
+    Case("trace_on_a_full_disk_weights_kept", 74, r"small/run\.h5 cannot be written: No space left",
+         "-trace small/run.h5 -trace_first_step 0 -trace_steps 2 -checkpoint_final new.h5", disk("128k", filled=True), weights_kept, ranks=3),
+    Case("results_on_a_full_disk_last_weights_kept", 74, r"small/run\.h5", "-output small/run.h5 -checkpoint_final new.h5", disk("128k", filled=True), weights_kept),
     case("checkpoint_on_a_small_disk", 74, r"small/final\.h5: the disk is too small: \d+ bytes are needed, \d+ are free",
          f"-checkpoint_final small/final.h5 {BIG}", disk("256k")),
     case("checkpoint_on_a_full_disk", 74, r"small/final\.h5", "-checkpoint_final small/final.h5", disk("128k", filled=True)),

@@ -15,6 +15,9 @@ def has_plan_error(folder, _):
 CASES = [
     Case("no_embedding_dim", 64, r"embedding_dim.*no width", without=("-tables_embedding_dim",)),
     Case("table_listed_twice", 64, r'-tables .*"user" is listed twice', "-tables user,user"),
+    Case("table_without_a_path", 64, r'-tables .*"a//b" is no name of a table: expected UTF-8', "-tables user,a//b"),
+    Case("table_of_a_dot", 64, r'-tables .*"\." is no name of a table', "-tables user,."),
+    Case("table_not_utf8", 64, r'-tables .*"a\\xff" is no name of a table: expected UTF-8', "-tables user,a\udcff"),
     Case("feature_used_twice", 64, r'"user" is looked up twice', "-tables user,item -table_item_features item,user"),
     Case("feature_not_in_dataset", 64, r'_features.*no feature "film" for table "item"', "-tables item -table_item_features film"),
     Case("table_not_in_dataset", 64, r'no feature "film" for table "film"', "-tables film"),

@@ -287,6 +287,13 @@ def test_checkpoint_best(binary, folder):
     run(binary, 3, f"-task eval -data_eval eval.h5 -init_from best.h5 -batch_size 10 -output eval.h5.out {MODEL} {TABLES}", folder)
     _, again, _ = evaluated(folder, "eval.h5.out")
     check(abs(again[0] - losses[best]) <= 1e-5 * losses[best], f"the best weights' loss is {again[0]}, was {losses[best]}")
+    for every in (2, 4):  # a longer run that goes on after the end of a shorter one knows that one's last evaluation
+        first = f"{options} -checkpoint_dir kept{every} -checkpoint_every {every} -eval_every 6 -checkpoint_best best{every}.h5"
+        train(binary, folder, "part", 2, f"{first} -steps 6")
+        train(binary, folder, "part", 2, f"{first} -steps 12 -resume -embedding_learning_rate 5 -dense_learning_rate 2")
+        steps, losses, _ = evaluated(folder, "part.h5")
+        check(steps.tolist() == [6, 12] and losses[1] > losses[0], f"evaluations after {steps}: {losses}")
+        check(attribute(os.path.join(folder, f"best{every}.h5"), "step") == 6, "the best weights were replaced by worse ones")
 
 
 def test_data_types_convert(binary, folder):

@@ -227,6 +227,10 @@ def test_average_of_weights(binary, folder):
             run(binary, 1, f"-task {task} -init_from {state} -data_eval eval.h5 -reproducible {options} -batch_size 24 -output of_{task}.h5", folder)
             loss = losses(os.path.join(folder, f"of_{task}.h5"), "eval")[-1]
             check(abs(loss - told[name]) <= 1e-6, f"-task {task} {options}: loss {loss}, in the training {told[name]}")
+    _, still = train(binary, folder, "still", 2, f"-data_eval eval.h5 -steps 0 -init_from {weights} -ema_decay 0.75")
+    run(binary, 1, f"-task eval -init_from {still} -data_eval eval.h5 -reproducible -batch_size 24 -output of_still.h5", folder)
+    loss = losses(os.path.join(folder, "of_still.h5"), "eval")[-1]
+    check(abs(loss - told["plain"]) <= 1e-6, f"no step with -ema_decay: loss {loss}, of the weights {told['plain']}")
     text = run(binary, 1, f"-task eval -init_from {weights} -data_eval eval.h5 -ema_decay 0.5 -batch_size 24", folder, status=65).text
     check("/ema" in text, text[-600:])
 

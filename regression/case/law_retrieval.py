@@ -94,3 +94,30 @@ def test_retrieval_accumulates(binary, folder):
     run(binary, 1, f"{base} -batch_size 300 -output one.h5", folder)
     run(binary, 2, f"{base} -batch_size 50 -accumulate_steps 3 -output three.h5", folder)
     check_close_losses(losses(os.path.join(folder, "three.h5")), losses(os.path.join(folder, "one.h5")), 1e-6, "three batches a step")
+
+
+def test_retrieval_columns(binary, folder):
+    """Tables in any order and with features in both towers: clamped gradients, and a split table whose rows are those of a table that is not."""
+    write_dataset(os.path.join(folder, "train.h5"), 60, features={"u": 20, "a": 12, "b": 12})
+    towers = ("-data_train train.h5 -batch_size 30 -tables_embedding_dim 4 -interaction two_tower -query_features u,b -candidate_features a -query_arch 4 -candidate_arch 4 "
+              "-embedding_optimizer sgd -embedding_learning_rate 1 -existing_outputs replace")
+    split = "-tables u,i -table_i_features a,b -table_u_id_map qr -table_u_qr_operation add -table_u_qr_collisions 5"
+    plain = "-tables u,i -table_i_features a,b"
+    run(binary, 1, f"{towers} {split} -steps 0 -checkpoint_final split.h5", folder)
+    with h5py.File(os.path.join(folder, "split.h5")) as of, h5py.File(os.path.join(folder, "plain.h5"), "w") as to:
+        to.attrs.update(format="trshard-checkpoint", version=1, step=0, samples_seen=0)
+        of.copy("dense", to)
+        of.copy("embedding/i", to.create_group("embedding"))
+        parts = [of[f"embedding/u_{part}/weight"][()] for part in ("quotient", "remainder")]
+        to["embedding/u/weight"] = parts[0][np.arange(20) // 5] + parts[1][np.arange(20) % 5]
+    for ranks, limit in ((1, ""), (2, "-embedding_max_gradient 1e-5"), (3, "-embedding_max_gradient 1e-5 -table_u_max_gradient 0 -tables_sharding_types row_wise")):
+        found = []
+        for name, tables in (("split", split), ("plain", plain)):
+            run(binary, ranks, f"{towers} {tables} {limit} -batch_size {60 // ranks} -steps 1 -init_from {name}.h5 -output out.h5 -checkpoint_final {name}{ranks}.h5", folder)
+            found.append((losses(os.path.join(folder, "out.h5"))[0], tensors(os.path.join(folder, f"{name}{ranks}.h5"))))
+        check(abs(found[0][0] - found[1][0]) < 1e-6, f"{ranks} ranks: losses {found[0][0]} and {found[1][0]}")
+        for name in (name for name in found[1][1] if name.startswith("dense/") or name == "embedding/i/weight"):
+            off = np.abs(found[0][1][name] - found[1][1][name]).max()
+            check(off < 1e-6, f"{ranks} ranks: {name} differs by {off:.1e}")
+        moved = np.abs(found[1][1]["embedding/i/weight"] - tensors(os.path.join(folder, "plain.h5"))["embedding/i/weight"]).max()
+        check(moved < 2e-3 if limit else moved > 5e-3, f"{ranks} ranks {limit}: a weight moved by {moved}")

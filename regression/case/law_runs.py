@@ -127,6 +127,17 @@ def test_resume_elsewhere(binary, folder):
         check_same_tensors(other, state, f"{ranks} ranks {plan}", ignore=("_columns",))
 
 
+def test_resume_drop_last(binary, folder):
+    """With another -drop_last, an epoch has other steps: whole epochs stay whole."""
+    make(folder, 200)
+    for before, now, first in (("-drop_last", "", 18), ("", "-drop_last", 16)):
+        ckpt = f"ckpt{first}"
+        train(binary, folder, "first", 2, f"{before} -epochs 2 -checkpoint_dir {ckpt} -checkpoint_every 2")
+        words = f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES} {now} -epochs 3 -checkpoint_dir {ckpt} -resume"
+        text = run(binary, 2, words, folder).text
+        check(f"step {16 if before else 18} of then is step {first} of now" in text and f"step {first + (9 if before else 8)}/" in text, text)
+
+
 def test_resume_column_states(binary, folder):
     """Row-wise states of column shards: the same split reads its own, any other their mean weighted by width."""
     make(folder)

@@ -130,7 +130,11 @@ def test_stop_evaluation(binary, folder):
         result = job.wait(10)
         check(result.all_left_with(75, ranks, patient=True), f"exit status {result.ranks}:\n{result.text[-2000:]}")
         check("eval after step" not in result.text, f"the evaluation went on:\n{result.text[-2000:]}")
-        check(newest(inner) == 4, f"the newest checkpoint is of step {newest(inner)}")
+        check(newest(inner) == 3, f"the newest checkpoint is of step {newest(inner)}")
+        write_dataset(os.path.join(inner, "eval.h5"), 100, seed=8, features=FEATURES)  # the long one has done its part
+        for wanted in (["3", "4"], ["4"]):  # the evaluation that the stop prevented is made first, once
+            text = run(binary, ranks, f"{options} -steps 4 -data_eval eval.h5 -eval_every 3 -resume", inner).text
+            check(re.findall(r"^eval after step (\d+)", text, re.M) == wanted, f"evaluations, expected after {wanted}:\n{text[-2000:]}")
         check_goes_on(binary, inner, ranks, MIXED)
 
 

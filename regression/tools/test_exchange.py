@@ -416,6 +416,24 @@ class Program(Folder):
         self.assertEqual(len(losses), 4)
         self.assertEqual(losses.tolist(), self.series("back_run.h5", "train/loss").tolist())
 
+    def test_inspect(self):
+        """inspect_file.py --check tells a damaged checkpoint, quantised or not."""
+        self.data()
+        self.run_program(*MODEL.split(), "-data_train", "data.h5", "-steps", "2", "-checkpoint_final", "model.h5")
+        self.run_program("-task", "predict", "-data_eval", "data.h5", "-init_from", "model.h5", "-quant_checkpoint", "quantised.h5", "-tables_data_type", "int8", "-batch_size", "64")
+        inspect = lambda name: subprocess.run([sys.executable, os.path.join(TOOLS, "inspect_file.py"), "--check", self.path(name)], capture_output=True, text=True, check=False)
+        for name, tensor in (("model.h5", "embedding/user/weight"), ("quantised.h5", "embedding/user/weight_quantised")):
+            self.assertEqual(inspect(name).returncode, 0, inspect(name).stdout)
+            with h5py.File(self.path(name)) as handle:
+                place = handle[tensor].id.get_offset()
+            with open(self.path(name), "r+b") as file:
+                file.seek(place + 9)
+                byte = file.read(1)[0]
+                file.seek(place + 9)
+                file.write(bytes([byte ^ 1]))
+            self.assertEqual(inspect(name).returncode, 1)
+            self.assertIn(f"checksum of /{tensor}", inspect(name).stdout)
+
     def test_crossnets(self):
         """Names and shapes are those of TorchRec's modules, as recorded; what comes back, with states, has the bits that went out."""
         self.data()

@@ -84,6 +84,18 @@ class Files(scratch.Scratch):
             result = tool("inspect_file.py", "--check", self.path("refused.h5"))
             self.assertIn(problem, result.stdout)
             self.assertEqual(result.returncode, 1)
+        for problem, change in (("/sparse/weights has shape (3,), expected (7,)", lambda h: h.__setitem__("sparse/weights", np.ones(3, np.float32))),
+                                ("/sparse/offsets begins with 2, expected 0", lambda h: h["sparse/offsets"].__setitem__(slice(None), [2, 4, 5, 7])),
+                                ("version 2, expected 1", lambda h: h.attrs.__setitem__("version", 2)),
+                                ("1 num_embeddings for 2 features", lambda h: h["sparse"].attrs.__setitem__("num_embeddings", [10])),
+                                ("/dense has shape (3,)", lambda h: (h.__delitem__("dense"), h.__setitem__("dense", np.zeros(3, np.float32)))),
+                                ("/labels is int32, expected float32", lambda h: (h.__delitem__("labels"), h.__setitem__("labels", np.zeros(3, np.int32)))),
+                                ("cannot be read", lambda h: (h["sparse"].__delitem__("values"), h["sparse"].create_group("values")))):
+            with h5py.File(self.dataset("changed.h5"), "r+") as handle:
+                change(handle)
+            result = tool("inspect_file.py", "--check", self.path("changed.h5"))
+            self.assertIn(problem, result.stdout)
+            self.assertEqual((result.returncode, result.stderr), (1, ""))
         self.assertIn("auc 0.7500", tool("inspect_file.py", "--metrics", self.run_file("r.h5", [1.0])).stdout)
         self.assertIn("not finite at step 1", tool("inspect_file.py", self.run_file("nan.h5", [1.0, np.nan])).stdout)
 
@@ -99,6 +111,25 @@ class Files(scratch.Scratch):
         self.assertEqual(tool("compare_runs.py", nan, a).returncode, 1)
         self.assertEqual(tool("compare_runs.py", "--exact", nan, nan).returncode, 0)
         self.assertEqual(tool("compare_runs.py", a, self.dataset("d.h5")).returncode, 2)
+
+    def test_compare_models(self):
+        """bf16 is compared as the numbers that it means; names of tasks and features are no times."""
+        def model(name, bits, time):
+            with h5py.File(self.path(name), "w") as h:
+                h.attrs["format"] = "trshard-run"
+                h["embedding/f/weight"] = np.array([bits], np.uint16)
+                h["embedding/f/weight"].attrs["dtype"] = "bf16"
+                h["predictions/watch_ms"] = h["time"] = h["train/samples_per_s"] = np.array([time])
+            return self.path(name)
+
+        one, two, zero, minus = (model(f"{bits}.h5", bits, 1) for bits in (0x3f80, 0x4000, 0, 0x8000))
+        self.assertEqual(tool("compare_runs.py", "--rtol", "0.01", one, two).returncode, 1)
+        self.assertEqual(tool("compare_runs.py", zero, minus).returncode, 0)
+        self.assertEqual(tool("compare_runs.py", "--exact", zero, minus).returncode, 1)
+        found = tool("compare_runs.py", one, model("later.h5", 0x3f80, 2)).stdout
+        self.assertIn("DIFFERS predictions/watch_ms", found)
+        self.assertRegex(found, "DIFFERS time ")
+        self.assertNotIn("samples_per_s", found)
 
     def test_plots(self):
         self.assertEqual(tool("plot_run.py", self.run_file("a.h5", np.linspace(1, 0.5, 200)), "--output", self.path("a.png")).returncode, 0)

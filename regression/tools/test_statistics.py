@@ -141,6 +141,14 @@ class Statistics(scratch.Scratch):
         seen = int(20 * 512 / 20000 * len(values[0]))
         self.assertAlmostEqual(int(line[5].strip("~").replace(",", "")) / seen, 1, delta=0.05)
 
+    def test_ids_without_bounds(self):
+        """Any 64 bits are an id where a feature has no bound; those of uint64 are counted as those of int64."""
+        for kind in (np.int64, np.uint64):
+            with trsdata.DatasetWriter(self.path("u.h5"), ["a"], [0], 0, id_dtype=kind) as out:
+                ids = np.array([2**63 - 1] + [2**60 + i for i in range(99)] * 2).astype(kind)
+                out.append(None, np.zeros(len(ids)), np.ones((len(ids), 1), np.int32), ids)
+            self.assertRegex(self.tool(self.path("u.h5"), "--batch-size", "8").stdout, r"(?m)^a .* ~?100 ")
+
     def test_wrong_input(self):
         good, _, _ = self.dataset("good.h5")
         bad, _, _ = self.dataset("bad.h5", first=400)

@@ -25,6 +25,7 @@ import numpy as np
 
 import convert_table
 import trsconvert
+import trsdata
 from scratch import Scratch
 
 TOOLS = os.path.dirname(trsconvert.__file__)
@@ -290,6 +291,35 @@ class Tables(Scratch):
         self.convert("tasks.h5", "--task-labels", *words)
         with h5py.File(self.path("tasks.h5")) as h:
             np.testing.assert_array_equal(h["labels"][()], np.float32([[1, -2.5, 3], [0, np.nan, np.nan]]))
+
+    def test_mappings(self):
+        """Mistakes in a mapping, or in a header, are one line."""
+        write_text(self.path("a.csv"), [["1", "2"]], ["y", "c"])
+        for code, message, sparse in ((65, "has no column nope; it has y, c", [{"column": "c", "weights": "nope"}]), (65, "has no column 5", [{"column": 5}]),
+                                      (64, "of 64 bits", ["c:10000000000G"])):
+            with open(self.path("map.json"), "w", encoding="ascii") as out:
+                json.dump({"labels": "y", "sparse": sparse}, out)
+            self.assertIn(message, self.refused("o.h5", "--mapping", self.path("map.json"), self.path("a.csv"), code=code))
+        with open(self.path("map.yaml"), "w", encoding="ascii") as out:
+            out.write("labels: y\nsparse: [{column: c, name: 5}]\nnulls: [2020-01-01]\n")
+        self.convert("named.h5", "--mapping", self.path("map.yaml"), self.path("a.csv"))
+        with h5py.File(self.path("named.h5")) as h:
+            self.assertEqual(list(h["sparse"].attrs["features"]), ["5"])
+        with open(self.path("map.yaml"), "w", encoding="ascii") as out:
+            out.write("labels: y\nsparse: c\nnulls: [no]\n")
+        self.assertIn("nulls: False, expected text", self.refused("o.h5", "--mapping", self.path("map.yaml"), self.path("a.csv"), code=64))
+        for text, message in (("y,c\r1,2\r", "line 1: new-line character"), ("y," + "q" * 200000 + ",c\n1,2\n", "line 2: 2 fields, expected 3")):
+            with open(self.path("b.csv"), "w", encoding="ascii", newline="") as out:
+                out.write(text)
+            self.assertIn(message, self.refused("o.h5", "--labels", "y", "--sparse", "c", self.path("b.csv"), code=65))
+
+    def test_killed_while_joining(self):
+        """What a conversion that was killed left of its output is gone when it has gone on."""
+        write_text(self.path("a.csv"), [["1", "2"]], ["y", "c"])
+        left = trsdata.AtomicFile(self.path("o.h5"))
+        left.file.close()
+        self.convert("o.h5", "--labels", "y", "--sparse", "c", self.path("a.csv"))
+        self.assertEqual(sorted(os.listdir(os.path.dirname(self.path("a.csv")))), ["a.csv", "o.h5"])
 
     def test_outputs_replace_nothing(self):
         """An output is no input and no other output."""

@@ -26,6 +26,18 @@ static int utf8_length(const unsigned char *s, uint32_t *code)
   return n;
 }
 
+int TrsNameIsUtf8(const char *name)
+{
+  const unsigned char *s = (const unsigned char *)name;
+  uint32_t code;
+
+  for (int length; *s; s += length) {
+    length = utf8_length(s, &code);
+    if (!length) return 0;
+  }
+  return 1;
+}
+
 /* Detect control characters, and marks that reorder or break the line they stand in. */
 static int is_unsafe(uint32_t c)
 {

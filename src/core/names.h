@@ -14,6 +14,9 @@
 */
 void TrsNameEscape(const char *text, char *out, size_t n);
 
+/* Whether all bytes are UTF-8. Not collective. */
+int TrsNameIsUtf8(const char *name);
+
 /*
   TrsNameDistance - Count the edits (insert, delete, replace, swap neighbours) that turn a into b.
 

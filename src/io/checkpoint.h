@@ -34,6 +34,8 @@ typedef struct {
   int64_t epoch, samples_seen;
   int64_t run_step;             /* steps consumed of the training data, where a resume goes on */
   int64_t global_batch;         /* samples of a full step over all ranks, 0 if not known */
+  int64_t epoch_steps;          /* steps of an epoch of the training data, 0 if not known */
+  int64_t evaluation_due;       /* 1: the evaluation that follows this step was not made yet */
   int64_t data_samples;         /* samples of the training data, 0 if not known */
   char run_id[TRS_RUN_ID_SIZE]; /* id of the run that wrote the file, "" if not known */
   const char *options;          /* text of the configuration */
@@ -92,9 +94,9 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
   If there is a state->convert, it converts numbers of another type. States of another optimizer are
   not taken.
 
-  Out:    info  step, epoch, samples_seen, run_step (the step if the file has none), global_batch (0
-                if the file has none), metrics and early_stopping if the file has them; texts are
-                NULL. Free with TrsCheckpointInfoFree()
+  Out:    info  step, epoch, samples_seen, run_step (the step if the file has none), global_batch,
+                epoch_steps and evaluation_due (0 if the file has none), metrics and early_stopping if
+                the file has them; texts are NULL. Free with TrsCheckpointInfoFree()
           state's tensors  was_read and the fields below it
   Errors (agreed): NO_INPUT; DATA with file and dataset, for another format or version, a missing
     tensor, a wrong shape or type, or a wrong checksum

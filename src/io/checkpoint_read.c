@@ -33,8 +33,9 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "samples_seen", 1, &found, &info->samples_seen));
   info->run_step = info->step;
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "run_step", 1, &found, &info->run_step));
-  info->global_batch = 0;
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "global_batch", 1, &found, &info->global_batch));
+  PetscCall(TrsHDF5ReadInts(file, file->id, "", "epoch_steps", 1, &found, &info->epoch_steps));
+  PetscCall(TrsHDF5ReadInts(file, file->id, "", "evaluation_due", 1, &found, &info->evaluation_due));
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "data_samples", 1, &found, &info->data_samples));
   PetscCall(TrsCheckpointRunId(file, info->run_id));
   PetscCall(TrsHDF5ReadString(file, file->id, "", "options", &found, &info->options_read));

@@ -183,6 +183,13 @@ static PetscErrorCode average_values(TrsDenseOptimizer o, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsDenseOptimizerFillAverage(TrsDenseOptimizer o, TrsStream stream)
+{
+  PetscFunctionBegin;
+  if (o->average && !o->has_average) PetscCall(copy_values(o, stream, o->average, o->values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 void TrsDenseOptimizerContinueAverage(TrsDenseOptimizer optimizer)
 {
   optimizer->has_average = (PetscBool)(optimizer->average != NULL);

@@ -76,6 +76,11 @@ PetscErrorCode TrsDenseOptimizerStates(TrsDenseOptimizer optimizer, int *n,
 void TrsDenseOptimizerContinueAverage(TrsDenseOptimizer optimizer);
 
 /*
+  Before the first step there is no average yet. Let a checkpoint have a copy of the weights as one.
+*/
+PetscErrorCode TrsDenseOptimizerFillAverage(TrsDenseOptimizer optimizer, TrsStream stream);
+
+/*
   Exchange the weights with their average, so that an evaluation uses the average; the next call
   exchanges them back. Nothing happens without -ema_decay, or before the first step.
 */

@@ -48,12 +48,15 @@ typedef struct {
   const char *checkpoint_dir, *checkpoint_final, *checkpoint_best;
   TrsCheckpointFolder folder; /* NULL without -checkpoint_dir */
   PetscBool has_checkpoint;   /* the folder holds a checkpoint of this run */
+  int64_t kept_at;            /* step of this start's newest checkpoint there, or -1 */
+  PetscBool evaluation_due;   /* the evaluation that follows the last step was not made yet */
   int64_t allocations;        /* allocations in steps after the warm-up */
 } TrsTraining;
 
 /*
   Find the place in the data where a resumed training goes on. With another global batch (for
-  example, other ranks) steps are counted anew. Whole epochs stay whole. Within an epoch the first
+  example, other ranks) or other steps an epoch (-drop_last) steps are counted anew. Whole epochs
+  stay whole. Within an epoch the first
   new step is the one that holds the first unseen sample, so that no sample is left out.
 */
 static PetscErrorCode find_place(TrsTraining *t)
@@ -65,17 +68,22 @@ static PetscErrorCode find_place(TrsTraining *t)
 
   PetscFunctionBegin;
   t->first_step = t->start.run_step;
-  if (old_batch == 0 || old_batch == batch) PetscFunctionReturn(PETSC_SUCCESS);
+  if (old_batch == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsOptionsGetBool(t->session.options, "-drop_last", &drop_last, NULL));
   PetscCall(TrsDatasetGetInfo(t->session.train, &info));
   epoch_steps = (info->num_samples + (drop_last ? 0 : batch - 1)) / batch;
-  old_epoch_steps = PetscMax((info->num_samples + (drop_last ? 0 : old_batch - 1)) / old_batch, 1);
+  old_epoch_steps = t->start.epoch_steps;
+  /* A file of an earlier version, or other data, of which the steps go on where they were. */
+  if (old_epoch_steps == 0 || t->start.data_samples != info->num_samples)
+    old_epoch_steps = PetscMax((info->num_samples + (drop_last ? 0 : old_batch - 1)) / old_batch, 1);
+  if (old_batch == batch && old_epoch_steps == epoch_steps) PetscFunctionReturn(PETSC_SUCCESS);
   t->first_step = t->start.run_step / old_epoch_steps * epoch_steps +
-                  t->start.run_step % old_epoch_steps * old_batch / batch;
+                  PetscMin(t->start.run_step % old_epoch_steps * old_batch / batch, epoch_steps);
   PetscCall(PetscPrintf(t->session.comm,
-                        "%-10s the global batch was %" PRId64 " and is %" PRId64 ": step %" PRId64
-                        " of then is step %" PRId64 " of now\n",
-                        "resume", old_batch, batch, t->start.run_step, t->first_step));
+                        "%-10s an epoch had %" PRId64 " steps of %" PRId64 " samples and has %" PRId64
+                        " of %" PRId64 ": step %" PRId64 " of then is step %" PRId64 " of now\n",
+                        "resume", old_epoch_steps, old_batch, epoch_steps, batch, t->start.run_step,
+                        t->first_step));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -230,7 +238,8 @@ static PetscErrorCode set_up_outputs(TrsTraining *t)
   PetscCall(TrsCheckpointTry(s->comm, t->checkpoint_best));
   PetscCall(TrsOutputsOpen(s->comm, s->options, kinds, &t->outputs));
   PetscCall(TrsOutputsClaim(&t->outputs, t->run_id));
-  PetscCall(TrsHistoryStart(s, t->results, &t->outputs.file[TRS_OUTPUT_RESULTS], t->start.step, &t->history));
+  PetscCall(TrsHistoryStart(s, t->results, &t->outputs.file[TRS_OUTPUT_RESULTS], t->start.step,
+                            (PetscBool)t->start.evaluation_due, &t->history));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -296,6 +305,8 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
                             .run_step = t->done,
                             .global_batch = s->step_batch * s->size,
                             .epoch = t->done / t->per_epoch,
+                            .epoch_steps = t->per_epoch,
+                            .evaluation_due = kind == TRS_N_OUTPUTS && t->evaluation_due,
                             .samples_seen = t->samples};
   const TrsDatasetInfo *data;
   char *options, *plan, *model;
@@ -321,6 +332,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
     file = t->checkpoint_dir;
     PetscCall(TrsCheckpointFolderWrite(t->folder, &s->state, &info));
     t->has_checkpoint = PETSC_TRUE;
+    t->kept_at = t->done;
   }
   PetscCall(PetscPrintf(s->comm, "checkpoint after step %" PRId64 ": %s\n", t->done, file));
   PetscCall(PetscFree(options));
@@ -332,7 +344,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
 
 /*
   Evaluate, and keep the weights if they are the best so far. A request to stop ends the evaluation
-  without a result. The agreement of the steps then stops the training.
+  without a result, and *stopped is set on all ranks.
 */
 static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
 {
@@ -345,6 +357,7 @@ static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
   PetscFunctionBegin;
   PetscCall(TrsModelParallelSynchronise(t->session.model));
   PetscCall(TrsEvaluateSession(&t->session, NULL, t->recall.n ? &observer : NULL, t->evaluated, stopped));
+  t->evaluation_due = *stopped;
   if (*stopped) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsRecordMetrics(t->results, updates, tasks, t->evaluated));
   PetscCall(PetscSNPrintf(what, sizeof(what), "eval after step %" PRId64, t->done));
@@ -368,12 +381,33 @@ static PetscErrorCode compute_metrics(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Do what follows a step: record its numbers, and do everything that is due. */
-static PetscErrorCode after_step(TrsTraining *t, const TrsStepResult *result, double step_s)
+/*
+  Write what is due after a step. Where the history cannot be written, the checkpoint still is: it
+  lies elsewhere perhaps, and is worth more.
+*/
+static PetscErrorCode write_due(TrsTraining *t)
+{
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  if (!t->checkpoint_every || t->done % t->checkpoint_every != 0) {
+    PetscCall(TrsHistoryStep(&t->history, t->done - t->first_step));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  ierr = TrsHistoryCheckpoint(&t->history, t->done - t->first_step);
+  PetscCall(checkpoint(t, TRS_N_OUTPUTS));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Do what follows a step: record its numbers, and do everything that is due. A request to stop that
+  ends an evaluation sets result->stop.
+*/
+static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double step_s)
 {
   const int64_t before = t->done;
   const TrsDatasetInfo *info;
-  PetscBool stopped = PETSC_FALSE;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(t->session.train, &info));
@@ -392,15 +426,10 @@ static PetscErrorCode after_step(TrsTraining *t, const TrsStepResult *result, do
   }
   PetscCall(TrsProgressStep(&t->progress, result));
   TrsWatchdogBeat(t->watchdog, t->done);
-  if (result->stop) PetscFunctionReturn(PETSC_SUCCESS);
-  if (t->eval_every && t->done % t->eval_every == 0 && t->done < t->total_steps)
-    PetscCall(evaluate(t, &stopped));
-  if (t->checkpoint_every && t->done % t->checkpoint_every == 0) {
-    PetscCall(TrsHistoryCheckpoint(&t->history, t->done - t->first_step));
-    PetscCall(checkpoint(t, TRS_N_OUTPUTS));
-  } else {
-    PetscCall(TrsHistoryStep(&t->history, t->done - t->first_step));
-  }
+  t->evaluation_due = (PetscBool)(t->session.eval && (t->done == t->total_steps ||
+                                                      (t->eval_every && t->done % t->eval_every == 0)));
+  if (t->evaluation_due && t->done < t->total_steps && !result->stop) PetscCall(evaluate(t, &result->stop));
+  if (!result->stop) PetscCall(write_due(t));
   TrsWatchdogBeat(t->watchdog, t->done);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -413,6 +442,8 @@ static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
   PetscFunctionBegin;
   PetscCall(TrsEnergyStart(t->session.comm, t->session.machine.device, &t->energy));
   PetscCall(TrsProgressStart(&t->session, t->total_steps, t->per_epoch, t->first_step, &t->progress));
+  if (t->start.evaluation_due && t->eval_every && t->done < t->total_steps)
+    PetscCall(evaluate(t, &result.stop));
   while (more && !result.stop && !TrsEarlyStoppingIsOver(&t->early)) {
     const double start_s = TrsReportClock();
     int64_t before, now;
@@ -445,7 +476,7 @@ static PetscErrorCode record_allocations(TrsTraining *t)
 
 /*
   Make the last evaluation of a training that reached its end, or print why early stopping ended it.
-  *stopped is set if a request to stop ended the evaluation.
+  *stopped is set if a request to stop ended the evaluation, which a resumed run then makes.
 */
 static PetscErrorCode conclude(TrsTraining *t, PetscBool *stopped)
 {
@@ -461,29 +492,33 @@ static PetscErrorCode conclude(TrsTraining *t, PetscBool *stopped)
     PetscCall(TrsResultsSetText(t->results, "stopped_early", why));
   } else if (t->session.eval) {
     PetscCall(evaluate(t, stopped));
+    if (*stopped && t->checkpoint_dir && t->kept_at != t->done) PetscCall(checkpoint(t, TRS_N_OUTPUTS));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
-  Write the last checkpoints. `complete` says that the training reached its end, or that early
-  stopping ended it. Complete weights also go to -checkpoint_dir if nothing else would keep them.
+  Write the last checkpoints, before anything else that can fail: the last evaluation, and files of
+  numbers. `complete` says that the training reached its end, or that early stopping ended it.
+  Complete weights also go to -checkpoint_dir if nothing else would keep them.
 */
 static PetscErrorCode keep_weights(TrsTraining *t, PetscBool complete, PetscBool stopped)
 {
   const PetscBool trained = (PetscBool)(t->done > t->first_step);
-  const PetscBool due = (PetscBool)(trained && (t->checkpoint_every ? t->done % t->checkpoint_every != 0
-                                                                    : t->checkpoint_final == NULL));
+  const PetscBool wanted = (PetscBool)(stopped || (trained && (t->checkpoint_every || !t->checkpoint_final)));
+  PetscErrorCode ierr;
 
   PetscFunctionBegin;
+  ierr = TrsHistoryCheckpoint(&t->history, t->done - t->first_step);
   if (t->checkpoint_final && complete) PetscCall(checkpoint(t, TRS_OUTPUT_FINAL));
-  if (t->checkpoint_dir && (stopped || due)) PetscCall(checkpoint(t, TRS_N_OUTPUTS));
+  if (t->checkpoint_dir && wanted && t->kept_at != t->done) PetscCall(checkpoint(t, TRS_N_OUTPUTS));
+  PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
 {
-  TrsTraining t = {.first_step = 0};
+  TrsTraining t = {.kept_at = -1};
   const TrsDatasetInfo *info;
   PetscBool stopped = PETSC_FALSE, complete;
 
@@ -493,16 +528,16 @@ PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
   PetscCall(record_allocations(&t));
   PetscCall(TrsReportSummary(&t.session, &t.progress, t.results));
   PetscCall(TrsReportEnergy(t.session.comm, t.energy, t.progress.samples, t.results));
-  PetscCall(TrsTraceFinish(&t.trace));
   PetscCall(TrsDatasetGetInfo(t.session.train, &info));
   PetscCall(TrsReportBadIds(&t.session, info, t.reader, "train"));
   if (t.metrics && t.done > t.metrics_done) PetscCall(compute_metrics(&t));
   if (t.metrics && t.done > t.first_step)
     PetscCall(TrsReportRunningMetrics(t.session.comm, &t.session.tasks, t.measured));
   complete = (PetscBool)!stopped;
+  PetscCall(keep_weights(&t, complete, stopped));
   if (complete) PetscCall(conclude(&t, &stopped));
   PetscCall(TrsHistoryEnd(&t.history, t.done - t.first_step));
-  PetscCall(keep_weights(&t, complete, stopped));
+  PetscCall(TrsTraceFinish(&t.trace));
   PetscCall(TrsOutputsReport(&t.outputs, PETSC_TRUE, t.has_checkpoint ? t.checkpoint_dir : NULL));
   if (stopped)
     SETERRQ(PETSC_COMM_SELF, TRS_ERR_STOPPED, "stopped on request after step %" PRId64 " of %" PRId64 ": %s",

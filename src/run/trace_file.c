@@ -3,6 +3,7 @@
 
 #include "core/version.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -121,11 +122,12 @@ static PetscErrorCode open_stream(const char *path, TrsAtomicFile *file, FILE **
 
 static PetscErrorCode close_stream(TrsOutput *output, TrsAtomicFile *file, FILE *out)
 {
-  PetscBool written = (PetscBool)!ferror(out);
+  const int failed = ferror(out);
 
   PetscFunctionBegin;
-  written = (PetscBool)(fclose(out) == 0 && written);
-  PetscCheck(written, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be written", output->path);
+  errno = 0;
+  PetscCheck(fclose(out) == 0 && !failed, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be written: %s",
+             output->path, strerror(errno ? errno : ENOSPC));
   PetscCall(TrsOutputPublish(output, file));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -452,40 +452,51 @@ static PetscErrorCode scale_gradients(TrsShardedEbc ebc, const TrsKjt *batch, Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Clamp columns [from, end) of the pooled output's gradient; most 0: no limit. */
+static PetscErrorCode clamp_columns(TrsShardedEbc ebc, const TrsKjt *batch, TrsStream stream,
+                                    const TrsPooledMatrix *grad, int64_t from, int64_t end, float most)
+{
+  PetscFunctionBegin;
+  if (most > 0.0F && end > from)
+    PetscCall(ebc->context.compute->clamp_matrix(stream, batch->batch, end - from, most,
+                                                 TrsPooledFloats(grad, from), grad->rows.stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
   Clamp the pooled output's gradient by -embedding_max_gradient, here, where no plan has touched it
-  yet (src/RULES.md, rule A9). Consecutive tables with one limit are one matrix. The columns of a
-  sequence's layer are clamped with their neighbours, and nothing reads them any more.
+  yet (src/RULES.md, rule A9). Neighbouring columns with one limit are one matrix. Columns follow
+  the features' order but in two_tower, where the query's come first. The columns of a sequence's
+  layer are clamped with their neighbours, and nothing reads them any more.
 */
 static PetscErrorCode clamp_gradients(TrsShardedEbc ebc, const TrsKjt *batch, TrsStream stream,
                                       const TrsPooledMatrix *grad)
 {
   const TrsTableConfigs *tables = ebc->context.tables;
-  const TrsComputeOps *compute = ebc->context.compute;
   const float *limit = ebc->context.shards->optimizers->max_gradient;
-  const int64_t *columns = grad->columns;
+  int64_t from = 0, end = 0;
+  float most = 0.0F;
 
   PetscFunctionBegin;
-  for (int t = 0, f = 0; limit && t < tables->n;) {
-    const float most = limit[t];
-    const int64_t from = columns[f];
-    int64_t end = from;
+  for (int t = 0, f = 0; limit && t < tables->n; t++) {
+    const TrsTableConfig *table = &tables->table[t];
 
-    for (; t < tables->n && limit[t] == most; t++) {
-      const TrsTableConfig *table = &tables->table[t];
-
-      for (int k = 0; most > 0.0F && k < table->n_features; k++) {
-        const TrsVectors rows = TrsVectorsOf(table, k, f + k, batch, grad);
-        if (!TrsFeatureIsSequenceLayer(table, k)) continue;
-        PetscCall(compute->clamp_matrix(stream, rows.n, rows.columns, most, rows.data, rows.stride));
+    for (int k = 0; k < table->n_features; k++, f++) {
+      if (limit[t] != most || grad->columns[f] != end) {
+        PetscCall(clamp_columns(ebc, batch, stream, grad, from, end, most));
+        most = limit[t];
+        from = grad->columns[f];
       }
-      f += table->n_features;
-      end = columns[f - 1] + TrsTableColumns(table);
+      end = grad->columns[f] + TrsTableColumns(table);
+      if (most > 0.0F && TrsFeatureIsSequenceLayer(table, k)) {
+        const TrsVectors rows = TrsVectorsOf(table, k, f, batch, grad);
+
+        PetscCall(
+            ebc->context.compute->clamp_matrix(stream, rows.n, rows.columns, most, rows.data, rows.stride));
+      }
     }
-    if (most > 0.0F)
-      PetscCall(compute->clamp_matrix(stream, batch->batch, end - from, most, TrsPooledFloats(grad, from),
-                                      grad->rows.stride));
   }
+  PetscCall(clamp_columns(ebc, batch, stream, grad, from, end, most));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

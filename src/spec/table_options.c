@@ -3,6 +3,7 @@
 #include "spec/table_choices.h"
 #include "spec/table_init.h"
 #include "spec/table_keys.h"
+#include "spec/table_names.h"
 #include "spec/table_sequence.h"
 
 #include <inttypes.h>
@@ -496,28 +497,6 @@ static PetscErrorCode read_table(TrsOptions options, const TrsDatasetFeatures *d
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static int compare_names(const void *a, const void *b)
-{
-  return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* Find the first name that occurs twice, or NULL. A copy is sorted: 10,000 tables are usual. */
-static PetscErrorCode find_twice(int n, const char *const *names, const char **twice)
-{
-  const char **sorted;
-
-  PetscFunctionBegin;
-  *twice = NULL;
-  PetscCall(PetscMalloc1(n, &sorted));
-  memcpy(sorted, names, (size_t)n * sizeof(*names));
-  qsort(sorted, (size_t)n, sizeof(*sorted), compare_names);
-  for (int i = 1; i < n && !*twice; i++) {
-    if (!strcmp(sorted[i - 1], sorted[i])) *twice = sorted[i];
-  }
-  PetscCall(PetscFree(sorted));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode check_features(TrsOptions options, const TrsTableConfigs *tables)
 {
   const char **names, *twice;
@@ -531,7 +510,7 @@ static PetscErrorCode check_features(TrsOptions options, const TrsTableConfigs *
     if (tables->table[t].id_map.kind == TRS_ID_MAP_REMAINDER) continue;
     for (int f = 0; f < tables->table[t].n_features; f++) names[i++] = tables->table[t].features[f];
   }
-  PetscCall(find_twice(i, names, &twice));
+  PetscCall(TrsNamesFindTwice(i, names, &twice));
   PetscCall(PetscFree(names));
   if (twice)
     PetscCall(TrsOptionError(
@@ -548,7 +527,7 @@ static PetscErrorCode check_parts(TrsOptions options, const TrsTableConfigs *tab
   PetscFunctionBegin;
   PetscCall(PetscMalloc1(tables->n, &names));
   for (int t = 0; t < tables->n; t++) names[t] = tables->table[t].name;
-  PetscCall(find_twice(tables->n, names, &twice));
+  PetscCall(TrsNamesFindTwice(tables->n, names, &twice));
   PetscCall(PetscFree(names));
   if (twice)
     PetscCall(TrsOptionError(options, "-tables",
@@ -602,7 +581,7 @@ PetscErrorCode TrsTableConfigsFromOptions(TrsOptions options, const TrsDatasetFe
 {
   int n = 0;
   unsigned used = 0;
-  const char *const *names = NULL, *twice;
+  const char *const *names = NULL;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetStrings(options, "-tables", &n, &names, NULL));
@@ -613,8 +592,7 @@ PetscErrorCode TrsTableConfigsFromOptions(TrsOptions options, const TrsDatasetFe
   }
   if (n == 0)
     PetscCall(TrsOptionError(options, "-tables", "there are no tables: name them, or give a dataset"));
-  PetscCall(find_twice(n, names, &twice));
-  if (twice) PetscCall(TrsOptionError(options, "-tables", "table \"%s\" is listed twice", twice));
+  PetscCall(TrsTableNamesCheck(options, n, names));
   PetscCall(TrsOptionsCheckObjects(options, "table", n, names));
   PetscCall(PetscCalloc1(2 * (size_t)n, &tables->table));
   tables->n = 0;

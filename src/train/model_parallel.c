@@ -288,6 +288,7 @@ PetscErrorCode TrsModelParallelSynchronise(TrsModelParallel m)
     m->updated = PETSC_TRUE;
   }
   PetscCall(TrsReplicasAverage(&m->replicas, &m->shards, m->stream));
+  if (m->dense_optimizer) PetscCall(TrsDenseOptimizerFillAverage(m->dense_optimizer, m->stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/split_tables.h"
 
-/* A table with its columns in this module's matrix and in the model's. */
+/*
+  Columns that lie side by side in this module's matrix and in the model's: those of a table, or with
+  two_tower, where a table's features may be in both towers, of a part of its features.
+*/
 typedef struct {
-  int64_t arrived, model, n; /* first columns, and how many: those of all features */
+  int64_t arrived, model, n; /* first columns, and how many */
   int64_t remainder;         /* of a split table: first column of the other part, as it arrives */
   PetscBool product;
-} TrsArrivedTable;
+} TrsArrivedColumns;
 
 struct TrsSplitTablesImpl {
   const TrsDeviceOps *device;
@@ -14,29 +17,47 @@ struct TrsSplitTablesImpl {
   int64_t *columns; /* [features] in this module's matrix */
   int64_t width;
   int n_split, n_plain;
-  TrsArrivedTable *split, *plain; /* [n_split], [n_plain] */
-  TrsColumnCopy *copy;            /* [n_plain] scratch */
+  TrsArrivedColumns *split, *plain; /* [n_split], [n_plain] */
+  TrsColumnCopy *copy;              /* [n_plain] scratch */
   TrsDeviceBuffer rows;
 };
 
-/* Give every feature its columns, tables side by side in their order, and list the tables. */
+/* Add a feature's columns to the last of a list, or as the next one. `first` is the table's first. */
+static void add_columns(TrsArrivedColumns *list, int first, int *n, TrsArrivedColumns columns)
+{
+  TrsArrivedColumns *last = *n > first ? &list[*n - 1] : NULL;
+
+  if (last && last->model + last->n == columns.model)
+    last->n += columns.n;
+  else
+    list[(*n)++] = columns;
+}
+
+/* Give every feature its columns, tables side by side in their order, and list the columns. */
 static void lay_out(TrsSplitTables s, const TrsTableConfigs *tables, const int64_t *model)
 {
+  int first = 0; /* columns of the last table that is split */
+
   for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features) {
     const TrsTableConfig *table = &tables->table[t];
     const TrsIdMapKind kind = table->id_map.kind;
-    const int64_t dim = TrsTableColumns(table);
-    const TrsArrivedTable place = {
-        .arrived = s->width, .model = model[f], .n = dim * table->n_features, .product = table->multiplied};
+    const int64_t dim = TrsTableColumns(table), begin = s->width;
+    const int plain = s->n_plain;
 
-    for (int k = 0; k < table->n_features; k++) s->columns[f + k] = s->width + k * dim;
-    s->width += place.n;
-    if (kind == TRS_ID_MAP_REMAINDER)
-      s->split[s->n_split - 1].remainder = place.arrived;
-    else if (kind == TRS_ID_MAP_QUOTIENT)
-      s->split[s->n_split++] = place;
-    else
-      s->plain[s->n_plain++] = place;
+    if (kind == TRS_ID_MAP_QUOTIENT) first = s->n_split;
+    for (int k = 0; k < table->n_features; k++, s->width += dim) {
+      const TrsArrivedColumns columns = {
+          .arrived = s->width, .model = model[f + k], .n = dim, .product = table->multiplied};
+
+      s->columns[f + k] = s->width;
+      if (kind == TRS_ID_MAP_QUOTIENT)
+        add_columns(s->split, first, &s->n_split, columns);
+      else if (kind != TRS_ID_MAP_REMAINDER)
+        add_columns(s->plain, plain, &s->n_plain, columns);
+    }
+    /* The parts of a table have their features in the same order. */
+    for (int i = first; kind == TRS_ID_MAP_REMAINDER && i < s->n_split; i++)
+      s->split[i].remainder = begin + s->split[i].arrived - s->split[first].arrived;
   }
 }
 
@@ -58,9 +79,8 @@ PetscErrorCode TrsSplitTablesCreate(const TrsDeviceOps *device, const TrsCompute
   s->device = device;
   s->compute = compute;
   PetscCall(PetscCalloc1((size_t)n_features, &s->columns));
-  PetscCall(PetscCalloc1((size_t)n_split, &s->split));
-  PetscCall(PetscCalloc1((size_t)tables->n, &s->plain));
-  PetscCall(PetscCalloc1((size_t)tables->n, &s->copy));
+  PetscCall(PetscCalloc3((size_t)n_features, &s->split, (size_t)n_features, &s->plain, (size_t)n_features,
+                         &s->copy));
   lay_out(s, tables, model);
   *split = s;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -74,9 +94,7 @@ PetscErrorCode TrsSplitTablesDestroy(TrsSplitTables *split)
   if (!s) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDeviceBufferFree(s->device, &s->rows));
   PetscCall(PetscFree(s->columns));
-  PetscCall(PetscFree(s->split));
-  PetscCall(PetscFree(s->plain));
-  PetscCall(PetscFree(s->copy));
+  PetscCall(PetscFree3(s->split, s->plain, s->copy));
   PetscCall(PetscFree(*split));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -113,12 +131,12 @@ static PetscErrorCode copy_plain(TrsSplitTables split, TrsStream stream, int64_t
   PetscFunctionBegin;
   if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
   for (int i = 0; i < split->n_plain; i++) {
-    const TrsArrivedTable *table = &split->plain[i];
-    const TrsMatrix here = TrsMatrixColumns(arrived.rows, table->arrived),
-                    there = TrsMatrixColumns(model->rows, table->model);
+    const TrsArrivedColumns *columns = &split->plain[i];
+    const TrsMatrix here = TrsMatrixColumns(arrived.rows, columns->arrived),
+                    there = TrsMatrixColumns(model->rows, columns->model);
 
     split->copy[i] = (TrsColumnCopy){
-        .from = back ? there : here, .to = back ? here : there, .cols = table->n};
+        .from = back ? there : here, .to = back ? here : there, .cols = columns->n};
   }
   PetscCall(split->compute->copy_columns(stream, n, split->n_plain, split->copy));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -132,12 +150,12 @@ PetscErrorCode TrsSplitTablesForward(TrsSplitTables split, TrsStream stream, int
   PetscFunctionBegin;
   PetscCall(copy_plain(split, stream, n, model, PETSC_FALSE));
   for (int i = 0; n > 0 && i < split->n_split; i++) {
-    const TrsArrivedTable *table = &split->split[i];
+    const TrsArrivedColumns *columns = &split->split[i];
 
-    PetscCall(split->compute->join_forward(stream, n, table->n, table->product,
-                                           TrsPooledFloats(&arrived, table->arrived), arrived.rows.stride,
-                                           TrsPooledFloats(&arrived, table->remainder), arrived.rows.stride,
-                                           TrsPooledFloats(model, table->model), model->rows.stride));
+    PetscCall(split->compute->join_forward(stream, n, columns->n, columns->product,
+                                           TrsPooledFloats(&arrived, columns->arrived), arrived.rows.stride,
+                                           TrsPooledFloats(&arrived, columns->remainder), arrived.rows.stride,
+                                           TrsPooledFloats(model, columns->model), model->rows.stride));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -149,11 +167,11 @@ PetscErrorCode TrsSplitTablesBackward(TrsSplitTables split, TrsStream stream, in
   *arrived = matrix_of(split);
   PetscCall(copy_plain(split, stream, n, model, PETSC_TRUE));
   for (int i = 0; n > 0 && i < split->n_split; i++) {
-    const TrsArrivedTable *table = &split->split[i];
+    const TrsArrivedColumns *columns = &split->split[i];
 
     PetscCall(split->compute->join_backward(
-        stream, n, table->n, table->product, TrsPooledFloats(model, table->model), model->rows.stride,
-        TrsPooledFloats(arrived, table->arrived), TrsPooledFloats(arrived, table->remainder),
+        stream, n, columns->n, columns->product, TrsPooledFloats(model, columns->model), model->rows.stride,
+        TrsPooledFloats(arrived, columns->arrived), TrsPooledFloats(arrived, columns->remainder),
         arrived->rows.stride));
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which names tables may have: a plan has them in JSON, a checkpoint as paths in an HDF5 file. */
+#pragma once
+
+#include "core/options.h"
+
+/*
+  The first name that occurs twice, NULL for none. Not collective. A copy is sorted, as 10,000 tables
+  are usual. Errors: MEMORY
+*/
+PetscErrorCode TrsNamesFindTwice(int n, const char *const *names, const char **twice);
+
+/*
+  Refuse names of tables [n] that occur twice, and those that no plan or checkpoint could hold: bytes
+  that are not UTF-8, and paths with parts that are empty or ".", which HDF5 leaves out. Collective. Errors: OPTIONS (-tables)
+*/
+PetscErrorCode TrsTableNamesCheck(TrsOptions options, int n, const char *const *names);
