@@ -110,7 +110,7 @@ def test_retrieval_columns(binary, folder):
         of.copy("embedding/i", to.create_group("embedding"))
         parts = [of[f"embedding/u_{part}/weight"][()] for part in ("quotient", "remainder")]
         to["embedding/u/weight"] = parts[0][np.arange(20) // 5] + parts[1][np.arange(20) % 5]
-    for ranks, limit in ((1, ""), (2, "-embedding_max_gradient 1e-5"), (3, "-embedding_max_gradient 1e-5 -table_u_max_gradient 0 -tables_sharding_types row_wise")):
+    for ranks, limit in ((1, ""), (2, "-embedding_max_gradient 1e-5"), (3, "-embedding_max_gradient 1e-5 -tables_sharding_types row_wise")):
         found = []
         for name, tables in (("split", split), ("plain", plain)):
             run(binary, ranks, f"{towers} {tables} {limit} -batch_size {60 // ranks} -steps 1 -init_from {name}.h5 -output out.h5 -checkpoint_final {name}{ranks}.h5", folder)

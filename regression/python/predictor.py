@@ -221,6 +221,15 @@ def check_errors(folder):
         refused(65, ["n_values is 4", "3"], lambda: predictor.predict(one, [1, 2, 3, 4], dense=X[:1]))
         refused(65, ['"tag"', "sample 0", "has 1 ids"], lambda: predictor.predict(one, [1, 2], dense=X[:1]))
         assert np.isfinite(predictor.predict(one, [1, -1, 3], dense=X[:1])).all()
+        out = np.zeros((1, predictor.n_outputs), np.float32)
+        out.flags.writeable = False
+        for words, more in (("dense is missing", {}), ("dense has shape", {"dense": X[:1].T}), ("writeable", {"dense": X[:1], "out": out})):
+            try:
+                predictor.predict(one, [1, 2, 3], **more)
+            except ValueError as error:
+                assert words in str(error), error
+            else:
+                raise AssertionError(f"no error, expected {words}")
         assert (other.predict(one, bad, dense=X[:1]) == other.predict(one, [1, 2, 0], dense=X[:1])).all()
 
 

@@ -71,7 +71,7 @@ def check_bits():
 
 def check_errors():
     for words, status, message in ((f"{TRAINING} -batch_sise 4", 64, "-batch_size"), (f"{MODEL} -data_train {FOLDER}/none.h5", 66, "none.h5"),
-                                   ('-output "a', 64, "quote")):
+                                   (f"{TRAINING} -batch_size {GLOBAL // SIZE} -watchdog_seconds 3 -dense_learning_rate 1e38", 78, "loss"), ('-output "a', 64, "quote")):
         try:
             trshard.run(words)
         except trshard.Error as error:
@@ -111,6 +111,7 @@ if RANK == 0:
     make_data()
 check_bits()
 check_errors()
+time.sleep(4)  # no watchdog of a run that has ended ends this process
 check_stop(trshard.request_stop, trshard.Error)
 check_stop(interrupt, KeyboardInterrupt)
 trshard.run(f"{TRAINING} -batch_size {GLOBAL // SIZE} -checkpoint_final {FOLDER}/last.h5")  # a stop is for one run

@@ -42,11 +42,15 @@ int TrsApiFinish(PetscErrorCode ierr)
 
 int TrsApiStart(MPI_Comm comm)
 {
-  int initialised;
+  int initialised, finalised;
 
   early_error = "MPI is not initialised, expected MPI_Init_thread() first (TrshardWorld() for callers "
                 "without mpi.h)";
   if (MPI_Initialized(&initialised) != MPI_SUCCESS || !initialised) return TRSHARD_ERROR_OPTION;
+  early_error = "MPI is finalised already";
+  if (MPI_Finalized(&finalised) != MPI_SUCCESS || finalised) return TRSHARD_ERROR_OPTION;
+  early_error = "the communicator is MPI_COMM_NULL, which has no ranks";
+  if (comm == MPI_COMM_NULL) return TRSHARD_ERROR_OPTION;
   early_error = "PETSc cannot be started";
   return TrsStartLibrary(comm) == PETSC_SUCCESS ? TRSHARD_SUCCESS : TRSHARD_ERROR_INTERNAL;
 }
@@ -231,6 +235,7 @@ static PetscErrorCode destroy(TrshardCollection c)
 {
   PetscFunctionBegin;
   if (!c) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsApiAwaitAll(c));
   PetscCall(TrsShardedEbcDestroy(&c->ebc));
   if (c->shards.device) PetscCall(TrsEmbeddingShardsDestroy(&c->shards));
   PetscCall(TrsApiRowsDestroy(c));

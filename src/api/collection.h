@@ -109,6 +109,9 @@ PetscErrorCode TrsApiAddText(TrsText *words, const char *what, const char *text)
 PetscErrorCode TrsApiOptionsOfWords(MPI_Comm comm, PetscErrorCode ierr, const TrsText *words,
                                     const TrsOptionGroup *const *of, int n_groups, TrsOptions *options);
 
+/* Wait for the ids of all batches that are under way. Collective. */
+PetscErrorCode TrsApiAwaitAll(TrshardCollection collection);
+
 /*
   Collections of rows (pooling none). Their tables get bags of one id: Spread makes as many bags of
   each feature as the feature with most ids has, and the bags behind a feature's ids are empty. So

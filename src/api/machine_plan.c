@@ -8,6 +8,23 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Plan, and make the machine's copies. */
+static PetscErrorCode solve(TrsPlanner planner, TrsMachine *machine, const TrsPlanWishes *wishes,
+                            const TrsTableConfigs *tables, const TrsPlannerMachine *here,
+                            TrsShardingPlan *plan)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsPlannerSetFromOptions(planner, machine->options));
+  PetscCall(TrsPlannerSetTables(planner, tables));
+  PetscCall(TrsPlannerSetMachine(planner, here));
+  PetscCall(TrsPlannerSetWriter(planner, wishes->write));
+  PetscCall(TrsPlannerSetDenseModel(planner, wishes->describe_dense));
+  PetscCall(TrsPlannerSetUp(planner));
+  PetscCall(TrsPlannerSolve(planner, plan));
+  PetscCall(TrsMachineReplicate(machine, TrsPlannerReplicas(planner)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode make_plan(TrsMachine *machine, const TrsPlanWishes *wishes,
                                 const TrsTableConfigs *tables, TrsShardingPlan *plan)
 {
@@ -16,6 +33,7 @@ static PetscErrorCode make_plan(TrsMachine *machine, const TrsPlanWishes *wishes
                             .num_dense = wishes->num_dense};
   int64_t pod = 1, free_bytes;
   TrsPlanner planner;
+  PetscErrorCode ierr;
   TrsStage before;
 
   PetscFunctionBegin;
@@ -25,16 +43,10 @@ static PetscErrorCode make_plan(TrsMachine *machine, const TrsPlanWishes *wishes
   here.ddr_bytes = host_bytes / here.local_world_size;
   if (here.is_cuda) PetscCall(machine->device->memory(&free_bytes, &here.hbm_bytes));
   PetscCall(TrsPlannerCreate(machine->comm, &planner));
-  PetscCall(TrsPlannerSetFromOptions(planner, machine->options));
-  PetscCall(TrsPlannerSetTables(planner, tables));
-  PetscCall(TrsPlannerSetMachine(planner, &here));
-  PetscCall(TrsPlannerSetWriter(planner, wishes->write));
-  PetscCall(TrsPlannerSetDenseModel(planner, wishes->describe_dense));
-  PetscCall(TrsPlannerSetUp(planner));
-  PetscCall(TrsPlannerSolve(planner, plan));
-  PetscCall(TrsMachineReplicate(machine, TrsPlannerReplicas(planner)));
+  ierr = solve(planner, machine, wishes, tables, &here, plan);
   PetscCall(TrsPlannerDestroy(&planner));
   PetscCall(TrsStageSwitch(before, NULL));
+  PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -76,6 +76,13 @@ static PetscErrorCode await_ids(TrshardCollection c, int slot)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsApiAwaitAll(TrshardCollection c)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < c->n_started; i++) PetscCall(await_ids(c, slot_of(c, i)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Check a batch, agree on the result, and start its input dist. */
 static PetscErrorCode start(TrshardCollection c, const TrshardBatch *batch, int slot)
 {

@@ -243,7 +243,19 @@ static PetscErrorCode try_files(const TrsPlanner planner)
   const TrsPlanSettings *settings = &planner->settings;
 
   PetscFunctionBegin;
-  if (!planner->writer) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!planner->writer) {
+    const char *option = settings->output         ? "-plan_output"
+                         : settings->search_space ? "-plan_search_space"
+                         : settings->report       ? "-plan_report"
+                                                  : NULL;
+
+    if (option)
+      PetscCall(
+          TrsOptionError(planner->options, option,
+                         "is of the program: here nobody writes files (TrshardCollectionPlan() gives the "
+                         "plan)"));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   if (settings->output) PetscCall(planner->writer("-plan_output", settings->output, NULL));
   if (settings->search_space) PetscCall(planner->writer("-plan_search_space", settings->search_space, NULL));
   if (settings->report) PetscCall(planner->writer("-plan_report", settings->report, NULL));

@@ -247,7 +247,6 @@ static PetscErrorCode predict(TrsPrediction *p)
                         &stopped));
   PetscCall(TrsReportBadIds(s, info, reader, "predict"));
   PetscCall(TrsReaderDestroy(&reader));
-  PetscCall(TrsWatchdogStop(&p->watchdog));
   PetscCall(TrsLatencyReport(s->comm, &p->latency, p->results));
   if (info->has_labels) {
     PetscCall(TrsRecordMetrics(p->results, p->info.step, &s->tasks, values));
@@ -289,10 +288,13 @@ static PetscErrorCode write_checkpoint(TrsPrediction *p)
 PetscErrorCode TrsRunPredict(MPI_Comm comm, TrsOptions options)
 {
   TrsPrediction p = {.session = {.rank = 0}};
+  PetscErrorCode ierr = set_up(&p, comm, options);
 
   PetscFunctionBegin;
-  PetscCall(set_up(&p, comm, options));
-  PetscCall(predict(&p));
+  if (!ierr) ierr = predict(&p);
+  /* A program that made the run by TrshardRun() lives on after an error. */
+  PetscCall(TrsWatchdogStop(&p.watchdog));
+  PetscCall(ierr);
   PetscCall(write_checkpoint(&p));
   PetscCall(report_peak(&p));
   PetscCall(TrsResultsWrite(p.results));

@@ -516,35 +516,45 @@ static PetscErrorCode keep_weights(TrsTraining *t, PetscBool complete, PetscBool
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
+static PetscErrorCode run(TrsTraining *t, MPI_Comm comm, TrsOptions options)
 {
-  TrsTraining t = {.kept_at = -1};
   const TrsDatasetInfo *info;
   PetscBool stopped = PETSC_FALSE, complete;
 
   PetscFunctionBegin;
-  PetscCall(set_up(&t, comm, options));
-  PetscCall(train(&t, &stopped));
-  PetscCall(record_allocations(&t));
-  PetscCall(TrsReportSummary(&t.session, &t.progress, t.results));
-  PetscCall(TrsReportEnergy(t.session.comm, t.energy, t.progress.samples, t.results));
-  PetscCall(TrsDatasetGetInfo(t.session.train, &info));
-  PetscCall(TrsReportBadIds(&t.session, info, t.reader, "train"));
-  if (t.metrics && t.done > t.metrics_done) PetscCall(compute_metrics(&t));
-  if (t.metrics && t.done > t.first_step)
-    PetscCall(TrsReportRunningMetrics(t.session.comm, &t.session.tasks, t.measured));
+  PetscCall(set_up(t, comm, options));
+  PetscCall(train(t, &stopped));
+  PetscCall(record_allocations(t));
+  PetscCall(TrsReportSummary(&t->session, &t->progress, t->results));
+  PetscCall(TrsReportEnergy(t->session.comm, t->energy, t->progress.samples, t->results));
+  PetscCall(TrsDatasetGetInfo(t->session.train, &info));
+  PetscCall(TrsReportBadIds(&t->session, info, t->reader, "train"));
+  if (t->metrics && t->done > t->metrics_done) PetscCall(compute_metrics(t));
+  if (t->metrics && t->done > t->first_step)
+    PetscCall(TrsReportRunningMetrics(t->session.comm, &t->session.tasks, t->measured));
   complete = (PetscBool)!stopped;
-  PetscCall(keep_weights(&t, complete, stopped));
-  if (complete) PetscCall(conclude(&t, &stopped));
-  PetscCall(TrsHistoryEnd(&t.history, t.done - t.first_step));
-  PetscCall(TrsTraceFinish(&t.trace));
-  PetscCall(TrsOutputsReport(&t.outputs, PETSC_TRUE, t.has_checkpoint ? t.checkpoint_dir : NULL));
+  PetscCall(keep_weights(t, complete, stopped));
+  if (complete) PetscCall(conclude(t, &stopped));
+  PetscCall(TrsHistoryEnd(&t->history, t->done - t->first_step));
+  PetscCall(TrsTraceFinish(&t->trace));
+  PetscCall(TrsOutputsReport(&t->outputs, PETSC_TRUE, t->has_checkpoint ? t->checkpoint_dir : NULL));
+  PetscCall(tear_down(t));
   if (stopped)
     SETERRQ(PETSC_COMM_SELF, TRS_ERR_STOPPED, "stopped on request after step %" PRId64 " of %" PRId64 ": %s",
-            t.done, t.total_steps,
-            t.checkpoint_dir                 ? "run again with -resume to go on"
-            : complete && t.checkpoint_final ? "the training was complete"
-                                             : "nothing was saved: there is no -checkpoint_dir");
-  PetscCall(tear_down(&t));
+            t->done, t->total_steps,
+            t->checkpoint_dir                 ? "run again with -resume to go on"
+            : complete && t->checkpoint_final ? "the training was complete"
+                                              : "nothing was saved: there is no -checkpoint_dir");
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
+{
+  TrsTraining t = {.kept_at = -1};
+  const PetscErrorCode ierr = run(&t, comm, options);
+
+  PetscFunctionBegin;
+  /* A program that made the run by TrshardRun() lives on after an error. */
+  PetscCall(TrsWatchdogStop(&t.watchdog));
+  PetscFunctionReturn(ierr);
 }

@@ -274,6 +274,8 @@ static void test_bad_configurations(void **state)
   check_config(bad, TRSHARD_ERROR_OPTION, "quote");
   bad.options = "-plan_input nowhere.json";
   check_config(bad, TRSHARD_ERROR_NO_INPUT, "nowhere.json");
+  bad.options = "-plan_output /tmp/never.json";
+  check_config(bad, TRSHARD_ERROR_OPTION, "-plan_output");
   bad.options = "-device cpu -topology_ddr_cap 1KiB";
   check_config(bad, TRSHARD_ERROR_NO_PLAN, "-topology_ddr_cap");
   bad = good;
@@ -351,6 +353,8 @@ static void test_null(void **state)
   assert_fails(TrshardCollectionCreate(MPI_COMM_WORLD, NULL, &none), TRSHARD_ERROR_OPTION);
   check_message("TrshardCollectionCreate: config is NULL");
   assert_fails(TrshardCollectionCreate(MPI_COMM_WORLD, &config, NULL), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardCollectionCreate(MPI_COMM_NULL, &config, &none), TRSHARD_ERROR_OPTION);
+  check_message("MPI_COMM_NULL");
   assert_fails(TrshardInputDist(NULL, &mine.batch), TRSHARD_ERROR_OPTION);
   check_message("TrshardInputDist: collection is NULL");
   assert_fails(TrshardForward(NULL, pooled, WIDTH), TRSHARD_ERROR_OPTION);
@@ -375,6 +379,25 @@ static void test_null(void **state)
   assert_ok(TrshardBackward(all, pooled, WIDTH));
   assert_ok(TrshardCollectionDestroy(&all));
   assert_ok(TrshardCollectionDestroy(NULL));
+}
+
+/* A collection may be destroyed with batches under way, before and after the first one's forward. */
+static void test_destroy_early(void **state)
+{
+  static float pooled[4 * MOST * WIDTH];
+
+  (void)state;
+  for (int i = 0; i < 6; i++) {
+    TrshardCollection all = make(MPI_COMM_WORLD, cases[i % 2].plan, "", "");
+    batch_ids mine[2];
+
+    for (int b = 0; b <= i % 3 / 2; b++) {
+      make_ids(b, trs_rank(), trs_rank() + 1, &mine[b]);
+      assert_ok(TrshardInputDist(all, &mine[b].batch));
+    }
+    if (i % 3) assert_ok(TrshardForward(all, pooled, WIDTH));
+    assert_ok(TrshardCollectionDestroy(&all));
+  }
 }
 
 /* Without any option an id outside of its table is an error. */
@@ -415,6 +438,7 @@ int main(int argc, char **argv)
                                      cmocka_unit_test(test_bad_configurations),
                                      cmocka_unit_test(test_bad_batches),
                                      cmocka_unit_test(test_null),
+                                     cmocka_unit_test(test_destroy_early),
                                      cmocka_unit_test(test_bad_ids_by_default),
                                      cmocka_unit_test(test_missing_backends)};
   const TrshardConfig config = {

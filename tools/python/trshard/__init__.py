@@ -27,6 +27,7 @@ And run() is the program itself, inside this process:
 import contextlib
 import ctypes
 import json
+import operator
 import os
 import pathlib
 import signal
@@ -176,11 +177,24 @@ def run(options, comm=None):
 
 
 def _array(array, dtype, name, size=None):
-    """The array as contiguous memory of dtype, without a copy where it is so already."""
-    array = np.ascontiguousarray(array, dtype=dtype)
+    """The array as contiguous memory of dtype, without a copy where it is so already. Integers of another type must be the same numbers."""
+    if array is None:
+        raise ValueError(f"{name} is missing")
+    given = np.asarray(array)
+    array = np.ascontiguousarray(given, dtype=dtype)
+    if array.dtype.kind == "i" and given.dtype not in (dtype, np.uint64) and np.any(array != given):
+        raise ValueError(f"{name} is {given.dtype} with numbers that are not {array.dtype}")
     if size is not None and array.size != size:
         raise ValueError(f"{name} has {array.size} elements, expected {size}")
     return array
+
+
+def _integer(value, bits, name):
+    """A number for a C integer, which ctypes would cut."""
+    value = operator.index(value)
+    if not -2**(bits - 1) <= value < 2**(bits - 1):
+        raise ValueError(f"{name} is {value}, expected an integer of {bits} bits")
+    return value
 
 
 def _view(address, dtype, *shape):
@@ -226,13 +240,14 @@ class EmbeddingBagCollection:
         described = (_Table * len(self.tables))()
         for to, table in zip(described, self.tables):
             pooling = self._pooling(table)
-            to.name, to.num_embeddings, to.embedding_dim = table.name.encode(), table.num_embeddings, table.embedding_dim
+            to.name, to.num_embeddings = table.name.encode(), _integer(table.num_embeddings, 64, "num_embeddings")
+            to.embedding_dim = _integer(table.embedding_dim, 32, "embedding_dim")
             to.pooling, to.weighted = POOLINGS[pooling], bool(getattr(table, "weighted", False))
             if table.feature_names is not None:
                 names = (ctypes.c_char_p * len(table.feature_names))(*(name.encode() for name in table.feature_names))
                 keep.append(names)
                 to.n_features, to.features = len(names), names
-        config = _Config(len(self.tables), described, batch_size, options.encode())
+        config = _Config(len(self.tables), described, _integer(batch_size, 64, "batch_size"), options.encode())
         _check(_library.TrshardCollectionCreateFortran(fortran, ctypes.byref(config), ctypes.byref(self._handle)))
         self.feature_names = [name for table in self.tables for name in (table.feature_names or [table.name])]
         n, columns, width = ctypes.c_int32(), ctypes.POINTER(ctypes.c_int64)(), ctypes.c_int64()
@@ -276,14 +291,16 @@ class EmbeddingBagCollection:
     def _batch(self, lengths, values, weights):
         return _batch(len(self.feature_names), lengths, values, weights)
 
-    def _matrix(self, array, samples, name):
+    def _matrix(self, array, samples, name, written=False):
         """The matrix, its address, and floats from one row to the next: columns of a wider matrix will do."""
         if array is None:
             array = np.empty((samples, self.width), np.float32)
         if array.dtype != np.float32 or array.shape != (samples, self.width):
             raise ValueError(f"{name} is {array.dtype} {array.shape}, expected float32 ({samples}, {self.width})")
-        stride = self.width if samples < 2 else array.strides[0] // 4
-        if stride < self.width or (self.width > 1 and array.size and array.strides[1] != 4):
+        if written and not array.flags.writeable:
+            raise ValueError(f"{name} is read-only")
+        stride, rest = (self.width, 0) if samples < 2 else divmod(array.strides[0], 4)
+        if rest or stride < self.width or (self.width > 1 and array.size and array.strides[1] != 4):
             raise ValueError(f"{name} has strides {array.strides}, expected rows whose numbers are neighbours")
         return array, ctypes.c_void_p(array.ctypes.data), ctypes.c_int64(stride)
 
@@ -297,7 +314,7 @@ class EmbeddingBagCollection:
         """The pooled embeddings float32 [batch, width] of these ids, or of the oldest input_dist(). Collective."""
         if lengths is not None:
             self.input_dist(lengths, values, weights)
-        out, address, stride = self._matrix(out, self._sizes[0] if self._sizes else 0, "out")
+        out, address, stride = self._matrix(out, self._sizes[0] if self._sizes else 0, "out", written=True)
         _check(_library.TrshardForward(self._handle, address, stride))
         return out
 
@@ -310,7 +327,7 @@ class EmbeddingBagCollection:
     def evaluate(self, lengths, values, weights=None, out=None):
         """The pooled embeddings of these ids, without a backward. Collective."""
         batch, keep = self._batch(lengths, values, weights)
-        out, address, stride = self._matrix(out, self._rows(batch), "out")
+        out, address, stride = self._matrix(out, self._rows(batch), "out", written=True)
         _check(_library.TrshardEvaluate(self._handle, ctypes.byref(batch), address, stride))
         return out
 
@@ -318,11 +335,13 @@ class EmbeddingBagCollection:
         """Multiply the tables' learning rates from now on."""
         _check(_library.TrshardSetLearningRateFactor(self._handle, ctypes.c_double(factor)))
 
-    def _tensors(self, arrays):
+    def _tensors(self, arrays, written=False):
         tensors = (_Tensor * len(arrays))()
         for to, (name, array) in zip(tensors, arrays.items()):
             if array.dtype != np.float32 or not array.flags.c_contiguous or array.ndim not in (1, 2):
                 raise ValueError(f"{name} is {array.dtype} {array.shape}, expected contiguous float32 of 1 or 2 dimensions")
+            if written and not array.flags.writeable:
+                raise ValueError(f"{name} is read-only")
             to.name, to.ndim, to.rows = name.encode(), array.ndim, len(array)
             to.cols, to.data = array.shape[1] if array.ndim == 2 else 1, array.ctypes.data
         return tensors
@@ -333,7 +352,7 @@ class EmbeddingBagCollection:
 
     def load(self, path, **arrays):
         """Read a checkpoint of any plan and number of ranks, and fill the arrays. Collective."""
-        _check(_library.TrshardLoad(self._handle, os.fsencode(path), ctypes.c_int32(len(arrays)), self._tensors(arrays)))
+        _check(_library.TrshardLoad(self._handle, os.fsencode(path), ctypes.c_int32(len(arrays)), self._tensors(arrays, written=True)))
 
 
 class EmbeddingCollection(EmbeddingBagCollection):
@@ -381,7 +400,7 @@ class Reader:
         paths = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else list(paths)
         names = (ctypes.c_char_p * len(paths))(*(os.fsencode(path) for path in paths))
         _check(_library.TrshardReaderOpen(collection._handle, ctypes.c_int32(len(paths)), names, options.encode(),
-                                          ctypes.c_int64(step), ctypes.byref(self._handle)))
+                                          ctypes.c_int64(_integer(step, 64, "step")), ctypes.byref(self._handle)))
         collection._readers.append(self)
 
     def close(self):
@@ -443,10 +462,12 @@ class Predictor:
         batch, keep = _batch(len(self.feature_names), lengths, values, weights)
         if self.num_dense:
             dense = _array(dense, np.float32, "dense", batch.batch * self.num_dense)
+            if dense.ndim > 1 and dense.shape != (batch.batch, self.num_dense):
+                raise ValueError(f"dense has shape {dense.shape}, expected ({batch.batch}, {self.num_dense})")
         if out is None:
             out = np.empty((batch.batch, self.n_outputs), np.float32)
-        elif out.dtype != np.float32 or not out.flags.c_contiguous or out.shape != (batch.batch, self.n_outputs):
-            raise ValueError(f"out is {out.dtype} {out.shape}, expected contiguous float32 ({batch.batch}, {self.n_outputs})")
+        elif out.dtype != np.float32 or not out.flags.c_contiguous or not out.flags.writeable or out.shape != (batch.batch, self.n_outputs):
+            raise ValueError(f"out is {out.dtype} {out.shape}, expected contiguous, writeable float32 ({batch.batch}, {self.n_outputs})")
         _check(_library.TrshardPredict(self._handle, ctypes.byref(batch), ctypes.c_void_p(dense.ctypes.data if self.num_dense else None),
                                        out.ctypes.data_as(ctypes.c_void_p)))
         return out
