@@ -17,8 +17,15 @@ GIB = 2.0**30
 
 
 def load(path):
-    with open(path) as f:
-        plan = json.load(f)
+    try:
+        with open(path, encoding="utf-8") as f:
+            plan = json.load(f)
+    except OSError as error:
+        sys.exit("%s: %s" % (path, error.strerror))
+    except ValueError as error:
+        sys.exit("%s is no JSON: %s" % (path, error))
+    if not isinstance(plan, dict):
+        sys.exit("%s is not a plan" % path)
     if plan.get("format") == "trshard-plan-error":
         sys.exit("%s: no plan (%s): %s" % (path, plan["error_type"], plan.get("message", "")))
     if plan.get("format") != "trshard-plan":
@@ -79,7 +86,9 @@ def plan_with(binary, options, more):
 
 def main():
     words = sys.argv[1:]
-    if len(words) == 2 and words[0] != "--what-if":
+    if words in (["-h"], ["--help"]):
+        print(__doc__)
+    elif len(words) == 2 and words[0] != "--what-if":
         compare(load(words[0]), load(words[1]))
     elif len(words) > 3 and words[0] == "--what-if":
         print("A: %s\nB: the same with %s\n" % (words[2], " ".join(words[3:])))

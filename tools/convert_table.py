@@ -152,6 +152,7 @@ class Plan:
     features       a dictionary for each sparse feature: name, column, place, bag, rows, kind, weights
     wanted         all columns that are read
     meaning        pattern -> its columns
+    as_integers    columns of ids, groups and times, which must be of one kind in all tables
     first          the plan of the first table, or None. A pattern means the same columns in all tables, in the order of the first. A single one
                    may have another name in each, as the arrays of day_0_labels.npy and day_1_labels.npy
     """
@@ -165,6 +166,7 @@ class Plan:
         names = [feature["name"] for feature in self.features]
         if len(set(names)) < len(names):
             trsdata.fail(f"the feature {next(name for name in names if names.count(name) > 1)} is there twice", 64)
+        self.as_integers = [feature["column"] for feature in self.features] + [self.single[name][0] for name in ("group", "time") if name in self.single]
         used = [column for column, _ in self.labels + self.dense + list(self.single.values())]
         used += [name for feature in self.features for name in (feature["column"], feature["weights"]) if name]
         self.wanted = list(dict.fromkeys(used))
@@ -443,13 +445,19 @@ def parts(tables, plans, mapping, id_type, work):
             number += 1
 
 
-def check_alike(plans):
+def check_alike(plans, mapping):
     """All tables have the same features and as many labels and dense columns. The largest number of rows counts."""
     first = plans[0]
     for plan in plans[1:]:
         for what in (lambda p: [feature["name"] for feature in p.features], lambda p: len(p.labels), lambda p: len(p.dense)):
             if what(plan) != what(first):
                 trsdata.fail(f"{plan.table.path} has other columns than {first.table.path}: {what(plan)}, expected {what(first)}", 65)
+        for column, of_first in zip(plan.as_integers, first.as_integers):
+            kinds = [p.table.kinds[name] for p, name in ((plan, column), (first, of_first))] if plan.table.typed and first.table.typed else ["", ""]
+            if kinds[0] != kinds[1] and "null" not in kinds:
+                trsdata.fail(f"{plan.table.path}: column {column} is {kinds[0]}, in {first.table.path} it is {kinds[1]}: their ids would differ", 65)
+    if mapping["modulo"] and not any(feature["rows"] for feature in first.features):
+        trsdata.fail("--modulo: no feature has ROWS, expected --sparse COLUMN:ROWS", 64)
     for same in zip(*(plan.features for plan in plans)):
         rows = 0 if any(feature["rows"] == 0 for feature in same) else max(feature["rows"] for feature in same)
         for feature in same:
@@ -487,7 +495,7 @@ def main():
     tables = [trstable.table(source, max(1, int(args.block_mb * 2**20)), mapping["delimiter"], not mapping["no_quotes"]) for source in args.inputs]
     plan = Plan(tables[0], mapping)
     plans = [plan] + [Plan(table, mapping, plan) for table in tables[1:]]
-    check_alike(plans)
+    check_alike(plans, mapping)
     rows = [feature["rows"] for feature in plan.features]
     id_type = np.int32 if 0 < min(rows) and max(rows) <= np.iinfo(np.int32).max else np.int64
     work = trsconvert.Work(args.output + ".parts", {"inputs": trsconvert.identity(files), "mapping": mapping, "block_mb": args.block_mb}, dense_missing=0)

@@ -270,6 +270,9 @@ def option_text(args, tables, samples):
     text = [f"# Made by tools/dataset_statistics.py of {samples} samples in batches of {args.batch_size} on {args.ranks} ranks, caches by {args.algorithm}.",
             "# The statistics are those of a run with the same global batch and about as many steps.", "-plan_cache_hit_rates true", f"-plan_cache_steps {tables[0].n_batches if tables else 0}"]
     for table in tables:
+        if len(table.name.split()) != 1 or "," in table.name:
+            text += ["", f"# {table.name}: no option can say this name. Give the table one with -tables and -table_<name>_features."]
+            continue
         option = f"-table_{table.name}_"
         shares = ", ".join(f"{part:.1%} of them take {share:.1%}" for part, share in zip(SHARES, table.counts.shares(SHARES)))
         text += ["", f"# {table.name}: {table.counts.distinct():.0f} distinct ids; {shares}",

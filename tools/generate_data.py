@@ -63,10 +63,12 @@ def pooling(word):
     """A function (rng, n) -> lengths."""
     if word.startswith("geometric:"):
         mean = float(word.split(":")[1])
+        if not 0 <= mean < 1e9:
+            raise ValueError(f"pooling {word} is not geometric:MEAN with a MEAN that is not negative")
         return lambda rng, n: rng.geometric(1 / (1 + mean), n) - 1
     low, _, high = word.partition(":")
     low, high = int(low), int(high or low)
-    if not 0 <= low <= high:
+    if not 0 <= low <= high < 2**31 - 1:
         raise ValueError(f"pooling {word} is not LOW:HIGH with 0 <= LOW <= HIGH")
     return lambda rng, n: rng.integers(low, high + 1, n)
 
@@ -200,10 +202,10 @@ def parse():
     args = parser.parse_args()
     args.names = [f"f{i}" for i in range(int(args.features))] if args.features.isdigit() else args.features.split(",")
     count = len(args.names)
-    if count == 0 or len(set(args.names)) < count:
+    if "" in args.names or len(set(args.names)) < count:
         parser.error("--features needs at least one name, each once")
-    if args.num_samples < 1 or args.num_dense < 0 or args.seed < 0 or args.alpha <= 0 or bool(args.output_eval) != bool(args.num_eval):
-        parser.error("--num-samples and --alpha must be positive, --num-dense and --seed not negative, --output-eval goes with --num-eval")
+    if args.num_samples < 1 or args.num_dense < 0 or args.seed < 0 or not 0 < args.alpha < np.inf or not np.isfinite(args.strength) or bool(args.output_eval) != bool(args.num_eval):
+        parser.error("--num-samples and --alpha must be positive, --strength finite, --num-dense and --seed not negative, --output-eval goes with --num-eval")
     trsfile.check(parser, {"--output": args.output, "--output-eval": args.output_eval})
     args.labels = args.labels.split(",") if args.labels else None
     if args.labels and (len(set(args.labels)) < len(args.labels) or "" in args.labels):

@@ -36,6 +36,8 @@ def predict(args, data_type, output):
     if done.returncode:
         sys.exit(f"{shlex.join(command)}\nended with {done.returncode}:\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
     with h5py.File(output) as h:
+        if isinstance(h["predictions"], h5py.Group):
+            sys.exit(f"measure_quantisation.py: {args.checkpoint} has several tasks or classes, expected one prediction a sample")
         latency = h["predict/latency_percentiles_ms"][()]
         return h["predictions"][()].astype(np.float64), {
             "data_type": data_type, "table_bytes": int(h["memory/table_bytes"][:, 0].sum()),

@@ -154,7 +154,7 @@ def options(args):
 def submit(args, sbatch_options):
     sweep, before = load(args.folder), None
     for r, entry in enumerate(sweep["rounds"]):
-        command = ["sbatch", "--parsable", f"--array=0-{entry['trials'] - 1}{args.limit}", f"--job-name=sweep-{r}"]
+        command = ["sbatch", "--parsable", f"--array=0-{entry['trials'] - 1}{args.limit or ''}", f"--job-name=sweep-{r}"]
         command += [f"--dependency=afterany:{before}"] if before else []
         command += sbatch_options + [args.script, args.folder, str(r)]
         print(shlex.join(command), flush=True)
@@ -267,7 +267,7 @@ def main():
     task["new"].add_argument("--metric", choices=METRICS, default="auc", help="(default: %(default)s)")
     task["new"].add_argument("--at-most", type=positive, help="draw so many trials at random from all combinations")
     task["new"].add_argument("--seed", type=int, default=1)
-    task["submit"].add_argument("--limit", type=lambda text: f"%{positive(text)}", default="", metavar="N", help="at most N trials at once")
+    task["submit"].add_argument("--limit", type=lambda text: f"%{positive(text)}", metavar="N", help="at most N trials at once")
     task["submit"].add_argument("--script", default=os.path.join(HERE, "..", "jobs", "sweep.sbatch"))
     task["options"].add_argument("round", type=int)
     task["options"].add_argument("place", type=int)

@@ -95,10 +95,13 @@ def series_of(run):
     after = run["train/step"] + 1
     found = {"train": [(tag, after, run["train/" + tag]) for tag in ("loss", "dense_learning_rate", "embedding_learning_rate", "samples_per_s")],
              "lifetime": [], "eval": [("loss", run["eval/step"], run["eval/loss"])]}
-    for metric in trsread.METRICS:
-        found["train"].append((metric, run["metrics/step"], run["metrics/window_" + metric]))
-        found["lifetime"].append((metric, run["metrics/step"], run["metrics/lifetime_" + metric]))
-        found["eval"].append((metric, run["eval/step"], run["eval/" + metric]))
+    for task in run.task_words():
+        for metric in trsread.METRICS:
+            found["train"].append((task + metric, run["metrics/step"], run[f"metrics/{task}window_{metric}"]))
+            found["lifetime"].append((task + metric, run["metrics/step"], run[f"metrics/{task}lifetime_{metric}"]))
+            found["eval"].append((task + metric, run["eval/step"], run[f"eval/{task}{metric}"]))
+        if task:
+            found["eval"].append((task + "loss", run["eval/step"], run[f"eval/{task}loss"]))
     return {folder: [(tag, steps, values) for tag, steps, values in series if len(values)] for folder, series in found.items() if any(len(s[2]) for s in series)}
 
 

@@ -343,6 +343,8 @@ def join(work, args, writer, attributes):
     if total == 0:
         trsdata.fail("the input has no sample", 65)
     cut = total - int(total * args.eval_fraction) if args.output_eval else total
+    if args.output_eval and not 0 < cut < total:
+        trsdata.fail(f"{total} samples: none is left for {args.output if cut == 0 else args.output_eval} (--eval-fraction)", 65)
     for path, begin, end in ((args.output, 0, cut), (args.output_eval, cut, total)):
         if path is None:
             continue

@@ -4,8 +4,10 @@
 The tools of this folder share it: DatasetWriter appends samples to a dataset chunk by chunk with constant memory and
 publishes the file under its name only when it is complete; samples_of() reads one back in the same way.
 """
+import errno
 import glob
 import os
+import re
 import sys
 import tempfile
 
@@ -16,9 +18,16 @@ CHUNK_BYTES = 1 << 20  # of an HDF5 chunk: large enough to read as fast as a con
 SAMPLES_AT_ONCE = 65536  # what the tools hold in memory
 
 
+abandoned = []  # files that HDF5 could not close: it would crash over them at the end of the process
+
+
 def fail(message, code=1):
     """Ends the program with one line on stderr."""
-    print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr)
+    print(f"{os.path.basename(sys.argv[0])}: {' '.join(str(message).splitlines())}", file=sys.stderr)
+    if abandoned:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 
@@ -58,9 +67,18 @@ class AtomicFile:
             os.unlink(self.temporary)
             raise
 
-    def publish(self):
+    def close(self):
+        """Of a full disk h5py tells by an OSError or a RuntimeError."""
         try:
             self.file.close()
+        except (OSError, RuntimeError) as problem:
+            abandoned.append(self.file)
+            number = int((re.findall(r"errno = (\d+)", str(problem)) or [errno.EIO])[0])
+            raise OSError(number, os.strerror(number), self.path) from None
+
+    def publish(self):
+        try:
+            self.close()
             sync(self.temporary)
             os.replace(self.temporary, self.path)
         except BaseException:
@@ -70,7 +88,7 @@ class AtomicFile:
 
     def discard(self):
         try:
-            self.file.close()
+            self.close()
         finally:  # what a full disk does not take is not closed, either
             if os.path.exists(self.temporary):
                 os.unlink(self.temporary)

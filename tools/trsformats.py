@@ -306,10 +306,12 @@ def _torch_tensors(torch, tensors, folder):
 
 @contextlib.contextmanager
 def _as_os_error(path):
-    """torch tells of full disks by exceptions of its own."""
+    """torch tells of full disks by exceptions of its own, of which CheckpointException is no Exception."""
     try:
         yield
-    except Exception as error:
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
         raise OSError(errno.EIO, _first_line(error), path) from None
 
 

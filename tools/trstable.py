@@ -2,7 +2,7 @@
 """Reading tables block by block: CSV and TSV with a header, npy and npz, Parquet. convert_table.py makes datasets of them.
 
 A table has `columns`, a dictionary from names to widths (the columns of an array, else 1); `typed`, whether the file says
-which columns are text; and blocks(done, wanted), which yields (bytes, Block with the wanted columns) for each block of rows,
+which columns are text; of these also kinds, a dictionary from names to what a column is; and blocks(done, wanted), which yields (bytes, Block with the wanted columns) for each block of rows,
 with None for the first `done` ones. Which block holds which rows depends on the file
 and the size of blocks alone. Of arrays and row groups that are done nothing is read.
 """
@@ -253,11 +253,12 @@ class ArrayTable:
                     trsdata.fail(f"{self.path} has two arrays with the name {name}", 65)
                 self.arrays[name] = array
         self.columns = {name: array.width for name, array in self.arrays.items()}
+        self.kinds = {name: "text" if array.dtype.kind in "SU" else "numbers" for name, array in self.arrays.items()}
 
     def blocks(self, done, wanted):
         arrays = {name: self.arrays[name] for name in wanted}
         for array in arrays.values():
-            if array.dtype.kind not in "biufSU" or len(array.shape) not in (1, 2):
+            if array.dtype.kind not in "biufSU" or len(array.shape) not in (1, 2) or array.width == 0:
                 trsdata.fail(f"{array.where} has shape {array.shape} of {array.dtype}, expected one or two dimensions of numbers or text", 65)
         rows = {array.shape[0] for array in arrays.values()}
         if len(rows) != 1:
@@ -310,6 +311,7 @@ class ParquetTable:
         if len(set(names)) < len(names):
             trsdata.fail(f"{path} has two columns of one name", 65)
         self.columns = {name: 1 for name in names}
+        self.kinds = {field.name: arrow_kind(pyarrow, field.type) for field in self.file.schema_arrow}
 
     def units(self, wanted):
         """Lists of row groups that are read together, each with its rows, and the rows of a block."""
@@ -374,6 +376,16 @@ class ParquetTable:
         return Block(table.num_rows, columns, lambda row: f"{self.path}, row {first + row}")
 
 
+def arrow_kind(arrow, kind):
+    """What the numbers of a type mean: text, times by their unit, null or numbers."""
+    kinds = arrow.types
+    if kinds.is_dictionary(kind) or kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
+        return arrow_kind(arrow, kind.value_type)
+    if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind) or kinds.is_large_binary(kind):
+        return "text"
+    return str(kind) if kinds.is_temporal(kind) else "null" if kinds.is_null(kind) else "numbers"
+
+
 def arrow_column(arrow, array, inside=False):
     """An array of pyarrow as a Column."""
     kinds, kind = arrow.types, array.type
@@ -389,7 +401,9 @@ def arrow_column(arrow, array, inside=False):
     missing = array.is_null().to_numpy(zero_copy_only=False)
     if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind) or kinds.is_large_binary(kind):
         return Column(arrow_text(array, np.int64 if kinds.is_large_string(kind) or kinds.is_large_binary(kind) else np.int32), missing)
-    if kinds.is_date32(kind):
+    if kinds.is_null(kind):
+        array = array.cast(arrow.int64())
+    elif kinds.is_date32(kind):
         array = array.cast(arrow.int32())
     elif kinds.is_temporal(kind):
         array = array.cast(arrow.int64())

@@ -75,7 +75,7 @@ echo "== sweep.sbatch"
 sweep=$prefix/share/trshard/tools/sweep.py
 "$python" "$sweep" new sweep --try "-embedding_learning_rate 0.01,0.1,100" --steps 6 --rounds 2 --metric ne
 printf -- '-data_eval %s/eval.h5\n' "$work" | cat "$prefix/share/trshard/input/tiny.opts" - > sweep.opts
-OPTIONS=sweep.opts "$python" "$sweep" submit sweep --limit 2 --ntasks-per-node=1 --output=sweep-%A_%a.out > submit.log
+OPTIONS=sweep.opts "$python" "$sweep" submit sweep --ntasks-per-node=1 --output=sweep-%A_%a.out > submit.log
 swept() { "$python" "$sweep" table sweep | grep -q finished; } # of an array Slurm tells each task's state
 wait_for 300 "the last round" swept
 "$python" "$sweep" table sweep | tee table.log

@@ -215,6 +215,17 @@ class TensorBoard(handmade.Scratch):
         self.assertEqual(self.write(path), files)  # again: the same file, not a second one
         self.assertEqual((events(files["eval"])[0], os.listdir(self.path("tb/eval"))), before)
 
+    def test_events_of_tasks(self):
+        """Each task's metrics by its name."""
+        path = self.run_file()
+        with h5py.File(path, "r+") as h:
+            h.attrs["options"] = "-tasks click,buy\n"
+            h["eval/buy_auc"], h["eval/buy_loss"] = h["eval/auc"][()], h["eval/loss"][()]
+            h["metrics/step"], h["metrics/click_lifetime_ne"], h["metrics/buy_window_ne"] = [10], [0.25], [0.5]
+        files = self.write(path)
+        for folder, wanted in (("eval", {"loss", "buy_auc", "buy_loss"}), ("lifetime", {"click_ne"}), ("train", {"buy_ne"})):
+            self.assertLessEqual(wanted, {s[2] for s in events(files[folder])[0]})
+
     @unittest.skipUnless(importlib.util.find_spec("tensorboard") or os.environ.get("TRSHARD_TENSORBOARD_PYTHON"), "no tensorboard here")
     def test_tensorboard_reads(self):
         files = self.write(self.run_file())

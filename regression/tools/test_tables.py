@@ -14,6 +14,7 @@ import io
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -320,6 +321,15 @@ class Tables(Scratch):
         left.file.close()
         self.convert("o.h5", "--labels", "y", "--sparse", "c", self.path("a.csv"))
         self.assertEqual(sorted(os.listdir(os.path.dirname(self.path("a.csv")))), ["a.csv", "o.h5"])
+
+    def test_full_disk(self):
+        """A disk that takes no more ends a tool with 74 and one line; a limit of a file's size stands for it, which Python's signals let through as an error."""
+        write_text(self.path("a.csv"), [["1", str(n)] for n in range(50000)], ["y", "c"])
+        for tool, words in ((TABLE, ["--labels", "y", "--sparse", "c", self.path("a.csv")]), (os.path.join(os.path.dirname(TABLE), "generate_data.py"), ["--num-samples", "50000"])):
+            result = subprocess.run([sys.executable, tool, "--output", self.path("o.h5"), *words], capture_output=True, text=True, check=False,
+                                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 17, 1 << 17)))
+            self.assertEqual((result.returncode, len(result.stderr.splitlines())), (74, 1), result.stderr)
+            self.assertFalse(os.path.exists(self.path("o.h5")))
 
     def test_outputs_replace_nothing(self):
         """An output is no input and no other output."""

@@ -52,7 +52,7 @@ int TrsApiStart(MPI_Comm comm)
   early_error = "the communicator is MPI_COMM_NULL, which has no ranks";
   if (comm == MPI_COMM_NULL) return TRSHARD_ERROR_OPTION;
   early_error = "PETSc cannot be started";
-  return TrsStartLibrary(comm) == PETSC_SUCCESS ? TRSHARD_SUCCESS : TRSHARD_ERROR_INTERNAL;
+  return TrsStartLibrary() == PETSC_SUCCESS ? TRSHARD_SUCCESS : TRSHARD_ERROR_INTERNAL;
 }
 
 const char *TrshardErrorMessage(void)

@@ -69,8 +69,7 @@ PetscErrorCode TrsApiEnter(void);
 int TrsApiFinish(PetscErrorCode ierr);
 
 /*
-  Start PETSc unless it is started; MPI must be. Collective on comm at the first call. Returns a
-  status, with a message of this thread.
+  Check comm, and start PETSc unless it is started; MPI must be. Not collective. Returns a status, with a message of this thread.
 */
 int TrsApiStart(MPI_Comm comm);
 

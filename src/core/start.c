@@ -154,7 +154,7 @@ PetscErrorCode TrsStart(int argc, char **argv)
   return ierr;
 }
 
-PetscErrorCode TrsStartLibrary(MPI_Comm comm)
+PetscErrorCode TrsStartLibrary(void)
 {
   /* A debug build of PETSc would refuse to free what a predictor allocated before this start. */
   char option[] = "-malloc_debug", no[] = "no";
@@ -170,7 +170,8 @@ PetscErrorCode TrsStartLibrary(MPI_Comm comm)
     petsc_argv[n++] = no;
     petsc_argv[n] = NULL;
     unsetenv("PETSC_OPTIONS"); /* the options of a collection are its own */
-    ierr = MPI_Comm_dup(comm, &PETSC_COMM_WORLD) == MPI_SUCCESS ? PETSC_SUCCESS : PETSC_ERR_MPI;
+    /* Of this rank alone: others may have started earlier, in a smaller communicator. */
+    ierr = MPI_Comm_dup(MPI_COMM_SELF, &PETSC_COMM_WORLD) == MPI_SUCCESS ? PETSC_SUCCESS : PETSC_ERR_MPI;
     if (ierr == PETSC_SUCCESS) ierr = PetscInitialize(&n, &passed, NULL, NULL);
     if (kept) setenv("PETSC_OPTIONS", kept, 1);
   }
@@ -196,9 +197,12 @@ PetscErrorCode TrsStartCheckStack(void)
 
 PetscErrorCode TrsStop(PetscBool has_failed)
 {
-  PetscErrorCode ierr = PetscFinalize();
+  PetscErrorCode ierr;
   int lost, rank;
 
+  /* What a refused run would have logged must not replace a file. */
+  if (has_failed) (void)PetscOptionsClearValue(NULL, "-log_view");
+  ierr = PetscFinalize();
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   (void)fflush(stdout);
   lost = stdout_is_file && ferror(stdout);

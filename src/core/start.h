@@ -27,10 +27,10 @@ PetscErrorCode TrsStart(int argc, char **argv);
   TrsStartLibrary - Start PETSc inside somebody else's program, unless it is started, and register
     the log events.
 
-  Collective on comm at the first call. MPI must be initialised. PETSc stays until the process ends.
-  A program that uses PETSc itself must start it before. No error handler is installed.
+  Not collective, as ranks may start at different times. MPI must be initialised. PETSc stays until
+  the process ends, and its PETSC_COMM_WORLD is this rank. A program that uses PETSc itself must start it before. No error handler is installed.
 */
-PetscErrorCode TrsStartLibrary(MPI_Comm comm);
+PetscErrorCode TrsStartLibrary(void);
 
 /*
   TrsStartOnOneHost - Tell whether all ranks run on this host, as far as the environment says.

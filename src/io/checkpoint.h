@@ -42,13 +42,15 @@ typedef struct {
   const char *plan;             /* the plan as JSON text */
   const char *model;            /* text of the options that define the model, or NULL */
   TrsCheckpointNumbers metrics, early_stopping; /* those of a training, in its own layout */
+  const char *metrics_of;                       /* names of the metrics' tasks, or NULL */
   /* TrsCheckpointReadWanted() lists on rank 0 what the file has and the state lacks: tables
      ("embedding/user") and tensors of dense layers. States of optimizers are not counted. */
   int n_unexpected;
   char **unexpected; /* [n_unexpected] their names */
   /* With wanted->same, on rank 0: a state in the file that the weights here do not have. */
   char *other_state;
-  char *options_read; /* read: the file's options, or NULL if it has none */
+  /* Read: the file's options and names of the metrics' tasks, or NULL if it has none. */
+  char *options_read, *metrics_of_read;
   /* Written: the file's place, used on rank 0. If it is NULL, an existing file is replaced. */
   TrsOutput *output;
 } TrsCheckpointInfo;

@@ -235,7 +235,8 @@ PetscErrorCode TrsCheckpointIsGone(MPI_Comm comm, const char *path, PetscBool *g
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  answer = rank == 0 && access(path, F_OK) != 0 && errno == ENOENT;
+  /* A link to nothing is there, and stays. */
+  answer = rank == 0 && lstat(path, &(struct stat){0}) != 0 && errno == ENOENT;
   PetscCallMPI(MPI_Bcast(&answer, 1, MPI_INT, 0, comm));
   *gone = (PetscBool)answer;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -41,6 +41,7 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
   PetscCall(TrsHDF5ReadString(file, file->id, "", "options", &found, &info->options_read));
   PetscCall(TrsHDF5ReadReals(file, file->id, "", TRS_CHECKPOINT_METRICS, &found, &info->metrics.n,
                              &info->metrics.value));
+  PetscCall(TrsHDF5ReadString(file, file->id, "", "metrics_of", &found, &info->metrics_of_read));
   PetscCall(TrsHDF5ReadReals(file, file->id, "", TRS_CHECKPOINT_EARLY_STOPPING, &found,
                              &info->early_stopping.n, &info->early_stopping.value));
   TRS_CHECK_DATA(info->step >= 0 && info->epoch >= 0 && info->samples_seen >= 0 && info->run_step >= 0,
@@ -159,6 +160,7 @@ PetscErrorCode TrsCheckpointInfoFree(TrsCheckpointInfo *info)
   PetscCall(PetscFree(info->unexpected));
   PetscCall(PetscFree(info->other_state));
   PetscCall(PetscFree(info->options_read));
+  PetscCall(PetscFree(info->metrics_of_read));
   info->metrics.n = info->early_stopping.n = info->n_unexpected = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

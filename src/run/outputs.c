@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/outputs.h"
 
+#include "run/log_view.h"
+
 #include <glob.h>
 #include <limits.h>
 #include <string.h>
@@ -18,6 +20,7 @@ static const struct {
 
 /* --- paths --- */
 
+static const char log_view[] = "-log_view"; /* PETSc's */
 static const struct {
   const char *option;
   PetscBool is_output, is_list;
@@ -32,6 +35,7 @@ static const struct {
     {"-plan_search_space", PETSC_TRUE, PETSC_FALSE, NULL},
     {"-plan_report", PETSC_TRUE, PETSC_FALSE, NULL},
     {"-bench_topology", PETSC_TRUE, PETSC_FALSE, NULL},
+    {log_view, PETSC_TRUE, PETSC_FALSE, NULL},
     {"-init_from", PETSC_FALSE, PETSC_FALSE, NULL},
     {"-plan_input", PETSC_FALSE, PETSC_FALSE, NULL},
     {"-options_file", PETSC_FALSE, PETSC_FALSE, NULL},
@@ -97,7 +101,10 @@ static PetscErrorCode get_path(TrsOptions options, int k, const char **path)
 {
   PetscFunctionBegin;
   *path = NULL;
-  PetscCall(TrsOptionsGetString(options, paths_of[k].option, path, NULL));
+  if (paths_of[k].option == log_view)
+    PetscCall(TrsLogViewPath(options, path));
+  else
+    PetscCall(TrsOptionsGetString(options, paths_of[k].option, path, NULL));
   if (*path && strcmp(*path, "stdout") == 0) *path = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -18,7 +18,9 @@
 #include "run/trace.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 typedef struct {
   TrsSession session;
@@ -45,6 +47,7 @@ typedef struct {
   TrsRunningValues *measured; /* [tasks] the last row of metrics */
   TrsMetricValues *evaluated; /* [tasks] of the last evaluation */
   TrsRecall recall;
+  char *metrics_of; /* names of the metrics' tasks, for checkpoints */
   const char *checkpoint_dir, *checkpoint_final, *checkpoint_best;
   TrsCheckpointFolder folder; /* NULL without -checkpoint_dir */
   PetscBool has_checkpoint;   /* the folder holds a checkpoint of this run */
@@ -87,13 +90,35 @@ static PetscErrorCode find_place(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Name the labels that metrics are of, in the order of the tasks. */
+static PetscErrorCode name_metrics(TrsTraining *t)
+{
+  const TrsTaskConfigs *tasks = &t->session.tasks;
+  size_t size = 1, used = 0;
+
+  PetscFunctionBegin;
+  if (!tasks->named) {
+    PetscCall(PetscStrallocpy(t->session.label ? t->session.label : "", &t->metrics_of));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  for (int i = 0; i < tasks->n; i++) size += strlen(tasks->task[i].name) + 1;
+  PetscCall(PetscMalloc1(size, &t->metrics_of));
+  for (int i = 0; i < tasks->n; i++)
+    used += (size_t)snprintf(t->metrics_of + used, size - used, "%s%s", i ? "," : "", tasks->task[i].name);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Load the numbers that a resumed training keeps beside its weights. */
 static PetscErrorCode load_memory(TrsTraining *t, const char *path)
 {
+  const char *were_of = t->start.metrics_of_read;
   PetscBool same = PETSC_TRUE;
 
   PetscFunctionBegin;
-  if (t->metrics && t->start.metrics.n)
+  if (t->metrics && t->start.metrics.n && were_of && strcmp(were_of, t->metrics_of) != 0)
+    PetscCall(PetscPrintf(t->session.comm, "%-10s lifetime metrics were of %s and begin anew\n", "resume",
+                          were_of[0] ? were_of : "a label without a name"));
+  else if (t->metrics && t->start.metrics.n)
     PetscCall(TrsTaskRunningLoad(t->metrics, path, t->start.metrics.n, t->start.metrics.value));
   if (t->start.early_stopping.n)
     PetscCall(TrsEarlyStoppingLoad(&t->early, path, &t->start.early_stopping, &same));
@@ -151,6 +176,30 @@ static PetscErrorCode read_options(TrsTraining *t, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Refuse to move the checkpoint that the weights are to come from. */
+static PetscErrorCode check_aside(const TrsTraining *t, TrsOptions options)
+{
+  const char *init_from = NULL, *slash;
+  struct stat folder, of_file;
+  char *path;
+  int same;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(options, "-init_from", &init_from, NULL));
+  if (!init_from) PetscFunctionReturn(PETSC_SUCCESS);
+  slash = strrchr(init_from, '/');
+  PetscCall(PetscStrallocpy(slash ? init_from : ".", &path));
+  if (slash) path[PetscMax(slash - init_from, 1)] = '\0';
+  same = stat(t->checkpoint_dir, &folder) == 0 && stat(path, &of_file) == 0 &&
+         folder.st_dev == of_file.st_dev && folder.st_ino == of_file.st_ino;
+  PetscCall(PetscFree(path));
+  if (same)
+    PetscCall(TrsOptionError(options, "-init_from",
+                             "is among the checkpoints that -checkpoint_set_aside moves: copy it to another "
+                             "place first"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
   Open the folder of checkpoints before any other work, because another owner that has to leave
   first still holds its memory.
@@ -173,6 +222,7 @@ static PetscErrorCode open_folder(TrsTraining *t, MPI_Comm comm, TrsOptions opti
     PetscCall(TrsOptionError(options, "-checkpoint_set_aside",
                              "\"%s\" is not the name of a new folder within -checkpoint_dir", aside));
   if (!t->checkpoint_dir) PetscFunctionReturn(PETSC_SUCCESS);
+  if (aside) PetscCall(check_aside(t, options));
   /* The other job's files are not this run's in any case. */
   if (!resume) wait.seconds = 0;
   PetscCall(TrsCheckpointFolderOpen(comm, t->checkpoint_dir, (int)t->checkpoint_keep, &wait, &t->folder));
@@ -265,6 +315,7 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(PetscCalloc2((size_t)s->tasks.n, &t->measured, (size_t)s->tasks.n, &t->evaluated));
   if (t->metrics_every)
     PetscCall(TrsTaskRunningCreate(s->comm, &s->tasks, options, t->metrics_window, &t->metrics));
+  PetscCall(name_metrics(t));
   PetscCall(load_state(t));
   PetscCall(set_up_outputs(t));
   t->samples = t->start.samples_seen;
@@ -286,6 +337,7 @@ static PetscErrorCode tear_down(TrsTraining *t)
   PetscCall(TrsTraceClose());
   PetscCall(TrsTaskRunningDestroy(&t->metrics));
   PetscCall(PetscFree2(t->measured, t->evaluated));
+  PetscCall(PetscFree(t->metrics_of));
   PetscCall(TrsRecallFree(&t->recall));
   PetscCall(TrsLearningRatesFree(&t->rates));
   PetscCall(TrsCheckpointInfoFree(&t->start));
@@ -317,6 +369,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
   PetscCall(TrsDatasetGetInfo(s->train, &data));
   info.data_samples = data->num_samples;
   PetscCall(PetscStrncpy(info.run_id, t->run_id, sizeof(info.run_id)));
+  info.metrics_of = t->metrics_of;
   if (t->metrics) PetscCall(TrsTaskRunningSave(t->metrics, &info.metrics.n, &info.metrics.value));
   info.early_stopping = TrsEarlyStoppingSave(&t->early);
   PetscCall(TrsOptionsText(s->options, &options));

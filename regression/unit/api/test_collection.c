@@ -381,6 +381,21 @@ static void test_null(void **state)
   assert_ok(TrshardCollectionDestroy(NULL));
 }
 
+/* Ranks may have used the library alone, or some together, before all of them do. */
+static void test_alone_first(void **state)
+{
+  TrshardCollection mine = NULL, all;
+  MPI_Comm some;
+
+  (void)state;
+  MPI_Comm_split(MPI_COMM_WORLD, trs_rank() % 2, trs_rank(), &some);
+  if (trs_rank() % 2) mine = make(some, cases[0].plan, "", "");
+  all = make(MPI_COMM_WORLD, cases[0].plan, "", "");
+  assert_ok(TrshardCollectionDestroy(&mine));
+  assert_ok(TrshardCollectionDestroy(&all));
+  MPI_Comm_free(&some);
+}
+
 /* A collection may be destroyed with batches under way, before and after the first one's forward. */
 static void test_destroy_early(void **state)
 {
@@ -431,16 +446,13 @@ static void test_missing_backends(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_facts),
-                                     cmocka_unit_test(test_ranks_agree),
-                                     cmocka_unit_test(test_gradient_stays),
-                                     cmocka_unit_test(test_files),
-                                     cmocka_unit_test(test_bad_configurations),
-                                     cmocka_unit_test(test_bad_batches),
-                                     cmocka_unit_test(test_null),
-                                     cmocka_unit_test(test_destroy_early),
-                                     cmocka_unit_test(test_bad_ids_by_default),
-                                     cmocka_unit_test(test_missing_backends)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_alone_first),     cmocka_unit_test(test_facts),
+      cmocka_unit_test(test_ranks_agree),     cmocka_unit_test(test_gradient_stays),
+      cmocka_unit_test(test_files),           cmocka_unit_test(test_bad_configurations),
+      cmocka_unit_test(test_bad_batches),     cmocka_unit_test(test_null),
+      cmocka_unit_test(test_destroy_early),   cmocka_unit_test(test_bad_ids_by_default),
+      cmocka_unit_test(test_missing_backends)};
   const TrshardConfig config = {
       .n_tables = 1,
       .tables = &(const TrshardTable){.name = "x", .num_embeddings = 1, .embedding_dim = 4},
