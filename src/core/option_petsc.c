@@ -85,3 +85,18 @@ const char *TrsOptionPetscName(int i)
   if (i < n_early) return early_names[i];
   return i < n_early + n_late ? late_names[i - n_early] : NULL;
 }
+
+PetscBool TrsOptionLogView(const char *value, const char **file, int *length)
+{
+  static const char *const formats[] = {"ascii_info", "ascii_info_detail", "ascii_xml", "ascii_flamegraph",
+                                        "ascii_csv"};
+  const size_t n_type = strcspn(value, ":");
+  const char *format;
+
+  *file = value[n_type] ? value + n_type + 1 : "";
+  *length = (int)strcspn(*file, ":");
+  format = *file + *length;
+  if (n_type > 0 && strncmp(value, "ascii:", n_type + 1) != 0 && strcmp(value, "ascii") != 0)
+    return PETSC_FALSE;
+  return (PetscBool)(!*format || !format[1] || IS_AMONG(format + 1, formats));
+}

@@ -22,3 +22,11 @@ TrsOptionPetscKind TrsOptionPetscKindOf(const char *name);
 
 /* The name of accepted PETSc option i, or NULL after the last one. Not collective. */
 const char *TrsOptionPetscName(int i);
+
+/*
+  Would PETSc take this value of -log_view, [ascii][:FILE[:FORMAT]], at the end of a run? Not
+  collective.
+
+  Out:    file, length  FILE within `value`, of length 0 for standard output
+*/
+PetscBool TrsOptionLogView(const char *value, const char **file, int *length);

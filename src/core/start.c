@@ -48,6 +48,13 @@ static int early_arguments(int argc, char **argv, char **petsc_argv)
       petsc_argv[n++] = argv[i];
     } else if (TrsIsOptionWord(argv[i]) && (TrsOptionPetscKindOf(argv[i]) == TRS_OPTION_PETSC_EARLY ||
                                             TrsOptionPetscKindOf(argv[i]) == TRS_OPTION_PETSC)) {
+      const char *file;
+      int length;
+
+      /* PETSc would end here of a value that it does not know; the options' check says what is wrong. */
+      if (has_value && strcasecmp(argv[i], "-log_view") == 0 &&
+          !TrsOptionLogView(argv[i + 1], &file, &length))
+        continue;
       petsc_argv[n++] = argv[i];
       if (has_value) petsc_argv[n++] = argv[++i];
     }
