@@ -80,6 +80,28 @@ def check_errors():
             raise AssertionError(f"no error: {words}")
 
 
+def resident():
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def check_memory():
+    """Runs that fail in a step leave no tables behind, and no threads."""
+    big = f"{TRAINING} -batch_size {GLOBAL // SIZE} -tables_num_embeddings 200000 -dense_learning_rate 1e38 -checkpoint_dir {FOLDER}/never"
+    before, threads = 0, 0
+    for turn in range(6):
+        try:
+            trshard.run(big)
+        except trshard.Error as error:
+            assert error.status == 78, error
+        else:
+            raise AssertionError("the loss stayed finite")
+        if turn == 1:
+            before, threads = resident(), len(os.listdir("/proc/self/task"))
+    grown = resident() - before
+    assert grown < 2 * 200000 * 8 * 4 and len(os.listdir("/proc/self/task")) == threads, (grown, threads, os.listdir("/proc/self/task"))
+
+
 def check_stop(how, expected):
     """Asked on rank 0 alone, a long training stops on all ranks with a checkpoint."""
     folder, asked = f"{FOLDER}/{how.__name__}", []
@@ -111,6 +133,7 @@ if RANK == 0:
     make_data()
 check_bits()
 check_errors()
+check_memory()
 time.sleep(4)  # no watchdog of a run that has ended ends this process
 check_stop(trshard.request_stop, trshard.Error)
 check_stop(interrupt, KeyboardInterrupt)

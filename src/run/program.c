@@ -3,6 +3,7 @@
 #include "api/collection.h"
 #include "core/start.h"
 #include "core/version.h"
+#include "run/left_over.h"
 #include "run/outputs.h"
 #include "run/run_options.h"
 #include "run/signals.h"
@@ -118,6 +119,7 @@ static PetscErrorCode run_inside(MPI_Comm of, const char *text)
   ierr = read_options(comm, text, &options);
   if (!ierr) ierr = run_options(comm, options);
   if (TrsErrorSettle(end, &ierr)) {
+    (void)TrsRunClear(); /* the message of the first error stays */
     PetscCallMPI(MPI_Comm_free(&comm));
     PetscCallMPI(MPI_Comm_free(&end));
   }

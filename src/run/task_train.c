@@ -6,6 +6,7 @@
 #include "run/column_cuts.h"
 #include "run/early_stopping.h"
 #include "run/history.h"
+#include "run/left_over.h"
 #include "run/outputs.h"
 #include "run/recall.h"
 #include "run/record.h"
@@ -24,6 +25,7 @@
 
 typedef struct {
   TrsSession session;
+  PetscBool can_end; /* a run that fails now can be torn down */
   TrsReader reader;
   TrsPipeline pipeline;
   TrsResults results;
@@ -306,6 +308,7 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(open_folder(t, comm, options));
   PetscCall(TrsResultsCreate(comm, output, &t->results));
   PetscCall(TrsSessionCreate(comm, options, PETSC_TRUE, s));
+  t->can_end = PETSC_TRUE;
   PetscCall(check_evaluation(t));
   if (s->eval) PetscCall(TrsRecallOpen(s, &t->recall));
   PetscCall(TrsReportBanner(s));
@@ -409,7 +412,9 @@ static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
 
   PetscFunctionBegin;
   PetscCall(TrsModelParallelSynchronise(t->session.model));
+  t->can_end = PETSC_FALSE; /* an evaluation that fails has threads that read */
   PetscCall(TrsEvaluateSession(&t->session, NULL, t->recall.n ? &observer : NULL, t->evaluated, stopped));
+  t->can_end = PETSC_TRUE;
   t->evaluation_due = *stopped;
   if (*stopped) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsRecordMetrics(t->results, updates, tasks, t->evaluated));
@@ -591,7 +596,6 @@ static PetscErrorCode run(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsHistoryEnd(&t->history, t->done - t->first_step));
   PetscCall(TrsTraceFinish(&t->trace));
   PetscCall(TrsOutputsReport(&t->outputs, PETSC_TRUE, t->has_checkpoint ? t->checkpoint_dir : NULL));
-  PetscCall(tear_down(t));
   if (stopped)
     SETERRQ(PETSC_COMM_SELF, TRS_ERR_STOPPED, "stopped on request after step %" PRId64 " of %" PRId64 ": %s",
             t->done, t->total_steps,
@@ -601,13 +605,29 @@ static PetscErrorCode run(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
+static PetscErrorCode destroy(void *training)
 {
-  TrsTraining t = {.kept_at = -1};
-  const PetscErrorCode ierr = run(&t, comm, options);
+  TrsTraining *t = (TrsTraining *)training;
 
   PetscFunctionBegin;
-  /* A program that made the run by TrshardRun() lives on after an error. */
-  PetscCall(TrsWatchdogStop(&t.watchdog));
-  PetscFunctionReturn(ierr);
+  if (t->can_end) PetscCall(tear_down(t));
+  PetscCall(PetscFree(t));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
+{
+  PetscErrorCode ierr;
+  TrsTraining *t;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&t));
+  t->kept_at = -1;
+  TrsRunLeaves(destroy, t);
+  ierr = run(t, comm, options);
+  PetscCall(TrsWatchdogStop(&t->watchdog));
+  PetscCall(ierr);
+  TrsRunLeaves(NULL, NULL);
+  PetscCall(destroy(t));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
