@@ -15,7 +15,7 @@ binary=build/trshard
 case ${1:-} in
   '') ;;
   -h | --help)
-    sed -n '3,/^set -e/{/^set -e/!s/^# \{0,1\}//p}' "$0"
+    sed -n '3,/^set -e/{/^set -e/!s/^# \{0,1\}//p}' jobs/quickstart.sh
     exit 0
     ;;
   *)

@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 
 case ${1:-} in
   -h | --help)
-    sed -n '3,/^set -e/{/^set -e/!s/^# \{0,1\}//p}' "$0"
+    sed -n '3,/^set -e/{/^set -e/!s/^# \{0,1\}//p}' regression/run.sh
     exit 0
     ;;
 esac

@@ -69,7 +69,7 @@ while [ $# -gt 0 ]; do
       ;;
     --no-build) build=0 ;;
     -h | --help)
-      sed -n '3,/^set -e/{/^set -e/!s/^# \{0,1\}//p}' "$0"
+      sed -n '3,/^set -e/{/^set -e/!s/^# \{0,1\}//p}' tools/setup.sh
       exit 0
       ;;
     *) die "unknown argument '$1' (see tools/setup.sh --help)" ;;

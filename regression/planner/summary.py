@@ -55,6 +55,22 @@ def check_numbers(c, folder, n, world_size, local_world_size):
     c.check(" GB" not in text, text)
 
 
+def check_states(c, folder):
+    """What a run's tables and states take, by hand, is told where the plan counts less."""
+    for kind, optimizer, bytes_of in (("fp16", "adam", 2 + 2 * 4), ("fp32", "lamb", 4 + 2 * 4), ("fp32", "rowwise_adagrad", 0), ("fp32", "adam", 0)):
+        options = {**tables(1, dim=64), "table_t0_num_embeddings": 1 << 20, "topology_world_size": 2, "topology_compute_device": "cpu", "topology_ddr_cap": "2GiB", "batch_size": 1,
+                   "plan_dense_parameter_bytes": 0, "tables_data_type": kind, "embedding_optimizer": optimizer, "tables_sharding_types": "table_wise"}
+        text = run(folder, options, *ADVICE)[1]
+        told = re.search(r"^memory: in a run, tables and optimizer states of rank \d take ([0-9.]+) MiB", text, re.M)
+        c.check(bool(told) == bool(bytes_of) and (not told or abs(float(told.group(1)) - 64 * bytes_of) < 0.01), text)
+
+
+def check_time(c, folder):
+    """A time limit that is over before the first proposal is no lack of memory."""
+    code, text = run(folder, problem(16, 8, 8), "-plan_timeout_seconds", "1e-9", "-plan_advice_seconds", "0", "-plan_proposers", "uniform")
+    c.check(code == 72 and "16 tables have not been tried on 8 ranks" in text, text)
+
+
 def check_explain(c, folder):
     options = problem(16, 8, 8)
     run(folder, options, "-plan_output", "plan.json")
@@ -105,6 +121,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for n, world_size, local_world_size in ((8, 2, 2), (26, 8, 8), (60, 16, 4)):
             check_numbers(c, folder, n, world_size, local_world_size)
+        check_states(c, folder)
+        check_time(c, folder)
         check_explain(c, folder)
         check_rating(c, folder)
         check_changes(c, folder)

@@ -31,7 +31,8 @@ static const TrsOptionSpec specs[] = {
     {"-plan_dp_hbm_bins", TRS_OPTION_INT, "100", "[1,1000000]", NULL, NULL,
      "bins into which dynamic_programming divides a device's memory"},
     {"-plan_timeout_seconds", TRS_OPTION_REAL, NULL, "(0,)", NULL, "s",
-     "end the search after this time and keep the best plan so far (default: none)"},
+     "stop proposing after this time and keep the best plan so far; looked at before each proposal. optimal "
+     "works no longer than this, either (default: none)"},
     {"-plan_optimal_seconds", TRS_OPTION_REAL, "10", "(0,)", NULL, "s",
      "limit of the optimal proposer's own search, in seconds of a core. The search has a fixed number of "
      "steps for each second, about half of what a core can do, and normally ends with the last step"},
@@ -201,6 +202,7 @@ static PetscErrorCode read_search(TrsOptions options, TrsPlanSettings *s)
   PetscCall(TrsOptionsGetInt(options, "-plan_dp_hbm_bins", &s->dp_hbm_bins, NULL));
   PetscCall(TrsOptionsGetReal(options, "-plan_timeout_seconds", &s->timeout_s, NULL));
   PetscCall(TrsOptionsGetReal(options, "-plan_optimal_seconds", &s->optimal_time_s, NULL));
+  if (s->timeout_s > 0) s->optimal_time_s = PetscMin(s->optimal_time_s, s->timeout_s);
   for (int i = 0; i < s->n_proposers; i++) {
     if (s->proposer[i] == TRS_PROPOSER_OPTIMAL) s->wants_optimal = PETSC_TRUE;
     if (s->proposer[i] == TRS_PROPOSER_AUTO) s->wants_auto = PETSC_TRUE;

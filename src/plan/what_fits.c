@@ -279,13 +279,14 @@ static PetscErrorCode say_need(const TrsCostModel *model, const TrsReservation *
 }
 
 PetscErrorCode TrsSummaryWriteNoPlan(const TrsCostModel *model, const TrsReservation *reservation,
-                                     const TrsSearchSpace *space, TrsText *text)
+                                     const TrsSearchSpace *space, PetscBool any_tried, TrsText *text)
 {
   TrsChanges c = {
       .model = model, .end_s = TrsPlanCpuClock() + model->settings->advice_s, .text = text, .n_found = 0};
 
   PetscFunctionBegin;
-  PetscCall(TrsTextPrintf(text, "plan: none: the %d tables do not fit on %d ranks\n", model->tables->n,
+  PetscCall(TrsTextPrintf(text, "plan: none: the %d tables %s %d ranks\n", model->tables->n,
+                          any_tried ? "do not fit on" : "have not been tried on",
                           model->topology->world_size));
   if (reservation->too_little) PetscCall(say_reserved(model, reservation, text));
   if (space->n_tables) PetscCall(say_need(model, reservation, space, text));

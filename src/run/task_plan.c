@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/task_plan.h"
 
+#include "optim/sparse_optimizer.h"
 #include "plan/planner.h"
 #include "run/column_cuts.h"
 #include "run/session.h"
 #include "run/step_prediction.h"
 #include "run/text_output.h"
+#include "spec/text.h"
 #include "train/model_parallel.h"
 
 enum { TRS_SHOWN_TABLES = 50 };
@@ -96,6 +98,68 @@ static PetscErrorCode print_step(MPI_Comm comm, TrsOptions options, const TrsTab
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Bytes of a shard's rows and states in a run. */
+static double shard_bytes(const TrsTableConfig *table, const TrsSparseOptimizerArgs *optimizer,
+                          const TrsShard *shard)
+{
+  const char *names[TRS_OPTIMIZER_STATES];
+  PetscBool rowwise[TRS_OPTIMIZER_STATES];
+  const double rows = (double)shard->rows, cols = (double)shard->cols;
+  double bytes = rows * cols * TrsDTypeBytes(table->data_type);
+  int n_states = 0;
+
+  TrsSparseOptimizerStates(optimizer->kind, &n_states, names, rowwise);
+  for (int k = 0; k < n_states; k++) bytes += rows * (rowwise[k] ? 1 : cols) * (double)sizeof(float);
+  return bytes;
+}
+
+/*
+  The planner counts states as TorchRec's does: in the table's type, and one for lamb. Tell by how
+  much a rank's tables and states alone exceed all that the plan counts for it.
+*/
+static PetscErrorCode tell_states(MPI_Comm comm, TrsOptions options, const TrsTableConfigs *tables,
+                                  const TrsShardingPlan *plan)
+{
+  TrsSparseOptimizers optimizers = {.n = 0};
+  PetscBool inference;
+  double *bytes;
+  char of_run[32], of_plan[32];
+  int worst = 0;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetBool(options, "-plan_is_inference", &inference, NULL));
+  if (inference || !plan->has_costs) PetscFunctionReturn(PETSC_SUCCESS);
+  if (TrsSparseOptimizersFromOptions(options, tables, &optimizers) != PETSC_SUCCESS) {
+    TrsErrorClear(); /* a plan needs no optimizer that a run would take */
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(PetscCalloc1((size_t)plan->n_devices, &bytes));
+  for (int d = 0; d < plan->n_devices; d++)
+    bytes[d] = -(double)(plan->device_storage[d].hbm + plan->device_storage[d].ddr);
+  for (int t = 0; t < tables->n; t++) {
+    const TrsTablePlan *of_table = TrsShardingPlanFind(plan, tables->table[t].name);
+
+    for (int i = 0; of_table && of_table->compute_kernel < TRS_KERNEL_QUANT && i < of_table->n_shards; i++)
+      bytes[of_table->shard[i].rank] += shard_bytes(&tables->table[t], TrsSparseOptimizersOf(&optimizers, t),
+                                                    &of_table->shard[i]);
+  }
+  for (int d = 1; d < plan->n_devices; d++)
+    if (bytes[d] > bytes[worst]) worst = d;
+  if (bytes[worst] > 0) {
+    const double counted = (double)(plan->device_storage[worst].hbm + plan->device_storage[worst].ddr);
+
+    PetscCall(PetscPrintf(comm,
+                          "memory: in a run, tables and optimizer states of rank %d take %s; the plan counts "
+                          "%s for it, as TorchRec's does: leave more room (-topology_hbm_cap, "
+                          "-topology_ddr_cap)\n",
+                          worst, TrsBytesText(counted + bytes[worst], of_run, sizeof(of_run)),
+                          TrsBytesText(counted, of_plan, sizeof(of_plan))));
+  }
+  PetscCall(PetscFree(bytes));
+  PetscCall(TrsSparseOptimizersFree(&optimizers));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
 {
   TrsTableConfigs tables = {0};
@@ -120,6 +184,7 @@ PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
   if (listed) PetscCall(TrsShardingPlanViewTables(&plan, comm, plan.n_tables));
   PetscCall(name_left_out(comm, &tables, &plan));
   PetscCall(TrsColumnCutsTell(comm, options, &tables, &plan));
+  PetscCall(tell_states(comm, options, &tables, &plan));
   PetscCall(print_step(comm, options, &tables, &plan));
   PetscCall(TrsPlannerDestroy(&planner));
   PetscCall(TrsShardingPlanFree(&plan));

@@ -83,7 +83,8 @@ static const TrsOptionSpec table_options[] = {
     {"min_partition", TRS_OPTION_INT, NULL, "[0,]", NULL, "columns",
      "least width of a column shard (default: 128)"},
     {"pooling_factors", TRS_OPTION_REALS, NULL, "[0,]", NULL, "ids/sample",
-     "mean number of ids, one per feature (default: the dataset's means; 1 in a dry run)"},
+     "mean number of ids, one per feature: the planner counts as many features as there are numbers, as "
+     "TorchRec's does (default: the dataset's means; one 1 in a dry run)"},
     {"num_poolings", TRS_OPTION_REALS, NULL, "[0,]", NULL, NULL,
      "poolings a sample, one per feature (default: 1)"},
     {"batch_sizes", TRS_OPTION_INTS, NULL, "[1,]", NULL, "samples",

@@ -40,7 +40,8 @@ static const TrsOptionSpec specs[] = {
      "compute the training's metrics this often (NE, AUC, calibration ...), over the last samples and over "
      "all; 0: never"},
     {"-metrics_window_samples", TRS_OPTION_INT, "100000", "[1,]", NULL, "samples",
-     "number of the last samples, of all ranks together, that the window metrics cover"},
+     "number of the last samples that the window metrics cover: of W ranks, each keeps the last W-th part of "
+     "them that it has seen itself"},
     {"-metrics_group", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
      "also compute metrics within groups of samples: those of the dataset's /group, or of a feature with one "
      "id a sample, by its name (GAUC, NDCG, recall, hit rate, precision, NE, MSE, MAE)"},
