@@ -2,10 +2,30 @@
 /* A collection's tables and the caller's tensors in checkpoints. */
 #include "api/collection.h"
 #include "io/checkpoint.h"
+#include "spec/table_names.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 enum { TRS_MAX_PATH = 512 };
+
+/* The names must differ, and be no longer than a path of ours. */
+static PetscErrorCode check_names(int32_t n, const TrshardTensor *tensors)
+{
+  const char **names, *twice;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1((size_t)n, &names));
+  for (int32_t i = 0; i < n; i++) names[i] = tensors[i].name ? tensors[i].name : "";
+  PetscCall(TrsNamesFindTwice(n, names, &twice));
+  PetscCall(PetscFree(names));
+  PetscCheck(!twice, PETSC_COMM_SELF, TRS_ERR_OPTION, "tensors: \"%s\" is there twice", twice);
+  for (int32_t i = 0; i < n; i++)
+    PetscCheck(!tensors[i].name || strlen(tensors[i].name) < TRS_MAX_PATH - sizeof("dense/"), PETSC_COMM_SELF,
+               TRS_ERR_OPTION, "tensors[%" PRId32 "]: a name of %zu bytes, expected fewer than %d", i,
+               strlen(tensors[i].name), TRS_MAX_PATH - (int)sizeof("dense/"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
 
 /* Add the caller's tensors to the list of the tables' ones. */
 static PetscErrorCode add_tensors(TrsState *state, int32_t n, const TrshardTensor *tensors)
@@ -14,6 +34,7 @@ static PetscErrorCode add_tensors(TrsState *state, int32_t n, const TrshardTenso
   TrsStateTensor *tensor;
 
   PetscFunctionBegin;
+  PetscCall(check_names(n, tensors));
   for (int32_t i = 0; i < n; i++) {
     const TrshardTensor *from = &tensors[i];
 

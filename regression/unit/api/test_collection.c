@@ -367,6 +367,18 @@ static void test_null(void **state)
   assert_fails(TrshardSave(NULL, "/tmp/never.h5", 0, NULL), TRSHARD_ERROR_OPTION);
   assert_fails(TrshardSave(all, NULL, 0, NULL), TRSHARD_ERROR_OPTION);
   assert_fails(TrshardSave(all, "/tmp/never.h5", 1, NULL), TRSHARD_ERROR_OPTION);
+  {
+    static char name[600];
+    float number = 0;
+    TrshardTensor two[2] = {{"b", 1, 1, 1, &number}, {"b", 1, 1, 1, &number}};
+
+    assert_fails(TrshardSave(all, "/tmp/never.h5", 2, two), TRSHARD_ERROR_OPTION);
+    check_message("\"b\" is there twice");
+    memset(name, 'x', sizeof(name) - 1);
+    two[0].name = name;
+    assert_fails(TrshardSave(all, "/tmp/never.h5", 1, two), TRSHARD_ERROR_OPTION);
+    check_message("a name of 599 bytes");
+  }
   assert_fails(TrshardLoad(all, NULL, 0, NULL), TRSHARD_ERROR_OPTION);
   assert_fails(TrshardInputDist(all, NULL), TRSHARD_ERROR_OPTION);
   assert_fails(TrshardEvaluate(all, NULL, pooled, WIDTH), TRSHARD_ERROR_OPTION);

@@ -39,4 +39,6 @@ class Module(torch.nn.Module):
         ids = [None if x is None else x.numpy() if isinstance(x, torch.Tensor) else x for x in (lengths, values, weights)]
         if torch.is_grad_enabled():
             return _Pool.apply(self.anchor, self.ebc, ids)
+        if lengths is None:
+            raise ValueError("without gradients the ids must be given: what input_dist() sent is for a forward that has a backward")
         return torch.from_numpy(self.ebc.evaluate(*ids))
