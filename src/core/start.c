@@ -6,8 +6,10 @@
 #include "core/option_petsc.h"
 #include "core/random.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,6 +204,38 @@ PetscErrorCode TrsStartCheckStack(void)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Paths of Open MPI's and PMIx's components in this process. */
+typedef struct {
+  int n;
+  char *path[256];
+} TrsComponents;
+
+static int list_component(struct dl_phdr_info *info, size_t size, void *context)
+{
+  TrsComponents *list = (TrsComponents *)context;
+
+  (void)size;
+  if (list->n < 256 && (strstr(info->dlpi_name, "/mca_") || strstr(info->dlpi_name, "pmix")))
+    list->path[list->n++] = strdup(info->dlpi_name);
+  return 0;
+}
+
+/*
+  Keep components in memory. MPI_Finalize() of Open MPI 4.1 unloads them before its thread has left
+  them: on a busy machine, programs without mpirun died of it (SIGSEGV) when their work was done, in
+  1 of 100 starts.
+*/
+static void keep_components(void)
+{
+  TrsComponents list = {.n = 0};
+
+  (void)dl_iterate_phdr(list_component, &list);
+  for (int i = 0; i < list.n; i++) {
+    if (list.path[i]) (void)dlopen(list.path[i], RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+    free(list.path[i]);
+  }
+}
+
 PetscErrorCode TrsStop(PetscBool has_failed)
 {
   PetscErrorCode ierr;
@@ -218,6 +252,7 @@ PetscErrorCode TrsStop(PetscBool has_failed)
     fprintf(stderr, "trshard: error: standard output cannot be written: its disk is full?\n");
   /* Mpirun ends rank 0, too, as soon as another rank has left with a failure. */
   if (lost) MPI_Barrier(MPI_COMM_WORLD);
+  keep_components();
   MPI_Finalize();
   return ierr == PETSC_SUCCESS && lost ? TRS_ERR_IO : ierr;
 }
