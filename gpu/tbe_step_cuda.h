@@ -6,8 +6,6 @@
 */
 #pragma once
 
-#include "core/philox.h"
-#include "core/random.h"
 #include "gpu/tbe_rows_cuda.h"
 
 struct Step {
@@ -52,16 +50,13 @@ static __device__ __forceinline__ void store_columns(const Step &step, const Gro
                      << 16 * (j % 2);
   } else {
     const int64_t place = table->row_offset + (table->row_of ? table->row_of[at.row] : at.row);
-    const uint64_t element = static_cast<uint64_t>(place * table->table_dim + table->col_offset + col);
-    const uint64_t key = TrsPhiloxKey(step.args.seed, TRS_RANDOM_ROUNDING);
-    const uint64_t stream = table->key + static_cast<uint64_t>(step.args.step) * 0x9E3779B97F4A7C15u;
-    uint32_t random[4];
+    const uint64_t of_table = TrsRoundingTable(step.args.seed, static_cast<uint64_t>(step.args.step),
+                                               table->key);
+    const uint64_t of_row = TrsRoundingRow(of_table, static_cast<uint64_t>(place));
+    const uint32_t first = static_cast<uint32_t>(table->col_offset + col);
 
     for (int j = 0; j < COLUMNS; j++) {
-      const uint64_t e = element + static_cast<uint64_t>(j);
-
-      if (j == 0 || e % TRS_PHILOX_HALVES == 0) TrsPhilox(key, stream, e / TRS_PHILOX_HALVES, random);
-      const uint32_t bits = TrsPhiloxHalf(random, e);
+      const uint32_t bits = TrsRoundingBits(of_row, first + static_cast<uint32_t>(j));
       word[j / 2] |= static_cast<unsigned>(DTYPE == TRS_FP16 ? TrsFloatToHalfStochastic(x[j], bits)
                                                              : TrsFloatToBf16Stochastic(x[j], bits))
                      << 16 * (j % 2);

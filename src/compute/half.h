@@ -5,6 +5,9 @@
 */
 #pragma once
 
+#include "core/philox.h"
+#include "core/random.h"
+
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -63,6 +66,43 @@ TRS_ANYWHERE uint16_t TrsFloatToBf16(float x)
 
   if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40u);
   return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
+/*
+  The random bits of stochastic rounding, 16 for each element. They are keyed by what they are for:
+  seed, step and table, the row and the column in the whole table; so neither the plan nor the order
+  of rows matters. Rounding needs bits that are even and independent, not Philox's strength, whose
+  rounds would take as long as the update of the row.
+
+  Source: splitmix64 for a row's 64 bits; MurmurHash3's 32-bit finaliser, with the row's upper half
+          put into it, for a word of two columns
+*/
+#define TRS_ROUNDING_BLOCK 32 /* columns that share words: c and c + 16 of a block have word c */
+
+TRS_ANYWHERE uint64_t TrsRoundingTable(uint64_t seed, uint64_t step, uint64_t table)
+{
+  return TrsMix64(TrsPhiloxKey(seed, TRS_RANDOM_ROUNDING) ^ (table + step * 0xD1B54A32D192ED03u));
+}
+
+TRS_ANYWHERE uint64_t TrsRoundingRow(uint64_t of_table, uint64_t row)
+{
+  return TrsMix64(of_table + row * 0x9E3779B97F4A7C15u);
+}
+
+TRS_ANYWHERE uint32_t TrsRoundingWord(uint64_t of_row, uint32_t word)
+{
+  uint32_t x = (uint32_t)of_row + word * 0x9E3779B9u;
+
+  x = (x ^ (x >> 16)) * 0x85EBCA6Bu ^ (uint32_t)(of_row >> 32);
+  x = (x ^ (x >> 13)) * 0xC2B2AE35u;
+  return x ^ (x >> 16);
+}
+
+TRS_ANYWHERE uint32_t TrsRoundingBits(uint64_t of_row, uint32_t column)
+{
+  const uint32_t word = TrsRoundingWord(of_row, column / TRS_ROUNDING_BLOCK * 16 + column % 16);
+
+  return column / 16 % 2 ? word >> 16 : word & 0xffffu;
 }
 
 /*

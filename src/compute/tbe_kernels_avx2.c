@@ -52,23 +52,6 @@ static inline TrsWords larger(TrsWords a, TrsWords b)
   return (TrsWords)_mm256_max_epu32((__m256i)a, (__m256i)b);
 }
 
-typedef uint64_t TrsPairs __attribute__((vector_size(32)));
-
-static inline TrsPairs multiply_low(TrsPairs a, TrsPairs b)
-{
-  return (TrsPairs)_mm256_mul_epu32((__m256i)a, (__m256i)b);
-}
-
-static inline TrsPairs even_pairs(TrsPairs a, TrsPairs b)
-{
-  return (TrsPairs)_mm256_unpacklo_epi64((__m256i)a, (__m256i)b);
-}
-
-static inline TrsPairs odd_pairs(TrsPairs a, TrsPairs b)
-{
-  return (TrsPairs)_mm256_unpackhi_epi64((__m256i)a, (__m256i)b);
-}
-
 /* Is a bit of the 32 bytes set? */
 static inline int any_bit(const void *words)
 {

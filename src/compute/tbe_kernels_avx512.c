@@ -49,23 +49,6 @@ static inline TrsWords larger(TrsWords a, TrsWords b)
   return (TrsWords)_mm512_max_epu32((__m512i)a, (__m512i)b);
 }
 
-typedef uint64_t TrsPairs __attribute__((vector_size(64)));
-
-static inline TrsPairs multiply_low(TrsPairs a, TrsPairs b)
-{
-  return (TrsPairs)_mm512_mul_epu32((__m512i)a, (__m512i)b);
-}
-
-static inline TrsPairs even_pairs(TrsPairs a, TrsPairs b)
-{
-  return (TrsPairs)_mm512_unpacklo_epi64((__m512i)a, (__m512i)b);
-}
-
-static inline TrsPairs odd_pairs(TrsPairs a, TrsPairs b)
-{
-  return (TrsPairs)_mm512_unpackhi_epi64((__m512i)a, (__m512i)b);
-}
-
 /* Is a bit of the 64 bytes set? */
 static inline int any_bit(const void *words)
 {

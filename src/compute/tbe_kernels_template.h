@@ -11,8 +11,6 @@
 
 #include "compute/cache.h"
 #include "compute/fetch_ahead.h"
-#include "core/philox.h"
-#include "core/random.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define LANES         16
@@ -312,25 +310,6 @@ ALWAYS_INLINE char *row_of_key(const TrsRowJob *job, TrsDType dtype, int64_t i)
 
 /* --- rows of half width --- */
 
-/* The random numbers of a table's rows in one step. */
-typedef struct {
-  uint64_t key, stream;
-  uint64_t round_key[2 * TRS_PHILOX_ROUNDS];
-} TrsRounding;
-
-ALWAYS_INLINE TrsRounding rounding_of(const TrsTbeTable *table, const TrsSparseOptimizerArgs *args)
-{
-  TrsRounding rounding = {.key = TrsPhiloxKey(args->seed, TRS_RANDOM_ROUNDING),
-                          .stream = table->key + (uint64_t)args->step * 0x9E3779B97F4A7C15u};
-  uint32_t k0 = (uint32_t)rounding.key, k1 = (uint32_t)(rounding.key >> 32);
-
-  for (int64_t round = 0; round < TRS_PHILOX_ROUNDS; round++) {
-    rounding.round_key[2 * round] = k0 + (uint32_t)round * TRS_PHILOX_W0;
-    rounding.round_key[2 * round + 1] = k1 + (uint32_t)round * TRS_PHILOX_W1;
-  }
-  return rounding;
-}
-
 /* Round n columns one by one; random: 16 bits for each, or NULL. */
 __attribute__((noinline)) static void narrow_columns(TrsDType dtype, const uint16_t *random, int n,
                                                      const float *from, uint16_t *to)
@@ -353,45 +332,27 @@ ALWAYS_INLINE void step_columns(TrsDType dtype, int begin, int n, const float *g
 
 #if defined(VECTOR_ROUNDING)
 /*
-  compute/half.h and core/philox.h for many elements at a time, with the same bits. The file that
-  includes this text defines TrsPairs (PART / 2 integers of 64 bits, with two words each),
-  multiply_low() (a product of the low words), even_pairs() and odd_pairs() (a and b in turn, of
-  their even or odd elements), TrsWords, larger(), load_halves(), store_halves(), any_bit(),
+  compute/half.h for many elements at a time, with the same bits. The file that includes this text
+  defines TrsWords (PART integers of 32 bits), larger(), load_halves(), store_halves(), any_bit(),
   nearest_fp16() and cut_fp16().
 */
-  /* Blocks of random numbers that are drawn at once. */
-  #define DRAWN (PART / 2)
 
-/* Store the bits of `mask` of the DRAWN Philox blocks from `block` on, 8 halves each. */
-ALWAYS_INLINE void draw(const TrsRounding *rounding, uint64_t block, uint16_t mask, uint16_t *to)
+/* Store the bits of `mask` of a block of columns: TrsRoundingBits(). */
+ALWAYS_INLINE void draw(uint64_t of_row, uint32_t block, uint16_t mask, uint16_t *to)
 {
-  static const uint64_t steps[] = {0, PART / 4, 1, PART / 4 + 1, 2, PART / 4 + 2, 3, PART / 4 + 3};
-  const TrsPairs low = (TrsPairs){0} + 0xffffffffu;
-  TrsPairs c0, c1, c2 = (TrsPairs){0} + rounding->stream, c3 = c2 >> 32;
+  static const uint32_t steps[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-  /* Even lanes have the first half of the blocks. The upper words of the pairs are never used. */
-  memcpy(&c0, steps, sizeof(c0));
-  c0 += block;
-  c1 = c0 >> 32;
-  for (int64_t round = 0; round < TRS_PHILOX_ROUNDS; round++) {
-    const TrsPairs p0 = multiply_low(c0, (TrsPairs){0} + TRS_PHILOX_M0);
-    const TrsPairs p1 = multiply_low(c2, (TrsPairs){0} + TRS_PHILOX_M1);
+  for (int w = 0; w < 16; w += PART) {
+    TrsWords x;
 
-    c0 = p1 >> 32 ^ c1 ^ rounding->round_key[2 * round];
-    c1 = p1;
-    c2 = p0 >> 32 ^ c3 ^ rounding->round_key[2 * round + 1];
-    c3 = p0;
+    memcpy(&x, steps + w, sizeof(x));
+    x = (x + block * 16) * 0x9E3779B9u + (uint32_t)of_row;
+    x = (x ^ (x >> 16)) * 0x85EBCA6Bu ^ (uint32_t)(of_row >> 32);
+    x = (x ^ (x >> 13)) * 0xC2B2AE35u;
+    x ^= x >> 16;
+    store_halves(to + w, x & mask);
+    store_halves(to + w + 16, x >> 16 & mask);
   }
-  c0 = (c0 & low) | c1 << 32;
-  c2 = (c2 & low) | c3 << 32;
-  c1 = even_pairs(c0, c2);
-  c3 = odd_pairs(c0, c2);
-  if (mask < UINT16_MAX) {
-    c1 &= mask * 0x0001000100010001u;
-    c3 &= mask * 0x0001000100010001u;
-  }
-  memcpy(to, &c1, sizeof(c1));
-  memcpy(to + 2 * PART, &c3, sizeof(c3));
 }
 
 /*
@@ -454,13 +415,10 @@ ALWAYS_INLINE int narrow_parts(const TrsDType dtype, const int is_stochastic, co
   return any_bit(&special) ? 0 : d;
 }
 #else
-  #define DRAWN 1
-ALWAYS_INLINE void draw(const TrsRounding *rounding, uint64_t block, uint16_t mask, uint16_t *to)
+ALWAYS_INLINE void draw(uint64_t of_row, uint32_t block, uint16_t mask, uint16_t *to)
 {
-  uint32_t words[4];
-
-  TrsPhilox(rounding->key, rounding->stream, block, words);
-  for (int e = 0; e < TRS_PHILOX_HALVES; e++) to[e] = (uint16_t)TrsPhiloxHalf(words, (uint64_t)e) & mask;
+  for (uint32_t c = 0; c < TRS_ROUNDING_BLOCK; c++)
+    to[c] = (uint16_t)TrsRoundingBits(of_row, block * TRS_ROUNDING_BLOCK + c) & mask;
 }
 
 /* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
@@ -476,21 +434,21 @@ ALWAYS_INLINE int narrow_parts(TrsDType dtype, int is_stochastic, const uint16_t
 /* A row is rounded by this number of columns, whose random bits are drawn together. */
 #define ROUNDED 128
 
-/* narrow_row() with random bits from those of element `first` on, or to the nearest. */
+/* narrow_row() with the random bits of the row from column `first` on, or to the nearest. */
 /* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
-ALWAYS_INLINE void round_row(const TrsDType dtype, const int is_stochastic, const int D, uint64_t first,
-                             const TrsRounding *rounding, const int has_step, const float *g, float scale,
-                             float *wide, uint16_t *to)
+ALWAYS_INLINE void round_row(const TrsDType dtype, const int is_stochastic, const int D, uint64_t of_row,
+                             uint32_t first, const int has_step, const float *g, float scale, float *wide,
+                             uint16_t *to)
 {
-  const int shift = (int)(first % TRS_PHILOX_HALVES); /* of the first column in its block */
+  const int shift = (int)(first % TRS_ROUNDING_BLOCK); /* of the first column in its block */
 
   for (int begin = 0; begin < D; begin += ROUNDED) {
     const int n = D - begin < ROUNDED ? D - begin : ROUNDED;
-    uint16_t bits[ROUNDED + TRS_PHILOX_HALVES * (DRAWN + 1)], *random = is_stochastic ? bits + shift : NULL;
+    uint16_t bits[ROUNDED + 2 * TRS_ROUNDING_BLOCK], *random = is_stochastic ? bits + shift : NULL;
     int d;
 
-    for (int i = 0; is_stochastic && i < shift + n; i += TRS_PHILOX_HALVES * DRAWN)
-      draw(rounding, (first + (uint64_t)begin) / TRS_PHILOX_HALVES + (uint64_t)(i / TRS_PHILOX_HALVES),
+    for (int i = 0; is_stochastic && i < shift + n; i += TRS_ROUNDING_BLOCK)
+      draw(of_row, (first + (uint32_t)(begin + i)) / TRS_ROUNDING_BLOCK,
            dtype == TRS_FP16 ? 0x1fffu : UINT16_MAX, bits + i);
     d = narrow_parts(dtype, is_stochastic, random, n, has_step, has_step ? g + begin : NULL, scale,
                      wide + begin, to + begin);
@@ -500,21 +458,22 @@ ALWAYS_INLINE void round_row(const TrsDType dtype, const int is_stochastic, cons
 
 /*
   Round a row in fp32, `wide`, to half width. With has_step, the row is first made: to - scale * g.
-  Random bits are keyed by the element's place in the whole table: element e takes half e % 8 of
-  block e / 8.
+  Random bits are keyed by the element's row and column in the whole table; of_table:
+  TrsRoundingTable().
 */
 /* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
 ALWAYS_INLINE void narrow_row(const TrsTbeTable *table, const TrsDType dtype, const int D, int64_t row,
-                              const TrsRounding *rounding, const int has_step, const float *g, float scale,
-                              float *wide, uint16_t *to)
+                              uint64_t of_table, const int has_step, const float *g, float scale, float *wide,
+                              uint16_t *to)
 {
   const int64_t place = table->row_offset + (table->row_of ? table->row_of[row] : row);
-  const uint64_t first = (uint64_t)(place * table->table_dim + table->col_offset);
+  const uint64_t of_row = TrsRoundingRow(of_table, (uint64_t)place);
+  const uint32_t first = (uint32_t)table->col_offset;
 
   if (table->stochastic_rounding)
-    round_row(dtype, 1, D, first, rounding, has_step, g, scale, wide, to);
+    round_row(dtype, 1, D, of_row, first, has_step, g, scale, wide, to);
   else
-    round_row(dtype, 0, D, first, rounding, has_step, g, scale, wide, to);
+    round_row(dtype, 0, D, of_row, first, has_step, g, scale, wide, to);
 }
 
 /* The address of key i's gradient. */
@@ -586,7 +545,7 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, const TrsSparseOptimizerKin
                   .correction2 = job->correction2,
                   .scratch = scratch,
                   .columns = table->table_dim};
-  const TrsRounding rounding = rounding_of(table, job->args);
+  const uint64_t of_table = TrsRoundingTable(job->args->seed, (uint64_t)job->args->step, table->key);
   float *wide = scratch + D;
 
   if (begin == 0)
@@ -607,11 +566,11 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *job, const TrsSparseOptimizerKin
     } else {
       float scale = 0.0f;
       if (step_scale(kind, &step, table, row, D, total, &scale)) {
-        narrow_row(table, dtype, D, row, &rounding, 1, total, scale, wide, (uint16_t *)memory);
+        narrow_row(table, dtype, D, row, of_table, 1, total, scale, wide, (uint16_t *)memory);
       } else {
         widen_row(dtype, D, (const char *)memory, wide);
         step_row(kind, &step, table, row, D, wide, total);
-        narrow_row(table, dtype, D, row, &rounding, 0, NULL, 0.0f, wide, (uint16_t *)memory);
+        narrow_row(table, dtype, D, row, of_table, 0, NULL, 0.0f, wide, (uint16_t *)memory);
       }
     }
     i = next;

@@ -21,19 +21,19 @@
 #define TRS_PHILOX_W0     0x9E3779B9u
 #define TRS_PHILOX_W1     0xBB67AE85u
 #define TRS_PHILOX_ROUNDS 10
-#define TRS_PHILOX_HALVES 8 /* of a block: numbers of 16 bits */
 
-/*
-  The key of a stream. Seed and purpose are mixed one-to-one (splitmix64's finaliser), so that
-  streams do not overlap.
-*/
-TRS_HOST_DEVICE static inline uint64_t TrsPhiloxKey(uint64_t seed, uint32_t purpose)
+/* splitmix64's finaliser (Steele, Lea, Flood 2014): one-to-one, and no bit tells of another. */
+TRS_HOST_DEVICE static inline uint64_t TrsMix64(uint64_t z)
 {
-  uint64_t z = seed + 0x9E3779B97F4A7C15u * purpose;
-
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
   return z ^ (z >> 31);
+}
+
+/* The key of a stream. Seed and purpose are mixed one-to-one, so that streams do not overlap. */
+TRS_HOST_DEVICE static inline uint64_t TrsPhiloxKey(uint64_t seed, uint32_t purpose)
+{
+  return TrsMix64(seed + 0x9E3779B97F4A7C15u * purpose);
 }
 
 /* The 128 bits of counter (b, a) under a key: c = {b low, b high, a low, a high}. */
@@ -56,12 +56,4 @@ TRS_HOST_DEVICE static inline void TrsPhilox(uint64_t key, uint64_t a, uint64_t 
   out[1] = c1;
   out[2] = c2;
   out[3] = c3;
-}
-
-/* Half i % 8 of a block; the lower half of a word comes first. */
-TRS_HOST_DEVICE static inline uint32_t TrsPhiloxHalf(const uint32_t block[4], uint64_t i)
-{
-  const uint32_t word = i & 4 ? (i & 2 ? block[3] : block[2]) : (i & 2 ? block[1] : block[0]);
-
-  return i & 1 ? word >> 16 : word & 0xffffu;
 }

@@ -14,7 +14,7 @@ typedef enum {
   TRS_RANDOM_TABLE_INIT = 1, /* a: hash of the name, b: row * D + column of the whole table */
   TRS_RANDOM_DENSE_INIT,     /* a: hash of the name, b: element */
   TRS_RANDOM_SHUFFLE,        /* a: epoch, b: index */
-  TRS_RANDOM_ROUNDING,       /* a: step and table, b: (row * D + column) / 8; 16 bits a number */
+  TRS_RANDOM_ROUNDING,       /* compute/half.h: no Philox, whose rounds would take too long */
   TRS_RANDOM_TEST,
   TRS_RANDOM_DROPOUT,  /* seed: mixed with the layer's hash; a: step, b: sample and columns */
   TRS_RANDOM_NEGATIVES /* a: step, b: sample of the global batch */

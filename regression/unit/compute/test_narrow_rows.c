@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
-/* Rows of fp16 and bf16 are rounded as compute/half.h says, element by element, by the random numbers of core/philox.h: for any float, width and place, on each instruction set. */
+/* Rows of fp16 and bf16 are rounded as compute/half.h says, element by element, by random bits of their row and column: for any float, width and place, on each instruction set. */
 #include "compute/compute_ops.h"
 #include "compute/half.h"
 #include "core/philox.h"
@@ -11,16 +11,15 @@
 
 enum { ROWS = 40, MOST_COLUMNS = 100, SEED = 11, STEP = 3 };
 
-/* The element as the definitions round it; `element` is its place in the whole table. */
-static uint16_t rounded(TrsDType dtype, int stochastic, uint64_t table_key, uint64_t element, float x)
+/* The element as the definitions round it; row and column are its place in the whole table. */
+static uint16_t rounded(TrsDType dtype, int stochastic, uint64_t table_key, uint64_t row, uint32_t column,
+                        float x)
 {
-  uint32_t random[4];
+  uint32_t random;
 
   if (!stochastic) return dtype == TRS_FP16 ? TrsFloatToHalf(x) : TrsFloatToBf16(x);
-  TrsPhilox(TrsPhiloxKey(SEED, TRS_RANDOM_ROUNDING), table_key + STEP * 0x9E3779B97F4A7C15u, element / 8,
-            random);
-  random[0] = random[element % 8 / 2] >> 16 * (element % 2) & 0xffffu;
-  return dtype == TRS_FP16 ? TrsFloatToHalfStochastic(x, random[0]) : TrsFloatToBf16Stochastic(x, random[0]);
+  random = TrsRoundingBits(TrsRoundingRow(TrsRoundingTable(SEED, STEP, table_key), row), column);
+  return dtype == TRS_FP16 ? TrsFloatToHalfStochastic(x, random) : TrsFloatToBf16Stochastic(x, random);
 }
 
 /*
@@ -69,9 +68,9 @@ static void check_shape(TrsDType dtype, int stochastic, int dim, int64_t table_d
   assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table, ROWS, rows, NULL, grad, dim, &args));
   assert_petsc_ok(ops->workspace_destroy(&workspace));
   for (int64_t i = 0; i < ROWS * dim; i++) {
-    const uint64_t element = (uint64_t)((table.row_offset + i / dim) * table_dim + column + i % dim);
     const float x = 0.0f - grad[i];
-    const uint16_t expected = rounded(dtype, stochastic, table.key, element, x);
+    const uint16_t expected = rounded(dtype, stochastic, table.key, (uint64_t)(table.row_offset + i / dim),
+                                      (uint32_t)(column + i % dim), x);
 
     if (weight[i] != expected)
       fail_msg("%s %s, %d columns from %d of %d: %g (%08x) became %04x, expected %04x", TrsComputeIsa(),
