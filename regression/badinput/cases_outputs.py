@@ -110,6 +110,8 @@ CASES = [
     Case("log_view_over_the_weights", 64, r"would write over the file of -(log_view|checkpoint_final)", "-log_view :new.h5:ascii_xml -checkpoint_final new.h5"),
     Case("log_view_unknown", 64, r'-log_view "foo" \(command line\): expected nothing, or :FILE', "-log_view foo"),
     Case("log_view_format", 64, r"-log_view .*: expected nothing, or :FILE", "-log_view :a.txt:bad"),
+    Case("log_view_to_a_folder", 73, r"\./out cannot be created: Is a directory \(-log_view\)", "-log_view :out", ranks=3),
+    Case("log_view_of_help", 64, r"-log_view .*: expected nothing, or :FILE", "-help -log_view bad", ranks=1),
     Case("log_view_folder_missing", 73, r"none/a\.txt cannot be created: No such file or directory \(-log_view\)", "-log_view :none/a.txt", ranks=3),
     Case("trace_folder_missing", 73, r"none/trace\.json cannot be created: No such file", "-trace none/trace.json", ranks=3, after=before_training),
     Case("trace_is_a_folder", 73, r"out cannot be created: something that is not a file", "-trace out", after=before_training),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What a training measures of itself: metrics while it goes on, early stopping, the best weights; and that all of it survives a resume."""
 import os
+import shutil
 
 import h5py
 import numpy as np
@@ -294,6 +295,13 @@ def test_checkpoint_best(binary, folder):
         steps, losses, _ = evaluated(folder, "part.h5")
         check(steps.tolist() == [6, 12] and losses[1] > losses[0], f"evaluations after {steps}: {losses}")
         check(attribute(os.path.join(folder, f"best{every}.h5"), "step") == 6, "the best weights were replaced by worse ones")
+    for data, wanted in (("-data_eval eval.h5", [6, 12]), ("", [6])):  # without -eval_every
+        shutil.rmtree(os.path.join(folder, "longer"), ignore_errors=True)
+        train(binary, folder, "long", 2, "-steps 6 -data_eval eval.h5 -checkpoint_dir longer -checkpoint_every 6 -existing_outputs replace")
+        train(binary, folder, "long", 2, f"-steps 12 {data} -checkpoint_dir longer -checkpoint_every 6 -resume")
+        check(evaluated(folder, "long.h5")[0].tolist() == wanted, f"evaluations after {evaluated(folder, 'long.h5')[0]}, expected {wanted}")
+    text = run(binary, 1, f"-data_train train.h5 -batch_size 24 {MODEL} {TABLES} -steps 4 -data_eval eval.h5 -eval_every 2 -init_from longer/step-000000006.h5 -output other.h5", folder).text
+    check(evaluated(folder, "other.h5")[0].tolist() == [14, 16] or "eval after step 0" not in text, f"an evaluation before the first step: {text}")
 
 
 def test_data_types_convert(binary, folder):

@@ -4,6 +4,7 @@ import json
 import os
 
 import h5py
+import numpy as np
 
 from law_plans import MIXED, make, train
 from trsrun import check, check_same_tensors, same_bits, thin, thinned
@@ -48,6 +49,24 @@ def test_reader_threads(binary, folder):
         found, other = train(binary, folder, "rest", 2, f"{shared} -steps 14 -reader_threads 2 -checkpoint_dir {name} -resume")
         check(same_bits(found, wanted[9:]), f"{data} {maps}, resumed: losses {found} for {wanted[9:]}")
         check_same_tensors(other, state, f"{data} {maps}, resumed")
+
+
+def test_reader_grows(binary, folder):
+    """Batches that grow all the time, by several threads whose batches take turns in the places for them: the bits of one thread."""
+    make(folder, 240)
+    with h5py.File(os.path.join(folder, "train.h5"), "r+") as h:
+        rows = h["sparse"].attrs["num_embeddings"]
+        lengths = np.repeat((1 + np.arange(240) ** 2 // 300)[:, None], len(rows), axis=1).astype(np.int32)
+        values = np.random.default_rng(3).integers(0, rows.min(), lengths.sum()).astype(np.int32)
+        for name, data in (("lengths", lengths), ("values", values), ("offsets", np.concatenate([[0], np.cumsum(lengths.sum(axis=1))]).astype(np.int64))):
+            del h[f"sparse/{name}"]
+            h[f"sparse/{name}"] = data
+    for more in ("", HASHED[0]):
+        wanted, state = train(binary, folder, "one", 1, f"{MIXED} {more} -steps 40 -reader_threads 1")
+        for threads, ahead in ((2, 1), (3, 2), (4, 1)):
+            found, other = train(binary, folder, "more", 1, f"{MIXED} {more} -steps 40 -reader_threads {threads} -data_read_ahead {ahead}")
+            check(same_bits(found, wanted), f"{threads} threads, {ahead} ahead: losses {found} for {wanted}")
+            check_same_tensors(other, state, f"{threads} threads, {ahead} ahead")
 
 
 @thinned

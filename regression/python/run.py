@@ -71,6 +71,7 @@ def check_bits():
 
 def check_errors():
     for words, status, message in ((f"{TRAINING} -batch_sise 4", 64, "-batch_size"), (f"{MODEL} -data_train {FOLDER}/none.h5", 66, "none.h5"),
+                                   (f"{TRAINING} -batch_size 4 -log_view bad", 64, "-log_view"),
                                    (f"{TRAINING} -batch_size {GLOBAL // SIZE} -watchdog_seconds 3 -dense_learning_rate 1e38", 78, "loss"), ('-output "a', 64, "quote")):
         try:
             trshard.run(words)

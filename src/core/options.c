@@ -99,6 +99,8 @@ static PetscErrorCode check_petsc_option(TrsOptions options, const TrsGivenOptio
 {
   TrsOptionPetscKind kind = TrsOptionPetscKindOf(given->name);
   char closest[512], what[TRS_MAX_MESSAGE];
+  const char *file;
+  int length;
 
   PetscFunctionBegin;
   PetscCheck(kind != TRS_OPTION_PETSC_REFUSED, PETSC_COMM_SELF, TRS_ERR_OPTION,
@@ -112,6 +114,12 @@ static PetscErrorCode check_petsc_option(TrsOptions options, const TrsGivenOptio
     snprintf(what, sizeof(what), "unknown option; the closest known one is %s", closest);
     PetscCall(TrsOptionsRefuse(options, given, what));
   } else {
+    PetscCheck(strcasecmp(given->name, "-log_view") != 0 || !given->value ||
+                   TrsOptionLogView(given->value, &file, &length),
+               PETSC_COMM_SELF, TRS_ERR_OPTION,
+               "-log_view \"%s\" (%s): expected nothing, or :FILE, or :FILE:FORMAT with FORMAT one of "
+               "ascii_info, ascii_info_detail, ascii_xml, ascii_flamegraph, ascii_csv",
+               given->value, given->source);
     PetscCall(set_in_petsc(given));
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -69,6 +69,7 @@ typedef struct {
   int64_t *group, *time; /* [B] in file order, used likewise */
   int64_t *offsets;      /* [2 * B] */
   int64_t n_values;      /* values of this batch, all features */
+  int64_t most_values;   /* values that fit into `values` and `weights` */
   TrsFileSamples file;   /* this scratch's, or the batch's if a device assembles it */
   TrsBuffer values, weights;
 } TrsBatchScratch;

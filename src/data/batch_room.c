@@ -117,6 +117,7 @@ PetscErrorCode TrsBatchScratchCreate(const TrsBatchSpec *spec, int64_t max_batch
 PetscErrorCode TrsBatchScratchReserve(const TrsBatchSpec *spec, TrsBatchScratch *scratch, int64_t n_values)
 {
   PetscFunctionBegin;
+  scratch->most_values = n_values;
   if (spec->for_device) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsBufferReserve(&scratch->values, n_values * spec->info->value_bytes, PETSC_FALSE));
   if (spec->with_weights)

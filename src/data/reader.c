@@ -317,15 +317,15 @@ PetscErrorCode TrsReaderBadIds(TrsReader reader, const TrsBadIds **per_feature)
 /* --- the threads --- */
 
 /*
-  Wait until the main thread has made room for the batch's ids.
-  Returns false if the thread must stop.
+  Wait until the main thread has made room for the batch's ids, in the slot and in the thread's own
+  memory: another thread's batch may have made the slot large. Returns false if the thread must stop.
 */
 static PetscBool wait_for_room(TrsReaderThread *t, TrsSlot *s)
 {
   TrsReader reader = t->reader;
   PetscBool go_on;
 
-  if (t->scratch.n_values <= s->room.n_values) return PETSC_TRUE;
+  if (t->scratch.n_values <= PetscMin(s->room.n_values, t->scratch.most_values)) return PETSC_TRUE;
   pthread_mutex_lock(&reader->lock);
   s->state = TRS_SLOT_NEEDS_ROOM;
   pthread_cond_broadcast(&reader->changed);

@@ -6,7 +6,6 @@
 
 /*
   The file of -log_view [ascii][:FILE[:FORMAT]], in static memory that the next call changes; NULL:
-  none, or standard output. Not collective. Errors: OPTION for what PETSc would not take at the end;
-  CANT_CREATE
+  none, or standard output. Not collective. Errors: CANT_CREATE
 */
 PetscErrorCode TrsLogViewPath(TrsOptions options, const char **path);

@@ -28,12 +28,46 @@ PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, const
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* What looks at each batch of -task eval. */
+typedef struct {
+  TrsRecall recall;
+  TrsWatchdog watchdog;
+} TrsEvalBatches;
+
+/* A TrsBatchObserver. */
+static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const float *predictions,
+                                  const double *losses, double seconds)
+{
+  TrsEvalBatches *e = (TrsEvalBatches *)context;
+
+  PetscFunctionBegin;
+  TrsWatchdogBeat(e->watchdog, batch->step);
+  if (e->recall.n) PetscCall(TrsRecallAdd(&e->recall, batch, predictions, losses, seconds));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Evaluate under the watchdog, which a caller of TrshardRun() must not keep after an error. */
+static PetscErrorCode evaluate(TrsSession *session, TrsResults results, TrsEvalBatches *e,
+                               TrsMetricValues *values, PetscBool *stopped)
+{
+  const TrsBatchObserver observer = {after_batch, e};
+  double watchdog_s;
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetReal(session->options, "-watchdog_seconds", &watchdog_s, NULL));
+  PetscCall(TrsWatchdogStart(watchdog_s, session->rank, &e->watchdog));
+  ierr = TrsEvaluateSession(session, results, &observer, values, stopped);
+  PetscCall(TrsWatchdogStop(&e->watchdog));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options)
 {
   TrsCheckpointInfo info = {.step = 0};
   const char *init_from = NULL, *output = NULL;
-  TrsRecall recall;
-  const TrsBatchObserver observer = {TrsRecallAdd, &recall};
+  TrsEvalBatches batches = {.watchdog = NULL};
   TrsMetricValues *values;
   TrsOutputs outputs;
   TrsResults results;
@@ -54,19 +88,19 @@ PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options)
   PetscCall(TrsSessionNeedLabels(&session));
   PetscCall(TrsCheckpointModelCheckData(&session));
   PetscCall(TrsSessionBuild(&session, PETSC_FALSE, PETSC_FALSE));
-  PetscCall(TrsRecallOpen(&session, &recall));
+  PetscCall(TrsRecallOpen(&session, &batches.recall));
   PetscCall(TrsReportBanner(&session));
   PetscCall(TrsReportAttributes(&session, results));
   PetscCall(TrsCheckpointRead(session.comm, init_from, &session.state, &info));
   PetscCall(TrsCheckpointInfoFree(&info));
   PetscCall(PetscCalloc1((size_t)session.tasks.n, &values));
-  PetscCall(TrsEvaluateSession(&session, results, recall.n ? &observer : NULL, values, &stopped));
+  PetscCall(evaluate(&session, results, &batches, values, &stopped));
   PetscCheck(!stopped, PETSC_COMM_SELF, TRS_ERR_STOPPED,
              "stopped on request during the evaluation: no metrics or predictions were written");
   PetscCall(TrsRecordMetrics(results, info.step, &session.tasks, values));
   PetscCall(TrsReportMetrics(session.comm, "eval", &session.tasks, values));
-  PetscCall(TrsRecallReport(&recall, session.comm, results));
-  PetscCall(TrsRecallFree(&recall));
+  PetscCall(TrsRecallReport(&batches.recall, session.comm, results));
+  PetscCall(TrsRecallFree(&batches.recall));
   PetscCall(PetscFree(values));
   PetscCall(TrsResultsWrite(results));
   PetscCall(TrsOutputsReport(&outputs, PETSC_FALSE, NULL));

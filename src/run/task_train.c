@@ -151,6 +151,7 @@ static PetscErrorCode load_state(TrsTraining *t)
   PetscCall(TrsStartStateLoad(&t->session, t->checkpoint_dir, t->results, &t->start, &resumed));
   PetscCall(name_run(t, (PetscBool)(resumed != NULL)));
   t->has_checkpoint = (PetscBool)(resumed != NULL);
+  t->evaluation_due = (PetscBool)(resumed && t->start.evaluation_due && t->session.eval);
   if (resumed) PetscCall(find_place(t));
   if (resumed) PetscCall(load_memory(t, resumed));
   PetscCall(PetscFree(resumed));
@@ -291,7 +292,7 @@ static PetscErrorCode set_up_outputs(TrsTraining *t)
   PetscCall(TrsOutputsOpen(s->comm, s->options, kinds, &t->outputs));
   PetscCall(TrsOutputsClaim(&t->outputs, t->run_id));
   PetscCall(TrsHistoryStart(s, t->results, &t->outputs.file[TRS_OUTPUT_RESULTS], t->start.step,
-                            (PetscBool)t->start.evaluation_due, &t->history));
+                            t->evaluation_due, &t->history));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -500,8 +501,7 @@ static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
   PetscFunctionBegin;
   PetscCall(TrsEnergyStart(t->session.comm, t->session.machine.device, &t->energy));
   PetscCall(TrsProgressStart(&t->session, t->total_steps, t->per_epoch, t->first_step, &t->progress));
-  if (t->start.evaluation_due && t->eval_every && t->done < t->total_steps)
-    PetscCall(evaluate(t, &result.stop));
+  if (t->evaluation_due && t->done < t->total_steps) PetscCall(evaluate(t, &result.stop));
   while (more && !result.stop && !TrsEarlyStoppingIsOver(&t->early)) {
     const double start_s = TrsReportClock();
     int64_t before, now;
@@ -610,6 +610,7 @@ static PetscErrorCode destroy(void *training)
   TrsTraining *t = (TrsTraining *)training;
 
   PetscFunctionBegin;
+  PetscCall(TrsCheckpointFolderClose(&t->folder)); /* the next run may want it */
   if (t->can_end) PetscCall(tear_down(t));
   PetscCall(PetscFree(t));
   PetscFunctionReturn(PETSC_SUCCESS);

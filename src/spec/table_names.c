@@ -2,6 +2,7 @@
 #include "spec/table_names.h"
 
 #include "core/names.h"
+#include "spec/vocabulary.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,31 @@ static PetscBool has_no_part(const char *name)
   }
 }
 
+/* Is the first part of a path the name of a tensor that tables have in checkpoints? */
+static PetscBool is_tensor(const char *path)
+{
+#define STATE_NAMES(KIND, word, first, first_name, second, second_name, ...) first_name, second_name,
+  static const char *const names[] = {"weight", "weight_quantised", TRS_EMBEDDING_OPTIMIZERS(STATE_NAMES) ""};
+  const size_t length = strcspn(path, "/");
+
+  for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+    const size_t n = strlen(names[i]);
+
+    if (n == 0 || strncmp(path, names[i], n) != 0) continue;
+    if (length == n || (length == n + 8 && strncmp(path + n, "_columns", 8) == 0)) return PETSC_TRUE;
+  }
+  return PETSC_FALSE;
+}
+
+/* The table at whose tensor a name would lie, as a/weight at that of a; -1: none. */
+static int table_below(const char *name, int n, const char *const *names)
+{
+  for (const char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/'))
+    for (int t = 0; is_tensor(slash + 1) && t < n; t++)
+      if (strncmp(names[t], name, (size_t)(slash - name)) == 0 && !names[t][slash - name]) return t;
+  return -1;
+}
+
 PetscErrorCode TrsTableNamesCheck(TrsOptions options, int n, const char *const *names)
 {
   const char *twice;
@@ -52,5 +78,15 @@ PetscErrorCode TrsTableNamesCheck(TrsOptions options, int n, const char *const *
                                "\"%.100s\" is no name of a table: expected UTF-8, and no part between / that "
                                "is empty or a single dot",
                                names[t]));
+  for (int t = 0; t < n; t++) {
+    const int below = table_below(names[t], n, names);
+
+    if (below >= 0)
+      PetscCall(
+          TrsOptionError(options, "-tables",
+                         "table \"%.100s\" would lie where a checkpoint has numbers of table \"%.100s\": "
+                         "give one of them another name",
+                         names[t], names[below]));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

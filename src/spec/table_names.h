@@ -12,6 +12,7 @@ PetscErrorCode TrsNamesFindTwice(int n, const char *const *names, const char **t
 
 /*
   Refuse names of tables [n] that occur twice, and those that no plan or checkpoint could hold: bytes
-  that are not UTF-8, and paths with parts that are empty or ".", which HDF5 leaves out. Collective. Errors: OPTIONS (-tables)
+  that are not UTF-8; paths with parts that are empty or ".", which HDF5 leaves out; a name at the
+  place of another table's tensor, as a/weight beside a. Collective. Errors: OPTIONS (-tables)
 */
 PetscErrorCode TrsTableNamesCheck(TrsOptions options, int n, const char *const *names);
