@@ -185,7 +185,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     unsigned bits = 0;
 
     for (int k = 0; k < 8 && c + k < cols; k++)
-      bits |= to_float(y[r * y_stride + c + k]) > 0.0f ? 1u << k : 0u;
+      bits |= to_float(y[r * y_stride + c + k]) <= 0.0f ? 0u : 1u << k; /* of NaN it is set */
     mask[r * row_bytes + c / 8] = static_cast<uint8_t>(bits);
   }
 }

@@ -214,6 +214,8 @@ class Plan:
         for column in columns:
             bag = matches(column, mapping["bags"])
             cells += [(column, i, bag) for i in range(1 if bag else self.table.columns[column])]
+        if not cells:
+            trsdata.fail(f"{self.table.path}: {entry['column']} has no columns", 65)
         rows = self.rows_of(entry, len(cells), mapping)
         weights = self.named(entry["weights"]) if entry["weights"] else [None]
         if len(weights) > 1:

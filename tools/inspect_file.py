@@ -83,6 +83,8 @@ class Dataset:
         expected = {"labels": labels, "sparse/lengths": (total, features), "sparse/offsets": (total + 1,)}
         if "dense" in handle:
             expected["dense"] = (total, num_dense)
+            if not num_dense:
+                self.problems.append(f"/dense has shape {handle['dense'].shape}, expected two dimensions and a column at least")
         if "sparse/weights" in handle:
             expected["sparse/weights"] = handle["sparse/values"].shape
         expected.update({name: (total,) for name in ("weights", "group", "time") if name in handle})
@@ -132,6 +134,7 @@ class Dataset:
         slices = -(-total // trsdata.SAMPLES_AT_ONCE) if check else 1
         for part, _ in zip(trsdata.samples_of(handle), tqdm(range(slices), desc="read", disable=not sys.stderr.isatty())):
             first, dense, labels, lengths, values, weights = part
+            lengths = lengths.astype(np.int64)
             offsets = handle["sparse/offsets"][first:first + len(labels) + 1]
             if lengths.size and (lengths.min() < 0 or np.any(np.diff(offsets) != lengths.sum(axis=1))):
                 bad = int(np.argmax((lengths < 0).any(axis=1) | (np.diff(offsets) != lengths.sum(axis=1))))

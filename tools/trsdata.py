@@ -54,6 +54,8 @@ class AtomicFile:
 
     def __init__(self, path):
         self.path = os.path.abspath(path)
+        if os.path.exists(self.path) and not os.path.isfile(self.path):
+            raise OSError(errno.EEXIST, "something that is not a file is there", self.path)
         folder = os.path.dirname(self.path)
         os.makedirs(folder, exist_ok=True)
         handle, self.temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", suffix=".tmp", dir=folder)

@@ -16,6 +16,8 @@ CASES = [
     Case("no_embedding_dim", 64, r"embedding_dim.*no width", without=("-tables_embedding_dim",)),
     Case("table_listed_twice", 64, r'-tables .*"user" is listed twice', "-tables user,user"),
     Case("table_without_a_path", 64, r'-tables .*"a//b" is no name of a table: expected UTF-8', "-tables user,a//b"),
+    Case("tables_by_letters", 64, r'table "(user|USER)" is there twice for options', "-tables user,USER -table_USER_features item"),
+    Case("tasks_by_letters", 64, r'-tasks .*"A" is listed twice, where small', "-tasks a,A"),
     Case("table_within_a_table", 64, r'table "user/weight" would lie where a checkpoint has numbers of table "user"', "-tables user,user/weight"),
     Case("table_within_a_state", 64, r'table "user/momentum1_columns/x" would lie where', "-tables user,user/momentum1_columns/x"),
     Case("table_of_a_dot", 64, r'-tables .*"\." is no name of a table', "-tables user,."),

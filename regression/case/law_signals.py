@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 import termios
+import time
 
 import h5py
 import numpy as np
 
 from law_faults import EVER, MODEL, TABLES, checkpoints, make, newest, stop, wait_for
 from law_plans import FEATURES, MIXED, train
-from trsrun import PATIENT, Failed, Job, check, check_same_tensors, patience, run, thin, thinned, write_dataset
+from trsrun import PATIENT, Failed, Job, check, check_same_tensors, load, patience, run, thin, thinned, write_dataset
 
 ALONE = f"-data_train train.h5 -batch_size 24 {MODEL} {TABLES} -steps 1000000000 -checkpoint_dir ckpt -checkpoint_every 10 -report_interval 0"
 
@@ -152,6 +153,26 @@ def test_stop_last_evaluation(binary, folder):
     check(newest(folder) == 3 and os.path.exists(os.path.join(folder, "final.h5")), "the weights were not kept")
     write_dataset(os.path.join(folder, "eval.h5"), 100, seed=8, features=FEATURES)  # the long one has done its part
     check("eval after step 3" in run(binary, 3, f"{options} -resume", folder).text, "the resumed run did not evaluate")
+
+
+def test_watchdog_of_an_evaluation(binary, folder):
+    """-task eval ends where a rank stands still, too."""
+    write_long_dataset(os.path.join(folder, "eval.h5"))
+    make(folder)
+    run(binary, 1, f"-data_train train.h5 -batch_size 8 -steps 2 {MODEL} {TABLES} -checkpoint_final final.h5", folder)
+    job = Job(binary, 3, f"-task eval -data_eval eval.h5 -init_from final.h5 -batch_size 2 -watchdog_seconds {round(3 * min(load(), 4))}", folder)
+    job.read_to("plan")
+    time.sleep(0.5)
+    pid = job.pid(1)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        result = job.wait(60)
+    finally:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    check(result.status == 76 and "(-watchdog_seconds)" in result.text, f"exit status {result.ranks}, mpirun {result.status}:\n{result.text[-2000:]}")
 
 
 def test_stop_eval_task(binary, folder):

@@ -69,7 +69,8 @@ PetscErrorCode TrsApiEnter(void);
 int TrsApiFinish(PetscErrorCode ierr);
 
 /*
-  Check comm, and start PETSc unless it is started; MPI must be. Not collective. Returns a status, with a message of this thread.
+  Check comm, and start PETSc unless it is started; MPI must be. Not collective. Returns a status,
+  with a message of this thread.
 */
 int TrsApiStart(MPI_Comm comm);
 

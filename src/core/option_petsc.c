@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/option_petsc.h"
 
+#include "core/error.h"
+
 #include <string.h>
 #include <strings.h>
 
@@ -84,6 +86,14 @@ const char *TrsOptionPetscName(int i)
 
   if (i < n_early) return early_names[i];
   return i < n_early + n_late ? late_names[i - n_early] : NULL;
+}
+
+PetscErrorCode TrsOptionLogViewText(char *text, size_t size)
+{
+  PetscFunctionBegin;
+  text[0] = '\0';
+  PetscCall(PetscOptionsGetString(NULL, NULL, "-log_view", text, size, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscBool TrsOptionLogView(const char *value, const char **file, int *length)

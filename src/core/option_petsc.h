@@ -30,3 +30,6 @@ const char *TrsOptionPetscName(int i);
   Out:    file, length  FILE within `value`, of length 0 for standard output
 */
 PetscBool TrsOptionLogView(const char *value, const char **file, int *length);
+
+/* The value of -log_view in PETSc's options, or "". Not collective. */
+PetscErrorCode TrsOptionLogViewText(char *text, size_t size);

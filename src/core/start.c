@@ -53,7 +53,7 @@ static int early_arguments(int argc, char **argv, char **petsc_argv)
       const char *file;
       int length;
 
-      /* PETSc would end here of a value that it does not know; the options' check says what is wrong. */
+      /* PETSc would end here of a value that it does not know. The options' check names it. */
       if (has_value && strcasecmp(argv[i], "-log_view") == 0 &&
           !TrsOptionLogView(argv[i + 1], &file, &length))
         continue;

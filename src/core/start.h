@@ -28,7 +28,8 @@ PetscErrorCode TrsStart(int argc, char **argv);
     the log events.
 
   Not collective, as ranks may start at different times. MPI must be initialised. PETSc stays until
-  the process ends, and its PETSC_COMM_WORLD is this rank. A program that uses PETSc itself must start it before. No error handler is installed.
+  the process ends, and its PETSC_COMM_WORLD is this rank. A program that uses PETSc itself must
+  start it before. No error handler is installed.
 */
 PetscErrorCode TrsStartLibrary(void);
 

@@ -90,6 +90,7 @@ struct TrsReaderImpl {
   TrsBatchOrder schedule;
   int64_t steps, epochs; /* as given, or -1 */
   PetscBool training, weighted, grouped;
+  PetscBool keeps;                     /* batches come again */
   int64_t seed, read_ahead, n_threads; /* n_threads: 0 if not given, before set-up */
   int64_t n_repeated;                  /* batches that are read once and repeated; 0: none */
   TrsBatchSpec spec;
@@ -318,7 +319,8 @@ PetscErrorCode TrsReaderBadIds(TrsReader reader, const TrsBadIds **per_feature)
 
 /*
   Wait until the main thread has made room for the batch's ids, in the slot and in the thread's own
-  memory: another thread's batch may have made the slot large. Returns false if the thread must stop.
+  memory: another thread's batch may have made the slot large. Returns false if the thread must
+  stop.
 */
 static PetscBool wait_for_room(TrsReaderThread *t, TrsSlot *s)
 {
@@ -374,7 +376,7 @@ static PetscBool read_step(TrsReaderThread *t, int64_t step, TrsShuffle *shuffle
   s->batch.step = step;
   if (s->kept) return PETSC_TRUE;
   TrsBatchOrderAt(&reader->schedule, reader->n_repeated ? step % reader->n_repeated : step, &at);
-  s->kept = (PetscBool)(reader->n_repeated > 0);
+  s->kept = reader->keeps;
   s->batch.epoch = at.epoch;
   s->batch.position = at.position;
   s->batch.first = at.first;
@@ -472,7 +474,8 @@ static PetscErrorCode set_up(TrsReader reader)
   PetscFunctionBegin;
   PetscCheck(spec->info && spec->first_of_key, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "the reader has no dataset or no features");
-  PetscCheck(!reader->training || spec->info->has_labels, PETSC_COMM_SELF, TRS_ERR_DATA,
+  /* A caller of the library may have samples without labels, and has then asked for none. */
+  PetscCheck(!reader->training || spec->info->has_labels || !spec->label, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s has no dataset /labels", spec->info->path);
   PetscCheck(!spec->with_weights || spec->info->has_weights, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s has no dataset /sparse/weights, which weighted tables need", spec->info->path);
@@ -491,8 +494,9 @@ static PetscErrorCode set_up(TrsReader reader)
   n_values = (int64_t)(1.25 * mean * (double)reader->max_batch) + 64;
   PetscCall(create_threads(reader, n_values));
   reader->n_slots = TRS_READER_OUT + spec->for_device + reader->read_ahead + reader->n_threads - 1;
-  /* A slot keeps its batch, so the slots are whole rounds of the batches. */
-  if (reader->n_repeated)
+  /* A slot keeps its batch, if it comes again, so the slots are whole rounds of the batches. */
+  reader->keeps = (PetscBool)(reader->n_repeated > 0 && reader->n_repeated < reader->total - reader->start);
+  if (reader->keeps)
     reader->n_slots = (reader->n_slots + reader->n_repeated - 1) / reader->n_repeated * reader->n_repeated;
   PetscCall(PetscCalloc1(reader->n_slots, &reader->slots));
   for (int64_t i = 0; i < reader->n_slots; i++) PetscCall(create_slot(reader, &reader->slots[i], n_values));

@@ -97,8 +97,8 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
   not taken.
 
   Out:    info  step, epoch, samples_seen, run_step (the step if the file has none), global_batch,
-                epoch_steps and evaluation_due (0 if the file has none), metrics and early_stopping if
-                the file has them; texts are NULL. Free with TrsCheckpointInfoFree()
+                epoch_steps and evaluation_due (0 if the file has none), metrics and early_stopping
+                if the file has them; texts are NULL. Free with TrsCheckpointInfoFree()
           state's tensors  was_read and the fields below it
   Errors (agreed): NO_INPUT; DATA with file and dataset, for another format or version, a missing
     tensor, a wrong shape or type, or a wrong checksum

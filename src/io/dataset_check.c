@@ -247,7 +247,8 @@ PetscErrorCode TrsDatasetFileCheck(TrsDatasetFile *file)
   PetscCall(TrsHDF5CheckFormat(&file->h5, "trshard-dataset", 1));
   PetscCall(TrsHDF5ReadInts(&file->h5, file->h5.id, "", "num_samples", 1, NULL, &file->num_samples));
   CHECK_DATA(file->num_samples >= 1 && file->num_samples < INT64_MAX / 8,
-             "%s: num_samples is %" PRId64 ", expected at least 1", file->path, file->num_samples);
+             "%s: num_samples is %" PRId64 ", expected 1 to %" PRId64, file->path, file->num_samples,
+             INT64_MAX / 8 - 1);
   PetscCall(TrsHDF5Open(&file->h5, "sparse", H5I_GROUP, &sparse));
   CHECK_DATA(sparse >= 0, "%s has no group /sparse", file->path);
   PetscCall(check_features(file, sparse));

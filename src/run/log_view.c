@@ -31,15 +31,14 @@ PetscErrorCode TrsLogViewPath(TrsOptions options, const char **path)
 {
   static char text[PETSC_MAX_PATH_LEN], place[PETSC_MAX_PATH_LEN];
   const char *file;
-  PetscBool set;
   int n;
 
   PetscFunctionBegin;
   *path = NULL;
   if (!TrsOptionsIsGiven(options, "-log_view")) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(PetscOptionsGetString(NULL, NULL, "-log_view", text, sizeof(text), &set));
-  if (!set) PetscFunctionReturn(PETSC_SUCCESS);
-  (void)TrsOptionLogView(text, &file, &n); /* the options' check refused what PETSc would not take */
+  PetscCall(TrsOptionLogViewText(text, sizeof(text)));
+  /* What PETSc would not take, the options' check has refused. */
+  (void)TrsOptionLogView(text, &file, &n);
   if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscSNPrintf(place, sizeof(place), "%s%.*s", memchr(file, '/', (size_t)n) ? "" : "./", n, file));
   PetscCall(check_writable(place));

@@ -85,7 +85,7 @@ int TrshardMain(int argc, char **argv)
   /* Mpirun ends all ranks as soon as one has left with a failure. */
   if (TrsSignalsIgnore()) status = TRS_ERR_INTERNAL - 1000;
   MPI_Comm_free(&comm);
-  ierr = TrsStop((PetscBool)(status != 0));
+  ierr = TrsStop((PetscBool)(status != 0 && status != TRS_ERR_STOPPED - 1000));
   return ierr == PETSC_SUCCESS || (ierr == TRS_ERR_IO && status != 0) ? status : TrsExitStatus(ierr);
 }
 

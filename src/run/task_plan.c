@@ -128,6 +128,8 @@ static PetscErrorCode tell_states(MPI_Comm comm, TrsOptions options, const TrsTa
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetBool(options, "-plan_is_inference", &inference, NULL));
+  for (int t = 0; t < tables->n; t++) /* quantised tables are not trained */
+    inference = (PetscBool)(inference || TrsDTypeBits(tables->table[t].data_type) < 16);
   if (inference || !plan->has_costs) PetscFunctionReturn(PETSC_SUCCESS);
   if (TrsSparseOptimizersFromOptions(options, tables, &optimizers) != PETSC_SUCCESS) {
     TrsErrorClear(); /* a plan needs no optimizer that a run would take */

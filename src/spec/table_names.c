@@ -6,25 +6,40 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static int compare_names(const void *a, const void *b)
 {
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-PetscErrorCode TrsNamesFindTwice(int n, const char *const *names, const char **twice)
+/* As options compare names. */
+static int compare_letters(const void *a, const void *b)
+{
+  return strcasecmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The first name that equals another one by `compare`, NULL for none. */
+static PetscErrorCode find_equal(int n, const char *const *names, int (*compare)(const void *, const void *),
+                                 const char **equal)
 {
   const char **sorted;
 
   PetscFunctionBegin;
-  *twice = NULL;
+  *equal = NULL;
   PetscCall(PetscMalloc1(n, &sorted));
   memcpy(sorted, names, (size_t)n * sizeof(*names));
-  qsort(sorted, (size_t)n, sizeof(*sorted), compare_names);
-  for (int i = 1; i < n && !*twice; i++) {
-    if (!strcmp(sorted[i - 1], sorted[i])) *twice = sorted[i];
-  }
+  qsort(sorted, (size_t)n, sizeof(*sorted), compare);
+  for (int i = 1; i < n && !*equal; i++)
+    if (compare(&sorted[i - 1], &sorted[i]) == 0) *equal = sorted[i];
   PetscCall(PetscFree(sorted));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsNamesFindTwice(int n, const char *const *names, const char **twice)
+{
+  PetscFunctionBegin;
+  PetscCall(find_equal(n, names, compare_names, twice));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -72,6 +87,12 @@ PetscErrorCode TrsTableNamesCheck(TrsOptions options, int n, const char *const *
   PetscFunctionBegin;
   PetscCall(TrsNamesFindTwice(n, names, &twice));
   if (twice) PetscCall(TrsOptionError(options, "-tables", "table \"%s\" is listed twice", twice));
+  PetscCall(find_equal(n, names, compare_letters, &twice));
+  if (twice)
+    PetscCall(TrsOptionError(options, "-tables",
+                             "table \"%s\" is there twice for options, which take small and capital letters "
+                             "for one: give the table another name",
+                             twice));
   for (int t = 0; t < n; t++)
     if (!TrsNameIsUtf8(names[t]) || has_no_part(names[t]))
       PetscCall(TrsOptionError(options, "-tables",

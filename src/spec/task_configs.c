@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <strings.h>
 
 static const TrsOptionSpec tasks_options[] = {
     {"-tasks", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
@@ -51,8 +52,10 @@ static PetscErrorCode check_names(TrsOptions options, int n, const char *const *
                                "blanks, no . in front",
                                names[t], TRS_TASK_NAME - 1));
     for (int k = 0; k < t; k++)
-      if (strcmp(names[k], names[t]) == 0)
-        PetscCall(TrsOptionError(options, "-tasks", "\"%s\" is listed twice", names[t]));
+      if (strcasecmp(names[k], names[t]) == 0) /* as options compare names */
+        PetscCall(
+            TrsOptionError(options, "-tasks", "\"%s\" is listed twice%s", names[t],
+                           strcmp(names[k], names[t]) ? ", where small and capital letters are one" : ""));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -2,8 +2,8 @@
 #include "train/split_tables.h"
 
 /*
-  Columns that lie side by side in this module's matrix and in the model's: those of a table, or with
-  two_tower, where a table's features may be in both towers, of a part of its features.
+  Columns that lie side by side in this module's matrix and in the model's: those of a table. With
+  two_tower, where a table's features may be in both towers, those of a part of its features.
 */
 typedef struct {
   int64_t arrived, model, n; /* first columns, and how many */
@@ -22,7 +22,7 @@ struct TrsSplitTablesImpl {
   TrsDeviceBuffer rows;
 };
 
-/* Add a feature's columns to the last of a list, or as the next one. `first` is the table's first. */
+/* Add a feature's columns to the last of a list, or as the next one; first: the table's first. */
 static void add_columns(TrsArrivedColumns *list, int first, int *n, TrsArrivedColumns columns)
 {
   TrsArrivedColumns *last = *n > first ? &list[*n - 1] : NULL;

@@ -182,7 +182,8 @@ def _array(array, dtype, name, size=None):
         raise ValueError(f"{name} is missing")
     given = np.asarray(array)
     array = np.ascontiguousarray(given, dtype=dtype)
-    if array.dtype.kind == "i" and given.dtype not in (dtype, np.uint64) and np.any(array != given):
+    same = (dtype, np.uint64) if dtype == np.int64 else (dtype,)  # ids of uint64 keep their bits
+    if array.dtype.kind == "i" and given.dtype not in same and np.any(array != given):
         raise ValueError(f"{name} is {given.dtype} with numbers that are not {array.dtype}")
     if size is not None and array.size != size:
         raise ValueError(f"{name} has {array.size} elements, expected {size}")
