@@ -184,11 +184,11 @@ PetscErrorCode TrsHistoryStep(TrsHistory *h, int64_t steps)
 
 PetscErrorCode TrsHistoryCheckpoint(TrsHistory *h, int64_t steps)
 {
-  PetscErrorCode ierr = PETSC_SUCCESS;
+  PetscErrorCode ierr;
 
   PetscFunctionBegin;
-  PetscCall(complete_row(h, steps));
-  if (h->plan && (TrsResultsBytes(h->results) <= small_bytes || TrsReportClock() >= h->free_s))
+  ierr = complete_row(h, steps);
+  if (!ierr && h->plan && (TrsResultsBytes(h->results) <= small_bytes || TrsReportClock() >= h->free_s))
     ierr = write_alone(h);
   PetscCall(TrsAgree(h->session->comm, ierr));
   PetscFunctionReturn(PETSC_SUCCESS);

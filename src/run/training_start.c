@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/start_state.h"
+#include "run/training.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Refuse to move the checkpoint that the weights are to come from. */
+static PetscErrorCode check_aside(const TrsTraining *t, TrsOptions options)
+{
+  const char *init_from = NULL, *slash;
+  struct stat folder, of_file;
+  char *path;
+  int same;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetString(options, "-init_from", &init_from, NULL));
+  if (!init_from) PetscFunctionReturn(PETSC_SUCCESS);
+  slash = strrchr(init_from, '/');
+  PetscCall(PetscStrallocpy(slash ? init_from : ".", &path));
+  if (slash) path[PetscMax(slash - init_from, 1)] = '\0';
+  same = stat(t->checkpoint_dir, &folder) == 0 && stat(path, &of_file) == 0 &&
+         folder.st_dev == of_file.st_dev && folder.st_ino == of_file.st_ino;
+  PetscCall(PetscFree(path));
+  if (same)
+    PetscCall(TrsOptionError(options, "-init_from",
+                             "is among the checkpoints that -checkpoint_set_aside moves: copy it to another "
+                             "place first"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTrainingOpenFolder(TrsTraining *t, MPI_Comm comm, TrsOptions options)
+{
+  TrsRunWait wait = {.stop = &trs_stop_requested};
+  const char *aside = NULL;
+  PetscBool resume;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetBool(options, "-resume", &resume, NULL));
+  PetscCall(TrsOptionsGetString(options, "-checkpoint_set_aside", &aside, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-checkpoint_lock_seconds", &wait.seconds, NULL));
+  if (aside && (resume || !t->checkpoint_dir))
+    PetscCall(TrsOptionError(options, "-checkpoint_set_aside",
+                             resume ? "is for a new run: leave it out, or -resume"
+                                    : "needs -checkpoint_dir, the folder of the earlier checkpoints"));
+  if (aside && (!aside[0] || aside[0] == '.' || strchr(aside, '/')))
+    PetscCall(TrsOptionError(options, "-checkpoint_set_aside",
+                             "\"%s\" is not the name of a new folder within -checkpoint_dir", aside));
+  if (!t->checkpoint_dir) PetscFunctionReturn(PETSC_SUCCESS);
+  if (aside) PetscCall(check_aside(t, options));
+  /* The other job's files are not this run's in any case. */
+  if (!resume) wait.seconds = 0;
+  PetscCall(TrsCheckpointFolderOpen(comm, t->checkpoint_dir, (int)t->checkpoint_keep, &wait, &t->folder));
+  PetscCall(TrsCheckpointFolderClaim(t->folder, resume, aside));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Find the place in the data where a resumed training goes on. With another global batch (for
+  example, other ranks) or other steps an epoch (-drop_last) steps are counted anew. Whole epochs
+  stay whole. Within an epoch the first new step is the one that holds the first unseen sample, so
+  that no sample is left out.
+*/
+static PetscErrorCode find_place(TrsTraining *t)
+{
+  const int64_t batch = t->session.step_batch * t->session.size, old_batch = t->start.global_batch;
+  const TrsDatasetInfo *info;
+  int64_t epoch_steps, old_epoch_steps;
+  PetscBool drop_last;
+
+  PetscFunctionBegin;
+  t->first_step = t->start.run_step;
+  if (old_batch == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsOptionsGetBool(t->session.options, "-drop_last", &drop_last, NULL));
+  PetscCall(TrsDatasetGetInfo(t->session.train, &info));
+  epoch_steps = (info->num_samples + (drop_last ? 0 : batch - 1)) / batch;
+  old_epoch_steps = t->start.epoch_steps;
+  /* A file of an earlier version, or other data, of which the steps go on where they were. */
+  if (old_epoch_steps == 0 || t->start.data_samples != info->num_samples)
+    old_epoch_steps = PetscMax((info->num_samples + (drop_last ? 0 : old_batch - 1)) / old_batch, 1);
+  if (old_batch == batch && old_epoch_steps == epoch_steps) PetscFunctionReturn(PETSC_SUCCESS);
+  t->first_step = t->start.run_step / old_epoch_steps * epoch_steps +
+                  PetscMin(t->start.run_step % old_epoch_steps * old_batch / batch, epoch_steps);
+  PetscCall(PetscPrintf(t->session.comm,
+                        "%-10s an epoch had %" PRId64 " steps of %" PRId64 " samples and has %" PRId64
+                        " of %" PRId64 ": step %" PRId64 " of then is step %" PRId64 " of now\n",
+                        "resume", old_epoch_steps, old_batch, epoch_steps, batch, t->start.run_step,
+                        t->first_step));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Name the labels that metrics are of, in the order of the tasks. */
+static PetscErrorCode name_metrics(TrsTraining *t)
+{
+  const TrsTaskConfigs *tasks = &t->session.tasks;
+  size_t size = 1, used = 0;
+
+  PetscFunctionBegin;
+  if (!tasks->named) {
+    PetscCall(PetscStrallocpy(t->session.label ? t->session.label : "", &t->metrics_of));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  for (int i = 0; i < tasks->n; i++) size += strlen(tasks->task[i].name) + 1;
+  PetscCall(PetscMalloc1(size, &t->metrics_of));
+  for (int i = 0; i < tasks->n; i++)
+    used += (size_t)snprintf(t->metrics_of + used, size - used, "%s%s", i ? "," : "", tasks->task[i].name);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Load the numbers that a resumed training keeps beside its weights. */
+static PetscErrorCode load_memory(TrsTraining *t, const char *path)
+{
+  const char *were_of = t->start.metrics_of_read;
+  PetscBool same = PETSC_TRUE;
+
+  PetscFunctionBegin;
+  if (t->metrics && t->start.metrics.n && were_of && strcmp(were_of, t->metrics_of) != 0)
+    PetscCall(PetscPrintf(t->session.comm, "%-10s lifetime metrics were of %s and begin anew\n", "resume",
+                          were_of[0] ? were_of : "a label without a name"));
+  else if (t->metrics && t->start.metrics.n)
+    PetscCall(TrsTaskRunningLoad(t->metrics, path, t->start.metrics.n, t->start.metrics.value));
+  if (t->start.early_stopping.n)
+    PetscCall(TrsEarlyStoppingLoad(&t->early, path, &t->start.early_stopping, &same));
+  if (!same && t->early.stops)
+    PetscCall(PetscPrintf(
+        t->session.comm, "%-10s early stopping watched another metric and starts to count anew\n", "resume"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Name the run. A resumed training keeps its run's id. */
+static PetscErrorCode name_run(TrsTraining *t, PetscBool resumed)
+{
+  PetscFunctionBegin;
+  if (resumed) PetscCall(PetscStrncpy(t->run_id, t->start.run_id, sizeof(t->run_id)));
+  if (!t->run_id[0]) PetscCall(PetscStrncpy(t->run_id, TrsCheckpointFolderRun(t->folder), sizeof(t->run_id)));
+  if (!t->run_id[0]) PetscCall(TrsRunIdMake(t->session.comm, t->run_id));
+  TrsCheckpointFolderName(t->folder, t->run_id);
+  PetscCall(TrsResultsSetText(t->results, "run_id", t->run_id));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTrainingLoad(TrsTraining *t)
+{
+  char *resumed;
+
+  PetscFunctionBegin;
+  PetscCall(name_metrics(t));
+  PetscCall(TrsStartStateLoad(&t->session, t->checkpoint_dir, t->results, &t->start, &resumed));
+  PetscCall(name_run(t, (PetscBool)(resumed != NULL)));
+  t->has_checkpoint = (PetscBool)(resumed != NULL);
+  t->evaluation_due = (PetscBool)(resumed && t->start.evaluation_due && t->session.eval);
+  if (resumed) PetscCall(find_place(t));
+  if (resumed) PetscCall(load_memory(t, resumed));
+  PetscCall(PetscFree(resumed));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
