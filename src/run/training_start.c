@@ -150,8 +150,10 @@ PetscErrorCode TrsTrainingLoad(TrsTraining *t)
   PetscCall(TrsStartStateLoad(&t->session, t->checkpoint_dir, t->results, &t->start, &resumed));
   PetscCall(name_run(t, (PetscBool)(resumed != NULL)));
   t->has_checkpoint = (PetscBool)(resumed != NULL);
-  t->evaluation_due = (PetscBool)(resumed && t->start.evaluation_due && t->session.eval);
   if (resumed) PetscCall(find_place(t));
+  /* The last evaluation of a shorter run is due only where this one evaluates too. */
+  t->evaluation_due = (PetscBool)(resumed && t->start.evaluation_due && t->session.eval && t->eval_every &&
+                                  t->first_step % t->eval_every == 0);
   if (resumed) PetscCall(load_memory(t, resumed));
   PetscCall(PetscFree(resumed));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -426,7 +426,7 @@ static const struct {
     {other_format, "attribute format is \"trshard-checkpoint\", expected \"trshard-dataset\""},
     {format_is_a_number, "attribute format of / is not a string"},
     {newer_version, "is version 2 of trshard-dataset, this program reads version 1"},
-    {no_samples, "num_samples is 0, expected at least 1"},
+    {no_samples, "num_samples is 0, expected 1 to "},
     {other_num_samples, "/sparse/lengths is int32 [37, 3], expected 2 rows"},
     {no_num_samples, "has no attribute num_samples"},
     {no_sparse, "has no group /sparse"},
