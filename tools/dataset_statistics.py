@@ -67,16 +67,18 @@ class Dataset:
     def _take(self, path, h):
         if trsdata.text(h.attrs.get("format", "")) != "trshard-dataset":
             trsdata.fail(f"{path} is not a dataset: its attribute format is not \"trshard-dataset\"", 65)
-        for part in ("labels", "sparse/lengths", "sparse/offsets", "sparse/values"):
+        for part, kinds, expected in (("labels", "f", "floats"), *((f"sparse/{name}", "iu", "integers") for name in ("lengths", "offsets", "values"))):
             if part not in h:
                 trsdata.fail(f"{path} has no /{part}", 65)
+            if not isinstance(h[part], h5py.Dataset) or h[part].dtype.kind not in kinds or not h[part].shape:
+                trsdata.fail(f"{path}: /{part} is not a dataset of {expected}", 65)
         try:
             names = [trsdata.text(name) for name in h["sparse"].attrs["features"]]
             rows = np.asarray(h["sparse"].attrs["num_embeddings"], np.int64)
-        except KeyError as error:
-            trsdata.fail(f"{path}: /sparse lacks an attribute: {error}", 65)
+        except (KeyError, TypeError, ValueError) as error:
+            trsdata.fail(f"{path}: /sparse lacks an attribute, or it is damaged: {error}", 65)
         samples = h["labels"].shape[0]
-        if len(rows) != len(names) or h["sparse/lengths"].shape != (samples, len(names)) or h["sparse/offsets"].shape != (samples + 1,):
+        if rows.shape != (len(names),) or h["sparse/lengths"].shape != (samples, len(names)) or h["sparse/offsets"].shape != (samples + 1,):
             trsdata.fail(f"{path}: /sparse/lengths or /sparse/offsets do not fit {samples} samples and {len(names)} features", 65)
         if self.names not in (None, names):
             trsdata.fail(f"{path} has the features {','.join(names)}, {self.paths[0]} has {','.join(self.names)}", 65)
@@ -88,10 +90,19 @@ class Dataset:
         """(lengths [n, F], values) of at most at_once samples."""
         for path in self.paths:
             with self.open(path) as h:
-                for first, _, _, lengths, values, _ in trsdata.samples_of(h, at_once):
+                parts = trsdata.samples_of(h, at_once)
+                while (part := self._next(path, parts)) is not None:
+                    first, _, _, lengths, values, _ = part
                     values = values.astype(np.int64, copy=False)  # of uint64 its 64 bits, as in the program
                     self._check(path, first, lengths, values)
                     yield lengths, values
+
+    @staticmethod
+    def _next(path, parts):
+        try:
+            return next(parts, None)
+        except (OSError, ValueError) as error:  # a part that is damaged or lost
+            trsdata.fail(f"{path} cannot be read: {error}", 65)
 
     def _check(self, path, first, lengths, values):
         if lengths.size and (lengths.min() < 0 or lengths.sum() != len(values)):

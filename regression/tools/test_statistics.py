@@ -163,6 +163,23 @@ class Statistics(scratch.Scratch):
         with open(self.path("text.h5"), "w", encoding="ascii") as out:
             out.write("no HDF5")
         self.assertIn("cannot be read as HDF5", self.tool(self.path("text.h5"), status=65).stderr)
+        for part, put, message in (("sparse/values", lambda values: values[()].astype(np.float32), "/sparse/values is not a dataset of integers"),
+                                   ("labels", lambda labels: np.float32(1), "/labels is not a dataset of floats")):
+            path = self.dataset("damaged.h5")[0]
+            with h5py.File(path, "a") as h:
+                data = put(h[part])
+                del h[part]
+                h[part] = data
+            self.assertRegex(self.tool(path, status=65).stderr, r"^dataset_statistics\.py: .*damaged\.h5.*" + message)
+        path = self.dataset("lost.h5")[0]
+        with h5py.File(path, "a") as h:
+            values = h["sparse/values"][()]
+            del h["sparse/values"]
+            place = h.create_dataset("sparse/values", data=values, chunks=(len(values),), fletcher32=True).id.get_chunk_info(0).byte_offset
+        with open(path, "r+b") as file:
+            file.seek(place)
+            file.write(b"lost")
+        self.assertRegex(self.tool(path, status=65).stderr, r"lost\.h5 cannot be read: ")
         self.assertIn("does not exist", self.tool(self.path("gone.h5"), status=66).stderr)
         path = self.dataset("again.h5")[0]
         for words, message in ((["--table", "t=a,a"], "named twice"), (["--table", "t=x"], "not in"), (["--table", "b=a"], 'two tables have the name "b"'),
