@@ -99,8 +99,8 @@ def check_memory():
             raise AssertionError("the loss stayed finite")
         if turn == 1:
             before, threads = resident(), len(os.listdir("/proc/self/task"))
-    grown = resident() - before
-    assert grown < 2 * 200000 * 8 * 4 and len(os.listdir("/proc/self/task")) == threads, (grown, threads, os.listdir("/proc/self/task"))
+    grown, now = resident() - before, len(os.listdir("/proc/self/task"))
+    assert grown < 2 * 200000 * 8 * 4 and now <= threads, (grown, threads, now)  # a joined thread may be seen for a moment
 
 
 def check_stop(how, expected):
