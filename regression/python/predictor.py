@@ -234,12 +234,14 @@ def check_errors(folder):
 
 
 def traces():
-    """What a started MPI leaves: its flags, threads and open files of this process, files of its session."""
+    """What a started MPI leaves: its flags, threads, open files and shared memory of this process, files of its session."""
     flag, found = ctypes.c_int(), []
     for question in ("MPI_Initialized", "MPI_Finalized"):
         assert getattr(ctypes.CDLL(None), question)(ctypes.byref(flag)) == 0
         found.append(flag.value)
-    return found, len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")), sorted(os.listdir(os.environ["TMPDIR"])), sorted(os.listdir("/dev/shm"))
+    with open("/proc/self/maps", encoding="utf-8") as maps:  # of /dev/shm itself other processes have files, too
+        shared = sorted({line.split()[5] for line in maps if "/dev/shm/" in line})
+    return found, len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")), sorted(os.listdir(os.environ["TMPDIR"])), shared
 
 
 def check_beside_mpi(folder):
