@@ -27,6 +27,7 @@ static PetscErrorCode find_equal(int n, const char *const *names, int (*compare)
 
   PetscFunctionBegin;
   *equal = NULL;
+  if (n < 2) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscMalloc1(n, &sorted));
   memcpy(sorted, names, (size_t)n * sizeof(*names));
   qsort(sorted, (size_t)n, sizeof(*sorted), compare);
