@@ -15,7 +15,12 @@ case $target in
 dataset | checkpoint) library=hdf5-openmpi longest=16384 ;;
 *) library=jansson longest=4096 ;;
 esac
-includes="-I$source/src $(pkg-config --cflags PETSc hdf5-openmpi jansson libxxhash) $(mpicc --showme:compile)"
+includes="-I$source/src -I$build/../../commit $(pkg-config --cflags PETSc hdf5-openmpi jansson libxxhash) $(mpicc --showme:compile)"
+libraries="$(pkg-config --libs PETSc $library libxxhash yaml-0.1) $(mpicc --showme:link) -lm"
+# Only a clang that cannot build any such program is a reason to skip: what it does not build of ours is an error.
+# shellcheck disable=SC2086
+printf '#include <petscsys.h>\nint LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);\nint LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) { return data && size > 4096; }\n' |
+  "$clang" $flags $includes -x c - -o "$build/probe_$target" $libraries || { echo "SKIPPED: clang cannot build a fuzz target here"; exit 0; }
 # The parsers are compiled once for all targets, again where a source is newer; the targets that are built meanwhile wait.
 (
   flock 9
@@ -28,11 +33,9 @@ includes="-I$source/src $(pkg-config --cflags PETSc hdf5-openmpi jansson libxxha
       xargs -0 -n 8 -P "$(nproc)" $(command -v ccache || true) "$clang" $checks -fsanitize=fuzzer-no-link,address,undefined $includes -c
     ar rcs "$build/parsers.a" ./*.o
   fi
-) 9> "$build/parsers.lock" || { echo "SKIPPED: clang cannot compile the parsers here"; exit 0; }
-# shellcheck disable=SC2046,SC2086
-"$clang" $flags $includes "$source/regression/fuzz/fuzz_$program.c" "$build/parsers.a" -o "$build/fuzz_$target" \
-  $(pkg-config --libs PETSc $library libxxhash yaml-0.1) $(mpicc --showme:link) -lm ||
-  { echo "SKIPPED: clang cannot link the fuzz target here"; exit 0; }
+) 9> "$build/parsers.lock"
+# shellcheck disable=SC2086
+"$clang" $flags $includes "$source/regression/fuzz/fuzz_$program.c" "$build/parsers.a" -o "$build/fuzz_$target" $libraries
 PYTHONPATH="$source/regression/harness" PYTHONDONTWRITEBYTECODE=1 "$python" "$source/regression/fuzz/make_corpus.py" "$target" "$build/corpus_$target"
 export ASAN_OPTIONS=detect_leaks=0
 [ "$target" != checkpoint ] || FUZZ_WRITE="$build/corpus_checkpoint/checksums" "$build/fuzz_checkpoint"
