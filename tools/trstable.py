@@ -376,12 +376,16 @@ class ParquetTable:
         return Block(table.num_rows, columns, lambda row: f"{self.path}, row {first + row}")
 
 
+def is_text(kinds, kind):
+    return kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind) or kinds.is_large_binary(kind)
+
+
 def arrow_kind(arrow, kind):
     """What the numbers of a type mean: text, times by their unit, null or numbers."""
     kinds = arrow.types
     if kinds.is_dictionary(kind) or kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
         return arrow_kind(arrow, kind.value_type)
-    if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind) or kinds.is_large_binary(kind):
+    if is_text(kinds, kind):
         return "text"
     return str(kind) if kinds.is_temporal(kind) else "null" if kinds.is_null(kind) else "numbers"
 
@@ -399,7 +403,7 @@ def arrow_column(arrow, array, inside=False):
         inner = arrow_column(arrow, array.flatten(), True)
         return Column(inner.values, inner.missing, lengths.astype(np.int64))
     missing = array.is_null().to_numpy(zero_copy_only=False)
-    if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind) or kinds.is_large_binary(kind):
+    if is_text(kinds, kind):
         return Column(arrow_text(array, np.int64 if kinds.is_large_string(kind) or kinds.is_large_binary(kind) else np.int32), missing)
     if kinds.is_null(kind):
         array = array.cast(arrow.int64())

@@ -21,26 +21,22 @@ static void add_table(const TrsMachine *machine, const TrsTableConfig *table, co
 {
   const PetscBool host = machine->device->host_memory,
                   uvm = (PetscBool)(!host && TrsKernelIsUvm(plan->compute_kernel));
-  const char *names[TRS_OPTIMIZER_STATES];
-  PetscBool rowwise[TRS_OPTIMIZER_STATES];
   double share = uvm ? 0 : 1; /* of the rows that are on the device */
-  int n_states = 0;
+  double of_rows, of_elements;
 
   if (uvm && plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING)
     share = plan->has_cache_load_factor ? plan->cache_load_factor : TRS_CACHE_LOAD_FACTOR;
-  if (optimizer && !host) TrsSparseOptimizerStates(optimizer->kind, &n_states, names, rowwise);
   for (int i = 0; i < plan->n_shards; i++) {
     const TrsShard *shard = &plan->shard[i];
-    const double rows = (double)shard->rows;
 
     if (shard->rank != machine->shard_rank || shard->cols == 0) continue;
-    bytes[TRS_NEED_ROWS] += share * rows *
+    bytes[TRS_NEED_ROWS] += share * (double)shard->rows *
                             (quantised
                                  ? (double)TrsQuantRowBytes(table->data_type, TRS_ROWS_TBE, (int)shard->cols)
                                  : (double)(shard->cols * TrsDTypeBytes(table->data_type)));
-    for (int k = 0; k < n_states; k++)
-      if (rowwise[k] || !uvm || table->constraints.enforce_hbm)
-        bytes[TRS_NEED_STATES] += rows * (rowwise[k] ? 1 : (double)shard->cols) * (double)sizeof(float);
+    if (!optimizer || host) continue;
+    TrsSparseOptimizerStateBytes(optimizer->kind, shard->rows, shard->cols, &of_rows, &of_elements);
+    bytes[TRS_NEED_STATES] += of_rows + (!uvm || table->constraints.enforce_hbm ? of_elements : 0);
   }
 }
 

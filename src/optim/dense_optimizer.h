@@ -76,7 +76,8 @@ PetscErrorCode TrsDenseOptimizerStates(TrsDenseOptimizer optimizer, int *n,
 void TrsDenseOptimizerContinueAverage(TrsDenseOptimizer optimizer);
 
 /*
-  Before the first step there is no average yet. Let a checkpoint have a copy of the weights as one.
+  Before the first step there is no average yet. Let a checkpoint have a copy of the weights as one,
+  in the stream's order. Not collective.
 */
 PetscErrorCode TrsDenseOptimizerFillAverage(TrsDenseOptimizer optimizer, TrsStream stream);
 

@@ -224,6 +224,18 @@ void TrsSparseOptimizerStates(TrsSparseOptimizerKind kind, int *n, const char *n
   }
 }
 
+void TrsSparseOptimizerStateBytes(TrsSparseOptimizerKind kind, int64_t rows, int64_t cols, double *of_rows,
+                                  double *of_elements)
+{
+  *of_rows = *of_elements = 0;
+  for (int i = 0; i < TRS_OPTIMIZER_STATES && optimizers[kind].shape[i] != TRS_STATE_ABSENT; i++) {
+    if (optimizers[kind].shape[i] == TRS_STATE_ROW)
+      *of_rows += (double)(rows * (int64_t)sizeof(float));
+    else
+      *of_elements += (double)(rows * cols * (int64_t)sizeof(float));
+  }
+}
+
 const char *TrsSparseOptimizerName(TrsSparseOptimizerKind kind)
 {
   return optimizers[kind].name;

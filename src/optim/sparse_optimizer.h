@@ -59,6 +59,10 @@ const TrsSparseOptimizerArgs *TrsSparseOptimizersOf(const TrsSparseOptimizers *o
 void TrsSparseOptimizerStates(TrsSparseOptimizerKind kind, int *n, const char *names[TRS_OPTIMIZER_STATES],
                               PetscBool rowwise[TRS_OPTIMIZER_STATES]);
 
+/* Bytes of the states of a shard: of those with a number a row, and with one an element. */
+void TrsSparseOptimizerStateBytes(TrsSparseOptimizerKind kind, int64_t rows, int64_t cols, double *of_rows,
+                                  double *of_elements);
+
 /* The optimizer's name in options, such as "rowwise_adagrad". */
 const char *TrsSparseOptimizerName(TrsSparseOptimizerKind kind);
 

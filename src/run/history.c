@@ -76,11 +76,11 @@ static PetscErrorCode complete_row(TrsHistory *h, int64_t steps)
 /* --- the start --- */
 
 /* Take over the rows of earlier starts on rank 0, except for steps that are trained again. */
-static PetscErrorCode take_over(TrsHistory *h, TrsOutput *output, int64_t step, PetscBool evaluation_due)
+static PetscErrorCode take_over(TrsHistory *h, TrsOutput *output, int64_t step)
 {
   /* A row's step is the number of updates before it. */
   const TrsResultsRange ranges[] = {{"train", "train/step", step},
-                                    {"eval", "eval/step", step + !evaluation_due},
+                                    {"eval", "eval/step", step + 1},
                                     {"metrics", "metrics/step", step + 1},
                                     {"starts", "starts/start", INT64_MAX}};
   PetscErrorCode ierr = TrsResultsLoad(h->results, (int)(sizeof(ranges) / sizeof(ranges[0])), ranges);
@@ -129,7 +129,7 @@ static PetscErrorCode begin_row(TrsHistory *h)
 }
 
 PetscErrorCode TrsHistoryStart(const TrsSession *session, TrsResults results, TrsOutput *output, int64_t step,
-                               PetscBool evaluation_due, TrsHistory *h)
+                               TrsHistory *h)
 {
   PetscErrorCode ierr = PETSC_SUCCESS;
 
@@ -139,7 +139,7 @@ PetscErrorCode TrsHistoryStart(const TrsSession *session, TrsResults results, Tr
   h->due_s = h->start_s + h->every_s;
   PetscCall(TrsResultsSetOutput(results, output));
   if (session->rank == 0 && output->path) {
-    if (TrsOutputIsOwn(output)) ierr = take_over(h, output, step, evaluation_due);
+    if (TrsOutputIsOwn(output)) ierr = take_over(h, output, step);
     if (ierr == PETSC_SUCCESS) ierr = begin_row(h);
   }
   PetscCall(TrsAgree(session->comm, ierr));

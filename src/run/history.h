@@ -37,12 +37,11 @@ typedef struct {
 
   In:     session, results  borrowed until TrsHistoryEnd()
           step              updates that the weights have seen
-          evaluation_due    the evaluation after them is still to be made: a row of it is left out
   InOut:  output            the place of the results, claimed; only rank 0's counts
   Errors (agreed): those of TrsOutputClaim()
 */
 PetscErrorCode TrsHistoryStart(const TrsSession *session, TrsResults results, TrsOutput *output, int64_t step,
-                               PetscBool evaluation_due, TrsHistory *history);
+                               TrsHistory *history);
 
 /*
   Write the file after a step if it is due. A failure is only a warning, and the write is tried

@@ -102,15 +102,10 @@ static PetscErrorCode print_step(MPI_Comm comm, TrsOptions options, const TrsTab
 static double shard_bytes(const TrsTableConfig *table, const TrsSparseOptimizerArgs *optimizer,
                           const TrsShard *shard)
 {
-  const char *names[TRS_OPTIMIZER_STATES];
-  PetscBool rowwise[TRS_OPTIMIZER_STATES];
-  const double rows = (double)shard->rows, cols = (double)shard->cols;
-  double bytes = rows * cols * TrsDTypeBytes(table->data_type);
-  int n_states = 0;
+  double of_rows, of_elements;
 
-  TrsSparseOptimizerStates(optimizer->kind, &n_states, names, rowwise);
-  for (int k = 0; k < n_states; k++) bytes += rows * (rowwise[k] ? 1 : cols) * (double)sizeof(float);
-  return bytes;
+  TrsSparseOptimizerStateBytes(optimizer->kind, shard->rows, shard->cols, &of_rows, &of_elements);
+  return (double)(shard->rows * shard->cols * TrsDTypeBytes(table->data_type)) + of_rows + of_elements;
 }
 
 /*

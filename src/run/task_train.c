@@ -90,8 +90,7 @@ static PetscErrorCode set_up_outputs(TrsTraining *t)
   PetscCall(TrsCheckpointTry(s->comm, t->checkpoint_best));
   PetscCall(TrsOutputsOpen(s->comm, s->options, kinds, &t->outputs));
   PetscCall(TrsOutputsClaim(&t->outputs, t->run_id));
-  PetscCall(TrsHistoryStart(s, t->results, &t->outputs.file[TRS_OUTPUT_RESULTS], t->start.step,
-                            t->evaluation_due, &t->history));
+  PetscCall(TrsHistoryStart(s, t->results, &t->outputs.file[TRS_OUTPUT_RESULTS], t->start.step, &t->history));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -100,4 +100,34 @@ static void test_rounding(void **state)
   TrsComputeSetIsa(NULL);
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_rounding))
+/*
+  The bits are even, and independent of those of the next step, row and column, and of the column
+  that shares a word: each bit is set, and differs from its neighbour's, in half of N draws. 6
+  standard deviations of N draws are 3 sqrt(N). The draws are fixed, so this passes always or never.
+*/
+static void test_bits(void **state)
+{
+  enum { N = 1 << 18, COLUMNS = 64, BITS = 16, NEIGHBOURS = 4 };
+  int count[1 + NEIGHBOURS][BITS] = {{0}};
+
+  (void)state;
+  for (int i = 0; i < N; i++) {
+    const uint64_t table = TrsRoundingTable(SEED, STEP, 77), row = (uint64_t)(i / COLUMNS);
+    const uint64_t of_row = TrsRoundingRow(table, row);
+    const uint32_t column = (uint32_t)(i % COLUMNS), bits = TrsRoundingBits(of_row, column);
+    const uint32_t neighbours[NEIGHBOURS] = {
+        TrsRoundingBits(TrsRoundingRow(TrsRoundingTable(SEED, STEP + 1, 77), row), column),
+        TrsRoundingBits(TrsRoundingRow(table, row + 1), column), TrsRoundingBits(of_row, column + 1),
+        TrsRoundingBits(of_row, column ^ 16)};
+
+    for (int b = 0; b < BITS; b++) {
+      count[0][b] += (int)(bits >> b & 1);
+      for (int k = 0; k < NEIGHBOURS; k++) count[1 + k][b] += (int)((bits ^ neighbours[k]) >> b & 1);
+    }
+  }
+  for (int k = 0; k <= NEIGHBOURS; k++)
+    for (int b = 0; b < BITS; b++)
+      if (abs(count[k][b] - N / 2) > 3 * 512) fail_msg("bit %d, case %d: %d of %d", b, k, count[k][b], N);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_rounding), cmocka_unit_test(test_bits))
