@@ -233,19 +233,18 @@ static __global__ void round_kernel(Format f, int64_t rows, int64_t cols, float 
   --- rows of up to 128 values with a scale, aligned: a group of lanes a row, four values a lane ---
 */
 
-/* Find the least, or the largest, value of the group's lanes, with the same bits in all lanes. */
-static __device__ __forceinline__ float group_least(float x, int lanes, unsigned mask)
+/*
+  Find the least value of the group's lanes, with the same bits in all lanes. All lanes of the warp
+  call it: of some lanes, known at run time only, nvcc makes several instructions that wait for each
+  other.
+*/
+static __device__ __forceinline__ float group_least(float x, int lanes)
 {
   for (int other = lanes / 2; other > 0; other /= 2) {
-    const float y = __shfl_xor_sync(mask, x, other);
+    const float y = __shfl_xor_sync(~0u, x, other);
     x = y < x ? y : x;
   }
   return x;
-}
-
-static __device__ __forceinline__ float group_largest(float x, int lanes, unsigned mask)
-{
-  return -group_least(-x, lanes, mask);
 }
 
 /* The parameters behind a row's codes. */
@@ -259,18 +258,23 @@ struct Int8Row {
     Find the scale of a row, and the factor of encode(). x [4] are this lane's values; they belong
     to the row if `mine` is set.
   */
-  __device__ __forceinline__ RowScale scale_of(const float *x, bool mine, int lanes, unsigned mask,
-                                               float *factor) const
+  __device__ __forceinline__ RowScale scale_of(const float *x, bool mine, int lanes, float *factor) const
   {
-    const float start = __shfl_sync(mask, x[0], 0, lanes);
+    const float start = __shfl_sync(~0u, x[0], 0, lanes);
     float low = start, high = start;
 
     for (int j = 0; j < 4 && mine; j++) {
       low = x[j] < low ? x[j] : low;
       high = x[j] > high ? x[j] : high;
     }
-    low = group_least(low, lanes, mask) + 0.0f; /* +0 rather than -0 */
-    high = group_largest(high, lanes, mask) + 0.0f;
+    for (int other = lanes / 2; other > 0; other /= 2) {
+      const float lower = __shfl_xor_sync(~0u, low, other), higher = __shfl_xor_sync(~0u, high, other);
+
+      low = lower < low ? lower : low;
+      high = higher > high ? higher : high;
+    }
+    low += 0.0f; /* +0 rather than -0 */
+    high += 0.0f;
     *factor = 255.0f / (high - low + 1e-8f);
     return {(high - low) / 255.0f, low};
   }
@@ -291,13 +295,12 @@ struct Int8Row {
 struct Fp8Row {
   Fp8 format;
 
-  __device__ __forceinline__ RowScale scale_of(const float *x, bool mine, int lanes, unsigned mask,
-                                               float *factor) const
+  __device__ __forceinline__ RowScale scale_of(const float *x, bool mine, int lanes, float *factor) const
   {
     float most = 0.0f;
 
     for (int j = 0; j < 4 && mine; j++) most = fabsf(x[j]) > most ? fabsf(x[j]) : most;
-    *factor = format.largest / (1e-20f + group_largest(most, lanes, mask));
+    *factor = format.largest / (1e-20f - group_least(-most, lanes));
     return {*factor, 0.0f};
   }
 
@@ -317,24 +320,26 @@ static __global__ void __launch_bounds__(TRS_CODEC_THREADS)
     encode_rows_kernel(Row f, int64_t rows, int n, int lanes_log2, const float *__restrict__ from,
                        uint8_t *__restrict__ to)
 {
-  const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
-  const unsigned mask = group_mask(lanes);
+  const int lanes = 1 << lanes_log2, lane = static_cast<int>(threadIdx.x) & (lanes - 1),
+            group = (static_cast<int>(threadIdx.x) & 31) >> lanes_log2; /* of the warp */
   const int64_t step = TrsCudaStep() >> lanes_log2;
   const bool mine = 4 * lane < n;
 
-  for (int64_t r = TrsCudaFirst() >> lanes_log2; r < rows; r += step * TRS_ROWS_IN_FLIGHT) {
+  /* a warp goes round as long as its first group has a row */
+  for (int64_t r = TrsCudaFirst() >> lanes_log2; r - group < rows; r += step * TRS_ROWS_IN_FLIGHT) {
     float x[TRS_ROWS_IN_FLIGHT][4] = {};
 
 #pragma unroll
     for (int u = 0; u < TRS_ROWS_IN_FLIGHT; u++)
       if (mine && r + u * step < rows) load_floats<4>(from + (r + u * step) * n + 4 * lane, x[u]);
 #pragma unroll
-    for (int u = 0; u < TRS_ROWS_IN_FLIGHT; u++) { /* the whole group has the row, or no lane has */
+    for (int u = 0; u < TRS_ROWS_IN_FLIGHT; u++) {
       uint8_t *const row = to + (r + u * step) * (n + 8), code[4];
       float factor;
 
-      if (r + u * step >= rows) break;
-      const RowScale scale = f.scale_of(x[u], mine, lanes, mask, &factor);
+      if (r + u * step - group >= rows) break;
+      const RowScale scale = f.scale_of(x[u], mine, lanes, &factor);
+      if (r + u * step >= rows) continue;
       for (int j = 0; j < 4; j++) code[j] = f.encode(scale, factor, x[u][j]);
       if (mine) store_codes(row + 4 * lane, code);
       for (int w = lane; w < 2; w += lanes)

@@ -11,8 +11,8 @@
   Source: FBGEMM split_embedding_backward_codegen_*, tbe_cpu.c
 */
 #include "gpu/compute_cuda.h"
-#include "gpu/tbe_occurrences_cuda.h"
-#include "gpu/tbe_step_cuda.h"
+#include "gpu/tbe_sums_cuda.h"
+#include "gpu/tbe_tiles_cuda.h"
 
 #include <math.h>
 
@@ -28,86 +28,6 @@ enum {
 template <int KIND, int COLUMNS> constexpr int blocks_of = (KIND == TRS_N_OPTIMS ? 6 : 8) - (COLUMNS > 4);
 
 /* --- sums --- */
-
-static __device__ __forceinline__ const UpdateTable *table_of(const Gradients &g, uint64_t key)
-{
-  int low = 0, high = g.n_tables - 1;
-
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (static_cast<uint64_t>(g.table[middle].key_begin) <= key)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  return &g.table[low];
-}
-
-/* Where occurrence k's gradient is: Occurrences.place. Returns its factor. */
-static __device__ __forceinline__ float load_place(const Occurrences &o, int64_t k, uint32_t *place)
-{
-  if (!o.scaled_place) {
-    *place = o.place[k];
-    return 1.0f;
-  }
-  const uint64_t both = o.scaled_place[k];
-  const uint32_t upper = static_cast<uint32_t>(both >> 32);
-
-  *place = static_cast<uint32_t>(both);
-  return o.weights ? o.weights[upper] : __uint_as_float(upper);
-}
-
-/*
-  acc[COLUMNS] += the gradients of sorted occurrences [begin, end), in order, in columns col .. All
-  places are loaded before the first gradient.
-*/
-template <int COLUMNS, bool ALIGNED, class G>
-static __device__ __forceinline__ void add_occurrences(const Occurrences &o, const Gradients &g,
-                                                       int64_t begin, int64_t end, int col, float *acc)
-{
-  constexpr int IN_FLIGHT = COLUMNS > 4 ? 2 : 4;
-
-  for (int64_t k = begin; k < end; k += IN_FLIGHT) {
-    float x[IN_FLIGHT][COLUMNS], scale[IN_FLIGHT];
-    uint32_t place[IN_FLIGHT];
-
-#pragma unroll
-    for (int u = 0; u < IN_FLIGHT; u++) {
-      place[u] = 0;
-      scale[u] = k + u < end ? load_place(o, k + u, &place[u]) : 0.0f;
-    }
-#pragma unroll
-    for (int u = 0; u < IN_FLIGHT; u++) {
-      const int64_t feature = place[u] >> o.bag_bits, bag = place[u] & ((1u << o.bag_bits) - 1);
-      const G *const from = static_cast<const G *>(g.grad) + bag * g.stride + g.out_column[feature] + col;
-
-      for (int j = 0; j < COLUMNS; j++) x[u][j] = 0.0f;
-      if (k + u >= end) continue;
-      if constexpr (ALIGNED)
-        load_numbers<COLUMNS>(from, x[u]);
-      else
-        for (int j = 0; j < COLUMNS; j++) x[u][j] = to_float(from[j]);
-    }
-#pragma unroll
-    for (int u = 0; u < IN_FLIGHT; u++)
-      for (int j = 0; j < COLUMNS; j++) acc[j] += scale[u] * x[u][j];
-  }
-}
-
-template <int COLUMNS>
-static __device__ __forceinline__ void sum_occurrences(const Occurrences &o, const Gradients &g,
-                                                       int64_t begin, int64_t end, int col, float *acc)
-{
-  for (int j = 0; j < COLUMNS; j++) acc[j] = 0.0f;
-  if (g.narrow && g.aligned)
-    add_occurrences<COLUMNS, true, Bf16>(o, g, begin, end, col, acc);
-  else if (g.narrow)
-    add_occurrences<COLUMNS, false, Bf16>(o, g, begin, end, col, acc);
-  else if (g.aligned)
-    add_occurrences<COLUMNS, true, float>(o, g, begin, end, col, acc);
-  else
-    add_occurrences<COLUMNS, false, float>(o, g, begin, end, col, acc);
-}
 
 /*
   Sum the pieces of long runs of one class. A group of lanes has a piece. class_run: the first run
@@ -142,38 +62,6 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
       sum_occurrences<COLUMNS>(o, g, first, last, col, acc);
       keep_floats<COLUMNS>(g.sums + p * g.sums_stride + col, acc);
     }
-  }
-}
-
-/* A run and the key of its row. */
-struct Run {
-  uint64_t key;
-  uint32_t begin, end; /* indices of occurrences, of which there are fewer than 2^32 */
-};
-
-static __device__ __forceinline__ Run load_run(const Occurrences &o, int64_t r)
-{
-  return {o.key_of[r], o.begin[r], o.begin[r + 1]};
-}
-
-/* The summed gradient of run r in columns col .. */
-template <int COLUMNS>
-static __device__ __forceinline__ void sum_run(const Occurrences &o, const Gradients &g, int64_t r,
-                                               const Run &run, int col, float *acc)
-{
-  if (run.end - run.begin <= TRS_SHORT_RUN) { /* the run is one piece */
-    sum_occurrences<COLUMNS>(o, g, run.begin, run.end, col, acc);
-    return;
-  }
-  const int64_t first = o.piece_begin[r], end = o.piece_begin[r + 1];
-
-  load_floats<COLUMNS>(g.sums + first * g.sums_stride + col, acc);
-#pragma unroll 4
-  for (int64_t p = first + 1; p < end; p++) {
-    float x[COLUMNS];
-
-    load_floats<COLUMNS>(g.sums + p * g.sums_stride + col, x);
-    for (int j = 0; j < COLUMNS; j++) acc[j] += x[j];
   }
 }
 
@@ -351,10 +239,13 @@ static PetscErrorCode update_classes(TrsStream stream, const Backward *b, const 
   for (int c = 0; c < b->n_classes; c++) {
     const TrsSparseOptimizerArgs *own = &args[b->classes[c].optimizer];
     const double t = static_cast<double>(own->step);
+    bool done;
     const Step step = {*own, static_cast<float>(1.0 - pow(static_cast<double>(own->beta1), t)),
                        static_cast<float>(1.0 - pow(static_cast<double>(own->beta2), t))};
 
     PetscCall(launch_pieces(stream, b, c));
+    PetscCall(TrsCudaUpdateTiles(stream, b, c, step, &done));
+    if (done) continue;
     switch (b->classes[c].key / 6) {
     case 2 * TRS_FP32: PetscCall((launch_update_by_kind<TRS_FP32, 1>)(stream, b, c, step)); break;
     case 2 * TRS_FP32 + 1: PetscCall((launch_update_by_kind<TRS_FP32, 4>)(stream, b, c, step)); break;

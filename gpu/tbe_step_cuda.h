@@ -28,6 +28,31 @@ template <TrsDType DTYPE, int COLUMNS> struct GroupRow {
   float row_value; /* value of the row's state, in lane 0 */
 };
 
+/* Store 16-bit numbers, two a word. */
+template <int COLUMNS> static __device__ __forceinline__ void store_words(uint16_t *to, const unsigned *word)
+{
+  if constexpr (COLUMNS == 8)
+    __stcg(reinterpret_cast<uint4 *>(to), uint4{word[0], word[1], word[2], word[3]});
+  else
+    *to = static_cast<uint16_t>(word[0]);
+}
+
+/* Store columns col .. of a row, each rounded to the nearest number of the type. */
+template <TrsDType DTYPE, int COLUMNS>
+static __device__ __forceinline__ void store_nearest(char *row, int col, const float *x)
+{
+  if constexpr (DTYPE == TRS_FP32) {
+    keep_floats<COLUMNS>(reinterpret_cast<float *>(row) + col, x);
+  } else {
+    unsigned word[(COLUMNS + 1) / 2] = {};
+
+    for (int j = 0; j < COLUMNS; j++)
+      word[j / 2] |= static_cast<unsigned>(DTYPE == TRS_FP16 ? float_to_half(x[j]) : TrsFloatToBf16(x[j]))
+                     << 16 * (j % 2);
+    store_words<COLUMNS>(reinterpret_cast<uint16_t *>(row) + col, word);
+  }
+}
+
 /*
   Round to the table's type. Random numbers are keyed by the element's place in the whole table, as
   on the CPU.
@@ -38,34 +63,24 @@ static __device__ __forceinline__ void store_columns(const Step &step, const Gro
 {
   const TrsTbeTable *const table = at.table;
 
-  if (DTYPE == TRS_FP32) {
-    store_floats<COLUMNS>(reinterpret_cast<float *>(at.weight) + col, x);
+  if (DTYPE == TRS_FP32 || !table->stochastic_rounding) {
+    store_nearest<DTYPE, COLUMNS>(at.weight, col, x);
     return;
   }
-  uint16_t *const to = reinterpret_cast<uint16_t *>(at.weight) + col;
+  const int64_t place = table->row_offset + (table->row_of ? table->row_of[at.row] : at.row);
+  const uint64_t of_table = TrsRoundingTable(step.args.seed, static_cast<uint64_t>(step.args.step),
+                                             table->key);
+  const uint64_t of_row = TrsRoundingRow(of_table, static_cast<uint64_t>(place));
+  const uint32_t first = static_cast<uint32_t>(table->col_offset + col);
   unsigned word[(COLUMNS + 1) / 2] = {};
-  if (!table->stochastic_rounding) {
-    for (int j = 0; j < COLUMNS; j++)
-      word[j / 2] |= static_cast<unsigned>(DTYPE == TRS_FP16 ? float_to_half(x[j]) : TrsFloatToBf16(x[j]))
-                     << 16 * (j % 2);
-  } else {
-    const int64_t place = table->row_offset + (table->row_of ? table->row_of[at.row] : at.row);
-    const uint64_t of_table = TrsRoundingTable(step.args.seed, static_cast<uint64_t>(step.args.step),
-                                               table->key);
-    const uint64_t of_row = TrsRoundingRow(of_table, static_cast<uint64_t>(place));
-    const uint32_t first = static_cast<uint32_t>(table->col_offset + col);
 
-    for (int j = 0; j < COLUMNS; j++) {
-      const uint32_t bits = TrsRoundingBits(of_row, first + static_cast<uint32_t>(j));
-      word[j / 2] |= static_cast<unsigned>(DTYPE == TRS_FP16 ? TrsFloatToHalfStochastic(x[j], bits)
-                                                             : TrsFloatToBf16Stochastic(x[j], bits))
-                     << 16 * (j % 2);
-    }
+  for (int j = 0; j < COLUMNS; j++) {
+    const uint32_t bits = TrsRoundingBits(of_row, first + static_cast<uint32_t>(j));
+    word[j / 2] |= static_cast<unsigned>(DTYPE == TRS_FP16 ? TrsFloatToHalfStochastic(x[j], bits)
+                                                           : TrsFloatToBf16Stochastic(x[j], bits))
+                   << 16 * (j % 2);
   }
-  if constexpr (COLUMNS == 8)
-    *reinterpret_cast<uint4 *>(to) = {word[0], word[1], word[2], word[3]};
-  else
-    *to = static_cast<uint16_t>(word[0]);
+  store_words<COLUMNS>(reinterpret_cast<uint16_t *>(at.weight) + col, word);
 }
 
 /* Load the row's weights before the step. */

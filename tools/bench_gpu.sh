@@ -106,8 +106,7 @@ done
 # --- training ---
 mlps="-dense_arch 512,256,$model_dim -over_arch 1024,1024,512,256,1 -tables_embedding_dim $model_dim -tables_num_embeddings $rows -data_train $data"
 described="$tables tables of $rows rows of $model_dim, one id a feature"
-mlperf_yaml=$here/dlrm_dcnv2.yaml
-[ -e "$mlperf_yaml" ] || mlperf_yaml=$here/../input/dlrm_dcnv2.yaml
+mlperf_yaml=$here/../input/dlrm_dcnv2.yaml
 mlperf_list() { # KEY, or name: of the model's tables, with commas
   awk -v key="$1" -v by="$mlperf_rows_by" '/^table:/ {tables = 1} tables && /^  [a-z]/ && key == "name" {sub(":", ""); printf "%s%s", n++ ? "," : "", $1}
     tables && $1 == key ":" {printf "%s%d", n++ ? "," : "", (key == "num_embeddings" && by > 1 ? $2 / by + 1 : $2)}' "$mlperf_yaml"

@@ -49,7 +49,7 @@ plugins=$(info pkglibdir)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 to=$work/trshard-bundle
-mkdir -p "$to"/{bin,lib/openmpi,share/runs,tests}
+mkdir -p "$to"/{bin,lib/openmpi,share,tests}
 cp "$build/trshard" "$to/bin/"
 cp "$mpirun" "$to/bin/mpirun"
 cp "$orted" "$to/bin/orted"
@@ -60,17 +60,18 @@ for test in "$source"/regression/unit/*/test_*.c; do
   ranks=$(head -12 "$test" | sed -n 's,.*TEST ranks: \([0-9 ]*[0-9]\) .*,\1,p')
   echo "unit_$(basename "$(dirname "$test")")_${name#test_}: ${ranks:-1}"
 done > "$to/tests/ranks"
-# whole runs, for a python that has numpy and h5py
-cp "$source"/tools/{check_train,trspython}.py "$source"/regression/harness/*.py "$source"/regression/case/*.py "$source"/regression/cuda_on_cpu/law_cuda.py "$to/share/runs/"
+# What `run gpu` needs, and whole runs for a python that has numpy and h5py: in the repository's folders, since they look for files beside their own.
+(cd "$source" && cp --parents tools/{test_gpu.sh,bench_gpu.sh,bench_gpu_peer.py,gpu_expected.txt,check_train.py,trspython.py} input/dlrm_dcnv2.yaml \
+  regression/{harness,case}/*.py regression/cuda_on_cpu/law_cuda.py "$to/share/")
 if [ -z "$gpu" ]; then
-  mkdir -p "$to/tests/golden" "$to/share/runs/golden"
+  mkdir -p "$to/tests/golden" "$to/share/regression/golden/runtime"
   cp "$source"/regression/golden/runtime/*.h5 "$source/regression/golden/planner/units.json" "$source"/regression/golden/train/*.h5 "$to/tests/golden/"
-  cp -r "$source"/regression/golden/runtime/*/ "$to/share/runs/golden/"
-  for folder in "$to"/share/runs/golden/*/; do # unit tests read some of them
-    ln -s "../../share/runs/golden/$(basename "$folder")" "$to/tests/golden/"
+  cp -r "$source"/regression/golden/runtime/*/ "$to/share/regression/golden/runtime/"
+  cp -r "$source/regression/golden/heads" "$to/share/regression/golden/" # the laws' own
+  for folder in "$to"/share/regression/golden/runtime/*/; do # unit tests read some of them
+    ln -s "../../share/regression/golden/runtime/$(basename "$folder")" "$to/tests/golden/"
   done
 fi
-cp "$source"/tools/{test_gpu.sh,bench_gpu.sh,bench_gpu_peer.py,gpu_expected.txt} "$source/input/dlrm_dcnv2.yaml" "$to/share/"
 for program in bench/bench_embedding bench/bench_make_data property/property_sharded_ebc; do
   [ ! -x "$build/regression/$program" ] || cp "$build/regression/$program" "$to/tests/"
 done

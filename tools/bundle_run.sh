@@ -4,7 +4,7 @@
 #
 #   run [-n RANKS] PROGRAM OPTION...      PROGRAM: trshard, or a file of tests/
 #   run tests                             every unit test
-#   run gpu [PYTHON [STAGE...]]           all that can be tested and measured on a GPU: share/test_gpu.sh
+#   run gpu [PYTHON [STAGE...]]           all that can be tested and measured on a GPU: share/tools/test_gpu.sh
 here=$(cd "$(dirname "$0")" && pwd)
 needs_glibc=''
 # shellcheck disable=SC1091
@@ -28,7 +28,7 @@ if [ ! -e "$here/tests/golden" ]; then # a small bundle, beside the repository
     repository=$(cd "$repository" && pwd)
     mkdir -p "$here/tests/golden"
     ln -s "$repository"/regression/golden/runtime/*.h5 "$repository"/regression/golden/runtime/*/ "$repository/regression/golden/planner/units.json" "$repository"/regression/golden/train/*.h5 "$here/tests/golden/"
-    ln -sfn "$repository/regression/golden/runtime" "$here/share/runs/golden"
+    ln -sfn "$repository/regression/golden" "$here/share/regression/golden"
   else
     echo "run: golden files are not in this bundle, tests that need them fail: use it in trshard's repository, or name that in TRSHARD_SOURCE" >&2
   fi
@@ -37,8 +37,8 @@ ranks=1
 if [ "${1:-}" = -n ]; then ranks=$2 && shift 2; fi
 case ${1:-} in
   '') sed -n '3,/^here=/{/^here=/!s/^# \{0,1\}//p;}' "$0" >&2 && exit 64 ;;
-  tests) shift && exec "$here/share/test_gpu.sh" "$here" none all "$@" ;;
-  gpu) shift && exec "$here/share/test_gpu.sh" "$here" "${@:-none}" ;;
+  tests) shift && exec "$here/share/tools/test_gpu.sh" "$here" none all "$@" ;;
+  gpu) shift && exec "$here/share/tools/test_gpu.sh" "$here" "${@:-none}" ;;
 esac
 program=$here/bin/$1
 [ -x "$program" ] || program=$here/tests/$1

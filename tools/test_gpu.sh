@@ -6,7 +6,7 @@
 #
 # PYTHON is one of that machine with h5py and numpy (whole runs) and torch (the benchmark's peer), or none. Stages, the quick and telling ones first,
 # for machines that are lent for minutes:
-#   smoke       at most 90 s: the GPU's bandwidths, its kernels beside the CPU's, 200 steps of DLRM and DCN with -log_view
+#   smoke       at most 90 s: the GPU's kernels beside the CPU's, 200 steps of DLRM and DCN with -log_view
 #   kernels     unit tests of all that calls the GPU's kernels, on the numbers of ranks that they are made for; random models and plans beside the
 #               definition; NCCL by one rank that sends to itself. A unit test that fails runs again a kernel at a time and under memcheck, which names kernel and line
 #   bench       tools/bench_gpu.sh
@@ -18,13 +18,14 @@
 #               racecheck, synccheck, initcheck
 #   others      the unit tests of all else
 #   all         every unit test: `run tests`, which wants no GPU
-# A stage stops itself after 540 s ($TRSHARD_STAGE_SECONDS; smoke after 90), since some machines end a command after ten minutes: give such a machine one stage
-# a command. What was not begun then is "late" in the summary. `all` has no limit. $TRSHARD_TINY: sizes for a dry run.
+# A stage stops itself after 520 s ($TRSHARD_STAGE_SECONDS; smoke after 90), since some machines end a command after ten minutes: give such a machine one stage
+# a command. Before the first stage the GPU's bandwidths are measured, in at most 60 s. What was not begun then is "late" in the summary. `all` has no limit.
+# $TRSHARD_TINY: sizes for a dry run, with few whole runs.
 # In $TRSHARD_RESULTS (default trshard-results), written as it comes: summary.txt, a line a test; log.txt, all that they said; topology.opts; smoke.txt, bench.txt and
 # training.txt, what the benchmark said; smoke_traces.tar.gz, bench_traces.tar.gz; ncu.csv, the kernels of a few steps with their times, where ncu works.
 # Exit: 0 all passed; 1 not; 2 nothing failed, but some were late; 69 there is no GPU that the program can use, and it says why.
 set -u
-export TRS_LONG=1 # every case of each law
+[ -n "${TRSHARD_TINY:-}" ] || export TRS_LONG=1 # every case of each law
 here=$1 python=${2:-none}
 shift "$(($# < 2 ? $# : 2))"
 stages=$(echo " ${*:-smoke kernels bench runs sanitizer others} " | sed 's/ runs / golden laws shared /; s/ sanitizer / memcheck racecheck synccheck initcheck /')
@@ -34,15 +35,16 @@ results=${TRSHARD_RESULTS:-$PWD/trshard-results}
 told=$(mktemp -d)
 trap 'rm -rf "$told"' EXIT
 limit=120 # seconds of a test
-stage_began=$(date +%s) # the first stage's time has the preparations in it
-tiny=${TRSHARD_TINY:-}
+stage_began=$(date +%s)
+tiny=${TRSHARD_TINY:-} regression=$here/share/regression
 sanitizer='' memcheck='--tool memcheck --error-exitcode 86 --print-limit 5 --padding 64'
 on_gpu='unit_(gpu_|comm_comm|sparse_unique_bags|data_assemble|compute_(bags|units_(bounds|cache|dedup|kjt|optim|pos)|sequence|tbe_))' # call a GPU's kernels
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 OMPI_MCA_mpi_yield_when_idle=1
 
 say() { echo "$@" | tee -a "$results/summary.txt"; }
 stage_seconds() {
-  case $stage in all) echo 1000000 ;; smoke) echo $((${TRSHARD_STAGE_SECONDS:-540} < 90 ? TRSHARD_STAGE_SECONDS : 90)) ;; *) echo "${TRSHARD_STAGE_SECONDS:-540}" ;; esac
+  seconds=${TRSHARD_STAGE_SECONDS:-520}
+  case $stage in all) echo 1000000 ;; preparations) echo $((seconds < 60 ? seconds : 60)) ;; smoke) echo $((seconds < 90 ? seconds : 90)) ;; *) echo "$seconds" ;; esac
 }
 left() { # seconds of the stage
   echo $((stage_began + $(stage_seconds) - $(date +%s)))
@@ -58,21 +60,33 @@ launch() {
   # shellcheck disable=SC2086
   timeout -k 5 "$(at_most "$limit")" mpirun $root --oversubscribe --bind-to none --mca plm isolated -n "$ranks" "$@"
 }
+# What a command that was ended has left running, such as ranks, which mpirun gives groups of their own: by a word in their environment. Those that were told to
+# end have two seconds for that.
+end_the_rest() {
+  for turn in 1 2 3 4; do
+    rest=$(grep -lsF "TRSHARD_CHECK=$out/" /proc/[0-9]*/environ | tr -dc '0-9\n')
+    [ -n "$rest" ] || return 0
+    # shellcheck disable=SC2086
+    [ $turn -lt 3 ] || kill -9 $rest 2> /dev/null
+    sleep 1
+  done
+}
 # check NAME COMMAND...: one line; the end of what it said when it failed
 check() {
-  name=$1 began=$(date +%s)
+  name=$1 began=$(date +%s) out=$told/out
   shift
   [ "$(left)" -gt 2 ] || { say "late  $name: the stage's time is over" && return 0; }
-  "$@" < /dev/null > "$told/out" 2>&1 && status=0 || status=$?
-  { echo "=== $name: exit $status" && cat "$told/out"; } >> "$results/log.txt"
+  (export TRSHARD_CHECK="$out/" && "$@") < /dev/null > "$out" 2>&1 && status=0 || status=$?
+  [ "$status" = 0 ] || end_the_rest
+  { echo "=== $name: exit $status" && cat "$out"; } >> "$results/log.txt"
   case $status in
     0) say "ok    $name ($(($(date +%s) - began)) s)" && return 0 ;;
     124 | 137)
       [ "$(left)" -gt 1 ] || { say "late  $name: ended by the stage's time, after $(($(date +%s) - began)) s" && return 0; }
-      say "FAIL  $name: not done after $limit s" ;;
+      say "FAIL  $name: not done after $(($(date +%s) - began)) s" ;;
     *) say "FAIL  $name: exit $status" ;;
   esac
-  grep -vE '^(\[ +(RUN|OK) |-----|MPI_ABORT|NOTE: inv|You may|exactly when|Primary|mpirun )|^$' "$told/out" | tail -25 | cut -c 1-300
+  grep -vE '^(\[ +(RUN|OK) |-----|MPI_ABORT|NOTE: inv|You may|exactly when|Primary|mpirun )|^$' "$out" | tail -25 | cut -c 1-300
   return 1
 }
 
@@ -82,14 +96,15 @@ unit_tests() {
   grep -E "$@" "$here/tests/ranks" > "$told/tests"
   while IFS=: read -r test many; do
     [ -x "$here/tests/$test" ] || continue
-    for n in $many; do
-      check "$test on $n" launch "$n" "$here/tests/$test" && continue
-      if [ -z "$cublas" ] || ! echo "$test" | grep -qE "$on_gpu"; then continue; fi
-      check "$test on $n, a kernel at a time" launch "$n" env CUDA_LAUNCH_BLOCKING=1 "$here/tests/$test"
-      # shellcheck disable=SC2086
-      [ -z "$sanitizer" ] || check "$test on 1, under memcheck" launch 1 "$sanitizer" $memcheck "$here/tests/$test"
-    done
+    for n in $many; do unit_test "$test" "$n"; done
   done < "$told/tests"
+}
+unit_test() { # TEST RANKS
+  check "$1 on $2" launch "$2" "$here/tests/$1" && return
+  if [ -z "$cublas" ] || ! echo "$1" | grep -qE "$on_gpu"; then return; fi
+  check "$1 on $2, a kernel at a time" launch "$2" env CUDA_LAUNCH_BLOCKING=1 "$here/tests/$1"
+  # shellcheck disable=SC2086
+  [ -z "$sanitizer" ] || check "$1 on 1, under memcheck" launch 1 "$sanitizer" $memcheck "$here/tests/$1"
 }
 
 # is_there LIBRARY: where the program would find it
@@ -140,36 +155,39 @@ sanitized() {
   check "a training under memcheck" launch 1 "$sanitizer" $memcheck "$here/bin/trshard" $a_training -steps 4
 }
 
-# by_python SECONDS FILE OPTION...: python has its own machine's libraries; mpirun and its ranks have the bundle's
+# by_python SECONDS FILE OPTION...: python has its own machine's libraries; mpirun and the program have the bundle's
 by_python() {
   limit=$1
   shift
-  env PATH="$told/bin:$PATH" LD_LIBRARY_PATH="${TRSHARD_USERS_LIBRARY_PATH-}" PYTHONPATH="$here/share/runs" PYTHONDONTWRITEBYTECODE=1 OMPI_MCA_plm=isolated \
+  env PATH="$told/bin:$PATH" LD_LIBRARY_PATH="${TRSHARD_USERS_LIBRARY_PATH-}" PYTHONPATH="$regression/harness:$regression/case:$regression/cuda_on_cpu" PYTHONDONTWRITEBYTECODE=1 OMPI_MCA_plm=isolated \
     TRS_GPU_OPTIONS="-comm_backend mpi -gpu_share" timeout -k 5 "$(at_most "$limit")" "$python" "$@"
 }
 can_run() {
   LD_LIBRARY_PATH=${TRSHARD_USERS_LIBRARY_PATH-} "$python" -c 'import h5py, numpy' 2> /dev/null || { say "skip  whole runs: $python has no h5py and numpy" && return 1; }
   mkdir -p "$told/bin"
-  printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/bin/mpirun "$@"\n' "$LD_LIBRARY_PATH" "$here" > "$told/bin/mpirun"
-  chmod +x "$told/bin/mpirun"
+  for program in mpirun trshard; do
+    printf '#!/bin/sh\nLD_LIBRARY_PATH="%s" exec "%s/bin/%s" "$@"\n' "$LD_LIBRARY_PATH" "$here" $program > "$told/bin/$program"
+    chmod +x "$told/bin/$program"
+  done
 }
 # golden RANKS CASE...: each case is a test, so that a stage that ends early has told of the others
 golden() {
   ranks_of_case=$1
   shift
   for case in "$@"; do
-    set -- "$here/share/runs/check_train.py" "$here/bin/trshard" "$here/share/runs/golden/$case" --device cuda --verbose --label "$case" --ranks "$ranks_of_case"
+    set -- "$here/share/tools/check_train.py" "$told/bin/trshard" "$regression/golden/runtime/$case" --device cuda --verbose --label "$case" --ranks "$ranks_of_case"
     [ "$ranks_of_case" = 1 ] || set -- "$@" --types auto,row_wise --always "-comm_backend mpi -gpu_share"
     check "golden case $case on $ranks_of_case" by_python 300 "$@"
   done
 }
 every_golden() {
-  for file in "$here"/share/runs/golden/*/case.json; do golden 1 "$(basename "$(dirname "$file")")"; done
+  for file in "$regression"/golden/runtime/"${tiny:+dcn}"*/case.json; do golden 1 "$(basename "$(dirname "$file")")"; done
 }
 laws() {
-  # shellcheck disable=SC2013
-  for law in $(sed -n 's/^def test_\(cuda_[a-z_]*\)(.*/\1/p' "$here/share/runs/law_cuda.py" | grep -v steady_step); do
-    check "$law" by_python 300 "$here/share/runs/case.py" --binary "$here/bin/trshard" "$law"
+  every=$(sed -n 's/^def test_\(cuda_[a-z0-9_]*\)(.*/\1/p' "$regression/cuda_on_cpu/law_cuda.py" | grep -vE 'steady_step|sorts|expected') # these count the stand-in's calls
+  [ -z "$tiny" ] || every='cuda_in_place cuda_sequence_layers cuda_bf16_layers' # without and with mpirun, with golden files of both kinds
+  for law in $every; do
+    check "$law" by_python 300 "$regression/case/case.py" --binary "$told/bin/trshard" "$law"
   done
 }
 
@@ -183,7 +201,7 @@ bench() {
   shift
   [ -z "$tiny" ] || set -- "$@" --tables 2 --rows 100 --dims 8 --batch 8 --rounds 1 --copy_bytes 4096 --steps 16 --model_dim 8 --pooling 2 --mlperf_rows_by 100000
   # one rank, whose host fills 26 G numbers of MLPerf's tables
-  OMP_NUM_THREADS=$(cores) OPENBLAS_NUM_THREADS=$(cores) "$here/share/bench_gpu.sh" "$here" "$python" --budget "$(($(left) - 10))" "$@" 2>&1 | tee "$file"
+  OMP_NUM_THREADS=$(cores) OPENBLAS_NUM_THREADS=$(cores) "$here/share/tools/bench_gpu.sh" "$here" "$python" --budget "$(($(left) - 10))" "$@" 2>&1 | tee "$file"
   grep '^FAILED' "$file" | sed 's/^FAILED:/FAIL  bench:/' >> "$results/summary.txt"
   grep '^late ' "$file" >> "$results/summary.txt"
   (cd "$results" && ls ./*.json > "$told/traces" 2> /dev/null && tar czf "${file%.txt}_traces.tar.gz" ./*.json 2> /dev/null && rm -f ./*.json)
@@ -206,15 +224,17 @@ profile() {
 }
 
 mkdir -p "$results" && : > "$results/summary.txt" && : > "$results/log.txt"
-stage=$(echo "$stages" | awk '{print $1}')
-if [ "$stage" != all ]; then
+if [ "$(echo "$stages" | awk '{print $1}')" != all ]; then
+  stage=preparations
   export TRSHARD_RESULTS="$results"
   find_libraries
   { uname -a; nvidia-smi; nvidia-smi -q -d CLOCK,ECC,PERFORMANCE; free -g; env -u OMP_NUM_THREADS nproc; df -h /dev/shm /tmp; "$here/run" trshard -version; } >> "$results/log.txt" 2>&1
-  check "the GPU's bandwidths" launch 1 "$here/bin/trshard" -task bench -bench_topology "$results/topology.opts" -device cuda || ! grep -q -e '-device cuda: ' "$told/out" ||
-    { "$here/share/bench_gpu.sh" --expected && exit 69; }
+  # shellcheck disable=SC2086
+  check "the GPU's bandwidths" launch 1 "$here/bin/trshard" -task bench -bench_topology "$results/topology.opts" -device cuda ${tiny:+-bench_bytes 1KiB -bench_table_bytes 1MiB} || ! grep -q -e '-device cuda: ' "$told/out" ||
+    { "$here/share/tools/bench_gpu.sh" --expected && exit 69; }
 fi
 for stage in $stages; do
+  stage_began=$(date +%s)
   say "--- $stage"
   case $stage in
     smoke) smoke ;;
@@ -238,7 +258,6 @@ for stage in $stages; do
     all) unit_tests '' ;;
     *) echo "test_gpu.sh: no stage $stage" >&2 && exit 64 ;;
   esac
-  stage_began=$(date +%s)
 done
 echo
 grep '^FAIL' "$results/summary.txt"

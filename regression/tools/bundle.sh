@@ -26,12 +26,12 @@ for test in unit_sparse_units_kjt unit_plan_estimators unit_train_running_metric
   [ ! -x "$there/tests/$test" ] || bare "$there/run" -n 1 $test
 done
 # A bundle without golden files takes the repository's.
-mv "$there/tests/golden" "$work/carried" && mv "$there/share/runs/golden" "$work/carried_runs"
+mv "$there/tests/golden" "$work/carried" && mv "$there/share/regression/golden" "$work/carried_runs"
 bare "$there/run" -n 1 unit_io_checkpoint 2> "$work/told" && { echo "golden files come from nowhere" && exit 1; }
 grep -q 'golden files are not in this bundle' "$work/told"
 bare TRSHARD_SOURCE="$source" "$there/run" -n 1 unit_io_checkpoint
 [ "$(ls "$work/carried")" = "$(ls "$there/tests/golden")" ] || { echo "the repository's golden files are others" && exit 1; }
-rm -r "$there/tests/golden" "$there/share/runs/golden" && mv "$work/carried" "$there/tests/golden" && mv "$work/carried_runs" "$there/share/runs/golden"
+rm -r "$there/tests/golden" "$there/share/regression/golden" && mv "$work/carried" "$there/tests/golden" && mv "$work/carried_runs" "$there/share/regression/golden"
 bare "$there/run" bench_make_data -output "$work/data.h5" -samples 2048 -features 26 -rows 1000000
 bare "$there/run" -n 2 trshard -device cpu -data_train "$work/data.h5" -tables_num_embeddings 1000000 -tables_embedding_dim 4 -dense_arch 4 -over_arch 4,1 \
   -batch_size 512 -steps 3 | grep 'trained on 3072 samples'
@@ -49,8 +49,16 @@ checks_gpu() {
 }
 bare TRSHARD_TINY=1 "$there/run" gpu none smoke > "$work/gpu" && status=0 || status=$?
 checks_gpu "$status" "$work/gpu"
-# A stage that has no time left says so and ends well.
 if [ "$status" != 69 ]; then
+  # Whole runs find their files, and the bundle's libraries whether a law starts the program by itself or by mpirun: the user's PETSc cannot be loaded.
+  python=${TRSHARD_PYTHON:-/usr/bin/python3}
+  mkdir "$work/broken"
+  for library in "$there"/lib/libpetsc*; do : > "$work/broken/$(basename "$library")"; done
+  bare LD_LIBRARY_PATH="$work/broken" TRSHARD_TINY=1 TRSHARD_RESULTS="$work/whole" "$there/run" gpu "$python" laws golden > "$work/gpu" && status=0 || status=$?
+  { [ "$status" != 1 ] && [ "$(grep -cE '^ok +(cuda_(in_place|sequence_layers|bf16_layers)|golden case) ' "$work/gpu")" -ge 4 ]; } || { cat "$work/gpu" "$work/whole/log.txt" && exit 1; }
+  # A stage that has no time left says so and ends well, and what it ended has left nothing running.
+  bare TRSHARD_TINY=1 TRSHARD_STAGE_SECONDS=5 TRSHARD_RESULTS="$work/late" "$there/run" gpu "$python" laws > "$work/gpu" && status=0 || status=$?
+  { [ "$status" = 2 ] && ! grep -lsF "$there/bin/" /proc/[0-9]*/cmdline; } || { cat "$work/gpu" && exit 1; }
   bare TRSHARD_TINY=1 TRSHARD_STAGE_SECONDS=5 TRSHARD_RESULTS="$work/late" "$there/run" gpu none kernels bench > "$work/gpu" && status=0 || status=$?
   [ "$status" = 2 ] || { cat "$work/gpu" && exit 1; }
   grep -q '^late ' "$work/late/summary.txt"
@@ -69,7 +77,7 @@ fi
 root=$work/root
 mkdir -p "$root"/{bin,dev,proc,tmp,etc}
 echo 'root:x:0:0::/tmp:/bin/sh' > "$root/etc/passwd"
-for program in sh awk grep sed getconf basename cat cp cut date df dirname echo env head id ls mkdir mktemp mv nproc printf rm sort tail tee timeout tr true uname wc; do
+for program in sh awk grep sed getconf basename cat cp cut date df dirname echo env head id ls mkdir mktemp mv nproc printf rm sleep sort tail tee timeout tr true uname wc; do
   cp -L "$(type -P $program)" "$root/bin/"
 done
 ldd "$root"/bin/* | awk '$3 ~ /^\// {print $3} $1 ~ /^\// && $1 !~ /:$/ {print $1}' | sort -u | while read -r library; do cp -L --parents "$library" "$root"; done

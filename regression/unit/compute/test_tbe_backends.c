@@ -250,22 +250,29 @@ static void test_found_ahead(void **state)
         }
 }
 
-/* One feature's backward with gradients at a column of rows so far apart. */
-static void step_from(const shape *s, int64_t column, int64_t stride, problem *p)
+/* One feature's backward with gradients, of floats or bf16, at a column of rows so far apart. */
+static void step_from(const shape *s, TrsDType type, int64_t column, int64_t stride, problem *p)
 {
   const TrsTbeFeature feature = {.out_column = column};
   const TrsTbe tbe = {.n_tables = 1, .n_features = 1, .table = p->table, .feature = &feature};
+  const int64_t n = s->batch * stride;
   TrsTbeInput input = p->input;
-  float *grad = memory(s->batch * stride, sizeof(*grad));
+  float *grad = memory(n, sizeof(*grad)), *narrow = memory(n, sizeof(*narrow));
+  TrsMatrix matrix = TrsFloats(grad, stride);
   TrsWorkspace workspace;
 
   input.n_values = input.offsets[s->batch];
   for (int b = 0; b < s->batch; b++)
     memcpy(grad + b * stride + column, p->grad + b * p->out_stride, (size_t)s->dim * sizeof(*grad));
+  if (type == TRS_BF16) {
+    assert_petsc_ok(trs_compute_backends[0]->convert(NULL, n, TRS_FP32, grad, TRS_BF16, narrow));
+    matrix = (TrsMatrix){.type = TRS_BF16, .stride = stride, .data = narrow};
+  }
   assert_petsc_ok(ops->workspace_create(&workspace));
-  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &tbe, &input, TrsFloats(grad, stride), &p->args));
+  assert_petsc_ok(ops->tbe_backward(NULL, workspace, &tbe, &input, matrix, &p->args));
   assert_petsc_ok(ops->workspace_destroy(&workspace));
   free(grad);
+  free(narrow);
 }
 
 static void assert_same_table(const TrsTbeTable *a, const TrsTbeTable *b, int kind)
@@ -276,27 +283,43 @@ static void assert_same_table(const TrsTbeTable *a, const TrsTbeTable *b, int ki
                         (size_t)state_floats(optimizers[kind].states, i, a) * sizeof(float));
 }
 
-/* The same gradients on 16 bytes, in columns that do not begin there, and in rows that do not: the same bits of weights and states. */
+/*
+  The same gradients on 16 bytes, in columns that do not begin there, and in rows that do not: the same bits of weights and states. A GPU has
+  kernels of their own for the first of rowwise_adagrad, with 8, 16 and 32 lanes a row.
+*/
+static void check_places(const shape *s, TrsDType type, int stochastic)
+{
+  static const int64_t places[][2] = {{4, 8}, {3, 8}, {4, 9}}; /* column, and what a row is longer than dim */
+  problem p[3];
+
+  for (int i = 0; i < 3; i++) {
+    make_problem(s, &p[i]);
+    p[i].table[0].stochastic_rounding = stochastic;
+    step_from(s, type, places[i][0], s->dim + places[i][1], &p[i]);
+    assert_same_table(&p[0].table[0], &p[i].table[0], s->kind);
+  }
+  for (int i = 0; i < 3; i++) free_problem(&p[i]);
+}
+
 static void test_places(void **state)
 {
+  static const int widths[] = {36, 48, 96, 120};
+
   (void)state;
   for (int i = 0; (ops = trs_hosted(i)); i++)
-    for (int kind = 0; kind < N_KINDS; kind++) {
-      const shape s = {.dim = 36, .batch = 60, .rows = 3, .kind = kind};
-      problem aligned, column, row;
-
-      make_problem(&s, &aligned);
-      make_problem(&s, &column);
-      make_problem(&s, &row);
-      step_from(&s, 4, 44, &aligned);
-      step_from(&s, 3, 44, &column);
-      step_from(&s, 4, 45, &row);
-      assert_same_table(&aligned.table[0], &column.table[0], kind);
-      assert_same_table(&aligned.table[0], &row.table[0], kind);
-      free_problem(&aligned);
-      free_problem(&column);
-      free_problem(&row);
-    }
+    for (int kind = 0; kind < N_KINDS; kind++)
+      for (int w = 0; w < 4; w++)
+        for (int k = 0; k < 12; k++) {
+          const shape s = {.dim = widths[w],
+                           .batch = 60,
+                           .rows = k % 2 ? 997 : 3,
+                           .kind = kind,
+                           .dtype = (TrsDType[]){TRS_FP32, TRS_FP16, TRS_BF16}[k / 4],
+                           .weighted = k % 4 > 1};
+          if (kind != 2 && k % 6) continue; /* rowwise_adagrad has them all */
+          check_places(&s, TRS_FP32, k % 4 == 3);
+          if (i > 0) check_places(&s, TRS_BF16, k % 4 == 3);
+        }
 }
 
 /* Rows of any number of bytes between any two places, by either index, both and none; each alone, two and all at once. */

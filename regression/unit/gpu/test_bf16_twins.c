@@ -111,6 +111,29 @@ static float *held_numbers(uint64_t array, int64_t n, PetscBool narrow, void **o
 }
 
 /*
+  The device's mask of y = ReLU(before), in the order of bits that TrsReluMask says. Where a number is so near to 0 that rounding decides, the host takes the
+  device's bit.
+*/
+static void take_bits(int64_t B, int64_t cols, const TrsReluMask *mask, const float *before, double near,
+                      float *y)
+{
+  unsigned char *bits = calloc((size_t)B + 1, (size_t)mask->row_bytes);
+
+  assert_petsc_ok(device->copy(bits, mask->data, B * mask->row_bytes, NULL));
+  assert_petsc_ok(device->stream_synchronize(NULL));
+  for (int64_t b = 0; b < B; b++)
+    for (int64_t c = 0; c < cols; c++) {
+      const int bit = bits[b * mask->row_bytes + c / 8] >> c % 8 & 1;
+      float *its = &y[b * cols + c];
+
+      if (bit == (*its > 0.0F)) continue;
+      assert_true(fabs((double)before[b * cols + c]) <= near);
+      *its = bit ? 1e-30F : 0.0F;
+    }
+  free(bits);
+}
+
+/*
   Two linear layers with ReLU between them, whose mask the second one's backward applies and whose sums the products make: what the CPU makes layer by layer.
   type: of the matrices on the device. NVIDIA has no kernel for some shapes: one column of the input, one unit.
 */
@@ -125,7 +148,7 @@ static void check_fused(const int64_t *size, TrsDType type, double tolerance)
       [X] = in, [W1] = in, [H] = mid, [W2] = mid, [Z] = out, [DZ] = out, [DH] = mid, [DX] = in};
   const int64_t row_bytes = cuda->relu_mask_bytes(mid);
   TrsReluMask mask = {.row_bytes = row_bytes};
-  float *host[ALL];
+  float *host[ALL], *before = calloc((size_t)(B * mid) + 1, sizeof(*before));
   void *on[ALL];
 
   if (row_bytes) assert_true(row_bytes % 16 == 0 && 8 * row_bytes >= mid);
@@ -134,7 +157,8 @@ static void check_fused(const int64_t *size, TrsDType type, double tolerance)
     host[i] = held_numbers((uint64_t)i, n[i],
                            (PetscBool)(type == TRS_BF16 && i != DW1 && i != DB1 && i != DW2 && i != DB2),
                            &on[i]);
-  for (int backend = 0; backend < 2; backend++) {
+  for (int call = 0; call < 4; call++) { /* both forwards, then both backwards */
+    const int backend = call % 2;
     const TrsComputeOps *ops = backend ? cuda : cpu;
     const TrsReluMasks kept = {.y = mask}, applied = {.x = mask}, *const first = backend ? &kept : NULL,
                        *const second = backend ? &applied : NULL;
@@ -146,10 +170,17 @@ static void check_fused(const int64_t *size, TrsDType type, double tolerance)
       m[i] = TrsFloats(v[i], stride[i]);
       if (backend) m[i].type = type;
     }
-    assert_petsc_ok(
-        ops->linear_forward(NULL, B, in, mid, m[X], m[W1], v[B1], TRS_ACTIVATION_RELU, m[H], first));
-    assert_petsc_ok(
-        ops->linear_forward(NULL, B, mid, out, m[H], m[W2], v[B2], TRS_ACTIVATION_NONE, m[Z], second));
+    if (call == 0)
+      assert_petsc_ok(ops->linear_forward(NULL, B, in, mid, m[X], m[W1], v[B1], TRS_ACTIVATION_NONE,
+                                          TrsFloats(before, mid), NULL));
+    if (call < 2) {
+      assert_petsc_ok(
+          ops->linear_forward(NULL, B, in, mid, m[X], m[W1], v[B1], TRS_ACTIVATION_RELU, m[H], first));
+      assert_petsc_ok(
+          ops->linear_forward(NULL, B, mid, out, m[H], m[W2], v[B2], TRS_ACTIVATION_NONE, m[Z], second));
+      if (backend && mask.data) take_bits(B, mid, &mask, before, tolerance, host[H]);
+      continue;
+    }
     assert_petsc_ok(ops->linear_backward(NULL, B, mid, out, m[H], m[W2], m[Z], TRS_ACTIVATION_NONE, m[DZ],
                                          v[DW2], v[DB2], m[DH], second));
     assert_petsc_ok(ops->linear_backward(NULL, B, in, mid, m[X], m[W1], m[H], TRS_ACTIVATION_RELU, m[DH],
@@ -163,6 +194,7 @@ static void check_fused(const int64_t *size, TrsDType type, double tolerance)
     free(host[i]);
   }
   assert_petsc_ok(device->release(&mask.data));
+  free(before);
 }
 
 /* cuBLASLt with masks and sums; refusing them (the stand-in's environment); and a machine without it. */
