@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Runs of a row's occurrences on the GPU (tbe_occurrences_cuda.h), and the sums of their gradients in
-  the columns of a lane.
+  Runs of a row's occurrences on the GPU (tbe_occurrences_cuda.h), and the sums of their gradients
+  in the columns of a lane.
 */
 #pragma once
 
