@@ -155,6 +155,9 @@ def test_dense_columns(binary, folder):
         check_same_tensors(other, state, chosen)
         text = run(binary, 1, f"-task eval -data_eval train.h5 -init_from {state} {chosen} {TABLES}", folder).text
         check(f" {len(columns)} dense, " in text, text)
+        told = run(binary, 1, f"-task eval -data_eval train.h5 -init_from {other} {TABLES}", folder).text  # the checkpoint has the option
+        lines = [[line for line in t.splitlines() if line.startswith("eval ")] for t in (text, told)]
+        check(lines[0] and lines[0] == lines[1], told)
     text = run(binary, 1, f"-task eval -data_eval train.h5 -init_from {state} {TABLES}", folder, status=65).text
     check("4 dense features, the model of" in text and "-data_dense chooses them" in text, text)
 

@@ -22,6 +22,7 @@
 #include "train/split_tables.h"
 
 #include <inttypes.h>
+#include <omp.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -36,8 +37,13 @@ static const TrsOptionSpec specs[] = {
      "the whole file"},
     {"-seed", TRS_OPTION_INT, "0", "[0,]", NULL, NULL, "seed of numbers that the checkpoint replaces"},
     {"-task", TRS_OPTION_ENUM, "predict", NULL, "predict", NULL, "a predictor predicts"},
+    {"-data_dense", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
+     "of the checkpoint; a predictor has no dataset"},
+    {"-data_label", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
+     "of the checkpoint; a predictor has no dataset"},
 };
-static const TrsOptionGroup predictor_group = TRS_OPTION_GROUP("Predictor", specs);
+static const TrsOptionGroup predictor_group = TRS_OPTION_GROUP_OF_MODEL("Predictor", NULL, specs, NULL,
+                                                                        "-data_dense,-data_label");
 
 static const TrsOptionGroup *const groups[] = {&predictor_group,       &trs_tables_options,
                                                &trs_table_options,     &trs_model_options,
@@ -98,6 +104,7 @@ static PetscErrorCode collect_words(const char *options, TrsText *words)
 
 static PetscErrorCode read_options(TrshardPredictor p, const char *path, const char *options)
 {
+  static const char *const of_data[] = {"-data_dense", "-data_label"};
   TrsText words = {.data = NULL};
   PetscErrorCode ierr = collect_words(options, &words);
   char *model = NULL;
@@ -108,6 +115,10 @@ static PetscErrorCode read_options(TrshardPredictor p, const char *path, const c
                               &p->options);
   PetscCall(TrsTextFree(&words));
   PetscCall(ierr);
+  for (int i = 0; i < 2; i++)
+    if (TrsOptionsIsGiven(p->options, of_data[i]))
+      PetscCall(
+          TrsOptionError(p->options, of_data[i], "is of datasets; a predictor is given what they choose"));
   PetscCall(TrsCheckpointModel(MPI_COMM_SELF, path, &model));
   PetscCheck(model, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s does not hold its model, expected a checkpoint that trshard 1.0.0 or later wrote", path);
@@ -273,20 +284,22 @@ static PetscErrorCode read_weights(TrshardPredictor p, const char *path)
 }
 
 /*
-  Predict a sample without ids. The first product prepares its library, which is no work for several
-  threads at once.
+  Predict one sample without ids, and as many as a call takes at a time. The first products prepare
+  their library: no work for several threads at once, and some 50 ms that no request should wait for.
 */
 static PetscErrorCode warm_up(TrshardPredictor p)
 {
+  const size_t n = TRS_PREDICT_SAMPLES;
   int32_t *lengths;
   float *dense, *predictions;
 
   PetscFunctionBegin;
-  PetscCall(PetscCalloc3((size_t)p->n_names, &lengths, (size_t)p->num_dense, &dense, (size_t)p->n_outputs,
-                         &predictions));
-  PetscCheck(TrshardPredict(p, &(TrshardBatch){.batch = 1, .lengths = lengths}, dense, predictions) ==
-                 TRSHARD_SUCCESS,
-             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%s", TrshardErrorMessage());
+  PetscCall(PetscCalloc3(n * (size_t)p->n_names, &lengths, n * (size_t)p->num_dense, &dense,
+                         n * (size_t)p->n_outputs, &predictions));
+  for (int32_t batch = 1; batch <= TRS_PREDICT_SAMPLES; batch += TRS_PREDICT_SAMPLES - 1)
+    PetscCheck(TrshardPredict(p, &(TrshardBatch){.batch = batch, .lengths = lengths}, dense, predictions) ==
+                   TRSHARD_SUCCESS,
+               PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%s", TrshardErrorMessage());
   PetscCall(PetscFree3(lengths, dense, predictions));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -540,8 +553,14 @@ static int predict(TrshardPredictor p, TrsPredictWorkspace *w, const TrshardBatc
   return status;
 }
 
+/*
+  The work of a call stays on its thread. A team of threads would take longer to wake than a small
+  batch takes, each of several callers would have a team of its own, and a child that fork() made
+  would wait for a team that it does not have.
+*/
 int TrshardPredict(TrshardPredictor p, const TrshardBatch *ids, const float *dense, float *predictions)
 {
+  const int threads = omp_get_max_threads();
   TrsPredictWorkspace *w = NULL;
   PetscErrorCode ierr = PETSC_SUCCESS;
   int status;
@@ -563,7 +582,9 @@ int TrshardPredict(TrshardPredictor p, const TrshardBatch *ids, const float *den
     return TrsExitStatus(ierr);
   }
   TrsLogFlopsPause(PETSC_TRUE);
+  omp_set_num_threads(1);
   status = predict(p, w, ids, dense, predictions);
+  omp_set_num_threads(threads);
   TrsLogFlopsPause(PETSC_FALSE);
   (void)pthread_mutex_lock(&p->lock);
   w->next = p->idle;

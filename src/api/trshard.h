@@ -327,9 +327,11 @@ TRSHARD_API int TrshardPredictorShape(TrshardPredictor predictor, int32_t *num_d
 /*
   TrshardPredict - Predict a batch of any size.
 
-  Not collective. Any number of threads may call it at the same time: the model's memory is read
-  alone, and each call has a workspace of its own, which stays for later calls. -task predict gives
-  the same numbers up to the order of sums.
+  Not collective. Any number of threads may call it at the same time, and a process that fork() made
+  of one with a predictor may, too: the model's memory is read alone, and each call has a workspace
+  of its own, which stays for later calls. A call works on its own thread alone, so that a batch too
+  large for one thread is best cut by the caller. -task predict gives the same numbers up to the
+  order of sums.
 
   In:     ids          bags as for TrshardInputDist(); weights NULL if no table is weighted
           dense        [batch, num_dense]; NULL if num_dense is 0

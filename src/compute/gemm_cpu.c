@@ -5,6 +5,7 @@
 #include "compute/codec_kernels.h"
 #include "compute/cpu_kernels.h"
 #include "compute/onednn_library.h"
+#include "core/start.h"
 
 #include <cblas.h>
 #if defined(__x86_64__)
@@ -13,6 +14,7 @@
 #include <limits.h>
 #include <omp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,10 +101,34 @@ static PetscBool has_fast_bf16(void)
   return (PetscBool)(choice && !strcmp(choice, "bf16"));
 }
 
+/*
+  oneDNN 2.6 keeps data so far below the stack's pointer that a signal's handler destroys it: the heap
+  was damaged, one time in some thousand signals. So handlers run on a stack of their own, or signals
+  stay off a thread that multiplies. Faults of the thread's own are left alone.
+*/
+static sigset_t kept_off;
+static PetscBool others_handle; /* a profiler, say, has handlers without a stack */
+
+static void look_at_handlers(void)
+{
+  const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+
+  sigfillset(&kept_off);
+  for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) sigdelset(&kept_off, faults[i]);
+  for (int number = 1; number <= SIGRTMAX; number++) {
+    struct sigaction action;
+
+    if (sigismember(&kept_off, number) != 1 || sigaction(number, NULL, &action) != 0) continue;
+    if (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN && !(action.sa_flags & SA_ONSTACK))
+      others_handle = PETSC_TRUE;
+  }
+}
+
 static void library_setup(void)
 {
   const char *isa = TrsComputeIsa();
 
+  look_at_handlers();
   if (!strcmp(isa, "avx512")) onednn = TrsOneDnnOpen();
   fast_bf16 = (PetscBool)(onednn && onednn->gemm_bf16 && has_fast_bf16());
   cut_columns = (PetscBool)(TrsBlasSetup(isa, blas_text, sizeof(blas_text)) || onednn);
@@ -169,7 +195,9 @@ static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows,
   const int64_t a_part = p->trans_a ? row : row * lda, a_step = p->trans_a ? lda : 1;
   const int64_t b_part = p->trans_b ? col * ldb : col, b_step = p->trans_b ? 1 : ldb;
   const char ta = p->trans_a ? 'T' : 'N', tb = p->trans_b ? 'T' : 'N';
+  const PetscBool open_to_signals = (PetscBool)(others_handle || !trs_signals_have_stack);
   float *c = (float *)p->c.data + row * ldc + col;
+  sigset_t before;
   int status = 0;
 
   if (!onednn || p->k == 0) {
@@ -179,6 +207,7 @@ static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows,
     return 0;
   }
   omp_set_num_threads(1); /* for oneDNN, called in this thread of the parallel region */
+  if (open_to_signals) pthread_sigmask(SIG_BLOCK, &kept_off, &before);
   free(room);
   for (int64_t s = 0; s < n_slices && !status; s++) {
     const int64_t first = s * p->k / n_slices, k = (s + 1) * p->k / n_slices - first;
@@ -192,6 +221,7 @@ static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows,
                                  (const float *)p->b.data + b, ldb, beta, c, ldc);
   }
   room = malloc(ROOM_BYTES);
+  if (open_to_signals) pthread_sigmask(SIG_SETMASK, &before, NULL);
   return status;
 }
 

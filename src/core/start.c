@@ -103,6 +103,7 @@ static void keep_pmix_store(void)
 }
 
 volatile int trs_stop_requested;
+_Thread_local int trs_signals_have_stack;
 
 /*
   Open /dev/null for each standard stream that is closed. Otherwise the first files that the program

@@ -49,6 +49,12 @@ PetscBool TrsStartOnOneHost(void);
 extern volatile int trs_stop_requested;
 
 /*
+  Do the handlers of the signals that come to this thread run on a stack of their own? In threads of
+  other programs nobody knows.
+*/
+extern _Thread_local int trs_signals_have_stack;
+
+/*
   Raise a small limit of the main thread's stack as far as allowed. Not collective. Errors: MEMORY
   if the raised limit is still too small.
 */

@@ -59,7 +59,8 @@ static const TrsOptionSpec reader_options[] = {
      "on it. Filtered (gzip) and converted data are unpacked by one thread at a time (default: 1, or 2 if "
      "they map ids; a GPU maps its ids itself)"},
 };
-const TrsOptionGroup trs_reader_options = TRS_OPTION_GROUP("Data", reader_options);
+const TrsOptionGroup trs_reader_options = TRS_OPTION_GROUP_OF_MODEL("Data", NULL, reader_options, NULL,
+                                                                    "-data_dense,-data_label");
 
 /* A slot is free, then ready, then out. */
 typedef enum { TRS_SLOT_FREE, TRS_SLOT_NEEDS_ROOM, TRS_SLOT_READY, TRS_SLOT_OUT } TrsSlotState;

@@ -145,9 +145,13 @@ PetscErrorCode TrsCheckpointReadWanted(MPI_Comm comm, const char *path, const Tr
                                        const TrsCheckpointWanted *wanted, TrsCheckpointInfo *info)
 {
   TrsRequestOfFile q = {path, wanted, state, info};
+  PetscErrorCode ierr;
 
   PetscFunctionBegin;
-  PetscCall(read_file(comm, &q));
+  if (info) memset(info, 0, sizeof(*info));
+  ierr = read_file(comm, &q);
+  if (ierr && info) (void)TrsCheckpointInfoFree(info);
+  PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

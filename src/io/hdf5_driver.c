@@ -211,11 +211,14 @@ static const H5FD_class_t driver = {
     .unlock = unlock_file,
     .fl_map = H5FD_FLMAP_DICHOTOMY};
 
+/*
+  The driver stays registered: HDF5 reads its class once more after the last file that kept it. A
+  program that has closed the library has lost it.
+*/
 herr_t TrsHDF5DriverUse(hid_t access)
 {
-  const hid_t id = H5FDregister(&driver);
-  const herr_t status = id >= 0 ? H5Pset_driver(access, id, NULL) : -1;
+  static hid_t id = H5I_INVALID_HID;
 
-  if (id >= 0) (void)H5FDunregister(id); /* the access list and its files keep the driver */
-  return status;
+  if (id < 0 || H5Iis_valid(id) <= 0 || H5Iget_type(id) != H5I_VFL) id = H5FDregister(&driver);
+  return id >= 0 ? H5Pset_driver(access, id, NULL) : -1;
 }

@@ -46,16 +46,23 @@ static PetscErrorCode find_label(const TrsSession *s, const TrsDatasetInfo *info
 }
 
 /*
-  Choose the labels: those of the tasks, or that of -data_label, else the first of the training
-  data, or of the evaluation data if there is no other. All data must have them.
+  Choose the labels: those of the tasks, or that of -data_label, here or of the checkpoint's
+  training, else the first of the training data, or of the evaluation data if there is no other. All
+  data must have them.
 */
 static PetscErrorCode choose_labels(TrsSession *s)
 {
   const TrsDataset datasets[2] = {s->train, s->eval};
+  const PetscBool of_model = (PetscBool)(TrsOptionsModelOf(s->options, "-data_label") != NULL);
+  const TrsDatasetInfo *eval;
   PetscBool given, chosen;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetString(s->options, "-data_label", &s->label, &given));
+  if (of_model && s->eval) { /* data of one label without a name has the model's */
+    PetscCall(TrsDatasetGetInfo(s->eval, &eval));
+    if (!eval->label_names) s->label = NULL;
+  }
   if (given && s->tasks.named)
     PetscCall(TrsOptionError(s->options, "-data_label",
                              "is for a run without -tasks: each task has a label, -task_<name>_label"));
@@ -253,6 +260,8 @@ PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool tra
 PetscErrorCode TrsSessionDestroy(TrsSession *session)
 {
   PetscFunctionBegin;
+  PetscCall(TrsEvaluationDestroy(&session->evaluation));
+  PetscCall(TrsReaderDestroy(&session->eval_reader));
   PetscCall(TrsStateFree(&session->state));
   PetscCall(TrsModelParallelDestroy(&session->model));
   PetscCall(TrsShardingPlanFree(&session->plan));
@@ -311,5 +320,18 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   PetscCall(set_groups(session, info, *reader));
   PetscCall(TrsReaderSetStart(*reader, first_step));
   PetscCall(TrsReaderSetUp(*reader));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSessionEvaluate(TrsSession *session, TrsOptions overlap, const TrsEvaluationTarget *target,
+                                  const TrsBatchObserver *observer, const volatile int *stop,
+                                  TrsMetricValues *values, PetscBool *stopped)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsSessionReader(session, PETSC_FALSE, 0, &session->eval_reader));
+  PetscCall(TrsEvaluationCreate(session->machine.groups.dense, overlap, session->model, session->eval_reader,
+                                target, observer, stop, &session->evaluation));
+  PetscCall(TrsEvaluationRun(session->evaluation, values, stopped));
+  PetscCall(TrsEvaluationDestroy(&session->evaluation));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -8,7 +8,7 @@
 #include "api/machine.h"
 #include "data/reader.h"
 #include "io/checkpoint.h"
-#include "train/model_parallel.h"
+#include "train/evaluate.h"
 
 typedef struct {
   MPI_Comm comm; /* for set-up, files and metrics */
@@ -31,6 +31,8 @@ typedef struct {
   int64_t batch_size;         /* B of a full batch */
   int64_t step_batch;         /* samples of a rank in a full training step */
   PetscBool keeps_embeddings; /* TrsModelParallelConfig; set between Open and Build */
+  TrsReader eval_reader;      /* of TrsSessionEvaluate(), or NULL */
+  TrsEvaluation evaluation;   /* under way, or NULL */
 } TrsSession;
 
 /*
@@ -62,6 +64,7 @@ PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBoo
 */
 PetscErrorCode TrsSessionNeedLabels(const TrsSession *session);
 
+/* Collective. Ends an evaluation that failed, too. */
 PetscErrorCode TrsSessionDestroy(TrsSession *session);
 
 /* The tables of the options. The dataset supplies what the options leave open. Not collective. */
@@ -73,3 +76,11 @@ PetscErrorCode TrsSessionTables(TrsOptions options, TrsDataset dataset, TrsTable
 */
 PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t first_step,
                                 TrsReader *reader);
+
+/*
+  Evaluate the session's model on its evaluation data (TrsEvaluationRun()). session->eval_reader has
+  read them, and is destroyed by the caller, or with the session. Collective.
+*/
+PetscErrorCode TrsSessionEvaluate(TrsSession *session, TrsOptions overlap, const TrsEvaluationTarget *target,
+                                  const TrsBatchObserver *observer, const volatile int *stop,
+                                  TrsMetricValues *values, PetscBool *stopped);

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TRS_EXIT_AT_ONCE = 130, TRS_POLL_MS = 100, TRS_SAME_REQUEST_S = 1 };
+enum { TRS_EXIT_AT_ONCE = 130, TRS_POLL_MS = 100, TRS_SAME_REQUEST_S = 1, TRS_SIGNAL_STACK = 128 << 10 };
 
 static const int stop_signals[] = {SIGTERM, SIGUSR1, SIGINT, SIGHUP};
 enum { TRS_N_STOP_SIGNALS = sizeof(stop_signals) / sizeof(stop_signals[0]) };
@@ -57,10 +57,14 @@ static void on_signal(int number)
 
 int TrsSignalsInstall(void)
 {
-  struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, ignore = {.sa_handler = SIG_IGN};
+  static char stack[TRS_SIGNAL_STACK];
+  const stack_t of_its_own = {.ss_sp = stack, .ss_size = sizeof(stack)};
+  struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK},
+                   ignore = {.sa_handler = SIG_IGN};
   int failed = 0;
 
   installed = PETSC_TRUE;
+  trs_signals_have_stack = sigaltstack(&of_its_own, NULL) == 0; /* else products keep signals off */
   sigemptyset(&ignore.sa_mask);
   /* The handlers block each other's signals, or two signals could both be the first. */
   sigemptyset(&stop.sa_mask);

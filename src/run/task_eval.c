@@ -2,43 +2,48 @@
 #include "run/task_eval.h"
 
 #include "run/checkpoint_model.h"
+#include "run/left_over.h"
 #include "run/outputs.h"
 #include "run/recall.h"
 #include "run/record.h"
 #include "run/report.h"
 #include "run/signals.h"
-#include "train/evaluate.h"
 
 PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, const TrsBatchObserver *observer,
                                   TrsMetricValues *values, PetscBool *stopped)
 {
   const TrsDatasetInfo *info;
   TrsEvaluationTarget target = {.results = results, .metrics = session->options};
-  TrsReader reader;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(session->eval, &info));
   target.n_total = info->num_samples;
-  PetscCall(TrsSessionReader(session, PETSC_FALSE, 0, &reader));
-  PetscCall(TrsEvaluate(session->machine.groups.dense, session->options, session->model, reader, &target,
-                        observer, &trs_stop_requested, values, stopped));
-  if (!session->told_of_bad_ids && !*stopped) PetscCall(TrsReportBadIds(session, info, reader, "eval"));
+  PetscCall(
+      TrsSessionEvaluate(session, session->options, &target, observer, &trs_stop_requested, values, stopped));
+  if (!session->told_of_bad_ids && !*stopped)
+    PetscCall(TrsReportBadIds(session, info, session->eval_reader, "eval"));
   session->told_of_bad_ids = (PetscBool)(session->told_of_bad_ids || !*stopped);
-  PetscCall(TrsReaderDestroy(&reader));
+  PetscCall(TrsReaderDestroy(&session->eval_reader));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What looks at each batch of -task eval. */
+/* -task eval */
 typedef struct {
+  TrsSession session;
+  TrsResults results;
+  TrsOutputs outputs;
   TrsRecall recall;
+  TrsMetricValues *values; /* [tasks] */
   TrsWatchdog watchdog;
-} TrsEvalBatches;
+  int64_t updates;   /* that the weights have seen */
+  PetscBool can_end; /* everything is there: destroy() frees it all */
+} TrsEvalRun;
 
 /* A TrsBatchObserver. */
 static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const float *predictions,
                                   const double *losses, double seconds)
 {
-  TrsEvalBatches *e = (TrsEvalBatches *)context;
+  TrsEvalRun *e = (TrsEvalRun *)context;
 
   PetscFunctionBegin;
   TrsWatchdogBeat(e->watchdog, batch->step);
@@ -46,66 +51,88 @@ static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const fl
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Evaluate under the watchdog, which a caller of TrshardRun() must not keep after an error. */
-static PetscErrorCode evaluate(TrsSession *session, TrsResults results, TrsEvalBatches *e,
-                               TrsMetricValues *values, PetscBool *stopped)
+static PetscErrorCode set_up(TrsEvalRun *e, MPI_Comm comm, TrsOptions options)
 {
-  const TrsBatchObserver observer = {after_batch, e};
+  TrsCheckpointInfo info = {.step = 0};
+  TrsSession *s = &e->session;
+  const char *init_from = NULL, *output = NULL;
   double watchdog_s;
-  PetscErrorCode ierr;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsGetReal(session->options, "-watchdog_seconds", &watchdog_s, NULL));
-  PetscCall(TrsWatchdogStart(watchdog_s, session->rank, &e->watchdog));
-  ierr = TrsEvaluateSession(session, results, &observer, values, stopped);
+  PetscCall(TrsOptionsGetString(options, "-init_from", &init_from, NULL));
+  PetscCall(TrsOptionsGetString(options, "-output", &output, NULL));
+  PetscCall(TrsOptionsGetReal(options, "-watchdog_seconds", &watchdog_s, NULL));
+  PetscCheck(init_from, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-init_from is missing: evaluation needs a checkpoint to take weights from");
+  PetscCall(TrsResultsCreate(comm, output, &e->results));
+  PetscCall(TrsCheckpointModelTake(comm, options, init_from));
+  PetscCall(TrsOutputsOpen(comm, options, 1u << TRS_OUTPUT_RESULTS, &e->outputs));
+  PetscCall(TrsOutputsClaim(&e->outputs, ""));
+  PetscCall(TrsResultsSetOutput(e->results, &e->outputs.file[TRS_OUTPUT_RESULTS]));
+  PetscCall(TrsSessionOpen(comm, options, PETSC_FALSE, s));
+  PetscCall(TrsSessionNeedLabels(s));
+  PetscCall(TrsCheckpointModelCheckData(s));
+  PetscCall(TrsSessionBuild(s, PETSC_FALSE, PETSC_FALSE));
+  PetscCall(TrsRecallOpen(s, &e->recall));
+  PetscCall(PetscCalloc1((size_t)s->tasks.n, &e->values));
+  e->can_end = PETSC_TRUE;
+  PetscCall(TrsReportBanner(s));
+  PetscCall(TrsReportAttributes(s, e->results));
+  PetscCall(TrsCheckpointRead(s->comm, init_from, &s->state, &info));
+  e->updates = info.step;
+  PetscCall(TrsCheckpointInfoFree(&info));
+  PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &e->watchdog));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run(TrsEvalRun *e, MPI_Comm comm, TrsOptions options)
+{
+  const TrsBatchObserver observer = {after_batch, e};
+  TrsSession *s = &e->session;
+  PetscBool stopped;
+
+  PetscFunctionBegin;
+  PetscCall(set_up(e, comm, options));
+  PetscCall(TrsEvaluateSession(s, e->results, &observer, e->values, &stopped));
+  PetscCheck(!stopped, PETSC_COMM_SELF, TRS_ERR_STOPPED,
+             "stopped on request during the evaluation: no metrics or predictions were written");
   PetscCall(TrsWatchdogStop(&e->watchdog));
-  PetscCall(ierr);
+  PetscCall(TrsRecordMetrics(e->results, e->updates, &s->tasks, e->values));
+  PetscCall(TrsReportMetrics(s->comm, "eval", &s->tasks, e->values));
+  PetscCall(TrsRecallReport(&e->recall, s->comm, e->results));
+  PetscCall(TrsResultsWrite(e->results));
+  PetscCall(TrsOutputsReport(&e->outputs, PETSC_FALSE, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy(void *of_run)
+{
+  TrsEvalRun *e = (TrsEvalRun *)of_run;
+
+  PetscFunctionBegin;
+  if (e->can_end) {
+    PetscCall(TrsRecallFree(&e->recall));
+    PetscCall(PetscFree(e->values));
+    PetscCall(TrsResultsDestroy(&e->results));
+    PetscCall(TrsOutputsClose(&e->outputs));
+    PetscCall(TrsSessionDestroy(&e->session));
+  }
+  PetscCall(PetscFree(e));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options)
 {
-  TrsCheckpointInfo info = {.step = 0};
-  const char *init_from = NULL, *output = NULL;
-  TrsEvalBatches batches = {.watchdog = NULL};
-  TrsMetricValues *values;
-  TrsOutputs outputs;
-  TrsResults results;
-  TrsSession session;
-  PetscBool stopped;
+  PetscErrorCode ierr;
+  TrsEvalRun *e;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsGetString(options, "-init_from", &init_from, NULL));
-  PetscCall(TrsOptionsGetString(options, "-output", &output, NULL));
-  PetscCheck(init_from, PETSC_COMM_SELF, TRS_ERR_OPTION,
-             "-init_from is missing: evaluation needs a checkpoint to take weights from");
-  PetscCall(TrsResultsCreate(comm, output, &results));
-  PetscCall(TrsCheckpointModelTake(comm, options, init_from));
-  PetscCall(TrsOutputsOpen(comm, options, 1u << TRS_OUTPUT_RESULTS, &outputs));
-  PetscCall(TrsOutputsClaim(&outputs, ""));
-  PetscCall(TrsResultsSetOutput(results, &outputs.file[TRS_OUTPUT_RESULTS]));
-  PetscCall(TrsSessionOpen(comm, options, PETSC_FALSE, &session));
-  PetscCall(TrsSessionNeedLabels(&session));
-  PetscCall(TrsCheckpointModelCheckData(&session));
-  PetscCall(TrsSessionBuild(&session, PETSC_FALSE, PETSC_FALSE));
-  PetscCall(TrsRecallOpen(&session, &batches.recall));
-  PetscCall(TrsReportBanner(&session));
-  PetscCall(TrsReportAttributes(&session, results));
-  PetscCall(TrsCheckpointRead(session.comm, init_from, &session.state, &info));
-  PetscCall(TrsCheckpointInfoFree(&info));
-  PetscCall(PetscCalloc1((size_t)session.tasks.n, &values));
-  PetscCall(evaluate(&session, results, &batches, values, &stopped));
-  PetscCheck(!stopped, PETSC_COMM_SELF, TRS_ERR_STOPPED,
-             "stopped on request during the evaluation: no metrics or predictions were written");
-  PetscCall(TrsRecordMetrics(results, info.step, &session.tasks, values));
-  PetscCall(TrsReportMetrics(session.comm, "eval", &session.tasks, values));
-  PetscCall(TrsRecallReport(&batches.recall, session.comm, results));
-  PetscCall(TrsRecallFree(&batches.recall));
-  PetscCall(PetscFree(values));
-  PetscCall(TrsResultsWrite(results));
-  PetscCall(TrsOutputsReport(&outputs, PETSC_FALSE, NULL));
-  PetscCall(TrsResultsDestroy(&results));
-  PetscCall(TrsOutputsClose(&outputs));
-  PetscCall(TrsSessionDestroy(&session));
+  PetscCall(PetscNew(&e));
+  TrsRunLeaves(destroy, e);
+  ierr = run(e, comm, options);
+  PetscCall(TrsWatchdogStop(&e->watchdog));
+  PetscCall(ierr);
+  TrsRunLeaves(NULL, NULL);
+  PetscCall(destroy(e));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -4,12 +4,12 @@
 #include "quant/quantised_tables.h"
 #include "run/checkpoint_model.h"
 #include "run/latency.h"
+#include "run/left_over.h"
 #include "run/outputs.h"
 #include "run/predict_embeddings.h"
 #include "run/record.h"
 #include "run/report.h"
 #include "run/signals.h"
-#include "train/evaluate.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -28,6 +28,8 @@ typedef struct {
   int64_t n_samples; /* of the dataset */
   TrsLatency latency;
   TrsWatchdog watchdog;
+  TrsMetricValues *values; /* [tasks] */
+  PetscBool can_end;       /* everything is there: destroy() frees it all */
 } TrsPrediction;
 
 enum { TRS_N_TRIES = 20 };
@@ -199,6 +201,8 @@ static PetscErrorCode set_up(TrsPrediction *p, MPI_Comm comm, TrsOptions options
       TrsOutputsOpen(s->comm, options, 1u << TRS_OUTPUT_RESULTS | 1u << TRS_OUTPUT_QUANTISED, &p->outputs));
   PetscCall(TrsOutputsClaim(&p->outputs, ""));
   PetscCall(TrsResultsSetOutput(p->results, &p->outputs.file[TRS_OUTPUT_RESULTS]));
+  PetscCall(PetscCalloc1((size_t)s->tasks.n, &p->values));
+  p->can_end = PETSC_TRUE;
   PetscCall(with_newest(p, read_checkpoint));
   PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &p->watchdog));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -232,27 +236,21 @@ static PetscErrorCode predict(TrsPrediction *p)
   const TrsBatchObserver observer = {after_batch, p};
   TrsSession *s = &p->session;
   const TrsDatasetInfo *info;
-  TrsMetricValues *values;
   PetscBool stopped; /* not used: the observer's error reports a stop, with its batch */
   TrsEvaluationTarget target = {.results = p->results, .metrics = s->options};
-  TrsReader reader;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(s->eval, &info));
   target.n_total = p->n_samples = info->num_samples;
-  PetscCall(PetscCalloc1((size_t)s->tasks.n, &values));
-  PetscCall(TrsSessionReader(s, PETSC_FALSE, 0, &reader));
   /* Predict batch by batch, because a latency is that of one batch. */
-  PetscCall(TrsEvaluate(s->machine.groups.dense, NULL, s->model, reader, &target, &observer, NULL, values,
-                        &stopped));
-  PetscCall(TrsReportBadIds(s, info, reader, "predict"));
-  PetscCall(TrsReaderDestroy(&reader));
+  PetscCall(TrsSessionEvaluate(s, NULL, &target, &observer, NULL, p->values, &stopped));
+  PetscCall(TrsReportBadIds(s, info, s->eval_reader, "predict"));
+  PetscCall(TrsReaderDestroy(&s->eval_reader));
   PetscCall(TrsLatencyReport(s->comm, &p->latency, p->results));
   if (info->has_labels) {
-    PetscCall(TrsRecordMetrics(p->results, p->info.step, &s->tasks, values));
-    PetscCall(TrsReportMetrics(s->comm, "predict", &s->tasks, values));
+    PetscCall(TrsRecordMetrics(p->results, p->info.step, &s->tasks, p->values));
+    PetscCall(TrsReportMetrics(s->comm, "predict", &s->tasks, p->values));
   }
-  PetscCall(PetscFree(values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -285,26 +283,51 @@ static PetscErrorCode write_checkpoint(TrsPrediction *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRunPredict(MPI_Comm comm, TrsOptions options)
+static PetscErrorCode run(TrsPrediction *p, MPI_Comm comm, TrsOptions options)
 {
-  TrsPrediction p = {.session = {.rank = 0}};
-  PetscErrorCode ierr = set_up(&p, comm, options);
+  PetscFunctionBegin;
+  PetscCall(set_up(p, comm, options));
+  PetscCall(predict(p));
+  PetscCall(TrsWatchdogStop(&p->watchdog));
+  PetscCall(write_checkpoint(p));
+  PetscCall(report_peak(p));
+  PetscCall(TrsResultsWrite(p->results));
+  PetscCall(TrsOutputsReport(&p->outputs, PETSC_FALSE, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy(void *prediction)
+{
+  TrsPrediction *p = (TrsPrediction *)prediction;
 
   PetscFunctionBegin;
-  if (!ierr) ierr = predict(&p);
-  /* A program that made the run by TrshardRun() lives on after an error. */
-  PetscCall(TrsWatchdogStop(&p.watchdog));
+  if (p->can_end) {
+    PetscCall(PetscFree(p->values));
+    PetscCall(TrsResultsDestroy(&p->results));
+    PetscCall(TrsOutputsClose(&p->outputs));
+    PetscCall(TrsLatencyFree(&p->latency));
+    PetscCall(TrsPredictEmbeddingsFree(&p->embeddings));
+    PetscCall(TrsCheckpointInfoFree(&p->info));
+    PetscCall(TrsSessionDestroy(&p->session));
+  }
+  PetscCall(PetscFree(p->stored));
+  PetscCall(PetscFree(p->path));
+  PetscCall(PetscFree(p));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRunPredict(MPI_Comm comm, TrsOptions options)
+{
+  PetscErrorCode ierr;
+  TrsPrediction *p;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&p));
+  TrsRunLeaves(destroy, p);
+  ierr = run(p, comm, options);
+  PetscCall(TrsWatchdogStop(&p->watchdog));
   PetscCall(ierr);
-  PetscCall(write_checkpoint(&p));
-  PetscCall(report_peak(&p));
-  PetscCall(TrsResultsWrite(p.results));
-  PetscCall(TrsOutputsReport(&p.outputs, PETSC_FALSE, NULL));
-  PetscCall(TrsResultsDestroy(&p.results));
-  PetscCall(TrsOutputsClose(&p.outputs));
-  PetscCall(TrsLatencyFree(&p.latency));
-  PetscCall(TrsPredictEmbeddingsFree(&p.embeddings));
-  PetscCall(PetscFree(p.stored));
-  PetscCall(PetscFree(p.path));
-  PetscCall(TrsSessionDestroy(&p.session));
+  TrsRunLeaves(NULL, NULL);
+  PetscCall(destroy(p));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

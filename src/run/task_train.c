@@ -210,9 +210,7 @@ static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
 
   PetscFunctionBegin;
   PetscCall(TrsModelParallelSynchronise(t->session.model));
-  t->can_end = PETSC_FALSE; /* an evaluation that fails has threads that read */
   PetscCall(TrsEvaluateSession(&t->session, NULL, t->recall.n ? &observer : NULL, t->evaluated, stopped));
-  t->can_end = PETSC_TRUE;
   t->evaluation_due = *stopped;
   if (*stopped) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsRecordMetrics(t->results, updates, tasks, t->evaluated));

@@ -3,17 +3,18 @@
 
 #include <string.h>
 
-typedef struct {
+struct TrsEvaluationImpl {
   const TrsTaskConfigs *tasks;
   TrsTaskMetrics metrics;
   TrsBuffer column;   /* the predictions of one task */
   TrsResults results; /* NULL if predictions are not kept */
   int64_t n_total;
-  const TrsBatchObserver *observer; /* may be NULL */
-} TrsEvaluation;
+  TrsBatchObserver observer; /* its function may be NULL */
+  TrsPipeline pipeline;
+};
 
 /* Keep the predictions of each of several tasks. Collective. */
-static PetscErrorCode keep_tasks(TrsEvaluation *e, const TrsBatch *batch, const float *predictions)
+static PetscErrorCode keep_tasks(TrsEvaluation e, const TrsBatch *batch, const float *predictions)
 {
   PetscFunctionBegin;
   for (int t = 0; t < e->tasks->n; t++) {
@@ -38,7 +39,7 @@ static PetscErrorCode keep_tasks(TrsEvaluation *e, const TrsBatch *batch, const 
 }
 
 /* Keep the predictions of a batch, and beside them what tells its samples apart. Collective. */
-static PetscErrorCode keep_samples(TrsEvaluation *e, const TrsBatch *batch, const float *predictions)
+static PetscErrorCode keep_samples(TrsEvaluation e, const TrsBatch *batch, const float *predictions)
 {
   const int64_t first = batch->first, n = batch->batch;
 
@@ -57,39 +58,60 @@ static PetscErrorCode keep_samples(TrsEvaluation *e, const TrsBatch *batch, cons
 static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const float *predictions,
                                   const double *losses, double seconds)
 {
-  TrsEvaluation *e = (TrsEvaluation *)context;
+  const TrsEvaluation e = (TrsEvaluation)context;
   PetscErrorCode ierr = PETSC_SUCCESS; /* this rank's error; predictions are gathered in any case */
 
   PetscFunctionBegin;
-  if (e->observer) ierr = e->observer->batch(e->observer->context, batch, predictions, losses, seconds);
+  if (e->observer.batch) ierr = e->observer.batch(e->observer.context, batch, predictions, losses, seconds);
   if (!ierr && batch->labels) ierr = TrsTaskMetricsAdd(e->metrics, batch, predictions, losses);
   if (e->results) PetscCall(keep_samples(e, batch, predictions));
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsEvaluate(TrsComm control, TrsOptions options, TrsModelParallel model, TrsReader reader,
-                           const TrsEvaluationTarget *target, const TrsBatchObserver *observer,
-                           const volatile int *stop, TrsMetricValues *values, PetscBool *stopped)
+PetscErrorCode TrsEvaluationCreate(TrsComm control, TrsOptions options, TrsModelParallel model,
+                                   TrsReader reader, const TrsEvaluationTarget *target,
+                                   const TrsBatchObserver *observer, const volatile int *stop,
+                                   TrsEvaluation *evaluation)
 {
-  TrsEvaluation e = {.tasks = TrsModelParallelTasks(model),
-                     .results = target->results,
-                     .n_total = target->n_total,
-                     .observer = observer};
-  const TrsBatchObserver mine = {after_batch, &e};
-  PetscBool more = PETSC_TRUE;
-  TrsStepResult result = {.stop = PETSC_FALSE};
-  TrsPipeline pipeline;
+  TrsBatchObserver mine = {.batch = after_batch};
+  TrsEvaluation e;
 
   PetscFunctionBegin;
-  PetscCall(TrsTaskMetricsCreate(control->mpi, e.tasks, target->metrics, &e.metrics));
-  PetscCall(TrsPipelineCreateEvaluation(control, options, model, reader, stop, &pipeline));
-  PetscCall(TrsPipelineSetObserver(pipeline, &mine));
-  while (more && !result.stop) PetscCall(TrsPipelineProgress(pipeline, &result, &more));
-  PetscCall(TrsPipelineDestroy(&pipeline));
+  PetscCall(PetscNew(&e));
+  e->tasks = TrsModelParallelTasks(model);
+  e->results = target->results;
+  e->n_total = target->n_total;
+  if (observer) e->observer = *observer;
+  *evaluation = e;
+  mine.context = e;
+  PetscCall(TrsTaskMetricsCreate(control->mpi, e->tasks, target->metrics, &e->metrics));
+  PetscCall(TrsPipelineCreateEvaluation(control, options, model, reader, stop, &e->pipeline));
+  PetscCall(TrsPipelineSetObserver(e->pipeline, &mine));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsEvaluationRun(TrsEvaluation e, TrsMetricValues *values, PetscBool *stopped)
+{
+  PetscBool more = PETSC_TRUE;
+  TrsStepResult result = {.stop = PETSC_FALSE};
+
+  PetscFunctionBegin;
+  while (more && !result.stop) PetscCall(TrsPipelineProgress(e->pipeline, &result, &more));
   *stopped = result.stop;
-  if (!*stopped) PetscCall(TrsTaskMetricsCompute(e.metrics, values));
-  PetscCall(TrsTaskMetricsDestroy(&e.metrics));
-  PetscCall(TrsBufferFree(&e.column));
+  if (!*stopped) PetscCall(TrsTaskMetricsCompute(e->metrics, values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsEvaluationDestroy(TrsEvaluation *evaluation)
+{
+  const TrsEvaluation e = *evaluation;
+
+  PetscFunctionBegin;
+  if (!e) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsPipelineDestroy(&e->pipeline));
+  PetscCall(TrsTaskMetricsDestroy(&e->metrics));
+  PetscCall(TrsBufferFree(&e->column));
+  PetscCall(PetscFree(*evaluation));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -16,8 +16,10 @@ typedef struct {
   TrsOptions metrics; /* -metrics_group, -metrics_at: metrics of groups; NULL for none */
 } TrsEvaluationTarget;
 
+typedef struct TrsEvaluationImpl *TrsEvaluation;
+
 /*
-  TrsEvaluate - Run the forward of every batch of the reader.
+  TrsEvaluationCreate - Prepare the forward of every batch of the reader.
 
   Collective. Needs a fresh reader (one pass). Labels may be missing in the data; then the metrics
   have no meaning. Memory beside the model's: metrics keep 16 bytes for each sample (train/auc.h),
@@ -25,14 +27,26 @@ typedef struct {
 
   In:     control   all ranks
           options   -pipeline says what overlaps; NULL runs one batch after the other
+          reader    borrowed, and destroyed after the evaluation
           target    destinations of what is computed, copied
-          observer  or NULL
+          observer  copied; or NULL
           stop      a signal handler sets it to non-zero to stop this rank; NULL: never. Borrowed
+  Out:    evaluation  free with TrsEvaluationDestroy()
+  Source: TorchRec EvalPipelineSparseDist (torchrec.distributed.train_pipeline)
+*/
+PetscErrorCode TrsEvaluationCreate(TrsComm control, TrsOptions options, TrsModelParallel model,
+                                   TrsReader reader, const TrsEvaluationTarget *target,
+                                   const TrsBatchObserver *observer, const volatile int *stop,
+                                   TrsEvaluation *evaluation);
+
+/*
+  Run it, once. Collective.
+
   Out:    values    [tasks] the same on every rank; unchanged after a stop
           stopped   ended early because a rank was asked to stop, the same on every rank
   Errors (agreed): those of the reader and of the observer
-  Source: TorchRec EvalPipelineSparseDist (torchrec.distributed.train_pipeline)
 */
-PetscErrorCode TrsEvaluate(TrsComm control, TrsOptions options, TrsModelParallel model, TrsReader reader,
-                           const TrsEvaluationTarget *target, const TrsBatchObserver *observer,
-                           const volatile int *stop, TrsMetricValues *values, PetscBool *stopped);
+PetscErrorCode TrsEvaluationRun(TrsEvaluation evaluation, TrsMetricValues *values, PetscBool *stopped);
+
+/* Collective, also after an error. NULL is allowed. */
+PetscErrorCode TrsEvaluationDestroy(TrsEvaluation *evaluation);

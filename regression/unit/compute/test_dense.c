@@ -13,7 +13,10 @@
 
 #include <math.h>
 #include <omp.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/time.h>
+#include <time.h>
 
 static float *numbers(int64_t n, uint64_t seed)
 {
@@ -749,10 +752,50 @@ static void test_exponentials_end(void **state)
   }
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_exponentials), cmocka_unit_test(test_exponentials_end),
-              cmocka_unit_test(test_gemm), cmocka_unit_test(test_gemm_bf16),
-              cmocka_unit_test(test_round_to_bf16), cmocka_unit_test(test_linear),
-              cmocka_unit_test(test_relu_of_nan), cmocka_unit_test(test_dot),
+static void on_tick(int number)
+{
+  volatile char of_handler[512];
+
+  for (size_t i = 0; i < sizeof(of_handler); i++) of_handler[i] = (char)number;
+}
+
+/* Signals that come in the middle of products, as to a run that is asked to stop, change nothing. The shapes are those of small layers. */
+static void test_signals(void **state)
+{
+  enum { MOST = 160, SECONDS = 4 };
+  static const int sizes[] = {1, 13, 16, 32, 52, 128};
+  const struct itimerval often = {.it_interval = {.tv_usec = 500}, .it_value = {.tv_usec = 500}},
+                         never = {.it_value = {0}};
+  const struct sigaction ours = {.sa_handler = on_tick, .sa_flags = SA_RESTART};
+  struct sigaction before;
+  float *a = numbers(MOST * MOST, 41), *b = numbers(MOST * MOST, 42), *c = numbers(MOST * MOST, 43),
+        *wanted = numbers(MOST * MOST, 43);
+  const time_t end = time(NULL) + SECONDS;
+
+  (void)state;
+  assert_int_equal(sigaction(SIGPROF, &ours, &before), 0);
+  for (unsigned i = 0; time(NULL) < end; i++) {
+    const int64_t m = sizes[i % 6], n = sizes[i / 6 % 6], k = sizes[i / 36 % 6];
+    const PetscBool trans_a = (PetscBool)(i / 216 % 2), trans_b = (PetscBool)(i / 432 % 2);
+
+    assert_petsc_ok(TrsGemmCpu(NULL, trans_a, trans_b, m, n, k, 1.0F, a, MOST, b, MOST, 0.0F, wanted, MOST));
+    setitimer(ITIMER_PROF, &often, NULL);
+    for (int repeat = 0; repeat < 200; repeat++)
+      assert_petsc_ok(TrsGemmCpu(NULL, trans_a, trans_b, m, n, k, 1.0F, a, MOST, b, MOST, 0.0F, c, MOST));
+    setitimer(ITIMER_PROF, &never, NULL);
+    assert_memory_equal(c, wanted, MOST * MOST * sizeof(float));
+  }
+  sigaction(SIGPROF, &before, NULL);
+  release(a);
+  release(b);
+  release(c);
+  release(wanted);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_signals), cmocka_unit_test(test_exponentials),
+              cmocka_unit_test(test_exponentials_end), cmocka_unit_test(test_gemm),
+              cmocka_unit_test(test_gemm_bf16), cmocka_unit_test(test_round_to_bf16),
+              cmocka_unit_test(test_linear), cmocka_unit_test(test_relu_of_nan), cmocka_unit_test(test_dot),
               cmocka_unit_test(test_dot_batch), cmocka_unit_test(test_relu_bits),
               cmocka_unit_test(test_masked_layers), cmocka_unit_test(test_dot_places),
               cmocka_unit_test(test_dot_large), cmocka_unit_test(test_copy_large),
