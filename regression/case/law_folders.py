@@ -45,6 +45,18 @@ def run_id(path):
     return name
 
 
+def test_resume_at_the_end(binary, folder):
+    """A complete run with -resume that is started once more, as a job that is submitted twice, trains nothing, and writes the same weights again."""
+    make(folder)
+    again = "-steps 5 -checkpoint_dir ckpt -resume -checkpoint_final final.h5"
+    train(binary, folder, 2, again)
+    wanted = tensors(os.path.join(folder, "final.h5"))
+    text = train(binary, folder, 2, again).text
+    check("after 5 updates" in text and "step 1/" not in text and files(folder) == ["step-000000005.h5"], text)
+    found = tensors(os.path.join(folder, "final.h5"))
+    check(found.keys() == wanted.keys() and all(same_bits(found[name], wanted[name]) for name in wanted), "other weights")
+
+
 def test_run_id(binary, folder):
     """A run's id is in its results and in each of its checkpoints, kept over a resume on other ranks, and another run has another."""
     make(folder)

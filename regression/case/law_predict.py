@@ -118,6 +118,15 @@ def test_predict_types(binary, folder):
 
 
 @thinned
+def test_predict_training_options(binary, folder):
+    """Constraints of a training that quantised tables have not, replicas and kernels of tables that learn, do not bind a prediction."""
+    replicas = "-tables_sharding_types data_parallel -tables_compute_kernels dense"
+    state = f"-init_from {make_trained(folder, binary, options=replicas)} {same_batch(2)}"
+    wanted = predicted(binary, folder, 2, state)
+    for name, words in (("replicas", replicas), ("kernels", "-tables_compute_kernels fused,fused_uvm_caching")):
+        check(same_bits(predicted(binary, folder, 2, f"{state} {words}", name), wanted), f"{words}: other predictions")
+
+
 def test_predict_checkpoint(binary, folder):
     """-quant_checkpoint: numpy's bytes from every plan, read by every other with the same predictions; the newest of -checkpoint_dir."""
     state = make_trained(folder, binary, options="-checkpoint_dir ckpt -checkpoint_every 8")

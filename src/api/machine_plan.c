@@ -152,6 +152,21 @@ static PetscErrorCode check_caches(const TrsMachine *machine, const TrsTableConf
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Leave out what constraints of a training name that quantised tables have not, so that one file of
+  options serves training and prediction: replicas, and kernels of tables that learn.
+*/
+static void keep_quantised(TrsTableConfigs *tables)
+{
+  const unsigned kernels = 1u << TRS_KERNEL_QUANT | 1u << TRS_KERNEL_QUANT_UVM |
+                           1u << TRS_KERNEL_QUANT_UVM_CACHING;
+
+  for (int t = 0; t < tables->n; t++) {
+    tables->table[t].constraints.sharding_types &= ~(1u << TRS_SHARDING_DATA_PARALLEL);
+    tables->table[t].constraints.compute_kernels &= kernels;
+  }
+}
+
 PetscErrorCode TrsMachinePlan(TrsMachine *machine, const TrsPlanWishes *wishes, TrsTableConfigs *tables,
                               TrsShardingPlan *plan)
 {
@@ -159,6 +174,7 @@ PetscErrorCode TrsMachinePlan(TrsMachine *machine, const TrsPlanWishes *wishes, 
   const char *source = "the plan";
 
   PetscFunctionBegin;
+  if (wishes->quantised) keep_quantised(tables);
   PetscCall(make_plan(machine, wishes, tables, plan));
   PetscCall(TrsOptionsGetString(options, "-plan_input", &source, NULL));
   PetscCall(TrsTableChoicesFromPlan(options, plan, source, tables));

@@ -12,6 +12,7 @@
 */
 #include "api/collection.h"
 #include "core/events.h"
+#include "device/cpu_bind.h"
 #include "io/checkpoint.h"
 #include "model/two_tower.h"
 #include "quant/quantised_tables.h"
@@ -22,7 +23,6 @@
 #include "train/split_tables.h"
 
 #include <inttypes.h>
-#include <omp.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -285,7 +285,8 @@ static PetscErrorCode read_weights(TrshardPredictor p, const char *path)
 
 /*
   Predict one sample without ids, and as many as a call takes at a time. The first products prepare
-  their library: no work for several threads at once, and some 50 ms that no request should wait for.
+  their library: no work for several threads at once, and some 50 ms that no request should wait
+  for.
 */
 static PetscErrorCode warm_up(TrshardPredictor p)
 {
@@ -560,10 +561,9 @@ static int predict(TrshardPredictor p, TrsPredictWorkspace *w, const TrshardBatc
 */
 int TrshardPredict(TrshardPredictor p, const TrshardBatch *ids, const float *dense, float *predictions)
 {
-  const int threads = omp_get_max_threads();
   TrsPredictWorkspace *w = NULL;
   PetscErrorCode ierr = PETSC_SUCCESS;
-  int status;
+  int status, threads;
 
   TrsApiEarlyError("TrshardPredict: predictor is NULL");
   if (!p) return TRSHARD_ERROR_OPTION;
@@ -582,9 +582,9 @@ int TrshardPredict(TrshardPredictor p, const TrshardBatch *ids, const float *den
     return TrsExitStatus(ierr);
   }
   TrsLogFlopsPause(PETSC_TRUE);
-  omp_set_num_threads(1);
+  threads = TrsCpuTeam(1);
   status = predict(p, w, ids, dense, predictions);
-  omp_set_num_threads(threads);
+  (void)TrsCpuTeam(threads);
   TrsLogFlopsPause(PETSC_FALSE);
   (void)pthread_mutex_lock(&p->lock);
   w->next = p->idle;

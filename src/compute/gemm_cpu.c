@@ -102,9 +102,9 @@ static PetscBool has_fast_bf16(void)
 }
 
 /*
-  oneDNN 2.6 keeps data so far below the stack's pointer that a signal's handler destroys it: the heap
-  was damaged, one time in some thousand signals. So handlers run on a stack of their own, or signals
-  stay off a thread that multiplies. Faults of the thread's own are left alone.
+  oneDNN 2.6 keeps data so far below the stack's pointer that a signal's handler destroys it: the
+  heap was damaged, one time in some thousand signals. So handlers run on a stack of their own, or
+  signals stay off a thread that multiplies. Faults of the thread's own are left alone.
 */
 static sigset_t kept_off;
 static PetscBool others_handle; /* a profiler, say, has handlers without a stack */

@@ -212,3 +212,11 @@ void TrsCpuHelps(void)
 {
   if (helpers) (void)bind_here(helpers);
 }
+
+int TrsCpuTeam(int threads)
+{
+  const int before = omp_get_max_threads();
+
+  omp_set_num_threads(threads);
+  return before;
+}

@@ -41,3 +41,6 @@ PetscErrorCode TrsCpuBind(MPI_Comm host, TrsOptions options, char *text);
   compute thread, if there are any. Not collective.
 */
 void TrsCpuHelps(void);
+
+/* Set the number of threads that compute for the calling thread, and return it as it was. */
+int TrsCpuTeam(int threads);

@@ -40,6 +40,23 @@ static PetscErrorCode say_reservation(const TrsCostModel *model, const TrsReserv
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The dense layers alone leave no host memory. */
+static PetscErrorCode say_dense(const TrsCostModel *model, const TrsReservation *reservation,
+                                TrsText *message)
+{
+  const int64_t cap = model->topology->ddr[0], dense = reservation->dense.ddr;
+
+  PetscFunctionBegin;
+  PetscCall(TrsTextPrintf(message,
+                          "the dense layers leave no memory for tables: of %" PRId64
+                          " bytes a rank, they take %" PRId64 " (%.2f GiB), their gradients and states among "
+                          "them: short by %" PRId64
+                          " bytes. Relax: smaller -dense_arch or -over_arch, fewer ranks a host, "
+                          "-topology_ddr_cap, -plan_parameter_multiplier",
+                          cap, dense, (double)dense / GIB, dense - cap));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode say_no_option(const TrsCostModel *model, int t, TrsText *message)
 {
   const TrsTableConfig *table = &model->tables->table[t];
@@ -127,22 +144,35 @@ static const char *reservation_option(const TrsPlanSettings *settings)
   return settings->reservation_percentage > 0 ? "-plan_storage_reservation_percentage" : NULL;
 }
 
-/* Bytes of a table's rows. */
-static double row_bytes(const TrsTableConfig *table)
+/* How many times its rows a table takes, with the states of its optimizer. */
+static double copies_of_rows(const TrsCostModel *model, const TrsTableConfig *table)
 {
-  return (double)table->num_embeddings * (double)table->embedding_dim * TrsDTypeBits(table->data_type) / 8.0;
+  switch (model->settings->is_quant ? TRS_STATE_NONE : model->settings->optimizer_state) {
+  case TRS_STATE_NONE: break;
+  case TRS_STATE_ROWWISE: return 1.0 + 1.0 / (double)table->embedding_dim;
+  case TRS_STATE_ONE: return 2.0;
+  case TRS_STATE_TWO: return 3.0;
+  }
+  return 1.0;
+}
+
+/* Bytes of a table's rows and states. */
+static double table_bytes(const TrsCostModel *model, const TrsTableConfig *table)
+{
+  return copies_of_rows(model, table) * (double)table->num_embeddings * (double)table->embedding_dim *
+         TrsDTypeBits(table->data_type) / 8.0;
 }
 
 /*
-  Tell whether most of the need beside `rows` bytes of tables is for batches, so that another data
+  Tell whether most of the need beside `tables` bytes of tables is for batches, so that another data
   type would not help.
 */
 static PetscBool is_for_batches(const TrsCostModel *model, const TrsReservation *reservation, double need,
-                                double rows)
+                                double tables)
 {
   const double inputs = (double)reservation->kjt.hbm + (double)reservation->kjt.ddr;
 
-  return (PetscBool)(need - rows + inputs * model->topology->world_size > rows);
+  return (PetscBool)(need - tables + inputs * model->topology->world_size > tables);
 }
 
 /*
@@ -164,8 +194,11 @@ static PetscErrorCode say_relax(const TrsCostModel *model, int t, PetscBool for_
                             " samples a rank, not for tables. Relax: -batch_size (or -plan_batch_size)",
                             model->settings->batch_size));
   else
-    PetscCall(
-        TrsTextPrintf(message, ". Relax: -plan_batch_size, -table_%s_data_type", TrsTableOptionName(table)));
+    PetscCall(TrsTextPrintf(message, ". Relax: -plan_batch_size, -table_%s_data_type%s",
+                            TrsTableOptionName(table),
+                            copies_of_rows(model, table) >= 2.0
+                                ? ", -embedding_optimizer (rowwise_adagrad keeps one number a row)"
+                                : ""));
   PetscCall(TrsTextPrintf(message, ", -topology_world_size"));
   if (short_hbm) PetscCall(TrsTextPrintf(message, ", -topology_hbm_cap"));
   if (short_hbm && reserved) PetscCall(TrsTextPrintf(message, ", %s", reserved));
@@ -187,10 +220,11 @@ static PetscErrorCode say_storage(const TrsCostModel *model, const TrsReservatio
   PetscBool by_hbm = (PetscBool)(search->lowest_hbm > a->sum_hbm);
   TrsInt128 need = by_hbm ? search->lowest_hbm : search->lowest_ddr, have = by_hbm ? a->sum_hbm : a->sum_ddr;
   int largest = space->table[by_hbm ? a->largest_hbm : a->largest_ddr].table;
-  double rows = 0;
+  double tables = 0;
 
   PetscFunctionBegin;
-  for (int t = 0; t < space->n_tables; t++) rows += row_bytes(&model->tables->table[space->table[t].table]);
+  for (int t = 0; t < space->n_tables; t++)
+    tables += table_bytes(model, &model->tables->table[space->table[t].table]);
   PetscCall(TrsTextPrintf(
       message,
       "the tables need at least %.0f bytes (%.2f GiB) of %s memory in the least demanding of %" PRId64
@@ -199,7 +233,7 @@ static PetscErrorCode say_storage(const TrsCostModel *model, const TrsReservatio
       (double)need, (double)need / GIB, by_hbm ? "device" : "host", search->partitioned,
       model->topology->world_size, (double)have, (double)have / GIB, (double)(need - have),
       model->tables->table[largest].name));
-  PetscCall(say_relax(model, largest, is_for_batches(model, reservation, (double)need, rows), by_hbm,
+  PetscCall(say_relax(model, largest, is_for_batches(model, reservation, (double)need, tables), by_hbm,
                       (PetscBool)(search->lowest_ddr > a->sum_ddr), message));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -226,7 +260,7 @@ static PetscErrorCode say_strict(const TrsCostModel *model, const TrsReservation
     PetscCall(say_relax(model, option->table,
                         is_for_batches(model, reservation,
                                        (double)option->total_storage.hbm + (double)option->total_storage.ddr,
-                                       row_bytes(&model->tables->table[option->table])),
+                                       table_bytes(model, &model->tables->table[option->table])),
                         (PetscBool)(option->max_hbm > a->most.hbm),
                         (PetscBool)(option->max_ddr > a->most.ddr), message));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -286,7 +320,10 @@ PetscErrorCode TrsPlanDiagnose(const TrsCostModel *model, const TrsReservation *
     PetscCall(say_invalid(model, invalid, message));
   } else {
     analyse(model, reservation, space, &a);
-    if (!search->any_failed) {
+    if (!model->topology->is_cuda && reservation->dense.ddr > model->topology->ddr[0]) {
+      *error = TRS_PLAN_INSUFFICIENT_STORAGE;
+      PetscCall(say_dense(model, reservation, message));
+    } else if (!search->any_failed) {
       *error = TRS_PLAN_INSUFFICIENT_STORAGE;
       PetscCall(TrsTextPrintf(
           message, "no proposal was tried: the proposers had none for this problem (grid_search beyond "

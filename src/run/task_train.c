@@ -353,15 +353,18 @@ static PetscErrorCode conclude(TrsTraining *t, PetscBool *stopped)
 /*
   Write the last checkpoints, before anything else that can fail: the last evaluation, and files of
   numbers. `complete` says that the training reached its end, or that early stopping ended it.
-  Complete weights also go to -checkpoint_dir if nothing else would keep them.
+  Complete weights also go to -checkpoint_dir if nothing else would keep them, and with -resume: the
+  same command once more then finds the training at its end.
 */
 static PetscErrorCode keep_weights(TrsTraining *t, PetscBool complete, PetscBool stopped)
 {
   const PetscBool trained = (PetscBool)(t->done > t->first_step);
-  const PetscBool wanted = (PetscBool)(stopped || (trained && (t->checkpoint_every || !t->checkpoint_final)));
+  PetscBool resume, wanted;
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
+  PetscCall(TrsOptionsGetBool(t->session.options, "-resume", &resume, NULL));
+  wanted = (PetscBool)(stopped || (trained && (resume || t->checkpoint_every || !t->checkpoint_final)));
   ierr = TrsHistoryCheckpoint(&t->history, t->done - t->first_step);
   if (t->checkpoint_final && complete) PetscCall(checkpoint(t, TRS_OUTPUT_FINAL));
   if (t->checkpoint_dir && wanted && t->kept_at != t->done) PetscCall(checkpoint(t, TRS_N_OUTPUTS));
