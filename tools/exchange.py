@@ -13,6 +13,10 @@ takes them; the cross networks of torchrec.modules.crossnet stand as inter_arch.
 tensors. A DCP that TorchRec wrote of {"model": ..., "optimizer": ...} takes --prefix model.model.
 --states takes the optimizers' states along, as optimizer.state.<name>.<state>, of a table .<name>.<table>.<state>.
 
+A training with -ema_decay has an average of each dense weight, with which predictions are made. Without --states the averages
+stand in the place of the weights, out and in, and what comes in is a model without -ema_decay. With --states the weights go out
+as they are, and the averages beside them as states named ema. --to onnx writes the averages.
+
 --key-map FILE changes names: lines "ours theirs", # begins a comment. Ours is the path in the checkpoint. A * on both
 sides stands for the same text; "-" for theirs leaves ours out, "-" for ours what is theirs. The first line that fits
 counts, and the default ones follow. dense/over_arch/last is the last layer of over_arch:
@@ -20,9 +24,10 @@ counts, and the default ones follow. dense/over_arch/last is the last layer of o
   embedding/t_*/weight         tables.*.weight
   dense/dense_arch/*/weight    bottom.*.weight
 
---to onnx writes the whole model for servers. Its inputs are dense float [batch, num_dense], and of a feature F F.ids [ids] and
-F.offsets [batch + 1], int64, and F.weights [ids], where its table is weighted; out come predictions float [batch]. From 2 GiB
-on the tables lie in OUT.data.
+--to onnx writes the whole model for servers. It refuses models with -tasks, -interaction two_tower, sequences pooled by gru, din
+or transformer, layer norm, or an activation other than relu, sigmoid and tanh. Its inputs are dense float [batch, num_dense], the
+columns of -data_dense where the training had it, and of a feature F F.ids [ids] and F.offsets [batch + 1], int64, and F.weights
+[ids], where its table is weighted; out come predictions float [batch]. From 2 GiB on the tables lie in OUT.data.
 
 A name that begins with embedding/ or dense/ is a path itself. Tables keep their type (fp32, fp16, bf16), all else becomes
 float32, which is exact. Memory does not grow with the tables; dcp --from needs temporary space for the largest tensor.
@@ -229,8 +234,8 @@ def export(args, names):
     with trscheckpoint.opened(args.source) as checkpoint:
         names.knows_layers(checkpoint.tensors)
         chosen, about, n_experts = {}, {}, trscrossnet.experts(checkpoint.tensors)
-        for path, tensor in checkpoint.tensors.items():
-            name = "-" if trscheckpoint.STATES.fullmatch(path) and not args.states else names.name(path)
+        for path, tensor in (checkpoint.tensors if args.states else checkpoint.predicting).items():
+            name = names.name(path)
             if name == "-":
                 continue
             about[path] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "attributes": checkpoint.of_tensors[path]}
@@ -276,7 +281,7 @@ def described(text):
 
 
 def chosen_tensors(source, names, states):
-    """Tensors by path, and the name of each path in the source."""
+    """Tensors by path, and the name of each path in the source. Without states a weight is its average, where the source has that."""
     found, origin = {}, {}
     for name, tensor in source.tensors.items():
         path = names.path(name)
@@ -285,7 +290,7 @@ def chosen_tensors(source, names, states):
         if path is None:
             raise FormatError(f"tensor {name} is not known: --key-map says what it is, with \"- {name}\" it is left out"
                               + ("" if names.prefix else "; where all begin with model., --prefix model."))
-        if path == "-" or trscheckpoint.STATES.fullmatch(path) and not states:
+        if path == "-" or trscheckpoint.STATES.fullmatch(path) and not states and not trscheckpoint.AVERAGE.fullmatch(path):
             continue
         if not re.fullmatch(r"(embedding/[^/]+|(dense|dense_optimizer)(/[^/]+)+)/[^/]+", path):
             raise FormatError(f"tensor {name} would be /{path}, which is not a path of a checkpoint")
@@ -298,7 +303,8 @@ def chosen_tensors(source, names, states):
     last = re.compile(r"(?<=/over_arch/)last(?=/(\w+))")
     renamed = {path: last.sub(lambda layer: str(behind(layer[1])), path) for path in found}
     names.knows_layers(renamed.values())
-    return {renamed[path]: tensor for path, tensor in found.items()}, {renamed[path]: name for path, name in origin.items()}
+    tensors = {renamed[path]: tensor for path, tensor in found.items()}
+    return tensors if states else trscheckpoint.predicting(tensors), {renamed[path]: name for path, name in origin.items()}
 
 
 def by_columns(source, tensors, origin):
@@ -360,6 +366,8 @@ def bring(args, names):
             tensors, origin = chosen_tensors(source, names, args.states)
             cuts = by_columns(source, tensors, origin)
             check_described(about, tensors, names, args.states)
+            if isinstance(attributes.get("model"), str) and not any(map(trscheckpoint.AVERAGE.fullmatch, tensors)):
+                attributes["model"] = trscheckpoint.without_averages(attributes["model"])
             name = lambda path: origin.get(path) or names.name(path)
             trscheckpoint.check_model(tensors, name)
             ordered = {path: tensors[path] for path in sorted(tensors)}
@@ -382,7 +390,7 @@ def parse():
     way.add_argument("--to", choices=sorted([*trsformats.WRITERS, "onnx"]))
     way.add_argument("--from", dest="from_", choices=sorted(trsformats.READERS))
     parser.add_argument("--output", metavar="CHECKPOINT", help="with --from: what is written")
-    parser.add_argument("--states", action="store_true", help="the optimizers' states, too")
+    parser.add_argument("--states", action="store_true", help="the optimizers' states, too, and weights beside their averages")
     parser.add_argument("--key-map", metavar="FILE", help='lines "ours theirs"')
     parser.add_argument("--prefix", default="", help="what their names begin with, for example model.")
     parser.add_argument("--force", action="store_true", help="replace an output that is there")

@@ -17,6 +17,7 @@ PART_BYTES = 64 << 20  # of what one checksum covers
 SEALED_BYTES = 2048  # attributes from here on have a checksum
 DEFAULTS = {"step": 0, "epoch": 0, "samples_seen": 0, "run_step": 0, "global_batch": 0, "options": "", "plan": "{}"}
 STATES = re.compile(r"dense_optimizer/.*|embedding/[^/]+/(?!weight$)[^/]+")
+AVERAGE = re.compile(r"dense_optimizer/(.+)/ema")  # of the weight dense/..., with -ema_decay
 NO_CHECKSUMS = "libxxhash is not installed: checksums are neither verified nor written"
 
 
@@ -80,11 +81,22 @@ def option_lines(words):
     return [(line.split()[0], line.split(" # ")[0].strip()) for line in trsdata.text(words).splitlines() if line.startswith("-")]
 
 
+def predicting(tensors):
+    """The tensors by path that a model predicts with: no states, and of a weight its average, where the training has one (-ema_decay)."""
+    averages = {"dense/" + found[1]: tensors[path] for path, found in ((path, AVERAGE.fullmatch(path)) for path in tensors) if found}
+    return {path: averages.get(path, tensor) for path, tensor in tensors.items() if not STATES.fullmatch(path)}
+
+
+def without_averages(model):
+    """The text of a model whose checkpoint has no averages: without -ema_decay, which would ask for them."""
+    return "".join(line for line in model.splitlines(True) if line.split()[:1] != ["-ema_decay"])
+
+
 # --- reading ---
 
 
 class Checkpoint:
-    """tensors: a trsformats.Tensor for each path. attributes, of_tensors[path]: what the root and each tensor say of themselves."""
+    """tensors: a trsformats.Tensor for each path; predicting: those of predictions. attributes, of_tensors[path]: what the root and each tensor say of themselves."""
 
     def __init__(self, path, stack, quantised=False):
         """quantised: take tables of quantised rows, too, as bytes."""
@@ -98,6 +110,7 @@ class Checkpoint:
         self.file.visititems(self._visit)
         if not self.tensors:
             raise FormatError(f"{path} has no tensors")
+        self.predicting = predicting(self.tensors)
 
     def _visit(self, name, item):
         if not isinstance(item, h5py.Dataset) or name.startswith("checksums/"):

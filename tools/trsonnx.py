@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A checkpoint's model as an ONNX file, for servers: jagged bags and dense features in, probabilities out (src/RULES.md, A1 to A5).
 
-Inputs: dense float [batch, num_dense], where the model has dense features; of each feature F "F.ids" int64 [ids] and "F.offsets"
+Inputs: dense float [batch, num_dense], where the model has dense features (those of -data_dense, in its order); of each feature F "F.ids" int64 [ids] and "F.offsets"
 int64 [batch + 1], which begin with 0 and end with the number of ids; of a feature of a weighted table also "F.weights" float
 [ids]. Output: "predictions" float [batch]. Ids are mapped as in training. Tables keep their type; sums are float32.
 
@@ -23,12 +23,13 @@ KEYS = {"num_embeddings", "embedding_dim", "features", "pooling", "sequence_pool
         "din_arch", "din_activation", "din_softmax", "transformer_layers", "transformer_heads", "transformer_dim_feedforward", "transformer_causal", "data_type", "is_weighted", "position_weighted", "max_feature_lengths", "id_map",
         "qr_operation", "qr_collisions"}
 OPTIONS = {"-tables", "-num_dense", "-dense_arch", "-over_arch", "-interaction", "-dcn_num_layers", "-dcn_low_rank_dim", "-dcn_num_experts", "-deepfm_arch",
-           "-projection_arch1", "-projection_arch2", "-dense_arch_residual", "-over_arch_residual"}
+           "-projection_arch1", "-projection_arch2", "-dense_arch_residual", "-over_arch_residual", "-dense_arch_activation", "-over_arch_activation"}
+ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
 INTERACTIONS = ("dot", "dcn", "dcn_full", "dcn_vector", "dcn_mixture", "cat", "none", "fm", "deepfm", "projection")
 # Any other option of a model is known where it says that what it chooses is not there, or is as in src/RULES.md, rule A5,
-# or where it is of the loss alone, or of experts or towers that a model without them does not have.
+# or where it is of the loss or the training's data alone, or of experts or towers that a model without them does not have.
 OFF = {"", "none", "false", "0", "relu", "bce", "shared"}
-OF_TRAINING = re.compile(r"-ema_decay|-(query|candidate)_.+|-tower_.+|-loss|-softmax_.+|-candidate_id|-tasks?(_.+)?_(weight|pos_weight|huber_delta)|-heads_(experts|task_experts|expert_arch|levels)")
+OF_TRAINING = re.compile(r"-ema_decay|-data_(dense|label)|-(query|candidate)_.+|-tower_.+|-loss|-softmax_.+|-candidate_id|-tasks?(_.+)?_(weight|pos_weight|huber_delta)|-heads_(experts|task_experts|expert_arch|levels)")
 
 
 # --- protobuf ---
@@ -129,8 +130,8 @@ class Model:
         if unknown:
             raise FormatError(f"{self.path}: its model has {unknown[0]} {self.options[unknown[0]]}, which is not known to the writer of ONNX")
 
-    def value(self, name, choices=None):
-        value = self.options.get(name)
+    def value(self, name, choices=None, default=None):
+        value = self.options.get(name, default)
         if value is None or choices and value not in choices:
             raise FormatError(f"{self.path}: its model has {name} {value}, expected {' or '.join(choices)}" if value is not None
                               else f"{self.path}: its model does not say {name}")
@@ -308,9 +309,8 @@ def pooled(graph, checkpoint, table, feature):
 
 
 def take(graph, checkpoint, path, shape=None):
-    """A tensor of the checkpoint by its path: of a dense one the average, where the training has one (-ema_decay), as in predictions."""
-    averaged = f"dense_optimizer/{path[len('dense/'):]}/ema" if path.startswith("dense/") else path
-    tensor = checkpoint.tensors.get(averaged) or checkpoint.tensors.get(path)
+    """A tensor of the checkpoint by its path, as predictions use it."""
+    tensor = checkpoint.predicting.get(path)
     if tensor is None:
         raise FormatError(f"{checkpoint.path} has no /{path}, which its model has")
     if shape and tuple(tensor.shape) != shape:
@@ -322,16 +322,24 @@ def layers(checkpoint, module):
     return sum(path.startswith(f"dense/{module}/") and re.fullmatch(rf"dense/{module}/\d+/(weight|W|U)", path) is not None for path in checkpoint.tensors)
 
 
-def perceptron(graph, checkpoint, module, x, last_relu, residual=False):
+def perceptron(graph, checkpoint, module, x, last_too, activation="Relu", residual=False):
+    """The layers of a module with their activation, the last one with `last_too`."""
     n = layers(checkpoint, module)
     for i in range(n):
         path, before = f"dense/{module}/{i}", x
         x = graph.layer(x, take(graph, checkpoint, f"{path}/weight"), [take(graph, checkpoint, f"{path}/bias")])
-        if i < n - 1 or last_relu:
+        if i < n - 1 or last_too:
             n_out, n_in = checkpoint.tensors[f"{path}/weight"].shape
-            x = graph("Relu", x)
+            x = graph(activation, x)
             x = graph("Add", x, before) if residual and n_in == n_out else x
     return x
+
+
+def width(graph, checkpoint, module):
+    """The number of outputs of a module's last layer. A shape needs it: -1 says nothing of a batch without samples."""
+    path = f"dense/{module}/{max(layers(checkpoint, module) - 1, 0)}/bias"
+    take(graph, checkpoint, path)
+    return checkpoint.tensors[path].shape[0]
 
 
 def machine(graph, x):
@@ -399,8 +407,9 @@ def crossed(graph, checkpoint, kind, x, model):
 def projected(graph, checkpoint, x, dim):
     """The products of the rows of one branch with the columns of the other."""
     one, other = (perceptron(graph, checkpoint, f"projection_{i}", x, True) for i in (1, 2))
-    shaped = lambda y, shape: graph("Reshape", y, graph.constant(shape))
-    return shaped(graph("MatMul", shaped(one, [0, -1, dim]), shaped(other, [0, dim, -1])), [0, -1])
+    n_one, n_other = (width(graph, checkpoint, f"projection_{i}") // dim for i in (1, 2))
+    shaped = lambda y, *shape: graph("Reshape", y, graph.constant([0, *shape]))
+    return shaped(graph("MatMul", shaped(one, n_one, dim), shaped(other, dim, n_other)), n_one * n_other)
 
 
 def interaction(graph, checkpoint, kind, dense, x, vectors, model):
@@ -425,17 +434,17 @@ def build(checkpoint):
     kind, num_dense = model.value("-interaction", INTERACTIONS), model.number("-num_dense")
     if kind == "none":
         num_dense = 0  # dense features take no part
-    residual = lambda module: model.options.get(f"-{module}_residual") == "true"
+    behind = lambda module: (ACTIVATIONS[model.value(f"-{module}_activation", ACTIVATIONS, "relu")], model.options.get(f"-{module}_residual") == "true")
     dense = graph.input("dense", "F32", ["batch", num_dense]) if num_dense else None
     if dense:
-        dense = perceptron(graph, checkpoint, "dense_arch", dense, True, residual("dense_arch"))
+        dense = perceptron(graph, checkpoint, "dense_arch", dense, True, *behind("dense_arch"))
     parts, n_vectors = [dense] if dense else [], 1 if dense else 0
     for table in (Table(model, name) for name in model.tables):
         for feature in table.features:
             parts.append(pooled(graph, checkpoint, table, feature))
             n_vectors += table.places
     x = graph("Concat", *parts, axis=1)
-    logit = perceptron(graph, checkpoint, "over_arch", interaction(graph, checkpoint, kind, dense, x, (n_vectors, table.dim), model), False, residual("over_arch"))
+    logit = perceptron(graph, checkpoint, "over_arch", interaction(graph, checkpoint, kind, dense, x, (n_vectors, table.dim), model), False, *behind("over_arch"))
     graph("Squeeze", graph("Sigmoid", logit), graph.constant([1]), name="predictions")
     left = [path for path in checkpoint.tensors if path not in graph.tensors and not trscheckpoint.STATES.fullmatch(path)]
     if left:

@@ -62,6 +62,20 @@ printf 'cmake_minimum_required(VERSION 3.25)\nproject(own C)\nfind_package(trsha
   "$prefix/share/trshard/tools/examples/train.c" > own/CMakeLists.txt
 { cmake -S own -B own/build "-DCMAKE_PREFIX_PATH=$prefix"; cmake --build own/build; } > own.log 2>&1 || true
 [ -x own/build/own ] || { cat own.log; fail "find_package(trshard)"; }
+# The library in C++, where Open MPI and MPICH add bindings of their own: by CMake with and without C, and by a C++ compiler with mpicc's flags.
+mkdir -p cxx
+printf '#include <trshard.h>\nint main(int argc, char **argv) {\n  TrshardPredictor p;\n  return TrshardPredictorOpen(argv[argc - 1], nullptr, &p) == TRSHARD_ERROR_NO_INPUT ? 0 : 1;\n}\n' > own.cpp
+for languages in CXX "C CXX"; do
+  printf 'cmake_minimum_required(VERSION 3.5)\nproject(own %s)\nfind_package(trshard 1 REQUIRED)\nadd_executable(own ../own.cpp)\ntarget_link_libraries(own trshard::trshard)\n' \
+    "$languages" > cxx/CMakeLists.txt
+  rm -rf cxx/build
+  { cmake -S cxx -B cxx/build "-DCMAKE_PREFIX_PATH=$prefix"; cmake --build cxx/build; } > cxx.log 2>&1 || true
+  [ -x cxx/build/own ] || { cat cxx.log; fail "find_package(trshard) in a project of $languages"; }
+  cxx/build/own absent.h5 || fail "the program of a project of $languages"
+done
+# shellcheck disable=SC2086 # flags are words
+OMPI_CC=c++ MPICH_CC=c++ mpicc own.cpp $flags -o by_hand || fail "a C++ program does not build with pkg-config's flags"
+./by_hand absent.h5 || fail "the C++ program that pkg-config's flags build"
 PYTHONPATH=$(pkg-config --variable=pythondir trshard) "${TRSHARD_PYTHON:-python3}" -c 'import trshard; print(trshard.version())' > version.log
 [ "$(cat version.log)" = "$version" ] || fail "the Python package says version $(cat version.log)"
 unset LD_LIBRARY_PATH

@@ -103,7 +103,7 @@ OPERATORS = {
     "GreaterOrEqual": np.greater_equal, "And": np.logical_and, "Not": np.logical_not, "Where": np.where, "MatMul": np.matmul,
     "BitwiseXor": np.bitwise_xor, "BitwiseOr": np.bitwise_or, "Mod": np.mod,
     "BitShift": lambda a, b, direction: np.left_shift(a, b) if direction == "LEFT" else np.right_shift(a, b),
-    "Cast": lambda a, to: a.astype(TYPES[to]), "Relu": lambda a: np.maximum(a, 0), "Sigmoid": lambda a: 1 / (1 + np.exp(-a)),
+    "Cast": lambda a, to: a.astype(TYPES[to]), "Relu": lambda a: np.maximum(a, 0), "Sigmoid": lambda a: 1 / (1 + np.exp(-a)), "Tanh": np.tanh,
     "Shape": lambda a: np.array(a.shape, np.int64), "Concat": lambda *parts, axis: np.concatenate(parts, axis),
     "ConstantOfShape": lambda shape, value: np.full(shape, value[0]), "CumSum": lambda a, axis: np.cumsum(a, int(axis)),
     "Range": lambda a, b, step: np.arange(a, b, step), "Slice": cut, "Gather": gather, "Reshape": reshape, "ScatterElements": scatter,

@@ -416,6 +416,33 @@ class Program(Folder):
         self.assertEqual(len(losses), 4)
         self.assertEqual(losses.tolist(), self.series("back_run.h5", "train/loss").tolist())
 
+    def test_averages(self):
+        """Of a model with -ema_decay the averages go out, with which predictions are made; --states keeps weights and averages, and either way
+        comes back as a model that predicts the same. A file of --states that comes in without them has the averages."""
+        self.data()
+        for kind, options in (("dot", "-table_hist_position_weighted -table_hist_max_feature_lengths 5"), ("dcn_mixture", INTERACTIONS["dcn_mixture"])):
+            with self.subTest(kind):
+                self.run_program(*MODEL.split(), "-interaction", kind, *options.split(), "-data_train", "data.h5", "-ema_decay", "0.7",
+                                 "-dense_learning_rate", "0.1", "-steps", "6", "-checkpoint_final", "model.h5", "-existing_outputs", "replace")
+                model, weights, states = (self.path(name) for name in ("model.h5", "weights.npz", "states.npz"))
+                self.good(model, "--to", "npz", weights, "--force")
+                self.good(model, "--to", "npz", "--states", states, "--force")
+                found, both = np.load(weights), np.load(states)
+                self.assertFalse([name for name in found.files if name.endswith(".ema")])
+                averages = {name: both[f"optimizer.state.{name}.ema"] for name in found.files if f"optimizer.state.{name}.ema" in both.files}
+                self.assertEqual(len(averages), len([name for name in found.files if "arch" in name and "embedding_bags" not in name]))
+                for name, average in averages.items():
+                    np.testing.assert_array_equal(found[name], average)
+                self.assertTrue(any((both[name] != average).any() for name, average in averages.items()))
+                self.good(states, "--from", "npz", "--states", "--output", self.path("all.h5"), "--force")
+                self.assertEqual(everything(model), everything(self.path("all.h5")))
+                self.good(weights, "--from", "npz", "--output", self.path("back.h5"), "--force")
+                self.good(states, "--from", "npz", "--output", self.path("left.h5"), "--force")
+                self.assertEqual(everything(self.path("back.h5")), everything(self.path("left.h5")))
+                for name in ("model", "all", "back"):
+                    self.run_program("-task", "predict", "-data_eval", "data.h5", "-init_from", name + ".h5", "-output", name + "_run.h5", "-existing_outputs", "replace")
+                    self.assertEqual(self.series(name + "_run.h5", "predictions").tolist(), self.series("model_run.h5", "predictions").tolist(), name)
+
     def test_inspect(self):
         """inspect_file.py --check tells a damaged checkpoint, quantised or not."""
         self.data()

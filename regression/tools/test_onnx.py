@@ -43,6 +43,7 @@ MODELS = {
     "one_expert": ("-tables_embedding_dim 8 -interaction dcn_mixture -dcn_num_layers 1 -dcn_low_rank_dim 3 -dcn_num_experts 1 -over_arch 16,16,1 -over_arch_residual -dense_arch 16,16,8 -dense_arch_residual", True, False),
     "none": ("-tables_embedding_dim 8 -interaction none", True, False),
     "projection": ("-tables_embedding_dim 8 -interaction projection -projection_arch1 9,16 -projection_arch2 24", True, False),
+    "activations": ("-tables_embedding_dim 8 -dense_arch_activation tanh -over_arch_activation sigmoid -over_arch 16,16,1 -over_arch_residual", True, False),
     "average": ("-tables_embedding_dim 8 -ema_decay 0.7 -dense_optimizer adam", True, False),
     "split": ("-tables_embedding_dim 8 -table_user_id_map qr -table_user_qr_collisions 7", True, False),
     "sequences": ("-tables user,item,hist -tables_embedding_dim 8 -tables_pooling none -table_hist_sequence_pooling max "
@@ -121,7 +122,7 @@ class Onnx(scratch.Scratch):
         return self.path("model.onnx")
 
     def compare(self, name, path, expected):
-        for samples in (len(expected), 1, 7):
+        for samples in (len(expected), 1, 7, 0):
             feeds = feeds_of(self.path("data.h5"), path, samples)
             found = {"numpy": onnx_numpy.run(path, feeds)}
             if HAS["onnxruntime"]:
@@ -130,7 +131,7 @@ class Onnx(scratch.Scratch):
                 found["onnxruntime"] = session.run(["predictions"], feeds)[0]
             for runner, predictions in found.items():
                 self.assertEqual(predictions.shape, (samples,))
-                worst = np.abs(predictions - expected[:samples]).max()
+                worst = np.abs(predictions - expected[:samples]).max(initial=0)
                 self.assertLess(worst, 1e-5, f"{name}, {samples} samples, {runner}")
                 if samples > 7:
                     print(f"{name}: {runner}: greatest difference to /predictions {worst:.2g}", file=sys.stderr)
@@ -181,6 +182,12 @@ class Refused(scratch.Scratch):
         cases = [({"options": dict.fromkeys(self.MODEL)}, ["does not hold its model", "-checkpoint_final"]),
                  ({"options": {"-table_t_features": None}}, ["does not say", "features"]),
                  ({"options": {"-interaction": "strange"}}, ["-interaction strange", "deepfm"]),
+                 ({"options": {"-over_arch_activation": "swish_layernorm"}}, ["-over_arch_activation swish_layernorm", "tanh"]),
+                 ({"options": {"-over_arch_layer_norm": "true"}}, ["-over_arch_layer_norm true", "not known"]),
+                 ({"options": {"-tasks": "click,buy"}}, ["-tasks", "tasks click,buy"]),
+                 ({"options": {"-interaction": "two_tower"}}, ["-interaction two_tower"]),
+                 ({"options": {"-tables_pooling": "none", "-tables_sequence_pooling": "gru"}}, ["gru", "not exported"]),
+                 ({"options": {"-interaction": "projection"}}, ["no /dense/projection_1/0/bias"]),
                  ({"options": {"-tables_num_embeddings": "many"}}, ["-tables_num_embeddings many", "a number"]),
                  ({"options": {"-tables_id_map": "strange"}}, ["-tables_id_map strange", "modulo"]),
                  ({"options": {"-strange_layers": "3"}}, ["-strange_layers", "not known"]),
@@ -193,6 +200,8 @@ class Refused(scratch.Scratch):
             with self.subTest(words[0]):
                 self.refused(65, ["model.h5", *words], self.make(**made), "--to", "onnx", self.path("out.onnx"))
                 self.assertEqual(os.listdir(self.folder), ["model.h5"])
+        chosen = {"-data_dense": "1,0", "-data_label": "click"}  # of the data, not of the graph
+        self.assertEqual(convert(self.make(options=chosen), "--to", "onnx", self.path("out.onnx")).returncode, 0)
         self.assertEqual(convert(self.make(), "--to", "onnx", "--states", self.path("out.onnx")).returncode, 2)
 
     def test_quotient_and_remainder(self):

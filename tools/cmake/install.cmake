@@ -53,20 +53,31 @@ pythondir=\${datadir}/tools/python
 Name: trshard
 Description: trains and shards recommendation models
 Version: ${PROJECT_VERSION}
-Cflags: -I\${includedir}
+Cflags: -I\${includedir} -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX
 Libs: -L\${libdir} -ltrshard
 ")
 install(FILES ${documents}/trshard.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)
 
-# find_package(trshard) gives the target trshard::trshard.
+# find_package(trshard) gives the target trshard::trshard, with MPI for C, or for C++ in a project
+# without C. C++ takes C's part of mpi.h alone: the definitions leave out the bindings of Open MPI and
+# MPICH for C++, which live in a library of their own.
 file(WRITE ${documents}/trshardConfig.cmake "# SPDX-License-Identifier: BSD-3-Clause
 include(CMakeFindDependencyMacro)
-find_dependency(MPI COMPONENTS C)
+get_property(trshard_languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+list(FIND trshard_languages C trshard_mpi)
+if(trshard_mpi LESS 0)
+  set(trshard_mpi CXX)
+else()
+  set(trshard_mpi C)
+endif()
+find_dependency(MPI COMPONENTS \${trshard_mpi})
 get_filename_component(trshard_prefix \"\${CMAKE_CURRENT_LIST_DIR}/../../..\" ABSOLUTE)
 if(NOT TARGET trshard::trshard)
   add_library(trshard::trshard SHARED IMPORTED)
   set_target_properties(trshard::trshard PROPERTIES IMPORTED_LOCATION \"\${trshard_prefix}/${CMAKE_INSTALL_LIBDIR}/libtrshard.so\"
-                        INTERFACE_INCLUDE_DIRECTORIES \"\${trshard_prefix}/${CMAKE_INSTALL_INCLUDEDIR}\" INTERFACE_LINK_LIBRARIES MPI::MPI_C)
+                        INTERFACE_INCLUDE_DIRECTORIES \"\${trshard_prefix}/${CMAKE_INSTALL_INCLUDEDIR}\"
+                        INTERFACE_COMPILE_DEFINITIONS \"OMPI_SKIP_MPICXX;MPICH_SKIP_MPICXX\"
+                        INTERFACE_LINK_LIBRARIES MPI::MPI_\${trshard_mpi})
 endif()
 ")
 include(CMakePackageConfigHelpers)
