@@ -163,6 +163,36 @@ def check_opening(folder):
     assert not errors, errors
 
 
+FORKS = """
+import os, resource, signal, sys
+import numpy as np
+import trshard
+def children(words):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+    predictor = trshard.Predictor(sys.argv[1], words)
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt - before, predictor
+n, predictor = children("")
+assert n > 0
+n, other = children("-check_weights false")
+assert n == 0, n
+batch = [np.ones((3, 64), np.int32), np.zeros(192), None]
+wanted = predictor.predict(*batch[:2], dense=np.ones((64, 3)))
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    same = all((p.predict(*batch[:2], dense=np.ones((64, 3))) == wanted).all() for p in (predictor, other, trshard.Predictor(sys.argv[1])))
+    os._exit(0 if same else 1)
+assert os.waitpid(child, 0)[1] == 0, "the child hangs, or has other predictions"
+"""
+
+
+def check_forks(folder):
+    """A child that fork() made predicts, too, whatever the threads; -check_weights false makes no children."""
+    for threads in ("1", "4"):
+        done = subprocess.run([sys.executable, "-c", FORKS, os.path.join(folder, "dot.h5")], env={**os.environ, "OMP_NUM_THREADS": threads}, capture_output=True, text=True)
+        assert done.returncode == 0, f"{threads} threads: {done.stderr}"
+
+
 def check_dropped(folder):
     """A predictor that nobody closes goes with its last reference; one that another thread drops, when the next one is opened."""
     path = os.path.join(folder, "large.h5")
@@ -284,6 +314,7 @@ def main():
         check_errors(folder)
         check_opening(folder)
         check_mapped(folder)
+        check_forks(folder)
         check_dropped(folder)
         assert traces() == before, (traces(), before)
         check_beside_mpi(folder)

@@ -33,8 +33,7 @@ enum { TRS_PREDICT_SAMPLES = 256 };
 static const TrsOptionSpec specs[] = {
     {"-check_weights", TRS_OPTION_BOOL, "true", NULL, NULL, NULL,
      "compare the checkpoint's checksums and look at all numbers of its tables when it is opened, which "
-     "reads "
-     "the whole file"},
+     "reads the whole file, after child processes have looked at what HDF5 might crash on"},
     {"-seed", TRS_OPTION_INT, "0", "[0,]", NULL, NULL, "seed of numbers that the checkpoint replaces"},
     {"-task", TRS_OPTION_ENUM, "predict", NULL, "predict", NULL, "a predictor predicts"},
     {"-data_dense", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
@@ -107,6 +106,7 @@ static PetscErrorCode read_options(TrshardPredictor p, const char *path, const c
   static const char *const of_data[] = {"-data_dense", "-data_label"};
   TrsText words = {.data = NULL};
   PetscErrorCode ierr = collect_words(options, &words);
+  PetscBool check;
   char *model = NULL;
   int precision;
 
@@ -119,6 +119,8 @@ static PetscErrorCode read_options(TrshardPredictor p, const char *path, const c
     if (TrsOptionsIsGiven(p->options, of_data[i]))
       PetscCall(
           TrsOptionError(p->options, of_data[i], "is of datasets; a predictor is given what they choose"));
+  PetscCall(TrsOptionsGetBool(p->options, "-check_weights", &check, NULL));
+  TrsCheckpointLookFirst(check);
   PetscCall(TrsCheckpointModel(MPI_COMM_SELF, path, &model));
   PetscCheck(model, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s does not hold its model, expected a checkpoint that trshard 1.0.0 or later wrote", path);
@@ -350,13 +352,30 @@ static PetscErrorCode close_predictor(TrshardPredictor p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
+static PetscBool is_fork; /* of a process that has opened a predictor, whose threads are not here */
+
+static void note_fork(void)
+{
+  is_fork = PETSC_TRUE;
+}
+
+static void watch_forks(void)
+{
+  (void)pthread_atfork(NULL, NULL, note_fork);
+}
+
 int TrshardPredictorOpen(const char *checkpoint, const char *options, TrshardPredictor *predictor)
 {
-  int status;
+  int status, threads;
 
   if (!predictor) return TRS_API_CALL(TrsApiGiven(NULL, __func__, "predictor"));
   *predictor = NULL;
+  (void)pthread_once(&watch_once, watch_forks);
+  threads = TrsCpuTeam(is_fork ? 1 : 0);
   status = TRS_API_CALL(open_predictor(checkpoint, options, predictor));
+  (void)TrsCpuTeam(threads);
+  TrsCheckpointLookFirst(PETSC_TRUE);
   if (status == TRSHARD_SUCCESS) return status;
   /* The message of the first error stays. */
   if (*predictor && TrsErrorInstall() == PETSC_SUCCESS) (void)TrsApiFinish(close_predictor(*predictor));

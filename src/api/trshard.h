@@ -310,7 +310,10 @@ typedef struct TrshardPredictorImpl *TrshardPredictor;
   In:     options  words as in TrshardConfig; NULL for none. -tables_data_type int8 (int4, int2,
                    fp16, bf16) holds the tables in this type, the default is the checkpoint's;
                    -ema_decay 0 leaves out a training's average of weights; -check_weights false
-                   opens the file without reading mapped tables, and compares no checksums
+                   opens a file that is known to be whole: it reads no mapped tables, compares no
+                   checksums, and does not fork(). Otherwise children look at the file first, since
+                   HDF5 crashes on some damaged ones; a process of many GB takes long to copy, and
+                   its other threads wait meanwhile for pages that they write to
   Errors: NO_INPUT, DATA, OPTION, MEMORY, NOT_FINITE
 */
 TRSHARD_API int TrshardPredictorOpen(const char *checkpoint, const char *options,

@@ -217,6 +217,6 @@ int TrsCpuTeam(int threads)
 {
   const int before = omp_get_max_threads();
 
-  omp_set_num_threads(threads);
+  if (threads) omp_set_num_threads(threads);
   return before;
 }

@@ -42,5 +42,8 @@ PetscErrorCode TrsCpuBind(MPI_Comm host, TrsOptions options, char *text);
 */
 void TrsCpuHelps(void);
 
-/* Set the number of threads that compute for the calling thread, and return it as it was. */
+/*
+  Set the number of threads that compute for the calling thread, or leave it (0). Returns the number
+  from before.
+*/
 int TrsCpuTeam(int threads);

@@ -22,3 +22,6 @@
           something killed it; IO if it waited without end; STOPPED
 */
 PetscErrorCode TrsPreflight(const char *path, PetscErrorCode (*check)(void *context), void *context);
+
+/* From now on make no child, and check nothing: for files that are known to be whole. */
+void TrsPreflightSkip(PetscBool skip);
