@@ -202,8 +202,8 @@ def parse():
     args = parser.parse_args()
     args.names = [f"f{i}" for i in range(int(args.features))] if args.features.isdigit() else args.features.split(",")
     count = len(args.names)
-    if "" in args.names or len(set(args.names)) < count:
-        parser.error("--features needs at least one name, each once")
+    if not args.names or "" in args.names or len(set(args.names)) < count:
+        parser.error("--features must be at least 1, or names, each once")
     if args.num_samples < 1 or args.num_dense < 0 or args.seed < 0 or not 0 < args.alpha < np.inf or not np.isfinite(args.strength) or bool(args.output_eval) != bool(args.num_eval):
         parser.error("--num-samples and --alpha must be positive, --strength finite, --num-dense and --seed not negative, --output-eval goes with --num-eval")
     trsfile.check(parser, {"--output": args.output, "--output-eval": args.output_eval})

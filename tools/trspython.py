@@ -26,9 +26,11 @@ def require(*modules):
     say the line that installs them and end with 69."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if not missing:
+        if os.environ.get(AGAIN) == " ".join(modules):
+            del os.environ[AGAIN]  # else a batch job that this tool submits would not look for an interpreter
         return
     if AGAIN not in os.environ:
-        os.environ[AGAIN] = "1"
+        os.environ[AGAIN] = " ".join(modules)
         for python in filter(None, CANDIDATES):
             if has_all(python, modules):
                 sys.stdout.flush()

@@ -102,9 +102,11 @@ class Generate(unittest.TestCase):
         self.assertLess(abs(loss - best), 0.05)
 
     def test_bad_arguments(self):
-        for arguments in (["--features", "a,a"], ["--num-embeddings", "1,2,3"], ["--pooling", "5:1"], ["--num-embeddings", "9G"], ["--weighted", "zz"]):
+        for arguments in (["--features", "a,a"], ["--num-embeddings", "1,2,3"], ["--pooling", "5:1"], ["--num-embeddings", "9G"], ["--weighted", "zz"], ["--features", "0"]):
             command = [sys.executable, generate_data.__file__, "--output", os.path.join(self.folder, "x.h5"), "--num-samples", "10", *arguments]
-            self.assertNotEqual(subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode, 0, arguments)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            self.assertNotEqual(done.returncode, 0, arguments)
+            self.assertNotIn("Traceback", done.stderr, arguments)
             self.assertFalse(os.listdir(self.folder))
 
 

@@ -89,6 +89,20 @@ def test_submit(folder):
     assert "--array=0-0%2 --job-name=sweep-1 --dependency=afterany:1 --nodes=2" in calls[1] and calls[1].endswith("s 1"), calls
 
 
+def test_another_interpreter(folder):
+    """Where the first interpreter has no h5py the tool goes on in another. A job has to look for one itself, too."""
+    sweep(folder, "new", "s", "--try", "-a 1,2,3", "--steps", "9", "--rounds", "1")
+    with open(os.path.join(folder, "sbatch"), "w", encoding="ascii") as out:
+        out.write('#!/bin/sh\necho "tried ${TRSHARD_PYTHON_TRIED-nothing}" > tried\necho 1\n')
+    os.chmod(os.path.join(folder, "sbatch"), 0o755)
+    environment = dict(os.environ, PATH=folder + ":" + os.environ["PATH"], TRSHARD_PYTHON=sys.executable)
+    environment.pop("PYTHONPATH", None)
+    # -S: without the packages of the site
+    subprocess.run([sys.executable, "-S", TOOL, "submit", "s"], cwd=folder, env=environment, check=True)
+    with open(os.path.join(folder, "tried"), encoding="ascii") as file:
+        assert file.read() == "tried nothing\n"
+
+
 def test_mistakes(folder):
     """One line for what cannot be."""
     assert "expected an option and its values" in sweep(folder, "new", "s", "--try", "a 1", "--steps", "9", status=1)
@@ -100,7 +114,7 @@ def test_mistakes(folder):
     assert "no trial has results" in sweep(folder, "plot", "s", status=1)
 
 
-for test in (test_halving, test_downwards, test_submit, test_mistakes):
+for test in (test_halving, test_downwards, test_submit, test_another_interpreter, test_mistakes):
     with tempfile.TemporaryDirectory() as scratch:
         test(scratch)
         print("ok", test.__name__)
