@@ -84,7 +84,7 @@ static __global__ void __launch_bounds__(TRS_TILE_THREADS, 6)
         TrsCacheRow(table, row, gradients.location && table->lines ? gradients.location[r] : -1,
                     DTYPE == TRS_FP32 ? 4 : 2));
     float *const state = table->state[0] + row;
-    const float value = *state;
+    const float value = lane < n ? *state : 0.0f; /* each run has one reader, which writes it */
     const G *const from = static_cast<const G *>(gradients.grad) +
                           (place & ((1u << o.bag_bits) - 1)) * gradients.stride +
                           gradients.out_column[place >> o.bag_bits];
