@@ -9,6 +9,7 @@ import tempfile
 import h5py
 
 TOOL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "sweep.py")
+JOB = os.path.join(os.path.dirname(TOOL), "..", "jobs", "sweep.sbatch")
 
 
 def sweep(folder, *words, status=0):
@@ -103,6 +104,20 @@ def test_another_interpreter(folder):
         assert file.read() == "tried nothing\n"
 
 
+def test_stopped(folder):
+    """Without Slurm a trial that fails counts as the worst. One that is stopped ends the sweep, and is not judged."""
+    sweep(folder, "new", "s", "--try", "-a 1,2", "--steps", "9", "--rounds", "1")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    environment.update(PATH=folder + ":" + os.environ["PATH"], TRSHARD="/bin/true", TRSHARD_PYTHON=sys.executable, OPTIONS="none")
+    for line, status, n_trials in (("exit 1", 0, 2), ("exit 75", 75, 1), ("kill -TERM $$", 75, 1), ("kill -INT $PPID; exit 1", 75, 1)):
+        with open(os.path.join(folder, "mpirun"), "w", encoding="ascii") as out:
+            out.write(f"#!/bin/sh\n{line}\n")
+        os.chmod(os.path.join(folder, "mpirun"), 0o755)
+        done = subprocess.run(["bash", JOB, "s"], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        said = done.stdout.count("counts as the worst") if status == 0 else done.stdout.count("was stopped")
+        assert (done.returncode, done.stdout.count("== round"), said) == (status, n_trials, n_trials), f"{line}: {done}"
+
+
 def test_mistakes(folder):
     """One line for what cannot be."""
     assert "expected an option and its values" in sweep(folder, "new", "s", "--try", "a 1", "--steps", "9", status=1)
@@ -114,7 +129,7 @@ def test_mistakes(folder):
     assert "no trial has results" in sweep(folder, "plot", "s", status=1)
 
 
-for test in (test_halving, test_downwards, test_submit, test_another_interpreter, test_mistakes):
+for test in (test_halving, test_downwards, test_submit, test_another_interpreter, test_stopped, test_mistakes):
     with tempfile.TemporaryDirectory() as scratch:
         test(scratch)
         print("ok", test.__name__)
