@@ -16,6 +16,9 @@ static const TrsOptionSpec specs[] = {
     {"-schedule_decay_steps", TRS_OPTION_INTS, NULL, "[0,]", NULL, "steps",
      "length of poly's and cosine's decay and of the first cycle of cosine_restarts, interval of step; 0 and "
      "default: the stage's end, 1 for step"},
+    {"-schedule_steps_of", TRS_OPTION_ENUM, "run", NULL, "run,stage", NULL,
+     "steps that a stage's policy counts: the run's, as TorchRec does, so that a decay behind a warm-up has "
+     "already begun; or the stage's own"},
     {"-schedule_cycle_factors", TRS_OPTION_INTS, NULL, "[1,1000]", NULL, NULL,
      "each cycle of cosine_restarts is this times as long as the one before; default: 1"},
 };
@@ -37,6 +40,7 @@ PetscErrorCode TrsScheduleFromOptions(TrsOptions options, TrsSchedule *schedule)
   const double *values = NULL, *scales = NULL;
   int n_stages = 0, n_ends = 0, n_values = 0, n_scales = 0, n_decays = 0, n_factors = 0;
   PetscBool set;
+  int of_stage;
 
   PetscFunctionBegin;
   *schedule = (TrsSchedule){0};
@@ -52,6 +56,7 @@ PetscErrorCode TrsScheduleFromOptions(TrsOptions options, TrsSchedule *schedule)
   PetscCall(check_length(options, "-schedule_decay_steps", set, n_decays, n_stages));
   PetscCall(TrsOptionsGetInts(options, "-schedule_cycle_factors", &n_factors, &cycle_factors, &set));
   PetscCall(check_length(options, "-schedule_cycle_factors", set, n_factors, n_stages));
+  PetscCall(TrsOptionsGetEnum(options, "-schedule_steps_of", &of_stage, NULL));
 
   schedule->n_stages = n_stages;
   PetscCall(PetscMalloc1((size_t)n_stages, &schedule->stage));
@@ -64,12 +69,14 @@ PetscErrorCode TrsScheduleFromOptions(TrsOptions options, TrsSchedule *schedule)
                                end_steps[i], i, end_steps[i - 1]));
     }
     stage->policy = (TrsSchedulePolicy)policies[i];
+    stage->start_step = of_stage && i ? end_steps[i - 1] : 0;
     stage->end_step = end_steps[i];
     stage->value = n_values ? values[i] : 1.0;
     stage->scale = n_scales ? scales[i] : 1.0;
     stage->cycle_factor = n_factors ? cycle_factors[i] : 1;
     stage->decay_steps = n_decays ? decay_steps[i] : 0;
-    if (!stage->decay_steps) stage->decay_steps = stage->policy == TRS_SCHEDULE_STEP ? 1 : stage->end_step;
+    if (!stage->decay_steps)
+      stage->decay_steps = stage->policy == TRS_SCHEDULE_STEP ? 1 : stage->end_step - stage->start_step;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -101,13 +108,14 @@ static double cosine(double to, double part)
   return to + (1.0 - to) * 0.5 * (1.0 + cos(M_PI * part));
 }
 
-static double stage_factor(const TrsScheduleStage *stage, int64_t s)
+static double stage_factor(const TrsScheduleStage *stage, int64_t step)
 {
+  const int64_t s = step - stage->start_step, end = stage->end_step - stage->start_step;
   const double part = fmin((double)s / (double)stage->decay_steps, 1.0);
 
   switch (stage->policy) {
   case TRS_SCHEDULE_NONE: break;
-  case TRS_SCHEDULE_LINEAR: return stage->value + (1.0 - stage->value) * (double)s / (double)stage->end_step;
+  case TRS_SCHEDULE_LINEAR: return stage->value + (1.0 - stage->value) * (double)s / (double)end;
   case TRS_SCHEDULE_CONSTANT: return stage->value;
   case TRS_SCHEDULE_POLY: return pow(1.0 - part, stage->value);
   case TRS_SCHEDULE_STEP: return pow(stage->value, floor((double)s / (double)stage->decay_steps));

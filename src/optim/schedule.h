@@ -16,8 +16,9 @@
 
 typedef struct {
   TrsSchedulePolicy policy;
+  int64_t start_step;   /* the s that the policy counts from: 0, or the end of the stage before */
   int64_t end_step;     /* last s of the stage (TorchRec's max_iters) */
-  int64_t decay_steps;  /* default: 1 for the policy step, else end_step */
+  int64_t decay_steps;  /* default: 1 for the policy step, else those from start_step to end_step */
   int64_t cycle_factor; /* of cosine_restarts: a cycle's length over that of the cycle before */
   double value;
   double scale; /* multiplies the policy's factor */

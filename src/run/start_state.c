@@ -116,6 +116,13 @@ static PetscErrorCode tell_differences(const TrsSession *s, const char *path, Pe
     PetscCall(PetscPrintf(s->comm,
                           "%-10s the checkpoint lacks %d optimizer state%s, /%s first: they start at zero\n",
                           "warning", n_missing, n_missing == 1 ? "" : "s", missing->path));
+  if (n_missing && step > 0)
+    PetscCall(
+        PetscPrintf(s->comm,
+                    "%-10s updates are counted on from %" PRId64
+                    ": a warm-up that ends before is over, and the first steps of adam and its like are "
+                    "up to 3 times as long as those of a new run\n",
+                    "warning", step));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -21,8 +21,8 @@ static const TrsOptionSpec task_options[] = {
      "loss of the task: binary cross entropy of labels in [0, 1], squared error, Huber's loss, cross "
      "entropy of classes 0, 1, 2 ..."},
     {"arch", TRS_OPTION_INTS, NULL, "[1,1000000]", NULL, NULL,
-     "output sizes of the task's own layers, ReLU after all but the last, which has size 1, or the number of "
-     "classes (default: -over_arch with that last size)"},
+     "output sizes of the task's own layers, with what -over_arch_activation and its like put after all but "
+     "the last, which has size 1, or the number of classes (default: -over_arch with that last size)"},
     {"classes", TRS_OPTION_INT, NULL, "[2,1000000]", NULL, "classes",
      "loss softmax: the number of classes; must be given there"},
     {"weight", TRS_OPTION_REAL, "1", "[0,]", NULL, NULL, "weight of the task's loss in the step's loss"},

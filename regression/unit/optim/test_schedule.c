@@ -93,6 +93,41 @@ static void test_policies(void **state)
   assert_petsc_ok(TrsScheduleFree(&schedule));
 }
 
+/* dlrm's schedule, by its own formula: warm-up to step 2, constant to 6, then ((4 - n) / 4)^2. And a cosine behind a warm-up. */
+static void test_steps_of_a_stage(void **state)
+{
+  static const char *const dlrm[] = {"-schedule_policies",
+                                     "linear,constant,poly",
+                                     "-schedule_end_steps",
+                                     "2,6,10",
+                                     "-schedule_values",
+                                     "0,1,2",
+                                     "-schedule_steps_of",
+                                     "stage",
+                                     NULL};
+  static const char *const waves[] = {"-schedule_policies",
+                                      "linear,cosine",
+                                      "-schedule_end_steps",
+                                      "20,40",
+                                      "-schedule_values",
+                                      "0,0",
+                                      "-schedule_steps_of",
+                                      "stage",
+                                      NULL};
+  static const double wanted[] = {0, 0.5, 1, 1, 1, 1, 1, 0.5625, 0.25, 0.0625, 0, 1};
+  TrsSchedule schedule;
+
+  (void)state;
+  assert_petsc_ok(read_schedule(dlrm, &schedule));
+  for (int s = 0; s < 12; s++) assert_close(TrsScheduleFactor(&schedule, s + 1), wanted[s], 1e-15, 0.0);
+  assert_petsc_ok(TrsScheduleFree(&schedule));
+  assert_petsc_ok(read_schedule(waves, &schedule));
+  assert_close(TrsScheduleFactor(&schedule, 21), 1.0, 0.0, 0.0);
+  for (int s = 21; s <= 40; s++)
+    assert_close(TrsScheduleFactor(&schedule, s + 1), 0.5 * (1.0 + cos(M_PI * (s - 20) / 20.0)), 1e-15, 0.0);
+  assert_petsc_ok(TrsScheduleFree(&schedule));
+}
+
 static void test_errors(void **state)
 {
   static const struct {
@@ -117,4 +152,4 @@ static void test_errors(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_none), cmocka_unit_test(test_stages), cmocka_unit_test(test_policies),
-              cmocka_unit_test(test_errors))
+              cmocka_unit_test(test_steps_of_a_stage), cmocka_unit_test(test_errors))
