@@ -66,6 +66,7 @@ def test_labels(binary, folder):
                 labels = h["labels"][()]
                 del h["labels"]
                 h["labels"] = labels[:, k]
+        shutil.copy(os.path.join(folder, "eval.h5"), os.path.join(folder, "plain_eval.h5"))
         wanted, state = train(binary, folder, "plain", 2, options)
         measured = {part: rows(os.path.join(folder, "plain.h5"), part) for part in ("eval", "metrics")}
         stopped = evaluated(folder, "plain.h5")[2]
@@ -85,6 +86,10 @@ def test_labels(binary, folder):
         found = evaluated(folder, "named.h5")[2]
         check(found == stopped, f"{name}: stopped because {found}, as a plain dataset because {stopped}")
         check(attribute(os.path.join(folder, "named.h5"), "label") == name, f"{name} is not the attribute label")
+        if k:  # the checkpoint keeps the option, for data of several labels and of one without a name
+            for data in ("eval.h5", "plain_eval.h5"):
+                run(binary, 2, f"-task eval -data_eval {data} -init_from {other} -batch_size 9 -output again.h5 {MODEL} {TABLES}", folder)
+                check(rows(os.path.join(folder, "again.h5"), "eval")["auc"][-1] == rows(os.path.join(folder, "named.h5"), "eval")["auc"][-1], f"{name}: another AUC of {data}")
     check(len(ends) == 3 and any("auc" in why for _, why in ends), f"the labels do not differ in when they stop: {ends}")
 
 

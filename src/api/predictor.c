@@ -14,6 +14,7 @@
 #include "core/events.h"
 #include "device/cpu_bind.h"
 #include "io/checkpoint.h"
+#include "io/preflight.h"
 #include "model/two_tower.h"
 #include "quant/quantised_tables.h"
 #include "shard/local_tables.h"
@@ -120,7 +121,7 @@ static PetscErrorCode read_options(TrshardPredictor p, const char *path, const c
       PetscCall(
           TrsOptionError(p->options, of_data[i], "is of datasets; a predictor is given what they choose"));
   PetscCall(TrsOptionsGetBool(p->options, "-check_weights", &check, NULL));
-  TrsCheckpointLookFirst(check);
+  TrsPreflightSkip((PetscBool)!check);
   PetscCall(TrsCheckpointModel(MPI_COMM_SELF, path, &model));
   PetscCheck(model, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s does not hold its model, expected a checkpoint that trshard 1.0.0 or later wrote", path);
@@ -375,7 +376,7 @@ int TrshardPredictorOpen(const char *checkpoint, const char *options, TrshardPre
   threads = TrsCpuTeam(is_fork ? 1 : 0);
   status = TRS_API_CALL(open_predictor(checkpoint, options, predictor));
   (void)TrsCpuTeam(threads);
-  TrsCheckpointLookFirst(PETSC_TRUE);
+  TrsPreflightSkip(PETSC_FALSE);
   if (status == TRSHARD_SUCCESS) return status;
   /* The message of the first error stays. */
   if (*predictor && TrsErrorInstall() == PETSC_SUCCESS) (void)TrsApiFinish(close_predictor(*predictor));

@@ -138,13 +138,6 @@ PetscErrorCode TrsCheckpointTables(MPI_Comm comm, const char *path, int n, const
                                    TrsStoredTable *stored);
 
 /*
-  Whether checkpoints are looked at in a child process first, as HDF5 may crash on damaged ones. The
-  child is a copy of this process, which takes the longer the more memory it has. By default they
-  are. Not collective.
-*/
-void TrsCheckpointLookFirst(PetscBool look);
-
-/*
   TrsCheckpointModel - Read the options that define a checkpoint's model (TrsOptionsModelText()).
 
   Collective on comm. The checksum of the text is verified.

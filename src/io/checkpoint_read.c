@@ -177,8 +177,3 @@ PetscErrorCode TrsCheckpointVerify(MPI_Comm comm, const char *path)
   PetscCall(read_file(comm, &q));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
-
-void TrsCheckpointLookFirst(PetscBool look)
-{
-  TrsPreflightSkip((PetscBool)!look);
-}

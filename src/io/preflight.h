@@ -2,7 +2,8 @@
 /*
   The preflight looks at a file in a child process first. HDF5 1.10 crashes on some damaged metadata
   (above all on strings of variable length). Then the child dies, and the run ends with an ordinary
-  error. On other damaged files HDF5 never returns, so the child has time limits. Internal to io/.
+  error. On other damaged files HDF5 never returns, so the child has time limits. Internal to io/,
+  but for TrsPreflightSkip().
 */
 #pragma once
 
@@ -23,5 +24,9 @@
 */
 PetscErrorCode TrsPreflight(const char *path, PetscErrorCode (*check)(void *context), void *context);
 
-/* From now on make no child, and check nothing: for files that are known to be whole. */
+/*
+  Whether to make no child, and to check nothing, from now on: for files that are known to be whole.
+  A child is a copy of this process, which takes the longer the more memory that has. Not
+  collective.
+*/
 void TrsPreflightSkip(PetscBool skip);

@@ -6,10 +6,25 @@ static struct {
   void *state;
 } left;
 
-void TrsRunLeaves(PetscErrorCode (*destroy)(void *state), void *state)
+PetscErrorCode TrsRunAndFree(void *state, TrsWatchdog *watchdog,
+                             PetscErrorCode (*run)(void *state, MPI_Comm comm, TrsOptions options),
+                             PetscErrorCode (*destroy)(void *state), MPI_Comm comm, TrsOptions options)
 {
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
   left.destroy = destroy;
   left.state = state;
+  ierr = run(state, comm, options);
+  PetscCall(TrsWatchdogStop(watchdog));
+  PetscCall(ierr);
+  PetscCall(TrsRunClear());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsRunForget(void)
+{
+  left.destroy = NULL;
 }
 
 PetscErrorCode TrsRunClear(void)

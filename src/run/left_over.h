@@ -5,13 +5,23 @@
 */
 #pragma once
 
-#include "core/error.h"
+#include "core/options.h"
+#include "run/signals.h"
 
 /*
-  Name what is to be freed, and how, if the run fails from now on; destroy NULL: nothing any more.
-  Not collective.
-*/
-void TrsRunLeaves(PetscErrorCode (*destroy)(void *state), void *state);
+  TrsRunAndFree - Run a task that has a state, and free it; or leave it to TrsRunClear() after an
+    error. Collective.
 
-/* Free it once all ranks are out of the run. Collective, as `destroy` is. */
+  In:     state     PetscNew() made it. destroy() frees it, also where run() failed
+          watchdog  of the state. It is stopped in any case: callers of TrshardRun() live on
+  Errors: those of run()
+*/
+PetscErrorCode TrsRunAndFree(void *state, TrsWatchdog *watchdog,
+                             PetscErrorCode (*run)(void *state, MPI_Comm comm, TrsOptions options),
+                             PetscErrorCode (*destroy)(void *state), MPI_Comm comm, TrsOptions options);
+
+/* Free what a run left, once all ranks are out of it. Collective, as its destroy() is. */
 PetscErrorCode TrsRunClear(void);
+
+/* What a run left stays: its ranks did not all come to its end. Not collective. */
+void TrsRunForget(void);

@@ -114,7 +114,7 @@ static PetscErrorCode run_inside(MPI_Comm of, const char *text)
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
-  TrsRunLeaves(NULL, NULL); /* what a run left whose ranks did not all come to its end stays */
+  TrsRunForget();
   PetscCallMPI(MPI_Comm_dup(of, &comm));
   PetscCallMPI(MPI_Comm_dup(of, &end));
   ierr = read_options(comm, text, &options);

@@ -85,8 +85,9 @@ static PetscErrorCode set_up(TrsEvalRun *e, MPI_Comm comm, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode run(TrsEvalRun *e, MPI_Comm comm, TrsOptions options)
+static PetscErrorCode run(void *state, MPI_Comm comm, TrsOptions options)
 {
+  TrsEvalRun *e = (TrsEvalRun *)state;
   const TrsBatchObserver observer = {after_batch, e};
   TrsSession *s = &e->session;
   PetscBool stopped;
@@ -123,16 +124,10 @@ static PetscErrorCode destroy(void *of_run)
 
 PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options)
 {
-  PetscErrorCode ierr;
   TrsEvalRun *e;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&e));
-  TrsRunLeaves(destroy, e);
-  ierr = run(e, comm, options);
-  PetscCall(TrsWatchdogStop(&e->watchdog));
-  PetscCall(ierr);
-  TrsRunLeaves(NULL, NULL);
-  PetscCall(destroy(e));
+  PetscCall(TrsRunAndFree(e, &e->watchdog, run, destroy, comm, options));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

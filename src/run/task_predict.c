@@ -283,8 +283,9 @@ static PetscErrorCode write_checkpoint(TrsPrediction *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode run(TrsPrediction *p, MPI_Comm comm, TrsOptions options)
+static PetscErrorCode run(void *state, MPI_Comm comm, TrsOptions options)
 {
+  TrsPrediction *p = (TrsPrediction *)state;
   PetscFunctionBegin;
   PetscCall(set_up(p, comm, options));
   PetscCall(predict(p));
@@ -318,16 +319,10 @@ static PetscErrorCode destroy(void *prediction)
 
 PetscErrorCode TrsRunPredict(MPI_Comm comm, TrsOptions options)
 {
-  PetscErrorCode ierr;
   TrsPrediction *p;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&p));
-  TrsRunLeaves(destroy, p);
-  ierr = run(p, comm, options);
-  PetscCall(TrsWatchdogStop(&p->watchdog));
-  PetscCall(ierr);
-  TrsRunLeaves(NULL, NULL);
-  PetscCall(destroy(p));
+  PetscCall(TrsRunAndFree(p, &p->watchdog, run, destroy, comm, options));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

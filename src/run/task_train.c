@@ -372,8 +372,9 @@ static PetscErrorCode keep_weights(TrsTraining *t, PetscBool complete, PetscBool
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode run(TrsTraining *t, MPI_Comm comm, TrsOptions options)
+static PetscErrorCode run(void *state, MPI_Comm comm, TrsOptions options)
 {
+  TrsTraining *t = (TrsTraining *)state;
   const TrsDatasetInfo *info;
   PetscBool stopped = PETSC_FALSE, complete;
 
@@ -416,17 +417,11 @@ static PetscErrorCode destroy(void *training)
 
 PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options)
 {
-  PetscErrorCode ierr;
   TrsTraining *t;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&t));
   t->kept_at = -1;
-  TrsRunLeaves(destroy, t);
-  ierr = run(t, comm, options);
-  PetscCall(TrsWatchdogStop(&t->watchdog));
-  PetscCall(ierr);
-  TrsRunLeaves(NULL, NULL);
-  PetscCall(destroy(t));
+  PetscCall(TrsRunAndFree(t, &t->watchdog, run, destroy, comm, options));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
