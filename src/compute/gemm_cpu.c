@@ -45,22 +45,24 @@
   The bits do not depend on the cuts, for these reasons:
   - OpenBLAS blocks the sum over k by k alone. But its Haswell kernels add in another order at the
     edge of a block of 12 rows, and of columns that no width makes even (tried). Hence PART_UNIT,
-    and columns are cut on AVX-512 only.
+    and columns are cut on AVX-512 only. Products of m * n * k <= 1e6 have kernels of their own,
+    hence MIN_PART_FLOPS.
   - oneDNN has kernels for small matrices that block the sum in other ways, and picks one by m and
-    n. All of them add at most 768 terms one after the other (tried: 1100 random shapes, cut into 2
-    to 16 parts). Hence the slices of k, with fewer terms each; no measurement shows their cost.
+    n. All of them add at most 768 terms one after the other. Hence the slices of k, with fewer terms
+    each; no measurement shows their cost. A few rows or columns are another case (5 rows of 1000
+    terms), so no part has less than a unit.
+  Tried were 2000 random shapes, cut into up to 43 parts: oneDNN with fp32, and with bf16 on AMX and
+  on AVX512_BF16; OpenBLAS on AVX-512 and on Haswell's kernels.
 
   bf16 rounds the operands and multiplies them with fp32's instructions, unless oneDNN has faster
-  instructions here: AMX's tiles, or those of AMD's processors (neither was at hand to measure). In
-  that case parts do not depend on the number of threads, and numbers below 2^-126 count as zero.
-  Intel's AVX512_BF16 without AMX makes 80 GFLOP/s, and fp32 makes 150; TRSHARD_GEMM=bf16 takes it
-  all the same, for tests.
+  instructions here: AMX's tiles, or those of AMD's processors. In that case numbers below 2^-126
+  count as zero. Intel's AVX512_BF16 without AMX makes 80 GFLOP/s, and fp32 makes 150;
+  TRSHARD_GEMM=bf16 takes it all the same, for tests.
 */
 
-/* OpenBLAS has other kernels for small products (m*n*k <= 1e6). A part is far above this size. */
-#define MIN_PART_FLOPS 3.2e7
-#define PART_UNIT      48  /* rows or columns: a multiple of 12 and 16 */
-#define UNITS_OF_BF16  6   /* units in a part of a product of bf16 */
+/* Of the average part; none is smaller than half of it. Less is not worth a thread. */
+#define MIN_PART_FLOPS 8e6
+#define PART_UNIT      48  /* rows or columns of the smallest part: a multiple of 12 and 16 */
 #define SLICE          384 /* terms of a sum that oneDNN adds in one call */
 /* oneDNN allocates at most 2.06 MB in a product of the sizes above (tried). */
 #define ROOM_BYTES 2359296
@@ -80,12 +82,6 @@ static TrsBuffer rounded[2];        /* operands of a product, rounded to bf16; m
   grown by up to 16 MiB.
 */
 static _Thread_local void *room;
-
-/* Are the operands of products bf16, and does oneDNN multiply them as such? */
-static PetscBool takes_bf16(void)
-{
-  return (PetscBool)(precision == TRS_PRECISION_BF16 && fast_bf16);
-}
 
 /* Does the processor multiply bf16 faster than fp32? AMX: bits 22 and 24 of EDX. */
 static PetscBool has_fast_bf16(void)
@@ -225,29 +221,53 @@ static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows,
   return status;
 }
 
+/* C is cut into `down` x `across` parts of whole units, the last of which has the rest. */
+typedef struct {
+  int64_t row_units, col_units, down, across;
+} TrsCut;
+
+/* The largest part has as few units as can be. */
+static TrsCut cut_product(const TrsMatrixProduct *p)
+{
+  const double worth = 2.0 * (double)p->m * (double)p->n * (double)p->k / MIN_PART_FLOPS;
+  const int64_t threads = omp_get_max_threads(), most = worth < (double)threads ? (int64_t)worth : threads;
+  TrsCut best = {PetscMax(p->m / PART_UNIT, 1), PetscMax(p->n / PART_UNIT, 1), 1, 1}, cut = best;
+  int64_t fewest = INT64_MAX;
+
+  for (cut.across = 1; cut.across <= PetscMin(most, cut_columns ? cut.col_units : 1); cut.across++) {
+    int64_t units;
+
+    cut.down = PetscMin(most / cut.across, cut.row_units);
+    units = (cut.row_units + cut.down - 1) / cut.down * ((cut.col_units + cut.across - 1) / cut.across);
+    if (units < fewest) best = cut;
+    fewest = PetscMin(units, fewest);
+  }
+  return best;
+}
+
+/* The first of n rows or columns in part i of `parts`. */
+static int64_t part_begin(int64_t i, int64_t parts, int64_t units, int64_t n)
+{
+  return i == parts ? n : i * units / parts * PART_UNIT;
+}
+
 static PetscErrorCode multiply(const TrsMatrixProduct *p)
 {
-  const PetscBool by_rows = (PetscBool)(p->m >= p->n || !cut_columns);
-  const int64_t all = by_rows ? p->m : p->n, units = (all + PART_UNIT - 1) / PART_UNIT;
-  const double max_parts = 2.0 * (double)p->m * (double)p->n * (double)p->k / MIN_PART_FLOPS;
-  int64_t n_parts = omp_get_max_threads();
+  const TrsCut cut = cut_product(p);
   int failed = 0;
 
   PetscFunctionBegin;
-  if ((double)n_parts > max_parts) n_parts = (int64_t)max_parts;
-  if (n_parts > units) n_parts = units;
-  if (takes_bf16()) n_parts = units / UNITS_OF_BF16; /* does not depend on the number of threads */
-  if (n_parts < 1) n_parts = 1;
-#pragma omp parallel for schedule(static) if (n_parts > 1) reduction(max : failed)
-  for (int64_t part = 0; part < n_parts; part++) {
-    const int64_t begin = part * units / n_parts * PART_UNIT;
-    const int64_t last = (part + 1) * units / n_parts * PART_UNIT;
-    const int64_t size = (last < all ? last : all) - begin;
-    const int status = by_rows ? part_of_product(p, begin, size, 0, p->n)
-                               : part_of_product(p, 0, p->m, begin, size);
+#pragma omp parallel for schedule(static) collapse(2) if (cut.down * cut.across > 1) reduction(max : failed)
+  for (int64_t i = 0; i < cut.down; i++)
+    for (int64_t j = 0; j < cut.across; j++) {
+      const int64_t row = part_begin(i, cut.down, cut.row_units, p->m);
+      const int64_t rows = part_begin(i + 1, cut.down, cut.row_units, p->m) - row;
+      const int64_t col = part_begin(j, cut.across, cut.col_units, p->n);
+      const int64_t cols = part_begin(j + 1, cut.across, cut.col_units, p->n) - col;
+      const int status = part_of_product(p, row, rows, col, cols);
 
-    if (status > failed) failed = status;
-  }
+      if (status > failed) failed = status;
+    }
   PetscCheck(!failed, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "oneDNN: status %d from a product %lld x %lld x %lld", failed, (long long)p->m, (long long)p->n,
              (long long)p->k);

@@ -14,16 +14,15 @@
 #include "compute/cpu_kernels.h"
 #include "compute/row_sort.h"
 #include "compute/tbe_kernels.h"
+#include "compute/thread_part.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <omp.h>
 #include <string.h>
 
-/*
-  Work is cut into parts of about this many values or bags. A smaller part is not worth a thread.
-*/
-enum { TRS_BAGS_A_PART = 256, TRS_VALUES_A_PART = 2048 };
+/* A feature's bags are looked up by parts of this many. A smaller part is not worth a thread. */
+enum { TRS_BAGS_A_PART = 256 };
 
 /*
   A backward takes the tables group by group. A group has as many tables as give each thread this
@@ -77,18 +76,22 @@ PetscErrorCode TrsTbeForwardRowsCpu(TrsStream stream, TrsWorkspace workspace, co
   PetscFunctionBegin;
   (void)stream;
   (void)workspace;
-  for (int f = 0; f < tbe->n_features; f++) {
-    const int64_t begin = input->offsets[f * input->batch], end = input->offsets[(f + 1) * input->batch];
-    const TrsTbeTable *table = &tbe->table[tbe->feature[f].table];
-    const PetscBool quantised = (PetscBool)(TrsDTypeBits(table->dtype) <= 8);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = begin; i < end; i += TRS_VALUES_A_PART) {
-      const int64_t part_end = PetscMin(i + TRS_VALUES_A_PART, end);
-      if (quantised)
-        quantised_kernels->forward_rows(table, input->values + i, part_end - i, out + i * out_stride,
+#pragma omp parallel
+  {
+    TrsThreadPart part = TrsPartOfThread(input->offsets[tbe->n_features * input->batch] - input->offsets[0]);
+
+    for (int f = 0; f < tbe->n_features; f++) {
+      const int64_t begin = input->offsets[f * input->batch];
+      const TrsThreadPart values = TrsTakeList(&part, input->offsets[(f + 1) * input->batch] - begin);
+      const int64_t first = begin + values.begin, end = begin + values.end;
+      const TrsTbeTable *table = &tbe->table[tbe->feature[f].table];
+
+      if (first == end) continue;
+      if (TrsDTypeBits(table->dtype) <= 8)
+        quantised_kernels->forward_rows(table, input->values + first, end - first, out + first * out_stride,
                                         out_stride);
       else
-        kernels->forward_rows(table, input, i, part_end, out + i * out_stride, out_stride);
+        kernels->forward_rows(table, input, first, end, out + first * out_stride, out_stride);
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -114,15 +117,16 @@ typedef struct {
 
 /* Views of the workspace of a backward. N: values of the largest group. */
 typedef struct {
-  int64_t n, first;        /* N; where the group's keys begin among all keys */
-  uint64_t *key, *scratch; /* [N] */
-  uint32_t *seen;          /* [N] scratch of TrsRowGroup() */
-  int64_t *source;         /* [N] by position within the table's list */
-  float *scale;            /* [2 * N] by position, then by key; NULL: all 1 */
-  int32_t *location;       /* [2 * N] as scale; NULL: no table is cached */
-  int sorted;              /* rows in their order */
-  TrsTableRun *run;        /* [n_tables] */
-  float *wide;             /* [threads, 3 * D] used if rows are wide */
+  int64_t n, first;          /* N; where the group's keys begin among all keys */
+  uint64_t *key, *scratch;   /* [N] */
+  uint32_t *seen;            /* [N] scratch of TrsRowGroup() */
+  int64_t *source;           /* [N] by position within the table's list */
+  float *scale;              /* [2 * N] by position, then by key; NULL: all 1 */
+  int32_t *location;         /* [2 * N] as scale; NULL: no table is cached */
+  int sorted;                /* rows in their order */
+  TrsTableRun *run;          /* [n_tables] */
+  float *wide;               /* [threads, 3 * D] used if rows are wide */
+  float *const *row_squares; /* as TrsTbeInput's, or NULL */
 } TrsBackward;
 
 static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, PetscBool scaled,
@@ -153,21 +157,17 @@ static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, Pets
   b->seen = (uint32_t *)(b->source + (cached ? 3 : 2) * n);
   b->run = (TrsTableRun *)w->runs.data;
   b->wide = (float *)w->by_thread.data;
+  b->row_squares = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Find where each table's keys begin, by adding up the values of its features. */
 static void divide_keys(const TrsTbe *tbe, const TrsTbeInput *input, TrsTableRun *run)
 {
-  int64_t at = 0;
-
-  for (int t = 0; t < tbe->n_tables; t++) {
-    run[t].begin = at;
-    for (int f = 0; f < tbe->n_features; f++)
-      if (tbe->feature[f].table == t)
-        at += input->offsets[(f + 1) * input->batch] - input->offsets[f * input->batch];
-    run[t].n = at - run[t].begin;
-  }
+  for (int t = 0; t < tbe->n_tables; t++) run[t].n = 0;
+  for (int f = 0; f < tbe->n_features; f++)
+    run[tbe->feature[f].table].n += input->offsets[(f + 1) * input->batch] - input->offsets[f * input->batch];
+  for (int t = 0; t < tbe->n_tables; t++) run[t].begin = t > 0 ? run[t - 1].begin + run[t - 1].n : 0;
 }
 
 /*
@@ -329,6 +329,7 @@ static PetscErrorCode begin_backward(TrsWorkspace workspace, const TrsTbe *tbe, 
   for (int f = 0; f < tbe->n_features; f++) scaled = (PetscBool)(scaled || tbe->feature[f].mean);
   PetscCall(
       reserve(workspace, tbe, most, (PetscBool)(scaled && pooled), (PetscBool)(input->locations != NULL), b));
+  b->row_squares = input->row_squares;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -374,23 +375,37 @@ static int64_t row_start(const TrsRowJob *job, int64_t i, int64_t end)
   return i;
 }
 
-/* Do `rows`, a kernel, for all of the table's rows, by parts of its n keys. */
-static void for_rows(void (*rows)(const TrsRowJob *, int64_t, int64_t), TrsRowJob job, int64_t n, float *wide)
+/* The calling thread's part of the keys of tables [first, end). */
+static TrsThreadPart part_of_tables(const TrsTableRun *run, int first, int end)
 {
-  const int64_t parts = (n + TRS_VALUES_A_PART - 1) / TRS_VALUES_A_PART;
+  int64_t n = 0;
 
-#pragma omp for schedule(static) nowait
-  for (int64_t part = 0; part < parts; part++) {
-    const int64_t end = PetscMin((part + 1) * TRS_VALUES_A_PART, n);
-    job.scratch = wide ? wide + (int64_t)omp_get_thread_num() * 3 * job.table->dim : NULL;
-    rows(&job, row_start(&job, part * TRS_VALUES_A_PART, end), end);
-  }
+  for (int t = first; t < end; t++) n += run[t].n;
+  return TrsPartOfThread(n);
 }
 
-/* Update a table's rows with the table's own optimizer. */
-static void update_table(const TrsTbeKernels *kernels, TrsRowJob job, int64_t n, float *wide)
+/* Do `rows`, a kernel, for the rows that begin in the calling thread's part of the next table's n keys. */
+static void for_rows(void (*rows)(const TrsRowJob *, int64_t, int64_t), TrsRowJob job, int64_t n, float *wide,
+                     TrsThreadPart *part)
 {
-  for_rows(kernels->update[job.args->kind], job, n, wide);
+  const TrsThreadPart keys = TrsTakeList(part, n);
+
+  if (!rows || keys.begin == keys.end) return;
+  job.scratch = wide ? wide + (int64_t)omp_get_thread_num() * 3 * job.table->dim : NULL;
+  rows(&job, row_start(&job, keys.begin, keys.end), keys.end);
+}
+
+/* Update the rows of tables [first, end) that the calling thread owns, with each table's own optimizer. */
+static void update_tables(const TrsTbeKernels *kernels, const TrsTbe *tbe, int first, int end,
+                          const TrsBackward *b, const float *grad, const TrsSparseOptimizerArgs *args)
+{
+  TrsThreadPart part = part_of_tables(b->run, first, end);
+
+  for (int t = first; t < end; t++) {
+    TrsRowJob job = job_of(tbe, t, b, grad, args);
+    job.row_squares = b->row_squares ? b->row_squares[t] : NULL;
+    for_rows(kernels->update[job.args->kind], job, b->run[t].n, b->wide, &part);
+  }
 }
 
 static PetscErrorCode backward(TrsWorkspace workspace, const TrsTbe *tbe, const TrsTbeInput *input,
@@ -405,11 +420,7 @@ static PetscErrorCode backward(TrsWorkspace workspace, const TrsTbe *tbe, const 
   for (int first = 0, end; first < tbe->n_tables; first = end) {
     end = group_keys(tbe, input, first, pooled, grad_stride, &b);
 #pragma omp parallel
-    for (int t = first; t < end; t++) {
-      TrsRowJob job = job_of(tbe, t, &b, grad, args);
-      job.row_squares = input->row_squares ? input->row_squares[t] : NULL;
-      update_table(kernels, job, b.run[t].n, b.wide);
-    }
+    update_tables(kernels, tbe, first, end, &b, grad, args);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -427,10 +438,14 @@ PetscErrorCode TrsTbeRowSquaresCpu(TrsStream stream, TrsWorkspace workspace, con
   for (int first = 0, end; first < tbe->n_tables; first = end) {
     end = group_keys(tbe, input, first, PETSC_TRUE, grad_stride, &b);
 #pragma omp parallel
-    for (int t = first; t < end; t++) {
-      TrsRowJob job = job_of(tbe, t, &b, grad, NULL);
-      job.squares = squares[t];
-      if (squares[t]) for_rows(kernels->squares, job, b.run[t].n, b.wide);
+    {
+      TrsThreadPart part = part_of_tables(b.run, first, end);
+
+      for (int t = first; t < end; t++) {
+        TrsRowJob job = job_of(tbe, t, &b, grad, NULL);
+        job.squares = squares[t];
+        for_rows(squares[t] ? kernels->squares : NULL, job, b.run[t].n, b.wide, &part);
+      }
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -529,7 +544,6 @@ PetscErrorCode TrsTbeUpdateRowsCpu(TrsStream stream, TrsWorkspace workspace, int
         .n = at - begin, .position_bits = bits, .key = b.key + begin, .source = b.source + begin};
   }
 #pragma omp parallel
-  for (int t = 0; t < n_tables; t++)
-    update_table(kernels, job_of(&tbe, t, &b, grad, args), b.run[t].n, b.wide);
+  update_tables(kernels, &tbe, 0, n_tables, &b, grad, args);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -560,15 +560,16 @@ static void test_sum_of_squares(void **state)
   release(x);
 }
 
-/* A layer large enough to be cut, with 1, 2, 3 and 4 threads: the same bits. */
+/* A layer large enough to be cut has the same bits with any number of threads. */
 static void threads_case(int64_t batch, int64_t in, int64_t out)
 {
+  static const int numbers_of_threads[] = {1, 2, 3, 4, 8, 21};
   const int64_t sizes[] = {batch * out, batch * out, out * in, out, batch * in};
   float *x = numbers(batch * in, 50), *w = numbers(out * in, 51), *bias = numbers(out, 52), *first[5],
         *result[5];
 
-  for (int threads = 1; threads <= 4; threads++) {
-    omp_set_num_threads(threads);
+  for (int t = 0; t < 6; t++) {
+    omp_set_num_threads(numbers_of_threads[t]);
     for (int i = 0; i < 5; i++) result[i] = numbers(sizes[i], 53); /* y, dy, dw, db, dx */
     assert_petsc_ok(TrsLinearForwardCpu(NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in), bias,
                                         TRS_ACTIVATION_RELU, TrsFloats(result[0], out), NULL));
@@ -577,7 +578,7 @@ static void threads_case(int64_t batch, int64_t in, int64_t out)
                                          TrsFloats(result[1], out), result[2], result[3],
                                          TrsFloats(result[4], in), NULL));
     for (int i = 0; i < 5; i++) {
-      if (threads == 1) {
+      if (t == 0) {
         first[i] = result[i];
       } else {
         assert_memory_equal(result[i], first[i], (size_t)sizes[i] * sizeof(float));
@@ -598,8 +599,10 @@ static void test_threads(void **state)
   threads_case(777, 415, 520);   /* cut by rows */
   threads_case(150, 300, 1999);  /* by columns */
   threads_case(1059, 1179, 357); /* one of those that oneDNN would block differently in parts */
+  threads_case(540, 1000, 500);  /* and in a part of the last 12 rows */
   assert_petsc_ok(TrsDensePrecisionCpu(TRS_PRECISION_BF16));
   threads_case(777, 415, 520);
+  threads_case(540, 1000, 500);
   assert_petsc_ok(TrsDensePrecisionCpu(TRS_PRECISION_FP32));
 }
 
