@@ -4,7 +4,6 @@
 #include "train/record_exchange.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The leading bits of a float give the bin: 512 bins for each power of two, 65025 for [0, 1]. */
@@ -62,11 +61,42 @@ static PetscErrorCode sort_by_owner(int size, int64_t n, const TrsAucRecord *rec
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static int higher_first(const void *a, const void *b)
+/* A number that grows as the prediction falls. Those of 0 and -0 are neighbours. */
+static uint32_t falling_key(float p)
 {
-  const float p = ((const TrsAucRecord *)a)->prediction, q = ((const TrsAucRecord *)b)->prediction;
+  uint32_t bits;
 
-  return (p < q) - (p > q);
+  memcpy(&bits, &p, sizeof(bits));
+  return bits >> 31 ? bits : 0x7fffffffu - bits;
+}
+
+/*
+  Sort records by falling predictions, stably, digit by digit of the keys. other: scratch [n].
+  Returns the array that holds them.
+*/
+static TrsAucRecord *sort_records(int64_t n, TrsAucRecord *records, TrsAucRecord *other)
+{
+  enum { BITS = 11, PASSES = 3, DIGITS = 1 << BITS };
+  int64_t next[PASSES][DIGITS] = {{0}};
+
+  for (int64_t i = 0; i < n; i++)
+    for (int k = 0; k < PASSES; k++) next[k][falling_key(records[i].prediction) >> k * BITS & (DIGITS - 1)]++;
+  for (int k = 0; k < PASSES; k++) {
+    TrsAucRecord *sorted = other;
+    int64_t before = 0;
+
+    for (int d = 0; d < DIGITS; d++) {
+      const int64_t here = next[k][d];
+
+      next[k][d] = before;
+      before += here;
+    }
+    for (int64_t i = 0; i < n; i++)
+      sorted[next[k][falling_key(records[i].prediction) >> k * BITS & (DIGITS - 1)]++] = records[i];
+    other = records;
+    records = sorted;
+  }
+  return records;
 }
 
 /*
@@ -154,8 +184,9 @@ PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, Trs
       TrsRecordExchange(comm, sizeof(TrsAucRecord), scratch->sorted.data, displs, &n_mine, &scratch->mine));
   PetscCall(PetscFree2(owner, displs));
 
-  mine = scratch->mine.data;
-  qsort(mine, (size_t)n_mine, sizeof(TrsAucRecord), higher_first);
+  PetscCall(
+      TrsBufferReserve(&scratch->sorted, PetscMax(n_mine, 1) * (int64_t)sizeof(TrsAucRecord), PETSC_FALSE));
+  mine = sort_records(n_mine, scratch->mine.data, scratch->sorted.data);
   for (int64_t i = 0; i < n_mine; i++) {
     here.tp += (double)mine[i].weight * (double)mine[i].label;
     here.fp += (double)mine[i].weight * (1.0 - (double)mine[i].label);

@@ -57,7 +57,10 @@ static void test_by_hand(void **state)
   }
 }
 
-/* AUC = share of pairs (positive, negative) in order, ties half, pairs weighted. Predictions on a grid of 1/64: many ties. */
+/*
+  AUC = share of pairs (positive, negative) in order, ties half, pairs weighted. Predictions on a grid of 1/64: many ties. The order is also
+  that of numbers outside [0, 1], and -0 is 0.
+*/
 static void test_auc_by_pairs(void **state)
 {
   float p[N], y[N], w[N];
@@ -83,6 +86,12 @@ static void test_auc_by_pairs(void **state)
     compute(N, p, y, w, spread, &values);
     assert_close(values.auc, ordered / pairs, 1e-12, 0.0);
   }
+  for (int i = 0; i < N; i++) {
+    p[i] = 4.0f * p[i] - 2.0f;
+    if (p[i] == 0.0f && i % 2) p[i] = -0.0f;
+  }
+  compute(N, p, y, w, 0, &values);
+  assert_close(values.auc, ordered / pairs, 1e-12, 0.0);
 }
 
 /* Precision at each distinct prediction, times the share of positives there: scikit-learn's average_precision_score. */
