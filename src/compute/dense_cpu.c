@@ -5,7 +5,7 @@
 #include <omp.h>
 #include <string.h>
 
-#define COLUMNS_A_PART 64 /* fewest columns that one thread sums over all samples */
+#define COLUMNS_A_PART 16 /* fewest columns that one thread sums over all samples: a cache line */
 #define ROWS_A_PART    64 /* samples to which one thread adds biases at once */
 
 const TrsDenseKernels *TrsDenseKernelsGet(void)

@@ -44,14 +44,14 @@
   Threads are ours: the library runs on one thread, and a product is cut by rows or columns of C.
   The bits do not depend on the cuts, for these reasons:
   - OpenBLAS blocks the sum over k by k alone. But its Haswell kernels add in another order at the
-    edge of a block of 12 rows, and of columns that no width makes even (tried). Hence PART_UNIT,
-    and columns are cut on AVX-512 only. Products of m * n * k <= 1e6 have kernels of their own,
-    hence MIN_PART_FLOPS.
+    edge of a block of 12 rows, and of columns that no width makes even (tried). Hence the unit,
+    and columns are cut on AVX-512 only. Products of m * n * k <= 1e6 have kernels of their own. No
+    part is that small: it has more than a quarter of BLAS_PART_FLOPS.
   - oneDNN has kernels for small matrices that block the sum in other ways, and picks one by m and
     n. All of them add at most 768 terms one after the other. Hence the slices of k, with fewer terms
     each; no measurement shows their cost. A few rows or columns are another case (5 rows of 1000
     terms), so no part has less than a unit.
-  Tried were 2000 random shapes, cut into up to 43 parts: oneDNN with fp32, and with bf16 on AMX and
+  Tried were 3000 random shapes, cut into up to 43 parts: oneDNN with fp32, and with bf16 on AMX and
   on AVX512_BF16; OpenBLAS on AVX-512 and on Haswell's kernels.
 
   bf16 rounds the operands and multiplies them with fp32's instructions, unless oneDNN has faster
@@ -60,10 +60,12 @@
   TRSHARD_GEMM=bf16 takes it all the same, for tests.
 */
 
-/* Of the average part; none is smaller than half of it. Less is not worth a thread. */
-#define MIN_PART_FLOPS 8e6
-#define PART_UNIT      48  /* rows or columns of the smallest part: a multiple of 12 and 16 */
-#define SLICE          384 /* terms of a sum that oneDNN adds in one call */
+/* Operations of an average part, at least. oneDNN's takes some 20 us. */
+#define ONEDNN_PART_FLOPS 3e6
+#define BLAS_PART_FLOPS   8e6
+#define ONEDNN_PART_UNIT  16  /* rows or columns of the smallest part */
+#define BLAS_PART_UNIT    48  /* a multiple of 12 and 16 */
+#define SLICE             384 /* terms of a sum that oneDNN adds in one call */
 /* oneDNN allocates at most 2.06 MB in a product of the sizes above (tried). */
 #define ROOM_BYTES 2359296
 
@@ -221,17 +223,19 @@ static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows,
   return status;
 }
 
-/* C is cut into `down` x `across` parts of whole units, the last of which has the rest. */
+/* C is cut into `down` x `across` parts of whole units of rows and columns. The last have the rest. */
 typedef struct {
-  int64_t row_units, col_units, down, across;
+  int64_t unit, row_units, col_units, down, across;
 } TrsCut;
 
 /* The largest part has as few units as can be. */
 static TrsCut cut_product(const TrsMatrixProduct *p)
 {
-  const double worth = 2.0 * (double)p->m * (double)p->n * (double)p->k / MIN_PART_FLOPS;
+  const double worth = 2.0 * (double)p->m * (double)p->n * (double)p->k /
+                       (onednn ? ONEDNN_PART_FLOPS : BLAS_PART_FLOPS);
   const int64_t threads = omp_get_max_threads(), most = worth < (double)threads ? (int64_t)worth : threads;
-  TrsCut best = {PetscMax(p->m / PART_UNIT, 1), PetscMax(p->n / PART_UNIT, 1), 1, 1}, cut = best;
+  const int64_t unit = onednn ? ONEDNN_PART_UNIT : BLAS_PART_UNIT;
+  TrsCut best = {unit, PetscMax(p->m / unit, 1), PetscMax(p->n / unit, 1), 1, 1}, cut = best;
   int64_t fewest = INT64_MAX;
 
   for (cut.across = 1; cut.across <= PetscMin(most, cut_columns ? cut.col_units : 1); cut.across++) {
@@ -246,9 +250,9 @@ static TrsCut cut_product(const TrsMatrixProduct *p)
 }
 
 /* The first of n rows or columns in part i of `parts`. */
-static int64_t part_begin(int64_t i, int64_t parts, int64_t units, int64_t n)
+static int64_t part_begin(int64_t i, int64_t parts, int64_t units, int64_t unit, int64_t n)
 {
-  return i == parts ? n : i * units / parts * PART_UNIT;
+  return i == parts ? n : i * units / parts * unit;
 }
 
 static PetscErrorCode multiply(const TrsMatrixProduct *p)
@@ -260,10 +264,10 @@ static PetscErrorCode multiply(const TrsMatrixProduct *p)
 #pragma omp parallel for schedule(static) collapse(2) if (cut.down * cut.across > 1) reduction(max : failed)
   for (int64_t i = 0; i < cut.down; i++)
     for (int64_t j = 0; j < cut.across; j++) {
-      const int64_t row = part_begin(i, cut.down, cut.row_units, p->m);
-      const int64_t rows = part_begin(i + 1, cut.down, cut.row_units, p->m) - row;
-      const int64_t col = part_begin(j, cut.across, cut.col_units, p->n);
-      const int64_t cols = part_begin(j + 1, cut.across, cut.col_units, p->n) - col;
+      const int64_t row = part_begin(i, cut.down, cut.row_units, cut.unit, p->m);
+      const int64_t rows = part_begin(i + 1, cut.down, cut.row_units, cut.unit, p->m) - row;
+      const int64_t col = part_begin(j, cut.across, cut.col_units, cut.unit, p->n);
+      const int64_t cols = part_begin(j + 1, cut.across, cut.col_units, cut.unit, p->n) - col;
       const int status = part_of_product(p, row, rows, col, cols);
 
       if (status > failed) failed = status;
