@@ -78,20 +78,23 @@ PetscErrorCode TrsTbeForwardRowsCpu(TrsStream stream, TrsWorkspace workspace, co
   (void)workspace;
 #pragma omp parallel
   {
-    TrsThreadPart part = TrsPartOfThread(input->offsets[tbe->n_features * input->batch] - input->offsets[0]);
+    TrsThreadParts values = TrsPartsOfThread(input->offsets[tbe->n_features * input->batch] -
+                                             input->offsets[0]);
 
     for (int f = 0; f < tbe->n_features; f++) {
       const int64_t begin = input->offsets[f * input->batch];
-      const TrsThreadPart values = TrsTakeList(&part, input->offsets[(f + 1) * input->batch] - begin);
-      const int64_t first = begin + values.begin, end = begin + values.end;
+      const int64_t n = input->offsets[(f + 1) * input->batch] - begin;
       const TrsTbeTable *table = &tbe->table[tbe->feature[f].table];
 
-      if (first == end) continue;
-      if (TrsDTypeBits(table->dtype) <= 8)
-        quantised_kernels->forward_rows(table, input->values + first, end - first, out + first * out_stride,
-                                        out_stride);
-      else
-        kernels->forward_rows(table, input, first, end, out + first * out_stride, out_stride);
+      while (TrsNextPiece(&values, n)) {
+        const int64_t i = begin + values.begin, end = begin + values.end;
+
+        if (TrsDTypeBits(table->dtype) <= 8)
+          quantised_kernels->forward_rows(table, input->values + i, end - i, out + i * out_stride,
+                                          out_stride);
+        else
+          kernels->forward_rows(table, input, i, end, out + i * out_stride, out_stride);
+      }
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -375,36 +378,37 @@ static int64_t row_start(const TrsRowJob *job, int64_t i, int64_t end)
   return i;
 }
 
-/* The calling thread's part of the keys of tables [first, end). */
-static TrsThreadPart part_of_tables(const TrsTableRun *run, int first, int end)
+/* The calling thread's parts of the keys of tables [first, end). */
+static TrsThreadParts parts_of_tables(const TrsTableRun *run, int first, int end)
 {
   int64_t n = 0;
 
   for (int t = first; t < end; t++) n += run[t].n;
-  return TrsPartOfThread(n);
+  return TrsPartsOfThread(n);
 }
 
-/* Do `rows`, a kernel, for the rows that begin in the calling thread's part of the next table's n keys. */
+/*
+  Do `rows`, a kernel, for the rows that begin in the calling thread's parts of the next table's n
+  keys. Without a kernel the table is passed over.
+*/
 static void for_rows(void (*rows)(const TrsRowJob *, int64_t, int64_t), TrsRowJob job, int64_t n, float *wide,
-                     TrsThreadPart *part)
+                     TrsThreadParts *keys)
 {
-  const TrsThreadPart keys = TrsTakeList(part, n);
-
-  if (!rows || keys.begin == keys.end) return;
   job.scratch = wide ? wide + (int64_t)omp_get_thread_num() * 3 * job.table->dim : NULL;
-  rows(&job, row_start(&job, keys.begin, keys.end), keys.end);
+  while (TrsNextPiece(keys, n))
+    if (rows) rows(&job, row_start(&job, keys->begin, keys->end), keys->end);
 }
 
 /* Update the rows of tables [first, end) that the calling thread owns, with each table's own optimizer. */
 static void update_tables(const TrsTbeKernels *kernels, const TrsTbe *tbe, int first, int end,
                           const TrsBackward *b, const float *grad, const TrsSparseOptimizerArgs *args)
 {
-  TrsThreadPart part = part_of_tables(b->run, first, end);
+  TrsThreadParts keys = parts_of_tables(b->run, first, end);
 
   for (int t = first; t < end; t++) {
     TrsRowJob job = job_of(tbe, t, b, grad, args);
     job.row_squares = b->row_squares ? b->row_squares[t] : NULL;
-    for_rows(kernels->update[job.args->kind], job, b->run[t].n, b->wide, &part);
+    for_rows(kernels->update[job.args->kind], job, b->run[t].n, b->wide, &keys);
   }
 }
 
@@ -439,12 +443,12 @@ PetscErrorCode TrsTbeRowSquaresCpu(TrsStream stream, TrsWorkspace workspace, con
     end = group_keys(tbe, input, first, PETSC_TRUE, grad_stride, &b);
 #pragma omp parallel
     {
-      TrsThreadPart part = part_of_tables(b.run, first, end);
+      TrsThreadParts keys = parts_of_tables(b.run, first, end);
 
       for (int t = first; t < end; t++) {
         TrsRowJob job = job_of(tbe, t, &b, grad, NULL);
         job.squares = squares[t];
-        for_rows(squares[t] ? kernels->squares : NULL, job, b.run[t].n, b.wide, &part);
+        for_rows(squares[t] ? kernels->squares : NULL, job, b.run[t].n, b.wide, &keys);
       }
     }
   }
