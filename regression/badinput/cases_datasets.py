@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Datasets with a part missing, of the wrong type or shape, or with contents that disagree."""
 import os
+import shutil
 
 import h5py
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 import trsrun
 from badinput import Case
 from cases_files import edit, replaced
+from trsrun import check
 
 
 def absent(name):
@@ -57,6 +59,11 @@ def evaluation(**more):
     def prepare(folder):
         trsrun.write_dataset(os.path.join(folder, "eval.h5"), **more)
     return prepare
+
+
+def evaluation_with_a_bad_label(folder):
+    with h5py.File(shutil.copyfile(os.path.join(folder, "train.h5"), os.path.join(folder, "bad.h5")), "r+") as h:
+        h["labels"][17] = -1
 
 
 def evaluation_without_labels(folder):
@@ -245,6 +252,12 @@ CASES = [
     Case("label_nan", 65, r"train\.h5: /labels\[0", prepare=element("labels", 0, np.nan)),
     Case("weight_nan", 65, r"train\.h5: /sparse/weights holds -?nan", "-tables_is_weighted", weighted(10, np.nan)),
     Case("label_too_large_is_allowed", 0, "", "-data_check warning", element("labels", 3, 1.5)),
+    Case("dense_nan_is_allowed", 65, r"the loss of step \d is -?nan: its batch has 1 numbers that are not finite or out of range, which -data_check warning let pass",
+         "-data_check warning", prepare=element("dense", (17, 2), np.nan)),
+    Case("evaluation_with_a_bad_label_warns", 0, "", "-data_check warning -data_eval bad.h5", evaluation_with_a_bad_label,
+         lambda folder, result: check("eval: 1 numbers of the dataset are not finite" in result.text, result.text[-2000:])),
+    Case("prediction_with_a_bad_number", 65, r"the prediction of sample 17 is -?nan: its batch has 1 numbers that are not finite",
+         "-task predict -data_eval train.h5 -init_from out/final.h5 -data_check warning", element("dense", (17, 2), np.nan), without=("-checkpoint_final",)),
     Case("evaluation_has_other_dense", 65, r"eval\.h5: /dense has 5 columns.*has 3", "-data_eval eval.h5", evaluation(num_dense=5)),
     Case("evaluation_lacks_a_feature", 65, r"eval\.h5: /sparse has no feature .item.", "-data_eval eval.h5", evaluation(features={"user": 50, "tag": 20})),
     Case("evaluation_has_more_ids", 65, r"eval\.h5: feature .item. has ids below 31", "-data_eval eval.h5", evaluation(features={"user": 50, "item": 31, "tag": 20})),

@@ -66,5 +66,7 @@ CASES = [
     yaml("yaml_deep", 64, r"bad\.yaml.*deep", "steps: " + "[" * 20000 + "]" * 20000 + "\n"),
     yaml("yaml_given_twice", 64, r"-steps is given twice", "steps: 3\nsteps: 4\n"),
     yaml("yaml_good", 0, "", "steps: 3\nbatch_size: 8\ntables:\n  pooling: mean\n"),
+    Case("two_dashes", 64, r'-batch_size "x" .*bad\.opts', "--options_file bad.opts", holds("bad.opts", "-batch_size x\n"), without=("-batch_size",)),
+    Case("two_dashes_missing", 66, r'option file "bad\.opts"', "--options_file bad.opts"),
     Case("paths_are_relative_to_the_file", 0, "", "-options_file inputs/run.opts", relative, without=("-data_train",)),
 ]

@@ -57,6 +57,15 @@ def test_resume_at_the_end(binary, folder):
     check(found.keys() == wanted.keys() and all(same_bits(found[name], wanted[name]) for name in wanted), "other weights")
 
 
+def test_folder_beside_final(binary, folder):
+    """With -checkpoint_final the folder gets the last checkpoint, too, so that the run can go on."""
+    make(folder)
+    train(binary, folder, 2, "-steps 5 -checkpoint_dir ckpt -checkpoint_final final.h5")
+    check(files(folder) == ["step-000000005.h5"], f"{files(folder)}")
+    text = train(binary, folder, 1, "-steps 6 -checkpoint_dir ckpt -checkpoint_final final.h5 -resume").text
+    check("after 5 updates" in text, text)
+
+
 def test_run_id(binary, folder):
     """A run's id is in its results and in each of its checkpoints, kept over a resume on other ranks, and another run has another."""
     make(folder)
@@ -247,9 +256,11 @@ def test_resume_of_changed_run(binary, folder):
         check(sorted(told(text)) == sorted(wanted), f"told: {told(text)}")
     text = train(binary, folder, 2, first.replace("-steps 4", "-steps 5") + " -resume", environment={}).text
     check([line for line in told(text)] == ["the training data had 200 samples and has 130: its steps are counted on from where they were"], f"told: {told(text)}")
+    text = train(binary, folder, 2, first.replace("-steps 4", "-steps 6") + " -resume -qcomm_forward_precision bf16 -plan_replicas 2").text
+    check(told(text) == ["-qcomm_forward_precision was fp32, is bf16", "-plan_replicas was 1, is 2"], f"told: {told(text)}")
     fewer = words(2, f"{first} -resume").replace("user,item,tag,word", "user,item,tag")
-    message = error(run(binary, 2, fewer, folder, status=65))
-    check("over_arch" in message and "-resume goes on with the same model" in message, message)
+    message = error(run(binary, 2, fewer, folder, status=64))
+    check("-tables" in message and "has -tables user,item,tag,word; leave the option out" in message, message)
     with h5py.File(os.path.join(folder, "ckpt", files(folder)[-1]), "r+") as h:
         h["embedding/extra/weight"] = h["embedding/word/weight"][()]
     message = error(train(binary, folder, 3, f"{first} -resume", status=64))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A training that starts from another model's weights: what is taken, bit for bit, what keeps its initial values, and what is said of it."""
 import os
+import shutil
 
 import h5py
 import numpy as np
@@ -90,3 +91,63 @@ def test_start_from_tables(binary, folder):
         halves = h["embedding/user/weight"][()]
     check(same_bits(found["embedding/user/weight"][:50], halves.astype(np.float32)), "halves are not the numbers they were")
     check("1 table of another data type converted" in text, f"not told:\n{text}")
+
+
+def turned(path, other):
+    """A copy of a dataset whose features stand in the reverse order."""
+    shutil.copyfile(path, other)
+    with h5py.File(other, "r+") as h:
+        sparse = h["sparse"]
+        lengths, values, n = sparse["lengths"][()], sparse["values"][()], len(sparse.attrs["features"])
+        bags = np.split(values, np.cumsum(lengths.reshape(-1))[:-1])
+        sparse["values"][...] = np.concatenate([bag for sample in range(len(lengths)) for bag in bags[sample * n:(sample + 1) * n][::-1]])
+        sparse["lengths"][...] = lengths[:, ::-1]
+        for name in ("features", "num_embeddings"):
+            sparse.attrs[name] = sparse.attrs[name][::-1]
+
+
+def test_start_in_another_order(binary, folder):
+    """Data that lists its features in another order: a run that goes on keeps the model's order, one that starts from weights is told to give it."""
+    data = os.path.join(folder, "old_data.h5")
+    write_dataset(data, 96, features=OLD)
+    turned(data, os.path.join(folder, "turned.h5"))
+    plan = "-table_word_sharding_types table_wise -steps 4"
+    train(binary, folder, "old", 2, f"-data_train old_data.h5 {plan} -checkpoint_dir ckpt")
+    shutil.copytree(os.path.join(folder, "ckpt"), os.path.join(folder, "other"))
+    more = plan.replace("-steps 4", "-steps 7")
+    wanted, _ = train(binary, folder, "wanted", 1, f"-data_train old_data.h5 {more} -checkpoint_dir ckpt -resume")
+    found, text = train(binary, folder, "found", 1, f"-data_train turned.h5 {more} -checkpoint_dir other -resume")
+    check_start(found, wanted, "resumed")
+    check("resume     -tables" not in text, f"the model's own order is told of:\n{text}")
+    for ranks in (1, 3):
+        start = f"-batch_size {24 // ranks} -data_train turned.h5 -init_from old.final.h5 {MODEL} {PLAN} {more}"
+        message = run(binary, ranks, start, folder, status=64).text
+        check("-tables (default)" in message and "in that order: user,item,tag,word" in message, message)
+    wanted, _ = train(binary, folder, "wanted", 1, f"-data_train old_data.h5 -init_from old.final.h5 {more}")
+    found, text = train(binary, folder, "found", 1, f"-data_train turned.h5 -init_from old.final.h5 -tables user,item,tag,word {more}")
+    check_start(found, wanted, "from weights")
+    check("weights    -tables" not in text, f"told of an order that is the model's:\n{text}")
+    _, text = train(binary, folder, "found", 2, f"-data_train old_data.h5 -init_from old.final.h5 -tables word,tag,item,user {more}")
+    check("weights    -tables was user,item,tag,word, is word,tag,item,user" in text, f"another order that was asked for is not told of:\n{text}")
+
+
+def test_start_tells_of_model(binary, folder):
+    """Weights that a model with other options takes: each option that differs is told of; rows that ids are mapped to cannot grow; averages are named as such."""
+    write_dataset(os.path.join(folder, "old_data.h5"), 96, features=OLD)
+    shared = "-data_train old_data.h5 -table_word_sharding_types table_wise"
+    train(binary, folder, "old", 2, f"{shared} -steps 4 -checkpoint_every 4 -checkpoint_dir ckpt")
+    told = lambda text: sorted(line[11:] for line in text.splitlines() if line.startswith("weights ") and " was " in line)
+    _, text = train(binary, folder, "run", 2, f"{shared} -steps 1 -init_from old.final.h5")
+    check(not told(text), f"told without a change: {told(text)}")
+    _, text = train(binary, folder, "run", 1, f"{shared} -steps 1 -init_from old.final.h5 -over_arch_activation sigmoid -table_tag_id_map hash -table_tag_num_embeddings 20 -ema_decay 0.9")
+    check(told(text) == ["-over_arch_activation was relu, is sigmoid", "-table_tag_id_map was none, is hash"], f"told: {told(text)}")
+    check("the averages of -ema_decay begin as the weights" in text and "the checkpoint lacks" not in text and "warning" not in text, text)
+    train(binary, folder, "mapped", 2, f"{shared} -steps 1 -table_tag_id_map modulo -table_tag_num_embeddings 20")
+    grown = f"-batch_size 24 {MODEL} {PLAN} {shared} -steps 1 -init_from mapped.final.h5 -table_tag_id_map modulo -table_tag_num_embeddings 30 -init_from_rows grow"
+    message = run(binary, 1, grown, folder, status=64).text
+    check("-init_from_rows" in message and 'table "tag" maps its ids to its number of rows' in message, message)
+    resume = f"-batch_size 12 {MODEL} {PLAN} {shared} -steps 6 -resume -checkpoint_dir ckpt"
+    for changed, words in (("-ema_decay 0.9", "-ema_decay was not given"), ("-over_arch_activation sigmoid", "has -over_arch_activation relu; leave the option out"),
+                           ("-table_tag_id_map hash -table_tag_num_embeddings 20", "has -tables_id_map none; leave the option out")):
+        message = run(binary, 2, f"{resume} {changed}", folder, status=64).text
+        check(words in message, f"{changed}: no '{words}' in\n{message}")

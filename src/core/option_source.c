@@ -129,6 +129,12 @@ static PetscBool begins_with_file(int argc, char **argv)
                      (dot && strcasecmp(dot, ".opts") == 0));
 }
 
+/* The name of an option: --help is -help. */
+static char *one_dash(char *word)
+{
+  return word[0] == '-' && word[1] == '-' && word[2] ? word + 1 : word;
+}
+
 /*
   Collect the texts on rank 0. For the command line these are the number of words, the words and the
   folder; for each option file they are the path, the folder and the text.
@@ -146,7 +152,7 @@ static PetscErrorCode gather_texts(int argc, char **argv, TrsStringList *texts)
   for (int i = 1; i + 1 < argc; i++) {
     char *text;
 
-    if (strcasecmp(argv[i], "-options_file") != 0 || TrsIsOptionWord(argv[i + 1])) continue;
+    if (strcasecmp(one_dash(argv[i]), "-options_file") != 0 || TrsIsOptionWord(argv[i + 1])) continue;
     PetscCall(read_file(argv[i + 1], &text));
     PetscCall(list_append(texts, argv[i + 1]));
     folder_of(argv[i + 1], word);
@@ -213,8 +219,7 @@ static PetscErrorCode parse_command_line(char **words, int n, const TrsGivenOpti
     PetscCheck(TrsIsOptionWord(words[i]), PETSC_COMM_SELF, TRS_ERR_OPTION,
                "command line: \"%.100s\" belongs to no option (-name value; a list has commas and no blanks)",
                words[i]);
-    option.name = words[i];
-    if (option.name[1] == '-' && option.name[2]) option.name++; /* accepts --help as -help */
+    option.name = one_dash(words[i]);
     if (strcasecmp(option.name, "-h") == 0) option.name = help;
     if (i + 1 < n && !TrsIsOptionWord(words[i + 1])) option.value = words[++i];
     PetscCall(TrsGivenOptionsAdd(given, &option));

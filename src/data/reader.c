@@ -99,7 +99,8 @@ struct TrsReaderImpl {
 
   TrsSlot *slots; /* step s is read into slot s % n_slots */
   int64_t n_slots, next_out;
-  TrsBadIds *bad_ids; /* [n] repaired ids so far */
+  TrsBadIds *bad_ids;  /* [n] repaired ids so far */
+  int64_t bad_numbers; /* let pass so far */
 
   TrsReaderThread *threads; /* [n_threads] step s is read by thread s % n_threads */
   PetscBool maps;           /* ids are mapped */
@@ -314,6 +315,11 @@ PetscErrorCode TrsReaderBadIds(TrsReader reader, const TrsBadIds **per_feature)
   PetscFunctionBegin;
   *per_feature = reader->bad_ids;
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int64_t TrsReaderBadNumbers(TrsReader reader)
+{
+  return reader->bad_numbers;
 }
 
 /* --- the threads --- */
@@ -605,6 +611,7 @@ PetscErrorCode TrsReaderNext(TrsReader reader, TrsBatch **batch)
     if (bad->n == 0) bad->first = s->bad_ids[f].first;
     bad->n += s->bad_ids[f].n;
   }
+  reader->bad_numbers += s->batch.bad_numbers;
   *batch = &s->batch;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

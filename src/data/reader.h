@@ -207,4 +207,6 @@ int64_t TrsBatchFirstId(const TrsBatch *batch, int feature, int64_t b);
   borrowed. Not collective.
 */
 PetscErrorCode TrsReaderBadIds(TrsReader reader, const TrsBadIds **per_feature);
+/* Numbers that -data_check warning let pass so far (TrsBatch.bad_numbers). Not collective. */
+int64_t TrsReaderBadNumbers(TrsReader reader);
 PetscErrorCode TrsReaderDestroy(TrsReader *reader);

@@ -49,6 +49,8 @@ PetscErrorCode TrsCheckpointModelText(const TrsSession *session, char **text)
   PetscCall(TrsDatasetGetInfo(session->train ? session->train : session->eval, &info));
   snprintf(num_dense, sizeof(num_dense), "%d", info->num_dense);
   PetscCall(TrsOptionsSettle(session->options, "-num_dense", num_dense));
+  if (session->label && !tasks->named)
+    PetscCall(TrsOptionsSettle(session->options, "-data_label", session->label));
   PetscCall(PetscMalloc2((size_t)tables->n, &names, (size_t)tasks->n, &task_names));
   for (int t = 0; t < tables->n; t++)
     if (tables->table[t].id_map.kind != TRS_ID_MAP_REMAINDER) /* the quotient's options */

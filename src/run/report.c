@@ -288,12 +288,16 @@ static PetscErrorCode report_table(const TrsSession *session, const TrsDatasetIn
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsReportBadIds(const TrsSession *session, const TrsDatasetInfo *info, TrsReader reader,
-                               const char *what)
+#define BAD_NUMBERS \
+  " numbers of the dataset are not finite, labels outside [0, 1] or weights below 0 (-data_check)\n"
+
+PetscErrorCode TrsReportBadInput(const TrsSession *session, const TrsDatasetInfo *info, TrsReader reader,
+                                 const char *what)
 {
   const TrsTableConfigs *tables = &session->tables;
+  const int64_t mine = TrsReaderBadNumbers(reader);
   const TrsBadIds *bad;
-  int64_t *counts;
+  int64_t *counts, numbers;
 
   PetscFunctionBegin;
   PetscCall(TrsReaderBadIds(reader, &bad));
@@ -305,6 +309,10 @@ PetscErrorCode TrsReportBadIds(const TrsSession *session, const TrsDatasetInfo *
   for (int t = 0; t < tables->n; bad += tables->table[t].n_features, t++)
     if (counts[t]) PetscCall(report_table(session, info, what, &tables->table[t], bad, counts[t]));
   PetscCall(PetscFree(counts));
+  PetscCallMPI(MPI_Allreduce(&mine, &numbers, 1, MPI_INT64_T, MPI_SUM, session->comm));
+  if (numbers)
+    PetscCall(PetscFPrintf(session->comm, PETSC_STDERR, "trshard: warning: %s: %" PRId64 BAD_NUMBERS, what,
+                           numbers));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -328,10 +336,8 @@ PetscErrorCode TrsReportBadData(const TrsSession *session, const TrsDatasetInfo 
   }
   if (result->bad_numbers)
     PetscCall(PetscFPrintf(session->comm, PETSC_STDERR,
-                           "trshard: warning: step %" PRId64 ": %" PRId64
-                           " numbers of the dataset are not finite, labels outside [0, 1] or weights below 0 "
-                           "(-data_check)\n",
-                           result->step, result->bad_numbers));
+                           "trshard: warning: step %" PRId64 ": %" PRId64 BAD_NUMBERS, result->step,
+                           result->bad_numbers));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -54,10 +54,11 @@ PetscErrorCode TrsProgressStep(TrsProgress *progress, const TrsStepResult *resul
 /*
   Print the repairs of the bounds check under mode warning so far, as one warning for each table on
   stderr: the count and the first bad id in the file's order among those that the ranks met first.
-  `what` is "train" or another pass. Collective.
+  One more has the numbers that -data_check warning let pass. `what` is "train" or another pass.
+  Collective.
 */
-PetscErrorCode TrsReportBadIds(const TrsSession *session, const TrsDatasetInfo *info, TrsReader reader,
-                               const char *what);
+PetscErrorCode TrsReportBadInput(const TrsSession *session, const TrsDatasetInfo *info, TrsReader reader,
+                                 const char *what);
 
 /* Print a warning on stderr if a step let bad ids or numbers of the dataset pass. Rank 0 prints. */
 PetscErrorCode TrsReportBadData(const TrsSession *session, const TrsDatasetInfo *info,

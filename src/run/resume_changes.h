@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
-  This module tells what has changed since the run was
-  interrupted, if the run can go on with the change.
-*/
+/* This module tells which options differ between a checkpoint and the run that starts from it. */
 #pragma once
 
 #include "run/session.h"
@@ -11,8 +8,17 @@
   TrsResumeTell - Print a line for each option that differs from the checkpoint's, and for another
     number of samples.
 
-  Only options of data, model and optimizers count. Logically collective; rank 0 prints.
+  Options that decide where, how fast or with which outputs the run goes on do not count, nor do
+  those that the user left to the checkpoint's model. Logically collective; rank 0 prints.
 
   In: start  as read from the checkpoint
 */
 PetscErrorCode TrsResumeTell(const TrsSession *session, const TrsCheckpointInfo *start);
+
+/*
+  TrsModelTell - Print a line for each option of a checkpoint's model, as TrsCheckpointModel() gives
+    them, that the session's model has with another value.
+
+  Logically collective; rank 0 prints.
+*/
+PetscErrorCode TrsModelTell(const TrsSession *session, const char *model);

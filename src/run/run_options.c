@@ -47,12 +47,13 @@ static const TrsOptionSpec checkpoint_specs[] = {
      "checkpoint from which to take weights and optimizer states. -task eval and -task predict also take the "
      "options of its model from it, as if an option file gave them before all others"},
     {"-resume", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "continue from the newest valid checkpoint in -checkpoint_dir, if there is one"},
+     "continue from the newest valid checkpoint in -checkpoint_dir, if there is one; the model's options "
+     "come from there, as for -task eval"},
     {"-checkpoint_dir", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
-     "folder for checkpoints. A requested stop (SIGUSR1, SIGTERM, SIGINT or SIGHUP) writes one there and "
-     "ends with exit status 75; a second signal ends at once with 130. Under mpirun: kill -USR1 <pid of "
-     "mpirun>; under srun: scancel --signal=USR1 <job id>. Without -init_from, -task predict takes the "
-     "newest one"},
+     "folder for checkpoints: one after the last step, and those of -checkpoint_every. A requested stop "
+     "(SIGUSR1, SIGTERM, SIGINT or SIGHUP) writes one there and ends with exit status 75; a second signal "
+     "ends at once with 130. Under mpirun: kill -USR1 <pid of mpirun>; under srun: scancel --signal=USR1 "
+     "<job id>. Without -init_from, -task predict takes the newest one"},
     {"-checkpoint_every", TRS_OPTION_INT, "0", "[0,]", NULL, "steps",
      "write a checkpoint to -checkpoint_dir this often; 0: never"},
     {"-checkpoint_keep", TRS_OPTION_INT, "2", "[1,]", NULL, "files",

@@ -2,6 +2,7 @@
 #include "run/start_state.h"
 
 #include "core/names.h"
+#include "run/checkpoint_model.h"
 #include "run/resume_changes.h"
 
 #include <inttypes.h>
@@ -22,6 +23,8 @@ const TrsOptionGroup trs_start_options = TRS_OPTION_GROUP("Start from another mo
 
 #define OTHER_OPTIMIZER \
   "its weights had another optimizer; go on with that one, or take the weights alone with -init_from"
+#define OTHER_AVERAGES \
+  "-ema_decay was %s, and a run that goes on keeps that; take the weights alone with -init_from"
 
 /* --- what is asked for --- */
 
@@ -55,7 +58,7 @@ static PetscBool is_partial(const TrsCheckpointWanted *wanted)
   return (PetscBool)(wanted->initial || wanted->grow || wanted->n_tables > 0);
 }
 
-static PetscErrorCode read_options(const TrsSession *s, const char *init_from, TrsCheckpointWanted *wanted)
+static PetscErrorCode read_options(const TrsSession *s, TrsCheckpointWanted *wanted)
 {
   const char *name;
   int missing, rows;
@@ -69,7 +72,7 @@ static PetscErrorCode read_options(const TrsSession *s, const char *init_from, T
   wanted->grow = (PetscBool)(rows == 1);
   if (!is_partial(wanted)) PetscFunctionReturn(PETSC_SUCCESS);
   name = wanted->initial ? "-init_from_missing" : wanted->grow ? "-init_from_rows" : "-init_from_tables";
-  if (!init_from)
+  if (!TrsOptionsIsGiven(s->options, "-init_from"))
     PetscCall(TrsOptionError(s->options, name, "needs -init_from, the checkpoint to take weights from"));
   PetscCall(check_tables(s, wanted));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -77,46 +80,83 @@ static PetscErrorCode read_options(const TrsSession *s, const char *init_from, T
 
 /* --- what came of it --- */
 
-/*
-  Report the parts of the state that the file does not have as they are here. Optimizer states that
-  are missing or belong to another optimizer begin at zero, which a resumed training must not do
-  unasked. Tables of another type were converted.
-*/
-static PetscErrorCode tell_differences(const TrsSession *s, const char *path, PetscBool resume, int64_t step)
+/* Is the state at this path a moving average of weights? */
+static PetscBool is_average(const char *path)
 {
-  const TrsState *state = &s->state;
-  const TrsStateTensor *missing = NULL, *other = NULL;
-  int n_missing = 0, n_converted = 0;
+  const size_t n = strlen(path);
 
-  PetscFunctionBegin;
+  return (PetscBool)(n > 4 && strcmp(path + n - 4, "/ema") == 0);
+}
+
+/*
+  The parts of the state that the file does not have as they are here: optimizer states, the first of
+  them, the first of another optimizer; the first average; tables of another type.
+*/
+typedef struct {
+  const TrsStateTensor *state, *other, *average;
+  int n_states, n_converted;
+} TrsDifferences;
+
+static TrsDifferences differences_of(const TrsState *state)
+{
+  TrsDifferences all = {.n_states = 0};
+
   for (int i = 0; i < state->n; i++) {
     const TrsStateTensor *tensor = &state->tensor[i];
 
-    n_converted += tensor->converted && tensor->was_read ? 1 : 0;
+    all.n_converted += tensor->converted && tensor->was_read ? 1 : 0;
     if (tensor->was_read || tensor->unwanted || !tensor->optional) continue;
-    if (!missing) missing = tensor;
-    if (!other && tensor->other_optimizer[0]) other = tensor;
-    n_missing++;
+    if (is_average(tensor->path)) {
+      all.average = tensor;
+      continue;
+    }
+    if (!all.state) all.state = tensor;
+    if (!all.other && tensor->other_optimizer[0]) all.other = tensor;
+    all.n_states++;
   }
-  if (other && resume)
+  return all;
+}
+
+/* A run that goes on needs all states of its optimizers. */
+static PetscErrorCode refuse_fewer(const TrsSession *s, const char *path, const TrsDifferences *all)
+{
+  PetscFunctionBegin;
+  if (all->other)
     PetscCall(
         TrsOptionError(s->options, "-resume",
                        "%s: /%s is of optimizer %s, now it is %s: go on with that one, or take the weights "
                        "alone with -init_from",
-                       path, other->path, other->other_optimizer, other->optimizer));
-  if (missing && resume && step > 0)
-    PetscCall(TrsOptionError(s->options, "-resume", "%s lacks /%s: " OTHER_OPTIMIZER, path, missing->path));
-  if (n_converted)
+                       path, all->other->path, all->other->other_optimizer, all->other->optimizer));
+  if (all->state)
+    PetscCall(
+        TrsOptionError(s->options, "-resume", "%s lacks /%s: " OTHER_OPTIMIZER, path, all->state->path));
+  if (all->average)
+    PetscCall(TrsOptionError(s->options, "-resume", "%s lacks /%s: " OTHER_AVERAGES, path, all->average->path,
+                             "not given"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Report the differences. States that are missing or belong to another optimizer begin at zero. */
+static PetscErrorCode tell_differences(const TrsSession *s, const TrsStartPoint *from, int64_t step)
+{
+  const TrsDifferences all = differences_of(&s->state);
+
+  PetscFunctionBegin;
+  if (from->resumed && (all.other || step > 0)) PetscCall(refuse_fewer(s, from->path, &all));
+  if (all.n_converted)
     PetscCall(PetscPrintf(s->comm, "%-10s %d table%s of another data type converted, rounded to nearest\n",
-                          "weights", n_converted, n_converted == 1 ? "" : "s"));
-  if (other)
+                          "weights", all.n_converted, all.n_converted == 1 ? "" : "s"));
+  if (all.average)
+    PetscCall(PetscPrintf(s->comm, "%-10s the averages of -ema_decay begin as the weights\n", "weights"));
+  if (all.other)
     PetscCall(PetscPrintf(s->comm, "%-10s /%s is of optimizer %s, not %s: %d states start at zero\n",
-                          "warning", other->path, other->other_optimizer, other->optimizer, n_missing));
-  else if (n_missing && step > 0)
+                          "warning", all.other->path, all.other->other_optimizer, all.other->optimizer,
+                          all.n_states));
+  else if (all.n_states && step > 0)
     PetscCall(PetscPrintf(s->comm,
                           "%-10s the checkpoint lacks %d optimizer state%s, /%s first: they start at zero\n",
-                          "warning", n_missing, n_missing == 1 ? "" : "s", missing->path));
-  if (n_missing && step > 0)
+                          "warning", all.n_states, all.n_states == 1 ? "" : "s", all.state->path));
+  if (all.n_states && step > 0)
     PetscCall(
         PetscPrintf(s->comm,
                     "%-10s updates are counted on from %" PRId64
@@ -139,9 +179,34 @@ static PetscErrorCode refuse_more(const TrsSession *s, const char *path, const T
                        "%s holds /%s, which the model lacks: go on with the same model, or take what fits "
                        "with -init_from",
                        path, start->unexpected[0]));
+  if (start->other_state && is_average(start->other_state))
+    PetscCall(TrsOptionError(s->options, "-resume", "%s holds /%s: " OTHER_AVERAGES, path, start->other_state,
+                             "given"));
   if (start->other_state)
     PetscCall(
         TrsOptionError(s->options, "-resume", "%s holds /%s: " OTHER_OPTIMIZER, path, start->other_state));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The rows of a table that maps its ids depend on their number. */
+static PetscErrorCode check_grown(const TrsSession *s, const TrsStateTensor *tensor)
+{
+  const char *begin = "embedding/";
+  const size_t n = strlen(begin);
+
+  PetscFunctionBegin;
+  for (int t = 0; t < s->tables.n && strncmp(tensor->path, begin, n) == 0; t++) {
+    const TrsTableConfig *table = &s->tables.table[t];
+    const size_t end = n + strlen(table->name);
+
+    if (table->id_map.kind != TRS_ID_MAP_NONE && strncmp(tensor->path + n, table->name, end - n) == 0 &&
+        tensor->path[end] == '/')
+      PetscCall(
+          TrsOptionError(s->options, "-init_from_rows",
+                         "table \"%s\" maps its ids to its number of rows (-tables_id_map): with %" PRId64
+                         " rows, which were %" PRId64 ", an id has another row",
+                         table->name, tensor->rows, tensor->rows_read));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -156,6 +221,7 @@ static PetscErrorCode tell_initial(const TrsSession *s, const TrsStateTensor *te
   if (tensor->optional) PetscFunctionReturn(PETSC_SUCCESS);
   if (tensor->was_read && tensor->rows_read < tensor->rows) {
     ++*n_grown;
+    PetscCall(check_grown(s, tensor));
     PetscCall(PetscPrintf(s->comm, "%-10s /%s from row %" PRId64 " on: the file has no more\n", "initial",
                           tensor->path, tensor->rows_read));
   }
@@ -190,37 +256,102 @@ static PetscErrorCode tell_parts(const TrsSession *s, const TrsCheckpointWanted 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsStartStateLoad(TrsSession *s, const char *checkpoint_dir, TrsResults results,
-                                 TrsCheckpointInfo *start, char **resumed)
+/* --- the checkpoint's model --- */
+
+/* The place of a name in the list "a,b,c" at *list, or -1. */
+static int place_in(const char *list, const char *name)
 {
-  const char *init_from = NULL, *path;
-  TrsCheckpointWanted wanted;
+  const size_t n = strlen(name);
+
+  for (int place = 0;; place++) {
+    const size_t here = strcspn(list, ",\"\n");
+
+    if (here == n && strncmp(list, name, n) == 0) return place;
+    if (list[here] != ',') return -1;
+    list += here + 1;
+  }
+}
+
+/*
+  Refuse the default order of the tables if it is not that of the checkpoint's model. Tables of one
+  of both alone do not matter.
+*/
+static PetscErrorCode check_order(const TrsSession *s, const TrsStartPoint *from)
+{
+  const char *list = strstr(from->model, "-tables ");
+  int last = -1;
+
+  PetscFunctionBegin;
+  if (!list || TrsOptionsIsGiven(s->options, "-tables")) PetscFunctionReturn(PETSC_SUCCESS);
+  list += strlen("-tables ");
+  list += *list == '"';
+  for (int t = 0; t < s->tables.n; t++) {
+    const int place = place_in(list, s->tables.table[t].name);
+
+    if (place >= 0 && place < last)
+      PetscCall(TrsOptionError(s->options, "-tables",
+                               "the training data has its features in another order than the model of %s, "
+                               "whose dense layers read them in its own; give the tables in that order: %.*s",
+                               from->path, PetscMin((int)strcspn(list, "\"\n"), 400), list));
+    last = PetscMax(place, last);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsStartFind(MPI_Comm comm, TrsOptions options, const char *checkpoint_dir,
+                            TrsStartPoint *start)
+{
+  const char *init_from = NULL;
   PetscBool resume;
 
   PetscFunctionBegin;
-  *resumed = NULL;
-  PetscCall(TrsOptionsGetBool(s->options, "-resume", &resume, NULL));
-  PetscCall(TrsOptionsGetString(s->options, "-init_from", &init_from, NULL));
-  PetscCall(read_options(s, init_from, &wanted));
+  *start = (TrsStartPoint){.path = NULL};
+  PetscCall(TrsOptionsGetBool(options, "-resume", &resume, NULL));
+  PetscCall(TrsOptionsGetString(options, "-init_from", &init_from, NULL));
+  if (resume && !checkpoint_dir)
+    PetscCall(TrsOptionError(options, "-resume", "needs -checkpoint_dir, the folder to resume from"));
   if (resume) {
-    if (!checkpoint_dir)
-      PetscCall(TrsOptionError(s->options, "-resume", "needs -checkpoint_dir, the folder to resume from"));
-    PetscCall(TrsCheckpointFolderFindNewest(s->comm, checkpoint_dir, resumed));
-    if (!*resumed)
-      PetscCall(PetscPrintf(s->comm, "%-10s no checkpoint in %s yet: starting from the beginning\n", "resume",
+    PetscCall(TrsCheckpointFolderFindNewest(comm, checkpoint_dir, &start->path));
+    start->resumed = (PetscBool)(start->path != NULL);
+    if (!start->path)
+      PetscCall(PetscPrintf(comm, "%-10s no checkpoint in %s yet: starting from the beginning\n", "resume",
                             checkpoint_dir));
   }
-  path = *resumed ? *resumed : init_from;
-  if (!path || (!*resumed && is_partial(&wanted))) PetscCall(TrsModelParallelFillTables(s->model));
-  if (!path) PetscFunctionReturn(PETSC_SUCCESS);
-  if (*resumed) wanted = (TrsCheckpointWanted){.same = PETSC_TRUE};
-  PetscCall(TrsCheckpointReadWanted(s->comm, path, &s->state, &wanted, start));
+  if (start->resumed) PetscCall(TrsCheckpointModelTake(comm, options, start->path));
+  if (start->resumed || !init_from) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscStrallocpy(init_from, &start->path));
+  PetscCall(TrsCheckpointModel(comm, init_from, &start->model));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsStartFree(TrsStartPoint *start)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscFree(start->path));
+  PetscCall(PetscFree(start->model));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsStartStateLoad(TrsSession *s, const TrsStartPoint *from, TrsResults results,
+                                 TrsCheckpointInfo *info)
+{
+  TrsCheckpointWanted wanted;
+
+  PetscFunctionBegin;
+  PetscCall(read_options(s, &wanted));
+  if (from->model && wanted.n_tables == 0) PetscCall(check_order(s, from));
+  if (!from->path || (!from->resumed && is_partial(&wanted))) PetscCall(TrsModelParallelFillTables(s->model));
+  if (!from->path) PetscFunctionReturn(PETSC_SUCCESS);
+  if (from->resumed) wanted = (TrsCheckpointWanted){.same = PETSC_TRUE};
+  PetscCall(TrsCheckpointReadWanted(s->comm, from->path, &s->state, &wanted, info));
   TrsModelParallelStateWasRead(s->model, &s->state);
-  PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " updates\n", *resumed ? "resume" : "weights",
-                        path, start->step));
-  if (*resumed) PetscCall(TrsResumeTell(s, start));
-  if (!*resumed) PetscCall(tell_parts(s, &wanted, start, results));
-  PetscCall(tell_differences(s, path, (PetscBool)(*resumed != NULL), start->step));
-  if (*resumed) PetscCall(TrsAgree(s->comm, s->rank == 0 ? refuse_more(s, path, start) : PETSC_SUCCESS));
+  PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " updates\n",
+                        from->resumed ? "resume" : "weights", from->path, info->step));
+  if (from->resumed) PetscCall(TrsResumeTell(s, info));
+  if (from->model && wanted.n_tables == 0) PetscCall(TrsModelTell(s, from->model));
+  if (!from->resumed) PetscCall(tell_parts(s, &wanted, info, results));
+  PetscCall(tell_differences(s, from, info->step));
+  if (from->resumed)
+    PetscCall(TrsAgree(s->comm, s->rank == 0 ? refuse_more(s, from->path, info) : PETSC_SUCCESS));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

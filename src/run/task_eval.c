@@ -21,7 +21,7 @@ PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, const
   PetscCall(
       TrsSessionEvaluate(session, session->options, &target, observer, &trs_stop_requested, values, stopped));
   if (!session->told_of_bad_ids && !*stopped)
-    PetscCall(TrsReportBadIds(session, info, session->eval_reader, "eval"));
+    PetscCall(TrsReportBadInput(session, info, session->eval_reader, "eval"));
   session->told_of_bad_ids = (PetscBool)(session->told_of_bad_ids || !*stopped);
   PetscCall(TrsReaderDestroy(&session->eval_reader));
   PetscFunctionReturn(PETSC_SUCCESS);

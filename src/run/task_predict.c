@@ -221,11 +221,16 @@ static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const fl
   /* This call is collective, so it comes before the checks that can fail on one rank. */
   PetscCall(TrsPredictEmbeddingsAdd(&p->embeddings, p->session.model, batch, p->n_samples, p->results));
   PetscCall(TrsLatencyAdd(&p->latency, batch->global_batch, seconds));
-  for (int64_t i = 0; i < batch->batch * columns; i++)
-    PetscCheck(isfinite(predictions[i]), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
-               "the prediction of sample %" PRId64
-               " is %g: %s holds weights that are not finite or too large",
-               batch->first + i / columns, (double)predictions[i], p->path);
+  for (int64_t i = 0; i < batch->batch * columns; i++) {
+    if (isfinite(predictions[i])) continue;
+    PetscCheck(!batch->bad_numbers, PETSC_COMM_SELF, TRS_ERR_DATA,
+               "the prediction of sample %" PRId64 " is %g: its batch has %" PRId64
+               " numbers that are not finite or out of range, which -data_check warning let pass",
+               batch->first + i / columns, (double)predictions[i], batch->bad_numbers);
+    SETERRQ(PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
+            "the prediction of sample %" PRId64 " is %g: %s holds weights that are not finite or too large",
+            batch->first + i / columns, (double)predictions[i], p->path);
+  }
   PetscCheck(!trs_stop_requested, PETSC_COMM_SELF, TRS_ERR_STOPPED,
              "stopped on request after batch %" PRId64 ": no predictions were written", batch->step + 1);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -244,7 +249,7 @@ static PetscErrorCode predict(TrsPrediction *p)
   target.n_total = p->n_samples = info->num_samples;
   /* Predict batch by batch, because a latency is that of one batch. */
   PetscCall(TrsSessionEvaluate(s, NULL, &target, &observer, NULL, p->values, &stopped));
-  PetscCall(TrsReportBadIds(s, info, s->eval_reader, "predict"));
+  PetscCall(TrsReportBadInput(s, info, s->eval_reader, "predict"));
   PetscCall(TrsReaderDestroy(&s->eval_reader));
   PetscCall(TrsLatencyReport(s->comm, &p->latency, p->results));
   if (info->has_labels) {

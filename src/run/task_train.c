@@ -105,6 +105,7 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsOptionsGetReal(options, "-watchdog_seconds", &watchdog_s, NULL));
   PetscCall(read_options(t, options));
   PetscCall(TrsTrainingOpenFolder(t, comm, options));
+  PetscCall(TrsStartFind(comm, options, t->checkpoint_dir, &t->from));
   PetscCall(TrsResultsCreate(comm, output, &t->results));
   PetscCall(TrsSessionCreate(comm, options, PETSC_TRUE, s));
   t->can_end = PETSC_TRUE;
@@ -196,6 +197,25 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Write the weights into the checkpoint folder, unless it has them. */
+static PetscErrorCode keep_in_folder(TrsTraining *t)
+{
+  PetscFunctionBegin;
+  if (t->checkpoint_dir && t->kept_at != t->done) PetscCall(checkpoint(t, TRS_N_OUTPUTS));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Where the best weights cannot be written, the folder still gets them: it lies elsewhere perhaps. */
+static PetscErrorCode keep_best(TrsTraining *t)
+{
+  const PetscErrorCode ierr = checkpoint(t, TRS_OUTPUT_BEST);
+
+  PetscFunctionBegin;
+  if (ierr) PetscCall(keep_in_folder(t));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
   Evaluate, and keep the weights if they are the best so far. A request to stop ends the evaluation
   without a result, and *stopped is set on all ranks.
@@ -219,7 +239,7 @@ static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
   PetscCall(TrsRecallReport(&t->recall, t->session.comm, t->results));
   TrsWatchdogBeat(t->watchdog, t->done);
   PetscCall(TrsEarlyStoppingAdd(&t->early, updates, tasks, t->evaluated, &better));
-  if (better && t->checkpoint_best) PetscCall(checkpoint(t, TRS_OUTPUT_BEST));
+  if (better && t->checkpoint_best) PetscCall(keep_best(t));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -266,6 +286,10 @@ static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double s
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(t->session.train, &info));
   PetscCall(TrsReportBadData(&t->session, info, result));
+  PetscCheck(isfinite(result->loss) || !result->bad_numbers, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "the loss of step %" PRId64 " is %s: its batch has %" PRId64
+             " numbers that are not finite or out of range, which -data_check warning let pass",
+             result->step, isnan(result->loss) ? "nan" : "infinite", result->bad_numbers);
   PetscCheck(isfinite(result->loss), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
              "the loss of step %" PRId64
              " is %s: lower -dense_learning_rate or -embedding_learning_rate, or clip gradients "
@@ -345,30 +369,26 @@ static PetscErrorCode conclude(TrsTraining *t, PetscBool *stopped)
     PetscCall(TrsResultsSetText(t->results, "stopped_early", why));
   } else if (t->session.eval) {
     PetscCall(evaluate(t, stopped));
-    if (*stopped && t->checkpoint_dir && t->kept_at != t->done) PetscCall(checkpoint(t, TRS_N_OUTPUTS));
+    if (*stopped) PetscCall(keep_in_folder(t));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
   Write the last checkpoints, before anything else that can fail: the last evaluation, and files of
-  numbers. `complete` says that the training reached its end, or that early stopping ended it.
-  Complete weights also go to -checkpoint_dir if nothing else would keep them, and with -resume: the
-  same command once more then finds the training at its end.
+  numbers. `complete` says that the training reached its end, or that early stopping ended it. The
+  same command with -resume then finds the training at its end.
 */
 static PetscErrorCode keep_weights(TrsTraining *t, PetscBool complete, PetscBool stopped)
 {
-  const PetscBool trained = (PetscBool)(t->done > t->first_step);
-  PetscBool resume, wanted;
-  PetscErrorCode ierr;
+  PetscErrorCode of_history, of_final = PETSC_SUCCESS;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsGetBool(t->session.options, "-resume", &resume, NULL));
-  wanted = (PetscBool)(stopped || (trained && (resume || t->checkpoint_every || !t->checkpoint_final)));
-  ierr = TrsHistoryCheckpoint(&t->history, t->done - t->first_step);
-  if (t->checkpoint_final && complete) PetscCall(checkpoint(t, TRS_OUTPUT_FINAL));
-  if (t->checkpoint_dir && wanted && t->kept_at != t->done) PetscCall(checkpoint(t, TRS_N_OUTPUTS));
-  PetscCall(ierr);
+  of_history = TrsHistoryCheckpoint(&t->history, t->done - t->first_step);
+  if (t->checkpoint_final && complete) of_final = checkpoint(t, TRS_OUTPUT_FINAL);
+  if (of_final || stopped || t->done > t->first_step) PetscCall(keep_in_folder(t));
+  PetscCall(of_final);
+  PetscCall(of_history);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -385,7 +405,7 @@ static PetscErrorCode run(void *state, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsReportSummary(&t->session, &t->progress, t->results));
   PetscCall(TrsReportEnergy(t->session.comm, t->energy, t->progress.samples, t->results));
   PetscCall(TrsDatasetGetInfo(t->session.train, &info));
-  PetscCall(TrsReportBadIds(&t->session, info, t->reader, "train"));
+  PetscCall(TrsReportBadInput(&t->session, info, t->reader, "train"));
   if (t->metrics && t->done > t->metrics_done) PetscCall(compute_metrics(t));
   if (t->metrics && t->done > t->first_step)
     PetscCall(TrsReportRunningMetrics(t->session.comm, &t->session.tasks, t->measured));
@@ -410,6 +430,7 @@ static PetscErrorCode destroy(void *training)
 
   PetscFunctionBegin;
   PetscCall(TrsCheckpointFolderClose(&t->folder)); /* the next run may want it */
+  PetscCall(TrsStartFree(&t->from));
   if (t->can_end) PetscCall(tear_down(t));
   PetscCall(PetscFree(t));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -14,6 +14,7 @@
 #include "run/report_energy.h"
 #include "run/session.h"
 #include "run/signals.h"
+#include "run/start_state.h"
 #include "run/trace.h"
 
 typedef struct {
@@ -31,6 +32,7 @@ typedef struct {
   TrsWatchdog watchdog;
   TrsEnergy energy; /* since the first step */
   TrsTrace trace;
+  TrsStartPoint from;
   TrsCheckpointInfo start; /* updates and samples that the weights had seen before this run */
   char run_id[TRS_RUN_ID_SIZE];
   int64_t first_step; /* step of the reader */

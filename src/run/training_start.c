@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "run/start_state.h"
 #include "run/training.h"
 
 #include <inttypes.h>
@@ -143,18 +142,17 @@ static PetscErrorCode name_run(TrsTraining *t, PetscBool resumed)
 
 PetscErrorCode TrsTrainingLoad(TrsTraining *t)
 {
-  char *resumed;
+  const PetscBool resumed = t->from.resumed;
 
   PetscFunctionBegin;
   PetscCall(name_metrics(t));
-  PetscCall(TrsStartStateLoad(&t->session, t->checkpoint_dir, t->results, &t->start, &resumed));
-  PetscCall(name_run(t, (PetscBool)(resumed != NULL)));
-  t->has_checkpoint = (PetscBool)(resumed != NULL);
+  PetscCall(TrsStartStateLoad(&t->session, &t->from, t->results, &t->start));
+  PetscCall(name_run(t, resumed));
+  t->has_checkpoint = resumed;
   if (resumed) PetscCall(find_place(t));
   /* The last evaluation of a shorter run is due only where this one evaluates too. */
   t->evaluation_due = (PetscBool)(resumed && t->start.evaluation_due && t->session.eval && t->eval_every &&
                                   t->first_step % t->eval_every == 0);
-  if (resumed) PetscCall(load_memory(t, resumed));
-  PetscCall(PetscFree(resumed));
+  if (resumed) PetscCall(load_memory(t, t->from.path));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
