@@ -168,6 +168,25 @@ PetscErrorCode TrsApiOptions(MPI_Comm comm, const TrshardConfig *config, TrsOpti
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The reader's options are a training's. Refuse those that the calls of a collection settle. */
+static PetscErrorCode check_reader_options(TrsOptions options)
+{
+  static const struct {
+    const char *name, *why;
+  } settled[] = {{"-batch_size", "a reader has the batch_size of its collection"},
+                 {"-accumulate_steps", "a caller of the library puts batches together itself"},
+                 {"-data_train", "a reader's files are its paths"},
+                 {"-data_eval", "a reader's files are its paths"},
+                 {"-data_label", "a reader gives all labels of its files"}};
+
+  PetscFunctionBegin;
+  for (size_t i = 0; i < sizeof(settled) / sizeof(settled[0]); i++)
+    if (TrsOptionsIsGiven(options, settled[i].name))
+      PetscCall(
+          TrsOptionError(options, settled[i].name, "not for a reader of a collection: %s", settled[i].why));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsApiReaderOptions(MPI_Comm comm, int64_t batch_size, const char *options,
                                    TrsOptions *reader_options)
 {
@@ -178,10 +197,14 @@ PetscErrorCode TrsApiReaderOptions(MPI_Comm comm, int64_t batch_size, const char
 
   PetscFunctionBegin;
   if (!ierr) ierr = TrsApiAddText(&words, "options", options);
+  ierr = TrsApiOptionsOfWords(comm, ierr, &words, group, 1, reader_options);
+  if (!ierr) ierr = check_reader_options(*reader_options);
+  if (!ierr) ierr = TrsOptionsDestroy(reader_options);
+  /* The caller's words alone were read first, so that their -batch_size is seen. */
   snprintf(number, sizeof(number), "%" PRId64, batch_size);
   if (!ierr) ierr = TrsApiAddWord(&words, "-batch_size");
   if (!ierr) ierr = TrsApiAddWord(&words, number);
-  ierr = TrsApiOptionsOfWords(comm, ierr, &words, group, 1, reader_options);
+  if (!ierr) ierr = TrsApiOptionsOfWords(comm, ierr, &words, group, 1, reader_options);
   PetscCall(TrsTextFree(&words));
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);

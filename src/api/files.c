@@ -83,15 +83,36 @@ static PetscErrorCode save(TrshardCollection c, const char *path, const TrsState
   PetscFunctionReturn(ierr);
 }
 
+/* Refuse a file without the states of the tables' optimizers, unless no update was made. */
+static PetscErrorCode check_states(const char *path, int64_t step, const TrsState *state)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < state->n; i++) {
+    const TrsStateTensor *tensor = &state->tensor[i];
+
+    if (tensor->was_read) continue;
+    PetscCheck(!tensor->other_optimizer[0], PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s: /%s is of optimizer %s, the collection's table has %s, expected the same", path,
+               tensor->path, tensor->other_optimizer, tensor->optimizer);
+    PetscCheck(step == 0, PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s lacks /%s, a state of optimizer %s, at step %" PRId64
+               ": expected the optimizer that the table had in the file",
+               path, tensor->path, tensor->optimizer, step);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode load(TrshardCollection c, const char *path, const TrsState *state)
 {
   TrsCheckpointInfo info;
+  PetscErrorCode ierr;
 
   PetscFunctionBegin;
   PetscCall(TrsCheckpointRead(c->comm, path, state, &info));
   c->step = info.step;
+  ierr = check_states(path, info.step, state);
   PetscCall(TrsCheckpointInfoFree(&info));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(ierr);
 }
 
 /* Save or load, and free the list in any case. */

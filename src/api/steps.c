@@ -83,15 +83,19 @@ PetscErrorCode TrsApiAwaitAll(TrshardCollection c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check a batch, agree on the result, and start its input dist. */
-static PetscErrorCode start(TrshardCollection c, const TrshardBatch *batch, int slot)
+/*
+  Check a batch, agree on the result, and start its input dist. ierr is this rank's result of
+  checking the other arguments of the call.
+*/
+static PetscErrorCode start(TrshardCollection c, const TrshardBatch *batch, int slot, PetscErrorCode ierr)
 {
   TrsApiBatch *own = &c->slot[slot];
 
   PetscFunctionBegin;
   /* Memory that the device still copies from may not be written. */
   PetscCall(c->machine.device->stream_synchronize(c->stream));
-  PetscCall(TrsAgree(c->comm, TrsApiTakeBatch(c, batch, &own->batch)));
+  if (!ierr) ierr = TrsApiTakeBatch(c, batch, &own->batch);
+  PetscCall(TrsAgree(c->comm, ierr));
   PetscCall(TrsDeviceBatchCopy(c->machine.device, c->machine.compute, c->stream, c->workspace, &own->batch,
                                &own->copy));
   PetscCall(TrsShardedEbcInputDistStart(c->ebc, slot, &own->copy.batch->kjt, c->stream));
@@ -99,16 +103,24 @@ static PetscErrorCode start(TrshardCollection c, const TrshardBatch *batch, int 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* One rank alone may give no batch: its caller has found a mistake there. */
+static PetscErrorCode check_given(TrshardCollection c, const char *function, const TrshardBatch *batch)
+{
+  PetscFunctionBegin;
+  PetscCheck(batch, PETSC_COMM_SELF, TRS_ERR_OPTION, "%s: batch is NULL on rank %d", function,
+             c->machine.rank);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode input_dist(TrshardCollection c, const TrshardBatch *batch)
 {
   PetscFunctionBegin;
-  PetscCall(TrsApiGiven(batch, "TrshardInputDist", "batch"));
   PetscCheck(c->n_started < TRSHARD_BATCHES, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "TrshardInputDist: %d batches are under way already, expected a TrshardBackward first",
              c->n_started);
   /* The ids of one batch travel at a time, from memory that all batches share. */
   if (c->n_started > 0) PetscCall(await_ids(c, slot_of(c, c->n_started - 1)));
-  PetscCall(start(c, batch, slot_of(c, c->n_started)));
+  PetscCall(start(c, batch, slot_of(c, c->n_started), check_given(c, "TrshardInputDist", batch)));
   c->n_started++;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -205,13 +217,14 @@ static PetscErrorCode repeat_forward(TrshardCollection c, int slot)
 static PetscErrorCode evaluate(TrshardCollection c, const TrshardBatch *batch, float *pooled, int64_t stride)
 {
   const int slot = TRS_TRAINING_SLOTS;
+  PetscErrorCode ierr = check_given(c, "TrshardEvaluate", batch);
 
   PetscFunctionBegin;
-  PetscCall(TrsApiGiven(batch, "TrshardEvaluate", "batch"));
-  PetscCall(check_matrix(c, "TrshardEvaluate", c->by_id ? batch->n_values : batch->batch, pooled, stride));
+  if (!ierr)
+    ierr = check_matrix(c, "TrshardEvaluate", c->by_id ? batch->n_values : batch->batch, pooled, stride);
   /* Counts of two batches do not travel at the same time (comm/shared_lanes.h). */
   if (c->n_started > 0) PetscCall(send_ids(c, slot_of(c, c->n_started - 1)));
-  PetscCall(start(c, batch, slot));
+  PetscCall(start(c, batch, slot, ierr));
   PetscCall(forward(c, slot, pooled, stride));
   PetscCall(TrsShardedEbcEvaluated(c->ebc, slot, c->stream));
   if (c->forwarded) PetscCall(repeat_forward(c, slot_of(c, 0)));

@@ -26,9 +26,10 @@
   Several collections may live at once. Nothing here ends the process: functions return 0 or one
   of the codes below, and then TrshardErrorMessage() says what was found and what was expected.
   Mistakes in arguments are found before anything is sent, on all ranks, and leave the collection
-  as it was. After any other error it can only be destroyed. If one rank alone fails in the middle
-  of an exchange, for example for lack of memory, the others wait for it: end the job then, with
-  MPI_Abort().
+  as it was. TrshardForward() and TrshardBackward() alone refuse a matrix on one rank: the other
+  ranks wait until that rank has called again, with a right one. After any other error the
+  collection can only be destroyed. If one rank alone fails in the middle of an exchange, for
+  example for lack of memory, the others wait for it: end the job then, with MPI_Abort().
 
   Pointers to embeddings and gradients are memory of the collection's device: of the host, or with
   -device cuda of the GPU. All other pointers are memory of the host. On a GPU, matrices must be
@@ -229,7 +230,8 @@ typedef struct TrshardReaderImpl *TrshardReader;
 
   In:     paths    [n_paths] files in their order, or patterns such as "day_*.h5"
           options  words as in TrshardConfig: -epochs, -steps, -drop_last, -data_shuffle, -seed,
-                   -data_check, -data_weights, -data_read_ahead; NULL for none
+                   -data_check, -data_dense, -data_weights, -data_read_ahead, -data_repeat_batches,
+                   -reader_threads; NULL for none. Others are an error
           step     the first one to read, to resume at the step that TrshardSamples has; else 0
   Errors: NO_INPUT, DATA, OPTION, MEMORY
 */
@@ -283,12 +285,16 @@ TRSHARD_API int TrshardSave(TrshardCollection collection, const char *path, int3
                             const TrshardTensor *tensors);
 
 /*
-  TrshardLoad - Read a checkpoint of any plan and number of ranks.
+  TrshardLoad - Read a checkpoint of any plan and number of ranks, to go on from its step.
 
-  Collective. No batch may be under way.
+  Collective. No batch may be under way. As with -resume, the file must have the states of the
+  tables' optimizers, and of no other optimizers. A file of step 0 may lack states; the collection's
+  own then stay. A collection with -embedding_optimizer sgd has no states and takes the weights of
+  any file.
 
   Out:    tensors  [n_tensors] filled on every rank; the file must have them in these shapes
-  Errors: NO_INPUT, DATA. The tables' content is then undefined
+  Errors: NO_INPUT; DATA, also for states of another optimizer. The tables' content is then
+          undefined
 */
 TRSHARD_API int TrshardLoad(TrshardCollection collection, const char *path, int32_t n_tensors,
                             const TrshardTensor *tensors);

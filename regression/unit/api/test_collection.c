@@ -199,6 +199,13 @@ static void test_gradient_stays(void **state)
   }
 }
 
+static void check_message(const char *word)
+{
+  if (!strstr(TrshardErrorMessage(), word))
+    print_error("\"%s\" is not in: %s\n", word, TrshardErrorMessage());
+  assert_non_null(strstr(TrshardErrorMessage(), word));
+}
+
 /* A file of all ranks goes into a collection of one, with the caller's own tensor and the number of the step. */
 static void test_files(void **state)
 {
@@ -229,17 +236,25 @@ static void test_files(void **state)
   tensor.name = "other";
   assert_fails(TrshardLoad(alone, path, 1, &tensor), TRSHARD_ERROR_DATA);
   assert_non_null(strstr(TrshardErrorMessage(), "dense/other"));
+  assert_ok(TrshardCollectionDestroy(&alone));
+  /* As with -resume, the updates go on by the same optimizer. One without states takes the weights alone. */
+  alone = make(MPI_COMM_SELF, cases[0].plan, "-embedding_optimizer rowwise_adagrad -table_t1_id_map hash",
+               "");
+  assert_fails(TrshardLoad(alone, path, 0, NULL), TRSHARD_ERROR_DATA);
+  check_message("lacks /embedding/t0/momentum1, a state of optimizer rowwise_adagrad, at step 2");
+  assert_ok(TrshardCollectionDestroy(&alone));
+  alone = make(MPI_COMM_SELF, cases[0].plan, "-embedding_optimizer lamb -table_t1_id_map hash", "");
+  assert_fails(TrshardLoad(alone, path, 0, NULL), TRSHARD_ERROR_DATA);
+  check_message("exp_avg is of optimizer adam, the collection's table has lamb");
+  assert_ok(TrshardCollectionDestroy(&alone));
+  alone = make(MPI_COMM_SELF, cases[0].plan, "-embedding_optimizer sgd -table_t1_id_map hash", "");
+  assert_ok(TrshardLoad(alone, path, 0, NULL));
+  assert_ok(TrshardEvaluate(alone, &mine.batch, again, WIDTH));
+  for (int64_t i = 0; i < mine.batch.batch * WIDTH; i++) assert_close(pooled[i], again[i], 1e-6, 1e-6);
   MPI_Barrier(MPI_COMM_WORLD);
   if (trs_rank() == 0) unlink(path);
   assert_ok(TrshardCollectionDestroy(&all));
   assert_ok(TrshardCollectionDestroy(&alone));
-}
-
-static void check_message(const char *word)
-{
-  if (!strstr(TrshardErrorMessage(), word))
-    print_error("\"%s\" is not in: %s\n", word, TrshardErrorMessage());
-  assert_non_null(strstr(TrshardErrorMessage(), word));
 }
 
 /* A refused configuration has the program's code and message on every rank, and the process goes on. */
@@ -289,6 +304,24 @@ static void test_bad_configurations(void **state)
   check_config(bad, TRSHARD_ERROR_OPTION, "mean");
 }
 
+/* A call that one rank refuses fails on all of them, and the next batch gets its own rows. */
+static void check_refused_by_one(TrshardCollection all, const TrshardBatch *batch)
+{
+  static float before[4 * MOST * WIDTH], after[4 * MOST * WIDTH];
+  const int last = trs_rank() == trs_size() - 1;
+  char word[64];
+
+  assert_ok(TrshardEvaluate(all, batch, before, WIDTH));
+  assert_fails(TrshardInputDist(all, last ? NULL : batch), TRSHARD_ERROR_OPTION);
+  snprintf(word, sizeof(word), "TrshardInputDist: batch is NULL on rank %d", trs_size() - 1);
+  check_message(word);
+  assert_fails(TrshardEvaluate(all, last ? NULL : batch, after, WIDTH), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardEvaluate(all, batch, after, last ? WIDTH - 1 : WIDTH), TRSHARD_ERROR_OPTION);
+  check_message("stride is 43 floats");
+  assert_ok(TrshardEvaluate(all, batch, after, WIDTH));
+  assert_memory_equal(before, after, (size_t)(batch->batch * WIDTH) * sizeof(*after));
+}
+
 /* Calls that are refused leave the collection as it was. */
 static void test_bad_batches(void **state)
 {
@@ -308,7 +341,9 @@ static void test_bad_batches(void **state)
   assert_fails(TrshardInputDist(all, &mine.batch), TRSHARD_ERROR_DATA);
   assert_fails(TrshardBackward(all, pooled, WIDTH), TRSHARD_ERROR_INTERNAL);
   mine.batch.n_values++;
+  check_refused_by_one(all, &mine.batch);
   assert_ok(TrshardInputDist(all, &mine.batch));
+  check_refused_by_one(all, &mine.batch);
   assert_ok(TrshardInputDist(all, &mine.batch));
   assert_fails(TrshardInputDist(all, &mine.batch), TRSHARD_ERROR_INTERNAL);
   assert_fails(TrshardForward(all, pooled, WIDTH - 1), TRSHARD_ERROR_OPTION);

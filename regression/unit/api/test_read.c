@@ -123,6 +123,8 @@ static void test_refused(void **state)
   check_refused(tables, "/nowhere.h5", "", TRSHARD_ERROR_NO_INPUT, "/nowhere.h5");
   check_refused(tables, "/proc/self/status", "", TRSHARD_ERROR_DATA, "/proc/self/status");
   check_refused(tables, path, "-epoch 1", TRSHARD_ERROR_OPTION, "-epoch");
+  check_refused(tables, path, "-batch_size 100", TRSHARD_ERROR_OPTION, "-batch_size \"100\"");
+  check_refused(tables, path, "-accumulate_steps 2", TRSHARD_ERROR_OPTION, "-accumulate_steps \"2\"");
   check_refused(tables, path, "-seed \"1", TRSHARD_ERROR_OPTION, "quote");
   few[1].name = "nobody";
   check_refused(few, path, "", TRSHARD_ERROR_DATA, "'nobody'");
