@@ -93,6 +93,13 @@ def check_files():
             other.load(path, over=read)
             np.testing.assert_array_equal(read, mine)
             np.testing.assert_array_equal(rows_of(other, 2), rows_of(ebc, 2))
+        for optimizer, text in (("adam", "lacks /embedding/t0/exp_avg"), ("adagrad", "momentum1 is of optimizer rowwise_adagrad"), ("sgd", None)):
+            with trshard.EmbeddingBagCollection(TABLES, BATCH + SIZE, f"-device cpu -seed 5 -embedding_optimizer {optimizer}") as other:
+                if text:
+                    assert fails(lambda: other.load(path), trshard.Error, text).status == 65
+                else:
+                    other.load(path)
+                    np.testing.assert_array_equal(rows_of(other, 2), rows_of(ebc, 2))
         assert ebc.plan["world_size"] == SIZE, ebc.plan
 
 
@@ -141,6 +148,46 @@ def fails(call, error, text):
     raise AssertionError(f"no error, expected one with {text!r}")
 
 
+def check_order(kind):
+    """A forward gives the rows of its own ids after calls that are refused: on all ranks, on one, before a backward, with an input_dist() ahead."""
+    config, width = trshard.EmbeddingBagConfig if kind is trshard.EmbeddingBagCollection else trshard.EmbeddingConfig, 4
+    with kind([config("u", 50, width)], 4, "-device cpu -embedding_optimizer sgd -embedding_learning_rate 0 -tables_sharding_types row_wise") as ebc:
+        one, zero = np.ones((1, 4), np.int32), np.zeros((4, width), np.float32)
+        ids = lambda k: np.full(4, k)
+        row = [ebc.evaluate(one, ids(k))[0].copy() for k in range(8)]
+
+        def ask(k, *given):
+            assert (ebc.forward(*given) == row[k]).all(), k
+
+        wrong = np.empty((4, width + 4), np.float32)
+        fails(lambda: ebc.forward(), trshard.Error, "no batch is under way")
+        fails(lambda: ebc.backward(zero), trshard.Error, "no batch is under way")
+        fails(lambda: ebc.forward(one, ids(1), out=wrong), ValueError, "out is float32")
+        for call in (ebc.forward, ebc.evaluate, lambda *given, out: ebc.input_dist(given[0], given[1] if out is None else None)):
+            if RANK == SIZE - 1:
+                fails(lambda: call(one, ids(1), out=wrong), ValueError, "values is missing" if call.__name__ == "<lambda>" else "out is float32")
+            else:
+                assert fails(lambda: call(one, ids(1), out=None), trshard.Error, f"batch is NULL on rank {SIZE - 1}").status == 64
+        ask(1, one, ids(1))
+        fails(lambda: ebc.forward(one, ids(2)), trshard.Error, "waits for its backward()")
+        fails(lambda: ebc.forward(), trshard.Error, "waits for TrshardBackward")
+        if RANK == 0:
+            fails(lambda: ebc.backward(wrong), ValueError, "gradient is")  # the others wait for a right one
+        ebc.backward(zero)
+        ask(2, one, ids(2))
+        ebc.backward(zero)
+        ebc.input_dist(one, ids(3))
+        fails(lambda: ebc.forward(one, ids(4)), trshard.Error, "without ids")
+        ebc.input_dist(one, ids(5))
+        fails(lambda: ebc.input_dist(one, ids(6)), trshard.Error, "2 batches are under way")
+        fails(lambda: ebc.forward(out=wrong), ValueError, "out is float32")
+        for k in (3, 5):
+            ask(k)
+            ebc.backward(zero)
+        ask(7, one, ids(7))
+        ebc.backward(zero)
+
+
 def check_errors():
     error = fails(lambda: trshard.EmbeddingBagCollection(TABLES, 8, "-tables_datatype fp16"), trshard.Error, "-tables_data")
     assert error.status == 64, error.status
@@ -170,5 +217,7 @@ for arguments in [("sgd", "row_wise", False), ("adagrad", "table_wise", True), (
 check_rows("row_wise", False)
 check_rows("table_wise", True)
 check_files()
+check_order(trshard.EmbeddingBagCollection)
+check_order(trshard.EmbeddingCollection)
 check_errors()
 print(f"rank {RANK}: trshard {trshard.version()} agrees with numpy")

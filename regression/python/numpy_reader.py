@@ -102,6 +102,9 @@ def check_errors():
     with trshard.EmbeddingBagCollection(TABLES, BATCH, "-device cpu") as ebc:
         assert fails(lambda: trshard.Reader(ebc, "/nowhere.h5"), trshard.Error, "/nowhere.h5").status == 66
         assert fails(lambda: trshard.Reader(ebc, PATH, "-epoch 1"), trshard.Error, "-epoch").status == 64
+        for option in (f"-batch_size {BATCH}", "-accumulate_steps 2", "-data_train x.h5", "-data_eval x.h5", "-data_label click"):
+            error = fails(lambda: trshard.Reader(ebc, PATH, option), trshard.Error, "not for a reader of a collection")
+            assert error.status == 64 and str(error).startswith(option.split()[0]), error
         fails(lambda: trshard.Reader(ebc, []), trshard.Error, "n_paths is 0")
         reader = trshard.Reader(ebc, pathlib.Path(PATH), "-epochs 1")
         next(reader)

@@ -111,6 +111,32 @@ def compare_sums():
         assert (after == other.evaluate(lengths, values)).all() and (after != before).any()
 
 
+def check_order():
+    """A forward has one backward, before the next forward; what is refused changes nothing."""
+    one, ids = np.ones((1, 4), np.int32), lambda k: np.full(4, k)
+    with trshard.EmbeddingBagCollection([trshard.EmbeddingBagConfig("u", 50, 4)], 4, "-device cpu -embedding_optimizer sgd -embedding_learning_rate 0") as ebc:
+        embeddings = trshard.autograd.Module(ebc)
+        with torch.no_grad():
+            rows = [embeddings(one, ids(k)) for k in range(6)]
+        for k in range(1, 5):
+            pooled = embeddings(one, ids(k))
+            assert (pooled.detach() == rows[k]).all(), k
+            refused("backward", lambda: embeddings(one, ids(k + 1)))
+            pooled.sum().backward(retain_graph=True)
+            refused("one backward", pooled.sum().backward)
+        later = embeddings(one, ids(5))
+        refused("one backward", pooled.sum().backward)  # it would have updated the rows of the later batch
+        later.sum().backward()
+
+
+def refused(text, call):
+    try:
+        call()
+    except RuntimeError as error:  # trshard.Error is one
+        assert text in str(error), error
+    else:
+        raise AssertionError(f"not refused: {text}")
+
 
 torch.set_num_threads(1)
 if SIZE > 1:
@@ -119,3 +145,4 @@ if SIZE > 1:
     torch.distributed.init_process_group("gloo", rank=RANK, world_size=SIZE)
 compare()
 compare_sums()
+check_order()

@@ -23,6 +23,8 @@ A Predictor serves a checkpoint of the program, in one process and on any thread
 And run() is the program itself, inside this process:
 
     trshard.run("-options_file run.opts -steps 1000 -output run.h5")
+
+An exception that ends one of several ranks is printed, and ends all of them (MPI_Abort, as with python -m mpi4py).
 """
 import contextlib
 import ctypes
@@ -131,6 +133,26 @@ def _communicator(comm):
     fortran = ctypes.c_int()
     _check(_library.TrshardWorld(ctypes.byref(fortran)))
     return fortran
+
+
+def _end_all_ranks(*error, process=os.getpid(), printed=sys.excepthook):
+    """Print the exception that ends this rank, and end the others, which may wait for it for ever."""
+    printed(*error)
+    started, ended, size = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    _library.MPI_Initialized(ctypes.byref(started))
+    _library.MPI_Finalized(ctypes.byref(ended))
+    if not started.value or ended.value or os.getpid() != process:  # a fork of a rank is no rank
+        return
+    _library.MPI_Comm_f2c.restype = ctypes.c_void_p  # wide enough for an int, which it is in MPICH
+    world = ctypes.c_void_p(_library.MPI_Comm_f2c(_communicator(None)))
+    _library.MPI_Comm_size(world, ctypes.byref(size))
+    if size.value > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        _library.MPI_Abort(world, 1)
+
+
+sys.excepthook = _end_all_ranks
 
 
 def request_stop():
@@ -257,6 +279,7 @@ class EmbeddingBagCollection:
         self.columns = {name: slice(columns[f], ends[f]) for f, name in enumerate(self.feature_names)}
         self.width = width.value
         self._sizes = []  # rows of the matrices of the batches under way
+        self._forwarded = None  # an object of the last forward's own, until its backward
 
     @staticmethod
     def _pooling(table):
@@ -305,30 +328,62 @@ class EmbeddingBagCollection:
             raise ValueError(f"{name} has strides {array.strides}, expected rows whose numbers are neighbours")
         return array, ctypes.c_void_p(array.ctypes.data), ctypes.c_int64(stride)
 
+    @contextlib.contextmanager
+    def _refused_on_all(self, function, *rest):
+        """Arguments that this rank refuses. The other ranks may be in the call already, where they get an Error for want of a batch."""
+        try:
+            yield
+        except Exception:
+            function(self._handle, None, *rest)
+            raise
+
+    def _oldest(self):
+        """Rows of the matrix of the oldest batch under way."""
+        if not self._sizes:
+            raise Error(70, "no batch is under way, expected forward() of ids or input_dist() first")
+        return self._sizes[0]
+
     def input_dist(self, lengths, values, weights=None):
         """Start to send the ids of a batch: lengths int32 [features, batch], values int64, weights float32. Collective."""
-        batch, keep = self._batch(lengths, values, weights)
+        with self._refused_on_all(_library.TrshardInputDist):
+            batch, keep = self._batch(lengths, values, weights)
         _check(_library.TrshardInputDist(self._handle, ctypes.byref(batch)))
         self._sizes.append(self._rows(batch))
 
     def forward(self, lengths=None, values=None, weights=None, out=None):
-        """The pooled embeddings float32 [batch, width] of these ids, or of the oldest input_dist(). Collective."""
-        if lengths is not None:
-            self.input_dist(lengths, values, weights)
-        out, address, stride = self._matrix(out, self._sizes[0] if self._sizes else 0, "out", written=True)
+        """The pooled embeddings float32 [batch, width] of these ids, or without ids of the oldest input_dist(). Collective.
+
+        Its backward() comes before the next forward(). evaluate() gives embeddings without a backward.
+        """
+        if lengths is None:
+            out, address, stride = self._matrix(out, self._oldest(), "out", written=True)
+        else:
+            if self._forwarded:
+                raise Error(70, "the last forward's batch waits for its backward(), expected that first; evaluate() (in PyTorch "
+                                "torch.no_grad()) gives embeddings without a backward")
+            if self._sizes:
+                raise Error(70, "the batch of an input_dist() is next, expected forward() without ids")
+            with self._refused_on_all(_library.TrshardInputDist):
+                batch, keep = self._batch(lengths, values, weights)
+                out, address, stride = self._matrix(out, self._rows(batch), "out", written=True)
+            _check(_library.TrshardInputDist(self._handle, ctypes.byref(batch)))
+            self._sizes.append(self._rows(batch))
         _check(_library.TrshardForward(self._handle, address, stride))
+        self._forwarded = object()
         return out
 
     def backward(self, gradient):
         """Update the rows of the last forward by the gradient [batch, width]. Collective."""
-        gradient, address, stride = self._matrix(gradient, self._sizes[0] if self._sizes else 0, "gradient")
+        gradient, address, stride = self._matrix(gradient, self._oldest(), "gradient")
         _check(_library.TrshardBackward(self._handle, address, stride))
         self._sizes.pop(0)
+        self._forwarded = None
 
     def evaluate(self, lengths, values, weights=None, out=None):
         """The pooled embeddings of these ids, without a backward. Collective."""
-        batch, keep = self._batch(lengths, values, weights)
-        out, address, stride = self._matrix(out, self._rows(batch), "out", written=True)
+        with self._refused_on_all(_library.TrshardEvaluate, None, ctypes.c_int64(0)):
+            batch, keep = self._batch(lengths, values, weights)
+            out, address, stride = self._matrix(out, self._rows(batch), "out", written=True)
         _check(_library.TrshardEvaluate(self._handle, ctypes.byref(batch), address, stride))
         return out
 

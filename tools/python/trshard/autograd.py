@@ -8,6 +8,8 @@
 
 The rows are updated in the backward by the collection's own optimizer, as in TorchRec's fused optimizers. The gradient
 that arrives must be that of the loss of all ranks' samples: divide the sum of the losses by the global batch size.
+
+Each forward has one backward, which comes before the next forward. torch.no_grad() gives embeddings without one.
 """
 import torch
 
@@ -15,11 +17,14 @@ import torch
 class _Pool(torch.autograd.Function):
     @staticmethod
     def forward(ctx, anchor, ebc, ids):
-        ctx.ebc = ebc
-        return torch.from_numpy(ebc.forward(*ids))
+        pooled = torch.from_numpy(ebc.forward(*ids))
+        ctx.ebc, ctx.forwarded = ebc, ebc._forwarded
+        return pooled
 
     @staticmethod
     def backward(ctx, gradient):
+        if ctx.ebc._forwarded is not ctx.forwarded:
+            raise RuntimeError("these embeddings had their backward, which updated the rows: a forward has one backward")
         gradient = gradient.detach().to(torch.float32)
         if gradient.stride(1) != 1 or gradient.stride(0) < gradient.shape[1]:
             gradient = gradient.contiguous()  # such as that of a sum; a part of a wider matrix is taken where it is
