@@ -151,3 +151,28 @@ def test_start_tells_of_model(binary, folder):
                            ("-table_tag_id_map hash -table_tag_num_embeddings 20", "has -tables_id_map none; leave the option out")):
         message = run(binary, 2, f"{resume} {changed}", folder, status=64).text
         check(words in message, f"{changed}: no '{words}' in\n{message}")
+
+
+def test_start_of_new_states(binary, folder):
+    """Weights alone, of which adam's states begin anew: they count their updates from there, also in a run that goes on."""
+    write_dataset(os.path.join(folder, "old_data.h5"), 96, features=OLD)
+    shared = "-data_train old_data.h5 -table_word_sharding_types table_wise"
+    states = f"{shared} -embedding_optimizer sgd -dense_optimizer sgd"
+    plan = PLAN.replace("-embedding_optimizer adam -dense_optimizer adam", "")
+    words = lambda ranks, options: f"-batch_size {24 // ranks} {MODEL} {plan} {options}"
+    run(binary, 2, words(2, f"{states} -steps 7 -checkpoint_final old.h5"), folder)
+    shutil.copyfile(os.path.join(folder, "old.h5"), os.path.join(folder, "new.h5"))
+    with h5py.File(os.path.join(folder, "new.h5"), "r+") as h:
+        h.attrs["step"] = np.int64(0)
+    for kinds in ("-embedding_optimizer adam -dense_optimizer adam", "-embedding_optimizer lamb -dense_optimizer sgd", "-embedding_optimizer sgd -dense_optimizer adamw"):
+        adam = f"{shared} {kinds} -embedding_learning_rate 0.1 -dense_learning_rate 0.1"
+        run(binary, 2, words(2, f"{adam} -steps 4 -init_from new.h5 -checkpoint_final wanted.h5 -existing_outputs replace"), folder)
+        text = run(binary, 2, words(2, f"{adam} -steps 4 -init_from old.h5 -checkpoint_final found.h5 -existing_outputs replace"), folder).text
+        check("updates are counted on from 7" in text and "3 times" not in text, text)
+        wanted, found = (tensors(os.path.join(folder, name)) for name in ("wanted.h5", "found.h5"))
+        check_start(found, wanted, kinds)
+        shutil.rmtree(os.path.join(folder, "ckpt"), ignore_errors=True)
+        run(binary, 2, words(2, f"{adam} -steps 2 -init_from old.h5 -checkpoint_dir ckpt"), folder)
+        run(binary, 2, words(2, f"{adam} -steps 4 -checkpoint_dir ckpt -resume -checkpoint_final found.h5 -existing_outputs replace"), folder)
+        check_start(tensors(os.path.join(folder, "found.h5")), wanted, f"{kinds}, resumed")
+        check(int(attribute(os.path.join(folder, "found.h5"), "step")) == 11, "updates are not counted on")

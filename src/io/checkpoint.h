@@ -31,6 +31,7 @@ typedef struct {
 
 typedef struct {
   int64_t step; /* number of updates done */
+  int64_t states_from[TRS_STATES_KINDS]; /* updates that were done before those states began */
   int64_t epoch, samples_seen;
   int64_t run_step;             /* steps consumed of the training data, where a resume goes on */
   int64_t global_batch;         /* samples of a full step over all ranks, 0 if not known */

@@ -150,6 +150,8 @@ static PetscErrorCode create_objects(TrsCheckpointWriter *w, hid_t file)
   PetscCall(TrsHDF5WriteString(file, "format", TRS_CHECKPOINT_FORMAT, PETSC_TRUE));
   PetscCall(TrsHDF5WriteInts(file, "version", 0, &version));
   PetscCall(TrsHDF5WriteInts(file, "step", 0, &info->step));
+  if (info->states_from[TRS_STATES_TABLES] || info->states_from[TRS_STATES_DENSE])
+    PetscCall(TrsHDF5WriteInts(file, "states_from", TRS_STATES_KINDS, info->states_from));
   PetscCall(TrsHDF5WriteInts(file, "epoch", 0, &info->epoch));
   PetscCall(TrsHDF5WriteInts(file, "samples_seen", 0, &info->samples_seen));
   PetscCall(TrsHDF5WriteInts(file, "run_step", 0, &info->run_step));

@@ -29,6 +29,12 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
   memset(info, 0, sizeof(*info));
   /* A file of weights from elsewhere may lack these attributes. */
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "step", 1, &found, &info->step));
+  PetscCall(TrsHDF5ReadInts(file, file->id, "", "states_from", TRS_STATES_KINDS, &found, info->states_from));
+  for (int kind = 0; kind < TRS_STATES_KINDS; kind++)
+    PetscCheck(info->states_from[kind] >= 0 && info->states_from[kind] <= PetscMax(info->step, 0),
+               PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s: attribute states_from has %" PRId64 ", expected 0 to step, %" PRId64, file->path,
+               info->states_from[kind], info->step);
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "epoch", 1, &found, &info->epoch));
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "samples_seen", 1, &found, &info->samples_seen));
   info->run_step = info->step;

@@ -90,6 +90,9 @@ typedef struct {
   TrsStateAttribute attribute[TRS_STATE_MAX_ATTRIBUTES];
 } TrsStateTensor;
 
+/* The states of the tables' optimizers, and of that of the dense layers. */
+enum { TRS_STATES_TABLES, TRS_STATES_DENSE, TRS_STATES_KINDS };
+
 /*
   Access to parts that the host cannot read or write itself.
   If all fields are zero, parts are in host memory.

@@ -90,29 +90,34 @@ static PetscBool is_average(const char *path)
 
 /*
   The parts of the state that the file does not have as they are here: optimizer states, the first of
-  them, the first of another optimizer; the first average; tables of another type.
+  them, the first of another optimizer; the first average; tables of another type. By kind, the
+  optimizer states that there are, that were read, and that the file does not have.
 */
 typedef struct {
   const TrsStateTensor *state, *other, *average;
-  int n_states, n_converted;
+  int n[TRS_STATES_KINDS], n_read[TRS_STATES_KINDS], n_missing[TRS_STATES_KINDS], n_converted;
 } TrsDifferences;
 
 static TrsDifferences differences_of(const TrsState *state)
 {
-  TrsDifferences all = {.n_states = 0};
+  TrsDifferences all = {.n_converted = 0};
 
   for (int i = 0; i < state->n; i++) {
     const TrsStateTensor *tensor = &state->tensor[i];
+    const int kind = strncmp(tensor->path, "embedding/", 10) == 0 ? TRS_STATES_TABLES : TRS_STATES_DENSE;
 
     all.n_converted += tensor->converted && tensor->was_read ? 1 : 0;
-    if (tensor->was_read || tensor->unwanted || !tensor->optional) continue;
+    if (!tensor->optional) continue;
     if (is_average(tensor->path)) {
-      all.average = tensor;
+      if (!tensor->was_read && !tensor->unwanted) all.average = tensor;
       continue;
     }
+    all.n[kind]++;
+    if (tensor->was_read) all.n_read[kind]++;
+    if (tensor->was_read || tensor->unwanted) continue;
     if (!all.state) all.state = tensor;
     if (!all.other && tensor->other_optimizer[0]) all.other = tensor;
-    all.n_states++;
+    all.n_missing[kind]++;
   }
   return all;
 }
@@ -136,33 +141,54 @@ static PetscErrorCode refuse_fewer(const TrsSession *s, const char *path, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Report the differences. States that are missing or belong to another optimizer begin at zero. */
-static PetscErrorCode tell_differences(const TrsSession *s, const TrsStartPoint *from, int64_t step)
+/* Tell of optimizer states that begin at zero. */
+static PetscErrorCode tell_zero_states(const TrsSession *s, const TrsDifferences *all,
+                                       const TrsCheckpointInfo *info)
+{
+  const int n = all->n_missing[TRS_STATES_TABLES] + all->n_missing[TRS_STATES_DENSE];
+  PetscBool some = PETSC_FALSE;
+
+  PetscFunctionBegin;
+  for (int kind = 0; kind < TRS_STATES_KINDS; kind++)
+    if (all->n_missing[kind] && all->n_read[kind]) some = PETSC_TRUE;
+  if (all->other)
+    PetscCall(PetscPrintf(s->comm, "%-10s /%s is of optimizer %s, not %s: %d states start at zero\n",
+                          "warning", all->other->path, all->other->other_optimizer, all->other->optimizer,
+                          n));
+  else if (n && info->step > 0)
+    PetscCall(PetscPrintf(s->comm,
+                          "%-10s the checkpoint lacks %d optimizer state%s, /%s first: they start at zero\n",
+                          "warning", n, n == 1 ? "" : "s", all->state->path));
+  if (n && info->step > 0)
+    PetscCall(PetscPrintf(
+        s->comm, "%-10s updates are counted on from %" PRId64 ": a warm-up that ends before is over%s\n",
+        "warning", info->step,
+        some ? ", and where some states are new, adam and its like begin with steps that are "
+               "up to 3 times as long as those of a new run"
+             : ""));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Report the differences. States that are missing or belong to another optimizer begin at zero. Where
+  all of a kind do, their updates are counted from here.
+*/
+static PetscErrorCode tell_differences(const TrsSession *s, const TrsStartPoint *from,
+                                       TrsCheckpointInfo *info)
 {
   const TrsDifferences all = differences_of(&s->state);
 
   PetscFunctionBegin;
-  if (from->resumed && (all.other || step > 0)) PetscCall(refuse_fewer(s, from->path, &all));
+  if (from->resumed && (all.other || info->step > 0)) PetscCall(refuse_fewer(s, from->path, &all));
   if (all.n_converted)
     PetscCall(PetscPrintf(s->comm, "%-10s %d table%s of another data type converted, rounded to nearest\n",
                           "weights", all.n_converted, all.n_converted == 1 ? "" : "s"));
   if (all.average)
     PetscCall(PetscPrintf(s->comm, "%-10s the averages of -ema_decay begin as the weights\n", "weights"));
-  if (all.other)
-    PetscCall(PetscPrintf(s->comm, "%-10s /%s is of optimizer %s, not %s: %d states start at zero\n",
-                          "warning", all.other->path, all.other->other_optimizer, all.other->optimizer,
-                          all.n_states));
-  else if (all.n_states && step > 0)
-    PetscCall(PetscPrintf(s->comm,
-                          "%-10s the checkpoint lacks %d optimizer state%s, /%s first: they start at zero\n",
-                          "warning", all.n_states, all.n_states == 1 ? "" : "s", all.state->path));
-  if (all.n_states && step > 0)
-    PetscCall(
-        PetscPrintf(s->comm,
-                    "%-10s updates are counted on from %" PRId64
-                    ": a warm-up that ends before is over, and the first steps of adam and its like are "
-                    "up to 3 times as long as those of a new run\n",
-                    "warning", step));
+  for (int kind = 0; kind < TRS_STATES_KINDS; kind++)
+    if (all.n[kind] && !all.n_read[kind]) info->states_from[kind] = info->step;
+  TrsModelParallelStatesFrom(s->model, info->states_from);
+  PetscCall(tell_zero_states(s, &all, info));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -350,7 +376,7 @@ PetscErrorCode TrsStartStateLoad(TrsSession *s, const TrsStartPoint *from, TrsRe
   if (from->resumed) PetscCall(TrsResumeTell(s, info));
   if (from->model && wanted.n_tables == 0) PetscCall(TrsModelTell(s, from->model));
   if (!from->resumed) PetscCall(tell_parts(s, &wanted, info, results));
-  PetscCall(tell_differences(s, from, info->step));
+  PetscCall(tell_differences(s, from, info));
   if (from->resumed)
     PetscCall(TrsAgree(s->comm, s->rank == 0 ? refuse_more(s, from->path, info) : PETSC_SUCCESS));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -263,13 +263,13 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsB
   (void)batch; /* the slot has the batch */
   for (int i = 0; i < m->optimizers.n; i++) {
     m->step_args[i] = m->optimizers.args[i];
-    m->step_args[i].step = step + 1;
+    m->step_args[i].step = step + 1 - m->states_from[TRS_STATES_TABLES];
     m->step_args[i].learning_rate = (float)((double)m->optimizers.args[i].learning_rate * factor);
   }
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_DENSE_BACKWARD, &before));
   PetscCall(m->dense->backward(m, slot, m->slot[slot].copy.batch, m->step_args));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OPTIMIZER, NULL));
-  PetscCall(step_optimizer(m, slot, step + 1, factor));
+  PetscCall(step_optimizer(m, slot, step + 1 - m->states_from[TRS_STATES_DENSE], factor));
   PetscCall(TrsTimelineMark(TRS_TRACE_COMPUTE, m->stream, TRS_STAGE_NONE));
   PetscCall(release_slot(m, slot));
   m->updated = PETSC_TRUE;

@@ -102,6 +102,12 @@ PetscErrorCode TrsModelParallelAddState(TrsModelParallel model, TrsState *state)
 void TrsModelParallelStateWasRead(TrsModelParallel model, const TrsState *state);
 
 /*
+  Set the updates that were done before the optimizers' states began: adam and its like count theirs
+  from there, schedules count all. states_from: [TRS_STATES_KINDS]. Not collective.
+*/
+void TrsModelParallelStatesFrom(TrsModelParallel model, const int64_t *states_from);
+
+/*
   Exchange the weights of the dense layers with their average (-ema_decay), and with the next call
   back: an evaluation is between two calls. Not collective.
 */

@@ -58,7 +58,8 @@ struct TrsModelParallelImpl {
   TrsStepGraphs graphs;     /* NULL: every step starts its kernels itself */
   const float *predictions; /* where the model leaves them, since its first forward with some */
   TrsSparseOptimizers optimizers;
-  TrsSparseOptimizerArgs *step_args; /* [optimizers.n] with a step's learning rates */
+  TrsSparseOptimizerArgs *step_args;     /* [optimizers.n] with a step's learning rates */
+  int64_t states_from[TRS_STATES_KINDS]; /* TrsModelParallelStatesFrom() */
   TrsSchedule schedule;
   PetscBool averaged;           /* evaluation of averaged weights, not a training */
   TrsPooledMatrix pooled, grad; /* the model's interaction input and its gradient */

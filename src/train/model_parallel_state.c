@@ -23,6 +23,11 @@ static PetscBool is_average(const TrsStateTensor *tensor)
   return (PetscBool)(tensor->optional && name && strcmp(name + 1, TRS_DENSE_AVERAGE) == 0);
 }
 
+void TrsModelParallelStatesFrom(TrsModelParallel m, const int64_t *states_from)
+{
+  for (int kind = 0; kind < TRS_STATES_KINDS; kind++) m->states_from[kind] = states_from[kind];
+}
+
 void TrsModelParallelStateWasRead(TrsModelParallel m, const TrsState *state)
 {
   PetscBool all = PETSC_TRUE;
