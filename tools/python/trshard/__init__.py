@@ -98,13 +98,22 @@ class _Samples(ctypes.Structure):
                 ("epoch", ctypes.c_int64), ("global_batch", ctypes.c_int64)]
 
 
+def _share_mpi():
+    """Show MPI's symbols to its plugins, which some builds of MPI do not link with it."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        paths = {line.split(maxsplit=5)[5].rstrip() for line in maps if "/libmpi.so" in line}
+    for path in paths:
+        ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL | os.RTLD_NOLOAD)
+
+
 def _load():
     """The library: $TRSHARD_LIBRARY, else the one installed with this package, else where the system finds it."""
     here = pathlib.Path(__file__).resolve()
     installed = [folder / name / "libtrshard.so.1" for folder in here.parents[2:6] for name in ("lib", "lib64")]
     installed += sorted(path for folder in here.parents[2:6] for path in (folder / "lib").glob("*/libtrshard.so.1"))
     names = [os.environ.get("TRSHARD_LIBRARY")] + [str(path) for path in installed if path.exists()] + ["libtrshard.so.1"]
-    library = ctypes.CDLL(next(name for name in names if name), mode=ctypes.RTLD_GLOBAL)
+    library = ctypes.CDLL(next(name for name in names if name))  # its HDF5 is not for h5py's wheel, which has its own
+    _share_mpi()
     library.TrshardErrorMessage.restype = library.TrshardVersion.restype = ctypes.c_char_p
     api = ctypes.c_int()
     library.TrshardVersion(ctypes.byref(api))
