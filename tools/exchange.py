@@ -11,7 +11,12 @@ and --to dcp, need torch. Names are those of TorchRec's DLRM, DLRM_DCN and DLRM_
 takes them; the cross networks of torchrec.modules.crossnet stand as inter_arch.crossnet. Of a DLRMTrain names begin with
 "model.": --prefix model. does it. The steps of the training and its options travel beside the
 tensors. A DCP that TorchRec wrote of {"model": ..., "optimizer": ...} takes --prefix model.model.
---states takes the optimizers' states along, as optimizer.state.<name>.<state>, of a table .<name>.<table>.<state>.
+
+--states takes the optimizers' states along, as optimizer.state.<name>.<state>, of a table .<name>.<table>.<state>. In a DCP
+<name> lacks the prefix's first part there, which is the key of "model". The number of updates is optimizer.state.<name>.step,
+as torch has it. TorchRec stores none for its optimizers of tables: set_optimizer_step(N) sets it after a load. --step N says the
+number where a state with bias corrections comes in without one, or where the steps differ. The states that TorchRec's dense
+optimizer has of a data_parallel table come in, too.
 
 A training with -ema_decay has an average of each dense weight, with which predictions are made. Without --states the averages
 stand in the place of the weights, out and in, and what comes in is a model without -ema_decay. With --states the weights go out
@@ -19,7 +24,8 @@ as they are, and the averages beside them as states named ema. --to onnx writes 
 
 --key-map FILE changes names: lines "ours theirs", # begins a comment. Ours is the path in the checkpoint. A * on both
 sides stands for the same text; "-" for theirs leaves ours out, "-" for ours what is theirs. The first line that fits
-counts, and the default ones follow. dense/over_arch/last is the last layer of over_arch:
+counts, and the default ones follow. Theirs lacks the prefix; of what comes in it may also be the whole name.
+dense/over_arch/last is the last layer of over_arch:
 
   embedding/t_*/weight         tables.*.weight
   dense/dense_arch/*/weight    bottom.*.weight
@@ -76,17 +82,22 @@ dense/projection_2/*/bias          inter_arch.interaction_branch2.model._mlp.*._
 dense/position_weights/*/weight    sparse_arch.embedding_bag_collection._feature_processors.position_weights.*
 """ + trscrossnet.NAMES
 OPTIMIZER = "optimizer.state."
-NO_TENSOR = {"step"}  # of torch's optimizers: a count, and no state of a checkpoint
+STEP = "step"  # in the place of a path: a count of updates, which is a checkpoint's attribute
+COUNTS = {"step", "iter"}  # such counts among the states of torch's and of FBGEMM's optimizers
+COUNTED = {"sum", "exp_avg", "exp_avg_sq"}  # states beside which torch's optimizers have a step
 
 
 class KeyMap:
     """Paths of a checkpoint and names elsewhere."""
 
-    def __init__(self, path, prefix):
-        self.prefix, self.rules, self.last = prefix, [], None
+    def __init__(self, path, prefix, kind):
+        """kind: the format. A DCP is of {"model": ..., "optimizer": ...}, so that the prefix's first part stands before weights alone."""
+        self.prefix, self.rules, self.last, self.moments = prefix, [], None, set()
+        self.of_states = prefix.partition(".")[2] if kind == "dcp" else prefix
         if path:
             with open(path, encoding="utf-8") as file:
                 self._read(file, path)
+        self.own = len(self.rules)
         self._read(DEFAULT_MAP.splitlines(), "default map")
 
     def _read(self, lines, where):
@@ -97,8 +108,9 @@ class KeyMap:
             if words:
                 self.rules.append(tuple(words))
 
-    def knows_layers(self, paths):
-        """Which layer of over_arch is the last? Of a checkpoint's paths."""
+    def knows(self, paths):
+        """Which layer of over_arch is the last, and which tables have two moments? Of a checkpoint's paths."""
+        self.moments = {path.rpartition("/")[0] for path in paths if re.fullmatch("embedding/[^/]+/exp_avg_sq", path)}
         numbers = [int(found[1]) for found in (re.match(r"dense/over_arch/(\d+)/", path) for path in paths) if found]
         self.last = max(numbers, default=None)
 
@@ -111,37 +123,39 @@ class KeyMap:
         first, *others = target.split("*") if target != "-" else "-"
         return first + "".join(found[i] + word for i, word in enumerate(others, 1))
 
-    def _of_rules(self, path):
+    def _of_rules(self, path, prefix):
         alias = re.sub(rf"^dense/over_arch/{self.last}/", "dense/over_arch/last/", path)
         for ours, theirs in self.rules:
             name = self._rewrite(alias if "/last/" in ours else path, ours, theirs, "([^/]+)")
             if name:
-                return name if name == "-" else self.prefix + name
+                return name if name == "-" else prefix + name
         return None
 
-    def name(self, path):
+    def name(self, path, prefix=None):
         """Their name of a path; "-": it is left out."""
-        name = self._of_rules(path)
+        prefix = self.prefix if prefix is None else prefix
+        name = self._of_rules(path, prefix)
         if name or not trscheckpoint.STATES.fullmatch(path):
-            return name or self.prefix + path
+            return name or prefix + path
         folder, _, state = path.rpartition("/")
         table = folder.removeprefix("embedding/") if path.startswith("embedding/") else None
-        base = self.name(f"embedding/{table}/weight" if table else folder.replace("dense_optimizer/", "dense/", 1))
+        base = self.name(f"embedding/{table}/weight" if table else folder.replace("dense_optimizer/", "dense/", 1), self.of_states)
+        if state == "exp_avg" and folder in self.moments:
+            state = "momentum1"  # TorchRec calls the first state of a table so, whichever it is
         return base if base == "-" else f"{OPTIMIZER}{base}.{table + '.' if table else ''}{state}"
 
     def _of_name(self, name, prefix=None):
         prefix = self.prefix if prefix is None else prefix
-        if not name.startswith(prefix):
-            return None
-        name = name[len(prefix):]
-        for ours, theirs in self.rules:
-            path = self._rewrite(name, theirs, ours, "(.+)")
-            if path:
-                return path
-        return name if name.startswith(("embedding/", "dense/", "dense_optimizer/")) else None
+        inner = name[len(prefix):] if name.startswith(prefix) else ""
+        for i, (ours, theirs) in enumerate(self.rules):
+            for text in (inner, name) if i < self.own else (inner,):
+                path = self._rewrite(text, theirs, ours, "(.+)")
+                if path:
+                    return path
+        return inner if inner.startswith(("embedding/", "dense/", "dense_optimizer/")) else None
 
     def path(self, name):
-        """Our path of a name; "-": it is left out; None: it is not known."""
+        """Our path of a name; STEP: it is a count of updates; "-": it is left out; None: it is not known."""
         path = self._of_name(name)
         if path or not name.startswith(OPTIMIZER):
             return path
@@ -154,14 +168,17 @@ class KeyMap:
         """The path of a state, by its name without OPTIMIZER."""
         base, _, state = name.rpartition(".")
         weight = self._of_name(base, prefix)
-        if state in NO_TENSOR or weight == "-":
-            return "-"
-        if weight and weight.startswith("dense/"):
-            return f"dense_optimizer/{weight[len('dense/'):]}/{state}"
         for dot in re.finditer(r"\.", base):
-            if self._of_name(base[:dot.start()], prefix) == f"embedding/{base[dot.end():]}/weight":
-                return f"embedding/{base[dot.end():]}/{state}"
-        return None
+            of_part = self._of_name(base[:dot.start()], prefix)
+            if of_part in ("-", f"embedding/{base[dot.end():]}/weight"):
+                weight = of_part
+        if weight == "-" or not (weight or "").startswith(("embedding/", "dense/")):
+            return "-" if weight == "-" else None
+        if state in COUNTS:
+            return STEP
+        if weight.startswith("dense/"):
+            return f"dense_optimizer/{weight[len('dense/'):]}/{state}"
+        return f"{weight.rpartition('/')[0]}/{'momentum1' if state == 'sum' else state}"  # torch's AdaGrad of a data_parallel table: sum
 
 
 def bar(tensors, what):
@@ -228,25 +245,34 @@ def export_onnx(args):
     return tensors
 
 
+def named_tensors(checkpoint, names, states):
+    """Tensors by their names elsewhere, and what the description tells of each of ours."""
+    names.knows(checkpoint.tensors)
+    chosen, about, n_experts = {}, {}, trscrossnet.experts(checkpoint.tensors)
+    step = np.float32(checkpoint.attributes.get("step", 0))
+    steps = {}
+    for path, tensor in (checkpoint.tensors if states else checkpoint.predicting).items():
+        name = names.name(path)
+        if name == "-":
+            continue
+        about[path] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "attributes": checkpoint.of_tensors[path]}
+        for their_name, theirs in trscrossnet.outwards(path, name, tensor, n_experts):
+            if their_name in chosen:
+                raise FormatError(f"{checkpoint.path}: /{chosen[their_name][0]} and /{path} would both be {their_name}: see --key-map")
+            chosen[their_name] = (path, theirs)
+            if path.startswith("dense_optimizer/") and path.rpartition("/")[2] in COUNTED:
+                steps[their_name.rpartition(".")[0] + ".step"] = trsformats.Tensor("F32", (), lambda: [step])
+    if trsformats.DESCRIPTION in chosen:
+        raise FormatError(f"{checkpoint.path}: /{chosen[trsformats.DESCRIPTION][0]} would be {trsformats.DESCRIPTION}, which is the description's name")
+    return {name: tensor for name, (_, tensor) in chosen.items()} | steps, about
+
+
 def export(args, names):
     if args.to == "onnx":
         return export_onnx(args)
     with trscheckpoint.opened(args.source) as checkpoint:
-        names.knows_layers(checkpoint.tensors)
-        chosen, about, n_experts = {}, {}, trscrossnet.experts(checkpoint.tensors)
-        for path, tensor in (checkpoint.tensors if args.states else checkpoint.predicting).items():
-            name = names.name(path)
-            if name == "-":
-                continue
-            about[path] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "attributes": checkpoint.of_tensors[path]}
-            for their_name, theirs in trscrossnet.outwards(path, name, tensor, n_experts):
-                if their_name in chosen:
-                    raise FormatError(f"{args.source}: /{chosen[their_name][0]} and /{path} would both be {their_name}: see --key-map")
-                chosen[their_name] = (path, theirs)
-        if trsformats.DESCRIPTION in chosen:
-            raise FormatError(f"{args.source}: /{chosen[trsformats.DESCRIPTION][0]} would be {trsformats.DESCRIPTION}, which is the description's name")
+        tensors, about = named_tensors(checkpoint, names, args.states)
         verify(checkpoint)
-        tensors = {name: tensor for name, (_, tensor) in chosen.items()}
         description = json.dumps({"attributes": checkpoint.attributes, "tensors": about})
         with bar(tensors, "write") as progress:
             written = {name: counted(tensor, progress.update) for name, tensor in tensors.items()}
@@ -281,8 +307,9 @@ def described(text):
 
 
 def chosen_tensors(source, names, states):
-    """Tensors by path, and the name of each path in the source. Without states a weight is its average, where the source has that."""
-    found, origin = {}, {}
+    """Tensors by path, the name of each path in the source, and its counts of updates by their names. Without states a weight is its average,
+    where the source has that."""
+    found, origin, steps = {}, {}, {}
     for name, tensor in source.tensors.items():
         path = names.path(name)
         if path is None and name.startswith(OPTIMIZER) and not states:
@@ -292,19 +319,55 @@ def chosen_tensors(source, names, states):
                               + ("" if names.prefix else "; where all begin with model., --prefix model."))
         if path == "-" or trscheckpoint.STATES.fullmatch(path) and not states and not trscheckpoint.AVERAGE.fullmatch(path):
             continue
+        if path == STEP:
+            steps[name] = tensor
+            continue
         if not re.fullmatch(r"(embedding/[^/]+|(dense|dense_optimizer)(/[^/]+)+)/[^/]+", path):
             raise FormatError(f"tensor {name} would be /{path}, which is not a path of a checkpoint")
         if path in origin:
             raise FormatError(f"tensors {origin[path]} and {name} are both /{path}")
         found[path], origin[path] = tensor, name
+    as_of_tables(found, origin)
     found, origin = trscrossnet.inwards(found, origin)
     explicit = [re.fullmatch(r"dense/over_arch/(\d+)/(\w+)", path) for path in found]
     behind = lambda parameter: max([int(layer[1]) for layer in explicit if layer and layer[2] == parameter], default=-1) + 1
     last = re.compile(r"(?<=/over_arch/)last(?=/(\w+))")
     renamed = {path: last.sub(lambda layer: str(behind(layer[1])), path) for path in found}
-    names.knows_layers(renamed.values())
+    names.knows(renamed.values())
     tensors = {renamed[path]: tensor for path, tensor in found.items()}
-    return tensors if states else trscheckpoint.predicting(tensors), {renamed[path]: name for path, name in origin.items()}
+    origin = {renamed[path]: name for path, name in origin.items()}
+    return (tensors, origin, steps) if states else (trscheckpoint.predicting(tensors), origin, {})
+
+
+def as_of_tables(found, origin):
+    """TorchRec calls the first state of FBGEMM's optimizers momentum1, though it is exp_avg where exp_avg_sq follows. Its row-wise AdaGrad of
+    a data_parallel table has [rows, 1] for [rows]."""
+    for path in [path for path in found if re.fullmatch("embedding/[^/]+/momentum1", path)]:
+        folder, tensor, weight = path.rpartition("/")[0], found[path], found.get(path.replace("/momentum1", "/weight"))
+        if f"{folder}/exp_avg_sq" in found and f"{folder}/exp_avg" not in found:
+            found[f"{folder}/exp_avg"], origin[f"{folder}/exp_avg"] = found.pop(path), origin.pop(path)
+        elif weight and tensor.shape == (weight.shape[0], 1) != weight.shape:
+            found[path] = trsformats.Tensor(tensor.dtype, tensor.shape[:1], lambda tensor=tensor: (block.reshape(-1) for block in tensor.blocks()))
+
+
+def updates_done(steps, tensors, origin, attributes):
+    """The number of updates: what the optimizers' counts say, or else the description."""
+    found = {}
+    for name, tensor in steps.items():
+        for block in tensor.blocks():
+            numbers = trscheckpoint.as_float32(block, tensor.dtype) if tensor.dtype == "BF16" else block
+            for value in np.ravel(numbers).tolist():
+                if not 0 <= value < 1 << 62 or value != int(value):
+                    raise FormatError(f"tensor {name} is {value}, expected a number of updates")
+                found.setdefault(int(value), name)
+    if len(found) > 1:
+        (step, name), (other, other_name), *_ = found.items()
+        raise FormatError(f"tensor {name} is {step}, {other_name} is {other}, expected one number of updates for all: --step N says which")
+    moment = next((path for path in tensors if path.endswith("/exp_avg_sq")), None)
+    if moment and not found and "step" not in attributes:
+        raise FormatError(f"tensor {origin[moment]} needs the number of updates for its bias corrections, and no tensor named .step has it: --step N says it")
+    said = attributes.get("step", trscheckpoint.DEFAULTS["step"])
+    return said if isinstance(said, int) and int(np.float32(said)) in found else next(iter(found), said)  # counts are float32, a description is exact
 
 
 def by_columns(source, tensors, origin):
@@ -363,7 +426,8 @@ def bring(args, names):
     with trsformats.source(args.from_, args.source) as source:
         try:
             attributes, about = described(source.description)
-            tensors, origin = chosen_tensors(source, names, args.states)
+            tensors, origin, steps = chosen_tensors(source, names, args.states)
+            attributes["step"] = updates_done(steps, tensors, origin, attributes) if args.step is None else args.step
             cuts = by_columns(source, tensors, origin)
             check_described(about, tensors, names, args.states)
             if isinstance(attributes.get("model"), str) and not any(map(trscheckpoint.AVERAGE.fullmatch, tensors)):
@@ -383,6 +447,12 @@ def bring(args, names):
 # --- the command ---
 
 
+def number_of_updates(text):
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of updates")
+    return int(text)
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", metavar="SOURCE [OUT]", nargs="+", help="a checkpoint and what is written with --to; another program's file or folder with --from")
@@ -391,6 +461,7 @@ def parse():
     way.add_argument("--from", dest="from_", choices=sorted(trsformats.READERS))
     parser.add_argument("--output", metavar="CHECKPOINT", help="with --from: what is written")
     parser.add_argument("--states", action="store_true", help="the optimizers' states, too, and weights beside their averages")
+    parser.add_argument("--step", metavar="N", type=number_of_updates, help="with --from: the number of updates done, in the place of what the source says")
     parser.add_argument("--key-map", metavar="FILE", help='lines "ours theirs"')
     parser.add_argument("--prefix", default="", help="what their names begin with, for example model.")
     parser.add_argument("--force", action="store_true", help="replace an output that is there")
@@ -398,6 +469,8 @@ def parse():
     args.source, args.out = (args.paths + [None])[:2]
     if len(args.paths) > 2 or bool(args.to) != bool(args.out) or bool(args.from_) != bool(args.output):
         parser.error("SOURCE --to FORMAT OUT, or SOURCE --from FORMAT --output CHECKPOINT")
+    if args.to and args.step is not None:
+        parser.error("--step is for --from: a checkpoint has its own step")
     if args.to == "onnx" and (args.states or args.key_map or args.prefix):
         parser.error("--to onnx writes the model as it is: --states, --key-map and --prefix are for tensors alone")
     return args
@@ -407,7 +480,7 @@ def main():
     args = parse()
     output = args.out or args.output
     try:
-        names = KeyMap(args.key_map, args.prefix)
+        names = KeyMap(args.key_map, args.prefix, args.to or args.from_)
     except (OSError, ValueError) as error:
         trsdata.fail(f"--key-map: {error}", 64)
     problem = trscheckpoint.check_output(output, args.to == "dcp", args.force)

@@ -283,7 +283,7 @@ def _finite(block, dtype):
     return np.isfinite(block)
 
 
-def _as_float32(block, dtype):
+def as_float32(block, dtype):
     return (block.astype(np.uint32) << 16).view(np.float32) if dtype == "BF16" else block.astype(np.float32)
 
 
@@ -324,7 +324,7 @@ def _write_tensor(file, path, tensor, attributes, where, progress):
         if not finite.all():
             bad = int(np.argmin(finite.reshape(len(block), -1).all(axis=1)))
             raise FormatError(f"{where} has a number in row {row + bad} that is not finite")
-        block = block if dtype == tensor.dtype else _as_float32(block, tensor.dtype)
+        block = block if dtype == tensor.dtype else as_float32(block, tensor.dtype)
         item[row:row + len(block)] = block
         if parts:
             parts.add(block)

@@ -26,6 +26,7 @@ TOOLS = os.path.dirname(trsdata.__file__)
 PROGRAM = os.environ.get("TRSHARD")
 HAS = {module: importlib.util.find_spec(module) is not None for module in ("torch", "torchrec")}
 TABLE = "sparse_arch.embedding_bag_collection.embedding_bags.t_a.weight"
+LAYER = "dense_arch.model._mlp.0._linear."
 GOLDEN_DCP = os.path.join(TOOLS, "../regression/golden/exchange/dcp")  # what TorchRec wrote on two ranks, column_wise
 GOLDEN_NAMES = os.path.join(TOOLS, "../regression/golden/exchange/crossnets.json")  # names and shapes of TorchRec's state_dicts
 INTERACTIONS = {"dcn": "-dcn_num_layers 2 -dcn_low_rank_dim 3", "dcn_full": "-dcn_num_layers 2", "dcn_vector": "-dcn_num_layers 2",
@@ -152,6 +153,100 @@ class ThereAndBack(Folder):
         with open(keys, "w", encoding="utf-8") as file:
             file.write("embedding/t_a/weight x\nembedding/t_b/weight x\n")
         self.refused(65, ["/embedding/t_a/weight", "/embedding/t_b/weight"], model, "--to", "npz", "--key-map", keys, self.path("c.npz"))
+
+    def test_key_map_without_prefix(self):
+        """Names that lack the prefix are reached as they stand, and names that have it with or without it."""
+        keys = self.path("keys")
+        with open(keys, "w", encoding="utf-8") as file:
+            file.write("- loss_fn.*\n- model.left\n- left_too\n- model." + TABLE.replace("t_a", "t_b") + "\nembedding/t_c/weight other.c\n")
+        momentum = f"optimizer.state.model.{TABLE.replace('t_a', 't_b')}.t_b.momentum1"
+        np.savez(self.path("m.npz"), **{"model." + LAYER + "weight": np.ones((4, 3), np.float32), "model." + LAYER + "bias": np.ones(4, np.float32)},
+                 **{name: np.ones((5, 4), np.float32) for name in ("loss_fn.pos_weight", "model.left", "model.left_too", "other.c", "model." + TABLE)},
+                 **{"model." + TABLE.replace("t_a", "t_b"): np.ones((5, 4), np.float32), momentum: np.ones(5, np.float32)})
+        bring = [self.path("m.npz"), "--from", "npz", "--prefix", "model.", "--states", "--output", self.path("b.h5")]
+        self.refused(65, ["loss_fn.pos_weight is not known", '"- loss_fn.pos_weight"'], *bring)
+        self.good(*bring, "--key-map", keys)
+        with trscheckpoint.opened(self.path("b.h5")) as found:
+            self.assertEqual(set(found.tensors), {"dense/dense_arch/0/weight", "dense/dense_arch/0/bias", "embedding/t_a/weight", "embedding/t_c/weight"})
+
+    def of_torch(self, states):
+        """A file without a description: a table and a layer, with states of these names, by their weights."""
+        weights = {TABLE: np.ones((9, 4), np.float32), LAYER + "weight": np.ones((4, 3), np.float32), LAYER + "bias": np.ones(4, np.float32)}
+        np.savez(self.path("theirs.npz"), **weights, **{"optimizer.state." + name: numbers for name, numbers in states.items()})
+        return [self.path("theirs.npz"), "--from", "npz", "--states", "--force", "--output", self.path("b.h5")]
+
+    def step_and_shapes(self):
+        with trscheckpoint.opened(self.path("b.h5")) as found:
+            return found.attributes["step"], {path.removeprefix("embedding/t_a/"): tuple(tensor.shape) for path, tensor in found.tensors.items() if "t_a/" in path}
+
+    def test_steps(self):
+        """The number of updates goes out beside each state as torch has it, and comes in from there."""
+        model, out = make_checkpoint(self.path("model.h5")), self.path("m.npz")
+        self.good(model, "--to", "npz", "--states", out)
+        with np.load(out) as file:
+            theirs = {name: file[name] for name in file.files if name != trsformats.DESCRIPTION}
+        steps = {name: numbers for name, numbers in theirs.items() if name.endswith(".step")}
+        self.assertEqual(set(steps), {name.replace(".exp_avg", ".step") for name in theirs if name.endswith(".exp_avg")})
+        self.assertEqual({(numbers.dtype, numbers.shape, float(numbers)) for numbers in steps.values()}, {(np.dtype(np.float32), (), 12)})
+        np.savez(out, **theirs)
+        self.good(out, "--from", "npz", "--states", "--output", self.path("b.h5"))
+        self.assertEqual(self.step_and_shapes()[0], 12)
+        self.good(out, "--from", "npz", "--output", self.path("b.h5"), "--force")
+        self.assertEqual(self.step_and_shapes()[0], 0)
+        with h5py.File(model, "a") as handle:
+            handle.attrs["step"] = (1 << 24) + 1  # no float32
+        self.good(model, "--to", "npz", "--states", "--force", out)
+        self.good(out, "--from", "npz", "--states", "--output", self.path("b.h5"), "--force")
+        self.assertEqual(self.step_and_shapes()[0], (1 << 24) + 1)
+
+    def test_steps_that_are_not_one_number(self):
+        moments = {LAYER + "bias.exp_avg": np.ones(4, np.float32), LAYER + "bias.exp_avg_sq": np.ones(4, np.float32)}
+        step = {LAYER + "bias.step": np.float32(8)}
+        self.refused(65, [LAYER + "bias.exp_avg_sq", ".step", "--step N"], *self.of_torch(moments))
+        self.good(*self.of_torch(moments), "--step", "7")
+        self.assertEqual(self.step_and_shapes()[0], 7)
+        self.good(*self.of_torch(moments | step))
+        self.assertEqual(self.step_and_shapes()[0], 8)
+        for value, words in ((np.float32(5), ["bias.step is 8", "weight.step is 5", "--step N"]), (np.float32(0.5), ["weight.step is 0.5"]),
+                             (np.float32(np.nan), ["weight.step is nan"]), (np.array([8, -1]), ["weight.step is -1"])):
+            self.refused(65, words, *self.of_torch(moments | step | {LAYER + "weight.step": value}))
+        self.good(*self.of_torch(moments | step | {LAYER + "weight.step": np.float32(5)}), "--step", "5")
+        self.assertEqual(self.step_and_shapes()[0], 5)
+        self.assertEqual(exchange(*self.of_torch(moments), "--step", "-1").returncode, 2)
+        self.assertIn("--step is for --from", exchange(self.path("b.h5"), "--to", "npz", "--step", "1", self.path("c.npz")).stderr)
+
+    def test_states_of_tables(self):
+        """The names that TorchRec 1.9.2 writes of FBGEMM's Adam and partial row-wise Adam, and of torch's optimizers for a data_parallel table."""
+        square, row = np.ones((9, 4), np.float32), np.ones(9, np.float32)
+        fused, apart = f"{TABLE}.t_a.", f"{TABLE}."
+        step = {LAYER + "weight.step": np.float32(3), LAYER + "weight.sum": np.ones((4, 3), np.float32)}
+        cases = [({fused + "momentum1": square, fused + "exp_avg_sq": square}, {"exp_avg": (9, 4), "exp_avg_sq": (9, 4)}),
+                 ({fused + "momentum1": square, fused + "exp_avg_sq": row}, {"exp_avg": (9, 4), "exp_avg_sq": (9,)}),
+                 ({fused + "momentum1": row}, {"momentum1": (9,)}), ({fused + "exp_avg": square}, {"exp_avg": (9, 4)}),
+                 ({apart + "exp_avg": square, apart + "exp_avg_sq": square, apart + "step": np.float32(3)}, {"exp_avg": (9, 4), "exp_avg_sq": (9, 4)}),
+                 ({apart + "sum": square, apart + "step": np.float32(3)}, {"momentum1": (9, 4)}),
+                 ({apart + "sum": row.reshape(9, 1), apart + "step": np.float32(3)}, {"momentum1": (9,)})]
+        for states, expected in cases:
+            with self.subTest(sorted(states)):
+                self.good(*self.of_torch(states | step))
+                self.assertEqual(self.step_and_shapes(), (3, expected | {"weight": (9, 4)}))
+                if any(fused in name for name in states):
+                    self.good(self.path("b.h5"), "--to", "npz", "--states", "--force", self.path("back.npz"))
+                    with np.load(self.path("back.npz")) as file:
+                        self.assertEqual({name: file[name].shape for name in file.files if fused in name},
+                                         {"optimizer.state." + name: numbers.shape for name, numbers in states.items()})
+
+    def test_back_to_torchrec(self):
+        """What goes out as a DCP has the names, shapes and steps of the one that TorchRec wrote, but for the momenta of its column shards."""
+        self.good(GOLDEN_DCP, "--from", "dcp", "--prefix", "model.model.", "--states", "--output", self.path("dcp.h5"))
+        with trsformats.source("dcp", GOLDEN_DCP) as golden, trscheckpoint.opened(self.path("dcp.h5")) as checkpoint:
+            found, _ = tool.named_tensors(checkpoint, tool.KeyMap(None, "model.model.", "dcp"), True)
+            self.assertEqual(set(golden.tensors), {name for name in found if not name.endswith("_columns")})
+            self.assertEqual(checkpoint.attributes["step"], 8)
+            for name, tensor in golden.tensors.items():
+                if not name.endswith(".momentum1"):
+                    self.assertEqual((name, tensor.dtype, tuple(tensor.shape)), (name, found[name].dtype, tuple(found[name].shape)))
+                    np.testing.assert_array_equal(np.ravel(*tensor.blocks()), np.ravel(*found[name].blocks()))
 
     def test_checkpoints_that_do_not_go_out(self):
         out = self.path("out")
