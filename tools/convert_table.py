@@ -21,7 +21,8 @@ columns is a feature for each, NAME_0, NAME_1, ..., or with --bags one feature w
                   integers, unless --text or --hexadecimal names them. With ROWS an id must lie below, or be -1
                   (pruned); --modulo takes the remainder, as it is always done with text
   bags            lists of Parquet; in CSV --bags names columns whose cells have several ids, with --bag-separator between
-  labels          from 0 to 1. With --task-labels any finite numbers, which the losses of -tasks take, and NaN where one is missing
+  labels          from 0 to 1. With --task-labels any finite numbers, which the losses of -tasks take, and NaN where one is missing.
+                  With several labels, or --task-labels, they have the names of their columns
   missing         nulls, NaN, empty cells, and the words of --nulls. A label, weight, group or time must be there. A dense feature
                   becomes --dense-missing (0; "refuse" ends with an error). A feature's id is left out, or becomes
                   --sparse-missing; inside a bag it is left out always
@@ -293,6 +294,12 @@ class Values:
             trsdata.fail(f"{self.at(0)}, column {self.name}: a list, expected one value", 65)
         return self
 
+    def unsigned(self, ids):
+        """Which of the ids are negative only as the 64 bits of a number that is not."""
+        if isinstance(self.values, trstable.Text):
+            return (ids < 0) & (self.values.block[np.minimum(self.values.begin, len(self.values.block) - 1)] != trsconvert.MINUS)
+        return (ids < 0) & (self.values.dtype.kind == "u")
+
     def present(self):
         self.refuse(self.missing, lambda i: "a missing value")
         return self
@@ -364,7 +371,7 @@ def labels_of(block, plan, mapping):
         if not mapping["task_labels"]:
             value.present().refuse((numbers < 0) | (numbers > 1), lambda i, value=value: f"{value.shown(i)}, expected a label from 0 to 1 (or --task-labels)")
         columns.append(numbers.astype(np.float32))
-    return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+    return np.stack(columns, axis=1) if len(columns) > 1 or mapping["task_labels"] else columns[0]
 
 
 def dense_of(block, plan, mapping, state):
@@ -391,7 +398,8 @@ def ids_of(block, feature, mapping):
     if rows and (mapping["modulo"] or (isinstance(value.values, trstable.Text) and feature["kind"] in ("text", "typed"))):
         ids %= rows
     elif rows:
-        value.refuse((ids < -1) | (ids >= rows), lambda i: f"id {ids[i]}, expected -1 to {rows - 1} (or --modulo)")
+        unsigned = value.unsigned(ids)
+        value.refuse((ids < -1) | (ids >= rows) | unsigned, lambda i: f"id {int(ids[i]) + 2**64 * int(unsigned[i])}, expected -1 to {rows - 1} (or --modulo)")
     weights = weights_of(block, feature, mapping, value) if feature["weights"] else None
     lengths, keep = value.lengths, ~value.missing
     if lengths is None and mapping["sparse_missing"] != "empty":
@@ -471,7 +479,7 @@ def arguments():
     trsconvert.add_arguments(parser, 4)
     parser.add_argument("--mapping", metavar="FILE", help="the options below in a file; see above")
     parser.add_argument("--layout", choices=sorted(LAYOUTS), help="the columns of a known kind of file")
-    for name, words in (("labels", "columns of the labels, from 0 to 1; with several, /labels has their names"), ("dense", "columns of the dense features"),
+    for name, words in (("labels", "columns of the labels, from 0 to 1"), ("dense", "columns of the dense features"),
                         ("sparse", "columns of the sparse features; see above"), ("text", "sparse columns, group or time whose text is hashed"),
                         ("hexadecimal", "sparse columns of CSV with numbers in base 16"), ("bags", "sparse columns whose rows have several ids"),
                         ("nulls", "words of CSV that stand for a missing value, beside the empty one")):
@@ -504,9 +512,11 @@ def main():
     with trsconvert.progress("convert", files) as progress:
         trsconvert.convert(parts(tables, plans, mapping, id_type, work), work, progress)
 
+    named = len(plan.labels) > 1 or mapping["task_labels"]
+
     def writer(path):
         return trsdata.DatasetWriter(path, [feature["name"] for feature in plan.features], rows, len(plan.dense), any(feature["weights"] for feature in plan.features),
-                                     id_type, args.compress, "weights" in plan.single, plan.label_names if len(plan.labels) > 1 else None,
+                                     id_type, args.compress, "weights" in plan.single, plan.label_names if named else None,
                                      "group" in plan.single, "time" in plan.single)
 
     trsconvert.join(work, args, writer, {"converted_by": "convert_table.py"})

@@ -160,7 +160,7 @@ class Dataset:
                 if not np.all(np.isfinite(of_samples)) or of_samples.min(initial=0) < 0:
                     self.problems.append(f"weights of samples that are negative or not finite in samples {first} to {first + len(labels) - 1}")
             if not missing and labels.size and (labels.min() < 0 or labels.max() > 1):
-                self.problems.append(f"labels outside [0, 1] in samples {first} to {first + len(labels) - 1}")
+                self.problems.append(f"labels outside [0, 1] in samples {first} to {first + len(labels) - 1} (only labels with names may be any numbers, for -tasks)")
         for f, name in enumerate(names):
             if count[f] and rows[f] and (low[f] < -1 or high[f] >= rows[f]):  # 0 rows: ids without a bound
                 self.problems.append(f"feature {name}: ids from {low[f]} to {high[f]}, its table has {rows[f]} rows")
@@ -337,8 +337,8 @@ def main():
                     print("  " + metrics(handle))
                     continue
                 if args.speed:
-                    speeds = handle["train/samples_per_s"][()]
-                    print(f"{np.median(speeds[len(speeds) // 10:]):.1f}")
+                    speeds = handle["train/samples_per_s"][()] if "train/samples_per_s" in handle else np.zeros(0)
+                    print(f"{np.median(speeds[len(speeds) // 10:]):.1f}" if len(speeds) else "  no step in it")
                     continue
                 print(f"{path}: {kind} version {handle.attrs.get('version', '?')}, {size(os.path.getsize(path))}")
                 if kind == "trshard-dataset":

@@ -9,11 +9,13 @@
 
 Every trial gets one value of each --try (words apart; commas alone part values, too, where there is only one word).
 Round 0 trains all trials for a part of the steps. Each next round goes on with the best third of them (--keep), from
-their checkpoints, for three times the steps; the last round has --steps. Scores are those of the last evaluation, or of
-the training itself with --metric train_loss; a trial without a score counts as the worst.
+their checkpoints, for three times the steps; the last round has --steps. A score is a metric of the evaluation at a
+round's end, by default its auc, or its loss where a model with -tasks has no auc. --metric click_ne is one of the task
+click, and --metric train_loss that of the training itself. A trial without a score counts as the worst. A round in which
+no trial has one ends the sweep with an error.
 
 jobs/sweep.sbatch runs a trial of a round: "sweep.py options FOLDER ROUND PLACE" gives it the options of the trial that
-has this place among those that are left.
+has this place among those that are left. "sweep.py check FOLDER ROUND" is what ends a sweep without scores.
 """
 import argparse
 import csv
@@ -37,8 +39,8 @@ import numpy as np
 import trsdata
 import trsfile
 
-UPWARDS = ("auc", "auprc", "accuracy")
-METRICS = UPWARDS + ("loss", "ne", "mse", "rmse", "mae", "train_loss")
+UPWARDS = r"(.+_)?(auc|auprc|accuracy)|gauc|.+_at_\d+"  # metrics of which more is better, as words before them name tasks and groups
+DOWNWARDS = r"(.+_)?(loss|ne|mse|rmse|mae)"
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -69,7 +71,7 @@ def new(args):
     sweep = {"metric": args.metric, "rounds": make_rounds(len(trials), args.keep, args.steps, args.rounds), "trials": trials}
     with trsfile.whole(path) as out:
         json.dump(sweep, out, indent=1)
-    print(f"{path}: {len(trials)} trials")
+    print(f"{path}: {len(trials)} trials, metric: {args.metric or 'auc, or loss where evaluations have no auc'}")
     for r, entry in enumerate(sweep["rounds"]):
         print(f"  round {r}: {entry['trials']} trials to step {entry['steps']}")
 
@@ -78,14 +80,28 @@ def load(folder):
     path = os.path.join(folder, "sweep.json")
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            sweep = json.load(file)
     except (OSError, ValueError) as error:
         trsdata.fail(f"{path}: {error} (sweep.py new makes it)")
-    return None
+    sweep["default"] = sweep["metric"] is None
+    if sweep["default"]:
+        names = [evaluations(folder, t) for t in range(len(sweep["trials"]))]
+        sweep["metric"] = "loss" if any(names) and not any("auc" in found for found in names) else "auc"
+    sweep["upwards"] = bool(re.fullmatch(UPWARDS, sweep["metric"]))
+    return sweep
 
 
 def run_file(folder, trial):
     return os.path.join(folder, f"trial-{trial}", "run.h5")
+
+
+def evaluations(folder, trial):
+    """The names of what a trial's evaluations have; none before the first."""
+    try:
+        with h5py.File(run_file(folder, trial)) as h:
+            return sorted(h.get("eval", ()))
+    except OSError:
+        return []
 
 
 def curve(folder, trial, metric):
@@ -102,8 +118,8 @@ def curve(folder, trial, metric):
         return np.zeros(0), np.zeros(0), math.nan
 
 
-def score(folder, trial, metric, steps):
-    """The metric at a round's end, None where the trial did not come so far. The training's loss
+def scored(folder, trial, metric, steps):
+    """The metric at a round's end, or None and the reason why there is none. The training's loss
     counts by the mean of the round's last tenth."""
     at, values, _ = curve(folder, trial, metric)
     if metric == "train_loss":
@@ -111,12 +127,34 @@ def score(folder, trial, metric, steps):
         found = values[inside] if len(at) and at[-1] >= steps - 1 else []
     else:
         found = values[at == steps][-1:]
-    return float(np.mean(found)) if len(found) and np.isfinite(found).all() else None
+    if len(found):
+        return (float(np.mean(found)), "") if np.isfinite(found).all() else (None, f"its {metric} is not finite")
+    names = evaluations(folder, trial)
+    if len(at):
+        why = f"it ended after step {at[-1] + 1}" if metric == "train_loss" else f"its last evaluation was after step {at[-1]}"
+        return None, f"{why}, expected after step {steps}"
+    if not os.path.exists(run_file(folder, trial)):
+        return None, "it has no results"
+    if metric == "train_loss":
+        return None, "it has no step"
+    return None, f"its evaluations have no {metric}, but {', '.join(names)}" if names else "it has no evaluation (-data_eval)"
+
+
+def score(folder, trial, metric, steps):
+    """The metric at a round's end, or None."""
+    return scored(folder, trial, metric, steps)[0]
+
+
+def reason(folder, sweep, trial, r):
+    """Why a trial has no score of round r, and where its log is; empty where it has one."""
+    log = os.path.join(folder, f"trial-{trial}", "log")
+    why = scored(folder, trial, sweep["metric"], sweep["rounds"][r]["steps"])[1]
+    return why + (f"; its log is {os.readlink(log) if os.path.islink(log) else log}" if why and os.path.lexists(log) else "")
 
 
 def ranking(folder, sweep, trials, r):
     """These trials by their score of round r, the best first. Those without one come last."""
-    sign = -1 if sweep["metric"] in UPWARDS else 1
+    sign = -1 if sweep["upwards"] else 1
     scores = {t: score(folder, t, sweep["metric"], sweep["rounds"][r]["steps"]) for t in trials}
     return sorted(trials, key=lambda t: (scores[t] is None, sign * (scores[t] or 0), t)), scores
 
@@ -130,6 +168,22 @@ def alive(folder, sweep, r):
     return trials
 
 
+def without_score(folder, sweep, trials, r):
+    """A line for each of these trials that has begun and has no score of round r."""
+    begun = [t for t in trials if os.path.isdir(os.path.join(folder, f"trial-{t}"))]
+    return [f"trial {t} has no score of round {r}: {why}" for t in begun for why in [reason(folder, sweep, t, r)] if why]
+
+
+def check_round(folder, sweep, r):
+    """Says which trials of round r have no score, and ends the program where none has one."""
+    trials = alive(folder, sweep, r)
+    for line in without_score(folder, sweep, trials, r):
+        print(line, file=sys.stderr)
+    steps = sweep["rounds"][r]["steps"]
+    if all(score(folder, t, sweep["metric"], steps) is None for t in trials):
+        trsdata.fail(f"no trial has a score of round {r} ({sweep['metric']} after step {steps}); trial {trials[0]}: {reason(folder, sweep, trials[0], r)}")
+
+
 def option_text(trial):
     return " ".join(f"{name} {shlex.quote(value)}" for name, value in trial.items())
 
@@ -140,6 +194,9 @@ def options(args):
     if not 0 <= args.round < len(sweep["rounds"]):
         trsdata.fail(f"{args.folder} has rounds 0 to {len(sweep['rounds']) - 1}, not {args.round}")
     trials = alive(args.folder, sweep, args.round)
+    if not trials:
+        for before in range(args.round):
+            check_round(args.folder, sweep, before)
     if args.place >= len(trials):
         return 3
     # Places follow the trials' numbers, so that a requeued task finds its own trial again.
@@ -149,6 +206,11 @@ def options(args):
     print(f"{option_text(sweep['trials'][trial])} -steps {sweep['rounds'][args.round]['steps']}"
           f" -output {shlex.quote(run_file(args.folder, trial))} -checkpoint_dir {shlex.quote(os.path.join(folder, 'checkpoints'))} -resume")
     return 0
+
+
+def check(args):
+    """Whether a round that is over has a score."""
+    check_round(args.folder, load(args.folder), args.round)
 
 
 def submit(args, sbatch_options):
@@ -180,7 +242,7 @@ def states(folder, sweep):
         elif last >= 0 and over[last] and t not in left[last + 1]:
             state = f"stopped after round {last}"
         found[t] = (scores[t], last, state)
-    sign = -1 if sweep["metric"] in UPWARDS else 1
+    sign = -1 if sweep["upwards"] else 1
     return found, sorted(found, key=lambda t: (-found[t][1], sign * found[t][0][found[t][1]] if found[t][1] >= 0 else 0, t))
 
 
@@ -193,10 +255,14 @@ def table(args):
         speed = curve(args.folder, t, sweep["metric"])[2]
         rows.append([str(t)] + ["" if s is None else f"{s:.5f}" for s in scores] + ["" if math.isnan(speed) else f"{speed:,.0f}", state, option_text(sweep["trials"][t])])
     head = ["trial"] + [f"step {entry['steps']}" for entry in sweep["rounds"]] + ["samples/s", "state", "options"]
-    print(f"{sweep['metric']}, {'larger' if sweep['metric'] in UPWARDS else 'smaller'} is better")
+    why = " (the evaluations have no auc)" if sweep["default"] and sweep["metric"] != "auc" else ""
+    print(f"{sweep['metric']}, {'larger' if sweep['upwards'] else 'smaller'} is better{why}")
     widths = [max(len(row[c]) for row in rows + [head]) for c in range(len(head))]
     for row in [head] + rows:
         print("  ".join(text.ljust(width) if c >= len(row) - 2 else text.rjust(width) for c, (text, width) in enumerate(zip(row, widths))).rstrip())
+    for r in range(len(sweep["rounds"])):
+        for line in without_score(args.folder, sweep, alive(args.folder, sweep, r), r):
+            print(line)
     if args.csv:
         with open(args.csv, "w", newline="", encoding="utf-8") as out:
             csv.writer(out).writerows([head] + rows)
@@ -248,6 +314,12 @@ def share(text):
     return value
 
 
+def metric(text):
+    if not re.fullmatch(f"{UPWARDS}|{DOWNWARDS}", text):
+        raise argparse.ArgumentTypeError(f"{text}: expected auc, auprc, accuracy, loss, ne, mse, rmse or mae, one of them behind the name of a task (click_auc), train_loss, or gauc, ndcg_at_10 ...")
+    return text
+
+
 def positive(text):
     if int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not positive")
@@ -257,19 +329,20 @@ def positive(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     tasks = parser.add_subparsers(dest="task", required=True)
-    task = {name: tasks.add_parser(name) for name in ("new", "submit", "options", "table", "plot")}
+    task = {name: tasks.add_parser(name) for name in ("new", "submit", "options", "check", "table", "plot")}
     for one in task.values():
         one.add_argument("folder")
     task["new"].add_argument("--try", action="append", required=True, dest="trials", metavar='"-OPTION VALUES"')
     task["new"].add_argument("--steps", type=positive, required=True, help="of the last round")
     task["new"].add_argument("--rounds", type=positive, default=3, help="(default: %(default)s)")
     task["new"].add_argument("--keep", type=share, default=1 / 3, help="share that goes on after a round (default: 1/3)")
-    task["new"].add_argument("--metric", choices=METRICS, default="auc", help="(default: %(default)s)")
+    task["new"].add_argument("--metric", type=metric, help="as results have it in /eval, or train_loss (default: auc, or loss where evaluations have no auc)")
     task["new"].add_argument("--at-most", type=positive, help="draw so many trials at random from all combinations")
     task["new"].add_argument("--seed", type=int, default=1)
     task["submit"].add_argument("--limit", type=lambda text: f"%{positive(text)}", metavar="N", help="at most N trials at once")
     task["submit"].add_argument("--script", default=os.path.join(HERE, "..", "jobs", "sweep.sbatch"))
-    task["options"].add_argument("round", type=int)
+    for name in ("options", "check"):
+        task[name].add_argument("round", type=int)
     task["options"].add_argument("place", type=int)
     task["table"].add_argument("--csv", metavar="FILE")
     task["plot"].add_argument("--output", default="sweep.png", metavar="PNG")
@@ -278,7 +351,7 @@ def main():
         parser.error(f"unknown: {' '.join(rest)}")
     if args.task == "submit":
         return submit(args, rest)
-    return {"new": new, "options": options, "table": table, "plot": plot}[args.task](args)
+    return {"new": new, "options": options, "check": check, "table": table, "plot": plot}[args.task](args)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def add_arguments(parser, block_mb):
     parser.add_argument("inputs", nargs="+", metavar="INPUT")
     parser.add_argument("--output", required=True, metavar="FILE")
     parser.add_argument("--output-eval", metavar="FILE", help="gets the last samples instead")
-    parser.add_argument("--eval-fraction", type=float, default=1 / 7, help="of the samples that go there (default: 1/7, Kaggle's last day)")
+    parser.add_argument("--eval-fraction", type=float, help="of the samples that go there (default: 1/7, Kaggle's last day)")
     parser.add_argument("--compress", type=int, choices=range(1, 10), metavar="1-9", help="gzip, shuffle and fletcher32")
     parser.add_argument("--block-mb", type=float, default=block_mb, help="of input converted at once; memory is about 40 times that (default: %(default)s)")
 
@@ -43,6 +43,10 @@ def check_arguments(parser, args, files):
         if not os.path.isfile(path):
             trsdata.fail(f"no file {path}", 66)
     trsfile.check(parser, {"--output": args.output, "--output-eval": args.output_eval}, files)
+    if args.eval_fraction is None:
+        args.eval_fraction = 1 / 7
+    elif not args.output_eval:
+        parser.error("--eval-fraction needs --output-eval")
     if not 0 < args.eval_fraction < 1 or args.block_mb <= 0:
         parser.error("--eval-fraction must lie between 0 and 1, --block-mb above 0")
 

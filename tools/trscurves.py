@@ -243,14 +243,18 @@ def draw_memory(axes, runs, styles):
     axes.set_xlabel("" if several else "ranks, most first" if len(bars) > trsfigures.MOST_BARS else "rank")
 
 
-def draw_predictions(axes, runs, styles):
-    edges = np.linspace(0, 1, 51)
-    for run, style in zip(runs, styles):
-        p = run["predictions"]
+def draw_predictions(axes, runs, styles, name, title):
+    """Probabilities from 0 to 1, or a task's numbers from the least to the greatest; of a task's classes the probability of the likeliest."""
+    found = [run[name].max(axis=1) if run[name].ndim == 2 else run[name] for run in runs]
+    found = [p[np.isfinite(p)] for p in found]
+    everything = np.concatenate(found)
+    shares = np.all((everything >= 0) & (everything <= 1))
+    edges = np.linspace(0, 1, 51) if shares else np.histogram_bin_edges(everything, 50)
+    for p, style in zip(found, styles):
         if len(p):
             axes.hist(p, edges, histtype="stepfilled" if style.single else "step", color=style.colour, linewidth=style.width, label=f"{style.prefix}{len(p):,} samples, mean {p.mean():.4f}")
-    finish(axes, "predictions", "samples")
-    axes.set_xlabel("probability")
+    finish(axes, title, "samples")
+    axes.set_xlabel("probability of the likeliest class" if any(run[name].ndim == 2 for run in runs) else "probability" if shares else "number")
 
 
 def draw_latency(axes, runs, styles):
@@ -286,8 +290,9 @@ def curve_panels(runs, styles, window=None):
         panels.append(lambda axes: draw_rates(axes, runs, styles))
     if any(np.isfinite(run["train/samples_per_s"]).any() for run in runs):
         panels.append(lambda axes: draw_speed(axes, runs, styles))
-    if any(len(run["predictions"]) for run in runs):
-        panels.append(lambda axes: draw_predictions(axes, runs, styles))
+    for name in dict.fromkeys(name for run in runs for name in run.columns if name.split("/")[0] == "predictions" and len(run[name])):
+        title = "predictions" if name == "predictions" else f"{plain(name.partition('/')[2], 24)}: predictions"
+        panels.append(lambda axes, name=name, title=title: draw_predictions(axes, runs, styles, name, title))
     if any(len(run["predict/latency_ms"]) for run in runs):
         panels.append(lambda axes: draw_latency(axes, runs, styles))
     return panels

@@ -13,8 +13,9 @@ A block is what a fence (```) encloses, or lines that begin with four blanks; in
 that begin with "#" and three blanks; in -help, an indented line that starts the program.
 
 Three forms of block need no rule. A first line "$ COMMAND" makes a transcript: each command is run, and what the
-document prints behind it must be in its output, in this order. There "..." stands for what is left out, any number
-equals any other, and lines may be broken elsewhere; a last line "exit code N" is the command's. A first line "# NAME"
+document prints behind it must be in its output, in this order. There "..." stands for what is left out, and lines may
+be broken elsewhere. Whole numbers must be the same. Other numbers may differ by a tenth, or by 0.001, since losses
+depend on the machine; times and speeds may be anything. A last line "exit code N" is the command's. A first line "# NAME"
 with the ending .opts, .yaml or .py makes a file of this name for the commands that follow. A fence with the word
 text is for reading. Of every other block RULES says, by the start of its first line, what is done with it. A block
 without a rule fails.
@@ -57,6 +58,8 @@ SUBSTITUTIONS = [
     (r"(^|\s)python3 (?!tools/)", rf"\1{PYTHON} "),
 ]
 NUMBER = re.compile(r"(?<![A-Za-z_])[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
+MEASURED = re.compile(r" (?:[munµ]?s|\w+/s|samples a second)\b")  # the unit of a number that is another one at each run
+MARK = "\0"  # in place of a number
 EXIT_CODE = re.compile(r"exit code (\d+)$")
 
 # --- actions: each takes the scratch folder and the block's lines ---
@@ -83,11 +86,11 @@ def command(line, substitutions=None):
 
 
 def plain(text, folder=None):
-    """Text to compare: no numbers, no line breaks, no name of the scratch folder, no bars of progress."""
+    """Text to compare, and its numbers, each of which is a MARK there: no line breaks, no name of the scratch folder, no bars of progress."""
     text = re.sub(r"[^\n]*\r(?!\n)", "", text)
     if folder:
         text = text.replace(os.path.realpath(folder) + "/", "").replace(folder + "/", "")
-    return re.sub(r"[\s-]+", " ", NUMBER.sub("0", text)).strip()
+    return re.sub(r"[\s-]+", " ", NUMBER.sub(MARK, text)).strip(), NUMBER.findall(text)
 
 
 def exchanges_of(lines):
@@ -105,12 +108,29 @@ def exchanges_of(lines):
     return [(line, "\n".join(printed), code) for line, printed, code in found]
 
 
+def same_number(stated, printed, unit):
+    """Whether the number that is printed is the one that a document states. unit: what follows it there."""
+    if stated == printed or MEASURED.match(unit):
+        return True
+    one, other = (float(number.replace(",", "")) for number in (stated, printed))
+    return one == other if re.fullmatch(r"[+-]?[\d,]+", stated) else abs(one - other) <= max(0.1 * abs(one), 0.001)
+
+
 def compare_printed(printed, output, folder=None):
     """Each piece between "..." is in the output, behind the one before it."""
-    output, at = plain(output, folder), 0
-    for piece in filter(None, (plain(piece) for piece in printed.split("..."))):
-        found = output.find(piece, at)
-        assert found >= 0, f"not printed (or not in this place):\n  {piece}\nprinted was:\n{output[at:][:3000]}"
+    (output, numbers), at = plain(output, folder), 0
+    for text in printed.split("..."):
+        piece, stated = plain(text)
+        units = piece.split(MARK)[1:]
+        found, differ = output.find(piece, at), []
+        while found >= 0:
+            first = output.count(MARK, 0, found)
+            wrong = [f"{one}, printed is {other}" for one, other, unit in zip(stated, numbers[first:], units) if not same_number(one, other, unit)]
+            if not wrong:
+                break
+            differ = differ or wrong
+            found = output.find(piece, found + 1)
+        assert found >= 0, f"not printed (or not in this place):\n{text}\n" + ("\n".join(differ) or "printed was:\n" + output[at:].replace(MARK, "0")[:3000])
         at = found + len(piece)
 
 

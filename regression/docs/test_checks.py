@@ -39,11 +39,20 @@ class Printed(unittest.TestCase):
         docs.compare_printed(printed, self.OUTPUT, "/tmp/x")
 
     def test_equal(self):
-        self.check("first line 99\n...\nloss 1 AUC +3 of\nf1 ...")
+        self.check("first line 12\n...\nloss 0.57 AUC 0.0001 of\nf1 ...")
         self.check("run.h5 is there")
 
+    def test_numbers(self):
+        """Whole numbers are the same, others about, and what a machine measures is anything. A line that is printed again may be the one that is meant."""
+        output = "epoch 1: 1,200 ids, 0.50 MiB in 2.5 s, 20,000 samples/s\nepoch 2: 1,200 ids, 0.90 MiB in 3 ms, 7 samples/s\n"
+        docs.compare_printed("epoch 1: 1,200 ids, 0.52 MiB in 0.1 s, 3 samples/s ...", output)
+        docs.compare_printed("ids, 0.90 MiB", output)
+        for printed in ("1,201 ids", "0.60 MiB", "0.0 MiB", "epoch 1: 1,200 ids, 0.90 MiB", "ids, 0.90 MiB ... ids, 0.50 MiB", "epoch 12"):
+            with self.assertRaises(AssertionError):
+                docs.compare_printed(printed, output)
+
     def test_different(self):
-        for printed in ("second line", "loss 0.58  AUC 1 of f2", "...\nloss 1\n...\nfirst line 1"):
+        for printed in ("second line", "loss 0.58  AUC 0 of f2", "...\nloss 0.58\n...\nfirst line 12"):
             with self.assertRaises(AssertionError):
                 self.check(printed)
 

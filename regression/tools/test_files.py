@@ -97,6 +97,10 @@ class Files(scratch.Scratch):
             self.assertIn(problem, result.stdout)
             self.assertEqual((result.returncode, result.stderr), (1, ""))
         self.assertIn("auc 0.7500", tool("inspect_file.py", "--metrics", self.run_file("r.h5", [1.0])).stdout)
+        for option, path, words in (("--speed", self.path("d.h5"), "no step in it"), ("--metrics", self.path("d.h5"), "no evaluation in it"),
+                                    ("--speed", self.run_file("none.h5", []), "no step in it")):
+            result = tool("inspect_file.py", option, path)
+            self.assertEqual((result.returncode, result.stdout.strip(), result.stderr), (0, words, ""))
         self.assertIn("not finite at step 1", tool("inspect_file.py", self.run_file("nan.h5", [1.0, np.nan])).stdout)
 
     def test_compare(self):

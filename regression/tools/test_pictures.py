@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 
 import handmade
+import trscurves
 import trsread
 
 
@@ -80,6 +81,13 @@ class Runs(handmade.Scratch):
         self.draws("plot_run.py", a, start=handmade.process)
         self.draws("plot_run.py", b)
         self.draws("plot_run.py", a, a, b)
+        with h5py.File(self.path("tasks.h5"), "w") as h:  # an evaluation of several tasks: probabilities, numbers, and probabilities of three classes
+            h.attrs.update(format="trshard-run", options="-tasks click,price,kind\n")
+            h["eval/step"], h["eval/loss"], h["eval/click_auc"] = [40], [1.5], [0.75]
+            h["predictions/click"], h["predictions/price"], h["predictions/kind"] = np.linspace(0.1, 0.9, 50), np.linspace(-3, 40, 50), np.full((50, 3), 1 / 3)
+        self.assertEqual(len(trscurves.curve_panels([trsread.read_run(self.path("tasks.h5"))], trscurves.styles_of(["tasks"]))), 3)
+        self.draws("plot_run.py", self.path("tasks.h5"))
+        self.draws("plot_run.py", a, self.path("tasks.h5"))
 
     def test_refusals(self):
         self.refuse("does not exist", "plot_run.py", self.path("none.h5"), start=handmade.process)

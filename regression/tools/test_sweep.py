@@ -18,12 +18,13 @@ def sweep(folder, *words, status=0):
     return done.stdout + done.stderr
 
 
-def write(folder, trial, name, steps, values):
+def write(folder, trial, name, steps, values, **more):
     """A trial's evaluations."""
     path = os.path.join(folder, "s", f"trial-{trial}")
     os.makedirs(path, exist_ok=True)
     with h5py.File(os.path.join(path, "run.h5"), "w") as h:
-        h["eval/step"], h[f"eval/{name}"] = steps, values
+        for key, series in {"step": steps, name: values, **more}.items():
+            h[f"eval/{key}"] = series
 
 
 def places(folder, r, n):
@@ -52,8 +53,9 @@ def test_halving(folder):
     assert names == ["-a 2 -b 8,4"], names
     write(folder, 3, "auc", [10, 30, 90], [0.7, 0.73, 0.8])
     lines = sweep(folder, "table", "s", "--csv", "s.csv").splitlines()
-    assert [line.split()[0] for line in lines[2:]] == ["3", "6", "1", "7", "2", "0", "4", "5", "8"], lines
-    states = [" ".join(line.split("-a ")[0].split()) for line in lines[2:]]
+    assert [line.split()[0] for line in lines[2:11]] == ["3", "6", "1", "7", "2", "0", "4", "5", "8"], lines
+    assert lines[11:] == ["trial 5 has no score of round 0: its auc is not finite", "trial 8 has no score of round 0: it has no results"], lines
+    states = [" ".join(line.split("-a ")[0].split()) for line in lines[2:11]]
     assert "finished" in states[0] and "stopped after round 1" in states[1] and "stopped after round 0" in states[3] and "no score" in states[8], states
     with open(os.path.join(folder, "s.csv"), encoding="utf-8") as file:
         assert len(file.read().splitlines()) == 10
@@ -72,6 +74,47 @@ def test_downwards(folder):
     names, _ = places(folder, 1, 2)
     assert names == ["-a 3", "-a 4"], names
     assert sweep(folder, "table", "s").count("stopped after round 0") == 2
+
+
+def test_tasks(folder):
+    """A model of several tasks has no auc: any metric of a task is one, and the default is the loss. Reasons are told where there is no score."""
+    text = sweep(folder, "new", "s", "--try", "-a 1,2,3", "--steps", "4", "--rounds", "2")
+    assert "metric: auc, or loss where evaluations have no auc" in text, text
+    for trial, auc, loss in ((0, 0.9, 1.2), (1, 0.8, 1.1)):
+        write(folder, trial, "click_auc", [1], [auc], loss=[loss])
+    write(folder, 2, "click_auc", [2], [0.7], loss=[1.0])
+    with open(os.path.join(folder, "s", "trial-0", "log"), "w", encoding="ascii"):
+        pass
+    names, _ = places(folder, 1, 1)
+    assert names == ["-a 2"], names
+    assert sweep(folder, "table", "s").startswith("loss, smaller is better (the evaluations have no auc)\n")
+    text = sweep(folder, "check", "s", "0")
+    assert text == "trial 2 has no score of round 0: its last evaluation was after step 2, expected after step 1\n", text
+    os.rename(os.path.join(folder, "s", "sweep.json"), os.path.join(folder, "default.json"))
+    sweep(folder, "new", "s", "--try", "-a 1,2,3", "--steps", "4", "--rounds", "2", "--metric", "click_auc")
+    assert places(folder, 1, 1)[0] == ["-a 1"]
+    assert sweep(folder, "table", "s").startswith("click_auc, larger is better\n")
+    os.remove(os.path.join(folder, "s", "sweep.json"))
+    assert "expected auc, auprc," in sweep(folder, "new", "s", "--try", "-a 1", "--steps", "4", "--metric", "click_speed", status=2)
+
+
+def test_no_score(folder):
+    """A round without any score ends the sweep with an error that names the first trial, why, and its log."""
+    sweep(folder, "new", "s", "--try", "-a 1,2,3,4", "--steps", "4", "--rounds", "2", "--metric", "auc")
+    for trial in range(4):
+        sweep(folder, "options", "s", "0", str(trial))
+    with open(os.path.join(folder, "s", "trial-0", "log"), "w", encoding="ascii") as out:
+        out.write("trshard: error\n")
+    write(folder, 1, "click_auc", [1], [0.7])
+    write(folder, 2, "auc", [1], [float("nan")])
+    with h5py.File(os.path.join(folder, "s", "trial-3", "run.h5"), "w") as h:
+        h["train/step"] = [0]
+    for words in (("options", "s", "1", "0"), ("check", "s", "0")):
+        text = sweep(folder, *words, status=1)
+        assert "sweep.py: no trial has a score of round 0 (auc after step 1); trial 0: it has no results; its log is s/trial-0/log" in text, text
+    for reason in ("trial 1 has no score of round 0: its evaluations have no auc, but click_auc", "trial 2 has no score of round 0: its auc is not finite",
+                   "trial 3 has no score of round 0: it has no evaluation (-data_eval)"):
+        assert reason in text and reason in sweep(folder, "table", "s"), text
 
 
 def test_submit(folder):
@@ -105,17 +148,21 @@ def test_another_interpreter(folder):
 
 
 def test_stopped(folder):
-    """Without Slurm a trial that fails counts as the worst. One that is stopped ends the sweep, and is not judged."""
+    """Without Slurm a trial that fails counts as the worst, and a sweep of such alone fails. A trial that is stopped ends the sweep, and is not judged."""
     sweep(folder, "new", "s", "--try", "-a 1,2", "--steps", "9", "--rounds", "1")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     environment.update(PATH=folder + ":" + os.environ["PATH"], TRSHARD="/bin/true", TRSHARD_PYTHON=sys.executable, OPTIONS="none")
-    for line, status, n_trials in (("exit 1", 0, 2), ("exit 75", 75, 1), ("kill -TERM $$", 75, 1), ("kill -INT $PPID; exit 1", 75, 1)):
+    for line, status, n_trials in (("echo why; exit 1", 1, 2), ("exit 75", 75, 1), ("kill -TERM $$", 75, 1), ("kill -INT $PPID; exit 1", 75, 1)):
         with open(os.path.join(folder, "mpirun"), "w", encoding="ascii") as out:
             out.write(f"#!/bin/sh\n{line}\n")
         os.chmod(os.path.join(folder, "mpirun"), 0o755)
         done = subprocess.run(["bash", JOB, "s"], cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        said = done.stdout.count("counts as the worst") if status == 0 else done.stdout.count("was stopped")
+        said = done.stdout.count("counts as the worst") if status == 1 else done.stdout.count("was stopped")
         assert (done.returncode, done.stdout.count("== round"), said) == (status, n_trials, n_trials), f"{line}: {done}"
+        if status == 1:
+            assert "trial 0: it has no results; its log is s/trial-0/log" in done.stderr, done
+            with open(os.path.join(folder, "s", "trial-0", "log"), encoding="utf-8") as file:
+                assert file.read() == "why\n" and "why\n" in done.stdout
 
 
 def test_mistakes(folder):
@@ -129,7 +176,7 @@ def test_mistakes(folder):
     assert "no trial has results" in sweep(folder, "plot", "s", status=1)
 
 
-for test in (test_halving, test_downwards, test_submit, test_another_interpreter, test_stopped, test_mistakes):
+for test in (test_halving, test_downwards, test_tasks, test_no_score, test_submit, test_another_interpreter, test_stopped, test_mistakes):
     with tempfile.TemporaryDirectory() as scratch:
         test(scratch)
         print("ok", test.__name__)

@@ -292,6 +292,13 @@ class Tables(Scratch):
         self.convert("tasks.h5", "--task-labels", *words)
         with h5py.File(self.path("tasks.h5")) as h:
             np.testing.assert_array_equal(h["labels"][()], np.float32([[1, -2.5, 3], [0, np.nan, np.nan]]))
+        self.convert("price.h5", "--task-labels", "--labels", "price", *words[2:])
+        with h5py.File(self.path("price.h5")) as h:
+            np.testing.assert_array_equal(h["labels"][()], np.float32([[-2.5], [np.nan]]))
+            self.assertEqual(list(h["labels"].attrs["names"]), ["price"])
+        for name in ("tasks.h5", "price.h5"):  # such numbers are right where labels have names
+            result = subprocess.run([sys.executable, os.path.join(TOOLS, "inspect_file.py"), "--check", self.path(name)], capture_output=True, text=True, check=False)
+            self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
 
     def test_mappings(self):
         """Mistakes in a mapping, or in a header, are one line."""
@@ -378,6 +385,8 @@ class Tables(Scratch):
             ("y,d,s\n1,2,36893488147419103232\n", plain, "line 2, column s: '36893488147419103232' is not an integer of 64 bits"),
             ("y,d,s\n1,2,1\n1,2,10\n", plain, "line 3, column s: id 10, expected -1 to 9 (or --modulo)"),
             ("y,d,s\n1,2,-2\n", plain, "line 2, column s: id -2, expected -1 to 9"),
+            ("y,d,s\n1,2,-1\n1,2,18446744073709551615\n", plain, "line 3, column s: id 18446744073709551615, expected -1 to 9"),
+            ("y,d,s\n1,2,3\n1,2,ffffffffffffffff\n", [*plain, "--hexadecimal", "s"], "line 3, column s: id 18446744073709551615, expected -1 to 9"),
             ("y,d,s\n1,two,3\n", plain, "line 2, column d: 'two' is not a number"),
             ("y,d,s\n1,1_0,3\n", plain, "line 2, column d: '1_0' is not a number"),
             ("y,d,s\n1,inf,3\n", plain, "line 2, column d: 'inf' is not finite as float32"),
@@ -419,6 +428,12 @@ class Tables(Scratch):
                 source = self.path(name) if name != "s.npy" else self.path("y.npy") + "+" + self.path(name)
                 self.assertIn(message, self.refused("bad.h5", "--labels", "y", "--sparse", "s", source, code=65))
                 self.assertFalse(os.path.exists(self.path("bad.h5")))
+        np.savez(self.path("unsigned.npz"), y=label, s=np.where(ids == 7, np.uint64(2**64 - 1), np.uint64(3)))
+        words = ["--labels", "y", "--sparse", "s:10", self.path("unsigned.npz")]
+        self.assertIn("row 7, column s: id 18446744073709551615, expected -1 to 9", self.refused("bad.h5", *words, code=65))
+        self.convert("modulo.h5", "--modulo", *words)  # of the 64 bits as a signed number, as -tables_id_map modulo takes it
+        with h5py.File(self.path("modulo.h5")) as h:
+            self.assertEqual(h["sparse/values"][6:9].tolist(), [3, 9, 3])
 
     def test_options(self):
         write_text(self.path("a.csv"), [["1", "2"]], ["y", "s"])
@@ -432,6 +447,8 @@ class Tables(Scratch):
                                          (64, "expected one ASCII character", ["--labels", "y", "--sparse", "s", "--delimiter", "ab"]),
                                          (66, "no file", ["--labels", "y", "--sparse", "s", self.path("none.csv")])):
             self.assertIn(message, self.refused("a.h5", *arguments, self.path("a.csv"), code=code))
+        for tool in (TABLE, CRITEO):
+            self.assertIn("--eval-fraction needs --output-eval", self.convert("a.h5", "--eval-fraction", "0.5", self.path("a.csv"), tool=tool, code=2))
 
     def peak(self, python, *arguments):
         """Largest resident memory of a conversion, in MiB."""
