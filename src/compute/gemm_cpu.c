@@ -48,9 +48,9 @@
     and columns are cut on AVX-512 only. Products of m * n * k <= 1e6 have kernels of their own. No
     part is that small: it has more than a quarter of BLAS_PART_FLOPS.
   - oneDNN has kernels for small matrices that block the sum in other ways, and picks one by m and
-    n. All of them add at most 768 terms one after the other. Hence the slices of k, with fewer terms
-    each; no measurement shows their cost. A few rows or columns are another case (5 rows of 1000
-    terms), so no part has less than a unit.
+    n. All of them add at most 768 terms one after the other. Hence the slices of k, with fewer
+    terms each; no measurement shows their cost. A few rows or columns are another case (5 rows of
+    1000 terms), so no part has less than a unit.
   Tried were 3000 random shapes, cut into up to 43 parts: oneDNN with fp32, and with bf16 on AMX and
   on AVX512_BF16; OpenBLAS on AVX-512 and on Haswell's kernels.
 
@@ -223,7 +223,7 @@ static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows,
   return status;
 }
 
-/* C is cut into `down` x `across` parts of whole units of rows and columns. The last have the rest. */
+/* C is cut into `down` x `across` parts of whole units; the last ones have the rest, too. */
 typedef struct {
   int64_t unit, row_units, col_units, down, across;
 } TrsCut;

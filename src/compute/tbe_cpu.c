@@ -399,7 +399,7 @@ static void for_rows(void (*rows)(const TrsRowJob *, int64_t, int64_t), TrsRowJo
     if (rows) rows(&job, row_start(&job, keys->begin, keys->end), keys->end);
 }
 
-/* Update the rows of tables [first, end) that the calling thread owns, with each table's own optimizer. */
+/* Update the calling thread's rows of tables [first, end), with each table's own optimizer. */
 static void update_tables(const TrsTbeKernels *kernels, const TrsTbe *tbe, int first, int end,
                           const TrsBackward *b, const float *grad, const TrsSparseOptimizerArgs *args)
 {

@@ -13,9 +13,9 @@
 enum { TRS_ITEMS_A_PART = 256, TRS_PARTS_A_THREAD = 8 };
 
 /*
-  The items of all lists, one after the other, are cut into parts of `size`, which the threads get in
-  turn. So a short list is some threads' work, and the next one that of others; and where the items
-  at one end of a list take longer, all threads have of them.
+  The items of all lists, one after the other, are cut into parts of `size`, which the threads get
+  in turn. So a short list is some threads' work, and the next one that of others. Where the items at
+  one end of a list take longer, all threads have of them.
 */
 typedef struct {
   int64_t size, at;   /* at: the items before the list */
@@ -30,7 +30,7 @@ static inline TrsThreadParts TrsPartsOfThread(int64_t n)
   return (TrsThreadParts){.size = PetscMax((n + parts - 1) / parts, TRS_ITEMS_A_PART)};
 }
 
-/* Go to the thread's next piece of the list, which has n items. After the last one, go to the next list. */
+/* Go to the thread's next piece of the list, which has n items; after the last, to the next list. */
 static inline int TrsNextPiece(TrsThreadParts *p, int64_t n)
 {
   const int64_t threads = omp_get_num_threads(), part = (p->at + p->end) / p->size;

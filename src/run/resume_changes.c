@@ -141,7 +141,7 @@ static void value_text(const TrsOptionLine *option, char text[TRS_VALUE_TEXT])
   TrsNameEscape(raw, text, TRS_VALUE_TEXT);
 }
 
-/* Print one difference after a word. `was` or `is` is NULL if the option was not given then or now. */
+/* Print one difference. `was` or `is` is NULL if the option was not given then or now. */
 static PetscErrorCode tell(const TrsSession *s, const char *word, const TrsOptionLine *was,
                            const TrsOptionLine *is, int *n_lines)
 {

@@ -89,8 +89,8 @@ static PetscBool is_average(const char *path)
 }
 
 /*
-  The parts of the state that the file does not have as they are here: optimizer states, the first of
-  them, the first of another optimizer; the first average; tables of another type. By kind, the
+  The parts of the state that the file does not have as they are here: optimizer states, the first
+  of them, the first of another optimizer; the first average; tables of another type. By kind, the
   optimizer states that there are, that were read, and that the file does not have.
 */
 typedef struct {
@@ -170,8 +170,8 @@ static PetscErrorCode tell_zero_states(const TrsSession *s, const TrsDifferences
 }
 
 /*
-  Report the differences. States that are missing or belong to another optimizer begin at zero. Where
-  all of a kind do, their updates are counted from here.
+  Report the differences. States that are missing or belong to another optimizer begin at zero.
+  Where all of a kind do, their updates are counted from here.
 */
 static PetscErrorCode tell_differences(const TrsSession *s, const TrsStartPoint *from,
                                        TrsCheckpointInfo *info)

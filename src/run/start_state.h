@@ -24,8 +24,8 @@ typedef struct {
 /*
   TrsStartFind - Find the checkpoint to start from.
 
-  Collective on comm. Call this before the session is opened: the model of a training that goes on is
-  the checkpoint's, whose options stand below the user's (TrsCheckpointModelTake()).
+  Collective on comm. Call this before the session is opened: the model of a training that goes on
+  is the checkpoint's, whose options stand below the user's (TrsCheckpointModelTake()).
 
   In:     checkpoint_dir  of -resume, or NULL
   Errors (agreed): OPTION; those of TrsCheckpointFolderFindNewest(), TrsCheckpointModelTake() and

@@ -206,7 +206,7 @@ static PetscErrorCode keep_in_folder(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where the best weights cannot be written, the folder still gets them: it lies elsewhere perhaps. */
+/* Where the best weights cannot be written, the folder still gets them: it may lie elsewhere. */
 static PetscErrorCode keep_best(TrsTraining *t)
 {
   const PetscErrorCode ierr = checkpoint(t, TRS_OUTPUT_BEST);
