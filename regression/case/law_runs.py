@@ -20,6 +20,21 @@ def test_repeat(binary, folder):
         check_same_tensors(other, state, name)
 
 
+def test_options_without_effect(binary, folder):
+    """Options of the command line that a run has no use for are named once, those of an option file are not."""
+    make(folder)
+    shared = f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES}"
+    told = lambda text: sorted(line.split()[2] for line in text.splitlines() if "had no effect" in line)
+    with open(os.path.join(folder, "run.opts"), "w", encoding="ascii") as out:
+        out.write("-softmax_temperature 0.1\n-checkpoint_keep 3\n-predict_towers both\n")
+    for options, wanted in (("-steps 2 -softmax_temperature 0.1 -predict_embeddings user", ["-predict_embeddings", "-softmax_temperature"]), ("-task plan -output none.h5 -steps 3", ["-output", "-seed", "-steps"]),
+                            ("-steps 2 -checkpoint_final final.h5 -options_file run.opts -reader_threads 1 -watchdog_seconds 50 -eval_every 0", [])):
+        text = run(binary, 2, f"{shared} {options}", folder).text
+        check(told(text) == wanted, f"{options}: told of {told(text)}:\n{text}")
+    text = run(binary, 2, f"-task eval -init_from final.h5 -data_eval train.h5 -batch_size 12 -steps 4 {TABLES}", folder).text
+    check(told(text) == ["-steps"], f"told of {told(text)}")
+
+
 @thinned
 def test_threads_equal(binary, folder):
     """Layers and batches so large that every kernel shares its work: the same bits with 1 to 4 threads, on both pipelines."""

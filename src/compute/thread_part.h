@@ -30,7 +30,7 @@ static inline TrsThreadParts TrsPartsOfThread(int64_t n)
   return (TrsThreadParts){.size = PetscMax((n + parts - 1) / parts, TRS_ITEMS_A_PART)};
 }
 
-/* Go to the thread's next piece of the list, which has n items; after the last, to the next list. */
+/* Go to the next piece of the list, which has n items; after the last one, to the next list. */
 static inline int TrsNextPiece(TrsThreadParts *p, int64_t n)
 {
   const int64_t threads = omp_get_num_threads(), part = (p->at + p->end) / p->size;

@@ -208,6 +208,31 @@ PetscErrorCode TrsOptionsDestroy(TrsOptions *options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+void TrsOptionsForgetReads(TrsOptions options)
+{
+  for (int b = 0; b < TRS_OPTION_BUCKETS; b++)
+    for (TrsOptionEntry *entry = options->bucket[b]; entry; entry = entry->next)
+      entry->was_read = PETSC_FALSE;
+}
+
+PetscErrorCode TrsOptionsTellUnread(TrsOptions options, const char *by)
+{
+  PetscFunctionBegin;
+  for (int i = 0; options->rank == 0 && i < options->given.n; i++) {
+    const TrsGivenOption *given = &options->given.option[i];
+    const TrsOptionEntry *entry = TrsOptionsFindEntry(options, given->name);
+    const PetscBool is_core = (PetscBool)(entry->spec >= core_specs &&
+                                          entry->spec < core_specs + core_group.n);
+
+    if (entry->given == given && given->origin == options->given.n_files && entry->spec && !is_core &&
+        !entry->was_read)
+      PetscCall(PetscFPrintf(PETSC_COMM_SELF, PETSC_STDERR,
+                             "trshard: warning: %s (%s) had no effect: %s did not read it\n", given->name,
+                             given->source, by));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
   The parsed value of a name, kept for its next reader. *value is NULL if there is neither a given
   value nor a default.
@@ -224,6 +249,7 @@ static PetscErrorCode get_value(TrsOptions options, const char *name, unsigned t
   PetscCheck(entry->spec, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "option %s is in no table", name);
   PetscCheck(types & 1u << entry->spec->type, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "option %s is read as another type than it has", name);
+  entry->was_read = PETSC_TRUE;
   counted = TrsOptionCounted(entry);
   if (set) *set = (PetscBool)(counted != NULL);
   *value = NULL;

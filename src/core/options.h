@@ -102,6 +102,17 @@ PetscErrorCode TrsOptionsHelpWanted(TrsOptions options, PetscBool *help, PetscBo
 PetscErrorCode TrsOptionsHelp(TrsOptions options, MPI_Comm comm);
 
 /*
+  TrsOptionsTellUnread - Warn of options of the command line that no getter has asked for since
+    TrsOptionsForgetReads(). An option file may serve many tasks, so its options do not count.
+
+  Not collective; rank 0 prints, on stderr.
+
+  In: by  what might have read them, such as "-task plan"
+*/
+PetscErrorCode TrsOptionsTellUnread(TrsOptions options, const char *by);
+void TrsOptionsForgetReads(TrsOptions options);
+
+/*
   Getters. Not collective: all ranks hold the same values. `name` must be in a table (else
   INTERNAL). `set` may be NULL and tells whether the user gave the option. If the user did not, the
   table's default is parsed. If there is no default either, *value keeps what the caller put there.

@@ -14,6 +14,7 @@ typedef struct trs_option_entry {
   const TrsGivenOption *model; /* what the checkpoint's model says, or NULL */
   char *settled;               /* TrsOptionsSettle(), or NULL */
   PetscBool parsed;            /* whether value is filled */
+  PetscBool was_read;          /* since TrsOptionsForgetReads() */
   TrsOptionValue value;
   struct trs_option_entry *next; /* the next entry in the same bucket */
 } TrsOptionEntry;

@@ -29,13 +29,17 @@ static PetscErrorCode run_task(MPI_Comm comm, TrsOptions options)
 {
 #define RUN_OF_TASK(KIND, word, Name) TrsRun##Name,
   static PetscErrorCode (*const runs[])(MPI_Comm comm, TrsOptions options) = {TRS_TASKS(RUN_OF_TASK)};
+#define TEXT_OF_TASK(KIND, word, Name) "-task " #word,
+  static const char *const texts[] = {TRS_TASKS(TEXT_OF_TASK)};
   int task;
 
   PetscFunctionBegin;
+  PetscCall(TrsOutputsCheckPaths(comm, options));
+  TrsOptionsForgetReads(options);
   PetscCall(TrsOptionsGetEnum(options, "-task", &task, NULL));
   if (task == TRS_TASK_PLAN || task == TRS_TASK_BENCH) TrsSignalsEndAtOnce();
-  PetscCall(TrsOutputsCheckPaths(comm, options));
   PetscCall(runs[task](comm, options));
+  PetscCall(TrsOptionsTellUnread(options, texts[task]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
