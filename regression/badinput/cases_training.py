@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What a training measures, watches and keeps: metrics, early stopping, the best checkpoint."""
 import os
+import re
 import shutil
 
 import h5py
@@ -33,6 +34,12 @@ def attribute(name, change):
             if numbers is not None:
                 h.attrs[name] = numbers
     return prepare
+
+
+def unlabelled(folder):
+    path = write_dataset(os.path.join(folder, "train.h5"), labels=["click", "buy"])
+    with h5py.File(path, "r+") as h:
+        h["labels"][:, 1] = np.nan
 
 
 def unused_row(folder):
@@ -73,6 +80,10 @@ def of_other(name):
 
 POISON = "-steps 1 -init_from bad.h5 -embedding_learning_rate 0 -dense_learning_rate 0"
 CASES = [
+    Case("early_stopping_without_labels", 65, r'no label of task "buy", whose metric -early_stopping_metric',
+         "-tasks click,buy -data_eval train.h5 -eval_every 1 -early_stopping_metric auc -early_stopping_task buy", unlabelled),
+    Case("evaluation_without_labels_of_a_task", 0, "", "-tasks click,buy -data_eval train.h5", unlabelled,
+         lambda folder, result: check(re.search(r"buy: no sample has a label\neval after step 3: loss \d", result.text), result.text[-2000:])),
     Case("weights_not_finite_are_not_saved", 78, r"final\.h5 is not written: row \d+ of /embedding/user/weight is not finite", f"{POISON} -embedding_optimizer sgd", poisoned("embedding/user/weight", np.nan)),
     Case("states_not_finite_are_not_saved", 78, r"final\.h5 is not written: row \d+ of /embedding/user/momentum1 is not finite", POISON, poisoned("embedding/user/momentum1", np.inf)),
     Case("states_not_finite_three_ranks", 78, r"/embedding/user/(momentum1|weight) is not finite", POISON, poisoned("embedding/user/momentum1", -np.inf), ranks=3),

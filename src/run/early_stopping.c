@@ -120,6 +120,10 @@ PetscErrorCode TrsEarlyStoppingAdd(TrsEarlyStopping *early, int64_t step, const 
   const double gain = metric->falls ? early->best - value : value - early->best;
 
   PetscFunctionBegin;
+  PetscCheck(
+      early->task < 0 || values[early->task].n_samples > 0, PETSC_COMM_SELF, TRS_ERR_DATA,
+      "the evaluation data has no label of task \"%.100s\", whose metric -early_stopping_metric watches",
+      tasks->task[early->task].name);
   *better = (PetscBool)(isfinite(value) && (!early->has_best || gain > early->min_delta));
   if (*better) {
     early->has_best = PETSC_TRUE;

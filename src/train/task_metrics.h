@@ -39,7 +39,7 @@ TrsMetricKind TrsTaskMetricKind(const TrsTaskConfig *task);
 */
 PetscErrorCode TrsTaskMetricsCheck(const TrsTaskConfigs *tasks, TrsOptions options);
 
-/* The sum of the tasks' losses by their weights, of values [tasks]. */
+/* The sum of the losses by their weights, of values [tasks]. Tasks without labels are left out. */
 double TrsTaskLoss(const TrsTaskConfigs *tasks, const TrsMetricValues *values);
 
 typedef struct TrsTaskMetricsImpl *TrsTaskMetrics;
