@@ -24,14 +24,23 @@ def file_for_folder(folder):
 
 
 def link(folder):
-    """link.h5 -> victim.h5: what it points to must not be written through the link."""
+    """link.h5 -> victim.h5: what is written to the link takes the place of victim.h5."""
     with open(os.path.join(folder, "victim.h5"), "w", encoding="ascii") as out:
         out.write("precious\n")
     os.symlink("victim.h5", os.path.join(folder, "link.h5"))
 
 
-def victim_is_whole(folder, _):
-    check(open(os.path.join(folder, "victim.h5"), encoding="ascii").read() == "precious\n", "victim.h5 was written")
+def through_link(folder, _):
+    """A check: the link stays, and leads to the new file."""
+    check(os.path.islink(os.path.join(folder, "link.h5")), "the link is gone")
+    with open(os.path.join(folder, "victim.h5"), "rb") as file:
+        check(file.read() != b"precious\n", "victim.h5 is what it was")
+
+
+def victim_is_kept(folder, result):
+    """The same, and what the link led to before is a backup beside the new file."""
+    through_link(folder, result)
+    check(open(os.path.join(folder, "victim.h5.~1~"), encoding="ascii").read() == "precious\n", "victim.h5 is lost")
 
 
 def left_over(folder):
@@ -54,12 +63,12 @@ def plan_pipe(folder):
 
 
 def is_plan(name):
-    """A check: this new file is a whole plan, and what its name linked to is as it was."""
+    """A check: this new file is a whole plan, also where its name is a link."""
     def look(folder, result):
         with open(os.path.join(folder, name), encoding="ascii") as file:
             check(file.read().startswith('{"format": "trshard-plan"'), f"{name} is no plan")
         if os.path.exists(os.path.join(folder, "victim.h5")):
-            victim_is_whole(folder, result)
+            through_link(folder, result)
     return look
 
 
@@ -98,12 +107,12 @@ CASES = [
     Case("trace_name_of_256_bytes", 73, r"cannot be created: File name too long", f"-trace {LONG}", after=before_training),
     Case("folder_name_of_256_bytes", 73, r"File name too long", f"-checkpoint_dir {LONG}", after=before_training),
     Case("plan_output_name_of_256_bytes", 73, r"-plan_output .* can't be created: File name too long", f"{PLAN} -plan_output {LONG}", ranks=1),
-    Case("output_is_a_link", 0, "", "-output link.h5", link, victim_is_whole),
+    Case("output_is_a_link", 0, "", "-output link.h5", link, victim_is_kept),
     Case("output_with_left_overs", 0, "", "", left_over, only_own_removed),
     Case("evaluation_output_folder_missing", 73, r"none/run\.h5", "-task eval -data_eval train.h5 -init_from out/final.h5 -output none/run.h5"),
     Case("final_folder_missing", 73, r"none/final\.h5 cannot be created: No such file", "-checkpoint_final none/final.h5", after=before_training),
     Case("final_is_a_folder", 73, r"out cannot be created: something that is not a file", "-checkpoint_final out", after=before_training),
-    Case("final_is_a_link", 0, "", "-checkpoint_final link.h5", link, victim_is_whole),
+    Case("final_is_a_link", 0, "", "-checkpoint_final link.h5", link, victim_is_kept),
     Case("checkpoint_dir_is_a_file", 73, r"ckpt is not a folder|ckpt.*cannot be", "-checkpoint_dir ckpt -checkpoint_every 1", file_for_folder),
     Case("checkpoint_dir_below_a_file", 73, r"train\.h5/ckpt", "-checkpoint_dir train.h5/ckpt -checkpoint_every 1"),
     Case("log_view_over_the_data", 64, r'-log_view ":train\.h5" \(command line\): would write over the file of -data_train', "-log_view :train.h5", ranks=3),
@@ -134,7 +143,7 @@ CASES = [
     Case("plan_report_on_stdout", 0, "", "-plan_report stdout", after=printed("Planner statistics")),
     Case("bench_topology_folder_missing", 73, r"-bench_topology .*none/t\.opts can't be created", f"{BENCH} none/t.opts", ranks=3),
     Case("bench_topology_is_a_fifo", 73, r"-bench_topology .*pipe can't be created", f"{BENCH} pipe", plan_pipe),
-    Case("bench_topology_is_a_link", 0, "", f"{BENCH} link.h5", link, victim_is_whole),
+    Case("bench_topology_is_a_link", 0, "", f"{BENCH} link.h5", link, through_link),
     Case("quant_checkpoint_name_of_256_bytes", 73, r"cannot be created: File name too long",
          f"-task predict -data_eval train.h5 -init_from out/final.h5 -quant_checkpoint {LONG}"),
     # what mpirun writes to is its own; a rank of a batch system, or alone, has the file itself

@@ -34,6 +34,10 @@ class Failed(Exception):
     """What a test found wrong."""
 
 
+class Skipped(Exception):
+    """Why this machine cannot run a test."""
+
+
 def check(condition, message):
     if not condition:
         raise Failed(message)

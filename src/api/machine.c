@@ -14,7 +14,8 @@ static const TrsOptionSpec specs[] = {
      "device of tables and layers; auto: cuda if every rank has a GPU, else cpu"},
     {"-cpu_isa", TRS_OPTION_ENUM, "auto", NULL, "auto,portable,avx2,avx512", NULL,
      "instruction set of the CPU's kernels and matrix products; auto: the best that the processor has and "
-     "that TRSHARD_ISA in the environment allows. Results are bit-equal only with the same instruction set"},
+     "that TRSHARD_ISA in the environment allows, with -reproducible the best that all ranks have. Results "
+     "are bit-equal only with the same instruction set"},
     {"-gpu_share", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "allow several ranks to use one GPU (with -comm_backend mpi; NCCL needs one GPU for each rank)"},
 };
@@ -81,22 +82,53 @@ static PetscErrorCode check_sharing(TrsMachine *machine, MPI_Comm host, int loca
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static const char *const isas[] = {NULL, "portable", "avx2", "avx512"};
+
+/* Take the instruction set that -cpu_isa names; its numbers are those of isas[]. */
+static PetscErrorCode set_isa(int choice)
+{
+  PetscFunctionBegin;
+  if (!isas[choice]) PetscFunctionReturn(PETSC_SUCCESS);
+  TrsComputeSetIsa(isas[choice]);
+  TrsRandomSetIsa(isas[choice]);
+  PetscCheck(strcmp(TrsComputeIsa(), isas[choice]) == 0, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+             "-cpu_isa %s: the best that this processor has is %s", isas[choice], TrsComputeIsa());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
   Choose the instruction set before anything is computed, because a library of matrix products keeps
-  its first choice.
+  its first choice. Processors of several kinds would give other bits on other ranks, so that with
+  -reproducible all ranks take what all have. Collective.
 */
-static PetscErrorCode choose_isa(const TrsMachine *machine)
+static PetscErrorCode choose_isa(TrsMachine *machine)
 {
-  static const char *const names[] = {NULL, "portable", "avx2", "avx512"};
-  int choice;
+  PetscBool reproducible;
+  int choice, range[2] = {1};
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetEnum(machine->options, "-cpu_isa", &choice, NULL));
-  if (!names[choice]) PetscFunctionReturn(PETSC_SUCCESS);
-  TrsComputeSetIsa(names[choice]);
-  TrsRandomSetIsa(names[choice]);
-  PetscCheck(strcmp(TrsComputeIsa(), names[choice]) == 0, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
-             "-cpu_isa %s: the best that this processor has is %s", names[choice], TrsComputeIsa());
+  PetscCall(TrsAgree(machine->comm, set_isa(choice)));
+  while (strcmp(TrsComputeIsa(), isas[range[0]]) != 0) range[0]++;
+  range[1] = -range[0];
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, range, 2, MPI_INT, MPI_MIN, machine->comm));
+  PetscCall(TrsOptionsGetBool(machine->options, "-reproducible", &reproducible, NULL));
+  machine->isa_is_common = (PetscBool)(reproducible && range[0] < -range[1]);
+  machine->least_isa = isas[range[0]];
+  machine->most_isa = isas[machine->isa_is_common ? range[0] : -range[1]];
+  if (machine->isa_is_common) PetscCall(set_isa(range[0]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Count the threads that compute, which -cpu_bind has settled. Collective. */
+static PetscErrorCode count_threads(TrsMachine *machine)
+{
+  int range[2] = {TrsComputeThreads(), -TrsComputeThreads()};
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, range, 2, MPI_INT, MPI_MIN, machine->comm));
+  machine->least_threads = range[0];
+  machine->most_threads = -range[1];
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -220,8 +252,9 @@ PetscErrorCode TrsMachineCreate(MPI_Comm comm, TrsOptions options, TrsMachine *m
   *machine = (TrsMachine){.comm = comm, .options = options};
   PetscCallMPI(MPI_Comm_rank(comm, &machine->rank));
   PetscCallMPI(MPI_Comm_size(comm, &machine->size));
-  PetscCall(TrsAgree(comm, choose_isa(machine)));
+  PetscCall(choose_isa(machine));
   PetscCall(choose_device(machine));
+  PetscCall(count_threads(machine));
   PetscCall(create_groups(machine));
   machine->shards = machine->groups;
   machine->shard_rank = machine->rank;

@@ -17,8 +17,11 @@ typedef struct {
   /* The binding of threads to cores. It is "" with a device that has memory of its own. */
   char binding[TRS_CPU_TEXT];
   const TrsComputeOps *compute;
-  const char *backend;  /* -comm_backend */
-  TrsCommGroups groups; /* all ranks */
+  const char *least_isa, *most_isa; /* the CPUs' instruction sets over all ranks */
+  PetscBool isa_is_common;          /* ranks could do more than least_isa, which all of them use */
+  int least_threads, most_threads;  /* threads that compute on a rank, over all ranks */
+  const char *backend;              /* -comm_backend */
+  TrsCommGroups groups;             /* all ranks */
   /*
     The ranks of one copy of the tables (-plan_replicas), as TrsMachineReplicate() sets them. With a
     single copy these are `groups` themselves, and there is no `owners`.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/terminal.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,4 +62,11 @@ PetscBool TrsStdoutIsTerminal(void)
   to[PetscMax(n, 0)] = '\0';
   return (PetscBool)(strncmp(to, "/dev/pts/", 9) == 0 || strncmp(to, "/dev/tty", 8) == 0 ||
                      strcmp(to, "/dev/console") == 0);
+}
+
+PetscBool TrsStdoutTakes(int wait_ms)
+{
+  struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+
+  return (PetscBool)(poll(&out, 1, wait_ms) != 0);
 }

@@ -110,11 +110,17 @@ static PetscErrorCode set_helpers(const TrsCpuRank *all, int size, hwloc_const_b
 /* Example: "2 ranks x 1 thread, each thread on a processor of its own: 0 | 1" */
 static void describe(const TrsCpuRank *all, int size, char *text)
 {
-  int n, r = 0;
+  int n, r = 0, least = all[0].n_threads, most = least;
+  char threads[32];
 
+  for (int k = 1; k < size; k++) {
+    least = PetscMin(least, all[k].n_threads);
+    most = PetscMax(most, all[k].n_threads);
+  }
+  snprintf(threads, sizeof(threads), least == most ? "%d" : "%d to %d", least, most);
   while (r < size - 1 && !all[r].why_not[0]) r++;
-  n = snprintf(text, TRS_CPU_TEXT, "%d rank%s x %d thread%s, %s%s", size, size == 1 ? "" : "s",
-               all[r].n_threads, all[r].n_threads == 1 ? "" : "s", all[r].why_not,
+  n = snprintf(text, TRS_CPU_TEXT, "%d rank%s x %s thread%s, %s%s", size, size == 1 ? "" : "s", threads,
+               most == 1 ? "" : "s", all[r].why_not,
                all[r].why_not[0]  ? ""
                : all[r].by_thread ? "each thread on a processor of its own: "
                                   : "on processors ");

@@ -15,9 +15,11 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { TRS_N_DIGITS = 16, TRS_MAX_BASE = 200, TRS_N_TRIES = 16, TRS_MAX_SHOWN = 1000 };
+enum { TRS_N_DIGITS = 16, TRS_MAX_BASE = 200, TRS_N_TRIES = 16, TRS_MAX_SHOWN = 1000, TRS_MAX_LINKS = 40 };
+enum { TRS_JOIN_MS = 5000, TRS_JOIN_POLL_MS = 100 };
 static const char suffix[] = ".tmp";
 
 /* Check for a name of the form ".<prefix>...<16 hex digits>.tmp". */
@@ -52,16 +54,37 @@ void TrsAtomicClean(const char *folder, const char *prefix)
   (void)closedir(dir);
 }
 
-/* Split a path into folder and name. The folder of "run.h5" is ".". */
-static PetscErrorCode split_path(const char *path, TrsAtomicFile *file, const char **base)
+PetscErrorCode TrsAtomicTarget(const char *path, char **target)
 {
-  const char *slash = strrchr(path, '/');
+  char link[PATH_MAX];
+  ssize_t n;
 
   PetscFunctionBegin;
-  PetscCall(PetscStrallocpy(path, &file->path));
-  PetscCall(PetscStrallocpy(slash ? path : ".", &file->folder));
-  if (slash) file->folder[slash == path ? 1 : slash - path] = '\0';
-  *base = slash ? slash + 1 : path;
+  PetscCall(PetscStrallocpy(path, target));
+  for (int i = 0; i < TRS_MAX_LINKS && (n = readlink(*target, link, sizeof(link))) > 0; i++) {
+    const char *slash = link[0] == '/' ? NULL : strrchr(*target, '/');
+    const size_t folder = slash ? (size_t)(slash + 1 - *target) : 0, room = folder + (size_t)n + 1;
+    char *next;
+
+    PetscCall(PetscMalloc1(room, &next));
+    snprintf(next, room, "%.*s%.*s", (int)folder, *target, (int)n, link);
+    PetscCall(PetscFree(*target));
+    *target = next;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Find the file that a path names, and its folder and name. The folder of "run.h5" is ".". */
+static PetscErrorCode split_path(const char *path, TrsAtomicFile *file, const char **base)
+{
+  const char *slash;
+
+  PetscFunctionBegin;
+  PetscCall(TrsAtomicTarget(path, &file->path));
+  slash = strrchr(file->path, '/');
+  PetscCall(PetscStrallocpy(slash ? file->path : ".", &file->folder));
+  if (slash) file->folder[slash == file->path ? 1 : slash - file->path] = '\0';
+  *base = slash ? slash + 1 : file->path;
   PetscCheck(**base, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE, "%s cannot be created: it names a folder", path);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -93,9 +116,9 @@ PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file)
   there = stat(path, &status) == 0;
   /* The name is checked here because the temporary file's name may be shorter. The rename would
      then be the first call to fail. */
-  PetscCheck(there || errno != ENAMETOOLONG, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+  PetscCheck(there || (errno != ENAMETOOLONG && errno != ELOOP), PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
              "%.*s%s cannot be created: %s", TRS_MAX_SHOWN, path, strlen(path) > TRS_MAX_SHOWN ? "..." : "",
-             strerror(ENAMETOOLONG));
+             strerror(errno));
   PetscCheck(!there || S_ISREG(status.st_mode), PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
              "%s cannot be created: something that is not a file has this name", path);
   snprintf(prefix, sizeof(prefix), "%.*s.", TRS_MAX_BASE, base);
@@ -119,6 +142,18 @@ PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file)
              strerror(errno), errno == ENOENT ? "; its folder must exist" : "");
   file->made = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int TrsAtomicJoin(const char *temporary)
+{
+  const struct timespec pause = {.tv_nsec = TRS_JOIN_POLL_MS * 1000000L};
+  int fd;
+
+  for (int ms = 0;
+       (fd = open(temporary, O_RDWR | O_NOFOLLOW | O_CLOEXEC)) < 0 && errno == ENOENT && ms < TRS_JOIN_MS;
+       ms += TRS_JOIN_POLL_MS)
+    (void)nanosleep(&pause, NULL);
+  return fd;
 }
 
 PetscErrorCode TrsAtomicTry(const char *path)

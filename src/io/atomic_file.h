@@ -3,10 +3,11 @@
   Files that appear under their name complete and on disk, or not at all. For io/ and run/. One rank
   at a time, not collective.
 
-  The temporary file lies in the same folder and is called ".<name>.<16 hex digits>.tmp". It is
-  always made anew (never through a link) and stays locked (flock) while its writer lives. An
-  unlocked one is a left-over of a killed run, and the next TrsAtomicCreate() of the same name
-  removes it.
+  A symbolic link at the path stays, and the file appears where the link leads to, even if nothing
+  is there yet. The temporary file lies in the same folder as that file and is called
+  ".<name>.<16 hex digits>.tmp". It is always made anew (never through a link) and stays locked
+  (flock) while its writer lives. An unlocked one is a left-over of a killed run, and the next
+  TrsAtomicCreate() of the same name removes it.
 */
 #pragma once
 
@@ -15,16 +16,29 @@
 #include <stdint.h>
 
 typedef struct {
-  char *path, *folder, *temporary;
+  char *path; /* the file itself, behind all links */
+  char *folder, *temporary;
   int fd;         /* the temporary file: readable, writable and locked */
   PetscBool made; /* whether the temporary file exists */
 } TrsAtomicFile;
+
+/*
+  The path of the file that a path names, behind the symbolic links of its last part. The last link
+  may lead to nothing. Free *target with PetscFree().
+*/
+PetscErrorCode TrsAtomicTarget(const char *path, char **target);
 
 /*
   Make the empty temporary file. Free it with TrsAtomicPublish() or TrsAtomicDiscard().
   Errors: CANT_CREATE.
 */
 PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file);
+
+/*
+  Open the temporary file of another rank for reading and writing. A network's file system may show
+  a new file later on other hosts: wait for it up to 5 s. Returns a descriptor, or -1 and errno.
+*/
+int TrsAtomicJoin(const char *temporary);
 
 /* Copy the contents and the size of another file. Holes stay holes. Errors: IO. */
 PetscErrorCode TrsAtomicFill(TrsAtomicFile *file, int from);

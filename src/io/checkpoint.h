@@ -30,7 +30,7 @@ typedef struct {
 } TrsCheckpointNumbers;
 
 typedef struct {
-  int64_t step; /* number of updates done */
+  int64_t step;                          /* number of updates done */
   int64_t states_from[TRS_STATES_KINDS]; /* updates that were done before those states began */
   int64_t epoch, samples_seen;
   int64_t run_step;             /* steps consumed of the training data, where a resume goes on */
@@ -150,8 +150,9 @@ PetscErrorCode TrsCheckpointTables(MPI_Comm comm, const char *path, int n, const
 PetscErrorCode TrsCheckpointModel(MPI_Comm comm, const char *path, char **text);
 
 /*
-  Check that a checkpoint could be made at this file, before hours of training. NULL skips the
-  check. Collective on comm. Errors (agreed): CANT_CREATE.
+  Check that a checkpoint could be made at this file, before hours of training: that rank 0 can make
+  it and all ranks can open it. NULL skips the check. Collective on comm. Errors (agreed):
+  CANT_CREATE, with the rank and its host.
 */
 PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file);
 
@@ -197,9 +198,10 @@ void TrsCheckpointFolderName(TrsCheckpointFolder folder, const char *run_id);
   TrsCheckpointFolderWrite - Publish the file of info->step, then remove surplus files of this run.
 
   Collective. Only the run's own files (info->run_id) up to that step are counted and removed.
-  Neither the file just written nor a file of another run is ever removed.
+  Neither the file just written nor a file of another run is ever removed. A folder that was removed
+  during the run is made and locked anew.
 
-  Errors: those of TrsCheckpointWrite(); CANT_CREATE
+  Errors: those of TrsCheckpointWrite(); CANT_CREATE if the folder is another run's by now
 */
 PetscErrorCode TrsCheckpointFolderWrite(TrsCheckpointFolder folder, const TrsState *state,
                                         const TrsCheckpointInfo *info);

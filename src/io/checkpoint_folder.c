@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,30 +24,71 @@ struct TrsCheckpointFolderImpl {
   TrsCheckpointList list; /* files found at the opening or written since */
 };
 
-PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file)
+/* --- can a checkpoint be made --- */
+
+/* Open the file that rank 0 has made, as a checkpoint's writers do. `what` is the option's path. */
+static PetscErrorCode join(const char *temporary, const char *what, int rank)
 {
+  char host[MPI_MAX_PROCESSOR_NAME];
+  const int fd = TrsAtomicJoin(temporary), error = errno;
+  int length;
+
+  PetscFunctionBegin;
+  if (fd >= 0) (void)close(fd);
+  PetscCallMPI(MPI_Get_processor_name(host, &length));
+  PetscCheck(
+      fd >= 0, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+      "%s cannot be written by all ranks: rank %d on host %s cannot open the file that rank 0 has made "
+      "there (%s). All hosts need one file system at this path",
+      what, rank, host, strerror(error));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Check that rank 0 can make a file at `path` and that all ranks can write to it: each writes its
+  part of a checkpoint.
+*/
+static PetscErrorCode try_file(MPI_Comm comm, const char *path, const char *what)
+{
+  TrsAtomicFile file = {.fd = -1};
+  char temporary[PATH_MAX] = "";
+  PetscErrorCode ierr;
   int rank;
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  PetscCall(TrsAgree(comm, rank == 0 && file ? TrsAtomicTry(file) : PETSC_SUCCESS));
+  ierr = TrsAgree(comm, rank == 0 ? TrsAtomicCreate(path, &file) : PETSC_SUCCESS);
+  if (ierr == PETSC_SUCCESS) {
+    if (rank == 0) snprintf(temporary, sizeof(temporary), "%s", file.temporary);
+    PetscCallMPI(MPI_Bcast(temporary, sizeof(temporary), MPI_CHAR, 0, comm));
+    ierr = TrsAgree(comm, rank == 0 ? PETSC_SUCCESS : join(temporary, what, rank));
+  }
+  PetscCall(TrsAtomicDiscard(&file));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file)
+{
+  PetscFunctionBegin;
+  if (file) PetscCall(try_file(comm, file, file));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* --- a run's own folder --- */
 
 /* Check that a checkpoint can be made here. Left-overs of killed jobs are removed. */
-static PetscErrorCode try_folder(const char *folder)
+static PetscErrorCode try_folder(const TrsCheckpointFolder f)
 {
   PetscErrorCode ierr;
   char *path;
 
   PetscFunctionBegin;
-  PetscCall(TrsCheckpointStepPath(folder, 0, &path));
-  ierr = TrsAtomicTry(path);
+  PetscCall(TrsCheckpointStepPath(f->path, 0, &path));
+  ierr = try_file(f->comm, path, f->path);
   PetscCall(PetscFree(path));
   PetscCall(ierr);
-  TrsAtomicClean(folder, trs_checkpoint_prefix);
+  if (f->rank == 0) TrsAtomicClean(f->path, trs_checkpoint_prefix);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -54,7 +96,7 @@ static PetscErrorCode open_folder(TrsCheckpointFolder f, const TrsRunWait *wait)
 {
   PetscFunctionBegin;
   PetscCall(TrsRunFolderLock(f->comm, f->path, wait, &f->lock));
-  PetscCall(TrsAgree(f->comm, f->rank == 0 ? try_folder(f->path) : PETSC_SUCCESS));
+  PetscCall(try_folder(f));
   PetscCall(TrsCheckpointListAgreed(f->comm, f->path, &f->list));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -198,6 +240,29 @@ static PetscErrorCode remove_old(TrsCheckpointFolder f, const TrsCheckpointEntry
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Take the folder anew if it is no longer the one that was locked, because it was removed or
+  replaced during the run. Another job may have it by now, or may have left files there.
+*/
+static PetscErrorCode keep_folder(TrsCheckpointFolder f, const char *run_id)
+{
+  const TrsRunWait no_wait = {.seconds = 0};
+  int lost = f->rank == 0 && !TrsRunFolderIsLocked(f->lock, f->path);
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Bcast(&lost, 1, MPI_INT, 0, f->comm));
+  if (!lost) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsRunFolderUnlock(&f->lock));
+  PetscCall(PetscFree(f->list.entry));
+  f->list.n = 0;
+  PetscCall(open_folder(f, &no_wait));
+  for (int i = 0; i < f->list.n; i++)
+    if (strcmp(f->list.entry[i].run_id, run_id) != 0)
+      PetscCall(TrsCheckpointFolderClaim(f, PETSC_FALSE, NULL));
+  TrsRunFolderName(f->lock, run_id);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsCheckpointFolderWrite(TrsCheckpointFolder f, const TrsState *state,
                                         const TrsCheckpointInfo *info)
 {
@@ -207,7 +272,7 @@ PetscErrorCode TrsCheckpointFolderWrite(TrsCheckpointFolder f, const TrsState *s
 
   PetscFunctionBegin;
   PetscCall(PetscStrncpy(written.run_id, info->run_id, sizeof(written.run_id)));
-  PetscCall(TrsAgree(f->comm, f->rank == 0 ? TrsRunFolderMake(f->path) : PETSC_SUCCESS));
+  PetscCall(keep_folder(f, info->run_id));
   PetscCall(TrsCheckpointStepPath(f->path, info->step, &path));
   ierr = TrsCheckpointWrite(f->comm, path, state, info);
   PetscCall(PetscFree(path));

@@ -4,7 +4,6 @@
 #include "io/checkpoint_write_impl.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
@@ -156,9 +155,10 @@ static PetscErrorCode write_round(TrsCheckpointWriter *w, PetscBool means, int64
   int64_t n_written = 0;
 
   PetscFunctionBegin;
-  if (w->fd < 0) w->fd = open(w->temporary, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-  PetscCheck(w->fd >= 0, PETSC_COMM_SELF, TRS_ERR_IO, "%s: the temporary file cannot be opened: %s",
-             w->temporary, strerror(errno));
+  if (w->fd < 0) w->fd = TrsAtomicJoin(w->temporary);
+  PetscCheck(w->fd >= 0, PETSC_COMM_SELF, TRS_ERR_IO,
+             "%s: rank %d cannot open the temporary file that rank 0 has made: %s", w->temporary, w->rank,
+             strerror(errno));
   for (int64_t i = begin; i < end; i++) {
     if (w->tensor[w->parts[i].tensor].mean != means) continue;
     if (means) {

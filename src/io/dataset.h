@@ -71,13 +71,15 @@ typedef struct {
 
   Collective on comm. Rank 0 finds the files and checks the whole structure of each. It also
   compares lengths with offsets, up to 256 MiB of them; the lengths of larger files are checked as
-  they are read. The other ranks open the files after rank 0 has agreed.
+  they are read. The other ranks open the files after rank 0 has agreed, and compare them with rank
+  0's (dataset_same.h).
 
   In:     names  [n] files in order, or patterns of glob(3). A pattern stands for the files it
                  matches, sorted by the bytes of their names. A name of an existing file is that
                  file, never a pattern
   Errors (agreed): NO_INPUT; DATA with file, dataset, row, what was found and what was expected, and
-    with both files if they do not go together
+    with both files if they do not go together; DATA with the rank and its host if it has other
+    files than rank 0
 */
 PetscErrorCode TrsDatasetOpen(MPI_Comm comm, int n, const char *const *names, TrsDataset *dataset);
 PetscErrorCode TrsDatasetClose(TrsDataset *dataset);

@@ -14,12 +14,12 @@
 
 enum { TRS_BACKUP_ROOM = 16 }; /* most bytes of ".~<n>~" */
 
-/* Identify the name itself. A symbolic link is a file of its own, whose target nobody touches. */
+/* Identify the file that a path names, behind its symbolic links. */
 static TrsFileIdentity identify(const char *path)
 {
   struct stat status;
 
-  if (lstat(path, &status) != 0) return (TrsFileIdentity){.is_there = PETSC_FALSE};
+  if (stat(path, &status) != 0) return (TrsFileIdentity){.is_there = PETSC_FALSE};
   return (TrsFileIdentity){.is_there = PETSC_TRUE,
                            .device = (uint64_t)status.st_dev,
                            .inode = (uint64_t)status.st_ino,
@@ -137,24 +137,24 @@ static int keep_as(const char *path, const char *backup)
   return rename(path, backup) == 0 ? 0 : errno;
 }
 
-/* Keep the file under the first free name of <path>.~1~, <path>.~2~ and so on. */
-static PetscErrorCode make_backup(TrsOutput *output)
+/* Keep the file at `path` under the first free name of <path>.~1~, <path>.~2~ and so on. */
+static PetscErrorCode make_backup(TrsOutput *output, const char *path)
 {
-  const size_t n = strlen(output->path) + TRS_BACKUP_ROOM;
+  const size_t n = strlen(path) + TRS_BACKUP_ROOM;
   char *backup;
   int error = EEXIST;
 
   PetscFunctionBegin;
   PetscCall(PetscMalloc1(n, &backup));
   for (int i = 1; error == EEXIST && i < INT_MAX; i++) {
-    snprintf(backup, n, "%s.~%d~", output->path, i);
-    error = keep_as(output->path, backup);
+    snprintf(backup, n, "%s.~%d~", path, i);
+    error = keep_as(path, backup);
   }
   /* The file has gone meanwhile, so there is nothing to keep. */
   if (error == ENOENT) PetscCall(PetscFree(backup));
   if (error == ENOENT) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s is another run's file and cannot be kept as %s: %s",
-             output->path, backup, strerror(error));
+             path, backup, strerror(error));
   PetscCall(PetscFree(output->backup));
   output->backup = backup;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -162,7 +162,7 @@ static PetscErrorCode make_backup(TrsOutput *output)
 
 static PetscErrorCode make_way(TrsOutput *output, const TrsAtomicFile *file)
 {
-  const TrsFileIdentity now = identify(output->path);
+  const TrsFileIdentity now = identify(file->path);
   /* An earlier publication may have made the backup and then failed. */
   const TrsFileIdentity kept = output->backup ? identify(output->backup) : (TrsFileIdentity){0};
 
@@ -170,7 +170,7 @@ static PetscErrorCode make_way(TrsOutput *output, const TrsAtomicFile *file)
   if (!now.is_there || output->existing == TRS_EXISTING_REPLACE || is_same(&now, &output->own) ||
       is_same(&now, &kept) || (TrsOutputIsOwn(output) && is_same(&now, &output->found)))
     PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(make_backup(output));
+  PetscCall(make_backup(output, file->path));
   PetscCall(TrsAtomicSyncFolder(file));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -183,7 +183,7 @@ PetscErrorCode TrsOutputPublish(TrsOutput *output, TrsAtomicFile *file)
   if (output) PetscCall(make_way(output, file));
   ierr = TrsAtomicPublish(file);
   /* The file is in place, even if it is not flushed. */
-  if (output && !file->made) output->own = identify(output->path);
+  if (output && !file->made) output->own = identify(file->path);
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

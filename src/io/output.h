@@ -8,7 +8,8 @@
   (the numbered backups of GNU cp and mv; neither "*.h5" nor "day_*.h5" matches them). The backup is
   made when the run's own file is put in place, so a run that fails earlier changes nothing. The
   steps are link(2) to the backup's name, flush the folder, then rename(2) over the path. After a
-  crash between them both names hold the old file.
+  crash between them both names hold the old file. A symbolic link at the path stays. The
+  file that it leads to is the one that is replaced, and its backup lies beside it.
 
   One rank at a time, not collective.
 */

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,23 +76,37 @@ PetscErrorCode TrsRunFolderMake(const char *folder)
 
 /* --- the lock: rank 0's part --- */
 
+enum { TRS_LOCK_PATH = PATH_MAX + sizeof(lock_name) };
+
+static void lock_path(const char *folder, char path[TRS_LOCK_PATH])
+{
+  snprintf(path, TRS_LOCK_PATH, "%s/%s", folder, lock_name);
+}
+
 static PetscErrorCode open_lock(const char *folder, int *fd)
 {
-  const size_t n = strlen(folder) + sizeof(lock_name) + 1;
   struct stat status;
-  char *path;
+  char path[TRS_LOCK_PATH];
 
   PetscFunctionBegin;
   PetscCall(TrsRunFolderMake(folder));
-  PetscCall(PetscMalloc1(n, &path));
-  snprintf(path, n, "%s/%s", folder, lock_name);
+  lock_path(folder, path);
   *fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
   PetscCheck(*fd >= 0, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE, "%s cannot be opened: %s", path,
              strerror(errno));
   PetscCheck(fstat(*fd, &status) == 0 && S_ISREG(status.st_mode), PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
              "%s is not a file", path);
-  PetscCall(PetscFree(path));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscBool TrsRunFolderIsLocked(TrsRunLock lock, const char *folder)
+{
+  struct stat ours, there;
+  char path[TRS_LOCK_PATH];
+
+  lock_path(folder, path);
+  return (PetscBool)(fstat(lock->fd, &ours) == 0 && lstat(path, &there) == 0 && ours.st_dev == there.st_dev &&
+                     ours.st_ino == there.st_ino);
 }
 
 /*

@@ -55,6 +55,12 @@ PetscErrorCode TrsRunFolderLock(MPI_Comm comm, const char *folder, const TrsRunW
 */
 const char *TrsRunFolderInterrupted(TrsRunLock lock);
 
+/*
+  Tell whether the folder at the path still has the lock's file, on the rank that holds the lock. A
+  folder that was removed has not, even if another one has its name. Not collective.
+*/
+PetscBool TrsRunFolderIsLocked(TrsRunLock lock, const char *folder);
+
 /* Write down whose folder it is, in case that this job is killed. Not collective. */
 void TrsRunFolderName(TrsRunLock lock, const char *run_id);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/outputs.h"
 
+#include "io/atomic_file.h"
 #include "run/log_view.h"
 
 #include <glob.h>
@@ -53,28 +54,37 @@ static PetscBool is_one(const struct stat *a, const struct stat *b)
 static PetscBool is_same_place(const char *a, const char *b)
 {
   const char *slash_a = strrchr(a, '/'), *slash_b = strrchr(b, '/');
+  const char *name_a = slash_a ? slash_a + 1 : a, *name_b = slash_b ? slash_b + 1 : b;
   char folder_a[PATH_MAX], folder_b[PATH_MAX];
   struct stat x, y;
 
   if (strcmp(a, b) == 0) return PETSC_TRUE;
-  if (!slash_a || !slash_b || strcmp(slash_a, slash_b) != 0) return PETSC_FALSE;
-  snprintf(folder_a, sizeof(folder_a), "%.*s/", (int)(slash_a - a), a);
-  snprintf(folder_b, sizeof(folder_b), "%.*s/", (int)(slash_b - b), b);
+  if (strcmp(name_a, name_b) != 0) return PETSC_FALSE;
+  snprintf(folder_a, sizeof(folder_a), "%.*s.", (int)(name_a - a), a);
+  snprintf(folder_b, sizeof(folder_b), "%.*s.", (int)(name_b - b), b);
   return (PetscBool)(stat(folder_a, &x) == 0 && stat(folder_b, &y) == 0 && is_one(&x, &y));
 }
 
 /*
-  Would an output at a path replace the file of another option? A new file replaces a link, and not
-  what the link leads to; an input is read through links. A device, as standard output, is no file.
+  Would an output at a path replace the file of another option? Links lead to the file of both. A
+  device, as standard output, is no file.
 */
-static PetscBool replaces(const char *output, const char *path, PetscBool is_input)
+static PetscErrorCode replaces(const char *output, const char *path, PetscBool *found)
 {
   struct stat there, other;
+  char *a, *b;
 
-  if (stat(output, &there) == 0 && !S_ISREG(there.st_mode)) return PETSC_FALSE;
-  if (lstat(output, &there) != 0) return is_same_place(output, path);
-  if (lstat(path, &other) == 0 && is_one(&there, &other)) return PETSC_TRUE;
-  return (PetscBool)(is_input && stat(path, &other) == 0 && is_one(&there, &other));
+  PetscFunctionBegin;
+  if (stat(output, &there) == 0) {
+    *found = (PetscBool)(S_ISREG(there.st_mode) && stat(path, &other) == 0 && is_one(&there, &other));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(TrsAtomicTarget(output, &a));
+  PetscCall(TrsAtomicTarget(path, &b));
+  *found = is_same_place(a, b);
+  PetscCall(PetscFree(a));
+  PetscCall(PetscFree(b));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Does a list of files, or of patterns, have the file that an output would replace? */
@@ -90,7 +100,7 @@ static PetscErrorCode find_in_list(TrsOptions options, const char *list, const c
 
     if (glob(names[i], GLOB_NOSORT | GLOB_NOCHECK, NULL, &files) == 0)
       for (size_t k = 0; k < files.gl_pathc && !*found; k++)
-        *found = replaces(output, files.gl_pathv[k], PETSC_TRUE);
+        PetscCall(replaces(output, files.gl_pathv[k], found));
     globfree(&files);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -126,7 +136,8 @@ static PetscErrorCode find_pair(TrsOptions options, int k, int pair[2])
       PetscCall(find_in_list(options, paths_of[i].option, output, &found));
     else
       PetscCall(get_path(options, i, &path));
-    if (!found && !(path && replaces(output, path, (PetscBool)!paths_of[i].is_output))) continue;
+    if (path) PetscCall(replaces(output, path, &found));
+    if (!found) continue;
     pair[0] = k;
     pair[1] = i;
   }

@@ -19,7 +19,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { TRS_TEXT = 512, TRS_PLAN_LINES = 40 };
+enum { TRS_TEXT = 512, TRS_PLAN_LINES = 40, TRS_SLOW_READER_MS = 1000 };
 
 double TrsReportClock(void)
 {
@@ -44,16 +44,29 @@ static void cpu_name(char *text, size_t size)
   if (file) fclose(file);
 }
 
+/* Write "avx2, 1 thread a rank", or if ranks differ "portable to avx2, 1 to 2 threads a rank". */
+static void compute_text(const TrsMachine *m, char *text, size_t size)
+{
+  const PetscBool mixed = (PetscBool)(strcmp(m->least_isa, m->most_isa) != 0);
+  char threads[32];
+
+  snprintf(threads, sizeof(threads), m->least_threads == m->most_threads ? "%d" : "%d to %d",
+           m->least_threads, m->most_threads);
+  snprintf(text, size, "%s%s%s%s, %s thread%s a rank", m->least_isa, mixed ? " to " : "",
+           mixed ? m->most_isa : "", m->isa_is_common ? ", the best that all ranks have" : "", threads,
+           m->most_threads == 1 ? "" : "s");
+}
+
 static PetscErrorCode hardware_text(const TrsSession *s, char *text, size_t size)
 {
-  char cpu[TRS_TEXT / 4], about[TRS_TEXT / 4] = "";
+  char cpu[TRS_TEXT / 4], about[TRS_TEXT / 4] = "", compute[TRS_TEXT / 4];
 
   PetscFunctionBegin;
   cpu_name(cpu, sizeof(cpu));
   if (s->machine.device->about) PetscCall(s->machine.device->about(about, sizeof(about)));
-  snprintf(text, size, "%s on %s%s%s (%s, %d thread%s a rank), %d host%s of %d rank%s, %s%s",
-           s->machine.device->name, about, about[0] ? " beside " : "", cpu, TrsComputeIsa(),
-           TrsComputeThreads(), TrsComputeThreads() == 1 ? "" : "s", s->machine.groups.n_hosts,
+  compute_text(&s->machine, compute, sizeof(compute));
+  snprintf(text, size, "%s on %s%s%s (%s), %d host%s of %d rank%s, %s%s", s->machine.device->name, about,
+           about[0] ? " beside " : "", cpu, compute, s->machine.groups.n_hosts,
            s->machine.groups.n_hosts == 1 ? "" : "s", s->machine.groups.local_world_size,
            s->machine.groups.local_world_size == 1 ? "" : "s", s->machine.groups.world->ops->name,
            s->machine.groups.world->n_shared > 1 ? " and shared memory" : "");
@@ -244,6 +257,9 @@ PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result)
   if ((double)result->bad_ids > many_bad_ids * result->ids) p->many_bad_ids = PETSC_TRUE;
   if (now_s - p->line_s < p->interval_s && p->steps > 1 && done < p->total_steps)
     PetscFunctionReturn(PETSC_SUCCESS);
+  /* A line that would wait for its reader is left out. The next line has its steps. */
+  p->paused = (PetscBool)!TrsStdoutTakes(p->paused ? 0 : TRS_SLOW_READER_MS);
+  if (p->paused && done < p->total_steps) PetscFunctionReturn(PETSC_SUCCESS);
   duration_text((now_s - p->start_s) / (double)(done - p->first_step) * (double)(p->total_steps - done), eta,
                 sizeof(eta));
   clock_text(p->dated, at, sizeof(at));

@@ -34,7 +34,8 @@ enum { TRS_WARM_UP_STEPS = 8 };
 typedef struct {
   MPI_Comm comm;
   double interval_s;
-  PetscBool dated; /* the time in a line has its date, too: the line is kept */
+  PetscBool dated;  /* the time in a line has its date, too: the line is kept */
+  PetscBool paused; /* the reader of standard output did not take the last line */
   int64_t total_steps, per_epoch, first_step;
   double start_s, line_s;         /* clock at the first step and at the last line */
   int64_t steps;                  /* steps of this run */

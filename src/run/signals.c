@@ -2,9 +2,11 @@
 #include "run/signals.h"
 
 #include "core/events.h"
+#include "core/terminal.h"
 #include "device/cpu_bind.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -114,6 +116,18 @@ static void end_process(TrsWatchdog w, double silent_s)
   _exit(TRS_ERR_LOST - 1000);
 }
 
+/* Say once why the rank stands still, unless standard error is full as well: it may be the same. */
+static void tell_of_pause(const TrsWatchdog w)
+{
+  struct pollfd error = {.fd = STDERR_FILENO, .events = POLLOUT};
+  char text[160];
+  const int n = snprintf(
+      text, sizeof(text),
+      "trshard: warning: rank %d waits: nobody reads its standard output (a pager, Ctrl-S)\n", w->rank);
+
+  if (poll(&error, 1, 0) == 1 && write(STDERR_FILENO, text, (size_t)n) < 0) return;
+}
+
 /* Wait until the next look. Returns false if the watchdog must end. */
 static PetscBool wait_for_look(TrsWatchdog w)
 {
@@ -132,12 +146,13 @@ static PetscBool wait_for_look(TrsWatchdog w)
 }
 
 /*
-  The watchdog counts looks and not time, because a job that was
-  suspended as a whole has not been silent.
+  The watchdog counts looks and not time, because a job that was suspended as a whole has not been
+  silent. Nor is a rank silent that waits for a reader of its standard output: it has a line to say.
 */
 static void *watch(void *argument)
 {
   TrsWatchdog w = (TrsWatchdog)argument;
+  PetscBool paused = PETSC_FALSE;
   int64_t seen = -1, silent_ms = 0;
 
   TrsCpuHelps();
@@ -146,7 +161,11 @@ static void *watch(void *argument)
 
     silent_ms = now == seen ? silent_ms + TRS_POLL_MS : 0;
     seen = now;
-    if ((double)silent_ms > 1000.0 * w->limit_s) end_process(w, (double)silent_ms / 1000.0);
+    if ((double)silent_ms <= 1000.0 * w->limit_s) continue;
+    if (TrsStdoutTakes(0)) end_process(w, (double)silent_ms / 1000.0);
+    if (!paused) tell_of_pause(w);
+    paused = PETSC_TRUE;
+    silent_ms = 0;
   } while (wait_for_look(w));
   return NULL;
 }

@@ -8,7 +8,8 @@
   stdout must not end a run, and a file that gets too large is an error of its write.
 
   The watchdog is a thread without MPI calls. It ends the process with 76 if neither a heartbeat nor
-  another stage came for the given time, and names the stage.
+  another stage came for the given time, and names the stage. It waits where nobody reads standard
+  output, whose writer then stands still, and says so once.
 */
 #pragma once
 

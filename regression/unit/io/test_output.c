@@ -194,21 +194,36 @@ static void test_appears_later(void **state)
   }
 }
 
-/* The name is a symbolic link: the link is what is kept, and its target is what it was. */
+/* The name is a symbolic link, of one part or with folders, to another link: the links stay, the
+   file is made where the last one leads to, and what is there is kept beside it. */
 static void test_link(void **state)
 {
-  char victim[400], name[400];
+  char middle[400], target[400], name[500];
   struct stat status;
 
   (void)state;
-  snprintf(victim, sizeof(victim), "%s/victim", folder);
-  write_text(victim, "precious");
-  assert_true(unlink(path) == 0 && symlink(victim, path) == 0);
-  assert_true(put(TRS_EXISTING_BACKUP, "0123456789abcdef", "a"));
-  check_text(victim, "precious");
-  backup_name(1, name);
-  assert_true(lstat(name, &status) == 0 && S_ISLNK(status.st_mode));
-  assert_true(unlink(name) == 0 && unlink(victim) == 0);
+  snprintf(middle, sizeof(middle), "%s/below/middle", folder);
+  snprintf(target, sizeof(target), "%s/below/target", folder);
+  assert_true(unlink(path) == 0 && symlink("below/middle", path) == 0);
+  assert_petsc_error(TrsAtomicTry(path), TRS_ERR_CANT_CREATE); /* no folder yet */
+  TrsErrorClear();
+  snprintf(name, sizeof(name), "%s/below", folder);
+  assert_true(mkdir(name, 0777) == 0 && symlink(target, middle) == 0);
+  assert_false(put(TRS_EXISTING_BACKUP, "0123456789abcdef", "a")); /* the links led to nothing */
+  check_text(target, "a");
+  write_text(target, "precious");
+  assert_true(put(TRS_EXISTING_BACKUP, "0123456789abcdef", "b"));
+  check_text(target, "b");
+  assert_true(lstat(path, &status) == 0 && S_ISLNK(status.st_mode));
+  assert_true(lstat(middle, &status) == 0 && S_ISLNK(status.st_mode));
+  snprintf(name, sizeof(name), "%s.~1~", target);
+  check_text(name, "precious");
+  assert_true(unlink(name) == 0 && unlink(target) == 0 && unlink(middle) == 0);
+  assert_int_equal(symlink("../run.h5", middle), 0); /* in a circle */
+  assert_petsc_error(TrsAtomicTry(path), TRS_ERR_CANT_CREATE);
+  TrsErrorClear();
+  snprintf(name, sizeof(name), "%s/below", folder);
+  assert_true(unlink(middle) == 0 && rmdir(name) == 0);
 }
 
 static void test_no_room_for_a_name(void **state)

@@ -88,19 +88,26 @@ static void test_lock_and_child(void **state)
   assert_petsc_ok(TrsRunFolderUnlock(&lock));
 }
 
-static void write_step(TrsCheckpointFolder f, int64_t step, const char *run_id)
+static PetscErrorCode try_step(TrsCheckpointFolder f, int64_t step, const char *run_id)
 {
   TrsCheckpointInfo info = {.step = step};
   TrsStateTensor *tensor;
   TrsState s = {0};
   float data[4] = {1, 2, 3, 4};
+  PetscErrorCode ierr;
 
   assert_petsc_ok(PetscStrncpy(info.run_id, run_id, sizeof(info.run_id)));
   assert_petsc_ok(TrsStateAdd(&s, "embedding/user/weight", TRS_FP32, 2, 2, 2, &tensor));
   tensor->replicated = PETSC_TRUE;
   assert_petsc_ok(TrsStateAddPart(tensor, 0, 0, 2, 2, data, 2));
-  assert_petsc_ok(TrsCheckpointFolderWrite(f, &s, &info));
+  ierr = TrsCheckpointFolderWrite(f, &s, &info);
   assert_petsc_ok(TrsStateFree(&s));
+  return ierr;
+}
+
+static void write_step(TrsCheckpointFolder f, int64_t step, const char *run_id)
+{
+  assert_petsc_ok(try_step(f, step, run_id));
 }
 
 static PetscBool has_step(const char *where, int step)
@@ -153,5 +160,52 @@ static void test_keep(void **state)
   assert_petsc_ok(TrsCheckpointFolderClose(&f));
 }
 
+/* Move a folder away, as a user may do while a run goes on. */
+static void move_away(const char *where, const char *name)
+{
+  char to[300];
+
+  snprintf(to, sizeof(to), "%s/%s", folder, name);
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (trs_rank() == 0) assert_int_equal(rename(where, to), 0);
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* A folder that is removed during the run is made and locked anew. Where it has another run's files
+   by then, the run writes nothing there. */
+static void test_removed(void **state)
+{
+  char where[300];
+  TrsCheckpointFolder f, others;
+  TrsRunLock lock = NULL;
+
+  (void)state;
+  snprintf(where, sizeof(where), "%s/removed", folder);
+  assert_petsc_ok(TrsCheckpointFolderOpen(MPI_COMM_WORLD, where, 2, &no_wait, &f));
+  write_step(f, 100, one);
+  move_away(where, "moved");
+  write_step(f, 200, one);
+  MPI_Barrier(MPI_COMM_WORLD);
+  assert_true(has_step(where, 200));
+  assert_false(has_step(where, 100));
+  if (trs_rank() > 0) { /* a lock is none for the process that has it */
+    assert_petsc_error(TrsRunFolderLock(PETSC_COMM_SELF, where, &no_wait, &lock), TRS_ERR_CANT_CREATE);
+    assert_non_null(strstr(TrsErrorMessage(), "belongs to another job"));
+    TrsErrorClear();
+  }
+  move_away(where, "moved_too");
+  assert_petsc_ok(TrsCheckpointFolderOpen(MPI_COMM_WORLD, where, 2, &no_wait, &others));
+  write_step(others, 300, two);
+  assert_petsc_ok(TrsCheckpointFolderClose(&others));
+  assert_petsc_error(try_step(f, 400, one), TRS_ERR_CANT_CREATE);
+  assert_non_null(strstr(TrsErrorMessage(), "of another run"));
+  TrsErrorClear();
+  MPI_Barrier(MPI_COMM_WORLD);
+  assert_true(has_step(where, 300));
+  assert_false(has_step(where, 400));
+  assert_petsc_ok(TrsCheckpointFolderClose(&f));
+}
+
 TRS_TEST_MAIN_IN_FOLDER(cmocka_unit_test(test_id), cmocka_unit_test(test_lock),
-                        cmocka_unit_test(test_lock_and_child), cmocka_unit_test(test_keep))
+                        cmocka_unit_test(test_lock_and_child), cmocka_unit_test(test_keep),
+                        cmocka_unit_test(test_removed))

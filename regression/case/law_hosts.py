@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Hosts that differ: in their files, their processors, their threads; and a reader of the output that pauses.
+
+Another host is rank 1 with mounts of its own, which needs root and unshare.
+"""
+import fcntl
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import h5py
+
+from law_plans import FEATURES, MODEL, TABLES, make
+from trsrun import Skipped, check, check_same_tensors, load, patience, run, write_dataset
+
+ALONE = 'if [ "${OMPI_COMM_WORLD_RANK:-0}" = 1 ]; then export'
+WORDS = f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES}"
+
+
+def apart(binary, folder, mount):
+    """A program that is the binary, with this mount for rank 1 alone."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "sh", "-c", "mkdir -p there && mount -t tmpfs none there"], cwd=folder, check=False,
+                                           capture_output=True).returncode != 0:
+        raise Skipped("no right to mount, or no unshare")
+    path = os.path.join(folder, "apart.sh")
+    with open(path, "w", encoding="ascii") as out:
+        out.write(f"""#!/bin/sh
+[ "$OMPI_COMM_WORLD_RANK" = 1 ] || exec {binary} "$@"
+exec unshare -m sh -c '{mount} && exec {binary} "$@"' rank "$@"
+""")
+    os.chmod(path, 0o755)
+    return path
+
+
+def refused(binary, folder, options, status, *patterns):
+    result = run(binary, 2, f"{WORDS} {options}", folder, status=status)
+    messages = [line for line in result.text.splitlines() if "trshard: error" in line]
+    check(len(messages) == 1 and all(re.search(pattern, messages[0]) for pattern in patterns), f"expected {patterns}:\n{result.text[-2000:]}")
+    check("step 1/" not in result.text, "the training began")
+
+
+def test_checkpoints_not_shared(binary, folder):
+    """A path of checkpoints that the other host has not is refused at the start, with the rank and the host, and nothing is left there."""
+    make(folder)
+    os.makedirs(os.path.join(folder, "there"))
+    other = apart(binary, folder, "mount -t tmpfs none there")
+    for option, name in (("-checkpoint_final", "final.h5"), ("-checkpoint_dir", "ckpt")):
+        refused(other, folder, f"-steps 3 {option} there/{name}", 73, rf"there/{name} cannot be written by all ranks: rank 1 on host \S+", "All hosts need one file system")
+        left = [file for _, _, files in os.walk(os.path.join(folder, "there")) for file in files if file != ".trshard-lock"]
+        check(not left, f"left: {left}")
+
+
+def test_data_differs(binary, folder):
+    """Another copy of the data on the other host is refused, with the file, the rank and what differs; an equal copy is taken."""
+    make(folder)
+    path, file = (os.path.join(folder, name) for name in ("train.h5", "other.h5"))
+    other = apart(binary, folder, "mount --bind other.h5 train.h5")
+    for pattern, changes in (("120 samples, rank 0 has 200", {"samples": 120}), ("1 features, rank 0 has 5", {"features": {"user": 50}}),
+                             ("5000 num_embeddings of feature tag, rank 0 has 20", {"features": {**FEATURES, "tag": 5000}}),
+                             ("other names of features than rank 0", {"features": {name.upper(): rows for name, rows in FEATURES.items()}}),
+                             ("2 columns of /dense, rank 0 has 3", {"num_dense": 2})):
+        write_dataset(file, **{"samples": 200, "features": FEATURES, **changes})
+        refused(other, folder, "-steps 3", 65, rf"train\.h5: rank 1 on host \S+ has {pattern}")
+    shutil.copyfile(path, file)
+    run(other, 2, f"{WORDS} -steps 3", folder)
+    for name in ("labels", "sparse/values", "dense"):
+        shutil.copyfile(path, file)
+        with h5py.File(file, "r+") as h:
+            h[name][-1] = 1 - h[name][-1] if name == "labels" else h[name][-2]
+        refused(other, folder, "-steps 3", 65, r"train\.h5: rank 1 on host \S+ has other samples than rank 0")
+
+
+def test_other_processors(binary, folder):
+    """Ranks with other instruction sets and threads: the banner names both; with -reproducible all take the least, with the bits of a run on that."""
+    make(folder)
+    prelude = f"{ALONE} TRSHARD_ISA=portable OMP_NUM_THREADS=2; fi; "
+    text = run(binary, 2, f"{WORDS} -steps 3 -cpu_bind none", folder, prelude=prelude).text
+    best = re.search(r"\((\w+), 1 thread a rank\)", run(binary, 2, f"{WORDS} -steps 1 -cpu_bind none", folder).text)[1]
+    mix = "portable" if best == "portable" else f"portable to {best}"
+    check(f"({mix}, 1 to 2 threads a rank)" in text and "2 ranks x 1 to 2 threads" in text, text[-2000:])
+    text = run(binary, 2, f"{WORDS} -steps 3 -reproducible -checkpoint_final mixed.h5", folder, prelude=prelude).text
+    check(best == "portable" or "(portable, the best that all ranks have, 1 to 2 threads a rank)" in text, text[-2000:])
+    run(binary, 2, f"{WORDS} -steps 3 -reproducible -checkpoint_final plain.h5 -cpu_isa portable", folder)
+    check_same_tensors(os.path.join(folder, "mixed.h5"), os.path.join(folder, "plain.h5"), "ranks of two kinds")
+
+
+def start(binary, folder, options, **more):
+    words = f"-data_train train.h5 -batch_size 24 {MODEL} {TABLES} -steps 1000000000 -checkpoint_dir ckpt {options}"
+    return subprocess.Popen([binary] + words.split(), cwd=folder, **more)
+
+
+def test_paused_reader(binary, folder):
+    """A reader of the output that pauses stops neither the training nor, in the middle of a line, its process; and one message says so."""
+    make(folder)
+    for options, told in (("-report_interval 0", False), ("-report_interval 60 -checkpoint_every 1", True)):
+        read, write = os.pipe()
+        fcntl.fcntl(write, 1031, 4096)  # F_SETPIPE_SZ: full after some lines
+        watchdog_s = round(2 * min(load(), 4))
+        shutil.rmtree(os.path.join(folder, "ckpt"), ignore_errors=True)
+        with start(binary, folder, f"{options} -watchdog_seconds {watchdog_s}", stdout=write, stderr=subprocess.PIPE, text=True) as process:
+            os.close(write)
+            if told:
+                line = process.stderr.readline()
+                check("nobody reads its standard output" in line, f"no word of the pause: {line}")
+            else:
+                time.sleep(1.5 * watchdog_s)
+            check(process.poll() is None, f"exit {process.returncode} of a paused reader")
+            process.send_signal(signal.SIGTERM)
+            text = b""
+            while block := os.read(read, 65536):  # the reader goes on
+                text += block
+            os.close(read)
+            error = process.stderr.read()
+            check(process.wait(30 * patience()) == 75 and "nobody reads" not in error, f"exit {process.returncode}: {error[-1000:]}")
+        if not told:
+            last = int(re.findall(r"stopped on request after step (\d+)", error)[0])
+            check(text.count(b"\nstep ") < last, "no line was left out")
