@@ -473,7 +473,9 @@ static PetscErrorCode report_task(MPI_Comm comm, const char *what, const TrsTask
 
   PetscFunctionBegin;
   snprintf(name, sizeof(name), "%.120s:", what);
-  if (task->labels != TRS_LABEL_PROBABILITY)
+  if (values->n_samples == 0)
+    PetscCall(PetscPrintf(comm, "%s no sample has a label\n", name));
+  else if (task->labels != TRS_LABEL_PROBABILITY)
     PetscCall(print_other(comm, name, task, values));
   else
     PetscCall(PetscPrintf(
