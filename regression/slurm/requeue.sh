@@ -28,10 +28,12 @@ jobs="$work/in stalled/jobs"
 cat > program << 'END'
 #!/usr/bin/env bash
 [ "${SLURM_RESTART_COUNT:-0}" = 0 ] && [ "${SLURM_ARRAY_TASK_ID:-1}" = 1 ] || exit 0
-[ "$PHASE" = starting ] || trap 'kill -KILL $!; exit 75' USR1 TERM
-(trap '' USR1 TERM && exec sleep 100) & # the signal reaches it, too, and may not end it first
+if [ "$PHASE" = training ]; then
+  (trap '' USR1 TERM && exec sleep 100) & # a signal reaches it, too, and may not end it first
+  trap 'kill -KILL $!; exit 75' USR1 TERM
+fi
 echo "rank $SLURM_PROCID is $PHASE"
-[ "$PHASE" != starting ] || exec sleep 100
+[ "$PHASE" = training ] || exec sleep 100
 wait
 END
 chmod +x program
