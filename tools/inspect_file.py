@@ -215,10 +215,14 @@ def checkpoint(handle, check):
             problems.append(f"/{name} is not finite")
     columns(["tensor", "type", "shape", "size", "least", "greatest", "norm"], rows)
     print("  with checksums" if "checksums" in handle else "  without checksums")
-    for table in handle.get("embedding", {}):
-        if "weight_quantised" in handle["embedding"][table]:
+    tables = {}  # the names of each table's tensors; a table's name may have slashes
+    for name, *_ in rows:
+        if name.startswith("embedding/"):
+            tables.setdefault(os.path.dirname(name[len("embedding/"):]), set()).add(os.path.basename(name))
+    for table, names in tables.items():
+        if "weight_quantised" in names:
             problems += quantised(table, handle["embedding"][table]["weight_quantised"])
-        elif "weight" not in handle["embedding"][table]:
+        elif "weight" not in names:
             problems.append(f"table {table} has no weight")
     if "plan" in handle.attrs:
         plan(handle.attrs["plan"])

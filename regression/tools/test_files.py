@@ -135,6 +135,15 @@ class Files(scratch.Scratch):
         self.assertRegex(found, "DIFFERS time ")
         self.assertNotIn("samples_per_s", found)
 
+    def test_tables_of_a_checkpoint(self):
+        """A table's name may have slashes; one without weights is told of."""
+        with h5py.File(self.path("c.h5"), "w") as h:
+            h.attrs["format"], h.attrs["version"] = "trshard-checkpoint", 1
+            h["embedding/a/b/weight"] = h["embedding/a/b/momentum1"] = h["embedding/c/momentum1"] = np.zeros((3, 2), np.float32)
+        found = tool("inspect_file.py", "--check", self.path("c.h5")).stdout
+        self.assertIn("PROBLEM: table c has no weight", found)
+        self.assertNotIn("table a", found)
+
     def test_plots(self):
         self.assertEqual(tool("plot_run.py", self.run_file("a.h5", np.linspace(1, 0.5, 200)), "--output", self.path("a.png")).returncode, 0)
         with open(self.path("s.csv"), "w", encoding="ascii") as out:
