@@ -70,29 +70,35 @@ static uint32_t falling_key(float p)
   return bits >> 31 ? bits : 0x7fffffffu - bits;
 }
 
+enum { TRS_DIGIT_BITS = 11, TRS_KEY_DIGITS = 3, TRS_DIGIT_VALUES = 1 << TRS_DIGIT_BITS };
+
+/* Digit k of the key of a prediction, from the least one on. */
+static uint32_t digit_of(float p, int k)
+{
+  return falling_key(p) >> k * TRS_DIGIT_BITS & (TRS_DIGIT_VALUES - 1);
+}
+
 /*
   Sort records by falling predictions, stably, digit by digit of the keys. other: scratch [n].
   Returns the array that holds them.
 */
 static TrsAucRecord *sort_records(int64_t n, TrsAucRecord *records, TrsAucRecord *other)
 {
-  enum { BITS = 11, PASSES = 3, DIGITS = 1 << BITS };
-  int64_t next[PASSES][DIGITS] = {{0}};
+  int64_t next[TRS_KEY_DIGITS][TRS_DIGIT_VALUES] = {{0}};
 
   for (int64_t i = 0; i < n; i++)
-    for (int k = 0; k < PASSES; k++) next[k][falling_key(records[i].prediction) >> k * BITS & (DIGITS - 1)]++;
-  for (int k = 0; k < PASSES; k++) {
+    for (int k = 0; k < TRS_KEY_DIGITS; k++) next[k][digit_of(records[i].prediction, k)]++;
+  for (int k = 0; k < TRS_KEY_DIGITS; k++) {
     TrsAucRecord *sorted = other;
     int64_t before = 0;
 
-    for (int d = 0; d < DIGITS; d++) {
+    for (int d = 0; d < TRS_DIGIT_VALUES; d++) {
       const int64_t here = next[k][d];
 
       next[k][d] = before;
       before += here;
     }
-    for (int64_t i = 0; i < n; i++)
-      sorted[next[k][falling_key(records[i].prediction) >> k * BITS & (DIGITS - 1)]++] = records[i];
+    for (int64_t i = 0; i < n; i++) sorted[next[k][digit_of(records[i].prediction, k)]++] = records[i];
     other = records;
     records = sorted;
   }
