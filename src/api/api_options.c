@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "api/collection.h"
 #include "comm/qcomm.h"
+#include "core/option_petsc.h"
 #include "optim/schedule.h"
 #include "plan/planner.h"
 #include "spec/text.h"
@@ -55,12 +56,17 @@ static PetscErrorCode add_key(TrsText *words, const char *table, const char *key
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add a name to a word "a,b,c", in which no name may have a comma. */
+/*
+  Add a name to a word "a,b,c", in which no name may have a comma. The word may not look like an
+  option.
+*/
 static PetscErrorCode add_name(TrsText *words, const char *of, int32_t i, const char *name)
 {
   PetscFunctionBegin;
   PetscCheck(name && name[0] && !strchr(name, ','), PETSC_COMM_SELF, TRS_ERR_OPTION,
              "%s: name %" PRId32 " is \"%s\", expected a text without commas", of, i, name ? name : "");
+  PetscCheck(i > 0 || !TrsIsOptionWord(name), PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "%s: the first name is \"%s\", expected one that does not begin with \"-\"", of, name);
   PetscCall(TrsTextPrintf(words, "%s%s", i ? "," : "", name));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -115,17 +121,17 @@ PetscErrorCode TrsApiAddText(TrsText *words, const char *what, const char *text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode collect_words(const TrshardConfig *config, TrsText *words)
+/* Names and values of the options that say what the structs say. */
+static PetscErrorCode collect_structs(const TrshardConfig *config, TrsText *words)
 {
   char number[32];
 
   PetscFunctionBegin;
-  PetscCheck(config->n_tables > 0 && config->tables, PETSC_COMM_SELF, TRS_ERR_OPTION,
+  PetscCheck(config->n_tables > 0, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "config.n_tables is %" PRId32 ", expected 1 or more", config->n_tables);
+  PetscCheck(config->tables, PETSC_COMM_SELF, TRS_ERR_OPTION, "config.tables is NULL");
   PetscCheck(config->batch_size > 0, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "config.batch_size is %" PRId64 ", expected 1 or more", config->batch_size);
-  PetscCall(TrsApiAddWord(words, "libtrshard"));
-  PetscCall(TrsApiAddText(words, "config.options", config->options));
   PetscCall(TrsApiAddWord(words, "-batch_size"));
   snprintf(number, sizeof(number), "%" PRId64, config->batch_size);
   PetscCall(TrsApiAddWord(words, number));
@@ -156,14 +162,44 @@ PetscErrorCode TrsApiOptionsOfWords(MPI_Comm comm, PetscErrorCode ierr, const Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsApiOptions(MPI_Comm comm, const TrshardConfig *config, TrsOptions *options)
+/*
+  Refuse options that would have no effect: those that say what the structs say, which are the names
+  in `structs`, and those of the program alone.
+*/
+static PetscErrorCode check_options(TrsOptions options, const TrsText *structs)
 {
-  TrsText words = {.data = NULL};
-  const PetscErrorCode ierr = TrsApiOptionsOfWords(comm, collect_words(config, &words), &words, groups,
-                                                   (int)(sizeof(groups) / sizeof(groups[0])), options);
+  static const char *const of_program[] = {"-help", "-version", "-log_view"};
 
   PetscFunctionBegin;
+  for (size_t i = 0; i < sizeof(of_program) / sizeof(of_program[0]); i++)
+    if (TrsOptionsIsGiven(options, of_program[i]))
+      PetscCall(TrsOptionError(options, of_program[i], "is for the program, not for a collection"));
+  for (const char *name = structs->data, *value; name < structs->data + structs->n;
+       name = value + strlen(value) + 1) {
+    value = name + strlen(name) + 1;
+    if (TrsOptionsIsGiven(options, name))
+      PetscCall(TrsOptionError(options, name, "not for a collection: its config says %s", value));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsApiOptions(MPI_Comm comm, const TrshardConfig *config, TrsOptions *options)
+{
+  const int n = (int)(sizeof(groups) / sizeof(groups[0]));
+  TrsText words = {.data = NULL}, structs = {.data = NULL};
+  PetscErrorCode ierr = collect_structs(config, &structs);
+
+  PetscFunctionBegin;
+  if (!ierr) ierr = TrsApiAddWord(&words, "libtrshard");
+  if (!ierr) ierr = TrsApiAddText(&words, "config.options", config->options);
+  /* The caller's words alone are read first, so that those of the structs are seen among them. */
+  ierr = TrsApiOptionsOfWords(comm, ierr, &words, groups, n, options);
+  if (!ierr) ierr = check_options(*options, &structs);
+  if (!ierr) ierr = TrsOptionsDestroy(options);
+  if (!ierr) ierr = TrsTextAppend(&words, structs.data, structs.n);
+  if (!ierr) ierr = TrsApiOptionsOfWords(comm, ierr, &words, groups, n, options);
   PetscCall(TrsTextFree(&words));
+  PetscCall(TrsTextFree(&structs));
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -3,9 +3,11 @@
 
 #include "api/machine_plan.h"
 #include "api/memory_check.h"
+#include "core/c_locale.h"
 #include "core/start.h"
 #include "core/version.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,11 +17,22 @@ _Static_assert((int)TRSHARD_BATCHES < (int)TRS_TRAINING_SLOTS, "a device may not
 /* The message of an error that was found without PETSc. */
 static _Thread_local const char *early_error;
 
+/* The locale that this thread had before the call. */
+static _Thread_local locale_t callers_locale;
+
+PetscErrorCode TrsApiEnterAgain(void)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsErrorInstall());
+  callers_locale = TrsCLocale();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsApiEnter(void)
 {
   TrsErrorClear();
   early_error = NULL;
-  return TrsErrorInstall();
+  return TrsApiEnterAgain();
 }
 
 void TrsApiEarlyError(const char *message)
@@ -34,25 +47,40 @@ PetscErrorCode TrsApiGiven(const void *pointer, const char *function, const char
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsApiMpiGoesOn(void)
+{
+  int finalised;
+
+  PetscFunctionBegin;
+  PetscCheck(MPI_Finalized(&finalised) == MPI_SUCCESS && !finalised, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "MPI is finalised already");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 int TrsApiFinish(PetscErrorCode ierr)
 {
   (void)TrsErrorRemove();
+  (void)uselocale(callers_locale);
   return TrsExitStatus(ierr);
 }
 
 int TrsApiStart(MPI_Comm comm)
 {
-  int initialised, finalised;
+  locale_t before;
+  int initialised, status;
 
   early_error = "MPI is not initialised, expected MPI_Init_thread() first (TrshardWorld() for callers "
                 "without mpi.h)";
   if (MPI_Initialized(&initialised) != MPI_SUCCESS || !initialised) return TRSHARD_ERROR_OPTION;
-  early_error = "MPI is finalised already";
-  if (MPI_Finalized(&finalised) != MPI_SUCCESS || finalised) return TRSHARD_ERROR_OPTION;
+  status = TRS_API_CALL(TrsApiMpiGoesOn());
+  if (status) return status;
   early_error = "the communicator is MPI_COMM_NULL, which has no ranks";
   if (comm == MPI_COMM_NULL) return TRSHARD_ERROR_OPTION;
   early_error = "PETSc cannot be started";
-  return TrsStartLibrary() == PETSC_SUCCESS ? TRSHARD_SUCCESS : TRSHARD_ERROR_INTERNAL;
+  before = TrsCLocale();
+  status = TrsStartLibrary() == PETSC_SUCCESS ? TRSHARD_SUCCESS : TRSHARD_ERROR_INTERNAL;
+  (void)uselocale(before);
+  return status;
 }
 
 const char *TrshardErrorMessage(void)
@@ -270,8 +298,7 @@ int TrshardCollectionCreate(MPI_Comm comm, const TrshardConfig *config, TrshardC
   if (!config) return TRS_API_CALL(TrsApiGiven(NULL, __func__, "config"));
   status = TRS_API_CALL(create(comm, config, collection));
   if (status == TRSHARD_SUCCESS) return status;
-  /* The message of the first error stays. */
-  if (TrsErrorInstall() == PETSC_SUCCESS) (void)TrsApiFinish(destroy(*collection));
+  TRS_API_CLEAR(destroy(*collection));
   *collection = NULL;
   return status;
 }
@@ -290,8 +317,10 @@ static void finalise_mpi(void)
 
 int TrshardWorld(int *comm)
 {
-  int initialised, provided;
+  int initialised, provided, status;
 
+  status = TRS_API_CALL_WITH(comm, "comm", PETSC_SUCCESS);
+  if (status) return status;
   early_error = "MPI cannot be initialised";
   if (MPI_Initialized(&initialised) != MPI_SUCCESS) return TRSHARD_ERROR_UNAVAILABLE;
   if (!initialised) {
@@ -308,7 +337,7 @@ int TrshardCollectionDestroy(TrshardCollection *collection)
   TrshardCollection c = collection ? *collection : NULL;
 
   if (collection) *collection = NULL;
-  return c ? TRS_API_CALL(destroy(c)) : TRSHARD_SUCCESS;
+  return c ? TRS_API_CALL_OF(c, destroy(c)) : TRSHARD_SUCCESS;
 }
 
 int TrshardCollectionColumns(TrshardCollection c, int32_t *n_features, const int64_t **columns,
@@ -335,9 +364,16 @@ int TrshardCollectionPlan(TrshardCollection c, const char **json)
   return TRS_API_CALL_OF(c, plan_text(c, json));
 }
 
+static PetscErrorCode set_factor(TrshardCollection c, double factor)
+{
+  PetscFunctionBegin;
+  PetscCheck(isfinite(factor) && factor >= 0, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "TrshardSetLearningRateFactor: factor is %g, expected a finite number, 0 or more", factor);
+  c->factor = factor;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 int TrshardSetLearningRateFactor(TrshardCollection c, double factor)
 {
-  if (!c) return TRS_API_CALL(TrsApiGiven(NULL, __func__, "collection"));
-  c->factor = factor;
-  return TRSHARD_SUCCESS;
+  return TRS_API_CALL_OF(c, set_factor(c, factor));
 }

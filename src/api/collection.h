@@ -58,14 +58,19 @@ struct TrshardCollectionImpl {
 };
 
 /*
-  Every public function is a body that uses PETSc's chain of errors. Enter makes the chain silent,
-  as in the program. Finish gives PETSc back to the caller, and turns the error into its code.
+  Every public function is a body that uses PETSc's chain of errors. Enter makes the chain silent
+  and gives this thread the C locale, as in the program. Finish gives PETSc and the locale back to
+  the caller, and turns the error into its code.
 */
 #define TRS_API_CALL(body) (TrsApiEnter() ? (int)TRSHARD_ERROR_INTERNAL : TrsApiFinish(body))
-/* The same for a body that needs a collection c. */
-#define TRS_API_CALL_OF(c, body) \
-  TRS_API_CALL(TrsApiGiven((c), __func__, "collection") ? TRS_ERR_OPTION : (body))
+/* The same for a body that needs an object, called `what`, and MPI. */
+#define TRS_API_CALL_WITH(object, what, body) \
+  TRS_API_CALL(TrsApiGiven((object), __func__, what) || TrsApiMpiGoesOn() ? TRS_ERR_OPTION : (body))
+#define TRS_API_CALL_OF(c, body) TRS_API_CALL_WITH(c, "collection", body)
+/* For a body that frees what a failed call left: the message of the first error stays. */
+#define TRS_API_CLEAR(body) ((void)(TrsApiEnterAgain() ? 0 : TrsApiFinish(body)))
 PetscErrorCode TrsApiEnter(void);
+PetscErrorCode TrsApiEnterAgain(void);
 int TrsApiFinish(PetscErrorCode ierr);
 
 /*
@@ -86,7 +91,13 @@ PetscErrorCode TrsApiRefuseBadIds(TrsOptions options, TrsTableConfigs *tables);
 /* Check that a pointer is not NULL. Not collective. Errors: OPTION with the function's name */
 PetscErrorCode TrsApiGiven(const void *pointer, const char *function, const char *what);
 
-/* The words of config.options, in front of them those that say the same as the structs. */
+/* Check that MPI is not finalised. Not collective. Errors: OPTION */
+PetscErrorCode TrsApiMpiGoesOn(void);
+
+/*
+  The words of config.options, and behind them those that say the same as the structs. Collective.
+  Errors: OPTION, also for words of config.options that say what the structs say
+*/
 PetscErrorCode TrsApiOptions(MPI_Comm comm, const TrshardConfig *config, TrsOptions *options);
 
 /* The options of a reader, given as one text. Collective. */

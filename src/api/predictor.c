@@ -11,6 +11,7 @@
   A call works on TRS_PREDICT_SAMPLES samples at a time, so its memory does not grow with the batch.
 */
 #include "api/collection.h"
+#include "core/c_locale.h"
 #include "core/events.h"
 #include "device/cpu_bind.h"
 #include "io/checkpoint.h"
@@ -378,8 +379,7 @@ int TrshardPredictorOpen(const char *checkpoint, const char *options, TrshardPre
   (void)TrsCpuTeam(threads);
   TrsPreflightSkip(PETSC_FALSE);
   if (status == TRSHARD_SUCCESS) return status;
-  /* The message of the first error stays. */
-  if (*predictor && TrsErrorInstall() == PETSC_SUCCESS) (void)TrsApiFinish(close_predictor(*predictor));
+  if (*predictor) TRS_API_CLEAR(close_predictor(*predictor));
   *predictor = NULL;
   return status;
 }
@@ -426,7 +426,7 @@ static int check_batch(TrshardPredictor p, const TrshardBatch *ids, const float 
 
   if (!ids || ids->batch < 0 || ids->n_values < 0)
     return bad_data("TrshardPredict: ids is NULL, or has a negative batch or n_values");
-  if (!predictions || (ids->batch > 0 && (!ids->lengths || (!dense && p->num_dense > 0))) ||
+  if ((ids->batch > 0 && (!predictions || !ids->lengths || (!dense && p->num_dense > 0))) ||
       (ids->n_values > 0 && (!ids->values || (!ids->weights && p->weighted))))
     return bad_data("TrshardPredict: predictions, dense, ids.lengths, ids.values or ids.weights is NULL");
   for (int f = 0; f < p->n_names; f++) {
@@ -583,12 +583,14 @@ int TrshardPredict(TrshardPredictor p, const TrshardBatch *ids, const float *den
 {
   TrsPredictWorkspace *w = NULL;
   PetscErrorCode ierr = PETSC_SUCCESS;
+  locale_t before;
   int status, threads;
 
   TrsApiEarlyError("TrshardPredict: predictor is NULL");
   if (!p) return TRSHARD_ERROR_OPTION;
   TrsApiEarlyError(NULL);
   TrsErrorClear();
+  before = TrsCLocale();
   (void)pthread_mutex_lock(&p->lock);
   w = p->idle;
   if (w)
@@ -596,6 +598,7 @@ int TrshardPredict(TrshardPredictor p, const TrshardBatch *ids, const float *den
   else
     ierr = create_workspace(p, &w);
   (void)pthread_mutex_unlock(&p->lock);
+  (void)uselocale(before);
   TrsApiEarlyError(ierr ? "TrshardPredict: there is too little memory for a workspace" : NULL);
   if (ierr) {
     (void)destroy_workspace(p, w);

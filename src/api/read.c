@@ -37,6 +37,8 @@ static PetscErrorCode open_reader(TrshardCollection c, int32_t n_paths, const ch
   PetscCheck(n_paths > 0 && paths && step >= 0, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "TrshardReaderOpen: n_paths is %d and step %lld, expected one path or more, and 0 or more",
              (int)n_paths, (long long)step);
+  for (int32_t i = 0; i < n_paths; i++)
+    PetscCheck(paths[i], PETSC_COMM_SELF, TRS_ERR_OPTION, "TrshardReaderOpen: paths[%d] is NULL", (int)i);
   PetscCall(PetscNew(&r));
   *reader = r; /* Close frees what an error leaves */
   r->collection = c;
@@ -99,15 +101,14 @@ int TrshardReaderOpen(TrshardCollection c, int32_t n_paths, const char *const *p
   *reader = NULL;
   status = TRS_API_CALL_OF(c, open_reader(c, n_paths, paths, options, step, reader));
   if (status == TRSHARD_SUCCESS) return status;
-  /* The message of the first error stays. */
-  if (*reader && TrsErrorInstall() == PETSC_SUCCESS) (void)TrsApiFinish(close_reader(*reader));
+  if (*reader) TRS_API_CLEAR(close_reader(*reader));
   *reader = NULL;
   return status;
 }
 
 int TrshardReaderNext(TrshardReader reader, TrshardSamples *samples, int32_t *more)
 {
-  return TRS_API_CALL_OF(reader, next(reader, samples, more));
+  return TRS_API_CALL_WITH(reader, "reader", next(reader, samples, more));
 }
 
 int TrshardReaderClose(TrshardReader *reader)
@@ -115,5 +116,5 @@ int TrshardReaderClose(TrshardReader *reader)
   const TrshardReader r = reader ? *reader : NULL;
 
   if (reader) *reader = NULL;
-  return r ? TRS_API_CALL(close_reader(r)) : TRSHARD_SUCCESS;
+  return r ? TRS_API_CALL_WITH(r, "reader", close_reader(r)) : TRSHARD_SUCCESS;
 }

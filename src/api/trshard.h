@@ -19,10 +19,11 @@
   A trained model predicts without ranks and without MPI, on any thread: TrshardPredictorOpen().
   Whole runs of the program are a call, too: TrshardRun().
 
-  MPI must be initialised before the first call, with MPI_THREAD_FUNNELED or more, but for
-  predictors. Only one thread may call the library at a time, but for TrshardPredict(). "Collective"
-  means: all ranks of the communicator, in the same order, with the same arguments but for batches
-  and matrices.
+  MPI must be initialised before the first call, with MPI_THREAD_FUNNELED or more, and finalised
+  after the last one, but for predictors. Numbers are read and written with a decimal point,
+  whatever the locale of the process is. Only one thread may call the library at a time, but for
+  TrshardPredict(). "Collective" means: all ranks of the communicator, in the same order, with the
+  same arguments but for batches and matrices.
   Several collections may live at once. Nothing here ends the process: functions return 0 or one
   of the codes below, and then TrshardErrorMessage() says what was found and what was expected.
   Mistakes in arguments are found before anything is sent, on all ranks, and leave the collection
@@ -97,7 +98,8 @@ typedef struct {
   What a collection is made of. `options` are words as on trshard's command line, such as
   "-embedding_optimizer adam -table_user_sharding_types row_wise -options_file run.opts",
   with double quotes around words that have spaces; NULL for none. input/OPTIONS.md describes them.
-  Those of tables, optimizers, exchanges, planner and machine are known here, others are an error.
+  Those of tables, optimizers, exchanges, planner and machine are known here, others are an error,
+  and so are those that say what the structs say, such as -batch_size and -table_user_pooling.
   Two defaults are a library's: -cpu_bind none, and -bounds_check_mode fatal.
 */
 typedef struct {
@@ -155,7 +157,7 @@ TRSHARD_API int TrshardCollectionCreateFortran(int comm, const TrshardConfig *co
 
 /*
   The Fortran handle of MPI_COMM_WORLD, for callers without mpi.h. MPI is initialised if nobody has
-  done so, and is then finalised at the end of the process.
+  done so, and is then finalised at the end of the process. Errors: OPTION if MPI is finalised
 */
 TRSHARD_API int TrshardWorld(int *comm);
 
@@ -268,7 +270,8 @@ TRSHARD_API int TrshardSetStream(TrshardCollection collection, void *cuda_stream
 
 /*
   Multiply the learning rates of all tables by `factor` from the next backward on. The factor is 1
-  at the start. Not collective; all ranks give the same.
+  at the start. Not collective; all ranks give the same. Errors: OPTION unless it is finite and 0
+  or more
 */
 TRSHARD_API int TrshardSetLearningRateFactor(TrshardCollection collection, double factor);
 
@@ -344,7 +347,7 @@ TRSHARD_API int TrshardPredictorShape(TrshardPredictor predictor, int32_t *num_d
 
   In:     ids          bags as for TrshardInputDist(); weights NULL if no table is weighted
           dense        [batch, num_dense]; NULL if num_dense is 0
-  Out:    predictions  [batch, n_outputs]
+  Out:    predictions  [batch, n_outputs]. A batch of 0 samples needs no pointers
   Errors: DATA, as for TrshardInputDist(); MEMORY
 */
 TRSHARD_API int TrshardPredict(TrshardPredictor predictor, const TrshardBatch *ids, const float *dense,

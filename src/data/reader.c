@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "data/reader.h"
 
+#include "core/c_locale.h"
 #include "core/trace.h"
 #include "data/batch.h"
 #include "data/batch_room.h"
@@ -412,6 +413,7 @@ static void *read_ahead(void *context)
   TrsShuffle shuffle;
 
   TrsCpuHelps();
+  (void)TrsCLocale(); /* messages have numbers */
   for (int64_t step = t->first; step < reader->total; step += reader->n_threads) {
     TrsSlot *s = &reader->slots[step % reader->n_slots];
     PetscBool failed;

@@ -108,6 +108,18 @@ hid_t TrsHDF5OpenAgain(const char *path)
   return id;
 }
 
+/* HDF5's errors do not say whether the process had a descriptor left, so ask for another one. */
+static PetscErrorCode check_descriptors(const TrsHDF5File *file)
+{
+  const int other = dup(file->fd);
+
+  PetscFunctionBegin;
+  PetscCheck(other >= 0, PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "%s: cannot be opened: %s", file->path,
+             strerror(errno));
+  (void)close(other);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode open_file(TrsHDF5File *file)
 {
   PetscFunctionBegin;
@@ -115,6 +127,7 @@ static PetscErrorCode open_file(TrsHDF5File *file)
   PetscCall(open_regular(file));
   PetscCall(check_signature(file));
   file->id = TrsHDF5OpenAgain(file->path);
+  if (file->id < 0) PetscCall(check_descriptors(file));
   PetscCheck(file->id >= 0, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s (%" PRId64 " bytes) is truncated, damaged or still being written%s", file->path, file->bytes,
              TrsHDF5Error());

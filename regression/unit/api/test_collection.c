@@ -270,6 +270,7 @@ static void check_config(TrshardConfig config, int status, const char *word)
 static void test_bad_configurations(void **state)
 {
   static const TrshardTable empty = {.name = "x", .num_embeddings = 0, .embedding_dim = 4},
+                            option = {.name = "-x", .num_embeddings = 3, .embedding_dim = 4},
                             mean = {.name = "x",
                                     .num_embeddings = 3,
                                     .embedding_dim = 4,
@@ -293,9 +294,32 @@ static void test_bad_configurations(void **state)
   check_config(bad, TRSHARD_ERROR_OPTION, "-plan_output");
   bad.options = "-device cpu -topology_ddr_cap 1KiB";
   check_config(bad, TRSHARD_ERROR_NO_PLAN, "-topology_ddr_cap");
+  bad.options = "-help";
+  check_config(bad, TRSHARD_ERROR_OPTION, "-help (command line): is for the program");
+  bad.options = "-log_view";
+  check_config(bad, TRSHARD_ERROR_OPTION, "-log_view (command line): is for the program");
+  bad.options = "-batch_size 9";
+  check_config(bad, TRSHARD_ERROR_OPTION,
+               "-batch_size \"9\" (command line): not for a collection: its config says 5");
+  bad.options = "-tables other";
+  check_config(bad, TRSHARD_ERROR_OPTION, "its config says t0,t1,t2");
+  bad.options = "-table_t1_num_embeddings 5";
+  check_config(bad, TRSHARD_ERROR_OPTION, "its config says 7");
+  bad.options = "-table_t1_embedding_dim 4";
+  check_config(bad, TRSHARD_ERROR_OPTION, "its config says 12");
+  bad.options = "-table_t1_pooling sum";
+  check_config(bad, TRSHARD_ERROR_OPTION, "its config says mean");
   bad = good;
   bad.batch_size = 0;
   check_config(bad, TRSHARD_ERROR_OPTION, "batch_size");
+  bad = good;
+  bad.tables = NULL;
+  check_config(bad, TRSHARD_ERROR_OPTION, "config.tables is NULL");
+  bad.tables = &option;
+  bad.n_tables = 1;
+  check_config(bad, TRSHARD_ERROR_OPTION, "config.tables: the first name is \"-x\"");
+  bad.n_tables = 0;
+  check_config(bad, TRSHARD_ERROR_OPTION, "config.n_tables is 0");
   bad = good;
   bad.n_tables = 1;
   bad.tables = &empty;
@@ -370,6 +394,12 @@ static void test_facts(void **state)
   assert_memory_equal(columns, expected, sizeof(expected));
   assert_ok(TrshardCollectionPlan(all, &plan));
   assert_non_null(strstr(plan, "row_wise"));
+  assert_ok(TrshardSetLearningRateFactor(all, 0));
+  for (int i = 0; i < 3; i++) {
+    assert_fails(TrshardSetLearningRateFactor(all, (const double[]){NAN, INFINITY, -1}[i]),
+                 TRSHARD_ERROR_OPTION);
+    check_message("expected a finite number, 0 or more");
+  }
   assert_ok(TrshardCollectionDestroy(&all));
   assert_ok(TrshardCollectionDestroy(&all)); /* of nothing */
 }
@@ -399,6 +429,8 @@ static void test_null(void **state)
   assert_fails(TrshardCollectionPlan(NULL, &plan), TRSHARD_ERROR_OPTION);
   assert_fails(TrshardCollectionPlan(all, NULL), TRSHARD_ERROR_OPTION);
   assert_fails(TrshardSetLearningRateFactor(NULL, 1), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardWorld(NULL), TRSHARD_ERROR_OPTION);
+  check_message("TrshardWorld: comm is NULL");
   assert_fails(TrshardSave(NULL, "/tmp/never.h5", 0, NULL), TRSHARD_ERROR_OPTION);
   assert_fails(TrshardSave(all, NULL, 0, NULL), TRSHARD_ERROR_OPTION);
   assert_fails(TrshardSave(all, "/tmp/never.h5", 1, NULL), TRSHARD_ERROR_OPTION);
@@ -513,5 +545,6 @@ int main(int argc, char **argv)
   n_failed = cmocka_run_group_tests(tests, NULL, NULL);
   if (n_failed) MPI_Abort(MPI_COMM_WORLD, 1);
   MPI_Finalize();
-  return 0;
+  if (TrshardWorld(&provided) != TRSHARD_ERROR_OPTION) return 1;
+  return strcmp(TrshardErrorMessage(), "MPI is finalised already") != 0;
 }

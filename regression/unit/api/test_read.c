@@ -103,11 +103,11 @@ static void test_batches(void **state)
 static void check_refused(const TrshardTable *of, const char *file, const char *options, int status,
                           const char *word)
 {
-  const char *const names[] = {file};
+  const char *const names[] = {path, file};
   TrshardCollection collection = make(of);
   TrshardReader reader;
 
-  assert_fails(TrshardReaderOpen(collection, 1, names, options, 0, &reader), status);
+  assert_fails(TrshardReaderOpen(collection, 2, names, options, 0, &reader), status);
   assert_null(reader);
   if (!strstr(TrshardErrorMessage(), word))
     print_error("\"%s\" is not in: %s\n", word, TrshardErrorMessage());
@@ -118,8 +118,11 @@ static void check_refused(const TrshardTable *of, const char *file, const char *
 static void test_refused(void **state)
 {
   TrshardTable few[] = {tables[0], tables[1]};
+  TrshardSamples samples;
+  int32_t more;
 
   (void)state;
+  check_refused(tables, NULL, "", TRSHARD_ERROR_OPTION, "TrshardReaderOpen: paths[1] is NULL");
   check_refused(tables, "/nowhere.h5", "", TRSHARD_ERROR_NO_INPUT, "/nowhere.h5");
   check_refused(tables, "/proc/self/status", "", TRSHARD_ERROR_DATA, "/proc/self/status");
   check_refused(tables, path, "-epoch 1", TRSHARD_ERROR_OPTION, "-epoch");
@@ -132,6 +135,8 @@ static void test_refused(void **state)
   few[1].num_embeddings = 3;
   check_refused(few, path, "", TRSHARD_ERROR_DATA, "only 3 rows");
   assert_fails(TrshardReaderOpen(NULL, 1, paths, "", 0, NULL), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardReaderNext(NULL, &samples, &more), TRSHARD_ERROR_OPTION);
+  assert_string_equal(TrshardErrorMessage(), "TrshardReaderNext: reader is NULL");
   assert_ok(TrshardReaderClose(NULL));
 }
 

@@ -52,6 +52,9 @@ class Error(RuntimeError):
         super().__init__(message)
         self.status = status
 
+    def __reduce__(self):
+        return type(self), (self.status, str(self))
+
 
 class EmbeddingBagConfig(NamedTuple):
     """A table. `feature_names` None: one feature of the table's name; `weighted`: each id has a weight."""
@@ -100,6 +103,8 @@ class _Samples(ctypes.Structure):
 
 def _share_mpi():
     """Show MPI's symbols to its plugins, which some builds of MPI do not link with it."""
+    if not os.path.exists("/proc/self/maps"):
+        return
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         paths = {line.split(maxsplit=5)[5].rstrip() for line in maps if "/libmpi.so" in line}
     for path in paths:
@@ -179,8 +184,9 @@ def _interrupts_stop():
     os.set_blocking(into, False)
 
     def wait():
-        if signal.SIGINT in os.read(out, 1):
-            request_stop()
+        while 0 not in (numbers := os.read(out, 64)):  # 0 is written at the end of the run
+            if signal.SIGINT in numbers:
+                request_stop()
 
     thread = threading.Thread(target=wait, daemon=True)
     before = signal.set_wakeup_fd(into)
@@ -199,8 +205,8 @@ def run(options, comm=None):
     """Run the program's task: train, evaluate, predict, plan or measure. Its files have the results.
 
     options: words of trshard's command line, such as "-options_file run.opts -steps 100"; comm: an mpi4py communicator, None
-    for MPI_COMM_WORLD. Collective. Raises Error with the program's exit status; 75 where it has stopped on request, as Ctrl-C
-    makes it do, after a checkpoint.
+    for MPI_COMM_WORLD. Collective. Raises Error with the program's exit status; 75 where it has stopped on request, after a
+    checkpoint. Ctrl-C is such a request: the rank that gets it raises KeyboardInterrupt after the checkpoint, the others Error.
     """
     with _interrupts_stop():
         status = _library.TrshardRunFortran(_communicator(comm), options.encode())
