@@ -14,8 +14,8 @@ enum { TRS_ITEMS_A_PART = 256, TRS_PARTS_A_THREAD = 8 };
 
 /*
   The items of all lists, one after the other, are cut into parts of `size`, which the threads get
-  in turn. So a short list is some threads' work, and the next one that of others. Where the items at
-  one end of a list take longer, all threads have of them.
+  in turn. So a short list is some threads' work, and the next one that of others. Where the items
+  at one end of a list take longer, all threads have of them.
 */
 typedef struct {
   int64_t size, at;   /* at: the items before the list */
