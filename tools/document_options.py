@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 
-OPTION = re.compile(r"^  (-\S+)(?: (<[^>]*>))?(?:\s+(.*))?$")
+OPTION = re.compile(r"^  (-\S+)(?<!_KEY)(?: (<[^>]*>))?(?:\s+(.*))?$")
 BRACKETS = re.compile(r"^(.*?) \[((?:one of |any of |in |>|<|default |no default).*)\]$")
 INDENT = 40
 
@@ -62,7 +62,7 @@ def read_help(binary):
             groups.append(group)
         elif group and line.startswith(" " * INDENT) and group.options:
             group.options[-1].text = (group.options[-1].text + " " + line.strip()).strip()
-        elif group and OPTION.match(line) and "  -tables_KEY" not in line:
+        elif group and OPTION.match(line):
             name, kind, text = OPTION.match(line).groups()
             group.options.append(Option(name, kind or "", (text or "").strip()))
         elif group:
