@@ -53,7 +53,11 @@ mkdir -p "$to"/{bin,lib/openmpi,share,tests}
 cp "$build/trshard" "$to/bin/"
 cp "$mpirun" "$to/bin/mpirun"
 cp "$orted" "$to/bin/orted"
-find "$build/regression" -maxdepth 1 -name 'unit_*' -type f -perm -u+x -exec cp {} "$to/tests/" \;
+if [ -d "$build/regression" ]; then
+  find "$build/regression" -maxdepth 1 -name 'unit_*' -type f -perm -u+x -exec cp {} "$to/tests/" \;
+else
+  echo "bundle.sh: $build has no tests, so the bundle has none (-DBUILD_TESTING=ON and cmocka make them)"
+fi
 # "unit_FOLDER_MODULE: RANKS" of each unit test, as its first lines say
 for test in "$source"/regression/unit/*/test_*.c; do
   name=$(basename "$test" .c)

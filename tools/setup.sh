@@ -118,7 +118,7 @@ fi
 "$python" -c 'import h5py, matplotlib, numpy, tqdm' || die "$python lacks one of h5py, matplotlib, numpy, tqdm"
 [ "$build" = 1 ] || exit 0
 
-targets=(--target trshard)
+targets=(--target trs_installed)
 options=(-DCMAKE_BUILD_TYPE=Release "-DTRSHARD_PYTHON=$python")
 if [ "$tests" = 1 ]; then
   targets=()

@@ -13,16 +13,41 @@ fail() {
 }
 
 # DESTDIR, then another place.
-DESTDIR=$scratch/destdir cmake --install "$build" --prefix /opt/trshard > "$scratch/install.log"
+(umask 022; DESTDIR=$scratch/destdir cmake --install "$build" --prefix /opt/trshard > "$scratch/install.log")
 mv "$scratch/destdir/opt/trshard" "$prefix"
 for file in bin/trshard share/trshard/tools/inspect_file.py share/trshard/input/movielens.opts share/trshard/input/FORMAT.md \
-  share/trshard/jobs/train.sbatch share/doc/trshard/README.md share/man/man1/trshard.1 \
+  share/trshard/jobs/train.sbatch share/doc/trshard/LICENSE share/trshard/README.md share/man/man1/trshard.1 \
   share/bash-completion/completions/trshard share/zsh/site-functions/_trshard share/pkgconfig/trshard.pc \
   include/trshard.h lib/libtrshard.so.1 share/cmake/trshard/trshardConfig.cmake share/trshard/tools/examples/train.c \
   share/trshard/tools/python/trshard/__init__.py; do
   [ -s "$prefix/$file" ] || fail "$file is not installed"
 done
 ! grep -rl "$source" "$prefix/share" || fail "the files above name the source folder"
+# Installed, the program looks for libraries where the build's does, but for the build folder.
+runpath() { readelf -d "$1" | sed -n 's/.*R[UN]*PATH.*\[\(.*\)\]/\1/p' | tr ':' '\n' | grep -vE "^($build|$source)?(/|$)" || true; }
+for file in bin/trshard lib/libtrshard.so; do
+  [ "$(runpath "$build/${file#*/}")" = "$(runpath "$prefix/$file")" ] || fail "$file looks for libraries in other folders than the build's: $(runpath "$prefix/$file")"
+  ! readelf -d "$prefix/$file" | grep PATH | grep -E "$source|$build" || fail "$file looks for libraries in the source or build folder"
+done
+
+# Everybody may read and call what is installed, whatever the umask of the clone.
+[ -z "$(find "$prefix" ! -type l ! -perm -a=r -o -type d ! -perm -a=x | tee "$scratch/unreadable")" ] || { cat "$scratch/unreadable"; fail "others cannot read the files above"; }
+for script in "$prefix"/share/trshard/tools/*.py; do
+  [ "$(head -c 2 "$script")" != "#!" ] || [ -x "$script" ] || fail "$script is not executable"
+done
+! grep -q USE_SOURCE_PERMISSIONS "$build/cmake_install.cmake" || fail "permissions of installed files are those of the clone"
+
+# Links between the installed pages.
+PYTHONPATH=$source/tools "${TRSHARD_PYTHON:-python3}" -B - "$prefix" << 'END' || fail "links of installed pages lead nowhere"
+import pathlib, sys
+import check_documents
+root, problems = pathlib.Path(sys.argv[1]).resolve(), []
+pages = list(root.rglob("*.md"))
+for page in pages:
+    check_documents.check_links(root, page, problems)
+print("\n".join(problems))
+sys.exit(1 if problems or not pages else 0)
+END
 
 # The program, a tool and the study of the moved tree, from an empty folder.
 mkdir "$scratch/work"
@@ -42,7 +67,27 @@ SLURM_JOB_ID="" SLURM_SUBMIT_DIR="" RANKS=1 GLOBAL_BATCH=64 BATCH=64 STEPS=2 OPT
 export PKG_CONFIG_PATH=$prefix/share/pkgconfig
 [ "$(pkg-config --modversion trshard)" = "$version" ] || fail "pkg-config says another version than the program"
 [ -x "$(pkg-config --variable=bindir trshard)/trshard" ] || fail "pkg-config's bindir has no trshard"
-[ -s "$prefix/share/modulefiles/trshard/$version" ] || fail "no module file"
+module=$prefix/share/modulefiles/trshard/$version
+[ -s "$module" ] || fail "no module file"
+if command -v tclsh > /dev/null; then # what the module file sets, where it lies and through a site's link to it
+  mkdir -p site
+  ln -s "$module" site/link
+  printf '%s\n' "PATH $prefix/bin" "MANPATH $prefix/share/man" "append MANPATH" "LD_LIBRARY_PATH $prefix/lib" \
+    "PYTHONPATH $prefix/share/trshard/tools/python" "PKG_CONFIG_PATH $prefix/share/pkgconfig" "CMAKE_PREFIX_PATH $prefix" "TRSHARD_ROOT $prefix" > module.expected
+  for file in "$module" "$PWD/site/link"; do
+    tclsh > module.sets << END
+proc module-whatis args {}
+proc conflict args {}
+proc prepend-path {name value} { puts "\$name \$value" }
+proc append-path {name value} { puts [string trim "append \$name \$value"] }
+proc setenv {name value} { puts "\$name \$value" }
+set ModulesCurrentModulefile {$file}
+source {$file}
+END
+    diff module.expected module.sets || fail "the module file sets the values of the right side"
+  done
+fi
+
 # The library: the example by mpicc and by CMake, and the Python package, from the moved tree.
 flags=$(pkg-config --cflags --libs trshard)
 # shellcheck disable=SC2086 # flags are words
@@ -84,6 +129,7 @@ completions=$(bash -c "source '$prefix/share/bash-completion/completions/trshard
 [ "$completions" = eval ] || fail "completing '-task e' gives '$completions'"
 completions=$(bash -c "source '$prefix/share/bash-completion/completions/trshard'; COMP_WORDS=(trshard -batch) COMP_CWORD=1; _trshard; echo \"\${COMPREPLY[*]}\"")
 [ "$completions" = -batch_size ] || fail "completing '-batch' gives '$completions'"
+! grep -r _KEY "$prefix/share/bash-completion" "$prefix/share/zsh" || fail "the completions have options that stand for others"
 
 # The commit in the version is that of each build.
 mkdir -p tree/inside
@@ -103,7 +149,7 @@ echo three > tree/file
 [ "$(commit_of tree)" = "$(git_tree rev-parse --short=10 HEAD)-dirty" ] || fail "the version does not show a changed tree"
 [ "$(commit_of tree/inside)" = unknown ] || fail "an unpacked archive has the commit of the repository around it"
 
-# Upstream's names: hdf5, openblas, petsc, xxhash without Debian's folders and suffixes.
+# Upstream's names, without Python: hdf5, openblas, petsc, xxhash without Debian's folders and suffixes.
 names=$scratch/names/lib/pkgconfig
 mkdir -p "$names"
 cp_as() { # NAME-HERE UPSTREAM-NAME
@@ -116,9 +162,13 @@ cp_as libxxhash libxxhash
 for name in jansson yaml-0.1 hwloc cmocka ompi mpi-c ompi-c orte; do
   if pkg-config --exists "$name"; then cp_as "$name" "$name"; fi
 done
-PKG_CONFIG_LIBDIR=$names PKG_CONFIG_PATH="" cmake -S "$source" -B "$scratch/upstream" -DTRSHARD_CUDA=OFF -DBUILD_TESTING=OFF > upstream.log 2>&1 ||
+PKG_CONFIG_LIBDIR=$names PKG_CONFIG_PATH="" cmake -G "Unix Makefiles" -S "$source" -B "$scratch/upstream" -DTRSHARD_CUDA=OFF -DBUILD_TESTING=OFF -DTRSHARD_PYTHON=/absent/python3 > upstream.log 2>&1 ||
   { cat upstream.log; fail "upstream's names are not found"; }
 grep -q 'HDF5: hdf5 ' upstream.log || fail "HDF5 was not found by upstream's name"
+grep -q 'TRSHARD_PYTHON=/absent/python3' upstream.log || fail "nothing says that there is no manual page without Python"
+rules=$scratch/upstream/CMakeFiles/Makefile2
+! grep -q 'documents.dir' "$rules" || fail "the build calls a Python that is not there"
+grep -q '^CMakeFiles/trs_installed.dir/all: CMakeFiles/libtrshard.dir/all' "$rules" || fail "tools/setup.sh does not build the library"
 
 # Without pkg-config files: headers and libraries of a prefix that the user names.
 includes=$(pkg-config --variable=includedir petsc) libraries=$(pkg-config --variable=libdir petsc)
@@ -137,4 +187,12 @@ for package in libhdf5-openmpi-dev hdf5-openmpi-devel petsc-dev libjansson-dev x
   grep -q "$package" missing.log || { cat missing.log; fail "the message does not name $package"; }
 done
 [ "$(grep -c 'CMake Error' missing.log)" = 1 ] || { cat missing.log; fail "not one message"; }
+
+# A bundle of a build without tests.
+if command -v ompi_info > /dev/null; then
+  mkdir bare
+  cp "$build/trshard" bare/
+  TRSHARD_BUNDLE_LEVEL=0 "$source/tools/bundle.sh" bare bundle.tar.xz > bundle.log 2>&1 || { cat bundle.log; fail "no bundle without tests"; }
+  grep -q 'has no tests' bundle.log || fail "bundle.sh does not say that the bundle has no tests"
+fi
 echo "install.sh: all of it"

@@ -1,39 +1,67 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # cmake --install: the program, the library with its header, tools, option files, batch scripts and documents, a manual page,
 # completions, a module file and a pkg-config file. Nothing holds the prefix but the module file and
-# the pkg-config file, which find it from where they lie: the tree may be moved.
+# the pkg-config file, which find it from where they lie: the tree may be moved. No permissions come
+# from the clone: files are 644, programs 755, folders 755 less the umask of the installation.
 include(GNUInstallDirs)
 set(share ${CMAKE_INSTALL_DATADIR}/trshard)
-set(documents ${CMAKE_BINARY_DIR}/documents)
+set(documents ${PROJECT_BINARY_DIR}/documents)
+add_custom_target(trs_installed) # what cmake --install needs: tools/setup.sh builds no more
+add_dependencies(trs_installed trshard)
 install(TARGETS trshard)
 if(TARGET libtrshard)
+  add_dependencies(trs_installed libtrshard)
   install(TARGETS libtrshard LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} PUBLIC_HEADER DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 endif()
-install(DIRECTORY tools/ DESTINATION ${share}/tools USE_SOURCE_PERMISSIONS
-        FILES_MATCHING PATTERN "*.py" PATTERN "examples/*.c" PATTERN "cmake" EXCLUDE PATTERN "packaging" EXCLUDE PATTERN "record_*" EXCLUDE
-        PATTERN "check_*" EXCLUDE PATTERN "__pycache__" EXCLUDE)
+# The tools that are called have a "#!" line; modules and the package of Python have none.
+file(GLOB tools CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} tools/*.py)
+list(FILTER tools EXCLUDE REGEX "/(record|check)_")
+foreach(tool ${tools})
+  file(READ ${tool} start LIMIT 2)
+  if(start MATCHES "^#!")
+    install(PROGRAMS ${tool} DESTINATION ${share}/tools)
+  else()
+    install(FILES ${tool} DESTINATION ${share}/tools)
+  endif()
+endforeach()
+install(DIRECTORY tools/examples tools/python DESTINATION ${share}/tools PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY input DESTINATION ${share})
-install(DIRECTORY jobs/ DESTINATION ${share}/jobs USE_SOURCE_PERMISSIONS PATTERN "quickstart.sh" EXCLUDE)
-install(FILES README.md src/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY jobs/ DESTINATION ${share}/jobs PATTERN "quickstart.sh" EXCLUDE)
+# The pages keep their places to each other, so that their links hold.
+foreach(page README.md tools/README.md src/README.md src/RULES.md src/api/trshard.h src/plan/README.md src/plan/RULES.md src/LICENSE
+        gpu/README.md regression/README.md)
+  get_filename_component(folder ${page} DIRECTORY)
+  install(FILES ${page} DESTINATION ${share}/${folder})
+endforeach()
+install(FILES src/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # The manual page and the completions are made from -help. Where the program cannot run (a login node
-# that bans MPI programs), they are left out.
-add_custom_command(OUTPUT ${documents}/made COMMAND ${TRSHARD_PYTHON} ${CMAKE_SOURCE_DIR}/tools/document_options.py $<TARGET_FILE:trshard>
-                   --output-dir ${documents} COMMAND ${CMAKE_COMMAND} -E touch ${documents}/made
-                   DEPENDS trshard ${CMAKE_SOURCE_DIR}/tools/document_options.py COMMENT "Making the manual page and completions")
-add_custom_target(documents ALL DEPENDS ${documents}/made)
+# that bans MPI programs), or where there is no Python, they are left out.
+execute_process(COMMAND ${TRSHARD_PYTHON} -c "import dataclasses" RESULT_VARIABLE without_python OUTPUT_QUIET ERROR_QUIET)
+if(without_python)
+  message(STATUS "No manual page and no completions are made: TRSHARD_PYTHON=${TRSHARD_PYTHON} is no Python 3.7 or newer")
+else()
+  set(maker ${PROJECT_SOURCE_DIR}/tools/document_options.py)
+  add_custom_command(OUTPUT ${documents}/made COMMAND ${TRSHARD_PYTHON} ${maker} $<TARGET_FILE:trshard> --output-dir ${documents}
+                     COMMAND ${CMAKE_COMMAND} -E touch ${documents}/made DEPENDS trshard ${maker} COMMENT "Making the manual page and completions")
+  add_custom_target(documents ALL DEPENDS ${documents}/made)
+  add_dependencies(trs_installed documents)
+endif()
 install(FILES ${documents}/trshard.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
 install(FILES ${documents}/trshard.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME trshard OPTIONAL)
 install(FILES ${documents}/_trshard DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions OPTIONAL)
 
 file(WRITE ${documents}/modulefile "#%Module1.0
 # SPDX-License-Identifier: BSD-3-Clause
-# trshard ${PROJECT_VERSION}. The prefix is found from where this file lies: <prefix>/${CMAKE_INSTALL_DATADIR}/modulefiles/trshard/${PROJECT_VERSION}
-set prefix [file normalize [file join [file dirname $ModulesCurrentModulefile] .. .. .. ..]]
+# trshard ${PROJECT_VERSION}. The prefix is found from where this file lies, and not a link to it: <prefix>/${CMAKE_INSTALL_DATADIR}/modulefiles/trshard/${PROJECT_VERSION}
+set file [file dirname [file normalize [file join $ModulesCurrentModulefile follow]]]
+set prefix [file normalize [file join [file dirname $file] .. .. ..]]
 module-whatis \"trshard ${PROJECT_VERSION}: trains and shards recommendation models\"
 conflict trshard
 prepend-path PATH $prefix/${CMAKE_INSTALL_BINDIR}
 prepend-path MANPATH $prefix/${CMAKE_INSTALL_MANDIR}
+# An empty element stands for the system's own folders, which man would leave out.
+append-path MANPATH \"\"
 prepend-path LD_LIBRARY_PATH $prefix/${CMAKE_INSTALL_LIBDIR}
 prepend-path PYTHONPATH $prefix/${share}/tools/python
 prepend-path PKG_CONFIG_PATH $prefix/${CMAKE_INSTALL_DATADIR}/pkgconfig
