@@ -15,9 +15,10 @@ if child == 0:
     sys.excepthook(ValueError, ValueError("of a child, which ends no rank"), None)
     os._exit(9)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-ebc.evaluate(np.ones((1, 4), np.int32), [1, 2, 3, 4])
-if RANK == SIZE - 1:
-    raise ValueError(f"of the last of {SIZE} ranks")
-ebc.evaluate(np.ones((1, 4), np.int32), [1, 2, 3, 4])
+with ebc:
+    ebc.evaluate(np.ones((1, 4), np.int32), [1, 2, 3, 4])
+    if RANK == SIZE - 1:
+        raise ValueError(f"of the last of {SIZE} ranks")
+    ebc.evaluate(np.ones((1, 4), np.int32), [1, 2, 3, 4])
 print("not reached")
 sys.exit("the rank that raised an exception has not ended the others")

@@ -149,18 +149,24 @@ def _communicator(comm):
     return fortran
 
 
-def _end_all_ranks(*error, process=os.getpid(), printed=sys.excepthook):
-    """Print the exception that ends this rank, and end the others, which may wait for it for ever."""
-    printed(*error)
+def _several_ranks(process=os.getpid()):
+    """MPI's world if this process is one of several ranks of it, else None."""
     started, ended, size = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     _library.MPI_Initialized(ctypes.byref(started))
     _library.MPI_Finalized(ctypes.byref(ended))
     if not started.value or ended.value or os.getpid() != process:  # a fork of a rank is no rank
-        return
+        return None
     _library.MPI_Comm_f2c.restype = ctypes.c_void_p  # wide enough for an int, which it is in MPICH
     world = ctypes.c_void_p(_library.MPI_Comm_f2c(_communicator(None)))
     _library.MPI_Comm_size(world, ctypes.byref(size))
-    if size.value > 1:
+    return world if size.value > 1 else None
+
+
+def _end_all_ranks(*error, printed=sys.excepthook):
+    """Print the exception that ends this rank, and end the others, which may wait for it for ever."""
+    printed(*error)
+    world = _several_ranks()
+    if world:
         sys.stdout.flush()
         sys.stderr.flush()
         _library.MPI_Abort(world, 1)
@@ -318,7 +324,11 @@ class EmbeddingBagCollection:
         return self
 
     def __exit__(self, *error):
-        self.close()
+        if error[0] and _several_ranks():  # the other ranks may not come to close() with this one
+            self._readers.clear()
+            self._handle.value = None
+        else:
+            self.close()
 
     @property
     def plan(self):
@@ -484,7 +494,8 @@ class Reader:
         return self
 
     def __exit__(self, *error):
-        self.close()
+        if not error[0] or not _several_ranks():  # the other ranks may not come to close() with this one
+            self.close()
 
     def __iter__(self):
         return self
