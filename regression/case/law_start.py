@@ -143,6 +143,9 @@ def test_start_tells_of_model(binary, folder):
     check(told(text) == ["-over_arch_activation was relu, is sigmoid", "-table_tag_id_map was none, is hash"], f"told: {told(text)}")
     check("the averages of -ema_decay begin as the weights" in text and "the checkpoint lacks" not in text and "warning" not in text, text)
     train(binary, folder, "mapped", 2, f"{shared} -steps 1 -table_tag_id_map modulo -table_tag_num_embeddings 20")
+    _, text = train(binary, folder, "pooled", 1, f"{shared} -steps 1 -table_tag_pooling none -table_tag_sequence_pooling max")
+    _, text = train(binary, folder, "run", 1, f"{shared} -steps 1 -table_tag_pooling none -init_from pooled.final.h5")
+    check(told(text) == ["-table_tag_sequence_pooling was max, is mean"], f"told: {told(text)}")
     grown = f"-batch_size 24 {MODEL} {PLAN} {shared} -steps 1 -init_from mapped.final.h5 -table_tag_id_map modulo -table_tag_num_embeddings 30 -init_from_rows grow"
     message = run(binary, 1, grown, folder, status=64).text
     check("-init_from_rows" in message and 'table "tag" maps its ids to its number of rows' in message, message)
@@ -176,3 +179,18 @@ def test_start_of_new_states(binary, folder):
         run(binary, 2, words(2, f"{adam} -steps 4 -checkpoint_dir ckpt -resume -checkpoint_final found.h5 -existing_outputs replace"), folder)
         check_start(tensors(os.path.join(folder, "found.h5")), wanted, f"{kinds}, resumed")
         check(int(attribute(os.path.join(folder, "found.h5"), "step")) == 11, "updates are not counted on")
+
+
+def test_start_with_odd_names(binary, folder):
+    """Features whose names begin or end with a blank, or have a quote: a run goes on, and another order is refused."""
+    features = {"sp ": 20, " sp": 20, 'q"u': 20, "z": 20}
+    write_dataset(os.path.join(folder, "odd.h5"), 96, features=features)
+    words = f"-batch_size 12 {MODEL} -checkpoint_dir ckpt -resume"
+    for steps in (3, 5):
+        text = run(binary, 2, f"-data_train odd.h5 {words} -steps {steps}", folder).text
+    check("step-000000003.h5, after 3 updates" in text, text)
+    write_dataset(os.path.join(folder, "quoted.h5"), 96, features={'q"u': 20, "z": 30})
+    turned(os.path.join(folder, "quoted.h5"), os.path.join(folder, "turned.h5"))
+    run(binary, 1, f"-data_train quoted.h5 -batch_size 24 {MODEL} -steps 2 -checkpoint_final quoted.final.h5", folder)
+    text = run(binary, 1, f"-data_train turned.h5 -batch_size 24 {MODEL} -steps 2 -init_from quoted.final.h5", folder, status=64).text
+    check('in that order: q"u,z' in text, text)

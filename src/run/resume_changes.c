@@ -223,18 +223,23 @@ PetscErrorCode TrsResumeTell(const TrsSession *session, const TrsCheckpointInfo 
 /* Find an option, or for that of one object, -table_a_key, the one for all, -tables_key. */
 static PetscBool find_effective(const char *text, const TrsOptionLine *wanted, TrsOptionLine *option)
 {
-  if (find(text, wanted, option)) return PETSC_TRUE;
-  while (next_line(&text, option)) {
-    const char *key = memchr(option->name, '_', (size_t)option->n_name);
-    const int n_object = key ? (int)(key - option->name) - 1 : 0; /* "-table" of "-tables_key" */
-    const int n_key = option->n_name - n_object - 1;
+  TrsOptionLine all;
+  int longest = 0; /* sequence_pooling, and not pooling */
 
-    if (n_object > 0 && option->name[n_object] == 's' && wanted->n_name > n_object + n_key &&
-        strncmp(wanted->name, option->name, (size_t)n_object) == 0 && wanted->name[n_object] == '_' &&
-        strncmp(wanted->name + wanted->n_name - n_key, key, (size_t)n_key) == 0)
-      return PETSC_TRUE;
+  if (find(text, wanted, option)) return PETSC_TRUE;
+  while (next_line(&text, &all)) {
+    const char *key = memchr(all.name, '_', (size_t)all.n_name);
+    const int n_object = key ? (int)(key - all.name) - 1 : 0; /* "-table" of "-tables_key" */
+    const int n_key = all.n_name - n_object - 1;
+
+    if (n_key > longest && n_object > 0 && all.name[n_object] == 's' && wanted->n_name > n_object + n_key &&
+        strncmp(wanted->name, all.name, (size_t)n_object) == 0 && wanted->name[n_object] == '_' &&
+        strncmp(wanted->name + wanted->n_name - n_key, key, (size_t)n_key) == 0) {
+      *option = all;
+      longest = n_key;
+    }
   }
-  return PETSC_FALSE;
+  return (PetscBool)(longest > 0);
 }
 
 PetscErrorCode TrsModelTell(const TrsSession *session, const char *model)

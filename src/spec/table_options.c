@@ -200,9 +200,11 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
   if (rows < 1) FAIL("num_embeddings", "table \"%s\" has no size: give its number of rows", table->name);
   if (rows < range)
     FAIL("num_embeddings",
-         "table \"%s\" has %" PRId64 " rows, but the dataset's ids of its features range to %" PRId64
-         "; id_map modulo, hash or qr makes rows of larger ids",
-         table->name, rows, range);
+         "table \"%s\" has %" PRId64 " rows, but the dataset's ids of its features range to %" PRId64 "; %s",
+         table->name, rows, range,
+         TrsOptionsModelOf(options, "-tables")
+             ? "a new training with -init_from and -init_from_rows grow has more rows"
+             : "id_map modulo, hash or qr makes rows of larger ids");
   GET(Int, "embedding_dim", &dim, &has_dim);
   if (!has_dim) FAIL("embedding_dim", "table \"%s\" has no width: give its embedding_dim", table->name);
   /* The factor 64 leaves room for bytes, optimizer state and alignment. */
