@@ -150,7 +150,7 @@ static PetscErrorCode gather_texts(int argc, char **argv, TrsStringList *texts)
   folder_of("", word);
   PetscCall(list_append(texts, word));
   for (int i = 1; i + 1 < argc; i++) {
-    char *text;
+    char *text = NULL;
 
     if (strcasecmp(one_dash(argv[i]), "-options_file") != 0 || TrsIsOptionWord(argv[i + 1])) continue;
     PetscCall(read_file(argv[i + 1], &text));

@@ -53,8 +53,8 @@ PetscErrorCode TrsDeviceFind(const char *name, const TrsDeviceOps **device)
       PetscCall(TrsDeviceCheck(*device));
       PetscFunctionReturn(PETSC_SUCCESS);
     }
-    PetscCall(PetscStrlcat(known, i ? ", " : "", sizeof(known)));
-    PetscCall(PetscStrlcat(known, trs_device_backends[i]->name, sizeof(known)));
+    strncat(known, i ? ", " : "", sizeof(known) - strlen(known) - 1);
+    strncat(known, trs_device_backends[i]->name, sizeof(known) - strlen(known) - 1);
   }
   SETERRQ(PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE, "-device %s: this build has %s", name, known);
 }

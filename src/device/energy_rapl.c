@@ -38,9 +38,9 @@ static PetscBool open_counter(const char *folder, const char *zone, TrsRaplCount
 {
   char range[TRS_ENERGY_PATH];
 
-  if (strlen(folder) + strlen(zone) + sizeof("//max_energy_range_uj") > sizeof(range)) return PETSC_FALSE;
-  (void)snprintf(counter->path, sizeof(counter->path), "%s/%s/energy_uj", folder, zone);
-  (void)snprintf(range, sizeof(range), "%s/%s/max_energy_range_uj", folder, zone);
+  if (snprintf(counter->path, sizeof(counter->path), "%s/%s/energy_uj", folder, zone) >= TRS_ENERGY_PATH ||
+      snprintf(range, sizeof(range), "%s/%s/max_energy_range_uj", folder, zone) >= TRS_ENERGY_PATH)
+    return PETSC_FALSE;
   return (PetscBool)(read_number(counter->path, &counter->last_uj) &&
                      read_number(range, &counter->range_uj) && counter->range_uj > 0);
 }

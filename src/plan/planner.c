@@ -442,7 +442,7 @@ static PetscErrorCode read_plan(TrsPlanner planner, TrsShardingPlan *plan)
   const TrsTopology *topology = &planner->topology;
   const char *path = planner->settings.input;
   TrsPlanWorld world;
-  char *text;
+  char *text = NULL;
 
   PetscFunctionBegin;
   PetscCall(read_text(path, &text));

@@ -94,6 +94,7 @@ elseif(TRS_MPI_IS_MPICH)
 endif()
 trs_find(HDF5 PKG_CONFIG ${hdf5_names} HEADER hdf5.h LIBRARIES hdf5
          PACKAGES "HDF5 1.10 or newer" libhdf5-openmpi-dev hdf5-openmpi-devel hdf5)
+target_compile_definitions(trs::HDF5 INTERFACE H5_USE_110_API) # newer versions have other types under the same names
 trs_find(PETSC PKG_CONFIG PETSc petsc HEADER petscsys.h LIBRARIES petsc petsc_real
          PACKAGES "PETSc 3.18 or newer (PETSC_DIR, or its folder lib/pkgconfig in PKG_CONFIG_PATH)" petsc-dev petsc-openmpi-devel petsc)
 trs_find(BLAS PKG_CONFIG openblas openblas-openmp openblas-pthread flexiblas blis mkl-dynamic-lp64-seq cblas HEADER cblas.h
