@@ -45,6 +45,11 @@ static inline TrsVec keep_lanes(TrsVec v, uint32_t bits)
   return (TrsVec)_mm256_and_ps((__m256)v, _mm256_castsi256_ps(set));
 }
 
+static inline TrsVec mul_add(TrsVec a, TrsVec b, TrsVec sum)
+{
+  return (TrsVec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
+}
+
 static inline TrsVec fold(const TrsVec v[VECTOR])
 {
   __m256 t[4], half[2];

@@ -39,6 +39,11 @@ static inline TrsVec keep_lanes(TrsVec v, uint32_t bits)
   return (TrsVec)_mm512_maskz_mov_ps((__mmask16)bits, (__m512)v);
 }
 
+static inline TrsVec mul_add(TrsVec a, TrsVec b, TrsVec sum)
+{
+  return (TrsVec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
+}
+
 static inline TrsVec fold(const TrsVec v[VECTOR])
 {
   __m512 t[8], quad[4], halves[2];

@@ -41,6 +41,11 @@ static inline TrsVec keep_lanes(TrsVec v, uint32_t bits)
   return v;
 }
 
+static inline TrsVec mul_add(TrsVec a, TrsVec b, TrsVec sum)
+{
+  return sum + a * b;
+}
+
 /* Lane i of the result is the sum over the lanes of v[i]. */
 static inline TrsVec fold(const TrsVec v[VECTOR])
 {

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The text of dense_kernels_<isa>.c. These files first define VECTOR, TrsVec, BACKWARD_VECTORS,
-  load_lanes(), store_lanes(), stream_vec(), fold(), passes_relu() and keep_lanes(). This text
-  defines DENSE_KERNELS. It has no include guard, because each file includes it once.
+  load_lanes(), store_lanes(), stream_vec(), fold(), mul_add(), passes_relu() and keep_lanes(). This
+  text defines DENSE_KERNELS. It has no include guard, because each file includes it once.
+
+  mul_add() is sum + a * b. It rounds once where the instruction set can; compilers that fuse a
+  product with its sum by themselves leave some out, and equal inputs would have other bits.
 */
 
 #include "compute/exponential.h"
@@ -199,7 +202,11 @@ static inline __attribute__((always_inline)) void add_to_tile(int lanes, int64_t
     const TrsVec a = lanes ? load_lanes(rows + r * D, lanes) : load_vec(rows + r * D);
 
 #pragma GCC unroll 4
-    for (int c = 0; c < TRS_TILE_COLUMNS; c++) sum[r * TRS_TILE_COLUMNS + c] += a * b[c];
+    for (int c = 0; c < TRS_TILE_COLUMNS; c++) {
+      const int k = r * TRS_TILE_COLUMNS + c;
+
+      sum[k] = mul_add(a, b[c], sum[k]);
+    }
   }
 }
 
@@ -251,8 +258,9 @@ static void dot_forward_few(int n, int D, const float *x, float *products)
       const float *a = x + (int64_t)i * D, *b = x + (int64_t)j * D;
       int d = 0;
 
-      for (; d + VECTOR <= D; d += VECTOR) sum[n_sums] += load_vec(a + d) * load_vec(b + d);
-      if (d < D) sum[n_sums] += load_lanes(a + d, D - d) * load_lanes(b + d, D - d);
+      for (; d + VECTOR <= D; d += VECTOR)
+        sum[n_sums] = mul_add(load_vec(a + d), load_vec(b + d), sum[n_sums]);
+      if (d < D) sum[n_sums] = mul_add(load_lanes(a + d, D - d), load_lanes(b + d, D - d), sum[n_sums]);
     }
   if (n_sums) store_lanes(products, fold(sum), n_sums);
 }
@@ -302,7 +310,8 @@ static void dot_forward(int n, int D, const float *x, float *products)
 static inline __attribute__((always_inline)) void add_scaled(const int n_vectors, float g, const TrsVec *b,
                                                              TrsVec *sum)
 {
-  for (int v = 0; v < n_vectors; v++) sum[v] += g * b[v];
+  /* Minus zeros, g is in all lanes. */
+  for (int v = 0; v < n_vectors; v++) sum[v] = mul_add(g - (TrsVec){0.0f}, b[v], sum[v]);
 }
 
 /* The arguments of dot_backward(). */
