@@ -40,7 +40,8 @@ static int threads_are_ours(void *library, const TrsOneDnnVersion *version)
 
 static void fill(void)
 {
-  static const char *const names[] = {"libdnnl.so.3", "libdnnl.so.2"};
+  static const char *const names[] = {"libdnnl.so.3", "libdnnl.so.3.6", "libdnnl.so.2", "libdnnl.so"};
+  /* libdnnl.so.3.6 is Debian 13's name; the last one comes with the headers. */
   const char *choice = getenv("TRSHARD_GEMM");
   const TrsOneDnnVersion *(*version)(void) = NULL;
   void *library = NULL;
@@ -50,7 +51,7 @@ static void fill(void)
     library = dlopen(names[i], RTLD_LAZY | RTLD_LOCAL);
   if (!library) return;
   find(library, "dnnl_version", &version, sizeof(version));
-  if (!version || !threads_are_ours(library, version())) return;
+  if (!version || version()->major > 3 || !threads_are_ours(library, version())) return;
   find(library, "dnnl_sgemm", &functions.sgemm, sizeof(functions.sgemm));
   find(library, "dnnl_gemm_bf16bf16f32", &functions.gemm_bf16, sizeof(functions.gemm_bf16));
   snprintf(functions.name, sizeof(functions.name), "oneDNN %d.%d.%d", version()->major, version()->minor,
