@@ -241,7 +241,8 @@ PetscBool TrsErrorSettle(MPI_Comm comm, PetscErrorCode *ierr)
 int TrsErrorFinish(MPI_Comm comm, PetscErrorCode ierr)
 {
   const PetscBool settled = TrsErrorSettle(comm, &ierr);
-  const char *trace = wants_trace() ? raised.trace : "";
+  /* PETSc 3.22 cannot be asked for options if memory ran out while it took one in. */
+  const char *trace = ierr != PETSC_ERR_MEM && wants_trace() ? raised.trace : "";
   char from[32] = "";
   int rank, size;
 

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,14 +81,20 @@ PetscBool TrsStartOnOneHost(void)
   but only after opening all libraries, one of which (PSM2) sleeps for a fifth of a second. A choice
   in the environment or by mpirun's --mca stands. A choice in mca-params.conf does not: only MPI can
   read it, and the environment is stronger.
+
+  Version 5.0 asks the kernel for the route between ranks, too. Inside a host that is the loopback,
+  so each rank says that it finds no reachable pairing of interfaces. It only compares addresses
+  with "weighted".
 */
 static void spare_fabrics(void)
 {
   static const char *const choices[] = {"OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl"};
 
+  if (!TrsStartOnOneHost()) return;
+  setenv("OMPI_MCA_reachable", "weighted", 0);
   for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++)
     if (getenv(choices[i])) return;
-  if (TrsStartOnOneHost()) setenv("OMPI_MCA_pml", "ob1", 0);
+  setenv("OMPI_MCA_pml", "ob1", 0);
 }
 
 /*
@@ -140,6 +147,21 @@ static void give_threads_stacks(void)
   (void)pthread_attr_destroy(&attributes);
 }
 
+/*
+  Print as PETSc does, and go on if a write fails: a terminal may have gone, and TrsStop() tells of
+  a full disk. Versions of PETSc after 3.18 would end the run.
+*/
+static PetscErrorCode (*petsc_print)(FILE *, const char[], va_list);
+
+static PetscErrorCode print(FILE *file, const char format[], va_list arguments)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscPushErrorHandler(PetscIgnoreErrorHandler, NULL));
+  (void)petsc_print(file, format, arguments);
+  PetscCall(PetscPopErrorHandler());
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsStart(int argc, char **argv)
 {
   int provided, n;
@@ -150,6 +172,8 @@ PetscErrorCode TrsStart(int argc, char **argv)
   if (!petsc_argv) return PETSC_ERR_MEM;
   look_at_streams();
   give_threads_stacks();
+  petsc_print = PetscVFPrintf;
+  PetscVFPrintf = print;
   for (size_t i = 0; i < sizeof(closed_variables) / sizeof(closed_variables[0]); i++)
     unsetenv(closed_variables[i]);
   TrsRandomSetIsa(getenv("TRSHARD_ISA"));
@@ -247,6 +271,7 @@ PetscErrorCode TrsStop(PetscBool has_failed)
   ierr = PetscFinalize();
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   (void)fflush(stdout);
+  if (ferror(stdout)) ierr = PETSC_SUCCESS; /* PETSc could not show -log_view */
   lost = stdout_is_file && ferror(stdout);
   MPI_Allreduce(MPI_IN_PLACE, &lost, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   if (lost && !has_failed && rank == 0)
