@@ -20,6 +20,7 @@ import numpy as np
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 # mpirun lets the other ranks of a failed one end by themselves, and then itself ends with 0: a second less for each failure.
 PATIENT = ["--mca", "orte_abort_on_non_zero_status", "0"]
+PATIENT_5 = {"PRTE_MCA_state_base_error_non_zero_exit": "0"}  # the same for Open MPI 5
 # In front of each rank: notes its process id and, when it has ended, its own exit status. SIGTERM is trapped, not ignored:
 # mpirun sends it to all ranks once one has failed, and the status must still be noted.
 NOTES = ("""trap : TERM USR1; r=${OMPI_COMM_WORLD_RANK:-0}; sh -c 'echo $$ > "$TRS_RANKS/process.$0"; exec "$@"' "$r" "$@"; s=$?; """
@@ -90,6 +91,8 @@ class Job:
         if ranks == 1:  # alone, without the daemon that Open MPI starts beside such a rank
             variables["OMPI_MCA_ess_singleton_isolated"] = "1"
             variables["OMPI_MCA_orte_tmpdir_base"] = os.path.abspath(self.notes)  # a rank that ends removes a shared folder from under one that starts
+        if launcher is PATIENT:
+            variables.update(PATIENT_5)
         variables.update(environment or {})
         command = (MPIRUN + list(launcher) + ["-n", str(ranks)] if ranks > 1 else []) + ["sh", "-c", prelude + NOTES, "rank", binary] + words
         self.is_alone = ranks == 1

@@ -207,7 +207,7 @@ def check_errors():
         for written in (out.view(), np.zeros(out.shape, [("x", "u1"), ("m", np.float32)])["m"]):  # read-only; rows that lie 5 bytes apart
             written.flags.writeable = written.strides[-1] == 5
             fails(lambda: ebc.evaluate(lengths, values, weights, out=written), ValueError, "read-only" if written.strides[-1] == 4 else "strides")
-        fails(lambda: ebc.evaluate(lengths + 2**32, values, weights), ValueError, "not int32")
+        fails(lambda: ebc.evaluate(lengths.astype(np.int64) + 2**32, values, weights), ValueError, "not int32")
         fails(lambda: ebc.evaluate(lengths, values + 0.5, weights), ValueError, "not int64")
         fails(lambda: trshard.EmbeddingBagCollection([trshard.EmbeddingBagConfig("x", 4, 2**32 + 4)], 8), ValueError, "embedding_dim is 4294967300")
         ebc.backward(out)

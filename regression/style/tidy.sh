@@ -5,6 +5,7 @@
 set -eu
 root=$1 build=$2 tool=$3 checks=${4:-}
 [ -x "$tool" ] || { echo "skipped: no clang-tidy here (tools/setup.sh --tests installs it)"; exit 77; }
+"$tool" --version | grep -q 'version 14\.' || { echo "skipped: other versions than clang-tidy 14 find other things"; exit 77; }
 [ -f "$build/compile_commands.json" ] || { echo "no compile_commands.json in $build"; exit 1; }
 # one file a call: given several, version 14 takes every va_list but the first file's for uninitialised
 # of gcc's headers clang needs omp.h alone (its own comes with libomp), without the attribute that version 14 does not know
