@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Prepares a Debian 12 machine and builds trshard into build/.
+# Prepares a Debian 12 or 13 machine and builds trshard into build/.
 #
 #   tools/setup.sh [--tests] [--build-dir DIR] [--no-build]
 #
@@ -16,11 +16,11 @@ cd "$(dirname "$0")/.."
 python=/usr/bin/python3 # Debian's own: python3-h5py installs for it, not for the first python3 on the PATH
 packages=(
   build-essential cmake ninja-build pkg-config git
-  openmpi-bin libopenmpi-dev petsc-dev libhdf5-openmpi-dev libopenblas-pthread-dev libdnnl2
+  openmpi-bin libopenmpi-dev petsc-dev libhdf5-openmpi-dev libopenblas-pthread-dev libdnnl-dev
   libjansson-dev libyaml-dev libxxhash-dev librandom123-dev libhwloc-dev zlib1g-dev
   python3 python3-pip python3-numpy python3-h5py python3-matplotlib python3-tqdm
 )
-test_packages=(libcmocka-dev ccache clang clang-format clang-tidy libclang-rt-14-dev slurm-wlm munge procps util-linux iproute2 python3-yaml python3-venv)
+test_packages=(libcmocka-dev ccache clang clang-format clang-tidy libclang-rt-dev slurm-wlm munge procps util-linux iproute2 python3-yaml python3-venv)
 build_dir=build tests=0 build=1
 
 say() { printf '[setup] %s\n' "$*"; }
