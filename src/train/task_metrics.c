@@ -27,8 +27,7 @@ double TrsTaskLoss(const TrsTaskConfigs *tasks, const TrsMetricValues *values)
 {
   double loss = 0.0;
 
-  for (int t = 0; t < tasks->n; t++)
-    if (values[t].n_samples > 0) loss += tasks->task[t].weight * values[t].loss;
+  for (int t = 0; t < tasks->n; t++) loss += tasks->task[t].weight * values[t].loss;
   return loss;
 }
 

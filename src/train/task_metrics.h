@@ -39,7 +39,7 @@ TrsMetricKind TrsTaskMetricKind(const TrsTaskConfig *task);
 */
 PetscErrorCode TrsTaskMetricsCheck(const TrsTaskConfigs *tasks, TrsOptions options);
 
-/* The sum of the losses by their weights, of values [tasks]. Tasks without labels are left out. */
+/* The sum of the losses by their weights, of values [tasks]: NaN if a task has no labels. */
 double TrsTaskLoss(const TrsTaskConfigs *tasks, const TrsMetricValues *values);
 
 typedef struct TrsTaskMetricsImpl *TrsTaskMetrics;
