@@ -274,7 +274,7 @@ static const char *value_of(const TrsOptionEntry *entry)
   return counted->value ? counted->value : "true";
 }
 
-/* Does a list that was not given as text, but joined, have entries that begin or end with a blank? */
+/* Does a list that was joined, and not given as text, have entries with blanks at their ends? */
 static PetscBool loses_blanks(const TrsOptionEntry *entry)
 {
   const char *text = entry ? entry->settled : NULL;
