@@ -41,7 +41,7 @@ if [ -n "$gpu" ]; then
 fi
 [ -x "$build/trshard" ] || fail "$build has no trshard: build it first"
 mpirun=$(readlink -f "$(command -v mpirun)") || fail "there is no mpirun"
-orted=$(readlink -f "$(command -v orted)") || fail "there is no orted, a part of Open MPI"
+orted=$(readlink -f "$(command -v orted)") || fail "there is no orted, a part of Open MPI 4: version 5 cannot be bundled yet"
 info() { ompi_info --path all --parsable | sed -n "s/^path:$1://p" | head -1; }
 plugins=$(info pkglibdir)
 [ -d "$plugins" ] || fail "Open MPI's plugins are not in '$plugins'"

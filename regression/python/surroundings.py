@@ -68,7 +68,10 @@ def use(turn):
 
 def check_comma():
     """Numbers are read and written with a point, whenever the process takes a comma, and the locale stays the process' own."""
-    if not shutil.which("localedef") or subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", os.path.abspath(COMMA)], stderr=subprocess.DEVNULL).returncode > 1:
+    os.makedirs(COMMA)
+    if shutil.which("localedef"):
+        subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", os.path.abspath(COMMA)], stderr=subprocess.DEVNULL, check=False)
+    if not os.listdir(COMMA):
         print("no localedef, or no German locale: not tested", flush=True)
         return
     os.environ["LOCPATH"] = os.getcwd()
