@@ -138,6 +138,10 @@ typedef struct {
 PetscErrorCode TrsCheckpointTables(MPI_Comm comm, const char *path, int n, const char *const *names,
                                    TrsStoredTable *stored);
 
+/* Is a tensor the weights of a table, or a state of theirs: of any table, or of this one? */
+PetscBool TrsStateIsOfTable(const TrsStateTensor *tensor);
+PetscBool TrsStateIsOf(const TrsStateTensor *tensor, const char *table);
+
 /*
   TrsCheckpointModel - Read the options that define a checkpoint's model (TrsOptionsModelText()).
 

@@ -51,8 +51,7 @@ static const TrsStateTensor *weights_of(const TrsState *state, const TrsStateTen
   return NULL;
 }
 
-/* Check whether the tensor belongs to this table. */
-static PetscBool is_of(const TrsStateTensor *tensor, const char *table)
+PetscBool TrsStateIsOf(const TrsStateTensor *tensor, const char *table)
 {
   const char *name = tensor->path + strlen(tables_group);
 
@@ -68,7 +67,7 @@ PetscBool TrsCheckpointWants(const TrsCheckpointWanted *wanted, const TrsState *
 
   if (!wanted) return PETSC_TRUE;
   if (weights && !weights->was_read) return PETSC_FALSE;
-  while (i < wanted->n_tables && !is_of(tensor, wanted->table[i])) i++;
+  while (i < wanted->n_tables && !TrsStateIsOf(tensor, wanted->table[i])) i++;
   return (PetscBool)(wanted->n_tables == 0 || i < wanted->n_tables);
 }
 

@@ -50,9 +50,6 @@ PetscErrorCode TrsCheckpointVerifyParts(const TrsHDF5File *file, int rank, int s
 PetscBool TrsCheckpointWants(const TrsCheckpointWanted *wanted, const TrsState *state,
                              const TrsStateTensor *tensor);
 
-/* Tell whether the tensor is a table's weights or one of their states. */
-PetscBool TrsStateIsOfTable(const TrsStateTensor *tensor);
-
 /* Fill info->unexpected, and info->other_state if it is asked for. Errors: DATA. */
 PetscErrorCode TrsCheckpointFindUnexpected(const TrsHDF5File *file, const TrsCheckpointWanted *wanted,
                                            const TrsState *state, TrsCheckpointInfo *info);

@@ -198,6 +198,7 @@ static PetscErrorCode agree_on_samples(MPI_Comm comm, TrsDataset dataset, const 
   TrsFacts facts = {0};
   TrsProbe probe = {.ids = NULL};
   TrsFault fault = {.code = PETSC_SUCCESS};
+  PetscErrorCode ierr;
 
   PetscFunctionBegin;
   PetscCall(PetscMalloc1(3, &facts.fact));
@@ -211,7 +212,9 @@ static PetscErrorCode agree_on_samples(MPI_Comm comm, TrsDataset dataset, const 
     add_hash(&facts, TrsDatasetLocate(info, first, &row), hash, "samples");
   }
   PetscCall(free_probe(&probe));
-  PetscCall(TrsAgree(comm, TrsFaultRaise(&fault)));
+  ierr = TrsAgree(comm, TrsFaultRaise(&fault));
+  if (ierr) PetscCall(PetscFree(facts.fact));
+  PetscCall(ierr);
   PetscCall(agree_on(comm, &facts));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -3,6 +3,8 @@
 
 #include "core/buffer.h"
 
+#include <string.h>
+
 struct TrsDenseOptimizerImpl {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
@@ -260,6 +262,13 @@ PetscErrorCode TrsDenseOptimizerStates(TrsDenseOptimizer optimizer, int *n,
     states[(*n)++] = optimizer->average;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscBool TrsDenseIsAverage(const char *path)
+{
+  const char *name = strrchr(path, '/');
+
+  return (PetscBool)(strncmp(path, "dense_optimizer/", 16) == 0 && strcmp(name + 1, TRS_DENSE_AVERAGE) == 0);
 }
 
 const char *TrsDenseOptimizerName(TrsDenseOptimizer optimizer)

@@ -18,6 +18,9 @@
 /* The state that is the average of the weights, with -ema_decay. */
 #define TRS_DENSE_AVERAGE "ema"
 
+/* Is the tensor at a path, as "dense_optimizer/over_arch/0/bias/ema", such a state? */
+PetscBool TrsDenseIsAverage(const char *path);
+
 typedef struct TrsDenseOptimizerImpl *TrsDenseOptimizer;
 
 extern const TrsOptionGroup trs_dense_optimizer_options;

@@ -13,7 +13,7 @@ enum { TRS_MAX_LINES = 20, TRS_VALUE_TEXT = 400 };
 
 /*
   Options that decide where, how fast and with which outputs a run learns, but not what. A name that
-  ends in "_" stands for all that begin so. Another step's samples are told elsewhere.
+  ends in "_" stands for all that begin so. Another -batch_size is told of elsewhere.
 */
 static const char *const placed[] = {"-task",
                                      "-output",

@@ -80,14 +80,6 @@ static PetscErrorCode read_options(const TrsSession *s, TrsCheckpointWanted *wan
 
 /* --- what came of it --- */
 
-/* Is the state at this path a moving average of weights? */
-static PetscBool is_average(const char *path)
-{
-  const size_t n = strlen(path);
-
-  return (PetscBool)(n > 4 && strcmp(path + n - 4, "/ema") == 0);
-}
-
 /*
   The parts of the state that the file does not have as they are here: optimizer states, the first
   of them, the first of another optimizer; the first average; tables of another type. By kind, the
@@ -104,11 +96,11 @@ static TrsDifferences differences_of(const TrsState *state)
 
   for (int i = 0; i < state->n; i++) {
     const TrsStateTensor *tensor = &state->tensor[i];
-    const int kind = strncmp(tensor->path, "embedding/", 10) == 0 ? TRS_STATES_TABLES : TRS_STATES_DENSE;
+    const int kind = TrsStateIsOfTable(tensor) ? TRS_STATES_TABLES : TRS_STATES_DENSE;
 
     all.n_converted += tensor->converted && tensor->was_read ? 1 : 0;
     if (!tensor->optional) continue;
-    if (is_average(tensor->path)) {
+    if (TrsDenseIsAverage(tensor->path)) {
       if (!tensor->was_read && !tensor->unwanted) all.average = tensor;
       continue;
     }
@@ -205,7 +197,7 @@ static PetscErrorCode refuse_more(const TrsSession *s, const char *path, const T
                        "%s holds /%s, which the model lacks: go on with the same model, or take what fits "
                        "with -init_from",
                        path, start->unexpected[0]));
-  if (start->other_state && is_average(start->other_state))
+  if (start->other_state && TrsDenseIsAverage(start->other_state))
     PetscCall(TrsOptionError(s->options, "-resume", "%s holds /%s: " OTHER_AVERAGES, path, start->other_state,
                              "given"));
   if (start->other_state)
@@ -217,16 +209,11 @@ static PetscErrorCode refuse_more(const TrsSession *s, const char *path, const T
 /* The rows of a table that maps its ids depend on their number. */
 static PetscErrorCode check_grown(const TrsSession *s, const TrsStateTensor *tensor)
 {
-  const char *begin = "embedding/";
-  const size_t n = strlen(begin);
-
   PetscFunctionBegin;
-  for (int t = 0; t < s->tables.n && strncmp(tensor->path, begin, n) == 0; t++) {
+  for (int t = 0; t < s->tables.n; t++) {
     const TrsTableConfig *table = &s->tables.table[t];
-    const size_t end = n + strlen(table->name);
 
-    if (table->id_map.kind != TRS_ID_MAP_NONE && strncmp(tensor->path + n, table->name, end - n) == 0 &&
-        tensor->path[end] == '/')
+    if (table->id_map.kind != TRS_ID_MAP_NONE && TrsStateIsOf(tensor, table->name))
       PetscCall(
           TrsOptionError(s->options, "-init_from_rows",
                          "table \"%s\" maps its ids to its number of rows (-tables_id_map): with %" PRId64

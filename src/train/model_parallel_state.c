@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/model_parallel_impl.h"
 
-#include <string.h>
-
 PetscErrorCode TrsModelParallelAddState(TrsModelParallel m, TrsState *state)
 {
   PetscFunctionBegin;
@@ -16,13 +14,6 @@ PetscErrorCode TrsModelParallelAddState(TrsModelParallel m, TrsState *state)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscBool is_average(const TrsStateTensor *tensor)
-{
-  const char *name = strrchr(tensor->path, '/');
-
-  return (PetscBool)(tensor->optional && name && strcmp(name + 1, TRS_DENSE_AVERAGE) == 0);
-}
-
 void TrsModelParallelStatesFrom(TrsModelParallel m, const int64_t *states_from)
 {
   for (int kind = 0; kind < TRS_STATES_KINDS; kind++) m->states_from[kind] = states_from[kind];
@@ -33,6 +24,6 @@ void TrsModelParallelStateWasRead(TrsModelParallel m, const TrsState *state)
   PetscBool all = PETSC_TRUE;
 
   for (int i = 0; i < state->n; i++)
-    if (is_average(&state->tensor[i]) && !state->tensor[i].was_read) all = PETSC_FALSE;
+    if (TrsDenseIsAverage(state->tensor[i].path) && !state->tensor[i].was_read) all = PETSC_FALSE;
   if (m->dense_optimizer && all) TrsDenseOptimizerContinueAverage(m->dense_optimizer);
 }
