@@ -13,6 +13,9 @@
 /* Bags whose lines of the result are fetched ahead. */
 enum { TRS_BAGS_AHEAD = 16 };
 
+/* Ids ahead of which the second line of each pair of a row's lines is fetched. */
+enum { TRS_IDS_NEAR = 8 };
+
 /* The number of ids whose rows are fetched ahead, which are of so many bytes, or make as many. */
 static inline __attribute__((always_inline)) int64_t TrsIdsAhead(int64_t row_bytes)
 {

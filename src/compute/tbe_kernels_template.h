@@ -48,22 +48,30 @@ ALWAYS_INLINE void prefetch_bytes(const void *from, int bytes)
   for (int at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)from + at);
 }
 
-/* The address of a bad id does no harm to a prefetch. */
-ALWAYS_INLINE void prefetch_row(const TrsTbeTable *table, TrsDType dtype, int64_t row, int D)
+/* A row's bytes first, first + step, ... The address of a bad id does no harm to a prefetch. */
+ALWAYS_INLINE void prefetch_row(const TrsTbeTable *table, TrsDType dtype, int64_t row, int first, int step,
+                                int D)
 {
   const int element = dtype == TRS_FP32 ? 4 : 2;
+  const char *from = (const char *)table->weight + (uint64_t)row * (uint64_t)(table->stride * element);
 
-  prefetch_bytes((const char *)table->weight + (uint64_t)row * (uint64_t)(table->stride * element),
-                 D * element);
+  for (int at = first; at < D * element; at += step) __builtin_prefetch(from + at);
 }
 
-/* Prefetch the row of a later value than value i, if it is before value `last`. */
+/*
+  Prefetch rows of later values than value i that are before value `last`. Many processors bring the
+  other line of a pair into the second-level cache by themselves. Of rows of up to four lines the
+  second ones are therefore asked for late: they wait in one of the few places for misses for a
+  short time only. Longer rows gain nothing.
+*/
 ALWAYS_INLINE void prefetch_ahead(const TrsTbeTable *table, TrsDType dtype, const int64_t *values, int64_t i,
                                   int64_t last, int D)
 {
-  const int64_t k = i + TrsIdsAhead(4 * D);
+  const int64_t far = i + TrsIdsAhead(4 * D), near = i + TRS_IDS_NEAR;
+  const int bytes = D * (dtype == TRS_FP32 ? 4 : 2), in_pairs = bytes <= 256;
 
-  if (k < last) prefetch_row(table, dtype, values[k], D);
+  if (far < last) prefetch_row(table, dtype, values[far], 0, in_pairs ? 128 : 64, D);
+  if (in_pairs && near < last) prefetch_row(table, dtype, values[near], 64, 128, D);
 }
 
 /* Load columns PART*p .. of a row, widened. */
@@ -137,7 +145,7 @@ ALWAYS_INLINE void forward_bags(const TrsTbeTable *table, TrsDType dtype, const 
 
   if (begin == first)
     for (int64_t i = input->offsets[first], n = 0; n < TrsIdsAhead(4 * width) && i < last; i++, n++)
-      prefetch_row(table, dtype, input->values[i], width);
+      prefetch_row(table, dtype, input->values[i], 0, 64, width);
   for (int64_t bag = begin; bag < end; bag++) {
     float *to = out + (bag - first) * out_stride;
     if (bag + TRS_BAGS_AHEAD < end_bag) /* a hint to read: a hint to write costs twice as much */
