@@ -27,6 +27,7 @@ from tqdm import tqdm
 
 import trscheckpoint
 import trsdata
+import trsoptions
 
 ROWS_AT_ONCE = 1 << 16
 OPTIONS_SHOWN, LINE_SHOWN = 100, 1000
@@ -232,11 +233,11 @@ def checkpoint(handle, check):
 
 def model(handle):
     """The options that define a checkpoint's model, then those that its run was given beside them."""
-    of_model = trscheckpoint.option_lines(handle.attrs["model"]) if "model" in handle.attrs else []
-    names = {name for name, _ in of_model}
-    of_run = [line for name, line in trscheckpoint.option_lines(handle.attrs.get("options", "")) if name not in names]
-    for title, lines in (("model", [line for _, line in of_model]), ("options of its run", of_run)):
-        lines = sorted(lines, key=lambda line: line.startswith("-table_"))  # those of single tables last: they may be thousands
+    of_model = trsoptions.options(trsdata.text(handle.attrs["model"])) if "model" in handle.attrs else []
+    names = {name for name, *_ in of_model}
+    of_run = [line for name, _, source, line in trsoptions.options(trsdata.text(handle.attrs.get("options", ""))) if name not in names and source != "default"]
+    for title, lines in (("model", [line for *_, line in of_model]), ("options of its run", of_run)):
+        lines = sorted(lines, key=lambda line: line.lstrip('"').startswith("-table_"))  # those of single tables last: they may be thousands
         if lines:
             print(f"  {title}:")
             print("\n".join(f"    {line if len(line) <= LINE_SHOWN else line[:LINE_SHOWN] + '...'}" for line in lines[:OPTIONS_SHOWN]) + (f"\n    and {len(lines) - OPTIONS_SHOWN} more" if len(lines) > OPTIONS_SHOWN else ""))

@@ -76,11 +76,6 @@ def plain_attributes(where, item):
     return found
 
 
-def option_lines(words):
-    """(-name, the line) of the options in the text of an option file; comments are left out."""
-    return [(line.split()[0], line.split(" # ")[0].strip()) for line in trsdata.text(words).splitlines() if line.startswith("-")]
-
-
 def predicting(tensors):
     """The tensors by path that a model predicts with: no states, and of a weight its average, where the training has one (-ema_decay)."""
     averages = {"dense/" + found[1]: tensors[path] for path, found in ((path, AVERAGE.fullmatch(path)) for path in tensors) if found}

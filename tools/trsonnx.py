@@ -13,6 +13,7 @@ import re
 import numpy as np
 
 import trscheckpoint
+import trsoptions
 from trsformats import FormatError, NUMPY, Tensor
 
 OPSET, IR_VERSION = 18, 8
@@ -121,10 +122,10 @@ class Model:
         if not isinstance(text, str) or not text.strip():
             raise FormatError(f"{self.path} does not hold its model, which ONNX needs: -init_from it in trshard, with the model's options, "
                               "and write it with -checkpoint_final")
-        self.options = {name: line[len(name):].strip() for name, line in trscheckpoint.option_lines(text)}
+        self.options = {name: value for name, value, *_ in trsoptions.options(text)}
         if self.options.get("-tasks"):
             raise FormatError(f"{self.path}: its model has the tasks {self.options['-tasks']}; the writer of ONNX knows models without -tasks alone")
-        self.tables = self.value("-tables").split(",")
+        self.tables = trsoptions.entries(self.value("-tables"))
         known = OPTIONS | {f"-tables_{key}" for key in KEYS} | {f"-table_{table}_{key}" for table in self.tables for key in KEYS}
         unknown = sorted(name for name, value in self.options.items() if name not in known and value not in OFF and not OF_TRAINING.fullmatch(name))
         if unknown:
@@ -153,7 +154,7 @@ class Table:
     def __init__(self, model, name):
         word = lambda key, *choices: model.value(model.key(name, key), choices)
         number = lambda key: model.number(model.key(name, key))
-        self.name, self.features = name, word("features").split(",")
+        self.name, self.features = name, trsoptions.entries(word("features"))
         self.rows, self.dim = number("num_embeddings"), number("embedding_dim")
         self.pooling = word("pooling", "sum", "mean", "none")
         if self.pooling == "none":

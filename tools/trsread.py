@@ -9,6 +9,8 @@ import os
 
 import numpy as np
 
+import trsoptions
+
 PARTS = ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms", "prefetch_compute")
 KINDS = ("hbm", "ddr")
 METRICS = ("ne", "auc", "auprc", "accuracy", "calibration", "ctr", "mse", "rmse", "mae")
@@ -254,18 +256,11 @@ class Run:
 
     def options(self):
         """[(option, value, where it was given)] in the file's order; "default" where nobody gave it."""
-        found = []
-        for line in str(self.attrs.get("options", "")).splitlines():
-            given = not line.startswith("# -")
-            words = (line if given else line[2:]).split(" # ")
-            name, _, value = words[0].strip().partition(" ")
-            if name.startswith("-"):
-                found.append((name, value.strip(), words[1].strip() if len(words) > 1 else ("given" if given else "default")))
-        return found
+        return [found[:3] for found in trsoptions.options(str(self.attrs.get("options", "")))]
 
     def task_words(self):
         """What stands before the names of metrics: nothing, or with -tasks "<task>_" for each task."""
-        return [task + "_" for task in (self.option("-tasks") or "").split(",") if task] or [""]
+        return [task + "_" for task in trsoptions.entries(self.option("-tasks") or "") if task] or [""]
 
     def option(self, name):
         return next((value for option, value, _ in self.options() if option == name), None)

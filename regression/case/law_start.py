@@ -194,3 +194,25 @@ def test_start_with_odd_names(binary, folder):
     run(binary, 1, f"-data_train quoted.h5 -batch_size 24 {MODEL} -steps 2 -checkpoint_final quoted.final.h5", folder)
     text = run(binary, 1, f"-data_train turned.h5 -batch_size 24 {MODEL} -steps 2 -init_from quoted.final.h5", folder, status=64).text
     check('in that order: q"u,z' in text, text)
+
+
+def test_start_with_quoted_names(binary, folder):
+    """Tables whose names have commas and blanks keep their own options and their order in the model: evaluations and further runs take them from there."""
+    write_dataset(os.path.join(folder, "data.h5"), 96, features={"last, first": 20, "my item": 30, "#z": 25})
+    turned(os.path.join(folder, "data.h5"), os.path.join(folder, "turned.h5"))
+    with open(os.path.join(folder, "own.opts"), "w") as file:
+        file.write('"-table_last, first_pooling" mean\n"-table_my item_num_embeddings" 40\n"-table_my item_init_max" 0.3\n-table_#z_pooling mean\n')
+    words = f"-options_file own.opts -batch_size 12 {MODEL}"
+    run(binary, 2, f"{words} -data_train data.h5 -steps 3 -checkpoint_final kept.h5 -checkpoint_dir ckpt", folder)
+    predictions = []
+    for data in ("data", "turned"):
+        run(binary, 2, f"-task eval -init_from kept.h5 -data_eval {data}.h5 -batch_size 12 -output {data}.eval.h5", folder)
+        with h5py.File(os.path.join(folder, f"{data}.eval.h5")) as h:
+            predictions.append(h["predictions"][()])
+    check(same_bits(*predictions), "features in another order: other predictions")
+    text = run(binary, 1, f"-batch_size 24 {MODEL} -data_train turned.h5 -steps 2 -init_from kept.h5 -tables_num_embeddings 40", folder, status=64).text
+    check('in that order: "last, first",my item,#z' in text, text)
+    text = run(binary, 1, f"-batch_size 24 {MODEL} -data_train data.h5 -steps 2 -init_from kept.h5 -init_from_rows grow -tables_num_embeddings 40", folder).text
+    check("-table_last, first_pooling was mean, is sum" in text and "-table_#z_pooling was mean, is sum" in text, text)
+    text = run(binary, 2, f"-batch_size 12 {MODEL} -data_train turned.h5 -steps 5 -resume -checkpoint_dir ckpt", folder).text
+    check("after 3 updates" in text and "-table_my item_init_max was 0.3, is not given" in text and "pooling" not in text, text)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "api/collection.h"
 #include "comm/qcomm.h"
+#include "core/option_list.h"
 #include "core/option_petsc.h"
 #include "optim/schedule.h"
 #include "plan/planner.h"
@@ -57,17 +58,19 @@ static PetscErrorCode add_key(TrsText *words, const char *table, const char *key
 }
 
 /*
-  Add a name to a word "a,b,c", in which no name may have a comma. The word may not look like an
-  option.
+  Add a name to a word "a,b,c". The word may not look like an option.
 */
 static PetscErrorCode add_name(TrsText *words, const char *of, int32_t i, const char *name)
 {
+  char *entry;
+
   PetscFunctionBegin;
-  PetscCheck(name && name[0] && !strchr(name, ','), PETSC_COMM_SELF, TRS_ERR_OPTION,
-             "%s: name %" PRId32 " is \"%s\", expected a text without commas", of, i, name ? name : "");
+  PetscCheck(name && name[0], PETSC_COMM_SELF, TRS_ERR_OPTION, "%s: name %" PRId32 " is empty", of, i);
   PetscCheck(i > 0 || !TrsIsOptionWord(name), PETSC_COMM_SELF, TRS_ERR_OPTION,
              "%s: the first name is \"%s\", expected one that does not begin with \"-\"", of, name);
-  PetscCall(TrsTextPrintf(words, "%s%s", i ? "," : "", name));
+  PetscCall(TrsOptionListJoin(1, &name, &entry));
+  PetscCall(TrsTextPrintf(words, "%s%s", i ? "," : "", entry));
+  PetscCall(PetscFree(entry));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -274,23 +274,12 @@ static const char *value_of(const TrsOptionEntry *entry)
   return counted->value ? counted->value : "true";
 }
 
-/* Does a list that was joined, and not given as text, have entries with blanks at their ends? */
-static PetscBool loses_blanks(const TrsOptionEntry *entry)
-{
-  const char *text = entry ? entry->settled : NULL;
-  const size_t n = text ? strlen(text) : 0;
-
-  return (PetscBool)(n > 0 &&
-                     (text[0] == ' ' || text[n - 1] == ' ' || strstr(text, " ,") || strstr(text, ", ")));
-}
-
 static PetscErrorCode add_line(TrsGrowingText *text, const char *name, const char *value)
 {
   PetscFunctionBegin;
-  /* What no option file can say is left to the dataset, which such a name comes from. */
-  if (!value || strpbrk(name, " \t\r\n\"'#") || strpbrk(value, "\r\n")) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsTextAdd(text, "%s", name));
-  PetscCall(TrsTextAddValue(text, value));
+  /* A name with the end of a line is left to the dataset, which it comes from. */
+  if (!value || strpbrk(name, "\r\n") || strpbrk(value, "\r\n")) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsTextAddOption(text, name, value));
   PetscCall(TrsTextAdd(text, "\n"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -304,7 +293,7 @@ static PetscErrorCode add_own(TrsOptions options, const TrsOptionSpec *spec, con
     const TrsOptionEntry *own = find_own(options, objects->object, objects->names[t], spec);
 
     if (own && own->spec == spec && (own->given || own->settled || TrsOptionModelCounts(options, own)))
-      PetscCall(add_line(text, own->name, loses_blanks(own) ? NULL : value_of(own)));
+      PetscCall(add_line(text, own->name, value_of(own)));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -325,10 +314,7 @@ PetscErrorCode TrsOptionsModelText(TrsOptions options, int n, const TrsOptionObj
       if (!is_of_model(group, spec)) continue;
       TrsOptionNameForAll(group, spec, name, sizeof(name));
       for_all = TrsOptionsFindEntry(options, name);
-      PetscCall(add_line(&all, name,
-                         loses_blanks(for_all) ? NULL
-                         : value_of(for_all)   ? value_of(for_all)
-                                               : spec->fallback));
+      PetscCall(add_line(&all, name, value_of(for_all) ? value_of(for_all) : spec->fallback));
       for (int k = 0; group->object && k < n; k++)
         if (strcmp(group->object, objects[k].object) == 0)
           PetscCall(add_own(options, spec, &objects[k], &all));

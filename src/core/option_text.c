@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Option files in PETSc's form contain "-name value" pairs, as many on a line as the user likes. */
+/*
+  Option files in PETSc's form contain "-name value" pairs, as many on a line as the user likes. A
+  name with blanks, as of a table that is called so, is in quotes.
+*/
 #include "core/option_petsc.h"
 #include "core/option_source.h"
 
@@ -50,7 +53,7 @@ static PetscErrorCode parse_line(char *line, const TrsGivenOption *file, TrsGive
   PetscFunctionBegin;
   PetscCall(next_word(&line, file->source, &word, &is_quoted));
   while (word) {
-    PetscCheck(!is_quoted && TrsIsOptionWord(word), PETSC_COMM_SELF, TRS_ERR_OPTION,
+    PetscCheck(TrsIsOptionWord(word), PETSC_COMM_SELF, TRS_ERR_OPTION,
                "%s: \"%.100s\" belongs to no option (-name value; quote a value with blanks)", file->source,
                word);
     option.name = word;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/option_value.h"
 
+#include "core/option_list.h"
+
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
@@ -317,43 +319,29 @@ static PetscErrorCode value_alloc(TrsOptionType type, int n, TrsOptionValue *val
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Cut the blanks around an entry. The function changes s. */
-static char *trimmed(char *s)
-{
-  size_t n;
-
-  s += strspn(s, " \t");
-  n = strlen(s);
-  while (n > 0 && (s[n - 1] == ' ' || s[n - 1] == '\t')) s[--n] = '\0';
-  return s;
-}
-
 PetscErrorCode TrsOptionValueParse(const TrsOptionSpec *spec, const char *text, const char *folder,
                                    TrsOptionValue *value, PetscBool *valid, char detail[TRS_OPTION_DETAIL])
 {
-  PetscBool is_list = TrsOptionIsList(spec->type);
-  char *copy, *entry;
-  int n = 1;
-
   PetscFunctionBegin;
   detail[0] = '\0';
-  *valid = PETSC_TRUE;
-  for (const char *s = text; is_list && *s; s++) n += *s == ',';
-  PetscCall(value_alloc(spec->type, n, value));
-  PetscCall(PetscStrallocpy(text, &copy));
-  entry = copy;
-  for (int i = 0; i < n && entry && *valid; i++) {
-    char *next = is_list ? strchr(entry, ',') : NULL;
+  if (TrsOptionIsList(spec->type)) {
+    TrsOptionList list;
 
-    if (next) *next++ = '\0';
-    entry = is_list ? trimmed(entry) : entry;
-    PetscCall(parse_entry(spec, entry, folder, value, i, valid, detail));
-    if (!*valid && n > 1 && detail[0] == '\0') {
-      snprintf(detail, TRS_OPTION_DETAIL, "; entry %d is \"%.40s\"", i + 1, entry);
+    PetscCall(TrsOptionListSplit(text, &list, valid));
+    PetscCall(value_alloc(spec->type, list.n, value));
+    if (!*valid)
+      snprintf(detail, TRS_OPTION_DETAIL, "; entry %d has a quote that is not closed before a comma",
+               list.n + 1);
+    for (int i = 0; i < list.n && *valid; i++) {
+      PetscCall(parse_entry(spec, list.entry[i], folder, value, i, valid, detail));
+      if (!*valid && list.n > 1 && detail[0] == '\0')
+        snprintf(detail, TRS_OPTION_DETAIL, "; entry %d is \"%.40s\"", i + 1, list.entry[i]);
     }
-    entry = next;
+    PetscCall(TrsOptionListFree(&list));
+  } else {
+    PetscCall(value_alloc(spec->type, 1, value));
+    PetscCall(parse_entry(spec, text, folder, value, 0, valid, detail));
   }
-  PetscCall(PetscFree(copy));
   if (!*valid) PetscCall(TrsOptionValueFree(value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* This file writes options as the text of an option file: the configuration of a run. */
+#include "core/option_list.h"
 #include "core/options_impl.h"
 #include "core/version.h"
 
@@ -27,32 +28,29 @@ PetscErrorCode TrsTextAdd(TrsGrowingText *text, const char *format, ...)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsTextAddValue(TrsGrowingText *text, const char *value)
+static PetscErrorCode add_word(TrsGrowingText *text, const char *word, PetscBool bare)
 {
-  PetscBool bare = (PetscBool)(value[0] && !strpbrk(value, " \t") && !strchr("\"'#", value[0]) &&
-                               !(value[0] == '-' && !strchr("0123456789.", value[1])));
-
   PetscFunctionBegin;
-  if (bare) {
-    PetscCall(TrsTextAdd(text, " %s", value));
+  if (bare && !strpbrk(word, " \t")) {
+    PetscCall(TrsTextAdd(text, "%s", word));
   } else {
-    PetscCall(TrsTextAdd(text, " \""));
-    for (; *value; value++) PetscCall(TrsTextAdd(text, *value == '"' ? "\"\"" : "%c", *value));
+    PetscCall(TrsTextAdd(text, "\""));
+    for (; *word; word++) PetscCall(TrsTextAdd(text, *word == '"' ? "\"\"" : "%c", *word));
     PetscCall(TrsTextAdd(text, "\""));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Join entries with commas: "a,b". Free the text with PetscFree(). */
-static PetscErrorCode join(int n, char *const *entries, char **text)
+PetscErrorCode TrsTextAddOption(TrsGrowingText *text, const char *name, const char *value)
 {
-  size_t bytes = 0, used = 0;
-
   PetscFunctionBegin;
-  for (int i = 0; i < n; i++) bytes += strlen(entries[i]) + 1;
-  PetscCall(PetscMalloc(bytes, text));
-  for (int i = 0; i < n; i++)
-    used += (size_t)snprintf(*text + used, bytes - used, "%s%s", i ? "," : "", entries[i]);
+  PetscCall(add_word(text, name, PETSC_TRUE));
+  if (value) {
+    const PetscBool is_number = (PetscBool)(value[0] == '-' && strchr("0123456789.", value[1]));
+
+    PetscCall(TrsTextAdd(text, " "));
+    PetscCall(add_word(text, value, (PetscBool)(is_number || (value[0] && !strchr("-\"'#", value[0])))));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -61,7 +59,6 @@ static PetscErrorCode add_given(TrsGrowingText *text, const TrsOptionEntry *entr
   const TrsGivenOption *given = TrsOptionCounted(entry);
 
   PetscFunctionBegin;
-  PetscCall(TrsTextAdd(text, "%s", given->name));
   if (entry->spec && (entry->spec->type == TRS_OPTION_FILE || entry->spec->type == TRS_OPTION_FILES)) {
     TrsOptionValue value;
     char *joined;
@@ -69,12 +66,15 @@ static PetscErrorCode add_given(TrsGrowingText *text, const TrsOptionEntry *entr
     char detail[TRS_OPTION_DETAIL];
 
     PetscCall(TrsOptionValueParse(entry->spec, given->value, given->folder, &value, &valid, detail));
-    PetscCall(join(value.n, value.strings, &joined));
-    PetscCall(TrsTextAddValue(text, joined));
+    if (entry->spec->type == TRS_OPTION_FILES)
+      PetscCall(TrsOptionListJoin(value.n, (const char *const *)value.strings, &joined));
+    else
+      PetscCall(PetscStrallocpy(value.strings[0], &joined));
+    PetscCall(TrsTextAddOption(text, given->name, joined));
     PetscCall(PetscFree(joined));
     PetscCall(TrsOptionValueFree(&value));
-  } else if (given->value) {
-    PetscCall(TrsTextAddValue(text, given->value));
+  } else {
+    PetscCall(TrsTextAddOption(text, given->name, given->value));
   }
   PetscCall(TrsTextAdd(text, " # %s\n", given->source));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -110,7 +110,10 @@ PetscErrorCode TrsOptionsText(TrsOptions options, char **text)
       if (!spec->fallback) continue;
       TrsOptionNameForAll(group, spec, name, sizeof(name));
       entry = TrsOptionsFindEntry(options, name);
-      if (!entry || !TrsOptionCounted(entry)) PetscCall(TrsTextAdd(&all, "# %s %s\n", name, spec->fallback));
+      if (entry && TrsOptionCounted(entry)) continue;
+      PetscCall(TrsTextAdd(&all, "# "));
+      PetscCall(TrsTextAddOption(&all, name, spec->fallback));
+      PetscCall(TrsTextAdd(&all, "\n"));
     }
   }
   *text = all.data;

@@ -5,6 +5,7 @@
   libyaml reads them. PETSc 3.18's own reader fails beyond 512 options, keeps no line numbers and
   lets the last of two equal keys win.
 */
+#include "core/option_list.h"
 #include "core/option_source.h"
 
 #include <inttypes.h>
@@ -85,12 +86,11 @@ static PetscErrorCode join_list(TrsYamlFile *yaml, const yaml_node_t *list, char
        item++) {
     const yaml_node_t *entry = yaml_document_get_node(yaml->document, *item);
 
-    if (entry->type != YAML_SCALAR_NODE || used + entry->data.scalar.length + 2 >= TRS_MAX_LIST)
+    if (entry->type != YAML_SCALAR_NODE || used + 2 * entry->data.scalar.length + 4 >= TRS_MAX_LIST)
       PetscCall(refuse_entry(yaml, entry));
     PetscCall(add_bytes(yaml, entry->data.scalar.length, entry));
     if (used) text[used++] = ',';
-    memcpy(text + used, scalar(entry), entry->data.scalar.length);
-    used += entry->data.scalar.length;
+    used += TrsOptionListEntry(scalar(entry), text + used);
   }
   text[used] = '\0';
   PetscFunctionReturn(PETSC_SUCCESS);

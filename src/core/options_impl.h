@@ -55,8 +55,11 @@ typedef struct {
 
 PetscErrorCode TrsTextAdd(TrsGrowingText *text, const char *format, ...) PETSC_ATTRIBUTE_FORMAT(2, 3);
 
-/* Add a blank and a value as in an option file, quoted if a bare word would be read differently. */
-PetscErrorCode TrsTextAddValue(TrsGrowingText *text, const char *value);
+/*
+  Add an option as in an option file: its name and, unless it is NULL, its value, each quoted if a
+  bare word would be read differently.
+*/
+PetscErrorCode TrsTextAddOption(TrsGrowingText *text, const char *name, const char *value);
 
 /*
   Parse the value of an entry from the given text. Errors: OPTION if it is not valid, DATA where it

@@ -2,6 +2,7 @@
 #include "run/resume_changes.h"
 
 #include "core/names.h"
+#include "core/option_source.h"
 #include "run/checkpoint_model.h"
 
 #include <inttypes.h>
@@ -61,99 +62,126 @@ static const char *const placed_keys[] =
      "_prefetch_pipeline", "_num_passes",      "_cacheability",  "_cache_reserved_memory", "_cache_precision",
      "_expected_lookups",  "_mrc_hist"};
 
-/* An option in a configuration's text: "-name value # source", or "# -name value" for a default. */
+static const char *const objects[] = {"table", "task"};
+enum { TRS_N_OBJECTS = sizeof(objects) / sizeof(objects[0]) };
+
+/* Options of a text: lines "-name value # source", and defaults, "# -name value", with origin 1. */
 typedef struct {
-  const char *name, *value;
-  int n_name, n_value;
-  PetscBool is_default;
-} TrsOptionLine;
+  TrsGivenOptions options;
+  TrsOptionList names[TRS_N_OBJECTS]; /* what -tables and -tasks list */
+} TrsOptionLines;
 
-/* Parse the option of a line. Returns false if the line has none. */
-static PetscBool parse_line(const char *line, TrsOptionLine *option)
+static const TrsGivenOption *find(const TrsOptionLines *in, const char *name)
 {
-  const char *end = line + strcspn(line, "\n");
-
-  option->is_default = (PetscBool)(strncmp(line, "# -", 3) == 0);
-  if (option->is_default) line += 2;
-  if (*line != '-') return PETSC_FALSE;
-  option->name = line;
-  option->n_name = (int)strcspn(line, " \n");
-  option->value = line + option->n_name;
-  for (const char *p = option->value; !option->is_default && p + 3 <= end; p++) {
-    if (strncmp(p, " # ", 3) != 0) continue;
-    /* The first " # " ends the value:
-       values with blanks are quoted, and a file's name may hold anything. */
-    end = p;
-  }
-  if (option->value < end) option->value++;
-  option->n_value = (int)(end - option->value);
-  if (option->n_value == 0) { /* a flag without a value */
-    option->value = "true";
-    option->n_value = 4;
-  }
-  return PETSC_TRUE;
+  for (int i = 0; i < in->options.n; i++)
+    if (strcasecmp(in->options.option[i].name, name) == 0) return &in->options.option[i];
+  return NULL;
 }
 
-static PetscBool next_line(const char **text, TrsOptionLine *option)
+/* Lines of an earlier version that are no option's are passed over. Free with free_lines(). */
+static PetscErrorCode read_lines(const char *text, TrsOptionLines *lines)
 {
-  while (**text) {
-    const char *line = *text, *end = line + strcspn(line, "\n");
+  char *copy, source[] = "text";
 
-    *text = *end ? end + 1 : end;
-    if (parse_line(line, option)) return PETSC_TRUE;
+  PetscFunctionBegin;
+  *lines = (TrsOptionLines){.options = {0}};
+  PetscCall(PetscStrallocpy(text, &copy));
+  for (char *line = copy, *next; line; line = next) {
+    const PetscBool is_default = (PetscBool)(strncmp(line, "# -", 3) == 0);
+    const TrsGivenOption file = {.source = source, .origin = is_default};
+    PetscErrorCode ierr;
+
+    next = strchr(line, '\n');
+    if (next) *next++ = '\0';
+    ierr = TrsOptionTextParse(is_default ? line + 2 : line, &file, &lines->options);
+    if (ierr == TRS_ERR_OPTION) TrsErrorClear();
+    if (ierr != TRS_ERR_OPTION) PetscCall(ierr);
   }
-  return PETSC_FALSE;
+  PetscCall(PetscFree(copy));
+  for (int k = 0; k < TRS_N_OBJECTS; k++) {
+    char name[16];
+    const TrsGivenOption *list;
+    PetscBool valid;
+
+    snprintf(name, sizeof(name), "-%ss", objects[k]);
+    list = find(lines, name);
+    if (list && list->value) PetscCall(TrsOptionListSplit(list->value, &lines->names[k], &valid));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscBool find(const char *text, const TrsOptionLine *wanted, TrsOptionLine *option)
+static PetscErrorCode free_lines(TrsOptionLines *lines)
 {
-  while (next_line(&text, option))
-    if (option->n_name == wanted->n_name &&
-        strncasecmp(option->name, wanted->name, (size_t)wanted->n_name) == 0)
-      return PETSC_TRUE;
-  return PETSC_FALSE;
+  PetscFunctionBegin;
+  PetscCall(TrsGivenOptionsFree(&lines->options));
+  for (int k = 0; k < TRS_N_OBJECTS; k++) PetscCall(TrsOptionListFree(&lines->names[k]));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscBool is_learned(const TrsOptionLine *option)
+/* Find an option, or for that of one object, -table_a_key, the one for all, -tables_key. */
+static const TrsGivenOption *find_effective(const TrsOptionLines *in, const char *name)
 {
-  if (option->n_name == 14 && strncasecmp(option->name, "-plan_replicas", 14) == 0) return PETSC_TRUE;
+  const TrsGivenOption *found = find(in, name);
+  char own[TRS_VALUE_TEXT], all[TRS_VALUE_TEXT];
+
+  for (int k = 0; k < TRS_N_OBJECTS; k++) {
+    for (int i = 0; i < in->names[k].n && !found; i++) {
+      const int n = snprintf(own, sizeof(own), "-%s_%s_", objects[k], in->names[k].entry[i]);
+
+      if (strncasecmp(name, own, (size_t)n) != 0) continue;
+      snprintf(all, sizeof(all), "-%ss_%s", objects[k], name + n);
+      found = find(in, all);
+    }
+  }
+  return found;
+}
+
+static PetscBool is_learned(const char *name)
+{
+  const int length = (int)strlen(name);
+
+  if (strcasecmp(name, "-plan_replicas") == 0) return PETSC_TRUE;
   for (size_t i = 0; i < sizeof(placed) / sizeof(placed[0]); i++) {
     const int n = (int)strlen(placed[i]);
-    const PetscBool fits = placed[i][n - 1] == '_' ? option->n_name > n : option->n_name == n;
+    const PetscBool fits = placed[i][n - 1] == '_' ? length > n : length == n;
 
-    if (fits && strncasecmp(option->name, placed[i], (size_t)n) == 0) return PETSC_FALSE;
+    if (fits && strncasecmp(name, placed[i], (size_t)n) == 0) return PETSC_FALSE;
   }
   for (size_t i = 0; i < sizeof(placed_keys) / sizeof(placed_keys[0]); i++) {
     const int n = (int)strlen(placed_keys[i]);
 
-    if (strncasecmp(option->name, "-table", 6) == 0 && option->n_name > n &&
-        strncasecmp(option->name + option->n_name - n, placed_keys[i], (size_t)n) == 0)
+    if (strncasecmp(name, "-table", 6) == 0 && length > n &&
+        strcasecmp(name + length - n, placed_keys[i]) == 0)
       return PETSC_FALSE;
   }
   return PETSC_TRUE;
 }
 
-static void value_text(const TrsOptionLine *option, char text[TRS_VALUE_TEXT])
+static const char *value_of(const TrsGivenOption *option)
+{
+  return !option ? "not given" : option->value ? option->value : "true";
+}
+
+static void value_text(const TrsGivenOption *option, char text[TRS_VALUE_TEXT])
 {
   char raw[TRS_VALUE_TEXT / 4];
 
-  snprintf(raw, sizeof(raw), "%.*s", option ? option->n_value : 9, option ? option->value : "not given");
+  snprintf(raw, sizeof(raw), "%s", value_of(option));
   TrsNameEscape(raw, text, TRS_VALUE_TEXT);
 }
 
 /* Print one difference. `was` or `is` is NULL if the option was not given then or now. */
-static PetscErrorCode tell(const TrsSession *s, const char *word, const TrsOptionLine *was,
-                           const TrsOptionLine *is, int *n_lines)
+static PetscErrorCode tell(const TrsSession *s, const char *word, const TrsGivenOption *was,
+                           const TrsGivenOption *is, int *n_lines)
 {
-  const TrsOptionLine *named = !is || (was && was->n_name > is->n_name) ? was : is;
+  const TrsGivenOption *named = !is || (was && strlen(was->name) > strlen(is->name)) ? was : is;
   char before[TRS_VALUE_TEXT], now[TRS_VALUE_TEXT];
 
   PetscFunctionBegin;
   if (++*n_lines > TRS_MAX_LINES) PetscFunctionReturn(PETSC_SUCCESS);
   value_text(was, before);
   value_text(is, now);
-  PetscCall(PetscPrintf(s->comm, "%-10s %.*s was %s, is %s\n", word, PetscMin(named->n_name, 200),
-                        named->name, before, now));
+  PetscCall(PetscPrintf(s->comm, "%-10s %.200s was %s, is %s\n", word, named->name, before, now));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -165,38 +193,29 @@ static PetscErrorCode tell_more(const TrsSession *s, const char *word, int n_lin
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscBool same_value(const TrsOptionLine *a, const TrsOptionLine *b)
+static PetscBool same_value(const TrsGivenOption *a, const TrsGivenOption *b)
 {
-  return (PetscBool)(a->n_value == b->n_value && strncmp(a->value, b->value, (size_t)a->n_value) == 0);
+  return (PetscBool)(strcmp(value_of(a), value_of(b)) == 0);
 }
 
-/* Does the option count as the checkpoint's model has it? */
-static PetscBool is_of_model(const TrsSession *s, const TrsOptionLine *option)
+static PetscErrorCode tell_options(const TrsSession *s, const TrsOptionLines *then, const TrsOptionLines *now)
 {
-  char name[TRS_VALUE_TEXT];
-
-  snprintf(name, sizeof(name), "%.*s", option->n_name, option->name);
-  return (PetscBool)(TrsOptionsModelOf(s->options, name) != NULL);
-}
-
-static PetscErrorCode tell_options(const TrsSession *s, const char *then, const char *now)
-{
-  TrsOptionLine was, is;
-  const char *text = now;
   int n_lines = 0;
 
   PetscFunctionBegin;
-  while (next_line(&text, &is)) {
-    const PetscBool known = find(then, &is, &was);
+  for (int i = 0; i < now->options.n; i++) {
+    const TrsGivenOption *is = &now->options.option[i], *was = find(then, is->name);
 
     /* The option may be newer than the file, or come from the file's model. */
-    if (!is_learned(&is) || (!known && is.is_default) || is_of_model(s, &is)) continue;
-    if (!known || !same_value(&was, &is)) PetscCall(tell(s, "resume", known ? &was : NULL, &is, &n_lines));
+    if (!is_learned(is->name) || (!was && is->origin) || TrsOptionsModelOf(s->options, is->name)) continue;
+    if (!was || !same_value(was, is)) PetscCall(tell(s, "resume", was, is, &n_lines));
   }
-  text = then;
-  while (next_line(&text, &was))
-    if (is_learned(&was) && !was.is_default && !find(now, &was, &is))
-      PetscCall(tell(s, "resume", &was, NULL, &n_lines));
+  for (int i = 0; i < then->options.n; i++) {
+    const TrsGivenOption *was = &then->options.option[i];
+
+    if (is_learned(was->name) && !was->origin && !find(now, was->name))
+      PetscCall(tell(s, "resume", was, NULL, &n_lines));
+  }
   PetscCall(tell_more(s, "resume", n_lines));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -204,6 +223,7 @@ static PetscErrorCode tell_options(const TrsSession *s, const char *then, const 
 PetscErrorCode TrsResumeTell(const TrsSession *session, const TrsCheckpointInfo *start)
 {
   const TrsDatasetInfo *data;
+  TrsOptionLines was, is;
   char *now;
 
   PetscFunctionBegin;
@@ -215,53 +235,54 @@ PetscErrorCode TrsResumeTell(const TrsSession *session, const TrsCheckpointInfo 
                           "resume", start->data_samples, data->num_samples));
   if (!start->options_read) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsOptionsText(session->options, &now));
-  PetscCall(tell_options(session, start->options_read, now));
+  PetscCall(read_lines(start->options_read, &was));
+  PetscCall(read_lines(now, &is));
+  PetscCall(tell_options(session, &was, &is));
+  PetscCall(free_lines(&was));
+  PetscCall(free_lines(&is));
   PetscCall(PetscFree(now));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find an option, or for that of one object, -table_a_key, the one for all, -tables_key. */
-static PetscBool find_effective(const char *text, const TrsOptionLine *wanted, TrsOptionLine *option)
+PetscErrorCode TrsModelTables(const char *model, char **text, TrsOptionList *list)
 {
-  TrsOptionLine all;
-  int longest = 0; /* sequence_pooling, and not pooling */
+  TrsOptionLines lines;
+  const TrsGivenOption *tables;
 
-  if (find(text, wanted, option)) return PETSC_TRUE;
-  while (next_line(&text, &all)) {
-    const char *key = memchr(all.name, '_', (size_t)all.n_name);
-    const int n_object = key ? (int)(key - all.name) - 1 : 0; /* "-table" of "-tables_key" */
-    const int n_key = all.n_name - n_object - 1;
-
-    if (n_key > longest && n_object > 0 && all.name[n_object] == 's' && wanted->n_name > n_object + n_key &&
-        strncmp(wanted->name, all.name, (size_t)n_object) == 0 && wanted->name[n_object] == '_' &&
-        strncmp(wanted->name + wanted->n_name - n_key, key, (size_t)n_key) == 0) {
-      *option = all;
-      longest = n_key;
-    }
-  }
-  return (PetscBool)(longest > 0);
+  PetscFunctionBegin;
+  PetscCall(read_lines(model, &lines));
+  tables = find(&lines, "-tables");
+  PetscCall(PetscStrallocpy(tables ? tables->value : "", text));
+  *list = lines.names[0];
+  lines.names[0] = (TrsOptionList){0};
+  PetscCall(free_lines(&lines));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsModelTell(const TrsSession *session, const char *model)
 {
-  TrsOptionLine was, is, same;
-  const char *text = model;
+  TrsOptionLines then, now;
   int n_lines = 0;
-  char *now;
+  char *text;
 
   PetscFunctionBegin;
-  PetscCall(TrsCheckpointModelText(session, &now));
-  while (next_line(&text, &was)) {
-    const PetscBool known = find_effective(now, &was, &is);
+  PetscCall(TrsCheckpointModelText(session, &text));
+  PetscCall(read_lines(model, &then));
+  PetscCall(read_lines(text, &now));
+  for (int i = 0; i < then.options.n; i++) {
+    const TrsGivenOption *was = &then.options.option[i], *is = find_effective(&now, was->name);
 
-    if (!known || !same_value(&was, &is))
-      PetscCall(tell(session, "weights", &was, known ? &is : NULL, &n_lines));
+    if (!is || !same_value(was, is)) PetscCall(tell(session, "weights", was, is, &n_lines));
   }
-  text = now;
-  while (next_line(&text, &is))
-    if (!find(model, &is, &same) && find_effective(model, &is, &was) && !same_value(&was, &is))
-      PetscCall(tell(session, "weights", &was, &is, &n_lines));
+  for (int i = 0; i < now.options.n; i++) {
+    const TrsGivenOption *is = &now.options.option[i], *was = find_effective(&then, is->name);
+
+    if (was && !find(&then, is->name) && !same_value(was, is))
+      PetscCall(tell(session, "weights", was, is, &n_lines));
+  }
   PetscCall(tell_more(session, "weights", n_lines));
-  PetscCall(PetscFree(now));
+  PetscCall(free_lines(&then));
+  PetscCall(free_lines(&now));
+  PetscCall(PetscFree(text));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -2,6 +2,7 @@
 /* This module tells which options differ between a checkpoint and the run that starts from it. */
 #pragma once
 
+#include "core/option_list.h"
 #include "run/session.h"
 
 /*
@@ -22,3 +23,12 @@ PetscErrorCode TrsResumeTell(const TrsSession *session, const TrsCheckpointInfo 
   Logically collective; rank 0 prints.
 */
 PetscErrorCode TrsModelTell(const TrsSession *session, const char *model);
+
+/*
+  TrsModelTables - The tables of a checkpoint's model in their order, and as its option -tables has
+    them.
+
+  Not collective. Out: text, free with PetscFree(); list, free with TrsOptionListFree(). Both are
+  empty if the model lists none.
+*/
+PetscErrorCode TrsModelTables(const char *model, char **text, TrsOptionList *list);

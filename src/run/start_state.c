@@ -271,18 +271,11 @@ static PetscErrorCode tell_parts(const TrsSession *s, const TrsCheckpointWanted 
 
 /* --- the checkpoint's model --- */
 
-/* The place of a name in the list "a,b,c", which one of the characters of `end` ends, or -1. */
-static int place_in(const char *list, const char *end, const char *name)
+static int place_in(const TrsOptionList *list, const char *name)
 {
-  const size_t n = strlen(name);
-
-  for (int place = 0;; place++) {
-    const size_t here = strcspn(list, end);
-
-    if (here == n && strncmp(list, name, n) == 0) return place;
-    if (list[here] != ',') return -1;
-    list += here + 1;
-  }
+  for (int place = 0; place < list->n; place++)
+    if (strcmp(list->entry[place], name) == 0) return place;
+  return -1;
 }
 
 /*
@@ -291,24 +284,26 @@ static int place_in(const char *list, const char *end, const char *name)
 */
 static PetscErrorCode check_order(const TrsSession *s, const TrsStartPoint *from)
 {
-  const char *list = strstr(from->model, "-tables "), *end;
+  TrsOptionList list;
+  char *text;
   int last = -1;
 
   PetscFunctionBegin;
-  if (!list || TrsOptionsIsGiven(s->options, "-tables")) PetscFunctionReturn(PETSC_SUCCESS);
-  list += strlen("-tables ");
-  end = *list == '"' ? ",\"\n" : ",\n";
-  list += *list == '"';
+  if (TrsOptionsIsGiven(s->options, "-tables")) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsModelTables(from->model, &text, &list));
   for (int t = 0; t < s->tables.n; t++) {
-    const int place = place_in(list, end, s->tables.table[t].name);
+    const int place = place_in(&list, s->tables.table[t].name);
 
     if (place >= 0 && place < last)
-      PetscCall(TrsOptionError(s->options, "-tables",
-                               "the training data has its features in another order than the model of %s, "
-                               "whose dense layers read them in its own; give the tables in that order: %.*s",
-                               from->path, PetscMin((int)strcspn(list, end + 1), 400), list));
+      PetscCall(
+          TrsOptionError(s->options, "-tables",
+                         "the training data has its features in another order than the model of %s, "
+                         "whose dense layers read them in its own; give the tables in that order: %.400s",
+                         from->path, text));
     last = PetscMax(place, last);
   }
+  PetscCall(TrsOptionListFree(&list));
+  PetscCall(PetscFree(text));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

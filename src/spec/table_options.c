@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Read -tables, -tables_<key> and -table_<name>_<key>, take defaults from the dataset, check. */
+#include "core/option_list.h"
 #include "spec/table_choices.h"
 #include "spec/table_init.h"
 #include "spec/table_keys.h"
@@ -154,14 +155,16 @@ static PetscErrorCode read_features(TrsOptions options, const TrsDatasetFeatures
   int n = 0;
   const char *const *names = NULL;
   const char *own_name = table->name;
+  char *list;
 
   PetscFunctionBegin;
   GET(Strings, "features", &n, &names, NULL);
   if (n == 0) {
     n = 1;
     names = &own_name;
-    /* A list of options cannot hold a comma. */
-    if (!strchr(own_name, ',')) PetscCall(settle(options, table, "features", own_name));
+    PetscCall(TrsOptionListJoin(1, &own_name, &list));
+    PetscCall(settle(options, table, "features", list));
+    PetscCall(PetscFree(list));
   }
   PetscCall(PetscCalloc1(n, &table->features));
   table->n_features = n;
@@ -562,18 +565,10 @@ static PetscErrorCode check_sequence_dims(TrsOptions options, const TrsTableConf
 /* The tables of the model are those of the dataset. */
 static PetscErrorCode settle_names(TrsOptions options, int n, const char *const *names)
 {
-  size_t bytes = 1, used = 0;
   char *text;
 
   PetscFunctionBegin;
-  for (int t = 0; t < n; t++) {
-    /* A list of options cannot hold a comma. */
-    if (strchr(names[t], ',')) PetscFunctionReturn(PETSC_SUCCESS);
-    bytes += strlen(names[t]) + 1;
-  }
-  PetscCall(PetscMalloc(bytes, &text));
-  for (int t = 0; t < n; t++)
-    used += (size_t)snprintf(text + used, bytes - used, "%s%s", t ? "," : "", names[t]);
+  PetscCall(TrsOptionListJoin(n, names, &text));
   PetscCall(TrsOptionsSettle(options, "-tables", text));
   PetscCall(PetscFree(text));
   PetscFunctionReturn(PETSC_SUCCESS);

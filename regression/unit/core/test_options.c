@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
 /* Expected values and messages are by hand, from the interface: names, types, ranges, who wins, what a message must name. */
+#include "core/option_list.h"
 #include "option_specs.h"
 
 #include <inttypes.h>
@@ -215,6 +216,50 @@ static void test_yaml(void **state)
   assert_petsc_ok(TrsOptionsDestroy(&options));
 }
 
+static void assert_names(TrsOptions options, int n_expected, const char *const *expected)
+{
+  const char *const *names;
+  int n;
+
+  assert_petsc_ok(TrsOptionsGetStrings(options, "-tables", &n, &names, NULL));
+  assert_int_equal(n, n_expected);
+  for (int i = 0; i < n; i++) assert_string_equal(names[i], expected[i]);
+}
+
+/* Names with commas, blanks and quotes in both forms of file and on the command line; joined, they are the same. */
+static void test_quoted_names(void **state)
+{
+  static const char *const expected[] = {"a, b", "q\"u", "\"x\"", " end ", "z"};
+  static const char *const words[] = {
+      "-options_file run.opts", "-options_file run.yaml",
+      "-tables \"a,|b\",q\"u,\"\"\"x\"\"\",\"|end|\"|,|z -table_a,|b_pooling mean"};
+  char *joined, again[256];
+
+  (void)state;
+  write_file("run.opts", "-tables \"\"\"a, b\"\",q\"\"u,\"\"\"\"\"\"x\"\"\"\"\"\", \"\" end \"\" ,z\"\n"
+                         "\"-table_a, b_pooling\" mean -steps 3\n");
+  write_file("run.yaml",
+             "tables: ['a, b', 'q\"u', '\"x\"', ' end ', z]\ntable:\n  'a, b': {pooling: mean}\n");
+  assert_petsc_ok(TrsOptionListJoin(5, expected, &joined));
+  snprintf(again, sizeof(again), "-tables %s", joined);
+  for (char *c = again + 8; *c; c++) *c = *c == ' ' ? '|' : *c;
+  for (int k = 0; k < 4; k++) {
+    TrsOptions options;
+    const char *name;
+    int pooling;
+
+    assert_petsc_ok(create(k < 3 ? words[k] : again, &options));
+    assert_names(options, 5, expected);
+    if (k < 3) {
+      assert_petsc_ok(TrsOptionsObjectName(options, "table", "a, b", "pooling", &name));
+      assert_petsc_ok(TrsOptionsGetEnum(options, name, &pooling, NULL));
+      assert_int_equal(pooling, 1);
+    }
+    assert_petsc_ok(TrsOptionsDestroy(&options));
+  }
+  assert_petsc_ok(PetscFree(joined));
+}
+
 /* More options than PETSc's database could hold, as many tables have them: both forms of file. */
 static void test_many(void **state)
 {
@@ -361,6 +406,12 @@ static const TrsBadCase bad_cases[] = {
      "; entry 2 is \"x\""},
     {NULL, "-tables a,,b", TRS_ERR_OPTION,
      "-tables \"a,,b\" (command line): expected a comma-separated list of names; entry 2 is \"\""},
+    {NULL, "-tables a,\"b", TRS_ERR_OPTION,
+     "-tables \"a,\"b\" (command line): expected a comma-separated list of names; entry 2 has a quote that "
+     "is not closed before a comma"},
+    {NULL, "-tables \"a\"b,c", TRS_ERR_OPTION,
+     "-tables \"\"a\"b,c\" (command line): expected a comma-separated list of names; entry 1 has a quote "
+     "that is not closed before a comma"},
     {NULL, "-batchsize 4", TRS_ERR_OPTION,
      "-batchsize (command line): unknown option; the closest known one is -batch_size"},
     {"-steps 3\n-bacth_size 4\n", "-options_file run.opts", TRS_ERR_OPTION,
@@ -678,8 +729,8 @@ static void test_help(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test_setup(test_defaults, enter_folder), cmocka_unit_test(test_command_line),
-              cmocka_unit_test(test_files), cmocka_unit_test(test_yaml), cmocka_unit_test(test_objects),
-              cmocka_unit_test(test_many), cmocka_unit_test(test_bad_input),
+              cmocka_unit_test(test_files), cmocka_unit_test(test_yaml), cmocka_unit_test(test_quoted_names),
+              cmocka_unit_test(test_objects), cmocka_unit_test(test_many), cmocka_unit_test(test_bad_input),
               cmocka_unit_test(test_long_value), cmocka_unit_test(test_allow_unused),
               cmocka_unit_test(test_text), cmocka_unit_test(test_bandwidth),
               cmocka_unit_test(test_first_word), cmocka_unit_test(test_help_word),

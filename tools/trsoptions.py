@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Options as trshard writes them into checkpoints and results: the text of an option file, an option a line (input/README.md, "Options")."""
+import csv
+import re
+
+OPTION = re.compile(r'''("(?:[^"]|"")*"|[^\s"]\S*)(?:[ \t]+("(?:[^"]|"")*"|[^\s"#]\S*))?(?:[ \t]+# (.*))?''')
+
+
+def options(words):
+    """[(-name, value, where it was given, the line without that)] of the options in a text that trshard wrote; "default" where nobody gave it."""
+    plain = lambda word: word[1:-1].replace('""', '"') if word.startswith('"') else word
+    found = []
+    for line in words.splitlines():
+        given = not line.startswith("# ")
+        match = OPTION.match(line if given else line[2:])
+        if match and plain(match[1]).startswith("-"):
+            found.append((plain(match[1]), plain(match[2] or ""), (match[3] or "given") if given else "default", match.string[:match.end(2 if match[2] else 1)]))
+    return found
+
+
+def entries(value):
+    """The entries of an option that is a list: a,"b, c"."""
+    return next(csv.reader([value]), [])
