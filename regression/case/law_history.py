@@ -198,6 +198,32 @@ def test_backups(binary, folder):
     check("quant.h5.~1~" in names(folder), f"-task predict: {names(folder)}")
 
 
+def test_backups_of_texts(binary, folder):
+    """A plan that was edited by hand, and whatever else stands where a text goes: kept, numbered; the same text again is no other file."""
+    shared = "-task plan -tables a,b -tables_embedding_dim 64 -tables_num_embeddings 1000 -topology_world_size 2"
+    texts = {"-plan_output": "plan.json", "-plan_report": "report.txt", "-plan_search_space": "space.json"}
+    outputs = " ".join(f"{option} {name}" for option, name in texts.items())
+    run(binary, 1, f"{shared} {outputs}", folder)
+    run(binary, 1, f"{shared} {outputs}", folder)
+    check(names(folder) == ["plan.json", "report.txt", "report.txt.~1~", "space.json"], f"the same plan again, with a report of another time: {names(folder)}")
+    os.remove(os.path.join(folder, "report.txt.~1~"))
+    contents = {name: open(os.path.join(folder, name)).read() for name in texts.values()}
+    result = run(binary, 1, f"{shared} {outputs} -tables_num_embeddings 2000", folder)
+    for name, text in contents.items():
+        check(f"kept       what was {name} before: {name}.~1~" in said(result, folder), f"{name}: no word of its backup:\n{result.text}")
+        check(open(os.path.join(folder, f"{name}.~1~")).read() == text and open(os.path.join(folder, name)).read() != text, f"{name} or its backup is another")
+    for option, name in {**texts, "-bench_topology": "report.txt"}.items():
+        task = shared if option != "-bench_topology" else "-task bench"
+        text = run(binary, 2, f"{task} {option} {name} -existing_outputs refuse", folder, status=73).text
+        check(f"{name} is there already" in text and "-existing_outputs backup" in text, text)
+    run(binary, 1, f"{shared} {outputs} -existing_outputs replace", folder)
+    check(not [name for name in names(folder) if "~2~" in name] and open(os.path.join(folder, "plan.json")).read() == contents["plan.json"], f"replace: {names(folder)}")
+    make(folder)
+    run(binary, 2, words(2, "-checkpoint_dir ckpt -steps 2 -plan_output trained.json -existing_outputs refuse"), folder)
+    run(binary, 2, words(2, "-checkpoint_dir ckpt -resume -steps 4 -plan_output trained.json -existing_outputs refuse"), folder)
+    check("trained.json.~1~" not in names(folder), f"a run that goes on: {names(folder)}")
+
+
 @thinned
 def test_refuse_and_replace(binary, folder):
     """-existing_outputs refuse: 73 before the first step, all as it was; a resumed run's own files are no others'. replace: no backup."""

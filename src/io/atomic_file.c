@@ -201,13 +201,12 @@ PetscErrorCode TrsAtomicFill(TrsAtomicFile *file, int from)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode fill_and_publish(TrsAtomicFile *file, const void *data, int64_t n_bytes)
+PetscErrorCode TrsAtomicWrite(TrsAtomicFile *file, const void *data, int64_t n_bytes)
 {
   const int error = TrsWriteFully(file->fd, data, n_bytes, 0);
 
   PetscFunctionBegin;
   PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be written: %s", file->path, strerror(error));
-  PetscCall(TrsAtomicPublish(file));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -218,7 +217,8 @@ PetscErrorCode TrsAtomicSave(const char *path, const void *data, int64_t n_bytes
 
   PetscFunctionBegin;
   ierr = TrsAtomicCreate(path, &file);
-  if (!ierr) ierr = fill_and_publish(&file, data, n_bytes);
+  if (!ierr) ierr = TrsAtomicWrite(&file, data, n_bytes);
+  if (!ierr) ierr = TrsAtomicPublish(&file);
   PetscCall(TrsAtomicDiscard(&file));
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -43,6 +43,9 @@ int TrsAtomicJoin(const char *temporary);
 /* Copy the contents and the size of another file. Holes stay holes. Errors: IO. */
 PetscErrorCode TrsAtomicFill(TrsAtomicFile *file, int from);
 
+/* Write the whole contents from memory. Errors: IO. */
+PetscErrorCode TrsAtomicWrite(TrsAtomicFile *file, const void *data, int64_t n_bytes);
+
 /* Check that a file could be made at path. Leaves nothing behind. Errors: CANT_CREATE. */
 PetscErrorCode TrsAtomicTry(const char *path);
 

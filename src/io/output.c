@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "io/output.h"
 
+#include "core/file_text.h"
 #include "io/hdf5_util.h"
 #include "io/preflight.h"
 
@@ -53,15 +54,22 @@ static PetscErrorCode read_run_id(void *context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsOutputOpen(const char *path, TrsExisting existing, TrsOutput *output)
+PetscErrorCode TrsOutputOpenText(const char *path, TrsExisting existing, TrsOutput *output)
 {
-  PetscErrorCode ierr;
-
   PetscFunctionBegin;
   *output = (TrsOutput){.existing = existing};
   if (!path) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscStrallocpy(path, &output->path));
   output->found = identify(path);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOutputOpen(const char *path, TrsExisting existing, TrsOutput *output)
+{
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOutputOpenText(path, existing, output));
   if (output->found.is_there) {
     TrsHDF5Lock();
     ierr = TrsPreflight(path, read_run_id, output);
@@ -70,7 +78,7 @@ PetscErrorCode TrsOutputOpen(const char *path, TrsExisting existing, TrsOutput *
     if (ierr != PETSC_SUCCESS && ierr != TRS_ERR_DATA && ierr != TRS_ERR_NO_INPUT) PetscCall(ierr);
     if (ierr != PETSC_SUCCESS) TrsErrorClear(); /* damaged or not HDF5, so not of this run */
   }
-  if (!output->found_run_id) PetscCall(PetscStrallocpy("", &output->found_run_id));
+  if (path && !output->found_run_id) PetscCall(PetscStrallocpy("", &output->found_run_id));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -184,6 +192,36 @@ PetscErrorCode TrsOutputPublish(TrsOutput *output, TrsAtomicFile *file)
   ierr = TrsAtomicPublish(file);
   /* The file is in place, even if it is not flushed. */
   if (output && !file->made) output->own = identify(file->path);
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Does the file at a path have these contents? */
+static PetscErrorCode has_contents(const char *path, const void *data, int64_t n_bytes, PetscBool *same)
+{
+  TrsFileText file;
+
+  PetscFunctionBegin;
+  PetscCall(TrsFileReadText(path, n_bytes, &file));
+  *same = (PetscBool)(file.outcome == TRS_FILE_READ && file.n_bytes == n_bytes &&
+                      memcmp(file.text, data, (size_t)n_bytes) == 0);
+  PetscCall(PetscFree(file.text));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOutputSave(TrsOutput *output, const void *data, int64_t n_bytes)
+{
+  TrsAtomicFile file;
+  PetscBool same = PETSC_FALSE;
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  PetscCall(has_contents(output->path, data, n_bytes, &same));
+  if (same) output->existing = TRS_EXISTING_REPLACE;
+  ierr = TrsAtomicCreate(output->path, &file);
+  if (!ierr) ierr = TrsAtomicWrite(&file, data, n_bytes);
+  if (!ierr) ierr = TrsOutputPublish(output, &file);
+  PetscCall(TrsAtomicDiscard(&file));
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

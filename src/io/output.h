@@ -51,6 +51,9 @@ typedef struct {
 */
 PetscErrorCode TrsOutputOpen(const char *path, TrsExisting existing, TrsOutput *output);
 
+/* TrsOutputOpenText - The same for an output that is a text and names no run. */
+PetscErrorCode TrsOutputOpenText(const char *path, TrsExisting existing, TrsOutput *output);
+
 /*
   TrsOutputClaim - Set the run that the output belongs to, before its first file.
 
@@ -81,5 +84,13 @@ PetscBool TrsOutputIsOwn(const TrsOutput *output);
   Errors: IO; the previous file is intact, under its name or the backup's
 */
 PetscErrorCode TrsOutputPublish(TrsOutput *output, TrsAtomicFile *file);
+
+/*
+  TrsOutputSave - Write a whole file from memory into place. A file with the same contents gets no
+    backup.
+
+  Errors: CANT_CREATE; IO, and then the previous file is intact, under its name or the backup's
+*/
+PetscErrorCode TrsOutputSave(TrsOutput *output, const void *data, int64_t n_bytes);
 
 PetscErrorCode TrsOutputClose(TrsOutput *output);

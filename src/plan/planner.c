@@ -232,7 +232,7 @@ static PetscErrorCode write_text(const TrsPlanner planner, const char *option, c
                                  TrsText *text)
 {
   PetscFunctionBegin;
-  if (path && planner->writer) PetscCall(planner->writer(option, path, text));
+  if (path && planner->writer) PetscCall(planner->writer(planner->options, option, path, text));
   PetscCall(TrsTextFree(text));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -256,9 +256,10 @@ static PetscErrorCode try_files(const TrsPlanner planner)
                          "plan)"));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (settings->output) PetscCall(planner->writer("-plan_output", settings->output, NULL));
-  if (settings->search_space) PetscCall(planner->writer("-plan_search_space", settings->search_space, NULL));
-  if (settings->report) PetscCall(planner->writer("-plan_report", settings->report, NULL));
+  if (settings->output) PetscCall(planner->writer(planner->options, "-plan_output", settings->output, NULL));
+  if (settings->search_space)
+    PetscCall(planner->writer(planner->options, "-plan_search_space", settings->search_space, NULL));
+  if (settings->report) PetscCall(planner->writer(planner->options, "-plan_report", settings->report, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

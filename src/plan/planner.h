@@ -41,7 +41,8 @@ typedef struct {
   made. The planner itself knows nothing of disks. On rank 0, not collective. Errors: CANT_CREATE,
   IO with `option` and the path.
 */
-typedef PetscErrorCode (*TrsPlanWriter)(const char *option, const char *path, const TrsText *text);
+typedef PetscErrorCode (*TrsPlanWriter)(TrsOptions options, const char *option, const char *path,
+                                        const TrsText *text);
 
 /*
   Who knows the dense layers of a model with num_dense dense features. Not collective. Errors:

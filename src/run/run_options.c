@@ -33,7 +33,8 @@ static const TrsOptionSpec run_specs[] = {
      "the end. Writing takes at most 1 % of the time, so a very long history is written less often"},
     {"-existing_outputs", TRS_OPTION_ENUM, "backup", NULL, "backup,refuse,replace", NULL,
      "what to do if another run's file, or a file of no run, stands at -output, -checkpoint_final, "
-     "-checkpoint_best, -quant_checkpoint or -trace. backup: keep it as FILE.~1~, FILE.~2~ ... when the new "
+     "-checkpoint_best, -quant_checkpoint or -trace, or another text at -plan_output, -plan_search_space, "
+     "-plan_report or -bench_topology. backup: keep it as FILE.~1~, FILE.~2~ ... when the new "
      "file is put in place; refuse: do not start (exit status 73); replace: overwrite it. A resumed run "
      "always replaces its own files"},
     {"-report_interval", TRS_OPTION_REAL, NULL, "[0,]", NULL, "s",

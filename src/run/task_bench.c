@@ -25,7 +25,7 @@ static const TrsOptionSpec bench_specs[] = {
 const TrsOptionGroup trs_bench_options = TRS_OPTION_GROUP("Benchmark", bench_specs);
 
 /* Write the option file on rank 0. */
-static PetscErrorCode write_topology(const char *path, const TrsCommGroups *groups,
+static PetscErrorCode write_topology(TrsOptions options, const char *path, const TrsCommGroups *groups,
                                      const TrsBenchRates *rates)
 {
   TrsText text = {0};
@@ -64,7 +64,7 @@ static PetscErrorCode write_topology(const char *path, const TrsCommGroups *grou
                           "-topology_pair_back_rate %.17g\n-topology_pair_back_overhead %.17g\n",
                           rates->pairs.rate, rates->pairs.overhead, rates->pairs.back_rate,
                           rates->pairs.back_overhead));
-  PetscCall(TrsTextOutput("-bench_topology", path, &text));
+  PetscCall(TrsTextOutput(options, "-bench_topology", path, &text));
   PetscCall(TrsTextFree(&text));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -107,14 +107,15 @@ PetscErrorCode TrsRunBench(MPI_Comm comm, TrsOptions options)
       "quantised communication loses: -bench_qcomm");
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   if (path)
-    PetscCall(TrsAgree(comm, rank == 0 ? TrsTextOutput("-bench_topology", path, NULL) : PETSC_SUCCESS));
+    PetscCall(
+        TrsAgree(comm, rank == 0 ? TrsTextOutput(options, "-bench_topology", path, NULL) : PETSC_SUCCESS));
   if (qcomm) PetscCall(TrsBenchQcomm(comm, options));
   if (!path) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsOptionsGetInt(options, "-bench_bytes", &bytes, NULL));
   PetscCall(TrsOptionsGetInt(options, "-bench_table_bytes", &table_bytes, NULL));
   PetscCall(TrsMachineCreate(comm, options, &machine));
   PetscCall(TrsBenchRatesMeasure(&machine, bytes, table_bytes, &rates));
-  if (rank == 0) ierr = write_topology(path, &machine.groups, &rates);
+  if (rank == 0) ierr = write_topology(options, path, &machine.groups, &rates);
   PetscCall(TrsAgree(comm, ierr));
   PetscCall(print_rates(comm, &rates, path));
   PetscCall(TrsMachineDestroy(&machine));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/text_output.h"
 
-#include "io/atomic_file.h"
+#include "io/output.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,18 +20,49 @@ static PetscErrorCode name_option(const char *option, const char *path, PetscErr
           ierr == TRS_ERR_CANT_CREATE ? "can't be created" : "can't be written", reason ? reason : "");
 }
 
-PetscErrorCode TrsTextOutput(const char *option, const char *path, const TrsText *text)
+/* Save the text, or without one try the path. */
+static PetscErrorCode save(TrsOutput *output, const TrsText *text)
+{
+  PetscFunctionBegin;
+  if (text)
+    PetscCall(TrsOutputSave(output, text->data, (int64_t)text->n));
+  else
+    PetscCall(TrsAtomicTry(output->path));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode to_file(TrsOptions options, const char *option, const char *path, const TrsText *text)
+{
+  TrsOutput output;
+  PetscErrorCode ierr;
+  PetscBool resume;
+  int existing;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetEnum(options, "-existing_outputs", &existing, NULL));
+  PetscCall(TrsOptionsGetBool(options, "-resume", &resume, NULL));
+  /* A text names no run. If it were refused, it would keep a run from its own resume. */
+  if (resume && existing == TRS_EXISTING_REFUSE) existing = TRS_EXISTING_BACKUP;
+  PetscCall(TrsOutputOpenText(path, (TrsExisting)existing, &output));
+  if (!text) PetscCall(TrsOutputClaim(&output, NULL));
+  ierr = save(&output, text);
+  if (ierr) PetscCall(name_option(option, path, ierr));
+  if (output.backup)
+    PetscCall(PetscPrintf(PETSC_COMM_SELF, "%-10s what was %s before: %s\n", "kept", path, output.backup));
+  PetscCall(TrsOutputClose(&output));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTextOutput(TrsOptions options, const char *option, const char *path, const TrsText *text)
 {
   const PetscBool is_stdout = (PetscBool)(!strcmp(path, "stdout") || !strcmp(path, "/dev/stdout"));
-  PetscErrorCode ierr = PETSC_SUCCESS;
 
   PetscFunctionBegin;
   if (is_stdout && text) {
     (void)fwrite(text->data, 1, text->n, stdout);
     (void)fflush(stdout);
   } else if (!is_stdout) {
-    ierr = text ? TrsAtomicSave(path, text->data, (int64_t)text->n) : TrsAtomicTry(path);
+    PetscCall(to_file(options, option, path, text));
   }
-  if (ierr) PetscCall(name_option(option, path, ierr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
