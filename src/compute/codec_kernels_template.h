@@ -571,9 +571,9 @@ INLINE void forward_dim(const int D, const int bits, const int weighted, const T
   const int dim = D ? D : look->table->dim, block = VECTOR >= 8 ? 8 : 4;
   const int64_t last_bag = first + look->input->batch;
 
-  if (first_bag == first)
+  if (first_bag < end_bag)
     for (int64_t i = 0; i < TrsIdsAhead(dim * bits / 8 + 4); i++)
-      prefetch_row(look, dim * bits / 8 + 4, look->input->offsets[first] + i);
+      prefetch_row(look, dim * bits / 8 + 4, look->input->offsets[first_bag] + i);
   for (int64_t b = first_bag; b < end_bag; b++) {
     const int64_t begin = look->input->offsets[b], end = look->input->offsets[b + 1];
     const float divisor = mean && end > begin ? (float)(end - begin) : 1.0f;

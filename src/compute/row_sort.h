@@ -21,15 +21,19 @@ static inline int TrsBitsFor(uint64_t largest)
 */
 uint64_t *TrsRowSort(int64_t n, int low_bit, int high_bit, uint64_t *key, uint64_t *scratch);
 
+typedef enum {
+  TRS_ROWS_TOGETHER, /* in any order of rows; threads may share the work and change the order */
+  TRS_ROWS_LISTED,   /* in an order that the keys' rows, their order and the number of rows give */
+  TRS_ROWS_SORTED
+} TrsRowOrder;
+
 /*
-  Bring the keys of each row together in key [n]: in order of rows; or, unless sorted is set, rows
-  with a single key may come first, in the order of their keys. Equal rows keep their order. The
-  list depends on the keys' rows, their order and `rows` alone.
+  Bring the keys of each row together in key [n]. Equal rows keep their order. Unless they are
+  sorted, rows with a single key may come first, in the order of their keys: if many of the table's
+  rows have a key, those need no sort, and what belongs to their positions is read in order of
+  positions.
 
-  If many of the table's rows have a key, those with a single one need no sort, and what belongs to
-  their positions is read in order of positions.
-
-  rows: more than the largest row. scratch [n]. seen: scratch [n]; not used if sorted.
+  rows: more than the largest row. scratch [n]. seen: scratch [n].
 */
-void TrsRowGroup(int64_t n, int low_bit, int64_t rows, int sorted, uint64_t *key, uint64_t *scratch,
+void TrsRowGroup(int64_t n, int low_bit, int64_t rows, TrsRowOrder order, uint64_t *key, uint64_t *scratch,
                  uint32_t *seen);

@@ -21,9 +21,6 @@
 #include <omp.h>
 #include <string.h>
 
-/* A feature's bags are looked up by parts of this many. A smaller part is not worth a thread. */
-enum { TRS_BAGS_A_PART = 256 };
-
 /*
   A backward takes the tables group by group. A group has as many tables as give each thread this
   many ids: the lists of a thread stay in its cache until the update, and their memory does not grow
@@ -31,9 +28,41 @@ enum { TRS_BAGS_A_PART = 256 };
 */
 enum { TRS_GROUP_VALUES = 32768, TRS_GROUP_TABLES = 4 };
 
+/*
+  A table with at least this many ids, and more than a thread's share, is grouped by all threads
+  together, who take pieces of a feature's list.
+*/
+enum { TRS_SHARED_VALUES = 16384, TRS_LIST_PIECES = 16 };
+
 static const TrsTbeKernels *kernels_of_isa(void)
 {
   return TRS_KERNELS_OF_ISA(trs_tbe_kernels);
+}
+
+/*
+  Threads share bags by their work: a bag counts as one item, and each of its ids as one. The first
+  of feature f's bags with `item` items or more before it.
+*/
+static int64_t bag_at(const TrsTbeInput *input, int f, int64_t item)
+{
+  const int64_t *offsets = input->offsets + f * input->batch;
+  int64_t low = 0, high = input->batch;
+
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+
+    if (offsets[middle] - offsets[0] + middle < item)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+static int64_t items_of(const TrsTbeInput *input, int f, int n_features)
+{
+  return input->offsets[(f + n_features) * input->batch] - input->offsets[f * input->batch] +
+         n_features * input->batch;
 }
 
 PetscBool TrsTbeHasStepCpu(TrsSparseOptimizerKind kind)
@@ -46,24 +75,27 @@ PetscErrorCode TrsTbeForwardCpu(TrsStream stream, TrsWorkspace workspace, const 
 {
   const TrsTbeKernels *kernels = kernels_of_isa();
   const TrsCodecKernels *quantised_kernels = TrsCodecKernelsGet();
-  const int64_t B = input->batch, parts = (B + TRS_BAGS_A_PART - 1) / TRS_BAGS_A_PART;
 
   PetscFunctionBegin;
   (void)stream;
   (void)workspace;
   PetscCall(TrsCheckFloats(out.type));
-#pragma omp parallel for schedule(static) collapse(2)
-  for (int f = 0; f < tbe->n_features; f++)
-    for (int64_t part = 0; part < parts; part++) {
+#pragma omp parallel
+  {
+    TrsThreadParts items = TrsPartsOfThread(items_of(input, 0, tbe->n_features));
+
+    for (int f = 0; f < tbe->n_features; f++) {
       const TrsTbeFeature *feature = &tbe->feature[f];
-      const int64_t first = f * B, begin = first + part * TRS_BAGS_A_PART,
-                    end = PetscMin(begin + TRS_BAGS_A_PART, first + B);
       const TrsTbeTable *table = &tbe->table[feature->table];
       const PetscBool quantised = (PetscBool)(TrsDTypeBits(table->dtype) <= 8);
-      (quantised ? quantised_kernels->forward
-                 : kernels->forward)(table, input, first, begin, end, feature->mean,
-                                     (float *)out.data + feature->out_column, out.stride);
+      const int64_t first = f * input->batch;
+
+      while (TrsNextPiece(&items, items_of(input, f, 1)))
+        (quantised ? quantised_kernels->forward : kernels->forward)(
+            table, input, first, first + bag_at(input, f, items.begin), first + bag_at(input, f, items.end),
+            feature->mean, (float *)out.data + feature->out_column, out.stride);
     }
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -120,13 +152,13 @@ typedef struct {
 
 /* Views of the workspace of a backward. N: values of the largest group. */
 typedef struct {
-  int64_t n, first;          /* N; where the group's keys begin among all keys */
-  uint64_t *key, *scratch;   /* [N] */
-  uint32_t *seen;            /* [N] scratch of TrsRowGroup() */
-  int64_t *source;           /* [N] by position within the table's list */
-  float *scale;              /* [2 * N] by position, then by key; NULL: all 1 */
-  int32_t *location;         /* [2 * N] as scale; NULL: no table is cached */
-  int sorted;                /* rows in their order */
+  int64_t n, first;        /* N; where the group's keys begin among all keys */
+  uint64_t *key, *scratch; /* [N] */
+  uint32_t *seen;          /* [N] scratch of TrsRowGroup() */
+  int64_t *source;         /* [N] by position within the table's list */
+  float *scale;            /* [2 * N] by position, then by key; NULL: all 1 */
+  int32_t *location;       /* [2 * N] as scale; NULL: no table is cached */
+  TrsRowOrder order;
   TrsTableRun *run;          /* [n_tables] */
   float *wide;               /* [threads, 3 * D] used if rows are wide */
   float *const *row_squares; /* as TrsTbeInput's, or NULL */
@@ -151,7 +183,7 @@ static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, Pets
       &w->by_thread, (int64_t)omp_get_max_threads() * 3 * widest * (int64_t)sizeof(float), PETSC_FALSE));
   b->n = n;
   b->first = 0;
-  b->sorted = 0;
+  b->order = TRS_ROWS_TOGETHER;
   b->key = (uint64_t *)w->keys.data;
   b->scratch = (uint64_t *)w->scratch.data;
   b->source = (int64_t *)w->positions.data;
@@ -167,7 +199,7 @@ static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, Pets
 /* Find where each table's keys begin, by adding up the values of its features. */
 static void divide_keys(const TrsTbe *tbe, const TrsTbeInput *input, TrsTableRun *run)
 {
-  for (int t = 0; t < tbe->n_tables; t++) run[t].n = 0;
+  for (int t = 0; t < tbe->n_tables; t++) run[t] = (TrsTableRun){.n = 0};
   for (int f = 0; f < tbe->n_features; f++)
     run[tbe->feature[f].table].n += input->offsets[(f + 1) * input->batch] - input->offsets[f * input->batch];
   for (int t = 0; t < tbe->n_tables; t++) run[t].begin = t > 0 ? run[t - 1].begin + run[t - 1].n : 0;
@@ -189,17 +221,22 @@ typedef struct {
   then reads them one after the other. The sources take the half of the memory for keys that is not
   needed any more. n: as of TrsKeyLists.
 */
-static void follow_keys(TrsTableRun *run, const TrsKeyLists *lists, int64_t n, int64_t *source)
+static void follow_keys(TrsTableRun *run, const TrsKeyLists *lists, int64_t n, PetscBool shared,
+                        int64_t *source)
 {
   const uint64_t mask = ((uint64_t)1 << run->position_bits) - 1;
 
   run->source = source;
   run->scale = lists->scale ? lists->scale + n : NULL;
   run->location = lists->location ? lists->location + n : NULL;
-  for (int64_t i = 0; i < run->n; i++) source[i] = lists->source[run->key[i] & mask];
-  for (int64_t i = 0; lists->scale && i < run->n; i++) lists->scale[n + i] = lists->scale[run->key[i] & mask];
-  for (int64_t i = 0; lists->location && i < run->n; i++)
-    lists->location[n + i] = lists->location[run->key[i] & mask];
+#pragma omp parallel for schedule(static) if (shared)
+  for (int64_t i = 0; i < run->n; i++) {
+    const uint64_t position = run->key[i] & mask;
+
+    source[i] = lists->source[position];
+    if (lists->scale) lists->scale[n + i] = lists->scale[position];
+    if (lists->location) lists->location[n + i] = lists->location[position];
+  }
 }
 
 /*
@@ -219,65 +256,120 @@ static int only_feature(const TrsTbe *tbe, const TrsTbeInput *input, const TrsKe
   return features > 1 || lists->scale || lists->location || (pooled && input->batch > n) ? -1 : only;
 }
 
-/* List the keys of feature f, the only one of its table. Returns how many. */
-static int64_t list_linear(const TrsTbe *tbe, const TrsTbeInput *input, int f, PetscBool pooled,
-                           int64_t grad_stride, TrsTableRun *run, uint64_t *key)
+/* The ids of a feature that become keys. */
+typedef struct {
+  const TrsTbeInput *input;
+  const TrsTbeFeature *feature;
+  const TrsKeyLists *lists;
+  int64_t first, rows; /* its first bag; rows of its table */
+  int64_t before;      /* ids of the table before the feature's */
+  int64_t grad_stride;
+  int position_bits;
+  PetscBool pooled;
+} TrsListing;
+
+/*
+  List the ids of bags [begin, end). linear: a key's position tells where its gradient is, so there
+  is no more to list. Returns how many are rows of the table.
+*/
+static inline __attribute__((always_inline)) int64_t list_bags(const TrsListing *l, const int linear,
+                                                               int64_t begin, int64_t end, uint64_t *key)
 {
-  const TrsTbeFeature *feature = &tbe->feature[f];
-  const uint64_t rows = (uint64_t)tbe->table[feature->table].rows;
-  const int64_t first = f * input->batch, begin = input->offsets[first];
+  const TrsTbeInput *input = l->input;
+  const TrsKeyLists *lists = l->lists;
+  const int64_t before = l->before - input->offsets[l->first];
   int64_t n = 0;
 
-  run->source = NULL;
-  run->scale = NULL;
-  run->location = NULL;
-  run->grad_stride = grad_stride;
-  run->grad_at = pooled ? feature->out_column : begin * grad_stride;
-  run->position_bits = TrsBitsFor((uint64_t)(pooled ? input->batch : run->n));
-  for (int64_t bag = 0; bag < input->batch; bag++) {
-    for (int64_t i = input->offsets[first + bag]; i < input->offsets[first + bag + 1]; i++) {
-      key[n] = (uint64_t)input->values[i] << run->position_bits | (uint64_t)(pooled ? bag : i - begin);
-      n += (uint64_t)input->values[i] < rows;
+  for (int64_t bag = begin; bag < end; bag++) {
+    const int64_t first = input->offsets[l->first + bag], last = input->offsets[l->first + bag + 1];
+    const float share = l->feature->mean && last > first ? 1.0f / (float)(last - first) : 1.0f;
+
+    for (int64_t i = first; i < last; i++) {
+      const int64_t place = before + i, position = linear && l->pooled ? bag : place;
+
+      if (!linear) {
+        lists->source[place] = (l->pooled ? bag : i) * l->grad_stride +
+                               (l->pooled ? l->feature->out_column : 0);
+        if (lists->location) lists->location[place] = input->locations[i];
+        if (lists->scale) lists->scale[place] = input->weights ? input->weights[i] * share : share;
+      }
+      if ((uint64_t)input->values[i] < (uint64_t)l->rows)
+        key[n++] = (uint64_t)input->values[i] << l->position_bits | (uint64_t)position;
     }
   }
   return n;
 }
 
-/* List the keys of any table, with what belongs to their positions. Returns how many. */
-static int64_t list_any(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled,
-                        int64_t grad_stride, TrsTableRun *run, const TrsKeyLists *lists)
+static int64_t list_piece(const TrsListing *l, int linear, int64_t begin, int64_t end, uint64_t *key)
 {
-  const uint64_t rows = (uint64_t)tbe->table[t].rows;
-  int64_t n = 0, position = 0;
+  return linear ? list_bags(l, 1, begin, end, key) : list_bags(l, 0, begin, end, key);
+}
 
-  run->grad_at = run->grad_stride = 0;
-  run->position_bits = TrsBitsFor((uint64_t)run->n);
-  for (int f = 0; f < tbe->n_features; f++) {
-    const TrsTbeFeature *feature = &tbe->feature[f];
-    const int64_t first = f * input->batch;
-    if (feature->table != t) continue;
-    for (int64_t bag = first; bag < first + input->batch; bag++) {
-      const int64_t begin = input->offsets[bag], end = input->offsets[bag + 1];
-      const float share = feature->mean && end > begin ? 1.0f / (float)(end - begin) : 1.0f;
-      for (int64_t i = begin; i < end; i++, position++) {
-        lists->source[position] = (pooled ? bag - first : i) * grad_stride +
-                                  (pooled ? feature->out_column : 0);
-        if (lists->location) lists->location[position] = input->locations[i];
-        if (lists->scale) lists->scale[position] = input->weights ? input->weights[i] * share : share;
-        if ((uint64_t)input->values[i] < rows)
-          lists->key[n++] = (uint64_t)input->values[i] << run->position_bits | (uint64_t)position;
-      }
-    }
-  }
+static int64_t count_rows(const TrsListing *l, int64_t begin, int64_t end)
+{
+  const int64_t *offsets = l->input->offsets + l->first;
+  int64_t n = 0;
+
+  for (int64_t i = offsets[begin]; i < offsets[end]; i++)
+    n += (uint64_t)l->input->values[i] < (uint64_t)l->rows;
   return n;
+}
+
+/* List a feature's ids, by all threads if they share the table. Returns how many are rows. */
+static int64_t list_feature(const TrsListing *l, int linear, PetscBool shared, uint64_t *key)
+{
+  const int64_t B = l->input->batch;
+  int64_t begin[TRS_LIST_PIECES + 1] = {0};
+
+  if (!shared) return list_piece(l, linear, 0, B, key);
+#pragma omp parallel for schedule(static)
+  for (int p = 0; p < TRS_LIST_PIECES; p++)
+    begin[p + 1] = count_rows(l, p * B / TRS_LIST_PIECES, (p + 1) * B / TRS_LIST_PIECES);
+  for (int p = 0; p < TRS_LIST_PIECES; p++) begin[p + 1] += begin[p];
+#pragma omp parallel for schedule(static)
+  for (int p = 0; p < TRS_LIST_PIECES; p++)
+    (void)list_piece(l, linear, p * B / TRS_LIST_PIECES, (p + 1) * B / TRS_LIST_PIECES, key + begin[p]);
+  return begin[TRS_LIST_PIECES];
+}
+
+/* List a table's keys. Returns whether their positions tell where the gradients are. */
+static int list_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled, PetscBool shared,
+                      int64_t grad_stride, TrsTableRun *run, const TrsKeyLists *lists)
+{
+  const int only = only_feature(tbe, input, lists, t, pooled, run->n), linear = only >= 0;
+  int64_t n = 0, before = 0;
+
+  *run = (TrsTableRun){.begin = run->begin, .n = run->n, .key = lists->key};
+  run->position_bits = TrsBitsFor((uint64_t)(linear && pooled ? input->batch : run->n));
+  if (linear) {
+    run->grad_stride = grad_stride;
+    run->grad_at = pooled ? tbe->feature[only].out_column : input->offsets[only * input->batch] * grad_stride;
+  }
+  for (int f = 0; f < tbe->n_features; f++) {
+    const TrsListing listing = {.input = input,
+                                .feature = &tbe->feature[f],
+                                .lists = lists,
+                                .first = f * input->batch,
+                                .rows = tbe->table[t].rows,
+                                .before = before,
+                                .grad_stride = grad_stride,
+                                .position_bits = run->position_bits,
+                                .pooled = pooled};
+
+    if (tbe->feature[f].table != t) continue;
+    n += list_feature(&listing, linear, shared, lists->key + n);
+    before += input->offsets[(f + 1) * input->batch] - input->offsets[f * input->batch];
+  }
+  run->n = n;
+  return linear;
 }
 
 /*
   List one table's occurrences, and bring those of a row together. pooled: the ids of a bag share a
-  gradient; else gradient row i belongs to values[i].
+  gradient; else gradient row i belongs to values[i]. shared: all threads do it together.
 */
 static void group_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled,
-                        int64_t grad_stride, TrsBackward *b)
+                        PetscBool shared, int64_t grad_stride, TrsBackward *b)
 {
   TrsTableRun *run = &b->run[t];
   const TrsTbeTable *table = &tbe->table[t];
@@ -286,15 +378,10 @@ static void group_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, Pets
                              .source = b->source + at,
                              .scale = b->scale ? b->scale + at : NULL,
                              .location = b->location && table->lines ? b->location + at : NULL};
-  const int only = only_feature(tbe, input, &lists, t, pooled, run->n);
+  const int linear = list_table(tbe, input, t, pooled, shared, grad_stride, run, &lists);
 
-  if (only >= 0)
-    run->n = list_linear(tbe, input, only, pooled, grad_stride, run, lists.key);
-  else
-    run->n = list_any(tbe, input, t, pooled, grad_stride, run, &lists);
-  run->key = lists.key;
-  TrsRowGroup(run->n, run->position_bits, table->rows, b->sorted, lists.key, b->scratch + at, b->seen + at);
-  if (only < 0) follow_keys(run, &lists, b->n, (int64_t *)(b->scratch + at));
+  TrsRowGroup(run->n, run->position_bits, table->rows, b->order, lists.key, b->scratch + at, b->seen + at);
+  if (!linear) follow_keys(run, &lists, b->n, shared, (int64_t *)(b->scratch + at));
 }
 
 /*
@@ -333,7 +420,14 @@ static PetscErrorCode begin_backward(TrsWorkspace workspace, const TrsTbe *tbe, 
   PetscCall(
       reserve(workspace, tbe, most, (PetscBool)(scaled && pooled), (PetscBool)(input->locations != NULL), b));
   b->row_squares = input->row_squares;
+  if (input->row_squares) b->order = TRS_ROWS_LISTED;
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Would the thread of a table be the last of those that group n ids? */
+static PetscBool is_shared(const TrsTableRun *run, int64_t n)
+{
+  return (PetscBool)(run->n >= TRS_SHARED_VALUES && run->n * omp_get_max_threads() > n);
 }
 
 /* List the keys of the group of tables that begins with table t. Returns the table after it. */
@@ -344,8 +438,11 @@ static int group_keys(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscB
   const int end = end_group(tbe, b->run, t, &n);
 
   b->first = b->run[t].begin;
+  for (int i = t; i < end; i++)
+    if (is_shared(&b->run[i], n)) group_table(tbe, input, i, pooled, PETSC_TRUE, grad_stride, b);
 #pragma omp parallel for schedule(dynamic, 1)
-  for (int i = t; i < end; i++) group_table(tbe, input, i, pooled, grad_stride, b);
+  for (int i = t; i < end; i++)
+    if (!b->run[i].key) group_table(tbe, input, i, pooled, PETSC_FALSE, grad_stride, b);
   return end;
 }
 
@@ -439,6 +536,7 @@ PetscErrorCode TrsTbeRowSquaresCpu(TrsStream stream, TrsWorkspace workspace, con
   PetscFunctionBegin;
   (void)stream;
   PetscCall(begin_backward(workspace, tbe, input, PETSC_TRUE, &b));
+  b.order = TRS_ROWS_LISTED; /* as the ranks that have other columns of the rows list them */
   for (int first = 0, end; first < tbe->n_tables; first = end) {
     end = group_keys(tbe, input, first, PETSC_TRUE, grad_stride, &b);
 #pragma omp parallel
@@ -460,20 +558,24 @@ PetscErrorCode TrsTbeWeightGradientsCpu(TrsStream stream, TrsWorkspace workspace
                                         float *grad_weights)
 {
   const TrsTbeKernels *kernels = kernels_of_isa();
-  const int64_t B = input->batch, parts = (B + TRS_BAGS_A_PART - 1) / TRS_BAGS_A_PART;
 
   PetscFunctionBegin;
   (void)stream;
   (void)workspace;
-#pragma omp parallel for schedule(static) collapse(2)
-  for (int f = 0; f < tbe->n_features; f++)
-    for (int64_t part = 0; part < parts; part++) {
+#pragma omp parallel
+  {
+    TrsThreadParts items = TrsPartsOfThread(items_of(input, 0, tbe->n_features));
+
+    for (int f = 0; f < tbe->n_features; f++) {
       const TrsTbeFeature *feature = &tbe->feature[f];
-      const int64_t first = f * B, begin = first + part * TRS_BAGS_A_PART,
-                    end = PetscMin(begin + TRS_BAGS_A_PART, first + B);
-      kernels->weight_gradients(&tbe->table[feature->table], input, first, begin, end,
-                                grad + feature->out_column, grad_stride, grad_weights);
+      const int64_t first = f * input->batch;
+
+      while (TrsNextPiece(&items, items_of(input, f, 1)))
+        kernels->weight_gradients(&tbe->table[feature->table], input, first,
+                                  first + bag_at(input, f, items.begin), first + bag_at(input, f, items.end),
+                                  grad + feature->out_column, grad_stride, grad_weights);
     }
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -510,7 +612,7 @@ PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, c
   (void)stream;
   PetscCall(TrsCheckFloats(grad.type));
   PetscCall(begin_backward(workspace, tbe, input, PETSC_TRUE, &b));
-  b.sorted = 1; /* as tbe_list_rows lists them */
+  b.order = TRS_ROWS_SORTED; /* as tbe_list_rows lists them */
   for (int first = 0, end; first < tbe->n_tables; first = end) {
     end = group_keys(tbe, input, first, PETSC_TRUE, grad.stride, &b);
     for (int t = first; t < end; t++) {

@@ -143,8 +143,8 @@ ALWAYS_INLINE void forward_bags(const TrsTbeTable *table, TrsDType dtype, const 
   const int64_t end_bag = first + input->batch, last = input->offsets[end_bag];
   const int width = D ? D : table->dim;
 
-  if (begin == first)
-    for (int64_t i = input->offsets[first], n = 0; n < TrsIdsAhead(4 * width) && i < last; i++, n++)
+  if (begin < end)
+    for (int64_t i = input->offsets[begin], n = 0; n < TrsIdsAhead(4 * width) && i < last; i++, n++)
       prefetch_row(table, dtype, input->values[i], 0, 64, width);
   for (int64_t bag = begin; bag < end; bag++) {
     float *to = out + (bag - first) * out_stride;

@@ -6,10 +6,11 @@
 #include "compute/row_sort.h"
 #include "trs_test.h"
 
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 3000 };
+enum { MOST = 3000, LONG = 20000 };
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -27,15 +28,15 @@ static void draw(int64_t n, int64_t rows, int skewed, uint64_t seed, uint64_t *r
   }
 }
 
-static void group(int64_t n, int bits, int64_t rows, int sorted, const uint64_t *row, uint64_t *key)
+static void group(int64_t n, int bits, int64_t rows, TrsRowOrder order, const uint64_t *row, uint64_t *key)
 {
-  static uint64_t scratch[MOST];
-  static uint32_t seen[MOST];
+  static uint64_t scratch[LONG];
+  static uint32_t seen[LONG];
 
   for (int64_t i = 0; i < n; i++) key[i] = row[i] << bits | (uint64_t)i;
   memset(scratch, 0xab, sizeof(scratch));
   memset(seen, 0xab, sizeof(seen));
-  TrsRowGroup(n, bits, rows, sorted, key, scratch, seen);
+  TrsRowGroup(n, bits, rows, order, key, scratch, seen);
 }
 
 static int ascending(const void *a, const void *b)
@@ -47,8 +48,8 @@ static int ascending(const void *a, const void *b)
 
 static void check_list(int64_t n, int bits, const uint64_t *row, int sorted, const uint64_t *key)
 {
-  static uint64_t expected[MOST];
-  static unsigned char placed[MOST];
+  static uint64_t expected[LONG];
+  static unsigned char placed[LONG];
   int64_t at = 0;
 
   /* The sorted list, by another sort: positions keep equal rows in order. */
@@ -96,9 +97,9 @@ static void test_lists(void **state)
           const int bits = TrsBitsFor((uint64_t)n);
 
           draw(n, rows[r], skewed, s * 100 + r, row);
-          group(n, bits, rows[r], sorted, row, key);
+          group(n, bits, rows[r], sorted ? TRS_ROWS_SORTED : TRS_ROWS_LISTED, row, key);
           check_list(n, bits, row, sorted, key);
-          group(n, bits + 9, rows[r], sorted, row, other);
+          group(n, bits + 9, rows[r], sorted ? TRS_ROWS_SORTED : TRS_ROWS_LISTED, row, other);
           for (int64_t i = 0; i < n; i++) assert_int_equal(other[i] >> (bits + 9), key[i] >> bits);
         }
 }
@@ -112,7 +113,7 @@ static int64_t count_in_order(int64_t rows)
   int64_t n = 1;
 
   draw(MOST, rows, 0, 1, row);
-  group(MOST, bits, rows, 0, row, key);
+  group(MOST, bits, rows, TRS_ROWS_LISTED, row, key);
   while (n < MOST && (key[n - 1] & mask) < (key[n] & mask)) n++;
   return n;
 }
@@ -125,4 +126,28 @@ static void test_singles_in_front(void **state)
   assert_true(count_in_order(900 * MOST) < 50);
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_lists), cmocka_unit_test(test_singles_in_front))
+/* Lists that threads share, of few rows and of many; and the order that ranks with other numbers of threads agree on. */
+static void test_threads(void **state)
+{
+  static uint64_t row[LONG], key[LONG], listed[LONG];
+  static const int64_t rows[] = {1, 7, 63, 64, 65, 1000, 100000, (int64_t)1 << 33};
+  const int bits = TrsBitsFor(LONG), threads = omp_get_max_threads();
+
+  (void)state;
+  for (size_t r = 0; r < sizeof(rows) / sizeof(*rows); r++)
+    for (int skewed = 0; skewed < 2; skewed++) {
+      draw(LONG, rows[r], skewed, r, row);
+      for (int n = 1; n <= 7; n += 2) {
+        omp_set_num_threads(n);
+        group(LONG, bits, rows[r], TRS_ROWS_TOGETHER, row, key);
+        check_list(LONG, bits, row, 0, key);
+        group(LONG, bits, rows[r], TRS_ROWS_LISTED, row, key);
+        if (n > 1) assert_memory_equal(key, listed, sizeof(key));
+        memcpy(listed, key, sizeof(key));
+      }
+    }
+  omp_set_num_threads(threads);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_lists), cmocka_unit_test(test_threads),
+              cmocka_unit_test(test_singles_in_front))
