@@ -50,6 +50,7 @@ MODELS = {
                 "-table_any_din_target item", ""),
     "transformer": (f"{SEQUENCE} transformer -table_user_is_weighted", ""),
     "positions": ("-table_item_position_weighted -table_item_max_feature_lengths 3 -table_tag_is_weighted", ""),
+    "unpadded": ("-tables_embedding_dim 10 -tables_num_embeddings 6000 -dense_arch 16,10 -table_item_data_type fp16 -table_tag_data_type bf16", ""),  # rows of no multiple of 16 bytes
     "quotient": ("-tables_qr_collisions 7 -table_user_id_map qr -table_tag_id_map qr -table_tag_qr_operation add", ""),
 }
 

@@ -249,8 +249,10 @@ PetscErrorCode TrsEmbeddingShardsMap(const TrsEmbeddingShards *shards, int i, in
 {
   const int64_t page = (int64_t)sysconf(_SC_PAGESIZE), before = offset % page;
   TrsEmbeddingShard *shard = &shards->shard[i];
-  const TrsTbeTable *t = &shard->tbe;
-  const int64_t bytes = t->rows * t->stride * stride_unit(t->dtype);
+  TrsTbeTable *t = &shard->tbe;
+  /* Numbers have no padding in a file. Packed rows have the padding of memory there, too. */
+  const int64_t stride = TrsQuantIsPacked(t->dtype) ? t->stride : t->dim;
+  const int64_t bytes = t->rows * stride * stride_unit(t->dtype);
   void *map = mmap(NULL, (size_t)(before + bytes), PROT_READ, MAP_SHARED, fd, (off_t)(offset - before));
 
   PetscFunctionBegin;
@@ -260,7 +262,8 @@ PetscErrorCode TrsEmbeddingShardsMap(const TrsEmbeddingShards *shards, int i, in
   PetscCall(release_weight(shards, shard));
   shard->map = map;
   shard->map_bytes = before + bytes;
-  shard->tbe.weight = (char *)map + before;
+  t->weight = (char *)map + before;
+  t->stride = stride;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
