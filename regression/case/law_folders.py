@@ -228,15 +228,16 @@ def test_final_of_two_jobs(binary, folder):
 
 @thinned
 def test_predict_beside_training(binary, folder):
-    """A prediction from a folder where a training keeps one file alone finds one that it can read."""
+    """A prediction from a folder where a training keeps one file alone finds one, which stays until it is read and goes later."""
     make(folder)
-    trainer = start(binary, folder, 1, "-steps 1000000000 -report_interval 60 -checkpoint_every 150 -checkpoint_keep 1 -checkpoint_dir ckpt")
+    trainer = start(binary, folder, 1, "-steps 1000000000 -report_interval 60 -checkpoint_every 3 -checkpoint_keep 1 -checkpoint_dir ckpt")
     trainer.read_to("checkpoint")
     for i in range(thin(6, 3)):
         result = run(binary, 1 + i % 3, f"-task predict -data_eval train.h5 {MODEL} {TABLES} -batch_size 24 -checkpoint_dir ckpt", folder)
         check("trshard: warning" not in result.text, result.text[-2000:])
     trainer.send_signal(signal.SIGUSR1)
     check(trainer.wait(20).status == 75, "the training did not stop")
+    check(len(files(folder)) == 1, f"in the folder: {files(folder)}")
 
 
 def test_resume_of_changed_run(binary, folder):

@@ -132,7 +132,7 @@ static PetscErrorCode newest_step(const char *folder, int64_t *step)
   model m;
 
   PetscFunctionBegin;
-  PetscCall(TrsCheckpointFolderFindNewest(PETSC_COMM_WORLD, folder, &path));
+  PetscCall(TrsCheckpointFolderFindNewest(PETSC_COMM_WORLD, folder, NULL, &path));
   *step = 0;
   if (path) {
     PetscCall(create_model(&m));

@@ -202,8 +202,9 @@ void TrsCheckpointFolderName(TrsCheckpointFolder folder, const char *run_id);
   TrsCheckpointFolderWrite - Publish the file of info->step, then remove surplus files of this run.
 
   Collective. Only the run's own files (info->run_id) up to that step are counted and removed.
-  Neither the file just written nor a file of another run is ever removed. A folder that was removed
-  during the run is made and locked anew.
+  Neither the file just written nor a file of another run is ever removed, and a file that a reader
+  holds (TrsCheckpointFolderFindNewest()) only by a later call. A folder that was removed during the
+  run is made and locked anew.
 
   Errors: those of TrsCheckpointWrite(); CANT_CREATE if the folder is another run's by now
 */
@@ -223,8 +224,13 @@ PetscErrorCode TrsCheckpointIsGone(MPI_Comm comm, const char *path, PetscBool *g
   is needed: if a run removes the file meanwhile, the search begins again. Rank 0 names invalid
   files in a warning. Left-over temporary files are ignored.
 
-  Out:    path  free with PetscFree(); NULL if there is no file at all
+  Out:    hold  NULL, or a descriptor on rank 0 by which the file stays where a run goes on, if the
+                file system has fcntl's locks; end it by TrsCheckpointRelease()
+          path  free with PetscFree(); NULL if there is no file at all
   Errors (agreed): DATA if there are files and none is valid, because a run must not start anew
     beside them; CANT_CREATE for files of several runs; NO_INPUT
 */
-PetscErrorCode TrsCheckpointFolderFindNewest(MPI_Comm comm, const char *folder, char **path);
+PetscErrorCode TrsCheckpointFolderFindNewest(MPI_Comm comm, const char *folder, int *hold, char **path);
+
+/* Let a run remove the file. Accepts -1, for no hold. Not collective. */
+void TrsCheckpointRelease(int *hold);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE /* for F_OFD_SETLK. NOLINT(bugprone-reserved-identifier) */
 #include "core/names.h"
 #include "io/atomic_file.h"
 #include "io/checkpoint_impl.h"
@@ -210,9 +211,39 @@ static PetscErrorCode add_entry(TrsCheckpointList *list, const TrsCheckpointEntr
 }
 
 /*
+  Hold a file: take a lock that stays until the descriptor is closed, whoever else opens and closes
+  the file. -1 if it is gone. Where the file system has no locks, nothing is held.
+*/
+static int hold_file(const char *path)
+{
+  struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+  if (fd >= 0) (void)fcntl(fd, F_OFD_SETLK, &whole);
+  return fd;
+}
+
+static int is_held(const char *path)
+{
+  struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  const int held = fd >= 0 && fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+
+  if (fd >= 0) (void)close(fd);
+  return held;
+}
+
+void TrsCheckpointRelease(int *hold)
+{
+  if (*hold >= 0) (void)close(*hold);
+  *hold = -1;
+}
+
+/*
   Keep the newest `keep` of this run's files up to the one just written. Files of a later step are
   from before a resume that could not read them. The run replaces them when it reaches their steps.
-  A file that cannot be removed does not end the run.
+  A file that a reader holds stays until a later call. A file that cannot be removed does not end
+  the run.
 */
 static PetscErrorCode remove_old(TrsCheckpointFolder f, const TrsCheckpointEntry *written)
 {
@@ -225,16 +256,19 @@ static PetscErrorCode remove_old(TrsCheckpointFolder f, const TrsCheckpointEntry
     const PetscBool own = (PetscBool)(entry.step <= written->step &&
                                       strcmp(entry.run_id, written->run_id) == 0);
 
+    int stays = 1;
+
     n_own += own ? 1 : 0;
     if (own && n_own > PetscMax(f->keep, 1)) {
       char *path;
 
       PetscCall(TrsCheckpointStepPath(f->path, entry.step, &path));
-      if (f->rank == 0) (void)unlink(path);
+      stays = f->rank == 0 && is_held(path);
+      if (f->rank == 0 && !stays) (void)unlink(path);
+      PetscCallMPI(MPI_Bcast(&stays, 1, MPI_INT, 0, f->comm));
       PetscCall(PetscFree(path));
-    } else {
-      list->entry[n_left++] = entry;
     }
+    if (stays) list->entry[n_left++] = entry;
   }
   list->n = n_left;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -308,7 +342,8 @@ PetscErrorCode TrsCheckpointIsGone(MPI_Comm comm, const char *path, PetscBool *g
 }
 
 /* Search the folder once. *again tells that a file vanished meanwhile. */
-static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, char **path, PetscBool *again)
+static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, int *hold, char **path,
+                             PetscBool *again)
 {
   char run_id[TRS_RUN_ID_SIZE];
   TrsCheckpointList list;
@@ -324,8 +359,10 @@ static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, char *
 
     PetscCall(TrsCheckpointStepPath(folder, list.entry[i].step, path));
     TrsErrorClear();
+    if (hold && rank == 0) *hold = hold_file(*path);
     ierr = TrsCheckpointVerify(comm, *path);
     if (ierr == PETSC_SUCCESS) break;
+    if (hold) TrsCheckpointRelease(hold);
     /* A stop request or a lack of memory says nothing about the file. */
     if (ierr != TRS_ERR_DATA && ierr != TRS_ERR_NO_INPUT && ierr != TRS_ERR_IO) PetscCall(ierr);
     PetscCall(TrsCheckpointIsGone(comm, *path, again));
@@ -342,15 +379,16 @@ static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, char *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCheckpointFolderFindNewest(MPI_Comm comm, const char *folder, char **path)
+PetscErrorCode TrsCheckpointFolderFindNewest(MPI_Comm comm, const char *folder, int *hold, char **path)
 {
   PetscBool again = PETSC_TRUE;
   int rank;
 
   PetscFunctionBegin;
   *path = NULL;
+  if (hold) *hold = -1;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  for (int i = 0; i < TRS_N_SEARCHES && again; i++) PetscCall(search(comm, rank, folder, path, &again));
+  for (int i = 0; i < TRS_N_SEARCHES && again; i++) PetscCall(search(comm, rank, folder, hold, path, &again));
   PetscCheck(!again, PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
              "%s: its checkpoints are removed faster than they can be read", folder);
   PetscFunctionReturn(PETSC_SUCCESS);

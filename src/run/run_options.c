@@ -58,7 +58,7 @@ static const TrsOptionSpec checkpoint_specs[] = {
     {"-checkpoint_every", TRS_OPTION_INT, "0", "[0,]", NULL, "steps",
      "write a checkpoint to -checkpoint_dir this often; 0: never"},
     {"-checkpoint_keep", TRS_OPTION_INT, "2", "[1,]", NULL, "files",
-     "number of checkpoints to keep in -checkpoint_dir"},
+     "number of checkpoints to keep in -checkpoint_dir; one that -task predict reads stays until later"},
     {"-checkpoint_set_aside", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
      "a run without -resume moves the checkpoints of earlier runs into a new folder of this name in "
      "-checkpoint_dir (default: refuse a folder with such checkpoints)"},

@@ -320,7 +320,7 @@ PetscErrorCode TrsStartFind(MPI_Comm comm, TrsOptions options, const char *check
   if (resume && !checkpoint_dir)
     PetscCall(TrsOptionError(options, "-resume", "needs -checkpoint_dir, the folder to resume from"));
   if (resume) {
-    PetscCall(TrsCheckpointFolderFindNewest(comm, checkpoint_dir, &start->path));
+    PetscCall(TrsCheckpointFolderFindNewest(comm, checkpoint_dir, NULL, &start->path));
     start->resumed = (PetscBool)(start->path != NULL);
     if (!start->path)
       PetscCall(PetscPrintf(comm, "%-10s no checkpoint in %s yet: starting from the beginning\n", "resume",

@@ -22,6 +22,7 @@ typedef struct {
   TrsResults results;
   TrsOutputs outputs;
   char *path;             /* path of the checkpoint */
+  int hold;               /* keeps a training from removing it while it is read, or -1 */
   TrsStoredTable *stored; /* [tables] form of each table in the checkpoint */
   TrsCheckpointInfo info;
   TrsPredictEmbeddings embeddings;
@@ -41,6 +42,7 @@ static PetscErrorCode find_checkpoint(TrsPrediction *p)
   const char *init_from = NULL, *folder = NULL;
 
   PetscFunctionBegin;
+  TrsCheckpointRelease(&p->hold);
   PetscCall(TrsOptionsGetString(options, "-init_from", &init_from, NULL));
   PetscCall(TrsOptionsGetString(options, "-checkpoint_dir", &folder, NULL));
   PetscCheck(init_from || folder, PETSC_COMM_SELF, TRS_ERR_OPTION,
@@ -48,7 +50,7 @@ static PetscErrorCode find_checkpoint(TrsPrediction *p)
   if (init_from)
     PetscCall(PetscStrallocpy(init_from, &p->path));
   else
-    PetscCall(TrsCheckpointFolderFindNewest(p->comm, folder, &p->path));
+    PetscCall(TrsCheckpointFolderFindNewest(p->comm, folder, &p->hold, &p->path));
   PetscCheck(p->path, PETSC_COMM_SELF, TRS_ERR_NO_INPUT, "%s: no checkpoint is there (-checkpoint_dir)",
              folder);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -86,8 +88,8 @@ static PetscErrorCode check_options(TrsOptions options)
 }
 
 /*
-  Call `use` with the checkpoint. If a training has removed the file meanwhile, repeat the call with
-  the newest file. Files of one run differ only in their numbers.
+  Call `use` with the checkpoint. Where the file system has no locks, a training may have removed
+  the file meanwhile: repeat it with the newest. Files of one run differ only in their numbers.
 */
 static PetscErrorCode with_newest(TrsPrediction *p, PetscErrorCode (*use)(TrsPrediction *p))
 {
@@ -204,6 +206,7 @@ static PetscErrorCode set_up(TrsPrediction *p, MPI_Comm comm, TrsOptions options
   PetscCall(PetscCalloc1((size_t)s->tasks.n, &p->values));
   p->can_end = PETSC_TRUE;
   PetscCall(with_newest(p, read_checkpoint));
+  TrsCheckpointRelease(&p->hold);
   PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &p->watchdog));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -316,6 +319,7 @@ static PetscErrorCode destroy(void *prediction)
     PetscCall(TrsCheckpointInfoFree(&p->info));
     PetscCall(TrsSessionDestroy(&p->session));
   }
+  TrsCheckpointRelease(&p->hold);
   PetscCall(PetscFree(p->stored));
   PetscCall(PetscFree(p->path));
   PetscCall(PetscFree(p));
@@ -328,6 +332,7 @@ PetscErrorCode TrsRunPredict(MPI_Comm comm, TrsOptions options)
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&p));
+  p->hold = -1;
   PetscCall(TrsRunAndFree(p, &p->watchdog, run, destroy, comm, options));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

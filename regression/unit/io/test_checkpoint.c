@@ -520,7 +520,7 @@ static void expect_newest(const char *where, const char *name)
 {
   char *newest;
 
-  assert_petsc_ok(TrsCheckpointFolderFindNewest(MPI_COMM_WORLD, where, &newest));
+  assert_petsc_ok(TrsCheckpointFolderFindNewest(MPI_COMM_WORLD, where, NULL, &newest));
   if (name) {
     assert_non_null(newest);
     assert_string_equal(strrchr(newest, '/') + 1, name);
@@ -564,6 +564,33 @@ static void test_folder(void **state)
   }
   MPI_Barrier(MPI_COMM_WORLD);
   expect_newest(where, "step-000000010.h5");
+}
+
+/* A file that a reader holds is not removed; the next write after its release removes it. */
+static void test_held(void **state)
+{
+  char where[300], file[400], *newest;
+  int hold, held;
+
+  (void)state;
+  snprintf(where, sizeof(where), "%s/held", folder);
+  snprintf(file, sizeof(file), "%s/step-000000001.h5", where);
+  write_step(where, 1, 1);
+  assert_petsc_ok(TrsCheckpointFolderFindNewest(MPI_COMM_WORLD, where, &hold, &newest));
+  assert_string_equal(newest, file);
+  held = hold >= 0;
+  assert_int_equal(held, trs_rank() == 0);
+  write_step(where, 2, 1);
+  write_step(where, 3, 1);
+  assert_int_equal(access(file, F_OK), 0);
+  expect_newest(where, "step-000000003.h5");
+  MPI_Barrier(MPI_COMM_WORLD);
+  TrsCheckpointRelease(&hold);
+  MPI_Barrier(MPI_COMM_WORLD);
+  write_step(where, 4, 1);
+  assert_int_not_equal(access(file, F_OK), 0);
+  expect_newest(where, "step-000000004.h5");
+  assert_petsc_ok(PetscFree(newest));
 }
 
 static void test_unwritable(void **state)
@@ -737,6 +764,7 @@ TRS_TEST_MAIN_IN_FOLDER(cmocka_unit_test(test_any_split_reads_any_other), cmocka
                         cmocka_unit_test(test_not_finite), cmocka_unit_test(test_signs_of_life),
                         cmocka_unit_test(test_split_rowwise_state), cmocka_unit_test(test_golden_files),
                         cmocka_unit_test(test_other_model_is_refused), cmocka_unit_test(test_folder),
-                        cmocka_unit_test(test_unwritable), cmocka_unit_test(test_wanted),
-                        cmocka_unit_test(test_wanted_fewer_rows), cmocka_unit_test(test_truncation),
-                        cmocka_unit_test(test_bit_flips), cmocka_unit_test(test_flips_of_large_attributes))
+                        cmocka_unit_test(test_held), cmocka_unit_test(test_unwritable),
+                        cmocka_unit_test(test_wanted), cmocka_unit_test(test_wanted_fewer_rows),
+                        cmocka_unit_test(test_truncation), cmocka_unit_test(test_bit_flips),
+                        cmocka_unit_test(test_flips_of_large_attributes))
