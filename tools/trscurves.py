@@ -261,7 +261,7 @@ def draw_latency(axes, runs, styles):
     for run, style in zip(runs, styles):
         ms = np.sort(run["predict/latency_ms"])
         if len(ms):
-            axes.plot(ms, 100 * np.arange(1, len(ms) + 1) / len(ms), color=style.colour, linewidth=style.width, linestyle=style.line,
+            axes.plot(np.append(ms[:1], ms), 100 * np.arange(len(ms) + 1) / len(ms), color=style.colour, linewidth=style.width, linestyle=style.line,
                       label=style.prefix + ", ".join(f"{p} %: {ms[-(-p * len(ms) // 100) - 1]:.3g} ms" for p in (50, 90, 99)))
     seen = np.concatenate([run["predict/latency_ms"] for run in runs])
     if seen.min() > 0 and seen.max() > 20 * np.median(seen):

@@ -89,6 +89,16 @@ class Runs(handmade.Scratch):
         self.draws("plot_run.py", self.path("tasks.h5"))
         self.draws("plot_run.py", a, self.path("tasks.h5"))
 
+    def test_latency(self):
+        """The curve rises from 0 to 100 %: a prediction of one batch has one, too."""
+        with h5py.File(self.path("one.h5"), "w") as h:
+            h.attrs.update(format="trshard-run", options="-task predict\n")
+            h["predictions"], h["predict/latency_ms"] = np.linspace(0.1, 0.9, 50), [106.0]
+            h["predict/percentiles"], h["predict/latency_percentiles_ms"] = [50.0], [106.0]
+        _, axes = trscurves.plt.subplots()
+        trscurves.draw_latency(axes, [trsread.read_run(self.path("one.h5"))], trscurves.styles_of(["one"]))
+        self.assertEqual(axes.lines[0].get_xydata().tolist(), [[106, 0], [106, 100]])
+
     def test_refusals(self):
         self.refuse("does not exist", "plot_run.py", self.path("none.h5"), start=handmade.process)
         self.refuse("cannot be read", "plot_run.py", self.plan_file(handmade.make_plan()))
