@@ -135,9 +135,9 @@ def test_model_old(binary, folder):
     evaluate = f"-init_from model.h5 -data_eval eval.h5 {RUN} -output old.h5"
     for task in ("eval", "predict"):
         text = run(binary, 1, f"-task {task} {evaluate}", folder, status=64).text
-        check("embedding_dim" in text and "model.h5 does not say: it is of an earlier version" in text, text)
+        check("embedding_dim" in text and "model.h5 does not say: an earlier version or another program wrote it" in text, text)
     text = run(binary, 1, f"-task eval {evaluate} {words}", folder).text
-    check("model.h5 is of an earlier version and does not hold its model" in text, text)
+    check("model.h5 does not hold its model, as files of earlier versions or other programs" in text, text)
     with h5py.File(os.path.join(folder, "old.h5")) as h:
         check(same_bits(h["predictions"][()], wanted), "other bits")
     run(binary, 2, f"-task predict {evaluate} {words} -tables_data_type int8 -quant_checkpoint new.h5", folder)  # a new one has the model

@@ -9,6 +9,7 @@ Nothing of it starts MPI, and it serves on beside a program that does so later.
 import ctypes
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -243,6 +244,10 @@ def check_errors(folder):
     refused(64, ["-no_such_option"], lambda: trshard.Predictor(path, "-no_such_option 1"))
     refused(64, ["-dense_precision"], lambda: trshard.Predictor(path, "-dense_precision bf16"))
     refused(64, ["-dense_arch"], lambda: trshard.Predictor(path, "-dense_arch 9,8"))
+    bare = shutil.copy(path, os.path.join(folder, "bare.h5"))
+    with h5py.File(bare, "r+", libver="latest") as h:
+        del h.attrs["model"]
+    refused(65, ["bare.h5", "does not hold its model", "-init_from", "-checkpoint_final"], lambda: trshard.Predictor(bare))
     with trshard.Predictor(os.path.join(folder, "positions.h5")) as predictor:
         lengths = np.array([[1], [4], [1]], np.int32)
         refused(65, ['"item"', "sample 0", "4 ids", "at most 3"], lambda: predictor.predict(lengths, np.ones(6), np.ones(6, np.float32), dense=X[:1]))

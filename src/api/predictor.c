@@ -125,7 +125,9 @@ static PetscErrorCode read_options(TrshardPredictor p, const char *path, const c
   TrsPreflightSkip((PetscBool)!check);
   PetscCall(TrsCheckpointModel(MPI_COMM_SELF, path, &model));
   PetscCheck(model, PETSC_COMM_SELF, TRS_ERR_DATA,
-             "%s does not hold its model, expected a checkpoint that trshard 1.0.0 or later wrote", path);
+             "%s does not hold its model, which a predictor needs: -init_from it in trshard, with the "
+             "model's options, and write it with -checkpoint_final",
+             path);
   ierr = TrsOptionsTakeModel(p->options, path, model);
   PetscCall(PetscFree(model));
   PetscCall(ierr);

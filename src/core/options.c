@@ -413,7 +413,8 @@ PetscErrorCode TrsOptionsRaise(TrsOptions options, const char *name, const char 
   va_end(arguments);
   if (lacks_model && !counted && entry && entry->spec && TrsOptionIsOfModel(options, entry->spec))
     snprintf(what + strlen(what), sizeof(what) - strlen(what),
-             ". %.300s does not say: it is of an earlier version, and needs all options of its model",
+             ". %.300s does not say: an earlier version or another program wrote it, and it needs all "
+             "options of its model",
              options->checkpoint);
   return PetscError(PETSC_COMM_SELF, line, function, file, code, PETSC_ERROR_INITIAL, "%s: %s", where, what);
 }

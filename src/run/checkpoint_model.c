@@ -13,8 +13,8 @@ PetscErrorCode TrsCheckpointModelTake(MPI_Comm comm, TrsOptions options, const c
   PetscCall(TrsOptionsTakeModel(options, path, text));
   if (!text)
     PetscCall(PetscPrintf(comm,
-                          "%-10s %s is of an earlier version and does not hold its model: the options must "
-                          "give it\n",
+                          "%-10s %s does not hold its model, as files of earlier versions or other programs: "
+                          "the options must give it\n",
                           "model", path));
   PetscCall(PetscFree(text));
   PetscFunctionReturn(PETSC_SUCCESS);
