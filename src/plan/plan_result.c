@@ -104,15 +104,13 @@ PetscErrorCode TrsPlanCriticalPath(const TrsTableConfigs *tables, const TrsShard
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Compute the sums and the critical path of a plan whose tables are set. */
-static PetscErrorCode sum_plan(const TrsTableConfigs *tables, TrsShardingPlan *plan)
+PetscErrorCode TrsPlanSum(const TrsTableConfigs *tables, TrsShardingPlan *plan)
 {
   double comms_ms, compute_ms;
 
   PetscFunctionBegin;
-  plan->n_devices = plan->world_size;
-  PetscCall(PetscCalloc1(plan->n_devices, &plan->device_storage));
-  PetscCall(PetscCalloc1(plan->n_devices, &plan->device_perf));
+  PetscCall(PetscArrayzero(plan->device_storage, plan->n_devices));
+  PetscCall(PetscArrayzero(plan->device_perf, plan->n_devices));
   for (int t = 0; t < plan->n_tables; t++) {
     for (int s = 0; s < plan->table[t].n_shards; s++) {
       const TrsShard *shard = &plan->table[t].shard[s];
@@ -162,6 +160,9 @@ PetscErrorCode TrsPlanResult(const TrsCostModel *model, const TrsPlanSearch *sea
                             .partitioned = search->partitioned};
   PetscCall(PetscCalloc1(plan->n_tables, &plan->table));
   for (int i = 0; i < plan->n_tables; i++) PetscCall(fill_table(model->tables, best, i, &plan->table[i]));
-  PetscCall(sum_plan(model->tables, plan));
+  plan->n_devices = plan->world_size;
+  PetscCall(PetscMalloc1(plan->n_devices, &plan->device_storage));
+  PetscCall(PetscMalloc1(plan->n_devices, &plan->device_perf));
+  PetscCall(TrsPlanSum(model->tables, plan));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -17,6 +17,16 @@
 PetscErrorCode TrsPlanResult(const TrsCostModel *model, const TrsPlanSearch *search, TrsShardingPlan *plan);
 
 /*
+  TrsPlanSum - Set the sums over each device's shards and the critical path by the costs of the
+    shards: of a new plan, and of one from a file, whose shards a user may have moved.
+
+  Not collective.
+
+  InOut: plan  its tables and arrays over devices are there
+*/
+PetscErrorCode TrsPlanSum(const TrsTableConfigs *tables, TrsShardingPlan *plan);
+
+/*
   TrsPlanDescribe - Set the facts of a plan beside its placement: each table's module, each device's
     capacity, and the memory that the reservation leaves.
 

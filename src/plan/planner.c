@@ -454,6 +454,7 @@ static PetscErrorCode read_plan(TrsPlanner planner, TrsShardingPlan *plan)
   world = (TrsPlanWorld){topology->world_size, topology->local_world_size, topology->pod_size};
   PetscCall(TrsShardingPlanComplete(planner->tables, &world, path, plan));
   PetscCall(TrsShardingPlanCheck(plan, planner->tables, planner->topology.world_size, path));
+  PetscCall(TrsPlanSum(planner->tables, plan));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
