@@ -14,10 +14,12 @@ for name in ${memory}_mem_bw intra_host_bw inter_host_bw stream_bw row_read_bw r
 done
 # operations/ms: between 0.1 and 1e6 GFLOP/s
 awk '$1 == "-topology_product_rate" { found = $2 > 1e5 && $2 < 1e12 } END { exit !found }' "$folder/topology.opts"
-"$binary" -task plan -options_file "$folder/topology.opts" -topology_world_size 4 -topology_compute_device "$device" \
+"$binary" -task plan -options_file "$folder/topology.opts" -topology_world_size 4 \
   -tables a,b -tables_num_embeddings 100000 -tables_embedding_dim 64 -dense_arch 64 -over_arch 64,1 -num_dense 13 -plan_output "$folder/plan.json" > "$folder/plan.log"
 grep -q '^step: [0-9.e+-]* ms predicted for the slowest rank: tables [0-9.e+-]*, dense layers [0-9.]* forward' "$folder/plan.log" || { cat "$folder/plan.log"; exit 1; }
 grep -q '"local_world_size": *2' "$folder/plan.json"
+case $device in cuda) kind=GPUs ;; *) kind="CPU ranks" ;; esac
+grep -q "^  devices  *4 $kind" "$folder/plan.log" || { cat "$folder/plan.log"; exit 1; }
 "$binary" -task plan -plan_cost_model measured -options_file "$folder/topology.opts" -topology_world_size 4 -topology_compute_device "$device" \
   -tables a,b -tables_num_embeddings 100000 -tables_embedding_dim 64 > "$folder/plan.log"
 # A plan needs no model that takes the tables.

@@ -37,9 +37,10 @@ static PetscErrorCode write_topology(TrsOptions options, const char *path, const
   if (rates->spread > too_wide)
     PetscCall(
         TrsTextPrintf(&text, "# the machine was busy: rounds were %.0f%% apart\n", 100.0 * rates->spread));
-  PetscCall(TrsTextPrintf(&text, "-topology_local_world_size %d\n-topology_%s_mem_bw %.17g\n",
-                          groups->local_world_size, groups->world->device->host_memory ? "ddr" : "hbm",
-                          rates->memory));
+  PetscCall(TrsTextPrintf(
+      &text, "-topology_compute_device %s\n-topology_local_world_size %d\n-topology_%s_mem_bw %.17g\n",
+      groups->world->device->name, groups->local_world_size,
+      groups->world->device->host_memory ? "ddr" : "hbm", rates->memory));
   if (rates->intra_host > 0)
     PetscCall(TrsTextPrintf(&text, "-topology_intra_host_bw %.17g\n", rates->intra_host));
   else
