@@ -2,6 +2,7 @@
 """The result of a run does not depend on how it was split: over ranks, by sharding type, by pipeline, by batch."""
 import json
 import os
+import re
 
 import h5py
 import numpy as np
@@ -179,6 +180,28 @@ def test_column_cuts_are_told(binary, folder):
                 lines = [line for line in text.splitlines() if told in line]
                 check(len(lines) == expected, f"{ranks} ranks, {optimizer} {options}: {lines}")
                 check(not lines or "columns of 1 table are cut (word)" in lines[0], f"the line is {lines}")
+
+
+def test_plan_tells_the_step(binary, folder):
+    """-task plan predicts the step that a run with the same options predicts: of all its batches, of the dataset's dense features, with copies of the tables."""
+    make(folder)
+    rates = ("-topology_product_rate 1e6 -topology_stream_bw 1e6 -topology_intra_host_bw 1e4 -topology_ddr_cap 4GiB -topology_compute_device cpu "
+             "-topology_row_read_bw 1e6 -topology_row_update_bw 1e6 -plan_cost_model measured")
+    for ranks, more in ((1, ""), (2, "-accumulate_steps 3"), (4, "-data_dense 0,2"), (4, "-plan_replicas 2"), (4, "-plan_replicas 4 -replica_sync gradients")):
+        words = f"-data_train train.h5 -batch_size 4 -steps 2 {MODEL} {TABLES} {rates} {more}"
+        text = run(binary, 1, f"-task plan -topology_world_size {ranks} {words}", folder).text
+        run(binary, ranks, f"{words} -topology_world_size {ranks} -output out.h5 -existing_outputs replace", folder)
+        with h5py.File(os.path.join(folder, "out.h5")) as out:
+            names = out.attrs["predicted_names"]
+            names = (names.decode() if isinstance(names, bytes) else names).split(";")[0].split(",")
+            parts = out["stages/predicted_ms"][()]
+        slowest = dict(zip(names, parts[np.argmax(parts.sum(axis=1))]))
+        dense = [slowest.pop(name) for name in ("dense_forward", "dense_backward", "optimizer", "allreduce")]
+        wanted = [parts.sum(axis=1).max(), sum(slowest.values()), *dense]
+        line, = (line for line in text.splitlines() if line.startswith("step: "))
+        told = [float(word) for word in re.findall(r"(?<= )[.\de+-]*\d(?=[ ,]|$)", line)]
+        check(np.allclose(told, wanted, rtol=1e-3, atol=0) and (ranks == 1 or dense[-1] > 0), f"{ranks} ranks {more}: {line}, the run says {wanted}")
+        check(("replicas" in more) == (slowest["replica_sync"] > 0), f"{more}: {slowest}")
 
 
 def write_plan(folder, name, tables, **more):

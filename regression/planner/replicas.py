@@ -71,6 +71,8 @@ def choice(c, folder, name, ranks, host, inter, sync, **more):
         costs[copies] = path + extra
         found = [float(x) for x in re.findall(r"[-+.\de]+(?= ms| of a copy| to keep)", line)]
         c.check(all(abs(a - b) <= 2e-3 * b for a, b in zip(found, (path + extra, path, extra))) and len(found) == 3, f"{name}, {copies} copies: {line!r}, expected {path} and {extra}")
+        told = re.findall(r"^  copies +\d+ of \d+ ranks?: (.*), taken$", other, re.M)  # also where the number is given
+        c.check(told == ([line.removesuffix(", taken")] if copies > 1 else []), f"{name}, {copies} copies, given: {told}, expected {line!r}")
     best = min(costs, key=lambda copies: (costs[copies], copies))
     taken = [int(copies) for copies, _, line in lines if line.endswith("taken")]
     c.check(taken == [best], f"{name}: takes {taken}, the costs are {costs}")

@@ -7,6 +7,7 @@
 
 #include "comm/comm.h"
 #include "device/cpu_bind.h"
+#include "plan/planner.h"
 
 typedef struct {
   MPI_Comm comm; /* borrowed */
@@ -27,9 +28,10 @@ typedef struct {
     single copy these are `groups` themselves, and there is no `owners`.
   */
   TrsCommGroups shards;
-  int replicas;   /* number of copies */
-  int shard_rank; /* this rank's number in its copy: the rank that the plan knows */
-  TrsComm owners; /* the ranks that have this rank's number in the copies, by copy */
+  int replicas;            /* number of copies */
+  int shard_rank;          /* this rank's number in its copy: the rank that the plan knows */
+  TrsComm owners;          /* the ranks that have this rank's number in the copies, by copy */
+  TrsPlannedWorld planned; /* as TrsMachinePlan() sets it */
 } TrsMachine;
 
 extern const TrsOptionGroup trs_machine_options; /* -device, -cpu_isa, -gpu_share */

@@ -18,10 +18,11 @@ static PetscErrorCode solve(TrsPlanner planner, TrsMachine *machine, const TrsPl
   PetscCall(TrsPlannerSetTables(planner, tables));
   PetscCall(TrsPlannerSetMachine(planner, here));
   PetscCall(TrsPlannerSetWriter(planner, wishes->write));
-  PetscCall(TrsPlannerSetDenseModel(planner, wishes->describe_dense));
+  PetscCall(TrsPlannerSetDenseModel(planner, wishes->describe_dense, wishes->num_dense));
   PetscCall(TrsPlannerSetUp(planner));
   PetscCall(TrsPlannerSolve(planner, plan));
-  PetscCall(TrsMachineReplicate(machine, TrsPlannerReplicas(planner)));
+  machine->planned = TrsPlannerWorld(planner);
+  PetscCall(TrsMachineReplicate(machine, machine->planned.replicas));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -29,8 +30,7 @@ static PetscErrorCode make_plan(TrsMachine *machine, const TrsPlanWishes *wishes
                                 const TrsTableConfigs *tables, TrsShardingPlan *plan)
 {
   const int64_t host_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
-  TrsPlannerMachine here = {.is_cuda = (PetscBool)(strcmp(machine->device->name, "cuda") == 0),
-                            .num_dense = wishes->num_dense};
+  TrsPlannerMachine here = {.is_cuda = (PetscBool)(strcmp(machine->device->name, "cuda") == 0)};
   int64_t pod = 1, free_bytes;
   TrsPlanner planner;
   PetscErrorCode ierr;

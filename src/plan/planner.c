@@ -26,6 +26,7 @@ struct TrsPlannerImpl {
   TrsPlanWriter writer; /* NULL to write no files */
   PetscBool wants_summary;
   TrsDenseModel describe_dense; /* NULL: no dense layers */
+  int num_dense;                /* of the dataset */
   PetscBool is_set_up, chooses_replicas;
   TrsTopologyDefaults defaults;
   TrsTopology topology;
@@ -40,6 +41,7 @@ struct TrsPlannerImpl {
   TrsOptimum alternative; /* what it would make of the plan, likewise */
   double default_path_ms;
   TrsReplicaChoice choice;
+  double sync_ms; /* TrsReplicaSync() of the plan; on all ranks */
 };
 
 PetscErrorCode TrsPlannerCreate(MPI_Comm comm, TrsPlanner *planner)
@@ -97,9 +99,10 @@ static PetscErrorCode check_device_groups(const TrsPlanner planner)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsPlannerSetDenseModel(TrsPlanner planner, TrsDenseModel model)
+PetscErrorCode TrsPlannerSetDenseModel(TrsPlanner planner, TrsDenseModel model, int num_dense)
 {
   PetscFunctionBegin;
+  planner->num_dense = num_dense;
   planner->describe_dense = model;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -120,7 +123,7 @@ PetscErrorCode TrsPlannerSetSummary(TrsPlanner planner)
 
 static PetscErrorCode describe_dense(TrsPlanner planner)
 {
-  int64_t num_dense = planner->has_machine ? planner->machine.num_dense : 0;
+  int64_t num_dense = planner->num_dense;
   TrsPlanSettings *settings = &planner->settings;
   TrsDenseFacts facts;
 
@@ -508,6 +511,21 @@ static PetscErrorCode write_files(const TrsPlanner planner, const TrsShardingPla
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Cost the copies. Without a choice, the plan's number of copies is the only candidate. */
+static PetscErrorCode count_copies(TrsPlanner planner, const TrsShardingPlan *plan)
+{
+  const int replicas = planner->topology.replicas;
+
+  PetscFunctionBegin;
+  planner->sync_ms = 0;
+  if (replicas == 1 || !plan->has_costs) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsReplicaSync(&planner->model, plan, &planner->sync_ms));
+  if (planner->choice.n <= 1)
+    planner->choice = (TrsReplicaChoice){
+        1, {{replicas, .fits = PETSC_TRUE, .path_ms = plan->critical_path, .sync_ms = planner->sync_ms}}};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Do all of rank 0's work. */
 static PetscErrorCode solve_here(TrsPlanner planner, TrsShardingPlan *plan)
 {
@@ -523,6 +541,7 @@ static PetscErrorCode solve_here(TrsPlanner planner, TrsShardingPlan *plan)
     PetscCall(search_plan(planner, plan));
   }
   PetscCall(TrsPlanDescribe(&planner->model, &planner->reservation, plan));
+  PetscCall(count_copies(planner, plan));
   PetscCall(write_files(planner, plan));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -540,13 +559,21 @@ PetscErrorCode TrsPlannerSolve(TrsPlanner planner, TrsShardingPlan *plan)
   PetscCall(TrsShardingPlanBroadcast(planner->comm, ierr, plan));
   replicas = planner->topology.replicas;
   PetscCallMPI(MPI_Bcast(&replicas, 1, MPI_INT, 0, planner->comm));
+  PetscCallMPI(MPI_Bcast(&planner->sync_ms, 1, MPI_DOUBLE, 0, planner->comm));
   if (replicas != planner->topology.replicas) PetscCall(set_replicas(planner, replicas));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-int TrsPlannerReplicas(TrsPlanner planner)
+TrsPlannedWorld TrsPlannerWorld(TrsPlanner planner)
 {
-  return planner->topology.replicas;
+  const TrsTopology *topology = &planner->topology;
+  const int ranks = topology->world_size * topology->replicas;
+  const PetscBool one_host = (PetscBool)(ranks <= topology->host_ranks * topology->pod_size);
+
+  return (TrsPlannedWorld){.replicas = topology->replicas,
+                           .ranks = ranks,
+                           .between_bw = one_host ? topology->intra_host_bw : topology->inter_host_bw,
+                           .sync_ms = planner->sync_ms};
 }
 
 PetscErrorCode TrsPlannerDestroy(TrsPlanner *planner)

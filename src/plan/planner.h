@@ -8,7 +8,7 @@
     TrsPlannerSetMachine(planner, &machine);      only in a real run
     TrsPlannerSetWriter(planner, write);          only if files are wanted
     TrsPlannerSetSummary(planner);                only if a person reads the answer
-    TrsPlannerSetDenseModel(planner, describe);   only if there are dense layers
+    TrsPlannerSetDenseModel(planner, describe, n);  only if there are dense layers
     TrsPlannerSetUp(planner);
     TrsPlannerSolve(planner, &plan);              rank 0 plans, all ranks get the plan
     TrsPlannerDestroy(&planner);
@@ -33,7 +33,6 @@ typedef struct {
   PetscBool is_cuda;
   int local_world_size;         /* ranks per host, 0 if unknown */
   int64_t hbm_bytes, ddr_bytes; /* memory of one rank, 0 if unknown */
-  int num_dense;                /* dense features of the dataset; -num_dense wins */
 } TrsPlannerMachine;
 
 /*
@@ -87,10 +86,11 @@ PetscErrorCode TrsPlannerSetWriter(TrsPlanner planner, TrsPlanWriter writer);
 PetscErrorCode TrsPlannerSetSummary(TrsPlanner planner);
 
 /*
-  Who describes the dense layers: asked where -plan_dense_parameter_bytes is not given, and for the
-  measured cost model. Without this call they have no parameters. Not collective.
+  Set who describes the dense layers, and the number of the dataset's dense features. -num_dense
+  wins over that number. The layers are asked for where -plan_dense_parameter_bytes is not given,
+  and for the measured cost model. Without this call they have no parameters. Not collective.
 */
-PetscErrorCode TrsPlannerSetDenseModel(TrsPlanner planner, TrsDenseModel model);
+PetscErrorCode TrsPlannerSetDenseModel(TrsPlanner planner, TrsDenseModel model, int num_dense);
 
 /*
   Check options against each other and fix the topology. Not collective. Errors: OPTION, in a real
@@ -110,10 +110,15 @@ PetscErrorCode TrsPlannerSetUp(TrsPlanner planner);
 */
 PetscErrorCode TrsPlannerSolve(TrsPlanner planner, TrsShardingPlan *plan);
 
-/*
-  The copies of the tables that the last TrsPlannerSolve() planned for: -plan_replicas, or its
-  choice. The plan is that of one copy. Not collective: the same on all ranks.
-*/
-int TrsPlannerReplicas(TrsPlanner planner);
+/* The world of all copies of the tables. The plan is that of one copy. */
+typedef struct {
+  int replicas;      /* copies: -plan_replicas, or the planner's choice */
+  int ranks;         /* of all copies */
+  double between_bw; /* bytes/ms between these ranks, over hosts if there are several */
+  double sync_ms;    /* of a step, to keep the copies equal; 0 for a plan without costs */
+} TrsPlannedWorld;
+
+/* What the last TrsPlannerSolve() planned for. Not collective: the same on all ranks. */
+TrsPlannedWorld TrsPlannerWorld(TrsPlanner planner);
 
 PetscErrorCode TrsPlannerDestroy(TrsPlanner *planner);

@@ -19,7 +19,7 @@ typedef struct {
 enum { TRS_REPLICA_CANDIDATES = 256 }; /* no number of ranks that can be given has more divisors */
 
 typedef struct {
-  int n; /* 0: there was no choice */
+  int n; /* 0: there is a single copy */
   TrsReplicaCandidate candidate[TRS_REPLICA_CANDIDATES];
 } TrsReplicaChoice;
 

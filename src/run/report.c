@@ -629,8 +629,8 @@ static PetscErrorCode record_prediction(const TrsSession *session, TrsResults re
   held[2] = (double)dense;
   held[3] = (double)peak_bytes;
   if (session->plan.has_costs) {
-    PetscCall(TrsStepPredict(session->options, perf, &work, session->step_batch, session->size,
-                             session->machine.groups.local_world_size, &predicted));
+    PetscCall(TrsStepPredict(session->options, perf, &work, session->step_batch, &session->machine.planned,
+                             &predicted));
     PetscCall(
         record_by_rank(session, results, "stages/predicted_ms", TRS_N_PREDICTED, (const double *)&predicted));
     PetscCall(print_prediction(session, &predicted, measured_ms));

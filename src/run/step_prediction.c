@@ -64,27 +64,25 @@ static PetscErrorCode predict_layers(TrsOptions options, const TrsDlrmWork *work
 }
 
 PetscErrorCode TrsStepPredict(TrsOptions options, const TrsPerf *perf, const TrsDlrmWork *work,
-                              int64_t samples, int ranks, int local_ranks, TrsStepPrediction *prediction)
+                              int64_t samples, const TrsPlannedWorld *world, TrsStepPrediction *prediction)
 {
-  const char *between = ranks > local_ranks ? "-topology_inter_host_bw" : "-topology_intra_host_bw";
-  double products, stream, bandwidth;
+  const double W = world->ranks;
+  double products, stream;
   int optimizer = 0;
-  PetscBool set;
 
   PetscFunctionBegin;
   *prediction = (TrsStepPrediction){.fwd_compute = perf->fwd_compute,
                                     .fwd_comms = perf->fwd_comms,
                                     .bwd_compute = perf->bwd_compute,
                                     .bwd_comms = perf->bwd_comms,
-                                    .prefetch_compute = perf->prefetch_compute};
+                                    .prefetch_compute = perf->prefetch_compute,
+                                    .replica_sync = world->sync_ms};
   PetscCall(TrsOptionsGetReal(options, "-topology_product_rate", &products, NULL));
   PetscCall(TrsOptionsGetReal(options, "-topology_stream_bw", &stream, NULL));
   if (!TrsStepRatesAreKnown(options)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsOptionsGetEnum(options, "-dense_optimizer", &optimizer, NULL));
   PetscCall(predict_layers(options, work, (double)samples, products, stream, prediction));
   prediction->optimizer = n_passes(optimizer) * work->parameter_bytes / stream;
-  PetscCall(TrsOptionsGetReal(options, between, &bandwidth, &set));
-  if (set)
-    prediction->allreduce = 2.0 * (double)(ranks - 1) / (double)ranks * work->parameter_bytes / bandwidth;
+  prediction->allreduce = 2.0 * (W - 1.0) / W * work->parameter_bytes / world->between_bw;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  What a step of a training is predicted to take: the plan's cost of the tables, and the work of the
-  dense layers at the rates that -bench_topology measured.
+  What a step of a training is predicted to take: the plan's cost of the tables and of their copies,
+  and the work of the dense layers at the rates that -bench_topology measured.
 
     dense_forward    B (flops / product_rate + bytes / stream_bw + pairs), of a rank's B samples
     dense_backward   the same of two products for each one, and of twice the bytes
     optimizer        the passes over weight, gradient and states / stream_bw
-    allreduce        2 (W - 1) / W of the gradient's bytes / the bandwidth between the ranks
+    allreduce        2 (W - 1) / W of the gradient's bytes / the bandwidth between all ranks
+    replica_sync     the time to keep the copies of the tables equal (src/plan/RULES.md, 13)
 
   The dot products of a sample's vectors are small. Their kernel has a rate of its own, with an
   overhead for each product: pairs = P (overhead + 2 D) / pair_rate for P products of D numbers. It
@@ -19,7 +20,7 @@
 #pragma once
 
 #include "model/dlrm.h"
-#include "spec/sharding_plan.h"
+#include "plan/planner.h"
 
 /* Dot products: operations/ms, and operations for each. */
 typedef struct {
@@ -37,7 +38,8 @@ typedef struct {
   X(dense_forward) \
   X(dense_backward) \
   X(optimizer) \
-  X(allreduce)
+  X(allreduce) \
+  X(replica_sync)
 
 typedef struct {
 #define TRS_PREDICTED_FIELD(word) double word;
@@ -56,13 +58,13 @@ extern const char *const trs_predicted_names;
 
   In:     perf     the plan's cost of the rank's tables
           work     of the layers
-          samples  of the rank's batch
-          ranks    that share the gradients of the layers, and how many of them are on a host
+          samples  of the rank's step
+          world    of all ranks, which share the gradients of the layers
   Out:    prediction  the parts of dense layers are 0 without -topology_product_rate and
                       -topology_stream_bw
 */
 PetscErrorCode TrsStepPredict(TrsOptions options, const TrsPerf *perf, const TrsDlrmWork *work,
-                              int64_t samples, int ranks, int local_ranks, TrsStepPrediction *prediction);
+                              int64_t samples, const TrsPlannedWorld *world, TrsStepPrediction *prediction);
 
 /* Do the options give the rates of dense layers? */
 PetscBool TrsStepRatesAreKnown(TrsOptions options);

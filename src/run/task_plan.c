@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/task_plan.h"
 
+#include "data/reader.h"
 #include "optim/sparse_optimizer.h"
 #include "plan/planner.h"
 #include "run/column_cuts.h"
@@ -13,16 +14,19 @@
 enum { TRS_SHOWN_TABLES = 50 };
 
 /*
-  Read the tables. If a dataset is there, it supplies what the options leave open. If the options
-  name the tables, no dataset needs to be there.
+  Read the tables and the number of dense features. If a dataset is there, it supplies what the
+  options leave open. If the options name the tables, no dataset needs to be there.
 */
-static PetscErrorCode read_tables(MPI_Comm comm, TrsOptions options, TrsTableConfigs *tables)
+static PetscErrorCode read_tables(MPI_Comm comm, TrsOptions options, TrsTableConfigs *tables,
+                                  int64_t *num_dense)
 {
   const char *const *paths = NULL, *const * names;
   int n_paths = 0, n = 0, rank, absent;
   TrsDataset dataset = NULL;
+  const TrsDatasetInfo *info;
 
   PetscFunctionBegin;
+  *num_dense = 0;
   PetscCall(TrsOptionsGetStrings(options, "-data_train", &n_paths, &paths, NULL));
   PetscCall(TrsOptionsGetStrings(options, "-tables", &n, &names, NULL));
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
@@ -32,9 +36,13 @@ static PetscErrorCode read_tables(MPI_Comm comm, TrsOptions options, TrsTableCon
     PetscCall(TrsTableConfigsFromOptions(options, NULL, tables));
   } else {
     PetscCall(TrsDatasetOpen(comm, n_paths, paths, &dataset));
+    PetscCall(TrsReaderChooseDense(options, dataset));
+    PetscCall(TrsDatasetGetInfo(dataset, &info));
+    *num_dense = info->num_dense;
     PetscCall(TrsSessionTables(options, dataset, tables));
     PetscCall(TrsDatasetClose(&dataset));
   }
+  PetscCall(TrsOptionsGetInt(options, "-num_dense", num_dense, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -66,24 +74,23 @@ static PetscErrorCode name_left_out(MPI_Comm comm, const TrsTableConfigs *tables
   Logically collective.
 */
 static PetscErrorCode print_step(MPI_Comm comm, TrsOptions options, const TrsTableConfigs *tables,
-                                 const TrsShardingPlan *plan)
+                                 int64_t num_dense, const TrsShardingPlan *plan, const TrsPlannedWorld *world)
 {
   TrsStepPrediction slowest = {0}, p;
-  int64_t num_dense = 0, batch = 0;
+  int64_t batch;
   TrsDlrmWork work;
 
   PetscFunctionBegin;
   if (!plan->has_costs || !TrsStepRatesAreKnown(options)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsOptionsGetInt(options, "-num_dense", &num_dense, NULL));
-  PetscCall(TrsOptionsGetInt(options, "-batch_size", &batch, NULL));
+  PetscCall(TrsReaderStepBatch(options, &batch));
+  PetscCall(TrsOptionsGetInt(options, "-plan_batch_size", &batch, NULL));
   if (TrsModelParallelDenseWork(options, tables, (int)num_dense, &work) != PETSC_SUCCESS) {
     PetscCall(PetscPrintf(comm, "step: not predicted: %s\n", TrsErrorMessage()));
     TrsErrorClear();
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   for (int r = 0; r < plan->world_size; r++) {
-    PetscCall(TrsStepPredict(options, &plan->device_perf[r], &work, batch, plan->world_size,
-                             plan->local_world_size, &p));
+    PetscCall(TrsStepPredict(options, &plan->device_perf[r], &work, batch, world, &p));
     if (TrsStepPredictedMs(&p) > TrsStepPredictedMs(&slowest)) slowest = p;
   }
   if (slowest.dense_forward > 0.0)
@@ -161,18 +168,20 @@ PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
 {
   TrsTableConfigs tables = {0};
   TrsShardingPlan plan = {0};
+  TrsPlannedWorld world;
   TrsPlanner planner;
   PetscBool reported, explained, listed;
+  int64_t num_dense;
   const char *text;
 
   PetscFunctionBegin;
-  PetscCall(read_tables(comm, options, &tables));
+  PetscCall(read_tables(comm, options, &tables, &num_dense));
   PetscCall(TrsPlannerCreate(comm, &planner));
   PetscCall(TrsPlannerSetFromOptions(planner, options));
   PetscCall(TrsPlannerSetTables(planner, &tables));
   PetscCall(TrsPlannerSetWriter(planner, TrsTextOutput));
   PetscCall(TrsPlannerSetSummary(planner));
-  PetscCall(TrsPlannerSetDenseModel(planner, TrsModelParallelDescribeDense));
+  PetscCall(TrsPlannerSetDenseModel(planner, TrsModelParallelDescribeDense, (int)num_dense));
   PetscCall(TrsPlannerSolve(planner, &plan));
   PetscCall(TrsOptionsGetString(options, "-plan_report", &text, &reported));
   PetscCall(TrsOptionsGetString(options, "-plan_explain", &text, &explained));
@@ -182,7 +191,8 @@ PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
   PetscCall(name_left_out(comm, &tables, &plan));
   PetscCall(TrsColumnCutsTell(comm, options, &tables, &plan));
   PetscCall(tell_states(comm, options, &tables, &plan));
-  PetscCall(print_step(comm, options, &tables, &plan));
+  world = TrsPlannerWorld(planner);
+  PetscCall(print_step(comm, options, &tables, num_dense, &plan, &world));
   PetscCall(TrsPlannerDestroy(&planner));
   PetscCall(TrsShardingPlanFree(&plan));
   PetscCall(TrsTableConfigsFree(&tables));
