@@ -41,8 +41,13 @@ def total(perf):
 
 def describe(table):
     ranks = table["ranks"]
-    where = str(ranks[0]) if len(ranks) == 1 else "%d ranks" % len(ranks)
+    first, last, n = min(ranks), max(ranks), len(ranks)
+    where = str(first) if n == 1 else "ranks %d-%d" % (first, last) if last - first == n - 1 else "%d ranks in %d-%d" % (n, first, last)
     return "%s/%s on %s" % (table["sharding_type"], table["compute_kernel"], where)
+
+
+def choice(table):
+    return table["sharding_type"], table["compute_kernel"], [(s["rank"], s["offset"], s["size"]) for s in table["shards"]]
 
 
 def row(name, a, b, unit):
@@ -62,7 +67,7 @@ def compare(a, b):
         row("fullest rank, " + kind, *(max(d["storage"][kind] for d in p["devices"]) / GIB for p in (a, b)), "GiB")
         row("all ranks, " + kind, *(sum(d["storage"][kind] for d in p["devices"]) / GIB for p in (a, b)), "GiB")
     left, right = ({t["name"]: t for t in p["tables"]} for p in (a, b))
-    changed = [n for n in left if n in right and describe(left[n]) != describe(right[n])]
+    changed = [n for n in left if n in right and choice(left[n]) != choice(right[n])]
     print("\n%d of %d tables differ" % (len(changed), len(left)))
     for name in sorted(changed, key=lambda n: -sum(total(s["perf"]) for s in left[n]["shards"])):
         cost = [sum(total(s["perf"]) for s in t[name]["shards"]) for t in (left, right)]

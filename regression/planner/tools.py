@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """tools.py TRSHARD: compare_plans.py and plot_plan.py on plans whose difference is known."""
+import json
 import os
 import re
 import subprocess
@@ -34,6 +35,15 @@ def main():
         c.check(code == 0 and "0 of 6 tables differ" in text, "a plan against itself: " + text[:500])
         code, text = tool(folder, "compare_plans.py", "one.json", "two.json")
         c.check(code == 0 and "6 of 6 tables differ" in text and "row_wise/fused" in text, "two plans: " + text[:500])
+        moved = load(folder, "two.json")
+        half = moved["tables"][0]["shards"]
+        half[0]["size"][0] -= 1
+        half[1]["offset"][0] -= 1
+        half[1]["size"][0] += 1
+        with open(os.path.join(folder, "moved.json"), "w") as f:
+            json.dump(moved, f)
+        code, text = tool(folder, "compare_plans.py", "two.json", "moved.json")
+        c.check(code == 0 and "1 of 6 tables differ" in text and "row_wise/fused on ranks 0-3" in text, "one row on another rank: " + text[:500])
         write_options(os.path.join(folder, "run.opts"), options)
         code, text = tool(folder, "compare_plans.py", "--what-if", BINARY, "run.opts", "-topology_intra_host_bw", "1e9")
         paths = re.search(r"critical path +([0-9.]+) +([0-9.]+) ms", text)
