@@ -209,7 +209,7 @@ def read_plan(path):
 
 # What the cost model predicts, and the stages of a step that it is about. Copies of dense gradients between ranks are measured as an exchange.
 PREDICTED = (("lookup", ("lookup",), ("fwd_compute",)), ("embedding backward", ("embedding backward",), ("bwd_compute",)),
-             ("exchanges", ("input_dist", "output_dist", "exchange"), ("fwd_comms", "bwd_comms", "allreduce")), ("cache", ("cache",), ("prefetch_compute",)), ("dense forward", ("dense forward",), ("dense_forward",)),
+             ("exchanges", ("input_dist", "output_dist", "exchange"), ("fwd_comms", "bwd_comms", "allreduce", "replica_sync")), ("cache", ("cache",), ("prefetch_compute",)), ("dense forward", ("dense forward",), ("dense_forward",)),
              ("dense backward", ("dense backward",), ("dense_backward",)), ("optimizer", ("optimizer",), ("optimizer",)))
 UNPREDICTED = ("I/O", "waiting")
 

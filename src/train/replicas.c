@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/replicas.h"
 
+#include "core/events.h"
+
 /*
   Numbers that are averaged at once: 4 MiB, so that the exchange needs little memory. The kernel of
   means takes them as rows of so many columns.
@@ -117,8 +119,11 @@ static PetscErrorCode average(const TrsReplicas *replicas, TrsStream stream, Trs
 
 PetscErrorCode TrsReplicasAverage(TrsReplicas *replicas, const TrsEmbeddingShards *shards, TrsStream stream)
 {
+  TrsStage before;
+
   PetscFunctionBegin;
   if (!replicas->owners || !replicas->differ) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsStageSwitch(TRS_STAGE_EMBEDDING_BACKWARD, &before)); /* an update of tables */
   for (int i = 0; i < shards->n; i++) {
     const TrsTbeTable *table = &shards->shard[i].tbe;
     const TrsEmbeddingStates states = TrsEmbeddingShardsStates(shards, shards->shard[i].table);
@@ -129,5 +134,6 @@ PetscErrorCode TrsReplicasAverage(TrsReplicas *replicas, const TrsEmbeddingShard
                         table->state[s]));
   }
   replicas->differ = PETSC_FALSE;
+  PetscCall(TrsStageSwitch(before, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
