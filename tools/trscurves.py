@@ -186,14 +186,14 @@ def draw_stages(axes, runs, styles):
             if predicted is not None:
                 axes.plot(predicted.max() / size, at, "D", markersize=5.5, markerfacecolor="white", markeredgecolor="#a00000", markeredgewidth=1.3, clip_on=False, zorder=4,
                           label=None if told else "predicted, slowest rank")
-                words, told = words + f" ({predicted.max() / size:.2g} predicted)", True
+                words, told = words + f" ({predicted.max() / size:.3g} predicted)", True
             if len(runs) <= 2:
                 end = max(measured.max(), 0 if predicted is None else predicted.max()) / size
                 axes.annotate(words, (end, at), (7, 0), textcoords="offset points", va="center", fontsize=8, color="0.25")
     axes.set_yticks(range(len(names)), names, fontsize=9)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.35 * axes.get_xlim()[1])
-    finish(axes, "a step's stages, mean over all steps", "")
+    finish(axes, "a step's stages, without a run's first steps", "")
     axes.grid(False, axis="y")
     axes.set_xlabel(unit)
     trsfigures.clean(axes, "x")
