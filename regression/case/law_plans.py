@@ -202,6 +202,7 @@ def test_plan_tells_the_step(binary, folder):
         told = [float(word) for word in re.findall(r"(?<= )[.\de+-]*\d(?=[ ,]|$)", line)]
         check(np.allclose(told, wanted, rtol=1e-3, atol=0) and (ranks == 1 or dense[-1] > 0), f"{ranks} ranks {more}: {line}, the run says {wanted}")
         check(("replicas" in more) == (slowest["replica_sync"] > 0), f"{more}: {slowest}")
+    check("step: " not in run(binary, 1, f"-task plan -topology_world_size {ranks} {words} -plan_is_inference", folder).text, "the step of a training, for inference")
 
 
 def write_plan(folder, name, tables, **more):

@@ -68,10 +68,23 @@ static PetscErrorCode name_left_out(MPI_Comm comm, const TrsTableConfigs *tables
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Is the plan for a training? Quantised tables are not trained. */
+static PetscErrorCode is_training(TrsOptions options, const TrsTableConfigs *tables, PetscBool *trains)
+{
+  PetscBool inference;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetBool(options, "-plan_is_inference", &inference, NULL));
+  *trains = (PetscBool)!inference;
+  for (int t = 0; t < tables->n; t++)
+    *trains = (PetscBool)(*trains && TrsDTypeBits(tables->table[t].data_type) >= 16);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
-  Print the predicted step of the slowest rank, if the options give the rates of dense layers. A
-  plan needs no model: where the options give none that takes the tables, the line says so.
-  Logically collective.
+  Print the predicted step of a training's slowest rank, if the options give the rates of dense
+  layers. A plan needs no model: where the options give none that takes the tables, the line says
+  so. Logically collective.
 */
 static PetscErrorCode print_step(MPI_Comm comm, TrsOptions options, const TrsTableConfigs *tables,
                                  int64_t num_dense, const TrsShardingPlan *plan, const TrsPlannedWorld *world)
@@ -79,9 +92,11 @@ static PetscErrorCode print_step(MPI_Comm comm, TrsOptions options, const TrsTab
   TrsStepPrediction slowest = {0}, p;
   int64_t batch;
   TrsDlrmWork work;
+  PetscBool trains = PETSC_FALSE;
 
   PetscFunctionBegin;
-  if (!plan->has_costs || !TrsStepRatesAreKnown(options)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(is_training(options, tables, &trains));
+  if (!trains || !plan->has_costs || !TrsStepRatesAreKnown(options)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsReaderStepBatch(options, &batch));
   PetscCall(TrsOptionsGetInt(options, "-plan_batch_size", &batch, NULL));
   if (TrsModelParallelDenseWork(options, tables, (int)num_dense, &work) != PETSC_SUCCESS) {
@@ -123,16 +138,14 @@ static PetscErrorCode tell_states(MPI_Comm comm, TrsOptions options, const TrsTa
                                   const TrsShardingPlan *plan)
 {
   TrsSparseOptimizers optimizers = {.n = 0};
-  PetscBool inference;
+  PetscBool trains = PETSC_FALSE;
   double *bytes;
   char of_run[32], of_plan[32];
   int worst = 0;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsGetBool(options, "-plan_is_inference", &inference, NULL));
-  for (int t = 0; t < tables->n; t++) /* quantised tables are not trained */
-    inference = (PetscBool)(inference || TrsDTypeBits(tables->table[t].data_type) < 16);
-  if (inference || !plan->has_costs) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(is_training(options, tables, &trains));
+  if (!trains || !plan->has_costs) PetscFunctionReturn(PETSC_SUCCESS);
   if (TrsSparseOptimizersFromOptions(options, tables, &optimizers) != PETSC_SUCCESS) {
     TrsErrorClear(); /* a plan needs no optimizer that a run would take */
     PetscFunctionReturn(PETSC_SUCCESS);
