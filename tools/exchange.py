@@ -110,14 +110,14 @@ class KeyMap:
 
     def knows(self, paths):
         """Which layer of over_arch is the last, and which tables have two moments? Of a checkpoint's paths."""
-        self.moments = {path.rpartition("/")[0] for path in paths if re.fullmatch("embedding/[^/]+/exp_avg_sq", path)}
+        self.moments = {path.rpartition("/")[0] for path in paths if re.fullmatch("embedding/.+/exp_avg_sq", path)}
         numbers = [int(found[1]) for found in (re.match(r"dense/over_arch/(\d+)/", path) for path in paths) if found]
         self.last = max(numbers, default=None)
 
     @staticmethod
-    def _rewrite(text, source, target, star):
+    def _rewrite(text, source, target):
         """text, which fits source, as target, maybe "-"; None: it does not fit."""
-        found = re.fullmatch(star.join(map(re.escape, source.split("*"))), text)
+        found = re.fullmatch("(.+)".join(map(re.escape, source.split("*"))), text)
         if not found or source == "-":
             return None
         first, *others = target.split("*") if target != "-" else "-"
@@ -126,7 +126,7 @@ class KeyMap:
     def _of_rules(self, path, prefix):
         alias = re.sub(rf"^dense/over_arch/{self.last}/", "dense/over_arch/last/", path)
         for ours, theirs in self.rules:
-            name = self._rewrite(alias if "/last/" in ours else path, ours, theirs, "([^/]+)")
+            name = self._rewrite(alias if "/last/" in ours else path, ours, theirs)
             if name:
                 return name if name == "-" else prefix + name
         return None
@@ -149,7 +149,7 @@ class KeyMap:
         inner = name[len(prefix):] if name.startswith(prefix) else ""
         for i, (ours, theirs) in enumerate(self.rules):
             for text in (inner, name) if i < self.own else (inner,):
-                path = self._rewrite(text, theirs, ours, "(.+)")
+                path = self._rewrite(text, theirs, ours)
                 if path:
                     return path
         return inner if inner.startswith(("embedding/", "dense/", "dense_optimizer/")) else None
@@ -322,7 +322,7 @@ def chosen_tensors(source, names, states):
         if path == STEP:
             steps[name] = tensor
             continue
-        if not re.fullmatch(r"(embedding/[^/]+|(dense|dense_optimizer)(/[^/]+)+)/[^/]+", path):
+        if not re.fullmatch(r"(embedding|dense|dense_optimizer)(/[^/]+)+/[^/]+", path):
             raise FormatError(f"tensor {name} would be /{path}, which is not a path of a checkpoint")
         if path in origin:
             raise FormatError(f"tensors {origin[path]} and {name} are both /{path}")
@@ -342,8 +342,8 @@ def chosen_tensors(source, names, states):
 def as_of_tables(found, origin):
     """TorchRec calls the first state of FBGEMM's optimizers momentum1, though it is exp_avg where exp_avg_sq follows. Its row-wise AdaGrad of
     a data_parallel table has [rows, 1] for [rows]."""
-    for path in [path for path in found if re.fullmatch("embedding/[^/]+/momentum1", path)]:
-        folder, tensor, weight = path.rpartition("/")[0], found[path], found.get(path.replace("/momentum1", "/weight"))
+    for path in [path for path in found if re.fullmatch("embedding/.+/momentum1", path)]:
+        folder, tensor, weight = path.rpartition("/")[0], found[path], found.get(path.removesuffix("/momentum1") + "/weight")
         if f"{folder}/exp_avg_sq" in found and f"{folder}/exp_avg" not in found:
             found[f"{folder}/exp_avg"], origin[f"{folder}/exp_avg"] = found.pop(path), origin.pop(path)
         elif weight and tensor.shape == (weight.shape[0], 1) != weight.shape:
@@ -374,7 +374,7 @@ def by_columns(source, tensors, origin):
     """A table whose columns were cut has in TorchRec a state of rows for each shard, one behind the other: here the mean [rows], and
     [rows, shards] (input/FORMAT.md). Returns the attributes of the latter."""
     cuts = {}
-    for path in [path for path in tensors if re.fullmatch(r"embedding/[^/]+/(?!weight$)[^/]+", path)]:
+    for path in [path for path in tensors if re.fullmatch(r"embedding/.+/(?!weight$)[^/]+", path)]:
         weight = path.rpartition("/")[0] + "/weight"
         starts = getattr(source, "columns", {}).get(origin.get(weight), [])
         state = tensors[path]

@@ -16,7 +16,7 @@ FORMAT, VERSION = "trshard-checkpoint", 1
 PART_BYTES = 64 << 20  # of what one checksum covers
 SEALED_BYTES = 2048  # attributes from here on have a checksum
 DEFAULTS = {"step": 0, "epoch": 0, "samples_seen": 0, "run_step": 0, "global_batch": 0, "options": "", "plan": "{}"}
-STATES = re.compile(r"dense_optimizer/.*|embedding/[^/]+/(?!weight$)[^/]+")
+STATES = re.compile(r"dense_optimizer/.*|embedding/.+/(?!weight$)[^/]+")  # a table's name may have slashes
 AVERAGE = re.compile(r"dense_optimizer/(.+)/ema")  # of the weight dense/..., with -ema_decay
 NO_CHECKSUMS = "libxxhash is not installed: checksums are neither verified nor written"
 

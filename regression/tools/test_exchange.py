@@ -64,6 +64,8 @@ def random_tensors():
     yield "embedding/t_a/weight", real(9, 4), {}
     yield "embedding/t_b/weight", bf16, {"dtype": "bf16"}
     yield "embedding/t_c/weight", real(300000, 8).astype(np.float16), {}  # more than one block
+    yield "embedding/of/t_d/weight", real(3, 4), {}
+    yield "embedding/of/t_d/momentum1", real(3), {"optimizer": "rowwise_adagrad"}
     yield "embedding/t_a/momentum1", real(9), {"optimizer": "rowwise_adagrad"}
     yield "embedding/t_a/momentum1_columns", real(9, 2), {"optimizer": "rowwise_adagrad", "column_offsets": [0, 2]}
     for module, widths in (("dense_arch", (3, 5, 4)), ("over_arch", (8, 7, 6, 1))):
@@ -132,6 +134,7 @@ class ThereAndBack(Folder):
             names = set(json.loads(file.read(int.from_bytes(file.read(8), "little"))))
         self.assertLess({"model." + TABLE, "model.over_arch.model.0._mlp.1._linear.bias", "model.over_arch.model.1.weight",
                          "model.inter_arch.crossnet.V_kernels.0", f"optimizer.state.model.{TABLE}.t_a.momentum1",
+                         "model." + TABLE.replace("t_a", "of/t_d"), f"optimizer.state.model.{TABLE.replace('t_a', 'of/t_d')}.of/t_d.momentum1",
                          "optimizer.state.model.over_arch.model.1.weight.exp_avg"}, names)
         self.refused(65, [out, "is not known", "--prefix model."], out, "--from", "safetensors", "--output", self.path("b.h5"))
         self.good(out, "--from", "safetensors", "--prefix", "model.", "--states", "--output", self.path("b.h5"))
@@ -351,7 +354,7 @@ class Malformed(Folder):
                  ({first: np.ones((6, 3), np.float32)}, ["_mlp.0._linear.bias", "[5]", "expected [6]"]),
                  ({first: None}, ["no tensor " + first]), ({bias: None}, ["no tensor " + bias]),
                  ({bias: np.ones(2, np.float32)}, [bias, "[2]", "[1]"]), ({"strange": np.ones(1, np.float32)}, ["tensor strange", "not known"]),
-                 ({"dense/over_arch/2/bias": np.ones(1, np.float32)}, ["no tensor", "/dense/over_arch/3/weight"]), ({"embedding/../weight/x": nan}, ["not a path"]),
+                 ({"dense/over_arch/2/bias": np.ones(1, np.float32)}, ["no tensor", "/dense/over_arch/3/weight"]), ({"embedding//weight": nan}, ["not a path"]),
                  ({"embedding/t_a/weight": self.tensors[TABLE]}, ["both", TABLE])]
         all_of_them = dict(self.tensors)
         for i, (changes, words) in enumerate(cases):
