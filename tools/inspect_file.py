@@ -274,7 +274,7 @@ def metrics(handle):
     """The last evaluation, one line."""
     if "eval" not in handle:
         return "no evaluation in it"
-    found = [name for name in handle["eval"] if re.fullmatch("(.*_)?(auc|ne|loss|accuracy)", name)]
+    found = [name for name, item in handle["eval"].items() if re.fullmatch("(.*_)?(auc|ne|loss|accuracy)", name) and item.ndim == 1]  # not a row of segments
     plain = [name for name in ("auc", "ne", "loss", "accuracy") if name in found]
     return "  ".join(f"{name} {handle['eval'][name][-1]:.4f}" for name in plain + [name for name in found if name not in plain]
                      if not np.isnan(handle["eval"][name][-1]))

@@ -97,6 +97,9 @@ class Files(scratch.Scratch):
             self.assertIn(problem, result.stdout)
             self.assertEqual((result.returncode, result.stderr), (1, ""))
         self.assertIn("auc 0.7500", tool("inspect_file.py", "--metrics", self.run_file("r.h5", [1.0])).stdout)
+        with h5py.File(self.path("r.h5"), "a") as h:  # of -metrics_segments: a number for each segment
+            h["eval/segment_ne"] = np.ones((1, 3))
+        self.assertIn("last evaluation: auc 0.7500  loss 0.5000\n", tool("inspect_file.py", self.path("r.h5")).stdout)
         for option, path, words in (("--speed", self.path("d.h5"), "no step in it"), ("--metrics", self.path("d.h5"), "no evaluation in it"),
                                     ("--speed", self.run_file("none.h5", []), "no step in it")):
             result = tool("inspect_file.py", option, path)
