@@ -18,6 +18,11 @@ def options(words):
     return found
 
 
+def word(text):
+    """A name or a value as an option file has it, in quotes where there are blanks."""
+    return '"' + text.replace('"', '""') + '"' if " " in text or "\t" in text else text
+
+
 def entries(value):
     """The entries of an option that is a list: a,"b, c"."""
     return next(csv.reader([value]), [])

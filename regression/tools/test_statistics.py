@@ -12,6 +12,7 @@ import numpy as np
 import scratch
 import trscache
 import trsdata
+import trsoptions
 
 TOOL = os.path.join(os.path.dirname(trsdata.__file__), "dataset_statistics.py")
 
@@ -148,6 +149,17 @@ class Statistics(scratch.Scratch):
                 ids = np.array([2**63 - 1] + [2**60 + i for i in range(99)] * 2).astype(kind)
                 out.append(None, np.zeros(len(ids)), np.ones((len(ids), 1), np.int32), ids)
             self.assertRegex(self.tool(self.path("u.h5"), "--batch-size", "8").stdout, r"(?m)^a .* ~?100 ")
+
+    def test_names(self):
+        """Names with blanks, commas and quotes are said as option files say them."""
+        names = ("a b", 'c, "d"', "#,e")
+        path, _, lengths = self.dataset("n.h5", features=names)
+        self.tool(path, "-o", self.path("n.opts"))
+        with open(self.path("n.opts"), encoding="utf-8") as file:
+            found = {name: value for name, value, *_ in trsoptions.options(file.read())}
+        for name, mean in zip(names, lengths.mean(axis=0)):
+            self.assertAlmostEqual(float(found[f"-table_{name}_pooling_factors"]), mean, places=4)
+            self.assertIn(f"-table_{name}_cache_stats_mrc_hist", found)
 
     def test_wrong_input(self):
         good, _, _ = self.dataset("good.h5")
