@@ -10,9 +10,10 @@
 Every trial gets one value of each --try (words apart; commas alone part values, too, where there is only one word).
 Round 0 trains all trials for a part of the steps. Each next round goes on with the best third of them (--keep), from
 their checkpoints, for three times the steps; the last round has --steps. A score is a metric of the evaluation at a
-round's end, by default its auc, or its loss where a model with -tasks has no auc. --metric click_ne is one of the task
-click, and --metric train_loss that of the training itself. A trial without a score counts as the worst. A round in which
-no trial has one ends the sweep with an error.
+round's end, by default its auc, or its loss where a model with -tasks has no auc. A trial that early stopping ended
+has the score of its own end in all further rounds. --metric click_ne is one of the task click, and --metric train_loss
+that of the training itself. A trial without a score counts as the worst. A round in which no trial has one ends the
+sweep with an error.
 
 jobs/sweep.sbatch runs a trial of a round: "sweep.py options FOLDER ROUND PLACE" gives it the options of the trial that
 has this place among those that are left. "sweep.py check FOLDER ROUND" is what ends a sweep without scores.
@@ -104,6 +105,12 @@ def evaluations(folder, trial):
         return []
 
 
+def stopped_early(folder, trial):
+    """Whether early stopping ended the trial, for this round and all later ones."""
+    with h5py.File(run_file(folder, trial)) as h:
+        return "stopped_early" in h.attrs
+
+
 def curve(folder, trial, metric):
     """Steps and values of the metric, as far as the trial has come; samples/s."""
     group, key = ("train", "loss") if metric == "train_loss" else ("eval", metric)
@@ -122,6 +129,8 @@ def scored(folder, trial, metric, steps):
     """The metric at a round's end, or None and the reason why there is none. The training's loss
     counts by the mean of the round's last tenth."""
     at, values, _ = curve(folder, trial, metric)
+    if len(at) and stopped_early(folder, trial):
+        steps = min(steps, at[-1] + (metric == "train_loss"))
     if metric == "train_loss":
         inside = (at >= steps - max(1, steps // 10)) & (at < steps)
         found = values[inside] if len(at) and at[-1] >= steps - 1 else []
@@ -249,16 +258,13 @@ def states(folder, sweep):
 def table(args):
     sweep = load(args.folder)
     found, order = states(args.folder, sweep)
-    rows = []
-    for t in order:
-        scores, _, state = found[t]
-        speed = curve(args.folder, t, sweep["metric"])[2]
-        rows.append([str(t)] + ["" if s is None else f"{s:.5f}" for s in scores] + ["" if math.isnan(speed) else f"{speed:,.0f}", state, option_text(sweep["trials"][t])])
+    rows = [[t, *found[t][0], curve(args.folder, t, sweep["metric"])[2], found[t][2], option_text(sweep["trials"][t])] for t in order]
     head = ["trial"] + [f"step {entry['steps']}" for entry in sweep["rounds"]] + ["samples/s", "state", "options"]
     why = " (the evaluations have no auc)" if sweep["default"] and sweep["metric"] != "auc" else ""
     print(f"{sweep['metric']}, {'larger' if sweep['upwards'] else 'smaller'} is better{why}")
-    widths = [max(len(row[c]) for row in rows + [head]) for c in range(len(head))]
-    for row in [head] + rows:
+    shown = [head] + [[str(row[0]), *("" if s is None else f"{s:.5f}" for s in row[1:-3]), "" if math.isnan(row[-3]) else f"{row[-3]:,.0f}", *row[-2:]] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown)]
+    for row in shown:
         print("  ".join(text.ljust(width) if c >= len(row) - 2 else text.rjust(width) for c, (text, width) in enumerate(zip(row, widths))).rstrip())
     for r in range(len(sweep["rounds"])):
         for line in without_score(args.folder, sweep, alive(args.folder, sweep, r), r):

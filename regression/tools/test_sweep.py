@@ -52,13 +52,16 @@ def test_halving(folder):
     names, _ = places(folder, 2, 1)
     assert names == ["-a 2 -b 8,4"], names
     write(folder, 3, "auc", [10, 30, 90], [0.7, 0.73, 0.8])
+    with h5py.File(os.path.join(folder, "s", "trial-3", "run.h5"), "a") as h:
+        h["train/samples_per_s"] = [1234567.25]
     lines = sweep(folder, "table", "s", "--csv", "s.csv").splitlines()
     assert [line.split()[0] for line in lines[2:11]] == ["3", "6", "1", "7", "2", "0", "4", "5", "8"], lines
     assert lines[11:] == ["trial 5 has no score of round 0: its auc is not finite", "trial 8 has no score of round 0: it has no results"], lines
     states = [" ".join(line.split("-a ")[0].split()) for line in lines[2:11]]
     assert "finished" in states[0] and "stopped after round 1" in states[1] and "stopped after round 0" in states[3] and "no score" in states[8], states
     with open(os.path.join(folder, "s.csv"), encoding="utf-8") as file:
-        assert len(file.read().splitlines()) == 10
+        text = file.read()
+    assert len(text.splitlines()) == 10 and '\n3,0.7,0.73,0.8,1234567.25,finished,"-a 2 -b 8,4"\n' in text, text  # numbers as they are
     sweep(folder, "plot", "s", "--output", "s.png")
     with open(os.path.join(folder, "s.png"), "rb") as file:
         assert file.read(4) == b"\x89PNG"
@@ -96,6 +99,27 @@ def test_tasks(folder):
     assert sweep(folder, "table", "s").startswith("click_auc, larger is better\n")
     os.remove(os.path.join(folder, "s", "sweep.json"))
     assert "expected auc, auprc," in sweep(folder, "new", "s", "--try", "-a 1", "--steps", "4", "--metric", "click_speed", status=2)
+
+
+def test_early_stopping(folder):
+    """A trial that early stopping ended before its round keeps its last evaluation, and the loss of its last steps, in this round and all later ones."""
+    for metric, series in (("auc", "eval/auc"), ("train_loss", "train/loss")):
+        sweep(folder, "new", "s", "--try", "-a 1,2,3", "--steps", "40", "--rounds", "3", "--keep", "1/2", "--metric", metric)
+        for trial, end, value in ((0, 6, 0.7), (1, 10, 0.7), (2, 6, 0.7)):
+            write(folder, trial, "auc", range(1, end + 1), [value] * end)
+            with h5py.File(os.path.join(folder, "s", f"trial-{trial}", "run.h5"), "a") as h:
+                h["train/step"], h["train/loss"] = range(end), [value] * end
+                h[series][...] += (0.1 if metric == "auc" else -0.1) * (trial == 0)  # the best one
+                if trial == 0:
+                    h.attrs["stopped_early"] = "why"
+        assert places(folder, 1, 2)[0] == ["-a 1", "-a 2"]
+        write(folder, 1, "auc", [10, 20], [0.7, 0.7])
+        with h5py.File(os.path.join(folder, "s", "trial-1", "run.h5"), "a") as h:
+            h["train/step"], h["train/loss"] = range(20), [0.7] * 20
+        assert places(folder, 2, 1)[0] == ["-a 1"]
+        lines = sweep(folder, "table", "s").splitlines()
+        assert "finished" in lines[2] and lines[2].split()[0] == "0" and lines[-1].startswith("trial 2 has no score of round 0"), lines
+        os.remove(os.path.join(folder, "s", "sweep.json"))
 
 
 def test_no_score(folder):
@@ -176,7 +200,7 @@ def test_mistakes(folder):
     assert "no trial has results" in sweep(folder, "plot", "s", status=1)
 
 
-for test in (test_halving, test_downwards, test_tasks, test_no_score, test_submit, test_another_interpreter, test_stopped, test_mistakes):
+for test in (test_halving, test_downwards, test_tasks, test_early_stopping, test_no_score, test_submit, test_another_interpreter, test_stopped, test_mistakes):
     with tempfile.TemporaryDirectory() as scratch:
         test(scratch)
         print("ok", test.__name__)
