@@ -719,7 +719,7 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
                         TrsBytesText((double)peak_bytes, text, sizeof(text))));
   PetscCall(PetscPrintf(session->comm, "%-10s", "stages"));
   for (int i = 0; i < TRS_STAGE_NONE; i++)
-    if (mean[i] >= 0.005 * total)
+    if (mean[i] > 0.005 * total) /* none where no step ran, as behind early stopping */
       PetscCall(PetscPrintf(session->comm, " %s %.0f%%", TrsStageName((TrsStage)i), 100 * mean[i] / total));
   PetscCall(
       PetscPrintf(session->comm, " (%.2f ms a step)\n", 1e3 * total / (double)PetscMax(progress->steps, 1)));
