@@ -306,6 +306,7 @@ class Work:
                 os.unlink(self.path(name))
 
     def remove(self):
+        os.unlink(self.state_path)  # first: a state whose parts are half removed could not go on
         shutil.rmtree(self.folder)
 
 

@@ -36,9 +36,9 @@ AS_CRITEO = ["--log1p", "--modulo", "--sparse-missing", "0"]
 OF_TEXT = ["--labels", "click", "--dense", "I*", "--sparse", "cat=C*:100", "--hexadecimal", "C*", *AS_CRITEO]
 SMALL = ["--block-mb", "0.1"]
 
-# convert_table.py, killed when it is about to put its n-th file into place.
+# convert_table.py, killed when it is about to put its n-th file into place, or when it has removed its first part.
 KILLED_AT = """
-import os, signal, sys
+import os, shutil, signal, sys
 left, replace = int(sys.argv.pop(1)), os.replace
 def replace_or_die(old, new):
     global left
@@ -47,6 +47,10 @@ def replace_or_die(old, new):
         os.kill(os.getpid(), signal.SIGKILL)
     replace(old, new)
 os.replace = replace_or_die
+def remove_and_die(folder):
+    os.unlink(os.path.join(folder, "part-000000.h5"))
+    os.kill(os.getpid(), signal.SIGKILL)
+shutil.rmtree = remove_and_die
 import convert_table
 convert_table.main()
 """
@@ -195,16 +199,25 @@ class Tables(Scratch):
     def killed(self, python, *arguments):
         """Killed again and again, then started once more: the same dataset as at once."""
         self.convert("once.h5", *arguments, python=python)
-        done = []
-        for n in (2, 3, 8):
+
+        def kill(n):
             result = subprocess.run([python, "-c", KILLED_AT, str(n), "--output", self.path("again.h5"), *arguments], capture_output=True, text=True, check=False,
                                     env={**os.environ, "PYTHONPATH": TOOLS})
             self.assertEqual(result.returncode, -signal.SIGKILL, result.stderr)
+
+        done = []
+        for n in (2, 3, 8):
+            kill(n)
             self.assertFalse(os.path.exists(self.path("again.h5")))
             done.append(self.state("again.h5")["converted"])
         self.assertEqual(done, [0, 1, 4])
         self.assertIn("going on after 4 blocks", self.convert("again.h5", *arguments, python=python))
         self.assert_same("again.h5", "once.h5")
+        kill(1000)  # all files are in place
+        self.assert_same("again.h5", "once.h5")
+        self.convert("again.h5", *arguments, python=python)
+        self.assert_same("again.h5", "once.h5")
+        self.assertFalse(os.path.exists(self.path("again.h5.parts")))
 
     def test_killed_with_text(self):
         write_text(self.path("a.csv"), criteo_rows(3000, 2), COLUMNS)
