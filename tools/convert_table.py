@@ -18,7 +18,7 @@ columns is a feature for each, NAME_0, NAME_1, ..., or with --bags one feature w
                   An entry of sparse may be {column: C, name: N, rows: R, weights: W}: W holds a weight for each id.
                   An option of the command line takes the place of the file's
   ids             integers as they are (uint64 as its 64 bits), or text, whose XXH64 is the id. Columns of CSV are decimal
-                  integers, unless --text or --hexadecimal names them. With ROWS an id must lie below, or be -1
+                  integers, also as 7.0, unless --text or --hexadecimal names them. With ROWS an id must lie below, or be -1
                   (pruned); --modulo takes the remainder, as it is always done with text
   bags            lists of Parquet; in CSV --bags names columns whose cells have several ids, with --bag-separator between
   labels          from 0 to 1. With --task-labels any finite numbers, which the losses of -tasks take, and NaN where one is missing.
@@ -337,14 +337,16 @@ class Values:
         return np.where(self.missing, 0, values.astype(np.uint64).view(np.int64) if values.dtype.kind == "u" else values.astype(np.int64))
 
     def digits(self, base):
-        """Texts as integers of 64 bits, signed or not."""
-        begin, end = self.values.begin, np.where(self.missing, self.values.begin, self.values.end)
+        """Texts as integers of 64 bits, signed or not; 7.0 is 7."""
+        block, begin, end = self.values.block, self.values.begin, np.where(self.missing, self.values.begin, self.values.end)
+        if base == 10:  # what pandas writes of integers, some of which are missing
+            end = end - 2 * ((end - begin > 2) & (block[np.maximum(end - 2, 0)] == ord(".")) & (block[np.maximum(end - 1, 0)] == ord("0")))
         limit = 16 if base == 16 else 18
         long = (end - begin > limit) & (base == 10)
-        numbers, _ = trsconvert.numbers_of(self.values.block, begin, np.where(long, begin, end), base, self.place, limit,
+        numbers, _ = trsconvert.numbers_of(block, begin, np.where(long, begin, end), base, self.place, limit,
                                             f" (--text {self.name} where it is text)")
         for i in np.flatnonzero(long):  # of 19 digits or more there are few
-            word = self.values.bytes(i)
+            word = trstable.Text(block, begin, end).bytes(i)
             sign = -1 if word.startswith(b"-") else 1
             number = sign * int(word[sign < 0:]) if word[sign < 0:].isdigit() and len(word) <= 20 else 2**64
             self.refuse(np.arange(len(long)) == i if not -2**63 <= number < 2**64 else False, lambda i: f"{self.shown(i)} is not an integer of 64 bits")

@@ -248,8 +248,8 @@ class Tables(Scratch):
                       "text: [words]\nbags: [words, shown, attention]\nnulls: [NA]\ndense_missing: -1\n")
         header = ["at", "click", "buy", "age", "price", "user", "words", "shown", "attention", "w", "session"]
         rows = [["5", "1", "0", "30", "1e-3", "-9223372036854775808", "a|abc", "1|2|3", "0.5|1|2", "1", "-7"],
-                ["5", "0", "0.5", "NA", "nan", "18446744073709551615", "abc", "", "", "0", "8"],
-                ["-6", "1", "1", "", "-2.5", "NA", "NA", "4||5", "3|1|4", "2.5", "9223372036854775807"]]
+                ["5", "0", "0.5", "NA", "nan", "18446744073709551615.0", "abc", "", "", "0", "8"],
+                ["-6.0", "1", "1", "", "-2.5", "NA", "NA", "4.0||5", "3|1|4", "2.5", "9223372036854775807"]]
         write_text(self.path("t.csv"), rows, header)
         self.convert("t.h5", "--mapping", self.path("map.yaml"), self.path("t.csv"))
         want = {"labels": [[1, 0], [0, 0.5], [1, 1]], "dense": [[np.float32(1e-3), 30], [-1, -1], [-2.5, -1]], "weights": [1, 0, 2.5],
@@ -394,6 +394,7 @@ class Tables(Scratch):
             ("y,d,s\n1,2,3\n1,2\" and 3,3\n0,2,3\n1,4\" and 3,3\n", plain, "line 3: a double quote in a field"),
             ("y,d,s\n1,\"2\n\n\",3\n1,2,3\n1,2\",3\n1,2,\"3\"\n", plain, "line 6: a double quote in a field"),
             ("y,d,s\n1,2,x\n", plain, "line 2, column s: 'x' is not a number in base 10 (--text s where it is text)"),
+            ("y,d,s\n1,2,3.5\n", plain, "line 2, column s: '3.5' is not a number in base 10"),
             ("y,d,s\n1,2,-\n", plain, "line 2, column s: '-' is not a number in base 10"),
             ("y,d,s\n1,2,36893488147419103232\n", plain, "line 2, column s: '36893488147419103232' is not an integer of 64 bits"),
             ("y,d,s\n1,2,1\n1,2,10\n", plain, "line 3, column s: id 10, expected -1 to 9 (or --modulo)"),
