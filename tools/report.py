@@ -235,7 +235,7 @@ def starts_table(run):
 
 
 def evaluation_table(run):
-    names = [name for name in dict.fromkeys(["loss"] + [task + name for task in run.task_words() for name in ("loss", *trsread.METRICS)])
+    names = [name for name in dict.fromkeys(["loss"] + [task + name for task in run.task_words() for name in ("loss", *run.metrics())])
              if len(run["eval/" + name]) and not np.isnan(run["eval/" + name]).all()]
     times = run.times_at(run["eval/step"])
     rows = [(Number(step, f"{step:,.0f}"), clock(times[i]), *(Number(run["eval/" + name][i], f"{run['eval/' + name][i]:.5f}") for name in names))

@@ -96,7 +96,7 @@ def series_of(run):
     found = {"train": [(tag, after, run["train/" + tag]) for tag in ("loss", "dense_learning_rate", "embedding_learning_rate", "samples_per_s")],
              "lifetime": [], "eval": [("loss", run["eval/step"], run["eval/loss"])]}
     for task in run.task_words():
-        for metric in trsread.METRICS:
+        for metric in run.metrics():
             found["train"].append((task + metric, run["metrics/step"], run[f"metrics/{task}window_{metric}"]))
             found["lifetime"].append((task + metric, run["metrics/step"], run[f"metrics/{task}lifetime_{metric}"]))
             found["eval"].append((task + metric, run["eval/step"], run[f"eval/{task}{metric}"]))

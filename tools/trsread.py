@@ -6,6 +6,7 @@ read_plan() and read_run() check what they read; Unreadable says in one line wha
 import json
 import math
 import os
+import re
 
 import numpy as np
 
@@ -13,6 +14,7 @@ import trsoptions
 
 PARTS = ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms", "prefetch_compute")
 KINDS = ("hbm", "ddr")
+OF_GROUPS = re.compile(r"/(?:.*_)?(gauc|group_(?:ne|mse|mae)|(?:ndcg|recall|hit_rate|precision)_at_\d+)$")
 METRICS = ("ne", "auc", "auprc", "accuracy", "calibration", "ctr", "mse", "rmse", "mae")
 LARGEST = 1 << 63
 
@@ -261,6 +263,11 @@ class Run:
     def task_words(self):
         """What stands before the names of metrics: nothing, or with -tasks "<task>_" for each task."""
         return [task + "_" for task in trsoptions.entries(self.option("-tasks") or "") if task] or [""]
+
+    def metrics(self):
+        """What stands behind these words: METRICS, and the metrics of groups that the run has (-metrics_group)."""
+        found = {match[1] for match in map(OF_GROUPS.search, self.columns) if match}
+        return [*METRICS, *sorted(found, key=lambda name: (name.rstrip("0123456789"), len(name), name))]
 
     def option(self, name):
         return next((value for option, value, _ in self.options() if option == name), None)

@@ -216,14 +216,18 @@ class TensorBoard(handmade.Scratch):
         self.assertEqual((events(files["eval"])[0], os.listdir(self.path("tb/eval"))), before)
 
     def test_events_of_tasks(self):
-        """Each task's metrics by its name."""
+        """Each task's metrics by its name, those of groups, too, in the order of their K."""
         path = self.run_file()
         with h5py.File(path, "r+") as h:
             h.attrs["options"] = "-tasks click,buy\n"
             h["eval/buy_auc"], h["eval/buy_loss"] = h["eval/auc"][()], h["eval/loss"][()]
             h["metrics/step"], h["metrics/click_lifetime_ne"], h["metrics/buy_window_ne"] = [10], [0.25], [0.5]
+            h["metrics/buy_window_gauc"] = [0.75]
+            h["eval/buy_ndcg_at_3"], h["eval/buy_ndcg_at_10"], h["eval/buy_group_ne"] = [[0.25, 0.5]] * 3
+        self.assertIn("ndcg_at_3 ndcg_at_10", " ".join(trsread.read_run(path).metrics()))
         files = self.write(path)
-        for folder, wanted in (("eval", {"loss", "buy_auc", "buy_loss"}), ("lifetime", {"click_ne"}), ("train", {"buy_ne"})):
+        for folder, wanted in (("eval", {"loss", "buy_auc", "buy_loss", "buy_ndcg_at_3", "buy_ndcg_at_10", "buy_group_ne"}), ("lifetime", {"click_ne"}),
+                               ("train", {"buy_ne", "buy_gauc"})):
             self.assertLessEqual(wanted, {s[2] for s in events(files[folder])[0]})
 
     @unittest.skipUnless(importlib.util.find_spec("tensorboard") or os.environ.get("TRSHARD_TENSORBOARD_PYTHON"), "no tensorboard here")
