@@ -9,7 +9,7 @@ from trsfigures import plain, plt
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # of runs
 STYLES = ("-", "--", "-.", ":")
-SHOWN = (("auc", "AUC"), ("ne", "normalised entropy"), ("calibration", "calibration"))  # a panel each
+SHOWN = (("auc", "AUC"), ("gauc", "AUC within groups"), ("ne", "normalised entropy"), ("calibration", "calibration"))  # a panel each
 OTHERS = (("accuracy", "accuracy"), ("mse", "mean squared error"))  # the first of these for a task whose labels are no probabilities
 LOSSES = {"bce": "binary cross entropy", "in_batch_softmax": "softmax among the batch's candidates", "sampled_softmax": "softmax among drawn candidates"}
 SERIES = (("window", "metrics/{}window_", "metrics/step", "train, window"), ("lifetime", "metrics/{}lifetime_", "metrics/step", "train, lifetime"),

@@ -86,6 +86,9 @@ class Runs(handmade.Scratch):
             h["eval/step"], h["eval/loss"], h["eval/click_auc"] = [40], [1.5], [0.75]
             h["predictions/click"], h["predictions/price"], h["predictions/kind"] = np.linspace(0.1, 0.9, 50), np.linspace(-3, 40, 50), np.full((50, 3), 1 / 3)
         self.assertEqual(len(trscurves.curve_panels([trsread.read_run(self.path("tasks.h5"))], trscurves.styles_of(["tasks"]))), 3)
+        with h5py.File(self.path("tasks.h5"), "a") as h:
+            h["metrics/step"], h["metrics/click_window_gauc"], h["metrics/price_window_gauc"] = [20, 40], [0.5, 0.75], [np.nan, np.nan]
+        self.assertEqual(len(trscurves.curve_panels([trsread.read_run(self.path("tasks.h5"))], trscurves.styles_of(["tasks"]))), 4)  # without the curve of no number
         self.draws("plot_run.py", self.path("tasks.h5"))
         self.draws("plot_run.py", a, self.path("tasks.h5"))
 
