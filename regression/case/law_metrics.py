@@ -379,6 +379,7 @@ def test_bad_ids_by_table(binary, folder):
     for what, ranks, options, passes in (("train", 2, words, 2), ("train", 3, words, 2), ("eval", 3, f"-task eval -data_eval train.h5 -init_from final.h5 {shared}", 1),
                                          ("predict", 2, f"-task predict -data_eval train.h5 -init_from final.h5 {shared}", 1)):
         text = run(binary, ranks, options, folder).text
+        check(text.count("warning: step ") == (what == "train"), f"{what} on {ranks} ranks: {text.count('warning: step ')} steps warn, expected the first of a training")
         for table, found in wanted.items():
             lines = [line for line in text.splitlines() if f"warning: {what}: table {table}:" in line]
             check(len(lines) == (table != "tag" and len(found) > 0), f"{what} on {ranks} ranks: {len(lines)} lines on table {table}")

@@ -286,7 +286,8 @@ static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double s
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(t->session.train, &info));
-  PetscCall(TrsReportBadData(&t->session, info, result));
+  if (!t->told_bad_data) PetscCall(TrsReportBadData(&t->session, info, result));
+  t->told_bad_data = (PetscBool)(t->told_bad_data || result->bad_ids || result->bad_numbers);
   PetscCheck(isfinite(result->loss) || !result->bad_numbers, PETSC_COMM_SELF, TRS_ERR_DATA,
              "the loss of step %" PRId64 " is %s: its batch has %" PRId64
              " numbers that are not finite or out of range, which -data_check warning let pass",
