@@ -283,11 +283,15 @@ static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double s
 {
   const int64_t before = t->done;
   const TrsDatasetInfo *info;
+  TrsStepResult news = *result;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(t->session.train, &info));
-  if (!t->told_bad_data) PetscCall(TrsReportBadData(&t->session, info, result));
-  t->told_bad_data = (PetscBool)(t->told_bad_data || result->bad_ids || result->bad_numbers);
+  if (t->told_bad_ids) news.bad_ids = 0;
+  if (t->told_bad_numbers) news.bad_numbers = 0;
+  PetscCall(TrsReportBadData(&t->session, info, &news));
+  t->told_bad_ids = (PetscBool)(t->told_bad_ids || result->bad_ids);
+  t->told_bad_numbers = (PetscBool)(t->told_bad_numbers || result->bad_numbers);
   PetscCheck(isfinite(result->loss) || !result->bad_numbers, PETSC_COMM_SELF, TRS_ERR_DATA,
              "the loss of step %" PRId64 " is %s: its batch has %" PRId64
              " numbers that are not finite or out of range, which -data_check warning let pass",

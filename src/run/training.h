@@ -50,7 +50,8 @@ typedef struct {
   PetscBool has_checkpoint;   /* the folder holds a checkpoint of this run */
   int64_t kept_at;            /* step of this start's newest checkpoint there, or -1 */
   PetscBool evaluation_due;   /* the evaluation that follows the last step was not made yet */
-  PetscBool told_bad_data;    /* a step has warned of bad ids or numbers; the end counts all */
+  PetscBool told_bad_ids;     /* a step has warned of bad ids; the end counts all */
+  PetscBool told_bad_numbers; /* likewise */
   int64_t allocations;        /* allocations in steps after the warm-up */
 } TrsTraining;
 
