@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Options as trshard writes them into checkpoints and results: the text of an option file, an option a line (input/README.md, "Options")."""
-import csv
 import re
 
 OPTION = re.compile(r'''("(?:[^"]|"")*"|[^\s"]\S*)(?:[ \t]+("(?:[^"]|"")*"|[^\s"#]\S*))?(?:[ \t]+# (.*))?''')
+ENTRY = re.compile(r'[ \t]*(?:"((?:[^"]|"")*)"|([^,]*?))[ \t]*,')
 
 
 def options(words):
@@ -24,5 +24,5 @@ def word(text):
 
 
 def entries(value):
-    """The entries of an option that is a list: a,"b, c"."""
-    return next(csv.reader([value]), [])
+    """The entries of an option that is a list: a,"b, c". As in trshard, blanks around an entry do not count."""
+    return [quoted.replace('""', '"') or plain for quoted, plain in ENTRY.findall(value + ",")] if value else []

@@ -219,7 +219,7 @@ class TensorBoard(handmade.Scratch):
         """Each task's metrics by its name, those of groups, too, in the order of their K."""
         path = self.run_file()
         with h5py.File(path, "r+") as h:
-            h.attrs["options"] = "-tasks click,buy\n"
+            h.attrs["options"] = '-tasks "click , buy"\n'
             h["eval/buy_auc"], h["eval/buy_loss"] = h["eval/auc"][()], h["eval/loss"][()]
             h["metrics/step"], h["metrics/click_lifetime_ne"], h["metrics/buy_window_ne"] = [10], [0.25], [0.5]
             h["metrics/buy_window_gauc"] = [0.75]
