@@ -285,7 +285,7 @@ class Run:
             measured = [self.stage(stage) for stage in stages if len(self.stage(stage))]
             found = [predicted[:, kinds.index(part)] for part in parts if part in kinds] if predicted.ndim == 2 and predicted.shape[1] == len(kinds) else []
             if measured:
-                rows.append((name, sum(measured), sum(found) if found else None))
+                rows.append((name, sum(measured), sum(found) if np.any(found) else None))  # 0 without the rates of dense layers
         rows += [(name, self.stage(name), None) for name in UNPREDICTED if len(self.stage(name))]
         return [row for row in rows if row[1].any() or (row[2] is not None and row[2].any())]
 

@@ -86,9 +86,9 @@ class Scratch(scratch.Scratch):
                                    ("global_batch", [100, 100])):
                 h["starts/" + column] = np.array(values[:starts])
             h["starts/commit"] = np.array(["abc"] * starts, dtype=h5py.string_dtype())
-            h.attrs["stage_names"], h.attrs["predicted_names"] = "lookup,dense forward", "fwd_compute,fwd_comms,bwd_compute,bwd_comms,prefetch_compute; hbm,ddr"
+            h.attrs["stage_names"], h.attrs["predicted_names"] = "lookup,dense forward", "fwd_compute,fwd_comms,bwd_compute,bwd_comms,prefetch_compute,dense_forward; hbm,ddr"
             h["stages/measured_ms"] = [[1.25, 3.0], [0.75, 5.0]]
-            h["stages/predicted_ms"] = [[0.5, 0, 0, 0, 0], [0.75, 0, 0, 0, 0]]
+            h["stages/predicted_ms"] = [[0.5, 0, 0, 0, 0, 0], [0.75, 0, 0, 0, 0, 0]]
             h.attrs["held_names"] = "tables,libraries_and_rest"
             h["memory/held_bytes"] = [[1024.0, 4096.0], [2048.0, 4096.0]]
             h["memory/predicted_bytes"] = [[0.0, 1000.0], [0.0, 2000.0]]
