@@ -88,7 +88,7 @@ static PetscErrorCode read_lines(const char *text, TrsOptionLines *lines)
   PetscCall(PetscStrallocpy(text, &copy));
   for (char *line = copy, *next; line; line = next) {
     const PetscBool is_default = (PetscBool)(strncmp(line, "# -", 3) == 0);
-    const TrsGivenOption file = {.source = source, .origin = is_default};
+    const TrsGivenOption file = {.source = source, .origin = is_default ? 1 : 0};
     PetscErrorCode ierr;
 
     next = strchr(line, '\n');
