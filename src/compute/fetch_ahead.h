@@ -17,7 +17,7 @@ enum { TRS_BAGS_AHEAD = 16 };
 enum { TRS_IDS_NEAR = 8 };
 
 /* The number of ids whose rows are fetched ahead, which are of so many bytes, or make as many. */
-static inline __attribute__((always_inline)) int64_t TrsIdsAhead(int64_t row_bytes)
+static inline __attribute__((always_inline)) int64_t TrsIdsAhead(int row_bytes)
 {
   const int64_t ids = 8192 / row_bytes;
 
