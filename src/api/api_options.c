@@ -57,9 +57,7 @@ static PetscErrorCode add_key(TrsText *words, const char *table, const char *key
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Add a name to a word "a,b,c". The word may not look like an option.
-*/
+/* Add a name to a word "a,b,c". The word may not look like an option. */
 static PetscErrorCode add_name(TrsText *words, const char *of, int32_t i, const char *name)
 {
   char *entry;

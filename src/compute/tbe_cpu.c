@@ -424,10 +424,14 @@ static PetscErrorCode begin_backward(TrsWorkspace workspace, const TrsTbe *tbe, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Would the thread of a table be the last of those that group n ids? */
-static PetscBool is_shared(const TrsTableRun *run, int64_t n)
+/*
+  Would the thread of a table be the last of those that group n ids? Lists whose order is fixed are
+  no work for several threads.
+*/
+static PetscBool is_shared(const TrsBackward *b, const TrsTableRun *run, int64_t n)
 {
-  return (PetscBool)(run->n >= TRS_SHARED_VALUES && run->n * omp_get_max_threads() > n);
+  return (PetscBool)(b->order == TRS_ROWS_TOGETHER && run->n >= TRS_SHARED_VALUES &&
+                     run->n * omp_get_max_threads() > n);
 }
 
 /* List the keys of the group of tables that begins with table t. Returns the table after it. */
@@ -439,10 +443,11 @@ static int group_keys(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscB
 
   b->first = b->run[t].begin;
   for (int i = t; i < end; i++)
-    if (is_shared(&b->run[i], n)) group_table(tbe, input, i, pooled, PETSC_TRUE, grad_stride, b);
+    if (is_shared(b, &b->run[i], n)) group_table(tbe, input, i, pooled, PETSC_TRUE, grad_stride, b);
 #pragma omp parallel for schedule(dynamic, 1)
   for (int i = t; i < end; i++)
-    if (!b->run[i].key) group_table(tbe, input, i, pooled, PETSC_FALSE, grad_stride, b);
+    if (!b->run[i].key) /* not listed yet */
+      group_table(tbe, input, i, pooled, PETSC_FALSE, grad_stride, b);
   return end;
 }
 

@@ -255,7 +255,6 @@ static PetscErrorCode remove_old(TrsCheckpointFolder f, const TrsCheckpointEntry
     const TrsCheckpointEntry entry = list->entry[i];
     const PetscBool own = (PetscBool)(entry.step <= written->step &&
                                       strcmp(entry.run_id, written->run_id) == 0);
-
     int stays = 1;
 
     n_own += own ? 1 : 0;

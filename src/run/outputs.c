@@ -166,27 +166,34 @@ PetscErrorCode TrsOutputsCheckPaths(MPI_Comm comm, TrsOptions options)
 
 /* --- files --- */
 
+PetscErrorCode TrsOutputsExisting(TrsOptions options, PetscBool names_run, TrsExisting *existing)
+{
+  PetscBool resume;
+  int choice;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetEnum(options, "-existing_outputs", &choice, NULL));
+  PetscCall(TrsOptionsGetBool(options, "-resume", &resume, NULL));
+  *existing = resume && !names_run && choice == TRS_EXISTING_REFUSE ? TRS_EXISTING_BACKUP
+                                                                    : (TrsExisting)choice;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsOutputsOpen(MPI_Comm comm, TrsOptions options, unsigned kinds, TrsOutputs *outputs)
 {
   PetscErrorCode ierr = PETSC_SUCCESS;
-  PetscBool resume;
-  int existing;
 
   PetscFunctionBegin;
   *outputs = (TrsOutputs){.comm = comm};
   PetscCallMPI(MPI_Comm_rank(comm, &outputs->rank));
-  PetscCall(TrsOptionsGetEnum(options, "-existing_outputs", &existing, NULL));
-  PetscCall(TrsOptionsGetBool(options, "-resume", &resume, NULL));
   for (int k = 0; k < TRS_N_OUTPUTS; k++) {
     const char *path = NULL;
+    TrsExisting existing;
 
     if (!(kinds >> k & 1u)) continue;
     PetscCall(TrsOptionsGetString(options, kinds_of[k].option, &path, NULL));
-    if (outputs->rank == 0 && ierr == PETSC_SUCCESS)
-      ierr = TrsOutputOpen(path, (TrsExisting)existing, &outputs->file[k]);
-    /* A trace names no run. If it were refused, it would keep a run from its own resume. */
-    if (k == TRS_OUTPUT_TRACE && resume && existing == TRS_EXISTING_REFUSE)
-      outputs->file[k].existing = TRS_EXISTING_BACKUP;
+    PetscCall(TrsOutputsExisting(options, (PetscBool)(k != TRS_OUTPUT_TRACE), &existing));
+    if (outputs->rank == 0 && ierr == PETSC_SUCCESS) ierr = TrsOutputOpen(path, existing, &outputs->file[k]);
   }
   PetscCall(TrsAgree(comm, ierr));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -34,6 +34,14 @@ typedef struct {
 PetscErrorCode TrsOutputsCheckPaths(MPI_Comm comm, TrsOptions options);
 
 /*
+  TrsOutputsExisting - What -existing_outputs says of another file at the path of an output.
+
+  Not collective. A file that names no run, as a trace or a text, cannot be told from the run's own:
+  with -resume it is not refused, which would keep a run from its own resume.
+*/
+PetscErrorCode TrsOutputsExisting(TrsOptions options, PetscBool names_run, TrsExisting *existing);
+
+/*
   TrsOutputsOpen - Look at the files at the paths that these kinds' options give.
 
   Collective on comm; call this before readers start, whose threads use HDF5. Free with

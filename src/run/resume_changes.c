@@ -68,13 +68,20 @@ enum { TRS_N_OBJECTS = sizeof(objects) / sizeof(objects[0]) };
 /* Options of a text: lines "-name value # source", and defaults, "# -name value", with origin 1. */
 typedef struct {
   TrsGivenOptions options;
+  int next;                           /* behind the option that was found last */
   TrsOptionList names[TRS_N_OBJECTS]; /* what -tables and -tasks list */
 } TrsOptionLines;
 
-static const TrsGivenOption *find(const TrsOptionLines *in, const char *name)
+/* Models may have thousands of lines. Two texts have most of them in the same order. */
+static const TrsGivenOption *find(TrsOptionLines *in, const char *name)
 {
-  for (int i = 0; i < in->options.n; i++)
-    if (strcasecmp(in->options.option[i].name, name) == 0) return &in->options.option[i];
+  for (int i = 0; i < in->options.n; i++) {
+    const int k = (in->next + i) % in->options.n;
+
+    if (strcasecmp(in->options.option[k].name, name) != 0) continue;
+    in->next = k + 1;
+    return &in->options.option[k];
+  }
   return NULL;
 }
 
@@ -119,7 +126,7 @@ static PetscErrorCode free_lines(TrsOptionLines *lines)
 }
 
 /* Find an option, or for that of one object, -table_a_key, the one for all, -tables_key. */
-static const TrsGivenOption *find_effective(const TrsOptionLines *in, const char *name)
+static const TrsGivenOption *find_effective(TrsOptionLines *in, const char *name)
 {
   const TrsGivenOption *found = find(in, name);
   char own[TRS_VALUE_TEXT], all[TRS_VALUE_TEXT];
@@ -198,7 +205,7 @@ static PetscBool same_value(const TrsGivenOption *a, const TrsGivenOption *b)
   return (PetscBool)(strcmp(value_of(a), value_of(b)) == 0);
 }
 
-static PetscErrorCode tell_options(const TrsSession *s, const TrsOptionLines *then, const TrsOptionLines *now)
+static PetscErrorCode tell_options(const TrsSession *s, TrsOptionLines *then, TrsOptionLines *now)
 {
   int n_lines = 0;
 

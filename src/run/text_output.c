@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/text_output.h"
 
-#include "io/output.h"
+#include "run/outputs.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,36 +20,21 @@ static PetscErrorCode name_option(const char *option, const char *path, PetscErr
           ierr == TRS_ERR_CANT_CREATE ? "can't be created" : "can't be written", reason ? reason : "");
 }
 
-/* Save the text, or without one try the path. */
-static PetscErrorCode save(TrsOutput *output, const TrsText *text)
-{
-  PetscFunctionBegin;
-  if (text)
-    PetscCall(TrsOutputSave(output, text->data, (int64_t)text->n));
-  else
-    PetscCall(TrsAtomicTry(output->path));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode to_file(TrsOptions options, const char *option, const char *path, const TrsText *text)
 {
   TrsOutput output;
+  TrsExisting existing;
   PetscErrorCode ierr;
-  PetscBool resume;
-  int existing;
 
   PetscFunctionBegin;
-  PetscCall(TrsOptionsGetEnum(options, "-existing_outputs", &existing, NULL));
-  PetscCall(TrsOptionsGetBool(options, "-resume", &resume, NULL));
-  /* A text names no run. If it were refused, it would keep a run from its own resume. */
-  if (resume && existing == TRS_EXISTING_REFUSE) existing = TRS_EXISTING_BACKUP;
-  PetscCall(TrsOutputOpenText(path, (TrsExisting)existing, &output));
+  PetscCall(TrsOutputsExisting(options, PETSC_FALSE, &existing));
+  PetscCall(TrsOutputOpenText(path, existing, &output));
   if (!text) PetscCall(TrsOutputClaim(&output, NULL));
-  ierr = save(&output, text);
-  if (ierr) PetscCall(name_option(option, path, ierr));
+  ierr = text ? TrsOutputSave(&output, text->data, (int64_t)text->n) : TrsAtomicTry(path);
   if (output.backup)
     PetscCall(PetscPrintf(PETSC_COMM_SELF, "%-10s what was %s before: %s\n", "kept", path, output.backup));
   PetscCall(TrsOutputClose(&output));
+  if (ierr) PetscCall(name_option(option, path, ierr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
