@@ -96,10 +96,15 @@ static PetscErrorCode check_may_replace(const TrsOutput *output)
   PetscFunctionBegin;
   if (!output->found.is_there || TrsOutputIsOwn(output) || output->existing == TRS_EXISTING_REPLACE)
     PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(output->existing != TRS_EXISTING_REFUSE, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
-             "%s is there already, and %s%s: name another file, move that one away, or let it be kept as a "
-             "numbered backup (-existing_outputs backup)",
-             output->path, run_id[0] ? "belongs to run " : "does not say which run it is of", run_id);
+  PetscCheck(
+      output->existing != TRS_EXISTING_REFUSE, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+      "%s is there already%s%s: name another file, move that one away, or let it be kept as a numbered "
+      "backup (-existing_outputs backup)",
+      output->path,
+      run_id[0]              ? ", and belongs to run "
+      : output->found_run_id ? ", and does not say which run it is of"
+                             : "",
+      run_id);
   base = strrchr(output->path, '/');
   base = base ? base + 1 : output->path;
   PetscCheck(strlen(base) + TRS_BACKUP_ROOM <= NAME_MAX, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
