@@ -100,6 +100,9 @@ def choices(c, folder):
     c.check(code == 0, text)
     code, text = run(folder, {**world(8, 2, 1, "average"), "plan_replicas": 0}, "-plan_input", "plan.json", "-plan_output", "same.json")
     c.check(code == 0 and load(folder, "same.json")["world_size"] == 2, text)
+    # Copies that are only read stay equal by themselves.
+    code, text = run(folder, {**world(8, 2, 1, "average"), "plan_replicas": 4, "plan_is_inference": None}, "-plan_output", "read.json")
+    c.check(code == 0 and "  copies     4 of 2 ranks: %.4g ms of a copy, taken\n" % load(folder, "read.json")["critical_path"] in text, text)
 
 
 def thousands(c, folder):

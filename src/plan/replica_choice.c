@@ -94,6 +94,12 @@ static double rank_ms(const TrsCostModel *model, const TrsSyncWork *work)
   return (ring_ms + pass_ms) / (double)model->settings->average_every;
 }
 
+/* Copies of tables that are only read stay equal by themselves. */
+static PetscBool trains(const TrsPlanSettings *settings)
+{
+  return (PetscBool)(!settings->is_inference && !settings->is_quant);
+}
+
 PetscErrorCode TrsReplicaSync(const TrsCostModel *model, const TrsShardingPlan *plan, double *ms)
 {
   const TrsTopology *topology = model->topology;
@@ -101,7 +107,7 @@ PetscErrorCode TrsReplicaSync(const TrsCostModel *model, const TrsShardingPlan *
 
   PetscFunctionBegin;
   *ms = 0;
-  if (topology->replicas == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  if (topology->replicas == 1 || !trains(model->settings)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscCalloc1(topology->world_size, &work));
   PetscCall(add_shards(model, plan, work));
   for (int r = 0; r < topology->world_size; r++) *ms = PetscMax(*ms, rank_ms(model, &work[r]));
@@ -109,7 +115,8 @@ PetscErrorCode TrsReplicaSync(const TrsCostModel *model, const TrsShardingPlan *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsReplicaChoiceWrite(const TrsReplicaChoice *choice, int world_size, TrsText *text)
+PetscErrorCode TrsReplicaChoiceWrite(const TrsCostModel *model, const TrsReplicaChoice *choice,
+                                     int world_size, TrsText *text)
 {
   const TrsReplicaCandidate *best = TrsReplicaBest(choice);
 
@@ -119,11 +126,13 @@ PetscErrorCode TrsReplicaChoiceWrite(const TrsReplicaChoice *choice, int world_s
 
     PetscCall(TrsTextPrintf(text, "  %-10s %d of %d rank%s: ", i ? "" : "copies", c->replicas,
                             world_size / c->replicas, world_size == c->replicas ? "" : "s"));
-    if (c->fits)
+    if (!c->fits)
+      PetscCall(TrsTextPrintf(text, "no plan\n"));
+    else if (!trains(model->settings))
+      PetscCall(TrsTextPrintf(text, "%.4g ms of a copy%s\n", c->path_ms, c == best ? ", taken" : ""));
+    else
       PetscCall(TrsTextPrintf(text, "%.4g ms = %.4g of a copy + %.4g to keep them equal%s\n",
                               c->path_ms + c->sync_ms, c->path_ms, c->sync_ms, c == best ? ", taken" : ""));
-    else
-      PetscCall(TrsTextPrintf(text, "no plan\n"));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

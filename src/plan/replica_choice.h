@@ -40,9 +40,10 @@ const TrsReplicaCandidate *TrsReplicaBest(const TrsReplicaChoice *choice);
 
   In:     model  its topology is that of a copy
           plan   of a copy
-  Out:    ms     0 for a single copy
+  Out:    ms     0 for a single copy, and for tables that are only read
 */
 PetscErrorCode TrsReplicaSync(const TrsCostModel *model, const TrsShardingPlan *plan, double *ms);
 
 /* Add a line for each candidate. Not collective. Errors: MEMORY */
-PetscErrorCode TrsReplicaChoiceWrite(const TrsReplicaChoice *choice, int world_size, TrsText *text);
+PetscErrorCode TrsReplicaChoiceWrite(const TrsCostModel *model, const TrsReplicaChoice *choice,
+                                     int world_size, TrsText *text);
