@@ -11,7 +11,7 @@ MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none
 
 def write_options(path, options):
     """-key value lines; a value of None gives a bare flag."""
-    with open(path, "w") as f:
+    with open(path, "w", encoding="utf-8") as f:
         for key, value in options.items():
             f.write("-%s %s\n" % (key, "" if value is None else value))
 

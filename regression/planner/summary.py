@@ -116,12 +116,25 @@ def check_changes(c, folder):
     c.check(code == 72 and "  needs " in text and "  change " not in text, text)
 
 
+def check_columns(c, folder):
+    """Names that are not ASCII move no column, in the list and in the report; names of any length are whole."""
+    names = ["b", "größe", "größe_" + "é" * 60]
+    options = {"tables": ",".join(names), "tables_num_embeddings": 1000, "tables_embedding_dim": 16, "topology_world_size": 2}
+    text = run(folder, options, "-plan_list_tables", "-plan_report", "stdout")[1]
+    found = [sorted(line for line in text.splitlines() if re.match(r"(?:  |ebc\.)%s " % name, line)) for name in names]  # in the list, in the report
+    c.check(all(len(lines) == 2 for lines in found), text)
+    for word in (" 1000 ", "fused"):
+        places = [[line.rindex(word) - max(0, len(name) + (2 if i == 0 else 4) - (26 if i == 0 else 24)) for i, line in enumerate(lines)] for name, lines in zip(names, found)]
+        c.check(places[0] == places[1] == places[2], "%s: %s\n%s" % (word, places, text))
+
+
 def main():
     c = Checks()
     with tempfile.TemporaryDirectory() as folder:
         for n, world_size, local_world_size in ((8, 2, 2), (26, 8, 8), (60, 16, 4)):
             check_numbers(c, folder, n, world_size, local_world_size)
         check_states(c, folder)
+        check_columns(c, folder)
         check_time(c, folder)
         check_explain(c, folder)
         check_rating(c, folder)

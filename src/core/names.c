@@ -81,6 +81,14 @@ static int smaller(int a, int b)
   return a < b ? a : b;
 }
 
+int TrsNameWidth(const char *name, int n_characters)
+{
+  int width = n_characters;
+
+  for (; *name; name++) width += ((unsigned char)*name & 0xc0) == 0x80; /* not a first byte */
+  return width;
+}
+
 int TrsNameDistance(const char *a, const char *b)
 {
   int row[3][TRS_MAX_NAME + 1];

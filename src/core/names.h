@@ -18,6 +18,12 @@ void TrsNameEscape(const char *text, char *out, size_t n);
 int TrsNameIsUtf8(const char *name);
 
 /*
+  The width in bytes, for printf's "%-*s", that pads a name of UTF-8 to so many characters. Not
+  collective.
+*/
+int TrsNameWidth(const char *name, int n_characters);
+
+/*
   TrsNameDistance - Count the edits (insert, delete, replace, swap neighbours) that turn a into b.
 
   Not collective. Case does not count. Names longer than 255 bytes count as 255 long.

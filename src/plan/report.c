@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/report.h"
 
+#include "core/names.h"
 #include "plan/report_format.h"
 #include "plan/shared_cache.h"
 
@@ -115,10 +116,8 @@ static PetscErrorCode write_head(const TrsReport *r, TrsText *text)
   PetscCall(rule(text, ""));
   PetscCall(TrsTextPrintf(text, "Planner statistics: %d tables on %d devices (%d a host)\n",
                           in->plan->n_tables, r->W, in->plan->local_world_size));
-  PetscCall(TrsTextPrintf(text,
-                          "Evaluated %" PRId64 " proposal(s), found %" PRId64
-                          " possible plan(s), ran for %.4f s (%.4f s of a core)\n",
-                          in->plan->partitioned, in->plan->feasible, search->seconds, search->cpu_seconds));
+  PetscCall(TrsTextPrintf(text, "Evaluated %" PRId64 " proposal(s), found %" PRId64 " possible plan(s)\n",
+                          in->plan->partitioned, in->plan->feasible));
   if (search->best.found)
     PetscCall(TrsTextPrintf(text, "The winner is from proposer %s, one of %" PRId64 " proposals made\n",
                             TrsProposerKindName(search->best.proposer), in->plan->proposals));
@@ -197,7 +196,8 @@ static PetscErrorCode write_table(const TrsReport *r, int t, TrsText *text)
   int64_t b;
   TrsStorage storage = {0, 0};
   TrsPerf perf = {0};
-  char cost[128], gb[2][32], width[24] = "", load[16] = "-", name[64];
+  char cost[128], gb[2][32], width[24] = "", load[16] = "-";
+  const char *module = TrsModuleName(TrsTableModule(config));
 
   PetscFunctionBegin;
   for (int s = 0; s < table->n_shards; s++) {
@@ -218,9 +218,9 @@ static PetscErrorCode write_table(const TrsReport *r, int t, TrsText *text)
     snprintf(width, sizeof(width), "[%" PRId64 "]", table->shard[0].cols);
   if (table->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING && table->has_cache_load_factor)
     snprintf(load, sizeof(load), "%.3g", table->cache_load_factor);
-  snprintf(name, sizeof(name), "%s.%s", TrsModuleName(TrsTableModule(config)), table->name);
   PetscCall(TrsTextPrintf(
-      text, "%-24s %-4s %-17s %34s %8s %8s %6s %7.4g %5.3g %8.5g %-8s %-3s %2d %5d%-7s %12" PRId64 "  ", name,
+      text, "%s.%-*s %-4s %-17s %34s %8s %8s %6s %7.4g %5.3g %8.5g %-8s %-3s %2d %5d%-7s %12" PRId64 "  ",
+      module, TrsNameWidth(table->name, 23 - (int)strlen(module)), table->name,
       abbreviation[table->sharding_type], TrsComputeKernelName(table->compute_kernel), cost, gb[0], gb[1],
       load, factors, poolings, ids, config->pooling == TRS_POOLING_NONE ? "sequence" : "pooled",
       TrsTableHasWeights(config) ? "yes" : "no", config->n_features, config->embedding_dim, width,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "spec/sharding_plan.h"
 
+#include "core/names.h"
 #include "core/random.h"
 #include "core/ranks.h"
 #include "spec/text.h"
@@ -136,8 +137,9 @@ static PetscErrorCode view_table(const TrsTablePlan *table, MPI_Comm comm)
   } else {
     snprintf(ranks, sizeof(ranks), "%d shards", table->n_shards);
   }
-  PetscCall(PetscPrintf(comm, "  %-24s %12" PRId64 " x %-5" PRId64 " %-18s %-17s %s\n", table->name, n_rows,
-                        n_cols, TrsShardingTypeName(table->sharding_type),
+  PetscCall(PetscPrintf(comm, "  %-*s %12" PRId64 " x %-5" PRId64 " %-18s %-17s %s\n",
+                        TrsNameWidth(table->name, 24), table->name, n_rows, n_cols,
+                        TrsShardingTypeName(table->sharding_type),
                         TrsComputeKernelName(table->compute_kernel), ranks));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
