@@ -31,7 +31,7 @@ def load(path):
     if plan.get("format") != "trshard-plan":
         sys.exit("%s is not a plan" % path)
     if "devices" not in plan:
-        sys.exit("%s has no costs to compare: a plan of the planner has (-plan_output without -plan_input)" % path)
+        sys.exit("%s has no costs to compare: -task plan -plan_input FILE -plan_output NEW adds them" % path)
     return plan
 
 

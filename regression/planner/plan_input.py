@@ -31,6 +31,22 @@ def moved(c, folder, options):
     c.check(len(paths) == 2 and paths[0] == paths[1] == "%.4g" % told["critical_path"], "the critical path is %s: %s" % (told["critical_path"], text))
 
 
+def priced(c, folder, options, *more):
+    """A plan without costs, as one writes it by hand, has those that the planner gives its own; what does not fit is told."""
+    code, text = run(folder, options, *more, "-plan_output", "own.json", "-plan_report", "own.txt")
+    own = load(folder, "own.json")
+    hand = {key: own[key] for key in ("format", "version", "world_size", "local_world_size", "pod_size")}
+    hand["tables"] = [dict(table, shards=[{key: shard[key] for key in ("rank", "offset", "size")} for shard in table["shards"]]) for table in own["tables"]]
+    with open(os.path.join(folder, "hand.json"), "w") as f:
+        json.dump(hand, f)
+    code, text = run(folder, options, *more, "-plan_input", "hand.json", "-plan_output", "priced.json", "-plan_report", "priced.txt", ranks=2)
+    c.check(code == 0 and load(folder, "priced.json") == dict(own, proposals=0, feasible=0, partitioned=0), "costs of a plan by hand: " + text)
+    reports = [open(os.path.join(folder, name)).read().split("Ranks", 1)[1] for name in ("own.txt", "priced.txt")]
+    c.check(reports[0] == reports[1], "reports: %s\n%s" % tuple(reports))
+    code, text = run(folder, options, *more, "-plan_input", "hand.json", "-topology_hbm_cap", "1MB")
+    c.check(code == 0 and "too large  device memory" in text and "short by" in text, "a plan by hand that does not fit: " + text)
+
+
 def main():
     c = Checks()
     options = {**tables(6, rows=5000), "table_t0_sharding_types": "table_wise", "table_t1_sharding_types": "row_wise", "table_t2_sharding_types": "grid_shard",
@@ -52,6 +68,10 @@ def main():
         code, text = run(folder, options, "-plan_input", "one.json", "-plan_report", "report.txt")
         c.check(code == 0, "report on a plan from a file: " + text)
         moved(c, folder, options)
+        priced(c, folder, options)
+        priced(c, folder, {**tables(4, rows=5003, compute_kernels="fused_uvm_caching", cache_load_factor=0.3, sharding_types="row_wise,column_wise", min_partition=32),
+                           "topology_world_size": 3, "topology_compute_device": "cuda", "plan_replicas": 1})
+        priced(c, folder, {**options, "topology_row_read_bw": 1e6, "topology_row_update_bw": 1e6, "topology_stream_bw": 1e6}, "-plan_cost_model", "measured")
     c.finish()
 
 

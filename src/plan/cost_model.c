@@ -209,6 +209,24 @@ void TrsCostStorageInput(const TrsCostModel *model, const TrsPlanOption *option,
   batch_size_of(model, table, &in->ids, &in->rows_out);
 }
 
+static TrsPerf estimate_perf(const TrsPerfInput *in, int64_t rows, int64_t cols)
+{
+  return in->rates ? TrsEstimateMeasured(in, cols) : TrsEstimatePerf(in, rows, cols);
+}
+
+void TrsCostShards(const TrsCostModel *model, const TrsPlanOption *option, int n, TrsShard *shard)
+{
+  TrsPerfInput perf;
+  TrsStorageInput storage;
+
+  perf_input(model, option, &perf);
+  TrsCostStorageInput(model, option, &storage);
+  for (int i = 0; i < n; i++) {
+    shard[i].storage = TrsEstimateStorage(&storage, shard[i].rows, shard[i].cols);
+    shard[i].perf = estimate_perf(&perf, shard[i].rows, shard[i].cols);
+  }
+}
+
 PetscErrorCode TrsCostOption(const TrsCostModel *model, TrsPlanOption *option)
 {
   const TrsTableConfig *table = &model->tables->table[option->table];
@@ -222,9 +240,7 @@ PetscErrorCode TrsCostOption(const TrsCostModel *model, TrsPlanOption *option)
     TrsShardClass *shard = &option->shard_class[i];
 
     shard->storage = TrsEstimateStorage(&storage, shard->rows, option->width);
-    shard->perf = i                           ? option->shard_class[0].perf
-                  : model->settings->measured ? TrsEstimateMeasured(&perf, option->width)
-                                              : TrsEstimatePerf(&perf, shard->rows, option->width);
+    shard->perf = i ? option->shard_class[0].perf : estimate_perf(&perf, shard->rows, option->width);
     shard->total = TrsPerfTotal(&shard->perf);
   }
   PetscCheck(TrsOptionSummarise(option), PETSC_COMM_SELF, TRS_ERR_OPTION,

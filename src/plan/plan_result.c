@@ -104,6 +104,41 @@ PetscErrorCode TrsPlanCriticalPath(const TrsTableConfigs *tables, const TrsShard
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsPlanCost(const TrsCostModel *model, TrsShardingPlan *plan)
+{
+  const TrsTableConfig **config;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1(plan->n_tables, &config));
+  PetscCall(TrsPlanTables(model->tables, plan, config));
+  for (int t = 0; t < plan->n_tables; t++) {
+    const TrsTablePlan *table = &plan->table[t];
+    const TrsPlanOption option = {.table = (int)(config[t] - model->tables->table),
+                                  .type = table->sharding_type,
+                                  .kernel = table->compute_kernel,
+                                  .has_load_factor = table->has_cache_load_factor,
+                                  .load_factor = table->cache_load_factor};
+
+    TrsCostShards(model, &option, table->n_shards, table->shard);
+  }
+  PetscCall(PetscFree(config));
+  plan->has_costs = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Add a shard's bytes to the sum of its device. */
+static PetscErrorCode add_bytes(const TrsTablePlan *table, const TrsShard *shard, TrsStorage *sum)
+{
+  PetscFunctionBegin;
+  PetscCheck(shard->storage.hbm <= INT64_MAX - sum->hbm && shard->storage.ddr <= INT64_MAX - sum->ddr,
+             PETSC_COMM_SELF, TRS_ERR_DATA,
+             "table \"%s\": with its shards the bytes of rank %d overflow 64-bit sizes", table->name,
+             shard->rank);
+  sum->hbm += shard->storage.hbm;
+  sum->ddr += shard->storage.ddr;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsPlanSum(const TrsTableConfigs *tables, TrsShardingPlan *plan)
 {
   double comms_ms, compute_ms;
@@ -115,8 +150,7 @@ PetscErrorCode TrsPlanSum(const TrsTableConfigs *tables, TrsShardingPlan *plan)
     for (int s = 0; s < plan->table[t].n_shards; s++) {
       const TrsShard *shard = &plan->table[t].shard[s];
 
-      plan->device_storage[shard->rank].hbm += shard->storage.hbm;
-      plan->device_storage[shard->rank].ddr += shard->storage.ddr;
+      PetscCall(add_bytes(&plan->table[t], shard, &plan->device_storage[shard->rank]));
       TrsPerfAdd(&plan->device_perf[shard->rank], &shard->perf);
     }
   }

@@ -17,12 +17,22 @@
 PetscErrorCode TrsPlanResult(const TrsCostModel *model, const TrsPlanSearch *search, TrsShardingPlan *plan);
 
 /*
+  TrsPlanCost - Set the costs of all shards by the cost model: of a plan whose file has none.
+
+  Not collective.
+
+  InOut: plan  checked against the model's tables
+*/
+PetscErrorCode TrsPlanCost(const TrsCostModel *model, TrsShardingPlan *plan);
+
+/*
   TrsPlanSum - Set the sums over each device's shards and the critical path by the costs of the
     shards: of a new plan, and of one from a file, whose shards a user may have moved.
 
   Not collective.
 
-  InOut: plan  its tables and arrays over devices are there
+  InOut:  plan  its tables and arrays over devices are there
+  Errors: DATA if the bytes of a device exceed 64 bits
 */
 PetscErrorCode TrsPlanSum(const TrsTableConfigs *tables, TrsShardingPlan *plan);
 

@@ -454,6 +454,7 @@ static PetscErrorCode read_plan(TrsPlanner planner, TrsShardingPlan *plan)
   world = (TrsPlanWorld){topology->world_size, topology->local_world_size, topology->pod_size};
   PetscCall(TrsShardingPlanComplete(planner->tables, &world, path, plan));
   PetscCall(TrsShardingPlanCheck(plan, planner->tables, planner->topology.world_size, path));
+  if (!plan->has_costs) PetscCall(TrsPlanCost(&planner->model, plan));
   PetscCall(TrsPlanSum(planner->tables, plan));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -470,16 +471,6 @@ static TrsReportInput report_input(const TrsPlanner planner, const TrsShardingPl
                           .default_path_ms = planner->default_path_ms};
 }
 
-/* Refuse what would tell of a plan's costs if its file has none. */
-static PetscErrorCode check_costs(const TrsPlanSettings *settings, const TrsShardingPlan *plan)
-{
-  PetscFunctionBegin;
-  PetscCheck(plan->has_costs || !(settings->report || settings->explain), PETSC_COMM_SELF, TRS_ERR_OPTION,
-             "%s needs a plan with costs, and %s has none (\"devices\")",
-             settings->report ? "-plan_report" : "-plan_explain", settings->input);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode write_files(const TrsPlanner planner, const TrsShardingPlan *plan)
 {
   const TrsPlanSettings *settings = &planner->settings;
@@ -487,7 +478,6 @@ static PetscErrorCode write_files(const TrsPlanner planner, const TrsShardingPla
   TrsText text = {0}, explanation = {0};
 
   PetscFunctionBegin;
-  PetscCall(check_costs(settings, plan));
   if (settings->explain) PetscCall(TrsExplain(&in, settings->explain, &explanation));
   if (planner->wants_summary) {
     PetscCall(TrsReplicaChoiceWrite(&planner->model, &planner->choice,
@@ -515,7 +505,7 @@ static PetscErrorCode count_copies(TrsPlanner planner, const TrsShardingPlan *pl
 
   PetscFunctionBegin;
   planner->sync_ms = 0;
-  if (replicas == 1 || !plan->has_costs) PetscFunctionReturn(PETSC_SUCCESS);
+  if (replicas == 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsReplicaSync(&planner->model, plan, &planner->sync_ms));
   if (planner->choice.n <= 1)
     planner->choice = (TrsReplicaChoice){

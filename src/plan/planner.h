@@ -115,7 +115,7 @@ typedef struct {
   int replicas;      /* copies: -plan_replicas, or the planner's choice */
   int ranks;         /* of all copies */
   double between_bw; /* bytes/ms between these ranks, over hosts if there are several */
-  double sync_ms;    /* of a step, to keep the copies equal; 0 for a plan without costs */
+  double sync_ms;    /* of a step, to keep the copies equal */
 } TrsPlannedWorld;
 
 /* What the last TrsPlannerSolve() planned for. Not collective: the same on all ranks. */

@@ -130,6 +130,12 @@ void TrsPlanTableOrder(const TrsCostModel *model, PetscBool first_to_last, int *
 PetscErrorCode TrsCostOption(const TrsCostModel *model, TrsPlanOption *option);
 
 /*
+  Compute the costs of n shards of any rectangles, under the option's table, sharding type, kernel
+  and load factor. Not collective.
+*/
+void TrsCostShards(const TrsCostModel *model, const TrsPlanOption *option, int n, TrsShard *shard);
+
+/*
   Compute sums, maxima and hash from the shard classes.
   Returns whether the sums fit into 64 bits. Not collective.
 */

@@ -240,7 +240,7 @@ PetscErrorCode TrsSummaryWrite(const TrsReportInput *in, const TrsOptimum *alter
   PetscFunctionBegin;
   TrsShardingPlanLine(plan, line, sizeof(line));
   PetscCall(TrsTextPrintf(text, "%s\n", line));
-  if (plan->n_tables == 0 || !plan->has_costs) PetscFunctionReturn(PETSC_SUCCESS);
+  if (plan->n_tables == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(sum_ranks(plan, &storage, &ms));
   for (int r = 0; r < plan->world_size; r++) in_host = (PetscBool)(in_host || storage[r].ddr > 0);
   if (in->model->topology->is_cuda) PetscCall(say_memory(in, storage, PETSC_TRUE, text));

@@ -628,14 +628,12 @@ static PetscErrorCode record_prediction(const TrsSession *session, TrsResults re
   held[1] = (double)states;
   held[2] = (double)dense;
   held[3] = (double)peak_bytes;
-  if (session->plan.has_costs) {
-    PetscCall(TrsStepPredict(session->options, perf, &work, session->step_batch, &session->machine.planned,
-                             &predicted));
-    PetscCall(
-        record_by_rank(session, results, "stages/predicted_ms", TRS_N_PREDICTED, (const double *)&predicted));
-    PetscCall(print_prediction(session, &predicted, measured_ms));
-    PetscCall(record_by_rank(session, results, "memory/predicted_bytes", 2, bytes));
-  }
+  PetscCall(TrsStepPredict(session->options, perf, &work, session->step_batch, &session->machine.planned,
+                           &predicted));
+  PetscCall(
+      record_by_rank(session, results, "stages/predicted_ms", TRS_N_PREDICTED, (const double *)&predicted));
+  PetscCall(print_prediction(session, &predicted, measured_ms));
+  PetscCall(record_by_rank(session, results, "memory/predicted_bytes", 2, bytes));
   PetscCall(record_by_rank(session, results, "stages/measured_ms", TRS_STAGE_NONE, measured_ms));
   PetscCall(record_by_rank(session, results, "memory/measured_bytes", 4, held));
   snprintf(names, sizeof(names), "%s; hbm,ddr", trs_predicted_names);

@@ -96,7 +96,7 @@ static PetscErrorCode print_step(MPI_Comm comm, TrsOptions options, const TrsTab
 
   PetscFunctionBegin;
   PetscCall(is_training(options, tables, &trains));
-  if (!trains || !plan->has_costs || !TrsStepRatesAreKnown(options)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!trains || !TrsStepRatesAreKnown(options)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsReaderStepBatch(options, &batch));
   PetscCall(TrsOptionsGetInt(options, "-plan_batch_size", &batch, NULL));
   if (TrsModelParallelDenseWork(options, tables, (int)num_dense, &work) != PETSC_SUCCESS) {
@@ -145,7 +145,7 @@ static PetscErrorCode tell_states(MPI_Comm comm, TrsOptions options, const TrsTa
 
   PetscFunctionBegin;
   PetscCall(is_training(options, tables, &trains));
-  if (!trains || !plan->has_costs) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!trains) PetscFunctionReturn(PETSC_SUCCESS);
   if (TrsSparseOptimizersFromOptions(options, tables, &optimizers) != PETSC_SUCCESS) {
     TrsErrorClear(); /* a plan needs no optimizer that a run would take */
     PetscFunctionReturn(PETSC_SUCCESS);

@@ -157,10 +157,8 @@ PetscErrorCode TrsShardingPlanViewTables(const TrsShardingPlan *plan, MPI_Comm c
 
 void TrsShardingPlanLine(const TrsShardingPlan *plan, char *line, size_t size)
 {
-  char costs[48] = "no costs in its file";
-
-  if (plan->has_costs) snprintf(costs, sizeof(costs), "critical path %.4g ms", plan->critical_path);
-  snprintf(line, size, "plan: %d tables on %d ranks, %s", plan->n_tables, plan->world_size, costs);
+  snprintf(line, size, "plan: %d tables on %d ranks, critical path %.4g ms", plan->n_tables, plan->world_size,
+           plan->critical_path);
 }
 
 PetscErrorCode TrsShardingPlanView(const TrsShardingPlan *plan, MPI_Comm comm, int max_tables)

@@ -40,7 +40,8 @@ typedef struct {
   int world_size, local_world_size;
   /* hosts that the fast network joins; pod_size * local_world_size devices count as one host */
   int pod_size;
-  /* Storage, perf and the counters are estimated. They are 0 in a plan without them. */
+  /* Storage and perf are estimated. They are 0 in a file's plan without them, until the planner
+     has set them by its cost model. */
   PetscBool has_costs;
   int n_tables;
   TrsTablePlan *table; /* in the planner's order; TrsShardingPlanFind() finds a table by name */

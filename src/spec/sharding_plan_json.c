@@ -216,6 +216,7 @@ static PetscErrorCode get_int(const json_t *object, const char *key, int64_t low
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Read a number that is not negative. (JSON has no NaN, and jansson refuses what overflows.) */
 static PetscErrorCode get_real(const json_t *object, const char *key, const TrsPlace *place, double *value)
 {
   json_t *field;
@@ -223,6 +224,8 @@ static PetscErrorCode get_real(const json_t *object, const char *key, const TrsP
   PetscFunctionBegin;
   PetscCall(get(object, key, JSON_REAL, place, &field));
   *value = json_number_value(field);
+  PetscCheck(*value >= 0, PETSC_COMM_SELF, TRS_ERR_DATA, "%s: %s.%s is %g, which is negative", place->source,
+             place->path, key, *value);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -245,15 +248,16 @@ static PetscErrorCode get_pair(const json_t *object, const char *key, const TrsP
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode get_storage(const json_t *object, const char *key, const TrsPlace *place,
+/* Read bytes of at least `least`: what a reservation leaves of a memory may be negative. */
+static PetscErrorCode get_storage(const json_t *object, const char *key, int64_t least, const TrsPlace *place,
                                   TrsStorage *storage)
 {
   json_t *field;
 
   PetscFunctionBegin;
   PetscCall(get(object, key, JSON_OBJECT, place, &field));
-  PetscCall(get_int(field, "hbm", INT64_MIN, INT64_MAX, place, &storage->hbm));
-  PetscCall(get_int(field, "ddr", INT64_MIN, INT64_MAX, place, &storage->ddr));
+  PetscCall(get_int(field, "hbm", least, INT64_MAX, place, &storage->hbm));
+  PetscCall(get_int(field, "ddr", least, INT64_MAX, place, &storage->ddr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -263,7 +267,7 @@ static PetscErrorCode get_costs(const json_t *object, const TrsPlace *place, Trs
   json_t *field;
 
   PetscFunctionBegin;
-  PetscCall(get_storage(object, "storage", place, storage));
+  PetscCall(get_storage(object, "storage", 0, place, storage));
   PetscCall(get(object, "perf", JSON_OBJECT, place, &field));
   PetscCall(get_real(field, "fwd_compute", place, &perf->fwd_compute));
   PetscCall(get_real(field, "fwd_comms", place, &perf->fwd_comms));
@@ -435,8 +439,8 @@ static PetscErrorCode read_devices(const json_t *devices, TrsPlace *place, TrsSh
     at(place, "devices[%d]", d);
     PetscCall(get_costs(device, place, &plan->device_storage[d], &plan->device_perf[d]));
     if (!has_capacity) continue;
-    PetscCall(get_storage(device, "capacity", place, &plan->device_capacity[d]));
-    PetscCall(get_storage(device, "available", place, &plan->device_available[d]));
+    PetscCall(get_storage(device, "capacity", 0, place, &plan->device_capacity[d]));
+    PetscCall(get_storage(device, "available", INT64_MIN, place, &plan->device_available[d]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
