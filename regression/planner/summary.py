@@ -128,6 +128,15 @@ def check_columns(c, folder):
         c.check(places[0] == places[1] == places[2], "%s: %s\n%s" % (word, places, text))
 
 
+def check_listed(c, folder):
+    """Where the memory of each rank is given, no advice names the option of all ranks, which would change nothing."""
+    options = {**problem(12, 4, 4), "topology_hbm_cap_per_rank": ",".join(["1GiB"] * 4), "tables_compute_kernels": "fused"}
+    code, text = run(folder, options, *ADVICE)
+    c.check(code == 72 and "-topology_hbm_cap_per_rank" in text and not re.search(r"-topology_hbm_cap\b(?!_)|-topology_world_size \d", text), text)
+    code, text = run(folder, {**options, "topology_hbm_cap_per_rank": "1GiB,2GiB,512MiB,1GiB"})
+    c.check(code == 72 and " on 4 ranks of 0.5 to 2 GiB\n" in text, text)
+
+
 def main():
     c = Checks()
     with tempfile.TemporaryDirectory() as folder:
@@ -135,6 +144,7 @@ def main():
             check_numbers(c, folder, n, world_size, local_world_size)
         check_states(c, folder)
         check_columns(c, folder)
+        check_listed(c, folder)
         check_time(c, folder)
         check_explain(c, folder)
         check_rating(c, folder)

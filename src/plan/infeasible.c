@@ -33,10 +33,10 @@ static PetscErrorCode say_reservation(const TrsCostModel *model, const TrsReserv
                           "the reservation leaves no device memory for tables: of %" PRId64
                           " bytes a device, %.1f%% are kept, the dense model takes %" PRId64
                           " and inputs take %" PRId64 ": short by %" PRId64
-                          " bytes. Relax: -topology_hbm_cap, -plan_storage_reservation_percentage, "
+                          " bytes. Relax: -topology_hbm_cap%s, -plan_storage_reservation_percentage, "
                           "-plan_dense_tensor_estimate, -plan_parameter_multiplier, -plan_batch_size",
                           cap, 100 * reservation->percentage, reservation->dense.hbm, reservation->kjt.hbm,
-                          left < 0 ? -left : 1 - left));
+                          left < 0 ? -left : 1 - left, model->topology->hbm_listed ? "_per_rank" : ""));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -200,9 +200,13 @@ static PetscErrorCode say_relax(const TrsCostModel *model, int t, PetscBool for_
                                 ? ", -embedding_optimizer (rowwise_adagrad keeps one number a row)"
                                 : ""));
   PetscCall(TrsTextPrintf(message, ", -topology_world_size"));
-  if (short_hbm) PetscCall(TrsTextPrintf(message, ", -topology_hbm_cap"));
+  if (short_hbm)
+    PetscCall(
+        TrsTextPrintf(message, ", -topology_hbm_cap%s", model->topology->hbm_listed ? "_per_rank" : ""));
   if (short_hbm && reserved) PetscCall(TrsTextPrintf(message, ", %s", reserved));
-  if (short_ddr) PetscCall(TrsTextPrintf(message, ", -topology_ddr_cap"));
+  if (short_ddr)
+    PetscCall(
+        TrsTextPrintf(message, ", -topology_ddr_cap%s", model->topology->ddr_listed ? "_per_rank" : ""));
   if (table->constraints.sharding_types)
     PetscCall(TrsTextPrintf(message, ", -table_%s_sharding_types (more of them)", TrsTableOptionName(table)));
   if (uvm && short_hbm && kernels && !((kernels >> TRS_KERNEL_FUSED_UVM) & 1u))

@@ -215,8 +215,6 @@ static PetscErrorCode read_rows(TrsOptions options, TrsRowRates *rows)
 PetscErrorCode TrsTopologyFromOptions(TrsOptions options, const TrsTopologyDefaults *defaults,
                                       TrsTopology *topology)
 {
-  PetscBool hbm_list, ddr_list;
-
   PetscFunctionBegin;
   *topology = (TrsTopology){.hbm_mem_bw = GIB_PER_S(897),
                             .ddr_mem_bw = GIB_PER_S(51),
@@ -228,11 +226,11 @@ PetscErrorCode TrsTopologyFromOptions(TrsOptions options, const TrsTopologyDefau
   PetscCall(PetscMalloc1(topology->world_size, &topology->ddr));
   PetscCall(read_caps(options, "-topology_hbm_cap", "-topology_hbm_cap_per_rank",
                       defaults->hbm_bytes ? defaults->hbm_bytes : 32 * GIB, topology->world_size,
-                      topology->hbm, &hbm_list));
+                      topology->hbm, &topology->hbm_listed));
   PetscCall(read_caps(options, "-topology_ddr_cap", "-topology_ddr_cap_per_rank",
                       defaults->ddr_bytes ? defaults->ddr_bytes : 128 * GIB, topology->world_size,
-                      topology->ddr, &ddr_list));
-  topology->uneven_own = topology->is_cuda ? hbm_list : ddr_list;
+                      topology->ddr, &topology->ddr_listed));
+  topology->uneven_own = topology->is_cuda ? topology->hbm_listed : topology->ddr_listed;
   if (!topology->is_cuda) {
     for (int r = 0; r < topology->world_size; r++) topology->hbm[r] = 0;
   }

@@ -29,6 +29,7 @@ typedef struct {
   int host_ranks;                             /* ranks of a host, of all copies together */
   int group;          /* ranks that count as one host for placing: pod_size * local_world_size */
   int64_t *hbm, *ddr; /* [world_size] bytes; hbm is 0 on cpu */
+  PetscBool hbm_listed, ddr_listed; /* an option gave the memory of each rank */
   /* The compute device's own memory was given for each rank, so
      row_wise splits in proportion to it. */
   PetscBool uneven_own;

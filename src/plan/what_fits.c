@@ -57,12 +57,10 @@ static PetscErrorCode say_change(TrsChanges *c, const char *change)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscBool all_alike(const TrsTopology *t)
+/* Where the memory of each rank is given, one option for all changes nothing. */
+static PetscBool is_listed(const TrsTopology *t)
 {
-  for (int r = 1; r < t->world_size; r++) {
-    if (t->hbm[r] != t->hbm[0] || t->ddr[r] != t->ddr[0]) return PETSC_FALSE;
-  }
-  return PETSC_TRUE;
+  return (PetscBool)(t->hbm_listed || t->ddr_listed);
 }
 
 /* Try the machine with other hosts and memory. */
@@ -95,7 +93,7 @@ static PetscErrorCode change_hosts(TrsChanges *c)
   char change[160];
 
   PetscFunctionBegin;
-  if (t->world_size % L || !all_alike(t)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (t->world_size % L || is_listed(t)) PetscFunctionReturn(PETSC_SUCCESS);
   while (!fits && !c->over && high < TRS_MOST_TIMES * (t->world_size / L)) {
     low = high;
     high *= 2;
@@ -127,7 +125,7 @@ static PetscErrorCode change_memory(TrsChanges *c)
   char change[160];
 
   PetscFunctionBegin;
-  if (!all_alike(t)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (is_listed(t)) PetscFunctionReturn(PETSC_SUCCESS);
   for (int64_t times = 2; !fits && !c->over && times <= TRS_MOST_TIMES; times *= 2) {
     low = high;
     high *= 2;
@@ -251,11 +249,16 @@ static PetscErrorCode say_need(const TrsCostModel *model, const TrsReservation *
   const PetscBool is_cuda = model->topology->is_cuda;
   double need = 0, left = 0;
   TrsLargest largest = {0};
-  char a[32], b[32], d[32];
+  const int64_t *cap = is_cuda ? model->topology->hbm : model->topology->ddr;
+  int64_t low = cap[0], high = cap[0];
+  char a[32], b[32], c[32], d[32];
 
   PetscFunctionBegin;
-  for (int r = 0; r < model->topology->world_size; r++)
+  for (int r = 0; r < model->topology->world_size; r++) {
     left += (double)PetscMax(0, is_cuda ? reservation->left[r].hbm : reservation->left[r].ddr);
+    low = PetscMin(low, cap[r]);
+    high = PetscMax(high, cap[r]);
+  }
   for (int t = 0; t < space->n_tables; t++) {
     const double mine = least_bytes(model, space, t);
 
@@ -264,11 +267,13 @@ static PetscErrorCode say_need(const TrsCostModel *model, const TrsReservation *
   }
   TrsGibText(need, a, sizeof(a));
   TrsGibText(left, b, sizeof(b));
-  TrsGibText((double)(is_cuda ? model->topology->hbm[0] : model->topology->ddr[0]), d, sizeof(d));
+  TrsGibText((double)low, c, sizeof(c));
+  TrsGibText((double)high, d, sizeof(d));
   PetscCall(TrsTextPrintf(text,
                           "  %-10s at least %s GiB of %s memory; there are %s GiB, after the reservation, on "
-                          "%d ranks of %s GiB\n",
-                          "needs", a, is_cuda ? "device" : "host", b, model->topology->world_size, d));
+                          "%d ranks of %s%s%s GiB\n",
+                          "needs", a, is_cuda ? "device" : "host", b, model->topology->world_size,
+                          low < high ? c : "", low < high ? " to " : "", d));
   for (int i = 0; i < largest.n; i++) {
     TrsGibText(largest.value[i], a, sizeof(a));
     PetscCall(TrsTextPrintf(text, i ? ", %s %s GiB" : "  largest    %s %s GiB",
