@@ -121,7 +121,7 @@ typedef struct {
   Not collective.
 
   In:     source  the file's name, for messages
-  Errors: DATA if the number of ranks does not go with the sharding type
+  Errors: DATA if the number of ranks does not go with the sharding type, or a host's ranks overflow
 */
 PetscErrorCode TrsShardingPlanComplete(const TrsTableConfigs *tables, const TrsPlanWorld *world,
                                        const char *source, TrsShardingPlan *plan);

@@ -2,6 +2,7 @@
 /* What a plan's file may leave out: the rectangles of tables, the world's sizes, the costs. */
 #include "spec/sharding_plan.h"
 
+#include <limits.h>
 #include <string.h>
 
 /* The number of column blocks and of row shards that the sharding type makes of n ranks. */
@@ -77,6 +78,9 @@ PetscErrorCode TrsShardingPlanComplete(const TrsTableConfigs *tables, const TrsP
   if (!plan->world_size) plan->world_size = world->world_size;
   if (!plan->pod_size) plan->pod_size = plan->local_world_size ? 1 : world->pod_size;
   if (!plan->local_world_size) plan->local_world_size = world->local_world_size;
+  PetscCheck(plan->pod_size <= INT_MAX / plan->local_world_size, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: pod_size %d and local_world_size %d: their product overflows", source, plan->pod_size,
+             plan->local_world_size);
   PetscCall(TrsShardingPlanNoCosts(plan));
   for (int t = 0; t < tables->n; t++) {
     TrsTablePlan *found = NULL;
