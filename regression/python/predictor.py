@@ -7,9 +7,11 @@ Nothing of it starts MPI, and it serves on beside a program that does so later.
     predictor.py TRSHARD
 """
 import ctypes
+import fcntl
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -188,6 +190,20 @@ assert os.waitpid(child, 0)[1] == 0, "the child hangs, or has other predictions"
 """
 
 
+def check_hold(folder):
+    """While a file is opened, a run that goes on in its folder leaves it there; after that it need not."""
+    path, seen = os.path.join(folder, "dot.h5"), []
+    whole = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    with open(path, "rb") as file:
+        is_held = lambda: struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_OFD_GETLK, whole))[0] != fcntl.F_UNLCK
+        for _ in range(20):
+            opener = threading.Thread(target=lambda: trshard.Predictor(path).close())
+            opener.start()
+            while opener.is_alive():
+                seen.append(is_held())
+        assert any(seen) and not is_held(), f"held {sum(seen)} of {len(seen)} times"
+
+
 def check_forks(folder):
     """A child that fork() made predicts, too, whatever the threads; -check_weights false makes no children."""
     for threads in ("1", "4"):
@@ -321,6 +337,7 @@ def main():
         check_errors(folder)
         check_opening(folder)
         check_mapped(folder)
+        check_hold(folder)
         check_forks(folder)
         check_dropped(folder)
         assert traces() == before, (traces(), before)

@@ -371,13 +371,15 @@ static void watch_forks(void)
 
 int TrshardPredictorOpen(const char *checkpoint, const char *options, TrshardPredictor *predictor)
 {
-  int status, threads;
+  int status, threads, hold;
 
   if (!predictor) return TRS_API_CALL(TrsApiGiven(NULL, __func__, "predictor"));
   *predictor = NULL;
   (void)pthread_once(&watch_once, watch_forks);
   threads = TrsCpuTeam(is_fork ? 1 : 0);
+  hold = checkpoint ? TrsCheckpointHold(checkpoint) : -1; /* it is opened several times */
   status = TRS_API_CALL(open_predictor(checkpoint, options, predictor));
+  TrsCheckpointRelease(&hold);
   (void)TrsCpuTeam(threads);
   TrsPreflightSkip(PETSC_FALSE);
   if (status == TRSHARD_SUCCESS) return status;

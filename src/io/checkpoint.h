@@ -232,5 +232,11 @@ PetscErrorCode TrsCheckpointIsGone(MPI_Comm comm, const char *path, PetscBool *g
 */
 PetscErrorCode TrsCheckpointFolderFindNewest(MPI_Comm comm, const char *folder, int *hold, char **path);
 
+/*
+  Hold a file: a run that goes on leaves it there, if the file system has fcntl's locks. Returns a
+  descriptor for TrsCheckpointRelease(), -1 if the file cannot be opened. Not collective.
+*/
+int TrsCheckpointHold(const char *path);
+
 /* Let a run remove the file. Accepts -1, for no hold. Not collective. */
 void TrsCheckpointRelease(int *hold);

@@ -210,11 +210,8 @@ static PetscErrorCode add_entry(TrsCheckpointList *list, const TrsCheckpointEntr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Hold a file: take a lock that stays until the descriptor is closed, whoever else opens and closes
-  the file. -1 if it is gone. Where the file system has no locks, nothing is held.
-*/
-static int hold_file(const char *path)
+/* The lock stays until the descriptor is closed, whoever else opens and closes the file. */
+int TrsCheckpointHold(const char *path)
 {
   struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -358,7 +355,7 @@ static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, int *h
 
     PetscCall(TrsCheckpointStepPath(folder, list.entry[i].step, path));
     TrsErrorClear();
-    if (hold && rank == 0) *hold = hold_file(*path);
+    if (hold && rank == 0) *hold = TrsCheckpointHold(*path);
     ierr = TrsCheckpointVerify(comm, *path);
     if (ierr == PETSC_SUCCESS) break;
     if (hold) TrsCheckpointRelease(hold);
