@@ -233,6 +233,9 @@ def test_average_of_weights(binary, folder):
     check(abs(loss - told["plain"]) <= 1e-6, f"no step with -ema_decay: loss {loss}, of the weights {told['plain']}")
     text = run(binary, 1, f"-task eval -init_from {weights} -data_eval eval.h5 -ema_decay 0.5 -batch_size 24", folder, status=65).text
     check("/ema" in text, text[-600:])
+    run(binary, 1, f"-task predict -init_from {state} -data_eval eval.h5 -tables_data_type int8 -batch_size 24 -quant_checkpoint int8.h5", folder)
+    text = run(binary, 1, "-task predict -init_from int8.h5 -data_eval eval.h5 -ema_decay 0 -batch_size 24", folder, status=65).text
+    check("it has the averages alone" in text, text[-600:])
 
 
 def test_dense_precision(binary, folder):

@@ -229,19 +229,19 @@ static PetscErrorCode same_columns(const TrsCheckpointSource *s, const TrsStateT
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Raise an error if a table's weights are wanted, but the file has only quantised rows. */
-static PetscErrorCode refuse_quantised(const TrsHDF5File *file, const char *name)
+/* Raise an error if the file has the dataset begin + middle + end instead of the wanted one. */
+static PetscErrorCode refuse_instead(const TrsHDF5File *file, const char *name, const char *begin,
+                                     const char *middle, const char *end, const char *why)
 {
-  char quantised[TRS_CHECKPOINT_MAX_NAME];
+  char instead[TRS_CHECKPOINT_MAX_NAME];
   hid_t id;
 
   PetscFunctionBegin;
-  if (snprintf(quantised, sizeof(quantised), "%s" TRS_QUANTISED_SUFFIX, name) >= TRS_CHECKPOINT_MAX_NAME)
+  if (snprintf(instead, sizeof(instead), "%s%s%s", begin, middle, end) >= TRS_CHECKPOINT_MAX_NAME)
     PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsHDF5Open(file, quantised, H5I_DATASET, &id));
+  PetscCall(TrsHDF5Open(file, instead, H5I_DATASET, &id));
   if (id >= 0) (void)H5Dclose(id);
-  TRS_CHECK_DATA(id < 0, "%s has no dataset /%s, but /%s: its tables are quantised, for -task predict",
-                 file->path, name, quantised);
+  TRS_CHECK_DATA(id < 0, "%s has no dataset /%s, but /%s: %s", file->path, name, instead, why);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -290,7 +290,11 @@ static PetscErrorCode check_missing(const TrsHDF5File *file, const char *name,
                                     const TrsCheckpointWanted *wanted)
 {
   PetscFunctionBegin;
-  PetscCall(refuse_quantised(file, name));
+  PetscCall(refuse_instead(file, name, name, TRS_QUANTISED_SUFFIX, "",
+                           "its tables are quantised, for -task predict"));
+  if (strncmp(name, "dense/", 6) == 0)
+    PetscCall(refuse_instead(file, name, "dense_optimizer/", name + 6, "/ema",
+                             "of its layers it has the averages alone, for the training's -ema_decay"));
   TRS_CHECK_DATA(wanted && wanted->initial, "%s has no dataset /%s, which the model needs%s", file->path,
                  name,
                  !wanted        ? ""
