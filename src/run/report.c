@@ -305,7 +305,8 @@ static PetscErrorCode report_table(const TrsSession *session, const TrsDatasetIn
 }
 
 #define BAD_NUMBERS \
-  " numbers of the dataset are not finite, labels outside [0, 1] or weights below 0 (-data_check)\n"
+  " numbers of the dataset are not finite, labels that their loss cannot have or weights below 0 " \
+  "(-data_check)\n"
 
 PetscErrorCode TrsReportBadInput(const TrsSession *session, const TrsDatasetInfo *info, TrsReader reader,
                                  const char *what)

@@ -39,7 +39,7 @@ typedef struct {
   int64_t bad_ids; /* ids of all ranks that the bounds check made 0 under mode warning */
   /* In a training: one of these ids, the same on all ranks. Defined if there are any. */
   TrsBadId first_bad;
-  /* Of all ranks, under -data_check warning: numbers not finite, labels outside [0, 1]. */
+  /* Of all ranks, under -data_check warning: numbers not finite, labels their loss cannot have. */
   int64_t bad_numbers;
 } TrsStepResult;
 
