@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 
+import trspython
+
 GIB = 2.0**30
 
 
@@ -102,8 +104,4 @@ def main():
         sys.exit(__doc__)
 
 
-try:
-    main()
-    sys.stdout.flush()
-except BrokenPipeError:  # the reader has seen enough: | head
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+trspython.run(main)

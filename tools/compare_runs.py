@@ -11,7 +11,6 @@ Exit status: 0 all within the tolerance; 1 not; 2 a file cannot be read.
 """
 import argparse
 import re
-import sys
 
 import trspython
 
@@ -57,17 +56,17 @@ def compare(file, reference, args):
     if not names:
         trsdata.fail("nothing to compare", 2)
     bad = 0
-    width = max(len(name) for name in names)
+    width = max(map(trsdata.cells, names))
     for name in names:
         if name not in ours:
-            print(f"DIFFERS {name:{width}}  missing in FILE")
+            print(f"DIFFERS {trsdata.padded(name, width)}  missing in FILE")
             bad += 1
             continue
         a, b = (trsdata.numbers(item, item[()]) for item in (ours[name], theirs[name]))
         if args.steps is not None and name.startswith("train/"):
             a, b = a[:args.steps], b[:args.steps]
         if a.shape != b.shape:
-            print(f"DIFFERS {name:{width}}  shape {a.shape}, reference {b.shape}")
+            print(f"DIFFERS {trsdata.padded(name, width)}  shape {a.shape}, reference {b.shape}")
             bad += 1
             continue
         absolute, relative, outside = differences(np.asarray(a), np.asarray(b), args)
@@ -76,7 +75,7 @@ def compare(file, reference, args):
             where = f"  {outside} of {np.size(b)} outside"
             bad += 1
         if outside or not args.quiet:
-            print(f"{'DIFFERS' if outside else 'ok     '} {name:{width}}  max abs {absolute:.2e}  max rel {relative:.2e}{where}")
+            print(f"{'DIFFERS' if outside else 'ok     '} {trsdata.padded(name, width)}  max abs {absolute:.2e}  max rel {relative:.2e}{where}")
     for name in ("step", "epoch", "samples_seen"):
         if args.attributes and name in reference.attrs and name in file.attrs and file.attrs[name] != reference.attrs[name]:
             print(f"DIFFERS attribute {name}: {file.attrs[name]}, reference {reference.attrs[name]}")
@@ -102,14 +101,16 @@ def main():
     parser.add_argument("--quiet", action="store_true", help="print differences only")
     args = parser.parse_args()
     try:
-        with h5py.File(args.file, "r") as file, h5py.File(args.reference, "r") as reference:
+        with trsdata.opened(args.file) as file, trsdata.opened(args.reference) as reference:
             kinds = [trsdata.text(handle.attrs.get("format", "unknown")) for handle in (file, reference)]
             if kinds[0] != kinds[1]:
                 trsdata.fail(f"{args.file} is a {kinds[0]}, {args.reference} a {kinds[1]}", 2)
             return 1 if compare(file, reference, args) else 0
+    except BrokenPipeError:
+        raise
     except OSError as error:
         trsdata.fail(str(error), 2)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    trspython.run(main)

@@ -61,9 +61,9 @@ class Dataset:
         if not os.path.exists(path):
             trsdata.fail(f"{path} does not exist", 66)
         try:
-            return h5py.File(path, "r")
+            return trsdata.opened(path)
         except OSError as error:
-            trsdata.fail(f"{path} cannot be read as HDF5: {error}", 65)
+            trsdata.fail(error, 65)
 
     def _take(self, path, h):
         if trsdata.text(h.attrs.get("format", "")) != "trshard-dataset":
@@ -273,9 +273,7 @@ def show(tables, samples):
             of_table = [f"{about}{table.counts.distinct():,.0f}"] + [f"{share:.1%}" for share in shares]
             of_table += [f"{table.hit_rate(r):.1%}" for r in SHOWN] if table.rows else ["-"] * len(SHOWN)
             lines.append(line + (of_table if i == 0 else [""] * len(of_table)))
-    width = [max(len(str(line[i])) for line in lines) for i in range(len(lines[0]))]
-    for line in lines:
-        print("  ".join(str(cell).ljust(w) if i < 2 else str(cell).rjust(w) for i, (cell, w) in enumerate(zip(line, width))).rstrip())
+    print("\n".join(trsdata.table(lines, left=(0, 1))))
 
 
 def option_text(args, tables, samples):
@@ -378,4 +376,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    trspython.run(main)

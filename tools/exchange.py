@@ -508,4 +508,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    trspython.run(main)

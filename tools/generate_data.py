@@ -79,7 +79,7 @@ def stream(seed, part, feature, chunk):
 
 
 def draw_ids(rng, n, rows, alpha):
-    """n ids below rows: uniform, or where alpha is given a power law x^-alpha (inverse of its continuous distribution)."""
+    """n ids below rows: uniform, or where alpha is given the density x^-alpha on [1, rows + 1), whose whole part is the rank: Zipf's law up to the first ranks."""
     u = rng.random(n)
     if alpha is None:
         return (u * rows).astype(np.int64)
@@ -187,7 +187,7 @@ def parse():
     parser.add_argument("--num-embeddings", default="100k", metavar="LIST", help="id range of each (default: %(default)s)")
     parser.add_argument("--pooling", default="1", metavar="LIST", help="ids per sample of each: 5, 1:9 or geometric:5 (default: %(default)s)")
     parser.add_argument("--ids", choices=["uniform", "zipf"], default="uniform", help="how ids are spread (default: %(default)s)")
-    parser.add_argument("--alpha", type=float, default=1.05, help="exponent of zipf (default: %(default)s)")
+    parser.add_argument("--alpha", type=float, default=1.05, help="exponent of zipf: the r-th id has the share of x^-ALPHA between r and r + 1, so the first are rarer than by r^-ALPHA (default: %(default)s)")
     parser.add_argument("--weights", type=interval, metavar="LOW:HIGH", help="weights of samples, uniform in [LOW, HIGH) (default: none, all count alike)")
     parser.add_argument("--labels", default="", metavar="LIST", help="names of several labels; each is positive at half of the places of the one before (default: one label without a name)")
     parser.add_argument("--groups", type=number, default=0, metavar="N", help="a group for each sample, below N, spread as --ids says (default: none)")
@@ -230,9 +230,11 @@ def main():
         write(args, args.output, 0, args.num_samples)
         if args.output_eval:
             write(args, args.output_eval, args.num_samples, args.num_samples + args.num_eval)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         trsdata.fail(f"{args.output} cannot be written: {os.strerror(error.errno) if error.errno else error}", 74)
 
 
 if __name__ == "__main__":
-    main()
+    trspython.run(main)

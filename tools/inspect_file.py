@@ -14,7 +14,6 @@ import datetime
 import json
 import os
 import re
-import signal
 import sys
 
 import trspython
@@ -40,12 +39,9 @@ def size(count):
         count /= 1024
 
 
-def columns(header, rows, indent="  "):
+def columns(header, rows):
     """Prints a table, the first column to the left, the others to the right."""
-    rows = [[str(cell) for cell in row] for row in rows]
-    width = [max(len(row[i]) for row in [header] + rows) for i in range(len(header))]
-    for row in [header] + rows:
-        print(indent + row[0].ljust(width[0]) + "".join("  " + cell.rjust(w) for cell, w in zip(row[1:], width[1:])))
+    print("\n".join("  " + line for line in trsdata.table([header] + rows, left=[0])))
 
 
 class Dataset:
@@ -336,7 +332,7 @@ def main():
     bad = 0
     for path in args.files:
         try:
-            with h5py.File(path, "r") as handle:
+            with trsdata.opened(path) as handle:
                 kind = trsdata.text(handle.attrs.get("format", "unknown"))
                 if args.metrics:
                     print("  " + metrics(handle))
@@ -356,8 +352,10 @@ def main():
                     problems = ["not a file of trshard: its attribute format is " + kind]
                 if kind.startswith("trshard-") and int(handle.attrs.get("version", 0)) != 1:
                     problems.append(f"version {handle.attrs.get('version', 'missing')}, expected 1")
+        except BrokenPipeError:
+            raise
         except (OSError, KeyError, IndexError, ValueError, TypeError, AttributeError) as error:  # what is not where or what it should be
-            problems = [f"cannot be read: {error}"]
+            problems = [str(error) if "cannot be read" in str(error) else f"cannot be read: {error}"]
         for problem in problems:
             print(f"  PROBLEM: {problem}")
         bad += bool(problems)
@@ -365,5 +363,4 @@ def main():
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader has seen enough: | head
-    sys.exit(main())
+    trspython.run(main)

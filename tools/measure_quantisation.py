@@ -6,7 +6,7 @@
   measure_quantisation.py --options run.opts --eval eval.h5 --types fp16,int8,int4 --ranks 4 --extra "-tables_output_dtype fp16" checkpoint.h5
 
 Prints a table: bytes of all tables, AUC and NE with what they lose against fp32, the largest and the mean difference of a prediction, samples/s, and the latency
-of a batch. --json FILE keeps the numbers. Without labels in the data AUC and NE are left out. Timings mean something on an idle machine alone.
+of a batch. A model of several tasks or classes is refused: it has no one prediction a sample. --json FILE keeps the numbers. Without labels in the data AUC and NE are left out. Timings mean something on an idle machine alone.
 """
 import argparse
 import json
@@ -93,4 +93,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    trspython.run(main)

@@ -263,9 +263,7 @@ def table(args):
     why = " (the evaluations have no auc)" if sweep["default"] and sweep["metric"] != "auc" else ""
     print(f"{sweep['metric']}, {'larger' if sweep['upwards'] else 'smaller'} is better{why}")
     shown = [head] + [[str(row[0]), *("" if s is None else f"{s:.5f}" for s in row[1:-3]), "" if math.isnan(row[-3]) else f"{row[-3]:,.0f}", *row[-2:]] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*shown)]
-    for row in shown:
-        print("  ".join(text.ljust(width) if c >= len(row) - 2 else text.rjust(width) for c, (text, width) in enumerate(zip(row, widths))).rstrip())
+    print("\n".join(trsdata.table(shown, left=range(len(head) - 2, len(head)))))
     for r in range(len(sweep["rounds"])):
         for line in without_score(args.folder, sweep, alive(args.folder, sweep, r), r):
             print(line)
@@ -361,4 +359,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    trspython.run(main)

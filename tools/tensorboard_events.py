@@ -91,8 +91,8 @@ def words(tag, text):
 
 
 def series_of(run):
-    """{folder: [(tag, steps, values)]} with a step: updates done, as /eval and /metrics count; a training's step s did update s + 1."""
-    after = run["train/step"] + 1
+    """{folder: [(tag, steps, values)]} with a step: updates done."""
+    after = run.updates()
     found = {"train": [(tag, after, run["train/" + tag]) for tag in ("loss", "dense_learning_rate", "embedding_learning_rate", "samples_per_s")],
              "lifetime": [], "eval": [("loss", run["eval/step"], run["eval/loss"])]}
     for task in run.task_words():
@@ -153,4 +153,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    trspython.run(main)

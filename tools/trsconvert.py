@@ -17,6 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 import trsdata
+import trspython
 import trsfile
 
 TAB, NEWLINE, RETURN, QUOTE, MINUS = 9, 10, 13, 34, 45
@@ -69,9 +70,9 @@ def progress(text, paths):
 
 
 def run(main):
-    """Calls main(). Unreadable input, a .gz that ends early and a full disk end the program with 74 and one line."""
+    """trspython.run(main). Unreadable input, a .gz that ends early and a full disk end the program with 74 and one line."""
     try:
-        main()
+        trspython.run(main)
     except (OSError, EOFError, zlib.error) as problem:
         trsdata.fail(f"{problem or type(problem).__name__}", 74)
 

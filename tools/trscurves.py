@@ -10,6 +10,7 @@ from trsfigures import plain, plt
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # of runs
 STYLES = ("-", "--", "-.", ":")
 SHOWN = (("auc", "AUC"), ("gauc", "AUC within groups"), ("ne", "normalised entropy"), ("calibration", "calibration"))  # a panel each
+AT = {"ndcg": "NDCG", "recall": "recall"}  # a panel for each K of -metrics_at
 OTHERS = (("accuracy", "accuracy"), ("mse", "mean squared error"))  # the first of these for a task whose labels are no probabilities
 LOSSES = {"bce": "binary cross entropy", "in_batch_softmax": "softmax among the batch's candidates", "sampled_softmax": "softmax among drawn candidates"}
 SERIES = (("window", "metrics/{}window_", "metrics/step", "train, window"), ("lifetime", "metrics/{}lifetime_", "metrics/step", "train, lifetime"),
@@ -74,7 +75,7 @@ def draw_starts(axes, run, style, words=False):
 def draw_loss(axes, runs, styles, window):
     seen, points = [], []
     for run, style in zip(runs, styles):
-        step, loss = run["train/step"], run["train/loss"]
+        step, loss = run.updates(), run["train/loss"]
         n = window or max(1, len(loss) // 100)
         if len(loss):
             axes.plot(*thin(step, loss), color=style.of("window"), alpha=0.22, linewidth=0.6)
@@ -138,7 +139,7 @@ def draw_rates(axes, runs, styles):
         both = np.array_equal(dense, embedding)
         for name, values, colour, line in (("dense and embedding" if both else "dense", dense, "#0072b2", style.line), ("embedding", embedding, "#d55e00", ":")):
             if len(values) and not (both and name == "embedding"):
-                axes.plot(*thin(run["train/step"], values), color=colour if style.single else style.colour, linestyle=line, linewidth=style.width,
+                axes.plot(*thin(run.updates(), values), color=colour if style.single else style.colour, linestyle=line, linewidth=style.width,
                           label=f"{style.prefix}{name}, last {values[-1]:.3g}")
         draw_starts(axes, run, style)
     axes.set_ylim(bottom=0)
@@ -149,7 +150,7 @@ def draw_speed(axes, runs, styles):
     most = 0.0
     for run, style in zip(runs, styles):
         speed = run["train/samples_per_s"]
-        speed, step = speed[np.isfinite(speed)], run["train/step"][np.isfinite(speed)]
+        speed, step = speed[np.isfinite(speed)], run.updates()[np.isfinite(speed)]
         if not len(speed):
             continue
         middle = np.median(speed)
@@ -278,9 +279,11 @@ def curve_panels(runs, styles, window=None):
     panels = []
     if any(len(run["train/loss"]) for run in runs) or any(len(run["eval/loss"]) > 1 for run in runs):
         panels.append(lambda axes: draw_loss(axes, runs, styles, window))
+    at = [(name, f"{AT[kind]} of a group's first {k}") for name in dict.fromkeys(name for run in runs for name in run.metrics()) for kind, _, k in [name.partition("_at_")] if kind in AT]
     for task in dict.fromkeys(task for run in runs for task in run.task_words()):
         has = lambda found, task=task: any(has_metric(run, task, found[0]) for run in runs)
         of_task = list(filter(has, SHOWN)) or list(filter(has, OTHERS if task else ()))[:1]
+        of_task += filter(has, at)
         for metric, title in of_task:
             name = f"{plain(task[:-1], 24)}: {title}" if task else title
             panels.append(lambda axes, task=task, metric=metric, name=name: draw_metric(axes, runs, styles, task, metric, name))

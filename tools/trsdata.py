@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import tempfile
+import unicodedata
 
 import h5py
 import numpy as np
@@ -34,6 +35,32 @@ def fail(message, code=1):
 def text(value):
     """An HDF5 string attribute or element as str, however it was stored."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def cells(word):
+    """The columns of a terminal that a word takes: two for a wide letter, none for an accent of its own."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in word)
+
+
+def padded(word, width, left=True):
+    blanks = " " * (width - cells(word))
+    return word + blanks if left else blanks + word
+
+
+def table(rows, left):
+    """The lines of a table: columns in `left` to the left, the others to the right."""
+    rows = [[str(cell) for cell in row] for row in rows]
+    width = [max(map(cells, column)) for column in zip(*rows)]
+    return ["  ".join(padded(cell, w, c in left) for c, (cell, w) in enumerate(zip(row, width))).rstrip() for row in rows]
+
+
+def opened(path):
+    """An HDF5 file to read. What is wrong with it an OSError says in one line, where HDF5 tells of its own calls."""
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error).splitlines()[0] if h5py.is_hdf5(path) else "it is not an HDF5 file, or damaged"
+        raise OSError(f"{path} cannot be read: {why}") from None
 
 
 def numbers(item, part):

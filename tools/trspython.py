@@ -3,6 +3,7 @@
 a tool calls require() before it imports what it needs, and goes on in an interpreter that has it."""
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 
@@ -19,6 +20,19 @@ def has_all(python, modules):
         return subprocess.run([python, "-c", code, *modules], stderr=subprocess.DEVNULL).returncode == 0
     except OSError:
         return False
+
+
+def run(main):
+    """End the program with main's status. A reader of the output that has seen enough (| head) ends it, too, as any program of Unix: with 141."""
+    try:
+        try:
+            status = main()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere at the end
+        status = 128 + signal.SIGPIPE
+    sys.exit(status)
 
 
 def require(*modules):

@@ -260,6 +260,10 @@ class Run:
         """[(option, value, where it was given)] in the file's order; "default" where nobody gave it."""
         return [found[:3] for found in trsoptions.options(str(self.attrs.get("options", "")))]
 
+    def updates(self):
+        """[train steps] updates done after each step, as /eval and /metrics count: step s did update s + 1."""
+        return self["train/step"] + 1
+
     def task_words(self):
         """What stands before the names of metrics: nothing, or with -tasks "<task>_" for each task."""
         return [task + "_" for task in trsoptions.entries(self.option("-tasks") or "") if task] or [""]
@@ -322,12 +326,14 @@ class Run:
 
 
 def read_run(path):
-    import h5py  # a plan needs none
+    import trsdata  # for h5py, which a plan does not need
 
-    if not os.path.exists(path):
-        raise Unreadable(f"{path} does not exist")
     try:
-        with h5py.File(path, "r") as handle:
+        handle = trsdata.opened(path)
+    except OSError as error:
+        raise Unreadable(error) from None
+    try:
+        with handle:
             return Run(handle, path)
     except (OSError, KeyError, RuntimeError) as error:
         raise Unreadable(f"{path} cannot be read: {str(error).splitlines()[0]}") from None

@@ -147,6 +147,29 @@ class Files(scratch.Scratch):
         self.assertIn("PROBLEM: table c has no weight", found)
         self.assertNotIn("table a", found)
 
+    def test_reader_has_seen_enough(self):
+        """| head: no message, and the exit code of any program whose pipe is closed."""
+        run, data = self.run_file("a.h5", [1.0, 2.0]), self.dataset("d.h5")
+        for name, *words in (("compare_runs.py", run, run), ("inspect_file.py", run), ("tensorboard_events.py", run, self.path("events")), ("compare_plans.py", "-h"),
+                             ("generate_data.py", "--output", self.path("g.h5"), "--num-samples", "3"), ("dataset_statistics.py", data), ("convert_table.py", "-h")):
+            reading, writing = os.pipe()
+            os.close(reading)
+            result = subprocess.run([sys.executable, os.path.join(TOOLS, name), *words], stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+            os.close(writing)
+            self.assertEqual((name, result.returncode, result.stderr), (name, 141, ""))
+
+    def test_no_hdf5(self):
+        with open(self.path("text.h5"), "w", encoding="ascii") as out:
+            out.write("text")
+        run = self.run_file("a.h5", [1.0])
+        for path, words in ((self.path("none.h5"), "No such file or directory"), (self.path("text.h5"), "it is not an HDF5 file, or damaged"), (self.folder, "Is a directory")):
+            self.assertEqual(tool("compare_runs.py", run, path).stderr, f"compare_runs.py: {path} cannot be read: {words}\n")
+            self.assertEqual(tool("inspect_file.py", path).stdout, f"  PROBLEM: {path} cannot be read: {words}\n")
+
+    def test_table(self):
+        """Wide letters take two columns, accents of their own none."""
+        self.assertEqual(trsdata.table([["a", 1, "x"], ["\u6620\u753b", 10, "y"], ["e\u0301", 2, ""]], left=(0, 2)), ["a      1  x", "\u6620\u753b  10  y", "e\u0301      2"])
+
     def test_plots(self):
         self.assertEqual(tool("plot_run.py", self.run_file("a.h5", np.linspace(1, 0.5, 200)), "--output", self.path("a.png")).returncode, 0)
         with open(self.path("s.csv"), "w", encoding="ascii") as out:

@@ -89,8 +89,17 @@ class Runs(handmade.Scratch):
         with h5py.File(self.path("tasks.h5"), "a") as h:
             h["metrics/step"], h["metrics/click_window_gauc"], h["metrics/price_window_gauc"] = [20, 40], [0.5, 0.75], [np.nan, np.nan]
         self.assertEqual(len(trscurves.curve_panels([trsread.read_run(self.path("tasks.h5"))], trscurves.styles_of(["tasks"]))), 4)  # without the curve of no number
+        with h5py.File(self.path("tasks.h5"), "a") as h:  # of -metrics_at 5: NDCG and recall have a picture each, the hit rate none
+            h["metrics/click_window_ndcg_at_5"] = h["metrics/price_window_recall_at_5"] = h["metrics/price_window_hit_rate_at_5"] = [0.25, 0.5]
+        self.assertEqual(len(trscurves.curve_panels([trsread.read_run(self.path("tasks.h5"))], trscurves.styles_of(["tasks"]))), 6)
         self.draws("plot_run.py", self.path("tasks.h5"))
         self.draws("plot_run.py", a, self.path("tasks.h5"))
+
+    def test_steps(self):
+        """A loss stands where the metrics of its step do: after the update."""
+        _, axes = trscurves.plt.subplots()
+        trscurves.draw_loss(axes, [trsread.read_run(self.run_file())], trscurves.styles_of(["run"]), None)
+        self.assertEqual(axes.lines[0].get_xdata()[[0, -1]].tolist(), [1, 40])
 
     def test_latency(self):
         """The curve rises from 0 to 100 %: a prediction of one batch has one, too."""
@@ -103,7 +112,7 @@ class Runs(handmade.Scratch):
         self.assertEqual(axes.lines[0].get_xydata().tolist(), [[106, 0], [106, 100]])
 
     def test_refusals(self):
-        self.refuse("does not exist", "plot_run.py", self.path("none.h5"), start=handmade.process)
+        self.refuse("cannot be read: No such file", "plot_run.py", self.path("none.h5"), start=handmade.process)
         self.refuse("cannot be read", "plot_run.py", self.plan_file(handmade.make_plan()))
         with h5py.File(self.path("empty.h5"), "w") as h:
             h.attrs["format"] = "trshard-run"

@@ -240,7 +240,7 @@ class TensorBoard(handmade.Scratch):
         self.assertEqual(result.stdout.strip(), f"{wanted} ['configuration']", result.stderr)
 
     def test_refusals(self):
-        self.refuse("does not exist", "tensorboard_events.py", self.path("no.h5"), self.path("tb"), start=handmade.process)
+        self.refuse("cannot be read: No such file", "tensorboard_events.py", self.path("no.h5"), self.path("tb"), start=handmade.process)
         self.refuse("cannot be read", "tensorboard_events.py", self.plan_file("x"), self.path("tb"))
         self.refuse("cannot be written", "tensorboard_events.py", self.run_file(), self.plan_file("x"))
         with h5py.File(self.path("empty.h5"), "w") as h:

@@ -174,7 +174,7 @@ class Statistics(scratch.Scratch):
         self.assertIn("is not a dataset", self.tool(self.path("none.h5"), status=65).stderr)
         with open(self.path("text.h5"), "w", encoding="ascii") as out:
             out.write("no HDF5")
-        self.assertIn("cannot be read as HDF5", self.tool(self.path("text.h5"), status=65).stderr)
+        self.assertIn("is not an HDF5 file", self.tool(self.path("text.h5"), status=65).stderr)
         for part, put, message in (("sparse/values", lambda values: values[()].astype(np.float32), "/sparse/values is not a dataset of integers"),
                                    ("labels", lambda labels: np.float32(1), "/labels is not a dataset of floats")):
             path = self.dataset("damaged.h5")[0]
