@@ -87,6 +87,13 @@ def compare(file, reference, args):
     return bad
 
 
+def pattern(word):
+    try:
+        return re.compile(word)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{word}: {error}") from None
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", metavar="FILE")
@@ -94,9 +101,9 @@ def main():
     parser.add_argument("--rtol", type=float, default=1e-5, help="(default: %(default)s)")
     parser.add_argument("--atol", type=float, default=1e-6, help="(default: %(default)s)")
     parser.add_argument("--exact", action="store_true", help="bit for bit")
-    parser.add_argument("--steps", type=int, help="of /train, only the first STEPS steps")
-    parser.add_argument("--only", default="", metavar="REGEX", help="datasets to compare")
-    parser.add_argument("--ignore", metavar="REGEX", help="datasets to leave out")
+    parser.add_argument("--steps", type=trspython.positive, help="of /train, only the first STEPS steps")
+    parser.add_argument("--only", type=pattern, default="", metavar="REGEX", help="datasets to compare")
+    parser.add_argument("--ignore", type=pattern, metavar="REGEX", help="datasets to leave out")
     parser.add_argument("--attributes", action="store_true", help="also the attributes step, epoch and samples_seen")
     parser.add_argument("--quiet", action="store_true", help="print differences only")
     args = parser.parse_args()

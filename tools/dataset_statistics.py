@@ -311,13 +311,6 @@ class Parser(argparse.ArgumentParser):
         trsdata.fail(message, 64)
 
 
-def positive(word):
-    value = int(word)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{word} is not at least 1")
-    return value
-
-
 def load_factor(word):
     value = float(word)
     if not 0 < value < 1:
@@ -329,15 +322,15 @@ def parse():
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="+", metavar="DATA.h5")
     parser.add_argument("-o", "--output", metavar="FILE", help="the option file; without it only the table is printed")
-    parser.add_argument("--batch-size", type=positive, default=512, metavar="B", help="-batch_size of the run, of each rank (default: %(default)s)")
-    parser.add_argument("--ranks", type=positive, default=1, metavar="W", help="ranks of the run (default: %(default)s)")
-    parser.add_argument("--steps", type=positive, metavar="N", help="steps of the run; more than a pass go round (default: one pass)")
+    parser.add_argument("--batch-size", type=trspython.positive, default=512, metavar="B", help="-batch_size of the run, of each rank (default: %(default)s)")
+    parser.add_argument("--ranks", type=trspython.positive, default=1, metavar="W", help="ranks of the run (default: %(default)s)")
+    parser.add_argument("--steps", type=trspython.positive, metavar="N", help="steps of the run; more than a pass go round (default: one pass)")
     parser.add_argument("--algorithm", choices=("lru", "lfu"), default="lru", help="-tables_cache_algorithm of the run (default: %(default)s)")
     parser.add_argument("--ahead", action="store_true", help="caches are filled one batch ahead: -pipeline prefetch_sparse_dist")
     parser.add_argument("--table", action="append", default=[], metavar="NAME=F,F", help="a table of these features (default: one of each feature's name)")
     parser.add_argument("--load-factors", type=lambda words: [load_factor(word) for word in words.split(",")], default=[], metavar="R,R",
                         help="load factors to simulate besides the usual ones")
-    parser.add_argument("--memory", type=positive, default=1024, metavar="MIB", help="for counts and simulated caches (default: %(default)s)")
+    parser.add_argument("--memory", type=trspython.positive, default=1024, metavar="MIB", help="for counts and simulated caches (default: %(default)s)")
     args = parser.parse_args()
     trsfile.check(parser, {"--output": args.output}, args.data)
     args.memory <<= 20

@@ -34,7 +34,10 @@ UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
 def number(word):
     """10, 10k, 10M, 10G."""
     scale = UNITS.get(word[-1:].lower(), 1)
-    value = int(word[:-1] if scale > 1 else word) * scale
+    digits = word[:-1] if scale > 1 else word
+    if not digits.lstrip("-").isdecimal():
+        raise argparse.ArgumentTypeError(f"\"{word}\" is not a whole number, such as 500 or 10k")
+    value = int(digits) * scale
     if value < 0:
         raise argparse.ArgumentTypeError(f"{word} is negative")
     return value

@@ -78,7 +78,7 @@ def main():
     parser.add_argument("--options", help="option file with the model and its tables; one of the training will do")
     parser.add_argument("--eval", required=True, metavar="FILE", help="dataset to predict")
     parser.add_argument("--types", default=TYPES, help=f"data types in turn (default: {TYPES})")
-    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--ranks", type=trspython.positive, default=1)
     parser.add_argument("--extra", default="", help="further options of trshard")
     parser.add_argument("--binary", default=os.path.normpath(os.path.join(here, "..", "build", "trshard")))
     parser.add_argument("--launcher", default=MPIRUN, help=f"in front of -n RANKS (default: {MPIRUN})")

@@ -27,10 +27,12 @@ def main():
     parser.add_argument("runs", nargs="+", metavar="RUN")
     parser.add_argument("-o", "--output", default="run.png", metavar="PICTURE", help="(default: %(default)s)")
     parser.add_argument("--label", action="append", default=[], help="of each run, in order (default: the file's name)")
-    parser.add_argument("--window", type=int, metavar="STEPS", help="of the smoothed loss (default: 1 %% of the steps)")
+    parser.add_argument("--window", type=trspython.positive, metavar="STEPS", help="of the smoothed loss (default: 1 %% of the steps)")
     args = parser.parse_args()
+    if len(args.label) > len(args.runs):
+        parser.error(f"{len(args.label)} times --label for {len(args.runs)} run{'s' if len(args.runs) > 1 else ''}")
     trsfile.check(parser, {"--output": args.output}, args.runs)
-    labels = (args.label + [os.path.splitext(os.path.basename(path))[0] for path in args.runs[len(args.label):]])[:len(args.runs)]
+    labels = (args.label + [os.path.splitext(os.path.basename(path))[0] for path in args.runs[len(args.label):]])
     try:
         runs = [trsread.read_run(path) for path in args.runs]
         styles = trscurves.styles_of(labels)

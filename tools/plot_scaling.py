@@ -36,8 +36,10 @@ def load(paths):
             with open(path, newline="", encoding="utf-8") as lines:
                 for row in csv.DictReader(lines):
                     rows.setdefault(row["study"], {}).setdefault(int(row["ranks"]), []).append(float(row["samples_per_s"]))
-        except (OSError, KeyError, ValueError) as error:
-            trsdata.fail(f"{path}: {error!r}")
+        except KeyError as error:
+            trsdata.fail(f"{path} has no column {error}")
+        except (ValueError, TypeError) as error:
+            trsdata.fail(f"{path}: {error}")
     return {study: {ranks: statistics.median(speeds) for ranks, speeds in sorted(points.items())} for study, points in rows.items()}
 
 

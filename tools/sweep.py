@@ -324,12 +324,6 @@ def metric(text):
     return text
 
 
-def positive(text):
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return int(text)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     tasks = parser.add_subparsers(dest="task", required=True)
@@ -337,13 +331,13 @@ def main():
     for one in task.values():
         one.add_argument("folder")
     task["new"].add_argument("--try", action="append", required=True, dest="trials", metavar='"-OPTION VALUES"')
-    task["new"].add_argument("--steps", type=positive, required=True, help="of the last round")
-    task["new"].add_argument("--rounds", type=positive, default=3, help="(default: %(default)s)")
+    task["new"].add_argument("--steps", type=trspython.positive, required=True, help="of the last round")
+    task["new"].add_argument("--rounds", type=trspython.positive, default=3, help="(default: %(default)s)")
     task["new"].add_argument("--keep", type=share, default=1 / 3, help="share that goes on after a round (default: 1/3)")
     task["new"].add_argument("--metric", type=metric, help="as results have it in /eval, or train_loss (default: auc, or loss where evaluations have no auc)")
-    task["new"].add_argument("--at-most", type=positive, help="draw so many trials at random from all combinations")
+    task["new"].add_argument("--at-most", type=trspython.positive, help="draw so many trials at random from all combinations")
     task["new"].add_argument("--seed", type=int, default=1)
-    task["submit"].add_argument("--limit", type=lambda text: f"%{positive(text)}", metavar="N", help="at most N trials at once")
+    task["submit"].add_argument("--limit", type=lambda text: f"%{trspython.positive(text)}", metavar="N", help="at most N trials at once")
     task["submit"].add_argument("--script", default=os.path.join(HERE, "..", "jobs", "sweep.sbatch"))
     for name in ("options", "check"):
         task[name].add_argument("round", type=int)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""An interpreter for the tools. The first python3 on the PATH is often not the one that has h5py:
+"""An interpreter for the tools, their end, and a kind of their options. The first python3 on the PATH is often not the one that has h5py:
 a tool calls require() before it imports what it needs, and goes on in an interpreter that has it."""
+import argparse
 import importlib.util
 import os
 import signal
@@ -23,7 +24,8 @@ def has_all(python, modules):
 
 
 def run(main):
-    """End the program with main's status. A reader of the output that has seen enough (| head) ends it, too, as any program of Unix: with 141."""
+    """End the program with main's status. A reader of the output that has seen enough (| head) ends it, too, as any program of Unix: with 141.
+    A file that main did not expect to be missing or unwritable is named in one line."""
     try:
         try:
             status = main()
@@ -32,7 +34,18 @@ def run(main):
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere at the end
         status = 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.filename is None:
+            raise
+        status = f"{os.path.basename(sys.argv[0])}: {error.filename}: {error.strerror}"
     sys.exit(status)
+
+
+def positive(word):
+    """A whole number from 1 on, as a type of argparse."""
+    if int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word} is not at least 1")
+    return int(word)
 
 
 def require(*modules):

@@ -5,7 +5,6 @@ read_plan() and read_run() check what they read; Unreadable says in one line wha
 """
 import json
 import math
-import os
 import re
 
 import numpy as np

@@ -166,6 +166,21 @@ class Files(scratch.Scratch):
             self.assertEqual(tool("compare_runs.py", run, path).stderr, f"compare_runs.py: {path} cannot be read: {words}\n")
             self.assertEqual(tool("inspect_file.py", path).stdout, f"  PROBLEM: {path} cannot be read: {words}\n")
 
+    def test_mistakes(self):
+        """One line each, where there was a traceback, or a number of steps that left out the last."""
+        run = self.run_file("a.h5", [1.0, 2.0])
+        with open(self.path("bad.csv"), "w", encoding="ascii") as out:
+            out.write("study,ranks\nweak,1\n")
+        for words, *command in ((r"--only: \[: unterminated", "compare_runs.py", "--only", "[", run, run), ("--steps: -1 is not at least 1", "compare_runs.py", "--steps", "-1", run, run),
+                                ("--window: -5 is not at least 1", "plot_run.py", "--window", "-5", run), ("2 times --label for 1 run", "plot_run.py", "--label=a", "--label=b", run),
+                                (r"^plot_scaling.py: \S*none.csv: No such file or directory$", "plot_scaling.py", self.path("none.csv")),
+                                ("bad.csv has no column 'samples_per_s'$", "plot_scaling.py", self.path("bad.csv")),
+                                ('"1.5k" is not a whole number', "generate_data.py", "--output", self.path("g.h5"), "--num-samples", "1.5k")):
+            result = tool(*command)
+            self.assertNotEqual(result.returncode, 0)
+            self.assertRegex(result.stderr.strip(), words)
+            self.assertNotIn("Traceback", result.stderr)
+
     def test_table(self):
         """Wide letters take two columns, accents of their own none."""
         self.assertEqual(trsdata.table([["a", 1, "x"], ["\u6620\u753b", 10, "y"], ["e\u0301", 2, ""]], left=(0, 2)), ["a      1  x", "\u6620\u753b  10  y", "e\u0301      2"])
