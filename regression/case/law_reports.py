@@ -106,6 +106,17 @@ def test_banner(binary, folder):
         check(h["train/step"][()].tolist() == list(range(5)) and len(h["train/loss"]) == len(h["train/samples_per_s"]) == 5, "results: steps")
 
 
+def test_stages_of_blocks(binary, folder):
+    """The backward of the dense layers counts as such, also where it follows a block's forward at once."""
+    make(folder, samples=1200)
+    for more in ("", "-reproducible", "-accumulate_steps 2"):
+        train(binary, folder, "run", 1, f"-epochs 2 -dense_arch 256,256,8 {more}")
+        with h5py.File(os.path.join(folder, "run.h5")) as h:
+            ms = dict(zip(h.attrs["stage_names"].split(","), h["stages/measured_ms"][0]))
+        # a backward has two products for each one of a forward
+        check(ms["dense backward"] > 0.25 * ms["dense forward"], f"{more or 'batches'}: {ms}")
+
+
 def test_predicted_step(binary, folder):
     """With the rates of dense layers a step is predicted whole: by the banner's operations and bytes, the parameters, and the plan's costs."""
     make(folder)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/blockwise.h"
 
+#include "core/events.h"
 #include "data/batch_order.h"
+#include "device/timeline.h"
 #include "train/block_sum.h"
 
 struct TrsBlockwiseImpl {
@@ -153,21 +155,29 @@ static PetscErrorCode forward_block(TrsBlockwise b, TrsStream stream, const TrsB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode backward_block(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job, int64_t begin,
-                                     int64_t n)
+/* The backward of block i of mine, which adds its gradients to the sum. */
+static PetscErrorCode backward_block(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job, int64_t i)
 {
+  int64_t begin;
+  const int64_t n = TrsSampleBlocksSize(b->blocks, i, &begin);
   const float *dense = job->dense ? job->dense + begin * b->num_dense : NULL;
+  TrsStage before;
 
   PetscFunctionBegin;
+  PetscCall(TrsStageSwitch(TRS_STAGE_DENSE_BACKWARD, &before));
+  PetscCall(TrsTimelineMark(TRS_TRACE_COMPUTE, stream, TRS_STAGE_DENSE_BACKWARD));
   PetscCall(TrsDlrmBackwardOver(b->dlrm, stream, n));
   PetscCall(TrsDlrmBackwardDense(b->dlrm, stream, n, dense));
+  PetscCall(TrsBlockSumAdd(b->sum, stream, b->first_block[b->comm->rank] + i, b->grads));
+  PetscCall(TrsStageSwitch(before, NULL));
+  PetscCall(TrsTimelineMark(TRS_TRACE_COMPUTE, stream, (int)before));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Forward and, if it is wanted, backward of my blocks, one after the other. */
 static PetscErrorCode run_blocks(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job)
 {
-  const int64_t first = b->first_block[b->comm->rank], n_blocks = b->first_block[b->comm->rank + 1] - first;
+  const int64_t n_blocks = b->first_block[b->comm->rank + 1] - b->first_block[b->comm->rank];
   int64_t begin;
 
   PetscFunctionBegin;
@@ -175,9 +185,7 @@ static PetscErrorCode run_blocks(TrsBlockwise b, TrsStream stream, const TrsBloc
     const int64_t n = TrsSampleBlocksSize(b->blocks, i, &begin);
 
     PetscCall(forward_block(b, stream, job, begin, n, (double *)b->block_losses.data + i * b->n_tasks));
-    if (!job->backward) continue;
-    PetscCall(backward_block(b, stream, job, begin, n));
-    PetscCall(TrsBlockSumAdd(b->sum, stream, first + i, b->grads));
+    if (job->backward) PetscCall(backward_block(b, stream, job, i));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -213,7 +221,7 @@ static PetscErrorCode run_pairs(TrsBlockwise b, TrsStream stream, const TrsBlock
 /* run_blocks() under a loss of pairs: a block's forward runs again before its backward. */
 static PetscErrorCode run_pair_blocks(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job)
 {
-  const int64_t first = b->first_block[b->comm->rank], n_blocks = b->first_block[b->comm->rank + 1] - first;
+  const int64_t n_blocks = b->first_block[b->comm->rank + 1] - b->first_block[b->comm->rank];
   const TrsPairs pairs = TrsDlrmPairs(b->dlrm);
   TrsBlockJob again = *job;
   int64_t begin;
@@ -227,8 +235,7 @@ static PetscErrorCode run_pair_blocks(TrsBlockwise b, TrsStream stream, const Tr
     PetscCall(forward_block(b, stream, &again, begin, n, NULL));
     PetscCall(b->device->copy(pairs.dout, (float *)b->block_pair_grads.data + begin * pairs.stride,
                               n * pairs.stride * (int64_t)sizeof(float), stream));
-    PetscCall(backward_block(b, stream, &again, begin, n));
-    PetscCall(TrsBlockSumAdd(b->sum, stream, first + i, b->grads));
+    PetscCall(backward_block(b, stream, &again, i));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
