@@ -237,7 +237,7 @@ def draw_memory(axes, runs, styles):
     if several:
         axes.set_xticks(x, [style.prefix.rstrip(": ") for _, style in shown], fontsize=8)
     else:
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.set_ylim(0, 1.06 * bottom.max())
     finish(axes, "memory, fullest rank" if several else "memory of each rank", unit)
     axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=3)

@@ -101,6 +101,16 @@ class Runs(handmade.Scratch):
         trscurves.draw_loss(axes, [trsread.read_run(self.run_file())], trscurves.styles_of(["run"]), None)
         self.assertEqual(axes.lines[0].get_xdata()[[0, -1]].tolist(), [1, 40])
 
+    def test_one_rank(self):
+        """The bar of an only rank stands at 0, and no part of a rank has a number."""
+        with h5py.File(self.run_file("one.h5"), "r+") as h:
+            del h["memory/held_bytes"], h["memory/predicted_bytes"]
+            h["memory/held_bytes"] = [[1024.0, 4096.0]]
+        _, axes = trscurves.plt.subplots()
+        trscurves.draw_memory(axes, [trsread.read_run(self.path("one.h5"))], trscurves.styles_of(["one"]))
+        low, high = axes.get_xlim()
+        self.assertEqual([tick for tick in axes.get_xticks() if low <= tick <= high], [0])
+
     def test_latency(self):
         """The curve rises from 0 to 100 %: a prediction of one batch has one, too."""
         with h5py.File(self.path("one.h5"), "w") as h:
