@@ -61,12 +61,14 @@ def finish(axes, title, ylabel, legend=True):
 
 
 def draw_starts(axes, run, style, words=False):
-    """A line where the run was taken up again, in the first panel with the ranks that went on."""
+    """A line where the run was taken up again, in the first panel with the ranks that went on: of starts from one step those of the last one."""
     first, ranks = run["starts/first_step"], run["starts/ranks"]
     for i in range(1, len(first)):
+        if first[i] in first[i + 1:]:
+            continue
         axes.axvline(first[i], color="0.35" if style.single else style.colour, linewidth=0.9, linestyle=(0, (4, 3)), zorder=0.5)
         if words and style.single and len(first) <= 6:
-            axes.annotate(f"start {i + 1}: {ranks[i]:.0f} ranks" if len(ranks) > i else f"start {i + 1}", (first[i], 1), (3, -2), xycoords=("data", "axes fraction"),
+            axes.annotate(f"start {i + 1}: {ranks[i]:.0f} rank{'s' if ranks[i] > 1 else ''}" if len(ranks) > i else f"start {i + 1}", (first[i], 1), (3, -2), xycoords=("data", "axes fraction"),
                           textcoords="offset points", fontsize=8, color="0.35", va="top", rotation=90)
     if words and len(first) > 1 and not (style.single and len(first) <= 6):
         axes.plot([], [], color="0.35" if style.single else style.colour, linewidth=0.9, linestyle=(0, (4, 3)), label=f"{style.prefix}taken up again, {len(first) - 1}x")
@@ -96,7 +98,7 @@ def draw_loss(axes, runs, styles, window):
         low, high = edges.min(), edges.max()
         axes.set_ylim(low - 0.1 * (high - low) - 1e-9, high + 0.1 * (high - low) + 1e-9)
     kinds = {"weighted sum of the tasks' losses" if run.task_words() != [""] else LOSSES.get(run.option("-loss"), LOSSES["bce"]) for run in runs}
-    finish(axes, "loss", ", ".join(sorted(kinds)))
+    finish(axes, "loss", ",\n".join(sorted(kinds)))
 
 
 def recall_columns(run):
@@ -129,7 +131,8 @@ def draw_metric(axes, runs, styles, task, metric, title):
             axes.plot(run[steps], values, linestyle=shape, marker="o" if series == "evaluation" or len(values) == 1 else None, color=style.of(series),
                       markersize=style.marker, markerfacecolor="white", linewidth=style.width if series == "window" else 1.1,
                       label=f"{style.prefix}{words} {values[-1]:.4f}")
-        draw_starts(axes, run, style)
+        if has_metric(run, task, metric):
+            draw_starts(axes, run, style)
     finish(axes, title, "")
 
 

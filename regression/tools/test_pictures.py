@@ -111,6 +111,21 @@ class Runs(handmade.Scratch):
         low, high = axes.get_xlim()
         self.assertEqual([tick for tick in axes.get_xticks() if low <= tick <= high], [0])
 
+    def test_starts(self):
+        """Of starts from one step the last one has a line, in panels where the run has a curve."""
+        with h5py.File(self.run_file("a.h5"), "r+") as h:
+            for name, values in {name: h["starts"][name][()][[0, 1, 1]] for name in h["starts"]}.items():
+                del h["starts"][name]
+                h["starts"][name] = [2, 2, 1] if name == "ranks" else values
+        runs = [trsread.read_run(self.path("a.h5"))]
+        _, axes = trscurves.plt.subplots()
+        trscurves.draw_starts(axes, runs[0], trscurves.styles_of(["a"])[0], words=True)
+        self.assertEqual([text.get_text() for text in axes.texts], ["start 3: 1 rank"])
+        self.assertEqual([list(line.get_xdata()) for line in axes.lines], [[25, 25]])
+        _, axes = trscurves.plt.subplots()
+        trscurves.draw_metric(axes, runs, trscurves.styles_of(["a"]), "click_", "auc", "AUC")
+        self.assertFalse(axes.lines)
+
     def test_latency(self):
         """The curve rises from 0 to 100 %: a prediction of one batch has one, too."""
         with h5py.File(self.path("one.h5"), "w") as h:
