@@ -222,8 +222,8 @@ class Table:
         return np.array([0.0, *self.load_factors]), np.maximum.accumulate([0.0, *rates])
 
     def hit_rate(self, load_factor):
-        """As the planner takes it from the histogram (src/plan/cache_stats.c)."""
-        parts = np.searchsorted(np.linspace(0, self.rows, self.bins + 1), load_factor * self.rows - 1, side="right")
+        """As the planner takes it from the histogram (src/plan/cache_stats.c), of a cache of at least one set, which a run has."""
+        parts = np.searchsorted(np.linspace(0, self.rows, self.bins + 1), max(load_factor * self.rows - 1, 0), side="right")
         return float(self.histogram()[:parts].sum() / COUNTS)
 
     def histogram(self):

@@ -132,6 +132,16 @@ class Statistics(scratch.Scratch):
         self.assertAlmostEqual(histogram[0] / 1e6, hits, delta=0.01)
         self.assertTrue(0 < found["-table_b_cache_stats_cacheability"][0] < 1)
 
+    def test_cache_of_one_set(self):
+        """A cache has at least 32 lines, so one of any load factor holds a table of 7 rows and misses first uses alone."""
+        path, values, lengths = self.dataset("few.h5", rows=(7, 1, 32))
+        printed = self.tool(path, "--batch-size", "50").stdout
+        for f, name in enumerate("abc"):
+            ids, samples = values[f], np.repeat(np.arange(600), lengths[:, f])
+            asked = sum(len(np.unique(ids[samples // 50 == i])) for i in range(12))
+            hits = f"{1 - len(np.unique(ids)) / asked:.1%}"
+            self.assertRegex(printed, rf"(?m)^{name} .* {hits} +{hits} +{hits} +{hits} +{hits}$")
+
     def test_shared_counters(self):
         """With memory for a few counters the distinct ids are an estimate, and the frequencies still about right."""
         names, rows = ("a", "b", "c"), (3000000, 90, 2000000)
