@@ -49,9 +49,11 @@ class Style:
         return OF_SERIES[series] if self.single else self.colour
 
 
-def finish(axes, title, ylabel, legend=True):
+def finish(axes, title, ylabel, legend=True, xlabel="step"):
     axes.set_title(title, fontsize=11, loc="left")
-    axes.set_xlabel("step")
+    axes.set_xlabel(xlabel)
+    if xlabel == "step":  # also where the panel has one step alone
+        axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     if axes.get_xlim()[1] >= 1e4:
         axes.xaxis.set_major_formatter(matplotlib.ticker.EngFormatter(sep=""))
     axes.set_ylabel(ylabel)
@@ -197,9 +199,8 @@ def draw_stages(axes, runs, styles):
     axes.set_yticks(range(len(names)), names, fontsize=9)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.35 * axes.get_xlim()[1])
-    finish(axes, "a step's stages, without a run's first steps", "")
+    finish(axes, "a step's stages, without a run's first steps", "", xlabel=unit)
     axes.grid(False, axis="y")
-    axes.set_xlabel(unit)
     trsfigures.clean(axes, "x")
 
 
@@ -242,9 +243,9 @@ def draw_memory(axes, runs, styles):
     else:
         axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.set_ylim(0, 1.06 * bottom.max())
-    finish(axes, "memory, fullest rank" if several else "memory of each rank", unit)
+    finish(axes, "memory, fullest rank" if several else "memory of each rank", unit,
+           xlabel="" if several else "ranks, most first" if len(bars) > trsfigures.MOST_BARS else "rank")
     axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=3)
-    axes.set_xlabel("" if several else "ranks, most first" if len(bars) > trsfigures.MOST_BARS else "rank")
 
 
 def draw_predictions(axes, runs, styles, name, title):
@@ -257,8 +258,7 @@ def draw_predictions(axes, runs, styles, name, title):
     for p, style in zip(found, styles):
         if len(p):
             axes.hist(p, edges, histtype="stepfilled" if style.single else "step", color=style.colour, linewidth=style.width, label=f"{style.prefix}{len(p):,} samples, mean {p.mean():.4f}")
-    finish(axes, title, "samples")
-    axes.set_xlabel("probability of the likeliest class" if any(run[name].ndim == 2 for run in runs) else "probability" if shares else "number")
+    finish(axes, title, "samples", xlabel="probability of the likeliest class" if any(run[name].ndim == 2 for run in runs) else "probability" if shares else "number")
 
 
 def draw_latency(axes, runs, styles):
@@ -270,8 +270,7 @@ def draw_latency(axes, runs, styles):
     seen = np.concatenate([run["predict/latency_ms"] for run in runs])
     if seen.min() > 0 and seen.max() > 20 * np.median(seen):
         axes.set_xscale("log")
-    finish(axes, "latency of a batch", "% of batches within")
-    axes.set_xlabel("ms")
+    finish(axes, "latency of a batch", "% of batches within", xlabel="ms")
 
 
 # --- pictures of several panels ---

@@ -126,6 +126,16 @@ class Runs(handmade.Scratch):
         trscurves.draw_metric(axes, runs, trscurves.styles_of(["a"]), "click_", "auc", "AUC")
         self.assertFalse(axes.lines)
 
+    def test_steps_are_whole(self):
+        """A short run has its metrics at one step, which the axis names alone."""
+        with h5py.File(self.path("short.h5"), "w") as h:
+            h.attrs["format"] = "trshard-run"
+            h["metrics/step"], h["metrics/window_auc"] = [14], [0.5]
+        _, axes = trscurves.plt.subplots()
+        trscurves.draw_metric(axes, [trsread.read_run(self.path("short.h5"))], trscurves.styles_of(["short"]), "", "auc", "AUC")
+        low, high = axes.get_xlim()
+        self.assertEqual([x for x in axes.get_xticks() if low <= x <= high], [14])
+
     def test_latency(self):
         """The curve rises from 0 to 100 %: a prediction of one batch has one, too."""
         with h5py.File(self.path("one.h5"), "w") as h:
