@@ -80,18 +80,21 @@ PetscErrorCode TrsPlannerSetMachine(TrsPlanner planner, const TrsPlannerMachine 
 */
 static PetscErrorCode check_device_groups(const TrsPlanner planner)
 {
-  const char *device = planner->machine.is_cuda ? "cuda" : "cpu";
+  const char *device = planner->machine.is_cuda ? "cuda" : "cpu",
+             *planned = planner->topology.is_cuda ? "cuda" : "cpu";
 
   PetscFunctionBegin;
   for (int t = 0; t < planner->tables->n; t++) {
     const TrsTableConfig *table = &planner->tables->table[t];
     const char *group = table->constraints.device_group;
 
-    if (!group || strcmp(group, device) == 0) continue;
+    if (!group || (strcmp(group, device) == 0 && strcmp(group, planned) == 0)) continue;
     SETERRQ(PETSC_COMM_SELF, TRS_ERR_OPTION,
             "table \"%s\" has device group %s (-table_%s_device_group or -tables_device_group), but this run "
-            "is on %s: all tables of a run are on one kind of device; only -task plan leaves some out",
-            table->name, group, TrsTableOptionName(table), device);
+            "is on "
+            "%s%s: all tables of a run are on one kind of device; only -task plan leaves some out",
+            table->name, group, TrsTableOptionName(table), device,
+            strcmp(device, planned) == 0 ? "" : " with another -topology_compute_device");
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

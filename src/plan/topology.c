@@ -13,8 +13,7 @@
 
 static const TrsOptionSpec specs[] = {
     {"-topology_compute_device", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_DEVICES), NULL,
-     "device that holds the tables (default: -device, the only one in a run; cuda in a dry run "
-     "without one)"},
+     "device that holds the tables (default: -device; cuda in a dry run without one)"},
     {"-topology_world_size", TRS_OPTION_INT, NULL, "[1,1048576]", NULL, "ranks",
      "devices to plan for (default: the run's)"},
     {"-topology_local_world_size", TRS_OPTION_INT, NULL, "[1,1048576]", NULL, "ranks",
@@ -149,11 +148,6 @@ static PetscErrorCode read_world(TrsOptions options, const TrsTopologyDefaults *
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetEnum(options, "-topology_compute_device", &device, NULL));
   topology->is_cuda = (PetscBool)(device == 1);
-  if (defaults->is_fixed && topology->is_cuda != defaults->is_cuda)
-    PetscCall(TrsOptionError(options, "-topology_compute_device",
-                             "%s is not the run's device, %s; another device can only be planned with -task "
-                             "plan, and its rates are not those of this one",
-                             device ? "cuda" : "cpu", defaults->is_cuda ? "cuda" : "cpu"));
   PetscCall(TrsOptionsGetInt(options, "-topology_world_size", &world, NULL));
   if (defaults->is_fixed && world != defaults->world_size)
     PetscCall(TrsOptionError(options, "-topology_world_size",
