@@ -70,7 +70,7 @@ def trshard(binary, options, *more, timeout=600):
         if p.returncode:
             return None, p.stdout, (0, 0)
         with open(os.path.join(folder, "report.txt")) as f:
-            report = p.stdout + f.read()
+            report = f.read()
         plan = None
         if os.path.exists(os.path.join(folder, "plan.json")):
             with open(os.path.join(folder, "plan.json")) as f:
@@ -80,7 +80,7 @@ def trshard(binary, options, *more, timeout=600):
 
 
 def seconds(report):
-    return float(re.search(r"planned +in [0-9.]+ s \(([0-9.]+) s of a core", report).group(1))
+    return float(re.search(r"ran for [0-9.]+ s \(([0-9.]+) s of a core", report).group(1))
 
 
 def evaluated(report):

@@ -516,18 +516,19 @@ ALWAYS_INLINE void sum_gradients(const TrsRowJob *job, const int D, int64_t begi
   }
 }
 
-/* Find the end of the run of keys of one row that begins at i. */
-ALWAYS_INLINE int64_t run_end(const TrsRowJob *job, int64_t i)
-{
-  const uint64_t row = job->key[i] >> job->position_bits;
-  do i++;
-  while (i < job->n_keys && job->key[i] >> job->position_bits == row);
-  return i;
-}
-
+/* Is there a key i, and of this row? */
 ALWAYS_INLINE int is_of_row(const TrsRowJob *job, int64_t i, int64_t row)
 {
   return i < job->n_keys && (int64_t)(job->key[i] >> job->position_bits) == row;
+}
+
+/* Find the end of the run of keys of one row that begins at i. */
+ALWAYS_INLINE int64_t run_end(const TrsRowJob *job, int64_t i)
+{
+  const int64_t row = (int64_t)(job->key[i] >> job->position_bits);
+  do i++;
+  while (is_of_row(job, i, row));
+  return i;
 }
 
 /*

@@ -214,6 +214,16 @@ static TrsPerf estimate_perf(const TrsPerfInput *in, int64_t rows, int64_t cols)
   return in->rates ? TrsEstimateMeasured(in, cols) : TrsEstimatePerf(in, rows, cols);
 }
 
+TrsPlanOption TrsPlannedOption(const TrsCostModel *model, const TrsTableConfig *config,
+                               const TrsTablePlan *plan)
+{
+  return (TrsPlanOption){.table = (int)(config - model->tables->table),
+                         .type = plan->sharding_type,
+                         .kernel = plan->compute_kernel,
+                         .has_load_factor = plan->has_cache_load_factor,
+                         .load_factor = plan->cache_load_factor};
+}
+
 void TrsCostShards(const TrsCostModel *model, const TrsPlanOption *option, int n, TrsShard *shard)
 {
   TrsPerfInput perf;

@@ -113,11 +113,7 @@ PetscErrorCode TrsPlanCost(const TrsCostModel *model, TrsShardingPlan *plan)
   PetscCall(TrsPlanTables(model->tables, plan, config));
   for (int t = 0; t < plan->n_tables; t++) {
     const TrsTablePlan *table = &plan->table[t];
-    const TrsPlanOption option = {.table = (int)(config[t] - model->tables->table),
-                                  .type = table->sharding_type,
-                                  .kernel = table->compute_kernel,
-                                  .has_load_factor = table->has_cache_load_factor,
-                                  .load_factor = table->cache_load_factor};
+    const TrsPlanOption option = TrsPlannedOption(model, config[t], table);
 
     TrsCostShards(model, &option, table->n_shards, table->shard);
   }

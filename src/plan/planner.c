@@ -483,8 +483,7 @@ static PetscErrorCode write_files(const TrsPlanner planner, const TrsShardingPla
   PetscFunctionBegin;
   if (settings->explain) PetscCall(TrsExplain(&in, settings->explain, &explanation));
   if (planner->wants_summary) {
-    PetscCall(TrsReplicaChoiceWrite(&planner->model, &planner->choice,
-                                    planner->topology.world_size * planner->topology.replicas, &text));
+    PetscCall(TrsReplicaChoiceWrite(&planner->model, &planner->choice, &text));
     PetscCall(TrsSummaryWrite(&in, &planner->alternative, &text));
     PetscCall(write_text(planner, "-task plan", "stdout", &text));
   }

@@ -58,11 +58,7 @@ static PetscErrorCode add_shards(const TrsCostModel *model, const TrsShardingPla
   PetscCall(TrsPlanTables(model->tables, plan, config));
   for (int t = 0; t < plan->n_tables; t++) {
     const TrsTablePlan *table = &plan->table[t];
-    const TrsPlanOption option = {.table = (int)(config[t] - model->tables->table),
-                                  .type = table->sharding_type,
-                                  .kernel = table->compute_kernel,
-                                  .has_load_factor = table->has_cache_load_factor,
-                                  .load_factor = table->cache_load_factor};
+    const TrsPlanOption option = TrsPlannedOption(model, config[t], table);
     TrsStorageInput in;
 
     TrsCostStorageInput(model, &option, &in);
@@ -115,9 +111,9 @@ PetscErrorCode TrsReplicaSync(const TrsCostModel *model, const TrsShardingPlan *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsReplicaChoiceWrite(const TrsCostModel *model, const TrsReplicaChoice *choice,
-                                     int world_size, TrsText *text)
+PetscErrorCode TrsReplicaChoiceWrite(const TrsCostModel *model, const TrsReplicaChoice *choice, TrsText *text)
 {
+  const int world_size = model->topology->world_size * model->topology->replicas;
   const TrsReplicaCandidate *best = TrsReplicaBest(choice);
 
   PetscFunctionBegin;

@@ -46,4 +46,4 @@ PetscErrorCode TrsReplicaSync(const TrsCostModel *model, const TrsShardingPlan *
 
 /* Add a line for each candidate. Not collective. Errors: MEMORY */
 PetscErrorCode TrsReplicaChoiceWrite(const TrsCostModel *model, const TrsReplicaChoice *choice,
-                                     int world_size, TrsText *text);
+                                     TrsText *text);

@@ -116,8 +116,10 @@ static PetscErrorCode write_head(const TrsReport *r, TrsText *text)
   PetscCall(rule(text, ""));
   PetscCall(TrsTextPrintf(text, "Planner statistics: %d tables on %d devices (%d a host)\n",
                           in->plan->n_tables, r->W, in->plan->local_world_size));
-  PetscCall(TrsTextPrintf(text, "Evaluated %" PRId64 " proposal(s), found %" PRId64 " possible plan(s)\n",
-                          in->plan->partitioned, in->plan->feasible));
+  PetscCall(TrsTextPrintf(text,
+                          "Evaluated %" PRId64 " proposal(s), found %" PRId64
+                          " possible plan(s), ran for %.4f s (%.4f s of a core)\n",
+                          in->plan->partitioned, in->plan->feasible, search->seconds, search->cpu_seconds));
   if (search->best.found)
     PetscCall(TrsTextPrintf(text, "The winner is from proposer %s, one of %" PRId64 " proposals made\n",
                             TrsProposerKindName(search->best.proposer), in->plan->proposals));

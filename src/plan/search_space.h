@@ -129,6 +129,10 @@ void TrsPlanTableOrder(const TrsCostModel *model, PetscBool first_to_last, int *
 */
 PetscErrorCode TrsCostOption(const TrsCostModel *model, TrsPlanOption *option);
 
+/* The option of a table's plan, without shards. config: one of the model's. Not collective. */
+TrsPlanOption TrsPlannedOption(const TrsCostModel *model, const TrsTableConfig *config,
+                               const TrsTablePlan *plan);
+
 /*
   Compute the costs of n shards of any rectangles, under the option's table, sharding type, kernel
   and load factor. Not collective.

@@ -247,9 +247,6 @@ PetscErrorCode TrsSummaryWrite(const TrsReportInput *in, const TrsOptimum *alter
   if (in_host) PetscCall(say_memory(in, storage, PETSC_FALSE, text));
   PetscCall(say_path(in, ms, text));
   PetscCall(say_better(in, alternative, text));
-  if (in->search->seconds > 0) /* the times are not in the report: they differ each time */
-    PetscCall(TrsTextPrintf(text, "  %-10s in %.4f s (%.4f s of a core)\n", "planned", in->search->seconds,
-                            in->search->cpu_seconds));
   PetscCall(say_machine(in->model, text));
   PetscCall(say_types(in, text));
   PetscCall(PetscFree(storage));
