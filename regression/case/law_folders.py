@@ -240,6 +240,30 @@ def test_predict_beside_training(binary, folder):
     check(len(files(folder)) == 1, f"in the folder: {files(folder)}")
 
 
+def test_resume_of_other_data(binary, folder):
+    """A resume says so if the data was replaced by as many other samples, and one of data that has grown by a file goes on with the first new sample."""
+    make(folder)
+    told = lambda text: [line[11:] for line in text.splitlines() if line.startswith("resume ") and (" had " in line or " but " in line)]
+    train(binary, folder, 1, "-steps 2 -checkpoint_dir ckpt")
+    with h5py.File(os.path.join(folder, "train.h5"), "r+") as h:
+        h["labels"][-1] = 1 - h["labels"][-1]
+    replaced = "the training data has as many samples as it had, but others: the place in it stays the same"
+    for steps, ranks, wanted in ((4, 2, [replaced]), (6, 1, [])):
+        text = train(binary, folder, ranks, f"-steps {steps} -checkpoint_dir ckpt -resume").text
+        check(told(text) == wanted, f"told on {ranks} ranks: {told(text)}")
+    train(binary, folder, 2, "-epochs 1 -checkpoint_dir days")  # 200 samples: 8 steps of 24, and one of 8
+    make(folder, 100, name="second.h5")
+    for ranks in (1, 3):
+        days = os.path.join(folder, f"days{ranks}")
+        shutil.copytree(os.path.join(folder, "days"), days)
+        text = train(binary, folder, ranks, f"-data_train train.h5,second.h5 -epochs 1 -resume -checkpoint_dir {days} -output {ranks}.h5").text
+        wanted = ["the training data had 200 samples and has 300: as many count as seen as were",
+                  "an epoch had 9 steps of 24 samples and has 13 of 24: step 9 of then is step 8 of now"]
+        check(told(text) == wanted, f"told on {ranks} ranks: {told(text)}")
+        with h5py.File(os.path.join(folder, f"{ranks}.h5")) as h:
+            check(h["train/step"][()].tolist() == [9, 10, 11, 12, 13], f"updates {h['train/step'][()]}")
+
+
 def test_resume_of_changed_run(binary, folder):
     """A resume says what has changed of seed, data, model and optimizers; a model with fewer tables or layers is refused."""
     make(folder)
@@ -252,11 +276,11 @@ def test_resume_of_changed_run(binary, folder):
     make(folder, 130)
     for ranks in (1, 2, 3):
         text = train(binary, folder, ranks, "-seed 5 -steps 4 -resume -checkpoint_dir ckpt -embedding_learning_rate 0.01 -dense_optimizer sgd -table_tag_eps 0.5").text
-        wanted = ["the training data had 200 samples and has 130: its steps are counted on from where they were", "-seed was 3, is 5", "-embedding_learning_rate was 0.02, is 0.01",
+        wanted = ["the training data had 200 samples and has 130: as many count as seen as were", "-seed was 3, is 5", "-embedding_learning_rate was 0.02, is 0.01",
                   "-data_shuffle was true, is false", "-table_tag_eps was not given, is 0.5"]
         check(sorted(told(text)) == sorted(wanted), f"told: {told(text)}")
     text = train(binary, folder, 2, first.replace("-steps 4", "-steps 5") + " -resume", environment={}).text
-    check([line for line in told(text)] == ["the training data had 200 samples and has 130: its steps are counted on from where they were"], f"told: {told(text)}")
+    check([line for line in told(text)] == ["the training data had 200 samples and has 130: as many count as seen as were"], f"told: {told(text)}")
     text = train(binary, folder, 2, first.replace("-steps 4", "-steps 6") + " -resume -qcomm_forward_precision bf16 -plan_replicas 2").text
     check(told(text) == ["-qcomm_forward_precision was fp32, is bf16", "-plan_replicas was 1, is 2"], f"told: {told(text)}")
     fewer = words(2, f"{first} -resume").replace("user,item,tag,word", "user,item,tag")

@@ -27,8 +27,8 @@ def train(binary, folder, name, ranks, options, global_batch=24, **more):
     return losses(os.path.join(folder, f"{name}.h5")), os.path.join(folder, f"{name}.final.h5")
 
 
-def make(folder, samples=200, **more):
-    write_dataset(os.path.join(folder, "train.h5"), samples, features=FEATURES, **more)
+def make(folder, samples=200, name="train.h5", **more):
+    write_dataset(os.path.join(folder, name), samples, features=FEATURES, **more)
 
 
 @thinned

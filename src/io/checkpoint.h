@@ -38,6 +38,7 @@ typedef struct {
   int64_t epoch_steps;          /* steps of an epoch of the training data, 0 if not known */
   int64_t evaluation_due;       /* 1: the evaluation that follows this step was not made yet */
   int64_t data_samples;         /* samples of the training data, 0 if not known */
+  int64_t data_hash;            /* TrsDatasetInfo's sample_hash of that data, 0 if not known */
   char run_id[TRS_RUN_ID_SIZE]; /* id of the run that wrote the file, "" if not known */
   const char *options;          /* text of the configuration */
   const char *plan;             /* the plan as JSON text */

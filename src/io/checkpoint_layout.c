@@ -158,7 +158,10 @@ static PetscErrorCode create_objects(TrsCheckpointWriter *w, hid_t file)
   PetscCall(TrsHDF5WriteInts(file, "global_batch", 0, &info->global_batch));
   if (info->epoch_steps) PetscCall(TrsHDF5WriteInts(file, "epoch_steps", 0, &info->epoch_steps));
   if (info->evaluation_due) PetscCall(TrsHDF5WriteInts(file, "evaluation_due", 0, &info->evaluation_due));
-  if (info->data_samples) PetscCall(TrsHDF5WriteInts(file, "data_samples", 0, &info->data_samples));
+  if (info->data_samples) {
+    PetscCall(TrsHDF5WriteInts(file, "data_samples", 0, &info->data_samples));
+    PetscCall(TrsHDF5WriteInts(file, "data_hash", 0, &info->data_hash));
+  }
   if (info->run_id[0]) PetscCall(TrsHDF5WriteString(file, TRS_CHECKPOINT_RUN_ID, info->run_id, PETSC_TRUE));
   PetscCall(TrsHDF5WriteString(file, "options", info->options ? info->options : "", PETSC_TRUE));
   PetscCall(TrsHDF5WriteString(file, "plan", info->plan ? info->plan : "{}", PETSC_TRUE));

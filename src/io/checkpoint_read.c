@@ -23,6 +23,7 @@ PetscErrorCode TrsCheckpointRunId(const TrsHDF5File *file, char id[TRS_RUN_ID_SI
 
 static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info)
 {
+  int64_t most_steps;
   PetscBool found;
 
   PetscFunctionBegin;
@@ -43,6 +44,7 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "epoch_steps", 1, &found, &info->epoch_steps));
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "evaluation_due", 1, &found, &info->evaluation_due));
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "data_samples", 1, &found, &info->data_samples));
+  PetscCall(TrsHDF5ReadInts(file, file->id, "", "data_hash", 1, &found, &info->data_hash));
   PetscCall(TrsCheckpointRunId(file, info->run_id));
   PetscCall(TrsHDF5ReadString(file, file->id, "", "options", &found, &info->options_read));
   PetscCall(TrsHDF5ReadReals(file, file->id, "", TRS_CHECKPOINT_METRICS, &found, &info->metrics.n,
@@ -54,6 +56,12 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
                  "%s: step %" PRId64 ", epoch %" PRId64 ", samples_seen %" PRId64 ", run_step %" PRId64
                  ", expected at least 0",
                  file->path, info->step, info->epoch, info->samples_seen, info->run_step);
+  most_steps = INT64_MAX / 4 / PetscMax(info->global_batch, 1);
+  TRS_CHECK_DATA(info->global_batch >= 0 && info->epoch_steps >= 0 && info->data_samples >= 0 &&
+                     info->run_step <= most_steps && info->epoch_steps <= most_steps,
+                 "%s: run_step %" PRId64 ", epoch_steps %" PRId64 ", global_batch %" PRId64
+                 ", data_samples %" PRId64 ": expected at least 0, and steps times samples below 2^61",
+                 file->path, info->run_step, info->epoch_steps, info->global_batch, info->data_samples);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

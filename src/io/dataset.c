@@ -460,7 +460,7 @@ static PetscErrorCode open_agreed(MPI_Comm comm, int n, const char *const *names
   PetscCall(TrsAgree(comm, create_files(dataset)));
   PetscCall(TrsAgree(comm, rank == 0 ? open_files(dataset, PETSC_TRUE) : PETSC_SUCCESS));
   PetscCall(TrsAgree(comm, rank == 0 ? PETSC_SUCCESS : open_files(dataset, PETSC_FALSE)));
-  PetscCall(TrsDatasetCheckSame(comm, dataset, dataset->file));
+  PetscCall(TrsDatasetCheckSame(comm, dataset, dataset->file, &dataset->info.sample_hash));
   PetscCallMPI(MPI_Bcast(dataset->info.mean_lengths, dataset->info.n_features, MPI_DOUBLE, 0, comm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

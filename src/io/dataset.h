@@ -29,6 +29,9 @@ typedef struct {
   const char *const *paths;    /* [n_files] */
   const int64_t *first_sample; /* [n_files + 1] first sample of each file */
   int64_t num_samples;
+  /* Of the features' names, and of the samples that TrsDatasetCheckSame() compares: equal data have
+     equal hashes. Never 0. */
+  int64_t sample_hash;
   int num_dense;           /* dense features of a sample; 0 without /dense */
   int dense_columns;       /* columns of /dense */
   const int *dense_column; /* [num_dense] those that are the features; NULL: all, in order */

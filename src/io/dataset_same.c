@@ -191,13 +191,15 @@ static void hash_samples(TrsDataset dataset, const TrsDatasetInfo *info, int64_t
   mix(hash, probe->weights, ids.n * (int64_t)sizeof(*probe->weights));
 }
 
-/* Compare the contents of some samples of equally large datasets. */
-static PetscErrorCode agree_on_samples(MPI_Comm comm, TrsDataset dataset, const TrsDatasetInfo *info)
+/* Compare the contents of some samples of equally large datasets, and find their hash. */
+static PetscErrorCode agree_on_samples(MPI_Comm comm, TrsDataset dataset, const TrsDatasetInfo *info,
+                                       int64_t *sample_hash)
 {
   const int64_t n = PetscMin(info->num_samples, TRS_PROBE_SAMPLES);
   TrsFacts facts = {0};
   TrsProbe probe = {.ids = NULL};
   TrsFault fault = {.code = PETSC_SUCCESS};
+  uint64_t all = hash_names(info->n_features, info->features);
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
@@ -210,7 +212,9 @@ static PetscErrorCode agree_on_samples(MPI_Comm comm, TrsDataset dataset, const 
 
     hash_samples(dataset, info, first, n, &probe, &hash, &fault);
     add_hash(&facts, TrsDatasetLocate(info, first, &row), hash, "samples");
+    mix(&all, &hash, sizeof(hash));
   }
+  *sample_hash = (int64_t)(all | 1);
   PetscCall(free_probe(&probe));
   ierr = TrsAgree(comm, TrsFaultRaise(&fault));
   if (ierr) PetscCall(PetscFree(facts.fact));
@@ -219,17 +223,15 @@ static PetscErrorCode agree_on_samples(MPI_Comm comm, TrsDataset dataset, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsDatasetCheckSame(MPI_Comm comm, TrsDataset dataset, const TrsDatasetFile *file)
+PetscErrorCode TrsDatasetCheckSame(MPI_Comm comm, TrsDataset dataset, const TrsDatasetFile *file,
+                                   int64_t *sample_hash)
 {
   const TrsDatasetInfo *info;
-  int size;
 
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Comm_size(comm, &size));
-  if (size == 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDatasetGetInfo(dataset, &info));
   PetscCall(agree_on_sizes(comm, info, file));
   PetscCall(agree_on_names(comm, info, file));
-  PetscCall(agree_on_samples(comm, dataset, info));
+  PetscCall(agree_on_samples(comm, dataset, info, sample_hash));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

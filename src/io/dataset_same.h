@@ -15,10 +15,12 @@
   the dataset. Files that differ elsewhere alone are not noticed. Times of files may differ, because
   copies have times of their own.
 
-  Collective on comm. One rank compares nothing.
+  Collective on comm. One rank has nothing to compare, and finds the hash alone.
 
   In:     dataset  open on all ranks
           file     [n_files] its files
+  Out:    sample_hash  as TrsDatasetInfo has it
   Errors (agreed): DATA with the file, the rank and its host, and what differs; those of reading
 */
-PetscErrorCode TrsDatasetCheckSame(MPI_Comm comm, TrsDataset dataset, const TrsDatasetFile *file);
+PetscErrorCode TrsDatasetCheckSame(MPI_Comm comm, TrsDataset dataset, const TrsDatasetFile *file,
+                                   int64_t *sample_hash);

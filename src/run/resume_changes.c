@@ -238,8 +238,13 @@ PetscErrorCode TrsResumeTell(const TrsSession *session, const TrsCheckpointInfo 
   if (start->data_samples && start->data_samples != data->num_samples)
     PetscCall(PetscPrintf(session->comm,
                           "%-10s the training data had %" PRId64 " samples and has %" PRId64
-                          ": its steps are counted on from where they were\n",
+                          ": as many count as seen as were\n",
                           "resume", start->data_samples, data->num_samples));
+  else if (start->data_hash && start->data_hash != data->sample_hash)
+    PetscCall(PetscPrintf(session->comm,
+                          "%-10s the training data has as many samples as it had, but others: the place "
+                          "in it stays the same\n",
+                          "resume"));
   if (!start->options_read) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsOptionsText(session->options, &now));
   PetscCall(read_lines(start->options_read, &was));

@@ -170,6 +170,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
   PetscCall(TrsModelParallelSynchronise(s->model));
   PetscCall(TrsDatasetGetInfo(s->train, &data));
   info.data_samples = data->num_samples;
+  info.data_hash = data->sample_hash;
   PetscCall(PetscArraycpy(info.states_from, t->start.states_from, TRS_STATES_KINDS));
   PetscCall(PetscStrncpy(info.run_id, t->run_id, sizeof(info.run_id)));
   info.metrics_of = t->metrics_of;

@@ -59,15 +59,16 @@ PetscErrorCode TrsTrainingOpenFolder(TrsTraining *t, MPI_Comm comm, TrsOptions o
 /*
   Find the place in the data where a resumed training goes on. With another global batch (for
   example, other ranks) or other steps an epoch (-drop_last) steps are counted anew. Whole epochs
-  stay whole. Within an epoch the first new step is the one that holds the first unseen sample, so
-  that no sample is left out.
+  stay whole. Of more or fewer samples than the data had, as many count as seen as were. Within an
+  epoch the first new step is the one that holds the first unseen sample, so that no sample is left
+  out.
 */
 static PetscErrorCode find_place(TrsTraining *t)
 {
   const int64_t batch = t->session.step_batch * t->session.size, old_batch = t->start.global_batch;
   const TrsDatasetInfo *info;
-  int64_t epoch_steps, old_epoch_steps;
-  PetscBool drop_last;
+  int64_t epoch_steps, old_epoch_steps, epochs, rest;
+  PetscBool drop_last, same_size;
 
   PetscFunctionBegin;
   t->first_step = t->start.run_step;
@@ -76,12 +77,21 @@ static PetscErrorCode find_place(TrsTraining *t)
   PetscCall(TrsDatasetGetInfo(t->session.train, &info));
   epoch_steps = (info->num_samples + (drop_last ? 0 : batch - 1)) / batch;
   old_epoch_steps = t->start.epoch_steps;
-  /* A file of an earlier version, or other data, of which the steps go on where they were. */
-  if (old_epoch_steps == 0 || t->start.data_samples != info->num_samples)
+  if (old_epoch_steps == 0) /* a file of an earlier version */
     old_epoch_steps = PetscMax((info->num_samples + (drop_last ? 0 : old_batch - 1)) / old_batch, 1);
-  if (old_batch == batch && old_epoch_steps == epoch_steps) PetscFunctionReturn(PETSC_SUCCESS);
-  t->first_step = t->start.run_step / old_epoch_steps * epoch_steps +
-                  PetscMin(t->start.run_step % old_epoch_steps * old_batch / batch, epoch_steps);
+  same_size = (PetscBool)(t->start.data_samples == 0 || t->start.data_samples == info->num_samples);
+  epochs = t->start.run_step / old_epoch_steps;
+  rest = t->start.run_step % old_epoch_steps * old_batch;
+  if (!same_size) {
+    const int64_t used = PetscMin(PetscMax(epoch_steps, 1) * batch, info->num_samples);
+
+    rest += epochs * PetscMin(old_epoch_steps * old_batch, t->start.data_samples);
+    epochs = rest / used;
+    rest %= used;
+  }
+  t->first_step = epochs * epoch_steps + PetscMin(rest / batch, epoch_steps);
+  if (same_size ? old_batch == batch && old_epoch_steps == epoch_steps : t->first_step == t->start.run_step)
+    PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscPrintf(t->session.comm,
                         "%-10s an epoch had %" PRId64 " steps of %" PRId64 " samples and has %" PRId64
                         " of %" PRId64 ": step %" PRId64 " of then is step %" PRId64 " of now\n",
