@@ -223,6 +223,7 @@ RULES = {
         ("python3 tools/inspect_file.py --check FILE", commands),
         ("sample 0: a = [3]", prose),
         ("import h5py, numpy as np", python_dataset),
+        ("bias  = float16", prose),
         ("import h5py", python),
         ('{"format": "trshard-plan"', plan_json),
     ],
