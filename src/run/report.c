@@ -7,6 +7,7 @@
 #include "core/shared_memory.h"
 #include "core/terminal.h"
 #include "core/version.h"
+#include "data/batch.h"
 #include "data/label.h"
 #include "io/library.h"
 #include "run/report_caches.h"
@@ -330,6 +331,17 @@ PetscErrorCode TrsReportBadInput(const TrsSession *session, const TrsDatasetInfo
   if (numbers)
     PetscCall(PetscFPrintf(session->comm, PETSC_STDERR, "trshard: warning: %s: %" PRId64 BAD_NUMBERS, what,
                            numbers));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsReportUnchecked(const TrsSession *session, const char **words)
+{
+  int check = TRS_DATA_CHECK_FATAL;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetEnum(session->options, "-data_check", &check, NULL));
+  *words = check == TRS_DATA_CHECK_NONE ? "; or the data holds such numbers, which -data_check none lets pass"
+                                        : "";
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -61,6 +61,9 @@ PetscErrorCode TrsProgressStep(TrsProgress *progress, const TrsStepResult *resul
 PetscErrorCode TrsReportBadInput(const TrsSession *session, const TrsDatasetInfo *info, TrsReader reader,
                                  const char *what);
 
+/* What a message about numbers that are not finite adds if nobody looked for such in the data. */
+PetscErrorCode TrsReportUnchecked(const TrsSession *session, const char **words);
+
 /* Print a warning on stderr if a step let bad ids or numbers of the dataset pass. Rank 0 prints. */
 PetscErrorCode TrsReportBadData(const TrsSession *session, const TrsDatasetInfo *info,
                                 const TrsStepResult *result);

@@ -217,6 +217,7 @@ static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const fl
 {
   TrsPrediction *p = context;
   const int64_t columns = p->session.tasks.columns;
+  const char *unchecked;
 
   PetscFunctionBegin;
   (void)losses;
@@ -230,9 +231,10 @@ static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const fl
                "the prediction of sample %" PRId64 " is %g: its batch has %" PRId64
                " numbers that are not finite or out of range, which -data_check warning let pass",
                batch->first + i / columns, (double)predictions[i], batch->bad_numbers);
+    PetscCall(TrsReportUnchecked(&p->session, &unchecked));
     SETERRQ(PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
-            "the prediction of sample %" PRId64 " is %g: %s holds weights that are not finite or too large",
-            batch->first + i / columns, (double)predictions[i], p->path);
+            "the prediction of sample %" PRId64 " is %g: %s holds weights that are not finite or too large%s",
+            batch->first + i / columns, (double)predictions[i], p->path, unchecked);
   }
   PetscCheck(!trs_stop_requested, PETSC_COMM_SELF, TRS_ERR_STOPPED,
              "stopped on request after batch %" PRId64 ": no predictions were written", batch->step + 1);

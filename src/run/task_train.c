@@ -276,6 +276,24 @@ static PetscErrorCode write_due(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* End the training for a loss that is not finite. */
+static PetscErrorCode refuse_loss(const TrsSession *session, const TrsStepResult *result)
+{
+  const char *unchecked, *loss = isnan(result->loss) ? "nan" : "infinite";
+
+  PetscFunctionBegin;
+  PetscCheck(!result->bad_numbers, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "the loss of step %" PRId64 " is %s: its batch has %" PRId64
+             " numbers that are not finite or out of range, which -data_check warning let pass",
+             result->step, loss, result->bad_numbers);
+  PetscCall(TrsReportUnchecked(session, &unchecked));
+  SETERRQ(PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
+          "the loss of step %" PRId64
+          " is %s: lower -dense_learning_rate or -embedding_learning_rate, or clip gradients "
+          "(-embedding_max_gradient)%s",
+          result->step, loss, unchecked);
+}
+
 /*
   Do what follows a step: record its numbers, and do everything that is due. A request to stop that
   ends an evaluation sets result->stop.
@@ -293,15 +311,7 @@ static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double s
   PetscCall(TrsReportBadData(&t->session, info, &news));
   t->told_bad_ids = (PetscBool)(t->told_bad_ids || result->bad_ids);
   t->told_bad_numbers = (PetscBool)(t->told_bad_numbers || result->bad_numbers);
-  PetscCheck(isfinite(result->loss) || !result->bad_numbers, PETSC_COMM_SELF, TRS_ERR_DATA,
-             "the loss of step %" PRId64 " is %s: its batch has %" PRId64
-             " numbers that are not finite or out of range, which -data_check warning let pass",
-             result->step, isnan(result->loss) ? "nan" : "infinite", result->bad_numbers);
-  PetscCheck(isfinite(result->loss), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
-             "the loss of step %" PRId64
-             " is %s: lower -dense_learning_rate or -embedding_learning_rate, or clip gradients "
-             "(-embedding_max_gradient)",
-             result->step, isnan(result->loss) ? "nan" : "infinite");
+  if (!isfinite(result->loss)) PetscCall(refuse_loss(&t->session, result));
   t->done = result->step + 1;
   t->samples += result->global_batch;
   PetscCall(TrsRecordStep(t->results, t->start.step + before - t->first_step, result, &t->rates, step_s));
