@@ -22,7 +22,8 @@ import sys
 LINES, COLUMNS, WORDS = 120, 100, 30
 PLAIN = ("README.md", "input/README.md", "input/FORMAT.md", "input/TROUBLESHOOTING.md",
          "input/MIGRATION.md", "input/CHANGELOG.md", "jobs/README.md", "tools/README.md",
-         "src/README.md", "src/plan/README.md", "gpu/README.md", "regression/README.md")
+         "src/README.md", "src/RULES.md", "src/plan/README.md", "gpu/README.md",
+         "regression/README.md")
 LINK = re.compile(r"!?\[([^\]]*)\]\(([^()\s]+)\)")
 FENCE = re.compile(r"^```.*?^```[^\n]*$", re.MULTILINE | re.DOTALL)
 STARTS = re.compile(r"^\s*(?:[-*#>]+|\d+\.|\|)\s*")
