@@ -58,19 +58,20 @@ static const TrsOptionSpec specs[] = {
     TRS_MLP_OPTIONS("-dense_arch", "the dense arch"),
     TRS_MLP_OPTIONS("-over_arch", "the over arch but the last"),
     {"-interaction", TRS_OPTION_ENUM, "dot", NULL, TRS_CHOICES(TRS_INTERACTIONS), NULL,
-     "how the dense vector and the embeddings meet: products of pairs; cross network of low rank, of full "
-     "matrices, of vectors, or of mixed experts of low rank; concatenation; factorization machine, the same "
-     "with deep layers; products of two projections; the embeddings alone, side by side; or two towers for "
-     "retrieval, whose outputs' product is the score, without -over_arch and -tasks"},
+     "how the dense vector and the embeddings meet. dot: products of pairs. dcn, dcn_full, dcn_vector, "
+     "dcn_mixture: a cross network of low rank, of full matrices, of vectors, of mixed experts of low "
+     "rank. cat: side by side. none: the embeddings alone, side by side. fm, deepfm: factorization "
+     "machine, the same with deep layers. projection: products of two projections. two_tower: retrieval, "
+     "where the product of the towers' outputs is the score, without -over_arch and -tasks"},
     {"-dense_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL,
-     "what the operands of the dense layers' products are rounded to; weights and sums stay fp32. tf32: "
-     "-device cuda only. bf16: with -device cuda the layers store what products read in 2 bytes, so that "
-     "activations, pooled embeddings and their gradients are rounded, too; faster on CPUs with AMX or AMD's "
-     "AVX512_BF16"},
+     "what the operands of the dense layers' products are rounded to. Weights and sums stay fp32. tf32: "
+     "-device cuda only. bf16: faster on GPUs, and on CPUs with AMX or AMD's AVX512_BF16. With -device "
+     "cuda the layers store what products read in 2 bytes: activations, pooled embeddings and their "
+     "gradients are rounded, too"},
     {"-dense_product_algorithms", TRS_OPTION_INT, "1", "[1,8]", NULL, NULL,
-     "with -device cuda, time up to this many algorithms of cuBLASLt when a shape of a product comes for the "
-     "second time, and keep the fastest; 1: the one that cuBLASLt names first. Above 1 bits may differ from "
-     "run to run; not with -reproducible"},
+     "with -device cuda: time up to this many algorithms of cuBLASLt when a product's shape comes for "
+     "the second time, and keep the fastest. 1: the one that cuBLASLt names first. Above 1 bits may "
+     "differ from run to run; not with -reproducible"},
 #define INTERACTION_NUMBER(word, type, fallback, range, help) \
   {"-" #word, TRS_OPTION_##type, fallback, range, NULL, NULL, help},
     TRS_INTERACTION_NUMBERS(INTERACTION_NUMBER)};

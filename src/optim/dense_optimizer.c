@@ -44,13 +44,14 @@ static const TrsOptionSpec specs[] = {
     {"-dense_beta2", TRS_OPTION_REAL, "0.999", "[0,1)", NULL, NULL,
      "adam, adamw, lamb: decay of the mean of its square"},
     {"-dense_weight_decay", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL,
-     "this times the weight is added to the gradient; to the step after the division by the root with lamb; "
-     "adamw takes learning rate times this off the weight; default: adamw 0.01, else 0"},
+     "this times the weight is added to the gradient. With lamb it is added to the step, after the "
+     "division by the root. adamw takes learning rate times this off the weight. Default: adamw 0.01, "
+     "else 0"},
     {"-dense_max_gradient_norm", TRS_OPTION_REAL, NULL, "(0,]", NULL, NULL,
      "scale the dense gradient down to this 2-norm when it is longer; default: no clipping"},
     {"-ema_decay", TRS_OPTION_REAL, NULL, "[0,1)", NULL, NULL,
-     "keep an average of the dense layers' weights for evaluation and prediction: after each step it is this "
-     "times itself plus the rest times the weights; tables are not averaged; 0 and default: none"},
+     "keep an average of the dense layers' weights for evaluation and prediction. After each step it is "
+     "this times itself plus the rest times the weights. Tables are not averaged. 0 and default: none"},
     {"-dense_max_gradient_value", TRS_OPTION_REAL, NULL, "(0,]", NULL, NULL,
      "clamp each element of the dense gradient to +- this; not with -dense_max_gradient_norm; default: no "
      "clamping"},

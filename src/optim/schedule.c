@@ -17,8 +17,8 @@ static const TrsOptionSpec specs[] = {
      "length of poly's and cosine's decay and of the first cycle of cosine_restarts, interval of step; 0 and "
      "default: the stage's end, 1 for step"},
     {"-schedule_steps_of", TRS_OPTION_ENUM, "run", NULL, "run,stage", NULL,
-     "steps that a stage's policy counts: the run's, as TorchRec does, so that a decay behind a warm-up has "
-     "already begun; or the stage's own"},
+     "steps that a stage's policy counts. run: the run's, as TorchRec does, so that a decay behind a "
+     "warm-up has already begun. stage: the stage's own"},
     {"-schedule_cycle_factors", TRS_OPTION_INTS, NULL, "[1,1000]", NULL, NULL,
      "each cycle of cosine_restarts is this times as long as the one before; default: 1"},
 };

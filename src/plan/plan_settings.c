@@ -17,13 +17,13 @@ static const TrsOptionSpec specs[] = {
     {"-plan_batch_size", TRS_OPTION_INT, NULL, "[1,]", NULL, "samples",
      "samples of each rank to plan for (default: -batch_size, in a training times -accumulate_steps)"},
     {"-plan_cost_model", TRS_OPTION_ENUM, "torchrec", NULL, "torchrec,measured", NULL,
-     "costs of shards: torchrec's, to plan as it does; or measured, what trshard sends, reads and updates at "
-     "the rates that -task bench -bench_topology writes"},
+     "costs of shards. torchrec: its own, to plan as it does. measured: what trshard sends, reads and "
+     "updates at the rates that -task bench -bench_topology writes"},
     {"-plan_sharder", TRS_OPTION_ENUM, NULL, NULL, "training,quant", NULL,
      "kind of tables to shard: trained or quantised (default: quant for -task predict, else training)"},
     {"-plan_proposers", TRS_OPTION_ENUMS, "grid_search,greedy,greedy_no_depth,uniform", NULL, PROPOSERS, NULL,
-     "searches to run, in this order. optimal: the first four, then a search for better plans with a proven "
-     "bound; auto: like optimal, with at most one second for that search"},
+     "searches to run, in this order. optimal: the first four, then a search for better plans with a "
+     "proven bound. auto: like optimal, with at most one second for that search"},
     {"-plan_grid_search_max_proposals", TRS_OPTION_INT, "10000", "[0,]", NULL, NULL,
      "grid_search is skipped if there are more combinations than this"},
     {"-plan_greedy_threshold", TRS_OPTION_INT, "0", "[0,]", NULL, "proposals",

@@ -74,12 +74,13 @@ static const TrsOptionSpec specs[] = {
     {"-topology_cut_overhead", TRS_OPTION_REAL, "0", "[0,]", NULL, "bytes",
      "-plan_cost_model measured: bytes of ids that could be cut in the time that a bag costs beside its ids"},
     {"-plan_replicas", TRS_OPTION_INT, "1", "[0,1000000]", NULL, "copies",
-     "copies of all tables that a training keeps, each sharded over its part of the ranks (TorchRec: "
-     "2D parallelism); plans, -topology_..._per_rank and reports are those of one copy. 0: the number that "
+     "copies of all tables that a training keeps, each sharded over its part of the ranks (TorchRec: 2D "
+     "parallelism). Plans, -topology_..._per_rank and reports are those of one copy. 0: the number that "
      "the cost model finds fastest, or that fits -plan_input"},
     {"-replica_sync", TRS_OPTION_ENUM, "average", NULL, TRS_CHOICES(TRS_REPLICA_SYNCS), NULL,
-     "with -plan_replicas: the copies take means of their weights and states every few steps (TorchRec), or "
-     "exchange the ids and gradients of every step, and are the same as a single copy"},
+     "with -plan_replicas. average: the copies take means of their weights and states every few steps "
+     "(TorchRec). gradients: they exchange the ids and gradients of every step, and are the same as a "
+     "single copy"},
     {"-replica_sync_every", TRS_OPTION_INT, "1", "[1,]", NULL, "steps",
      "with -plan_replicas: steps after which the copies of the tables take the mean of their weights and "
      "optimizer states. They also do so before evaluations and checkpoints"},

@@ -11,13 +11,13 @@
 static const TrsOptionSpec specs[] = {
     {"-init_from_missing", TRS_OPTION_ENUM, "fatal", NULL, "fatal,initial", NULL,
      "what to do if -init_from lacks tables or dense layers of the model, or has dense layers in another "
-     "shape. fatal: stop with an error; initial: keep their initial values and name each in the log"},
+     "shape. fatal: stop with an error. initial: keep their initial values and name each in the log"},
     {"-init_from_tables", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
      "take only these tables of -init_from, with their optimizers' states; the rest of the model keeps its "
      "initial values"},
     {"-init_from_rows", TRS_OPTION_ENUM, "fatal", NULL, "fatal,grow", NULL,
-     "what to do if tables have more rows than in -init_from. fatal: stop with an error; grow: the file's "
-     "rows become the first ones, and the other rows keep their initial values and zero states"},
+     "what to do if tables have more rows than in -init_from. fatal: stop with an error. grow: the "
+     "file's rows become the first ones, and the other rows keep their initial values and zero states"},
 };
 const TrsOptionGroup trs_start_options = TRS_OPTION_GROUP("Start from another model's weights", specs);
 

@@ -36,10 +36,10 @@ static const TrsOptionSpec table_options[] = {
     {"pooling", TRS_OPTION_ENUM, "sum", NULL, "sum,mean,none", NULL,
      "how a sample's rows become one; none: sequence embeddings"},
     {"sequence_pooling", TRS_OPTION_ENUM, "mean", NULL, TRS_CHOICES(TRS_SEQUENCE_POOLINGS), NULL,
-     "with pooling none: what the model takes of a sample's rows; concat: the first sequence_length of them, "
-     "zeros where there are fewer, each an embedding of its own. A layer for each feature: gru: the last "
-     "state of torch.nn.GRU; din: the rows weighted by their likeness to din_target; transformer: "
-     "the mean of the rows behind encoder layers"},
+     "with pooling none: what the model takes of a sample's rows. concat: the first sequence_length of "
+     "them, each an embedding of its own, zeros where there are fewer. Others are a layer for each "
+     "feature. gru: the last state of torch.nn.GRU. din: the rows weighted by their likeness to "
+     "din_target. transformer: the mean of the rows behind encoder layers"},
 #define SEQUENCE_OF_TABLE(word, type, fallback, range, choices, unit, KIND, help) \
   {#word, TRS_OPTION_##type, fallback, range, choices, unit, help},
     TRS_SEQUENCE_KEYS(SEQUENCE_OF_TABLE){
@@ -60,9 +60,10 @@ static const TrsOptionSpec table_options[] = {
     {"bounds_check_mode", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_BOUNDS_CHECK_MODES), NULL,
      "as -bounds_check_mode, which is its default"},
     {"id_map", TRS_OPTION_ENUM, "none", NULL, "none,modulo,hash,qr", NULL,
-     "how any 64-bit id becomes a row: modulo num_embeddings, or a hash of it modulo num_embeddings "
-     "(FBGEMM's zero_collision_hash, max_probe 1); none: ids are rows. qr: the modulo's row is divided by "
-     "qr_collisions, and two small tables take the place of a table NAME: NAME_quotient and NAME_remainder"},
+     "how any 64-bit id becomes a row. modulo: its remainder by num_embeddings. hash: that of a hash of "
+     "it (FBGEMM's zero_collision_hash, max_probe 1). none: ids are rows. qr: the modulo's row is "
+     "divided by qr_collisions. Two small tables take the place of a table NAME: NAME_quotient and "
+     "NAME_remainder"},
     {"qr_operation", TRS_OPTION_ENUM, "mult", NULL, "add,mult", NULL,
      "with id_map qr: what joins the pooled vectors of both tables, number by number"},
     {"qr_collisions", TRS_OPTION_INT, NULL, "[1,]", NULL, "rows",
@@ -78,13 +79,13 @@ static const TrsOptionSpec table_options[] = {
     {"sharding_types", TRS_OPTION_ENUMS, NULL, NULL, TYPES, NULL,
      "ways to split that the planner may choose from (default: all; grid_shard only where named)"},
     {"compute_kernels", TRS_OPTION_ENUMS, NULL, NULL, KERNELS, NULL,
-     "homes of the rows that the planner may choose from (default: all that the sharder has): fused on the "
-     "device, fused_uvm in host memory, fused_uvm_caching in host memory with a cache on the device; on a "
-     "cpu the last two only where named"},
+     "homes of the rows that the planner may choose from (default: all that the sharder has). fused: on "
+     "the device. fused_uvm: in host memory. fused_uvm_caching: in host memory with a cache on the "
+     "device. On a cpu the last two are only taken where named"},
     {"min_partition", TRS_OPTION_INT, NULL, "[0,]", NULL, "columns",
      "least width of a column shard (default: 128)"},
     {"pooling_factors", TRS_OPTION_REALS, NULL, "[0,]", NULL, "ids/sample",
-     "mean number of ids, one per feature: the planner counts as many features as there are numbers, as "
+     "mean number of ids, one per feature. The planner counts as many features as there are numbers, as "
      "TorchRec's does (default: the dataset's means; one 1 in a dry run)"},
     {"num_poolings", TRS_OPTION_REALS, NULL, "[0,]", NULL, NULL,
      "poolings a sample, one per feature (default: 1)"},
@@ -94,17 +95,16 @@ static const TrsOptionSpec table_options[] = {
      "keep element-wise optimizer states of fused_uvm and fused_uvm_caching in device memory, not with the "
      "rows; row-wise ones always are"},
     {"output_dtype", TRS_OPTION_ENUM, NULL, NULL, DATA_TYPES, NULL,
-     "element type of the pooled output: a run rounds to fp16 or bf16, forward and gradient, and sends them "
-     "in 2 bytes (default: fp32); the planner counts its storage (default: data_type)"},
+     "element type of the pooled output. A run rounds to fp16 or bf16, forward and gradient, and sends "
+     "them in 2 bytes (default: fp32). The planner counts its storage (default: data_type)"},
     {"device_group", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_DEVICES), NULL,
-     "-task plan: plan the table only for this compute device, and name it as left out for another (default: "
-     "any); a "
-     "run has all its tables on one kind of device"},
+     "-task plan: plan the table only for this compute device, and name it as left out for another "
+     "(default: any). A run has all its tables on one kind of device"},
     {"cache_load_factor", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL,
      "part of the rows that a caching kernel keeps in device memory; below 1 (default: 0.2)"},
     {"cache_algorithm", TRS_OPTION_ENUM, "lru", NULL, TRS_CHOICES(TRS_CACHE_ALGORITHMS), NULL,
-     "which row a full set of 32 gives up: the one used longest ago (under -pipeline prefetch_sparse_dist "
-     "filled one batch ahead), or the one asked for least often"},
+     "which row a full set of 32 gives up. lru: the one used longest ago (under -pipeline "
+     "prefetch_sparse_dist filled one batch ahead). lfu: the one asked for least often"},
     {"cache_reserved_memory", TRS_OPTION_BYTES, NULL, "[0,]", NULL, "bytes",
      "device memory that the table's cache leaves free: the cache gets fewer lines where it would not fit "
      "beside it (default: 0, not looked at)"},

@@ -9,9 +9,10 @@ static const TrsOptionSpec specs[] = {
      "work on blocks of 128 samples. This holds among CPUs, or GPUs, of one kind, and needs exchanges in "
      "fp32"},
     {"-dense_graphs", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "with -device cuda, capture the launches of the dense layers and of their optimizer in CUDA graphs, and "
-     "replay a graph by one launch; faster where batches are so small that launches take longer than the "
-     "work. Gives the same bits. Not with -reproducible, -accumulate_steps, or layers over sequences"},
+     "with -device cuda: capture the launches of the dense layers and of their optimizer in CUDA graphs, "
+     "and replay a graph by one launch. It is faster where batches are so small that launches take "
+     "longer than the work. Gives the same bits. Not with -reproducible, -accumulate_steps, or layers "
+     "over sequences"},
 };
 const TrsOptionGroup trs_model_parallel_options = TRS_OPTION_GROUP("Reproducibility and launches", specs);
 

@@ -34,15 +34,14 @@ struct TrsPairLossImpl {
 
 static const TrsOptionSpec specs[] = {
     {"-loss", TRS_OPTION_ENUM, "bce", NULL, TRS_CHOICES(TRS_PAIR_LOSSES), NULL,
-     "-interaction two_tower: binary cross entropy of each pair's score, or the softmax of a query's "
-     "candidate among those of the global batch, or among some that each step draws of them; label and "
-     "weight "
-     "of a sample are its query's weight"},
+     "-interaction two_tower. bce: binary cross entropy of each pair's score. in_batch_softmax: the "
+     "softmax of a query's candidate among those of the global batch. sampled_softmax: among some that "
+     "each step draws of them. With a softmax, label and weight of a sample are its query's weight"},
     {"-softmax_negatives", TRS_OPTION_INT, "1000", "[1,]", NULL, "candidates",
      "-loss sampled_softmax: candidates that a step draws from the global batch's, for all queries"},
     {"-softmax_logq", TRS_OPTION_ENUM, "none", NULL, "none,streaming", NULL,
-     "correction of a training's softmaxes for candidates that are frequent in batches: subtract the log of "
-     "the frequency, a running mean over the steps so far, from a score"},
+     "correction of a training's softmaxes for candidates that are frequent in batches. streaming: "
+     "subtract the log of the frequency, a running mean over the steps so far, from a score"},
     {"-softmax_logq_rate", TRS_OPTION_REAL, "0.01", "(0,1]", NULL, NULL,
      "-softmax_logq streaming: weight of a step in the running mean"},
     {"-softmax_temperature", TRS_OPTION_REAL, "1", "(0,]", NULL, NULL,

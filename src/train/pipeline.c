@@ -62,9 +62,9 @@ struct TrsPipelineImpl {
 
 static const TrsOptionSpec pipeline_specs[] = {
     {"-pipeline", TRS_OPTION_ENUM, "sparse_dist", NULL, "base,sparse_dist,prefetch_sparse_dist", NULL,
-     "work that overlaps in trainings and evaluations. base: nothing; sparse_dist: the next batch's input "
-     "dist; prefetch_sparse_dist: also the fill of caches (fused_uvm_caching, lru) with the next batch's "
-     "rows"},
+     "work that overlaps in trainings and evaluations. base: nothing. sparse_dist: the next batch's "
+     "input dist. prefetch_sparse_dist: also the fill of caches (fused_uvm_caching, lru) with the next "
+     "batch's rows"},
 };
 const TrsOptionGroup trs_pipeline_options = TRS_OPTION_GROUP("Pipeline", pipeline_specs);
 

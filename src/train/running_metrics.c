@@ -40,15 +40,14 @@ static const TrsOptionSpec specs[] = {
      "compute the training's metrics this often (NE, AUC, calibration ...), over the last samples and over "
      "all; 0: never"},
     {"-metrics_window_samples", TRS_OPTION_INT, "100000", "[1,]", NULL, "samples",
-     "number of the last samples that the window metrics cover: of W ranks, each keeps the last W-th part of "
-     "them that it has seen itself"},
+     "number of the last samples that the window metrics cover. Each of W ranks keeps the last W-th part "
+     "of them that it has seen itself"},
     {"-metrics_group", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
-     "also compute metrics within groups of samples: those of the dataset's /group, or of a feature with one "
-     "id a sample, by its name (GAUC, NDCG, recall, hit rate, precision, NE, MSE, MAE)"},
+     "also compute metrics within groups of samples: GAUC, NDCG, recall, hit rate, precision, NE, MSE, "
+     "MAE. Groups are those of the dataset's /group, or of a feature with one id a sample, by its name"},
     {"-metrics_segments", TRS_OPTION_INT, "0", "[0,256]", NULL, NULL,
-     "also compute NE of each group, where the groups of -metrics_group are 0 to this number minus 1; "
-     "another "
-     "group is an error of the data; 0: not"},
+     "also compute NE of each group, where the groups of -metrics_group are 0 to this number minus 1. "
+     "Another group is an error of the data. 0: not"},
     {"-metrics_at", TRS_OPTION_INTS, "10", "[1,1000000]", NULL, "samples",
      "the numbers K of the ranking metrics of groups, which look at the first K samples"},
 };
