@@ -238,22 +238,24 @@ const char *TrsDatasetLocate(const TrsDatasetInfo *info, int64_t sample, int64_t
 
 /* --- opening --- */
 
-static PetscErrorCode check_file(TrsDatasetFile *file)
-{
-  PetscErrorCode ierr;
-
-  PetscFunctionBegin;
-  TrsHDF5Lock();
-  ierr = TrsDatasetFileCheck(file);
-  TrsHDF5Unlock();
-  PetscCall(ierr);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode try_file(void *context)
 {
   PetscFunctionBegin;
-  PetscCall(check_file(context));
+  PetscCall(TrsDatasetFileCheck(context));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Check a file. If it is suspicious, a child process tries it first, so no trace remains here. */
+static PetscErrorCode check_file(TrsDatasetFile *file, PetscBool suspicious)
+{
+  PetscErrorCode ierr = PETSC_SUCCESS;
+
+  PetscFunctionBegin;
+  TrsHDF5Lock();
+  if (suspicious) ierr = TrsPreflight(file->path, try_file, file);
+  if (ierr == PETSC_SUCCESS) ierr = TrsDatasetFileCheck(file);
+  TrsHDF5Unlock();
+  PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -413,11 +415,7 @@ static PetscErrorCode open_files(TrsDataset dataset, PetscBool suspicious)
     TrsDatasetFile *file = &dataset->file[k];
 
     file->path = info->paths[k];
-    if (suspicious) {
-      /* A child process tries the file, so no trace remains here. */
-      PetscCall(TrsPreflight(file->path, try_file, file));
-    }
-    PetscCall(check_file(file));
+    PetscCall(check_file(file, suspicious));
     PetscCall(add_file(dataset, k));
     if (!suspicious) continue;
     if (!sums) PetscCall(PetscMalloc1(file->n_features, &sums));

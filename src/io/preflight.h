@@ -16,6 +16,9 @@
   plus time in proportion to the file's size. While it waits (for the processor or the file system)
   it gets one more minute. A stop request (trs_stop_requested) ends the wait.
 
+  The caller holds TrsHDF5Lock(), so that no other thread is inside HDF5. The child has none of the
+  other threads, and would wait forever for a lock of theirs.
+
   In:     path     of the file, for its size and the message
           check    raises an error if it finds one
           context  the argument of check

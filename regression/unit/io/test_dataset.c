@@ -2,10 +2,13 @@
 /* TEST ranks: 1 3 */
 /* Datasets: every way a file may be stored reads alike; everything a bad file can hold is refused with a message that says what and where. */
 #include "io/dataset.h"
+#include "io/hdf5_util.h"
 #include "make_dataset.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static char path[4096];
@@ -737,6 +740,37 @@ static void no_dense(hid_t file)
   assert_true(H5Ldelete(file, "dense", H5P_DEFAULT) >= 0);
 }
 
+/* A thread that is inside HDF5 for a while, as a reader of compressed samples is. */
+static void *be_inside(void *barrier)
+{
+  const struct timespec while_others_open = {.tv_nsec = 200000000};
+
+  TrsHDF5Lock();
+  (void)pthread_barrier_wait((pthread_barrier_t *)barrier);
+  (void)nanosleep(&while_others_open, NULL);
+  TrsHDF5Unlock();
+  return NULL;
+}
+
+/* A dataset is opened while a thread reads another one: a child that tries it must not wait for a lock of that thread, which it has not. */
+static void test_beside_a_reader(void **state)
+{
+  pthread_barrier_t barrier;
+  pthread_t reader;
+  TrsDataset dataset;
+
+  (void)state;
+  if (trs_rank() == 0) made_dataset(path, MADE_PLAIN);
+  MPI_Barrier(MPI_COMM_WORLD);
+  assert_int_equal(pthread_barrier_init(&barrier, NULL, 2), 0);
+  assert_int_equal(pthread_create(&reader, NULL, be_inside, &barrier), 0);
+  (void)pthread_barrier_wait(&barrier);
+  assert_petsc_ok(TrsDatasetOpen(MPI_COMM_WORLD, 1, paths, &dataset));
+  assert_int_equal(pthread_join(reader, NULL), 0);
+  assert_petsc_ok(TrsDatasetClose(&dataset));
+  assert_int_equal(pthread_barrier_destroy(&barrier), 0);
+}
+
 /* Files that do not go together: the message names both. */
 static void test_other_files(void **state)
 {
@@ -777,4 +811,4 @@ TRS_TEST_MAIN(cmocka_unit_test(choose_path), cmocka_unit_test(test_kinds), cmock
               cmocka_unit_test(test_damaged_string), cmocka_unit_test(test_truncated),
               cmocka_unit_test(test_not_a_file), cmocka_unit_test(test_several_files),
               cmocka_unit_test(test_other_files), cmocka_unit_test(test_many_files),
-              cmocka_unit_test(remove_file))
+              cmocka_unit_test(test_beside_a_reader), cmocka_unit_test(remove_file))
