@@ -42,6 +42,18 @@ def predicted(binary, folder, ranks, options, name="predicted", batch=10):
         return h["predictions"][()]
 
 
+def sign_bits(path):
+    """Call the tables' bits signed, as a program does whose arrays have no unsigned types."""
+    with h5py.File(path, "r+") as h:
+        del h["checksums"]
+        for table in h["embedding"].values():
+            for name, item in list(table.items()):
+                if item.dtype.kind == "u":
+                    bits, attributes = item[()], dict(item.attrs)
+                    del table[name]
+                    table.create_dataset(name, data=bits.view(f"i{bits.itemsize}")).attrs.update(attributes)
+
+
 def same_batch(ranks):
     """The same global batch whatever the ranks, and sums in its order: equal bits. (Without, a BLAS may add up differently for another batch size.)"""
     return f"-reproducible -batch_size {24 // ranks}"
@@ -146,6 +158,10 @@ def test_predict_checkpoint(binary, folder):
         rows, _ = quantised.quantise(weights[f"embedding/{name}/weight"], table["data_type"])
         check(same_bits(found[f"embedding/{name}/weight_quantised"], rows), f"{name}: other bytes than numpy's")
     check(attribute(os.path.join(folder, "quant2.h5"), "step") == attribute(os.path.join(folder, state), "step"), "another step")
+    types = f"-tables_data_type int8 -table_word_data_type bf16 {same_batch(2)}"
+    wanted = predicted(binary, folder, 2, f"-init_from {state} {types} -quant_checkpoint bits.h5")
+    sign_bits(os.path.join(folder, "bits.h5"))
+    check(same_bits(predicted(binary, folder, 2, f"-init_from bits.h5 {types}"), wanted), "bits of a signed type: other predictions")
     predicted(binary, folder, 2, f"-init_from {state} -tables_data_type fp16 -quant_checkpoint half.h5")  # whole numbers: an ordinary checkpoint
     run(binary, 2, f"-task eval -data_eval eval.h5 -init_from half.h5 -tables_data_type fp16 {MODEL} {OPTIONS}", folder)
 

@@ -185,13 +185,27 @@ static PetscErrorCode map_part(const TrsCheckpointSource *s, const TrsStateTenso
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Make the type of rows in memory. Integers are bits, whether the file calls them signed or not. */
+static PetscErrorCode make_type(const TrsCheckpointSource *s, TrsDType dtype, hid_t *memory)
+{
+  hid_t type;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCheckpointType(dtype, memory));
+  if (s->shape.type_class != H5T_INTEGER) PetscFunctionReturn(PETSC_SUCCESS);
+  TrsReadHDF5(s->file, type = H5Dget_type(s->id));
+  TrsReadHDF5(s->file, H5Tset_sign(*memory, H5Tget_sign(type)));
+  TrsReadHDF5(s->file, H5Tclose(type));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, const TrsStateTensor *tensor,
                                  TrsDType dtype, PetscBool spread)
 {
   hid_t type;
 
   PetscFunctionBegin;
-  PetscCall(TrsCheckpointType(dtype, &type));
+  PetscCall(make_type(s, dtype, &type));
   PetscCall(TrsCheckpointSourcePlace(s, type));
   for (int k = 0; k < tensor->n_parts; k++) {
     TrsStatePart part = tensor->part[k];
