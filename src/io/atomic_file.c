@@ -210,20 +210,6 @@ PetscErrorCode TrsAtomicWrite(TrsAtomicFile *file, const void *data, int64_t n_b
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsAtomicSave(const char *path, const void *data, int64_t n_bytes)
-{
-  TrsAtomicFile file;
-  PetscErrorCode ierr;
-
-  PetscFunctionBegin;
-  ierr = TrsAtomicCreate(path, &file);
-  if (!ierr) ierr = TrsAtomicWrite(&file, data, n_bytes);
-  if (!ierr) ierr = TrsAtomicPublish(&file);
-  PetscCall(TrsAtomicDiscard(&file));
-  PetscCall(ierr);
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsAtomicSyncFolder(const TrsAtomicFile *file)
 {
   int fd = open(file->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

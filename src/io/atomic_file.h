@@ -50,15 +50,6 @@ PetscErrorCode TrsAtomicWrite(TrsAtomicFile *file, const void *data, int64_t n_b
 PetscErrorCode TrsAtomicTry(const char *path);
 
 /*
-  TrsAtomicSave - Write a whole file from memory: create, write, publish.
-
-  Not collective.
-
-  Errors: CANT_CREATE; IO, and then the previous file is intact
-*/
-PetscErrorCode TrsAtomicSave(const char *path, const void *data, int64_t n_bytes);
-
-/*
   Flush the file, rename it and flush the folder. Errors: IO. Before the rename the previous file is
   intact; after it the new file is complete.
 */

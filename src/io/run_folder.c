@@ -52,9 +52,10 @@ PetscBool TrsRunIdIsValid(const char *text)
                      strspn(text, "0123456789abcdef") == TRS_RUN_ID_SIZE - 1);
 }
 
-/* --- the folder --- */
+/* --- the lock: rank 0's part --- */
 
-PetscErrorCode TrsRunFolderMake(const char *folder)
+/* Make a folder and the folders above it. Errors: CANT_CREATE. */
+static PetscErrorCode make_folder(const char *folder)
 {
   char *path;
   struct stat status;
@@ -74,8 +75,6 @@ PetscErrorCode TrsRunFolderMake(const char *folder)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- the lock: rank 0's part --- */
-
 enum { TRS_LOCK_PATH = PATH_MAX + sizeof(lock_name) };
 
 static void lock_path(const char *folder, char path[TRS_LOCK_PATH])
@@ -89,7 +88,7 @@ static PetscErrorCode open_lock(const char *folder, int *fd)
   char path[TRS_LOCK_PATH];
 
   PetscFunctionBegin;
-  PetscCall(TrsRunFolderMake(folder));
+  PetscCall(make_folder(folder));
   lock_path(folder, path);
   *fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
   PetscCheck(*fd >= 0, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE, "%s cannot be opened: %s", path,

@@ -25,9 +25,6 @@ PetscErrorCode TrsRunIdMake(MPI_Comm comm, char id[TRS_RUN_ID_SIZE]);
 /* Tell whether the text is an id as TrsRunIdMake() makes it. Not collective. */
 PetscBool TrsRunIdIsValid(const char *text);
 
-/* Make a folder and the folders above it. Not collective. Errors: CANT_CREATE. */
-PetscErrorCode TrsRunFolderMake(const char *folder);
-
 /* The time that a job waits for the previous one to leave the folder. */
 typedef struct {
   double seconds;

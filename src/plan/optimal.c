@@ -43,7 +43,8 @@ PetscErrorCode TrsSearchInsert(TrsSearch *s, int t, PetscBool *placed)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsSearchSave(TrsSearch *s, TrsBestPlan *plan)
+/* Copy the state, which must be complete, to a plan. */
+static PetscErrorCode save(TrsSearch *s, TrsBestPlan *plan)
 {
   int n = s->space->n_tables, n_ranks = 0;
 
@@ -81,12 +82,13 @@ PetscErrorCode TrsSearchKeep(TrsSearch *s)
 
   PetscFunctionBegin;
   if (path >= s->best_ms * (1 - ROUNDING)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsSearchSave(s, s->best));
+  PetscCall(save(s, s->best));
   s->best_ms = path;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsSearchLoad(TrsSearch *s, const TrsBestPlan *plan)
+/* Set the state to that of a plan. */
+static PetscErrorCode load(TrsSearch *s, const TrsBestPlan *plan)
 {
   PetscFunctionBegin;
   TrsPlanStateClear(&s->state);
@@ -213,7 +215,7 @@ static PetscErrorCode pool_state(TrsSearch *s, TrsPool *pool)
   else if (path >= pool->path[worst])
     PetscFunctionReturn(PETSC_SUCCESS);
   pool->path[worst] = path;
-  PetscCall(TrsSearchSave(s, &pool->plan[worst]));
+  PetscCall(save(s, &pool->plan[worst]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -266,15 +268,15 @@ static PetscErrorCode search_round(TrsSearch *s, int round, const TrsPlanOption 
 
   PetscFunctionBegin;
   s->end_work = s->state.work + work;
-  PetscCall(TrsSearchLoad(s, s->best));
+  PetscCall(load(s, s->best));
   PetscCall(TrsSearchWalk(s, work / TRS_STARTS_PART));
   PetscCall(try_starts(s, &pool, round, wanted, work / TRS_STARTS_PART));
   for (int i = 0; i < pool.n && !TrsSearchIsOver(s); i++) {
-    PetscCall(TrsSearchLoad(s, &pool.plan[i]));
+    PetscCall(load(s, &pool.plan[i]));
     PetscCall(TrsSearchWalk(s, work / TRS_STARTS_PART / pool.n));
   }
   if (!TrsSearchIsOver(s)) {
-    PetscCall(TrsSearchLoad(s, s->best));
+    PetscCall(load(s, s->best));
     PetscCall(TrsSearchWalk(s, s->end_work - s->state.work));
   }
   for (int i = 0; i < TRS_POOL; i++) {
@@ -290,7 +292,7 @@ static PetscErrorCode start(TrsSearch *s, PetscBool *found, int *attempts)
   PetscFunctionBegin;
   *found = s->best->found;
   if (*found) {
-    PetscCall(TrsSearchLoad(s, s->best));
+    PetscCall(load(s, s->best));
     s->best_ms = TrsPlanStatePath(&s->state);
     PetscFunctionReturn(PETSC_SUCCESS);
   }

@@ -28,14 +28,9 @@ typedef struct {
 int TrsSearchDraw(TrsSearch *s, int n);
 
 /*
-  Copy the state, which must be complete, to a plan. TrsSearchKeep() copies it to s->best if it is
-  the shortest so far. Not collective.
+  Copy the state, which must be complete, to s->best if it is the shortest so far. Not collective.
 */
-PetscErrorCode TrsSearchSave(TrsSearch *s, TrsBestPlan *plan);
 PetscErrorCode TrsSearchKeep(TrsSearch *s);
-
-/* Set the state to that of a plan. Not collective. */
-PetscErrorCode TrsSearchLoad(TrsSearch *s, const TrsBestPlan *plan);
 
 /*
   Tell whether the best plan is at the bound, or the budget or the time is used up. Not collective.

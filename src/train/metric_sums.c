@@ -34,7 +34,11 @@ static double cross_entropy(double in_log, double y, double w, double *product)
   return taken;
 }
 
-void TrsMetricSumsAdd(TrsMetricSums *sums, int64_t n, const TrsAucRecord *records)
+/*
+  This takes one logarithm for about 20 samples, because the probabilities of hard labels are
+  multiplied first.
+*/
+static void add_probabilities(TrsMetricSums *sums, int64_t n, const TrsAucRecord *records)
 {
   double product = 1.0;
 
@@ -89,10 +93,9 @@ static void add_classes(TrsMetricSums *sums, int64_t n, const TrsAucRecord *reco
   sums->sum[TRS_SUM_SAMPLES] += (double)n;
 }
 
-void TrsMetricSumsAddOf(const TrsMetricKind *kind, TrsMetricSums *sums, int64_t n,
-                        const TrsAucRecord *records)
+void TrsMetricSumsAdd(const TrsMetricKind *kind, TrsMetricSums *sums, int64_t n, const TrsAucRecord *records)
 {
-  if (kind->labels == TRS_LABEL_PROBABILITY) TrsMetricSumsAdd(sums, n, records);
+  if (kind->labels == TRS_LABEL_PROBABILITY) add_probabilities(sums, n, records);
   if (kind->labels == TRS_LABEL_NUMBER) add_numbers(kind, sums, n, records);
   if (kind->labels == TRS_LABEL_CLASS) add_classes(sums, n, records);
 }

@@ -31,18 +31,11 @@ typedef struct {
 enum { TRS_METRIC_SUM_DOUBLES = TRS_N_SUMS + 2 * TRS_METRIC_BINS };
 
 /*
-  Add samples to all sums except the loss. Not collective. This takes one logarithm for about 20
-  samples, because the probabilities of hard labels are multiplied first.
+  Add samples to all sums except the loss, by what the labels of the task are. The loss of numbers
+  goes to the cross entropy's place. A record of a class has the probability of the sample's class,
+  and as its label whether this class is the most probable one. Not collective.
 */
-void TrsMetricSumsAdd(TrsMetricSums *sums, int64_t n, const TrsAucRecord *records);
-
-/*
-  The same by what the labels of a task are. The loss of numbers goes to the cross entropy's place.
-  A record of a class has the probability of the sample's class, and as its label whether this class
-  is the most probable one.
-*/
-void TrsMetricSumsAddOf(const TrsMetricKind *kind, TrsMetricSums *sums, int64_t n,
-                        const TrsAucRecord *records);
+void TrsMetricSumsAdd(const TrsMetricKind *kind, TrsMetricSums *sums, int64_t n, const TrsAucRecord *records);
 
 /*
   The metrics from sums over all ranks. auc is NaN, because it needs the samples themselves. So are

@@ -43,7 +43,7 @@ PetscErrorCode TrsMetricsAdd(TrsMetrics metrics, int64_t n, const float *predict
   records = (TrsAucRecord *)metrics->records.data + kept;
   for (int64_t i = 0; i < n; i++)
     records[i] = (TrsAucRecord){predictions[i], labels[i], weights ? weights[i] : 1.0f};
-  TrsMetricSumsAddOf(&metrics->kind, &metrics->sums.metrics, n, records);
+  TrsMetricSumsAdd(&metrics->kind, &metrics->sums.metrics, n, records);
   metrics->sums.metrics.sum[TRS_SUM_LOSS] += loss_sum;
   if (weights) TrsWeightSumAdd(metrics->sums.weight_digits, n, weights);
   metrics->n_records = kept + n;

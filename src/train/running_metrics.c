@@ -84,7 +84,7 @@ PetscErrorCode TrsRunningMetricsAdd(TrsRunningMetrics m, int64_t n, const float 
     for (int64_t k = 0; k < run; k++)
       m->record[m->next + k] = (TrsAucRecord){predictions[i + k], labels[i + k],
                                               weights ? weights[i + k] : 1.0f};
-    TrsMetricSumsAddOf(&m->kind, &m->lifetime, run, m->record + m->next);
+    TrsMetricSumsAdd(&m->kind, &m->lifetime, run, m->record + m->next);
     i += run;
     m->next = (m->next + run) % m->capacity;
     m->n = PetscMin(m->n + run, m->capacity);
@@ -129,7 +129,7 @@ PetscErrorCode TrsRunningMetricsCompute(TrsRunningMetrics m, TrsRunningValues *v
 
   PetscFunctionBegin;
   m->window = (TrsMetricSums){0};
-  TrsMetricSumsAddOf(&m->kind, &m->window, m->n, m->record);
+  TrsMetricSumsAdd(&m->kind, &m->window, m->n, m->record);
   PetscCall(add_up(m, &m->window, &values->window));
   if (m->kind.labels == TRS_LABEL_PROBABILITY)
     PetscCall(TrsAuc(m->comm, m->n, m->record, &m->scratch, &values->window.auc, &values->window.auprc));

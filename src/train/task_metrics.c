@@ -5,7 +5,20 @@
 
 /* --- the samples of a task --- */
 
-TrsMetricKind TrsTaskMetricKind(const TrsTaskConfig *task)
+/* The samples of a batch that have the label of a task, host. */
+typedef struct {
+  int64_t n;
+  const float *predictions, *labels, *weights; /* [n] as TrsMetricsAdd() takes them */
+  const int64_t *group;                        /* [n] or NULL */
+} TrsTaskSamples;
+
+/* Memory for the samples of a task. Starts as zeros. */
+typedef struct {
+  TrsBuffer predictions, labels, weights, group;
+} TrsTaskScratch;
+
+/* What metrics of the task measure. */
+static TrsMetricKind kind_of(const TrsTaskConfig *task)
 {
   return (TrsMetricKind){.labels = task->labels, .loss = task->loss, .huber_delta = task->huber_delta};
 }
@@ -45,8 +58,12 @@ static void take_sample(const TrsTaskConfig *task, const float *row, float y, fl
   *label = most == (int)y ? 1.0F : 0.0F;
 }
 
-PetscErrorCode TrsTaskSamplesTake(const TrsTaskConfigs *tasks, int t, const TrsBatch *batch,
-                                  const float *predictions, TrsTaskScratch *scratch, TrsTaskSamples *samples)
+/*
+  Take the samples of task t out of a batch. They are borrowed from the batch and from the scratch
+  memory until the next call.
+*/
+static PetscErrorCode take_samples(const TrsTaskConfigs *tasks, int t, const TrsBatch *batch,
+                                   const float *predictions, TrsTaskScratch *scratch, TrsTaskSamples *samples)
 {
   const TrsTaskConfig *task = &tasks->task[t];
   const int64_t bytes = batch->batch * (int64_t)sizeof(float);
@@ -78,7 +95,7 @@ PetscErrorCode TrsTaskSamplesTake(const TrsTaskConfigs *tasks, int t, const TrsB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsTaskScratchFree(TrsTaskScratch *scratch)
+static PetscErrorCode free_scratch(TrsTaskScratch *scratch)
 {
   PetscFunctionBegin;
   PetscCall(TrsBufferFree(&scratch->predictions));
@@ -107,7 +124,7 @@ PetscErrorCode TrsTaskMetricsCreate(MPI_Comm comm, const TrsTaskConfigs *tasks, 
   m->tasks = tasks;
   PetscCall(PetscCalloc2((size_t)tasks->n, &m->metrics, (size_t)tasks->n, &m->groups));
   for (int t = 0; t < tasks->n; t++) {
-    const TrsMetricKind kind = TrsTaskMetricKind(&tasks->task[t]);
+    const TrsMetricKind kind = kind_of(&tasks->task[t]);
 
     PetscCall(TrsMetricsCreate(comm, &kind, PETSC_TRUE, &m->metrics[t]));
     if (options && kind.labels == TRS_LABEL_PROBABILITY)
@@ -124,7 +141,7 @@ PetscErrorCode TrsTaskMetricsAdd(TrsTaskMetrics m, const TrsBatch *batch, const 
 
   PetscFunctionBegin;
   for (int t = 0; t < m->tasks->n; t++) {
-    PetscCall(TrsTaskSamplesTake(m->tasks, t, batch, predictions, &m->scratch, &s));
+    PetscCall(take_samples(m->tasks, t, batch, predictions, &m->scratch, &s));
     PetscCall(TrsMetricsAdd(m->metrics[t], s.n, s.predictions, s.labels, s.weights, losses[t]));
     PetscCall(TrsGroupMetricsAdd(m->groups[t], s.n, s.predictions, s.labels, s.weights, s.group));
   }
@@ -151,7 +168,7 @@ PetscErrorCode TrsTaskMetricsDestroy(TrsTaskMetrics *metrics)
     PetscCall(TrsMetricsDestroy(&m->metrics[t]));
     PetscCall(TrsGroupMetricsDestroy(&m->groups[t]));
   }
-  PetscCall(TrsTaskScratchFree(&m->scratch));
+  PetscCall(free_scratch(&m->scratch));
   PetscCall(PetscFree2(m->metrics, m->groups));
   PetscCall(PetscFree(*metrics));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -176,7 +193,7 @@ PetscErrorCode TrsTaskRunningCreate(MPI_Comm comm, const TrsTaskConfigs *tasks, 
   m->tasks = tasks;
   PetscCall(PetscCalloc1((size_t)tasks->n, &m->metrics));
   for (int t = 0; t < tasks->n; t++) {
-    const TrsMetricKind kind = TrsTaskMetricKind(&tasks->task[t]);
+    const TrsMetricKind kind = kind_of(&tasks->task[t]);
 
     PetscCall(TrsRunningMetricsCreate(comm, &kind, kind.labels == TRS_LABEL_PROBABILITY ? options : NULL,
                                       window_samples, &m->metrics[t]));
@@ -191,7 +208,7 @@ PetscErrorCode TrsTaskRunningAdd(TrsTaskRunning m, const TrsBatch *batch, const 
 
   PetscFunctionBegin;
   for (int t = 0; t < m->tasks->n; t++) {
-    PetscCall(TrsTaskSamplesTake(m->tasks, t, batch, predictions, &m->scratch, &s));
+    PetscCall(take_samples(m->tasks, t, batch, predictions, &m->scratch, &s));
     PetscCall(TrsRunningMetricsAdd(m->metrics[t], s.n, s.predictions, s.labels, s.weights, s.group));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -246,7 +263,7 @@ PetscErrorCode TrsTaskRunningDestroy(TrsTaskRunning *metrics)
   PetscFunctionBegin;
   if (!m) PetscFunctionReturn(PETSC_SUCCESS);
   for (int t = 0; t < m->tasks->n; t++) PetscCall(TrsRunningMetricsDestroy(&m->metrics[t]));
-  PetscCall(TrsTaskScratchFree(&m->scratch));
+  PetscCall(free_scratch(&m->scratch));
   PetscCall(TrsBufferFree(&m->kept));
   PetscCall(PetscFree(m->metrics));
   PetscCall(PetscFree(*metrics));

@@ -11,29 +11,6 @@
 #include "spec/task_configs.h"
 #include "train/running_metrics.h"
 
-/* The samples of a batch that have the label of a task, host. */
-typedef struct {
-  int64_t n;
-  const float *predictions, *labels, *weights; /* [n] as TrsMetricsAdd() takes them */
-  const int64_t *group;                        /* [n] or NULL */
-} TrsTaskSamples;
-
-/* Memory for the samples of a task. Starts as zeros. */
-typedef struct {
-  TrsBuffer predictions, labels, weights, group;
-} TrsTaskScratch;
-
-/*
-  Take the samples of task t out of a batch. Borrowed from the batch and from the scratch memory
-  until the next call. Not collective. Errors: MEMORY
-*/
-PetscErrorCode TrsTaskSamplesTake(const TrsTaskConfigs *tasks, int t, const TrsBatch *batch,
-                                  const float *predictions, TrsTaskScratch *scratch, TrsTaskSamples *samples);
-PetscErrorCode TrsTaskScratchFree(TrsTaskScratch *scratch);
-
-/* What metrics of the task measure. */
-TrsMetricKind TrsTaskMetricKind(const TrsTaskConfig *task);
-
 /*
   Check that -metrics_group has a task to look at. Not collective. Errors: OPTION
 */
