@@ -15,7 +15,7 @@ import trsdata
 RANK, SIZE = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)), int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
 N, BATCH, FEATURES, ROWS = 37, 5, ["a", "b", "c"], [40, 30, 60]
 FOLDER = os.path.dirname(os.path.abspath(sys.argv[1]))
-PATH, PLAIN = (os.path.join(FOLDER, f"reader_{name}_n{SIZE}.h5") for name in ("full", "plain"))
+PATH, PLAIN, SIGNED = (os.path.join(FOLDER, f"reader_{name}_n{SIZE}.h5") for name in ("full", "plain", "signed"))
 RANDOM = np.random.default_rng(3)
 LENGTHS = RANDOM.integers(0, 4, (N, 3), dtype=np.int32)
 IDS = [[RANDOM.integers(0, ROWS[f], LENGTHS[i, f]) for f in range(3)] for i in range(N)]
@@ -23,6 +23,8 @@ WEIGHTS = [[RANDOM.random(LENGTHS[i, f], dtype=np.float32) for f in range(3)] fo
 DENSE, LABELS = RANDOM.random((N, 2), dtype=np.float32), RANDOM.integers(0, 2, (N, 2)).astype(np.float32)
 SAMPLE_WEIGHTS = RANDOM.random(N, dtype=np.float32)
 TABLES = [trshard.EmbeddingBagConfig("t0", 60, 4, ["c"], weighted=True), trshard.EmbeddingBagConfig("t1", 40, 4, ["a"])]
+PLAIN_TABLES = [table._replace(weighted=False) for table in TABLES]
+FACTOR = 2**58 + 1  # of ids that are for an id_map. Some of the products are negative
 KEYS = [2, 0]  # of the tables' features in the file
 
 
@@ -32,6 +34,8 @@ def write():
         out.append(DENSE, LABELS, LENGTHS, flat[0], flat[1], SAMPLE_WEIGHTS)
     with trsdata.DatasetWriter(PLAIN, FEATURES, ROWS, 0) as out:
         out.append(None, LABELS[:, 0], LENGTHS, flat[0])
+    with trsdata.DatasetWriter(SIGNED, FEATURES, [0, 0, 0], 0, id_dtype=np.int64) as out:
+        out.append(None, LABELS[:, 0], LENGTHS, flat[0] * FACTOR)
 
 
 def mine_of(step):
@@ -65,7 +69,7 @@ def check(samples, step, epoch, passes, full):
 
 
 def check_passes(full, start, epochs):
-    tables = TABLES if full else [table._replace(weighted=False) for table in TABLES]
+    tables = TABLES if full else PLAIN_TABLES
     passes = -(-N // (SIZE * BATCH))
     step = start
     with trshard.EmbeddingBagCollection(tables, BATCH, "-device cpu") as ebc:
@@ -112,10 +116,22 @@ def check_errors():
     reader.close()
 
 
+def check_id_map(path, dtype, options):
+    """A reader gives the ids of the file. The collection makes rows of them."""
+    with trshard.EmbeddingBagCollection(PLAIN_TABLES, BATCH, "-device cpu " + options) as ebc:
+        for step, (lengths, ids, *_) in enumerate(samples.ids for samples in trshard.Reader(ebc, path, "-epochs 1")):
+            np.testing.assert_array_equal(ids, flat(IDS, mine_of(step)[0], np.int64) * FACTOR)
+            table_rows = np.repeat([60, 40], lengths.reshape(2, -1).sum(1)).astype(dtype)
+            rows, given = (ids.view(dtype) % table_rows).astype(np.int64), ebc.evaluate(lengths, ids)
+            assert "modulo" not in options or (given == ebc.evaluate(lengths, rows)).all()
+
+
 if RANK == 0:
     write()
 for arguments in [(True, 0, 2), (True, 1, 1), (False, 0, 1)]:
     check_passes(*arguments)  # making a collection waits for rank 0's files
 check_rows()
+for word in ("modulo", "hash"):
+    check_id_map(SIGNED, np.int64, "-tables_id_map " + word)
 check_errors()
 print(f"rank {RANK}: the reader agrees with numpy")

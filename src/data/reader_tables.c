@@ -41,7 +41,8 @@ PetscErrorCode TrsReaderSetTables(TrsReader reader, const TrsDatasetInfo *info, 
     for (int k = 0; k < table->n_features; k++, f++) {
       PetscCall(find_key(info, table->features[k], table, &keys[f]));
       rows[f] = table->num_embeddings;
-      map[f] = raw ? (TrsIdMapRule){.kind = TRS_ID_MAP_NONE} : table->id_map;
+      map[f] = table->id_map;
+      if (raw) map[f].kind = TRS_ID_MAP_NONE;
       mode[f] = raw ? TRS_BOUNDS_NONE : table->bounds_check_mode;
       max_length[f] = table->max_feature_lengths ? table->max_feature_lengths[k] : 0;
     }
