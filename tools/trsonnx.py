@@ -22,7 +22,7 @@ MOST_BYTES = (1 << 31) - 1  # of a protobuf message
 INLINE_BYTES = 4096  # what is larger may lie in OUT.data, at multiples of this
 KEYS = {"num_embeddings", "embedding_dim", "features", "pooling", "sequence_pooling", "sequence_length", "gru_hidden_size", "din_target",
         "din_arch", "din_activation", "din_softmax", "transformer_layers", "transformer_heads", "transformer_dim_feedforward", "transformer_causal", "data_type", "is_weighted", "position_weighted", "max_feature_lengths", "id_map",
-        "qr_operation", "qr_collisions"}
+        "id_unsigned", "qr_operation", "qr_collisions"}
 OPTIONS = {"-tables", "-num_dense", "-dense_arch", "-over_arch", "-interaction", "-dcn_num_layers", "-dcn_low_rank_dim", "-dcn_num_experts", "-deepfm_arch",
            "-projection_arch1", "-projection_arch2", "-dense_arch_residual", "-over_arch_residual", "-dense_arch_activation", "-over_arch_activation"}
 ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
@@ -163,6 +163,7 @@ class Table:
                 raise FormatError(f"{model.path}: table {name} has sequence_pooling {self.pooling}, a layer that is not exported to ONNX")
         self.places = number("sequence_length") if self.pooling == "concat" else 1
         self.id_map = word("id_map", "none", "modulo", "hash", "qr")
+        self.unsigned = model.value(model.key(name, "id_unsigned"), ("true", "false"), "false") == "true"
         self.joined = {"mult": "Mul", "add": "Add"}[word("qr_operation", "mult", "add")] if self.id_map == "qr" else None
         self.collisions = number("qr_collisions") if self.joined else 0
         self.by_position = word("position_weighted", "true", "false") == "true"
@@ -201,11 +202,12 @@ def hashed(graph, ids):
 
 def rows_of(graph, table, ids):
     """Rows, and for each id whether it is not pruned (None: no id is). An id outside of its table has row 0, as in training."""
-    if table.id_map in ("modulo", "qr"):
+    if table.id_map in ("modulo", "qr") and not table.unsigned:
         return graph("Mod", ids, graph.constant(table.rows)), None
-    if table.id_map == "hash":
+    if table.id_map != "none":
+        ids = hashed(graph, ids) if table.id_map == "hash" else graph("Cast", ids, to=TYPES["U64"])
         rows = graph("Cast", graph.constant(table.rows), to=TYPES["U64"])
-        return graph("Cast", graph("Mod", hashed(graph, ids), rows), to=TYPES["I64"]), None
+        return graph("Cast", graph("Mod", ids, rows), to=TYPES["I64"]), None
     zero = graph.constant(0)
     inside = graph("And", graph("GreaterOrEqual", ids, zero), graph("Less", ids, graph.constant(table.rows)))
     return graph("Where", inside, ids, zero), graph("Not", graph("Equal", ids, graph.constant(-1)))

@@ -58,6 +58,18 @@ def make(folder, dtype, kind):
         mapped["sparse/values"][...] = rows_of(ids, table_rows, kind)
 
 
+def evaluated_as(binary, folder, dtypes):
+    """Predictions of raw.final.h5 for raw.h5, whose ids are called numbers of each of these types."""
+    for dtype in dtypes:
+        with h5py.File(os.path.join(folder, "raw.h5"), "r+") as h:
+            ids = h["sparse/values"][()]
+            del h["sparse/values"]
+            h["sparse/values"] = ids.view(dtype)
+        run(binary, 1, "-task eval -init_from raw.final.h5 -data_eval raw.h5 -batch_size 12 -output evaluated.h5 -existing_outputs replace", folder)
+        with h5py.File(os.path.join(folder, "evaluated.h5")) as h:
+            yield h["predictions"][()]
+
+
 def test_id_maps(binary, folder):
     """modulo and hash, int32, int64 and uint64, on any number of ranks."""
     check([murmur(key & MASK) % 1000 for key in (0, 1, 2, 10**15, -5, 2**62)] == [8, 125, 258, 816, 169, 297], "murmur() is not FBGEMM's")
@@ -71,6 +83,8 @@ def test_id_maps(binary, folder):
         what = f"{kind} of {np.dtype(dtype)} on {ranks} ranks"
         check(same_bits(*(losses(os.path.join(folder, f"{name}.run.h5")) for name in ("raw", "mapped"))), f"{what}: other losses")
         check_same_tensors(*(os.path.join(folder, f"{name}.final.h5") for name in ("raw", "mapped")), what)
+        if dtype == np.uint64:  # a model keeps what its ids are
+            check(same_bits(*evaluated_as(binary, folder, (np.uint64, np.int64))), f"{what}: other predictions for the same bits as int64")
 
 
 def test_id_maps_refused(binary, folder):

@@ -15,7 +15,7 @@ import trsdata
 RANK, SIZE = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)), int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
 N, BATCH, FEATURES, ROWS = 37, 5, ["a", "b", "c"], [40, 30, 60]
 FOLDER = os.path.dirname(os.path.abspath(sys.argv[1]))
-PATH, PLAIN, SIGNED = (os.path.join(FOLDER, f"reader_{name}_n{SIZE}.h5") for name in ("full", "plain", "signed"))
+PATH, PLAIN, SIGNED, UNSIGNED = (os.path.join(FOLDER, f"reader_{name}_n{SIZE}.h5") for name in ("full", "plain", "signed", "unsigned"))
 RANDOM = np.random.default_rng(3)
 LENGTHS = RANDOM.integers(0, 4, (N, 3), dtype=np.int32)
 IDS = [[RANDOM.integers(0, ROWS[f], LENGTHS[i, f]) for f in range(3)] for i in range(N)]
@@ -34,8 +34,9 @@ def write():
         out.append(DENSE, LABELS, LENGTHS, flat[0], flat[1], SAMPLE_WEIGHTS)
     with trsdata.DatasetWriter(PLAIN, FEATURES, ROWS, 0) as out:
         out.append(None, LABELS[:, 0], LENGTHS, flat[0])
-    with trsdata.DatasetWriter(SIGNED, FEATURES, [0, 0, 0], 0, id_dtype=np.int64) as out:
-        out.append(None, LABELS[:, 0], LENGTHS, flat[0] * FACTOR)
+    for path, dtype in ((SIGNED, np.int64), (UNSIGNED, np.uint64)):
+        with trsdata.DatasetWriter(path, FEATURES, [0, 0, 0], 0, id_dtype=dtype) as out:
+            out.append(None, LABELS[:, 0], LENGTHS, (flat[0] * FACTOR).view(dtype))
 
 
 def mine_of(step):
@@ -114,6 +115,8 @@ def check_errors():
         next(reader)
     fails(lambda: next(reader), ValueError, "closed")  # with its collection
     reader.close()
+    with trshard.EmbeddingBagCollection(PLAIN_TABLES, BATCH, "-device cpu -tables_id_map modulo") as ebc:
+        assert fails(lambda: trshard.Reader(ebc, UNSIGNED), trshard.Error, "give its collection -tables_id_unsigned").status == 65
 
 
 def check_id_map(path, dtype, options):
@@ -133,5 +136,6 @@ for arguments in [(True, 0, 2), (True, 1, 1), (False, 0, 1)]:
 check_rows()
 for word in ("modulo", "hash"):
     check_id_map(SIGNED, np.int64, "-tables_id_map " + word)
+check_id_map(UNSIGNED, np.uint64, "-tables_id_map modulo -tables_id_unsigned")
 check_errors()
 print(f"rank {RANK}: the reader agrees with numpy")

@@ -54,6 +54,7 @@ MODELS = {
     "transformer": (f"{SEQUENCE} transformer -table_user_is_weighted", ""),
     "positions": ("-table_item_position_weighted -table_item_max_feature_lengths 3 -table_tag_is_weighted", ""),
     "unpadded": ("-tables_embedding_dim 10 -tables_num_embeddings 6000 -dense_arch 16,10 -table_item_data_type fp16 -table_tag_data_type bf16", ""),  # rows of no multiple of 16 bytes
+    "unsigned": ("-tables_num_embeddings 17 -table_user_id_map qr -table_item_id_map modulo -table_tag_id_map hash", ""),  # on raw.h5
     "quotient": ("-tables_qr_collisions 7 -table_user_id_map qr -table_tag_id_map qr -table_tag_qr_operation add", ""),
 }
 
@@ -63,14 +64,21 @@ def program(folder, words):
     assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout[-500:]}{done.stderr}"
 
 
-def ids_of(samples, keys):
+def raw(ids):
+    """Ids of all 64 bits in place of rows."""
+    return ids.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+
+
+def ids_of(samples, keys, data="data.h5"):
     flat = lambda of, dtype: np.concatenate([np.zeros(0, dtype)] + [of[i][key] for key in keys for i in samples])
-    return LENGTHS[samples][:, keys].T, flat(IDS, np.int64), flat(WEIGHTS, np.float32)
+    ids = flat(IDS, np.int64)
+    return LENGTHS[samples][:, keys].T, raw(ids) if data == "raw.h5" else ids, flat(WEIGHTS, np.float32)
 
 
 def check_model(folder, name, training, prediction):
-    program(folder, f"-data_train data.h5 {SMALL} {training} -checkpoint_final {name}.h5")
-    program(folder, f"-task predict -init_from {name}.h5 -data_eval data.h5 -batch_size 256 -output {name}_run.h5 {prediction}")
+    data = "raw.h5" if name == "unsigned" else "data.h5"
+    program(folder, f"-data_train {data} {SMALL} {training} -checkpoint_final {name}.h5")
+    program(folder, f"-task predict -init_from {name}.h5 -data_eval {data} -batch_size 256 -output {name}_run.h5 {prediction}")
     with h5py.File(os.path.join(folder, f"{name}_run.h5")) as h:
         found = h["predictions"]
         wanted = found[()] if isinstance(found, h5py.Dataset) else np.stack([found[task][()] for task in ("click", "buy")], 1)
@@ -78,14 +86,14 @@ def check_model(folder, name, training, prediction):
     with trshard.Predictor(os.path.join(folder, f"{name}.h5"), prediction) as predictor:
         keys = [FEATURES.index(feature) for feature in predictor.feature_names]
         everyone = np.arange(N)
-        found = predictor.predict(*ids_of(everyone, keys), dense=X)
+        found = predictor.predict(*ids_of(everyone, keys, data), dense=X)
         assert found.shape == wanted.shape and np.ptp(wanted) > 1e-3, (name, found.shape, wanted.shape)
         error = np.abs(found - wanted).max()
         assert error == 0, f"{name}: {error} beside -task predict in batches of a call's parts"
         for size in (1, 7):  # the numbers of a sample do not depend on the others but for the last bits
             for first in range(0, N - size, 41):
                 some = np.arange(first, first + size)
-                part = predictor.predict(*ids_of(some, keys), dense=X[some])
+                part = predictor.predict(*ids_of(some, keys, data), dense=X[some])
                 assert np.abs(part - found[some]).max() <= 2e-6, f"{name}: batch of {size}"
         assert predictor.predict(*ids_of(everyone[:0], keys), dense=X[:0]).shape == (0, predictor.n_outputs)
         check_threads(predictor, keys)
@@ -328,6 +336,11 @@ def main():
             labels = np.stack([RANDOM.integers(0, 2, N), RANDOM.integers(0, 2, N)], 1).astype(np.float32)
             flat = [np.concatenate([part for sample in of for part in sample]) for of in (IDS, WEIGHTS)]
             out.append(X, labels, LENGTHS, *flat)
+        shutil.copy(os.path.join(folder, "data.h5"), os.path.join(folder, "raw.h5"))
+        with h5py.File(os.path.join(folder, "raw.h5"), "r+") as h:
+            del h["sparse/values"]
+            h["sparse/values"] = raw(flat[0])
+            h["sparse"].attrs["num_embeddings"] = np.zeros(len(ROWS), np.int64)
         os.environ["TMPDIR"] = os.path.join(folder, "tmp")
         os.mkdir(os.environ["TMPDIR"])
         before = traces()

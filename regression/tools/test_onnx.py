@@ -45,6 +45,7 @@ MODELS = {
     "projection": ("-tables_embedding_dim 8 -interaction projection -projection_arch1 9,16 -projection_arch2 24", True, False),
     "activations": ("-tables_embedding_dim 8 -dense_arch_activation tanh -over_arch_activation sigmoid -over_arch 16,16,1 -over_arch_residual", True, False),
     "average": ("-tables_embedding_dim 8 -ema_decay 0.7 -dense_optimizer adam", True, False),
+    "unsigned": ("-tables_embedding_dim 8 -tables_id_map modulo -tables_id_unsigned true -table_hist_num_embeddings 7 " + ROWS, True, True),
     "split": ("-tables_embedding_dim 8 -table_user_id_map qr -table_user_qr_collisions 7", True, False),
     "sequences": ("-tables user,item,hist -tables_embedding_dim 8 -tables_pooling none -table_hist_sequence_pooling max "
                   "-table_item_sequence_pooling mean -table_user_sequence_pooling concat -table_user_sequence_length 2", True, False),

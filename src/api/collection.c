@@ -155,7 +155,7 @@ static PetscErrorCode find_features(TrshardCollection c)
       c->columns[f] = c->by_id ? 0 : c->width;
       c->places_columns[f] = c->places_width;
       c->table_of[f] = table;
-      c->map[f] = TrsIdMapMake(&table->id_map, PETSC_FALSE);
+      c->map[f] = TrsIdMapMake(&table->id_map);
       c->places_width += TrsTableColumns(table);
       c->width = c->by_id ? TrsTableColumns(table) : c->places_width;
     }

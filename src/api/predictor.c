@@ -151,7 +151,7 @@ static void add_features(TrshardPredictor p, int t)
     p->names[from] = table->features[k];
     p->feature[p->n_features++] = (TrsPredictFeature){
         .table = table,
-        .map = TrsIdMapMake(&table->id_map, PETSC_FALSE),
+        .map = TrsIdMapMake(&table->id_map),
         .from = from,
         .max_length = table->max_feature_lengths ? table->max_feature_lengths[k] : 0};
   }

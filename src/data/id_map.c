@@ -20,10 +20,10 @@ static TrsDivisor divisor_of(int64_t value)
   return d;
 }
 
-TrsIdMap TrsIdMapMake(const TrsIdMapRule *rule, PetscBool is_unsigned)
+TrsIdMap TrsIdMapMake(const TrsIdMapRule *rule)
 {
   return (TrsIdMap){.kind = rule->kind,
-                    .is_unsigned = is_unsigned,
+                    .is_unsigned = rule->is_unsigned,
                     .rows = divisor_of(rule->rows),
                     .collisions = divisor_of(PetscMax(rule->collisions, 1))};
 }

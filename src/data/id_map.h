@@ -7,7 +7,7 @@
 #include "compute/id_map.h"
 #include "spec/table_config.h"
 
-TrsIdMap TrsIdMapMake(const TrsIdMapRule *rule, PetscBool is_unsigned);
+TrsIdMap TrsIdMapMake(const TrsIdMapRule *rule);
 
 /*
   TrsIdMapApply - Replace n ids by their rows, 0 to R - 1. With kind none nothing happens.

@@ -245,7 +245,7 @@ PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapRule *map)
 
   PetscFunctionBegin;
   for (int f = 0; f < spec->n; f++) {
-    spec->feature[f].map = TrsIdMapMake(&map[f], spec->info->has_unsigned_ids);
+    spec->feature[f].map = TrsIdMapMake(&map[f]);
     if (map[f].kind == TRS_ID_MAP_NONE) continue;
     spec->feature[f].rows = 0; /* any id becomes a row */
     reader->maps = PETSC_TRUE;

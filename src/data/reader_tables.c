@@ -37,6 +37,12 @@ PetscErrorCode TrsReaderSetTables(TrsReader reader, const TrsDatasetInfo *info, 
     const TrsTableConfig *table = &tables->table[t];
     const PetscBool raw = (PetscBool)(!map_ids && table->id_map.kind != TRS_ID_MAP_NONE);
 
+    PetscCheck(!raw || table->id_map.kind != TRS_ID_MAP_MODULO || table->id_map.is_unsigned ||
+                   !info->has_unsigned_ids,
+               PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s: /sparse/values is uint64, but table \"%.100s\" takes ids as int64: give its collection "
+               "-tables_id_unsigned",
+               info->path, table->name);
     if (table->is_weighted) weighted = PETSC_TRUE;
     for (int k = 0; k < table->n_features; k++, f++) {
       PetscCall(find_key(info, table->features[k], table, &keys[f]));

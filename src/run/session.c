@@ -139,7 +139,8 @@ PetscErrorCode TrsSessionTables(TrsOptions options, TrsDataset dataset, TrsTable
                                   .names = info->features,
                                   .num_embeddings = info->num_embeddings,
                                   .mean_lengths = info->mean_lengths,
-                                  .has_weights = info->has_weights};
+                                  .has_weights = info->has_weights,
+                                  .has_unsigned_ids = info->has_unsigned_ids};
   PetscCall(TrsTableConfigsFromOptions(options, &features, tables));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

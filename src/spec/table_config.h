@@ -57,8 +57,9 @@ typedef enum { TRS_BOUNDS_FATAL, TRS_BOUNDS_WARNING, TRS_BOUNDS_IGNORE, TRS_BOUN
 /* The rule that maps a feature's ids to rows of its table. */
 typedef struct {
   TrsIdMapKind kind;
-  int64_t rows;       /* R of the modulo: of the table, or of the one that it is a part of */
-  int64_t collisions; /* m of the parts of id_map qr */
+  int64_t rows;          /* R of the modulo: of the table, or of the one that it is a part of */
+  int64_t collisions;    /* m of the parts of id_map qr */
+  PetscBool is_unsigned; /* ids are uint64, of which the modulo is taken */
 } TrsIdMapRule;
 
 /* One of TRS_TABLE_CHOICES: a word's place in its list, 0 or 1 for a flag, or bytes. */
@@ -143,7 +144,7 @@ typedef struct {
   const char *const *names;      /* [n_features] in key order */
   const int64_t *num_embeddings; /* [n_features] 0: not bounded */
   const double *mean_lengths;    /* [n_features] ids a sample */
-  PetscBool has_weights;
+  PetscBool has_weights, has_unsigned_ids;
 } TrsDatasetFeatures;
 
 extern const TrsOptionGroup trs_table_options;

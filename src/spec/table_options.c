@@ -64,6 +64,9 @@ static const TrsOptionSpec table_options[] = {
      "it (FBGEMM's zero_collision_hash, max_probe 1). none: ids are rows. qr: the modulo's row is "
      "divided by qr_collisions. Two small tables take the place of a table NAME: NAME_quotient and "
      "NAME_remainder"},
+    {"id_unsigned", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
+     "with id_map modulo or qr: ids are unsigned, which matters from 2^63 on (default: as the training data "
+     "has them; in the library, whose ids are int64: false)"},
     {"qr_operation", TRS_OPTION_ENUM, "mult", NULL, "add,mult", NULL,
      "with id_map qr: what joins the pooled vectors of both tables, number by number"},
     {"qr_collisions", TRS_OPTION_INT, NULL, "[1,]", NULL, "rows",
@@ -125,8 +128,9 @@ static const TrsOptionSpec table_options[] = {
 #define SEQUENCE_KEY(word, ...) "," #word
 const TrsOptionGroup trs_table_options = TRS_OPTION_GROUP_OF_MODEL(
     "Tables: -tables_<key> for all, -table_<name>_<key> for one", "table", table_options,
-    "num_embeddings,embedding_dim" TRS_SEQUENCE_KEYS(SEQUENCE_KEY) ",position_weighted,max_feature_lengths,"
-                                                                   "id_map,qr_operation,qr_collisions",
+    "num_embeddings,embedding_dim" TRS_SEQUENCE_KEYS(
+        SEQUENCE_KEY) ",position_weighted,max_feature_lengths,"
+                      "id_map,id_unsigned,qr_operation,qr_collisions",
     "features,pooling,sequence_pooling,is_weighted,data_type");
 
 /* Note the value of a table's key that the run has found, for a checkpoint of the model. */
@@ -179,6 +183,20 @@ static PetscErrorCode read_features(TrsOptions options, const TrsDatasetFeatures
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Read whether ids that a modulo maps are unsigned. A model keeps that: the rows depend on it. */
+static PetscErrorCode read_sign(TrsOptions options, const TrsDatasetFeatures *dataset, TrsTableConfig *table)
+{
+  TrsIdMapRule *rule = &table->id_map;
+  PetscBool given;
+
+  PetscFunctionBegin;
+  rule->is_unsigned = (PetscBool)(dataset && dataset->has_unsigned_ids);
+  GET(Bool, "id_unsigned", &rule->is_unsigned, &given);
+  if (!given && (rule->kind == TRS_ID_MAP_MODULO || rule->kind == TRS_ID_MAP_QUOTIENT))
+    PetscCall(settle(options, table, "id_unsigned", rule->is_unsigned ? "true" : "false"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *dataset, TrsTableConfig *table)
 {
   PetscBool has_rows, has_dim;
@@ -193,6 +211,7 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
   }
   GET(Enum, "id_map", &map, NULL);
   table->id_map.kind = (TrsIdMapKind)map;
+  PetscCall(read_sign(options, dataset, table));
   rows = table->id_map.kind == TRS_ID_MAP_QUOTIENT ? range : 0;
   /* Whatever the ids are, they become rows. */
   if (table->id_map.kind != TRS_ID_MAP_NONE) range = 0;

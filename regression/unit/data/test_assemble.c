@@ -252,9 +252,10 @@ static void make_maps(problem *p, dice *d)
   for (int f = 0; f < p->n_features; f++) {
     const TrsIdMapRule rule = {.kind = (TrsIdMapKind)throw_one(d, 5),
                                .rows = 1 + throw_one(d, 1 << 20),
-                               .collisions = 1 + throw_one(d, 5)};
+                               .collisions = 1 + throw_one(d, 5),
+                               .is_unsigned = (PetscBool)throw_one(d, 2)};
 
-    p->feature[f].map = TrsIdMapMake(&rule, (PetscBool)throw_one(d, 2));
+    p->feature[f].map = TrsIdMapMake(&rule);
     if (rule.kind != TRS_ID_MAP_NONE) p->feature[f].rows = 0;
   }
 }

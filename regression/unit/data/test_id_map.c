@@ -8,7 +8,7 @@
 /* By the widest instructions and by portable ones. */
 static int64_t mapped(const TrsIdMapRule *rule, PetscBool is_unsigned, int64_t id)
 {
-  const TrsIdMap map = TrsIdMapMake(rule, is_unsigned);
+  const TrsIdMap map = TrsIdMapMake(&(TrsIdMapRule){rule->kind, rule->rows, rule->collisions, is_unsigned});
   int64_t portably = id;
 
   TrsIdMapApply(&map, 1, &id);
@@ -103,7 +103,7 @@ static void test_many(void **state)
   (void)state;
   for (int kind = TRS_ID_MAP_NONE; kind <= TRS_ID_MAP_REMAINDER; kind++) {
     const TrsIdMapRule rule = {.kind = (TrsIdMapKind)kind, .rows = 777, .collisions = 29};
-    const TrsIdMap map = TrsIdMapMake(&rule, PETSC_FALSE);
+    const TrsIdMap map = TrsIdMapMake(&rule);
 
     for (int64_t i = 0; i < N; i++) ids[i] = (i - 2500) * 0x123456789abc;
     TrsIdMapApply(&map, N, ids);

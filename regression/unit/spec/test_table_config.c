@@ -111,7 +111,8 @@ static void test_init(void **state)
 static const char *const feature_names[] = {"user", "item"};
 static const int64_t ranges[] = {50, 70};
 static const double lengths[] = {1, 3.5};
-static const TrsDatasetFeatures dataset = {2, feature_names, ranges, lengths, PETSC_FALSE};
+static const TrsDatasetFeatures dataset = {
+    .n_features = 2, .names = feature_names, .num_embeddings = ranges, .mean_lengths = lengths};
 
 static void test_dataset(void **state)
 {
