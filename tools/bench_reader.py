@@ -38,7 +38,7 @@ def generate(path, pooling, args, *more):
 
 
 def store_contiguously(source, target):
-    with h5py.File(source) as old, h5py.File(target, "w", libver="latest") as new:
+    with h5py.File(source) as old, h5py.File(target, "w", libver=("v110", "v110")) as new:
         new.attrs.update(old.attrs)
         new.create_group("sparse").attrs.update(old["sparse"].attrs)
 

@@ -91,7 +91,7 @@ class AtomicFile:
         os.umask(umask)
         os.chmod(self.temporary, 0o666 & ~umask)  # mkstemp gives 0600, a data set is for all who may read the folder
         try:
-            self.file = h5py.File(self.temporary, "w", libver="latest")
+            self.file = h5py.File(self.temporary, "w", libver=("v110", "v110"))  # HDF5 1.10 cannot read the latest of 2.0
         except OSError:
             os.unlink(self.temporary)
             raise

@@ -550,8 +550,9 @@ pq.write_table(table, sys.argv[2], row_group_size=300)
         with open(self.path("map.json"), "w", encoding="ascii") as out:
             json.dump({"labels": "y", "sparse": [{"column": "words", "rows": 777}, {"column": "ids", "weights": "weights"}], "group": "g", "time": "t"}, out)
         self.convert("csv.h5", "--mapping", self.path("map.json"), "--text", "words", "--bags", "words,ids,weights", self.path("a.csv"))
-        self.convert("parquet.h5", "--mapping", self.path("map.json"), "--block-mb", "0.003", self.path("a.parquet"), python=self.python)
-        self.assert_same("parquet.h5", "csv.h5")
+        for more in ([], ["--compress", "1"]):  # the HDF5 of PyPI may be newer than the one that reads it here
+            self.convert("parquet.h5", "--mapping", self.path("map.json"), "--block-mb", "0.003", *more, self.path("a.parquet"), python=self.python)
+            self.assert_same("parquet.h5", "csv.h5")
 
     def test_killed_with_parquet(self):
         self.write("""
