@@ -407,7 +407,7 @@ def arrow_column(arrow, array, inside=False):
         return Column(arrow_text(array, np.int64 if kinds.is_large_string(kind) or kinds.is_large_binary(kind) else np.int32), missing)
     if kinds.is_null(kind):
         array = array.cast(arrow.int64())
-    elif kinds.is_date32(kind):
+    elif kinds.is_date32(kind) or kinds.is_time32(kind):
         array = array.cast(arrow.int32())
     elif kinds.is_temporal(kind):
         array = array.cast(arrow.int64())

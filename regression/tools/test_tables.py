@@ -292,6 +292,13 @@ class Tables(Scratch):
         for name in ("day_0", "day_1"):  # a single column may have another name in each
             np.savez(self.path(name + ".npz"), **{name + "_labels": np.ones(2), "c": np.arange(2)})
         self.convert("days.h5", "--labels", "*labels", "--sparse", "c", self.path("day_0.npz"), self.path("day_1.npz"))
+        np.savez(self.path("text.npz"), y=np.ones(1), c=np.array(["5"]))
+        write_text(self.path("ids.csv"), [["1", "5"]], ["y", "c"])
+        mixed = ["--labels", "y", "--sparse", "c", self.path("ids.csv"), self.path("text.npz")]
+        self.assertIn("text.npz: column c is text, in " + self.path("ids.csv") + " it is numbers", self.refused("mixed.h5", *mixed, code=65))
+        self.convert("mixed.h5", *mixed, "--text", "c")
+        with h5py.File(self.path("mixed.h5")) as h:
+            self.assertEqual(len(set(h["sparse/values"][()].tolist())), 1)
         write_text(self.path("bags.csv"), [["1", "5|6", "7"]], ["y", "C1", "C2"])
         self.convert("bags.h5", "--labels", "y", "--sparse", "C*", "--bags", "C1", self.path("bags.csv"))
         with h5py.File(self.path("bags.h5")) as h:
@@ -543,7 +550,7 @@ split = lambda cell: cell.split("|") if cell else []
 y, words, ids, weights, g, t = zip(*rows)
 words = [None if i % 5 == 0 and not w else [None] * (i % 3 == 0) + split(w) for i, w in enumerate(words)]
 table = pa.table({"y": pa.array([x == "1" for x in y]), "words": pa.array(words, pa.large_list(pa.string())), "ids": pa.array([list(map(int, split(i))) for i in ids],
-    pa.list_(pa.uint64())), "weights": pa.array([list(map(float, split(w))) for w in weights], pa.list_(pa.float32())), "g": pa.array(map(int, g), pa.uint16()),
+    pa.list_(pa.uint64())), "weights": pa.array([list(map(float, split(w))) for w in weights], pa.list_(pa.float32())), "g": pa.array(map(int, g), pa.time32("ms")),
     "t": pa.array(map(int, t), pa.timestamp("ms")), "unused": pa.array([{"a": 1}] * len(y))})
 pq.write_table(table, sys.argv[2], row_group_size=300)
 """, self.path("a.csv"), self.path("a.parquet"))
