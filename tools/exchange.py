@@ -51,7 +51,8 @@ import tempfile
 
 import trspython
 
-trspython.require("h5py", "numpy", "tqdm")
+NEEDS_TORCH = re.search(r"--(to|from)[ =]torch\b|--to[ =]dcp\b", " ".join(sys.argv[1:]))
+trspython.require("h5py", "numpy", "tqdm", *(["torch"] if NEEDS_TORCH else []))
 
 import numpy as np
 from tqdm import tqdm
@@ -322,7 +323,7 @@ def chosen_tensors(source, names, states):
         if path == STEP:
             steps[name] = tensor
             continue
-        if not re.fullmatch(r"(embedding|dense|dense_optimizer)(/[^/]+)+/[^/]+", path):
+        if not re.fullmatch(r"(embedding/|dense_optimizer/)([^/]+/)+[^/]+|dense(/[^/]+)+", path):
             raise FormatError(f"tensor {name} would be /{path}, which is not a path of a checkpoint")
         if path in origin:
             raise FormatError(f"tensors {origin[path]} and {name} are both /{path}")

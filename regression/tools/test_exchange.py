@@ -76,6 +76,8 @@ def random_tensors():
     for name, shape in (("W", (8, 2)), ("V", (2, 8)), ("bias", (8,))):
         yield f"dense/crossnet/0/{name}", real(*shape), {}
     yield "dense/position_weights/hist/weight", real(5), {}
+    yield "dense/own", real(2, 3), {}  # a tensor of a program that uses the library
+    yield "dense_optimizer/candidates/frequency", real(7), {"optimizer": "streaming"}
 
 
 def make_checkpoint(path, leave=()):
@@ -279,6 +281,16 @@ class ThereAndBack(Folder):
         result = exchange(GOLDEN_DCP, "--from", "dcp", "--prefix", "model.model.", "--states", "--output", self.path("dcp.h5"), environment=without)
         self.assertEqual(result.returncode, 0, result.stderr)
 
+    @unittest.skipIf(HAS["torch"], "this interpreter has torch")
+    def test_interpreter_with_torch(self):
+        """TRSHARD_PYTHON may name one that has torch, where this one lacks torch alone."""
+        model, python = make_checkpoint(self.path("model.h5")), self.path("python")
+        with open(python, "w", encoding="utf-8") as file:
+            file.write('#!/bin/sh\n[ "$1" = -c ] || echo "went on: $*"\n')
+        os.chmod(python, 0o755)
+        for words in ((model, "--to", "torch", self.path("m.pt")), (model, "--to=dcp", self.path("m.dcp"))):
+            self.assertIn("went on: ", exchange(*words, environment={"TRSHARD_PYTHON": python}).stdout)
+
 
 class Malformed(Folder):
     """Each source has one thing wrong, and one message names it."""
@@ -286,7 +298,7 @@ class Malformed(Folder):
     def setUp(self):
         super().setUp()
         small = {name: numbers for name, numbers, attributes in random_tensors() if "t_a" not in name and "t_c" not in name
-                 and not attributes and "optimizer" not in name and "position" not in name}
+                 and not attributes and "optimizer" not in name and "position" not in name and "own" not in name}
         names = {"dense_arch": "dense_arch.model._mlp.{0}._linear.{1}", "over_arch": "over_arch.model.0._mlp.{0}._linear.{1}"}
         self.tensors = {TABLE: np.ones((9, 4), np.float32)}
         for path, numbers in small.items():
