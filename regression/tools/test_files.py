@@ -150,8 +150,11 @@ class Files(scratch.Scratch):
     def test_reader_has_seen_enough(self):
         """| head: no message, and the exit code of any program whose pipe is closed."""
         run, data = self.run_file("a.h5", [1.0, 2.0]), self.dataset("d.h5")
+        with open(self.path("a.csv"), "w", encoding="ascii") as out:
+            out.write("y,c\n1,2\n")
         for name, *words in (("compare_runs.py", run, run), ("inspect_file.py", run), ("tensorboard_events.py", run, self.path("events")), ("compare_plans.py", "-h"),
-                             ("generate_data.py", "--output", self.path("g.h5"), "--num-samples", "3"), ("dataset_statistics.py", data), ("convert_table.py", "-h")):
+                             ("generate_data.py", "--output", self.path("g.h5"), "--num-samples", "3"), ("dataset_statistics.py", data),
+                             ("convert_table.py", "--output", self.path("t.h5"), "--labels", "y", "--sparse", "c", self.path("a.csv"))):
             reading, writing = os.pipe()
             os.close(reading)
             result = subprocess.run([sys.executable, os.path.join(TOOLS, name), *words], stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
