@@ -138,6 +138,12 @@ def growth(a):
         before = (n, world, planning)
 
 
+def sizes(text):
+    if not re.fullmatch(r"\d+x\d+(,\d+x\d+)*", text):
+        raise argparse.ArgumentTypeError(f"{text}: expected tables x devices, such as 26x8,100x64")
+    return text
+
+
 def one(a):
     n, world = map(int, a.sizes.split("x"))
     _, report, usage = trshard(a.trshard, standard(n, world))
@@ -169,11 +175,13 @@ p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDes
 p.add_argument("what", choices=["speed", "growth", "optimal", "one"])
 p.add_argument("trshard")
 p.add_argument("--peer")
-p.add_argument("--sizes", help="tables x devices,...")
+p.add_argument("--sizes", type=sizes, help="tables x devices,...")
 p.add_argument("--limit", type=float, default=240)
 p.add_argument("--problems", type=int, default=30)
 p.add_argument("--seconds", type=float, default=2)
 common.add_options(p, "bench_planner", minutes=30)
 a = p.parse_args()
+if a.what == "one" and (not a.sizes or "," in a.sizes):
+    p.error("one needs --sizes with one size, such as 100x64")
 a.trshard = os.path.abspath(a.trshard)
 sys.exit({"speed": speed, "growth": growth, "optimal": optimal, "one": one}[a.what](a))

@@ -62,6 +62,7 @@ import trscrossnet
 import trsdata
 import trsformats
 import trsonnx
+import trsread
 from trsformats import FormatError
 
 DEFAULT_MAP = """
@@ -487,8 +488,8 @@ def main():
     problem = trscheckpoint.check_output(output, args.to == "dcp", args.force)
     if problem:
         trsdata.fail(problem, 73)
-    if not os.path.exists(args.source):
-        trsdata.fail(f"{args.source} does not exist", 66)
+    if not os.access(args.source, os.R_OK):
+        trsdata.fail(f"{args.source} {'cannot be read' if os.path.exists(args.source) else 'does not exist'}", 66)
     if os.path.isdir(args.source) != (args.from_ == "dcp"):
         trsdata.fail(f"{args.source} is {'a folder, expected a file' if os.path.isdir(args.source) else 'a file, dcp is a folder'}", 65)
     if not trscheckpoint.Hash.available():
@@ -500,11 +501,10 @@ def main():
     except trsformats.NoModule as error:
         trsdata.fail(error, 69)
     except OSError as error:
-        if args.to and isinstance(error, OSError) and error.errno is None:  # HDF5 of a file that is none
+        if args.to and error.errno is None:  # HDF5's of damaged data
             trsdata.fail(f"{args.source}: {str(error).splitlines()[0]}", 65)
-        readable = os.access(args.source, os.R_OK)
-        trsdata.fail(f"{output if readable else args.source}: {error}", 74 if readable else 66)
-    print(f"{output}: {len(tensors)} tensors, {sum(tensor.bytes for tensor in tensors.values()) / 1e6:.1f} MB")
+        trsdata.fail(f"{output}: {error}", 74)
+    print(f"{output}: {trsread.counted(len(tensors), 'tensor')}, {sum(tensor.bytes for tensor in tensors.values()) / 1e6:.1f} MB")
     return 0
 
 

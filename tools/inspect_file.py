@@ -27,6 +27,7 @@ from tqdm import tqdm
 import trscheckpoint
 import trsdata
 import trsoptions
+from trsread import counted
 
 ROWS_AT_ONCE = 1 << 16
 OPTIONS_SHOWN, LINE_SHOWN = 100, 1000
@@ -54,7 +55,7 @@ class Dataset:
         rows = np.asarray(sparse.attrs["num_embeddings"], np.int64)
         total = int(handle.attrs["num_samples"])
         num_dense = handle["dense"].shape[1] if "dense" in handle and handle["dense"].ndim == 2 else 0
-        print(f"  {total:,} samples, {num_dense} dense features, {len(names)} sparse features, {sparse['values'].shape[0]:,} ids "
+        print(f"  {counted(total, 'sample')}, {counted(num_dense, 'dense feature')}, {counted(len(names), 'sparse feature')}, {counted(sparse['values'].shape[0], 'id')} "
               f"of {sparse['values'].dtype}{', weighted' if 'weights' in sparse else ''}")
         for key in ("planted_loss", "generated_by", "converted_by"):
             if key in handle.attrs:
@@ -115,7 +116,7 @@ class Dataset:
             values = handle[name][()]
             if name == "group" and len(values):
                 sizes = np.unique(values, return_counts=True)[1]
-                print(f"  {len(sizes):,} groups of {sizes.min():,} to {sizes.max():,} samples, {len(values) / len(sizes):.2f} on average")
+                print(f"  {counted(len(sizes), 'group')} of {sizes.min():,} to {counted(sizes.max(), 'sample')}, {len(values) / len(sizes):.2f} on average")
             elif len(values):
                 print(f"  times from {values.min()} to {values.max()}")
 
@@ -160,11 +161,11 @@ class Dataset:
                 self.problems.append(f"labels outside [0, 1] in samples {first} to {first + len(labels) - 1} (only labels with names may be any numbers, for -tasks)")
         for f, name in enumerate(names):
             if count[f] and rows[f] and (low[f] < -1 or high[f] >= rows[f]):  # 0 rows: ids without a bound
-                self.problems.append(f"feature {name}: ids from {low[f]} to {high[f]}, its table has {rows[f]} rows")
+                self.problems.append(f"feature {name}: ids from {low[f]} to {high[f]}, its table has {counted(rows[f], 'row')}")
         if seen:
             means = ", ".join(f"mean {name} {sum_of / max(n, 1):.4f}" + (f" ({1 - n / seen:.1%} missing)" if n < seen else "")
                               for name, sum_of, n in zip(self.labels, positive, labelled))
-            print(f"  {'all' if check else 'first'} {int(seen):,} samples: {means}")
+            print(f"  {'all' if check else 'first'} {counted(int(seen), 'sample')}: {means}")
             columns(["feature", "rows", "ids", "mean", "longest", "empty", "least id", "greatest id"],
                     [[name, f"{rows[f]:,}" if rows[f] else "any id", f"{count[f]:,}", f"{count[f] / seen:.2f}", most[f], f"{empty[f] / seen:.1%}"] +
                      (["-", "-"] if count[f] == 0 else [low[f], high[f]]) for f, name in enumerate(names)])
@@ -284,7 +285,7 @@ def starts(group):
     rows = list(zip(*(group[name][()] for name in names)))
     for i, (time, first, steps, ranks, hosts, commit) in list(enumerate(rows, 1))[-8:] if len(rows) > 1 else ():
         began = datetime.datetime.fromtimestamp(time).isoformat(" ", "seconds")
-        print(f"  start {i} of {len(rows)}: {began}, {steps:,} steps from {first:,} on, {ranks} ranks on {hosts} hosts, {trsdata.text(commit)}")
+        print(f"  start {i} of {len(rows)}: {began}, {counted(steps, 'step')} from {first:,} on, {counted(ranks, 'rank')} on {counted(hosts, 'host')}, {trsdata.text(commit)}")
 
 
 def run(handle):
@@ -297,7 +298,7 @@ def run(handle):
         plan(handle.attrs["plan"])
     if "train/loss" in handle:
         loss, speed = handle["train/loss"][()], handle["train/samples_per_s"][()] if "train/samples_per_s" in handle else np.zeros(0)
-        print(f"  {len(loss):,} steps, loss {loss[0]:.5f} to {loss[-1]:.5f}" if len(loss) else "  no step")
+        print(f"  {counted(len(loss), 'step')}, loss {loss[0]:.5f} to {loss[-1]:.5f}" if len(loss) else "  no step")
         if len(speed):
             print(f"  samples/s: median {np.median(speed):,.0f}, best {speed.max():,.0f}")
         if not np.all(np.isfinite(loss)):

@@ -30,7 +30,7 @@ def main():
     parser.add_argument("--window", type=trspython.positive, metavar="STEPS", help="of the smoothed loss (default: 1 %% of the steps)")
     args = parser.parse_args()
     if len(args.label) > len(args.runs):
-        parser.error(f"{len(args.label)} times --label for {len(args.runs)} run{'s' if len(args.runs) > 1 else ''}")
+        parser.error(f"{len(args.label)} times --label for {trsread.counted(len(args.runs), 'run')}")
     trsfile.check(parser, {"--output": args.output}, args.runs)
     labels = (args.label + [os.path.splitext(os.path.basename(path))[0] for path in args.runs[len(args.label):]])
     try:

@@ -170,7 +170,7 @@ def duration(seconds):
 
 
 def plan_facts(plan):
-    pairs = [("tables", len(plan.names)), ("ranks", f"{plan.world} on {plan.hosts} host{'s' if plan.hosts > 1 else ''}"), ("critical path", trsread.ms_text(plan.critical_path))]
+    pairs = [("tables", len(plan.names)), ("ranks", f"{plan.world} on {trsread.counted(plan.hosts, 'host')}"), ("critical path", trsread.ms_text(plan.critical_path))]
     time = plan.time()
     if time.any():
         pairs.append(("slowest rank", f"{int(time.argmax())}: {trsread.ms_text(time.max())}, mean {trsread.ms_text(time.mean())}"))
@@ -183,7 +183,7 @@ def plan_facts(plan):
 
 
 def plan_section(page, plan, name):
-    drawn = picture(trsfigures.figure_of_plan(plan, name), f"plan of {len(plan.names)} tables on {plan.world} ranks", wide=True) if plan.dearest(1) else ""
+    drawn = picture(trsfigures.figure_of_plan(plan, name), f"plan of {trsread.counted(len(plan.names), 'table')} on {trsread.counted(plan.world, 'rank')}", wide=True) if plan.dearest(1) else ""
     page.section("Plan", drawn)
     path = plan.critical_parts()
     if path and plan.critical_path > 0:
@@ -218,7 +218,7 @@ def run_facts(run):
     pairs += [(f"{what}, last evaluation", f"{run['eval/' + name][-1]:.5f}") for name, what in named.items()
               if len(run["eval/" + name]) and not np.isnan(run["eval/" + name][-1])]
     if len(run["starts/time"]):
-        pairs += [("began", clock(run["starts/time"][0])), ("ran for", f"{duration(np.nansum(run['starts/elapsed_s']))}, in {len(run['starts/time'])} start{'s' if len(run['starts/time']) > 1 else ''}")]
+        pairs += [("began", clock(run["starts/time"][0])), ("ran for", f"{duration(np.nansum(run['starts/elapsed_s']))}, in {trsread.counted(len(run['starts/time']), 'start')}")]
     if "peak_memory_bytes" in run.attrs:
         pairs.append(("peak memory of a rank", trsread.bytes_text(float(run.attrs["peak_memory_bytes"]))))
     if len(run["predict/samples_per_s"]):

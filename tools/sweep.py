@@ -39,6 +39,7 @@ import numpy as np
 
 import trsdata
 import trsfile
+import trsread
 
 UPWARDS = r"(.+_)?(auc|auprc|accuracy)|gauc|.+_at_\d+"  # metrics of which more is better, as words before them name tasks and groups
 DOWNWARDS = r"(.+_)?(loss|ne|mse|rmse|mae)"
@@ -72,9 +73,9 @@ def new(args):
     sweep = {"metric": args.metric, "rounds": make_rounds(len(trials), args.keep, args.steps, args.rounds), "trials": trials}
     with trsfile.whole(path) as out:
         json.dump(sweep, out, indent=1)
-    print(f"{path}: {len(trials)} trials, metric: {args.metric or 'auc, or loss where evaluations have no auc'}")
+    print(f"{path}: {trsread.counted(len(trials), 'trial')}, metric: {args.metric or 'auc, or loss where evaluations have no auc'}")
     for r, entry in enumerate(sweep["rounds"]):
-        print(f"  round {r}: {entry['trials']} trials to step {entry['steps']}")
+        print(f"  round {r}: {trsread.counted(entry['trials'], 'trial')} to step {entry['steps']}")
 
 
 def load(folder):
@@ -282,23 +283,22 @@ def plot(args):
     found, order = states(args.folder, sweep)
     figure, axes = plt.subplots(figsize=(8.5, 4.8), layout="constrained")
     colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"]
-    # The axis covers the better half: a trial that diverged would flatten the others.
-    shown = []
-    for place, t in reversed(list(enumerate(order))):
-        steps, values, _ = curve(args.folder, t, sweep["metric"])
+    curves = [(place, t, *curve(args.folder, t, sweep["metric"])[:2]) for place, t in enumerate(order)]
+    # The axis covers the better half: a trial that diverged would flatten the others. One that is not to be seen there has no name.
+    shown = [value for place, _, _, values in curves if place <= len(order) // 2 for value in values if math.isfinite(value)]
+    if not shown:
+        trsdata.fail(f"{args.folder}: no trial has results yet")
+    margin = 0.08 * (max(shown) - min(shown)) or 0.01
+    low, high = min(shown) - margin, max(shown) + margin
+    for place, t, steps, values in reversed(curves):
         if not len(steps):
             continue
-        named = place < len(colours)
+        named = place < len(colours) and any(low <= value <= high for value in values)
         axes.plot(steps, values, color=colours[place] if named else "0.75", linewidth=1.8 if named else 1, zorder=3 if named else 2,
                   marker="." if len(steps) < 40 else None, label=option_text(sweep["trials"][t]) if named else None)
         if found[t][2].startswith("stopped"):
             axes.plot(steps[-1], values[-1], marker="x", markersize=8, color=colours[place] if named else "0.5", zorder=4)
-        if place <= len(order) // 2:
-            shown.extend(values)
-    if not shown:
-        trsdata.fail(f"{args.folder}: no trial has results yet")
-    margin = 0.08 * (max(shown) - min(shown)) or 0.01
-    axes.set_ylim(min(shown) - margin, max(shown) + margin)
+    axes.set_ylim(low, high)
     for entry in sweep["rounds"]:
         axes.axvline(entry["steps"], color="0.85", linewidth=1, zorder=1)
     axes.set_xlabel("steps (grey lines: ends of rounds, crosses: stopped)")

@@ -97,7 +97,7 @@ class Checkpoint:
     def __init__(self, path, stack, quantised=False):
         """quantised: take tables of quantised rows, too, as bytes."""
         self.path, self.quantised = path, quantised
-        self.file = stack.enter_context(h5py.File(path, "r"))
+        self.file = stack.enter_context(trsdata.opened(path))
         found, version = plain(self.file.attrs.get("format", "none")), plain(self.file.attrs.get("version", 0))
         if (found, version) != (FORMAT, VERSION):
             raise FormatError(f"{path}: format {found}, version {version}, expected {FORMAT}, version {VERSION}")
@@ -178,7 +178,8 @@ def opened(path, quantised=False):
         except (OSError, KeyError, RuntimeError, ValueError) as error:  # h5py raises them of damaged files
             if getattr(error, "errno", None):
                 raise
-            raise FormatError(f"{path}: {str(error).splitlines()[0]}") from None
+            text = str(error).splitlines()[0]
+            raise FormatError(text if text.startswith(path) else f"{path}: {text}") from None
         yield checkpoint
 
 

@@ -10,7 +10,7 @@ from trsfigures import plain, plt
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # of runs
 STYLES = ("-", "--", "-.", ":")
 SHOWN = (("auc", "AUC"), ("gauc", "AUC within groups"), ("ne", "normalised entropy"), ("calibration", "calibration"))  # a panel each
-AT = {"ndcg": "NDCG", "recall": "recall"}  # a panel for each K of -metrics_at
+AT = {"ndcg": "NDCG", "recall": "recall"}  # a panel each, with all K of -metrics_at
 OTHERS = (("accuracy", "accuracy"), ("mse", "mean squared error"))  # the first of these for a task whose labels are no probabilities
 LOSSES = {"bce": "binary cross entropy", "in_batch_softmax": "softmax among the batch's candidates", "sampled_softmax": "softmax among drawn candidates"}
 SERIES = (("window", "metrics/{}window_", "metrics/step", "train, window"), ("lifetime", "metrics/{}lifetime_", "metrics/step", "train, lifetime"),
@@ -70,7 +70,7 @@ def draw_starts(axes, run, style, words=False):
             continue
         axes.axvline(first[i], color="0.35" if style.single else style.colour, linewidth=0.9, linestyle=(0, (4, 3)), zorder=0.5)
         if words and style.single and len(first) <= 6:
-            axes.annotate(f"start {i + 1}: {ranks[i]:.0f} rank{'s' if ranks[i] > 1 else ''}" if len(ranks) > i else f"start {i + 1}", (first[i], 1), (3, -2), xycoords=("data", "axes fraction"),
+            axes.annotate(f"start {i + 1}: {trsread.counted(int(ranks[i]), 'rank')}" if len(ranks) > i else f"start {i + 1}", (first[i], 1), (3, -2), xycoords=("data", "axes fraction"),
                           textcoords="offset points", fontsize=8, color="0.35", va="top", rotation=90)
     if words and len(first) > 1 and not (style.single and len(first) <= 6):
         axes.plot([], [], color="0.35" if style.single else style.colour, linewidth=0.9, linestyle=(0, (4, 3)), label=f"{style.prefix}taken up again, {len(first) - 1}x")
@@ -108,14 +108,27 @@ def recall_columns(run):
     return [(int(k), f"eval/retrieval_recall_at_{k:.0f}") for k in run["retrieval/at"]]
 
 
-def draw_recall(axes, runs, styles):
+def draw_at(axes, runs, styles, curves, title, ylabel=""):
+    """curves(run): [(K, steps, values)]."""
     for run, style in zip(runs, styles):
-        for i, (k, name) in enumerate(recall_columns(run)):
-            axes.plot(run["eval/step"], run[name], linestyle=STYLES[i % len(STYLES)], marker="o", color=COLOURS[i % len(COLOURS)] if style.single else style.colour, linewidth=1.1,
-                      markersize=style.marker, markerfacecolor="white", label=f"{style.prefix}first {k:,}: {run[name][-1]:.4f}")
+        for i, (k, steps, values) in enumerate(curves(run)):
+            axes.plot(steps, values, linestyle=STYLES[i % len(STYLES)], marker="o" if len(values) < 40 else None, color=COLOURS[i % len(COLOURS)] if style.single else style.colour,
+                      linewidth=1.1, markersize=style.marker, markerfacecolor="white", label=f"{style.prefix}first {k:,}: {values[-1]:.4f}")
         draw_starts(axes, run, style)
+    finish(axes, title, ylabel)
+
+
+def draw_recall(axes, runs, styles):
+    draw_at(axes, runs, styles, lambda run: [(k, run["eval/step"], run[name]) for k, name in recall_columns(run)], "recall among all candidates", "share of the queries")
     axes.set_ylim(bottom=0)
-    finish(axes, "recall among all candidates", "share of the queries")
+
+
+def draw_groups(axes, runs, styles, task, kind, numbers):
+    """At several K: of the evaluations, or of the window of runs with fewer than two evaluations."""
+    windows = all(len(run["eval/step"]) < 2 for run in runs)
+    steps, prefix, what = ("metrics/step", "metrics/{}window_", "window") if windows else ("eval/step", "eval/{}", "evaluation")
+    draw_at(axes, runs, styles, lambda run: [(k, run[steps], run[name]) for k in numbers for name in [f"{prefix.format(task)}{kind}_at_{k}"] if len(run[name])],
+            (f"{plain(task[:-1], 24)}: " if task else "") + f"{AT[kind]} within groups, {what}")
 
 
 def has_metric(run, task, metric):
@@ -257,7 +270,7 @@ def draw_predictions(axes, runs, styles, name, title):
     edges = np.linspace(0, 1, 51) if shares else np.histogram_bin_edges(everything, 50)
     for p, style in zip(found, styles):
         if len(p):
-            axes.hist(p, edges, histtype="stepfilled" if style.single else "step", color=style.colour, linewidth=style.width, label=f"{style.prefix}{len(p):,} samples, mean {p.mean():.4f}")
+            axes.hist(p, edges, histtype="stepfilled" if style.single else "step", color=style.colour, linewidth=style.width, label=f"{style.prefix}{trsread.counted(len(p), 'sample')}, mean {p.mean():.4f}")
     finish(axes, title, "samples", xlabel="probability of the likeliest class" if any(run[name].ndim == 2 for run in runs) else "probability" if shares else "number")
 
 
@@ -281,14 +294,21 @@ def curve_panels(runs, styles, window=None):
     panels = []
     if any(len(run["train/loss"]) for run in runs) or any(len(run["eval/loss"]) > 1 for run in runs):
         panels.append(lambda axes: draw_loss(axes, runs, styles, window))
-    at = [(name, f"{AT[kind]} of a group's first {k}") for name in dict.fromkeys(name for run in runs for name in run.metrics()) for kind, _, k in [name.partition("_at_")] if kind in AT]
+    at = {}  # kind: its K
+    for name in dict.fromkeys(name for run in runs for name in run.metrics()):
+        kind, _, k = name.partition("_at_")
+        if kind in AT:
+            at.setdefault(kind, []).append(int(k))
     for task in dict.fromkeys(task for run in runs for task in run.task_words()):
         has = lambda found, task=task: any(has_metric(run, task, found[0]) for run in runs)
         of_task = list(filter(has, SHOWN)) or list(filter(has, OTHERS if task else ()))[:1]
-        of_task += filter(has, at)
+        of_task += [(f"{kind}_at_{k}", f"{AT[kind]} of a group's first {k}") for kind, (k, *more) in at.items() if not more and has((f"{kind}_at_{k}",))]
         for metric, title in of_task:
             name = f"{plain(task[:-1], 24)}: {title}" if task else title
             panels.append(lambda axes, task=task, metric=metric, name=name: draw_metric(axes, runs, styles, task, metric, name))
+        for kind, numbers in at.items():
+            if len(numbers) > 1 and any(has((f"{kind}_at_{k}",)) for k in numbers):
+                panels.append(lambda axes, task=task, kind=kind, numbers=numbers: draw_groups(axes, runs, styles, task, kind, numbers))
     if any(len(run[name]) > 1 for run in runs for _, name in recall_columns(run)):
         panels.append(lambda axes: draw_recall(axes, runs, styles))
     if any(np.ptp(run["train/dense_learning_rate"]) > 0 or np.ptp(run["train/embedding_learning_rate"]) > 0 for run in runs if len(run["train/dense_learning_rate"])):

@@ -15,6 +15,8 @@ import unicodedata
 import h5py
 import numpy as np
 
+import trsread
+
 CHUNK_BYTES = 1 << 20  # of an HDF5 chunk: large enough to read as fast as a contiguous dataset
 SAMPLES_AT_ONCE = 65536  # what the tools hold in memory
 
@@ -247,7 +249,7 @@ def describe(path):
     """One line on a written dataset."""
     with h5py.File(path, "r") as h:
         ids = h["sparse/values"].shape[0]
-        return f"{path}: {int(h.attrs['num_samples']):,} samples, {len(h['sparse'].attrs['features'])} sparse features, {ids:,} ids, {os.path.getsize(path) / 1e6:.1f} MB"
+        return f"{path}: {trsread.counted(int(h.attrs['num_samples']), 'sample')}, {trsread.counted(len(h['sparse'].attrs['features']), 'sparse feature')}, {trsread.counted(ids, 'id')}, {os.path.getsize(path) / 1e6:.1f} MB"
 
 
 def samples_of(handle, at_once=SAMPLES_AT_ONCE):

@@ -352,14 +352,14 @@ def type_legend(figure, plan, dear):
 def title_of(plan, name):
     """Two lines: what was planned, and how full and how slow the worst ranks are."""
     hosts = f"{plan.hosts} hosts of {plan.local}" if plan.hosts > 1 else "1 host"
-    first = f"{plain(name, 60)}: {len(plan.names)} table{'s' if len(plan.names) != 1 else ''} on {plan.world} rank{'s' if plan.world != 1 else ''} ({hosts})"
+    first = f"{plain(name, 60)}: {trsread.counted(len(plan.names), 'table')} on {trsread.counted(plan.world, 'rank')} ({hosts})"
     words = [f"critical path {trsread.ms_text(plan.critical_path)}"]
     for kind, title in memory_kinds(plan):
         fullest, share = plan.fullest(kind)
         words.append(f"{title} of rank {fullest}: {trsread.bytes_text(plan.memory(kind)[fullest])}" + (f", {trsread.percent_text(share)} of what is left for tables" if share else ""))
     idle = plan.world - len(np.unique(plan.rank))
     if idle:
-        words.append(f"{idle} rank{'s' if idle != 1 else ''} without a table")
+        words.append(f"{trsread.counted(idle, 'rank')} without a table")
     return first, "; ".join(words)
 
 

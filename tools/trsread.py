@@ -65,7 +65,7 @@ class Plan:
             self.critical_path = field(root, "critical_path", float, source)
             devices = field(root, "devices", list, source)
             if len(devices) != self.world:
-                raise Unreadable(f"{source}: world_size is {self.world}, but there are {len(devices)} devices")
+                raise Unreadable(f"{source}: world_size is {self.world}, but there {'is' if len(devices) == 1 else 'are'} {counted(len(devices), 'device')}")
             self._read_devices(devices)
         self._read_tables(field(root, "tables", list, source))
 
@@ -90,7 +90,7 @@ class Plan:
                 place = f"{where}.shards[{s}]"
                 r = field(shard, "rank", int, place)
                 if not 0 <= r < self.world:
-                    raise Unreadable(f"{place}.rank is {r}, of {self.world} ranks")
+                    raise Unreadable(f"{place}.rank is {r}, of {counted(self.world, 'rank')}")
                 offset, size = (self._pair(shard, key, place) for key in ("offset", "size"))
                 rows, dim = max(rows, offset[0] + size[0]), max(dim, offset[1] + size[1])
                 table.append(t)
@@ -383,6 +383,11 @@ def count_text(value):
         if value >= 0.9995 * size:
             return f"{value / size:.3g}{name}"
     return f"{value:.0f}"
+
+
+def counted(n, word, ending="s"):
+    """1 table, 2,000 tables."""
+    return f"{n:,} {word}{'' if n == 1 else ending}"
 
 
 def ranks_text(ranks, world):

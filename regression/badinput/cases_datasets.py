@@ -257,7 +257,7 @@ CASES = [
     Case("dense_nan_is_not_looked_for", 78, r"the loss of step \d is -?nan: lower .*; or the data holds such numbers, which -data_check none lets pass",
          "-data_check none", prepare=element("dense", (17, 2), np.nan)),
     Case("evaluation_with_a_bad_label_warns", 0, "", "-data_check warning -data_eval bad.h5", evaluation_with_a_bad_label,
-         lambda folder, result: check("eval: 1 numbers of the dataset are not finite" in result.text, result.text[-2000:])),
+         lambda folder, result: check("eval: 1 number of the dataset: NaN" in result.text, result.text[-2000:])),
     Case("prediction_with_a_bad_number", 65, r"the prediction of sample 17 is -?nan: its batch has 1 numbers that are not finite",
          "-task predict -data_eval train.h5 -init_from out/final.h5 -data_check warning", element("dense", (17, 2), np.nan), without=("-checkpoint_final",)),
     Case("prediction_with_a_number_not_looked_for", 78, r"the prediction of sample 17 is -?nan: .*final\.h5 holds weights .*; or the data holds such numbers",

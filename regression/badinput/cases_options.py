@@ -38,6 +38,7 @@ CASES = [
     Case("guess_output_dir", 64, r"-output_dir .*closest known one is -output, .*-checkpoint_dir", "-output_dir out"),
     Case("guess_embedding_dim", 64, r"-embedding_dim .*closest known one is -tables_embedding_dim", "-embedding_dim 8"),
     Case("bandwidth_in_bits_or_bytes", 64, r'-topology_intra_host_bw "400Gb/s" .*a bandwidth above 0 .*bytes.*bits', "-topology_intra_host_bw 400Gb/s"),
+    Case("bandwidth_of_infinite_times", 72, r"every plan takes infinitely long: a bandwidth .*-topology_\.\.\._bw", "-task plan -topology_compute_device cpu -topology_ddr_mem_bw 1e-320"),
     Case("bandwidth_without_time", 64, r'-topology_intra_host_bw "400GB" .*a bandwidth above 0', "-topology_intra_host_bw 400GB"),
     Case("help_without_a_hit", 64, r'-help "zork" \(command line\): no option and no group has it', "-help zork", ranks=3),
     Case("word_without_option", 64, r'"train\.h5" belongs to no option', "-seed 1 train.h5"),

@@ -168,6 +168,8 @@ CASES = [
     Case("sharder_for_training", 64, r"-plan_sharder.*-task predict shards quantised tables", f"{PREDICT} -init_from out/final.h5 -plan_sharder training"),
     Case("quantised_sharder_in_training", 64, r"-plan_sharder quant plans for -task predict", "-plan_sharder quant"),
     Case("data_parallel_is_a_training_s", 0, "", f"{PREDICT} -init_from out/final.h5 -tables_sharding_types data_parallel"),
+    Case("types_over_a_host_are_a_training_s", 0, "", f"{PREDICT} -init_from out/final.h5 -tables_sharding_types table_row_wise,table_column_wise,grid_shard"),
+    Case("no_type_of_quantised_tables", 72, r"types of such tables are table_wise, row_wise, column_wise\. Relax", "-task plan -plan_sharder quant -tables_sharding_types grid_shard"),
     Case("plan_of_a_training", 65, r'plan\.json: table "user" has compute kernel fused, which is for training', f"{PREDICT} -init_from out/final.h5 -plan_input plan.json",
          plan("training"), ranks=2),
     Case("plan_for_prediction_in_training", 65, r'plan\.json: table "user" has compute kernel quant, which is for -task predict', "-plan_input plan.json", plan("quant"), ranks=2),

@@ -389,7 +389,7 @@ def test_bad_ids_by_table(binary, folder):
     with h5py.File(path, "r+") as h:
         h["labels"][37] = 1.5
     warned = [line for line in run(binary, 2, f"{words} -data_check warning", folder).text.splitlines() if "warning: step " in line]
-    check(len(warned) == 2 and " ids outside" in warned[0] and "step 2: 1 numbers" in warned[1] and "labels that their loss cannot have" in warned[1], f"{warned}, expected the first step with bad ids, then that with a bad label")
+    check(len(warned) == 2 and " ids outside" in warned[0] and "step 2: 1 number of" in warned[1] and "a label that its loss cannot have" in warned[1], f"{warned}, expected the first step with bad ids, then that with a bad label")
     text = run(binary, 2, f"-task eval -data_eval train.h5 -init_from final.h5 {shared} -bounds_check_mode fatal", folder, status=65).text
     check('feature "shop" of sample 5 has id' in text or 'feature "user" of sample 11 has id' in text, text[-600:])
 

@@ -258,7 +258,7 @@ class ThereAndBack(Folder):
         self.refused(66, ["none.h5"], self.path("none.h5"), "--to", "npz", out)
         with open(self.path("text.h5"), "w", encoding="utf-8") as file:
             file.write("no HDF5")
-        self.refused(65, ["text.h5"], self.path("text.h5"), "--to", "npz", out)
+        self.refused(65, ["text.h5 cannot be read: it is not an HDF5 file"], self.path("text.h5"), "--to", "npz", out)
         model = make_checkpoint(self.path("model.h5"))
         if trscheckpoint.Hash.available():
             with h5py.File(model, "a") as handle:

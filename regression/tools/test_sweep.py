@@ -37,7 +37,7 @@ def places(folder, r, n):
 def test_halving(folder):
     """Nine trials, then three, then one. A tie goes to the first; no score is the worst."""
     text = sweep(folder, "new", "s", "--try", "-a 1,2,3", "--try", "-b 8,4 8,2 'x y'", "--steps", "90")
-    assert "9 trials to step 10" in text and "3 trials to step 30" in text and "1 trials to step 90" in text, text
+    assert "9 trials to step 10" in text and "3 trials to step 30" in text and "1 trial to step 90" in text, text
     assert "there already" in sweep(folder, "new", "s", "--try", "-a 1", "--steps", "1", status=1)
     names, first = places(folder, 0, 9)
     assert names[0] == "-a 1 -b 8,4" and names[2] == "-a 1 -b 'x y'" and names[8] == "-a 3 -b 'x y'", names

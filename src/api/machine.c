@@ -3,6 +3,7 @@
 
 #include "comm/relay.h"
 #include "core/events.h"
+#include "core/names.h"
 #include "core/random.h"
 #include "core/shared_memory.h"
 #include "plan/topology.h"
@@ -75,10 +76,11 @@ static PetscErrorCode check_sharing(TrsMachine *machine, MPI_Comm host, int loca
     n_here += strcmp(all + (size_t)r * TRS_ID_BYTES, mine) == 0;
   }
   PetscCall(PetscFree(all));
-  PetscCheck(share || !mine[0] || n_here == 1, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
-             "%d ranks on this host, %d GPU%s for them (rank %d of the host has %s): start one rank for each "
-             "GPU, or let ranks share with -gpu_share (tables then share its memory, too)",
-             local_size, n_devices, n_devices == 1 ? "" : "s", local_rank, mine);
+  PetscCheck(
+      share || !mine[0] || n_here == 1, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+      "%d rank%s on this host, %d GPU%s for them (rank %d of the host has %s): start one rank for each "
+      "GPU, or let ranks share with -gpu_share (tables then share its memory, too)",
+      local_size, TrsPlural(local_size, "s"), n_devices, TrsPlural(n_devices, "s"), local_rank, mine);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -154,15 +154,18 @@ static PetscErrorCode check_caches(const TrsMachine *machine, const TrsTableConf
 
 /*
   Leave out what constraints of a training name that quantised tables have not, so that one file of
-  options serves training and prediction: replicas, and kernels of tables that learn.
+  options serves training and prediction: types over the ranks of a host, replicas, and kernels of
+  tables that learn.
 */
 static void keep_quantised(TrsTableConfigs *tables)
 {
+  const unsigned types = 1u << TRS_SHARDING_TABLE_WISE | 1u << TRS_SHARDING_COLUMN_WISE |
+                         1u << TRS_SHARDING_ROW_WISE;
   const unsigned kernels = 1u << TRS_KERNEL_QUANT | 1u << TRS_KERNEL_QUANT_UVM |
                            1u << TRS_KERNEL_QUANT_UVM_CACHING;
 
   for (int t = 0; t < tables->n; t++) {
-    tables->table[t].constraints.sharding_types &= ~(1u << TRS_SHARDING_DATA_PARALLEL);
+    tables->table[t].constraints.sharding_types &= types;
     tables->table[t].constraints.compute_kernels &= kernels;
   }
 }

@@ -5,6 +5,7 @@
 #include "compute/codec_kernels.h"
 #include "compute/cpu_kernels.h"
 #include "compute/onednn_library.h"
+#include "core/names.h"
 #include "core/start.h"
 
 #include <cblas.h>
@@ -157,7 +158,7 @@ const char *TrsProductLibraryCpu(void)
            precision == TRS_PRECISION_FP32 ? ""
            : fast_bf16                     ? " bf16"
                                            : " fp32 of operands rounded to bf16",
-           n_threads, n_threads == 1 ? "" : "s");
+           n_threads, TrsPlural(n_threads, "s"));
   return library_text;
 }
 

@@ -26,6 +26,11 @@ static int utf8_length(const unsigned char *s, uint32_t *code)
   return n;
 }
 
+const char *TrsPlural(int64_t n, const char *ending)
+{
+  return n == 1 ? "" : ending;
+}
+
 int TrsNameIsUtf8(const char *name)
 {
   const unsigned char *s = (const unsigned char *)name;

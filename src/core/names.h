@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 /*
   TrsNameEscape - Copy text so that a terminal shows the text and does nothing else.
@@ -13,6 +14,9 @@
   Out:    out  [n], cut at n - 1 bytes, always ended by 0
 */
 void TrsNameEscape(const char *text, char *out, size_t n);
+
+/* The ending, "s" or "es", of a word behind the number n; nothing behind 1. Not collective. */
+const char *TrsPlural(int64_t n, const char *ending);
 
 /* Whether all bytes are UTF-8. Not collective. */
 int TrsNameIsUtf8(const char *name);

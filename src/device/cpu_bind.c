@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "device/cpu_bind.h"
 
+#include "core/names.h"
 #include "device/cpu_share.h"
 
 #include <omp.h>
@@ -119,8 +120,8 @@ static void describe(const TrsCpuRank *all, int size, char *text)
   }
   snprintf(threads, sizeof(threads), least == most ? "%d" : "%d to %d", least, most);
   while (r < size - 1 && !all[r].why_not[0]) r++;
-  n = snprintf(text, TRS_CPU_TEXT, "%d rank%s x %s thread%s, %s%s", size, size == 1 ? "" : "s", threads,
-               most == 1 ? "" : "s", all[r].why_not,
+  n = snprintf(text, TRS_CPU_TEXT, "%d rank%s x %s thread%s, %s%s", size, TrsPlural(size, "s"), threads,
+               TrsPlural(most, "s"), all[r].why_not,
                all[r].why_not[0]  ? ""
                : all[r].by_thread ? "each thread on a processor of its own: "
                                   : "on processors ");

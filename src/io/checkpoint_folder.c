@@ -157,7 +157,7 @@ static PetscErrorCode set_aside(const TrsCheckpointFolder f, const char *name)
   fd = open(aside, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd >= 0) (void)fsync(fd);
   if (fd >= 0) (void)close(fd);
-  printf("%-10s %d earlier checkpoint%s moved to %s\n", "set aside", f->list.n, f->list.n == 1 ? "" : "s",
+  printf("%-10s %d earlier checkpoint%s moved to %s\n", "set aside", f->list.n, TrsPlural(f->list.n, "s"),
          aside);
   PetscCall(PetscFree(aside));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -177,7 +177,7 @@ PetscErrorCode TrsCheckpointFolderClaim(TrsCheckpointFolder f, PetscBool resume,
       "%s holds %d checkpoint%s of another run (%s%sup to step %" PRId64
       "): go on from there with -resume, take another -checkpoint_dir, or set them aside in the folder "
       "NAME within it with -checkpoint_set_aside NAME",
-      f->path, f->list.n, f->list.n == 1 ? "" : "s", newest->run_id, newest->run_id[0] ? ", " : "",
+      f->path, f->list.n, TrsPlural(f->list.n, "s"), newest->run_id, newest->run_id[0] ? ", " : "",
       newest->step);
   PetscCall(TrsAgree(f->comm, f->rank == 0 ? set_aside(f, aside) : PETSC_SUCCESS));
   f->list.n = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/buffer.h"
+#include "core/names.h"
 #include "io/dataset_file.h"
 
 #include <inttypes.h>
@@ -40,7 +41,7 @@ static PetscErrorCode open_column(TrsDatasetFile *file, TrsColumnKind kind, cons
   CHECK_DATA(shape.type_class == type_class, "%s: /%s is %s, expected %s", h5->path, name, found,
              type_class == H5T_FLOAT ? "float32" : "integers");
   CHECK_DATA(ndim == 0 || shape.ndim == ndim, "%s: /%s is %s, expected %d dimension%s", h5->path, name, found,
-             ndim, ndim == 1 ? "" : "s");
+             ndim, TrsPlural(ndim, "s"));
   if (shape.ndim == 1) shape.dims[1] = 1;
   CHECK_DATA(rows < 0 || shape.dims[0] == rows, "%s: /%s is %s, expected %" PRId64 " rows%s", h5->path, name,
              found, rows, rows_are(kind));

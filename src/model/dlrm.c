@@ -3,6 +3,7 @@
 
 #include "core/buffer.h"
 #include "core/events.h"
+#include "core/names.h"
 #include "model/heads.h"
 #include "model/interaction.h"
 #include "model/mlp.h"
@@ -658,10 +659,10 @@ PetscErrorCode TrsDlrmView(TrsDlrm dlrm, MPI_Comm comm)
   PetscFunctionBegin;
   if (dlrm->num_dense) PetscCall(TrsMlpView(&dlrm->dense, "dense_arch", comm));
   PetscCall(TrsSequenceLayersView(&dlrm->sequences, comm));
-  PetscCall(PetscPrintf(comm, "  interaction  %s of %d vectors%s, %" PRId64 " -> %" PRId64 "\n",
-                        interaction->ops->word, interaction->n_vectors,
-                        interaction->x.type == TRS_FP32 ? "" : " of bf16", interaction->N,
-                        interaction->width));
+  PetscCall(
+      PetscPrintf(comm, "  interaction  %s of %d vector%s%s, %" PRId64 " -> %" PRId64 "\n",
+                  interaction->ops->word, interaction->n_vectors, TrsPlural(interaction->n_vectors, "s"),
+                  interaction->x.type == TRS_FP32 ? "" : " of bf16", interaction->N, interaction->width));
   if (interaction->ops->view) PetscCall(interaction->ops->view(interaction, comm));
   PetscCall(TrsHeadsView(&dlrm->heads, comm));
   PetscCall(PetscPrintf(comm, "  per sample   %.4g kflop and %.4g kB in a forward\n", work.flops / 1e3,

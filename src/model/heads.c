@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "model/heads.h"
 
+#include "core/names.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -487,9 +489,9 @@ PetscErrorCode TrsHeadsView(const TrsHeads *heads, MPI_Comm comm)
 
   PetscFunctionBegin;
   if (heads->n_levels) {
-    PetscCall(PetscPrintf(comm, "  heads        %s: %d level%s of %d shared experts and %d of each task\n",
-                          words[heads->kind], heads->n_levels, heads->n_levels == 1 ? "" : "s",
-                          heads->n_shared, heads->n_own));
+    PetscCall(PetscPrintf(comm, "  heads        %s: %d level%s of %d shared expert%s and %d of each task\n",
+                          words[heads->kind], heads->n_levels, TrsPlural(heads->n_levels, "s"),
+                          heads->n_shared, TrsPlural(heads->n_shared, "s"), heads->n_own));
     PetscCall(TrsMlpView(&heads->level[0].expert[0], "expert", comm));
   }
   for (int t = 0; t < heads->tasks.n; t++) {

@@ -3,6 +3,7 @@
   dcn: a low-rank cross network. dcn_full: one of full matrices.
   Source: torchrec.modules.crossnet (LowRankCrossNet, CrossNet); src/RULES.md, rule A3
 */
+#include "core/names.h"
 #include "model/interaction.h"
 
 #include <math.h>
@@ -231,8 +232,8 @@ static PetscErrorCode view(const TrsInteraction *interaction, MPI_Comm comm)
   const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
 
   PetscFunctionBegin;
-  PetscCall(
-      PetscPrintf(comm, "  crossnet     %d layers of rank %d\n", cross->n_layers, (int)inner(interaction)));
+  PetscCall(PetscPrintf(comm, "  crossnet     %d layer%s of rank %d\n", cross->n_layers,
+                        TrsPlural(cross->n_layers, "s"), (int)inner(interaction)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

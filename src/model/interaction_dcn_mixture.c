@@ -6,6 +6,7 @@
   Source: torchrec.modules.crossnet (LowRankMixtureCrossNet); Wang et al. 2021; src/RULES.md, rule
   A3
 */
+#include "core/names.h"
 #include "model/interaction.h"
 #include "model/mlp.h"
 
@@ -353,8 +354,8 @@ static PetscErrorCode view(const TrsInteraction *interaction, MPI_Comm comm)
   const TrsMixtureNet *net = (const TrsMixtureNet *)interaction->own;
 
   PetscFunctionBegin;
-  PetscCall(PetscPrintf(comm, "  crossnet     %d layers of %d experts of rank %d\n", net->n_layers, net->K,
-                        (int)net->r));
+  PetscCall(PetscPrintf(comm, "  crossnet     %d layer%s of %d expert%s of rank %d\n", net->n_layers,
+                        TrsPlural(net->n_layers, "s"), net->K, TrsPlural(net->K, "s"), (int)net->r));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

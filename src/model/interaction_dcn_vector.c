@@ -4,6 +4,7 @@
   x_{l+1} = x0 (w . x_l) + b + x_l.
   Source: torchrec.modules.crossnet (VectorCrossNet); Wang et al. 2017; src/RULES.md, rule A3
 */
+#include "core/names.h"
 #include "model/interaction.h"
 #include "model/mlp.h"
 
@@ -165,9 +166,10 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
 
 static PetscErrorCode view(const TrsInteraction *interaction, MPI_Comm comm)
 {
+  const int n = ((const TrsVectorNet *)interaction->own)->n_layers;
+
   PetscFunctionBegin;
-  PetscCall(PetscPrintf(comm, "  crossnet     %d layers of a vector\n",
-                        ((const TrsVectorNet *)interaction->own)->n_layers));
+  PetscCall(PetscPrintf(comm, "  crossnet     %d layer%s of a vector\n", n, TrsPlural(n, "s")));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

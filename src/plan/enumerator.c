@@ -28,9 +28,7 @@ static const TrsComputeKernel quant_kernels[] = {TRS_KERNEL_QUANT, TRS_KERNEL_QU
                                                  TRS_KERNEL_QUANT_UVM_CACHING};
 static const TrsComputeKernel dense_kernels[] = {TRS_KERNEL_DENSE};
 
-/* The sharding types that the sharder offers for a table, in its fixed order. */
-static int sharder_types(const TrsCostModel *model, const TrsTableConfig *table,
-                         const TrsShardingType **types)
+int TrsSharderTypes(const TrsCostModel *model, const TrsTableConfig *table, const TrsShardingType **types)
 {
   if (model->settings->is_quant) {
     *types = quant_types;
@@ -214,7 +212,7 @@ static PetscErrorCode add_options(const TrsCostModel *model, int t, TrsSearchSpa
   const TrsTableConfig *table = &model->tables->table[t];
   const TrsShardingType *types;
   const TrsComputeKernel *kernels;
-  int n_types = sharder_types(model, table, &types);
+  int n_types = TrsSharderTypes(model, table, &types);
 
   PetscFunctionBegin;
   for (int i = 0; i < n_types; i++) {

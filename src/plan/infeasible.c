@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/infeasible.h"
 
+#include "core/names.h"
 #include "plan/lower_bound.h"
 
 #include <inttypes.h>
@@ -60,15 +61,20 @@ static PetscErrorCode say_dense(const TrsCostModel *model, const TrsReservation 
 static PetscErrorCode say_no_option(const TrsCostModel *model, int t, TrsText *message)
 {
   const TrsTableConfig *table = &model->tables->table[t];
+  const TrsShardingType *types;
+  const int n = TrsSharderTypes(model, table, &types);
 
   PetscFunctionBegin;
   PetscCall(TrsTextPrintf(
       message,
       "table \"%s\" (%s, %s) has no sharding option left: its sharding_types and compute_kernels "
-      "exclude each other or are not available on %s. Relax: -table_%s_sharding_types, "
-      "-table_%s_compute_kernels",
+      "exclude each other or are not available on %s. The types of such tables are",
       table->name, TrsModuleName(TrsTableModule(table)), model->settings->is_quant ? "quantised" : "trained",
-      model->topology->is_cuda ? "cuda" : "cpu", TrsTableOptionName(table), TrsTableOptionName(table)));
+      model->topology->is_cuda ? "cuda" : "cpu"));
+  for (int i = 0; i < n; i++)
+    PetscCall(TrsTextPrintf(message, "%s %s", i ? "," : "", TrsShardingTypeName(types[i])));
+  PetscCall(TrsTextPrintf(message, ". Relax: -table_%s_sharding_types, -table_%s_compute_kernels",
+                          TrsTableOptionName(table), TrsTableOptionName(table)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -232,10 +238,11 @@ static PetscErrorCode say_storage(const TrsCostModel *model, const TrsReservatio
   PetscCall(TrsTextPrintf(
       message,
       "the tables need at least %.0f bytes (%.2f GiB) of %s memory in the least demanding of %" PRId64
-      " proposals, but all %d devices together have %.0f (%.2f GiB) after the reservation: short by %.0f "
+      " proposal%s, but all %d device%s together have %.0f (%.2f GiB) after the reservation: short by %.0f "
       "bytes. Table \"%s\" needs most",
       (double)need, (double)need / GIB, by_hbm ? "device" : "host", search->partitioned,
-      model->topology->world_size, (double)have, (double)have / GIB, (double)(need - have),
+      TrsPlural(search->partitioned, "s"), model->topology->world_size,
+      TrsPlural(model->topology->world_size, "s"), (double)have, (double)have / GIB, (double)(need - have),
       model->tables->table[largest].name));
   PetscCall(say_relax(model, largest, is_for_batches(model, reservation, (double)need, tables), by_hbm,
                       (PetscBool)(search->lowest_ddr > a->sum_ddr), message));
@@ -272,14 +279,15 @@ static PetscErrorCode say_strict(const TrsCostModel *model, const TrsReservation
   PetscCall(TrsTextPrintf(
       message,
       "every table fits by itself, but none of %" PRId64
-      " proposals could be placed as a whole: the least demanding needs %.0f bytes of device and %.0f of "
-      "host memory of %.0f and %.0f left on %d devices, and its shards are too coarse or bound to hosts. "
+      " proposal%s could be placed as a whole: the least demanding needs %.0f bytes of device and %.0f of "
+      "host memory of %.0f and %.0f left on %d device%s, and its shards are too coarse or bound to hosts. "
       "Table \"%s\" is the largest",
-      search->partitioned, (double)search->lowest_hbm, (double)search->lowest_ddr, (double)a->sum_hbm,
-      (double)a->sum_ddr, model->topology->world_size, model->tables->table[largest].name));
+      search->partitioned, TrsPlural(search->partitioned, "s"), (double)search->lowest_hbm,
+      (double)search->lowest_ddr, (double)a->sum_hbm, (double)a->sum_ddr, model->topology->world_size,
+      TrsPlural(model->topology->world_size, "s"), model->tables->table[largest].name));
   if (search->attempts > 0)
-    PetscCall(TrsTextPrintf(message, ". The optimal proposer tried to build a plan %d times in vain%s",
-                            search->attempts,
+    PetscCall(TrsTextPrintf(message, ". The optimal proposer tried to build a plan %d time%s in vain%s",
+                            search->attempts, TrsPlural(search->attempts, "s"),
                             search->no_plan_proven ? ", and it is proven that there is none"
                                                    : ", which does not prove that there is none"));
   PetscCall(say_relax(model, largest, PETSC_FALSE, is_cuda,
@@ -327,6 +335,10 @@ PetscErrorCode TrsPlanDiagnose(const TrsCostModel *model, const TrsReservation *
     if (!model->topology->is_cuda && reservation->dense.ddr > model->topology->ddr[0]) {
       *error = TRS_PLAN_INSUFFICIENT_STORAGE;
       PetscCall(say_dense(model, reservation, message));
+    } else if (search->feasible > 0) {
+      *error = TRS_PLAN_OTHER;
+      PetscCall(TrsTextPrintf(message, "every plan takes infinitely long: a bandwidth of the topology is too "
+                                       "small. Look at the options -topology_..._bw"));
     } else if (!search->any_failed) {
       *error = TRS_PLAN_INSUFFICIENT_STORAGE;
       PetscCall(TrsTextPrintf(

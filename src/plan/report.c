@@ -114,15 +114,17 @@ static PetscErrorCode write_head(const TrsReport *r, TrsText *text)
 
   PetscFunctionBegin;
   PetscCall(rule(text, ""));
-  PetscCall(TrsTextPrintf(text, "Planner statistics: %d tables on %d devices (%d a host)\n",
-                          in->plan->n_tables, r->W, in->plan->local_world_size));
+  PetscCall(TrsTextPrintf(text, "Planner statistics: %d table%s on %d device%s (%d a host)\n",
+                          in->plan->n_tables, TrsPlural(in->plan->n_tables, "s"), r->W, TrsPlural(r->W, "s"),
+                          in->plan->local_world_size));
   PetscCall(TrsTextPrintf(text,
                           "Evaluated %" PRId64 " proposal(s), found %" PRId64
                           " possible plan(s), ran for %.4f s (%.4f s of a core)\n",
                           in->plan->partitioned, in->plan->feasible, search->seconds, search->cpu_seconds));
   if (search->best.found)
-    PetscCall(TrsTextPrintf(text, "The winner is from proposer %s, one of %" PRId64 " proposals made\n",
-                            TrsProposerKindName(search->best.proposer), in->plan->proposals));
+    PetscCall(TrsTextPrintf(text, "The winner is from proposer %s, one of %" PRId64 " proposal%s made\n",
+                            TrsProposerKindName(search->best.proposer), in->plan->proposals,
+                            TrsPlural(in->plan->proposals, "s")));
   if (in->optimum->bound_ms > 0) {
     PetscCall(
         TrsTextPrintf(text, "Lower bound of the critical path: %.6g ms; this plan is at most %.2f%% above it",
@@ -289,13 +291,13 @@ static PetscErrorCode write_kernels(const TrsReport *r, TrsText *text)
     if (n)
       PetscCall(
           TrsTextPrintf(text,
-                        "%-17s %5d tables (%d by constraint): weights %.3f GiB, optimizer state %.3f GiB, "
+                        "%-17s %5d table%s (%d by constraint): weights %.3f GiB, optimizer state %.3f GiB, "
                         "in all HBM %.3f GiB, DDR %.3f GiB\n",
-                        TrsComputeKernelName((TrsComputeKernel)k), n, n_named, weights / GIB, state / GIB,
-                        hbm / GIB, ddr / GIB));
+                        TrsComputeKernelName((TrsComputeKernel)k), n, TrsPlural(n, "s"), n_named,
+                        weights / GIB, state / GIB, hbm / GIB, ddr / GIB));
   }
-  PetscCall(TrsTextPrintf(text, "Kernel constraints: %d tables; chosen freely: %d\n", n_forced,
-                          in->plan->n_tables - n_forced));
+  PetscCall(TrsTextPrintf(text, "Kernel constraints: %d table%s; chosen freely: %d\n", n_forced,
+                          TrsPlural(n_forced, "s"), in->plan->n_tables - n_forced));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -335,7 +337,7 @@ static PetscErrorCode write_where(const TrsReport *r, const double *x, double va
   for (int d = 0; d < r->W; d++) {
     if (fabs(x[d] - value) <= tolerance) ranks[n++] = d;
   }
-  PetscCall(TrsTextPrintf(text, " on %s ", n == 1 ? "rank" : "ranks"));
+  PetscCall(TrsTextPrintf(text, " on rank%s ", TrsPlural(n, "s")));
   if (n <= TRS_MAX_SHOWN_RANKS || (n && ranks[n - 1] - ranks[0] == n - 1)) {
     PetscCall(TrsRanksText(n, ranks, text));
   } else {

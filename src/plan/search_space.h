@@ -117,6 +117,9 @@ typedef struct {
 PetscErrorCode TrsEnumerate(const TrsCostModel *model, TrsSearchSpace *space, int *table_alone);
 PetscErrorCode TrsSearchSpaceFree(TrsSearchSpace *space);
 
+/* The number of sharding types that the sharder offers for a table; *types has them in its order. */
+int TrsSharderTypes(const TrsCostModel *model, const TrsTableConfig *table, const TrsShardingType **types);
+
 /*
   The tables in the planner's order: module by module (last to first, or first to last with
   exact_enumerate_order), and in a module in their own order. Out: order[tables->n].

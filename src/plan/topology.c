@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/topology.h"
 
+#include "core/names.h"
 #include "plan/planner.h"
 
 #include <inttypes.h>
@@ -106,8 +107,8 @@ PetscErrorCode TrsPlanReplicas(TrsOptions options, int64_t world_size, int *repl
   if (task != TRS_TASK_TRAIN && task != TRS_TASK_PLAN) PetscFunctionReturn(PETSC_SUCCESS);
   if (n > 0 && world_size % n != 0)
     PetscCall(TrsOptionError(options, "-plan_replicas",
-                             "%" PRId64 " copies of the tables do not divide the %" PRId64 " ranks", n,
-                             world_size));
+                             "%" PRId64 " copies of the tables do not divide the %" PRId64 " rank%s", n,
+                             world_size, TrsPlural(world_size, "s")));
   *replicas = (int)n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -153,14 +154,14 @@ static PetscErrorCode read_world(TrsOptions options, const TrsTopologyDefaults *
   if (defaults->is_fixed && world != defaults->world_size)
     PetscCall(TrsOptionError(options, "-topology_world_size",
                              "%" PRId64
-                             " is not the run's %d ranks; another world can only be planned with -task plan",
-                             world, defaults->world_size));
+                             " is not the run's %d rank%s; another world can only be planned with -task plan",
+                             world, defaults->world_size, TrsPlural(defaults->world_size, "s")));
   local = defaults->local_world_size > 0 ? defaults->local_world_size : world;
   PetscCall(TrsOptionsGetInt(options, "-topology_local_world_size", &local, &set));
   if (defaults->is_fixed && world % local != 0)
     PetscCall(TrsOptionError(options, "-topology_local_world_size",
-                             "%" PRId64 " ranks a host do not divide the run's %" PRId64 " ranks", local,
-                             world));
+                             "%" PRId64 " ranks a host do not divide the run's %" PRId64 " rank%s", local,
+                             world, TrsPlural(world, "s")));
   PetscCall(TrsOptionsGetInt(options, "-topology_pod_size", &pod, NULL));
   if (pod > INT_MAX / local)
     PetscCall(TrsOptionError(options, "-topology_pod_size", "%" PRId64 " hosts of %" PRId64 " ranks overflow",
@@ -187,7 +188,8 @@ static PetscErrorCode read_caps(TrsOptions options, const char *one, const char 
   PetscCall(TrsOptionsGetInt(options, one, &standard, NULL));
   PetscCall(TrsOptionsGetInts(options, list, &n, &entries, is_list));
   if (n && n != world_size)
-    PetscCall(TrsOptionError(options, list, "%d entries for %d devices", n, world_size));
+    PetscCall(TrsOptionError(options, list, "%d entr%s for %d device%s", n, n == 1 ? "y" : "ies", world_size,
+                             TrsPlural(world_size, "s")));
   for (int r = 0; r < world_size; r++) caps[r] = n ? entries[r] : standard;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Without a plan: what is missing, and single changes that would do, each tried by planning. */
+#include "core/names.h"
 #include "plan/plan_search.h"
 #include "plan/report_format.h"
 #include "plan/summary.h"
@@ -271,9 +272,10 @@ static PetscErrorCode say_need(const TrsCostModel *model, const TrsReservation *
   TrsGibText((double)high, d, sizeof(d));
   PetscCall(TrsTextPrintf(text,
                           "  %-10s at least %s GiB of %s memory; there are %s GiB, after the reservation, on "
-                          "%d ranks of %s%s%s GiB\n",
+                          "%d rank%s of %s%s%s GiB\n",
                           "needs", a, is_cuda ? "device" : "host", b, model->topology->world_size,
-                          low < high ? c : "", low < high ? " to " : "", d));
+                          TrsPlural(model->topology->world_size, "s"), low < high ? c : "",
+                          low < high ? " to " : "", d));
   for (int i = 0; i < largest.n; i++) {
     TrsGibText(largest.value[i], a, sizeof(a));
     PetscCall(TrsTextPrintf(text, i ? ", %s %s GiB" : "  largest    %s %s GiB",
@@ -290,9 +292,9 @@ PetscErrorCode TrsSummaryWriteNoPlan(const TrsCostModel *model, const TrsReserva
       .model = model, .end_s = TrsPlanCpuClock() + model->settings->advice_s, .text = text, .n_found = 0};
 
   PetscFunctionBegin;
-  PetscCall(TrsTextPrintf(text, "plan: none: the %d tables %s %d ranks\n", model->tables->n,
-                          any_tried ? "do not fit on" : "have not been tried on",
-                          model->topology->world_size));
+  PetscCall(TrsTextPrintf(text, "plan: none: %d table%s on %d rank%s, no plan %s\n", model->tables->n,
+                          TrsPlural(model->tables->n, "s"), model->topology->world_size,
+                          TrsPlural(model->topology->world_size, "s"), any_tried ? "fits" : "was tried"));
   if (reservation->too_little) PetscCall(say_reserved(model, reservation, text));
   if (space->n_tables) PetscCall(say_need(model, reservation, space, text));
   if (model->settings->advice_s <= 0) PetscFunctionReturn(PETSC_SUCCESS);

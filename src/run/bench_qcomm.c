@@ -2,6 +2,7 @@
 #include "run/bench_qcomm.h"
 
 #include "comm/qcomm.h"
+#include "core/names.h"
 #include "io/results.h"
 #include "run/outputs.h"
 #include "run/report.h"
@@ -43,8 +44,8 @@ static PetscErrorCode train(TrsSession *s, TrsReader reader, int64_t steps, int6
                (int)result.step, isnan(result.loss) ? "nan" : "infinite");
   }
   *batch = result.global_batch / s->size + (s->rank < result.global_batch % s->size ? 1 : 0);
-  PetscCall(PetscPrintf(s->comm, "%-10s of %d steps, the last one's loss %.5f\n", "qcomm",
-                        (int)result.step + 1, result.loss));
+  PetscCall(PetscPrintf(s->comm, "%-10s of %d step%s, the last one's loss %.5f\n", "qcomm",
+                        (int)result.step + 1, TrsPlural(result.step + 1, "s"), result.loss));
   PetscCall(TrsPipelineDestroy(&pipeline));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/column_cuts.h"
 
+#include "core/names.h"
 #include "optim/sparse_optimizer.h"
 
 #include <string.h>
@@ -41,7 +42,7 @@ PetscErrorCode TrsColumnCutsTell(MPI_Comm comm, TrsOptions options, const TrsTab
                   "%-10s the columns of %d table%s are cut (%s%s%s%s%s%s), and %s acts on whole rows: each "
                   "shard has its own statistics, so results differ from an uncut plan's (not with "
                   "-reproducible)\n",
-                  "plan", n, n == 1 ? "" : "s", names[0], n > 1 ? ", " : "", names[1], n > 2 ? ", " : "",
+                  "plan", n, TrsPlural(n, "s"), names[0], n > 1 ? ", " : "", names[1], n > 2 ? ", " : "",
                   names[2], n > TRS_SHOWN_NAMES ? ", ..." : "", optimizer));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

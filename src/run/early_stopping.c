@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/early_stopping.h"
 
+#include "core/names.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
@@ -147,14 +149,15 @@ void TrsEarlyStoppingText(const TrsEarlyStopping *early, char *text, size_t size
   const char *task = early->task_name ? early->task_name : "", *line = early->task_name ? "_" : "";
 
   if (!early->has_best)
-    snprintf(text, size, "eval/%s%s%s was finite in none of %" PRId64 " evaluations", task, line,
-             metric->name, early->n_worse);
+    snprintf(text, size, "eval/%s%s%s was finite in none of %" PRId64 " evaluation%s", task, line,
+             metric->name, early->n_worse, TrsPlural(early->n_worse, "s"));
   else
     snprintf(text, size,
-             "eval/%s%s%s has not %s %.6g (after %" PRId64 " updates) by more than %g in %" PRId64
+             "eval/%s%s%s has not %s %.6g (after %" PRId64 " update%s) by more than %g in %" PRId64
              " evaluation%s",
              task, line, metric->name, metric->falls ? "fallen below" : "risen above", early->best,
-             early->best_step, early->min_delta, early->n_worse, early->n_worse == 1 ? "" : "s");
+             early->best_step, TrsPlural(early->best_step, "s"), early->min_delta, early->n_worse,
+             TrsPlural(early->n_worse, "s"));
 }
 
 /* What is watched, as one number: the metric, and of several tasks the task. */

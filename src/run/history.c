@@ -99,8 +99,8 @@ static PetscErrorCode take_over(TrsHistory *h, TrsOutput *output, int64_t step)
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   last = TrsResultsLastInt(h->results, "train/step", -1) + 1;
-  PetscCall(PetscPrintf(PETSC_COMM_SELF, "%-10s %s: goes on after %" PRId64 " updates\n", "history",
-                        output->path, last));
+  PetscCall(PetscPrintf(PETSC_COMM_SELF, "%-10s %s: goes on after %" PRId64 " update%s\n", "history",
+                        output->path, last, TrsPlural(last, "s")));
   if (last < step)
     PetscCall(PetscPrintf(PETSC_COMM_SELF,
                           "%-10s no rows of the %" PRId64

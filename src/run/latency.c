@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/latency.h"
 
+#include "core/names.h"
+
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -68,10 +70,10 @@ PetscErrorCode TrsLatencyReport(MPI_Comm comm, TrsLatency *latency, TrsResults r
   samples_per_s = (double)samples / PetscMax(elapsed_s, 1e-9);
   PetscCall(record(latency, ms, at, samples_per_s, results));
   PetscCall(PetscPrintf(comm,
-                        "predicted  %" PRId64 " samples in %.2f s: %.0f samples/s; latency of %" PRId64
-                        " batches%s p50 %.3f ms, p90 %.3f ms, p99 %.3f ms, worst %.3f ms\n",
-                        samples, elapsed_s, samples_per_s, n, skipped ? " after the first" : "", at[0], at[1],
-                        at[2], at[3]));
+                        "predicted  %" PRId64 " sample%s in %.2f s: %.0f samples/s; latency of %" PRId64
+                        " batch%s%s p50 %.3f ms, p90 %.3f ms, p99 %.3f ms, worst %.3f ms\n",
+                        samples, TrsPlural(samples, "s"), elapsed_s, samples_per_s, n, TrsPlural(n, "es"),
+                        skipped ? " after the first" : "", at[0], at[1], at[2], at[3]));
   PetscCall(PetscFree2(ms, sorted));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

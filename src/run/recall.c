@@ -2,6 +2,7 @@
 #include "run/recall.h"
 
 #include "compute/pair_softmax.h"
+#include "core/names.h"
 #include "train/pair_loss.h"
 
 #include <inttypes.h>
@@ -229,7 +230,8 @@ PetscErrorCode TrsRecallReport(TrsRecall *r, MPI_Comm comm, TrsResults results)
   count(r, &all, digits);
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, digits, (int)n_digits, MPI_DOUBLE, MPI_SUM, comm));
   total = TrsWeightSumTotal(digits);
-  PetscCall(PetscPrintf(comm, "%-10s among %" PRId64 " candidates:", "recall", all.n));
+  PetscCall(
+      PetscPrintf(comm, "%-10s among %" PRId64 " candidate%s:", "recall", all.n, TrsPlural(all.n, "s")));
   for (int k = 0; k < r->n; k++) {
     at[k] = (double)r->at[k];
     recall[k] = total > 0.0 ? TrsWeightSumTotal(digits + (size_t)(1 + k) * TRS_WEIGHT_DIGITS) / total : 0.0;

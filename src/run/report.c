@@ -55,7 +55,7 @@ static void compute_text(const TrsMachine *m, char *text, size_t size)
            m->least_threads, m->most_threads);
   snprintf(text, size, "%s%s%s%s, %s thread%s a rank", m->least_isa, mixed ? " to " : "",
            mixed ? m->most_isa : "", m->isa_is_common ? ", the best that all ranks have" : "", threads,
-           m->most_threads == 1 ? "" : "s");
+           TrsPlural(m->most_threads, "s"));
 }
 
 static PetscErrorCode hardware_text(const TrsSession *s, char *text, size_t size)
@@ -68,8 +68,8 @@ static PetscErrorCode hardware_text(const TrsSession *s, char *text, size_t size
   compute_text(&s->machine, compute, sizeof(compute));
   snprintf(text, size, "%s on %s%s%s (%s), %d host%s of %d rank%s, %s%s", s->machine.device->name, about,
            about[0] ? " beside " : "", cpu, compute, s->machine.groups.n_hosts,
-           s->machine.groups.n_hosts == 1 ? "" : "s", s->machine.groups.local_world_size,
-           s->machine.groups.local_world_size == 1 ? "" : "s", s->machine.groups.world->ops->name,
+           TrsPlural(s->machine.groups.n_hosts, "s"), s->machine.groups.local_world_size,
+           TrsPlural(s->machine.groups.local_world_size, "s"), s->machine.groups.world->ops->name,
            s->machine.groups.world->n_shared > 1 ? " and shared memory" : "");
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -93,10 +93,10 @@ static PetscErrorCode print_dataset(MPI_Comm comm, const char *what, TrsDataset 
   PetscFunctionBegin;
   if (!dataset) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDatasetGetInfo(dataset, &info));
-  PetscCall(PetscPrintf(comm,
-                        "%-10s %s: %" PRId64 " samples, %d dense, %d sparse features, %.1f ids a sample\n",
-                        what, info->path, info->num_samples, info->num_dense, info->n_features,
-                        (double)info->num_values / (double)info->num_samples));
+  PetscCall(PetscPrintf(
+      comm, "%-10s %s: %" PRId64 " sample%s, %d dense, %d sparse feature%s, %.1f ids a sample\n", what,
+      info->path, info->num_samples, TrsPlural(info->num_samples, "s"), info->num_dense, info->n_features,
+      TrsPlural(info->n_features, "s"), (double)info->num_values / (double)info->num_samples));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -143,7 +143,7 @@ PetscErrorCode TrsReportBanner(const TrsSession *session)
   PetscFunctionBegin;
   PetscCall(hardware_text(session, text, sizeof(text)));
   PetscCall(PetscPrintf(comm, "%s %s (%s), %d rank%s\n%-10s %s\n", TRS_NAME, TRS_VERSION, TrsVersionCommit(),
-                        session->size, session->size == 1 ? "" : "s", "runs on", text));
+                        session->size, TrsPlural(session->size, "s"), "runs on", text));
   libraries_text(session, text, sizeof(text));
   PetscCall(PetscPrintf(comm, "%-10s %s\n", "with", text));
   if (session->machine.device_reason[0])
@@ -297,16 +297,16 @@ static PetscErrorCode report_table(const TrsSession *session, const TrsDatasetIn
   TrsNameEscape(info->features[found[1]], name, sizeof(name));
   path = TrsDatasetLocate(info, sample, &row);
   PetscCall(PetscFPrintf(session->comm, PETSC_STDERR,
-                         "trshard: warning: %s: table %s: %" PRId64 " ids outside of [0, %" PRId64
+                         "trshard: warning: %s: table %s: %" PRId64 " id%s outside of [0, %" PRId64
                          ") became 0, the first is %" PRId64 " of feature \"%.100s\" in sample %" PRId64
                          "%s%s (-bounds_check_mode)\n",
-                         what, table->name, n, table->num_embeddings, found[0], name, row,
+                         what, table->name, n, TrsPlural(n, "s"), table->num_embeddings, found[0], name, row,
                          info->n_files > 1 ? " of " : "", info->n_files > 1 ? path : ""));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 #define BAD_NUMBERS \
-  " numbers of the dataset are not finite, labels that their loss cannot have or weights below 0 " \
+  " number%s of the dataset: NaN, Inf, a label that its loss cannot have, or a weight below 0 " \
   "(-data_check)\n"
 
 PetscErrorCode TrsReportBadInput(const TrsSession *session, const TrsDatasetInfo *info, TrsReader reader,
@@ -330,7 +330,7 @@ PetscErrorCode TrsReportBadInput(const TrsSession *session, const TrsDatasetInfo
   PetscCallMPI(MPI_Allreduce(&mine, &numbers, 1, MPI_INT64_T, MPI_SUM, session->comm));
   if (numbers)
     PetscCall(PetscFPrintf(session->comm, PETSC_STDERR, "trshard: warning: %s: %" PRId64 BAD_NUMBERS, what,
-                           numbers));
+                           numbers, TrsPlural(numbers, "s")));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -358,15 +358,16 @@ PetscErrorCode TrsReportBadData(const TrsSession *session, const TrsDatasetInfo 
     TrsNameEscape(info->features[result->first_bad.key], name, sizeof(name));
     PetscCall(PetscFPrintf(session->comm, PETSC_STDERR,
                            "trshard: warning: step %" PRId64 ": %" PRId64
-                           " ids outside of their tables became 0; feature \"%.100s\" of sample %" PRId64
+                           " id%s outside of their tables became 0; feature \"%.100s\" of sample %" PRId64
                            "%s%s has id %" PRId64 " (-bounds_check_mode)\n",
-                           result->step, result->bad_ids, name, row, info->n_files > 1 ? " of " : "",
-                           info->n_files > 1 ? path : "", result->first_bad.id));
+                           result->step, result->bad_ids, TrsPlural(result->bad_ids, "s"), name, row,
+                           info->n_files > 1 ? " of " : "", info->n_files > 1 ? path : "",
+                           result->first_bad.id));
   }
   if (result->bad_numbers)
     PetscCall(PetscFPrintf(session->comm, PETSC_STDERR,
                            "trshard: warning: step %" PRId64 ": %" PRId64 BAD_NUMBERS, result->step,
-                           result->bad_numbers));
+                           result->bad_numbers, TrsPlural(result->bad_numbers, "s")));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -382,14 +383,16 @@ static PetscErrorCode print_other(MPI_Comm comm, const char *what, const TrsTask
 {
   PetscFunctionBegin;
   if (task->labels == TRS_LABEL_CLASS)
-    PetscCall(PetscPrintf(comm, "%-10s loss %.5f  accuracy %.5f  (%" PRId64 " samples)\n", what, values->loss,
-                          values->accuracy, values->n_samples));
+    PetscCall(PetscPrintf(comm, "%-10s loss %.5f  accuracy %.5f  (%" PRId64 " sample%s)\n", what,
+                          values->loss, values->accuracy, values->n_samples,
+                          TrsPlural(values->n_samples, "s")));
   else
-    PetscCall(PetscPrintf(
-        comm,
-        "%-10s loss %.5f  RMSE %.5f  MAE %.5f  mean label %.5f  mean prediction %.5f  (%" PRId64
-        " samples)\n",
-        what, values->loss, values->rmse, values->mae, values->ctr, values->prediction, values->n_samples));
+    PetscCall(
+        PetscPrintf(comm,
+                    "%-10s loss %.5f  RMSE %.5f  MAE %.5f  mean label %.5f  mean prediction %.5f  (%" PRId64
+                    " sample%s)\n",
+                    what, values->loss, values->rmse, values->mae, values->ctr, values->prediction,
+                    values->n_samples, TrsPlural(values->n_samples, "s")));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -406,9 +409,9 @@ static PetscErrorCode report_running(MPI_Comm comm, const char *what, const TrsT
   if (!isnan(values->auc)) snprintf(auc, sizeof(auc), "  AUC %.5f", values->auc);
   PetscCall(PetscPrintf(comm,
                         "%-10s NE %.5f%s  AUPRC %.5f  accuracy %.5f  calibration %.4f  CTR %.5f  RMSE %.5f  "
-                        "(%" PRId64 " samples)\n",
+                        "(%" PRId64 " sample%s)\n",
                         what, values->ne, auc, values->auprc, values->accuracy, values->calibration,
-                        values->ctr, values->rmse, values->n_samples));
+                        values->ctr, values->rmse, values->n_samples, TrsPlural(values->n_samples, "s")));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -441,15 +444,16 @@ static PetscErrorCode print_groups(MPI_Comm comm, const char *what, const TrsGro
   PetscFunctionBegin;
   if (values->n_at == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscPrintf(comm,
-                        "%-10s %" PRId64 " groups: GAUC %.5f  NE %.5f (%" PRId64
-                        " groups with both classes)  MSE %.5f  MAE %.5f",
-                        what, values->n_groups, values->gauc, values->ne, values->n_both, values->mse,
-                        values->mae));
+                        "%-10s %" PRId64 " group%s: GAUC %.5f  NE %.5f (%" PRId64
+                        " group%s with both classes)  MSE %.5f  MAE %.5f",
+                        what, values->n_groups, TrsPlural(values->n_groups, "s"), values->gauc, values->ne,
+                        values->n_both, TrsPlural(values->n_both, "s"), values->mse, values->mae));
   for (int k = 0; k < values->n_at; k++)
     PetscCall(PetscPrintf(comm, "\n%-10s @%" PRId64 ": NDCG %.5f  recall %.5f  hit rate %.5f  precision %.5f",
                           "", values->at[k], values->ndcg[k], values->recall[k], values->hit_rate[k],
                           values->precision[k]));
-  PetscCall(PetscPrintf(comm, " (%" PRId64 " groups with a positive)\n", values->n_positive));
+  PetscCall(PetscPrintf(comm, " (%" PRId64 " group%s with a positive)\n", values->n_positive,
+                        TrsPlural(values->n_positive, "s")));
   PetscCall(print_segments(comm, values));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -492,9 +496,9 @@ static PetscErrorCode report_task(MPI_Comm comm, const char *what, const TrsTask
     PetscCall(print_other(comm, name, task, values));
   else
     PetscCall(PetscPrintf(
-        comm, "%s loss %.5f  AUC %.5f  NE %.5f  accuracy %.5f  calibration %.4f  (%" PRId64 " samples)\n",
-        name, values->loss, values->auc, values->ne, values->accuracy, values->calibration,
-        values->n_samples));
+        comm, "%s loss %.5f  AUC %.5f  NE %.5f  accuracy %.5f  calibration %.4f  (%" PRId64 " sample%s)\n",
+        name, values->loss, values->auc, values->ne, values->accuracy, values->calibration, values->n_samples,
+        TrsPlural(values->n_samples, "s")));
   PetscCall(print_groups(comm, "groups", &values->groups));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -725,8 +729,9 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
              TrsStageName((TrsStage)i));
   }
   PetscCall(PetscPrintf(session->comm,
-                        "trained on %" PRId64 " samples in %.2f s: %.0f samples/s, peak memory %s a rank\n",
-                        progress->samples, elapsed_s, (double)progress->samples / PetscMax(elapsed_s, 1e-9),
+                        "trained on %" PRId64 " sample%s in %.2f s: %.0f samples/s, peak memory %s a rank\n",
+                        progress->samples, TrsPlural(progress->samples, "s"), elapsed_s,
+                        (double)progress->samples / PetscMax(elapsed_s, 1e-9),
                         TrsBytesText((double)peak_bytes, text, sizeof(text))));
   PetscCall(PetscPrintf(session->comm, "%-10s", "stages"));
   for (int i = 0; i < TRS_STAGE_NONE; i++)

@@ -196,7 +196,8 @@ static PetscErrorCode tell_more(const TrsSession *s, const char *word, int n_lin
 {
   PetscFunctionBegin;
   if (n_lines > TRS_MAX_LINES)
-    PetscCall(PetscPrintf(s->comm, "%-10s %d more options differ\n", word, n_lines - TRS_MAX_LINES));
+    PetscCall(PetscPrintf(s->comm, "%-10s %d more option%s differ\n", word, n_lines - TRS_MAX_LINES,
+                          TrsPlural(n_lines - TRS_MAX_LINES, "s")));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -237,9 +238,10 @@ PetscErrorCode TrsResumeTell(const TrsSession *session, const TrsCheckpointInfo 
   PetscCall(TrsDatasetGetInfo(session->train, &data));
   if (start->data_samples && start->data_samples != data->num_samples)
     PetscCall(PetscPrintf(session->comm,
-                          "%-10s the training data had %" PRId64 " samples and has %" PRId64
+                          "%-10s the training data had %" PRId64 " sample%s and has %" PRId64
                           ": as many count as seen as were\n",
-                          "resume", start->data_samples, data->num_samples));
+                          "resume", start->data_samples, TrsPlural(start->data_samples, "s"),
+                          data->num_samples));
   else if (start->data_hash && start->data_hash != data->sample_hash)
     PetscCall(PetscPrintf(session->comm,
                           "%-10s the training data has as many samples as it had, but others: the place "

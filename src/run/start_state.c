@@ -150,7 +150,7 @@ static PetscErrorCode tell_zero_states(const TrsSession *s, const TrsDifferences
   else if (n && info->step > 0)
     PetscCall(PetscPrintf(s->comm,
                           "%-10s the checkpoint lacks %d optimizer state%s, /%s first: they start at zero\n",
-                          "warning", n, n == 1 ? "" : "s", all->state->path));
+                          "warning", n, TrsPlural(n, "s"), all->state->path));
   if (n && info->step > 0)
     PetscCall(PetscPrintf(
         s->comm, "%-10s updates are counted on from %" PRId64 ": a warm-up that ends before is over%s\n",
@@ -174,7 +174,7 @@ static PetscErrorCode tell_differences(const TrsSession *s, const TrsStartPoint 
   if (from->resumed && (all.other || info->step > 0)) PetscCall(refuse_fewer(s, from->path, &all));
   if (all.n_converted)
     PetscCall(PetscPrintf(s->comm, "%-10s %d table%s of another data type converted, rounded to nearest\n",
-                          "weights", all.n_converted, all.n_converted == 1 ? "" : "s"));
+                          "weights", all.n_converted, TrsPlural(all.n_converted, "s")));
   if (all.average)
     PetscCall(PetscPrintf(s->comm, "%-10s the averages of -ema_decay begin as the weights\n", "weights"));
   for (int kind = 0; kind < TRS_STATES_KINDS; kind++)
@@ -255,9 +255,9 @@ static PetscErrorCode tell_parts(const TrsSession *s, const TrsCheckpointWanted 
   PetscFunctionBegin;
   for (int i = 0; i < s->state.n; i++) PetscCall(tell_initial(s, &s->state.tensor[i], &n_initial, &n_grown));
   if (wanted->n_tables)
-    PetscCall(PetscPrintf(s->comm,
-                          "%-10s %d table%s alone taken (-init_from_tables); %d tensors are initial\n",
-                          "weights", wanted->n_tables, wanted->n_tables == 1 ? "" : "s", n_initial));
+    PetscCall(PetscPrintf(
+        s->comm, "%-10s %d table%s alone taken (-init_from_tables); %d tensor%s stay initial\n", "weights",
+        wanted->n_tables, TrsPlural(wanted->n_tables, "s"), n_initial, TrsPlural(n_initial, "s")));
   for (int i = 0; i < start->n_unexpected && wanted->n_tables == 0; i++)
     PetscCall(PetscPrintf(s->comm, "%-10s /%s of the file: the model has no such %s\n", "ignored",
                           start->unexpected[i],
@@ -354,8 +354,9 @@ PetscErrorCode TrsStartStateLoad(TrsSession *s, const TrsStartPoint *from, TrsRe
   if (from->resumed) wanted = (TrsCheckpointWanted){.same = PETSC_TRUE};
   PetscCall(TrsCheckpointReadWanted(s->comm, from->path, &s->state, &wanted, info));
   TrsModelParallelStateWasRead(s->model, &s->state);
-  PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " updates\n",
-                        from->resumed ? "resume" : "weights", from->path, info->step));
+  PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " update%s\n",
+                        from->resumed ? "resume" : "weights", from->path, info->step,
+                        TrsPlural(info->step, "s")));
   if (from->resumed) PetscCall(TrsResumeTell(s, info));
   if (from->model && wanted.n_tables == 0) PetscCall(TrsModelTell(s, from->model));
   if (!from->resumed) PetscCall(tell_parts(s, &wanted, info, results));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/task_bench.h"
 
+#include "core/names.h"
 #include "core/version.h"
 #include "run/bench_qcomm.h"
 #include "run/bench_rates.h"
@@ -31,9 +32,9 @@ static PetscErrorCode write_topology(TrsOptions options, const char *path, const
   TrsText text = {0};
 
   PetscFunctionBegin;
-  PetscCall(TrsTextPrintf(&text,
-                          "# measured by %s %s -task bench on %d ranks, %d a host; bytes/ms of one rank\n",
-                          TRS_NAME, TRS_VERSION, groups->world->size, groups->local_world_size));
+  PetscCall(TrsTextPrintf(
+      &text, "# measured by %s %s -task bench on %d rank%s, %d a host; bytes/ms of one rank\n", TRS_NAME,
+      TRS_VERSION, groups->world->size, TrsPlural(groups->world->size, "s"), groups->local_world_size));
   if (rates->spread > too_wide)
     PetscCall(
         TrsTextPrintf(&text, "# the machine was busy: rounds were %.0f%% apart\n", 100.0 * rates->spread));

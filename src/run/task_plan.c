@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/task_plan.h"
 
+#include "core/names.h"
 #include "data/reader.h"
 #include "optim/sparse_optimizer.h"
 #include "plan/planner.h"
@@ -64,7 +65,8 @@ static PetscErrorCode name_left_out(MPI_Comm comm, const TrsTableConfigs *tables
                             table->constraints.device_group));
   }
   if (n > TRS_SHOWN_TABLES)
-    PetscCall(PetscPrintf(comm, "not in this plan: %d tables more\n", n - TRS_SHOWN_TABLES));
+    PetscCall(PetscPrintf(comm, "not in this plan: %d table%s more\n", n - TRS_SHOWN_TABLES,
+                          TrsPlural(n - TRS_SHOWN_TABLES, "s")));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/task_predict.h"
 
+#include "core/names.h"
 #include "quant/quantised_tables.h"
 #include "run/checkpoint_model.h"
 #include "run/latency.h"
@@ -144,7 +145,8 @@ static PetscErrorCode read_checkpoint(TrsPrediction *p)
   PetscCall(TrsQuantReaderDestroy(&reader));
   PetscCall(TrsStateFree(&state));
   PetscCall(ierr);
-  PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " updates\n", "weights", p->path, p->info.step));
+  PetscCall(PetscPrintf(s->comm, "%-10s %s, after %" PRId64 " update%s\n", "weights", p->path, p->info.step,
+                        TrsPlural(p->info.step, "s")));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/names.h"
 #include "run/training.h"
 
 #include <inttypes.h>
@@ -93,10 +94,10 @@ static PetscErrorCode find_place(TrsTraining *t)
   if (same_size ? old_batch == batch && old_epoch_steps == epoch_steps : t->first_step == t->start.run_step)
     PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscPrintf(t->session.comm,
-                        "%-10s an epoch had %" PRId64 " steps of %" PRId64 " samples and has %" PRId64
+                        "%-10s an epoch had %" PRId64 " step%s of %" PRId64 " sample%s and has %" PRId64
                         " of %" PRId64 ": step %" PRId64 " of then is step %" PRId64 " of now\n",
-                        "resume", old_epoch_steps, old_batch, epoch_steps, batch, t->start.run_step,
-                        t->first_step));
+                        "resume", old_epoch_steps, TrsPlural(old_epoch_steps, "s"), old_batch,
+                        TrsPlural(old_batch, "s"), epoch_steps, batch, t->start.run_step, t->first_step));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -151,13 +151,15 @@ PetscErrorCode TrsShardingPlanViewTables(const TrsShardingPlan *plan, MPI_Comm c
   PetscFunctionBegin;
   for (int t = 0; t < n_shown; t++) PetscCall(view_table(&plan->table[t], comm));
   if (n_shown < plan->n_tables)
-    PetscCall(PetscPrintf(comm, "  ... and %d tables more\n", plan->n_tables - n_shown));
+    PetscCall(PetscPrintf(comm, "  ... and %d table%s more\n", plan->n_tables - n_shown,
+                          TrsPlural(plan->n_tables - n_shown, "s")));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 void TrsShardingPlanLine(const TrsShardingPlan *plan, char *line, size_t size)
 {
-  snprintf(line, size, "plan: %d tables on %d ranks, critical path %.4g ms", plan->n_tables, plan->world_size,
+  snprintf(line, size, "plan: %d table%s on %d rank%s, critical path %.4g ms", plan->n_tables,
+           TrsPlural(plan->n_tables, "s"), plan->world_size, TrsPlural(plan->world_size, "s"),
            plan->critical_path);
 }
 

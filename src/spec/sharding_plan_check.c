@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Does a plan, which may come from a file, fit the tables and the world of this run? */
+#include "core/names.h"
 #include "spec/sharding_plan.h"
 #include "spec/table_choices.h"
 
@@ -56,8 +57,9 @@ static PetscErrorCode check_data_parallel(const TrsTablePlan *plan, const TrsTab
                                           int world_size, const char *source)
 {
   PetscFunctionBegin;
-  FAIL_UNLESS(plan->n_shards == world_size, "%s: data_parallel table \"%s\" has %d shards for %d ranks",
-              source, plan->name, plan->n_shards, world_size);
+  FAIL_UNLESS(plan->n_shards == world_size, "%s: data_parallel table \"%s\" has %d shard%s for %d rank%s",
+              source, plan->name, plan->n_shards, TrsPlural(plan->n_shards, "s"), world_size,
+              TrsPlural(world_size, "s"));
   for (int i = 0; i < plan->n_shards; i++) {
     const TrsShard *shard = &plan->shard[i];
 
@@ -107,8 +109,8 @@ static PetscErrorCode check_type(const TrsTablePlan *plan, const TrsShardingPlan
     break;
   case TRS_SHARDING_ROW_WISE:
     FAIL_UNLESS(plan->n_shards == whole->world_size && rows_per_block == plan->n_shards,
-                "%s: row_wise table \"%s\" has %d shards for %d ranks", source, plan->name, plan->n_shards,
-                whole->world_size);
+                "%s: row_wise table \"%s\" has %d shard%s for %d rank%s", source, plan->name, plan->n_shards,
+                TrsPlural(plan->n_shards, "s"), whole->world_size, TrsPlural(whole->world_size, "s"));
     for (int i = 0; i < plan->n_shards; i++)
       FAIL_UNLESS(plan->shard[i].rank == i, "%s: row_wise table \"%s\": shard %d is on rank %d", source,
                   plan->name, i, plan->shard[i].rank);
@@ -132,8 +134,8 @@ static PetscErrorCode check_table(const TrsShardingPlan *whole, const TrsTablePl
   PetscFunctionBegin;
   for (int i = 0; i < plan->n_shards; i++)
     FAIL_UNLESS(plan->shard[i].rank >= 0 && plan->shard[i].rank < whole->world_size,
-                "%s: table \"%s\", shard %d: rank %d is outside of %d ranks", source, plan->name, i,
-                plan->shard[i].rank, whole->world_size);
+                "%s: table \"%s\", shard %d: rank %d is outside of %d rank%s", source, plan->name, i,
+                plan->shard[i].rank, whole->world_size, TrsPlural(whole->world_size, "s"));
   FAIL_UNLESS((plan->sharding_type == TRS_SHARDING_DATA_PARALLEL) ==
                   (plan->compute_kernel == TRS_KERNEL_DENSE),
               "%s: table \"%s\": %s does not go with compute kernel %s", source, plan->name,
@@ -174,8 +176,8 @@ PetscErrorCode TrsShardingPlanCheck(const TrsShardingPlan *plan, const TrsTableC
   int n_configs = 0, n_common;
 
   PetscFunctionBegin;
-  FAIL_UNLESS(plan->world_size == world_size, "%s: the plan is for %d ranks, but this run has %d", source,
-              plan->world_size, world_size);
+  FAIL_UNLESS(plan->world_size == world_size, "%s: the plan is for %d rank%s, but this run has %d", source,
+              plan->world_size, TrsPlural(plan->world_size, "s"), world_size);
   PetscCall(PetscMalloc2(plan->n_tables, &plans, tables->n, &configs));
   for (int t = 0; t < plan->n_tables; t++) plans[t] = &plan->table[t];
   for (int t = 0; t < tables->n; t++) { /* a plan leaves out tables of other device groups */

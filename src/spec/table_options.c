@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Read -tables, -tables_<key> and -table_<name>_<key>, take defaults from the dataset, check. */
+#include "core/names.h"
 #include "core/option_list.h"
 #include "spec/table_choices.h"
 #include "spec/table_init.h"
@@ -298,8 +299,8 @@ static PetscErrorCode read_positions(TrsOptions options, TrsTableConfig *table)
          TrsPoolingName(table->pooling));
   if (n != 1 && n != table->n_features)
     FAIL("max_feature_lengths",
-         "table \"%s\" has %d entries for its %d features: give one per feature, or one", table->name, n,
-         table->n_features);
+         "table \"%s\" has %d entries for its %d feature%s: give one per feature, or one", table->name, n,
+         table->n_features, TrsPlural(table->n_features, "s"));
   PetscCall(PetscMalloc1(table->n_features, &table->max_feature_lengths));
   for (int f = 0; f < table->n_features; f++) table->max_feature_lengths[f] = (int)lengths[n == 1 ? 0 : f];
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/names.h"
 #include "train/model_parallel_impl.h"
 
 #include <string.h>
@@ -422,6 +423,6 @@ PetscErrorCode TrsModelParallelView(TrsModelParallel m, MPI_Comm comm)
   else if (m->replicas.owners)
     PetscCall(PetscPrintf(comm, "%-10s %d copies of the tables, averaged every %" PRId64 " step%s\n",
                           "replicas", m->replicas.owners->size, m->replicas.every,
-                          m->replicas.every == 1 ? "" : "s"));
+                          TrsPlural(m->replicas.every, "s")));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
