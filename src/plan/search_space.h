@@ -117,7 +117,7 @@ typedef struct {
 PetscErrorCode TrsEnumerate(const TrsCostModel *model, TrsSearchSpace *space, int *table_alone);
 PetscErrorCode TrsSearchSpaceFree(TrsSearchSpace *space);
 
-/* The number of sharding types that the sharder offers for a table; *types has them in its order. */
+/* The number of sharding types that the sharder offers for a table, and *types in its order. */
 int TrsSharderTypes(const TrsCostModel *model, const TrsTableConfig *table, const TrsShardingType **types);
 
 /*
