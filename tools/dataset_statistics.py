@@ -35,6 +35,7 @@ import trscache
 import trsdata
 import trsfile
 import trsoptions
+from trsread import counted
 
 LOAD_FACTORS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 BINS = 1000  # of the histogram of reuse distances, at most: load factors below 0.001 count as 0.001
@@ -277,7 +278,7 @@ def show(tables, samples):
 
 
 def option_text(args, tables, samples):
-    text = [f"# Made by tools/dataset_statistics.py of {samples} samples in batches of {args.batch_size} on {args.ranks} ranks, caches by {args.algorithm}.",
+    text = [f"# Made by tools/dataset_statistics.py of {counted(samples, 'sample')} in batches of {args.batch_size} on {counted(args.ranks, 'rank')}, caches by {args.algorithm}.",
             "# The statistics are those of a run with the same global batch and about as many steps.", "-plan_cache_hit_rates true", f"-plan_cache_steps {tables[0].n_batches if tables else 0}"]
     for table in tables:
         if "\n" in table.name or "\r" in table.name:
@@ -285,7 +286,7 @@ def option_text(args, tables, samples):
             continue
         option = lambda key: trsoptions.word(f"-table_{table.name}_{key}")
         shares = ", ".join(f"{part:.1%} of them take {share:.1%}" for part, share in zip(SHARES, table.counts.shares(SHARES)))
-        text += ["", f"# {table.name}: {table.counts.distinct():.0f} distinct ids; {shares}",
+        text += ["", f"# {table.name}: {counted(round(table.counts.distinct()), 'distinct id')}; {shares}",
                  option("pooling_factors") + " " + ",".join(f"{n / samples:.6g}" for n in table.ids)]
         if table.rows:
             text += [f"{option('cache_stats_cacheability')} {table.cacheability():.6g}",

@@ -116,7 +116,7 @@ class Dataset:
             values = handle[name][()]
             if name == "group" and len(values):
                 sizes = np.unique(values, return_counts=True)[1]
-                print(f"  {counted(len(sizes), 'group')} of {sizes.min():,} to {counted(sizes.max(), 'sample')}, {len(values) / len(sizes):.2f} on average")
+                print(f"  {counted(len(sizes), 'group')} of {f'{sizes.min():,} to ' * (sizes.min() < sizes.max())}{counted(sizes.max(), 'sample')}, {len(values) / len(sizes):.2f} on average")
             elif len(values):
                 print(f"  times from {values.min()} to {values.max()}")
 
@@ -315,7 +315,7 @@ def run(handle):
         tasks = isinstance(handle["predictions"], h5py.Group)  # then they may be any finite numbers
         for name, item in tensors(handle["predictions"]) if tasks else [("", handle["predictions"])]:
             p, of = item[()], f" of {name}" if tasks else ""
-            print(f"  {len(p):,} predictions{of}, mean {p.mean():.4f}" if len(p) else f"  no prediction{of}")
+            print(f"  {counted(len(p), 'prediction')}{of}, mean {p.mean():.4f}" if len(p) else f"  no prediction{of}")
             if p.size and not (np.all(np.isfinite(p)) if tasks else p.min() >= 0 and p.max() <= 1):
                 problems.append(f"/predictions{'/' + name if tasks else ''} " + ("are not finite" if tasks else "leave [0, 1]"))
     for name, item in tensors(handle["embeddings"]) if "embeddings" in handle else ():

@@ -156,6 +156,10 @@ def test_group_metrics(binary, folder):
     text = run(binary, 2, f"-data_train train.h5 -data_eval eval.h5 -batch_size 9 {MODEL} {TABLES} {STANDSTILL} -epochs 3 -eval_every 2 -metrics_group user "
                "-early_stopping_metric ndcg -early_stopping_patience 2", folder).text
     check("eval/ndcg has not risen above" in text, text[-900:])
+    with h5py.File(os.path.join(folder, "eval.h5"), "r+") as h:
+        h["labels"][:] = 1
+    text = run(binary, 2, f"-task eval -data_eval eval.h5 -init_from {state} -batch_size 9 -metrics_group user {MODEL} {TABLES}", folder).text
+    check("GAUC nan  NE nan (0 groups with both classes)" in text, text[-600:])
 
 
 def test_sample_weights(binary, folder):

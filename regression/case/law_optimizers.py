@@ -111,10 +111,11 @@ def test_table_numbers(binary, folder):
         check(same_bits(found, wanted), f"{options}: other losses")
         check_same_tensors(other, state, options)
     _, start = train(binary, folder, "start", 2, f"{MIXED} -steps 1 -embedding_learning_rate 0 -embedding_optimizer sgd")
-    _, still = train(binary, folder, "still", 2, f"{MIXED} -steps 6 -embedding_optimizer sgd -table_tag_learning_rate 0")
-    before, after = tensors(start), tensors(still)
-    check(same_bits(after["embedding/tag/weight"], before["embedding/tag/weight"]), "tag moved")
-    check(not same_bits(after["embedding/user/weight"], before["embedding/user/weight"]), "user did not move")
+    for options in ("-table_tag_learning_rate 0", "-table_tag_optimizer none"):
+        _, still = train(binary, folder, "still", 2, f"{MIXED} -steps 6 -embedding_optimizer sgd {options}")
+        before, after = tensors(start), tensors(still)
+        check(same_bits(after["embedding/tag/weight"], before["embedding/tag/weight"]), f"{options}: tag moved")
+        check(not same_bits(after["embedding/user/weight"], before["embedding/user/weight"]), f"{options}: user did not move")
 
 
 def factor(policy, s, value, decay, end):

@@ -3,7 +3,7 @@
 
 static const TrsOptionSpec specs[] = {
     {"-embedding_optimizer", TRS_OPTION_ENUM, "rowwise_adagrad", NULL, TRS_CHOICES(TRS_EMBEDDING_OPTIMIZERS),
-     NULL, "optimizer of the embedding tables, fused into their backward; none: for plan and predict"},
+     NULL, "optimizer of the embedding tables, fused into their backward; none: rows stay as they are"},
 #define NUMBER_OF_ALL(word, fallback, range, help) \
   {"-embedding_" #word, TRS_OPTION_REAL, fallback, range, NULL, NULL, help},
     TRS_OPTIMIZER_NUMBERS(NUMBER_OF_ALL){

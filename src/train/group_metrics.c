@@ -332,25 +332,30 @@ static PetscErrorCode add_groups(TrsGroupMetrics m, int64_t n, double (*digits)[
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* 0 / 0 is NaN: no group counted. */
+/* NaN where no group counted; 0 / 0 is written "-nan" on x86. */
+static double mean_of(double sum, double n)
+{
+  return n > 0.0 ? sum / n : (double)NAN;
+}
+
 static void fill_values(TrsGroupMetrics m, const double *total, TrsGroupValues *values)
 {
   *values = (TrsGroupValues){.n_groups = (int64_t)total[TRS_GROUPS],
                              .n_positive = (int64_t)total[TRS_WITH_POSITIVE],
                              .n_both = (int64_t)total[TRS_WITH_BOTH],
-                             .gauc = total[TRS_AUC] / total[TRS_WITH_BOTH],
-                             .ne = total[TRS_NE] / total[TRS_WITH_BOTH],
-                             .mse = total[TRS_MSE] / total[TRS_GROUPS],
-                             .mae = total[TRS_MAE] / total[TRS_GROUPS],
+                             .gauc = mean_of(total[TRS_AUC], total[TRS_WITH_BOTH]),
+                             .ne = mean_of(total[TRS_NE], total[TRS_WITH_BOTH]),
+                             .mse = mean_of(total[TRS_MSE], total[TRS_GROUPS]),
+                             .mae = mean_of(total[TRS_MAE], total[TRS_GROUPS]),
                              .n_at = m->n_at};
   for (int k = 0; k < m->n_at; k++) {
     const double *of_k = &total[TRS_N_PLAIN + k * TRS_N_OF_K];
 
     values->at[k] = m->at[k];
-    values->ndcg[k] = of_k[TRS_NDCG] / total[TRS_WITH_POSITIVE];
-    values->hit_rate[k] = of_k[TRS_HIT] / total[TRS_WITH_POSITIVE];
-    values->recall[k] = of_k[TRS_TRUE_POSITIVE] / total[TRS_POSITIVE_WEIGHT];
-    values->precision[k] = of_k[TRS_TRUE_POSITIVE] / of_k[TRS_TAKEN_WEIGHT];
+    values->ndcg[k] = mean_of(of_k[TRS_NDCG], total[TRS_WITH_POSITIVE]);
+    values->hit_rate[k] = mean_of(of_k[TRS_HIT], total[TRS_WITH_POSITIVE]);
+    values->recall[k] = mean_of(of_k[TRS_TRUE_POSITIVE], total[TRS_POSITIVE_WEIGHT]);
+    values->precision[k] = mean_of(of_k[TRS_TRUE_POSITIVE], of_k[TRS_TAKEN_WEIGHT]);
   }
 }
 
