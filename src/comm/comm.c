@@ -23,26 +23,24 @@ static const TrsOptionSpec comm_specs[] = {
      .fallback = "2KiB",
      .range = "[0,1048576]",
      .unit = "bytes",
-     .help =
-         "with the mpi backend, the largest block between ranks of two hosts that travels together with "
-         "those of the other ranks of these hosts, in one message; a block that all ranks get alike may be "
-         "32 times as large, and goes once to a host. 0: each block is a message. By default relayed only "
-         "where at least 16 ranks are on other hosts"},
+     .help = "with the mpi backend: the largest block between ranks of two hosts that travels in one message "
+             "with those of the other ranks of these hosts. A block that all ranks get alike may be 32 times "
+             "as large, and goes once to a host. 0: each block is a message. By default blocks are relayed "
+             "only where at least 16 ranks are on other hosts"},
     {.name = "-comm_ranks_per_host",
      .type = TRS_OPTION_INT,
      .fallback = "0",
      .range = "[0,1000000]",
      .unit = "ranks",
-     .help = "the most ranks that share memory: simulates hosts of so many ranks on one machine, to count "
-             "messages and to test; 0: all ranks of a host"},
+     .help = "the most ranks that share memory. It simulates hosts of so many ranks on one machine, to "
+             "count messages and to test. 0: all ranks of a host"},
     {.name = "-comm_wait_seconds",
      .type = TRS_OPTION_REAL,
      .range = "(0,]",
      .unit = "s",
-     .help =
-         "with nccl, setting it up, or a wait for other ranks, that takes longer ends the run with 69 "
-         "(default: 0.8 "
-         "of -watchdog_seconds, 300 without a watchdog); longer than that the watchdog comes first, with 76"},
+     .help = "with nccl: the run ends with 69 if setting it up, or a wait for other ranks, takes longer "
+             "(default: 0.8 of -watchdog_seconds, 300 without a watchdog). Of a longer time the watchdog "
+             "comes first, with 76"},
 };
 const TrsOptionGroup trs_comm_options = TRS_OPTION_GROUP("Communication", comm_specs);
 

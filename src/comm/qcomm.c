@@ -14,17 +14,15 @@ static const TrsOptionSpec qcomm_specs[] = {
      .type = TRS_OPTION_ENUM,
      .fallback = "fp32",
      .choices = TRS_CHOICES(TRS_CODECS),
-     .help = "of embeddings between ranks; where they are summed fp8 and int8 become fp16. Where it is not "
-             "given, -dense_precision bf16 with -device cuda makes it bf16 (not with "
-             "-reproducible)"},
+     .help = "of embeddings between ranks. Where they are summed fp8 and int8 become fp16. Where it is "
+             "not given, -dense_precision bf16 with -device cuda makes it bf16 (not with -reproducible)"},
     {.name = "-qcomm_backward_precision",
      .type = TRS_OPTION_ENUM,
      .fallback = "fp32",
      .choices = TRS_CHOICES(TRS_CODECS),
-     .help =
-         "of embeddings' gradients between ranks; where they are summed fp8 and int8 become bf16. Where it "
-         "is not given, -dense_precision bf16 with -device cuda makes it bf16 (not with "
-         "-reproducible)"},
+     .help = "of embeddings' gradients between ranks. Where they are summed fp8 and int8 become bf16. Where "
+             "it is not given, -dense_precision bf16 with -device cuda makes it bf16 (not with "
+             "-reproducible)"},
     PRECISION_OF("all_to_all", "forward",
                  "of pooled rows that go to their samples' ranks as they are: table_wise, column_wise, "
                  "table_column_wise; between hosts table_row_wise, grid_shard"),

@@ -46,8 +46,9 @@ static const TrsOptionSpec reader_options[] = {
     {"-seed", TRS_OPTION_INT, "0", "[0,]", NULL, NULL,
      "seed of all random numbers: shuffling, initial weights, stochastic rounding"},
     {"-data_check", TRS_OPTION_ENUM, "fatal", NULL, "fatal,warning,none", NULL,
-     "NaN and Inf in dense features and weights, negative weights of samples, labels that their loss cannot "
-     "have, as those outside [0, 1]: stop with an error, count them and warn, or do not check"},
+     "bad numbers in the data: NaN and Inf in dense features and weights, negative weights of samples, "
+     "labels that their loss cannot have, as those outside [0, 1]. fatal: stop with an error. warning: "
+     "count them and warn. none: do not check"},
     {"-data_read_ahead", TRS_OPTION_INT, "2", "[1,1000]", NULL, "batches",
      "batches that are read before they are needed"},
     {"-data_repeat_batches", TRS_OPTION_INT, "0", "[0,1000000]", NULL, "batches",
@@ -55,10 +56,9 @@ static const TrsOptionSpec reader_options[] = {
      "that reading takes no time. Step s has the samples of step s mod n of an ordinary training. 0: no "
      "batch is kept"},
     {"-reader_threads", TRS_OPTION_INT, NULL, "[1,256]", NULL, "threads",
-     "threads of each rank that read: batch i is read by thread i mod n. Batches and their order do not "
-     "depend "
-     "on it. Filtered (gzip) and converted data are unpacked by one thread at a time (default: 1, or 2 if "
-     "they map ids; a GPU maps its ids itself)"},
+     "threads of each rank that read. Thread i mod n reads batch i. Batches and their order do not "
+     "depend on it. Filtered (gzip) and converted data are unpacked by one thread at a time (default: 1, "
+     "or 2 if they map ids; a GPU maps its ids itself)"},
 };
 const TrsOptionGroup trs_reader_options = TRS_OPTION_GROUP_OF_MODEL("Data", NULL, reader_options, NULL,
                                                                     "-data_dense,-data_label");

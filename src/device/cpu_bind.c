@@ -14,8 +14,8 @@ static const TrsOptionSpec cpu_specs[] = {
      .type = TRS_OPTION_ENUM,
      .fallback = "auto",
      .choices = "auto,none",
-     .help = "auto: ranks of a host that the launcher left on the same cores divide them and stay there; "
-             "none: threads run where the system puts them"},
+     .help = "cores of the ranks of a host. auto: ranks that the launcher left on the same cores divide "
+             "them and stay there. none: threads run where the system puts them"},
 };
 const TrsOptionGroup trs_cpu_options = TRS_OPTION_GROUP("Processors", cpu_specs);
 

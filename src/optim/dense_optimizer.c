@@ -33,8 +33,8 @@ static const struct {
 
 static const TrsOptionSpec specs[] = {
     {"-dense_optimizer", TRS_OPTION_ENUM, "sgd", NULL, TRS_CHOICES(TRS_DENSE_OPTIMIZERS), NULL,
-     "optimizer of the dense layers, as in torch.optim; lamb: You et al. 2020, a layer's weights and biases "
-     "each on their own"},
+     "optimizer of the dense layers, as in torch.optim. lamb: You et al. 2020, a layer's weights and "
+     "biases each on their own"},
     {"-dense_learning_rate", TRS_OPTION_REAL, "0.01", "[0,]", NULL, NULL,
      "learning rate of the dense layers"},
     {"-dense_eps", TRS_OPTION_REAL, NULL, "[0,]", NULL, NULL,

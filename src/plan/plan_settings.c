@@ -31,8 +31,8 @@ static const TrsOptionSpec specs[] = {
     {"-plan_dp_hbm_bins", TRS_OPTION_INT, "100", "[1,1000000]", NULL, NULL,
      "bins into which dynamic_programming divides a device's memory"},
     {"-plan_timeout_seconds", TRS_OPTION_REAL, NULL, "(0,)", NULL, "s",
-     "stop proposing after this time and keep the best plan so far; looked at before each proposal. optimal "
-     "works no longer than this, either (default: none)"},
+     "stop proposing after this time and keep the best plan so far. It is looked at before each "
+     "proposal. optimal works no longer than this, either (default: none)"},
     {"-plan_optimal_seconds", TRS_OPTION_REAL, "10", "(0,)", NULL, "s",
      "limit of the optimal proposer's own search, in seconds of a core. The search has a fixed number of "
      "steps for each second, about half of what a core can do, and normally ends with the last step"},
@@ -94,8 +94,8 @@ static const TrsOptionSpec specs[] = {
     {"-plan_list_tables", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
      "-task plan shows a line for each table (default: where they are at most 50)"},
     {"-plan_advice_seconds", TRS_OPTION_REAL, "0.5", "[0,]", NULL, "s",
-     "what -task plan spends at most, in seconds of a core, on advice: what the optimal proposer would save, "
-     "or, without a plan, what would make the tables fit; 0: no advice"},
+     "the most seconds of a core that -task plan spends on advice: what the optimal proposer would save, "
+     "or, without a plan, what would make the tables fit. 0: no advice"},
 };
 const TrsOptionGroup trs_planner_options = TRS_OPTION_GROUP("Planner", specs);
 

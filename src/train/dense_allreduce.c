@@ -27,8 +27,8 @@ static const TrsOptionSpec specs[] = {
      "size of the buckets in which dense gradients are summed over ranks during the backward; the first one "
      "has at most 1 MiB. Default: 2MiB, and 16MiB with -comm_backend nccl"},
     {"-dense_allreduce_order", TRS_OPTION_ENUM, "rank", NULL, "rank,any", NULL,
-     "order in which dense gradients of the ranks are added. any lets nccl use its own all-reduce, which is "
-     "quicker in large jobs; the bits then depend on the ranks' places in the network. mpi adds in rank "
+     "order in which dense gradients of the ranks are added. any: nccl uses its own all-reduce, which is "
+     "quicker in large jobs. The bits then depend on the ranks' places in the network. mpi adds in rank "
      "order anyway. Only with -dense_allreduce_precision fp32, and not with -reproducible or "
      "-accumulate_steps"},
     {"-dense_allreduce_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,fp16,bf16", NULL,
