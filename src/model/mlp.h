@@ -53,7 +53,7 @@ PetscBool TrsMlpSpecIsTyped(const TrsMlpSpec *spec);
    "layer norm before the activation of each layer of " what}, \
   {option "_dropout", TRS_OPTION_REAL, "0", "[0,1)", NULL, NULL, \
    "probability that a number behind a layer of " what " is 0 in a training step. The others are divided " \
-                                                       "by 1 minus it"}, \
+   "by 1 minus it"}, \
   {option "_residual", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, \
    "add the input of each layer of " what " to its output where both have one width"}
 /* clang-format on */
