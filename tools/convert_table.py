@@ -22,7 +22,8 @@ columns is a feature for each, NAME_0, NAME_1, ..., or with --bags one feature w
                   (pruned); --modulo takes the remainder, as it is always done with text
   bags            lists of Parquet; in CSV --bags names columns whose cells have several ids, with --bag-separator between
   labels          from 0 to 1. With --task-labels any finite numbers, which the losses of -tasks take, and NaN where one is missing.
-                  With several labels, or --task-labels, they have the names of their columns
+                  With several labels, or --task-labels, they have the names of their columns. --no-labels makes a dataset for
+                  predictions of rows that have none
   missing         nulls, NaN, empty cells, and the words of --nulls. A label, weight, group or time must be there. A dense feature
                   becomes --dense-missing (0; "refuse" ends with an error). A feature's id is left out, or becomes
                   --sparse-missing; inside a bag it is left out always
@@ -52,7 +53,7 @@ import trstable
 LISTS = ("labels", "dense", "sparse", "text", "hexadecimal", "bags", "nulls")
 ONE_COLUMN = ("weights", "group", "time")
 DEFAULTS = {**{name: [] for name in LISTS}, **dict.fromkeys(ONE_COLUMN), "dense_missing": 0.0, "sparse_missing": "empty", "log1p": False,
-            "task_labels": False, "modulo": False, "bag_separator": "|", "delimiter": None, "no_quotes": False, "layout": None}
+            "task_labels": False, "no_labels": False, "modulo": False, "bag_separator": "|", "delimiter": None, "no_quotes": False, "layout": None}
 LAYOUTS = {
     "dlrm": {"labels": ["y"], "dense": ["X_int"], "sparse": [{"column": "X_cat", "name": "cat", "rows": "counts"}], "log1p": True},
     "mlperf": {"labels": ["*labels"], "dense": ["*dense"], "sparse": [{"column": "[0-9]*", "name": "cat"}], "bags": ["[0-9]*"]},
@@ -123,9 +124,13 @@ def mapping_of(args):
             if not isinstance(word, (str, dict)):
                 mapping[name][i] = str(word)
     mapping["sparse"] = [sparse_entry(word) for word in mapping["sparse"]]
-    for name in ("labels", "sparse"):
-        if not mapping[name]:
-            trsdata.fail(f"--{name} is missing: one column at least", 64)
+    if mapping["no_labels"] and args.labels:
+        trsdata.fail("--labels does not go with --no-labels", 64)
+    if mapping["no_labels"]:
+        mapping["labels"] = []
+    for name, instead in (("labels", ", or --no-labels"), ("sparse", "")):
+        if not mapping[name] and not (name == "labels" and mapping["no_labels"]):
+            trsdata.fail(f"--{name} is missing: one column at least{instead}", 64)
     for name, other in (("dense_missing", "refuse"), ("sparse_missing", "empty")):
         try:
             if mapping[name] != other:
@@ -377,6 +382,8 @@ def labels_of(block, plan, mapping):
         if not mapping["task_labels"]:
             value.present().refuse((numbers < 0) | (numbers > 1), lambda i, value=value: f"{value.shown(i)}, expected a label from 0 to 1 (or --task-labels)")
         columns.append(numbers.astype(np.float32))
+    if not columns:
+        return np.empty((block.rows, 0), np.float32)
     return np.stack(columns, axis=1) if len(columns) > 1 or mapping["task_labels"] else columns[0]
 
 
@@ -497,6 +504,7 @@ def arguments():
     parser.add_argument("--dense-missing", metavar="NUMBER|refuse", help="(default: 0)")
     parser.add_argument("--sparse-missing", metavar="ID|empty", help="(default: empty)")
     parser.add_argument("--task-labels", action="store_true", default=None, help="labels are those of -tasks: any numbers, or missing")
+    parser.add_argument("--no-labels", action="store_true", default=None, help="no labels: for -task predict alone; those of a mapping file are left out")
     parser.add_argument("--log1p", action="store_true", default=None, help="dense features x become log(1 + max(x, 0)), as convert_criteo.py does")
     parser.add_argument("--modulo", action="store_true", default=None, help="ids become their remainder by ROWS that is not negative")
     parser.add_argument("--bag-separator", metavar="C", help="between the ids of a cell (default: |)")
@@ -520,7 +528,7 @@ def main():
     with trsconvert.progress("convert", files) as progress:
         trsconvert.convert(parts(tables, plans, mapping, id_type, work), work, progress)
 
-    named = len(plan.labels) > 1 or mapping["task_labels"]
+    named = len(plan.labels) != 1 or mapping["task_labels"]
 
     def writer(path):
         return trsdata.DatasetWriter(path, [feature["name"] for feature in plan.features], rows, len(plan.dense), any(feature["weights"] for feature in plan.features),

@@ -77,8 +77,9 @@ class Dataset:
             self.statistics(handle, names, rows, check)
 
     def shapes(self, handle, total, features, num_dense):
-        labels = (total, handle["labels"].shape[1]) if "labels" in handle and handle["labels"].ndim == 2 else (total,)
-        expected = {"labels": labels, "sparse/lengths": (total, features), "sparse/offsets": (total + 1,)}
+        expected = {"sparse/lengths": (total, features), "sparse/offsets": (total + 1,)}
+        if "labels" in handle:
+            expected["labels"] = (total, *handle["labels"].shape[1:2])
         if "dense" in handle:
             expected["dense"] = (total, num_dense)
             if not num_dense:
@@ -98,7 +99,9 @@ class Dataset:
 
     def label_names(self, handle):
         """Names of the labels; one without a name is "label"."""
-        if "labels" not in handle or handle["labels"].ndim == 1:
+        if "labels" not in handle:
+            return []
+        if handle["labels"].ndim == 1:
             return ["label"]
         names = [trsdata.text(name) for name in handle["labels"].attrs.get("names", [])]
         if len(names) != handle["labels"].shape[1] or len(set(names)) < len(names) or "" in names:
@@ -128,7 +131,7 @@ class Dataset:
         positive, labelled, seen = np.zeros(len(self.labels)), np.zeros(len(self.labels)), 0.0
         missing = self.labels != ["label"]  # one with a name may be that of a task: any number, or NaN where it is missing
         self.whole_numbers(handle)
-        total = handle["labels"].shape[0]
+        total = handle["sparse/lengths"].shape[0]
         slices = -(-total // trsdata.SAMPLES_AT_ONCE) if check else 1
         for part, _ in zip(trsdata.samples_of(handle), tqdm(range(slices), desc="read", disable=not sys.stderr.isatty())):
             first, dense, labels, lengths, values, weights = part
@@ -165,7 +168,7 @@ class Dataset:
         if seen:
             means = ", ".join(f"mean {name} {sum_of / max(n, 1):.4f}" + (f" ({1 - n / seen:.1%} missing)" if n < seen else "")
                               for name, sum_of, n in zip(self.labels, positive, labelled))
-            print(f"  {'all' if check else 'first'} {counted(int(seen), 'sample')}: {means}")
+            print(f"  {'all' if check else 'first'} {counted(int(seen), 'sample')}: {means or 'no labels, for predictions alone'}")
             columns(["feature", "rows", "ids", "mean", "longest", "empty", "least id", "greatest id"],
                     [[name, f"{rows[f]:,}" if rows[f] else "any id", f"{count[f]:,}", f"{count[f] / seen:.2f}", most[f], f"{empty[f] / seen:.1%}"] +
                      (["-", "-"] if count[f] == 0 else [low[f], high[f]]) for f, name in enumerate(names)])

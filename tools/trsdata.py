@@ -140,7 +140,7 @@ class DatasetWriter:
     num_dense                 0: the dataset gets no /dense
     weighted                  with /sparse/weights
     sample_weighted           with /weights
-    labels                    names of the labels of a sample; None: one without a name
+    labels                    names of the labels of a sample; None: one without a name; []: no /labels, for predictions alone
     grouped, timed            with /group, with /time
     id_dtype                  np.int32 or np.int64, of /sparse/values
     compress                  gzip level with shuffle and fletcher32, or None
@@ -157,11 +157,12 @@ class DatasetWriter:
         sparse.attrs["num_embeddings"] = np.asarray(num_embeddings, np.int64)
         self.compress = compress
         self.parts = {
-            "labels": self._dataset("labels", (len(labels),) if labels else (), np.float32),
             "sparse/lengths": self._dataset("sparse/lengths", (len(self.features),), np.int32),
             "sparse/offsets": self._dataset("sparse/offsets", (), np.int64),
             "sparse/values": self._dataset("sparse/values", (), id_dtype),
         }
+        if labels is None or labels:
+            self.parts["labels"] = self._dataset("labels", (len(labels),) if labels else (), np.float32)
         if num_dense:
             self.parts["dense"] = self._dataset("dense", (num_dense,), np.float32)
         if weighted:
@@ -190,7 +191,7 @@ class DatasetWriter:
             part[start:] = rows
 
     def append(self, dense, labels, lengths, values, weights=None, sample_weights=None, group=None, time=None):
-        """dense [n, num_dense] (or None), labels [n] or [n, T], lengths [n, F], values and weights [sum of lengths], sample by sample;
+        """dense [n, num_dense] (or None), labels [n] or [n, T] ([n, 0]: none), lengths [n, F], values and weights [sum of lengths], sample by sample;
         sample_weights, group and time [n]."""
         per_sample = np.asarray(lengths, np.int64).sum(axis=1)
         if per_sample.sum() != len(values) or len(labels) != len(lengths):
@@ -204,7 +205,8 @@ class DatasetWriter:
         for name, rows in (("group", group), ("time", time)):
             if rows is not None:
                 self._append(name, rows)
-        self._append("labels", labels)
+        if "labels" in self.parts:
+            self._append("labels", labels)
         self._append("sparse/lengths", lengths)
         self._append("sparse/values", values)
         self._append("sparse/offsets", self.num_ids + np.cumsum(per_sample))
@@ -253,11 +255,12 @@ def describe(path):
 
 
 def samples_of(handle, at_once=SAMPLES_AT_ONCE):
-    """Yields (first, dense or None, labels [n] or [n, T], lengths, values, weights or None) of an open dataset, a slice at a time."""
-    total = handle["labels"].shape[0]
+    """Yields (first, dense or None, labels [n] or [n, T] ([n, 0]: none), lengths, values, weights or None) of an open dataset, a slice at a time."""
+    total = handle["sparse/lengths"].shape[0]
     for first in range(0, total, at_once):
         last = min(total, first + at_once)
         begin, end = handle["sparse/offsets"][first], handle["sparse/offsets"][last]
-        yield (first, handle["dense"][first:last] if "dense" in handle else None, handle["labels"][first:last],
+        yield (first, handle["dense"][first:last] if "dense" in handle else None,
+               handle["labels"][first:last] if "labels" in handle else np.empty((last - first, 0), np.float32),
                handle["sparse/lengths"][first:last], handle["sparse/values"][begin:end],
                handle["sparse/weights"][begin:end] if "sparse/weights" in handle else None)

@@ -123,7 +123,7 @@ def contents(path):
         h.visititems(lambda name, item: found.update({name: (item.dtype, item.shape, item[()].tobytes())}) if isinstance(item, h5py.Dataset) else None)
         found["features"] = list(h["sparse"].attrs["features"])
         found["num_embeddings"] = h["sparse"].attrs["num_embeddings"].tolist()
-        found["names"] = list(h["labels"].attrs.get("names", []))
+        found["names"] = list(h["labels"].attrs.get("names", [])) if "labels" in h else []
     return found
 
 
@@ -303,6 +303,24 @@ class Tables(Scratch):
         self.convert("bags.h5", "--labels", "y", "--sparse", "C*", "--bags", "C1", self.path("bags.csv"))
         with h5py.File(self.path("bags.h5")) as h:
             self.assertEqual((h["sparse/lengths"][()].tolist(), h["sparse/values"][()].tolist()), ([[2, 1]], [5, 6, 7]))
+
+    def test_no_labels(self):
+        """Rows for predictions alone: the dataset is that of rows with labels, without these."""
+        rows = [[str(i % 2), str(i), str(i % 7)] for i in range(50)]
+        write_text(self.path("a.csv"), rows, ["y", "d", "c"])
+        write_text(self.path("b.csv"), [row[1:] for row in rows], ["d", "c"])
+        with open(self.path("map.json"), "w", encoding="ascii") as out:
+            json.dump({"labels": "y", "dense": "d", "sparse": "c:7"}, out)
+        words = ["--mapping", self.path("map.json"), "--output-eval"]
+        self.convert("a.h5", *words, self.path("a_eval.h5"), self.path("a.csv"))
+        self.convert("b.h5", *words, self.path("b_eval.h5"), "--no-labels", self.path("b.csv"))
+        for part in ("", "_eval"):
+            expected = contents(self.path(f"a{part}.h5"))
+            del expected["labels"]
+            self.assertEqual(contents(self.path(f"b{part}.h5")), expected)
+            shown = subprocess.run([sys.executable, os.path.join(TOOLS, "inspect_file.py"), "--check", self.path(f"b{part}.h5")], capture_output=True, text=True, check=True)
+            self.assertIn("no labels, for predictions alone", shown.stdout)
+        self.assertIn("--labels does not go with --no-labels", self.refused("c.h5", "--labels", "y", "--sparse", "c", "--no-labels", self.path("a.csv"), code=64))
 
     def test_labels_of_tasks(self):
         """--task-labels: any finite numbers, NaN where one is missing."""
