@@ -350,7 +350,8 @@ class ParquetTable:
         """The rows of these row groups, step by step; pyarrow's own batches may end early."""
         batches, rows = [], 0
         try:
-            for batch in self.file.iter_batches(step, row_groups=groups, columns=list(wanted), use_threads=False):
+            # One row group after the other: pyarrow cannot read lists of a dictionary's words from several at once.
+            for batch in (batch for group in groups for batch in self.file.iter_batches(step, row_groups=[group], columns=list(wanted), use_threads=False)):
                 batches.append(batch)
                 rows += batch.num_rows
                 while rows >= step:

@@ -570,13 +570,16 @@ words = [None if i % 5 == 0 and not w else [None] * (i % 3 == 0) + split(w) for 
 table = pa.table({"y": pa.array([x == "1" for x in y]), "words": pa.array(words, pa.large_list(pa.string())), "ids": pa.array([list(map(int, split(i))) for i in ids],
     pa.list_(pa.uint64())), "weights": pa.array([list(map(float, split(w))) for w in weights], pa.list_(pa.float32())), "g": pa.array(map(int, g), pa.time32("ms")),
     "t": pa.array(map(int, t), pa.timestamp("ms")), "unused": pa.array([{"a": 1}] * len(y))})
-pq.write_table(table, sys.argv[2], row_group_size=300)
-""", self.path("a.csv"), self.path("a.parquet"))
+pq.write_table(table, sys.argv[2] + "/a.parquet", row_group_size=300)
+table = table.set_column(1, "words", pa.array(words, pa.large_list(pa.dictionary(pa.int32(), pa.string()))))
+pq.write_table(table, sys.argv[2] + "/b.parquet", row_group_size=300)
+""", self.path("a.csv"), self.folder)
         with open(self.path("map.json"), "w", encoding="ascii") as out:
             json.dump({"labels": "y", "sparse": [{"column": "words", "rows": 777}, {"column": "ids", "weights": "weights"}], "group": "g", "time": "t"}, out)
         self.convert("csv.h5", "--mapping", self.path("map.json"), "--text", "words", "--bags", "words,ids,weights", self.path("a.csv"))
-        for more in ([], ["--compress", "1"]):  # the HDF5 of PyPI may be newer than the one that reads it here
-            self.convert("parquet.h5", "--mapping", self.path("map.json"), "--block-mb", "0.003", *more, self.path("a.parquet"), python=self.python)
+        for name, *more in (("a.parquet", "--block-mb", "0.003"), ("b.parquet", "--block-mb", "0.003"),
+                            ("b.parquet", "--compress", "1")):  # the HDF5 of PyPI may be newer than the one that reads it here
+            self.convert("parquet.h5", "--mapping", self.path("map.json"), *more, self.path(name), python=self.python)
             self.assert_same("parquet.h5", "csv.h5")
 
     def test_killed_with_parquet(self):
