@@ -370,8 +370,8 @@ static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, int *h
   }
   PetscCall(PetscFree(list.entry));
   PetscCheck(*path || n == 0 || *again, PETSC_COMM_SELF, TRS_ERR_DATA,
-             "%s: none of its %d checkpoints can be read; move them away to start from the beginning", folder,
-             n);
+             "%s: none of its %d checkpoint%s can be read; move them away to start from the beginning",
+             folder, n, TrsPlural(n, "s"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

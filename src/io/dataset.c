@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "io/dataset.h"
 
+#include "core/names.h"
 #include "io/dataset_file.h"
 #include "io/dataset_names.h"
 #include "io/dataset_same.h"
@@ -272,8 +273,8 @@ static PetscErrorCode check_columns(const TrsDatasetFile *file, const TrsDataset
              "%s has %s /%s, but %s has %s: files of one dataset must go together", file->path,
              found->rows < 0 ? "no" : "a", found->name, first->path, expected->rows < 0 ? "none" : "one");
   PetscCheck(found->rows < 0 || found->cols == expected->cols, PETSC_COMM_SELF, TRS_ERR_DATA,
-             "%s: /%s has %d columns, expected %d, as %s has", file->path, found->name, found->cols,
-             expected->cols, first->path);
+             "%s: /%s has %d column%s, expected %d, as %s has", file->path, found->name, found->cols,
+             TrsPlural(found->cols, "s"), expected->cols, first->path);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -299,8 +300,8 @@ static PetscErrorCode check_together(const TrsDatasetFile *file, const TrsDatase
 {
   PetscFunctionBegin;
   PetscCheck(file->n_features == first->n_features, PETSC_COMM_SELF, TRS_ERR_DATA,
-             "%s: /sparse has %d features, expected %d, as %s has", file->path, file->n_features,
-             first->n_features, first->path);
+             "%s: /sparse has %d feature%s, expected %d, as %s has", file->path, file->n_features,
+             TrsPlural(file->n_features, "s"), first->n_features, first->path);
   for (int f = 0; f < first->n_features; f++)
     PetscCheck(strcmp(file->features[f], first->features[f]) == 0, PETSC_COMM_SELF, TRS_ERR_DATA,
                "%s: feature %d of /sparse is \"%.100s\", expected \"%.100s\", as in %s", file->path, f,

@@ -43,10 +43,10 @@ static PetscErrorCode open_column(TrsDatasetFile *file, TrsColumnKind kind, cons
   CHECK_DATA(ndim == 0 || shape.ndim == ndim, "%s: /%s is %s, expected %d dimension%s", h5->path, name, found,
              ndim, TrsPlural(ndim, "s"));
   if (shape.ndim == 1) shape.dims[1] = 1;
-  CHECK_DATA(rows < 0 || shape.dims[0] == rows, "%s: /%s is %s, expected %" PRId64 " rows%s", h5->path, name,
-             found, rows, rows_are(kind));
-  CHECK_DATA(cols < 0 || shape.dims[1] == cols, "%s: /%s is %s, expected %" PRId64 " columns", h5->path, name,
-             found, cols);
+  CHECK_DATA(rows < 0 || shape.dims[0] == rows, "%s: /%s is %s, expected %" PRId64 " row%s%s", h5->path, name,
+             found, rows, TrsPlural(rows, "s"), rows_are(kind));
+  CHECK_DATA(cols < 0 || shape.dims[1] == cols, "%s: /%s is %s, expected %" PRId64 " column%s", h5->path,
+             name, found, cols, TrsPlural(cols, "s"));
   CHECK_DATA(shape.dims[1] > 0 && shape.dims[1] <= TRS_MAX_FEATURES,
              "%s: /%s is %s, expected 1 to %d columns", h5->path, name, found, TRS_MAX_FEATURES);
   column->rows = shape.dims[0];

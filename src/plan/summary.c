@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/summary.h"
 
+#include "core/names.h"
 #include "plan/planner.h"
 #include "plan/report_format.h"
 
@@ -197,8 +198,9 @@ static PetscErrorCode say_machine(const TrsCostModel *model, TrsText *text)
   TrsBandwidthText(t->hbm_to_ddr_mem_bw, link, sizeof(link));
   TrsBandwidthText(t->intra_host_bw, intra, sizeof(intra));
   TrsBandwidthText(t->inter_host_bw, inter, sizeof(inter));
-  PetscCall(TrsTextPrintf(text, "  %-10s %d %s, %d a host", "devices", t->world_size,
-                          t->is_cuda ? "GPUs" : "CPU ranks", t->local_world_size));
+  PetscCall(TrsTextPrintf(text, "  %-10s %d %s%s, %d a host", "devices", t->world_size,
+                          t->is_cuda ? "GPU" : "CPU rank", TrsPlural(t->world_size, "s"),
+                          t->local_world_size));
   if (t->is_cuda)
     PetscCall(TrsTextPrintf(text, "; memory %s, host's %s, between %s", own, host, link));
   else

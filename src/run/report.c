@@ -432,8 +432,9 @@ static PetscErrorCode print_segments(MPI_Comm comm, const TrsGroupValues *values
   }
   PetscCall(PetscPrintf(comm, values->n_segments > TRS_SHOWN ? " ..." : ""));
   if (worst >= 0)
-    PetscCall(PetscPrintf(comm, "  (worst: %d of %d, %.0f samples)", worst, values->n_segments,
-                          values->segment_samples[worst]));
+    PetscCall(PetscPrintf(comm, "  (worst: %d of %d, %.0f sample%s)", worst, values->n_segments,
+                          values->segment_samples[worst],
+                          TrsPlural((int64_t)values->segment_samples[worst], "s")));
   PetscCall(PetscPrintf(comm, "\n"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -3,6 +3,7 @@
 
 #include "api/machine_plan.h"
 #include "api/memory_check.h"
+#include "core/names.h"
 #include "data/label.h"
 #include "run/text_output.h"
 #include "train/task_metrics.h"
@@ -155,8 +156,8 @@ static PetscErrorCode create_model(TrsSession *s, PetscBool training, PetscBool 
   if (s->eval) {
     PetscCall(TrsDatasetGetInfo(s->eval, &eval));
     PetscCheck(eval->num_dense == info->num_dense, PETSC_COMM_SELF, TRS_ERR_DATA,
-               "%s: /dense has %d columns, %s has %d", eval->path, eval->num_dense, info->path,
-               info->num_dense);
+               "%s: /dense has %d column%s, %s has %d", eval->path, eval->num_dense,
+               TrsPlural(eval->num_dense, "s"), info->path, info->num_dense);
   }
   config = (TrsModelParallelConfig){.groups = &s->machine.groups,
                                     .shards = &s->machine.shards,

@@ -144,9 +144,9 @@ static PetscErrorCode tell_zero_states(const TrsSession *s, const TrsDifferences
   for (int kind = 0; kind < TRS_STATES_KINDS; kind++)
     if (all->n_missing[kind] && all->n_read[kind]) some = PETSC_TRUE;
   if (all->other)
-    PetscCall(PetscPrintf(s->comm, "%-10s /%s is of optimizer %s, not %s: %d states start at zero\n",
-                          "warning", all->other->path, all->other->other_optimizer, all->other->optimizer,
-                          n));
+    PetscCall(PetscPrintf(s->comm, "%-10s /%s is of optimizer %s, not %s: %d state%s start%s at zero\n",
+                          "warning", all->other->path, all->other->other_optimizer, all->other->optimizer, n,
+                          TrsPlural(n, "s"), n == 1 ? "s" : ""));
   else if (n && info->step > 0)
     PetscCall(PetscPrintf(s->comm,
                           "%-10s the checkpoint lacks %d optimizer state%s, /%s first: they start at zero\n",

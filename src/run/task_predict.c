@@ -231,8 +231,9 @@ static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const fl
     if (isfinite(predictions[i])) continue;
     PetscCheck(!batch->bad_numbers, PETSC_COMM_SELF, TRS_ERR_DATA,
                "the prediction of sample %" PRId64 " is %g: its batch has %" PRId64
-               " numbers that are not finite or out of range, which -data_check warning let pass",
-               batch->first + i / columns, (double)predictions[i], batch->bad_numbers);
+               " number%s not finite or out of range, which -data_check warning let pass",
+               batch->first + i / columns, (double)predictions[i], batch->bad_numbers,
+               TrsPlural(batch->bad_numbers, "s"));
     PetscCall(TrsReportUnchecked(&p->session, &unchecked));
     SETERRQ(PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
             "the prediction of sample %" PRId64 " is %g: %s holds weights that are not finite or too large%s",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/task_train.h"
 
+#include "core/names.h"
 #include "core/trace.h"
 #include "run/checkpoint_model.h"
 #include "run/column_cuts.h"
@@ -284,8 +285,8 @@ static PetscErrorCode refuse_loss(const TrsSession *session, const TrsStepResult
   PetscFunctionBegin;
   PetscCheck(!result->bad_numbers, PETSC_COMM_SELF, TRS_ERR_DATA,
              "the loss of step %" PRId64 " is %s: its batch has %" PRId64
-             " numbers that are not finite or out of range, which -data_check warning let pass",
-             result->step, loss, result->bad_numbers);
+             " number%s not finite or out of range, which -data_check warning let pass",
+             result->step, loss, result->bad_numbers, TrsPlural(result->bad_numbers, "s"));
   PetscCall(TrsReportUnchecked(session, &unchecked));
   SETERRQ(PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
           "the loss of step %" PRId64

@@ -779,7 +779,7 @@ static void test_other_files(void **state)
     const char *message;
   } cases[] = {{other_feature, "feature 1 of /sparse is \"hist\", expected \"item\""},
                {no_weights, "has no /sparse/weights, but"},
-               {one_dense, "/dense has 1 columns, expected 2, as"},
+               {one_dense, "/dense has 1 column, expected 2, as"},
                {no_dense, "has no /dense, but"}};
   const char *const names[] = {part_path[0], part_path[1], part_path[2], part_path[3], part_path[4]};
 
