@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import trsdata
 
 RANK, SIZE = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)), int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
-N, BATCH, FEATURES, ROWS = 37, 5, ["a", "b", "c"], [40, 30, 60]
+N, BATCH, FEATURES, ROWS = 37, 3, ["a", "b", "c"], [40, 30, 60]  # the last of 37 samples leaves other ranks without any
 FOLDER = os.path.dirname(os.path.abspath(sys.argv[1]))
 PATH, PLAIN, SIGNED, UNSIGNED = (os.path.join(FOLDER, f"reader_{name}_n{SIZE}.h5") for name in ("full", "plain", "signed", "unsigned"))
 RANDOM = np.random.default_rng(3)

@@ -512,7 +512,7 @@ class Reader:
         return Samples((lengths, _view(ids.values, np.int64, ids.n_values), _view(ids.weights, np.float32, ids.n_values) if ids.weights else None),
                        _view(found.dense, np.float32, batch, found.num_dense) if found.num_dense else None,
                        _view(found.labels, np.float32, batch, found.n_labels) if found.n_labels else None,
-                       _view(found.weights, np.float32, batch), found.step, found.epoch, found.global_batch)
+                       _view(found.weights, np.float32, batch) if found.weights else None, found.step, found.epoch, found.global_batch)
 
 
 class Predictor:
