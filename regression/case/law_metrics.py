@@ -240,6 +240,21 @@ def test_metrics_leave_training_alone(binary, folder):
             check(abs(rest[name][-1] - whole[name][-1]) <= 1e-5 * abs(whole[name][-1]), f"{name}: {rest[name][-1]} for {whole[name][-1]}")
 
 
+def test_metrics_of_any_labels(binary, folder):
+    """Labels that -data_check lets pass, as -1 and 1, and large numbers: what a checkpoint then keeps, a resume takes."""
+    for labels, options, column in ((lambda y: 2 * y - 1, "-data_check warning", "lifetime_ctr"), (lambda y: 4e9 * y, "-tasks click -tasks_loss mse", "lifetime_mse")):
+        make(folder)
+        with h5py.File(os.path.join(folder, "train.h5"), "r+") as h:
+            h["labels"][...] = labels(h["labels"][()])
+        shared = f"{MIXED} {STANDSTILL} -metrics_every 4 {options}"
+        train(binary, folder, "whole", 2, f"{shared} -steps 12")
+        shutil.rmtree(os.path.join(folder, "ckpt"), ignore_errors=True)
+        train(binary, folder, "half", 2, f"{shared} -steps 8 -checkpoint_dir ckpt -checkpoint_every 8")
+        train(binary, folder, "rest", 2, f"{shared} -steps 12 -checkpoint_dir ckpt -resume")
+        whole, rest = (rows(os.path.join(folder, f"{name}.h5"), "metrics")[column][-1] for name in ("whole", "rest"))
+        check(abs(rest - whole) <= 1e-9 * abs(whole) and (whole < 0 or whole > 1e18), f"{options}: {column} of a resumed run is {rest}, of a whole one {whole}")
+
+
 def evaluated(folder, name):
     with h5py.File(os.path.join(folder, name)) as h:
         return h["eval/step"][()], h["eval/loss"][()], h.attrs.get("stopped_early")

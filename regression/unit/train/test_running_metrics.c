@@ -132,9 +132,14 @@ static void test_save_and_load(void **state)
   assert_close(whole.attempt_throughput, 3.0 * trs_size(), 1e-12, 0.0);
   assert_close(resumed.lifetime_throughput, 3.0 * trs_size(), 1e-12, 0.0);
   assert_true(isnan(whole.window_throughput)); /* of the first values */
-  copy[3] = -1.0;
-  assert_petsc_error(TrsRunningMetricsLoad(two, "file", n, copy), TRS_ERR_DATA);
+  copy[3] = -1e20;                             /* the cross entropy, of labels outside [0, 1] */
+  assert_petsc_ok(TrsRunningMetricsLoad(two, "file", n, copy));
   copy[3] = (double)NAN;
+  assert_petsc_error(TrsRunningMetricsLoad(two, "file", n, copy), TRS_ERR_DATA);
+  copy[3] = 1.0;
+  copy[0] = -1.0; /* samples */
+  assert_petsc_error(TrsRunningMetricsLoad(two, "file", n, copy), TRS_ERR_DATA);
+  copy[0] = 1e17;
   assert_petsc_error(TrsRunningMetricsLoad(two, "file", n, copy), TRS_ERR_DATA);
   assert_petsc_error(TrsRunningMetricsLoad(two, "file", n - 1, numbers), TRS_ERR_DATA);
   assert_petsc_ok(TrsRunningMetricsDestroy(&one));
