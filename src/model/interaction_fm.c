@@ -129,6 +129,11 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static void work(const TrsInteraction *interaction, double *n_flops, double *bytes)
+{
+  TrsMlpWork(&((const TrsDeepLayers *)interaction->own)->mlp, n_flops, bytes);
+}
+
 static PetscErrorCode view(const TrsInteraction *interaction, MPI_Comm comm)
 {
   PetscFunctionBegin;
@@ -154,6 +159,7 @@ const TrsInteractionOps trs_interaction_deepfm = {.word = "deepfm",
                                                   .read = read,
                                                   .width = width,
                                                   .flops = fm_flops,
+                                                  .work = work,
                                                   .declare = declare,
                                                   .allocate = allocate,
                                                   .forward = forward,

@@ -174,6 +174,12 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static void work(const TrsInteraction *interaction, double *n_flops, double *bytes)
+{
+  for (int i = 0; i < TRS_BRANCHES; i++)
+    TrsMlpWork(&((const TrsProjection *)interaction->own)->branch[i].mlp, n_flops, bytes);
+}
+
 static PetscErrorCode view(const TrsInteraction *interaction, MPI_Comm comm)
 {
   const TrsProjection *projection = (const TrsProjection *)interaction->own;
@@ -210,6 +216,7 @@ const TrsInteractionOps trs_interaction_projection = {.word = "projection",
                                                       .check = check,
                                                       .width = width,
                                                       .flops = flops,
+                                                      .work = work,
                                                       .declare = declare,
                                                       .allocate = allocate,
                                                       .forward = forward,

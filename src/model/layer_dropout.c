@@ -16,7 +16,7 @@
 /* The layer has no parameters. Its name keys its random numbers. */
 static PetscErrorCode declare(TrsLayer *layer, const char *module, int index)
 {
-  char name[64];
+  char name[256];
 
   PetscFunctionBegin;
   PetscCall(PetscSNPrintf(name, sizeof(name), "%s/%d/dropout", module, index));

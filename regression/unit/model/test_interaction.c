@@ -175,6 +175,19 @@ static void run_case(Case *c, float *out, float *dout, float *dx)
   free(gradient);
 }
 
+/* A forward multiplies and adds once for each number of a matrix, wherever the matrix is. */
+static void check_work(const Case *c)
+{
+  const TrsInteraction *in = &c->interaction;
+  double flops = in->ops->flops(in), bytes = 0.0, least = 0.0;
+
+  if (in->ops->work) in->ops->work(in, &flops, &bytes);
+  for (int p = 0; p < c->params.n; p++)
+    if (c->params.param[p].ndim == 2)
+      least += 2.0 * (double)(c->params.param[p].rows * c->params.param[p].cols);
+  if (flops < least) fail_msg("%s: %g operations, at least %g expected", in->ops->word, flops, least);
+}
+
 static void one_case(hid_t group, const char *name, void *context)
 {
   float *out, *dout, *dx;
@@ -190,6 +203,7 @@ static void one_case(hid_t group, const char *name, void *context)
   assert_non_null(dout);
   assert_non_null(dx);
   run_case(&c, out, dout, dx);
+  check_work(&c);
   assert_petsc_ok(TrsInteractionFree(&c.interaction));
   assert_petsc_ok(TrsParametersFree(&c.params, c.device));
   assert_petsc_ok(TrsOptionsDestroy(&c.options));
