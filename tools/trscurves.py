@@ -301,7 +301,7 @@ def curve_panels(runs, styles, window=None):
             at.setdefault(kind, []).append(int(k))
     for task in dict.fromkeys(task for run in runs for task in run.task_words()):
         has = lambda found, task=task: any(has_metric(run, task, found[0]) for run in runs)
-        of_task = list(filter(has, SHOWN)) or list(filter(has, OTHERS if task else ()))[:1]
+        of_task = list(filter(has, OTHERS if task and not has(("ne",)) else ()))[:1] + list(filter(has, SHOWN))
         of_task += [(f"{kind}_at_{k}", f"{AT[kind]} of a group's first {k}") for kind, (k, *more) in at.items() if not more and has((f"{kind}_at_{k}",))]
         for metric, title in of_task:
             name = f"{plain(task[:-1], 24)}: {title}" if task else title

@@ -92,10 +92,13 @@ class Runs(handmade.Scratch):
         with h5py.File(self.path("tasks.h5"), "a") as h:  # of -metrics_at 5: NDCG and recall have a picture each, the hit rate none
             h["metrics/click_window_ndcg_at_5"] = h["metrics/price_window_recall_at_5"] = h["metrics/price_window_hit_rate_at_5"] = [0.25, 0.5]
         self.assertEqual(len(trscurves.curve_panels([trsread.read_run(self.path("tasks.h5"))], trscurves.styles_of(["tasks"]))), 6)
+        with h5py.File(self.path("tasks.h5"), "a") as h:  # numbers have a calibration, and their error beside it
+            h["metrics/price_window_calibration"], h["metrics/price_window_mse"], h["metrics/price_window_ne"] = [0.9, 1.1], [2, 1], [np.nan, np.nan]
+        self.assertEqual(len(trscurves.curve_panels([trsread.read_run(self.path("tasks.h5"))], trscurves.styles_of(["tasks"]))), 8)
         with h5py.File(self.path("tasks.h5"), "a") as h:  # a panel has all K
             for k in (1, 2, 10):
                 h[f"metrics/click_window_ndcg_at_{k}"] = [0.25, 0.5]
-        self.assertEqual(len(trscurves.curve_panels([trsread.read_run(self.path("tasks.h5"))], trscurves.styles_of(["tasks"]))), 6)
+        self.assertEqual(len(trscurves.curve_panels([trsread.read_run(self.path("tasks.h5"))], trscurves.styles_of(["tasks"]))), 8)
         self.draws("plot_run.py", self.path("tasks.h5"))
         self.draws("plot_run.py", a, self.path("tasks.h5"))
 
