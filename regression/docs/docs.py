@@ -206,7 +206,7 @@ RULES = {
         ("$ jobs/quickstart.sh", Elsewhere("docs/quickstart")),
         ("cmake -B build -G Ninja", Elsewhere("install/tree")),
     ],
-    "src/RULES.md": [("sgd                   w -= lr g", prose)],
+    "src/RULES.md": [("sgd                   w -= lr g", prose), ("bias  = fp16(min)", prose)],
     "gpu/README.md": [],
     "regression/README.md": [
         ("regression/run.sh -L quick", tests),

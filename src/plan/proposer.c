@@ -30,7 +30,8 @@ PetscErrorCode TrsProposerCreate(TrsProposerKind kind, const TrsCostModel *model
 PetscErrorCode TrsProposerDestroy(TrsProposer *proposer)
 {
   PetscFunctionBegin;
-  if (proposer->ops) PetscCall(proposer->ops->destroy(proposer));
+  if (proposer->data) PetscCall(proposer->ops->destroy(proposer)); /* else it was never loaded */
+  PetscCall(PetscFree(proposer->data));
   PetscCall(PetscFree(proposer->proposal.option));
   *proposer = (TrsProposer){0};
   PetscFunctionReturn(PETSC_SUCCESS);

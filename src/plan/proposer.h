@@ -22,8 +22,8 @@ typedef struct {
   PetscErrorCode (*load)(TrsProposer *proposer);
   PetscErrorCode (*propose)(TrsProposer *proposer, PetscBool *more); /* fills proposer->proposal */
   PetscErrorCode (*feedback)(TrsProposer *proposer, const TrsOutcome *outcome);
-  PetscErrorCode (*destroy)(TrsProposer *proposer);
-  PetscBool uses_rating; /* the outcome's rating must be exact */
+  PetscErrorCode (*destroy)(TrsProposer *proposer); /* frees what data points to */
+  PetscBool uses_rating;                            /* the outcome's rating must be exact */
 } TrsProposerOps;
 
 struct TrsProposer_ {

@@ -189,7 +189,6 @@ static PetscErrorCode destroy_dp(TrsProposer *proposer)
   PetscCall(PetscFree(dp->n));
   PetscCall(PetscFree(dp->step));
   PetscCall(PetscFree(dp->start));
-  PetscCall(PetscFree(proposer->data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -125,7 +125,6 @@ static PetscErrorCode destroy_greedy(TrsProposer *proposer)
   PetscCall(PetscFree(greedy->sorted));
   PetscCall(PetscFree(greedy->current));
   PetscCall(PetscFree(greedy->heap));
-  PetscCall(PetscFree(proposer->data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

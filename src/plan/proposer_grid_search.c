@@ -64,7 +64,6 @@ static PetscErrorCode destroy_grid(TrsProposer *proposer)
   PetscFunctionBegin;
   PetscCall(PetscFree(grid->sorted));
   PetscCall(PetscFree(grid->current));
-  PetscCall(PetscFree(proposer->data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

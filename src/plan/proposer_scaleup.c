@@ -269,7 +269,6 @@ static PetscErrorCode destroy_scaleup(TrsProposer *proposer)
   PetscCall(PetscSegBufferDestroy(&scaleup->options));
   PetscCall(PetscSegBufferDestroy(&scaleup->classes));
   PetscCall(PetscFree(scaleup->start));
-  PetscCall(PetscFree(proposer->data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

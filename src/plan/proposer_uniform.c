@@ -84,7 +84,6 @@ static PetscErrorCode destroy_uniform(TrsProposer *proposer)
 
   PetscFunctionBegin;
   PetscCall(PetscFree(uniform->option));
-  PetscCall(PetscFree(proposer->data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
