@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """summary.py TRSHARD: what -task plan says first holds: of the plan's file, of a run with the optimal proposer, of runs with the changes that it proposes."""
+import math
 import re
 import shlex
 import tempfile
@@ -99,18 +100,26 @@ def check_rating(c, folder):
 
 
 def check_changes(c, folder):
-    """Each change that is proposed gives a plan; the number that is next below it does not."""
-    options = {**problem(12, 4, 4), "topology_hbm_cap": "1GiB", "tables_compute_kernels": "fused"}
+    """Each change that is proposed gives a plan; the number that is next below it does not. The ranks are those of all copies of the tables."""
+    for world_size, local_world_size, copies in ((4, 4, 1), (8, 8, 2), (6, 2, 3)):
+        check_changes_of(c, folder, world_size, local_world_size, copies)
+
+
+def check_changes_of(c, folder, world_size, local_world_size, copies):
+    options = {**problem(12, world_size, local_world_size), "topology_hbm_cap": "1GiB", "tables_compute_kernels": "fused", "plan_replicas": copies}
     code, text = run(folder, options, *ADVICE)
-    c.check(code == 72 and text.startswith("plan: none: 12 tables on 4 ranks, no plan fits") and text.count("trshard: error") == 1, text)
+    c.check(code == 72 and text.startswith("plan: none: 12 tables on %d ranks, no plan fits" % (world_size // copies)) and text.count("trshard: error") == 1, text)
+    c.check((copies > 1) == ("-plan_replicas" in text), text)
     changes = [words for words in re.findall(r"^  (?:change|or) +(.*)$", text, re.M) if words.startswith("-")]
     c.check(len(changes) >= 2, text)
     for change in changes:
         code, said = run(folder, options, *shlex.split(change.split(" (")[0]))
         c.check(code == 0, "%s: %s" % (change, said))
     hosts = re.search(r"-topology_world_size (\d+)", text)
+    c.check(copies == 1 or hosts, text)
     if hosts:
-        code, said = run(folder, options, "-topology_world_size", str(int(hosts.group(1)) - 4), "-topology_local_world_size", "4")
+        less = int(hosts.group(1)) - math.lcm(local_world_size, copies)
+        code, said = run(folder, options, "-topology_world_size", str(less), "-topology_local_world_size", str(local_world_size))
         c.check(code == 72, "one host less fits, too: " + said)
     code, text = run(folder, options)
     c.check(code == 72 and "  needs " in text and "  change " not in text, text)

@@ -205,7 +205,8 @@ static PetscErrorCode say_relax(const TrsCostModel *model, int t, PetscBool for_
                             copies_of_rows(model, table) >= 2.0
                                 ? ", -embedding_optimizer (rowwise_adagrad keeps one number a row)"
                                 : ""));
-  PetscCall(TrsTextPrintf(message, ", -topology_world_size"));
+  PetscCall(TrsTextPrintf(message, ", -topology_world_size%s",
+                          model->topology->replicas > 1 ? ", -plan_replicas" : ""));
   if (short_hbm)
     PetscCall(
         TrsTextPrintf(message, ", -topology_hbm_cap%s", model->topology->hbm_listed ? "_per_rank" : ""));

@@ -6,6 +6,7 @@
 #include "plan/summary.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -64,8 +65,9 @@ static PetscBool is_listed(const TrsTopology *t)
   return (PetscBool)(t->hbm_listed || t->ddr_listed);
 }
 
-/* Try the machine with other hosts and memory. */
-static PetscErrorCode try_machine(TrsChanges *c, int world_size, int64_t cap, PetscBool *fits)
+/* Try a copy of the tables on other hosts and memory. */
+static PetscErrorCode try_machine(TrsChanges *c, int world_size, int local_world_size, int64_t cap,
+                                  PetscBool *fits)
 {
   TrsTopology topology = *c->model->topology;
   TrsCostModel model = *c->model;
@@ -77,41 +79,60 @@ static PetscErrorCode try_machine(TrsChanges *c, int world_size, int64_t cap, Pe
     topology.ddr[r] = topology.is_cuda ? c->model->topology->ddr[0] : cap;
   }
   topology.world_size = world_size;
+  topology.local_world_size = local_world_size;
+  topology.group = topology.pod_size * local_world_size;
   model.topology = &topology;
   PetscCall(try_model(c, &model, fits));
   PetscCall(PetscFree2(topology.hbm, topology.ddr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the least number of hosts of the same kind, by doubling and halving. */
+/* Try so many ranks for all copies of the tables together. */
+static PetscErrorCode try_ranks(TrsChanges *c, int ranks, PetscBool *fits)
+{
+  const TrsTopology *t = c->model->topology;
+  const int world_size = ranks / t->replicas;
+
+  PetscFunctionBegin;
+  PetscCall(try_machine(c, world_size,
+                        t->replicas == 1 ? t->local_world_size : TrsReplicaHost(t->host_ranks, world_size),
+                        t->is_cuda ? t->hbm[0] : t->ddr[0], fits));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Find the least number of hosts of the same kind, by doubling and halving. Their ranks are a
+  multiple of L: of those of a host or pod, and of the copies of the tables.
+*/
 static PetscErrorCode change_hosts(TrsChanges *c)
 {
   const TrsTopology *t = c->model->topology;
-  const int L = t->group;
-  const int64_t cap = t->is_cuda ? t->hbm[0] : t->ddr[0];
-  int low = t->world_size / L, high = low;
+  const int host = t->pod_size * t->host_ranks, ranks = t->world_size * t->replicas;
+  const int64_t step = (int64_t)(host / TrsReplicaHost(host, t->replicas)) * t->replicas;
+  const int L = (int)PetscMin(step, INT_MAX);
+  int low = ranks / L, high = low;
   PetscBool fits = PETSC_FALSE;
   char change[160];
 
   PetscFunctionBegin;
-  if (t->world_size % L || is_listed(t)) PetscFunctionReturn(PETSC_SUCCESS);
-  while (!fits && !c->over && high < TRS_MOST_TIMES * (t->world_size / L)) {
+  if (ranks % L || is_listed(t)) PetscFunctionReturn(PETSC_SUCCESS);
+  while (!fits && !c->over && high < TRS_MOST_TIMES * (ranks / L)) {
     low = high;
     high *= 2;
-    PetscCall(try_machine(c, high * L, cap, &fits));
+    PetscCall(try_ranks(c, high * L, &fits));
   }
   if (!fits) PetscFunctionReturn(PETSC_SUCCESS);
   while (high - low > 1 && !c->over) {
     const int middle = low + (high - low) / 2;
 
-    PetscCall(try_machine(c, middle * L, cap, &fits));
+    PetscCall(try_ranks(c, middle * L, &fits));
     if (fits)
       high = middle;
     else
       low = middle;
   }
   snprintf(change, sizeof(change), "-topology_world_size %d -topology_local_world_size %d", high * L,
-           t->local_world_size);
+           t->host_ranks);
   PetscCall(say_change(c, change));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -130,13 +151,13 @@ static PetscErrorCode change_memory(TrsChanges *c)
   for (int64_t times = 2; !fits && !c->over && times <= TRS_MOST_TIMES; times *= 2) {
     low = high;
     high *= 2;
-    PetscCall(try_machine(c, t->world_size, high * unit, &fits));
+    PetscCall(try_machine(c, t->world_size, t->local_world_size, high * unit, &fits));
   }
   if (!fits) PetscFunctionReturn(PETSC_SUCCESS);
   while (high - low > 1 && high - low > high >> TRS_CAP_DIGITS && !c->over) {
     const int64_t middle = low + (high - low) / 2;
 
-    PetscCall(try_machine(c, t->world_size, middle * unit, &fits));
+    PetscCall(try_machine(c, t->world_size, t->local_world_size, middle * unit, &fits));
     if (fits)
       high = middle;
     else
