@@ -187,32 +187,34 @@ PetscErrorCode TrsHeadsDeclare(TrsHeads *heads, const TrsLayerContext *context, 
 }
 
 /* Set where a stack writes, in memory of its own. */
-static void place_stack(TrsMlp *mlp, int64_t max_batch, float *inner, int64_t *used, float *y, int64_t stride)
+static void place_stack(const TrsHeads *heads, TrsMlp *mlp, int64_t max_batch, float *inner, int64_t *used,
+                        float *y, int64_t stride)
 {
   const TrsMlpRoom room = TrsMlpPlace(mlp, max_batch, inner ? inner + *used : NULL, TrsFloats(y, stride));
 
-  *used += PetscMax(room.end, room.outputs);
+  *used += heads->context->params->forward_only ? room.outputs : PetscMax(room.end, room.outputs);
 }
 
 static void place_level(TrsHeads *heads, TrsHeadLevel *level, int64_t max_batch, float *inner, int64_t *used)
 {
   const int64_t width = heads->width, stride = level->n_experts * width;
-
   const int n_copies = level == heads->level ? 1 : (level - 1)->n_gates;
+  const PetscBool backward = (PetscBool)!heads->context->params->forward_only;
 
   for (int i = 0; level->copy && i < n_copies; i++)
     level->copy[i] = TrsTakeMatrix(inner, used, max_batch,
                                    TrsOperandStride(heads->context->params->type, level->filled),
                                    heads->context->params->type);
   level->experts = TrsTakeFloats(inner, used, max_batch * stride);
-  level->dexperts = TrsTakeFloats(inner, used, max_batch * stride);
+  if (backward) level->dexperts = TrsTakeFloats(inner, used, max_batch * stride);
   for (int g = 0; g < level->n_gates; g++) {
     level->weight[g] = TrsTakeFloats(inner, used, max_batch * choice_of(heads, g).n);
     level->y[g] = TrsTakeFloats(inner, used, max_batch * width);
-    level->dy[g] = TrsTakeFloats(inner, used, max_batch * width);
+    if (backward) level->dy[g] = TrsTakeFloats(inner, used, max_batch * width);
   }
   for (int e = 0; e < level->n_experts; e++)
-    place_stack(&level->expert[e], max_batch, inner, used, inner ? level->experts + e * width : NULL, stride);
+    place_stack(heads, &level->expert[e], max_batch, inner, used, inner ? level->experts + e * width : NULL,
+                stride);
 }
 
 /*
@@ -227,10 +229,12 @@ TrsMlpRoom TrsHeadsPlace(TrsHeads *heads, int64_t max_batch, int64_t stride, flo
     return TrsMlpPlace(&heads->tower[0], max_batch, inner,
                        TrsFloats(heads->logits[0], heads->tasks.task[0].classes));
   heads->other_stride = PetscMax(stride, heads->width);
-  heads->other = TrsTakeFloats(inner, &used, max_batch * heads->other_stride);
+  if (!heads->context->params->forward_only)
+    heads->other = TrsTakeFloats(inner, &used, max_batch * heads->other_stride);
   for (int l = 0; l < heads->n_levels; l++) place_level(heads, &heads->level[l], max_batch, inner, &used);
   for (int t = 0; t < heads->tasks.n; t++)
-    place_stack(&heads->tower[t], max_batch, inner, &used, heads->logits[t], heads->tasks.task[t].classes);
+    place_stack(heads, &heads->tower[t], max_batch, inner, &used, heads->logits[t],
+                heads->tasks.task[t].classes);
   return (TrsMlpRoom){.grad = 0, .grad_end = used, .outputs = used, .end = used};
 }
 
