@@ -2,11 +2,11 @@
 #include "api/machine_plan.h"
 
 #include "core/events.h"
+#include "device/host_memory.h"
 #include "quant/quantised_tables.h"
 #include "spec/table_choices.h"
 
 #include <string.h>
-#include <unistd.h>
 
 /* Plan, and make the machine's copies. */
 static PetscErrorCode solve(TrsPlanner planner, TrsMachine *machine, const TrsPlanWishes *wishes,
@@ -29,7 +29,6 @@ static PetscErrorCode solve(TrsPlanner planner, TrsMachine *machine, const TrsPl
 static PetscErrorCode make_plan(TrsMachine *machine, const TrsPlanWishes *wishes,
                                 const TrsTableConfigs *tables, TrsShardingPlan *plan)
 {
-  const int64_t host_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
   TrsPlannerMachine here = {.is_cuda = (PetscBool)(strcmp(machine->device->name, "cuda") == 0)};
   int64_t pod = 1, free_bytes;
   TrsPlanner planner;
@@ -40,7 +39,7 @@ static PetscErrorCode make_plan(TrsMachine *machine, const TrsPlanWishes *wishes
   PetscCall(TrsStageSwitch(TRS_STAGE_PLAN, &before));
   PetscCall(TrsOptionsGetInt(machine->options, "-topology_pod_size", &pod, NULL));
   here.local_world_size = (int)(machine->groups.local_world_size / pod);
-  here.ddr_bytes = host_bytes / here.local_world_size;
+  here.ddr_bytes = TrsHostMemoryGet("").total_bytes / here.local_world_size;
   if (here.is_cuda) PetscCall(machine->device->memory(&free_bytes, &here.hbm_bytes));
   PetscCall(TrsPlannerCreate(machine->comm, &planner));
   ierr = solve(planner, machine, wishes, tables, &here, plan);

@@ -4,6 +4,7 @@
 
 #include "core/buffer.h"
 #include "core/shared_memory.h"
+#include "device/host_memory.h"
 
 #include <omp.h>
 #include <stdio.h>
@@ -45,34 +46,13 @@ static PetscErrorCode identity_cpu(char *name, size_t size)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  The bytes that Linux can give without killing a process: memory, caches that it would drop, swap.
-  -1: Linux does not say.
-*/
-static int64_t available_bytes(void)
-{
-  static const char *const fields[] = {"MemAvailable:", "SwapFree:"};
-  FILE *file = fopen("/proc/meminfo", "r");
-  int64_t sum_kib = 0;
-  char line[128];
-  int n_found = 0;
-
-  while (file && fgets(line, sizeof(line), file))
-    for (int i = 0; i < 2; i++) {
-      if (strncmp(line, fields[i], strlen(fields[i])) != 0) continue;
-      sum_kib += strtoll(line + strlen(fields[i]), NULL, 10);
-      n_found++;
-    }
-  if (file) (void)fclose(file);
-  return n_found == 2 ? sum_kib * 1024 : -1;
-}
-
 static PetscErrorCode memory_cpu(int64_t *free_bytes, int64_t *total_bytes)
 {
+  const TrsHostMemory memory = TrsHostMemoryGet("");
+
   PetscFunctionBegin;
-  *total_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
-  *free_bytes = available_bytes();
-  if (*free_bytes < 0) *free_bytes = *total_bytes;
+  *free_bytes = memory.free_bytes;
+  *total_bytes = memory.total_bytes;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

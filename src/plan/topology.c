@@ -25,7 +25,7 @@ static const TrsOptionSpec specs[] = {
     {"-topology_hbm_cap", TRS_OPTION_BYTES, NULL, "[0,]", NULL, "bytes",
      "device memory of one device (default: found on the machine; dry run 32GiB)"},
     {"-topology_ddr_cap", TRS_OPTION_BYTES, NULL, "[0,]", NULL, "bytes",
-     "host memory of one device (default: found on the machine; dry run 128GiB)"},
+     "host memory of one device (default: found on the machine, within the job's limit; dry run 128GiB)"},
     {"-topology_hbm_cap_per_rank", TRS_OPTION_BYTES_LIST, NULL, "[0,]", NULL, "bytes",
      "device memory of each device, one entry for each; row_wise then splits rows in proportion"},
     {"-topology_ddr_cap_per_rank", TRS_OPTION_BYTES_LIST, NULL, "[0,]", NULL, "bytes",
