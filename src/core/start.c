@@ -266,8 +266,11 @@ PetscErrorCode TrsStop(PetscBool has_failed)
   PetscErrorCode ierr;
   int lost, rank;
 
-  /* What a refused run would have logged must not replace a file. */
-  if (has_failed) (void)PetscOptionsClearValue(NULL, "-log_view");
+  /*
+    What a refused run would have logged must not replace a file. A failed allocation may have left
+    NULL among PETSc's names, and any search for an option would end there.
+  */
+  if (has_failed) (void)PetscOptionsClear(NULL);
   ierr = PetscFinalize();
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   (void)fflush(stdout);
