@@ -23,6 +23,7 @@ trspython.require("h5py")
 import h5py
 
 import bench_common as common
+import trsdata
 
 TOOLS = os.path.dirname(os.path.abspath(__file__))
 LINE = re.compile(r"(\d+) samples/s +(\d+) CPU ns/sample +(\d+) bytes/sample +memcpy (\d+) CPU ns/sample +ratio [\d.]+ +read (\d+) CPU ns/sample")
@@ -38,7 +39,7 @@ def generate(path, pooling, args, *more):
 
 
 def store_contiguously(source, target):
-    with h5py.File(source) as old, h5py.File(target, "w", libver=("v110", "v110")) as new:
+    with h5py.File(source) as old, h5py.File(target, "w", libver=trsdata.LIBVER) as new:
         new.attrs.update(old.attrs)
         new.create_group("sparse").attrs.update(old["sparse"].attrs)
 

@@ -19,6 +19,7 @@ import trsread
 
 CHUNK_BYTES = 1 << 20  # of an HDF5 chunk: large enough to read as fast as a contiguous dataset
 SAMPLES_AT_ONCE = 65536  # what the tools hold in memory
+LIBVER = ("v110", "v110")  # of the files: HDF5 1.10, which the program may have, cannot read the latest format of 2.0
 
 
 abandoned = []  # files that HDF5 could not close: it would crash over them at the end of the process
@@ -93,7 +94,7 @@ class AtomicFile:
         os.umask(umask)
         os.chmod(self.temporary, 0o666 & ~umask)  # mkstemp gives 0600, a data set is for all who may read the folder
         try:
-            self.file = h5py.File(self.temporary, "w", libver=("v110", "v110"))  # HDF5 1.10 cannot read the latest of 2.0
+            self.file = h5py.File(self.temporary, "w", libver=LIBVER)
         except OSError:
             os.unlink(self.temporary)
             raise

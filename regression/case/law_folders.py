@@ -251,17 +251,16 @@ def test_resume_of_other_data(binary, folder):
     for steps, ranks, wanted in ((4, 2, [replaced]), (6, 1, [])):
         text = train(binary, folder, ranks, f"-steps {steps} -checkpoint_dir ckpt -resume").text
         check(told(text) == wanted, f"told on {ranks} ranks: {told(text)}")
-    train(binary, folder, 2, "-epochs 1 -checkpoint_dir days")  # 200 samples: 8 steps of 24, and one of 8
     make(folder, 100, name="second.h5")
-    for ranks in (1, 3):
-        days = os.path.join(folder, f"days{ranks}")
-        shutil.copytree(os.path.join(folder, "days"), days)
-        text = train(binary, folder, ranks, f"-data_train train.h5,second.h5 -epochs 1 -resume -checkpoint_dir {days} -output {ranks}.h5").text
-        wanted = ["the training data had 200 samples and has 300: as many count as seen as were",
-                  "an epoch had 9 steps of 24 samples and has 13 of 24: step 9 of then is step 8 of now"]
-        check(told(text) == wanted, f"told on {ranks} ranks: {told(text)}")
-        with h5py.File(os.path.join(folder, f"{ranks}.h5")) as h:
-            check(h["train/step"][()].tolist() == [9, 10, 11, 12, 13], f"updates {h['train/step'][()]}")
+    # Of 200 samples: 8 steps of 24, and one of 8. Of 300: 12 steps, and one of 12.
+    for epochs, ranks, place, updates in ((1, 1, "step 9 of then is step 8 of now", range(9, 14)), (2, 3, "step 18 of then is step 17 of now", range(18, 27))):
+        days = f"-checkpoint_dir days{epochs} -epochs {epochs}"
+        train(binary, folder, 2, days)
+        text = train(binary, folder, ranks, f"{days} -data_train train.h5,second.h5 -resume -output days{epochs}.h5").text
+        check(told(text) == ["the training data had 200 samples and has 300: as many count as seen as were",
+                             f"an epoch had 9 steps of 24 samples and has 13 of 24: {place}"], f"told on {ranks} ranks: {told(text)}")
+        with h5py.File(os.path.join(folder, f"days{epochs}.h5")) as h:
+            check(h["train/step"][()].tolist() == list(updates), f"updates {h['train/step'][()]}, expected {updates}")
 
 
 def test_resume_of_changed_run(binary, folder):

@@ -7,7 +7,6 @@
 #include "device/host_memory.h"
 
 #include <omp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
