@@ -117,6 +117,21 @@ def test_stages_of_blocks(binary, folder):
         check(ms["dense backward"] > 0.25 * ms["dense forward"], f"{more or 'batches'}: {ms}")
 
 
+def test_bytes_of_cross_layers(binary, folder):
+    """Each cross layer moves as many bytes as its arrays have: a sample's bytes grow so from 1 layer to 3."""
+    make(folder)
+    rank, experts = 3, 2
+    for word, options, arrays in (("dcn_full", "", lambda N: 6 * N), ("dcn_vector", "", lambda N: 4 * N), ("dcn", f"-dcn_low_rank_dim {rank}", lambda N: 6 * N + 2 * rank),
+                                  ("dcn_mixture", f"-dcn_low_rank_dim {rank} -dcn_num_experts {experts}", lambda N: (7 + 2 * experts) * N + 8 * experts * rank)):
+        moved = []
+        for layers in (1, 3):
+            text = run(binary, 1, f"-data_train train.h5 {MODEL} {TABLES} -batch_size 10 -steps 1 -interaction {word} -dcn_num_layers {layers} {options}", folder).text
+            columns, kb = re.search(r"vectors, (\d+) -> .*per sample[^\n]* and ([\d.]+) kB", text, re.S).groups()
+            moved.append(1e3 * float(kb))
+        wanted = 2 * 4 * arrays(int(columns))
+        check(np.isclose(moved[1] - moved[0], wanted, rtol=0.02), f"{word}: {moved} bytes of 1 and 3 layers, expected {wanted} more")
+
+
 def test_predicted_step(binary, folder):
     """With the rates of dense layers a step is predicted whole: by the banner's operations and bytes, the parameters, and the plan's costs."""
     make(folder)

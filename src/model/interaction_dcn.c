@@ -58,6 +58,16 @@ static double flops(const TrsInteraction *interaction)
   return (cross->full ? 2.0 : 4.0) * cross->n_layers * (double)interaction->N * (double)inner(interaction);
 }
 
+/* A layer reads x_l twice, x0 and u, and writes u and x_{l+1}; v is written and read. */
+static void work(const TrsInteraction *interaction, double *n_flops, double *bytes)
+{
+  const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
+  const double N = (double)interaction->N, v = cross->full ? 0.0 : (double)cross->rank;
+
+  (void)n_flops;
+  *bytes += TrsDTypeBytes(interaction->type) * (cross->n_layers * (6.0 * N + 2.0 * v) - 2.0 * N);
+}
+
 static PetscErrorCode declare(TrsInteraction *interaction)
 {
   TrsCrossNet *cross = (TrsCrossNet *)interaction->own;
@@ -268,6 +278,7 @@ static PetscErrorCode release(TrsInteraction *interaction)
                                                     .read = read, \
                                                     .width = TrsInteractionAll, \
                                                     .flops = flops, \
+                                                    .work = work, \
                                                     .declare = declare, \
                                                     .allocate = allocate, \
                                                     .placed = placed, \

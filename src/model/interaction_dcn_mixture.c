@@ -58,6 +58,20 @@ static double flops(const TrsInteraction *interaction)
   return net->n_layers * (double)net->K * (4.0 * N * r + 2.0 * r * r + 4.0 * N);
 }
 
+/*
+  A layer moves what one of dcn does, but p and q in the place of v, each with its activation, and
+  with gates x_l once more and its experts.
+*/
+static void work(const TrsInteraction *interaction, double *n_flops, double *bytes)
+{
+  const TrsMixtureNet *net = (const TrsMixtureNet *)interaction->own;
+  const double N = (double)interaction->N, K = (double)net->K, gated = net->K > 1 ? (2.0 * K + 1.0) * N : 0.0;
+
+  (void)n_flops;
+  *bytes += TrsDTypeBytes(interaction->type) *
+            (net->n_layers * (6.0 * N + 8.0 * K * (double)net->r + gated) - 2.0 * N);
+}
+
 /* The standard deviation of torch.nn.init.xavier_normal_ for a tensor [K, rows, cols]. */
 static float xavier(int64_t K, int64_t rows, int64_t cols)
 {
@@ -378,6 +392,7 @@ const TrsInteractionOps trs_interaction_dcn_mixture = {.word = "dcn_mixture",
                                                        .read = read,
                                                        .width = TrsInteractionAll,
                                                        .flops = flops,
+                                                       .work = work,
                                                        .declare = declare,
                                                        .allocate = allocate,
                                                        .placed = placed,

@@ -42,6 +42,15 @@ static double flops(const TrsInteraction *interaction)
   return 5.0 * ((const TrsVectorNet *)interaction->own)->n_layers * (double)interaction->N;
 }
 
+/* A layer reads x_l twice and x0, and writes x_{l+1}. */
+static void work(const TrsInteraction *interaction, double *n_flops, double *bytes)
+{
+  const int n_layers = ((const TrsVectorNet *)interaction->own)->n_layers;
+
+  (void)n_flops;
+  *bytes += TrsDTypeBytes(interaction->type) * (4.0 * n_layers - 2.0) * (double)interaction->N;
+}
+
 static PetscErrorCode declare(TrsInteraction *interaction)
 {
   TrsVectorNet *net = (TrsVectorNet *)interaction->own;
@@ -192,6 +201,7 @@ const TrsInteractionOps trs_interaction_dcn_vector = {.word = "dcn_vector",
                                                       .read = read,
                                                       .width = TrsInteractionAll,
                                                       .flops = flops,
+                                                      .work = work,
                                                       .declare = declare,
                                                       .allocate = allocate,
                                                       .placed = placed,
