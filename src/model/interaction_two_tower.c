@@ -161,6 +161,10 @@ static PetscErrorCode read(TrsInteraction *interaction, TrsOptions options)
                              last[1], last[0]));
   towers->D = last[0];
   PetscCall(TrsOptionsGetBool(options, "-tower_normalize", &towers->normalize, NULL));
+  if (towers->normalize && towers->D == 1)
+    PetscCall(TrsOptionError(options, "-tower_normalize",
+                             "the towers have one output, which would always be 1 or -1: expected a last "
+                             "size of -query_arch and -candidate_arch of 2 or more"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

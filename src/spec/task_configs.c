@@ -60,6 +60,20 @@ static PetscErrorCode check_names(TrsOptions options, int n, const char *const *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Refuse what is said of all tasks where -tasks names none. It would have no effect. */
+static PetscErrorCode check_unnamed(TrsOptions options)
+{
+  PetscFunctionBegin;
+  for (size_t i = 0; i < sizeof(task_options) / sizeof(task_options[0]); i++) {
+    char name[32];
+
+    snprintf(name, sizeof(name), "-tasks_%s", task_options[i].name);
+    if (TrsOptionsIsGiven(options, name))
+      PetscCall(TrsOptionError(options, name, "there are no tasks: give their names with -tasks"));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* The full name of a key of a task. */
 static PetscErrorCode name_of(TrsOptions options, const TrsTaskConfig *task, const char *key,
                               const char **name)
@@ -147,6 +161,7 @@ PetscErrorCode TrsTaskConfigsFromOptions(TrsOptions options, int n_over, const i
   if (n) tasks->n = n;
   PetscCall(check_names(options, n, names));
   PetscCall(TrsOptionsCheckObjects(options, "task", n, names));
+  if (!n) PetscCall(check_unnamed(options));
   PetscCall(PetscCalloc1((size_t)tasks->n, &tasks->task));
   for (int t = 0; t < tasks->n; t++) {
     TrsTaskConfig *task = &tasks->task[t];
