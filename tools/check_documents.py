@@ -20,7 +20,7 @@ import subprocess
 import sys
 
 LINES, COLUMNS, WORDS = 120, 100, 30
-PLAIN = ("README.md", "input/README.md", "input/FORMAT.md", "input/TROUBLESHOOTING.md",
+PLAIN = ("README.md", "input/README.md", "input/FORMAT.md", "input/OPTIONS.md", "input/TROUBLESHOOTING.md",
          "input/MIGRATION.md", "input/CHANGELOG.md", "jobs/README.md", "tools/README.md",
          "src/README.md", "src/RULES.md", "src/plan/README.md", "gpu/README.md",
          "regression/README.md")

@@ -19,6 +19,10 @@ BRACKETS = re.compile(r"^(.*?) \[((?:one of |any of |in |>|<|default |no default
 INDENT = 40
 
 
+def sentence(text):
+    return text.rstrip(".;") + "."
+
+
 @dataclasses.dataclass
 class Option:
     name: str
@@ -33,6 +37,17 @@ class Option:
     def choices(self):
         match = re.match(r"(?:one|any) of ([^;]*)", self.split()[1])
         return match.group(1).split(", ") if match else ["true", "false"] if self.kind == "<bool>" else []
+
+    def meanings(self):
+        """The help text without what it says of single choices, and that: pairs of choices and their meaning."""
+        text, word = self.split()[0], "|".join(map(re.escape, self.choices())) or "(?!)"
+        found = re.split(rf"(?:(?<=[.;])|^) ?((?:{word})(?:, (?:{word}))*): ", text)
+        rest, pairs = [found[0]], []
+        for words, meaning in zip(found[1::2], found[2::2]):
+            meaning, *more = re.split(r"(?<=\.) (?=[A-Z])", meaning)
+            pairs.append((words, sentence(meaning)))
+            rest += more
+        return " ".join(sentence(part) for part in rest), pairs
 
 
 @dataclasses.dataclass
@@ -139,10 +154,10 @@ REFERENCE = """<!-- SPDX-License-Identifier: BSD-3-Clause -->
 `trshard -help` prints. A test fails where the page and the program differ.
 [README.md](README.md#option-files) says how options go into files.
 
-A `<bool>` is true, false, 1, 0, yes or no; the option alone is true. A comma, as in `<int,..>`,
-means a list with commas between its values. Counts take K, M, G and T, which are powers of 1000.
-Bytes also take KB to TB and KiB to TiB. The parentheses hold what is allowed, the unit and the
-default."""
+A `<bool>` is true, false, 1, 0, yes, no, on or off; the option alone is true. A comma, as in
+`<int,..>`, means a list with commas between its values. Counts take K, M, G and T, which are powers
+of 1000. Bytes also take KB to TB and KiB to TiB. The parentheses hold what is allowed, the unit and
+the default."""
 
 
 def anchor(title):
@@ -155,13 +170,17 @@ def markdown(text):
 
 
 def reference(groups):
-    lines = [REFERENCE, ""] + wrap(", ".join(f"[{markdown(g.title.split(':')[0] if ': -' in g.title else g.title)}](#{anchor(g.title)})"
-                                            for g in groups) + ".", indent="") + [""]
+    lines = [REFERENCE, ""] + [f"- [{markdown(g.title.split(': -')[0])}](#{anchor(g.title)})" for g in groups] + [""]
     for group in groups:
         lines += ["## " + markdown(group.title), ""] + [note + "\n" for note in group.notes]
         for option in group.options:
-            text, brackets = option.split()
-            lines += wrap(f"- `{option.name} {option.kind}`: ".replace(" `:", "`:") + markdown(text) + (f" ({markdown(brackets)})" if brackets else ""))
+            text, pairs = option.meanings()
+            facts = list(filter(None, option.split()[1].split("; ")))
+            if pairs and set(option.choices()) <= {word for words, _ in pairs for word in words.split(", ")}:
+                facts = facts[1:]  # all choices stand below
+            lines += wrap(f"- `{' '.join(filter(None, (option.name, option.kind)))}`" + (f" ({markdown('; '.join(facts))})" if facts else "") + f": {markdown(text)}")
+            for words, meaning in pairs:
+                lines += ["  " + line for line in wrap(f"- `{words.replace(', ', '`, `')}`: {markdown(meaning)}", width=98)]
         lines.append("")
     return "\n".join(lines)
 

@@ -59,10 +59,10 @@ static const TrsOptionSpec specs[] = {
     TRS_MLP_OPTIONS("-dense_arch", "the dense arch"),
     TRS_MLP_OPTIONS("-over_arch", "the over arch but the last"),
     {"-interaction", TRS_OPTION_ENUM, "dot", NULL, TRS_CHOICES(TRS_INTERACTIONS), NULL,
-     "how the dense vector and the embeddings meet. dot: products of pairs. dcn, dcn_full, dcn_vector, "
-     "dcn_mixture: a cross network of low rank, of full matrices, of vectors, of mixed experts of low "
-     "rank. cat: side by side. none: the embeddings alone, side by side. fm, deepfm: factorization "
-     "machine, the same with deep layers. projection: products of two projections. two_tower: retrieval, "
+     "how the dense vector and the embeddings meet. dot: products of pairs. dcn: a cross network of low "
+     "rank. dcn_full: one of full matrices. dcn_vector: one of vectors. dcn_mixture: one of mixed experts "
+     "of low rank. cat: side by side. none: the embeddings alone, side by side. fm: factorization machine. "
+     "deepfm: the same with deep layers. projection: products of two projections. two_tower: retrieval, "
      "where the product of the towers' outputs is the score, without -over_arch and -tasks"},
     {"-dense_precision", TRS_OPTION_ENUM, "fp32", NULL, "fp32,tf32,bf16", NULL,
      "what the operands of the dense layers' products are rounded to. Weights and sums stay fp32. tf32: "
@@ -70,8 +70,8 @@ static const TrsOptionSpec specs[] = {
      "cuda the layers store what products read in 2 bytes: activations, pooled embeddings and their "
      "gradients are rounded, too"},
     {"-dense_product_algorithms", TRS_OPTION_INT, "1", "[1,8]", NULL, NULL,
-     "with -device cuda: time up to this many algorithms of cuBLASLt when a product's shape comes for "
-     "the second time, and keep the fastest. 1: the one that cuBLASLt names first. Above 1 bits may "
+     "with -device cuda: when a product's shape comes for the second time, time up to this many algorithms "
+     "of cuBLASLt and keep the fastest. With 1 it is the one that cuBLASLt names first. Above 1 bits may "
      "differ from run to run; not with -reproducible"},
 #define INTERACTION_NUMBER(word, type, fallback, range, help) \
   {"-" #word, TRS_OPTION_##type, fallback, range, NULL, NULL, help},

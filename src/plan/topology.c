@@ -41,13 +41,12 @@ static const TrsOptionSpec specs[] = {
     {"-topology_inter_host_bw", TRS_OPTION_BANDWIDTH, NULL, "(0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "network bandwidth of a device across hosts (default: 12.5 GiB/s)"},
     {"-topology_product_rate", TRS_OPTION_REAL, "0", "[0,]", NULL, "operations/ms",
-     "rate of a device's matrix products in the dense layers, as -bench_topology measures it; 0: unknown, "
-     "and "
-     "the time of dense layers is not predicted"},
+     "rate of a device's matrix products in the dense layers, as -bench_topology measures it. Without it "
+     "(0) the time of dense layers is not predicted"},
     {"-topology_stream_bw", TRS_OPTION_BANDWIDTH, "0", "[0,)", NULL, "bytes/ms, or as 3.35TB/s",
      "bandwidth of a device's passes over the dense layers' matrices and parameters; 0: unknown"},
     {"-topology_pair_rate", TRS_OPTION_REAL, "0", "[0,)", NULL, "operations/ms",
-     "rate of the dot products of a sample's vectors (-interaction dot), as -bench_topology measures it; 0: "
+     "rate of the dot products of a sample's vectors (-interaction dot), as -bench_topology measures it. 0: "
      "that of matrix products"},
     {"-topology_pair_overhead", TRS_OPTION_REAL, "0", "[0,]", NULL, "operations",
      "operations that would take the time that a dot product costs beside its own"},
@@ -70,8 +69,8 @@ static const TrsOptionSpec specs[] = {
     {"-topology_stochastic_update", TRS_OPTION_REAL, "1", "(0,)", NULL, NULL,
      "-plan_cost_model measured: the same with stochastic rounding"},
     {"-topology_cut_bw", TRS_OPTION_BANDWIDTH, "0", "[0,)", NULL, "bytes/ms, or as 3.35TB/s",
-     "-plan_cost_model measured: bandwidth at which ids of row-wise tables are cut by the ranks that hold "
-     "their rows; 0: the cut takes no time"},
+     "-plan_cost_model measured: bandwidth at which ids of row-wise tables are cut by the owners of rows. "
+     "Without it (0) the cut takes no time"},
     {"-topology_cut_overhead", TRS_OPTION_REAL, "0", "[0,]", NULL, "bytes",
      "-plan_cost_model measured: bytes of ids that could be cut in the time that a bag costs beside its ids"},
     {"-plan_replicas", TRS_OPTION_INT, "1", "[0,1000000]", NULL, "copies",
@@ -79,9 +78,9 @@ static const TrsOptionSpec specs[] = {
      "parallelism). Plans, -topology_..._per_rank and reports are those of one copy. 0: the number that "
      "the cost model finds fastest, or that fits -plan_input"},
     {"-replica_sync", TRS_OPTION_ENUM, "average", NULL, TRS_CHOICES(TRS_REPLICA_SYNCS), NULL,
-     "with -plan_replicas. average: the copies take means of their weights and states every few steps "
-     "(TorchRec). gradients: they exchange the ids and gradients of every step, and are the same as a "
-     "single copy"},
+     "with -plan_replicas: how the copies stay equal. average: they take means of their weights and states "
+     "every few steps (TorchRec). gradients: they exchange the ids and gradients of every step, and are the "
+     "same as a single copy"},
     {"-replica_sync_every", TRS_OPTION_INT, "1", "[1,]", NULL, "steps",
      "with -plan_replicas: steps after which the copies of the tables take the mean of their weights and "
      "optimizer states. They also do so before evaluations and checkpoints"},

@@ -25,18 +25,20 @@
 
 static const TrsOptionSpec run_specs[] = {
     {"-task", TRS_OPTION_ENUM, "train", NULL, TRS_CHOICES(TRS_TASKS), NULL,
-     "what to do; predict is inference with quantised tables"},
+     "what to do. train: train a model. plan: plan how tables are sharded, as a dry run. eval: evaluate a "
+     "model. predict: inference with quantised tables. bench: measure the machine, or what quantised "
+     "exchanges cost"},
     {"-output", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
      "HDF5 file for the run's results (default: none). A resumed training continues its own file"},
     {"-output_every", TRS_OPTION_REAL, "300", "[0,]", NULL, "s",
      "a training writes -output at least this often, and at each checkpoint; 0: only at checkpoints and at "
      "the end. Writing takes at most 1 % of the time, so a very long history is written less often"},
     {"-existing_outputs", TRS_OPTION_ENUM, "backup", NULL, "backup,refuse,replace", NULL,
-     "what to do if another run's file, or a file of no run, stands at -output, -checkpoint_final, "
-     "-checkpoint_best, -quant_checkpoint or -trace, or another text at -plan_output, -plan_search_space, "
-     "-plan_report or -bench_topology. backup: keep it as FILE.~1~, FILE.~2~ ... when the new "
-     "file is put in place; refuse: do not start (exit status 73); replace: overwrite it. A resumed run "
-     "always replaces its own files"},
+     "what to do if something else stands where an output goes. That is another run's file, or a file of no "
+     "run, at -output, -trace, -checkpoint_final, -checkpoint_best and -quant_checkpoint. At -plan_output, "
+     "-plan_search_space, -plan_report and -bench_topology it is another text. A resumed run always "
+     "replaces its own files. backup: keep it as FILE.~1~, FILE.~2~ ... when the new file is put in place. "
+     "refuse: do not start (exit status 73). replace: overwrite it"},
     {"-report_interval", TRS_OPTION_REAL, NULL, "[0,]", NULL, "s",
      "time between progress lines; 0: one each step (default: 2 on a terminal, 60 in a file or a pipe)"},
     {"-watchdog_seconds", TRS_OPTION_REAL, "300", "[0,]", NULL, "s",

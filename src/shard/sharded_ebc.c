@@ -15,13 +15,13 @@ static const TrsOptionSpec specs[] = {
      "sequence tables (pooling none): send each distinct id of a rank's batch once, and its row back "
      "once. The forward's bits stay, but for formats with scales (-qcomm_fp8_row_dim)"},
     {"-ebc_variable_batch", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "pooled tables: send each distinct bag of a feature in a rank's batch once, and its pooled row back "
-     "once (variable batch per feature). data_parallel tables send no bags"},
+     "variable batch per feature, of pooled tables. A rank sends each distinct bag of a feature in its "
+     "batch once, and gets its pooled row once. data_parallel tables send no bags"},
     {"-ebc_row_wise_reduce_scatter", TRS_OPTION_ENUM, "auto", NULL, "auto,flat,hierarchical", NULL,
-     "pooled tables that are row_wise: how partial sums are added, and gradients gathered. flat: between "
-     "all ranks, in their order. hierarchical: inside each host of L ranks, then between hosts, with one "
-     "L-th of the bytes. The order of additions, and the last bits, then depend on the hosts. auto: "
-     "hierarchical from 4 hosts on. Hosts of one rank, or of unequal numbers of ranks, are flat"},
+     "pooled tables that are row_wise: how partial sums are added, and gradients gathered. Hosts of one "
+     "rank, or of unequal numbers of ranks, are flat. flat: between all ranks, in their order. "
+     "hierarchical: inside each host of L ranks, then between hosts, with one L-th of the bytes; the order "
+     "of additions, and the last bits, then depend on the hosts. auto: hierarchical from 4 hosts on"},
 };
 const TrsOptionGroup trs_shard_options = TRS_OPTION_GROUP("Sharded tables", specs);
 

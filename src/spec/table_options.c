@@ -22,7 +22,8 @@ static const TrsOptionSpec tables_options[] = {
     {"-tables", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
      "names of the embedding tables (default: one per dataset feature, of the same name)"},
     {"-bounds_check_mode", TRS_OPTION_ENUM, "warning", NULL, TRS_CHOICES(TRS_BOUNDS_CHECK_MODES), NULL,
-     "what an id outside [0, num_embeddings) does: fatal ends the run, warning and ignore make it 0"},
+     "what an id outside [0, num_embeddings) does. fatal: it ends the run. warning: it becomes 0, and the "
+     "run counts it. ignore: it becomes 0. none: nothing is checked, and its result is not defined"},
 };
 const TrsOptionGroup trs_tables_options = TRS_OPTION_GROUP_OF_MODEL("Tables", NULL, tables_options, "-tables",
                                                                     NULL);
@@ -37,10 +38,11 @@ static const TrsOptionSpec table_options[] = {
     {"pooling", TRS_OPTION_ENUM, "sum", NULL, "sum,mean,none", NULL,
      "how a sample's rows become one; none: sequence embeddings"},
     {"sequence_pooling", TRS_OPTION_ENUM, "mean", NULL, TRS_CHOICES(TRS_SEQUENCE_POOLINGS), NULL,
-     "with pooling none: what the model takes of a sample's rows. concat: the first sequence_length of "
-     "them, each an embedding of its own, zeros where there are fewer. Others are a layer for each "
-     "feature. gru: the last state of torch.nn.GRU. din: the rows weighted by their likeness to "
-     "din_target. transformer: the mean of the rows behind encoder layers"},
+     "with pooling none: what the model takes of a sample's rows. mean, max: their mean or maximum. concat: "
+     "the first sequence_length of them, each an embedding of its own, zeros where there are fewer. gru: "
+     "the last state of torch.nn.GRU, a layer for each feature. din: their sum, weighted by their likeness "
+     "to din_target by a layer for each feature. transformer: the mean of the rows behind encoder layers, "
+     "which each feature has"},
 #define SEQUENCE_OF_TABLE(word, type, fallback, range, choices, unit, KIND, help) \
   {#word, TRS_OPTION_##type, fallback, range, choices, unit, help},
     TRS_SEQUENCE_KEYS(SEQUENCE_OF_TABLE){
@@ -61,10 +63,9 @@ static const TrsOptionSpec table_options[] = {
     {"bounds_check_mode", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_BOUNDS_CHECK_MODES), NULL,
      "as -bounds_check_mode, which is its default"},
     {"id_map", TRS_OPTION_ENUM, "none", NULL, "none,modulo,hash,qr", NULL,
-     "how any 64-bit id becomes a row. modulo: its remainder by num_embeddings. hash: that of a hash of "
-     "it (FBGEMM's zero_collision_hash, max_probe 1). none: ids are rows. qr: the modulo's row is "
-     "divided by qr_collisions. Two small tables take the place of a table NAME: NAME_quotient and "
-     "NAME_remainder"},
+     "how any 64-bit id becomes a row. none: ids are rows. modulo: its remainder by num_embeddings. hash: "
+     "that of a hash of it (FBGEMM's zero_collision_hash, max_probe 1). qr: two small tables, NAME_quotient "
+     "and NAME_remainder, take the place of a table NAME: the modulo's row is divided by qr_collisions"},
     {"id_unsigned", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
      "with id_map modulo or qr: ids are unsigned, which matters from 2^63 on (default: as the training data "
      "has them; in the library, whose ids are int64: false)"},
@@ -83,9 +84,9 @@ static const TrsOptionSpec table_options[] = {
     {"sharding_types", TRS_OPTION_ENUMS, NULL, NULL, TYPES, NULL,
      "ways to split that the planner may choose from (default: all; grid_shard only where named)"},
     {"compute_kernels", TRS_OPTION_ENUMS, NULL, NULL, KERNELS, NULL,
-     "homes of the rows that the planner may choose from (default: all that the sharder has). fused: on "
-     "the device. fused_uvm: in host memory. fused_uvm_caching: in host memory with a cache on the "
-     "device. On a cpu the last two are only taken where named"},
+     "homes of the rows that the planner may choose from. The last two are taken on a cpu only where named "
+     "(default: all that the sharder has). fused: on the device. fused_uvm: in host memory. "
+     "fused_uvm_caching: in host memory with a cache on the device"},
     {"min_partition", TRS_OPTION_INT, NULL, "[0,]", NULL, "columns",
      "least width of a column shard (default: 128)"},
     {"pooling_factors", TRS_OPTION_REALS, NULL, "[0,]", NULL, "ids/sample",

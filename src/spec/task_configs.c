@@ -18,8 +18,8 @@ static const TrsOptionSpec task_options[] = {
      "the dataset's label of the task (default: the label of the task's name, or the only one if it has no "
      "name). NaN is a missing label"},
     {"loss", TRS_OPTION_ENUM, "bce", NULL, TRS_CHOICES(TRS_LOSSES), NULL,
-     "loss of the task: binary cross entropy of labels in [0, 1], squared error, Huber's loss, cross "
-     "entropy of classes 0, 1, 2 ..."},
+     "loss of the task. bce: binary cross entropy of labels in [0, 1]. mse: squared error. huber: Huber's "
+     "loss. softmax: cross entropy of classes, counted from 0"},
     {"arch", TRS_OPTION_INTS, NULL, "[1,1000000]", NULL, NULL,
      "output sizes of the task's own layers, with what -over_arch_activation and its like put after all but "
      "the last, which has size 1, or the number of classes (default: -over_arch with that last size)"},

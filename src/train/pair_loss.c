@@ -34,9 +34,10 @@ struct TrsPairLossImpl {
 
 static const TrsOptionSpec specs[] = {
     {"-loss", TRS_OPTION_ENUM, "bce", NULL, TRS_CHOICES(TRS_PAIR_LOSSES), NULL,
-     "-interaction two_tower. bce: binary cross entropy of each pair's score. in_batch_softmax: the "
-     "softmax of a query's candidate among those of the global batch. sampled_softmax: among some that "
-     "each step draws of them. With a softmax, label and weight of a sample are its query's weight"},
+     "-interaction two_tower: loss of the scores. With a softmax, label and weight of a sample are its "
+     "query's weight. bce: binary cross entropy of each pair's score. in_batch_softmax: the softmax of a "
+     "query's candidate among those of the global batch. sampled_softmax: among some that each step draws "
+     "of them"},
     {"-softmax_negatives", TRS_OPTION_INT, "1000", "[1,]", NULL, "candidates",
      "-loss sampled_softmax: candidates that a step draws from the global batch's, for all queries"},
     {"-softmax_logq", TRS_OPTION_ENUM, "none", NULL, "none,streaming", NULL,
