@@ -129,6 +129,13 @@ def test_several_files(binary, folder):
         check(same_bits(found["predictions"][()], whole["predictions"][()]), "evaluation: other predictions")
 
 
+def test_files_beyond_the_limit(binary, folder):
+    """A dataset may have more files than a shell lets a program open at once, up to the hard limit."""
+    make(folder, 130)
+    parts_of(os.path.join(folder, "train.h5"), folder, list(range(2, 130, 2)))
+    run(binary, 2, f"-data_train 'part_*.h5' -batch_size 12 -steps 3 {MODEL} {TABLES}", folder, prelude="ulimit -Sn 60; ")
+
+
 def test_resume_elsewhere(binary, folder):
     """A checkpoint read by other ranks under another plan and written again holds the same tensors, bit for bit."""
     make(folder)
