@@ -8,6 +8,7 @@
 */
 #include "gpu/device_cuda.h"
 
+#include "core/clock.h"
 #include "core/trace.h"
 #include "gpu/cuda_error.h"
 
@@ -466,12 +467,12 @@ static PetscErrorCode clock_align_cuda(void)
   PetscCall(timed_event_create_cuda(&tried));
   if (!zero) PetscCall(timed_event_create_cuda(&zero));
   for (int i = 0; i < TRS_CUDA_CLOCK_ROUNDS; i++) {
-    const double before_s = TrsTraceClock();
+    const double before_s = TrsClock();
     double took_s;
 
     PetscCall(event_record_cuda(tried, idle));
     PetscCall(TrsCudaEventWait(TrsEventCuda(tried)));
-    took_s = TrsTraceClock() - before_s;
+    took_s = TrsClock() - before_s;
     if (took_s < least_s) {
       const TrsEvent best = tried;
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpu/nccl_watch.h"
 
+#include "core/clock.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <time.h>
@@ -22,18 +24,10 @@ static struct {
   void (*abort_all)(void);
 } watch = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
-static double now_s(clockid_t clock)
-{
-  struct timespec t;
-
-  clock_gettime(clock, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Look at the call that the main thread is in. */
 static void look(void)
 {
-  const double took_s = now_s(CLOCK_MONOTONIC) - watch.since_s;
+  const double took_s = TrsClock() - watch.since_s;
 
   if (watch.end == TRS_NCCL_IN_TIME && (took_s > watch.limit_s || watch.has_failed())) {
     watch.end = took_s > watch.limit_s ? TRS_NCCL_LATE : TRS_NCCL_FAILED;
@@ -52,7 +46,7 @@ static void *work(void *unused)
 {
   (void)pthread_mutex_lock(&watch.lock);
   while (!watch.stops) {
-    const double until_s = now_s(CLOCK_REALTIME) + LOOK_EVERY_S;
+    const double until_s = TrsClockOf(CLOCK_REALTIME) + LOOK_EVERY_S;
     const struct timespec until = {(time_t)until_s, (long)((until_s - (double)(time_t)until_s) * 1e9)};
 
     (void)pthread_cond_timedwait(&watch.wake, &watch.lock, &until);
@@ -90,7 +84,7 @@ void TrsNcclEnter(const char *what, double limit_s)
 {
   (void)pthread_mutex_lock(&watch.lock);
   watch.what = what;
-  watch.since_s = now_s(CLOCK_MONOTONIC);
+  watch.since_s = TrsClock();
   watch.limit_s = limit_s;
   watch.end = TRS_NCCL_IN_TIME;
   (void)pthread_mutex_unlock(&watch.lock);

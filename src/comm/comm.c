@@ -2,6 +2,7 @@
 #include "comm/comm.h"
 
 #include "comm/shared_lanes.h"
+#include "core/clock.h"
 #include "core/function_table.h"
 #include "core/trace.h"
 
@@ -131,7 +132,7 @@ PetscErrorCode TrsCommDestroy(TrsComm *comm)
 */
 static double trace_clock(void)
 {
-  return PetscUnlikely(trs_tracing) ? TrsTraceClock() : 0;
+  return PetscUnlikely(trs_tracing) ? TrsClock() : 0;
 }
 
 /* The bytes are counts[0 .. n) elements of this rank. */
@@ -151,7 +152,7 @@ static void trace_end(TrsRequest request)
 {
   if (PetscLikely(request->start_s == 0)) return;
   TrsTraceRecord(TRS_TRACE_EXCHANGE, request->comm->trace_as, request->trace_step, request->start_s,
-                 request->done_s >= request->start_s ? request->done_s : TrsTraceClock(), request->bytes);
+                 request->done_s >= request->start_s ? request->done_s : TrsClock(), request->bytes);
 }
 
 PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, const void *send, const int64_t *send_counts,

@@ -20,6 +20,7 @@
 */
 #include "comm/mpi_blocks.h"
 #include "comm/relax.h"
+#include "core/clock.h"
 #include "core/trace.h"
 
 #include <errno.h>
@@ -255,7 +256,7 @@ static PetscErrorCode end_phase(TrsMpiRequest *request)
   if (TrsMpiIsSum(request)) PetscCall(sum_parts(request, 0));
   if (TrsMpiIsCoded(request)) PetscCall(decode_values(request));
   request->done = PETSC_TRUE;
-  if (PetscUnlikely(trs_tracing || request->base.start_s != 0)) request->base.done_s = TrsTraceClock();
+  if (PetscUnlikely(trs_tracing || request->base.start_s != 0)) request->base.done_s = TrsClock();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "comm/relax.h"
 
+#include "core/clock.h"
 #include "core/trace.h"
 
 #include <sched.h>
@@ -33,9 +34,9 @@ PetscErrorCode TrsPatienceRelax(TrsComm comm, TrsPatience *patience)
 #endif
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (patience->since_s == 0) patience->since_s = TrsTraceClock();
+  if (patience->since_s == 0) patience->since_s = TrsClock();
   if (patience->peer < 0 ||
-      TrsTraceClock() - patience->since_s < 1e-6 * (crowded ? TRS_CROWDED_YIELD_US : TRS_YIELD_US)) {
+      TrsClock() - patience->since_s < 1e-6 * (crowded ? TRS_CROWDED_YIELD_US : TRS_YIELD_US)) {
     sched_yield();
   } else {
     TrsLanesNap(comm->lanes, patience->peer, patience->bell, TRS_NAP_US);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/clock_offset.h"
 
+#include "core/clock.h"
 #include "core/trace.h"
 
 #include <math.h>
@@ -27,15 +28,15 @@ PetscErrorCode TrsClockMeasure(MPI_Comm comm, TrsClockOffset *offset)
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCallMPI(MPI_Comm_size(comm, &size));
-  *offset = (TrsClockOffset){.at_s = TrsTraceClock()};
+  *offset = (TrsClockOffset){.at_s = TrsClock()};
   for (int r = 1; r < size && rank == 0; r++) {
     TrsClockOffset of;
 
     for (int i = 0; i < TRS_CLOCK_ROUNDS; i++) {
-      sent[i] = TrsTraceClock();
+      sent[i] = TrsClock();
       PetscCallMPI(MPI_Send(NULL, 0, MPI_BYTE, r, TRS_TAG_ASK, comm));
       PetscCallMPI(MPI_Recv(&read[i], 1, MPI_DOUBLE, r, TRS_TAG_ANSWER, comm, MPI_STATUS_IGNORE));
-      received[i] = TrsTraceClock();
+      received[i] = TrsClock();
     }
     of = TrsClockBest(TRS_CLOCK_ROUNDS, sent, read, received);
     PetscCallMPI(MPI_Send(&of, 2, MPI_DOUBLE, r, TRS_TAG_RESULT, comm));
@@ -44,7 +45,7 @@ PetscErrorCode TrsClockMeasure(MPI_Comm comm, TrsClockOffset *offset)
     double now_s;
 
     PetscCallMPI(MPI_Recv(NULL, 0, MPI_BYTE, 0, TRS_TAG_ASK, comm, MPI_STATUS_IGNORE));
-    now_s = TrsTraceClock();
+    now_s = TrsClock();
     PetscCallMPI(MPI_Send(&now_s, 1, MPI_DOUBLE, 0, TRS_TAG_ANSWER, comm));
   }
   if (rank > 0) PetscCallMPI(MPI_Recv(offset, 2, MPI_DOUBLE, 0, TRS_TAG_RESULT, comm, MPI_STATUS_IGNORE));

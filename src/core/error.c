@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/error.h"
 
+#include "core/clock.h"
 #include "core/names.h"
 #include "core/ranks.h"
 
@@ -158,23 +159,15 @@ PetscErrorCode TrsAgree(MPI_Comm comm, PetscErrorCode ierr)
   PetscFunctionReturn(shared.code);
 }
 
-static double seconds_now(void)
-{
-  struct timespec now;
-
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Wait until a request completes or limit_s seconds have passed. A negative limit waits forever. */
 static int completes(MPI_Request *request, double limit_s)
 {
   struct timespec nap = {0, 50000}; /* The naps grow longer, because ranks mostly end together. */
-  double start = seconds_now();
+  double start = TrsClock();
   int done = 0;
 
   while (MPI_Test(request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done) {
-    if (limit_s >= 0 && seconds_now() - start > limit_s) return 0;
+    if (limit_s >= 0 && TrsClock() - start > limit_s) return 0;
     nanosleep(&nap, NULL);
     nap.tv_nsec = PetscMin(2 * nap.tv_nsec, 5000000);
   }

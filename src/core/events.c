@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/events.h"
 
+#include "core/clock.h"
 #include "core/trace.h"
 
 #include <stdatomic.h>
@@ -30,7 +31,7 @@ PetscErrorCode TrsEventsRegister(void)
   PetscCall(PetscClassIdRegister("trshard", &class_id));
   for (int i = 0; i < TRS_STAGE_NONE; i++)
     PetscCall(PetscLogEventRegister(stage_name[i], class_id, &event[i]));
-  entered_s = TrsTraceClock();
+  entered_s = TrsClock();
   registered = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -43,7 +44,7 @@ PetscErrorCode TrsStageSwitch(TrsStage stage, TrsStage *before)
   PetscFunctionBegin;
   if (before) *before = last;
   if (!registered || stage == last) PetscFunctionReturn(PETSC_SUCCESS);
-  now_s = TrsTraceClock();
+  now_s = TrsClock();
   spent_s[last] += now_s - entered_s;
   if (PetscUnlikely(trs_tracing) && last != TRS_STAGE_NONE)
     TrsTraceRecord(TRS_TRACE_MAIN, (int)last, TrsTraceStep(), entered_s, now_s, -1);
@@ -59,7 +60,7 @@ PetscErrorCode TrsStageSwitch(TrsStage stage, TrsStage *before)
 
 PetscErrorCode TrsStageTimes(double seconds[TRS_N_STAGES], PetscBool reset)
 {
-  double now_s = TrsTraceClock();
+  double now_s = TrsClock();
 
   PetscFunctionBegin;
   if (registered) spent_s[TrsStageCurrent()] += now_s - entered_s;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/trace.h"
 
+#include "core/clock.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +53,7 @@ void TrsTraceStepBegin(int64_t step)
 {
   if (!TrsTraceWants(step)) return;
   current_step = step;
-  step_start_s = TrsTraceClock();
+  step_start_s = TrsClock();
   trs_tracing = PETSC_TRUE;
 }
 
@@ -59,7 +61,7 @@ void TrsTraceStepEnd(void)
 {
   if (!trs_tracing) return;
   trs_tracing = PETSC_FALSE;
-  TrsTraceRecord(TRS_TRACE_MAIN, TRS_TRACE_STEP, current_step, step_start_s, TrsTraceClock(), -1);
+  TrsTraceRecord(TRS_TRACE_MAIN, TRS_TRACE_STEP, current_step, step_start_s, TrsClock(), -1);
 }
 
 int64_t TrsTraceStep(void)

@@ -14,8 +14,6 @@
 
 #include "core/events.h"
 
-#include <time.h>
-
 typedef enum {
   TRS_TRACE_MAIN,   /* steps and the stages in them */
   TRS_TRACE_READER, /* batches read ahead */
@@ -52,18 +50,6 @@ typedef struct {
   int64_t step, bytes;   /* bytes is -1 if not known */
   int32_t what, row;
 } TrsTraceSpan;
-
-/*
-  The clock that measures spans and stages, in seconds. It is monotonic and the same for all threads
-  of a host.
-*/
-static inline double TrsTraceClock(void)
-{
-  struct timespec now;
-
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /*
   Whether the current step is recorded. For the main thread only. TrsTraceStepBegin() and

@@ -2,6 +2,7 @@
 #include "data/reader.h"
 
 #include "core/c_locale.h"
+#include "core/clock.h"
 #include "core/trace.h"
 #include "data/batch.h"
 #include "data/batch_room.h"
@@ -366,7 +367,7 @@ static void set_ready(TrsReader reader, TrsSlot *s, double start_s)
 {
   pthread_mutex_lock(&reader->lock);
   if (start_s >= 0 && reader->training && TrsTraceWants(s->batch.step))
-    TrsTraceRecord(TRS_TRACE_READER, TRS_TRACE_READ, s->batch.step, start_s, TrsTraceClock(), -1);
+    TrsTraceRecord(TRS_TRACE_READER, TRS_TRACE_READ, s->batch.step, start_s, TrsClock(), -1);
   s->state = TRS_SLOT_READY;
   pthread_cond_broadcast(&reader->changed);
   pthread_mutex_unlock(&reader->lock);
@@ -420,7 +421,7 @@ static void *read_ahead(void *context)
     double start_s;
 
     if (!wait_for_slot(reader, s, step)) break;
-    start_s = s->kept ? -1 : TrsTraceClock();
+    start_s = s->kept ? -1 : TrsClock();
     if (!read_step(t, step, &shuffle, s)) break;
     failed = (PetscBool)(s->fault.code != PETSC_SUCCESS);
     set_ready(reader, s, start_s); /* from here on the slot may have another step's batch */

@@ -74,7 +74,7 @@ typedef struct {
   PetscErrorCode (*stream_wait)(TrsStream stream, TrsEvent event);
 
   /*
-    Timed events tell when their stream reached them, by the host's TrsTraceClock(). Call
+    Timed events tell when their stream reached them, by the host's TrsClock(). Call
     clock_align(), which compares the clocks, after the events are made and before they are
     recorded. A timed event is recorded and destroyed like any other. timed_event_read() sets known
     to PETSC_FALSE if the event has not happened yet and `wait` is PETSC_FALSE. A device has all

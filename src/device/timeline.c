@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "device/timeline.h"
 
+#include "core/clock.h"
+
 /*
   The clocks of host and device are compared again after this time, when no span waits to be read.
   The clocks drift, and CUDA tells time differences as float. A device that is never idle offers no
@@ -86,9 +88,9 @@ static PetscErrorCode collect(PetscBool wait)
 static PetscErrorCode align(void)
 {
   PetscFunctionBegin;
-  if (n_read == n_begun && TrsTraceClock() - aligned_s > ALIGN_EVERY_S) {
+  if (n_read == n_begun && TrsClock() - aligned_s > ALIGN_EVERY_S) {
     PetscCall(timed->clock_align());
-    aligned_s = TrsTraceClock();
+    aligned_s = TrsClock();
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

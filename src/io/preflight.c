@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "io/preflight.h"
 
+#include "core/clock.h"
 #include "core/start.h"
 
 #include <errno.h>
@@ -34,13 +35,6 @@ typedef struct {
   int in; /* reading end of the pipe for the verdict */
   double limit_s;
 } TrsWait;
-
-static double seconds_of(clockid_t clock)
-{
-  struct timespec now;
-
-  return clock_gettime(clock, &now) == 0 ? (double)now.tv_sec + 1e-9 * (double)now.tv_nsec : 0.0;
-}
 
 static double limit_for(const char *path)
 {
@@ -80,18 +74,18 @@ static void run_check(PetscErrorCode (*check)(void *context), void *context, dou
 /* Wait until the pipe has a verdict or is closed. */
 static PetscErrorCode wait_for_verdict(const TrsWait *w)
 {
-  const double start_s = seconds_of(CLOCK_MONOTONIC);
+  const double start_s = TrsClock();
   struct pollfd pipe_end = {.fd = w->in, .events = POLLIN};
   clockid_t childs;
 
   PetscFunctionBegin;
   while (poll(&pipe_end, 1, TRS_POLL_MS) <= 0) {
-    const double wall_s = seconds_of(CLOCK_MONOTONIC) - start_s;
+    const double wall_s = TrsClock() - start_s;
 
     PetscCheck(!trs_stop_requested, PETSC_COMM_SELF, TRS_ERR_STOPPED,
                "stopped on request while %s was being checked; nothing was changed", w->path);
     if (wall_s < w->limit_s) continue;
-    PetscCheck(clock_getcpuclockid(w->child, &childs) != 0 || seconds_of(childs) < 0.5 * w->limit_s,
+    PetscCheck(clock_getcpuclockid(w->child, &childs) != 0 || TrsClockOf(childs) < 0.5 * w->limit_s,
                PETSC_COMM_SELF, TRS_ERR_DATA,
                "%s is damaged: the HDF5 library comes to no end reading it (ended after %.0f s)", w->path,
                wall_s);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "io/run_folder.h"
 
+#include "core/clock.h"
 #include "core/names.h"
 
 #include <errno.h>
@@ -203,14 +204,6 @@ typedef struct {
   double start_s;
 } TrsLockWait;
 
-static double clock_s(void)
-{
-  struct timespec now;
-
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /*
   Try once, on rank 0. The first try says whom it waits for, and
   the last one says who has the folder.
@@ -236,7 +229,7 @@ static PetscErrorCode try_once(TrsLockWait *w)
   read_owner(w->lock->fd, owner);
   if (w->wait->seconds > 0)
     snprintf(waited, sizeof(waited), ", also after %g s (-checkpoint_lock_seconds)", w->wait->seconds);
-  PetscCheck(clock_s() - w->start_s < w->wait->seconds, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+  PetscCheck(TrsClock() - w->start_s < w->wait->seconds, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
              "%s belongs to another job that runs%s (%s): wait for its end, or take another -checkpoint_dir",
              w->folder, waited, owner);
   if (first) {
@@ -274,7 +267,7 @@ static PetscErrorCode wait_for_lock(MPI_Comm comm, int rank, TrsLockWait *w)
 
 PetscErrorCode TrsRunFolderLock(MPI_Comm comm, const char *folder, const TrsRunWait *wait, TrsRunLock *lock)
 {
-  TrsLockWait w = {.folder = folder, .wait = wait, .start_s = clock_s()};
+  TrsLockWait w = {.folder = folder, .wait = wait, .start_s = TrsClock()};
   PetscErrorCode ierr;
   int rank;
 

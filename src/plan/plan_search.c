@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/plan_search.h"
 
+#include "core/clock.h"
 #include "plan/proposal_bounds.h"
 #include "plan/proposal_cache.h"
 
@@ -25,22 +26,9 @@ typedef struct {
   double start_s;
 } TrsLoop;
 
-static double read_clock(clockid_t clock)
-{
-  struct timespec now;
-
-  clock_gettime(clock, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-double TrsPlanClock(void)
-{
-  return read_clock(CLOCK_MONOTONIC);
-}
-
 double TrsPlanCpuClock(void)
 {
-  return read_clock(CLOCK_THREAD_CPUTIME_ID);
+  return TrsClockOf(CLOCK_THREAD_CPUTIME_ID);
 }
 
 /*
@@ -137,7 +125,7 @@ static PetscErrorCode run_proposer(TrsLoop *loop, TrsProposer *proposer)
   PetscFunctionBegin;
   PetscCall(proposer->ops->propose(proposer, &more));
   while (more) {
-    if (timeout_s > 0 && TrsPlanClock() - loop->start_s > timeout_s) break;
+    if (timeout_s > 0 && TrsClock() - loop->start_s > timeout_s) break;
     loop->search->proposals++;
     TrsProposalBoundsUpdate(&loop->bounds, &proposer->proposal,
                             proposer->n_changes == 1 ? proposer->changed : -1);
@@ -219,7 +207,7 @@ PetscErrorCode TrsPlanSearchRun(const TrsCostModel *model, const TrsSearchSpace 
 
   PetscFunctionBegin;
   *search = (TrsPlanSearch){.best.rating = HUGE_VAL};
-  loop.start_s = TrsPlanClock();
+  loop.start_s = TrsClock();
   search->n_proposers = list_proposers(model->settings, kind);
   for (int i = 0; i < search->n_proposers; i++) {
     PetscCall(TrsProposerCreate(kind[i], model, space, reservation, &search->proposer[i]));

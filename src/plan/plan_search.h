@@ -41,7 +41,5 @@ PetscErrorCode TrsPlanSearchRun(const TrsCostModel *model, const TrsSearchSpace 
                                 const TrsReservation *reservation, TrsPlanSearch *search);
 PetscErrorCode TrsPlanSearchFree(TrsPlanSearch *search);
 
-/* Seconds of a monotonic clock. */
-double TrsPlanClock(void);
 /* Seconds for which this thread had a core. It does all the planning. */
 double TrsPlanCpuClock(void);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/planner.h"
 
+#include "core/clock.h"
 #include "core/file_text.h"
 #include "plan/infeasible.h"
 #include "plan/lower_bound.h"
@@ -398,7 +399,7 @@ static PetscErrorCode choose_replicas(TrsPlanner planner)
 static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
 {
   const TrsCostModel *model = &planner->model;
-  double start_s = TrsPlanClock(), start_cpu_s = TrsPlanCpuClock();
+  double start_s = TrsClock(), start_cpu_s = TrsPlanCpuClock();
   TrsPlanError error;
   TrsText message = {0};
   int table_alone = -1;
@@ -415,7 +416,7 @@ static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
                             &error, &message));
   if (error != TRS_PLAN_OK) PetscCall(refuse(planner, error, &message));
   PetscCall(TrsPlanResult(model, &planner->search, plan));
-  planner->search.seconds = TrsPlanClock() - start_s;
+  planner->search.seconds = TrsClock() - start_s;
   planner->search.cpu_seconds = TrsPlanCpuClock() - start_cpu_s;
   PetscCall(look_at_alternative(planner));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -5,7 +5,7 @@
 #include "core/names.h"
 #include "io/results.h"
 #include "run/outputs.h"
-#include "run/report.h"
+#include "run/report_banner.h"
 #include "run/session.h"
 #include "run/signals.h"
 #include "train/pipeline.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/bench_timing.h"
 
-#include "run/report.h"
+#include "core/clock.h"
 
 #include <stdlib.h>
 
@@ -28,9 +28,9 @@ PetscErrorCode TrsBenchTime(MPI_Comm comm, const TrsBenchWork *work, double *med
 
     if (work->prepare) PetscCall(work->prepare(work->context, PetscMax(round, 0)));
     PetscCallMPI(MPI_Barrier(comm));
-    s = -TrsReportClock();
+    s = -TrsClock();
     PetscCall(work->run(work->context));
-    s += TrsReportClock();
+    s += TrsClock();
     PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &s, 1, MPI_DOUBLE, MPI_MAX, comm));
     if (round < 0) continue;
     seconds[round] = s;

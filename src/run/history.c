@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/history.h"
 
+#include "core/clock.h"
 #include "core/names.h"
 #include "core/version.h"
-#include "run/report.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -44,7 +44,7 @@ static PetscErrorCode write_row(const TrsHistory *h, int64_t steps)
   PetscCall(TrsResultsAppend(r, "starts/time", h->time_s));
   PetscCall(TrsResultsAppendInt(r, "starts/first_step", h->first_step));
   PetscCall(TrsResultsAppendInt(r, "starts/steps", steps));
-  PetscCall(TrsResultsAppend(r, "starts/elapsed_s", TrsReportClock() - h->start_s));
+  PetscCall(TrsResultsAppend(r, "starts/elapsed_s", TrsClock() - h->start_s));
   PetscCall(TrsResultsAppendInt(r, "starts/ranks", s->size));
   PetscCall(TrsResultsAppendInt(r, "starts/hosts", s->machine.groups.n_hosts));
   PetscCall(TrsResultsAppendInt(r, "starts/global_batch", s->step_batch * s->size));
@@ -112,12 +112,10 @@ static PetscErrorCode take_over(TrsHistory *h, TrsOutput *output, int64_t step)
 
 static PetscErrorCode begin_row(TrsHistory *h)
 {
-  struct timespec now;
   char *plan;
 
   PetscFunctionBegin;
-  clock_gettime(CLOCK_REALTIME, &now);
-  h->time_s = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+  h->time_s = TrsClockOf(CLOCK_REALTIME);
   h->index = TrsResultsRows(h->results, "starts/start");
   for (int i = 0; i < TRS_STAGE_NONE; i++) h->stage_ms[i] = (double)NAN;
   PetscCall(TrsShardingPlanToJson(&h->session->plan, &plan));
@@ -134,7 +132,7 @@ PetscErrorCode TrsHistoryStart(const TrsSession *session, TrsResults results, Tr
   PetscErrorCode ierr = PETSC_SUCCESS;
 
   PetscFunctionBegin;
-  *h = (TrsHistory){.session = session, .results = results, .first_step = step, .start_s = TrsReportClock()};
+  *h = (TrsHistory){.session = session, .results = results, .first_step = step, .start_s = TrsClock()};
   PetscCall(TrsOptionsGetReal(session->options, "-output_every", &h->every_s, NULL));
   h->due_s = h->start_s + h->every_s;
   PetscCall(TrsResultsSetOutput(results, output));
@@ -151,7 +149,7 @@ PetscErrorCode TrsHistoryStart(const TrsSession *session, TrsResults results, Tr
 /* Write the file on rank 0, and set the time when it may be written again. */
 static PetscErrorCode write_alone(TrsHistory *h)
 {
-  const double begin_s = TrsReportClock();
+  const double begin_s = TrsClock();
   PetscErrorCode ierr;
   TrsStage before;
   double end_s;
@@ -160,7 +158,7 @@ static PetscErrorCode write_alone(TrsHistory *h)
   PetscCall(TrsStageSwitch(TRS_STAGE_IO, &before));
   ierr = TrsResultsWriteAlone(h->results);
   PetscCall(TrsStageSwitch(before, NULL));
-  end_s = TrsReportClock();
+  end_s = TrsClock();
   h->free_s = end_s + share * (end_s - begin_s);
   h->due_s = PetscMax(end_s + h->every_s, h->free_s);
   PetscCall(ierr);
@@ -170,7 +168,7 @@ static PetscErrorCode write_alone(TrsHistory *h)
 PetscErrorCode TrsHistoryStep(TrsHistory *h, int64_t steps)
 {
   PetscFunctionBegin;
-  if (!h->plan || h->every_s <= 0 || TrsReportClock() < h->due_s) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!h->plan || h->every_s <= 0 || TrsClock() < h->due_s) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(write_row(h, steps));
   if (write_alone(h) != PETSC_SUCCESS) {
     char why[2048];
@@ -188,7 +186,7 @@ PetscErrorCode TrsHistoryCheckpoint(TrsHistory *h, int64_t steps)
 
   PetscFunctionBegin;
   ierr = complete_row(h, steps);
-  if (!ierr && h->plan && (TrsResultsBytes(h->results) <= small_bytes || TrsReportClock() >= h->free_s))
+  if (!ierr && h->plan && (TrsResultsBytes(h->results) <= small_bytes || TrsClock() >= h->free_s))
     ierr = write_alone(h);
   PetscCall(TrsAgree(h->session->comm, ierr));
   PetscFunctionReturn(PETSC_SUCCESS);

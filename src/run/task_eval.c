@@ -6,7 +6,9 @@
 #include "run/outputs.h"
 #include "run/recall.h"
 #include "run/record.h"
-#include "run/report.h"
+#include "run/report_banner.h"
+#include "run/report_data.h"
+#include "run/report_metrics.h"
 #include "run/signals.h"
 
 PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, const TrsBatchObserver *observer,

@@ -9,7 +9,9 @@
 #include "run/outputs.h"
 #include "run/predict_embeddings.h"
 #include "run/record.h"
-#include "run/report.h"
+#include "run/report_banner.h"
+#include "run/report_data.h"
+#include "run/report_metrics.h"
 #include "run/signals.h"
 
 #include <inttypes.h>

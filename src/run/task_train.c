@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/task_train.h"
 
+#include "core/clock.h"
 #include "core/names.h"
 #include "core/trace.h"
 #include "run/checkpoint_model.h"
 #include "run/column_cuts.h"
 #include "run/left_over.h"
+#include "run/report_banner.h"
+#include "run/report_data.h"
+#include "run/report_metrics.h"
+#include "run/report_summary.h"
 #include "run/signals.h"
 #include "run/task_eval.h"
 #include "run/training.h"
@@ -317,7 +322,7 @@ static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double s
   t->samples += result->global_batch;
   PetscCall(TrsRecordStep(t->results, t->start.step + before - t->first_step, result, &t->rates, step_s));
   if (t->metrics) {
-    PetscCall(TrsTaskRunningStep(t->metrics, result->global_batch, TrsReportClock()));
+    PetscCall(TrsTaskRunningStep(t->metrics, result->global_batch, TrsClock()));
     if (t->done % t->metrics_every == 0 && t->done < t->total_steps) PetscCall(compute_metrics(t));
   }
   PetscCall(TrsProgressStep(&t->progress, result));
@@ -340,7 +345,7 @@ static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
   PetscCall(TrsProgressStart(&t->session, t->total_steps, t->per_epoch, t->first_step, &t->progress));
   if (t->evaluation_due && t->done < t->total_steps) PetscCall(evaluate(t, &result.stop));
   while (more && !result.stop && !TrsEarlyStoppingIsOver(&t->early)) {
-    const double start_s = TrsReportClock();
+    const double start_s = TrsClock();
     int64_t before, now;
 
     if (t->done < t->total_steps) TrsTraceStepBegin(t->done);
@@ -349,7 +354,7 @@ static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
     TrsMemoryUse(&now, NULL);
     TrsTraceStepEnd();
     if (t->done - t->first_step >= TRS_WARM_UP_STEPS) t->allocations += now - before;
-    if (more) PetscCall(after_step(t, &result, TrsReportClock() - start_s));
+    if (more) PetscCall(after_step(t, &result, TrsClock() - start_s));
   }
   *stopped = result.stop;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -2,6 +2,7 @@
 /* TEST ranks: 1 */
 /* What a device's streams did, on the host's clock. Where there is no GPU nothing is tested. */
 #include "device/timeline.h"
+#include "core/clock.h"
 #include "trs_test.h"
 
 static const TrsDeviceOps *find_device(void)
@@ -35,7 +36,7 @@ static void test_order(void **state)
   assert_petsc_ok(TrsTraceOpen(64, 1, 1 + STEPS, PETSC_TRUE));
   assert_petsc_ok(TrsTimelineOpen(device));
   for (int64_t step = 0; step < STEPS + 2; step++) { /* of them the first and the last are not recorded */
-    if (step >= 1 && step <= STEPS + 1) before_s[step - 1] = TrsTraceClock();
+    if (step >= 1 && step <= STEPS + 1) before_s[step - 1] = TrsClock();
     TrsTraceStepBegin(step);
     assert_petsc_ok(TrsTimelineMark(TRS_TRACE_COMPUTE, stream, TRS_STAGE_LOOKUP));
     assert_petsc_ok(device->zero(data, BYTES, stream));
