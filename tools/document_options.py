@@ -105,8 +105,10 @@ def manual(head, groups):
     for group in groups:
         lines += [".SS " + roff(group.title)] + [roff(note) for note in group.notes]
         for option in group.options:
-            text, brackets = option.split()
+            (text, pairs), brackets = option.meanings(), option.split()[1]
             lines += [".TP", f".BR {roff(option.name)} \" {roff(option.kind)}\"", roff(text)]
+            for words, meaning in pairs:
+                lines += [".br", f"{roff(words)}: {roff(meaning)}"]
             if brackets:
                 lines += [".br", f"[{roff(brackets)}]"]
     lines += [".SH EXIT STATUS"]

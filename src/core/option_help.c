@@ -50,14 +50,9 @@ static void add_part(char text[TRS_MAX_LINE], const char *before, const char *pa
 static void option_words(const TrsOptionSpec *spec, char text[TRS_MAX_LINE])
 {
   char brackets[TRS_MAX_LINE] = "", words[TRS_MAX_LINE] = "";
-  size_t n = 0;
 
   if (spec->choices && spec->type != TRS_OPTION_FILE) {
-    for (const char *c = spec->choices; *c && n + 3 < sizeof(words); c++) {
-      words[n++] = *c;
-      if (*c == ',') words[n++] = ' ';
-    }
-    words[n] = '\0';
+    TrsChoicesSpread(spec->choices, words, sizeof(words));
     add_part(brackets, TrsOptionIsList(spec->type) ? "any of " : "one of ", words);
   }
   if (spec->range) {
@@ -72,16 +67,37 @@ static void option_words(const TrsOptionSpec *spec, char text[TRS_MAX_LINE])
   snprintf(text, TRS_MAX_LINE, brackets[0] ? "%s [%s]" : "%s", spec->help, brackets);
 }
 
-/* Write words from column TRS_HELP_COLUMN on and break lines before TRS_HELP_WIDTH. */
-static PetscErrorCode add_wrapped(TrsGrowingText *text, const char *words)
+/* Does the text begin with choices and what they mean: "cat, none: ..."? */
+static PetscBool explains_choices(const TrsOptionSpec *spec, const char *text)
 {
+  const char *choices = spec->type == TRS_OPTION_BOOL ? "true,false" : spec->choices;
+
+  for (size_t n; choices; text += n + 2) {
+    n = strcspn(text, " ,:");
+    if (TrsChoiceOf(choices, text, n) < 0) return PETSC_FALSE;
+    if (text[n] == ':') return PETSC_TRUE;
+    if (strncmp(text + n, ", ", 2) != 0) return PETSC_FALSE;
+  }
+  return PETSC_FALSE;
+}
+
+/*
+  Write words from column TRS_HELP_COLUMN on and break lines before TRS_HELP_WIDTH. A choice that is
+  explained begins a line, and so does what stands in brackets behind the last one.
+*/
+static PetscErrorCode add_wrapped(TrsGrowingText *text, const TrsOptionSpec *spec, const char *words)
+{
+  PetscBool listed = PETSC_FALSE, sentence = PETSC_FALSE; /* does a sentence or its part begin? */
   int column = TRS_HELP_COLUMN;
 
   PetscFunctionBegin;
   while (*words) {
-    int n = (int)strcspn(words, " ");
+    const int n = (int)strcspn(words, " ");
+    const PetscBool explains = (PetscBool)(sentence && explains_choices(spec, words));
 
-    if (column > TRS_HELP_COLUMN && column + 1 + n > TRS_HELP_WIDTH) {
+    listed = (PetscBool)(listed || explains);
+    if (explains || (listed && *words == '[') ||
+        (column > TRS_HELP_COLUMN && column + 1 + n > TRS_HELP_WIDTH)) {
       PetscCall(TrsTextAdd(text, "\n%*s", TRS_HELP_COLUMN, ""));
       column = TRS_HELP_COLUMN;
     } else if (column > TRS_HELP_COLUMN) {
@@ -90,6 +106,7 @@ static PetscErrorCode add_wrapped(TrsGrowingText *text, const char *words)
     }
     PetscCall(TrsTextAdd(text, "%.*s", n, words));
     column += n;
+    sentence = (PetscBool)(n > 0 && (words[n - 1] == '.' || words[n - 1] == ';'));
     words += n + (words[n] == ' ');
   }
   PetscCall(TrsTextAdd(text, "\n"));
@@ -114,7 +131,7 @@ static PetscErrorCode add_option_help(TrsGrowingText *text, const TrsOptionGroup
     PetscCall(TrsTextAdd(text, "%s\n%*s", name, TRS_HELP_COLUMN, ""));
   }
   option_words(spec, words);
-  PetscCall(add_wrapped(text, words));
+  PetscCall(add_wrapped(text, spec, words));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

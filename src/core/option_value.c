@@ -75,8 +75,7 @@ static TrsOptionType entry_type(TrsOptionType type)
   }
 }
 
-/* The index of text[0..length-1] in the comma-separated choices, or -1. Case does not count. */
-static int choice_of(const char *choices, const char *text, size_t length)
+int TrsChoiceOf(const char *choices, const char *text, size_t length)
 {
   int index = 0;
 
@@ -256,7 +255,7 @@ static PetscErrorCode parse_string(const TrsOptionSpec *spec, const char *text, 
 {
   PetscFunctionBegin;
   if (entry_type(spec->type) == TRS_OPTION_FILE && text[0] != '/' &&
-      choice_of(spec->choices, text, strlen(text)) < 0) {
+      TrsChoiceOf(spec->choices, text, strlen(text)) < 0) {
     size_t n = strlen(folder) + strlen(text) + 2;
 
     PetscCall(PetscMalloc1(n, value));
@@ -291,7 +290,7 @@ static PetscErrorCode parse_entry(const TrsOptionSpec *spec, const char *text, c
     if (!*valid) bandwidth_detail(text, detail);
     break;
   case TRS_OPTION_ENUM:
-    value->indices[i] = choice_of(spec->choices, text, strlen(text));
+    value->indices[i] = TrsChoiceOf(spec->choices, text, strlen(text));
     *valid = (PetscBool)(value->indices[i] >= 0);
     break;
   default: /* strings and files */
@@ -382,8 +381,7 @@ static void expected_number(const TrsOptionSpec *spec, PetscBool is_real, char *
   snprintf(text, n, "in [%s, %s]", lo, hi);
 }
 
-/* Turn "a,b,c" into "a, b, c". */
-static void spread(const char *choices, char *text, size_t n)
+void TrsChoicesSpread(const char *choices, char *text, size_t n)
 {
   size_t used = 0;
 
@@ -420,7 +418,7 @@ void TrsOptionExpected(const TrsOptionSpec *spec, char *text, size_t n)
     snprintf(text, n, "a bandwidth above 0 (3.35TB/s, 51GiB/s, 400Gbit/s; a plain number is bytes/ms)");
     break;
   case TRS_OPTION_ENUM:
-    spread(spec->choices, limits, sizeof(limits));
+    TrsChoicesSpread(spec->choices, limits, sizeof(limits));
     snprintf(text, n, "%s %s", is_list ? "a comma-separated list of" : "one of", limits);
     break;
   case TRS_OPTION_FILE: snprintf(text, n, "a file name"); break;

@@ -39,4 +39,10 @@ PetscErrorCode TrsOptionValueFree(TrsOptionValue *value);
 */
 void TrsOptionExpected(const TrsOptionSpec *spec, char *text, size_t n);
 
+/* The index of text[0..length-1] in choices, "a,b,c", or -1. Case does not count. */
+int TrsChoiceOf(const char *choices, const char *text, size_t length);
+
+/* Turn "a,b,c" into "a, b, c". */
+void TrsChoicesSpread(const char *choices, char *text, size_t n);
+
 PetscBool TrsOptionIsList(TrsOptionType type);
