@@ -12,27 +12,12 @@
 */
 #include "compute/codec_kernels.h"
 #include "compute/cpu_kernels.h"
-#include "compute/row_sort.h"
 #include "compute/tbe_kernels.h"
+#include "compute/tbe_keys.h"
 #include "compute/thread_part.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <omp.h>
-#include <string.h>
-
-/*
-  A backward takes the tables group by group. A group has as many tables as give each thread this
-  many ids: the lists of a thread stay in its cache until the update, and their memory does not grow
-  with the number of tables. With several threads each gets some tables, so that they end together.
-*/
-enum { TRS_GROUP_VALUES = 32768, TRS_GROUP_TABLES = 4 };
-
-/*
-  A table with at least this many ids, and more than a thread's share, is grouped by all threads
-  together, who take pieces of a feature's list.
-*/
-enum { TRS_SHARED_VALUES = 16384, TRS_LIST_PIECES = 16 };
 
 static const TrsTbeKernels *kernels_of_isa(void)
 {
@@ -134,327 +119,10 @@ PetscErrorCode TrsTbeForwardRowsCpu(TrsStream stream, TrsWorkspace workspace, co
 
 /* --- backward --- */
 
-/* One table's part of the occurrences, by row. */
-typedef struct {
-  /*
-    Index and number of its keys among those of all tables. In the end n leaves out ids that are not
-    rows.
-  */
-  int64_t begin, n;
-  int position_bits;
-  const uint64_t *key;          /* brought together by row */
-  const int64_t *source;        /* as TrsRowJob's */
-  int64_t grad_at, grad_stride; /* without source: where position 0 has its gradient; else 0 */
-  const float *scale;           /* factors of the gradients, in the order of key; NULL: all 1 */
-  /* locations of the rows of a cached table, in the order of key; else NULL */
-  const int32_t *location;
-} TrsTableRun;
-
-/* Views of the workspace of a backward. N: values of the largest group. */
-typedef struct {
-  int64_t n, first;        /* N; where the group's keys begin among all keys */
-  uint64_t *key, *scratch; /* [N] */
-  uint32_t *seen;          /* [N] scratch of TrsRowGroup() */
-  int64_t *source;         /* [N] by position within the table's list */
-  float *scale;            /* [2 * N] by position, then by key; NULL: all 1 */
-  int32_t *location;       /* [2 * N] as scale; NULL: no table is cached */
-  TrsRowOrder order;
-  TrsTableRun *run;          /* [n_tables] */
-  float *wide;               /* [threads, 3 * D] used if rows are wide */
-  float *const *row_squares; /* as TrsTbeInput's, or NULL */
-} TrsBackward;
-
-static PetscErrorCode reserve(TrsWorkspace w, const TrsTbe *tbe, int64_t n, PetscBool scaled,
-                              PetscBool cached, TrsBackward *b)
-{
-  int64_t widest = 0;
-
-  PetscFunctionBegin;
-  for (int t = 0; t < tbe->n_tables; t++) widest = PetscMax(widest, tbe->table[t].dim);
-  if (widest <= TRS_TBE_STACK_COLUMNS) widest = 0;
-  PetscCall(TrsBufferReserve(&w->keys, n * (int64_t)sizeof(*b->key), PETSC_FALSE));
-  PetscCall(TrsBufferReserve(&w->scratch, n * (int64_t)sizeof(*b->scratch), PETSC_FALSE));
-  PetscCall(TrsBufferReserve(&w->positions,
-                             n * (int64_t)(sizeof(*b->source) + sizeof(*b->seen) + 2 * sizeof(*b->scale) +
-                                           (cached ? 2 * sizeof(*b->location) : 0)),
-                             PETSC_FALSE));
-  PetscCall(TrsBufferReserve(&w->runs, tbe->n_tables * (int64_t)sizeof(*b->run), PETSC_FALSE));
-  PetscCall(TrsBufferReserve(
-      &w->by_thread, (int64_t)omp_get_max_threads() * 3 * widest * (int64_t)sizeof(float), PETSC_FALSE));
-  b->n = n;
-  b->first = 0;
-  b->order = TRS_ROWS_TOGETHER;
-  b->key = (uint64_t *)w->keys.data;
-  b->scratch = (uint64_t *)w->scratch.data;
-  b->source = (int64_t *)w->positions.data;
-  b->scale = scaled ? (float *)(b->source + n) : NULL;
-  b->location = cached ? (int32_t *)(b->source + 2 * n) : NULL; /* behind the memory for scales */
-  b->seen = (uint32_t *)(b->source + (cached ? 3 : 2) * n);
-  b->run = (TrsTableRun *)w->runs.data;
-  b->wide = (float *)w->by_thread.data;
-  b->row_squares = NULL;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Find where each table's keys begin, by adding up the values of its features. */
-static void divide_keys(const TrsTbe *tbe, const TrsTbeInput *input, TrsTableRun *run)
-{
-  for (int t = 0; t < tbe->n_tables; t++) run[t] = (TrsTableRun){.n = 0};
-  for (int f = 0; f < tbe->n_features; f++)
-    run[tbe->feature[f].table].n += input->offsets[(f + 1) * input->batch] - input->offsets[f * input->batch];
-  for (int t = 0; t < tbe->n_tables; t++) run[t].begin = t > 0 ? run[t - 1].begin + run[t - 1].n : 0;
-}
-
-/*
-  Memory for one table's keys, and for what belongs to their positions: as listed, and [n] further
-  on in the order of the keys.
-*/
-typedef struct {
-  uint64_t *key;
-  int64_t *source;
-  float *scale;      /* or NULL */
-  int32_t *location; /* or NULL */
-} TrsKeyLists;
-
-/*
-  Bring sources and scales into the order of the keys while all of them are in the cache. The update
-  then reads them one after the other. The sources take the half of the memory for keys that is not
-  needed any more. n: as of TrsKeyLists.
-*/
-static void follow_keys(TrsTableRun *run, const TrsKeyLists *lists, int64_t n, PetscBool shared,
-                        int64_t *source)
-{
-  const uint64_t mask = ((uint64_t)1 << run->position_bits) - 1;
-
-  run->source = source;
-  run->scale = lists->scale ? lists->scale + n : NULL;
-  run->location = lists->location ? lists->location + n : NULL;
-#pragma omp parallel for schedule(static) if (shared)
-  for (int64_t i = 0; i < run->n; i++) {
-    const uint64_t position = run->key[i] & mask;
-
-    source[i] = lists->source[position];
-    if (lists->scale) lists->scale[n + i] = lists->scale[position];
-    if (lists->location) lists->location[n + i] = lists->location[position];
-  }
-}
-
-/*
-  The feature of a table whose keys' positions tell where the gradients are: they are the numbers of
-  bags then, or of ids where each id has a gradient. -1: there is more to know of a key.
-*/
-static int only_feature(const TrsTbe *tbe, const TrsTbeInput *input, const TrsKeyLists *lists, int t,
-                        PetscBool pooled, int64_t n)
-{
-  int only = -1, features = 0;
-
-  for (int f = 0; f < tbe->n_features; f++) {
-    if (tbe->feature[f].table != t) continue;
-    features++;
-    only = f;
-  }
-  return features > 1 || lists->scale || lists->location || (pooled && input->batch > n) ? -1 : only;
-}
-
-/* The ids of a feature that become keys. */
-typedef struct {
-  const TrsTbeInput *input;
-  const TrsTbeFeature *feature;
-  const TrsKeyLists *lists;
-  int64_t first, rows; /* its first bag; rows of its table */
-  int64_t before;      /* ids of the table before the feature's */
-  int64_t grad_stride;
-  int position_bits;
-  PetscBool pooled;
-} TrsListing;
-
-/*
-  List the ids of bags [begin, end). linear: a key's position tells where its gradient is, so there
-  is no more to list. Returns how many are rows of the table.
-*/
-static inline __attribute__((always_inline)) int64_t list_bags(const TrsListing *l, const int linear,
-                                                               int64_t begin, int64_t end, uint64_t *key)
-{
-  const TrsTbeInput *input = l->input;
-  const TrsKeyLists *lists = l->lists;
-  const int64_t before = l->before - input->offsets[l->first];
-  int64_t n = 0;
-
-  for (int64_t bag = begin; bag < end; bag++) {
-    const int64_t first = input->offsets[l->first + bag], last = input->offsets[l->first + bag + 1];
-    const float share = l->feature->mean && last > first ? 1.0f / (float)(last - first) : 1.0f;
-
-    for (int64_t i = first; i < last; i++) {
-      const int64_t place = before + i, position = linear && l->pooled ? bag : place;
-
-      if (!linear) {
-        lists->source[place] = (l->pooled ? bag : i) * l->grad_stride +
-                               (l->pooled ? l->feature->out_column : 0);
-        if (lists->location) lists->location[place] = input->locations[i];
-        if (lists->scale) lists->scale[place] = input->weights ? input->weights[i] * share : share;
-      }
-      if ((uint64_t)input->values[i] < (uint64_t)l->rows)
-        key[n++] = (uint64_t)input->values[i] << l->position_bits | (uint64_t)position;
-    }
-  }
-  return n;
-}
-
-static int64_t list_piece(const TrsListing *l, int linear, int64_t begin, int64_t end, uint64_t *key)
-{
-  return linear ? list_bags(l, 1, begin, end, key) : list_bags(l, 0, begin, end, key);
-}
-
-static int64_t count_rows(const TrsListing *l, int64_t begin, int64_t end)
-{
-  const int64_t *offsets = l->input->offsets + l->first;
-  int64_t n = 0;
-
-  for (int64_t i = offsets[begin]; i < offsets[end]; i++)
-    n += (uint64_t)l->input->values[i] < (uint64_t)l->rows;
-  return n;
-}
-
-/* List a feature's ids, by all threads if they share the table. Returns how many are rows. */
-static int64_t list_feature(const TrsListing *l, int linear, PetscBool shared, uint64_t *key)
-{
-  const int64_t B = l->input->batch;
-  int64_t begin[TRS_LIST_PIECES + 1] = {0};
-
-  if (!shared) return list_piece(l, linear, 0, B, key);
-#pragma omp parallel for schedule(static)
-  for (int p = 0; p < TRS_LIST_PIECES; p++)
-    begin[p + 1] = count_rows(l, p * B / TRS_LIST_PIECES, (p + 1) * B / TRS_LIST_PIECES);
-  for (int p = 0; p < TRS_LIST_PIECES; p++) begin[p + 1] += begin[p];
-#pragma omp parallel for schedule(static)
-  for (int p = 0; p < TRS_LIST_PIECES; p++)
-    (void)list_piece(l, linear, p * B / TRS_LIST_PIECES, (p + 1) * B / TRS_LIST_PIECES, key + begin[p]);
-  return begin[TRS_LIST_PIECES];
-}
-
-/* List a table's keys. Returns whether their positions tell where the gradients are. */
-static int list_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled, PetscBool shared,
-                      int64_t grad_stride, TrsTableRun *run, const TrsKeyLists *lists)
-{
-  const int only = only_feature(tbe, input, lists, t, pooled, run->n), linear = only >= 0;
-  int64_t n = 0, before = 0;
-
-  *run = (TrsTableRun){.begin = run->begin, .n = run->n, .key = lists->key};
-  run->position_bits = TrsBitsFor((uint64_t)(linear && pooled ? input->batch : run->n));
-  if (linear) {
-    run->grad_stride = grad_stride;
-    run->grad_at = pooled ? tbe->feature[only].out_column : input->offsets[only * input->batch] * grad_stride;
-  }
-  for (int f = 0; f < tbe->n_features; f++) {
-    const TrsListing listing = {.input = input,
-                                .feature = &tbe->feature[f],
-                                .lists = lists,
-                                .first = f * input->batch,
-                                .rows = tbe->table[t].rows,
-                                .before = before,
-                                .grad_stride = grad_stride,
-                                .position_bits = run->position_bits,
-                                .pooled = pooled};
-
-    if (tbe->feature[f].table != t) continue;
-    n += list_feature(&listing, linear, shared, lists->key + n);
-    before += input->offsets[(f + 1) * input->batch] - input->offsets[f * input->batch];
-  }
-  run->n = n;
-  return linear;
-}
-
-/*
-  List one table's occurrences, and bring those of a row together. pooled: the ids of a bag share a
-  gradient; else gradient row i belongs to values[i]. shared: all threads do it together.
-*/
-static void group_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled,
-                        PetscBool shared, int64_t grad_stride, TrsBackward *b)
-{
-  TrsTableRun *run = &b->run[t];
-  const TrsTbeTable *table = &tbe->table[t];
-  const int64_t at = run->begin - b->first;
-  const TrsKeyLists lists = {.key = b->key + at,
-                             .source = b->source + at,
-                             .scale = b->scale ? b->scale + at : NULL,
-                             .location = b->location && table->lines ? b->location + at : NULL};
-  const int linear = list_table(tbe, input, t, pooled, shared, grad_stride, run, &lists);
-
-  TrsRowGroup(run->n, run->position_bits, table->rows, b->order, lists.key, b->scratch + at, b->seen + at);
-  if (!linear) follow_keys(run, &lists, b->n, shared, (int64_t *)(b->scratch + at));
-}
-
-/*
-  Find the table after the group that begins with table t, and the number of the group's keys. From
-  table t on run[].n still counts all ids of a table.
-*/
-static int end_group(const TrsTbe *tbe, const TrsTableRun *run, int t, int64_t *n)
-{
-  const int threads = omp_get_max_threads(), first = t, fewest = threads > 1 ? TRS_GROUP_TABLES * threads : 1;
-
-  *n = 0;
-  while (t < tbe->n_tables && (t - first < fewest || *n + run[t].n <= (int64_t)TRS_GROUP_VALUES * threads))
-    *n += run[t++].n;
-  return t;
-}
-
-/* Divide the keys among the tables, and make room for those of the largest group. */
-static PetscErrorCode begin_backward(TrsWorkspace workspace, const TrsTbe *tbe, const TrsTbeInput *input,
-                                     PetscBool pooled, TrsBackward *b)
-{
-  PetscBool scaled = (PetscBool)(input->weights != NULL);
-  int64_t n, most = 0;
-  TrsTableRun *run;
-
-  PetscFunctionBegin;
-  PetscCall(TrsBufferReserve(&workspace->runs, tbe->n_tables * (int64_t)sizeof(*run), PETSC_FALSE));
-  run = (TrsTableRun *)workspace->runs.data;
-  divide_keys(tbe, input, run);
-  for (int t = 0; t < tbe->n_tables; t++)
-    PetscCheck(TrsBitsFor((uint64_t)run[t].n) + TrsBitsFor((uint64_t)PetscMax(tbe->table[t].rows - 1, 0)) <=
-                   64,
-               PETSC_COMM_SELF, TRS_ERR_INTERNAL,
-               "%" PRId64 " ids of a table of %" PRId64 " rows in one batch", run[t].n, tbe->table[t].rows);
-  for (int t = 0; t < tbe->n_tables; most = PetscMax(most, n)) t = end_group(tbe, run, t, &n);
-  for (int f = 0; f < tbe->n_features; f++) scaled = (PetscBool)(scaled || tbe->feature[f].mean);
-  PetscCall(
-      reserve(workspace, tbe, most, (PetscBool)(scaled && pooled), (PetscBool)(input->locations != NULL), b));
-  b->row_squares = input->row_squares;
-  if (input->row_squares) b->order = TRS_ROWS_LISTED;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*
-  Would the thread of a table be the last of those that group n ids? Lists whose order is fixed are
-  no work for several threads.
-*/
-static PetscBool is_shared(const TrsBackward *b, const TrsTableRun *run, int64_t n)
-{
-  return (PetscBool)(b->order == TRS_ROWS_TOGETHER && run->n >= TRS_SHARED_VALUES &&
-                     run->n * omp_get_max_threads() > n);
-}
-
-/* List the keys of the group of tables that begins with table t. Returns the table after it. */
-static int group_keys(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled,
-                      int64_t grad_stride, TrsBackward *b)
-{
-  int64_t n;
-  const int end = end_group(tbe, b->run, t, &n);
-
-  b->first = b->run[t].begin;
-  for (int i = t; i < end; i++)
-    if (is_shared(b, &b->run[i], n)) group_table(tbe, input, i, pooled, PETSC_TRUE, grad_stride, b);
-#pragma omp parallel for schedule(dynamic, 1)
-  for (int i = t; i < end; i++)
-    if (!b->run[i].key) /* not listed yet */
-      group_table(tbe, input, i, pooled, PETSC_FALSE, grad_stride, b);
-  return end;
-}
-
-static TrsRowJob job_of(const TrsTbe *tbe, int t, const TrsBackward *b, const float *grad,
+static TrsRowJob job_of(const TrsTbe *tbe, int t, const TrsTbeKeys *lists, const float *grad,
                         const TrsSparseOptimizerArgs *args)
 {
-  const TrsTableRun *run = &b->run[t];
+  const TrsTableRun *run = &lists->run[t];
   TrsRowJob job = {.table = &tbe->table[t],
                    .key = run->key,
                    .n_keys = run->n,
@@ -503,14 +171,14 @@ static void for_rows(void (*rows)(const TrsRowJob *, int64_t, int64_t), TrsRowJo
 
 /* Update the calling thread's rows of tables [first, end), with each table's own optimizer. */
 static void update_tables(const TrsTbeKernels *kernels, const TrsTbe *tbe, int first, int end,
-                          const TrsBackward *b, const float *grad, const TrsSparseOptimizerArgs *args)
+                          const TrsTbeKeys *lists, const float *grad, const TrsSparseOptimizerArgs *args)
 {
-  TrsThreadParts keys = parts_of_tables(b->run, first, end);
+  TrsThreadParts keys = parts_of_tables(lists->run, first, end);
 
   for (int t = first; t < end; t++) {
-    TrsRowJob job = job_of(tbe, t, b, grad, args);
-    job.row_squares = b->row_squares ? b->row_squares[t] : NULL;
-    for_rows(kernels->update[job.args->kind], job, b->run[t].n, b->wide, &keys);
+    TrsRowJob job = job_of(tbe, t, lists, grad, args);
+    job.row_squares = lists->row_squares ? lists->row_squares[t] : NULL;
+    for_rows(kernels->update[job.args->kind], job, lists->run[t].n, lists->wide, &keys);
   }
 }
 
@@ -519,14 +187,14 @@ static PetscErrorCode backward(TrsWorkspace workspace, const TrsTbe *tbe, const 
                                const TrsSparseOptimizerArgs *args)
 {
   const TrsTbeKernels *kernels = kernels_of_isa();
-  TrsBackward b;
+  TrsTbeKeys lists;
 
   PetscFunctionBegin;
-  PetscCall(begin_backward(workspace, tbe, input, pooled, &b));
+  PetscCall(TrsTbeKeysBegin(workspace, tbe, input, pooled, &lists));
   for (int first = 0, end; first < tbe->n_tables; first = end) {
-    end = group_keys(tbe, input, first, pooled, grad_stride, &b);
+    end = TrsTbeKeysGroup(tbe, input, first, pooled, grad_stride, &lists);
 #pragma omp parallel
-    update_tables(kernels, tbe, first, end, &b, grad, args);
+    update_tables(kernels, tbe, first, end, &lists, grad, args);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -536,22 +204,22 @@ PetscErrorCode TrsTbeRowSquaresCpu(TrsStream stream, TrsWorkspace workspace, con
                                    float *const *squares)
 {
   const TrsTbeKernels *kernels = kernels_of_isa();
-  TrsBackward b;
+  TrsTbeKeys lists;
 
   PetscFunctionBegin;
   (void)stream;
-  PetscCall(begin_backward(workspace, tbe, input, PETSC_TRUE, &b));
-  b.order = TRS_ROWS_LISTED; /* as the ranks that have other columns of the rows list them */
+  PetscCall(TrsTbeKeysBegin(workspace, tbe, input, PETSC_TRUE, &lists));
+  lists.order = TRS_ROWS_LISTED; /* as the ranks that have other columns of the rows list them */
   for (int first = 0, end; first < tbe->n_tables; first = end) {
-    end = group_keys(tbe, input, first, PETSC_TRUE, grad_stride, &b);
+    end = TrsTbeKeysGroup(tbe, input, first, PETSC_TRUE, grad_stride, &lists);
 #pragma omp parallel
     {
-      TrsThreadParts keys = parts_of_tables(b.run, first, end);
+      TrsThreadParts keys = parts_of_tables(lists.run, first, end);
 
       for (int t = first; t < end; t++) {
-        TrsRowJob job = job_of(tbe, t, &b, grad, NULL);
+        TrsRowJob job = job_of(tbe, t, &lists, grad, NULL);
         job.squares = squares[t];
-        for_rows(squares[t] ? kernels->squares : NULL, job, b.run[t].n, b.wide, &keys);
+        for_rows(squares[t] ? kernels->squares : NULL, job, lists.run[t].n, lists.wide, &keys);
       }
     }
   }
@@ -610,20 +278,21 @@ PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, c
                                      int64_t *rows, float *row_grad, int64_t row_stride)
 {
   const TrsTbeKernels *kernels = kernels_of_isa();
-  TrsBackward b;
+  TrsTbeKeys lists;
   int64_t n = 0;
 
   PetscFunctionBegin;
   (void)stream;
   PetscCall(TrsCheckFloats(grad.type));
-  PetscCall(begin_backward(workspace, tbe, input, PETSC_TRUE, &b));
-  b.order = TRS_ROWS_SORTED; /* as tbe_list_rows lists them */
+  PetscCall(TrsTbeKeysBegin(workspace, tbe, input, PETSC_TRUE, &lists));
+  lists.order = TRS_ROWS_SORTED; /* as tbe_list_rows lists them */
   for (int first = 0, end; first < tbe->n_tables; first = end) {
-    end = group_keys(tbe, input, first, PETSC_TRUE, grad.stride, &b);
+    end = TrsTbeKeysGroup(tbe, input, first, PETSC_TRUE, grad.stride, &lists);
     for (int t = first; t < end; t++) {
-      const TrsRowJob job = job_of(tbe, t, &b, (const float *)grad.data, NULL);
+      const TrsRowJob job = job_of(tbe, t, &lists, (const float *)grad.data, NULL);
       if (row_begin) row_begin[t] = n;
-      n += kernels->sum(&job, 0, b.run[t].n, rows ? rows + n : NULL, row_grad + n * row_stride, row_stride);
+      n += kernels->sum(&job, 0, lists.run[t].n, rows ? rows + n : NULL, row_grad + n * row_stride,
+                        row_stride);
     }
   }
   if (row_begin) row_begin[tbe->n_tables] = n;
@@ -639,22 +308,22 @@ PetscErrorCode TrsTbeUpdateRowsCpu(TrsStream stream, TrsWorkspace workspace, int
   const TrsTbeKernels *kernels = kernels_of_isa();
   const int bits = TrsBitsFor((uint64_t)n);
   int64_t first_key = 0, at = 0;
-  TrsBackward b;
+  TrsTbeKeys lists;
 
   PetscFunctionBegin;
   (void)stream;
-  PetscCall(reserve(workspace, &tbe, n, PETSC_FALSE, PETSC_FALSE, &b));
+  PetscCall(TrsTbeKeysReserve(workspace, &tbe, n, PETSC_FALSE, PETSC_FALSE, &lists));
   for (int t = 0; t < n_tables; first_key += table[t++].rows) {
     const int64_t begin = at;
 
     for (; at < n && (keys ? keys[at] : at) - first_key < table[t].rows; at++) {
-      b.key[at] = (uint64_t)((keys ? keys[at] : at) - first_key) << bits | (uint64_t)(at - begin);
-      b.source[at] = (index ? index[at] : at) * grad_stride;
+      lists.key[at] = (uint64_t)((keys ? keys[at] : at) - first_key) << bits | (uint64_t)(at - begin);
+      lists.source[at] = (index ? index[at] : at) * grad_stride;
     }
-    b.run[t] = (TrsTableRun){
-        .n = at - begin, .position_bits = bits, .key = b.key + begin, .source = b.source + begin};
+    lists.run[t] = (TrsTableRun){
+        .n = at - begin, .position_bits = bits, .key = lists.key + begin, .source = lists.source + begin};
   }
 #pragma omp parallel
-  update_tables(kernels, &tbe, 0, n_tables, &b, grad, args);
+  update_tables(kernels, &tbe, 0, n_tables, &lists, grad, args);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
