@@ -137,7 +137,7 @@ compile() {
     cmake --build "$build_dir" --parallel "$(env -u OMP_NUM_THREADS nproc)" "${targets[@]}"
 }
 if ! watched "build" "$log" compile; then
-  grep -nE -A8 'error|FAILED' "$log" | head -n 60 >&2 || tail -n 40 "$log" >&2
+  grep -nE -A8 '[Ee]rror|FAILED' "$log" | head -n 60 >&2 || tail -n 40 "$log" >&2
   die "the build failed (whole log: $log)"
 fi
 say "ready: $build_dir/trshard"

@@ -103,7 +103,7 @@ mpicc -Wall -Wextra -Werror "$prefix/share/trshard/tools/examples/predict.c" $fl
 grep -q 'absent.h5' predict.log || { cat predict.log; fail "the example does not name the checkpoint that is missing"; }
 cmp train1.log train2.log || fail "the example's losses differ between one and two ranks"
 mkdir -p own
-printf 'cmake_minimum_required(VERSION 3.25)\nproject(own C)\nfind_package(trshard 1 REQUIRED)\nadd_executable(own %s)\ntarget_link_libraries(own trshard::trshard m)\n' \
+printf 'cmake_minimum_required(VERSION 3.22)\nproject(own C)\nfind_package(trshard 1 REQUIRED)\nadd_executable(own %s)\ntarget_link_libraries(own trshard::trshard m)\n' \
   "$prefix/share/trshard/tools/examples/train.c" > own/CMakeLists.txt
 { cmake -S own -B own/build "-DCMAKE_PREFIX_PATH=$prefix"; cmake --build own/build; } > own.log 2>&1 || true
 [ -x own/build/own ] || { cat own.log; fail "find_package(trshard)"; }

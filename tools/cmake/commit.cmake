@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # cmake -DSOURCE=DIR -DHEADER=FILE -P commit.cmake: write the commit of DIR into the header, unless it is there. Each build runs this, as a commit
 # does not configure a build again.
-cmake_minimum_required(VERSION 3.25)
+cmake_minimum_required(VERSION 3.22)
 set(commit unknown)
 if(EXISTS ${SOURCE}/.git) # without one, a repository around an unpacked archive would answer
   execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=10 OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)

@@ -25,7 +25,7 @@ class Trshard(CMakePackage):
     variant("tools", default=True, description="Python tools: converters, plots, inspection of files")
 
     depends_on("c", type="build")
-    depends_on("cmake@3.25:", type="build")
+    depends_on("cmake@3.22:", type="build")
     depends_on("pkgconfig", type="build")
     depends_on("mpi")
     depends_on("hdf5@1.10: +mpi")
