@@ -76,6 +76,7 @@ def compare(file, reference, args):
             bad += 1
         if outside or not args.quiet:
             print(f"{'DIFFERS' if outside else 'ok     '} {trsdata.padded(name, width)}  max abs {absolute:.2e}  max rel {relative:.2e}{where}")
+    agree = len(names) - bad
     for name in ("step", "epoch", "samples_seen"):
         if args.attributes and name in reference.attrs and name in file.attrs and file.attrs[name] != reference.attrs[name]:
             print(f"DIFFERS attribute {name}: {file.attrs[name]}, reference {reference.attrs[name]}")
@@ -83,7 +84,7 @@ def compare(file, reference, args):
     more = sorted(set(ours) - set(theirs))
     if more and not args.quiet:
         print(f"only in FILE: {', '.join(more[:8])}{' ...' if len(more) > 8 else ''}")
-    print(f"{len(names) - bad if bad <= len(names) else 0} of {len(names)} datasets agree" + (" bit for bit" if args.exact else f" (rtol {args.rtol:g}, atol {args.atol:g})"))
+    print(f"{agree} of {len(names)} datasets agree" + (" bit for bit" if args.exact else f" (rtol {args.rtol:g}, atol {args.atol:g})"))
     return bad
 
 

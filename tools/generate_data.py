@@ -175,7 +175,7 @@ def write(args, path, begin, end):
                 loss -= (p * np.log(p) + (1 - p) * np.log1p(-p)).sum()
                 if bar is not None:
                     bar.update(last - first)
-        out.attribute("generated_by", " ".join(["generate_data.py"] + sys.argv[1:]))
+        out.attribute("generated_by", " ".join(["generate_data.py"] + sys.argv[1:]).encode("utf-8", "replace").decode())
         out.attribute("planted_loss", loss / max(1, end - begin))
     print("wrote", trsdata.describe(path) + f", best possible loss {loss / max(1, end - begin):.4f}")
 

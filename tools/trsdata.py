@@ -75,20 +75,21 @@ def numbers(item, part):
 
 def remove_temporaries(path):
     """What an AtomicFile of this path left that was killed. Nobody may be writing one."""
-    for found in glob.glob(os.path.join(glob.escape(os.path.dirname(os.path.abspath(path))), f".{glob.escape(os.path.basename(path))}.*.tmp")):
+    folder, name = os.path.split(os.path.realpath(path))
+    for found in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(name)}.*.tmp")):
         os.unlink(found)
 
 
 class AtomicFile:
-    """A new HDF5 file that appears under its name, complete and on disk, or not at all."""
+    """A new HDF5 file that appears under its name, complete and on disk, or not at all. A link stays, its target is the file."""
 
     def __init__(self, path):
-        self.path = os.path.abspath(path)
+        self.path = os.path.realpath(path)
         if os.path.exists(self.path) and not os.path.isfile(self.path):
             raise OSError(errno.EEXIST, "something that is not a file is there", self.path)
         folder = os.path.dirname(self.path)
         os.makedirs(folder, exist_ok=True)
-        handle, self.temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", suffix=".tmp", dir=folder)
+        handle, self.temporary = tempfile.mkstemp(prefix=f".{os.path.basename(self.path)}.", suffix=".tmp", dir=folder)
         os.close(handle)
         umask = os.umask(0)
         os.umask(umask)

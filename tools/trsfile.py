@@ -2,14 +2,19 @@
 """Files that are there as a whole or not at all: whole() for texts and pictures, as trsdata.AtomicFile is for HDF5. check() looks at their paths."""
 import contextlib
 import os
+import sys
 
 
 @contextlib.contextmanager
 def whole(path, mode="w"):
-    """A file to write to; it appears under its name when the block ends without an error. What is no file, as /dev/stdout, is written to as it is."""
+    """A file to write to; it appears under its name when the block ends without an error. A link stays, its target is the file. What is no file is
+    written to as it is, and so is this process's output (/dev/stdout): a shell that has it in a file holds that file open."""
     encoding = None if "b" in mode else "utf-8"
-    if os.path.exists(path) and not os.path.isfile(path):
-        with open(path, mode, encoding=encoding) as out:
+    path = os.path.realpath(path)
+    output = path == os.path.realpath("/proc/self/fd/1")
+    if output or (os.path.exists(path) and not os.path.isfile(path)):
+        sys.stdout.flush()
+        with open(os.dup(1) if output else path, mode, encoding=encoding) as out:
             yield out
         return
     temporary = f"{path}.{os.getpid()}.tmp"

@@ -23,16 +23,39 @@ def has_all(python, modules):
         return False
 
 
+def flush():
+    """Write what main has printed. A disk that does not take it ends the program with 74, not with a status that main gives a meaning."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        drop_output()
+        print(f"{os.path.basename(sys.argv[0])}: the output: {error.strerror}", file=sys.stderr)
+        sys.exit(74)
+
+
+def drop_output():
+    """What is left goes nowhere at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def run(main):
     """End the program with main's status. A reader of the output that has seen enough (| head) ends it, too, as any program of Unix: with 141.
-    A file that main did not expect to be missing or unwritable is named in one line."""
+    So do SIGTERM, with 143, and Ctrl-C, with 130; they leave no half-written file. A file that main did not expect to be missing or unwritable is
+    named in one line."""
+    if sys.stdout.errors == "strict":  # letters that the terminal lacks
+        sys.stdout.reconfigure(errors="backslashreplace")
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         try:
             status = main()
         finally:
-            sys.stdout.flush()
+            flush()
+    except KeyboardInterrupt:
+        status = 128 + signal.SIGINT
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere at the end
+        drop_output()
         status = 128 + signal.SIGPIPE
     except OSError as error:
         if error.filename is None:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The tools that read results: inspect_file, compare_runs, plot_run, plot_scaling. And trsdata's interleaving, by hand."""
 import os
+import signal
 import subprocess
 import sys
+import time
 import unittest
 
 import h5py
@@ -68,6 +70,51 @@ class Files(scratch.Scratch):
             out.write("four")
         self.assertEqual(os.listdir(self.folder), ["text"])
 
+    def test_links(self):
+        """A link stays where it is, and its target gets the content. One to the output, as /dev/stdout is, stays too where that is a file."""
+        os.mkdir(self.path("far"))
+        for name in ("text", "d.h5"):
+            os.symlink(os.path.join("far", name), self.path(name))
+        with trsfile.whole(self.path("text")) as out:
+            out.write("one")
+        self.dataset("d.h5")
+        os.symlink("/proc/self/fd/1", self.path("stdout"))
+        with open(self.path("found"), "w", encoding="utf-8") as out:
+            out.write("before\n")
+            out.flush()
+            subprocess.run([sys.executable, os.path.join(TOOLS, "dataset_statistics.py"), self.path("d.h5"), "-o", self.path("stdout")], stdout=out, check=True)
+        with open(self.path("found"), encoding="utf-8") as found:
+            lines = found.read().splitlines()
+        self.assertEqual((lines[0], lines[1].split()[0], lines[-1]), ("before", "table", "wrote " + self.path("stdout")))
+        self.assertTrue(any(line.startswith("-table_b_pooling_factors") for line in lines))
+        self.assertEqual(sorted(os.listdir(self.path("far"))), ["d.h5", "text"])
+        self.assertEqual([name for name in sorted(os.listdir(self.folder)) if os.path.islink(self.path(name))], ["d.h5", "stdout", "text"])
+
+    def test_ends(self):
+        """A full disk under the output, and a signal to stop."""
+        run = self.run_file("a.h5", [1.0, 2.0])
+        for name in ("inspect_file.py", "compare_runs.py"):
+            with open("/dev/full", "w", encoding="ascii") as full:
+                result = subprocess.run([sys.executable, os.path.join(TOOLS, name), *[run] * (1 + (name == "compare_runs.py"))], stdout=full, stderr=subprocess.PIPE, text=True,
+                                        check=False, env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"})
+            self.assertEqual((result.returncode, result.stderr), (74, f"{name}: the output: No space left on device\n"))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            command = [sys.executable, os.path.join(TOOLS, "generate_data.py"), "--output", self.path("long.h5"), "--num-samples", "100M"]
+            with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)) as process:
+                while not any(entry.name.startswith(".long.h5.") and entry.stat().st_size > 1 << 20 for entry in os.scandir(self.folder)):
+                    time.sleep(0.05)
+                process.send_signal(number)
+                self.assertEqual((process.communicate()[1], process.returncode), ("", 128 + number))
+            self.assertEqual(os.listdir(self.folder), ["a.h5"])
+
+    def test_letters_that_the_terminal_lacks(self):
+        with trsdata.DatasetWriter(self.path("d.h5"), ["\u6620"], [10], 0) as out:
+            out.append(None, np.zeros(1), np.array([[1]]), np.array([3]))
+        result = subprocess.run([sys.executable, os.path.join(TOOLS, "inspect_file.py"), self.path("d.h5")], capture_output=True, text=True, check=False,
+                                env={**os.environ, "PYTHONIOENCODING": "latin-1"})
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertIn(r"\u6620", result.stdout)
+
     def test_inspect(self):
         self.assertEqual(tool("inspect_file.py", "--check", self.dataset("d.h5")).returncode, 0)
         result = tool("inspect_file.py", "--check", self.dataset("bad.h5", (3, 7, 7, 100, 0, 9, 8)))
@@ -113,11 +160,20 @@ class Files(scratch.Scratch):
         self.assertEqual(tool("compare_runs.py", "--steps", "2", a, b).returncode, 0)
         self.assertEqual(tool("compare_runs.py", "--exact", "--steps", "2", a, b).returncode, 1)
         self.assertEqual(tool("compare_runs.py", "--rtol", "0.1", a, b).returncode, 0)
+        low = self.run_file("low.h5", [1.0, 2.0, 2.7])  # 0.4 less than 3.1 is 0.13 of the reference, and 0.15 of the other
+        self.assertEqual([tool("compare_runs.py", "--rtol", "0.14", *pair).returncode for pair in ((low, b), (b, low))], [0, 1])
         self.assertEqual(tool("compare_runs.py", a, self.run_file("short.h5", [1.0])).returncode, 1)
         nan = self.run_file("nan.h5", [1.0, 2.0, np.nan])
         self.assertEqual(tool("compare_runs.py", nan, a).returncode, 1)
         self.assertEqual(tool("compare_runs.py", "--exact", nan, nan).returncode, 0)
         self.assertEqual(tool("compare_runs.py", a, self.dataset("d.h5")).returncode, 2)
+        with h5py.File(self.run_file("more.h5", [1.0, 2.0, 3.0]), "a") as h:
+            h.attrs["step"] = 7
+        with h5py.File(a, "a") as h:
+            h.attrs["step"] = 8
+        found = tool("compare_runs.py", "--attributes", a, self.path("more.h5"))
+        self.assertEqual(found.returncode, 1)
+        self.assertIn("DIFFERS attribute step: 8, reference 7\n5 of 5 datasets agree", found.stdout)
 
     def test_compare_models(self):
         """bf16 is compared as the numbers that it means; names of tasks and features are no times."""
@@ -143,7 +199,9 @@ class Files(scratch.Scratch):
         with h5py.File(self.path("c.h5"), "w") as h:
             h.attrs["format"], h.attrs["version"] = "trshard-checkpoint", 1
             h["embedding/a/b/weight"] = h["embedding/a/b/momentum1"] = h["embedding/c/momentum1"] = np.zeros((3, 2), np.float32)
+            h["dense/over_arch/0/bias"] = np.float32([3, -4])
         found = tool("inspect_file.py", "--check", self.path("c.h5")).stdout
+        self.assertRegex(found, r"dense/over_arch/0/bias +float32 +2 +8 B +-4 +3 +5")
         self.assertIn("PROBLEM: table c has no weight", found)
         self.assertNotIn("table a", found)
 
@@ -191,7 +249,7 @@ class Files(scratch.Scratch):
     def test_plots(self):
         self.assertEqual(tool("plot_run.py", self.run_file("a.h5", np.linspace(1, 0.5, 200)), "--output", self.path("a.png")).returncode, 0)
         with open(self.path("s.csv"), "w", encoding="ascii") as out:
-            out.write("study,ranks,samples_per_s\nstrong,1,100\nstrong,2,150\nstrong,2,170\nstrong,2,160\nweak,1,100\nweak,2,200\n")
+            out.write("study,ranks,samples_per_s\nstrong,1,100\nstrong,2,150\nstrong,2,310\nstrong,2,160\nweak,1,100\nweak,2,200\n")
         result = tool("plot_scaling.py", self.path("s.csv"), "--output", self.path("s.png"))
         self.assertEqual(result.returncode, 0)
         self.assertRegex(result.stdout, r"strong\s+2\s+160\s+1\.60\s+80\.0%")

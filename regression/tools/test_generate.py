@@ -37,6 +37,8 @@ class Generate(unittest.TestCase):
         for name in NAMES + ("sparse/weights",):
             self.assertEqual(self.read(a, name).tobytes(), self.read(b, name).tobytes(), name)
             self.assertNotEqual(self.read(a, name).tobytes(), self.read(c, name).tobytes(), name)
+        weights = self.read(self.make("w.h5", "--num-samples", "20000", *shape, "--weights", "2:3"), "weights")
+        self.assertEqual((2 <= weights).all() and (weights < 3).all() and abs(weights.mean() - 2.5) < 0.01, True)
         one = self.read(a, "sparse/weights")[np.repeat(np.tile([0, 1, 2], 20000), self.read(a, "sparse/lengths").reshape(-1)) != 1]
         self.assertTrue((one == 1).all())  # of features that were not asked for
 
