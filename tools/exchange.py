@@ -30,6 +30,8 @@ dense/over_arch/last is the last layer of over_arch:
   embedding/t_*/weight         tables.*.weight
   dense/dense_arch/*/weight    bottom.*.weight
 
+The line of a weight renames its states, too.
+
 --to onnx writes the whole model for servers. It refuses models with -tasks, -interaction two_tower, sequences pooled by gru, din
 or transformer, layer norm, or an activation other than relu, sigmoid and tanh. Its inputs are dense float [batch, num_dense], the
 columns of -data_dense where the training had it, and of a feature F F.ids [ids] and F.offsets [batch + 1], int64, and F.weights
@@ -89,6 +91,11 @@ COUNTS = {"step", "iter"}  # such counts among the states of torch's and of FBGE
 COUNTED = {"sum", "exp_avg", "exp_avg_sq"}  # states beside which torch's optimizers have a step
 
 
+def weight_of(table, name):
+    """Whether a name is that of a table's weight in TorchRec, as far as the name tells."""
+    return f".{name}".endswith(f".{table}.weight")
+
+
 class KeyMap:
     """Paths of a checkpoint and names elsewhere."""
 
@@ -144,7 +151,13 @@ class KeyMap:
         base = self.name(f"embedding/{table}/weight" if table else folder.replace("dense_optimizer/", "dense/", 1), self.of_states)
         if state == "exp_avg" and folder in self.moments:
             state = "momentum1"  # TorchRec calls the first state of a table so, whichever it is
-        return base if base == "-" else f"{OPTIMIZER}{base}.{table + '.' if table else ''}{state}"
+        return base if base == "-" else f"{OPTIMIZER}{base}.{self._their_table(base, table) + '.' if table else ''}{state}"
+
+    @staticmethod
+    def _their_table(weight, table):
+        """What stands between a table's weight and a state: TorchRec's name of the table, which its weight's name has as its last part but one."""
+        known = weight_of(table, weight) or not weight.endswith(".weight")
+        return table if known else weight.removesuffix(".weight").rpartition(".")[2]
 
     def _of_name(self, name, prefix=None):
         prefix = self.prefix if prefix is None else prefix
@@ -171,8 +184,9 @@ class KeyMap:
         base, _, state = name.rpartition(".")
         weight = self._of_name(base, prefix)
         for dot in re.finditer(r"\.", base):
-            of_part = self._of_name(base[:dot.start()], prefix)
-            if of_part in ("-", f"embedding/{base[dot.end():]}/weight"):
+            part, table = base[:dot.start()], base[dot.end():]
+            of_part = self._of_name(part, prefix)
+            if of_part in ("-", f"embedding/{table}/weight") or of_part and weight_of(table, part):
                 weight = of_part
         if weight == "-" or not (weight or "").startswith(("embedding/", "dense/")):
             return "-" if weight == "-" else None

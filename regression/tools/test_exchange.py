@@ -241,6 +241,19 @@ class ThereAndBack(Folder):
                         self.assertEqual({name: file[name].shape for name in file.files if fused in name},
                                          {"optimizer.state." + name: numbers.shape for name, numbers in states.items()})
 
+    def test_renamed_tables(self):
+        """One line renames a table and its states: TorchRec has the new name in the weight's name, and between it and a state."""
+        model, out, keys = make_checkpoint(self.path("model.h5")), self.path("m.npz"), self.path("keys")
+        theirs = TABLE.replace("t_a", "users")
+        with open(keys, "w", encoding="utf-8") as file:
+            file.write(f"embedding/t_a/weight {theirs}\n")
+        self.good(model, "--to", "npz", "--states", "--key-map", keys, out)
+        with np.load(out) as file:
+            self.assertEqual([name for name in file.files if "t_a" in name], [])
+            self.assertIn(f"optimizer.state.{theirs}.users.momentum1", file.files)
+        self.good(out, "--from", "npz", "--states", "--key-map", keys, "--output", self.path("b.h5"))
+        self.assertEqual(everything(model), everything(self.path("b.h5")))
+
     def test_back_to_torchrec(self):
         """What goes out as a DCP has the names, shapes and steps of the one that TorchRec wrote, but for the momenta of its column shards."""
         self.good(GOLDEN_DCP, "--from", "dcp", "--prefix", "model.model.", "--states", "--output", self.path("dcp.h5"))
