@@ -184,7 +184,7 @@ def main():
         parser.error("--vocabulary must be hash:ROWS, frequency:N or file:FILE")
     trsconvert.check_arguments(parser, args, args.inputs + [words] * (kind == "file"))
     source = trsconvert.Lines(args.inputs, max(1, int(args.block_mb * 2**20)))
-    work = trsconvert.Work(args.output + ".parts", {"inputs": trsconvert.identity(args.inputs), "vocabulary": args.vocabulary, "block_mb": args.block_mb},
+    work = trsconvert.Work(args.output + ".parts", {"inputs": trsconvert.identity(args.inputs + [words] * (kind == "file")), "vocabulary": args.vocabulary, "block_mb": args.block_mb},
                            counted=0, runs=[], merged=False)
     if kind == "hash":
         vocabulary = Hash(hash_rows(words))

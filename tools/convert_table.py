@@ -21,7 +21,7 @@ columns is a feature for each, NAME_0, NAME_1, ..., or with --bags one feature w
                   integers, also as 7.0, unless --text or --hexadecimal names them. With ROWS an id must lie below, or be -1
                   (pruned); --modulo takes the remainder, as it is always done with text
   bags            lists of Parquet; in CSV --bags names columns whose cells have several ids, with --bag-separator between
-  labels          from 0 to 1. With --task-labels any finite numbers, which the losses of -tasks take, and NaN where one is missing.
+  labels          from 0 to 1, or true and false. With --task-labels any finite numbers, which the losses of -tasks take, and NaN where one is missing.
                   With several labels, or --task-labels, they have the names of their columns. --no-labels makes a dataset for
                   predictions of rows that have none
   missing         nulls, NaN, empty cells, and the words of --nulls. A label, weight, group or time must be there. A dense feature
@@ -60,6 +60,7 @@ LAYOUTS = {
 }
 KEYS = ("column", "name", "rows", "weights")
 EXACT = 2.0**53  # integers up to here are exact as float64
+BOOLEANS = {b"true": 1, b"false": 0}  # of CSV, in any case, where numbers are expected; Parquet has a type of them
 
 
 # --- what the columns are ---
@@ -324,8 +325,9 @@ class Values:
             try:
                 values = words.astype(np.float64)
             except ValueError:
+                words = [BOOLEANS.get(word.lower(), word) for word in words]
                 self.refuse(np.array([not is_float(word) for word in words]), lambda i: f"{self.shown(i)} is not a number")
-                raise
+                values = np.array(words, np.float64)
             self.missing |= np.isnan(values)
         values = np.where(self.missing, np.nan, values.astype(np.float64))
         self.refuse(np.abs(values) > np.finfo(np.float32).max, lambda i: f"{self.shown(i)} is not finite as float32")

@@ -69,17 +69,17 @@ class Dataset:
     def _take(self, path, h):
         if trsdata.text(h.attrs.get("format", "")) != "trshard-dataset":
             trsdata.fail(f"{path} is not a dataset: its attribute format is not \"trshard-dataset\"", 65)
-        for part, kinds, expected in (("labels", "f", "floats"), *((f"sparse/{name}", "iu", "integers") for name in ("lengths", "offsets", "values"))):
+        for part in ("sparse/lengths", "sparse/offsets", "sparse/values"):
             if part not in h:
                 trsdata.fail(f"{path} has no /{part}", 65)
-            if not isinstance(h[part], h5py.Dataset) or h[part].dtype.kind not in kinds or not h[part].shape:
-                trsdata.fail(f"{path}: /{part} is not a dataset of {expected}", 65)
+            if not isinstance(h[part], h5py.Dataset) or h[part].dtype.kind not in "iu" or not h[part].shape:
+                trsdata.fail(f"{path}: /{part} is not a dataset of integers", 65)
         try:
             names = [trsdata.text(name) for name in h["sparse"].attrs["features"]]
             rows = np.asarray(h["sparse"].attrs["num_embeddings"], np.int64)
         except (KeyError, TypeError, ValueError) as error:
             trsdata.fail(f"{path}: /sparse lacks an attribute, or it is damaged: {error}", 65)
-        samples = h["labels"].shape[0]
+        samples = h["sparse/lengths"].shape[0]
         if rows.shape != (len(names),) or h["sparse/lengths"].shape != (samples, len(names)) or h["sparse/offsets"].shape != (samples + 1,):
             trsdata.fail(f"{path}: /sparse/lengths or /sparse/offsets do not fit {samples} samples and {len(names)} features", 65)
         if self.names not in (None, names):
@@ -360,7 +360,7 @@ def main():
     args = parse()
     dataset = Dataset(args.data)
     if dataset.samples == 0:
-        trsdata.fail(f"{args.data[0]}: no sample in /labels, expected at least one", 65)
+        trsdata.fail(f"{args.data[0]}: no sample in /sparse/lengths, expected at least one", 65)
     tables = tables_of(args, dataset)
     samples = read(args, dataset, tables)
     show(tables, samples)

@@ -120,6 +120,20 @@ class Criteo(unittest.TestCase):
             for name in ("labels", "dense", "sparse/lengths", "sparse/offsets", "sparse/values"):
                 self.assertEqual(a[name][()].tobytes(), b[name][()].tobytes(), name)
 
+    def test_another_vocabulary(self):
+        """A conversion does not go on with a vocabulary that has changed: the ids of its parts would differ."""
+        for n in (2, 3):
+            self.convert("--output", self.path(f"{n}.h5"), "--vocabulary", f"frequency:{n}", self.path("a.txt"))
+        os.rename(self.path("2.h5.vocabulary.h5"), self.path("v.h5"))
+        command = self.command("--output", self.path("out.h5"), "--vocabulary", "file:" + self.path("v.h5"), "--block-mb", "0.05", self.path("a.txt"), self.path("bad.txt"))
+        with open(self.path("bad.txt"), "w", encoding="ascii") as out:
+            out.write("bad\n")
+        self.assertEqual(subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode, 65)
+        os.rename(self.path("3.h5.vocabulary.h5"), self.path("v.h5"))
+        again = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(again.returncode, 1)
+        self.assertIn("an input has changed", again.stderr)
+
     def test_malformed(self):
         good = self.text[0][0].split("\t")
         cases = {

@@ -160,6 +160,14 @@ class Statistics(scratch.Scratch):
                 out.append(None, np.zeros(len(ids)), np.ones((len(ids), 1), np.int32), ids)
             self.assertRegex(self.tool(self.path("u.h5"), "--batch-size", "8").stdout, r"(?m)^a .* ~?100 ")
 
+    def test_without_labels(self):
+        """A dataset for predictions has the figures of one with labels."""
+        path, _, _ = self.dataset("l.h5")
+        labelled = self.tool(path).stdout
+        with h5py.File(path, "a") as h:
+            del h["labels"]
+        self.assertEqual(self.tool(path).stdout, labelled)
+
     def test_names(self):
         """Names with blanks, commas and quotes are said as option files say them."""
         names = ("a b", 'c, "d"', "#,e")

@@ -338,6 +338,15 @@ class Tables(Scratch):
             result = subprocess.run([sys.executable, os.path.join(TOOLS, "inspect_file.py"), "--check", self.path(name)], capture_output=True, text=True, check=False)
             self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
 
+    def test_booleans(self):
+        """True and false are 1 and 0 where numbers are expected, as Parquet's booleans are."""
+        write_text(self.path("a.csv"), [["True", "1.5", "3"], ["False", "FALSE", "4"], ["0.25", "", "5"], ["true", "yes", "6"]], ["click", "d", "c"])
+        words = ["--labels", "click", "--sparse", "c:10", self.path("a.csv")]
+        self.convert("a.h5", *words)
+        with h5py.File(self.path("a.h5")) as h:
+            self.assertEqual(h["labels"][()].tolist(), [1, 0, 0.25, 1])
+        self.assertIn("line 5, column d: 'yes' is not a number", self.refused("b.h5", "--dense", "d", *words, code=65))
+
     def test_mappings(self):
         """Mistakes in a mapping, or in a header, are one line."""
         write_text(self.path("a.csv"), [["1", "2"]], ["y", "c"])
