@@ -261,6 +261,9 @@ def table(args):
     found, order = states(args.folder, sweep)
     rows = [[t, *found[t][0], curve(args.folder, t, sweep["metric"])[2], found[t][2], option_text(sweep["trials"][t])] for t in order]
     head = ["trial"] + [f"step {entry['steps']}" for entry in sweep["rounds"]] + ["samples/s", "state", "options"]
+    if args.csv:
+        with trsfile.whole(args.csv) as out:
+            csv.writer(out).writerows([head] + rows)
     why = " (the evaluations have no auc)" if sweep["default"] and sweep["metric"] != "auc" else ""
     print(f"{sweep['metric']}, {'larger' if sweep['upwards'] else 'smaller'} is better{why}")
     shown = [head] + [[str(row[0]), *("" if s is None else f"{s:.5f}" for s in row[1:-3]), "" if math.isnan(row[-3]) else f"{row[-3]:,.0f}", *row[-2:]] for row in rows]
@@ -268,9 +271,6 @@ def table(args):
     for r in range(len(sweep["rounds"])):
         for line in without_score(args.folder, sweep, alive(args.folder, sweep, r), r):
             print(line)
-    if args.csv:
-        with open(args.csv, "w", newline="", encoding="utf-8") as out:
-            csv.writer(out).writerows([head] + rows)
 
 
 def plot(args):

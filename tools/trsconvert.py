@@ -288,12 +288,8 @@ class Work:
 
     def save(self, **changes):
         self.state.update(changes)
-        temporary = self.state_path + ".tmp"
-        with open(temporary, "w", encoding="utf-8") as stream:
+        with trsfile.whole(self.state_path) as stream:
             json.dump(self.state, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, self.state_path)
 
     def path(self, name):
         return os.path.join(self.folder, name)

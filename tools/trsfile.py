@@ -21,6 +21,8 @@ def whole(path, mode="w"):
     try:
         with open(temporary, mode, encoding=encoding) as out:
             yield out
+            out.flush()
+            os.fsync(out.fileno())
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):

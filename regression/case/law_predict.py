@@ -205,6 +205,7 @@ def test_predict_cost(binary, folder):
     for finer, coarser in (("fp16", "bf16"), ("fp16", "int8"), ("int8", "int4"), ("int4", "int2")):
         check(0 < cost[finer]["mean_dp"] < cost[coarser]["mean_dp"], f"{finer} is off by {cost[finer]['mean_dp']}, {coarser} by {cost[coarser]['mean_dp']}")
     check(abs(cost["int8"]["auc_loss"]) < 2e-3 and cost["int8"]["max_dp"] < 0.05, f"int8 loses {cost['int8']}")
+    check(cost["int2"]["auc_loss"] > 0 and cost["int2"]["ne_loss"] > 0, f"int2 loses {cost['int2']}")
     sizes = {name: row["table_bytes"] for name, row in cost.items()}
     check(sizes == {"fp32": 4 * 500 * 64, "fp16": 4 * 500 * 32, "bf16": 4 * 500 * 32, "int8": 4 * 500 * 32, "int4": 4 * 500 * 16, "int2": 4 * 500 * 16},
           f"table bytes {sizes}")

@@ -10,6 +10,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import types
 import unittest
 import zipfile
 
@@ -240,6 +241,16 @@ class ThereAndBack(Folder):
                     with np.load(self.path("back.npz")) as file:
                         self.assertEqual({name: file[name].shape for name in file.files if fused in name},
                                          {"optimizer.state." + name: numbers.shape for name, numbers in states.items()})
+
+    def test_columns_of_other_widths(self):
+        """A state of rows for each shard of columns becomes their mean by width, and the states side by side."""
+        state = np.float32([1, 2, 3, 5, 6, 7])  # of three rows for the first column, then for the other three
+        tensors = {"embedding/t/weight": trsformats.Tensor("F32", (3, 4), None), "embedding/t/momentum1": trsformats.Tensor("F32", (6,), lambda: [state])}
+        source = types.SimpleNamespace(columns={"theirs": [0, 1]})
+        self.assertEqual(tool.by_columns(source, tensors, {"embedding/t/weight": "theirs", "embedding/t/momentum1": "state"}),
+                         {"embedding/t/momentum1_columns": {"column_offsets": [0, 1]}})
+        self.assertEqual(np.concatenate(list(tensors["embedding/t/momentum1"].blocks())).tolist(), [4, 5, 6])
+        self.assertEqual(np.concatenate(list(tensors["embedding/t/momentum1_columns"].blocks())).tolist(), [[1, 5], [2, 6], [3, 7]])
 
     def test_renamed_tables(self):
         """One line renames a table and its states: TorchRec has the new name in the weight's name, and between it and a state."""

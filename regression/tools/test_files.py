@@ -147,7 +147,9 @@ class Files(scratch.Scratch):
         with h5py.File(self.path("r.h5"), "a") as h:  # of -metrics_segments: a number for each segment
             h["eval/segment_ne"] = np.ones((1, 3))
         self.assertIn("last evaluation: auc 0.7500  loss 0.5000\n", tool("inspect_file.py", self.path("r.h5")).stdout)
-        for option, path, words in (("--speed", self.path("d.h5"), "no step in it"), ("--metrics", self.path("d.h5"), "no evaluation in it"),
+        with h5py.File(self.run_file("speeds.h5", np.ones(20)), "a") as h:
+            h["train/samples_per_s"][...] = [1, 1] + [7] * 9 + [9] * 9
+        for option, path, words in (("--speed", self.path("speeds.h5"), "8.0"), ("--speed", self.path("d.h5"), "no step in it"), ("--metrics", self.path("d.h5"), "no evaluation in it"),
                                     ("--speed", self.run_file("none.h5", []), "no step in it")):
             result = tool("inspect_file.py", option, path)
             self.assertEqual((result.returncode, result.stdout.strip(), result.stderr), (0, words, ""))
@@ -253,6 +255,9 @@ class Files(scratch.Scratch):
         result = tool("plot_scaling.py", self.path("s.csv"), "--output", self.path("s.png"))
         self.assertEqual(result.returncode, 0)
         self.assertRegex(result.stdout, r"strong\s+2\s+160\s+1\.60\s+80\.0%")
+        with open(self.path("four.csv"), "w", encoding="ascii") as out:
+            out.write("study,ranks,samples_per_s\nstrong,4,100\nstrong,16,300\n")
+        self.assertRegex(tool("plot_scaling.py", self.path("four.csv"), "--output", self.path("s.png")).stdout, r"strong\s+16\s+300\s+3\.00\s+75\.0%")
         for name in ("a.png", "s.png"):
             with open(self.path(name), "rb") as image:
                 self.assertEqual(image.read(8), b"\x89PNG\r\n\x1a\n")
