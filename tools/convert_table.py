@@ -356,11 +356,12 @@ class Values:
         long = (end - begin > limit) & (base == 10)
         numbers, _ = trsconvert.numbers_of(block, begin, np.where(long, begin, end), base, self.place, limit,
                                             f" (--text {self.name} where it is text)")
-        for i in np.flatnonzero(long):  # of 19 digits or more there are few
-            word = trstable.Text(block, begin, end).bytes(i)
-            sign = -1 if word.startswith(b"-") else 1
-            number = sign * int(word[sign < 0:]) if word[sign < 0:].isdigit() and len(word) <= 20 else 2**64
-            self.refuse(np.arange(len(long)) == i if not -2**63 <= number < 2**64 else False, lambda i: f"{self.shown(i)} is not an integer of 64 bits")
+        text = trstable.Text(block, begin, end)
+        for i in np.flatnonzero(long):
+            word = text.bytes(i)
+            number = int(word) if word.removeprefix(b"-").isdigit() and len(word) <= 20 else 2**64
+            if not -2**63 <= number < 2**64:
+                self.refuse(np.arange(len(long)) == i, lambda i: f"{self.shown(i)} is not an integer of 64 bits")
             numbers[i] = number - 2**64 if number >= 2**63 else number
         return numbers
 

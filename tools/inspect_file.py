@@ -108,20 +108,21 @@ class Dataset:
             self.problems.append(f"/labels has {handle['labels'].shape[1]} columns, expected as many different names in its attribute names")
         return names
 
-    def whole_numbers(self, handle):
-        """Prints how many groups there are, and from when to when the samples are."""
+    def whole_numbers(self, handle, check):
+        """Prints how many groups there are, and from when to when the samples are. Of the whole file with check, else of its first samples."""
         for name in ("group", "time"):
             if name not in handle:
                 continue
             if handle[name].dtype.kind not in "iu" or handle[name].dtype == np.uint64:
                 self.problems.append(f"/{name} is {handle[name].dtype}, expected int64")
                 continue
-            values = handle[name][()]
+            values = handle[name][:None if check else trsdata.SAMPLES_AT_ONCE]
+            part = f", of the first {counted(len(values), 'sample')}" * (len(values) < len(handle[name]))
             if name == "group" and len(values):
                 sizes = np.unique(values, return_counts=True)[1]
-                print(f"  {counted(len(sizes), 'group')} of {f'{sizes.min():,} to ' * (sizes.min() < sizes.max())}{counted(sizes.max(), 'sample')}, {len(values) / len(sizes):.2f} on average")
+                print(f"  {counted(len(sizes), 'group')} of {f'{sizes.min():,} to ' if sizes.min() < sizes.max() else ''}{counted(sizes.max(), 'sample')}, {len(values) / len(sizes):.2f} on average{part}")
             elif len(values):
-                print(f"  times from {values.min()} to {values.max()}")
+                print(f"  times from {values.min()} to {values.max()}{part}")
 
     def statistics(self, handle, names, rows, check):
         """Of the whole file with check, else of its first samples."""
@@ -130,7 +131,7 @@ class Dataset:
         low, high = np.full(len(names), limits.max, limits.dtype), np.full(len(names), limits.min, limits.dtype)
         positive, labelled, seen = np.zeros(len(self.labels)), np.zeros(len(self.labels)), 0.0
         missing = self.labels != ["label"]  # one with a name may be that of a task: any number, or NaN where it is missing
-        self.whole_numbers(handle)
+        self.whole_numbers(handle, check)
         total = handle["sparse/lengths"].shape[0]
         slices = -(-total // trsdata.SAMPLES_AT_ONCE) if check else 1
         for part, _ in zip(trsdata.samples_of(handle), tqdm(range(slices), desc="read", disable=not sys.stderr.isatty())):

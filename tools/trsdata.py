@@ -95,7 +95,7 @@ class AtomicFile:
         os.umask(umask)
         os.chmod(self.temporary, 0o666 & ~umask)  # mkstemp gives 0600, a data set is for all who may read the folder
         try:
-            self.file = h5py.File(self.temporary, "w", libver=LIBVER)
+            self.file = h5py.File(self.temporary, "w", libver=LIBVER, rdcc_nbytes=CHUNK_BYTES)  # HDF5 2.0 caches 8 MiB of each dataset
         except OSError:
             os.unlink(self.temporary)
             raise

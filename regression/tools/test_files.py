@@ -101,7 +101,7 @@ class Files(scratch.Scratch):
         for number in (signal.SIGTERM, signal.SIGINT):
             command = [sys.executable, os.path.join(TOOLS, "generate_data.py"), "--output", self.path("long.h5"), "--num-samples", "100M"]
             with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)) as process:
-                while not any(entry.name.startswith(".long.h5.") and entry.stat().st_size > 1 << 20 for entry in os.scandir(self.folder)):
+                while sum(os.path.getsize(self.path(name)) for name in os.listdir(self.folder)) < 2 << 20:  # it is written
                     time.sleep(0.05)
                 process.send_signal(number)
                 self.assertEqual((process.communicate()[1], process.returncode), ("", 128 + number))
@@ -114,6 +114,17 @@ class Files(scratch.Scratch):
                                 env={**os.environ, "PYTHONIOENCODING": "latin-1"})
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertIn(r"\u6620", result.stdout)
+
+    def test_groups_and_times(self):
+        """Without --check those of the first samples."""
+        with trsdata.DatasetWriter(self.path("g.h5"), ["a"], [10], 0, grouped=True, timed=True) as out:
+            n, group = trsdata.SAMPLES_AT_ONCE, np.repeat([5, 6, 7], [1, trsdata.SAMPLES_AT_ONCE - 1, 4])
+            out.append(None, np.zeros(n + 4), np.ones((n + 4, 1), np.int32), np.zeros(n + 4, np.int32), group=group, time=np.arange(n + 4))
+        for option, words in (([], ["2 groups of 1 to 65,535 samples", f"times from 0 to {n - 1}, of the first 65,536 samples"]),
+                              (["--check"], ["3 groups of 1 to 65,535 samples", f"times from 0 to {n + 3}\n"])):
+            result = subprocess.run([sys.executable, "-W", "error", os.path.join(TOOLS, "inspect_file.py"), *option, self.path("g.h5")], capture_output=True, text=True, check=True)
+            for word in words:
+                self.assertIn(word, result.stdout)
 
     def test_inspect(self):
         self.assertEqual(tool("inspect_file.py", "--check", self.dataset("d.h5")).returncode, 0)

@@ -194,7 +194,7 @@ class Statistics(scratch.Scratch):
             out.write("no HDF5")
         self.assertIn("is not an HDF5 file", self.tool(self.path("text.h5"), status=65).stderr)
         for part, put, message in (("sparse/values", lambda values: values[()].astype(np.float32), "/sparse/values is not a dataset of integers"),
-                                   ("labels", lambda labels: np.float32(1), "/labels is not a dataset of floats")):
+                                   ("sparse/lengths", lambda lengths: np.int32(1), "/sparse/lengths is not a dataset of integers")):
             path = self.dataset("damaged.h5")[0]
             with h5py.File(path, "a") as h:
                 data = put(h[part])
