@@ -292,7 +292,7 @@ def export(args, names):
         description = json.dumps({"attributes": checkpoint.attributes, "tensors": about})
         with bar(tensors, "write") as progress:
             written = {name: counted(tensor, progress.update) for name, tensor in tensors.items()}
-            write_out(args.out, lambda path: trsformats.WRITERS[args.to](path, written, description))
+            write_out(os.path.realpath(args.out), lambda path: trsformats.WRITERS[args.to](path, written, description))
     return tensors
 
 

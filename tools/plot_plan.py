@@ -22,18 +22,12 @@ import trsfile
 import trsread
 
 
-def at_least_one(text):
-    if int(text) < 1:
-        raise ValueError
-    return int(text)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("plan", metavar="PLAN.json")
     parser.add_argument("-o", "--output", metavar="PICTURE", help="(default: PLAN.png)")
     parser.add_argument("--order", choices=("rank", "memory", "time"), default="rank", help="of the bars, up to 64 ranks (default: %(default)s)")
-    parser.add_argument("--top", type=at_least_one, default=10, metavar="N", help="tables that are numbered and named (default: %(default)s)")
+    parser.add_argument("--top", type=trspython.positive, default=10, metavar="N", help="tables that are numbered and named (default: %(default)s)")
     args = parser.parse_args()
     trsfile.check(parser, {"--output": args.output}, [args.plan])
     output = args.output or os.path.splitext(args.plan)[0] + ".png"

@@ -15,6 +15,7 @@ TABLES = [trshard.EmbeddingBagConfig("t0", 40, 8, ["a", "b"]), trshard.Embedding
 FEATURES = [(0, "a"), (0, "b"), (1, "t1"), (2, "t2")]
 RANK, SIZE = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)), int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
 BATCH, STEPS, RATE = 6, 4, 0.5
+FACTORS = (1, 0.25, 0, 2)  # of the learning rate, at each step
 
 
 def make_batch(step, rank):
@@ -72,11 +73,12 @@ def check_training(optimizer, sharding, ahead):
                     np.add.at(gradients[t], ids, np.outer(factors, bag))  # the loss is half the sum of squares
             np.testing.assert_allclose(pooled, expected, rtol=1e-5, atol=1e-6)
             before = wide.tobytes(), pooled.tobytes()
+            ebc.set_learning_rate_factor(FACTORS[step])
             ebc.backward(pooled)
             assert (wide.tobytes(), pooled.tobytes()) == before, "a backward changes the caller's matrix"
             for t, gradient in enumerate(gradients):
                 sums[t] += gradient**2
-                weights[t] -= RATE * (gradient if optimizer == "sgd" else gradient / (np.sqrt(sums[t]) + 1e-8))
+                weights[t] -= RATE * FACTORS[step] * (gradient if optimizer == "sgd" else gradient / (np.sqrt(sums[t]) + 1e-8))
         for t in range(3):
             np.testing.assert_allclose(rows_of(ebc, t), weights[t], rtol=1e-4, atol=2e-5)
 

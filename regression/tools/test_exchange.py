@@ -128,6 +128,12 @@ class ThereAndBack(Folder):
                 self.good(model, "--to", kind, "--force", out)
                 self.good(out, "--from", kind, "--output", back, "--force")
                 self.assertFalse([name for name in everything(back) if "optimizer" in name or "momentum" in name])
+                os.rename(out, self.path("far"))
+                os.symlink("far", out)
+                self.good(model, "--to", kind, "--force", out)  # the link stays, and its target is replaced
+                self.assertEqual((os.readlink(out), os.path.exists(self.path("far"))), ("far", True))
+                self.good(out, "--from", kind, "--output", back, "--force")
+                os.rename(self.path("far"), self.path(f"far.{kind}"))
         self.assertFalse([name for name in os.listdir(self.folder) if name.startswith(".")])
 
     def test_names(self):
