@@ -24,12 +24,19 @@ import trsdata
 # These differ from run to run, but not those of a model, whose tables, features and tasks may have such names.
 TIMES = r"^(?!(predictions|embeddings|embedding|dense|dense_optimizer)/|time$)(.*/)?(samples_per_s|time|.*throughput|.*_s|.*_ms|.*_bytes)$"
 OTHERS = r"^(starts|stages|exchanges|memory|predicted|measured|checksums)(/|$)"  # so do these; checksums follow the split into shards
+ELEMENTS_AT_ONCE = 1 << 20
 
 
 def datasets(handle):
     found = {}
     handle.visititems(lambda name, item: found.__setitem__(name, item) if isinstance(item, h5py.Dataset) else None)
     return {name: item for name, item in found.items() if not re.search(TIMES, name) and not re.search(OTHERS, name)}
+
+
+def blocks(shape):
+    """Slices of rows that are some MiB: a table may be larger than the memory. All of what has no rows."""
+    at_once = max(1, ELEMENTS_AT_ONCE // max(1, int(np.prod(shape[1:]))))
+    return [slice(first, min(first + at_once, shape[0])) for first in range(0, shape[0], at_once)] if shape and shape[0] else [()]
 
 
 def differences(a, b, args):
@@ -62,17 +69,18 @@ def compare(file, reference, args):
             print(f"DIFFERS {trsdata.padded(name, width)}  missing in FILE")
             bad += 1
             continue
-        a, b = (trsdata.numbers(item, item[()]) for item in (ours[name], theirs[name]))
-        if args.steps is not None and name.startswith("train/"):
-            a, b = a[:args.steps], b[:args.steps]
-        if a.shape != b.shape:
-            print(f"DIFFERS {trsdata.padded(name, width)}  shape {a.shape}, reference {b.shape}")
+        pair = ours[name], theirs[name]
+        steps = args.steps if name.startswith("train/") else None
+        one, other = (item.shape if steps is None else (min(steps, len(item)), *item.shape[1:]) for item in pair)
+        if one != other:
+            print(f"DIFFERS {trsdata.padded(name, width)}  shape {one}, reference {other}")
             bad += 1
             continue
-        absolute, relative, outside = differences(np.asarray(a), np.asarray(b), args)
+        parts = [differences(*(np.asarray(trsdata.numbers(item, item[part])) for item in pair), args) for part in blocks(one)]
+        absolute, relative, outside = (fold(column) for fold, column in zip((max, max, sum), zip(*parts)))
         where = ""
         if outside:
-            where = f"  {outside} of {np.size(b)} outside"
+            where = f"  {outside} of {int(np.prod(other))} outside"
             bad += 1
         if outside or not args.quiet:
             print(f"{'DIFFERS' if outside else 'ok     '} {trsdata.padded(name, width)}  max abs {absolute:.2e}  max rel {relative:.2e}{where}")

@@ -231,7 +231,7 @@ class Run:
                 raise Unreadable(f"{source}: the columns of /{group} differ in length: {lengths}")
 
     def _add(self, name, item):
-        if not hasattr(item, "shape"):
+        if not hasattr(item, "shape") or name.startswith("embeddings/"):  # those of towers may be larger than the memory; nothing shows them
             return
         if item.dtype.kind in "iuf":
             self.columns[name] = np.atleast_1d(item[()])

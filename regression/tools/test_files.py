@@ -207,6 +207,20 @@ class Files(scratch.Scratch):
         self.assertRegex(found, "DIFFERS time ")
         self.assertNotIn("samples_per_s", found)
 
+    def test_compare_in_blocks(self):
+        """Differences of all blocks of a tensor count, and its memory is that of a block."""
+        numbers = np.zeros((3000000, 1), np.float32)
+        for name in ("one.h5", "two.h5"):
+            with h5py.File(self.path(name), "w") as h:
+                h.attrs["format"], h["t"], h["one"], h["none"] = "trshard-checkpoint", numbers, 1.0, np.zeros((0, 3))
+            numbers[[7, -1], 0] = 1, -4
+        peak = "import resource, runpy, sys; sys.argv[:] = sys.argv[1:]\ntry: runpy.run_path(sys.argv[0], run_name='__main__')\nfinally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        words = [os.path.join(TOOLS, "compare_runs.py"), self.path("one.h5"), self.path("two.h5")]
+        result = subprocess.run([sys.executable, "-c", peak, *words], capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": TOOLS})
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertRegex(result.stdout, r"DIFFERS t +max abs 4.00e\+00  max rel 1.00e\+00  2 of 3000000 outside\n2 of 3 datasets agree")
+        self.assertLess(int(result.stdout.split()[-1]), 140 << 10)  # 12 MB each of float32 took 200 MiB
+
     def test_tables_of_a_checkpoint(self):
         """A table's name may have slashes; one without weights is told of."""
         with h5py.File(self.path("c.h5"), "w") as h:
