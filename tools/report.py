@@ -176,7 +176,7 @@ def plan_facts(plan):
         pairs.append(("slowest rank", f"{int(time.argmax())}: {trsread.ms_text(time.max())}, mean {trsread.ms_text(time.mean())}"))
     for kind, title in trsfigures.memory_kinds(plan):
         (most, share), column = plan.fullest(kind), trsread.KINDS.index(kind)
-        pairs.append((f"{title}, fullest rank", f"{most}: {trsread.bytes_text(plan.memory(kind)[most])}" + (f", {trsread.percent_text(share)}" if share else "")))
+        pairs.append((f"{title}, fullest rank", f"{most}: {trsread.bytes_text(plan.memory(kind)[most])}" + (f", {trsread.percent_text(share)} of what is left for tables" if share else "")))
         if plan.capacity is not None:
             pairs.append((f"{title}, its capacity", f"{trsread.bytes_text(plan.capacity[most, column])}, {trsread.bytes_text(plan.available[most, column])} for tables"))
     return pairs

@@ -275,15 +275,16 @@ def draw_predictions(axes, runs, styles, name, title):
 
 
 def draw_latency(axes, runs, styles):
-    for run, style in zip(runs, styles):
-        ms = np.sort(run["predict/latency_ms"])
+    """Without a run's first batch, if there are others, as its percentiles are."""
+    latencies = [run["predict/latency_ms"][len(run["predict/latency_ms"]) > 1:] for run in runs]
+    for ms, style in zip(map(np.sort, latencies), styles):
         if len(ms):
             axes.plot(np.append(ms[:1], ms), 100 * np.arange(len(ms) + 1) / len(ms), color=style.colour, linewidth=style.width, linestyle=style.line,
                       label=style.prefix + ", ".join(f"{p} %: {ms[-(-p * len(ms) // 100) - 1]:.3g} ms" for p in (50, 90, 99)))
-    seen = np.concatenate([run["predict/latency_ms"] for run in runs])
+    seen = np.concatenate(latencies)
     if seen.min() > 0 and seen.max() > 20 * np.median(seen):
         axes.set_xscale("log")
-    finish(axes, "latency of a batch", "% of batches within", xlabel="ms")
+    finish(axes, "latency of a batch" + ", without the first" * any(len(run["predict/latency_ms"]) > 1 for run in runs), "% of batches within", xlabel="ms")
 
 
 # --- pictures of several panels ---
