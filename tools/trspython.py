@@ -44,6 +44,8 @@ def run(main):
     """End the program with main's status. A reader of the output that has seen enough (| head) ends it, too, as any program of Unix: with 141.
     So do SIGTERM, with 143, and Ctrl-C, with 130; they leave no half-written file. A file that main did not expect to be missing or unwritable is
     named in one line."""
+    if sys.stdout is None:  # closed, as in some batch jobs: a file of data would get its number
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")
     if sys.stdout.errors == "strict":  # letters that the terminal lacks
         sys.stdout.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

@@ -98,6 +98,8 @@ class Files(scratch.Scratch):
                 result = subprocess.run([sys.executable, os.path.join(TOOLS, name), *[run] * (1 + (name == "compare_runs.py"))], stdout=full, stderr=subprocess.PIPE, text=True,
                                         check=False, env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"})
             self.assertEqual((result.returncode, result.stderr), (74, f"{name}: the output: No space left on device\n"))
+        closed = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, os.path.join(TOOLS, "compare_runs.py"), run, run], stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual((closed.returncode, closed.stderr), (0, ""))
         for number in (signal.SIGTERM, signal.SIGINT):
             command = [sys.executable, os.path.join(TOOLS, "generate_data.py"), "--output", self.path("long.h5"), "--num-samples", "100M"]
             with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)) as process:
