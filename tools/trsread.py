@@ -13,7 +13,7 @@ import trsoptions
 
 PARTS = ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms", "prefetch_compute")
 KINDS = ("hbm", "ddr")
-OF_GROUPS = re.compile(r"/(?:.*_)?(gauc|group_(?:ne|mse|mae)|(?:ndcg|recall|hit_rate|precision)_at_\d+)$")
+OF_GROUPS = re.compile(r"/(?:.*?_)??(gauc|group_(?:ne|mse|mae)|(?:ndcg|(?:retrieval_)?recall|hit_rate|precision)_at_\d+)$")
 METRICS = ("ne", "auc", "auprc", "accuracy", "calibration", "ctr", "mse", "rmse", "mae")
 LARGEST = 1 << 63
 
@@ -268,7 +268,7 @@ class Run:
         return [task + "_" for task in trsoptions.entries(self.option("-tasks") or "") if task] or [""]
 
     def metrics(self):
-        """What stands behind these words: METRICS, and the metrics of groups that the run has (-metrics_group)."""
+        """What stands behind these words: METRICS, and the metrics of groups (-metrics_group) and of retrieval (-eval_recall_at) that the run has."""
         found = {match[1] for match in map(OF_GROUPS.search, self.columns) if match}
         return [*METRICS, *sorted(found, key=lambda name: (name.rstrip("0123456789"), len(name), name))]
 

@@ -13,6 +13,8 @@ import h5py
 import numpy as np
 
 import handmade
+import report
+import tensorboard_events
 import trsread
 
 
@@ -229,6 +231,14 @@ class TensorBoard(handmade.Scratch):
         for folder, wanted in (("eval", {"loss", "buy_auc", "buy_loss", "buy_ndcg_at_3", "buy_ndcg_at_10", "buy_group_ne"}), ("lifetime", {"click_ne"}),
                                ("train", {"buy_ne", "buy_gauc"})):
             self.assertLessEqual(wanted, {s[2] for s in events(files[folder])[0]})
+
+    def test_events_of_retrieval(self):
+        with h5py.File(self.path("towers.h5"), "w") as h:
+            h.attrs.update(format="trshard-run", options="")
+            h["eval/step"], h["eval/loss"], h["eval/retrieval_recall_at_5"] = [7], [2.5], [0.25]
+        run = trsread.read_run(self.path("towers.h5"))
+        self.assertEqual([tag for tag, *_ in tensorboard_events.series_of(run)["eval"]], ["loss", "retrieval_recall_at_5"])
+        self.assertIn("retrieval_recall_at_5", report.evaluation_table(run))
 
     @unittest.skipUnless(importlib.util.find_spec("tensorboard") or os.environ.get("TRSHARD_TENSORBOARD_PYTHON"), "no tensorboard here")
     def test_tensorboard_reads(self):
