@@ -35,7 +35,10 @@ def load(paths):
         try:
             with open(path, newline="", encoding="utf-8") as lines:
                 for row in csv.DictReader(lines):
-                    rows.setdefault(row["study"], {}).setdefault(int(row["ranks"]), []).append(float(row["samples_per_s"]))
+                    speed = float(row["samples_per_s"])
+                    if not speed > 0:
+                        raise ValueError(f"samples_per_s is {speed:g}, expected more than 0")
+                    rows.setdefault(row["study"], {}).setdefault(int(row["ranks"]), []).append(speed)
         except KeyError as error:
             trsdata.fail(f"{path} has no column {error}")
         except (ValueError, TypeError) as error:

@@ -18,6 +18,7 @@ SERIES = (("window", "metrics/{}window_", "metrics/step", "train, window"), ("li
 OF_SERIES = {"window": "#0072b2", "lifetime": "#7f7f7f", "evaluation": "#d55e00"}  # of a single run
 HELD = {"tables": "#0072b2", "optimizer_states": "#56b4e9", "dense": "#009e73", "batches": "#e69f00", "exchanges": "#117733", "activations": "#cc79a7",
         "scratch": "#f0e442", "others_pages": "#bbbbbb", "libraries_and_rest": "#dddddd"}
+WIDE = 36  # letters of a legend's entry, of which two are as wide as a panel
 MOST_POINTS = 4000  # of a curve: more than a picture has columns
 
 
@@ -58,8 +59,9 @@ def finish(axes, title, ylabel, legend=True, xlabel="step"):
         axes.xaxis.set_major_formatter(matplotlib.ticker.EngFormatter(sep=""))
     axes.set_ylabel(ylabel)
     trsfigures.clean(axes)
-    if legend and axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, fontsize=8.5, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=2 if len(axes.get_legend_handles_labels()[0]) > 1 else 1)
+    labels = axes.get_legend_handles_labels()[1]
+    if legend and labels:
+        axes.legend(frameon=False, fontsize=8.5, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=2 if len(labels) > 1 and max(map(len, labels)) <= WIDE else 1)
 
 
 def draw_starts(axes, run, style, words=False):
@@ -251,14 +253,16 @@ def draw_memory(axes, runs, styles):
         axes.plot(x, [np.nan if predicted is None else predicted / size for _, predicted in bars], linestyle="", marker="D", markersize=5 if len(bars) <= 64 else 2,
                   markerfacecolor="white", markeredgecolor="#a00000", label="predicted, of tables")
     several = len(runs) > 1
+    names = [style.prefix.rstrip(": ") for _, style in shown]
+    turned = len(names) * max(map(len, names)) > 2 * WIDE
     if several:
-        axes.set_xticks(x, [style.prefix.rstrip(": ") for _, style in shown], fontsize=8)
+        axes.set_xticks(x, names, fontsize=8, **({"rotation": 30, "ha": "right"} if turned else {}))
     else:
         axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.set_ylim(0, 1.06 * bottom.max())
     finish(axes, "memory, fullest rank" if several else "memory of each rank", unit,
            xlabel="" if several else "ranks, most first" if len(bars) > trsfigures.MOST_BARS else "rank")
-    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=3)
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.34 if turned else -0.14), ncol=3)
 
 
 def draw_predictions(axes, runs, styles, name, title):
@@ -343,6 +347,9 @@ def compose(panels, columns=3):
         rest.remove()
     for draw, panel in zip(panels, axes.flat):
         draw(panel)
+    # Legends of many runs are high. What they need beside the usual the figure has, too, so that panels keep their size.
+    heights = [panel.get_legend().get_window_extent(figure.canvas.get_renderer()).height / figure.dpi if panel.get_legend() else 0 for panel in axes.flat[:n]]
+    figure.set_figheight(figure.get_figheight() + sum(max(0, max(heights[first:first + columns]) - 0.6) for first in range(0, n, columns)))
     return figure
 
 

@@ -261,9 +261,12 @@ class Files(scratch.Scratch):
         run = self.run_file("a.h5", [1.0, 2.0])
         with open(self.path("bad.csv"), "w", encoding="ascii") as out:
             out.write("study,ranks\nweak,1\n")
+        with open(self.path("zero.csv"), "w", encoding="ascii") as out:
+            out.write("study,ranks,samples_per_s\nweak,1,0\n")
         for words, *command in ((r"--only: \[: unterminated", "compare_runs.py", "--only", "[", run, run), ("--steps: -1 is not at least 1", "compare_runs.py", "--steps", "-1", run, run),
                                 ("--window: -5 is not at least 1", "plot_run.py", "--window", "-5", run), ("2 times --label for 1 run", "plot_run.py", "--label=a", "--label=b", run),
                                 (r"^plot_scaling.py: \S*none.csv: No such file or directory$", "plot_scaling.py", self.path("none.csv")),
+                                ("zero.csv: samples_per_s is 0, expected more", "plot_scaling.py", self.path("zero.csv")),
                                 ("bad.csv has no column 'samples_per_s'$", "plot_scaling.py", self.path("bad.csv")),
                                 ('"1.5k" is not a whole number', "generate_data.py", "--output", self.path("g.h5"), "--num-samples", "1.5k")):
             result = tool(*command)

@@ -102,6 +102,15 @@ class Runs(handmade.Scratch):
         self.draws("plot_run.py", self.path("tasks.h5"))
         self.draws("plot_run.py", a, self.path("tasks.h5"))
 
+    def test_many_runs(self):
+        """Panels keep their size beside the legends of twelve runs, which are no wider than a panel."""
+        runs, styles = [trsread.read_run(self.run_file())] * 12, trscurves.styles_of([f"a run with a name of many letters {i}" for i in range(12)])
+        figure = trscurves.compose(trscurves.curve_panels(runs, styles) + trscurves.cost_panels(runs, styles))
+        figure.canvas.draw()
+        for panel in figure.axes:
+            self.assertGreater(panel.get_window_extent().height / figure.dpi, 2.2, panel.get_title("left"))
+            self.assertLess(panel.get_legend().get_window_extent().width / figure.dpi, 5.6, panel.get_title("left"))
+
     def test_steps(self):
         """A loss stands where the metrics of its step do: after the update."""
         _, axes = trscurves.plt.subplots()
