@@ -10,7 +10,7 @@ def whole(path, mode="w"):
     """A file to write to; it appears under its name when the block ends without an error. A link stays, its target is the file. What is no file is
     written to as it is, and so is this process's output (/dev/stdout): a shell that has it in a file holds that file open."""
     encoding = None if "b" in mode else "utf-8"
-    path = os.path.realpath(path)
+    path = os.path.realpath(path) if os.path.islink(path) else path
     output = path == os.path.realpath("/proc/self/fd/1")
     if output or (os.path.exists(path) and not os.path.isfile(path)):
         sys.stdout.flush()
