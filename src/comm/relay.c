@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "comm/relay.h"
 
+#include "core/shared_memory.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -59,6 +61,7 @@ PetscErrorCode TrsRelayCreate(TrsComm comm, TrsRelay *relay)
   PetscCall(TrsLanesCreate(comm->mpi, TrsComputeThreads(), &r->scatter));
   PetscCallMPI(MPI_Comm_dup(comm->mpi, &r->mpi));
   *relay = r;
+  if (!r->gather || !r->scatter) PetscCall(TrsRelayDestroy(relay)); /* no rank has them then */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -160,6 +163,21 @@ static int64_t write_parcel(TrsRelay r, const TrsMpiBlocks *x, int host, char *t
 
 /* --- a phase --- */
 
+/*
+  Make room that the peers read. The sizes of blocks alone say what is relayed, so a rank without
+  shared memory cannot send a message instead.
+*/
+static PetscErrorCode reserve_shared(TrsRelay r, TrsDeviceBuffer *buffer, int64_t bytes)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsDeviceBufferReserveShared(r->comm->device, buffer, bytes));
+  PetscCheck(bytes == 0 || TrsSharedOffset(buffer->data, bytes) >= 0, PETSC_COMM_SELF, TRS_ERR_MEMORY,
+             "no room for %" PRId64
+             " bytes in the memory that ranks of a host share; -comm_relay_bytes 0 does without them",
+             bytes);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Write this rank's bundles for all carriers, one after the other. */
 static PetscErrorCode write_bundles(TrsRelay r, TrsRelayPhase *phase)
 {
@@ -174,7 +192,7 @@ static PetscErrorCode write_bundles(TrsRelay r, TrsRelayPhase *phase)
       n += write_parcel(r, &phase->blocks, host, NULL);
   }
   at[r->L] = n;
-  PetscCall(TrsDeviceBufferReserveShared(r->comm->device, &phase->bundle, n));
+  PetscCall(reserve_shared(r, &phase->bundle, n));
   n = 0;
   for (int c = 0; c < r->L; c++)
     for (int host = first_host(r, c); host < r->H; host = next_host(r, host))
@@ -189,7 +207,7 @@ static PetscErrorCode expect_messages(TrsRelay r, TrsRelayPhase *phase)
   int i = 0;
 
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserveShared(r->comm->device, &phase->messages, n * r->stride));
+  PetscCall(reserve_shared(r, &phase->messages, n * r->stride));
   PetscCall(TrsBufferReserve(&phase->requests, 2 * n * (int64_t)sizeof(MPI_Request), PETSC_FALSE));
   for (int host = first_host(r, r->local); host < r->H; host = next_host(r, host), i++)
     PetscCallMPI(MPI_Irecv((char *)phase->messages.data + i * r->stride, (int)r->stride, MPI_BYTE,

@@ -6,6 +6,7 @@
   who sent them.
 */
 #include "comm/comm.h"
+#include "comm/relay.h"
 #include "comm/shared_lanes.h"
 #include "core/shared_memory.h"
 #include "trs_test.h"
@@ -532,18 +533,15 @@ static void overtake(TrsComm comm)
   give_back(recv);
 }
 
-/* Ranks that run out of shared memory send what is not there as messages; the others do not. */
-static void test_full(void **state)
+enum { MOST_TAKEN = 4096 };
+
+/* Take all shared memory, which is address space alone. Returns the number of blocks. */
+static int take_all(void **taken)
 {
-  enum { MOST = 4096 };
-  const int is_poor = trs_rank() % 2 == 1;
-  TrsComm comm = new_comm(8);
-  static void *taken[MOST];
   int n = 0;
 
-  (void)state;
-  for (int64_t bytes = (int64_t)1 << 40; is_poor && bytes >= 4096; bytes /= 2) {
-    while (n < MOST) { /* address space alone */
+  for (int64_t bytes = (int64_t)1 << 40; bytes >= 4096; bytes /= 2) {
+    while (n < MOST_TAKEN) {
       void *block = NULL;
 
       if (device->alloc_shared(bytes, &block) != PETSC_SUCCESS) TrsErrorClear();
@@ -555,7 +553,18 @@ static void test_full(void **state)
       taken[n++] = block;
     }
   }
-  assert_true(n < MOST);
+  assert_true(n < MOST_TAKEN);
+  return n;
+}
+
+/* Ranks that run out of shared memory send what is not there as messages; the others do not. */
+static void test_full(void **state)
+{
+  TrsComm comm = new_comm(8);
+  static void *taken[MOST_TAKEN];
+  int n = trs_rank() % 2 == 1 ? take_all(taken) : 0;
+
+  (void)state;
   for (int round = 0; round < 3; round++) {
     exchange(comm, 30011, round, round == 2);
     exchange(comm, 100, round, 0);
@@ -567,6 +576,34 @@ static void test_full(void **state)
   while (n > 0) give_back((float *)taken[--n]);
   exchange(comm, 30011, 0, 0);
   assert_petsc_ok(TrsCommDestroy(&comm));
+}
+
+/* A relay has no messages inside a host. Without shared memory it says so, and a new one is not made. */
+static void test_full_relay(void **state)
+{
+  enum { N = 3 };
+  int64_t counts[MAX_RANKS], displs[MAX_RANKS];
+  float send[N * MAX_RANKS], recv[N * MAX_RANKS];
+  static void *taken[MOST_TAKEN];
+  TrsRequest request = NULL;
+  TrsComm comm, other;
+  int n;
+
+  (void)state;
+  if (trs_size() != 4) return;
+  TrsRelayAllow(1024, PETSC_TRUE);
+  comm = new_comm(2);
+  n = take_all(taken);
+  lay_out(comm, N, counts, displs, send);
+  assert_petsc_error(
+      TrsCommAlltoallv(comm, NULL, send, counts, displs, recv, counts, displs, sizeof(float), &request),
+      TRS_ERR_MEMORY);
+  assert_non_null(strstr(TrsErrorMessage(), "-comm_relay_bytes 0"));
+  other = new_comm(2);
+  exchange(other, N, 0, 0);
+  assert_petsc_ok(TrsCommDestroy(&other));
+  while (n > 0) give_back((float *)taken[--n]);
+  TrsRelayAllow(0, PETSC_FALSE); /* comm ends with the process: its operation was never begun */
 }
 
 static void test_bad_environment(void **state)
@@ -583,9 +620,10 @@ static void test_bad_environment(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_no_memory_to_share), cmocka_unit_test(test_pieces),
-              cmocka_unit_test(test_full), cmocka_unit_test(test_limits), cmocka_unit_test(test_look),
-              cmocka_unit_test(test_change), cmocka_unit_test(test_used_again_at_once),
-              cmocka_unit_test(test_flight), cmocka_unit_test(test_counts), cmocka_unit_test(test_sums),
+              cmocka_unit_test(test_full), cmocka_unit_test(test_full_relay), cmocka_unit_test(test_limits),
+              cmocka_unit_test(test_look), cmocka_unit_test(test_change),
+              cmocka_unit_test(test_used_again_at_once), cmocka_unit_test(test_flight),
+              cmocka_unit_test(test_counts), cmocka_unit_test(test_sums),
               cmocka_unit_test(test_counts_in_flight), cmocka_unit_test(test_waiting),
               cmocka_unit_test(test_messages_get_on), cmocka_unit_test(test_fall_back),
               cmocka_unit_test(test_bad_environment))
