@@ -53,6 +53,8 @@ CACHED = "-tables_compute_kernels fused_uvm_caching"
 
 CASES = [
     Case("load_factor_one", 72, r'"user".*load factor of 1,.*-table_user_cache_load_factor', f"{CACHED} -tables_cache_load_factor 1"),
+    Case("load_factor_one_of_a_part", 72, r'"user_quotient".*load factor of 1,.*-table_user_cache_load_factor',
+         f"{CACHED} -table_user_id_map qr -tables_cache_load_factor 1"),
     Case("load_factor_zero", 72, r'"user".*load factor of 0,.*-table_user_cache_load_factor', f"{CACHED} -tables_cache_load_factor 0"),
     Case("load_factor_negative", 64, r"-tables_cache_load_factor .*\[0, inf\)", f"{CACHED} -tables_cache_load_factor -0.1"),
     Case("load_factor_without_cache", 64, r'-table_user_cache_load_factor .*"user" has compute kernel fused, which has no cache', "-table_user_cache_load_factor 0.3"),

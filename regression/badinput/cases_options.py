@@ -98,6 +98,8 @@ CASES = [
     Case("batch_larger_than_memory_three_ranks", 72, r"^(?!.*data_type).*Relax: -batch_size", "-batch_size 100M -topology_ddr_cap 32GiB", ranks=3),
     Case("states_larger_than_memory", 72, r"^(?!.*for batches).*Relax: .*data_type, -embedding_optimizer \(rowwise_adagrad",
          "-tables_num_embeddings 10G -tables_embedding_dim 64 -embedding_optimizer adam -topology_ddr_cap 32GiB"),
+    Case("own_states_larger_than_memory", 72, r"^(?!.*for batches).*Relax: .*data_type, -table_[a-z]+_optimizer \(rowwise_adagrad",
+         "-tables_num_embeddings 10G -tables_embedding_dim 64 -tables_optimizer adam -topology_ddr_cap 32GiB"),
     Case("dense_layers_larger_than_memory", 72, r"the dense layers leave no memory for tables.*Relax: smaller -dense_arch or -over_arch",
          "-over_arch 100000,100000,1 -topology_ddr_cap 32GiB"),
     Case("debugger", 64, r"-start_in_debugger .*refused", "-start_in_debugger"),

@@ -111,8 +111,7 @@ static void measured_input(const TrsCostModel *model, const TrsPlanOption *optio
   static const TrsStateShape shapes[][TRS_OPTIMIZER_STATES] = {TRS_EMBEDDING_OPTIMIZERS(STATE_SHAPES)};
   const TrsPlanSettings *settings = model->settings;
   const TrsRowRates *rates = &model->topology->rows;
-  const TrsSparseOptimizerKind optimizer = table->constraints.has_optimizer ? table->constraints.optimizer
-                                                                            : settings->optimizer;
+  const TrsSparseOptimizerKind optimizer = TrsPlanOptimizer(settings, table);
 
   in->rates = rates;
   in->table_rows = (double)table->num_embeddings;
@@ -185,27 +184,25 @@ void TrsCostStorageInput(const TrsCostModel *model, const TrsPlanOption *option,
   const TrsTableConfig *table = &model->tables->table[option->table];
   const TrsTableConstraints *constraints = &table->constraints;
 
-  *in = (TrsStorageInput){
-      .type = option->type,
-      .kernel = option->kernel,
-      .is_cuda = model->topology->is_cuda,
-      .is_pooled = (PetscBool)(table->pooling != TRS_POOLING_NONE),
-      .is_inference = settings->is_inference,
-      .at_peak_memory = settings->at_peak_memory,
-      .pipeline = settings->pipeline,
-      .optimizer_state = constraints->has_optimizer
-                             ? TrsPlanOptimizerState(constraints->optimizer, settings->is_quant)
-                             : settings->optimizer_state,
-      .world_size = model->topology->world_size,
-      .group = model->topology->group,
-      .n_rows = table->num_embeddings,
-      .n_cols = table->embedding_dim,
-      .table_bytes = table_bytes(model, table),
-      .out_bytes = constraints->has_output_dtype ? TrsDTypeBits(constraints->output_dtype) / 8.0
-                                                 : element_bytes(model, table),
-      .load_factor = option->has_load_factor ? option->load_factor : 0,
-      .n_passes = PetscMax(1, constraints->cache_multipass_prefetch_num_passes),
-      .merged_copies = settings->merges_copies ? model->topology->replicas : 1};
+  *in = (TrsStorageInput){.type = option->type,
+                          .kernel = option->kernel,
+                          .is_cuda = model->topology->is_cuda,
+                          .is_pooled = (PetscBool)(table->pooling != TRS_POOLING_NONE),
+                          .is_inference = settings->is_inference,
+                          .at_peak_memory = settings->at_peak_memory,
+                          .pipeline = settings->pipeline,
+                          .optimizer_state = TrsPlanOptimizerState(settings, table),
+                          .world_size = model->topology->world_size,
+                          .group = model->topology->group,
+                          .n_rows = table->num_embeddings,
+                          .n_cols = table->embedding_dim,
+                          .table_bytes = table_bytes(model, table),
+                          .out_bytes = constraints->has_output_dtype
+                                           ? TrsDTypeBits(constraints->output_dtype) / 8.0
+                                           : element_bytes(model, table),
+                          .load_factor = option->has_load_factor ? option->load_factor : 0,
+                          .n_passes = PetscMax(1, constraints->cache_multipass_prefetch_num_passes),
+                          .merged_copies = settings->merges_copies ? model->topology->replicas : 1};
   batch_size_of(model, table, &in->ids, &in->rows_out);
 }
 

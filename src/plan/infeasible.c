@@ -153,7 +153,7 @@ static const char *reservation_option(const TrsPlanSettings *settings)
 /* How many times its rows a table takes, with the states of its optimizer. */
 static double copies_of_rows(const TrsCostModel *model, const TrsTableConfig *table)
 {
-  switch (model->settings->is_quant ? TRS_STATE_NONE : model->settings->optimizer_state) {
+  switch (TrsPlanOptimizerState(model->settings, table)) {
   case TRS_STATE_NONE: break;
   case TRS_STATE_ROWWISE: return 1.0 + 1.0 / (double)table->embedding_dim;
   case TRS_STATE_ONE: return 2.0;
@@ -194,17 +194,22 @@ static PetscErrorCode say_relax(const TrsCostModel *model, int t, PetscBool for_
   PetscBool uvm = (PetscBool)(model->topology->is_cuda && !model->settings->is_quant);
 
   PetscFunctionBegin;
-  if (for_batches)
+  if (for_batches) {
     PetscCall(TrsTextPrintf(message,
                             ". Most of it is for batches of %" PRId64
                             " samples a rank, not for tables. Relax: -batch_size (or -plan_batch_size)",
                             model->settings->batch_size));
-  else
-    PetscCall(TrsTextPrintf(message, ". Relax: -plan_batch_size, -table_%s_data_type%s",
-                            TrsTableOptionName(table),
-                            copies_of_rows(model, table) >= 2.0
-                                ? ", -embedding_optimizer (rowwise_adagrad keeps one number a row)"
-                                : ""));
+  } else {
+    PetscCall(
+        TrsTextPrintf(message, ". Relax: -plan_batch_size, -table_%s_data_type", TrsTableOptionName(table)));
+    if (copies_of_rows(model, table) >= 2.0) {
+      if (table->constraints.has_optimizer)
+        PetscCall(TrsTextPrintf(message, ", -table_%s_optimizer", TrsTableOptionName(table)));
+      else
+        PetscCall(TrsTextPrintf(message, ", -embedding_optimizer"));
+      PetscCall(TrsTextPrintf(message, " (rowwise_adagrad keeps one number a row)"));
+    }
+  }
   PetscCall(TrsTextPrintf(message, ", -topology_world_size%s",
                           model->topology->replicas > 1 ? ", -plan_replicas" : ""));
   if (short_hbm)
@@ -298,14 +303,15 @@ static PetscErrorCode say_strict(const TrsCostModel *model, const TrsReservation
 
 static PetscErrorCode say_invalid(const TrsCostModel *model, const TrsPlanOption *option, TrsText *message)
 {
-  const char *name = model->tables->table[option->table].name;
+  const TrsTableConfig *table = &model->tables->table[option->table];
+  const char *name = TrsTableOptionName(table);
 
   PetscFunctionBegin;
   PetscCall(TrsTextPrintf(
       message,
       "the best plan gives table \"%s\" the kernel %s with a cache load factor of %g, which must be "
       "above 0 and below 1. Change -table_%s_cache_load_factor or -table_%s_compute_kernels",
-      name, TrsComputeKernelName(option->kernel), option->load_factor, name, name));
+      table->name, TrsComputeKernelName(option->kernel), option->load_factor, name, name));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -114,12 +114,18 @@ const char *TrsProposerKindName(TrsProposerKind kind)
   return names[kind];
 }
 
-TrsOptimizerState TrsPlanOptimizerState(TrsSparseOptimizerKind optimizer, PetscBool is_quant)
+TrsSparseOptimizerKind TrsPlanOptimizer(const TrsPlanSettings *settings, const TrsTableConfig *table)
+{
+  return table->constraints.has_optimizer ? table->constraints.optimizer : settings->optimizer;
+}
+
+TrsOptimizerState TrsPlanOptimizerState(const TrsPlanSettings *settings, const TrsTableConfig *table)
 {
 #define PLANNED_STATE(KIND, word, shape0, name0, shape1, name1, planned, ...) TRS_STATE_##planned,
   static const TrsOptimizerState states[] = {TRS_EMBEDDING_OPTIMIZERS(PLANNED_STATE)};
 
-  return is_quant ? TRS_STATE_NONE : states[optimizer];
+  return settings->is_quant || settings->is_inference ? TRS_STATE_NONE
+                                                      : states[TrsPlanOptimizer(settings, table)];
 }
 
 /*
@@ -174,7 +180,6 @@ static PetscErrorCode read_cost_model(TrsOptions options, TrsPlanSettings *s)
   PetscCall(TrsOptionsGetEnum(options, "-replica_sync", &sync, NULL));
   s->merges_copies = (PetscBool)(sync == TRS_REPLICA_SYNC_GRADIENTS);
   PetscCall(TrsOptionsGetInt(options, "-replica_sync_every", &s->average_every, NULL));
-  s->optimizer_state = TrsPlanOptimizerState((TrsSparseOptimizerKind)optimizer, s->is_quant);
   if (s->is_quant) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(read_wire(options, "-qcomm_all_to_all_forward_precision", "-qcomm_all_to_all_backward_precision",
                       PETSC_FALSE, &s->a2a));

@@ -53,7 +53,6 @@ typedef struct {
   PetscBool merges_copies;   /* -replica_sync gradients: the copies make the same updates */
   int64_t average_every;     /* steps after which they take their mean otherwise */
   TrsPlanPipeline pipeline;
-  TrsOptimizerState optimizer_state;
   TrsSparseOptimizerKind optimizer; /* of tables that name none */
   /* Wires of all-to-alls and reduce-scatters of pooled rows, and of all-to-alls of sequence tables'
      rows. */
@@ -83,8 +82,10 @@ typedef struct {
   const char *input, *output, *search_space, *report, *explain;
 } TrsPlanSettings;
 
-/* What the planner takes an optimizer to keep for each row. Not collective. */
-TrsOptimizerState TrsPlanOptimizerState(TrsSparseOptimizerKind optimizer, PetscBool is_quant);
+/* The table's own optimizer, or else that of all tables. Not collective. */
+TrsSparseOptimizerKind TrsPlanOptimizer(const TrsPlanSettings *settings, const TrsTableConfig *table);
+/* What the planner takes this optimizer to keep for each row. Not collective. */
+TrsOptimizerState TrsPlanOptimizerState(const TrsPlanSettings *settings, const TrsTableConfig *table);
 
 /*
   TrsPlanSettingsFromOptions - Read -plan_ and the options of the model that the cost model needs.

@@ -277,11 +277,10 @@ static PetscErrorCode write_kernels(const TrsReport *r, TrsText *text)
       n++;
       if (r->config[t]->constraints.compute_kernels) n_named++;
       weights += bytes;
-      if (!storage.is_inference)
-        state += bytes *
-                 (storage.optimizer_state == TRS_STATE_ROWWISE
-                      ? 1.0 / (double)storage.n_cols
-                      : (double)storage.optimizer_state - (storage.optimizer_state > TRS_STATE_ROWWISE));
+      state += bytes *
+               (storage.optimizer_state == TRS_STATE_ROWWISE
+                    ? 1.0 / (double)storage.n_cols
+                    : (double)storage.optimizer_state - (storage.optimizer_state > TRS_STATE_ROWWISE));
       for (int s = 0; s < table->n_shards; s++) {
         hbm += (double)table->shard[s].storage.hbm;
         ddr += (double)table->shard[s].storage.ddr;
