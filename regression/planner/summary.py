@@ -67,9 +67,16 @@ def check_states(c, folder):
 
 
 def check_time(c, folder):
-    """A time limit that is over before the first proposal is no lack of memory."""
+    """A time limit that is over before a plan was found is no lack of memory; nor are proposers without a proposal."""
     code, text = run(folder, problem(16, 8, 8), "-plan_timeout_seconds", "1e-9", "-plan_advice_seconds", "0", "-plan_proposers", "uniform")
     c.check(code == 72 and "16 tables on 8 ranks, no plan was tried" in text, text)
+    many = {**tables(2000, dim=128), "topology_world_size": 256, "topology_local_world_size": 8, "topology_hbm_cap": "1800MiB",
+            "plan_storage_reservation": "fixed_absolute"}
+    many.update(("table_t%d_num_embeddings" % i, 10**4 * (1 + i % 97)) for i in range(2000))
+    code, text = run(folder, many, "-plan_advice_seconds", "0", "-plan_timeout_seconds", "0.003", "-plan_proposers", "greedy")
+    c.check(code == 72 and "2000 tables on 256 ranks, no plan was " in text and "-plan_timeout_seconds ended" in text, text)
+    code, text = run(folder, many, "-plan_advice_seconds", "0", "-plan_proposers", "grid_search")
+    c.check(code == 72 and "no plan was tried" in text, text)
 
 
 def check_explain(c, folder):

@@ -229,6 +229,16 @@ static PetscErrorCode say_relax(const TrsCostModel *model, int t, PetscBool for_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The proposals that were made are not all that there are. */
+static PetscErrorCode say_time(const TrsPlanSearch *search, const TrsAnalysis *a, TrsText *message)
+{
+  PetscFunctionBegin;
+  if (search->timed_out && !search->no_plan_proven && a->need_hbm <= a->sum_hbm)
+    PetscCall(TrsTextPrintf(message,
+                            ". -plan_timeout_seconds ended the search: with more time it may find a plan"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode say_storage(const TrsCostModel *model, const TrsReservation *reservation,
                                   const TrsSearchSpace *space, const TrsAnalysis *a,
                                   const TrsPlanSearch *search, TrsText *message)
@@ -252,6 +262,7 @@ static PetscErrorCode say_storage(const TrsCostModel *model, const TrsReservatio
       model->tables->table[largest].name));
   PetscCall(say_relax(model, largest, is_for_batches(model, reservation, (double)need, tables), by_hbm,
                       (PetscBool)(search->lowest_ddr > a->sum_ddr), message));
+  PetscCall(say_time(search, a, message));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -298,6 +309,7 @@ static PetscErrorCode say_strict(const TrsCostModel *model, const TrsReservation
                                                    : ", which does not prove that there is none"));
   PetscCall(say_relax(model, largest, PETSC_FALSE, is_cuda,
                       (PetscBool)(!is_cuda || a->sum_ddr < 2 * search->lowest_ddr), message));
+  PetscCall(say_time(search, a, message));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

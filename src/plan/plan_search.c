@@ -125,7 +125,10 @@ static PetscErrorCode run_proposer(TrsLoop *loop, TrsProposer *proposer)
   PetscFunctionBegin;
   PetscCall(proposer->ops->propose(proposer, &more));
   while (more) {
-    if (timeout_s > 0 && TrsClock() - loop->start_s > timeout_s) break;
+    if (timeout_s > 0 && TrsClock() - loop->start_s > timeout_s) {
+      loop->search->timed_out = PETSC_TRUE;
+      break;
+    }
     loop->search->proposals++;
     TrsProposalBoundsUpdate(&loop->bounds, &proposer->proposal,
                             proposer->n_changes == 1 ? proposer->changed : -1);

@@ -21,6 +21,7 @@ typedef struct {
   /* kept, because the best plan may point into them */
   TrsProposer proposer[TRS_PLAN_MAX_PROPOSERS + 4];
   int64_t proposals, partitioned, feasible;
+  PetscBool timed_out; /* -plan_timeout_seconds ended the proposals */
   PetscBool any_failed;
   /* The least memory (hbm, then ddr) of the proposals that could not be placed. */
   TrsInt128 lowest_hbm, lowest_ddr;

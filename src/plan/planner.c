@@ -340,9 +340,8 @@ static PetscErrorCode refuse(TrsPlanner planner, TrsPlanError error, const TrsTe
   PetscCall(write_error(planner, error, message));
   if (planner->wants_summary &&
       (error == TRS_PLAN_INSUFFICIENT_STORAGE || error == TRS_PLAN_STRICT_CONSTRAINTS)) {
-    PetscCall(TrsSummaryWriteNoPlan(
-        &planner->model, &planner->reservation, &planner->space,
-        (PetscBool)(planner->search.proposals > 0 || planner->settings.timeout_s <= 0), &text));
+    PetscCall(TrsSummaryWriteNoPlan(&planner->model, &planner->reservation, &planner->space, &planner->search,
+                                    &text));
     PetscCall(write_text(planner, "-task plan", "stdout", &text));
   }
   SETERRQ(PETSC_COMM_SELF, TRS_ERR_NO_PLAN, "no feasible plan (%s): %s", TrsPlanErrorName(error),

@@ -22,8 +22,7 @@ PetscErrorCode TrsSummaryWrite(const TrsReportInput *in, const TrsOptimum *alter
   Not collective. Each change is tried with the settings' proposers before it is proposed, as far as
   the settings' advice_s allow.
 
-  In:     any_tried  a proposal was tried: false, if -plan_timeout_seconds was over before
   Out:    text  the lines are added
 */
 PetscErrorCode TrsSummaryWriteNoPlan(const TrsCostModel *model, const TrsReservation *reservation,
-                                     const TrsSearchSpace *space, PetscBool any_tried, TrsText *text);
+                                     const TrsSearchSpace *space, const TrsPlanSearch *search, TrsText *text);

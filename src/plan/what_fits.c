@@ -307,15 +307,17 @@ static PetscErrorCode say_need(const TrsCostModel *model, const TrsReservation *
 }
 
 PetscErrorCode TrsSummaryWriteNoPlan(const TrsCostModel *model, const TrsReservation *reservation,
-                                     const TrsSearchSpace *space, PetscBool any_tried, TrsText *text)
+                                     const TrsSearchSpace *space, const TrsPlanSearch *search, TrsText *text)
 {
   TrsChanges c = {
       .model = model, .end_s = TrsPlanCpuClock() + model->settings->advice_s, .text = text, .n_found = 0};
+  const char *verdict = search->timed_out ? "was found in -plan_timeout_seconds" : "fits";
 
   PetscFunctionBegin;
+  if (search->proposals == 0 && !reservation->too_little) verdict = "was tried";
   PetscCall(TrsTextPrintf(text, "plan: none: %d table%s on %d rank%s, no plan %s\n", model->tables->n,
                           TrsPlural(model->tables->n, "s"), model->topology->world_size,
-                          TrsPlural(model->topology->world_size, "s"), any_tried ? "fits" : "was tried"));
+                          TrsPlural(model->topology->world_size, "s"), verdict));
   if (reservation->too_little) PetscCall(say_reserved(model, reservation, text));
   if (space->n_tables) PetscCall(say_need(model, reservation, space, text));
   if (model->settings->advice_s <= 0) PetscFunctionReturn(PETSC_SUCCESS);
