@@ -159,12 +159,13 @@ static TrsThreadParts parts_of_tables(const TrsTableRun *run, int first, int end
 
 /*
   Do `rows`, a kernel, for the rows that begin in the calling thread's parts of the next table's n
-  keys. Without a kernel the table is passed over.
+  keys. Without a kernel the table is passed over. Meanwhile other threads may work on other tables,
+  so a thread has the same scratch for all of them.
 */
-static void for_rows(void (*rows)(const TrsRowJob *, int64_t, int64_t), TrsRowJob job, int64_t n, float *wide,
-                     TrsThreadParts *keys)
+static void for_rows(void (*rows)(const TrsRowJob *, int64_t, int64_t), TrsRowJob job, int64_t n,
+                     const TrsTbeKeys *lists, TrsThreadParts *keys)
 {
-  job.scratch = wide ? wide + (int64_t)omp_get_thread_num() * 3 * job.table->dim : NULL;
+  job.scratch = lists->widest ? lists->wide + omp_get_thread_num() * 3 * lists->widest : NULL;
   while (TrsNextPiece(keys, n))
     if (rows) rows(&job, row_start(&job, keys->begin, keys->end), keys->end);
 }
@@ -178,7 +179,7 @@ static void update_tables(const TrsTbeKernels *kernels, const TrsTbe *tbe, int f
   for (int t = first; t < end; t++) {
     TrsRowJob job = job_of(tbe, t, lists, grad, args);
     job.row_squares = lists->row_squares ? lists->row_squares[t] : NULL;
-    for_rows(kernels->update[job.args->kind], job, lists->run[t].n, lists->wide, &keys);
+    for_rows(kernels->update[job.args->kind], job, lists->run[t].n, lists, &keys);
   }
 }
 
@@ -219,7 +220,7 @@ PetscErrorCode TrsTbeRowSquaresCpu(TrsStream stream, TrsWorkspace workspace, con
       for (int t = first; t < end; t++) {
         TrsRowJob job = job_of(tbe, t, &lists, grad, NULL);
         job.squares = squares[t];
-        for_rows(squares[t] ? kernels->squares : NULL, job, lists.run[t].n, lists.wide, &keys);
+        for_rows(squares[t] ? kernels->squares : NULL, job, lists.run[t].n, &lists, &keys);
       }
     }
   }

@@ -50,6 +50,7 @@ PetscErrorCode TrsTbeKeysReserve(TrsWorkspace workspace, const TrsTbe *tbe, int6
   keys->location = cached ? (int32_t *)(keys->source + 2 * n) : NULL;
   keys->seen = (uint32_t *)(keys->source + (cached ? 3 : 2) * n);
   keys->run = (TrsTableRun *)workspace->runs.data;
+  keys->widest = widest;
   keys->wide = (float *)workspace->by_thread.data;
   keys->row_squares = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -34,7 +34,8 @@ typedef struct {
   int32_t *location;       /* [2 * N] as scale; NULL: no table is cached */
   TrsRowOrder order;
   TrsTableRun *run;          /* [n_tables] */
-  float *wide;               /* [threads, 3 * D] used if rows are wide */
+  int64_t widest;            /* columns of the widest table; 0: the stack has room for all rows */
+  float *wide;               /* [threads, 3 * widest] */
   float *const *row_squares; /* as TrsTbeInput's, or NULL */
 } TrsTbeKeys;
 

@@ -16,10 +16,11 @@ typedef struct {
   int dim, batch, rows, kind; /* kind: index into optimizers */
   TrsDType dtype;
   int mean, weighted;
+  int more; /* columns of each table beside those of dim */
 } shape;
 
 typedef struct {
-  TrsTbeTable table[N_TABLES]; /* of dim and MAX_DIM + 1 - dim columns */
+  TrsTbeTable table[N_TABLES]; /* of dim and MAX_DIM + 1 - dim columns, and `more` */
   TrsTbeFeature feature[N_FEATURES];
   TrsTbe tbe;
   TrsTbeInput input;
@@ -81,7 +82,7 @@ static int64_t state_floats(const char *states, int s, const TrsTbeTable *table)
 
 static void make_table(const shape *s, int t, TrsTbeTable *table)
 {
-  const int dim = t == 0 ? s->dim : MAX_DIM + 1 - s->dim;
+  const int dim = s->more + (t == 0 ? s->dim : MAX_DIM + 1 - s->dim);
   const int64_t stride = dim + dim % 3, n = s->rows * stride;
   float *x = uniforms(n, 10 + (uint64_t)t, -1.0f);
 

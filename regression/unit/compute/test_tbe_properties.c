@@ -5,6 +5,7 @@
   instruction set and number of threads; stochastic rounding's statistics. Bags are empty, long, hold pruned (-1), bad and repeated ids.
 */
 #include "compute/half.h"
+#include "compute/tbe_kernels.h"
 #include "optimizer_definition.h"
 #include "tbe_problem.h"
 
@@ -231,17 +232,22 @@ static void test_instruction_sets(void **state)
 
 /*
   Few rows and many ids: runs of one row span the parts that threads take. With the larger batches all threads bring one table's rows together.
+  The last widths have no room on the stack, and threads work on both tables at a time.
 */
 static void test_threads(void **state)
 {
-  static const int dims[] = {1, 5, 16, 67, 128};
+  static const struct {
+    int dim, batch, more;
+  } shapes[] = {{1, 700, 0},  {5, 9000, 0},  {16, 9000, 0},
+                {67, 700, 0}, {128, 700, 0}, {1, 700, TRS_TBE_STACK_COLUMNS}};
 
   (void)state;
-  for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+  for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
     for (int kind = 0; kind < N_KINDS; kind++) {
-      shape s = shape_of(dims[i], kind);
+      shape s = shape_of(shapes[i].dim, kind);
       problem alone, together;
-      s.batch = dims[i] == 5 || dims[i] == 16 ? 9000 : 700;
+      s.batch = shapes[i].batch;
+      s.more = shapes[i].more;
       run_with(&s, "best", 1, &alone);
       for (int threads = 2; threads <= 4; threads++) {
         run_with(&s, "best", threads, &together);
