@@ -119,6 +119,11 @@ foreach(pair "PETSC;petscsys.h" "HDF5;hdf5.h" "BLAS;cblas.h")
             "The compiler's words are in CMakeFiles/CMakeError.log or CMakeConfigureLog.yaml.")
   endif()
 endforeach()
+trs_links_with(TRS_PETSC_IS_NEW "#include <petscsys.h>\n#if PETSC_VERSION_LT(3, 18, 0)\n#error old\n#endif" "PetscInitializeNoArguments()"
+               trs::PETSC MPI::MPI_C)
+if(NOT TRS_PETSC_IS_NEW)
+  message(FATAL_ERROR "PETSc 3.18 or newer is needed. What was found:${TRS_FOUND}\nA newer one, as Spack builds it, is found through PETSC_DIR or PKG_CONFIG_PATH.")
+endif()
 trs_links_with(TRS_PETSC_REAL_DOUBLE
                "#include <petscsys.h>\n#if defined(PETSC_USE_COMPLEX) || !defined(PETSC_USE_REAL_DOUBLE)\n#error other\n#endif" "" trs::PETSC MPI::MPI_C)
 if(NOT TRS_PETSC_REAL_DOUBLE)
