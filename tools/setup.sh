@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Prepares a Debian 12 or 13 machine and builds trshard into build/.
+# Prepares a machine of Debian 12 or 13, or of Ubuntu 24.04, and builds trshard into build/.
 #
 #   tools/setup.sh [--tests] [--build-dir DIR] [--no-build]
 #
@@ -137,7 +137,7 @@ compile() {
     cmake --build "$build_dir" --parallel "$(env -u OMP_NUM_THREADS nproc)" "${targets[@]}"
 }
 if ! watched "build" "$log" compile; then
-  grep -nE -A8 '[Ee]rror|FAILED' "$log" | head -n 60 >&2 || tail -n 40 "$log" >&2
+  grep -nE -A16 '[Ee]rror|FAILED' "$log" | head -n 60 >&2 || tail -n 40 "$log" >&2
   die "the build failed (whole log: $log)"
 fi
 say "ready: $build_dir/trshard"
