@@ -4,6 +4,7 @@
 #include "core/option_petsc.h"
 #include "core/options_impl.h"
 #include "core/ranks.h"
+#include "core/start.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -81,15 +82,16 @@ static PetscErrorCode register_given(TrsOptions options, const TrsGivenOption *g
 }
 
 /*
-  Put an option into PETSc's database, if PETSc has started. The option is marked as used, because
-  PETSc's own report of left-over options is meant for other programs.
+  Put an option into PETSc's database, unless PETSc is that of a program that calls the library. The
+  option is marked as used, because PETSc's own report of left-over options is meant for other
+  programs.
 */
 static PetscErrorCode set_in_petsc(const TrsGivenOption *given)
 {
   PetscBool found;
 
   PetscFunctionBegin;
-  if (!PetscInitializeCalled) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!TrsStartIsProgram()) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscOptionsSetValue(NULL, given->name, given->value));
   PetscCall(PetscOptionsHasName(NULL, NULL, given->name, &found));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -161,7 +163,7 @@ static PetscErrorCode start_petsc_logging(TrsOptions options)
   const TrsOptionEntry *entry = TrsOptionsFindEntry(options, "-log_view");
 
   PetscFunctionBegin;
-  if (entry && entry->given && entry->given->origin < options->given.n_files && PetscInitializeCalled)
+  if (entry && entry->given && entry->given->origin < options->given.n_files && TrsStartIsProgram())
     PetscCall(PetscLogDefaultBegin());
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -164,6 +164,11 @@ static PetscErrorCode print(FILE *file, const char format[], va_list arguments)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscBool TrsStartIsProgram(void)
+{
+  return (PetscBool)(petsc_print != NULL);
+}
+
 PetscErrorCode TrsStart(int argc, char **argv)
 {
   int provided, n;

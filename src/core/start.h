@@ -33,6 +33,9 @@ PetscErrorCode TrsStart(int argc, char **argv);
 */
 PetscErrorCode TrsStartLibrary(void);
 
+/* Tell whether TrsStart() began this process. Otherwise its PETSc may be somebody else's. */
+PetscBool TrsStartIsProgram(void);
+
 /*
   TrsStartOnOneHost - Tell whether all ranks run on this host, as far as the environment says.
 

@@ -384,10 +384,13 @@ static void test_facts(void **state)
   TrshardCollection all = make(MPI_COMM_WORLD, cases[0].plan, "", "");
   const int64_t *columns, expected[FEATURES] = {0, 8, 16, 28};
   const char *plan;
+  PetscBool found;
   int64_t width;
   int32_t n;
 
   (void)state;
+  assert_petsc_ok(PetscOptionsHasName(NULL, NULL, "-batch_size", &found));
+  assert_false(found); /* PETSc's options are those of its program */
   assert_ok(TrshardCollectionColumns(all, &n, &columns, &width));
   assert_int_equal(n, FEATURES);
   assert_int_equal(width, WIDTH);
