@@ -192,6 +192,8 @@ static PetscErrorCode begin(TrsComm comm, TrsStream stream, TrsNcclRequest **req
   TrsNcclData *data = (TrsNcclData *)comm->data;
 
   PetscFunctionBegin;
+  PetscCheck(!data->nccl || data->comm, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+             "NCCL: an earlier failure ended all communicators of this process");
   if (!data->free) PetscCall(new_request(comm, &data->free));
   *request = data->free;
   data->free = (*request)->next;
@@ -586,9 +588,9 @@ static PetscErrorCode wait_nccl(TrsRequest base, TrsStream stream)
     TrsCallCUDA(cudaEventRecord(request->done, request->stream));
   if (request->stream != TrsStreamCuda(stream))
     TrsCallCUDA(cudaStreamWaitEvent(TrsStreamCuda(stream), request->done, 0));
+  PetscCall(check_all(0)); /* the caller keeps a request whose wait failed */
   request->next = data->free;
   data->free = request;
-  PetscCall(check_all(0));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

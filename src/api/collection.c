@@ -261,9 +261,11 @@ static PetscErrorCode create(MPI_Comm comm, const TrshardConfig *config, Trshard
 
 static PetscErrorCode destroy(TrshardCollection c)
 {
+  PetscErrorCode ierr;
+
   PetscFunctionBegin;
   if (!c) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsApiAwaitAll(c));
+  ierr = TrsApiAwaitAll(c); /* memory is freed after a failure, too */
   PetscCall(TrsShardedEbcDestroy(&c->ebc));
   if (c->shards.device) PetscCall(TrsEmbeddingShardsDestroy(&c->shards));
   PetscCall(TrsApiRowsDestroy(c));
@@ -284,7 +286,7 @@ static PetscErrorCode destroy(TrshardCollection c)
   PetscCall(TrsOptionsDestroy(&c->options));
   PetscCallMPI(MPI_Comm_free(&c->comm));
   PetscCall(PetscFree(c));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  PetscFunctionReturn(ierr);
 }
 
 int TrshardCollectionCreate(MPI_Comm comm, const TrshardConfig *config, TrshardCollection *collection)

@@ -119,7 +119,7 @@ PetscErrorCode TrsCommDestroy(TrsComm *comm)
 {
   PetscFunctionBegin;
   if (!*comm) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall((*comm)->ops->destroy(*comm));
+  if ((*comm)->data) PetscCall((*comm)->ops->destroy(*comm)); /* its set-up may have been refused */
   PetscCallMPI(MPI_Comm_free(&(*comm)->mpi));
   PetscCall(PetscFree2((*comm)->one_each, (*comm)->place_of));
   PetscCall(PetscFree(*comm));
@@ -325,14 +325,14 @@ PetscErrorCode TrsCommGroupsCreate(MPI_Comm mpi, int local_world_size, const cha
 
 PetscErrorCode TrsCommGroupsDestroy(TrsCommGroups *groups)
 {
+  TrsComm *const all[] = {&groups->cross, &groups->host, &groups->dense, &groups->input, &groups->world};
+  enum { TRS_N_GROUPS = sizeof(all) / sizeof(all[0]) };
+
   PetscFunctionBegin;
-  if (!groups->world) PetscFunctionReturn(PETSC_SUCCESS); /* never made */
-  groups->world->next = groups->input->next = groups->dense->next = groups->host->next = NULL;
-  PetscCall(TrsCommDestroy(&groups->cross));
-  PetscCall(TrsCommDestroy(&groups->host));
-  PetscCall(TrsCommDestroy(&groups->dense));
-  PetscCall(TrsCommDestroy(&groups->input));
-  PetscCall(TrsCommDestroy(&groups->world));
+  /* After a failed set-up the last groups are missing. */
+  for (int i = 0; i < TRS_N_GROUPS; i++)
+    if (*all[i]) (*all[i])->next = NULL;
+  for (int i = 0; i < TRS_N_GROUPS; i++) PetscCall(TrsCommDestroy(all[i]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

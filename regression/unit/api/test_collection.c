@@ -519,11 +519,11 @@ static void test_missing_backends(void **state)
   TrshardConfig config = {.n_tables = 3, .tables = tables, .batch_size = 5};
 
   (void)state;
+  config.options = "-device cpu -comm_backend nccl";
+  check_config(config, TRSHARD_ERROR_UNAVAILABLE, "nccl");
   if (trs_device_backends[1]) return; /* built with GPUs */
   config.options = "-device cuda";
   check_config(config, TRSHARD_ERROR_UNAVAILABLE, "cuda");
-  config.options = "-comm_backend nccl";
-  check_config(config, TRSHARD_ERROR_UNAVAILABLE, "nccl");
 }
 
 int main(int argc, char **argv)
