@@ -371,6 +371,12 @@ static PetscErrorCode set_factor(TrshardCollection c, double factor)
   PetscFunctionBegin;
   PetscCheck(isfinite(factor) && factor >= 0, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "TrshardSetLearningRateFactor: factor is %g, expected a finite number, 0 or more", factor);
+  for (int i = 0; i < c->optimizers.n; i++)
+    PetscCheck(
+        factor == 1 || c->optimizers.args[i].kind != TRS_OPTIM_FTRL, PETSC_COMM_SELF, TRS_ERR_OPTION,
+        "TrshardSetLearningRateFactor: factor is %g, but ftrl takes 1 alone: a weight is a function of "
+        "its gradients and of one learning rate",
+        factor);
   c->factor = factor;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -271,7 +271,7 @@ TRSHARD_API int TrshardSetStream(TrshardCollection collection, void *cuda_stream
 /*
   Multiply the learning rates of all tables by `factor` from the next backward on. The factor is 1
   at the start. Not collective; all ranks give the same. Errors: OPTION unless it is finite and 0
-  or more
+  or more, and for another factor than 1 if a table's optimizer is ftrl
 */
 TRSHARD_API int TrshardSetLearningRateFactor(TrshardCollection collection, double factor);
 

@@ -405,6 +405,11 @@ static void test_facts(void **state)
   }
   assert_ok(TrshardCollectionDestroy(&all));
   assert_ok(TrshardCollectionDestroy(&all)); /* of nothing */
+  all = make(MPI_COMM_WORLD, cases[0].plan, "-table_t1_optimizer ftrl", "");
+  assert_ok(TrshardSetLearningRateFactor(all, 1));
+  assert_fails(TrshardSetLearningRateFactor(all, 0), TRSHARD_ERROR_OPTION);
+  check_message("ftrl takes 1 alone");
+  assert_ok(TrshardCollectionDestroy(&all));
 }
 
 /* A missing pointer is a code, and the collection goes on. */
