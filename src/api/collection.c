@@ -250,6 +250,7 @@ static PetscErrorCode create(MPI_Comm comm, const TrshardConfig *config, Trshard
   PetscCallMPI(MPI_Comm_dup(comm, &c->comm));
   PetscCall(TrsApiOptions(c->comm, config, &c->options));
   PetscCall(TrsAgree(c->comm, read_tables(c, config)));
+  (void)TrsCommWaitAtMost(TRS_COMM_WAIT_SECONDS); /* that of an earlier run of the process ends */
   PetscCall(TrsMachineCreate(c->comm, c->options, &c->machine));
   PetscCall(TrsMachinePlan(&c->machine, &wishes, &c->tables, &c->plan));
   PetscCall(TrsMemoryCheck(&c->machine, &c->tables, &c->plan, &shape, PETSC_FALSE));

@@ -86,15 +86,18 @@ static PetscErrorCode check_sharing(TrsMachine *machine, MPI_Comm host, int loca
 
 static const char *const isas[] = {NULL, "portable", "avx2", "avx512"};
 
-/* Take the instruction set that -cpu_isa names; its numbers are those of isas[]. */
+/*
+  Take the instruction set that -cpu_isa names; its numbers are those of isas[]. With auto this ends
+  the choice of an earlier run of this process.
+*/
 static PetscErrorCode set_isa(int choice)
 {
   PetscFunctionBegin;
-  if (!isas[choice]) PetscFunctionReturn(PETSC_SUCCESS);
   TrsComputeSetIsa(isas[choice]);
-  TrsRandomSetIsa(isas[choice]);
-  PetscCheck(strcmp(TrsComputeIsa(), isas[choice]) == 0, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
-             "-cpu_isa %s: the best that this processor has is %s", isas[choice], TrsComputeIsa());
+  TrsRandomSetIsa(TrsComputeIsa());
+  PetscCheck(!isas[choice] || strcmp(TrsComputeIsa(), isas[choice]) == 0, PETSC_COMM_SELF,
+             TRS_ERR_UNAVAILABLE, "-cpu_isa %s: the best that this processor has is %s", isas[choice],
+             TrsComputeIsa());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -338,7 +338,7 @@ PetscErrorCode TrsCommGroupsDestroy(TrsCommGroups *groups)
 
 double TrsCommWaitAtMost(double seconds)
 {
-  static double at_most_s = 300; /* set once, at set-up */
+  static double at_most_s = TRS_COMM_WAIT_SECONDS; /* set at set-up */
 
   if (seconds > 0) at_most_s = seconds;
   return at_most_s;

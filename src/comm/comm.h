@@ -272,10 +272,11 @@ PetscErrorCode TrsCommGroupsDestroy(TrsCommGroups *groups);
   UNAVAILABLE.
 
   Only nccl does so; the watchdog looks after waits in MPI. The setting belongs to the process. It
-  is 300 seconds at first.
+  is TRS_COMM_WAIT_SECONDS at first.
 
   Not collective. Returns the setting that holds.
 
   In: seconds  0: do not change the setting
 */
+enum { TRS_COMM_WAIT_SECONDS = 300 };
 double TrsCommWaitAtMost(double seconds);

@@ -189,7 +189,7 @@ static PetscErrorCode limit_waits(TrsOptions options)
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetReal(options, "-watchdog_seconds", &watchdog_s, NULL));
-  (void)TrsCommWaitAtMost(watchdog_s > 0 ? 0.8 * watchdog_s : 300);
+  (void)TrsCommWaitAtMost(watchdog_s > 0 ? 0.8 * watchdog_s : TRS_COMM_WAIT_SECONDS);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

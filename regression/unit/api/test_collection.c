@@ -5,6 +5,8 @@
   the same initial values, so pooled rows and, after training, the rows themselves agree; with -reproducible to the last bit.
 */
 #include "api_test.h"
+#include "comm/comm.h"
+#include "compute/compute_ops.h"
 #include "device/device.h"
 
 #include <math.h>
@@ -384,13 +386,10 @@ static void test_facts(void **state)
   TrshardCollection all = make(MPI_COMM_WORLD, cases[0].plan, "", "");
   const int64_t *columns, expected[FEATURES] = {0, 8, 16, 28};
   const char *plan;
-  PetscBool found;
   int64_t width;
   int32_t n;
 
   (void)state;
-  assert_petsc_ok(PetscOptionsHasName(NULL, NULL, "-batch_size", &found));
-  assert_false(found); /* PETSc's options are those of its program */
   assert_ok(TrshardCollectionColumns(all, &n, &columns, &width));
   assert_int_equal(n, FEATURES);
   assert_int_equal(width, WIDTH);
@@ -410,6 +409,26 @@ static void test_facts(void **state)
   assert_fails(TrshardSetLearningRateFactor(all, 0), TRSHARD_ERROR_OPTION);
   check_message("ftrl takes 1 alone");
   assert_ok(TrshardCollectionDestroy(&all));
+}
+
+/* The options of a collection are not those of the next one, nor those of PETSc. */
+static void test_own_options(void **state)
+{
+  const char *options[] = {"", "-cpu_isa portable -comm_wait_seconds 4", ""}, *isa[3];
+  PetscBool found;
+
+  (void)state;
+  for (int i = 0; i < 3; i++) {
+    TrshardCollection all = make(MPI_COMM_WORLD, cases[0].plan, options[i], "");
+
+    isa[i] = TrsComputeIsa();
+    assert_true(TrsCommWaitAtMost(0) == (i == 1 ? 4 : TRS_COMM_WAIT_SECONDS));
+    assert_ok(TrshardCollectionDestroy(&all));
+  }
+  assert_string_equal(isa[1], "portable");
+  assert_string_equal(isa[2], isa[0]);
+  assert_petsc_ok(PetscOptionsHasName(NULL, NULL, "-comm_wait_seconds", &found));
+  assert_false(found);
 }
 
 /* A missing pointer is a code, and the collection goes on. */
@@ -533,13 +552,18 @@ static void test_missing_backends(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_alone_first),     cmocka_unit_test(test_facts),
-      cmocka_unit_test(test_ranks_agree),     cmocka_unit_test(test_gradient_stays),
-      cmocka_unit_test(test_files),           cmocka_unit_test(test_bad_configurations),
-      cmocka_unit_test(test_bad_batches),     cmocka_unit_test(test_null),
-      cmocka_unit_test(test_destroy_early),   cmocka_unit_test(test_bad_ids_by_default),
-      cmocka_unit_test(test_missing_backends)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_alone_first),
+                                     cmocka_unit_test(test_facts),
+                                     cmocka_unit_test(test_own_options),
+                                     cmocka_unit_test(test_ranks_agree),
+                                     cmocka_unit_test(test_gradient_stays),
+                                     cmocka_unit_test(test_files),
+                                     cmocka_unit_test(test_bad_configurations),
+                                     cmocka_unit_test(test_bad_batches),
+                                     cmocka_unit_test(test_null),
+                                     cmocka_unit_test(test_destroy_early),
+                                     cmocka_unit_test(test_bad_ids_by_default),
+                                     cmocka_unit_test(test_missing_backends)};
   const TrshardConfig config = {
       .n_tables = 1,
       .tables = &(const TrshardTable){.name = "x", .num_embeddings = 1, .embedding_dim = 4},
