@@ -108,6 +108,20 @@ def check_memory():
     assert grown < 2 * 200000 * 8 * 4 and now == threads, (grown, threads, now)
 
 
+def check_files():
+    """Runs that fail while they are set up close their files."""
+    before = len(os.listdir("/proc/self/fd"))
+    for words in (TRAINING, f"-task eval {MODEL} -init_from {FOLDER}/first.h5"):
+        try:
+            trshard.run(f"{words} -batch_size {GLOBAL // SIZE} -topology_ddr_cap 1KiB")
+        except trshard.Error as error:
+            assert error.status == 72, error
+        else:
+            raise AssertionError("there was a plan")
+    now = len(os.listdir("/proc/self/fd"))
+    assert now == before, (before, now)
+
+
 def check_stop(how, expected):
     """Asked on rank 0 alone, a long training stops on all ranks with a checkpoint."""
     folder, asked = f"{FOLDER}/{how.__name__}", []
@@ -143,6 +157,7 @@ if RANK == 0:
 check_bits()
 check_errors()
 check_memory()
+check_files()
 time.sleep(4)  # no watchdog of a run that has ended ends this process
 check_stop(trshard.request_stop, trshard.Error)
 check_stop(interrupt, KeyboardInterrupt)

@@ -150,6 +150,7 @@ static PetscErrorCode create_model(TrsSession *s, PetscBool training, PetscBool 
 {
   const TrsDatasetInfo *info, *eval;
   TrsModelParallelConfig config;
+  TrsModelParallel model;
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(s->train ? s->train : s->eval, &info));
@@ -174,7 +175,8 @@ static PetscErrorCode create_model(TrsSession *s, PetscBool training, PetscBool 
                                     .quantised = quantised,
                                     .keeps_embeddings = s->keeps_embeddings,
                                     .evaluates = (PetscBool)(s->eval != NULL)};
-  PetscCall(TrsModelParallelCreate(s->options, &config, &s->model));
+  PetscCall(TrsModelParallelCreate(s->options, &config, &model));
+  s->model = model; /* half of one cannot be destroyed */
   PetscCall(TrsModelParallelAddState(s->model, &s->state));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -262,6 +264,7 @@ PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool tra
 PetscErrorCode TrsSessionDestroy(TrsSession *session)
 {
   PetscFunctionBegin;
+  if (!session->options) PetscFunctionReturn(PETSC_SUCCESS); /* never opened */
   PetscCall(TrsEvaluationDestroy(&session->evaluation));
   PetscCall(TrsReaderDestroy(&session->eval_reader));
   PetscCall(TrsStateFree(&session->state));

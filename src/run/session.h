@@ -64,7 +64,10 @@ PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBoo
 */
 PetscErrorCode TrsSessionNeedLabels(const TrsSession *session);
 
-/* Collective. Ends an evaluation that failed, too. */
+/*
+  Free a session, also one whose Open or Build failed. Collective. Ends an evaluation that failed,
+  too.
+*/
 PetscErrorCode TrsSessionDestroy(TrsSession *session);
 
 /* The tables of the options. The dataset supplies what the options leave open. Not collective. */

@@ -37,8 +37,7 @@ typedef struct {
   TrsRecall recall;
   TrsMetricValues *values; /* [tasks] */
   TrsWatchdog watchdog;
-  int64_t updates;   /* that the weights have seen */
-  PetscBool can_end; /* everything is there: destroy() frees it all */
+  int64_t updates; /* that the weights have seen */
 } TrsEvalRun;
 
 /* A TrsBatchObserver. */
@@ -77,7 +76,6 @@ static PetscErrorCode set_up(TrsEvalRun *e, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsSessionBuild(s, PETSC_FALSE, PETSC_FALSE));
   PetscCall(TrsRecallOpen(s, &e->recall));
   PetscCall(PetscCalloc1((size_t)s->tasks.n, &e->values));
-  e->can_end = PETSC_TRUE;
   PetscCall(TrsReportBanner(s));
   PetscCall(TrsReportAttributes(s, e->results));
   PetscCall(TrsCheckpointRead(s->comm, init_from, &s->state, &info));
@@ -113,13 +111,11 @@ static PetscErrorCode destroy(void *of_run)
   TrsEvalRun *e = (TrsEvalRun *)of_run;
 
   PetscFunctionBegin;
-  if (e->can_end) {
-    PetscCall(TrsRecallFree(&e->recall));
-    PetscCall(PetscFree(e->values));
-    PetscCall(TrsResultsDestroy(&e->results));
-    PetscCall(TrsOutputsClose(&e->outputs));
-    PetscCall(TrsSessionDestroy(&e->session));
-  }
+  PetscCall(TrsRecallFree(&e->recall));
+  PetscCall(PetscFree(e->values));
+  PetscCall(TrsResultsDestroy(&e->results));
+  PetscCall(TrsOutputsClose(&e->outputs));
+  PetscCall(TrsSessionDestroy(&e->session));
   PetscCall(PetscFree(e));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

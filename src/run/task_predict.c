@@ -33,7 +33,6 @@ typedef struct {
   TrsLatency latency;
   TrsWatchdog watchdog;
   TrsMetricValues *values; /* [tasks] */
-  PetscBool can_end;       /* everything is there: destroy() frees it all */
 } TrsPrediction;
 
 enum { TRS_N_TRIES = 20 };
@@ -208,7 +207,6 @@ static PetscErrorCode set_up(TrsPrediction *p, MPI_Comm comm, TrsOptions options
   PetscCall(TrsOutputsClaim(&p->outputs, ""));
   PetscCall(TrsResultsSetOutput(p->results, &p->outputs.file[TRS_OUTPUT_RESULTS]));
   PetscCall(PetscCalloc1((size_t)s->tasks.n, &p->values));
-  p->can_end = PETSC_TRUE;
   PetscCall(with_newest(p, read_checkpoint));
   TrsCheckpointRelease(&p->hold);
   PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &p->watchdog));
@@ -317,15 +315,13 @@ static PetscErrorCode destroy(void *prediction)
   TrsPrediction *p = (TrsPrediction *)prediction;
 
   PetscFunctionBegin;
-  if (p->can_end) {
-    PetscCall(PetscFree(p->values));
-    PetscCall(TrsResultsDestroy(&p->results));
-    PetscCall(TrsOutputsClose(&p->outputs));
-    PetscCall(TrsLatencyFree(&p->latency));
-    PetscCall(TrsPredictEmbeddingsFree(&p->embeddings));
-    PetscCall(TrsCheckpointInfoFree(&p->info));
-    PetscCall(TrsSessionDestroy(&p->session));
-  }
+  PetscCall(PetscFree(p->values));
+  PetscCall(TrsResultsDestroy(&p->results));
+  PetscCall(TrsOutputsClose(&p->outputs));
+  PetscCall(TrsLatencyFree(&p->latency));
+  PetscCall(TrsPredictEmbeddingsFree(&p->embeddings));
+  PetscCall(TrsCheckpointInfoFree(&p->info));
+  PetscCall(TrsSessionDestroy(&p->session));
   TrsCheckpointRelease(&p->hold);
   PetscCall(PetscFree(p->stored));
   PetscCall(PetscFree(p->path));

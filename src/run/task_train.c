@@ -114,7 +114,6 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsStartFind(comm, options, t->checkpoint_dir, &t->from));
   PetscCall(TrsResultsCreate(comm, output, &t->results));
   PetscCall(TrsSessionCreate(comm, options, PETSC_TRUE, s));
-  t->can_end = PETSC_TRUE;
   PetscCall(check_evaluation(t));
   if (s->eval) PetscCall(TrsRecallOpen(s, &t->recall));
   PetscCall(TrsReportBanner(s));
@@ -132,27 +131,6 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
                           &t->outputs.file[TRS_OUTPUT_TRACE], &t->trace));
   PetscCall(set_up_steps(t));
   PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &t->watchdog));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode tear_down(TrsTraining *t)
-{
-  PetscFunctionBegin;
-  PetscCall(TrsWatchdogStop(&t->watchdog));
-  PetscCall(TrsEnergyStop(&t->energy));
-  PetscCall(TrsPipelineDestroy(&t->pipeline));
-  PetscCall(TrsReaderDestroy(&t->reader));
-  PetscCall(TrsTraceClose());
-  PetscCall(TrsTaskRunningDestroy(&t->metrics));
-  PetscCall(PetscFree2(t->measured, t->evaluated));
-  PetscCall(PetscFree(t->metrics_of));
-  PetscCall(TrsRecallFree(&t->recall));
-  PetscCall(TrsLearningRatesFree(&t->rates));
-  PetscCall(TrsCheckpointInfoFree(&t->start));
-  PetscCall(TrsResultsDestroy(&t->results));
-  PetscCall(TrsOutputsClose(&t->outputs));
-  PetscCall(TrsCheckpointFolderClose(&t->folder));
-  PetscCall(TrsSessionDestroy(&t->session));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -454,7 +432,20 @@ static PetscErrorCode destroy(void *training)
   PetscFunctionBegin;
   PetscCall(TrsCheckpointFolderClose(&t->folder)); /* the next run may want it */
   PetscCall(TrsStartFree(&t->from));
-  if (t->can_end) PetscCall(tear_down(t));
+  PetscCall(TrsWatchdogStop(&t->watchdog));
+  PetscCall(TrsEnergyStop(&t->energy));
+  PetscCall(TrsPipelineDestroy(&t->pipeline));
+  PetscCall(TrsReaderDestroy(&t->reader));
+  PetscCall(TrsTraceClose());
+  PetscCall(TrsTaskRunningDestroy(&t->metrics));
+  PetscCall(PetscFree2(t->measured, t->evaluated));
+  PetscCall(PetscFree(t->metrics_of));
+  PetscCall(TrsRecallFree(&t->recall));
+  PetscCall(TrsLearningRatesFree(&t->rates));
+  PetscCall(TrsCheckpointInfoFree(&t->start));
+  PetscCall(TrsResultsDestroy(&t->results));
+  PetscCall(TrsOutputsClose(&t->outputs));
+  PetscCall(TrsSessionDestroy(&t->session));
   PetscCall(PetscFree(t));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -19,7 +19,6 @@
 
 typedef struct {
   TrsSession session;
-  PetscBool can_end; /* a run that fails now can be torn down */
   TrsReader reader;
   TrsPipeline pipeline;
   TrsResults results;
