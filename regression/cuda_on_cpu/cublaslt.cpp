@@ -128,7 +128,10 @@ void store(const std::vector<float> &sums, const cublasLtMatmulDesc &how, const 
       if (how.epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS)
         *byte = static_cast<uint8_t>(x >= 0.0f ? *byte | bit : *byte & ~bit);
       if (how.epilogue == CUBLASLT_EPILOGUE_DRELU && !(*byte & bit)) x = 0.0f;
-      if (adds_bias(how.epilogue) && how.epilogue != CUBLASLT_EPILOGUE_BIAS && !(x > 0.0f)) x = 0.0f;
+      if (adds_bias(how.epilogue) && how.epilogue != CUBLASLT_EPILOGUE_BIAS &&
+          (x <= 0.0f ||
+           (x != x && how.compute == CUBLAS_COMPUTE_32F_FAST_TF32))) // as on an H200: gpu/README.md
+        x = 0.0f;
       if (d.type == CUDA_R_16BF)
         static_cast<uint16_t *>(to)[at] = TrsFloatToBf16(x);
       else

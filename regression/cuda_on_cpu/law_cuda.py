@@ -62,6 +62,18 @@ def test_cuda_bad_ids(binary, folder):
                 check_close_tensors(os.path.join(folder, "cuda.h5"), os.path.join(folder, "cpu.h5"), TOLERANCE, f"{mode} {more}")
 
 
+def test_cuda_not_finite(binary, folder):
+    """A NaN in the data ends a run as on the CPU: no layer turns it into a number."""
+    make(folder)
+    with h5py.File(os.path.join(folder, "train.h5"), "r+") as h:
+        h["dense"][40, 0] = np.nan
+    for mode, status in (("fatal", 65), ("warning", 65), ("none", 78)):
+        on = {name: run(binary, 2, f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES} {MIXED} -data_check {mode} {options}", folder, status=status, limit_s=240).text
+              for name, options in (("cpu", "-device cpu"), ("cuda", NCCL))}
+        told = {name: [line for line in text.splitlines() if line.startswith("trshard: error")] for name, text in on.items()}
+        check(told["cuda"] == told["cpu"] != [], f"{mode}: {told['cuda']} for {told['cpu']}")
+
+
 def test_cuda_growing_batches(binary, folder):
     """Batches far larger than those before: the reader's memory grows with the first half of a batch in it, with weights of ids and of samples, in any order."""
     for name, samples, bag in (("short", 480, 1), ("long", 96, 200)):
