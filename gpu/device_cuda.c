@@ -197,6 +197,14 @@ static PetscErrorCode setup_cuda(int local_rank, int local_size)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode use_cuda(int number, int *had)
+{
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaGetDevice(had));
+  if (number >= 0 && number != *had) TrsCallCUDA(cudaSetDevice(number));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode about_cuda(char *text, size_t size)
 {
   struct cudaDeviceProp properties;
@@ -578,6 +586,7 @@ const TrsDeviceOps trs_device_cuda = {
     .host_memory = PETSC_FALSE,
     .available = available_cuda,
     .setup = setup_cuda,
+    .use = use_cuda,
     .identity = identity_cuda,
     .about = about_cuda,
     .memory = memory_cuda,

@@ -63,6 +63,7 @@ struct CUstream_st {
   std::deque<operation> queue;
   std::unique_ptr<capture> captured; // its operations go here; null: they run
   int actor = races::new_actor();
+  int device = 0; // on which it was made
 };
 struct CUevent_st {
   uint64_t captured = 0; // number of the capture in which it was recorded last; 0: in none
@@ -73,6 +74,7 @@ struct CUevent_st {
 
 namespace
 {
+thread_local int device_in_use; // each thread begins with the first one
 constexpr size_t PAGE = 4096, HUGE_PAGE = size_t(2) << 20, ARENA_BYTES = size_t(1) << 38, CANARY_BYTES = 64;
 constexpr unsigned char POISON = 0xFF, CANARY = 0xA5;
 
@@ -91,7 +93,7 @@ struct machine {
   std::map<char *, size_t> pinned;
   std::map<const void *, size_t> asked_shared; // bytes, of kernels
   size_t used_bytes = 0, most_bytes = 0, total_bytes = size_t(16) << 30;
-  int n_devices = 8, n_old = 0, device = 0, open = 0;
+  int n_devices = 8, n_old = 0, open = 0;
   bool check = true, running = false;
   unsigned seed = 1;
   cudaError_t last_error = cudaSuccess, at_start = cudaSuccess;
@@ -425,6 +427,8 @@ void count_launch(cudaStream_t stream, const char *name, const void *kernel, siz
 {
   guard g;
   m().counters.launches += !stream_of(stream)->captured;
+  if (stream && stream->device != device_in_use)
+    fail("kernel %s: its stream is of device %d, the thread uses %d", name, stream->device, device_in_use);
   if (shared > 48u << 10 && shared > m().asked_shared[kernel])
     fail("kernel %s: %zu bytes of shared memory, cudaFuncSetAttribute asked for %zu", name, shared,
          m().asked_shared[kernel]);
@@ -528,14 +532,14 @@ cudaError_t cudaSetDevice(int device)
 {
   guard g;
   if (device < 0 || device >= m().n_devices) return say(cudaErrorInvalidDevice);
-  m().device = device;
+  device_in_use = device;
   return cudaSuccess;
 }
 
 cudaError_t cudaGetDevice(int *device)
 {
   guard g;
-  *device = m().device;
+  *device = device_in_use;
   return cudaSuccess;
 }
 
@@ -667,9 +671,9 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const vo
   guard g;
   void *p = const_cast<void *>(pointer);
 
-  *attributes = {cudaMemoryTypeUnregistered, m().device, nullptr, p};
-  if (is_device(pointer)) *attributes = {cudaMemoryTypeDevice, m().device, p, nullptr};
-  if (is_pinned(pointer)) *attributes = {cudaMemoryTypeHost, m().device, p, p};
+  *attributes = {cudaMemoryTypeUnregistered, device_in_use, nullptr, p};
+  if (is_device(pointer)) *attributes = {cudaMemoryTypeDevice, device_in_use, p, nullptr};
+  if (is_pinned(pointer)) *attributes = {cudaMemoryTypeHost, device_in_use, p, p};
   return cudaSuccess;
 }
 
@@ -751,6 +755,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
   if (flags != cudaStreamNonBlocking)
     fail("only streams that do not wait for the default stream are made here");
   *stream = new CUstream_st;
+  (*stream)->device = device_in_use;
   m().streams.push_back(*stream);
   return cudaSuccess;
 }

@@ -20,11 +20,28 @@ static _Thread_local const char *early_error;
 /* The locale that this thread had before the call. */
 static _Thread_local locale_t callers_locale;
 
+/* The device that this thread had before the call; `of` NULL: it has that one. */
+static _Thread_local struct {
+  const TrsDeviceOps *of;
+  int number;
+} callers_device;
+
 PetscErrorCode TrsApiEnterAgain(void)
 {
   PetscFunctionBegin;
   PetscCall(TrsErrorInstall());
   callers_locale = TrsCLocale();
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsApiUseDevice(TrshardCollection c)
+{
+  const TrsDeviceOps *device = c->machine.device;
+
+  PetscFunctionBegin;
+  if (!device->use) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(device->use(c->machine.device_number, &callers_device.number));
+  callers_device.of = device;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -59,6 +76,10 @@ PetscErrorCode TrsApiMpiGoesOn(void)
 
 int TrsApiFinish(PetscErrorCode ierr)
 {
+  int ours;
+
+  if (callers_device.of) (void)callers_device.of->use(callers_device.number, &ours);
+  callers_device.of = NULL;
   (void)TrsErrorRemove();
   (void)uselocale(callers_locale);
   return TrsExitStatus(ierr);

@@ -66,11 +66,14 @@ struct TrshardCollectionImpl {
 /* The same for a body that needs an object, called `what`, and MPI. */
 #define TRS_API_CALL_WITH(object, what, body) \
   TRS_API_CALL(TrsApiGiven((object), __func__, what) || TrsApiMpiGoesOn() ? TRS_ERR_OPTION : (body))
-#define TRS_API_CALL_OF(c, body) TRS_API_CALL_WITH(c, "collection", body)
+#define TRS_API_CALL_OF(c, body) \
+  TRS_API_CALL_WITH(c, "collection", TrsApiUseDevice(c) ? TRS_ERR_UNAVAILABLE : (body))
 /* For a body that frees what a failed call left: the message of the first error stays. */
 #define TRS_API_CLEAR(body) ((void)(TrsApiEnterAgain() ? 0 : TrsApiFinish(body)))
 PetscErrorCode TrsApiEnter(void);
 PetscErrorCode TrsApiEnterAgain(void);
+/* Give this thread the collection's device until Finish. Not collective. */
+PetscErrorCode TrsApiUseDevice(TrshardCollection collection);
 int TrsApiFinish(PetscErrorCode ierr);
 
 /*

@@ -158,6 +158,7 @@ static PetscErrorCode choose_device(TrsMachine *machine)
   if (ierr == PETSC_SUCCESS && machine->device->host_memory)
     ierr = TrsCpuBind(host, machine->options, machine->binding);
   PetscCall(TrsAgree(machine->comm, ierr));
+  if (machine->device->use) PetscCall(machine->device->use(-1, &machine->device_number));
   TrsStageObserve(machine->device->range);
   ierr = check_sharing(machine, host, local_rank, local_size);
   PetscCall(TrsAgree(machine->comm, ierr));

@@ -14,6 +14,7 @@ typedef struct {
   int rank, size;
   TrsOptions options; /* borrowed */
   const TrsDeviceOps *device;
+  int device_number;       /* of the picked device, for device->use() */
   char device_reason[320]; /* why -device auto does not take a GPU; may be empty */
   /* The binding of threads to cores. It is "" with a device that has memory of its own. */
   char binding[TRS_CPU_TEXT];

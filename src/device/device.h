@@ -30,6 +30,12 @@ typedef struct {
   */
   PetscErrorCode (*setup)(int local_rank, int local_size);
   /*
+    Give the calling thread the device of this number, -1: leave it its device. *had is the number
+    of the one that it had. setup() picks for its own thread, and another pick may be another
+    device. NULL: there is one device. Not collective.
+  */
+  PetscErrorCode (*use)(int number, int *had);
+  /*
     The name of the picked device. Processes that share the device get the same name. It is "" if
     sharing does not matter. Call after setup().
   */

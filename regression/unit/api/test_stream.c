@@ -117,6 +117,26 @@ static void check(int by_id, const char *options)
   assert_ok(TrshardCollectionDestroy(&other));
 }
 
+/* A call uses its collection's GPU, and gives the thread its own one back. */
+static void check_devices(int n_devices)
+{
+  TrshardCollection collection = make(0, "-device cuda -gpu_share -comm_backend mpi");
+  static batch_ids mine;
+  float *pooled;
+  int ours, other, had;
+
+  make_ids(1, trs_rank(), trs_rank() + 1, &mine);
+  assert_petsc_ok(device->alloc(MATRIX * (int64_t)sizeof(*pooled), (void **)&pooled));
+  assert_petsc_ok(device->use(-1, &ours));
+  other = (ours + 1) % n_devices;
+  assert_petsc_ok(device->use(other, &had));
+  assert_ok(TrshardEvaluate(collection, &mine.batch, pooled, WIDTH));
+  assert_ok(TrshardCollectionDestroy(&collection));
+  assert_petsc_ok(device->use(ours, &had));
+  assert_int_equal(had, other);
+  assert_petsc_ok(device->release((void **)&pooled));
+}
+
 static void test_cuda(void **state)
 {
   char why[256];
@@ -133,6 +153,7 @@ static void test_cuda(void **state)
         "-device cuda -gpu_share -comm_backend mpi -seed 3 -tables_sharding_types table_wise,data_parallel "
         "-embedding_optimizer adam");
   check(1, "-device cuda -gpu_share -comm_backend mpi -seed 3 -tables_sharding_types table_wise");
+  check_devices(n_devices);
 }
 
 static void test_cpu(void **state)
