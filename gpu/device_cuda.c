@@ -39,7 +39,7 @@ static double zero_s;
 enum { TRS_CUDA_SCRATCH, TRS_CUDA_COUNTERS, TRS_CUDA_KINDS };
 
 /* The streams on which this process has device work, beside the default stream. */
-enum { TRS_CUDA_STREAMS = 64 };
+enum { TRS_CUDA_STREAMS = 1024 };
 static struct {
   cudaStream_t stream;
   TrsDeviceBuffer room[TRS_CUDA_KINDS];
