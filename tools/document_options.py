@@ -182,7 +182,7 @@ def reference(groups):
                 facts = facts[1:]  # all choices stand below
             lines += wrap(f"- `{' '.join(filter(None, (option.name, option.kind)))}`" + (f" ({markdown('; '.join(facts))})" if facts else "") + f": {markdown(text)}")
             for words, meaning in pairs:
-                lines += ["  " + line for line in wrap(f"- `{words.replace(', ', '`, `')}`: {markdown(meaning)}", width=98)]
+                lines += ["  " + line for line in wrap(f"- `{words.replace(', ', '`, `')}`: {markdown(meaning)}", width=98, indent=" ")]  # 4 blanks mean code
         lines.append("")
     return "\n".join(lines)
 

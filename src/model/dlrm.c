@@ -639,6 +639,7 @@ TrsDlrmWork TrsDlrmWorkOf(TrsDlrm dlrm)
                                TrsDTypeBytes(interaction->type) * (double)interaction->stride,
                       .parameter_bytes = (double)sizeof(float) * (double)dlrm->params.n_values};
 
+  if (interaction->ops->bytes) work.bytes += interaction->ops->bytes(interaction);
   if (interaction->ops->products) {
     work.pairs = interaction->ops->products(interaction);
     work.pair_flops = work.flops;

@@ -83,10 +83,10 @@ struct TrsInteractionOps {
   /* The number of dot products of a sample's vectors, if these are all operations. Optional. */
   double (*products)(const TrsInteraction *interaction);
 
-  /*
-    Add what deep layers compute for one sample forward, as TrsMlpWork(), and the bytes that layers
-    move besides X and the output. Optional.
-  */
+  /* Bytes that one sample forward moves besides X, the output and deep layers. Optional. */
+  double (*bytes)(const TrsInteraction *interaction);
+
+  /* Add what deep layers compute and move for one sample forward, as TrsMlpWork(). Optional. */
   void (*work)(const TrsInteraction *interaction, double *flops, double *bytes);
 
   /* X to out: n samples, with zeros in columns width .. filled. */

@@ -59,13 +59,12 @@ static double flops(const TrsInteraction *interaction)
 }
 
 /* A layer reads x_l twice, x0 and u, and writes u and x_{l+1}; v is written and read. */
-static void work(const TrsInteraction *interaction, double *n_flops, double *bytes)
+static double bytes(const TrsInteraction *interaction)
 {
   const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
   const double N = (double)interaction->N, v = cross->full ? 0.0 : (double)cross->rank;
 
-  (void)n_flops;
-  *bytes += TrsDTypeBytes(interaction->type) * (cross->n_layers * (6.0 * N + 2.0 * v) - 2.0 * N);
+  return TrsDTypeBytes(interaction->type) * (cross->n_layers * (6.0 * N + 2.0 * v) - 2.0 * N);
 }
 
 static PetscErrorCode declare(TrsInteraction *interaction)
@@ -278,7 +277,7 @@ static PetscErrorCode release(TrsInteraction *interaction)
                                                     .read = read, \
                                                     .width = TrsInteractionAll, \
                                                     .flops = flops, \
-                                                    .work = work, \
+                                                    .bytes = bytes, \
                                                     .declare = declare, \
                                                     .allocate = allocate, \
                                                     .placed = placed, \

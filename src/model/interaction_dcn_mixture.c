@@ -62,14 +62,13 @@ static double flops(const TrsInteraction *interaction)
   A layer moves what one of dcn does, but p and q in the place of v, each with its activation, and
   with gates x_l once more and its experts.
 */
-static void work(const TrsInteraction *interaction, double *n_flops, double *bytes)
+static double bytes(const TrsInteraction *interaction)
 {
   const TrsMixtureNet *net = (const TrsMixtureNet *)interaction->own;
   const double N = (double)interaction->N, K = (double)net->K, gated = net->K > 1 ? (2.0 * K + 1.0) * N : 0.0;
 
-  (void)n_flops;
-  *bytes += TrsDTypeBytes(interaction->type) *
-            (net->n_layers * (6.0 * N + 8.0 * K * (double)net->r + gated) - 2.0 * N);
+  return TrsDTypeBytes(interaction->type) *
+         (net->n_layers * (6.0 * N + 8.0 * K * (double)net->r + gated) - 2.0 * N);
 }
 
 /* The standard deviation of torch.nn.init.xavier_normal_ for a tensor [K, rows, cols]. */
@@ -392,7 +391,7 @@ const TrsInteractionOps trs_interaction_dcn_mixture = {.word = "dcn_mixture",
                                                        .read = read,
                                                        .width = TrsInteractionAll,
                                                        .flops = flops,
-                                                       .work = work,
+                                                       .bytes = bytes,
                                                        .declare = declare,
                                                        .allocate = allocate,
                                                        .placed = placed,

@@ -43,12 +43,11 @@ static double flops(const TrsInteraction *interaction)
 }
 
 /* A layer reads x_l twice and x0, and writes x_{l+1}. */
-static void work(const TrsInteraction *interaction, double *n_flops, double *bytes)
+static double bytes(const TrsInteraction *interaction)
 {
   const int n_layers = ((const TrsVectorNet *)interaction->own)->n_layers;
 
-  (void)n_flops;
-  *bytes += TrsDTypeBytes(interaction->type) * (4.0 * n_layers - 2.0) * (double)interaction->N;
+  return TrsDTypeBytes(interaction->type) * (4.0 * n_layers - 2.0) * (double)interaction->N;
 }
 
 static PetscErrorCode declare(TrsInteraction *interaction)
@@ -201,7 +200,7 @@ const TrsInteractionOps trs_interaction_dcn_vector = {.word = "dcn_vector",
                                                       .read = read,
                                                       .width = TrsInteractionAll,
                                                       .flops = flops,
-                                                      .work = work,
+                                                      .bytes = bytes,
                                                       .declare = declare,
                                                       .allocate = allocate,
                                                       .placed = placed,

@@ -60,15 +60,24 @@ static PetscErrorCode check_names(TrsOptions options, int n, const char *const *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Refuse what is said of all tasks where -tasks names none. It would have no effect. */
+/*
+  Refuse what is said of all tasks where -tasks names none. It would have no effect. The options that
+  a tool writes of a model name the defaults.
+*/
 static PetscErrorCode check_unnamed(TrsOptions options)
 {
   PetscFunctionBegin;
   for (size_t i = 0; i < sizeof(task_options) / sizeof(task_options[0]); i++) {
+    const TrsOptionSpec *key = &task_options[i];
+    double number = 1;
     char name[32];
+    int word = 0;
 
-    snprintf(name, sizeof(name), "-tasks_%s", task_options[i].name);
-    if (TrsOptionsIsGiven(options, name))
+    snprintf(name, sizeof(name), "-tasks_%s", key->name);
+    if (!TrsOptionsIsGiven(options, name)) continue;
+    if (key->type == TRS_OPTION_ENUM) PetscCall(TrsOptionsGetEnum(options, name, &word, NULL));
+    if (key->type == TRS_OPTION_REAL) PetscCall(TrsOptionsGetReal(options, name, &number, NULL));
+    if (!key->fallback || word != TRS_LOSS_BCE || number != 1)
       PetscCall(TrsOptionError(options, name, "there are no tasks: give their names with -tasks"));
   }
   PetscFunctionReturn(PETSC_SUCCESS);

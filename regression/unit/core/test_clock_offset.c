@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
-#include "core/clock_offset.h"
 #include "core/clock.h"
+#include "core/clock_offset.h"
 #include "core/trace.h"
 #include "trs_test.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 */
-#include "core/events.h"
 #include "core/clock.h"
+#include "core/events.h"
 #include "core/trace.h"
 #include "trs_test.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
 /* What a device's streams did, on the host's clock. Where there is no GPU nothing is tested. */
-#include "device/timeline.h"
 #include "core/clock.h"
+#include "device/timeline.h"
 #include "trs_test.h"
 
 static const TrsDeviceOps *find_device(void)
