@@ -102,13 +102,16 @@ static __global__ void __launch_bounds__(TRS_PAIR_THREADS) pair_queries_kernel(T
   }
 }
 
-/* Add the rows' losses in their order. */
-static __global__ void add_losses_kernel(int64_t n, const double *row_loss, double *loss)
+/* One thread block: add the rows' losses. */
+static __global__ void __launch_bounds__(TRS_PAIR_THREADS)
+    add_losses_kernel(int64_t n, const double *row_loss, double *loss)
 {
+  __shared__ double doubles[TRS_PAIR_THREADS];
   double sum = 0.0;
 
-  for (int64_t i = 0; i < n; i++) sum += row_loss[i];
-  *loss += sum;
+  for (int64_t i = threadIdx.x; i < n; i += TRS_PAIR_THREADS) sum += row_loss[i];
+  sum = block_sum(sum, doubles);
+  if (threadIdx.x == 0) *loss += sum;
 }
 
 static __global__ void __launch_bounds__(TRS_PAIR_THREADS) pair_candidates_kernel(TrsPairTile tile)
@@ -146,7 +149,7 @@ PetscErrorCode TrsPairQueriesCuda(TrsStream stream, const TrsPairTile *tile, dou
   CU_LAUNCH(pair_queries_kernel, dim3(static_cast<unsigned>(tile->n)), TRS_PAIR_THREADS, 0,
             TrsCudaStream(stream), *tile);
   TrsCheckLaunch();
-  CU_LAUNCH(add_losses_kernel, 1, 1, 0, TrsCudaStream(stream), tile->n, tile->row_loss, loss);
+  CU_LAUNCH(add_losses_kernel, 1, TRS_PAIR_THREADS, 0, TrsCudaStream(stream), tile->n, tile->row_loss, loss);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
