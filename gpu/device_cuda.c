@@ -197,11 +197,39 @@ static PetscErrorCode setup_cuda(int local_rank, int local_size)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Has this thread a GPU that it chose or worked on? Of the runtime it has the first one from the start. */
+static PetscErrorCode has_context(PetscBool *has)
+{
+  static int (*get_current)(void **);
+  enum cudaDriverEntryPointQueryResult found;
+  void *entry, *context = NULL;
+
+  PetscFunctionBegin;
+  if (!get_current) {
+    TrsCallCUDA(
+        cudaGetDriverEntryPointByVersion("cuCtxGetCurrent", &entry, 12000, cudaEnableDefault, &found));
+    memcpy(&get_current, &entry, sizeof(get_current));
+  }
+  PetscCheck(get_current(&context) == 0, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+             "CUDA: cuCtxGetCurrent failed");
+  *has = (PetscBool)(context != NULL);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  A thread that had no GPU keeps the new one. To choose the first one for it would begin to use that,
+  and some hundred MiB of its memory.
+*/
 static PetscErrorCode use_cuda(int number, int *had)
 {
+  PetscBool has;
+  int current;
+
   PetscFunctionBegin;
-  TrsCallCUDA(cudaGetDevice(had));
-  if (number >= 0 && number != *had) TrsCallCUDA(cudaSetDevice(number));
+  PetscCall(has_context(&has));
+  TrsCallCUDA(cudaGetDevice(&current));
+  if (number >= 0 && (number != current || !has)) TrsCallCUDA(cudaSetDevice(number));
+  *had = has ? current : -1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -63,9 +63,10 @@ struct CUstream_st {
   std::deque<operation> queue;
   std::unique_ptr<capture> captured; // its operations go here; null: they run
   int actor = races::new_actor();
-  int device = 0; // on which it was made
+  int device = 0;
 };
 struct CUevent_st {
+  int device = 0;
   uint64_t captured = 0; // number of the capture in which it was recorded last; 0: in none
   uint64_t issued = 0, done = 0;
   std::shared_ptr<races::clock> recorded; // by the last record asked for
@@ -74,7 +75,15 @@ struct CUevent_st {
 
 namespace
 {
-thread_local int device_in_use; // each thread begins with the first one
+thread_local int current_device = 0;
+thread_local bool has_context = false; // it has chosen a device, or has used the first one
+
+int get_current_context(void **context)
+{
+  *context = has_context ? &has_context : nullptr;
+  return 0;
+}
+
 constexpr size_t PAGE = 4096, HUGE_PAGE = size_t(2) << 20, ARENA_BYTES = size_t(1) << 38, CANARY_BYTES = 64;
 constexpr unsigned char POISON = 0xFF, CANARY = 0xA5;
 
@@ -256,6 +265,14 @@ cudaError_t refusal(cudaStream_t stream)
   return say(cudaErrorStreamCaptureUnsupported);
 }
 
+// A kernel needs its stream's device to be the thread's, and an event its own to be the stream's; the default stream is the thread's device's.
+void check_device(cudaStream_t stream, const char *name, int device)
+{
+  if (stream != &m().null_stream && stream->device != device)
+    fail("%s on a stream of GPU %d, for GPU %d: cudaErrorInvalidResourceHandle", name, stream->device,
+         device);
+}
+
 // An operation that is started now; false: it was captured, or refused.
 bool runs(cudaStream_t stream, const char *name, const std::function<bool()> &step)
 {
@@ -416,6 +433,7 @@ void count_sort(cudaStream_t stream)
 void count_product(cudaStream_t stream, bool odd, size_t bytes)
 {
   guard g;
+  check_device(stream_of(stream), "cublasLtMatmul", current_device);
   m().with_products.insert(stream);
   if (stream_of(stream)->captured) return;
   m().counters.products++;
@@ -426,9 +444,8 @@ void count_product(cudaStream_t stream, bool odd, size_t bytes)
 void count_launch(cudaStream_t stream, const char *name, const void *kernel, size_t shared)
 {
   guard g;
+  check_device(stream_of(stream), name, current_device);
   m().counters.launches += !stream_of(stream)->captured;
-  if (stream && stream->device != device_in_use)
-    fail("kernel %s: its stream is of device %d, the thread uses %d", name, stream->device, device_in_use);
   if (shared > 48u << 10 && shared > m().asked_shared[kernel])
     fail("kernel %s: %zu bytes of shared memory, cudaFuncSetAttribute asked for %zu", name, shared,
          m().asked_shared[kernel]);
@@ -532,14 +549,24 @@ cudaError_t cudaSetDevice(int device)
 {
   guard g;
   if (device < 0 || device >= m().n_devices) return say(cudaErrorInvalidDevice);
-  device_in_use = device;
+  current_device = device;
+  has_context = true;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned,
+                                             unsigned long long, cudaDriverEntryPointQueryResult *found)
+{
+  if (strcmp(symbol, "cuCtxGetCurrent") != 0) fail("the driver's function %s is not here", symbol);
+  *function = reinterpret_cast<void *>(get_current_context);
+  *found = cudaDriverEntryPointSuccess;
   return cudaSuccess;
 }
 
 cudaError_t cudaGetDevice(int *device)
 {
   guard g;
-  *device = device_in_use;
+  *device = current_device;
   return cudaSuccess;
 }
 
@@ -585,6 +612,7 @@ cudaError_t cudaMalloc(void **pointer, size_t bytes)
   const size_t room = (bytes + CANARY_BYTES + PAGE - 1) / PAGE * PAGE, at = place_for(room);
 
   m().counters.allocations++;
+  has_context = true;
   *pointer = nullptr;
   if (is_forbidden()) return say(cudaErrorStreamCaptureUnsupported);
   if (bytes == 0) return cudaSuccess;
@@ -671,9 +699,9 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const vo
   guard g;
   void *p = const_cast<void *>(pointer);
 
-  *attributes = {cudaMemoryTypeUnregistered, device_in_use, nullptr, p};
-  if (is_device(pointer)) *attributes = {cudaMemoryTypeDevice, device_in_use, p, nullptr};
-  if (is_pinned(pointer)) *attributes = {cudaMemoryTypeHost, device_in_use, p, p};
+  *attributes = {cudaMemoryTypeUnregistered, current_device, nullptr, p};
+  if (is_device(pointer)) *attributes = {cudaMemoryTypeDevice, current_device, p, nullptr};
+  if (is_pinned(pointer)) *attributes = {cudaMemoryTypeHost, current_device, p, p};
   return cudaSuccess;
 }
 
@@ -755,7 +783,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
   if (flags != cudaStreamNonBlocking)
     fail("only streams that do not wait for the default stream are made here");
   *stream = new CUstream_st;
-  (*stream)->device = device_in_use;
+  (*stream)->device = current_device;
+  has_context = true;
   m().streams.push_back(*stream);
   return cudaSuccess;
 }
@@ -826,6 +855,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
   guard g;
   (void)flags;
   *event = new CUevent_st;
+  (*event)->device = current_device;
   return cudaSuccess;
 }
 
@@ -845,6 +875,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
   guard g;
   const capture *c = stream_of(stream)->captured.get();
+  check_device(stream_of(stream), "cudaEventRecord", event->device);
   event->captured = c ? c->number : 0;
   if (c) return cudaSuccess;
   event->recorded = std::make_shared<races::clock>();

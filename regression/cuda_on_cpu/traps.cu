@@ -204,6 +204,13 @@ int main(int argc, char **argv)
   if (is(name, "behind_the_end"))
     CU_LAUNCH(behind_the_end, dim3(1), dim3(1), 0, none, device, static_cast<int>(N));
   if (is(name, "shared_not_asked")) CU_LAUNCH(add_one, dim3(1), dim3(1), size_t(49) << 10, none, 0, device);
+  if (is(name, "other_gpu")) {
+    cudaStream_t of_first;
+
+    cudaStreamCreateWithPriority(&of_first, cudaStreamNonBlocking, 0);
+    cudaSetDevice(1);
+    CU_LAUNCH(block_number, dim3(1), dim3(1), 0, of_first, device);
+  }
   int of_the_host = 0;
   cudaMemset(device, 0, N * sizeof(*device));
   CU_LAUNCH(swap_lanes, dim3(1), dim3(32), 0, none, device,

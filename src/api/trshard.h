@@ -25,7 +25,7 @@
   TrshardPredict(). "Collective" means: all ranks of the communicator, in the same order, with the
   same arguments but for batches and matrices.
   Several collections may live at once. A call uses its collection's GPU, and gives the thread the
-  GPU back that it had. Nothing here ends the process: functions return 0 or one
+  GPU back that it had, if it had one. Nothing here ends the process: functions return 0 or one
   of the codes below, and then TrshardErrorMessage() says what was found and what was expected.
   Mistakes in arguments are found before anything is sent, on all ranks, and leave the collection
   as it was. TrshardForward() and TrshardBackward() alone refuse a matrix on one rank: the other

@@ -31,8 +31,8 @@ typedef struct {
   PetscErrorCode (*setup)(int local_rank, int local_size);
   /*
     Give the calling thread the device of this number, -1: leave it its device. *had is the number
-    of the one that it had. setup() picks for its own thread, and another pick may be another
-    device. NULL: there is one device. Not collective.
+    of the one that it had, or -1 if it had none. setup() picks for its own thread, and another pick
+    may be another device. NULL: there is one device. Not collective.
   */
   PetscErrorCode (*use)(int number, int *had);
   /*

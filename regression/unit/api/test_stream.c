@@ -7,6 +7,7 @@
 #include "api_test.h"
 #include "device/device.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -74,19 +75,41 @@ static void train(TrshardCollection collection, const caller *w, int64_t stride)
   }
 }
 
-/* Train, and give all embeddings that were found. */
+typedef struct {
+  TrshardCollection collection;
+  const caller *w;
+  int64_t stride;
+} training;
+
+static void *train_on_thread(void *of)
+{
+  const training *t = (const training *)of;
+
+  train(t->collection, t->w, t->stride);
+  return NULL;
+}
+
+/* Train, where the caller waits on another thread, and give all embeddings that were found. */
 static void run(TrshardCollection collection, int by_id, int waits, float *found)
 {
   const int64_t n = by_id ? ROWS * DIM : MATRIX;
   caller w = {.bytes = n * (int64_t)sizeof(float), .waits = waits};
   float **matrix[] = {&w.pooled, &w.gradient, &w.evaluated};
+  pthread_t thread;
+  training t;
 
   for (int i = 0; i < 3; i++) assert_petsc_ok(device->alloc(w.bytes, (void **)matrix[i]));
   assert_petsc_ok(device->alloc(2 * STEPS * w.bytes, (void **)&w.history));
   /* rows of ids on the default stream */
   if (!by_id) assert_petsc_ok(device->stream_create("caller", &w.stream));
   if (!waits) assert_ok(TrshardSetStream(collection, (void *)w.stream));
-  train(collection, &w, by_id ? DIM : WIDTH);
+  t = (training){collection, &w, by_id ? DIM : WIDTH};
+  if (waits) {
+    assert_int_equal(pthread_create(&thread, NULL, train_on_thread, &t), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+  } else {
+    (void)train_on_thread(&t);
+  }
   assert_petsc_ok(device->copy(found, w.history, 2 * STEPS * w.bytes, w.stream));
   assert_petsc_ok(device->stream_synchronize(w.stream));
   if (!by_id) assert_petsc_ok(device->stream_destroy(&w.stream));
@@ -147,7 +170,7 @@ static void test_cuda(void **state)
   if (!device) return; /* no GPU was built in */
   assert_petsc_ok(device->available(&n_devices, why, sizeof(why)));
   if (n_devices == 0) return;
-  assert_petsc_ok(device->setup(0, 1));
+  assert_petsc_ok(device->setup(trs_rank(), trs_size()));
   check(0, "-device cuda -gpu_share -comm_backend mpi -seed 3 -tables_sharding_types row_wise");
   check(0,
         "-device cuda -gpu_share -comm_backend mpi -seed 3 -tables_sharding_types table_wise,data_parallel "
