@@ -13,6 +13,7 @@
 #define TRS_CUBLASLT_FUNCTIONS(X) \
   X(GetVersion) \
   X(Create) \
+  X(Destroy) \
   X(MatmulDescCreate) \
   X(MatmulDescDestroy) \
   X(MatmulDescSetAttribute) \

@@ -58,6 +58,7 @@ struct TrsGemmChoice {
 
 static struct {
   cublasLtHandle_t handle;
+  int gpu;             /* that the handle is for */
   int n_choices, last; /* choices made; the choice used last */
   int n_own, n_apart;  /* choices without a kernel; those of products with a mask or sums */
   TrsGemmChoice choice[TRS_GEMM_CHOICES];
@@ -90,6 +91,20 @@ int TrsGemmChoicesOwn()
 int TrsGemmChoicesApart()
 {
   return state.n_apart;
+}
+
+/* A handle is for the GPU that is current when it is made. A process' runs may have several. */
+static PetscErrorCode take_handle(const TrsCublasLt *blas)
+{
+  int gpu;
+
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaGetDevice(&gpu));
+  if (state.handle && state.gpu == gpu) PetscFunctionReturn(PETSC_SUCCESS);
+  if (state.handle) CALL_BLAS(blas->Destroy(state.handle));
+  CALL_BLAS(blas->Create(&state.handle));
+  state.gpu = gpu;
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* What a product's kernel does beside multiplying. Not every kernel can make masks or sums. */
@@ -418,7 +433,7 @@ PetscErrorCode TrsGemmChoiceFind(const TrsCublasLt *blas, const TrsGemmRules *ru
     if (memcmp(&state.choice[at].shape, &shape, sizeof(shape)) == 0) choice = &state.choice[state.last = at];
   }
   if (!choice) {
-    if (!state.handle) CALL_BLAS(blas->Create(&state.handle));
+    PetscCall(take_handle(blas));
     if (state.n_choices == TRS_GEMM_CHOICES) PetscCall(TrsGemmChoicesForget(blas));
     choice = &state.choice[state.n_choices];
     PetscCall(describe(blas, rules->precision, &shape, choice));

@@ -17,6 +17,7 @@
 using cuda_on_cpu::fail;
 
 struct cublasLtContext {
+  int device; // that was current when it was made
 };
 struct cublasLtMatmulDesc {
   cublasComputeType_t compute;
@@ -210,6 +211,13 @@ size_t cublasLtGetVersion(void)
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {
   *handle = new cublasLtContext;
+  cudaGetDevice(&(*handle)->device);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+  delete handle;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -348,8 +356,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const cublasLtMatrixLayout la = *a_layout, lb = *b_layout, lc = *c_layout, ld = *d_layout;
   const float scale = *static_cast<const float *>(alpha), add = *static_cast<const float *>(beta);
   const int k = static_cast<int>(how.op_a == CUBLAS_OP_N ? la.cols : la.rows);
+  int device;
 
-  (void)handle;
+  cudaGetDevice(&device);
+  if (handle->device != device)
+    fail("cublasLtMatmul on GPU %d by a handle of GPU %d", device, handle->device);
   if (c != d && (lc.rows != ld.rows || lc.cols != ld.cols)) return CUBLAS_STATUS_INVALID_VALUE;
   if (!knows(how, la, lb, lc, ld)) return CUBLAS_STATUS_INVALID_VALUE;
   cuda_on_cpu::count_product(

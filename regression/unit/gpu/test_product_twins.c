@@ -186,6 +186,32 @@ static void test_streams(void **state)
   }
 }
 
+/* The runs of one process may have several GPUs. Where there is one, it is the same again. */
+static void test_other_gpu(void **state)
+{
+  const float x[] = {1, 2, 3, 4}, square[] = {7, 10, 15, 22};
+
+  (void)state;
+  if (!cuda) skip();
+  for (int gpu = 1; gpu >= 0; gpu--) {
+    float found[4];
+    TrsStream stream;
+    float *data;
+
+    assert_petsc_ok(device->setup(gpu, 2));
+    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32)); /* as each model does */
+    assert_petsc_ok(device->stream_create("test", &stream));
+    assert_petsc_ok(device->alloc(2 * sizeof(x), (void **)&data));
+    assert_petsc_ok(device->copy(data, x, sizeof(x), stream));
+    assert_petsc_ok(
+        cuda->gemm(stream, PETSC_FALSE, PETSC_FALSE, 2, 2, 2, 1.0f, data, 2, data, 2, 0.0f, data + 4, 2));
+    assert_petsc_ok(device->copy(found, data + 4, sizeof(found), stream));
+    assert_petsc_ok(device->stream_destroy(&stream));
+    assert_petsc_ok(device->release((void **)&data));
+    assert_memory_equal(found, square, sizeof(square));
+  }
+}
+
 static void test_cublaslt(void **state)
 {
   (void)state;
@@ -248,4 +274,4 @@ TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt), cmoc
               cmocka_unit_test(test_own_product), cmocka_unit_test(test_odd_layers),
               cmocka_unit_test(test_no_kernel), cmocka_unit_test(test_algorithms),
               cmocka_unit_test(test_many_shapes), cmocka_unit_test(test_streams),
-              cmocka_unit_test(test_precision))
+              cmocka_unit_test(test_other_gpu), cmocka_unit_test(test_precision))
