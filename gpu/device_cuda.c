@@ -197,7 +197,7 @@ static PetscErrorCode setup_cuda(int local_rank, int local_size)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Has this thread a GPU that it chose or worked on? Of the runtime it has the first one from the start. */
+/* Has this thread a GPU that it chose or has used? The runtime gives it the first one otherwise. */
 static PetscErrorCode has_context(PetscBool *has)
 {
   static int (*get_current)(void **);
@@ -217,8 +217,8 @@ static PetscErrorCode has_context(PetscBool *has)
 }
 
 /*
-  A thread that had no GPU keeps the new one. To choose the first one for it would begin to use that,
-  and some hundred MiB of its memory.
+  A thread that had no GPU keeps the new one. To choose the first one for it would begin to use
+  that, and some hundred MiB of its memory.
 */
 static PetscErrorCode use_cuda(int number, int *had)
 {

@@ -19,11 +19,12 @@
   A trained model predicts without ranks and without MPI, on any thread: TrshardPredictorOpen().
   Whole runs of the program are a call, too: TrshardRun().
 
-  MPI must be initialised before the first call, with MPI_THREAD_FUNNELED or more, and finalised
-  after the last one, but for predictors. Numbers are read and written with a decimal point,
-  whatever the locale of the process is. Only one thread may call the library at a time, but for
-  TrshardPredict(). "Collective" means: all ranks of the communicator, in the same order, with the
-  same arguments but for batches and matrices.
+  MPI must be initialised before the first call, with MPI_THREAD_FUNNELED or more, for calls of
+  another thread with MPI_THREAD_SERIALIZED or more, and finalised after the last one, but for
+  predictors. Numbers are read and written with a decimal point, whatever the locale of the process
+  is. Only one thread may call the library at a time, but for TrshardPredict(). "Collective" means:
+  all ranks of the communicator, in the same order, with the same arguments but for batches and
+  matrices.
   Several collections may live at once. A call uses its collection's GPU, and gives the thread the
   GPU back that it had, if it had one. Nothing here ends the process: functions return 0 or one
   of the codes below, and then TrshardErrorMessage() says what was found and what was expected.

@@ -61,8 +61,8 @@ static PetscErrorCode check_names(TrsOptions options, int n, const char *const *
 }
 
 /*
-  Refuse what is said of all tasks where -tasks names none. It would have no effect. The options that
-  a tool writes of a model name the defaults.
+  Refuse what is said of all tasks where -tasks names none. It would have no effect. A file of a
+  model's options names the defaults.
 */
 static PetscErrorCode check_unnamed(TrsOptions options)
 {
