@@ -39,11 +39,11 @@ static double zero_s;
 enum { TRS_CUDA_SCRATCH, TRS_CUDA_COUNTERS, TRS_CUDA_KINDS };
 
 /* The streams on which this process has device work, beside the default stream. */
-enum { TRS_CUDA_STREAMS = 1024 };
-static struct {
+typedef struct {
   cudaStream_t stream;
   TrsDeviceBuffer room[TRS_CUDA_KINDS];
-} streams[TRS_CUDA_STREAMS];
+} TrsCudaStreamRoom;
+static TrsCudaStreamRoom *streams;
 static int n_streams;
 static TrsDeviceBuffer default_room[TRS_CUDA_KINDS];
 
@@ -374,12 +374,12 @@ static PetscErrorCode stream_create_cuda(const char *name, TrsStream *stream)
   cudaStream_t created;
 
   PetscFunctionBegin;
-  PetscCheck(n_streams < TRS_CUDA_STREAMS, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "more than %d streams",
-             TRS_CUDA_STREAMS);
+  PetscCall(PetscRealloc((size_t)(n_streams + 1) * sizeof(*streams), &streams));
+  memset(&streams[n_streams], 0, sizeof(*streams));
   TrsCallCUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   TrsCallCUDA(
       cudaStreamCreateWithPriority(&created, cudaStreamNonBlocking, is_urgent(name) ? greatest : least));
-  streams[n_streams++].stream = created; /* without scratch, see stream_destroy_cuda() */
+  streams[n_streams++].stream = created;
   *stream = (TrsStream)(void *)created;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -396,9 +396,9 @@ static PetscErrorCode stream_destroy_cuda(TrsStream *stream)
     for (int k = 0; k < TRS_CUDA_KINDS; k++)
       PetscCall(TrsDeviceBufferFree(&trs_device_cuda, &streams[i].room[k]));
     streams[i] = streams[--n_streams];
-    memset(&streams[n_streams], 0, sizeof(streams[n_streams]));
     break;
   }
+  if (n_streams == 0) PetscCall(PetscFree(streams));
   TrsCallCUDA(cudaStreamDestroy(destroyed));
   *stream = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -186,6 +186,17 @@ static void test_streams(void **state)
   }
 }
 
+/* As many collections have. */
+static void test_many_streams(void **state)
+{
+  TrsStream stream[200];
+
+  (void)state;
+  if (!cuda) skip();
+  for (int i = 0; i < 200; i++) assert_petsc_ok(device->stream_create("test", &stream[i]));
+  for (int i = 0; i < 200; i++) assert_petsc_ok(device->stream_destroy(&stream[i]));
+}
+
 /* The runs of one process may have several GPUs. Where there is one, it is the same again. */
 static void test_other_gpu(void **state)
 {
@@ -274,4 +285,5 @@ TRS_TEST_MAIN(cmocka_unit_test(test_find), cmocka_unit_test(test_cublaslt), cmoc
               cmocka_unit_test(test_own_product), cmocka_unit_test(test_odd_layers),
               cmocka_unit_test(test_no_kernel), cmocka_unit_test(test_algorithms),
               cmocka_unit_test(test_many_shapes), cmocka_unit_test(test_streams),
-              cmocka_unit_test(test_other_gpu), cmocka_unit_test(test_precision))
+              cmocka_unit_test(test_many_streams), cmocka_unit_test(test_other_gpu),
+              cmocka_unit_test(test_precision))
