@@ -189,12 +189,12 @@ static void test_streams(void **state)
 /* As many collections have. */
 static void test_many_streams(void **state)
 {
-  TrsStream stream[200];
+  TrsStream stream[80];
 
   (void)state;
   if (!cuda) skip();
-  for (int i = 0; i < 200; i++) assert_petsc_ok(device->stream_create("test", &stream[i]));
-  for (int i = 0; i < 200; i++) assert_petsc_ok(device->stream_destroy(&stream[i]));
+  for (int i = 0; i < 80; i++) assert_petsc_ok(device->stream_create("test", &stream[i]));
+  for (int i = 0; i < 80; i++) assert_petsc_ok(device->stream_destroy(&stream[i]));
 }
 
 /* The runs of one process may have several GPUs. Where there is one, it is the same again. */
