@@ -9,7 +9,6 @@
 #include "gpu/device_cuda.h"
 
 #include "core/clock.h"
-#include "core/trace.h"
 #include "gpu/cuda_error.h"
 
 #include <inttypes.h>

@@ -2,7 +2,6 @@
 #include "comm/relax.h"
 
 #include "core/clock.h"
-#include "core/trace.h"
 
 #include <sched.h>
 

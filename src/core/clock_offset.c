@@ -2,7 +2,6 @@
 #include "core/clock_offset.h"
 
 #include "core/clock.h"
-#include "core/trace.h"
 
 #include <math.h>
 

@@ -35,8 +35,6 @@ static PetscBool stdout_is_file; /* its disk may be full at the end */
 */
 enum { TRS_STACK_BYTES = 4 << 20, TRS_LEAST_STACK_BYTES = 512 << 10 };
 
-enum { TRS_OPEN_FILES = 65536 };
-
 /*
   Copy the options of the command line that PETSc must know when it starts. petsc_argv has room for
   argc + TRS_N_FIXED + 1 words.
@@ -220,15 +218,11 @@ PetscErrorCode TrsStartLibrary(void)
   return ierr == PETSC_SUCCESS ? TrsEventsRegister() : ierr;
 }
 
-PetscErrorCode TrsStartRaiseLimits(void)
+PetscErrorCode TrsStartCheckStack(void)
 {
   struct rlimit limit;
 
   PetscFunctionBegin;
-  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < TRS_OPEN_FILES) {
-    limit.rlim_cur = PetscMin(limit.rlim_max, TRS_OPEN_FILES);
-    (void)setrlimit(RLIMIT_NOFILE, &limit);
-  }
   if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= TRS_STACK_BYTES)
     PetscFunctionReturn(PETSC_SUCCESS);
   /* The main thread's stack grows up to this limit. */

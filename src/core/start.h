@@ -58,11 +58,10 @@ extern volatile int trs_stop_requested;
 extern _Thread_local int trs_signals_have_stack;
 
 /*
-  Raise small limits as far as allowed: of the main thread's stack, and of open files, of which a
-  dataset may have many. Call it after MPI's start, which may take time for each file that could be
-  open. Not collective. Errors: MEMORY if the raised limit of the stack is still too small.
+  Raise a small limit of the main thread's stack as far as allowed. Not collective. Errors: MEMORY
+  if the raised limit is still too small.
 */
-PetscErrorCode TrsStartRaiseLimits(void);
+PetscErrorCode TrsStartCheckStack(void);
 
 /*
   TrsStop - End PETSc (which prints -log_view) and MPI.

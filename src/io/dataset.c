@@ -10,11 +10,13 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /*
   The number of files that stay open: those read by a descriptor alone, and those that HDF5 reads.
+  The first are not more than this part of the files that the process may have open.
 */
-enum { TRS_OPEN_PLAIN = 256, TRS_OPEN_BY_HDF5 = 4 };
+enum { TRS_OPEN_PLAIN = 256, TRS_OPEN_BY_HDF5 = 4, TRS_OPEN_PART = 4 };
 
 static const int64_t max_checked_bytes = (int64_t)256 << 20; /* bytes of lengths, over all files */
 
@@ -432,6 +434,7 @@ static PetscErrorCode create_files(TrsDataset dataset)
 {
   TrsDatasetInfo *info = &dataset->info;
   const size_t bytes = strlen(dataset->paths[0]) + 64;
+  struct rlimit limit;
 
   PetscFunctionBegin;
   info->paths = (const char *const *)dataset->paths;
@@ -445,6 +448,8 @@ static PetscErrorCode create_files(TrsDataset dataset)
                             info->n_files == 2 ? "" : "s"));
   info->path = dataset->path;
   dataset->plain.limit = TRS_OPEN_PLAIN;
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < TRS_OPEN_PART * TRS_OPEN_PLAIN)
+    dataset->plain.limit = (int)PetscMax(limit.rlim_cur / TRS_OPEN_PART, 1);
   dataset->by_hdf5.limit = TRS_OPEN_BY_HDF5;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -8,11 +8,11 @@
   than gzip, shuffle and fletcher32. Claimed sizes are compared with the file's size before memory
   is allocated.
 
-  Samples and ids are counted over all files. On each rank 256 files stay open. Of the files that
-  HDF5 must read (filters, converted types) 4 stay open, each with up to 16 MiB of unpacked chunks
-  for each part. The least recently used file is closed first. Opening it again costs one open(2) or
-  H5Fopen(), and the file must not have changed. Memory: about 1 KiB for each file, and 8 bytes for
-  each chunk.
+  Samples and ids are counted over all files. On each rank 256 files stay open, or a quarter of
+  what `ulimit -n` allows. Of the files that HDF5 must read (filters, converted types) 4 stay open,
+  each with up to 16 MiB of unpacked chunks for each part. The least recently used file is closed
+  first. Opening it again costs one open(2) or H5Fopen(), and the file must not have changed.
+  Memory: about 1 KiB for each file, and 8 bytes for each chunk.
 */
 #pragma once
 

@@ -68,7 +68,7 @@ static PetscErrorCode run_program(int argc, char **argv)
   PetscFunctionBegin;
   TrsStartWarning(warning, sizeof(warning));
   if (warning[0]) PetscCall(PetscFPrintf(PETSC_COMM_WORLD, PETSC_STDERR, "trshard: warning: %s\n", warning));
-  PetscCall(TrsStartRaiseLimits());
+  PetscCall(TrsStartCheckStack());
   PetscCall(TrsOptionsCreate(PETSC_COMM_WORLD, argc, argv, trs_option_groups, trs_n_option_groups, &options));
   PetscCall(run_options(PETSC_COMM_WORLD, options));
   PetscCall(TrsOptionsDestroy(&options));

@@ -2,7 +2,6 @@
 /* TEST ranks: 1 2 3 4 */
 #include "core/clock.h"
 #include "core/clock_offset.h"
-#include "core/trace.h"
 #include "trs_test.h"
 
 /* Whatever the delays, the error is at most half of the quickest round; without asymmetry there is none. */

@@ -2,7 +2,6 @@
 /* TEST ranks: 1 2 */
 #include "core/clock.h"
 #include "core/events.h"
-#include "core/trace.h"
 #include "trs_test.h"
 
 #include <string.h>

@@ -7,6 +7,7 @@
 #include <hdf5.h>
 
 #include <string.h>
+#include <unistd.h>
 
 enum { MADE_SAMPLES = 37, MADE_FEATURES = 3, MADE_DENSE = 2, MADE_CHUNK = 8 };
 
@@ -163,4 +164,21 @@ static inline void made_part(const char *path, made_kind kind, int first, int sa
 static inline void made_dataset(const char *path, made_kind kind)
 {
   made_part(path, kind, 0, MADE_SAMPLES);
+}
+
+/* The path of a new file, the same on all ranks. */
+static inline void made_choose_path(const char *name, char path[4096])
+{
+  if (trs_rank() == 0) {
+    snprintf(path, 4096, "%s/%s_%d.h5", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", name, (int)getpid());
+    (void)unlink(path); /* of a process of that number that was killed */
+  }
+  MPI_Bcast(path, 4096, MPI_CHAR, 0, MPI_COMM_WORLD);
+  H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+}
+
+static inline void made_remove(const char *path)
+{
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (trs_rank() == 0) assert_int_equal(unlink(path), 0);
 }

@@ -14,20 +14,13 @@ static const char *const paths[1] = {path};
 static void choose_path(void **state)
 {
   (void)state;
-  if (trs_rank() == 0) {
-    snprintf(path, sizeof(path), "%s/trs_dataset_%d.h5", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
-             (int)getpid());
-    (void)unlink(path); /* of a process of that number that was killed */
-  }
-  MPI_Bcast(path, (int)sizeof(path), MPI_CHAR, 0, MPI_COMM_WORLD);
-  H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+  made_choose_path("trs_dataset", path);
 }
 
 static void remove_file(void **state)
 {
   (void)state;
-  MPI_Barrier(MPI_COMM_WORLD);
-  if (trs_rank() == 0) assert_int_equal(unlink(path), 0);
+  made_remove(path);
 }
 
 static int64_t value_at(const TrsDatasetInfo *info, const void *values, int64_t i)
