@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A batch of samples on the GPU. Twin of src/compute/assemble.c. The file's rows come as they are:
+  A batch of samples on the GPU. Twin of src/cpu/assemble.c. The file's rows come as they are:
   ids of 4 bytes where the file has such, and the lengths of a sample side by side. Bytes moved:
   each length and id once from the copy, and once to the batch with 8 bytes an id; an offset and a
   begin for each bag.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Attention of ragged bags on the GPU, twin of src/compute/attention_cpu.c within the
+  Attention of ragged bags on the GPU, twin of src/cpu/attention_cpu.c within the
   rounding of sums. A thread block has a bag at a time, and its warps have the pairs of a row and a
   head in turn. A lane has every 32nd other row, whose score it makes by itself. Then the lanes have
   columns, and get the weights from each other. Nothing but a row's sum is kept, so that a backward

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Bags that samples share, on the GPU. Twin of src/compute/bags_cpu.c: the integers are the same for
+  Bags that samples share, on the GPU. Twin of src/cpu/bags_cpu.c: the integers are the same for
   any order of threads.
 
   Distinct bags are found in one hash table a feature, without a sort. A bag goes to the place of

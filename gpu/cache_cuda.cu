@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The cache of host rows on the GPU. Twin of src/compute/cache_cpu.c, with the same lines, order and
+  The cache of host rows on the GPU. Twin of src/cpu/cache_cpu.c, with the same lines, order and
   counters: no result depends on the order of threads, and nothing waits for the host.
 
   The ids of the batch are sorted and made unique (scan_cuda.h). A warp looks each distinct id up

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Number formats on the GPU: the bytes of src/compute/codec_kernels_template.h, bit for bit. Memory
+  Number formats on the GPU: the bytes of src/cpu/codec_kernels_template.h, bit for bit. Memory
   bounds all of them: n floats on one side, TrsCodecBytesCuda() bytes on the other. So a lane takes
   four values at once, and has four such loads in flight (two if a row's scale must be found first).
   A row that shares a scale has a group of lanes, a quarter of its values. Data that is not aligned

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "gpu/compute_cuda.h"
-#include "gpu/device_cuda.h"
+#include "gpu/device/device_cuda.h"
 
 enum {
   TRS_DENSE_THREADS = 256,

@@ -5,8 +5,8 @@
 */
 #include "gpu/column_sums_cuda.h"
 #include "gpu/compute_cuda.h"
-#include "gpu/device_cuda.h"
-#include "gpu/gemm_cuda.h"
+#include "gpu/device/device_cuda.h"
+#include "gpu/gemm/gemm_cuda.h"
 #include "gpu/wide_cuda.h"
 
 /* --- one or four floats --- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Steps of a gru on the GPU, twin of src/compute/gru_cpu.c within the rounding of exp and tanh. A
+  Steps of a gru on the GPU, twin of src/cpu/gru_cpu.c within the rounding of exp and tanh. A
   thread has a number of a state, and reads and writes the three gates of it once.
 */
 #include "gpu/compute_cuda.h"

@@ -2,7 +2,7 @@
 /* The losses on the GPU: a thread has a sample, and sums are made in a fixed order. */
 #include "gpu/block_sum_cuda.h"
 #include "gpu/compute_cuda.h"
-#include "gpu/device_cuda.h"
+#include "gpu/device/device_cuda.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
 */
 #include "gpu/block_sum_cuda.h"
 #include "gpu/compute_cuda.h"
-#include "gpu/device_cuda.h"
+#include "gpu/device/device_cuda.h"
 #include "gpu/wide_cuda.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The softmax of pairs on the GPU, twin of src/compute/pair_softmax.c within the rounding of sums. A
+  The softmax of pairs on the GPU, twin of src/cpu/pair_softmax.c within the rounding of sums. A
   thread block has one row of the scores at a time; its threads have every TRS_PAIR_THREADS-th
   column. Sums are made in an order that the number of columns alone defines.
 */

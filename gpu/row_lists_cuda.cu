@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Tables that every rank holds, on the GPU: the rows of a batch, and the merge of all ranks' lists
-  of rows. Twin of src/compute/row_lists_cpu.c.
+  of rows. Twin of src/cpu/row_lists_cpu.c.
 
   Both are a stable sort by row, of all tables at once, with keys that number the rows of all
   tables. Scratch: 24 bytes an entry and the scratch of the sort.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Sequences and positions on the GPU: from the rows of a bag to the model's input, and back for
-  gradients; weights by position. Twin of src/compute/sequence_cpu.c, with the same bits except for
+  gradients; weights by position. Twin of src/cpu/sequence_cpu.c, with the same bits except for
   the sums of position_gradients. A thread has four columns of a bag (one if they are not aligned),
   and its neighbours have the next columns.
 */

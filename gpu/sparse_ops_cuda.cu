@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Jagged tensors on the GPU: scan, permutation of bag blocks, row buckets, unique ids. Twin of
-  src/compute/sparse_ops_cpu.c. A thread has a bag if the order within bags matters, else a value.
+  src/cpu/sparse_ops_cpu.c. A thread has a bag if the order within bags matters, else a value.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Target attention on the GPU, twin of src/compute/target_attention.c within the rounding of sums. A
+  Target attention on the GPU, twin of src/cpu/target_attention.c within the rounding of sums. A
   warp has a bag, and its lanes have every 32nd column. Scores and weights of a bag, which all lanes
   read, come from the first-level cache.
 */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Table-batched embedding on the GPU: backward with the optimizer fused. Twin of
-  src/compute/tbe_cpu.c.
+  src/cpu/tbe_cpu.c.
 
   Each run of a row's occurrences (tbe_occurrences_cuda.h) gets one update. The sums of a long run's
   pieces are made first, by one group of lanes a piece, and then added in order. There are no

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Table-batched embedding on the GPU: lookups. Twin of src/compute/tbe_cpu.c, with the same sums bit
+  Table-batched embedding on the GPU: lookups. Twin of src/cpu/tbe_cpu.c, with the same sums bit
   for bit: the ids of a bag are added in their order, in fp32.
 
   A group of lanes (tbe_rows_cuda.h) has some neighbouring bags of a feature, about TRS_TILE_IDS

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   One optimizer step of one row on the GPU, by a group of lanes (tbe_rows_cuda.h). Twin of the steps
-  in src/compute/tbe_steps_template.h. Sums over columns run in each lane and then over the lanes,
+  in src/cpu/tbe_steps_template.h. Sums over columns run in each lane and then over the lanes,
   so they differ from the CPU's in the last bits.
 */
 #pragma once

@@ -3,7 +3,7 @@
 
 #include "gpu/compute_cuda.h"
 #include "gpu/cuda_error.h"
-#include "gpu/device_cuda.h"
+#include "gpu/device/device_cuda.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
 */
 #include "bench.h"
 #include "comm/comm.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "core/shared_memory.h"
 
 #include <string.h>

@@ -7,9 +7,9 @@
   Prints for each part: median milliseconds, its share of the step, GFLOP/s, and the ratio to the median of sgemm (batch x 1024 x 1024).
 */
 #include "bench.h"
-#include "compute/cpu_kernels.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "core/random.h"
+#include "cpu/cpu_kernels.h"
 #include "model/dlrm.h"
 #include "optim/dense_optimizer.h"
 

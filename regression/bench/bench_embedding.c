@@ -13,7 +13,7 @@
 */
 #include "bench.h"
 #include "compute/compute_ops.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "core/random.h"
 #include "optim/sparse_optimizer.h"
 

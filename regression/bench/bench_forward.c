@@ -8,7 +8,7 @@
 */
 #include "bench.h"
 #include "compute/quant.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "core/random.h"
 #include "model/dlrm.h"
 

@@ -11,7 +11,7 @@
 #include "bench.h"
 #include "compute/compute_ops.h"
 #include "compute/quant.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "core/random.h"
 
 #include <inttypes.h>

@@ -8,7 +8,7 @@
   (tools/generate_data.py makes data for learning.) The same options give the same file.
 */
 #include "bench.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "core/random.h"
 #include "io/hdf5_util.h"
 

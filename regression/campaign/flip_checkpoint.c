@@ -13,7 +13,7 @@
 */
 #include "core/buffer.h"
 #include "core/start.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 #include <hdf5.h>
 

@@ -9,7 +9,7 @@
 #include "core/buffer.h"
 #include "core/start.h"
 #include "fault_injector.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "io/results.h"
 
 #include <dirent.h>

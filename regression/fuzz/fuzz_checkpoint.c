@@ -5,7 +5,7 @@
 */
 #include "core/start.h"
 #include "fuzz_file.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 #include <stdlib.h>
 

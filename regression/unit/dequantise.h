@@ -5,8 +5,8 @@
 */
 #pragma once
 
-#include "compute/codec_kernels.h"
 #include "compute/quant.h"
+#include "cpu/codec_kernels.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 /* Options to test with: groups, and their creation from a command line. */
 #pragma once
 
-#include "core/options.h"
+#include "core/options/options.h"
 #include "trs_test.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "api/collection.h"
 #include "comm/qcomm.h"
-#include "core/option_list.h"
-#include "core/option_petsc.h"
+#include "core/options/option_list.h"
+#include "core/options/option_petsc.h"
 #include "optim/schedule.h"
 #include "plan/planner.h"
 #include "spec/text.h"

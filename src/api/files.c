@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A collection's tables and the caller's tensors in checkpoints. */
 #include "api/collection.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "spec/table_names.h"
 
 #include <inttypes.h>

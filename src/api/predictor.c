@@ -14,7 +14,7 @@
 #include "core/c_locale.h"
 #include "core/events.h"
 #include "device/cpu_bind.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "io/preflight.h"
 #include "model/two_tower.h"
 #include "quant/quantised_tables.h"

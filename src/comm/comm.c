@@ -46,7 +46,7 @@ static const TrsOptionSpec comm_specs[] = {
 const TrsOptionGroup trs_comm_options = TRS_OPTION_GROUP("Communication", comm_specs);
 
 #if defined(TRS_HAVE_CUDA)
-extern const TrsCommOps trs_comm_nccl; /* gpu/comm_nccl.c */
+extern const TrsCommOps trs_comm_nccl; /* gpu/comm/comm_nccl.c */
 #endif
 const TrsCommOps *const trs_comm_backends[] = {&trs_comm_mpi,
 #if defined(TRS_HAVE_CUDA)

@@ -14,7 +14,7 @@
 
 #include "comm/shared_lanes.h"
 #include "compute/compute_ops.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "device/timeline.h"
 
 typedef struct TrsCommOps TrsCommOps;

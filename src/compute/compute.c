@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "compute/compute_ops.h"
-#include "compute/cpu_kernels.h"
 #include "compute/gemm.h"
 
 #include <math.h>
@@ -8,12 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const TrsComputeOps compute_cpu = {.name = "cpu",
-                                          .product_unit = 1,
-                                          .tbe_row_squares = TrsTbeRowSquaresCpu,
-                                          TRS_KERNELS(TRS_KERNEL_CPU_ROW)};
-
-const TrsComputeOps *const trs_compute_backends[] = {&compute_cpu,
+const TrsComputeOps *const trs_compute_backends[] = {&trs_compute_cpu,
 #if defined(TRS_HAVE_CUDA)
                                                      &trs_compute_cuda,
 #endif
@@ -75,26 +69,4 @@ void TrsComputeSetIsa(const char *limit)
 int TrsComputeThreads(void)
 {
   return omp_get_max_threads();
-}
-
-PetscErrorCode TrsWorkspaceCreateCpu(TrsWorkspace *workspace)
-{
-  PetscFunctionBegin;
-  PetscCall(PetscNew(workspace));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode TrsWorkspaceDestroyCpu(TrsWorkspace *workspace)
-{
-  TrsWorkspace w = *workspace;
-
-  PetscFunctionBegin;
-  if (!w) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsBufferFree(&w->keys));
-  PetscCall(TrsBufferFree(&w->positions));
-  PetscCall(TrsBufferFree(&w->scratch));
-  PetscCall(TrsBufferFree(&w->by_thread));
-  PetscCall(TrsBufferFree(&w->runs));
-  PetscCall(PetscFree(*workspace));
-  PetscFunctionReturn(PETSC_SUCCESS);
 }

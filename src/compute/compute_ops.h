@@ -567,6 +567,7 @@ typedef struct {
   TRS_KERNELS(TRS_KERNEL_MEMBER)
 } TrsComputeOps;
 
+extern const TrsComputeOps trs_compute_cpu;  /* cpu/compute_cpu.c */
 extern const TrsComputeOps trs_compute_cuda; /* gpu/compute_cuda.c, built with TRS_HAVE_CUDA */
 
 extern const TrsComputeOps *const trs_compute_backends[]; /* the list ends with NULL */

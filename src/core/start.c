@@ -3,7 +3,7 @@
 #include "core/start.h"
 
 #include "core/events.h"
-#include "core/option_petsc.h"
+#include "core/options/option_petsc.h"
 #include "core/random.h"
 
 #include <dlfcn.h>

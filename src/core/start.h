@@ -47,7 +47,7 @@ PetscBool TrsStartOnOneHost(void);
 
 /*
   The number of the first signal that asked this rank to stop, or 0. Signal handlers write it
-  (run/signals.h), or TrshardRequestStop().
+  (session/signals.h), or TrshardRequestStop().
 */
 extern volatile int trs_stop_requested;
 

@@ -13,7 +13,7 @@
 */
 #pragma once
 
-#include "core/options.h"
+#include "core/options/options.h"
 
 extern const TrsOptionGroup trs_cpu_options; /* -cpu_bind */
 

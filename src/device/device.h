@@ -116,7 +116,7 @@ typedef struct {
   void (*range)(const char *name);
 } TrsDeviceOps;
 
-extern const TrsDeviceOps trs_device_cuda; /* gpu/device_cuda.c, built with TRS_HAVE_CUDA */
+extern const TrsDeviceOps trs_device_cuda; /* gpu/device/device_cuda.c, built with TRS_HAVE_CUDA */
 
 /* All backends of this build. The CPU is the first, NULL ends the list. */
 extern const TrsDeviceOps *const trs_device_backends[];

@@ -17,7 +17,7 @@
 #pragma once
 
 #include "compute/compute_ops.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "io/state.h"
 #include "optim/dense_optimizer.h"
 #include "spec/table_config.h"

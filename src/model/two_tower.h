@@ -6,7 +6,7 @@
 */
 #pragma once
 
-#include "core/options.h"
+#include "core/options/options.h"
 #include "spec/table_config.h"
 
 /* -query_features and the other options of the towers */

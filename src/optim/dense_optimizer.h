@@ -11,7 +11,7 @@
 #pragma once
 
 #include "compute/compute_ops.h"
-#include "core/options.h"
+#include "core/options/options.h"
 
 #define TRS_DENSE_MAX_STATES 3
 

@@ -11,7 +11,7 @@
 */
 #pragma once
 
-#include "core/options.h"
+#include "core/options/options.h"
 #include "spec/vocabulary.h"
 
 typedef struct {

@@ -3,13 +3,13 @@
 
 #include "core/clock.h"
 #include "core/file_text.h"
-#include "plan/infeasible.h"
-#include "plan/lower_bound.h"
-#include "plan/optimal.h"
+#include "plan/advice/infeasible.h"
+#include "plan/advice/summary.h"
+#include "plan/optimal/lower_bound.h"
+#include "plan/optimal/optimal.h"
 #include "plan/replica_choice.h"
 #include "plan/report.h"
 #include "plan/shared_cache.h"
-#include "plan/summary.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 /* Reports for people. Source: TorchRec EmbeddingStats; src/plan/RULES.md, section 11. */
 #pragma once
 
-#include "plan/optimal.h"
+#include "plan/optimal/optimal.h"
 #include "plan/plan_result.h"
 
 /* The inputs of a report. search and space are empty for a plan from a file. */

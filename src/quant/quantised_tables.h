@@ -18,9 +18,9 @@
 */
 #pragma once
 
-#include "core/options.h"
+#include "core/options/options.h"
 #include "embed/embedding_shards.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 /* -quant_checkpoint */
 extern const TrsOptionGroup trs_quant_options;

@@ -8,9 +8,9 @@
 */
 #pragma once
 
-#include "core/options.h"
-#include "io/checkpoint.h"
-#include "train/task_metrics.h"
+#include "core/options/options.h"
+#include "io/checkpoint/checkpoint.h"
+#include "train/metrics/task_metrics.h"
 
 enum { TRS_EARLY_STOPPING_NUMBERS = 5 }; /* numbers that a checkpoint keeps */
 

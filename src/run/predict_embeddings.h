@@ -9,7 +9,7 @@
 
 #include "io/results.h"
 #include "model/two_tower.h"
-#include "run/session.h"
+#include "session/session.h"
 
 /* -predict_embeddings, -predict_towers */
 extern const TrsOptionGroup trs_predict_options;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The program's main(), and its tasks inside a program of somebody else's. */
 #include "api/collection.h"
+#include "bench/task_bench.h"
 #include "core/start.h"
 #include "core/version.h"
-#include "run/left_over.h"
-#include "run/outputs.h"
 #include "run/run_options.h"
-#include "run/signals.h"
-#include "run/task_bench.h"
 #include "run/task_eval.h"
 #include "run/task_plan.h"
 #include "run/task_predict.h"
 #include "run/task_train.h"
+#include "session/left_over.h"
+#include "session/outputs.h"
+#include "session/signals.h"
 
 #include <signal.h>
 

@@ -2,6 +2,7 @@
 #include "run/run_options.h"
 
 #include "api/machine.h"
+#include "bench/task_bench.h"
 #include "comm/qcomm.h"
 #include "data/reader.h"
 #include "device/cpu_bind.h"
@@ -11,17 +12,16 @@
 #include "optim/sparse_optimizer.h"
 #include "plan/planner.h"
 #include "quant/quantised_tables.h"
+#include "report/recall.h"
+#include "report/trace.h"
 #include "run/early_stopping.h"
 #include "run/predict_embeddings.h"
-#include "run/recall.h"
-#include "run/start_state.h"
-#include "run/task_bench.h"
-#include "run/trace.h"
+#include "session/start_state.h"
 #include "shard/sharded_ebc.h"
 #include "train/dense_allreduce.h"
+#include "train/metrics/running_metrics.h"
 #include "train/pair_loss.h"
 #include "train/pipeline.h"
-#include "train/running_metrics.h"
 
 static const TrsOptionSpec run_specs[] = {
     {"-task", TRS_OPTION_ENUM, "train", NULL, TRS_CHOICES(TRS_TASKS), NULL,

@@ -2,7 +2,7 @@
 /* The options of a run as a whole, and the list of all option tables. */
 #pragma once
 
-#include "core/options.h"
+#include "core/options/options.h"
 #include "spec/vocabulary.h"
 
 /* Every table of options that any task reads, in the order of -help. */

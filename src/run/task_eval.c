@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/task_eval.h"
 
-#include "run/checkpoint_model.h"
-#include "run/left_over.h"
-#include "run/outputs.h"
-#include "run/recall.h"
-#include "run/record.h"
-#include "run/report_banner.h"
-#include "run/report_data.h"
-#include "run/report_metrics.h"
-#include "run/signals.h"
+#include "report/banner.h"
+#include "report/data.h"
+#include "report/metrics.h"
+#include "report/recall.h"
+#include "report/record.h"
+#include "session/checkpoint_model.h"
+#include "session/left_over.h"
+#include "session/outputs.h"
+#include "session/signals.h"
 
 PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, const TrsBatchObserver *observer,
                                   TrsMetricValues *values, PetscBool *stopped)

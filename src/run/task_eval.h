@@ -3,8 +3,8 @@
 #pragma once
 
 #include "io/results.h"
-#include "run/session.h"
-#include "train/metrics.h"
+#include "session/session.h"
+#include "train/metrics/metrics.h"
 #include "train/pipeline.h"
 
 /*

@@ -2,7 +2,7 @@
 /* -task plan: a dry run of the planner. */
 #pragma once
 
-#include "core/options.h"
+#include "core/options/options.h"
 
 /*
   TrsRunPlan - Plan for the tables and the topology of the options.

@@ -3,16 +3,16 @@
 
 #include "core/names.h"
 #include "quant/quantised_tables.h"
-#include "run/checkpoint_model.h"
-#include "run/latency.h"
-#include "run/left_over.h"
-#include "run/outputs.h"
+#include "report/banner.h"
+#include "report/data.h"
+#include "report/latency.h"
+#include "report/metrics.h"
+#include "report/record.h"
 #include "run/predict_embeddings.h"
-#include "run/record.h"
-#include "run/report_banner.h"
-#include "run/report_data.h"
-#include "run/report_metrics.h"
-#include "run/signals.h"
+#include "session/checkpoint_model.h"
+#include "session/left_over.h"
+#include "session/outputs.h"
+#include "session/signals.h"
 
 #include <inttypes.h>
 #include <math.h>

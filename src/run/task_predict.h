@@ -2,7 +2,7 @@
 /* -task predict: inference with quantised tables. */
 #pragma once
 
-#include "core/options.h"
+#include "core/options/options.h"
 
 /*
   TrsRunPredict - Quantise and shard the tables of a checkpoint, and predict over -data_eval.

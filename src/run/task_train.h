@@ -2,7 +2,7 @@
 /* -task train. */
 #pragma once
 
-#include "core/options.h"
+#include "core/options/options.h"
 
 /*
   TrsRunTrain - Train, checkpoint and evaluate as the options say.

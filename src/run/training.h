@@ -5,17 +5,17 @@
 */
 #pragma once
 
+#include "report/energy.h"
+#include "report/history.h"
+#include "report/progress.h"
+#include "report/recall.h"
+#include "report/record.h"
+#include "report/trace.h"
 #include "run/early_stopping.h"
-#include "run/history.h"
-#include "run/outputs.h"
-#include "run/progress.h"
-#include "run/recall.h"
-#include "run/record.h"
-#include "run/report_energy.h"
-#include "run/session.h"
-#include "run/signals.h"
-#include "run/start_state.h"
-#include "run/trace.h"
+#include "session/outputs.h"
+#include "session/session.h"
+#include "session/signals.h"
+#include "session/start_state.h"
 
 typedef struct {
   TrsSession session;

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "core/dtype.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "core/random.h"
 #include "spec/vocabulary.h"
 

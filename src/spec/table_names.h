@@ -2,7 +2,7 @@
 /* Which names tables may have: a plan has them in JSON, a checkpoint as paths in an HDF5 file. */
 #pragma once
 
-#include "core/options.h"
+#include "core/options/options.h"
 
 /*
   The first name that occurs twice, NULL for none. Not collective. A copy is sorted, as 10,000

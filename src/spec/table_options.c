@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Read -tables, -tables_<key> and -table_<name>_<key>, take defaults from the dataset, check. */
 #include "core/names.h"
-#include "core/option_list.h"
+#include "core/options/option_list.h"
 #include "spec/table_choices.h"
 #include "spec/table_init.h"
 #include "spec/table_keys.h"

@@ -7,7 +7,7 @@
 */
 #pragma once
 
-#include "core/options.h"
+#include "core/options/options.h"
 #include "spec/vocabulary.h"
 
 enum { TRS_MOST_TASKS = 64, TRS_TASK_NAME = 64 /* bytes of a name, with the zero */ };

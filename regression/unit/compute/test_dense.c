@@ -2,13 +2,13 @@
 /* TEST isas: avx2 */
 /* TEST gemms: openblas bf16 */
 /* The CPU's dense layers against plain loops in double, each instruction set that this processor has, and other numbers of threads. */
-#include "compute/codec_kernels.h"
-#include "compute/cpu_kernels.h"
-#include "compute/dense_kernels.h"
 #include "compute/gemm.h"
 #include "compute/half.h"
 #include "core/buffer.h"
 #include "core/random.h"
+#include "cpu/codec_kernels.h"
+#include "cpu/cpu_kernels.h"
+#include "cpu/dense_kernels.h"
 #include "numbers.h"
 
 #include <math.h>

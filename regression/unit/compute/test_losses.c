@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The CPU's losses against torch 2.14.1 in double, labels that are missing, and mixtures of experts by hand. */
-#include "compute/cpu_kernels.h"
+#include "cpu/cpu_kernels.h"
 #include "trs_test.h"
 
 #include <math.h>

@@ -3,8 +3,8 @@
   The softmax of pairs: its loss against the definition in double, its gradients against finite
   differences of this loss; rows of length 1 against theirs.
 */
-#include "compute/cpu_kernels.h"
 #include "compute/pair_softmax.h"
+#include "cpu/cpu_kernels.h"
 #include "trs_test.h"
 
 #include <math.h>

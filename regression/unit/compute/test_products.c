@@ -2,9 +2,9 @@
 /* TEST isas: avx2 */
 /* TEST gemms: openblas bf16 */
 /* The CPU's matrix products against plain loops in double, the library that makes them, and signals in the middle of them. */
-#include "compute/cpu_kernels.h"
 #include "compute/gemm.h"
 #include "compute/half.h"
+#include "cpu/cpu_kernels.h"
 #include "numbers.h"
 
 #include <signal.h>

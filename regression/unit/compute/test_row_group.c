@@ -3,7 +3,7 @@
   Keys brought together by row: the same keys, those of a row next to one another in their order, rows with one key in front in the order of
   keys where rows are close, the list the same whatever the positions are called; sorted lists in order of rows.
 */
-#include "compute/row_sort.h"
+#include "cpu/row_sort.h"
 #include "trs_test.h"
 
 #include <omp.h>

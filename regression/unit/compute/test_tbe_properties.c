@@ -5,7 +5,7 @@
   instruction set and number of threads; stochastic rounding's statistics. Bags are empty, long, hold pruned (-1), bad and repeated ids.
 */
 #include "compute/half.h"
-#include "compute/tbe_kernels.h"
+#include "cpu/tbe_kernels.h"
 #include "optimizer_definition.h"
 #include "tbe_problem.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
 /* Expected values and messages are by hand, from the interface: names, types, ranges, who wins, what a message must name. */
-#include "core/option_list.h"
+#include "core/options/option_list.h"
 #include "option_specs.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
 /* Errors, memory, agreement and options of a process that starts neither MPI nor PETSc. */
-#include "core/options.h"
+#include "core/options/options.h"
 #include "core/ranks.h"
 #include "trs_test.h"
 

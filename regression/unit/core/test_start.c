@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 */
-#include "core/option_petsc.h"
+#include "core/options/option_petsc.h"
 #include "core/start.h"
 #include "core/version.h"
 #include "trs_test.h"

@@ -3,7 +3,7 @@
 /* Checkpoints: what is written by one split is read by any other, bit for bit; golden files load; damage is found. */
 #include "core/buffer.h"
 #include "core/events.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "scratch_folder.h"
 
 #include <fcntl.h>

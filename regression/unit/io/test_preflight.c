@@ -75,7 +75,7 @@ static void ask_to_stop(int signal)
   trs_stop_requested = 1;
 }
 
-/* As run/signals.c installs its handlers: calls are begun again after a signal. */
+/* As session/signals.c installs its handlers: calls are begun again after a signal. */
 static void test_stop(void **state)
 {
   const struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};

@@ -3,7 +3,7 @@
 /* A run's folder: its id, its lock between processes, which files of a folder are the run's, and
    what of them is kept. */
 #include "core/buffer.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "scratch_folder.h"
 
 #include <fcntl.h>

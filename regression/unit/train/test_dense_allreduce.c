@@ -2,7 +2,7 @@
 /* TEST ranks: 1 2 3 4 */
 /* Sums over ranks by hand (rank r holds r + 1 times a number that floats represent): exact, whatever the buckets and ranges, but for what a precision rounds. */
 #include "compute/half.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "train/dense_allreduce.h"
 #include "trs_test.h"
 

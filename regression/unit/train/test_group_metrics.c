@@ -2,8 +2,8 @@
 /* TEST ranks: 1 2 3 4 */
 /* Metrics of groups against TorchRec and scikit-learn (golden train/units_group_metrics.h5, tools/record_group_metrics_peer.py) and NE of segments (units_segmented_ne.h5, tools/record_segmented_ne_peer.py); the same bits for any order and number of ranks. */
 #include "golden_h5.h"
-#include "train/group_metrics.h"
-#include "train/running_metrics.h"
+#include "train/metrics/group_metrics.h"
+#include "train/metrics/running_metrics.h"
 #include "trs_test.h"
 
 #include <math.h>

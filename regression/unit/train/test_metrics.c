@@ -2,7 +2,7 @@
 /* TEST ranks: 1 2 3 4 */
 /* Values by hand or by definition (all pairs for AUC); the samples lie on the ranks in different ways, the values may not notice. */
 #include "core/random.h"
-#include "train/metrics.h"
+#include "train/metrics/metrics.h"
 #include "trs_test.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 /* TEST ranks: 1 2 3 4 */
 /* Windowed and lifetime metrics against what TorchRec reported (golden train/units_running_metrics.h5, tools/record_metrics_peer.py). */
 #include "golden_h5.h"
-#include "train/running_metrics.h"
+#include "train/metrics/running_metrics.h"
 #include "trs_test.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
 /* When a part of a step is captured, replayed and run plainly, and what is between its graphs: on a device whose only operations are copies, and whose graphs are lists of them. */
-#include "core/options.h"
+#include "core/options/options.h"
 #include "train/step_graphs.h"
 #include "trs_test.h"
 

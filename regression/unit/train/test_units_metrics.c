@@ -2,7 +2,7 @@
 /* TEST ranks: 1 2 3 */
 /* TorchRec's metrics on one task (golden units_metrics.h5), to 1e-6. Samples are dealt out to the ranks in batches of the group's batch_size. */
 #include "golden_h5.h"
-#include "train/metrics.h"
+#include "train/metrics/metrics.h"
 #include "trs_test.h"
 
 /* TorchRec's AUC depends on the order in which its sort leaves equal predictions, when their labels differ; ours counts them half. */

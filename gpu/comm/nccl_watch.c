@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "gpu/comm/nccl_watch.h"
+
+#include "core/clock.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOOK_EVERY_S 0.1  /* how often the thread looks */
+#define GRACE_S      20.0 /* time for an aborted call to return */
+
+/* The lock guards all fields but the thread. It is held while communicators are aborted. */
+static struct {
+  pthread_mutex_t lock;
+  pthread_cond_t wake;
+  pthread_t thread;
+  PetscBool runs, stops;
+  const char *what; /* the call that the main thread is in, or NULL */
+  double since_s, limit_s;
+  TrsNcclEnd end; /* of this call */
+  PetscBool (*has_failed)(void);
+  void (*abort_all)(void);
+} watch = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+
+/* Look at the call that the main thread is in. */
+static void look(void)
+{
+  const double took_s = TrsClock() - watch.since_s;
+
+  if (watch.end == TRS_NCCL_IN_TIME && (took_s > watch.limit_s || watch.has_failed())) {
+    watch.end = took_s > watch.limit_s ? TRS_NCCL_LATE : TRS_NCCL_FAILED;
+    watch.since_s += took_s;
+    watch.abort_all();
+  } else if (watch.end != TRS_NCCL_IN_TIME && took_s > GRACE_S) {
+    (void)fprintf(stderr,
+                  "trshard: error: NCCL: %s did not end in %g s (-comm_wait_seconds), nor when it "
+                  "was aborted; a rank or the network hangs\n",
+                  watch.what, watch.limit_s);
+    _exit(TrsExitStatus(TRS_ERR_UNAVAILABLE));
+  }
+}
+
+static void *work(void *unused)
+{
+  (void)pthread_mutex_lock(&watch.lock);
+  while (!watch.stops) {
+    const double until_s = TrsClockOf(CLOCK_REALTIME) + LOOK_EVERY_S;
+    const struct timespec until = {(time_t)until_s, (long)((until_s - (double)(time_t)until_s) * 1e9)};
+
+    (void)pthread_cond_timedwait(&watch.wake, &watch.lock, &until);
+    if (watch.what) look();
+  }
+  (void)pthread_mutex_unlock(&watch.lock);
+  return unused;
+}
+
+PetscErrorCode TrsNcclWatchStart(PetscBool (*has_failed)(void), void (*abort_all)(void))
+{
+  PetscFunctionBegin;
+  if (watch.runs) PetscFunctionReturn(PETSC_SUCCESS);
+  watch.has_failed = has_failed;
+  watch.abort_all = abort_all;
+  watch.stops = PETSC_FALSE;
+  PetscCheck(pthread_create(&watch.thread, NULL, work, NULL) == 0, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+             "the system gives no thread to watch NCCL");
+  watch.runs = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsNcclWatchStop(void)
+{
+  if (!watch.runs) return;
+  (void)pthread_mutex_lock(&watch.lock);
+  watch.stops = PETSC_TRUE;
+  (void)pthread_cond_signal(&watch.wake);
+  (void)pthread_mutex_unlock(&watch.lock);
+  (void)pthread_join(watch.thread, NULL);
+  watch.runs = PETSC_FALSE;
+}
+
+void TrsNcclEnter(const char *what, double limit_s)
+{
+  (void)pthread_mutex_lock(&watch.lock);
+  watch.what = what;
+  watch.since_s = TrsClock();
+  watch.limit_s = limit_s;
+  watch.end = TRS_NCCL_IN_TIME;
+  (void)pthread_mutex_unlock(&watch.lock);
+}
+
+TrsNcclEnd TrsNcclLeave(void)
+{
+  TrsNcclEnd end;
+
+  (void)pthread_mutex_lock(&watch.lock);
+  watch.what = NULL;
+  end = watch.end;
+  (void)pthread_mutex_unlock(&watch.lock);
+  return end;
+}

@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  cuBLASLt sees row-major matrices as their transposes: C' = op(B)' op(A)'. So our columns are its
+  rows, and its bias, one number a row, is ours. Bias and sums have the type of C, which cublasLt.h
+  says of all types but int8 and fp8 (CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+  CUBLASLT_MATMUL_DESC_BIAS_POINTER). A mask's rows of 128 bits begin at each of our rows.
+*/
+#include "gpu/device/device_cuda.h"
+#include "gpu/gemm/gemm_choice_cuda.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+  TRS_GEMM_CHOICES = 256,
+  TRS_GEMM_ALGORITHMS = 8, /* most that are timed */
+  TRS_GEMM_ROUNDS = 4,     /* of timing; the first one loads kernels and does not count */
+  TRS_GEMM_REPEATS = 4,    /* products between two events */
+  TRS_GEMM_TEXT = 8192
+};
+
+/*
+  Everything on which a choice depends, and nothing else; compared as bytes. Alignments are those of
+  addresses and strides, in bytes, up to a vector's 16.
+
+  The heuristic gets descriptions, layouts and preferences made of these numbers (of the bias it
+  reads only the alignment), always with the same amount of scratch. Its answer for a shape does not
+  depend on earlier questions, and it gives the same answer when it is asked again for a choice that
+  made way for others. If it has no answer, our kernel is the choice. So the bits of a product are a
+  function of its shape and alignment, on GPUs of one architecture and number of SMs, and for one
+  version of the library: cuBLASLt draws no algorithm by itself, and it gets a workspace that no
+  other stream uses.
+
+  -reproducible relies on this. A sample block (train/blockwise.h) has the shapes of every other
+  sample block, on any rank. Its operands are the model's parameters, gradients and activations,
+  which lie alike on all ranks, and samples that begin at multiples of a block's rows in memory of
+  their own. So the alignments, too, are the same for all sample blocks.
+
+  A choice by time breaks the rule, so -reproducible refuses it.
+*/
+struct Shape {
+  int64_t m, n, k, lda, ldb, ldc;
+  int32_t operand, result; /* TrsDType of A and B, and of C and the bias */
+  int32_t trans_a, trans_b, epilogue, add, alignment_a, alignment_b, alignment_c, alignment_bias;
+  int64_t mask_bits; /* from one row of the mask to the next */
+};
+
+struct TrsGemmChoice {
+  Shape shape;
+  bool none; /* cuBLASLt has no kernel */
+  cublasLtMatmulDesc_t description;
+  cublasLtMatrixLayout_t a, b, c;
+  cublasLtMatmulAlgo_t algorithm;
+  int n_met;              /* how often the shape was met, up to 2 */
+  int n_timed, fastest;   /* algorithms that were timed, 0: none; the one that was kept, from 0 */
+  float first_ms, own_ms; /* of the heuristic's first algorithm, and of the kept one */
+};
+
+static struct {
+  cublasLtHandle_t handle;
+  int gpu;             /* that the handle is for */
+  int n_choices, last; /* choices made; the choice used last */
+  int n_own, n_apart;  /* choices without a kernel; those of products with a mask or sums */
+  TrsGemmChoice choice[TRS_GEMM_CHOICES];
+  char text[TRS_GEMM_TEXT];
+} state;
+
+static PetscErrorCode forget(const TrsCublasLt *blas, TrsGemmChoice *choice)
+{
+  PetscFunctionBegin;
+  CALL_BLAS(blas->MatmulDescDestroy(choice->description));
+  CALL_BLAS(blas->MatrixLayoutDestroy(choice->a));
+  CALL_BLAS(blas->MatrixLayoutDestroy(choice->b));
+  CALL_BLAS(blas->MatrixLayoutDestroy(choice->c));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsGemmChoicesForget(const TrsCublasLt *blas)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < state.n_choices; i++) PetscCall(forget(blas, &state.choice[i]));
+  state.n_choices = state.n_own = state.n_apart = state.last = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+int TrsGemmChoicesOwn()
+{
+  return state.n_own;
+}
+
+int TrsGemmChoicesApart()
+{
+  return state.n_apart;
+}
+
+/* A handle is for the GPU that is current when it is made. A process' runs may have several. */
+static PetscErrorCode take_handle(const TrsCublasLt *blas)
+{
+  int gpu;
+
+  PetscFunctionBegin;
+  TrsCallCUDA(cudaGetDevice(&gpu));
+  if (state.handle && state.gpu == gpu) PetscFunctionReturn(PETSC_SUCCESS);
+  if (state.handle) CALL_BLAS(blas->Destroy(state.handle));
+  CALL_BLAS(blas->Create(&state.handle));
+  state.gpu = gpu;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* What a product's kernel does beside multiplying. Not every kernel can make masks or sums. */
+enum { PLAIN, BIAS, BIAS_RELU, BIAS_RELU_MASK, MASKED, SUMS };
+static const struct {
+  cublasLtEpilogue_t epilogue;
+  bool fused;
+  const char *words;
+} epilogues[] = {{CUBLASLT_EPILOGUE_DEFAULT, false, ""},
+                 {CUBLASLT_EPILOGUE_BIAS, false, " bias"},
+                 {CUBLASLT_EPILOGUE_RELU_BIAS, false, " bias relu"},
+                 {CUBLASLT_EPILOGUE_RELU_AUX_BIAS, true, " bias relu mask"},
+                 {CUBLASLT_EPILOGUE_DRELU, true, " masked"},
+                 {CUBLASLT_EPILOGUE_BGRADB, true, " sums"}};
+
+static int epilogue_of(const TrsProduct *p)
+{
+  const bool relu = p->activation == TRS_ACTIVATION_RELU;
+
+  if (p->sums) return SUMS;
+  if (p->mask.data) return relu ? BIAS_RELU_MASK : MASKED;
+  return !p->bias ? PLAIN : relu ? BIAS_RELU : BIAS;
+}
+
+const char *TrsGemmChoicesText()
+{
+  size_t used = 0;
+
+  state.text[0] = '\0';
+  for (int i = 0; i < state.n_choices; i++) {
+    const TrsGemmChoice *c = &state.choice[i];
+    char line[192];
+    int size;
+
+    if (c->n_timed == 0) continue;
+    size = snprintf(
+        line, sizeof(line),
+        "%lld x %lld x %lld %c%c %s to %s%s%s: algorithm %d of %d, %.4g us, the first one %.4g us\n",
+        static_cast<long long>(c->shape.m), static_cast<long long>(c->shape.n),
+        static_cast<long long>(c->shape.k), c->shape.trans_a ? 'T' : 'N', c->shape.trans_b ? 'T' : 'N',
+        TrsDTypeName(static_cast<TrsDType>(c->shape.operand)),
+        TrsDTypeName(static_cast<TrsDType>(c->shape.result)), epilogues[c->shape.epilogue].words,
+        c->shape.add ? " added" : "", c->fastest + 1, c->n_timed, 1e3 * static_cast<double>(c->own_ms),
+        1e3 * static_cast<double>(c->first_ms));
+    if (size < 0 || used + static_cast<size_t>(size) >= sizeof(state.text)) break;
+    memcpy(state.text + used, line, static_cast<size_t>(size) + 1);
+    used += static_cast<size_t>(size);
+  }
+  return state.text;
+}
+
+/* The largest power of two up to 16 that divides address and stride, in bytes. */
+static int32_t alignment_of(const void *address, int64_t stride, TrsDType type)
+{
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(address) |
+                         static_cast<uintptr_t>(TrsDTypeBytes(type) * stride);
+
+  return bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : bits % 4 == 0 ? 4 : 2;
+}
+
+static int32_t alignment_of(const TrsMatrix *x)
+{
+  return alignment_of(x->data, x->stride, x->type);
+}
+
+/*
+  NVIDIA's own interface refuses DRELU with k = 1, and its tests leave BGRADB with one row of D out
+  (nvmath-python, epilog_protocol.py and test_epilog.py).
+*/
+bool TrsGemmCanFuse(const TrsProduct *p)
+{
+  if (p->sums) return p->k > 0 && p->n > 1 && !p->mask.data;
+  return p->k > 1 && p->mask.data && p->mask.row_bytes % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(p->mask.data) % 16 == 0;
+}
+
+static Shape shape_of(const TrsProduct *p)
+{
+  Shape shape;
+
+  memset(&shape, 0, sizeof(shape));
+  shape.m = p->m;
+  shape.n = p->n;
+  shape.k = p->k;
+  shape.lda = p->a.stride;
+  shape.ldb = p->b.stride;
+  shape.ldc = p->c.stride;
+  shape.operand = p->a.type;
+  shape.result = p->c.type;
+  shape.trans_a = p->trans_a;
+  shape.trans_b = p->trans_b;
+  shape.epilogue = epilogue_of(p);
+  shape.add = p->beta != 0.0f;
+  shape.alignment_a = alignment_of(&p->a);
+  shape.alignment_b = alignment_of(&p->b);
+  shape.alignment_c = PetscMin(alignment_of(&p->c), alignment_of(TrsProductAdded(p), p->c.stride, p->c.type));
+  shape.alignment_bias = alignment_of(p->sums ? p->sums : p->bias, 0, p->c.type);
+  shape.mask_bits = p->mask.data ? 8 * p->mask.row_bytes : 0;
+  return shape;
+}
+
+static cublasComputeType_t compute_type(TrsDensePrecision precision)
+{
+  return precision == TRS_PRECISION_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+static PetscErrorCode layout(const TrsCublasLt *blas, int32_t type, int64_t rows, int64_t cols, int64_t ld,
+                             cublasLtMatrixLayout_t *made)
+{
+  PetscFunctionBegin;
+  CALL_BLAS(blas->MatrixLayoutCreate(made, type == TRS_BF16 ? CUDA_R_16BF : CUDA_R_32F,
+                                     static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), ld));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode describe(const TrsCublasLt *blas, TrsDensePrecision precision, const Shape *shape,
+                               TrsGemmChoice *choice)
+{
+  const cublasOperation_t op_a = shape->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                          op_b = shape->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasLtEpilogue_t epilogue = epilogues[shape->epilogue].epilogue;
+
+  PetscFunctionBegin;
+  memset(choice, 0, sizeof(*choice));
+  choice->shape = *shape;
+  CALL_BLAS(blas->MatmulDescCreate(&choice->description, compute_type(precision), CUDA_R_32F));
+  CALL_BLAS(
+      blas->MatmulDescSetAttribute(choice->description, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof(op_a)));
+  CALL_BLAS(
+      blas->MatmulDescSetAttribute(choice->description, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof(op_b)));
+  CALL_BLAS(blas->MatmulDescSetAttribute(choice->description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                         sizeof(epilogue)));
+  if (shape->mask_bits)
+    CALL_BLAS(blas->MatmulDescSetAttribute(choice->description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                           &shape->mask_bits, sizeof(shape->mask_bits)));
+  PetscCall(layout(blas, shape->operand, shape->trans_b ? shape->k : shape->n,
+                   shape->trans_b ? shape->n : shape->k, shape->ldb, &choice->a));
+  PetscCall(layout(blas, shape->operand, shape->trans_a ? shape->m : shape->k,
+                   shape->trans_a ? shape->k : shape->m, shape->lda, &choice->b));
+  PetscCall(layout(blas, shape->result, shape->n, shape->m, shape->ldc, &choice->c));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Ask the heuristic for up to `wanted` algorithms, the best one in front. 0: there is none. The
+  pointers are set, because the heuristic reads their alignment, too. To a question for a mask or
+  sums it may also say that it knows no such thing.
+*/
+static PetscErrorCode ask(const TrsCublasLt *blas, const TrsGemmChoice *choice, int wanted,
+                          cublasLtMatmulAlgo_t *algorithm, int *n)
+{
+  const Shape *shape = &choice->shape;
+  const uint64_t workspace = static_cast<uint64_t>(TRS_GEMM_WORKSPACE_BYTES);
+  const struct { /* cuBLASLt's A is our B */
+    cublasLtMatmulPreferenceAttributes_t attribute;
+    uint32_t bytes;
+  } aligned[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(shape->alignment_b)},
+                 {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(shape->alignment_a)},
+                 {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(shape->alignment_c)},
+                 {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(shape->alignment_c)}};
+  cublasLtMatmulPreference_t preference;
+  cublasLtMatmulHeuristicResult_t result[TRS_GEMM_ALGORITHMS];
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  int n_found = 0;
+
+  PetscFunctionBegin;
+  *n = 0;
+  CALL_BLAS(blas->MatmulPreferenceCreate(&preference));
+  CALL_BLAS(blas->MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                               &workspace, sizeof(workspace)));
+  for (const auto &a : aligned)
+    CALL_BLAS(blas->MatmulPreferenceSetAttribute(preference, a.attribute, &a.bytes, sizeof(a.bytes)));
+  status = blas->MatmulAlgoGetHeuristic(state.handle, choice->description, choice->a, choice->b, choice->c,
+                                        choice->c, preference, PetscMin(wanted, TRS_GEMM_ALGORITHMS), result,
+                                        &n_found);
+  CALL_BLAS(blas->MatmulPreferenceDestroy(preference));
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) PetscFunctionReturn(PETSC_SUCCESS);
+  if (status == CUBLAS_STATUS_INVALID_VALUE && epilogues[shape->epilogue].fused)
+    PetscFunctionReturn(PETSC_SUCCESS);
+  CALL_BLAS(status);
+  for (int i = 0; i < n_found; i++) {
+    if (result[i].state == CUBLAS_STATUS_NOT_SUPPORTED) continue;
+    CALL_BLAS(result[i].state);
+    algorithm[(*n)++] = result[i].algo;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Set what the epilogue reads or writes beside C. */
+static PetscErrorCode set_pointers(const TrsCublasLt *blas, const TrsGemmChoice *choice, const TrsProduct *p)
+{
+  const void *const bias = p->sums ? p->sums : p->bias;
+
+  PetscFunctionBegin;
+  if (bias)
+    CALL_BLAS(blas->MatmulDescSetAttribute(choice->description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                           sizeof(bias)));
+  if (p->mask.data)
+    CALL_BLAS(blas->MatmulDescSetAttribute(choice->description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                           &p->mask.data, sizeof(p->mask.data)));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Make the product by an algorithm. The result goes to c. */
+static PetscErrorCode multiply(const TrsCublasLt *blas, TrsStream stream, const TrsGemmChoice *choice,
+                               const cublasLtMatmulAlgo_t *algorithm, const TrsProduct *p, void *c,
+                               cublasStatus_t *status)
+{
+  void *workspace = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(set_pointers(blas, choice, p));
+  PetscCall(TrsCudaStreamScratch(stream, TRS_GEMM_WORKSPACE_BYTES, &workspace));
+  *status = blas->Matmul(state.handle, choice->description, &p->alpha, p->b.data, choice->a, p->a.data,
+                         choice->b, &p->beta, TrsProductAdded(p), choice->c, c, choice->c, algorithm,
+                         workspace, static_cast<size_t>(TRS_GEMM_WORKSPACE_BYTES), TrsCudaStream(stream));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Time n algorithms on the product's own operands. Results go to memory of their own, so that the
+  product that follows finds what it adds to. All rounds are enqueued before the host waits. ms[i]
+  is the shortest time of algorithm i in all rounds but the first, or below 0 if it refused.
+*/
+static PetscErrorCode time_algorithms(const TrsCublasLt *blas, TrsStream stream, const TrsGemmChoice *choice,
+                                      const TrsProduct *p, int n, const cublasLtMatmulAlgo_t *algorithm,
+                                      float *ms)
+{
+  cudaEvent_t event[TRS_GEMM_ROUNDS][TRS_GEMM_ALGORITHMS + 1];
+  void *result = NULL;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCudaAllocUnset(p->m * p->c.stride * TrsDTypeBytes(p->c.type), &result));
+  for (int i = 0; i < n; i++) ms[i] = 0.0f;
+  for (int round = 0; round < TRS_GEMM_ROUNDS; round++) {
+    for (int i = 0; i <= n; i++) TrsCallCUDA(cudaEventCreateWithFlags(&event[round][i], cudaEventDefault));
+    TrsCallCUDA(cudaEventRecord(event[round][0], TrsCudaStream(stream)));
+    for (int i = 0; i < n; i++) {
+      for (int k = 0; k < TRS_GEMM_REPEATS && ms[i] >= 0.0f; k++) {
+        cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+
+        PetscCall(multiply(blas, stream, choice, &algorithm[i], p, result, &status));
+        if (status != CUBLAS_STATUS_SUCCESS) ms[i] = -1.0f;
+      }
+      TrsCallCUDA(cudaEventRecord(event[round][i + 1], TrsCudaStream(stream)));
+    }
+  }
+  PetscCall(TrsCudaEventWait(event[TRS_GEMM_ROUNDS - 1][n]));
+  for (int round = 0; round < TRS_GEMM_ROUNDS; round++) {
+    for (int i = 0; i < n && round > 0; i++) {
+      float took;
+
+      TrsCallCUDA(cudaEventElapsedTime(&took, event[round][i], event[round][i + 1]));
+      took /= static_cast<float>(TRS_GEMM_REPEATS);
+      if (ms[i] >= 0.0f && (round == 1 || took < ms[i])) ms[i] = took;
+    }
+    for (int i = 0; i <= n; i++) TrsCallCUDA(cudaEventDestroy(event[round][i]));
+  }
+  PetscCall(trs_device_cuda.release(&result));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Keep the fastest algorithm. The first one stays unless another takes at most 0.97 of its time,
+  because the clock's noise should not change a run's bits.
+*/
+static PetscErrorCode choose_by_time(const TrsCublasLt *blas, TrsStream stream, int most, const TrsProduct *p,
+                                     TrsGemmChoice *choice)
+{
+  cublasLtMatmulAlgo_t algorithm[TRS_GEMM_ALGORITHMS];
+  float ms[TRS_GEMM_ALGORITHMS];
+  int n;
+
+  PetscFunctionBegin;
+  PetscCall(ask(blas, choice, most, algorithm, &n));
+  if (n < 2) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(time_algorithms(blas, stream, choice, p, n, algorithm, ms));
+  for (int i = 1; i < n; i++)
+    if (ms[i] >= 0.0f && ms[i] < 0.97f * ms[0] && ms[i] < (choice->fastest ? ms[choice->fastest] : ms[0]))
+      choice->fastest = i;
+  choice->algorithm = algorithm[choice->fastest];
+  choice->n_timed = n;
+  choice->first_ms = ms[0];
+  choice->own_ms = ms[choice->fastest];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Take the heuristic's first algorithm. Where it has none, our kernel makes the product, or a mask
+  and sums are made apart from it.
+*/
+static PetscErrorCode choose_first(const TrsCublasLt *blas, TrsGemmChoice *choice)
+{
+  int n;
+
+  PetscFunctionBegin;
+  PetscCall(ask(blas, choice, 1, &choice->algorithm, &n));
+  choice->none = n == 0;
+  if (choice->none && epilogues[choice->shape.epilogue].fused)
+    state.n_apart++;
+  else if (choice->none && state.n_own++ == 0)
+    fprintf(stderr,
+            "trshard: info: cuBLASLt has no kernel for a product of %lld x %lld x %lld here: the program's "
+            "own makes it, and others like it\n",
+            static_cast<long long>(choice->shape.m), static_cast<long long>(choice->shape.n),
+            static_cast<long long>(choice->shape.k));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Steps repeat, so a kept choice most often follows the choice used last. A new shape gets a new
+  choice. Its algorithms are timed when it comes for the second time: products of sequences have
+  other shapes in every step, and come once.
+*/
+PetscErrorCode TrsGemmChoiceFind(const TrsCublasLt *blas, const TrsGemmRules *rules, TrsStream stream,
+                                 const TrsProduct *p, const TrsGemmChoice **found)
+{
+  const Shape shape = shape_of(p);
+  TrsGemmChoice *choice = NULL;
+  PetscBool untimed = PETSC_FALSE;
+
+  PetscFunctionBegin;
+  for (int i = 1; i <= state.n_choices && !choice; i++) {
+    const int at = (state.last + i) % state.n_choices;
+
+    if (memcmp(&state.choice[at].shape, &shape, sizeof(shape)) == 0) choice = &state.choice[state.last = at];
+  }
+  if (!choice) {
+    PetscCall(take_handle(blas));
+    if (state.n_choices == TRS_GEMM_CHOICES) PetscCall(TrsGemmChoicesForget(blas));
+    choice = &state.choice[state.n_choices];
+    PetscCall(describe(blas, rules->precision, &shape, choice));
+    PetscCall(set_pointers(blas, choice, p));
+    PetscCall(choose_first(blas, choice));
+    state.last = state.n_choices++;
+  }
+  /* a capture can time nothing */
+  if (choice->n_met < 2) PetscCall(TrsCudaIsCapturing(stream, &untimed));
+  if (choice->n_met < 2 && !untimed && ++choice->n_met == 2 && rules->most_algorithms > 1 && !choice->none) {
+    PetscCall(set_pointers(blas, choice, p));
+    PetscCall(choose_by_time(blas, stream, rules->most_algorithms, p, choice));
+  }
+  *found = choice->none ? NULL : choice;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsGemmChoiceMultiply(const TrsCublasLt *blas, TrsStream stream, const TrsGemmChoice *choice,
+                                     const TrsProduct *p)
+{
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+
+  PetscFunctionBegin;
+  PetscCall(multiply(blas, stream, choice, &choice->algorithm, p, p->c.data, &status));
+  CALL_BLAS(status);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

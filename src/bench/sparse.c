@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "bench/sparse.h"
+
+#include "bench/timing.h"
+#include "core/random.h"
+
+enum {
+  TRS_BENCH_DIM = 64,
+  TRS_BENCH_POOLING = 16,
+  TRS_BENCH_BAGS = 8192,
+  /* 268 MB of rows: in comparison a launch costs little, and a GPU's cache is small. */
+  TRS_BENCH_DEVICE_BAGS = 65536,
+  TRS_BENCH_FEATURES = 16,   /* of a table each; a model's vectors stand side by side in rows */
+  TRS_BENCH_BUCKET = 50000,  /* rows of a table on a rank */
+  TRS_BENCH_RANKS = 4,       /* among which the rows of a table are cut */
+  TRS_BENCH_COLUMNS = 1024,  /* of the matrices that fill the cache before an update */
+  TRS_BENCH_FLOATS = 1 << 24 /* of these matrices: more than a cache has */
+};
+
+/* --- lookups --- */
+
+/*
+  Draw a round's ids by way of `host`.
+  Each round uses other rows, because the last ones may still be cached.
+*/
+static PetscErrorCode draw_values(const TrsDeviceOps *device, int round, int64_t rows, int64_t n,
+                                  int64_t *host, void *values)
+{
+  PetscFunctionBegin;
+  for (int64_t i = 0; i < n; i++) {
+    uint32_t bits[4];
+    TrsRandom(0, TRS_RANDOM_TEST, (uint64_t)round, (uint64_t)i, bits);
+    host[i] = (int64_t)(((uint64_t)bits[1] << 32 | bits[0]) % (uint64_t)rows);
+  }
+  PetscCall(device->copy(values, host, n * (int64_t)sizeof(*host), NULL));
+  PetscCall(device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+typedef struct {
+  const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
+  TrsTbeTable table[TRS_BENCH_FEATURES]; /* a table for each feature; all are like the first */
+  TrsTbeFeature feature[TRS_BENCH_FEATURES];
+  TrsTbe tbe;
+  TrsTbeInput input;
+  void *offsets, *values, *out; /* out: pooled rows, or their gradients */
+  int64_t n_other;
+  float *other; /* [n_other] what fills the cache before an update */
+  TrsWorkspace workspace;
+  int64_t *host;
+  int64_t step;
+} TrsBenchLookup;
+
+static PetscErrorCode prepare_lookup(void *context, int round)
+{
+  const TrsBenchLookup *b = (const TrsBenchLookup *)context;
+
+  PetscFunctionBegin;
+  PetscCall(draw_values(b->device, round, b->table->rows, b->input.n_values, b->host, b->values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  As in a step, rows and ids come from memory, while the gradients were written last: they are in
+  the cache as far as it has room for them.
+*/
+static PetscErrorCode prepare_update(void *context, int round)
+{
+  const TrsBenchLookup *b = (const TrsBenchLookup *)context;
+  const int64_t half = b->n_other / 2, cols = TRS_BENCH_COLUMNS,
+                width = (int64_t)b->tbe.n_features * b->table->dim;
+
+  PetscFunctionBegin;
+  PetscCall(b->compute->join_forward(NULL, half / cols, cols, PETSC_FALSE, b->other, cols, b->other + half,
+                                     cols, b->other, cols));
+  PetscCall(b->device->stream_synchronize(NULL));
+  PetscCall(prepare_lookup(context, round));
+  PetscCall(b->compute->scale_matrix(NULL, b->input.batch, width, 0.5F, (float *)b->out, width));
+  PetscCall(b->device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode run_lookup(void *context)
+{
+  const TrsBenchLookup *b = (const TrsBenchLookup *)context;
+
+  PetscFunctionBegin;
+  PetscCall(b->compute->tbe_forward(NULL, b->workspace, &b->tbe, &b->input,
+                                    TrsFloats((float *)b->out, (int64_t)b->tbe.n_features * b->table->dim)));
+  PetscCall(b->device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The gradients are numbers that the forward wrote, all zero, which take the time of others. */
+static PetscErrorCode run_update(void *context)
+{
+  TrsBenchLookup *b = (TrsBenchLookup *)context;
+  const TrsSparseOptimizerArgs args = {
+      .kind = TRS_OPTIM_ROWWISE_ADAGRAD, .learning_rate = 0.01F, .eps = 1e-8F, .step = ++b->step};
+
+  PetscFunctionBegin;
+  PetscCall(b->compute->tbe_backward(
+      NULL, b->workspace, &b->tbe, &b->input,
+      TrsFloats((const float *)b->out, (int64_t)b->tbe.n_features * b->table->dim), &args));
+  PetscCall(b->device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Make a table for each feature, of the first one's type and width, in one block of memory. */
+static PetscErrorCode open_tables(TrsBenchLookup *b, int64_t table_bytes, int n_features)
+{
+  const TrsDeviceOps *device = b->device;
+  TrsTbeTable *first = &b->table[0];
+  const int64_t row_bytes = first->dim * (int64_t)TrsDTypeBytes(first->dtype);
+  int64_t state_bytes;
+
+  PetscFunctionBegin;
+  first->rows = table_bytes / row_bytes / n_features;
+  first->stride = first->table_dim = first->dim;
+  state_bytes = first->rows * (int64_t)sizeof(float);
+  PetscCall(device->alloc(n_features * first->rows * row_bytes, &first->weight));
+  PetscCall(device->alloc(n_features * state_bytes, (void **)&first->state[0]));
+  /* Write zeros, so that every page has memory of its own. */
+  PetscCall(device->zero(first->weight, n_features * first->rows * row_bytes, NULL));
+  PetscCall(device->zero(first->state[0], n_features * state_bytes, NULL));
+  for (int f = 0; f < n_features; f++) {
+    b->table[f] = *first;
+    b->table[f].weight = (char *)first->weight + f * first->rows * row_bytes;
+    b->table[f].state[0] = first->state[0] + f * first->rows;
+    b->feature[f] = (TrsTbeFeature){.table = f, .out_column = (int64_t)f * first->dim};
+  }
+  b->tbe = (TrsTbe){
+      .n_tables = n_features, .n_features = n_features, .table = b->table, .feature = b->feature};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Make tables of about table_bytes together, a state for each row, and room for bags of `pooling`
+  ids, which belong to n_features features: a sample's vectors stand side by side.
+*/
+static PetscErrorCode open_lookup(TrsBenchLookup *b, int64_t table_bytes, int n_features, int64_t bags,
+                                  int64_t pooling)
+{
+  const TrsDeviceOps *device = b->device;
+  const int64_t n = bags * pooling;
+
+  PetscFunctionBegin;
+  PetscCall(open_tables(b, table_bytes, n_features));
+  PetscCall(device->alloc(bags * b->table->dim * (int64_t)sizeof(float), &b->out));
+  PetscCall(device->alloc((bags + 1) * (int64_t)sizeof(*b->host), &b->offsets));
+  PetscCall(device->alloc(n * (int64_t)sizeof(*b->host), &b->values));
+  /* This memory is staging for offsets, then for ids. */
+  PetscCall(TrsAlloc(n + 1, sizeof(*b->host), &b->host));
+  PetscCall(b->compute->workspace_create(&b->workspace));
+  for (int64_t i = 0; i <= bags; i++) b->host[i] = i * pooling;
+  PetscCall(device->copy(b->offsets, b->host, (bags + 1) * (int64_t)sizeof(*b->host), NULL));
+  /* Finish the copy before `host` is used again. */
+  PetscCall(device->stream_synchronize(NULL));
+  b->input = (TrsTbeInput){.batch = bags / n_features,
+                           .n_values = n,
+                           .offsets = (const int64_t *)b->offsets,
+                           .values = (const int64_t *)b->values};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode close_lookup(TrsBenchLookup *b)
+{
+  PetscFunctionBegin;
+  PetscCall(b->compute->workspace_destroy(&b->workspace));
+  PetscCall(TrsFree(&b->host));
+  PetscCall(b->device->release(&b->values));
+  PetscCall(b->device->release(&b->offsets));
+  PetscCall(b->device->release(&b->out));
+  PetscCall(b->device->release((void **)&b->table->state[0]));
+  PetscCall(b->device->release(&b->table->weight));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Measure the bytes/ms at which a rank's lookups read rows while all ranks do the same. */
+static PetscErrorCode measure_memory(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
+{
+  const int64_t row_bytes = TRS_BENCH_DIM * (int64_t)sizeof(float);
+  /* in a small table few rows are read twice */
+  const int64_t half = table_bytes / row_bytes / 2 / TRS_BENCH_POOLING;
+  const int64_t bags = machine->device->host_memory ? TRS_BENCH_BAGS
+                                                    : PetscMin(half, (int64_t)TRS_BENCH_DEVICE_BAGS);
+  TrsBenchLookup b = {.device = machine->device,
+                      .compute = machine->compute,
+                      .table = {{.dim = TRS_BENCH_DIM, .dtype = TRS_FP32}}};
+  double median;
+
+  PetscFunctionBegin;
+  PetscCall(open_lookup(&b, table_bytes, 1, bags, TRS_BENCH_POOLING));
+  PetscCall(
+      TrsBenchTime(machine->comm, &(TrsBenchWork){prepare_lookup, run_lookup, &b}, &median, &rates->spread));
+  rates->memory = (double)(bags * TRS_BENCH_POOLING * row_bytes) / (1e3 * median);
+  PetscCall(close_lookup(&b));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- rows by their widths and types --- */
+
+/* Milliseconds of an id in a lookup and in an update. */
+typedef struct {
+  double read_ms, update_ms;
+} TrsBenchRow;
+
+/*
+  Measure rows of a width and a type, with one id a bag. On CPUs there are as many rows of each
+  width, so that the rows of a batch lie equally close; a GPU's cache would hold those of narrow
+  tables.
+*/
+static PetscErrorCode measure_row(const TrsMachine *machine, int64_t table_bytes, int32_t dim, TrsDType dtype,
+                                  PetscBool stochastic, TrsBenchRates *rates, TrsBenchRow *row)
+{
+  const int64_t bags = TrsBenchAmount(TRS_BENCH_DEVICE_BAGS, table_bytes);
+  TrsBenchLookup b = {.device = machine->device,
+                      .compute = machine->compute,
+                      .n_other = TrsBenchAmount(TRS_BENCH_FLOATS, table_bytes),
+                      .table = {{.dim = dim, .dtype = dtype, .stochastic_rounding = (int32_t)stochastic}}};
+  double median;
+
+  PetscFunctionBegin;
+  if (b.device->host_memory) table_bytes = table_bytes * dim * TrsDTypeBytes(dtype) / (4 * TRS_BENCH_WIDE);
+  PetscCall(b.device->alloc(b.n_other * (int64_t)sizeof(float), (void **)&b.other));
+  PetscCall(b.device->zero(b.other, b.n_other * (int64_t)sizeof(float), NULL));
+  PetscCall(open_lookup(&b, table_bytes, TRS_BENCH_FEATURES, bags, 1));
+  PetscCall(
+      TrsBenchTime(machine->comm, &(TrsBenchWork){prepare_lookup, run_lookup, &b}, &median, &rates->spread));
+  row->read_ms = 1e3 * median / (double)bags;
+  PetscCall(
+      TrsBenchTime(machine->comm, &(TrsBenchWork){prepare_update, run_update, &b}, &median, &rates->spread));
+  row->update_ms = 1e3 * median / (double)bags;
+  PetscCall(close_lookup(&b));
+  PetscCall(b.device->release((void **)&b.other));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Measure what an id costs in lookups and updates: rows of two widths, then of other types. */
+static PetscErrorCode measure_rows(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
+{
+  const double narrow_bytes = 4.0 * TRS_BENCH_NARROW, wide_bytes = 4.0 * TRS_BENCH_WIDE;
+  TrsBenchRow narrow = {0}, wide = {0}, half = {0}, stochastic = {0};
+
+  PetscFunctionBegin;
+  PetscCall(measure_row(machine, table_bytes, TRS_BENCH_NARROW, TRS_FP32, PETSC_FALSE, rates, &narrow));
+  PetscCall(measure_row(machine, table_bytes, TRS_BENCH_WIDE, TRS_FP32, PETSC_FALSE, rates, &wide));
+  PetscCall(measure_row(machine, table_bytes, TRS_BENCH_WIDE, TRS_FP16, PETSC_FALSE, rates, &half));
+  PetscCall(measure_row(machine, table_bytes, TRS_BENCH_WIDE, TRS_FP16, PETSC_TRUE, rates, &stochastic));
+  /* A lookup reads the row, and writes the vector of the bag. */
+  TrsBenchFit(2.0 * narrow_bytes, narrow.read_ms, 2.0 * wide_bytes, wide.read_ms, &rates->rows.read_bw,
+              &rates->rows.read_overhead);
+  /* An update reads the gradient, reads and writes the row and the state. */
+  TrsBenchFit(3.0 * narrow_bytes + 8.0, narrow.update_ms, 3.0 * wide_bytes + 8.0, wide.update_ms,
+              &rates->rows.update_bw, &rates->rows.update_overhead);
+  rates->rows.half_update = half.update_ms / wide.update_ms;
+  rates->rows.stochastic_update = stochastic.update_ms / wide.update_ms;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- cuts of ids by their ranks --- */
+
+typedef struct {
+  const TrsDeviceOps *device;
+  const TrsComputeOps *compute;
+  TrsBucketSpec cut_by[TRS_BENCH_FEATURES];
+  TrsJagged in, out;
+  TrsWorkspace workspace;
+} TrsBenchCut;
+
+static PetscErrorCode run_cut(void *context)
+{
+  TrsBenchCut *b = (TrsBenchCut *)context;
+
+  PetscFunctionBegin;
+  PetscCall(b->compute->bucketize(NULL, b->workspace, TRS_BENCH_RANKS, TRS_BENCH_FEATURES,
+                                  b->in.n_bags / TRS_BENCH_FEATURES, b->cut_by, &b->in, &b->out, NULL));
+  PetscCall(b->device->stream_synchronize(NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode open_jagged(const TrsDeviceOps *device, int64_t bags, int64_t n, TrsJagged *jagged)
+{
+  PetscFunctionBegin;
+  *jagged = (TrsJagged){.n_bags = bags, .n_values = n};
+  PetscCall(device->alloc(bags * (int64_t)sizeof(*jagged->lengths), (void **)&jagged->lengths));
+  PetscCall(device->alloc((bags + 1) * (int64_t)sizeof(*jagged->offsets), (void **)&jagged->offsets));
+  PetscCall(device->alloc(n * (int64_t)sizeof(*jagged->values), (void **)&jagged->values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode close_jagged(const TrsDeviceOps *device, TrsJagged *jagged)
+{
+  PetscFunctionBegin;
+  PetscCall(device->release((void **)&jagged->values));
+  PetscCall(device->release((void **)&jagged->offsets));
+  PetscCall(device->release((void **)&jagged->lengths));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Measure the ms of one of `bags` bags of `pooling` ids. */
+static PetscErrorCode measure_bag_cut(const TrsMachine *machine, int64_t bags, int64_t pooling,
+                                      double *spread, double *ms)
+{
+  const TrsDeviceOps *device = machine->device;
+  const int64_t n = bags * pooling;
+  TrsBenchCut b = {.device = device, .compute = machine->compute};
+  int64_t *host;
+  double median;
+
+  PetscFunctionBegin;
+  for (int f = 0; f < TRS_BENCH_FEATURES; f++) b.cut_by[f] = (TrsBucketSpec){.bucket_rows = TRS_BENCH_BUCKET};
+  PetscCall(TrsAlloc(n, sizeof(*host), &host));
+  PetscCall(open_jagged(device, bags, n, &b.in));
+  PetscCall(open_jagged(device, TRS_BENCH_RANKS * bags, n, &b.out));
+  PetscCall(b.compute->workspace_create(&b.workspace));
+  for (int64_t i = 0; i < bags; i++) ((int32_t *)host)[i] = (int32_t)pooling;
+  PetscCall(device->copy(b.in.lengths, host, bags * (int64_t)sizeof(*b.in.lengths), NULL));
+  PetscCall(b.compute->offsets(NULL, bags, b.in.lengths, b.in.offsets));
+  PetscCall(device->stream_synchronize(NULL));
+  PetscCall(draw_values(device, 0, TRS_BENCH_RANKS * (int64_t)TRS_BENCH_BUCKET, n, host, b.in.values));
+  PetscCall(TrsBenchTime(machine->comm, &(TrsBenchWork){NULL, run_cut, &b}, &median, spread));
+  *ms = 1e3 * median / (double)bags;
+  PetscCall(b.compute->workspace_destroy(&b.workspace));
+  PetscCall(close_jagged(device, &b.out));
+  PetscCall(close_jagged(device, &b.in));
+  PetscCall(TrsFree(&host));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Measure the cut of bags with one id, and with many. */
+static PetscErrorCode measure_cut(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
+{
+  const int64_t bags = TrsBenchAmount((int64_t)TRS_BENCH_BAGS * TRS_BENCH_RANKS, table_bytes);
+  double one = 0.0, many = 0.0;
+
+  PetscFunctionBegin;
+  PetscCall(measure_bag_cut(machine, bags, 1, &rates->spread, &one));
+  PetscCall(measure_bag_cut(machine, bags, TRS_BENCH_POOLING, &rates->spread, &many));
+  TrsBenchFit(sizeof(int64_t), one, (double)TRS_BENCH_POOLING * sizeof(int64_t), many, &rates->rows.cut_bw,
+              &rates->rows.cut_overhead);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsBenchSparse(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
+{
+  PetscFunctionBegin;
+  PetscCall(measure_memory(machine, table_bytes, rates));
+  PetscCall(measure_rows(machine, table_bytes, rates));
+  PetscCall(measure_cut(machine, table_bytes, rates));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

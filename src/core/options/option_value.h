@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  One option's value is parsed from text into numbers. The module also has the ranges and words that
+  error messages need.
+*/
+#pragma once
+
+#include "core/options/options.h"
+
+typedef struct {
+  int n;          /* number of entries, 1 unless the type is a list */
+  int64_t *ints;  /* [n] for BOOL, INT, BYTES and lists of INT and BYTES */
+  double *reals;  /* [n] */
+  int *indices;   /* [n] indices into choices */
+  char **strings; /* [n] for STRING, FILE, STRINGS */
+} TrsOptionValue;
+
+enum { TRS_OPTION_DETAIL = 160 };
+
+/*
+  TrsOptionValueParse - Read and check a value.
+
+  Not collective. The text is read as in the C locale, whatever the user's locale is.
+
+  In:     spec    type, range, choices
+          text    not NULL
+          folder  the folder where a relative FILE begins
+  Out:    value   free with TrsOptionValueFree(); empty if the text is not valid
+          valid   whether the text is a value of the type and range
+          detail  the particular mistake for the end of the message: "; write 1M", or ""
+*/
+PetscErrorCode TrsOptionValueParse(const TrsOptionSpec *spec, const char *text, const char *folder,
+                                   TrsOptionValue *value, PetscBool *valid, char detail[TRS_OPTION_DETAIL]);
+PetscErrorCode TrsOptionValueFree(TrsOptionValue *value);
+
+/*
+  Write what a value must be: "an integer in [1,
+  9223372036854775807]" or "one of cpu, cuda". Not collective.
+*/
+void TrsOptionExpected(const TrsOptionSpec *spec, char *text, size_t n);
+
+/* The index of text[0..length-1] in choices, "a,b,c", or -1. Case does not count. */
+int TrsChoiceOf(const char *choices, const char *text, size_t length);
+
+/* Turn "a,b,c" into "a, b, c". */
+void TrsChoicesSpread(const char *choices, char *text, size_t n);
+
+PetscBool TrsOptionIsList(TrsOptionType type);

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cpu/cpu_kernels.h"
+#include "cpu/dense_kernels.h"
+
+#include <omp.h>
+#include <string.h>
+
+#define COLUMNS_A_PART 16 /* fewest columns that one thread sums over all samples: a cache line */
+#define ROWS_A_PART    64 /* samples to which one thread adds biases at once */
+
+const TrsDenseKernels *TrsDenseKernelsGet(void)
+{
+  return TRS_KERNELS_OF_ISA(trs_dense_kernels);
+}
+
+static inline int64_t min_int64(int64_t a, int64_t b)
+{
+  return a < b ? a : b;
+}
+
+/*
+  The number of columns that a thread takes, so that all threads are busy: whole cache lines. Sums
+  over samples do not depend on it.
+*/
+static int64_t columns_a_part(int64_t cols)
+{
+  const int64_t share = (cols + omp_get_max_threads() - 1) / omp_get_max_threads();
+
+  return (share + COLUMNS_A_PART - 1) / COLUMNS_A_PART * COLUMNS_A_PART;
+}
+
+PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
+                                   TrsMatrix weight, const void *bias, TrsActivation activation, TrsMatrix y,
+                                   const TrsReluMasks *masks)
+{
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+  const TrsMatrixProduct product = {
+      .trans_b = PETSC_TRUE, .m = batch, .n = out, .k = in, .alpha = 1.0F, .a = x, .b = weight, .c = y};
+
+  PetscFunctionBegin;
+  PetscCall(TrsMultiplyCpu(stream, &product));
+#pragma omp parallel for schedule(static)
+  for (int64_t b = 0; b < batch; b += ROWS_A_PART) {
+    const int64_t rows = min_int64(ROWS_A_PART, batch - b);
+    float *to = (float *)y.data + b * y.stride;
+
+    kernels->add_bias(rows, out, (const float *)bias, activation == TRS_ACTIVATION_RELU, to, y.stride);
+    if (masks && masks->y.data)
+      kernels->relu_bits(rows, out, to, y.stride, (unsigned char *)masks->y.data + b * masks->y.row_bytes,
+                         masks->y.row_bytes);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Mask columns c .. c + cols of dy, if there is something to mask them by, and sum them. The mask of
+  x is left to the layer below, which sums these columns anyway.
+*/
+static void mask_and_sum(int64_t batch, int64_t c, int64_t cols, TrsMatrix y, TrsActivation activation,
+                         const TrsReluMasks *masks, TrsMatrix dy, float *sums)
+{
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+
+  if (masks && masks->y.data)
+    kernels->mask_by_bits_and_sum(batch, cols, (const unsigned char *)masks->y.data + c / 8,
+                                  masks->y.row_bytes, (float *)dy.data + c, dy.stride, sums + c);
+  else
+    kernels->mask_and_sum(batch, cols, activation == TRS_ACTIVATION_RELU ? (const float *)y.data + c : NULL,
+                          y.stride, (float *)dy.data + c, dy.stride, sums + c);
+}
+
+/* NOLINTBEGIN(readability-function-size,readability-non-const-parameter): a kernel's type */
+PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
+                                    TrsMatrix weight, TrsMatrix y, TrsActivation activation, TrsMatrix dy,
+                                    float *grad_weight, float *grad_bias, TrsMatrix dx,
+                                    const TrsReluMasks *masks)
+{
+  const int64_t part = columns_a_part(out);
+  const TrsMatrixProduct to_weight = {.trans_a = PETSC_TRUE,
+                                      .m = out,
+                                      .n = in,
+                                      .k = batch,
+                                      .alpha = 1.0F,
+                                      .a = dy,
+                                      .b = x,
+                                      .c = {.type = TRS_FP32, .stride = in, .data = grad_weight}};
+  const TrsMatrixProduct to_input = {
+      .m = batch, .n = in, .k = out, .alpha = 1.0F, .a = dy, .b = weight, .c = dx};
+
+  PetscFunctionBegin;
+#pragma omp parallel for schedule(static)
+  for (int64_t c = 0; c < out; c += part)
+    mask_and_sum(batch, c, min_int64(part, out - c), y, activation, masks, dy, grad_bias);
+  PetscCall(TrsMultiplyCpu(stream, &to_weight));
+  if (dx.data) PetscCall(TrsMultiplyCpu(stream, &to_input));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+/* NOLINTEND(readability-function-size,readability-non-const-parameter) */
+
+int64_t TrsReluMaskBytesCpu(int64_t out)
+{
+  return (out + 127) / 128 * 16;
+}
+
+PetscErrorCode TrsCrossForwardCpu(TrsStream stream, int64_t batch, int64_t n, TrsDType type, const void *x0,
+                                  const void *u, const float *bias, const void *x, void *y)
+{
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+  const float *first = (const float *)x0, *product = (const float *)u, *from = (const float *)x;
+  float *to = (float *)y;
+
+  (void)stream;
+  PetscFunctionBegin;
+  PetscCall(TrsCheckFloats(type));
+#pragma omp parallel for schedule(static)
+  for (int64_t b = 0; b < batch; b++)
+    kernels->cross_forward(n, first + b * n, product + b * n, bias, from + b * n, to + b * n);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, int place,
+                                   const TrsCrossBackward *layer)
+{
+  const TrsDenseKernels *kernels = TrsDenseKernelsGet();
+  const float *x0 = (const float *)layer->x0, *u = (const float *)layer->u, *g = (const float *)layer->g;
+  const int64_t part = columns_a_part(n);
+  float *h = (float *)layer->h;
+
+  (void)stream;
+  PetscFunctionBegin;
+  PetscCall(TrsCheckFloats(layer->type));
+  if (place & TRS_CROSS_FIRST) memset(layer->dx0, 0, (size_t)(batch * n) * sizeof(float));
+#pragma omp parallel for schedule(static)
+  for (int64_t c = 0; c < n; c += part)
+    kernels->cross_backward(batch, min_int64(part, n - c), n, x0 + c, u + c, layer->bias + c, g + c,
+                            layer->dx0 + c, h + c, layer->grad_bias + c);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  The gradient of the layers, g, is complete before x0's gradient is added: cross_backward has not
+  added g to dx0.
+*/
+PetscErrorCode TrsCrossInputCpu(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
+                                TrsMatrix V, TrsMatrix g, const float *dx0, TrsMatrix dx)
+{
+  const TrsMatrixProduct product = {
+      .m = batch, .n = n, .k = rank, .alpha = 1.0F, .a = q, .b = V, .beta = 1.0F, .c = g};
+  const float *parts[2] = {(const float *)g.data, dx0};
+
+  PetscFunctionBegin;
+  PetscCall(TrsCheckFloats(dx.type));
+  PetscCall(TrsMultiplyCpu(stream, &product));
+  PetscCall(TrsSumMatricesCpu(stream, 2, parts, n, batch, n, (float *)dx.data, dx.stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

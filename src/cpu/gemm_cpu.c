@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "compute/gemm.h"
+
+#include "core/names.h"
+#include "core/start.h"
+#include "cpu/blas_library.h"
+#include "cpu/codec_kernels.h"
+#include "cpu/cpu_kernels.h"
+#include "cpu/onednn_library.h"
+
+#include <cblas.h>
+#if defined(__x86_64__)
+  #include <cpuid.h>
+#endif
+#include <limits.h>
+#include <omp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+  Products run on oneDNN if the machine has it and our kernels use AVX-512, else on OpenBLAS;
+  TRSHARD_GEMM=openblas in the environment asks for OpenBLAS. Layers of a DLRM, batch 2048, forward
+  and both gradients, on one thread of a Xeon (Emerald Rapids), oneDNN 2.6.3 beside OpenBLAS 0.3.21
+  SkylakeX in turn (regression/bench/bench_dense in either):
+
+    layer          oneDNN    OpenBLAS
+    415 x 64       2.1       2.8 ms
+    64 x 64        0.32      0.43 ms
+    256 x 1        0.15      0.28 ms
+    415 x 1024     36.8      39.6 ms
+    1024 x 1024    82.9      90.8 ms
+
+  BLIS 0.9 takes Haswell's kernels there and has half the speed. Opening oneDNN costs 2 ms. Its
+  first product costs 33 ms more, in which it generates its code.
+
+  OpenBLAS picks its kernels ("core") once, when it is loaded, and PETSc loads it before main(). Its
+  own detection is right on the processors we know, but OPENBLAS_CORETYPE overrides it, and sites
+  set this variable for all programs (Haswell for equal numbers everywhere costs half the speed on
+  AVX-512). So the choice is made again here, by the instruction set of our other kernels;
+  TRSHARD_ISA lowers both.
+
+  Threads are ours: the library runs on one thread, and a product is cut by rows or columns of C.
+  The bits do not depend on the cuts, for these reasons:
+  - OpenBLAS blocks the sum over k by k alone. But its Haswell kernels add in another order at the
+    edge of a block of 12 rows, and of columns that no width makes even (tried). Hence the unit,
+    and columns are cut on AVX-512 only. Products of m * n * k <= 1e6 have kernels of their own. No
+    part is that small: it has more than a quarter of BLAS_PART_FLOPS.
+  - oneDNN has kernels for small matrices that block the sum in other ways, and picks one by m and
+    n. All of them add at most 768 terms one after the other. Hence the slices of k, with fewer
+    terms each; no measurement shows their cost. A few rows or columns are another case (5 rows of
+    1000 terms), so no part has less than a unit.
+  Tried were 3000 random shapes, cut into up to 43 parts: oneDNN with fp32, and with bf16 on AMX and
+  on AVX512_BF16; OpenBLAS on AVX-512 and on Haswell's kernels.
+
+  bf16 rounds the operands and multiplies them with fp32's instructions, unless oneDNN has faster
+  instructions here: AMX's tiles, or those of AMD's processors. In that case numbers below 2^-126
+  count as zero. Intel's AVX512_BF16 without AMX makes 80 GFLOP/s, and fp32 makes 150;
+  TRSHARD_GEMM=bf16 takes it all the same, for tests.
+*/
+
+/* Operations of an average part, at least. oneDNN's takes some 20 us. */
+#define ONEDNN_PART_FLOPS 3e6
+#define BLAS_PART_FLOPS   8e6
+#define ONEDNN_PART_UNIT  16  /* rows or columns of the smallest part */
+#define BLAS_PART_UNIT    48  /* a multiple of 12 and 16 */
+#define SLICE             384 /* terms of a sum that oneDNN adds in one call */
+/* oneDNN allocates at most 2.06 MB in a product of the sizes above (tried). */
+#define ROOM_BYTES 2359296
+
+static pthread_once_t library_once = PTHREAD_ONCE_INIT;
+static const TrsOneDnn *onednn; /* NULL: BLAS multiplies */
+static char blas_text[96], library_text[192];
+static PetscBool cut_columns;       /* may a product be cut by columns? */
+static PetscBool fast_bf16;         /* oneDNN's products of bf16 are faster than those of fp32 */
+static TrsDensePrecision precision; /* -dense_precision; a setting of the process */
+static TrsBuffer rounded[2];        /* operands of a product, rounded to bf16; main thread only */
+
+/*
+  A block of the heap that is held while this thread does not multiply. The next product finds it
+  for the memory that it needs. Without it any small allocation between two products takes a piece
+  of the memory that the last product freed, and the next product gets new memory: the heap had
+  grown by up to 16 MiB.
+*/
+static _Thread_local void *room;
+
+/* Does the processor multiply bf16 faster than fp32? AMX: bits 22 and 24 of EDX. */
+static PetscBool has_fast_bf16(void)
+{
+  const char *choice = getenv("TRSHARD_GEMM");
+#if defined(__x86_64__)
+  unsigned eax, ebx, ecx, edx = 0;
+
+  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) edx = 0;
+  if ((edx >> 22 & 1) && (edx >> 24 & 1)) return PETSC_TRUE;
+  if (__builtin_cpu_is("amd") && __builtin_cpu_supports("avx512bf16")) return PETSC_TRUE;
+#endif
+  return (PetscBool)(choice && !strcmp(choice, "bf16"));
+}
+
+/*
+  oneDNN 2.6 keeps data so far below the stack's pointer that a signal's handler destroys it: the
+  heap was damaged, one time in some thousand signals. So handlers run on a stack of their own, or
+  signals stay off a thread that multiplies. Faults of the thread's own are left alone.
+*/
+static sigset_t kept_off;
+static PetscBool others_handle; /* a profiler, say, has handlers without a stack */
+
+static void look_at_handlers(void)
+{
+  const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+
+  sigfillset(&kept_off);
+  for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) sigdelset(&kept_off, faults[i]);
+  for (int number = 1; number <= SIGRTMAX; number++) {
+    struct sigaction action;
+
+    if (sigismember(&kept_off, number) != 1 || sigaction(number, NULL, &action) != 0) continue;
+    if (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN && !(action.sa_flags & SA_ONSTACK))
+      others_handle = PETSC_TRUE;
+  }
+}
+
+static void library_setup(void)
+{
+  const char *isa = TrsComputeIsa();
+
+  look_at_handlers();
+  if (!strcmp(isa, "avx512")) onednn = TrsOneDnnOpen();
+  fast_bf16 = (PetscBool)(onednn && onednn->gemm_bf16 && has_fast_bf16());
+  cut_columns = (PetscBool)(TrsBlasSetup(isa, blas_text, sizeof(blas_text)) || onednn);
+}
+
+/*
+  Prepare the library, before the first product. With oneDNN, OpenBLAS starts no threads and maps
+  nothing.
+*/
+static PetscErrorCode prepare_library(void)
+{
+  static PetscBool is_prepared; /* written by the thread of the first product */
+
+  PetscFunctionBegin;
+  if (is_prepared) PetscFunctionReturn(PETSC_SUCCESS);
+  pthread_once(&library_once, library_setup);
+  if (!onednn) PetscCall(TrsBlasPrepare(omp_get_max_threads()));
+  is_prepared = PETSC_TRUE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const char *TrsProductLibraryCpu(void)
+{
+  const int n_threads = omp_get_max_threads();
+
+  pthread_once(&library_once, library_setup);
+  snprintf(library_text, sizeof(library_text), "%s%s, %d thread%s", onednn ? onednn->name : blas_text,
+           precision == TRS_PRECISION_FP32 ? ""
+           : fast_bf16                     ? " bf16"
+                                           : " fp32 of operands rounded to bf16",
+           n_threads, TrsPlural(n_threads, "s"));
+  return library_text;
+}
+
+PetscErrorCode TrsDensePrecisionCpu(TrsDensePrecision wanted)
+{
+  PetscFunctionBegin;
+  PetscCheck(wanted != TRS_PRECISION_TF32, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
+             "-dense_precision: a CPU's products are fp32 or bf16; tf32 needs -device cuda");
+  if (precision != wanted) precision = wanted; /* threads that multiply may read it now */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsProductAlgorithmsCpu(int most)
+{
+  PetscFunctionBegin;
+  (void)most; /* BLAS and oneDNN choose by themselves */
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const char *TrsProductChoicesCpu(void)
+{
+  return "";
+}
+
+/*
+  Compute rows [row, row + rows) and columns [col, col + cols) of C on this thread. Returns oneDNN's
+  status.
+*/
+static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows, int64_t col, int64_t cols)
+{
+  const int64_t n_slices = (p->k + SLICE - 1) / SLICE;
+  const int64_t lda = p->a.stride, ldb = p->b.stride, ldc = p->c.stride;
+  const int64_t a_part = p->trans_a ? row : row * lda, a_step = p->trans_a ? lda : 1;
+  const int64_t b_part = p->trans_b ? col * ldb : col, b_step = p->trans_b ? 1 : ldb;
+  const char ta = p->trans_a ? 'T' : 'N', tb = p->trans_b ? 'T' : 'N';
+  const PetscBool open_to_signals = (PetscBool)(others_handle || !trs_signals_have_stack);
+  float *c = (float *)p->c.data + row * ldc + col;
+  sigset_t before;
+  int status = 0;
+
+  if (!onednn || p->k == 0) {
+    cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans,
+                (int)rows, (int)cols, (int)p->k, p->alpha, (const float *)p->a.data + a_part, (int)lda,
+                (const float *)p->b.data + b_part, (int)ldb, p->beta, c, (int)ldc);
+    return 0;
+  }
+  omp_set_num_threads(1); /* for oneDNN, called in this thread of the parallel region */
+  if (open_to_signals) pthread_sigmask(SIG_BLOCK, &kept_off, &before);
+  free(room);
+  for (int64_t s = 0; s < n_slices && !status; s++) {
+    const int64_t first = s * p->k / n_slices, k = (s + 1) * p->k / n_slices - first;
+    const int64_t a = a_part + first * a_step, b = b_part + first * b_step;
+    const float beta = s ? 1.0f : p->beta;
+
+    status = p->a.type == TRS_BF16
+                 ? onednn->gemm_bf16(ta, tb, rows, cols, k, p->alpha, (const uint16_t *)p->a.data + a, lda,
+                                     (const uint16_t *)p->b.data + b, ldb, beta, c, ldc)
+                 : onednn->sgemm(ta, tb, rows, cols, k, p->alpha, (const float *)p->a.data + a, lda,
+                                 (const float *)p->b.data + b, ldb, beta, c, ldc);
+  }
+  room = malloc(ROOM_BYTES);
+  if (open_to_signals) pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return status;
+}
+
+/* C is cut into `down` x `across` parts of whole units; the last ones have the rest, too. */
+typedef struct {
+  int64_t unit, row_units, col_units, down, across;
+} TrsCut;
+
+/* The largest part has as few units as can be. */
+static TrsCut cut_product(const TrsMatrixProduct *p)
+{
+  const double worth = 2.0 * (double)p->m * (double)p->n * (double)p->k /
+                       (onednn ? ONEDNN_PART_FLOPS : BLAS_PART_FLOPS);
+  const int64_t threads = omp_get_max_threads(), most = worth < (double)threads ? (int64_t)worth : threads;
+  const int64_t unit = onednn ? ONEDNN_PART_UNIT : BLAS_PART_UNIT;
+  TrsCut best = {unit, PetscMax(p->m / unit, 1), PetscMax(p->n / unit, 1), 1, 1}, cut = best;
+  int64_t fewest = INT64_MAX;
+
+  for (cut.across = 1; cut.across <= PetscMin(most, cut_columns ? cut.col_units : 1); cut.across++) {
+    int64_t units;
+
+    cut.down = PetscMin(most / cut.across, cut.row_units);
+    units = (cut.row_units + cut.down - 1) / cut.down * ((cut.col_units + cut.across - 1) / cut.across);
+    if (units < fewest) best = cut;
+    fewest = PetscMin(units, fewest);
+  }
+  return best;
+}
+
+/* The first of n rows or columns in part i of `parts`. */
+static int64_t part_begin(int64_t i, int64_t parts, int64_t units, int64_t unit, int64_t n)
+{
+  return i == parts ? n : i * units / parts * unit;
+}
+
+static PetscErrorCode multiply(const TrsMatrixProduct *p)
+{
+  const TrsCut cut = cut_product(p);
+  int failed = 0;
+
+  PetscFunctionBegin;
+#pragma omp parallel for schedule(static) collapse(2) if (cut.down * cut.across > 1) reduction(max : failed)
+  for (int64_t i = 0; i < cut.down; i++)
+    for (int64_t j = 0; j < cut.across; j++) {
+      const int64_t row = part_begin(i, cut.down, cut.row_units, cut.unit, p->m);
+      const int64_t rows = part_begin(i + 1, cut.down, cut.row_units, cut.unit, p->m) - row;
+      const int64_t col = part_begin(j, cut.across, cut.col_units, cut.unit, p->n);
+      const int64_t cols = part_begin(j + 1, cut.across, cut.col_units, cut.unit, p->n) - col;
+      const int status = part_of_product(p, row, rows, col, cols);
+
+      if (status > failed) failed = status;
+    }
+  PetscCheck(!failed, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+             "oneDNN: status %d from a product %lld x %lld x %lld", failed, (long long)p->m, (long long)p->n,
+             (long long)p->k);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Round the stored matrix [rows, cols] to bf16. The result is bf16 if there are products of bf16,
+  else floats.
+*/
+static PetscErrorCode round_operand(int64_t rows, int64_t cols, TrsBuffer *buffer, TrsMatrix *matrix)
+{
+  const TrsCodecKernels *kernels = TrsCodecKernelsGet();
+  const float *from = (const float *)matrix->data;
+  const int64_t from_stride = matrix->stride;
+
+  PetscFunctionBegin;
+  PetscCall(TrsBufferReserve(buffer, rows * cols * (int64_t)(fast_bf16 ? sizeof(uint16_t) : sizeof(float)),
+                             PETSC_FALSE));
+#pragma omp parallel for schedule(static)
+  for (int64_t r = 0; r < rows; r++) {
+    if (fast_bf16)
+      kernels->narrow(0, cols, from + r * from_stride, (uint16_t *)buffer->data + r * cols);
+    else
+      memcpy((float *)buffer->data + r * cols, from + r * from_stride, (size_t)cols * sizeof(float));
+  }
+  if (!fast_bf16) PetscCall(TrsRoundMatrixCpu(NULL, rows, cols, TRS_BF16, (float *)buffer->data, cols));
+  *matrix = (TrsMatrix){.type = fast_bf16 ? TRS_BF16 : TRS_FP32, .stride = cols, .data = buffer->data};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsMultiplyCpu(TrsStream stream, const TrsMatrixProduct *product)
+{
+  TrsMatrixProduct p = *product;
+
+  PetscFunctionBegin;
+  (void)stream;
+  PetscCall(prepare_library());
+  PetscCall(TrsCheckFloats(p.a.type));
+  PetscCall(TrsCheckFloats(p.b.type));
+  PetscCall(TrsCheckFloats(p.c.type));
+  PetscCheck(p.m <= INT_MAX && p.n <= INT_MAX && p.k <= INT_MAX && p.a.stride <= INT_MAX &&
+                 p.b.stride <= INT_MAX && p.c.stride <= INT_MAX,
+             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "matrix product %lld x %lld x %lld is too large for BLAS",
+             (long long)p.m, (long long)p.n, (long long)p.k);
+  if (p.m == 0 || p.n == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (precision == TRS_PRECISION_BF16 && p.k > 0) {
+    PetscCall(round_operand(p.trans_a ? p.k : p.m, p.trans_a ? p.m : p.k, &rounded[0], &p.a));
+    PetscCall(round_operand(p.trans_b ? p.n : p.k, p.trans_b ? p.k : p.n, &rounded[1], &p.b));
+  }
+  PetscCall(multiply(&p));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+TrsDType TrsOperandTypeCpu(void)
+{
+  return TRS_FP32; /* products round their operands by themselves */
+}
+
+/* NOLINTBEGIN(readability-function-size,readability-non-const-parameter): BLAS has these */
+PetscErrorCode TrsGemmCpu(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,
+                          int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
+                          float beta, float *c, int64_t ldc)
+{
+  const TrsMatrixProduct product = {.trans_a = trans_a,
+                                    .trans_b = trans_b,
+                                    .m = m,
+                                    .n = n,
+                                    .k = k,
+                                    .alpha = alpha,
+                                    .a = TrsFloats(a, lda),
+                                    .b = TrsFloats(b, ldb),
+                                    .beta = beta,
+                                    .c = {.type = TRS_FP32, .stride = ldc, .data = c}};
+
+  PetscFunctionBegin;
+  PetscCall(TrsMultiplyCpu(stream, &product));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+/* NOLINTEND(readability-function-size,readability-non-const-parameter) */

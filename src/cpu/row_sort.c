@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cpu/row_sort.h"
+
+#include <omp.h>
+#include <string.h>
+
+/* 2^11 counters are 8 KiB, so two thirds of the first-level cache stay free for the data. */
+enum { TRS_DIGIT_BITS = 11, TRS_INSERTION_SORT = 48 };
+
+/*
+  Rows of a table with more rows for each key lie so far apart that reading them in their order
+  saves more than reading gradients in order of positions.
+*/
+enum { TRS_ROWS_A_KEY = 8, TRS_ROWS_A_WORD = 16 };
+_Static_assert(TRS_ROWS_A_KEY <= TRS_ROWS_A_WORD, "`seen` has a word for each key");
+
+/*
+  Threads take parts of a long list, by the last bits of the rows. While it is cut into parts they
+  take pieces of it.
+*/
+enum { TRS_LONG_LIST = 1 << 13, TRS_PART_BITS = 6, TRS_PARTS = 1 << TRS_PART_BITS, TRS_PIECES = 16 };
+_Static_assert(TRS_LONG_LIST *TRS_ROWS_A_KEY / TRS_ROWS_A_WORD + 2 * TRS_PARTS <= TRS_LONG_LIST,
+               "`seen` has the words of all parts");
+
+static void insertion_sort(int64_t n, int low_bit, uint64_t *key)
+{
+  for (int64_t i = 1; i < n; i++) {
+    const uint64_t moving = key[i];
+    int64_t j = i;
+    for (; j > 0 && (key[j - 1] >> low_bit) > (moving >> low_bit); j--) key[j] = key[j - 1];
+    key[j] = moving;
+  }
+}
+
+uint64_t *TrsRowSort(int64_t n, int low_bit, int high_bit, uint64_t *key, uint64_t *scratch)
+{
+  const int bits = high_bit - low_bit;
+  const int n_digits = (bits + TRS_DIGIT_BITS - 1) / TRS_DIGIT_BITS;
+  const int digit_bits = n_digits ? (bits + n_digits - 1) / n_digits : 0;
+  const uint64_t mask = ((uint64_t)1 << digit_bits) - 1;
+
+  if (n <= TRS_INSERTION_SORT) {
+    insertion_sort(n, low_bit, key);
+    return key;
+  }
+  for (int digit = 0; digit < n_digits; digit++) {
+    const int shift = low_bit + digit * digit_bits;
+    uint32_t count[1 << TRS_DIGIT_BITS];
+    uint32_t sum = 0;
+
+    memset(count, 0, ((size_t)mask + 1) * sizeof(*count));
+    for (int64_t i = 0; i < n; i++) count[key[i] >> shift & mask]++;
+    for (uint64_t c = 0; c <= mask; c++) {
+      const uint32_t here = count[c];
+      count[c] = sum;
+      sum += here;
+    }
+    for (int64_t i = 0; i < n; i++) scratch[count[key[i] >> shift & mask]++] = key[i];
+    uint64_t *swap = key;
+    key = scratch;
+    scratch = swap;
+  }
+  return key;
+}
+
+/* --- rows with one key --- */
+
+/* Two bits for each row: was there a key, was there another one? */
+
+static void mark(uint32_t *seen, uint64_t row)
+{
+  uint32_t *word = seen + row / TRS_ROWS_A_WORD;
+  const int shift = (int)(row % TRS_ROWS_A_WORD * 2);
+
+  *word |= (uint32_t)1 << shift | (*word >> shift & 1) << (shift + 1);
+}
+
+static int has_another(const uint32_t *seen, uint64_t row)
+{
+  return (int)(seen[row / TRS_ROWS_A_WORD] >> (row % TRS_ROWS_A_WORD * 2 + 1) & 1);
+}
+
+/*
+  Put the keys of rows with one key to the front of `to`, and the others into `more`. from [n]: to
+  or more. Returns how many are in front.
+*/
+static int64_t set_apart(int64_t n, int low_bit, int64_t rows, const uint64_t *from, uint64_t *to,
+                         uint64_t *more, uint32_t *seen)
+{
+  int64_t n_single = 0, n_more = 0;
+
+  memset(seen, 0, ((size_t)rows / TRS_ROWS_A_WORD + 1) * sizeof(*seen));
+  for (int64_t i = 0; i < n; i++) mark(seen, from[i] >> low_bit);
+  for (int64_t i = 0; i < n; i++) {
+    const uint64_t moving = from[i];
+    const int another = has_another(seen, moving >> low_bit);
+
+    to[n_single] = more[n_more] = moving;
+    n_single += !another;
+    n_more += another;
+  }
+  return n_single;
+}
+
+/*
+  Bring the keys of each row together in `to`, by the bits from low_bit on. from [n] is to or other,
+  and rows more than the largest number in these bits. sets_apart: those of single keys come first.
+*/
+static void group(int64_t n, int low_bit, int64_t rows, int sets_apart, uint64_t *from, uint64_t *to,
+                  uint64_t *other, uint32_t *seen)
+{
+  const int high_bit = low_bit + TrsBitsFor((uint64_t)(rows > 0 ? rows - 1 : 0));
+  const int64_t single = sets_apart ? set_apart(n, low_bit, rows, from, to, other, seen) : 0;
+  uint64_t *rest = to + single, *more = sets_apart ? other : from, *sorted;
+
+  sorted = TrsRowSort(n - single, low_bit, high_bit, more, more == rest ? other : rest);
+  if (sorted != rest) memcpy(rest, sorted, (size_t)(n - single) * sizeof(*rest));
+}
+
+/* --- parts of a long list --- */
+
+/*
+  Count the keys of each part in pieces of the list, and move them from key to `to`, part by part,
+  in their order. Part p gets [begin[p], begin[p + 1]).
+*/
+static void divide(int64_t n, int low_bit, const uint64_t *key, uint64_t *to, int64_t begin[TRS_PARTS + 1])
+{
+  int64_t at[TRS_PIECES][TRS_PARTS] = {{0}}, sum = 0;
+
+#pragma omp parallel for schedule(static)
+  for (int piece = 0; piece < TRS_PIECES; piece++)
+    for (int64_t i = piece * n / TRS_PIECES; i < (piece + 1) * n / TRS_PIECES; i++)
+      at[piece][key[i] >> low_bit & (TRS_PARTS - 1)]++;
+  for (int p = 0; p < TRS_PARTS; p++) {
+    begin[p] = sum;
+    for (int piece = 0; piece < TRS_PIECES; piece++) {
+      const int64_t here = at[piece][p];
+      at[piece][p] = sum;
+      sum += here;
+    }
+  }
+  begin[TRS_PARTS] = sum;
+#pragma omp parallel for schedule(static)
+  for (int piece = 0; piece < TRS_PIECES; piece++)
+    for (int64_t i = piece * n / TRS_PIECES; i < (piece + 1) * n / TRS_PIECES; i++)
+      to[at[piece][key[i] >> low_bit & (TRS_PARTS - 1)]++] = key[i];
+}
+
+static void group_parts(int64_t n, int low_bit, int64_t rows, int sets_apart, uint64_t *key,
+                        uint64_t *scratch, uint32_t *seen)
+{
+  const int64_t part_rows = (rows + TRS_PARTS - 1) / TRS_PARTS, words = part_rows / TRS_ROWS_A_WORD + 1;
+  int64_t begin[TRS_PARTS + 1];
+
+  divide(n, low_bit, key, scratch, begin);
+#pragma omp parallel for schedule(dynamic, 1)
+  for (int p = 0; p < TRS_PARTS; p++)
+    group(begin[p + 1] - begin[p], low_bit + TRS_PART_BITS, part_rows, sets_apart, scratch + begin[p],
+          key + begin[p], scratch + begin[p], seen + p * words);
+}
+
+void TrsRowGroup(int64_t n, int low_bit, int64_t rows, TrsRowOrder order, uint64_t *key, uint64_t *scratch,
+                 uint32_t *seen)
+{
+  const int sets_apart = order != TRS_ROWS_SORTED && n > TRS_INSERTION_SORT && rows <= n * TRS_ROWS_A_KEY;
+
+  if (order == TRS_ROWS_TOGETHER && n >= TRS_LONG_LIST && omp_get_max_threads() > 1 && !omp_in_parallel())
+    group_parts(n, low_bit, rows, sets_apart, key, scratch, seen);
+  else
+    group(n, low_bit, rows, sets_apart, key, key, scratch, seen);
+}

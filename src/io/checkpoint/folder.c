@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE /* for F_OFD_SETLK. NOLINT(bugprone-reserved-identifier) */
+#include "core/names.h"
+#include "io/atomic_file.h"
+#include "io/checkpoint/impl.h"
+#include "io/checkpoint/list.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { TRS_N_SEARCHES = 100 };
+
+struct TrsCheckpointFolderImpl {
+  MPI_Comm comm;
+  int rank, keep;
+  char *path;
+  TrsRunLock lock;
+  char run_id[TRS_RUN_ID_SIZE];
+  TrsCheckpointList list; /* files found at the opening or written since */
+};
+
+/* --- can a checkpoint be made --- */
+
+/* Open the file that rank 0 has made, as a checkpoint's writers do. `what` is the option's path. */
+static PetscErrorCode join(const char *temporary, const char *what, int rank)
+{
+  char host[MPI_MAX_PROCESSOR_NAME];
+  const int fd = TrsAtomicJoin(temporary), error = errno;
+  int length;
+
+  PetscFunctionBegin;
+  if (fd >= 0) (void)close(fd);
+  PetscCallMPI(MPI_Get_processor_name(host, &length));
+  PetscCheck(
+      fd >= 0, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+      "%s cannot be written by all ranks: rank %d on host %s cannot open the file that rank 0 has made "
+      "there (%s). All hosts need one file system at this path",
+      what, rank, host, strerror(error));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Check that rank 0 can make a file at `path` and that all ranks can write to it: each writes its
+  part of a checkpoint.
+*/
+static PetscErrorCode try_file(MPI_Comm comm, const char *path, const char *what)
+{
+  TrsAtomicFile file = {.fd = -1};
+  char temporary[PATH_MAX] = "";
+  PetscErrorCode ierr;
+  int rank;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  ierr = TrsAgree(comm, rank == 0 ? TrsAtomicCreate(path, &file) : PETSC_SUCCESS);
+  if (ierr == PETSC_SUCCESS) {
+    if (rank == 0) snprintf(temporary, sizeof(temporary), "%s", file.temporary);
+    PetscCallMPI(MPI_Bcast(temporary, sizeof(temporary), MPI_CHAR, 0, comm));
+    ierr = TrsAgree(comm, rank == 0 ? PETSC_SUCCESS : join(temporary, what, rank));
+  }
+  PetscCall(TrsAtomicDiscard(&file));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file)
+{
+  PetscFunctionBegin;
+  if (file) PetscCall(try_file(comm, file, file));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- a run's own folder --- */
+
+/* Check that a checkpoint can be made here. Left-overs of killed jobs are removed. */
+static PetscErrorCode try_folder(const TrsCheckpointFolder f)
+{
+  PetscErrorCode ierr;
+  char *path;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCheckpointStepPath(f->path, 0, &path));
+  ierr = try_file(f->comm, path, f->path);
+  PetscCall(PetscFree(path));
+  PetscCall(ierr);
+  if (f->rank == 0) TrsAtomicClean(f->path, trs_checkpoint_prefix);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode open_folder(TrsCheckpointFolder f, const TrsRunWait *wait)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsRunFolderLock(f->comm, f->path, wait, &f->lock));
+  PetscCall(try_folder(f));
+  PetscCall(TrsCheckpointListAgreed(f->comm, f->path, &f->list));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointFolderOpen(MPI_Comm comm, const char *path, int keep, const TrsRunWait *wait,
+                                       TrsCheckpointFolder *folder)
+{
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(folder));
+  (*folder)->comm = comm;
+  (*folder)->keep = keep;
+  PetscCallMPI(MPI_Comm_rank(comm, &(*folder)->rank));
+  PetscCall(PetscStrallocpy(path, &(*folder)->path));
+  ierr = open_folder(*folder, wait);
+  if (ierr != PETSC_SUCCESS) PetscCall(TrsCheckpointFolderClose(folder));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointFolderClose(TrsCheckpointFolder *folder)
+{
+  PetscFunctionBegin;
+  if (!*folder) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsRunFolderUnlock(&(*folder)->lock));
+  PetscCall(PetscFree((*folder)->list.entry));
+  PetscCall(PetscFree((*folder)->path));
+  PetscCall(PetscFree(*folder));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Move the listed files into the folder `name` of their folder. The folder must be new. */
+static PetscErrorCode set_aside(const TrsCheckpointFolder f, const char *name)
+{
+  const size_t n = strlen(f->path) + strlen(name) + 2;
+  int fd;
+  char *aside;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1(n, &aside));
+  snprintf(aside, n, "%s/%s", f->path, name);
+  PetscCheck(mkdir(aside, 0777) == 0, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+             "the folder %s cannot be made for earlier checkpoints: %s (-checkpoint_set_aside)", aside,
+             strerror(errno));
+  /* Move the oldest first, so that the newest files remain if a move fails. */
+  for (int i = f->list.n - 1; i >= 0; i--) {
+    char *from, *to;
+
+    PetscCall(TrsCheckpointStepPath(f->path, f->list.entry[i].step, &from));
+    PetscCall(TrsCheckpointStepPath(aside, f->list.entry[i].step, &to));
+    PetscCheck(rename(from, to) == 0, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE, "%s cannot be moved to %s: %s",
+               from, aside, strerror(errno));
+    PetscCall(PetscFree(from));
+    PetscCall(PetscFree(to));
+  }
+  fd = open(aside, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0) (void)fsync(fd);
+  if (fd >= 0) (void)close(fd);
+  printf("%-10s %d earlier checkpoint%s moved to %s\n", "set aside", f->list.n, TrsPlural(f->list.n, "s"),
+         aside);
+  PetscCall(PetscFree(aside));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointFolderClaim(TrsCheckpointFolder f, PetscBool resume, const char *aside)
+{
+  const TrsCheckpointEntry *newest = f->list.entry;
+
+  PetscFunctionBegin;
+  if (resume) PetscCall(TrsCheckpointListOneRun(f->path, &f->list, f->run_id));
+  if (resume && f->list.n == 0)
+    PetscCall(PetscStrncpy(f->run_id, TrsRunFolderInterrupted(f->lock), sizeof(f->run_id)));
+  if (resume || f->list.n == 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(
+      aside, PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
+      "%s holds %d checkpoint%s of another run (%s%sup to step %" PRId64
+      "): go on from there with -resume, take another -checkpoint_dir, or set them aside in the folder "
+      "NAME within it with -checkpoint_set_aside NAME",
+      f->path, f->list.n, TrsPlural(f->list.n, "s"), newest->run_id, newest->run_id[0] ? ", " : "",
+      newest->step);
+  PetscCall(TrsAgree(f->comm, f->rank == 0 ? set_aside(f, aside) : PETSC_SUCCESS));
+  f->list.n = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+const char *TrsCheckpointFolderRun(TrsCheckpointFolder folder)
+{
+  return folder ? folder->run_id : "";
+}
+
+void TrsCheckpointFolderName(TrsCheckpointFolder folder, const char *run_id)
+{
+  if (folder) TrsRunFolderName(folder->lock, run_id);
+}
+
+/* Add the file just written to the list at its place, or replace the entry of the same step. */
+static PetscErrorCode add_entry(TrsCheckpointList *list, const TrsCheckpointEntry *written)
+{
+  int at = 0;
+
+  PetscFunctionBegin;
+  while (at < list->n && list->entry[at].step > written->step) at++;
+  if (at == list->n || list->entry[at].step != written->step) {
+    PetscCall(PetscRealloc((size_t)(list->n + 1) * sizeof(*list->entry), &list->entry));
+    memmove(list->entry + at + 1, list->entry + at, (size_t)(list->n - at) * sizeof(*list->entry));
+    list->n++;
+  }
+  list->entry[at] = *written;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The lock stays until the descriptor is closed, whoever else opens and closes the file. */
+int TrsCheckpointHold(const char *path)
+{
+  struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+  if (fd >= 0) (void)fcntl(fd, F_OFD_SETLK, &whole);
+  return fd;
+}
+
+static int is_held(const char *path)
+{
+  struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  const int held = fd >= 0 && fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+
+  if (fd >= 0) (void)close(fd);
+  return held;
+}
+
+void TrsCheckpointRelease(int *hold)
+{
+  if (*hold >= 0) (void)close(*hold);
+  *hold = -1;
+}
+
+/*
+  Keep the newest `keep` of this run's files up to the one just written. Files of a later step are
+  from before a resume that could not read them. The run replaces them when it reaches their steps.
+  A file that a reader holds stays until a later call. A file that cannot be removed does not end
+  the run.
+*/
+static PetscErrorCode remove_old(TrsCheckpointFolder f, const TrsCheckpointEntry *written)
+{
+  TrsCheckpointList *list = &f->list;
+  int n_left = 0, n_own = 0;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < list->n; i++) {
+    const TrsCheckpointEntry entry = list->entry[i];
+    const PetscBool own = (PetscBool)(entry.step <= written->step &&
+                                      strcmp(entry.run_id, written->run_id) == 0);
+    int stays = 1;
+
+    n_own += own ? 1 : 0;
+    if (own && n_own > PetscMax(f->keep, 1)) {
+      char *path;
+
+      PetscCall(TrsCheckpointStepPath(f->path, entry.step, &path));
+      stays = f->rank == 0 && is_held(path);
+      if (f->rank == 0 && !stays) (void)unlink(path);
+      PetscCallMPI(MPI_Bcast(&stays, 1, MPI_INT, 0, f->comm));
+      PetscCall(PetscFree(path));
+    }
+    if (stays) list->entry[n_left++] = entry;
+  }
+  list->n = n_left;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Take the folder anew if it is no longer the one that was locked, because it was removed or
+  replaced during the run. Another job may have it by now, or may have left files there.
+*/
+static PetscErrorCode keep_folder(TrsCheckpointFolder f, const char *run_id)
+{
+  const TrsRunWait no_wait = {.seconds = 0};
+  int lost = f->rank == 0 && !TrsRunFolderIsLocked(f->lock, f->path);
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Bcast(&lost, 1, MPI_INT, 0, f->comm));
+  if (!lost) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsRunFolderUnlock(&f->lock));
+  PetscCall(PetscFree(f->list.entry));
+  f->list.n = 0;
+  PetscCall(open_folder(f, &no_wait));
+  for (int i = 0; i < f->list.n; i++)
+    if (strcmp(f->list.entry[i].run_id, run_id) != 0)
+      PetscCall(TrsCheckpointFolderClaim(f, PETSC_FALSE, NULL));
+  TrsRunFolderName(f->lock, run_id);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointFolderWrite(TrsCheckpointFolder f, const TrsState *state,
+                                        const TrsCheckpointInfo *info)
+{
+  TrsCheckpointEntry written = {.step = info->step};
+  PetscErrorCode ierr;
+  char *path;
+
+  PetscFunctionBegin;
+  PetscCall(PetscStrncpy(written.run_id, info->run_id, sizeof(written.run_id)));
+  PetscCall(keep_folder(f, info->run_id));
+  PetscCall(TrsCheckpointStepPath(f->path, info->step, &path));
+  ierr = TrsCheckpointWrite(f->comm, path, state, info);
+  PetscCall(PetscFree(path));
+  PetscCall(ierr);
+  PetscCall(add_entry(&f->list, &written));
+  PetscCall(remove_old(f, &written));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- the newest --- */
+
+/* Warn once about a checkpoint that is passed over, and forget its error. */
+static void warn(int rank)
+{
+  char text[2048];
+
+  TrsNameEscape(TrsErrorMessage(), text, sizeof(text));
+  if (rank == 0) fprintf(stderr, "trshard: warning: %s; looking for an older checkpoint\n", text);
+  TrsErrorClear();
+}
+
+PetscErrorCode TrsCheckpointIsGone(MPI_Comm comm, const char *path, PetscBool *gone)
+{
+  int rank, answer;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  /* A link to nothing is there, and stays. */
+  answer = rank == 0 && lstat(path, &(struct stat){0}) != 0 && errno == ENOENT;
+  PetscCallMPI(MPI_Bcast(&answer, 1, MPI_INT, 0, comm));
+  *gone = (PetscBool)answer;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Search the folder once. *again tells that a file vanished meanwhile. */
+static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, int *hold, char **path,
+                             PetscBool *again)
+{
+  char run_id[TRS_RUN_ID_SIZE];
+  TrsCheckpointList list;
+  int n;
+
+  PetscFunctionBegin;
+  *again = PETSC_FALSE;
+  PetscCall(TrsCheckpointListAgreed(comm, folder, &list));
+  PetscCall(TrsCheckpointListOneRun(folder, &list, run_id));
+  n = list.n;
+  for (int i = 0; i < n && !*again; i++) {
+    PetscErrorCode ierr;
+
+    PetscCall(TrsCheckpointStepPath(folder, list.entry[i].step, path));
+    TrsErrorClear();
+    if (hold && rank == 0) *hold = TrsCheckpointHold(*path);
+    ierr = TrsCheckpointVerify(comm, *path);
+    if (ierr == PETSC_SUCCESS) break;
+    if (hold) TrsCheckpointRelease(hold);
+    /* A stop request or a lack of memory says nothing about the file. */
+    if (ierr != TRS_ERR_DATA && ierr != TRS_ERR_NO_INPUT && ierr != TRS_ERR_IO) PetscCall(ierr);
+    PetscCall(TrsCheckpointIsGone(comm, *path, again));
+    if (*again)
+      TrsErrorClear();
+    else
+      warn(rank);
+    PetscCall(PetscFree(*path));
+  }
+  PetscCall(PetscFree(list.entry));
+  PetscCheck(*path || n == 0 || *again, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: none of its %d checkpoint%s can be read; move them away to start from the beginning",
+             folder, n, TrsPlural(n, "s"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointFolderFindNewest(MPI_Comm comm, const char *folder, int *hold, char **path)
+{
+  PetscBool again = PETSC_TRUE;
+  int rank;
+
+  PetscFunctionBegin;
+  *path = NULL;
+  if (hold) *hold = -1;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  for (int i = 0; i < TRS_N_SEARCHES && again; i++) PetscCall(search(comm, rank, folder, hold, path, &again));
+  PetscCheck(!again, PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
+             "%s: its checkpoints are removed faster than they can be read", folder);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/buffer.h"
+#include "core/names.h"
+#include "io/checkpoint/read_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/*
+  The type in which rows are read. It is the tensor's type. A table that is read in pieces takes the
+  type of the file.
+*/
+static PetscErrorCode find_type(const TrsCheckpointSource *s, PetscBool any, const TrsStateTensor *tensor,
+                                TrsDType *dtype)
+{
+  char *text = NULL;
+  PetscBool found, same = PETSC_FALSE;
+
+  PetscFunctionBegin;
+  *dtype = tensor->dtype;
+  if (!any || tensor->dtype == TRS_UINT8 || tensor->n_columns) PetscFunctionReturn(PETSC_SUCCESS);
+  if (s->shape.type_class == H5T_FLOAT && s->shape.type_bytes == 4) *dtype = TRS_FP32;
+  if (s->shape.type_class == H5T_FLOAT && s->shape.type_bytes == 2) *dtype = TRS_FP16;
+  if (s->shape.type_class == H5T_INTEGER && s->shape.type_bytes == 2) {
+    PetscCall(TrsHDF5ReadString(s->file, s->id, s->name, "dtype", &found, &text));
+    if (found) PetscCall(PetscStrcmp(text, "bf16", &same));
+    PetscCall(PetscFree(text));
+    if (same) *dtype = TRS_BF16;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static const char same_model[] =
+    "; -resume goes on with the same model, -init_from takes what fits of another";
+
+/* A hint how to accept a shape that is not the model's, or "" if there is no way. */
+static const char *hint_for(const TrsCheckpointWanted *wanted, const TrsStateTensor *tensor, PetscBool fewer)
+{
+  if (!wanted || wanted->same) return wanted ? same_model : "";
+  if (!TrsStateIsOfTable(tensor))
+    return wanted->initial ? "" : "; -init_from_missing initial takes the rest of the file";
+  return fewer && !wanted->grow ? "; -init_from_rows grow takes these as the first rows" : "";
+}
+
+/*
+  Check type and shape of the dataset [rows, cols]. The shape must be the tensor's, but a table that
+  has grown may have fewer rows. A dense tensor of another shape is left out if that is allowed;
+  then tensor->other_shape describes the file's shape.
+*/
+static PetscErrorCode check_shape(const TrsCheckpointSource *s, const TrsCheckpointWanted *wanted,
+                                  TrsDType dtype, int ndim, int64_t cols, TrsStateTensor *tensor)
+{
+  TrsHDF5Shape want = {.ndim = ndim, .dims = {tensor->rows, cols}};
+  const PetscBool flat = (PetscBool)(s->shape.ndim == ndim && s->shape.dims[1] == cols);
+  const PetscBool fewer = (PetscBool)(flat && s->shape.dims[0] < tensor->rows);
+  PetscBool same_type, same = (PetscBool)(flat && s->shape.dims[0] == tensor->rows);
+  char found_text[96], want_text[96];
+
+  PetscFunctionBegin;
+  want.type_class = dtype == TRS_BF16 || dtype == TRS_UINT8 ? H5T_INTEGER : H5T_FLOAT;
+  want.type_bytes = (size_t)TrsDTypeBytes(dtype);
+  same_type = (PetscBool)(s->shape.type_class == want.type_class && s->shape.type_bytes == want.type_bytes);
+  TrsHDF5ShapeText(&s->shape, found_text, sizeof(found_text));
+  TrsHDF5ShapeText(&want, want_text, sizeof(want_text));
+  tensor->rows_read = s->shape.dims[0];
+  if (wanted && wanted->grow && fewer && TrsStateIsOfTable(tensor)) same = PETSC_TRUE;
+  if (wanted && wanted->initial && same_type && !same && !TrsStateIsOfTable(tensor)) {
+    PetscCall(PetscStrncpy(tensor->other_shape, found_text, sizeof(tensor->other_shape)));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  TRS_CHECK_DATA(same && same_type, "%s: /%s is %s, the model wants %s%s%s", s->file->path, s->name,
+                 found_text, want_text, dtype == TRS_BF16 ? " (bfloat16 as integers)" : "",
+                 same_type ? hint_for(wanted, tensor, fewer) : "");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Copy n rows as they are in the file to rows of the part.
+  With `spread`, the one column goes to all columns.
+*/
+static void place_rows(const TrsStatePart *part, int64_t element_bytes, PetscBool spread, const char *strip,
+                       int64_t n, int64_t stride, char *to)
+{
+  int64_t row_bytes = (spread ? 1 : part->cols) * element_bytes;
+
+  for (int64_t i = 0; i < n; i++) {
+    char *row = to + i * stride * element_bytes;
+
+    for (int64_t c = 0; c < (spread ? part->cols : 1); c++)
+      memcpy(row + c * element_bytes, strip + i * row_bytes, (size_t)row_bytes);
+  }
+}
+
+/* Hand the rows of part k to the function that takes them, strip by strip. */
+static PetscErrorCode take_part(const TrsCheckpointSource *s, const TrsStateTensor *tensor, int k,
+                                TrsDType dtype)
+{
+  const TrsStatePart *part = &tensor->part[k];
+  const int64_t row_bytes = part->cols * TrsDTypeBytes(dtype),
+                at_once = trs_strip_bytes / (row_bytes + 1) + 1;
+  char *strip;
+
+  PetscFunctionBegin;
+  PetscCall(TrsAlloc(PetscMin(at_once, part->rows) * row_bytes, 1, &strip));
+  for (int64_t r = 0; r < part->rows; r += at_once) {
+    const int64_t n = PetscMin(at_once, part->rows - r);
+
+    PetscCall(TrsCheckpointSourceRead(s, part->row_offset + r, n, part->col_offset, part->cols, strip));
+    PetscCall(tensor->take(tensor->take_context, k, dtype, r, n, strip));
+  }
+  PetscCall(TrsFree(&strip));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Copy n contiguous rows of a part from `stage` to the device. Gaps between rows of the device are
+  left alone, at the cost of one copy per row.
+*/
+static PetscErrorCode copy_rows(const TrsStateMemory *memory, const TrsStatePart *part, int64_t element_bytes,
+                                int64_t n, void *stage, char *to)
+{
+  const int64_t at_once = part->stride == part->cols ? n : 1;
+
+  PetscFunctionBegin;
+  for (int64_t r = 0; r < n; r += at_once)
+    PetscCall(memory->copy(memory->context, to + r * part->stride * element_bytes,
+                           (char *)stage + r * part->cols * element_bytes,
+                           at_once * part->cols * element_bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Read the rows of a part, strip by strip: first as they are in the file, then converted to the
+  tensor's type, then placed in the part. Steps that change nothing are skipped. If the host cannot
+  write the part, staging memory is used. With `spread`, one column of the file fills every column
+  of the part.
+*/
+static PetscErrorCode read_part(const TrsCheckpointSource *s, const TrsState *state,
+                                const TrsStateTensor *tensor, const TrsStatePart *part, TrsDType dtype,
+                                PetscBool spread)
+{
+  const TrsStateMemory *memory = &state->memory;
+  const int64_t cols = spread ? 1 : part->cols, col = spread ? 0 : part->col_offset;
+  const int64_t file_bytes = cols * TrsDTypeBytes(dtype), element_bytes = TrsDTypeBytes(tensor->dtype);
+  const int64_t at_once = PetscMin(trs_strip_bytes / (part->cols * element_bytes + 1) + 1, part->rows);
+  char *strip, *numbers = NULL;
+  void *stage = NULL;
+
+  PetscFunctionBegin;
+  if (!memory->copy && !tensor->converted && !spread && part->stride == cols) {
+    PetscCall(TrsCheckpointSourceRead(s, part->row_offset, part->rows, col, cols, part->data));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(TrsAlloc(at_once * file_bytes, 1, &strip));
+  if (tensor->converted) PetscCall(TrsAlloc(at_once * cols * element_bytes, 1, &numbers));
+  if (memory->copy) PetscCall(memory->alloc(memory->context, at_once * part->cols * element_bytes, &stage));
+  for (int64_t r = 0; r < part->rows; r += at_once) {
+    const int64_t n = PetscMin(part->rows - r, at_once);
+    char *to = (char *)part->data + r * part->stride * element_bytes;
+
+    PetscCall(TrsCheckpointSourceRead(s, part->row_offset + r, n, col, cols, strip));
+    if (tensor->converted) PetscCall(state->convert(n * cols, dtype, strip, tensor->dtype, numbers));
+    place_rows(part, element_bytes, spread, numbers ? numbers : strip, n,
+               memory->copy ? part->cols : part->stride, memory->copy ? stage : to);
+    if (memory->copy) PetscCall(copy_rows(memory, part, element_bytes, n, stage, to));
+  }
+  if (memory->copy) PetscCall(memory->release(memory->context, &stage));
+  PetscCall(TrsFree(&numbers));
+  PetscCall(TrsFree(&strip));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Offer the rows of part k to the function that maps them. */
+static PetscErrorCode map_part(const TrsCheckpointSource *s, const TrsStateTensor *tensor, int k,
+                               TrsDType dtype, PetscBool *to_take)
+{
+  const TrsStatePart *part = &tensor->part[k];
+
+  PetscFunctionBegin;
+  *to_take = PETSC_TRUE;
+  if (tensor->map && TrsExtentIsWhole(&s->extent) && part->cols == s->extent.cols)
+    PetscCall(tensor->map(tensor->take_context, k, dtype, s->file->fd,
+                          s->extent.offset[0] + part->row_offset * part->cols * s->extent.element_bytes,
+                          to_take));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Make the type of rows in memory. Integers are bits, whether the file calls them signed or not. */
+static PetscErrorCode make_type(const TrsCheckpointSource *s, TrsDType dtype, hid_t *memory)
+{
+  hid_t type;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCheckpointType(dtype, memory));
+  if (s->shape.type_class != H5T_INTEGER) PetscFunctionReturn(PETSC_SUCCESS);
+  TrsReadHDF5(s->file, type = H5Dget_type(s->id));
+  TrsReadHDF5(s->file, H5Tset_sign(*memory, H5Tget_sign(type)));
+  TrsReadHDF5(s->file, H5Tclose(type));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, const TrsStateTensor *tensor,
+                                 TrsDType dtype, PetscBool spread)
+{
+  hid_t type;
+
+  PetscFunctionBegin;
+  PetscCall(make_type(s, dtype, &type));
+  PetscCall(TrsCheckpointSourcePlace(s, type));
+  for (int k = 0; k < tensor->n_parts; k++) {
+    TrsStatePart part = tensor->part[k];
+
+    /* The file may have fewer rows than the part. */
+    part.rows = PetscMin(part.rows, tensor->rows_read - part.row_offset);
+    if (part.rows <= 0 || part.cols == 0) continue;
+    if (tensor->take) {
+      PetscBool to_take;
+
+      PetscCall(map_part(s, tensor, k, dtype, &to_take));
+      if (to_take) PetscCall(take_part(s, tensor, k, dtype));
+    } else {
+      PetscCall(read_part(s, state, tensor, &part, dtype, spread));
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Check whether the state was split into the same columns. */
+static PetscErrorCode same_columns(const TrsCheckpointSource *s, const TrsStateTensor *tensor,
+                                   PetscBool *same)
+{
+  int64_t *offsets;
+
+  PetscFunctionBegin;
+  *same = PETSC_FALSE;
+  if (s->id < 0 || s->shape.ndim != 2 || s->shape.dims[1] != tensor->n_columns)
+    PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscMalloc1(tensor->n_columns, &offsets));
+  PetscCall(TrsHDF5ReadInts(s->file, s->id, s->name, "column_offsets", tensor->n_columns, same, offsets));
+  if (*same && memcmp(offsets, tensor->column_offsets, (size_t)tensor->n_columns * sizeof(*offsets)) != 0)
+    *same = PETSC_FALSE;
+  PetscCall(PetscFree(offsets));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Raise an error if the file has the dataset begin + middle + end instead of the wanted one. */
+static PetscErrorCode refuse_instead(const TrsHDF5File *file, const char *name, const char *begin,
+                                     const char *middle, const char *end, const char *why)
+{
+  char instead[TRS_CHECKPOINT_MAX_NAME];
+  hid_t id;
+
+  PetscFunctionBegin;
+  if (snprintf(instead, sizeof(instead), "%s%s%s", begin, middle, end) >= TRS_CHECKPOINT_MAX_NAME)
+    PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsHDF5Open(file, instead, H5I_DATASET, &id));
+  if (id >= 0) (void)H5Dclose(id);
+  TRS_CHECK_DATA(id < 0, "%s has no dataset /%s, but /%s: %s", file->path, name, instead, why);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Check whether the state belongs to another optimizer. Then keep that optimizer's name. The numbers
+  mean nothing here.
+*/
+static PetscErrorCode is_of_other(const TrsCheckpointSource *s, TrsStateTensor *tensor, PetscBool *other)
+{
+  char *text = NULL;
+  PetscBool found, same = PETSC_TRUE;
+
+  PetscFunctionBegin;
+  *other = PETSC_FALSE;
+  tensor->other_optimizer[0] = '\0';
+  if (tensor->optimizer && s->id >= 0) {
+    PetscCall(TrsHDF5ReadString(s->file, s->id, s->name, TRS_OPTIMIZER_ATTRIBUTE, &found, &text));
+    if (found) PetscCall(PetscStrcmp(text, tensor->optimizer, &same));
+    if (!same) TrsNameEscape(text, tensor->other_optimizer, sizeof(tensor->other_optimizer));
+    PetscCall(PetscFree(text));
+  }
+  *other = (PetscBool)!same;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Open the tensor's own dataset, or the mean over columns that is spread over the columns here. */
+static PetscErrorCode open_source(const TrsHDF5File *file, const TrsStateTensor *tensor,
+                                  TrsCheckpointSource *s, PetscBool *spread)
+{
+  PetscBool same;
+
+  PetscFunctionBegin;
+  *spread = PETSC_FALSE;
+  PetscCall(TrsCheckpointSourceOpen(file, tensor->path, s));
+  if (!tensor->mean_path) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(same_columns(s, tensor, &same));
+  if (same) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsCheckpointSourceClose(s));
+  *spread = PETSC_TRUE;
+  PetscCall(TrsCheckpointSourceOpen(file, tensor->mean_path, s));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Decide whether a tensor that the file lacks may be left as it is. */
+static PetscErrorCode check_missing(const TrsHDF5File *file, const char *name,
+                                    const TrsCheckpointWanted *wanted)
+{
+  PetscFunctionBegin;
+  PetscCall(refuse_instead(file, name, name, TRS_QUANTISED_SUFFIX, "",
+                           "its tables are quantised, for -task predict"));
+  if (strncmp(name, "dense/", 6) == 0)
+    PetscCall(refuse_instead(file, name, "dense_optimizer/", name + 6, "/ema",
+                             "of its layers it has the averages alone, for the training's -ema_decay"));
+  TRS_CHECK_DATA(wanted && wanted->initial, "%s has no dataset /%s, which the model needs%s", file->path,
+                 name,
+                 !wanted        ? ""
+                 : wanted->same ? same_model
+                                : "; -init_from_missing initial leaves it at its initial values");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointReadTensor(const TrsHDF5File *file, const TrsCheckpointWanted *wanted,
+                                       const TrsState *state, TrsStateTensor *tensor)
+{
+  PetscBool other = PETSC_FALSE, spread;
+  TrsDType dtype;
+  TrsCheckpointSource s;
+
+  PetscFunctionBegin;
+  tensor->was_read = tensor->converted = PETSC_FALSE;
+  tensor->other_shape[0] = tensor->other_optimizer[0] = '\0';
+  tensor->unwanted = (PetscBool)!TrsCheckpointWants(wanted, state, tensor);
+  if (tensor->unwanted) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(open_source(file, tensor, &s, &spread));
+  PetscCall(is_of_other(&s, tensor, &other));
+  tensor->was_read = (PetscBool)(s.id >= 0 && !other);
+  if (!tensor->was_read && !tensor->optional) PetscCall(check_missing(file, s.name, wanted));
+  if (tensor->was_read) {
+    PetscCall(find_type(&s, (PetscBool)(tensor->take || state->convert), tensor, &dtype));
+    tensor->converted = (PetscBool)(dtype != tensor->dtype && !tensor->take);
+    PetscCall(check_shape(&s, wanted, dtype, spread ? 1 : tensor->ndim, spread ? 1 : tensor->cols, tensor));
+    tensor->was_read = (PetscBool)!tensor->other_shape[0];
+    if (tensor->was_read) PetscCall(read_parts(&s, state, tensor, dtype, spread));
+  }
+  PetscCall(TrsCheckpointSourceClose(&s));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointTryTensor(const TrsHDF5File *file, const TrsStateTensor *tensor)
+{
+  PetscBool same;
+  TrsCheckpointSource s;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCheckpointSourceOpen(file, tensor->path, &s));
+  if (tensor->mean_path) PetscCall(same_columns(&s, tensor, &same));
+  if (s.id >= 0) PetscCall(TrsCheckpointSourcePlace(&s, H5Dget_type(s.id)));
+  PetscCall(TrsCheckpointSourceClose(&s));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

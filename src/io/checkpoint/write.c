@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/buffer.h"
+#include "core/events.h"
+#include "io/checkpoint/write_impl.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+static PetscErrorCode hash_rows(const char *data, int64_t rows, int64_t row_bytes, int64_t stride,
+                                int64_t *hash)
+{
+  XXH3_state_t *state;
+
+  PetscFunctionBegin;
+  if (row_bytes == stride) {
+    *hash = (int64_t)XXH3_64bits(data, (size_t)(rows * row_bytes));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  state = XXH3_createState();
+  PetscCheck(state && XXH3_64bits_reset(state) == XXH_OK, PETSC_COMM_SELF, TRS_ERR_MEMORY,
+             "out of memory: no hash");
+  for (int64_t r = 0; r < rows; r++) (void)XXH3_64bits_update(state, data + r * stride, (size_t)row_bytes);
+  *hash = (int64_t)XXH3_64bits_digest(state);
+  (void)XXH3_freeState(state);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Check whether a row of this type holds an infinity or a NaN. Their exponents are all ones. */
+static PetscBool row_is_finite(TrsDType dtype, int64_t cols, const char *row)
+{
+  const uint16_t ones = dtype == TRS_FP16 ? 0x7c00 : 0x7f80;
+  int bad = 0;
+
+  if (dtype == TRS_FP32) {
+    const uint32_t *bits = (const uint32_t *)(const void *)row;
+    for (int64_t c = 0; c < cols; c++) bad |= (bits[c] & 0x7f800000u) == 0x7f800000u;
+  } else if (dtype == TRS_FP16 || dtype == TRS_BF16) {
+    const uint16_t *bits = (const uint16_t *)(const void *)row;
+    for (int64_t c = 0; c < cols; c++) bad |= (bits[c] & ones) == ones;
+  }
+  return (PetscBool)!bad;
+}
+
+/* Refuse numbers that are not finite: they must not replace a good checkpoint. */
+static PetscErrorCode check_finite(const TrsCheckpointWriter *w, const TrsCheckpointPart *p, const char *data,
+                                   int64_t stride)
+{
+  const TrsCheckpointFileTensor *tensor = &w->tensor[p->tensor];
+  const TrsDType dtype = tensor->mean ? TRS_FP32 : tensor->tensor->dtype;
+
+  PetscFunctionBegin;
+  for (int64_t r = 0; r < p->rows; r++)
+    PetscCheck(row_is_finite(dtype, p->cols, data + r * stride), PETSC_COMM_SELF, TRS_ERR_NOT_FINITE,
+               "%s is not written: row %" PRId64
+               " of /%s is not finite; earlier checkpoints are left as they are",
+               w->path, p->row + r, tensor->path);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode write_rectangle(const TrsCheckpointWriter *w, TrsCheckpointPart *p, const char *data,
+                                      int64_t stride)
+{
+  const TrsCheckpointFileTensor *tensor = &w->tensor[p->tensor];
+  int error;
+
+  PetscFunctionBegin;
+  PetscCall(check_finite(w, p, data, stride));
+  error = TrsExtentWrite(w->fd, &tensor->extent, p->row, p->rows, p->col, p->cols, data, stride);
+  PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s: /%s cannot be written: %s", w->path, tensor->path,
+             strerror(error));
+  PetscCall(hash_rows(data, p->rows, p->cols * tensor->element_bytes, stride, &p->hash));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Write a part of the state from its memory, or from a copy that the host can read. */
+static PetscErrorCode write_part(TrsCheckpointWriter *w, int64_t i)
+{
+  const TrsStateMemory *memory = &w->state->memory;
+  TrsCheckpointPart *p = &w->parts[i];
+  const int64_t row_bytes = p->cols * w->tensor[p->tensor].element_bytes, stride = w->stride[i];
+  /* Include the gaps between rows. */
+  const int64_t bytes = p->rows > 0 ? (p->rows - 1) * stride + row_bytes : 0;
+
+  PetscFunctionBegin;
+  if (!memory->copy) {
+    PetscCall(write_rectangle(w, p, w->data[i], stride));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  if (bytes > w->stage_bytes) {
+    if (w->stage) PetscCall(memory->release(memory->context, &w->stage));
+    PetscCall(memory->alloc(memory->context, bytes, &w->stage));
+    w->stage_bytes = bytes;
+  }
+  PetscCall(memory->copy(memory->context, w->stage, w->data[i], bytes));
+  PetscCall(write_rectangle(w, p, (const char *)w->stage, stride));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Write the mean over columns that are in the file already, weighted by width. It is computed in
+  double and stored as float.
+*/
+static PetscErrorCode write_mean(TrsCheckpointWriter *w, TrsCheckpointPart *p)
+{
+  const TrsCheckpointFileTensor *mean = &w->tensor[p->tensor];
+  const TrsStateTensor *from = mean->tensor;
+  const TrsCheckpointFileTensor *columns = mean;
+  float *values, *means;
+  int error;
+
+  PetscFunctionBegin;
+  for (int t = 0; t < w->n_tensors; t++)
+    if (w->tensor[t].tensor == from && !w->tensor[t].mean) columns = &w->tensor[t];
+  PetscCall(TrsAlloc(p->rows * from->n_columns, sizeof(*values), &values));
+  PetscCall(TrsAlloc(p->rows, sizeof(*means), &means));
+  error = TrsExtentRead(w->fd, &columns->extent, p->row, p->rows, 0, from->n_columns, values);
+  PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s: /%s cannot be read back: %s", w->path, from->path,
+             strerror(error));
+  for (int64_t r = 0; r < p->rows; r++) {
+    double sum = 0;
+
+    for (int c = 0; c < from->n_columns; c++)
+      sum += from->mean_weights[c] * (double)values[r * from->n_columns + c];
+    means[r] = (float)sum;
+  }
+  PetscCall(write_rectangle(w, p, (const char *)means, (int64_t)sizeof(*means)));
+  PetscCall(TrsFree(&values));
+  PetscCall(TrsFree(&means));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  The end of a round that begins with part i:
+  one large part or many small ones, so that a round takes seconds.
+*/
+static int64_t end_of_round(const TrsCheckpointWriter *w, int64_t i, PetscBool means)
+{
+  int64_t bytes = 0;
+
+  for (; i < w->n_parts && bytes < trs_part_bytes / 2; i++)
+    if (w->tensor[w->parts[i].tensor].mean == means)
+      bytes += w->parts[i].rows * w->parts[i].cols * w->tensor[w->parts[i].tensor].element_bytes;
+  return i;
+}
+
+/*
+  Write this rank's parts and flush them to disk. The tensors come first; the means are then made
+  from the file.
+*/
+static PetscErrorCode write_round(TrsCheckpointWriter *w, PetscBool means, int64_t begin, int64_t end)
+{
+  int64_t n_written = 0;
+
+  PetscFunctionBegin;
+  if (w->fd < 0) w->fd = TrsAtomicJoin(w->temporary);
+  PetscCheck(w->fd >= 0, PETSC_COMM_SELF, TRS_ERR_IO,
+             "%s: rank %d cannot open the temporary file that rank 0 has made: %s", w->temporary, w->rank,
+             strerror(errno));
+  for (int64_t i = begin; i < end; i++) {
+    if (w->tensor[w->parts[i].tensor].mean != means) continue;
+    if (means) {
+      PetscCall(write_mean(w, &w->parts[i]));
+    } else {
+      PetscCall(write_part(w, i));
+    }
+    n_written++;
+  }
+  PetscCheck(n_written == 0 || fsync(w->fd) == 0, PETSC_COMM_SELF, TRS_ERR_IO,
+             "%s cannot be flushed to disk: %s", w->path, strerror(errno));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Write in rounds that all ranks end together. Each rank then sees in time that the others get on
+  (-watchdog_seconds) or have failed.
+*/
+static PetscErrorCode write_parts(TrsCheckpointWriter *w, PetscBool means)
+{
+  int64_t rounds = 0, begin = 0;
+
+  PetscFunctionBegin;
+  for (int64_t i = 0; i < w->n_parts; rounds++) i = end_of_round(w, i, means);
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &rounds, 1, MPI_INT64_T, MPI_MAX, w->comm));
+  for (int64_t r = 0; r < rounds; r++) {
+    const int64_t end = end_of_round(w, begin, means);
+
+    PetscCall(TrsAgree(w->comm, write_round(w, means, begin, end)));
+    TrsStageProgress();
+    begin = end;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Write the tables of checksums straight to their places, on rank 0. */
+static PetscErrorCode write_checksums(TrsCheckpointWriter *w)
+{
+  int64_t *next;
+
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc1(w->n_tensors + 1, &next));
+  for (int64_t i = 0; i < w->n_all; i++) {
+    const TrsCheckpointPart *p = &w->all[i];
+    const int64_t row[TRS_CHECKSUM_COLUMNS] = {p->row, p->col, p->rows, p->cols, p->hash};
+    int error = TrsWriteFully(w->fd, row, (int64_t)sizeof(row),
+                              w->tensor[p->tensor].sums_offset + next[p->tensor]++ * (int64_t)sizeof(row));
+
+    PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s: checksums cannot be written: %s", w->path,
+               strerror(error));
+  }
+  PetscCall(PetscFree(next));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode publish(TrsCheckpointWriter *w)
+{
+  PetscFunctionBegin;
+  PetscCall(write_checksums(w));
+  PetscCall(TrsOutputPublish(w->info->output, &w->file));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode write_agreed(TrsCheckpointWriter *w)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsAgree(w->comm, TrsCheckpointListParts(w)));
+  PetscCall(TrsCheckpointGatherParts(w));
+  PetscCall(TrsAgree(w->comm, w->rank == 0 ? TrsCheckpointCreateFile(w) : PETSC_SUCCESS));
+  PetscCall(TrsCheckpointBroadcastLayout(w));
+  PetscCall(write_parts(w, PETSC_FALSE));
+  if (w->has_means) PetscCall(write_parts(w, PETSC_TRUE));
+  PetscCall(TrsCheckpointGatherParts(w));
+  PetscCall(TrsAgree(w->comm, w->rank == 0 ? publish(w) : PETSC_SUCCESS));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode free_writer(TrsCheckpointWriter *w)
+{
+  PetscFunctionBegin;
+  for (int t = 0; t < w->n_tensors; t++) PetscCall(TrsExtentFree(&w->tensor[t].extent));
+  if (w->fd >= 0) (void)close(w->fd);
+  PetscCall(TrsAtomicDiscard(&w->file));
+  PetscCall(PetscFree(w->tensor));
+  PetscCall(PetscFree(w->parts));
+  if (w->stage) PetscCall(w->state->memory.release(w->state->memory.context, &w->stage));
+  PetscCall(PetscFree(w->data));
+  PetscCall(PetscFree(w->stride));
+  PetscCall(PetscFree(w->all));
+  PetscCall(PetscFree(w->counts));
+  PetscCall(PetscFree(w->places));
+  PetscCall(PetscFree(w->temporary));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsState *state,
+                                  const TrsCheckpointInfo *info)
+{
+  TrsCheckpointWriter w = {.comm = comm, .path = path, .state = state, .info = info, .fd = -1};
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_rank(comm, &w.rank));
+  PetscCallMPI(MPI_Comm_size(comm, &w.size));
+  /* Some ranks may have nothing to settle, so all ranks agree here. */
+  PetscCall(TrsAgree(comm, state->settle ? state->settle(state->settle_context) : PETSC_SUCCESS));
+  ierr = write_agreed(&w);
+  PetscCall(free_writer(&w));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "session/signals.h"
+
+#include "core/events.h"
+#include "core/terminal.h"
+#include "device/cpu_bind.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TRS_EXIT_AT_ONCE = 130, TRS_POLL_MS = 100, TRS_SAME_REQUEST_S = 1, TRS_SIGNAL_STACK = 128 << 10 };
+
+static const int stop_signals[] = {SIGTERM, SIGUSR1, SIGINT, SIGHUP};
+enum { TRS_N_STOP_SIGNALS = sizeof(stop_signals) / sizeof(stop_signals[0]) };
+
+static volatile sig_atomic_t ends_at_once;
+static PetscBool installed;
+static struct timespec requested_at;
+
+struct TrsWatchdogImpl {
+  pthread_t thread;
+  double limit_s;
+  int rank;
+  _Atomic int64_t step, beats;
+  pthread_mutex_t lock; /* protects done */
+  pthread_cond_t ended;
+  PetscBool done;
+};
+
+/*
+  Tell whether a signal belongs to the same request as the one before. One event may reach a rank as
+  several signals: a terminal that closes sends SIGHUP through its shell and by itself, and a batch
+  system's SIGTERM comes beside the SIGUSR1 of the job's script. Signals within one second are the
+  same request, unless the same signal comes again.
+*/
+static PetscBool is_same_request(int number)
+{
+  struct timespec now;
+
+  if (number == trs_stop_requested && number != SIGHUP) return PETSC_FALSE;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (PetscBool)(now.tv_sec - requested_at.tv_sec <= TRS_SAME_REQUEST_S);
+}
+
+static void on_signal(int number)
+{
+  if (ends_at_once || (trs_stop_requested && !is_same_request(number))) _exit(TRS_EXIT_AT_ONCE);
+  if (trs_stop_requested) return;
+  clock_gettime(CLOCK_MONOTONIC, &requested_at);
+  trs_stop_requested = number;
+}
+
+int TrsSignalsInstall(void)
+{
+  static char stack[TRS_SIGNAL_STACK];
+  const stack_t of_its_own = {.ss_sp = stack, .ss_size = sizeof(stack)};
+  struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK},
+                   ignore = {.sa_handler = SIG_IGN};
+  int failed = 0;
+
+  installed = PETSC_TRUE;
+  trs_signals_have_stack = sigaltstack(&of_its_own, NULL) == 0; /* else products keep signals off */
+  sigemptyset(&ignore.sa_mask);
+  /* The handlers block each other's signals, or two signals could both be the first. */
+  sigemptyset(&stop.sa_mask);
+  for (int i = 0; i < TRS_N_STOP_SIGNALS; i++) sigaddset(&stop.sa_mask, stop_signals[i]);
+  for (int i = 0; i < TRS_N_STOP_SIGNALS; i++) {
+    struct sigaction before = {.sa_handler = SIG_DFL};
+
+    /* nohup and a shell's background jobs ignore these two signals. A script that survives its own
+       SIGTERM or SIGUSR1 by ignoring it would pass that on to a run that should stop. */
+    if ((stop_signals[i] == SIGHUP || stop_signals[i] == SIGINT) &&
+        sigaction(stop_signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN)
+      continue;
+    failed |= sigaction(stop_signals[i], &stop, NULL);
+  }
+  return failed | sigaction(SIGPIPE, &ignore, NULL) | sigaction(SIGXFSZ, &ignore, NULL);
+}
+
+void TrsSignalsEndAtOnce(void)
+{
+  if (!installed) return;
+  ends_at_once = 1;
+  if (trs_stop_requested) _exit(TRS_EXIT_AT_ONCE);
+}
+
+PetscErrorCode TrsSignalsIgnore(void)
+{
+  struct sigaction ignore = {.sa_handler = SIG_IGN};
+
+  PetscFunctionBegin;
+  sigemptyset(&ignore.sa_mask);
+  for (int i = 0; i < TRS_N_STOP_SIGNALS; i++)
+    PetscCheck(sigaction(stop_signals[i], &ignore, NULL) == 0, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
+               "sigaction failed");
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static void end_process(TrsWatchdog w, double silent_s)
+{
+  char text[256];
+  const int n = snprintf(text, sizeof(text),
+                         "trshard: error: rank %d has been in stage '%s' of step %lld for %.0f s "
+                         "(-watchdog_seconds): a rank is lost or hangs\n",
+                         w->rank, TrsStageName(TrsStageCurrent()), (long long)atomic_load(&w->step),
+                         silent_s);
+
+  if (write(STDERR_FILENO, text, (size_t)n) < 0) _exit(TRS_ERR_LOST - 1000);
+  _exit(TRS_ERR_LOST - 1000);
+}
+
+/* Say once why the rank stands still, unless standard error is full as well: it may be the same. */
+static void tell_of_pause(const TrsWatchdog w)
+{
+  struct pollfd error = {.fd = STDERR_FILENO, .events = POLLOUT};
+  char text[160];
+  const int n = snprintf(
+      text, sizeof(text),
+      "trshard: warning: rank %d waits: nobody reads its standard output (a pager, Ctrl-S)\n", w->rank);
+
+  if (poll(&error, 1, 0) == 1 && write(STDERR_FILENO, text, (size_t)n) < 0) return;
+}
+
+/* Wait until the next look. Returns false if the watchdog must end. */
+static PetscBool wait_for_look(TrsWatchdog w)
+{
+  struct timespec until;
+  PetscBool done;
+
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_nsec += TRS_POLL_MS * 1000000L;
+  until.tv_sec += until.tv_nsec / 1000000000L;
+  until.tv_nsec %= 1000000000L;
+  pthread_mutex_lock(&w->lock);
+  while (!w->done && pthread_cond_timedwait(&w->ended, &w->lock, &until) != ETIMEDOUT) continue;
+  done = w->done;
+  pthread_mutex_unlock(&w->lock);
+  return (PetscBool)!done;
+}
+
+/*
+  The watchdog counts looks and not time, because a job that was suspended as a whole has not been
+  silent. Nor is a rank silent that waits for a reader of its standard output: it has a line to say.
+*/
+static void *watch(void *argument)
+{
+  TrsWatchdog w = (TrsWatchdog)argument;
+  PetscBool paused = PETSC_FALSE;
+  int64_t seen = -1, silent_ms = 0;
+
+  TrsCpuHelps();
+  do {
+    const int64_t now = atomic_load(&w->beats) + TrsStageSwitches();
+
+    silent_ms = now == seen ? silent_ms + TRS_POLL_MS : 0;
+    seen = now;
+    if ((double)silent_ms <= 1000.0 * w->limit_s) continue;
+    if (TrsStdoutTakes(0)) end_process(w, (double)silent_ms / 1000.0);
+    if (!paused) tell_of_pause(w);
+    paused = PETSC_TRUE;
+    silent_ms = 0;
+  } while (wait_for_look(w));
+  return NULL;
+}
+
+PetscErrorCode TrsWatchdogStart(double seconds, int rank, TrsWatchdog *watchdog)
+{
+  pthread_condattr_t clock;
+  sigset_t all, before;
+  TrsWatchdog w;
+
+  PetscFunctionBegin;
+  *watchdog = NULL;
+  if (seconds <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscNew(&w));
+  w->limit_s = seconds;
+  w->rank = rank;
+  PetscCheck(pthread_condattr_init(&clock) == 0 && pthread_condattr_setclock(&clock, CLOCK_MONOTONIC) == 0 &&
+                 pthread_mutex_init(&w->lock, NULL) == 0 && pthread_cond_init(&w->ended, &clock) == 0,
+             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "cannot make the watchdog's lock");
+  pthread_condattr_destroy(&clock);
+  sigfillset(&all); /* signals are for the main thread */
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  PetscCheck(pthread_create(&w->thread, NULL, watch, w) == 0, PETSC_COMM_SELF, TRS_ERR_MEMORY,
+             "cannot start the watchdog's thread");
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  *watchdog = w;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsWatchdogBeat(TrsWatchdog watchdog, int64_t step)
+{
+  if (!watchdog) return;
+  atomic_store(&watchdog->step, step);
+  atomic_fetch_add(&watchdog->beats, 1);
+}
+
+PetscErrorCode TrsWatchdogStop(TrsWatchdog *watchdog)
+{
+  TrsWatchdog w = *watchdog;
+
+  PetscFunctionBegin;
+  if (!w) PetscFunctionReturn(PETSC_SUCCESS);
+  pthread_mutex_lock(&w->lock);
+  w->done = PETSC_TRUE;
+  pthread_cond_signal(&w->ended);
+  pthread_mutex_unlock(&w->lock);
+  pthread_join(w->thread, NULL);
+  pthread_cond_destroy(&w->ended);
+  pthread_mutex_destroy(&w->lock);
+  PetscCall(PetscFree(*watchdog));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Texts that options send to a file or to standard output: plans, reports, topologies. */
+#pragma once
+
+#include "core/options/options.h"
+#include "spec/text.h"
+
+/*
+  TrsTextOutput - Write the text as the whole file `path`, or leave the file as it was. Another text
+    that stood there is kept as -existing_outputs says.
+
+  "stdout" and "/dev/stdout" are standard output. Not collective: a TrsPlanWriter of rank 0.
+
+  In:     text  NULL only checks that the path may and can be written
+  Errors: CANT_CREATE, IO with the option, the path and the reason. TrsStop() finds the errors of
+          standard output
+*/
+PetscErrorCode TrsTextOutput(TrsOptions options, const char *option, const char *path, const TrsText *text);

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The sums behind the metrics, of one rank or of all ranks (they add up). Internal to train/; users
+  take metrics.h or running_metrics.h.
+*/
+#pragma once
+
+#include "train/metrics/auc.h"
+#include "train/metrics/metrics.h"
+
+#define TRS_METRIC_BINS 1000 /* bins of the precision-recall curve */
+
+enum {
+  TRS_SUM_SAMPLES,
+  TRS_SUM_LOSS,
+  TRS_SUM_WEIGHTS,
+  TRS_SUM_CROSS_ENTROPY,
+  TRS_SUM_POSITIVE, /* w y */
+  TRS_SUM_NEGATIVE, /* w (1 - y) */
+  TRS_SUM_PREDICTION,
+  TRS_SUM_CORRECT,
+  TRS_SUM_SQUARED_ERROR,
+  TRS_SUM_ABSOLUTE_ERROR,
+  TRS_N_SUMS
+};
+
+typedef struct {
+  double sum[TRS_N_SUMS];
+  double positive[TRS_METRIC_BINS], negative[TRS_METRIC_BINS]; /* in bins of the prediction */
+} TrsMetricSums;
+enum { TRS_METRIC_SUM_DOUBLES = TRS_N_SUMS + 2 * TRS_METRIC_BINS };
+
+/*
+  Add samples to all sums except the loss, by what the labels of the task are. The loss of numbers
+  goes to the cross entropy's place. A record of a class has the probability of the sample's class,
+  and as its label whether this class is the most probable one. Not collective.
+*/
+void TrsMetricSumsAdd(const TrsMetricKind *kind, TrsMetricSums *sums, int64_t n, const TrsAucRecord *records);
+
+/*
+  The metrics from sums over all ranks. auc is NaN, because it needs the samples themselves. So are
+  metrics that the kind of labels does not have.
+*/
+void TrsMetricSumsValues(const TrsMetricKind *kind, const TrsMetricSums *total, TrsMetricValues *values);

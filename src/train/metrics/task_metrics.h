@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  The metrics of each learning task, over all samples of an evaluation, or while a training goes on.
+
+  A sample without the label of a task (NaN) is not in the task's metrics. Tasks whose labels are
+  not probabilities have no metrics of groups.
+*/
+#pragma once
+
+#include "data/reader.h"
+#include "spec/task_configs.h"
+#include "train/metrics/running_metrics.h"
+
+/*
+  Check that -metrics_group has a task to look at. Not collective. Errors: OPTION
+*/
+PetscErrorCode TrsTaskMetricsCheck(const TrsTaskConfigs *tasks, TrsOptions options);
+
+/* The sum of the losses by their weights, of values [tasks]: NaN if a task has no labels. */
+double TrsTaskLoss(const TrsTaskConfigs *tasks, const TrsMetricValues *values);
+
+typedef struct TrsTaskMetricsImpl *TrsTaskMetrics;
+
+/*
+  The metrics of an evaluation, those of groups with them; options NULL: without groups. Collective
+  on comm. Errors: OPTION, MEMORY.
+*/
+PetscErrorCode TrsTaskMetricsCreate(MPI_Comm comm, const TrsTaskConfigs *tasks, TrsOptions options,
+                                    TrsTaskMetrics *metrics);
+
+/* Add a batch with labels: predictions [B, columns], losses [tasks]. Not collective. */
+PetscErrorCode TrsTaskMetricsAdd(TrsTaskMetrics metrics, const TrsBatch *batch, const float *predictions,
+                                 const double *losses);
+
+/* The metrics of all samples on all ranks, values [tasks]. Collective. */
+PetscErrorCode TrsTaskMetricsCompute(TrsTaskMetrics metrics, TrsMetricValues *values);
+PetscErrorCode TrsTaskMetricsDestroy(TrsTaskMetrics *metrics);
+
+typedef struct TrsTaskRunningImpl *TrsTaskRunning;
+
+/*
+  The metrics of a training: as TrsRunningMetrics for each task. Values are [tasks]; Save and Load
+  have the numbers of task after task.
+*/
+PetscErrorCode TrsTaskRunningCreate(MPI_Comm comm, const TrsTaskConfigs *tasks, TrsOptions options,
+                                    int64_t window_samples, TrsTaskRunning *metrics);
+PetscErrorCode TrsTaskRunningAdd(TrsTaskRunning metrics, const TrsBatch *batch, const float *predictions);
+PetscErrorCode TrsTaskRunningStep(TrsTaskRunning metrics, int64_t global_batch, double now_s);
+PetscErrorCode TrsTaskRunningCompute(TrsTaskRunning metrics, TrsRunningValues *values);
+PetscErrorCode TrsTaskRunningSave(TrsTaskRunning metrics, int *n, double **numbers);
+PetscErrorCode TrsTaskRunningLoad(TrsTaskRunning metrics, const char *path, int n, const double *numbers);
+PetscErrorCode TrsTaskRunningDestroy(TrsTaskRunning *metrics);
