@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "api/collection.h"
+#include "api/impl.h"
 #include "comm/qcomm.h"
 #include "core/options/option_list.h"
 #include "core/options/option_petsc.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "api/collection.h"
-
+#include "api/impl.h"
 #include "api/machine_plan.h"
 #include "api/memory_check.h"
 #include "core/c_locale.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A collection's tables and the caller's tensors in checkpoints. */
-#include "api/collection.h"
+#include "api/impl.h"
 #include "io/checkpoint/checkpoint.h"
 #include "spec/table_names.h"
 

@@ -10,7 +10,7 @@
 
   A call works on TRS_PREDICT_SAMPLES samples at a time, so its memory does not grow with the batch.
 */
-#include "api/collection.h"
+#include "api/impl.h"
 #include "core/c_locale.h"
 #include "core/events.h"
 #include "device/cpu_bind.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Datasets for a caller's own training loop. */
-#include "api/collection.h"
+#include "api/impl.h"
 #include "io/dataset.h"
 
 struct TrshardReaderImpl {

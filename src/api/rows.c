@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Collections that give a row for each id (TorchRec's EmbeddingCollection); copies of gradients. */
-#include "api/collection.h"
+#include "api/impl.h"
 #include "compute/gemm.h"
 
 PetscErrorCode TrsApiRowsCreate(TrshardCollection c)

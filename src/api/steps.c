@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The steps of a collection's batches. */
-#include "api/collection.h"
+#include "api/impl.h"
 
 /* The matrix in which a batch's embeddings arrive: the caller's, or for rows of ids our own. */
 /* NOLINTNEXTLINE(readability-non-const-parameter): the matrix is written */

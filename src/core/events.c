@@ -2,7 +2,6 @@
 #include "core/events.h"
 
 #include "core/clock.h"
-#include "core/trace.h"
 
 #include <stdatomic.h>
 
@@ -21,6 +20,7 @@ static _Atomic int current = TRS_STAGE_NONE;
 static _Atomic int64_t n_switches;
 static double entered_s, spent_s[TRS_N_STAGES];
 static void (*observer)(const char *name); /* written once at set-up */
+static void (*recorder)(TrsStage stage, double start_s, double end_s);
 
 PetscErrorCode TrsEventsRegister(void)
 {
@@ -46,8 +46,7 @@ PetscErrorCode TrsStageSwitch(TrsStage stage, TrsStage *before)
   if (!registered || stage == last) PetscFunctionReturn(PETSC_SUCCESS);
   now_s = TrsClock();
   spent_s[last] += now_s - entered_s;
-  if (PetscUnlikely(trs_tracing) && last != TRS_STAGE_NONE)
-    TrsTraceRecord(TRS_TRACE_MAIN, (int)last, TrsTraceStep(), entered_s, now_s, -1);
+  if (PetscUnlikely(recorder) && last != TRS_STAGE_NONE) recorder(last, entered_s, now_s);
   entered_s = now_s;
   if (last != TRS_STAGE_NONE) PetscCall(PetscLogEventEnd(event[last], 0, 0, 0, 0));
   if (stage != TRS_STAGE_NONE) PetscCall(PetscLogEventBegin(event[stage], 0, 0, 0, 0));
@@ -82,6 +81,11 @@ void TrsStageObserve(void (*range)(const char *name))
   if (observer && TrsStageCurrent() != TRS_STAGE_NONE) observer(NULL);
   observer = range;
   if (observer && TrsStageCurrent() != TRS_STAGE_NONE) observer(stage_name[TrsStageCurrent()]);
+}
+
+void TrsStageRecord(void (*record)(TrsStage stage, double start_s, double end_s))
+{
+  recorder = record;
 }
 
 TrsStage TrsStageCurrent(void)

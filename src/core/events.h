@@ -57,6 +57,12 @@ void TrsLogFlopsPause(PetscBool pause);
 */
 void TrsStageObserve(void (*range)(const char *name));
 
+/*
+  Call `record` with each stage that ends, when it began and when it ended, on this rank's clock.
+  NULL ends the calls. For the main thread only.
+*/
+void TrsStageRecord(void (*record)(TrsStage stage, double start_s, double end_s));
+
 /* The stage that this rank is in. The watchdog uses this function. Safe to call from any thread. */
 TrsStage TrsStageCurrent(void);
 

@@ -39,6 +39,7 @@ PetscErrorCode TrsTraceClose(void)
 {
   PetscFunctionBegin;
   trs_tracing = PETSC_FALSE;
+  TrsStageRecord(NULL);
   first_step = end_step = 0;
   for (int r = 0; r < TRS_TRACE_N_ROWS; r++) PetscCall(PetscFree(ring[r].span));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -49,18 +50,25 @@ PetscBool TrsTraceWants(int64_t step)
   return (PetscBool)(step >= first_step && step < end_step);
 }
 
+static void record_stage(TrsStage stage, double start_s, double end_s)
+{
+  TrsTraceRecord(TRS_TRACE_MAIN, (int)stage, current_step, start_s, end_s, -1);
+}
+
 void TrsTraceStepBegin(int64_t step)
 {
   if (!TrsTraceWants(step)) return;
   current_step = step;
   step_start_s = TrsClock();
   trs_tracing = PETSC_TRUE;
+  TrsStageRecord(record_stage);
 }
 
 void TrsTraceStepEnd(void)
 {
   if (!trs_tracing) return;
   trs_tracing = PETSC_FALSE;
+  TrsStageRecord(NULL);
   TrsTraceRecord(TRS_TRACE_MAIN, TRS_TRACE_STEP, current_step, step_start_s, TrsClock(), -1);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The program's main(), and its tasks inside a program of somebody else's. */
-#include "api/collection.h"
+#include "api/impl.h"
 #include "bench/task_bench.h"
 #include "core/start.h"
 #include "core/version.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Names that users know from other programs, and the options that replace them here. */
-#include "core/options/options_impl.h"
+#include "core/options/impl.h"
 
 #include <strings.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* This file writes -help. */
-#include "core/options/options_impl.h"
+#include "core/options/impl.h"
 #include "core/version.h"
 
 #include <ctype.h>

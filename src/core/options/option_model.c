@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The options that define a model: a checkpoint holds them, and a run takes them from there. */
-#include "core/options/options_impl.h"
+#include "core/options/impl.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,8 +4,8 @@
   an object's name, and guesses what a misspelt name means.
 */
 #include "core/names.h"
+#include "core/options/impl.h"
 #include "core/options/option_petsc.h"
-#include "core/options/options_impl.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* This file writes options as the text of an option file: the configuration of a run. */
+#include "core/options/impl.h"
 #include "core/options/option_list.h"
-#include "core/options/options_impl.h"
 #include "core/version.h"
 
 #include <stdarg.h>

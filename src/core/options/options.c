@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/options/options.h"
 
+#include "core/options/impl.h"
 #include "core/options/option_petsc.h"
-#include "core/options/options_impl.h"
 #include "core/ranks.h"
 #include "core/start.h"
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Declarations that writing and reading a checkpoint share. Internal to io/.
+  Declarations that the files of this folder share. write.c writes the ranks' parts into the file
+  that rank 0 lays out in layout.c. read.c opens a file, reads it as a whole and answers questions
+  about it, tensor.c matches its datasets with a state and reads them, checksums.c makes and
+  verifies checksums. Internal to io/.
 
   Beside the tensors a file holds /checksums/<tensor> int64 [n_parts, 5]: row offset, column offset,
   rows, columns, and XXH3-64 of the rectangle's bytes, row by row, as they lie in the file.
@@ -9,6 +12,7 @@
 */
 #pragma once
 
+#include "io/atomic_file.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/extent.h"
 #include "io/hdf5_util.h"
@@ -24,7 +28,8 @@
 #define TRS_CHECKPOINT_METRICS        "metrics"
 #define TRS_CHECKPOINT_EARLY_STOPPING "early_stopping"
 
-enum { TRS_CHECKSUM_COLUMNS = 5 };
+enum { TRS_CHECKSUM_COLUMNS = 5, TRS_CHECKPOINT_MAX_NAME = 1024 };
+#define TRS_CHECK_DATA(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_DATA, __VA_ARGS__)
 
 /*
   The most bytes of a part, so that many ranks can verify one tensor, and the most bytes that are
@@ -72,3 +77,135 @@ PetscErrorCode TrsCheckpointVerifyRoot(const TrsHDF5File *file);
   Collective on comm: the ranks share the parts. Errors (agreed): NO_INPUT, DATA
 */
 PetscErrorCode TrsCheckpointVerify(MPI_Comm comm, const char *path);
+
+/* --- reading: under the lock, not collective --- */
+
+/* A dataset of the file, which is read directly if possible. */
+typedef struct {
+  const TrsHDF5File *file;
+  const char *name;
+  hid_t id, memory; /* memory: the wanted element type */
+  TrsHDF5Shape shape;
+  TrsExtent extent;
+} TrsCheckpointSource;
+
+/*
+  Open checks how the dataset is stored; id is -1 if it is absent. Place finds where the elements
+  lie, to be read as type `memory`, which it takes over. Close follows Open, with or without Place.
+  Errors: DATA.
+*/
+PetscErrorCode TrsCheckpointSourceOpen(const TrsHDF5File *file, const char *name, TrsCheckpointSource *s);
+PetscErrorCode TrsCheckpointSourcePlace(TrsCheckpointSource *s, hid_t memory);
+PetscErrorCode TrsCheckpointSourceClose(TrsCheckpointSource *s);
+
+/*
+  Read rows row .. row+rows-1 and columns col .. col+cols-1 of a placed dataset into data [rows,
+  cols] without gaps. Errors: DATA, IO.
+*/
+PetscErrorCode TrsCheckpointSourceRead(const TrsCheckpointSource *s, int64_t row, int64_t rows, int64_t col,
+                                       int64_t cols, void *data);
+
+/*
+  Verify the checksums. This rank takes every size-th part of all tensors. Rank -1 reads only the
+  tables of checksums. A file without checksums passes. Errors: DATA with the part, IO.
+*/
+PetscErrorCode TrsCheckpointVerifyParts(const TrsHDF5File *file, int rank, int size);
+
+/*
+  Tell whether a tensor must be read. `wanted` can leave it out, and so can weights that were not
+  read, for their states. wanted NULL reads everything.
+*/
+PetscBool TrsCheckpointWants(const TrsCheckpointWanted *wanted, const TrsState *state,
+                             const TrsStateTensor *tensor);
+
+/* Fill info->unexpected, and info->other_state if it is asked for. Errors: DATA. */
+PetscErrorCode TrsCheckpointFindUnexpected(const TrsHDF5File *file, const TrsCheckpointWanted *wanted,
+                                           const TrsState *state, TrsCheckpointInfo *info);
+
+/*
+  Read this rank's parts of one tensor. As the tensor and the state ask, the numbers are converted,
+  spread from a mean, staged in strips for a device, or handed to tensor->take. The tensors before
+  this one have been read.
+
+  Out:    tensor->was_read and the fields below it
+  Errors: DATA with the dataset if it is missing or has another shape or type, IO
+*/
+PetscErrorCode TrsCheckpointReadTensor(const TrsHDF5File *file, const TrsCheckpointWanted *wanted,
+                                       const TrsState *state, TrsStateTensor *tensor);
+
+/*
+  Make all calls of TrsCheckpointReadTensor() that ask HDF5 for metadata, but read no data. For a
+  child process, which may crash on a damaged file.
+*/
+PetscErrorCode TrsCheckpointTryTensor(const TrsHDF5File *file, const TrsStateTensor *tensor);
+
+/* --- writing --- */
+
+/* A tensor of the file: a tensor of the state, or the mean over a tensor's columns. */
+typedef struct {
+  const TrsStateTensor *tensor;
+  PetscBool mean;
+  const char *path;
+  int ndim;
+  int64_t rows, cols;
+  int64_t element_bytes;
+  int64_t n_parts;     /* rank 0: parts of all ranks */
+  int64_t sums_offset; /* offset of its table of checksums in the file */
+  TrsExtent extent;
+} TrsCheckpointFileTensor;
+
+/* A rectangle that this rank writes. A message carries it as 6 integers. */
+typedef struct {
+  int64_t tensor, row, col, rows, cols, hash;
+} TrsCheckpointPart;
+
+typedef struct {
+  MPI_Comm comm;
+  int rank, size;
+  const char *path;
+  const TrsState *state;
+  const TrsCheckpointInfo *info;
+  int n_tensors;
+  TrsCheckpointFileTensor *tensor;
+  PetscBool has_means;
+  int64_t n_parts, capacity;
+  TrsCheckpointPart *parts; /* [n_parts] parts of this rank */
+  const char **data;        /* [n_parts] first element in memory, or NULL for a mean */
+  int64_t *stride;          /* [n_parts] in bytes */
+  /* Staging memory for parts that the host cannot read: at most trs_part_bytes, or one row. */
+  void *stage;
+  int64_t stage_bytes;
+  int64_t n_all;          /* rank 0 only */
+  TrsCheckpointPart *all; /* [n_all] sorted by rank */
+  int *counts, *places;   /* rank 0: [size] number and place of each rank's integers */
+  TrsAtomicFile file;     /* rank 0 only */
+  char *temporary;
+  int fd;
+} TrsCheckpointWriter;
+
+/*
+  List this rank's parts of all tensors, with at most trs_part_bytes each, and the tensors of the
+  file: those of the state, then the means over columns. Not collective.
+
+  Out:    tensor, n_tensors, has_means, parts, data, stride, n_parts
+  Errors: INTERNAL for too many parts
+*/
+PetscErrorCode TrsCheckpointListParts(TrsCheckpointWriter *w);
+
+/*
+  Gather all ranks' parts on rank 0. This is called again when the hashes are known. Collective.
+  Out, on rank 0: all, n_all, counts, places.
+*/
+PetscErrorCode TrsCheckpointGatherParts(TrsCheckpointWriter *w);
+
+/*
+  Make the temporary file with its structure and all its space from the gathered parts. Only rank 0
+  calls this. Takes the lock.
+
+  Out:    file, temporary, each tensor's n_parts, extent and sums_offset
+  Errors: INTERNAL if the parts do not make up the tensors; CANT_CREATE, IO
+*/
+PetscErrorCode TrsCheckpointCreateFile(TrsCheckpointWriter *w);
+
+/* Tell the other ranks the file's layout: temporary and the extents. Collective. */
+PetscErrorCode TrsCheckpointBroadcastLayout(TrsCheckpointWriter *w);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE /* for fallocate. NOLINT(bugprone-reserved-identifier) */
-#include "io/checkpoint/write_impl.h"
+#include "io/checkpoint/impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
