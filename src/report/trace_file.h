@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The file of a trace, in JSON of the Trace Event Format. Rank 0 writes it. Internal to report/trace.c.
+  The file of a trace, in JSON of the Trace Event Format. Rank 0 writes it. Internal to
+  report/trace.c.
 */
 #pragma once
 

@@ -22,8 +22,9 @@ typedef struct TrsEvaluationImpl *TrsEvaluation;
   TrsEvaluationCreate - Prepare the forward of every batch of the reader.
 
   Collective. Needs a fresh reader (one pass). Labels may be missing in the data; then the metrics
-  have no meaning. Memory beside the model's: metrics keep 16 bytes for each sample (train/metrics/auc.h),
-  and exchanges keep the ids of the batches in flight. The results do not depend on the pipeline.
+  have no meaning. Memory beside the model's: metrics keep 16 bytes for each sample
+  (train/metrics/auc.h), and exchanges keep the ids of the batches in flight. The results do not
+  depend on the pipeline.
 
   In:     control   all ranks
           options   -pipeline says what overlaps; NULL runs one batch after the other
