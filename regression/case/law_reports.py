@@ -70,23 +70,6 @@ def test_version(binary, folder):
     check(re.match(r"trshard \d+\.\d+\.\d+ \(\S+\), Open MPI \S+, PETSc \d", text) and len(text.splitlines()) == 1, text)
 
 
-def test_energy(binary, folder):
-    """A training tells its energy where the counters can be read, here files that stand still, and says nothing of it elsewhere."""
-    make(folder)
-    for name, text in (("name", "package-0"), ("max_energy_range_uj", "1000000"), ("energy_uj", "5")):
-        os.makedirs(os.path.join(folder, "rapl", "intel-rapl:0"), exist_ok=True)
-        with open(os.path.join(folder, "rapl", "intel-rapl:0", name), "w", encoding="ascii") as out:
-            out.write(text + "\n")
-    options = f"-data_train train.h5 -batch_size 12 -steps 5 -output run.h5 {MODEL} {TABLES}"
-    text = run(binary, 2, options, folder, environment={"TRSHARD_RAPL": os.path.join(folder, "rapl")}).text
-    check(re.search(r"^energy +0 J for a million samples, 0 J in all \(processors and memory of the hosts\)", text, re.MULTILINE), text)
-    with h5py.File(os.path.join(folder, "run.h5")) as h:
-        check(h.attrs["energy_cpu_joules"] == 0 and h.attrs["energy_joules_per_million_samples"] == 0, "no energy in the results")
-        check("energy_gpu_joules" not in h.attrs, "energy of GPUs on a CPU")
-    text = run(binary, 2, options, folder, environment={"TRSHARD_RAPL": "/nowhere"}).text
-    check(not re.search("^energy", text, re.MULTILINE), text)
-
-
 def test_banner(binary, folder):
     """A run says what it is, where it runs, with what data and plan; the results hold the same."""
     make(folder)

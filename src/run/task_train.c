@@ -319,7 +319,6 @@ static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
   PetscBool more = PETSC_TRUE;
 
   PetscFunctionBegin;
-  PetscCall(TrsEnergyStart(t->session.comm, t->session.machine.device, &t->energy));
   PetscCall(TrsProgressStart(&t->session, t->total_steps, t->per_epoch, t->first_step, &t->progress));
   if (t->evaluation_due && t->done < t->total_steps) PetscCall(evaluate(t, &result.stop));
   while (more && !result.stop && !TrsEarlyStoppingIsOver(&t->early)) {
@@ -404,7 +403,6 @@ static PetscErrorCode run(void *state, MPI_Comm comm, TrsOptions options)
   PetscCall(train(t, &stopped));
   PetscCall(record_allocations(t));
   PetscCall(TrsReportSummary(&t->session, &t->progress, t->results));
-  PetscCall(TrsReportEnergy(t->session.comm, t->energy, t->progress.samples, t->results));
   PetscCall(TrsDatasetGetInfo(t->session.train, &info));
   PetscCall(TrsReportBadInput(&t->session, info, t->reader, "train"));
   if (t->metrics && t->done > t->metrics_done) PetscCall(compute_metrics(t));
@@ -433,7 +431,6 @@ static PetscErrorCode destroy(void *training)
   PetscCall(TrsCheckpointFolderClose(&t->folder)); /* the next run may want it */
   PetscCall(TrsStartFree(&t->from));
   PetscCall(TrsWatchdogStop(&t->watchdog));
-  PetscCall(TrsEnergyStop(&t->energy));
   PetscCall(TrsPipelineDestroy(&t->pipeline));
   PetscCall(TrsReaderDestroy(&t->reader));
   PetscCall(TrsTraceClose());

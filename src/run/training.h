@@ -5,7 +5,6 @@
 */
 #pragma once
 
-#include "report/energy.h"
 #include "report/history.h"
 #include "report/progress.h"
 #include "report/recall.h"
@@ -29,7 +28,6 @@ typedef struct {
   TrsEarlyStopping early;
   TrsLearningRates rates;
   TrsWatchdog watchdog;
-  TrsEnergy energy; /* since the first step */
   TrsTrace trace;
   TrsStartPoint from;
   TrsCheckpointInfo start; /* updates and samples that the weights had seen before this run */
