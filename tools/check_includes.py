@@ -21,6 +21,8 @@ LIBRARIES = [
     (re.compile(r"#include <(cuda|nccl|cublas|nvtx)"), {"gpu"}, "CUDA or NCCL"),
     (re.compile(r"\bMPI_I?(Alltoall|Reduce_scatter)[a-z_]*\("), {"comm", "dist"}, "MPI data traffic"),
     (re.compile(r"\bPetscOptions(Get|Has|Insert|Set|Clear)"), {"core"}, "PETSc options"),
+    # PetscPrintf() and TrsPrint() show names of files safely
+    (re.compile(r"\b(v?printf|puts|putchar)\(|\bv?f(printf|puts)\((stdout|stderr)"), {"core", "gpu"}, "raw printing"),
 ]
 INCLUDE = re.compile(r'^\s*#\s*include "([^"/]+)/([^"]+)"')
 TOP = {"CMakeLists.txt", "README.md", "src", "gpu", "input", "jobs", "tools", "regression"}  # and hidden files

@@ -19,7 +19,7 @@ STAGES = ["input_dist", "lookup", "output_dist", "dense forward", "dense backwar
 def declared_options(folder="*"):
     """Names in the tables of the sources: plain ones, and keys of tables."""
     names = set()
-    for path in glob.glob(os.path.join(SOURCES, folder, "*.c")):
+    for path in glob.glob(os.path.join(SOURCES, folder, "**", "*.c"), recursive=True):
         with open(path, encoding="utf-8") as file:
             names.update(re.findall(r'\{\s*"(-?[a-z][a-z0-9_]*)",\s*TRS_OPTION_', file.read()))
     return names
@@ -52,7 +52,7 @@ def test_help_defaults(binary, folder):
 
 def test_guesses(binary, folder):
     """Names of other programs are no options here, and lead to options that there are."""
-    with open(os.path.join(SOURCES, "core", "option_guess.c"), encoding="utf-8") as file:
+    with open(os.path.join(SOURCES, "core", "options", "option_guess.c"), encoding="utf-8") as file:
         guesses = re.findall(r'\{"(-\w+)",\s*"(-\w+)",\s*((?:"[^"]*"\s*)+)', file.read())
     text = run(binary, 1, "-help", folder).text
     known = set(re.findall(r"^  (-\w+)", text, re.M)) | {"-log_view", "-info"}

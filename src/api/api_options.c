@@ -47,12 +47,28 @@ PetscErrorCode TrsApiAddWord(TrsText *words, const char *word)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Add a part of a word as it is. */
+static PetscErrorCode add_part(TrsText *words, const char *part)
+{
+  return TrsTextAppend(words, part, strlen(part));
+}
+
+/* Add the word -table_<name>_<key>. */
+static PetscErrorCode add_key_name(TrsText *words, const char *table, const char *key)
+{
+  PetscFunctionBegin;
+  PetscCall(add_part(words, "-table_"));
+  PetscCall(add_part(words, table));
+  PetscCall(add_part(words, "_"));
+  PetscCall(TrsApiAddWord(words, key));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Add -table_<name>_<key> value. */
 static PetscErrorCode add_key(TrsText *words, const char *table, const char *key, const char *value)
 {
   PetscFunctionBegin;
-  PetscCall(TrsTextPrintf(words, "-table_%s_%s", table, key));
-  PetscCall(TrsTextAppend(words, "", 1));
+  PetscCall(add_key_name(words, table, key));
   PetscCall(TrsApiAddWord(words, value));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -67,7 +83,8 @@ static PetscErrorCode add_name(TrsText *words, const char *of, int32_t i, const 
   PetscCheck(i > 0 || !TrsIsOptionWord(name), PETSC_COMM_SELF, TRS_ERR_OPTION,
              "%s: the first name is \"%s\", expected one that does not begin with \"-\"", of, name);
   PetscCall(TrsOptionListJoin(1, &name, &entry));
-  PetscCall(TrsTextPrintf(words, "%s%s", i ? "," : "", entry));
+  if (i) PetscCall(add_part(words, ","));
+  PetscCall(add_part(words, entry));
   PetscCall(PetscFree(entry));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -92,8 +109,7 @@ static PetscErrorCode add_table(TrsText *words, const TrshardTable *table)
   }
   if (table->weighted) PetscCall(add_key(words, table->name, "is_weighted", "true"));
   if (!table->features) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsTextPrintf(words, "-table_%s_features", table->name));
-  PetscCall(TrsTextAppend(words, "", 1));
+  PetscCall(add_key_name(words, table->name, "features"));
   for (int32_t k = 0; k < table->n_features; k++)
     PetscCall(add_name(words, table->name, k, table->features[k]));
   PetscCall(TrsTextAppend(words, "", 1));

@@ -2,6 +2,7 @@
 #include "comm/mpi_blocks.h"
 
 #include "core/events.h"
+#include "core/print.h"
 #include "core/shared_memory.h"
 
 #include <inttypes.h>
@@ -141,10 +142,10 @@ static void tell_no_room(TrsComm comm, int64_t bytes)
   static PetscBool told = PETSC_FALSE;
 
   if (!told)
-    fprintf(stderr,
-            "trshard: info: no room for %" PRId64 " bytes in the memory that ranks share: such blocks "
-            "travel as messages (rank %d)\n",
-            bytes, comm->rank);
+    TrsPrint(stderr,
+             "trshard: info: no room for %" PRId64 " bytes in the memory that ranks share: such blocks "
+             "travel as messages (rank %d)\n",
+             bytes, comm->rank);
   told = PETSC_TRUE;
 }
 

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* sched_getaffinity, syscall. NOLINT(bugprone-reserved-identifier) */
 #include "comm/shared_lanes.h"
 
+#include "core/print.h"
 #include "core/shared_memory.h"
 
 #include <errno.h>
@@ -234,7 +235,8 @@ static PetscErrorCode agree(MPI_Comm mpi, const char *why_not, PetscBool *all_ha
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, mpi));
   *all_have = (PetscBool)(first == size);
   if (first == rank && !told)
-    fprintf(stderr, "trshard: info: the ranks of a host exchange by messages: %s (rank %d)\n", why_not, rank);
+    TrsPrint(stderr, "trshard: info: the ranks of a host exchange by messages: %s (rank %d)\n", why_not,
+             rank);
   if (first < size) told = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

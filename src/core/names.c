@@ -46,8 +46,18 @@ int TrsNameIsUtf8(const char *name)
 /* Detect control characters, and marks that reorder or break the line they stand in. */
 static int is_unsafe(uint32_t c)
 {
-  return c < 0x20 || (c >= 0x7F && c < 0xA0) || (c >= 0x200E && c <= 0x200F) ||
+  return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x61C || (c >= 0x200E && c <= 0x200F) ||
          (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;
+}
+
+int TrsNameCharacter(const char *s, int *n, unsigned *code)
+{
+  uint32_t c = 0;
+  const int length = utf8_length((const unsigned char *)s, &c);
+
+  *n = length ? length : 1;
+  *code = length ? c : 0;
+  return length > 0 && !is_unsafe(c);
 }
 
 void TrsNameEscape(const char *text, char *out, size_t n)

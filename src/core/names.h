@@ -18,6 +18,12 @@ void TrsNameEscape(const char *text, char *out, size_t n);
 /* The ending, "s" or "es", of a word behind the number n; nothing behind 1. Not collective. */
 const char *TrsPlural(int64_t n, const char *ending);
 
+/*
+  Look at the character of UTF-8 at s, of n bytes. Tell whether a terminal shows it and does nothing
+  else. *code is 0 and *n is 1 for a byte that is not UTF-8. Not collective.
+*/
+int TrsNameCharacter(const char *s, int *n, unsigned *code);
+
 /* Whether all bytes are UTF-8. Not collective. */
 int TrsNameIsUtf8(const char *name);
 

@@ -4,6 +4,7 @@
 
 #include "core/events.h"
 #include "core/options/option_petsc.h"
+#include "core/print.h"
 #include "core/random.h"
 
 #include <dlfcn.h>
@@ -11,7 +12,6 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,24 +147,11 @@ static void give_threads_stacks(void)
   (void)pthread_attr_destroy(&attributes);
 }
 
-/*
-  Print as PETSc does, and go on if a write fails: a terminal may have gone, and TrsStop() tells of
-  a full disk. Versions of PETSc after 3.18 would end the run.
-*/
-static PetscErrorCode (*petsc_print)(FILE *, const char[], va_list);
-
-static PetscErrorCode print(FILE *file, const char format[], va_list arguments)
-{
-  PetscFunctionBegin;
-  PetscCall(PetscPushErrorHandler(PetscIgnoreErrorHandler, NULL));
-  (void)petsc_print(file, format, arguments);
-  PetscCall(PetscPopErrorHandler());
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
+static PetscBool is_program;
 
 PetscBool TrsStartIsProgram(void)
 {
-  return (PetscBool)(petsc_print != NULL);
+  return is_program;
 }
 
 PetscErrorCode TrsStart(int argc, char **argv)
@@ -177,8 +164,8 @@ PetscErrorCode TrsStart(int argc, char **argv)
   if (!petsc_argv) return PETSC_ERR_MEM;
   look_at_streams();
   give_threads_stacks();
-  petsc_print = PetscVFPrintf;
-  PetscVFPrintf = print;
+  is_program = PETSC_TRUE;
+  TrsPrintInstall();
   for (size_t i = 0; i < sizeof(closed_variables) / sizeof(closed_variables[0]); i++)
     unsetenv(closed_variables[i]);
   TrsRandomSetIsa(getenv("TRSHARD_ISA"));
@@ -283,7 +270,7 @@ PetscErrorCode TrsStop(PetscBool has_failed)
   lost = stdout_is_file && ferror(stdout);
   MPI_Allreduce(MPI_IN_PLACE, &lost, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   if (lost && !has_failed && rank == 0)
-    fprintf(stderr, "trshard: error: standard output cannot be written: its disk is full?\n");
+    TrsPrint(stderr, "trshard: error: standard output cannot be written: its disk is full?\n");
   /* Mpirun ends rank 0, too, as soon as another rank has left with a failure. */
   if (lost) MPI_Barrier(MPI_COMM_WORLD);
   keep_components();

@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/names.h"
+#include "core/print.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -217,9 +218,9 @@ static PetscErrorCode try_once(TrsLockWait *w)
   PetscFunctionBegin;
   w->busy = error == EAGAIN;
   if (error && !w->busy)
-    fprintf(stderr,
-            "trshard: warning: %s: its file system has no locks (%s): nothing keeps another job out\n",
-            w->folder, strerror(error));
+    TrsPrint(stderr,
+             "trshard: warning: %s: its file system has no locks (%s): nothing keeps another job out\n",
+             w->folder, strerror(error));
   if (!w->busy) {
     read_run(w->lock->fd, w->lock->interrupted);
     write_owner(w->lock->fd);
@@ -233,9 +234,8 @@ static PetscErrorCode try_once(TrsLockWait *w)
              "%s belongs to another job that runs%s (%s): wait for its end, or take another -checkpoint_dir",
              w->folder, waited, owner);
   if (first) {
-    printf("%-10s up to %g s for another job to leave %s (%s)\n", "waiting", w->wait->seconds, w->folder,
-           owner);
-    fflush(stdout);
+    TrsPrint(stdout, "%-10s up to %g s for another job to leave %s (%s)\n", "waiting", w->wait->seconds,
+             w->folder, owner);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

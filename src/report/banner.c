@@ -87,17 +87,15 @@ static PetscErrorCode print_dataset(MPI_Comm comm, const char *what, TrsDataset 
 static PetscErrorCode print_label(const TrsSession *session)
 {
   const TrsDatasetInfo *info;
-  char raw[TRS_TEXT], label[TRS_TEXT], names[TRS_TEXT];
+  char names[TRS_TEXT];
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(session->train ? session->train : session->eval, &info));
   if (!session->label || !info->label_names) PetscFunctionReturn(PETSC_SUCCESS);
-  TrsLabelNames(info, raw, sizeof(raw));
-  TrsNameEscape(raw, names, sizeof(names));
-  TrsNameEscape(session->label, label, sizeof(label));
+  TrsLabelNames(info, names, sizeof(names));
   PetscCall(PetscPrintf(session->comm,
                         "%-10s %s, of %s: loss, predictions and metrics are of this one alone\n", "label",
-                        label, names));
+                        session->label, names));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

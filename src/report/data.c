@@ -14,7 +14,6 @@ static PetscErrorCode report_table(const TrsSession *session, const TrsDatasetIn
 {
   int64_t row, sample = INT64_MAX, found[2] = {INT64_MIN, INT64_MIN}; /* found: id and key */
   const char *path;
-  char name[2 * TRS_TEXT];
 
   PetscFunctionBegin;
   for (int k = 0; k < table->n_features; k++)
@@ -26,14 +25,14 @@ static PetscErrorCode report_table(const TrsSession *session, const TrsDatasetIn
     found[1] = bad[k].first.key;
   }
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, found, 2, MPI_INT64_T, MPI_MAX, session->comm));
-  TrsNameEscape(info->features[found[1]], name, sizeof(name));
   path = TrsDatasetLocate(info, sample, &row);
   PetscCall(PetscFPrintf(session->comm, PETSC_STDERR,
                          "trshard: warning: %s: table %s: %" PRId64 " id%s outside of [0, %" PRId64
                          ") became 0, the first is %" PRId64 " of feature \"%.100s\" in sample %" PRId64
                          "%s%s (-bounds_check_mode)\n",
-                         what, table->name, n, TrsPlural(n, "s"), table->num_embeddings, found[0], name, row,
-                         info->n_files > 1 ? " of " : "", info->n_files > 1 ? path : ""));
+                         what, table->name, n, TrsPlural(n, "s"), table->num_embeddings, found[0],
+                         info->features[found[1]], row, info->n_files > 1 ? " of " : "",
+                         info->n_files > 1 ? path : ""));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -80,21 +79,19 @@ PetscErrorCode TrsReportUnchecked(const TrsSession *session, const char **words)
 PetscErrorCode TrsReportBadData(const TrsSession *session, const TrsDatasetInfo *info,
                                 const TrsStepResult *result)
 {
-  char name[2 * TRS_TEXT];
   const char *path;
   int64_t row;
 
   PetscFunctionBegin;
   if (result->bad_ids) {
     path = TrsDatasetLocate(info, result->first_bad.sample, &row);
-    TrsNameEscape(info->features[result->first_bad.key], name, sizeof(name));
     PetscCall(PetscFPrintf(session->comm, PETSC_STDERR,
                            "trshard: warning: step %" PRId64 ": %" PRId64
                            " id%s outside of their tables became 0; feature \"%.100s\" of sample %" PRId64
                            "%s%s has id %" PRId64 " (-bounds_check_mode)\n",
-                           result->step, result->bad_ids, TrsPlural(result->bad_ids, "s"), name, row,
-                           info->n_files > 1 ? " of " : "", info->n_files > 1 ? path : "",
-                           result->first_bad.id));
+                           result->step, result->bad_ids, TrsPlural(result->bad_ids, "s"),
+                           info->features[result->first_bad.key], row, info->n_files > 1 ? " of " : "",
+                           info->n_files > 1 ? path : "", result->first_bad.id));
   }
   if (result->bad_numbers)
     PetscCall(PetscFPrintf(session->comm, PETSC_STDERR,

@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/names.h"
+#include "core/print.h"
 #include "core/version.h"
 
 #include <ctype.h>
@@ -90,10 +91,8 @@ static PetscErrorCode take_over(TrsHistory *h, TrsOutput *output, int64_t step)
   /* Other errors say nothing about the file, which may be good. */
   if (ierr != PETSC_SUCCESS && ierr != TRS_ERR_DATA) PetscCall(ierr);
   if (ierr == TRS_ERR_DATA) {
-    char why[2048];
-
-    TrsNameEscape(TrsErrorMessage(), why, sizeof(why));
-    fprintf(stderr, "trshard: warning: %s; the run's history begins anew, that file is kept\n", why);
+    TrsPrint(stderr, "trshard: warning: %s; the run's history begins anew, that file is kept\n",
+             TrsErrorMessage());
     TrsErrorClear();
     PetscCall(TrsOutputDisown(output));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -171,10 +170,8 @@ PetscErrorCode TrsHistoryStep(TrsHistory *h, int64_t steps)
   if (!h->plan || h->every_s <= 0 || TrsClock() < h->due_s) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(write_row(h, steps));
   if (write_alone(h) != PETSC_SUCCESS) {
-    char why[2048];
-
-    TrsNameEscape(TrsErrorMessage(), why, sizeof(why));
-    fprintf(stderr, "trshard: warning: %s; the training goes on, and the next write tries again\n", why);
+    TrsPrint(stderr, "trshard: warning: %s; the training goes on, and the next write tries again\n",
+             TrsErrorMessage());
     TrsErrorClear();
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -2,6 +2,7 @@
 /* The program's main(), and its tasks inside a program of somebody else's. */
 #include "api/impl.h"
 #include "bench/task_bench.h"
+#include "core/print.h"
 #include "core/start.h"
 #include "core/version.h"
 #include "run/run_options.h"
@@ -121,8 +122,10 @@ static PetscErrorCode run_inside(MPI_Comm of, const char *text)
   TrsRunForget();
   PetscCallMPI(MPI_Comm_dup(of, &comm));
   PetscCallMPI(MPI_Comm_dup(of, &end));
+  TrsPrintInstall();
   ierr = read_options(comm, text, &options);
   if (!ierr) ierr = run_options(comm, options);
+  TrsPrintRemove();
   if (TrsErrorSettle(end, &ierr)) {
     (void)TrsRunClear(); /* the message of the first error stays */
     PetscCallMPI(MPI_Comm_free(&comm));

@@ -169,26 +169,16 @@ static const char *value_of(const TrsGivenOption *option)
   return !option ? "not given" : option->value ? option->value : "true";
 }
 
-static void value_text(const TrsGivenOption *option, char text[TRS_VALUE_TEXT])
-{
-  char raw[TRS_VALUE_TEXT / 4];
-
-  snprintf(raw, sizeof(raw), "%s", value_of(option));
-  TrsNameEscape(raw, text, TRS_VALUE_TEXT);
-}
-
 /* Print one difference. `was` or `is` is NULL if the option was not given then or now. */
 static PetscErrorCode tell(const TrsSession *s, const char *word, const TrsGivenOption *was,
                            const TrsGivenOption *is, int *n_lines)
 {
   const TrsGivenOption *named = !is || (was && strlen(was->name) > strlen(is->name)) ? was : is;
-  char before[TRS_VALUE_TEXT], now[TRS_VALUE_TEXT];
 
   PetscFunctionBegin;
   if (++*n_lines > TRS_MAX_LINES) PetscFunctionReturn(PETSC_SUCCESS);
-  value_text(was, before);
-  value_text(is, now);
-  PetscCall(PetscPrintf(s->comm, "%-10s %.200s was %s, is %s\n", word, named->name, before, now));
+  PetscCall(PetscPrintf(s->comm, "%-10s %.200s was %.*s, is %.*s\n", word, named->name, TRS_VALUE_TEXT,
+                        value_of(was), TRS_VALUE_TEXT, value_of(is)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

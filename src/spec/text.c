@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "spec/text.h"
 
+#include "core/names.h"
+#include "core/print.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +36,11 @@ PetscErrorCode TrsTextAppend(TrsText *text, const char *bytes, size_t n)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode append(void *text, const char *bytes, size_t n)
+{
+  return TrsTextAppend((TrsText *)text, bytes, n);
+}
+
 PetscErrorCode TrsTextPrintf(TrsText *text, const char *format, ...)
 {
   va_list args, again;
@@ -41,6 +49,12 @@ PetscErrorCode TrsTextPrintf(TrsText *text, const char *format, ...)
   PetscFunctionBegin;
   PetscCall(reserve(text, 64));
   va_start(args, format);
+  if (TrsPrintHasText(format)) {
+    PetscErrorCode ierr = TrsPrintFormat(append, text, PETSC_FALSE, format, args);
+
+    va_end(args);
+    PetscFunctionReturn(ierr);
+  }
   va_copy(again, args);
   /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is right above */
   n = vsnprintf(text->data + text->n, text->capacity - text->n, format, args);
@@ -62,16 +76,20 @@ PetscErrorCode TrsTextPrintf(TrsText *text, const char *format, ...)
 
 PetscErrorCode TrsTextJsonString(TrsText *text, const char *string)
 {
+  int n;
+
   PetscFunctionBegin;
   PetscCall(TrsTextAppend(text, "\"", 1));
-  for (const char *c = string; *c; c++) {
-    if (*c == '"' || *c == '\\') {
+  for (const char *c = string; *c; c += n) {
+    unsigned code;
+    const PetscBool safe = (PetscBool)TrsNameCharacter(c, &n, &code);
+
+    if (*c == '"' || *c == '\\')
       PetscCall(TrsTextPrintf(text, "\\%c", *c));
-    } else if ((unsigned char)*c < 0x20) {
-      PetscCall(TrsTextPrintf(text, "\\u%04x", (unsigned)*c));
-    } else {
-      PetscCall(TrsTextAppend(text, c, 1));
-    }
+    else if (safe || code == 0)
+      PetscCall(TrsTextAppend(text, c, (size_t)n));
+    else
+      PetscCall(TrsTextPrintf(text, "\\u%04x", code));
   }
   PetscCall(TrsTextAppend(text, "\"", 1));
   PetscFunctionReturn(PETSC_SUCCESS);

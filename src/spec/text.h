@@ -14,13 +14,19 @@ typedef struct {
   size_t n, capacity;
 } TrsText;
 
-/* Add formatted text. Not collective. Errors: MEMORY. */
+/*
+  Add formatted text. The text of each %s is escaped (core/print.h), because it may come from a
+  file. Not collective. Errors: MEMORY.
+*/
 PetscErrorCode TrsTextPrintf(TrsText *text, const char *format, ...) PETSC_ATTRIBUTE_FORMAT(2, 3);
 
 /* Add n bytes. Not collective. Errors: MEMORY. */
 PetscErrorCode TrsTextAppend(TrsText *text, const char *bytes, size_t n);
 
-/* Add a JSON string with its quotes. Not collective. Errors: MEMORY. */
+/*
+  Add a JSON string with its quotes. Characters that a terminal would obey become \u escapes. Not
+  collective. Errors: MEMORY.
+*/
 PetscErrorCode TrsTextJsonString(TrsText *text, const char *string);
 
 PetscErrorCode TrsTextFree(TrsText *text);

@@ -6,6 +6,7 @@
 #include "core/names.h"
 #include "core/options/impl.h"
 #include "core/options/option_petsc.h"
+#include "core/print.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -194,14 +195,11 @@ void TrsOptionsClosest(TrsOptions options, const char *wanted, char *text, size_
 
 PetscErrorCode TrsOptionsRefuse(TrsOptions options, const TrsGivenOption *given, const char *what)
 {
-  char safe[TRS_MAX_MESSAGE];
-
   PetscFunctionBegin;
   PetscCheck(options->allow_unused, PETSC_COMM_SELF, TRS_ERR_OPTION, "%.*s (%s): %s", TRS_MAX_SHOWN,
              given->name, given->source, what);
-  TrsNameEscape(given->name, safe, sizeof(safe));
   if (options->rank == 0)
-    fprintf(stderr, "trshard: warning: %.*s (%s): %s\n", TRS_MAX_SHOWN, safe, given->source, what);
+    TrsPrint(stderr, "trshard: warning: %.*s (%s): %s\n", TRS_MAX_SHOWN, given->name, given->source, what);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

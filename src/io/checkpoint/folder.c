@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE /* for F_OFD_SETLK. NOLINT(bugprone-reserved-identifier) */
 #include "core/names.h"
+#include "core/print.h"
 #include "io/atomic_file.h"
 #include "io/checkpoint/impl.h"
 #include "io/checkpoint/list.h"
@@ -157,8 +158,8 @@ static PetscErrorCode set_aside(const TrsCheckpointFolder f, const char *name)
   fd = open(aside, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd >= 0) (void)fsync(fd);
   if (fd >= 0) (void)close(fd);
-  printf("%-10s %d earlier checkpoint%s moved to %s\n", "set aside", f->list.n, TrsPlural(f->list.n, "s"),
-         aside);
+  TrsPrint(stdout, "%-10s %d earlier checkpoint%s moved to %s\n", "set aside", f->list.n,
+           TrsPlural(f->list.n, "s"), aside);
   PetscCall(PetscFree(aside));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -317,10 +318,8 @@ PetscErrorCode TrsCheckpointFolderWrite(TrsCheckpointFolder f, const TrsState *s
 /* Warn once about a checkpoint that is passed over, and forget its error. */
 static void warn(int rank)
 {
-  char text[2048];
-
-  TrsNameEscape(TrsErrorMessage(), text, sizeof(text));
-  if (rank == 0) fprintf(stderr, "trshard: warning: %s; looking for an older checkpoint\n", text);
+  if (rank == 0)
+    TrsPrint(stderr, "trshard: warning: %s; looking for an older checkpoint\n", TrsErrorMessage());
   TrsErrorClear();
 }
 
