@@ -9,15 +9,18 @@
 #include <string.h>
 
 enum {
-  TRS_ROUNDS = 3,      /* rounds of search and bound */
+  TRS_GOALS = 3,       /* rounds differ in their starts by their number modulo this */
   TRS_POOL = 4,        /* plans from which a round goes on */
   TRS_STARTS_PART = 4, /* one part in so many of a round's work is for new starts */
   TRS_LOOK_EVERY = 32, /* insertions between looks at the clock */
 };
 #define GAP_DONE   1e-4 /* as a share of the bound */
 #define ROUNDING   1e-9
-#define WORK_RATE  6e7 /* state.work for each second of the limit, measured as 0.3 s of a core */
-#define BOUND_RATE 3e7 /* options that the bound looks at, for each second: at most 0.2 s */
+#define WORK_RATE  6e7   /* state.work for each second of the limit, measured as 0.3 s of a core */
+#define BOUND_RATE 1.5e7 /* options that the bound looks at, for each second: at most 0.1 s */
+/* Seconds of the limit for the first round. Each further round gets GROWTH times as many. */
+#define FIRST_S 0.05
+#define GROWTH  1.5
 
 /* The shortest plans with which walks of this round ended. */
 typedef struct {
@@ -104,8 +107,8 @@ static PetscErrorCode load(TrsSearch *s, const TrsBestPlan *plan)
 
 PetscBool TrsSearchIsOver(const TrsSearch *s)
 {
-  return (PetscBool)(s->best_ms <= s->bound_ms * (1 + GAP_DONE) || s->state.work >= s->end_work ||
-                     TrsPlanCpuClock() >= s->end_s);
+  return (PetscBool)(s->best_ms <= s->bound_ms * (1 + GAP_DONE) ||
+                     s->state.work >= PetscMin(s->end_work, s->round_end) || TrsPlanCpuClock() >= s->end_s);
 }
 
 PetscBool TrsSearchIsLate(const TrsSearch *s, int k)
@@ -159,6 +162,7 @@ static PetscErrorCode create(const TrsCostModel *model, const TrsSearchSpace *sp
                    .best = best,
                    .best_ms = HUGE_VAL,
                    .end_work = INT64_MAX,
+                   .round_end = INT64_MAX,
                    .random = UINT64_C(0x853c49e6748fea9b)};
   PetscCall(TrsPlanStateCreate(model->topology, space, reservation, &s->state));
   PetscCall(PetscMalloc1(n, &s->ruined));
@@ -267,7 +271,7 @@ static PetscErrorCode search_round(TrsSearch *s, int round, const TrsPlanOption 
   TrsPool pool = {0};
 
   PetscFunctionBegin;
-  s->end_work = s->state.work + work;
+  s->round_end = s->state.work + work;
   PetscCall(load(s, s->best));
   PetscCall(TrsSearchWalk(s, work / TRS_STARTS_PART));
   PetscCall(try_starts(s, &pool, round, wanted, work / TRS_STARTS_PART));
@@ -277,7 +281,7 @@ static PetscErrorCode search_round(TrsSearch *s, int round, const TrsPlanOption 
   }
   if (!TrsSearchIsOver(s)) {
     PetscCall(load(s, s->best));
-    PetscCall(TrsSearchWalk(s, s->end_work - s->state.work));
+    PetscCall(TrsSearchWalk(s, s->round_end - s->state.work));
   }
   for (int i = 0; i < TRS_POOL; i++) {
     PetscCall(PetscFree(pool.plan[i].proposal.option));
@@ -326,11 +330,10 @@ PetscErrorCode TrsOptimise(const TrsCostModel *model, const TrsSearchSpace *spac
                            const TrsReservation *reservation, double time_s, TrsBestPlan *best,
                            TrsOptimum *optimum)
 {
-  double work = WORK_RATE * time_s / TRS_ROUNDS, bound_work = BOUND_RATE * time_s / (TRS_ROUNDS + 1), raised;
-  double start_s = TrsPlanCpuClock();
+  double start_s = TrsPlanCpuClock(), round_s = FIRST_S, raised;
   double first_rating = best->found ? best->rating * (1 + ROUNDING) : HUGE_VAL;
   const TrsPlanOption **wanted;
-  PetscBool found;
+  PetscBool found, last = PETSC_FALSE;
   TrsSearch s;
 
   PetscFunctionBegin;
@@ -341,14 +344,14 @@ PetscErrorCode TrsOptimise(const TrsCostModel *model, const TrsSearchSpace *spac
   s.end_s = start_s + time_s;
   s.end_work = (int64_t)(WORK_RATE * time_s);
   PetscCall(start(&s, &found, &optimum->attempts));
-  for (int round = 0; round <= TRS_ROUNDS; round++) {
-    PetscCall(TrsPlanLowerBound(model, space, reservation, s.best_ms, (int64_t)bound_work, s.end_s, wanted,
-                                &raised));
+  for (int round = 0; !last; round++, round_s *= GROWTH) {
+    last = (PetscBool)(!found || s.state.work >= s.end_work);
+    PetscCall(TrsPlanLowerBound(model, space, reservation, s.best_ms,
+                                (int64_t)(BOUND_RATE * (last ? time_s : round_s)), s.end_s, wanted, &raised));
     s.bound_ms = PetscMax(s.bound_ms, raised);
-    if (!found || round == TRS_ROUNDS || s.best_ms <= s.bound_ms * (1 + GAP_DONE)) break;
-    if (TrsPlanCpuClock() >= s.end_s) break;
+    if (last || s.best_ms <= s.bound_ms * (1 + GAP_DONE) || TrsPlanCpuClock() >= s.end_s) break;
     s.state.rating_limit = rating_limit(&s, round, first_rating);
-    PetscCall(search_round(&s, round, wanted, (int64_t)work));
+    PetscCall(search_round(&s, round % TRS_GOALS, wanted, (int64_t)(WORK_RATE * round_s)));
   }
   optimum->bound_ms = s.bound_ms;
   optimum->path_ms = s.best_ms;

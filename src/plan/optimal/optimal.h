@@ -33,6 +33,9 @@ typedef struct {
   result is the same on every machine, however busy. If options prefetch, which the path does not
   count, the slowest rank's total is kept, too.
 
+  Rounds of search do not depend on the budget. So the search is the beginning of each search with a
+  larger budget, whose path is never longer.
+
   In:     time_s  limit, in seconds of a core
   InOut:  best    of a TrsPlanSearch
 */

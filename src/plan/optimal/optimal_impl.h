@@ -13,6 +13,7 @@ typedef struct {
   double bound_ms;   /* no plan is below this */
   double end_s;      /* time limit, by TrsPlanCpuClock() */
   int64_t end_work;  /* the budget: the search ends at this state.work */
+  int64_t round_end; /* a round ends at this state.work, however large the budget is */
   uint64_t random;
   int *ruined;                      /* tables that were taken out */
   const TrsPlanOption **old_option; /* options of the tables taken out */
