@@ -179,15 +179,26 @@ static herr_t write_bytes(H5FD_t *file, H5FD_mem_t type, hid_t transfer, haddr_t
 
 enum { TRS_DRIVER_VALUE = 300 }; /* HDF5 leaves 256 to 511 to programs */
 
-/* Refuse a file that is being written. A file system without locks is accepted. */
+/*
+  Share the file's lock, so that no program that uses HDF5's locks writes to it meanwhile. Reading
+  needs no lock, so only a file that another program has locked is refused, and any other failure
+  means that the file system has no locks. HDF5 accepts only ENOSYS, but NFS without its daemon
+  answers ENOLCK, other file systems EOPNOTSUPP, EIO or the kernel's 524.
+*/
 static herr_t lock_file(H5FD_t *file, hbool_t write)
 {
-  return flock(of(file)->fd, (write ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0 || errno == ENOSYS ? 0 : -1;
+  return write || TrsHDF5DriverIsLocked(of(file)->fd) ? -1 : 0;
 }
 
 static herr_t unlock_file(H5FD_t *file)
 {
-  return flock(of(file)->fd, LOCK_UN) == 0 || errno == ENOSYS ? 0 : -1;
+  (void)flock(of(file)->fd, LOCK_UN);
+  return 0;
+}
+
+int TrsHDF5DriverIsLocked(int fd)
+{
+  return flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 static const H5FD_class_t driver = {

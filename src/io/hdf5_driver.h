@@ -13,3 +13,9 @@
   the lock. A negative result means failure.
 */
 herr_t TrsHDF5DriverUse(hid_t access);
+
+/*
+  Share the lock of a file, and tell whether that failed because another program has it for writing.
+  A file system without locks has no locked files.
+*/
+int TrsHDF5DriverIsLocked(int fd);

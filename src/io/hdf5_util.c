@@ -128,6 +128,8 @@ static PetscErrorCode open_file(TrsHDF5File *file)
   PetscCall(check_signature(file));
   file->id = TrsHDF5OpenAgain(file->path);
   if (file->id < 0) PetscCall(check_descriptors(file));
+  PetscCheck(file->id >= 0 || !TrsHDF5DriverIsLocked(file->fd), PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s is still being written: another program has locked it", file->path);
   PetscCheck(file->id >= 0, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s (%" PRId64 " bytes) is truncated, damaged or still being written%s", file->path, file->bytes,
              TrsHDF5Error());
@@ -274,6 +276,8 @@ static PetscErrorCode create_file(const char *path, hid_t *file)
   TrsCallHDF5(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG));
   TrsCallHDF5(H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110));
   TrsCallHDF5(H5Pset_alignment(access, 65536, 4096));
+  /* Nobody else can open the file in memory. A lock would only fail if the system has no locks. */
+  TrsCallHDF5(H5Pset_file_locking(access, 0, 1));
   /* The default driver wants a name that is not a link. */
   TrsCallHDF5(H5Pset_fapl_stdio(access));
   *file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);

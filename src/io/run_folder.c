@@ -205,6 +205,18 @@ typedef struct {
   double start_s;
 } TrsLockWait;
 
+/* Warn once, in the words of the system. It has none for 524, which is the kernel's ENOTSUPP. */
+static void warn_of_no_locks(const char *folder, int error)
+{
+  static PetscBool told;
+
+  if (!told)
+    TrsPrint(stderr,
+             "trshard: warning: %s: its file system has no locks (%s): nothing keeps another job out\n",
+             folder, strerror(error == 524 ? ENOTSUP : error));
+  told = PETSC_TRUE;
+}
+
 /*
   Try once, on rank 0. The first try says whom it waits for, and
   the last one says who has the folder.
@@ -217,10 +229,7 @@ static PetscErrorCode try_once(TrsLockWait *w)
 
   PetscFunctionBegin;
   w->busy = error == EAGAIN;
-  if (error && !w->busy)
-    TrsPrint(stderr,
-             "trshard: warning: %s: its file system has no locks (%s): nothing keeps another job out\n",
-             w->folder, strerror(error));
+  if (error && !w->busy) warn_of_no_locks(w->folder, error);
   if (!w->busy) {
     read_run(w->lock->fd, w->lock->interrupted);
     write_owner(w->lock->fd);
