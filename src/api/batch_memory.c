@@ -82,7 +82,7 @@ static void add_shard(TrsIdBytes *to, const TrsTableConfig *table, const TrsTabl
   /* What arrives is laid out by features then; on a rank alone it is the batch itself. */
   if (!to->alone) to->batch += kjt_bytes(n, weighted);
   if (!to->alone && !replicated) to->once += kjt_bytes(n, weighted);
-  if (plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING) to->batch += 2 * sizeof(int32_t) * n.ids;
+  if (TrsKernelKeepsLines(plan->compute_kernel)) to->batch += 2 * sizeof(int32_t) * n.ids;
   /* add_own() has the rows of such sequences. */
   if (by_id && replicated && !to->in_order) return;
   /* The ids of all copies lie as they come, and merged. */

@@ -87,9 +87,9 @@ static PetscErrorCode refuse_quantised(TrsOptions options, const TrsTableConfigs
           "table \"%s\" cannot be trained or evaluated as %s: train in fp32, fp16 or bf16, then give "
           "%s to -task predict",
           table->name, TrsDTypeName(table->data_type), TrsDTypeName(table->data_type)));
-    PetscCheck(!plan || plan->compute_kernel < TRS_KERNEL_QUANT || source, PETSC_COMM_SELF, TRS_ERR_OPTION,
-               "-plan_sharder quant plans for -task predict, not for training or evaluation");
-    PetscCheck(!plan || plan->compute_kernel < TRS_KERNEL_QUANT, PETSC_COMM_SELF, TRS_ERR_DATA,
+    PetscCheck(!plan || !TrsKernelIsQuantised(plan->compute_kernel) || source, PETSC_COMM_SELF,
+               TRS_ERR_OPTION, "-plan_sharder quant plans for -task predict, not for training or evaluation");
+    PetscCheck(!plan || !TrsKernelIsQuantised(plan->compute_kernel), PETSC_COMM_SELF, TRS_ERR_DATA,
                "%s: table \"%s\" has compute kernel %s, which is for -task predict", source, table->name,
                TrsComputeKernelName(plan->compute_kernel));
   }
@@ -124,7 +124,7 @@ static PetscErrorCode check_caches(const TrsMachine *machine, const TrsTableConf
 
   PetscFunctionBegin;
   for (int t = 0; t < shardings->n_tables; t++)
-    any = (PetscBool)(any || shardings->table[t].compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING);
+    any = (PetscBool)(any || TrsKernelKeepsLines(shardings->table[t].compute_kernel));
   for (int i = 0; i < TRS_N_CACHE_KEYS * tables->n; i++) {
     const TrsTableConfig *table = &tables->table[i / TRS_N_CACHE_KEYS];
     const TrsTablePlan *plan = TrsShardingPlanFind(shardings, table->name);
@@ -132,7 +132,7 @@ static PetscErrorCode check_caches(const TrsMachine *machine, const TrsTableConf
     const char *name, *source;
 
     if (!plan) continue;
-    if (plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING) {
+    if (TrsKernelKeepsLines(plan->compute_kernel)) {
       PetscCall(check_precision(table));
       continue;
     }
@@ -140,7 +140,7 @@ static PetscErrorCode check_caches(const TrsMachine *machine, const TrsTableConf
                                    keys[i % TRS_N_CACHE_KEYS], &name));
     PetscCall(TrsOptionsSource(machine->options, name, &source));
     if (strcmp(source, "default") == 0) continue;
-    if (choice && (!named || (named >> TRS_KERNEL_FUSED_UVM_CACHING) & 1u)) continue;
+    if (choice && (!named || named & TrsKernelsWhere(TrsKernelKeepsLines))) continue;
     if (any && strncmp(name, "-tables_", 8) == 0) continue;
     PetscCall(
         TrsOptionError(machine->options, name,
@@ -160,8 +160,7 @@ static void keep_quantised(TrsTableConfigs *tables)
 {
   const unsigned types = 1u << TRS_SHARDING_TABLE_WISE | 1u << TRS_SHARDING_COLUMN_WISE |
                          1u << TRS_SHARDING_ROW_WISE;
-  const unsigned kernels = 1u << TRS_KERNEL_QUANT | 1u << TRS_KERNEL_QUANT_UVM |
-                           1u << TRS_KERNEL_QUANT_UVM_CACHING;
+  const unsigned kernels = TrsKernelsWhere(TrsKernelIsQuantised);
 
   for (int t = 0; t < tables->n; t++) {
     tables->table[t].constraints.sharding_types &= types;

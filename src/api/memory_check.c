@@ -20,11 +20,11 @@ static void add_table(const TrsMachine *machine, const TrsTableConfig *table, co
                       const TrsSparseOptimizerArgs *optimizer, PetscBool quantised, double *bytes)
 {
   const PetscBool host = machine->device->host_memory,
-                  uvm = (PetscBool)(!host && TrsKernelIsUvm(plan->compute_kernel));
+                  uvm = (PetscBool)(!host && TrsKernelHome(plan->compute_kernel) != TRS_ROWS_DEVICE);
   double share = uvm ? 0 : 1; /* of the rows that are on the device */
   double of_rows, of_elements;
 
-  if (uvm && plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING)
+  if (uvm && TrsKernelKeepsLines(plan->compute_kernel))
     share = plan->has_cache_load_factor ? plan->cache_load_factor : TRS_CACHE_LOAD_FACTOR;
   for (int i = 0; i < plan->n_shards; i++) {
     const TrsShard *shard = &plan->shard[i];

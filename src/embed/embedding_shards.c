@@ -168,9 +168,11 @@ static void list_table(TrsEmbeddingShards *shards, int t, const TrsTablePlan *pl
       shard->table = t;
       shard->column = block.index;
       shard->whole = (PetscBool)(plan->sharding_type == TRS_SHARDING_DATA_PARALLEL);
-      shard->on_host = TrsKernelIsUvm(plan->compute_kernel);
-      if (plan->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING)
-        shard->cache = cache_wish(plan, &config->constraints, t);
+      switch (TrsKernelHome(plan->compute_kernel)) {
+      case TRS_ROWS_DEVICE: break;
+      case TRS_ROWS_HOST: shard->on_host = PETSC_TRUE; break;
+      }
+      if (TrsKernelKeepsLines(plan->compute_kernel)) shard->cache = cache_wish(plan, &config->constraints, t);
       describe(&shard->tbe, config, &plan->shard[i], shards->quantised);
       shards->n++;
     }

@@ -67,7 +67,7 @@ static PetscBool prefetches(const TrsCostModel *model, const TrsTableConfig *tab
 
 static PetscBool has_cache_stats(const TrsCostModel *model, const TrsPlanOption *option)
 {
-  return (PetscBool)(option->kernel == TRS_KERNEL_FUSED_UVM_CACHING && option->has_load_factor &&
+  return (PetscBool)(TrsKernelKeepsLines(option->kernel) && option->has_load_factor &&
                      model->tables->table[option->table].constraints.has_cache_stats);
 }
 
@@ -171,7 +171,9 @@ static void perf_input(const TrsCostModel *model, const TrsPlanOption *option, T
     in->sr_bwd = settings->sr.bwd;
   }
   in->kernel_bw = TrsTopologyKernelBandwidth(
-      topology, !topology->is_cuda && TrsKernelIsUvm(option->kernel) ? TRS_KERNEL_FUSED : option->kernel,
+      topology,
+      !topology->is_cuda && TrsKernelHome(option->kernel) != TRS_ROWS_DEVICE ? TRS_KERNEL_FUSED
+                                                                             : option->kernel,
       share_on_device(model, option), prefetches(model, table));
   if (has_cache_stats(model, option))
     in->missed_ids = miss_rate(model, option) * constraints->cache_stats_expected_lookups;

@@ -22,12 +22,6 @@ static const TrsShardingType quant_types[] = {TRS_SHARDING_TABLE_WISE, TRS_SHARD
                                               TRS_SHARDING_COLUMN_WISE};
 #define COUNT(list) ((int)(sizeof(list) / sizeof((list)[0])))
 
-static const TrsComputeKernel trained_kernels[] = {TRS_KERNEL_FUSED, TRS_KERNEL_FUSED_UVM,
-                                                   TRS_KERNEL_FUSED_UVM_CACHING};
-static const TrsComputeKernel quant_kernels[] = {TRS_KERNEL_QUANT, TRS_KERNEL_QUANT_UVM,
-                                                 TRS_KERNEL_QUANT_UVM_CACHING};
-static const TrsComputeKernel dense_kernels[] = {TRS_KERNEL_DENSE};
-
 int TrsSharderTypes(const TrsCostModel *model, const TrsTableConfig *table, const TrsShardingType **types)
 {
   if (model->settings->is_quant) {
@@ -42,14 +36,18 @@ int TrsSharderTypes(const TrsCostModel *model, const TrsTableConfig *table, cons
   return COUNT(pooled_types);
 }
 
-static int sharder_kernels(const TrsCostModel *model, TrsShardingType type, const TrsComputeKernel **kernels)
+/*
+  Does the sharder offer a kernel for a sharding type? Without cuda, the quantised sharder only
+  offers quant.
+*/
+static PetscBool kernel_offered(const TrsCostModel *model, TrsShardingType type, TrsComputeKernel kernel)
 {
-  if (type == TRS_SHARDING_DATA_PARALLEL) {
-    *kernels = dense_kernels;
-    return COUNT(dense_kernels);
-  }
-  *kernels = model->settings->is_quant ? quant_kernels : trained_kernels;
-  return model->topology->is_cuda || !model->settings->is_quant ? COUNT(trained_kernels) : 1;
+  const TrsKernelUse use = type == TRS_SHARDING_DATA_PARALLEL ? TRS_USE_REPLICAS
+                           : model->settings->is_quant        ? TRS_USE_QUANTISED
+                                                              : TRS_USE_TRAINED;
+
+  return (PetscBool)(TrsKernelUseOf(kernel) == use && (use != TRS_USE_QUANTISED || model->topology->is_cuda ||
+                                                       TrsKernelHome(kernel) == TRS_ROWS_DEVICE));
 }
 
 /*
@@ -62,7 +60,7 @@ static PetscBool kernel_allowed(const TrsCostModel *model, const TrsTableConfig 
   const unsigned named = table->constraints.compute_kernels;
 
   if (named) return (PetscBool)((named >> kernel) & 1u);
-  return (PetscBool)(model->topology->is_cuda || !TrsKernelIsUvm(kernel));
+  return (PetscBool)(model->topology->is_cuda || TrsKernelHome(kernel) == TRS_ROWS_DEVICE);
 }
 
 static PetscBool type_allowed(const TrsCostModel *model, const TrsTableConfig *table, TrsShardingType type)
@@ -211,22 +209,20 @@ static PetscErrorCode add_options(const TrsCostModel *model, int t, TrsSearchSpa
 {
   const TrsTableConfig *table = &model->tables->table[t];
   const TrsShardingType *types;
-  const TrsComputeKernel *kernels;
   int n_types = TrsSharderTypes(model, table, &types);
 
   PetscFunctionBegin;
   for (int i = 0; i < n_types; i++) {
-    int n_kernels = sharder_kernels(model, types[i], &kernels);
-
     if (!type_allowed(model, table, types[i])) continue;
-    for (int k = 0; k < n_kernels; k++) {
+    for (int k = 0; k < TRS_N_KERNELS; k++) {
+      const TrsComputeKernel kernel = (TrsComputeKernel)k;
       TrsPlanOption *option = &space->option[space->n_options];
 
-      if (!kernel_allowed(model, table, kernels[k])) continue;
+      if (!kernel_offered(model, types[i], kernel) || !kernel_allowed(model, table, kernel)) continue;
       *option = (TrsPlanOption){.table = t,
                                 .module = TrsTableModule(table),
                                 .type = types[i],
-                                .kernel = kernels[k],
+                                .kernel = kernel,
                                 .partition_by = partition_by(types[i]),
                                 .has_load_factor = table->constraints.has_cache_load_factor,
                                 .load_factor = table->constraints.cache_load_factor,

@@ -121,7 +121,7 @@ static double priority_of(const TrsProposer *proposer, const TrsPlanOption *opti
 
 static PetscBool is_scalable(const TrsProposer *proposer, const TrsPlanOption *option)
 {
-  return (PetscBool)(option->kernel == TRS_KERNEL_FUSED_UVM_CACHING && option->has_load_factor &&
+  return (PetscBool)(TrsKernelKeepsLines(option->kernel) && option->has_load_factor &&
                      priority_of(proposer, option) * option->load_factor > 0);
 }
 
@@ -151,12 +151,12 @@ static PetscErrorCode load_scaleup(TrsProposer *proposer)
     const TrsPlanOption *option = &space->option[mine[0]], *fused;
 
     for (int i = 0; i < space->table[t].n; i++) {
-      if (space->option[mine[i]].kernel != TRS_KERNEL_FUSED_UVM_CACHING) continue;
+      if (!TrsKernelKeepsLines(space->option[mine[i]].kernel)) continue;
       option = &space->option[mine[i]];
       break;
     }
     /* A cache that is larger than the table becomes no cache. */
-    if (option->kernel == TRS_KERNEL_FUSED_UVM_CACHING) {
+    if (TrsKernelKeepsLines(option->kernel)) {
       PetscCall(recost(proposer, option, TRS_KERNEL_FUSED, PETSC_FALSE, 0, &fused));
       if (fused->total_storage.hbm < option->total_storage.hbm) option = fused;
     }

@@ -220,7 +220,7 @@ static PetscErrorCode write_table(const TrsReport *r, int t, TrsText *text)
   TrsRoundedText((double)storage.ddr / GIB, 3, gb[1], sizeof(gb[1]));
   if (table->n_shards && table->shard[0].cols != config->embedding_dim)
     snprintf(width, sizeof(width), "[%" PRId64 "]", table->shard[0].cols);
-  if (table->compute_kernel == TRS_KERNEL_FUSED_UVM_CACHING && table->has_cache_load_factor)
+  if (TrsKernelKeepsLines(table->compute_kernel) && table->has_cache_load_factor)
     snprintf(load, sizeof(load), "%.3g", table->cache_load_factor);
   PetscCall(TrsTextPrintf(
       text, "%s.%-*s %-4s %-17s %34s %8s %8s %6s %7.4g %5.3g %8.5g %-8s %-3s %2d %5d%-7s %12" PRId64 "  ",

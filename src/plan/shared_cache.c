@@ -255,7 +255,7 @@ PetscErrorCode TrsSharedMissRates(const TrsTableConfigs *tables, double steps, d
 
     miss[t] = 1.0;
     if (!has_curve(&tables->table[t]) || !c->has_cache_load_factor) continue;
-    if (c->compute_kernels && !(c->compute_kernels & 1u << TRS_KERNEL_FUSED_UVM_CACHING)) continue;
+    if (c->compute_kernels && !(c->compute_kernels & TrsKernelsWhere(TrsKernelKeepsLines))) continue;
     part[n++] = (TrsCachedPart){0, t, c->cache_load_factor, (double)tables->table[t].num_embeddings,
                                 c->cache_lfu};
   }
@@ -283,7 +283,7 @@ static PetscErrorCode list_parts(const TrsTableConfigs *tables, const TrsShardin
     const TrsTableConfig *table = &tables->table[t];
     const TrsTablePlan *found = TrsShardingPlanFind(plan, table->name);
 
-    if (!found || found->compute_kernel != TRS_KERNEL_FUSED_UVM_CACHING || !has_curve(table)) continue;
+    if (!found || !TrsKernelKeepsLines(found->compute_kernel) || !has_curve(table)) continue;
     for (int s = 0; s < found->n_shards; s++)
       if (found->shard[s].rows > 0)
         (*part)[(*n)++] = (TrsCachedPart){found->shard[s].rank, t,

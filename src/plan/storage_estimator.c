@@ -96,10 +96,9 @@ TrsStorage TrsEstimateStorage(const TrsStorageInput *in, int64_t rows, int64_t c
   int64_t hbm = 0, ddr = 0, input, output;
   TrsStorage storage;
 
-  if (TrsKernelIsUvm(in->kernel) || !in->is_cuda) {
-    ddr = in->table_bytes;
-  } else {
-    hbm = in->table_bytes;
+  switch (in->is_cuda ? TrsKernelHome(in->kernel) : TRS_ROWS_HOST) {
+  case TRS_ROWS_DEVICE: hbm = in->table_bytes; break;
+  case TRS_ROWS_HOST: ddr = in->table_bytes; break;
   }
   if (caching) hbm = to_bytes(nearbyint((double)ddr * r));
   TrsEstimateIo(in, rows, cols, &input, &output);

@@ -90,7 +90,7 @@ PetscErrorCode TrsQuantCheckPlan(const TrsShardingPlan *plan, const TrsTableConf
     const TrsTablePlan *table = TrsShardingPlanFind(plan, config->name);
     const int bits = TrsDTypeBits(config->data_type);
 
-    PetscCheck(table && table->compute_kernel >= TRS_KERNEL_QUANT, PETSC_COMM_SELF, TRS_ERR_DATA,
+    PetscCheck(table && TrsKernelIsQuantised(table->compute_kernel), PETSC_COMM_SELF, TRS_ERR_DATA,
                "%s: table \"%s\" has compute kernel %s, which is for training: -task predict takes plans of "
                "-plan_sharder quant",
                source, config->name, table ? TrsComputeKernelName(table->compute_kernel) : "none");

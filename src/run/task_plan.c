@@ -158,7 +158,8 @@ static PetscErrorCode tell_states(MPI_Comm comm, TrsOptions options, const TrsTa
   for (int t = 0; t < tables->n; t++) {
     const TrsTablePlan *of_table = TrsShardingPlanFind(plan, tables->table[t].name);
 
-    for (int i = 0; of_table && of_table->compute_kernel < TRS_KERNEL_QUANT && i < of_table->n_shards; i++)
+    for (int i = 0; of_table && !TrsKernelIsQuantised(of_table->compute_kernel) && i < of_table->n_shards;
+         i++)
       bytes[of_table->shard[i].rank] += shard_bytes(&tables->table[t], TrsSparseOptimizersOf(&optimizers, t),
                                                     &of_table->shard[i]);
   }

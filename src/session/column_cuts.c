@@ -11,7 +11,7 @@ enum { TRS_SHOWN_NAMES = 3 };
 /* Tell whether a trained table's columns are cut. */
 static PetscBool is_cut(const TrsTablePlan *plan)
 {
-  if (plan && plan->compute_kernel >= TRS_KERNEL_QUANT) return PETSC_FALSE;
+  if (plan && TrsKernelIsQuantised(plan->compute_kernel)) return PETSC_FALSE;
   for (int i = 0; plan && i < plan->n_shards; i++)
     if (plan->shard[i].col_offset > 0 && plan->shard[i].cols > 0) return PETSC_TRUE;
   return PETSC_FALSE;

@@ -137,7 +137,7 @@ static PetscErrorCode check_table(const TrsShardingPlan *whole, const TrsTablePl
                 "%s: table \"%s\", shard %d: rank %d is outside of %d rank%s", source, plan->name, i,
                 plan->shard[i].rank, whole->world_size, TrsPlural(whole->world_size, "s"));
   FAIL_UNLESS((plan->sharding_type == TRS_SHARDING_DATA_PARALLEL) ==
-                  (plan->compute_kernel == TRS_KERNEL_DENSE),
+                  (TrsKernelUseOf(plan->compute_kernel) == TRS_USE_REPLICAS),
               "%s: table \"%s\": %s does not go with compute kernel %s", source, plan->name,
               TrsShardingTypeName(plan->sharding_type), TrsComputeKernelName(plan->compute_kernel));
   FAIL_UNLESS(!plan->has_cache_load_factor || (plan->cache_load_factor > 0 && plan->cache_load_factor < 1),

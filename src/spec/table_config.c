@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "spec/table_config.h"
 
+#define KERNEL_FACTS(KIND, word, home, lines, use) {#word, TRS_ROWS_##home, TRS_LINES_##lines, TRS_USE_##use},
+static const struct {
+  const char *word;
+  TrsRowsHome home;
+  TrsRowLines lines;
+  TrsKernelUse use;
+} kernels[TRS_N_KERNELS] = {TRS_COMPUTE_KERNELS(KERNEL_FACTS)};
+
 const char *TrsPoolingName(TrsPooling pooling)
 {
   static const char *const names[] = {"sum", "mean", "none"};
@@ -19,10 +27,7 @@ const char *TrsShardingTypeName(TrsShardingType type)
 
 const char *TrsComputeKernelName(TrsComputeKernel kernel)
 {
-  static const char *const names[TRS_N_KERNELS] = {
-      "dense", "fused", "fused_uvm", "fused_uvm_caching", "quant", "quant_uvm", "quant_uvm_caching"};
-
-  return names[kernel];
+  return kernels[kernel].word;
 }
 
 const char *TrsModuleName(TrsModule module)
@@ -32,15 +37,38 @@ const char *TrsModuleName(TrsModule module)
   return names[module];
 }
 
-PetscBool TrsKernelIsCaching(TrsComputeKernel kernel)
+TrsRowsHome TrsKernelHome(TrsComputeKernel kernel)
 {
-  return (PetscBool)(kernel == TRS_KERNEL_FUSED_UVM_CACHING || kernel == TRS_KERNEL_QUANT_UVM_CACHING);
+  return kernels[kernel].home;
 }
 
-PetscBool TrsKernelIsUvm(TrsComputeKernel kernel)
+PetscBool TrsKernelIsCaching(TrsComputeKernel kernel)
 {
-  return (PetscBool)(TrsKernelIsCaching(kernel) || kernel == TRS_KERNEL_FUSED_UVM ||
-                     kernel == TRS_KERNEL_QUANT_UVM);
+  return (PetscBool)(kernels[kernel].lines != TRS_LINES_NONE);
+}
+
+PetscBool TrsKernelKeepsLines(TrsComputeKernel kernel)
+{
+  return (PetscBool)(kernels[kernel].lines == TRS_LINES_KEPT);
+}
+
+TrsKernelUse TrsKernelUseOf(TrsComputeKernel kernel)
+{
+  return kernels[kernel].use;
+}
+
+PetscBool TrsKernelIsQuantised(TrsComputeKernel kernel)
+{
+  return (PetscBool)(kernels[kernel].use == TRS_USE_QUANTISED);
+}
+
+unsigned TrsKernelsWhere(PetscBool (*holds)(TrsComputeKernel))
+{
+  unsigned set = 0;
+
+  for (int k = 0; k < TRS_N_KERNELS; k++)
+    if (holds((TrsComputeKernel)k)) set |= 1u << k;
+  return set;
 }
 
 TrsModule TrsTableModule(const TrsTableConfig *table)

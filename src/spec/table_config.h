@@ -34,18 +34,6 @@ typedef enum {
 
 enum { TRS_N_SHARDINGS = TRS_SHARDING_GRID_SHARD + 1 };
 
-typedef enum {
-  TRS_KERNEL_DENSE,
-  TRS_KERNEL_FUSED,
-  TRS_KERNEL_FUSED_UVM,
-  TRS_KERNEL_FUSED_UVM_CACHING,
-  TRS_KERNEL_QUANT,
-  TRS_KERNEL_QUANT_UVM,
-  TRS_KERNEL_QUANT_UVM_CACHING
-} TrsComputeKernel;
-
-enum { TRS_N_KERNELS = TRS_KERNEL_QUANT_UVM_CACHING + 1 };
-
 /* Default of a cache's lines, as a part of the table's rows. */
 #define TRS_CACHE_LOAD_FACTOR 0.2
 
@@ -215,5 +203,12 @@ const char *TrsShardingTypeName(TrsShardingType type);
 const char *TrsComputeKernelName(TrsComputeKernel kernel);
 const char *TrsModuleName(TrsModule module);
 
-PetscBool TrsKernelIsUvm(TrsComputeKernel kernel);     /* host memory holds the rows */
-PetscBool TrsKernelIsCaching(TrsComputeKernel kernel); /* device memory holds a part of them */
+/* Facts of a compute kernel, from its line of TRS_COMPUTE_KERNELS. */
+TrsRowsHome TrsKernelHome(TrsComputeKernel kernel);
+PetscBool TrsKernelIsCaching(TrsComputeKernel kernel);  /* the planner counts lines for rows */
+PetscBool TrsKernelKeepsLines(TrsComputeKernel kernel); /* a run keeps lines for rows, too */
+TrsKernelUse TrsKernelUseOf(TrsComputeKernel kernel);
+PetscBool TrsKernelIsQuantised(TrsComputeKernel kernel);
+
+/* The bit set of the kernels for which a function above holds. */
+unsigned TrsKernelsWhere(PetscBool (*holds)(TrsComputeKernel));

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define TYPES      "data_parallel,table_wise,column_wise,row_wise,table_row_wise,table_column_wise,grid_shard"
-#define KERNELS    "dense,fused,fused_uvm,fused_uvm_caching,quant,quant_uvm,quant_uvm_caching"
+#define KERNELS    TRS_CHOICES(TRS_COMPUTE_KERNELS)
 #define DATA_TYPES TRS_CHOICES(TRS_DATA_TYPES)
 
 static const TrsOptionSpec tables_options[] = {

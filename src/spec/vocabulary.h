@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The words that options, files and code share, each named once: optimizers of embedding tables and
-  their numbers, optimizers of dense layers, interactions, losses, tasks, devices, and codes of what
-  ranks send.
+  their numbers, optimizers of dense layers, interactions, losses, tasks, devices, codes for what
+  ranks send, and compute kernels.
 
   A list is a macro that calls X once for each word. Enums, option choices, states in checkpoints
   and the planner's bytes are made from it. The order is that of the enums and of -help.
@@ -302,6 +302,34 @@ typedef enum { TRS_REPLICA_SYNCS(TRS_REPLICA_SYNC_KIND) } TrsReplicaSyncKind;
 
 #define TRS_CODEC_KIND(KIND, ...) TRS_CODEC_##KIND,
 typedef enum { TRS_CODECS(TRS_CODEC_KIND) } TrsCodecKind;
+
+/* --- compute kernels of tables --- */
+
+/* The memory where the rows live. */
+typedef enum { TRS_ROWS_DEVICE, TRS_ROWS_HOST } TrsRowsHome;
+
+/*
+  Lines of device memory for a part of the rows: none; kept by a run; or counted by the planner, as
+  TorchRec's does, while a run reads the rows where they live.
+*/
+typedef enum { TRS_LINES_NONE, TRS_LINES_KEPT, TRS_LINES_PLANNED } TrsRowLines;
+
+/* A kernel is for replicas on all ranks, for shards that are trained, or for quantised shards. */
+typedef enum { TRS_USE_REPLICAS, TRS_USE_TRAINED, TRS_USE_QUANTISED } TrsKernelUse;
+
+/* X(KIND, word, home, lines, use). A bit set of kernels has bit TRS_KERNEL_<KIND>. */
+#define TRS_COMPUTE_KERNELS(X) \
+  X(DENSE, dense, DEVICE, NONE, REPLICAS) \
+  X(FUSED, fused, DEVICE, NONE, TRAINED) \
+  X(FUSED_UVM, fused_uvm, HOST, NONE, TRAINED) \
+  X(FUSED_UVM_CACHING, fused_uvm_caching, HOST, KEPT, TRAINED) \
+  X(QUANT, quant, DEVICE, NONE, QUANTISED) \
+  X(QUANT_UVM, quant_uvm, HOST, NONE, QUANTISED) \
+  X(QUANT_UVM_CACHING, quant_uvm_caching, HOST, PLANNED, QUANTISED)
+
+#define TRS_COMPUTE_KERNEL_KIND(KIND, ...) TRS_KERNEL_##KIND,
+typedef enum { TRS_COMPUTE_KERNELS(TRS_COMPUTE_KERNEL_KIND) } TrsComputeKernel;
+enum { TRS_N_KERNELS = 0 TRS_COMPUTE_KERNELS(TRS_COUNT_WORD) };
 
 /* --- words of tables --- */
 

@@ -210,5 +210,36 @@ static void test_errors(void **state)
   TrsErrorClear();
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_dry_run), cmocka_unit_test(test_init), cmocka_unit_test(test_dataset),
-              cmocka_unit_test(test_split), cmocka_unit_test(test_errors))
+/*
+  TorchRec's EmbeddingComputeKernel: uvm is host memory, caching is a part of its rows on the device,
+  quant is for inference. A run keeps no cache of quantised rows.
+*/
+static void test_kernels(void **state)
+{
+  static const struct {
+    const char *word;
+    TrsRowsHome home;
+    PetscBool is_caching, keeps_lines, is_quantised;
+  } facts[TRS_N_KERNELS] = {
+      {"dense", TRS_ROWS_DEVICE, 0, 0, 0},          {"fused", TRS_ROWS_DEVICE, 0, 0, 0},
+      {"fused_uvm", TRS_ROWS_HOST, 0, 0, 0},        {"fused_uvm_caching", TRS_ROWS_HOST, 1, 1, 0},
+      {"quant", TRS_ROWS_DEVICE, 0, 0, 1},          {"quant_uvm", TRS_ROWS_HOST, 0, 0, 1},
+      {"quant_uvm_caching", TRS_ROWS_HOST, 1, 0, 1}};
+
+  (void)state;
+  for (int k = 0; k < TRS_N_KERNELS; k++) {
+    const TrsComputeKernel kernel = (TrsComputeKernel)k;
+
+    assert_string_equal(TrsComputeKernelName(kernel), facts[k].word);
+    assert_int_equal(TrsKernelHome(kernel), facts[k].home);
+    assert_int_equal(TrsKernelIsCaching(kernel), facts[k].is_caching);
+    assert_int_equal(TrsKernelKeepsLines(kernel), facts[k].keeps_lines);
+    assert_int_equal(TrsKernelIsQuantised(kernel), facts[k].is_quantised);
+    assert_int_equal(TrsKernelUseOf(kernel) == TRS_USE_REPLICAS, kernel == TRS_KERNEL_DENSE);
+  }
+  assert_int_equal(TrsKernelsWhere(TrsKernelKeepsLines), 1u << TRS_KERNEL_FUSED_UVM_CACHING);
+  assert_int_equal(TrsKernelsWhere(TrsKernelIsQuantised), 7u << TRS_KERNEL_QUANT);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_kernels), cmocka_unit_test(test_dry_run), cmocka_unit_test(test_init),
+              cmocka_unit_test(test_dataset), cmocka_unit_test(test_split), cmocka_unit_test(test_errors))
