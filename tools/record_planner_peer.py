@@ -8,6 +8,7 @@ qcomm_0 and qcomm_1 as they are.
 import json
 import logging
 import os
+import re
 import sys
 import warnings
 
@@ -34,8 +35,9 @@ PERF = ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms", "prefetch_comput
 
 def read(path):
     with open(path, encoding="ascii") as file:
-        lines = [line.split() for line in file if line.strip() and not line.startswith("#")]
-    return {words[0]: " ".join(words[1:]) for words in lines}
+        text = " ".join(line for line in file if not line.startswith("#"))
+    words = [option.split() for option in re.split(r"\s+(?=-[a-z])", text.strip())]  # a line may hold several options
+    return {name: " ".join(values) for name, *values in words}
 
 
 def registry_of(options):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sequences that are pooled by layers: bits with -reproducible, a resume, evaluation, prediction and int8 rows, on the golden cases' data."""
 import os
+import re
 import shutil
 
 import h5py
@@ -21,7 +22,7 @@ def prepare(folder, case):
     for name in ("train.h5", "init.h5"):
         shutil.copy(os.path.join(GOLDEN, case, name), folder)
     with open(os.path.join(GOLDEN, case, "run.opts"), encoding="utf-8") as f:
-        words = [line.strip() for line in f if line.strip() and not line.startswith("-steps")]
+        words = re.sub(r"-steps \d+", "", f.read()).split()
     return "-data_train train.h5 -init_from init.h5 " + " ".join(words)
 
 
