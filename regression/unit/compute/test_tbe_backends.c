@@ -451,9 +451,9 @@ static void test_steady_step(void **state)
   for (int i = 0; (ops = trs_hosted(i)) && strcmp(ops->name, "cuda") != 0; i++) continue;
   assert_non_null(ops);
   make_problem(&s, &p);
-  hosted_tbe_in(&p.tbe, &p.input, &p.args, &copy);
-  out = hosted_in(p.out, s.batch * p.out_stride * 4);
-  grad = hosted_in(p.grad, s.batch * p.out_stride * 4);
+  hosted_tbe(&p.tbe, &p.input, &p.args, &copy);
+  out = IN(p.out, s.batch * p.out_stride * 4);
+  grad = IN(p.grad, s.batch * p.out_stride * 4);
   assert_petsc_ok(hosted_device->stream_create("default", &stream));
   assert_petsc_ok(hosted_ops->workspace_create(&workspace));
   for (int k = 0; k < 3; k++) assert_petsc_ok(hosted_ops->workspace_create(&own[k]));
@@ -480,11 +480,9 @@ static void test_steady_step(void **state)
   assert_petsc_ok(hosted_ops->workspace_destroy(&workspace));
   for (int k = 0; k < 3; k++) assert_petsc_ok(hosted_ops->workspace_destroy(&own[k]));
   assert_petsc_ok(hosted_device->stream_destroy(&stream));
-  hosted_tbe_out(&p.tbe, NULL, &copy);
-  hosted_out(out, NULL, 0);
-  hosted_out(grad, NULL, 0);
-  hosted_out(rows, NULL, 0);
-  hosted_out(row_grad, NULL, 0);
+  assert_petsc_ok(hosted_device->release((void **)&rows));
+  assert_petsc_ok(hosted_device->release((void **)&row_grad));
+  hosted_after(PETSC_SUCCESS);
   free_problem(&p);
 #else
   (void)state;

@@ -274,33 +274,25 @@ static void check_device(const problem *p, const TrsComputeOps *compute, TrsWork
   out.offsets = guarded(n_bags + 1, sizeof(int64_t));
   out.values = guarded(out.n_values, sizeof(int64_t));
   out.weights = p->weights ? guarded(out.n_values, sizeof(float)) : NULL;
-  samples.lengths = hosted_in(p->lengths, B * samples.n_keys * 4);
-  samples.start = hosted_in(p->start, (B + 1) * 8);
-  samples.sample = hosted_in(p->sample, B * 4);
-  samples.values = hosted_in(p->values, n_in * samples.value_bytes);
-  samples.weights = hosted_in(p->weights, n_in * 4);
-  on_device = hosted_jagged_in(&out, n_bags + GUARD, out.n_values + GUARD);
+  samples.lengths = IN(p->lengths, B * samples.n_keys * 4);
+  samples.start = IN(p->start, (B + 1) * 8);
+  samples.sample = IN(p->sample, B * 4);
+  samples.values = IN(p->values, n_in * samples.value_bytes);
+  samples.weights = IN(p->weights, n_in * 4);
+  on_device = hosted_jagged(&out, n_bags + GUARD, out.n_values + GUARD, PETSC_TRUE);
   assert_petsc_ok(hosted_device->alloc_host(sizeof(*odd), (void **)&odd));
   *odd = 7;
   for (int again = 0; again < 2; again++)
     assert_petsc_ok(compute->assemble(NULL, workspace, &samples, p->n_features, p->feature, &on_device, odd));
   assert_petsc_ok(hosted_device->stream_synchronize(NULL));
   out.n_bags = on_device.n_bags;
-  hosted_out(on_device.lengths, out.lengths, (n_bags + GUARD) * 4);
-  hosted_out(on_device.offsets, out.offsets, (n_bags + 1 + GUARD) * 8);
-  hosted_out(on_device.values, out.values, (out.n_values + GUARD) * 8);
-  hosted_out(on_device.weights, out.weights, (out.n_values + GUARD) * 4);
+  hosted_after(PETSC_SUCCESS);
   check_result(p, &out, 1, &B, odd);
   check_guard(out.lengths, n_bags, sizeof(int32_t));
   check_guard(out.offsets, n_bags + 1, sizeof(int64_t));
   check_guard(out.values, out.n_values, sizeof(int64_t));
   if (out.weights) check_guard(out.weights, out.n_values, sizeof(float));
   assert_petsc_ok(hosted_device->release_host((void **)&odd));
-  hosted_out((void *)(uintptr_t)samples.lengths, NULL, 0);
-  hosted_out((void *)(uintptr_t)samples.start, NULL, 0);
-  hosted_out((void *)(uintptr_t)samples.sample, NULL, 0);
-  hosted_out((void *)(uintptr_t)samples.values, NULL, 0);
-  hosted_out((void *)(uintptr_t)samples.weights, NULL, 0);
 }
 
 static void test_devices(void **state)
