@@ -3,6 +3,7 @@
 
 #include "compute/quant.h"
 #include "compute/random_rows.h"
+#include "embed/placement.h"
 
 #include <errno.h>
 #include <string.h>
@@ -203,7 +204,11 @@ PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTab
                                         const TrsSparseOptimizers *optimizers, TrsEmbeddingShards *shards)
 {
   PetscFunctionBegin;
-  *shards = (TrsEmbeddingShards){.device = device, .tables = tables, .plan = plan, .optimizers = optimizers};
+  *shards = (TrsEmbeddingShards){.device = device,
+                                 .tables = tables,
+                                 .plan = plan,
+                                 .optimizers = optimizers,
+                                 .placements = trs_placements};
   PetscCall(list_shards(shards, rank));
   for (int i = 0; i < shards->n; i++) {
     TrsEmbeddingShard *shard = &shards->shard[i];
@@ -229,7 +234,11 @@ PetscErrorCode TrsEmbeddingShardsCreateQuantised(const TrsDeviceOps *device, con
                                                  TrsEmbeddingShards *shards)
 {
   PetscFunctionBegin;
-  *shards = (TrsEmbeddingShards){.device = device, .tables = tables, .plan = plan, .quantised = PETSC_TRUE};
+  *shards = (TrsEmbeddingShards){.device = device,
+                                 .tables = tables,
+                                 .plan = plan,
+                                 .quantised = PETSC_TRUE,
+                                 .placements = trs_placements};
   PetscCall(list_shards(shards, rank));
   for (int i = 0; i < shards->n; i++) PetscCall(allocate(shards, &shards->shard[i]));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -401,6 +410,8 @@ PetscErrorCode TrsEmbeddingShardsAddState(const TrsEmbeddingShards *shards, TrsS
         PetscCall(add_parts(shards, t, i, PETSC_FALSE, PETSC_FALSE, tensor));
       }
     }
+    for (const TrsPlacementOps *const *kind = shards->placements; *kind; kind++)
+      if ((*kind)->add_state && (*kind)->treats(shards, t)) PetscCall((*kind)->add_state(shards, t, state));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

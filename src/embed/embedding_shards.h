@@ -37,6 +37,11 @@ typedef struct {
   */
   PetscBool shared_rowwise;
   PetscBool quantised; /* rows of TRS_ROWS_TBE (compute/quant.h), for lookups alone */
+  /*
+    The placements that lookups of the shards may stack (placement.h). Create sets all there are;
+    tests may set others after Create.
+  */
+  const struct TrsPlacementOps *const *placements;
   int n;
   /* [n] by table, then in the plan's order of shards, with empty rectangles */
   TrsEmbeddingShard *shard;

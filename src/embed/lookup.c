@@ -11,7 +11,7 @@ struct TrsLookupImpl {
   TrsTbeTable *table;
   TrsTbeFeature *feature;
   TrsTbe tbe;
-  TrsRowCaches caches;         /* NULL: no table has a cache */
+  TrsPlacement placement;
   TrsPositionWeight *position; /* [tbe.n_features], or NULL */
   TrsDeviceBuffer weights;     /* weights of the ids, by their positions */
   TrsDeviceBuffer grad_weights;
@@ -28,21 +28,6 @@ static int32_t table_of(TrsLookup lookup, const TrsEmbeddingShards *shards, int 
     lookup->tbe.n_tables++;
   }
   return t;
-}
-
-/* Make caches for the tables that want one. */
-static PetscErrorCode create_caches(TrsLookup l, const TrsEmbeddingShards *shards)
-{
-  const int n = l->tbe.n_tables;
-  TrsRowCacheWish *wish;
-
-  PetscFunctionBegin;
-  PetscCall(PetscCalloc1((size_t)PetscMax(n, 1), &wish));
-  for (int t = 0; t < n; t++)
-    if (l->shard_of_table[t] >= 0) wish[t] = shards->shard[l->shard_of_table[t]].cache;
-  PetscCall(TrsRowCachesCreate(l->device, l->compute, n, l->table, wish, &l->caches));
-  PetscCall(PetscFree(wish));
-  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsLookupCreate(const TrsComputeOps *compute, const TrsEmbeddingShards *shards, int n,
@@ -66,7 +51,13 @@ PetscErrorCode TrsLookupCreate(const TrsComputeOps *compute, const TrsEmbeddingS
                                     .out_column = feature[f].out_column};
     if (l->position) l->position[f] = feature[f].position;
   }
-  PetscCall(create_caches(l, shards));
+  PetscCall(TrsPlacementCreate(&(TrsPlacementTables){.device = l->device,
+                                                     .compute = compute,
+                                                     .shards = shards,
+                                                     .n_tables = l->tbe.n_tables,
+                                                     .shard = l->shard_of_table,
+                                                     .table = l->table},
+                               &l->placement));
   *lookup = l;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -77,7 +68,7 @@ PetscErrorCode TrsLookupDestroy(TrsLookup *lookup)
 
   PetscFunctionBegin;
   if (!l) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsRowCachesDestroy(&l->caches));
+  PetscCall(TrsPlacementDestroy(&l->placement));
   PetscCall(l->compute->workspace_destroy(&l->workspace));
   PetscCall(l->compute->workspace_destroy(&l->sort));
   PetscCall(TrsDeviceBufferFree(l->device, &l->weights));
@@ -164,7 +155,7 @@ PetscErrorCode TrsLookupForward(TrsLookup lookup, TrsStream stream, const TrsKjt
   PetscFunctionBegin;
   if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(input_of(lookup, stream, kjt, &input));
-  PetscCall(TrsRowCachesForward(lookup->caches, stream, &lookup->tbe, &input));
+  PetscCall(TrsPlacementForward(lookup->placement, stream, &lookup->tbe, &input));
   PetscCall(lookup->compute->tbe_forward(stream, lookup->workspace, &lookup->tbe, &input, out));
   PetscCall(TrsLogFlops(count_additions(lookup, &input)));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -203,7 +194,7 @@ PetscErrorCode TrsLookupPositionGradients(TrsLookup lookup, TrsStream stream, co
 
   PetscFunctionBegin;
   if (!lookup->position || is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
+  PetscCall(TrsPlacementBackward(lookup->placement, stream, &lookup->tbe, &input));
   PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -220,12 +211,12 @@ PetscErrorCode TrsLookupBackward(TrsLookup lookup, TrsStream stream, const TrsKj
   PetscCall(input_of(lookup, stream, kjt, &input));
   input.row_squares = row_squares;
   input.occurrences = occurrences;
-  PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
+  PetscCall(TrsPlacementBackward(lookup->placement, stream, &lookup->tbe, &input));
   before = TrsMemoryFor(TRS_MEMORY_SCRATCH); /* for the memory of the sort */
   PetscCall(lookup->compute->tbe_backward(stream, lookup->workspace, &lookup->tbe, &input, grad, args));
   (void)TrsMemoryFor(before);
   PetscCall(TrsLogFlops(count_additions(lookup, &input)));
-  PetscCall(TrsRowCachesDone(lookup->caches, stream, &input));
+  PetscCall(TrsPlacementDone(lookup->placement, stream, &lookup->tbe, &input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -237,7 +228,7 @@ PetscErrorCode TrsLookupForwardRows(TrsLookup lookup, TrsStream stream, const Tr
   PetscFunctionBegin;
   if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(input_of(lookup, stream, kjt, &input));
-  PetscCall(TrsRowCachesForward(lookup->caches, stream, &lookup->tbe, &input));
+  PetscCall(TrsPlacementForward(lookup->placement, stream, &lookup->tbe, &input));
   PetscCall(lookup->compute->tbe_forward_rows(stream, lookup->workspace, &lookup->tbe, &input, out, stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -252,10 +243,10 @@ PetscErrorCode TrsLookupBackwardRows(TrsLookup lookup, TrsStream stream, const T
   if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(input_of(lookup, stream, kjt, &input));
   input.occurrences = occurrences;
-  PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
+  PetscCall(TrsPlacementBackward(lookup->placement, stream, &lookup->tbe, &input));
   PetscCall(lookup->compute->tbe_backward_rows(stream, lookup->workspace, &lookup->tbe, &input, grad, stride,
                                                args));
-  PetscCall(TrsRowCachesDone(lookup->caches, stream, &input));
+  PetscCall(TrsPlacementDone(lookup->placement, stream, &lookup->tbe, &input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -281,11 +272,11 @@ PetscErrorCode TrsLookupRowGradients(TrsLookup lookup, TrsStream stream, const T
   PetscFunctionBegin;
   PetscCall(input_of(lookup, stream, kjt, &input));
   input.occurrences = occurrences;
-  PetscCall(TrsRowCachesBackward(lookup->caches, stream, &lookup->tbe, &input));
+  PetscCall(TrsPlacementBackward(lookup->placement, stream, &lookup->tbe, &input));
   PetscCall(add_position_gradients(lookup, stream, kjt, &input, grad));
   PetscCall(lookup->compute->tbe_row_gradients(stream, lookup->workspace, &lookup->tbe, &input, grad, NULL,
                                                NULL, row_grad, row_stride));
-  PetscCall(TrsRowCachesDone(lookup->caches, stream, &input));
+  PetscCall(TrsPlacementDone(lookup->placement, stream, &lookup->tbe, &input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -320,32 +311,51 @@ PetscErrorCode TrsLookupTables(TrsLookup lookup, int *n_tables, const TrsTbeTabl
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsLookupTake(TrsLookup lookup, TrsStream stream, int slot, PetscBool training, TrsKjt *ids)
+{
+  PetscFunctionBegin;
+  if (lookup)
+    PetscCall(TrsPlacementTake(
+        lookup->placement, stream,
+        &(TrsPlacementBatch){.slot = slot, .training = training, .tbe = &lookup->tbe, .ids = ids}));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsLookupPrefetch(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt)
 {
-  const TrsTbeInput input = ids_of(kjt);
+  TrsTbeInput input = ids_of(kjt);
 
   PetscFunctionBegin;
-  if (!is_empty(lookup, kjt)) PetscCall(TrsRowCachesAhead(lookup->caches, stream, &lookup->tbe, &input));
+  if (lookup && !is_empty(lookup, kjt))
+    PetscCall(TrsPlacementAhead(lookup->placement, stream, &lookup->tbe, &input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsLookupEvaluated(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt)
 {
-  const TrsTbeInput input = ids_of(kjt);
+  TrsTbeInput input = ids_of(kjt);
 
   PetscFunctionBegin;
-  if (!is_empty(lookup, kjt)) PetscCall(TrsRowCachesDone(lookup->caches, stream, &input));
+  if (lookup && !is_empty(lookup, kjt))
+    PetscCall(TrsPlacementDone(lookup->placement, stream, &lookup->tbe, &input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsLookupWriteBack(TrsLookup lookup, TrsStream stream, PetscBool drop)
+PetscErrorCode TrsLookupSettle(TrsLookup lookup, TrsStream stream, PetscBool drop)
 {
   PetscFunctionBegin;
-  PetscCall(TrsRowCachesWriteBack(lookup->caches, stream, &lookup->tbe, drop));
+  if (lookup) PetscCall(TrsPlacementSettle(lookup->placement, stream, &lookup->tbe, drop));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+TrsPlacement TrsLookupPlacement(TrsLookup lookup)
+{
+  return lookup ? lookup->placement : NULL;
 }
 
 TrsRowCaches TrsLookupCaches(TrsLookup lookup)
 {
-  return lookup ? lookup->caches : NULL;
+  const TrsPlacement level = TrsPlacementFind(TrsLookupPlacement(lookup), &trs_placement_row_cache);
+
+  return level ? (TrsRowCaches)level->data : NULL;
 }

@@ -6,8 +6,7 @@
 */
 #pragma once
 
-#include "embed/embedding_shards.h"
-#include "sparse/kjt.h"
+#include "embed/placement.h"
 
 /*
   Weights of a feature's ids by their place in the bag (src/RULES.md, section 10). They are a dense
@@ -85,25 +84,33 @@ PetscErrorCode TrsLookupBackwardRows(TrsLookup lookup, TrsStream stream, const T
                                      const TrsSparseOptimizerArgs *args);
 
 /*
-  Bring the batch's rows into the caches of its tables (embed/row_cache.h), ahead of its forward.
-  Without this call the forward does it. kjt's arrays of ids and offsets must stay unchanged until
-  the batch's backward. Does nothing if no table has a cache.
+  Give the keys of a batch that has arrived their rows (placement.h): ids' values are rows
+  afterwards. slot: of the batches in flight. training: an update follows. Call it once for each
+  batch, also one without ids, before all other functions. Without it, keys are rows. Here and in
+  the next four functions lookup may be NULL, and then nothing happens.
+*/
+PetscErrorCode TrsLookupTake(TrsLookup lookup, TrsStream stream, int slot, PetscBool training, TrsKjt *ids);
+
+/*
+  Bring in the batch's rows ahead of its forward. Without this call the forward does it. kjt's
+  arrays of ids and offsets must stay unchanged until the batch's backward.
 */
 PetscErrorCode TrsLookupPrefetch(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt);
 
-/*
-  End a batch that was looked up and has no backward. Its lines of the caches become free. Does
-  nothing if no table has a cache.
-*/
+/* End a batch that was looked up and has no backward. The places that it holds become free. */
 PetscErrorCode TrsLookupEvaluated(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt);
 
 /*
-  Write the caches' rows back to the shards' memory. Call it before any code but the lookup reads
-  this memory. drop: also empty the caches, so that the memory may be changed.
+  Write rows in other places, such as caches, back to the shards' memory. Call it before any code
+  but the lookup reads this memory. drop: also empty these places, so that the memory may be
+  changed.
 */
-PetscErrorCode TrsLookupWriteBack(TrsLookup lookup, TrsStream stream, PetscBool drop);
+PetscErrorCode TrsLookupSettle(TrsLookup lookup, TrsStream stream, PetscBool drop);
 
-/* The lookup's caches; NULL if it has none or lookup is NULL. Borrowed. */
+/* The lookup's stack of placements. NULL if lookup is NULL. Borrowed. */
+TrsPlacement TrsLookupPlacement(TrsLookup lookup);
+
+/* The caches among them; NULL if there are none. Borrowed. */
 TrsRowCaches TrsLookupCaches(TrsLookup lookup);
 
 /*

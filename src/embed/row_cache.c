@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "embed/row_cache.h"
-
 #include "core/events.h"
+#include "embed/placement.h"
 
 #include <inttypes.h>
 
@@ -138,38 +137,66 @@ static TrsRowCache *cache_for(TrsRowCaches c, const TrsRowCacheWish *wish)
   return &c->cache[i];
 }
 
-PetscErrorCode TrsRowCachesCreate(const TrsDeviceOps *device, const TrsComputeOps *compute, int n_tables,
-                                  TrsTbeTable *table, const TrsRowCacheWish *wish, TrsRowCaches *caches)
+static PetscBool treats_table(const TrsEmbeddingShards *shards, int table)
 {
+  const TrsTablePlan *plan = TrsShardingPlanFind(shards->plan, shards->tables->table[table].name);
+
+  return (PetscBool)(plan && TrsKernelKeepsLines(plan->compute_kernel));
+}
+
+/* The cache that a table of the lookup wants. load_factor 0: none. */
+static TrsRowCacheWish wish_of(const TrsPlacementTables *tables, int t)
+{
+  if (tables->shard[t] < 0 || tables->table[t].rows == 0) return (TrsRowCacheWish){.load_factor = 0};
+  return tables->shards->shard[tables->shard[t]].cache;
+}
+
+/* Give a table's rows numbers in the cache for its wish. */
+static PetscErrorCode join_cache(TrsRowCaches c, const TrsRowCacheWish *wish, int n_cached, int t,
+                                 TrsTbeTable *table)
+{
+  const int64_t row_bytes = table->dim * (int64_t)TrsDTypeBytes(table->dtype);
+  TrsRowCache *row_cache = cache_for(c, wish);
+
+  PetscFunctionBegin;
+  if (!row_cache->table)
+    PetscCall(PetscMalloc2((size_t)n_cached, &row_cache->table, (size_t)n_cached, &row_cache->tbe_table));
+  row_cache->tbe_table[row_cache->n_tables] = t;
+  row_cache->table[row_cache->n_tables++] = wish->table;
+  table->cache_first = row_cache->cache.n_ids;
+  row_cache->cache.n_ids += table->rows;
+  row_cache->cache.line_bytes = PetscMax(row_cache->cache.line_bytes, (row_bytes + TRS_LINE_ALIGNMENT - 1) /
+                                                                          TRS_LINE_ALIGNMENT *
+                                                                          TRS_LINE_ALIGNMENT);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Make the caches that the tables want. Errors: MEMORY, also if reserved_bytes leave no room for one
+  set; UNAVAILABLE if the device has no cache kernels.
+*/
+static PetscErrorCode create_caches(TrsPlacement self, const TrsPlacementTables *tables)
+{
+  const TrsComputeOps *compute = tables->compute;
+  TrsTbeTable *table = tables->table;
   TrsRowCaches c;
   int n_cached = 0;
 
   PetscFunctionBegin;
-  *caches = NULL;
-  for (int t = 0; t < n_tables; t++) n_cached += wish[t].load_factor > 0 && table[t].rows > 0;
+  for (int t = 0; t < tables->n_tables; t++) n_cached += wish_of(tables, t).load_factor > 0;
   if (n_cached == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck(compute->cache_prefetch, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
              "this build has no caches for device %s: plan without compute kernel fused_uvm_caching",
              compute->name);
   PetscCall(PetscNew(&c));
-  c->device = device;
+  self->data = c;
+  c->device = tables->device;
   c->compute = compute;
   PetscCall(PetscCalloc1((size_t)n_cached, &c->cache));
-  for (int t = 0; t < n_tables; t++) {
-    TrsRowCache *row_cache;
-    int64_t row_bytes;
+  for (int t = 0; t < tables->n_tables; t++) {
+    const TrsRowCacheWish wish = wish_of(tables, t);
 
-    if (!(wish[t].load_factor > 0 && table[t].rows > 0)) continue;
-    row_cache = cache_for(c, &wish[t]);
-    row_bytes = table[t].dim * (int64_t)TrsDTypeBytes(table[t].dtype);
-    if (!row_cache->table)
-      PetscCall(PetscMalloc2((size_t)n_cached, &row_cache->table, (size_t)n_cached, &row_cache->tbe_table));
-    row_cache->tbe_table[row_cache->n_tables] = t;
-    row_cache->table[row_cache->n_tables++] = wish[t].table;
-    table[t].cache_first = row_cache->cache.n_ids;
-    row_cache->cache.n_ids += table[t].rows;
-    row_bytes = (row_bytes + TRS_LINE_ALIGNMENT - 1) / TRS_LINE_ALIGNMENT * TRS_LINE_ALIGNMENT;
-    row_cache->cache.line_bytes = PetscMax(row_cache->cache.line_bytes, row_bytes);
+    if (wish.load_factor > 0) PetscCall(join_cache(c, &wish, n_cached, t, &table[t]));
   }
   for (int i = 0; i < c->n; i++) {
     const TrsRowCache *row_cache = &c->cache[i];
@@ -180,23 +207,21 @@ PetscErrorCode TrsRowCachesCreate(const TrsDeviceOps *device, const TrsComputeOp
       table[row_cache->tbe_table[k]].line_bytes = row_cache->cache.line_bytes;
     }
   }
-  *caches = c;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRowCachesDestroy(TrsRowCaches *caches)
+static PetscErrorCode destroy_caches(TrsPlacement self)
 {
-  TrsRowCaches c = *caches;
+  TrsRowCaches c = (TrsRowCaches)self->data;
 
   PetscFunctionBegin;
-  if (!c) PetscFunctionReturn(PETSC_SUCCESS);
   for (int i = 0; i < c->n; i++) PetscCall(release_cache(c, &c->cache[i]));
   for (int b = 0; b < TRS_CACHE_BATCHES; b++) {
     PetscCall(TrsDeviceBufferFree(c->device, &c->batch[b].locations));
     PetscCall(TrsDeviceBufferFree(c->device, &c->batch[b].held));
   }
   PetscCall(PetscFree(c->cache));
-  PetscCall(PetscFree(*caches));
+  PetscCall(PetscFree(self->data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -277,13 +302,12 @@ static PetscErrorCode locate(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRowCachesAhead(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe,
-                                 const TrsTbeInput *input)
+static PetscErrorCode ahead_caches(TrsPlacement self, TrsStream stream, const TrsTbe *tbe, TrsTbeInput *input)
 {
+  TrsRowCaches c = (TrsRowCaches)self->data;
   TrsCacheBatch *b;
 
   PetscFunctionBegin;
-  if (!c || input->n_values == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(take_batch(c, input, &b));
   PetscCall(TrsDeviceBufferReserve(c->device, &b->held, c->n * input->n_values * (int64_t)sizeof(int32_t)));
   b->state = TRS_BATCH_AHEAD;
@@ -303,7 +327,6 @@ static PetscErrorCode place(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe,
   PetscBool ahead, moved;
 
   PetscFunctionBegin;
-  if (!c || input->n_values == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(take_batch(c, input, &b));
   ahead = (PetscBool)(b->state == TRS_BATCH_AHEAD); /* LRU is filled, LFU is not */
   moved = (PetscBool)(b->n_calls != c->n_calls);
@@ -314,25 +337,29 @@ static PetscErrorCode place(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRowCachesForward(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe, TrsTbeInput *input)
+static PetscErrorCode forward_caches(TrsPlacement self, TrsStream stream, const TrsTbe *tbe,
+                                     TrsTbeInput *input)
 {
   PetscFunctionBegin;
-  PetscCall(place(c, stream, tbe, input, PETSC_TRUE));
+  PetscCall(place((TrsRowCaches)self->data, stream, tbe, input, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRowCachesBackward(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe, TrsTbeInput *input)
+static PetscErrorCode backward_caches(TrsPlacement self, TrsStream stream, const TrsTbe *tbe,
+                                      TrsTbeInput *input)
 {
   PetscFunctionBegin;
-  PetscCall(place(c, stream, tbe, input, PETSC_FALSE));
+  PetscCall(place((TrsRowCaches)self->data, stream, tbe, input, PETSC_FALSE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRowCachesDone(TrsRowCaches c, TrsStream stream, const TrsTbeInput *input)
+static PetscErrorCode done_caches(TrsPlacement self, TrsStream stream, const TrsTbe *tbe, TrsTbeInput *input)
 {
-  TrsCacheBatch *b = c && input->n_values > 0 ? find_batch(c, input) : NULL;
+  TrsRowCaches c = (TrsRowCaches)self->data;
+  TrsCacheBatch *b = find_batch(c, input);
 
   PetscFunctionBegin;
+  (void)tbe;
   if (!b) PetscFunctionReturn(PETSC_SUCCESS);
   for (int i = 0; i < c->n && b->locked; i++)
     if (c->cache[i].cache.algorithm == TRS_CACHE_LRU)
@@ -343,10 +370,12 @@ PetscErrorCode TrsRowCachesDone(TrsRowCaches c, TrsStream stream, const TrsTbeIn
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRowCachesWriteBack(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe, PetscBool drop)
+static PetscErrorCode settle_caches(TrsPlacement self, TrsStream stream, const TrsTbe *tbe, PetscBool drop)
 {
+  TrsRowCaches c = (TrsRowCaches)self->data;
+
   PetscFunctionBegin;
-  for (int i = 0; i < TrsRowCachesCount(c); i++) {
+  for (int i = 0; i < c->n; i++) {
     const TrsCache *cache = &c->cache[i].cache;
     const int64_t n_lines = cache->n_sets * TRS_CACHE_WAYS;
 
@@ -359,6 +388,18 @@ PetscErrorCode TrsRowCachesWriteBack(TrsRowCaches c, TrsStream stream, const Trs
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+const TrsPlacementOps trs_placement_row_cache = {
+    .name = "row cache",
+    .treats = treats_table,
+    .create = create_caches,
+    .destroy = destroy_caches,
+    .ahead = ahead_caches,
+    .forward = forward_caches,
+    .backward = backward_caches,
+    .done = done_caches,
+    .settle = settle_caches,
+};
 
 /* --- reports --- */
 

@@ -299,7 +299,7 @@ static PetscErrorCode update_group(TrsCopies *copies, int g, TrsSharding shardin
   if (sharding->update_data && sharding->update->list)
     PetscCall(sharding->update->list(sharding, slot, stream));
   PetscCall(sharding->update->apply(sharding, slot, stream, TrsFloats(all, c->stride), args));
-  if (TrsLookupCaches(sharding->lookup)) PetscCall(TrsLookupEvaluated(sharding->lookup, stream, &own));
+  PetscCall(TrsLookupEvaluated(sharding->lookup, stream, &own));
   slot->recv = own;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -57,6 +57,9 @@ static PetscErrorCode setup_data_parallel(TrsSharding sharding)
   TrsDataParallel *dp;
 
   PetscFunctionBegin;
+  for (int i = 0; i < sharding->n_tables; i++)
+    PetscCheck(!TrsPlacementTreats(context->shards, sharding->table[i], PETSC_TRUE), PETSC_COMM_SELF,
+               TRS_ERR_INTERNAL, "replicas list their rows before keys become rows");
   PetscCall(PetscNew(&dp));
   sharding->data = dp;
   for (int e = 0; e < sharding->route.n_entries; e++)

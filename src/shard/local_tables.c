@@ -154,6 +154,7 @@ PetscErrorCode TrsLocalTablesForward(TrsLocalTables l, const TrsKjt *batch, cons
     PetscCall(TrsKjtView(batch, group->feature, group->n_features, &ids));
     if (group->kind != TRS_LOCAL_WEIGHTED) ids.jagged.weights = NULL;
     if (group->kind == TRS_LOCAL_POSITIONS) PetscCall(set_positions(l, &ids));
+    PetscCall(TrsLookupTake(group->lookup, NULL, 0, PETSC_FALSE, &ids));
     if (group->kind == TRS_LOCAL_ROWS)
       PetscCall(pool_rows(l, group, batch, &ids, pooled));
     else

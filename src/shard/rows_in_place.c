@@ -26,7 +26,7 @@ static PetscBool is_possible(TrsSharding sharding)
   if (!sharding->context->device->host_memory) return PETSC_FALSE;
   for (int i = 0; i < sharding->n_tables; i++)
     if (TrsShardingTableConfig(sharding, i)->data_type != TRS_FP32 ||
-        TrsKernelIsCaching(TrsShardingTablePlan(sharding, i)->compute_kernel))
+        TrsPlacementTreats(sharding->context->shards, sharding->table[i], PETSC_FALSE))
       return PETSC_FALSE;
   return PETSC_TRUE;
 }

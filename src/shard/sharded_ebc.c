@@ -383,6 +383,8 @@ PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream
     swap_received(ebc->group[g], slot);
     if (s->exchange) PetscCall(TrsKjtExchangeWait(s->exchange, stream, &s->recv, &s->source_batch));
     if (ebc->group[g]->ops->input_wait) PetscCall(ebc->group[g]->ops->input_wait(ebc->group[g], s, stream));
+    PetscCall(
+        TrsLookupTake(ebc->group[g]->lookup, stream, slot, (PetscBool)(slot < TRS_TRAINING_SLOTS), &s->recv));
     if (ebc->group[g]->update_data && ebc->group[g]->update->list && slot < TRS_TRAINING_SLOTS &&
         !ebc->copies.owners)
       PetscCall(ebc->group[g]->update->list(ebc->group[g], s, stream));
@@ -627,12 +629,8 @@ PetscErrorCode TrsShardedEbcBackwardUpdate(TrsShardedEbc ebc, int slot, TrsStrea
 PetscErrorCode TrsShardedEbcPrefetch(TrsShardedEbc ebc, int slot, TrsStream stream)
 {
   PetscFunctionBegin;
-  for (int g = 0; g < ebc->n_groups; g++) {
-    TrsSharding group = ebc->group[g];
-    const TrsKjt *ids = &group->slot[slot].recv;
-
-    if (TrsLookupCaches(group->lookup)) PetscCall(TrsLookupPrefetch(group->lookup, stream, ids));
-  }
+  for (int g = 0; g < ebc->n_groups; g++)
+    PetscCall(TrsLookupPrefetch(ebc->group[g]->lookup, stream, &ebc->group[g]->slot[slot].recv));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -640,18 +638,22 @@ PetscErrorCode TrsShardedEbcEvaluated(TrsShardedEbc ebc, int slot, TrsStream str
 {
   PetscFunctionBegin;
   for (int g = 0; g < ebc->n_groups; g++)
-    if (TrsLookupCaches(ebc->group[g]->lookup))
-      PetscCall(TrsLookupEvaluated(ebc->group[g]->lookup, stream, &ebc->group[g]->slot[slot].recv));
+    PetscCall(TrsLookupEvaluated(ebc->group[g]->lookup, stream, &ebc->group[g]->slot[slot].recv));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsShardedEbcEmptyCaches(TrsShardedEbc ebc, TrsStream stream)
+PetscErrorCode TrsShardedEbcSettle(TrsShardedEbc ebc, TrsStream stream, PetscBool drop)
 {
   PetscFunctionBegin;
-  for (int g = 0; g < ebc->n_groups; g++)
-    if (TrsLookupCaches(ebc->group[g]->lookup))
-      PetscCall(TrsLookupWriteBack(ebc->group[g]->lookup, stream, PETSC_TRUE));
+  for (int g = 0; g < ebc->n_groups; g++) PetscCall(TrsLookupSettle(ebc->group[g]->lookup, stream, drop));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscBool TrsShardedEbcIsPlaced(TrsShardedEbc ebc)
+{
+  for (int g = 0; g < ebc->n_groups; g++)
+    if (!TrsPlacementIsNone(TrsLookupPlacement(ebc->group[g]->lookup))) return PETSC_TRUE;
+  return PETSC_FALSE;
 }
 
 int TrsShardedEbcCaches(TrsShardedEbc ebc)

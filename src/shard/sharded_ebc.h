@@ -130,19 +130,24 @@ PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream s
 PetscErrorCode TrsShardedEbcForwardEnd(TrsShardedEbc ebc, TrsStream stream);
 
 /*
-  Fill the caches of tables whose rows are in host memory (embed/row_cache.h), ahead of the forward
-  of the slot's batch. Its input dist must be done. Not collective.
+  Does some lookup of this rank have a placement (embed/placement.h)? Else the next three do
+  nothing.
+*/
+PetscBool TrsShardedEbcIsPlaced(TrsShardedEbc ebc);
+
+/*
+  Bring the rows of the slot's batch into their places, such as caches, ahead of its forward. Its
+  input dist must be done. Not collective.
 */
 PetscErrorCode TrsShardedEbcPrefetch(TrsShardedEbc ebc, int slot, TrsStream stream);
 
-/* End a batch without a backward: the cache lines that it holds become free. Not collective. */
-PetscErrorCode TrsShardedEbcEvaluated(TrsShardedEbc ebc, int slot, TrsStream stream);
-
-/*
-  Write the caches' rows back to the tables and empty the caches, so that the tables may be read and
-  changed in the stream's order. Batches under way find their rows anew. Not collective.
+/* End a batch without a backward: the places that it holds become free. Not collective. */
+PetscErrorCode TrsShardedEbcEvaluated(TrsShardedEbc ebc, int slot, TrsStream stream); /* Write rows
+in other places back to the tables, so that these may be read in the stream's order. drop: also
+empty these places, so that the tables may be changed; batches under way find their rows anew. Not
+collective.
 */
-PetscErrorCode TrsShardedEbcEmptyCaches(TrsShardedEbc ebc, TrsStream stream);
+PetscErrorCode TrsShardedEbcSettle(TrsShardedEbc ebc, TrsStream stream, PetscBool drop);
 
 /*
   The number of this rank's caches, and the i-th cache. Info waits for the stream. Not collective.

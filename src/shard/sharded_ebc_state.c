@@ -50,8 +50,8 @@ static PetscErrorCode convert_numbers(int64_t n, TrsDType from, const void *sour
 }
 
 /*
-  Write rows in caches back to their tables before a file is written. (Files are read before the
-  first batch, when the caches are empty.)
+  Write rows in other places, such as caches, back to their tables before a file is written. (Files
+  are read before the first batch, when these places are empty.)
 */
 static PetscErrorCode settle(const void *ebc)
 {
@@ -60,8 +60,7 @@ static PetscErrorCode settle(const void *ebc)
   PetscFunctionBegin;
   if (e->state_after) PetscCall(e->context.device->stream_wait(e->state_stream, e->state_after));
   for (int g = 0; g < e->n_groups; g++)
-    if (TrsLookupCaches(e->group[g]->lookup))
-      PetscCall(TrsLookupWriteBack(e->group[g]->lookup, e->state_stream, PETSC_FALSE));
+    PetscCall(TrsLookupSettle(e->group[g]->lookup, e->state_stream, PETSC_FALSE));
   PetscCall(e->context.device->stream_synchronize(e->state_stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -75,7 +74,7 @@ PetscErrorCode TrsShardedEbcAddState(TrsShardedEbc ebc, TrsStream stream, TrsEve
   if (!ebc->context.device->host_memory)
     state->memory = (TrsStateMemory){
         .context = ebc, .alloc = alloc_stage, .release = release_stage, .copy = copy_stage};
-  if (TrsShardedEbcCaches(ebc) > 0) {
+  if (TrsShardedEbcIsPlaced(ebc)) {
     state->settle = settle;
     state->settle_context = ebc;
   }

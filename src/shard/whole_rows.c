@@ -514,7 +514,7 @@ static PetscErrorCode apply_whole_rows(TrsSharding sharding, const TrsShardingSl
   if (slot->recv.jagged.n_values > 0)
     PetscCall(TrsLookupRowGradients(lookup, stream, &slot->recv, slot->occurrences, grad,
                                     (float *)w->grads.data, w->row_stride));
-  PetscCall(TrsLookupWriteBack(lookup, stream, PETSC_TRUE)); /* rows are changed where they live */
+  PetscCall(TrsLookupSettle(lookup, stream, PETSC_TRUE)); /* rows are changed where they live */
   PetscCall(update_cut(w, touched, stream, args));
   PetscCall(update_uncut(w, touched, stream, args));
   PetscFunctionReturn(PETSC_SUCCESS);

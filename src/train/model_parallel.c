@@ -97,7 +97,7 @@ PetscErrorCode TrsModelParallelPrefetch(TrsModelParallel m, int slot)
   const TrsDeviceOps *device = m->config.device;
 
   PetscFunctionBegin;
-  if (!m->cached) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!m->placed) PetscFunctionReturn(PETSC_SUCCESS);
   if (slot < TRS_TRAINING_SLOTS || m->updated) {
     PetscCall(device->event_record(m->computed, m->stream));
     PetscCall(device->stream_wait(m->prefetch, m->computed));
@@ -115,7 +115,7 @@ PetscErrorCode TrsModelParallelUpdateTables(TrsModelParallel m, int slot, const 
                                             const TrsSparseOptimizerArgs *args)
 {
   PetscFunctionBegin;
-  if (m->cached) PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
+  if (m->placed) PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
   if (m->sorts_ahead) PetscCall(m->config.device->stream_wait(m->stream, m->slot[slot].sorted));
   PetscCall(TrsShardedEbcBackwardUpdate(m->ebc, slot, m->stream, grad, args));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -177,7 +177,7 @@ PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBa
   PetscFunctionBegin;
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_LOOKUP, &before));
   memset(s->loss.data, 0, (size_t)TrsDlrmTasks(m->dlrm)->n * sizeof(double));
-  if (m->cached) PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
+  if (m->placed) PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
   PetscCall(TrsDlrmRefresh(m->dlrm, m->stream));
   PetscCall(m->dense->forward(m, slot, s->copy.batch, scale, predictions));
   if (predictions) PetscCall(fetch_predictions(m, slot, batch->batch, predictions));
@@ -201,7 +201,7 @@ PetscErrorCode TrsModelParallelLosses(TrsModelParallel m, int slot, double *loss
     TrsBlockwiseLosses(m->blockwise, losses);
   else
     memcpy(losses, m->slot[slot].loss.data, bytes);
-  if (slot >= TRS_TRAINING_SLOTS && m->cached) { /* the slot's forward is over */
+  if (slot >= TRS_TRAINING_SLOTS && m->placed) { /* the slot's forward is over */
     PetscCall(TrsShardedEbcEvaluated(m->ebc, slot, m->prefetch));
     /* The event also covers the locks of the lines. */
     PetscCall(device->event_record(m->prefetched, m->prefetch));
@@ -284,8 +284,8 @@ PetscErrorCode TrsModelParallelSynchronise(TrsModelParallel m)
 {
   PetscFunctionBegin;
   if (m->replicas.owners && m->replicas.differ) {
-    if (m->cached) PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
-    PetscCall(TrsShardedEbcEmptyCaches(m->ebc, m->stream));
+    if (m->placed) PetscCall(m->config.device->stream_wait(m->stream, m->prefetched));
+    PetscCall(TrsShardedEbcSettle(m->ebc, m->stream, PETSC_TRUE));
     m->updated = PETSC_TRUE;
   }
   PetscCall(TrsReplicasAverage(&m->replicas, &m->shards, m->stream));

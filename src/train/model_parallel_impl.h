@@ -84,8 +84,10 @@ struct TrsModelParallelImpl {
     that are made before they travel, which wait for the sorts earlier.
   */
   PetscBool sorts_ahead, sums_ahead;
-  /* Whether this rank has caches of tables' rows. Otherwise the next three fields are not used. */
-  PetscBool cached;
+  /*
+    Whether rows have other places, such as caches. Otherwise the next three fields are not used.
+  */
+  PetscBool placed;
   TrsEvent computed, prefetched; /* the prefetch may begin; the last prefetch is done */
   PetscBool updated;             /* whether rows have changed since the last prefetch */
   TrsModelSlot slot[TRS_SHARD_SLOTS];

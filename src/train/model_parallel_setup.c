@@ -419,7 +419,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
   PetscCall(TrsShardedEbcCreate(config->shards, config->device, config->compute, config->tables, config->plan,
                                 &m->shards, &ebc, &m->ebc));
   PetscCall(make_rows(m));
-  m->cached = (PetscBool)(TrsShardedEbcCaches(m->ebc) > 0);
+  m->placed = TrsShardedEbcIsPlaced(m->ebc);
   m->updated = PETSC_TRUE; /* the tables will be filled first */
   m->sorts_ahead = (PetscBool)(config->training && config->compute->tbe_find_occurrences);
   m->sums_ahead = (PetscBool)(m->sorts_ahead && TrsShardedEbcSortsSums(m->ebc));

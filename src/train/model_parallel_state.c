@@ -4,7 +4,7 @@
 PetscErrorCode TrsModelParallelAddState(TrsModelParallel m, TrsState *state)
 {
   PetscFunctionBegin;
-  PetscCall(TrsShardedEbcAddState(m->ebc, m->stream, m->cached ? m->prefetched : NULL, state));
+  PetscCall(TrsShardedEbcAddState(m->ebc, m->stream, m->placed ? m->prefetched : NULL, state));
   /* The first copy of the tables is written, and all copies are read. */
   for (int i = 0; m->replicas.owners && m->replicas.owners->rank > 0 && i < state->n; i++)
     for (int k = 0; k < state->tensor[i].n_parts; k++) state->tensor[i].part[k].copy = PETSC_TRUE;

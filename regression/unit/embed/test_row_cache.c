@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A lookup's caches: which tables share one and how large it is, and the law of embed/row_cache.h: in whatever order batches are prefetched, looked up
+  A lookup's caches: which tables share one and how large it is, and the law of embed/placement.h: in whatever order batches are prefetched, looked up
   (evaluations too), updated, and rows written home or dropped, the numbers are those of tables without a cache.
 */
 #include "core/random.h"
-#include "embed/row_cache.h"
+#include "embed/placement.h"
 #include "trs_test.h"
 
 #include <string.h>
@@ -23,6 +23,26 @@ static uint32_t draw(uint64_t stream, int64_t i)
   return words[0];
 }
 
+/* The placement of n tables of a lookup, each of which is a shard with this wish. */
+static PetscErrorCode create(const TrsDeviceOps *on, const TrsComputeOps *by, int n, TrsTbeTable *table,
+                             const TrsRowCacheWish *wish, TrsPlacement *placement)
+{
+  TrsEmbeddingShard shard[5] = {{0}};
+  const TrsEmbeddingShards shards = {.placements = trs_placements, .n = n, .shard = shard};
+  const int number[5] = {0, 1, 2, 3, 4};
+
+  for (int t = 0; t < n; t++) shard[t].cache = wish[t];
+  return TrsPlacementCreate(
+      &(TrsPlacementTables){
+          .device = on, .compute = by, .shards = &shards, .n_tables = n, .shard = number, .table = table},
+      placement);
+}
+
+static PetscErrorCode info_of(TrsPlacement placement, int i, TrsRowCacheInfo *info)
+{
+  return TrsRowCachesInfo((TrsRowCaches)placement->data, i, NULL, info);
+}
+
 /* --- who shares what --- */
 
 static void test_groups(void **state)
@@ -34,31 +54,32 @@ static void test_groups(void **state)
                                    {0.5, TRS_CACHE_LFU, 0, 12},
                                    {0.5, TRS_CACHE_LRU, 0, 13},
                                    {0.9, TRS_CACHE_LRU, 0, 14}};
-  TrsRowCaches caches;
+  TrsPlacement caches;
   TrsRowCacheInfo info;
 
   (void)state;
   for (int t = 0; t < 5; t++)
     table[t] = (TrsTbeTable){.weight = rows, .rows = t == 4 ? 0 : 100, .dim = t == 3 ? 40 : 4, .stride = 4};
-  assert_petsc_ok(TrsRowCachesCreate(device, compute, 5, table, wish, &caches));
-  assert_int_equal(TrsRowCachesCount(caches), 2); /* a table without rows here needs none */
+  assert_petsc_ok(create(device, compute, 5, table, wish, &caches));
+  assert_int_equal(TrsRowCachesCount((TrsRowCaches)caches->data),
+                   2); /* a table without rows here needs none */
   assert_true(table[0].lines && table[0].lines == table[3].lines && table[2].lines != table[0].lines);
   assert_true(!table[1].lines && !table[4].lines);
   assert_int_equal(table[0].line_bytes, 192); /* 40 floats in whole lines of 64 bytes */
   assert_int_equal(table[2].line_bytes, 64);
   assert_true(table[0].cache_first == 0 && table[3].cache_first == 100 && table[2].cache_first == 0);
-  assert_petsc_ok(TrsRowCachesInfo(caches, 0, NULL, &info));
+  assert_petsc_ok(info_of(caches, 0, &info));
   assert_int_equal(info.rows, 200);
   assert_int_equal(info.capacity_rows, 128); /* ceil(200 * 0.5 / 32) sets of 32 */
   assert_true(info.n_tables == 2 && info.table[0] == 10 && info.table[1] == 13);
   assert_true(info.bytes == 128 * (192 + 20) + 48 && info.counters[TRS_CACHE_CALLS] == 0);
-  assert_petsc_ok(TrsRowCachesInfo(caches, 1, NULL, &info));
+  assert_petsc_ok(info_of(caches, 1, &info));
   assert_true(info.algorithm == TRS_CACHE_LFU && info.rows == 100 && info.capacity_rows == 64);
-  assert_petsc_ok(TrsRowCachesDestroy(&caches));
-  assert_petsc_ok(TrsRowCachesCreate(device, compute, 1, &table[1], &wish[1], &caches));
-  assert_null(caches);
+  assert_petsc_ok(TrsPlacementDestroy(&caches));
+  assert_petsc_ok(create(device, compute, 1, &table[1], &wish[1], &caches));
+  assert_true(caches->ops == &trs_placement_none && TrsPlacementIsNone(caches));
   assert_int_equal(TrsRowCachesCount(NULL), 0);
-  assert_petsc_ok(TrsRowCachesDestroy(&caches));
+  assert_petsc_ok(TrsPlacementDestroy(&caches));
 }
 
 /* --- reserved memory --- */
@@ -92,21 +113,21 @@ static void test_reserved_memory(void **state)
     const TrsRowCacheWish wish = {0.5, TRS_CACHE_LRU, cases[i].reserved, 0};
     TrsTbeTable table = {.weight = rows, .rows = 640, .dim = 4, .stride = 4};
     TrsRowCacheInfo info;
-    TrsRowCaches caches;
+    TrsPlacement caches;
 
     free_now = cases[i].free_bytes;
-    assert_petsc_ok(TrsRowCachesCreate(&small, compute, 1, &table, &wish, &caches));
-    assert_petsc_ok(TrsRowCachesInfo(caches, 0, NULL, &info));
+    assert_petsc_ok(create(&small, compute, 1, &table, &wish, &caches));
+    assert_petsc_ok(info_of(caches, 0, &info));
     assert_int_equal(info.capacity_rows, cases[i].rows);
-    assert_petsc_ok(TrsRowCachesDestroy(&caches));
+    assert_petsc_ok(TrsPlacementDestroy(&caches));
   }
   {
     const TrsRowCacheWish wish = {0.5, TRS_CACHE_LRU, 1000, 0};
     TrsTbeTable table = {.weight = rows, .rows = 640, .dim = 4, .stride = 4};
-    TrsRowCaches caches;
+    TrsPlacement caches;
 
     free_now = 1000 + SET_BYTES - 1;
-    assert_petsc_error(TrsRowCachesCreate(&small, compute, 1, &table, &wish, &caches), TRS_ERR_MEMORY);
+    assert_petsc_error(create(&small, compute, 1, &table, &wish, &caches), TRS_ERR_MEMORY);
   }
 }
 
@@ -148,20 +169,20 @@ static void new_ids(Ids *b, uint64_t number)
 }
 
 /* Look the batch up with and without caches. */
-static void look_up(TrsRowCaches caches, const Model *plain, const Model *cached, const Ids *b)
+static void look_up(TrsPlacement caches, const Model *plain, const Model *cached, const Ids *b)
 {
   float out[2][TABLES * DIM];
   TrsTbeInput input = b->input;
 
   assert_petsc_ok(compute->tbe_forward(NULL, workspace, &plain->tbe, &b->input,
                                        TrsFloats(out[0], (int64_t)TABLES * DIM)));
-  assert_petsc_ok(TrsRowCachesForward(caches, NULL, &cached->tbe, &input));
+  assert_petsc_ok(TrsPlacementForward(caches, NULL, &cached->tbe, &input));
   assert_petsc_ok(
       compute->tbe_forward(NULL, workspace, &cached->tbe, &input, TrsFloats(out[1], (int64_t)TABLES * DIM)));
   assert_memory_equal(out[0], out[1], sizeof(out[0]));
 }
 
-static void update(TrsRowCaches caches, const Model *plain, const Model *cached, const Ids *b,
+static void update(TrsPlacement caches, const Model *plain, const Model *cached, const Ids *b,
                    uint64_t number)
 {
   const TrsSparseOptimizerArgs sgd = {.kind = TRS_OPTIM_SGD, .learning_rate = 0.5F, .step = 1};
@@ -171,15 +192,15 @@ static void update(TrsRowCaches caches, const Model *plain, const Model *cached,
   TrsRandomUniformFill(4, TRS_RANDOM_TEST, number, 0, TABLES * DIM, -1.0F, 1.0F, grad);
   assert_petsc_ok(compute->tbe_backward(NULL, workspace, &plain->tbe, &b->input,
                                         TrsFloats(grad, (int64_t)TABLES * DIM), &sgd));
-  assert_petsc_ok(TrsRowCachesBackward(caches, NULL, &cached->tbe, &input));
+  assert_petsc_ok(TrsPlacementBackward(caches, NULL, &cached->tbe, &input));
   assert_petsc_ok(compute->tbe_backward(NULL, workspace, &cached->tbe, &input,
                                         TrsFloats(grad, (int64_t)TABLES * DIM), &sgd));
-  assert_petsc_ok(TrsRowCachesDone(caches, NULL, &input));
+  assert_petsc_ok(TrsPlacementDone(caches, NULL, &cached->tbe, &input));
 }
 
-static void assert_home(TrsRowCaches caches, const Model *plain, const Model *cached, PetscBool drop)
+static void assert_home(TrsPlacement caches, const Model *plain, const Model *cached, PetscBool drop)
 {
-  assert_petsc_ok(TrsRowCachesWriteBack(caches, NULL, &cached->tbe, drop));
+  assert_petsc_ok(TrsPlacementSettle(caches, NULL, &cached->tbe, drop));
   for (int t = 0; t < TABLES; t++)
     assert_memory_equal(plain->rows[t], cached->rows[t], sizeof(plain->rows[t]));
 }
@@ -191,12 +212,12 @@ static void train(uint64_t seed)
   static Ids b[2], evaluation;
   const TrsRowCacheWish wish[TABLES] = {
       {0.1, TRS_CACHE_LRU, 0, 0}, {seed % 2 ? 0.1 : 0, TRS_CACHE_LFU, 0, 1}, {0.1, TRS_CACHE_LRU, 0, 2}};
-  TrsRowCaches caches;
+  TrsPlacement caches;
   TrsRowCacheInfo info;
 
   new_model(&plain);
   new_model(&cached);
-  assert_petsc_ok(TrsRowCachesCreate(device, compute, TABLES, cached.table, wish, &caches));
+  assert_petsc_ok(create(device, compute, TABLES, cached.table, wish, &caches));
   new_ids(&b[0], seed);
   for (int i = 0; i < BATCHES; i++) {
     const uint32_t word = draw(100 + seed, i);
@@ -208,16 +229,16 @@ static void train(uint64_t seed)
     if (word & 2) assert_home(caches, &plain, &cached, (PetscBool)((word & 4) != 0));
     if ((word & 24) != 24)
       look_up(caches, &plain, &cached, now); /* an update of what was never looked up is fine, too */
-    if (word & 32) assert_petsc_ok(TrsRowCachesAhead(caches, NULL, &cached.tbe, &next->input));
+    if (word & 32) assert_petsc_ok(TrsPlacementAhead(caches, NULL, &cached.tbe, &next->input));
     if (word & 64) look_up(caches, &plain, &cached, &evaluation);
     if (word & 128) assert_home(caches, &plain, &cached, (PetscBool)((word & 256) != 0));
     update(caches, &plain, &cached, now, seed + (uint64_t)i);
   }
   assert_home(caches, &plain, &cached, PETSC_FALSE);
-  assert_petsc_ok(TrsRowCachesInfo(caches, 0, NULL, &info));
+  assert_petsc_ok(info_of(caches, 0, &info));
   assert_true(info.counters[TRS_CACHE_UNIQUE_MISSES] > info.capacity_rows);
   assert_true(info.counters[TRS_CACHE_CONFLICT_MISSES] > 0);
-  assert_petsc_ok(TrsRowCachesDestroy(&caches));
+  assert_petsc_ok(TrsPlacementDestroy(&caches));
 }
 
 static void test_any_order(void **state)
@@ -245,39 +266,47 @@ static void test_lfu_is_not_searched(void **state)
   const TrsRowCacheWish wish[TABLES] = {
       {0.1, TRS_CACHE_LFU, 0, 0}, {0.1, TRS_CACHE_LFU, 0, 1}, {0, TRS_CACHE_LRU, 0, 2}};
   TrsComputeOps counting = *compute;
-  TrsRowCaches caches;
+  TrsPlacement caches;
 
   (void)state;
   counting.cache_locate = count_locate;
   n_located = 0;
   new_model(&plain);
   new_model(&cached);
-  assert_petsc_ok(TrsRowCachesCreate(device, &counting, TABLES, cached.table, wish, &caches));
+  assert_petsc_ok(create(device, &counting, TABLES, cached.table, wish, &caches));
   new_ids(&b[0], 0);
-  assert_petsc_ok(TrsRowCachesAhead(caches, NULL, &cached.tbe, &b[0].input));
+  assert_petsc_ok(TrsPlacementAhead(caches, NULL, &cached.tbe, &b[0].input));
   for (int i = 0; i < BATCHES; i++) {
     new_ids(&b[(i + 1) % 2], (uint64_t)i + 1);
     look_up(caches, &plain, &cached, &b[i % 2]);
-    assert_petsc_ok(TrsRowCachesAhead(caches, NULL, &cached.tbe, &b[(i + 1) % 2].input));
+    assert_petsc_ok(TrsPlacementAhead(caches, NULL, &cached.tbe, &b[(i + 1) % 2].input));
     update(caches, &plain, &cached, &b[i % 2], (uint64_t)i);
   }
   assert_int_equal(n_located, 0);
   assert_home(caches, &plain, &cached, PETSC_FALSE);
-  assert_petsc_ok(TrsRowCachesDestroy(&caches));
+  assert_petsc_ok(TrsPlacementDestroy(&caches));
 }
 
 /* No ids, no table with a cache: nothing to do, and nothing done. */
 static void test_nothing(void **state)
 {
-  TrsTbeInput input = {.batch = 0};
+  const TrsRowCacheWish wish = {.load_factor = 0};
+  TrsTbeTable table = {.rows = 4, .dim = 1};
+  int64_t values[] = {1}, offsets[] = {0, 1};
+  TrsTbeInput input = {.batch = 1, .offsets = offsets, .values = values, .n_values = 1};
+  const TrsTbe tbe = {.n_tables = 1, .table = &table};
+  TrsPlacement none;
 
   (void)state;
-  assert_petsc_ok(TrsRowCachesAhead(NULL, NULL, NULL, &input));
-  assert_petsc_ok(TrsRowCachesForward(NULL, NULL, NULL, &input));
-  assert_petsc_ok(TrsRowCachesBackward(NULL, NULL, NULL, &input));
-  assert_petsc_ok(TrsRowCachesDone(NULL, NULL, &input));
-  assert_petsc_ok(TrsRowCachesWriteBack(NULL, NULL, NULL, PETSC_TRUE));
-  assert_null(input.locations);
+  assert_petsc_ok(create(device, compute, 1, &table, &wish, &none));
+  assert_petsc_ok(TrsPlacementTake(none, NULL, &(TrsPlacementBatch){.tbe = &tbe}));
+  assert_petsc_ok(TrsPlacementAhead(none, NULL, &tbe, &input));
+  assert_petsc_ok(TrsPlacementForward(none, NULL, &tbe, &input));
+  assert_petsc_ok(TrsPlacementBackward(none, NULL, &tbe, &input));
+  assert_petsc_ok(TrsPlacementDone(none, NULL, &tbe, &input));
+  assert_petsc_ok(TrsPlacementSettle(none, NULL, &tbe, PETSC_TRUE));
+  assert_true(!input.locations && input.values == values && values[0] == 1);
+  assert_petsc_ok(TrsPlacementDestroy(&none));
 }
 
 static int set_up(void **state)
