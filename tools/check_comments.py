@@ -1,44 +1,99 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Check the layout of comments in src/ and gpu/: at most 100 columns, and each comment beside code is whole in itself.
+"""Check comments: at most 100 columns, each comment beside code whole in itself, and natural sentences.
 
     check_comments.py [ROOT]
 
-A comment beside code that ends in a comma, a semicolon or a colon runs on into the comment of the next line. Prints one line per finding; exit 0 iff none.
+- No comment of the folders in WIDTH passes column 100.
+- No comment beside code ends in a comma, a semicolon or a colon, and so runs on into the comment of the next line.
+- In the paths of VOICE, no sentence begins with "Of ", none that begins with What, Which, How, Where or Whether ends in a full stop,
+  "but for" and "its like" do not occur, and "alone" occurs at most twice in a file. check_documents.py holds pages to the same rules.
+Prints one line per finding; exit 0 iff none.
 """
 import argparse
 import pathlib
 import re
 import sys
 
-COLUMNS = 100
-SOURCES = (".c", ".h", ".cu", ".cuh", ".inc")
+COLUMNS, ALONE = 100, 2
+SOURCES = (".c", ".h", ".cu", ".cuh", ".inc", ".cpp")
+WIDTH = ("src", "gpu")
+# files and folders (with all below them) that are held to the rules of voice: add a folder once its comments and pages are rewritten
+VOICE = ()
 # texts and characters are matched so that what looks like a comment in them is passed over
 TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|/\*.*?\*/|//[^\n]*', re.S)
+SENTENCE = re.compile(r"(?<=[.!?])[*_)\"]*\s+(?=[A-Z*_(\"`])")
+CLAUSE = re.compile(r"(?:\w+ - )?[*_(\"]*(What|Which|How|Where|Whether)\b.*\.[*_)\"]*$", re.S)
 
 
-def findings(text):
+def listed(path, paths):
+    """Whether a path relative to the root is one of the paths or lies below one."""
+    return any(path == name or path.startswith(name + "/") for name in paths)
+
+
+def voice(parts):
+    """(line, what) for each finding in (line, paragraph) pairs: the countable part of a natural voice."""
+    alone = 0
+    for line, paragraph in parts:
+        for sentence in SENTENCE.split(" ".join(paragraph.split())):
+            start = sentence[:50]
+            if re.match(r"(?:\w+ - )?[*_(\"]*Of ", sentence):
+                yield line, f"a sentence begins with 'Of': {start}"
+            if CLAUSE.match(sentence):
+                yield line, f"a clause stands as a sentence: {start}"
+            for phrase in re.findall(r"\b(but for|its like)\b", sentence, re.I):
+                yield line, f"'{phrase}': {start}"
+            alone += len(re.findall(r"\balone\b", sentence, re.I))
+            if alone > ALONE:
+                yield line, f"'alone' more than {ALONE} times in a file: {start}"
+                alone = 0
+
+
+def paragraphs(first, comment):
+    """(line, text) for each paragraph of a comment; the entries of a contract's In, Out and Errors are paragraphs too."""
+    text = re.sub(r"^(/\*+|//)|\*+/$", "", comment)
+    number, parts = first, []
+    for count, line in enumerate(text.split("\n") + [""]):
+        line = re.sub(r"^\s*\*\s?", "", line) if count else line
+        if not line.strip() or re.match(r"\s*(?:-|\w+:)\s", line):
+            if parts:
+                yield number, " ".join(parts)
+            number, parts = first + count, []
+        if line.strip():
+            parts.append(re.sub(r"^\s*(?:-|\w+:)\s+", "", line).strip())
+
+
+def findings(text, natural=False, width=True):
     """(line, what) for each finding in a source."""
+    prose = []
     for token in TOKEN.finditer(text):
         comment = token.group()
         if not comment.startswith(("/*", "//")):
             continue
         begin = text.rfind("\n", 0, token.start()) + 1
         first = text.count("\n", 0, begin) + 1
+        prose += paragraphs(first, comment)
         for number, line in enumerate((text[begin:token.start()] + comment).split("\n"), first):
-            if len(line) > COLUMNS:
+            if width and len(line) > COLUMNS:
                 yield number, f"a comment ends in column {len(line)}, at most {COLUMNS}"
         words = comment.removesuffix("*/").rstrip()
-        if text[begin:token.start()].strip() and words.endswith((",", ";", ":")):
+        if width and text[begin:token.start()].strip() and words.endswith((",", ";", ":")):
             yield first + comment.count("\n"), f"the comment beside code ends in '{words[-1]}': it runs on into the next one"
+    if natural:
+        yield from voice(prose)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).resolve().parent.parent, type=pathlib.Path)
     root = parser.parse_args().root
-    files = sorted(path for folder in ("src", "gpu") for path in (root / folder).rglob("*") if path.suffix in SOURCES)
-    found = [f"{path.relative_to(root)}:{line}: {what}" for path in files for line, what in findings(path.read_text(errors="replace"))]
+    paths = {root / name for name in WIDTH + VOICE}
+    files = {path for top in paths for path in ([top] if top.is_file() else top.rglob("*")) if path.suffix in SOURCES}
+    found = [f"{name} is missing" for name in WIDTH + VOICE if not (root / name).exists()]
+    for path in sorted(files):
+        name = str(path.relative_to(root))
+        for line, what in findings(path.read_text(errors="replace"), listed(name, VOICE), listed(name, WIDTH)):
+            found.append(f"{name}:{line}: {what}")
     print("\n".join(found + [f"{len(files)} sources, {len(found)} findings"]))
     return 1 if found or not files else 0
 

@@ -9,6 +9,7 @@
   sentence over 30 words. A cell of a table and an item of a list end a sentence.
 - Links inside the repository, of all documents, lead to files and headings that exist.
 - tools/README.md names each file of tools/, and nothing that is not there.
+- The pages among check_comments.py's VOICE keep its rules of a natural voice.
 - README.md's citation and the newest entry of input/CHANGELOG.md have CMakeLists.txt's version.
 Prints one line per finding; exit 0 iff none.
 """
@@ -18,6 +19,8 @@ import pathlib
 import re
 import subprocess
 import sys
+
+import check_comments
 
 LINES, COLUMNS, WORDS = 120, 100, 30
 PLAIN = ("README.md", "input/README.md", "input/FORMAT.md", "input/OPTIONS.md", "input/TROUBLESHOOTING.md",
@@ -83,6 +86,8 @@ def check_plain(name, text, problems):
         table = line.startswith("|") and name != "README.md"
         if len(line) > COLUMNS and not table:
             problems.append(f"{name}:{number}: {len(line)} columns, at most {COLUMNS}")
+    if check_comments.listed(name, check_comments.VOICE):
+        problems += [f"{name}:{number}: {what}" for number, what in check_comments.voice(sentences(text))]
     for number, sentence in sentences(text):
         if len(sentence.split()) > WORDS:
             problems.append(f"{name}:{number}: {len(sentence.split())} words, at most {WORDS}: "
@@ -138,7 +143,7 @@ def main():
     problems = []
     for name in pages:
         check_links(root, root / name, problems)
-        if name in PLAIN:
+        if name in PLAIN or check_comments.listed(name, check_comments.VOICE):
             check_plain(name, (root / name).read_text(encoding="utf-8"), problems)
     problems += [f"{name} is missing" for name in PLAIN if name not in pages]
     check_tools(root, listed, problems)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The checkers of documents find what they are there to find (docs.py, tools/check_documents.py)."""
+"""The checkers of documents find what they are there to find (docs.py, tools/check_documents.py, tools/check_comments.py)."""
 import os
 import pathlib
 import sys
@@ -8,6 +8,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "tools")]
+import check_comments  # noqa: E402
 import check_documents  # noqa: E402
 import docs  # noqa: E402
 
@@ -77,6 +78,36 @@ class Documents(unittest.TestCase):
         for text in ("x" * 101, "line\n" * 121, "word " * 31, "| cell | " + "word " * 31 + "|\n", "- " + "word\n  " * 31,
                      "[link](none.md)\n", "[link](other.md#nothing)\n", "![picture](none.png)\n", "[out](../../etc/passwd)\n"):
             self.assertTrue(self.problems("README.md", text), text)
+
+
+class Comments(unittest.TestCase):
+    def found(self, text, natural=True):
+        return [what for _, what in check_comments.findings(text, natural)]
+
+    def test_layout(self):
+        self.assertEqual(self.found(f"int a; /* {'x' * 80} */\n"), [])
+        for text in (f"int a; /* {'x' * 90} */\n", f"/*\n  {'x' * 99}\n*/\n", "int a; /* first, */\n"):
+            self.assertEqual(len(self.found(text)), 1, text)
+
+    def test_natural(self):
+        text = ("/* TrsX - Sum the rows. What is left? The ids of a batch, which the caller must sort, e.g. Of. */\n"
+                'int a; /* what a row holds */\nconst char *text = "/* Of texts. */";\n/* It stands alone. Alone again. */\n')
+        self.assertEqual(self.found(text), [])
+        for text in ("/* Sum them. Of rows the first. */", "/* What is left is\n   nothing. */", "/*\n  TrsX - Where a row is.\n*/",
+                     "// How it is done.", "/* All but for one. */", "/* A map and its\n * like. */",
+                     "/* alone */ /* alone */\n/* alone */", "/*\n  In:     a  rows. Which of them is first.\n*/"):
+            self.assertEqual(len(self.found(text)), 1, text)
+            self.assertEqual(self.found(text, False), [], text)
+
+    def test_pages(self):
+        for text in ("Of rows the first.\n", "- What is left.\n", "| cell | Whether it is. |\n", "all but\nfor one\n"):
+            self.assertEqual(len(list(check_comments.voice(check_documents.sentences(text)))), 1, text)
+        text = "# What is new\n\nWhat is left? If `Of x`, the row.\n\n```\nOf code.\n```\n"
+        self.assertEqual(list(check_comments.voice(check_documents.sentences(text))), [])
+
+    def test_listed(self):
+        self.assertTrue(check_comments.listed("src/cpu/a.c", ("src/cpu",)) and check_comments.listed("src/a.c", ("src/a.c",)))
+        self.assertFalse(check_comments.listed("src/cpus/a.c", ("src/cpu",)))
 
 
 if __name__ == "__main__":
