@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Batches of samples on the CPU, by a reader's thread. A GPU has TrsAssembleFn. */
+/* Batches of samples, made on the CPU by a reader's thread. GPUs use TrsAssembleFn. */
 #pragma once
 
 #include "compute/compute_ops.h"
@@ -7,15 +7,16 @@
 /*
   TrsAssemble - Make a batch of samples.
 
-  Feature f of out has the bags of key features[f].key at the samples' places. out's arrays have
-  room, for weights if the samples have them. A call with begin 0 fills the lengths, the offsets and
-  the numbers of all samples; each call places the ids of its part. Ids that are not good become 0
-  (src/RULES.md, rule A24). Ids that become rows by a rule are left for TrsIdMapApply().
+  Feature f of out gets the bags of key features[f].key, in the order of the samples. The caller
+  must give out's arrays enough room, including weights if the samples have them. The call with
+  begin 0 fills the lengths, offsets and counts for all samples; each call fills in the ids of its
+  own part. Bad ids become 0 (src/RULES.md, rule A24). Ids of features with a map are left for
+  TrsIdMapApply().
 
-  Not collective, any thread, on which it runs alone. Raises nothing.
+  Not collective. Runs on the calling thread, which may be any thread. Never fails.
 
-  Returns whether a sample of the part has an id that is not good, or a bag longer than max_length.
-  The caller looks in the samples for what it is.
+  Returns true if a sample of the part has a bad id or a bag longer than max_length. The caller then
+  searches the samples for it.
 */
 PetscBool TrsAssemble(const TrsSamples *samples, int n_features, const TrsSampleFeature *features,
                       TrsJagged *out);

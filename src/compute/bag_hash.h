@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Hash of a bag: the sum of a term for each of its ids, in any order. Two bags with one id each
-  never share a hash if both are unweighted or have ids below 2^32. Internal to compute/ and gpu/.
+  Hash of a bag: the sum of one term for each id, in any order. Two bags with one id each never
+  share a hash if both are unweighted or have ids below 2^32. Internal to compute/ and gpu/.
 */
 #pragma once
 
 #include "core/philox.h"
 
-/* The term of the id at `place` of its bag. weight_bits: the bits of its weight, or 0. */
+/*
+  The term of the id at position `place` in its bag. weight_bits: the bits of the id's weight, or 0.
+*/
 TRS_HOST_DEVICE static inline uint64_t TrsBagHashTerm(int64_t place, int64_t id, uint32_t weight_bits)
 {
   return TrsPhiloxKey((uint64_t)id ^ (uint64_t)weight_bits << 32, (uint32_t)place);

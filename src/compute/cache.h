@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A cache of table rows. Rows live in host memory that the device reads, and the rows in use also in
-  lines of device memory (compute kernel fused_uvm_caching). The structs are plain data shared by
-  the CPU and CUDA kernels. The cache_* kernels of compute_ops.h work on them, and embed/row_cache.h
-  owns the memory.
+  A cache of table rows (compute kernel fused_uvm_caching). All rows are in host memory that the
+  device reads; rows in use are also in lines of device memory. The CPU and CUDA kernels share these
+  plain structs. The cache_* kernels of compute_ops.h work on them, and embed/row_cache.h owns the
+  memory.
 
-  The cache is 32-way set associative. A row is known by its linear id, table.cache_first + row. It
-  may lie only in the 32 lines of set TrsCacheSetOf(id).
+  The cache is 32-way set associative. A row's linear id is table.cache_first + row. The row may
+  only be in one of the 32 lines of set TrsCacheSetOf(id).
 
-  A line holds a row in the type of its table, so moving a row never rounds. Numbers are the same
-  with and without a cache, stochastic rounding included (FBGEMM's cache may have another precision,
-  and rounds when it writes back). Optimizer states are not cached.
+  A line holds a row in the type of its table, so moving a row never rounds. Results are the same
+  with and without a cache, stochastic rounding included (FBGEMM's cache may have another precision
+  and round when it writes back). Optimizer states are not cached.
 
-  One prefetch ("call") brings in the rows of a batch, at time t = 1, 2, ...:
-  - LFU: every distinct id's count grows by its occurrences in the batch (at most to
+  A prefetch ("call") brings in the rows of a batch, at time t = 1, 2, ...:
+  - LFU: every distinct id's count grows by its occurrences in the batch (up to
     TRS_CACHE_MAX_COUNT).
   - Hits: LRU stamps the line with t.
   - Misses are inserted set by set: LRU by ascending id; LFU by descending count, then ascending id.
-    The lines of the set that may be replaced are sorted by cost, the lowest way first among equals.
-    LRU: the cost is the stamp, or 0 for an empty line; lines stamped t (hits included) or locked
-    may not be replaced. LFU: the cost is the count of the row in the line, or -1 for an empty line.
-    Miss i takes line i of this order, if there is one and (LFU) its cost <= the miss's own count.
-    From the first miss that finds no line on, no miss of the set is inserted. Misses that are not
-    inserted are conflict misses: their rows are used where they are, in host memory.
-  - A row that gives up its line is first written back to its table.
+    The replaceable lines of the set are sorted by cost, with ties in order of way. LRU: the cost is
+    the stamp, or 0 for an empty line; lines stamped t (hits included) or locked may not be
+    replaced. LFU: the cost is the count of the row in the line, or -1 for an empty line. Miss i
+    takes line i of this order, if there is one and (LFU) its cost <= the miss's own count. Once a
+    miss finds no line, no further miss of the set is inserted. Misses that are not inserted are
+    conflict misses: their rows are used in place, in host memory.
+  - Before a line is replaced, its row is written back to the table.
 
   Source: FBGEMM lru_cache_populate, lfu_cache_populate, lxu_cache_lookup; src/RULES.md, section 13
           (units_cache)
@@ -45,8 +45,8 @@ enum { TRS_CACHE_WAYS = 32 };
 typedef enum { TRS_CACHE_LRU, TRS_CACHE_LFU } TrsCacheAlgorithm;
 
 /*
-  Counters, summed over all calls. Only ids that are rows of cached tables are counted: pruned ids
-  and bad ids never are.
+  Counters, summed over all calls. They count only ids that are rows of cached tables, never pruned
+  or bad ids.
 */
 typedef enum {
   TRS_CACHE_CALLS,
@@ -60,20 +60,21 @@ typedef enum {
 } TrsCacheCounter;
 
 /*
-  The arrays are device memory. All zeros are an empty cache. Zeros in tag and stamp make it empty
-  again, without writing anything back. Line l is way l % 32 of set l / 32; n_lines = 32 * n_sets.
+  The arrays are device memory. All zeros mean an empty cache. Setting tag and stamp to zeros
+  empties the cache without writing anything back. Line l is way l % 32 of set l / 32; n_lines = 32
+  * n_sets.
 */
 typedef struct {
   TrsCacheAlgorithm algorithm;
   int64_t n_sets;
   int64_t n_ids; /* linear ids are 0 .. n_ids - 1 */
-  /* from line to line; a multiple of 64, not less than any cached table's row */
+  /* distance between lines; a multiple of 64, at least the longest row of the cached tables */
   int64_t line_bytes;
   /* time of the call in progress; the owner adds 1 before each cache_prefetch */
   int64_t time;
   int64_t *tag;   /* [n_lines] linear id + 1 of the row in the line; 0: no row */
   int64_t *stamp; /* LRU [n_lines] time of the line's last use; LFU: NULL */
-  /* LFU [n_ids] how often a row was asked for, cached or not; LRU: NULL */
+  /* LFU [n_ids] number of requests for each row, cached or not; LRU: NULL */
   int64_t *count;
   int32_t *locks;    /* LRU [n_lines] batches in flight that hold the line; LFU: NULL */
   void *lines;       /* [n_lines, line_bytes], 64-byte aligned */

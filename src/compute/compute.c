@@ -34,10 +34,10 @@ TrsUpdateNumbers TrsUpdateNumbersOf(const TrsDenseOptimizerArgs *args)
                             .kept = (float)(1.0 - rate * (double)args->weight_decay)};
 }
 
-/* All threads write the same value once; TrsComputeSetIsa() may change it. */
+/* Every thread that finds it NULL writes the same value; TrsComputeSetIsa() may change it. */
 static const char *_Atomic isa_in_use;
 
-/* Find the best instruction set that the processor has and limit allows. limit NULL: no limit. */
+/* The best instruction set that the processor has and `limit` allows. NULL: no limit. */
 static const char *best_isa(const char *limit)
 {
 #if defined(__x86_64__)

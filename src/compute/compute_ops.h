@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Compute: every kernel that a step runs, behind one table of functions (cpu here, cuda in gpu/).
+  All kernels that a step runs, behind one table of functions (cpu in src/cpu, cuda in gpu/).
 
-  A kernel is a function type with its contract, Trs<Name>Fn, and one line of TRS_KERNELS below.
-  From this line follow the table's member and the prototypes and table rows of all backends, whose
+  A kernel is a function type Trs<Name>Fn, with its contract, and a line in TRS_KERNELS below. That
+  line generates the table's member, and the prototypes and table rows of all backends, whose
   functions are called Trs<Name>Cpu and Trs<Name>Cuda. A backend that lacks a kernel does not link.
-  The types of layers stand in dense_layers.h and sequence_layers.h.
+  dense_layers.h and sequence_layers.h declare the kernels of layers.
 
   All calls are ordered on `stream` and never wait. Pointers are device pointers unless the comment
-  says otherwise. Scratch memory belongs to a TrsWorkspace. The caller keeps the workspace as long
-  as calls with the same shapes repeat; a workspace that has grown allocates nothing. Results are
-  the same bits for any number of threads, run after run. No kernel is collective.
+  says otherwise. Scratch memory belongs to a TrsWorkspace, which the caller should keep while calls
+  with the same shapes repeat: once grown, it allocates nothing. Results have the same bits for any
+  number of threads, in every run. No kernel is collective.
 
   B: bags or samples, D: row width, N: ids, F: features.
 */
@@ -25,8 +25,8 @@
 #include "device/device.h"
 
 /*
-  Scratch memory of kernels. It grows, and never shrinks. Calls that may overlap on different
-  streams need a workspace each.
+  Scratch memory of kernels. It grows and never shrinks. Calls that may overlap on different streams
+  must use different workspaces.
 */
 typedef struct TrsWorkspaceImpl *TrsWorkspace;
 
@@ -40,20 +40,22 @@ typedef struct {
   float *weights;   /* [n_values] or NULL */
 } TrsJagged;
 
-/* A list of bags for each of some features: the bags of samples sample[i * batch + k], k < n[i]. */
+/*
+  A list of bags for each feature: list i has the bags of samples sample[i * batch + k], k < n[i].
+*/
 typedef struct {
   int64_t batch;   /* B */
   int32_t *sample; /* device [features, B]; NULL: sample k */
-  int64_t *n;      /* device [features], none above B */
+  int64_t *n;      /* device [features], each at most B */
 } TrsBagLists;
 
-/* Adjacent columns of rows that are copied, to the type of `to`. `from` is only read. */
+/* A copy of adjacent columns, converted to the type of `to`. `from` is only read. */
 typedef struct {
   TrsMatrix from, to;
   int64_t cols;
 } TrsColumnCopy;
 
-/* Adjacent columns of rows of floats that become means. */
+/* Adjacent columns of floats to be divided by the lengths of their rows' bags. */
 typedef struct {
   TrsMatrix columns;
   const int32_t *lengths; /* lengths of the rows' bags */
@@ -73,37 +75,40 @@ typedef struct {
   const int64_t *to_index;   /* NULL: row i */
 } TrsRowsCopy;
 
-/* The rule that cuts ids of one feature into n row buckets. */
+/* The rule that maps the ids of one feature to n row buckets. */
 typedef struct {
   /*
-    bucket = id / bucket_rows, local id = id % bucket_rows. From id bucket_rows * n on: bucket = id
+    bucket = id / bucket_rows, local id = id % bucket_rows. For ids >= bucket_rows * n: bucket = id
     % n, local id = id / n.
   */
   int64_t bucket_rows;
-  /* host [n + 1] row offsets of uneven buckets, or NULL. Ids beyond the last offset go as above. */
+  /*
+    host [n + 1] row offsets of uneven buckets, or NULL. Ids beyond the last offset follow the rule
+    above.
+  */
   const int64_t *bounds;
 } TrsBucketSpec;
 
 /*
-  The operation that makes the model's input from the rows of a sequence feature's bag
+  The operation that turns the rows of a sequence feature's bag into the model's input
   (src/RULES.md, rule A26).
 */
 typedef enum { TRS_SEQUENCE_MEAN, TRS_SEQUENCE_MAX, TRS_SEQUENCE_CONCAT } TrsSequencePooling;
 
 /*
   Bags of rows. Id i of bag b, offsets[b] <= i < offsets[b + 1], has row (index ? index[i] : i) +
-  shift. An id below 0 is pruned: a mean counts it in the length, a concatenation keeps its place as
-  zeros, a maximum skips it.
+  shift. An id below 0 is pruned: a mean counts it in the length, a concatenation fills its place
+  with zeros, a maximum skips it.
 */
 typedef struct {
   TrsSequencePooling pooling;
   int64_t batch;          /* B bags */
   int64_t dim;            /* D columns of a row that are pooled */
   int64_t row_stride;     /* floats from one row to the next */
-  int64_t places;         /* concat: number of ids of a bag that are taken, filled up with zeros */
+  int64_t places;         /* concat: ids taken from a bag, padded with zeros */
   int64_t place_stride;   /* concat: floats from one place to the next in the result */
   const int64_t *offsets; /* device [B + 1]; indices into ids and index */
-  const int64_t *ids;     /* device; negative: pruned. NULL: none is */
+  const int64_t *ids;     /* device; negative: pruned. NULL: no id is pruned */
   const int64_t *index;   /* device, or NULL */
   int64_t shift;
 } TrsSequenceBags;
@@ -112,7 +117,7 @@ typedef struct {
 typedef struct {
   TrsCodecKind kind;
   int row_dim;      /* fp8: 0 is plain 1-4-3, n is row-wise over n values; int8: 32 */
-  int backward;     /* the gradients' direction, for which row-wise fp8 uses 1-5-2 */
+  int backward;     /* for gradients: row-wise fp8 then uses 1-5-2 */
   float loss_scale; /* fp16, bf16: multiplied before encoding, divided after decoding */
 } TrsCodec;
 
@@ -125,15 +130,15 @@ typedef PetscErrorCode TrsWorkspaceDestroyFn(TrsWorkspace *workspace);
 typedef PetscErrorCode TrsOffsetsFn(TrsStream stream, int64_t n, const int32_t *lengths, int64_t *offsets);
 
 /*
-  Copy bag block permutation[j] of in to bag block j of out. A bag block is a run of bags: bag block
-  i of in is bags block_begin[i] .. block_begin[i+1). permutation [n_out] and block_begin [n_in + 1]
-  are host arrays.
+  Copy bag block permutation[j] of `in` to bag block j of `out`. A bag block is a run of bags: bag
+  block i of `in` is bags block_begin[i] .. block_begin[i+1). permutation [n_out] and block_begin
+  [n_in + 1] are host arrays.
 
-  Lengths and values are copied, and weights if both tensors have them. in->offsets must be set.
-  out's arrays must have room. out->offsets is filled unless it is NULL. out->n_bags is set.
-  out->n_values is set if the host can read in->offsets, and else stays as the caller set it.
-  in->values NULL: out's values are the places in `in` that they would come from. out->values NULL:
-  no values are written.
+  Lengths and values are copied, and weights if both tensors have them. The caller must set
+  in->offsets and give out's arrays enough room. The kernel fills out->offsets unless it is NULL,
+  and sets out->n_bags. It sets out->n_values if the host can read in->offsets; else the caller
+  must. If in->values is NULL, out's values are the positions in `in` that they would come from. If
+  out->values is NULL, no values are written.
 */
 typedef PetscErrorCode TrsPermuteBlocksFn(TrsStream stream, TrsWorkspace workspace, int n_in,
                                           const int64_t *block_begin, int n_out, const int *permutation,
@@ -142,8 +147,8 @@ typedef PetscErrorCode TrsPermuteBlocksFn(TrsStream stream, TrsWorkspace workspa
 /*
   Cut every feature's ids into n_buckets row ranges. out is bucket-major, then feature, then bag:
   n_buckets*F*B bags of local ids. The order inside a bag and bucket is kept. Negative ids go to
-  bucket 0 unchanged. unbucketize (or NULL) [N] gets the place to which id i of `in` went.
-  in->offsets must be set; out has room for n_buckets*F*B lengths and N values.
+  bucket 0 unchanged. unbucketize [N] (or NULL) receives the position in out of each id of `in`. The
+  caller must set in->offsets and give out room for n_buckets*F*B lengths and N values.
 
   Source: FBGEMM block_bucketize_sparse_features
 */
@@ -152,10 +157,10 @@ typedef PetscErrorCode TrsBucketizeFn(TrsStream stream, TrsWorkspace workspace, 
                                       TrsJagged *out, int64_t *unbucketize);
 
 /*
-  Find the unique ids, ascending, of each table's run of values, and the place of each value among
-  them: unique_values [<= N], reverse [N] (index into the table's unique ids), unique_begin host
-  [T+1]. values_begin is a host array [T+1]. All ids below 0 are one id, -1, which comes first. The
-  host waits for unique_begin.
+  For each table's run of values, find the unique ids in ascending order, and the position of each
+  value among them. unique_values [<= N] receives the ids, reverse [N] the index into the table's
+  unique ids, unique_begin, host [T+1], the beginning of each table's ids. values_begin is a host
+  array [T+1]. All ids below 0 count as id -1, which comes first. The host waits for unique_begin.
 
   Source: FBGEMM jagged_unique_indices, whose reverse is an index into all tables' ids
 */
@@ -165,9 +170,9 @@ typedef PetscErrorCode TrsUniqueFn(TrsStream stream, TrsWorkspace workspace, int
 
 /*
   Make a batch of all samples, as TrsAssemble() does (compute/assemble.h), and turn ids into rows by
-  the features' rules. out's arrays have room, and out->n_values is the number of ids. *odd, pinned
-  host memory, gets 1 if an id is not good or a bag is too long, and else 0. Only backends whose
-  memory is not the host's have this kernel.
+  the features' rules. The caller must give out's arrays enough room and set out->n_values to the
+  number of ids. *odd, in pinned host memory, is set to 1 if an id is bad or a bag is too long, else
+  to 0. Only backends with their own memory have this kernel.
 */
 typedef PetscErrorCode TrsAssembleFn(TrsStream stream, TrsWorkspace workspace, const TrsSamples *samples,
                                      int n_features, const TrsSampleFeature *features, TrsJagged *out,
@@ -176,33 +181,34 @@ typedef PetscErrorCode TrsAssembleFn(TrsStream stream, TrsWorkspace workspace, c
 /* --- bags that samples share (variable batch per feature); a bag block is a run of B bags --- */
 
 /*
-  Find the distinct bags of bag block feature[i] (host array [n_features]) of in, with B =
-  lists->batch. lists gets the first sample that has each bag, in order of samples. inverse
-  [n_features, B] gets the place of every sample's bag in this list. Bags are equal if they have the
-  same ids in the same order, and the same weights bit for bit; their hashes (compute/bag_hash.h)
-  only save comparisons. in->offsets must be set. Time grows with the ids, and with the square of
-  the distinct bags of a feature that share a hash.
+  Find the distinct bags in bag block feature[i] (host array [n_features]) of `in`, with B =
+  lists->batch. lists receives the first sample with each distinct bag, in sample order. inverse
+  [n_features, B] receives the position of every sample's bag in this list. Bags are equal if they
+  have the same ids in the same order, and the same weights bit for bit; hashes (compute/bag_hash.h)
+  only save comparisons. The caller must set in->offsets. The time grows with the number of ids, and
+  with the square of the number of a feature's distinct bags that share a hash.
 */
 typedef PetscErrorCode TrsUniqueBagsFn(TrsStream stream, TrsWorkspace workspace, int n_features,
                                        const int *feature, const TrsJagged *in, const TrsBagLists *lists,
                                        int64_t *inverse);
 
 /*
-  Fill bag block j of out with the bags of list list[j], taken from bag block block[j] of in (host
-  arrays [n_out]). limits NULL: each bag block is filled up with empty bags to B. Otherwise bag
-  blocks follow one another without gaps, and limits, device [2 * n_out + 1], gets each one's number
-  of bags, then where the ids of each begin, then where all ids end.
+  Fill bag block j of out with the bags in list list[j], taken from bag block block[j] of `in` (host
+  arrays [n_out]). If limits is NULL, each bag block is padded with empty bags to B. Otherwise the
+  bag blocks are contiguous, and limits, device [2 * n_out + 1], receives the number of bags of each
+  block, then the beginning of each block's ids, then the end of all ids.
 
-  in->offsets must be set. out has room for n_out * B bags and their ids. After its last bag its
-  offsets say where the ids end, too. Its n_bags and n_values are set if the host can read them.
+  The caller must set in->offsets and give out room for n_out * B bags and their ids. The offset
+  after out's last bag is the end of the ids. out->n_bags and out->n_values are set if the host can
+  read them.
 */
 typedef PetscErrorCode TrsTakeBagsFn(TrsStream stream, TrsWorkspace workspace, int n_out, const int *block,
                                      const int *list, const TrsBagLists *lists, const TrsJagged *in,
                                      TrsJagged *out, int64_t *limits);
 
 /*
-  Make offsets [n_features * B + 1], `to`, of a batch whose features have strides[f] bags (host
-  array), as if each feature had B bags, the last ones empty.
+  For a batch whose features have strides[f] bags (host array), make `to`, the offsets [n_features *
+  B + 1] that result if each feature is padded to B bags with empty ones.
 */
 typedef PetscErrorCode TrsPadOffsetsFn(TrsStream stream, TrsWorkspace workspace, int n_features,
                                        const int64_t *strides, int64_t batch, const int64_t *offsets,
@@ -211,17 +217,16 @@ typedef PetscErrorCode TrsPadOffsetsFn(TrsStream stream, TrsWorkspace workspace,
 /* --- sequences (src/RULES.md, section 8) --- */
 
 /*
-  Compute out + b * out_stride: the mean or maximum [D] of bag b, or its places. Empty bags give
-  zeros.
+  Compute the mean or maximum [D] of bag b, or its concatenated rows, at out + b * out_stride. Empty
+  bags give zeros.
 */
 typedef PetscErrorCode TrsSequenceForwardFn(TrsStream stream, const TrsSequenceBags *bags, const float *rows,
                                             float *out, int64_t out_stride);
 
 /*
-  Compute the gradient [D] of every id's row at to + r * row_stride. r is the row's number in
-  `rows`, or i for id i if by_id is set. Without by_id the ids must have different rows, so that no
-  row is written twice. The gradient of a maximum goes to the first row of the bag that has the
-  maximum.
+  Compute the gradient [D] of every id's row at to + r * row_stride. r is the row's index in `rows`,
+  or i for id i if by_id is set. Without by_id all ids must have different rows, so that no row is
+  written twice. The gradient of a maximum goes to the first row in the bag that has the maximum.
 */
 typedef PetscErrorCode TrsSequenceBackwardFn(TrsStream stream, const TrsSequenceBags *bags, const float *rows,
                                              const float *grad, int64_t grad_stride, PetscBool by_id,
@@ -229,7 +234,7 @@ typedef PetscErrorCode TrsSequenceBackwardFn(TrsStream stream, const TrsSequence
 
 /* --- position weights (src/RULES.md, section 10; units_pos); ids from offsets[0] on --- */
 
-/* positions[i] = place of id i in its bag, from 0; exact up to 2^24. */
+/* positions[i] = position of id i in its bag, from 0; exact up to 2^24. */
 typedef PetscErrorCode TrsPositionsFn(TrsStream stream, int64_t n_bags, const int64_t *offsets,
                                       float *positions);
 
@@ -244,29 +249,29 @@ typedef PetscErrorCode TrsPositionGradientsFn(TrsStream stream, TrsWorkspace wor
                                               const float *grad_weights, int64_t length, float *by_position);
 
 /*
-  --- cache of rows in host memory (compute/cache.h, units_cache) ---
-  The tables of a cache are those of tbe with table.lines == cache->lines.
+  --- cache of rows in host memory (compute/cache.h, units_cache) --- A cache's tables are the
+  tables of tbe with table.lines == cache->lines.
 */
 
 /*
-  Bring the rows of the batch's ids of the cache's tables into the cache, and find them.
+  For the batch's ids in the cache's tables, bring their rows into the cache and locate them.
 
-  locations [N] (as in TrsTbeInput, whose own locations are not read) is written for ids of these
-  tables; entries of other ids stay unchanged. cache->time is this call's time. The counters grow.
-  held [N] or NULL is for LRU alone: each line that now has one of the batch's rows gets one lock
-  (its locks + 1) and is listed in held, once, in any order; the other entries are -1.
+  locations [N] has the format of TrsTbeInput's field, which is not read here. It is written for ids
+  of these tables and stays unchanged for other ids. cache->time is this call's time. The counters
+  grow. held [N] (or NULL) is for LRU only: each line that now holds a row of the batch gets one
+  more lock and is listed in held once, in any order; the other entries are -1.
 */
 typedef PetscErrorCode TrsCachePrefetchFn(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
                                           const TrsTbe *tbe, const TrsTbeInput *input, int32_t *locations,
                                           int32_t *held);
 
 /*
-  Find the rows again: locations as in cache_prefetch. Nothing else changes, not even the counters.
+  Locate the rows again: locations as in cache_prefetch. The cache and its counters stay unchanged.
 */
 typedef PetscErrorCode TrsCacheLocateFn(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
                                         const TrsTbe *tbe, const TrsTbeInput *input, int32_t *locations);
 
-/* Take a lock from each of the n lines listed (entries >= 0; no line is listed twice). */
+/* Remove one lock from each of the n lines listed (entries >= 0; no line may be listed twice). */
 typedef PetscErrorCode TrsCacheReleaseFn(TrsStream stream, const TrsCache *cache, int64_t n,
                                          const int32_t *held);
 
@@ -275,10 +280,10 @@ typedef PetscErrorCode TrsCacheWriteBackFn(TrsStream stream, TrsWorkspace worksp
                                            const TrsTbe *tbe);
 
 /*
-  --- table-batched embedding (units_optim) ---
-  Rows of cached tables are read and updated where input->locations says; tables are read in place
-  if it is NULL. The rows of a cached table are never given to tbe_update_rows. Pooled rows and
-  their gradients may have the type of operands; sums are made in fp32.
+  --- table-batched embedding (units_optim) --- Rows of cached tables are read and updated at
+  input->locations; if it is NULL, tables are read in place. The caller must not pass rows of a
+  cached table to tbe_update_rows. Pooled rows and their gradients may have the operands' type; sums
+  are in fp32.
 */
 
 /*
@@ -294,29 +299,32 @@ typedef PetscErrorCode TrsTbeForwardRowsFn(TrsStream stream, TrsWorkspace worksp
 
 /*
   Do the backward with the optimizer fused. Every row that occurs gets one update with the sum of
-  its occurrences' gradients in order of feature, then bag, then place in the bag. grad, which is
-  only read, has B rows, with a feature's columns at out_column; a mean divides by the bag's length.
-  args is an array if tables have different optimizers: table t has args[table[t].optimizer].
+  its occurrences' gradients, in the order of feature, then bag, then position in the bag. grad is
+  only read and has B rows, with a feature's columns at out_column; a mean divides by the bag's
+  length. args is an array if tables have different optimizers: table t uses
+  args[table[t].optimizer].
 */
 typedef PetscErrorCode TrsTbeBackwardFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                         const TrsTbeInput *input, TrsMatrix grad,
                                         const TrsSparseOptimizerArgs *args);
 
 /*
-  Find the occurrences of a batch ahead of the call that gets them in TrsTbeInput.occurrences, with
-  the same tables, ids and weights (but for weights_later). *occurrences is made if it is NULL; its
-  memory grows, and never shrinks. It holds no pointers to tables or to the batch. The stream that
-  uses it waits for this call; the workspace may serve other calls of this stream meanwhile. Only
-  backends that sort all tables at once have this kernel. Others sort table by table, so that the
-  keys stay in the processor's caches until the update. Of the tables' memory only the alignment
-  matters: if it is another one in the later call, this call may have to sort again.
+  Find the occurrences of a batch ahead of the call that uses them as TrsTbeInput.occurrences. That
+  call must have the same tables, ids and weights (unless weights_later is set). *occurrences is
+  created if it is NULL; its memory grows and never shrinks. It holds no pointers to tables or to
+  the batch. The stream that uses it waits for this call; meanwhile other calls on this stream may
+  use the workspace. Only backends that sort all tables at once have this kernel. Others sort table
+  by table, so that the keys stay in the processor's caches until the update. If the tables'
+  alignment differs in the later call, that call may have to sort again.
 */
 typedef PetscErrorCode TrsTbeFindOccurrencesFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                                const TrsTbeInput *input, TrsTbeUse use,
                                                TrsTbeOccurrences *occurrences);
 typedef PetscErrorCode TrsTbeOccurrencesDestroyFn(TrsTbeOccurrences *occurrences);
 
-/* Compute grad_weights [N], the gradients of the weights of ids, from the rows before an update. */
+/*
+  Compute grad_weights [N], the gradients of the ids' weights. Must run before the rows are updated.
+*/
 typedef PetscErrorCode TrsTbeWeightGradientsFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                                const TrsTbeInput *input, const float *grad,
                                                int64_t grad_stride, float *grad_weights);
@@ -326,77 +334,77 @@ typedef PetscErrorCode TrsTbeBackwardRowsFn(TrsStream stream, TrsWorkspace works
                                             const TrsTbeInput *input, const float *grad, int64_t grad_stride,
                                             const TrsSparseOptimizerArgs *args);
 
-/* --- tables that every rank holds: only gradients of rows travel --- */
+/* --- tables that every rank holds: only gradients of rows are sent --- */
 
 /*
   List the distinct rows that occur, ascending by table, then row: rows (capacity N), row_begin host
-  [n_tables + 1]. The rows are known before there are gradients. The host waits for row_begin.
+  [n_tables + 1]. Needs no gradients. The host waits for row_begin.
 */
 typedef PetscErrorCode TrsTbeListRowsFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                         const TrsTbeInput *input, int64_t *row_begin, int64_t *rows);
 
 /*
-  Merge lists of rows of n_tables tables. List q's rows of table t, ascending, begin at rows[begin[q
-  * n_tables + t]]; begin is a host array [n_lists * n_tables + 1] that starts with 0.
+  Merge lists of rows from n_tables tables. List q's rows of table t, ascending, begin at
+  rows[begin[q * n_tables + t]]; begin is a host array [n_lists * n_tables + 1] that starts with 0.
 
-  keys [n]: the rows in order, numbered over all tables (row r of table t has number r + the rows of
-  the tables before). Equal rows are in order of lists. index [n]: their places in `rows`. Entries
-  that are no row of their table come last, with the number of all rows.
+  keys [n] receives the sorted rows, numbered over all tables (row r of table t has number r + the
+  rows of the tables before t). Equal rows stay in the order of the lists. index [n] receives their
+  positions in `rows`. Entries that are not rows of their table come last, with the total number of
+  rows as their key.
 */
 typedef PetscErrorCode TrsMergeRowsFn(TrsStream stream, TrsWorkspace workspace, int n_tables,
                                       const TrsTbeTable *table, int n_lists, const int64_t *begin,
                                       const int64_t *rows, int64_t *keys, int64_t *index);
 
 /*
-  Sum the gradients of the rows of tbe_list_rows, in their order: row_grad [n_unique, row_stride],
-  row_stride >= the widest D. rows (or NULL) [n_unique] and row_begin (or NULL) are filled as by
-  tbe_list_rows; without row_begin nothing waits. With row_begin both arrays need room for N rows.
+  Sum the gradients of the rows that tbe_list_rows lists, in its order: row_grad [n_unique,
+  row_stride], row_stride >= the widest D. rows [n_unique] (or NULL) and row_begin (or NULL) are
+  filled as by tbe_list_rows. The host waits only if row_begin is set; both arrays must then have
+  room for N rows.
 */
 typedef PetscErrorCode TrsTbeRowGradientsFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                             const TrsTbeInput *input, TrsMatrix grad, int64_t *row_begin,
                                             int64_t *rows, float *row_grad, int64_t row_stride);
 
 /*
-  Sum the squares of the gradients of the rows that occur, by blocks of TRS_SQUARES_COLUMNS columns:
-  squares[t] [ids of table t, blocks of its dim], or NULL for a table that is left out. A row's sums
-  are at the place of its first id in the list of the table's ids by row (TrsTbeInput.row_squares);
-  the other entries are not written. For devices of host memory.
+  Sum the squares of the gradients of the rows that occur, in blocks of TRS_SQUARES_COLUMNS columns:
+  squares[t] [ids of table t, blocks of its dim], or NULL to skip a table. A row's sums are at the
+  position of its first id among the table's ids sorted by row (TrsTbeInput.row_squares); other
+  entries are not written. Only for devices that use host memory.
 */
 typedef PetscErrorCode TrsTbeRowSquaresFn(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                           const TrsTbeInput *input, const float *grad, int64_t grad_stride,
                                           float *const *squares);
 
 /*
-  Do one optimizer step on given rows of n_tables tables. There are n entries (key, gradient). Keys
-  are those of merge_rows, or the rows themselves for one table. Entries of one row are summed in
-  the order given. keys NULL: entry i is row i. index (or NULL): entry i's gradient is row index[i]
-  of grad. args is as in tbe_backward.
+  Do one optimizer step on given rows of n_tables tables. There are n entries (key, gradient). The
+  keys come from merge_rows, or are the rows themselves if there is one table. Entries of a row are
+  summed in the given order. If keys is NULL, entry i is row i. If index is not NULL, entry i's
+  gradient is row index[i] of grad. args is as in tbe_backward.
 */
 typedef PetscErrorCode TrsTbeUpdateRowsFn(TrsStream stream, TrsWorkspace workspace, int n_tables,
                                           const TrsTbeTable *table, int64_t n, const int64_t *keys,
                                           const int64_t *index, const float *grad, int64_t grad_stride,
                                           const TrsSparseOptimizerArgs *args);
 
-/*
-  Can rows be updated by an optimizer? false: its step is missing in this backend. Host function.
-*/
+/* Whether this backend can update rows with an optimizer of this kind. Host function */
 typedef PetscBool TrsTbeHasStepFn(TrsSparseOptimizerKind kind);
 
 /* --- moving pooled rows --- */
 
-/* Copy n runs of columns (host array) of `rows` rows, in one go. No place is written twice. */
+/* Copy n runs of columns (host array) for `rows` rows. The targets must not overlap. */
 typedef PetscErrorCode TrsCopyColumnsFn(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy);
 
 /*
-  Do n copies of rows (host array). No row is written twice, or written by one copy and read by
+  Do n copies of rows (host array). No row may be written twice, or written by one copy and read by
   another.
 */
 typedef PetscErrorCode TrsCopyRowsFn(TrsStream stream, TrsWorkspace workspace, int n,
                                      const TrsRowsCopy *copy);
 
 /*
-  to = sum over parts p = 0..n-1, in this order, of from[p] ([rows, cols], all with from_stride).
-  from is a host array of pointers. `to` may be any of the first 64 parts, on the CPU any part.
+  to = from[0] + from[1] + ... in this order. The parts are [rows, cols], all with from_stride.
+  `from` is a host array of pointers. `to` may be one of the first 64 parts, on the CPU any part.
 */
 typedef PetscErrorCode TrsSumMatricesFn(TrsStream stream, int n_parts, const float *const *from,
                                         int64_t from_stride, int64_t rows, int64_t cols, float *to,
@@ -421,15 +429,15 @@ typedef PetscErrorCode TrsRoundMatrixFn(TrsStream stream, int64_t rows, int64_t 
                                         float *matrix, int64_t stride);
 
 /*
-  Join two matrices [rows, cols] element by element: x = a + b, or a * b with `product`. x may be a.
+  Combine two matrices [rows, cols] element by element: x = a + b, or a * b if `product`. x may be
+  a.
 */
 typedef PetscErrorCode TrsJoinForwardFn(TrsStream stream, int64_t rows, int64_t cols, PetscBool product,
                                         const float *a, int64_t a_stride, const float *b, int64_t b_stride,
                                         float *x, int64_t x_stride);
 
 /*
-  The backward of join_forward, where a and b have one stride: their gradients take the places of a
-  and b.
+  The backward of join_forward. a and b have the same stride and are overwritten by their gradients.
 */
 typedef PetscErrorCode TrsJoinBackwardFn(TrsStream stream, int64_t rows, int64_t cols, PetscBool product,
                                          const float *dx, int64_t dx_stride, float *a, float *b,
@@ -554,14 +562,14 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
 typedef struct {
   const char *name;
   /*
-    Matrix products are fast if rows begin at multiples of this number of floats, and if they add a
-    multiple of as many terms. A matrix may be filled up with zeros for that. 1: every layout is
-    equally fast.
+    Matrix products are fast if rows begin at multiples of this many floats and the inner dimension
+    is a multiple of it. Callers may pad matrices with zeros to that end. 1: every layout is equally
+    fast.
   */
   int64_t product_unit;
   TrsAssembleFn *assemble;             /* NULL: readers make batches */
-  TrsTbeRowSquaresFn *tbe_row_squares; /* NULL: an update sends whole rows instead */
-  /* NULL, both: a backward sorts the ids itself, and TrsTbeInput.occurrences is NULL */
+  TrsTbeRowSquaresFn *tbe_row_squares; /* NULL: updates send whole rows instead */
+  /* both NULL: a backward sorts the ids itself, and TrsTbeInput.occurrences must be NULL */
   TrsTbeFindOccurrencesFn *tbe_find_occurrences;
   TrsTbeOccurrencesDestroyFn *tbe_occurrences_destroy;
   TRS_KERNELS(TRS_KERNEL_MEMBER)
@@ -576,16 +584,16 @@ extern const TrsComputeOps *const trs_compute_backends[]; /* the list ends with 
 PetscErrorCode TrsComputeFind(const char *name, const TrsComputeOps **compute);
 
 /*
-  The instruction set in use ("avx512", "avx2", "portable"): the best one that the processor has and
-  that TRSHARD_ISA in the environment allows. TRSHARD_ISA is read once a process. Not collective.
+  The instruction set in use ("avx512", "avx2", "portable"): the best that the processor has and the
+  environment variable TRSHARD_ISA allows. TRSHARD_ISA is read once per process. Not collective.
 */
 const char *TrsComputeIsa(void);
 
 /*
-  Limit the instruction set of kernels that are called from now on. NULL: the environment's limit.
-  BLAS keeps the instruction set it began with. Not collective.
+  Limit the instruction set of later kernel calls. NULL: the environment's limit. BLAS keeps the
+  instruction set that it started with. Not collective.
 */
 void TrsComputeSetIsa(const char *limit);
 
-/* Number of OpenMP threads of a kernel. Not collective. */
+/* Number of OpenMP threads that a kernel uses. Not collective. */
 int TrsComputeThreads(void);

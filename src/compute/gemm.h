@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Matrices of the dense layers, and a product of them as the backends' libraries get it. */
+/* Matrices of the dense layers, and their product as passed to the backends' libraries. */
 #pragma once
 
 #include "core/dtype.h"
@@ -26,8 +26,8 @@ typedef struct {
 } TrsMatrixProduct;
 
 /*
-  A bit for each number of a matrix, set where ReLU let the number pass. Column c of a row is bit
-  c % 8 of byte c / 8. A mask without data is none.
+  One bit for each element of a matrix, set if ReLU passed the element on. Column c of a row is bit
+  c % 8 of byte c / 8. If data is NULL, there is no mask.
 */
 typedef struct {
   int64_t row_bytes; /* from one row to the next: whole 16 bytes */
@@ -35,13 +35,15 @@ typedef struct {
 } TrsReluMask;
 
 /*
-  What the products of a linear layer may do beside multiplying. A backward makes the gradient of
-  the layer's input, which is masked by what the forward of the layer below kept: in the same
-  product, or when the backward of the layer below sums it. So this backward is given the mask, too.
+  Masks that the products of a linear layer may write or apply. A backward computes the gradient of
+  the layer's input, which must be masked by the ReLU of the layer below. The product itself may
+  apply that mask, or the backward of the layer below applies it when it sums. So both backwards get
+  the mask.
 */
 typedef struct {
-  TrsReluMask y; /* a forward with ReLU writes it; in a backward dy was masked by it, or now is */
-  TrsReluMask x; /* in a backward dx is masked by it, or will be by the layer below */
+  /* a forward with ReLU writes it; a backward applies it to dy if it is not applied yet */
+  TrsReluMask y;
+  TrsReluMask x; /* a backward may apply it to dx, else the layer below does */
 } TrsReluMasks;
 
 /* A matrix without its first columns. */
@@ -51,13 +53,13 @@ static inline TrsMatrix TrsMatrixColumns(TrsMatrix matrix, int64_t first)
   return matrix;
 }
 
-/* A matrix of floats. It is written only where a function's comment says so. */
+/* A matrix of floats. A function may write it only if its comment says so. */
 static inline TrsMatrix TrsFloats(const float *data, int64_t stride)
 {
   TrsMatrix matrix;
 
   matrix.type = TRS_FP32;
   matrix.stride = stride;
-  memcpy(&matrix.data, &data, sizeof(data)); /* not a cast, which would take a const away */
+  memcpy(&matrix.data, &data, sizeof(data)); /* a cast would drop the const */
   return matrix;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  fp16 and bf16 of one number, in portable C that is also CUDA, with the same bits everywhere.
-  Internal to compute/ and gpu/.
+  Conversions of one number to and from fp16 and bf16, in C that also compiles as CUDA. The bits are
+  the same everywhere. Internal to compute/ and gpu/.
 */
 #pragma once
 
@@ -69,15 +69,15 @@ TRS_ANYWHERE uint16_t TrsFloatToBf16(float x)
 }
 
 /*
-  The random bits of stochastic rounding, 16 for each element. They are keyed by what they are for:
-  seed, step and table, the row and the column in the whole table; so neither the plan nor the order
-  of rows matters. Rounding needs bits that are even and independent, not Philox's strength, whose
-  rounds would take as long as the update of the row.
+  Random bits for stochastic rounding, 16 for each element. Their key is seed, step, table, and the
+  row and column in the whole table, so they do not depend on the plan or the order of rows.
+  Rounding needs uniform, independent bits but not Philox's strength: its rounds would take as long
+  as the update of the row.
 
   Source: splitmix64 for a row's 64 bits; MurmurHash3's 32-bit finaliser, with the row's upper half
-          put into it, for a word of two columns
+          mixed in, for each word of two columns
 */
-#define TRS_ROUNDING_BLOCK 32 /* columns that share words: c and c + 16 of a block have word c */
+#define TRS_ROUNDING_BLOCK 32 /* columns in a block; columns c and c + 16 share word c */
 
 TRS_ANYWHERE uint64_t TrsRoundingTable(uint64_t seed, uint64_t step, uint64_t table)
 {
@@ -108,7 +108,7 @@ TRS_ANYWHERE uint32_t TrsRoundingBits(uint64_t of_row, uint32_t column)
 /*
   Stochastic rounding: add 13 (fp16; 16 for bf16) random bits below the last bit kept, then cut.
   Exact values stay unchanged. Below fp16's normal range the last bit is 2^-24 for every exponent.
-  The fp16 sum is one of floats, so that vectors need no branch for this range.
+  fp16 is summed in floats, so that vector code needs no branch for this range.
 */
 TRS_ANYWHERE uint16_t TrsFloatToHalfStochastic(float x, uint32_t random)
 {

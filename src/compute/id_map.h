@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The row of a raw 64-bit id (option id_map of tables), on CPUs and GPUs. data/id_map.h makes the
-  rule and applies it to many ids.
+  The row of a raw 64-bit id (table option id_map), on CPUs and GPUs. data/id_map.h makes the rule
+  and applies it to many ids.
 */
 #pragma once
 
@@ -12,10 +12,10 @@
 
 __extension__ typedef unsigned __int128 TrsWide;
 
-/* so that a loop over ids of one kind has no branch of another */
+/* lets a loop over ids of one kind drop the branches of other kinds */
 #define TRS_ALWAYS_INLINE TRS_HOST_DEVICE static inline __attribute__((always_inline))
 
-/* A divisor of uint64, as numbers by which two multiplications divide. */
+/* A uint64 divisor, prepared so that two multiplications divide by it. */
 typedef struct {
   uint64_t value;   /* at least 1 */
   uint64_t inverse; /* floor(2^(64 + shift) / value), at most 2^64 - 1 */
@@ -33,9 +33,9 @@ typedef struct {
 } TrsIdMap;
 
 /*
-  x / d or x modulo d by two multiplications (Barrett, CRYPTO 1986). The quotient's estimate is
-  short by less than x / 2^(64 + shift) < 1 before it is rounded down, so it is right or one too
-  small.
+  x / d or x modulo d by two multiplications (Barrett, CRYPTO 1986). Before it is rounded down, the
+  estimated quotient is too small by less than x / 2^(64 + shift) < 1, so the rounded estimate is
+  right or too small by 1.
 */
 TRS_ALWAYS_INLINE uint64_t TrsDivide(uint64_t x, TrsDivisor d, PetscBool remainder)
 {
@@ -60,8 +60,8 @@ TRS_ALWAYS_INLINE uint64_t TrsMix(uint64_t x)
 }
 
 /*
-  The exclusive or of both halves of MurmurHash3_x64_128 of the 16 bytes (id, 0) with seed 0. The
-  second word is 0, so its half starts as 0.
+  Exclusive or of both halves of MurmurHash3_x64_128 over the 16 bytes (id, 0), seed 0. The second
+  word is 0, so its half starts as 0.
 */
 TRS_ALWAYS_INLINE uint64_t TrsIdHash(uint64_t id)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The losses of one sample with one output z, label y and parameter q: the loss is returned, *g is
-  its derivative by z, and *p the prediction. With y NaN, *g and the loss are 0.
+  The losses of one sample with output z, label y and parameter q. Each function returns the loss
+  and sets *g to its derivative by z and *p to the prediction. If y is NaN, *g and the loss are 0.
 
-  A file that includes this header says first what its functions are, by TRS_LOSS_SAMPLE: "static
-  inline", or the words of a device.
+  A file must define TRS_LOSS_SAMPLE before it includes this header: "static inline", or a device's
+  qualifiers.
 */
 #pragma once
 

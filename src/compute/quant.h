@@ -5,8 +5,8 @@
   TRS_ROWS_TBE is a table for inference, as in FBGEMM's IntNBitTableBatchedEmbeddingBags: fp16
   scale, fp16 bias, values, zeros up to a multiple of 16 bytes. Rows of fp32, fp16 and bf16 are the
   bare values, with the same padding. tbe_forward() looks such tables up (see TrsTbeTable.stride).
-  TRS_ROWS_FUSED has the parameters after the values, and no padding: float32 for int8, fp16 for
-  int4 and int2. Values are packed low bits first.
+  TRS_ROWS_FUSED has the parameters after the values and no padding. The parameters are float32 for
+  int8, and fp16 for int4 and int2. Values are packed low bits first.
 
   Source: FBGEMM FloatToFused8BitRowwiseQuantized, FloatToFusedNBitRowwiseQuantizedSBHalf, TorchRec
           quant
@@ -20,12 +20,12 @@ typedef enum { TRS_ROWS_TBE, TRS_ROWS_FUSED } TrsRowLayout;
 
 enum { TRS_TBE_ROW_ALIGNMENT = 16, TRS_TBE_PARAMETER_BYTES = 4 };
 
-/* Does the type have values with a scale and a bias? True for int8, int4, int2. */
+/* True for int8, int4 and int2: types whose rows have a scale and a bias. */
 PetscBool TrsQuantIsPacked(TrsDType dtype);
 
 /*
-  Bytes of a row of dim values with its padding. dtype is int8, int4 or int2; with TRS_ROWS_TBE also
-  fp32, fp16 or bf16.
+  Bytes of a row of dim values, padding included. dtype is int8, int4 or int2; with TRS_ROWS_TBE
+  also fp32, fp16 or bf16.
 */
 int64_t TrsQuantRowBytes(TrsDType dtype, TrsRowLayout layout, int dim);
 
@@ -35,7 +35,7 @@ int64_t TrsQuantRowBytes(TrsDType dtype, TrsRowLayout layout, int dim);
   Not collective. Host memory.
 
   In:  dtype, layout      as for TrsQuantRowBytes()
-       n_rows, dim        of the table
+       n_rows, dim        shape of the table
        from, from_stride  float rows
   Out: to                 [n_rows * TrsQuantRowBytes()]
   Source: FBGEMM's formats above; int8 of TRS_ROWS_FUSED: range = max - min, q = rint((x - min) *
@@ -48,13 +48,12 @@ PetscErrorCode TrsQuantiseRows(TrsDType dtype, TrsRowLayout layout, int64_t n_ro
 /*
   TrsQuantSliceRows - Copy columns of rows of TRS_ROWS_TBE to rows of a table of their own.
 
-  A slice keeps the scale and bias of the whole row, so its values are those of the whole row bit
-  for bit.
+  A slice keeps the whole row's scale and bias, so its values are bit for bit the same.
 
   Not collective. Host memory.
 
   In:  dim         columns of the whole rows
-       col, cols   the slice; col must be at a byte's start (int4: even, int2: a multiple of 4)
+       col, cols   the slice; col must begin a byte (int4: even, int2: a multiple of 4)
        from        [n_rows * TrsQuantRowBytes(dim)]
   Out: to          [n_rows * TrsQuantRowBytes(cols)]
   Source: TorchRec column_wise sharding of quantised modules: each shard gets its columns, and the

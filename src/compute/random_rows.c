@@ -3,7 +3,7 @@
 
 #include "core/error.h"
 
-/* Number of elements that a thread takes at a time. */
+/* Elements that a thread fills at a time. */
 enum { TRS_RANDOM_PART = 1 << 14 };
 
 void TrsRandomRows(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t rows,

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Initial values of a table's rows, by all threads of the process. */
+/* Initial values of a table's rows, computed by all threads of the process. */
 #pragma once
 
 #include "core/random.h"
 
 /*
-  TrsRandomRows - Fill rows of `dim` numbers, one after the other, with TrsRandomFill()'s
-  numbers of tensor `a`.
+  TrsRandomRows - Fill consecutive rows of `dim` numbers with TrsRandomFill()'s numbers for tensor
+  `a`.
 
   The rows are host memory. The thread that writes a row is the first to touch it.
 
   Not collective.
 
-  In:  first      element of the tensor that the first row begins with
+  In:  first      index in the tensor of the first row's first element
        table_dim  elements of the tensor from one row to the next
 */
 void TrsRandomRows(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t rows,

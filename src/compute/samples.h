@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Samples as a dataset's file has them, and the features of a batch that are taken from them. The
-  file is sample-major: the lengths of a sample's bags are a row, and its ids follow one another in
-  the order of the keys. A batch is feature-major.
+  Samples in the layout of a dataset's file, and the features of a batch made from them. The file is
+  sample-major: a sample's bag lengths form a row, and its ids are contiguous in the order of the
+  keys. A batch is feature-major.
 */
 #pragma once
 
 #include "compute/id_map.h"
 
-/* A feature of a batch: the key of the samples that it is, and what its bags may hold. */
+/* A feature of a batch: its key in the samples, and the limits on its bags. */
 typedef struct {
   int key;
   int next;           /* a later feature of this key, or -1 */
-  int32_t max_length; /* the most ids of a bag; 0: any number */
+  int32_t max_length; /* longest bag allowed, in ids; 0: any length */
   int64_t rows;       /* ids from -1 to rows - 1 are good; 0: all ids are */
-  TrsIdMap map;       /* the rule that turns ids into rows; with one `rows` is 0 */
+  TrsIdMap map;       /* the rule that turns ids into rows; if there is a rule, `rows` is 0 */
 } TrsSampleFeature;
 
 /*
-  An id of the file as a batch has it, by a feature's rule and rows. *odd is set if it is not good.
-  kind is the rule's, which a loop over many ids keeps in a register.
+  Convert an id of the file to the id in the batch. Sets *odd if the id is bad. kind must be map's
+  kind; it is an argument so that a loop over many ids keeps it in a register.
 */
 TRS_ALWAYS_INLINE int64_t TrsSampleRow(const TrsIdMap *map, TrsIdMapKind kind, int64_t rows, int64_t id,
                                        PetscBool *odd)
@@ -31,16 +31,16 @@ TRS_ALWAYS_INLINE int64_t TrsSampleRow(const TrsIdMap *map, TrsIdMapKind kind, i
 }
 
 /*
-  A batch of samples, whose ids may come in several parts of samples. A shuffled batch has one part,
-  that of all samples.
+  A batch of samples. Its ids may arrive in several parts, each for a range of samples. A shuffled
+  batch has a single part.
 */
 typedef struct {
   int64_t batch;      /* B */
-  int64_t begin, end; /* samples whose ids are there */
+  int64_t begin, end; /* samples whose ids are in this part */
   int n_keys;
-  const int *first;       /* [n_keys] the first feature of each key, or -1; host memory */
+  const int *first;       /* [n_keys] first feature of each key, or -1; host memory */
   const int32_t *lengths; /* [B, n_keys], not negative */
-  const int64_t *start;   /* [B + 1] where each sample's ids begin; sums of lengths, from 0 on */
+  const int64_t *start;   /* [B + 1] beginning of each sample's ids: sums of lengths, from 0 */
   const int32_t *sample;  /* [B] the sample at each place of the batch; NULL: sample b at place b */
   int value_bytes;        /* 4: ids are int32; 8: int64 */
   const void *values;     /* [start[end] - start[begin]] ids of samples begin .. end - 1 */

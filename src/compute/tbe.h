@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Data of the table-batched embedding (TBE) kernels: the shards that one rank holds of several
-  tables, and a jagged batch of ids. Plain data shared by the CPU and CUDA kernels.
+  Data of the table-batched embedding (TBE) kernels: one rank's shards of several tables, and a
+  jagged batch of ids. The CPU and CUDA kernels share these plain structs.
 
   Source: FBGEMM SplitTableBatchedEmbeddingBagsCodegen
 */
@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 /*
-  A sum of squares over a row is a sum over blocks of this number of columns, in their order. A row
-  that is cut at whole blocks gives the same bits.
+  The squares of a row are summed in blocks of this many columns, then block by block. So a row that
+  is cut at block boundaries gives the same bits as the whole row.
 */
 enum { TRS_SQUARES_COLUMNS = 32 };
 
@@ -31,8 +31,8 @@ typedef struct {
 } TrsSparseOptimizerArgs;
 
 /*
-  One shard of a table. For lookups alone the weights may be int8, int4 or int2 rows of TRS_ROWS_TBE
-  (compute/quant.h), as dtype tells; stride is then in bytes.
+  One shard of a table. If the table is only looked up, dtype may also be int8, int4 or int2. The
+  weights are then rows of TRS_ROWS_TBE (compute/quant.h), and stride is in bytes.
 */
 typedef struct {
   /* [rows, stride] elements of dtype, D <= stride; rows start 64-byte aligned if D*bytes allows */
@@ -44,9 +44,7 @@ typedef struct {
   int32_t stochastic_rounding; /* for stores to fp16 and bf16 */
   /* The optimizer's states: NULL, [rows], or [rows, dim] contiguous (stride dim). */
   float *state[TRS_OPTIMIZER_STATES];
-  /*
-    Index into the TrsSparseOptimizerArgs given to a backward or update; 0: the first or only one.
-  */
+  /* Index into the array of TrsSparseOptimizerArgs that a backward or update receives. */
   int32_t optimizer;
   uint64_t key; /* hash of the table's name; a key of the rounding's random numbers */
   /* place of the shard in the whole table */
@@ -54,14 +52,14 @@ typedef struct {
   /* Element [r, c] of the shard has number (row_offset + r) * table_dim + col_offset + c. */
   int64_t table_dim;
   /*
-    [rows] or NULL. With row_of the rows are picked from a shard: row r is the shard's row
-    row_of[r].
+    [rows] or NULL. If set, this table is a selection of a shard's rows: row r is row row_of[r] of
+    the shard.
   */
   const int64_t *row_of;
   /*
-    Rows of a cached table may be in lines of a cache (compute/cache.h); weight is then host memory
-    that the device reads and writes. The row of an id whose location l is >= 0 lies at lines + l *
-    line_bytes, not at weight. Tables with equal `lines` share a cache.
+    A cached table's rows may lie in lines of a cache (compute/cache.h); weight is then host memory
+    that the device reads and writes. If the location l of an id is >= 0, its row is at lines + l *
+    line_bytes instead of in weight. Tables with equal `lines` share a cache.
   */
   void *lines;         /* NULL: the table is not cached */
   int64_t line_bytes;  /* bytes of a line of the cache */
@@ -85,15 +83,14 @@ typedef struct {
 } TrsTbe;
 
 /*
-  What the rows of a batch are sorted for: tbe_backward, tbe_backward_rows, or tbe_list_rows and
-  tbe_row_gradients.
+  The kernels that will use the sorted rows of a batch: tbe_backward, tbe_backward_rows, or
+  tbe_list_rows and tbe_row_gradients.
 */
 typedef enum { TRS_TBE_BY_BAG, TRS_TBE_BY_ID, TRS_TBE_LISTS } TrsTbeUse;
 
 /*
-  The occurrences of rows in a batch, sorted by row, in memory of their own. They are made from ids
-  (and their weights, where these are known) alone (tbe_find_occurrences), before there are
-  gradients.
+  The occurrences of rows in a batch, sorted by row. They own their memory. tbe_find_occurrences
+  makes them from the ids, and from the weights if these are known, before gradients exist.
 */
 typedef struct TrsTbeOccurrencesImpl *TrsTbeOccurrences;
 
@@ -109,25 +106,25 @@ typedef struct {
   const float *weights;   /* [N] or NULL */
   int64_t n_values;       /* N, known on the host */
   /*
-    [N] place of the row of a cached table's id: its line, or -1 for the table (also for ids that
-    are not rows). Equal ids of a table have equal locations. Entries for ids of tables without a
-    cache are not read. NULL: no table is cached.
+    [N] the cache line that holds the row of each id, or -1 if the row is in the table or the id is
+    bad. Equal ids of a table have equal locations. Entries for ids of uncached tables are not read.
+    NULL: no table is cached.
   */
   const int32_t *locations;
   /*
-    [tables], for a backward. row_squares[t][i]: the sum of the squares of a row's gradient over all
-    columns of the table, of which table t has some; i is the place of the row's first id in the
-    list of the table's ids by row (TrsRowGroup). NULL, all or one table: the rows are whole.
+    [tables], for a backward of column shards. row_squares[t][i] is the sum of squares of a row's
+    gradient over all columns of the whole table. i is the position of the row's first id among the
+    table's ids sorted by row (TrsRowGroup). If the array or an entry is NULL, the rows are whole.
   */
   float *const *row_squares;
   /*
-    The batch's occurrences, found before for this use. NULL: the call sorts the ids itself. A
-    forward does not read them.
+    The batch's occurrences, found earlier for the same use. NULL: the call sorts the ids itself.
+    Forwards ignore this field.
   */
   TrsTbeOccurrences occurrences;
   /*
-    For tbe_find_occurrences: the ids have weights, which only the call that gets the occurrences
-    knows; `weights` is NULL here. Not for features with `mean`.
+    For tbe_find_occurrences: the ids have weights that are not known yet; `weights` is NULL now and
+    set in the call that uses the occurrences. Must be 0 if a feature has `mean`.
   */
   int32_t weights_later;
 } TrsTbeInput;
