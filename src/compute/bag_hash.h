@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Hash of a bag: the sum of one term for each id, in any order. Two bags with one id each never
-  share a hash if both are unweighted or have ids below 2^32. Internal to compute/ and gpu/.
+  share a hash if both are unweighted or have ids below 2^32. Internal to cpu/ and gpu/.
 */
 #pragma once
 

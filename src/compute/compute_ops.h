@@ -387,7 +387,7 @@ typedef PetscErrorCode TrsTbeUpdateRowsFn(TrsStream stream, TrsWorkspace workspa
                                           const int64_t *index, const float *grad, int64_t grad_stride,
                                           const TrsSparseOptimizerArgs *args);
 
-/* Whether this backend can update rows with an optimizer of this kind. Host function */
+/* Returns true if this backend can update rows with an optimizer of this kind. Host function. */
 typedef PetscBool TrsTbeHasStepFn(TrsSparseOptimizerKind kind);
 
 /* --- moving pooled rows --- */

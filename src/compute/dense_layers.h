@@ -226,7 +226,8 @@ typedef struct {
 } TrsVectorPlace;
 
 /*
-  Whether dot_places_forward and its backward have room for n vectors of D numbers. Host function
+  Returns true if dot_places_forward and its backward have room for n vectors of D numbers. Host
+  function.
 */
 typedef PetscBool TrsDotTakesPlacesFn(int n, int D);
 

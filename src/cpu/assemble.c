@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A batch of samples on the CPU. Lengths come first, for all samples, because they say where each
-  bag goes. Ids then move in tiles of TRS_SAMPLE_TILE samples, key by key: the tile's rows in the
-  file stay in the first cache, and each feature's bags are written one after the other.
+  A batch of samples on the CPU. The lengths of all samples are placed first, because they determine
+  each bag's position. Ids are then copied in tiles of TRS_SAMPLE_TILE samples, key by key, so that
+  the tile's rows in the file stay in the first-level cache and each feature's bags are written in
+  sequence.
 
-  Two cases are frequent and take a shorter way: all samples have the same lengths, and the samples
-  of a tile have one id of each key, which is a transposition.
+  Two frequent cases have a fast path: all samples have the same lengths; and each bag of a tile has
+  one id, so that the copy is a transposition.
 */
 #include "compute/assemble.h"
 
@@ -16,16 +17,17 @@
 #include <string.h>
 
 /*
-  Numbers on the stack: keys of a tile at a time, and ids on their way past the caches. Batches with
-  TRS_PAST_CACHE_IDS ids go there: several of them are in flight, and none is read soon.
+  Sizes of stack buffers: a tile's keys, and ids staged for writes past the caches. Batches with at
+  least TRS_PAST_CACHE_IDS ids are written past the caches, because several are in flight and none
+  is read soon.
 */
 enum { TRS_KEYS_AT_ONCE = 64, TRS_STAGED_IDS = 512, TRS_LINE_BYTES = 64, TRS_PAST_CACHE_IDS = 1 << 17 };
 
-/* The samples at places first .. first + n - 1 of the batch. */
+/* Samples first .. first + n - 1 of the batch. */
 typedef struct {
   int64_t first;
   int n;
-  int64_t at[TRS_SAMPLE_TILE]; /* where the next key's ids of each sample begin in the part's */
+  int64_t at[TRS_SAMPLE_TILE]; /* index in the part's ids of each sample's next key */
 } TrsTile;
 
 static int64_t sample_at(const TrsSamples *samples, int64_t place)
@@ -40,7 +42,7 @@ static int smaller(int64_t a, int64_t b)
 
 /* --- lengths and offsets --- */
 
-/* Do all samples have the same lengths? Rows are equal if each number equals that a row before. */
+/* Whether all samples have the same lengths: each length must equal the length one row before */
 static PetscBool lengths_repeat(const TrsSamples *samples)
 {
   const int n = samples->n_keys;
@@ -50,7 +52,9 @@ static PetscBool lengths_repeat(const TrsSamples *samples)
                                            (size_t)(others * n) * sizeof(*samples->lengths)) == 0);
 }
 
-/* Fill the lengths where all samples have the same, and the offsets of equal steps. */
+/*
+  Fill lengths and offsets if all samples have the same lengths. The offsets rise in equal steps.
+*/
 static void repeat_lengths(const TrsSamples *samples, int n_features, const TrsSampleFeature *features,
                            TrsJagged *out)
 {
@@ -67,7 +71,7 @@ static void repeat_lengths(const TrsSamples *samples, int n_features, const TrsS
   out->offsets[n_features * B] = begin;
 }
 
-/* Copy a tile's lengths of some keys to the features that take them. */
+/* Copy a tile's lengths for some keys to these keys' features. */
 static void place_lengths(const TrsSamples *samples, const TrsSampleFeature *features, int first_key,
                           int n_keys, const int32_t *lengths, const TrsTile *tile, TrsJagged *out)
 {
@@ -118,7 +122,7 @@ static void take_lengths(const TrsAssembleKernels *kernels, const TrsSamples *sa
   out->n_values = out->offsets[n_bags];
 }
 
-/* Has a sample of the part a bag that is longer than its feature allows? */
+/* Whether the part has a bag that is longer than its feature allows */
 static int has_long_bag(const TrsSamples *samples, int n_features, const TrsSampleFeature *features,
                         const TrsJagged *out)
 {
@@ -134,7 +138,7 @@ static int has_long_bag(const TrsSamples *samples, int n_features, const TrsSamp
 
 /* --- ids and weights --- */
 
-/* Place bags of a tile, as TrsAssembleKernels does. */
+/* Places bags of a tile like the place functions of TrsAssembleKernels. */
 typedef int TrsPlaceIds(const TrsAssembleKernels *kernels, const TrsSamples *samples, int n_bags,
                         const int32_t *lengths, const int64_t *at, const void *from, int64_t rows,
                         int64_t *to);
@@ -148,8 +152,8 @@ static int place_ids(const TrsAssembleKernels *kernels, const TrsSamples *sample
 }
 
 /*
-  Copy n ids past the caches, but for lines that begin or end elsewhere. `from` lies in a line as
-  `to` does.
+  Copy n ids past the caches, except at the ends of `to`, where cache lines are incomplete. `from`
+  and `to` must have the same offset in a cache line.
 */
 static void copy_past_cache(int64_t n, const int64_t *from, int64_t *to)
 {
@@ -162,7 +166,7 @@ static void copy_past_cache(int64_t n, const int64_t *from, int64_t *to)
   for (int64_t i = head + whole; i < n; i++) to[i] = from[i];
 }
 
-/* place_ids() past the caches, by way of a few lines that stay in the first one. */
+/* place_ids() past the caches, through a small buffer that stays in the first-level cache. */
 static int place_past_cache(const TrsAssembleKernels *kernels, const TrsSamples *samples, int n_bags,
                             const int32_t *lengths, const int64_t *at, const void *from, int64_t rows,
                             int64_t *to)
@@ -175,7 +179,7 @@ static int place_past_cache(const TrsAssembleKernels *kernels, const TrsSamples 
     int64_t n_ids = 0;
 
     for (n = 0; i + n < n_bags && n_ids + lengths[i + n] <= TRS_STAGED_IDS; n++) n_ids += lengths[i + n];
-    if (n == 0) { /* a bag without room */
+    if (n == 0) { /* the bag is longer than the buffer */
       n_ids = lengths[i];
       n = 1;
       staged = to;
@@ -214,7 +218,7 @@ static int place_tile(const TrsAssembleKernels *kernels, const TrsSamples *sampl
   return odd;
 }
 
-/* place_tile() where each bag has one id of four bytes: a row of a transposition is a key's. */
+/* place_tile() if each bag has one id of four bytes. Transpose: each row of the result is a key. */
 static int transpose_tile(const TrsAssembleKernels *kernels, const TrsSamples *samples,
                           const TrsSampleFeature *features, const TrsTile *tile, TrsJagged *out)
 {
@@ -237,7 +241,7 @@ static int transpose_tile(const TrsAssembleKernels *kernels, const TrsSamples *s
   return odd;
 }
 
-/* Does each bag of a tile have one id of four bytes, and no weight? */
+/* Whether each bag of a tile has one id of four bytes and no weight */
 static PetscBool is_transposition(const TrsSamples *samples, const TrsTile *tile)
 {
   int32_t others = samples->weights || samples->value_bytes != (int)sizeof(int32_t);

@@ -6,7 +6,7 @@
   #include "cpu/assemble_scalar.h"
   #include "cpu/assemble_squares_avx2.h"
 
-/* Four ids at a time: stores under a mask cost more than a loop. */
+/* Four ids at a time. The rest is a loop, because masked stores cost more. */
 INLINE Good copy_narrow(int32_t n, const int32_t *from, uint32_t limit, int64_t *to, int most)
 {
   const __m128i limits = _mm_set1_epi32((int)limit), ones = _mm_set1_epi32(1);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The text of assemble_kernels_<isa>.c. These files first define transpose_8() and the
-  copies of one bag: copy_narrow(), copy_wide() and copy_weights(). A copy is told that bags have at
-  most `most` ids, so that a short one is copied without a branch. It returns which lanes had good
-  ids alone, of a type Good: all_good at first, both() of two copies. This text defines
-  ASSEMBLE_KERNELS. It has no include guard, because each file includes it once.
+  The common part of assemble_kernels_<isa>.c. These files first define transpose_8() and the
+  functions that copy a bag: copy_narrow(), copy_wide() and copy_weights(). Their argument `most` is
+  a bound on the bags' lengths, so that short bags are copied without a branch. They return a Good,
+  the lanes that had only good ids; it starts as all_good, and both() combines two copies. This
+  header defines ASSEMBLE_KERNELS. It has no include guard because each file includes it once.
 
-  An id is good if id + 1, without a sign, is at most a limit: -1 becomes 0, and other negative ids
-  become large.
+  An id is good if id + 1, as an unsigned number, is at most a limit: -1 becomes 0, and other
+  negative ids become large.
 */
 
 enum { TRS_FEW_IDS = 8, TRS_SOME_IDS = 16, TRS_MANY_IDS = INT32_MAX };
@@ -22,7 +22,7 @@ INLINE uint64_t wide_limit(int64_t rows)
   return rows == 0 ? UINT64_MAX : (uint64_t)rows;
 }
 
-/* Whole squares of 8 x 8. The last columns are in a square that overlaps the one before. */
+/* Squares of 8 x 8. The last square overlaps the square before it. */
 static void transpose(int n_rows, int n_cols, const int32_t *const *row, int32_t *to)
 {
   const int squares = n_cols < 8 ? 0 : n_rows / 8 * 8;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Copies of one bag, an id at a time. Text of assemble_kernels_portable.c and
-  assemble_kernels_avx2.c.
+  Functions that copy a bag id by id, for assemble_kernels_portable.c and assemble_kernels_avx2.c.
 */
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Transposition of 8 x 8 numbers for processors with AVX2. Text of assemble_kernels_avx2.c and
+  Transposition of 8 x 8 numbers with AVX2, for assemble_kernels_avx2.c and
   assemble_kernels_avx512.c.
 */
 #include <immintrin.h>
 
-/* Eight numbers of each of two rows that are four apart, as halves of columns col and col + 4. */
+/* Load eight numbers from rows r and r + 4, as halves for columns col and col + 4. */
 INLINE __m256i halves(const int32_t *const *row, int r, int col)
 {
   const __m128i low = _mm_loadu_si128((const __m128i *)(const void *)(row[r] + col)),
@@ -19,7 +19,7 @@ INLINE void store_column(int32_t *to, __m256i column)
   _mm256_storeu_si256((__m256i *)(void *)to, column);
 }
 
-/* Four columns of eight rows. */
+/* Transpose four columns of eight rows. */
 INLINE void transpose_4(const int32_t *const *row, int col, int32_t *to)
 {
   const __m256i a = halves(row, 0, col), b = halves(row, 1, col), c = halves(row, 2, col),

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Attention of one bag, a part of the text of dense_kernels_<isa>.c. Keys and values of a head are
+  Attention within one bag, part of dense_kernels_<isa>.c. The keys and values of a head are
   transposed first, so that all inner loops run over the rows of the bag.
 */
 
-/* x [n] = the sum over c < d of scale * a[c] * columns[c][i], columns [d, stride]. */
+/* x[i] = sum over c < d of scale * a[c] * columns[c][i], for i < n. columns [d, stride]. */
 static void sum_columns(int64_t n, int64_t d, float scale, const float *restrict a,
                         const float *restrict columns, int64_t stride, float *restrict x)
 {
@@ -30,7 +30,7 @@ static void add_to_columns(int64_t n, int64_t d, const float *restrict a, const 
     for (int64_t i = 0; i < n; i++) columns[c * stride + i] += a[c] * x[i];
 }
 
-/* sum [d] = the sum of x[i] * rows[i] over the n rows. */
+/* sum [d] = sum of x[i] * rows[i] over the n rows. */
 static void sum_rows(int64_t n, int64_t d, const float *restrict x, const float *restrict rows,
                      int64_t stride, float *restrict sum)
 {
@@ -53,7 +53,7 @@ static void transpose_back(int64_t n, int64_t d, const float *restrict columns, 
     for (int64_t c = 0; c < d; c++) rows[i * stride + c] = columns[c * n + i];
 }
 
-/* The largest of n numbers; a NaN among them may be missed here, and shows in the sum. */
+/* The largest of n numbers. It may miss a NaN, which then appears in the sum. */
 static float largest(int64_t n, const float *x)
 {
   float lane[LINE], most;
@@ -68,7 +68,7 @@ static float largest(int64_t n, const float *x)
   return most;
 }
 
-/* The sum of n numbers in LINE lanes. */
+/* The sum of n numbers, added in LINE lanes. */
 static float sum_lanes(int64_t n, const float *x)
 {
   float lane[LINE] = {0.0f}, sum = 0.0f;
@@ -119,7 +119,7 @@ static void attend_head_backward(const TrsAttentionBag *bag, int64_t h)
 
   transpose(n, d, key, stride, keys);
   transpose(n, d, value, stride, values);
-  for (int64_t i = 0; i < 2 * n * d; i++) dkeys[i] = 0.0f; /* dvalues follow */
+  for (int64_t i = 0; i < 2 * n * d; i++) dkeys[i] = 0.0f; /* dvalues are behind dkeys */
   for (int64_t i = 0; i < n; i++) {
     const int64_t m = bag->causal ? i + 1 : n;
     const float *g = bag->dout + i * bag->dim + h * d, *out = bag->out + i * bag->dim + h * d;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Bags that samples share, on the CPU.
+  Bags shared by samples, on the CPU.
 
   Source: TorchRec KeyedJaggedTensor with stride_per_key_per_rank and inverse_indices
 */
@@ -35,9 +35,10 @@ static int same_bags(const TrsJagged *in, int64_t a, int64_t b)
 }
 
 /*
-  Find the distinct bags of one feature, whose bags begin at `first`. Returns their number. hash
-  [batch] gets the hashes of the distinct bags. table [size], with size a power of 2 above batch,
-  holds the number of a distinct bag + 1, at the bag's hash or the next free place.
+  Find the distinct bags of a feature whose bags begin at `first`. Returns their number. hash
+  [batch] receives the hashes of the distinct bags. table [size], size a power of 2 above batch, is
+  a hash table: an entry is the index of a distinct bag + 1, at the bag's hash or the next free
+  entry.
 */
 static int64_t find_distinct(const TrsJagged *in, int64_t first, int64_t batch, int64_t size, int32_t *table,
                              uint64_t *hash, int32_t *sample, int64_t *inverse)
@@ -63,7 +64,7 @@ static int64_t find_distinct(const TrsJagged *in, int64_t first, int64_t batch, 
   return n;
 }
 
-/* A thread works on one feature at a time, with a table of its own. */
+/* Each thread works on one feature at a time, with its own hash table. */
 PetscErrorCode TrsUniqueBagsCpu(TrsStream stream, TrsWorkspace workspace, int n_features, const int *feature,
                                 const TrsJagged *in, const TrsBagLists *lists, int64_t *inverse)
 {
@@ -88,13 +89,13 @@ PetscErrorCode TrsUniqueBagsCpu(TrsStream stream, TrsWorkspace workspace, int n_
 
 /* --- chosen bags --- */
 
-/* Bag k of list i, in a bag block. */
+/* The bag in a bag block that is entry k of list i. */
 static inline int64_t listed(const TrsBagLists *lists, int block, int i, int64_t k)
 {
   return block * lists->batch + (lists->sample ? lists->sample[i * lists->batch + k] : k);
 }
 
-/* Copy the ids of one bag block of out, whose first bag is `to`. */
+/* Copy the ids of the bag block of out that begins at bag `to`. */
 static void copy_ids(const TrsBagLists *lists, int block, int list, const TrsJagged *in, int64_t to,
                      const TrsJagged *out)
 {

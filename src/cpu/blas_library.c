@@ -17,8 +17,8 @@
 
 #if defined(TRS_BLAS_IS_OPENBLAS)
 /*
-  Make OpenBLAS choose again with OPENBLAS_CORETYPE=core. Every build with DYNAMIC_ARCH exports the
-  two functions.
+  Make OpenBLAS choose its kernels again with OPENBLAS_CORETYPE=core. Every build with DYNAMIC_ARCH
+  exports the two functions.
 */
 static void choose_core(const char *core)
 {
@@ -67,14 +67,14 @@ PetscBool TrsBlasSetup(const char *isa, char *text, size_t n)
 }
 
 /*
-  OpenBLAS's BUFFER_SIZE on x86-64. Each thread that multiplies maps one buffer, and tries again for
-  ever if that fails.
+  OpenBLAS's BUFFER_SIZE on x86-64. Each thread that multiplies maps one buffer. If that fails, it
+  retries for ever.
 */
 static const int64_t openblas_buffer_bytes = (int64_t)128 << 20;
 
 /*
-  The bytes that OpenBLAS is about to map: at its start a stack and a buffer for each thread of its
-  own, then buffers for our threads.
+  The bytes that OpenBLAS is about to map: at its start a stack and a buffer for each of its own
+  threads, then buffers for our threads.
 */
 static int64_t openblas_bytes(int n_threads)
 {
@@ -89,7 +89,7 @@ static int64_t openblas_bytes(int n_threads)
   return n_its_own * ((int64_t)stack + openblas_buffer_bytes) + n_threads * openblas_buffer_bytes;
 }
 
-/* Can `bytes` be mapped? They may not under a limit of the address space (ulimit -v). */
+/* Fail if a limit on the address space (ulimit -v) forbids mapping `bytes`. */
 static PetscErrorCode check_space(int64_t bytes)
 {
   struct rlimit limit;

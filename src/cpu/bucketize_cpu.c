@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Row buckets on the CPU: each feature's ids go to the ranks that hold their rows. Time grows with N
-  + W*F*B: every id is read twice, and every length of the result is written once, in whole cache
-  lines.
+  Row buckets on the CPU: sort each feature's ids by the rank that holds the row. The time grows
+  with N + W*F*B: every id is read twice, and every length of the result is written once, in whole
+  cache lines.
 
   Source: FBGEMM block_bucketize_sparse_features
 */
@@ -13,8 +13,8 @@
 #include <string.h>
 
 /*
-  The first pass is compiled for wider vectors, too; integers come out the same. core/random.c says
-  why sanitizers and clang do not compile it so.
+  The first pass is also compiled for wider vectors; integer results are the same. core/random.c
+  explains why sanitizers and clang are excluded.
 */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
@@ -24,20 +24,20 @@
 #endif
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* The rule that cuts one feature's ids. */
+/* The rule that maps one feature's ids to buckets. */
 typedef struct {
-  int64_t n_buckets, rows, end; /* end: first id that no bucket holds */
+  int64_t n_buckets, rows, end; /* end: first id outside all buckets */
   const int64_t *bounds;        /* NULL: buckets of equal size */
   double inverse;               /* just above 1 / rows */
-  /* ids below it lie in bucket (int32_t)(id * inverse); 0: no ids do */
+  /* the bucket of ids below it is (int32_t)(id * inverse); 0: of no ids */
   uint64_t plain;
 } TrsBucketRule;
 
 /*
-  The rule of one feature. A division takes 5 times as long as the product id * inverse, which is
-  exact for 0 <= id < 2^31. The reason: inverse is not below 1 / rows, and above 1 / rows by at most
-  one part in 2^50. So id * inverse, rounded, is not below a whole id / rows, and exceeds id / rows
-  by less than the 1 / rows to the next whole number.
+  The rule for one feature. A division takes 5 times as long as the product id * inverse, which is
+  exact for 0 <= id < 2^31. The reason: inverse is at least 1 / rows, and above 1 / rows by at most
+  one part in 2^50. So the rounded id * inverse is at least a whole id / rows, and exceeds id / rows
+  by less than 1 / rows, the distance to the next whole number.
 */
 static TrsBucketRule rule_of(const TrsBucketSpec *spec, int64_t n_buckets)
 {
@@ -81,7 +81,7 @@ static inline int64_t local_id(const TrsBucketRule *rule, int64_t bucket, int64_
   return id - (rule->bounds ? rule->bounds[bucket] : bucket * rule->rows);
 }
 
-/* Find the buckets of n ids. If all ids are plain, the products are computed in vectors. */
+/* Find the buckets of n ids. If all ids are below rule->plain, the loop is vectorised. */
 ALWAYS_INLINE void find_buckets(const TrsBucketRule *rule, int64_t n, const int64_t *restrict id,
                                 int32_t *restrict bucket)
 {
@@ -97,10 +97,10 @@ ALWAYS_INLINE void find_buckets(const TrsBucketRule *rule, int64_t n, const int6
 }
 
 /*
-  Features are cut into parts of some bags, and threads take whole parts. The ids of a part that go
-  to one bucket are neighbours in the result, so the second pass needs only a cursor for each
-  bucket. Lengths are counted for a strip of bags at a time: rows of lengths often lie a multiple of
-  4096 bytes apart, and single writes to all of them would throw each other out of the cache.
+  Features are cut into parts of TRS_PART_BAGS bags, and each thread takes whole parts. A part's ids
+  for one bucket are adjacent in the result, so the second pass needs only one cursor for each
+  bucket. Lengths are counted for a strip of bags at a time: rows of lengths are often a multiple of
+  4096 bytes apart, so writing to all of them in turn would evict their cache lines.
 */
 enum { TRS_STRIP_BAGS = 64, TRS_PART_BAGS = 32 * TRS_STRIP_BAGS };
 
@@ -113,15 +113,12 @@ typedef struct {
   PetscBool stream_lengths; /* write lengths past the caches */
   int64_t *unbucketize;
   int32_t *bucket; /* [N] bucket of each id */
-  /* [parts, n_buckets] number of ids of a bucket, later the place of the bucket's next id */
+  /* [parts, n_buckets] number of a bucket's ids, later the position of its next id */
   int64_t *cursor;
   int32_t *strips; /* [threads, n_buckets, TRS_STRIP_BAGS] */
 } TrsBucketizeJob;
 
-/*
-  Write one bucket's counts of n bags to the result, and zero them again. Returns the sum of the
-  counts.
-*/
+/* Write one bucket's counts for n bags to the result and reset them to zero. Returns their sum. */
 ALWAYS_INLINE int64_t flush_counts(int64_t n, int streaming, int32_t *restrict count,
                                    int32_t *restrict lengths)
 {
@@ -142,7 +139,7 @@ ALWAYS_INLINE int64_t flush_counts(int64_t n, int streaming, int32_t *restrict c
 }
 
 /*
-  First pass: find every id's bucket, the lengths, and the number of the part's ids for each bucket.
+  First pass: find every id's bucket, the lengths, and the number of the part's ids in each bucket.
 */
 WIDE_CLONES static void count_part(const TrsBucketizeJob *job, int64_t part, int32_t *restrict count)
 {
@@ -181,7 +178,7 @@ WIDE_CLONES static void count_part(const TrsBucketizeJob *job, int64_t part, int
   if (job->stream_lengths) TrsPastCacheEnd();
 }
 
-/* Second pass: copy every id to its place. */
+/* Second pass: copy every id to its position. */
 static void place_part(const TrsBucketizeJob *job, int64_t part)
 {
   const int64_t f = part / job->parts_a_feature;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The cache of host rows on the CPU, where lines and rows are the same kind of memory. It serves as
-  the CUDA kernels' specification, and lets a plan with caches run and be tested everywhere.
+  The cache of host rows on the CPU, where lines and rows are the same kind of memory. It is the
+  specification for the CUDA kernels, and lets plans with caches run and be tested everywhere.
 
   A call sorts the batch's ids (8 N bytes twice), finds the distinct ids, then the misses by set.
-  Time grows with N log N. Each miss looks at its set's 32 tags once and moves at most two rows.
+  The time grows with N log N. Each miss reads its set's 32 tags once and moves at most two rows.
 
   Source: compute/cache.h
 */
@@ -17,21 +17,21 @@
 
 /* A distinct id of the batch. */
 typedef struct {
-  int64_t id, begin; /* its occurrences start at `begin` in the sorted order */
+  int64_t id, begin; /* begin: its first occurrence in the sorted order */
   int32_t n;
   int32_t line; /* line before the call; -1: none */
 } TrsCacheUnique;
 
 /* A distinct id without a line. Misses are sorted by set, then in the order of insertion. */
 typedef struct {
-  int64_t set, count, id; /* count: used by LFU, else 0 */
+  int64_t set, count, id; /* count: for LFU, else 0 */
 } TrsCacheMiss;
 
-/* Views of the workspace of a call. n ids belong to the cache's tables. */
+/* A call's arrays, in its workspace. n ids belong to the cache's tables. */
 typedef struct {
   int64_t n, n_unique, n_misses;
   int position_bits;
-  const uint64_t *key; /* [n] sorted: linear id << position_bits | place in the batch's values */
+  const uint64_t *key; /* [n] sorted: linear id << position_bits | position in the batch's values */
   TrsCacheUnique *unique;
   TrsCacheMiss *miss;
 } TrsCacheBatch;
@@ -146,10 +146,7 @@ static int compare_misses(const void *a, const void *b)
   return (x->id > y->id) - (x->id < y->id);
 }
 
-/*
-  List the lines of a set that may be replaced, cheapest first, and their costs. Returns their
-  number.
-*/
+/* List the replaceable lines of a set and their costs, cheapest first. Returns their number. */
 static int list_candidates(const TrsCache *cache, int64_t set, int64_t *line, int64_t *cost)
 {
   int n = 0;
@@ -160,7 +157,7 @@ static int list_candidates(const TrsCache *cache, int64_t set, int64_t *line, in
     int at = n;
 
     if (cache->stamp && (c == cache->time || cache->locks[l] > 0)) continue;
-    for (; at > 0 && cost[at - 1] > c; at--) { /* stable: the lowest way first among equals */
+    for (; at > 0 && cost[at - 1] > c; at--) { /* stable: ties stay in order of way */
       line[at] = line[at - 1];
       cost[at] = cost[at - 1];
     }
@@ -171,7 +168,7 @@ static int list_candidates(const TrsCache *cache, int64_t set, int64_t *line, in
   return n;
 }
 
-/* Give lines to the misses [0, n) of one set, in order, while there are lines. */
+/* Give lines to misses [0, n) of a set, in order, until no line is left. */
 static void insert_set(const TrsCache *cache, const TrsTbe *tbe, int64_t n, const TrsCacheMiss *miss)
 {
   int64_t line[TRS_CACHE_WAYS], cost[TRS_CACHE_WAYS];
@@ -214,7 +211,7 @@ PetscErrorCode TrsCachePrefetchCpu(TrsStream stream, TrsWorkspace workspace, con
   if (batch.n_misses) insert_misses(cache, tbe, &batch);
   for (int64_t u = 0; u < batch.n_unique; u++) {
     const TrsCacheUnique *unique = &batch.unique[u];
-    /* LFU may have replaced a row that the batch hit */
+    /* with LFU, a row that the batch hit may have been replaced */
     const int32_t line = find_line(cache, unique->id);
 
     for (int64_t i = unique->begin; i < unique->begin + unique->n; i++) locations[batch.key[i] & mask] = line;

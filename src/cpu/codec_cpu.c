@@ -12,7 +12,7 @@ const TrsCodecKernels *TrsCodecKernelsGet(void)
   return TRS_KERNELS_OF_ISA(trs_codec_kernels);
 }
 
-/* Number of values that are encoded together. */
+/* Number of values encoded together. */
 static int64_t row_values(const TrsCodec *codec)
 {
   const PetscBool in_rows = (PetscBool)(codec->kind == TRS_CODEC_INT8 || codec->kind == TRS_CODEC_FP8);
@@ -34,7 +34,7 @@ int64_t TrsCodecBytesCpu(const TrsCodec *codec, int64_t n)
   return 0;
 }
 
-/* Number of values of a part: whole rows, and enough of them to be worth a thread. */
+/* Values in a part: whole rows, and enough of them to be worth a thread. */
 static int64_t values_a_part(int64_t row)
 {
   return (TRS_VALUES_A_PART + row - 1) / row * row;

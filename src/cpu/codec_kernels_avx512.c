@@ -13,7 +13,7 @@
 typedef float Vec __attribute__((vector_size(4 * VECTOR)));
 typedef uint32_t Words __attribute__((vector_size(4 * VECTOR)));
 
-/* With a NaN and a number both functions return b. */
+/* If one argument is NaN, minimum() and maximum() return b. */
 static inline Vec minimum(Vec a, Vec b)
 {
   return (Vec)_mm512_min_ps((__m512)a, (__m512)b);

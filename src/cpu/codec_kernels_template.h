@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The text of codec_kernels_<isa>.c. These files first define VECTOR, Vec, Words, minimum(),
+  The common part of codec_kernels_<isa>.c. These files first define VECTOR, Vec, Words, minimum(),
   maximum(), least_lane(), multiply_add(), widen_bytes(), narrow_bytes(), widen_fp16(),
-  narrow_fp16() and scale_and_bias(). This text defines CODEC_KERNELS. It has no include guard,
+  narrow_fp16() and scale_and_bias(). This header defines CODEC_KERNELS. It has no include guard
   because each file includes it once.
 
-  It is compiled without contraction, so that all files give the same bytes. q * scale + bias is
-  fused, as in FBGEMM.
+  The files are compiled without contraction, so that all give the same bytes. q * scale + bias is
+  fused explicitly, as in FBGEMM.
 */
 #include "compute/half.h"
 #include "cpu/fetch_ahead.h"
@@ -82,7 +82,7 @@ static void widen(int fp16, int64_t n, const uint16_t *from, float *to)
 
 /* --- fp8 --- */
 
-/* A format of 1 sign, e exponent and m mantissa bits. */
+/* A format with 1 sign, e exponent and m mantissa bits. */
 typedef struct {
   int mantissa_bits, bias;
   float largest;
@@ -97,8 +97,8 @@ static inline float power_of_two(int exponent)
 }
 
 /*
-  Round to nearest even, saturating. Below the smallest normal number the unit stays that of the
-  smallest normal number.
+  Round to nearest even, saturating. Numbers below the smallest normal number are rounded to its
+  unit.
 */
 INLINE void encode_fp8(const fp8_format f, Vec x, uint8_t *to)
 {
@@ -113,8 +113,8 @@ INLINE void encode_fp8(const fp8_format f, Vec x, uint8_t *to)
 }
 
 /*
-  Make a float whose exponent is off by the difference of the biases. One product corrects it, for
-  denormals, too.
+  Make a float whose exponent is off by the difference of the biases. One product corrects it, also
+  for denormals.
 */
 INLINE Vec decode_fp8(const fp8_format f, const uint8_t *from)
 {
@@ -155,8 +155,8 @@ INLINE void decode_fp8_values(const fp8_format f, int64_t n, const uint8_t *from
 }
 
 /*
-  Find the smallest and largest of n numbers. The result is +0 rather than -0, because the
-  instruction set would decide the order of the two.
+  Find the smallest and largest of n numbers. Zeros are returned as +0, because the order of -0 and
+  +0 depends on the instruction set.
 */
 INLINE void range_of(int n, const float *x, float *low, float *high)
 {
@@ -211,13 +211,13 @@ INLINE void decode_fp8_row(const fp8_format f, int64_t n, const uint8_t *from, f
 
 /* --- int8, int4, int2 --- */
 
-/* Round 0 <= x < 2^22 to nearest even: the unit of 2^23 + x is 1. */
+/* Round 0 <= x < 2^22 to nearest even: at 2^23 + x the unit is 1. */
 INLINE Words round_words(Vec x)
 {
   return (Words)(x + 0x1p23f) - 0x4b000000u;
 }
 
-/* Write the bytes q of n values: rint((x - bias) * inverse), clamped to [0, levels]. */
+/* Write n values as bytes q = rint((x - bias) * inverse), clamped to [0, levels]. */
 INLINE void quantise_values(int64_t n, const float *from, float bias, float inverse, float levels,
                             uint8_t *to)
 {
@@ -238,7 +238,7 @@ INLINE void quantise_values(int64_t n, const float *from, float bias, float inve
   }
 }
 
-/* Write n bytes, a float32 scale and bias. A row of equal values has scale 0. */
+/* Write n bytes, a float32 scale and bias. If all values are equal, the scale is 0. */
 INLINE void encode_int8_row(int64_t n, const float *from, uint8_t *to)
 {
   float low, high, parameters[2];
@@ -281,10 +281,7 @@ INLINE uint32_t packed_value(const int bits, const uint8_t *packed, int64_t i)
   #define LANE_NUMBERS 0, 1, 2, 3
 #endif
 
-/*
-  Load values i .. i + VECTOR of packed bits. Each lane shifts the word that holds its value to the
-  right place.
-*/
+/* Load packed values [i, i + VECTOR). Each lane shifts the word that holds its value. */
 INLINE Vec load_packed(const int bits, const uint8_t *packed, int64_t i)
 {
   const Words lane = {LANE_NUMBERS}, in_second = (Words)(lane >= (uint32_t)(32 / bits));
@@ -299,7 +296,7 @@ INLINE Vec load_packed(const int bits, const uint8_t *packed, int64_t i)
                                  Vec);
 }
 
-/* Compute the fp16 scale and bias of a row. The scale is 1 if no other scale would do. */
+/* Compute the fp16 scale and bias of a row. The scale is 1 if the computed scale is unusable. */
 static void half_parameters(int bits, int dim, const float *from, uint16_t parameters[2])
 {
   const float levels = (float)((1 << bits) - 1);
@@ -398,8 +395,7 @@ static void encode_16(const TrsCodec *codec, int64_t n, const float *from, uint1
 }
 
 /*
-  TorchRec divides the 16-bit tensor, so the quotient has 16 bits, too: it is rounded before it is
-  widened.
+  TorchRec divides the 16-bit tensor, so the quotient is rounded to 16 bits before it is widened.
 
   Source: fbgemm_gpu.quantize_comm.QuantizedCommCodec.decode
 */
@@ -441,7 +437,7 @@ static void encode(const TrsCodec *codec, int64_t n, const float *from, uint8_t 
     break;
   case TRS_CODEC_INT8:
     for (int64_t i = 0; i < n; i += row, to += row + 8) {
-      /* The row of the exchanges: with a constant the compiler unrolls all loops. */
+      /* The exchanges use rows of 32: with a constant the compiler unrolls all loops. */
       if (row == 32)
         encode_int8_row(32, from + i, to);
       else
@@ -482,8 +478,8 @@ typedef struct {
 } TrsLookup;
 
 /*
-  Prefetch the row of value i, which begins 0, 16, 32 or 48 bytes into a line. The address of a bad
-  id does no harm to a prefetch.
+  Prefetch the row of value i, which begins 0, 16, 32 or 48 bytes into a line. Prefetching the
+  address of a bad id is harmless.
 */
 INLINE void prefetch_row(const TrsLookup *look, const int bytes, int64_t i)
 {
@@ -496,15 +492,15 @@ INLINE void prefetch_row(const TrsLookup *look, const int bytes, int64_t i)
     __builtin_prefetch(row + (64 * line < bytes ? 64 * line : bytes - 1));
 }
 
-/* Prefetch a row that will be needed after that of value i. */
+/* Prefetch a row that is needed after the row of value i. */
 INLINE void prefetch_ahead(const TrsLookup *look, const int bytes, int64_t i)
 {
   prefetch_row(look, bytes, i + TrsIdsAhead(bytes));
 }
 
 /*
-  Sum a bag's rows in columns [column, column + n * VECTOR). row_bytes of each row are prefetched;
-  0: none.
+  Sum a bag's rows in columns [column, column + n * VECTOR), and prefetch row_bytes of each row (0:
+  nothing).
 */
 INLINE void sum_bag(const TrsLookup *look, const int bits, const int weighted, const int row_bytes,
                     const int64_t column, const int n, int64_t begin, int64_t end, float divisor, float *out)
@@ -563,7 +559,7 @@ INLINE void sum_bag_rest(const TrsLookup *look, const int bits, int column, int6
 }
 
 /*
-  Sum columns in blocks that stay in registers. D, a multiple of 16, is known at compile time, or 0.
+  Sum columns in blocks that stay in registers. D is a multiple of 16 known at compile time, or 0.
 */
 INLINE void forward_dim(const int D, const int bits, const int weighted, const TrsLookup *look, int64_t first,
                         int64_t first_bag, int64_t end_bag, int mean, float *out, int64_t out_stride)

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The CPU's kernels. Internal to compute/. The contract of each kernel stands at its type in
-  compute_ops.h.
+  The CPU's kernels. Internal to cpu/. compute_ops.h has the contract of each kernel, at its type.
 
-  Streams run inline on a CPU, so the argument `stream` is unused. The bits of every result are
-  independent of the number of OpenMP threads: sums over samples run over fixed blocks of samples,
-  which are then added in order. Inside a matrix product the order is the library's own
-  (gemm_cpu.c).
+  Streams run inline on a CPU, so the argument `stream` is unused. The number of OpenMP threads does
+  not change the bits of any result: sums over samples run over fixed blocks of samples, which are
+  then added in order. Inside a matrix product the library determines the order (gemm_cpu.c).
 */
 #pragma once
 
@@ -15,8 +13,8 @@
 #include <string.h>
 
 /*
-  The table of kernels for TrsComputeIsa(), of those that the files of the instruction sets define:
-  &tables_avx512, &tables_avx2 or &tables_portable.
+  The table of kernels for TrsComputeIsa(): &tables_avx512, &tables_avx2 or &tables_portable, each
+  defined in its instruction set's file.
 */
 #if defined(__x86_64__)
   #define TRS_KERNELS_OF_ISA(tables) \
@@ -27,14 +25,14 @@
   #define TRS_KERNELS_OF_ISA(tables) (&tables##_portable)
 #endif
 
-/* Scratch memory that each kernel grows as it needs. A call may use all of it. */
+/* Scratch memory, grown by kernels as needed. Each call may use all of it. */
 struct TrsWorkspaceImpl {
   TrsBuffer keys, positions, scratch, runs;
-  /* A part for each thread: counts of buckets, or sums too wide for the stack. */
+  /* One part per thread: counts of buckets, or sums too wide for the stack. */
   TrsBuffer by_thread;
 };
 
-/* Refuse what is not of floats: a CPU has no kernels for matrices of the type of operands. */
+/* Fail unless the type is fp32: the CPU has no kernels for matrices of the operands' type. */
 static inline PetscErrorCode TrsCheckFloats(TrsDType type)
 {
   PetscFunctionBegin;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define COLUMNS_A_PART 16 /* fewest columns that one thread sums over all samples: a cache line */
-#define ROWS_A_PART    64 /* samples to which one thread adds biases at once */
+#define ROWS_A_PART    64 /* samples to which one thread adds biases at a time */
 
 const TrsDenseKernels *TrsDenseKernelsGet(void)
 {
@@ -19,8 +19,8 @@ static inline int64_t min_int64(int64_t a, int64_t b)
 }
 
 /*
-  The number of columns that a thread takes, so that all threads are busy: whole cache lines. Sums
-  over samples do not depend on it.
+  The number of columns for each thread: whole cache lines, so that all threads are busy. It does
+  not affect the sums over samples.
 */
 static int64_t columns_a_part(int64_t cols)
 {
@@ -53,8 +53,8 @@ PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, 
 }
 
 /*
-  Mask columns c .. c + cols of dy, if there is something to mask them by, and sum them. The mask of
-  x is left to the layer below, which sums these columns anyway.
+  Mask columns [c, c + cols) of dy, if there is a mask, and sum them. The layer below applies the
+  mask of x, because it sums these columns anyway.
 */
 static void mask_and_sum(int64_t batch, int64_t c, int64_t cols, TrsMatrix y, TrsActivation activation,
                          const TrsReluMasks *masks, TrsMatrix dy, float *sums)
@@ -138,8 +138,8 @@ PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, i
 }
 
 /*
-  The gradient of the layers, g, is complete before x0's gradient is added: cross_backward has not
-  added g to dx0.
+  cross_backward has not added g to dx0, so the layers' gradient g is completed first and dx0 added
+  last.
 */
 PetscErrorCode TrsCrossInputCpu(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
                                 TrsMatrix V, TrsMatrix g, const float *dx0, TrsMatrix dx)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Inner loops of the CPU's dense layers, once for each instruction set. The files
-  dense_kernels_<isa>.c compile one text, dense_kernels_template.h, with their own flags. Each call
-  runs on one thread; dense_cpu.c, optimizer_cpu.c and interact_cpu.c divide the work. Internal to
-  compute/.
+  Inner loops of the CPU's dense layers, compiled once for each instruction set. The files
+  dense_kernels_<isa>.c include dense_kernels_template.h and are compiled with different flags. Each
+  call runs on one thread; dense_cpu.c, optimizer_cpu.c and interact_cpu.c divide the work. Internal
+  to cpu/.
 */
 #pragma once
 
@@ -28,35 +28,35 @@ typedef struct {
   */
   void (*mask_and_sum)(int64_t rows, int64_t cols, const float *y, int64_t y_stride, float *dy,
                        int64_t dy_stride, float *sum);
-  /* Set bit c % 8 of byte c / 8 of a row's bits where y > 0 or NaN, and clear its other bits. */
+  /* Set bit c % 8 of byte c / 8 in a row's bits if y > 0 or NaN, and clear the other bits. */
   void (*relu_bits)(int64_t rows, int64_t cols, const float *y, int64_t y_stride, unsigned char *bits,
                     int64_t row_bytes);
-  /* mask_and_sum() by these bits. cols are whole bytes, or the last ones of a row. */
+  /* mask_and_sum() with these bits. The columns must end at a whole byte or at the row's end. */
   void (*mask_by_bits_and_sum)(int64_t rows, int64_t cols, const unsigned char *bits, int64_t row_bytes,
                                float *dy, int64_t dy_stride, float *sum);
-  /* y [n] = activation(y); and dy [n] *= its derivative, where y is the activation's result. */
+  /* y [n] = activation(y); dy [n] *= activation's derivative, where y is its result. */
   void (*activate)(int64_t n, TrsActivation activation, float *y);
   void (*activate_backward)(int64_t n, TrsActivation activation, const float *y, float *dy);
-  /* x [n] = exp(x), as TrsExp() has it. */
+  /* x [n] = TrsExp(x). */
   void (*exponentials)(int64_t n, float *x);
   /* One row of a cross layer: y = x0 * (u + bias) + x. */
   void (*cross_forward)(int64_t n, const float *x0, const float *u, const float *bias, const float *x,
                         float *y);
   /*
-    Columns [0, cols) of rows samples with row stride n: dx0 += g * (u + bias), h = g * x0, sum
+    Columns [0, cols) of `rows` samples with row stride n: dx0 += g * (u + bias), h = g * x0, sum
     [cols] = sum of h over the rows, in order.
   */
   void (*cross_backward)(int64_t rows, int64_t cols, int64_t n, const float *x0, const float *u,
                          const float *bias, const float *g, float *dx0, float *h, float *sum);
-  /* Bring a sample's vectors [n, D] together, and fetch the next sample's. */
+  /* Copy a sample's vectors [n, D] into one block, and prefetch the next sample's vectors. */
   void (*collect)(int n, int D, const TrsVectorPlace *places, int64_t sample, float *to);
   /* One sample of the dot interaction: x [n, D], products [n * (n-1) / 2]. */
   void (*dot_forward)(int n, int D, const float *x, float *products);
   /*
-    One sample: dx [n, D] = gradient through the products. The first vector's gradient also gets
-    that of its copy [D] (NULL: there is no copy). past_cache: dx is written past the caches; D must
-    then be a multiple of 16, and dx must begin a cache line. dx NULL: the gradient of vector v goes
-    to the sample's row at places[v], and x is alone in its memory: no next sample follows it.
+    One sample: dx [n, D] = gradient through the products. The gradient of the first vector's copy
+    [D] is added (NULL: no copy). past_cache: dx is written past the caches; D must then be a
+    multiple of 16, and dx must begin a cache line. If dx is NULL, the gradient of vector v goes to
+    the sample's row at places[v], and x has no next sample behind it.
   */
   void (*dot_backward)(int n, int D, const float *x, const float *copy, const float *dproducts,
                        int past_cache, float *dx, const TrsVectorPlace *places, int64_t sample);
@@ -74,5 +74,5 @@ extern const TrsDenseKernels trs_dense_kernels_avx2;
 extern const TrsDenseKernels trs_dense_kernels_avx512;
 #endif
 
-/* The kernels of TrsComputeIsa(). Not collective. */
+/* The kernels for TrsComputeIsa(). Not collective. */
 const TrsDenseKernels *TrsDenseKernelsGet(void);

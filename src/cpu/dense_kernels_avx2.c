@@ -36,7 +36,7 @@ static inline uint32_t passes_relu(TrsVec v)
   return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps((__m256)v, _mm256_setzero_ps(), _CMP_NLE_UQ));
 }
 
-/* The lanes whose bits are set; the others are 0. */
+/* Keep the lanes whose bits are set, and set the others to 0. */
 static inline TrsVec keep_lanes(TrsVec v, uint32_t bits)
 {
   const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);

@@ -33,7 +33,7 @@ static inline uint32_t passes_relu(TrsVec v)
   return _mm512_cmp_ps_mask((__m512)v, _mm512_setzero_ps(), _CMP_NLE_UQ);
 }
 
-/* The lanes whose bits are set; the others are 0. */
+/* Keep the lanes whose bits are set, and set the others to 0. */
 static inline TrsVec keep_lanes(TrsVec v, uint32_t bits)
 {
   return (TrsVec)_mm512_maskz_mov_ps((__mmask16)bits, (__m512)v);
@@ -53,7 +53,7 @@ static inline TrsVec fold(const TrsVec v[VECTOR])
 
     t[i] = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
   }
-  for (int64_t i = 0; i < 4; i++) /* in each quarter the sums of v[4 * i] .. v[4 * i + 3] */
+  for (int64_t i = 0; i < 4; i++) /* each quarter has the sums of v[4 * i] .. v[4 * i + 3] */
     quad[i] = _mm512_add_ps(_mm512_shuffle_ps(t[2 * i], t[2 * i + 1], 0x44),
                             _mm512_shuffle_ps(t[2 * i], t[2 * i + 1], 0xee));
   for (int64_t i = 0; i < 2; i++)

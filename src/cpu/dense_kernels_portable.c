@@ -2,7 +2,7 @@
 #include "cpu/dense_kernels.h"
 
 #define VECTOR           4 /* floats */
-#define BACKWARD_VECTORS 2 /* vectors of each of 6 rows of a gradient, in registers */
+#define BACKWARD_VECTORS 2 /* vectors in registers for each of 6 gradient rows */
 
 typedef float TrsVec __attribute__((vector_size(4 * VECTOR)));
 
@@ -34,7 +34,7 @@ static inline uint32_t passes_relu(TrsVec v)
   return bits;
 }
 
-/* The lanes whose bits are set; the others are 0. */
+/* Keep the lanes whose bits are set, and set the others to 0. */
 static inline TrsVec keep_lanes(TrsVec v, uint32_t bits)
 {
   for (int l = 0; l < VECTOR; l++) v[l] = bits >> l & 1 ? v[l] : 0.0f;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The text of dense_kernels_<isa>.c. These files first define VECTOR, TrsVec, BACKWARD_VECTORS,
-  load_lanes(), store_lanes(), stream_vec(), fold(), mul_add(), passes_relu() and keep_lanes(). This
-  text defines DENSE_KERNELS. It has no include guard, because each file includes it once.
+  The common part of dense_kernels_<isa>.c. These files first define VECTOR, TrsVec,
+  BACKWARD_VECTORS, load_lanes(), store_lanes(), stream_vec(), fold(), mul_add(), passes_relu() and
+  keep_lanes(). This header defines DENSE_KERNELS. It has no include guard because each file
+  includes it once.
 
-  mul_add() is sum + a * b. It rounds once where the instruction set can; compilers that fuse a
-  product with its sum by themselves leave some out, and equal inputs would have other bits.
+  mul_add() is sum + a * b, rounded once if the instruction set can. Compilers that fuse products
+  and sums on their own skip some, so that equal inputs would give different bits.
 */
 
 #include "cpu/exponential.h"
@@ -14,7 +15,7 @@
 
 #define LINE 16 /* floats of a cache line */
 
-/* Vectors of a sample whose products are computed together, and rows of a gradient. */
+/* Numbers of vectors whose products are computed together, and of gradient rows. */
 enum { TRS_TILE_COLUMNS = 4, TRS_TILE_ROWS = VECTOR / TRS_TILE_COLUMNS, TRS_BACKWARD_ROWS = 6 };
 
 typedef float TrsVecInMemory __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
@@ -179,15 +180,15 @@ static void cross_backward(int64_t rows, int64_t cols, int64_t n, const float *r
 
 /* --- dot interaction --- */
 
-/* The product of x_i and x_j, i < j, stands at triangle_row(n, i) + j. */
+/* The product of x_i and x_j, i < j, is at index triangle_row(n, i) + j. */
 static inline int64_t triangle_row(int n, int64_t i)
 {
   return i * (n - 1) - i * (i - 1) / 2 - i - 1;
 }
 
 /*
-  Add the products of VECTOR elements, or (lanes > 0) of the first lanes of them, to the sums of a
-  tile. rows, columns: of the first vectors.
+  Add the products of VECTOR elements, or of the first `lanes` elements if lanes > 0, to a tile's
+  sums. rows, columns: the tile's first vectors.
 */
 static inline __attribute__((always_inline)) void add_to_tile(int lanes, int64_t D, const float *rows,
                                                               const float *columns, TrsVec *sum)
@@ -210,7 +211,7 @@ static inline __attribute__((always_inline)) void add_to_tile(int lanes, int64_t
   }
 }
 
-/* The products of TRS_TILE_ROWS vectors with TRS_TILE_COLUMNS others. All are folded at once. */
+/* The products of TRS_TILE_ROWS vectors with TRS_TILE_COLUMNS others, folded together. */
 static inline __attribute__((always_inline)) TrsVec tile_of(int D, const float *rows, const float *columns)
 {
   TrsVec sum[VECTOR];
@@ -247,7 +248,7 @@ static void collect(int n, int D, const TrsVectorPlace *places, int64_t sample, 
   }
 }
 
-/* The products of fewer vectors than a tile has columns. */
+/* The products if there are fewer vectors than a tile has columns. */
 static void dot_forward_few(int n, int D, const float *x, float *products)
 {
   TrsVec sum[VECTOR] = {{0.0f}};
@@ -266,8 +267,8 @@ static void dot_forward_few(int n, int D, const float *x, float *products)
 }
 
 /*
-  Compute the triangle in tiles. At its edges tiles overlap, and give the same bits again; on the
-  diagonal they have products that nobody wants.
+  Compute the triangle in tiles. At its edges tiles overlap and give the same bits again; on the
+  diagonal they also compute products that are not used.
 */
 static inline __attribute__((always_inline)) void dot_forward_of(const int D, int n, const float *x,
                                                                  float *products)
@@ -310,7 +311,7 @@ static void dot_forward(int n, int D, const float *x, float *products)
 static inline __attribute__((always_inline)) void add_scaled(const int n_vectors, float g, const TrsVec *b,
                                                              TrsVec *sum)
 {
-  /* Minus zeros, g is in all lanes. */
+  /* Subtracting zeros puts g in all lanes. */
   for (int v = 0; v < n_vectors; v++) sum[v] = mul_add(g - (TrsVec){0.0f}, b[v], sum[v]);
 }
 
@@ -323,15 +324,15 @@ typedef struct {
   int64_t sample;
 } TrsDotGradient;
 
-/* Where the gradient of vector v goes. */
+/* Address of the gradient of vector v. */
 static inline float *gradient_row(const TrsDotGradient *g, int64_t v)
 {
   return g->dx ? g->dx + v * g->D : (float *)g->places[v].data + g->sample * g->places[v].stride;
 }
 
 /*
-  The gradient of x_i . x_j, i < j, stands at upper(i)[j]. upper(i) is where row i of the triangle
-  would begin if the triangle were a full matrix.
+  The gradient of x_i . x_j, i < j, is upper(i)[j]. upper(i) is the address at which row i of the
+  triangle would begin if the triangle were a full matrix.
 */
 static inline const float *upper(const TrsDotGradient *g, int64_t i)
 {
@@ -339,8 +340,8 @@ static inline const float *upper(const TrsDotGradient *g, int64_t i)
 }
 
 /*
-  Compute columns c0 .. of rows i0 .. i0 + n_rows - 1 of dx: n_vectors full vectors, or (lanes > 0,
-  n_vectors 1) the first lanes of one vector.
+  Compute a block of dx that begins at row i0, column c0: n_rows rows of n_vectors full vectors, or
+  of the first `lanes` lanes of one vector if lanes > 0.
 */
 static inline __attribute__((always_inline)) void gradient_block(const int n_rows, const int n_vectors,
                                                                  int lanes, const TrsDotGradient *gradient,
@@ -349,7 +350,7 @@ static inline __attribute__((always_inline)) void gradient_block(const int n_row
   const int n = gradient->n, D = gradient->D, n_lines = gradient->dx ? n_rows * n_vectors * VECTOR / LINE : 0;
   const float *above = upper(gradient, 0) + i0, *xj = gradient->x + c0;
   const float *next = gradient->x + (int64_t)(n + i0) * D +
-                      (int64_t)n_rows * c0; /* this block's share of the next sample */
+                      (int64_t)n_rows * c0; /* this block's share of the next sample, to prefetch */
   TrsVec sum[TRS_BACKWARD_ROWS][BACKWARD_VECTORS], b[BACKWARD_VECTORS];
   const float *row[TRS_BACKWARD_ROWS];
   int j = 0;
@@ -395,7 +396,7 @@ static inline __attribute__((always_inline)) void gradient_block(const int n_row
 }
 
 /*
-  Compute all columns of n_rows rows: as many vectors at once as registers hold, then single
+  Compute all columns of n_rows rows: as many vectors at once as fit in registers, then single
   vectors, then the rest of a vector.
 */
 static inline __attribute__((always_inline)) void gradient_rows(const int n_rows,
@@ -482,7 +483,7 @@ static void update(int64_t n, const TrsDenseOptimizerArgs *args, float bias_corr
       weight[i] = kept * weight[i] - adam_lr * state1[i] / (sqrtf(state2[i]) / root + eps);
     }
     break;
-  case TRS_DENSE_LAMB: /* the weights follow in lamb_apply() */
+  case TRS_DENSE_LAMB: /* lamb_apply() moves the weights */
     for (int64_t i = 0; i < n; i++) {
       const float g = clamped(grad[i] * scale, limit);
 

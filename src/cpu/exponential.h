@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  exp, sigmoid and tanh of a number, without tables, branches and calls, so that the compiler makes
-  vectors of a loop over them. A NaN stays a NaN. Internal to compute/.
+  exp, sigmoid and tanh without tables, branches or calls, so that the compiler can vectorise loops
+  over them. A NaN stays a NaN. Internal to cpu/.
 
   Source: the polynomials of expf and tanhf in Cephes (S. Moshier)
 */
@@ -9,14 +9,14 @@
 
 #include "compute/half.h"
 
-/* Error: below 2 ulp. From 88.3 on the result is that of 88.3, below -87.3 it is 0. */
+/* Error below 2 ulp. Above 88.3 the result is TrsExp(88.3), below -87.3 it is 0. */
 static inline float TrsExp(float x)
 {
   const float highest = 88.3F, lowest = -87.3F,
-              round = 0x1.8p23F; /* the sum's last bits are a whole number */
+              round = 0x1.8p23F; /* the last bits of the sum are a whole number */
   const float y = x > highest ? highest : x < lowest ? lowest : x;
   const float sum = y * 1.44269504F + round, n = sum - round;
-  const float r = (y - n * 0.693359375F) + n * 2.12194440e-4F; /* minus n log 2, in two parts */
+  const float r = (y - n * 0.693359375F) + n * 2.12194440e-4F; /* y - n log 2, in two steps */
   float p = 1.9875691500e-4F;
 
   p = p * r + 1.3981999507e-3F;

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  How far ahead a lookup or an update fetches memory into the first-level cache. Internal to
-  compute/.
+  Prefetch distances of lookups and updates, into the first-level cache. Internal to cpu/.
 
-  Rows lie apart, so the processor cannot foresee them. Neither can it the lines of a pooled result,
-  and a store that misses holds up all that follow.
+  Rows are scattered, so the processor cannot predict their addresses. It cannot predict the lines
+  of a pooled result either, and a store that misses delays all later stores.
 */
 #pragma once
 
 #include <stdint.h>
 
-/* Bags whose lines of the result are fetched ahead. */
+/* Number of bags ahead for which the result's lines are fetched. */
 enum { TRS_BAGS_AHEAD = 16 };
 
-/* Ids ahead of which the second line of each pair of a row's lines is fetched. */
+/* Number of ids ahead for which the second line of each pair of a row's lines is fetched. */
 enum { TRS_IDS_NEAR = 8 };
 
-/* The number of ids whose rows are fetched ahead, which are of so many bytes, or make as many. */
+/* Number of ids ahead for which rows are fetched. row_bytes: bytes of a row, stored or widened. */
 static inline __attribute__((always_inline)) int64_t TrsIdsAhead(int row_bytes)
 {
   const int64_t ids = 8192 / row_bytes;

@@ -22,9 +22,9 @@
 
 /*
   Products run on oneDNN if the machine has it and our kernels use AVX-512, else on OpenBLAS;
-  TRSHARD_GEMM=openblas in the environment asks for OpenBLAS. Layers of a DLRM, batch 2048, forward
-  and both gradients, on one thread of a Xeon (Emerald Rapids), oneDNN 2.6.3 beside OpenBLAS 0.3.21
-  SkylakeX in turn (regression/bench/bench_dense in either):
+  TRSHARD_GEMM=openblas in the environment selects OpenBLAS. The table has times for layers of a
+  DLRM, batch 2048, forward and both gradients, on one thread of a Xeon (Emerald Rapids), with
+  oneDNN 2.6.3 and OpenBLAS 0.3.21 SkylakeX measured in turn (regression/bench/bench_dense):
 
     layer          oneDNN    OpenBLAS
     415 x 64       2.1       2.8 ms
@@ -33,60 +33,60 @@
     415 x 1024     36.8      39.6 ms
     1024 x 1024    82.9      90.8 ms
 
-  BLIS 0.9 takes Haswell's kernels there and has half the speed. Opening oneDNN costs 2 ms. Its
-  first product costs 33 ms more, in which it generates its code.
+  BLIS 0.9 uses Haswell's kernels there and has half the speed. Opening oneDNN costs 2 ms. Its first
+  product takes 33 ms more to generate code.
 
   OpenBLAS picks its kernels ("core") once, when it is loaded, and PETSc loads it before main(). Its
-  own detection is right on the processors we know, but OPENBLAS_CORETYPE overrides it, and sites
-  set this variable for all programs (Haswell for equal numbers everywhere costs half the speed on
+  detection is right on the processors we know, but OPENBLAS_CORETYPE overrides it, and some sites
+  set this variable for all programs (Haswell, for equal numbers everywhere, costs half the speed on
   AVX-512). So the choice is made again here, by the instruction set of our other kernels;
-  TRSHARD_ISA lowers both.
+  TRSHARD_ISA limits both.
 
-  Threads are ours: the library runs on one thread, and a product is cut by rows or columns of C.
-  The bits do not depend on the cuts, for these reasons:
-  - OpenBLAS blocks the sum over k by k alone. But its Haswell kernels add in another order at the
-    edge of a block of 12 rows, and of columns that no width makes even (tried). Hence the unit,
-    and columns are cut on AVX-512 only. Products of m * n * k <= 1e6 have kernels of their own. No
-    part is that small: it has more than a quarter of BLAS_PART_FLOPS.
+  Our own threads share a product: the library runs on one thread, and a product is cut by rows or
+  columns of C. The bits do not depend on the cuts, for these reasons:
+  - In OpenBLAS the blocks of the sum over k depend only on k. But its Haswell kernels add in
+    another order at the edge of a block of 12 rows, and at the edge of columns for any width of the
+    cut (tried). So parts are multiples of a unit, and columns are cut only on AVX-512. Products
+    with m * n * k <= 1e6 use different kernels. Parts are always larger: they have more than a
+    quarter of BLAS_PART_FLOPS.
   - oneDNN has kernels for small matrices that block the sum in other ways, and picks one by m and
-    n. All of them add at most 768 terms one after the other. Hence the slices of k, with fewer
-    terms each; no measurement shows their cost. A few rows or columns are another case (5 rows of
-    1000 terms), so no part has less than a unit.
-  Tried were 3000 random shapes, cut into up to 43 parts: oneDNN with fp32, and with bf16 on AMX and
-  on AVX512_BF16; OpenBLAS on AVX-512 and on Haswell's kernels.
+    n. All of them add up to 768 terms in sequence. So k is cut into slices with fewer terms; no
+    measurement shows their cost. A few rows or columns are another special case (5 rows of 1000
+    terms), so every part has at least a unit.
+  This was tested with 3000 random shapes, cut into up to 43 parts: oneDNN with fp32, and with bf16
+  on AMX and on AVX512_BF16; OpenBLAS with AVX-512 and Haswell kernels.
 
-  bf16 rounds the operands and multiplies them with fp32's instructions, unless oneDNN has faster
-  instructions here: AMX's tiles, or those of AMD's processors. In that case numbers below 2^-126
-  count as zero. Intel's AVX512_BF16 without AMX makes 80 GFLOP/s, and fp32 makes 150;
-  TRSHARD_GEMM=bf16 takes it all the same, for tests.
+  With bf16, operands are rounded and then multiplied with fp32 instructions, unless oneDNN has
+  faster bf16 instructions here: AMX tiles, or AVX512_BF16 on AMD processors. These treat numbers
+  below 2^-126 as zero. Intel's AVX512_BF16 without AMX reaches 80 GFLOP/s, fp32 150;
+  TRSHARD_GEMM=bf16 selects it anyway, for tests.
 */
 
-/* Operations of an average part, at least. oneDNN's takes some 20 us. */
+/* Fewest operations of an average part. With oneDNN such a part takes about 20 us. */
 #define ONEDNN_PART_FLOPS 3e6
 #define BLAS_PART_FLOPS   8e6
 #define ONEDNN_PART_UNIT  16  /* rows or columns of the smallest part */
 #define BLAS_PART_UNIT    48  /* a multiple of 12 and 16 */
 #define SLICE             384 /* terms of a sum that oneDNN adds in one call */
-/* oneDNN allocates at most 2.06 MB in a product of the sizes above (tried). */
+/* oneDNN allocates at most 2.06 MB in products with the sizes above (tried). */
 #define ROOM_BYTES 2359296
 
 static pthread_once_t library_once = PTHREAD_ONCE_INIT;
-static const TrsOneDnn *onednn; /* NULL: BLAS multiplies */
+static const TrsOneDnn *onednn; /* NULL: use BLAS */
 static char blas_text[96], library_text[192];
-static PetscBool cut_columns;       /* may a product be cut by columns? */
-static PetscBool fast_bf16;         /* oneDNN's products of bf16 are faster than those of fp32 */
+static PetscBool cut_columns;       /* products may be cut by columns */
+static PetscBool fast_bf16;         /* oneDNN's bf16 products are faster than its fp32 products */
 static TrsDensePrecision precision; /* -dense_precision; a setting of the process */
 static TrsBuffer rounded[2];        /* operands of a product, rounded to bf16; main thread only */
 
 /*
-  A block of the heap that is held while this thread does not multiply. The next product finds it
-  for the memory that it needs. Without it any small allocation between two products takes a piece
-  of the memory that the last product freed, and the next product gets new memory: the heap had
-  grown by up to 16 MiB.
+  A heap block held between this thread's products and freed for the next one, which allocates from
+  it. Without it, a small allocation between two products takes a piece of the memory that the last
+  product freed, so the next product gets new memory: the heap grew by up to 16 MiB.
 */
 static _Thread_local void *room;
 
-/* Does the processor multiply bf16 faster than fp32? AMX: bits 22 and 24 of EDX. */
+/* True if the processor multiplies bf16 faster than fp32. AMX: bits 22 and 24 of EDX. */
 static PetscBool has_fast_bf16(void)
 {
   const char *choice = getenv("TRSHARD_GEMM");
@@ -101,12 +101,13 @@ static PetscBool has_fast_bf16(void)
 }
 
 /*
-  oneDNN 2.6 keeps data so far below the stack's pointer that a signal's handler destroys it: the
-  heap was damaged, one time in some thousand signals. So handlers run on a stack of their own, or
-  signals stay off a thread that multiplies. Faults of the thread's own are left alone.
+  oneDNN 2.6 keeps data so far below the stack pointer that a signal handler overwrites it: about
+  one in a thousand signals damaged the heap. So signals are blocked while a thread multiplies,
+  unless all handlers run on their own stack. Signals for the thread's own faults are never blocked.
 */
 static sigset_t kept_off;
-static PetscBool others_handle; /* a profiler, say, has handlers without a stack */
+/* a handler without its own stack exists, for example a profiler's */
+static PetscBool others_handle;
 
 static void look_at_handlers(void)
 {
@@ -134,8 +135,8 @@ static void library_setup(void)
 }
 
 /*
-  Prepare the library, before the first product. With oneDNN, OpenBLAS starts no threads and maps
-  nothing.
+  Prepare the library before the first product. If oneDNN is used, OpenBLAS starts no threads and
+  maps no memory.
 */
 static PetscErrorCode prepare_library(void)
 {
@@ -167,14 +168,15 @@ PetscErrorCode TrsDensePrecisionCpu(TrsDensePrecision wanted)
   PetscFunctionBegin;
   PetscCheck(wanted != TRS_PRECISION_TF32, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
              "-dense_precision: a CPU's products are fp32 or bf16; tf32 needs -device cuda");
-  if (precision != wanted) precision = wanted; /* threads that multiply may read it now */
+  /* not written without need: multiplying threads may read it now */
+  if (precision != wanted) precision = wanted;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsProductAlgorithmsCpu(int most)
 {
   PetscFunctionBegin;
-  (void)most; /* BLAS and oneDNN choose by themselves */
+  (void)most; /* BLAS and oneDNN choose algorithms themselves */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -205,7 +207,7 @@ static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows,
                 (const float *)p->b.data + b_part, (int)ldb, p->beta, c, (int)ldc);
     return 0;
   }
-  omp_set_num_threads(1); /* for oneDNN, called in this thread of the parallel region */
+  omp_set_num_threads(1); /* for oneDNN, which is called on this thread of the parallel region */
   if (open_to_signals) pthread_sigmask(SIG_BLOCK, &kept_off, &before);
   free(room);
   for (int64_t s = 0; s < n_slices && !status; s++) {
@@ -224,12 +226,12 @@ static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows,
   return status;
 }
 
-/* C is cut into `down` x `across` parts of whole units; the last ones have the rest, too. */
+/* C is cut into `down` x `across` parts of whole units; the last parts also get the remainder. */
 typedef struct {
   int64_t unit, row_units, col_units, down, across;
 } TrsCut;
 
-/* The largest part has as few units as can be. */
+/* Choose the cut whose largest part has the fewest units. */
 static TrsCut cut_product(const TrsMatrixProduct *p)
 {
   const double worth = 2.0 * (double)p->m * (double)p->n * (double)p->k /
@@ -280,8 +282,8 @@ static PetscErrorCode multiply(const TrsMatrixProduct *p)
 }
 
 /*
-  Round the stored matrix [rows, cols] to bf16. The result is bf16 if there are products of bf16,
-  else floats.
+  Round the stored matrix [rows, cols] to bf16. The result is stored as bf16 if bf16 products are
+  fast, else as floats.
 */
 static PetscErrorCode round_operand(int64_t rows, int64_t cols, TrsBuffer *buffer, TrsMatrix *matrix)
 {
@@ -329,7 +331,7 @@ PetscErrorCode TrsMultiplyCpu(TrsStream stream, const TrsMatrixProduct *product)
 
 TrsDType TrsOperandTypeCpu(void)
 {
-  return TRS_FP32; /* products round their operands by themselves */
+  return TRS_FP32; /* products round their operands themselves */
 }
 
 /* NOLINTBEGIN(readability-function-size,readability-non-const-parameter): BLAS has these */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Steps of a gru on the CPU. A thread works on a row, so the result does not depend on the number of
-  threads.
+  Steps of a gru on the CPU. Each row is computed by one thread, so the number of threads does not
+  change the result.
 
   Source: torch.nn.GRU; src/RULES.md, rule A26a
 */

@@ -5,12 +5,12 @@
 
 #include <string.h>
 
-/* One thread computes a sample. Samples may come in any order. */
+/* One thread computes a sample. The order of samples does not matter. */
 
-/* The floats of a sample's vectors that a thread brings together on its stack. */
+/* Most floats of a sample's vectors that a thread collects on its stack. */
 enum { TRS_MOST_PLACED_FLOATS = 1 << 15 };
 
-/* The last steps of a sample's forward: x [n, D] is in one piece. */
+/* Finish a sample's forward. x [n, D] must be contiguous. */
 static void finish_products(const TrsDenseKernels *kernels, int n, int D, int copied, int n_zeros,
                             const float *x, float *to)
 {
@@ -114,7 +114,8 @@ PetscErrorCode TrsDotPlacesBackwardCpu(TrsStream stream, int64_t batch, int n, i
 }
 
 /*
-  Sums of x and of its squares, in lanes that the compiler makes vectors of; the same for any batch.
+  Sums of x and of its squares, in lanes that the compiler vectorises. The order is the same for any
+  batch.
 */
 static void fm_sums(int64_t n, const float *x, float *sum, float *squares)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sums in double whose terms are added in lanes, i to lane i % TRS_LANES, so that the compiler makes
-  vectors of them and their bits depend on nothing but the terms. Internal to compute/.
+  Sums in double that add term i to lane i % TRS_LANES, so that the compiler vectorises them and the
+  bits depend only on the terms. Internal to cpu/.
 */
 #pragma once
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Layers that keep a matrix's width. One thread computes a row, or for sums over rows a range of
-  columns, so that the number of threads changes no bit.
+  Layers that keep a matrix's width. One thread computes a row, or a range of columns for sums over
+  rows, so the number of threads does not change the bits.
 */
 #include "core/philox.h"
 #include "cpu/cpu_kernels.h"
@@ -42,7 +42,7 @@ PetscErrorCode TrsActivateBackwardCpu(TrsStream stream, int64_t batch, int64_t n
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Mean of a row, and the mean square of what differs from it. */
+/* Mean and variance of a row. */
 static void moments(int64_t n, const float *x, double *mean, double *variance)
 {
   double sum[TRS_LANES] = {0}, squares[TRS_LANES] = {0};
@@ -77,7 +77,7 @@ PetscErrorCode TrsLayerNormForwardCpu(TrsStream stream, int64_t batch, int64_t n
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The gradient of the normalised number z of column c, where x has the standardised value xhat. */
+/* The gradient of the normalised number z in column c; xhat is the standardised x. */
 static inline float z_gradient(const TrsLayerNorm *norm, int64_t c, float x, float xhat, float dy)
 {
   float s;
@@ -87,7 +87,7 @@ static inline float z_gradient(const TrsLayerNorm *norm, int64_t c, float x, flo
   return dy * x * s * (1.0F - s);
 }
 
-/* Columns [first, end) of the gradients of weight and bias: sums over the rows, in order. */
+/* Sum columns [first, end) of the weight and bias gradients over the rows, in order. */
 static void sum_columns(int64_t batch, int64_t first, int64_t end, const TrsLayerNorm *norm, const float *x,
                         int64_t x_stride, const float *dy, int64_t dy_stride, float *grad_weight,
                         float *grad_bias)
@@ -106,7 +106,7 @@ static void sum_columns(int64_t batch, int64_t first, int64_t end, const TrsLaye
   }
 }
 
-/* One row's gradient of x, in the place of g. */
+/* Overwrite g with the row's gradient of x. */
 static void norm_row(int64_t n, const TrsLayerNorm *norm, const float *row, const float *x, float *g)
 {
   double sum[TRS_LANES] = {0}, products[TRS_LANES] = {0};
@@ -173,7 +173,7 @@ PetscErrorCode TrsDropOutCpu(TrsStream stream, int64_t batch, int64_t n, const T
 
 /* --- rows of length 1 --- */
 
-/* One over the length of a row; the length is at least TRS_LEAST_LENGTH. */
+/* 1 / max(length of a row, TRS_LEAST_LENGTH). */
 static double inverse_length(int64_t n, const float *x)
 {
   double squares[TRS_LANES] = {0};
@@ -196,7 +196,7 @@ PetscErrorCode TrsUnitRowsCpu(TrsStream stream, int64_t batch, int64_t n, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Below the least length, the length is a constant and has no gradient. */
+/* If the length was raised to TRS_LEAST_LENGTH, it is a constant without gradient. */
 PetscErrorCode TrsUnitRowsBackwardCpu(TrsStream stream, int64_t batch, int64_t n, const float *x,
                                       int64_t x_stride, float *dy, int64_t dy_stride)
 {

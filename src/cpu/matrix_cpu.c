@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Copies and sums of pooled rows: memory-bound loops that the compiler vectorises as they stand. */
+/* Copies and sums of pooled rows: memory-bound loops that the compiler vectorises. */
 #include "cpu/cpu_kernels.h"
 #include "cpu/past_cache.h"
 
@@ -8,16 +8,16 @@
 /* Below this many floats a parallel region costs more than it saves. */
 enum { TRS_PARALLEL_FLOATS = 1 << 15, TRS_SUM_STRIP = 1 << 10 };
 
-/* How far ahead short rows are fetched that a copy reads and that do not lie side by side. */
+/* Prefetch distance for short rows that a copy reads and that are not adjacent. */
 enum { TRS_FETCH_FLOATS = 512 };
 
 /*
-  Rows that a copy takes of one run of columns before it goes on to the next run: the lines of
-  neighbouring runs are on the same pages.
+  Rows copied from one run of columns before the next run: the lines of adjacent runs are on the
+  same pages.
 */
 enum { TRS_COPY_ROWS = 16 };
 
-/* Copy rows [begin, end) of the run. */
+/* Copy rows [begin, end) of a run. */
 static void copy_strip(const TrsColumnCopy *run, int64_t begin, int64_t end, int past_cache)
 {
   const int64_t cols = run->cols, from_stride = run->from.stride, to_stride = run->to.stride;
@@ -25,7 +25,7 @@ static void copy_strip(const TrsColumnCopy *run, int64_t begin, int64_t end, int
   float *to = (float *)run->to.data;
   const int64_t next = (cols < TRS_FETCH_FLOATS ? TRS_FETCH_FLOATS / PetscMax(cols, 1) : 1) * from_stride;
 
-  if (cols == 0) return; /* the pointers may be NULL, which memcpy does not accept */
+  if (cols == 0) return; /* the pointers may be NULL, which memcpy forbids */
   if (!past_cache && from_stride == cols && to_stride == cols) {
     memcpy(to + begin * cols, from + begin * cols, (size_t)((end - begin) * cols) * sizeof(float));
     return;
@@ -81,8 +81,8 @@ PetscErrorCode TrsCopyRowsCpu(TrsStream stream, TrsWorkspace workspace, int n, c
 }
 
 /*
-  Sum columns [begin, end) of one row over the parts, in order. The sum is made in memory of its
-  own, because `to` may be one of the parts.
+  Sum columns [begin, end) of one row over the parts, in order. The sum is built in separate memory,
+  because `to` may be one of the parts.
 */
 static void sum_strip(int n_parts, const float *const *from, int64_t offset, int64_t begin, int64_t end,
                       float *to)

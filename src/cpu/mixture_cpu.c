@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-/* One thread computes a sample. Samples may come in any order. */
+/* One thread computes a sample. The order of samples does not matter. */
 
-/* The j-th expert among which the gate chooses. */
+/* The gate's j-th expert. */
 static int expert_of(const TrsMixture *m, int j)
 {
   const int n = m->end[0] - m->begin[0];
@@ -56,7 +56,7 @@ PetscErrorCode TrsMixBackwardCpu(TrsStream stream, const TrsMixture *mixture, co
   for (int64_t b = 0; b < m->batch; b++) {
     float *gate = m->gate + b * m->n;
     const float *from = (const float *)dy + b * m->width;
-    float mean = 0.0F; /* of the experts' products with dy */
+    float mean = 0.0F; /* weighted mean of the experts' products with dy */
 
     for (int pass = 0; pass < 2; pass++) {
       for (int j = 0; j < m->n; j++) {

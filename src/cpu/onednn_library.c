@@ -9,8 +9,8 @@
 #include <string.h>
 
 /*
-  The beginning of oneDNN's dnnl_version_t, which is the same in versions 1 to 3. threads: 1 none, 2
-  OpenMP, others are threads of its own.
+  The beginning of oneDNN's dnnl_version_t, the same in versions 1 to 3. threads: 1 means none, 2
+  OpenMP; other values mean its own threads.
 */
 typedef struct {
   int major, minor, patch;
@@ -21,7 +21,7 @@ typedef struct {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static TrsOneDnn functions; /* filled once, then constant */
 
-/* A function's address is a data pointer to dlsym, so it is copied as bytes. */
+/* dlsym returns a data pointer, so a function's address is copied as bytes. */
 static void find(void *library, const char *name, void *function, size_t size)
 {
   void *address = dlsym(library, name);
@@ -29,7 +29,7 @@ static void find(void *library, const char *name, void *function, size_t size)
   memcpy(function, &address, size);
 }
 
-/* Does a call stay on the thread that makes it if omp_set_num_threads() of our OpenMP says so? */
+/* Whether omp_set_num_threads() of our OpenMP can keep a call on the calling thread */
 static int threads_are_ours(void *library, const TrsOneDnnVersion *version)
 {
   int (*theirs)(void);
@@ -41,7 +41,7 @@ static int threads_are_ours(void *library, const TrsOneDnnVersion *version)
 static void fill(void)
 {
   static const char *const names[] = {"libdnnl.so.3", "libdnnl.so.3.6", "libdnnl.so.2", "libdnnl.so"};
-  /* libdnnl.so.3.6 is Debian 13's name; the last one comes with the headers. */
+  /* libdnnl.so.3.6 is Debian 13's name; the last name comes with the headers. */
   const char *choice = getenv("TRSHARD_GEMM");
   const TrsOneDnnVersion *(*version)(void) = NULL;
   void *library = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  oneDNN's matrix products. The library is opened when the first product needs it; without the
-  library the program runs on OpenBLAS. Internal to compute/.
+  oneDNN's matrix products. The library is opened for the first product; without it the program uses
+  OpenBLAS. Internal to cpu/.
 
   The functions are declared here, so that a build does not need oneDNN's header. sgemm is in the
   header of versions 1 to 3. gemm_bf16 is exported by the library but is in no header; the pointer
@@ -22,7 +22,7 @@ typedef struct {
 } TrsOneDnn;
 
 /*
-  Open oneDNN, once a process. The result is NULL if there is no oneDNN, if it has threads of its
-  own that we could not bound, or with TRSHARD_GEMM=openblas in the environment.
+  Open oneDNN, once per process. Returns NULL if oneDNN is missing, if it has its own threads that
+  we cannot limit, or if the environment has TRSHARD_GEMM=openblas.
 */
 const TrsOneDnn *TrsOneDnnOpen(void);

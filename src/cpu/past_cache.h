@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Stores past the caches, for large results that leave the caches again before they are read. A
-  plain store would first read the line from memory. Each thread ends with TrsPastCacheEnd(), which
-  makes its stores visible to the other threads. Internal to compute/.
+  Stores past the caches, for large results that would leave the caches before they are read. A
+  plain store would first read the line from memory. Each thread must end with TrsPastCacheEnd(),
+  which makes its stores visible to other threads. Internal to cpu/.
 */
 #pragma once
 
@@ -16,14 +16,14 @@
 #endif
 
 /*
-  Results that write at least this many bytes at a time go past the caches; smaller ones stay in the
+  Results of at least this many bytes are written past the caches; smaller results stay in the
   second-level cache.
 */
 #define TRS_PAST_CACHE_BYTES ((int64_t)4 << 20)
 
 /*
-  Is a matrix of floats, with the gaps between its rows, large enough, and does each row begin and
-  end with a cache line?
+  Whether a float matrix, gaps between rows included, is large enough, and each row begins and ends
+  at a cache line
 */
 static inline int TrsPastCacheMatrix(int64_t rows, int64_t cols, const float *to, int64_t to_stride)
 {
@@ -32,8 +32,8 @@ static inline int TrsPastCacheMatrix(int64_t rows, int64_t cols, const float *to
 }
 
 /*
-  Copy n floats. n is a multiple of 16, and `to` begins a cache line. The floats at from + next are
-  fetched for a later call.
+  Copy n floats. n must be a multiple of 16, and `to` must begin a cache line. The floats at from +
+  next are prefetched for a later call.
 */
 static inline void TrsPastCacheCopy(int64_t n, const float *from, int64_t next, float *to)
 {

@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Tables that every rank holds, on the CPU: the rows of a batch, and the merge of all ranks' lists
-  of rows.
+  Tables that every rank holds, on the CPU: list the rows of a batch, and merge all ranks' lists.
 
-  The rows of a batch are marked in a bit map of each table and read off in order. This touches N
-  ids and R / 64 words; a sort would move 16 N bytes a pass. Lists are merged two by two,
-  log2(lists) times, in 32 bytes an entry.
+  A batch's rows are marked in a bit map for each table and read off in order. This touches N ids
+  and R / 64 words; a sort would move 16 N bytes per pass. Lists are merged in pairs, log2(lists)
+  times, with 32 bytes per entry.
 */
 #include "cpu/cpu_kernels.h"
 
 #include <string.h>
 
-/* An entry of a merged list: a row and its place in the lists. */
+/* An entry of a merged list: a row and its position in the lists. */
 typedef struct {
   int64_t row, index;
 } TrsRowEntry;
 
-/* A table's part of all entries. */
+/* A table's share of all entries. */
 typedef struct {
   int64_t first, n;
   const TrsRowEntry *entry;
 } TrsTableEntries;
 
-/* Mark the rows of table t that occur. Returns their number. */
+/* Mark the rows of table t that occur in the batch. Returns their number. */
 static int64_t mark_rows(const TrsTbe *tbe, const TrsTbeInput *input, int t, int64_t n_words, uint64_t *word)
 {
   const int64_t rows = tbe->table[t].rows;
@@ -76,7 +75,7 @@ PetscErrorCode TrsTbeListRowsCpu(TrsStream stream, TrsWorkspace workspace, const
 
 /* --- merging --- */
 
-/* Merge two neighbouring sorted runs, stably. */
+/* Merge two adjacent sorted runs, stably. */
 static void merge_runs(const TrsRowEntry *a, int64_t na, const TrsRowEntry *b, int64_t nb, TrsRowEntry *out)
 {
   int64_t i = 0, j = 0;
@@ -87,8 +86,8 @@ static void merge_runs(const TrsRowEntry *a, int64_t na, const TrsRowEntry *b, i
 }
 
 /*
-  Merge table t's entries of all lists, by row, then list. Returns the array that holds the result:
-  one of `from` and `to`, which both have room for the entries.
+  Merge table t's entries of all lists, by row, then list. `from` and `to` must have room for the
+  entries. Returns the one that holds the result.
 */
 static const TrsRowEntry *merge_table(int n_tables, int t, int n_lists, const int64_t *begin,
                                       const int64_t *rows, TrsRowEntry *from, TrsRowEntry *to)
@@ -100,7 +99,7 @@ static const TrsRowEntry *merge_table(int n_tables, int t, int n_lists, const in
 
     for (int64_t i = list[0]; i < list[1]; i++) from[n++] = (TrsRowEntry){.row = rows[i], .index = i};
   }
-  for (int width = 1; width < n_lists; width *= 2) { /* runs of `width` lists are sorted */
+  for (int width = 1; width < n_lists; width *= 2) { /* each run of `width` lists is sorted */
     TrsRowEntry *const swap = from;
     int64_t at = 0;
 
@@ -120,7 +119,7 @@ static const TrsRowEntry *merge_table(int n_tables, int t, int n_lists, const in
   return from;
 }
 
-/* Write the entries that are rows of a table of table_rows rows. Returns their number. */
+/* Write the entries that are rows of a table with table_rows rows. Returns their number. */
 static int64_t write_rows(int64_t n, const TrsRowEntry *entry, int64_t table_rows, int64_t first_key,
                           int64_t *keys, int64_t *index)
 {

@@ -8,15 +8,15 @@
 enum { TRS_DIGIT_BITS = 11, TRS_INSERTION_SORT = 48 };
 
 /*
-  Rows of a table with more rows for each key lie so far apart that reading them in their order
-  saves more than reading gradients in order of positions.
+  If a table has more rows than this for each key, its rows are so scattered that reading them in
+  row order saves more than reading gradients in order of positions.
 */
 enum { TRS_ROWS_A_KEY = 8, TRS_ROWS_A_WORD = 16 };
 _Static_assert(TRS_ROWS_A_KEY <= TRS_ROWS_A_WORD, "`seen` has a word for each key");
 
 /*
-  Threads take parts of a long list, by the last bits of the rows. While it is cut into parts they
-  take pieces of it.
+  A long list is cut into parts by the last bits of the rows, and threads sort whole parts. For the
+  cut itself, each thread takes pieces of the list.
 */
 enum { TRS_LONG_LIST = 1 << 13, TRS_PART_BITS = 6, TRS_PARTS = 1 << TRS_PART_BITS, TRS_PIECES = 16 };
 _Static_assert(TRS_LONG_LIST *TRS_ROWS_A_KEY / TRS_ROWS_A_WORD + 2 * TRS_PARTS <= TRS_LONG_LIST,
@@ -65,7 +65,7 @@ uint64_t *TrsRowSort(int64_t n, int low_bit, int high_bit, uint64_t *key, uint64
 
 /* --- rows with one key --- */
 
-/* Two bits for each row: was there a key, was there another one? */
+/* `seen` has two bits for each row: a key occurred, and a second key occurred. */
 
 static void mark(uint32_t *seen, uint64_t row)
 {
@@ -81,8 +81,8 @@ static int has_another(const uint32_t *seen, uint64_t row)
 }
 
 /*
-  Put the keys of rows with one key to the front of `to`, and the others into `more`. from [n]: to
-  or more. Returns how many are in front.
+  Put the keys of rows with one key at the front of `to`, and the other keys into `more`. from [n]
+  may be to or more. Returns the number at the front.
 */
 static int64_t set_apart(int64_t n, int low_bit, int64_t rows, const uint64_t *from, uint64_t *to,
                          uint64_t *more, uint32_t *seen)
@@ -103,8 +103,8 @@ static int64_t set_apart(int64_t n, int low_bit, int64_t rows, const uint64_t *f
 }
 
 /*
-  Bring the keys of each row together in `to`, by the bits from low_bit on. from [n] is to or other,
-  and rows more than the largest number in these bits. sets_apart: those of single keys come first.
+  Group the keys by row in `to`. The row is the bits from low_bit on, and `rows` exceeds the
+  largest. from [n] must be to or other. sets_apart: rows with a single key come first.
 */
 static void group(int64_t n, int low_bit, int64_t rows, int sets_apart, uint64_t *from, uint64_t *to,
                   uint64_t *other, uint32_t *seen)
@@ -119,10 +119,7 @@ static void group(int64_t n, int low_bit, int64_t rows, int sets_apart, uint64_t
 
 /* --- parts of a long list --- */
 
-/*
-  Count the keys of each part in pieces of the list, and move them from key to `to`, part by part,
-  in their order. Part p gets [begin[p], begin[p + 1]).
-*/
+/* Move the keys from key to `to`, sorted stably by part. Part p gets [begin[p], begin[p + 1]). */
 static void divide(int64_t n, int low_bit, const uint64_t *key, uint64_t *to, int64_t begin[TRS_PARTS + 1])
 {
   int64_t at[TRS_PIECES][TRS_PARTS] = {{0}}, sum = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Jagged tensors on the CPU: scan, permutation of bag blocks, unique ids. bucketize_cpu.c has the
-  row buckets.
+  Jagged tensors on the CPU: scan, permutation of bag blocks, unique ids. Row buckets are in
+  bucketize_cpu.c.
 
   Source: FBGEMM permute_2D_sparse_data, jagged_unique_indices
 */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Target attention on the CPU. A thread works on a bag, whose rows and target nobody else writes, so
-  the result does not depend on the number of threads.
+  Target attention on the CPU. One thread works on a bag and alone writes its rows and target, so
+  the number of threads does not change the result.
 
   Source: src/RULES.md, rule A26a
 */
@@ -28,7 +28,7 @@ static void make_parts(const TrsTargetAttention *a, int64_t b)
   }
 }
 
-/* Make a bag's weights of its n scores. */
+/* Compute a bag's weights from its n scores. */
 static void make_weights(PetscBool softmax, int64_t n, const float *score, float *weight)
 {
   float most = -INFINITY, sum = 0.0F;

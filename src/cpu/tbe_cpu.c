@@ -2,12 +2,12 @@
 /*
   Table-batched embedding on the CPU: forward, and backward with the optimizer fused.
 
-  The backward of a table lists the table's occurrences in order of feature, bag and place, and
-  brings those of a row together, stably. One thread then owns whole rows, adds a row's gradients in
-  this order and updates the row. There are no atomics and no dense gradient, and the bits are the
+  A table's backward lists the table's occurrences in order of feature, bag and position, and groups
+  them stably by row. Each row then belongs to one thread, which adds the row's gradients in this
+  order and updates the row. It needs neither atomics nor a dense gradient, and the bits are the
   same for any number of threads.
 
-  Source: FBGEMM split_embedding_codegen_lookup_*; TorchRec fused optimizers (the formulas:
+  Source: FBGEMM split_embedding_codegen_lookup_*; TorchRec fused optimizers (formulas in
           src/RULES.md, section 6)
 */
 #include "cpu/codec_kernels.h"
@@ -25,8 +25,8 @@ static const TrsTbeKernels *kernels_of_isa(void)
 }
 
 /*
-  Threads share bags by their work: a bag counts as one item, and each of its ids as one. The first
-  of feature f's bags with `item` items or more before it.
+  Threads share bags by their work: a bag counts as one item, and each of its ids as one. Returns
+  the first bag of feature f that has at least `item` items before it.
 */
 static int64_t bag_at(const TrsTbeInput *input, int f, int64_t item)
 {
@@ -141,14 +141,14 @@ static TrsRowJob job_of(const TrsTbe *tbe, int t, const TrsTbeKeys *lists, const
   return job;
 }
 
-/* Find the first key in [i, end) that begins a row; end if there is none. */
+/* The first key in [i, end) that begins a row, else end. */
 static int64_t row_start(const TrsRowJob *job, int64_t i, int64_t end)
 {
   while (i > 0 && i < end && job->key[i] >> job->position_bits == job->key[i - 1] >> job->position_bits) i++;
   return i;
 }
 
-/* The calling thread's parts of the keys of tables [first, end). */
+/* The calling thread's share of the keys of tables [first, end). */
 static TrsThreadParts parts_of_tables(const TrsTableRun *run, int first, int end)
 {
   int64_t n = 0;
@@ -158,9 +158,9 @@ static TrsThreadParts parts_of_tables(const TrsTableRun *run, int first, int end
 }
 
 /*
-  Do `rows`, a kernel, for the rows that begin in the calling thread's parts of the next table's n
-  keys. Without a kernel the table is passed over. Meanwhile other threads may work on other tables,
-  so a thread has the same scratch for all of them.
+  Call the kernel `rows` for the rows that begin in the calling thread's parts of the next table's n
+  keys. If it is NULL, skip the table. Other threads may work on other tables meanwhile, so scratch
+  belongs to the thread, not to the table.
 */
 static void for_rows(void (*rows)(const TrsRowJob *, int64_t, int64_t), TrsRowJob job, int64_t n,
                      const TrsTbeKeys *lists, TrsThreadParts *keys)
@@ -210,7 +210,7 @@ PetscErrorCode TrsTbeRowSquaresCpu(TrsStream stream, TrsWorkspace workspace, con
   PetscFunctionBegin;
   (void)stream;
   PetscCall(TrsTbeKeysBegin(workspace, tbe, input, PETSC_TRUE, &lists));
-  lists.order = TRS_ROWS_LISTED; /* as the ranks that have other columns of the rows list them */
+  lists.order = TRS_ROWS_LISTED; /* the same order on all ranks with columns of these rows */
   for (int first = 0, end; first < tbe->n_tables; first = end) {
     end = TrsTbeKeysGroup(tbe, input, first, PETSC_TRUE, grad_stride, &lists);
 #pragma omp parallel
@@ -286,7 +286,7 @@ PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, c
   (void)stream;
   PetscCall(TrsCheckFloats(grad.type));
   PetscCall(TrsTbeKeysBegin(workspace, tbe, input, PETSC_TRUE, &lists));
-  lists.order = TRS_ROWS_SORTED; /* as tbe_list_rows lists them */
+  lists.order = TRS_ROWS_SORTED; /* the order of tbe_list_rows */
   for (int first = 0, end; first < tbe->n_tables; first = end) {
     end = TrsTbeKeysGroup(tbe, input, first, PETSC_TRUE, grad.stride, &lists);
     for (int t = first; t < end; t++) {

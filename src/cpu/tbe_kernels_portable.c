@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Kernels for any processor. The vectors have four floats, as in the compiler's base instruction
-  sets.
+  Kernels for any processor. Vectors have four floats, as in the compiler's base instruction sets.
 */
 #include "compute/half.h"
 #include "cpu/tbe_kernels.h"
 
-#pragma GCC diagnostic ignored "-Wpsabi" /* vectors are passed between inlined functions only */
+#pragma GCC diagnostic ignored "-Wpsabi" /* only inlined functions pass vectors */
 
 #define PART 4
 typedef float Part __attribute__((vector_size(16)));

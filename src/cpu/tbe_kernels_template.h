@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The text of tbe_kernels_<isa>.c. These files first define Part (a register of PART floats),
-  widen_fp16() and widen_bf16() to a Part, and MAX_REGISTER_COLUMNS (of fp32 sums). This text
-  defines TBE_KERNELS. It has no include guard, because each file includes it once.
+  The common part of tbe_kernels_<isa>.c. These files first define Part (a register of PART floats),
+  widen_fp16() and widen_bf16() to a Part, and MAX_REGISTER_COLUMNS (of fp32 sums). This header
+  defines TBE_KERNELS. It has no include guard because each file includes it once.
 
-  Widths that are known at compile time keep a row's sums in registers: 1.7 times the speed of a
+  If the width is known at compile time, a row's sums stay in registers: 1.7 times the speed of a
   loop over a run-time width. Sums over columns always run in 16 lanes that are folded in halves, so
-  every instruction set with fused multiply-add gives the same bits.
+  all instruction sets with fused multiply-add give the same bits.
 */
 
 #include "compute/cache.h"
@@ -33,8 +33,8 @@ ALWAYS_INLINE const char *row_at(const TrsTbeTable *table, TrsDType dtype, int64
 }
 
 /*
-  The address of value i's row; the value must be a row of the table. cached: rows of the table may
-  be in a cache's lines.
+  The address of value i's row; the value must be a row of the table. cached: the table's rows may
+  be in cache lines.
 */
 ALWAYS_INLINE const char *row_of_value(const TrsTbeTable *table, TrsDType dtype, const TrsTbeInput *input,
                                        int64_t i, const int cached)
@@ -48,7 +48,10 @@ ALWAYS_INLINE void prefetch_bytes(const void *from, int bytes)
   for (int at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)from + at);
 }
 
-/* A row's bytes first, first + step, ... The address of a bad id does no harm to a prefetch. */
+/*
+  Prefetch a row's lines at bytes first, first + step, ... Prefetching the address of a bad id is
+  harmless.
+*/
 ALWAYS_INLINE void prefetch_row(const TrsTbeTable *table, TrsDType dtype, int64_t row, int first, int step,
                                 int D)
 {
@@ -59,10 +62,10 @@ ALWAYS_INLINE void prefetch_row(const TrsTbeTable *table, TrsDType dtype, int64_
 }
 
 /*
-  Prefetch rows of later values than value i that are before value `last`. Many processors bring the
-  other line of a pair into the second-level cache by themselves. Of rows of up to four lines the
-  second ones are therefore asked for late: they wait in one of the few places for misses for a
-  short time only. Longer rows gain nothing.
+  Prefetch rows of values after value i and before value `last`. Many processors bring the other
+  line of a pair into the second-level cache on their own. So for rows of up to four lines the
+  second line of each pair is prefetched late: it then occupies one of the few miss buffers only
+  briefly. Longer rows gain nothing from this.
 */
 ALWAYS_INLINE void prefetch_ahead(const TrsTbeTable *table, TrsDType dtype, const int64_t *values, int64_t i,
                                   int64_t last, int D)
@@ -74,7 +77,7 @@ ALWAYS_INLINE void prefetch_ahead(const TrsTbeTable *table, TrsDType dtype, cons
   if (in_pairs && near < last) prefetch_row(table, dtype, values[near], 64, 128, D);
 }
 
-/* Load columns PART*p .. of a row, widened. */
+/* Load columns [PART*p, PART*(p + 1)) of a row, widened. */
 ALWAYS_INLINE Part load_part(const char *row, TrsDType dtype, int p)
 {
   if (dtype == TRS_FP16) return widen_fp16((const uint16_t *)(const void *)row + (int64_t)p * PART);
@@ -91,7 +94,7 @@ ALWAYS_INLINE float load_column(const char *row, TrsDType dtype, int d)
 
 /* --- forward --- */
 
-/* Look up one bag of a width that is a known multiple of 16. The sum stays in registers. */
+/* Look up one bag; the width is a known multiple of 16. The sum stays in registers. */
 ALWAYS_INLINE void forward_bag(const TrsTbeTable *table, TrsDType dtype, const int D,
                                const TrsTbeInput *input, int weighted, int64_t bag, int64_t last, int mean,
                                float *out)
@@ -113,7 +116,7 @@ ALWAYS_INLINE void forward_bag(const TrsTbeTable *table, TrsDType dtype, const i
   for (int p = 0; p < D / PART; p++) store(out + (int64_t)p * PART, sum[p]);
 }
 
-/* Look up one bag of any width. The sum is made in `out`. */
+/* Look up one bag of any width. The sum is built in `out`. */
 ALWAYS_INLINE void forward_bag_any(const TrsTbeTable *table, TrsDType dtype, int D, const TrsTbeInput *input,
                                    int weighted, const int cached, int64_t bag, int64_t last, int mean,
                                    float *out)
@@ -157,7 +160,7 @@ ALWAYS_INLINE void forward_bags(const TrsTbeTable *table, TrsDType dtype, const 
   }
 }
 
-/* Look up bags of a cached table, of any width, with the bits of forward(). */
+/* Look up bags of a cached table of any width, with the same bits as forward(). */
 static void forward_cached(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
                            int64_t end, int mean, float *out, int64_t out_stride)
 {
@@ -177,9 +180,10 @@ static void forward_cached(const TrsTbeTable *table, const TrsTbeInput *input, i
 }
 
 /*
-  Choose the loop. Some widths and types are worth a loop of their own; the others share one each.
-  The loops read copies, which stay in registers: a store to `out` may change what a caller's
-  pointer points to, as far as the compiler knows. That takes a tenth off a lookup.
+  Choose the loop. Some combinations of width and type are worth their own loop; the others share
+  one per type. The loops read copies of the structs, which stay in registers: as far as the
+  compiler knows, a store to `out` may change what the caller's pointers point to. This makes
+  lookups a tenth faster.
 */
 static void forward(const TrsTbeTable *of, const TrsTbeInput *from, int64_t first, int64_t begin, int64_t end,
                     int mean, float *out, int64_t out_stride)
@@ -315,7 +319,7 @@ static void weight_gradients(const TrsTbeTable *table, const TrsTbeInput *input,
 
 /* --- backward --- */
 
-/* The address of the row of key i. */
+/* The address of key i's row. */
 ALWAYS_INLINE char *row_of_key(const TrsRowJob *job, TrsDType dtype, int64_t i)
 {
   return (char *)TrsCacheRow(job->table, (int64_t)(job->key[i] >> job->position_bits),
@@ -324,7 +328,7 @@ ALWAYS_INLINE char *row_of_key(const TrsRowJob *job, TrsDType dtype, int64_t i)
 
 /* --- rows of half width --- */
 
-/* Round n columns one by one; random: 16 bits for each, or NULL. */
+/* Round n columns one by one. random: 16 bits for each column, or NULL. */
 __attribute__((noinline)) static void narrow_columns(TrsDType dtype, const uint16_t *random, int n,
                                                      const float *from, uint16_t *to)
 {
@@ -346,12 +350,12 @@ ALWAYS_INLINE void step_columns(TrsDType dtype, int begin, int n, const float *g
 
 #if defined(VECTOR_ROUNDING)
 /*
-  compute/half.h for many elements at a time, with the same bits. The file that includes this text
+  The rounding of compute/half.h for many elements at a time, with the same bits. The including file
   defines TrsWords (PART integers of 32 bits), larger(), load_halves(), store_halves(), any_bit(),
   nearest_fp16() and cut_fp16().
 */
 
-/* Store the bits of `mask` of a block of columns: TrsRoundingBits(). */
+/* Store TrsRoundingBits() & mask for a block of columns. */
 ALWAYS_INLINE void draw(uint64_t of_row, uint32_t block, uint16_t mask, uint16_t *to)
 {
   static const uint32_t steps[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -370,8 +374,8 @@ ALWAYS_INLINE void draw(uint64_t of_row, uint32_t block, uint16_t mask, uint16_t
 }
 
 /*
-  A constant that stays in a register or on the stack. Without this the compiler makes it again for
-  each vector, from a general register: 7 ns of a row of 64 bf16 columns.
+  A constant that stays in a vector register or on the stack. Without this the compiler builds it
+  again for each vector from a general register: 7 ns for a row of 64 bf16 columns.
 */
 ALWAYS_INLINE TrsWords hold(uint32_t x)
 {
@@ -382,8 +386,8 @@ ALWAYS_INLINE TrsWords hold(uint32_t x)
 }
 
 /*
-  The least magnitude, as bits, that may need a special rounding: no number, or about too large for
-  the type.
+  The least magnitude, as bits, that may need special rounding: NaN, or close to the type's largest
+  number.
 */
 ALWAYS_INLINE uint32_t least_special(TrsDType dtype, int is_stochastic)
 {
@@ -391,8 +395,8 @@ ALWAYS_INLINE uint32_t least_special(TrsDType dtype, int is_stochastic)
 }
 
 /*
-  Round the columns that fill vectors, with random bits or to the nearest. Returns their number, or
-  0 if one is special. With has_step, `wide` is first made as step_columns() does.
+  Round the columns that fill vectors, with random bits or to nearest. Returns their number, or 0 if
+  a column needs special rounding. If has_step, `wide` is first computed as in step_columns().
 */
 /* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
 ALWAYS_INLINE int narrow_parts(const TrsDType dtype, const int is_stochastic, const uint16_t *random,
@@ -445,16 +449,16 @@ ALWAYS_INLINE int narrow_parts(TrsDType dtype, int is_stochastic, const uint16_t
 }
 #endif
 
-/* A row is rounded by this number of columns, whose random bits are drawn together. */
+/* A row is rounded in blocks of this many columns, whose random bits are drawn together. */
 #define ROUNDED 128
 
-/* narrow_row() with the random bits of the row from column `first` on, or to the nearest. */
+/* narrow_row() with the row's random bits from column `first` on, or to nearest. */
 /* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
 ALWAYS_INLINE void round_row(const TrsDType dtype, const int is_stochastic, const int D, uint64_t of_row,
                              uint32_t first, const int has_step, const float *g, float scale, float *wide,
                              uint16_t *to)
 {
-  const int shift = (int)(first % TRS_ROUNDING_BLOCK); /* of the first column in its block */
+  const int shift = (int)(first % TRS_ROUNDING_BLOCK); /* offset of the first column in its block */
 
   for (int begin = 0; begin < D; begin += ROUNDED) {
     const int n = D - begin < ROUNDED ? D - begin : ROUNDED;
@@ -471,8 +475,8 @@ ALWAYS_INLINE void round_row(const TrsDType dtype, const int is_stochastic, cons
 }
 
 /*
-  Round a row in fp32, `wide`, to half width. With has_step, the row is first made: to - scale * g.
-  Random bits are keyed by the element's row and column in the whole table; of_table:
+  Round an fp32 row, `wide`, to 16 bits. If has_step, wide is first computed as to - scale * g.
+  Random bits are keyed by the element's row and column in the whole table. of_table is
   TrsRoundingTable().
 */
 /* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
@@ -504,7 +508,7 @@ ALWAYS_INLINE void sum_gradients(const TrsRowJob *job, const int D, int64_t begi
 {
   int zero = 0;
 
-  /* Vectors by hand: the compiler's `rep stos` takes long to begin. */
+  /* Vectors by hand: the compiler's `rep stos` starts slowly. */
   for (; zero + PART <= D; zero += PART) store(g + zero, (Part){0});
   for (; zero < D; zero++) g[zero] = 0.0f;
   for (int64_t i = begin; i < end; i++) {
@@ -516,13 +520,13 @@ ALWAYS_INLINE void sum_gradients(const TrsRowJob *job, const int D, int64_t begi
   }
 }
 
-/* Is there a key i, and of this row? */
+/* Whether key i exists and belongs to this row */
 ALWAYS_INLINE int is_of_row(const TrsRowJob *job, int64_t i, int64_t row)
 {
   return i < job->n_keys && (int64_t)(job->key[i] >> job->position_bits) == row;
 }
 
-/* Find the end of the run of keys of one row that begins at i. */
+/* The end of the run of keys with key i's row. */
 ALWAYS_INLINE int64_t run_end(const TrsRowJob *job, int64_t i)
 {
   const int64_t row = (int64_t)(job->key[i] >> job->position_bits);
@@ -532,8 +536,8 @@ ALWAYS_INLINE int64_t run_end(const TrsRowJob *job, int64_t i)
 }
 
 /*
-  g = the sum of the gradients of the row that begins at key i. Returns the key after its last. It
-  is a function of its own, as few rows need it and the others are faster without its registers.
+  g = the sum of the gradients of the row that begins at key i. Returns the key after the row's
+  last. It is not inlined: few rows need it, and the others are faster without its registers.
 */
 __attribute__((noinline)) static int64_t sum_run(const TrsRowJob *job, int64_t i, float *g)
 {
@@ -549,7 +553,7 @@ __attribute__((noinline)) static int64_t sum_run(const TrsRowJob *job, int64_t i
   return end;
 }
 
-/* A state of a row. */
+/* Prefetch a state of a row. */
 ALWAYS_INLINE void prefetch_state(const TrsTbeTable *table, const TrsStateShape shape, int s, int64_t row,
                                   int D)
 {
@@ -557,7 +561,7 @@ ALWAYS_INLINE void prefetch_state(const TrsTbeTable *table, const TrsStateShape 
   if (shape == TRS_STATE_ELEMENT) prefetch_bytes(elements(table, s, row, D), D * 4);
 }
 
-/* The row of key i, its states and gradient. */
+/* Prefetch the row of key i, its states and gradient. */
 ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, const TrsSparseOptimizerKind kind, TrsDType dtype,
                                 int64_t i, int D)
 {
@@ -573,22 +577,23 @@ ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, const TrsSparseOptimizerKi
   for (int s = 0; s < TRS_OPTIMIZER_STATES; s++) prefetch_state(job->table, shapes[kind][s], s, row, D);
 }
 
-/* Has a job nothing but keys that tell where their gradients are? */
+/* Whether the keys' positions determine the gradients' addresses, and no other array is set */
 ALWAYS_INLINE int is_plain(const TrsRowJob *job)
 {
   return !job->source && !job->scale && !job->location && !job->row_squares;
 }
 
 /*
-  Update the rows that begin at keys [begin, end). A step costs about as much as its misses, so the
-  loop has few branches: plain, which is_plain() finds once, removes those of jobs that are not.
+  Update the rows that begin at keys [begin, end). A step costs little more than its cache misses,
+  so the loop must have few branches: the constant `plain`, from is_plain(), removes those that only
+  other jobs need.
 */
 /* NOLINTNEXTLINE(readability-non-const-parameter): scratch is written through the step */
 ALWAYS_INLINE void update_rows(const TrsRowJob *of, const int plain, const TrsSparseOptimizerKind kind,
                                const TrsDType dtype, const int D, int64_t begin, int64_t end, float *g,
                                float *scratch)
 {
-  TrsRowJob copy = *of; /* in registers, since no store can change it */
+  TrsRowJob copy = *of; /* stays in registers, because no store can change it */
   const TrsRowJob *job = &copy;
   const TrsTbeTable *table = job->table;
   TrsStep step = {.args = job->args,
@@ -609,7 +614,7 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *of, const int plain, const TrsSp
     for (int64_t k = 0; k < TrsIdsAhead(4 * D); k++) prefetch_key(job, kind, dtype, k, D);
   for (int64_t i = begin, next; i < end; i = next) {
     const int64_t row = (int64_t)(job->key[i] >> job->position_bits);
-    /* Most rows have one gradient, which is used in its place. */
+    /* Most rows have one gradient, which is used in place. */
     const float *total = gradient_of_key(job, i);
 
     next = i + 1;
@@ -636,7 +641,7 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *of, const int plain, const TrsSp
   }
 }
 
-/* The same with the most common widths as constants. */
+/* update_rows() with the most common widths as constants. */
 ALWAYS_INLINE void update_rows_of(const TrsRowJob *job, const TrsSparseOptimizerKind kind,
                                   const TrsDType dtype, int64_t begin, int64_t end, float *g, float *scratch)
 {

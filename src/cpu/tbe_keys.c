@@ -8,15 +8,16 @@
 #include <omp.h>
 
 /*
-  A backward takes the tables group by group. A group has as many tables as give each thread this
-  many ids: the lists of a thread stay in its cache until the update, and their memory does not grow
-  with the number of tables. With several threads each gets some tables, so that they end together.
+  A backward processes tables in groups. A group has enough tables to give each thread
+  TRS_GROUP_VALUES ids: a thread's lists stay in its cache until the update, and their memory does
+  not grow with the number of tables. With several threads, each gets several tables, so that all
+  finish at about the same time.
 */
 enum { TRS_GROUP_VALUES = 32768, TRS_GROUP_TABLES = 4 };
 
 /*
-  A table with at least this many ids, and more than a thread's share, is grouped by all threads
-  together, who take pieces of a feature's list.
+  A table with at least TRS_SHARED_VALUES ids, and more than a thread's share, is grouped by all
+  threads together, each of which lists pieces of a feature.
 */
 enum { TRS_SHARED_VALUES = 16384, TRS_LIST_PIECES = 16 };
 
@@ -46,7 +47,7 @@ PetscErrorCode TrsTbeKeysReserve(TrsWorkspace workspace, const TrsTbe *tbe, int6
   keys->scratch = (uint64_t *)workspace->scratch.data;
   keys->source = (int64_t *)workspace->positions.data;
   keys->scale = scaled ? (float *)(keys->source + n) : NULL;
-  /* Behind the memory for scales. */
+  /* locations are behind the scales */
   keys->location = cached ? (int32_t *)(keys->source + 2 * n) : NULL;
   keys->seen = (uint32_t *)(keys->source + (cached ? 3 : 2) * n);
   keys->run = (TrsTableRun *)workspace->runs.data;
@@ -56,7 +57,7 @@ PetscErrorCode TrsTbeKeysReserve(TrsWorkspace workspace, const TrsTbe *tbe, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find where each table's keys begin, by adding up the values of its features. */
+/* Find the beginning of each table's keys by adding up the values of its features. */
 static void divide_keys(const TrsTbe *tbe, const TrsTbeInput *input, TrsTableRun *run)
 {
   for (int t = 0; t < tbe->n_tables; t++) run[t] = (TrsTableRun){.n = 0};
@@ -66,8 +67,8 @@ static void divide_keys(const TrsTbe *tbe, const TrsTbeInput *input, TrsTableRun
 }
 
 /*
-  Memory for one table's keys, and for what belongs to their positions: as listed, and [n] further
-  on in the order of the keys.
+  Memory for one table's keys and their attributes. Attributes are stored by position, and from
+  index n on in the order of the keys.
 */
 typedef struct {
   uint64_t *key;
@@ -77,9 +78,9 @@ typedef struct {
 } TrsKeyLists;
 
 /*
-  Bring sources and scales into the order of the keys while all of them are in the cache. The update
-  then reads them one after the other. The sources take the half of the memory for keys that is not
-  needed any more. n: as of TrsKeyLists.
+  Sort the attributes by key while they are in the cache, so that the update reads them in sequence.
+  The sources overwrite the half of the memory for keys that is no longer needed. n is as in
+  TrsKeyLists.
 */
 static void follow_keys(TrsTableRun *run, const TrsKeyLists *lists, int64_t n, PetscBool shared,
                         int64_t *source)
@@ -100,8 +101,8 @@ static void follow_keys(TrsTableRun *run, const TrsKeyLists *lists, int64_t n, P
 }
 
 /*
-  The feature of a table whose keys' positions tell where the gradients are: they are the numbers of
-  bags then, or of ids where each id has a gradient. -1: there is more to know of a key.
+  The only feature of table t, if the keys' positions determine the gradients' addresses: a position
+  is then the index of a bag, or of an id if each id has a gradient. -1: keys need attributes.
 */
 static int only_feature(const TrsTbe *tbe, const TrsTbeInput *input, const TrsKeyLists *lists, int t,
                         PetscBool pooled, int64_t n)
@@ -121,16 +122,16 @@ typedef struct {
   const TrsTbeInput *input;
   const TrsTbeFeature *feature;
   const TrsKeyLists *lists;
-  int64_t first, rows; /* its first bag; rows of its table */
-  int64_t before;      /* ids of the table before the feature's */
+  int64_t first, rows; /* the feature's first bag; rows of its table */
+  int64_t before;      /* the table's ids in earlier features */
   int64_t grad_stride;
   int position_bits;
   PetscBool pooled;
 } TrsListing;
 
 /*
-  List the ids of bags [begin, end). linear: a key's position tells where its gradient is, so there
-  is no more to list. Returns how many are rows of the table.
+  List the ids of bags [begin, end). linear: a key's position determines its gradient's address, so
+  only keys are listed. Returns the number of ids that are rows of the table.
 */
 static inline __attribute__((always_inline)) int64_t list_bags(const TrsListing *l, const int linear,
                                                                int64_t begin, int64_t end, uint64_t *key)
@@ -175,7 +176,7 @@ static int64_t count_rows(const TrsListing *l, int64_t begin, int64_t end)
   return n;
 }
 
-/* List a feature's ids, by all threads if they share the table. Returns how many are rows. */
+/* List a feature's ids, with all threads if `shared`. Returns the number of ids that are rows. */
 static int64_t list_feature(const TrsListing *l, int linear, PetscBool shared, uint64_t *key)
 {
   const int64_t B = l->input->batch;
@@ -192,7 +193,7 @@ static int64_t list_feature(const TrsListing *l, int linear, PetscBool shared, u
   return begin[TRS_LIST_PIECES];
 }
 
-/* List a table's keys. Returns whether their positions tell where the gradients are. */
+/* List a table's keys. Returns whether their positions determine the gradients' addresses. */
 static int list_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled, PetscBool shared,
                       int64_t grad_stride, TrsTableRun *run, const TrsKeyLists *lists)
 {
@@ -225,8 +226,8 @@ static int list_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscB
 }
 
 /*
-  List one table's occurrences, and bring those of a row together. pooled: the ids of a bag share a
-  gradient; else gradient row i belongs to values[i]. shared: all threads do it together.
+  List one table's occurrences, grouped by row. pooled: the ids of a bag share a gradient; else
+  gradient row i belongs to values[i]. shared: all threads work on this table.
 */
 static void group_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled,
                         PetscBool shared, int64_t grad_stride, TrsTbeKeys *keys)
@@ -246,8 +247,8 @@ static void group_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, Pets
 }
 
 /*
-  Find the table after the group that begins with table t, and the number of the group's keys. From
-  table t on run[].n still counts all ids of a table.
+  Find the end of the group that begins with table t, and the number of the group's keys. From table
+  t on, run[].n still counts all ids of a table.
 */
 static int end_group(const TrsTbe *tbe, const TrsTableRun *run, int t, int64_t *n)
 {
@@ -285,8 +286,8 @@ PetscErrorCode TrsTbeKeysBegin(TrsWorkspace workspace, const TrsTbe *tbe, const 
 }
 
 /*
-  Would the thread of a table be the last of those that group n ids? Lists whose order is fixed are
-  no work for several threads.
+  True if all threads should group this table: a single thread would finish after the threads that
+  group n ids. Lists in a fixed order are never shared.
 */
 static PetscBool is_shared(const TrsTbeKeys *keys, const TrsTableRun *run, int64_t n)
 {

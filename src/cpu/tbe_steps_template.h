@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  One step of a row, a part of the text of tbe_kernels_<isa>.c: the formulas of src/RULES.md,
-  section 6, for each optimizer. w and g are [D], m and v the states.
+  An optimizer step on one row, part of tbe_kernels_<isa>.c: the formulas of src/RULES.md, section
+  6. w and g are [D]; m and v are the states.
 */
 
 typedef struct {
   const TrsSparseOptimizerArgs *args;
   float correction1, correction2;
   float *scratch; /* [D] */
-  /* If the row has columns in other shards: the sum of squares over all `columns`. Else NULL. */
+  /* If other shards have columns of the row: the sum of squares over all `columns`. Else NULL. */
   const float *squares;
   int64_t columns;
 } TrsStep;
 
-/* Add the squares by blocks of columns (TRS_SQUARES_COLUMNS). */
+/* Add the squares in blocks of TRS_SQUARES_COLUMNS columns. */
 ALWAYS_INLINE float sum_of_squares(int D, const float *g)
 {
   float sum = 0.0f;
@@ -31,8 +31,8 @@ ALWAYS_INLINE float mean_square(const TrsStep *step, int D, const float *g)
 }
 
 /*
-  w -= scale * g, in vectors written by hand: the compiler would have to test for each row whether w
-  and g overlap.
+  w -= scale * g, in hand-written vectors: the compiler would test for each row whether w and g
+  overlap.
 */
 ALWAYS_INLINE void subtract(int D, float *w, float scale, const float *g)
 {
@@ -73,7 +73,7 @@ static void step_decayed_adagrad(const TrsStep *step, int D, float *restrict w, 
     for (int d = 0; d < D; d++) w[d] = keep * w[d] - scale * g[d];
 }
 
-/* Update the row's state without decay. Returns the factor of g in the step. */
+/* Update the row's state, without decay. Returns the factor of g in the step. */
 ALWAYS_INLINE float rowwise_adagrad_scale(const TrsStep *step, int D, const float *g, float *m)
 {
   *m += mean_square(step, D, g);
@@ -98,7 +98,7 @@ static void second_moment(float beta, int D, const float *restrict g, float *res
   for (int d = 0; d < D; d++) v[d] = beta * v[d] + (1.0f - beta) * (g[d] * g[d]);
 }
 
-/* adam's direction into r, with v [D], or one for the row where partial; decay included. */
+/* Write adam's direction, decay included, to r. v is [D], or one number for the row if partial. */
 static void adam_direction(const TrsStep *step, int D, const float *restrict w, const float *restrict m,
                            const float *restrict v, int partial, float *restrict r)
 {
@@ -124,7 +124,7 @@ static void step_adam_family(const TrsStep *step, int D, float *restrict w, cons
   else
     second_moment(a->beta2, D, g, v);
   adam_direction(step, D, w, m, v, partial, r);
-  if (lamb) { /* |r| = 0 gives no step: FBGEMM would divide by it */
+  if (lamb) { /* no step if |r| = 0; FBGEMM would divide by 0 */
     const float r_norm = sqrtf(dot(D, r, r));
     lr = r_norm > 0.0f ? lr * (sqrtf(dot(D, w, w)) / r_norm) : 0.0f;
   }
@@ -173,7 +173,7 @@ static void step_ftrl(const TrsStep *step, int D, float *restrict w, const float
   }
 }
 
-/* A state of the row: one number for each element, or one for the row. */
+/* State s of the row: one number for each element, or one for the row. */
 ALWAYS_INLINE float *elements(const TrsTbeTable *table, int s, int64_t row, int D)
 {
   return table->state[s] + row * D;
@@ -185,8 +185,8 @@ ALWAYS_INLINE float *of_row(const TrsTbeTable *table, int s, int64_t row)
 }
 
 /*
-  The steps: X(KIND, statement). Each gets an update of its own; a KIND without one is refused at
-  set-up.
+  The steps: X(KIND, statement). Each has its own update function; set-up rejects a KIND without a
+  step.
 */
 #define STEPS(X) \
   X(NONE, (void)w) \
@@ -203,7 +203,7 @@ ALWAYS_INLINE float *of_row(const TrsTbeTable *table, int s, int64_t row)
   X(LION, step_lion(step, D, w, g, elements(table, 0, row, D))) \
   X(FTRL, step_ftrl(step, D, w, g, elements(table, 0, row, D), elements(table, 1, row, D)))
 
-/* kind is known when this is compiled, so that one statement is left. */
+/* kind is a compile-time constant, so only one statement is left. */
 ALWAYS_INLINE void step_row(const TrsSparseOptimizerKind kind, const TrsStep *step, const TrsTbeTable *table,
                             int64_t row, int D, float *w, const float *g)
 {
@@ -214,8 +214,8 @@ ALWAYS_INLINE void step_row(const TrsSparseOptimizerKind kind, const TrsStep *st
 }
 
 /*
-  Is the step w -= *scale * g? Then find the scale and update the row's state, so that a loop that
-  reads and writes w for other reasons makes the step.
+  If the step is w -= *scale * g, find the scale, update the row's state and return 1, so that a
+  loop that reads and writes w anyway can do the step.
 */
 ALWAYS_INLINE int step_scale(const TrsSparseOptimizerKind kind, const TrsStep *step, const TrsTbeTable *table,
                              int64_t row, int D, const float *g, float *scale)

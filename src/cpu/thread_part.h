@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  How threads share items that lie in many lists, some too short for all threads. Internal to
-  compute/.
+  Sharing of items among threads, if the items are in many lists and some lists are short. Internal
+  to cpu/.
 */
 #pragma once
 
@@ -9,20 +9,22 @@
 
 #include <omp.h>
 
-/* Fewest items of a part, and the number of parts that a thread gets if there are many items. */
+/* Fewest items in a part, and the number of parts for each thread if there are many items. */
 enum { TRS_ITEMS_A_PART = 256, TRS_PARTS_A_THREAD = 8 };
 
 /*
-  The items of all lists, one after the other, are cut into parts of `size`, which the threads get
-  in turn. So a short list is some threads' work, and the next one that of others. Where the items
-  at one end of a list take longer, all threads have of them.
+  The concatenated items of all lists are cut into parts of `size`, dealt to the threads in turn. So
+  a short list is shared by a few threads, and the next list by others. If items at one end of a
+  list are more expensive, every thread gets a share of them.
 */
 typedef struct {
-  int64_t size, at;   /* at: the items before the list */
-  int64_t begin, end; /* the piece of the list in the thread's current part */
+  int64_t size, at;   /* at: number of items before the list */
+  int64_t begin, end; /* the list's piece in the thread's current part */
 } TrsThreadParts;
 
-/* n: the items of all lists. Called, like the rest, by each thread of a parallel region. */
+/*
+  n: items in all lists. Every thread of a parallel region must call this and the functions below.
+*/
 static inline TrsThreadParts TrsPartsOfThread(int64_t n)
 {
   const int64_t parts = (int64_t)omp_get_num_threads() * TRS_PARTS_A_THREAD;
@@ -30,7 +32,7 @@ static inline TrsThreadParts TrsPartsOfThread(int64_t n)
   return (TrsThreadParts){.size = PetscMax((n + parts - 1) / parts, TRS_ITEMS_A_PART)};
 }
 
-/* Go to the next piece of the list, which has n items; after the last one, to the next list. */
+/* Go to the list's next piece; after the last piece, to the next list. n: items in the list. */
 static inline int TrsNextPiece(TrsThreadParts *p, int64_t n)
 {
   const int64_t threads = omp_get_num_threads(), part = (p->at + p->end) / p->size;

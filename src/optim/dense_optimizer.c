@@ -17,10 +17,10 @@ struct TrsDenseOptimizerImpl {
   int64_t *first; /* [n_tensors + 1] first value of each tensor */
   float *state[TRS_DENSE_MAX_STATES];
   double average_decay;  /* 0: no average */
-  float *average;        /* [n_values] with -ema_decay */
-  float *aside;          /* [n_values] room to exchange the average with the weights */
-  PetscBool has_average; /* the average has seen weights */
-  double *squares;       /* [2] device: of the gradient; of a tensor's weights and step with lamb */
+  float *average;        /* [n_values] if -ema_decay is set */
+  float *aside;          /* [n_values] buffer for swapping the average with the weights */
+  PetscBool has_average; /* the average has been initialised */
+  double *squares;       /* [2] device: the gradient's; for lamb a tensor's weights and step */
 };
 
 /* The vocabulary's words, by kind. */
@@ -147,7 +147,7 @@ PetscErrorCode TrsDenseOptimizerSetUp(TrsDenseOptimizer optimizer, float *values
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The norms of a tensor tell how far lamb moves it, so each tensor has a step of its own. */
+/* lamb's step depends on a tensor's norms, so each tensor has its own step. */
 static PetscErrorCode apply_lamb(TrsDenseOptimizer o, TrsStream stream)
 {
   PetscFunctionBegin;
@@ -168,8 +168,8 @@ static PetscErrorCode copy_values(TrsDenseOptimizer o, TrsStream stream, float *
 }
 
 /*
-  average += (1 - decay) (weights - average): the step of sgd with learning rate 1, for which the
-  average is the weights, the weights are the gradient, and 1 - decay is the weight decay.
+  average += (1 - decay) (weights - average): a step of sgd with learning rate 1 and weight decay 1
+  - decay, where the average takes the part of the weights, and the weights that of the gradient.
 */
 static PetscErrorCode average_values(TrsDenseOptimizer o, TrsStream stream)
 {
@@ -235,7 +235,7 @@ PetscErrorCode TrsDenseOptimizerStep(TrsDenseOptimizer optimizer, TrsStream stre
   PetscFunctionBegin;
   set_step(args, optimizer->learning_rate, step, scale);
   args->grad_scale = 1.0f;
-  /* The update reads the norm on the device, so no host waits for the backward. */
+  /* The update reads the norm on the device, so the host does not wait for the backward. */
   if (optimizer->max_gradient_norm > 0.0) {
     PetscCall(optimizer->compute->sum_of_squares(stream, optimizer->n_values, grads, optimizer->squares));
     args->squares = optimizer->squares;

@@ -15,10 +15,10 @@
 
 #define TRS_DENSE_MAX_STATES 3
 
-/* The state that is the average of the weights, with -ema_decay. */
+/* The state with the weights' average, if -ema_decay is set. */
 #define TRS_DENSE_AVERAGE "ema"
 
-/* Is the tensor at a path, as "dense_optimizer/over_arch/0/bias/ema", such a state? */
+/* True if a path is such a state, for example "dense_optimizer/over_arch/0/bias/ema". */
 PetscBool TrsDenseIsAverage(const char *path);
 
 typedef struct TrsDenseOptimizerImpl *TrsDenseOptimizer;
@@ -32,14 +32,14 @@ PetscErrorCode TrsDenseOptimizerCreate(const TrsDeviceOps *device, const TrsComp
 PetscErrorCode TrsDenseOptimizerSetFromOptions(TrsDenseOptimizer optimizer, TrsOptions options);
 
 /*
-  Tell which tensors the values consist of: tensor i begins at first[i] (ascending from 0) and ends
-  where the next one begins. lamb takes norms of each. Before SetUp; without it all values are one
-  tensor. `first` is copied.
+  Set the tensors that make up the values: tensor i is first[i] .. first[i + 1] - 1, with first[0] =
+  0. lamb computes norms for each tensor. Must be called before SetUp; without this call all values
+  are one tensor. `first` is copied.
 */
 PetscErrorCode TrsDenseOptimizerSetTensors(TrsDenseOptimizer optimizer, int n, const int64_t *first);
 
 /*
-  Allocate the states of values [n_values]. The values are device memory, borrowed until Destroy.
+  Allocate the states for values [n_values]. The values are device memory, borrowed until Destroy.
   Errors: MEMORY.
 */
 PetscErrorCode TrsDenseOptimizerSetUp(TrsDenseOptimizer optimizer, float *values, int64_t n_values);
@@ -54,43 +54,43 @@ PetscErrorCode TrsDenseOptimizerSetUp(TrsDenseOptimizer optimizer, float *values
 PetscErrorCode TrsDenseOptimizerStep(TrsDenseOptimizer optimizer, TrsStream stream, int64_t step,
                                      double scale, const float *grads);
 
-/* The numbers of a step, as TrsDenseOptimizerStep() has them. Not collective. */
+/* The numbers that TrsDenseOptimizerStep() uses in a step. Not collective. */
 TrsUpdateNumbers TrsDenseOptimizerNumbers(TrsDenseOptimizer optimizer, int64_t step, double scale);
 
 /*
-  Let steps read their numbers from device memory, in place of the arguments step and scale.
-  Borrowed. NULL: as before.
+  Make steps read their numbers from device memory instead of the arguments step and scale. `now` is
+  borrowed. NULL: use the arguments again.
 */
 void TrsDenseOptimizerSetNumbers(TrsDenseOptimizer optimizer, const TrsUpdateNumbers *now);
 
 /*
-  List the n states. Their names are those of a checkpoint ("sum", "exp_avg", "exp_avg_sq", "ema").
-  Each state is laid out as the values; the model writes them (TrsDlrmAddOptimizerState()). The
-  pointers are borrowed until Destroy.
+  List the n states. Their names are the names in a checkpoint ("sum", "exp_avg", "exp_avg_sq",
+  "ema"). Each state has the layout of the values; the model writes them
+  (TrsDlrmAddOptimizerState()). The pointers are borrowed until Destroy.
 */
 PetscErrorCode TrsDenseOptimizerStates(TrsDenseOptimizer optimizer, int *n,
                                        const char *names[TRS_DENSE_MAX_STATES],
                                        float *states[TRS_DENSE_MAX_STATES]);
 
 /*
-  Go on with an average of weights that was read from a checkpoint. Without this call the first step
-  makes the average a copy of the weights. Without -ema_decay nothing happens.
+  Continue with an average that was read from a checkpoint. Without this call the first step
+  initialises the average with the weights. No effect without -ema_decay.
 */
 void TrsDenseOptimizerContinueAverage(TrsDenseOptimizer optimizer);
 
 /*
-  Before the first step there is no average yet. Let a checkpoint have a copy of the weights as one,
-  in the stream's order. Not collective.
+  If no step was made yet, fill the average with a copy of the weights for a checkpoint, in the
+  stream's order. Not collective.
 */
 PetscErrorCode TrsDenseOptimizerFillAverage(TrsDenseOptimizer optimizer, TrsStream stream);
 
 /*
-  Exchange the weights with their average, so that an evaluation uses the average; the next call
-  exchanges them back. Nothing happens without -ema_decay, or before the first step.
+  Swap the weights with their average, so that an evaluation uses the average; the next call swaps
+  them back. No effect without -ema_decay or before the first step.
 */
 PetscErrorCode TrsDenseOptimizerSwapAverage(TrsDenseOptimizer optimizer, TrsStream stream);
 
-/* The value of -ema_decay in these options; 0: no average. Not collective. */
+/* Read -ema_decay from the options; 0: no average. Not collective. */
 PetscErrorCode TrsDenseAverageFromOptions(TrsOptions options, double *decay);
 
 /* The optimizer's name in options, such as "adam". Not collective. */

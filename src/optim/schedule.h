@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Learning-rate schedules: a factor on the learning rates, step by step, in stages.
+  Learning-rate schedules: a factor on the learning rates for each step, in stages.
 
-  The stages follow each other, and after the last one the factor is 1. The factor depends on the
-  step alone, so resuming needs no state.
+  Stages follow each other; after the last stage the factor is 1. The factor depends only on the
+  step, so resuming needs no state.
 
   Source: torchrec.optim.warmup (WarmupPolicy, WarmupStage, WarmupOptimizer); cosine is ours
           (Loshchilov, Hutter 2017, without restarts), cosine_restarts is
@@ -16,10 +16,10 @@
 
 typedef struct {
   TrsSchedulePolicy policy;
-  int64_t start_step;   /* the s that the policy counts from: 0, or the end of the stage before */
+  int64_t start_step;   /* first s of the policy: 0, or the end of the previous stage */
   int64_t end_step;     /* last s of the stage (TorchRec's max_iters) */
-  int64_t decay_steps;  /* default: 1 for the policy step, else those from start_step to end_step */
-  int64_t cycle_factor; /* of cosine_restarts: a cycle's length over that of the cycle before */
+  int64_t decay_steps;  /* default: 1 for the policy step, else end_step - start_step */
+  int64_t cycle_factor; /* cosine_restarts: length of a cycle / length of the previous cycle */
   double value;
   double scale; /* multiplies the policy's factor */
 } TrsScheduleStage;
@@ -37,10 +37,10 @@ extern const TrsOptionGroup trs_schedule_options;
   Not collective.
 
   Out:    schedule  free with TrsScheduleFree()
-  Errors: OPTION for lists of unequal lengths, or for stages that do not end one after the other
+  Errors: OPTION for lists of unequal lengths, or for stages whose ends do not ascend
 */
 PetscErrorCode TrsScheduleFromOptions(TrsOptions options, TrsSchedule *schedule);
 PetscErrorCode TrsScheduleFree(TrsSchedule *schedule);
 
-/* The factor of step `step`, counted from 1. Not collective. */
+/* The factor for step `step`, counted from 1. Not collective. */
 double TrsScheduleFactor(const TrsSchedule *schedule, int64_t step);

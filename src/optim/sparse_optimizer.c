@@ -29,8 +29,8 @@ static const struct {
     TRS_EMBEDDING_OPTIMIZERS(OPTIMIZER)};
 
 /*
-  The name of the option that sets a key: -table_<name>_<key> or -tables_<key> where it is given,
-  else -embedding_<key>. With table NULL the name is always -embedding_<key>.
+  The name of the option that sets a key: -table_<name>_<key> or -tables_<key> if given, else
+  -embedding_<key>. If table is NULL, the name is always -embedding_<key>.
 */
 static PetscErrorCode name_of(TrsOptions options, const char *table, const char *key, char *name, size_t size)
 {
@@ -73,7 +73,7 @@ static PetscErrorCode read_real(TrsOptions options, const char *table, const cha
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Refuse meaningless settings. The message names the option that asks for one. */
+/* Reject meaningless settings. The message names the option. */
 static PetscErrorCode check(TrsOptions options, const char *table, int kind, int mode, float weight_decay)
 {
   char name[PETSC_MAX_PATH_LEN];
@@ -97,14 +97,17 @@ static PetscErrorCode check(TrsOptions options, const char *table, int kind, int
     PetscCall(PetscStrncmp(name, "-table_", 7, &own_optimizer));
     PetscCall(name_of(options, table, "weight_decay", name, sizeof(name)));
     PetscCall(PetscStrncmp(name, "-table_", 7, &own_decay));
-    if (!own_optimizer && !own_decay) table = NULL; /* the setting is that of all tables */
+    if (!own_optimizer && !own_decay) table = NULL; /* the setting is for all tables */
     PetscCall(TrsOptionError(options, name, "%s%s%s takes no weight decay", optimizers[kind].name,
                              table ? " of table " : "", table ? table : ""));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* ftrl's weight is a function of its states and the learning rate, which must be there and stay. */
+/*
+  ftrl's weight is a function of its states and the learning rate, so the rate must be positive and
+  constant.
+*/
 static PetscErrorCode check_ftrl(TrsOptions options, const char *table, float learning_rate)
 {
   char name[PETSC_MAX_PATH_LEN];
@@ -126,7 +129,7 @@ static PetscErrorCode check_ftrl(TrsOptions options, const char *table, float le
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A table's optimizer, or with NULL that of all tables without one. */
+/* Read a table's optimizer. table NULL: the optimizer for all tables without their own. */
 static PetscErrorCode read_optimizer(TrsOptions options, const char *table, TrsSparseOptimizerArgs *args,
                                      float *max_gradient)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rows of a checkpoint, quantised in pieces while they are read. */
+/* Quantises the rows of a checkpoint piece by piece while they are read. */
 #include "compute/quant.h"
 #include "quant/quantised_tables.h"
 
@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* The tensor of one table: where the rows of each of its parts go. */
+/* The tensor of one table: the shards that receive the rows of its parts. */
 typedef struct {
   TrsQuantReader reader;
   const TrsTableConfig *config;
@@ -21,19 +21,21 @@ struct TrsQuantReaderImpl {
   const TrsStoredTable *stored;
   const TrsComputeOps *host; /* conversions happen in host memory */
   TrsQuantTable *table;      /* [tables->n] */
-  PetscBool maps, checks;    /* whether to map what can be; whether to check what is mapped */
-  /* Pieces of rows: as floats, as whole quantised rows, and a shard's columns of these. */
+  PetscBool maps, checks;    /* maps: map rows if possible; checks: check mapped rows */
+  /* Pieces of rows: floats, whole quantised rows, and a shard's columns of quantised rows. */
   TrsBuffer numbers, rows, slice;
 };
 
-/* The largest magnitude that rows of a type can hold. Scale, bias and halves are fp16. */
+/* The largest magnitude in rows of a type. Scale, bias and halves are fp16. */
 static float largest_of(TrsDType dtype)
 {
   if (dtype == TRS_FP32) return FLT_MAX;
   return dtype == TRS_BF16 ? 0x1.fep127F : 65504.0F;
 }
 
-/* Check that the type can hold all numbers. The message counts rows as the whole table does. */
+/*
+  Check that the type can hold all numbers. The message gives the row's number in the whole table.
+*/
 static PetscErrorCode check_numbers(const TrsQuantTable *table, int64_t first_row, int64_t n, const float *x)
 {
   const int64_t dim = table->config->embedding_dim;
@@ -60,8 +62,8 @@ static PetscErrorCode check_numbers(const TrsQuantTable *table, int64_t first_ro
 }
 
 /*
-  Check the parameters of rows that were quantised before. A scale or bias that is not a number
-  would go unnoticed, because a ReLU hides it.
+  Check the parameters of rows that are already quantised. A NaN in scale or bias would go
+  unnoticed, because a ReLU hides it.
 */
 static PetscErrorCode check_parameters(const TrsQuantTable *table, int64_t first_row, int64_t n,
                                        const uint8_t *rows)
@@ -81,7 +83,7 @@ static PetscErrorCode check_parameters(const TrsQuantTable *table, int64_t first
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Quantise whole rows of numbers of the file's type. The result is borrowed until the next call. */
+/* Quantise whole rows of numbers in the file's type. The result is borrowed until the next call. */
 static PetscErrorCode quantise(const TrsQuantTable *table, TrsDType dtype, int64_t first_row, int64_t n,
                                const void *numbers, const void **rows)
 {
@@ -103,7 +105,7 @@ static PetscErrorCode quantise(const TrsQuantTable *table, TrsDType dtype, int64
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* TrsStateMap: map the rows of a shard if they are in the file as the shard wants them. */
+/* TrsStateMap: map the rows of a shard if the file has them in the shard's format. */
 static PetscErrorCode map_rows(void *context, int part, TrsDType dtype, int fd, int64_t offset,
                                PetscBool *to_take)
 {
@@ -120,8 +122,8 @@ static PetscErrorCode map_rows(void *context, int part, TrsDType dtype, int fd, 
 }
 
 /*
-  TrsStateTake: copy whole rows of one of this rank's shards to the shard's memory. Rows that are
-  mapped are only looked at.
+  TrsStateTake: copy whole rows of one of this rank's shards to the shard's memory. Mapped rows are
+  only checked.
 */
 static PetscErrorCode take_rows(void *context, int part, TrsDType dtype, int64_t first, int64_t n,
                                 const void *rows)

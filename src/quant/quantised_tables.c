@@ -106,8 +106,8 @@ PetscErrorCode TrsQuantCheckPlan(const TrsShardingPlan *plan, const TrsTableConf
 /* --- writing --- */
 
 /*
-  Describe a shard of packed values as rectangles of bytes. The parameters go with the first
-  columns, the zero bytes of the padding with the last ones.
+  Describe a shard of packed values as rectangles of bytes. The first columns' rectangle includes
+  the parameters, the last columns' rectangle the padding.
 */
 static PetscErrorCode add_packed_parts(const TrsTbeTable *t, int64_t row_bytes, TrsStateTensor *tensor)
 {

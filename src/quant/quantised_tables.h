@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Quantised tables: held as rows of TRS_ROWS_TBE (compute/quant.h) and looked up by -task predict.
-  They come from a checkpoint of numbers or of quantised rows, go to the shards of any plan, and can
-  be written to a file again.
+  Quantised tables: stored as rows of TRS_ROWS_TBE (compute/quant.h) and looked up by -task predict.
+  They are read from a checkpoint of numbers or of quantised rows into the shards of any plan, and
+  can be written to a file.
 
-  A row has one scale and one bias, also where a plan cuts its columns (TorchRec's column_wise
-  shards keep both, too). So the values do not depend on the plan, and a file of quantised rows can
-  be cut anew by rows and by columns.
+  A row has one scale and one bias, even if a plan cuts its columns (as in TorchRec's column_wise
+  shards). So the values do not depend on the plan, and a file of quantised rows can be cut
+  differently by rows and by columns.
 
   Time and memory: a rank reads whole rows of its row ranges, a few MiB at a time, and keeps its own
-  columns in quantised form. No table is ever held in both forms. C column shards on C ranks read a
+  columns in quantised form. It never holds a table in both forms. C column shards on C ranks read a
   table C times: rows are contiguous in the file and smaller than a page, so reading fewer columns
-  would touch as much. Writing rows that are cut by columns costs a small write for each row and
-  shard; other rows go in large pieces.
+  would touch the same pages. Writing rows that are cut by columns costs a small write for each row
+  and shard; other rows are written in large pieces.
 
   Source: TorchRec quant.EmbeddingBagCollection, ShardedQuantEmbeddingBagCollection
 */
@@ -26,15 +26,15 @@
 extern const TrsOptionGroup trs_quant_options;
 
 /*
-  TrsQuantTableTypes - Choose the data type in which each table of a checkpoint is held.
+  TrsQuantTableTypes - Choose the data type of each table of a checkpoint.
 
-  The options may name the type; the default is the checkpoint's own type.
+  The options may name the type; the default is the checkpoint's type.
 
   Collective on comm.
 
-  In:     path    of the checkpoint
+  In:     path    the checkpoint's path
   InOut:  tables  data_type is set
-  Out:    stored  [tables->n] what the checkpoint has
+  Out:    stored  [tables->n] the checkpoint's tables
   Errors: OPTION for a data_type when the rows are already quantised to another one, or an
           output_dtype other than fp32, fp16, bf16; NO_INPUT; DATA naming file and dataset: missing
           table, other shape, attributes that contradict the rows
@@ -43,9 +43,9 @@ PetscErrorCode TrsQuantTableTypes(MPI_Comm comm, TrsOptions options, const char 
                                   TrsTableConfigs *tables, TrsStoredTable *stored);
 
 /*
-  TrsQuantCheckPlan - Check that the plan is one for quantised tables.
+  TrsQuantCheckPlan - Check that the plan suits quantised tables.
 
-  Its kernels are those of quantised rows, and its column shards start at a whole byte.
+  Its kernels must be kernels for quantised rows, and its column shards must start at a whole byte.
 
   Not collective.
 
@@ -71,12 +71,12 @@ PetscErrorCode TrsQuantReaderCreate(const char *path, const TrsEmbeddingShards *
                                     const TrsStoredTable *stored, TrsQuantReader *reader);
 
 /*
-  TrsQuantReaderMap - Let the reader map rows that the file has as the shards want them, instead of
-    copying them to memory (TrsEmbeddingShardsMap()). Other rows are read.
+  TrsQuantReaderMap - Map rows that the file has in the shards' format, instead of copying them to
+    memory (TrsEmbeddingShardsMap()). Other rows are read.
 
-  Not collective. Call it before TrsQuantReaderAddState().
+  Not collective. Must be called before TrsQuantReaderAddState().
 
-  In: check  look at the numbers of mapped rows, too, which reads them all
+  In: check  also check mapped rows, which reads all of them
 */
 void TrsQuantReaderMap(TrsQuantReader reader, PetscBool check);
 
@@ -87,7 +87,7 @@ void TrsQuantReaderMap(TrsQuantReader reader, PetscBool check);
 
   Errors: raised while the checkpoint is read, naming table and row: NOT_FINITE for a number that is
           not finite; DATA for a number beyond fp16 if the scale and bias or the numbers are fp16,
-          and for quantised rows whose scale or bias is not finite
+          or for quantised rows with a scale or bias that is not finite
 */
 PetscErrorCode TrsQuantReaderAddState(TrsQuantReader reader, TrsState *state);
 PetscErrorCode TrsQuantReaderDestroy(TrsQuantReader *reader);
@@ -102,5 +102,5 @@ PetscErrorCode TrsQuantReaderDestroy(TrsQuantReader *reader);
 */
 PetscErrorCode TrsQuantAddState(const TrsEmbeddingShards *shards, TrsState *state);
 
-/* Bytes that the shards would take as fp32. */
+/* Bytes that the shards would need as fp32. */
 int64_t TrsQuantFloatBytes(const TrsEmbeddingShards *shards);

@@ -67,7 +67,7 @@ PetscErrorCode TrsKjtOffsets(const TrsComputeOps *compute, TrsStream stream, Trs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* TrsKjtReadLimits() for offsets that only the device can read. */
+/* TrsKjtReadLimits() if only the device can read the offsets. */
 static PetscErrorCode copy_limits(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
                                   const TrsKjt *kjt, TrsDeviceBuffer *limits, int64_t *id_begin)
 {
@@ -75,7 +75,7 @@ static PetscErrorCode copy_limits(const TrsDeviceOps *device, const TrsComputeOp
   int64_t bag = 0;
 
   PetscFunctionBegin;
-  if (!kjt->strides) { /* the limits are evenly apart, so they are put side by side first */
+  if (!kjt->strides) { /* the limits are evenly spaced, so they are gathered first */
     TrsColumnCopy copy = {.from = TrsFloats((const float *)kjt->jagged.offsets, kjt->batch * width),
                           .cols = width};
 

@@ -2,9 +2,9 @@
 /*
   KeyedJaggedTensor: F features of a batch, feature-major.
 
-  lengths [F*B] int32: bag b of feature f is at f*B + b. offsets [F*B + 1]. values [N] ids in the
-  order of the bags, weights [N] or NULL. The arrays lie in the memory of the owner's device. They
-  grow, and are reused from batch to batch.
+  lengths [F*B] int32: bag b of feature f is at f*B + b. offsets [F*B + 1]. values [N] has the ids
+  in the order of the bags, weights [N] may be NULL. The arrays are in the memory of the owner's
+  device. They grow and are reused from batch to batch.
 
   Source: TorchRec KeyedJaggedTensor (torchrec.sparse.jagged_tensor)
 */
@@ -22,24 +22,24 @@ typedef struct {
   TrsDeviceBuffer lengths, offsets, values, weights;
   /* host [n_features] bags of each feature of a variable batch, borrowed; else NULL */
   const int64_t *strides;
-  /* host [n_features + 1] where each feature's ids begin; NULL: only offsets says so */
+  /* host [n_features + 1] first id of each feature; NULL: known only from offsets */
   const int64_t *id_begin;
-  /* strides and id_begin are on their way, and valid once the stream has been waited for */
+  /* strides and id_begin are being copied; valid after the stream is synchronised */
   PetscBool limits_pending;
   TrsBuffer scratch;      /* host memory for TrsKjtPermute() */
   TrsDeviceBuffer limits; /* for TrsKjtPermute() */
 } TrsKjt;
 
 /*
-  Make room for n_features * batch bags and n_values ids, and set the views. Contents are undefined
-  where a buffer grew.
+  Make room for n_features * batch bags and n_values ids, and set the views. If a buffer grows, its
+  contents are undefined.
 */
 PetscErrorCode TrsKjtReserve(const TrsDeviceOps *device, TrsKjt *kjt, int n_features, int64_t batch,
                              int64_t n_values, PetscBool weighted);
 
 /*
-  TrsKjtReserve() for a variable batch: feature f has strides[f] bags. The lengths of a feature
-  follow those of the feature before. strides is borrowed.
+  TrsKjtReserve() for a variable batch: feature f has strides[f] bags. The features' lengths are
+  contiguous. strides is borrowed.
 */
 PetscErrorCode TrsKjtReserveVariable(const TrsDeviceOps *device, TrsKjt *kjt, int n_features,
                                      const int64_t *strides, int64_t n_values, PetscBool weighted);
@@ -52,15 +52,15 @@ static inline int64_t TrsKjtStride(const TrsKjt *kjt, int f)
 }
 
 /*
-  TrsKjtReadLimits - Find where each feature's ids begin.
+  TrsKjtReadLimits - Find the first id of each feature.
 
-  What the host does not know already is copied from the device's offsets, in one transfer (for a
-  variable batch in one a feature).
+  Limits that the host does not know yet are copied from the device's offsets in one transfer (for a
+  variable batch, one per feature).
 
   Not collective.
 
-  InOut: limits    scratch, which must live as long as id_begin is pending
-  Out:   id_begin  host [n_features + 1]; if *pending was set, valid once the caller has
+  InOut: limits    scratch; must live while id_begin is pending
+  Out:   id_begin  host [n_features + 1]; if *pending is set, valid after the caller has
                    synchronised the stream
 */
 PetscErrorCode TrsKjtReadLimits(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
@@ -71,14 +71,14 @@ PetscErrorCode TrsKjtReadLimits(const TrsDeviceOps *device, const TrsComputeOps 
 PetscErrorCode TrsKjtOffsets(const TrsComputeOps *compute, TrsStream stream, TrsKjt *kjt);
 
 /*
-  TrsKjtPermute - Make feature j of out a copy of feature indices[j] of in. A feature may occur more
-  than once or not at all.
+  TrsKjtPermute - Make feature j of out a copy of feature indices[j] of `in`. A feature may occur
+  several times or not at all.
 
   Not collective.
 
-  In:    in       its offsets are filled
+  In:    in       its offsets must be filled
          indices  host [n_out]
-  InOut: out      grows as needed; its offsets are filled
+  InOut: out      grows as needed; its offsets are filled in
 */
 PetscErrorCode TrsKjtPermute(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
                              TrsWorkspace workspace, const TrsKjt *in, int n_out, const int *indices,
@@ -87,7 +87,7 @@ PetscErrorCode TrsKjtPermute(const TrsDeviceOps *device, const TrsComputeOps *co
 /*
   TrsKjtView - Part p of kjt.split(segments): features begin .. begin + n as a view into kjt.
 
-  Nothing is copied. The view is valid as long as kjt is unchanged; do not free it. Its offsets
+  Nothing is copied. The view is valid while kjt is unchanged, and must not be freed. Its offsets
   count from the first id of the whole kjt, so they index jagged.values, which is the whole array.
 
   Not collective.

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Variable batch per feature, made from an ordinary batch: samples that have equal bags of a feature
+  Variable batch per feature, made from an ordinary batch: samples with equal bags in a feature
   share one bag.
 
-  No function here waits for a device. The numbers of bags and ids that are left reach the host with
-  the counts of the exchange (TrsKjt.limits_pending).
+  No function here waits for a device. The remaining numbers of bags and ids reach the host with the
+  counts of the exchange (TrsKjt.limits_pending).
 
   Source: TorchRec KeyedJaggedTensor with stride_per_key_per_rank and inverse_indices
 */
@@ -13,10 +13,7 @@
 #include "sparse/kjt.h"
 
 typedef struct {
-  /*
-    each feature's distinct bags, in the order in which samples first have them; views of sample and
-    n
-  */
+  /* each feature's distinct bags, in order of first occurrence; views of sample and n */
   TrsBagLists lists;
   TrsDeviceBuffer sample, n; /* memory of lists */
   TrsDeviceBuffer limits;    /* scratch of TrsUniqueBagsTake() */
@@ -25,33 +22,33 @@ typedef struct {
 PetscErrorCode TrsUniqueBagsFree(const TrsDeviceOps *device, TrsUniqueBags *bags);
 
 /*
-  TrsUniqueBagsFind - Find the distinct bags of some features of a batch. Two bags are equal if
-  their ids (and weights, bit for bit) are equal, in equal order.
+  TrsUniqueBagsFind - Find the distinct bags of some features of a batch. Two bags are equal if they
+  have the same ids (and weights, bit for bit) in the same order.
 
   Not collective. Time and memory grow with the ids and with n_features * batch.
 
   In:    batch    offsets filled
          feature  host [n_features]
-  InOut: bags     lists, one a feature; valid until the next call
-         inverse  int64 [n_features][batch] the place of each sample's bag in its feature's list
+  InOut: bags     its lists are set, one per feature; valid until the next call
+         inverse  int64 [n_features][batch] position of each sample's bag in its feature's list
 */
 PetscErrorCode TrsUniqueBagsFind(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
                                  TrsWorkspace workspace, const TrsKjt *batch, int n_features,
                                  const int *feature, TrsUniqueBags *bags, TrsDeviceBuffer *inverse);
 
 /*
-  TrsUniqueBagsTake - Fill place j of out with the bags of list[j], taken from bag block block[j] of
-  `from`.
+  TrsUniqueBagsTake - Fill bag block j of out with the bags of list[j], taken from bag block
+  block[j] of `from`.
 
   Not collective.
 
-  In:    lists        of TrsUniqueBagsFind(); without samples the first bags of a bag block are
-                      taken
+  In:    lists        from TrsUniqueBagsFind(); if its sample is NULL, the first bags of each bag
+                      block
          block, list  host [n_out]
-         n_values     no fewer ids than out will have
-  InOut: limits       pinned host memory for out's strides and id_begin (limits_pending if the
-                      stream must be waited for). NULL: out is an ordinary batch, where empty bags
-                      follow those of a list
+         n_values     upper bound on out's number of ids
+  InOut: limits       pinned host memory for out's strides and id_begin (limits_pending is set if
+                      the stream must be synchronised first). NULL: out is an ordinary batch, in
+                      which each list is padded with empty bags
          out          offsets filled; grows as needed
 */
 PetscErrorCode TrsUniqueBagsTake(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
