@@ -101,7 +101,7 @@ static TrsDType dtype_of(hid_t type)
   size_t bytes = H5Tget_size(type);
 
   if (H5Tget_class(type) == H5T_FLOAT) return bytes == 2 ? TRS_FP16 : TRS_FP32;
-  return bytes == 2 ? TRS_BF16 : TRS_UINT8;
+  return bytes == 8 ? TRS_INT64 : bytes == 2 ? TRS_BF16 : TRS_UINT8;
 }
 
 static PetscErrorCode add_tensor(model *m, hid_t dataset, const char *name)

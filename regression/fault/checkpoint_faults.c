@@ -25,16 +25,41 @@ static TrsCheckpointFolder own; /* the folder that this job writes to, opened wi
 
 #define REQUIRE(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_INTERNAL, __VA_ARGS__)
 
-/* A row-split table, a column-split one with a split row-wise state, and a replicated bias. */
+/*
+  A row-split table with integers of its rows that are given in pieces, a column-split table with a
+  split row-wise state, and a replicated bias.
+*/
 typedef struct {
   TrsState state;
   float *rows, *cols, *momentum, bias[7];
+  int64_t *count; /* [n_rows] */
   int64_t row, n_rows;
 } model;
 
 static float element(int64_t step, int64_t r, int64_t c)
 {
   return (float)(step * 1000 + r) + 0.125f * (float)c;
+}
+
+static PetscErrorCode give_count(void *context, int part, int64_t first, int64_t n, void *rows)
+{
+  const model *m = (const model *)context;
+
+  PetscFunctionBegin;
+  REQUIRE(part == 0 && first >= 0 && first + n <= m->n_rows, "part %d, %d rows", part, (int)n);
+  memcpy(rows, m->count + first, (size_t)n * sizeof(*m->count));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode take_count(void *context, int part, TrsDType dtype, int64_t first, int64_t n,
+                                 const void *rows)
+{
+  model *m = (model *)context;
+
+  PetscFunctionBegin;
+  REQUIRE(part == 0 && dtype == TRS_INT64 && first >= 0 && first + n <= m->n_rows, "part %d", part);
+  memcpy(m->count + first, rows, (size_t)n * sizeof(*m->count));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode create_model(model *m)
@@ -53,6 +78,12 @@ static PetscErrorCode create_model(model *m)
   PetscCall(TrsAlloc(ROWS * N_COLUMNS, sizeof(float), &m->momentum));
   PetscCall(TrsStateAdd(&m->state, "embedding/a/weight", TRS_FP32, 2, ROWS, COLS, &tensor));
   PetscCall(TrsStateAddPart(tensor, m->row, 0, m->n_rows, COLS, m->rows, COLS));
+  PetscCall(TrsAlloc(ROWS, sizeof(*m->count), &m->count));
+  PetscCall(TrsStateAdd(&m->state, "embedding/a/count", TRS_INT64, 1, ROWS, 1, &tensor));
+  tensor->take = take_count;
+  tensor->give = give_count;
+  tensor->take_context = tensor->give_context = m;
+  PetscCall(TrsStateAddPart(tensor, m->row, 0, m->n_rows, 1, NULL, 1));
   PetscCall(TrsStateAdd(&m->state, "embedding/b/weight", TRS_FP32, 2, ROWS, COLS, &tensor));
   for (int c = rank; c < N_COLUMNS; c += size)
     PetscCall(TrsStateAddPart(tensor, 0, 4 * c, ROWS, 4, m->cols + 4 * c, COLS));
@@ -73,11 +104,19 @@ static PetscErrorCode free_model(model *m)
   PetscCall(TrsFree(&m->rows));
   PetscCall(TrsFree(&m->cols));
   PetscCall(TrsFree(&m->momentum));
+  PetscCall(TrsFree(&m->count));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* More than a double holds. */
+static int64_t integer(int64_t step, int64_t r)
+{
+  return INT64_MAX - 1000 * step - r;
 }
 
 static void fill_model(model *m, int64_t step)
 {
+  for (int64_t r = 0; r < m->n_rows; r++) m->count[r] = integer(step, m->row + r);
   for (int64_t r = 0; r < ROWS; r++) {
     for (int64_t c = 0; c < COLS; c++) {
       m->rows[r * COLS + c] = element(step, m->row + r, c);
@@ -109,6 +148,8 @@ static PetscErrorCode write_step(const char *folder, int64_t step)
 static PetscErrorCode check_model(const model *m, int64_t step)
 {
   PetscFunctionBegin;
+  for (int64_t r = 0; r < m->n_rows; r++)
+    REQUIRE(m->count[r] == integer(step, m->row + r), "count[%" PRId64 "] of step %" PRId64, r, step);
   for (int64_t r = 0; r < m->n_rows; r++)
     for (int64_t c = 0; c < COLS; c++)
       REQUIRE(m->rows[r * COLS + c] == element(step, m->row + r, c), "a[%" PRId64 "] of step %" PRId64, r,

@@ -14,6 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { ROWS = 6, COLS = 4 };
 static float weight[ROWS * COLS], momentum[ROWS], bias[3];
+static int64_t count[ROWS];
 static TrsState state;
 
 static PetscErrorCode create_state(void)
@@ -27,6 +28,9 @@ static PetscErrorCode create_state(void)
   tensor->optional = PETSC_TRUE;
   tensor->optimizer = "rowwise_adagrad";
   PetscCall(TrsStateAddPart(tensor, 0, 0, ROWS, 1, momentum, 1));
+  PetscCall(TrsStateAdd(&state, "embedding/a/count", TRS_INT64, 1, ROWS, 1, &tensor));
+  tensor->optional = PETSC_TRUE;
+  PetscCall(TrsStateAddPart(tensor, 0, 0, ROWS, 1, count, 1));
   PetscCall(TrsStateAdd(&state, "dense/over_arch/0/bias", TRS_FP32, 1, 3, 1, &tensor));
   PetscCall(TrsStateAddPart(tensor, 0, 0, 3, 1, bias, 1));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -12,7 +12,7 @@
     keys  -- ids to rows -->  rows in ids->jagged.values, and after that
           -- rows to lines -->  TrsTbeInput.locations, the lines where these rows are
 
-          -- rows to lines -->  TrsTbeInput.locations, lines in which these rows lie
+  Each placement of a stack treats some of the lookup's tables and leaves other features as they
   are. A lookup whose tables have no placement has trs_placement_none.
 
   Calls for a batch, in this order:

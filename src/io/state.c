@@ -11,8 +11,8 @@ PetscErrorCode TrsStateAdd(TrsState *state, const char *path, TrsDType dtype, in
   PetscCheck(ndim >= 1 && ndim <= 2 && rows >= 0 && cols >= 0 && (ndim == 2 || cols == 1), PETSC_COMM_SELF,
              TRS_ERR_INTERNAL, "%s: %d dimensions, %" PRId64 " rows, %" PRId64 " columns", path, ndim, rows,
              cols);
-  PetscCheck(dtype == TRS_FP32 || dtype == TRS_FP16 || dtype == TRS_BF16 || dtype == TRS_UINT8,
-             PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%s: checkpoints hold no %s", path, TrsDTypeName(dtype));
+  PetscCheck(TrsStateIsNumber(dtype) || dtype == TRS_UINT8 || dtype == TRS_INT64, PETSC_COMM_SELF,
+             TRS_ERR_INTERNAL, "%s: checkpoints hold no %s", path, TrsDTypeName(dtype));
   if (state->n == state->capacity) {
     int capacity = state->capacity ? 2 * state->capacity : 16;
 

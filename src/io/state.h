@@ -32,6 +32,14 @@ typedef PetscErrorCode (*TrsStateTake)(void *context, int part, TrsDType dtype, 
                                        const void *rows);
 
 /*
+  Give rows first .. first + n - 1 of part number `part` while a checkpoint is written: [n, part's
+  cols] elements of the tensor's dtype without gaps, to `rows` in memory of the host. Each row is
+  asked for once, in any order, in pieces of at most 64 MiB or one row. Called only on the rank that
+  owns the part, without the HDF5 lock: no collective calls.
+*/
+typedef PetscErrorCode (*TrsStateGive)(void *context, int part, int64_t first, int64_t n, void *rows);
+
+/*
   Offered the rows of part number `part` where they lie in the file: [part's rows, part's cols]
   elements of dtype without gaps, `offset` bytes from the beginning of the open file fd. *to_take is
   true; false says that `take` shall not get the rows.
@@ -47,9 +55,10 @@ typedef struct {
 enum { TRS_STATE_MAX_ATTRIBUTES = 4 };
 
 typedef struct {
-  char *path;     /* "embedding/user/weight" */
-  TrsDType dtype; /* fp32, fp16, bf16 (stored as uint16 with attribute dtype="bf16"), uint8 */
-  int ndim;       /* 1: [rows] with cols = 1; 2: [rows, cols] */
+  char *path; /* "embedding/user/weight" */
+  /* fp32, fp16, bf16 (stored as uint16 with attribute dtype="bf16"), uint8, int64 */
+  TrsDType dtype;
+  int ndim; /* 1: [rows] with cols = 1; 2: [rows, cols] */
   int64_t rows, cols;
   PetscBool replicated; /* every rank holds all of it as its one part: rank 0 writes, all read */
   int n_parts;
@@ -86,6 +95,9 @@ typedef struct {
   TrsStateTake take; /* NULL to read to memory */
   TrsStateMap map;   /* called before `take`, if rows lie in one piece; may be NULL */
   void *take_context;
+  /* Writing: rows come from `give` instead of the parts' memory, of which there is none. */
+  TrsStateGive give; /* NULL to write from memory */
+  void *give_context;
   int n_attributes; /* for writing */
   TrsStateAttribute attribute[TRS_STATE_MAX_ATTRIBUTES];
 } TrsStateTensor;
@@ -120,6 +132,12 @@ typedef struct {
   PetscErrorCode (*settle)(const void *context);
   const void *settle_context;
 } TrsState;
+
+/* Is the type one of the numbers that may be converted into each other: fp32, fp16 and bf16? */
+static inline PetscBool TrsStateIsNumber(TrsDType dtype)
+{
+  return (PetscBool)(dtype == TRS_FP32 || dtype == TRS_FP16 || dtype == TRS_BF16);
+}
 
 /* Add a tensor without parts. *tensor is borrowed until the next TrsStateAdd(). Not collective. */
 PetscErrorCode TrsStateAdd(TrsState *state, const char *path, TrsDType dtype, int ndim, int64_t rows,

@@ -153,6 +153,99 @@ static void test_half_types(void **state)
   assert_memory_equal(out, in, sizeof(in));
 }
 
+/* --- integers, which come from and go to what is not one array --- */
+
+enum { MANY = 9000000 }; /* more than a piece of 64 MiB */
+
+typedef struct {
+  int64_t row; /* of the part's first row in the tensor */
+  int64_t given, taken;
+  int fails; /* the call that fails; 0: none */
+} integers;
+
+/* All 64 bits count. */
+static int64_t integer(int64_t row)
+{
+  return INT64_MIN + 3 * row;
+}
+
+static PetscErrorCode give_integers(void *context, int part, int64_t first, int64_t n, void *rows)
+{
+  integers *i = (integers *)context + part;
+
+  PetscFunctionBegin;
+  PetscCheck(!i->fails, PETSC_COMM_SELF, TRS_ERR_IO, "the rows are gone");
+  assert_in_range(n, 1, (64 << 20) / 8);
+  for (int64_t r = 0; r < n; r++) ((int64_t *)rows)[r] = integer(i->row + first + r);
+  i->given += n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode take_integers(void *context, int part, TrsDType dtype, int64_t first, int64_t n,
+                                    const void *rows)
+{
+  integers *i = (integers *)context + part;
+
+  PetscFunctionBegin;
+  assert_int_equal(dtype, TRS_INT64);
+  for (int64_t r = 0; r < n; r++) assert_true(((const int64_t *)rows)[r] == integer(i->row + first + r));
+  i->taken += n;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Rank r has rows [bounds[r], bounds[r + 1]), in two parts. */
+static void add_integers(TrsState *s, const int64_t *bounds, integers *i)
+{
+  const int64_t begin = bounds[trs_rank()], end = bounds[trs_rank() + 1], middle = begin + (end - begin) / 3;
+  TrsStateTensor *tensor;
+
+  assert_petsc_ok(TrsStateAdd(s, "embedding/user/keys", TRS_INT64, 1, MANY, 1, &tensor));
+  tensor->give = give_integers;
+  tensor->take = take_integers;
+  tensor->give_context = tensor->take_context = i;
+  i[0] = (integers){.row = begin};
+  i[1] = (integers){.row = middle};
+  assert_petsc_ok(TrsStateAddPart(tensor, begin, 0, middle - begin, 1, NULL, 1));
+  assert_petsc_ok(TrsStateAddPart(tensor, middle, 0, end - middle, 1, NULL, 1));
+}
+
+static void test_integers(void **state)
+{
+  const TrsCheckpointInfo info = {.step = 1}, later = {.step = 2};
+  int64_t evenly[5] = {0}, all_on_last[5] = {0}, few[5];
+  TrsCheckpointInfo found;
+  TrsState s = {0};
+  TrsStateTensor *tensor;
+  integers i[2];
+
+  (void)state;
+  for (int r = 0; r <= trs_size(); r++) evenly[r] = (int64_t)MANY * r / trs_size();
+  all_on_last[trs_size()] = MANY;
+  add_integers(&s, evenly, i);
+  assert_petsc_ok(TrsCheckpointWrite(MPI_COMM_WORLD, path, &s, &info));
+  assert_int_equal(i[0].given + i[1].given, evenly[trs_rank() + 1] - evenly[trs_rank()]);
+  if (trs_rank() == trs_size() - 1) i[1].fails = 1;
+  assert_petsc_error(TrsCheckpointWrite(MPI_COMM_WORLD, path, &s, &later), TRS_ERR_IO);
+  assert_non_null(strstr(TrsErrorMessage(), "the rows are gone"));
+  TrsErrorClear();
+  assert_petsc_ok(TrsStateFree(&s));
+  add_integers(&s, all_on_last, i);
+  assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, path, &s, &found));
+  assert_int_equal(found.step, 1);
+  assert_int_equal(i[0].taken + i[1].taken, trs_rank() == trs_size() - 1 ? MANY : 0);
+  assert_petsc_ok(TrsStateFree(&s));
+  /* To memory; and as floats they are refused. */
+  assert_petsc_ok(TrsStateAdd(&s, "embedding/user/keys", TRS_INT64, 1, MANY, 1, &tensor));
+  assert_petsc_ok(TrsStateAddPart(tensor, 7, 0, 5, 1, few, 1));
+  assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, path, &s, &found));
+  for (int r = 0; r < 5; r++) assert_true(few[r] == integer(7 + r));
+  tensor->dtype = TRS_FP32;
+  assert_petsc_error(TrsCheckpointRead(MPI_COMM_WORLD, path, &s, &found), TRS_ERR_DATA);
+  assert_non_null(strstr(TrsErrorMessage(), "/embedding/user/keys is int64"));
+  TrsErrorClear();
+  assert_petsc_ok(TrsStateFree(&s));
+}
+
 /* One number that is not finite, on any rank, in any type: nothing is written, and the file that was there stays. */
 static void test_not_finite(void **state)
 {
@@ -761,10 +854,10 @@ static void test_wanted_fewer_rows(void **state)
 }
 
 TRS_TEST_MAIN_IN_FOLDER(cmocka_unit_test(test_any_split_reads_any_other), cmocka_unit_test(test_half_types),
-                        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_signs_of_life),
-                        cmocka_unit_test(test_split_rowwise_state), cmocka_unit_test(test_golden_files),
-                        cmocka_unit_test(test_other_model_is_refused), cmocka_unit_test(test_folder),
-                        cmocka_unit_test(test_held), cmocka_unit_test(test_unwritable),
-                        cmocka_unit_test(test_wanted), cmocka_unit_test(test_wanted_fewer_rows),
-                        cmocka_unit_test(test_truncation), cmocka_unit_test(test_bit_flips),
-                        cmocka_unit_test(test_flips_of_large_attributes))
+                        cmocka_unit_test(test_integers), cmocka_unit_test(test_not_finite),
+                        cmocka_unit_test(test_signs_of_life), cmocka_unit_test(test_split_rowwise_state),
+                        cmocka_unit_test(test_golden_files), cmocka_unit_test(test_other_model_is_refused),
+                        cmocka_unit_test(test_folder), cmocka_unit_test(test_held),
+                        cmocka_unit_test(test_unwritable), cmocka_unit_test(test_wanted),
+                        cmocka_unit_test(test_wanted_fewer_rows), cmocka_unit_test(test_truncation),
+                        cmocka_unit_test(test_bit_flips), cmocka_unit_test(test_flips_of_large_attributes))

@@ -53,8 +53,8 @@ PetscErrorCode TrsCheckpointOpen(const char *path, TrsHDF5File *file);
 PetscErrorCode TrsCheckpointRunId(const TrsHDF5File *file, char id[TRS_RUN_ID_SIZE]);
 
 /*
-  The element type in the file: bf16 is uint16 with an attribute, bytes are uint8. Close it with
-  H5Tclose(). Call this under the lock.
+  The element type in the file: bf16 is uint16 with an attribute, bytes are uint8, integers int64.
+  Close it with H5Tclose(). Call this under the lock.
 */
 PetscErrorCode TrsCheckpointType(TrsDType dtype, hid_t *type);
 
@@ -169,9 +169,8 @@ typedef struct {
   TrsCheckpointFileTensor *tensor;
   PetscBool has_means;
   int64_t n_parts, capacity;
-  TrsCheckpointPart *parts; /* [n_parts] parts of this rank */
-  const char **data;        /* [n_parts] first element in memory, or NULL for a mean */
-  int64_t *stride;          /* [n_parts] in bytes */
+  TrsCheckpointPart *parts;  /* [n_parts] parts of this rank */
+  const TrsStatePart **from; /* [n_parts] part of the state, or NULL for a mean */
   /* Staging memory for parts that the host cannot read: at most trs_part_bytes, or one row. */
   void *stage;
   int64_t stage_bytes;

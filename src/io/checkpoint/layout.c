@@ -18,6 +18,7 @@ PetscErrorCode TrsCheckpointType(TrsDType dtype, hid_t *type)
   } else {
     const hid_t plain = dtype == TRS_BF16    ? H5T_STD_U16LE
                         : dtype == TRS_UINT8 ? H5T_STD_U8LE
+                        : dtype == TRS_INT64 ? H5T_STD_I64LE
                                              : H5T_IEEE_F32LE;
 
     TrsCallHDF5(*type = H5Tcopy(plain));

@@ -177,7 +177,7 @@ static PetscErrorCode find_type(const TrsCheckpointSource *s, PetscBool any, con
 
   PetscFunctionBegin;
   *dtype = tensor->dtype;
-  if (!any || tensor->dtype == TRS_UINT8 || tensor->n_columns) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!any || !TrsStateIsNumber(tensor->dtype) || tensor->n_columns) PetscFunctionReturn(PETSC_SUCCESS);
   if (s->shape.type_class == H5T_FLOAT && s->shape.type_bytes == 4) *dtype = TRS_FP32;
   if (s->shape.type_class == H5T_FLOAT && s->shape.type_bytes == 2) *dtype = TRS_FP16;
   if (s->shape.type_class == H5T_INTEGER && s->shape.type_bytes == 2) {
@@ -216,7 +216,7 @@ static PetscErrorCode check_shape(const TrsCheckpointSource *s, const TrsCheckpo
   char found_text[96], want_text[96];
 
   PetscFunctionBegin;
-  want.type_class = dtype == TRS_BF16 || dtype == TRS_UINT8 ? H5T_INTEGER : H5T_FLOAT;
+  want.type_class = dtype == TRS_FP32 || dtype == TRS_FP16 ? H5T_FLOAT : H5T_INTEGER;
   want.type_bytes = (size_t)TrsDTypeBytes(dtype);
   same_type = (PetscBool)(s->shape.type_class == want.type_class && s->shape.type_bytes == want.type_bytes);
   TrsHDF5ShapeText(&s->shape, found_text, sizeof(found_text));
@@ -378,6 +378,7 @@ static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, 
       PetscCall(map_part(s, tensor, k, dtype, &to_take));
       if (to_take) PetscCall(take_part(s, tensor, k, dtype));
     } else {
+      PetscCheck(part.data, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%s has no memory to read to", tensor->path);
       PetscCall(read_part(s, state, tensor, &part, dtype, spread));
     }
   }

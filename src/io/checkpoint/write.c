@@ -12,18 +12,16 @@
 
 enum { TRS_PART_INTS = 6 };
 
-static PetscErrorCode add_part(TrsCheckpointWriter *w, TrsCheckpointPart p, const char *data, int64_t stride)
+static PetscErrorCode add_part(TrsCheckpointWriter *w, TrsCheckpointPart p, const TrsStatePart *from)
 {
   PetscFunctionBegin;
   if (w->n_parts == w->capacity) {
     w->capacity = w->capacity ? 2 * w->capacity : 64;
     PetscCall(PetscRealloc((size_t)w->capacity * sizeof(*w->parts), &w->parts));
-    PetscCall(PetscRealloc((size_t)w->capacity * sizeof(*w->data), &w->data));
-    PetscCall(PetscRealloc((size_t)w->capacity * sizeof(*w->stride), &w->stride));
+    PetscCall(PetscRealloc((size_t)w->capacity * sizeof(*w->from), &w->from));
   }
   w->parts[w->n_parts] = p;
-  w->data[w->n_parts] = data;
-  w->stride[w->n_parts] = stride;
+  w->from[w->n_parts] = from;
   w->n_parts++;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -34,8 +32,7 @@ static PetscErrorCode add_part(TrsCheckpointWriter *w, TrsCheckpointPart p, cons
 */
 static PetscErrorCode add_rectangle(TrsCheckpointWriter *w, int t, const TrsStatePart *from, PetscBool shared)
 {
-  int64_t element_bytes = w->tensor[t].element_bytes, stride = from->stride * element_bytes;
-  int64_t at_once = trs_part_bytes / (from->cols * element_bytes + 1), n = 0;
+  int64_t at_once = trs_part_bytes / (from->cols * w->tensor[t].element_bytes + 1), n = 0;
 
   PetscFunctionBegin;
   if (at_once < 1) at_once = 1;
@@ -48,7 +45,7 @@ static PetscErrorCode add_rectangle(TrsCheckpointWriter *w, int t, const TrsStat
 
     if (p.rows > at_once) p.rows = at_once;
     if (from->cols == 0 || (shared && n % w->size != w->rank)) continue;
-    PetscCall(add_part(w, p, from->data ? (const char *)from->data + r * stride : NULL, stride));
+    PetscCall(add_part(w, p, w->tensor[t].mean ? NULL : from));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -183,27 +180,67 @@ static PetscErrorCode write_rectangle(const TrsCheckpointWriter *w, TrsCheckpoin
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode release_stage(TrsCheckpointWriter *w)
+{
+  const TrsStateMemory *memory = &w->state->memory;
+
+  PetscFunctionBegin;
+  if (w->stage) PetscCall(memory->copy ? memory->release(memory->context, &w->stage) : TrsFree(&w->stage));
+  w->stage_bytes = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode reserve_stage(TrsCheckpointWriter *w, int64_t bytes)
+{
+  const TrsStateMemory *memory = &w->state->memory;
+
+  PetscFunctionBegin;
+  if (bytes <= w->stage_bytes) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(release_stage(w));
+  PetscCall(memory->copy ? memory->alloc(memory->context, bytes, &w->stage) : TrsAlloc(bytes, 1, &w->stage));
+  w->stage_bytes = bytes;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Write a part that the tensor's owner gives. */
+static PetscErrorCode write_given(TrsCheckpointWriter *w, TrsCheckpointPart *p, const TrsStatePart *from)
+{
+  const TrsStateTensor *tensor = w->tensor[p->tensor].tensor;
+  const int64_t row_bytes = p->cols * w->tensor[p->tensor].element_bytes;
+
+  PetscFunctionBegin;
+  PetscCall(reserve_stage(w, p->rows * row_bytes));
+  PetscCall(tensor->give(tensor->give_context, (int)(from - tensor->part), p->row - from->row_offset, p->rows,
+                         w->stage));
+  PetscCall(write_rectangle(w, p, (const char *)w->stage, row_bytes));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Write a part of the state from its memory, or from a copy that the host can read. */
 static PetscErrorCode write_part(TrsCheckpointWriter *w, int64_t i)
 {
   const TrsStateMemory *memory = &w->state->memory;
   TrsCheckpointPart *p = &w->parts[i];
-  const int64_t row_bytes = p->cols * w->tensor[p->tensor].element_bytes, stride = w->stride[i];
+  const TrsStatePart *from = w->from[i];
+  const int64_t element_bytes = w->tensor[p->tensor].element_bytes, stride = from->stride * element_bytes;
   /* Include the gaps between rows. */
-  const int64_t bytes = p->rows > 0 ? (p->rows - 1) * stride + row_bytes : 0;
+  const int64_t bytes = p->rows > 0 ? (p->rows - 1) * stride + p->cols * element_bytes : 0;
+  const char *data;
 
   PetscFunctionBegin;
-  if (!memory->copy) {
-    PetscCall(write_rectangle(w, p, w->data[i], stride));
+  if (w->tensor[p->tensor].tensor->give) {
+    PetscCall(write_given(w, p, from));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (bytes > w->stage_bytes) {
-    if (w->stage) PetscCall(memory->release(memory->context, &w->stage));
-    PetscCall(memory->alloc(memory->context, bytes, &w->stage));
-    w->stage_bytes = bytes;
+  PetscCheck(from->data || bytes == 0, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%s has no memory to write from",
+             w->tensor[p->tensor].path);
+  data = (const char *)from->data + (p->row - from->row_offset) * stride;
+  if (memory->copy) {
+    PetscCall(reserve_stage(w, bytes));
+    PetscCall(memory->copy(memory->context, w->stage, data, bytes));
+    data = (const char *)w->stage;
   }
-  PetscCall(memory->copy(memory->context, w->stage, w->data[i], bytes));
-  PetscCall(write_rectangle(w, p, (const char *)w->stage, stride));
+  PetscCall(write_rectangle(w, p, data, stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -352,9 +389,8 @@ static PetscErrorCode free_writer(TrsCheckpointWriter *w)
   PetscCall(TrsAtomicDiscard(&w->file));
   PetscCall(PetscFree(w->tensor));
   PetscCall(PetscFree(w->parts));
-  if (w->stage) PetscCall(w->state->memory.release(w->state->memory.context, &w->stage));
-  PetscCall(PetscFree(w->data));
-  PetscCall(PetscFree(w->stride));
+  PetscCall(release_stage(w));
+  PetscCall(PetscFree(w->from));
   PetscCall(PetscFree(w->all));
   PetscCall(PetscFree(w->counts));
   PetscCall(PetscFree(w->places));
