@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A batch of samples on the GPU. Twin of src/cpu/assemble.c. The file's rows come as they are:
-  ids of 4 bytes where the file has such, and the lengths of a sample side by side. Bytes moved:
-  each length and id once from the copy, and once to the batch with 8 bytes an id; an offset and a
-  begin for each bag.
+  A batch of samples on the GPU. Twin of src/cpu/assemble.c. The file's rows arrive unchanged: ids
+  of 4 bytes if the file has them, and the lengths of a sample side by side. Bytes moved: each
+  length and id is read once and written to the batch once, with 8 bytes per id; plus an offset and
+  a begin for each bag.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
 
 /*
-  A thread of the first kernel has a sample and goes through its keys, so that blocks are small. A
-  warp of the second has 32 neighbouring bags of a feature.
+  In the first kernel a thread works through the keys of a sample, so blocks are small. In the
+  second kernel a warp works on 32 adjacent bags of a feature.
 */
 enum { TRS_LENGTHS_THREADS = 64, TRS_PLACE_THREADS = 256, TRS_WARP = 32 };
 
-/* What both kernels need, on the device. */
+/* The arguments of both kernels, on the device. */
 struct SamplesJob {
   TrsSamples samples;
   int n_features;
   const TrsSampleFeature *feature; /* [n_features] */
   TrsJagged out;
-  int64_t *from; /* [n_features, B] where each bag's ids begin in the samples' */
-  int32_t *odd;  /* becomes 1 */
+  int64_t *from; /* [n_features, B] first id of each bag in the samples' ids */
+  int32_t *odd;  /* set to 1 if an id is bad or a bag too long */
 };
 
 static __global__ void place_lengths_kernel(SamplesJob job)
@@ -57,9 +57,8 @@ static __device__ __forceinline__ int64_t id_at(const TrsSamples &samples, int64
 }
 
 /*
-  Place the ids of 32 neighbouring bags, the lane's one of `length` ids that begin at `from`. The
-  bags' ids follow one another in the batch from `to` on: neighbouring lanes write neighbours,
-  whatever bags they belong to.
+  Place the ids of 32 adjacent bags. The lane's bag has `length` ids that begin at `from`. In the
+  batch the bags' ids are contiguous from `to` on, so adjacent lanes write adjacent ids of any bags.
 */
 static __device__ __forceinline__ void place_bags(const SamplesJob &job, const TrsSampleFeature &feature,
                                                   int32_t length, int64_t from, int64_t to, PetscBool *odd)
@@ -77,7 +76,7 @@ static __device__ __forceinline__ void place_bags(const SamplesJob &job, const T
   const int64_t total = __shfl_sync(all, end, TRS_WARP - 1), shift = from + length - end;
   for (int64_t begin = 0; begin < total; begin += TRS_WARP) {
     const int64_t i = begin + lane;
-    int bag = 0; /* the first one that ends behind i */
+    int bag = 0; /* the first bag that ends behind i */
 
     for (int step = TRS_WARP / 2; step > 0; step /= 2)
       if (__shfl_sync(all, end, bag + step - 1) <= i) bag += step;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Attention of ragged bags on the GPU, twin of src/cpu/attention_cpu.c within the
-  rounding of sums. A thread block has a bag at a time, and its warps have the pairs of a row and a
-  head in turn. A lane has every 32nd other row, whose score it makes by itself. Then the lanes have
-  columns, and get the weights from each other. Nothing but a row's sum is kept, so that a backward
-  makes scores again, once from the side of the queries and once from that of keys and values.
+  Attention of ragged bags on the GPU, twin of src/cpu/attention_cpu.c within the rounding of sums.
+  A thread block works on one bag at a time, and its warps on pairs of a row and a head in turn.
+  Each lane computes the scores of every 32nd row of the bag. For the weighted sums, lanes work on
+  columns and exchange the weights. Only a row's sum is kept, so a backward computes the scores
+  again: once for the queries, and once for keys and values.
 */
 #include "gpu/compute_cuda.h"
 
@@ -13,13 +13,13 @@
 enum {
   TRS_ATTENTION_THREADS = 128,
   TRS_ATTENTION_WARPS = TRS_ATTENTION_THREADS / 32,
-  TRS_ATTENTION_COLUMNS = 4, /* that a lane adds up at a time, 32 apart */
-  /* thread blocks of a multiprocessor, with which the compiler spills no registers */
+  TRS_ATTENTION_COLUMNS = 4, /* columns that a lane sums at a time, 32 apart */
+  /* thread blocks per multiprocessor for which the compiler spills no registers */
   TRS_ATTENTION_FORWARDS = 8,
   TRS_ATTENTION_BACKWARDS = 5
 };
 
-/* A row's part of a head: rows of the bag are `stride` floats apart. */
+/* Dot product of two rows in one head. */
 static __device__ __forceinline__ float dot(const float *__restrict__ a, const float *__restrict__ b,
                                             int64_t d)
 {
@@ -29,7 +29,7 @@ static __device__ __forceinline__ float dot(const float *__restrict__ a, const f
   return sum;
 }
 
-/* A bag's rows of one head, and the rows that one of them sees or is seen by. */
+/* A bag's rows in one head. */
 struct Head {
   int64_t first, n, d, stride; /* first row, rows; floats of a head and of a row */
   const float *query, *key, *value;
@@ -52,8 +52,8 @@ static __device__ __forceinline__ Head head_of(const TrsAttention &a, int64_t ba
 }
 
 /*
-  to [d] = the sum over rows j of weight_j * rows[j], whose 32 next weights the lanes have: added to
-  what the columns hold.
+  Add the sum over rows j of weight_j * rows[j] to the columns' sums. The lanes hold the next 32
+  weights.
 */
 static __device__ __forceinline__ void add_weighted(const float *__restrict__ rows, int64_t stride, int64_t n,
                                                     float weight, int64_t column, int64_t d, float *sum)
@@ -137,7 +137,7 @@ static __device__ __forceinline__ float gradient_of_score(const TrsAttention &a,
          head.scale;
 }
 
-/* Gradients of the queries: row i's are sums over the rows j that it sees. */
+/* Gradient of row i's query: a sum over the rows j that the row attends to. */
 static __device__ void backward_query(const TrsAttention &a, const Head &head, int64_t h, int64_t i, int lane)
 {
   const int64_t m = a.causal ? i + 1 : head.n;
@@ -156,7 +156,7 @@ static __device__ void backward_query(const TrsAttention &a, const Head &head, i
   }
 }
 
-/* Gradients of keys and values: row j's are sums over the rows i that see it. */
+/* Gradients of row j's key and value: sums over the rows i that attend to it. */
 static __device__ void backward_key(const TrsAttention &a, const Head &head, int64_t h, int64_t j, int lane)
 {
   const float *const dout = a.dout + head.first * a.dim + h * head.d;
@@ -192,7 +192,7 @@ static __global__ void __launch_bounds__(TRS_ATTENTION_THREADS, TRS_ATTENTION_BA
     const int64_t rows = a.offsets[bag + 1] - a.offsets[bag], first = (a.offsets[bag] - a.first) * a.heads;
     const int64_t d = a.dim / a.heads;
 
-    /* What a row's gradient has along its output, which all rows of the bag read then. */
+    /* The product of each row's gradient with its output. All rows of the bag read it below. */
     for (int64_t task = first + threadIdx.x; task < first + rows * a.heads; task += TRS_ATTENTION_THREADS)
       a.scratch[task] = dot(a.dout + task * d, a.out + task * d, d);
     __syncthreads();
@@ -206,7 +206,7 @@ static __global__ void __launch_bounds__(TRS_ATTENTION_THREADS, TRS_ATTENTION_BA
   }
 }
 
-/* Keys are read twice and values once for each query of a bag. */
+/* For each query of a bag, keys are read twice and values once. */
 PetscErrorCode TrsAttentionForwardCuda(TrsStream stream, const TrsAttention *attention)
 {
   PetscFunctionBegin;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Bags that samples share, on the GPU. Twin of src/cpu/bags_cpu.c: the integers are the same for
-  any order of threads.
+  Bags shared by samples, on the GPU. Twin of src/cpu/bags_cpu.c: results are the same for any order
+  of threads.
 
-  Distinct bags are found in one hash table a feature, without a sort. A bag goes to the place of
-  its hash or a later one, where it meets an equal bag or none. A place keeps the lowest sample that
-  came, so the table's order never shows. A group of 8 lanes works on a bag.
+  Distinct bags are found with one hash table per feature, without a sort. A bag is inserted at its
+  hash or at the next place that is free or has an equal bag. A place keeps the lowest sample, so
+  the order of insertion does not change results. A group of 8 lanes works on a bag.
 */
 #include "compute/bag_hash.h"
 #include "gpu/compute_cuda.h"
@@ -42,7 +42,7 @@ struct UniqueJob {
   uint64_t *hash;      /* [n_bags] */
   uint32_t *table;     /* [features, places] lowest sample of the bag at each place */
   uint64_t place_mask; /* places - 1, a power of 2 above the batch */
-  uint32_t *place;     /* [n_bags] place of each bag in its feature's part of the table */
+  uint32_t *place;     /* [n_bags] place of each bag in its feature's table */
 };
 
 /* The number of bag i in the input. */
@@ -73,7 +73,7 @@ static __global__ void hash_bags_kernel(UniqueJob job)
   }
 }
 
-/* Compare two bags. All lanes of the group call it and get the result. */
+/* Compare two bags. All lanes of the group must call it, and all get the result. */
 static __device__ bool same_bags(const TrsJagged &in, int64_t a, int64_t b)
 {
   const int64_t at_a = in.offsets[a], at_b = in.offsets[b], n = in.offsets[a + 1] - at_a;
@@ -99,9 +99,8 @@ static __device__ uint32_t claim(uint32_t *place, uint32_t s)
 }
 
 /*
-  Find a place for every bag. A bag may be compared with any bag that is equal to the one at the
-  place, so concurrent changes of the place do no harm. Reads ids and weights once, and those of the
-  bags compared with.
+  Find a place for every bag. All bags that a place ever holds are equal, so concurrent changes of a
+  place are harmless. Reads ids and weights once, plus those of the bags compared with.
 */
 static __global__ void place_bags_kernel(UniqueJob job)
 {
@@ -140,7 +139,7 @@ static __global__ void first_flags_kernel(UniqueJob job, int32_t *flags)
   }
 }
 
-/* before [n_bags + 1]: number of earlier bags that are the first of their kind. */
+/* before [n_bags + 1]: number of earlier bags that are first occurrences. */
 static __global__ void list_bags_kernel(UniqueJob job, const int64_t *before, TrsBagLists lists,
                                         int64_t *inverse)
 {
@@ -154,7 +153,7 @@ static __global__ void list_bags_kernel(UniqueJob job, const int64_t *before, Tr
   }
 }
 
-/* Make the job's memory, and a table without samples. */
+/* Allocate the job's memory, and empty the tables. */
 static PetscErrorCode reserve_table(TrsStream stream, TrsWorkspace workspace, int n_features, UniqueJob *job)
 {
   uint64_t places = 16;
@@ -219,7 +218,7 @@ struct TakeJob {
   int64_t *begin; /* [n_out + 1] first bag of each bag block of out; NULL: they are batch apart */
 };
 
-/* Find where bag k of bag block j comes from, and its place in out. */
+/* Find the source of bag k in bag block j, and its position in out. */
 static __device__ __forceinline__ bool find_bag(const TakeJob &job, int64_t i, int64_t *from, int64_t *to)
 {
   const int64_t B = job.lists.batch, j = i / B, k = i - j * B, list = job.list[j];
@@ -236,7 +235,7 @@ static __global__ void list_sizes_kernel(TakeJob job, int32_t *sizes)
     sizes[j] = static_cast<int32_t>(job.lists.n[job.list[j]]);
 }
 
-/* One thread a bag. The lengths of out are zero before. */
+/* One thread per bag. The lengths of out must be zero. */
 static __global__ void take_lengths_kernel(TakeJob job)
 {
   for (int64_t i = TrsCudaFirst(); i < job.n_out * job.lists.batch; i += TrsCudaStep()) {
@@ -247,7 +246,7 @@ static __global__ void take_lengths_kernel(TakeJob job)
   }
 }
 
-/* One group of lanes a bag. Reads and writes its ids once. */
+/* One group of lanes per bag. Reads and writes its ids once. */
 static __global__ void take_values_kernel(TakeJob job)
 {
   const bool weighted = job.in.weights && job.out.weights;
@@ -297,7 +296,7 @@ static PetscErrorCode upload_blocks(TrsStream stream, TrsWorkspace workspace, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find where out's bag blocks begin, each as long as its list. */
+/* Find the first bag of each bag block in out. Each block is as long as its list. */
 static PetscErrorCode find_blocks(TrsStream stream, TrsWorkspace workspace, TakeJob *job)
 {
   int64_t *begin;

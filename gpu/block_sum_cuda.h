@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sums in double over all threads of a launch, in an order that the launch defines. */
+/* Sums in double over all threads of a launch, in an order that depends only on the launch. */
 #pragma once
 
 #include "gpu/column_sums_cuda.h"
 
 /*
-  Sum a thread block's values in double, in a fixed order, in thread 0. part: shared, one double a
-  thread.
+  Sum a thread block's values in double, in a fixed order. Thread 0 gets the sum. part: shared
+  memory, one double per thread.
 */
 static __device__ __forceinline__ double block_sum(double value, double *part)
 {
@@ -23,10 +23,10 @@ static __device__ __forceinline__ double block_sum(double value, double *part)
 }
 
 /*
-  Sum N numbers of every thread over all thread blocks, of at most TRS_DENSE_THREADS threads each:
-  in a thread block, then over the thread blocks in the last of them to come here. Returns true in
-  the one thread that has the sums. All threads call it. sums: [blocks, N] scratch, used with a
-  counter if there are several thread blocks.
+  Sum N numbers of every thread over all thread blocks, which must have at most TRS_DENSE_THREADS
+  threads. Each thread block adds its own numbers; the last thread block to arrive adds the blocks'
+  sums. All threads must call it. Returns true in the thread that has the sums. sums [blocks, N] and
+  counter are used if there are several thread blocks.
 */
 template <int N>
 static __device__ __forceinline__ bool sum_of_blocks(double (&sum)[N], double *sums, unsigned *counter)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The cache of host rows on the GPU. Twin of src/cpu/cache_cpu.c, with the same lines, order and
-  counters: no result depends on the order of threads, and nothing waits for the host.
+  counters. Results do not depend on the order of threads, and the device never waits for the host.
 
-  The ids of the batch are sorted and made unique (scan_cuda.h). A warp looks each distinct id up
-  among its set's 32 tags, one tag a lane. The misses are sorted by set and, for LFU, by falling
-  count; both sorts are stable. Then a warp works on a set, one line a lane, and gives lines to
-  misses by rank. Last, a group of lanes moves rows: the old row from the line to its table, the new
-  row from its table to the line, both over the bus to the host.
+  The ids of the batch are sorted and made unique (scan_cuda.h). A warp looks up each distinct id
+  among its set's 32 tags, one tag per lane. The misses are sorted by set and, for LFU, by
+  descending count; both sorts are stable. Then a warp works on a set, one line per lane, and gives
+  lines to misses by rank. Last, groups of lanes move rows over the bus to the host: the old row
+  from the line to its table, the new row from its table to the line.
 
   Bytes moved for N ids, U distinct ones, M moves: about 24 N a pass of two sorts, 256 U of tags, on
   the bus one or two rows a move. Scratch: 80 N bytes.
@@ -20,14 +20,14 @@
 
 enum { TRS_CACHE_THREADS = 256, TRS_CACHE_COUNT_BITS = 40 };
 
-/* A table of the cache, on the device. Tables are in the order of their ids. */
+/* A table of the cache, on the device. Tables are sorted by their ids. */
 struct CacheTable {
   int64_t first; /* linear id of its first row */
   char *weight;  /* host memory */
   int64_t stride_bytes, row_bytes;
 };
 
-/* A feature's ids. first < 0: its table is not one of the cache's. */
+/* A feature's ids. first < 0: its table is not in this cache. */
 struct CacheFeature {
   int64_t first, rows;
 };
@@ -43,10 +43,12 @@ struct CacheBatch {
   Runs runs;      /* runs of linear ids */
   uint32_t *item; /* [N] index in the batch of a sorted id */
   int32_t *line;  /* [runs] line of each distinct id, or -1 */
-  /* [N] sorted: set, and for LFU the falling count. Entries that are no misses have set n_sets. */
+  /*
+    [N] sorted: set, and for LFU the descending count. Entries that are not misses have set n_sets.
+  */
   uint64_t *miss_key;
   uint32_t *miss;       /* [N] sorted: number of the run */
-  int64_t *evicted_tag; /* [N] tag that was in the line before, for misses that have a line */
+  int64_t *evicted_tag; /* [N] previous tag of the line, for misses that got a line */
   int count_bits;       /* bits of miss_key below the set */
 };
 
@@ -54,7 +56,7 @@ struct CacheBatch {
 
 /*
   Grid y over features, x over their values. Ids that are not rows of the cache's tables get a key
-  behind all rows. If the call sees a part of a batch, so do values before and behind this part.
+  behind all rows. If the call covers only part of a batch, so do the values outside this part.
 */
 static __global__ void cache_keys_kernel(const CacheFeature *features, TrsTbeInput input, int64_t n_ids,
                                          uint64_t *key, uint32_t *item, int32_t *locations)
@@ -81,7 +83,7 @@ static __global__ void cache_keys_kernel(const CacheFeature *features, TrsTbeInp
   }
 }
 
-/* Find the line of a linear id. All lanes of the warp call it and get the result. */
+/* Find the line of a linear id. All lanes of the warp must call it, and all get the result. */
 static __device__ __forceinline__ int32_t find_line(const TrsCache &cache, int64_t id, int lane)
 {
   const int64_t first = TrsCacheSetOf(id, cache.n_sets) * TRS_CACHE_WAYS;
@@ -91,8 +93,8 @@ static __device__ __forceinline__ int32_t find_line(const TrsCache &cache, int64
 }
 
 /*
-  One warp a distinct id: count it, record a hit, make its key among the misses. Entries behind the
-  last run are no misses.
+  One warp per distinct id: count it, record a hit, and make its miss key. Entries behind the last
+  run are not misses.
 */
 static __global__ void find_hits_kernel(TrsCache cache, CacheBatch b, uint64_t *miss_key, uint32_t *run)
 {
@@ -134,8 +136,7 @@ static __global__ void find_hits_kernel(TrsCache cache, CacheBatch b, uint64_t *
 /* --- insertion --- */
 
 /*
-  The rank of this lane's line among those that may be replaced: cheapest first, the lowest way
-  first among equals.
+  The rank of this lane's line among the replaceable lines: cheapest first, ties in order of way.
 */
 static __device__ __forceinline__ int rank_of(int64_t cost, unsigned replaceable, int lane)
 {
@@ -148,7 +149,7 @@ static __device__ __forceinline__ int rank_of(int64_t cost, unsigned replaceable
   return rank;
 }
 
-/* One warp: find lines of a set for its misses, which begin at `head` in their order. */
+/* One warp: find lines for a set's misses, which begin at `head`, in order. */
 static __device__ void insert_set(const TrsCache &cache, const CacheBatch &b, int64_t set, int64_t head,
                                   int lane)
 {
@@ -164,14 +165,14 @@ static __device__ void insert_set(const TrsCache &cache, const CacheBatch &b, in
   if (!free_line || rank >= n_misses) return;
   const uint32_t run = b.miss[head + rank];
   const int64_t id = static_cast<int64_t>(b.runs.key_of[run]);
-  if (lfu && cost > cache.count[id]) return; /* all later misses fail, too */
+  if (lfu && cost > cache.count[id]) return; /* all later misses fail as well */
   b.line[run] = static_cast<int32_t>(line);
   b.evicted_tag[head + rank] = tag;
   cache.tag[line] = id + 1;
   if (!lfu) cache.stamp[line] = cache.time;
 }
 
-/* A warp looks through 32 misses at a time for the first ones of sets. */
+/* A warp searches 32 misses at a time for the first miss of each set. */
 static __global__ void insert_kernel(TrsCache cache, CacheBatch b)
 {
   const int lane = static_cast<int>(threadIdx.x) & 31;
@@ -221,7 +222,7 @@ static __device__ __forceinline__ void copy_units(char *to, const char *from, in
     reinterpret_cast<T *>(to)[i] = reinterpret_cast<const T *>(from)[i];
 }
 
-/* Copy a row between its table and a line. A group of lanes calls it. */
+/* Copy a row between its table and a line. All lanes of the group must call it. */
 static __device__ __forceinline__ void move_row(const TrsCache &cache, const CacheTables &tables, int64_t id,
                                                 int64_t line, bool to_line, int lane)
 {
@@ -242,7 +243,7 @@ static __device__ __forceinline__ void move_row(const TrsCache &cache, const Cac
     copy_units<uint16_t>(to, from, t->row_bytes, lane, lanes);
 }
 
-/* One group of lanes a miss that has a line. */
+/* One group of lanes per miss that got a line. */
 static __global__ void move_kernel(TrsCache cache, CacheBatch b, CacheTables tables)
 {
   const int lane = static_cast<int>(threadIdx.x) & ((1 << tables.lanes_log2) - 1);
@@ -262,7 +263,7 @@ static __global__ void move_kernel(TrsCache cache, CacheBatch b, CacheTables tab
   }
 }
 
-/* One group of lanes a line. */
+/* One group of lanes per line. */
 static __global__ void write_back_kernel(TrsCache cache, CacheTables tables)
 {
   const int lane = static_cast<int>(threadIdx.x) & ((1 << tables.lanes_log2) - 1);
@@ -283,7 +284,7 @@ static __device__ __forceinline__ void add_counter(const TrsCache &cache, int wh
 }
 
 /*
-  One thread a distinct id: drop a line that LFU gave to another row, set locks, add up counters.
+  One thread per distinct id: drop a line that LFU gave to another row, set locks, add up counters.
 */
 static __global__ void settle_kernel(TrsCache cache, CacheBatch b, int32_t *held)
 {
@@ -320,9 +321,9 @@ static __global__ void locations_kernel(CacheBatch b, int32_t *locations)
 }
 
 /*
-  Grid y over features, x over their values. A thread has an id and first tries the line in
-  `locations`, which may be any number: if the line's tag is the id's, the line is right. The warp
-  looks up the other ids together.
+  Grid y over features, x over their values. A thread first tries the line in `locations`, which may
+  be any number: if its tag is the id's tag, the line is right. The warp looks up the other ids
+  together.
 */
 static __global__ void locate_kernel(const CacheFeature *features, TrsCache cache, TrsTbeInput input,
                                      int32_t *locations)
@@ -362,7 +363,7 @@ static bool is_cached(const TrsCache *cache, const TrsTbeTable *table)
   return table->lines == cache->lines;
 }
 
-/* Upload the cache's tables, ascending by their ids. As a rule they come in this order. */
+/* Upload the cache's tables, ascending by their ids. They usually arrive in this order. */
 static PetscErrorCode upload_tables(TrsStream stream, TrsWorkspace workspace, const TrsCache *cache,
                                     const TrsTbe *tbe, CacheTables *tables)
 {
@@ -459,7 +460,7 @@ static PetscErrorCode sort_misses(TrsStream stream, TrsWorkspace w, const TrsCac
 
   PetscFunctionBegin;
   b->count_bits = cache->algorithm == TRS_CACHE_LFU ? TRS_CACHE_COUNT_BITS : 0;
-  /* the keys of the ids are not needed any more */
+  /* the keys of the ids are no longer needed */
   PetscCall(TrsCudaScratch(w, TRS_CUDA_KEYS, n, sizeof(*key), &key));
   PetscCall(TrsCudaScratch(w, TRS_CUDA_ITEMS, n, sizeof(*run), &run));
   PetscCall(TrsCudaScratch(w, TRS_CUDA_LOCATIONS, n, sizeof(*b->line), &b->line));
@@ -476,9 +477,9 @@ static PetscErrorCode sort_misses(TrsStream stream, TrsWorkspace w, const TrsCac
 }
 
 /*
-  Number of thread blocks that move rows from and to the host's memory. 64 thread blocks have 256
-  KiB on their way, which is more than PCIe's bandwidth times its latency. More of them would hold
-  multiprocessors that the dense layers compute on meanwhile.
+  Number of thread blocks that move rows from and to host memory. 64 thread blocks have 256 KiB in
+  flight, which exceeds PCIe's bandwidth times its latency. More blocks would occupy multiprocessors
+  that the dense layers need at the same time.
 */
 static dim3 move_blocks(int64_t n_threads)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Number formats on the GPU: the bytes of src/cpu/codec_kernels_template.h, bit for bit. Memory
-  bounds all of them: n floats on one side, TrsCodecBytesCuda() bytes on the other. So a lane takes
-  four values at once, and has four such loads in flight (two if a row's scale must be found first).
-  A row that shares a scale has a group of lanes, a quarter of its values. Data that is not aligned
-  for this goes value by value, with one warp for a long row.
+  Number formats on the GPU: the bytes of src/cpu/codec_kernels_template.h, bit for bit. All are
+  memory-bound: n floats on one side, TrsCodecBytesCuda() bytes on the other. So a lane handles four
+  values at once and has four such loads in flight (two if a row's scale must be found first). A row
+  with a shared scale has a group of lanes, one for every four values. Unaligned data is handled
+  value by value, with one warp for a long row.
 
-  No expression here changes its result when it is contracted to a fused multiply-add: every product
-  that a sum follows has a power of two for a factor.
+  Contraction to fused multiply-adds changes no result here: in every sum of a product, one factor
+  is a power of two.
 */
 #include "compute/half.h"
 #include "gpu/compute_cuda.h"
@@ -27,7 +27,7 @@ int64_t TrsCodecBytesCuda(const TrsCodec *codec, int64_t n)
   return TrsCodecBytesCpu(codec, n);
 }
 
-/* Number of values that are encoded together. */
+/* Number of values encoded together. */
 static int64_t row_values(const TrsCodec *codec)
 {
   const bool in_rows = codec->kind == TRS_CODEC_INT8 || codec->kind == TRS_CODEC_FP8;
@@ -74,7 +74,7 @@ template <bool FP16, bool SCALED> struct Sixteen {
 
 /* --- fp8 --- */
 
-/* A format of 1 sign, e exponent and m mantissa bits. */
+/* A format with 1 sign, e exponent and m mantissa bits. */
 struct Fp8 {
   typedef uint8_t Code;
   int mantissa_bits, bias;
@@ -97,8 +97,8 @@ static __device__ __forceinline__ float power_of_two(int exponent)
 }
 
 /*
-  Round to nearest even, saturating. Below the smallest normal number the unit stays that of the
-  smallest normal number.
+  Round to nearest even, saturating. Numbers below the smallest normal number are rounded to its
+  unit.
 */
 __device__ __forceinline__ uint8_t Fp8::encode(float x) const
 {
@@ -115,8 +115,8 @@ __device__ __forceinline__ uint8_t Fp8::encode(float x) const
 }
 
 /*
-  Make a float whose exponent is off by the difference of the biases. One product corrects it, for
-  denormals, too.
+  Make a float whose exponent is off by the difference of the biases. One product corrects it, also
+  for denormals.
 */
 __device__ __forceinline__ float Fp8::decode(uint8_t code) const
 {
@@ -234,9 +234,9 @@ static __global__ void round_kernel(Format f, int64_t rows, int64_t cols, float 
 */
 
 /*
-  Find the least value of the group's lanes, with the same bits in all lanes. All lanes of the warp
-  call it: of some lanes, known at run time only, nvcc makes several instructions that wait for each
-  other.
+  Find the least value among the group's lanes, with the same bits in all lanes. All lanes of the
+  warp must call it: for a set of lanes known only at run time, nvcc generates several instructions
+  that wait for each other.
 */
 static __device__ __forceinline__ float group_least(float x, int lanes)
 {
@@ -252,7 +252,7 @@ struct RowScale {
   float scale, bias;
 };
 
-/* A row is n bytes, float32 scale and bias. A row of equal values has scale 0. */
+/* A row is n bytes, float32 scale and bias. If all values are equal, the scale is 0. */
 struct Int8Row {
   /*
     Find the scale of a row, and the factor of encode(). x [4] are this lane's values; they belong
@@ -325,7 +325,7 @@ static __global__ void __launch_bounds__(TRS_CODEC_THREADS)
   const int64_t step = TrsCudaStep() >> lanes_log2;
   const bool mine = 4 * lane < n;
 
-  /* a warp goes round as long as its first group has a row */
+  /* a warp loops while its first group has a row */
   for (int64_t r = TrsCudaFirst() >> lanes_log2; r - group < rows; r += step * TRS_ROWS_IN_FLIGHT) {
     float x[TRS_ROWS_IN_FLIGHT][4] = {};
 
@@ -481,7 +481,7 @@ static __global__ void decode_int8_kernel(int64_t rows, int64_t n, const uint8_t
 
 /* --- the kernels of the table --- */
 
-/* Number of fours of values that are handled as such. */
+/* Number of groups of four values that can be handled by four. */
 static int64_t fours_of(int64_t n, const float *floats, const void *codes, size_t code_bytes)
 {
   return TrsCudaIsAligned(floats, 0, 16) && TrsCudaIsAligned(codes, 0, static_cast<int>(4 * code_bytes))
@@ -542,7 +542,7 @@ static PetscErrorCode decode_16(cudaStream_t on, bool fp16, float scale, int64_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Are rows of n values handled by groups of lanes? */
+/* True if groups of lanes handle rows of n values. */
 static bool in_groups(int64_t n, const float *floats, const void *codes)
 {
   return n % 4 == 0 && n <= 4 * TRS_WARP && TrsCudaIsAligned(floats, 0, 16) && TrsCudaIsAligned(codes, 0, 4);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sums over samples, column by column: a thread block adds up a run of rows, and the last thread
-  block to finish adds up the runs. Both orders depend on the shape alone. Internal to gpu/.
+  Sums of columns over samples: a thread block adds a run of rows, and the last thread block to
+  finish adds the runs. Both orders depend only on the shape. Internal to gpu/.
 */
 #pragma once
 
@@ -27,9 +27,9 @@ template <class T> static __device__ __forceinline__ T add_lanes(T sum, T part[]
 }
 
 /*
-  Is this the last of n thread blocks to come here? All its threads call it. counter is 0 before,
-  and again after the last thread block, which may then read (__ldcg) the data that the others wrote
-  before.
+  Returns true in the last of n thread blocks to arrive. All threads must call it. counter must be 0
+  before, and is 0 again after the last thread block. That block may then read (__ldcg) the data
+  that the others wrote.
 */
 static __device__ __forceinline__ bool is_last(unsigned *counter, unsigned n)
 {
@@ -46,10 +46,10 @@ static __device__ __forceinline__ bool is_last(unsigned *counter, unsigned n)
 }
 
 /*
-  The sum of a thread's elements of column c: rows first, first + TRS_SUM_LANES, ... before end.
-  visit.load() reads an element's numbers, visit.use() stores what it makes of them and returns the
-  summand. Visit::ROWS rows are read before the first of them is stored, because the compiler may
-  not move a load before a store. The order of the sum is that of the rows.
+  Sum a thread's elements of column c: rows first, first + TRS_SUM_LANES, ... below end, in order.
+  visit.load() reads an element's numbers; visit.use() stores its results and returns the summand.
+  Visit::ROWS rows are read before the first of them is stored, because the compiler may not move a
+  load before a store.
 */
 template <class Visit>
 static __device__ __forceinline__ typename Visit::Type sum_of_rows(const Visit &visit, int64_t first,

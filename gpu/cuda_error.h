@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  CUDA's errors become ours. The message names the call. A failed allocation is TRS_ERR_MEMORY, any
-  other error TRS_ERR_UNAVAILABLE.
+  Translate CUDA's errors to ours. The message names the call. A failed allocation gives
+  TRS_ERR_MEMORY, any other error TRS_ERR_UNAVAILABLE.
 */
 #pragma once
 
@@ -25,8 +25,5 @@ extern "C" {
                cudaGetErrorName(trs_cuda_error_), #__VA_ARGS__); \
   } while (0)
 
-/*
-  Check after each launch: this is the first place that can report a bad launch configuration, or
-  the error of an earlier kernel.
-*/
+/* Must follow each launch: it reports a bad launch configuration, or an earlier kernel's error. */
 #define TrsCheckLaunch() TrsCallCUDA(cudaGetLastError())

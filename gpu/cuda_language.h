@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Every .cu file includes this header first. It brings CUDA's language or its stand-in on a CPU
-  (regression/cuda_on_cpu), PETSc's errors, and the kernels' types.
+  Every .cu file must include this header first. It provides the CUDA language or its stand-in on a
+  CPU (regression/cuda_on_cpu), PETSc's errors, and the kernels' types.
 
-  A source has two macros where the two languages differ. A launch is CU_LAUNCH(kernel, grid, block,
-  shared bytes, stream, arguments...), with a template in parentheses. Dynamic shared memory is
-  CU_DYN_SHARED(type, name). No <<<>>> and no inline PTX stand elsewhere.
+  The two languages differ in two points, for which sources use macros. A launch is
+  CU_LAUNCH(kernel, grid, block, shared bytes, stream, arguments...), with template names in
+  parentheses. Dynamic shared memory is CU_DYN_SHARED(type, name). Sources must not use <<<>>> or
+  inline PTX.
 */
 #pragma once
 
@@ -32,8 +33,8 @@ static inline cudaStream_t TrsCudaStream(TrsStream stream)
 }
 
 /*
-  The number of thread blocks of `threads` threads for n threads: at least one, and at most as many
-  as keep a grid-stride loop busy on any GPU.
+  Number of thread blocks of `threads` threads for n threads: at least 1, and at most the number
+  that keeps any GPU busy in a grid-stride loop.
 */
 static inline dim3 TrsCudaBlocks(int64_t n, int threads)
 {
@@ -42,7 +43,7 @@ static inline dim3 TrsCudaBlocks(int64_t n, int threads)
   return dim3(static_cast<unsigned>(blocks < 1 ? 1 : blocks > most ? most : blocks));
 }
 
-/* TrsCudaBlocks(), and at most as many thread blocks of the kernel as the GPU holds at once. */
+/* TrsCudaBlocks(), limited to the kernel's thread blocks that the GPU holds at once. */
 template <class Kernel>
 static inline PetscErrorCode TrsCudaResidentBlocks(Kernel *kernel, int64_t n, int threads, int shared_bytes,
                                                    dim3 *blocks)

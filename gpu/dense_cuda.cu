@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Dense layers on the GPU: products by gemm_cuda.cu, the rest by kernels that memory bounds. If
-  memory is aligned to 16 bytes, a thread has four columns, with the same sums in the same order.
+  Dense layers on the GPU: gemm_cuda.cu makes the products, memory-bound kernels do the rest. If
+  memory is aligned to 16 bytes, a thread handles four columns, with the same sums in the same
+  order.
 */
 #include "gpu/column_sums_cuda.h"
 #include "gpu/compute_cuda.h"
@@ -172,7 +173,7 @@ template <class S> struct VectorCrossed {
 
 /* --- linear layers --- */
 
-/* A thread makes a byte of the mask, of eight numbers y. */
+/* A thread makes one byte of the mask from eight numbers of y. */
 template <class S>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     make_mask_kernel(int64_t rows, int64_t cols, const S *y, int64_t y_stride, uint8_t *mask,
@@ -185,12 +186,12 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     unsigned bits = 0;
 
     for (int k = 0; k < 8 && c + k < cols; k++)
-      bits |= to_float(y[r * y_stride + c + k]) <= 0.0f ? 0u : 1u << k; /* of NaN it is set */
+      bits |= to_float(y[r * y_stride + c + k]) <= 0.0f ? 0u : 1u << k; /* set for NaN */
     mask[r * row_bytes + c / 8] = static_cast<uint8_t>(bits);
   }
 }
 
-/* A thread has some numbers of dx, and writes zeros where the mask says so. */
+/* A thread sets its numbers of dx to zero if their bit of the mask is 0. */
 template <class S>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     apply_mask_kernel(int64_t rows, int64_t cols, const uint8_t *mask, int64_t row_bytes, S *dx,
@@ -203,7 +204,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
   }
 }
 
-/* Make the mask of y, or apply it to dx, where cuBLASLt does not. */
+/* Make the mask of y, or apply it to dx, if cuBLASLt does not. */
 template <class S>
 static PetscErrorCode mask_apart(TrsStream stream, int64_t rows, int64_t cols, bool make, TrsMatrix matrix,
                                  TrsReluMask mask)
@@ -224,7 +225,7 @@ static PetscErrorCode mask_apart(TrsStream stream, int64_t rows, int64_t cols, b
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make a product whose mask is written or applied, by cuBLASLt or behind it. */
+/* Make a product and write or apply its mask, in cuBLASLt or in a kernel after it. */
 static PetscErrorCode masked_product(TrsStream stream, const TrsProduct *p)
 {
   const bool make = p->activation == TRS_ACTIVATION_RELU;
@@ -285,9 +286,9 @@ static PetscErrorCode mask_and_sum(TrsStream stream, int64_t rows, int64_t cols,
 }
 
 /*
-  Where dy is to be masked, the mask and the bias' gradient are one pass over dy. Else the product
-  that makes the weight's gradient sums dy, too. It would sum rounded numbers where dy is of floats
-  and products round them to bf16: there the pass remains.
+  If dy must be masked, one pass over dy masks it and sums the bias gradient. Otherwise the product
+  for the weight gradient also sums dy. If dy is float and products round it to bf16, that product
+  would sum rounded numbers, so the pass over dy remains.
 */
 PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
                                      TrsMatrix weight, TrsMatrix y, TrsActivation activation, TrsMatrix dy,
@@ -319,12 +320,12 @@ PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in
 
 /* --- cross layers --- */
 
-/* Rows whose reads a thread of the next kernel has under way at a time. */
+/* Rows that a thread of the next kernel reads at a time. */
 enum { TRS_CROSS_ROWS = 2 };
 
 /*
-  cols is in units of T. A thread has a column of some rows, gridDim.y apart. Reads x0, u, x and
-  writes y once, with the reads of two rows before the first write.
+  cols is in units of T. A thread handles one column in rows gridDim.y apart. Reads x0, u and x and
+  writes y once; two rows are read before the first write.
 */
 template <class T, class S>
 static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
@@ -360,7 +361,7 @@ static PetscErrorCode cross_forward(TrsStream stream, int64_t rows, int64_t cols
                                     const void *u, const float *bias, const void *x, void *y)
 {
   const int64_t blocks = (cols + TRS_DENSE_THREADS - 1) / TRS_DENSE_THREADS, most = 65535;
-  /* few rows are spread over as many threads as there are */
+  /* few rows: one strip for each row */
   const int64_t strips = rows < 1024 ? rows : (rows + TRS_CROSS_ROWS - 1) / TRS_CROSS_ROWS;
 
   PetscFunctionBegin;
@@ -422,7 +423,7 @@ PetscErrorCode TrsCrossBackwardCuda(TrsStream stream, int64_t batch, int64_t n, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A thread has some elements. Reads x0 and x and writes y once. */
+/* Reads x0 and x and writes y once. */
 template <class S>
 static __global__ void vector_cross_kernel(int64_t rows, int64_t cols, const S *x0, const float *s,
                                            const float *bias, const S *x, S *y)
@@ -456,7 +457,7 @@ PetscErrorCode TrsVectorCrossForwardCuda(TrsStream stream, int64_t batch, int64_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* h[r] = g . x0 of a row. A warp has a row: its sum runs lane by lane, then over the lanes. */
+/* h[r] = g . x0 for row r. A warp sums a row: each lane its own columns, then over the lanes. */
 template <class S>
 static __global__ void row_products_kernel(int64_t rows, int64_t cols, const S *g, const S *x0, float *h)
 {
@@ -501,7 +502,7 @@ PetscErrorCode TrsVectorCrossBackwardCuda(TrsStream stream, int64_t batch, int64
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* dx0, or in its place g, is the total already. The product adds it on its way to dx. */
+/* dx0, or g in its place, is already the total. The product adds it while it writes dx. */
 PetscErrorCode TrsCrossInputCuda(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
                                  TrsMatrix V, TrsMatrix g, const float *dx0, TrsMatrix dx)
 {

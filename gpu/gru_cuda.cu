@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Steps of a gru on the GPU, twin of src/cpu/gru_cpu.c within the rounding of exp and tanh. A
-  thread has a number of a state, and reads and writes the three gates of it once.
+  Steps of a gru on the GPU, twin of src/cpu/gru_cpu.c within the rounding of exp and tanh. A thread
+  computes one number of a state, and reads and writes its three gates once.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/wide_cuda.h"

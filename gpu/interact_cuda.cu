@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The dot interaction on the GPU, and behind it the factorization machine. A thread block works on a
-  few samples at a time, whose vectors are copied to shared memory once. A thread has a square of
-  results in registers (the products of 4 vectors with 4, or 4 columns of 4 vectors' gradients), so
-  that each number it reads takes part in four results.
+  The dot interaction and the factorization machine on the GPU. A thread block works on a few
+  samples at a time and copies their vectors to shared memory once. A thread holds a square of
+  results in registers (the products of 4 vectors with 4 others, or 4 columns of 4 vectors'
+  gradients), so that each number it reads is used in four results.
 
-  Every product is the sum of one thread over columns in ascending order. Every element of the
-  gradient is the sum of one thread over vectors in ascending order, the vector itself among them
-  with factor 0. So the bits are the same for any batch. Bytes moved: x and the result once, dout
-  once. A sample that does not fit in shared memory is read from global memory, in the same order.
+  One thread sums each product over columns in ascending order, and each element of the gradient
+  over vectors in ascending order, including the vector itself with factor 0. So the bits are the
+  same for any batch. Bytes moved: x and the result once, dout once. A sample that does not fit in
+  shared memory is read from global memory, in the same order.
 
   Vectors lie in a matrix, or anywhere. A gradient may take the place of its vector, because all
   vectors of a sample are in shared memory before the first gradient is written.
@@ -21,7 +21,7 @@ enum {
   TRS_DOT_THREADS = 128,
   TRS_DOT_SIDE = 4,               /* side of a thread's square */
   TRS_DOT_PLACES = 96,            /* vectors that may lie anywhere: arguments have 4 KiB */
-  TRS_DOT_SHARED_BYTES = 48 << 10 /* every GPU has this many without asking */
+  TRS_DOT_SHARED_BYTES = 48 << 10 /* available on every GPU without opt-in */
 };
 
 /* Sizes of a call. */
@@ -29,8 +29,8 @@ struct Dot {
   int64_t batch;
   int n, D, copied, n_zeros;
   /*
-    Floats from one vector to the next in shared memory: an odd number of float4, so that 8
-    neighbours lie in different banks.
+    Floats from one vector to the next in shared memory: an odd number of float4, so that 8 adjacent
+    vectors are in different banks.
   */
   int pitch;
   int tiles;   /* n / 4, rounded up */
@@ -71,7 +71,7 @@ static __device__ __forceinline__ int pair_at(int n, int i, int j)
 
 /*
   Copy the vectors of `here` samples to shared memory, with zeros up to a whole float4. All threads
-  of the thread block call it.
+  of the thread block must call it.
 */
 template <class X>
 static __device__ __forceinline__ void stage_vectors(const Dot &s, const X &from, int64_t first, int here,
@@ -98,9 +98,7 @@ static __device__ __forceinline__ void stage_vectors(const Dot &s, const X &from
   }
 }
 
-/*
-  Load four columns of a vector. Shared memory has all of them, with zeros behind the last column.
-*/
+/* Load four columns of a vector. Shared memory has all four, with zeros behind the last column. */
 template <bool SHARED, class T>
 static __device__ __forceinline__ void load_four(const T *from, int left, float *x)
 {
@@ -143,8 +141,8 @@ static __device__ __forceinline__ void multiply_tile(const Dot &s, const T *v, i
 }
 
 /*
-  Threads get the tiles of the triangle, sample after sample. Products go through shared memory, so
-  that they are written side by side.
+  The triangle's tiles are dealt to the threads, sample after sample. Products go through shared
+  memory, so that adjacent products are written together.
 */
 template <bool SHARED, class X, class R>
 static __global__ void __launch_bounds__(TRS_DOT_THREADS)
@@ -182,7 +180,7 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
       for (int k = static_cast<int>(threadIdx.x); k < s.n_zeros; k += TRS_DOT_THREADS)
         from_float(0.0f, &to[s.copied + n_products + k]);
     }
-    __syncthreads(); /* the next samples come to the same place */
+    __syncthreads(); /* the next samples use the same memory */
   }
 }
 
@@ -195,7 +193,7 @@ static __device__ __forceinline__ float pair_gradient(int n, const R *products, 
 
 /*
   Store the gradients of the products of `here` samples as square matrices with rows of 4 * tiles.
-  All threads of the thread block call it.
+  All threads of the thread block must call it.
 */
 template <class R>
 static __device__ __forceinline__ void stage_gradients(const Dot &s, int64_t first, int here, const R *dout,
@@ -210,8 +208,8 @@ static __device__ __forceinline__ void stage_gradients(const Dot &s, int64_t fir
 }
 
 /*
-  Compute columns d .. d + 3 of the gradients of vectors row .. row + 3 of a sample. g: its square
-  matrix in shared memory, or without one the row of dout.
+  Compute columns d .. d + 3 of the gradients of vectors row .. row + 3 of a sample. g is its square
+  matrix in shared memory if SHARED, else the row of dout.
 */
 template <bool SHARED, class T, class R>
 static __device__ __forceinline__ void multiply_back(const Dot &s, const T *v, const R *g, int row, int d,
@@ -231,7 +229,7 @@ static __device__ __forceinline__ void multiply_back(const Dot &s, const T *v, c
   }
 }
 
-/* Threads get squares of the gradient; neighbours have neighbouring columns. */
+/* Squares of the gradient are dealt to the threads; adjacent threads have adjacent columns. */
 template <bool SHARED, class X, class R>
 static __global__ void __launch_bounds__(TRS_DOT_THREADS)
     dot_backward_kernel(Dot s, X x, const R *dout, int64_t dout_stride, X dx)
@@ -284,8 +282,8 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
 }
 
 /*
-  Find the samples of a thread block, and the bytes of shared memory that they take. 0: not even one
-  sample fits.
+  Find the number of samples in a thread block (0 if even one does not fit), and their bytes of
+  shared memory.
 */
 static PetscErrorCode cut(Dot *s, int64_t floats_more, int squares, const void *kernel, size_t *bytes)
 {
@@ -335,7 +333,7 @@ template <class T> static Places<T> places_of(int n, const TrsVectorPlace *place
   return places;
 }
 
-/* Do all vectors begin at whole fours of numbers? */
+/* True if all vectors begin at multiples of four numbers. */
 static bool have_fours(TrsDType type, int n, const TrsVectorPlace *place)
 {
   bool have = true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Layers that keep a matrix's width, on the GPU. Threads have the numbers of a matrix in turn; for
-  layer norm a warp has a row, whose sums run lane by lane, then over the lanes.
+  Layers that keep a matrix's width, on the GPU. The numbers of a matrix are dealt to the threads;
+  for layer norm a warp handles a row, and sums run in each lane, then over the lanes.
 */
 #include "core/philox.h"
 #include "gpu/column_sums_cuda.h"
@@ -22,7 +22,7 @@ static __device__ __forceinline__ float activated(TrsActivation activation, floa
                                                 : x;
 }
 
-/* The gradient of the input, from the output. */
+/* The gradient of the input, computed from the output. */
 static __device__ __forceinline__ float activated_backward(TrsActivation activation, float out, float dy)
 {
   return activation == TRS_ACTIVATION_RELU      ? (out <= 0.0f ? 0.0f : dy)
@@ -122,7 +122,7 @@ PetscErrorCode TrsActivateBackwardCuda(TrsStream stream, int64_t batch, int64_t 
 
 /* --- layer norm --- */
 
-/* The input and its gradients: what the kernels of a backward read. */
+/* The arrays that the kernels of a backward read: the input and its gradients. */
 struct Norm {
   int64_t batch, n;
   TrsLayerNorm norm;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The losses on the GPU: a thread has a sample, and sums are made in a fixed order. */
+/* The losses on the GPU: one thread per sample, with sums in a fixed order. */
 #include "gpu/block_sum_cuda.h"
 #include "gpu/compute_cuda.h"
 #include "gpu/device/device_cuda.h"
@@ -17,7 +17,7 @@ static __device__ void add_loss(double of_thread, double *sums, unsigned *counte
   if (sum_of_blocks(sum, sums, counter)) *loss += sum[0];
 }
 
-/* The losses of one output. They are types, because a kernel takes no pointer to a function. */
+/* The losses of one output. They are types because a kernel cannot take a function pointer. */
 struct Bce {
   static __device__ double of(double z, double y, double q, double *g, double *p)
   {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Copies and sums of pooled rows on the GPU. A thread handles four numbers if rows are aligned to
-  four, else one. Memory bounds all kernels.
+  four numbers, else one. All kernels are memory-bound.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
@@ -36,7 +36,7 @@ static __device__ __forceinline__ float4 operator+(float4 a, float4 b)
 
 /* --- runs of columns --- */
 
-/* Most runs of a launch, and rows whose reads a thread has under way at a time. */
+/* Most runs in a launch, and rows that a thread reads at a time. */
 enum { TRS_RUNS_A_LAUNCH = 64, TRS_ROWS_IN_FLIGHT = 4 };
 
 /*
@@ -57,7 +57,7 @@ struct Share {
   int64_t row, step;
 };
 
-/* The one division and search of a thread. */
+/* Each thread divides and searches only here. */
 static __device__ __forceinline__ Share share_of(const Columns &columns)
 {
   const int64_t first = TrsCudaFirst();
@@ -102,8 +102,8 @@ template <class F, class T> struct CopyJob {
 };
 
 /*
-  Neighbouring threads have neighbouring elements of COLUMNS numbers. Reads and writes every element
-  once, with four reads before the first write.
+  Adjacent threads have adjacent elements of COLUMNS numbers. Every element is read and written
+  once; four are read before the first write.
 */
 template <class F, class T, int COLUMNS> static __global__ void copy_columns_kernel(const CopyJob<F, T> job)
 {
@@ -125,7 +125,7 @@ template <class F, class T, int COLUMNS> static __global__ void copy_columns_ker
   }
 }
 
-/* Is a copy one of numbers of F to T, and of wide elements or not? */
+/* True if a copy converts F to T, in wide elements if `wide`, else in single numbers. */
 template <class F, class T> static bool is_kind(const TrsColumnCopy *copy, bool wide)
 {
   return (copy->from.type == TRS_BF16) == (sizeof(F) == 2) &&
@@ -302,8 +302,8 @@ static __global__ void copy_many_rows_kernel(int n, const SizedCopy *copy, const
 }
 
 /*
-  A thread has an element of a row, and its neighbours have the next elements. Reads and writes each
-  row once, and its index once an element. Several copies are uploaded to the device first.
+  Adjacent threads have adjacent elements of a row. Each row is read and written once, its index
+  once per element. If there are several copies, they are uploaded to the device first.
 */
 PetscErrorCode TrsCopyRowsCuda(TrsStream stream, TrsWorkspace workspace, int n, const TrsRowsCopy *copy)
 {
@@ -325,8 +325,8 @@ PetscErrorCode TrsCopyRowsCuda(TrsStream stream, TrsWorkspace workspace, int n, 
   if (n <= 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_COPIES, bytes, 1, &list));
   /*
-    The bytes between members are zeroed, too, because an upload compares bytes: an array that the
-    device has already is not sent again.
+    Padding bytes are zeroed because an upload compares bytes: an array that is already on the
+    device is not sent again.
   */
   memset(list, 0, static_cast<size_t>(bytes));
   begin = reinterpret_cast<int64_t *>(list + n);

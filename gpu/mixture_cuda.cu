@@ -5,9 +5,9 @@
 
 #define TRS_MIX_THREADS 128
 
-/* A warp has one sample at a time, and its lanes have every 32nd column. */
+/* A warp works on one sample at a time; each lane has every 32nd column. */
 
-/* The j-th expert among which the gate chooses. */
+/* The gate's j-th expert. */
 static __device__ __forceinline__ int expert_of(const TrsMixture &m, int j)
 {
   const int n = m.end[0] - m.begin[0];
@@ -51,7 +51,7 @@ static __global__ void __launch_bounds__(TRS_MIX_THREADS) mix_backward_kernel(Tr
   for (int64_t b = TrsCudaFirst() >> 5; b < m.batch; b += TrsCudaStep() >> 5) {
     float *const gate = m.gate + b * m.n;
     const S *const from = dy + b * m.width;
-    float mean = 0.0f; /* of the experts' products with dy */
+    float mean = 0.0f; /* weighted mean of the experts' products with dy */
 
     for (int pass = 0; pass < 2; pass++) {
       for (int j = 0; j < m.n; j++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Optimizers of dense layers on the GPU. If memory is aligned to 16 bytes, a thread has four
+  Optimizers of dense layers on the GPU. If memory is aligned to 16 bytes, a thread handles four
   elements.
 */
 #include "gpu/block_sum_cuda.h"
@@ -42,7 +42,7 @@ PetscErrorCode TrsSumOfSquaresCuda(TrsStream stream, int64_t n, const float *x, 
 
 struct Update {
   const double *squares;       /* NULL: no clipping */
-  const TrsUpdateNumbers *now; /* NULL: lr, adam_lr, root and kept are below */
+  const TrsUpdateNumbers *now; /* NULL: use lr, adam_lr, root and kept below */
   double max_norm;
   float lr, eps, decay, scale, b1, b2, rest1, rest2, adam_lr, root, kept, limit;
 };
@@ -55,7 +55,7 @@ static __host__ __device__ __forceinline__ void set_numbers(const TrsUpdateNumbe
   a->kept = now.kept;
 }
 
-/* The factor of the gradient. All threads of the thread block call it. */
+/* The factor of the gradient. All threads of the thread block must call it. */
 static __device__ __forceinline__ float gradient_scale(const Update &a)
 {
   __shared__ float scale;
@@ -76,7 +76,7 @@ static __device__ __forceinline__ float clamped(float g, float limit)
   return g > limit ? limit : g < -limit ? -limit : g;
 }
 
-/* Which of an element's numbers a kind of optimizer has. */
+/* The states that a kind of optimizer has. */
 template <TrsDenseOptimizerKind kind> struct Has {
   static constexpr bool MOMENTS = kind == TRS_DENSE_ADAM || kind == TRS_DENSE_ADAMW || kind == TRS_DENSE_LAMB;
   static constexpr bool STATE1 = MOMENTS || kind == TRS_DENSE_ADAGRAD, STATE2 = MOMENTS;
@@ -84,8 +84,8 @@ template <TrsDenseOptimizerKind kind> struct Has {
 };
 
 /*
-  One element, in registers. The formulas are those of dense_kernels_template.h, but 0 / 0 (no
-  gradient yet and eps 0) is 0 here: the zeros that fill a weight up stay zeros.
+  One element, in registers. The formulas are in dense_kernels_template.h, except that 0 / 0 (no
+  gradient yet and eps 0) is 0 here, so that a weight's padding stays zero.
 */
 template <TrsDenseOptimizerKind kind>
 static __device__ __forceinline__ void update_element(const Update &a, float scale, float grad, float *weight,
@@ -109,7 +109,7 @@ static __device__ __forceinline__ void update_element(const Update &a, float sca
   }
 }
 
-/* The arrays of an optimizer, which do not overlap. */
+/* The arrays of an optimizer. They must not overlap. */
 struct Updated {
   const float *grad;
   float *weight, *state1, *state2;
@@ -155,7 +155,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS) update_kernel(int64_
 template <TrsDenseOptimizerKind kind>
 static void launch_update(TrsStream stream, int64_t n, const Update &a, const Updated &of)
 {
-  /* a state that the optimizer has not is NULL, and NULL is aligned */
+  /* a state that the optimizer lacks is NULL, and NULL is aligned */
   if (is_wide({of.grad, of.weight, of.state1, of.state2}, 0))
     CU_LAUNCH((update_kernel<kind, 4>), TrsCudaBlocks((n + 3) / 4, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
               TrsCudaStream(stream), n, a, of);
@@ -198,7 +198,7 @@ PetscErrorCode TrsDenseUpdateCuda(TrsStream stream, int64_t n, const TrsDenseOpt
 struct Lamb {
   float eps, decay;
   TrsUpdateNumbers numbers;
-  const TrsUpdateNumbers *now; /* NULL: they are above */
+  const TrsUpdateNumbers *now; /* NULL: use `numbers` */
 };
 
 static __device__ __forceinline__ void take_numbers(Lamb *a)
@@ -206,7 +206,7 @@ static __device__ __forceinline__ void take_numbers(Lamb *a)
   if (a->now) a->numbers = *a->now;
 }
 
-/* Adam's direction, 0 where no gradient has come yet. */
+/* Adam's direction, 0 before the first gradient. */
 static __device__ __forceinline__ float lamb_direction(const Lamb &a, float mean, float square, float w)
 {
   const float adam = mean == 0.0f
@@ -226,7 +226,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
 {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * TRS_SQUARES_A_BLOCK;
   const int64_t end = first + TRS_SQUARES_A_BLOCK < n ? first + TRS_SQUARES_A_BLOCK : n;
-  double sum[2] = {0.0, 0.0}; /* of the squares of weights, and of directions */
+  double sum[2] = {0.0, 0.0}; /* squares of weights, squares of directions */
 
   take_numbers(&a);
   for (int64_t i = first + threadIdx.x; i < end; i += TRS_DENSE_THREADS) {

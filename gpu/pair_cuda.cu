@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The softmax of pairs on the GPU, twin of src/cpu/pair_softmax.c within the rounding of sums. A
-  thread block has one row of the scores at a time; its threads have every TRS_PAIR_THREADS-th
-  column. Sums are made in an order that the number of columns alone defines.
+  thread block works on one row of scores at a time; each thread has every TRS_PAIR_THREADS-th
+  column. The order of sums depends only on the number of columns.
 */
 #include "gpu/compute_cuda.h"
 
@@ -23,7 +23,7 @@ static __global__ void __launch_bounds__(TRS_PAIR_LIST_THREADS)
   }
 }
 
-/* Is candidate c among those of query q? */
+/* True if candidate c counts for query q. */
 static __device__ __forceinline__ bool takes_part(const TrsPair *__restrict__ pair, int64_t q, int64_t c,
                                                   int64_t id_of_q)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Tables that every rank holds, on the GPU: the rows of a batch, and the merge of all ranks' lists
-  of rows. Twin of src/cpu/row_lists_cpu.c.
+  Tables that every rank holds, on the GPU: list the rows of a batch, and merge all ranks' lists.
+  Twin of src/cpu/row_lists_cpu.c.
 
-  Both are a stable sort by row, of all tables at once, with keys that number the rows of all
-  tables. Scratch: 24 bytes an entry and the scratch of the sort.
+  Both sort stably by row, for all tables at once, with keys that number the rows of all tables.
+  Scratch: 24 bytes per entry, plus the scratch of the sort.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
