@@ -79,14 +79,23 @@ TRS_ALWAYS_INLINE uint64_t TrsIdHash(uint64_t id)
   return a ^ (b + a);
 }
 
-/* The row of an id. A negative id gives R - 1 less the remainder of its complement, -id - 1. */
+/* The modulo's row. A negative id gives R - 1 less the remainder of its complement, -id - 1. */
+TRS_ALWAYS_INLINE uint64_t TrsIdModulo(const TrsIdMap *map, int64_t id)
+{
+  const uint64_t flip = map->is_unsigned ? 0 : (uint64_t)(id >> 63);
+
+  return (TrsDivide((uint64_t)id ^ flip, map->rows, PETSC_TRUE) ^ flip) + (map->rows.value & flip);
+}
+
+/* The row of an id. kind is the map's. */
 TRS_ALWAYS_INLINE int64_t TrsIdMapRow(const TrsIdMap *map, TrsIdMapKind kind, int64_t id)
 {
-  const PetscBool hash = (PetscBool)(kind == TRS_ID_MAP_HASH);
-  const uint64_t flip = hash || map->is_unsigned ? 0 : (uint64_t)(id >> 63);
-  const uint64_t x = hash ? TrsIdHash((uint64_t)id) : (uint64_t)id ^ flip;
-  const uint64_t row = (TrsDivide(x, map->rows, PETSC_TRUE) ^ flip) + (map->rows.value & flip);
-
-  if (kind != TRS_ID_MAP_QUOTIENT && kind != TRS_ID_MAP_REMAINDER) return (int64_t)row;
-  return (int64_t)TrsDivide(row, map->collisions, (PetscBool)(kind == TRS_ID_MAP_REMAINDER));
+  switch (kind) { /* without default: compilers name a kind that is missing */
+  case TRS_ID_MAP_NONE: break;
+  case TRS_ID_MAP_MODULO: return (int64_t)TrsIdModulo(map, id);
+  case TRS_ID_MAP_HASH: return (int64_t)TrsDivide(TrsIdHash((uint64_t)id), map->rows, PETSC_TRUE);
+  case TRS_ID_MAP_QUOTIENT: return (int64_t)TrsDivide(TrsIdModulo(map, id), map->collisions, PETSC_FALSE);
+  case TRS_ID_MAP_REMAINDER: return (int64_t)TrsDivide(TrsIdModulo(map, id), map->collisions, PETSC_TRUE);
+  }
+  return id;
 }
