@@ -72,8 +72,25 @@ def test_stop_alone(binary, folder):
     check(done and int(done[1]) == newest(folder), f"the newest checkpoint is of step {newest(folder)}:\n{text[-2000:]}")
 
 
+def test_stop_by_timeout(binary, folder):
+    """A supervisor that signals the process and then its group asks once: coreutils' timeout, with each signal, also of its own choice."""
+    make(folder)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        before = checkpoints(folder)
+        words = ["timeout", "-s", number.name[3:], "100000", binary] + ALONE.split() + ["-resume"]
+        with subprocess.Popen(words, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+            for line in process.stdout:
+                if line.startswith("checkpoint after"):
+                    break
+            process.send_signal(number)
+            text = process.stdout.read()
+            check(process.wait() == 75, f"{number.name}: exit {process.returncode}:\n{text[-2000:]}")
+        check("stopped on request after step" in text and checkpoints(folder) != before, f"{number.name}:\n{text[-2000:]}")
+    check_goes_on(binary, folder, 1)
+
+
 def test_stop_at_once(binary, folder):
-    """The same signal again ends a rank with 130, also where the step cannot end: the other rank stands still."""
+    """A second request, two seconds after the first, says so and ends a rank with 130, also where the step cannot end: the other rank stands still."""
     make(folder)
     for number in (signal.SIGINT, signal.SIGTERM):
         job = Job(binary, 2, EVER, folder, launcher=PATIENT)
@@ -89,7 +106,8 @@ def test_stop_at_once(binary, folder):
             wait_for(lambda: os.path.exists(noted) and open(noted).read().strip(), job)
             check(open(noted).read().strip() == "130", f"{number.name} twice: exit {open(noted).read()}")
         finally:
-            job.kill()
+            text = job.kill()
+        check(text.count("a second request to stop: ends at once with exit status 130") == 1, f"{number.name} twice:\n{text[-2000:]}")
 
 
 def is_gone(pid):

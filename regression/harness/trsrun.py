@@ -141,6 +141,7 @@ class Job:
         return Result(self.process.returncode, ranks, text, seconds)
 
     def kill(self):
+        """Ends the ranks. Returns what they printed."""
         for name in os.listdir(self.notes):
             if name.startswith("process."):
                 try:
@@ -149,10 +150,10 @@ class Job:
                     pass
         self.process.terminate()
         try:
-            self.process.communicate(timeout=30)
+            return self.process.communicate(timeout=30)[0]
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.communicate()
+            return self.process.communicate()[0]
 
 
 def run(binary, ranks, options, folder, limit_s=60, status=0, **more):

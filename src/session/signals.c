@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TRS_EXIT_AT_ONCE = 130, TRS_POLL_MS = 100, TRS_SAME_REQUEST_S = 1, TRS_SIGNAL_STACK = 128 << 10 };
+enum { TRS_EXIT_AT_ONCE = 130, TRS_POLL_MS = 100, TRS_SIGNAL_STACK = 128 << 10 };
 
 static const int stop_signals[] = {SIGTERM, SIGUSR1, SIGINT, SIGHUP};
 enum { TRS_N_STOP_SIGNALS = sizeof(stop_signals) / sizeof(stop_signals[0]) };
@@ -35,26 +35,43 @@ struct TrsWatchdogImpl {
 };
 
 /*
-  Tell whether a signal belongs to the same request as the one before. One event may reach a rank as
-  several signals: a terminal that closes sends SIGHUP through its shell and by itself, and a batch
-  system's SIGTERM comes beside the SIGUSR1 of the job's script. Signals within one second are the
-  same request, unless the same signal comes again.
+  Tell whether a signal repeats the request before it. One event may reach a rank as several
+  signals: `timeout` of coreutils signals its child and then its process group, a terminal that
+  closes sends SIGHUP through its shell and by itself, and a batch system's SIGTERM comes beside the
+  SIGUSR1 of the job's script.
 */
-static PetscBool is_same_request(int number)
+static PetscBool is_same_request(void)
 {
   struct timespec now;
+  int64_t ns;
 
-  if (number == trs_stop_requested && number != SIGHUP) return PETSC_FALSE;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  return (PetscBool)(now.tv_sec - requested_at.tv_sec <= TRS_SAME_REQUEST_S);
+  ns = (int64_t)(now.tv_sec - requested_at.tv_sec) * 1000000000 + (now.tv_nsec - requested_at.tv_nsec);
+  return (PetscBool)(ns < (int64_t)TRS_SAME_REQUEST_S * 1000000000);
+}
+
+/* A signal handler may write() but not print. */
+static void end_at_once(PetscBool is_second)
+{
+  static const char text[] = "trshard: info: a second request to stop: ends at once with exit status 130, "
+                             "without another checkpoint\n";
+
+  if (is_second && write(STDERR_FILENO, text, sizeof(text) - 1) < 0) _exit(TRS_EXIT_AT_ONCE);
+  _exit(TRS_EXIT_AT_ONCE);
 }
 
 static void on_signal(int number)
 {
-  if (ends_at_once || (trs_stop_requested && !is_same_request(number))) _exit(TRS_EXIT_AT_ONCE);
-  if (trs_stop_requested) return;
-  clock_gettime(CLOCK_MONOTONIC, &requested_at);
-  trs_stop_requested = number;
+  const int before = errno;
+
+  if (ends_at_once) end_at_once(PETSC_FALSE);
+  if (!trs_stop_requested) {
+    clock_gettime(CLOCK_MONOTONIC, &requested_at);
+    trs_stop_requested = number;
+  } else if (!is_same_request()) {
+    end_at_once(PETSC_TRUE);
+  }
+  errno = before;
 }
 
 int TrsSignalsInstall(void)
@@ -88,7 +105,7 @@ void TrsSignalsEndAtOnce(void)
 {
   if (!installed) return;
   ends_at_once = 1;
-  if (trs_stop_requested) _exit(TRS_EXIT_AT_ONCE);
+  if (trs_stop_requested) end_at_once(PETSC_FALSE);
 }
 
 PetscErrorCode TrsSignalsIgnore(void)

@@ -3,7 +3,8 @@
   Stop requests and the watchdog.
 
   SIGTERM, SIGUSR1, SIGINT and SIGHUP set a flag that the ranks agree on at the next step or batch.
-  A second signal ends this process with 130 at once. SIGHUP (nohup) and SIGINT (a background job)
+  Signals within TRS_SAME_REQUEST_S of the first belong to the same request. A later one ends this
+  process at once with 130, after a line that says so. SIGHUP (nohup) and SIGINT (a background job)
   that were ignored when the program started stay ignored. SIGPIPE and SIGXFSZ are ignored: a closed
   stdout must not end a run, and a file that gets too large is an error of its write.
 
@@ -17,6 +18,8 @@
 #include "core/start.h" /* trs_stop_requested */
 
 #include <stdint.h>
+
+enum { TRS_SAME_REQUEST_S = 2 };
 
 /*
   Install the handlers. Call this before TrsStart(): a request that comes while MPI starts, which
