@@ -212,7 +212,7 @@ def run_facts(run):
     pairs = [("task", run.option("-task")), ("ranks", run.attrs.get("world_size")), ("hardware", run.attrs.get("hardware")), ("program", run.attrs.get("program")),
              ("run id", run.attrs.get("run_id"))]
     if len(loss):
-        pairs += [("steps", f"{int(step[-1]) + 1:,}"), ("loss, last step", f"{loss[-1]:.5f}"), ("speed, median", f"{np.nanmedian(speed):,.0f} samples/s" if len(speed) else "")]
+        pairs += [("steps", f"{int(step[-1]) + 1:,}"), ("loss, last step", f"{loss[-1]:.5f}"), ("speed", f"{run.speed():,.0f} samples/s" if len(speed) else "")]
     named = dict([("loss", "loss")] + [(task + name, f"{what} of {task[:-1]}" if task else what) for task in run.task_words()
                                        for name, what in (("loss", "loss"), ("auc", "AUC"), ("ne", "NE"), ("calibration", "calibration"))])
     pairs += [(f"{what}, last evaluation", f"{run['eval/' + name][-1]:.5f}") for name, what in named.items()

@@ -173,11 +173,10 @@ def draw_speed(axes, runs, styles):
         speed, step = speed[np.isfinite(speed)], run.updates()[np.isfinite(speed)]
         if not len(speed):
             continue
-        middle = np.median(speed)
         most = max(most, np.percentile(speed, 99.5))
         axes.plot(*thin(step, speed), color=style.of("window"), linewidth=0.6, alpha=0.35)
         axes.plot(*thin(step, smooth(speed, max(1, len(speed) // 50))), color=style.of("window"), linewidth=style.width, linestyle=style.line,
-                  label=f"{style.prefix}median {trsread.count_text(middle)}/s")
+                  label=f"{style.prefix}{trsread.count_text(run.speed())}/s")
         draw_starts(axes, run, style)
     axes.set_ylim(0, 1.1 * most or 1)
     axes.yaxis.set_major_formatter(matplotlib.ticker.EngFormatter(sep=""))

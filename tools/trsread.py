@@ -292,6 +292,14 @@ class Run:
         rows += [(name, self.stage(name), None) for name in UNPREDICTED if len(self.stage(name))]
         return [row for row in rows if row[1].any() or (row[2] is not None and row[2].any())]
 
+    def speed(self):
+        """Samples/s of the last start with steps, as that run printed them: samples over the time in steps."""
+        of_starts, of_steps = self["starts/samples_per_s"], self["train/samples_per_s"]
+        of_starts, of_steps = of_starts[np.isfinite(of_starts)], of_steps[np.isfinite(of_steps) & (of_steps > 0)]
+        if len(of_starts):
+            return of_starts[-1]
+        return len(of_steps) / np.sum(1 / of_steps) if len(of_steps) else math.nan  # an earlier version's file
+
     def start_of(self, step):
         """The index of the start that did these steps (src: /starts/first_step); -1 without /starts."""
         first = self["starts/first_step"]

@@ -253,12 +253,15 @@ def test_resume_of_other_data(binary, folder):
         check(told(text) == wanted, f"told on {ranks} ranks: {told(text)}")
     make(folder, 100, name="second.h5")
     # Of 200 samples: 8 steps of 24, and one of 8. Of 300: 12 steps, and one of 12.
-    for epochs, ranks, place, updates in ((1, 1, "step 9 of then is step 8 of now", range(9, 14)), (2, 3, "step 18 of then is step 17 of now", range(18, 27))):
+    for epochs, ranks, place, updates in ((1, 1, "step 10 is step 9 of epoch 1", range(9, 14)), (2, 3, "step 19 is step 5 of epoch 2", range(18, 27))):
         days = f"-checkpoint_dir days{epochs} -epochs {epochs}"
         train(binary, folder, 2, days)
         text = train(binary, folder, ranks, f"{days} -data_train train.h5,second.h5 -resume -output days{epochs}.h5").text
-        check(told(text) == ["the training data had 200 samples and has 300: as many count as seen as were",
+        check(told(text) == ["the training data had 200 samples and has 300: the samples already seen still count as seen",
                              f"an epoch had 9 steps of 24 samples and has 13 of 24: {place}"], f"told on {ranks} ranks: {told(text)}")
+        named = [int(name[5:14]) for name in files(folder, f"days{epochs}")]
+        check(int(re.findall(r"checkpoint after step (\d+): ", text)[-1]) == max(named) == updates[-1] + 1, f"files {named}:\n{text[-600:]}")
+        check([int(step) for step in re.findall(r"^step (\d+)/", text, re.M)][-1] == updates[-1] + 1, text)
         with h5py.File(os.path.join(folder, f"days{epochs}.h5")) as h:
             check(h["train/step"][()].tolist() == list(updates), f"updates {h['train/step'][()]}, expected {updates}")
 
@@ -275,11 +278,11 @@ def test_resume_of_changed_run(binary, folder):
     make(folder, 130)
     for ranks in (1, 2, 3):
         text = train(binary, folder, ranks, "-seed 5 -steps 4 -resume -checkpoint_dir ckpt -embedding_learning_rate 0.01 -dense_optimizer sgd -table_tag_eps 0.5").text
-        wanted = ["the training data had 200 samples and has 130: as many count as seen as were", "-seed was 3, is 5", "-embedding_learning_rate was 0.02, is 0.01",
+        wanted = ["the training data had 200 samples and has 130: the samples already seen still count as seen", "-seed was 3, is 5", "-embedding_learning_rate was 0.02, is 0.01",
                   "-data_shuffle was true, is false", "-table_tag_eps was not given, is 0.5"]
         check(sorted(told(text)) == sorted(wanted), f"told: {told(text)}")
     text = train(binary, folder, 2, first.replace("-steps 4", "-steps 5") + " -resume", environment={}).text
-    check([line for line in told(text)] == ["the training data had 200 samples and has 130: as many count as seen as were"], f"told: {told(text)}")
+    check([line for line in told(text)] == ["the training data had 200 samples and has 130: the samples already seen still count as seen"], f"told: {told(text)}")
     text = train(binary, folder, 2, first.replace("-steps 4", "-steps 6") + " -resume -qcomm_forward_precision bf16 -plan_replicas 2").text
     check(told(text) == ["-qcomm_forward_precision was fp32, is bf16", "-plan_replicas was 1, is 2"], f"told: {told(text)}")
     fewer = words(2, f"{first} -resume").replace("user,item,tag,word", "user,item,tag")

@@ -3,6 +3,7 @@
 import glob
 import os
 import random
+import re
 import signal
 import time
 
@@ -10,6 +11,7 @@ import h5py
 import numpy as np
 
 from law_faults import checkpoints, newest, wait_for
+from law_signals import write_long_dataset
 from law_plans import FEATURES, MIXED, MODEL, TABLES, make, train
 from trsrun import Job, attribute, check, check_same_tensors, losses, run, same_bits, thin, thinned, write_dataset
 
@@ -259,6 +261,67 @@ def test_killed_before_a_checkpoint(binary, folder):
     check(len(losses(os.path.join(folder, "run.h5"))) == 4 and not [name for name in names(folder) if "~" in name], f"{names(folder)}")
     result = run(binary, 2, words(2, "-checkpoint_dir other -resume -existing_outputs refuse -steps 4"), folder, status=None)
     check(result.all_left_with(73, 2, patient=False), f"another folder is another run: exit {result.ranks}:\n{result.text[-2000:]}")
+
+
+def contents(path):
+    """Everything that a file of results has, by name."""
+    found = {}
+    with h5py.File(path) as h:
+        h.visititems(lambda name, item: found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
+        found.update({f"@{name}": value for name, value in h.attrs.items()})
+    return found
+
+
+def check_whole_file(path, whole, what):
+    """The names of a whole run's file, and the same numbers in all that no clock makes."""
+    found, wanted = contents(path), contents(whole)
+    check(found.keys() == wanted.keys(), f"{what}: {sorted(found.keys() ^ wanted.keys())} is in one of both")
+    for name in wanted:
+        if name.split("/")[0] in ("train", "eval", "metrics", "retrieval") and not re.search("throughput|attempt|samples_per_s|window", name):
+            check(np.array_equal(found[name], wanted[name], equal_nan=True), f"{what}: /{name} is {found[name]}, not {wanted[name]}")
+
+
+def test_resumed_after_its_end(binary, folder):
+    """A run that is killed in its last evaluation, after the last checkpoint, and resumed has all that a whole run has; resumed again it keeps it."""
+    make(folder)
+    write_dataset(os.path.join(folder, "eval.h5"), 60, seed=8, features=FEATURES)
+    write_long_dataset(os.path.join(folder, "long.h5"))
+    steps = "-steps 20 -metrics_every 7 -checkpoint_every 5 -resume"
+    for ranks in (1, 2):
+        run(binary, ranks, words(ranks, f"{steps} -data_eval eval.h5 -checkpoint_dir whole{ranks}"), folder)
+        os.rename(os.path.join(folder, "run.h5"), os.path.join(folder, "whole.h5"))
+        job = Job(binary, ranks, words(ranks, f"{steps} -data_eval long.h5,long.h5,long.h5 -checkpoint_dir ckpt{ranks}"), folder)
+        wait_for(lambda: os.path.exists(os.path.join(folder, f"ckpt{ranks}", "step-000000020.h5")), job)
+        os.kill(job.pid(0), signal.SIGKILL)
+        check(job.wait(20).status != 0, "the run ended before it was killed")
+        again = words(ranks, f"{steps} -data_eval eval.h5 -checkpoint_dir ckpt{ranks}")
+        run(binary, ranks, again, folder)
+        path = os.path.join(folder, "run.h5")
+        check_whole_file(path, os.path.join(folder, "whole.h5"), f"{ranks} ranks, killed")
+        check(read(path, "metrics/step").tolist() == [7, 14, 20], f"metrics/step is {read(path, 'metrics/step')}")
+        run(binary, ranks, words(ranks, f"{steps} -data_eval eval.h5 -checkpoint_dir whole{ranks}").replace("run.h5", "whole.h5"), folder)
+        whole = contents(os.path.join(folder, "whole.h5"))
+        check((whole["stages/measured_ms"].sum(axis=1) > 0).all() and whole["starts/steps"].tolist() == [20, 0],
+              f"a start without steps: {whole['stages/measured_ms']}, {whole['starts/steps']}")
+        os.unlink(path)
+
+
+def test_one_speed(binary, folder):
+    """Samples/s are samples over the time in steps, the same in the last lines, the results, and what the tools read, whatever an evaluation takes."""
+    make(folder)
+    write_long_dataset(os.path.join(folder, "long.h5"))
+    text = run(binary, 2, words(2, "-steps 8 -data_eval long.h5 -eval_every 4 -metrics_every 4 -report_interval 0"), folder).text
+    steps_s, all_s, speed = map(float, re.search(r"samples in (\S+) s of steps \((\S+) s with evaluations and checkpoints\): (\d+) samples/s", text).groups())
+    with h5py.File(os.path.join(folder, "run.h5")) as h:
+        of_start, of_steps, ran_s = h["starts/samples_per_s"][-1], h["train/samples_per_s"][()], h["starts/elapsed_s"][-1]
+        rows = h["metrics/window_throughput"][()]
+    check(abs(of_start - speed) <= 0.5, f"/starts/samples_per_s is {of_start}, the line says {speed}")
+    times = 24 / of_steps
+    check(abs(of_start * times.sum() / (24 * 8) - 1) < 1e-9 and abs(times.sum() - steps_s) <= 0.006, f"{of_start} of steps of {times}, {steps_s} s")
+    check(all_s > steps_s + 0.05 and ran_s >= all_s - 0.01, f"{steps_s} s of {all_s}, {ran_s}")
+    check(np.isnan(rows[0]) and abs(rows[1] * times[4:8].sum() / 96 - 1) < 1e-6, f"/metrics/window_throughput is {rows} for steps of {times}")
+    lines = [float(found) for found in re.findall(r"\nstep .* (\d+) samples/s", text)]
+    check(len(lines) == 8 and np.allclose(lines, of_steps, rtol=0, atol=0.5 + 1e-6), f"lines {lines}, steps {of_steps}")
 
 
 def test_kept(binary, folder):

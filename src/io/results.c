@@ -136,6 +136,8 @@ PetscErrorCode TrsResultsForget(TrsResults results, const char *prefix)
   for (int i = 0; i < results->n; i++)
     if (strncmp(results->items[i].name, prefix, strlen(prefix)) == 0)
       PetscCall(clear_item(&results->items[i]));
+  for (int g = 0; g < results->n_loaded; g++)
+    if (strcmp(results->loaded[g].prefix, prefix) == 0) results->loaded[g].rows = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

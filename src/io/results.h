@@ -71,10 +71,10 @@ PetscErrorCode TrsResultsAppendRow(TrsResults results, const char *path, int n, 
 
 /*
   The rows of a group that are taken from another file: the first rows, as long as their number in
-  column `key` is below `end`.
+  column `key` is below `end`. Without a key all arrays of the group are taken.
 */
 typedef struct {
-  const char *group, *key; /* "train", "train/step" */
+  const char *group, *key; /* "train", "train/step"; or "stages", NULL */
   int64_t end;
 } TrsResultsRange;
 
@@ -83,8 +83,9 @@ typedef struct {
     same path.
 
   Rank 0 does the work. Not collective; call this before other threads use HDF5. A column may be
-  absent in the file, or may get no more rows. Its missing rows are filled with NaN, 0 or "".
-  Attributes and arrays are not taken.
+  absent in the file, or may get no more rows. Its missing rows are filled with NaN, 0 or "". The
+  only attributes taken are those that describe arrays. A later call that sets an array or an
+  attribute replaces what was taken.
 
   In:     ranges  [n] groups; a group that is absent in the file has no rows
   Errors: NO_INPUT, DATA; then nothing was taken

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TRS_MAX_PATH = 256 };
+enum { TRS_MAX_PATH = 256, TRS_MOST_ROWS = 1000000 };
 
 /* One pass over the file. */
 typedef struct {
@@ -37,7 +37,7 @@ static PetscErrorCode open_column(const TrsLoad *load, const char *name, hid_t *
     *kind = TRS_ITEM_TEXT;
     TrsReadHDF5(load->file, space = H5Dget_space(*dataset));
     PetscCheck(H5Sget_simple_extent_ndims(space) == 1 &&
-                   H5Sget_simple_extent_dims(space, &extent, NULL) == 1 && extent <= 1000000,
+                   H5Sget_simple_extent_dims(space, &extent, NULL) == 1 && extent <= TRS_MOST_ROWS,
                PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /%s is no list of texts", load->file->path, name);
     TrsReadHDF5(load->file, H5Sclose(space));
     shape->dims[0] = (int64_t)extent;
@@ -125,6 +125,60 @@ static PetscErrorCode take_texts(TrsLoad *load, const char *name, hid_t dataset,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static PetscErrorCode path_of(const TrsLoad *load, const char *name, char path[TRS_MAX_PATH])
+{
+  PetscFunctionBegin;
+  PetscCheck(snprintf(path, TRS_MAX_PATH, "%s/%s", load->range->group, name) < TRS_MAX_PATH, PETSC_COMM_SELF,
+             TRS_ERR_DATA, "%s: /%s has a column with a name of more than %d bytes", load->file->path,
+             load->range->group, TRS_MAX_PATH);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Take one array of real numbers. A callback of TrsHDF5EachDataset, as take_column(). */
+static PetscErrorCode take_array(void *context, const char *name)
+{
+  TrsLoad *load = (TrsLoad *)context;
+  char path[TRS_MAX_PATH];
+  TrsHDF5Shape shape;
+  TrsItemKind kind;
+  double *values;
+  hid_t dataset;
+
+  PetscFunctionBegin;
+  PetscCall(path_of(load, name, path));
+  PetscCall(open_column(load, path, &dataset, &shape, &kind));
+  PetscCheck(kind == TRS_ITEM_REAL && shape.dims[0] <= TRS_MOST_ROWS, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: /%s is no array of real numbers of a run's ranks", load->file->path, path);
+  PetscCall(PetscMalloc1((size_t)(shape.dims[0] * PetscMax(shape.dims[1], 1)), &values));
+  PetscCall(read_rows(load, path, dataset, kind, shape.dims[1], 0, shape.dims[0], values));
+  PetscCall(TrsResultsSetArray(load->results, path, shape.dims[0], shape.dims[1], values));
+  PetscCall(PetscFree(values));
+  TrsReadHDF5(load->file, H5Dclose(dataset));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Take the attributes that describe arrays. */
+static PetscErrorCode take_attributes(const TrsLoad *load)
+{
+  static const char *const texts[] = {"stage_names", "held_names", "memory_names", "predicted_names"},
+                           *const ints[] = {"peak_memory_bytes", "allocations_after_warm_up"};
+  PetscBool found;
+  int64_t value;
+  char *text;
+
+  PetscFunctionBegin;
+  for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+    PetscCall(TrsHDF5ReadString(load->file, load->file->id, "", texts[i], &found, &text));
+    if (found) PetscCall(TrsResultsSetText(load->results, texts[i], text));
+    if (found) PetscCall(PetscFree(text));
+  }
+  for (size_t i = 0; i < sizeof(ints) / sizeof(ints[0]); i++) {
+    PetscCall(TrsHDF5ReadInts(load->file, load->file->id, "", ints[i], 1, &found, &value));
+    if (found) PetscCall(TrsResultsSetInt(load->results, ints[i], value));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* Take one column. A callback of TrsHDF5EachDataset: name is relative to the group. */
 static PetscErrorCode take_column(void *context, const char *name)
 {
@@ -137,9 +191,7 @@ static PetscErrorCode take_column(void *context, const char *name)
   hid_t dataset;
 
   PetscFunctionBegin;
-  PetscCheck(snprintf(path, sizeof(path), "%s/%s", load->range->group, name) < (int)sizeof(path),
-             PETSC_COMM_SELF, TRS_ERR_DATA, "%s: /%s has a column with a name of more than %d bytes",
-             load->file->path, load->range->group, TRS_MAX_PATH);
+  PetscCall(path_of(load, name, path));
   PetscCall(open_column(load, path, &dataset, &shape, &kind));
   PetscCheck(shape.dims[0] >= load->rows, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: /%s has %" PRId64 " rows, /%s has more", load->file->path, path, shape.dims[0],
@@ -164,9 +216,12 @@ static PetscErrorCode load_open(TrsLoad *load)
   PetscCall(TrsHDF5CheckFormat(load->file, "trshard-run", 1));
   for (int r = 0; r < load->n; r++) {
     load->range = &load->ranges[r];
-    PetscCall(count_rows(load));
-    if (load->rows) PetscCall(TrsHDF5EachDataset(load->file, load->range->group, take_column, load));
+    if (load->range->key) PetscCall(count_rows(load));
+    if (!load->range->key || load->rows)
+      PetscCall(TrsHDF5EachDataset(load->file, load->range->group,
+                                   load->range->key ? take_column : take_array, load));
   }
+  PetscCall(take_attributes(load));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -201,7 +256,7 @@ static PetscErrorCode note_groups(TrsResults results, int n, const TrsResultsRan
 
     PetscCall(PetscMalloc1(size, &group->prefix));
     snprintf(group->prefix, size, "%s/", range->group);
-    group->rows = TrsResultsRows(results, range->key);
+    group->rows = range->key ? TrsResultsRows(results, range->key) : 0;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

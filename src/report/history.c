@@ -46,6 +46,8 @@ static PetscErrorCode write_row(const TrsHistory *h, int64_t steps)
   PetscCall(TrsResultsAppendInt(r, "starts/first_step", h->first_step));
   PetscCall(TrsResultsAppendInt(r, "starts/steps", steps));
   PetscCall(TrsResultsAppend(r, "starts/elapsed_s", TrsClock() - h->start_s));
+  PetscCall(TrsResultsAppend(r, "starts/samples_per_s",
+                             h->progress->steps ? TrsProgressSpeed(h->progress) : (double)NAN));
   PetscCall(TrsResultsAppendInt(r, "starts/ranks", s->size));
   PetscCall(TrsResultsAppendInt(r, "starts/hosts", s->machine.groups.n_hosts));
   PetscCall(TrsResultsAppendInt(r, "starts/global_batch", s->step_batch * s->size));
@@ -83,7 +85,11 @@ static PetscErrorCode take_over(TrsHistory *h, TrsOutput *output, int64_t step)
   const TrsResultsRange ranges[] = {{"train", "train/step", step},
                                     {"eval", "eval/step", step + 1},
                                     {"metrics", "metrics/step", step + 1},
-                                    {"starts", "starts/start", INT64_MAX}};
+                                    {"starts", "starts/start", INT64_MAX},
+                                    {"cache", "cache/rank", INT64_MAX},
+                                    {"stages", NULL, 0},
+                                    {"exchanges", NULL, 0},
+                                    {"memory", NULL, 0}};
   PetscErrorCode ierr = TrsResultsLoad(h->results, (int)(sizeof(ranges) / sizeof(ranges[0])), ranges);
   int64_t last;
 
@@ -125,20 +131,23 @@ static PetscErrorCode begin_row(TrsHistory *h)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsHistoryStart(const TrsSession *session, TrsResults results, TrsOutput *output, int64_t step,
-                               TrsHistory *h)
+PetscErrorCode TrsHistoryStart(const TrsSession *session, TrsResults results, const TrsProgress *progress,
+                               TrsOutput *output, int64_t step, TrsHistory *h)
 {
   PetscErrorCode ierr = PETSC_SUCCESS;
 
   PetscFunctionBegin;
-  *h = (TrsHistory){.session = session, .results = results, .first_step = step, .start_s = TrsClock()};
+  *h = (TrsHistory){.session = session, .results = results, .progress = progress, .first_step = step};
+  h->start_s = TrsClock();
   PetscCall(TrsOptionsGetReal(session->options, "-output_every", &h->every_s, NULL));
   h->due_s = h->start_s + h->every_s;
   PetscCall(TrsResultsSetOutput(results, output));
   if (session->rank == 0 && output->path) {
     if (TrsOutputIsOwn(output)) ierr = take_over(h, output, step);
     if (ierr == PETSC_SUCCESS) ierr = begin_row(h);
+    h->has_summary = (PetscBool)(TrsResultsRows(results, "stages/measured_ms") > 0);
   }
+  PetscCallMPI(MPI_Bcast(&h->has_summary, 1, MPI_INT, 0, session->comm));
   PetscCall(TrsAgree(session->comm, ierr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

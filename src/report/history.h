@@ -11,15 +11,19 @@
 
 #include "core/events.h"
 #include "io/results.h"
+#include "report/progress.h"
 #include "session/session.h"
 
 typedef struct {
-  const TrsSession *session; /* both borrowed */
+  const TrsSession *session; /* borrowed, as the next two */
   TrsResults results;
+  const TrsProgress *progress;
   int64_t index;      /* row of this start in /starts */
   int64_t first_step; /* updates that the weights had seen at the start */
   double time_s;      /* time of the start, in seconds since 1970 */
   double start_s;     /* clock at the start */
+  /* The file has the summary of an earlier start, on all ranks. A start without steps keeps it. */
+  PetscBool has_summary;
   /* Milliseconds of a step in each stage, mean over ranks, when last gathered. NaN before that. */
   double stage_ms[TRS_STAGE_NONE];
   char *plan;     /* JSON, or "" if the plan is that of the previous start */
@@ -35,13 +39,13 @@ typedef struct {
   Collective; call this before readers start. Rows of steps that are trained again are left out. A
   file that cannot be taken over is kept as another run's, and a line says so.
 
-  In:     session, results  borrowed until TrsHistoryEnd()
+  In:     session, results, progress  borrowed until TrsHistoryEnd(); the progress starts later
           step              updates that the weights have seen
   InOut:  output            the place of the results, claimed; only rank 0's counts
   Errors (agreed): those of TrsOutputClaim()
 */
-PetscErrorCode TrsHistoryStart(const TrsSession *session, TrsResults results, TrsOutput *output, int64_t step,
-                               TrsHistory *history);
+PetscErrorCode TrsHistoryStart(const TrsSession *session, TrsResults results, const TrsProgress *progress,
+                               TrsOutput *output, int64_t step, TrsHistory *history);
 
 /*
   Write the file after a step if it is due. A failure is only a warning, and the write is tried

@@ -12,14 +12,17 @@
 enum { TRS_SLOW_READER_MS = 1000 };
 
 PetscErrorCode TrsProgressStart(const TrsSession *session, int64_t total_steps, int64_t per_epoch,
-                                int64_t first_step, TrsProgress *progress)
+                                int64_t first_step, int64_t shift, TrsProgress *progress)
 {
   const PetscBool terminal = TrsStdoutIsTerminal();
   double unused[TRS_N_STAGES];
 
   PetscFunctionBegin;
-  *progress = (TrsProgress){
-      .comm = session->comm, .total_steps = total_steps, .per_epoch = per_epoch, .first_step = first_step};
+  *progress = (TrsProgress){.comm = session->comm,
+                            .total_steps = total_steps,
+                            .per_epoch = per_epoch,
+                            .first_step = first_step,
+                            .shift = shift};
   progress->ne = progress->auc = (double)NAN;
   progress->interval_s = terminal ? 2 : 60;
   progress->dated = (PetscBool)!terminal;
@@ -64,7 +67,12 @@ static void bad_ids_text(const TrsProgress *p, char *text, size_t size)
              100.0 * PetscMin(1.0, p->line_bad_ids / PetscMax(p->line_ids, 1.0)));
 }
 
-PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result)
+double TrsProgressSpeed(const TrsProgress *progress)
+{
+  return progress->steps ? (double)progress->samples / PetscMax(progress->steps_s, 1e-9) : 0.0;
+}
+
+PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result, double seconds)
 {
   const int64_t done = result->step + 1;
   const double now_s = TrsClock();
@@ -75,6 +83,8 @@ PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result)
   if (p->steps == TRS_WARM_UP_STEPS) PetscCall(TrsStageTimes(p->warm_up_s, PETSC_FALSE));
   p->samples += result->global_batch;
   p->line_samples += result->global_batch;
+  p->steps_s += seconds;
+  p->line_steps_s += seconds;
   p->line_loss += result->loss;
   p->line_steps++;
   p->line_ids += result->ids;
@@ -91,12 +101,13 @@ PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result)
   bad_ids_text(p, bad_ids, sizeof(bad_ids));
   if (!isnan(p->auc)) snprintf(metrics, sizeof(metrics), "  NE %.5f  AUC %.5f", p->ne, p->auc);
   PetscCall(PetscPrintf(
-      p->comm, "step %" PRId64 "/%" PRId64 "  %s  epoch %.2f  loss %.5f%s  %.0f samples/s  ETA %s%s\n", done,
-      p->total_steps, at, (double)done / (double)p->per_epoch, p->line_loss / (double)p->line_steps, metrics,
-      (double)p->line_samples / PetscMax(now_s - p->line_s, 1e-9), eta, bad_ids));
+      p->comm, "step %" PRId64 "/%" PRId64 "  %s  epoch %.2f  loss %.5f%s  %.0f samples/s  ETA %s%s\n",
+      done + p->shift, p->total_steps + p->shift, at, (double)done / (double)p->per_epoch,
+      p->line_loss / (double)p->line_steps, metrics,
+      (double)p->line_samples / PetscMax(p->line_steps_s, 1e-9), eta, bad_ids));
   p->line_s = now_s;
   p->line_samples = p->line_steps = 0;
-  p->line_loss = p->line_ids = p->line_bad_ids = 0;
+  p->line_loss = p->line_ids = p->line_bad_ids = p->line_steps_s = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

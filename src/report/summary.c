@@ -227,10 +227,11 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
              TrsStageName((TrsStage)i));
   }
   PetscCall(PetscPrintf(session->comm,
-                        "trained on %" PRId64 " sample%s in %.2f s: %.0f samples/s, peak memory %s a rank\n",
-                        progress->samples, TrsPlural(progress->samples, "s"), elapsed_s,
-                        (double)progress->samples / PetscMax(elapsed_s, 1e-9),
-                        TrsBytesText((double)peak_bytes, text, sizeof(text))));
+                        "trained on %" PRId64
+                        " sample%s in %.2f s of steps (%.2f s with evaluations and checkpoints): %.0f "
+                        "samples/s, peak memory %s a rank\n",
+                        progress->samples, TrsPlural(progress->samples, "s"), progress->steps_s, elapsed_s,
+                        TrsProgressSpeed(progress), TrsBytesText((double)peak_bytes, text, sizeof(text))));
   PetscCall(PetscPrintf(session->comm, "%-10s", "stages"));
   for (int i = 0; i < TRS_STAGE_NONE; i++)
     if (mean[i] > 0.005 * total) /* none where no step ran, as behind early stopping */

@@ -55,7 +55,8 @@ static const TrsOptionSpec checkpoint_specs[] = {
     {"-checkpoint_dir", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
      "folder for checkpoints: one after the last step, and those of -checkpoint_every. A requested stop "
      "(SIGUSR1, SIGTERM, SIGINT or SIGHUP) writes one there and ends with exit status 75; a second request, "
-     "two seconds later or more, ends at once with 130. Under mpirun: kill -USR1 <pid of mpirun>; under srun: scancel --signal=USR1 "
+     "two seconds later or more, ends at once with 130. Under mpirun: kill -USR1 <pid of mpirun>; under "
+     "srun: scancel --signal=USR1 "
      "<job id>. Without -init_from, -task predict takes the newest one"},
     {"-checkpoint_every", TRS_OPTION_INT, "0", "[0,]", NULL, "steps",
      "write a checkpoint to -checkpoint_dir this often; 0: never"},

@@ -38,6 +38,15 @@ static PetscErrorCode read_options(TrsTraining *t, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Updates that the weights have seen after the reader's step `step`. Files, their names and messages
+  all count so: after a resume with other data, or from other weights, the reader counts anew.
+*/
+static int64_t updates_at(const TrsTraining *t, int64_t step)
+{
+  return t->start.step + step - t->first_step;
+}
+
 /* Check the options that need the evaluation data, once it is known whether there is any. */
 static PetscErrorCode check_evaluation(TrsTraining *t)
 {
@@ -96,7 +105,8 @@ static PetscErrorCode set_up_outputs(TrsTraining *t)
   PetscCall(TrsCheckpointTry(s->comm, t->checkpoint_best));
   PetscCall(TrsOutputsOpen(s->comm, s->options, kinds, &t->outputs));
   PetscCall(TrsOutputsClaim(&t->outputs, t->run_id));
-  PetscCall(TrsHistoryStart(s, t->results, &t->outputs.file[TRS_OUTPUT_RESULTS], t->start.step, &t->history));
+  PetscCall(TrsHistoryStart(s, t->results, &t->progress, &t->outputs.file[TRS_OUTPUT_RESULTS], t->start.step,
+                            &t->history));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -127,7 +137,7 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscCall(set_up_outputs(t));
   t->samples = t->start.samples_seen;
   t->done = t->metrics_done = t->first_step;
-  PetscCall(TrsTraceStart(s->comm, options, t->first_step, s->machine.device,
+  PetscCall(TrsTraceStart(s->comm, options, t->start.step, s->machine.device,
                           &t->outputs.file[TRS_OUTPUT_TRACE], &t->trace));
   PetscCall(set_up_steps(t));
   PetscCall(TrsWatchdogStart(watchdog_s, s->rank, &t->watchdog));
@@ -139,7 +149,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
 {
   const char *file = kind == TRS_OUTPUT_FINAL ? t->checkpoint_final : t->checkpoint_best;
   TrsSession *s = &t->session;
-  TrsCheckpointInfo info = {.step = t->start.step + t->done - t->first_step,
+  TrsCheckpointInfo info = {.step = updates_at(t, t->done),
                             .run_step = t->done,
                             .global_batch = s->step_batch * s->size,
                             .epoch = t->done / t->per_epoch,
@@ -150,7 +160,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
   char *options, *plan, *model;
 
   PetscFunctionBegin;
-  TrsWatchdogBeat(t->watchdog, t->done);
+  TrsWatchdogBeat(t->watchdog, updates_at(t, t->done));
   PetscCall(TrsModelParallelSynchronise(s->model));
   PetscCall(TrsDatasetGetInfo(s->train, &data));
   info.data_samples = data->num_samples;
@@ -175,11 +185,11 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
     t->has_checkpoint = PETSC_TRUE;
     t->kept_at = t->done;
   }
-  PetscCall(PetscPrintf(s->comm, "checkpoint after step %" PRId64 ": %s\n", t->done, file));
+  PetscCall(PetscPrintf(s->comm, "checkpoint after step %" PRId64 ": %s\n", info.step, file));
   PetscCall(PetscFree(options));
   PetscCall(PetscFree(plan));
   PetscCall(PetscFree(model));
-  TrsWatchdogBeat(t->watchdog, t->done);
+  TrsWatchdogBeat(t->watchdog, updates_at(t, t->done));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -208,7 +218,7 @@ static PetscErrorCode keep_best(TrsTraining *t)
 */
 static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
 {
-  const int64_t updates = t->start.step + t->done - t->first_step;
+  const int64_t updates = updates_at(t, t->done);
   const TrsTaskConfigs *tasks = &t->session.tasks;
   const TrsBatchObserver observer = {TrsRecallAdd, &t->recall};
   PetscBool better;
@@ -220,22 +230,22 @@ static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
   t->evaluation_due = *stopped;
   if (*stopped) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsRecordMetrics(t->results, updates, tasks, t->evaluated));
-  PetscCall(PetscSNPrintf(what, sizeof(what), "eval after step %" PRId64, t->done));
+  PetscCall(PetscSNPrintf(what, sizeof(what), "eval after step %" PRId64, updates));
   PetscCall(TrsReportMetrics(t->session.comm, what, tasks, t->evaluated));
   PetscCall(TrsRecallReport(&t->recall, t->session.comm, t->results));
-  TrsWatchdogBeat(t->watchdog, t->done);
+  TrsWatchdogBeat(t->watchdog, updates_at(t, t->done));
   PetscCall(TrsEarlyStoppingAdd(&t->early, updates, tasks, t->evaluated, &better));
   if (better && t->checkpoint_best) PetscCall(keep_best(t));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Compute a row of the training's own metrics. */
+/* Compute a row of the training's own metrics, unless this step has its row. */
 static PetscErrorCode compute_metrics(TrsTraining *t)
 {
   PetscFunctionBegin;
+  if (!t->metrics || t->metrics_done == t->done) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsTaskRunningCompute(t->metrics, t->measured));
-  PetscCall(TrsRecordRunningMetrics(t->results, t->start.step + t->done - t->first_step, &t->session.tasks,
-                                    t->measured));
+  PetscCall(TrsRecordRunningMetrics(t->results, updates_at(t, t->done), &t->session.tasks, t->measured));
   TrsProgressMetrics(&t->progress, t->measured);
   t->metrics_done = t->done;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -290,26 +300,30 @@ static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double s
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(t->session.train, &info));
+  news.step = updates_at(t, before);
   if (t->told_bad_ids) news.bad_ids = 0;
   if (t->told_bad_numbers) news.bad_numbers = 0;
   PetscCall(TrsReportBadData(&t->session, info, &news));
   t->told_bad_ids = (PetscBool)(t->told_bad_ids || result->bad_ids);
   t->told_bad_numbers = (PetscBool)(t->told_bad_numbers || result->bad_numbers);
-  if (!isfinite(result->loss)) PetscCall(refuse_loss(&t->session, result));
+  if (!isfinite(result->loss)) PetscCall(refuse_loss(&t->session, &news));
   t->done = result->step + 1;
   t->samples += result->global_batch;
-  PetscCall(TrsRecordStep(t->results, t->start.step + before - t->first_step, result, &t->rates, step_s));
+  PetscCall(TrsRecordStep(t->results, news.step, result, &t->rates, step_s));
   if (t->metrics) {
-    PetscCall(TrsTaskRunningStep(t->metrics, result->global_batch, TrsClock()));
-    if (t->done % t->metrics_every == 0 && t->done < t->total_steps) PetscCall(compute_metrics(t));
+    PetscCall(TrsTaskRunningStep(t->metrics, result->global_batch, t->progress.steps_s + step_s));
+    if (t->done % t->metrics_every == 0) PetscCall(compute_metrics(t));
   }
-  PetscCall(TrsProgressStep(&t->progress, result));
-  TrsWatchdogBeat(t->watchdog, t->done);
+  PetscCall(TrsProgressStep(&t->progress, result, step_s));
+  TrsWatchdogBeat(t->watchdog, updates_at(t, t->done));
   t->evaluation_due = (PetscBool)(t->session.eval && (t->done == t->total_steps ||
                                                       (t->eval_every && t->done % t->eval_every == 0)));
   if (t->evaluation_due && t->done < t->total_steps && !result->stop) PetscCall(evaluate(t, &result->stop));
+  /* The last checkpoint must have the last row beside it: a run that is killed before its end and
+     then resumed has no step left to compute one. */
+  if (t->done == t->total_steps || TrsEarlyStoppingIsOver(&t->early)) PetscCall(compute_metrics(t));
   if (!result->stop) PetscCall(write_due(t));
-  TrsWatchdogBeat(t->watchdog, t->done);
+  TrsWatchdogBeat(t->watchdog, updates_at(t, t->done));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -319,13 +333,14 @@ static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
   PetscBool more = PETSC_TRUE;
 
   PetscFunctionBegin;
-  PetscCall(TrsProgressStart(&t->session, t->total_steps, t->per_epoch, t->first_step, &t->progress));
+  PetscCall(TrsProgressStart(&t->session, t->total_steps, t->per_epoch, t->first_step,
+                             t->start.step - t->first_step, &t->progress));
   if (t->evaluation_due && t->done < t->total_steps) PetscCall(evaluate(t, &result.stop));
   while (more && !result.stop && !TrsEarlyStoppingIsOver(&t->early)) {
     const double start_s = TrsClock();
     int64_t before, now;
 
-    if (t->done < t->total_steps) TrsTraceStepBegin(t->done);
+    if (t->done < t->total_steps) TrsTraceStepBegin(updates_at(t, t->done));
     TrsMemoryUse(&before, NULL);
     PetscCall(TrsPipelineProgress(t->pipeline, &result, &more));
     TrsMemoryUse(&now, NULL);
@@ -365,7 +380,7 @@ static PetscErrorCode conclude(TrsTraining *t, PetscBool *stopped)
     PetscCall(PetscPrintf(t->session.comm,
                           "stopped early after step %" PRId64 " of %" PRId64
                           ": %s (-early_stopping_patience)\n",
-                          t->done, t->total_steps, why));
+                          updates_at(t, t->done), updates_at(t, t->total_steps), why));
     PetscCall(TrsResultsSetText(t->results, "stopped_early", why));
   } else if (t->session.eval) {
     PetscCall(evaluate(t, stopped));
@@ -392,6 +407,21 @@ static PetscErrorCode keep_weights(TrsTraining *t, PetscBool complete, PetscBool
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Report the steps. A start without steps keeps the summary of the one before it. */
+static PetscErrorCode summarise(TrsTraining *t)
+{
+  PetscFunctionBegin;
+  if (t->done == t->first_step && t->history.has_summary) {
+    PetscCall(PetscPrintf(t->session.comm,
+                          "trained on 0 samples: the run had reached its end after step %" PRId64 "\n",
+                          updates_at(t, t->done)));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  PetscCall(record_allocations(t));
+  PetscCall(TrsReportSummary(&t->session, &t->progress, t->results));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode run(void *state, MPI_Comm comm, TrsOptions options)
 {
   TrsTraining *t = (TrsTraining *)state;
@@ -401,11 +431,10 @@ static PetscErrorCode run(void *state, MPI_Comm comm, TrsOptions options)
   PetscFunctionBegin;
   PetscCall(set_up(t, comm, options));
   PetscCall(train(t, &stopped));
-  PetscCall(record_allocations(t));
-  PetscCall(TrsReportSummary(&t->session, &t->progress, t->results));
+  PetscCall(summarise(t));
   PetscCall(TrsDatasetGetInfo(t->session.train, &info));
   PetscCall(TrsReportBadInput(&t->session, info, t->reader, "train"));
-  if (t->metrics && t->done > t->metrics_done) PetscCall(compute_metrics(t));
+  PetscCall(compute_metrics(t));
   if (t->metrics && t->done > t->first_step)
     PetscCall(TrsReportRunningMetrics(t->session.comm, &t->session.tasks, t->measured));
   complete = (PetscBool)!stopped;
@@ -416,7 +445,7 @@ static PetscErrorCode run(void *state, MPI_Comm comm, TrsOptions options)
   PetscCall(TrsOutputsReport(&t->outputs, PETSC_TRUE, t->has_checkpoint ? t->checkpoint_dir : NULL));
   if (stopped)
     SETERRQ(PETSC_COMM_SELF, TRS_ERR_STOPPED, "stopped on request after step %" PRId64 " of %" PRId64 ": %s",
-            t->done, t->total_steps,
+            updates_at(t, t->done), updates_at(t, t->total_steps),
             t->checkpoint_dir                 ? "run again with -resume to go on"
             : complete && t->checkpoint_final ? "the training was complete"
                                               : "nothing was saved: there is no -checkpoint_dir");

@@ -60,7 +60,7 @@ PetscErrorCode TrsTrainingOpenFolder(TrsTraining *t, MPI_Comm comm, TrsOptions o
 /*
   Find the place in the data where a resumed training goes on. With another global batch (for
   example, other ranks) or other steps an epoch (-drop_last) steps are counted anew. Whole epochs
-  stay whole. Of more or fewer samples than the data had, as many count as seen as were. Within an
+  stay whole. If the data grew or shrank, the samples already seen still count as seen. Within an
   epoch the first new step is the one that holds the first unseen sample, so that no sample is left
   out.
 */
@@ -95,9 +95,11 @@ static PetscErrorCode find_place(TrsTraining *t)
     PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscPrintf(t->session.comm,
                         "%-10s an epoch had %" PRId64 " step%s of %" PRId64 " sample%s and has %" PRId64
-                        " of %" PRId64 ": step %" PRId64 " of then is step %" PRId64 " of now\n",
+                        " of %" PRId64 ": step %" PRId64 " is step %" PRId64 " of epoch %" PRId64 "\n",
                         "resume", old_epoch_steps, TrsPlural(old_epoch_steps, "s"), old_batch,
-                        TrsPlural(old_batch, "s"), epoch_steps, batch, t->start.run_step, t->first_step));
+                        TrsPlural(old_batch, "s"), epoch_steps, batch, t->start.step + 1,
+                        t->first_step % PetscMax(epoch_steps, 1) + 1,
+                        t->first_step / PetscMax(epoch_steps, 1) + 1));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -229,7 +229,7 @@ PetscErrorCode TrsResumeTell(const TrsSession *session, const TrsCheckpointInfo 
   if (start->data_samples && start->data_samples != data->num_samples)
     PetscCall(PetscPrintf(session->comm,
                           "%-10s the training data had %" PRId64 " sample%s and has %" PRId64
-                          ": as many count as seen as were\n",
+                          ": the samples already seen still count as seen\n",
                           "resume", start->data_samples, TrsPlural(start->data_samples, "s"),
                           data->num_samples));
   else if (start->data_hash && start->data_hash != data->sample_hash)

@@ -48,7 +48,7 @@ PetscErrorCode TrsRunningMetricsAdd(TrsRunningMetrics metrics, int64_t n, const 
 
 /*
   Record that a step over global_batch samples of all ranks ended at
-  now_s of a monotonic clock. Not collective.
+  now_s of a monotonic clock, which may stand still between steps. Not collective.
 */
 PetscErrorCode TrsRunningMetricsStep(TrsRunningMetrics metrics, int64_t global_batch, double now_s);
 
