@@ -31,11 +31,7 @@ double TrsPlanCpuClock(void)
   return TrsClockOf(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/*
-  List the proposers to run. optimal and auto stand for TorchRec's default list;
-  their own search follows later.
-*/
-static int list_proposers(const TrsPlanSettings *settings, TrsProposerKind *kind)
+int TrsPlanProposers(const TrsPlanSettings *settings, TrsProposerKind *kind)
 {
   static const TrsProposerKind standard[] = {TRS_PROPOSER_GRID_SEARCH, TRS_PROPOSER_GREEDY,
                                              TRS_PROPOSER_GREEDY_NO_DEPTH, TRS_PROPOSER_UNIFORM};
@@ -124,7 +120,7 @@ static PetscErrorCode run_proposer(TrsLoop *loop, TrsProposer *proposer)
 
   PetscFunctionBegin;
   PetscCall(proposer->ops->propose(proposer, &more));
-  while (more) {
+  while (more && !(loop->model->settings->any_plan && loop->search->best.found)) {
     if (timeout_s > 0 && TrsClock() - loop->start_s > timeout_s) {
       loop->search->timed_out = PETSC_TRUE;
       break;
@@ -183,7 +179,7 @@ static PetscErrorCode scout(TrsLoop *loop, const TrsProposer *like)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static TrsPartitionerConfig partitioner_config(const TrsCostModel *model, const TrsReservation *reservation)
+TrsPartitionerConfig TrsPlanPartitioner(const TrsCostModel *model, const TrsReservation *reservation)
 {
   const TrsPlanSettings *settings = model->settings;
 
@@ -204,14 +200,14 @@ PetscErrorCode TrsPlanSearchRun(const TrsCostModel *model, const TrsSearchSpace 
                                 const TrsReservation *reservation, TrsPlanSearch *search)
 {
   TrsLoop loop = {.model = model, .search = search, .limit = HUGE_VAL};
-  TrsPartitionerConfig config = partitioner_config(model, reservation);
+  TrsPartitionerConfig config = TrsPlanPartitioner(model, reservation);
   TrsProposerKind kind[TRS_PLAN_MAX_PROPOSERS + 4] = {TRS_PROPOSER_GRID_SEARCH};
   int n = PetscMax(1, space->n_tables);
 
   PetscFunctionBegin;
   *search = (TrsPlanSearch){.best.rating = HUGE_VAL};
   loop.start_s = TrsClock();
-  search->n_proposers = list_proposers(model->settings, kind);
+  search->n_proposers = TrsPlanProposers(model->settings, kind);
   for (int i = 0; i < search->n_proposers; i++) {
     PetscCall(TrsProposerCreate(kind[i], model, space, reservation, &search->proposer[i]));
     if (search->proposer[i].ops->uses_rating ||

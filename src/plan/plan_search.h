@@ -42,5 +42,14 @@ PetscErrorCode TrsPlanSearchRun(const TrsCostModel *model, const TrsSearchSpace 
                                 const TrsReservation *reservation, TrsPlanSearch *search);
 PetscErrorCode TrsPlanSearchFree(TrsPlanSearch *search);
 
+/*
+  List the proposers to run: kind [TRS_PLAN_MAX_PROPOSERS + 4]. optimal and auto stand for
+  TorchRec's default list; their own search follows later. Not collective. Returns their number.
+*/
+int TrsPlanProposers(const TrsPlanSettings *settings, TrsProposerKind *kind);
+
+/* The partitioner of the settings, which places what the reservation leaves. Not collective. */
+TrsPartitionerConfig TrsPlanPartitioner(const TrsCostModel *model, const TrsReservation *reservation);
+
 /* Seconds for which this thread had a core. It does all the planning. */
 double TrsPlanCpuClock(void);

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/plan_settings.h"
 
-#include "plan/planner.h"
-#include "plan/topology.h"
-
 #include <inttypes.h>
 #include <string.h>
 

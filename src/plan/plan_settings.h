@@ -4,6 +4,11 @@
 
 #include "spec/table_config.h"
 
+extern const TrsOptionGroup trs_planner_options;
+
+/* The most tables of which -task plan shows a line each. */
+enum { TRS_PLAN_LISTED_TABLES = 50 };
+
 typedef enum {
   TRS_PLAN_PIPELINE_NONE,
   TRS_PLAN_PIPELINE_BASE,
@@ -61,7 +66,8 @@ typedef struct {
   int n_proposers;
   TrsProposerKind proposer[TRS_PLAN_MAX_PROPOSERS];
   int64_t grid_search_max_proposals, greedy_threshold, dp_hbm_bins;
-  double timeout_s; /* 0 without a limit */
+  double timeout_s;   /* 0 without a limit */
+  PetscBool any_plan; /* the first plan ends the search */
   PetscBool wants_optimal, wants_auto;
   double optimal_time_s; /* seconds of a core */
 

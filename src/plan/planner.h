@@ -7,7 +7,7 @@
     TrsPlannerSetTables(planner, &tables);
     TrsPlannerSetMachine(planner, &machine);      only in a real run
     TrsPlannerSetWriter(planner, write);          only if files are wanted
-    TrsPlannerSetSummary(planner);                only if a person reads the answer
+    TrsPlannerSetSummary(planner, read, context); only if a person reads the answer
     TrsPlannerSetDenseModel(planner, describe, n);  only if there are dense layers
     TrsPlannerSetUp(planner);
     TrsPlannerSolve(planner, &plan);              rank 0 plans, all ranks get the plan
@@ -18,22 +18,12 @@
 */
 #pragma once
 
-#include "spec/dense_facts.h"
+#include "plan/plan_settings.h"
+#include "plan/planner_inputs.h"
+#include "plan/topology.h"
 #include "spec/sharding_plan.h"
 
 typedef struct TrsPlannerImpl *TrsPlanner;
-
-extern const TrsOptionGroup trs_planner_options, trs_topology_options;
-
-/* The most tables of which -task plan shows a line each. */
-enum { TRS_PLAN_LISTED_TABLES = 50 };
-
-/* Properties of the machine of a real run. The options' own values win if they are given. */
-typedef struct {
-  PetscBool is_cuda;
-  int local_world_size;         /* ranks per host, 0 if unknown */
-  int64_t hbm_bytes, ddr_bytes; /* memory of one rank, 0 if unknown */
-} TrsPlannerMachine;
 
 /*
   Write a text as the whole file `path`, or to stdout. text NULL only checks that the file can be
@@ -42,13 +32,6 @@ typedef struct {
 */
 typedef PetscErrorCode (*TrsPlanWriter)(TrsOptions options, const char *option, const char *path,
                                         const TrsText *text);
-
-/*
-  Who knows the dense layers of a model with num_dense dense features. Not collective. Errors:
-  OPTION
-*/
-typedef PetscErrorCode (*TrsDenseModel)(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
-                                        TrsDenseFacts *facts);
 
 /* Create a planner. Collective on comm (keeps a reference). */
 PetscErrorCode TrsPlannerCreate(MPI_Comm comm, TrsPlanner *planner);
@@ -82,8 +65,11 @@ PetscErrorCode TrsPlannerSetWriter(TrsPlanner planner, TrsPlanWriter writer);
   Let TrsPlannerSolve() also write the value of the plan in about ten lines before all else, or the
   changes that would make the tables fit. The text goes to stdout by the writer. This takes
   -plan_advice_seconds. Not collective.
+
+  In:  read_tables  reads the tables again, because advice tries other options of tables
+       context      of read_tables; borrowed until TrsPlannerDestroy()
 */
-PetscErrorCode TrsPlannerSetSummary(TrsPlanner planner);
+PetscErrorCode TrsPlannerSetSummary(TrsPlanner planner, TrsTablesReader read_tables, void *context);
 
 /*
   Set who describes the dense layers, and the number of the dataset's dense features. -num_dense

@@ -12,12 +12,10 @@ typedef struct {
   const TrsSearchSpace *space;
   const TrsPlanSearch *search;
   const TrsShardingPlan *plan;
-  const TrsOptimum *optimum; /* of the optimal proposer; bound_ms is 0 without a bound */
+  const TrsOptimum *optimum;     /* of the optimal proposer; bound_ms is 0 without a bound */
+  const TrsOptimum *alternative; /* of TrsProblemTryOptimal() */
   double default_path_ms;
 } TrsReportInput;
 
 /* Write the report: ranks, tables, imbalance, maxima, critical path. Not collective. */
 PetscErrorCode TrsReportWrite(const TrsReportInput *in, TrsText *text);
-
-/* Explain why a table is split as it is. Not collective. Errors: OPTION for an unknown table. */
-PetscErrorCode TrsExplain(const TrsReportInput *in, const char *table, TrsText *text);

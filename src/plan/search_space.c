@@ -80,3 +80,14 @@ PetscErrorCode TrsSearchSpaceToJson(const TrsSearchSpace *space, const TrsTableC
   PetscCall(TrsTextPrintf(text, "]}\n"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+PetscBool TrsOptionIsValid(const TrsPlanOption *option)
+{
+  if (TrsKernelIsCaching(option->kernel) && option->has_load_factor &&
+      !(option->load_factor > 0 && option->load_factor < 1))
+    return PETSC_FALSE;
+  for (int k = 0; k < option->n_classes; k++) {
+    if (option->shard_class[k].storage.hbm < 0 || option->shard_class[k].storage.ddr < 0) return PETSC_FALSE;
+  }
+  return PETSC_TRUE;
+}

@@ -174,3 +174,9 @@ PetscErrorCode TrsSearchSpaceToJson(const TrsSearchSpace *space, const TrsTableC
                                     TrsText *text);
 
 const char *TrsPartitionByName(TrsPartitionBy partition_by);
+
+/*
+  Check whether a plan may have this option. A caching kernel needs 0 < load factor < 1, and no
+  memory may be negative. Not collective.
+*/
+PetscBool TrsOptionIsValid(const TrsPlanOption *option);

@@ -2,7 +2,6 @@
 #include "plan/topology.h"
 
 #include "core/names.h"
-#include "plan/planner.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -7,6 +7,8 @@
 
 #include "spec/table_config.h"
 
+extern const TrsOptionGroup trs_topology_options;
+
 /*
   What an id costs on a machine, as -bench_topology measures it for -plan_cost_model measured. An
   overhead is the number of bytes that would take an id's time if rows had no width.

@@ -15,33 +15,48 @@
 enum { TRS_SHOWN_TABLES = 50 };
 
 /*
-  Read the tables and the number of dense features. If a dataset is there, it supplies what the
-  options leave open. If the options name the tables, no dataset needs to be there.
+  Open the dataset, which supplies what the options leave open. If the options name the tables, no
+  dataset needs to be there: *dataset is then NULL.
 */
-static PetscErrorCode read_tables(MPI_Comm comm, TrsOptions options, TrsTableConfigs *tables,
-                                  int64_t *num_dense)
+static PetscErrorCode open_dataset(MPI_Comm comm, TrsOptions options, TrsDataset *dataset)
 {
   const char *const *paths = NULL, *const * names;
   int n_paths = 0, n = 0, rank, absent;
-  TrsDataset dataset = NULL;
-  const TrsDatasetInfo *info;
 
   PetscFunctionBegin;
-  *num_dense = 0;
   PetscCall(TrsOptionsGetStrings(options, "-data_train", &n_paths, &paths, NULL));
   PetscCall(TrsOptionsGetStrings(options, "-tables", &n, &names, NULL));
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   absent = n_paths == 0 || (rank == 0 && n > 0 && !TrsDatasetIsThere(n_paths, paths));
   PetscCallMPI(MPI_Bcast(&absent, 1, MPI_INT, 0, comm));
-  if (absent) {
+  if (absent) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsDatasetOpen(comm, n_paths, paths, dataset));
+  PetscCall(TrsReaderChooseDense(options, *dataset));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Read the tables: a TrsTablesReader. */
+static PetscErrorCode read_tables(TrsOptions options, void *context, TrsTableConfigs *tables)
+{
+  TrsDataset dataset = context;
+
+  PetscFunctionBegin;
+  if (dataset)
+    PetscCall(TrsSessionTables(options, dataset, tables));
+  else
     PetscCall(TrsTableConfigsFromOptions(options, NULL, tables));
-  } else {
-    PetscCall(TrsDatasetOpen(comm, n_paths, paths, &dataset));
-    PetscCall(TrsReaderChooseDense(options, dataset));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode count_dense(TrsOptions options, TrsDataset dataset, int64_t *num_dense)
+{
+  const TrsDatasetInfo *info;
+
+  PetscFunctionBegin;
+  *num_dense = 0;
+  if (dataset) {
     PetscCall(TrsDatasetGetInfo(dataset, &info));
     *num_dense = info->num_dense;
-    PetscCall(TrsSessionTables(options, dataset, tables));
-    PetscCall(TrsDatasetClose(&dataset));
   }
   PetscCall(TrsOptionsGetInt(options, "-num_dense", num_dense, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -182,6 +197,7 @@ static PetscErrorCode tell_states(MPI_Comm comm, TrsOptions options, const TrsTa
 
 PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
 {
+  TrsDataset dataset = NULL;
   TrsTableConfigs tables = {0};
   TrsShardingPlan plan = {0};
   TrsPlannedWorld world;
@@ -191,12 +207,14 @@ PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
   const char *text;
 
   PetscFunctionBegin;
-  PetscCall(read_tables(comm, options, &tables, &num_dense));
+  PetscCall(open_dataset(comm, options, &dataset));
+  PetscCall(read_tables(options, dataset, &tables));
+  PetscCall(count_dense(options, dataset, &num_dense));
   PetscCall(TrsPlannerCreate(comm, &planner));
   PetscCall(TrsPlannerSetFromOptions(planner, options));
   PetscCall(TrsPlannerSetTables(planner, &tables));
   PetscCall(TrsPlannerSetWriter(planner, TrsTextOutput));
-  PetscCall(TrsPlannerSetSummary(planner));
+  PetscCall(TrsPlannerSetSummary(planner, read_tables, dataset));
   PetscCall(TrsPlannerSetDenseModel(planner, TrsModelParallelDescribeDense, (int)num_dense));
   PetscCall(TrsPlannerSolve(planner, &plan));
   PetscCall(TrsOptionsGetString(options, "-plan_report", &text, &reported));
@@ -210,6 +228,7 @@ PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options)
   world = TrsPlannerWorld(planner);
   PetscCall(print_step(comm, options, &tables, num_dense, &plan, &world));
   PetscCall(TrsPlannerDestroy(&planner));
+  PetscCall(TrsDatasetClose(&dataset));
   PetscCall(TrsShardingPlanFree(&plan));
   PetscCall(TrsTableConfigsFree(&tables));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -21,6 +21,8 @@ typedef struct trs_option_entry {
 
 enum { TRS_OPTION_BUCKETS = 1 << 16 };
 
+typedef struct TrsOptionTrial_ TrsOptionTrial;
+
 struct TrsOptionsImpl {
   const TrsOptionGroup **groups; /* [n_groups] core's own group first */
   int n_groups;
@@ -30,6 +32,7 @@ struct TrsOptionsImpl {
   PetscBool allow_unused;
   TrsGivenOptions model; /* options of the checkpoint's model, below those of the user */
   char *checkpoint;      /* the file they come from or that has none; NULL without a file */
+  TrsOptionTrial *trial; /* the newest of TrsOptionsTry(), or NULL */
 };
 
 /* The origin of options of a checkpoint's model. */

@@ -176,6 +176,18 @@ PetscErrorCode TrsOptionsTakeModel(TrsOptions options, const char *path, char *t
 /* Whether the user gave the option by this very name. Not collective. */
 PetscBool TrsOptionsIsGiven(TrsOptions options, const char *name);
 
+/*
+  TrsOptionsTry, TrsOptionsEndTry - Let an option have another value until the end of the trial, to
+    find out what that would do.
+
+  Not collective. A trial may set many options, one call each. What getters lent before for these
+  options stays valid. What they lend during the trial ends with it.
+
+  In:  value  NULL: as if the user had not given the option
+*/
+PetscErrorCode TrsOptionsTry(TrsOptions options, const char *name, const char *value);
+PetscErrorCode TrsOptionsEndTry(TrsOptions options);
+
 /* The checkpoint whose model has the value of this option that counts, or NULL. Borrowed. */
 const char *TrsOptionsModelOf(TrsOptions options, const char *name);
 

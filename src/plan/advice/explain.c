@@ -3,8 +3,7 @@
   -plan_explain TABLE shows the table's options side by side, the cost of the plan with each of
   them, and the parts of these numbers.
 */
-#include "plan/optimal/lower_bound.h"
-#include "plan/report.h"
+#include "plan/advice/summary.h"
 #include "plan/report_format.h"
 
 #include <inttypes.h>
@@ -34,13 +33,7 @@ static PetscErrorCode try_options(const TrsReportInput *in, int index, TrsTrial 
 {
   const TrsTableOptions *mine = &in->space->table[index];
   const TrsBestPlan *best = &in->search->best;
-  const TrsTopology *topology = in->model->topology;
-  TrsPartitionerConfig config = {.world_size = topology->world_size,
-                                 .local_world_size = topology->local_world_size,
-                                 .group = topology->group,
-                                 .left = in->reservation->left,
-                                 .sort_by_perf = in->model->settings->greedy_sort_by_perf,
-                                 .balance_modules = in->model->settings->greedy_balance_modules};
+  const TrsPartitionerConfig config = TrsPlanPartitioner(in->model, in->reservation);
   TrsProposal proposal = {.n = best->proposal.n};
   const TrsPartitionHint hint = {.limit = HUGE_VAL};
   const TrsPlacement *placement;
@@ -118,6 +111,26 @@ static PetscErrorCode say_trials(const TrsReportInput *in, const TrsPlanOption *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  An option would make the slowest rank faster. The optimal proposer looks at the critical path, so
+  it may leave such an option, too.
+*/
+static PetscErrorCode say_missed(const TrsReportInput *in, TrsText *text)
+{
+  const double path = in->plan->critical_path, other = in->alternative->path_ms;
+
+  PetscFunctionBegin;
+  PetscCall(TrsTextPrintf(text, "It is better in this number, but no proposer offered this combination%s",
+                          in->search->best.proposer == TRS_PROPOSER_OPTIMAL
+                              ? ", or the optimal proposer left it for a shorter critical path"
+                              : ""));
+  if (other > 0 && other < path)
+    PetscCall(TrsTextPrintf(
+        text, ". -plan_proposers optimal gives a critical path of %.4g ms instead of %.4g ms", other, path));
+  PetscCall(TrsTextPrintf(text, ".\n"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode say_why(const TrsReportInput *in, const TrsPlanOption *chosen, int n,
                               const TrsTrial *trial, TrsText *text)
 {
@@ -138,9 +151,7 @@ static PetscErrorCode say_why(const TrsReportInput *in, const TrsPlanOption *cho
         "\nSecond: %s/%s, with which the slowest rank would take %.6g ms instead of %.6g ms (%+.3g%%).\n",
         TrsShardingTypeName(second->option->type), TrsComputeKernelName(second->option->kernel),
         second->rating, now, 100 * (second->rating / now - 1)));
-    if (second->rating < now * (1 - 1e-9))
-      PetscCall(TrsTextPrintf(
-          text, "It is better, but no proposer offered this combination: try -plan_proposers optimal.\n"));
+    if (second->rating < now * (1 - 1e-9)) PetscCall(say_missed(in, text));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -163,28 +174,30 @@ static PetscErrorCode say_slowest(const TrsReportInput *in, const TrsTablePlan *
   const int slowest = find_slowest(plan);
   const double now = TrsPerfTotal(&plan->device_perf[slowest]);
   const TrsStorage *used = &plan->device_storage[slowest], *left = &in->reservation->left[slowest];
-  const TrsShard *dearest = &table->shard[0];
+  const TrsShard *slowest_shard = &table->shard[0];
   double there = 0, longest;
   PetscBool fits;
 
   PetscFunctionBegin;
   for (int s = 0; s < table->n_shards; s++) {
-    if (TrsPerfTotal(&table->shard[s].perf) > TrsPerfTotal(&dearest->perf)) dearest = &table->shard[s];
+    if (TrsPerfTotal(&table->shard[s].perf) > TrsPerfTotal(&slowest_shard->perf))
+      slowest_shard = &table->shard[s];
     if (table->shard[s].rank == slowest) there += TrsPerfTotal(&table->shard[s].perf);
   }
-  longest = TrsPerfTotal(&dearest->perf);
+  longest = TrsPerfTotal(&slowest_shard->perf);
   if (there > 0) {
     PetscCall(TrsTextPrintf(text, "It takes %.4g of the %.4g ms of the slowest rank, %d (%.3g%%).\n", there,
                             now, slowest, 100 * there / now));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  fits = (PetscBool)(dearest->storage.hbm <= left->hbm - used->hbm &&
-                     dearest->storage.ddr <= left->ddr - used->ddr);
+  fits = (PetscBool)(slowest_shard->storage.hbm <= left->hbm - used->hbm &&
+                     slowest_shard->storage.ddr <= left->ddr - used->ddr);
   PetscCall(TrsTextPrintf(text,
                           "It is not on the slowest rank, %d (%.4g ms), but on rank %d (%.4g ms). On rank %d "
                           "%s would add %.4g ms: %.4g ms (%+.3g%%)%s.\n",
-                          slowest, now, dearest->rank, TrsPerfTotal(&plan->device_perf[dearest->rank]),
-                          slowest, table->n_shards == 1 ? "it" : "one of its shards", longest, now + longest,
+                          slowest, now, slowest_shard->rank,
+                          TrsPerfTotal(&plan->device_perf[slowest_shard->rank]), slowest,
+                          table->n_shards == 1 ? "it" : "one of its shards", longest, now + longest,
                           100 * longest / now, fits ? "" : ", and has no room in memory"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

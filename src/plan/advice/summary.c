@@ -2,7 +2,6 @@
 #include "plan/advice/summary.h"
 
 #include "core/names.h"
-#include "plan/planner.h"
 #include "plan/report_format.h"
 
 #include <inttypes.h>
@@ -109,7 +108,7 @@ static double time_on(const TrsTablePlan *table, int rank)
 /* Name the tables that take most of a rank's time, the most expensive first. */
 static PetscErrorCode say_behind(const TrsShardingPlan *plan, int rank, double total_ms, TrsText *text)
 {
-  TrsLargest dearest = {0};
+  TrsLargest behind = {0};
   int n_there = 0;
 
   PetscFunctionBegin;
@@ -118,16 +117,16 @@ static PetscErrorCode say_behind(const TrsShardingPlan *plan, int rank, double t
 
     if (mine <= 0) continue;
     n_there++;
-    TrsLargestAdd(&dearest, t, mine);
+    TrsLargestAdd(&behind, t, mine);
   }
-  for (int i = 0; i < dearest.n; i++) {
-    const TrsTablePlan *table = &plan->table[dearest.index[i]];
+  for (int i = 0; i < behind.n; i++) {
+    const TrsTablePlan *table = &plan->table[behind.index[i]];
 
     PetscCall(TrsTextPrintf(text, "%s %s (%s) %.0f%%", i ? "," : ":", table->name,
                             TrsShardingTypeName(table->sharding_type),
-                            100 * over(dearest.value[i], total_ms)));
+                            100 * over(behind.value[i], total_ms)));
   }
-  if (n_there > dearest.n) PetscCall(TrsTextPrintf(text, ", and %d more", n_there - dearest.n));
+  if (n_there > behind.n) PetscCall(TrsTextPrintf(text, ", and %d more", n_there - behind.n));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -159,8 +158,9 @@ static PetscErrorCode say_path(const TrsReportInput *in, const double *ms, TrsTe
 /*
   Write the bound that no plan can beat, and the time that a better plan would save or has saved.
 */
-static PetscErrorCode say_better(const TrsReportInput *in, const TrsOptimum *alternative, TrsText *text)
+static PetscErrorCode say_better(const TrsReportInput *in, TrsText *text)
 {
+  const TrsOptimum *alternative = in->alternative;
   const double path = in->plan->critical_path, bound = PetscMax(in->optimum->bound_ms, alternative->bound_ms);
   const double saved = 1 - over(alternative->path_ms, path);
 
@@ -181,7 +181,8 @@ static PetscErrorCode say_better(const TrsReportInput *in, const TrsOptimum *alt
                             alternative->by_time ? "found nothing" : "saves less than 1%", alternative->cpu_s,
                             alternative->by_time ? ", which was too short (-plan_advice_seconds)" : ""));
   } else if (in->default_path_ms > path) {
-    PetscCall(TrsTextPrintf(text, "  %-10s -%.0f%%: without the optimal proposer the path is %.4g ms\n",
+    PetscCall(TrsTextPrintf(text,
+                            "  %-10s -%.0f%%: the plan from which the optimal proposer started has %.4g ms\n",
                             "saved", 100 * (1 - path / in->default_path_ms), in->default_path_ms));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -231,7 +232,7 @@ static PetscErrorCode say_types(const TrsReportInput *in, TrsText *text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsSummaryWrite(const TrsReportInput *in, const TrsOptimum *alternative, TrsText *text)
+PetscErrorCode TrsSummaryWrite(const TrsReportInput *in, TrsText *text)
 {
   const TrsShardingPlan *plan = in->plan;
   PetscBool in_host = PETSC_FALSE;
@@ -248,10 +249,102 @@ PetscErrorCode TrsSummaryWrite(const TrsReportInput *in, const TrsOptimum *alter
   if (in->model->topology->is_cuda) PetscCall(say_memory(in, storage, PETSC_TRUE, text));
   if (in_host) PetscCall(say_memory(in, storage, PETSC_FALSE, text));
   PetscCall(say_path(in, ms, text));
-  PetscCall(say_better(in, alternative, text));
+  PetscCall(say_better(in, text));
   PetscCall(say_machine(in->model, text));
   PetscCall(say_types(in, text));
   PetscCall(PetscFree(storage));
   PetscCall(PetscFree(ms));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Bytes of a table in the option that needs least of the memory that counts. */
+static double least_bytes(const TrsCostModel *model, const TrsSearchSpace *space, int t)
+{
+  const TrsTableOptions *mine = &space->table[t];
+  double least = HUGE_VAL;
+
+  for (int i = mine->first; i < mine->first + mine->n; i++) {
+    const TrsStorage *storage = &space->option[i].total_storage;
+
+    least = PetscMin(least, (double)(model->topology->is_cuda ? storage->hbm : storage->ddr));
+  }
+  return least;
+}
+
+/* Write that the reservation alone takes more than a device has. */
+static PetscErrorCode say_reserved(const TrsCostModel *model, const TrsReservation *reservation,
+                                   TrsText *text)
+{
+  char cap[32], dense[32], kjt[32];
+
+  PetscFunctionBegin;
+  TrsGibText((double)model->topology->hbm[0], cap, sizeof(cap));
+  TrsGibText((double)reservation->dense.hbm, dense, sizeof(dense));
+  TrsGibText((double)reservation->kjt.hbm, kjt, sizeof(kjt));
+  PetscCall(TrsTextPrintf(text,
+                          "  %-10s nothing is left for tables of %s GiB a device: the dense layers take %s "
+                          "GiB, the inputs of a batch %s GiB, %.3g%% are kept free\n",
+                          "needs", cap, dense, kjt, 100 * reservation->percentage));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Write how much the tables need, how much there is, and the largest tables. */
+static PetscErrorCode say_need(const TrsCostModel *model, const TrsReservation *reservation,
+                               const TrsSearchSpace *space, TrsText *text)
+{
+  const PetscBool is_cuda = model->topology->is_cuda;
+  double need = 0, left = 0;
+  TrsLargest largest = {0};
+  const int64_t *cap = is_cuda ? model->topology->hbm : model->topology->ddr;
+  int64_t low = cap[0], high = cap[0];
+  char a[32], b[32], c[32], d[32];
+
+  PetscFunctionBegin;
+  for (int r = 0; r < model->topology->world_size; r++) {
+    left += (double)PetscMax(0, is_cuda ? reservation->left[r].hbm : reservation->left[r].ddr);
+    low = PetscMin(low, cap[r]);
+    high = PetscMax(high, cap[r]);
+  }
+  for (int t = 0; t < space->n_tables; t++) {
+    const double mine = least_bytes(model, space, t);
+
+    need += mine;
+    TrsLargestAdd(&largest, space->table[t].table, mine);
+  }
+  TrsGibText(need, a, sizeof(a));
+  TrsGibText(left, b, sizeof(b));
+  TrsGibText((double)low, c, sizeof(c));
+  TrsGibText((double)high, d, sizeof(d));
+  PetscCall(TrsTextPrintf(text,
+                          "  %-10s at least %s GiB of %s memory; there are %s GiB, after the reservation, on "
+                          "%d rank%s of %s%s%s GiB\n",
+                          "needs", a, is_cuda ? "device" : "host", b, model->topology->world_size,
+                          TrsPlural(model->topology->world_size, "s"), low < high ? c : "",
+                          low < high ? " to " : "", d));
+  for (int i = 0; i < largest.n; i++) {
+    TrsGibText(largest.value[i], a, sizeof(a));
+    PetscCall(TrsTextPrintf(text, i ? ", %s %s GiB" : "  largest    %s %s GiB",
+                            model->tables->table[largest.index[i]].name, a));
+  }
+  PetscCall(TrsTextPrintf(text, "\n"));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsSummaryWriteNoPlan(const TrsProblem *problem, const TrsSolution *solution,
+                                     const TrsText *changes, TrsText *text)
+{
+  const TrsCostModel *model = &problem->model;
+  const TrsPlanSearch *search = &solution->search;
+  const PetscBool too_little = solution->reservation.too_little;
+  const char *verdict = search->timed_out ? "was found in -plan_timeout_seconds" : "fits";
+
+  PetscFunctionBegin;
+  if (search->proposals == 0 && !too_little) verdict = "was tried";
+  PetscCall(TrsTextPrintf(text, "plan: none: %d table%s on %d rank%s, no plan %s\n", model->tables->n,
+                          TrsPlural(model->tables->n, "s"), model->topology->world_size,
+                          TrsPlural(model->topology->world_size, "s"), verdict));
+  if (too_little) PetscCall(say_reserved(model, &solution->reservation, text));
+  if (solution->space.n_tables) PetscCall(say_need(model, &solution->reservation, &solution->space, text));
+  if (changes->n) PetscCall(TrsTextAppend(text, changes->data, changes->n));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What -task plan says first: does it fit, what does it cost, what would be better. */
+/* The first lines of -task plan: whether the plan fits, its cost, and better plans. */
 #pragma once
 
+#include "plan/problem.h"
 #include "plan/report.h"
 
 /*
-  TrsSummaryWrite - Write the plan in a few lines.
+  TrsSummaryWrite - Add the plan in a few lines.
 
   Not collective. The first line is that of TrsShardingPlanView().
-
-  In:     alternative  the optimal proposer's result for the search's plan; path_ms is 0 if it was
-                       not asked
-  Out:    text         the lines are added
 */
-PetscErrorCode TrsSummaryWrite(const TrsReportInput *in, const TrsOptimum *alternative, TrsText *text);
+PetscErrorCode TrsSummaryWrite(const TrsReportInput *in, TrsText *text);
 
 /*
-  TrsSummaryWriteNoPlan - Write how much memory is missing for a plan, and which single changes of
-    the options would help.
+  TrsSummaryWriteNoPlan - Add how much memory is missing for a plan, and the changes of
+    TrsPlanDiagnose().
 
-  Not collective. Each change is tried with the settings' proposers before it is proposed, as far as
-  the settings' advice_s allow.
-
-  Out:    text  the lines are added
+  Not collective.
 */
-PetscErrorCode TrsSummaryWriteNoPlan(const TrsCostModel *model, const TrsReservation *reservation,
-                                     const TrsSearchSpace *space, const TrsPlanSearch *search, TrsText *text);
+PetscErrorCode TrsSummaryWriteNoPlan(const TrsProblem *problem, const TrsSolution *solution,
+                                     const TrsText *changes, TrsText *text);
+
+/*
+  TrsExplain - Add the options of a table, the cost of the plan with each of them, and the reason
+    for the choice (-plan_explain).
+
+  Not collective. Errors: OPTION for an unknown table
+*/
+PetscErrorCode TrsExplain(const TrsReportInput *in, const char *table, TrsText *text);

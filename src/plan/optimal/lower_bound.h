@@ -24,9 +24,3 @@
 PetscErrorCode TrsPlanLowerBound(const TrsCostModel *model, const TrsSearchSpace *space,
                                  const TrsReservation *reservation, double upper_ms, int64_t work,
                                  double end_s, const TrsPlanOption **wanted, double *bound_ms);
-
-/*
-  Tell whether a plan may have this option. A caching kernel needs 0 < load factor < 1, and no
-  memory may be negative.
-*/
-PetscBool TrsOptionIsValid(const TrsPlanOption *option);

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Other values for a while, to find out what they would do. */
+#include "core/options/impl.h"
+
+/* The entry as it was before the trial, and the trial's value of it. */
+struct TrsOptionTrial_ {
+  TrsOptionEntry *entry, before;
+  TrsGivenOption given; /* without a name: the option counts as not given */
+  TrsOptionTrial *older;
+};
+
+PetscErrorCode TrsOptionsTry(TrsOptions options, const char *name, const char *value)
+{
+  TrsOptionTrial *trial;
+  char source[] = "trial", folder[] = ".";
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&trial));
+  trial->older = options->trial;
+  options->trial = trial;
+  PetscCall(TrsOptionsGetEntry(options, name, NULL, &trial->entry));
+  trial->before = *trial->entry;
+  trial->entry->given = NULL;
+  trial->entry->parsed = PETSC_FALSE;
+  trial->entry->value = (TrsOptionValue){0};
+  if (!value) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscStrallocpy(name, &trial->given.name));
+  PetscCall(PetscStrallocpy(value, &trial->given.value));
+  PetscCall(PetscStrallocpy(source, &trial->given.source));
+  PetscCall(PetscStrallocpy(folder, &trial->given.folder));
+  trial->given.origin = options->given.n_files;
+  trial->entry->given = &trial->given;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsOptionsEndTry(TrsOptions options)
+{
+  PetscFunctionBegin;
+  while (options->trial) {
+    TrsOptionTrial *trial = options->trial;
+
+    options->trial = trial->older;
+    PetscCall(TrsOptionValueFree(&trial->entry->value));
+    trial->entry->given = trial->before.given;
+    trial->entry->parsed = trial->before.parsed;
+    trial->entry->value = trial->before.value;
+    PetscCall(PetscFree(trial->given.name));
+    PetscCall(PetscFree(trial->given.value));
+    PetscCall(PetscFree(trial->given.source));
+    PetscCall(PetscFree(trial->given.folder));
+    PetscCall(PetscFree(trial));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
