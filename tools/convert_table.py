@@ -17,7 +17,7 @@ columns is a feature for each, NAME_0, NAME_1, ..., or with --bags one feature w
   --mapping FILE  .yaml or .json with the options below as keys (labels, dense, sparse, weights, group, time, dense_missing, ...).
                   An entry of sparse may be {column: C, name: N, rows: R, weights: W}: W holds a weight for each id.
                   An option of the command line takes the place of the file's
-  ids             integers as they are (uint64 as its 64 bits), or text, whose XXH64 is the id. Columns of CSV are decimal
+  ids             integers as they are (uint64 if all columns of ids are, else their 64 bits), or text, whose XXH64 is the id. Columns of CSV are decimal
                   integers, also as 7.0, unless --text or --hexadecimal names them. With ROWS an id must lie below, or be -1
                   (pruned); --modulo takes the remainder, as it is always done with text
   bags            lists of Parquet; in CSV --bags names columns whose cells have several ids, with --bag-separator between
@@ -48,6 +48,7 @@ import numpy as np
 
 import trsconvert
 import trsdata
+import trsread
 import trstable
 
 LISTS = ("labels", "dense", "sparse", "text", "hexadecimal", "bags", "nulls")
@@ -59,7 +60,7 @@ LAYOUTS = {
     "mlperf": {"labels": ["*labels"], "dense": ["*dense"], "sparse": [{"column": "[0-9]*", "name": "cat"}], "bags": ["[0-9]*"]},
 }
 KEYS = ("column", "name", "rows", "weights")
-EXACT = 2.0**53  # integers up to here are exact as float64
+EXACT = {2: 2.0**11, 4: 2.0**24, 8: 2.0**53}  # below these bounds floats of so many bytes hold each integer
 BOOLEANS = {b"true": 1, b"false": 0}  # of CSV, in any case, where numbers are expected; Parquet has a type of them
 
 
@@ -297,7 +298,9 @@ class Values:
             trsdata.fail(f"{self.place(bad)}: {what(bad)}", 65)
 
     def shown(self, i):
-        return repr(self.values.bytes(i).decode("utf-8", "replace")) if isinstance(self.values, trstable.Text) else str(self.values[i])
+        if isinstance(self.values, trstable.Text):
+            return repr(self.values.bytes(i).decode("utf-8", "replace"))
+        return self.values.shown(i) if isinstance(self.values, trstable.Decimals) else str(self.values[i])
 
     def scalar(self):
         if self.lengths is not None:
@@ -306,6 +309,8 @@ class Values:
 
     def unsigned(self, ids):
         """Which of the ids are negative only as the 64 bits of a number that is not."""
+        if isinstance(self.values, trstable.Decimals):
+            return self.values.large & ~self.missing
         if isinstance(self.values, trstable.Text):
             return (ids < 0) & (self.values.block[np.minimum(self.values.begin, len(self.values.block) - 1)] != trsconvert.MINUS)
         return (ids < 0) & (self.values.dtype.kind == "u")
@@ -329,6 +334,8 @@ class Values:
                 self.refuse(np.array([not is_float(word) for word in words]), lambda i: f"{self.shown(i)} is not a number")
                 values = np.array(words, np.float64)
             self.missing |= np.isnan(values)
+        if isinstance(values, trstable.Decimals):
+            values = values.numbers
         values = np.where(self.missing, np.nan, values.astype(np.float64))
         self.refuse(np.abs(values) > np.finfo(np.float32).max, lambda i: f"{self.shown(i)} is not finite as float32")
         return values
@@ -340,11 +347,17 @@ class Values:
             if kind in ("text", "typed"):
                 return np.where(self.missing, 0, trsconvert.xxhash64(values.block, values.begin, values.end))
             return self.digits(16 if kind == "hexadecimal" else 10)
-        if values.dtype.kind == "f":
-            values = np.where(self.missing, 0, values.astype(np.float64))
-            self.refuse((np.abs(values) > EXACT) | (values != np.floor(values)), lambda i: f"{self.shown(i)} is not an integer that float64 holds exactly")
         if kind == "text":
             trsdata.fail(f"{self.at(0)}, column {self.name}: numbers, expected text (--text)", 65)
+        if isinstance(values, trstable.Decimals):
+            self.refuse(values.wrong & ~self.missing, lambda i: f"{self.shown(i)} is not an integer of 64 bits")
+            return np.where(self.missing, 0, values.integers)
+        if values.dtype.kind == "f":
+            bits, bound = 8 * values.dtype.itemsize, EXACT[min(8, values.dtype.itemsize)]
+            values = np.where(self.missing, 0, values.astype(np.float64))
+            self.refuse(values != np.floor(values), lambda i: f"{self.shown(i)} is not an integer")
+            self.refuse(np.abs(values) >= bound, lambda i: f"{self.shown(i)}: float{bits} does not hold every integer from {bound:.0f} on, so the id may have "
+                        "lost digits; write ids as integers")
         return np.where(self.missing, 0, values.astype(np.uint64).view(np.int64) if values.dtype.kind == "u" else values.astype(np.int64))
 
     def digits(self, base):
@@ -407,14 +420,15 @@ def dense_of(block, plan, mapping, state):
 
 
 def ids_of(block, feature, mapping):
-    """lengths [n], ids, and weights or None, of one feature."""
+    """lengths [n], ids, weights or None, and the number of ids of 2^63 and above that keep their bits, of one feature."""
     value = Values(block, feature["column"], feature["place"], mapping, feature["bag"])
     ids = value.integers(feature["kind"])
     rows = feature["rows"]
-    if rows and (mapping["modulo"] or (isinstance(value.values, trstable.Text) and feature["kind"] in ("text", "typed"))):
-        ids %= rows
+    hashed = isinstance(value.values, trstable.Text) and feature["kind"] in ("text", "typed")
+    unsigned = value.unsigned(ids) & ~np.bool_(hashed)
+    if rows and (mapping["modulo"] or hashed):
+        ids = np.where(unsigned, (ids.view(np.uint64) % np.uint64(rows)).view(np.int64), ids % rows)
     elif rows:
-        unsigned = value.unsigned(ids)
         value.refuse((ids < -1) | (ids >= rows) | unsigned, lambda i: f"id {int(ids[i]) + 2**64 * int(unsigned[i])}, expected -1 to {rows - 1} (or --modulo)")
     weights = weights_of(block, feature, mapping, value) if feature["weights"] else None
     lengths, keep = value.lengths, ~value.missing
@@ -425,7 +439,7 @@ def ids_of(block, feature, mapping):
         lengths = keep.astype(np.int64)
     elif not keep.all():
         lengths = np.bincount(np.repeat(np.arange(block.rows), lengths)[keep], minlength=block.rows)
-    return lengths, ids[keep], None if weights is None else weights[keep]
+    return lengths, ids[keep], None if weights is None else weights[keep], 0 if rows else int(unsigned.sum())
 
 
 def weights_of(block, feature, mapping, ids):
@@ -444,9 +458,10 @@ def arrays_of(block, plan, mapping, id_type, state):
     arrays = {"labels": labels_of(block, plan, mapping), "dense": dense_of(block, plan, mapping, state)}
     features = [ids_of(block, feature, mapping) for feature in plan.features]
     lengths = np.stack([part[0] for part in features], axis=1).astype(np.int32)
+    state["large_ids"] += sum(part[3] for part in features)
     arrays.update(lengths=lengths, values=trsdata.interleave(lengths, [part[1] for part in features]).astype(id_type))
     if any(feature["weights"] for feature in plan.features):
-        arrays["weights"] = trsdata.interleave(lengths, [np.ones(len(ids), np.float32) if weights is None else weights for _, ids, weights in features])
+        arrays["weights"] = trsdata.interleave(lengths, [np.ones(len(ids), np.float32) if weights is None else weights for _, ids, weights, _ in features])
     if "weights" in plan.single:
         value = Values(block, *plan.single["weights"], mapping).scalar()
         numbers = value.floats()
@@ -492,6 +507,15 @@ def check_alike(plans, mapping):
             feature["rows"] = rows
 
 
+def id_type_of(plans):
+    """The type of the dataset's ids: uint64 if all columns that keep their numbers have it."""
+    rows = [feature["rows"] for feature in plans[0].features]
+    if 0 < min(rows) and max(rows) <= np.iinfo(np.int32).max:
+        return np.int32
+    free = [feature["column"] in plan.table.unsigned for plan in plans for feature in plan.features if feature["rows"] == 0]
+    return np.uint64 if free and all(free) else np.int64
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     trsconvert.add_arguments(parser, 4)
@@ -526,8 +550,10 @@ def main():
     plans = [plan] + [Plan(table, mapping, plan) for table in tables[1:]]
     check_alike(plans, mapping)
     rows = [feature["rows"] for feature in plan.features]
-    id_type = np.int32 if 0 < min(rows) and max(rows) <= np.iinfo(np.int32).max else np.int64
-    work = trsconvert.Work(args.output + ".parts", {"inputs": trsconvert.identity(files), "mapping": mapping, "block_mb": args.block_mb}, dense_missing=0)
+    id_type = id_type_of(plans)
+    if id_type == np.uint64 and mapping["sparse_missing"] != "empty" and mapping["sparse_missing"] < 0:
+        trsdata.fail(f"--sparse-missing {mapping['sparse_missing']}: the ids are uint64, expected a number that is not negative", 64)
+    work = trsconvert.Work(args.output + ".parts", {"inputs": trsconvert.identity(files), "mapping": mapping, "block_mb": args.block_mb}, dense_missing=0, large_ids=0)
     with trsconvert.progress("convert", files) as progress:
         trsconvert.convert(parts(tables, plans, mapping, id_type, work), work, progress)
 
@@ -541,6 +567,9 @@ def main():
     trsconvert.join(work, args, writer, {"converted_by": "convert_table.py"})
     if work.state["dense_missing"]:
         print(f"{work.state['dense_missing']:,} missing dense values became {mapping['dense_missing']:g}")
+    if work.state["large_ids"] and id_type == np.int64:
+        print(f"{trsread.counted(work.state['large_ids'], 'id')} of 2^63 and above became negative, since other columns of ids are signed or from text files; "
+              "-tables_id_map hash gives them the rows of unsigned ids, modulo and qr do not", file=sys.stderr)
     work.remove()
 
 

@@ -144,7 +144,7 @@ class DatasetWriter:
     sample_weighted           with /weights
     labels                    names of the labels of a sample; None: one without a name; []: no /labels, for predictions alone
     grouped, timed            with /group, with /time
-    id_dtype                  np.int32 or np.int64, of /sparse/values
+    id_dtype                  np.int32, np.int64 or np.uint64, of /sparse/values
     compress                  gzip level with shuffle and fletcher32, or None
     """
 
@@ -198,6 +198,8 @@ class DatasetWriter:
         per_sample = np.asarray(lengths, np.int64).sum(axis=1)
         if per_sample.sum() != len(values) or len(labels) != len(lengths):
             raise ValueError(f"{len(values)} ids for lengths that add up to {per_sample.sum()}")
+        if len(values) and np.asarray(values).dtype.kind not in "iu":
+            raise TypeError(f"ids of type {np.asarray(values).dtype}, expected integers")
         if self.num_dense:
             self._append("dense", dense)
         if weights is not None:

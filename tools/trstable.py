@@ -2,7 +2,7 @@
 """Reading tables block by block: CSV and TSV with a header, npy and npz, Parquet. convert_table.py makes datasets of them.
 
 A table has `columns`, a dictionary from names to widths (the columns of an array, else 1); `typed`, whether the file says
-which columns are text; of these also kinds, a dictionary from names to what a column is; and blocks(done, wanted), which yields (bytes, Block with the wanted columns) for each block of rows,
+which columns are text; of these also kinds, a dictionary from names to what a column is, and unsigned, the names of columns of uint64; and blocks(done, wanted), which yields (bytes, Block with the wanted columns) for each block of rows,
 with None for the first `done` ones. Which block holds which rows depends on the file
 and the size of blocks alone. Of arrays and row groups that are done nothing is read.
 """
@@ -64,10 +64,54 @@ class Text:
         return count, Text(self.block, begin, end)
 
 
+class Decimals:
+    """Decimal numbers of Parquet: as float64 for dense features, and exactly for ids.
+
+    integers  int64 [n], the 64 bits of each number
+    large     which of them are 2^63 or more
+    wrong     which numbers are not integers of 64 bits
+    """
+
+    def __init__(self, arrow, array):
+        self.array = array
+        if array.type.scale == 0:
+            self.integers, self.large, self.wrong = self._whole()
+        else:
+            numbers = [0 if number is None else number for number in array.to_pylist()]
+            self.wrong = np.array([number != int(number) or not -2**63 <= number < 2**64 for number in numbers], bool)
+            kept = [0 if bad else int(number) for number, bad in zip(numbers, self.wrong)]
+            self.integers = np.array([number % 2**64 for number in kept], np.uint64).view(np.int64)
+            self.large = np.array([number >= 2**63 for number in kept], bool)
+        self.numbers = array.cast(arrow.float64()).fill_null(0).to_numpy(zero_copy_only=False)
+
+    def _whole(self):
+        """The integers of a type without decimals, from their two's complement."""
+        width = self.array.type.bit_width // 8
+        data = self.array.buffers()[1]
+        data = np.frombuffer(data, np.uint8)[self.array.offset * width:][:len(self.array) * width] if data is not None else np.zeros(0, np.uint8)
+        if width <= 8:
+            words = data.view(f"<i{width}").astype(np.int64)
+            none = np.zeros(len(words), bool)
+            return words, none, none
+        words = data.view("<u8").reshape(len(self.array), width // 8)
+        low, high = words[:, 0], words[:, 1:]
+        large = low >= np.uint64(2**63)
+        negative = (high == np.uint64(2**64 - 1)).all(axis=1) & large
+        present = ~self.array.is_null().to_numpy(zero_copy_only=False)
+        wrong = ~((high == 0).all(axis=1) | negative) & present  # nulls may have any bits
+        return low.copy().view(np.int64), large & ~negative, wrong
+
+    def __len__(self):
+        return len(self.array)
+
+    def shown(self, i):
+        return str(self.array[i].as_py())
+
+
 class Column:
     """What a block has of a column.
 
-    values   an array of numbers, or Text; of an array with several columns row by row
+    values   an array of numbers, Text or Decimals; of an array with several columns row by row
     missing  which values are null, or None
     lengths  of the bag of each row, for columns of lists; else None
     width    values of a row, where there are no lengths
@@ -95,6 +139,7 @@ class TextTable:
     """Text with a header. Fields may stand in double quotes (RFC 4180), unless quoted is false."""
 
     typed = False
+    unsigned = frozenset()
 
     def __init__(self, path, block_bytes, delimiter, quoted):
         self.path, self.delimiter, self.quoted = path, delimiter, quoted
@@ -254,6 +299,7 @@ class ArrayTable:
                 self.arrays[name] = array
         self.columns = {name: array.width for name, array in self.arrays.items()}
         self.kinds = {name: "text" if array.dtype.kind in "SU" else "numbers" for name, array in self.arrays.items()}
+        self.unsigned = {name for name, array in self.arrays.items() if array.dtype == np.uint64}
 
     def blocks(self, done, wanted):
         arrays = {name: self.arrays[name] for name in wanted}
@@ -312,6 +358,7 @@ class ParquetTable:
             trsdata.fail(f"{path} has two columns of one name", 65)
         self.columns = {name: 1 for name in names}
         self.kinds = {field.name: arrow_kind(pyarrow, field.type) for field in self.file.schema_arrow}
+        self.unsigned = {field.name for field in self.file.schema_arrow if arrow_inner(pyarrow, field.type) == pyarrow.uint64()}
 
     def units(self, wanted):
         """Lists of row groups that are read together, each with its rows, and the rows of a block."""
@@ -381,11 +428,19 @@ def is_text(kinds, kind):
     return kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind) or kinds.is_large_binary(kind)
 
 
+def is_list(kinds, kind):
+    return kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
+
+
+def arrow_inner(arrow, kind):
+    """The type inside lists and dictionaries."""
+    kinds = arrow.types
+    return arrow_inner(arrow, kind.value_type) if kinds.is_dictionary(kind) or is_list(kinds, kind) else kind
+
+
 def arrow_kind(arrow, kind):
     """What the numbers of a type mean: text, times by their unit, null or numbers."""
-    kinds = arrow.types
-    if kinds.is_dictionary(kind) or kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
-        return arrow_kind(arrow, kind.value_type)
+    kinds, kind = arrow.types, arrow_inner(arrow, kind)
     if is_text(kinds, kind):
         return "text"
     return str(kind) if kinds.is_temporal(kind) else "null" if kinds.is_null(kind) else "numbers"
@@ -396,7 +451,7 @@ def arrow_column(arrow, array, inside=False):
     kinds, kind = arrow.types, array.type
     if kinds.is_dictionary(kind):
         return arrow_column(arrow, array.dictionary_decode(), inside)
-    if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
+    if is_list(kinds, kind):
         if inside:
             raise TypeError(f"lists of lists ({kind}) are not taken")
         import pyarrow.compute
@@ -415,7 +470,7 @@ def arrow_column(arrow, array, inside=False):
     elif kinds.is_boolean(kind):
         array = array.cast(arrow.uint8())
     elif kinds.is_decimal(kind):
-        array = array.cast(arrow.int64() if kind.scale == 0 and kind.precision <= 18 else arrow.float64())
+        return Column(Decimals(arrow, array), missing)
     elif not (kinds.is_integer(kind) or kinds.is_floating(kind)):
         raise TypeError(f"{kind} is not taken; numbers, text and lists of them are")
     values = array.fill_null(0).to_numpy(zero_copy_only=False)

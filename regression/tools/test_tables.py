@@ -117,10 +117,11 @@ def write_text(path, rows, header, **arguments):
 
 
 def contents(path):
-    """All of a dataset but what tells which tool wrote it."""
+    """All of a dataset but what tells which tool wrote it; the 64 bits of ids, which text files do not say to be unsigned."""
+    kind = lambda item: np.dtype(np.int64) if item.dtype == np.uint64 else item.dtype
     found = {}
     with h5py.File(path) as h:
-        h.visititems(lambda name, item: found.update({name: (item.dtype, item.shape, item[()].tobytes())}) if isinstance(item, h5py.Dataset) else None)
+        h.visititems(lambda name, item: found.update({name: (kind(item), item.shape, item[()].tobytes())}) if isinstance(item, h5py.Dataset) else None)
         found["features"] = list(h["sparse"].attrs["features"])
         found["num_embeddings"] = h["sparse"].attrs["num_embeddings"].tolist()
         found["names"] = list(h["labels"].attrs.get("names", [])) if "labels" in h else []
@@ -479,9 +480,12 @@ class Tables(Scratch):
         np.savez(self.path("unsigned.npz"), y=label, s=np.where(ids == 7, np.uint64(2**64 - 1), np.uint64(3)))
         words = ["--labels", "y", "--sparse", "s:10", self.path("unsigned.npz")]
         self.assertIn("row 7, column s: id 18446744073709551615, expected -1 to 9", self.refused("bad.h5", *words, code=65))
-        self.convert("modulo.h5", "--modulo", *words)  # of the 64 bits as a signed number, as -tables_id_map modulo takes it
+        self.convert("modulo.h5", "--modulo", *words)  # the unsigned remainder, as -tables_id_map modulo takes uint64
         with h5py.File(self.path("modulo.h5")) as h:
-            self.assertEqual(h["sparse/values"][6:9].tolist(), [3, 9, 3])
+            self.assertEqual(h["sparse/values"][6:9].tolist(), [3, 5, 3])
+        self.convert("as_they_are.h5", *words[:3], "s", words[-1])
+        with h5py.File(self.path("as_they_are.h5")) as h:
+            self.assertEqual((h["sparse/values"].dtype, h["sparse/values"][7]), (np.uint64, 2**64 - 1))
 
     def test_options(self):
         write_text(self.path("a.csv"), [["1", "2"]], ["y", "s"])
@@ -590,6 +594,49 @@ pq.write_table(table, sys.argv[2] + "/b.parquet", row_group_size=300)
                             ("b.parquet", "--compress", "1")):  # the HDF5 of PyPI may be newer than the one that reads it here
             self.convert("parquet.h5", "--mapping", self.path("map.json"), *more, self.path(name), python=self.python)
             self.assert_same("parquet.h5", "csv.h5")
+
+    def test_decimals_and_floats(self):
+        """Decimals of every width keep all digits as ids; floats that cannot hold every integer are refused."""
+        self.write("""
+from decimal import Decimal as D
+ids = [2**53 + 1, 2**62 + 1, -2**63, 2**63, 2**64 - 1, -1, 0, None]
+wide = [None if i is None else D(i) for i in ids]
+def put(name, array): pq.write_table(pa.table({"y": [i % 2 for i in range(len(array))], "d": array, "s": array}), f"{sys.argv[1]}/{name}.parquet")
+put("d128", pa.array(wide, pa.decimal128(38, 0)))
+put("d256", pa.array(wide, pa.decimal256(60, 0)))
+put("sliced", pa.array([D(7), *wide], pa.decimal128(38, 0))[1:])
+put("scaled", pa.array(wide, pa.decimal128(38, 3)))
+put("large", pa.array([D(3), D(2**64)], pa.decimal128(38, 0)))
+put("small", pa.array([D(3), D(-2**63 - 1)], pa.decimal256(60, 0)))
+put("half", pa.array([D(3), D("2.5")], pa.decimal128(10, 1)))
+put("f32", pa.array([2.0**24 - 1, 2.0**24], pa.float32()))
+put("f64", pa.array([2.0**53 - 1, -2.0**53], pa.float64()))
+put("f16", pa.array(np.float16([2047, 2048]), pa.float16()))
+""", self.folder)
+        for name in ("d128", "d256", "sliced", "scaled"):
+            self.convert(f"{name}.h5", "--labels", "y", "--dense", "d", "--sparse", "s", self.path(f"{name}.parquet"), python=self.python)
+            with h5py.File(self.path(f"{name}.h5")) as h:
+                self.assertEqual(h["sparse/values"][()].tolist(), [2**53 + 1, 2**62 + 1, -2**63, -2**63, -1, -1, 0])
+                np.testing.assert_array_equal(h["dense"][:, 0], np.float32([2**53, 2**62, -2**63, 2**63, 2**64, -1, 0, 0]))
+        self.convert("modulo.h5", "--labels", "y", "--sparse", "s:1000", "--modulo", self.path("d128.parquet"), python=self.python)
+        with h5py.File(self.path("modulo.h5")) as h:
+            self.assertEqual(h["sparse/values"][()].tolist(), [(2**53 + 1) % 1000, (2**62 + 1) % 1000, -2**63 % 1000, 2**63 % 1000, 615, 999, 0])
+        for name, message in (("large", "row 1, column s: 18446744073709551616 is not an integer of 64 bits"), ("small", "-9223372036854775809 is not an integer"),
+                              ("half", "row 1, column s: 2.5 is not an integer"), ("f32", "float32 does not hold every integer from 16777216 on"),
+                              ("f64", "float64 does not hold every integer from 9007199254740992 on"), ("f16", "float16 does not hold every integer from 2048 on")):
+            with self.subTest(name):
+                self.assertIn(message, self.convert("bad.h5", "--labels", "y", "--sparse", "s", self.path(f"{name}.parquet"), code=65, python=self.python))
+
+    def test_unsigned(self):
+        """Ids of uint64 stay unsigned; beside signed ones they keep their bits, and the converter says so."""
+        self.write("""
+pq.write_table(pa.table({"y": [0, 1], "u": pa.array([2**64 - 1, 5], pa.uint64()), "l": pa.array([[2**63], []], pa.list_(pa.uint64())), "i": [-1, 2]}), sys.argv[1])
+""", self.path("a.parquet"))
+        for columns, kind, values in (("u,l", np.uint64, [2**64 - 1, 2**63, 5]), ("u,i:9", np.uint64, [2**64 - 1, 2**64 - 1, 5, 2]), ("u,i", np.int64, [-1, -1, 5, 2])):
+            text = self.convert("a.h5", "--labels", "y", "--sparse", columns, self.path("a.parquet"), python=self.python)
+            with h5py.File(self.path("a.h5")) as h:
+                self.assertEqual((h["sparse/values"].dtype, h["sparse/values"][()].tolist()), (kind, values))
+            self.assertEqual("1 id of 2^63" in text, kind == np.int64)
 
     def test_killed_with_parquet(self):
         self.write("""
