@@ -6,10 +6,10 @@
   exchange.py model.h5 --to onnx model.onnx
   exchange.py model.pt --from torch --output model.h5
 
-Formats: safetensors; npz (numpy); torch (torch.save of a state_dict); dcp (a folder of torch.distributed.checkpoint). torch,
+Formats: safetensors, also in parts: the index (model.safetensors.index.json) or its folder; npz (numpy); torch (torch.save of a state_dict); dcp (a folder of torch.distributed.checkpoint). torch,
 and --to dcp, need torch. Names are those of TorchRec's DLRM, DLRM_DCN and DLRM_Projection, so that load_state_dict(strict=True)
 takes them; the cross networks of torchrec.modules.crossnet stand as inter_arch.crossnet. Of a DLRMTrain names begin with
-"model.": --prefix model. does it. The steps of the training and its options travel beside the
+"model.": --prefix model. does it. Without --prefix a common one (module., _orig_mod., state_dict. ...) is found and said. The steps of the training and its options travel beside the
 tensors. A DCP that TorchRec wrote of {"model": ..., "optimizer": ...} takes --prefix model.model.
 
 --states takes the optimizers' states along, as optimizer.state.<name>.<state>, of a table .<name>.<table>.<state>. In a DCP
@@ -37,8 +37,11 @@ or transformer, layer norm, or an activation other than relu, sigmoid and tanh. 
 columns of -data_dense where the training had it, and of a feature F F.ids [ids] and F.offsets [batch + 1], int64, and F.weights
 [ids], where its table is weighted; out come predictions float [batch]. From 2 GiB on the tables lie in OUT.data.
 
+A source that has a part of the model alone is refused unless --partial says that it is meant: one part of several files, dense
+layers without tables or over arch, tensors that its description names and it has not.
+
 A name that begins with embedding/ or dense/ is a path itself. Tables keep their type (fp32, fp16, bf16), all else becomes
-float32, which is exact. Memory does not grow with the tables; dcp --from needs temporary space for the largest tensor.
+float32; only of float64 this rounds. Memory does not grow with the tables; dcp --from needs temporary space for the largest tensor.
 
 Exit status: 0; 64 a bad option or key map; 65 what is wrong with the source; 66 it cannot be read; 69 torch is missing;
 73 the output is there already; 74 it cannot be written.
@@ -101,13 +104,28 @@ class KeyMap:
 
     def __init__(self, path, prefix, kind):
         """kind: the format. A DCP is of {"model": ..., "optimizer": ...}, so that the prefix's first part stands before weights alone."""
-        self.prefix, self.rules, self.last, self.moments = prefix, [], None, set()
-        self.of_states = prefix.partition(".")[2] if kind == "dcp" else prefix
+        self.rules, self.last, self.moments, self.kind = [], None, set(), kind
+        self.set_prefix(prefix)
         if path:
             with open(path, encoding="utf-8") as file:
                 self._read(file, path)
         self.own = len(self.rules)
         self._read(DEFAULT_MAP.splitlines(), "default map")
+
+    def set_prefix(self, prefix):
+        self.prefix, self.of_states = prefix, prefix.partition(".")[2] if self.kind == "dcp" else prefix
+
+    def find_prefix(self, names):
+        """Take the prefix that all names of weights have in common and that makes one of them known. Returns it, or None: none is needed, or found."""
+        weights = [name for name in names if not name.startswith(OPTIMIZER)]
+        if self.prefix or not weights or any(map(self._of_name, weights)):
+            return None
+        common = os.path.commonprefix(weights)
+        for end in [dot.end() for dot in re.finditer(r"\.", common)]:
+            if any(self._of_name(name, common[:end]) for name in weights):
+                self.set_prefix(common[:end])
+                return self.prefix
+        return None
 
     def _read(self, lines, where):
         for number, line in enumerate(lines, 1):
@@ -427,13 +445,44 @@ class Joined:
             yield (block.astype(np.float64) @ self.widths / self.widths.sum()).astype(np.float32)
 
 
-def check_described(about, tensors, names, states):
+def as_floats(tensors, name):
+    """float64 becomes float32; numbers that are too large for it are refused."""
+    for path, tensor in tensors.items():
+        if tensor.dtype != "F64":
+            continue
+
+        def blocks(path=path, tensor=tensor):
+            for block in tensor.blocks():
+                if np.any(np.isfinite(block) & (np.abs(block) > np.finfo(np.float32).max)):
+                    raise FormatError(f"tensor {name(path)} has numbers that are too large for float32")
+                yield block.astype(np.float32)
+        tensors[path] = trsformats.Tensor("F32", tensor.shape, blocks)
+
+
+def check_whole(args, tensors):
+    """Refuse a source that looks like a part of a model unless --partial says that it is meant. Returns what to say of such a part, or None."""
+    part = trsformats.PART.fullmatch(args.source) if args.from_ == "safetensors" else None
+    dense = [path for path in tensors if path.startswith("dense/")]
+    if part:
+        what = f"it is part {int(part[1])} of {int(part[2])}: give the index (*{trsformats.INDEX}) or its folder"
+    elif dense and not any(path.startswith("embedding/") for path in tensors):
+        what = "it has dense layers and no table"
+    elif dense and not any(path.startswith("dense/over_arch/") for path in dense) and any(path.startswith("dense/dense_arch/") for path in dense):
+        what = "it has the dense arch and no over arch"
+    else:
+        return None if dense else "it has tables and no dense layers; -init_from starts those anew"
+    if not args.partial:
+        raise FormatError(f"{what}; --partial takes it as it is")
+    return what.partition(":")[0]
+
+
+def check_described(about, tensors, names, states, partial):
     """A source that says what it had must have it."""
     for path, was in about.items():
         if trscheckpoint.STATES.fullmatch(path) and not states:
             continue
-        if path not in tensors and names.name(path) != "-":
-            raise FormatError(f"there is no tensor {names.name(path)} (/{path})")
+        if path not in tensors and names.name(path) != "-" and not partial:
+            raise FormatError(f"there is no tensor {names.name(path)} (/{path}); --partial does without it")
         if path in tensors and list(tensors[path].shape) != was["shape"]:
             raise FormatError(f"tensor {names.name(path)} (/{path}) has shape {list(tensors[path].shape)}, expected {was['shape']}")
 
@@ -442,18 +491,25 @@ def bring(args, names):
     with trsformats.source(args.from_, args.source) as source:
         try:
             attributes, about = described(source.description)
+            prefix = names.find_prefix(source.tensors)
+            if prefix:
+                print(f"{args.source}: names begin with {prefix} (--prefix {prefix})", file=sys.stderr)
             tensors, origin, steps = chosen_tensors(source, names, args.states)
             attributes["step"] = updates_done(steps, tensors, origin, attributes) if args.step is None else args.step
             cuts = by_columns(source, tensors, origin)
-            check_described(about, tensors, names, args.states)
+            check_described(about, tensors, names, args.states, args.partial)
+            part = check_whole(args, tensors)
             if isinstance(attributes.get("model"), str) and not any(map(trscheckpoint.AVERAGE.fullmatch, tensors)):
                 attributes["model"] = trscheckpoint.without_averages(attributes["model"])
             name = lambda path: origin.get(path) or names.name(path)
+            as_floats(tensors, name)
             trscheckpoint.check_model(tensors, name)
             ordered = {path: tensors[path] for path in sorted(tensors)}
             with bar(ordered, "write") as progress:
                 of_tensors = {path: was["attributes"] for path, was in about.items()} | cuts
                 trscheckpoint.write(args.output, ordered, attributes, of_tensors, name, progress.update)
+            if part:
+                print(f"{args.source}: {part}", file=sys.stderr)
         except FormatError as error:
             text = str(error)
             raise FormatError(text if text.startswith(args.source) else f"{args.source}: {text}") from None
@@ -480,6 +536,7 @@ def parse():
     parser.add_argument("--step", metavar="N", type=number_of_updates, help="with --from: the number of updates done, in the place of what the source says")
     parser.add_argument("--key-map", metavar="FILE", help='lines "ours theirs"')
     parser.add_argument("--prefix", default="", help="what their names begin with, for example model.")
+    parser.add_argument("--partial", action="store_true", help="with --from: the source has a part of the model alone")
     parser.add_argument("--force", action="store_true", help="replace an output that is there")
     args = parser.parse_intermixed_args()
     args.source, args.out = (args.paths + [None])[:2]
@@ -504,7 +561,8 @@ def main():
         trsdata.fail(problem, 73)
     if not os.access(args.source, os.R_OK):
         trsdata.fail(f"{args.source} {'cannot be read' if os.path.exists(args.source) else 'does not exist'}", 66)
-    if os.path.isdir(args.source) != (args.from_ == "dcp"):
+    folder = args.from_ == "dcp" or args.from_ == "safetensors" and trsformats.is_index(args.source) and os.path.isdir(args.source)
+    if os.path.isdir(args.source) != folder:
         trsdata.fail(f"{args.source} is {'a folder, expected a file' if os.path.isdir(args.source) else 'a file, dcp is a folder'}", 65)
     if not trscheckpoint.Hash.available():
         print(f"exchange.py: {trscheckpoint.NO_CHECKSUMS}", file=sys.stderr)

@@ -153,6 +153,50 @@ class Safetensors:
         return blocks
 
 
+PART = re.compile(r".*-(\d{5})-of-(\d{5})\.safetensors")
+INDEX = ".safetensors.index.json"
+
+
+def is_index(path):
+    """A file that says which parts hold which tensors, or a folder with such a file."""
+    return path.endswith(INDEX) or os.path.isdir(path) and len(_indices(path)) == 1
+
+
+def _indices(folder):
+    return [name for name in os.listdir(folder) if name.endswith(INDEX)]
+
+
+class SafetensorsParts:
+    """safetensors in parts, which an index names: {"weight_map": {tensor: file of the same folder}}."""
+
+    def __init__(self, path, stack):
+        if os.path.isdir(path):
+            path = os.path.join(path, _indices(path)[0])
+        try:
+            with open(path, encoding="utf-8") as file:
+                where = json.load(file, object_pairs_hook=_once(path))["weight_map"]
+            plain = all(isinstance(name, str) and name == os.path.basename(name) for name in where.values())
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise FormatError(f"{path} is not an index of safetensors: {_first_line(error)}") from None
+        if not plain:
+            raise FormatError(f"{path} names files of other folders")
+        self.tensors, self.description = {}, None
+        for part in sorted(set(where.values())):
+            try:
+                source = Safetensors(os.path.join(os.path.dirname(path), part), stack)
+            except FileNotFoundError:
+                raise FormatError(f"{path} names {part}, which is not there") from None
+            named = {name for name, file in where.items() if file == part}
+            for name in sorted(named ^ set(source.tensors)):
+                raise FormatError(f"{path}: tensor {name} is " + (f"not in {part}" if name in named else f"in {part}, which the index does not say"))
+            self.tensors.update(source.tensors)
+            self.description = self.description or source.description
+
+
+def open_safetensors(path, stack):
+    return (SafetensorsParts if is_index(path) else Safetensors)(path, stack)
+
+
 def write_safetensors(path, tensors, description):
     header, end = {"__metadata__": {"format": "pt", DESCRIPTION: description}}, 0
     order = sorted(tensors, key=lambda name: -np.dtype(NUMPY[tensors[name].dtype]).itemsize)  # every tensor is aligned then
@@ -271,11 +315,11 @@ class Torch:
     def __init__(self, path, _):
         torch = import_torch("torch")
         try:
-            found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))  # older files are no zip, and are read whole
         except FileNotFoundError:
             raise
         except Exception as error:  # of many kinds: pickle.UnpicklingError, RuntimeError, ...
-            raise FormatError(f"{path}: torch.load with weights_only and mmap refuses it: {_first_line(error)}") from None
+            raise FormatError(f"{path}: torch.load with weights_only refuses it: {_first_line(error)}") from None
         if not isinstance(found, dict):
             raise FormatError(f"{path} holds a {type(found).__name__}, expected a state_dict")
         self.description = getattr(found, DESCRIPTION, None)
@@ -357,6 +401,8 @@ class _Pickle(pickle.Unpickler):
             return name
         if (module, name) in _PLAIN:
             return type(name, (_Plain,), {})
+        if (module, name) == ("builtins", "getattr"):  # a word of an enum, since torch 2.15
+            return lambda _, word: word
         if (module, name) not in _REAL:
             raise pickle.UnpicklingError(f"{module}.{name} is not of an index")
         return _REAL[module, name]
@@ -491,7 +537,7 @@ def write_dcp(path, tensors, description):
             save(values, storage_writer=FileSystemWriter(path), no_dist=True)
 
 
-READERS = {"safetensors": Safetensors, "npz": Npz, "torch": Torch, "dcp": Dcp}
+READERS = {"safetensors": open_safetensors, "npz": Npz, "torch": Torch, "dcp": Dcp}
 WRITERS = {"safetensors": write_safetensors, "npz": write_npz, "torch": write_torch, "dcp": write_dcp}
 
 

@@ -3,6 +3,7 @@
 
 By hand, with a python3 that has torch, torchrec, h5py and tqdm: TRSHARD=build/trshard PYTHONPATH=tools PYTHON regression/tools/test_exchange.py
 """
+import contextlib
 import importlib.util
 import json
 import os
@@ -145,7 +146,7 @@ class ThereAndBack(Folder):
                          "model.inter_arch.crossnet.V_kernels.0", f"optimizer.state.model.{TABLE}.t_a.momentum1",
                          "model." + TABLE.replace("t_a", "of/t_d"), f"optimizer.state.model.{TABLE.replace('t_a', 'of/t_d')}.of/t_d.momentum1",
                          "optimizer.state.model.over_arch.model.1.weight.exp_avg"}, names)
-        self.refused(65, [out, "is not known", "--prefix model."], out, "--from", "safetensors", "--output", self.path("b.h5"))
+        self.refused(65, [out, "is not known"], out, "--from", "safetensors", "--prefix", "other.", "--output", self.path("b.h5"))
         self.good(out, "--from", "safetensors", "--prefix", "model.", "--states", "--output", self.path("b.h5"))
         self.assertEqual(everything(model), everything(self.path("b.h5")))
 
@@ -175,7 +176,7 @@ class ThereAndBack(Folder):
         np.savez(self.path("m.npz"), **{"model." + LAYER + "weight": np.ones((4, 3), np.float32), "model." + LAYER + "bias": np.ones(4, np.float32)},
                  **{name: np.ones((5, 4), np.float32) for name in ("loss_fn.pos_weight", "model.left", "model.left_too", "other.c", "model." + TABLE)},
                  **{"model." + TABLE.replace("t_a", "t_b"): np.ones((5, 4), np.float32), momentum: np.ones(5, np.float32)})
-        bring = [self.path("m.npz"), "--from", "npz", "--prefix", "model.", "--states", "--output", self.path("b.h5")]
+        bring = [self.path("m.npz"), "--from", "npz", "--prefix", "model.", "--states", "--partial", "--output", self.path("b.h5")]
         self.refused(65, ["loss_fn.pos_weight is not known", '"- loss_fn.pos_weight"'], *bring)
         self.good(*bring, "--key-map", keys)
         with trscheckpoint.opened(self.path("b.h5")) as found:
@@ -185,7 +186,7 @@ class ThereAndBack(Folder):
         """A file without a description: a table and a layer, with states of these names, by their weights."""
         weights = {TABLE: np.ones((9, 4), np.float32), LAYER + "weight": np.ones((4, 3), np.float32), LAYER + "bias": np.ones(4, np.float32)}
         np.savez(self.path("theirs.npz"), **weights, **{"optimizer.state." + name: numbers for name, numbers in states.items()})
-        return [self.path("theirs.npz"), "--from", "npz", "--states", "--force", "--output", self.path("b.h5")]
+        return [self.path("theirs.npz"), "--from", "npz", "--states", "--partial", "--force", "--output", self.path("b.h5")]
 
     def step_and_shapes(self):
         with trscheckpoint.opened(self.path("b.h5")) as found:
@@ -322,6 +323,96 @@ class ThereAndBack(Folder):
             self.assertIn("went on: ", exchange(*words, environment={"TRSHARD_PYTHON": python}).stdout)
 
 
+class Parts(Folder):
+    """Weights in several files with an index, and sources that have a part of a model alone."""
+
+    def setUp(self):
+        super().setUp()
+        self.model, self.out = make_checkpoint(self.path("model.h5")), self.path("out.h5")
+        self.good(self.model, "--to", "safetensors", "--prefix", "module.", self.path("all.safetensors"))
+        with contextlib.ExitStack() as stack:
+            source = trsformats.Safetensors(self.path("all.safetensors"), stack)
+            self.tensors = {name: trsformats.Tensor(t.dtype, t.shape, lambda kept=[b.copy() for b in t.blocks()]: iter(kept)) for name, t in source.tensors.items()}
+        os.mkdir(self.path("parts"))
+        self.where, names = {}, sorted(self.tensors)
+        for i, part in enumerate((names[:3], names[3:])):
+            file = f"model-{i + 1:05d}-of-00002.safetensors"
+            self.write(self.path(f"parts/{file}"), part)
+            self.where.update(dict.fromkeys(part, file))
+        self.index({"metadata": {}, "weight_map": self.where})
+
+    def write(self, path, names):
+        """A file of another program: without our description."""
+        trsformats.write_safetensors(path, {name: self.tensors[name] for name in names}, "")
+        with open(path, "rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header, data = json.loads(file.read(size)), file.read()
+        del header["__metadata__"]
+        text = json.dumps(header).encode()
+        with open(path, "wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text + data)
+
+    def index(self, content):
+        with open(self.path("parts/model.safetensors.index.json"), "w", encoding="utf-8") as file:
+            json.dump(content, file)
+
+    def bring(self, source, *more):
+        return exchange(self.path(source), "--from", "safetensors", "--output", self.out, "--force", *more)
+
+    def test_index(self):
+        """The index, and its folder, bring in all tensors; the common prefix is found and named."""
+        self.good(self.path("all.safetensors"), "--from", "safetensors", "--prefix", "module.", "--output", self.path("want.h5"))
+        want = {name: rows for name, rows in everything(self.path("want.h5")).items() if "checksum" not in name}
+        for source in ("parts/model.safetensors.index.json", "parts"):
+            result = self.bring(source)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("names begin with module. (--prefix module.)", result.stderr)
+            found = everything(self.out)
+            self.assertEqual([name for name in want if name.startswith(("embedding", "dense/")) and found.get(name) != want[name]], [])
+
+    def test_bad_index(self):
+        first = next(iter(self.where))
+        for content, words in (({"weight_map": dict(self.where, more=self.where[first])}, "tensor more is not in model-0000"),
+                               ({"weight_map": {n: f for n, f in self.where.items() if n != first}}, f"tensor {first} is in model-0000"),
+                               ({"weight_map": dict(self.where, more="none.safetensors")}, "names none.safetensors, which is not there"),
+                               ({"weight_map": dict(self.where, more="../x.safetensors")}, "names files of other folders"),
+                               ({"weight_map": [1]}, "is not an index"), ({}, "is not an index"), ([], "is not an index")):
+            self.index(content)
+            result = self.bring("parts")
+            self.assertEqual((result.returncode, words in result.stderr, len(result.stderr.splitlines())), (65, True, 1), result.stderr)
+
+    def test_part_of_a_model(self):
+        tables = [name for name in self.tensors if "embedding_bags" in name]
+        dense = [name for name in self.tensors if name not in tables and "position" not in name]
+        self.write(self.path("dense.safetensors"), dense)
+        self.write(self.path("no_over.safetensors"), [name for name in self.tensors if "over_arch" not in name and "inter_arch" not in name])
+        self.write(self.path("tables.safetensors"), tables)
+        for source, words in (("parts/model-00001-of-00002.safetensors", "it is part 1 of 2: give the index"), ("dense.safetensors", "it has dense layers and no table"),
+                              ("no_over.safetensors", "it has the dense arch and no over arch")):
+            result = self.bring(source)
+            self.assertEqual((result.returncode, words in result.stderr), (65, True), result.stderr)
+            self.assertFalse(os.path.exists(self.out))
+        self.assertEqual(self.bring("dense.safetensors", "--partial").returncode, 0)
+        result = self.bring("tables.safetensors")
+        self.assertEqual((result.returncode, "no dense layers" in result.stderr), (0, True), result.stderr)
+
+    def test_float64(self):
+        numbers = np.array([[1.5, 2.0**-140]]), np.array([[0.1, 3.0]])
+        np.savez(self.path("a.npz"), **{TABLE: np.concatenate(numbers)})
+        self.good(self.path("a.npz"), "--from", "npz", "--output", self.out)
+        with h5py.File(self.out) as file:
+            np.testing.assert_array_equal(file["embedding/t_a/weight"][()], np.concatenate(numbers).astype(np.float32))
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "no torch")
+    def test_legacy_torch(self):
+        """Files of torch.save before its zip format, and names below state_dict."""
+        code = ("import sys, torch\ntorch.save({'epoch': 3, 'state_dict': {'_orig_mod.' + sys.argv[2]: torch.ones(9, 4, dtype=torch.float64)}}, sys.argv[1], "
+                "_use_new_zipfile_serialization=False)")
+        subprocess.run([sys.executable, "-c", code, self.path("a.pt"), TABLE], check=True)
+        result = exchange(self.path("a.pt"), "--from", "torch", "--output", self.out)
+        self.assertEqual((result.returncode, "names begin with state_dict._orig_mod." in result.stderr), (0, True), result.stderr)
+
+
 class Malformed(Folder):
     """Each source has one thing wrong, and one message names it."""
 
@@ -391,7 +482,8 @@ class Malformed(Folder):
         first, bias = "dense_arch.model._mlp.0._linear.weight", "over_arch.model.1.bias"
         nan = np.ones((9, 4), np.float32)
         nan[5, 2] = np.nan
-        cases = [({TABLE: np.ones((9, 4))}, [TABLE, "F64"]), ({TABLE: np.ones(9, np.float32)}, [TABLE, "[9]"]),
+        cases = [({TABLE: np.full((9, 4), 1e39)}, [TABLE, "too large for float32"]), ({TABLE: np.ones((9, 4), np.int64)}, [TABLE, "I64"]),
+                 ({TABLE: np.ones(9, np.float32)}, [TABLE, "[9]"]),
                  ({TABLE: np.ones((0, 4), np.float32)}, [TABLE, "[0, 4]"]), ({TABLE: nan}, [TABLE, "row 5", "not finite"]),
                  ({first: np.ones((6, 3), np.float32)}, ["_mlp.0._linear.bias", "[5]", "expected [6]"]),
                  ({first: None}, ["no tensor " + first]), ({bias: None}, ["no tensor " + bias]),
