@@ -51,7 +51,7 @@ class Dataset:
     def __init__(self, handle, check):
         self.problems = []
         sparse = handle["sparse"]
-        names = [trsdata.text(name) for name in sparse.attrs["features"]]
+        names = [trspython.shown(trsdata.text(name)) for name in sparse.attrs["features"]]
         rows = np.asarray(sparse.attrs["num_embeddings"], np.int64)
         total = int(handle.attrs["num_samples"])
         num_dense = handle["dense"].shape[1] if "dense" in handle and handle["dense"].ndim == 2 else 0
@@ -59,7 +59,7 @@ class Dataset:
               f"of {sparse['values'].dtype}{', weighted' if 'weights' in sparse else ''}")
         for key in ("planted_loss", "generated_by", "converted_by"):
             if key in handle.attrs:
-                print(f"  {key}: {trsdata.text(handle.attrs[key])}")
+                print(f"  {key}: {trspython.shown(trsdata.text(handle.attrs[key]))}")
         if len(set(names)) < len(names) or "" in names:
             self.problems.append(f"/sparse has the features {', '.join(names)}, expected different names that are not empty")
         for kinds, expected, parts in (("iu", "integers", ("sparse/values", "sparse/lengths", "sparse/offsets")),
@@ -103,7 +103,7 @@ class Dataset:
             return []
         if handle["labels"].ndim == 1:
             return ["label"]
-        names = [trsdata.text(name) for name in handle["labels"].attrs.get("names", [])]
+        names = [trspython.shown(trsdata.text(name)) for name in handle["labels"].attrs.get("names", [])]
         if len(names) != handle["labels"].shape[1] or len(set(names)) < len(names) or "" in names:
             self.problems.append(f"/labels has {handle['labels'].shape[1]} columns, expected as many different names in its attribute names")
         return names
@@ -289,13 +289,13 @@ def starts(group):
     rows = list(zip(*(group[name][()] for name in names)))
     for i, (time, first, steps, ranks, hosts, commit) in list(enumerate(rows, 1))[-8:] if len(rows) > 1 else ():
         began = datetime.datetime.fromtimestamp(time).isoformat(" ", "seconds")
-        print(f"  start {i} of {len(rows)}: {began}, {counted(steps, 'step')} from {first:,} on, {counted(ranks, 'rank')} on {counted(hosts, 'host')}, {trsdata.text(commit)}")
+        print(f"  start {i} of {len(rows)}: {began}, {counted(steps, 'step')} from {first:,} on, {counted(ranks, 'rank')} on {counted(hosts, 'host')}, {trspython.shown(trsdata.text(commit))}")
 
 
 def run(handle):
     problems = []
     for name, value in sorted(handle.attrs.items()):
-        words = trsdata.text(value)
+        words = trspython.shown(trsdata.text(value))
         if name not in ("format", "options", "plan", "label"):
             print(f"  {name}: {words if len(words) < 120 else words[:117] + '...'}")
     if "plan" in handle.attrs:
@@ -314,7 +314,7 @@ def run(handle):
     if "eval" in handle:
         print("  last evaluation: " + metrics(handle))
     if "label" in handle.attrs:
-        print(f"  predictions and metrics are of the label {trsdata.text(handle.attrs['label'])} alone")
+        print(f"  predictions and metrics are of the label {trspython.shown(trsdata.text(handle.attrs['label']))} alone")
     if "predictions" in handle:
         tasks = isinstance(handle["predictions"], h5py.Group)  # then they may be any finite numbers
         for name, item in tensors(handle["predictions"]) if tasks else [("", handle["predictions"])]:
@@ -346,7 +346,7 @@ def main():
                     speeds = handle["train/samples_per_s"][()] if "train/samples_per_s" in handle else np.zeros(0)
                     print(f"{np.median(speeds[len(speeds) // 10:]):.1f}" if len(speeds) else "  no step in it")
                     continue
-                print(f"{path}: {kind} version {handle.attrs.get('version', '?')}, {size(os.path.getsize(path))}")
+                print(f"{path}: {trspython.shown(kind)} version {handle.attrs.get('version', '?')}, {size(os.path.getsize(path))}")
                 if kind == "trshard-dataset":
                     problems = Dataset(handle, args.check).problems
                 elif kind == "trshard-checkpoint":
@@ -362,7 +362,7 @@ def main():
         except (OSError, KeyError, IndexError, ValueError, TypeError, AttributeError) as error:  # what is not where or what it should be
             problems = [str(error) if "cannot be read" in str(error) else f"cannot be read: {error}"]
         for problem in problems:
-            print(f"  PROBLEM: {problem}")
+            print(f"  PROBLEM: {trspython.shown(problem)}")
         bad += bool(problems)
     return 1 if bad else 0
 

@@ -15,6 +15,7 @@ import unicodedata
 import h5py
 import numpy as np
 
+import trspython
 import trsread
 
 CHUNK_BYTES = 1 << 20  # of an HDF5 chunk: large enough to read as fast as a contiguous dataset
@@ -27,7 +28,7 @@ abandoned = []  # files that HDF5 could not close: it would crash over them at t
 
 def fail(message, code=1):
     """Ends the program with one line on stderr."""
-    print(f"{os.path.basename(sys.argv[0])}: {' '.join(str(message).splitlines())}", file=sys.stderr)
+    print(trspython.shown(f"{os.path.basename(sys.argv[0])}: {' '.join(str(message).splitlines())}"), file=sys.stderr)
     if abandoned:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -52,7 +53,7 @@ def padded(word, width, left=True):
 
 def table(rows, left):
     """The lines of a table: columns in `left` to the left, the others to the right."""
-    rows = [[str(cell) for cell in row] for row in rows]
+    rows = [[trspython.shown(cell) for cell in row] for row in rows]
     width = [max(map(cells, column)) for column in zip(*rows)]
     return ["  ".join(padded(cell, w, c in left) for c, (cell, w) in enumerate(zip(row, width))).rstrip() for row in rows]
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import unicodedata
 
 CANDIDATES = (os.environ.get("TRSHARD_PYTHON"), "/usr/bin/python3", "python3", "python")
 AGAIN = "TRSHARD_PYTHON_TRIED"
@@ -21,6 +22,28 @@ def has_all(python, modules):
         return subprocess.run([python, "-c", code, *modules], stderr=subprocess.DEVNULL).returncode == 0
     except OSError:
         return False
+
+
+def shown(text, keep=""):
+    """The text with each character that moves a terminal's cursor, or turns its text around, as an escape; those of `keep` stay."""
+    return "".join(c if c in keep or unicodedata.category(c) not in ("Cc", "Cf", "Zl", "Zp") or c == "\u200d" else c.encode("unicode_escape").decode() for c in str(text))
+
+
+class Shown:
+    """A stream that escapes what it is given, so that a name from a file cannot control the terminal."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def write(self, text):
+        return self._stream.write(shown(text, "\n\t"))
+
+    def writelines(self, lines):
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
 
 
 def flush():
@@ -48,6 +71,7 @@ def run(main):
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
     if sys.stdout.errors == "strict":  # letters that the terminal lacks
         sys.stdout.reconfigure(errors="backslashreplace")
+    sys.stdout = Shown(sys.stdout)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         try:

@@ -117,6 +117,29 @@ class Files(scratch.Scratch):
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertIn(r"\u6620", result.stdout)
 
+    def test_control_characters(self):
+        """Names in files cannot control the terminal, pose as lines of a tool, or turn text around, in whatever a tool prints."""
+        bad = "\x1b[2J\x1b]0;owned\x07u", "x\nPROBLEM: none\r\x9b1m\u202ey"
+        with h5py.File(self.dataset("d.h5"), "r+") as h:
+            h["sparse"].attrs["features"] = np.array(bad, dtype=h5py.string_dtype())
+            h.attrs["converted_by"] = "a\x1b[31m\nb"
+        with h5py.File(self.run_file("r.h5", [0.5, 0.4]), "r+") as h:
+            h.attrs["commit"] = h.attrs["label"] = bad[1]
+            h.create_group("predictions")[bad[0]] = np.zeros(3)
+            h.create_group("embeddings")[bad[0]] = np.zeros((3, 2))
+        with h5py.File(self.path("c.h5"), "w") as h:
+            h.attrs["format"], h.attrs["options"], h.attrs["model"] = "trshard-checkpoint", f"-tables '{bad[0]}'", ""
+            h[f"embedding/{bad[0]}/weight"] = np.full((2, 2), np.nan, np.float32)
+        with h5py.File(self.path("u.h5"), "w") as h:
+            h.attrs["format"] = bad[1]
+        for name, *arguments in (("inspect_file.py", "--check", *map(self.path, ("d.h5", "r.h5", "c.h5", "u.h5"))), ("dataset_statistics.py", self.path("d.h5"), "-o", self.path("s.opts")),
+                                 ("compare_runs.py", self.path("r.h5"), self.path("u.h5")), ("exchange.py", self.path("c.h5"), "--to", "npz", self.path("c.npz"))):
+            result = tool(name, *arguments)
+            said = result.stdout + result.stderr
+            self.assertTrue(said)
+            self.assertEqual([c for c in "\x1b\x07\x9b\r\u202e" if c in said], [], said)
+            self.assertNotRegex(said, r"(?m)^\s*PROBLEM: none|^b")
+
     def test_groups_and_times(self):
         """Without --check those of the first samples."""
         with trsdata.DatasetWriter(self.path("g.h5"), ["a"], [10], 0, grouped=True, timed=True) as out:
