@@ -3,23 +3,28 @@
 """A sweep over options that stops the worst trials early (successive halving).
 
   sweep.py new FOLDER --try "-embedding_learning_rate 0.01,0.03,0.1" --try "-dense_arch 32,16 64,16" --steps 1000
-  sweep.py submit FOLDER --nodes=1 --ntasks-per-node=4   one array job a round, each after the one before
-  sweep.py table FOLDER                                  scores of all trials, the best first
+  sweep.py submit FOLDER --nodes=1 --ntasks-per-node=4   one array job for each round, and a job that names the winner
+  sweep.py table FOLDER                                  scores of all trials, the best first, and the winner
   sweep.py plot FOLDER --output sweep.png
 
-Every trial gets one value of each --try (words apart; commas alone part values, too, where there is only one word).
+Every trial gets one value of each --try. Values are words; if there is only one word, commas in it part values, too.
 Round 0 trains all trials for a part of the steps. Each next round goes on with the best third of them (--keep), from
-their checkpoints, for three times the steps; the last round has --steps. A score is a metric of the evaluation at a
-round's end, by default its auc, or its loss where a model with -tasks has no auc. A trial that early stopping ended
-has the score of its own end in all further rounds. --metric click_ne is one of the task click, and --metric train_loss
-that of the training itself. A trial without a score counts as the worst. A round in which no trial has one ends the
-sweep with an error.
+their checkpoints, for three times the steps; the last round has --steps. The score is a metric of the evaluation at the
+end of a round: by default auc, or loss if a model with -tasks has no auc. --metric click_ne takes the metric of the task
+click, and --metric train_loss the loss of the training itself.
 
-jobs/sweep.sbatch runs a trial of a round: "sweep.py options FOLDER ROUND PLACE" gives it the options of the trial that
-has this place among those that are left. "sweep.py check FOLDER ROUND" is what ends a sweep without scores.
+A training that ends by itself before a round does (-epochs, early stopping) keeps its last score for that round and all
+later ones. Its log then says which rounds it cannot reach. A trial without a score counts as the worst. The sweep ends
+with an error if no trial has a score of some round.
+
+jobs/sweep.sbatch runs the trials. It calls "sweep.py options FOLDER ROUND PLACE" for the options of the trial that has
+this place among those that are left, "sweep.py ended FOLDER ROUND TRIAL CODE" after the trial's run, and at last
+"sweep.py end FOLDER", which prints the table and the winner, and writes both to FOLDER/winner.json.
 """
 import argparse
+import contextlib
 import csv
+import glob
 import itertools
 import json
 import math
@@ -39,6 +44,7 @@ import numpy as np
 
 import trsdata
 import trsfile
+import trsoptions
 import trsread
 
 UPWARDS = r"(.+_)?(auc|auprc|accuracy)|gauc|.+_at_\d+"  # metrics of which more is better, as words before them name tasks and groups
@@ -106,10 +112,20 @@ def evaluations(folder, trial):
         return []
 
 
-def stopped_early(folder, trial):
-    """Whether early stopping ended the trial, for this round and all later ones."""
+def epochs_end(folder, trial):
+    """The step at which -epochs ends a trial's training; infinite without -epochs, or before the first results."""
+    try:
+        with h5py.File(run_file(folder, trial)) as h:
+            epochs = [int(value) for name, value, given, _ in trsoptions.options(str(h.attrs.get("options", ""))) if name == "-epochs" and given != "default"]
+            return epochs[-1] * int(h.attrs["steps_per_epoch"]) if epochs and "steps_per_epoch" in h.attrs else math.inf
+    except OSError:
+        return math.inf
+
+
+def own_end(folder, trial, steps, last):
+    """The step at which a trial ends that may train up to `steps`: its own end counts for all later rounds. last: its last step with a value."""
     with h5py.File(run_file(folder, trial)) as h:
-        return "stopped_early" in h.attrs
+        return min(steps, last if "stopped_early" in h.attrs else epochs_end(folder, trial))
 
 
 def curve(folder, trial, metric):
@@ -130,8 +146,8 @@ def scored(folder, trial, metric, steps):
     """The metric at a round's end, or None and the reason why there is none. The training's loss
     counts by the mean of the round's last tenth."""
     at, values, _ = curve(folder, trial, metric)
-    if len(at) and stopped_early(folder, trial):
-        steps = min(steps, at[-1] + (metric == "train_loss"))
+    if len(at):
+        steps = own_end(folder, trial, steps, at[-1] + (metric == "train_loss"))
     if metric == "train_loss":
         inside = (at >= steps - max(1, steps // 10)) & (at < steps)
         found = values[inside] if len(at) and at[-1] >= steps - 1 else []
@@ -189,6 +205,11 @@ def check_round(folder, sweep, r):
     trials = alive(folder, sweep, r)
     for line in without_score(folder, sweep, trials, r):
         print(line, file=sys.stderr)
+    fail_without_scores(folder, sweep, trials, r)
+
+
+def fail_without_scores(folder, sweep, trials, r):
+    """Ends the program if no trial of round r has a score."""
     steps = sweep["rounds"][r]["steps"]
     if all(score(folder, t, sweep["metric"], steps) is None for t in trials):
         trsdata.fail(f"no trial has a score of round {r} ({sweep['metric']} after step {steps}); trial {trials[0]}: {reason(folder, sweep, trials[0], r)}")
@@ -213,6 +234,9 @@ def options(args):
     trial = sorted(trials)[args.place]
     folder = os.path.join(args.folder, f"trial-{trial}")
     os.makedirs(folder, exist_ok=True)
+    for stale in (winner_file(args.folder), ended_file(args.folder, trial)):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(stale)
     print(f"{option_text(sweep['trials'][trial])} -steps {sweep['rounds'][args.round]['steps']}"
           f" -output {shlex.quote(run_file(args.folder, trial))} -checkpoint_dir {shlex.quote(os.path.join(folder, 'checkpoints'))} -resume")
     return 0
@@ -223,18 +247,83 @@ def check(args):
     check_round(args.folder, load(args.folder), args.round)
 
 
+def winner_file(folder):
+    return os.path.join(folder, "winner.json")
+
+
+def ended_file(folder, trial):
+    return os.path.join(folder, f"trial-{trial}", "ended.json")
+
+
+def ended_round(folder, trial):
+    """The last round for which a trial's run has ended, -1 while its first one is under way."""
+    try:
+        with open(ended_file(folder, trial), encoding="utf-8") as file:
+            return json.load(file)["round"]
+    except (OSError, ValueError):
+        return -1
+
+
+def note_end(folder, trial, r, code):
+    with trsfile.whole(ended_file(folder, trial)) as out:
+        json.dump({"round": r, "code": code}, out)
+
+
+def ended(args):
+    """Notes that a trial's run of a round is over; prints its score, and the rounds that it cannot reach."""
+    sweep, end = load(args.folder), epochs_end(args.folder, args.trial)
+    note_end(args.folder, args.trial, args.round, args.code)
+    found = score(args.folder, args.trial, sweep["metric"], sweep["rounds"][args.round]["steps"])
+    name = f"trial {args.trial}, round {args.round}"
+    if found is None:
+        print(f"== {name}: it ended with {args.code} and counts as the worst: {reason(args.folder, sweep, args.trial, args.round)}")
+    else:
+        print(f"== {name}: {sweep['metric']} {found:.5f}")
+    beyond = [f"{r} (step {entry['steps']})" for r, entry in enumerate(sweep["rounds"]) if entry["steps"] > end]
+    if beyond and args.round == 0:
+        print(f"== {name}: -epochs ends its training after step {end}, before the end of round {', '.join(beyond)}; its last score counts there")
+
+
+def checkpoint_of(folder, trial):
+    """The newest checkpoint of a trial, "" if it has none."""
+    found = glob.glob(os.path.join(glob.escape(folder), f"trial-{trial}", "checkpoints", "step-*.h5"))
+    return max(found, key=lambda path: int(re.sub(r"\D", "", os.path.basename(path)[:-3]) or 0), default="")
+
+
+def winner(folder, sweep):
+    """The trial that has won, its score and its model; None before the last round has a score."""
+    found, order = states(folder, sweep)
+    scores, last, state = found[order[0]]
+    if state != "finished" or any("under way" in entry[2] for entry in found.values()):
+        return None
+    return {"trial": order[0], "metric": sweep["metric"], "score": scores[last], "model": checkpoint_of(folder, order[0]),
+            "results": run_file(folder, order[0]), "options": sweep["trials"][order[0]]}
+
+
+def end(args):
+    """Marks a sweep as over, and prints its table with its winner, or the reason why it has none."""
+    sweep = load(args.folder)
+    for t in range(len(sweep["trials"])):  # if a node failed, its trial could not note its end
+        if os.path.isdir(os.path.join(args.folder, f"trial-{t}")):
+            note_end(args.folder, t, len(sweep["rounds"]) - 1, None)
+    table(args)
+    for r in range(len(sweep["rounds"])):
+        fail_without_scores(args.folder, sweep, alive(args.folder, sweep, r), r)
+    with trsfile.whole(winner_file(args.folder)) as out:
+        json.dump(winner(args.folder, sweep), out, indent=1)
+
+
 def submit(args, sbatch_options):
     sweep, before = load(args.folder), None
-    for r, entry in enumerate(sweep["rounds"]):
-        command = ["sbatch", "--parsable", f"--array=0-{entry['trials'] - 1}{args.limit or ''}", f"--job-name=sweep-{r}"]
-        command += [f"--dependency=afterany:{before}"] if before else []
-        command += sbatch_options + [args.script, args.folder, str(r)]
+    jobs = [(f"round {r}", str(r), [f"--array=0-{entry['trials'] - 1}{args.limit or ''}", f"--job-name=sweep-{r}"]) for r, entry in enumerate(sweep["rounds"])]
+    for what, word, own in [*jobs, ("the winner", "end", ["--job-name=sweep-end"])]:
+        command = ["sbatch", "--parsable", *own, *([f"--dependency=afterany:{before}"] if before else []), *sbatch_options, args.script, args.folder, word]
         print(shlex.join(command), flush=True)
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
             trsdata.fail(f"sbatch ended with {done.returncode}")
         before = re.split(r"[;\s]", done.stdout.strip())[0]
-        print(f"  round {r}: job {before}")
+        print(f"  {what}: job {before}")
 
 
 def states(folder, sweep):
@@ -242,7 +331,8 @@ def states(folder, sweep):
     n_rounds, n_trials = len(sweep["rounds"]), len(sweep["trials"])
     left = [alive(folder, sweep, r) for r in range(n_rounds)]
     scores = [[score(folder, t, sweep["metric"], sweep["rounds"][r]["steps"]) if t in left[r] else None for r in range(n_rounds)] for t in range(n_trials)]
-    over = [all(scores[t][r] is not None for t in left[r]) or (r + 1 < n_rounds and any(scores[t][r + 1] is not None for t in left[r])) for r in range(n_rounds)]
+    ends = [ended_round(folder, t) for t in range(n_trials)]
+    over = [all(scores[t][r] is not None or ends[t] >= r for t in left[r]) or (r + 1 < n_rounds and any(scores[t][r + 1] is not None for t in left[r])) for r in range(n_rounds)]
     found = {}
     for t in range(n_trials):
         last = max((r for r in range(n_rounds) if scores[t][r] is not None), default=-1)
@@ -251,6 +341,8 @@ def states(folder, sweep):
             state = "finished"
         elif last >= 0 and over[last] and t not in left[last + 1]:
             state = f"stopped after round {last}"
+        elif last >= 0 and ends[t] > last and t in left[last + 1]:
+            state = f"no score of round {last + 1}"
         found[t] = (scores[t], last, state)
     sign = -1 if sweep["upwards"] else 1
     return found, sorted(found, key=lambda t: (-found[t][1], sign * found[t][0][found[t][1]] if found[t][1] >= 0 else 0, t))
@@ -261,7 +353,7 @@ def table(args):
     found, order = states(args.folder, sweep)
     rows = [[t, *found[t][0], curve(args.folder, t, sweep["metric"])[2], found[t][2], option_text(sweep["trials"][t])] for t in order]
     head = ["trial"] + [f"step {entry['steps']}" for entry in sweep["rounds"]] + ["samples/s", "state", "options"]
-    if args.csv:
+    if getattr(args, "csv", None):
         with trsfile.whole(args.csv) as out:
             csv.writer(out).writerows([head] + rows)
     why = " (the evaluations have no auc)" if sweep["default"] and sweep["metric"] != "auc" else ""
@@ -271,6 +363,10 @@ def table(args):
     for r in range(len(sweep["rounds"])):
         for line in without_score(args.folder, sweep, alive(args.folder, sweep, r), r):
             print(line)
+    won = winner(args.folder, sweep)
+    if won:
+        print(f"winner: trial {won['trial']}, {won['metric']} {won['score']:.5f}: {option_text(won['options'])}\n"
+              f"its model is {won['model'] or 'not there any more'}, its results are {won['results']}")
 
 
 def plot(args):
@@ -327,7 +423,7 @@ def metric(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     tasks = parser.add_subparsers(dest="task", required=True)
-    task = {name: tasks.add_parser(name) for name in ("new", "submit", "options", "check", "table", "plot")}
+    task = {name: tasks.add_parser(name) for name in ("new", "submit", "options", "ended", "check", "end", "table", "plot")}
     for one in task.values():
         one.add_argument("folder")
     task["new"].add_argument("--try", action="append", required=True, dest="trials", metavar='"-OPTION VALUES"')
@@ -339,9 +435,9 @@ def main():
     task["new"].add_argument("--seed", type=int, default=1)
     task["submit"].add_argument("--limit", type=lambda text: f"%{trspython.positive(text)}", metavar="N", help="at most N trials at once")
     task["submit"].add_argument("--script", default=os.path.join(HERE, "..", "jobs", "sweep.sbatch"))
-    for name in ("options", "check"):
-        task[name].add_argument("round", type=int)
-    task["options"].add_argument("place", type=int)
+    for name, words in (("options", ("round", "place")), ("ended", ("round", "trial", "code")), ("check", ("round",))):
+        for word in words:
+            task[name].add_argument(word, type=int)
     task["table"].add_argument("--csv", metavar="FILE")
     task["plot"].add_argument("--output", default="sweep.png", metavar="PNG")
     args, rest = parser.parse_known_args()
@@ -349,7 +445,7 @@ def main():
         parser.error(f"unknown: {' '.join(rest)}")
     if args.task == "submit":
         return submit(args, rest)
-    return {"new": new, "options": options, "check": check, "table": table, "plot": plot}[args.task](args)
+    return {"new": new, "options": options, "ended": ended, "check": check, "end": end, "table": table, "plot": plot}[args.task](args)
 
 
 if __name__ == "__main__":

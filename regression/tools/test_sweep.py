@@ -56,7 +56,7 @@ def test_halving(folder):
         h["train/samples_per_s"] = [1234567.25]
     lines = sweep(folder, "table", "s", "--csv", "s.csv").splitlines()
     assert [line.split()[0] for line in lines[2:11]] == ["3", "6", "1", "7", "2", "0", "4", "5", "8"], lines
-    assert lines[11:] == ["trial 5 has no score of round 0: its auc is not finite", "trial 8 has no score of round 0: it has no results"], lines
+    assert lines[11:13] == ["trial 5 has no score of round 0: its auc is not finite", "trial 8 has no score of round 0: it has no results"] and lines[13].startswith("winner: trial 3, "), lines
     states = [" ".join(line.split("-a ")[0].split()) for line in lines[2:11]]
     assert "finished" in states[0] and "stopped after round 1" in states[1] and "stopped after round 0" in states[3] and "no score" in states[8], states
     with open(os.path.join(folder, "s.csv"), encoding="utf-8") as file:
@@ -118,8 +118,48 @@ def test_early_stopping(folder):
             h["train/step"], h["train/loss"] = range(20), [0.7] * 20
         assert places(folder, 2, 1)[0] == ["-a 1"]
         lines = sweep(folder, "table", "s").splitlines()
-        assert "finished" in lines[2] and lines[2].split()[0] == "0" and lines[-1].startswith("trial 2 has no score of round 0"), lines
+        assert "finished" in lines[2] and lines[2].split()[0] == "0" and lines[-3].startswith("trial 2 has no score of round 0"), lines
         os.remove(os.path.join(folder, "s", "sweep.json"))
+
+
+def test_epochs(folder):
+    """A trial whose epochs end before a round does keeps its last evaluation; its log says so at the first trial; the sweep has a winner with a model."""
+    sweep(folder, "new", "s", "--try", "-a 1,2,3", "--steps", "900")
+    for trial, auc in enumerate((0.6, 0.8, 0.7)):
+        write(folder, trial, "auc", [157, 300], [0.5, auc])
+        with h5py.File(os.path.join(folder, "s", f"trial-{trial}", "run.h5"), "a") as h:
+            h.attrs.update(options="-data_train a.h5\n-epochs 4\n-steps 300\n# -seed 0\n", steps_per_epoch=157)
+        text = sweep(folder, "ended", "s", "0", str(trial), "0")
+        assert f"trial {trial}, round 0: auc {auc:.5f}\n" in text, text
+        assert "-epochs ends its training after step 628, before the end of round 1 (step 900)" in text, text
+    assert places(folder, 1, 1)[0] == ["-a 2"]
+    write(folder, 1, "auc", [157, 300, 628], [0.5, 0.8, 0.82])
+    with h5py.File(os.path.join(folder, "s", "trial-1", "run.h5"), "a") as h:
+        h.attrs.update(options="-epochs 4\n-steps 900\n", steps_per_epoch=157)
+    os.makedirs(os.path.join(folder, "s", "trial-1", "checkpoints"))
+    for step in (300, 628):
+        with open(os.path.join(folder, "s", "trial-1", "checkpoints", f"step-{step:09d}.h5"), "w", encoding="ascii"):
+            pass
+    for words in (("end", "s"), ("table", "s")):
+        text = sweep(folder, *words)
+        assert "winner: trial 1, auc 0.82000: -a 2\nits model is s/trial-1/checkpoints/step-000000628.h5, its results are s/trial-1/run.h5\n" in text, text
+    with open(os.path.join(folder, "s", "winner.json"), encoding="utf-8") as file:
+        assert json.load(file)["options"] == {"-a": "2"}
+
+
+def test_lost_round(folder):
+    """A sweep whose last round has no score ends with an error, and its table does not call it under way."""
+    sweep(folder, "new", "s", "--try", "-a 1,2,3", "--steps", "9", "--rounds", "2")
+    for trial in range(3):
+        sweep(folder, "options", "s", "0", str(trial))
+        write(folder, trial, "auc", [3], [0.5])
+        sweep(folder, "ended", "s", "0", str(trial), "0")
+    sweep(folder, "options", "s", "1", "0")
+    assert sweep(folder, "table", "s").count("under way") == 1
+    assert "it ended with 71 and counts as the worst: its last evaluation was after step 3, expected after step 9" in sweep(folder, "ended", "s", "1", "0", "71")
+    text = sweep(folder, "end", "s", status=1)
+    assert "under way" not in text and "winner" not in text and "no trial has a score of round 1 (auc after step 9); trial 0" in text, text
+    assert not os.path.exists(os.path.join(folder, "s", "winner.json"))
 
 
 def test_no_score(folder):
@@ -153,7 +193,8 @@ def test_submit(folder):
     os.environ["PATH"] = path
     with open(os.path.join(folder, "calls"), encoding="ascii") as file:
         calls = file.read().splitlines()
-    assert len(calls) == 2 and "--array=0-2%2" in calls[0] and "--dependency" not in calls[0] and calls[0].endswith("s 0"), calls
+    assert len(calls) == 3 and "--dependency=afterany:2 --nodes=2" in calls[2] and "--array" not in calls[2] and calls[2].endswith("s end"), calls
+    assert "--array=0-2%2" in calls[0] and "--dependency" not in calls[0] and calls[0].endswith("s 0"), calls
     assert "--array=0-0%2 --job-name=sweep-1 --dependency=afterany:1 --nodes=2" in calls[1] and calls[1].endswith("s 1"), calls
 
 
@@ -200,7 +241,7 @@ def test_mistakes(folder):
     assert "no trial has results" in sweep(folder, "plot", "s", status=1)
 
 
-for test in (test_halving, test_downwards, test_tasks, test_early_stopping, test_no_score, test_submit, test_another_interpreter, test_stopped, test_mistakes):
+for test in (test_halving, test_downwards, test_tasks, test_early_stopping, test_epochs, test_lost_round, test_no_score, test_submit, test_another_interpreter, test_stopped, test_mistakes):
     with tempfile.TemporaryDirectory() as scratch:
         test(scratch)
         print("ok", test.__name__)

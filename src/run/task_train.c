@@ -84,6 +84,7 @@ static PetscErrorCode set_up_steps(TrsTraining *t)
   PetscFunctionBegin;
   PetscCall(TrsSessionReader(s, PETSC_TRUE, t->first_step, &t->reader));
   PetscCall(TrsReaderSteps(t->reader, &t->total_steps, &t->per_epoch));
+  PetscCall(TrsResultsSetInt(t->results, "steps_per_epoch", t->per_epoch));
   PetscCall(TrsPipelineCreate(s->machine.groups.dense, s->options, s->model, t->reader,
                               t->start.step - t->first_step, &trs_stop_requested, &t->pipeline));
   if (t->metrics) PetscCall(TrsPipelineSetObserver(t->pipeline, &observer));
