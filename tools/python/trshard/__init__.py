@@ -279,7 +279,7 @@ class EmbeddingBagCollection:
         self._handle = ctypes.c_void_p()
         self._readers = []  # open ones
         self.tables = list(tables)
-        fortran = _communicator(comm)
+        self._comm = fortran = _communicator(comm)
         keep = []
         described = (_Table * len(self.tables))()
         for to, table in zip(described, self.tables):
