@@ -125,7 +125,9 @@ def epochs_end(folder, trial):
 def own_end(folder, trial, steps, last):
     """The step at which a trial ends that may train up to `steps`: its own end counts for all later rounds. last: its last step with a value."""
     with h5py.File(run_file(folder, trial)) as h:
-        return min(steps, last if "stopped_early" in h.attrs else epochs_end(folder, trial))
+        well = ended_note(folder, trial)
+        by_itself = "stopped_early" in h.attrs or (well["code"] == 0 and well["steps"] >= steps)
+        return min(steps, last if by_itself else epochs_end(folder, trial))
 
 
 def curve(folder, trial, metric):
@@ -255,24 +257,24 @@ def ended_file(folder, trial):
     return os.path.join(folder, f"trial-{trial}", "ended.json")
 
 
-def ended_round(folder, trial):
-    """The last round for which a trial's run has ended, -1 while its first one is under way."""
+def ended_note(folder, trial):
+    """The last round for which a trial's run has ended, its steps, and the exit code; round -1 while the first run is under way."""
     try:
         with open(ended_file(folder, trial), encoding="utf-8") as file:
-            return json.load(file)["round"]
+            return json.load(file)
     except (OSError, ValueError):
-        return -1
+        return {"round": -1, "steps": 0, "code": None}
 
 
-def note_end(folder, trial, r, code):
+def note_end(folder, trial, **note):
     with trsfile.whole(ended_file(folder, trial)) as out:
-        json.dump({"round": r, "code": code}, out)
+        json.dump(note, out)
 
 
 def ended(args):
     """Notes that a trial's run of a round is over; prints its score, and the rounds that it cannot reach."""
     sweep, end = load(args.folder), epochs_end(args.folder, args.trial)
-    note_end(args.folder, args.trial, args.round, args.code)
+    note_end(args.folder, args.trial, round=args.round, steps=sweep["rounds"][args.round]["steps"], code=args.code)
     found = score(args.folder, args.trial, sweep["metric"], sweep["rounds"][args.round]["steps"])
     name = f"trial {args.trial}, round {args.round}"
     if found is None:
@@ -305,7 +307,7 @@ def end(args):
     sweep = load(args.folder)
     for t in range(len(sweep["trials"])):  # if a node failed, its trial could not note its end
         if os.path.isdir(os.path.join(args.folder, f"trial-{t}")):
-            note_end(args.folder, t, len(sweep["rounds"]) - 1, None)
+            note_end(args.folder, t, **{**ended_note(args.folder, t), "round": len(sweep["rounds"]) - 1})
     table(args)
     for r in range(len(sweep["rounds"])):
         fail_without_scores(args.folder, sweep, alive(args.folder, sweep, r), r)
@@ -331,7 +333,7 @@ def states(folder, sweep):
     n_rounds, n_trials = len(sweep["rounds"]), len(sweep["trials"])
     left = [alive(folder, sweep, r) for r in range(n_rounds)]
     scores = [[score(folder, t, sweep["metric"], sweep["rounds"][r]["steps"]) if t in left[r] else None for r in range(n_rounds)] for t in range(n_trials)]
-    ends = [ended_round(folder, t) for t in range(n_trials)]
+    ends = [ended_note(folder, t)["round"] for t in range(n_trials)]
     over = [all(scores[t][r] is not None or ends[t] >= r for t in left[r]) or (r + 1 < n_rounds and any(scores[t][r + 1] is not None for t in left[r])) for r in range(n_rounds)]
     found = {}
     for t in range(n_trials):

@@ -156,6 +156,8 @@ def test_lost_round(folder):
         sweep(folder, "ended", "s", "0", str(trial), "0")
     sweep(folder, "options", "s", "1", "0")
     assert sweep(folder, "table", "s").count("under way") == 1
+    assert "trial 0, round 1: auc 0.50000" in sweep(folder, "ended", "s", "1", "0", "0")  # it ended by itself, whatever the reason
+    assert "winner: trial 0" in sweep(folder, "table", "s")
     assert "it ended with 71 and counts as the worst: its last evaluation was after step 3, expected after step 9" in sweep(folder, "ended", "s", "1", "0", "71")
     text = sweep(folder, "end", "s", status=1)
     assert "under way" not in text and "winner" not in text and "no trial has a score of round 1 (auc after step 9); trial 0" in text, text
