@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The programs of tools/examples run on 1, 2 and 3 ranks, and print the same losses.
+
+  examples.py TRSHARD "MPIRUN AND ITS OPTIONS" NAME PROGRAM     run one
+  examples.py complete          each public function of trshard.h is called by an example, and each example has a test
+"""
+import glob
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
+DATA = ("--output", "train.h5", "--num-samples", "2400", "--output-eval", "eval.h5", "--num-eval", "240", "--features", "user,item", "--num-embeddings", "100,50",
+        "--pooling", "1,1:3", "--num-dense", "2")
+RUN = "-data_train train.h5 -dense_arch 8 -over_arch 8,1 -tables_embedding_dim 8 -batch_size 40"
+
+
+def run(*words, code=0):
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == code, f"{words} ended with {done.returncode}, not {code}:\n{done.stdout}"
+    return done.stdout
+
+
+def losses_on_ranks(mpirun, program, *words, ranks=(1, 2, 3)):
+    """What the program prints on each number of ranks. Losses are equal up to the rounding of sums."""
+    texts = [run(*mpirun, "-n", str(n), program, *words) for n in ranks]
+    found = [[float(loss) for loss in re.findall(r"loss (\S+\d)", text)] for text in texts]
+    print(found, flush=True)
+    assert found[0], texts[0]
+    for losses in found[1:]:
+        assert len(losses) == len(found[0]) and all(abs(a - b) <= 2e-5 + 1e-3 * abs(b) for a, b in zip(losses, found[0])), found
+    return texts, found[0]
+
+
+def example_train(_trshard, mpirun, program):
+    assert losses_on_ranks(mpirun, program, ranks=(1, 2))[1][-1] < 0.01  # a batch of 256 on 3 ranks would be a smaller one
+
+
+def example_dataset(_trshard, mpirun, program):
+    texts, losses = losses_on_ranks(mpirun, program, "train.h5", "eval.h5", "user", "100", "item", "50")
+    assert losses[3] < losses[0] and losses[4] == losses[5], losses  # it learns, and the checkpoint holds all of it
+    assert "2 features, the last from column 8 on" in texts[0] and "no stream: " in texts[0], texts[0]
+
+
+def example_runs(_trshard, mpirun, program):
+    for n in (1, 2, 3):
+        text = run(*mpirun, "-n", str(n), program, RUN)
+        assert text.count("stopped on request") >= n and os.listdir("runs_checkpoints"), text
+        for name in os.listdir("runs_checkpoints"):
+            os.remove(os.path.join("runs_checkpoints", name))
+    assert run(program, "-version").startswith("trshard ")
+    run(program, "-data_train", "absent.h5", code=66)
+
+
+def example_predict(trshard, _mpirun, program):
+    run(trshard, *RUN.split(), "-steps", "5", "-checkpoint_final", "model.h5")
+    text = run(program, "model.h5", "4", "2")
+    assert re.search(r"thread 1: \d+ calls, median", text), text
+    assert "absent.h5" in run(program, "absent.h5", code=1)
+
+
+def complete():
+    with open(os.path.join(ROOT, "src/api/trshard.h"), encoding="utf-8") as file:
+        functions = set(re.findall(r"^TRSHARD_API [^;(]*?\b(Trshard\w+)\(", file.read(), re.MULTILINE))
+    sources = sorted(glob.glob(os.path.join(ROOT, "tools/examples/*.c")))
+    called = set()
+    for path in sources:
+        with open(path, encoding="utf-8") as file:
+            called |= set(re.findall(r"\b(Trshard\w+)\(", re.sub(r"/\*.*?\*/", "", file.read(), flags=re.DOTALL)))
+    assert len(functions) > 20, functions
+    assert functions <= called, f"no example calls {sorted(functions - called)}"
+    names = {os.path.basename(path)[:-2] for path in sources}
+    tested = {name[len("example_"):] for name in globals() if name.startswith("example_")}
+    assert names == tested, f"examples without a test, or tests without an example: {sorted(names ^ tested)}"
+
+
+def main():
+    if sys.argv[1] == "complete":
+        return complete()
+    trshard, mpirun, name, program = sys.argv[1:]
+    with tempfile.TemporaryDirectory(prefix="trshard_examples_") as folder:
+        os.chdir(folder)
+        run(sys.executable, os.path.join(ROOT, "tools", "generate_data.py"), *DATA)
+        globals()[f"example_{name}"](trshard, re.split("[; ]", mpirun), program)
+    return None
+
+
+if __name__ == "__main__":
+    main()
