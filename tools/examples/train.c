@@ -77,7 +77,7 @@ int main(int argc, char **argv)
 
       for (int d = 0; d < DIM; d++) logit += (double)(user[d] * item[d]);
       loss += log1p(exp(labels[i] > 0.5F ? -logit : logit));
-      error = (1 / (1 + exp(-logit)) - labels[i]) / GLOBAL_BATCH;
+      error = (1 / (1 + exp(-logit)) - (double)labels[i]) / GLOBAL_BATCH;
       for (int d = 0; d < DIM; d++) {
         const float u = user[d];
 
