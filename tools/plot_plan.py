@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws a sharding plan: memory and time of every rank, its dearest tables, and what the critical path is made of.
+"""Draws a sharding plan: memory and time of every rank, its slowest tables, and what the critical path is made of.
 
   plot_plan.py PLAN.json [-o PICTURE.png] [--order memory] [--top 12]
 
-PLAN.json is a -plan_output. Bars are coloured by sharding type, and the dearest tables (those that take most of one rank's
+PLAN.json is a -plan_output. Bars are coloured by sharding type, and the slowest tables (those that take most of one rank's
 time) are numbered in them and named beside them. Lines show the capacity, what the reservation leaves of it, mean and most.
 Beyond 64 ranks they are a heat map of hosts and local ranks, and beside it all ranks from most to least.
 PICTURE may end in .png, .svg or .pdf.

@@ -183,7 +183,7 @@ def plan_facts(plan):
 
 
 def plan_section(page, plan, name):
-    drawn = picture(trsfigures.figure_of_plan(plan, name), f"plan of {trsread.counted(len(plan.names), 'table')} on {trsread.counted(plan.world, 'rank')}", wide=True) if plan.dearest(1) else ""
+    drawn = picture(trsfigures.figure_of_plan(plan, name), f"plan of {trsread.counted(len(plan.names), 'table')} on {trsread.counted(plan.world, 'rank')}", wide=True) if plan.slowest(1) else ""
     page.section("Plan", drawn)
     path = plan.critical_parts()
     if path and plan.critical_path > 0:

@@ -104,14 +104,14 @@ def rank_axis(axes, plan, order):
                           fontsize=7.5, color="0.35")
 
 
-def segments(plan, values, dear):
-    """What is stacked: [(type, number of the table in dear or 0, [ranks])], by type; tables that are not dear are one segment a type."""
+def segments(plan, values, slow):
+    """What is stacked: [(type, number of the table in slow or 0, [ranks])], by type; the others are one segment a type."""
     found = []
     types = np.array(plan.types + [""])[:-1]
     for kind in [t for t in TYPES if t in plan.types] + sorted(set(plan.types) - set(TYPES)):
-        named = [t for t in dear if plan.types[t] == kind]
+        named = [t for t in slow if plan.types[t] == kind]
         for t in named:
-            found.append((kind, dear.index(t) + 1, plan.per_rank(values, plan.table == t)))
+            found.append((kind, slow.index(t) + 1, plan.per_rank(values, plan.table == t)))
         rest = [t for t in np.flatnonzero(types == kind) if t not in named]
         if rest:
             found.append((kind, 0, plan.per_rank(values, np.isin(plan.table, rest))))
@@ -169,23 +169,23 @@ def mean_and_most(values, name):
     return [(values.mean(), f"mean {values.mean():.3g} {name}", INK, (0, (5, 3))), (values[most], f"most {values[most]:.3g} {name}, rank {most}", INK, ":")]
 
 
-def memory_bars(axes, plan, kind, title, dear, order):
+def memory_bars(axes, plan, kind, title, slow, order):
     held = plan.memory(kind)
     size, name = trsread.unit(held.max(), trsread.BYTES)
-    stack = [(colour_of(k, number), number, row) for k, number, row in segments(plan, plan.bytes[:, trsread.KINDS.index(kind)], dear)]
+    stack = [(colour_of(k, number), number, row) for k, number, row in segments(plan, plan.bytes[:, trsread.KINDS.index(kind)], slow)]
     axes.set_ylim(0, 1.06 * held.max() / size)
     lines = memory_limits(axes, plan, kind, size, name, order, held.max() / size)
     stacked_bars(axes, plan, order, stack, size)
     finish_bars(axes, plan, order, f"{title} of tables", name, lines + mean_and_most(held / size, name))
 
 
-def time_bars(axes, plan, dear, order, by_part):
+def time_bars(axes, plan, slow, order, by_part):
     time = plan.time()
     size, name = trsread.unit(time.max(), trsread.TIMES)
     if by_part:
         stack = [(colour, 0, plan.per_rank(plan.parts[:, trsread.PARTS.index(part)])) for part, (_, colour) in PARTS.items()]
     else:
-        stack = [(colour_of(k, number), number, row) for k, number, row in segments(plan, plan.parts.sum(axis=1), dear)]
+        stack = [(colour_of(k, number), number, row) for k, number, row in segments(plan, plan.parts.sum(axis=1), slow)]
     axes.set_ylim(0, 1.06 * time.max() / size)
     stacked_bars(axes, plan, order, [entry for entry in stack if entry[2].any()], size)
     finish_bars(axes, plan, order, "time of a step, " + ("by part" if by_part else "by table"), name, mean_and_most(time / size, name))
@@ -264,25 +264,25 @@ def profile(axes, plan, stack, size, name, title, kind=None):
     edge_labels(axes, lines + mean_and_most(total / size, name))
 
 
-# --- what is dear, and what the critical path is made of ---
+# --- the slowest tables, and what the critical path is made of ---
 
 
-def dearest_tables(axes, plan, dear):
+def slowest_tables(axes, plan, slow):
     """The tables that take most of one rank's time, numbered as in the bars."""
     time = plan.most_of_table(plan.parts.sum(axis=1))
     value, units, what = (time, trsread.TIMES, "time") if time.any() else (plan.most_of_table(plan.bytes.sum(axis=1)), trsread.BYTES, "memory")
     held = plan.of_table(plan.bytes.sum(axis=1))
-    size, name = trsread.unit(value[dear].max(), units)
-    y = np.arange(len(dear))
-    axes.barh(y, value[dear] / size, color=[colour_of(plan.types[t], 1) for t in dear], height=0.72)
-    axes.set_yticks(y, [f"{plain(plan.names[t])}  {i + 1}" for i, t in enumerate(dear)], fontsize=8)
-    axes.set_ylim(max(len(dear), 5) - 0.4, -0.6)
-    for i, t in enumerate(dear):
+    size, name = trsread.unit(value[slow].max(), units)
+    y = np.arange(len(slow))
+    axes.barh(y, value[slow] / size, color=[colour_of(plan.types[t], 1) for t in slow], height=0.72)
+    axes.set_yticks(y, [f"{plain(plan.names[t])}  {i + 1}" for i, t in enumerate(slow)], fontsize=8)
+    axes.set_ylim(max(len(slow), 5) - 0.4, -0.6)
+    for i, t in enumerate(slow):
         words = f"{trsread.count_text(plan.rows[t])} x {plan.dims[t]}, {trsread.bytes_text(held[t])}, {plan.types[t]}, " + place_text(plan, t)
         axes.annotate(words, (value[t] / size, i), (4, 0), textcoords="offset points", va="center", fontsize=7.5, color=INK)
-    axes.set_xlim(0, 2.1 * value[dear].max() / size)
+    axes.set_xlim(0, 2.1 * value[slow].max() / size)
     axes.set_xlabel(f"{what} on the rank where the table takes most, {name}", fontsize=9)
-    axes.set_title("the dearest table" + ("s" if len(dear) > 1 else "") + (f", {len(dear)} of {len(plan.names)}" if len(plan.names) > len(dear) else ""),
+    axes.set_title("the slowest table" + ("s" if len(slow) > 1 else "") + (f", {len(slow)} of {len(plan.names)}" if len(plan.names) > len(slow) else ""),
                    fontsize=10, loc="left")
     clean(axes, "x")
 
@@ -324,7 +324,7 @@ def critical_path(axes, plan, most=9):
     axes.set_yticks(range(len(parts)), [part["name"] for part in parts], fontsize=8)
     axes.set_ylim(max(len(parts), 4) - 0.4, -0.6)
     axes.set_xlim(0, 1.02 * total / size)
-    axes.set_xlabel(f"{name}; each part is that of its slowest rank, named with its dearest tables", fontsize=9)
+    axes.set_xlabel(f"{name}; each part is that of its slowest rank, named with its slowest tables", fontsize=9)
     axes.set_title(f"critical path: {trsread.ms_text(plan.critical_path)}", fontsize=10, loc="left")
     clean(axes, "x")
 
@@ -337,14 +337,14 @@ def memory_kinds(plan):
     return [(kind, title) for kind, title in (("hbm", "device memory"), ("ddr", "host memory")) if plan.memory(kind).any()]
 
 
-def type_legend(figure, plan, dear):
-    """The sharding types at the top; light is what the dearest tables leave."""
+def type_legend(figure, plan, slow):
+    """The sharding types at the top; light is what the slowest tables leave."""
     shown = [kind for kind in TYPES if kind in plan.types] + sorted(set(plan.types) - set(TYPES))
     handles = [plt.Rectangle((0, 0), 1, 1, color=TYPES.get(kind, OTHER_TYPE)) for kind in shown]
     labels = [f"{kind} ({plan.types.count(kind)})" for kind in shown]
-    if len(plan.names) > len(dear):
+    if len(plan.names) > len(slow):
         handles.append(tuple(plt.Rectangle((0, 0), 1, 1, color=colour_of(kind, 0)) for kind in shown[:2]))
-        labels.append(f"light: all but the {len(dear)} dearest tables")
+        labels.append(f"light: all but the {len(slow)} slowest tables")
     figure.legend(handles, labels, loc="upper center", ncol=len(shown) + 1, frameon=False, fontsize=9, bbox_to_anchor=(0.5, 1 - 0.45 / figure.get_figheight()),
                   handler_map={tuple: matplotlib.legend_handler.HandlerTuple(ndivide=None)})
 
@@ -363,29 +363,29 @@ def title_of(plan, name):
     return first, "; ".join(words)
 
 
-def bar_panels(plan, dear, order):
-    panels = [lambda axes, kind=kind, title=title: memory_bars(axes, plan, kind, title, dear, order) for kind, title in memory_kinds(plan)]
+def bar_panels(plan, slow, order):
+    panels = [lambda axes, kind=kind, title=title: memory_bars(axes, plan, kind, title, slow, order) for kind, title in memory_kinds(plan)]
     if plan.time().any():
-        panels += [lambda axes, by_part=by_part: time_bars(axes, plan, dear, order, by_part) for by_part in (False, True)]
+        panels += [lambda axes, by_part=by_part: time_bars(axes, plan, slow, order, by_part) for by_part in (False, True)]
     return panels
 
 
 def figure_of_plan(plan, name, order="rank", top=10):
     """The picture of a plan: bars a rank up to 64 ranks, beyond that heat maps."""
-    dear = plan.dearest(top)
-    if not dear:
+    slow = plan.slowest(top)
+    if not slow:
         raise trsread.Unreadable(f"{plan.source}: the plan tells neither memory nor time of any table")
-    figure = many_ranks(plan, dear) if plan.world > MOST_BARS else few_ranks(plan, dear, Order(plan, order))
+    figure = many_ranks(plan, slow) if plan.world > MOST_BARS else few_ranks(plan, slow, Order(plan, order))
     first, second = title_of(plan, name)
     figure.text(0.5, 1 - 0.12 / figure.get_figheight(), first, ha="center", va="top", fontsize=12, weight="bold")
     figure.text(0.5, 1 - 0.33 / figure.get_figheight(), second, ha="center", va="top", fontsize=9.5)
-    type_legend(figure, plan, dear)
+    type_legend(figure, plan, slow)
     return figure
 
 
-def few_ranks(plan, dear, order):
-    """A column of bars a rank, and beside it the dearest tables and the critical path."""
-    panels = bar_panels(plan, dear, order)
+def few_ranks(plan, slow, order):
+    """A column of bars a rank, and beside it the slowest tables and the critical path."""
+    panels = bar_panels(plan, slow, order)
     n = max(len(panels), 2)
     figure = plt.figure(figsize=(17, 1.2 + 3.1 * n))
     height = figure.get_figheight()
@@ -395,13 +395,13 @@ def few_ranks(plan, dear, order):
         draw(figure.add_subplot(left[i]))
     parts = plan.critical_parts() if plan.time().any() else None
     right = grid[1].subgridspec(2 if parts else 1, 1, hspace=0.3)
-    dearest_tables(figure.add_subplot(right[0]), plan, dear)
+    slowest_tables(figure.add_subplot(right[0]), plan, slow)
     if parts:
         critical_path(figure.add_subplot(right[1]), plan)
     return figure
 
 
-def many_ranks(plan, dear):
+def many_ranks(plan, slow):
     """A row for each memory and one for the time: heat map, and ranks from most to least; below, the tables and the critical path."""
     kinds, time = memory_kinds(plan), plan.time()
     parts = plan.critical_parts() if time.any() else None
@@ -415,10 +415,10 @@ def many_ranks(plan, dear):
     for i, (title, values, units, of_shards, kind) in enumerate(rows):
         size, name = trsread.unit(values.max(), units)
         heat_map(figure, figure.add_subplot(grid[i, 0]), plan, values, size, name, title)
-        stack = [(colour_of(k, number), row) for k, number, row in segments(plan, of_shards, dear)]
+        stack = [(colour_of(k, number), row) for k, number, row in segments(plan, of_shards, slow)]
         profile(figure.add_subplot(grid[i, 1]), plan, stack, size, name, f"{title}, by sharding type", kind)
     last = figure.add_gridspec(1, 2, width_ratios=(1, 1), left=0.105, right=0.985, top=2.9 / height, bottom=0.5 / height, wspace=0.34)
-    dearest_tables(figure.add_subplot(last[0] if parts else last[:]), plan, dear)
+    slowest_tables(figure.add_subplot(last[0] if parts else last[:]), plan, slow)
     if parts:
         critical_path(figure.add_subplot(last[1]), plan)
     return figure

@@ -151,8 +151,8 @@ class Plan:
     def ranks_of(self, t):
         return np.unique(self.rank[self.table == t])
 
-    def dearest(self, n):
-        """The tables that take most time on one rank (where no time is known: most memory), dearest first."""
+    def slowest(self, n):
+        """The tables that take most time on one rank (where no time is known: most memory), the slowest first."""
         cost = self.most_of_table(self.parts.sum(axis=1))
         if not cost.any():
             cost = self.most_of_table(self.bytes.sum(axis=1))

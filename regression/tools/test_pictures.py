@@ -15,7 +15,7 @@ class Plans(handmade.Scratch):
     def test_numbers(self):
         plan = trsread.Plan(handmade.make_plan(), "plan")
         self.assertEqual((plan.memory("hbm") / handmade.GIB).tolist(), [1, 4, 1, 1])
-        self.assertEqual(plan.dearest(5), [0, 1])
+        self.assertEqual(plan.slowest(5), [0, 1])
         self.assertEqual((plan.rows, plan.dims, plan.hosts), ([1000, 40], [16, 16], 2))
         self.assertTrue(np.allclose(plan.time(), [1.3, 5.0, 1.3, 1.3]))
         parts = plan.critical_parts()

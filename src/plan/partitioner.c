@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/partitioner.h"
 
-#include "plan/partitioner_impl.h"
+#include "plan/impl.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,7 @@
   The greedy partitioner goes from the largest option to the smallest and gives each shard to the
   least loaded device with room. Source: TorchRec GreedyPerfPartitioner.
 */
-#include "plan/partitioner_impl.h"
+#include "plan/impl.h"
 
 #include <math.h>
 #include <stdlib.h>

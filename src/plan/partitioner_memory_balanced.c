@@ -3,7 +3,7 @@
   The memory-balanced partitioner bisects the memory that devices may use, as long as the plan stays
   about as fast. Source: TorchRec MemoryBalancedPartitioner.
 */
-#include "plan/partitioner_impl.h"
+#include "plan/impl.h"
 
 #include <math.h>
 #include <string.h>

@@ -91,8 +91,8 @@ static const TrsOptionSpec specs[] = {
     {"-plan_list_tables", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
      "-task plan shows a line for each table (default: where they are at most 50)"},
     {"-plan_advice_seconds", TRS_OPTION_REAL, "0.5", "[0,]", NULL, "s",
-     "the most seconds of a core that -task plan spends on advice; 0: none. It says what the optimal "
-     "proposer would save or, without a plan, what would make the tables fit"},
+     "the most seconds of a core for advice; 0: none. -task plan shows what the optimal proposer saves. "
+     "Without a plan, each change that may help is tried"},
 };
 const TrsOptionGroup trs_planner_options = TRS_OPTION_GROUP("Planner", specs);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/optimal/optimal.h"
 
+#include "plan/optimal/impl.h"
 #include "plan/optimal/lower_bound.h"
-#include "plan/optimal/optimal_impl.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "plan/optimal/impl.h"
 #include "plan/optimal/lower_bound.h"
-#include "plan/optimal/optimal_impl.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "plan/optimal/optimal_impl.h"
+#include "plan/optimal/impl.h"
 
 #include <math.h>
 #include <string.h>
