@@ -216,6 +216,7 @@ static PetscErrorCode print(FILE *file, const char format[], va_list arguments)
     (void)TrsPrintFormat(take_to_stream, file, PETSC_TRUE, format, arguments);
   else
     (void)petsc_print(file, format, arguments);
+  (void)fflush(file); /* who reads a pipe or a log must see each line at once */
   PetscCall(PetscPopErrorHandler());
   PetscFunctionReturn(PETSC_SUCCESS);
 }
