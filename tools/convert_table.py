@@ -9,7 +9,7 @@
   convert_table.py --output day_0.h5 --layout mlperf day_0_labels.npy+day_0_dense.npy+day_0_sparse_multi_hot.npz
 
 An INPUT is a file, or npy and npz files with the rows of each other, joined by "+". The samples of all inputs follow each
-other. Columns may be patterns (C*), whose columns come in the order of the file. --sparse takes [NAME=]COLUMN[:ROWS]: a
+other. Columns may be patterns (C*), whose columns come in the order of the file. A name with a comma stands in double quotes. --sparse takes [NAME=]COLUMN[:ROWS]: a
 feature of this name, whose ids lie below ROWS (k, M, G); without ROWS any 64-bit id is one, and the training's
 -tables_id_map makes rows of them. ROWS may name an array of the npz with a number for each column. An array with several
 columns is a feature for each, NAME_0, NAME_1, ..., or with --bags one feature with as many ids.
@@ -31,6 +31,7 @@ Killed and started again with the same arguments it goes on where it was, and en
 in OUTPUT.parts/, which takes as much room as the output until the end. Memory does not grow with the input.
 """
 import argparse
+import csv
 import fnmatch
 import json
 import sys
@@ -67,6 +68,14 @@ BOOLEANS = {b"true": 1, b"false": 0}  # of CSV, in any case, where numbers are e
 # --- what the columns are ---
 
 
+def is_rows(word):
+    """Whether this is a number of rows."""
+    try:
+        return trsconvert.number_of_rows(word) >= 0
+    except ValueError:
+        return False
+
+
 def sparse_entry(word):
     """[NAME=]COLUMN[:ROWS], or a mapping of KEYS, as such a mapping."""
     if isinstance(word, dict):
@@ -76,8 +85,11 @@ def sparse_entry(word):
         entry["name"] = None if entry["name"] is None else str(entry["name"])
     else:
         name, equals, column = str(word).rpartition("=")
-        column, _, rows = column.partition(":")
-        entry = {"column": column, "name": name if equals else None, "rows": rows or 0, "weights": None}
+        whole = column
+        column, colon, rows = whole.rpartition(":") if is_rows(whole.rpartition(":")[2]) else whole.partition(":")
+        if not column:
+            column, rows = whole, 0
+        entry = {"column": column, "name": name if equals else None, "rows": rows or 0, "weights": None, "whole": whole}
     try:
         entry["rows"] = trsconvert.number_of_rows(str(entry["rows"]))
         if not 0 <= entry["rows"] < 2**63:
@@ -119,7 +131,7 @@ def mapping_of(args):
     mapping = {**DEFAULTS, **LAYOUTS.get(layout, {}), **found}
     for name in LISTS:
         value = mapping[name]
-        mapping[name] = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else [value]
+        mapping[name] = next(csv.reader([value])) if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else [value]
         for i, word in enumerate(mapping[name]):
             if isinstance(word, bool) or word is None:  # YAML's yes, no and null
                 trsdata.fail(f"{name}: {word}, expected text, in quotes where YAML takes it for something else", 64)
@@ -168,7 +180,7 @@ class Plan:
     def __init__(self, table, mapping, first=None):
         self.table, self.first, self.meaning = table, first, {}
         self.labels = [place for word in mapping["labels"] for place in self.places(word)]
-        self.dense = [place for word in mapping["dense"] for place in self.places(word)]
+        self.dense = [place for word in mapping["dense"] for place in self.places(word, lists=True)]
         self.single = {name: self.one_place(name, mapping[name]) for name in ONE_COLUMN if mapping[name] is not None}
         self.features = [feature for entry in mapping["sparse"] for feature in self.features_of(entry, mapping)]
         names = [feature["name"] for feature in self.features]
@@ -201,8 +213,10 @@ class Plan:
         self.meaning[str(word)] = found
         return found
 
-    def places(self, word):
-        return [(column, i) for column in self.named(word) for i in range(self.table.columns[column])]
+    def places(self, word, lists=False):
+        """(column, place in its row) of the columns that a word means; with lists, of each number of Parquet's lists, too."""
+        width = getattr(self.table, "width_of_lists", None) if lists else None
+        return [(column, i) for column in self.named(word) for i in range(width(column) if width else self.table.columns[column])]
 
     def one_place(self, name, word):
         found = self.places(word)
@@ -221,6 +235,8 @@ class Plan:
         return self.table.kinds[column] if self.table.typed else "text" if self.kind_of(column, mapping) == "text" else "numbers"
 
     def features_of(self, entry, mapping):
+        if entry.get("whole") in self.table.columns:  # a name with a colon, such as RecBole's user_id:token
+            entry = {**entry, "column": entry["whole"], "rows": 0}
         columns = self.named(entry["column"])
         cells = []
         for column in columns:
@@ -302,6 +318,19 @@ class Values:
             return repr(self.values.bytes(i).decode("utf-8", "replace"))
         return self.values.shown(i) if isinstance(self.values, trstable.Decimals) else str(self.values[i])
 
+    def of_list(self, place, width):
+        """One number of each list, all of which must have this many; an empty list misses all of them."""
+        if self.lengths is None or width == 1 and np.any(self.lengths > 1):
+            return self
+        empty = self.lengths == 0
+        bad = int(np.argmax(~empty & (self.lengths != width)))
+        if np.any(~empty & (self.lengths != width)):
+            trsdata.fail(f"{self.at(bad)}, column {self.name}: a list of {self.lengths[bad]} numbers, expected {width} as in the first row", 65)
+        values, missing = np.zeros(len(empty), np.asarray(self.values).dtype), np.ones(len(empty), bool)
+        values[~empty], missing[~empty] = self.values[place::width], self.missing[place::width]
+        self.values, self.missing, self.lengths = values, missing, None
+        return self
+
     def scalar(self):
         if self.lengths is not None:
             trsdata.fail(f"{self.at(0)}, column {self.name}: a list, expected one value", 65)
@@ -367,14 +396,16 @@ class Values:
             end = end - 2 * ((end - begin > 2) & (block[np.maximum(end - 2, 0)] == ord(".")) & (block[np.maximum(end - 1, 0)] == ord("0")))
         limit = 16 if base == 16 else 18
         long = (end - begin > limit) & (base == 10)
-        numbers, _ = trsconvert.numbers_of(block, begin, np.where(long, begin, end), base, self.place, limit,
-                                            f" (--text {self.name} where it is text)")
+        hint = f" (--text {self.name} where it is text)"
+        if self.name in (self.mapping["time"], self.mapping["group"]):
+            hint = "; a time or group of a text file must be an integer, such as seconds since 1970 (Parquet's timestamps are taken as they are)"
+        numbers, _ = trsconvert.numbers_of(block, begin, np.where(long, begin, end), base, self.place, limit, hint)
         text = trstable.Text(block, begin, end)
         for i in np.flatnonzero(long):
             word = text.bytes(i)
             number = int(word) if word.removeprefix(b"-").isdigit() and len(word) <= 20 else 2**64
             if not -2**63 <= number < 2**64:
-                self.refuse(np.arange(len(long)) == i, lambda i: f"{self.shown(i)} is not an integer of 64 bits")
+                self.refuse(np.arange(len(long)) == i, lambda i: f"{self.shown(i)} is not an integer of 64 bits{hint}")
             numbers[i] = number - 2**64 if number >= 2**63 else number
         return numbers
 
@@ -408,7 +439,7 @@ def dense_of(block, plan, mapping, state):
         return None
     out = np.empty((block.rows, len(plan.dense)), np.float32)
     for d, (column, place) in enumerate(plan.dense):
-        value = Values(block, column, place, mapping).scalar()
+        value = Values(block, column, place, mapping).of_list(place, sum(column == other for other, _ in plan.dense)).scalar()
         numbers = value.floats()
         if mapping["dense_missing"] == "refuse":
             value.present()
@@ -554,7 +585,7 @@ def main():
     if id_type == np.uint64 and mapping["sparse_missing"] != "empty" and mapping["sparse_missing"] < 0:
         trsdata.fail(f"--sparse-missing {mapping['sparse_missing']}: the ids are uint64, expected a number that is not negative", 64)
     work = trsconvert.Work(args.output + ".parts", {"inputs": trsconvert.identity(files), "mapping": mapping, "block_mb": args.block_mb}, dense_missing=0, large_ids=0)
-    with trsconvert.progress("convert", files) as progress:
+    with work.removed_if_wrong(), trsconvert.progress("convert", files) as progress:
         trsconvert.convert(parts(tables, plans, mapping, id_type, work), work, progress)
 
     named = len(plan.labels) != 1 or mapping["task_labels"]
@@ -564,7 +595,8 @@ def main():
                                      id_type, args.compress, "weights" in plan.single, plan.label_names if named else None,
                                      "group" in plan.single, "time" in plan.single)
 
-    trsconvert.join(work, args, writer, {"converted_by": "convert_table.py"})
+    with work.removed_if_wrong():
+        trsconvert.join(work, args, writer, {"converted_by": "convert_table.py"})
     if work.state["dense_missing"]:
         print(f"{work.state['dense_missing']:,} missing dense values became {mapping['dense_missing']:g}")
     if work.state["large_ids"] and id_type == np.int64:

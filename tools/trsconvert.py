@@ -5,7 +5,9 @@ text, and a conversion that is done part by part, may be killed, and ends with a
 A converter turns each block of its input into the arrays that trsdata.DatasetWriter.append() takes. convert() keeps them as a
 part in OUTPUT.parts/ and notes in its state file that the block is done. join() puts the parts in order into the outputs.
 """
+import contextlib
 import gzip
+import itertools
 import json
 import os
 import shutil
@@ -80,8 +82,14 @@ def run(main):
 # --- text ---
 
 
+@contextlib.contextmanager
 def opened(path):
-    return gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")
+    """The bytes of a text file. One that cannot be read, or a .gz that is damaged or ends early, ends the program with 74 and its name."""
+    with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as stream:
+        try:
+            yield stream
+        except (EOFError, zlib.error, OSError) as problem:
+            trsdata.fail(f"{path}: {problem or type(problem).__name__}", 74)
 
 
 def last_line_end(text, quoted):
@@ -302,8 +310,18 @@ class Work:
             if os.path.exists(self.path(name)):
                 os.unlink(self.path(name))
 
+    @contextlib.contextmanager
+    def removed_if_wrong(self):
+        """Remove the folder if an input or an option is wrong: what would go on has other inputs then."""
+        try:
+            yield
+        except SystemExit as end:
+            if end.code in (64, 65):
+                self.remove()
+            raise
+
     def remove(self):
-        os.unlink(self.state_path)  # first: a state whose parts are half removed could not go on
+        self.unlink([os.path.basename(self.state_path)])  # first: a state whose parts are half removed could not go on
         shutil.rmtree(self.folder)
 
 
@@ -334,6 +352,16 @@ def slice_of(part, low, high):
     return {"dense": None, **arrays}
 
 
+def keep_other(path, work):
+    """Another file that is at the path of an output stays as FILE.~N~, as the program keeps it."""
+    if not os.path.isfile(path) or path in work.state.get("written", []):
+        return
+    number = next(n for n in itertools.count(1) if not os.path.lexists(f"{path}.~{n}~"))
+    target = os.path.realpath(path)  # a link stays
+    os.link(target, f"{path}.~{number}~")
+    print(f"{path} was there: it is kept as {path}.~{number}~", file=sys.stderr)
+
+
 def join(work, args, writer, attributes):
     """The parts in order, into the outputs; the last samples go to the evaluation's. writer: path -> a new DatasetWriter."""
     parts = [work.part(number) for number in range(work.state["converted"])]
@@ -351,6 +379,7 @@ def join(work, args, writer, attributes):
         if path is None:
             continue
         trsdata.remove_temporaries(path)  # of a conversion that was killed here
+        keep_other(path, work)
         with writer(path) as out:
             for name, value in attributes.items():
                 out.attribute(name, value)
@@ -361,4 +390,5 @@ def join(work, args, writer, attributes):
                 if low < high:
                     with h5py.File(part_path, "r") as part:
                         out.append(**slice_of(part, low, high))
+        work.save(written=work.state.get("written", []) + [path])
         print("wrote", trsdata.describe(path))

@@ -10,6 +10,7 @@ import csv
 import io
 import os
 import struct
+import uuid
 import zipfile
 import zlib
 
@@ -128,6 +129,14 @@ class Block:
         self.rows, self.columns, self.place = rows, columns, place
 
 
+def refuse_equal(where, names):
+    """Each name may be there once."""
+    for name in names:
+        places = [i + 1 for i, other in enumerate(names) if other == name]
+        if len(places) > 1:
+            trsdata.fail(f"{where}: columns {', '.join(map(str, places))} are all named {name!r}, expected each name once", 65)
+
+
 def rows_of_block(block_bytes, row_bytes):
     return int(np.clip(block_bytes // max(1, row_bytes), 1, MOST_ROWS))
 
@@ -155,8 +164,9 @@ class TextTable:
             names = next(csv.reader([text], delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE), [])
         except csv.Error as problem:
             trsdata.fail(f"{path}, line 1: {problem}; expected a line of names that ends with a line feed", 65)
-        if not names or len(set(names)) < len(names):
-            trsdata.fail(f"{path}, line 1: expected a header of names, each once", 65)
+        if not names:
+            trsdata.fail(f"{path}, line 1: expected a header of names", 65)
+        refuse_equal(f"{path}, line 1", names)
         self.names = names
         self.columns = {name: 1 for name in names}
 
@@ -354,11 +364,26 @@ class ParquetTable:
         except pyarrow.ArrowInvalid as problem:
             trsdata.fail(f"{path}: {str(problem).splitlines()[0]}", 65)
         names = self.file.schema_arrow.names
-        if len(set(names)) < len(names):
-            trsdata.fail(f"{path} has two columns of one name", 65)
+        refuse_equal(path, names)
         self.columns = {name: 1 for name in names}
+        for field in self.file.schema_arrow:
+            if pyarrow.types.is_map(field.type):  # its keys as a list; its values beside them
+                self.columns[field.name + ".value"] = 1
         self.kinds = {field.name: arrow_kind(pyarrow, field.type) for field in self.file.schema_arrow}
         self.unsigned = {field.name for field in self.file.schema_arrow if arrow_inner(pyarrow, field.type) == pyarrow.uint64()}
+
+    def width_of_lists(self, name):
+        """The length of a column's lists, if they are numbers for dense features; 1 for other columns."""
+        kind = self.file.schema_arrow.field(name).type if name in self.file.schema_arrow.names else self.arrow.null()
+        if self.arrow.types.is_fixed_size_list(kind):
+            return kind.list_size
+        if not is_list(self.arrow.types, kind):
+            return 1
+        for batch in self.file.iter_batches(1024, columns=[name], use_threads=False):
+            for row in batch.column(0):
+                if row.is_valid and len(row):
+                    return len(row)
+        return 1
 
     def units(self, wanted):
         """Lists of row groups that are read together, each with its rows, and the rows of a block."""
@@ -368,7 +393,7 @@ class ParquetTable:
             counts.append(metadata.row_group(group).num_rows)
             for c in range(metadata.num_columns):
                 chunk = metadata.row_group(group).column(c)
-                if any(chunk.path_in_schema == name or chunk.path_in_schema.startswith(name + ".") for name in wanted):
+                if any(chunk.path_in_schema == name or chunk.path_in_schema.startswith(self.stored(name) + ".") for name in wanted):
                     size += max(chunk.total_uncompressed_size, 8 * chunk.num_values)
         step = rows_of_block(self.block_bytes, size // max(1, sum(counts)))
         unit, rows = [], 0
@@ -378,6 +403,10 @@ class ParquetTable:
             if rows >= step or group == len(counts) - 1:
                 yield unit, rows, step
                 unit, rows = [], 0
+
+    def stored(self, name):
+        """The column of the file that has these values."""
+        return name if name in self.kinds else name.removesuffix(".value")
 
     def blocks(self, done, wanted):
         number, first, total = 0, 0, max(1, self.file.metadata.num_rows)
@@ -398,7 +427,7 @@ class ParquetTable:
         batches, rows = [], 0
         try:
             # One row group after the other: pyarrow cannot read lists of a dictionary's words from several at once.
-            for batch in (batch for group in groups for batch in self.file.iter_batches(step, row_groups=[group], columns=list(wanted), use_threads=False)):
+            for batch in (batch for group in groups for batch in self.file.iter_batches(step, row_groups=[group], columns=list(dict.fromkeys(map(self.stored, wanted))), use_threads=False)):
                 batches.append(batch)
                 rows += batch.num_rows
                 while rows >= step:
@@ -414,10 +443,12 @@ class ParquetTable:
     def block(self, table, first, wanted):
         columns = {}
         for name in wanted:
-            array = table.column(name).combine_chunks()
+            array = table.column(self.stored(name)).combine_chunks()
             if isinstance(array, self.arrow.ChunkedArray):
                 array = array.chunk(0) if array.num_chunks else self.arrow.array([], array.type)
             try:
+                if self.arrow.types.is_map(array.type):
+                    array = map_part(self.arrow, array, name != self.stored(name))
                 columns[name] = arrow_column(self.arrow, array)
             except (TypeError, self.arrow.ArrowException) as problem:
                 trsdata.fail(f"{self.path}: column {name}: {problem}", 65)
@@ -428,26 +459,59 @@ def is_text(kinds, kind):
     return kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind) or kinds.is_large_binary(kind)
 
 
+def is_view(kinds, kind, words):
+    """Whether a type is one of these views, which older versions of pyarrow do not have."""
+    return any(getattr(kinds, f"is_{word}_view", lambda _: False)(kind) for word in words)
+
+
 def is_list(kinds, kind):
-    return kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
+    return kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind) or is_view(kinds, kind, ("list", "large_list"))
+
+
+def map_part(arrow, array, values):
+    """The keys or the values of a map as lists."""
+    offsets = array.offsets
+    if array.null_count:  # a null becomes an empty list
+        return arrow.array([None if row is None else [pair[values] for pair in row] for row in array.to_pylist()], arrow.list_(array.type.item_type if values else array.type.key_type))
+    return arrow.ListArray.from_arrays(offsets, array.items if values else array.keys)
 
 
 def arrow_inner(arrow, kind):
-    """The type inside lists and dictionaries."""
+    """The type inside lists and dictionaries, and that of a map's keys."""
     kinds = arrow.types
+    if kinds.is_map(kind):
+        return arrow_inner(arrow, kind.key_type)
     return arrow_inner(arrow, kind.value_type) if kinds.is_dictionary(kind) or is_list(kinds, kind) else kind
 
 
 def arrow_kind(arrow, kind):
     """What the numbers of a type mean: text, times by their unit, null or numbers."""
     kinds, kind = arrow.types, arrow_inner(arrow, kind)
-    if is_text(kinds, kind):
+    if is_text(kinds, kind) or is_view(kinds, kind, ("string", "binary")) or kinds.is_fixed_size_binary(kind) or is_uuid(kind):
         return "text"
     return str(kind) if kinds.is_temporal(kind) else "null" if kinds.is_null(kind) else "numbers"
 
 
+def is_uuid(kind):
+    return getattr(kind, "extension_name", None) == "arrow.uuid"
+
+
+def plain_array(arrow, array):
+    """An array of views, UUIDs or bytes of one size as an array of lists or text."""
+    kinds, kind = arrow.types, array.type
+    if is_uuid(kind):  # as text files have them
+        words = [None if row is None else str(uuid.UUID(bytes=row)) for row in array.storage.to_pylist()]
+        return arrow.array(words, arrow.string())
+    if is_view(kinds, kind, ("list", "large_list")):
+        return arrow.array(array.to_pylist(), arrow.large_list(kind.value_type))
+    if is_view(kinds, kind, ("string", "binary")) or kinds.is_fixed_size_binary(kind):
+        return array.cast(arrow.large_string() if is_view(kinds, kind, ("string",)) else arrow.large_binary())
+    return array
+
+
 def arrow_column(arrow, array, inside=False):
     """An array of pyarrow as a Column."""
+    array = plain_array(arrow, array)
     kinds, kind = arrow.types, array.type
     if kinds.is_dictionary(kind):
         return arrow_column(arrow, array.dictionary_decode(), inside)

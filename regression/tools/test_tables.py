@@ -232,12 +232,17 @@ class Tables(Scratch):
         self.killed(sys.executable, "--layout", "dlrm", *SMALL, self.path("a.npz"), self.path("b.npz"))
 
     def test_another_conversion_is_not_continued(self):
+        """A folder of parts goes on with the same arguments and inputs alone. Where an input is wrong, none is left."""
         write_text(self.path("a.csv"), criteo_rows(300, 2) + [["broken"]], COLUMNS)
         self.convert("a.h5", *OF_TEXT, "--block-mb", "0.01", self.path("a.csv"), code=65)
+        self.assertFalse(os.path.exists(self.path("a.h5.parts")))
+        write_text(self.path("a.csv"), criteo_rows(3000, 2), COLUMNS)
+        killed = subprocess.run([sys.executable, "-c", KILLED_AT, "4", "--output", self.path("a.h5"), *OF_TEXT, "--block-mb", "0.01", self.path("a.csv")],
+                                env={**os.environ, "PYTHONPATH": TOOLS}, capture_output=True, check=False)
+        self.assertEqual(killed.returncode, -signal.SIGKILL, killed.stderr)
         self.assertIn("belongs to another conversion", self.convert("a.h5", *OF_TEXT, "--dense-missing", "1", "--block-mb", "0.01", self.path("a.csv"), code=1))
-        with open(self.path("a.csv"), "r+b") as table:  # as many bytes, but not the same ones
-            table.seek(os.path.getsize(self.path("a.csv")) - 2)
-            table.write(b"N")
+        with open(self.path("a.csv"), "ab") as table:
+            table.write(b"\n")
         self.assertIn("an input has changed", self.convert("a.h5", *OF_TEXT, "--block-mb", "0.01", self.path("a.csv"), code=1))
 
     def test_mapping(self):
@@ -446,7 +451,7 @@ class Tables(Scratch):
             ("y,d,s\n1,-2,3\n", [*plain, "--weights", "d"], "line 2, column d: '-2', expected a weight that is not negative"),
             ("y,d,s\n1,2.5,3\n", [*plain, "--group", "d"], "line 2, column d: '2.5' is not a number in base 10"),
             ("y,d,s\n1,,3\n", [*plain, "--time", "d"], "line 2, column d: a missing value"),
-            ("y,d,d\n1,2,3\n", plain, "line 1: expected a header of names, each once"),
+            ("y,d,d\n1,2,3\n", plain, "line 1: columns 2, 3 are all named 'd', expected each name once"),
             ("y,d,t\n1,2,3\n", plain, "has no column s; it has y, d, t"),
             ("y,d,s\n1,2,3\n", [*plain, "--bags", "t"], "--bags t: no column of"),
             ("y,d,s\n", plain, "the input has no sample"),
@@ -486,6 +491,29 @@ class Tables(Scratch):
         self.convert("as_they_are.h5", *words[:3], "s", words[-1])
         with h5py.File(self.path("as_they_are.h5")) as h:
             self.assertEqual((h["sparse/values"].dtype, h["sparse/values"][7]), (np.uint64, 2**64 - 1))
+
+    def test_what_went_wrong_is_named(self):
+        """The file among several, the column as it was written, which of two equal ones; and what was there stays."""
+        for name in ("a.csv.gz", "b.csv.gz"):
+            with gzip.open(self.path(name), "wt", encoding="ascii") as out:
+                out.write("y,user_id:token,t\n" + "".join(f"1,{i},{i}\n" for i in range(9999)))
+        good, bad = self.path("a.csv.gz"), self.path("b.csv.gz")
+        with open(bad, "r+b") as file:
+            file.seek(os.path.getsize(bad) // 2)
+            file.write(bytes(64))
+        words = ["--labels", "y", "--sparse", "user_id:token"]
+        self.assertIn("b.csv.gz: ", self.convert("x.h5", *words, good, bad, code=74))
+        os.unlink(self.path("x.h5.parts/state.json"))
+        self.convert("x.h5", *words, good)
+        self.convert("x.h5", "--labels", "y", "--sparse", "u=user_id:token:10k", good)
+        with h5py.File(self.path("x.h5")) as h, h5py.File(self.path("x.h5.~1~")) as old:
+            self.assertEqual((list(h["sparse"].attrs["features"]), list(old["sparse"].attrs["features"])), (["u"], ["user_id:token"]))
+            self.assertEqual((h["sparse"].attrs["num_embeddings"][0], old["sparse"].attrs["num_embeddings"][0]), (10000, 0))
+        write_text(self.path("twice.csv"), [["1", "2", "3"]], ["y", "s", "s"])
+        self.assertIn("twice.csv, line 1: columns 2, 3 are all named 's'", self.refused("z.h5", "--labels", "y", "--sparse", "s", self.path("twice.csv"), code=65))
+        write_text(self.path("times.csv"), [["1", "2", "2024-05-01 10:00:00"]], ["y", "s,x", "t"])
+        self.assertIn("a time or group of a text file must be an integer", self.refused("z.h5", "--labels", "y", "--sparse", '"s,x"', "--time", "t", self.path("times.csv"), code=65))
+        self.assertFalse(os.path.exists(self.path("z.h5.parts")))
 
     def test_options(self):
         write_text(self.path("a.csv"), [["1", "2"]], ["y", "s"])
@@ -626,6 +654,34 @@ put("f16", pa.array(np.float16([2047, 2048]), pa.float16()))
                               ("f64", "float64 does not hold every integer from 9007199254740992 on"), ("f16", "float16 does not hold every integer from 2048 on")):
             with self.subTest(name):
                 self.assertIn(message, self.convert("bad.h5", "--labels", "y", "--sparse", "s", self.path(f"{name}.parquet"), code=65, python=self.python))
+
+    def test_more_types(self):
+        """Views, maps, UUIDs, bytes of one size, and lists as dense features."""
+        self.write("""
+import uuid
+u = [uuid.UUID(int=7), None, uuid.UUID(int=2**127)]
+columns = {"y": [0, 1, 0], "d": pa.array([[1.0, 2.0], None, [3.0, 4.5]], pa.list_(pa.float64())), "e": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int32(), 2)),
+           "m": pa.array([[(5, 0.5), (6, 2.0)], [], [(7, 1.0)]], pa.map_(pa.int64(), pa.float32())), "b": pa.array([b"ab", b"cd", None], pa.binary(2)),
+           "u": pa.array([x and str(x) for x in u]), "v": ["a", "bb", None]}
+table = pa.table(columns)
+pq.write_table(table, sys.argv[1] + "/plain.parquet")
+if hasattr(pa, "string_view"):
+    table = table.set_column(table.schema.names.index("v"), "v", pa.array(["a", "bb", None], pa.string_view()))
+if hasattr(pa, "uuid"):
+    table = table.set_column(table.schema.names.index("u"), "u", pa.array([x and x.bytes for x in u], pa.uuid()))
+pq.write_table(table, sys.argv[1] + "/views.parquet")
+pq.write_table(pa.table({"y": [0, 1], "d": [[1.0, 2.0], [3.0]], "m": [1, 2]}), sys.argv[1] + "/ragged.parquet")
+""", self.folder)
+        with open(self.path("map.json"), "w", encoding="ascii") as out:
+            json.dump({"labels": "y", "dense": ["d", "e"], "sparse": [{"column": "m", "weights": "m.value"}, "b", "u", "v"]}, out)
+        for name in ("plain", "views"):
+            self.convert(f"{name}.h5", "--mapping", self.path("map.json"), self.path(f"{name}.parquet"), python=self.python)
+        self.assert_same("views.h5", "plain.h5")
+        with h5py.File(self.path("views.h5")) as h:
+            np.testing.assert_array_equal(h["dense"][()], np.float32([[1, 2, 1, 2], [0, 0, 3, 4], [3, 4.5, 5, 6]]))
+            self.assertEqual((h["sparse/lengths"][:, 0].tolist(), h["sparse/values"][:2].tolist(), h["sparse/weights"][:2].tolist()), ([2, 0, 1], [5, 6], [0.5, 2]))
+        message = self.convert("bad.h5", "--labels", "y", "--dense", "d", "--sparse", "m", self.path("ragged.parquet"), code=65, python=self.python)
+        self.assertIn("ragged.parquet, row 1, column d: a list of 1 numbers, expected 2", message)
 
     def test_unsigned(self):
         """Ids of uint64 stay unsigned; beside signed ones they keep their bits, and the converter says so."""
