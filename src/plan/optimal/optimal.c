@@ -344,7 +344,7 @@ PetscErrorCode TrsOptimise(const TrsCostModel *model, const TrsSearchSpace *spac
   s.end_s = start_s + time_s;
   s.end_work = (int64_t)(WORK_RATE * time_s);
   PetscCall(start(&s, &found, &optimum->attempts));
-  for (int round = 0; !last; round++, round_s *= GROWTH) {
+  for (int round = 0; !last; round++) {
     last = (PetscBool)(!found || s.state.work >= s.end_work);
     PetscCall(TrsPlanLowerBound(model, space, reservation, s.best_ms,
                                 (int64_t)(BOUND_RATE * (last ? time_s : round_s)), s.end_s, wanted, &raised));
@@ -352,6 +352,7 @@ PetscErrorCode TrsOptimise(const TrsCostModel *model, const TrsSearchSpace *spac
     if (last || s.best_ms <= s.bound_ms * (1 + GAP_DONE) || TrsPlanCpuClock() >= s.end_s) break;
     s.state.rating_limit = rating_limit(&s, round, first_rating);
     PetscCall(search_round(&s, round % TRS_GOALS, wanted, (int64_t)(WORK_RATE * round_s)));
+    round_s *= GROWTH;
   }
   optimum->bound_ms = s.bound_ms;
   optimum->path_ms = s.best_ms;
