@@ -2,8 +2,12 @@
 """What runs do with files that are special: on a file system without locks, of another user, with numbers out of range."""
 import fcntl
 import os
+import re
 import shutil
 import subprocess
+
+import h5py
+import numpy as np
 
 from trsrun import Skipped, check, check_same_tensors, run, thin, thinned, write_dataset
 
@@ -69,3 +73,44 @@ def test_locked_by_a_writer(binary, folder):
             text = run(binary, ranks, f"{MODEL} -steps 1", folder, status=65).text
             check("still being written" in text and "lock" in text and "damaged" not in text, text)
     run(binary, 1, f"{MODEL} -steps 1", folder)
+
+
+LARGE = (2**63 - 1, 2**63 - 2, 2**62, 10**17, -1, -2**63)
+COUNTERS = ("step", "epoch", "samples_seen", "run_step", "global_batch", "epoch_steps", "data_samples", "evaluation_due")
+
+
+@thinned
+def test_numbers_out_of_range(binary, folder):
+    """A counter of a checkpoint, a step of a history or a size in a plan that no run can have is bad data, named where it is read."""
+    write_dataset(os.path.join(folder, "train.h5"), 80)
+    words = f"{MODEL} -steps 4 -output run.h5"
+    run(binary, 1, f"{words} -checkpoint_every 2 -checkpoint_dir good -plan_output plan.json", folder)
+    os.rename(os.path.join(folder, "run.h5"), os.path.join(folder, "history.h5"))
+    for name in COUNTERS:
+        for value in thin(LARGE, LARGE[:1] + LARGE[4:5]):
+            shutil.rmtree(os.path.join(folder, "bad"), ignore_errors=True)
+            os.mkdir(os.path.join(folder, "bad"))
+            path = os.path.join(folder, "bad", "step-000000004.h5")
+            shutil.copyfile(os.path.join(folder, "good", "step-000000004.h5"), path)
+            with h5py.File(path, "r+", libver="latest") as h:
+                del h["checksums"]
+                h.attrs[name] = np.int64(value)
+            for more in ("-resume -checkpoint_dir bad -steps 6", f"-init_from {path}"):
+                text = run(binary, 1, f"{words} {more}", folder, status=65).text
+                check(f"step-000000004.h5: {name} {value}, expected" in text, f"{name} {value}:\n{text}")
+    for group in ("train", "starts"):
+        for value in LARGE[:1] + LARGE[4:5]:
+            shutil.copyfile(os.path.join(folder, "history.h5"), os.path.join(folder, "run.h5"))
+            with h5py.File(os.path.join(folder, "run.h5"), "r+", libver="latest") as h:
+                h[f"{group}/{'step' if group == 'train' else 'start'}"][0] = value
+            text = run(binary, 1, f"{words} -resume -checkpoint_dir good", folder).text
+            check("history begins anew" in text and f"{value}" in text, f"{group} {value}:\n{text}")
+    with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
+        plan = file.read()
+    for key, value in (('"hbm": ', 2**63 - 1), ('"proposals": ', 2**63 - 1), ('"size": [', 2**63 - 1), ('"offset": [', 2**63 - 1), ('"rank": ', 2**31), ('"world_size": ', 2**31)):
+        at = plan.index(key) + len(key)
+        end = at + len(re.match(r"-?\d+", plan[at:])[0])
+        with open(os.path.join(folder, "bad.json"), "w", encoding="utf-8") as out:
+            out.write(plan[:at] + str(value) + plan[end:])
+        text = run(binary, 1, f"{words} -plan_input bad.json", folder, status=65).text
+        check("bad.json" in text and str(value) in text, f"{key}{value}:\n{text}")

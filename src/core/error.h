@@ -12,6 +12,8 @@
 #include <mpi.h>
 #include <petscsys.h>
 
+#include <stdint.h>
+
 #if !defined(PETSC_SUCCESS) /* PETSc 3.18 does not define this name */
   #define PETSC_SUCCESS 0
 #endif
@@ -32,6 +34,12 @@ enum {
   TRS_ERR_LOST = 1076,      /* a rank is lost or hangs */
   TRS_ERR_NOT_FINITE = 1078 /* the loss or the weights */
 };
+
+/*
+  The most that a file may give as a number of steps, samples or proposals: nearly 2^53, so that it is
+  exact as a double, and can be added to others of its kind without an overflow.
+*/
+#define TRS_MOST_COUNT INT64_C(9000000000000000)
 
 /*
   TrsAssert checks a condition in Debug builds and does nothing in Release builds. Do not use

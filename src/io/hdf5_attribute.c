@@ -176,6 +176,17 @@ PetscErrorCode TrsHDF5ReadInts(const TrsHDF5File *file, hid_t object, const char
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsHDF5ReadCount(const TrsHDF5File *file, const char *name, int64_t most, int64_t *value)
+{
+  PetscBool found;
+
+  PetscFunctionBegin;
+  PetscCall(TrsHDF5ReadInts(file, file->id, "", name, 1, &found, value));
+  PetscCheck(!found || (*value >= 0 && *value <= most), PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: %s %" PRId64 ", expected 0 to %" PRId64, file->path, name, *value, most);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsHDF5ReadReals(const TrsHDF5File *file, hid_t object, const char *where, const char *name,
                                 PetscBool *found, int *n, double **values)
 {

@@ -116,6 +116,11 @@ PetscErrorCode TrsHDF5ReadStrings(const TrsHDF5File *file, hid_t object, const c
 PetscErrorCode TrsHDF5ReadInts(const TrsHDF5File *file, hid_t object, const char *where, const char *name,
                                int n, PetscBool *found, int64_t *values);
 
+/*
+  Read a counter of the root, if it is there: an integer from 0 to `most`. Errors: DATA with the value.
+*/
+PetscErrorCode TrsHDF5ReadCount(const TrsHDF5File *file, const char *name, int64_t most, int64_t *value);
+
 /* Read all numbers of an attribute of any float type: *values [*n], free with PetscFree(). */
 PetscErrorCode TrsHDF5ReadReals(const TrsHDF5File *file, hid_t object, const char *where, const char *name,
                                 PetscBool *found, int *n, double **values);

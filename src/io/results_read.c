@@ -97,6 +97,9 @@ static PetscErrorCode count_rows(TrsLoad *load)
 
     PetscCall(read_rows(load, load->range->key, dataset, kind, 0, row, n, block));
     for (int64_t i = 0; i < n && is_below; i++) {
+      PetscCheck(block[i] >= 0 && block[i] <= TRS_MOST_COUNT, PETSC_COMM_SELF, TRS_ERR_DATA,
+                 "%s: /%s has %" PRId64 ", expected 0 to %" PRId64, load->file->path, load->range->key,
+                 block[i], TRS_MOST_COUNT);
       is_below = (PetscBool)(block[i] < load->range->end);
       load->rows += is_below;
     }

@@ -90,6 +90,10 @@ static PetscErrorCode find_place(TrsTraining *t)
     epochs = rest / used;
     rest %= used;
   }
+  PetscCheck(epochs <= TRS_MOST_COUNT / PetscMax(epoch_steps, 1), PETSC_COMM_SELF, TRS_ERR_DATA,
+             "the checkpoint's run_step %" PRId64 " is in epoch %" PRId64 ", too far for epochs of %" PRId64
+             " steps",
+             t->start.run_step, epochs, epoch_steps);
   t->first_step = epochs * epoch_steps + PetscMin(rest / batch, epoch_steps);
   if (same_size ? old_batch == batch && old_epoch_steps == epoch_steps : t->first_step == t->start.run_step)
     PetscFunctionReturn(PETSC_SUCCESS);

@@ -171,6 +171,9 @@ PetscErrorCode TrsShardingPlanToJson(const TrsShardingPlan *plan, char **json)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The most bytes, rows or columns of a shard: sums and products with sizes of elements have room. */
+static const int64_t most_bytes = (int64_t)1 << 60;
+
 /* The place in the file that is being read, for messages: "FILE: tables[3].shards[0]". */
 typedef struct {
   const char *source;
@@ -242,22 +245,25 @@ static PetscErrorCode get_pair(const json_t *object, const char *key, const TrsP
     PetscCheck(json_array_size(field) == 2 && json_is_integer(entry[i]) && json_integer_value(entry[i]) >= 0,
                PETSC_COMM_SELF, TRS_ERR_DATA, "%s: %s.%s is not [row, column]", place->source, place->path,
                key);
+    PetscCheck(json_integer_value(entry[i]) < most_bytes, PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s: %s.%s has %lld, expected less than 2^60", place->source, place->path, key,
+               (long long)json_integer_value(entry[i]));
   }
   *row = (int64_t)json_integer_value(entry[0]);
   *col = (int64_t)json_integer_value(entry[1]);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read bytes of at least `least`: what a reservation leaves of a memory may be negative. */
-static PetscErrorCode get_storage(const json_t *object, const char *key, int64_t least, const TrsPlace *place,
-                                  TrsStorage *storage)
+/* Read bytes from `least` to `most`: the room that a reservation leaves may be negative. */
+static PetscErrorCode get_storage(const json_t *object, const char *key, int64_t least, int64_t most,
+                                  const TrsPlace *place, TrsStorage *storage)
 {
   json_t *field;
 
   PetscFunctionBegin;
   PetscCall(get(object, key, JSON_OBJECT, place, &field));
-  PetscCall(get_int(field, "hbm", least, INT64_MAX, place, &storage->hbm));
-  PetscCall(get_int(field, "ddr", least, INT64_MAX, place, &storage->ddr));
+  PetscCall(get_int(field, "hbm", least, most, place, &storage->hbm));
+  PetscCall(get_int(field, "ddr", least, most, place, &storage->ddr));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -267,7 +273,7 @@ static PetscErrorCode get_costs(const json_t *object, const TrsPlace *place, Trs
   json_t *field;
 
   PetscFunctionBegin;
-  PetscCall(get_storage(object, "storage", 0, place, storage));
+  PetscCall(get_storage(object, "storage", 0, most_bytes, place, storage));
   PetscCall(get(object, "perf", JSON_OBJECT, place, &field));
   PetscCall(get_real(field, "fwd_compute", place, &perf->fwd_compute));
   PetscCall(get_real(field, "fwd_comms", place, &perf->fwd_comms));
@@ -318,7 +324,7 @@ static PetscErrorCode read_choice(const json_t *object, TrsTableChoiceKind kind,
   PetscFunctionBegin;
   choice->set = PETSC_TRUE;
   switch (TrsTableChoiceForm(kind)) {
-  case TRS_FORM_BYTES: PetscCall(get_int(object, key, 0, INT64_MAX, place, &choice->value)); break;
+  case TRS_FORM_BYTES: PetscCall(get_int(object, key, 0, most_bytes, place, &choice->value)); break;
   case TRS_FORM_FLAG:
     PetscCheck(json_is_boolean(field), PETSC_COMM_SELF, TRS_ERR_DATA, "%s: %s.%s is not true or false",
                place->source, place->path, key);
@@ -439,8 +445,8 @@ static PetscErrorCode read_devices(const json_t *devices, TrsPlace *place, TrsSh
     at(place, "devices[%d]", d);
     PetscCall(get_costs(device, place, &plan->device_storage[d], &plan->device_perf[d]));
     if (!has_capacity) continue;
-    PetscCall(get_storage(device, "capacity", 0, place, &plan->device_capacity[d]));
-    PetscCall(get_storage(device, "available", INT64_MIN, place, &plan->device_available[d]));
+    PetscCall(get_storage(device, "capacity", 0, INT64_MAX, place, &plan->device_capacity[d]));
+    PetscCall(get_storage(device, "available", INT64_MIN, INT64_MAX, place, &plan->device_available[d]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -467,9 +473,9 @@ static PetscErrorCode read_head(const json_t *root, TrsPlace *place, TrsSharding
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(get_real(root, "critical_path", place, &plan->critical_path));
-  PetscCall(get_int(root, "proposals", 0, INT64_MAX, place, &plan->proposals));
-  PetscCall(get_int(root, "feasible", 0, INT64_MAX, place, &plan->feasible));
-  PetscCall(get_int(root, "partitioned", 0, INT64_MAX, place, &plan->partitioned));
+  PetscCall(get_int(root, "proposals", 0, TRS_MOST_COUNT, place, &plan->proposals));
+  PetscCall(get_int(root, "feasible", 0, TRS_MOST_COUNT, place, &plan->feasible));
+  PetscCall(get_int(root, "partitioned", 0, TRS_MOST_COUNT, place, &plan->partitioned));
   PetscCall(get(root, "devices", JSON_ARRAY, place, &field));
   PetscCall(read_devices(field, place, plan));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -31,13 +31,15 @@ static int descending(const void *a, const void *b)
 static int64_t step_of(const char *name)
 {
   const char *digits = name + strlen(trs_checkpoint_prefix);
+  int64_t step;
   size_t n;
 
   if (strncmp(name, trs_checkpoint_prefix, strlen(trs_checkpoint_prefix)) != 0) return -1;
   n = strspn(digits, "0123456789");
   if (n < 9 || n > TRS_MAX_DIGITS || (n > 9 && digits[0] == '0') || strcmp(digits + n, suffix) != 0)
     return -1;
-  return strtoll(digits, NULL, 10);
+  step = strtoll(digits, NULL, 10);
+  return step <= TRS_MOST_COUNT ? step : -1;
 }
 
 PetscErrorCode TrsCheckpointStepPath(const char *folder, int64_t step, char **path)

@@ -90,21 +90,20 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
   PetscFunctionBegin;
   memset(info, 0, sizeof(*info));
   /* A file of weights from elsewhere may lack these attributes. */
-  PetscCall(TrsHDF5ReadInts(file, file->id, "", "step", 1, &found, &info->step));
+  PetscCall(TrsHDF5ReadCount(file, "step", TRS_MOST_COUNT, &info->step));
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "states_from", TRS_STATES_KINDS, &found, info->states_from));
   for (int kind = 0; kind < TRS_STATES_KINDS; kind++)
-    PetscCheck(info->states_from[kind] >= 0 && info->states_from[kind] <= PetscMax(info->step, 0),
-               PETSC_COMM_SELF, TRS_ERR_DATA,
-               "%s: attribute states_from has %" PRId64 ", expected 0 to step, %" PRId64, file->path,
-               info->states_from[kind], info->step);
-  PetscCall(TrsHDF5ReadInts(file, file->id, "", "epoch", 1, &found, &info->epoch));
-  PetscCall(TrsHDF5ReadInts(file, file->id, "", "samples_seen", 1, &found, &info->samples_seen));
+    PetscCheck(info->states_from[kind] >= 0 && info->states_from[kind] <= info->step, PETSC_COMM_SELF,
+               TRS_ERR_DATA, "%s: attribute states_from has %" PRId64 ", expected 0 to step, %" PRId64,
+               file->path, info->states_from[kind], info->step);
+  PetscCall(TrsHDF5ReadCount(file, "epoch", TRS_MOST_COUNT, &info->epoch));
+  PetscCall(TrsHDF5ReadCount(file, "samples_seen", TRS_MOST_COUNT, &info->samples_seen));
   info->run_step = info->step;
-  PetscCall(TrsHDF5ReadInts(file, file->id, "", "run_step", 1, &found, &info->run_step));
-  PetscCall(TrsHDF5ReadInts(file, file->id, "", "global_batch", 1, &found, &info->global_batch));
-  PetscCall(TrsHDF5ReadInts(file, file->id, "", "epoch_steps", 1, &found, &info->epoch_steps));
-  PetscCall(TrsHDF5ReadInts(file, file->id, "", "evaluation_due", 1, &found, &info->evaluation_due));
-  PetscCall(TrsHDF5ReadInts(file, file->id, "", "data_samples", 1, &found, &info->data_samples));
+  PetscCall(TrsHDF5ReadCount(file, "run_step", TRS_MOST_COUNT, &info->run_step));
+  PetscCall(TrsHDF5ReadCount(file, "global_batch", TRS_MOST_COUNT, &info->global_batch));
+  PetscCall(TrsHDF5ReadCount(file, "epoch_steps", TRS_MOST_COUNT, &info->epoch_steps));
+  PetscCall(TrsHDF5ReadCount(file, "evaluation_due", 1, &info->evaluation_due));
+  PetscCall(TrsHDF5ReadCount(file, "data_samples", TRS_MOST_COUNT, &info->data_samples));
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "data_hash", 1, &found, &info->data_hash));
   PetscCall(TrsCheckpointRunId(file, info->run_id));
   PetscCall(TrsHDF5ReadString(file, file->id, "", "options", &found, &info->options_read));
@@ -113,16 +112,11 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
   PetscCall(TrsHDF5ReadString(file, file->id, "", "metrics_of", &found, &info->metrics_of_read));
   PetscCall(TrsHDF5ReadReals(file, file->id, "", TRS_CHECKPOINT_EARLY_STOPPING, &found,
                              &info->early_stopping.n, &info->early_stopping.value));
-  TRS_CHECK_DATA(info->step >= 0 && info->epoch >= 0 && info->samples_seen >= 0 && info->run_step >= 0,
-                 "%s: step %" PRId64 ", epoch %" PRId64 ", samples_seen %" PRId64 ", run_step %" PRId64
-                 ", expected at least 0",
-                 file->path, info->step, info->epoch, info->samples_seen, info->run_step);
   most_steps = INT64_MAX / 4 / PetscMax(info->global_batch, 1);
-  TRS_CHECK_DATA(info->global_batch >= 0 && info->epoch_steps >= 0 && info->data_samples >= 0 &&
-                     info->run_step <= most_steps && info->epoch_steps <= most_steps,
+  TRS_CHECK_DATA(info->run_step <= most_steps && info->epoch_steps <= most_steps,
                  "%s: run_step %" PRId64 ", epoch_steps %" PRId64 ", global_batch %" PRId64
-                 ", data_samples %" PRId64 ": expected at least 0, and steps times samples below 2^61",
-                 file->path, info->run_step, info->epoch_steps, info->global_batch, info->data_samples);
+                 ": expected steps times samples below 2^61",
+                 file->path, info->run_step, info->epoch_steps, info->global_batch);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
