@@ -293,6 +293,41 @@ def check_errors(folder):
         assert (other.predict(one, bad, dense=X[:1]) == other.predict(one, [1, 2, 0], dense=X[:1])).all()
 
 
+def check_dead_handles(folder):
+    """A closed predictor that a copy of its handle names, and a file cut under the tables that are mapped from it, give codes."""
+    library, shape = trshard._library, [None] * 4
+    one, ids = np.ones((3, 1), np.int32), [1, 2, 3]
+    for name, mapped in (("large.h5", True), ("dot.h5", False)):
+        path = shutil.copy(os.path.join(folder, name), os.path.join(folder, "cut.h5"))
+        predictor = trshard.Predictor(path, "" if mapped else "-tables_data_type int8")
+        wanted = predictor.predict(one, ids, dense=X[:1])
+        for number in (np.nan, np.inf, -np.inf):
+            dense = X[:2].copy()
+            dense[1, 2] = number
+            refused(65, ["dense feature 2 of sample 1", "finite"], lambda: predictor.predict(np.ones((3, 2), np.int32), [1] * 6, dense=dense))
+        size = os.path.getsize(path)
+        os.truncate(path, 5000)
+        if mapped:
+            for _ in range(2):
+                refused(74, ["shorter", "5000", str(size)], lambda: predictor.predict(one, ids, dense=X[:1]))
+        else:  # the tables are in memory
+            assert (predictor.predict(one, ids, dense=X[:1]) == wanted).all()
+        copies = [ctypes.c_void_p(predictor._handle.value) for _ in range(3)]
+        predictor.close()
+        other = trshard.Predictor(os.path.join(folder, "dot.h5"))
+        batch, keep = trshard._batch(3, one, ids, None)
+        assert library.TrshardPredict(copies[0], ctypes.byref(batch), X.ctypes.data_as(ctypes.c_void_p), X.ctypes.data_as(ctypes.c_void_p)) == 64
+        assert library.TrshardPredictorShape(copies[1], *shape) == 64
+        for copy in copies:
+            assert library.TrshardPredictorClose(ctypes.byref(copy)) == 64 and not copy.value
+        assert b"not alive" in library.TrshardErrorMessage()
+        other.close()
+        del keep
+    with trshard.Predictor(os.path.join(folder, "weighted.h5")) as predictor:
+        weights = np.array([1, np.nan, 1], np.float32)
+        refused(65, ["ids.weights[1]", "finite"], lambda: predictor.predict(one, ids, weights, dense=X[:1]))
+
+
 def traces():
     """What a started MPI leaves: its flags, threads, open files and shared memory of this process, files of its session."""
     flag, found = ctypes.c_int(), []
@@ -351,6 +386,7 @@ def main():
         check_opening(folder)
         check_mapped(folder)
         check_hold(folder)
+        check_dead_handles(folder)
         check_forks(folder)
         check_dropped(folder)
         assert traces() == before, (traces(), before)

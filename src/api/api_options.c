@@ -98,6 +98,11 @@ static PetscErrorCode add_table(TrsText *words, const TrshardTable *table)
   PetscCheck(table->pooling <= TRSHARD_POOLING_NONE, PETSC_COMM_SELF, TRS_ERR_OPTION,
              "table \"%s\": pooling is %d, expected TRSHARD_POOLING_SUM, _MEAN or _NONE", table->name,
              (int)table->pooling);
+  PetscCheck(table->features ? table->n_features > 0 : table->n_features == 0 || table->n_features == 1,
+             PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "table \"%s\": n_features is %" PRId32 " and features is %s, expected %s", table->name,
+             table->n_features, table->features ? "given" : "NULL",
+             table->features ? "1 or more" : "0 or 1 for the table's own name");
   snprintf(number, sizeof(number), "%" PRId64, table->num_embeddings);
   PetscCall(add_key(words, table->name, "num_embeddings", number));
   snprintf(number, sizeof(number), "%" PRId32, table->embedding_dim);

@@ -263,7 +263,7 @@ static PetscErrorCode create(MPI_Comm comm, const TrshardConfig *config, Trshard
   TrshardCollection c;
 
   PetscFunctionBegin;
-  PetscCall(PetscNew(&c));
+  PetscCall(TrsApiHandleCreate(sizeof(*c), &c));
   *collection = c; /* Destroy frees what an error leaves */
   c->factor = 1;
   c->batch_size = config->batch_size;
@@ -285,7 +285,8 @@ static PetscErrorCode destroy(TrshardCollection c)
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
-  if (!c) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!TrsApiHandleTake(c)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsApiReadersClose(c));
   ierr = TrsApiAwaitAll(c); /* memory is freed after a failure, too */
   PetscCall(TrsShardedEbcDestroy(&c->ebc));
   if (c->shards.device) PetscCall(TrsEmbeddingShardsDestroy(&c->shards));
@@ -306,7 +307,7 @@ static PetscErrorCode destroy(TrshardCollection c)
   PetscCall(PetscFree(c->plan_text));
   PetscCall(TrsOptionsDestroy(&c->options));
   PetscCallMPI(MPI_Comm_free(&c->comm));
-  PetscCall(PetscFree(c));
+  TrsApiHandleFree(c);
   PetscFunctionReturn(ierr);
 }
 
@@ -342,7 +343,8 @@ int TrshardWorld(int *comm)
 {
   int initialised, provided, status;
 
-  status = TRS_API_CALL_WITH(comm, "comm", PETSC_SUCCESS);
+  status = TRS_API_CALL(TrsApiGiven(comm, __func__, "comm") || TrsApiMpiGoesOn() ? TRS_ERR_OPTION
+                                                                                 : PETSC_SUCCESS);
   if (status) return status;
   early_error = "MPI cannot be initialised";
   if (MPI_Initialized(&initialised) != MPI_SUCCESS) return TRSHARD_ERROR_UNAVAILABLE;
@@ -366,7 +368,7 @@ int TrshardCollectionDestroy(TrshardCollection *collection)
 int TrshardCollectionColumns(TrshardCollection c, int32_t *n_features, const int64_t **columns,
                              int64_t *width)
 {
-  if (!c) return TRS_API_CALL(TrsApiGiven(NULL, __func__, "collection"));
+  if (!TrsApiHandleIsAlive(c)) return TRS_API_CALL(TrsApiAlive(c, __func__, "collection"));
   if (n_features) *n_features = c->n_features;
   if (columns) *columns = c->columns;
   if (width) *width = c->width;

@@ -54,6 +54,7 @@ struct TrshardCollectionImpl {
      first slot behind them. */
   TrsApiBatch slot[TRS_TRAINING_SLOTS + 1];
   int oldest, n_started; /* of the ring */
+  TrshardReader readers; /* those that are open, the newest first (read.c) */
   PetscBool forwarded;   /* the oldest batch had its forward */
 };
 
@@ -63,9 +64,9 @@ struct TrshardCollectionImpl {
   the caller, and turns the error into its code.
 */
 #define TRS_API_CALL(body) (TrsApiEnter() ? (int)TRSHARD_ERROR_INTERNAL : TrsApiFinish(body))
-/* The same for a body that needs an object, called `what`, and MPI. */
+/* The same for a body that needs a living object, called `what`, and MPI. */
 #define TRS_API_CALL_WITH(object, what, body) \
-  TRS_API_CALL(TrsApiGiven((object), __func__, what) || TrsApiMpiGoesOn() ? TRS_ERR_OPTION : (body))
+  TRS_API_CALL(TrsApiAlive((object), __func__, what) || TrsApiMpiGoesOn() ? TRS_ERR_OPTION : (body))
 #define TRS_API_CALL_OF(c, body) \
   TRS_API_CALL_WITH(c, "collection", TrsApiUseDevice(c) ? TRS_ERR_UNAVAILABLE : (body))
 /* For a body that frees what a failed call left: the message of the first error stays. */
@@ -93,6 +94,23 @@ PetscErrorCode TrsApiRefuseBadIds(TrsOptions options, TrsTableConfigs *tables);
 
 /* Check that a pointer is not NULL. Not collective. Errors: OPTION with the function's name */
 PetscErrorCode TrsApiGiven(const void *pointer, const char *function, const char *what);
+
+/*
+  The handles of objects. Create allocates an object of zeros and makes it alive, *handle being the
+  caller's variable of any pointer type. Take ends its life and is true for one caller only, who
+  must then free what the object points to, and call Free. Functions of the library must check that
+  a handle is alive before they read through it. Any thread.
+*/
+PetscErrorCode TrsApiHandleCreate(size_t bytes, void *handle);
+int TrsApiHandleIsAlive(const void *handle);
+int TrsApiHandleTake(void *handle);
+void TrsApiHandleFree(void *handle);
+
+/* Check that a handle is alive. Not collective. Errors: OPTION with the function's name */
+PetscErrorCode TrsApiAlive(const void *handle, const char *function, const char *what);
+
+/* Close all readers of a collection that are open. Collective. */
+PetscErrorCode TrsApiReadersClose(TrshardCollection collection);
 
 /* Check that MPI is not finalised. Not collective. Errors: OPTION */
 PetscErrorCode TrsApiMpiGoesOn(void);

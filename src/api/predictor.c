@@ -24,11 +24,15 @@
 #include "train/ragged_rows.h"
 #include "train/split_tables.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { TRS_PREDICT_SAMPLES = 256 };
 
@@ -91,6 +95,8 @@ struct TrshardPredictorImpl {
   TrsPredictWorkspace *model; /* has the layers' numbers; others copy them */
   pthread_mutex_t lock;       /* of the list */
   TrsPredictWorkspace *idle;
+  int file;           /* descriptor of the model's file if tables are mapped, else -1 */
+  int64_t file_bytes; /* its size */
 };
 
 /* --- opening --- */
@@ -289,6 +295,8 @@ static PetscErrorCode read_weights(TrshardPredictor p, const char *path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+static int predict_batch(TrshardPredictor p, const TrshardBatch *ids, const float *dense, float *predictions);
+
 /*
   Predict one sample without ids, and as many as a call takes at a time. The first products prepare
   their library: no work for several threads at once, and some 50 ms that no request should wait
@@ -304,7 +312,7 @@ static PetscErrorCode warm_up(TrshardPredictor p)
   PetscCall(PetscCalloc3(n * (size_t)p->n_names, &lengths, n * (size_t)p->num_dense, &dense,
                          n * (size_t)p->n_outputs, &predictions));
   for (int32_t batch = 1; batch <= TRS_PREDICT_SAMPLES; batch += TRS_PREDICT_SAMPLES - 1)
-    PetscCheck(TrshardPredict(p, &(TrshardBatch){.batch = batch, .lengths = lengths}, dense, predictions) ==
+    PetscCheck(predict_batch(p, &(TrshardBatch){.batch = batch, .lengths = lengths}, dense, predictions) ==
                    TRSHARD_SUCCESS,
                PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%s", TrshardErrorMessage());
   PetscCall(PetscFree3(lengths, dense, predictions));
@@ -318,8 +326,9 @@ static PetscErrorCode open_predictor(const char *path, const char *options, Trsh
 
   PetscFunctionBegin;
   PetscCall(TrsApiGiven(path, "TrshardPredictorOpen", "checkpoint"));
-  PetscCall(PetscNew(&p));
+  PetscCall(TrsApiHandleCreate(sizeof(*p), &p));
   *predictor = p; /* Close frees what an error leaves */
+  p->file = -1;
   PetscCheck(pthread_mutex_init(&p->lock, NULL) == 0, PETSC_COMM_SELF, TRS_ERR_MEMORY, "no lock can be made");
   PetscCall(TrsDeviceFind("cpu", &cpu));
   p->device = TrsDeviceStaging(cpu);
@@ -341,6 +350,8 @@ static PetscErrorCode open_predictor(const char *path, const char *options, Trsh
 static PetscErrorCode close_predictor(TrshardPredictor p)
 {
   PetscFunctionBegin;
+  if (!TrsApiHandleTake(p)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (p->file >= 0) (void)close(p->file);
   if (!p->idle) p->idle = p->model; /* the opening failed */
   for (TrsPredictWorkspace *w = p->idle, *next; w; w = next) {
     next = w->next;
@@ -352,8 +363,25 @@ static PetscErrorCode close_predictor(TrshardPredictor p)
   PetscCall(TrsTableConfigsFree(&p->tables));
   PetscCall(TrsOptionsDestroy(&p->options));
   (void)pthread_mutex_destroy(&p->lock);
-  PetscCall(PetscFree(p));
+  TrsApiHandleFree(p);
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Keep a descriptor of the file if tables are mapped. It is a new one of the same file, without the
+  lock of `hold`.
+*/
+static void keep_file(TrshardPredictor p, int hold)
+{
+  char path[64];
+  struct stat status;
+  PetscBool maps = PETSC_FALSE;
+
+  for (int i = 0; i < p->shards.n; i++) maps = (PetscBool)(maps || p->shards.shard[i].map);
+  if (!maps || hold < 0 || fstat(hold, &status) != 0) return;
+  snprintf(path, sizeof(path), "/proc/self/fd/%d", hold);
+  p->file = open(path, O_RDONLY | O_CLOEXEC);
+  p->file_bytes = status.st_size;
 }
 
 static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
@@ -379,6 +407,7 @@ int TrshardPredictorOpen(const char *checkpoint, const char *options, TrshardPre
   threads = TrsCpuTeam(is_fork ? 1 : 0);
   hold = checkpoint ? TrsCheckpointHold(checkpoint) : -1; /* it is opened several times */
   status = TRS_API_CALL(open_predictor(checkpoint, options, predictor));
+  if (status == TRSHARD_SUCCESS) keep_file(*predictor, hold);
   TrsCheckpointRelease(&hold);
   (void)TrsCpuTeam(threads);
   TrsPreflightSkip(PETSC_FALSE);
@@ -393,13 +422,14 @@ int TrshardPredictorClose(TrshardPredictor *predictor)
   const TrshardPredictor p = predictor ? *predictor : NULL;
 
   if (predictor) *predictor = NULL;
-  return p ? TRS_API_CALL(close_predictor(p)) : TRSHARD_SUCCESS;
+  if (!p) return TRSHARD_SUCCESS;
+  return TRS_API_CALL(TrsApiAlive(p, __func__, "predictor") ? TRS_ERR_OPTION : close_predictor(p));
 }
 
 int TrshardPredictorShape(TrshardPredictor p, int32_t *num_dense, int32_t *n_features,
                           const char *const **features, int32_t *n_outputs)
 {
-  if (!p) return TRS_API_CALL(TrsApiGiven(NULL, __func__, "predictor"));
+  if (!TrsApiHandleIsAlive(p)) return TRS_API_CALL(TrsApiAlive(p, __func__, "predictor"));
   if (num_dense) *num_dense = (int32_t)p->num_dense;
   if (n_features) *n_features = p->n_names;
   if (features) *features = p->names;
@@ -409,8 +439,8 @@ int TrshardPredictorShape(TrshardPredictor p, int32_t *num_dense, int32_t *n_fea
 
 /* --- predicting: PETSc's handlers belong to one thread, so that messages are early errors --- */
 
-/* Set this thread's message, and return DATA. */
-__attribute__((format(printf, 1, 2))) static int bad_data(const char *format, ...)
+/* Set this thread's message, and return `status`. */
+__attribute__((format(printf, 2, 3))) static int refuse(int status, const char *format, ...)
 {
   static _Thread_local char message[512];
   va_list values;
@@ -419,7 +449,33 @@ __attribute__((format(printf, 1, 2))) static int bad_data(const char *format, ..
   vsnprintf(message, sizeof(message), format, values);
   va_end(values);
   TrsApiEarlyError(message);
-  return TRSHARD_ERROR_DATA;
+  return status;
+}
+
+/*
+  Check that the file still has the pages of mapped tables. Reading a page behind its end would be
+  SIGBUS.
+*/
+static int check_file(TrshardPredictor p)
+{
+  struct stat status;
+
+  if (p->file < 0 || fstat(p->file, &status) != 0 || status.st_size >= p->file_bytes) return TRSHARD_SUCCESS;
+  return refuse(TRSHARD_ERROR_IO,
+                "TrshardPredict: the model's file has become shorter since it was opened, %" PRId64
+                " bytes of %" PRId64 ": its tables cannot be read any more",
+                (int64_t)status.st_size, p->file_bytes);
+}
+
+/* Check that all numbers of samples are finite: [batch, n], called `what` in a message. */
+static int check_finite(const char *what, int64_t batch, int64_t n, const float *numbers)
+{
+  for (int64_t i = 0; i < batch * n; i++)
+    if (!isfinite(numbers[i]))
+      return refuse(TRSHARD_ERROR_DATA,
+                    "%s %" PRId64 " of sample %" PRId64 " is %g, expected a finite number", what, i % n,
+                    i / n, (double)numbers[i]);
+  return TRSHARD_SUCCESS;
 }
 
 /* Check the batch, and find where each feature's ids begin. */
@@ -429,25 +485,32 @@ static int check_batch(TrshardPredictor p, const TrshardBatch *ids, const float 
   int64_t sum = 0;
 
   if (!ids || ids->batch < 0 || ids->n_values < 0)
-    return bad_data("TrshardPredict: ids is NULL, or has a negative batch or n_values");
+    return refuse(TRSHARD_ERROR_DATA, "TrshardPredict: ids is NULL, or has a negative batch or n_values");
   if ((ids->batch > 0 && (!predictions || !ids->lengths || (!dense && p->num_dense > 0))) ||
       (ids->n_values > 0 && (!ids->values || (!ids->weights && p->weighted))))
-    return bad_data("TrshardPredict: predictions, dense, ids.lengths, ids.values or ids.weights is NULL");
+    return refuse(TRSHARD_ERROR_DATA,
+                  "TrshardPredict: predictions, dense, ids.lengths, ids.values or ids.weights is NULL");
   for (int f = 0; f < p->n_names; f++) {
     first[f] = sum;
     for (int64_t b = 0; b < ids->batch; b++) {
       const int32_t length = ids->lengths[f * ids->batch + b];
 
       if (length < 0 || length > ids->n_values - sum)
-        return bad_data("feature \"%s\": sample %" PRId64 " has %" PRId32 " ids, expected 0 to %" PRId64
-                        ", the values that are left of ids.n_values",
-                        p->names[f], b, length, ids->n_values - sum);
+        return refuse(TRSHARD_ERROR_DATA,
+                      "feature \"%s\": sample %" PRId64 " has %" PRId32 " ids, expected 0 to %" PRId64
+                      ", the values that are left of ids.n_values",
+                      p->names[f], b, length, ids->n_values - sum);
       sum += length;
     }
   }
   if (sum != ids->n_values)
-    return bad_data("ids.n_values is %" PRId64 ", but the lengths add up to %" PRId64, ids->n_values, sum);
-  return TRSHARD_SUCCESS;
+    return refuse(TRSHARD_ERROR_DATA, "ids.n_values is %" PRId64 ", but the lengths add up to %" PRId64,
+                  ids->n_values, sum);
+  for (int64_t i = 0; p->weighted && i < ids->n_values; i++)
+    if (!isfinite(ids->weights[i]))
+      return refuse(TRSHARD_ERROR_DATA, "ids.weights[%" PRId64 "] is %g, expected a finite number", i,
+                    (double)ids->weights[i]);
+  return check_finite("dense feature", ids->batch, p->num_dense, dense);
 }
 
 /* Make n ids rows of their table. -1 is no id. */
@@ -462,9 +525,10 @@ static int take_ids(TrshardPredictor p, const TrsPredictFeature *feature, int64_
   for (int64_t i = 0; i < n; i++) {
     if ((uint64_t)ids[i] < (uint64_t)table->num_embeddings || ids[i] == -1) continue;
     if (table->bounds_check_mode == TRS_BOUNDS_FATAL)
-      return bad_data("feature \"%s\" has id %" PRId64 ", expected 0 to %" PRId64
-                      ", a row of table \"%s\" (-bounds_check_mode warning replaces it by 0)",
-                      p->names[feature->from], ids[i], table->num_embeddings - 1, table->name);
+      return refuse(TRSHARD_ERROR_DATA,
+                    "feature \"%s\" has id %" PRId64 ", expected 0 to %" PRId64
+                    ", a row of table \"%s\" (-bounds_check_mode warning replaces it by 0)",
+                    p->names[feature->from], ids[i], table->num_embeddings - 1, table->name);
     if (table->bounds_check_mode != TRS_BOUNDS_NONE) ids[i] = 0;
   }
   return TRSHARD_SUCCESS;
@@ -485,9 +549,10 @@ static int take_bags(TrshardPredictor p, const TrsPredictFeature *feature, const
     jagged->lengths[bag + b] = lengths[b];
     *at += lengths[b];
     if (feature->max_length && lengths[b] > feature->max_length)
-      return bad_data("feature \"%s\" of sample %" PRId64 " has %" PRId32 " ids, expected at most %" PRId64
-                      " (max_feature_lengths of its position-weighted table)",
-                      p->names[feature->from], begin + b, lengths[b], feature->max_length);
+      return refuse(TRSHARD_ERROR_DATA,
+                    "feature \"%s\" of sample %" PRId64 " has %" PRId32 " ids, expected at most %" PRId64
+                    " (max_feature_lengths of its position-weighted table)",
+                    p->names[feature->from], begin + b, lengths[b], feature->max_length);
   }
   return TRSHARD_SUCCESS;
 }
@@ -559,7 +624,9 @@ static void pass_samples(TrshardPredictor p, TrsPredictWorkspace *w, const Trsha
 static int predict(TrshardPredictor p, TrsPredictWorkspace *w, const TrshardBatch *ids, const float *dense,
                    float *predictions)
 {
-  int status = check_batch(p, ids, dense, predictions, w->first);
+  int status = check_file(p);
+
+  if (status == TRSHARD_SUCCESS) status = check_batch(p, ids, dense, predictions, w->first);
 
   for (int64_t begin = 0, n; status == TRSHARD_SUCCESS && begin < ids->batch; begin += n) {
     PetscErrorCode ierr;
@@ -583,15 +650,13 @@ static int predict(TrshardPredictor p, TrsPredictWorkspace *w, const TrshardBatc
   batch takes, each of several callers would have a team of its own, and a child that fork() made
   would wait for a team that it does not have.
 */
-int TrshardPredict(TrshardPredictor p, const TrshardBatch *ids, const float *dense, float *predictions)
+static int predict_batch(TrshardPredictor p, const TrshardBatch *ids, const float *dense, float *predictions)
 {
   TrsPredictWorkspace *w = NULL;
   PetscErrorCode ierr = PETSC_SUCCESS;
   locale_t before;
   int status, threads;
 
-  TrsApiEarlyError("TrshardPredict: predictor is NULL");
-  if (!p) return TRSHARD_ERROR_OPTION;
   TrsApiEarlyError(NULL);
   TrsErrorClear();
   before = TrsCLocale();
@@ -618,4 +683,13 @@ int TrshardPredict(TrshardPredictor p, const TrshardBatch *ids, const float *den
   p->idle = w;
   (void)pthread_mutex_unlock(&p->lock);
   return status;
+}
+
+int TrshardPredict(TrshardPredictor p, const TrshardBatch *ids, const float *dense, float *predictions)
+{
+  if (!p) return refuse(TRSHARD_ERROR_OPTION, "TrshardPredict: predictor is NULL");
+  if (!TrsApiHandleIsAlive(p))
+    return refuse(TRSHARD_ERROR_OPTION,
+                  "TrshardPredict: the predictor is not alive: it was closed, or never opened");
+  return predict_batch(p, ids, dense, predictions);
 }

@@ -9,7 +9,8 @@ struct TrshardReaderImpl {
   TrsDataset dataset;
   const TrsDatasetInfo *info;
   TrsReader reader;
-  TrsBatch *batch; /* the caller has it */
+  TrsBatch *batch;    /* the caller has it */
+  TrshardReader next; /* in the list of the collection */
 };
 
 /* All labels of the samples. One label is a probability unless -data_check says otherwise. */
@@ -39,9 +40,11 @@ static PetscErrorCode open_reader(TrshardCollection c, int32_t n_paths, const ch
              (int)n_paths, (long long)step);
   for (int32_t i = 0; i < n_paths; i++)
     PetscCheck(paths[i], PETSC_COMM_SELF, TRS_ERR_OPTION, "TrshardReaderOpen: paths[%d] is NULL", (int)i);
-  PetscCall(PetscNew(&r));
+  PetscCall(TrsApiHandleCreate(sizeof(*r), &r));
   *reader = r; /* Close frees what an error leaves */
   r->collection = c;
+  r->next = c->readers;
+  c->readers = r;
   PetscCall(TrsApiReaderOptions(c->comm, c->batch_size, options, &r->options));
   PetscCall(TrsDatasetOpen(c->comm, n_paths, paths, &r->dataset));
   PetscCall(TrsReaderChooseDense(r->options, r->dataset));
@@ -83,12 +86,24 @@ static PetscErrorCode next(TrshardReader r, TrshardSamples *samples, int32_t *mo
 
 static PetscErrorCode close_reader(TrshardReader r)
 {
+  TrshardReader *at = &r->collection->readers;
+
   PetscFunctionBegin;
+  if (!TrsApiHandleTake(r)) PetscFunctionReturn(PETSC_SUCCESS);
+  while (*at != r) at = &(*at)->next;
+  *at = r->next;
   if (r->batch) PetscCall(TrsReaderReturn(r->reader, &r->batch));
   if (r->reader) PetscCall(TrsReaderDestroy(&r->reader));
   if (r->dataset) PetscCall(TrsDatasetClose(&r->dataset));
   PetscCall(TrsOptionsDestroy(&r->options));
-  PetscCall(PetscFree(r));
+  TrsApiHandleFree(r);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsApiReadersClose(TrshardCollection c)
+{
+  PetscFunctionBegin;
+  while (c->readers) PetscCall(close_reader(c->readers));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -2,6 +2,7 @@
 #include "api/impl.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 /* Fill the offsets from the lengths, and check that these fit. */
@@ -79,6 +80,9 @@ PetscErrorCode TrsApiTakeBatch(TrshardCollection c, const TrshardBatch *from, Tr
     memcpy(kjt->jagged.values, from->values, (size_t)from->n_values * sizeof(*from->values));
   if (c->weighted && from->n_values)
     memcpy(kjt->jagged.weights, from->weights, (size_t)from->n_values * sizeof(*from->weights));
+  for (int64_t i = 0; c->weighted && i < from->n_values; i++)
+    PetscCheck(isfinite(from->weights[i]), PETSC_COMM_SELF, TRS_ERR_DATA,
+               "batch.weights[%" PRId64 "] is %g, expected a finite number", i, (double)from->weights[i]);
   for (int f = 0; f < c->n_features; f++) {
     const int64_t *offsets = kjt->jagged.offsets + f * from->batch;
 

@@ -34,6 +34,10 @@
   collection can only be destroyed. If one rank alone fails in the middle of an exchange, for
   example for lack of memory, the others wait for it: end the job then, with MPI_Abort().
 
+  A copy of a handle that was destroyed or closed stays a dead handle: every function answers it
+  with TRSHARD_ERROR_OPTION, as it does a NULL, and so does a second Destroy through a copy. This
+  holds for the last 256 dead handles. At most 4096 objects may be alive at once.
+
   Pointers to embeddings and gradients are memory of the collection's device: of the host, or with
   -device cuda of the GPU. All other pointers are memory of the host. On a GPU, matrices must be
   complete when a function is called, and are complete when the function returns. A caller who gives
@@ -92,7 +96,7 @@ typedef struct {
   int32_t embedding_dim;  /* columns */
   TrshardPooling pooling;
   int32_t weighted; /* not 0: each id has a weight, with pooling sum */
-  int32_t n_features;
+  int32_t n_features;          /* with features NULL 0 or 1, else at least 1 */
   const char *const *features; /* [n_features] names; NULL: one feature of the table's name */
 } TrshardTable;
 
@@ -163,7 +167,10 @@ TRSHARD_API int TrshardCollectionCreateFortran(int comm, const TrshardConfig *co
 */
 TRSHARD_API int TrshardWorld(int *comm);
 
-/* Free a collection. Collective. *collection may be NULL and becomes NULL. */
+/*
+  Free a collection, after closing its open readers. Collective. *collection may be NULL and becomes
+  NULL. Errors: OPTION for a dead handle
+*/
 TRSHARD_API int TrshardCollectionDestroy(TrshardCollection *collection);
 
 /*
@@ -252,7 +259,10 @@ TRSHARD_API int TrshardReaderOpen(TrshardCollection collection, int32_t n_paths,
 */
 TRSHARD_API int TrshardReaderNext(TrshardReader reader, TrshardSamples *samples, int32_t *more);
 
-/* Close a reader, before its collection. Collective. *reader may be NULL and becomes NULL. */
+/*
+  Close a reader. Collective. *reader may be NULL and becomes NULL. Errors: OPTION for a dead
+  handle, also if its collection was destroyed, which closes its readers
+*/
 TRSHARD_API int TrshardReaderClose(TrshardReader *reader);
 
 /*
@@ -313,10 +323,13 @@ typedef struct TrshardPredictorImpl *TrshardPredictor;
   Not collective: each process has a model of its own. Tables that the file has in the type in which
   they are held are mapped, so that the processes of a host share their pages; others are read. The
   file must not be written to until Close; to replace it by another file under its name is no harm,
-  and is what trshard does. MPI is neither initialised nor called: a process without MPI can
-  predict, and one with MPI before MPI_Init() and after MPI_Finalize(), too. Opening and closing
-  belong to one thread at a time, as all functions above; TrshardPredict() may meanwhile run on
-  others.
+  and is what trshard does. Each TrshardPredict() first checks the size of a mapped file, so a file
+  that was cut gives IO. Only a file that is cut while a call is reading it, or a disk that fails
+  then, ends the process with SIGBUS. Tables that are read instead have no such risk:
+  -tables_data_type with another type than the file's. MPI is neither initialised nor called: a
+  process without MPI can predict, and one with MPI before MPI_Init() and after MPI_Finalize(), too.
+  Opening and closing belong to one thread at a time, as all functions above; TrshardPredict() may
+  meanwhile run on others.
 
   In:     options  words as in TrshardConfig; NULL for none. -tables_data_type int8 (int4, int2,
                    fp16, bf16) holds the tables in this type, the default is the checkpoint's;
@@ -350,12 +363,16 @@ TRSHARD_API int TrshardPredictorShape(TrshardPredictor predictor, int32_t *num_d
   In:     ids          bags as for TrshardInputDist(); weights NULL if no table is weighted
           dense        [batch, num_dense]; NULL if num_dense is 0
   Out:    predictions  [batch, n_outputs]. A batch of 0 samples needs no pointers
-  Errors: DATA, as for TrshardInputDist(); MEMORY
+  Errors: DATA, as for TrshardInputDist(), and for a dense feature or weight that is not finite; IO
+          if mapped tables cannot be read because the model's file has become shorter; MEMORY
 */
 TRSHARD_API int TrshardPredict(TrshardPredictor predictor, const TrshardBatch *ids, const float *dense,
                                float *predictions);
 
-/* Free a model. No call for it may be under way. *predictor may be NULL and becomes NULL. */
+/*
+  Free a model. No call for it may be under way. *predictor may be NULL and becomes NULL. Errors:
+  OPTION for a dead handle
+*/
 TRSHARD_API int TrshardPredictorClose(TrshardPredictor *predictor);
 
 /*

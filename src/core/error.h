@@ -36,8 +36,8 @@ enum {
 };
 
 /*
-  The most that a file may give as a number of steps, samples or proposals: nearly 2^53, so that it is
-  exact as a double, and can be added to others of its kind without an overflow.
+  The most that a file may give as a number of steps, samples or proposals: nearly 2^53, so that it
+  is exact as a double, and can be added to others of its kind without an overflow.
 */
 #define TRS_MOST_COUNT INT64_C(9000000000000000)
 

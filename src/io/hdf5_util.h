@@ -117,7 +117,8 @@ PetscErrorCode TrsHDF5ReadInts(const TrsHDF5File *file, hid_t object, const char
                                int n, PetscBool *found, int64_t *values);
 
 /*
-  Read a counter of the root, if it is there: an integer from 0 to `most`. Errors: DATA with the value.
+  Read a counter of the root, if it is there: an integer from 0 to `most`. Errors: DATA with the
+  value.
 */
 PetscErrorCode TrsHDF5ReadCount(const TrsHDF5File *file, const char *name, int64_t most, int64_t *value);
 

@@ -171,7 +171,7 @@ PetscErrorCode TrsShardingPlanToJson(const TrsShardingPlan *plan, char **json)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The most bytes, rows or columns of a shard: sums and products with sizes of elements have room. */
+/* The most bytes, rows or columns of a shard, so that sums of them do not overflow at once. */
 static const int64_t most_bytes = (int64_t)1 << 60;
 
 /* The place in the file that is being read, for messages: "FILE: tables[3].shards[0]". */

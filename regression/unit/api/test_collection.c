@@ -282,6 +282,18 @@ static void test_bad_configurations(void **state)
   TrshardConfig bad = good;
 
   (void)state;
+  for (int k = 0; k < 4; k++) {
+    static const char *const names[] = {"a", "b"};
+    static const int32_t n_features[] = {-3, 2, -1, 0};
+    const TrshardTable table = {.name = "x",
+                                .num_embeddings = 3,
+                                .embedding_dim = 4,
+                                .n_features = n_features[k],
+                                .features = k < 2 ? NULL : names};
+    const TrshardConfig one = {.n_tables = 1, .tables = &table, .batch_size = 5};
+
+    check_config(one, TRSHARD_ERROR_OPTION, "table \"x\": n_features is");
+  }
   bad.options = "-embedding_optimizr adam";
   check_config(bad, TRSHARD_ERROR_OPTION, "-embedding_optimizer");
   bad.options = "-data_train d.h5";
@@ -487,6 +499,44 @@ static void test_null(void **state)
   assert_ok(TrshardCollectionDestroy(NULL));
 }
 
+/* A copy of a handle is dead after Destroy, also while new collections are made, and every function says so. */
+static void test_dead_handles(void **state)
+{
+  static float pooled[4 * MOST * WIDTH];
+  TrshardReader reader = NULL;
+  const char *plan;
+  batch_ids mine;
+
+  (void)state;
+  make_ids(1, trs_rank(), trs_rank() + 1, &mine);
+  for (int i = 0; i < 3; i++) {
+    TrshardCollection all = make(MPI_COMM_WORLD, cases[0].plan, "", ""), copy = all, next, again;
+
+    assert_ok(TrshardCollectionDestroy(&all));
+    assert_null(all);
+    next = make(MPI_COMM_WORLD, cases[0].plan, "", ""); /* may not have the address of the dead one */
+    assert_ptr_not_equal(next, copy);
+    assert_fails(TrshardInputDist(copy, &mine.batch), TRSHARD_ERROR_OPTION);
+    check_message("TrshardInputDist: the collection is not alive");
+    assert_fails(TrshardForward(copy, pooled, WIDTH), TRSHARD_ERROR_OPTION);
+    assert_fails(TrshardBackward(copy, pooled, WIDTH), TRSHARD_ERROR_OPTION);
+    assert_fails(TrshardEvaluate(copy, &mine.batch, pooled, WIDTH), TRSHARD_ERROR_OPTION);
+    assert_fails(TrshardCollectionColumns(copy, NULL, NULL, NULL), TRSHARD_ERROR_OPTION);
+    assert_fails(TrshardCollectionPlan(copy, &plan), TRSHARD_ERROR_OPTION);
+    assert_fails(TrshardSetLearningRateFactor(copy, 1), TRSHARD_ERROR_OPTION);
+    assert_fails(TrshardSetStream(copy, NULL), TRSHARD_ERROR_OPTION);
+    assert_fails(TrshardSave(copy, "/tmp/never.h5", 0, NULL), TRSHARD_ERROR_OPTION);
+    assert_fails(TrshardLoad(copy, "/tmp/never.h5", 0, NULL), TRSHARD_ERROR_OPTION);
+    assert_fails(TrshardReaderOpen(copy, 1, &plan, NULL, 0, &reader), TRSHARD_ERROR_OPTION);
+    again = copy;
+    assert_fails(TrshardCollectionDestroy(&again), TRSHARD_ERROR_OPTION);
+    check_message("TrshardCollectionDestroy: the collection is not alive");
+    assert_null(again);
+    assert_ok(TrshardInputDist(next, &mine.batch)); /* the living one goes on */
+    assert_ok(TrshardCollectionDestroy(&next));
+  }
+}
+
 /* Ranks may have used the library alone, or some together, before all of them do. */
 static void test_alone_first(void **state)
 {
@@ -561,6 +611,7 @@ int main(int argc, char **argv)
                                      cmocka_unit_test(test_bad_configurations),
                                      cmocka_unit_test(test_bad_batches),
                                      cmocka_unit_test(test_null),
+                                     cmocka_unit_test(test_dead_handles),
                                      cmocka_unit_test(test_destroy_early),
                                      cmocka_unit_test(test_bad_ids_by_default),
                                      cmocka_unit_test(test_missing_backends)};

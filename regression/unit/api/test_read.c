@@ -5,6 +5,7 @@
 #include "io/make_dataset.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { BATCH = 5 };
@@ -159,9 +160,32 @@ static int remove_file(void **state)
   return trs_rank() == 0 ? unlink(path) : 0;
 }
 
+/* A collection closes its readers, whose handles are dead then, as are copies of closed ones. */
+static void test_dead_readers(void **state)
+{
+  TrshardCollection all = make(tables);
+  TrshardReader one, two, copy;
+  TrshardSamples samples;
+  int32_t more;
+
+  (void)state;
+  assert_ok(TrshardReaderOpen(all, 1, paths, NULL, 0, &one));
+  assert_ok(TrshardReaderOpen(all, 1, paths, NULL, 0, &two));
+  assert_ok(TrshardReaderNext(two, &samples, &more));
+  copy = one;
+  assert_ok(TrshardReaderClose(&one));
+  assert_fails(TrshardReaderNext(copy, &samples, &more), TRSHARD_ERROR_OPTION);
+  assert_fails(TrshardReaderClose(&copy), TRSHARD_ERROR_OPTION);
+  assert_ok(TrshardCollectionDestroy(&all));
+  assert_fails(TrshardReaderNext(two, &samples, &more), TRSHARD_ERROR_OPTION);
+  assert_non_null(strstr(TrshardErrorMessage(), "TrshardReaderNext: the reader is not alive"));
+  assert_fails(TrshardReaderClose(&two), TRSHARD_ERROR_OPTION);
+}
+
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_batches), cmocka_unit_test(test_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_batches), cmocka_unit_test(test_refused),
+                                     cmocka_unit_test(test_dead_readers)};
   int provided, n_failed;
 
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
