@@ -114,3 +114,40 @@ def test_numbers_out_of_range(binary, folder):
             out.write(plan[:at] + str(value) + plan[end:])
         text = run(binary, 1, f"{words} -plan_input bad.json", folder, status=65).text
         check("bad.json" in text and str(value) in text, f"{key}{value}:\n{text}")
+
+
+@thinned
+def test_other_users_files(binary, folder):
+    """Option files, checkpoints and plans of another user in a place that all may write to are refused, unless an option trusts them."""
+    if os.geteuid() != 0:
+        raise Skipped("only root can give files to another user")
+    other = 54321
+    write_dataset(os.path.join(folder, "train.h5"), 80)
+    run(binary, 1, f"{MODEL} -steps 2 -checkpoint_dir mine -plan_output mine.json", folder)
+    for name, mode in thin((("open", 0o777), ("sticky", 0o1777), ("theirs", 0o755), ("closed", 0o755)), (("open", 0o777), ("theirs", 0o755), ("closed", 0o755))):
+        place = os.path.join(folder, name)
+        shutil.copytree(os.path.join(folder, "mine"), place)
+        shutil.copyfile(os.path.join(folder, "mine.json"), os.path.join(place, "plan.json"))
+        with open(os.path.join(place, "run.opts"), "w", encoding="ascii") as out:
+            out.write("-steps 3\n")
+        for file in os.listdir(place):
+            os.chown(os.path.join(place, file), other, -1)
+        if name == "theirs":  # the folder, too, in one that all may write to
+            os.mkdir(os.path.join(folder, "public"))
+            os.rename(place, os.path.join(folder, "public", name))
+            place = os.path.join(folder, "public", name)
+            os.chown(place, other, -1)
+            os.chmod(os.path.join(folder, "public"), 0o1777)
+        os.chmod(place, mode)
+        for words, file in ((f"-steps 3 -resume -checkpoint_dir {place}", "step-000000002.h5"), (f"-steps 1 -init_from {place}/step-000000002.h5", "step-000000002.h5"),
+                            (f"-options_file {place}/run.opts", "run.opts"), (f"-steps 1 -plan_input {place}/plan.json", "plan.json")):
+            result = run(binary, 2 if name == "open" else 1, f"{MODEL} {words}", folder, status=0 if name == "closed" else 64)
+            check(name == "closed" or re.search(rf"{file} belongs to user 54321, and all users may write to \S*(open|sticky|public): .*-trust_other_users", result.text), f"{name}, {words}:\n{result.text}")
+            if name == "open":
+                run(binary, 1, f"{MODEL} {words.replace('-resume', '-resume -trust_other_users').replace('-init', '-trust_other_users true -init').replace('-opt', '-trust_other_users yes -opt').replace('-plan', '-trust_other_users -plan')}", folder)
+                os.chown(os.path.join(place, "step-000000002.h5"), other, -1)
+    os.chown(os.path.join(folder, "open", "run.opts"), 0, -1)
+    os.chmod(os.path.join(folder, "open"), 0o777)
+    with open(os.path.join(folder, "trust.opts"), "w", encoding="ascii") as out:
+        out.write("-trust_other_users\n")
+    run(binary, 1, f"{MODEL} -steps 1 -options_file trust.opts -init_from open/step-000000002.h5", folder)

@@ -95,7 +95,7 @@ typedef struct {
   int64_t num_embeddings; /* rows */
   int32_t embedding_dim;  /* columns */
   TrshardPooling pooling;
-  int32_t weighted; /* not 0: each id has a weight, with pooling sum */
+  int32_t weighted;            /* not 0: each id has a weight, with pooling sum */
   int32_t n_features;          /* with features NULL 0 or 1, else at least 1 */
   const char *const *features; /* [n_features] names; NULL: one feature of the table's name */
 } TrshardTable;

@@ -2,6 +2,7 @@
 #include "plan/planner.h"
 
 #include "core/file_text.h"
+#include "core/trust.h"
 #include "plan/advice/diagnosis.h"
 #include "plan/advice/summary.h"
 #include "plan/problem.h"
@@ -194,6 +195,7 @@ static PetscErrorCode read_text(const char *path, char **text)
   TrsFileText file;
 
   PetscFunctionBegin;
+  PetscCall(TrsFileTrust(path));
   PetscCall(TrsFileReadText(path, max_plan_bytes, &file));
   PetscCheck(file.outcome != TRS_FILE_UNREADABLE, PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
              "-plan_input %s can't be read: %s", path, strerror(file.error));

@@ -4,6 +4,7 @@
 #include "core/file_text.h"
 #include "core/options/option_petsc.h"
 #include "core/ranks.h"
+#include "core/trust.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -88,6 +89,7 @@ static PetscErrorCode read_file(const char *path, char **text)
   TrsFileText file;
 
   PetscFunctionBegin;
+  PetscCall(TrsFileTrust(path));
   PetscCall(TrsFileReadText(path, TRS_MAX_FILE_BYTES, &file));
   PetscCheck(file.outcome != TRS_FILE_UNREADABLE, PETSC_COMM_SELF, TRS_ERR_NO_INPUT,
              "option file \"%s\" cannot be opened: %s", path, strerror(file.error));

@@ -5,6 +5,7 @@
 #include "core/options/option_petsc.h"
 #include "core/ranks.h"
 #include "core/start.h"
+#include "core/trust.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,6 +24,9 @@ static const TrsOptionSpec core_specs[] = {
     {"-version", TRS_OPTION_BOOL, "false", NULL, NULL, NULL, "show the version and stop"},
     {"-allow_unused_options", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "unknown options cause a warning instead of an error"},
+    {"-trust_other_users", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
+     "take option files, checkpoints and plans that belong to another user, also from places that all users "
+     "may write to. For option files this must be on the command line"},
     {"-error_traceback", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "an error also shows the functions of the program that it passed through"}};
 static const TrsOptionGroup core_group = TRS_OPTION_GROUP("General", core_specs);
@@ -168,9 +172,24 @@ static PetscErrorCode start_petsc_logging(TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Look for -trust_other_users on the command line, which is needed before files are read. */
+static PetscBool trusts_on_line(int argc, char **argv)
+{
+  PetscBool trusts = PETSC_FALSE;
+
+  for (int i = 1; i < argc; i++) {
+    const char *value = i + 1 < argc && !TrsIsOptionWord(argv[i + 1]) ? argv[i + 1] : "true";
+
+    if (strcasecmp(argv[i], "-trust_other_users") == 0)
+      trusts = (PetscBool)(!strcasecmp(value, "true") || !strcasecmp(value, "yes") || !strcmp(value, "1"));
+  }
+  return trusts;
+}
+
 PetscErrorCode TrsOptionsCreate(MPI_Comm comm, int argc, char **argv, const TrsOptionGroup *const *groups,
                                 int n_groups, TrsOptions *options)
 {
+  PetscBool trusts = PETSC_FALSE;
   TrsOptions o;
 
   PetscFunctionBegin;
@@ -181,8 +200,11 @@ PetscErrorCode TrsOptionsCreate(MPI_Comm comm, int argc, char **argv, const TrsO
   o->n_groups = n_groups + 1;
   PetscCall(TrsRankOf(comm, &o->rank, NULL));
   *options = o;
+  TrsFileTrustOthers(trusts_on_line(argc, argv));
   PetscCall(TrsGivenOptionsCollect(comm, argc, argv, &o->given));
   PetscCall(check_given(o));
+  PetscCall(TrsOptionsGetBool(o, "-trust_other_users", &trusts, NULL));
+  TrsFileTrustOthers(trusts);
   PetscCall(start_petsc_logging(o));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

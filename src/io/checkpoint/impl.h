@@ -42,7 +42,7 @@ static const int64_t trs_part_bytes = (int64_t)64 << 20, trs_strip_bytes = (int6
 
 /*
   Open a file for reading and check format and version. Not collective, under the lock.
-  Errors: NO_INPUT, DATA.
+  Errors: NO_INPUT, DATA, OPTION for a file of another user (core/trust.h).
 */
 PetscErrorCode TrsCheckpointOpen(const char *path, TrsHDF5File *file);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/ranks.h"
+#include "core/trust.h"
 #include "io/checkpoint/impl.h"
 #include "io/preflight.h"
 
@@ -123,6 +124,7 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
 PetscErrorCode TrsCheckpointOpen(const char *path, TrsHDF5File *file)
 {
   PetscFunctionBegin;
+  PetscCall(TrsFileTrust(path));
   PetscCall(TrsHDF5FileOpen(path, file));
   PetscCall(TrsHDF5CheckFormat(file, TRS_CHECKPOINT_FORMAT, TRS_CHECKPOINT_VERSION));
   PetscFunctionReturn(PETSC_SUCCESS);
