@@ -318,7 +318,7 @@ def end(args):
 def submit(args, sbatch_options):
     sweep, before = load(args.folder), None
     jobs = [(f"round {r}", str(r), [f"--array=0-{entry['trials'] - 1}{args.limit or ''}", f"--job-name=sweep-{r}"]) for r, entry in enumerate(sweep["rounds"])]
-    for what, word, own in [*jobs, ("the winner", "end", ["--job-name=sweep-end"])]:
+    for what, word, own in [*jobs, ("the winner", "end", ["--job-name=sweep-end", "--output=%x-%j.out"])]:
         command = ["sbatch", "--parsable", *own, *([f"--dependency=afterany:{before}"] if before else []), *sbatch_options, args.script, args.folder, word]
         print(shlex.join(command), flush=True)
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
