@@ -15,19 +15,21 @@
 
 struct TrsDlrmImpl {
   const TrsDeviceOps *device;
-  TrsOptions options; /* borrowed; messages say where a value was given */
-  /* The stacks as given. Without -dense_arch its sizes are set with the embeddings' width. */
+  TrsOptions options; /* borrowed; messages name the source of a value */
+  /*
+    The stacks as given. Without -dense_arch its sizes are set when the embeddings' width is known.
+  */
   TrsMlpSpec dense_arch, over_arch;
-  int64_t *dense_sizes, *over_sizes; /* what the stacks' sizes point to */
+  int64_t *dense_sizes, *over_sizes; /* arrays behind the stacks' sizes */
   int num_dense, n_embeddings;
   int64_t *columns; /* [n_embeddings] columns of X */
   int *side;        /* [n_embeddings] side of each embedding; NULL: all are the query's */
   PetscBool pair_loss;
-  PetscBool typed_rows; /* X may have the type that products want */
+  PetscBool typed_rows; /* X may have the operands' type */
   PetscBool anywhere;   /* embeddings may lie anywhere */
   int64_t max_batch;
   TrsParameters params;
-  TrsLayerContext context; /* of all layers */
+  TrsLayerContext context; /* common to all layers */
   TrsMlp dense;            /* only if num_dense > 0 */
   TrsHeads heads;          /* the tasks' layers above the interaction, and their losses */
   TrsInteraction interaction;
@@ -38,11 +40,11 @@ struct TrsDlrmImpl {
     int64_t length;
     int param;
   } * position; /* [n_positions] */
-  /* Outputs of the heads and their gradients, later the gradient of X (dot, dcn). */
+  /* Outputs of the heads and their gradients; later X's gradient (dot, dcn). */
   float *over_inner;
-  /* The bytes of over_inner that the gradient of X takes at the front, and all its bytes. */
+  /* The bytes of X's gradient at the front of over_inner, and all bytes of over_inner. */
   int64_t kept_bytes, over_bytes;
-  /* Outputs of the dense arch, then the output of the interaction; later gradients. */
+  /* Outputs of the dense arch, then the interaction's output; later gradients. */
   float *dense_inner;
 };
 
@@ -263,9 +265,7 @@ PetscErrorCode TrsDlrmPositionGradientsReady(TrsDlrm dlrm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Set the sizes of the dense arch, and check the rules on widths (src/RULES.md, rules A2 and A4).
-*/
+/* Set the dense arch's sizes, and check the rules on widths (src/RULES.md, rules A2 and A4). */
 static PetscErrorCode check_widths(TrsDlrm dlrm, const int *dims)
 {
   const TrsInteractionOps *ops = dlrm->interaction.ops;
@@ -293,7 +293,9 @@ static PetscErrorCode check_widths(TrsDlrm dlrm, const int *dims)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make room for max_batch samples. Arrays that are not needed at the same time share memory. */
+/*
+  Allocate memory for max_batch samples. Arrays that are not needed at the same time share memory.
+*/
 static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
 {
   const TrsDeviceOps *device = dlrm->device;
@@ -307,8 +309,8 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
                 out_floats = inner_out ? TrsMatrixFloats(max_batch, TrsInteractionMatrix(interaction, NULL))
                                        : 0;
   /*
-    The gradient of the output is made from that of the over arch's first output, and the gradient
-    of X from that of the output.
+    The output's gradient is computed from the gradient of the over arch's first output, and X's
+    gradient from the output's. The two in each pair must not overlap.
   */
   const int64_t dout = TrsMlpBeside(dx_floats, out_floats, over.grad, over.grad_end);
   int64_t over_floats = backward ? over.end : over.outputs,
@@ -332,8 +334,8 @@ static PetscErrorCode allocate(TrsDlrm dlrm, int64_t max_batch)
 }
 
 /*
-  May X have the type that products want? Then each vector is whole 16 bytes, and the dense arch, if
-  there is one, ends in a layer that writes this type.
+  True if X may have the operands' type. Each vector must have whole 16 bytes, and the dense arch,
+  if there is one, must end in a layer that writes this type.
 */
 static PetscBool has_typed_x(const TrsDlrm dlrm, int64_t N, int64_t n_dense)
 {
@@ -345,7 +347,9 @@ static PetscBool has_typed_x(const TrsDlrm dlrm, int64_t N, int64_t n_dense)
                      (!n_dense || TrsMlpSpecIsTyped(&dlrm->dense_arch)));
 }
 
-/* Widths, and the parameters in the order in which the backward completes gradients. */
+/*
+  Set the widths, and declare the parameters in the order in which the backward completes gradients.
+*/
 static PetscErrorCode declare(TrsDlrm dlrm, int num_dense, int n_embeddings, const int *dims)
 {
   TrsInteraction *interaction = &dlrm->interaction;
@@ -488,7 +492,7 @@ static TrsSequenceMatrix x_of(TrsDlrm dlrm)
   return (TrsSequenceMatrix){.data = (float *)dlrm->interaction.x.data, .stride = dlrm->interaction.N};
 }
 
-/* What the heads take. */
+/* The heads' input. */
 static TrsHeadInput heads_input(TrsDlrm dlrm)
 {
   const TrsInteraction *interaction = &dlrm->interaction;

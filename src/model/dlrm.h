@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  DLRM: dense arch, interaction, over arch and loss of one rank's samples. The embeddings come from
+  DLRM: dense arch, interaction, over arch and loss for one rank's samples. The embeddings come from
   outside (shard/).
 
-  The input X [max_batch, stride] of the interaction is one matrix. The dense arch writes its first
-  columns and the output dist of the embeddings writes the others, so nothing is copied in between.
+  The interaction's input X [max_batch, stride] is one matrix. The dense arch writes its first
+  columns and the embeddings' output dist writes the others, so nothing is copied in between.
 
   A step runs ForwardDense (while embeddings travel), Forward, BackwardOver, then BackwardDense
-  (while gradients of embeddings travel). After SetUp nothing is allocated. n may be 0: a rank
-  without samples takes part with zero gradients. No function here is collective, and all work is
-  ordered on the stream that is passed.
+  (while the embeddings' gradients travel). After SetUp nothing is allocated. n may be 0: a rank
+  without samples takes part with zero gradients. No function here is collective. All work is
+  ordered on the given stream.
 
   Source: torchrec.models.dlrm (DLRM, DLRM_DCN, DenseArch, InteractionArch, InteractionDCNArch,
           OverArch)
@@ -37,19 +37,19 @@ typedef struct {
 } TrsDenseParameter;
 
 /*
-  Rows of the bags of a feature whose pooling is a layer. Row i is at rows + i * D, and its gradient
-  at grads + i * D; those of bag b are i = offsets[b] .. offsets[b + 1] - 1. The host knows the
-  numbers.
+  The rows of one feature's bags, for a feature whose pooling is a layer. Row i is at rows + i * D,
+  its gradient at grads + i * D. Bag b has the rows offsets[b] .. offsets[b + 1] - 1. The counts are
+  known on the host.
 */
 typedef struct {
-  int64_t first, n_rows;  /* offsets[0], which need not be 0; rows of all n bags */
+  int64_t first, n_rows;  /* offsets[0], which may be above 0; number of rows in all n bags */
   const int64_t *offsets; /* device [n + 1] */
-  const int64_t *on_host; /* the same on the host; NULL unless TrsSequenceReadsOffsets() */
+  const int64_t *on_host; /* the same offsets on the host; NULL unless TrsSequenceReadsOffsets() */
   const float *rows;      /* device */
   float *grads;           /* device; NULL without a backward */
 } TrsBagRows;
 
-/* Does the layer of this pooling read the offsets of bags on the host? Not collective. */
+/* True if this pooling's layer reads the bags' offsets on the host. Not collective. */
 PetscBool TrsSequenceReadsOffsets(TrsSequencePoolingKind pooling);
 
 PetscErrorCode TrsDlrmCreate(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsDlrm *dlrm);
@@ -61,63 +61,68 @@ PetscErrorCode TrsDlrmCreate(const TrsDeviceOps *device, const TrsComputeOps *co
 PetscErrorCode TrsDlrmSetFromOptions(TrsDlrm dlrm, TrsOptions options);
 
 /*
-  Announce that there will be no backward. The model then has no memory for gradients; do not call
-  Backward*() or EmbeddingGrads. Call it before SetUp.
+  Declare that there will be no backward. The model then has no memory for gradients, and
+  Backward*() and EmbeddingGrads must not be called. Must be called before SetUp.
 */
 PetscErrorCode TrsDlrmSetForwardOnly(TrsDlrm dlrm);
 
 /*
-  Make all sums over samples by the program's own kernels, in an order that the shape alone defines,
-  for -reproducible. The library of the products states no order of its sums. Call it before SetUp.
+  For -reproducible: make all sums over samples with the program's own kernels, in an order that
+  depends only on the shape. The product library does not state the order of its sums. Must be
+  called before SetUp.
 */
 void TrsDlrmSetOwnSums(TrsDlrm dlrm);
 
 /*
-  Announce that the caller takes X and its gradient in the type that products want, where the model
-  can give it. Call it before SetUp.
+  Declare that the caller accepts X and its gradient in the operands' type, if the model can give
+  it. Must be called before SetUp.
 */
 void TrsDlrmSetTypedRows(TrsDlrm dlrm);
 
 /*
-  Announce that the caller will place X for every forward (TrsDlrmPlaceRows). The model then has no
-  memory for it, and TrsDlrmEmbeddings() and EmbeddingGrads() give no places. Call it before SetUp.
+  Declare that the caller will place X for every forward (TrsDlrmPlaceRows). The model then has no
+  memory for X, and TrsDlrmEmbeddings() and EmbeddingGrads() return no places. Must be called before
+  SetUp.
 */
 void TrsDlrmSetRowsElsewhere(TrsDlrm dlrm);
 
 /*
-  Announce that before every forward the caller can say where each embedding lies
-  (TrsDlrmPlaceVectors), and wants the gradients in the embeddings' places. Where the model can do
-  so, TrsDlrmTakesVectors() is true after SetUp; X then has no memory before TrsDlrmMakeRows(). Call
-  it before SetUp.
+  Declare that before every forward the caller can give the place of each embedding
+  (TrsDlrmPlaceVectors) and takes the gradients in these places. If the model can do this,
+  TrsDlrmTakesVectors() is true after SetUp, and X has no memory before TrsDlrmMakeRows(). Must be
+  called before SetUp.
 */
 void TrsDlrmSetVectorsAnywhere(TrsDlrm dlrm);
 PetscBool TrsDlrmTakesVectors(TrsDlrm dlrm);
 
-/* After CountParameters: would it be true? Not collective. */
+/*
+  After CountParameters: true if TrsDlrmTakesVectors() would be true after SetUp. Not collective.
+*/
 PetscBool TrsDlrmMayTakeVectors(TrsDlrm dlrm);
 
 /*
-  Make X with `width` columns, for embeddings that the caller has nowhere else. Its gradient takes
-  its place, and the caller says which columns are whose. Call it after SetUp, at most once. Errors:
-  MEMORY
+  Make X with `width` columns, for embeddings that the caller has no other place for. Its gradient
+  overwrites it. The caller decides how the columns are used. Must be called after SetUp, at most
+  once. Errors: MEMORY
 */
 PetscErrorCode TrsDlrmMakeRows(TrsDlrm dlrm, int64_t width);
 
 /*
-  Say where the embeddings [n_embeddings] of the next forward lie, and take their gradients until
-  the end of its BackwardOver. In model order; copied. Not collective.
+  Set the places of the embeddings [n_embeddings] for the next forward. The end of its BackwardOver
+  leaves their gradients there. In model order. `place` is copied. Not collective.
 */
 void TrsDlrmPlaceVectors(TrsDlrm dlrm, const TrsVectorPlace *place);
 
 /*
-  Set the side of each embedding, a TrsTowerSide of model/two_tower.h, copied. The query's columns
-  of X come first. Without this call all are the query's. Call it before SetUp.
+  Set the side of each embedding, a TrsTowerSide of model/two_tower.h. `side` is copied. The query's
+  columns of X come first. Without this call all embeddings are the query's. Must be called before
+  SetUp.
 */
 PetscErrorCode TrsDlrmSetSides(TrsDlrm dlrm, int n_embeddings, const int *side);
 
 /*
-  Announce that the caller computes the loss, and the gradient of the pairs (TrsDlrmPairs). A
-  Forward then takes no labels, and BackwardOver begins with this gradient. Call it before SetUp.
+  Declare that the caller computes the loss and the gradient of the pairs (TrsDlrmPairs). A Forward
+  then takes no labels, and BackwardOver begins with this gradient. Must be called before SetUp.
 */
 void TrsDlrmSetPairLoss(TrsDlrm dlrm);
 
@@ -126,11 +131,11 @@ void TrsDlrmSetPairLoss(TrsDlrm dlrm);
 
   Not collective; equal arguments give equal parameters on every rank.
 
-  In:     num_dense      dense features of a sample; 0: there is no dense arch
-          n_embeddings   pooled vectors of a sample, in model order
+  In:     num_dense      dense features per sample; 0: there is no dense arch
+          n_embeddings   pooled vectors per sample, in model order
           dims           [n_embeddings] their widths
           max_batch      samples of this rank's largest batch
-          seed           of the initial parameters and of the layers' random numbers
+          seed           for the initial parameters and the layers' random numbers
   Errors: OPTION if dims differ from each other, or from -dense_arch's last size, under dot or dcn;
           OPTION if -over_arch has less than 2 layers or does not end in 1; MEMORY
   Source: src/RULES.md, rules A2 to A5 and A21
@@ -139,17 +144,17 @@ PetscErrorCode TrsDlrmSetUp(TrsDlrm dlrm, int num_dense, int n_embeddings, const
                             uint64_t seed);
 
 /*
-  In place of SetUp: the number of parameters that it would make, without a check of widths. Errors:
-  MEMORY
+  Called in place of SetUp: count the parameters that SetUp would make, without checking widths.
+  Errors: MEMORY
 */
 PetscErrorCode TrsDlrmCountParameters(TrsDlrm dlrm, int num_dense, int n_embeddings, const int *dims,
                                       int64_t *n);
 
 /*
-  TrsDlrmAddPositionWeights - Add the weights of a feature's ids by their places, as a dense
-  parameter position_weights/<feature>/weight that starts with ones.
+  TrsDlrmAddPositionWeights - Add a feature's weights for the positions of ids, as a dense parameter
+  position_weights/<feature>/weight that starts with ones.
 
-  Call it before SetUp, in the order in which the lookups get the features. Not collective.
+  Must be called before SetUp, in the order in which the lookups get the features. Not collective.
 
   In: length   [1, 2^24] entries
       feature  its name, copied
@@ -157,13 +162,14 @@ PetscErrorCode TrsDlrmCountParameters(TrsDlrm dlrm, int num_dense, int n_embeddi
 PetscErrorCode TrsDlrmAddPositionWeights(TrsDlrm dlrm, const char *feature, int64_t length);
 
 /*
-  The i-th position weights and their gradient, [length]. Call after SetUp. Borrowed until Destroy.
+  The i-th position weights and their gradient, [length]. Must be called after SetUp. Borrowed until
+  Destroy.
 */
 PetscErrorCode TrsDlrmPositionWeights(TrsDlrm dlrm, int i, const float **weight, float **grad);
 
 /*
-  Announce that the gradients of the position weights are complete. The lookups' backward computes
-  them, and they are the last ones of a step. Call it in every step, after BackwardDense.
+  Announce that the position weights' gradients are complete. The lookups' backward computes them as
+  the last gradients of a step. Must be called in every step, after BackwardDense.
 */
 PetscErrorCode TrsDlrmPositionGradientsReady(TrsDlrm dlrm);
 
@@ -171,68 +177,66 @@ PetscErrorCode TrsDlrmPositionGradientsReady(TrsDlrm dlrm);
   TrsDlrmAddSequence - Add the layer that pools the rows of a sequence table's k-th feature
     (sequence_pooling), with parameters sequence/<feature>/<part>.
 
-  Call it before SetUp, in the order of the model's vectors. Not collective.
+  Must be called before SetUp, in the order of the model's vectors. Not collective.
 
   In: table   borrowed until Destroy
       vector  place of the layer's output among the model's vectors
-      target  place of the vector that the layer compares the rows with; -1: it takes none
+      target  place of the vector that the layer compares the rows with; -1: there is none
 */
 PetscErrorCode TrsDlrmAddSequence(TrsDlrm dlrm, const TrsTableConfig *table, int k, int vector, int target);
 
 /*
-  The bags [n] of the next forward's samples, one for each added sequence. Borrowed until the end of
+  Set the bags [n] of the next forward's samples for each added sequence. Borrowed until the end of
   the backward. Not needed without sequences.
 */
 void TrsDlrmSetBags(TrsDlrm dlrm, const TrsBagRows *bags);
 
 /*
-  The places of the embeddings: embedding f of sample b goes to column columns[f] of row b. X is of
-  floats, or after TrsDlrmSetTypedRows() may have the type that products want. Borrowed until
-  Destroy.
+  Get the places of the embeddings: embedding f of sample b goes to column columns[f] of row b. X
+  has floats, or after TrsDlrmSetTypedRows() may have the operands' type. Borrowed until Destroy.
 */
 PetscErrorCode TrsDlrmEmbeddings(TrsDlrm dlrm, TrsMatrix *x, const int64_t **columns);
 
 /*
-  The gradient of the embeddings, in the layout of TrsDlrmEmbeddings(). It is ready after
+  Get the embeddings' gradient, in the layout of TrsDlrmEmbeddings(). It is ready after
   BackwardOver, and the caller may change it. Borrowed until Destroy.
 */
 PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, TrsMatrix *dx, const int64_t **columns);
 
 /*
-  Let X and its gradient lie in the caller's memory, in their layouts, until the next call: from a
-  ForwardDense to the end of its backward they are read and written there. The two must not
-  overlap. dx may be NULL if there is no backward. Not collective.
+  Use the caller's memory for X and its gradient, in their layouts, until the next call. It is read
+  and written from a ForwardDense to the end of its backward. The two must not overlap. dx may be
+  NULL if there is no backward. Not collective.
 */
 void TrsDlrmPlaceRows(TrsDlrm dlrm, float *x, float *dx);
 
 /*
   Lend memory for data that is sent to other ranks: embeddings on their way to X, and their
-  gradients. The model does not need this memory before a Forward and after a BackwardOver. Lent
-  until Destroy, for these times only.
+  gradients. The model does not use this memory before a Forward and after a BackwardOver. Lent
+  until Destroy, only for these times.
 */
 void TrsDlrmLend(TrsDlrm dlrm, void **memory, int64_t *bytes);
 
 /*
-  Say what the random numbers of the next forward and its backward belong to.
+  Set the state of the random numbers for the next forward and its backward.
 
-  Not collective. Layers that draw numbers (dropout) are off until this is called with training.
+  Not collective. Layers that draw numbers (dropout) are off until a call with training.
 
-  In: training  false: layers draw none, as in an evaluation
-      step      of the training
-      first     place of the first sample in the epoch's order, whatever rank has it
+  In: training  false: no layer draws numbers, as in an evaluation
+      step      training step
+      first     place of the first sample in the epoch's order, on whichever rank it is
 */
 void TrsDlrmDraw(TrsDlrm dlrm, PetscBool training, int64_t step, int64_t first);
 
 /*
-  Let forwards and backwards read step, first and the loss' scale from device memory, in place of
-  TrsDlrmDraw's and TrsDlrmForward's. Borrowed. NULL: as before.
+  Make forwards and backwards read step, first and the loss' scale from device memory instead of the
+  arguments of TrsDlrmDraw() and TrsDlrmForward(). Borrowed. NULL: use the arguments again.
 */
 void TrsDlrmSetNumbers(TrsDlrm dlrm, const TrsBatchNumbers *now);
 
 /*
-  Make the copies of the weights that products read, if products want another type than fp32. Call
-  it on the stream of the forwards that follow, after all that may have changed the weights: once
-  a batch. Not collective.
+  Convert the weights to the operands' type, if it is not fp32. Must be called once a batch, on the
+  stream of the next forwards, after every change of the weights. Not collective.
 */
 PetscErrorCode TrsDlrmRefresh(TrsDlrm dlrm, TrsStream stream);
 
@@ -242,13 +246,13 @@ PetscErrorCode TrsDlrmRefresh(TrsDlrm dlrm, TrsStream stream);
 PetscErrorCode TrsDlrmForwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *dense);
 
 /*
-  TrsDlrmForward - Compute the sequences' layers, interaction, heads, and the losses of the tasks
-  with their gradient.
+  TrsDlrmForward - Compute the sequences' layers, the interaction, the heads, and the tasks' losses
+  with their gradients.
 
-  In:     labels       [n, tasks]; NULL: predictions only. With -tasks NaN is a missing label
-          weights      [n] of the samples in the loss; NULL: 1
-          scale        factor of the loss' gradient: 1 over the weights of the global batch
-  Out:    loss_sums    [tasks] weighted sums over the n samples (not divided, and without the tasks'
+  In:     labels       [n, tasks]; NULL: predictions only. With -tasks, NaN marks a missing label
+          weights      [n] the samples' weights in the loss; NULL: 1
+          scale        factor of the loss' gradient: 1 / (sum of the global batch's weights)
+  Out:    loss_sums    [tasks] weighted sums over the n samples (not divided, without the tasks'
                        weights), valid when the stream has done this work; unchanged without labels
           predictions  [n, columns of all tasks], borrowed until the next Forward; NULL: they are
                        not computed
@@ -257,7 +261,7 @@ PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const f
                               const float *weights, float scale, double *loss_sums,
                               const float **predictions);
 
-/* The outputs of two towers, of the samples of the last Forward. */
+/* The two towers' outputs for the samples of the last Forward. */
 typedef struct {
   const float *out;      /* [n, 2 D] a query's embedding, then its candidate's */
   float *dout;           /* [n, 2 D] their gradient, until BackwardOver */
@@ -265,12 +269,12 @@ typedef struct {
 } TrsPairs;
 
 /*
-  The towers' outputs, after SetFromOptions their width alone. D is 0 under an interaction that has
-  no towers. Borrowed until Destroy; dout may be written from a Forward on.
+  Get the towers' outputs. After SetFromOptions only their width is valid. D is 0 if the interaction
+  has no towers. Borrowed until Destroy. dout may be written after a Forward.
 */
 TrsPairs TrsDlrmPairs(TrsDlrm dlrm);
 
-/* The tasks of the model, set by SetFromOptions. Borrowed until Destroy. */
+/* The model's tasks, set by SetFromOptions. Borrowed until Destroy. */
 const TrsTaskConfigs *TrsDlrmTasks(TrsDlrm dlrm);
 
 /*
@@ -284,8 +288,8 @@ PetscErrorCode TrsDlrmBackwardOver(TrsDlrm dlrm, TrsStream stream, int64_t n);
 PetscErrorCode TrsDlrmBackwardDense(TrsDlrm dlrm, TrsStream stream, int64_t n, const float *dense);
 
 /*
-  Register `ready`, which is called as soon as the gradients [begin, end) of the flat array are
-  complete. The ranges come in order, without gaps, and cover the array once a step. BackwardOver
+  Register `ready`, which is called as soon as the gradients [begin, end) in the flat array are
+  complete. The ranges come in order, without gaps, and cover the array once per step. BackwardOver
   and BackwardDense call it on the caller's thread.
 */
 PetscErrorCode TrsDlrmSetGradientReady(TrsDlrm dlrm,
@@ -293,39 +297,42 @@ PetscErrorCode TrsDlrmSetGradientReady(TrsDlrm dlrm,
                                        void *ctx);
 
 /*
-  The parameters, in the order in which their gradients become ready, and the flat arrays [n_values]
-  of their values and gradients. Padding between parameters is zero and stays zero. Any pointer may
-  be NULL. Borrowed until Destroy.
+  Get the parameters, in the order in which their gradients become ready, and the flat arrays
+  [n_values] with their values and gradients. Padding between parameters is zero and stays zero. Any
+  pointer may be NULL. Borrowed until Destroy.
 */
 PetscErrorCode TrsDlrmParameters(TrsDlrm dlrm, int *n, const TrsDenseParameter **params, float **values,
                                  float **grads, int64_t *n_values);
 
 /*
-  Add dense/<name> for every parameter, replicated, in the order of layers. With `averaged` the
-  parameters are the averages of a training's weights, dense_optimizer/<name>/ema.
+  Add dense/<name> for every parameter, replicated, in layer order. With `averaged`, add the
+  averages of a training's weights instead, dense_optimizer/<name>/ema.
 */
 PetscErrorCode TrsDlrmAddState(TrsDlrm dlrm, PetscBool averaged, TrsState *state);
 
 /*
-  Add dense_optimizer/<name>/<state> of an optimizer that was set up on this model's values. The
+  Add dense_optimizer/<name>/<state> for an optimizer that was set up on this model's values. The
   tensors are replicated, and optional in the file.
 */
 PetscErrorCode TrsDlrmAddOptimizerState(TrsDlrm dlrm, TrsDenseOptimizer optimizer, TrsState *state);
 
-/* A sample's forward, and the bytes of all parameters. */
+/* Work of one sample's forward, and the bytes of all parameters. */
 typedef struct {
   double flops; /* operations */
-  double bytes; /* read and written, without those of parameters */
+  double bytes; /* read and written, without parameters */
   double parameter_bytes;
-  /* Dot products of a sample's vectors, and what of the operations and bytes is theirs. */
+  /* dot products of a sample's vectors, and their share of flops and bytes */
   double pairs, pair_flops, pair_bytes;
 } TrsDlrmWork;
 
-/* The work of the model's layers, after SetUp. A backward has about twice the forward's. */
+/*
+  The work of the model's layers. Must be called after SetUp. A backward has about twice the
+  forward's.
+*/
 TrsDlrmWork TrsDlrmWorkOf(TrsDlrm dlrm);
 
 /*
-  Describe the layers on rank 0 of comm, with one line for each part, for the banner. Logically
+  Describe the layers on rank 0 of comm for the banner, one line for each part. Logically
   collective.
 */
 PetscErrorCode TrsDlrmView(TrsDlrm dlrm, MPI_Comm comm);

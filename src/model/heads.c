@@ -27,7 +27,7 @@ const TrsOptionGroup trs_heads_options = TRS_OPTION_GROUP_OF_MODEL(
     "Heads of learning tasks", NULL, specs,
     "-task_heads,-heads_experts,-heads_task_experts,-heads_expert_arch,-heads_levels", NULL);
 
-/* Has an option of whole numbers its default? */
+/* True if an option for whole numbers has its default. */
 static PetscBool is_default(const char *name, int n, const int64_t *values)
 {
   for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
@@ -37,7 +37,7 @@ static PetscBool is_default(const char *name, int n, const int64_t *values)
 }
 
 /*
-  Refuse an option that the chosen heads do not take. Its default may be given, because a
+  Refuse an option that the chosen heads do not use. Its default may be given, because a
   checkpoint's model names every option.
 */
 static PetscErrorCode check_option(const TrsHeads *heads, TrsOptions options, const char *name, int n,
@@ -81,13 +81,13 @@ PetscErrorCode TrsHeadsRead(TrsHeads *heads, TrsOptions options, const TrsMlpSpe
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The task of an expert or gate; the number of tasks for a shared one. */
+/* The task of an expert; the number of tasks for a shared expert. */
 static int task_of_expert(const TrsHeads *heads, int e)
 {
   return e < heads->tasks.n * heads->n_own ? e / heads->n_own : heads->tasks.n;
 }
 
-/* The experts among which a gate chooses: two runs, and their number. */
+/* The experts that a gate weighs: two ranges, and their number. */
 static TrsMixture choice_of(const TrsHeads *heads, int gate)
 {
   const int n_own = heads->tasks.n * heads->n_own, n = n_own + heads->n_shared;
@@ -103,7 +103,7 @@ static TrsMixture choice_of(const TrsHeads *heads, int gate)
   return m;
 }
 
-/* The module of a part of a level: "level_0/common/expert_2", "level_1/tasks/click/gate". */
+/* The module name for a part of a level: "level_0/common/expert_2", "level_1/tasks/click/gate". */
 static PetscErrorCode name_part(const TrsHeads *heads, int level, int task, const char *part, char *name)
 {
   PetscFunctionBegin;
@@ -186,7 +186,7 @@ PetscErrorCode TrsHeadsDeclare(TrsHeads *heads, const TrsLayerContext *context, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Set where a stack writes, in memory of its own. */
+/* Set the places of a stack's outputs, in memory of its own. */
 static void place_stack(const TrsHeads *heads, TrsMlp *mlp, int64_t max_batch, float *inner, int64_t *used,
                         float *y, int64_t stride)
 {
@@ -218,8 +218,8 @@ static void place_level(TrsHeads *heads, TrsHeadLevel *level, int64_t max_batch,
 }
 
 /*
-  One tower alone overlaps its parts (TrsMlpPlace). Several parts are side by side, because the
-  gradient of what they share is complete only after all of them.
+  A single tower overlaps its parts (TrsMlpPlace). Several parts lie side by side, because the
+  gradient of their common input is complete only after all of them.
 */
 TrsMlpRoom TrsHeadsPlace(TrsHeads *heads, int64_t max_batch, int64_t stride, float *inner)
 {
@@ -258,7 +258,7 @@ PetscErrorCode TrsHeadsAllocate(TrsHeads *heads, int64_t max_batch)
 
 /* --- forward --- */
 
-/* What experts and the gate of a task take in a level; tasks.n stands for the shared ones. */
+/* The input of a task's experts and gate in a level. tasks.n: the input of the shared ones. */
 static TrsHeadInput input_of(const TrsHeads *heads, int level, int task, const TrsHeadInput *input)
 {
   const TrsHeadLevel *below = level ? &heads->level[level - 1] : NULL;
@@ -269,14 +269,14 @@ static TrsHeadInput input_of(const TrsHeads *heads, int level, int task, const T
                         .columns = heads->width};
 }
 
-/* The same input as products take it. */
+/* The same input as an operand of products. */
 static TrsMatrix operand_of(const TrsHeads *heads, int level, int task, const TrsHeadInput *input)
 {
   if (!heads->level[level].copy) return input_of(heads, level, task, input).x;
   return heads->level[level].copy[level ? task : 0];
 }
 
-/* Copy a level's inputs for products, if they want another type. */
+/* Copy a level's inputs for products, if the operands' type is not fp32. */
 static PetscErrorCode copy_inputs(const TrsHeads *heads, TrsStream stream, int64_t n, int number,
                                   const TrsHeadInput *input)
 {
@@ -320,7 +320,7 @@ static PetscErrorCode forward_level(const TrsHeads *heads, TrsStream stream, int
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The loss of a task, with the gradient of its logits, or only its predictions. */
+/* Compute a task's loss with its logits' gradient, or only its predictions. */
 static PetscErrorCode run_loss(const TrsHeads *heads, TrsStream stream, int64_t n, int t, const float *labels,
                                const float *weights, float scale, PetscBool predict)
 {
@@ -369,8 +369,8 @@ PetscErrorCode TrsHeadsForward(TrsHeads *heads, TrsStream stream, int64_t n, con
 /* --- backward --- */
 
 /*
-  Run a stack's backward. The first stack of an input (`first`) writes its gradient, the others add
-  to it.
+  Run a stack's backward. The first stack that reads an input (`first`) writes its gradient, the
+  others add to it.
 */
 static PetscErrorCode backward_stack(const TrsHeads *heads, TrsStream stream, int64_t n, const TrsMlp *mlp,
                                      const TrsHeadInput *in, TrsMatrix x, TrsMatrix dy, PetscBool first)
@@ -379,15 +379,15 @@ static PetscErrorCode backward_stack(const TrsHeads *heads, TrsStream stream, in
 
   PetscFunctionBegin;
   PetscCall(TrsMlpBackward(mlp, stream, n, x, dy, first ? in->dx : TrsFloats(heads->other, in->dx.stride)));
-  if (!first) /* gradients of the input are of floats: there are several stacks */
+  if (!first) /* there are several stacks, so gradients of the input are floats */
     PetscCall(heads->context->compute->sum_matrices(stream, 2, parts, in->dx.stride, n, in->columns,
                                                     (float *)in->dx.data, in->dx.stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
-  Run a gate's backward: the gradients of the experts are added up, that of the gate's input is the
-  first of this input with `first`, else it is added.
+  Run a gate's backward: add up the experts' gradients. With `first` the gradient of the gate's
+  input is written, otherwise it is added.
 */
 static PetscErrorCode backward_gate(const TrsHeads *heads, TrsStream stream, int64_t n, int number, int g,
                                     const TrsHeadInput *input, PetscBool first)
@@ -426,9 +426,9 @@ static PetscErrorCode backward_gate(const TrsHeads *heads, TrsStream stream, int
 }
 
 /*
-  The gates come first. Each writes the gradient of its own input, but in level 0 all have one
-  input. Without a gate of its own (the last level of ple) the shared input has its first gradient
-  from an expert.
+  The gates come first. Each gate writes its own input's gradient, but in level 0 all gates share
+  one input. If the shared input has no gate of its own (last level of ple), an expert writes its
+  first gradient.
 */
 static PetscErrorCode backward_level(const TrsHeads *heads, TrsStream stream, int64_t n, int number,
                                      const TrsHeadInput *input)

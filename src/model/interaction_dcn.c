@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  dcn: a low-rank cross network. dcn_full: one of full matrices.
+  dcn: a cross network with low-rank matrices. dcn_full: a cross network with full matrices.
   Source: torchrec.modules.crossnet (LowRankCrossNet, CrossNet); src/RULES.md, rule A3
 */
 #include "core/names.h"
@@ -10,12 +10,12 @@
 
 /*
   A cross layer x_{l+1} = x0 * (W (V x_l) + b) + x_l. Full layers have no W, and V is [N, N].
-  Matrices have the type of the output, but for dx0, a sum of the layers' gradients.
+  Matrices have the output's type, except dx0, a sum of the layers' gradients.
 */
 typedef struct {
   int W, V, bias; /* indices in the parameters */
-  TrsMatrix x;    /* x_l [max_batch, N]; X itself, or its copy, for the first */
-  TrsMatrix v;    /* V x_l [max_batch, rank]; of full layers it is u */
+  TrsMatrix x;    /* x_l [max_batch, N]; for the first layer X itself or its copy */
+  TrsMatrix v;    /* V x_l [max_batch, rank]; in full layers this is u */
   TrsMatrix u;    /* W V x_l [max_batch, N] */
 } TrsCrossLayer;
 
@@ -43,7 +43,7 @@ static PetscErrorCode read(TrsInteraction *interaction, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Rows of V. */
+/* Number of rows of V. */
 static int64_t inner(const TrsInteraction *interaction)
 {
   const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
@@ -91,7 +91,7 @@ static PetscErrorCode declare(TrsInteraction *interaction)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make room for a matrix of max_batch rows. */
+/* Allocate a matrix with max_batch rows. */
 static PetscErrorCode make(const TrsInteraction *interaction, int64_t max_batch, int64_t cols,
                            TrsMatrix *matrix)
 {
@@ -170,7 +170,7 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* From h: dW = h^T v; q = h W. */
+/* From h compute dW = h^T v and q = h W. */
 static PetscErrorCode backward_w(const TrsInteraction *interaction, TrsStream stream, int64_t n,
                                  const TrsCrossLayer *layer)
 {
@@ -197,8 +197,8 @@ static PetscErrorCode backward_w(const TrsInteraction *interaction, TrsStream st
 }
 
 /*
-  With g = dout: dx0 += g * (u + b); h = g * x0; db = sum h; dW = h^T v; q = h W; dV = q^T x_l;
-  g += q V; in the end dx = g + dx0. In full layers q is h.
+  With g = dout: dx0 += g * (u + b); h = g * x0; db = sum h; dW = h^T v; q = h W; dV = q^T x_l; g +=
+  q V; at the end dx = g + dx0. In full layers q is h.
 */
 static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {

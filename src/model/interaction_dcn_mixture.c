@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  dcn_mixture: a cross network whose layers mix K experts of low rank r,
-  x_{l+1} = x0 * (sum_k g_k U_k relu(C_k relu(V_k x_l)) + b) + x_l with g = softmax(G x_l). All
-  layers share the gates G. One expert has no gate.
+  dcn_mixture: a cross network whose layers mix K experts of low rank r, x_{l+1} = x0 * (sum_k g_k
+  U_k relu(C_k relu(V_k x_l)) + b) + x_l with g = softmax(G x_l). All layers share the gates G. A
+  single expert has no gate.
   Source: torchrec.modules.crossnet (LowRankMixtureCrossNet); Wang et al. 2021; src/RULES.md, rule
   A3
 */
@@ -12,13 +12,13 @@
 
 #include <math.h>
 
-/* Matrices have the type of the output, but for the gates and dx0. */
+/* Matrices have the output's type, except the gates and dx0. */
 typedef struct {
   int U, C, V, bias; /* indices in the parameters: [K N, r], [K r, r], [K r, N], [N] */
-  TrsMatrix x;       /* x_l [max_batch, N]; X itself, or its copy, for the first */
-  TrsMatrix p, q;    /* relu(V x_l) and relu(C p) of all experts [max_batch, K r] */
+  TrsMatrix x;       /* x_l [max_batch, N]; for the first layer X itself or its copy */
+  TrsMatrix p, q;    /* relu(V x_l) and relu(C p) for all experts [max_batch, K r] */
   float *gate;       /* g [max_batch, K] */
-  TrsMatrix u;       /* the sum of the experts [max_batch, N] */
+  TrsMatrix u;       /* sum of the experts [max_batch, N] */
 } TrsMixtureLayer;
 
 typedef struct {
@@ -26,8 +26,8 @@ typedef struct {
   int64_t r;
   int gate;               /* index of G [K, N] in the parameters, if K > 1 */
   TrsMixtureLayer *layer; /* [n_layers] */
-  float *memory;          /* all of the following arrays and those of the layers */
-  /* One layer's experts U_k q_k and their gradients [max_batch, K N]. One expert is u, with h. */
+  float *memory;          /* holds all following arrays and the layers' arrays */
+  /* One layer's experts U_k q_k and their gradients [max_batch, K N]. With one expert, u and h. */
   TrsMatrix experts, dexperts;
   TrsMatrix x0, h;  /* [max_batch, N]; x0: X or its copy */
   TrsMatrix dp, dq; /* [max_batch, K r] */
@@ -59,8 +59,8 @@ static double flops(const TrsInteraction *interaction)
 }
 
 /*
-  A layer moves what one of dcn does, but p and q in the place of v, each with its activation, and
-  with gates x_l once more and its experts.
+  A layer moves the bytes of a dcn layer, with p and q instead of v, each with its activation. With
+  gates it also moves x_l once more and its experts.
 */
 static double bytes(const TrsInteraction *interaction)
 {
@@ -103,7 +103,7 @@ static PetscErrorCode declare(TrsInteraction *interaction)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Set where the arrays lie in memory, and return how many floats they take. */
+/* Set the arrays' places in memory, and return the number of floats they take. */
 static int64_t place(const TrsInteraction *interaction, TrsMixtureNet *net, int64_t B, float *memory)
 {
   const int64_t N = interaction->N, K = net->K, r = net->r;
@@ -150,7 +150,7 @@ static void placed(const TrsInteraction *interaction)
   if (!TrsInteractionCopiesX(interaction)) net->x0.data = net->layer[0].x.data = interaction->x.data;
 }
 
-/* The experts of a layer, of n samples. */
+/* A layer's experts for n samples. */
 static TrsMixture mixture_of(const TrsInteraction *interaction, const TrsMixtureLayer *layer, int64_t n)
 {
   const TrsMixtureNet *net = (const TrsMixtureNet *)interaction->own;
@@ -175,7 +175,10 @@ static TrsMatrix rows_from(const TrsInteraction *interaction, int index, int64_t
   return TrsMatrixColumns(all, first * all.stride);
 }
 
-/* Compute U_k q_k of a layer's experts. A backward does this again: they take much memory. */
+/*
+  Compute U_k q_k for a layer's experts. A backward computes them again, because they take much
+  memory.
+*/
 static PetscErrorCode compute_experts(const TrsInteraction *interaction, TrsStream stream, int64_t n,
                                       const TrsMixtureLayer *layer)
 {
@@ -242,8 +245,8 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
 }
 
 /*
-  The backward of y = x W^T in expert k: dW = dy^T x, with W [rows, r] of the parameter `index`, and
-  dx = dy W.
+  The backward of y = x W^T in expert k: dW = dy^T x and dx = dy W, where W [rows, r] belongs to
+  parameter `index`.
 */
 static PetscErrorCode backward_expert(const TrsInteraction *interaction, TrsStream stream, int64_t n,
                                       int64_t k, int index, int64_t rows, TrsMatrix dy, TrsMatrix x,
@@ -268,7 +271,9 @@ static PetscErrorCode backward_expert(const TrsInteraction *interaction, TrsStre
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* From the gradients of a layer's experts to those of U and C, and of V x_l in net->dp. */
+/*
+  From the gradients of a layer's experts compute the gradients of U and C, and of V x_l in net->dp.
+*/
 static PetscErrorCode backward_experts(const TrsInteraction *interaction, TrsStream stream, int64_t n,
                                        const TrsMixtureLayer *layer)
 {
@@ -289,8 +294,9 @@ static PetscErrorCode backward_experts(const TrsInteraction *interaction, TrsStr
 }
 
 /*
-  Take h, the gradient of the sum of a layer's experts, to the experts and to the gates. What the
-  gates add to the gradient of x_l goes to `to`. Gates are summed over layers, the last one first.
+  From h, the gradient of the sum of a layer's experts, compute the gradients of the experts and the
+  gates. The gates' share of x_l's gradient is added to `to`. The gates' gradients are summed over
+  layers, last layer first.
 */
 static PetscErrorCode backward_gates(const TrsInteraction *interaction, TrsStream stream, int64_t n, int l,
                                      TrsMatrix to)
@@ -322,9 +328,9 @@ static PetscErrorCode backward_gates(const TrsInteraction *interaction, TrsStrea
 }
 
 /*
-  With g = dout: dx0 += g * (u + b); h = g * x0; db = sum h; experts and gates take h; dV = dp^T
-  x_l; g += dp V and what the gates add; in the end dx = g + dx0. At the first layer the gates add
-  to dx0, which may have g already, or to the total of both in g.
+  With g = dout: dx0 += g * (u + b); h = g * x0; db = sum h; experts and gates get h; dV = dp^T x_l;
+  g += dp V and the gates' share; at the end dx = g + dx0. At the first layer the gates' share is
+  added to dx0, which may already include g, or to the total of both in g.
 */
 static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
@@ -384,7 +390,7 @@ static PetscErrorCode release(TrsInteraction *interaction)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Vectors may have any widths. */
+/* Vectors may have different widths. */
 const TrsInteractionOps trs_interaction_dcn_mixture = {.word = "dcn_mixture",
                                                        .fewest = 1,
                                                        .typed = PETSC_TRUE,

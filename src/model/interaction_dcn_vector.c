@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  dcn_vector: a cross network whose layers have a vector w in the place of a matrix,
-  x_{l+1} = x0 (w . x_l) + b + x_l.
+  dcn_vector: a cross network whose layers have a vector w instead of a matrix, x_{l+1} = x0 (w .
+  x_l) + b + x_l.
   Source: torchrec.modules.crossnet (VectorCrossNet); Wang et al. 2017; src/RULES.md, rule A3
 */
 #include "core/names.h"
@@ -12,15 +12,15 @@
 
 typedef struct {
   int weight, bias; /* indices in the parameters */
-  TrsMatrix x;      /* x_l [max_batch, N]; X itself, or its copy, for the first */
+  TrsMatrix x;      /* x_l [max_batch, N]; for the first layer X itself or its copy */
   float *s;         /* w . x_l [max_batch] */
 } TrsVectorLayer;
 
 typedef struct {
   int n_layers;
   TrsVectorLayer *layer; /* [n_layers] */
-  float *memory;         /* all of the following arrays and those of the layers */
-  TrsMatrix x0;          /* X, or its copy in the type of the output [max_batch, N] */
+  float *memory;         /* holds all following arrays and the layers' arrays */
+  TrsMatrix x0;          /* X, or its copy in the output's type [max_batch, N] */
   float *dx0, *ds;       /* [max_batch, N], [max_batch] */
 } TrsVectorNet;
 
@@ -70,7 +70,7 @@ static PetscErrorCode declare(TrsInteraction *interaction)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Set where the arrays lie in memory, and return how many floats they take. */
+/* Set the arrays' places in memory, and return the number of floats they take. */
 static int64_t place(const TrsInteraction *interaction, TrsVectorNet *net, int64_t B, float *memory)
 {
   const int64_t N = interaction->N;
@@ -105,7 +105,7 @@ static void placed(const TrsInteraction *interaction)
   if (!TrsInteractionCopiesX(interaction)) net->x0.data = net->layer[0].x.data = interaction->x.data;
 }
 
-/* w as a matrix of one row. */
+/* w as a matrix with one row. */
 static TrsMatrix row_of(const TrsInteraction *interaction, const TrsVectorLayer *layer)
 {
   TrsMatrix row = TrsParametersMatrix(interaction->context->params, layer->weight);
@@ -141,7 +141,10 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* With g = dout: dx0 += g s; db = sum g; ds = g . x0; dw = ds^T x_l; g += ds w; dx = g + dx0. */
+/*
+  With g = dout: dx0 += g s; db = sum g; ds = g . x0; dw = ds^T x_l; g += ds w; at the end dx = g +
+  dx0.
+*/
 static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
   const TrsVectorNet *net = (const TrsVectorNet *)interaction->own;
@@ -193,7 +196,7 @@ static PetscErrorCode release(TrsInteraction *interaction)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Vectors may have any widths. */
+/* Vectors may have different widths. */
 const TrsInteractionOps trs_interaction_dcn_vector = {.word = "dcn_vector",
                                                       .fewest = 1,
                                                       .typed = PETSC_TRUE,

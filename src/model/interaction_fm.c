@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  fm and deepfm: the dense vector as it is, for deepfm the outputs of deep layers on all vectors,
-  and the factorization machine of all numbers of the vectors, ((sum x)^2 - sum x^2) / 2.
+  fm and deepfm: the dense vector unchanged, for deepfm also the outputs of deep layers on all
+  vectors, and the factorization machine on all numbers in the vectors, ((sum x)^2 - sum x^2) / 2.
   Source: torchrec.modules.deepfm (FactorizationMachine, DeepFM), torchrec.models.deepfm
   (FMInteractionArch); Guo et al. 2017; src/RULES.md, rule A3
 */
@@ -26,7 +26,7 @@ static double fm_flops(const TrsInteraction *interaction)
   return 3.0 * (double)interaction->N;
 }
 
-/* The factorization machine is the last column of the output. */
+/* The factorization machine writes the output's last column. */
 static PetscErrorCode fm_forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
   PetscFunctionBegin;

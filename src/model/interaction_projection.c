@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  projection: the dense vector as it is, and all products of the rows of Y with the columns of Z.
-  The layers of a branch make Y [F1, D], or Z [D, F2], of all numbers of a sample.
+  projection: the dense vector unchanged, and all products of Y's rows with Z's columns. The layers
+  of a branch compute Y [F1, D], or Z [D, F2], from all numbers in a sample.
   Source: torchrec.models.dlrm (InteractionProjectionArch, DLRM_Projection); src/RULES.md, rule A3
 */
 #include "model/interaction.h"
@@ -25,7 +25,7 @@ typedef struct {
 typedef struct {
   TrsOptions options; /* borrowed, for messages */
   TrsBranch branch[TRS_BRANCHES];
-  float *other; /* [max_batch, N] a gradient to add */
+  float *other; /* [max_batch, N] a gradient that is then added */
 } TrsProjection;
 
 static PetscErrorCode read(TrsInteraction *interaction, TrsOptions options)
@@ -59,7 +59,7 @@ static PetscErrorCode check(const TrsInteraction *interaction)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The vectors of a branch: rows of Y, columns of Z. */
+/* The number of a branch's vectors: rows of Y, columns of Z. */
 static int64_t vectors(const TrsInteraction *interaction, int i)
 {
   return ((const TrsProjection *)interaction->own)->branch[i].width / interaction->D;
@@ -108,7 +108,7 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The columns that are as they were: the dense vector. */
+/* Copy the columns that stay unchanged: the dense vector. */
 static PetscErrorCode copy_dense(const TrsInteraction *interaction, TrsStream stream, int64_t n,
                                  const float *from, int64_t from_stride,
                                  float *to, /* NOLINT(readability-non-const-parameter): written */
@@ -138,7 +138,7 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add the matrix `other` to dx in its first columns. */
+/* Add the first columns of the matrix `other` to dx. */
 static PetscErrorCode add_other(const TrsInteraction *interaction, TrsStream stream, int64_t n, int64_t cols)
 {
   const float *parts[2] = {(const float *)interaction->dx.data,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   two_tower: layers on the query's vectors, layers on the candidate's, and both outputs side by
-  side, of length 1 each with -tower_normalize. The query's columns are the first ones of X.
+  side, each scaled to length 1 with -tower_normalize. The query's columns are the first in X.
   Source: TorchRec's retrieval example (TwoTower); src/RULES.md, section 20
 */
 #include "core/names.h"
@@ -39,18 +39,18 @@ const TrsOptionGroup trs_two_tower_options = TRS_OPTION_GROUP_OF_MODEL(
     NULL);
 
 typedef struct {
-  TrsOptions options; /* borrowed; messages say where a value was given */
+  TrsOptions options; /* borrowed; messages name the source of a value */
   TrsMlpSpec spec[TRS_N_SIDES];
   TrsMlp mlp[TRS_N_SIDES];
-  int64_t D; /* columns of a tower's output */
+  int64_t D; /* columns in a tower's output */
   PetscBool normalize;
   float *inner; /* outputs of all layers but the last, and gradients */
-  float *raw;   /* with normalize: [max_batch, 2 D] the towers' outputs as they are */
+  float *raw;   /* with normalize: [max_batch, 2 D] the towers' outputs before scaling */
 } TrsTwoTower;
 
 /* --- sides of features --- */
 
-/* Put the vectors of a feature on a side. *found: whether a table has the feature. */
+/* Put a feature's vectors on a side. *found: true if a table has the feature. */
 static PetscErrorCode put(TrsOptions options, const TrsTableConfigs *tables, const char *feature, int to,
                           int *side, PetscBool *found)
 {
@@ -91,8 +91,8 @@ static PetscErrorCode check_sides(TrsOptions options, const TrsTableConfigs *tab
 }
 
 /*
-  Refuse a target of another side: its tower would depend on the other one's features, and neither
-  would give an embedding alone.
+  Refuse a target on another side: its tower would depend on the other tower's features, and neither
+  could compute an embedding by itself.
 */
 static PetscErrorCode check_targets(TrsOptions options, const TrsTableConfigs *tables, const int *side)
 {
@@ -173,7 +173,7 @@ static int64_t width(const TrsInteraction *interaction)
   return TRS_N_SIDES * ((const TrsTwoTower *)interaction->own)->D;
 }
 
-/* First column of a side in X, and the number of its columns. */
+/* Number of a side's columns in X; *first: the first one. */
 static int64_t columns_of(const TrsInteraction *interaction, int side, int64_t *first)
 {
   *first = side == TRS_SIDE_QUERY ? 0 : interaction->query_columns;
@@ -221,7 +221,7 @@ static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Lengths alone: deep layers count their own. */
+/* Only the lengths: deep layers count their own operations. */
 static double flops(const TrsInteraction *interaction)
 {
   const TrsTwoTower *towers = (const TrsTwoTower *)interaction->own;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  relu, sigmoid, tanh: functions of each number, in the place of their input.
+  relu, sigmoid, tanh: functions of each number that overwrite their input.
   Source: torch.relu, torch.sigmoid, torch.tanh
 */
 #include "model/layer.h"

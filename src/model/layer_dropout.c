@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   dropout: a number is 0 with probability `rate`, else it is divided by 1 - rate. Outside of a
-  training step it is the number itself.
+  training step the number is unchanged.
 
   The random numbers are a function of seed, layer, step, the sample's place in the epoch's order,
-  and column. A backward draws those of the forward again.
+  and column. A backward draws the forward's numbers again.
   Source: torch.nn.Dropout; src/RULES.md, rule A5
 */
 #include "core/philox.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  linear: y = activation(x W^T + bias), with the activation in the same kernel.
+  linear: y = activation(x W^T + bias). The activation runs in the same kernel.
   Source: torch.nn.Linear; torchrec.modules.mlp.Perceptron
 */
 #include "model/layer.h"

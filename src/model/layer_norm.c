@@ -6,7 +6,7 @@
 */
 #include "model/layer.h"
 
-#define EPS 1e-5F /* torch.nn.LayerNorm's */
+#define EPS 1e-5F /* as in torch.nn.LayerNorm */
 
 static PetscErrorCode declare(TrsLayer *layer, const char *module, int index)
 {

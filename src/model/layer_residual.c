@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   residual: the perceptron's input is added to the output of its other layers. The stack keeps the
-  gradient of the sum, and adds it to the gradient of the perceptron's input.
+  sum's gradient and adds it to the gradient of the perceptron's input.
   Source: He et al. 2016, Deep residual learning for image recognition
 */
 #include "model/layer.h"

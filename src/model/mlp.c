@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-enum { TRS_MOST_LAYERS = 5 }; /* of a perceptron */
+enum { TRS_MOST_LAYERS = 5 }; /* per perceptron */
 
 #define TABLE_OF(KIND, word) &trs_layer_##word,
 static const TrsLayerOps *const activations[] = {TRS_MLP_ACTIVATIONS(TABLE_OF)};
@@ -35,7 +35,7 @@ PetscBool TrsMlpSpecIsTyped(const TrsMlpSpec *spec)
                      !spec->residual);
 }
 
-/* Append a layer of a perceptron of `width` columns to the stack. */
+/* Append a perceptron's layer with `width` columns to the stack. */
 static TrsLayer *add_layer(TrsMlp *mlp, const TrsLayerContext *context, const TrsLayerOps *ops, int64_t width)
 {
   TrsLayer *layer = &mlp->layer[mlp->n_layers++];
@@ -78,7 +78,7 @@ int64_t TrsOperandStride(TrsDType type, int64_t cols)
   return (cols + unit - 1) / unit * unit;
 }
 
-/* The layer that takes the output of layer l, behind an activation in its place; NULL: none. */
+/* The layer that reads layer l's output, behind in-place activations; NULL: none. */
 static const TrsLayer *above(const TrsMlp *mlp, int l)
 {
   for (l++; l < mlp->n_layers; l++)
@@ -87,8 +87,8 @@ static const TrsLayer *above(const TrsMlp *mlp, int l)
 }
 
 /*
-  Find the types of matrices between layers. What a linear layer reads and writes alone is stored as
-  products want it; an input that others read, too, is copied for the linear layer.
+  Choose the types of the matrices between layers. A matrix that only linear layers read and write
+  gets the operands' type. If other layers read an input, too, it is copied for the linear layer.
 */
 static void choose_types(TrsMlp *mlp, const TrsMlpSpec *spec, TrsDType type)
 {
@@ -103,14 +103,14 @@ static void choose_types(TrsMlp *mlp, const TrsMlpSpec *spec, TrsDType type)
                           ? TrsOperandStride(type, layer->filled)
                           : 0;
     if (layer->ops->activation != TRS_ACTIVATION_NONE)
-      layer->y = mlp->layer[l - 1].y; /* its place, too */
+      layer->y = mlp->layer[l - 1].y; /* in-place, so also its type */
     else if (layer->ops == &trs_layer_linear && next && next->ops == &trs_layer_linear && !mlp->n_saved)
       layer->y = (TrsMatrix){.type = type, .stride = TrsOperandStride(type, layer->out)};
     before = layer->y.type;
   }
 }
 
-/* Find the linear layers that keep a mask of their ReLU for the backward. */
+/* Choose the linear layers that keep their ReLU's mask for the backward. */
 static void choose_masks(TrsMlp *mlp, const TrsLayerContext *context)
 {
   if (!context->fused || context->params->forward_only || mlp->n_saved) return;
@@ -184,7 +184,7 @@ int64_t TrsMatrixFloats(int64_t rows, TrsMatrix matrix)
 
 void TrsMlpPlaceOutput(TrsMlp *mlp, TrsMatrix y)
 {
-  /* Layers that are in place have the output of the layer before them. */
+  /* In-place layers share the output of the layer before them. */
   for (int l = mlp->n_layers - 1; l >= 0; l--) {
     mlp->layer[l].y = y;
     if (!mlp->layer[l].ops->in_place) break;
@@ -198,13 +198,13 @@ TrsMlpRoom TrsMlpPlace(TrsMlp *mlp, int64_t max_batch, float *inner, TrsMatrix y
 
   for (int p = 0, l = 0; p < mlp->n_perceptrons; p++) {
     const TrsLayer *end = &mlp->layer[mlp->end[p] - 1];
-    /* The caller says where the stack's output is. Before it, its perceptron has fp32. */
+    /* The caller places the stack's output. Before that, the last perceptron has fp32. */
     const TrsMatrix inner_y = p + 1 == mlp->n_perceptrons ? TrsFloats(NULL, end->out) : end->y;
     const int64_t n = TrsMatrixFloats(max_batch, inner_y);
 
     for (; l < mlp->end[p]; l++) {
       TrsLayer *layer = &mlp->layer[l];
-      /* The place of the output is that of the layers behind it that are in place. */
+      /* In-place layers behind this layer share its output. */
       int last = l;
 
       if (layer->ops->kept) {
@@ -259,7 +259,10 @@ PetscErrorCode TrsMlpForward(const TrsMlp *mlp, TrsStream stream, int64_t n, Trs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Keep the gradient of a residual layer's output, which is also one of its perceptron's input. */
+/*
+  Keep the gradient of a residual layer's output, which is also added to its perceptron's input's
+  gradient.
+*/
 static PetscErrorCode save_gradient(const TrsMlp *mlp, const TrsLayer *layer, TrsStream stream, int64_t n,
                                     TrsMatrix dy)
 {
@@ -270,7 +273,7 @@ static PetscErrorCode save_gradient(const TrsMlp *mlp, const TrsLayer *layer, Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The gradient of perceptron p's output, like this output. */
+/* The gradient of perceptron p's output, with the output's layout. */
 static TrsMatrix gradient_of(const TrsMlp *mlp, int p)
 {
   TrsMatrix dy = mlp->layer[mlp->end[p] - 1].y;
@@ -282,8 +285,8 @@ static TrsMatrix gradient_of(const TrsMlp *mlp, int p)
 PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, TrsMatrix x, TrsMatrix dy,
                               TrsMatrix dx)
 {
-  int p = mlp->n_perceptrons - 1;   /* of layer l */
-  PetscBool residual = PETSC_FALSE; /* whether the gradient of p's sum was saved */
+  int p = mlp->n_perceptrons - 1;   /* perceptron of layer l */
+  PetscBool residual = PETSC_FALSE; /* true once the gradient of p's sum is saved */
 
   PetscFunctionBegin;
   for (int l = mlp->n_layers - 1; l >= 0; l--) {

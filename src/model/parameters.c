@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define ALIGNMENT 16 /* floats of a cache line */
+#define ALIGNMENT 16 /* floats in a cache line */
 
 PetscErrorCode TrsParametersAdd(TrsParameters *params, const char *module, int layer, const char *part,
                                 int64_t rows, int64_t cols, TrsParameterInit init, float scale, int *index)
@@ -54,8 +54,8 @@ void TrsParametersFillUp(TrsParameters *params, int64_t stride)
 }
 
 /*
-  Make the initial values of parameter p on the host. The values are those of its logical matrix,
-  wherever its rows begin.
+  Make parameter p's initial values on the host. They are the values of its logical matrix and do
+  not depend on where its rows begin.
 */
 static void initialise(const TrsParameters *params, int p, uint64_t seed, float *values)
 {
@@ -82,7 +82,7 @@ PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *
   TrsBuffer host = {0};
 
   PetscFunctionBegin;
-  PetscCall(device->alloc(bytes, (void **)&params->values)); /* zeroed, as are the gradients */
+  PetscCall(device->alloc(bytes, (void **)&params->values)); /* zeroed, like the gradients */
   if (params->type != TRS_FP32)
     PetscCall(device->alloc(params->n_values * TrsDTypeBytes(params->type), &params->operands));
   if (!params->forward_only) /* other ranks read the gradients */
@@ -97,7 +97,7 @@ PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *
     PetscCall(TrsBufferReserve(&host, n_bytes, PETSC_FALSE));
     initialise(params, p, seed, host.data);
     PetscCall(device->copy(param->value, host.data, n_bytes, NULL));
-    /* the next parameter's values are made in this host memory */
+    /* the next parameter's values use the same host memory */
     PetscCall(device->stream_synchronize(NULL));
   }
   PetscCall(TrsBufferFree(&host));

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The dense parameters of a model in two flat arrays (values, gradients). The order is that in which
-  the backward completes gradients, so that gradients can be summed over ranks in consecutive
+  A model's dense parameters in two flat arrays (values, gradients). Their order is the order in
+  which the backward completes gradients, so that gradients can be summed over ranks in consecutive
   buckets. Internal to model/.
 
-  Parts of the model first declare their parameters (Add). Then the arrays are made and initialised
-  (Allocate). After that the parts use param[index].
+  The model's parts first declare their parameters (Add). Then the arrays are allocated and
+  initialised (Allocate). After that the parts use param[index].
 */
 #pragma once
 
@@ -20,7 +20,7 @@ typedef enum {
 
 typedef struct {
   TrsDenseParameter *param; /* value and grad are set by Allocate */
-  char **name;              /* the strings that param[].name points to */
+  char **name;              /* the strings of param[].name */
   TrsParameterInit *init;
   float *scale;
   int64_t *offset; /* [n] first element in the flat arrays; each parameter starts a cache line */
@@ -29,14 +29,14 @@ typedef struct {
   float *values, *grads;  /* [n_values] */
   int64_t n_values;
   /*
-    The type that products want. If it is not fp32, `operands` [n_values] has copies of the values
-    in this type, as of the last Refresh.
+    The operands' type. If it is not fp32, `operands` [n_values] has the values in this type, as of
+    the last Refresh.
   */
   TrsDType type;
   void *operands;
   PetscErrorCode (*ready)(void *ctx, int64_t begin, int64_t end); /* or NULL */
   void *ready_ctx;
-  int64_t n_ready; /* elements announced in this step */
+  int64_t n_ready; /* elements announced so far in this step */
 } TrsParameters;
 
 /*
@@ -47,8 +47,8 @@ PetscErrorCode TrsParametersAdd(TrsParameters *params, const char *module, int l
                                 int64_t rows, int64_t cols, TrsParameterInit init, float scale, int *index);
 
 /*
-  Make the rows of the parameter declared last begin `stride` floats apart, with zeros after the
-  columns. The gradient must keep such zeros, too.
+  Make the rows of the last declared parameter start `stride` floats apart, with zeros after the
+  columns. The gradient must keep these zeros, too.
 */
 void TrsParametersFillUp(TrsParameters *params, int64_t stride);
 
@@ -57,22 +57,23 @@ PetscErrorCode TrsParametersAddNamed(TrsParameters *params, const char *name, in
                                      TrsParameterInit init, float scale, int *index);
 
 /*
-  Make the arrays, fill the values (src/RULES.md, rule A21), and zero the gradients. Not collective.
+  Allocate the arrays, fill the values (src/RULES.md, rule A21) and zero the gradients. Not
+  collective.
   Errors: MEMORY.
 */
 PetscErrorCode TrsParametersAllocate(TrsParameters *params, const TrsDeviceOps *device, uint64_t seed);
 
-/* Copy the values to the operands of products, if they have a type of their own. Not collective. */
+/* Convert the values to the operands' type, if it is not fp32. Not collective. */
 PetscErrorCode TrsParametersRefresh(TrsParameters *params, const TrsComputeOps *compute, TrsStream stream);
 
-/* A parameter as an operand of products. Only to be read. */
+/* A parameter as an operand for products. It must not be written. */
 TrsMatrix TrsParametersMatrix(const TrsParameters *params, int index);
 
-/* A parameter's numbers in a type, fp32 or the operands'. */
+/* A parameter's numbers as fp32 or in the operands' type. */
 const void *TrsParametersVector(const TrsParameters *params, int index, TrsDType type);
 
 /*
-  Announce that the gradients of all parameters up to `index`, with it, are complete. Logically
+  Announce that the gradients of all parameters up to and including `index` are complete. Logically
   collective.
 */
 PetscErrorCode TrsParametersReady(TrsParameters *params, int index);

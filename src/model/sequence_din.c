@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  din: target attention. Each row k of a bag is compared with the sample's target q, another vector
-  of the model: a stack of layers makes the weight of the row from [q, k, q - k, q * k]. The output
-  is the sum of the weighted rows. With softmax the weights of a bag are positive and add up to 1.
+  din: target attention. A stack of layers compares each row k of a bag with the sample's target q,
+  another vector of the model: it computes the row's weight from [q, k, q - k, q * k]. The output is
+  the sum of the weighted rows. With softmax the weights in a bag are positive and add up to 1.
 
   The stack works on all rows of the batch side by side, so nothing is padded.
 
   Source: Zhou et al. 2018, Deep Interest Network for Click-Through Rate Prediction, section 4.3,
-          which leaves softmax out; the parts of the input are those of the authors' code
+          which has no softmax; the input's parts follow the authors' code
 */
 #include "model/mlp.h"
 #include "model/sequence_layer.h"
 
 typedef struct {
   TrsMlp mlp;
-  int64_t *sizes; /* of the stack: din_arch and 1 */
+  int64_t *sizes; /* sizes of the stack: din_arch, then 1 */
 } TrsDin;
 
 static PetscErrorCode declare(TrsSequenceLayer *layer)
@@ -57,8 +57,8 @@ static double bytes(const TrsSequenceLayer *layer, double ids)
 }
 
 /*
-  Lay out the arrays of n bags, parts and d_parts [rows, 4 D] among them, and the stack's outputs.
-  Products alone read the parts.
+  Lay out the arrays for n bags, including parts and d_parts [rows, 4 D], and the stack's outputs.
+  Only products read the parts.
 */
 static PetscErrorCode begin_batch(TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags,
                                   TrsSequenceMatrix x, TrsTargetAttention *attention, TrsMatrix *parts,

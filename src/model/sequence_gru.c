@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  gru: the last state of a recurrent layer that reads the rows of a bag in their order. An empty bag
-  has the state 0.
+  gru: the last state of a recurrent layer that reads a bag's rows in order. An empty bag has the
+  state 0.
 
     r = sigmoid(W_ir x + b_ir + W_hr h + b_hr)      h: the state before, 0 at first
     z = sigmoid(W_iz x + b_iz + W_hz h + b_hz)
     n = tanh(W_in x + b_in + r * (W_hn h + b_hn))
     the next state is (1 - z) * n + z * h
 
-  Rows are packed by step: the bags are sorted by falling length, so that those that still have a
-  row in a step are the first ones. A step is then a product of adjacent rows, and nothing is
-  padded.
+  Rows are packed by step: the bags are sorted by decreasing length, so that the bags that still
+  have a row in a step come first. A step is then a product on adjacent rows, and nothing is padded.
 
-  Source: torch.nn.GRU (one layer, bias), whose parameters have the same names and order of gates
+  Source: torch.nn.GRU (one layer, bias), with the same parameter names and order of gates
 */
 #include "model/mlp.h"
 #include "model/sequence_layer.h"
@@ -22,27 +21,27 @@
 
 typedef struct {
   int weight_ih, weight_hh, bias_ih, bias_hh;
-  TrsPinnedBuffer lists; /* the lists of the last batch, as the host makes them */
+  TrsPinnedBuffer lists; /* the last batch's lists, as made on the host */
   TrsWorkspace workspace;
 } TrsGru;
 
 /* A batch's lists, on the host or on the device. */
 typedef struct {
-  int64_t *bag;   /* [n bags] by falling length; those without a row at the end */
-  int64_t *row;   /* [n_rows] where the packed rows are among those of the bags */
-  int64_t *first; /* [n_steps + 1] first packed row of each step; host alone */
+  int64_t *bag;   /* [n bags] by decreasing length; empty bags at the end */
+  int64_t *row;   /* [n_rows] index of each packed row among the bags' rows */
+  int64_t *first; /* [n_steps + 1] first packed row of each step; only on the host */
 } TrsGruLists;
 
-/* The arrays of a batch, in the layer's memory. Floats are packed by step. */
+/* A batch's arrays, in the layer's memory. Floats are packed by step. */
 typedef struct {
-  int64_t n, n_rows, n_bags, n_steps; /* bags; those with a row; steps of the longest bag */
+  int64_t n, n_rows, n_bags, n_steps; /* all bags; bags with a row; steps of the longest bag */
   TrsGruLists host, device;
   float *x, *before;      /* [n_rows, D] rows, and [n_rows, H] the states before them */
-  float *from_x, *from_h; /* [n_rows, 3 H]: r, z, n; what W_h makes; later gradients */
+  float *from_x, *from_h; /* [n_rows, 3 H]: r, z, n; results of W_h; later gradients */
   float *dh;              /* [n_bags, H] */
   /*
-    What products read, in the type that they want: copies of x and before, and in a backward of
-    from_x and from_h. With fp32 they are these arrays.
+    Operands of products, in the operands' type: copies of x and before, and in a backward of from_x
+    and from_h. With fp32 they are these arrays themselves.
   */
   TrsMatrix x_operand, before_operand, from_x_operand, from_h_operand;
   int64_t bytes;
@@ -79,14 +78,14 @@ static double bytes(const TrsSequenceLayer *layer, double ids)
          (ids * (2.0 * (double)layer->dim + 14.0 * (double)layer->width) + (double)layer->width);
 }
 
-/* Lay the arrays out in the memory, or count their bytes where it is NULL. */
+/* Lay the arrays out in `memory`. If it is NULL, only count their bytes. */
 static void lay_out(const TrsSequenceLayer *layer, void *memory, TrsGruBatch *batch)
 {
   const int64_t n = batch->n_rows, H = layer->width;
-  /* the states have a row of zeros also where there are no rows */
+  /* the states have a row of zeros even if there are no rows */
   const int64_t floats[] = {n * layer->dim, (n + 1) * H, 3 * n * H, 3 * n * H, batch->n_bags * H};
   float **arrays[] = {&batch->x, &batch->before, &batch->from_x, &batch->from_h, &batch->dh};
-  /* columns of the operands, from these arrays in turn */
+  /* the operands' columns, for these arrays in turn */
   const int64_t cols[] = {layer->dim, H, 3 * H, 3 * H};
   TrsMatrix *operands[] = {&batch->x_operand, &batch->before_operand, &batch->from_x_operand,
                            &batch->from_h_operand};
@@ -105,13 +104,18 @@ static void lay_out(const TrsSequenceLayer *layer, void *memory, TrsGruBatch *ba
   batch->bytes = at * (int64_t)sizeof(float);
 }
 
-/* Sort the bags by falling length, equal ones by their places, and find where the steps begin. */
+/*
+  Sort the bags by decreasing length, bags of equal length by place, and find the start of each
+  step.
+*/
 static void sort_bags(int64_t n, const int64_t *offsets, TrsGruBatch *batch)
 {
   int64_t *first = batch->host.first, n_empty = 0;
 
   memset(first, 0, (size_t)(batch->n_steps + 1) * sizeof(*first));
-  /* first[t]: bags with more than t rows, then where the bags with exactly t + 1 rows go */
+  /*
+    first[t]: number of bags with more than t rows, then the place for bags with exactly t + 1 rows
+  */
   for (int64_t b = 0; b < n; b++)
     if (offsets[b + 1] > offsets[b]) first[offsets[b + 1] - offsets[b] - 1]++;
   for (int64_t t = batch->n_steps - 1, at = 0; t >= 0; t--) {
@@ -125,7 +129,7 @@ static void sort_bags(int64_t n, const int64_t *offsets, TrsGruBatch *batch)
       batch->host.bag[first[offsets[b + 1] - offsets[b] - 1]++] = b;
     else
       batch->host.bag[batch->n_bags + n_empty++] = b;
-  /* Now first[t] is the number of bags with more than t rows: make the steps' places of it. */
+  /* Now first[t] is the number of bags with more than t rows. Compute the steps' places from it. */
   for (int64_t t = 0, at = 0; t <= batch->n_steps; t++) {
     const int64_t active = t < batch->n_steps ? first[t] : 0;
 
@@ -147,12 +151,12 @@ static PetscErrorCode make_lists(const TrsSequenceLayer *layer, TrsStream stream
   sort_bags(batch->n, bags->on_host, batch);
   PetscCall(device->copy(batch->device.bag, batch->host.bag,
                          (batch->n + batch->n_rows) * (int64_t)sizeof(int64_t), stream));
-  /* The lists' place is also that of the next batch's. */
+  /* The next batch's lists use the same memory. */
   if (!device->host_memory) PetscCall(device->stream_synchronize(stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy rows of bags to packed ones, or with `back` gradients to the bags. */
+/* Copy the bags' rows to packed rows, or with `back` packed gradients to the bags. */
 static PetscErrorCode pack(const TrsSequenceLayer *layer, TrsStream stream, const TrsGruBatch *batch,
                            const TrsBagRows *bags, PetscBool back)
 {
@@ -205,7 +209,7 @@ static TrsMatrix rows_from(TrsMatrix matrix, int64_t first)
   return matrix;
 }
 
-/* The t-th step of a batch. */
+/* Step t of a batch. */
 static TrsGruStep step_of(const TrsSequenceLayer *layer, const TrsGruBatch *batch, int64_t t)
 {
   const int64_t H = layer->width, first = batch->host.first[t], next = batch->host.first[t + 1];
@@ -225,7 +229,7 @@ static TrsGruStep step_of(const TrsSequenceLayer *layer, const TrsGruBatch *batc
                       .from_h_copy = copies ? rows_from(batch->from_h_operand, first).data : NULL};
 }
 
-/* Write zeros where bags have no rows: the states before the first rows. */
+/* Write zeros for empty bags: they have the states before the first rows. */
 static PetscErrorCode clear_empty(const TrsSequenceLayer *layer, TrsStream stream, const TrsGruBatch *batch,
                                   TrsSequenceMatrix x)
 {
@@ -320,7 +324,7 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
   TrsRowsCopy copy;
 
   PetscFunctionBegin;
-  (void)x; /* the states before each row are kept, and so are the lists */
+  (void)x; /* the forward kept the states before each row, and the lists */
   PetscCall(begin_batch(layer, n, bags, &batch));
   from_h = batch.from_h_operand;
   from_x = batch.from_x_operand;
@@ -338,7 +342,8 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
                                      TRS_ACTIVATION_NONE, from_h, param[gru->weight_hh].grad,
                                      param[gru->bias_hh].grad, TrsFloats(NULL, 0), masks));
   /*
-    The rows are not needed once the gradient of their weight is there; theirs takes their place.
+    Once the gradient of their weight is computed, the rows are not needed. Their gradient
+    overwrites them.
   */
   PetscCall(compute->linear_backward(stream, batch.n_rows, D, 3 * H, batch.x_operand,
                                      TrsParametersMatrix(layer->context->params, gru->weight_ih), from_x,

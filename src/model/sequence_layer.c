@@ -81,8 +81,8 @@ PetscErrorCode TrsSequenceLayerParameter(TrsSequenceLayer *layer, const char *pa
 }
 
 /*
-  Operations of a forward on bags [n], counted bag by bag, because they need not grow with ids.
-  Where the host cannot read the lengths, all count as the mean one.
+  Count the operations of a forward on bags [n] bag by bag, because they need not be proportional to
+  the ids. If the host cannot read the lengths, every bag counts as the mean length.
 */
 static double count_flops(const TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags)
 {

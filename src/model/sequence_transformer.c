@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  transformer: encoder layers on the rows of a bag, then the mean of the rows. An empty bag gives
-  zeros.
+  transformer: encoder layers on a bag's rows, then the mean of the rows. An empty bag gives zeros.
 
     a = x + W_o attention(W_in x + b_in) + b_o       y = norm1(a)
     c = y + W_2 relu(W_1 y + b_1) + b_2              the next layer's x is norm2(c)
 
-  All rows of the batch go through a product at once, in the order of their bags, and nothing is
-  padded. For each row a layer keeps 8 D + F floats and two for each head. A batch needs 8 D + F
-  more for its gradients. Where products want bf16, the F numbers have 2 bytes, and there are copies
-  of 2 bytes a number: of 3 D in a layer and of 3 D in a batch.
+  One product handles all rows in the batch, in the order of their bags, and nothing is padded. For
+  each row a layer keeps 8 D + F floats and two for each head. A batch needs 8 D + F more for its
+  gradients. With bf16 operands, the F numbers have 2 bytes, and there are copies with 2 bytes per
+  number: 3 D in a layer and 3 D in a batch.
 
-  Source: torch.nn.TransformerEncoderLayer (activation relu, norm_first false, no dropout), whose
-          parameters have the same names
+  Source: torch.nn.TransformerEncoderLayer (activation relu, norm_first false, no dropout), with the
+          same parameter names
 */
 #include "model/mlp.h"
 #include "model/sequence_layer.h"
@@ -20,7 +19,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A linear layer or a layer norm: indices of its parameters. */
+/* A linear layer's or a layer norm's parameter indices. */
 typedef struct {
   int weight, bias;
 } TrsPart;
@@ -29,27 +28,27 @@ typedef struct {
   TrsPart in, out, linear1, linear2, norm1, norm2;
 } TrsEncoder;
 
-/* What a forward keeps of one encoder layer, in the layer's memory; [n_rows, ...]. */
+/* Arrays that a forward keeps for one encoder layer, in the layer's memory; [n_rows, ...]. */
 typedef struct {
   const float *x;        /* [D] the input */
   float *qkv, *attended; /* [3 D], [D] */
   float *a, *y;          /* [D] before and after norm1 */
-  TrsMatrix hidden;      /* [F] of the type that products want */
+  TrsMatrix hidden;      /* [F] in the operands' type */
   float *c, *result;     /* [D] before and after norm2 */
-  float *log_sums;       /* [heads] of the attention */
-  float *moments[2];     /* [2] of the norms */
-  TrsReluMask mask;      /* of `hidden`, for the backward */
-  void *copy[3];         /* [D] of x, attended and y in the type that products want, or NULL */
+  float *log_sums;       /* [heads] for the attention */
+  float *moments[2];     /* [2] for the norms */
+  TrsReluMask mask;      /* mask of `hidden`, for the backward */
+  void *copy[3];         /* [D] x, attended and y in the operands' type, or NULL */
 } TrsEncoderBatch;
 
 typedef struct {
   int64_t n_rows;
   TrsEncoderBatch *encoder; /* [layers] */
-  float *scratch;           /* of the attention */
-  float *d, *d_part;        /* [n_rows, D] gradients of the rows, and of a branch beside them */
+  float *scratch;           /* for the attention */
+  float *d, *d_part;        /* [n_rows, D] gradients of the rows, and of a parallel branch */
   float *dqkv;              /* [n_rows, 3 D] */
-  TrsMatrix dhidden;        /* [n_rows, F] of the type that products want */
-  void *d_copy;             /* [n_rows, 3 D] of a gradient, in this type, or NULL */
+  TrsMatrix dhidden;        /* [n_rows, F] in the operands' type */
+  void *d_copy;             /* [n_rows, 3 D] a gradient in this type, or NULL */
   int64_t bytes;
 } TrsTransformerBatch;
 
@@ -60,7 +59,7 @@ typedef struct {
 
 /* --- parameters --- */
 
-/* Declare a weight [rows, cols] and its bias, as torch starts them, or as a layer norm's. */
+/* Declare a weight [rows, cols] and its bias, initialised as in torch, or as for a layer norm. */
 static PetscErrorCode declare_part(TrsSequenceLayer *layer, int64_t i, const char *name, int64_t rows,
                                    int64_t cols, TrsPart *part)
 {
@@ -145,7 +144,7 @@ static double bytes(const TrsSequenceLayer *layer, double ids)
 
 /* --- a batch --- */
 
-/* Give the next n floats of the memory, or only count them where it is NULL. */
+/* Take the next n floats from memory. If it is NULL, only count them. */
 static float *take(void *memory, int64_t *at, int64_t n)
 {
   float *floats = memory ? (float *)memory + *at : NULL;
@@ -154,7 +153,7 @@ static float *take(void *memory, int64_t *at, int64_t n)
   return floats;
 }
 
-/* Lay the arrays out in the memory, or count their bytes where it is NULL. */
+/* Lay the arrays out in `memory`. If it is NULL, only count their bytes. */
 static void lay_out(const TrsSequenceLayer *layer, void *memory, const TrsBagRows *bags,
                     TrsTransformerBatch *batch)
 {
@@ -235,14 +234,14 @@ static TrsAttention attention_of(const TrsSequenceLayer *layer, int64_t n, const
 
 /* --- forward --- */
 
-/* A matrix of floats [rows, cols] as products want it: itself, or its copy. */
+/* A matrix of floats [rows, cols] as an operand: the matrix itself, or its copy. */
 static TrsMatrix operand(const TrsSequenceLayer *layer, const float *from, int64_t cols, void *copy)
 {
   if (!copy) return TrsFloats(from, cols);
   return (TrsMatrix){.type = layer->context->params->type, .stride = cols, .data = copy};
 }
 
-/* Make the copy of a matrix [rows, cols], if products want one. */
+/* Make the copy of a matrix [rows, cols], if the operands' type is not fp32. */
 static PetscErrorCode make_operand(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows,
                                    const float *from, int64_t cols, void *copy, TrsMatrix *made)
 {
@@ -282,7 +281,7 @@ static PetscErrorCode add_and_norm(const TrsSequenceLayer *layer, TrsStream stre
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A bag's vector is the mean of its rows behind the layers. */
+/* A bag's vector is the mean of its rows after the last layer. */
 static TrsSequenceBags means_of(const TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags)
 {
   return (TrsSequenceBags){.pooling = TRS_SEQUENCE_MEAN,
@@ -293,7 +292,7 @@ static TrsSequenceBags means_of(const TrsSequenceLayer *layer, int64_t n, const 
                            .shift = -bags->first};
 }
 
-/* Encoder layer i, from its x to its result. */
+/* Run encoder layer i, from its x to its result. */
 static PetscErrorCode encoder_forward(const TrsSequenceLayer *layer, TrsStream stream, int64_t n,
                                       const TrsBagRows *bags, int64_t i)
 {
@@ -340,7 +339,7 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
 /* --- backward --- */
 
 /*
-  From dy [rows, out] make the gradients of W and b, and dx [rows, in]. With relu, y masks dy.
+  From dy [rows, out] compute the gradients of W and b, and dx [rows, in]. With relu, y masks dy.
 */
 static PetscErrorCode linear_gradients(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows,
                                        TrsPart part, TrsMatrix x, TrsMatrix y, TrsActivation activation,
@@ -356,7 +355,7 @@ static PetscErrorCode linear_gradients(const TrsSequenceLayer *layer, TrsStream 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Turn the gradient d of a norm's output into that of its input. */
+/* Replace the gradient d of a norm's output with the gradient of its input. */
 static PetscErrorCode norm_gradients(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows,
                                      TrsPart part, const float *x, float *moments, float *d)
 {
@@ -371,8 +370,8 @@ static PetscErrorCode norm_gradients(const TrsSequenceLayer *layer, TrsStream st
 }
 
 /*
-  Go back through encoder layer i. From batch->d, the gradient of its result, make dx, that of its
-  input.
+  Go back through encoder layer i. From batch->d, the gradient of its result, compute dx, the
+  gradient of its input.
 */
 static PetscErrorCode encoder_backward(TrsSequenceLayer *layer, TrsStream stream, int64_t n,
                                        const TrsBagRows *bags, int64_t i, float *dx)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The two towers of -interaction two_tower: each feature of the model is on the query's side or on
-  the candidate's, and a sample's score is the product of both towers' outputs.
+  The two towers of -interaction two_tower: each of the model's features is on the query's side or
+  on the candidate's, and a sample's score is the product of both towers' outputs.
   Source: TorchRec's retrieval example (TwoTower); src/RULES.md, section 20
 */
 #pragma once
@@ -15,13 +15,13 @@ extern const TrsOptionGroup trs_two_tower_options;
 typedef enum { TRS_SIDE_QUERY, TRS_SIDE_CANDIDATE, TRS_N_SIDES } TrsTowerSide;
 
 /*
-  TrsTwoTowerSides - Read which side each vector of the model is on.
+  TrsTwoTowerSides - Read the side of each of the model's vectors.
 
   Not collective.
 
-  Out:    side  [vectors of all tables, in model order]; all are the query's under another
-                interaction
-  Errors: OPTION for a name that no table has, one on both sides, features on no side, and a
-          sequence's target on another side than the sequence
+  Out:    side  [vectors of all tables, in model order]; with another interaction all are the
+                query's
+  Errors: OPTION for a name that no table has, a name on both sides, features on no side, and a
+          sequence's target that is not on the sequence's side
 */
 PetscErrorCode TrsTwoTowerSides(TrsOptions options, const TrsTableConfigs *tables, int *side);
