@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Options that the floors below read, and that a program has in groups of its own. */
+/* Options that the folders below read. The program defines them in groups of its own. */
 static const TrsOptionSpec specs[] = {
     {"-batch_size", TRS_OPTION_INT, "512", "[1,1000000000]", NULL, "samples",
      "samples of a rank's largest batch, which config.batch_size gives"},
@@ -47,7 +47,7 @@ PetscErrorCode TrsApiAddWord(TrsText *words, const char *word)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add a part of a word as it is. */
+/* Append a part of a word unchanged. */
 static PetscErrorCode add_part(TrsText *words, const char *part)
 {
   return TrsTextAppend(words, part, strlen(part));
@@ -73,7 +73,7 @@ static PetscErrorCode add_key(TrsText *words, const char *table, const char *key
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add a name to a word "a,b,c". The word may not look like an option. */
+/* Add a name to a word "a,b,c". The word must not look like an option. */
 static PetscErrorCode add_name(TrsText *words, const char *of, int32_t i, const char *name)
 {
   char *entry;
@@ -143,7 +143,7 @@ PetscErrorCode TrsApiAddText(TrsText *words, const char *what, const char *text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Names and values of the options that say what the structs say. */
+/* Collect names and values of the options that the structs' fields stand for. */
 static PetscErrorCode collect_structs(const TrshardConfig *config, TrsText *words)
 {
   char number[32];
@@ -185,8 +185,8 @@ PetscErrorCode TrsApiOptionsOfWords(MPI_Comm comm, PetscErrorCode ierr, const Tr
 }
 
 /*
-  Refuse options that would have no effect: those that say what the structs say, which are the names
-  in `structs`, and those of the program alone.
+  Refuse options that would have no effect: the names in `structs`, which the structs set, and
+  options that only the program has.
 */
 static PetscErrorCode check_options(TrsOptions options, const TrsText *structs)
 {
@@ -214,7 +214,7 @@ PetscErrorCode TrsApiOptions(MPI_Comm comm, const TrshardConfig *config, TrsOpti
   PetscFunctionBegin;
   if (!ierr) ierr = TrsApiAddWord(&words, "libtrshard");
   if (!ierr) ierr = TrsApiAddText(&words, "config.options", config->options);
-  /* The caller's words alone are read first, so that those of the structs are seen among them. */
+  /* First read the caller's words by themselves, to find options that the structs set. */
   ierr = TrsApiOptionsOfWords(comm, ierr, &words, groups, n, options);
   if (!ierr) ierr = check_options(*options, &structs);
   if (!ierr) ierr = TrsOptionsDestroy(options);
@@ -226,7 +226,10 @@ PetscErrorCode TrsApiOptions(MPI_Comm comm, const TrshardConfig *config, TrsOpti
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The reader's options are a training's. Refuse those that the calls of a collection settle. */
+/*
+  A reader accepts the options of a training's reader. Refuse options that the library's calls
+  decide.
+*/
 static PetscErrorCode check_reader_options(TrsOptions options)
 {
   static const struct {
@@ -258,7 +261,7 @@ PetscErrorCode TrsApiReaderOptions(MPI_Comm comm, int64_t batch_size, const char
   ierr = TrsApiOptionsOfWords(comm, ierr, &words, group, 1, reader_options);
   if (!ierr) ierr = check_reader_options(*reader_options);
   if (!ierr) ierr = TrsOptionsDestroy(reader_options);
-  /* The caller's words alone were read first, so that their -batch_size is seen. */
+  /* The caller's words were first read by themselves, to find a -batch_size among them. */
   snprintf(number, sizeof(number), "%" PRId64, batch_size);
   if (!ierr) ierr = TrsApiAddWord(&words, "-batch_size");
   if (!ierr) ierr = TrsApiAddWord(&words, number);

@@ -4,9 +4,9 @@
 #include "shard/sharding.h"
 
 /*
-  Bytes of where a sample's ids begin, of a bag's length, of a bag (length, offset) and of an id in
-  a KJT, of a number for each id, and of an id that is sorted: the key of its row, the place of its
-  gradient, the begin of its run, and its pieces.
+  Bytes of: the begin of a sample's ids; a bag's length; a bag in a KJT (length, offset); an id in a
+  KJT; an index of an id; a number for each id, such as its weight; and a sorted id (the key of its
+  row, the place of its gradient, the begin of its run, and its pieces).
 */
 enum {
   TRS_START_BYTES = 8,
@@ -22,16 +22,17 @@ typedef struct {
   double bags, ids;
 } TrsIdCount;
 
-/* A rank's count. */
+/* The byte count of a rank. */
 typedef struct {
-  PetscBool in_order, index_dedup, variable_batch; /* as the options say */
-  PetscBool alone;                                 /* one rank has all tables, without copies */
-  double own, all;  /* samples of this rank, and of all ranks of its copy of the tables */
-  double copies;    /* of the tables, whose ids come together before an update */
-  double key_bytes; /* of a row's key while ids are sorted */
+  PetscBool in_order, index_dedup, variable_batch; /* from the options */
+  /* this rank has all tables, and there are no copies */
+  PetscBool alone;
+  double own, all;  /* samples of this rank, and of all ranks with its copy of the tables */
+  double copies;    /* copies of the tables whose ids are merged before an update */
+  double key_bytes; /* bytes of a row's key during the sort */
   double batch;     /* bytes of each batch under way */
   double sorted;    /* bytes of each training batch's sorted ids */
-  double once;      /* bytes of what one batch after the other uses */
+  double once;      /* bytes of buffers that the batches share, one after the other */
 } TrsIdBytes;
 
 static TrsIdCount times(double factor, TrsIdCount n)
@@ -44,7 +45,7 @@ static double kjt_bytes(TrsIdCount n, PetscBool weighted)
   return TRS_BAG_BYTES * n.bags + (TRS_VALUE_BYTES + (weighted ? TRS_FACTOR_BYTES : 0)) * n.ids;
 }
 
-/* The bags and ids of a table in one sample. */
+/* Count the bags and ids of a table in one sample. */
 static TrsIdCount in_sample(const TrsTableConfig *table)
 {
   const TrsTableConstraints *given = &table->constraints;
@@ -57,8 +58,8 @@ static TrsIdCount in_sample(const TrsTableConfig *table)
 }
 
 /*
-  Add n numbers that are sorted for an update. A sort has keys and places before and behind it, and
-  the radix sort as many again; the places behind it are those that are kept.
+  Add n ids that are sorted for an update. A sort has input and output arrays of keys and places,
+  and the radix sort has a second set of both. Only the sorted places are kept.
 */
 static void add_sort(TrsIdBytes *to, double n, PetscBool scaled)
 {
@@ -68,7 +69,7 @@ static void add_sort(TrsIdBytes *to, double n, PetscBool scaled)
   to->once += n * (3 * to->key_bytes + 2 * (4 + factor));
 }
 
-/* Add what the owner of a shard gets. */
+/* Add the ids that the owner of a shard receives. */
 static void add_shard(TrsIdBytes *to, const TrsTableConfig *table, const TrsTablePlan *plan,
                       const TrsShard *shard)
 {
@@ -79,19 +80,21 @@ static void add_shard(TrsIdBytes *to, const TrsTableConfig *table, const TrsTabl
   TrsIdCount n = times(replicated && !to->in_order ? to->own : to->all, in_sample(table));
 
   n.ids *= share;
-  /* What arrives is laid out by features then; on a rank alone it is the batch itself. */
+  /* Arrived ids are laid out by features; on a single rank they are the batch itself. */
   if (!to->alone) to->batch += kjt_bytes(n, weighted);
   if (!to->alone && !replicated) to->once += kjt_bytes(n, weighted);
   if (TrsKernelKeepsLines(plan->compute_kernel)) to->batch += 2 * sizeof(int32_t) * n.ids;
-  /* add_own() has the rows of such sequences. */
+  /* add_own() counts the rows of such sequences. */
   if (by_id && replicated && !to->in_order) return;
-  /* The ids of all copies lie as they come, and merged. */
+  /* The ids of all copies are stored as they arrive, and once more merged. */
   if (to->copies > 1) to->once += 2 * to->copies * kjt_bytes(n, weighted);
   add_sort(to, to->copies * n.ids,
            (PetscBool)(!by_id && (weighted || (table->pooling == TRS_POOLING_MEAN && share >= 1.0))));
 }
 
-/* Add what a rank keeps of a table's ids in its own samples, whoever owns the rows. */
+/*
+  Add the memory for a table's ids in the rank's own samples, no matter which rank owns the rows.
+*/
 static void add_own(TrsIdBytes *to, const TrsTableConfig *table, const TrsTablePlan *plan)
 {
   const PetscBool weighted = TrsTableHasWeights(table),
@@ -99,7 +102,7 @@ static void add_own(TrsIdBytes *to, const TrsTableConfig *table, const TrsTableP
   const PetscBool replicated = (PetscBool)(plan->sharding_type == TRS_SHARDING_DATA_PARALLEL);
   const TrsIdCount n = times(to->own, in_sample(table));
   const PetscBool dedup = (PetscBool)(by_id && (to->index_dedup || (replicated && !to->in_order)));
-  double blocks = 0; /* of columns: the ids go to each */
+  double blocks = 0; /* column blocks; the ids are sent to each */
 
   for (int i = 0; i < plan->n_shards; i++)
     if (plan->shard[i].cols > 0) blocks += (double)plan->shard[i].rows / (double)table->num_embeddings;
@@ -133,8 +136,8 @@ static PetscErrorCode begin(const TrsMachine *machine, const TrsBatchShape *shap
 }
 
 /*
-  Add the samples as the dataset has them, in the copy of the reader's memory, and the batch that is
-  made of them. A caller of the library gives batches, not samples.
+  Add the copy of the reader's samples, in the dataset's layout, and the batch that is made from it.
+  A caller of the library passes batches, not samples.
 */
 static void add_samples(TrsIdBytes *to, const TrsTableConfigs *tables, const TrsBatchShape *shape)
 {
@@ -178,7 +181,7 @@ PetscErrorCode TrsBatchBytes(const TrsMachine *machine, const TrsTableConfigs *t
       if (planned->shard[i].rank == machine->shard_rank && planned->shard[i].cols > 0)
         add_shard(&n, &tables->table[t], planned, &planned->shard[i]);
   }
-  /* a training and its evaluations have slots of their own */
+  /* training and evaluation have separate slots */
   *bytes = TRS_TRAINING_SLOTS * ((shape->training ? 1 : 0) + (shape->evaluates ? 1 : 0)) * n.batch;
   *bytes += n.once + (shape->training ? TRS_TRAINING_SLOTS * n.sorted : 0);
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The memory that a training's batches take on a device while they are under way: the batches, their
-  ids on the way to the shards and there, and these ids sorted for the update. A host's batches are
-  not counted: a host makes a page when it is first used.
+  The device memory of a training's batches while they are under way: the batches, their ids during
+  the exchange and at the shards, and the ids sorted for the update. On a host, batches are not
+  counted, because a host allocates a page only at its first use.
 
-  All of this grows with the number of ids of a sample, which is the tables' pooling_factors: the
-  dataset's own means, or what the options say. It does not count what grows with the rows' width
-  (pooled rows, their gradients) or with the dense layers.
+  All of this grows with the number of ids per sample, which the tables' pooling_factors give: from
+  the options, or else the dataset's means. Memory that grows with the rows' width (pooled rows,
+  their gradients) or with the dense layers is not counted.
 */
 #pragma once
 
@@ -15,11 +15,11 @@
 
 /* The samples of a rank. */
 typedef struct {
-  int64_t batch_size;      /* samples that a rank has in a step; 0: nothing is counted */
-  int num_dense, n_labels; /* of a sample */
-  int id_bytes;            /* of an id in the samples that a reader gives; 0: it gives none */
+  int64_t batch_size;      /* samples per rank and step; 0: nothing is counted */
+  int num_dense, n_labels; /* per sample */
+  int id_bytes;            /* bytes of an id in a reader's samples; 0: there is no reader */
   PetscBool training;
-  PetscBool evaluates; /* a training's evaluations have batches of their own */
+  PetscBool evaluates; /* the training has evaluations, whose batches need memory of their own */
 } TrsBatchShape;
 
 /*
@@ -27,7 +27,7 @@ typedef struct {
 
   Not collective. Tables without a plan do not count.
 
-  Out:    bytes  0 on devices of host memory
+  Out:    bytes  0 on a device that uses host memory
   Source: the buffers of data_dist and prefetch in gpu/README.md and shard/
 */
 PetscErrorCode TrsBatchBytes(const TrsMachine *machine, const TrsTableConfigs *tables,

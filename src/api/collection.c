@@ -19,7 +19,7 @@ static _Thread_local const char *early_error;
 /* The locale that this thread had before the call. */
 static _Thread_local locale_t callers_locale;
 
-/* The device that this thread had before the call; `of` NULL: it has that one. */
+/* The device that this thread had before the call; if `of` is NULL, the device did not change. */
 static _Thread_local struct {
   const TrsDeviceOps *of;
   int number;
@@ -130,7 +130,9 @@ PetscErrorCode TrsApiRefuseBadIds(TrsOptions options, TrsTableConfigs *tables)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Rows of ids are one matrix, so that no pooled tables may be among theirs. */
+/*
+  Rows of ids form one matrix, so tables with pooling none cannot share a collection with others.
+*/
 static PetscErrorCode check_poolings(TrshardCollection c)
 {
   const TrsTableConfig *first = &c->tables.table[0];
@@ -148,7 +150,7 @@ static PetscErrorCode check_poolings(TrshardCollection c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where each feature is in a row of the pooled matrix, and what its ids are. */
+/* Find each feature's columns in a row of the pooled matrix, its table and its id map. */
 static PetscErrorCode find_features(TrshardCollection c)
 {
   PetscFunctionBegin;
@@ -183,13 +185,13 @@ static PetscErrorCode find_features(TrshardCollection c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read the tables of the options; those of the structs are among them. */
+/* Read the tables from the options, which include those of the structs. */
 static PetscErrorCode read_tables(TrshardCollection c, const TrshardConfig *config)
 {
   TrsDatasetFeatures features = {.n_features = 0};
   PetscErrorCode ierr;
   const char **names;
-  int64_t *rows; /* 0: ids are checked by batch, so that a feature has no range here */
+  int64_t *rows; /* 0: no range here, because ids are checked in each batch */
   int n = 0;
 
   PetscFunctionBegin;
@@ -214,7 +216,7 @@ static PetscErrorCode read_tables(TrshardCollection c, const TrshardConfig *conf
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the shards of the plan and their exchanges, and fill them. */
+/* Create the plan's shards and their exchanges, and fill the shards. */
 static PetscErrorCode create_tables(TrshardCollection c)
 {
   const TrsMachine *machine = &c->machine;
@@ -233,7 +235,7 @@ static PetscErrorCode create_tables(TrshardCollection c)
   PetscCall(TrsShardedEbcConfigFromOptions(c->options, &config));
   if (machine->replicas > 1)
     PetscCall(TrsOptionError(c->options, "-plan_replicas", "is for trainings of the program itself"));
-  /* One rank alone may lack memory. */
+  /* Memory may be short on only one rank. */
   PetscCall(TrsAgree(c->comm, TrsEmbeddingShardsCreate(machine->device, &c->tables, &c->plan, machine->rank,
                                                        &c->optimizers, &c->shards)));
   c->shards.shared_rowwise = config.dist.reproducible;
@@ -270,7 +272,8 @@ static PetscErrorCode create(MPI_Comm comm, const TrshardConfig *config, Trshard
   PetscCallMPI(MPI_Comm_dup(comm, &c->comm));
   PetscCall(TrsApiOptions(c->comm, config, &c->options));
   PetscCall(TrsAgree(c->comm, read_tables(c, config)));
-  (void)TrsCommWaitAtMost(TRS_COMM_WAIT_SECONDS); /* that of an earlier run of the process ends */
+  /* reset the limit of an earlier run in this process */
+  (void)TrsCommWaitAtMost(TRS_COMM_WAIT_SECONDS);
   PetscCall(TrsMachineCreate(c->comm, c->options, &c->machine));
   PetscCall(TrsMachinePlan(&c->machine, &wishes, &c->tables, &c->plan));
   PetscCall(TrsMemoryCheck(&c->machine, &c->tables, &c->plan, &shape, PETSC_FALSE));
@@ -287,7 +290,7 @@ static PetscErrorCode destroy(TrshardCollection c)
   PetscFunctionBegin;
   if (!TrsApiHandleTake(c)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsApiReadersClose(c));
-  ierr = TrsApiAwaitAll(c); /* memory is freed after a failure, too */
+  ierr = TrsApiAwaitAll(c); /* memory must be freed even after a failure */
   PetscCall(TrsShardedEbcDestroy(&c->ebc));
   if (c->shards.device) PetscCall(TrsEmbeddingShardsDestroy(&c->shards));
   PetscCall(TrsApiRowsDestroy(c));

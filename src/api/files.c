@@ -9,7 +9,7 @@
 
 enum { TRS_MAX_PATH = 512 };
 
-/* The names must differ, and be no longer than a path of ours. */
+/* The names must differ, and must fit into a path of TRS_MAX_PATH bytes. */
 static PetscErrorCode check_names(int32_t n, const TrshardTensor *tensors)
 {
   const char **names, *twice;
@@ -27,7 +27,7 @@ static PetscErrorCode check_names(int32_t n, const TrshardTensor *tensors)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add the caller's tensors to the list of the tables' ones. */
+/* Append the caller's tensors to the list of the tables' tensors. */
 static PetscErrorCode add_tensors(TrsState *state, int32_t n, const TrshardTensor *tensors)
 {
   char path[TRS_MAX_PATH];
@@ -53,7 +53,7 @@ static PetscErrorCode add_tensors(TrsState *state, int32_t n, const TrshardTenso
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* List what the file has. No batch may be between its shards and its samples. */
+/* List the file's tensors. No batch may be under way. */
 static PetscErrorCode list(TrshardCollection c, int32_t n, const TrshardTensor *tensors, TrsState *state)
 {
   PetscFunctionBegin;
@@ -83,7 +83,7 @@ static PetscErrorCode save(TrshardCollection c, const char *path, const TrsState
   PetscFunctionReturn(ierr);
 }
 
-/* Refuse a file without the states of the tables' optimizers, unless no update was made. */
+/* Refuse a file without the states of the tables' optimizers, unless the file is of step 0. */
 static PetscErrorCode check_states(const char *path, int64_t step, const TrsState *state)
 {
   PetscFunctionBegin;

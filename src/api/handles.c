@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The handles that are alive. A caller may keep a copy of a handle after it was destroyed, and every
-  function must answer such a copy with a code. So a handle is compared with the list of living ones
-  before anything is read through it.
+  The handles that are alive. A caller may keep a copy of a destroyed handle, and every function
+  must return an error code for such a copy. Therefore a handle is looked up in the list of living
+  handles before anything is read through it.
 
-  The list is an array of atomics, because predictors look handles up on any thread, also in a child
-  that fork() made while another thread was inside, where a lock would stay locked.
+  The list is an array of atomics rather than a locked list: predictors look up handles on any
+  thread, also in a child that was forked while another thread held the lock, where it would stay
+  locked.
 */
 #include "api/impl.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Living handles at most, and dead ones whose addresses no new object gets. */
+/* Most handles alive at a time, and most dead handles whose addresses are kept from reuse. */
 enum { TRS_MOST_HANDLES = 4096, TRS_MOST_DEAD = 256 };
 
 static _Atomic(void *) living[TRS_MOST_HANDLES];
-static _Atomic int n_used; /* places of `living` that were ever used */
+static _Atomic int n_used; /* entries of `living` that were ever used */
 
 /*
-  A dead handle must not become alive again because a new object has its address. The newest dead
-  objects keep their memory, without what they pointed to.
+  A dead handle must not become alive again because a new object has its address. Therefore the
+  newest dead objects keep their own memory; what they pointed to is freed.
 */
 static _Atomic(void *) dead[TRS_MOST_DEAD];
 static _Atomic unsigned n_dead;

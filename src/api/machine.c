@@ -23,9 +23,9 @@ static const TrsOptionSpec specs[] = {
 const TrsOptionGroup trs_machine_options = TRS_OPTION_GROUP("Machine", specs);
 
 /*
-  -device auto takes the last backend that has a device on every rank. The CPU is the first backend.
-  If the result is not the last one of this build, a rank without a device says why: a run meant for
-  GPUs would crawl on CPUs. Collective.
+  With -device auto, choose the last backend that has a device on every rank. The CPU is the first
+  backend. If the result is not the last backend of this build, store the reason of a rank without a
+  device: a run meant for GPUs would crawl on CPUs. Collective.
 */
 static PetscErrorCode find_device(TrsMachine *machine)
 {
@@ -53,7 +53,7 @@ static PetscErrorCode find_device(TrsMachine *machine)
 }
 
 /*
-  Check that the user allowed sharing if several ranks of a host have one device. They share its
+  If several ranks of a host use the same device, check that the user has allowed it: they share its
   memory and time. Collective on host.
 */
 static PetscErrorCode check_sharing(TrsMachine *machine, MPI_Comm host, int local_rank, int local_size)
@@ -87,8 +87,8 @@ static PetscErrorCode check_sharing(TrsMachine *machine, MPI_Comm host, int loca
 static const char *const isas[] = {NULL, "portable", "avx2", "avx512"};
 
 /*
-  Take the instruction set that -cpu_isa names; its numbers are those of isas[]. With auto this ends
-  the choice of an earlier run of this process.
+  Set the instruction set of -cpu_isa; `choice` is an index of isas[]. auto resets the choice of an
+  earlier run in this process.
 */
 static PetscErrorCode set_isa(int choice)
 {
@@ -103,8 +103,8 @@ static PetscErrorCode set_isa(int choice)
 
 /*
   Choose the instruction set before anything is computed, because a library of matrix products keeps
-  its first choice. Processors of several kinds would give other bits on other ranks, so that with
-  -reproducible all ranks take what all have. Collective.
+  its first choice. Ranks on different processors would compute different bits, so with
+  -reproducible all ranks use the best instruction set that all have. Collective.
 */
 static PetscErrorCode choose_isa(TrsMachine *machine)
 {
@@ -125,7 +125,7 @@ static PetscErrorCode choose_isa(TrsMachine *machine)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Count the threads that compute, which -cpu_bind has settled. Collective. */
+/* Count the threads that compute, after -cpu_bind has set them. Collective. */
 static PetscErrorCode count_threads(TrsMachine *machine)
 {
   int range[2] = {TrsComputeThreads(), -TrsComputeThreads()};
@@ -167,8 +167,8 @@ static PetscErrorCode choose_device(TrsMachine *machine)
 }
 
 /*
-  Hosts with unequal numbers of ranks cannot be told apart by a plan: each rank then counts as a
-  host of its own, which is slower, and said; a pod of hosts has no meaning. Collective.
+  A plan cannot describe hosts with unequal numbers of ranks. Each rank then counts as a host of its
+  own, which is slower and prints a warning, and pods are an error. Collective.
 */
 static PetscErrorCode find_hosts(const TrsMachine *machine, int64_t pod, int64_t *local)
 {
@@ -223,7 +223,7 @@ static PetscErrorCode create_groups(TrsMachine *machine)
   if (set)
     local *= pod;
   else
-    PetscCall(find_hosts(machine, pod, &local)); /* a host that MPI finds is a pod */
+    PetscCall(find_hosts(machine, pod, &local)); /* a host that MPI reports is a pod */
   machine->backend = backends[backend];
   PetscCall(TrsCommGroupsCreate(machine->comm, (int)local, machine->backend, machine->device,
                                 machine->compute, &machine->groups));

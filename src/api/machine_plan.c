@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Plan, and make the machine's copies. */
+/* Make the plan, and the communicators of its copies. */
 static PetscErrorCode solve(TrsPlanner planner, TrsMachine *machine, const TrsPlanWishes *wishes,
                             const TrsTableConfigs *tables, const TrsPlannerMachine *here,
                             TrsShardingPlan *plan)
@@ -49,7 +49,7 @@ static PetscErrorCode make_plan(TrsMachine *machine, const TrsPlanWishes *wishes
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A plan may count outputs of any type, but a run makes three. */
+/* The planner can count outputs of any type; a run supports three. */
 static PetscErrorCode check_outputs(TrsOptions options, const TrsTableConfigs *tables)
 {
   const char *name;
@@ -68,7 +68,7 @@ static PetscErrorCode check_outputs(TrsOptions options, const TrsTableConfigs *t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Refuse quantised tables, and plans for them. They belong to -task predict. */
+/* Refuse quantised tables and their plans. Only -task predict supports them. */
 static PetscErrorCode refuse_quantised(TrsOptions options, const TrsTableConfigs *tables,
                                        const TrsShardingPlan *shardings)
 {
@@ -96,7 +96,7 @@ static PetscErrorCode refuse_quantised(TrsOptions options, const TrsTableConfigs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Refuse a cache whose lines would not have the table's type. */
+/* Refuse a cache with another type than its table's. */
 static PetscErrorCode check_precision(const TrsTableConfig *table)
 {
   const TrsTableChoice *precision = &table->constraints.choice[TRS_CHOICE_CACHE_PRECISION];
@@ -111,14 +111,14 @@ static PetscErrorCode check_precision(const TrsTableConfig *table)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Refuse a table's own cache options, or those of all tables, if this run would ignore them. */
+/* Refuse cache options of one table or of all tables if this run would ignore them. */
 static PetscErrorCode check_caches(const TrsMachine *machine, const TrsTableConfigs *tables,
                                    const TrsShardingPlan *shardings)
 {
   static const char *const keys[] = {"cache_load_factor", "cache_algorithm", "cache_reserved_memory",
                                      "cache_precision"};
   enum { TRS_N_CACHE_KEYS = sizeof(keys) / sizeof(keys[0]) };
-  /* The planner may choose no cache. */
+  /* On CUDA the planner may choose a kernel without a cache. */
   const PetscBool choice = (PetscBool)(strcmp(machine->device->name, "cuda") == 0);
   PetscBool any = PETSC_FALSE;
 
@@ -152,9 +152,9 @@ static PetscErrorCode check_caches(const TrsMachine *machine, const TrsTableConf
 }
 
 /*
-  Leave out what constraints of a training name that quantised tables have not, so that one file of
-  options serves training and prediction: types over the ranks of a host, replicas, and kernels of
-  tables that learn.
+  Remove the constraints that do not exist for quantised tables, so that one options file serves
+  training and prediction: sharding types over the ranks of a host, replicas, and kernels for
+  training.
 */
 static void keep_quantised(TrsTableConfigs *tables)
 {

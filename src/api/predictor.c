@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A trained model that predicts, without ranks and exchanges. All calls share its tables. A call
-  takes a workspace: a lookup, and a model with a copy of the layers' numbers and memory for
-  activations. Workspaces that are not in use wait in a list, so there are as many as calls that
-  ever ran at once.
+  A trained model that predicts, without ranks and exchanges. All calls share its tables. Each call
+  uses a workspace: a lookup, and a model with a copy of the layers' weights and memory for
+  activations. Unused workspaces are kept in a list, so their number is the largest number of calls
+  that ever ran at once.
 
   MPI and PETSc need not have started, and are not started here: the communicator is MPI_COMM_SELF,
-  for which core/ranks.h asks nobody.
+  for which core/ranks.h calls no MPI.
 
   A call works on TRS_PREDICT_SAMPLES samples at a time, so its memory does not grow with the batch.
 */
@@ -59,41 +59,41 @@ static const TrsOptionGroup *const groups[] = {&predictor_group,       &trs_tabl
 
 /* The memory of a call. */
 typedef struct TrsPredictWorkspace {
-  struct TrsPredictWorkspace *next; /* in the list of those not in use */
+  struct TrsPredictWorkspace *next; /* in the list of unused workspaces */
   TrsDlrm dlrm;
-  int64_t *columns;            /* [features] of the tables, in the model's matrix */
+  int64_t *columns;            /* [features of the tables] columns of the model's matrix */
   TrsPositionWeight *position; /* [features] */
   TrsSplitTables split;        /* NULL: no table is split */
   TrsRaggedRows ragged;        /* NULL: no sequence has a layer */
   TrsLocalTables local;
   TrsKjt kjt;     /* the ids of the samples under way, as rows of the tables */
-  int64_t *first; /* [caller's features] place of these samples' first id in the caller's values */
+  int64_t *first; /* [caller's features] index of these samples' first id in the caller's values */
 } TrsPredictWorkspace;
 
-/* A feature of the tables. The two tables of id_map qr have the same feature of the caller's. */
+/* A feature of the tables. The two tables of id_map qr share one feature of the caller. */
 typedef struct {
   const TrsTableConfig *table;
   TrsIdMap map;
-  int from;           /* among the caller's features */
-  int64_t max_length; /* of a bag with position weights; 0: any */
+  int from;           /* index of the caller's feature */
+  int64_t max_length; /* longest bag of a table with position weights; 0: no limit */
 } TrsPredictFeature;
 
 struct TrshardPredictorImpl {
   TrsOptions options;
-  TrsDeviceOps device; /* the CPU with this process's own memory, which threads may grow at once */
+  TrsDeviceOps device; /* the CPU, with private memory that several threads may grow at once */
   const TrsComputeOps *compute;
   TrsTableConfigs tables;
   TrsShardingPlan plan; /* every table whole, on one rank */
   TrsStoredTable *stored;
   TrsEmbeddingShards shards;
-  PetscBool weighted; /* some table is */
+  PetscBool weighted; /* true if any table is weighted */
   int64_t num_dense;
   int n_outputs;
-  int n_names, n_features;    /* features of the caller; of the tables */
+  int n_names, n_features;    /* number of the caller's features, and of the tables' features */
   const char **names;         /* [n_names] */
   TrsPredictFeature *feature; /* [n_features] */
-  TrsPredictWorkspace *model; /* has the layers' numbers; others copy them */
-  pthread_mutex_t lock;       /* of the list */
+  TrsPredictWorkspace *model; /* has the layers' weights; other workspaces copy them */
+  pthread_mutex_t lock;       /* guards the list */
   TrsPredictWorkspace *idle;
   int file;           /* descriptor of the model's file if tables are mapped, else -1 */
   int64_t file_bytes; /* its size */
@@ -144,7 +144,10 @@ static PetscErrorCode read_options(TrshardPredictor p, const char *path, const c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* List the features of table t. A remainder has those of its quotient, the table before it. */
+/*
+  List the features of table t. A remainder table has the features of its quotient, the table before
+  it.
+*/
 static void add_features(TrshardPredictor p, int t)
 {
   const TrsTableConfig *table = &p->tables.table[t];
@@ -178,7 +181,7 @@ static PetscErrorCode read_tables(TrshardPredictor p, const char *path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Every table whole, on the only rank. */
+/* Plan every table whole, on the only rank. */
 static PetscErrorCode make_plan(TrshardPredictor p)
 {
   TrsShardingPlan *plan = &p->plan;
@@ -202,7 +205,7 @@ static PetscErrorCode make_plan(TrshardPredictor p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the layers of a workspace, without their numbers. */
+/* Make the layers of a workspace, without their weights. */
 static PetscErrorCode create_layers(TrshardPredictor p, TrsPredictWorkspace **workspace)
 {
   TrsPredictWorkspace *w;
@@ -222,7 +225,7 @@ static PetscErrorCode create_layers(TrshardPredictor p, TrsPredictWorkspace **wo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make what brings the vectors of the tables to the workspace's model. The tables are there. */
+/* Make the parts that bring the tables' vectors to the workspace's model. The tables must exist. */
 static PetscErrorCode create_vectors(TrshardPredictor p, TrsPredictWorkspace *w)
 {
   PetscFunctionBegin;
@@ -237,7 +240,7 @@ static PetscErrorCode create_vectors(TrshardPredictor p, TrsPredictWorkspace *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make a workspace whose layers have the numbers of the model. */
+/* Make a workspace whose layers have the model's weights. */
 static PetscErrorCode create_workspace(TrshardPredictor p, TrsPredictWorkspace **workspace)
 {
   float *values, *of_model;
@@ -267,8 +270,8 @@ static PetscErrorCode destroy_workspace(TrshardPredictor p, TrsPredictWorkspace 
 }
 
 /*
-  Read the layers, and the tables. Tables are mapped if the file has them as they are held; others
-  are quantised on the way.
+  Read the layers and the tables. A table is mapped if the file has it in the type that is used
+  here; other tables are converted while they are read.
 */
 static PetscErrorCode read_weights(TrshardPredictor p, const char *path)
 {
@@ -298,9 +301,9 @@ static PetscErrorCode read_weights(TrshardPredictor p, const char *path)
 static int predict_batch(TrshardPredictor p, const TrshardBatch *ids, const float *dense, float *predictions);
 
 /*
-  Predict one sample without ids, and as many as a call takes at a time. The first products prepare
-  their library: no work for several threads at once, and some 50 ms that no request should wait
-  for.
+  Predict one sample without ids, and then as many samples as a call handles at a time. The first
+  matrix products initialise their library, which several threads must not do at once, and which
+  takes some 50 ms that no request should wait for.
 */
 static PetscErrorCode warm_up(TrshardPredictor p)
 {
@@ -352,7 +355,7 @@ static PetscErrorCode close_predictor(TrshardPredictor p)
   PetscFunctionBegin;
   if (!TrsApiHandleTake(p)) PetscFunctionReturn(PETSC_SUCCESS);
   if (p->file >= 0) (void)close(p->file);
-  if (!p->idle) p->idle = p->model; /* the opening failed */
+  if (!p->idle) p->idle = p->model; /* opening failed */
   for (TrsPredictWorkspace *w = p->idle, *next; w; w = next) {
     next = w->next;
     PetscCall(destroy_workspace(p, w));
@@ -368,8 +371,8 @@ static PetscErrorCode close_predictor(TrshardPredictor p)
 }
 
 /*
-  Keep a descriptor of the file if tables are mapped. It is a new one of the same file, without the
-  lock of `hold`.
+  Keep a descriptor of the file if tables are mapped. The descriptor is new and opens the same file,
+  without the lock of `hold`.
 */
 static void keep_file(TrshardPredictor p, int hold)
 {
@@ -385,7 +388,8 @@ static void keep_file(TrshardPredictor p, int hold)
 }
 
 static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
-static PetscBool is_fork; /* of a process that has opened a predictor, whose threads are not here */
+/* this process was forked from one with a predictor, so its threads are missing */
+static PetscBool is_fork;
 
 static void note_fork(void)
 {
@@ -405,7 +409,7 @@ int TrshardPredictorOpen(const char *checkpoint, const char *options, TrshardPre
   *predictor = NULL;
   (void)pthread_once(&watch_once, watch_forks);
   threads = TrsCpuTeam(is_fork ? 1 : 0);
-  hold = checkpoint ? TrsCheckpointHold(checkpoint) : -1; /* it is opened several times */
+  hold = checkpoint ? TrsCheckpointHold(checkpoint) : -1; /* the same file for several opens */
   status = TRS_API_CALL(open_predictor(checkpoint, options, predictor));
   if (status == TRSHARD_SUCCESS) keep_file(*predictor, hold);
   TrsCheckpointRelease(&hold);
@@ -437,7 +441,7 @@ int TrshardPredictorShape(TrshardPredictor p, int32_t *num_dense, int32_t *n_fea
   return TRSHARD_SUCCESS;
 }
 
-/* --- predicting: PETSc's handlers belong to one thread, so that messages are early errors --- */
+/* --- predicting: PETSc's handlers belong to one thread, so messages are early errors --- */
 
 /* Set this thread's message, and return `status`. */
 __attribute__((format(printf, 2, 3))) static int refuse(int status, const char *format, ...)
@@ -453,8 +457,8 @@ __attribute__((format(printf, 2, 3))) static int refuse(int status, const char *
 }
 
 /*
-  Check that the file still has the pages of mapped tables. Reading a page behind its end would be
-  SIGBUS.
+  Check that the file still has the pages of mapped tables. Reading a page beyond its end would
+  raise SIGBUS.
 */
 static int check_file(TrshardPredictor p)
 {
@@ -467,7 +471,7 @@ static int check_file(TrshardPredictor p)
                 (int64_t)status.st_size, p->file_bytes);
 }
 
-/* Check that all numbers of samples are finite: [batch, n], called `what` in a message. */
+/* Check that all `numbers` [batch, n] are finite. Messages call a number `what`. */
 static int check_finite(const char *what, int64_t batch, int64_t n, const float *numbers)
 {
   for (int64_t i = 0; i < batch * n; i++)
@@ -478,7 +482,7 @@ static int check_finite(const char *what, int64_t batch, int64_t n, const float 
   return TRSHARD_SUCCESS;
 }
 
-/* Check the batch, and find where each feature's ids begin. */
+/* Check the batch, and find the first id of each feature. */
 static int check_batch(TrshardPredictor p, const TrshardBatch *ids, const float *dense,
                        const float *predictions, int64_t *first)
 {
@@ -513,7 +517,7 @@ static int check_batch(TrshardPredictor p, const TrshardBatch *ids, const float 
   return check_finite("dense feature", ids->batch, p->num_dense, dense);
 }
 
-/* Make n ids rows of their table. -1 is no id. */
+/* Map n ids to rows of their table. -1 means no id. */
 static int take_ids(TrshardPredictor p, const TrsPredictFeature *feature, int64_t n, int64_t *ids)
 {
   const TrsTableConfig *table = feature->table;
@@ -535,8 +539,7 @@ static int take_ids(TrshardPredictor p, const TrsPredictFeature *feature, int64_
 }
 
 /*
-  Take the lengths of a feature's bags, of samples [begin, begin + n). *at is the number of ids that
-  were taken so far.
+  Copy the lengths of a feature's bags for samples [begin, begin + n). *at counts the ids so far.
 */
 static int take_bags(TrshardPredictor p, const TrsPredictFeature *feature, const TrshardBatch *ids,
                      int64_t begin, int64_t n, TrsJagged *jagged, int64_t *at)
@@ -557,7 +560,7 @@ static int take_bags(TrshardPredictor p, const TrsPredictFeature *feature, const
   return TRSHARD_SUCCESS;
 }
 
-/* Copy the ids of samples [begin, begin + n) to the workspace, as rows of the tables. */
+/* Copy the ids of samples [begin, begin + n) to the workspace, mapped to rows of the tables. */
 static int take_samples(TrshardPredictor p, TrsPredictWorkspace *w, const TrshardBatch *ids, int64_t begin,
                         int64_t n)
 {
@@ -581,7 +584,7 @@ static int take_samples(TrshardPredictor p, TrsPredictWorkspace *w, const Trshar
   return TRSHARD_SUCCESS;
 }
 
-/* Predict n samples whose ids the workspace has. */
+/* Predict the n samples whose ids are in the workspace. */
 static PetscErrorCode predict_samples(TrshardPredictor p, TrsPredictWorkspace *w, int64_t n,
                                       const float *dense, float *to)
 {
@@ -613,7 +616,7 @@ static int64_t count_ids(TrshardPredictor p, const TrshardBatch *ids, int64_t be
   return sum;
 }
 
-/* Go on to the samples behind [begin, begin + n). */
+/* Advance past the samples [begin, begin + n). */
 static void pass_samples(TrshardPredictor p, TrsPredictWorkspace *w, const TrshardBatch *ids, int64_t begin,
                          int64_t n)
 {
@@ -646,9 +649,9 @@ static int predict(TrshardPredictor p, TrsPredictWorkspace *w, const TrshardBatc
 }
 
 /*
-  The work of a call stays on its thread. A team of threads would take longer to wake than a small
-  batch takes, each of several callers would have a team of its own, and a child that fork() made
-  would wait for a team that it does not have.
+  A call works only on its own thread. Waking a team of threads would take longer than a small
+  batch, each of several callers would have its own team, and a forked child would wait for a team
+  that does not exist there.
 */
 static int predict_batch(TrshardPredictor p, const TrshardBatch *ids, const float *dense, float *predictions)
 {

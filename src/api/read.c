@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Datasets for a caller's own training loop. */
+/* Read datasets for the caller's own training loop. */
 #include "api/impl.h"
 #include "io/dataset.h"
 
@@ -9,11 +9,11 @@ struct TrshardReaderImpl {
   TrsDataset dataset;
   const TrsDatasetInfo *info;
   TrsReader reader;
-  TrsBatch *batch;    /* the caller has it */
-  TrshardReader next; /* in the list of the collection */
+  TrsBatch *batch;    /* lent to the caller */
+  TrshardReader next; /* in the collection's list */
 };
 
-/* All labels of the samples. One label is a probability unless -data_check says otherwise. */
+/* Request all labels of the samples. A single label must be a probability (-data_check). */
 static PetscErrorCode set_labels(TrshardReader r)
 {
   TrsReaderLabel *labels;

@@ -18,7 +18,7 @@ PetscErrorCode TrsApiRowsDestroy(TrshardCollection c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Ids of feature f. */
+/* The number of ids of feature f. */
 static int64_t ids_of(const TrsKjt *kjt, int f)
 {
   return kjt->jagged.offsets[(f + 1) * kjt->batch] - kjt->jagged.offsets[f * kjt->batch];
@@ -34,7 +34,7 @@ PetscErrorCode TrsApiRowsSpread(TrshardCollection c, TrsKjt *kjt)
     n[f] = ids_of(kjt, f);
     bags = PetscMax(bags, n[f]);
   }
-  /* The values stay where they are, because their number stays. */
+  /* The values need not move, because their number is unchanged. */
   PetscCall(TrsKjtReserve(&c->host, kjt, c->n_features, bags, kjt->jagged.n_values, PETSC_FALSE));
   kjt->jagged.offsets[0] = 0;
   for (int f = 0; f < c->n_features; f++)

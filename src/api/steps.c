@@ -2,7 +2,7 @@
 /* The steps of a collection's batches. */
 #include "api/impl.h"
 
-/* The matrix in which a batch's embeddings arrive: the caller's, or for rows of ids our own. */
+/* The matrix that receives a batch's embeddings: the caller's, or our own if each id has a row. */
 /* NOLINTNEXTLINE(readability-non-const-parameter): the matrix is written */
 static PetscErrorCode matrix_of(TrshardCollection c, int slot, float *data, int64_t stride,
                                 TrsPooledMatrix *matrix)
@@ -21,7 +21,7 @@ static PetscErrorCode wait_for(TrshardCollection c, TrsStream before, TrsStream 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Begin work on a matrix of the caller: behind what the caller's stream has by now. */
+/* Begin work on the caller's matrix, after the work that is now on the caller's stream. */
 static PetscErrorCode take_matrix(TrshardCollection c)
 {
   PetscFunctionBegin;
@@ -29,7 +29,7 @@ static PetscErrorCode take_matrix(TrshardCollection c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Give the matrix back: the caller's stream waits for our work, or else the host does. */
+/* Return the matrix: the caller's stream waits for our work; without a stream the host waits. */
 static PetscErrorCode return_matrix(TrshardCollection c)
 {
   PetscFunctionBegin;
@@ -40,13 +40,13 @@ static PetscErrorCode return_matrix(TrshardCollection c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The slot of the i-th batch that is under way, from the oldest one on. */
+/* The slot of the i-th batch under way, counted from the oldest. */
 static int slot_of(TrshardCollection c, int i)
 {
   return (c->oldest + i) % TRS_TRAINING_SLOTS;
 }
 
-/* Rows of the caller's matrix for a batch that is under way. */
+/* The number of rows in the caller's matrix for a batch under way. */
 static int64_t rows_of(TrshardCollection c, int slot)
 {
   const TrsKjt *kjt = &c->slot[slot].batch.kjt;
@@ -55,7 +55,7 @@ static int64_t rows_of(TrshardCollection c, int slot)
   return c->by_id ? kjt->jagged.n_values : kjt->batch;
 }
 
-/* Send the ids of a batch whose counts are under way. */
+/* Send the ids of a batch if only its counts have been sent. */
 static PetscErrorCode send_ids(TrshardCollection c, int slot)
 {
   PetscFunctionBegin;
@@ -92,7 +92,7 @@ static PetscErrorCode start(TrshardCollection c, const TrshardBatch *batch, int 
   TrsApiBatch *own = &c->slot[slot];
 
   PetscFunctionBegin;
-  /* Memory that the device still copies from may not be written. */
+  /* Memory that the device is still copying from must not be written. */
   PetscCall(c->machine.device->stream_synchronize(c->stream));
   if (!ierr) ierr = TrsApiTakeBatch(c, batch, &own->batch);
   PetscCall(TrsAgree(c->comm, ierr));
@@ -103,7 +103,7 @@ static PetscErrorCode start(TrshardCollection c, const TrshardBatch *batch, int 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* One rank alone may give no batch: its caller has found a mistake there. */
+/* The batch may be NULL on one rank only, if its caller has found a mistake. */
 static PetscErrorCode check_given(TrshardCollection c, const char *function, const TrshardBatch *batch)
 {
   PetscFunctionBegin;
@@ -118,7 +118,7 @@ static PetscErrorCode input_dist(TrshardCollection c, const TrshardBatch *batch)
   PetscCheck(c->n_started < TRSHARD_BATCHES, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "TrshardInputDist: %d batches are under way already, expected a TrshardBackward first",
              c->n_started);
-  /* The ids of one batch travel at a time, from memory that all batches share. */
+  /* Only one batch's ids may be in transit, because all batches share the send memory. */
   if (c->n_started > 0) PetscCall(await_ids(c, slot_of(c, c->n_started - 1)));
   PetscCall(start(c, batch, slot_of(c, c->n_started), check_given(c, "TrshardInputDist", batch)));
   c->n_started++;
@@ -147,7 +147,7 @@ static PetscErrorCode forward(TrshardCollection c, int slot, float *embeddings, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check the caller's matrix. Only one of no rows may be NULL. */
+/* Check the caller's matrix. It may be NULL only if it has no rows. */
 static PetscErrorCode check_matrix(TrshardCollection c, const char *function, int64_t n_rows,
                                    const float *matrix, int64_t stride)
 {
@@ -168,7 +168,7 @@ static PetscErrorCode forward_oldest(TrshardCollection c, float *pooled, int64_t
                           : "no batch is under way, expected a TrshardInputDist first");
   PetscCall(forward(c, slot_of(c, 0), pooled, stride));
   if (c->n_started > 1) PetscCall(send_ids(c, slot_of(c, 1)));
-  /* A device does this under the caller's work up to the backward. */
+  /* A device overlaps this with the caller's work until the backward. */
   PetscCall(TrsShardedEbcSort(c->ebc, slot_of(c, 0), c->stream));
   c->forwarded = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -203,7 +203,10 @@ static PetscErrorCode backward(TrshardCollection c, const float *gradient, int64
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The exchanges keep what the last forward sent, and its backward sends back. */
+/*
+  Repeat a forward after an evaluation: the exchanges keep the last forward's data, and the backward
+  needs the data of its own forward.
+*/
 static PetscErrorCode repeat_forward(TrshardCollection c, int slot)
 {
   TrsPooledMatrix matrix;
@@ -222,7 +225,7 @@ static PetscErrorCode evaluate(TrshardCollection c, const TrshardBatch *batch, f
   PetscFunctionBegin;
   if (!ierr)
     ierr = check_matrix(c, "TrshardEvaluate", c->by_id ? batch->n_values : batch->batch, pooled, stride);
-  /* Counts of two batches do not travel at the same time (comm/shared_lanes.h). */
+  /* Counts of two batches must not be in transit at the same time (comm/shared_lanes.h). */
   if (c->n_started > 0) PetscCall(send_ids(c, slot_of(c, c->n_started - 1)));
   PetscCall(start(c, batch, slot, ierr));
   PetscCall(forward(c, slot, pooled, stride));
