@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/choose.h"
 
-/* The treatment of a table; its pooling and the options decide. */
+/* The treatment of a table follows from its pooling and the options. */
 typedef enum {
   TRS_TREAT_POOLED,
   TRS_TREAT_POOLED_IN_ORDER, /* -reproducible */
@@ -12,8 +12,8 @@ typedef enum {
 } TrsTreatment;
 
 /*
-  Payload, grid and update of the sharding types: those that leave all rows of a shard together, cut
-  rows over the ranks of a host, cut rows over all ranks, or repeat the table on all ranks.
+  Payload, grid and update for the sharding types that keep all rows of a shard together, cut rows
+  over a host's ranks, cut rows over all ranks, or repeat the table on all ranks.
 */
 #define WHOLE(...) \
   [TRS_SHARDING_TABLE_WISE] = {__VA_ARGS__}, [TRS_SHARDING_COLUMN_WISE] = {__VA_ARGS__}, \
@@ -24,10 +24,10 @@ typedef enum {
 #define REPEATED(...) [TRS_SHARDING_DATA_PARALLEL] = {__VA_ARGS__}
 
 /*
-  IN_ORDER means that the split must not show in the bits. Shards that have all rows make their sums
-  in one place anyway. Replicas of a sequence table are treated as W tables, each whole on its rank:
-  every rank gets all ids and gradients in the order of the global batch, so that all replicas stay
-  equal. Each id's row then arrives W times.
+  IN_ORDER: the bits must not depend on the split. Shards with all rows sum in one place anyway.
+  Replicas of a sequence table are treated as W tables, each whole on its rank: every rank gets all
+  ids and gradients in the order of the global batch, so all replicas stay equal. Each id's row then
+  arrives W times.
 */
 static const TrsShardingChoice choices[TRS_N_TREATMENTS][TRS_N_SHARDINGS] = {
     [TRS_TREAT_POOLED] = {WHOLE(&trs_payload_pooled, TRS_GRID_RANKS, &trs_update_owner),
@@ -57,10 +57,10 @@ static const TrsShardingChoice choices[TRS_N_TREATMENTS][TRS_N_SHARDINGS] = {
 };
 
 /*
-  A sequence table whose mean is wanted is treated as a mean table in two cases: under
-  data_parallel, where only gradients travel, and with -reproducible, where the rows of mean tables
-  travel, too. Replicas whose updates other copies of the tables make, too, are treated as with
-  -reproducible: copies exchange ids and gradients, and not lists of rows.
+  A sequence table that is averaged is treated as a mean table in two cases: under data_parallel,
+  where only gradients travel, and with -reproducible, where the rows of mean tables also travel. If
+  other copies of the tables make the same updates, replicas are treated as with -reproducible,
+  because copies exchange ids and gradients instead of lists of rows.
 */
 static TrsTreatment treatment_of(const TrsShardingContext *context, const TrsTableConfig *config,
                                  TrsShardingType type)
@@ -76,9 +76,10 @@ static TrsTreatment treatment_of(const TrsShardingContext *context, const TrsTab
 }
 
 /*
-  Does the sum of a table whose rows are cut over all ranks have two levels? Hosts of one rank, and
-  of unequal numbers of ranks, which count as such, have one level. So have few hosts by default:
-  there the order of the ranks is worth more, because it gives the bits of one host.
+  True if the sum of a table whose rows are cut over all ranks has two levels. The sum has one level
+  if hosts have one rank or unequal numbers of ranks (the latter count as one rank each), and by
+  default if there are few hosts: the order of the ranks, which gives the bits of one host, is then
+  worth more.
 */
 static PetscBool sums_by_hosts(const TrsShardingContext *context, const TrsShardingChoice *choice)
 {
@@ -92,8 +93,8 @@ static PetscBool sums_by_hosts(const TrsShardingContext *context, const TrsShard
 }
 
 /*
-  Refuse what cannot be done in the order of the global batch: sums that a rank makes before they
-  travel, and rows that are updated by column shard.
+  Refuse what -reproducible cannot do in the order of the global batch: sums that a rank makes
+  before they travel, and row updates by column shard.
 */
 static PetscErrorCode check_reproducible(const TrsShardingContext *context, int t, TrsTreatment treatment,
                                          const TrsShardingChoice *choice)

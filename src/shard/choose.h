@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The choice of payload, grid and update for a table: one table of choices, with the refusals beside
-  it. Internal to shard/.
+  Choose payload, grid and update for a table, from one table of choices, and refuse combinations
+  that do not work. Internal to shard/.
 */
 #pragma once
 
@@ -16,8 +16,8 @@ typedef struct {
 /*
   TrsShardingChoose - Choose payload, grid and update for table t of the context.
 
-  Not collective; the same on all ranks.
+  Not collective; the result is the same on all ranks.
 
-  Errors: OPTION if the options do not go with the table, or with its sharding type
+  Errors: OPTION if the options conflict with the table or its sharding type
 */
 PetscErrorCode TrsShardingChoose(const TrsShardingContext *context, int t, TrsShardingChoice *choice);

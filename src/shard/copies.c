@@ -51,7 +51,7 @@ PetscErrorCode TrsCopiesFree(TrsCopies *copies)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What copy q has of group g: its samples (what 0) or its ids (what 1). */
+/* Copy q's number of samples (what 0) or ids (what 1) in group g. */
 static int64_t told(const TrsCopies *copies, int q, int g, int what)
 {
   return ((const int64_t *)copies->told.data)[2 * ((copies->owners->size + q) * copies->n_groups + g) + what];
@@ -91,8 +91,8 @@ static PetscBool is_by_id(const TrsSharding sharding)
 }
 
 /*
-  Start to bring the owners' data of group g together, one copy's after another's: `each` elements
-  for each sample (what 0) or id (what 1).
+  Start to gather the owners' data of group g, copy after copy: `each` elements for each sample
+  (what 0) or id (what 1).
 */
 static PetscErrorCode gather_start(TrsCopies *copies, int g, TrsCopied kind, int what, int64_t each,
                                    int64_t element_bytes, const void *own, void *all)
@@ -130,7 +130,7 @@ static PetscErrorCode start_ids(TrsCopies *copies, int g, const TrsKjt *own)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Wait for the group's gradients in this copy, and start to bring those of all copies together. */
+/* Wait for the group's gradients in this copy, and start to gather the gradients of all copies. */
 static PetscErrorCode start_gradients(TrsCopies *copies, int g, TrsSharding sharding, TrsShardingSlot *slot,
                                       const TrsPooledMatrix *grad)
 {
@@ -158,7 +158,9 @@ PetscErrorCode TrsCopiesStart(TrsCopies *copies, const TrsSharding *group, int s
 
   PetscFunctionBegin;
   PetscCall(TrsCommCountsWait(&copies->request));
-  /* The gradients are made, and the last step's updates have read what is now overwritten. */
+  /*
+    The gradients are made, and the last step's updates have read the memory that is overwritten.
+  */
   PetscCall(device->event_record(copies->begun, stream));
   PetscCall(device->stream_wait(copies->stream, copies->begun));
   for (int g = 0; g < copies->n_groups; g++) PetscCall(start_ids(copies, g, &group[g]->slot[slot].recv));
@@ -167,9 +169,12 @@ PetscErrorCode TrsCopiesStart(TrsCopies *copies, const TrsSharding *group, int s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- what has arrived --- */
+/* --- arrived ids and gradients --- */
 
-/* The blocks of bags that a feature has in a copy, as they arrive and in the order of `merged`. */
+/*
+  Find each feature's bag blocks in every copy: their offsets as they arrived, and their order in
+  `merged`.
+*/
 static PetscErrorCode set_blocks(TrsCopies *copies, int g, int n_features)
 {
   const int size = copies->owners->size, n = size * n_features;
@@ -193,7 +198,7 @@ static PetscErrorCode set_blocks(TrsCopies *copies, int g, int n_features)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Lay out what arrived feature by feature, in each feature copy by copy. */
+/* Lay out the arrived data feature by feature, and copy by copy within a feature. */
 static PetscErrorCode permute(const TrsCopies *copies, const TrsCopiedGroup *c, const TrsJagged *from,
                               TrsJagged *to)
 {
@@ -221,7 +226,7 @@ static PetscErrorCode merge_ids(TrsCopies *copies, int g, const TrsKjt *own)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Lay out gradients that arrived, one for each id, as their ids. */
+/* Put the arrived gradients, one for each id, into the order of the merged ids. */
 static PetscErrorCode order_rows(TrsCopies *copies, TrsCopiedGroup *c)
 {
   const TrsDeviceOps *device = copies->owners->device;
@@ -247,8 +252,8 @@ static PetscErrorCode order_rows(TrsCopies *copies, TrsCopiedGroup *c)
 }
 
 /*
-  Let the slot have the ids of all copies, sorted, and *all their gradients, when they have arrived.
-  The owners have the same shards: all of them have features, or none has.
+  Give the slot the sorted ids of all copies, and set *all to the gradients of all copies, once they
+  have arrived. All owners have the same shards, so all of them have features or none has.
 */
 static PetscErrorCode merge(TrsCopies *copies, int g, TrsSharding sharding, TrsShardingSlot *slot,
                             const TrsKjt *own, const float **all)
@@ -268,8 +273,8 @@ static PetscErrorCode merge(TrsCopies *copies, int g, TrsSharding sharding, TrsS
 }
 
 /*
-  Add this copy's gradients of position weights. The dense layers' exchange adds up those of all
-  ranks, so of the ranks that have all ids of the copy's replicas one alone does it.
+  Add this copy's gradients of position weights. The dense layers' exchange adds them up over all
+  ranks, so if several ranks have all ids of the copy's replicas, only one of these ranks adds them.
 */
 static PetscErrorCode add_position_gradients(const TrsCopiedGroup *c, TrsSharding sharding, const TrsKjt *own,
                                              TrsStream stream)

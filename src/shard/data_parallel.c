@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Payload: replicas (data_parallel). Every rank holds the table and looks up the ids of its own
-  samples. Only gradients travel.
+  Payload: replicas (data_parallel). Every rank holds the table and looks up its own samples' ids.
+  Only gradients travel.
 
-  A row is updated once, with the sum of all ranks' gradients for it (src/RULES.md, rule A13;
-  TorchRec hands the dense gradient to the dense optimizer instead). The ids of a batch tell which
-  rows it touches. In the input dist the ranks exchange lists of these rows and merge the lists in
-  row order, equal rows in rank order; this runs under the compute of the batch before. The backward
-  sends the gradients in the order of the lists. All ranks then make the same additions in the same
-  order, so the replicas stay equal bit for bit, and nothing waits for the host. One rank alone
-  updates the table as its owner does.
+  A row is updated once, with the sum of all ranks' gradients (src/RULES.md, rule A13; TorchRec
+  hands the dense gradient to the dense optimizer instead). A batch's ids determine the rows that it
+  touches. During the input dist the ranks exchange lists of these rows and merge the lists in row
+  order, equal rows in rank order; this overlaps with the compute of the previous batch. The
+  backward sends the gradients in the order of the lists. All ranks then make the same additions in
+  the same order, so the replicas stay equal bit for bit, and nothing waits for the host. A single
+  rank updates the table as its owner does.
 
-  For sequence tables whose rows are not averaged, the distinct rows of a batch are looked up once;
-  their gradients are the lists' gradients.
+  For sequence tables that are not averaged, a batch's distinct rows are looked up once; the lists
+  carry the gradients of these rows.
 
   Cost per step and rank, with n distinct rows in its batch and N in all ranks' batches: n
   row_stride floats and 8 n bytes of rows go to every rank; memory for 4 N row_stride + 8 N bytes,
@@ -21,7 +21,7 @@
 #include "core/events.h"
 #include "shard/sequence.h"
 
-/* The rows of all ranks' batches: the lists of one rank after those of another. */
+/* The rows of all ranks' batches: list after list, sorted by rank. */
 typedef struct {
   /*
     [2, W, n_tables] numbers of distinct rows: this rank's, once for each rank; then every rank's
@@ -43,7 +43,10 @@ typedef struct {
   TrsDeviceBuffer rows, all_rows; /* int64, of the batch whose input dist is under way */
   TrsDeviceBuffer grads, all_grads;
   TrsRequest rows_request, grads_request;
-  /* A workspace apart from the group's, which the next batch's input dist uses at the same time. */
+  /*
+    A workspace for updates. The group's workspace is used by the next batch's input dist at the
+    same time.
+  */
   TrsWorkspace update;
   /* The remaining fields are for sequence tables. */
   TrsSequence sequence;
@@ -99,7 +102,7 @@ static PetscErrorCode destroy_data_parallel(TrsSharding sharding)
 
 /* --- the rows of a batch --- */
 
-/* Does nothing travel? A single rank updates pooled tables in one go. */
+/* True if nothing travels: a single rank updates pooled tables directly. */
 static PetscBool is_alone(TrsSharding sharding)
 {
   const TrsDataParallel *dp = (const TrsDataParallel *)sharding->data;
@@ -116,7 +119,7 @@ static TrsRowLists *lists_of(TrsSharding sharding, const TrsShardingSlot *slot)
   return i < TRS_TRAINING_SLOTS && !is_alone(sharding) ? &dp->lists[i] : NULL;
 }
 
-/* Tell all ranks how many rows this rank's lists have. List t has the rows from row_begin[t] on. */
+/* Send the lengths of this rank's row lists to all ranks. List t begins at rows[row_begin[t]]. */
 static PetscErrorCode tell_rows(TrsSharding sharding, TrsRowLists *lists, const int64_t *row_begin,
                                 const int64_t *rows)
 {
@@ -150,7 +153,7 @@ static PetscErrorCode prepare_data_parallel(TrsSharding sharding, TrsShardingSlo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Number of rows in the lists of all ranks. */
+/* Number of rows in all ranks' lists. */
 static int64_t n_of_all(const TrsDataParallel *dp, int W, const TrsRowLists *lists)
 {
   return lists->begin[(int64_t)W * dp->n_tables];
@@ -269,7 +272,7 @@ static PetscErrorCode backward_wait_data_parallel(TrsSharding sharding, TrsShard
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The rows of several ranks are sorted where they are listed. */
+/* Only a single rank sorts here; the rows of several ranks are sorted when they are listed. */
 static PetscErrorCode sort_replicas(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
   PetscFunctionBegin;

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Payload: distinct bags (-ebc_variable_batch). Of a rank's samples that have equal bags of a
-  feature, one sends the bag and gets its pooled row; the others copy that row.
+  Payload: distinct bags (-ebc_variable_batch). If several samples of a rank have equal bags of a
+  feature, one sample sends the bag and gets its pooled row; the others copy that row.
 
     own ids
     --find distinct bags, cut by rows--> [my host's entries][bags of all ranks]
     --lookup, exchanges of pooled.c--> [bags, D] of each entry
     --expand--> model's matrix
 
-  The kernels take one number of bags for all features. Features are therefore cut and looked up as
-  if each had as many bags as the feature with most; the additional bags are empty. The host learns
-  the numbers of distinct bags when it sends the counts, in the one wait that all groups share
-  anyway.
+  The kernels need the same number of bags for all features. Features are therefore cut and looked
+  up with as many bags as the longest feature has; the additional bags are empty. The host learns
+  the numbers of distinct bags when it sends the counts, in the one wait that all groups share.
 
   Pooled rows travel as a flat vector: for each source in the order of arrival, for each entry,
   [bags, D].
@@ -25,8 +24,9 @@
 #include "sparse/unique_bags.h"
 
 typedef struct {
-  TrsPinnedBuffer limits;        /* bags and first id of each place sent: TrsUniqueBagsTake() */
-  TrsDeviceBuffer inverse;       /* int64 [n_entries][B] the bag of each sample */
+  /* bags and first id of each list that is sent: TrsUniqueBagsTake() */
+  TrsPinnedBuffer limits;
+  TrsDeviceBuffer inverse;       /* int64 [n_entries][B] each sample's bag */
   TrsDeviceBuffer offsets;       /* offsets of the arrived bags, empty ones included */
   TrsTbeOccurrences occurrences; /* a training batch's samples, sorted by bag; or NULL */
 } TrsDistinctBatch;
@@ -36,12 +36,13 @@ typedef struct {
   PetscBool repeats;   /* the entries differ from the group's features */
   int n_sent, n_local; /* features sent to all ranks, entries of this rank */
   /*
-    [n_sent] what is sent: a feature of the batch (a bucket if bags are cut), and its list of bags
+    [n_sent] each item that is sent: a feature of the batch (a bucket if bags are cut), and its list
+    of bags
   */
   int *block, *list;
   int64_t *dims;            /* [n_entries] columns of each entry */
   int64_t *columns;         /* [n_entries] first column of each entry in the model's matrix */
-  const int64_t *local_dim; /* [n_local] columns of this rank's entries: a part of dims */
+  const int64_t *local_dim; /* [n_local] columns of this rank's entries: part of dims */
   TrsDistinctBatch batch[TRS_SHARD_SLOTS];
   /* The next fields belong to the input dist, which serves one batch at a time. */
   TrsUniqueBags bags;
@@ -53,11 +54,11 @@ typedef struct {
   TrsWorkspace workspace;
   TrsRowsCopy *copy;  /* [W * n_local] */
   int64_t *first_bag; /* [n_local] */
-  int64_t *chunks;    /* [L] floats for the sources of each place in a host */
-  int64_t *strides;   /* [n_entries] distinct bags of this rank's batch */
-  int64_t *displs;    /* [n_entries + 1] floats before the rows of each entry */
-  int64_t *ahead;     /* [2 n_entries + 1] strides and displs of the batch that is sorted */
-  /* [H][n_local] bags from the rank of each host that has this rank's place */
+  int64_t *chunks;    /* [L] floats for the sources with each place in a host */
+  int64_t *strides;   /* [n_entries] distinct bags in this rank's batch */
+  int64_t *displs;    /* [n_entries + 1] floats before each entry's rows */
+  int64_t *ahead;     /* [2 n_entries + 1] strides and displs for the batch that is being sorted */
+  /* [H][n_local] bags from the rank with this rank's place in each host */
   int64_t *host_strides;
   TrsDeviceBuffer flat;
   TrsPooledChunks intra;     /* exchange of floats inside the host; NULL: shards have all rows */
@@ -65,7 +66,7 @@ typedef struct {
   TrsVariableExpand expand;
 } TrsDistinctBags;
 
-/* List the features that are sent to each rank, and the columns that come back. */
+/* List the features sent to each rank, and the columns that come back. */
 static void list_sent(TrsSharding sharding, TrsDistinctBags *d)
 {
   const TrsRoute *route = &sharding->route;
@@ -163,7 +164,7 @@ static PetscErrorCode destroy_distinct_bags(TrsSharding sharding)
 
 /* --- input dist --- */
 
-/* Count the ids of the batch in all entries, before bags are left out. */
+/* Count the batch's ids in all entries, before repeated bags are left out. */
 static PetscErrorCode count_ids(TrsSharding sharding, TrsDistinctBags *d, const TrsKjt *batch,
                                 TrsStream stream, int64_t *n)
 {
@@ -222,7 +223,7 @@ static PetscErrorCode prepare_distinct_bags(TrsSharding sharding, TrsShardingSlo
                               route->group_feature, &d->bags, d->repeats ? &d->inverse : &own->inverse));
   if (d->repeats) PetscCall(repeat_inverse(sharding, d, own, slot->batch->batch, stream));
   lists = d->bags.lists;
-  if (d->cuts) { /* the batch is padded with empty bags */
+  if (d->cuts) { /* pad the batch with empty bags */
     PetscCall(TrsUniqueBagsTake(device, compute, stream, sharding->workspace, &d->bags, &lists, slot->batch,
                                 route->n_entries, route->feature, route->place, n, NULL, &route->entries));
     PetscCall(TrsRouteCut(sharding, stream, &route->entries, NULL, &route->cut));
@@ -235,8 +236,8 @@ static PetscErrorCode prepare_distinct_bags(TrsSharding sharding, TrsShardingSlo
 }
 
 /*
-  Make an ordinary batch of the arrived bags: every feature gets as many bags as the feature with
-  most. The lengths of the batch are not those of its bags.
+  Make an ordinary batch from the arrived bags, by padding every feature to the number of bags of
+  the longest. The padded batch has other lengths than the bags that arrived.
 */
 static PetscErrorCode pad_received(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
@@ -260,13 +261,13 @@ static PetscErrorCode pad_received(TrsSharding sharding, TrsShardingSlot *slot, 
 
 /* --- rows --- */
 
-/* Find the rows of each entry that come back for this rank's batch. */
+/* Find each entry's rows that come back for this rank's batch. */
 static void find_own_rows(const TrsSharding sharding, const TrsDistinctBags *d, const TrsShardingSlot *slot,
                           int64_t *strides, int64_t *displs)
 {
   const TrsRoute *route = &sharding->route;
 
-  /* A host's buckets follow one another, each with all entries of the host. */
+  /* A host's buckets are adjacent; each has all entries of the host. */
   for (int h = 0; h < route->H; h++)
     for (int first = route->host_entry[h], e = first; e < route->host_entry[h + 1]; e++)
       strides[e] = slot->send.strides[first * (d->cuts ? route->L : 1) + e - first];
@@ -274,7 +275,10 @@ static void find_own_rows(const TrsSharding sharding, const TrsDistinctBags *d, 
   for (int e = 0; e < route->n_entries; e++) displs[e + 1] = displs[e] + strides[e] * d->dims[e];
 }
 
-/* Count the rows of the batch that are sent and received. Returns the floats of the flat vector. */
+/*
+  Count the batch's rows that are sent and received. Returns the number of floats in the flat
+  vector.
+*/
 static int64_t count_rows(TrsSharding sharding, TrsDistinctBags *d, const TrsShardingSlot *slot,
                           const int64_t *source_strides)
 {
@@ -426,7 +430,7 @@ static PetscErrorCode backward_wait_distinct_bags(TrsSharding sharding, TrsShard
 
   PetscFunctionBegin;
   (void)grad;
-  /* The gradients from across the hosts arrive where intra sends them from. */
+  /* The gradients from other hosts arrive in the memory from which intra sends them. */
   if (d->cross) PetscCall(TrsVariableAllToAllGradWait(d->cross, stream, &flat));
   if (d->cross && d->intra) PetscCall(TrsPooledChunksGradStart(d->intra, stream));
   if (d->intra) PetscCall(TrsPooledChunksGradWait(d->intra, stream, &flat));

@@ -6,14 +6,15 @@
 
 #include <string.h>
 
-/* What a lookup gives: a kind of its tables. */
+/* The kind of a table: the ids' weights, or rows that are not pooled. */
 typedef enum { TRS_LOCAL_PLAIN, TRS_LOCAL_WEIGHTED, TRS_LOCAL_POSITIONS, TRS_LOCAL_ROWS } TrsLocalKind;
 
 /* Neighbouring tables of one kind. Rows that are not pooled have a group for each table. */
 typedef struct {
   TrsLocalKind kind;
   int table, n_tables;
-  int feature, n_features; /* the first one among the features of all tables, and how many */
+  /* the first feature among the features of all tables, and their number */
+  int feature, n_features;
   TrsLookup lookup;
 } TrsLocalGroup;
 
@@ -24,7 +25,7 @@ struct TrsLocalTablesImpl {
   int n_groups;
   TrsLocalGroup *group;      /* [n_groups] */
   TrsDeviceBuffer positions; /* float [N] */
-  TrsDeviceBuffer rows;      /* float [N, embedding_dim] of the table under way */
+  TrsDeviceBuffer rows;      /* float [N, embedding_dim] of the current table */
 };
 
 static TrsLocalKind kind_of(const TrsTableConfig *table)
@@ -75,7 +76,7 @@ PetscErrorCode TrsLocalTablesCreate(const TrsComputeOps *compute, const TrsEmbed
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&l));
-  *local = l; /* Destroy frees what an error leaves */
+  *local = l; /* Destroy frees it after an error */
   l->device = shards->device;
   l->compute = compute;
   l->tables = shards->tables;
@@ -99,7 +100,7 @@ PetscErrorCode TrsLocalTablesDestroy(TrsLocalTables *local)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Give the ids of a group their places in their bags for weights. */
+/* Use each id's position in its bag as its weight. */
 static PetscErrorCode set_positions(TrsLocalTables l, TrsKjt *ids)
 {
   PetscFunctionBegin;
@@ -110,8 +111,8 @@ static PetscErrorCode set_positions(TrsLocalTables l, TrsKjt *ids)
 }
 
 /*
-  Look up a row for each id, and make of the rows what the model takes. The row of id i is the i-th
-  of the buffer, so the pages of other features' ids are not touched.
+  Look up a row for each id, and turn the rows into the vectors that the model uses. The row of id i
+  is row i of the buffer, so the pages of other features' ids are not touched.
 */
 static PetscErrorCode pool_rows(TrsLocalTables l, const TrsLocalGroup *group, const TrsKjt *batch,
                                 const TrsKjt *ids, const TrsPooledMatrix *pooled)

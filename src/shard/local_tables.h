@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Tables that are all whole on one rank: lookups for a forward, without routes and exchanges. They
-  give the vectors that the sharded tables give (sharded_ebc.h), with the same bits. For devices of
-  host memory.
+  Lookups for a forward if one rank has all tables whole, without routes and exchanges. The vectors
+  have the same bits as those of sharded tables (sharded_ebc.h). For devices with host memory.
 */
 #pragma once
 
@@ -14,8 +13,8 @@ typedef struct TrsLocalTablesImpl *TrsLocalTables;
 /*
   TrsLocalTablesCreate - Create the lookups of all tables.
 
-  Not collective. The arguments are borrowed; those of one set of shards may be used by several
-  threads, each with local tables of its own.
+  Not collective. The arguments are borrowed. Several threads may share one set of shards, each
+  thread with its own local tables.
 
   In:     shards    every table whole
           columns   [features] first columns of the features' vectors (src/RULES.md, rule A2)
@@ -31,9 +30,8 @@ PetscErrorCode TrsLocalTablesDestroy(TrsLocalTables *local);
 
   Not collective.
 
-  In:     batch   the samples' ids, with offsets, features in the order of src/RULES.md,
-                  rule A2
-  Out:    pooled  with the columns given to Create
+  In:     batch   the samples' ids, with offsets, features in the order of src/RULES.md, rule A2
+  Out:    pooled  has the columns given to Create
 */
 PetscErrorCode TrsLocalTablesForward(TrsLocalTables local, const TrsKjt *batch,
                                      const TrsPooledMatrix *pooled);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Payload: rows in order, for the tables whose sums a plan would cut, with -reproducible. No sum is
-  made in parts: pooled rows are summed on the sample's rank in the bag's order, and the gradients
-  of a row on its own rank in the order of the global batch. Shards with all rows do so in any case.
-  So all sharding types on all numbers of ranks give the same bits.
+  Payload: rows in order, with -reproducible, for tables whose sums a plan would cut. Sums are never
+  made in parts: pooled rows are summed on the sample's rank in the bag's order, and a row's
+  gradients are summed on the row's rank in the order of the global batch. Shards with all rows do
+  so in any case. So all sharding types give the same bits on any number of ranks.
 
     row_wise, table_row_wise, grid_shard:
       own ids --route--> ids of my rows --lookup--> a row for each id
       --all-to-all--> rows in the order in which ids were sent
       --pool by the bags, divide means--> model's matrix
-      (rows_in_place.c: of tables that the host can read, no row is copied that need not travel)
-    data_parallel: a rank looks up its own samples' rows; ids go to all ranks for the update alone
+      (rows_in_place.c copies only rows that travel, if the host can read the tables)
+    data_parallel: a rank looks up its own samples' rows; only for the update, ids go to all ranks
     Backward: the pooled gradients of all samples go to every rank that has rows of the feature,
       [G, D] there, in the order of samples.
 
@@ -21,25 +21,25 @@
 
 #include <string.h>
 
-/* A batch's ids by entry. If rows travel, also the place to which each id went. */
+/* A batch's ids by entry; if rows travel, also the place to which each id was sent. */
 typedef struct {
   TrsKjt ids;
   TrsDeviceBuffer places;
 } TrsOrderedBatch;
 
 typedef struct {
-  int *repeat; /* data_parallel: [W * n_entries] the entry at each place that is sent */
+  int *repeat; /* data_parallel: [W * n_entries] the entry that is sent at each place */
   TrsOrderedBatch batch[TRS_SHARD_SLOTS];
   /* The next fields are for the forward by rows. */
-  int64_t row_dim; /* floats from one row to the next on the way: D of the widest entry */
+  int64_t row_dim; /* floats from one row to the next in messages: D of the widest entry */
   TrsDeviceBuffer rows, arrival;
   TrsSequenceAllToAll rows_dist;
-  /* [n_entries] the arrived rows, as tables; ids are places in these tables */
+  /* [n_entries] the arrived rows as tables, in which ids are places */
   TrsTbeTable *arrived;
   TrsTbeFeature *pool_feature;
   TrsTbe pool;
   TrsWorkspace pool_workspace;
-  TrsRowsInPlace in_place; /* does the forward instead, if the tables allow it; or NULL */
+  TrsRowsInPlace in_place; /* replaces this forward if the tables allow it; or NULL */
   /* The next field is for the forward of data_parallel. */
   TrsLookup local;
   /* The remaining fields are for the backward. */
@@ -249,7 +249,8 @@ static PetscErrorCode backward_start_ordered(TrsSharding sharding, TrsShardingSl
   int64_t n_send = 0, n_recv = 0;
 
   PetscFunctionBegin;
-  PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad)); /* in place, as pooled.c does */
+  /* allowed in place, as in pooled.c */
+  PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
   for (int q = 0; q < comm->size; q++) {
     o->send_displs[q] = n_send;
     o->send_counts[q] = q == comm->rank ? 0 : B * o->dims[q];
@@ -260,7 +261,7 @@ static PetscErrorCode backward_start_ordered(TrsSharding sharding, TrsShardingSl
   }
   PetscCall(TrsDeviceBufferReserveShared(context->device, &o->send_grad, n_send * (int64_t)sizeof(float)));
   PetscCall(TrsDeviceBufferReserve(context->device, &o->recv_grad, n_recv * (int64_t)sizeof(float)));
-  for (int q = 0; q < comm->size; q++) /* own samples' gradients go to where they would arrive */
+  for (int q = 0; q < comm->size; q++) /* own gradients go where they would arrive */
     o->send_block[q] = q == comm->rank ? (const float *)o->recv_grad.data + o->recv_displs[q]
                                        : (const float *)o->send_grad.data + o->send_displs[q];
   PetscCall(TrsRouteGatherRuns(sharding, stream, B, grad, o->send_block, o->dims));

@@ -9,22 +9,22 @@
     --all-to-all across the hosts--> [B, D_h] from each host h
     --copy columns--> model's matrix
 
-  Rows and their gradients have the type of the model's matrix where shards have all rows: of bf16
-  they travel as they are. Partial sums are of floats, and encoded on the way; their means are
-  divided before they are rounded to bf16, by the length at the sample.
+  If shards have all rows, rows and their gradients have the type of the model's matrix: bf16 rows
+  travel as they are. Partial sums are fp32, and encoded in messages; their means are divided by the
+  length at the sample before they are rounded to bf16.
 
-  TRS_GRID_RANKS has no reduce-scatter, because a shard has all rows. TRS_GRID_WORLD has no
-  all-to-all, because there is one host; nor has TRS_GRID_WORLD_BY_HOSTS, whose reduce-scatter has
-  two levels (dist/pooled_chunks.h). The backward takes the same steps in reverse order, and
-  gradients take the place of the rows. Means are divided in the lookup if a shard has all rows,
-  else at the sample.
+  TRS_GRID_RANKS has no reduce-scatter, because a shard has all rows. TRS_GRID_WORLD and
+  TRS_GRID_WORLD_BY_HOSTS have no all-to-all, because there is one host; the reduce-scatter of the
+  latter has two levels (dist/pooled_chunks.h). The backward takes the same steps in reverse order,
+  and gradients replace rows. Means are divided in the lookup if a shard has all rows, else at the
+  sample.
 
-  Where the model takes vectors where they lie, no whole row is copied: the model reads it in its
-  block, which inside a host is its owner's memory, and puts its gradient there.
+  If the model reads vectors in place, whole rows are not copied: the model reads a row in its
+  block, which is its owner's memory inside a host, and writes the gradient there.
 
-  A feature is sent once for every column block of its table: two column shards on one rank stay two
-  tables. On one rank nothing travels, and the lookup works on the model's matrices, unless an
-  encoding would change the rows, or gradients go on to other copies of the tables.
+  A feature is sent once for every column block of its table; two column shards on one rank remain
+  two tables. On one rank nothing travels: the lookup works on the model's matrices, unless an
+  encoding would change the rows or gradients go on to other copies of the tables.
 
   Source: TorchRec TwPooledEmbeddingSharding, CwPooledEmbeddingSharding,
           TwCwPooledEmbeddingSharding, RwPooledEmbeddingSharding (a mean divides by the exact
@@ -33,35 +33,36 @@
 */
 #include "shard/sharding.h"
 
-/* Columns of a mean feature in a host's block of floats. */
+/* Columns of a mean feature in a host's fp32 block. */
 typedef struct {
   int block, feature; /* the feature's number in the model */
   int64_t block_column, cols;
 } TrsBlockMean;
 
 typedef struct {
-  PetscBool alone;     /* one rank, no encoding: nothing travels */
+  PetscBool alone;     /* one rank without encoding: nothing travels */
   PetscBool as_is;     /* the group's features are the model's, in order */
   PetscBool divides;   /* means are divided at the sample */
-  PetscBool in_place;  /* the model reads whole rows in the blocks, and leaves gradients there */
+  PetscBool in_place;  /* the model reads whole rows in the blocks, and writes gradients there */
   int64_t *dims;       /* [H] columns of each host */
-  int64_t *chunk_rows; /* [L] samples of the sources of each place in a host */
-  int64_t *host_batch; /* [H] samples of the rank of each host that has this rank's place */
-  const float **block; /* [H] where rows have arrived from each host, or gradients leave for it */
+  int64_t *chunk_rows; /* [L] number of samples of the sources with each place in a host */
+  int64_t *host_batch; /* [H] number of samples of the rank with this rank's place in each host */
+  const float **block; /* [H] arrived rows of each host, or gradients for it */
   int n_means;
-  TrsBlockMean *mean;      /* [n_means] to divide in blocks; NULL: in the model's matrix */
+  /* [n_means] divided in blocks; NULL: means are divided in the model's matrix */
+  TrsBlockMean *mean;
   TrsMeanColumns *divided; /* [n_means] scratch */
   TrsPooledChunks intra;   /* exchange inside the host; NULL: shards have all rows */
   TrsPooledAllToAll cross; /* exchange across the hosts; NULL: there is one host */
 } TrsPooled;
 
-/* Does an exchange with these options leave one rank's rows as they are? */
+/* True if an exchange with these options keeps one rank's rows unchanged. */
 static PetscBool is_plain(const TrsPooledDistOptions *options)
 {
   return (PetscBool)(options->forward.kind == TRS_CODEC_FP32 && options->backward.kind == TRS_CODEC_FP32);
 }
 
-/* Is the codec that of rows of bf16, or none? */
+/* True if the codec keeps bf16 rows unchanged. */
 static PetscBool keeps_bf16(const TrsCodec *codec)
 {
   return (PetscBool)(codec->kind == TRS_CODEC_FP32 ||
@@ -69,8 +70,8 @@ static PetscBool keeps_bf16(const TrsCodec *codec)
 }
 
 /*
-  The type of whole rows. Those of bf16 travel as half as many floats, without a codec: every rank's
-  row must be a whole number of them.
+  The type of whole rows. bf16 rows travel without a codec, as half as many floats, so every rank's
+  row must have an even number of columns.
 */
 static TrsDType type_of_rows(TrsSharding sharding)
 {
@@ -107,14 +108,14 @@ static PetscErrorCode create_cross(TrsSharding sharding, TrsPooled *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* List columns of a feature's mean in a host's block. */
+/* List columns of a mean feature in a host's block. */
 static void add_mean(TrsPooled *p, int block, int feature, int64_t block_column, int64_t cols)
 {
   p->mean[p->n_means++] = (TrsBlockMean){
       .block = block, .feature = feature, .block_column = block_column, .cols = cols};
 }
 
-/* List a mean feature where it is whole in a block. Returns whether it is. */
+/* List a mean feature in each block that has it whole. Returns true if there is such a block. */
 static PetscBool add_whole_mean(TrsPooled *p, const TrsRoute *route, int feature, int64_t dim)
 {
   PetscBool found = PETSC_FALSE;
@@ -127,7 +128,7 @@ static PetscBool add_whole_mean(TrsPooled *p, const TrsRoute *route, int feature
   return found;
 }
 
-/* List the columns of a mean feature, the model's from `first` on, where runs have some of them. */
+/* List the columns of a mean feature, which begin at the model's column `first`, run by run. */
 static void add_means_of_runs(TrsPooled *p, const TrsRoute *route, int feature, int64_t first, int64_t dim)
 {
   for (int r = 0; r < route->n_runs; r++) {
@@ -161,9 +162,9 @@ static PetscErrorCode list_means(TrsSharding sharding, TrsPooled *p)
 }
 
 /*
-  Divide the means in blocks of floats, where they are not copied to the model's matrix, or where a
-  division in a matrix of bf16 would round once more. A block that lies at its owner is this rank's
-  alone meanwhile; a device's are always here. Not collective.
+  Divide the means in fp32 blocks, if means are not copied to the model's matrix or if a division in
+  a bf16 matrix would round again. Meanwhile only this rank uses a block in its owner's memory; a
+  device's blocks are always here. Not collective.
 */
 static PetscErrorCode divide_blocks(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream)
 {
@@ -215,7 +216,7 @@ static PetscErrorCode setup_pooled(TrsSharding sharding)
   PetscCall(TrsShardingCreateSums(sharding, sharding->local_dim, &p->intra));
   if (has_cross) PetscCall(create_cross(sharding, p));
   if (p->in_place && has_cross) TrsPooledAllToAllSetInPlace(p->cross);
-  /* the sums of one rank are its rows themselves */
+  /* The sums of one rank are its rows themselves. */
   sharding->lends_rows = (PetscBool)(p->in_place && route->L == 1);
   if (p->divides && (context->rows != TRS_FP32 || p->in_place)) PetscCall(list_means(sharding, p));
   PetscCall(TrsRouteCreateExchanges(sharding, PETSC_TRUE));
@@ -253,7 +254,7 @@ static PetscErrorCode prepare_pooled(TrsSharding sharding, TrsShardingSlot *slot
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Count the samples of the batch under way. */
+/* Count the samples of the current batch. */
 static void count_samples(TrsPooled *p, const TrsRoute *route, const int64_t *source_batch, int rank)
 {
   for (int l = 0; l < route->L; l++) p->chunk_rows[l] = 0;
@@ -280,7 +281,7 @@ static PetscErrorCode forward_start_pooled(TrsSharding sharding, TrsShardingSlot
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Tell the model where whole rows have arrived. Their blocks may be written. */
+/* Set the places in which whole rows have arrived. The model may overwrite these blocks. */
 static void place_whole(TrsSharding sharding, const TrsPooledMatrix *pooled)
 {
   const TrsPooled *p = (const TrsPooled *)sharding->data;
@@ -317,7 +318,7 @@ static PetscErrorCode forward_wait_pooled(TrsSharding sharding, TrsShardingSlot 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* End a forward in place that no backward follows. */
+/* End a forward in place without a backward. */
 static PetscErrorCode forward_end_pooled(TrsSharding sharding, TrsStream stream)
 {
   const TrsPooled *p = (const TrsPooled *)sharding->data;
@@ -327,7 +328,9 @@ static PetscErrorCode forward_end_pooled(TrsSharding sharding, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find where gradients leave for each host. This rank's own go to the owner's place. */
+/*
+  Find the blocks from which gradients are sent to each host. Own gradients go to the owner's place.
+*/
 static PetscErrorCode find_grad_blocks(TrsPooled *p, const TrsRoute *route, int own)
 {
   static const int64_t one_block = 0; /* displacement of the only host's block */
@@ -353,7 +356,7 @@ static PetscErrorCode backward_start_pooled(TrsSharding sharding, TrsShardingSlo
   const TrsRoute *route = &sharding->route;
 
   PetscFunctionBegin;
-  /* Dividing in place is allowed: these columns are this group's alone, and are read once. */
+  /* Dividing in place is allowed: only this group uses these columns, and reads them once. */
   if (p->divides && !p->mean && !p->in_place) PetscCall(TrsShardingDivideMeans(sharding, slot, stream, grad));
   if (p->alone) PetscFunctionReturn(PETSC_SUCCESS);
   if (!p->in_place) PetscCall(find_grad_blocks(p, route, sharding->context->groups->world->rank / route->L));
@@ -378,7 +381,7 @@ static PetscErrorCode backward_wait_pooled(TrsSharding sharding, TrsShardingSlot
   (void)slot;
   *arrived = grad->rows;
   if (p->alone) PetscFunctionReturn(PETSC_SUCCESS);
-  /* The gradients from across the hosts arrive where intra sends them from. */
+  /* The gradients from other hosts arrive in the memory from which intra sends them. */
   if (p->cross) PetscCall(TrsPooledAllToAllGradWait(p->cross, stream, &rows));
   if (p->cross && p->intra) PetscCall(TrsPooledChunksGradStart(p->intra, stream));
   if (p->intra) PetscCall(TrsPooledChunksGradWait(p->intra, stream, &rows));

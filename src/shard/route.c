@@ -3,19 +3,19 @@
 
 #include "shard/sharding.h"
 
-/* The host of this rank, in the grid. */
+/* This rank's host in the grid. */
 static int own_host(TrsSharding sharding)
 {
   return sharding->context->groups->world->rank / sharding->route.L;
 }
 
-/* Number of shards of a column block that make one entry: one shard if a host is a rank. */
+/* Number of shards of a column block that form one entry: one if a host is a rank. */
 static int shards_of_entry(const TrsRoute *route, const TrsColumnBlock *block)
 {
   return route->grid == TRS_GRID_RANKS ? 1 : block->n_shards;
 }
 
-/* Add host h's entries. Without memory for entries they are only counted. */
+/* Add host h's entries, or only count them if the entries have no memory yet. */
 static void add_entries(TrsSharding sharding, int h)
 {
   TrsRoute *route = &sharding->route;
@@ -60,8 +60,8 @@ static PetscErrorCode list_features(TrsSharding sharding)
 }
 
 /*
-  Cut entry e's rows. shard [n_shards] are consecutive row ranges, of which some may be empty. They
-  lie on n_shards ranks of the host, from `first` on.
+  Cut entry e's rows. shard [n_shards] are consecutive row ranges, possibly empty, on n_shards ranks
+  of the host, from `first` on.
 */
 static void cut_entry(TrsRoute *route, int e, int first, int n_shards, const TrsShard *shard)
 {
@@ -79,7 +79,7 @@ static void cut_entry(TrsRoute *route, int e, int first, int n_shards, const Trs
   route->cut_by[e] = (TrsBucketSpec){.bucket_rows = bucket_rows, .bounds = even ? NULL : bounds};
 }
 
-/* Cut the rows of all entries, and find the order in which their buckets are sent. */
+/* Cut the rows of all entries, and set the order in which their buckets are sent. */
 static PetscErrorCode cut_rows(TrsSharding sharding)
 {
   TrsRoute *route = &sharding->route;
@@ -147,7 +147,7 @@ PetscErrorCode TrsRouteDestroy(TrsSharding sharding)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The number, in the table's plan, of the shard of entry e that rank q holds; -1: none. */
+/* The number, in the table's plan, of rank q's shard of entry e; -1: none. */
 static int shard_on(TrsSharding sharding, int e, int q)
 {
   const TrsRouteEntry *entry = &sharding->route.entry[e];
@@ -191,7 +191,10 @@ PetscErrorCode TrsRouteCreateLookup(TrsSharding sharding, PetscBool mean, PetscB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add a run. It joins the last run if the two are adjacent. Called in order of block column. */
+/*
+  Add a run, or extend the last run if the two are adjacent. Must be called in order of block
+  column.
+*/
 static PetscErrorCode add_run(TrsRoute *route, TrsColumnRun run)
 {
   TrsColumnRun *last = route->n_runs ? &route->run[route->n_runs - 1] : NULL;
@@ -295,7 +298,7 @@ PetscErrorCode TrsRouteSend(TrsSharding sharding, TrsStream stream, const TrsKjt
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The columns of a run in its block, which is at `block`. */
+/* The columns of a run in its block, which begins at `block`. */
 static TrsMatrix block_columns(TrsSharding sharding, const TrsColumnRun *run, const float *block,
                                const int64_t *dims)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The route of a group: which shards its features go to. It is made once, from the plan. All walks
-  over a plan in this folder are here.
+  The route of a group: the shards to which its features go. It is made once, from the plan. All
+  code of this folder that walks a plan is here.
 
   A route lays the W ranks out as a grid of H hosts with L ranks each. Every column block of a table
   lies on one host of the grid, and its rows are spread over the L ranks of this host:
@@ -20,7 +20,7 @@
     --all-to-all--> [my host's entries][source][B], the ids of my rows
 
   An entry is a feature of a column block: the unit that is sent, looked up and pooled. Sources
-  arrive in order of their places in their hosts, then of the hosts. Internal to shard/.
+  arrive sorted by their place in the host, then by host. Internal to shard/.
 */
 #pragma once
 
@@ -34,17 +34,17 @@ typedef enum { TRS_GRID_RANKS, TRS_GRID_HOSTS, TRS_GRID_WORLD, TRS_GRID_WORLD_BY
 
 typedef struct {
   int table;               /* index among the group's tables */
-  TrsColumnBlock block;    /* the block that the entry belongs to */
-  int64_t columns, column; /* of the block in the table: number of columns, and the first one */
+  TrsColumnBlock block;    /* the block to which the entry belongs */
+  int64_t columns, column; /* number of columns of the block, and its first column in the table */
 } TrsRouteEntry;
 
-/* Adjacent columns that the block of a host (or of a rank) has in the model's matrix. */
+/* Adjacent columns of the model's matrix that belong to one block, of a host or a rank. */
 typedef struct {
   int block;
   int64_t block_column, column, width;
 } TrsColumnRun;
 
-/* Where the block of a host has all columns of a feature. */
+/* A feature whose columns all lie in one host's block. */
 typedef struct {
   int block, feature; /* the feature's number in the model */
   int64_t block_column;
@@ -53,48 +53,48 @@ typedef struct {
 typedef struct {
   TrsGrid grid;
   int L, H;
-  int source_hosts;   /* H, or the machine's hosts, by which sources arrive */
+  int source_hosts;   /* H, or the number of the machine's hosts if sources arrive by hosts */
   int n_features;     /* features of the group's tables */
-  int *group_feature; /* [n_features] the features' numbers in the model, in order of table */
-  int *table_feature; /* [n_tables + 1] the first feature of each table of the group */
+  int *group_feature; /* [n_features] the features' numbers in the model, by table */
+  int *table_feature; /* [n_tables + 1] the first feature of each of the group's tables */
   int n_entries;
   TrsRouteEntry *entry; /* [n_entries] by host, then table, column block, feature */
   int *host_entry;      /* [H + 1] the first entry of each host */
-  int *place;           /* [n_entries] place of the entry's feature among the group's features */
+  int *place;           /* [n_entries] number of the entry's feature in the group */
   int *feature;         /* [n_entries] number of the entry's feature in the model */
   int *n_sent;          /* [W] features sent to each rank */
-  /* [L * n_entries] the order in which buckets are sent; NULL: as they are cut */
+  /* [L * n_entries] the order in which buckets are sent; NULL: the order in which they are cut */
   int *order;
-  TrsBucketSpec *cut_by; /* [n_entries] rows over the ranks of a host; NULL for TRS_GRID_RANKS */
-  int64_t *bounds;       /* [n_entries, L + 1] used if a cut is uneven */
+  TrsBucketSpec *cut_by; /* [n_entries] cut of rows over a host's ranks; NULL for TRS_GRID_RANKS */
+  int64_t *bounds;       /* [n_entries, L + 1] used for uneven cuts */
   TrsKjt entries, cut;   /* scratch of TrsRouteSend() */
   int n_runs;
   TrsColumnRun *run;   /* [n_runs] */
   TrsColumnCopy *copy; /* [n_runs] scratch */
   int n_whole;
-  TrsWholeFeature *whole; /* [n_whole] features that are not among the runs; NULL: all are */
+  /* [n_whole] features that are not in the runs; NULL: the runs have all features */
+  TrsWholeFeature *whole;
 } TrsRoute;
 
-/* The rank whose samples are the i-th ones on arrival. */
+/* The rank whose samples arrive as the i-th block. */
 static inline int TrsRouteSource(const TrsRoute *route, int i)
 {
   return i % route->source_hosts * (route->L * route->H / route->source_hosts) + i / route->source_hosts;
 }
 
 /*
-  Pooled embeddings as the model lays them out: feature f of sample b begins at column columns[f] of
-  row b. They are of floats, or of bf16 where all groups take it (TrsShardedEbcConfig). A feature
-  that a layer of the model pools has a matrix of its own, with a row of embedding_dim floats for
-  each id of the batch: by_id[f].
+  Pooled embeddings in the model's layout: feature f of sample b begins at column columns[f] of row
+  b. The elements are fp32, or bf16 if all groups support it (TrsShardedEbcConfig). A feature that a
+  layer of the model pools has its own matrix by_id[f], with a row of embedding_dim floats for each
+  id of the batch.
 
-  In a model that takes vectors where they lie (TrsShardedEbcConfig.in_place) a forward sets
-  place[f] for each feature: in `rows`, or where the vectors have arrived. Their gradients take
-  their places.
+  If the model reads vectors in place (TrsShardedEbcConfig.in_place), a forward sets place[f] for
+  each feature: in `rows`, or where the vectors have arrived. The gradients overwrite the vectors.
 */
 typedef struct {
   TrsMatrix rows;
   const int64_t *columns;
-  float *const *by_id;   /* [features]; NULL if no table has such a pooling */
+  float *const *by_id;   /* [features]; NULL: no feature is pooled by a layer of the model */
   TrsVectorPlace *place; /* [features]; NULL: all vectors are in `rows` */
 } TrsPooledMatrix;
 
@@ -108,7 +108,7 @@ static inline float *TrsPooledFloats(const TrsPooledMatrix *pooled, int64_t colu
 PetscErrorCode TrsRouteCreate(TrsSharding sharding);
 PetscErrorCode TrsRouteDestroy(TrsSharding sharding);
 
-/* This rank's shard of entry e: its index among the rank's shards, or -1 if it has none. */
+/* The index of this rank's shard of entry e among the rank's shards, or -1 if it has none. */
 int TrsRouteShard(TrsSharding sharding, int e);
 
 /*
@@ -117,19 +117,19 @@ int TrsRouteShard(TrsSharding sharding, int e);
 
   Not collective.
 
-  In:  mean    the lookup divides by the lengths of bags if the model sees means
-       direct  the lookup works on the model's matrix; else on a matrix of this rank's entries alone
+  In:  mean    the lookup divides by bag lengths if the model sees means
+       direct  the lookup works on the model's matrix; else on a matrix of only this rank's entries
   Out: dim     columns of this rank's entries; may be NULL
 */
 PetscErrorCode TrsRouteCreateLookup(TrsSharding sharding, PetscBool mean, PetscBool direct, TrsLookup *lookup,
                                     int64_t *dim);
 
 /*
-  TrsRouteCreateRuns - List the columns of the model's matrix that each host gives.
+  TrsRouteCreateRuns - List the columns of the model's matrix that each host provides.
 
   Not collective.
 
-  In:  by_rank  list the columns of each rank that has some of their rows instead
+  In:  by_rank  list the columns by rank instead, for each rank that has some of their rows
        whole    list features whose columns all lie in one block in route->whole instead
   Out: dims     [H, by_rank: W] columns of each block
 */
@@ -140,8 +140,9 @@ PetscErrorCode TrsRouteCreateRuns(TrsSharding sharding, PetscBool by_rank, Petsc
 
   Not collective.
 
-  In: in_turn  a batch's ids are laid out before those of the next batch arrive, so that both share
-               memory (TrsKjtExchangeShare()). An evaluation's batches may come between a training's
+  In: in_turn  a batch's ids are laid out before the next batch's ids arrive, so that both batches
+               share memory (TrsKjtExchangeShare()). Evaluation batches may come between training
+               batches
 */
 PetscErrorCode TrsRouteCreateExchanges(TrsSharding sharding, PetscBool in_turn);
 
@@ -151,7 +152,7 @@ PetscErrorCode TrsRouteCreateExchanges(TrsSharding sharding, PetscBool in_turn);
   Not collective.
 
   In:    in       the batch
-         feature  [n_entries] each entry's feature of `in`: route->feature or route->place
+         feature  [n_entries] each entry's feature in `in`: route->feature or route->place
   InOut: entries  the entries' ids before they are cut: &route->entries, or memory in which they
                   stay for the caller
          places   int64, for a grid with one host: the place in `send` of each id of `entries`; or
@@ -162,16 +163,16 @@ PetscErrorCode TrsRouteSend(TrsSharding sharding, TrsStream stream, const TrsKjt
                             TrsKjt *entries, TrsDeviceBuffer *places, TrsKjt *send);
 
 /*
-  Cut ids of entries, [n_entries][B], by rows. out is [rank of the host][n_entries][B], with ids
-  counted from the start of their shard. places: as for TrsRouteSend(). Not collective.
+  Cut the ids of entries, [n_entries][B], by rows. out is [rank of the host][n_entries][B]; its ids
+  count from the start of their shard. places: as for TrsRouteSend(). Not collective.
 */
 PetscErrorCode TrsRouteCut(TrsSharding sharding, TrsStream stream, const TrsKjt *entries, int64_t *places,
                            TrsKjt *out);
 
 /*
   Copy all runs from the blocks' matrices to the model's (Scatter), or from the model's to the
-  blocks' (Gather), which are then written. Block q is [B, dims[q]] of sharding->rows_type, at
-  block[q]. Not collective.
+  blocks' (Gather). Block q is [B, dims[q]] of sharding->rows_type, at block[q]; Gather writes it.
+  Not collective.
 */
 PetscErrorCode TrsRouteScatterRuns(TrsSharding sharding, TrsStream stream, int64_t B,
                                    const float *const *block, const int64_t *dims,

@@ -5,7 +5,7 @@
 typedef struct {
   int i, from_index, to_index;
   const TrsShard *from, *to;
-  int64_t begin, end; /* the rows that both have */
+  int64_t begin, end; /* the rows that both shards have */
 } TrsShardPair;
 
 /* Step to the next pair of the group. Start with a pair of zeros, with to_index -1. */
@@ -92,7 +92,7 @@ PetscErrorCode TrsRowsTrafficFind(TrsSharding sharding, PetscBool outgoing, TrsR
   PetscFunctionBegin;
   PetscCall(
       PetscCalloc3((size_t)W + 1, &traffic->first, (size_t)W, &traffic->counts, (size_t)W, &traffic->displs));
-  for (int pass = 0; pass < 2; pass++) { /* the first pass counts, the second one lists */
+  for (int pass = 0; pass < 2; pass++) { /* the first pass counts, the second lists */
     traffic->n = 0;
     for (int q = 0; q < W; q++) {
       traffic->first[q] = traffic->n;

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Update: row squares, with -reproducible. The owners of a row's columns update them where they are,
-  by the sum of the squares of the whole row's gradient.
+  Update: row squares, with -reproducible. The owners of a row's columns update them in place, with
+  the sum of squares of the whole row's gradient.
 
-  Row-wise AdaGrad and partial row-wise Adam take no more than this sum of a row (src/RULES.md, rule
-  A12). It is a sum over blocks of TRS_SQUARES_COLUMNS columns, in their order. Each rank sends the
-  sums of its blocks to the ranks that hold the other columns, and each rank adds up all blocks. The
-  bits are those of the uncut table, however whole blocks are cut.
+  Row-wise AdaGrad and partial row-wise Adam need only this sum from the whole row (src/RULES.md,
+  rule A12). The sum goes over blocks of TRS_SQUARES_COLUMNS columns, in their order. Each rank
+  sends its blocks' sums to the ranks that hold the other columns, and each rank adds up all blocks.
+  The bits are those of the uncut table, however whole blocks are cut.
 
   All shards of a table get the same ids in the same order, and have the same rows. So both sides of
-  an exchange agree about the place of each row's sum without a word about it: the place of the
+  an exchange agree on the place of each row's sum without communication: it is the place of the
   row's first id in the list of ids by row.
 
-  Cost in a group with such a table: ids are listed by row twice, the gradients are read twice, and
-  one float for each id and block of columns goes to each of the other column shards. whole_rows.c,
-  for the other optimizers and cuts, sends whole rows.
+  Cost in a group with such a table: ids are listed by row twice, gradients are read twice, and one
+  float for each id and block of columns goes to each other column shard. whole_rows.c sends whole
+  rows for the other optimizers and cuts.
 */
 #include "shard/row_pairs.h"
 
 #include <string.h>
 
-/* Sums of the blocks of a shard of the row: received with a pair, or made here. */
+/* The block sums of one shard of the rows: received with a pair, or computed here. */
 typedef struct {
-  int local;               /* the lookup's number of the shard that is updated */
-  int64_t column;          /* the first column of the sums' shard in the table */
-  int64_t blocks;          /* blocks in the sums' shard */
-  const TrsRowsPair *pair; /* NULL: the sums are made here */
+  int local;               /* number, in the lookup, of the shard that is updated */
+  int64_t column;          /* first column, in the table, of the shard whose squares are summed */
+  int64_t blocks;          /* number of blocks in that shard */
+  const TrsRowsPair *pair; /* NULL: the sums are computed here */
   const float *sums;       /* [ids of the table, blocks] of this batch */
 } TrsSquaresPart;
 
@@ -37,8 +37,8 @@ typedef struct {
   int n_parts;
   TrsSquaresPart *part; /* [n_parts] by table, then column */
   int64_t *n_ids;       /* [n_tables] ids of this batch */
-  float **sums;         /* [n_tables] sums of this rank's blocks; NULL: not cut */
-  float **total;        /* [n_tables] sums over all columns; NULL: not cut */
+  float **sums;         /* [n_tables] sums of this rank's blocks; NULL: the table is not cut */
+  float **total;        /* [n_tables] sums over all columns; NULL: the table is not cut */
   TrsDeviceBuffer sums_memory, total_memory;
 } TrsRowSquares;
 
@@ -47,7 +47,7 @@ static int64_t n_blocks(int64_t columns)
   return (columns + TRS_SQUARES_COLUMNS - 1) / TRS_SQUARES_COLUMNS;
 }
 
-/* Put a part in its place by table and column. */
+/* Insert a part, sorted by table and column. */
 static void add_part(TrsRowSquares *r, TrsSquaresPart part)
 {
   int at = r->n_parts++;
@@ -123,7 +123,7 @@ static PetscErrorCode reserve_sums(TrsRowSquares *r)
   int64_t sums = 0, total = 0;
 
   PetscFunctionBegin;
-  for (int pass = 0; pass < 2; pass++) { /* the first pass counts, the second one gives memory */
+  for (int pass = 0; pass < 2; pass++) { /* the first pass counts, the second assigns memory */
     sums = total = 0;
     for (int p = 0; p < r->n_parts; p++) {
       const TrsSquaresPart *part = &r->part[p];
@@ -161,7 +161,7 @@ static PetscErrorCode reserve_messages(TrsRowSquares *r, TrsRowsTraffic *traffic
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Send this rank's sums to the owners of the other columns, and get theirs. */
+/* Exchange block sums with the owners of the other columns. */
 static PetscErrorCode exchange_sums(TrsRowSquares *r, TrsStream stream)
 {
   TrsRequest request = NULL;
@@ -185,7 +185,7 @@ static PetscErrorCode exchange_sums(TrsRowSquares *r, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the parts' sums of this batch. */
+/* Find this batch's sums of all parts. */
 static void find_sums(TrsRowSquares *r)
 {
   const float *arrived = (const float *)r->recv.data.data;

@@ -8,19 +8,19 @@
 struct TrsRowsInPlaceImpl {
   TrsSharding sharding;     /* borrowed */
   TrsSequenceAllToAll dist; /* borrowed */
-  int64_t row_dim;          /* floats from one row to the next on the way */
+  int64_t row_dim;          /* floats from one row to the next in messages */
   const TrsTbeTable **own;  /* [n_entries] this rank's rows of each entry; NULL: it has none */
   TrsDeviceBuffer arrival;  /* rows for the other ranks */
-  int64_t *received, *sent; /* [W] ids that travel; 0 of this rank */
-  int64_t *sent_begin;      /* [W + 1] where the ids for each rank begin in a batch that is sent */
-  const float **block;      /* [W] where the rows of each rank have arrived */
+  int64_t *received, *sent; /* [W] ids that travel; 0 for this rank */
+  int64_t *sent_begin;      /* [W + 1] where the ids for each rank begin in a sent batch */
+  const float **block;      /* [W] the arrived rows of each rank */
   TrsDeviceBuffer where;    /* int64 [N] floats from `base` to each id's row, or -1 */
-  TrsTbeTable *from;        /* [n_entries] floats of any address, as tables */
+  TrsTbeTable *from;        /* [n_entries] floats at any address, as tables */
   TrsTbeFeature *feature;   /* [n_entries] */
   TrsWorkspace workspace;
 };
 
-/* Does every rank hold the group's rows as the host can read them? */
+/* True if every rank holds the group's rows where the host can read them. */
 static PetscBool is_possible(TrsSharding sharding)
 {
   if (!sharding->context->device->host_memory) return PETSC_FALSE;
@@ -86,12 +86,12 @@ PetscErrorCode TrsRowsInPlaceDestroy(TrsRowsInPlace *rows)
 typedef struct {
   TrsRowsInPlace rows;
   const TrsKjt *ids;
-  int64_t *places;    /* of the ids */
-  const TrsKjt *send; /* Prepare: where they are sent from */
+  int64_t *places;    /* places of the ids */
+  const TrsKjt *send; /* Prepare: the batch as it is sent */
   uintptr_t base;     /* Wait: the lowest address of a row */
 } TrsEntryIds;
 
-/* Put this rank's rows in the place of places in the part of a batch that it sends itself. */
+/* Replace the places of ids that this rank sends to itself by the numbers of their rows. */
 static void mark_own(void *context, int64_t e)
 {
   const TrsEntryIds *of = context;
@@ -114,8 +114,8 @@ void TrsRowsInPlacePrepare(TrsRowsInPlace rows, const TrsKjt *send, const TrsKjt
 }
 
 /*
-  Look up the rows of entry e for the samples of one rank, ids begin .. end - 1 of those received.
-  A rank without rows of the entry gets pruned ids.
+  Look up entry e's rows for one rank's samples: received ids begin .. end - 1. A rank without rows
+  of the entry receives pruned ids.
 */
 static PetscErrorCode look_up(TrsRowsInPlace r, TrsStream stream, const TrsJagged *received, int e,
                               int64_t begin, int64_t end, float *to)
@@ -137,8 +137,8 @@ static PetscErrorCode look_up(TrsRowsInPlace r, TrsStream stream, const TrsJagge
 }
 
 /*
-  Look up the rows for the samples of rank q, to which rows of the entries in turn travel. `before`:
-  samples of the ranks that lie before q in an entry's ids.
+  Look up the rows for rank q's samples; the rows travel entry by entry. `before`: number of samples
+  from ranks that precede q in an entry's ids.
 */
 static PetscErrorCode look_up_for(TrsRowsInPlace r, TrsStream stream, const TrsShardingSlot *slot, int q,
                                   int64_t before, float *to)
@@ -175,7 +175,7 @@ PetscErrorCode TrsRowsInPlaceStart(TrsRowsInPlace r, TrsShardingSlot *slot, TrsS
   PetscCall(
       TrsDeviceBufferReserveShared(context->device, &r->arrival, n * r->row_dim * (int64_t)sizeof(float)));
   n = 0;
-  /* The grid is one host, so the sources lie in the order of the ranks. */
+  /* The grid is one host, so sources are in rank order. */
   for (int q = 0; q < W; q++) {
     if (q != rank)
       PetscCall(look_up_for(r, stream, slot, q, before, (float *)r->arrival.data + n * r->row_dim));
@@ -198,7 +198,7 @@ static uintptr_t lowest(TrsRowsInPlace r)
   return base;
 }
 
-/* The rank to which the id at a place was sent. */
+/* The rank to which the id at this place was sent. */
 static int rank_of(TrsRowsInPlace r, int64_t place)
 {
   int low = 0, high = r->sharding->context->groups->world->size;
@@ -259,7 +259,7 @@ PetscErrorCode TrsRowsInPlaceWait(TrsRowsInPlace r, TrsStream stream, const TrsK
   input.values = (const int64_t *)r->where.data;
   of.base = lowest(r);
   TrsForEach(n_entries, find_rows, &of);
-  for (int e = 0; e < n_entries; e++) /* a forward only reads the rows */
+  for (int e = 0; e < n_entries; e++) /* a forward only reads rows */
     memcpy(&r->from[e].weight, &of.base, sizeof(of.base));
   if (input.batch > 0)
     PetscCall(context->compute->tbe_forward(stream, r->workspace, &tbe, &input, pooled->rows));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The forward of rows in order (ordered.c) where the host can read every row itself: fp32 tables in
-  host memory, without caches. No row is copied that need not travel:
+  The forward of rows in order (ordered.c) if the host can read every row itself: fp32 tables in
+  host memory, without caches. Only rows that travel are copied:
 
     ids of my rows, from the others --lookup--> rows in the order in which they travel back
     own samples' ids: my rows are read in their tables, the others' rows where they arrive, with
@@ -17,8 +17,8 @@
 typedef struct TrsRowsInPlaceImpl *TrsRowsInPlace;
 
 /*
-  In:   rows_dist  the exchange of rows of row_dim floats, borrowed
-  Out:  rows       NULL if the group's tables are others
+  In:   rows_dist  the exchange of rows with row_dim floats, borrowed
+  Out:  rows       NULL if this forward does not fit the group's tables
   Not collective: all ranks get rows, or none does.
 */
 PetscErrorCode TrsRowsInPlaceCreate(TrsSharding sharding, TrsSequenceAllToAll rows_dist, int64_t row_dim,
@@ -26,8 +26,8 @@ PetscErrorCode TrsRowsInPlaceCreate(TrsSharding sharding, TrsSequenceAllToAll ro
 PetscErrorCode TrsRowsInPlaceDestroy(TrsRowsInPlace *rows);
 
 /*
-  Prepare a batch. ids: of the entries; places: where each of them lies in `send`, of which no more
-  is needed later. A place becomes -2 - r for an id of this rank's row r, and -1 for a pruned one.
+  Prepare a batch. ids: the ids of the entries; places: the place of each id in `send`, which is not
+  needed afterwards. A place becomes -2 - r for an id of this rank's row r, and -1 for a pruned id.
   Not collective.
 */
 void TrsRowsInPlacePrepare(TrsRowsInPlace rows, const TrsKjt *send, const TrsKjt *ids, int64_t *places);
@@ -36,8 +36,8 @@ void TrsRowsInPlacePrepare(TrsRowsInPlace rows, const TrsKjt *send, const TrsKjt
 PetscErrorCode TrsRowsInPlaceStart(TrsRowsInPlace rows, TrsShardingSlot *slot, TrsStream stream);
 
 /*
-  Pool the rows of own samples, with ids and places as Prepare left them. Means are still sums.
-  Collective.
+  Pool the rows of this rank's samples, with ids and places as Prepare left them. Means are still
+  sums. Collective.
 */
 PetscErrorCode TrsRowsInPlaceWait(TrsRowsInPlace rows, TrsStream stream, const TrsKjt *ids, int64_t *places,
                                   const TrsPooledMatrix *pooled);

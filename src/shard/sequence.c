@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/sequence.h"
 
-/* Describe how the gradients of all pieces are added up. */
+/* Describe the summation of all pieces' gradients. */
 static PetscErrorCode describe_adds(TrsSharding sharding, TrsSequence *sequence)
 {
   const int *table_feature = sharding->route.table_feature;
@@ -47,7 +47,7 @@ PetscErrorCode TrsSequenceCreate(TrsSharding sharding, PetscBool dedup, TrsSeque
   PetscCall(PetscMalloc1((size_t)route->n_entries, &sequence->piece));
   for (int e = 0; e < route->n_entries; e++) {
     const TrsRouteEntry *entry = &route->entry[e];
-    if (route->place[e] != route->table_feature[entry->table]) continue; /* one piece a block */
+    if (route->place[e] != route->table_feature[entry->table]) continue; /* one piece per block */
     sequence->piece[sequence->n_pieces++] = (TrsSequencePiece){
         .table = entry->table, .columns = entry->columns, .column = entry->column};
     sequence->dim = PetscMax(sequence->dim, entry->columns);
@@ -95,8 +95,8 @@ PetscErrorCode TrsSequenceDestroy(TrsSharding sharding, TrsSequence *sequence)
 }
 
 /*
-  Spread n ids over the B bags of each of some features. Each bag gets n / (features * B) ids; the
-  first bags get one more. id_begin [features + 1]: its first entry is set.
+  Spread n ids over the B bags of each of several features. Each bag gets n / (features * B) ids,
+  and the first bags get one more. id_begin [features + 1]: its first entry must be set.
 */
 static void spread(int64_t n, int features, int64_t B, int32_t *lengths, int64_t *id_begin)
 {
@@ -112,8 +112,8 @@ static void spread(int64_t n, int features, int64_t B, int32_t *lengths, int64_t
 }
 
 /*
-  Put each table's distinct ids into the bags of its features. An exchange needs bags, but the
-  distribution over bags does not matter. Distinct ids of a table lie side by side, so that they are
+  Put each table's distinct ids into its features' bags. An exchange needs bags, but the
+  distribution over bags does not matter. A table's distinct ids are adjacent, so that they are
   looked up in row order.
 */
 static PetscErrorCode make_unique(TrsSharding sharding, const TrsSequence *sequence, TrsSequenceBatch *batch,
@@ -176,7 +176,7 @@ int64_t TrsSequenceIds(const TrsSequence *sequence, const TrsSequenceBatch *batc
   return begin[i + 1] - begin[i];
 }
 
-/* The kernels' poolings. Each row that a layer of the model takes is copied as a bag of one id. */
+/* The kernels' poolings. A row that a layer of the model takes is copied as a bag of one id. */
 #define KERNEL_OF_LAYER(KIND, ...) [TRS_SEQUENCE_POOLING_##KIND] = TRS_SEQUENCE_CONCAT,
 static const TrsSequencePooling poolings[] = {[TRS_SEQUENCE_POOLING_MEAN] = TRS_SEQUENCE_MEAN,
                                               [TRS_SEQUENCE_POOLING_MAX] = TRS_SEQUENCE_MAX,
@@ -189,7 +189,7 @@ TrsSequencePooling TrsSequencePoolingOf(const TrsTableConfig *table, int k)
   return poolings[table->sequence_pooling];
 }
 
-/* Make the offsets of n bags of one id. */
+/* Write the offsets of n bags with one id each. */
 static PetscErrorCode count_each(const TrsDeviceOps *device, TrsStream stream, TrsSequence *sequence,
                                  int64_t n)
 {
@@ -205,19 +205,19 @@ static PetscErrorCode count_each(const TrsDeviceOps *device, TrsStream stream, T
   for (int64_t i = 0; i < sequence->n_each; i++) each[i] = i;
   if (!device->host_memory) {
     PetscCall(device->copy(sequence->each.data, each, bytes, stream));
-    PetscCall(device->stream_synchronize(stream)); /* other streams read it, too */
+    PetscCall(device->stream_synchronize(stream)); /* other streams also read it */
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The bags of a feature in a piece, and where their vectors or the gradients of these begin. */
+/* A feature's bags in a piece, and where their vectors or gradients begin. */
 typedef struct {
   TrsSequenceBags bags;
   float *data;
   int64_t stride;
 } TrsPieceBags;
 
-/* Describe the bags of the group's k-th feature for the columns of a piece, and their vectors. */
+/* Describe the bags and vectors of the group's k-th feature in a piece's columns. */
 static PetscErrorCode bags_of(TrsSharding sharding, TrsStream stream, TrsSequence *sequence,
                               const TrsSequenceBatch *batch, int p, int k, const TrsPooledMatrix *matrix,
                               TrsPieceBags *found)
@@ -267,7 +267,7 @@ PetscErrorCode TrsSequencePool(TrsSharding sharding, TrsSequence *sequence, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The bags of all pieces, piece after piece. The values are the ids' rows among the piece's. */
+/* The bags of all pieces, piece after piece. Each value is the id's row in the piece. */
 static TrsTbeInput piece_bags(const TrsSequence *sequence, const TrsSequenceBatch *batch)
 {
   const TrsJagged *bags = sequence->by_table ? &batch->group.jagged : &batch->pieces.jagged;
@@ -280,7 +280,7 @@ static TrsTbeInput piece_bags(const TrsSequence *sequence, const TrsSequenceBatc
                        .n_values = bags->n_values};
 }
 
-/* Let the tables of the pieces be their rows in grad_rows. */
+/* Let the pieces' tables be their rows in grad_rows. */
 static void set_add_tables(TrsSequence *sequence, const TrsSequenceBatch *batch,
                            float *grad_rows) /* NOLINT(readability-non-const-parameter) */
 {
@@ -301,7 +301,7 @@ PetscErrorCode TrsSequenceSort(TrsSharding sharding, TrsSequence *sequence, cons
   PetscFunctionBegin;
   if (!sequence->dedup || !compute->tbe_find_occurrences) PetscFunctionReturn(PETSC_SUCCESS);
   before = TrsMemoryFor(TRS_MEMORY_SCRATCH);
-  /* The gradients' memory begins as aligned as this; a sort needs no more of it. */
+  /* The gradients' memory has the same alignment; a sort needs nothing else from it. */
   set_add_tables(sequence, batch, (float *)batch->reverse.data);
   PetscCall(compute->tbe_find_occurrences(stream, sequence->sort_workspace, &sequence->add, &input,
                                           TRS_TBE_BY_ID, &batch->occurrences));
@@ -311,7 +311,7 @@ PetscErrorCode TrsSequenceSort(TrsSharding sharding, TrsSequence *sequence, cons
 
 /*
   Add up the gradients by id into the distinct rows of all pieces, in order of feature, sample and
-  place. The sum is a step of gradient descent on zeros, with learning rate -1.
+  place. The sum is a step of gradient descent from zeros with learning rate -1.
 */
 static PetscErrorCode add_duplicates(TrsSharding sharding, TrsSequence *sequence,
                                      const TrsSequenceBatch *batch, TrsStream stream, float *grad_rows)

@@ -3,14 +3,14 @@
   Payload: rows by id, for sequence tables whose rows come from other ranks.
 
   TRS_GRID_RANKS (table_wise, column_wise, table_column_wise): a shard has all rows. A feature's ids
-  go as they are to every shard of its table. The columns of each shard come back.
+  go unchanged to every shard of its table, and each shard's columns come back.
 
     own ids --route--> [my features][G] --lookup--> a row for each id
     --all-to-all--> rows in the order of the ids sent
 
   TRS_GRID_WORLD (row_wise, table_row_wise, grid_shard): ids are cut into buckets. The place to
-  which an id went tells which arrived row is its own. If a table lies on one host, the buckets of
-  the other hosts are empty.
+  which an id was sent determines its arrived row. If a table lies on one host, the other hosts'
+  buckets are empty.
 
   Source: TorchRec TwSequenceEmbeddingSharding, CwSequenceEmbeddingSharding,
           RwSequenceEmbeddingSharding
@@ -21,9 +21,9 @@
 typedef struct {
   TrsSequence sequence;
   PetscBool by_rows;  /* ids are cut into buckets */
-  TrsRowsCopy *found; /* [pieces] by rows: the rows of the ids */
+  TrsRowsCopy *found; /* [pieces] by rows: the ids' rows */
   TrsSequenceAllToAll dist;
-  const float *arrived; /* rows of this rank's ids, until those of the next batch arrive */
+  const float *arrived; /* rows of this rank's ids, valid until the next batch's rows arrive */
   TrsDeviceBuffer rows, ordered;
 } TrsSequenceDist;
 
@@ -60,10 +60,7 @@ static PetscErrorCode destroy_sequence(TrsSharding sharding)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Find the row of every id, piece after piece. The row of an id is the place to which its distinct
-  id went.
-*/
+/* Find the row of every id, piece after piece: the place to which the id's distinct id was sent. */
 static PetscErrorCode compose(TrsSharding sharding, TrsSequenceDist *d, TrsSequenceBatch *batch,
                               TrsStream stream)
 {
@@ -92,7 +89,7 @@ static PetscErrorCode compose(TrsSharding sharding, TrsSequenceDist *d, TrsSeque
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find where each piece's rows arrive. Only the host computes. */
+/* Find where each piece's rows arrive. This is computed on the host. */
 static void find_rows(const TrsSequenceDist *d, const TrsShardingSlot *slot, TrsSequenceBatch *batch)
 {
   const TrsSequence *sequence = &d->sequence;

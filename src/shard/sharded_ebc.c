@@ -5,8 +5,9 @@
 #include "shard/vectors.h"
 
 /*
-  Rows are lent to their readers from a forward to its backward only where so few groups exchange in
-  between that no exchange comes to the cells of the lent ones (comm/shared_lanes.h).
+  Rows are lent to their readers from a forward to its backward only if at most this number of
+  groups exchange. More groups could reach the lanes' cells of the lent rows in between
+  (comm/shared_lanes.h).
 */
 enum { TRS_LENDING_GROUPS = 6 };
 
@@ -33,7 +34,7 @@ PetscErrorCode TrsShardedEbcRefuseRounded(TrsOptions options, const char *name)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check for -reproducible that all messages keep full precision. codecs is [TRS_N_QCOMM_OPS]. */
+/* For -reproducible, check that all messages keep full precision. codecs is [TRS_N_QCOMM_OPS]. */
 static PetscErrorCode check_unrounded(TrsOptions options, const TrsQcommCodecs *codecs)
 {
   const char *rounded = NULL;
@@ -78,12 +79,12 @@ PetscErrorCode TrsShardedEbcConfigFromOptions(TrsOptions options, TrsShardedEbcC
 }
 
 /*
-  Encode what a group sends in the type that the model rounds it to (output_dtype), or that it
-  multiplies in (context->wire). Whole pooled rows and their gradients lose nothing by the first;
-  parts of sums, and rows of sequences, are rounded once more. A precision of -qcomm_... goes
-  before; fp32 that is given does so for the second alone. Nothing is encoded on one rank, with
-  -reproducible, whose bits must not show the plan, and by a served model where it would round more
-  than the output.
+  Choose the type in which a group's messages are encoded: the type to which the model rounds the
+  output (output_dtype), or else the type in which the model multiplies (context->wire). With
+  output_dtype, whole pooled rows and their gradients lose nothing; partial sums and sequence rows
+  are rounded once more. A precision given by -qcomm_... takes precedence; fp32 does so only over
+  context->wire. Messages are not encoded on one rank, with -reproducible (the plan must not change
+  the bits), and in a served model if encoding would round more than the output.
 */
 static void choose_codecs(TrsSharding group)
 {
@@ -110,8 +111,8 @@ static void choose_codecs(TrsSharding group)
 }
 
 /*
-  Put table t into the group of its payload, grid, weights and output_dtype. The first such table
-  opens a group.
+  Put table t into the group with its payload, grid, weights and output_dtype; create the group if
+  there is none.
 */
 static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
 {
@@ -149,7 +150,7 @@ static PetscErrorCode add_table(TrsShardedEbc ebc, int t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the layout of the model's matrix in place, in which no feature has columns yet. */
+/* In place: create the layout of the model's matrix, in which no feature has columns yet. */
 static PetscErrorCode create_layout(TrsShardedEbc ebc, PetscBool in_place)
 {
   const TrsTableConfigs *tables = ebc->context.tables;
@@ -164,7 +165,7 @@ static PetscErrorCode create_layout(TrsShardedEbc ebc, PetscBool in_place)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Set up a group's route, payload and update. The group's tables are known. */
+/* Set up a group's route, payload and update. The group must have all its tables. */
 static PetscErrorCode setup_group(TrsShardedEbc ebc, TrsSharding group)
 {
   PetscFunctionBegin;
@@ -272,7 +273,7 @@ PetscErrorCode TrsShardedEbcDestroy(TrsShardedEbc *ebc)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the place of every id in its bag, if some group needs it. */
+/* Find the position of every id in its bag, if a group needs positions. */
 static PetscErrorCode find_positions(TrsShardedEbc ebc, int slot, const TrsKjt *batch, TrsStream stream)
 {
   int g = 0;
@@ -288,8 +289,8 @@ static PetscErrorCode find_positions(TrsShardedEbc ebc, int slot, const TrsKjt *
 }
 
 /*
-  The batch as the group sees it: with the ids' weights only if its tables are weighted, or with
-  positions in the place of weights.
+  The batch for a group: with the ids' weights if its tables are weighted, with positions as
+  weights, or without weights.
 */
 static const TrsKjt *batch_of_group(TrsShardedEbc ebc, TrsSharding group, int slot, const TrsKjt *batch)
 {
@@ -306,10 +307,10 @@ static const TrsKjt *batch_of_group(TrsShardedEbc ebc, TrsSharding group, int sl
 }
 
 /*
-  Give a slot the memory for sent ids, or take it back. Batches are sent one after the other, so one
-  memory serves the ids of all slots: a batch takes it when it is prepared, and gives it back when
-  its ids have been sent. An evaluation's batches may go between a training's, and have memory of
-  their own. A second call undoes the first.
+  Give a slot the memory for sent ids, or take the memory back; a second call undoes the first.
+  Batches are sent one after the other, so all slots share one memory: a batch takes it when it is
+  prepared, and gives it back when its ids have been sent. An evaluation's batches may come between
+  a training's, and have their own memory.
 */
 static void swap_sent(TrsSharding group, int slot)
 {
@@ -328,10 +329,10 @@ static void swap_sent(TrsSharding group, int slot)
 }
 
 /*
-  Give a slot the memory for received ids, or take it back. The received ids are kept until the
-  batch's update. On a host this update comes before the next batch's ids are laid out (unless a
-  pipeline fills caches with its rows earlier), so one memory serves all slots in turn. A second
-  call undoes the first.
+  Give a slot the memory for received ids, or take the memory back; a second call undoes the first.
+  Received ids are kept until the batch's update. On a host this update comes before the next
+  batch's ids are laid out (unless a pipeline fills caches with its rows earlier), so all slots
+  share one memory.
 */
 static void swap_received(TrsSharding group, int slot)
 {
@@ -408,7 +409,7 @@ PetscErrorCode TrsShardedEbcSort(TrsShardedEbc ebc, int slot, TrsStream stream)
     TrsSharding group = ebc->group[g];
 
     if (group->ops->sort) PetscCall(group->ops->sort(group, &group->slot[slot], stream));
-    if (group->update->sort && !ebc->copies.owners) /* else these ids are not all */
+    if (group->update->sort && !ebc->copies.owners) /* else ids of other copies are missing */
       PetscCall(group->update->sort(group, &group->slot[slot], stream));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -464,10 +465,10 @@ static PetscErrorCode clamp_columns(TrsShardedEbc ebc, const TrsKjt *batch, TrsS
 }
 
 /*
-  Clamp the pooled output's gradient by -embedding_max_gradient, here, where no plan has touched it
-  yet (src/RULES.md, rule A9). Neighbouring columns with one limit are one matrix. Columns follow
-  the features' order but in two_tower, where the query's come first. The columns of a sequence's
-  layer are clamped with their neighbours, and nothing reads them any more.
+  Clamp the pooled output's gradient by -embedding_max_gradient here, before it depends on the plan
+  (src/RULES.md, rule A9). Adjacent columns with the same limit are clamped as one matrix. Columns
+  are in the order of features, except in two_tower, where the query's columns come first. Columns
+  of a sequence layer are clamped with their neighbours; nothing reads them afterwards.
 */
 static PetscErrorCode clamp_gradients(TrsShardedEbc ebc, const TrsKjt *batch, TrsStream stream,
                                       const TrsPooledMatrix *grad)
@@ -500,7 +501,7 @@ static PetscErrorCode clamp_gradients(TrsShardedEbc ebc, const TrsKjt *batch, Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* In place: begin with the vectors in the matrix. Groups then say where others are. */
+/* In place: first place all vectors in the matrix. Groups then set the places of the others. */
 static void place_in_matrix(const TrsTableConfigs *tables, const TrsPooledMatrix *pooled)
 {
   for (int t = 0, f = 0; pooled->place && pooled->rows.data && t < tables->n; t++)
@@ -538,7 +539,7 @@ PetscErrorCode TrsShardedEbcForwardWait(TrsShardedEbc ebc, int slot, TrsStream s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The number of features that may have position weights: all, or none. */
+/* The number of features that may have position weights: all or none. */
 static int n_positions(const TrsShardingContext *context)
 {
   int n = 0;
@@ -548,8 +549,8 @@ static int n_positions(const TrsShardingContext *context)
 }
 
 /*
-  Zero the gradients of position weights. The lookups add to them, but a rank without the table has
-  no lookup for it.
+  Zero the gradients of position weights on every rank: lookups add to them, and a rank without the
+  table has no lookup for it.
 */
 static PetscErrorCode zero_position_gradients(TrsShardedEbc ebc, TrsStream stream)
 {
@@ -565,8 +566,8 @@ static PetscErrorCode zero_position_gradients(TrsShardedEbc ebc, TrsStream strea
 }
 
 /*
-  Divide the gradients of position weights by the number of copies: they come from the gradients of
-  rows, and are the same dense parameters in all copies.
+  Divide the gradients of position weights by the number of copies. They are made from row
+  gradients, which were multiplied by it, but belong to dense parameters that all copies share.
 */
 static PetscErrorCode unscale_position_gradients(TrsShardedEbc ebc, TrsStream stream)
 {
@@ -599,7 +600,7 @@ PetscErrorCode TrsShardedEbcBackwardStart(TrsShardedEbc ebc, int slot, TrsStream
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Update a group's rows when their gradients have arrived. */
+/* Update a group's rows once their gradients have arrived. */
 static PetscErrorCode update_group(TrsSharding group, TrsShardingSlot *slot, TrsStream stream,
                                    const TrsPooledMatrix *grad, const TrsSparseOptimizerArgs *args)
 {

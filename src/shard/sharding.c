@@ -45,7 +45,7 @@ TrsPositionWeight TrsShardingPosition(TrsSharding sharding, int f)
   return position ? position[f] : (TrsPositionWeight){0};
 }
 
-/* Take bytes from the loan, on cache lines. NULL: not enough bytes are left. */
+/* Take bytes from the loan, aligned to cache lines. NULL: not enough bytes are left. */
 static void *take_loan(TrsLoan *loan, int64_t bytes)
 {
   void *taken = loan->data + loan->taken;

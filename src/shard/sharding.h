@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sharding: how the ids of a group of tables reach their shards, rows come back, and gradients
-  update the rows.
+  Sharding: a group's ids travel to the shards, rows travel back, and gradients update the rows.
 
   A group is all tables with one payload (what travels: TrsShardingOps), one update (who applies
-  gradients: TrsUpdateOps), one grid of ranks (route.h), one kind of weights and one output_dtype;
-  choose.h makes the choice. Each group has exchanges of its own; the counts of all groups travel
-  together (sharded_ebc.c).
+  gradients: TrsUpdateOps), one grid of ranks (route.h), one kind of weights and one output_dtype.
+  choose.h chooses payload, grid and update. Each group has its own exchanges; the counts of all
+  groups travel together (sharded_ebc.c).
 
   Source: TorchRec EmbeddingSharding, BaseSparseFeaturesDist, BaseEmbeddingDist
           (torchrec.distributed.sharding)
@@ -18,8 +17,8 @@
 #include "shard/route.h"
 
 /*
-  How row_wise's sums and their gradients travel between hosts (-ebc_row_wise_reduce_scatter). auto:
-  hierarchical from TRS_HIERARCHICAL_HOSTS hosts on.
+  Levels of the exchange of row_wise's sums and their gradients (-ebc_row_wise_reduce_scatter).
+  auto: hierarchical if there are at least TRS_HIERARCHICAL_HOSTS hosts.
 */
 typedef enum {
   TRS_REDUCE_SCATTER_AUTO,
@@ -29,14 +28,14 @@ typedef enum {
 enum { TRS_HIERARCHICAL_HOSTS = 4 };
 
 /*
-  Number of slots for batches in flight. A training has three: for the batch that is computed, the
-  batch in the input dist, and a batch that a device has not ended yet. An evaluation between two
-  steps has as many, which follow the training's.
+  Number of slots for batches in flight. Training has three: for the batch that is computed, for the
+  batch in the input dist, and for a batch that the device has not finished. An evaluation between
+  two steps has three more, numbered after training's slots.
 */
 enum { TRS_TRAINING_SLOTS = 3, TRS_SHARD_SLOTS = 2 * TRS_TRAINING_SLOTS };
 _Static_assert((int)TRS_SHARD_SLOTS == (int)TRS_CACHE_BATCHES, "caches know the batches in flight");
 
-/* The kinds of batches that take turns: 0 a training's, 1 an evaluation's. */
+/* The kinds of batches that take turns: 0 training, 1 evaluation. */
 enum { TRS_N_TURNS = 2 };
 static inline int TrsShardingTurn(int slot)
 {
@@ -44,8 +43,8 @@ static inline int TrsShardingTurn(int slot)
 }
 
 /*
-  Memory for data that is sent to other ranks. Its owner does not need it while rows and gradients
-  travel. Each forward takes it anew, from the front.
+  Memory lent for data that is sent to other ranks. Its owner does not need the memory while rows
+  and gradients travel. Each forward takes bytes from the front again.
 */
 typedef struct {
   char *data;
@@ -53,9 +52,8 @@ typedef struct {
 } TrsLoan;
 
 /*
-  The columns of the model's matrix where the model takes vectors where they lie. Only features
-  whose vectors arrive in the matrix have columns: TrsShardingColumn() gives them when it is first
-  asked.
+  Columns of the model's matrix if the model reads vectors in place. Only features whose vectors
+  arrive in the matrix have columns. The first TrsShardingColumn() of a feature assigns them.
 */
 typedef struct {
   int64_t *column; /* [F]; -1: none */
@@ -63,8 +61,8 @@ typedef struct {
 } TrsMatrixLayout;
 
 /*
-  The data that all groups share; the sharded collection owns it. Features are numbered as the model
-  orders them (src/RULES.md, rule A2).
+  Data that all groups share; the sharded collection owns it. Features have the model's order
+  (src/RULES.md, rule A2).
 */
 typedef struct {
   const TrsCommGroups *groups;
@@ -72,12 +70,12 @@ typedef struct {
   const TrsComputeOps *compute;
   const TrsTableConfigs *tables;
   const TrsEmbeddingShards *shards;
-  /* sharded_ebc.h; only the codecs differ. A group has its own. */
+  /* sharded_ebc.h; a group has its own copies, which differ only in the codecs */
   TrsPooledDistOptions dist, reduce_scatter, sequence;
   const TrsTablePlan **table_plan;   /* [T] each table's plan */
   int *first_feature;                /* [T] each table's first feature; its other features follow */
-  const int64_t *columns;            /* [F] as given; read them by TrsShardingColumn() */
-  TrsMatrixLayout *layout;           /* in place, instead of them; else NULL */
+  const int64_t *columns;            /* [F] as given; read them through TrsShardingColumn() */
+  TrsMatrixLayout *layout;           /* if in place: used instead of columns; else NULL */
   const TrsPositionWeight *position; /* [F] */
   PetscBool index_dedup;             /* for sequence tables */
   PetscBool variable_batch;          /* for pooled tables */
@@ -85,7 +83,7 @@ typedef struct {
   PetscBool copied;                  /* other copies of the tables make the same updates */
   TrsDType rows, wire;               /* sharded_ebc.h */
   PetscBool in_place, ids_in_place;  /* sharded_ebc.h */
-  /* Memory for the lookups' rows. A lookup has memory of its own if the loan is too small. */
+  /* Memory for the lookups' rows. If the loan is too small, a lookup has memory of its own. */
   TrsLoan *loan;
 } TrsShardingContext;
 
@@ -96,7 +94,7 @@ typedef struct TrsUpdateOps TrsUpdateOps;
 typedef struct {
   const TrsKjt *batch; /* the samples' own ids in model order, borrowed from the reader */
   /*
-    The batch without weights (src/RULES.md, rule A14), or with positions as weights; owns nothing.
+    The batch without weights (src/RULES.md, rule A14), or with positions as weights. Owns nothing.
   */
   TrsKjt view;
   TrsKjt send, recv;
@@ -123,20 +121,20 @@ struct TrsShardingImpl {
   /* Result [G, local_dim] of the last TrsShardingLookup(), in `pooled` or in the loan. */
   float *rows;
   /*
-    Type of the result and of its gradients: of floats, or of bf16, two in the place of a float, so
-    that they travel without being encoded. A payload sets it.
+    Type of the result and its gradients, set by the payload: fp32, or bf16 with two numbers in the
+    space of a float, so that they travel without encoding.
   */
   TrsDType rows_type;
-  /* A payload sets it: rows stay where the lookup put them until the update. */
+  /* Set by the payload: rows stay where the lookup put them until the update. */
   PetscBool lends_rows;
   TrsWorkspace workspace;
   TrsShardingSlot slot[TRS_SHARD_SLOTS];
-  TrsKjt sent[TRS_N_TURNS]; /* memory for the ids of the one batch that is being sent, by turn */
+  TrsKjt sent[TRS_N_TURNS]; /* by turn: memory for the ids of the one batch that is being sent */
   TrsKjt received;          /* on a host: memory for the received ids of a training batch */
   TrsMeanColumns *mean;     /* [features], scratch */
   /*
-    The type that the pooled outputs are rounded to in the model, and the exchanges' options, with
-    this type as their codec where they have none.
+    The type to which the model rounds pooled outputs, and the options of the exchanges. An exchange
+    without a codec of its own uses this type.
   */
   TrsDType output_dtype;
   TrsPooledDistOptions dist, reduce_scatter, sequence;
@@ -147,22 +145,23 @@ struct TrsShardingImpl {
 
 struct TrsShardingOps {
   const char *name;
-  PetscBool typed; /* it works on a model's matrix of bf16, too; else such a matrix is refused */
-  /* Allocate, make the exchanges and the lookup. Collective. */
+  PetscBool typed; /* supports a model matrix of bf16; otherwise such a matrix is refused */
+  /* Allocate, and create the exchanges and the lookup. Collective. */
   PetscErrorCode (*setup)(TrsSharding sharding);
   PetscErrorCode (*destroy)(TrsSharding sharding);
-  /* Lay out the slot's batch as it is sent (replicas: looked up). Not collective. */
+  /* Lay out the slot's batch for sending (replicas: for the lookup). Not collective. */
   PetscErrorCode (*prepare)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
   /*
-    Start and end the exchange that a payload makes before the lookup, beside the slot's `exchange`.
-    The counts that prepare sent have arrived. NULL: there is no such exchange. Collective.
+    Start and finish the payload's own exchange before the lookup, in addition to the slot's
+    `exchange`. The counts that prepare sent have arrived. NULL: the payload has no such exchange.
+    Collective.
   */
   PetscErrorCode (*input_start)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
   PetscErrorCode (*input_wait)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
   /*
-    Sort what backward_start of a training batch adds up by bag or by id, beside other work and
-    without waiting. It comes before backward_start, or is left out. NULL: there is nothing to sort.
-    Not collective.
+    Sort the bags or ids by which a training batch's backward_start adds up gradients, beside other
+    work and without waiting. Optional; must come before backward_start. NULL: nothing to sort. Not
+    collective.
   */
   PetscErrorCode (*sort)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
   /*
@@ -174,18 +173,16 @@ struct TrsShardingOps {
   /* Wait until the samples' rows are in the model's matrix. */
   PetscErrorCode (*forward_wait)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                  const TrsPooledMatrix *pooled);
-  /* End a forward that no backward follows. NULL: there is nothing to do. */
+  /* End a forward without a backward. NULL: nothing to do. */
   PetscErrorCode (*forward_end)(TrsSharding sharding, TrsStream stream);
   PetscErrorCode (*backward_start)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                    const TrsPooledMatrix *grad);
-  /*
-    Wait until the gradients have arrived at the shards. *arrived is set to them, for the update.
-  */
+  /* Wait until the gradients have arrived at the shards; set *arrived to them, for the update. */
   PetscErrorCode (*backward_wait)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream,
                                   const TrsPooledMatrix *grad, TrsMatrix *arrived);
 };
 
-/* The update applies the gradients to a group's rows. setup, destroy, list and sort may be NULL. */
+/* An update applies the gradients to a group's rows. setup, destroy, list and sort may be NULL. */
 struct TrsUpdateOps {
   const char *name;
   /* Called after the payload's setup, which made the lookup. It may choose another update. */
@@ -194,11 +191,11 @@ struct TrsUpdateOps {
   /* Called when the ids of a training batch have arrived. Not collective. */
   PetscErrorCode (*list)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
   /*
-    Sort these ids for apply (TrsLookupSort), beside other work and without waiting. It comes before
-    apply, or is left out. Not collective.
+    Sort these ids for apply (TrsLookupSort), beside other work and without waiting. Optional; must
+    come before apply. Not collective.
   */
   PetscErrorCode (*sort)(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream);
-  /* Apply the result of backward_wait to the rows. Collective on the world. */
+  /* Apply the gradients from backward_wait to the rows. Collective on the world. */
   PetscErrorCode (*apply)(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream, TrsMatrix grad,
                           const TrsSparseOptimizerArgs *args);
 };
@@ -209,20 +206,20 @@ extern const TrsShardingOps trs_payload_pooled, trs_payload_distinct_bags, trs_p
     trs_payload_sequence_replicas;
 
 /*
-  The updates. Owners update their shards by bags, or by ids. Rows that are cut by columns are
-  updated by whole_rows.c, or by row_squares.c, which it chooses. All replicas make the same update.
+  The updates. Owners update their shards by bag or by id. Rows that are cut by columns are updated
+  by whole_rows.c, which may choose row_squares.c instead. All replicas make the same update.
 */
 extern const TrsUpdateOps trs_update_owner, trs_update_owner_by_id, trs_update_whole_rows,
     trs_update_row_squares, trs_update_replicas;
 
 /* --- shared by the payloads (sharding.c) --- */
 
-/* The matrix of rows of sharding->rows_type at `data`, with `stride` numbers a row. */
+/* The matrix at `data` with elements of sharding->rows_type and a row stride of `stride`. */
 TrsMatrix TrsShardingRows(TrsSharding sharding, const float *data, int64_t stride);
 
 /*
-  The first column of the group's feature f (its number in the model) in the model's matrix. Call it
-  at setup, for features whose vectors arrive there: those of all columns of their table.
+  The first column of feature f (its number in the model) in the model's matrix. Call it at setup,
+  and only for features whose vectors arrive in the matrix with all of their table's columns.
 */
 int64_t TrsShardingColumn(TrsSharding sharding, int f);
 
@@ -231,8 +228,8 @@ const TrsTablePlan *TrsShardingTablePlan(TrsSharding sharding, int i);
 const TrsTableConfig *TrsShardingTableConfig(TrsSharding sharding, int i);
 
 /*
-  Does the model see the mean of a bag's rows? This holds for a mean table, and for a sequence table
-  that is treated as a mean table: its rows are pooled where they are, to the same bits
+  True if the model sees the mean of a bag's rows: for a mean table, and for a sequence table that
+  is treated as one. The rows of such a sequence table are pooled at their shard, with the same bits
   (src/RULES.md, rule A26).
 */
 PetscBool TrsShardingIsMean(const TrsTableConfig *config);
@@ -241,20 +238,20 @@ PetscBool TrsShardingIsMean(const TrsTableConfig *config);
 TrsPositionWeight TrsShardingPosition(TrsSharding sharding, int f);
 
 /*
-  Look up the slot's ids, and make room for the result: sharding->rows [G, local_dim]. Not
+  Look up the slot's ids, and make room for the result sharding->rows [G, local_dim]. Not
   collective.
 */
 PetscErrorCode TrsShardingLookup(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream);
 
 /*
-  Create the exchange that adds the partial sums of the group's rows, with dim columns: inside a
-  host, or over all ranks. NULL: shards have all rows, and there is nothing to add. Not collective.
+  Create the exchange that adds up partial sums with dim columns, inside a host or over all ranks.
+  *sums is NULL if shards have all rows and there is nothing to add. Not collective.
 */
 PetscErrorCode TrsShardingCreateSums(TrsSharding sharding, int64_t dim, TrsPooledChunks *sums);
 
 /*
-  Divide the columns of mean features by the lengths of bags. If rows are split, only the samples'
-  own rank knows these lengths. Not collective.
+  Divide the columns of mean features by bag lengths. If rows are split, only the samples' rank
+  knows these lengths. Not collective.
 */
 PetscErrorCode TrsShardingDivideMeans(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
                                       const TrsPooledMatrix *pooled);

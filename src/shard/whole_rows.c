@@ -3,23 +3,23 @@
   Update: whole rows, with -reproducible. Rows are updated as if their table were not cut by
   columns.
 
-  An optimizer that takes a row as a whole (row-wise statistics, norms) would treat a column shard
-  as a table of its own (src/RULES.md, rule A12). Here the ranks that hold the columns of a row
-  exchange the touched weights, states and summed gradients. Each rank updates the whole row with
-  the kernel of the uncut table, and keeps its columns. This gives the same bits however the columns
-  are cut, and equal row-wise states in all shards.
+  An optimizer that needs whole rows (row-wise statistics, norms) would treat a column shard as a
+  table of its own (src/RULES.md, rule A12). Here the ranks that hold a row's columns exchange the
+  touched weights, states and summed gradients. Each rank updates the whole row with the kernel of
+  the uncut table, and keeps its columns. This gives the same bits for all cuts by columns, and
+  equal row-wise states in all shards.
 
-  All shards of a table get the same ids, so both sides of an exchange know which rows they have in
-  common, and in which order. The rows of a batch are listed when its ids have arrived, so that no
-  rank waits for their numbers in the update.
+  All shards of a table get the same ids, so both sides of an exchange know the rows that they
+  share, and their order. A batch's rows are listed when its ids have arrived, so that no rank waits
+  for row counts in the update.
 
   Cost in a group with such a table: D * (2 + element-wise states) elements for each touched row go
-  to each of its other column blocks, and each of these updates the whole row. All tables' touched
-  rows and their gradients are listed, one after the other; a GPU sorts once.
+  to each of its other column blocks, and each block's rank updates the whole row. All tables'
+  touched rows and their gradients are listed one after the other; a GPU sorts once.
 */
 #include "shard/row_pairs.h"
 
-/* The data of a touched row: its gradient, its weights, its optimizer's states. */
+/* The data of a touched row: gradient, weights, optimizer states. */
 enum {
   TRS_WHOLE_GRADS,
   TRS_WHOLE_WEIGHTS,
@@ -27,11 +27,12 @@ enum {
   TRS_N_WHOLE = TRS_WHOLE_STATES + TRS_OPTIMIZER_STATES
 };
 
-/* Rows are copied at once: out of the shards, out of a message, back to the shards. */
+/* Batches of row copies: out of the shards, out of a message, back to the shards. */
 enum { TRS_COPY_OUT, TRS_COPY_ARRIVED, TRS_COPY_BACK, TRS_N_COPIES };
 
 /*
-  Matrices in one buffer begin at multiples of this number of bytes. Exchanges count in this unit.
+  Matrices in one buffer begin at multiples of this number of bytes, which is also the exchanges'
+  unit.
 */
 enum { TRS_WHOLE_UNIT = 16 };
 
@@ -44,7 +45,7 @@ typedef struct {
   const int64_t *on_host;
 } TrsTouchedRows;
 
-/* Rows somewhere in device memory: row i is `bytes` at data + (index ? index[i] : i) * stride. */
+/* Rows in device memory: row i has `bytes` bytes at data + (index ? index[i] : i) * stride. */
 typedef struct {
   char *data;
   const int64_t *index;
@@ -55,27 +56,27 @@ typedef struct {
   TrsSharding sharding;
   int n_tables; /* tables of the lookup */
   const TrsTbeTable *table;
-  TrsTbeTable *uncut;         /* [n_tables] the tables; tables that are cut have no rows here */
-  TrsTbeTable *whole_table;   /* [n_tables] first the tables that are cut, with their whole rows */
+  TrsTbeTable *uncut;         /* [n_tables] the tables; cut tables have 0 rows here */
+  TrsTbeTable *whole_table;   /* [n_tables] first the cut tables, with their whole rows */
   TrsEmbeddingStates *states; /* [n_tables] */
   PetscBool *cut;             /* [n_tables] the table has other column blocks that matter */
-  PetscBool any_part;         /* some pair leaves out rows of its shard here */
+  PetscBool any_part;         /* some pair leaves out rows of this rank's shard */
   int n_cut;
   int64_t row_stride;   /* floats from one summed gradient to the next */
   int64_t whole_stride; /* floats from one whole row's gradient to the next */
   TrsTouchedRows touched[TRS_TRAINING_SLOTS];
   TrsDeviceBuffer grads;
   TrsRowsTraffic send, recv;
-  /* [n_tables * TRS_N_WHOLE] bytes: where a table's whole rows begin in each of `whole` */
+  /* [n_tables * TRS_N_WHOLE] bytes at which a table's whole rows begin in each of `whole` */
   int64_t *whole_begin;
   TrsDeviceBuffer whole[TRS_N_WHOLE];
   TrsDeviceBuffer keys, index; /* for the rows of the uncut tables */
-  int n_copies;                /* number of copies that were collected */
+  int n_copies;                /* number of collected copies */
   TrsRowsCopy *copy;
   TrsWorkspace list_workspace, cut_workspace, uncut_workspace, copy_workspace[TRS_N_COPIES];
 } TrsWholeRows;
 
-/* Does a pair leave out rows of its shard here? */
+/* True if a pair leaves out rows of this rank's shard. */
 static PetscBool is_part(const TrsWholeRows *w, const TrsRowsPair *pair)
 {
   const TrsTbeTable *table = &w->table[pair->local];
@@ -83,7 +84,7 @@ static PetscBool is_part(const TrsWholeRows *w, const TrsRowsPair *pair)
   return (PetscBool)(pair->begin > table->row_offset || pair->end < table->row_offset + table->rows);
 }
 
-/* Describe the constant facts about the tables. */
+/* Set the constant data about the tables. */
 static PetscErrorCode describe_tables(TrsWholeRows *w)
 {
   const TrsShardingContext *context = w->sharding->context;
@@ -148,8 +149,8 @@ static PetscErrorCode destroy_whole_rows(TrsSharding sharding)
 }
 
 /*
-  Set up the update. If no table of the group is cut in a way that matters, on any rank, the owners
-  update instead. If the sums of squares tell enough of the rows, the ranks exchange these alone.
+  Set up the update. If no rank has a table of the group that is cut in a way that matters, choose
+  the owners' update. If sums of squares suffice, choose the update that exchanges only these.
 */
 static PetscErrorCode setup_whole_rows(TrsSharding sharding)
 {
@@ -239,14 +240,14 @@ static void find_entries(const TrsWholeRows *w, const TrsTouchedRows *touched, c
   }
 }
 
-/* --- places of the rows' data --- */
+/* --- places of row data --- */
 
 static int n_kinds(const TrsWholeRows *w, int t)
 {
   return TRS_WHOLE_STATES + w->states[t].n;
 }
 
-/* Is kind k one number a row, equal in all shards of the row? */
+/* True if kind k is one number per row, equal in all shards of the row. */
 static PetscBool is_rowwise(const TrsWholeRows *w, int t, int k)
 {
   return (PetscBool)(k >= TRS_WHOLE_STATES && w->states[t].rowwise[k - TRS_WHOLE_STATES]);
@@ -263,8 +264,8 @@ static int64_t round_up(int64_t bytes)
 }
 
 /*
-  The place of kind k in the shard of table t, or in its summed gradients: entries of the list from
-  `begin` on.
+  The place of kind k in table t's shard, or in its summed gradients, for list entries from `begin`
+  on.
 */
 static TrsRowsAt in_shard(const TrsWholeRows *w, const TrsTouchedRows *touched, int t, int k, int64_t begin)
 {
@@ -281,8 +282,8 @@ static TrsRowsAt in_shard(const TrsWholeRows *w, const TrsTouchedRows *touched, 
 }
 
 /*
-  The place of kind k in the whole rows: columns [column, column + width) of entries from `begin`
-  on.
+  The place of kind k in the whole rows: columns [column, column + width) of list entries from
+  `begin` on.
 */
 static TrsRowsAt in_whole(const TrsWholeRows *w, const TrsTouchedRows *touched, int t, int k, int64_t begin,
                           int64_t column, int64_t width)
@@ -296,7 +297,7 @@ static TrsRowsAt in_whole(const TrsWholeRows *w, const TrsTouchedRows *touched, 
   return (TrsRowsAt){first + (begin * stride + column) * bytes, NULL, stride * bytes, width * bytes};
 }
 
-/* The place of kind k in a message: one matrix after the other, rows without gaps. */
+/* The place of kind k in a message, which holds one matrix per kind, without gaps between rows. */
 static TrsRowsAt in_message(const TrsWholeRows *w, const TrsRowsPair *pair, int k, char *at)
 {
   const int64_t bytes = pair->width * element_bytes(w, pair->local, k);
@@ -353,7 +354,7 @@ static PetscErrorCode count_bytes(TrsWholeRows *w, const TrsTouchedRows *touched
 }
 
 /*
-  Add the copies of all pairs' rows between a message and the shards (outgoing) or the whole rows.
+  Add the copies of all pairs' rows between messages and the shards (outgoing) or the whole rows.
 */
 static void add_pair_copies(TrsWholeRows *w, const TrsTouchedRows *touched, PetscBool outgoing,
                             const TrsRowsTraffic *traffic)
@@ -378,10 +379,7 @@ static void add_pair_copies(TrsWholeRows *w, const TrsTouchedRows *touched, Pets
   }
 }
 
-/*
-  Add the copies between the shards' own columns and the whole rows. back: from the whole rows,
-  after their update.
-*/
+/* Add the copies from the shards' own columns to the whole rows, or back after the update. */
 static void add_own_copies(TrsWholeRows *w, const TrsTouchedRows *touched, PetscBool back)
 {
   for (int t = 0; t < w->n_tables; t++) {
@@ -397,8 +395,8 @@ static void add_own_copies(TrsWholeRows *w, const TrsTouchedRows *touched, Petsc
 }
 
 /*
-  Copy the shards' data of the touched rows to the whole rows, here and on the ranks that have the
-  other columns.
+  Copy the touched rows' data from the shards to the whole rows, on this rank and on the ranks with
+  the other columns.
 */
 static PetscErrorCode make_whole(TrsWholeRows *w, const TrsTouchedRows *touched, TrsStream stream)
 {
@@ -421,7 +419,7 @@ static PetscErrorCode make_whole(TrsWholeRows *w, const TrsTouchedRows *touched,
 
 /* --- update --- */
 
-/* Lay out the whole rows of all cut tables. *n is their number. */
+/* Lay out the whole rows of all cut tables. *n is the number of rows. */
 static PetscErrorCode lay_out(TrsWholeRows *w, const TrsTouchedRows *touched, int64_t *n)
 {
   int64_t end[TRS_N_WHOLE] = {0};
@@ -446,7 +444,7 @@ static PetscErrorCode lay_out(TrsWholeRows *w, const TrsTouchedRows *touched, in
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Update the cut tables of which this rank has some columns, by whole rows. */
+/* Update the cut tables of which this rank has columns, by whole rows. */
 static PetscErrorCode update_cut(TrsWholeRows *w, const TrsTouchedRows *touched, TrsStream stream,
                                  const TrsSparseOptimizerArgs *args)
 {
@@ -481,7 +479,7 @@ static PetscErrorCode update_cut(TrsWholeRows *w, const TrsTouchedRows *touched,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Update the uncut tables, from the same lists. */
+/* Update the uncut tables, using the same lists. */
 static PetscErrorCode update_uncut(TrsWholeRows *w, const TrsTouchedRows *touched, TrsStream stream,
                                    const TrsSparseOptimizerArgs *args)
 {
@@ -514,7 +512,7 @@ static PetscErrorCode apply_whole_rows(TrsSharding sharding, const TrsShardingSl
   if (slot->recv.jagged.n_values > 0)
     PetscCall(TrsLookupRowGradients(lookup, stream, &slot->recv, slot->occurrences, grad,
                                     (float *)w->grads.data, w->row_stride));
-  PetscCall(TrsLookupSettle(lookup, stream, PETSC_TRUE)); /* rows are changed where they live */
+  PetscCall(TrsLookupSettle(lookup, stream, PETSC_TRUE)); /* rows are changed in their tables */
   PetscCall(update_cut(w, touched, stream, args));
   PetscCall(update_uncut(w, touched, stream, args));
   PetscFunctionReturn(PETSC_SUCCESS);
