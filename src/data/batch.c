@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRS_PART_BYTES = 1 << 18 }; /* values that are read at a time */
+enum { TRS_PART_BYTES = 1 << 18 }; /* values read at a time */
 
 static int by_sample(const void *a, const void *b)
 {
@@ -64,8 +64,7 @@ static PetscErrorCode read_runs(const TrsBatchSpec *spec, TrsBatchScratch *scrat
 }
 
 /*
-  Report a `bad` value at (row of the batch, column).
-  A warning is counted, a fatal value ends the run.
+  Report a bad value of a sample. Under -data_check warning, only count it; otherwise the run ends.
 */
 static PetscErrorCode bad_number(const TrsBatchSpec *spec, TrsBatch *batch, const char *name, int64_t sample,
                                  int column, double value, const char *wanted, TrsFault *fault)
@@ -81,7 +80,7 @@ static PetscErrorCode bad_number(const TrsBatchSpec *spec, TrsBatch *batch, cons
                      row, column, value, wanted);
 }
 
-/* Is a label what its task learns from? */
+/* Can the label's task learn from this value? */
 static inline int label_is_good(const TrsReaderLabel *label, float y)
 {
   if (isnan(y)) return label->may_be_nan == PETSC_TRUE;
@@ -102,7 +101,7 @@ static PetscErrorCode check_label(const TrsBatchSpec *spec, TrsBatch *batch, int
   return bad_number(spec, batch, "labels", sample, label->place, (double)y, wanted, fault);
 }
 
-/* Are all numbers finite? This is a loop without a branch. */
+/* Are all numbers finite? The loop has no branch. */
 static int are_finite(int64_t n, const float *numbers)
 {
   const uint32_t exponent = 0x7f800000;
@@ -117,7 +116,7 @@ static int are_finite(int64_t n, const float *numbers)
   return !odd;
 }
 
-/* Is there nothing that check_numbers() would find? It need not look one by one then. */
+/* Is every number good? check_numbers() then skips its search. */
 static int are_good(const TrsBatchSpec *spec, int64_t batch, const TrsSampleRows *rows)
 {
   int good = !rows->dense || are_finite(batch * spec->info->dense_columns, rows->dense);
@@ -158,7 +157,7 @@ static PetscErrorCode check_numbers(const TrsBatchSpec *spec, const TrsBatchScra
   return PETSC_SUCCESS;
 }
 
-/* Copy the labels to train on out of rows of all labels. */
+/* Copy the labels to train on from rows with all labels. */
 static void take_labels(const TrsBatchSpec *spec, int64_t n, const float *rows, float *labels)
 {
   for (int64_t i = 0; i < n; i++)
@@ -166,14 +165,14 @@ static void take_labels(const TrsBatchSpec *spec, int64_t n, const float *rows, 
       labels[i * spec->n_labels + l] = rows[i * spec->info->n_labels + spec->label[l].place];
 }
 
-/* Copy the dense features of a sample out of a row of /dense. */
+/* Copy a sample's dense features from a row of /dense. */
 static void take_dense(const TrsDatasetInfo *info, const float *row, float *dense)
 {
   if (!info->dense_column) memcpy(dense, row, (size_t)info->num_dense * sizeof(*dense));
   for (int d = 0; info->dense_column && d < info->num_dense; d++) dense[d] = row[info->dense_column[d]];
 }
 
-/* Check that the group of a sample is one of the segments, if there are segments. */
+/* If there are segments, check that a sample's group is one of them. */
 static PetscErrorCode check_segment(const TrsBatchSpec *spec, int64_t sample, int64_t group, TrsFault *fault)
 {
   const char *path, *feature = "";
@@ -234,21 +233,21 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
   return PETSC_SUCCESS;
 }
 
-/* An id as the file has it. */
+/* Read an id from the file's values. */
 static int64_t id_at(int value_bytes, const void *values, int64_t i)
 {
   return value_bytes == (int)sizeof(int32_t) ? ((const int32_t *)values)[i] : ((const int64_t *)values)[i];
 }
 
-/* An id of the part of the batch that has been read. */
+/* Read an id of the part of the batch that is in memory. */
 static int64_t value_at(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, int64_t i)
 {
   return id_at(spec->info->value_bytes, scratch->file.values, i);
 }
 
 /*
-  Count the ids of a bag that became 0, and keep the first one; -1 passes (src/RULES.md, rule A24).
-  `at` is the place of the bag's first id.
+  Count a bag's ids that became 0, and keep the first one. The id -1 is valid (src/RULES.md, rule
+  A24). `at` is the place of the bag's first id.
 */
 static PetscErrorCode check_ids(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
                                 int feature, int64_t sample, int64_t at, int32_t n, TrsBadIds *bad_ids,
@@ -277,7 +276,7 @@ static PetscErrorCode check_ids(const TrsBatchSpec *spec, const TrsBatchScratch 
   return PETSC_SUCCESS;
 }
 
-/* Check that a sample has no more ids than the feature allows. Places beyond have no weight. */
+/* Check that a sample has no more ids than the feature allows: further positions have no weight. */
 static PetscErrorCode check_length(const TrsBatchSpec *spec, int feature, int64_t sample, int32_t n,
                                    TrsFault *fault)
 {
@@ -294,7 +293,7 @@ static PetscErrorCode check_length(const TrsBatchSpec *spec, int feature, int64_
                      path, spec->info->features[spec->feature[feature].key], row, n, most);
 }
 
-/* Count a bag's weights that are not finite, if any; places beyond the bag's have none. */
+/* Count a bag's weights that are not finite. */
 static PetscErrorCode check_weights(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
                                     int64_t sample, int64_t at, int32_t n, TrsFault *fault)
 {
@@ -316,12 +315,12 @@ static PetscErrorCode check_weights(const TrsBatchSpec *spec, const TrsBatchScra
   return PETSC_SUCCESS;
 }
 
-/* What is odd in a part's bags. */
+/* The kinds of oddity that a part's bags have. */
 typedef struct {
-  PetscBool ids, weights; /* ids: or lengths */
+  PetscBool ids, weights; /* ids: bad ids or lengths */
 } TrsOddities;
 
-/* Look at a bag of `sample` for a feature: n ids from place `at` on. */
+/* Check a feature's bag in `sample`: n ids from place `at` on. */
 static PetscErrorCode check_bag(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsOddities odd,
                                 TrsBatch *batch, int feature, int64_t sample, int64_t at, int32_t n,
                                 TrsBadIds *bad_ids, TrsFault *fault)
@@ -332,7 +331,7 @@ static PetscErrorCode check_bag(const TrsBatchSpec *spec, const TrsBatchScratch 
   return odd.weights ? check_weights(spec, scratch, batch, sample, at, n, fault) : PETSC_SUCCESS;
 }
 
-/* Look at a part's bags in the file's order, as something is odd in one of them. */
+/* Something is odd in a part's bags: check them one by one, in the file's order. */
 static PetscErrorCode check_bags(const TrsBatchSpec *spec, const TrsBatchScratch *scratch,
                                  const TrsSamples *part, TrsOddities odd, TrsBatch *batch, TrsBadIds *bad_ids,
                                  TrsFault *fault)
@@ -352,7 +351,7 @@ static PetscErrorCode check_bags(const TrsBatchSpec *spec, const TrsBatchScratch
   return PETSC_SUCCESS;
 }
 
-/* Take a feature's only id as the group of each sample of a part, as the file has it. */
+/* For each sample of a part, take a feature's only id as the group, unmapped as in the file. */
 static PetscErrorCode take_groups(const TrsBatchSpec *spec, const TrsBatchScratch *scratch,
                                   const TrsSamples *part, TrsBatch *batch, TrsFault *fault)
 {
@@ -380,9 +379,9 @@ static PetscErrorCode take_groups(const TrsBatchSpec *spec, const TrsBatchScratc
 }
 
 /*
-  Choose where the part that begins at part->begin ends: it has so few values that they are placed
-  while they are in a cache. A shuffled batch is one part, because its samples are placed in the
-  batch's order. So is one that is not placed here.
+  Choose the end of the part that begins at part->begin. A part has so few values that they are
+  still in the cache when they are placed. A shuffled batch is one part, because its samples are
+  placed in the batch's order. A batch that is not placed here is also one part.
 */
 static void end_part(const TrsBatchSpec *spec, TrsSamples *part)
 {
@@ -395,7 +394,7 @@ static void end_part(const TrsBatchSpec *spec, TrsSamples *part)
 }
 
 /*
-  Find where the ids of each feature will begin in a batch that a device assembles. The KJT has no
+  Find the beginning of each feature's ids in a batch that a device assembles. The KJT has no
   arrays.
 */
 static void begin_ids(const TrsBatchSpec *spec, const TrsSamples *samples, int64_t *begin, TrsKjt *kjt)
@@ -418,7 +417,7 @@ static PetscErrorCode read_part(const TrsBatchSpec *spec, const TrsBatchScratch 
                                 const TrsSamples *part, TrsBatch *batch, TrsBadIds *bad_ids, TrsFault *fault)
 {
   const int64_t begin = part->start[part->begin], n_values = part->start[part->end] - begin;
-  /* A batch in the file's order is one run, if it has samples. */
+  /* A batch with samples in file order is one run. */
   const TrsRowRun piece = {part->batch ? scratch->run[0].first + begin : 0, n_values};
   TrsOddities odd = {PETSC_FALSE, PETSC_FALSE};
 
@@ -439,7 +438,7 @@ static PetscErrorCode read_part(const TrsBatchSpec *spec, const TrsBatchScratch 
   return check_bags(spec, scratch, part, odd, batch, bad_ids, fault);
 }
 
-/* A batch's samples as one part, as the file has them. */
+/* Describe all samples of a batch as one part, in the file's layout. */
 static TrsSamples all_samples(const TrsBatchSpec *spec, const TrsFileSamples *file, int64_t batch)
 {
   return (TrsSamples){.batch = batch,
@@ -480,7 +479,7 @@ PetscErrorCode TrsBatchCheckIds(const TrsBatchSpec *spec, const TrsShuffle *shuf
   return check_bags(spec, scratch, &batch->samples, odd, batch, bad_ids, fault);
 }
 
-/* TrsBatchFirstId() of a batch that a device assembles. */
+/* TrsBatchFirstId() for a batch that a device assembles. */
 static int64_t first_of_samples(const TrsSamples *samples, const TrsSampleFeature *feature, int64_t b)
 {
   const int64_t i = samples->sample ? samples->sample[b] : b;

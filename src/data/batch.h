@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Batch assembly turns the file's sample-major rows into a feature-major batch and checks ids and
+  Batch assembly turns sample-major rows of the file into a feature-major batch, and checks ids and
   numbers. Internal to data/.
 
-  These functions run on the reader's threads: no MPI, no PETSc, no allocation, and HDF5 only
-  through io/. The main thread allocates the memory (data/batch_room.h).
+  These functions run on the reader's threads. They do not call MPI or PETSc or allocate memory, and
+  they call HDF5 only through io/. The main thread allocates the memory (data/batch_room.h).
 */
 #pragma once
 
@@ -16,7 +16,7 @@
 
 typedef enum { TRS_DATA_CHECK_FATAL, TRS_DATA_CHECK_WARNING, TRS_DATA_CHECK_NONE } TrsDataCheck;
 
-/* The composition of a batch, which is fixed after set-up. */
+/* The composition of a batch. It is fixed after set-up. */
 typedef struct {
   TrsDataset dataset;
   const TrsDatasetInfo *info;
@@ -24,15 +24,15 @@ typedef struct {
   TrsSampleFeature *feature;           /* [n] */
   int *first_of_key;                   /* [info->n_features] first selected feature, or -1 */
   TrsBoundsCheckMode *mode;            /* [n] */
-  PetscBool has_twins;                 /* two features have one key */
-  PetscBool is_shuffled;               /* samples come in an order of the epoch's */
+  PetscBool has_twins;                 /* some features share a key */
+  PetscBool is_shuffled;               /* each epoch has its own order of samples */
   PetscBool for_device;                /* a device assembles the batches */
-  PetscBool with_weights, with_labels; /* with_weights: weights of ids */
+  PetscBool with_weights, with_labels; /* with_weights: ids have weights */
   PetscBool with_sample_weights, with_group, with_time;
   int n_labels;
-  TrsReaderLabel *label; /* [n_labels] which of info->n_labels labels, and what they are */
+  TrsReaderLabel *label; /* [n_labels] the chosen ones of info->n_labels labels */
   int group_key;         /* feature whose id is the sample's group, or TRS_GROUP_OF_DATASET */
-  int64_t n_segments;    /* groups are 0 .. n_segments - 1; 0 allows any number */
+  int64_t n_segments;    /* groups must be below n_segments; 0: any group is fine */
   TrsDataCheck check;
 } TrsBatchSpec;
 
@@ -41,21 +41,21 @@ typedef struct {
   int64_t sample, place;
 } TrsBatchSample;
 
-/* Where a batch's samples go as they are in the file, and in the dataset's order. */
+/* Memory for a batch's samples, in the file's layout and the dataset's order. */
 typedef struct {
   int32_t *lengths; /* [B, info->n_features] */
   int64_t *start;   /* [B + 1] where each sample's values begin in `values` */
-  int32_t *sample;  /* [B] of a shuffled batch: the sample at each place */
+  int32_t *sample;  /* [B] for a shuffled batch: the sample at each place */
   void *values;     /* elements of info->value_bytes bytes */
-  float *weights;   /* of values */
-  /* Of a batch that a device assembles: [n + 1] where each feature's ids begin in the batch, then
-     [info->n_features] ids of each key. */
+  float *weights;   /* of the ids in `values` */
+  /* Only if a device assembles the batch: [n + 1] the beginning of each feature's ids in the batch,
+     then [info->n_features] the number of ids of each key. */
   int64_t *id_begin;
 } TrsFileSamples;
 
 /*
-  Scratch memory for one batch at a time. The arrays have room for the largest batch. The values
-  have the room that the main thread made.
+  Scratch memory for one batch at a time. The arrays have room for the largest batch. The main
+  thread enlarges the room for values.
 */
 typedef struct {
   TrsBatchSample *sample; /* [B] in the dataset's order */
@@ -65,32 +65,32 @@ typedef struct {
   float *dense;
   float *labels;         /* [B, info->n_labels] in file order, to choose labels from */
   float *taken;          /* [B, n_labels] chosen, in file order, used like dense */
-  float *sample_weights; /* [B] in file order, used likewise */
-  int64_t *group, *time; /* [B] in file order, used likewise */
+  float *sample_weights; /* [B] in file order, used like dense */
+  int64_t *group, *time; /* [B] in file order, used like dense */
   int64_t *offsets;      /* [2 * B] */
-  int64_t n_values;      /* values of this batch, all features */
+  int64_t n_values;      /* number of values in this batch, all features */
   int64_t most_values;   /* values that fit into `values` and `weights` */
-  TrsFileSamples file;   /* this scratch's, or the batch's if a device assembles it */
+  TrsFileSamples file;   /* this scratch memory's, or the batch's if a device assembles it */
   TrsBuffer values, weights;
 } TrsBatchScratch;
 
 /*
   TrsBatchReadSamples - First half: read dense features, labels and lengths, and count the values.
 
-  Runs on a thread of the reader's.
+  Runs on a reader thread.
 
-  In:   shuffle  of the epoch, or NULL for file order
+  In:   shuffle  the epoch's order, or NULL for file order
   Out:  batch->dense, labels, weights, group, time; scratch
 */
 PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *shuffle,
                                    TrsBatchScratch *scratch, TrsBatch *batch, TrsFault *fault);
 
 /*
-  TrsBatchReadValues - Second half: fill the KJT, once there is room for n_values ids. They are as
-    in the file until TrsBatchMapIds(). If a device assembles the batch, this only puts its samples
-    where batch->samples says, and finds where each feature's ids will begin.
+  TrsBatchReadValues - Second half: fill the KJT, once there is room for n_values ids. The ids stay
+    as in the file until TrsBatchMapIds(). If a device assembles the batch, this function only puts
+    the samples where batch->samples points, and finds the beginning of each feature's ids.
 
-  Runs on a thread of the reader's.
+  Runs on a reader thread.
 
   InOut: bad_ids  [n] repaired ids are added to each feature's count; the first one is kept
 */
@@ -98,11 +98,12 @@ PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scr
                                   TrsBadIds *bad_ids, TrsFault *fault);
 
 /*
-  Look for what a device has found in a batch's ids and lengths. scratch has the batch's samples, as
-  the halves had them, and room for their order. bad_ids as of TrsBatchReadValues().
+  After a device has found bad ids or lengths in a batch, find them again on the host to count or
+  report them. scratch has the batch's samples, as the two halves had them, and room for their
+  order. bad_ids is that of TrsBatchReadValues().
 */
 PetscErrorCode TrsBatchCheckIds(const TrsBatchSpec *spec, const TrsShuffle *shuffle, TrsBatchScratch *scratch,
                                 TrsBatch *batch, TrsBadIds *bad_ids, TrsFault *fault);
 
-/* Let the ids of a batch that was read become rows. Runs on a thread of the reader's. */
+/* Replace the ids of a batch that has been read by rows. Runs on a reader thread. */
 void TrsBatchMapIds(const TrsBatchSpec *spec, TrsBatch *batch);

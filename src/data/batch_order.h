@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The schedule says which samples each rank takes in each step (src/RULES.md, rules A17, A28). It is
-  pure arithmetic with the same result on all ranks.
+  The schedule assigns samples to each rank in each step (src/RULES.md, rules A17, A28). It is pure
+  arithmetic with the same result on all ranks.
 
   An epoch's order is cut into global batches of W*B samples. Without drop_last the epoch ends with
   a smaller batch of n samples. Rank r then takes n/W samples, and the first n mod W ranks take one
@@ -15,7 +15,7 @@
 
 typedef struct {
   int64_t num_samples;
-  int64_t batch_size; /* B, samples of a rank */
+  int64_t batch_size; /* B, samples per rank */
   int rank, size;
   PetscBool drop_last;
 } TrsBatchOrder;
@@ -35,8 +35,8 @@ static inline int64_t TrsBatchOrderShare(int64_t n, int size, int rank)
   return n / size * rank + (rank < more ? rank : more);
 }
 
-/* Steps of one epoch, or 0 if drop_last leaves none. */
+/* Return the steps of one epoch, or 0 if drop_last leaves none. */
 int64_t TrsBatchOrderStepsPerEpoch(const TrsBatchOrder *schedule);
 
-/* Step s of the whole training, counted from 0. An epoch must have at least one step. */
+/* Describe a step of the whole training, counted from 0. An epoch must have at least one step. */
 void TrsBatchOrderAt(const TrsBatchOrder *schedule, int64_t step, TrsBatchOrderStep *out);

@@ -2,9 +2,9 @@
 /*
   The memory of batches and of their assembly. Internal to data/.
 
-  A batch for a CPU has its ids in a KJT, and the rows of the file pass through the scratch memory
-  of a reader's thread. A batch for a device has all in one piece of memory, as the file has it,
-  which is what the device copies.
+  A batch for a CPU has its ids in a KJT, and the file's rows pass through a reader thread's scratch
+  memory. A batch for a device lies in one piece of memory in the file's layout, and the device
+  copies this piece.
 */
 #pragma once
 
@@ -13,12 +13,12 @@
 typedef struct {
   TrsDeviceBuffer memory;
   TrsFileSamples file; /* in `memory`, if a device assembles the batch */
-  int64_t n_values;    /* ids that fit */
+  int64_t n_values;    /* number of ids that fit */
 } TrsBatchRoom;
 
 /*
   TrsBatchRoomReserve - Make room for a batch of max_batch samples and n_values ids, and set the
-    batch's arrays. What a first half has read stays (TrsBatchReadSamples()), though it may move.
+    batch's arrays. Data that the first half (TrsBatchReadSamples()) has read is kept, but may move.
 
   Not collective, main thread only.
 
@@ -29,8 +29,8 @@ PetscErrorCode TrsBatchRoomReserve(const TrsBatchSpec *spec, const TrsDeviceOps 
 PetscErrorCode TrsBatchRoomFree(const TrsDeviceOps *memory, TrsBatchRoom *room, TrsBatch *batch);
 
 /*
-  Let a device's batch be read into its room: before each of the halves, on a thread of the
-  reader's. Before the second one scratch->n_values is known.
+  Let a device's batch be read into its room. The reader's thread must call this before each of the
+  two halves. Before the second half, scratch->n_values must be known.
 */
 void TrsBatchRoomUse(const TrsBatchSpec *spec, TrsBatchRoom *room, TrsBatchScratch *scratch, TrsBatch *batch);
 

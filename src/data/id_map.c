@@ -14,7 +14,7 @@ static TrsDivisor divisor_of(int64_t value)
                   .shift = 63 - __builtin_clzll((uint64_t)value),
                   .fold = ((uint64_t)1 << 32) % (uint64_t)value};
 
-  /* Both roundings together are off by little more than 2^-52. */
+  /* Both roundings together have an error of little more than 2^-52. */
   d.below = (1.0 / (double)value) * (1.0 - 0x1p-51);
   if (value & (value - 1)) d.inverse = (uint64_t)(((TrsWide)1 << (64 + d.shift)) / d.value);
   return d;
@@ -36,7 +36,8 @@ ALWAYS_INLINE void map_ids(const TrsIdMap *map, TrsIdMapKind kind, int64_t n, in
 }
 
 /*
-  TrsIdHash() for eight ids at a time, without products of 64 by 64 bits, which vectors do not have.
+  TrsIdHash() for eight ids at a time. Vectors have no full product of 64 by 64 bits, so the upper
+  half is made from products of 32 bits.
 */
 #if defined(__x86_64__)
   #define WIDE __attribute__((target("avx512f,avx512dq")))
@@ -100,13 +101,13 @@ WIDE ALWAYS_INLINE __m512i divide_wide(__m512i x, TrsDivisor d, PetscBool remain
                    : _mm512_mask_add_epi64(quotient, is_short, quotient, _mm512_set1_epi64(1));
 }
 
-/* The divisors from which on the quotient of 64 bits has no more than 48. */
+/* From this divisor on, the quotient of a 64-bit number has at most 48 bits. */
   #define DIRECT 65536
 
 /*
-  x modulo d for eight numbers at a time, by way of doubles. For a small d, 2^32 high + low is
-  folded to (2^32 modulo d) high + low first, so that the quotient is at most 2^48 in any case. All
-  roundings are downwards. They lose less than 2^-49 of the quotient, which is right or one too
+  x modulo d for eight numbers at a time, computed with doubles. For a small d, 2^32 high + low is
+  first folded to (2^32 modulo d) high + low, so that the quotient is always at most 2^48. All
+  roundings go down and lose less than 2^-49 of the quotient, so the quotient is exact or one too
   small.
 */
 WIDE ALWAYS_INLINE __m512i remainder_wide(__m512i x, TrsDivisor d)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Raw 64-bit ids become rows of a table on the CPU (compute/id_map.h). No MPI, no allocation.
+  Map raw 64-bit ids to a table's rows on the CPU (compute/id_map.h). No MPI, no allocation.
 */
 #pragma once
 
@@ -10,12 +10,12 @@
 TrsIdMap TrsIdMapMake(const TrsIdMapRule *rule);
 
 /*
-  TrsIdMapApply - Replace n ids by their rows, 0 to R - 1. With kind none nothing happens.
+  TrsIdMapApply - Replace n ids by their rows, 0 to R - 1. Kind none leaves them unchanged.
 
-  modulo: the remainder that is not negative, as in torch.remainder
+  modulo: the non-negative remainder, as in torch.remainder
   hash:   murmur_hash3_2x64(id, 0, 0) modulo R, equal to FBGEMM's zero_collision_hash with max_probe
-          1. Negative ids are hashed as their 64 bits
-  quotient, remainder: those of the modulo's row by `collisions`
+          1; negative ids are hashed as unsigned 64-bit numbers
+  quotient, remainder: of the modulo's row divided by `collisions`
 */
 void TrsIdMapApply(const TrsIdMap *map, int64_t n, int64_t *ids);
 

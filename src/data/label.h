@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which of a dataset's labels a run takes. */
+/* Choice of the labels that a run uses among a dataset's labels. */
 #pragma once
 
 #include "io/dataset.h"
 
 /*
-  TrsLabelFind - Find the label that a run takes among those of a dataset.
+  TrsLabelFind - Find a dataset's label by its name.
 
   Not collective: the result is the same on all ranks.
 
   In:     info   the dataset
-          name   name of the label, or NULL for the only one of other data, which has no name
-          option the option by which the user gave the name, for messages, or NULL
-  Out:    label  its place; 0 without /labels
-  Errors: OPTION, or DATA if the name was not given, with the names that there are
+          name   the label's name; NULL if the training data has a single label without a name
+          option for messages: the option with which the user gave the name, or NULL
+  Out:    label  its place; 0 if the dataset has no /labels
+  Errors: OPTION, or DATA if no option gave the name; the message lists the dataset's names
 */
 PetscErrorCode TrsLabelFind(const TrsDatasetInfo *info, const char *name, const char *option, int *label);
 
-/* Write the names of a dataset's labels, "click, buy, like", cut to the text's size. */
+/* Write the names of a dataset's labels, as "click, buy, like", cut to the text's size. */
 void TrsLabelNames(const TrsDatasetInfo *info, char *text, size_t size);

@@ -64,52 +64,52 @@ static const TrsOptionSpec reader_options[] = {
 const TrsOptionGroup trs_reader_options = TRS_OPTION_GROUP_OF_MODEL("Data", NULL, reader_options, NULL,
                                                                     "-data_dense,-data_label");
 
-/* A slot is free, then ready, then out. */
+/* States of a slot, in the order free, ready, out. A slot may need room before it is ready. */
 typedef enum { TRS_SLOT_FREE, TRS_SLOT_NEEDS_ROOM, TRS_SLOT_READY, TRS_SLOT_OUT } TrsSlotState;
 
 typedef struct {
-  TrsBatch batch; /* stays the first field: a batch's address is its slot's */
+  TrsBatch batch; /* must be the first field: a batch's address is its slot's */
   TrsBatchRoom room;
   TrsBadIds *bad_ids; /* [n] */
   TrsSlotState state;
-  int64_t next; /* the step that the slot is free for, or that it holds */
+  int64_t next; /* the step whose batch the slot holds or will hold */
   TrsFault fault;
   PetscBool kept; /* the slot holds its batch for good: -data_repeat_batches */
 } TrsSlot;
 
-/* A thread that reads every n-th batch. */
+/* A thread that reads every n-th batch, for n threads. */
 typedef struct {
   TrsReader reader;
   int64_t first; /* its first step */
   pthread_t thread;
-  PetscBool running; /* is the thread there? */
-  /* The thread owns this memory, except while the main thread lets it grow. */
+  PetscBool running; /* the thread has been started */
+  /* The thread owns this memory, except while the main thread enlarges it. */
   TrsBatchScratch scratch;
 } TrsReaderThread;
 
 struct TrsReaderImpl {
   MPI_Comm comm;
-  TrsDeviceOps memory; /* device whose alloc gives memory for batches, the host */
+  TrsDeviceOps memory; /* device whose alloc provides host memory for batches */
   TrsBatchOrder schedule;
   int64_t steps, epochs; /* as given, or -1 */
   PetscBool training, weighted, grouped;
-  PetscBool keeps;                     /* batches come again */
+  PetscBool keeps;                     /* batches are repeated */
   int64_t seed, read_ahead, n_threads; /* n_threads: 0 if not given, before set-up */
-  int64_t n_repeated;                  /* batches that are read once and repeated; 0: none */
+  int64_t n_repeated;                  /* batches that are read once and then repeated; 0: none */
   TrsBatchSpec spec;
   int64_t start, total, max_batch;
 
   TrsSlot *slots; /* step s is read into slot s % n_slots */
   int64_t n_slots, next_out;
   TrsBadIds *bad_ids;  /* [n] repaired ids so far */
-  int64_t bad_numbers; /* let pass so far */
+  int64_t bad_numbers; /* bad numbers let pass so far */
 
   TrsReaderThread *threads; /* [n_threads] step s is read by thread s % n_threads */
   PetscBool maps;           /* ids are mapped */
   pthread_mutex_t lock;     /* protects the slots' states and steps, the trace's row, and stop */
   pthread_cond_t changed;
   PetscBool stop;
-  TrsBatchScratch check; /* of TrsReaderCheck(), made when it is first needed */
+  TrsBatchScratch check; /* for TrsReaderCheck(), created at the first use */
 };
 
 PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader)
@@ -167,7 +167,7 @@ PetscErrorCode TrsReaderChooseDense(TrsOptions options, TrsDataset dataset)
 
 PetscErrorCode TrsReaderStepBatch(TrsOptions options, int64_t *samples)
 {
-  const int64_t most = 1000000000; /* as of -batch_size */
+  const int64_t most = 1000000000; /* as for -batch_size */
   int64_t n;
 
   PetscFunctionBegin;
@@ -327,9 +327,9 @@ int64_t TrsReaderBadNumbers(TrsReader reader)
 /* --- the threads --- */
 
 /*
-  Wait until the main thread has made room for the batch's ids, in the slot and in the thread's own
-  memory: another thread's batch may have made the slot large. Returns false if the thread must
-  stop.
+  Wait until the main thread has made room for the batch's ids, both in the slot and in the thread's
+  own memory (the slot alone may be large enough, because another thread's batch enlarged it).
+  Returns false if the thread must stop.
 */
 static PetscBool wait_for_room(TrsReaderThread *t, TrsSlot *s)
 {
@@ -347,8 +347,8 @@ static PetscBool wait_for_room(TrsReaderThread *t, TrsSlot *s)
 }
 
 /*
-  Wait until the slot is free for this step. Several steps may wait for one slot, which takes them
-  in their order.
+  Wait until the slot is free for this step. Several steps may wait for one slot, which serves them
+  in order.
 */
 static PetscBool wait_for_slot(TrsReader reader, const TrsSlot *s, int64_t step)
 {
@@ -362,7 +362,7 @@ static PetscBool wait_for_slot(TrsReader reader, const TrsSlot *s, int64_t step)
   return go_on;
 }
 
-/* Hand over a batch that was read since start_s; negative: it had been read before. */
+/* Hand over a batch whose reading began at start_s. start_s is negative for a kept batch. */
 static void set_ready(TrsReader reader, TrsSlot *s, double start_s)
 {
   pthread_mutex_lock(&reader->lock);
@@ -414,7 +414,7 @@ static void *read_ahead(void *context)
   TrsShuffle shuffle;
 
   TrsCpuHelps();
-  (void)TrsCLocale(); /* messages have numbers */
+  (void)TrsCLocale(); /* messages contain numbers */
   for (int64_t step = t->first; step < reader->total; step += reader->n_threads) {
     TrsSlot *s = &reader->slots[step % reader->n_slots];
     PetscBool failed;
@@ -424,7 +424,7 @@ static void *read_ahead(void *context)
     start_s = s->kept ? -1 : TrsClock();
     if (!read_step(t, step, &shuffle, s)) break;
     failed = (PetscBool)(s->fault.code != PETSC_SUCCESS);
-    set_ready(reader, s, start_s); /* from here on the slot may have another step's batch */
+    set_ready(reader, s, start_s); /* from here on the slot may hold another step's batch */
     if (failed) break;
   }
   return NULL;
@@ -446,19 +446,19 @@ static PetscErrorCode create_slot(TrsReader reader, TrsSlot *s, int64_t n_values
 }
 
 /*
-  Find the largest batch of this rank and of all ranks. A rank of a small pass may have no samples,
-  but keeps room for one.
+  Find this rank's largest batch. In a small pass a rank may have no samples, but it keeps room for
+  one.
 */
 static void find_largest(TrsReader reader)
 {
   TrsBatchOrderStep first;
 
-  /* The first step of a pass is the largest. */
+  /* The first step of a pass has the largest batch. */
   TrsBatchOrderAt(&reader->schedule, 0, &first);
   reader->max_batch = first.batch > 0 ? first.batch : 1;
 }
 
-/* Make the threads' memory. Thread t reads the steps that are t modulo the number of threads. */
+/* Create the threads' memory. Thread t reads the steps that are t modulo the number of threads. */
 static PetscErrorCode create_threads(TrsReader reader, int64_t n_values)
 {
   PetscFunctionBegin;
@@ -484,7 +484,7 @@ static PetscErrorCode set_up(TrsReader reader)
   PetscFunctionBegin;
   PetscCheck(spec->info && spec->first_of_key, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "the reader has no dataset or no features");
-  /* A caller of the library may have samples without labels, and has then asked for none. */
+  /* A caller of the library may have samples without labels. It then chooses no labels. */
   PetscCheck(!reader->training || spec->info->has_labels || !spec->label, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s has no dataset /labels", spec->info->path);
   PetscCheck(!spec->with_weights || spec->info->has_weights, PETSC_COMM_SELF, TRS_ERR_DATA,
@@ -497,14 +497,14 @@ static PetscErrorCode set_up(TrsReader reader)
   spec->with_labels = spec->info->has_labels;
   if (!spec->label) PetscCall(TrsReaderSetLabels(reader, 1, &(TrsReaderLabel){.place = 0}));
   spec->with_sample_weights = (PetscBool)(spec->info->has_sample_weights && reader->weighted);
-  /* An evaluation's groups and times stand beside its predictions. */
+  /* An evaluation writes groups and times beside its predictions. */
   spec->with_group = (PetscBool)(reader->grouped || (spec->info->has_group && !reader->training));
   spec->with_time = (PetscBool)(spec->info->has_time && !reader->training);
   for (int k = 0; k < spec->info->n_features; k++) mean += spec->info->mean_lengths[k];
   n_values = (int64_t)(1.25 * mean * (double)reader->max_batch) + 64;
   PetscCall(create_threads(reader, n_values));
   reader->n_slots = TRS_READER_OUT + spec->for_device + reader->read_ahead + reader->n_threads - 1;
-  /* A slot keeps its batch, if it comes again, so the slots are whole rounds of the batches. */
+  /* A slot keeps a batch that is repeated, so n_slots must be a multiple of n_repeated. */
   reader->keeps = (PetscBool)(reader->n_repeated > 0 && reader->n_repeated < reader->total - reader->start);
   if (reader->keeps)
     reader->n_slots = (reader->n_slots + reader->n_repeated - 1) / reader->n_repeated * reader->n_repeated;
@@ -549,8 +549,8 @@ PetscErrorCode TrsReaderSetUp(TrsReader reader)
 }
 
 /*
-  Let a slot grow for a batch that is larger than all before. A quarter is added, so that growing
-  soon ends. The caller holds the lock.
+  Enlarge a slot for a batch that is larger than all earlier ones. The room gets a quarter more than
+  needed, so that few slots grow again. The caller must hold the lock.
 */
 static PetscErrorCode grow(TrsReader reader)
 {
@@ -562,7 +562,7 @@ static PetscErrorCode grow(TrsReader reader)
     TrsBatchScratch *scratch = &reader->threads[s->next % reader->n_threads].scratch;
     int64_t n_values;
 
-    /* Its thread waits while a slot needs room, so the scratch memory may be read and changed. */
+    /* The slot's thread waits while the slot needs room, so its scratch memory may be changed. */
     if (s->state != TRS_SLOT_NEEDS_ROOM) continue;
     n_values = scratch->n_values + scratch->n_values / 4;
     PetscCall(TrsBatchScratchReserve(&reader->spec, scratch, n_values));
@@ -576,8 +576,8 @@ static PetscErrorCode grow(TrsReader reader)
 }
 
 /*
-  Take the slot when it is ready, and meanwhile make room for any slot that needs room. The caller
-  holds the lock.
+  Take the slot when it is ready, and meanwhile make room for any slot that needs it. The caller
+  must hold the lock.
 */
 static PetscErrorCode take_slot(TrsReader reader, TrsSlot *s)
 {

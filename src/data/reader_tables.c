@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The features that tables look up, in a dataset that may have more. */
+/* Selection of the features that tables look up, in a dataset that may have more. */
 #include "data/reader.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* The place of a feature in a dataset's key order. */
+/* Find a feature's place in a dataset's key order. */
 static PetscErrorCode find_key(const TrsDatasetInfo *info, const char *feature, const TrsTableConfig *table,
                                int *key)
 {

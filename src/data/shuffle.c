@@ -44,8 +44,7 @@ int64_t TrsShuffleAt(const TrsShuffle *shuffle, int64_t i)
 {
   uint64_t x = (uint64_t)i;
 
-  /* The network covers at most 4 times as many numbers as places, so at worst this takes 4
-     rounds on average. */
+  /* The network permutes at most 4 n numbers, so the loop takes at most 4 rounds on average. */
   do {
     x = permute_bits(shuffle, x);
   } while (x >= (uint64_t)shuffle->n);

@@ -22,5 +22,5 @@ typedef struct {
 /* n >= 1. Not collective, any thread. */
 void TrsShuffleInit(TrsShuffle *shuffle, uint64_t seed, int64_t epoch, int64_t n);
 
-/* The sample at place i, 0 <= i < n. */
+/* Return the sample at place i, 0 <= i < n. */
 int64_t TrsShuffleAt(const TrsShuffle *shuffle, int64_t i);

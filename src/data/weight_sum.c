@@ -8,7 +8,7 @@
 */
 enum { TRS_DIGIT_BITS = 10, TRS_SMALLEST = -149, TRS_MANTISSA_BITS = 24, TRS_AT_ONCE = 1 << 16 };
 
-/* Bring the digits into their unique form, with every digit but the last in [0, 2^10). */
+/* Bring the digits into their unique form, with every digit except the last in [0, 2^10). */
 static void carry(double *digits)
 {
   const double radix = (double)(1 << TRS_DIGIT_BITS);
