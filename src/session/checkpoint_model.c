@@ -53,7 +53,7 @@ PetscErrorCode TrsCheckpointModelText(const TrsSession *session, char **text)
     PetscCall(TrsOptionsSettle(session->options, "-data_label", session->label));
   PetscCall(PetscMalloc2((size_t)tables->n, &names, (size_t)tasks->n, &task_names));
   for (int t = 0; t < tables->n; t++)
-    if (tables->table[t].id_map.kind != TRS_ID_MAP_REMAINDER) /* the quotient's options */
+    if (tables->table[t].id_map.kind != TRS_ID_MAP_REMAINDER) /* has the quotient's options */
       names[objects[0].n++] = TrsTableOptionName(&tables->table[t]);
   for (int t = 0; t < tasks->n; t++) task_names[t] = tasks->task[t].name;
   objects[0].names = names;

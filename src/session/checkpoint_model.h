@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A checkpoint is a model: it keeps the options that define the model, and evaluation and prediction
-  take them from there.
+  A checkpoint is a model: it holds the options that define the model. Evaluation and prediction
+  take the options from the checkpoint.
 */
 #pragma once
 
 #include "session/session.h"
 
 /*
-  TrsCheckpointModelTake - Let the options of a checkpoint's model stand below those of the user.
+  TrsCheckpointModelTake - Add the options of a checkpoint's model. The user's options override
+    them.
 
   Collective on comm. Call this before the session is opened. A checkpoint of an earlier version has
-  no such options, which is said on rank 0.
+  no such options; rank 0 then prints a note.
 
   Errors (agreed): those of TrsCheckpointModel() and TrsOptionsTakeModel()
 */
 PetscErrorCode TrsCheckpointModelTake(MPI_Comm comm, TrsOptions options, const char *path);
 
 /*
-  Check that the evaluation data has the dense features of the checkpoint's model. Not collective.
-  Errors: DATA.
+  Check that the evaluation data has the same number of dense features as the checkpoint's model.
+  Not collective. Errors: DATA.
 */
 PetscErrorCode TrsCheckpointModelCheckData(const TrsSession *session);
 
-/* The options of the session's model for a checkpoint. Free with PetscFree(). Not collective. */
+/*
+  Write the options of the session's model for a checkpoint. Free with PetscFree(). Not collective.
+*/
 PetscErrorCode TrsCheckpointModelText(const TrsSession *session, char **text);

@@ -8,7 +8,7 @@
 
 enum { TRS_SHOWN_NAMES = 3 };
 
-/* Tell whether a trained table's columns are cut. */
+/* Does the plan cut a trained table's columns? */
 static PetscBool is_cut(const TrsTablePlan *plan)
 {
   if (plan && TrsKernelIsQuantised(plan->compute_kernel)) return PETSC_FALSE;

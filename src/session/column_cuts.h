@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A plan can change the results in one way: if it cuts columns under an optimizer that takes a row
-  as a whole. This module tells the user.
+  A plan can change the results in only one way: it may cut columns under an optimizer that treats a
+  row as a whole. This module informs the user.
 */
 #pragma once
 
@@ -11,7 +11,7 @@
 /*
   TrsColumnCutsTell - Print one line if the plan cuts columns under an optimizer of whole rows.
 
-  Each column shard then has row-wise statistics of its own, as in TorchRec, so results differ from
+  Each column shard then has its own row-wise statistics, as in TorchRec, so results differ from
   those of an uncut plan. With -reproducible the shards share the statistics, and nothing is
   printed. Collective on comm.
 */

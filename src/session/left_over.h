@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  What a run that failed leaves behind. Freeing it is collective, so that a task cannot do it on a
-  rank that failed alone. The program ends then. A caller of TrshardRun() lives on.
+  This module keeps the state of a failed run. Freeing the state is collective, so a task cannot
+  free it if only some ranks failed. The program then simply ends, but a caller of TrshardRun()
+  continues.
 */
 #pragma once
 
@@ -9,19 +10,22 @@
 #include "session/signals.h"
 
 /*
-  TrsRunAndFree - Run a task that has a state, and free it; or leave it to TrsRunClear() after an
-    error. Collective.
+  TrsRunAndFree - Run a task that has a state, and free the state. After an error the state remains
+    for TrsRunClear(). Collective.
 
-  In:     state     PetscNew() made it. destroy() frees it, also where run() failed
-          watchdog  of the state. It is stopped in any case: callers of TrshardRun() live on
+  In:     state     allocated with PetscNew(). destroy() must free it, also after run() failed
+          watchdog  of the state. It is always stopped, because callers of TrshardRun() continue
   Errors: those of run()
 */
 PetscErrorCode TrsRunAndFree(void *state, TrsWatchdog *watchdog,
                              PetscErrorCode (*run)(void *state, MPI_Comm comm, TrsOptions options),
                              PetscErrorCode (*destroy)(void *state), MPI_Comm comm, TrsOptions options);
 
-/* Free what a run left, once all ranks are out of it. Collective, as its destroy() is. */
+/*
+  Free the state of a failed run, after all ranks have left the run. Collective, as its destroy()
+  is.
+*/
 PetscErrorCode TrsRunClear(void);
 
-/* What a run left stays: its ranks did not all come to its end. Not collective. */
+/* Leak the state of a failed run, because not all ranks reached the end. Not collective. */
 void TrsRunForget(void);

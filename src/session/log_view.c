@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Can a file be made in the folder of a path, which has a slash, or be written where it is? */
+/* Check that the file at a path can be written or created. The path must contain a slash. */
 static PetscErrorCode check_writable(const char *path)
 {
   char folder[PETSC_MAX_PATH_LEN];
@@ -37,7 +37,7 @@ PetscErrorCode TrsLogViewPath(TrsOptions options, const char **path)
   *path = NULL;
   if (!TrsOptionsIsGiven(options, "-log_view")) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsOptionLogViewText(text, sizeof(text)));
-  /* What PETSc would not take, the options' check has refused. */
+  /* The options' check has already refused values that PETSc would reject. */
   (void)TrsOptionLogView(text, &file, &n);
   if (n == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscSNPrintf(place, sizeof(place), "%s%.*s", memchr(file, '/', (size_t)n) ? "" : "./", n, file));

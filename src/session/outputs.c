@@ -21,7 +21,7 @@ static const struct {
 
 /* --- paths --- */
 
-static const char log_view[] = "-log_view"; /* PETSc's */
+static const char log_view[] = "-log_view"; /* an option of PETSc */
 static const struct {
   const char *option;
   PetscBool is_output, is_list;
@@ -50,7 +50,7 @@ static PetscBool is_one(const struct stat *a, const struct stat *b)
   return (PetscBool)(a->st_dev == b->st_dev && a->st_ino == b->st_ino);
 }
 
-/* Are two paths, of which no file is there, the same name in one folder? */
+/* Do two paths without a file mean the same name in the same folder? */
 static PetscBool is_same_place(const char *a, const char *b)
 {
   const char *slash_a = strrchr(a, '/'), *slash_b = strrchr(b, '/');
@@ -66,8 +66,8 @@ static PetscBool is_same_place(const char *a, const char *b)
 }
 
 /*
-  Would an output at a path replace the file of another option? Links lead to the file of both. A
-  device, as standard output, is no file.
+  Would an output at `output` replace the file of another option at `path`? Links at both paths are
+  followed. A device such as standard output is not a file.
 */
 static PetscErrorCode replaces(const char *output, const char *path, PetscBool *found)
 {
@@ -87,7 +87,7 @@ static PetscErrorCode replaces(const char *output, const char *path, PetscBool *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Does a list of files, or of patterns, have the file that an output would replace? */
+/* Does a list of files or patterns contain the file that an output would replace? */
 static PetscErrorCode find_in_list(TrsOptions options, const char *list, const char *output, PetscBool *found)
 {
   const char *const *names = NULL;
@@ -106,7 +106,7 @@ static PetscErrorCode find_in_list(TrsOptions options, const char *list, const c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The path of an option; NULL: there is none, or it is standard output. */
+/* Get the path of an option. NULL: no path, or standard output. */
 static PetscErrorCode get_path(TrsOptions options, int k, const char **path)
 {
   PetscFunctionBegin;
@@ -119,7 +119,7 @@ static PetscErrorCode get_path(TrsOptions options, int k, const char **path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find an option whose file output k would replace: pair gets both, or stays as it is. */
+/* Find an option whose file output k would replace. Sets pair to both, or leaves it. */
 static PetscErrorCode find_pair(TrsOptions options, int k, int pair[2])
 {
   const char *output, *path;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The files that a run leaves: the run that owns each, the file that stood there before, and the
-  last lines that say where everything is.
+  The files that a run writes. This module knows the run that owns each file, keeps another run's
+  file that was in its place, and prints the run's last lines with all paths.
 */
 #pragma once
 
@@ -20,31 +20,32 @@ typedef enum {
 typedef struct {
   MPI_Comm comm;
   int rank;
-  TrsOutput file[TRS_N_OUTPUTS]; /* rank 0's; empty on other ranks */
+  TrsOutput file[TRS_N_OUTPUTS]; /* on rank 0; empty on other ranks */
 } TrsOutputs;
 
 /*
   TrsOutputsCheckPaths - Check that no option's output is another option's output or input.
 
-  Paths are compared without following a link at their end, which a new file would replace. Weights
-  may take the place of -init_from, and a plan that of -plan_input: these have been read by then.
+  Paths are compared without following a link at their end, because a new file would replace the
+  link. Weights may replace -init_from, and a plan may replace -plan_input: the run reads these
+  inputs before it writes.
 
   Collective on comm. Errors (on all ranks): OPTION with both options and the path
 */
 PetscErrorCode TrsOutputsCheckPaths(MPI_Comm comm, TrsOptions options);
 
 /*
-  TrsOutputsExisting - What -existing_outputs says of another file at the path of an output.
+  TrsOutputsExisting - Get the treatment that -existing_outputs selects for another run's file.
 
-  Not collective. A file that names no run, as a trace or a text, cannot be told from the run's own:
-  with -resume it is not refused, which would keep a run from its own resume.
+  Not collective. If a file names no run, as traces and texts do, it may be the run's own. With
+  -resume it is therefore not refused, because a run could otherwise not resume.
 */
 PetscErrorCode TrsOutputsExisting(TrsOptions options, PetscBool names_run, TrsExisting *existing);
 
 /*
-  TrsOutputsOpen - Look at the files at the paths that these kinds' options give.
+  TrsOutputsOpen - Look for existing files at the output paths of these kinds.
 
-  Collective on comm; call this before readers start, whose threads use HDF5. Free with
+  Collective on comm. Call this before readers start, because their threads use HDF5. Free with
   TrsOutputsClose().
 
   In:     kinds  bits 1u << TRS_OUTPUT_...
@@ -59,13 +60,13 @@ PetscErrorCode TrsOutputsOpen(MPI_Comm comm, TrsOptions options, unsigned kinds,
 PetscErrorCode TrsOutputsClaim(TrsOutputs *outputs, const char *run_id);
 
 /*
-  TrsOutputsReport - Print a run's last lines: each file that was put in place, and each file of
-    another run that was kept.
+  TrsOutputsReport - Print a run's last lines: each file that the run wrote, and each backup of
+    another run's file.
 
   Logically collective.
 
-  In: trained  there are new weights, so a line says so if they were not kept
-      folder   of checkpoints, or NULL if none was written there
+  In: trained  there are new weights; a line warns if they were not saved
+      folder   checkpoint folder, or NULL if no checkpoint was written
 */
 PetscErrorCode TrsOutputsReport(const TrsOutputs *outputs, PetscBool trained, const char *folder);
 

@@ -13,8 +13,9 @@
 enum { TRS_MAX_LINES = 20, TRS_VALUE_TEXT = 400 };
 
 /*
-  Options that decide where, how fast and with which outputs a run learns, but not what. A name that
-  ends in "_" stands for all that begin so. Another -batch_size is told of elsewhere.
+  Options that decide where, how fast and with which outputs a run learns, but do not change what it
+  learns. A name that ends in "_" stands for all names with this beginning. A changed -batch_size is
+  reported elsewhere.
 */
 static const char *const placed[] = {"-task",
                                      "-output",
@@ -57,7 +58,7 @@ static const char *const placed[] = {"-task",
                                      "-topology_",
                                      "-bench_"};
 static const char *const placed_keys[] =
-    {/* of a table: how a name ends */
+    {/* endings of names of table options */
      "_sharding_types",    "_compute_kernels", "_min_partition", "_pooling_factors",       "_num_poolings",
      "_batch_sizes",       "_enforce_hbm",     "_device_group",  "_cache_load_factor",     "_cache_algorithm",
      "_prefetch_pipeline", "_num_passes",      "_cacheability",  "_cache_reserved_memory", "_cache_precision",
@@ -66,14 +67,17 @@ static const char *const placed_keys[] =
 static const char *const objects[] = {"table", "task"};
 enum { TRS_N_OBJECTS = sizeof(objects) / sizeof(objects[0]) };
 
-/* Options of a text: lines "-name value # source", and defaults, "# -name value", with origin 1. */
+/* Options of a text: lines "-name value # source", and defaults "# -name value" with origin 1. */
 typedef struct {
   TrsGivenOptions options;
-  int next;                           /* behind the option that was found last */
-  TrsOptionList names[TRS_N_OBJECTS]; /* what -tables and -tasks list */
+  int next;                           /* index after the option found last */
+  TrsOptionList names[TRS_N_OBJECTS]; /* entries of -tables and -tasks */
 } TrsOptionLines;
 
-/* Models may have thousands of lines. Two texts have most of them in the same order. */
+/*
+  Find an option, starting after the last one found. Models may have thousands of lines, and two
+  texts have most of them in the same order.
+*/
 static const TrsGivenOption *find(TrsOptionLines *in, const char *name)
 {
   for (int i = 0; i < in->options.n; i++) {
@@ -86,7 +90,7 @@ static const TrsGivenOption *find(TrsOptionLines *in, const char *name)
   return NULL;
 }
 
-/* Lines of an earlier version that are no option's are passed over. Free with free_lines(). */
+/* Skips lines of an earlier version that are not options. Free with free_lines(). */
 static PetscErrorCode read_lines(const char *text, TrsOptionLines *lines)
 {
   char *copy, source[] = "text";
@@ -126,7 +130,7 @@ static PetscErrorCode free_lines(TrsOptionLines *lines)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find an option, or for that of one object, -table_a_key, the one for all, -tables_key. */
+/* Find an option. For an option of one object (-table_a_key), also try -tables_key. */
 static const TrsGivenOption *find_effective(TrsOptionLines *in, const char *name)
 {
   const TrsGivenOption *found = find(in, name);
@@ -205,7 +209,7 @@ static PetscErrorCode tell_options(const TrsSession *s, TrsOptionLines *then, Tr
   for (int i = 0; i < now->options.n; i++) {
     const TrsGivenOption *is = &now->options.option[i], *was = find(then, is->name);
 
-    /* The option may be newer than the file, or come from the file's model. */
+    /* The option may be newer than the file or come from the file's model. */
     if (!is_learned(is->name) || (!was && is->origin) || TrsOptionsModelOf(s->options, is->name)) continue;
     if (!was || !same_value(was, is)) PetscCall(tell(s, "resume", was, is, &n_lines));
   }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* This module tells which options differ between a checkpoint and the run that starts from it. */
+/* Report options that differ between a checkpoint and the run that starts from it. */
 #pragma once
 
 #include "core/options/option_list.h"
@@ -9,26 +9,26 @@
   TrsResumeTell - Print a line for each option that differs from the checkpoint's, and for another
     number of samples.
 
-  Options that decide where, how fast or with which outputs the run goes on do not count, nor do
-  those that the user left to the checkpoint's model. Logically collective; rank 0 prints.
+  Skips options that decide where, how fast or with which outputs the run goes on, and options that
+  the user left to the checkpoint's model. Logically collective; rank 0 prints.
 
   In: start  as read from the checkpoint
 */
 PetscErrorCode TrsResumeTell(const TrsSession *session, const TrsCheckpointInfo *start);
 
 /*
-  TrsModelTell - Print a line for each option of a checkpoint's model, as TrsCheckpointModel() gives
-    them, that the session's model has with another value.
+  TrsModelTell - Print a line for each option that has one value in a checkpoint's model
+    (TrsCheckpointModel()) and another in the session's model.
 
   Logically collective; rank 0 prints.
 */
 PetscErrorCode TrsModelTell(const TrsSession *session, const char *model);
 
 /*
-  TrsModelTables - The tables of a checkpoint's model in their order, and as its option -tables has
-    them.
+  TrsModelTables - Get the tables of a checkpoint's model in order, both as a list and as the text
+    of its option -tables.
 
   Not collective. Out: text, free with PetscFree(); list, free with TrsOptionListFree(). Both are
-  empty if the model lists none.
+  empty if the model does not list tables.
 */
 PetscErrorCode TrsModelTables(const char *model, char **text, TrsOptionList *list);

@@ -29,7 +29,7 @@ static PetscErrorCode open_datasets(TrsSession *s, PetscBool training)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find a dataset's label of a task. option: for messages, or NULL. */
+/* Find a task's label in a dataset. told: the user gave -data_label, for messages. */
 static PetscErrorCode find_label(const TrsSession *s, const TrsDatasetInfo *info, int t, PetscBool told,
                                  int *label)
 {
@@ -47,9 +47,9 @@ static PetscErrorCode find_label(const TrsSession *s, const TrsDatasetInfo *info
 }
 
 /*
-  Choose the labels: those of the tasks, or that of -data_label, here or of the checkpoint's
-  training, else the first of the training data, or of the evaluation data if there is no other. All
-  data must have them.
+  Choose the labels: the tasks' labels, or -data_label, given here or in the checkpoint's training.
+  By default, choose the first label of the training data, or of the evaluation data if there is no
+  training data. All datasets must have the chosen labels.
 */
 static PetscErrorCode choose_labels(TrsSession *s)
 {
@@ -60,7 +60,7 @@ static PetscErrorCode choose_labels(TrsSession *s)
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetString(s->options, "-data_label", &s->label, &given));
-  if (of_model && s->eval) { /* data of one label without a name has the model's */
+  if (of_model && s->eval) { /* a single label without a name is the model's label */
     PetscCall(TrsDatasetGetInfo(s->eval, &eval));
     if (!eval->label_names) s->label = NULL;
   }
@@ -93,7 +93,7 @@ static PetscErrorCode read_tasks(TrsSession *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the groups that -metrics_group names in a dataset: the place of a feature, or /group. */
+/* Find the groups that -metrics_group names in a dataset: a feature's place, or /group. */
 static PetscErrorCode find_group(const TrsDatasetInfo *info, const char *name, int *key)
 {
   PetscFunctionBegin;
@@ -176,14 +176,14 @@ static PetscErrorCode create_model(TrsSession *s, PetscBool training, PetscBool 
                                     .keeps_embeddings = s->keeps_embeddings,
                                     .evaluates = (PetscBool)(s->eval != NULL)};
   PetscCall(TrsModelParallelCreate(s->options, &config, &model));
-  s->model = model; /* half of one cannot be destroyed */
+  s->model = model; /* set only when complete: half a model cannot be destroyed */
   PetscCall(TrsModelParallelAddState(s->model, &s->state));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
-  Let a wait end a little before the watchdog would end the rank. The wait can say more about the
-  hang. -comm_wait_seconds goes before.
+  Let waits end a little before the watchdog would end the rank, because a wait's message says more
+  about the hang. -comm_wait_seconds takes precedence.
 */
 static PetscErrorCode limit_waits(TrsOptions options)
 {
@@ -264,7 +264,7 @@ PetscErrorCode TrsSessionCreate(MPI_Comm comm, TrsOptions options, PetscBool tra
 PetscErrorCode TrsSessionDestroy(TrsSession *session)
 {
   PetscFunctionBegin;
-  if (!session->options) PetscFunctionReturn(PETSC_SUCCESS); /* never opened */
+  if (!session->options) PetscFunctionReturn(PETSC_SUCCESS); /* it was never opened */
   PetscCall(TrsEvaluationDestroy(&session->evaluation));
   PetscCall(TrsReaderDestroy(&session->eval_reader));
   PetscCall(TrsStateFree(&session->state));

@@ -35,10 +35,9 @@ struct TrsWatchdogImpl {
 };
 
 /*
-  Tell whether a signal repeats the request before it. One event may reach a rank as several
-  signals: `timeout` of coreutils signals its child and then its process group, a terminal that
-  closes sends SIGHUP through its shell and by itself, and a batch system's SIGTERM comes beside the
-  SIGUSR1 of the job's script.
+  Does a signal repeat the earlier request? One event may reach a rank as several signals: `timeout`
+  of coreutils signals its child and then its process group, a closing terminal sends SIGHUP itself
+  and through its shell, and a batch system's SIGTERM accompanies the SIGUSR1 of the job's script.
 */
 static PetscBool is_same_request(void)
 {
@@ -83,16 +82,16 @@ int TrsSignalsInstall(void)
   int failed = 0;
 
   installed = PETSC_TRUE;
-  trs_signals_have_stack = sigaltstack(&of_its_own, NULL) == 0; /* else products keep signals off */
+  trs_signals_have_stack = sigaltstack(&of_its_own, NULL) == 0; /* if not, products block signals */
   sigemptyset(&ignore.sa_mask);
-  /* The handlers block each other's signals, or two signals could both be the first. */
+  /* The handlers block each other's signals, so that two signals cannot both be the first. */
   sigemptyset(&stop.sa_mask);
   for (int i = 0; i < TRS_N_STOP_SIGNALS; i++) sigaddset(&stop.sa_mask, stop_signals[i]);
   for (int i = 0; i < TRS_N_STOP_SIGNALS; i++) {
     struct sigaction before = {.sa_handler = SIG_DFL};
 
-    /* nohup and a shell's background jobs ignore these two signals. A script that survives its own
-       SIGTERM or SIGUSR1 by ignoring it would pass that on to a run that should stop. */
+    /* nohup and a shell's background jobs ignore these two signals. A script may ignore SIGTERM or
+       SIGUSR1 to survive them; the run inherits this, but must still stop. */
     if ((stop_signals[i] == SIGHUP || stop_signals[i] == SIGINT) &&
         sigaction(stop_signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN)
       continue;
@@ -133,7 +132,7 @@ static void end_process(TrsWatchdog w, double silent_s)
   _exit(TRS_ERR_LOST - 1000);
 }
 
-/* Say once why the rank stands still, unless standard error is full as well: it may be the same. */
+/* Print once why the rank stands still. Skip this if standard error is full as well. */
 static void tell_of_pause(const TrsWatchdog w)
 {
   struct pollfd error = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -145,7 +144,7 @@ static void tell_of_pause(const TrsWatchdog w)
   if (poll(&error, 1, 0) == 1 && write(STDERR_FILENO, text, (size_t)n) < 0) return;
 }
 
-/* Wait until the next look. Returns false if the watchdog must end. */
+/* Wait for the next check. Returns false if the watchdog must end. */
 static PetscBool wait_for_look(TrsWatchdog w)
 {
   struct timespec until;
@@ -163,8 +162,9 @@ static PetscBool wait_for_look(TrsWatchdog w)
 }
 
 /*
-  The watchdog counts looks and not time, because a job that was suspended as a whole has not been
-  silent. Nor is a rank silent that waits for a reader of its standard output: it has a line to say.
+  The watchdog counts checks and not time, because a job that was suspended as a whole was not
+  silent. A rank is not silent either if it waits until somebody reads its standard output: it has a
+  line to print.
 */
 static void *watch(void *argument)
 {
@@ -203,7 +203,7 @@ PetscErrorCode TrsWatchdogStart(double seconds, int rank, TrsWatchdog *watchdog)
                  pthread_mutex_init(&w->lock, NULL) == 0 && pthread_cond_init(&w->ended, &clock) == 0,
              PETSC_COMM_SELF, TRS_ERR_INTERNAL, "cannot make the watchdog's lock");
   pthread_condattr_destroy(&clock);
-  sigfillset(&all); /* signals are for the main thread */
+  sigfillset(&all); /* only the main thread handles signals */
   pthread_sigmask(SIG_SETMASK, &all, &before);
   PetscCheck(pthread_create(&w->thread, NULL, watch, w) == 0, PETSC_COMM_SELF, TRS_ERR_MEMORY,
              "cannot start the watchdog's thread");

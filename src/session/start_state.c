@@ -26,7 +26,7 @@ const TrsOptionGroup trs_start_options = TRS_OPTION_GROUP("Start from another mo
 #define OTHER_AVERAGES \
   "-ema_decay was %s, and a run that goes on keeps that; take the weights alone with -init_from"
 
-/* --- what is asked for --- */
+/* --- options --- */
 
 static PetscErrorCode check_tables(const TrsSession *s, const TrsCheckpointWanted *wanted)
 {
@@ -52,7 +52,7 @@ static PetscErrorCode check_tables(const TrsSession *s, const TrsCheckpointWante
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Tell whether tensors may keep their initial values. */
+/* May tensors keep their initial values? */
 static PetscBool is_partial(const TrsCheckpointWanted *wanted)
 {
   return (PetscBool)(wanted->initial || wanted->grow || wanted->n_tables > 0);
@@ -78,12 +78,12 @@ static PetscErrorCode read_options(const TrsSession *s, TrsCheckpointWanted *wan
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- what came of it --- */
+/* --- differences between file and model --- */
 
 /*
-  The parts of the state that the file does not have as they are here: optimizer states, the first
-  of them, the first of another optimizer; the first average; tables of another type. By kind, the
-  optimizer states that there are, that were read, and that the file does not have.
+  Parts of the state that the file lacks or has in another form: the first missing optimizer state,
+  the first one of another optimizer, a missing average, and the number of tables with another data
+  type. The numbers of optimizer states by kind: all, read, and missing.
 */
 typedef struct {
   const TrsStateTensor *state, *other, *average;
@@ -114,7 +114,7 @@ static TrsDifferences differences_of(const TrsState *state)
   return all;
 }
 
-/* A run that goes on needs all states of its optimizers. */
+/* Refuse to resume if optimizer states are missing. */
 static PetscErrorCode refuse_fewer(const TrsSession *s, const char *path, const TrsDifferences *all)
 {
   PetscFunctionBegin;
@@ -133,7 +133,7 @@ static PetscErrorCode refuse_fewer(const TrsSession *s, const char *path, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Tell of optimizer states that begin at zero. */
+/* Report optimizer states that begin at zero. */
 static PetscErrorCode tell_zero_states(const TrsSession *s, const TrsDifferences *all,
                                        const TrsCheckpointInfo *info)
 {
@@ -162,8 +162,8 @@ static PetscErrorCode tell_zero_states(const TrsSession *s, const TrsDifferences
 }
 
 /*
-  Report the differences. States that are missing or belong to another optimizer begin at zero.
-  Where all of a kind do, their updates are counted from here.
+  Report the differences. States that are missing or belong to another optimizer begin at zero. If
+  all states of a kind do, their updates are counted from here.
 */
 static PetscErrorCode tell_differences(const TrsSession *s, const TrsStartPoint *from,
                                        TrsCheckpointInfo *info)
@@ -185,8 +185,7 @@ static PetscErrorCode tell_differences(const TrsSession *s, const TrsStartPoint 
 }
 
 /*
-  Refuse a file that holds more than the model, on rank 0.
-  It belongs to another model or another optimizer.
+  On rank 0, refuse a file that holds more than the model. It belongs to another model or optimizer.
 */
 static PetscErrorCode refuse_more(const TrsSession *s, const char *path, const TrsCheckpointInfo *start)
 {
@@ -206,7 +205,7 @@ static PetscErrorCode refuse_more(const TrsSession *s, const char *path, const T
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The rows of a table that maps its ids depend on their number. */
+/* Refuse a grown table that maps its ids: an id's row depends on the number of rows. */
 static PetscErrorCode check_grown(const TrsSession *s, const TrsStateTensor *tensor)
 {
   PetscFunctionBegin;
@@ -223,14 +222,12 @@ static PetscErrorCode check_grown(const TrsSession *s, const TrsStateTensor *ten
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Print a line for a tensor of the model's weights that the file lacks, or does not have completely.
-*/
+/* Print a line for a weight tensor that the file lacks or has only in part. */
 static PetscErrorCode tell_initial(const TrsSession *s, const TrsStateTensor *tensor, int *n_initial,
                                    int *n_grown)
 {
   PetscFunctionBegin;
-  /* The weights of a state report for it. */
+  /* Report only weights, not their optimizer states. */
   if (tensor->optional) PetscFunctionReturn(PETSC_SUCCESS);
   if (tensor->was_read && tensor->rows_read < tensor->rows) {
     ++*n_grown;
@@ -279,8 +276,8 @@ static int place_in(const TrsOptionList *list, const char *name)
 }
 
 /*
-  Refuse the default order of the tables if it is not that of the checkpoint's model. Tables of one
-  of both alone do not matter.
+  Refuse the default order of the tables if it differs from that of the checkpoint's model. Tables
+  that only one of the two has do not matter.
 */
 static PetscErrorCode check_order(const TrsSession *s, const TrsStartPoint *from)
 {

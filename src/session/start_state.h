@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A training starts from its newest checkpoint under -resume, from the weights of -init_from, which
-  may be partial, or from initial values.
+  A training starts from the newest checkpoint with -resume, from the (possibly partial) weights of
+  -init_from, or from initial values.
 
   Source: TorchRec DistributedModelParallel.load_state_dict (torchrec.distributed.model_parallel),
           strict or not
@@ -17,17 +17,17 @@ extern const TrsOptionGroup trs_start_options;
 /* The checkpoint to start from. All fields are zero for initial weights. */
 typedef struct {
   char *path;
-  char *model;       /* of -init_from: the options of its model; NULL if the file has none */
-  PetscBool resumed; /* the training goes on */
+  char *model;       /* model options of -init_from; NULL if the file has none */
+  PetscBool resumed; /* an interrupted training continues */
 } TrsStartPoint;
 
 /*
   TrsStartFind - Find the checkpoint to start from.
 
-  Collective on comm. Call this before the session is opened: the model of a training that goes on
-  is the checkpoint's, whose options stand below the user's (TrsCheckpointModelTake()).
+  Collective on comm. Call this before the session is opened: a resumed training takes the options
+  of the checkpoint's model, which the user's options override (TrsCheckpointModelTake()).
 
-  In:     checkpoint_dir  of -resume, or NULL
+  In:     checkpoint_dir  folder for -resume, or NULL
   Errors (agreed): OPTION; those of TrsCheckpointFolderFindNewest(), TrsCheckpointModelTake() and
           TrsCheckpointModel()
 */
@@ -36,16 +36,16 @@ PetscErrorCode TrsStartFind(MPI_Comm comm, TrsOptions options, const char *check
 PetscErrorCode TrsStartFree(TrsStartPoint *start);
 
 /*
-  TrsStartStateLoad - Fill the session's state, and print on rank 0 which parts came from where.
+  TrsStartStateLoad - Fill the session's state, and print on rank 0 the origin of each part.
 
-  Collective. If -init_from may lack something, the tables get their initial values first, at the
-  cost of one more write. Tensors of the file that the model lacks are named and left out, and so
-  are options of its model that differ. Another order of the tables, which the user did not ask for,
-  is an error: the dense layers read their vectors in that order.
+  Collective. If -init_from may lack tensors, the tables first get their initial values, at the cost
+  of one more write. A line is printed for each tensor of the file that the model lacks, and for
+  each model option that differs; they have no effect. If the default order of the tables differs
+  from the checkpoint's, it is an error: the dense layers read their vectors in that order.
 
   In:     from     as TrsStartFind() found it
-          results  if a part may do, gets the number of tensors that kept their initial values and
-                   the number left out
+          results  if weights may be partial, gets the number of tensors that kept their initial
+                   values and the number left out
   Out:    info     updates and samples that the weights have seen; all zero for initial weights.
                    Free with TrsCheckpointInfoFree()
   Errors (agreed): OPTION; those of TrsCheckpointReadWanted()

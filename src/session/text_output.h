@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Texts that options send to a file or to standard output: plans, reports, topologies. */
+/* Output of texts that options send to a file or to standard output: plans, reports, topologies. */
 #pragma once
 
 #include "core/options/options.h"
 #include "spec/text.h"
 
 /*
-  TrsTextOutput - Write the text as the whole file `path`, or leave the file as it was. Another text
-    that stood there is kept as -existing_outputs says.
+  TrsTextOutput - Write the text as the whole file `path`, or leave the file unchanged. Another text
+    at this path is kept as -existing_outputs requests.
 
   "stdout" and "/dev/stdout" are standard output. Not collective: a TrsPlanWriter of rank 0.
 
