@@ -10,10 +10,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Floats that are filled at a time: a strip that stays in cache while it is converted. */
+/* Number of floats filled at a time: a strip that stays in the cache while it is converted. */
 enum { TRS_FILL_STRIP_FLOATS = 1 << 18 };
 
-/* The states that the optimizer keeps. */
+/* The states that the optimizer keeps for a table. */
 typedef struct {
   int n;
   const char *name[TRS_OPTIMIZER_STATES];
@@ -39,8 +39,7 @@ static int count_columns(const TrsTablePlan *plan)
 }
 
 /*
-  Make rows [row, row + n) of a shard in fp32. The values depend on (seed, table, row, column)
-  alone.
+  Write rows [row, row + n) of a shard in fp32. A value depends only on (seed, table, row, column).
 */
 static void fill_rows(const TrsTbeTable *t, const TrsTableConfig *config, uint64_t seed, int64_t row,
                       int64_t n, float *to)
@@ -51,8 +50,8 @@ static void fill_rows(const TrsTbeTable *t, const TrsTableConfig *config, uint64
 }
 
 /*
-  Fill a shard strip by strip. A strip is made and rounded on the host, whatever the device is, then
-  copied.
+  Fill a shard strip by strip. Each strip is made and rounded on the host, for every device, and
+  then copied.
 */
 static PetscErrorCode fill_by_strips(const TrsTbeTable *t, const TrsTableConfig *config,
                                      const TrsDeviceOps *device, uint64_t seed)
@@ -72,7 +71,7 @@ static PetscErrorCode fill_by_strips(const TrsTbeTable *t, const TrsTableConfig 
     const int64_t n = PetscMin(strip_rows, t->rows - row);
 
     fill_rows(t, config, seed, row, n, strip);
-    /* The copy of the strip before still reads `converted`. */
+    /* The previous strip's copy still reads `converted`. */
     PetscCall(device->stream_synchronize(NULL));
     PetscCall(host->convert(NULL, n * t->dim, TRS_FP32, strip, t->dtype, converted.data));
     PetscCall(device->copy((char *)t->weight + row * row_bytes, converted.data, n * row_bytes, NULL));
@@ -98,8 +97,8 @@ static PetscErrorCode fill(const TrsEmbeddingShard *shard, const TrsTableConfig 
 }
 
 /*
-  The unit of a row's stride in bytes: an element, or one byte if a row is not made of whole
-  elements.
+  The unit of a row's stride in bytes: the size of an element, or 1 if a row does not consist of
+  whole elements.
 */
 static int64_t stride_unit(TrsDType dtype)
 {
@@ -155,9 +154,7 @@ static TrsRowCacheWish cache_wish(const TrsTablePlan *plan, const TrsTableConstr
                            .table = table};
 }
 
-/*
-  Describe the rank's shards of table t, without memory, after the shards that are already listed.
-*/
+/* Append the rank's shards of table t to the list, without memory. */
 static void list_table(TrsEmbeddingShards *shards, int t, const TrsTablePlan *plan, int rank)
 {
   const TrsTableConfig *config = &shards->tables->table[t];
@@ -179,7 +176,7 @@ static void list_table(TrsEmbeddingShards *shards, int t, const TrsTablePlan *pl
     }
 }
 
-/* List the rank's shards of all tables. shards->tables, plan and quantised are set. */
+/* List the rank's shards of all tables. shards->tables, plan and quantised must be set. */
 static PetscErrorCode list_shards(TrsEmbeddingShards *shards, int rank)
 {
   const TrsTableConfigs *tables = shards->tables;
@@ -261,7 +258,7 @@ PetscErrorCode TrsEmbeddingShardsMap(const TrsEmbeddingShards *shards, int i, in
   const int64_t page = (int64_t)sysconf(_SC_PAGESIZE), before = offset % page;
   TrsEmbeddingShard *shard = &shards->shard[i];
   TrsTbeTable *t = &shard->tbe;
-  /* Numbers have no padding in a file. Packed rows have the padding of memory there, too. */
+  /* Numbers have no padding in a file. Packed rows have the same padding as in memory. */
   const int64_t stride = TrsQuantIsPacked(t->dtype) ? t->stride : t->dim;
   const int64_t bytes = t->rows * stride * stride_unit(t->dtype);
   void *map = mmap(NULL, (size_t)(before + bytes), PROT_READ, MAP_SHARED, fd, (off_t)(offset - before));
@@ -327,7 +324,7 @@ int TrsEmbeddingShardsFind(const TrsEmbeddingShards *shards, int table, int inde
 
 /*
   Add this rank's rectangles of table t to `tensor`. state < 0: the weights. A row-wise state has
-  one column, or one column for each column block.
+  one column, or one column per column block.
 */
 static PetscErrorCode add_parts(const TrsEmbeddingShards *shards, int t, int state, PetscBool rowwise,
                                 PetscBool by_column, TrsStateTensor *tensor)

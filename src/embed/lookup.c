@@ -6,18 +6,18 @@
 struct TrsLookupImpl {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
-  TrsWorkspace workspace, sort; /* sort: of the calls ahead of a backward; NULL: there are none */
+  TrsWorkspace workspace, sort; /* sort: for calls ahead of a backward; NULL: none are made */
   int *shard_of_table;          /* [tbe.n_tables] */
   TrsTbeTable *table;
   TrsTbeFeature *feature;
   TrsTbe tbe;
   TrsPlacement placement;
   TrsPositionWeight *position; /* [tbe.n_features], or NULL */
-  TrsDeviceBuffer weights;     /* weights of the ids, by their positions */
+  TrsDeviceBuffer weights;     /* weights of the ids, found by their positions */
   TrsDeviceBuffer grad_weights;
 };
 
-/* Find the kernel's number of a shard. A new shard is added. */
+/* Find the kernels' number of a shard; add the shard if it is new. */
 static int32_t table_of(TrsLookup lookup, const TrsEmbeddingShards *shards, int shard)
 {
   int t = 0;
@@ -79,7 +79,7 @@ PetscErrorCode TrsLookupDestroy(TrsLookup *lookup)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The batch as the kernels take it, without weights for positions. */
+/* The batch as kernel input, without weights for positions. */
 static TrsTbeInput ids_of(const TrsKjt *kjt)
 {
   return (TrsTbeInput){.batch = kjt->batch,
@@ -89,7 +89,7 @@ static TrsTbeInput ids_of(const TrsKjt *kjt)
                        .n_values = kjt->jagged.n_values};
 }
 
-/* The batch as the kernels take it, with weights for positions. */
+/* The batch as kernel input, with weights for positions. */
 static PetscErrorCode input_of(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt, TrsTbeInput *input)
 {
   float *weights;
@@ -109,7 +109,8 @@ static PetscErrorCode input_of(TrsLookup lookup, TrsStream stream, const TrsKjt 
 }
 
 /*
-  Add the gradients of the position weights. They are made from the rows before the rows' update.
+  Add the gradients of the position weights. They are computed from the rows before the rows'
+  update.
 */
 static PetscErrorCode add_position_gradients(TrsLookup lookup, TrsStream stream, const TrsKjt *kjt,
                                              const TrsTbeInput *input, TrsMatrix grad)
@@ -132,13 +133,13 @@ static PetscErrorCode add_position_gradients(TrsLookup lookup, TrsStream stream,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Is there nothing to look up? */
+/* True if there is nothing to look up. */
 static PetscBool is_empty(TrsLookup lookup, const TrsKjt *kjt)
 {
   return (PetscBool)(lookup->tbe.n_features == 0 || kjt->batch == 0);
 }
 
-/* The additions of rows, for -log_view: each feature counts with as many ids as the others. */
+/* The number of additions for -log_view; assumes that all features have the same number of ids. */
 static double count_additions(TrsLookup lookup, const TrsTbeInput *input)
 {
   double dims = 0;
@@ -169,7 +170,7 @@ PetscErrorCode TrsLookupSort(TrsLookup lookup, TrsStream stream, const TrsKjt *k
 
   PetscFunctionBegin;
   if (!lookup->sort || is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
-  if (lookup->position) { /* the steps in between change the weights */
+  if (lookup->position) { /* later steps change the weights */
     input.weights = NULL;
     input.weights_later = 1;
   }
@@ -297,7 +298,7 @@ PetscErrorCode TrsLookupRowSquares(TrsLookup lookup, TrsStream stream, const Trs
   PetscFunctionBegin;
   if (is_empty(lookup, kjt)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(input_of(lookup, stream, kjt, &input));
-  input.locations = NULL; /* of the rows themselves nothing is read */
+  input.locations = NULL; /* the rows themselves are not read */
   PetscCall(lookup->compute->tbe_row_squares(stream, lookup->workspace, &lookup->tbe, &input, grad, stride,
                                              squares));
   PetscFunctionReturn(PETSC_SUCCESS);

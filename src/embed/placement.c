@@ -67,7 +67,7 @@ PetscErrorCode TrsPlacementTake(TrsPlacement placement, TrsStream stream, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The functions of a batch with ids. */
+/* The functions for a batch with ids. */
 #define FOR_A_BATCH(Name, member) \
   PetscErrorCode TrsPlacement##Name(TrsPlacement placement, TrsStream stream, const TrsTbe *tbe, \
                                     TrsTbeInput *input) \

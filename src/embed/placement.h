@@ -1,43 +1,45 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Placement at the owner: a key that has arrived gets a place.
+  Placement at the owner: an arrived key gets a place.
 
   A key is what travels: a raw id, or a row of a shard. A place is the row that the key has now, or
-  the memory where this row is read and updated. What the places are may change from batch to batch:
-  a placement gives places to new keys and takes them from old ones. Payloads, updates and kernels
-  see places and stay as they are.
+  the memory where this row is read and updated. Places may change from batch to batch: a placement
+  gives places to new keys and takes them from old keys. Payloads, updates and kernels see only
+  places.
 
   The placements of a lookup form a stack. Keys enter at the bottom:
 
     keys  -- ids to rows -->  rows in ids->jagged.values, and after that
           -- rows to lines -->  TrsTbeInput.locations, the lines where these rows are
 
-  Each placement of a stack treats some of the lookup's tables and leaves other features as they
-  are. A lookup whose tables have no placement has trs_placement_none.
+  Each placement of a stack treats some of the lookup's tables and leaves the other features
+  unchanged. A lookup whose tables have no placement has trs_placement_none.
 
   Calls for a batch, in this order:
 
-    take      when its ids have arrived, before rows are listed or sorted. The batch before may
-              still be without its update. Takes come in the order of the global batches
-    ahead     beside other work, before the forward; may be left out
-    forward   before the rows are read; behind the updates of all batches before
+    take      when its ids have arrived, before rows are listed or sorted. The previous batch may
+              not be updated yet. Takes come in the order of the global batches
+    ahead     beside other work, before the forward; optional
+    forward   before the rows are read, after the updates of all previous batches
     backward  before the rows are updated, with or without a forward
-    done      after the update, or after the forward of a batch that has no update
+    done      after the update, or after the forward of a batch without an update
 
-  An evaluation's batches may come between a training's. They give no places and take none. Between
-  forward and done a batch uses its places: until then they keep the batch's rows (locks). After
-  take, a batch is known by the address of its ids, which no other batch in flight has.
+  An evaluation's batches may come between a training's batches. They neither give nor take places.
+  A batch uses its places between forward and done, and locks keep its rows there until done. After
+  take, a batch is identified by the address of its ids, which no other batch in flight has.
 
-  Laws for every placement:
+  Rules for every placement:
+
   - Bits depend on keys and on the order of the global batches, never on ranks, copies, pipelines or
-    caches. All column shards of a row range get the same keys in the same order and decide alike.
-  - Random numbers are keyed by table and row, or raw id (src/RULES.md): so a row that lies in
-    another place (a line, a frame) still has its number in ids->jagged.values.
-  - take may decide that a row has a new key, but batches before may still update the row. Its new
-    contents are written in forward. Placements above must not hold old contents then:
-    TrsPlacementSettle(self->above, ..., PETSC_TRUE) comes first.
+    caches. All column shards of a row range get the same keys in the same order and make the same
+    decisions.
+  - Random numbers are keyed by table and row, or by table and raw id (src/RULES.md). So a row in
+    another place (a line, a frame) must keep its number in ids->jagged.values.
+  - take may assign a row to a new key while earlier batches may still update the row. The row's new
+    contents are therefore written in forward. Placements above must then hold no old contents: call
+    TrsPlacementSettle(self->above, ..., PETSC_TRUE) first.
 
-  A new kind is a table of functions and its line in trs_placements (placement.c).
+  A new kind is a table of functions and a line in trs_placements (placement.c).
 */
 #pragma once
 
@@ -51,17 +53,17 @@ typedef struct {
   const TrsEmbeddingShards *shards;
   int n_tables;
   const int *shard;   /* [n_tables] number of each table's shard; -1: it has no rows here */
-  TrsTbeTable *table; /* [n_tables] what the kernels get; a placement may set lines in it */
+  TrsTbeTable *table; /* [n_tables] the kernels' input; a placement may set lines in it */
 } TrsPlacementTables;
 
 /* A batch whose keys have arrived. */
 typedef struct {
-  int slot;           /* of the batches in flight, below TRS_CACHE_BATCHES */
+  int slot;           /* its slot among the batches in flight, below TRS_CACHE_BATCHES */
   PetscBool training; /* an update follows */
-  const TrsTbe *tbe;  /* the table of each feature of ids */
+  const TrsTbe *tbe;  /* maps the features of ids to tables */
   /*
-    The keys. take sets jagged.values to the rows, in memory of the placement: the keys' own memory
-    may be the reader's.
+    The keys. take points jagged.values to the rows, in memory of the placement, because the keys'
+    memory may belong to the reader.
   */
   TrsKjt *ids;
 } TrsPlacementBatch;
@@ -71,9 +73,9 @@ typedef struct TrsPlacementImpl *TrsPlacement;
 /* A kind of placement. All functions after destroy may be NULL. */
 typedef struct TrsPlacementOps {
   const char *name;
-  /* Does the kind treat a table? The plan and the options decide, so that all ranks agree. */
+  /* True if the kind treats a table. Depends on plan and options, so that all ranks agree. */
   PetscBool (*treats)(const TrsEmbeddingShards *shards, int table);
-  /* Set self->data. It stays NULL if this rank has no rows of a table that the kind treats. */
+  /* Set self->data. It stays NULL if this rank has no rows of tables that the kind treats. */
   PetscErrorCode (*create)(TrsPlacement self, const TrsPlacementTables *tables);
   PetscErrorCode (*destroy)(TrsPlacement self);
   PetscErrorCode (*take)(TrsPlacement self, TrsStream stream, const TrsPlacementBatch *batch);
@@ -82,13 +84,13 @@ typedef struct TrsPlacementOps {
   PetscErrorCode (*backward)(TrsPlacement self, TrsStream stream, const TrsTbe *tbe, TrsTbeInput *input);
   PetscErrorCode (*done)(TrsPlacement self, TrsStream stream, const TrsTbe *tbe, TrsTbeInput *input);
   /*
-    Write rows back to where they live, for whoever reads or changes them there. drop: hold none of
-    them afterwards, so that they may be changed.
+    Write rows back to their tables, so that other code may read them there. drop: also hold none of
+    these rows afterwards, so that other code may change them.
   */
   PetscErrorCode (*settle)(TrsPlacement self, TrsStream stream, const TrsTbe *tbe, PetscBool drop);
   /*
     Add the tensors of a table's keys and places to a checkpoint's list, on all ranks, with this
-    rank's parts. Which key has which row belongs to the TrsEmbeddingShard, as its weights do:
+    rank's parts. The map from keys to rows belongs to the TrsEmbeddingShard, like the weights:
     lookups of several threads may share it.
   */
   PetscErrorCode (*add_state)(const TrsEmbeddingShards *shards, int table, TrsState *state);
@@ -98,7 +100,7 @@ typedef struct TrsPlacementOps {
 struct TrsPlacementImpl {
   const TrsPlacementOps *ops;
   void *data;
-  TrsPlacement above; /* NULL: the top */
+  TrsPlacement above; /* NULL at the top */
 };
 
 extern const TrsPlacementOps trs_placement_none, trs_placement_row_cache;
@@ -113,26 +115,26 @@ extern const TrsPlacementOps *const trs_placements[];
 
   In:     tables     borrowed until Create returns
   Out:    placement  the bottom of the stack; never NULL
-  Errors: those of the kinds' create
+  Errors: the errors of the kinds' create
 */
 PetscErrorCode TrsPlacementCreate(const TrsPlacementTables *tables, TrsPlacement *placement);
 PetscErrorCode TrsPlacementDestroy(TrsPlacement *placement);
 
-/* Is the stack trs_placement_none, which does nothing? Also for NULL. */
+/* True for NULL, and for trs_placement_none, which does nothing. */
 PetscBool TrsPlacementIsNone(TrsPlacement placement);
 
 /*
-  Does some kind treat the table? by_key: a kind that makes rows of keys. The same on all ranks. Not
-  collective.
+  True if some kind treats the table. by_key: a kind that turns keys into rows. The same on all
+  ranks. Not collective.
 */
 PetscBool TrsPlacementTreats(const TrsEmbeddingShards *shards, int table, PetscBool by_key);
 
-/* The level of a kind, or NULL. */
+/* The stack's level of this kind, or NULL. */
 TrsPlacement TrsPlacementFind(TrsPlacement placement, const TrsPlacementOps *ops);
 
 /*
-  Call a function of all levels from the bottom up; settle from the top down. Not collective. A
-  batch without ids has take alone.
+  Call a function of all levels from the bottom up, settle from the top down. Not collective. For a
+  batch without ids only take is called.
 */
 PetscErrorCode TrsPlacementTake(TrsPlacement placement, TrsStream stream, const TrsPlacementBatch *batch);
 PetscErrorCode TrsPlacementAhead(TrsPlacement placement, TrsStream stream, const TrsTbe *tbe,

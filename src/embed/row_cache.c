@@ -10,19 +10,19 @@ typedef enum { TRS_BATCH_FREE, TRS_BATCH_AHEAD, TRS_BATCH_LOCATED } TrsBatchStat
 
 typedef struct {
   TrsBatchState state;
-  const int64_t *values; /* the ids of the batch, by which the batch is known */
+  const int64_t *values; /* the batch's ids, whose address identifies the batch */
   PetscBool locked;
-  /* TrsRowCachesImpl.n_calls when the batch was located; -1: it was not located */
+  /* TrsRowCachesImpl.n_calls when the batch was located; -1: not located */
   int64_t n_calls;
   TrsDeviceBuffer locations, held; /* held: [n_caches, n_values] */
 } TrsCacheBatch;
 
 typedef struct {
   TrsCache cache;
-  /* a cache has its own, because LRU is filled on another stream than LFU */
+  /* one per cache, because LRU and LFU caches are filled on different streams */
   TrsWorkspace workspace;
   TrsRowCacheWish wish;
-  /* [n_tables] the report's numbers of its tables, and the lookup's */
+  /* [n_tables] the tables' numbers in reports, and in the lookup */
   int n_tables, *table, *tbe_table;
   int64_t bytes;
 } TrsRowCache;
@@ -32,7 +32,7 @@ struct TrsRowCachesImpl {
   const TrsComputeOps *compute;
   int n;
   TrsRowCache *cache; /* [n] */
-  int64_t n_calls;    /* calls that moved rows: prefetches and others */
+  int64_t n_calls;    /* number of calls that moved rows: prefetches and others */
   TrsCacheBatch batch[TRS_CACHE_BATCHES];
 };
 
@@ -50,7 +50,7 @@ static PetscErrorCode allocate(TrsRowCaches c, TrsRowCache *row_cache, int64_t b
 }
 
 /*
-  The number of sets for `rows` rows: whole sets, at least one, at most as many as can be numbered.
+  The number of sets for `rows` rows: rounded up, at least 1, at most the largest possible number.
 */
 static int64_t sets_for(int64_t rows, const TrsRowCacheWish *wish)
 {
@@ -62,8 +62,8 @@ static int64_t sets_for(int64_t rows, const TrsRowCacheWish *wish)
 }
 
 /*
-  Take fewer sets where they would not leave wish.reserved_bytes of the device's memory free. The
-  ranks that share the memory each see what is free when they come here.
+  Reduce the number of sets to keep wish.reserved_bytes of device memory free. If ranks share the
+  memory, each rank sees the free memory at the time of this call.
 */
 static PetscErrorCode limit_sets(TrsRowCaches c, const TrsRowCacheWish *wish, TrsCache *cache)
 {
@@ -85,7 +85,7 @@ static PetscErrorCode limit_sets(TrsRowCaches c, const TrsRowCacheWish *wish, Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Allocate a cache's arrays. Its rows and the widest of them are known. */
+/* Allocate a cache's arrays. Its rows and the width of the widest row must be known. */
 static PetscErrorCode allocate_cache(TrsRowCaches c, TrsRowCache *row_cache)
 {
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_TABLES);
@@ -124,7 +124,7 @@ static PetscErrorCode release_cache(TrsRowCaches c, TrsRowCache *row_cache)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the cache for a wish. The first wish of a kind opens a new cache. */
+/* Find the cache for a wish. The first wish of its kind creates a cache. */
 static TrsRowCache *cache_for(TrsRowCaches c, const TrsRowCacheWish *wish)
 {
   int i = 0;
@@ -144,14 +144,14 @@ static PetscBool treats_table(const TrsEmbeddingShards *shards, int table)
   return (PetscBool)(plan && TrsKernelKeepsLines(plan->compute_kernel));
 }
 
-/* The cache that a table of the lookup wants. load_factor 0: none. */
+/* The cache that a table needs. load_factor 0: none. */
 static TrsRowCacheWish wish_of(const TrsPlacementTables *tables, int t)
 {
   if (tables->shard[t] < 0 || tables->table[t].rows == 0) return (TrsRowCacheWish){.load_factor = 0};
   return tables->shards->shard[tables->shard[t]].cache;
 }
 
-/* Give a table's rows numbers in the cache for its wish. */
+/* Number a table's rows in the cache for its wish. */
 static PetscErrorCode join_cache(TrsRowCaches c, const TrsRowCacheWish *wish, int n_cached, int t,
                                  TrsTbeTable *table)
 {
@@ -172,8 +172,8 @@ static PetscErrorCode join_cache(TrsRowCaches c, const TrsRowCacheWish *wish, in
 }
 
 /*
-  Make the caches that the tables want. Errors: MEMORY, also if reserved_bytes leave no room for one
-  set; UNAVAILABLE if the device has no cache kernels.
+  Create the caches that the tables need. Errors: MEMORY, also if reserved_bytes leave no room for
+  one set; UNAVAILABLE if the device has no cache kernels.
 */
 static PetscErrorCode create_caches(TrsPlacement self, const TrsPlacementTables *tables)
 {
@@ -227,7 +227,7 @@ static PetscErrorCode destroy_caches(TrsPlacement self)
 
 /* --- batches --- */
 
-/* Find the batch with these ids, or NULL. */
+/* Find the batch with these ids; NULL if there is none. */
 static TrsCacheBatch *find_batch(TrsRowCaches c, const TrsTbeInput *input)
 {
   for (int b = 0; b < TRS_CACHE_BATCHES; b++)
@@ -236,8 +236,8 @@ static TrsCacheBatch *find_batch(TrsRowCaches c, const TrsTbeInput *input)
 }
 
 /*
-  Find a place for the batch: its own one, a free one, or that of a batch that holds no lines and
-  was never ended.
+  Find an entry for the batch: its own, or a free one, or the entry of a batch that holds no lines
+  and was never ended.
 */
 static PetscErrorCode take_batch(TrsRowCaches c, const TrsTbeInput *input, TrsCacheBatch **batch)
 {
@@ -317,8 +317,8 @@ static PetscErrorCode ahead_caches(TrsPlacement self, TrsStream stream, const Tr
 }
 
 /*
-  Set input->locations. Rows are located again if another batch has moved rows since. fill: bring
-  the batch's rows into the caches first.
+  Set input->locations. If another batch has moved rows in the meantime, rows are located again.
+  fill: first bring the batch's rows into the caches.
 */
 static PetscErrorCode place(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe, TrsTbeInput *input,
                             PetscBool fill)
@@ -328,7 +328,7 @@ static PetscErrorCode place(TrsRowCaches c, TrsStream stream, const TrsTbe *tbe,
 
   PetscFunctionBegin;
   PetscCall(take_batch(c, input, &b));
-  ahead = (PetscBool)(b->state == TRS_BATCH_AHEAD); /* LRU is filled, LFU is not */
+  ahead = (PetscBool)(b->state == TRS_BATCH_AHEAD); /* LRU caches are filled, LFU caches are not */
   moved = (PetscBool)(b->n_calls != c->n_calls);
   if (fill ? ahead && moved : ahead || moved) PetscCall(locate(c, stream, tbe, input, b, (PetscBool)!fill));
   if (fill) PetscCall(prefetch(c, stream, tbe, input, b, (PetscBool)!ahead, PETSC_TRUE));
