@@ -30,7 +30,9 @@ static const TrsWatchedMetric watched[] = {
     {"hit_rate", offsetof(TrsMetricValues, groups.hit_rate), PETSC_FALSE},
     {"precision", offsetof(TrsMetricValues, groups.precision), PETSC_FALSE},
 };
-/* From TRS_FIRST_OF_GROUPS on metrics of groups; those at K are watched at the first K. */
+/*
+  From TRS_FIRST_OF_GROUPS on, metrics of groups. A metric at several K is watched at the first K.
+*/
 enum { TRS_N_WATCHED = sizeof(watched) / sizeof(watched[0]), TRS_FIRST_OF_GROUPS = 7 };
 
 static const TrsOptionSpec specs[] = {
@@ -72,7 +74,7 @@ PetscErrorCode TrsEarlyStoppingFromOptions(TrsOptions options, TrsEarlyStopping 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Refuse a metric that is NaN for the labels of its task. */
+/* Refuse a metric that is NaN for its task's labels. */
 static PetscErrorCode check_metric(TrsOptions options, const TrsTaskConfig *task,
                                    const TrsEarlyStopping *early)
 {
@@ -160,7 +162,7 @@ void TrsEarlyStoppingText(const TrsEarlyStopping *early, char *text, size_t size
              TrsPlural(early->n_worse, "s"));
 }
 
-/* What is watched, as one number: the metric, and of several tasks the task. */
+/* Encode the watched metric, and the task if there are several, as one number. */
 static int watched_number(const TrsEarlyStopping *early)
 {
   return early->metric + (early->task_name ? (early->task + 1) * TRS_N_WATCHED : 0);

@@ -42,7 +42,7 @@ static PetscErrorCode read_towers(TrsOptions options, const char *output, PetscB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The table of a feature, and the feature's place among those of all tables. NULL for none. */
+/* Find a feature's table and the feature's place among all features. NULL if there is none. */
 static const TrsTableConfig *find_table(const TrsTableConfigs *tables, const char *feature, int *place)
 {
   *place = 0;
@@ -52,7 +52,7 @@ static const TrsTableConfig *find_table(const TrsTableConfigs *tables, const cha
   return NULL;
 }
 
-/* The model's feature whose name is closest. */
+/* Raise an error for an unknown feature that names the model's closest feature. */
 static PetscErrorCode refuse_feature(const TrsSession *s, const char *wanted)
 {
   const char **names;
@@ -87,7 +87,7 @@ PetscErrorCode TrsPredictEmbeddingsOpen(const TrsSession *session, TrsPredictEmb
 
     if (!table) {
       PetscCall(refuse_feature(session, e->feature[i]));
-      continue; /* never, but a checker cannot know */
+      continue; /* never reached, but a static checker cannot know this */
     }
     while (strcmp(e->feature[first], e->feature[i]) != 0) first++;
     if (first < i)

@@ -15,33 +15,34 @@
 extern const TrsOptionGroup trs_predict_options;
 
 typedef struct {
-  int n;                        /* features that are written */
+  int n;                        /* number of features to write */
   const char *const *feature;   /* [n] their names, borrowed from the options */
-  int *place, *width;           /* [n] place among all tables' features; columns */
-  TrsBuffer rows;               /* a batch's rows of one feature */
-  PetscBool tower[TRS_N_SIDES]; /* the towers whose outputs are written */
+  int *place, *width;           /* [n] place among all tables' features; number of columns */
+  TrsBuffer rows;               /* one feature's rows of a batch */
+  PetscBool tower[TRS_N_SIDES]; /* the towers whose outputs to write */
 } TrsPredictEmbeddings;
 
 /*
   TrsPredictEmbeddingsOpen - Read and check the option. Not collective, the same on all ranks.
 
-  In:     session     opened: its tables are there
+  In:     session     must be open, so that its tables exist
   Out:    embeddings  n is 0 without the option. Free with TrsPredictEmbeddingsFree()
-  Errors: OPTION for a feature that the model lacks or that is listed twice, for one of a sequence
-          table, which has no pooled embedding, and without -output
+  Errors: OPTION without -output, and for a feature that the model lacks, that is listed twice, or
+          that belongs to a sequence table, which has no pooled embedding
 */
 PetscErrorCode TrsPredictEmbeddingsOpen(const TrsSession *session, TrsPredictEmbeddings *embeddings);
 
 /*
-  Let the model keep what will be written. Not collective. Errors: OPTION for towers that it lacks
+  Make the model keep the rows and outputs to write. Not collective. Errors: OPTION for towers that
+  the model lacks
 */
 PetscErrorCode TrsPredictEmbeddingsKeep(const TrsPredictEmbeddings *embeddings, const TrsSession *session);
 PetscErrorCode TrsPredictEmbeddingsFree(TrsPredictEmbeddings *embeddings);
 
 /*
-  Add a batch's rows to the results as /embeddings/<feature> and /towers/<side>. The model must keep
-  what is written (TrsPredictEmbeddingsKeep()).
-  Collective on the results' communicator, also if a rank fails. Errors: those of
+  Add a batch's rows to the results as /embeddings/<feature> and /towers/<side>. The model must have
+  kept them (TrsPredictEmbeddingsKeep()).
+  Collective on the results' communicator, even if a rank fails. Errors: those of
   TrsResultsAddRows().
 */
 PetscErrorCode TrsPredictEmbeddingsAdd(TrsPredictEmbeddings *embeddings, TrsModelParallel model,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The program's main(), and its tasks inside a program of somebody else's. */
+/* The program's main(), and TrshardRun(), which runs tasks inside another program. */
 #include "api/impl.h"
 #include "bench/task_bench.h"
 #include "core/print.h"
@@ -44,7 +44,7 @@ static PetscErrorCode run_task(MPI_Comm comm, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Do what the options say. */
+/* Run the task that the options select. */
 static PetscErrorCode run_options(MPI_Comm comm, TrsOptions options)
 {
   PetscBool help, all, version;
@@ -83,18 +83,18 @@ int TrshardMain(int argc, char **argv)
   int status;
 
   if (TrsSignalsInstall() != 0 || TrsStart(argc, argv)) return TRS_ERR_INTERNAL - 1000;
-  MPI_Comm_dup(MPI_COMM_WORLD, &comm); /* used only for the end of the run */
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm); /* only for the end of the run */
   ierr = run_program(argc, argv);
-  /* Called after success, too, because another rank may have failed late. */
+  /* Call this after success as well, because another rank may have failed late. */
   status = TrsErrorFinish(comm, ierr);
-  /* Mpirun ends all ranks as soon as one has left with a failure. */
+  /* mpirun ends all ranks as soon as one of them exits with a failure. */
   if (TrsSignalsIgnore()) status = TRS_ERR_INTERNAL - 1000;
   MPI_Comm_free(&comm);
   ierr = TrsStop((PetscBool)(status != 0 && status != TRS_ERR_STOPPED - 1000));
   return ierr == PETSC_SUCCESS || (ierr == TRS_ERR_IO && status != 0) ? status : TrsExitStatus(ierr);
 }
 
-/* The words of a text as options. */
+/* Parse the words of a text as options. */
 static PetscErrorCode read_options(MPI_Comm comm, const char *text, TrsOptions *options)
 {
   TrsText words = {.data = NULL};
@@ -109,8 +109,8 @@ static PetscErrorCode read_options(MPI_Comm comm, const char *text, TrsOptions *
 }
 
 /*
-  A run has a communicator of its own, and its end another one, which a rank that failed alone can
-  use while others are still in the run. Where they do not come, both stay.
+  The run uses one communicator and its end another one, because a failed rank may reach the end
+  while others are still in the run. If not all ranks reach the end, neither is freed.
 */
 static PetscErrorCode run_inside(MPI_Comm of, const char *text)
 {
@@ -127,7 +127,7 @@ static PetscErrorCode run_inside(MPI_Comm of, const char *text)
   if (!ierr) ierr = run_options(comm, options);
   TrsPrintRemove();
   if (TrsErrorSettle(end, &ierr)) {
-    (void)TrsRunClear(); /* the message of the first error stays */
+    (void)TrsRunClear(); /* the first error's message remains */
     PetscCallMPI(MPI_Comm_free(&comm));
     PetscCallMPI(MPI_Comm_free(&end));
   }

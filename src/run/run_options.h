@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The options of a run as a whole, and the list of all option tables. */
+/* Options of a whole run, and the list of all option tables. */
 #pragma once
 
 #include "core/options/options.h"

@@ -37,7 +37,7 @@ typedef struct {
   TrsRecall recall;
   TrsMetricValues *values; /* [tasks] */
   TrsWatchdog watchdog;
-  int64_t updates; /* that the weights have seen */
+  int64_t updates; /* updates that the weights have seen */
 } TrsEvalRun;
 
 /* A TrsBatchObserver. */

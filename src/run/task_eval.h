@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* -task eval, and the evaluation of a session, which a training uses, too. */
+/* -task eval, and the evaluation of a session, which a training also uses. */
 #pragma once
 
 #include "io/results.h"
@@ -14,9 +14,9 @@
 PetscErrorCode TrsRunEval(MPI_Comm comm, TrsOptions options);
 
 /*
-  Make one pass over the session's evaluation data. Predictions go to results if it is not NULL, and
-  observer, or NULL, is called for each batch.
-  *stopped tells that a signal ended the pass early, without values. Collective.
+  Make one pass over the session's evaluation data. If results is not NULL, write the predictions
+  there. If observer is not NULL, call it for each batch. If a signal ended the pass early, *stopped
+  is true and there are no values. Collective.
 */
 PetscErrorCode TrsEvaluateSession(TrsSession *session, TrsResults results, const TrsBatchObserver *observer,
                                   TrsMetricValues *values, PetscBool *stopped);

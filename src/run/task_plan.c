@@ -15,8 +15,8 @@
 enum { TRS_SHOWN_TABLES = 50 };
 
 /*
-  Open the dataset, which supplies what the options leave open. If the options name the tables, no
-  dataset needs to be there: *dataset is then NULL.
+  Open the dataset, which supplies values that the options leave open. If the options name the
+  tables, the dataset may be missing: *dataset is then NULL.
 */
 static PetscErrorCode open_dataset(MPI_Comm comm, TrsOptions options, TrsDataset *dataset)
 {
@@ -63,8 +63,8 @@ static PetscErrorCode count_dense(TrsOptions options, TrsDataset dataset, int64_
 }
 
 /*
-  Tell the user which tables the planner leaves out. Like TorchRec's, it leaves out tables of
-  another device group.
+  Print the names of the tables that the planner leaves out. Like TorchRec's planner, it leaves out
+  tables of another device group.
 */
 static PetscErrorCode name_left_out(MPI_Comm comm, const TrsTableConfigs *tables, const TrsShardingPlan *plan)
 {
@@ -99,9 +99,9 @@ static PetscErrorCode is_training(TrsOptions options, const TrsTableConfigs *tab
 }
 
 /*
-  Print the predicted step of a training's slowest rank, if the options give the rates of dense
-  layers. A plan needs no model: where the options give none that takes the tables, the line says
-  so. Logically collective.
+  If the options give the rates of dense layers, print the predicted training step of the slowest
+  rank. A plan needs no model: if the options define none that fits the tables, the line says so.
+  Logically collective.
 */
 static PetscErrorCode print_step(MPI_Comm comm, TrsOptions options, const TrsTableConfigs *tables,
                                  int64_t num_dense, const TrsShardingPlan *plan, const TrsPlannedWorld *world)
@@ -137,7 +137,7 @@ static PetscErrorCode print_step(MPI_Comm comm, TrsOptions options, const TrsTab
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Bytes of a shard's rows and states in a run. */
+/* Return the bytes of a shard's rows and states in a run. */
 static double shard_bytes(const TrsTableConfig *table, const TrsSparseOptimizerArgs *optimizer,
                           const TrsShard *shard)
 {
@@ -148,8 +148,8 @@ static double shard_bytes(const TrsTableConfig *table, const TrsSparseOptimizerA
 }
 
 /*
-  The planner counts states as TorchRec's does: in the table's type, and one for lamb. Tell by how
-  much a rank's tables and states alone exceed all that the plan counts for it.
+  The planner counts states as TorchRec's does: in the table's type, and one state for lamb. Print
+  by how much a rank's actual tables and states exceed the plan's total for the rank.
 */
 static PetscErrorCode tell_states(MPI_Comm comm, TrsOptions options, const TrsTableConfigs *tables,
                                   const TrsShardingPlan *plan)
@@ -164,7 +164,7 @@ static PetscErrorCode tell_states(MPI_Comm comm, TrsOptions options, const TrsTa
   PetscCall(is_training(options, tables, &trains));
   if (!trains) PetscFunctionReturn(PETSC_SUCCESS);
   if (TrsSparseOptimizersFromOptions(options, tables, &optimizers) != PETSC_SUCCESS) {
-    TrsErrorClear(); /* a plan needs no optimizer that a run would take */
+    TrsErrorClear(); /* a plan does not need a valid optimizer */
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(PetscCalloc1((size_t)plan->n_devices, &bytes));

@@ -5,11 +5,11 @@
 #include "core/options/options.h"
 
 /*
-  TrsRunPlan - Plan for the tables and the topology of the options.
+  TrsRunPlan - Make a plan for the tables and the topology in the options.
 
   Collective on comm: rank 0 plans. Needs no GPU, and no dataset if tables are given. Prints a short
-  summary, or the report that -plan_report asks for.
+  summary, or the report that -plan_report requests.
 
-  Errors: NO_PLAN, OPTION, DATA, NO_INPUT, CANT_CREATE, IO as TrsPlannerSolve()
+  Errors: NO_PLAN, OPTION, DATA, NO_INPUT, CANT_CREATE, IO, as for TrsPlannerSolve()
 */
 PetscErrorCode TrsRunPlan(MPI_Comm comm, TrsOptions options);

@@ -25,11 +25,11 @@ typedef struct {
   TrsResults results;
   TrsOutputs outputs;
   char *path;             /* path of the checkpoint */
-  int hold;               /* keeps a training from removing it while it is read, or -1 */
+  int hold;               /* lock so that a training does not remove the file, or -1 */
   TrsStoredTable *stored; /* [tables] form of each table in the checkpoint */
   TrsCheckpointInfo info;
   TrsPredictEmbeddings embeddings;
-  int64_t n_samples; /* of the dataset */
+  int64_t n_samples; /* samples of the dataset */
   TrsLatency latency;
   TrsWatchdog watchdog;
   TrsMetricValues *values; /* [tasks] */
@@ -58,7 +58,7 @@ static PetscErrorCode find_checkpoint(TrsPrediction *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Report the peak memory of the rank that had most. */
+/* Report the highest peak memory of all ranks. */
 static PetscErrorCode report_peak(const TrsPrediction *p)
 {
   struct rusage usage;
@@ -90,8 +90,8 @@ static PetscErrorCode check_options(TrsOptions options)
 }
 
 /*
-  Call `use` with the checkpoint. Where the file system has no locks, a training may have removed
-  the file meanwhile: repeat it with the newest. Files of one run differ only in their numbers.
+  Call `use` with the checkpoint. On a file system without locks, a training may have removed the
+  file meanwhile: then try the newest file again. A run's files differ only in their numbers.
 */
 static PetscErrorCode with_newest(TrsPrediction *p, PetscErrorCode (*use)(TrsPrediction *p))
 {
@@ -130,7 +130,7 @@ static PetscErrorCode look_at_tables(TrsPrediction *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read the checkpoint's dense layers, and its tables, which are quantised on the way. */
+/* Read the checkpoint's dense layers and tables, and quantise the tables while reading. */
 static PetscErrorCode read_checkpoint(TrsPrediction *p)
 {
   TrsSession *s = &p->session;
@@ -151,7 +151,7 @@ static PetscErrorCode read_checkpoint(TrsPrediction *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Report for each rank the bytes of its shards as they are held, and as fp32. */
+/* Report the bytes of each rank's shards, as stored and as fp32. */
 static PetscErrorCode report_memory(const TrsPrediction *p)
 {
   const TrsSession *s = &p->session;
@@ -249,13 +249,13 @@ static PetscErrorCode predict(TrsPrediction *p)
   const TrsBatchObserver observer = {after_batch, p};
   TrsSession *s = &p->session;
   const TrsDatasetInfo *info;
-  PetscBool stopped; /* not used: the observer's error reports a stop, with its batch */
+  PetscBool stopped; /* unused: the observer's error reports a stop and its batch */
   TrsEvaluationTarget target = {.results = p->results, .metrics = s->options};
 
   PetscFunctionBegin;
   PetscCall(TrsDatasetGetInfo(s->eval, &info));
   target.n_total = p->n_samples = info->num_samples;
-  /* Predict batch by batch, because a latency is that of one batch. */
+  /* Predict without overlap, because a latency is for one batch. */
   PetscCall(TrsSessionEvaluate(s, NULL, &target, &observer, NULL, p->values, &stopped));
   PetscCall(TrsReportBadInput(s, info, s->eval_reader, "predict"));
   PetscCall(TrsReaderDestroy(&s->eval_reader));

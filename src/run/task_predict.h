@@ -5,12 +5,12 @@
 #include "core/options/options.h"
 
 /*
-  TrsRunPredict - Quantise and shard the tables of a checkpoint, and predict over -data_eval.
+  TrsRunPredict - Quantise and shard a checkpoint's tables, and predict over -data_eval.
 
-  Collective on comm. The checkpoint is -init_from, else the newest in -checkpoint_dir. Tables are
-  quantised to their data_type. The results are predictions, latency, and metrics if there are
-  labels. -quant_checkpoint gets the quantised tables.
+  Collective on comm. The checkpoint is -init_from, or else the newest in -checkpoint_dir. Tables
+  are quantised to their data_type. The results are predictions, latency, and metrics if there are
+  labels. The quantised tables are saved as -quant_checkpoint.
 
-  Errors: those of its parts; STOPPED if a signal asked for an end before the last batch
+  Errors: those of its parts; STOPPED if a signal requested a stop before the last batch
 */
 PetscErrorCode TrsRunPredict(MPI_Comm comm, TrsOptions options);

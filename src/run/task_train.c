@@ -39,15 +39,16 @@ static PetscErrorCode read_options(TrsTraining *t, TrsOptions options)
 }
 
 /*
-  Updates that the weights have seen after the reader's step `step`. Files, their names and messages
-  all count so: after a resume with other data, or from other weights, the reader counts anew.
+  Return the updates that the weights have seen after the reader's step `step`. Files, their names
+  and messages use this count. The reader's own count starts again after a resume with other data or
+  a start from other weights.
 */
 static int64_t updates_at(const TrsTraining *t, int64_t step)
 {
   return t->start.step + step - t->first_step;
 }
 
-/* Check the options that need the evaluation data, once it is known whether there is any. */
+/* Check the options that need evaluation data, once the session has opened it. */
 static PetscErrorCode check_evaluation(TrsTraining *t)
 {
   TrsOptions options = t->session.options;
@@ -92,8 +93,8 @@ static PetscErrorCode set_up_steps(TrsTraining *t)
 }
 
 /*
-  Check that all files can be written, find out which runs own existing files, and load what the run
-  knows about itself.
+  Check that all files can be written, find the runs that own existing files, and load the run's own
+  numbers.
 */
 static PetscErrorCode set_up_outputs(TrsTraining *t)
 {
@@ -145,7 +146,7 @@ static PetscErrorCode set_up(TrsTraining *t, MPI_Comm comm, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write a checkpoint to the file of that kind, or with TRS_N_OUTPUTS into the checkpoint folder. */
+/* Write a checkpoint to the file of this kind, or into the checkpoint folder if TRS_N_OUTPUTS. */
 static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
 {
   const char *file = kind == TRS_OUTPUT_FINAL ? t->checkpoint_final : t->checkpoint_best;
@@ -194,7 +195,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write the weights into the checkpoint folder, unless it has them. */
+/* Write the weights into the checkpoint folder, unless it already has them. */
 static PetscErrorCode keep_in_folder(TrsTraining *t)
 {
   PetscFunctionBegin;
@@ -202,7 +203,10 @@ static PetscErrorCode keep_in_folder(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where the best weights cannot be written, the folder still gets them: it may lie elsewhere. */
+/*
+  Keep the best weights. If their file cannot be written, the folder still gets them, because it may
+  be on another disk.
+*/
 static PetscErrorCode keep_best(TrsTraining *t)
 {
   const PetscErrorCode ierr = checkpoint(t, TRS_OUTPUT_BEST);
@@ -253,8 +257,8 @@ static PetscErrorCode compute_metrics(TrsTraining *t)
 }
 
 /*
-  Write what is due after a step. Where the history cannot be written, the checkpoint still is: it
-  lies elsewhere perhaps, and is worth more.
+  Write everything that is due after a step. If the history cannot be written, still write the
+  checkpoint: it may be on another disk, and it is worth more.
 */
 static PetscErrorCode write_due(TrsTraining *t)
 {
@@ -271,7 +275,7 @@ static PetscErrorCode write_due(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* End the training for a loss that is not finite. */
+/* End the training because the loss is not finite. */
 static PetscErrorCode refuse_loss(const TrsSession *session, const TrsStepResult *result)
 {
   const char *unchecked, *loss = isnan(result->loss) ? "nan" : "infinite";
@@ -290,8 +294,8 @@ static PetscErrorCode refuse_loss(const TrsSession *session, const TrsStepResult
 }
 
 /*
-  Do what follows a step: record its numbers, and do everything that is due. A request to stop that
-  ends an evaluation sets result->stop.
+  Finish a step: record its numbers, and do everything that is due. If a request to stop ends an
+  evaluation, sets result->stop.
 */
 static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double step_s)
 {
@@ -320,8 +324,10 @@ static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double s
   t->evaluation_due = (PetscBool)(t->session.eval && (t->done == t->total_steps ||
                                                       (t->eval_every && t->done % t->eval_every == 0)));
   if (t->evaluation_due && t->done < t->total_steps && !result->stop) PetscCall(evaluate(t, &result->stop));
-  /* The last checkpoint must have the last row beside it: a run that is killed before its end and
-     then resumed has no step left to compute one. */
+  /*
+    The last checkpoint must include the last row of metrics: a run that is killed before its end
+    and then resumed has no step left to compute it.
+  */
   if (t->done == t->total_steps || TrsEarlyStoppingIsOver(&t->early)) PetscCall(compute_metrics(t));
   if (!result->stop) PetscCall(write_due(t));
   TrsWatchdogBeat(t->watchdog, updates_at(t, t->done));
@@ -354,8 +360,8 @@ static PetscErrorCode train(TrsTraining *t, PetscBool *stopped)
 }
 
 /*
-  Record the number of allocations in steps after the warm-up, without those of evaluations and
-  checkpoints. It is 0 if batches do not grow.
+  Record the number of allocations in steps after the warm-up, without evaluations and checkpoints.
+  The number is 0 if batches do not grow.
 */
 static PetscErrorCode record_allocations(TrsTraining *t)
 {
@@ -369,7 +375,7 @@ static PetscErrorCode record_allocations(TrsTraining *t)
 
 /*
   Make the last evaluation of a training that reached its end, or print why early stopping ended it.
-  *stopped is set if a request to stop ended the evaluation, which a resumed run then makes.
+  If a request to stop ended the evaluation, sets *stopped; a resumed run then makes the evaluation.
 */
 static PetscErrorCode conclude(TrsTraining *t, PetscBool *stopped)
 {
@@ -391,9 +397,9 @@ static PetscErrorCode conclude(TrsTraining *t, PetscBool *stopped)
 }
 
 /*
-  Write the last checkpoints, before anything else that can fail: the last evaluation, and files of
-  numbers. `complete` says that the training reached its end, or that early stopping ended it. The
-  same command with -resume then finds the training at its end.
+  Write the last checkpoints before any step that can fail: the last evaluation, and files of
+  numbers. `complete`: the training reached its end, or early stopping ended it. The same command
+  with -resume then finds the training at its end.
 */
 static PetscErrorCode keep_weights(TrsTraining *t, PetscBool complete, PetscBool stopped)
 {
@@ -408,7 +414,7 @@ static PetscErrorCode keep_weights(TrsTraining *t, PetscBool complete, PetscBool
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Report the steps. A start without steps keeps the summary of the one before it. */
+/* Report the steps. A start without steps keeps the summary of the earlier start. */
 static PetscErrorCode summarise(TrsTraining *t)
 {
   PetscFunctionBegin;
@@ -458,7 +464,7 @@ static PetscErrorCode destroy(void *training)
   TrsTraining *t = (TrsTraining *)training;
 
   PetscFunctionBegin;
-  PetscCall(TrsCheckpointFolderClose(&t->folder)); /* the next run may want it */
+  PetscCall(TrsCheckpointFolderClose(&t->folder)); /* so that the next run can open it */
   PetscCall(TrsStartFree(&t->from));
   PetscCall(TrsWatchdogStop(&t->watchdog));
   PetscCall(TrsPipelineDestroy(&t->pipeline));

@@ -5,11 +5,11 @@
 #include "core/options/options.h"
 
 /*
-  TrsRunTrain - Train, checkpoint and evaluate as the options say.
+  TrsRunTrain - Train, write checkpoints and evaluate.
 
   Collective on comm.
 
-  Errors: STOPPED after a checkpoint on request; NOT_FINITE for a loss that is not finite; all
-          errors of set-up, reading and writing
+  Errors: STOPPED if a signal requested a stop, after a checkpoint; NOT_FINITE for a loss that is
+          not finite; all errors of set-up, reading and writing
 */
 PetscErrorCode TrsRunTrain(MPI_Comm comm, TrsOptions options);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Refuse to move the checkpoint that the weights are to come from. */
+/* Refuse to move the checkpoint that supplies the weights. */
 static PetscErrorCode check_aside(const TrsTraining *t, TrsOptions options)
 {
   const char *init_from = NULL, *slash;
@@ -50,7 +50,7 @@ PetscErrorCode TrsTrainingOpenFolder(TrsTraining *t, MPI_Comm comm, TrsOptions o
                              "\"%s\" is not the name of a new folder within -checkpoint_dir", aside));
   if (!t->checkpoint_dir) PetscFunctionReturn(PETSC_SUCCESS);
   if (aside) PetscCall(check_aside(t, options));
-  /* The other job's files are not this run's in any case. */
+  /* A new run does not wait: the other job's files cannot become its own. */
   if (!resume) wait.seconds = 0;
   PetscCall(TrsCheckpointFolderOpen(comm, t->checkpoint_dir, (int)t->checkpoint_keep, &wait, &t->folder));
   PetscCall(TrsCheckpointFolderClaim(t->folder, resume, aside));
@@ -58,8 +58,8 @@ PetscErrorCode TrsTrainingOpenFolder(TrsTraining *t, MPI_Comm comm, TrsOptions o
 }
 
 /*
-  Find the place in the data where a resumed training goes on. With another global batch (for
-  example, other ranks) or other steps an epoch (-drop_last) steps are counted anew. Whole epochs
+  Find the place in the data where a resumed training continues. With another global batch (for
+  example, other ranks) or other steps per epoch (-drop_last), steps are counted anew. Whole epochs
   stay whole. If the data grew or shrank, the samples already seen still count as seen. Within an
   epoch the first new step is the one that holds the first unseen sample, so that no sample is left
   out.
@@ -78,7 +78,7 @@ static PetscErrorCode find_place(TrsTraining *t)
   PetscCall(TrsDatasetGetInfo(t->session.train, &info));
   epoch_steps = (info->num_samples + (drop_last ? 0 : batch - 1)) / batch;
   old_epoch_steps = t->start.epoch_steps;
-  if (old_epoch_steps == 0) /* a file of an earlier version */
+  if (old_epoch_steps == 0) /* the file is of an earlier version */
     old_epoch_steps = PetscMax((info->num_samples + (drop_last ? 0 : old_batch - 1)) / old_batch, 1);
   same_size = (PetscBool)(t->start.data_samples == 0 || t->start.data_samples == info->num_samples);
   epochs = t->start.run_step / old_epoch_steps;
@@ -107,7 +107,7 @@ static PetscErrorCode find_place(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Name the labels that metrics are of, in the order of the tasks. */
+/* Name what the metrics measure: the label, or the tasks in order. */
 static PetscErrorCode name_metrics(TrsTraining *t)
 {
   const TrsTaskConfigs *tasks = &t->session.tasks;
@@ -125,7 +125,7 @@ static PetscErrorCode name_metrics(TrsTraining *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Load the numbers that a resumed training keeps beside its weights. */
+/* Load the numbers of a resumed training that a checkpoint keeps beside the weights. */
 static PetscErrorCode load_memory(TrsTraining *t, const char *path)
 {
   const char *were_of = t->start.metrics_of_read;
@@ -145,7 +145,7 @@ static PetscErrorCode load_memory(TrsTraining *t, const char *path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Name the run. A resumed training keeps its run's id. */
+/* Choose the run's id. A resumed training keeps its id. */
 static PetscErrorCode name_run(TrsTraining *t, PetscBool resumed)
 {
   PetscFunctionBegin;
@@ -167,7 +167,7 @@ PetscErrorCode TrsTrainingLoad(TrsTraining *t)
   PetscCall(name_run(t, resumed));
   t->has_checkpoint = resumed;
   if (resumed) PetscCall(find_place(t));
-  /* The last evaluation of a shorter run is due only where this one evaluates too. */
+  /* The last evaluation of a shorter run is due only if this run evaluates at the same step. */
   t->evaluation_due = (PetscBool)(resumed && t->start.evaluation_due && t->session.eval && t->eval_every &&
                                   t->first_step % t->eval_every == 0);
   if (resumed) PetscCall(load_memory(t, t->from.path));
