@@ -6,7 +6,7 @@ typedef struct {
   int64_t level, index;
 } TrsSubtree;
 
-/* The left siblings of a path from a leaf to the root of 2^62 blocks, and as many right ones. */
+/* The left siblings on a path from a leaf to the root of 2^62 blocks, and as many right ones. */
 enum { TRS_MAX_SUBTREES = 128 };
 
 struct TrsBlockSumImpl {
@@ -15,7 +15,7 @@ struct TrsBlockSumImpl {
   int n_trees; /* subtrees of this rank's blocks, in order */
   TrsSubtree tree[TRS_MAX_SUBTREES];
   TrsDeviceBuffer vector[TRS_MAX_SUBTREES]; /* [n] floats each */
-  /* [W + 1] where each rank's slice of the vector begins */
+  /* [W + 1] start of each rank's slice of the vector */
   int64_t *slice;
   int64_t *send, *send_at, *recv, *recv_at;
   TrsDeviceBuffer packed, slices;
@@ -60,14 +60,14 @@ static PetscErrorCode add(TrsBlockSum s, TrsStream stream, int64_t n, float *lef
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check whether the last two of n subtrees are siblings. */
+/* True if the last two of n subtrees are siblings. */
 static PetscBool end_in_siblings(const TrsSubtree *tree, int n)
 {
   return (PetscBool)(n >= 2 && tree[n - 1].level == tree[n - 2].level && tree[n - 2].index % 2 == 0 &&
                      tree[n - 1].index == tree[n - 2].index + 1);
 }
 
-/* Join the last two subtrees into their parent, which takes the place of the left one. */
+/* Join the last two subtrees into their parent, which replaces the left one. */
 static void join(TrsSubtree *tree, int *n)
 {
   --*n;
@@ -76,7 +76,7 @@ static void join(TrsSubtree *tree, int *n)
 
 /*
   Subtree i's vector lies in vector[i]. The left siblings that wait for this block are added to it
-  in one pass, from the leaf up: L1 + (L0 + block), which is the order of the tree.
+  in one pass, from the leaf up: L1 + (L0 + block), the tree's order.
 */
 PetscErrorCode TrsBlockSumAdd(TrsBlockSum s, TrsStream stream, int64_t block, const float *vector)
 {
@@ -101,12 +101,12 @@ PetscErrorCode TrsBlockSumAdd(TrsBlockSum s, TrsStream stream, int64_t block, co
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The subtrees that blocks [begin, end) form: tree [TRS_MAX_SUBTREES], or NULL to count. */
+/* Find the subtrees of blocks [begin, end): tree [TRS_MAX_SUBTREES], or NULL to count them. */
 static int subtrees_of(int64_t begin, int64_t end, TrsSubtree *tree)
 {
   int n = 0;
 
-  while (begin < end) { /* take the largest subtree that begins there */
+  while (begin < end) { /* take the largest subtree that begins here */
     int64_t level = 0;
 
     while (begin % ((int64_t)2 << level) == 0 && begin + ((int64_t)2 << level) <= end) level++;
@@ -117,7 +117,7 @@ static int subtrees_of(int64_t begin, int64_t end, TrsSubtree *tree)
   return n;
 }
 
-/* Exchange the slices: this rank's slice of every subtree of every rank, rank by rank. */
+/* Exchange the slices: this rank's slice of every rank's subtrees, rank by rank. */
 static PetscErrorCode exchange_slices(TrsBlockSum s, TrsStream stream, const int64_t *first_block)
 {
   const TrsDeviceOps *device = s->comm->device;
@@ -150,8 +150,8 @@ static PetscErrorCode exchange_slices(TrsBlockSum s, TrsStream stream, const int
 }
 
 /*
-  Add up the slices as if all blocks had been added one after the other. Subtrees that remain have
-  no sibling and are added from the right.
+  Add the slices as if all blocks had been added one after the other. Remaining subtrees have no
+  sibling and are added from the right.
 */
 static PetscErrorCode add_slices(TrsBlockSum s, TrsStream stream, const int64_t *first_block,
                                  const float **sum)

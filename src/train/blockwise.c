@@ -13,31 +13,31 @@ struct TrsBlockwiseImpl {
   TrsPairLoss pair_loss; /* or NULL */
   PetscBool keeps_pairs; /* TrsBlockwiseKeepPairs() */
   int num_dense;
-  int64_t size;           /* samples of a block */
-  int n_tasks, n_columns; /* labels, and numbers of a prediction, of a sample */
+  int64_t size;           /* samples per block */
+  int n_tasks, n_columns; /* labels and prediction values per sample */
   int64_t stride;         /* floats in a row of the interaction's input */
-  float *grads;           /* gradients of one block, in the model's memory */
+  float *grads;           /* one block's gradients, in the model's memory */
   TrsRaggedRows ragged;   /* NULL: no sequence has a layer */
   TrsSampleBlocks blocks;
   TrsBlockSum sum;
   /* [W + 1] first sample of each rank in the batch */
   int64_t *first_sample;
-  int64_t *n_losses;          /* [W] number of each rank's blocks */
+  int64_t *n_losses;          /* [W] number of blocks on each rank */
   const int64_t *first_block; /* [W + 1] */
   /*
-    [size + B, stride] The rows of own samples lie behind room for a block. If samples stay, the
-    gradients lie at the beginning: a block's gradients take the place of the rows of the block
-    before it, which are not needed any more.
+    [size + B, stride] The rows of own samples come after the room for one block. If samples stay,
+    the gradients start at the beginning: a block's gradients overwrite the previous block's rows,
+    which are no longer needed.
   */
   TrsDeviceBuffer own;
-  /* double, [blocks, tasks] of my blocks and of all blocks */
+  /* double, [blocks, tasks] for my blocks and for all blocks */
   TrsDeviceBuffer block_losses, losses;
   TrsPinnedBuffer host_losses; /* losses of all blocks on the host */
   int64_t n_host_losses;       /* 0 on other ranks and without labels */
   float *grads_of_rows;        /* [n, stride] of my blocks' samples, in `own` or in block_grads */
-  /* of my blocks' samples: [n, stride] and [n, n_columns] */
+  /* for my blocks' samples: [n, stride] and [n, n_columns] */
   TrsDeviceBuffer block_grads, block_predictions;
-  /* of my blocks' samples, where needed: [n, 2 D] outputs of the towers, their gradients */
+  /* for my blocks' samples, if needed: [n, 2 D] towers' outputs, their gradients */
   TrsDeviceBuffer block_pairs, block_pair_grads;
   int64_t *first_row; /* [W + 1] first sample of each rank's blocks */
 };
@@ -112,17 +112,17 @@ PetscErrorCode TrsBlockwiseRows(TrsBlockwise b, int64_t n, float **rows)
 
 /* The inputs of a block and the places of its results. */
 typedef struct {
-  float *rows;                 /* of all my blocks' samples, as the two below */
+  float *rows;                 /* for all my blocks' samples, as the two below */
   const float *dense, *labels; /* labels may be NULL */
   const float *weights;        /* NULL: all 1 */
-  PetscBool has_pairs;         /* there is a loss of pairs, and labels */
+  PetscBool has_pairs;         /* there is a pair loss, and labels */
   const TrsPair *pair;         /* of my blocks' samples; NULL if there are none */
   float scale;
   PetscBool backward, predict;
-  int64_t step, first; /* of the training; place of my blocks' first sample in the epoch's order */
+  int64_t step, first; /* training step; place of my blocks' first sample in the epoch's order */
 } TrsBlockJob;
 
-/* Keep the towers' outputs of a block, where they are needed. */
+/* Keep a block's towers' outputs, if they are needed. */
 static PetscErrorCode keep_pairs(TrsBlockwise b, TrsStream stream, int64_t begin, int64_t n)
 {
   const TrsPairs pairs = TrsDlrmPairs(b->dlrm);
@@ -155,7 +155,7 @@ static PetscErrorCode forward_block(TrsBlockwise b, TrsStream stream, const TrsB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The backward of block i of mine, which adds its gradients to the sum. */
+/* Run the backward of my block i, which adds its gradients to the sum. */
 static PetscErrorCode backward_block(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job, int64_t i)
 {
   int64_t begin;
@@ -174,7 +174,7 @@ static PetscErrorCode backward_block(TrsBlockwise b, TrsStream stream, const Trs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Forward and, if it is wanted, backward of my blocks, one after the other. */
+/* Run the forward and, if needed, the backward of my blocks, one after the other. */
 static PetscErrorCode run_blocks(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job)
 {
   const int64_t n_blocks = b->first_block[b->comm->rank + 1] - b->first_block[b->comm->rank];
@@ -190,7 +190,7 @@ static PetscErrorCode run_blocks(TrsBlockwise b, TrsStream stream, const TrsBloc
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The outputs of the towers of all blocks, then their loss. */
+/* Compute the towers' outputs for all blocks, then their loss. */
 static PetscErrorCode run_pairs(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job)
 {
   const int64_t n_blocks = b->first_block[b->comm->rank + 1] - b->first_block[b->comm->rank];
@@ -218,7 +218,7 @@ static PetscErrorCode run_pairs(TrsBlockwise b, TrsStream stream, const TrsBlock
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* run_blocks() under a loss of pairs: a block's forward runs again before its backward. */
+/* run_blocks() with a pair loss: a block's forward runs again before its backward. */
 static PetscErrorCode run_pair_blocks(TrsBlockwise b, TrsStream stream, const TrsBlockJob *job)
 {
   const int64_t n_blocks = b->first_block[b->comm->rank + 1] - b->first_block[b->comm->rank];
@@ -240,7 +240,7 @@ static PetscErrorCode run_pair_blocks(TrsBlockwise b, TrsStream stream, const Tr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Start the losses of all blocks on their way to the host. */
+/* Start moving all blocks' losses to the host. */
 static PetscErrorCode gather_losses(TrsBlockwise b, TrsStream stream)
 {
   const int64_t n = b->first_block[b->comm->size];
@@ -314,7 +314,7 @@ static PetscErrorCode reserve_results(TrsBlockwise b, int64_t n_blocks, int64_t 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find where the ranks' samples and blocks begin. */
+/* Find the first sample and block of each rank. */
 static PetscErrorCode share_blocks(TrsBlockwise b, const TrsBatch *batch)
 {
   const int rank = b->comm->rank;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Forward and backward of the dense layers by fixed blocks of the global batch (sample_blocks.h),
-  for -reproducible, -accumulate_steps and losses of pairs. A block's backward follows its forward
-  at once, because the layers keep one block's activations. A loss of pairs (pair_loss.h) needs the
-  outputs of all blocks first; each block's forward then runs again before its backward. The layers'
-  gradients are added up in a fixed tree (block_sum.h).
+  for -reproducible, -accumulate_steps and pair losses. A block's backward directly follows its
+  forward, because the layers keep only one block's activations. A pair loss (pair_loss.h) first
+  needs the outputs of all blocks, so each block's forward runs again before its backward. The
+  layers' gradients are added up in a fixed tree (block_sum.h).
 
   On a device a block's bits depend only on the sizes and addresses of its kernels' operands. Sizes
-  are the same in all blocks except the batch's last one. Activations and parameters lie where the
-  model has them, and all blocks' samples have the same alignment (sample_blocks.h). All work is
-  enqueued, and the host waits for nothing here.
+  are the same in all blocks except the batch's last one. Activations and parameters are at fixed
+  places in the model, and all blocks' samples have the same alignment (sample_blocks.h). All work
+  is enqueued; the host never waits here.
 
-  Cost beside the work itself: samples that do not stay move to their blocks' ranks and back. Layers
-  run on one block at a time; with -reproducible, on a GPU, the launches, some 6 for each layer and
-  block, take longer than the work of small layers. Gradients travel after the backward and not
-  under it.
+  Cost besides the work itself: samples whose block is on another rank move there and back. Layers
+  run on one block at a time. With -reproducible on a GPU, the launches, some 6 for each layer and
+  block, take longer than the work of small layers. Gradients travel after the backward, not during
+  it.
 */
 #pragma once
 
@@ -26,12 +26,12 @@
 
 typedef struct TrsBlockwiseImpl *TrsBlockwise;
 
-/* What the blocks work on. All is borrowed. */
+/* The objects that the blocks work on. All are borrowed. */
 typedef struct {
   TrsComm comm;
-  TrsDlrm dlrm; /* set up for batches of `size` samples */
+  TrsDlrm dlrm; /* set up for batches with `size` samples */
   int num_dense;
-  int64_t size;          /* samples of a block */
+  int64_t size;          /* samples per block */
   TrsPairLoss pair_loss; /* or NULL */
   TrsRaggedRows ragged;  /* or NULL */
 } TrsBlockwiseConfig;
@@ -41,45 +41,43 @@ PetscErrorCode TrsBlockwiseCreate(const TrsBlockwiseConfig *config, TrsBlockwise
 PetscErrorCode TrsBlockwiseDestroy(TrsBlockwise *blockwise);
 
 /*
-  Room for the interaction's input of n own samples. The caller fills in their embeddings before the
-  Forward. Borrowed until the next call. Not collective.
+  Reserve memory for the interaction's input for n own samples. The caller must fill in their
+  embeddings before the Forward. Borrowed until the next call. Not collective.
 */
 PetscErrorCode TrsBlockwiseRows(TrsBlockwise blockwise, int64_t n, float **rows);
 
 /*
-  TrsBlockwiseForward - The dense layers' forward of all samples, and their backward if it is
-    wanted.
+  TrsBlockwiseForward - Run the dense layers' forward on all samples, and with `backward` their
+  backward.
 
   Collective on comm.
 
-  In:     batch   own samples, on the device; ranks share the global batch as data/batch_order.h
-                  does
-          scale   of the loss' gradient: 1/G
+  In:     batch   own samples, on the device; ranks share the global batch as in data/batch_order.h
+          scale   factor of the loss' gradient: 1/G
   Out:    predictions  [B, columns] of own samples, borrowed until the next Forward. May be NULL
 */
 PetscErrorCode TrsBlockwiseForward(TrsBlockwise blockwise, TrsStream stream, const TrsBatch *batch,
                                    float scale, PetscBool backward, const float **predictions);
 
-/* Let every Forward keep the towers' outputs, for TrsBlockwisePairs(). Not collective. */
+/* Make every Forward keep the towers' outputs, for TrsBlockwisePairs(). Not collective. */
 void TrsBlockwiseKeepPairs(TrsBlockwise blockwise);
 
 /*
-  The towers' outputs of own samples, [B, 2 D], after a Forward. Borrowed until the next call.
+  Get the towers' outputs for own samples, [B, 2 D], after a Forward. Borrowed until the next call.
   Collective.
 */
 PetscErrorCode TrsBlockwisePairs(TrsBlockwise blockwise, TrsStream stream, const float **pairs);
 
 /*
-  The losses [tasks] of the last Forward, once the stream has finished. On rank 0 they are those of
-  all ranks' samples. On other ranks, and without labels, they are 0, so that the ranks can add up.
-  Not collective.
+  Get the losses [tasks] of the last Forward. The stream must have finished. Rank 0 gets the losses
+  of all ranks' samples. On other ranks, and without labels, the losses are 0, so that they can be
+  summed over ranks. Not collective.
 */
 void TrsBlockwiseLosses(TrsBlockwise blockwise, double *losses);
 
 /*
-  The gradients of own samples' rows, after a Forward with backward. The caller may change them.
-  Those of ragged rows come back to their own matrices.
-  Borrowed until the next call. Collective.
+  Get the gradients of own samples' rows, after a Forward with backward. The caller may change them.
+  Gradients of ragged rows return to their own matrices. Borrowed until the next call. Collective.
 */
 PetscErrorCode TrsBlockwiseRowGradients(TrsBlockwise blockwise, TrsStream stream, float **grads);
 

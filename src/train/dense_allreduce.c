@@ -5,7 +5,7 @@
 
 #define FIRST_BUCKET_BYTES (1 << 20) /* small, so that the exchange starts early */
 
-/* A device's exchange costs the host time to start, so there are fewer of them. */
+/* On a device, starting an exchange costs host time, so there are fewer exchanges. */
 #define BUCKET_BYTES        (2 << 20)
 #define DEVICE_BUCKET_BYTES (16 << 20)
 
@@ -15,11 +15,11 @@ struct TrsDenseAllreduceImpl {
   float *grads;
   int64_t n;
   int64_t bucket_bytes;
-  TrsCodec codec; /* encodes the numbers that travel */
+  TrsCodec codec; /* encodes the numbers for the message */
   int n_buckets, n_started;
   int64_t *begin;      /* [n_buckets + 1] */
   TrsRequest *request; /* [n_buckets] */
-  int64_t n_ready;     /* elements that are complete in this step */
+  int64_t n_ready;     /* elements completed so far in this step */
 };
 
 static const TrsOptionSpec specs[] = {

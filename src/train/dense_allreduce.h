@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sum of the dense gradients over ranks, in buckets that travel while the backward goes on.
+  Sum of the dense gradients over ranks, in buckets that travel during the rest of the backward.
 
   The flat gradient array is cut into consecutive buckets in the order in which gradients become
-  ready. A bucket starts when its last element is there. Every rank cuts the same buckets and starts
+  ready. A bucket starts when its last element is ready. Every rank cuts the same buckets and starts
   them in the same order, so ranks without samples take part. -dense_allreduce_precision is the
-  precision of the message, as TrsCommAllreduce() encodes it.
+  message's precision, as TrsCommAllreduce() encodes it.
 
   Source: torch.nn.parallel.DistributedDataParallel (Li et al., VLDB 2020), bucket_cap_mb and its
           small first bucket; fp16_compress_hook, bf16_compress_hook, which TorchRec's
-          DefaultDataParallelWrapper takes for allreduce_comm_precision
+          DefaultDataParallelWrapper uses for allreduce_comm_precision
 */
 #pragma once
 
@@ -29,23 +29,24 @@ PetscErrorCode TrsDenseAllreduceCreate(TrsComm comm, TrsStream stream, float *gr
 /* Read -dense_bucket_bytes and -dense_allreduce_precision. */
 PetscErrorCode TrsDenseAllreduceSetFromOptions(TrsDenseAllreduce allreduce, TrsOptions options);
 
-/* Cut the gradients into buckets. All allocation is here. */
+/* Cut the gradients into buckets. All memory is allocated here. */
 PetscErrorCode TrsDenseAllreduceSetUp(TrsDenseAllreduce allreduce);
 
 /*
-  TrsDenseAllreduceReady - Start each bucket that is whole now that gradients [begin, end) are
-    complete.
+  TrsDenseAllreduceReady - Start each bucket that is complete now that gradients [begin, end) are
+  complete.
 
-  The model's gradient-ready callback. Logically collective: ranges come in the same order on all
-  ranks. Each begins where the last one ended, and the first one of a step at 0.
+  The model's gradient-ready callback. Logically collective: ranges must come in the same order on
+  all ranks. Each range must begin where the last one ended. The first range of a step must begin at
+  0.
 
   In:     ctx  a TrsDenseAllreduce
 */
 PetscErrorCode TrsDenseAllreduceReady(void *ctx, int64_t begin, int64_t end);
 
 /*
-  Does a bucket start to travel once the gradients [0, end) are complete? Nothing travels from one
-  rank to itself.
+  True if a bucket starts to travel once the gradients [0, end) are complete. With one rank nothing
+  travels.
 */
 PetscBool TrsDenseAllreduceStarts(TrsDenseAllreduce allreduce, int64_t end);
 

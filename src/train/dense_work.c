@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/model_parallel_impl.h"
 
-/* Copy vectors from where they lie to a matrix of floats. */
+/* Copy vectors from their places to a matrix of floats. */
 static PetscErrorCode widen_places(TrsModelParallel m, int64_t batch, TrsMatrix to)
 {
   const TrsTableConfigs *tables = m->config.tables;
@@ -23,8 +23,8 @@ static PetscErrorCode widen_places(TrsModelParallel m, int64_t batch, TrsMatrix 
 }
 
 /*
-  Copy the pooled rows of own samples to the host if they are kept. They are there once loss_ready,
-  recorded after the forward, has happened. A place that a batch had in another slot is given up.
+  Copy own samples' pooled rows to the host if they are kept. They are valid after loss_ready, which
+  is recorded after the forward. If the batch had rows in another slot, these are given up.
 */
 static PetscErrorCode keep_pooled(TrsModelParallel m, int slot, int64_t batch, const TrsPooledMatrix *pooled)
 {
@@ -54,7 +54,7 @@ static PetscErrorCode keep_pooled(TrsModelParallel m, int slot, int64_t batch, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy the towers' outputs of own samples to the host if they are kept, as keep_pooled() does. */
+/* Copy own samples' towers' outputs to the host if they are kept, like keep_pooled(). */
 static PetscErrorCode keep_pairs(TrsModelParallel m, int slot, int64_t batch, const float *out)
 {
   const int64_t bytes = batch * TrsDlrmPairs(m->dlrm).stride * (int64_t)sizeof(float);
@@ -72,7 +72,8 @@ static PetscErrorCode keep_pairs(TrsModelParallel m, int slot, int64_t batch, co
 }
 
 /*
-  The matrix in which the pooled vectors of n samples arrive: the model's, unless a table is split.
+  Get the matrix in which the pooled vectors of n samples arrive: the model's, unless a table is
+  split.
 */
 static PetscErrorCode arrival(TrsModelParallel m, int64_t n, const TrsPooledMatrix *model,
                               TrsPooledMatrix *arrived)
@@ -84,7 +85,7 @@ static PetscErrorCode arrival(TrsModelParallel m, int64_t n, const TrsPooledMatr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the model's vectors of a batch from those that arrived. */
+/* Make the model's vectors of a batch from the vectors that arrived. */
 static PetscErrorCode finish_vectors(TrsModelParallel m, int slot, int64_t n, const TrsPooledMatrix *model)
 {
   PetscFunctionBegin;
@@ -94,8 +95,8 @@ static PetscErrorCode finish_vectors(TrsModelParallel m, int slot, int64_t n, co
 }
 
 /*
-  Make the gradients of the vectors that arrived from those of the model's vectors. BackwardStart
-  may follow.
+  Compute the gradients of the arrived vectors from the gradients of the model's vectors.
+  BackwardStart may follow.
 */
 static PetscErrorCode begin_gradients(TrsModelParallel m, int slot, int64_t n, const TrsPooledMatrix *model,
                                       TrsPooledMatrix *arrived)
@@ -108,7 +109,7 @@ static PetscErrorCode begin_gradients(TrsModelParallel m, int slot, int64_t n, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Is the slot's batch one of a training, with a backward? */
+/* True if the slot's batch belongs to a training, so that a backward follows. */
 static PetscBool is_training(TrsModelParallel m, int slot)
 {
   return (PetscBool)(m->config.training && slot < TRS_TRAINING_SLOTS);
@@ -118,8 +119,8 @@ static PetscBool is_training(TrsModelParallel m, int slot)
 
 typedef struct {
   TrsModelParallel m;
-  double *loss; /* of the slot */
-  float scale;  /* of the loss' gradient */
+  double *loss; /* the slot's loss sums */
+  float scale;  /* factor of the loss' gradient */
   TrsStepArguments batch;
 } TrsDensePart;
 
@@ -180,8 +181,8 @@ static PetscErrorCode run_part(TrsDensePart *part, int slot, TrsStepPart which,
 }
 
 /*
-  Run the dense layers on vectors that are there. The loss of pairs takes all ranks' pairs, and
-  comes after the layers.
+  Run the dense layers on vectors that have arrived. The pair loss needs all ranks' pairs and
+  follows the layers.
 */
 static PetscErrorCode forward_over(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
                                    const float **predictions)
@@ -201,7 +202,7 @@ static PetscErrorCode forward_over(TrsModelParallel m, int slot, const TrsBatch 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Run lookups and dense arch side by side. */
+/* Overlap the lookups with the dense arch. */
 static PetscErrorCode forward_by_ranks(TrsModelParallel m, int slot, const TrsBatch *batch, float scale,
                                        const float **predictions)
 {
@@ -283,7 +284,7 @@ static PetscErrorCode backward_by_blocks(TrsModelParallel m, int slot, const Trs
   float *grads, *rows;
 
   PetscFunctionBegin;
-  (void)batch; /* its gradients are in blocks */
+  (void)batch; /* the blocks have its gradients */
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, &grads, NULL));
   PetscCall(TrsModelParallelEnter(m, TRS_STAGE_OUTPUT_DIST, NULL));
   PetscCall(TrsBlockwiseRowGradients(m->blockwise, m->stream, &rows));

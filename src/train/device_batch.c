@@ -14,7 +14,7 @@ PetscErrorCode TrsDeviceBatchCreate(const TrsDeviceOps *device, TrsDeviceBatch *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy a caller's KJT, whose offsets say where each feature's ids begin. */
+/* Copy a caller's KJT. Its offsets give the start of each feature's ids. */
 static PetscErrorCode copy_kjt(const TrsDeviceOps *device, TrsStream stream, const TrsKjt *from, TrsKjt *kjt,
                                int64_t *id_begin)
 {
@@ -35,7 +35,7 @@ static PetscErrorCode copy_kjt(const TrsDeviceOps *device, TrsStream stream, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Where an array of the reader's batch lies in the copy of its memory. */
+/* The place of an array of the reader's batch in the copy of the batch's memory. */
 static void *in_copy(const TrsBatch *host, const TrsDeviceBatch *batch, const void *array)
 {
   return array ? (char *)batch->memory.data + ((const char *)array - (const char *)host->memory) : NULL;
@@ -83,7 +83,7 @@ PetscErrorCode TrsDeviceBatchCopy(const TrsDeviceOps *device, const TrsComputeOp
   batch->batch = &batch->twin;
   PetscCall(
       TrsKjtReserve(device, kjt, from->n_features, from->batch, from->jagged.n_values, from->is_weighted));
-  /* The host keeps where each feature's ids begin, so that no stage must ask the device for it. */
+  /* The host keeps the start of each feature's ids, so that no stage must ask the device for it. */
   PetscCall(TrsBufferReserve(&batch->id_begin, begin_bytes, PETSC_FALSE));
   kjt->id_begin = (const int64_t *)batch->id_begin.data;
   if (host->features) {

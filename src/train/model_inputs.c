@@ -3,7 +3,7 @@
 
 #include "model/two_tower.h"
 
-/* Add the position weights of the features that have them: dense parameters of the model. */
+/* Add the features' position weights as dense parameters of the model. */
 static PetscErrorCode add_position_weights(TrsDlrm dlrm, const TrsTableConfigs *tables)
 {
   PetscFunctionBegin;
@@ -15,7 +15,7 @@ static PetscErrorCode add_position_weights(TrsDlrm dlrm, const TrsTableConfigs *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add the layers of the sequences that have them. */
+/* Add the layers of the sequences that have layers. */
 static PetscErrorCode add_sequences(TrsDlrm dlrm, const TrsTableConfigs *tables)
 {
   PetscFunctionBegin;
@@ -30,7 +30,7 @@ static PetscErrorCode add_sequences(TrsDlrm dlrm, const TrsTableConfigs *tables)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* List the widths of the vectors that the model takes of a sample. */
+/* List the widths of the model's vectors per sample. */
 static PetscErrorCode list_vectors(const TrsTableConfigs *tables, int *n, int **dims)
 {
   PetscFunctionBegin;
@@ -43,7 +43,7 @@ static PetscErrorCode list_vectors(const TrsTableConfigs *tables, int *n, int **
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Tell the model which tower takes each vector. */
+/* Set the tower of each vector in the model. */
 static PetscErrorCode set_sides(TrsDlrm dlrm, TrsOptions options, const TrsTableConfigs *tables, int n)
 {
   int *side;
@@ -79,7 +79,7 @@ PetscErrorCode TrsModelFeatures(TrsDlrm dlrm, const TrsTableConfigs *tables, int
   for (int t = 0, f = 0, v = 0; t < tables->n; t++) {
     const TrsTableConfig *table = &tables->table[t];
     for (int k = 0; k < table->n_features; k++, f++, v += TrsTableVectors(table)) {
-      /* A remainder's features have the vectors of its quotient's. */
+      /* A remainder's features have their quotient's vectors. */
       columns[f] = of_vectors[TrsTableVectors(table) ? v : v - table->n_features + k];
       position[f] = (TrsPositionWeight){0};
       if (!table->max_feature_lengths) continue;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  What a model takes from the tables: its vectors, their towers, position weights and sequences.
+  A model's inputs from the tables: its vectors, their towers, position weights and sequences.
 
   Source: src/RULES.md, rule A2
 */
@@ -10,25 +10,26 @@
 #include "shard/sharded_ebc.h"
 
 /*
-  TrsModelInputs - Tell a model what it takes from the tables, before its set-up.
+  TrsModelInputs - Declare a model's inputs from the tables, before its set-up.
 
-  Not collective. Call it after TrsDlrmSetFromOptions().
+  Not collective. Must be called after TrsDlrmSetFromOptions().
 
   In:     tables  borrowed until TrsDlrmDestroy()
-  Out:    n       pooled vectors of a sample
+  Out:    n       pooled vectors per sample
           dims    [n] their widths, to be freed with PetscFree()
-  Errors: OPTION for a feature of no tower
+  Errors: OPTION for a feature on no tower's side
 */
 PetscErrorCode TrsModelInputs(TrsDlrm dlrm, TrsOptions options, const TrsTableConfigs *tables, int *n,
                               int **dims);
 
 /*
-  TrsModelFeatures - Find where the features' vectors go, and their position weights, after set-up.
+  TrsModelFeatures - Find the places of the features' vectors and their position weights, after
+  set-up.
 
   Not collective.
 
   Out:    columns   [features] first columns in the matrix of TrsDlrmEmbeddings()
-          position  [features] weights and gradients are the model's
+          position  [features] the weights and gradients belong to the model
 */
 PetscErrorCode TrsModelFeatures(TrsDlrm dlrm, const TrsTableConfigs *tables, int64_t *columns,
                                 TrsPositionWeight *position);

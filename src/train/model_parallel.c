@@ -30,7 +30,7 @@ PetscErrorCode TrsModelParallelInputDistStart(TrsModelParallel m, int slot, cons
   PetscCall(TrsStageSwitch(TRS_STAGE_INPUT_DIST, &before));
   if (copy->host != batch)
     PetscCall(TrsDeviceBatchCopy(device, m->config.compute, m->memcpy, m->assembly, batch, copy));
-  /* The copy itself waited until nothing used the slot. */
+  /* The copy itself waited until the slot was unused. */
   PetscCall(device->stream_wait(m->data_dist, copy->copied));
   PetscCall(TrsTimelineMark(TRS_TRACE_DATA_DIST, m->data_dist, TRS_STAGE_INPUT_DIST));
   PetscCall(TrsShardedEbcInputDistStart(m->ebc, slot, &copy->batch->kjt, m->data_dist));
@@ -53,8 +53,8 @@ PetscErrorCode TrsModelParallelInputDistTensors(TrsModelParallel m, int slot)
 }
 
 /*
-  Sort a training batch's ids for its update. The batches before are still computed meanwhile, and
-  nothing but the batch's update waits for it.
+  Sort a training batch's ids for its update. This overlaps with earlier batches, and only the
+  batch's update waits for it.
 */
 static PetscErrorCode sort_ahead(TrsModelParallel m, int slot)
 {
@@ -88,9 +88,9 @@ PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel m, int slot)
 }
 
 /*
-  This work is ordered behind the last update and everything started after it. The lines of batches
-  in flight stay in the caches, and other rows only change their place. In an evaluation nothing is
-  updated, so no forward is waited for.
+  This work is ordered after the last update and everything started after it. The lines of batches
+  in flight stay in the caches, and other rows only change their place. An evaluation updates
+  nothing, so the work does not wait for a forward.
 */
 PetscErrorCode TrsModelParallelPrefetch(TrsModelParallel m, int slot)
 {
@@ -121,7 +121,7 @@ PetscErrorCode TrsModelParallelUpdateTables(TrsModelParallel m, int slot, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Mark the work started so far as the last that uses the slot and its batch. */
+/* Mark the work started so far as the last use of the slot and its batch. */
 static PetscErrorCode release_slot(TrsModelParallel m, int slot)
 {
   PetscFunctionBegin;
@@ -131,8 +131,8 @@ static PetscErrorCode release_slot(TrsModelParallel m, int slot)
 }
 
 /*
-  Copy the probabilities to host memory.
-  They are there once loss_ready, recorded after the copy, has happened.
+  Copy the probabilities to host memory. They are valid after loss_ready, which is recorded after
+  the copy.
 */
 static PetscErrorCode fetch_predictions(TrsModelParallel m, int slot, int64_t n, const float **predictions)
 {
@@ -157,8 +157,8 @@ PetscErrorCode TrsModelParallelEnter(TrsModelParallel m, TrsStage stage, TrsStag
 }
 
 /*
-  One over the sum of the weights of the global batch. It is 0 if the weights are all 0, or if
-  nobody has added them up because no gradient is wanted.
+  Compute 1 / (sum of the global batch's weights). It is 0 if all weights are 0, or if no gradient
+  is needed and the weights were not summed.
 */
 static float loss_scale(const TrsBatch *batch)
 {
@@ -203,7 +203,7 @@ PetscErrorCode TrsModelParallelLosses(TrsModelParallel m, int slot, double *loss
     memcpy(losses, m->slot[slot].loss.data, bytes);
   if (slot >= TRS_TRAINING_SLOTS && m->placed) { /* the slot's forward is over */
     PetscCall(TrsShardedEbcEvaluated(m->ebc, slot, m->prefetch));
-    /* The event also covers the locks of the lines. */
+    /* The event also covers the locks on the lines. */
     PetscCall(device->event_record(m->prefetched, m->prefetch));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -366,9 +366,9 @@ PetscErrorCode TrsModelParallelBytes(TrsModelParallel m, int64_t *tables, int64_
   PetscCall(TrsDlrmParameters(m->dlrm, NULL, NULL, NULL, NULL, &n_values));
   if (m->dense_optimizer) PetscCall(TrsDenseOptimizerStates(m->dense_optimizer, &n_states, names, unused));
   for (int i = 0; i < n_states; i++) averages += strcmp(names[i], TRS_DENSE_AVERAGE) == 0;
-  /* An average has room to be exchanged with the weights. */
+  /* The average includes a buffer for swapping it with the weights. */
   *dense = n_values * (int64_t)sizeof(float) * (m->config.training ? 2 + n_states + averages : 1);
-  if (m->config.compute->operand_type() != TRS_FP32) /* and a copy for products */
+  if (m->config.compute->operand_type() != TRS_FP32) /* and an operand copy */
     *dense += n_values * TrsDTypeBytes(m->config.compute->operand_type());
   PetscFunctionReturn(PETSC_SUCCESS);
 }

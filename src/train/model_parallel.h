@@ -7,16 +7,16 @@
 
   Streams: "memcpy" brings batches to the device, "data_dist" brings their ids to the shards,
   "prefetch" brings rows into caches, "results" takes the loss back, and "compute" does everything
-  else. Events order the streams. Slots are used in turn, so that work on one batch does not wait
-  for work on another only because both use the same memory. A CPU's streams run inline.
+  else. Events order the streams. Work uses the slots in turn, so that one batch need not wait for
+  another only because both use the same memory. A CPU's streams run inline.
 
   A batch takes a slot (shard/sharding.h). CopyStart brings the batch to the device, InputDist*
   brings its ids to the shards, and Forward uses them. The batch's loss comes back in the same slot.
   A batch ends with Backward in slots 0 .. TRS_TRAINING_SLOTS - 1, and with Loss in the evaluation
   slots, which follow.
 
-  Exchanges run under compute: pooled rows under the dense arch, gradients of rows and of dense
-  layers under the rest of the backward.
+  Exchanges overlap with compute: pooled rows with the dense arch, gradients of rows and dense
+  layers with the rest of the backward.
 */
 #pragma once
 
@@ -30,7 +30,7 @@
 
 typedef struct {
   const TrsCommGroups *groups; /* all ranks, for the dense layers */
-  /* The ranks that the plan is for, for the tables: `groups`, or with -plan_replicas one copy's. */
+  /* The plan's ranks, for the tables: `groups`, or with -plan_replicas one copy's ranks. */
   const TrsCommGroups *shards;
   TrsComm owners; /* the owners of the same shards in all copies; NULL: there is one copy */
   const TrsDeviceOps *device;
@@ -38,16 +38,21 @@ typedef struct {
   const TrsTableConfigs *tables;
   const TrsShardingPlan *plan;
   int num_dense;
-  int64_t max_batch; /* largest batch of this rank that the dense layers take at once */
-  /* Such batches of a training step, whose gradients are summed (-accumulate_steps); 0 is 1. */
+  int64_t max_batch; /* the largest batch of this rank that the dense layers process at once */
+  /*
+    Number of such batches in a training step, whose gradients are summed (-accumulate_steps). 0
+    means 1.
+  */
   int64_t accumulate;
   uint64_t seed;
-  PetscBool training; /* whether there are gradients, optimizer states and their exchanges */
-  /* Tables are rows of TRS_ROWS_TBE for lookups, which are zero until quant/ fills them.
-     Never in training. */
+  PetscBool training; /* are there gradients, optimizer states and their exchanges? */
+  /*
+    Tables have rows in the format TRS_ROWS_TBE, only for lookups. They are zero until quant/ fills
+    them. Never in training.
+  */
   PetscBool quantised;
   PetscBool keeps_embeddings; /* TrsModelParallelEmbeddings() will be called */
-  PetscBool evaluates;        /* in training: evaluations come between its steps */
+  PetscBool evaluates;        /* in training: evaluations run between its steps */
 } TrsModelParallelConfig;
 
 typedef struct TrsModelParallelImpl *TrsModelParallel;
@@ -55,18 +60,18 @@ typedef struct TrsModelParallelImpl *TrsModelParallel;
 extern const TrsOptionGroup trs_model_parallel_options; /* -reproducible */
 
 /*
-  Build model, shards, exchanges and optimizers. The dense layers have their initial values, the
+  Build model, shards, exchanges and optimizers. The dense layers get their initial values, the
   tables are zero. config's pointers are borrowed. Collective. Errors: OPTION, MEMORY.
 */
 PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallelConfig *config,
                                       TrsModelParallel *model);
 
 /*
-  TrsModelParallelDescribeDense - What the planner asks of a model's dense layers.
+  TrsModelParallelDescribeDense - Describe a model's dense layers for the planner.
 
   Not collective.
 
-  In:     tables     whose embeddings the model takes
+  In:     tables     tables with the model's embeddings
           num_dense  dense features
   Errors: OPTION
 */
@@ -74,17 +79,14 @@ PetscErrorCode TrsModelParallelDescribeDense(TrsOptions options, const TrsTableC
                                              TrsDenseFacts *facts);
 
 /*
-  TrsModelParallelDenseWork - The work of a model's layers, for the prediction of a step.
+  TrsModelParallelDenseWork - Compute the work of a model's layers, for the prediction of a step.
 
   Not collective. In: as for TrsModelParallelDescribeDense(). Errors: OPTION, MEMORY
 */
 PetscErrorCode TrsModelParallelDenseWork(TrsOptions options, const TrsTableConfigs *tables, int num_dense,
                                          TrsDlrmWork *work);
 
-/*
-  Give the tables their initial values, unless a checkpoint or quant/ gives them others. Not
-  collective.
-*/
+/* Initialise the tables, unless a checkpoint or quant/ fills them. Not collective. */
 PetscErrorCode TrsModelParallelFillTables(TrsModelParallel model);
 PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model);
 
@@ -95,21 +97,22 @@ PetscErrorCode TrsModelParallelDestroy(TrsModelParallel *model);
 PetscErrorCode TrsModelParallelAddState(TrsModelParallel model, TrsState *state);
 
 /*
-  Take note of what a training's checkpoint held: the average of the weights (-ema_decay) goes on if
-  it was read, else it begins with the next step. Call this after a checkpoint was read into
-  `state`. Not collective.
+  Record what a training's checkpoint contained: the average of the weights (-ema_decay) continues
+  if it was read. Otherwise it begins with the next step. Must be called after a checkpoint was read
+  into `state`. Not collective.
 */
 void TrsModelParallelStateWasRead(TrsModelParallel model, const TrsState *state);
 
 /*
-  Set the updates that were done before the optimizers' states began: adam and its like count theirs
-  from there, schedules count all. states_from: [TRS_STATES_KINDS]. Not collective.
+  Set the number of updates done before the optimizers' states began. Optimizers such as adam count
+  their updates from there, schedules count all updates. states_from: [TRS_STATES_KINDS]. Not
+  collective.
 */
 void TrsModelParallelStatesFrom(TrsModelParallel model, const int64_t *states_from);
 
 /*
-  Exchange the weights of the dense layers with their average (-ema_decay), and with the next call
-  back: an evaluation is between two calls. Not collective.
+  Swap the dense layers' weights with their average (-ema_decay). The next call swaps them back: an
+  evaluation runs between two calls. Not collective.
 */
 PetscErrorCode TrsModelParallelSwapAverage(TrsModelParallel model);
 
@@ -118,8 +121,8 @@ const TrsEmbeddingShards *TrsModelParallelShards(TrsModelParallel model);
 
 /*
   Start the copy of a reader's batch to the device, ahead of its input dist. The slot's last batch
-  must have had its Backward, or in an evaluation its Forward. If this function is not called,
-  InputDistStart makes the copy. On a CPU there is nothing to do. The batch is borrowed until it
+  must have completed its Backward, or in an evaluation its Forward. If this function is not called,
+  InputDistStart makes the copy. On a CPU the call does nothing. The batch is borrowed until it
   ends. Not collective.
 */
 PetscErrorCode TrsModelParallelCopyStart(TrsModelParallel model, int slot, const TrsBatch *batch);
@@ -133,10 +136,10 @@ PetscErrorCode TrsModelParallelInputDistTensors(TrsModelParallel model, int slot
 PetscErrorCode TrsModelParallelInputDistWait(TrsModelParallel model, int slot);
 
 /*
-  Bring the rows of a batch into the device's caches, under the work of the previous batch
-  (-pipeline prefetch_sparse_dist). The batch's input dist must be done. Call this after the
-  previous batch's Forward, and before its Backward if it has one. If it was not called, the batch's
-  Forward does this work. Without caches there is nothing to do. Not collective.
+  Bring a batch's rows into the device's caches, during the work of the previous batch (-pipeline
+  prefetch_sparse_dist). The batch's input dist must be done. Must be called after the previous
+  batch's Forward, and before its Backward if it has one. Without this call, the batch's Forward
+  does this work. Without caches the call does nothing. Not collective.
 */
 PetscErrorCode TrsModelParallelPrefetch(TrsModelParallel model, int slot);
 
@@ -145,21 +148,20 @@ PetscErrorCode TrsModelParallelPrefetch(TrsModelParallel model, int slot);
 
   Collective. The host does not wait for the device.
 
-  Out:    predictions  host [B, columns of all tasks], valid after TrsModelParallelLosses() and
-                       borrowed until the next Forward, on a device until the slot's next one. May
-                       be NULL
+  Out:    predictions  host [B, columns of all tasks], valid after TrsModelParallelLosses().
+                       Borrowed until the next Forward, on a device until the slot's next Forward.
+                       May be NULL
 */
 PetscErrorCode TrsModelParallelForward(TrsModelParallel model, int slot, const TrsBatch *batch,
                                        const float **predictions);
 
 /*
-  TrsModelParallelLosses - The sums of the losses of the slot's samples, [tasks].
+  TrsModelParallelLosses - Get the sums of the losses over the slot's samples, [tasks].
 
-  The samples are those of this rank, weighted, and the tasks' weights are not in the sums. With
-  -reproducible or -accumulate_steps, rank 0 gets the sums of all samples and the other ranks get 0.
-  Without labels the sums are 0. Not collective. The host waits for the slot's Forward, but not for
-  work that was started after it. A batch of an evaluation is then over and gives back its parts of
-  caches.
+  The samples are this rank's, with their weights. The tasks' weights are not applied. With
+  -reproducible or -accumulate_steps, rank 0 gets the sums over all samples and the other ranks get
+  0. Without labels the sums are 0. Not collective. The host waits for the slot's Forward, but not
+  for work that was started after it. An evaluation's batch ends here and releases its cache lines.
 */
 PetscErrorCode TrsModelParallelLosses(TrsModelParallel model, int slot, double *losses);
 
@@ -167,95 +169,92 @@ PetscErrorCode TrsModelParallelLosses(TrsModelParallel model, int slot, double *
 const TrsTaskConfigs *TrsModelParallelTasks(TrsModelParallel model);
 
 /*
-  Tell whether the device works independently of the host. Then the loss should be asked for after
-  the backward has been started.
+  True if the device works independently of the host. The loss should then be read only after the
+  backward has been started.
 */
 PetscBool TrsModelParallelIsAsynchronous(TrsModelParallel model);
 
 /*
-  Tell whether the next Forward may be started before this one's Loss is asked for. With
-  -reproducible or -accumulate_steps it may not, because the model keeps the losses of only one
-  batch.
+  True if the next Forward may start before this Forward's loss is read. With -reproducible or
+  -accumulate_steps it must not, because the model keeps the losses of only one batch.
 */
 PetscBool TrsModelParallelForwardsAhead(TrsModelParallel model);
 
 /*
-  TrsModelParallelBackward - Backward and the step of both optimizers, after a Forward of the same
-    batch with labels.
+  TrsModelParallelBackward - Run the backward and both optimizers' step, after a Forward on the same
+  batch with labels.
 
   Collective.
 
-  In: step  updates done before this one, over the life of the weights (t = step + 1)
+  In: step  updates of the weights before this one, over their whole life (t = step + 1)
 */
 PetscErrorCode TrsModelParallelBackward(TrsModelParallel model, int slot, const TrsBatch *batch,
                                         int64_t step);
 
 /*
   TrsModelParallelSynchronise - Make the copies of the tables equal (-plan_replicas), before files
-    and evaluations.
+  are written and evaluations run.
 
-  Collective. There is nothing to do without copies, or without an update since the last time.
+  Collective. Does nothing if there is one copy, or if there was no update since the last call.
 */
 PetscErrorCode TrsModelParallelSynchronise(TrsModelParallel model);
 
 /*
-  The last batch's pooled rows and, after its backward, their gradients, in device memory. They are
-  matrices [B, *stride], whose embeddings are the *n_columns columns from the pointers on. Borrowed
-  until the next Forward. For a model that keeps_embeddings. Not collective.
+  Get the last batch's pooled rows and, after its backward, their gradients, in device memory. Both
+  are matrices [B, *stride], with the embeddings in the *n_columns columns from the pointers on.
+  Borrowed until the next Forward. The model must have keeps_embeddings. Not collective.
 */
 PetscErrorCode TrsModelParallelEmbeddings(TrsModelParallel model, const float **pooled, const float **grads,
                                           int64_t *stride, int64_t *n_columns);
 
 /*
-  Let every Forward copy its batch's pooled rows to the host from now on, for
-  TrsModelParallelPooled(). Not collective.
+  Make every later Forward copy its batch's pooled rows to the host, for TrsModelParallelPooled().
+  Not collective.
 */
 PetscErrorCode TrsModelParallelKeepPooled(TrsModelParallel model);
 
 /*
-  The pooled rows of a feature for this rank's samples of a batch, as the interaction takes them.
+  Get a feature's pooled rows for this rank's samples in a batch, as the interaction reads them.
 
-  Not collective. Call this where the batch's predictions are valid. They are the same for every
-  plan and number of ranks with -reproducible.
+  Not collective. Must be called while the batch's predictions are valid. With -reproducible the
+  rows are the same for every plan and number of ranks.
 
-  In:     feature  its place among the features of all tables in their order
-  Out:    rows     host [B], *stride floats from one to the next, borrowed like the predictions
+  In:     feature  its index among the features of all tables in their order
+  Out:    rows     host [B], *stride floats from one row to the next, borrowed like the predictions
 */
 PetscErrorCode TrsModelParallelPooled(TrsModelParallel model, const TrsBatch *batch, int feature,
                                       const float **rows, int64_t *stride);
 
-/*
-  Columns of each of the two towers' outputs, 0 for a model without towers. Not collective.
-*/
+/* Columns in each of the two towers' outputs; 0 for a model without towers. Not collective. */
 int64_t TrsModelParallelPairWidth(TrsModelParallel model);
 
 /*
-  Let every Forward copy the towers' outputs to the host from now on, for TrsModelParallelPairs().
-  Not collective.
+  Make every later Forward copy the towers' outputs to the host, for TrsModelParallelPairs(). Not
+  collective.
 */
 PetscErrorCode TrsModelParallelKeepPairs(TrsModelParallel model);
 
 /*
-  The towers' outputs of this rank's samples of a batch, host [B, 2 width]: a query's, then its
-  candidate's. Valid where the batch's predictions are, and borrowed like them. Not collective.
+  Get the towers' outputs for this rank's samples in a batch, host [B, 2 width]: the query's, then
+  the candidate's. Valid and borrowed like the batch's predictions. Not collective.
 */
 PetscErrorCode TrsModelParallelPairs(TrsModelParallel model, const TrsBatch *batch, const float **rows);
 
 /*
-  Bytes that this rank holds: tables, their optimizer states, and dense parameters with gradients
-  and states. Not collective.
+  Get the bytes that this rank holds: tables, their optimizer states, and dense parameters with
+  gradients and states. Not collective.
 */
 PetscErrorCode TrsModelParallelBytes(TrsModelParallel model, int64_t *tables, int64_t *states,
                                      int64_t *dense);
 
 /*
-  The part of the tables' and states' bytes that lies in host memory for fused_uvm and
+  Get the part of the tables' and states' bytes that is in host memory for fused_uvm and
   fused_uvm_caching, and the bytes of the caches. Not collective.
 */
 PetscErrorCode TrsModelParallelHostBytes(TrsModelParallel model, int64_t *host_rows, int64_t *caches);
 
 /*
-  The number of this rank's caches, and the i-th cache, whose tables are numbered as in the config.
+  The number of this rank's caches, and cache i. Its tables have the config's numbers.
   TrsModelParallelCacheInfo() waits for the device. Not collective.
 */
 int TrsModelParallelCaches(TrsModelParallel model);

@@ -16,7 +16,7 @@ static const TrsOptionSpec specs[] = {
 };
 const TrsOptionGroup trs_model_parallel_options = TRS_OPTION_GROUP("Reproducibility and launches", specs);
 
-/* Make a model of the options, without its set-up. */
+/* Make a model from the options, without its set-up. */
 static PetscErrorCode describe_model(TrsOptions options, const TrsTableConfigs *tables, TrsDlrm *dlrm, int *n,
                                      int **dims)
 {
@@ -49,8 +49,8 @@ PetscErrorCode TrsModelParallelDenseWork(TrsOptions options, const TrsTableConfi
 }
 
 /*
-  Is a feature of the table one pooled vector of its own, whose gradient is taken as it is? limit
-  [tables->n] of gradients, or NULL.
+  True if each feature of the table has one pooled vector of its own, whose gradient is used
+  unchanged. limit: [tables->n] limits of gradients, or NULL.
 */
 static PetscBool has_plain_vectors(const TrsTableConfigs *tables, int t, const float *limit)
 {
@@ -60,8 +60,8 @@ static PetscBool has_plain_vectors(const TrsTableConfigs *tables, int t, const f
 }
 
 /*
-  Can sharded tables leave vectors where they arrive, and take gradients there
-  (TrsShardedEbcConfig)? Then no feature has two vectors, and none shares one.
+  True if sharded tables can leave vectors where they arrive, and read gradients there
+  (TrsShardedEbcConfig). No feature may then have two vectors or share one.
 */
 static PetscBool tables_leave_vectors(const TrsTableConfigs *tables, const float *limit)
 {
@@ -100,7 +100,7 @@ PetscErrorCode TrsModelParallelDescribeDense(TrsOptions options, const TrsTableC
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The matrices of the model that take the vectors and give their gradients. */
+/* Find the model's matrices for the vectors and their gradients. */
 static PetscErrorCode find_features(TrsModelParallel m)
 {
   PetscFunctionBegin;
@@ -115,7 +115,10 @@ static PetscErrorCode find_features(TrsModelParallel m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Vectors in place: make the matrix for those that arrive nowhere else, if there are any. */
+/*
+  Vectors in place: make the matrix for vectors that have no other place to arrive, if there are
+  any.
+*/
 static PetscErrorCode make_rows(TrsModelParallel m)
 {
   const int64_t *columns;
@@ -131,8 +134,9 @@ static PetscErrorCode make_rows(TrsModelParallel m)
 }
 
 /*
-  Do the sharded tables work on a model's matrix of bf16? All of them then do, with every plan
-  (TrsShardedEbcConfig). Parts of id_map qr are joined by a kernel of floats.
+  True if the sharded tables can work on a bf16 matrix of the model. This then holds for all of
+  them, with every plan (TrsShardedEbcConfig). The parts of id_map qr are joined by a kernel for
+  floats.
 */
 static PetscBool tables_take_bf16(TrsModelParallel m, const TrsShardedEbcConfig *ebc)
 {
@@ -155,7 +159,7 @@ static PetscErrorCode create_dense(TrsModelParallel m, TrsOptions options, const
   const PetscBool reproducible = ebc->dist.reproducible;
   const TrsTableConfigs *tables = m->config.tables;
   int n_features = 0, n, *dims;
-  PetscBool graphs; /* which keep the places of vectors */
+  PetscBool graphs; /* graphs keep the vectors' places */
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetBool(options, "-dense_graphs", &graphs, NULL));
@@ -285,7 +289,7 @@ static PetscErrorCode destroy_streams(TrsModelParallel m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Refuse what does not go with steps of several batches. */
+/* Refuse options that exclude steps of several batches. */
 static PetscErrorCode check_accumulation(TrsModelParallel m, TrsOptions options, PetscBool rounded)
 {
   const TrsTableConfigs *tables = m->config.tables;
@@ -304,8 +308,8 @@ static PetscErrorCode check_accumulation(TrsModelParallel m, TrsOptions options,
 }
 
 /*
-  Choose who does the dense layers' work. By blocks, the layers' gradients keep full precision. The
-  losses of pairs have tiles of the size of a -reproducible block.
+  Choose how the dense layers' work is distributed. By blocks, the layers' gradients keep full
+  precision. Pair losses have tiles with the size of a -reproducible block.
 */
 static PetscErrorCode choose_dense_work(TrsModelParallel m, TrsOptions options, PetscBool reproducible)
 {
@@ -333,8 +337,8 @@ static PetscErrorCode choose_dense_work(TrsModelParallel m, TrsOptions options, 
 }
 
 /*
-  Graphs of the dense layers' launches. By blocks and over sequences the launches differ from step
-  to step.
+  Create graphs of the dense layers' launches. By blocks and for sequences the launches differ from
+  step to step.
 */
 static PetscErrorCode create_graphs(TrsModelParallel m, TrsOptions options, PetscBool reproducible)
 {
@@ -406,7 +410,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
     PetscCall(TrsEmbeddingShardsCreate(config->device, config->tables, config->plan,
                                        config->shards->world->rank, &m->optimizers, &m->shards));
   m->shards.shared_rowwise = ebc.dist.reproducible;
-  /* By blocks the model's memory is that of one block. */
+  /* By blocks the model has only one block's memory. */
   if (!m->blockwise) TrsDlrmLend(m->dlrm, &ebc.lent, &ebc.lent_bytes);
   ebc.columns = m->split ? TrsSplitTablesColumns(m->split) : m->columns;
   ebc.position = m->position;
@@ -420,7 +424,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
                                 &m->shards, &ebc, &m->ebc));
   PetscCall(make_rows(m));
   m->placed = TrsShardedEbcIsPlaced(m->ebc);
-  m->updated = PETSC_TRUE; /* the tables will be filled first */
+  m->updated = PETSC_TRUE; /* the tables are filled first */
   m->sorts_ahead = (PetscBool)(config->training && config->compute->tbe_find_occurrences);
   m->sums_ahead = (PetscBool)(m->sorts_ahead && TrsShardedEbcSortsSums(m->ebc));
   if (config->training) PetscCall(create_optimizers(m, options));

@@ -11,25 +11,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRS_TILE = TRS_BLOCK_SAMPLES /* rows of scores at a time */ };
+enum { TRS_TILE = TRS_BLOCK_SAMPLES /* rows of scores per tile */ };
 
 struct TrsPairLossImpl {
   TrsComm comm;
   int64_t D;
   TrsPairLossKind kind;
   double temperature;
-  int64_t n_negatives;      /* that a step draws; 0: all candidates are negatives */
-  uint64_t key;             /* of the draws */
-  double rate;              /* of the frequencies' running mean; 0: no correction */
-  int64_t n_ids;            /* rows of the candidates' table */
-  float *frequency;         /* [n_ids] of each id in the batches so far; NULL without correction */
-  TrsBuffer draws;          /* [G] */
-  int feature;              /* whose id is the candidate's, among those of all tables */
+  int64_t n_negatives; /* negatives drawn per step; 0: all candidates are negatives */
+  uint64_t key;        /* key of the draws */
+  double rate;         /* rate of the frequencies' running mean; 0: no correction */
+  int64_t n_ids;       /* rows in the candidates' table */
+  /* [n_ids] frequency of each id in the batches so far; NULL without correction */
+  float *frequency;
+  TrsBuffer draws; /* [G] */
+  /* index of the feature with the candidate's id, among those of all tables */
+  int feature;
   const char *feature_name; /* borrowed from the options or tables */
-  int64_t *counts;          /* [W] rows of each rank */
-  int64_t *first;           /* [W + 1] first row of each rank, where ranks keep their samples */
+  int64_t *counts;          /* [W] number of rows on each rank */
+  int64_t *first;           /* [W + 1] first row of each rank, if ranks keep their samples */
   TrsDeviceBuffer own, rows, pairs, log_sums, own_log_sums, scores, row_loss, sum;
-  TrsPinnedBuffer host_pairs; /* where the host does not see the device's memory */
+  TrsPinnedBuffer host_pairs; /* used if the host cannot read the device's memory */
 };
 
 static const TrsOptionSpec specs[] = {
@@ -55,7 +57,7 @@ const TrsOptionGroup trs_pair_loss_options = TRS_OPTION_GROUP_OF_MODEL(
     "Losses of two towers", NULL, specs, NULL,
     "-loss,-softmax_temperature,-softmax_negatives,-softmax_logq,-softmax_logq_rate,-candidate_id");
 
-/* The name of the feature that names candidates. */
+/* Get the name of the feature that identifies candidates. */
 static PetscErrorCode candidate_name(TrsOptions options, const TrsTableConfigs *tables, const char **name)
 {
   const char *const *queries = NULL, *const *candidates = NULL;
@@ -87,7 +89,7 @@ PetscErrorCode TrsPairCandidate(TrsOptions options, const TrsTableConfigs *table
   PetscCall(candidate_name(options, tables, name));
   if (!*name) {
     PetscCall(TrsOptionError(options, "-candidate_features", "the candidate_tower has no features"));
-    PetscFunctionReturn(PETSC_SUCCESS); /* never, but a checker cannot know */
+    PetscFunctionReturn(PETSC_SUCCESS); /* never reached, but a checker cannot know this */
   }
   for (int t = 0, f = 0; t < tables->n; t++) {
     for (int k = 0; k < tables->table[t].n_features; k++, f++) {
@@ -103,7 +105,7 @@ PetscErrorCode TrsPairCandidate(TrsOptions options, const TrsTableConfigs *table
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read how negatives are drawn and corrected. */
+/* Read the options for drawing and correcting negatives. */
 static PetscErrorCode read_negatives(TrsPairLoss loss, TrsOptions options, const TrsTableConfigs *tables)
 {
   int logq;
@@ -196,7 +198,7 @@ PetscErrorCode TrsPairLossPairs(TrsPairLoss loss, TrsStream stream, const TrsBat
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Gather elements of all rows from the ranks that have them. */
+/* Gather an element for each row from all ranks. */
 static PetscErrorCode gather(TrsPairLoss loss, TrsStream stream, const int64_t *first, const void *own,
                              int64_t bytes, TrsDeviceBuffer *all)
 {
@@ -210,8 +212,8 @@ static PetscErrorCode gather(TrsPairLoss loss, TrsStream stream, const int64_t *
 }
 
 /*
-  The products of n own rows of one side with all rows of the other side, and after `softmax` has
-  made gradients of them, the gradients of these rows.
+  Compute the products of n own rows on one side with all rows on the other side. After `softmax`
+  has replaced the products with their gradients, compute the gradients of these rows.
 */
 static PetscErrorCode scores_of(TrsPairLoss loss, TrsStream stream, const TrsPairTile *tile, const float *own,
                                 const float *others)
@@ -237,7 +239,7 @@ static PetscErrorCode gradients_of(TrsPairLoss loss, TrsStream stream, const Trs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A candidate's draw: those with the smallest numbers are negatives. */
+/* A candidate's draw. The candidates with the smallest numbers are negatives. */
 typedef struct {
   uint32_t number[2];
   int64_t place;
@@ -272,8 +274,8 @@ static PetscErrorCode draw_negatives(TrsPairLoss loss, int64_t step, int64_t G, 
 }
 
 /*
-  Count the step's candidates into the running means, and correct by these. A candidate without an
-  id counts like an id that occurs for the first time.
+  Count the step's candidates into the running means, and correct with these means. A candidate
+  without an id counts like an id that occurs for the first time.
 */
 static void correct(TrsPairLoss loss, int64_t G, TrsPair *pair)
 {
@@ -286,7 +288,7 @@ static void correct(TrsPairLoss loss, int64_t G, TrsPair *pair)
     pair[i].log_q = logf(pair[i].id >= 0 && pair[i].id < loss->n_ids ? loss->frequency[pair[i].id] : once);
 }
 
-/* Change the G pairs for a training's step, on the host, because ids and draws are few. */
+/* Set up the G pairs for a training step, on the host, because there are few ids and draws. */
 static PetscErrorCode prepare_pairs(TrsPairLoss loss, TrsStream stream, int64_t step, int64_t G)
 {
   const TrsDeviceOps *device = loss->comm->device;
@@ -307,7 +309,7 @@ static PetscErrorCode prepare_pairs(TrsPairLoss loss, TrsStream stream, int64_t 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The tile of own rows from `begin` on. */
+/* Make the tile of own rows that starts at `begin`. */
 static TrsPairTile tile_of(TrsPairLoss loss, const TrsPairRows *rows, int64_t begin)
 {
   const int W = loss->comm->size, rank = loss->comm->rank;
@@ -322,7 +324,7 @@ static TrsPairTile tile_of(TrsPairLoss loss, const TrsPairRows *rows, int64_t be
                        .scale = rows->scale};
 }
 
-/* Losses of own queries, logs of their sums, and their gradients. */
+/* Compute the losses of own queries, the logs of their sums, and their gradients. */
 static PetscErrorCode run_queries(TrsPairLoss loss, TrsStream stream, const TrsPairRows *rows, double *losses,
                                   int stride_of_losses, float *dout)
 {
@@ -341,7 +343,7 @@ static PetscErrorCode run_queries(TrsPairLoss loss, TrsStream stream, const TrsP
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The gradients of own candidates. */
+/* Compute the gradients of own candidates. */
 static PetscErrorCode run_candidates(TrsPairLoss loss, TrsStream stream, const TrsPairRows *rows, float *dout)
 {
   const int64_t n = loss->counts[loss->comm->rank], stride = 2 * loss->D, D = loss->D;

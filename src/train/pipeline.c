@@ -3,7 +3,7 @@
 
 #include "core/events.h"
 
-/* The numbers that the ranks agree on in a step. They are sums over ranks. */
+/* The numbers that the ranks agree on in a step. They are summed over ranks. */
 typedef enum {
   TRS_AGREE_LOSS,
   TRS_AGREE_STOP,
@@ -16,7 +16,7 @@ typedef enum {
 _Static_assert((int)TRS_N_AGREE <= (int)TRS_LANE_COUNTS, "weighted steps would agree by MPI, which is slow");
 
 /*
-  Batches in hand: the one that ends next, those whose forward and input dist are under way, and the
+  Batches in hand: the next one to end, the ones with a forward or an input dist under way, and the
   one after these.
 */
 enum { TRS_IN_HAND = 4 };
@@ -24,18 +24,23 @@ _Static_assert((int)TRS_IN_HAND == (int)TRS_READER_OUT + 1, "the reader lends as
 
 typedef struct {
   TrsBatch *batch;
-  const float *predictions; /* valid once the batch's loss is there */
+  const float *predictions; /* valid once the batch's loss is available */
   double start_s;           /* time of the start of its input dist */
 } TrsInHand;
 
 typedef struct {
   const char *name;
-  /* Start what the first forward needs, for the two batches in hand. NULL if nothing runs ahead. */
+  /*
+    Start the work that the first forward needs, for the two batches in hand. NULL if nothing runs
+    ahead.
+  */
   PetscErrorCode (*fill)(TrsPipeline pipeline);
-  /* Run the i-th batch's forward, and start the work of later batches that goes on under it. */
+  /* Run the i-th batch's forward, and start the work on later batches that overlaps with it. */
   PetscErrorCode (*forward)(TrsPipeline pipeline, int i);
-  /* Start work for the batches behind the forwards, after a batch has ended and the others have
-     moved up. NULL if there is no such work. */
+  /*
+    After a batch has ended and the others have moved up, start work on the batches behind the
+    forwards. NULL if there is no such work.
+  */
   PetscErrorCode (*next)(TrsPipeline pipeline);
 } TrsPipelineOps;
 
@@ -49,11 +54,11 @@ struct TrsPipelineImpl {
   int64_t first_update;
   const volatile int *stop;
   PetscBool filled;
-  PetscErrorCode error; /* error of this rank's reader or observer, on which the ranks will agree */
+  PetscErrorCode error; /* error of this rank's reader or observer, which the ranks will agree on */
   TrsInHand hand[TRS_IN_HAND];
   /* Number of forwards under way. It includes hand[0] if an evaluation's forwards run ahead. */
   int ahead;
-  int first_slot, n_slots, turn; /* slots are taken in turn, `turn` is hand[0]'s */
+  int first_slot, n_slots, turn; /* slots are used in turn; `turn` is hand[0]'s slot */
   double mine[TRS_N_AGREE], sum[TRS_N_AGREE];
   const TrsTaskConfigs *tasks;
   double losses[TRS_MOST_TASKS]; /* [tasks] of batch 0's forward */
@@ -73,7 +78,7 @@ static int slot_of(TrsPipeline p, int i)
   return p->first_slot + (p->turn + i) % p->n_slots;
 }
 
-/* Fetch the reader's next batch into place i. A failure is kept until the ranks agree on it. */
+/* Fetch the reader's next batch into place i. A failure is stored until the ranks agree on it. */
 static PetscErrorCode fetch(TrsPipeline p, int i)
 {
   TrsInHand *hand = &p->hand[i];
@@ -98,7 +103,7 @@ static PetscErrorCode start_counts(TrsPipeline p, int i)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Start a batch's ids on their way. */
+/* Start sending a batch's ids. */
 static PetscErrorCode start_ids(TrsPipeline p, int i)
 {
   PetscFunctionBegin;
@@ -126,15 +131,15 @@ static PetscErrorCode forward(TrsPipeline p, int i)
 }
 
 /*
-  Tell whether the step's mean is weighted by samples' weights. In an evaluation this is not used,
-  because its forwards run ahead of the ranks' sum.
+  True if samples' weights weight the step's mean. An evaluation does not use this, because its
+  forwards run ahead of the ranks' sum.
 */
 static PetscBool is_weighted(TrsPipeline p, const TrsBatch *batch)
 {
   return (PetscBool)(batch->weights && !p->evaluation);
 }
 
-/* Put this rank's sum of a batch's weights into the sums of the step. batch may be NULL. */
+/* Add this rank's sum of a batch's weights to the step's sums. batch may be NULL. */
 static void put_weights(TrsPipeline p, const TrsBatch *batch)
 {
   for (int k = 0; k < TRS_WEIGHT_DIGITS; k++)
@@ -157,7 +162,7 @@ static PetscErrorCode add_first_weights(TrsPipeline p)
 }
 
 /*
-  Take the results of batch 0's forward, and start the agreement on them and on the reader's state.
+  Get the results of batch 0's forward, and start the agreement on them and on the reader's state.
 */
 static PetscErrorCode agreement_start(TrsPipeline p)
 {
@@ -173,8 +178,10 @@ static PetscErrorCode agreement_start(TrsPipeline p)
   for (int t = 0; t < p->tasks->n; t++) loss += p->tasks->task[t].weight * p->losses[t];
   p->mine[TRS_AGREE_LOSS] = loss;
   if (p->observer.batch) {
-    /* The observer is called even after an error that only this rank
-       knows of, because it may be collective. */
+    /*
+      The observer is called even after an error that only this rank has seen, because the observer
+      may be collective.
+    */
     ierr = p->observer.batch(p->observer.context, hand->batch, hand->predictions, p->losses,
                              MPI_Wtime() - hand->start_s);
     if (!p->error) p->error = ierr;
@@ -190,7 +197,7 @@ static PetscErrorCode agreement_start(TrsPipeline p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Tell all ranks the bad id of the lowest rank that has one. */
+/* Send all ranks the bad id of the lowest rank that has one. */
 static PetscErrorCode share_bad_id(TrsPipeline p, TrsBadId *bad)
 {
   const TrsBatch *batch = p->hand[0].batch;
@@ -228,7 +235,7 @@ static PetscErrorCode agreement_wait(TrsPipeline p, TrsStepResult *result)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Give back batch 0, which is done, and move the next ones up. */
+/* Give back batch 0, which is done, and move up the next batches. */
 static PetscErrorCode advance(TrsPipeline p)
 {
   PetscFunctionBegin;
@@ -239,7 +246,7 @@ static PetscErrorCode advance(TrsPipeline p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Finish a training's step after the forward: the backward, and under it the agreement. */
+/* Finish a training step after the forward: the backward, and during it the agreement. */
 static PetscErrorCode finish_training(TrsPipeline p, TrsStepResult *result)
 {
   const TrsBatch *batch = p->hand[0].batch;
@@ -281,7 +288,7 @@ static PetscErrorCode fill_sparse_dist(TrsPipeline p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The batch's input dist is under way when this function is called. */
+/* When this function is called, the batch's input dist is under way. */
 static PetscErrorCode forward_sparse_dist(TrsPipeline p, int i)
 {
   const PetscBool more = (PetscBool)(p->hand[i + 1].batch != NULL);
@@ -320,8 +327,8 @@ static PetscErrorCode fill_prefetch(TrsPipeline p)
 
 /*
   When this function is called, the batch's input dist and cache fill are done or under way, and so
-  are the next batch's ids. The next batch's rows are brought in between this batch's forward and
-  its update. The fill leaves the forward's lines alone, and the update finds rows that have moved.
+  are the next batch's ids. The next batch's rows are fetched between this batch's forward and its
+  update. The fill does not touch the forward's lines, and the update finds rows that have moved.
 */
 static PetscErrorCode forward_prefetch(TrsPipeline p, int i)
 {
@@ -361,8 +368,10 @@ PetscErrorCode TrsPipelineCreate(TrsComm control, TrsOptions options, TrsModelPa
   p->reader = reader;
   p->first_update = first_update;
   p->stop = stop;
-  /* Two slots are enough if a batch has ended when its step does. If the device goes on, a third
-     slot lets the next input dist start under its work. */
+  /*
+    Two slots suffice if a batch has ended when its step does. If the device continues, a third slot
+    lets the next input dist start during the device's work.
+  */
   p->n_slots = TrsModelParallelIsAsynchronous(model) ? TRS_TRAINING_SLOTS : 2;
   *pipeline = p;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -422,8 +431,8 @@ PetscErrorCode TrsPipelineProgress(TrsPipeline p, TrsStepResult *result, PetscBo
 }
 
 /*
-  Complete the work that was begun: a forward that ran ahead, and the input dist of the batch behind
-  the forwards. If caches are filled ahead, it is the input dist of the batch after that one.
+  Complete the work under way: a forward that ran ahead, and the input dist of the batch behind the
+  forwards. If caches are filled ahead, it is the input dist of the batch after that one.
 */
 static PetscErrorCode drain(TrsPipeline p)
 {

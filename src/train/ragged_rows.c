@@ -3,7 +3,7 @@
 
 /* The bags of some samples: offsets [n + 1], and rows with their gradients. */
 typedef struct {
-  TrsPinnedBuffer host;    /* the offsets, where the host cannot read the device's and needs them */
+  TrsPinnedBuffer host;    /* the offsets, if the host needs them and cannot read the device's */
   TrsDeviceBuffer offsets; /* int64 */
   TrsDeviceBuffer rows, grads;
   int64_t n_rows;
@@ -24,7 +24,7 @@ struct TrsRaggedRowsImpl {
   TrsRaggedFeature *feature; /* [n] */
   float **rows, **grads;     /* [features of all tables] */
   TrsBagRows *own, *block;   /* [n] */
-  int64_t n_samples;         /* own samples of the batch */
+  int64_t n_samples;         /* own samples in the batch */
   TrsDeviceBuffer lengths;   /* int32 [samples, n] */
   TrsPinnedBuffer host_lengths;
 };
@@ -87,7 +87,7 @@ PetscErrorCode TrsRaggedRowsDestroy(TrsRaggedRows *ragged)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make room for n_rows rows, and for their gradients in a training. */
+/* Reserve memory for n_rows rows, and in a training for their gradients. */
 static PetscErrorCode reserve_rows(TrsRaggedRows r, TrsRaggedBags *bags, int64_t n_rows, int64_t dim)
 {
   const int64_t bytes = n_rows * dim * (int64_t)sizeof(float);
@@ -107,7 +107,7 @@ static TrsBagRows view_of(const TrsRaggedBags *bags)
                       .grads = (float *)bags->grads.data};
 }
 
-/* Make the offsets of a feature's own bags, which begin at 0. Returns the number of rows. */
+/* Make the offsets of a feature's own bags, starting at 0. Returns the number of rows. */
 static PetscErrorCode own_offsets(TrsRaggedRows r, TrsStream stream, const TrsKjt *batch, int feature,
                                   int64_t *own, int64_t *n_rows)
 {
@@ -124,13 +124,16 @@ static PetscErrorCode own_offsets(TrsRaggedRows r, TrsStream stream, const TrsKj
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The n + 1 offsets as the host can read them. */
+/* Get the n + 1 offsets in host memory. */
 static const int64_t *host_offsets(TrsRaggedRows r, const TrsRaggedBags *bags)
 {
   return (const int64_t *)(r->device->host_memory ? bags->offsets.data : bags->host.data);
 }
 
-/* Bring the offsets of own bags to the host, where it cannot read them: all, or those it reads. */
+/*
+  Bring the offsets of own bags to the host, if it cannot read the device's: all of them, or those
+  that the host uses.
+*/
 static PetscErrorCode fetch_offsets(TrsRaggedRows r, TrsStream stream, PetscBool all)
 {
   const int64_t bytes = (r->n_samples + 1) * (int64_t)sizeof(int64_t);
@@ -185,7 +188,7 @@ const TrsBagRows *TrsRaggedRowsBags(TrsRaggedRows r)
   return r ? r->own : NULL;
 }
 
-/* Room for n lengths on the host: the device's own, or a copy's. */
+/* Reserve memory for n lengths on the host: the device's own memory, or a copy's. */
 static PetscErrorCode reserve_lengths(TrsRaggedRows r, int64_t n, int32_t **lengths)
 {
   const int64_t bytes = n * (int64_t)sizeof(**lengths);
@@ -197,7 +200,7 @@ static PetscErrorCode reserve_lengths(TrsRaggedRows r, int64_t n, int32_t **leng
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the offsets of my blocks' n bags of feature i, of the lengths of all features. */
+/* Make the offsets for my blocks' n bags of feature i from the lengths of all features. */
 static PetscErrorCode block_offsets(TrsRaggedRows r, TrsStream stream, int i, int64_t n,
                                     const int32_t *lengths)
 {
@@ -215,7 +218,7 @@ static PetscErrorCode block_offsets(TrsRaggedRows r, TrsStream stream, int i, in
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Tell the blocks' ranks the lengths of the bags, and make the offsets of my blocks' bags. */
+/* Send the bags' lengths to the blocks' ranks, and make the offsets for my blocks' bags. */
 static PetscErrorCode send_lengths(TrsRaggedRows r, TrsSampleBlocks blocks, TrsStream stream, int64_t n)
 {
   const int64_t bytes = r->n_samples * r->n * (int64_t)sizeof(int32_t);
@@ -231,11 +234,12 @@ static PetscErrorCode send_lengths(TrsRaggedRows r, TrsSampleBlocks blocks, TrsS
     for (int64_t b = 0; b < r->n_samples; b++) lengths[b * r->n + i] = (int32_t)(offsets[b + 1] - offsets[b]);
   }
   if (!r->device->host_memory) PetscCall(r->device->copy(r->lengths.data, lengths, bytes, stream));
-  /* a length has the bytes of a float */
+  /* a length is as large as a float */
   PetscCall(
       TrsSampleBlocksSend(blocks, stream, TRS_BLOCK_LENGTHS, r->n, (const float *)r->lengths.data, &arrived));
   if (!r->device->host_memory) {
-    PetscCall(r->device->stream_synchronize(stream)); /* the lengths have left this memory */
+    /* the lengths have been sent from this memory */
+    PetscCall(r->device->stream_synchronize(stream));
     PetscCall(reserve_lengths(r, PetscMax(n, r->n_samples) * r->n, &lengths));
     PetscCall(r->device->copy(lengths, arrived, n * r->n * (int64_t)sizeof(*lengths), stream));
     PetscCall(r->device->stream_synchronize(stream));

@@ -4,12 +4,15 @@
 #include "core/events.h"
 
 /*
-  Numbers that are averaged at once: 4 MiB, so that the exchange needs little memory. The kernel of
-  means takes them as rows of so many columns.
+  Numbers averaged at once: 4 MiB, so that the exchange needs little memory. The kernel for means
+  reads them as rows with this many columns.
 */
 enum { TRS_AVERAGED_AT_ONCE = 1 << 20, TRS_MEAN_COLUMNS = 256 };
 
-/* Refuse what sends sums of several ids' or bags' gradients, whose places are not in the batch. */
+/*
+  Refuse options that send sums of several ids' or bags' gradients, because the batch has no places
+  for these sums.
+*/
 static PetscErrorCode refuse_merged(TrsOptions options)
 {
   static const char *const names[] = {"-ec_index_dedup", "-ebc_variable_batch"};
@@ -25,7 +28,7 @@ static PetscErrorCode refuse_merged(TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the scratch of an average. */
+/* Reserve the scratch memory of an average. */
 static PetscErrorCode make_room(TrsReplicas *replicas)
 {
   const TrsDeviceOps *device = replicas->owners->device;
@@ -95,7 +98,7 @@ static PetscErrorCode divide(const TrsReplicas *replicas, TrsStream stream, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Average n numbers of the device. */
+/* Average n numbers in device memory. */
 static PetscErrorCode average(const TrsReplicas *replicas, TrsStream stream, TrsDType dtype, int64_t n,
                               void *numbers)
 {
@@ -123,7 +126,8 @@ PetscErrorCode TrsReplicasAverage(TrsReplicas *replicas, const TrsEmbeddingShard
 
   PetscFunctionBegin;
   if (!replicas->owners || !replicas->differ) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsStageSwitch(TRS_STAGE_EMBEDDING_BACKWARD, &before)); /* an update of tables */
+  /* counts as an update of tables */
+  PetscCall(TrsStageSwitch(TRS_STAGE_EMBEDDING_BACKWARD, &before));
   for (int i = 0; i < shards->n; i++) {
     const TrsTbeTable *table = &shards->shard[i].tbe;
     const TrsEmbeddingStates states = TrsEmbeddingShardsStates(shards, shards->shard[i].table);

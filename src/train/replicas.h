@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Copies of the tables (-plan_replicas). Each copy is sharded over its own ranks and learns from
+  Copies of the tables (-plan_replicas). Each copy is sharded over its own ranks and trained on
   their samples. The owners of the same shard average their weights and optimizer states every few
-  steps, or make the same updates with the gradients of all copies (src/RULES.md, section 21; the
-  exchange is in shard/copies.h).
+  steps, or make the same updates from the gradients of all copies (src/RULES.md, section 21;
+  shard/copies.h has the exchange).
 
   Source: TorchRec DMPCollection (torchrec.distributed.model_parallel)
 */
@@ -12,11 +12,11 @@
 #include "shard/sharded_ebc.h"
 
 typedef struct {
-  TrsComm owners;   /* the owners of this rank's shards, by copy; NULL: there is one copy */
-  PetscBool exact;  /* all copies make the same updates; nothing is averaged */
-  int64_t every;    /* steps from one average to the next */
-  PetscBool differ; /* the copies were updated after the last average */
-  /* Scratch: sums, and int32 that are the number of copies, again and again. */
+  TrsComm owners;   /* owners of this rank's shards, one per copy; NULL: there is one copy */
+  PetscBool exact;  /* all copies make the same updates, so nothing is averaged */
+  int64_t every;    /* steps between averages */
+  PetscBool differ; /* the copies were updated since the last average */
+  /* Scratch: the sums, and int32 that all hold the number of copies. */
   TrsDeviceBuffer numbers, sizes;
 } TrsReplicas;
 
@@ -25,18 +25,18 @@ typedef struct {
 
   Not collective.
 
-  In:     owners    borrowed; NULL: this run keeps one copy
+  In:     owners    borrowed; NULL: this run has one copy
   Out:    replicas  free with TrsReplicasFree()
   Errors: OPTION for -replica_sync and -replica_sync_every without -plan_replicas, and for options
-          that -replica_sync gradients does not go with
+          that exclude -replica_sync gradients
 */
 PetscErrorCode TrsReplicasFromOptions(TrsOptions options, TrsComm owners, TrsReplicas *replicas);
 PetscErrorCode TrsReplicasFree(TrsReplicas *replicas);
 
 /*
-  TrsReplicasAverage - Replace the shards' weights and optimizer states by their means over the
-    copies, with the same bits on all owners.
+  TrsReplicasAverage - Replace the shards' weights and optimizer states with their means over the
+  copies, with the same bits on all owners.
 
-  Collective on the owners. Nothing happens if the copies do not differ.
+  Collective on the owners. Does nothing if the copies do not differ.
 */
 PetscErrorCode TrsReplicasAverage(TrsReplicas *replicas, const TrsEmbeddingShards *shards, TrsStream stream);

@@ -3,14 +3,15 @@
 
 struct TrsSampleBlocksImpl {
   TrsComm comm;
-  int64_t size;          /* samples of a block */
+  int64_t size;          /* samples per block */
   const int64_t *sample; /* [W + 1] borrowed: first sample of each rank */
   int64_t *block;        /* [W + 1] first block of each rank */
   /* [W] own samples in each rank's blocks; own samples before these */
   int64_t *to_blocks, *to_blocks_at;
-  /* [W] samples of my blocks that each rank has; samples before these */
+  /* [W] samples of my blocks that each rank owns; samples before these */
   int64_t *to_owners, *to_owners_at;
-  int64_t *rows[4]; /* [W] each: rows to send, before these, to receive, before these */
+  /* [W] each: rows to send, rows before these, rows to receive, rows before these */
+  int64_t *rows[4];
   TrsDeviceBuffer buffer[TRS_N_BLOCK_BUFFERS];
 };
 
@@ -44,14 +45,14 @@ PetscErrorCode TrsSampleBlocksDestroy(TrsSampleBlocks *blocks)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The first sample of a block. */
+/* First sample of a block. */
 static int64_t begin_of(const struct TrsSampleBlocksImpl *b, int64_t block)
 {
   return PetscMin(block * b->size, b->sample[b->comm->size]);
 }
 
 /*
-  The number of samples of [begin, end) that lie in [other_begin, other_end). *at is the number of
+  Count the samples in [begin, end) that lie in [other_begin, other_end). *at is the number of
   samples before them.
 */
 static int64_t overlap(int64_t begin, int64_t end, int64_t other_begin, int64_t other_end, int64_t *at)
@@ -158,7 +159,7 @@ PetscErrorCode TrsSampleBlocksReturn(TrsSampleBlocks b, TrsStream stream, TrsBlo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Count the rows of samples: `n` of them behind `at` others, for each rank. */
+/* Count the rows for each rank: those of `n` samples behind `at` others. */
 static void count_rows(int W, const int64_t *offsets, const int64_t *n, const int64_t *at, int64_t *rows,
                        int64_t *rows_at)
 {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The dense layers' work is cut into fixed blocks of the global batch. With -reproducible a block
-  has TRS_BLOCK_SAMPLES samples, whatever the number of ranks. One rank computes a block, so the
-  block's bits depend on nothing else. With -accumulate_steps alone a block has -batch_size samples,
-  or TRS_BLOCK_SAMPLES under a loss of pairs. Blocks are shared out evenly. Sums over all samples
-  (gradients, losses) are added up over blocks in one fixed tree.
+  has TRS_BLOCK_SAMPLES samples for any number of ranks. One rank computes a block, so the block's
+  bits do not depend on anything else. With only -accumulate_steps a block has -batch_size samples,
+  or TRS_BLOCK_SAMPLES with a pair loss. Blocks are distributed evenly. Sums over all samples
+  (gradients, losses) are added over blocks in one fixed tree.
 
     own samples' rows, dense features, labels --all-to-all--> samples of my blocks
     gradients of rows, predictions of my blocks' samples --all-to-all--> own samples
 
-  Most samples stay where they are: rank r's blocks begin at most one block and a W-th of it before
+  Most samples stay on their rank: rank r's blocks begin at most one block and a W-th of it before
   or after its samples. If every sample stays, nothing is sent or copied. A block's samples begin at
-  a multiple of the block's size in their array, so that all blocks have the same alignment.
+  a multiple of the block size in their array, so that all blocks have the same alignment.
 */
 #pragma once
 
@@ -21,12 +21,12 @@ enum { TRS_BLOCK_SAMPLES = 128 };
 
 typedef struct TrsSampleBlocksImpl *TrsSampleBlocks;
 
-/* In: comm is borrowed; size is the number of samples of a block. Not collective. */
+/* In: comm is borrowed; size is the number of samples per block. Not collective. */
 PetscErrorCode TrsSampleBlocksCreate(TrsComm comm, int64_t size, TrsSampleBlocks *blocks);
 PetscErrorCode TrsSampleBlocksDestroy(TrsSampleBlocks *blocks);
 
 /*
-  TrsSampleBlocksShare - Share out the blocks of a batch.
+  TrsSampleBlocksShare - Distribute the blocks of a batch.
 
   Not collective: only arithmetic.
 
@@ -38,26 +38,26 @@ PetscErrorCode TrsSampleBlocksShare(TrsSampleBlocks blocks, const int64_t *sampl
                                     const int64_t **first_block);
 
 /*
-  The number of samples of this rank's i-th block. *begin is the place of its first sample among all
+  The number of samples in this rank's i-th block. *begin is the index of its first sample among all
   samples of this rank's blocks. Not collective.
 */
 int64_t TrsSampleBlocksSize(TrsSampleBlocks blocks, int64_t i, int64_t *begin);
 
 /*
-  Tell whether the samples of every rank's blocks are its own ones, in their order. The answer is
-  the same on all ranks. Not collective.
+  True if the samples of every rank's blocks are its own samples, in their order. The result is the
+  same on all ranks. Not collective.
 */
 PetscBool TrsSampleBlocksStay(TrsSampleBlocks blocks);
 
 /*
   TrsSampleBlocksSend, TrsSampleBlocksSendRows, TrsSampleBlocksReturn - Move `width` floats for each
-    sample from own samples to the samples of my blocks, and back. The caller may change rows that
-    were sent.
+  sample from own samples to the samples of my blocks, and back.
 
-  Collective on comm, in device memory. If the samples stay, *to is the memory that was given.
+  Collective on comm, in device memory. If the samples stay, *to is the given memory. The caller may
+  change rows after they were sent.
 
-  In:  buffer  the buffer of the object that takes the floats; it is valid until the next call with
-               it
+  In:  buffer  the object's buffer for the result, which is valid until the next call with this
+               buffer
   Out: to      borrowed
 */
 typedef enum {
@@ -80,11 +80,10 @@ PetscErrorCode TrsSampleBlocksReturn(TrsSampleBlocks blocks, TrsStream stream, T
                                      int64_t width, float *of_blocks, float **to);
 
 /*
-  TrsSampleBlocksSendRagged, TrsSampleBlocksReturnRagged - Move rows of `width` floats, of which
-  each
-    sample has as many as its offsets say, from own samples to the samples of my blocks, and back.
+  TrsSampleBlocksSendRagged, TrsSampleBlocksReturnRagged - Move rows with `width` floats from own
+  samples to the samples of my blocks, and back.
 
-  Collective on comm, in host memory.
+  Collective on comm, in host memory. The offsets give each sample's rows.
 
   In:  own_offsets    [own samples + 1] first row of each sample
        block_offsets  [samples of my blocks + 1]

@@ -2,19 +2,20 @@
 #include "train/split_tables.h"
 
 /*
-  Columns that lie side by side in this module's matrix and in the model's: those of a table. With
-  two_tower, where a table's features may be in both towers, those of a part of its features.
+  A table's columns, which lie side by side in this module's matrix and in the model's. With
+  two_tower a table's features may be in both towers; the columns are then those of a part of its
+  features.
 */
 typedef struct {
-  int64_t arrived, model, n; /* first columns, and how many */
-  int64_t remainder;         /* of a split table: first column of the other part, as it arrives */
+  int64_t arrived, model, n; /* first columns, and their number */
+  int64_t remainder;         /* split table: first column of the other part, as it arrives */
   PetscBool product;
 } TrsArrivedColumns;
 
 struct TrsSplitTablesImpl {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
-  int64_t *columns; /* [features] in this module's matrix */
+  int64_t *columns; /* [features] columns in this module's matrix */
   int64_t width;
   int n_split, n_plain;
   TrsArrivedColumns *split, *plain; /* [n_split], [n_plain] */
@@ -22,7 +23,10 @@ struct TrsSplitTablesImpl {
   TrsDeviceBuffer rows;
 };
 
-/* Add a feature's columns to the last of a list, or as the next one; first: the table's first. */
+/*
+  Add a feature's columns to the last entry of a list, or as the next entry. first: the table's
+  first entry.
+*/
 static void add_columns(TrsArrivedColumns *list, int first, int *n, TrsArrivedColumns columns)
 {
   TrsArrivedColumns *last = *n > first ? &list[*n - 1] : NULL;
@@ -33,10 +37,10 @@ static void add_columns(TrsArrivedColumns *list, int first, int *n, TrsArrivedCo
     list[(*n)++] = columns;
 }
 
-/* Give every feature its columns, tables side by side in their order, and list the columns. */
+/* Assign columns to every feature, tables side by side in their order, and list the columns. */
 static void lay_out(TrsSplitTables s, const TrsTableConfigs *tables, const int64_t *model)
 {
-  int first = 0; /* columns of the last table that is split */
+  int first = 0; /* columns of the last split table */
 
   for (int t = 0, f = 0; t < tables->n; f += tables->table[t++].n_features) {
     const TrsTableConfig *table = &tables->table[t];
@@ -55,7 +59,7 @@ static void lay_out(TrsSplitTables s, const TrsTableConfigs *tables, const int64
       else if (kind != TRS_ID_MAP_REMAINDER)
         add_columns(s->plain, plain, &s->n_plain, columns);
     }
-    /* The parts of a table have their features in the same order. */
+    /* Both parts of a table have their features in the same order. */
     for (int i = first; kind == TRS_ID_MAP_REMAINDER && i < s->n_split; i++)
       s->split[i].remainder = begin + s->split[i].arrived - s->split[first].arrived;
   }
@@ -122,7 +126,7 @@ PetscErrorCode TrsSplitTablesRows(TrsSplitTables split, int64_t n, TrsPooledMatr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy the tables that are not split to the model's matrix, or with `back` from it. */
+/* Copy the unsplit tables' columns to the model's matrix, or with `back` from it. */
 static PetscErrorCode copy_plain(TrsSplitTables split, TrsStream stream, int64_t n,
                                  const TrsPooledMatrix *model, PetscBool back)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Tables that id_map qr splits in two. The pooled vectors of all tables arrive in a matrix of this
-  module. They become the vectors that the model takes: those of a split table's two parts are added
-  or multiplied, those of other tables are copied. The backward goes the other way.
+  Tables that id_map qr splits in two. The pooled vectors of all tables arrive in this module's
+  matrix. The model's vectors are made from them: the vectors of a split table's two parts are added
+  or multiplied, the other tables' are copied. The backward does the reverse.
 
   Source: Shi et al. 2020, "Compositional Embeddings Using Complementary Partitions for
           Memory-Efficient Recommendation Systems"; the DLRM reference's QREmbeddingBag
@@ -20,8 +20,8 @@ typedef struct TrsSplitTablesImpl *TrsSplitTables;
 
   Not collective.
 
-  In:     model  [features] columns of the features in the model's matrix; a remainder has those of
-                 its quotient. Borrowed
+  In:     model  [features] columns of the features in the model's matrix; a remainder has its
+                 quotient's columns. Borrowed
   Out:    split  NULL if no table is split
 */
 PetscErrorCode TrsSplitTablesCreate(const TrsDeviceOps *device, const TrsComputeOps *compute,
@@ -29,21 +29,22 @@ PetscErrorCode TrsSplitTablesCreate(const TrsDeviceOps *device, const TrsCompute
                                     TrsSplitTables *split);
 PetscErrorCode TrsSplitTablesDestroy(TrsSplitTables *split);
 
-/* Columns of the features in the matrix [features], borrowed. */
+/* The features' columns in the matrix [features], borrowed. */
 const int64_t *TrsSplitTablesColumns(TrsSplitTables split);
 
 /*
-  Room for the pooled vectors of n samples, borrowed. They stay until the next call. Not collective.
+  Get memory for the pooled vectors of n samples, borrowed. They stay valid until the next call. Not
+  collective.
 */
 PetscErrorCode TrsSplitTablesRows(TrsSplitTables split, int64_t n, TrsPooledMatrix *arrived);
 
-/* Make the model's vectors of n samples from those that arrived. Not collective. */
+/* Make the model's vectors for n samples from the vectors that arrived. Not collective. */
 PetscErrorCode TrsSplitTablesForward(TrsSplitTables split, TrsStream stream, int64_t n,
                                      const TrsPooledMatrix *model);
 
 /*
-  Make the gradients of the vectors that arrived, from those of the model's. They take the vectors'
-  places. Not collective.
+  Compute the gradients of the arrived vectors from the gradients of the model's vectors. They
+  overwrite the vectors. Not collective.
 */
 PetscErrorCode TrsSplitTablesBackward(TrsSplitTables split, TrsStream stream, int64_t n,
                                       const TrsPooledMatrix *model, TrsPooledMatrix *arrived);

@@ -3,20 +3,20 @@
 
 #include "core/events.h"
 
-enum { TRS_MEETINGS = 3 }; /* a part is captured when it comes for this time in a row */
+enum { TRS_MEETINGS = 3 }; /* a part is captured when it runs for this many times in a row */
 
-/* The operations of a part up to the start of a bucket of gradients, or to its end. */
+/* A part's operations up to the start of a bucket of gradients, or to the part's end. */
 typedef struct {
   TrsGraph graph;
   int64_t ready; /* gradients [0, ready) are complete after it; 0: no more than before */
 } TrsGraphSection;
 
 typedef struct {
-  TrsStepArguments last; /* of the calls before */
-  int n_met;             /* number of them in a row */
+  TrsStepArguments last; /* arguments of the previous calls */
+  int n_met;             /* number of these calls in a row */
   TrsStepArguments captured;
   int64_t releases; /* the device's count at the capture */
-  double flops;     /* that the part's work counts */
+  double flops;     /* operations that the part's work counts */
   int n_sections;   /* 0: nothing is captured */
   TrsGraphSection *section;
 } TrsPartGraphs;
@@ -29,7 +29,7 @@ struct TrsStepGraphsImpl {
   TrsDeviceBuffer current;     /* TrsStepNumbers */
   TrsPartGraphs part[TRS_SHARD_SLOTS][TRS_N_STEP_PARTS];
   TrsPartGraphs *capturing; /* NULL: nothing is captured now */
-  /* Gradients [0, n_complete) are complete; the exchange was told of [0, n_told). */
+  /* Gradients [0, n_complete) are complete; [0, n_told) were reported. */
   int64_t n_complete, n_told;
 };
 
@@ -78,7 +78,7 @@ static PetscErrorCode forget(TrsStepGraphs g, TrsPartGraphs *part)
 
 /* --- gradients that are complete --- */
 
-/* Tell the exchange that gradients [0, end) are complete. It starts the buckets that are whole. */
+/* Report to the exchange that gradients [0, end) are complete. It starts the complete buckets. */
 static PetscErrorCode tell(TrsStepGraphs g, int64_t end)
 {
   const int64_t begin = g->n_told;
@@ -106,7 +106,10 @@ static PetscErrorCode end_section(TrsStepGraphs g)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The model's count of gradients begins anew in each step, but not under a graph: it is ours. */
+/*
+  The model's count of gradients restarts in each step, except under a graph, so this module keeps
+  the count.
+*/
 PetscErrorCode TrsStepGraphsReady(void *ctx, int64_t begin, int64_t end)
 {
   TrsStepGraphs g = (TrsStepGraphs)ctx;
@@ -187,7 +190,7 @@ PetscErrorCode TrsStepGraphsRun(TrsStepGraphs graphs, int slot, TrsStepPart whic
   if (part->n_sections > 0 && part->releases == graphs->device->releases() &&
       same_arguments(&part->captured, arguments)) {
     PetscCall(replay(graphs, part));
-    part->last = *arguments; /* what came in between did not come in a row */
+    part->last = *arguments; /* calls with other arguments in between do not count */
     part->n_met = TRS_MEETINGS;
     PetscFunctionReturn(PETSC_SUCCESS);
   }

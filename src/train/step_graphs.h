@@ -2,20 +2,21 @@
 /*
   Graphs of the dense layers' launches, for -dense_graphs.
 
-  A step on a GPU has some 40 launches of dense layers. Each costs the host a few microseconds, and
-  with small batches the GPU is done before the host is. A graph has them all in one launch.
+  A step on a GPU has about 40 launches of dense layers. Each costs the host a few microseconds, and
+  with small batches the GPU finishes before the host. A graph combines them in one launch.
 
-  The dense work of a step has five parts without a wait, an event or an exchange. A part is
-  captured when it comes for the third time in a row with the same arguments in the same slot, so
-  that scratch has its size and products have their algorithms. From then on the graph is launched,
-  until the arguments differ, as in a last smaller batch, or until memory has been released, because
-  a graph keeps addresses. Such a part runs plainly, or is captured again. Dense gradients are sent
-  in between: the backward of several ranks has a graph for each bucket that begins to travel.
+  The dense work of a step has five parts that contain no wait, event or exchange. A part is
+  captured when it runs for the third time in a row with the same arguments in the same slot. By
+  then scratch memory has its size and products have their algorithms. From then on the graph is
+  launched, until the arguments differ, as in a smaller last batch, or until memory has been
+  released, because a graph keeps addresses. The part then runs without a graph, or is captured
+  again. Dense gradients are sent in between: with several ranks the backward has a graph for each
+  bucket that begins to travel.
 
-  A graph keeps the arguments of its kernels. What differs from step to step is therefore read from
-  memory: a slot's numbers lie in pinned memory, and two parts begin with their copy to the device.
+  A graph keeps its kernels' arguments. Values that change from step to step are therefore read from
+  memory: a slot's numbers are in pinned memory, and two parts begin with their copy to the device.
 
-  A part has the same kernels, in the same order, with and without graphs, and so the same bits.
+  A part has the same kernels in the same order with and without graphs, and so the same bits.
 */
 #pragma once
 
@@ -33,51 +34,53 @@ typedef enum {
   TRS_N_STEP_PARTS
 } TrsStepPart;
 
-/* What a part's launches depend on and what may differ between the batches of a slot. */
+/* The values that determine a part's launches and may differ between the batches of a slot. */
 typedef struct {
   int64_t n; /* samples */
   const float *dense, *labels, *weights;
   PetscBool predicts;
 } TrsStepArguments;
 
-/* The numbers of a slot's batch and of its update. */
+/* The numbers of a slot's batch and update. */
 typedef struct {
   TrsBatchNumbers batch;
   TrsUpdateNumbers update;
 } TrsStepNumbers;
 
-/* Make graphs for the stream of a device that has them. Both are borrowed. Not collective. */
+/* Create graphs for a stream of a device that supports them. Both are borrowed. Not collective. */
 PetscErrorCode TrsStepGraphsCreate(const TrsDeviceOps *device, TrsStream stream, TrsStepGraphs *graphs);
 
-/* The exchange of the dense gradients, borrowed. Call this before the first step of a training. */
+/*
+  Set the exchange of the dense gradients, borrowed. Must be called before a training's first step.
+*/
 void TrsStepGraphsSetAllreduce(TrsStepGraphs graphs, TrsDenseAllreduce allreduce);
 
 /*
-  The numbers of a slot, on the host, to be set before the parts that copy them. The slot's last
-  step must be over on the device. NULL without graphs.
+  Get a slot's numbers on the host, which must be set before the parts that copy them. The slot's
+  last step must be over on the device. NULL without graphs.
 */
 TrsStepNumbers *TrsStepGraphsNumbers(TrsStepGraphs graphs, int slot);
 
-/* The numbers of the step that runs, on the device. NULL without graphs. */
+/* Get the current step's numbers on the device. NULL without graphs. */
 const TrsStepNumbers *TrsStepGraphsCurrent(TrsStepGraphs graphs);
 
 /*
-  TrsStepGraphsRun - Run a part of a slot's step: by its graph, or by `work`, or by `work` under a
-    capture.
+  TrsStepGraphsRun - Run a part of a slot's step: launch its graph, call `work`, or call `work`
+  while capturing.
 
-  `work` starts operations on the stream alone. It may not return anything, since a graph stands for
-  it. Logically collective, because buckets of gradients start in between.
+  `work` must only start operations on the stream. It must not return any results, since a graph
+  replaces it. Logically collective, because buckets of gradients start in between.
 
   In: graphs     NULL: call work
-      arguments  all that differs between the slot's batches, but the numbers
+      arguments  all values that differ between the slot's batches, except the numbers
 */
 PetscErrorCode TrsStepGraphsRun(TrsStepGraphs graphs, int slot, TrsStepPart which,
                                 const TrsStepArguments *arguments, PetscErrorCode (*work)(void *context),
                                 void *context);
 
 /*
-  TrsDenseAllreduceReady() for a model whose backward may be under a capture. A capture ends where a
-  bucket starts to travel, and another one begins. ctx is a TrsStepGraphs.
+  TrsDenseAllreduceReady() for a model whose backward may be captured. A capture ends where a bucket
+  starts to travel, and another capture begins. ctx: a TrsStepGraphs.
 */
 PetscErrorCode TrsStepGraphsReady(void *ctx, int64_t begin, int64_t end);
 
