@@ -43,8 +43,7 @@ PetscBool TrsCodedExchangeStays(const TrsCodedExchange *x)
 }
 
 /*
-  Place blocks of counts[q] values on the wire, one after the other. Returns the bytes of all
-  blocks.
+  Lay out encoded blocks of counts[q] values one after the other. Returns the bytes of all blocks.
 */
 static int64_t place_on_wire(const TrsCodedExchange *x, const int64_t *counts, int64_t *bytes, int64_t *at)
 {
@@ -154,7 +153,7 @@ PetscErrorCode TrsCodedReduceScattervStart(TrsCodedExchange *x, TrsStream stream
 {
   const TrsComm comm = x->comm;
   const int64_t own = counts[comm->rank];
-  /* send_displs holds part_displs until the blocks are encoded */
+  /* send_displs shares the memory of part_displs until the blocks are encoded */
   int64_t *send_displs = x->part_displs;
   int64_t n = 0;
 

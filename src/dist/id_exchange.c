@@ -32,7 +32,7 @@ PetscErrorCode TrsIdExchangeFree(TrsIdExchange *x)
 
 int64_t TrsIdExchangeWords(const TrsIdExchange *x, int64_t n, const int64_t *values)
 {
-  uint64_t beyond = 0; /* any bit set: some id does not fit int32 */
+  uint64_t beyond = 0; /* nonzero if some id does not fit int32 */
 
   if (!x->packs) return 2;
   for (int64_t i = 0; i < n; i++) beyond |= ((uint64_t)values[i] + 0x80000000U) >> 32;
@@ -40,8 +40,8 @@ int64_t TrsIdExchangeWords(const TrsIdExchange *x, int64_t n, const int64_t *val
 }
 
 /*
-  Place blocks of counts[q] ids, each of words[q * stride] words, one after the other. With stride 0
-  all blocks use words[0]. Returns the words of all blocks.
+  Lay out blocks of counts[q] ids one after the other, with words[q * stride] words per id. With
+  stride 0 all blocks use words[0]. Returns the total number of words.
 */
 static int64_t place(int size, const int64_t *counts, const int64_t *words, int64_t stride, int64_t *n,
                      int64_t *at)
@@ -108,7 +108,7 @@ PetscErrorCode TrsIdExchangeView(TrsIdExchange *x, TrsStream stream, const int64
                                  const int64_t *recv_counts, const int64_t *recv_at)
 {
   PetscFunctionBegin;
-  for (int q = 0; q < x->comm->size; q++) { /* a word is as long as a float */
+  for (int q = 0; q < x->comm->size; q++) { /* words have the size of a float */
     x->send_words[q] = 2 * send_counts[q];
     x->send_displs[q] = 2 * send_at[q];
     x->recv_words[q] = 2 * recv_counts[q];

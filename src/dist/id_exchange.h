@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The all-to-all of ids. Between the ranks of one host ids are copied once, as they are. If a
-  communicator spans hosts, a rank whose ids all fit sends them as int32, which halves the bytes and
-  loses nothing. A rank tells its peers with the counts which form it sends.
+  The all-to-all of ids. Between ranks of one host, ids are copied once, unchanged. If a
+  communicator spans hosts, a rank whose ids all fit int32 sends them as int32, which halves the
+  bytes without loss. The ranks exchange their choice together with the counts.
 */
 #pragma once
 
@@ -11,17 +11,19 @@
 
 typedef struct {
   TrsComm comm;
-  /* The communicator spans hosts, in memory that the host reads. The same on all ranks. */
+  /*
+    The communicator spans hosts, and the host can read the device's memory. The same on all ranks.
+  */
   PetscBool packs;
-  /* All ranks share memory: ids may be read where they lie. The same on all ranks. */
+  /* All ranks share memory, so ids can be read in their sender's memory. The same on all ranks. */
   PetscBool views;
   TrsDeviceBuffer sent;
-  /* int32 words, one block after the other */
+  /* int32 words, block after block */
   TrsBuffer arrived;
   int64_t *send_words, *send_displs, *recv_words, *recv_displs; /* [size] */
-  int64_t *recv; /* recv and the next fields belong to the exchange under way */
+  int64_t *recv; /* recv and the next fields describe the exchange in flight */
   const int64_t *recv_counts, *recv_at;
-  const float **block; /* [size] of a view */
+  const float **block; /* [size] for a view */
   TrsRequest request;
 } TrsIdExchange;
 
@@ -29,14 +31,14 @@ PetscErrorCode TrsIdExchangeInit(TrsComm comm, TrsIdExchange *x);
 PetscErrorCode TrsIdExchangeFree(TrsIdExchange *x);
 
 /*
-  The int32 words that an id of this rank needs: 1 or 2. values [n] lies on the device. Not
-  collective.
+  The number of int32 words that each of this rank's ids needs: 1 or 2. values [n] is device memory.
+  Not collective.
 */
 int64_t TrsIdExchangeWords(const TrsIdExchange *x, int64_t n, const int64_t *values);
 
 /*
-  Start TrsCommAlltoallv() of int64. Collective on comm. Arrays and buffers must live until the
-  wait.
+  Start TrsCommAlltoallv() for int64. Collective on comm. Arrays and buffers must stay valid until
+  the wait.
 
   In:  words       this rank's TrsIdExchangeWords()
        peer_words  [size] TrsIdExchangeWords() of the other ranks
@@ -48,8 +50,9 @@ PetscErrorCode TrsIdExchangeStart(TrsIdExchange *x, TrsStream stream, const int6
 PetscErrorCode TrsIdExchangeWait(TrsIdExchange *x, TrsStream stream);
 
 /*
-  In place of Start, where x->views: leave ids where they lie. After Arrive block q begins at
-  TrsIdExchangeBlock() until the Wait: in the memory of rank q, or in recv. Collective on comm.
+  If x->views, these may be called instead of Start, and leave ids in their sender's memory. From
+  Arrive until Wait block q begins at TrsIdExchangeBlock(): in rank q's memory, or in recv.
+  Collective on comm.
 */
 PetscErrorCode TrsIdExchangeView(TrsIdExchange *x, TrsStream stream, const int64_t *send,
                                  const int64_t *send_counts, const int64_t *send_at, int64_t *recv,

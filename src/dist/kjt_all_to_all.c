@@ -5,13 +5,13 @@
 
 enum {
   /*
-    The numbers that each rank tells each other of an exchange: its batch size, its number of ids,
-    the words of an id. If batches vary, strides follow.
+    Numbers that each pair of ranks exchanges for a KJT: the sender's batch size, number of ids, and
+    words per id. If batches vary, strides follow.
   */
   TRS_KJT_N_SPLITS = 3
 };
 
-/* Elements to or from every rank. */
+/* Elements sent to or received from each rank. */
 typedef struct {
   int64_t *counts, *displs; /* [size] */
 } TrsSplits;
@@ -20,34 +20,34 @@ struct TrsKjtExchangeImpl {
   TrsComm comm;
   int n_local, n_sent; /* numbers of features */
   PetscBool is_weighted;
-  int *feature_begin; /* [size + 1] first feature of the send KJT for each destination */
+  int *feature_begin; /* [size + 1] the send KJT's first feature for each destination */
   PetscBool is_variable;
   TrsIdExchange ids;
-  /* words, peer_words [size]: int32 of an id of this rank, of the others */
+  /* int32 words per id: this rank's; peer_words [size]: the other ranks' */
   int64_t words, *peer_words;
-  int n_told;              /* number of int64 that each rank tells each other */
+  int n_told;              /* number of int64 that each rank sends to each other */
   int64_t *source_strides; /* [size * n_local] */
-  int64_t *strides;        /* [n_local] bags of each feature of the result */
-  PetscBool in_place;      /* data arrives in the order of the result: nothing to permute */
+  int64_t *strides;        /* [n_local] bags of each of the result's features */
+  PetscBool in_place;      /* data arrives in the order of the result; no permutation is needed */
   PetscBool views;         /* TrsKjtExchangeReadInPlace() */
-  /* [n_local * size] block of the arrived data for each place of the result */
+  /* [n_local * size] the arrived block for each place of the result */
   int *order;
-  int64_t *block_begin;  /* [n_local * size + 1] first bag of each block of the arrived data */
+  int64_t *block_begin;  /* [n_local * size + 1] first bag of each arrived block */
   int64_t *source_batch; /* [size] */
   TrsSplits send_bags, recv_bags, send_values, recv_values;
-  const TrsKjt *send; /* the KJT under way */
+  const TrsKjt *send; /* the KJT in flight */
   TrsKjt *arrived;    /* [source][local feature][sample]; &own, or another exchange's */
   TrsKjt own;
   TrsRequest lengths, weights;
   TrsWorkspace workspace;
-  PetscBool has_places; /* places belongs to the last result */
+  PetscBool has_places; /* true if places belongs to the last result */
   /*
-    places: int64 for each id of the result, its number among the arrived ids; bags: int32, scratch
+    places: int64 [ids of the result] each id's number among the arrived ids; bags: int32, scratch
   */
   TrsDeviceBuffer places, bags;
   TrsPinnedBuffer id_begin;      /* int64 [n_sent + 1] where the send KJT's features begin */
   TrsDeviceBuffer device_limits; /* scratch of TrsKjtReadLimits() */
-  /* The next two fields are used in the first of the exchanges whose counts travel together. */
+  /* Used only in the first of several exchanges whose counts travel together. */
   TrsBuffer counts; /* int64: sent [size][n][TRS_KJT_N_SPLITS], then received */
   TrsCounts counts_request;
 };
@@ -68,7 +68,7 @@ static PetscErrorCode destroy_splits(TrsSplits *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Set displs of consecutive blocks, and return their total. */
+/* Set displs for consecutive blocks. Returns the sum of counts. */
 static int64_t sum_splits(int size, TrsSplits *s)
 {
   int64_t n = 0;
@@ -187,7 +187,7 @@ PetscErrorCode TrsKjtExchangeShare(TrsKjtExchange exchange, TrsKjtExchange with)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find where each feature's ids begin: from the batch if it knows, else by TrsKjtReadLimits(). */
+/* Find where each feature's ids begin: from the batch if known, else by TrsKjtReadLimits(). */
 static PetscErrorCode read_limits(TrsKjtExchange x, TrsStream stream, PetscBool *pending)
 {
   const TrsKjt *send = x->send;
@@ -205,8 +205,8 @@ static PetscErrorCode read_limits(TrsKjtExchange x, TrsStream stream, PetscBool 
 }
 
 /*
-  Write the numbers that the ranks are told of an exchange, when the limits are here: told [size]
-  rows, stride apart.
+  Write the numbers of an exchange for all ranks, once the limits are known. told has [size] rows
+  with distance stride.
 */
 static void set_counts(TrsKjtExchange x, int64_t *told, int64_t stride)
 {
@@ -265,8 +265,8 @@ PetscErrorCode TrsKjtExchangeStartSplits(int n, const TrsKjtExchange *exchange, 
 }
 
 /*
-  Read the numbers that the ranks told: told [size] rows, stride apart. Make room for the data that
-  will arrive.
+  Read the numbers that the ranks sent, and make room for the data that will arrive. told has [size]
+  rows with distance stride.
 */
 static PetscErrorCode take_counts(TrsKjtExchange x, const int64_t *told, int64_t stride)
 {
@@ -302,7 +302,7 @@ static PetscErrorCode take_counts(TrsKjtExchange x, const int64_t *told, int64_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Are ids read where they lie, because they are copied on arrival anyway? */
+/* True if ids are read in their sender's memory, because they are copied on arrival anyway. */
 static PetscBool reads_in_place(const TrsKjtExchange x)
 {
   return (PetscBool)(x->views && x->ids.views && !x->in_place);
@@ -365,7 +365,7 @@ PetscErrorCode TrsKjtExchangeIds(TrsKjtExchange exchange, const int64_t **sent, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Exchange the contents of two KJTs, buffers and views. */
+/* Swap two KJTs, including buffers and views. */
 static void swap_kjts(TrsKjt *a, TrsKjt *b)
 {
   const TrsKjt kept = *a;
@@ -374,7 +374,7 @@ static void swap_kjts(TrsKjt *a, TrsKjt *b)
   *b = kept;
 }
 
-/* Copy the ids from where they lie, block by block in the order of the result. Gives them back. */
+/* Copy ids from their senders' memory, block by block in the result's order, and release them. */
 static PetscErrorCode lay_out_ids(TrsKjtExchange x, TrsStream stream, int64_t *to)
 {
   const int64_t *offsets = x->arrived->jagged.offsets;
@@ -402,7 +402,7 @@ PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, Trs
 
   PetscFunctionBegin;
   PetscCall(TrsRequestWait(&x->lengths, stream));
-  /* done while the ids are under way */
+  /* computed while the ids travel */
   PetscCall(TrsKjtOffsets(comm->compute, stream, x->arrived));
   if (reads_in_place(x))
     PetscCall(TrsIdExchangeArrive(&x->ids, stream));
@@ -421,7 +421,7 @@ PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, Trs
                               x->is_weighted));
     }
     laid = recv->jagged;
-    if (reads_in_place(x)) laid.values = NULL; /* they follow */
+    if (reads_in_place(x)) laid.values = NULL; /* copied below */
     PetscCall(comm->compute->permute_blocks(stream, x->workspace, x->n_local * comm->size, x->block_begin,
                                             x->n_local * comm->size, x->order, &arrived->jagged, &laid));
     laid.values = recv->jagged.values;
@@ -435,8 +435,8 @@ PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, Trs
 }
 
 /*
-  Lay out the numbers of the arrived ids as the ids were laid out. The workspace is free: its last
-  use was in Wait.
+  Apply the ids' permutation to the numbers of the arrived ids. The workspace is free: Wait used it
+  last.
 */
 static PetscErrorCode find_places(TrsKjtExchange x, TrsStream stream)
 {
@@ -456,7 +456,7 @@ static PetscErrorCode find_places(TrsKjtExchange x, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy the rows of ids from lookup order to arrival order, or back. */
+/* Copy the ids' rows from lookup order to arrival order, or back. */
 static PetscErrorCode move_rows(TrsKjtExchange x, TrsStream stream, int64_t dim, PetscBool to_arrival,
                                 const float *from,
                                 float *to) /* NOLINT(readability-non-const-parameter): written to */

@@ -6,15 +6,15 @@
 struct TrsPooledChunksImpl {
   TrsComm comm;
   /*
-    The level inside the hosts of a hierarchical exchange, whose other level is this one; NULL: the
-    exchange is flat. place_rows [L], host_rows [H]: chunks of both levels.
+    The hierarchical exchange's level inside the hosts; this object is then the other level. NULL:
+    the exchange is flat. place_rows [L], host_rows [H]: chunks of both levels.
   */
   TrsPooledChunks inside;
   int64_t *place_rows, *host_rows;
   int64_t dim;
-  int64_t *counts, *displs; /* [size] counts and places of the chunks, in floats */
+  int64_t *counts, *displs; /* [size] sizes and places of the chunks, in floats */
   int64_t n;                /* floats of all chunks */
-  float *rows;              /* the caller's rows; their gradients come back in their place */
+  float *rows;              /* the caller's rows; the gradients overwrite them */
   float *given;             /* the result of Wait, then the gradients that are sent */
   TrsDeviceBuffer result;
   TrsCodedExchange forward, backward;
@@ -63,7 +63,7 @@ PetscErrorCode TrsPooledChunksDestroy(TrsPooledChunks *dist)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Start the exchange between the ranks of dist->comm alone. */
+/* Start the exchange between the ranks of dist->comm. */
 static PetscErrorCode start_level(TrsPooledChunks dist, TrsStream stream, float *rows,
                                   const int64_t *chunk_rows)
 {
@@ -105,7 +105,7 @@ PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, floa
   }
   count_levels(dist, chunk_rows);
   PetscCall(start_level(inside, stream, rows, dist->place_rows));
-  /* without a wait for the peers, which may still read this rank's rows */
+  /* does not wait until the peers have read this rank's rows */
   PetscCall(TrsCodedBlocksArrive(&inside->forward, stream));
   PetscCall(start_level(dist, stream, inside->given, dist->host_rows));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -142,7 +142,7 @@ PetscErrorCode TrsPooledChunksGradWait(TrsPooledChunks dist, TrsStream stream, c
   PetscCall(TrsCodedExchangeWait(&dist->backward, stream));
   *grad = dist->rows;
   if (!dist->inside) PetscFunctionReturn(PETSC_SUCCESS);
-  /* The gradients from the other hosts have arrived in the place of this host's sums. */
+  /* The gradients from the other hosts have replaced this host's sums. */
   PetscCall(TrsPooledChunksGradStart(dist->inside, stream));
   PetscCall(TrsPooledChunksGradWait(dist->inside, stream, grad));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -56,7 +56,7 @@ PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, float *ro
   if (stays(trip, &trip->forward)) PetscFunctionReturn(PETSC_SUCCESS);
   if (trip->keeps_rows)
     PetscCall(TrsDeviceBufferReserve(device, &trip->recv, trip->n_sample * (int64_t)sizeof(float)));
-  else /* the rows will be sent from there */
+  else /* gradients will be sent from this memory */
     PetscCall(TrsDeviceBufferReserveShared(device, &trip->recv, trip->n_sample * (int64_t)sizeof(float)));
   trip->samples = (float *)trip->recv.data;
   PetscCall(TrsCodedBlocksStart(&trip->forward, stream, rows, trip->owner_sent, trip->owner_displs,
@@ -152,7 +152,8 @@ PetscErrorCode TrsRoundTripGradWait(TrsRoundTrip *trip, TrsStream stream, const 
 {
   PetscFunctionBegin;
   PetscCall(TrsCodedExchangeWait(&trip->backward, stream));
-  PetscCall(TrsRoundTripRelease(trip, stream)); /* in place: the other ranks have written */
+  /* in place: wait until the other ranks have written */
+  PetscCall(TrsRoundTripRelease(trip, stream));
   *grad = trip->rows;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Exchange of sequence embeddings: one row for each id goes back where the id came from. On the
-  samples' rank rows are in the order of the send KJT of a TrsKjtExchange (destination, feature,
-  sample). On the owner's rank they are [source][feature][sample].
+  Exchange of sequence embeddings: one row for each id returns to the rank that sent the id. On the
+  samples' rank rows are in the order of a TrsKjtExchange's send KJT (destination, feature, sample).
+  On the owner's rank they are [source][feature][sample].
 
   Source: TorchRec SequenceEmbeddingsAllToAll
 */
@@ -19,14 +19,14 @@ PetscErrorCode TrsSequenceAllToAllDestroy(TrsSequenceAllToAll *dist);
 
 /*
   Start sends rows [sum of received_ids, dim], grouped by source. received_ids and sent_ids [size]
-  are the numbers of ids that this rank got from and sent to each rank. Wait gives the rows of the
-  ids that this rank sent, [sum of sent_ids, dim] in send order.
+  are the numbers of ids that this rank received from and sent to each rank. Wait returns the rows
+  of the ids that this rank sent, [sum of sent_ids, dim] in send order.
 
-  The backward goes the other way. GradBuffer is [sum of sent_ids, dim]; the result of Wait stays
-  unchanged beside it. GradWait puts the gradients where Start's rows were.
+  The backward goes the other way. GradBuffer is [sum of sent_ids, dim]; Wait's result stays
+  unchanged. GradWait writes the gradients over Start's rows.
 
-  Instead of Wait, Arrive may tell where the rows from each rank lie, block [size], in the same
-  order. They stay until Release, which must follow before anything else.
+  Arrive may be called instead of Wait: it sets block [size] to each rank's rows, in the same order.
+  They stay valid until Release, which must be the next call.
 */
 PetscErrorCode TrsSequenceAllToAllStart(TrsSequenceAllToAll dist, TrsStream stream, float *rows,
                                         const int64_t *received_ids, const int64_t *sent_ids);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Expansion by inverse indices is a lookup: each feature's block of bags' rows is a table, and each
-  sample is a bag with one id. The backward, a scatter-add, is a step of gradient descent on zeros
+  Expansion by inverse indices is a lookup: each feature's block of bag rows is a table, and each
+  sample is a bag with one id. The backward, a scatter-add, is a step of gradient descent from zeros
   with learning rate -1.
 */
 #include "dist/variable_batch.h"
@@ -12,7 +12,7 @@ struct TrsVariableExpandImpl {
   int n_features;
   TrsTbeTable *table;           /* [n_features] */
   TrsTbeFeature *feature;       /* [n_features] */
-  TrsWorkspace workspace, sort; /* sort: of the sorts ahead; NULL: there are none */
+  TrsWorkspace workspace, sort; /* sort: for sorts ahead of a backward; NULL: none are made */
   TrsBuffer counting;           /* int64 0, 1, 2, ... */
   TrsDeviceBuffer offsets;      /* counting, copied to the device */
   int64_t n_offsets;
@@ -53,7 +53,7 @@ PetscErrorCode TrsVariableExpandDestroy(TrsVariableExpand *expand)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the offsets of bags with one id each: n + 1 numbers 0, 1, 2, ... */
+/* Write the offsets of bags with one id each: n + 1 numbers 0, 1, 2, ... */
 static PetscErrorCode reserve_offsets(TrsVariableExpand expand, TrsStream stream, int64_t n)
 {
   const int64_t bytes = (n + 1) * (int64_t)sizeof(int64_t);
@@ -67,12 +67,12 @@ static PetscErrorCode reserve_offsets(TrsVariableExpand expand, TrsStream stream
   PetscCall(TrsDeviceBufferReserve(expand->device, &expand->offsets, bytes));
   PetscCall(expand->device->copy(expand->offsets.data, counting, bytes, stream));
   if (!expand->device->host_memory)
-    PetscCall(expand->device->stream_synchronize(stream)); /* other streams read it, too */
+    PetscCall(expand->device->stream_synchronize(stream)); /* other streams also read it */
   expand->n_offsets = n + 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Describe the blocks of `flat` as tables, the samples as bags. */
+/* Describe the blocks of `flat` as tables, and the samples as bags. */
 static PetscErrorCode view_lookup(TrsVariableExpand expand, TrsStream stream, int64_t batch,
                                   const int64_t *inverse, float *flat, const int64_t *feature_displs,
                                   TrsTbe *tbe, TrsTbeInput *input)
@@ -123,7 +123,7 @@ PetscErrorCode TrsVariableExpandSort(TrsVariableExpand expand, TrsStream stream,
   if (!expand->sort || batch == 0) PetscFunctionReturn(PETSC_SUCCESS);
   before = TrsMemoryFor(TRS_MEMORY_SCRATCH);
   PetscCall(reserve_offsets(expand, stream, expand->n_features * batch));
-  /* The gradients' memory begins as aligned as this; a sort needs no more of it. */
+  /* The gradients' memory has the same alignment; a sort needs nothing else from it. */
   PetscCall(view_lookup(expand, stream, batch, inverse, (float *)expand->offsets.data, feature_displs, &tbe,
                         &input));
   PetscCall(
