@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Host memory is aligned to 64 bytes and uses huge pages where a block is large. A buffer grows
-  without copying contents that the caller does not need.
+  Host memory is aligned to 64 bytes, and large blocks use huge pages. A buffer grows without
+  copying contents that the caller does not need.
 
   A step allocates nothing after warm-up: buffers only grow, and by at least half their size.
   TrsMemoryUse() counts the allocations so that a test can prove this.
@@ -31,13 +31,13 @@ PetscErrorCode TrsBufferFree(TrsBuffer *buffer);
 PetscErrorCode TrsAlloc(int64_t n, size_t size, void *pointer_to_pointer);
 PetscErrorCode TrsFree(void *pointer_to_pointer); /* sets the pointer to NULL */
 
-/* The purposes of memory, as the report of a run lists them. */
+/* The purposes of memory, as listed in a run's report. */
 typedef enum {
   TRS_MEMORY_TABLES,
   TRS_MEMORY_STATES, /* states of the tables' optimizers */
   TRS_MEMORY_DENSE,  /* the dense layers' parameters, gradients and states */
   TRS_MEMORY_BATCHES,
-  TRS_MEMORY_EXCHANGES, /* ids and rows on their way between ranks */
+  TRS_MEMORY_EXCHANGES, /* ids and rows that travel between ranks */
   TRS_MEMORY_ACTIVATIONS,
   TRS_MEMORY_SCRATCH, /* the default: everything else */
   TRS_N_MEMORY_KINDS
@@ -52,7 +52,7 @@ const char *TrsMemoryKindName(TrsMemoryKind kind);
 TrsMemoryKind TrsMemoryFor(TrsMemoryKind kind);
 TrsMemoryKind TrsMemoryIsFor(void);
 
-/* Number of TrsBufferReserve() growths and TrsAlloc() calls since the start, and bytes held now. */
+/* Count TrsBufferReserve() growths and TrsAlloc() calls since the start, and bytes held now. */
 void TrsMemoryUse(int64_t *n_allocations, int64_t *held_bytes);
 
 /*

@@ -3,6 +3,6 @@
 
 locale_t TrsCLocale(void)
 {
-  /* This makes no object: the C library has one of this locale. */
+  /* This allocates nothing: the C library has a built-in object for this locale. */
   return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
 }

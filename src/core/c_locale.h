@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The locale in which a thread of the library works. The program never calls setlocale(), but a
-  program that calls the library may have done so, and strtod() and printf() would then take a
+  program that uses the library may have called it, and strtod() and printf() would then use a
   decimal comma.
 */
 #pragma once
@@ -9,8 +9,7 @@
 #include <locale.h>
 
 /*
-  Give the calling thread the C locale, and return the locale that the thread had, for
-  uselocale(). Not collective. A new thread has the locale of the process, whatever the thread has
-  that makes it.
+  Set the calling thread's locale to C, and return its previous locale, for uselocale(). Not
+  collective. A new thread starts with the process's locale, not with that of its creator.
 */
 locale_t TrsCLocale(void);

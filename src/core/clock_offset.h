@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The times of all ranks are expressed on rank 0's clock. Ranks compare their clocks by messages at
-  two moments. Between the two moments the difference is taken as a straight line.
+  two moments. Between the two moments the difference is interpolated linearly.
 
-  A reading lies somewhere between a question and its answer. The quickest of TRS_CLOCK_ROUNDS
-  rounds is used, and the middle of that round, so the error is at most half the time of the round.
-  Rank 0 asks one rank after the other, so the time grows with the number of ranks (some 0.1 ms
-  each).
+  A clock is read at some time between a question and its answer. The middle of the quickest of
+  TRS_CLOCK_ROUNDS rounds is used, so the error is at most half the time of that round. Rank 0 asks
+  one rank after the other, so the time grows with the number of ranks (some 0.1 ms each).
 */
 #pragma once
 
@@ -30,8 +29,8 @@ PetscErrorCode TrsClockMeasure(MPI_Comm comm, TrsClockOffset *offset);
 
 /*
   Convert a time of this rank's clock to rank 0's clock. The order of times is kept. Before `first`
-  and after `last` the nearer of these two offsets holds. If the two offsets differ by more than
-  clocks drift (1e-3 of the time between them), the comparisons themselves were inaccurate, and the
-  mean of both offsets is used throughout.
+  and after `last` the nearer offset is used. If the two offsets differ by more than clocks drift
+  (1e-3 of the time between them), the comparisons themselves were inaccurate, and the mean of both
+  offsets is used throughout.
 */
 double TrsClockToRank0(const TrsClockOffset *first, const TrsClockOffset *last, double time_s);

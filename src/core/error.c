@@ -26,7 +26,7 @@ static _Thread_local struct {
   char trace[TRS_MAX_TRACE];
 } raised;
 
-static int n_installed; /* handlers that TrsErrorInstall() gave to PETSc */
+static int n_installed; /* number of handlers that TrsErrorInstall() has pushed */
 
 static void keep_error(int line, const char *function, const char *file, PetscErrorCode ierr,
                        const char *message)
@@ -44,8 +44,9 @@ static void keep_error(int line, const char *function, const char *file, PetscEr
 }
 
 /*
-  PETSc's allocator raises the caller's line number as the code. Of that error this is the first
-  function to hear, if PETSc has not started. No other function of PETSc that we call then fails.
+  PETSc's allocator raises the caller's line number as the code. If PETSc has not started, this is
+  the first function that sees the error, since no other PETSc function that we call at that time
+  can fail.
 */
 static PetscBool is_out_of_memory(PetscErrorType type)
 {
@@ -162,7 +163,7 @@ PetscErrorCode TrsAgree(MPI_Comm comm, PetscErrorCode ierr)
 /* Wait until a request completes or limit_s seconds have passed. A negative limit waits forever. */
 static int completes(MPI_Request *request, double limit_s)
 {
-  struct timespec nap = {0, 50000}; /* The naps grow longer, because ranks mostly end together. */
+  struct timespec nap = {0, 50000}; /* naps grow, because ranks mostly end together */
   double start = TrsClock();
   int done = 0;
 
@@ -187,8 +188,8 @@ static PetscBool wants_trace(void)
 }
 
 /*
-  Print an error. A stop on request is not called an error. The text goes out in one write, so that
-  the output of several ranks does not mix. `from` is "" or " (rank 2)".
+  Print an error. A stop on request is not called an error. The text is printed in one write, so
+  that the output of several ranks does not mix. `from` is "" or " (rank 2)".
 */
 static void print_error(PetscErrorCode ierr, const char *text, const char *trace, const char *from)
 {
@@ -234,7 +235,8 @@ PetscBool TrsErrorSettle(MPI_Comm comm, PetscErrorCode *ierr)
 int TrsErrorFinish(MPI_Comm comm, PetscErrorCode ierr)
 {
   const PetscBool settled = TrsErrorSettle(comm, &ierr);
-  /* PETSc 3.22 cannot be asked for options if memory ran out while it took one in. */
+  /* In PETSc 3.22, options must not be queried if memory ran out while PETSc was storing an option.
+     */
   const char *trace = ierr != PETSC_ERR_MEM && wants_trace() ? raised.trace : "";
   char from[32] = "";
   int rank, size;

@@ -36,8 +36,8 @@ enum {
 };
 
 /*
-  The most that a file may give as a number of steps, samples or proposals: nearly 2^53, so that it
-  is exact as a double, and can be added to others of its kind without an overflow.
+  The largest number of steps, samples or proposals that a file may hold. It is nearly 2^53, so that
+  it is exact as a double and sums of such numbers do not overflow.
 */
 #define TRS_MOST_COUNT INT64_C(9000000000000000)
 
@@ -54,10 +54,11 @@ enum {
 /*
   TrsErrorRaise - Keep the first message of this thread's errors, and the functions they passed.
 
-  PETSc's macros raise our errors by this function. PETSc's own would tell nobody before PETSc has
-  started, and its handlers are of the whole process, whereas predictors work on any thread.
+  PETSc's macros raise our errors with this function. PETSc's own function reports nothing before
+  PETSc has started, and its handlers belong to the whole process, whereas predictors work on any
+  thread.
 
-  Returns: ierr, or PETSC_ERR_MEM where PETSc's allocator ran out of memory
+  Returns: ierr, or PETSC_ERR_MEM if PETSc's allocator ran out of memory
 */
 PETSC_EXTERN PetscErrorCode TrsErrorRaise(MPI_Comm comm, int line, const char *function, const char *file,
                                           PetscErrorCode ierr, PetscErrorType type, const char *format, ...)
@@ -65,10 +66,10 @@ PETSC_EXTERN PetscErrorCode TrsErrorRaise(MPI_Comm comm, int line, const char *f
 #define PetscError TrsErrorRaise
 
 /*
-  TrsErrorInstall - Keep PETSc from printing the errors that it finds itself, which become ours.
-    TrsErrorRemove() ends that.
+  TrsErrorInstall - Keep PETSc from printing errors that it finds itself, and store them like our
+    errors. TrsErrorRemove() ends this.
 
-  Not collective. Without a started PETSc there is nothing to do.
+  Not collective. If PETSc has not started, this does nothing.
 */
 PetscErrorCode TrsErrorInstall(void);
 PetscErrorCode TrsErrorRemove(void);
@@ -85,7 +86,7 @@ const char *TrsErrorMessage(void);
 */
 const char *TrsErrorTrace(void);
 
-/* Forget a raised error that was handled. Not collective. */
+/* Clear a raised error that was handled. Not collective. */
 void TrsErrorClear(void);
 
 /*
@@ -97,7 +98,7 @@ int TrsExitStatus(PetscErrorCode ierr);
 /*
   TrsAgree - Tell all ranks whether any of them failed, and let all fail with the same code.
 
-  Collective on comm. Call this function after work that can fail on one rank alone, before a rank
+  Collective on comm. Call this function after work that can fail on a single rank, before a rank
   might leave a collective early.
 
   In:      comm   the ranks that did the work
@@ -112,11 +113,11 @@ PetscErrorCode TrsAgree(MPI_Comm comm, PetscErrorCode ierr);
   TrsErrorSettle - Find out at the end of a run whether any rank failed.
 
   Collective on comm, which nothing else uses. Every rank passes its own result. A failed rank waits
-  a few seconds for the others, a good one without limit.
+  a few seconds for the others, a successful rank without limit.
 
-  InOut:   ierr  this rank's result; then that of the lowest failing rank, whose message becomes
-                 TrsErrorMessage(), or PETSC_SUCCESS if all succeeded
-  Returns: false if some ranks did not arrive: they may wait in a collective for ever
+  InOut:   ierr  in: this rank's result; out: the result of the lowest failing rank, whose message
+                 becomes TrsErrorMessage(), or PETSC_SUCCESS if all succeeded Returns: false if some
+                 ranks did not arrive: they may wait in a collective forever
 */
 PetscBool TrsErrorSettle(MPI_Comm comm, PetscErrorCode *ierr);
 
@@ -124,8 +125,8 @@ PetscBool TrsErrorSettle(MPI_Comm comm, PetscErrorCode *ierr);
   TrsErrorFinish - End a run: find out whether all ranks arrived, and print one message if any
     failed.
 
-  Collective on comm, as TrsErrorSettle(). If some ranks do not arrive, this function aborts the job
-  with this rank's status. It never returns an error, and it does not return after an abort.
+  Collective on comm, like TrsErrorSettle(). If some ranks do not arrive, this function aborts the
+  job with this rank's status. It never returns an error, and it does not return after an abort.
 
   Returns: the exit status, which is the same on all ranks that return: the status of the lowest
            failing rank, or 0 if all succeeded

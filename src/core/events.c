@@ -19,7 +19,7 @@ static PetscBool registered;
 static _Atomic int current = TRS_STAGE_NONE;
 static _Atomic int64_t n_switches;
 static double entered_s, spent_s[TRS_N_STAGES];
-static void (*observer)(const char *name); /* written once at set-up */
+static void (*observer)(const char *name); /* set once at set-up */
 static void (*recorder)(TrsStage stage, double start_s, double end_s);
 
 PetscErrorCode TrsEventsRegister(void)

@@ -3,8 +3,8 @@
   The stages of a run are PETSc log events, with one row each in -log_view.
 
   Only the main thread begins and ends stages, because PETSc's log is not thread-safe. Stages do not
-  nest, so each second is counted once. The stage `wait` is time blocked on other ranks or on the
-  reader, wherever that happens: a stage that must wait ends itself first, or uses TrsStageSwitch().
+  nest, so each second is counted once. The stage `wait` is all time blocked on other ranks or on
+  the reader: a stage that must wait ends itself first, or uses TrsStageSwitch().
 */
 #pragma once
 
@@ -22,8 +22,8 @@ typedef enum {
   TRS_STAGE_OPTIMIZER,          /* the dense optimizer */
   TRS_STAGE_IO,                 /* reading batches, reading and writing checkpoints */
   TRS_STAGE_WAIT,
-  /* Copying or adding what other ranks sent, wherever that happens. With messages, MPI does this
-     work while we wait. */
+  /* All copying or adding of data from other ranks. If data travels in messages, MPI does this work
+     while we wait. */
   TRS_STAGE_EXCHANGE,
   TRS_STAGE_CACHE, /* bringing rows from host memory into a device's caches */
   TRS_STAGE_PLAN,
@@ -67,8 +67,7 @@ void TrsStageRecord(void (*record)(TrsStage stage, double start_s, double end_s)
 TrsStage TrsStageCurrent(void);
 
 /*
-  Give a sign of life within a long stage, as if the stage had changed.
-  Safe to call from any thread.
+  Report progress within a long stage, as if the stage had changed. Safe to call from any thread.
 */
 void TrsStageProgress(void);
 

@@ -50,7 +50,7 @@ static PetscErrorCode read_all(int fd, TrsFileText *file)
 
 PetscErrorCode TrsFileReadText(const char *path, int64_t max_bytes, TrsFileText *file)
 {
-  /* Otherwise open() waits forever on a FIFO. */
+  /* Without O_NONBLOCK, open() waits forever on a FIFO. */
   const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   PetscErrorCode ierr = PETSC_SUCCESS;
 

@@ -8,7 +8,7 @@
 
 typedef enum {
   TRS_FILE_READ,
-  TRS_FILE_UNREADABLE, /* missing, or a disk error; `error` says which */
+  TRS_FILE_UNREADABLE, /* missing, or a disk error; see `error` */
   TRS_FILE_FOLDER,
   TRS_FILE_IRREGULAR, /* a FIFO, device or socket, which could block forever or never end */
   TRS_FILE_TOO_LARGE
@@ -24,10 +24,10 @@ typedef struct {
 /*
   TrsFileReadText - Read a regular file of at most max_bytes bytes.
 
-  Not collective. Never waits for a FIFO. The outcome tells what prevented the read, and the caller
-  reports it in its own words.
+  Not collective. Never waits for a FIFO. The outcome gives the reason for a failure; the caller
+  must report it.
 
-  Out:    file  filled in after a failure, too
+  Out:    file  filled in even after a failure
   Errors: MEMORY
 */
 PetscErrorCode TrsFileReadText(const char *path, int64_t max_bytes, TrsFileText *file);

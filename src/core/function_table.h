@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Tables of functions (devices, exchanges, interactions) are checked when a run is set up. A table
-  with an empty entry, as of a kind that was only begun, ends the run there.
+  Tables of functions (devices, exchanges, interactions) are checked when a run is set up. An empty
+  entry, as in a kind that is not yet complete, ends the run.
 */
 #pragma once
 

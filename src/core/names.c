@@ -43,7 +43,7 @@ int TrsNameIsUtf8(const char *name)
   return 1;
 }
 
-/* Detect control characters, and marks that reorder or break the line they stand in. */
+/* Detect control characters, and marks that reorder or break their line. */
 static int is_unsafe(uint32_t c)
 {
   return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x61C || (c >= 0x200E && c <= 0x200F) ||
@@ -100,7 +100,8 @@ int TrsNameWidth(const char *name, int n_characters)
 {
   int width = n_characters;
 
-  for (; *name; name++) width += ((unsigned char)*name & 0xc0) == 0x80; /* not a first byte */
+  /* count bytes that are not first bytes */
+  for (; *name; name++) width += ((unsigned char)*name & 0xc0) == 0x80;
   return width;
 }
 

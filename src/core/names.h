@@ -1,42 +1,42 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Names from outside are shown safely, and misspelt names are matched with known ones. */
+/* Show names from outside safely, and match misspelt names with known names. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 /*
-  TrsNameEscape - Copy text so that a terminal shows the text and does nothing else.
+  TrsNameEscape - Copy text so that a terminal only shows it.
 
   Not collective. Control characters, ESC, direction overrides and bytes that are not UTF-8 become
-  \xNN. A line feed starts an indented line, so text from a file cannot pose as one of our messages.
+  \xNN. A line feed starts an indented line, so text from a file cannot pose as a message of the
+  program.
 
   Out:    out  [n], cut at n - 1 bytes, always ended by 0
 */
 void TrsNameEscape(const char *text, char *out, size_t n);
 
-/* The ending, "s" or "es", of a word behind the number n; nothing behind 1. Not collective. */
+/* The plural ending, "s" or "es", of a word after the number n; "" if n is 1. Not collective. */
 const char *TrsPlural(int64_t n, const char *ending);
 
 /*
-  Look at the character of UTF-8 at s, of n bytes. Tell whether a terminal shows it and does nothing
-  else. *code is 0 and *n is 1 for a byte that is not UTF-8. Not collective.
+  Decode the UTF-8 character at s, and set *n to its length. Returns true if a terminal only shows
+  the character. *code is 0 and *n is 1 for a byte that is not UTF-8. Not collective.
 */
 int TrsNameCharacter(const char *s, int *n, unsigned *code);
 
-/* Whether all bytes are UTF-8. Not collective. */
+/* True if all bytes are valid UTF-8. Not collective. */
 int TrsNameIsUtf8(const char *name);
 
 /*
-  The width in bytes, for printf's "%-*s", that pads a name of UTF-8 to so many characters. Not
-  collective.
+  The width in bytes with which printf's "%-*s" pads a UTF-8 name to n_characters. Not collective.
 */
 int TrsNameWidth(const char *name, int n_characters);
 
 /*
   TrsNameDistance - Count the edits (insert, delete, replace, swap neighbours) that turn a into b.
 
-  Not collective. Case does not count. Names longer than 255 bytes count as 255 long.
+  Not collective. Case is ignored. Names longer than 255 bytes count as 255 bytes long.
 
   Source: optimal string alignment distance (Damerau 1964, Levenshtein 1966)
 */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  One block of Philox4x32-10, for kernels that draw numbers element by element. This header uses no
+  One block of Philox4x32-10, for kernels that draw a number for each element. This header uses no
   PETSc, because .cu files include it.
 
   Source: Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC'11); equal to
@@ -22,7 +22,7 @@
 #define TRS_PHILOX_W1     0xBB67AE85u
 #define TRS_PHILOX_ROUNDS 10
 
-/* splitmix64's finaliser (Steele, Lea, Flood 2014): one-to-one, and no bit tells of another. */
+/* splitmix64's finaliser (Steele, Lea, Flood 2014): one-to-one, and the bits are independent. */
 TRS_HOST_DEVICE static inline uint64_t TrsMix64(uint64_t z)
 {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;

@@ -15,7 +15,7 @@ enum { TRS_MAX_SPEC = 64, TRS_MAX_NUMBER = 512 };
 
 /* One conversion of a format, such as "%-*.3s". */
 typedef struct {
-  char text[TRS_MAX_SPEC]; /* with numbers instead of asterisks */
+  char text[TRS_MAX_SPEC]; /* asterisks are replaced by numbers */
   int n;
   int precision; /* -1 if there is none */
   char size[3];  /* hh, h, l, ll, z, j, t, L or "" */
@@ -29,7 +29,9 @@ typedef struct {
   va_list arguments;
 } TrsPrinter;
 
-/* Copy flags, a width or a precision. An asterisk becomes the number that the caller gave. */
+/*
+  Copy flags, a width or a precision. An asterisk becomes the number from the caller's arguments.
+*/
 static const char *copy_number(TrsPrinter *p, const char *from, const char *accept, TrsSpec *spec)
 {
   if (*from == '*') {
@@ -41,7 +43,7 @@ static const char *copy_number(TrsPrinter *p, const char *from, const char *acce
   return from;
 }
 
-/* Read the conversion at `from`, which is behind the percent sign. Returns the text behind it. */
+/* Read the conversion at `from`, after the percent sign. Returns the text after the conversion. */
 static const char *read_spec(TrsPrinter *p, const char *from, TrsSpec *spec)
 {
   int precision_at, n = 0;
@@ -63,7 +65,7 @@ static const char *read_spec(TrsPrinter *p, const char *from, TrsSpec *spec)
   return *from ? from + 1 : from;
 }
 
-/* Format a signed or unsigned integer. The argument's type is that of the size. */
+/* Format a signed or unsigned integer. The size determines the argument's type. */
 static int print_integer(TrsPrinter *p, const TrsSpec *spec, char *out)
 {
   va_list *from = &p->arguments;
@@ -90,10 +92,10 @@ static PetscErrorCode print_real(TrsPrinter *p, const TrsSpec *spec, char *out, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Hand on text that is formatted by now. With `lines` its line feeds stay as they are. */
+/* Pass on text that is already formatted. With `lines` its line feeds are kept. */
 static PetscErrorCode take_escaped(TrsPrinter *p, const char *text, PetscBool lines)
 {
-  const size_t room = 4 * strlen(text) + 1; /* the longest escape has four characters a byte */
+  const size_t room = 4 * strlen(text) + 1; /* the longest escape has four characters per byte */
   char *safe = malloc(room);
   PetscErrorCode ierr = PETSC_SUCCESS;
 
@@ -216,7 +218,7 @@ static PetscErrorCode print(FILE *file, const char format[], va_list arguments)
     (void)TrsPrintFormat(take_to_stream, file, PETSC_TRUE, format, arguments);
   else
     (void)petsc_print(file, format, arguments);
-  (void)fflush(file); /* who reads a pipe or a log must see each line at once */
+  (void)fflush(file); /* readers of a pipe or a log must see each line at once */
   PetscCall(PetscPopErrorHandler());
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -13,7 +13,7 @@ void TrsRandom(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t b, 
   TrsPhilox(TrsPhiloxKey(seed, purpose), a, b, out);
 }
 
-static const TrsUniformTiles *tiles_in_use; /* NULL: use the best one that the processor has */
+static const TrsUniformTiles *tiles_in_use; /* NULL: use the processor's best */
 
 void TrsRandomSetIsa(const char *limit)
 {

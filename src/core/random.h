@@ -3,8 +3,8 @@
   Counter-based random numbers (Philox4x32-10; Salmon et al., SC'11; Random123).
 
   A number is a pure function of (seed, purpose, a, b). It does not depend on the order of calls,
-  the plan, the number of ranks or the device. `purpose` keeps streams apart. a and b say what the
-  number is for: the table's hash and the element, the epoch and the sample, and so on.
+  the plan, the number of ranks or the device. `purpose` keeps streams apart. a and b identify the
+  number: the table's hash and the element, the epoch and the sample, and so on.
 */
 #pragma once
 
@@ -14,7 +14,7 @@ typedef enum {
   TRS_RANDOM_TABLE_INIT = 1, /* a: hash of the name, b: row * D + column of the whole table */
   TRS_RANDOM_DENSE_INIT,     /* a: hash of the name, b: element */
   TRS_RANDOM_SHUFFLE,        /* a: epoch, b: index */
-  TRS_RANDOM_ROUNDING,       /* compute/half.h: no Philox, whose rounds would take too long */
+  TRS_RANDOM_ROUNDING,       /* compute/half.h: not Philox, whose rounds take too long */
   TRS_RANDOM_TEST,
   TRS_RANDOM_DROPOUT,  /* seed: mixed with the layer's hash; a: step, b: sample and columns */
   TRS_RANDOM_NEGATIVES /* a: step, b: sample of the global batch */
@@ -31,15 +31,15 @@ static inline float TrsUniform24(uint32_t bits)
 
 /*
   n uniform numbers in [lo, hi] for elements first .. first + n - 1 of tensor `a`. The value of
-  element i depends on i alone: four elements share a Philox block, and element i is word i % 4 of
+  element i depends only on i: four elements share a Philox block, and element i is word i % 4 of
   block i / 4. Not collective.
 */
 void TrsRandomUniformFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n,
                           float lo, float hi, float *out);
 
 /*
-  Limit the fills from now on to an instruction set ("avx512", "avx2", "portable"). NULL allows the
-  best one. The numbers stay bit-equal. Call this before other threads start.
+  Limit later fills to an instruction set ("avx512", "avx2", "portable"). NULL allows the best. The
+  numbers stay bit-equal. Call this before other threads start.
 */
 void TrsRandomSetIsa(const char *limit);
 
@@ -49,7 +49,7 @@ void TrsRandomSetIsa(const char *limit);
 void TrsRandomNormalFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n,
                          float mean, float std, float *out);
 
-/* The law that random numbers follow. A constant is uniform with equal bounds. */
+/* The law that random numbers follow. A constant is a uniform law with equal bounds. */
 typedef enum { TRS_LAW_UNIFORM, TRS_LAW_NORMAL } TrsLawKind;
 typedef struct {
   TrsLawKind kind;
@@ -57,7 +57,7 @@ typedef struct {
   float mean, std; /* normal */
 } TrsRandomLaw;
 
-/* TrsRandomUniformFill() or TrsRandomNormalFill(), as the law says. */
+/* Call TrsRandomUniformFill() or TrsRandomNormalFill(), depending on the law. */
 void TrsRandomFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t n,
                    const TrsRandomLaw *law, float *out);
 

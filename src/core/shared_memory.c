@@ -20,8 +20,8 @@
 enum { TRS_SHARED_PAGE = 4096 };
 
 /*
-  A run of pages. The runs in their order cover the whole memory.
-  Two neighbouring runs are never both free.
+  A run of pages. The runs, in order, cover the whole memory. Two neighbouring runs are never both
+  free.
 */
 typedef struct {
   int64_t begin, bytes;
@@ -38,8 +38,8 @@ typedef struct {
 } TrsSharedPeer;
 
 /*
-  There is one shared memory for the process, as there is one heap of malloc, so that comm can find
-  the memory whoever allocated it.
+  The process has one shared memory, as it has one malloc heap, so that comm can find a block no
+  matter which module allocated it.
 */
 static PetscBool is_allowed = PETSC_TRUE;
 static TrsSharedKey own_key;
@@ -58,7 +58,7 @@ PetscBool TrsSharedAllowed(void)
 }
 
 /*
-  Map a file in memory of that many bytes, none of which exists yet. Returns NULL on failure, and
+  Map a new file of `bytes` bytes in memory, without allocating pages. Returns NULL on failure, and
   errno says why.
 */
 static char *map_file(int64_t bytes, int *fd)
@@ -70,7 +70,7 @@ static char *map_file(int64_t bytes, int *fd)
   if (ftruncate(*fd, bytes) == 0)
     base = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, *fd, 0);
   if (base != MAP_FAILED) {
-    /* This works if the kernel has huge pages for shared memory. */
+    /* This has an effect only if the kernel has huge pages for shared memory. */
     (void)madvise(base, (size_t)bytes, MADV_HUGEPAGE);
     return base;
   }

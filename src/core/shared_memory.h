@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Memory that other processes of this host can read and write. Each process has one sparse file in
-  memory, which its peers map as a whole. So peers see later allocations at once, and a buffer grows
-  without their help.
+  memory, which its peers map as a whole. Thus peers see later allocations at once, and a buffer
+  grows without their help.
 
   Why not MPI_Win_allocate_shared(): it is collective at each growth, and its memory lies in
   /dev/shm, which has 64 MiB in many containers. A memfd is limited only by the host's memory and
@@ -21,7 +21,8 @@
 /* The data that a peer needs to find the memory of a process. The struct is sent as plain bytes. */
 typedef struct {
   int64_t pid, fd, bytes; /* bytes is 0 if there is no shared memory */
-  uint64_t nonce;         /* also stored in the memory: another PID namespace has other processes */
+  /* also stored in the memory: in another PID namespace the same PID is another process */
+  uint64_t nonce;
 } TrsSharedKey;
 
 /*
@@ -43,7 +44,7 @@ PetscBool TrsSharedAllowed(void);
 PetscErrorCode TrsSharedOpen(int64_t bytes, TrsSharedKey *key, char *why_not, size_t why_not_size);
 
 /*
-  Allocate a block of zeros on pages of its own. The block lies in shared memory if that is open and
+  Allocate a block of zeros on pages of its own. The block is in shared memory if that is open and
   has room; otherwise TrsAlloc() provides it. Errors: MEMORY.
 */
 PetscErrorCode TrsSharedAlloc(int64_t bytes, void **pointer);
@@ -60,7 +61,7 @@ int64_t TrsSharedOffset(const void *pointer, int64_t bytes);
 /*
   TrsSharedAttach - Map the memory of another process of this host.
 
-  Not collective. The memory is mapped once, however often it is attached.
+  Not collective. The memory is mapped only once, even if it is attached several times.
 
   Out:  base     the first byte, or NULL if the memory cannot be mapped; valid until the matching
                  number of TrsSharedDetach() calls
@@ -72,6 +73,6 @@ PetscErrorCode TrsSharedDetach(const char *base);
 
 /*
   Bytes of other processes' memory that the system counts as resident in this process. The owners
-  count the same bytes. Returns 0 if /proc does not tell.
+  count the same bytes. Returns 0 if /proc does not show them.
 */
 int64_t TrsSharedPeersResident(void);

@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Environment variables that would bring options or code into PETSc and HDF5. */
+/* Environment variables that could inject options or code into PETSc and HDF5. */
 static const char *const closed_variables[] = {
     "PETSC_OPTIONS", "PETSC_OPTIONS_YAML", "HDF5_PLUGIN_PATH", "HDF5_PLUGIN_PRELOAD",
     "HDF5_DRIVER",   "HDF5_EXT_PREFIX",    "HDF5_VDS_PREFIX"};
@@ -36,8 +36,8 @@ static PetscBool stdout_is_file; /* its disk may be full at the end */
 enum { TRS_STACK_BYTES = 4 << 20, TRS_LEAST_STACK_BYTES = 512 << 10 };
 
 /*
-  Copy the options of the command line that PETSc must know when it starts. petsc_argv has room for
-  argc + TRS_N_FIXED + 1 words.
+  Copy the command line's options that PETSc must have at its start. petsc_argv has room for argc +
+  TRS_N_FIXED + 1 words.
 */
 static int early_arguments(int argc, char **argv, char **petsc_argv)
 {
@@ -54,7 +54,7 @@ static int early_arguments(int argc, char **argv, char **petsc_argv)
       const char *file;
       int length;
 
-      /* PETSc would end here of a value that it does not know. The options' check names it. */
+      /* An unknown value would end PETSc here. The options' check reports it by name. */
       if (has_value && strcasecmp(argv[i], "-log_view") == 0 &&
           !TrsOptionLogView(argv[i + 1], &file, &length))
         continue;
@@ -79,12 +79,12 @@ PetscBool TrsStartOnOneHost(void)
 /*
   Keep Open MPI from opening every fabric's library. Inside a host it takes ob1 and shared memory,
   but only after opening all libraries, one of which (PSM2) sleeps for a fifth of a second. A choice
-  in the environment or by mpirun's --mca stands. A choice in mca-params.conf does not: only MPI can
-  read it, and the environment is stronger.
+  in the environment or by mpirun's --mca is kept. A choice in mca-params.conf is overridden: only
+  MPI can read it, and the environment has priority.
 
-  Version 5.0 asks the kernel for the route between ranks, too. Inside a host that is the loopback,
-  so each rank says that it finds no reachable pairing of interfaces. It only compares addresses
-  with "weighted".
+  Version 5.0 also asks the kernel for the route between ranks. Inside a host this is the loopback,
+  so each rank prints that it finds no reachable pairing of interfaces. With "weighted" it only
+  compares addresses.
 */
 static void spare_fabrics(void)
 {
@@ -98,11 +98,11 @@ static void spare_fabrics(void)
 }
 
 /*
-  Keep the store of PMIx's data in this process where srun starts it. With the store in shared
+  If srun starts this process, keep PMIx's data store in the process. With the store in shared
   memory (ds21 of PMIx 4.2, Slurm 22.05) some ranks leave MPI_Init() while others still wait in its
-  first fence, and the message that arrives there ends these with SIGSEGV. On two busy nodes of two
-  ranks that happened in 18 of 809 starts, and in none of 855 with this store. Its price is a copy
-  of the ranks' addresses in each process.
+  first fence, and a message that arrives in the fence ends the waiting ranks with SIGSEGV. On two
+  busy nodes with two ranks this happened in 18 of 809 starts, and in none of 855 with this store.
+  The cost is a copy of the ranks' addresses in each process.
 */
 static void keep_pmix_store(void)
 {
@@ -114,10 +114,10 @@ _Thread_local int trs_signals_have_stack;
 
 /*
   Open /dev/null for each standard stream that is closed. Otherwise the first files that the program
-  opens would take the places of these streams, and progress lines would go into a checkpoint.
+  opens would get these streams' descriptors, and progress lines would be written into a checkpoint.
 
-  Remember whether an open standard output is a file, or a device that is not a terminal. A terminal
-  that has gone no longer says that it was one.
+  Remember whether an open standard output is a file, or a device that is not a terminal. isatty()
+  fails once the terminal has closed, so the answer is kept.
 */
 static void look_at_streams(void)
 {
@@ -131,9 +131,8 @@ static void look_at_streams(void)
 }
 
 /*
-  Give threads the stack that the program needs. By default they take the limit of the main thread's
-  stack, and a small one (ulimit -s 256) ends their work with SIGSEGV. Their stacks are ordinary
-  memory.
+  Set the stack size of new threads. By default it is the limit of the main thread's stack, and with
+  a small limit (ulimit -s 256) threads end with SIGSEGV. Threads' stacks are ordinary memory.
 */
 static void give_threads_stacks(void)
 {
@@ -182,7 +181,8 @@ PetscErrorCode TrsStart(int argc, char **argv)
 
 PetscErrorCode TrsStartLibrary(void)
 {
-  /* A debug build of PETSc would refuse to free what a predictor allocated before this start. */
+  /* A debug build of PETSc would refuse to free memory that a predictor allocated before this
+     start. */
   char option[] = "-malloc_debug", no[] = "no";
   char *petsc_argv[TRS_N_FIXED + 3], **passed = petsc_argv;
   int n = early_arguments(0, NULL, petsc_argv);
@@ -195,8 +195,9 @@ PetscErrorCode TrsStartLibrary(void)
     petsc_argv[n++] = option;
     petsc_argv[n++] = no;
     petsc_argv[n] = NULL;
-    unsetenv("PETSC_OPTIONS"); /* the options of a collection are its own */
-    /* Of this rank alone: others may have started earlier, in a smaller communicator. */
+    unsetenv("PETSC_OPTIONS"); /* a collection has its own options */
+    /* PETSC_COMM_WORLD is only this rank: other ranks may have started earlier, in a smaller
+       communicator. */
     ierr = MPI_Comm_dup(MPI_COMM_SELF, &PETSC_COMM_WORLD) == MPI_SUCCESS ? PETSC_SUCCESS : PETSC_ERR_MPI;
     if (ierr == PETSC_SUCCESS) ierr = PetscInitialize(&n, &passed, NULL, NULL);
     if (kept) setenv("PETSC_OPTIONS", kept, 1);
@@ -238,9 +239,9 @@ static int list_component(struct dl_phdr_info *info, size_t size, void *context)
 }
 
 /*
-  Keep components in memory. MPI_Finalize() of Open MPI 4.1 unloads them before its thread has left
-  them: on a busy machine, programs without mpirun died of it (SIGSEGV) when their work was done, in
-  1 of 100 starts.
+  Keep components in memory. MPI_Finalize() of Open MPI 4.1 unloads them while its thread still runs
+  in them: on a busy machine, programs without mpirun ended with SIGSEGV after their work was done,
+  in 1 of 100 starts.
 */
 static void keep_components(void)
 {
@@ -259,8 +260,8 @@ PetscErrorCode TrsStop(PetscBool has_failed)
   int lost, rank;
 
   /*
-    What a refused run would have logged must not replace a file. A failed allocation may have left
-    NULL among PETSc's names, and any search for an option would end there.
+    A refused run must not replace a log file. A failed allocation may have left NULL among PETSc's
+    names, and any search for an option would crash on it.
   */
   if (has_failed) (void)PetscOptionsClear(NULL);
   ierr = PetscFinalize();
@@ -271,7 +272,7 @@ PetscErrorCode TrsStop(PetscBool has_failed)
   MPI_Allreduce(MPI_IN_PLACE, &lost, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   if (lost && !has_failed && rank == 0)
     TrsPrint(stderr, "trshard: error: standard output cannot be written: its disk is full?\n");
-  /* Mpirun ends rank 0, too, as soon as another rank has left with a failure. */
+  /* mpirun also ends rank 0 as soon as another rank has ended with a failure. */
   if (lost) MPI_Barrier(MPI_COMM_WORLD);
   keep_components();
   MPI_Finalize();

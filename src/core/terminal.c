@@ -10,7 +10,7 @@
 
 enum { TRS_MAX_ANCESTORS = 4 };
 
-/* Name and parent of a process, from "pid (name) state parent ..."; false if that is unreadable. */
+/* Read a process's name and parent from "pid (name) state parent ..."; false if unreadable. */
 static PetscBool look_at(int pid, char name[64], int *parent)
 {
   char path[64], line[512] = "";
@@ -26,7 +26,7 @@ static PetscBool look_at(int pid, char name[64], int *parent)
   from = strchr(line, '(');
   to = strrchr(line, ')');
   if (!ok || !from || !to || strlen(to) < 5) return PETSC_FALSE;
-  *parent = (int)strtol(to + 4, NULL, 10); /* behind ") S " */
+  *parent = (int)strtol(to + 4, NULL, 10); /* after ") S " */
   snprintf(name, 64, "%.*s", (int)(to - from - 1), from + 1);
   return PETSC_TRUE;
 }
@@ -38,7 +38,7 @@ static PetscBool is_launcher(const char *name)
                                       "hydra_pmi_proxy", "mpiexec.openmpi"};
 
   for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-    if (strncmp(name, names[i], 15) == 0) return PETSC_TRUE; /* the system keeps 15 letters */
+    if (strncmp(name, names[i], 15) == 0) return PETSC_TRUE; /* the kernel keeps 15 characters */
   }
   return PETSC_FALSE;
 }
@@ -52,7 +52,7 @@ PetscBool TrsStdoutIsTerminal(void)
 
   if (fstat(STDOUT_FILENO, &out) != 0 || S_ISREG(out.st_mode)) return PETSC_FALSE;
   for (int i = 0; i < TRS_MAX_ANCESTORS && pid > 1 && look_at(pid, name, &parent); i++) {
-    /* Take the topmost launcher, because a shell may be in between. */
+    /* Choose the topmost launcher, because a shell may be in between. */
     if (is_launcher(name)) launcher = pid;
     pid = parent;
   }

@@ -25,7 +25,7 @@ PetscErrorCode TrsTraceOpen(int64_t room, int64_t first, int64_t end, PetscBool 
   for (int r = 0; r < TRS_TRACE_N_ROWS; r++) {
     if (TrsTraceIsDeviceRow(r) && !device_rows) continue;
     PetscCall(PetscMalloc1((size_t)room, &ring[r].span));
-    /* Touch the pages here and not in a step. */
+    /* Touch the pages now rather than in a step. */
     memset(ring[r].span, -1, (size_t)room * sizeof(*ring[r].span));
     ring[r].room = room;
     atomic_store(&ring[r].n, 0);
@@ -108,7 +108,7 @@ PetscErrorCode TrsTraceSpans(int64_t *n, TrsTraceSpan **span, int64_t *n_lost)
   *n = *n_lost = 0;
   for (int r = 0; r < TRS_TRACE_N_ROWS; r++) {
     total[r] = ring[r].span ? atomic_load_explicit(&ring[r].n, memory_order_acquire) : 0;
-    /* The reader's thread may be writing over the oldest span. */
+    /* The reader's thread may be overwriting the oldest span. */
     kept[r] = total[r] == 0 || total[r] < ring[r].room ? total[r] : ring[r].room - 1;
     *n_lost += total[r] - kept[r];
     *n += kept[r];

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The trace records what a rank did when, in some steps of a run. It keeps spans of time in rings
-  that are allocated before the first step. If tracing is off, it costs one branch where a span
-  would begin.
+  The trace records a rank's activities in some steps of a run. It keeps spans of time in rings that
+  are allocated before the first step. If tracing is off, it costs one branch per span.
 
   Each row belongs to one thread, so there are no locks. The main thread records stages, steps and
-  exchanges, and also what a device did meanwhile (device/timeline.h). The reader's threads record
-  their batches under the reader's lock, and spans of several threads may overlap. A full ring
-  forgets its oldest spans and counts them. A row that is in use takes
-  memory for `room` spans of 40 bytes, whatever the run's length.
+  exchanges, and also the device's work (device/timeline.h). The reader's threads record their
+  batches under the reader's lock, and spans of several threads may overlap. A full ring drops its
+  oldest spans and counts them. A row that is in use takes memory for `room` spans of 40 bytes,
+  regardless of the run's length.
 */
 #pragma once
 
@@ -22,11 +21,11 @@ typedef enum {
   TRS_TRACE_DATA_DIST, /* the stream that brings ids to the shards */
   TRS_TRACE_MEMCPY,    /* the stream that brings batches to the device */
   TRS_TRACE_PREFETCH,  /* the stream of sorts and of fills of caches */
-  TRS_TRACE_EXCHANGE,  /* exchanges, from their start until this rank knew that they were done */
+  TRS_TRACE_EXCHANGE,  /* exchanges, from their start until this rank saw them complete */
   TRS_TRACE_N_ROWS
 } TrsTraceRow;
 
-/* Tell whether a row shows a device's stream. */
+/* True if a row shows a device's stream. */
 static inline PetscBool TrsTraceIsDeviceRow(int row)
 {
   return (PetscBool)(row >= TRS_TRACE_COMPUTE && row <= TRS_TRACE_PREFETCH);
@@ -52,20 +51,20 @@ typedef struct {
 } TrsTraceSpan;
 
 /*
-  Whether the current step is recorded. For the main thread only. TrsTraceStepBegin() and
+  True if the current step is recorded. For the main thread only. TrsTraceStepBegin() and
   TrsTraceStepEnd() set this variable.
 */
 extern PetscBool trs_tracing;
 
 /*
-  Make rings of `room` spans for steps first_step <= step < end_step. device_rows says whether a
+  Make rings of `room` spans for steps first_step <= step < end_step. device_rows: true if a
   device's streams will have spans. Call this before other threads start. Not collective.
 */
 PetscErrorCode TrsTraceOpen(int64_t room, int64_t first_step, int64_t end_step, PetscBool device_rows);
 /* Call this after other threads have ended. Does nothing if the trace is not open. */
 PetscErrorCode TrsTraceClose(void);
 
-/* Tell whether this step is recorded. Safe to call from any thread. */
+/* True if this step is recorded. Safe to call from any thread. */
 PetscBool TrsTraceWants(int64_t step);
 
 void TrsTraceStepBegin(int64_t step);
@@ -84,7 +83,7 @@ void TrsTraceRecord(TrsTraceRow row, int what, int64_t step, double start_s, dou
   TrsTraceSpans - The recorded spans, sorted by row and start, with longer spans first.
 
   Out:  n, span  free with PetscFree()
-        n_lost   number of spans that a full ring forgot
+        n_lost   number of spans that full rings dropped
 */
 PetscErrorCode TrsTraceSpans(int64_t *n, TrsTraceSpan **span, int64_t *n_lost);
 

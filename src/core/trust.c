@@ -23,8 +23,9 @@ static PetscBool is_ours(uid_t owner)
 }
 
 /*
-  Find the folder on the way to a file that others may write to. Returns NULL if there is none, up
-  to a folder that is this user's alone. path: [PATH_MAX] resolved; it is cut.
+  Find a folder on the path to a file that other users may write to. The search goes upwards and
+  ends at a folder that only this user can write to; NULL if none is found. path: [PATH_MAX]
+  resolved; it is truncated.
 */
 static const char *open_folder(char *path)
 {
@@ -33,7 +34,7 @@ static const char *open_folder(char *path)
   char *slash;
 
   while ((slash = strrchr(path, '/')) != NULL) {
-    slash[slash == path] = '\0'; /* "/" stays */
+    slash[slash == path] = '\0'; /* keep "/" */
     if (stat(path, &status) != 0) return NULL;
     if (status.st_mode & S_IWOTH && (first || geteuid() == 0 || !(status.st_mode & S_ISVTX))) return path;
     if (status.st_uid == geteuid() && !(status.st_mode & (S_IWGRP | S_IWOTH))) return NULL;

@@ -11,7 +11,7 @@
 const char *TrsVersionCommit(void);
 
 /*
-  The versions of core's libraries as they run: "Open MPI 4.1.4, PETSc 3.18.5". Not collective. text
-  is [n] and always ended by 0.
+  The versions of core's libraries at run time: "Open MPI 4.1.4, PETSc 3.18.5". Not collective.
+  text: [n], always ended by 0.
 */
 void TrsVersionLibraries(char *text, size_t n);

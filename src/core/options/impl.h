@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Declarations that the files of the options share (option*.c). */
+/* Declarations shared by the option files (option*.c). */
 #pragma once
 
 #include "core/options/option_source.h"
 #include "core/options/option_value.h"
 #include "core/options/options.h"
 
-/* One name that was given or asked for. */
+/* One option name that was given or queried. */
 typedef struct trs_option_entry {
   char *name;
-  const TrsOptionSpec *spec;   /* NULL for an option of PETSc and for an unknown one */
-  const TrsGivenOption *given; /* what the user gave, or NULL */
-  const TrsGivenOption *model; /* what the checkpoint's model says, or NULL */
-  char *settled;               /* TrsOptionsSettle(), or NULL */
-  PetscBool parsed;            /* whether value is filled */
-  PetscBool was_read;          /* since TrsOptionsForgetReads() */
+  const TrsOptionSpec *spec;   /* NULL for PETSc's options and unknown options */
+  const TrsGivenOption *given; /* the user's option, or NULL */
+  const TrsGivenOption *model; /* the option of the checkpoint's model, or NULL */
+  char *settled;               /* value of TrsOptionsSettle(), or NULL */
+  PetscBool parsed;            /* true if `value` is filled */
+  PetscBool was_read;          /* read since TrsOptionsForgetReads() */
   TrsOptionValue value;
   struct trs_option_entry *next; /* the next entry in the same bucket */
 } TrsOptionEntry;
@@ -26,28 +26,28 @@ typedef struct TrsOptionTrial_ TrsOptionTrial;
 struct TrsOptionsImpl {
   const TrsOptionGroup **groups; /* [n_groups] core's own group first */
   int n_groups;
-  int rank; /* of the communicator that the options were made for; rank 0 warns */
+  int rank; /* in the communicator of the options; rank 0 prints warnings */
   TrsGivenOptions given;
   TrsOptionEntry *bucket[TRS_OPTION_BUCKETS];
   PetscBool allow_unused;
-  TrsGivenOptions model; /* options of the checkpoint's model, below those of the user */
-  char *checkpoint;      /* the file they come from or that has none; NULL without a file */
-  TrsOptionTrial *trial; /* the newest of TrsOptionsTry(), or NULL */
+  TrsGivenOptions model; /* options of the checkpoint's model; the user's options override them */
+  char *checkpoint;      /* the file of the model, even if it has no options; NULL without a file */
+  TrsOptionTrial *trial; /* the latest TrsOptionsTry(), or NULL */
 };
 
-/* The origin of options of a checkpoint's model. */
+/* The `origin` of a checkpoint model's options. */
 enum { TRS_OPTION_ORIGIN_MODEL = -1 };
 
-/* What the user gave, else what the checkpoint's model says, or NULL for the default. */
+/* The option in effect: the user's, else the checkpoint model's, or NULL for the default. */
 static inline const TrsGivenOption *TrsOptionCounted(const TrsOptionEntry *entry)
 {
   return entry->given ? entry->given : entry->model;
 }
 
-/* Does the value of the model count? The user may have given another one, also for all. */
+/* True if the model's value is in effect. The user may have given another, also for all objects. */
 PetscBool TrsOptionModelCounts(TrsOptions options, const TrsOptionEntry *entry);
 
-/* Does a checkpoint's model hold this option? Not collective. */
+/* True if this option is one that a checkpoint's model holds. Not collective. */
 PetscBool TrsOptionIsOfModel(TrsOptions options, const TrsOptionSpec *spec);
 
 /* A text that grows. Free data with PetscFree(). */
@@ -65,8 +65,8 @@ PetscErrorCode TrsTextAdd(TrsGrowingText *text, const char *format, ...) PETSC_A
 PetscErrorCode TrsTextAddOption(TrsGrowingText *text, const char *name, const char *value);
 
 /*
-  Parse the value of an entry from the given text. Errors: OPTION if it is not valid, DATA where it
-  is of a checkpoint.
+  Parse the value of an entry from the given text. Errors: OPTION if it is not valid, DATA if it
+  comes from a checkpoint.
 */
 PetscErrorCode TrsOptionParse(const TrsOptionSpec *spec, const TrsGivenOption *given, TrsOptionValue *value);
 
@@ -74,26 +74,26 @@ PetscErrorCode TrsOptionParse(const TrsOptionSpec *spec, const TrsGivenOption *g
 void TrsOptionNameForAll(const TrsOptionGroup *group, const TrsOptionSpec *spec, char *name, size_t n);
 
 /*
-  The entry of a name, or NULL if the name was neither given nor asked for. Case does not count. Not
+  The entry of a name, or NULL if the name was neither given nor queried. Case is ignored. Not
   collective.
 */
 TrsOptionEntry *TrsOptionsFindEntry(TrsOptions options, const char *name);
 
 /*
-  The entry of a name, which is created if it is missing. If spec is NULL, the tables are searched.
-  Not collective. Out: entry, owned by options.
+  The entry of a name; a missing entry is created. If spec is NULL, the tables are searched. Not
+  collective. Out: entry, owned by options.
 */
 PetscErrorCode TrsOptionsGetEntry(TrsOptions options, const char *name, const TrsOptionSpec *spec,
                                   TrsOptionEntry **entry);
 
 /*
-  The known name closest to a misspelt one; a per-object name keeps the object that it seems to
-  have. A name that other programs have gives the option that stands for it here, with a word about
-  it. text: [n]. Not collective.
+  The known name closest to a misspelt one; a per-object name keeps its apparent object. For another
+  program's option name, the text has the option that replaces it here, and an explanation. text:
+  [n]. Not collective.
 */
 void TrsOptionsClosest(TrsOptions options, const char *wanted, char *text, size_t n);
 
-/* The option that replaces a name of another program. It need not be the closest by its letters. */
+/* The option that replaces a name of another program. Its spelling need not be the closest. */
 typedef struct {
   const char *guess, *option;
   const char *more; /* explanation: words, or a sentence after ';'; may be empty */
@@ -103,7 +103,7 @@ typedef struct {
 const TrsOptionGuess *TrsOptionGuessOf(const char *name);
 
 /*
-  Refuse an unknown option: raise OPTION with the reason, or print a warning on rank 0 with
-  -allow_unused_options. Not collective.
+  Refuse an unknown option: raise OPTION with the reason, or, with -allow_unused_options, print a
+  warning on rank 0. Not collective.
 */
 PetscErrorCode TrsOptionsRefuse(TrsOptions options, const TrsGivenOption *given, const char *what);

@@ -35,7 +35,7 @@ static void range_words(const char *range, char *text, size_t n)
   }
 }
 
-/* Add a part to the text in brackets behind an option's help text. */
+/* Add a part to the text in brackets after an option's help text. */
 static void add_part(char text[TRS_MAX_LINE], const char *before, const char *part)
 {
   const size_t used = strlen(text);
@@ -44,8 +44,8 @@ static void add_part(char text[TRS_MAX_LINE], const char *before, const char *pa
 }
 
 /*
-  The option's help text, then in brackets the values it takes and its default. A help text that
-  explains a default of several cases, or another option's, says so itself.
+  Write the option's help text, then in brackets its values and its default. A default that depends
+  on the case, or on another option, is explained by the help text itself.
 */
 static void option_words(const TrsOptionSpec *spec, char text[TRS_MAX_LINE])
 {
@@ -67,7 +67,7 @@ static void option_words(const TrsOptionSpec *spec, char text[TRS_MAX_LINE])
   snprintf(text, TRS_MAX_LINE, brackets[0] ? "%s [%s]" : "%s", spec->help, brackets);
 }
 
-/* Does the text begin with choices and what they mean: "cat, none: ..."? */
+/* True if the text begins with explained choices: "cat, none: ...". */
 static PetscBool explains_choices(const TrsOptionSpec *spec, const char *text)
 {
   const char *choices = spec->type == TRS_OPTION_BOOL ? "true,false" : spec->choices;
@@ -82,12 +82,13 @@ static PetscBool explains_choices(const TrsOptionSpec *spec, const char *text)
 }
 
 /*
-  Write words from column TRS_HELP_COLUMN on and break lines before TRS_HELP_WIDTH. A choice that is
-  explained begins a line, and so does what stands in brackets behind the last one.
+  Write words from column TRS_HELP_COLUMN on and break lines before TRS_HELP_WIDTH. Each explained
+  choice begins a line, and so do the brackets after the last choice.
 */
 static PetscErrorCode add_wrapped(TrsGrowingText *text, const TrsOptionSpec *spec, const char *words)
 {
-  PetscBool listed = PETSC_FALSE, sentence = PETSC_FALSE; /* does a sentence or its part begin? */
+  /* true where a sentence or a part of it begins */
+  PetscBool listed = PETSC_FALSE, sentence = PETSC_FALSE;
   int column = TRS_HELP_COLUMN;
 
   PetscFunctionBegin;
@@ -135,13 +136,13 @@ static PetscErrorCode add_option_help(TrsGrowingText *text, const TrsOptionGroup
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A letter as the search compares it: case is free, and the marks between words are one. */
+/* Fold a character for the search: case is ignored, and all separators of words are equal. */
 static int folded(char c)
 {
   return c == '_' || c == '-' ? ' ' : tolower((unsigned char)c);
 }
 
-/* How far the texts agree, as the search compares. */
+/* The length of the common beginning of two texts, compared as in the search. */
 static size_t common(const char *a, const char *b)
 {
   size_t n = 0;
@@ -167,7 +168,7 @@ static PetscBool is_title(const TrsOptionGroup *group, const char *word)
   return (PetscBool)(strlen(group->title) == n && common(group->title, word) == n);
 }
 
-/* Is the option shown? word NULL: all are. */
+/* True if the option is shown. word NULL: all are shown. */
 static PetscBool is_wanted(const TrsOptionGroup *group, const TrsOptionSpec *spec, const char *word)
 {
   char name[256];
@@ -177,7 +178,7 @@ static PetscBool is_wanted(const TrsOptionGroup *group, const TrsOptionSpec *spe
   return (PetscBool)(has(name, word) || has(spec->help, word) || has(spec->choices, word));
 }
 
-/* The options of a group that are wanted, under its title. Returns how many. */
+/* Write a group's shown options under its title. Returns their number. */
 static PetscErrorCode add_group(TrsGrowingText *text, const TrsOptionGroup *group, const char *word, int *n)
 {
   PetscFunctionBegin;
@@ -196,7 +197,7 @@ static PetscErrorCode add_group(TrsGrowingText *text, const TrsOptionGroup *grou
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Nothing has the word: the closest option, and the titles of the groups. */
+/* Report that no option matches the word, with the closest option and the groups' titles. */
 static PetscErrorCode refuse_word(TrsOptions options, const char *word)
 {
   TrsGrowingText titles = {NULL, 0, 0};

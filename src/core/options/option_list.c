@@ -3,14 +3,17 @@
 
 #include <string.h>
 
-/* End the entry [entry, end) behind its last letter that is no blank. */
+/* End the entry [entry, end) after its last character that is not a blank. */
 static void cut_blanks(const char *entry, char *end)
 {
   while (end > entry && (end[-1] == ' ' || end[-1] == '\t')) end--;
   *end = '\0';
 }
 
-/* Unquote the entry at the quote s, in place. Returns what follows it, or NULL without an end. */
+/*
+  Unquote the entry at the quote s, in place. Returns the text after it, or NULL if the quote is not
+  closed.
+*/
 static char *unquote(char *s, char **entry)
 {
   char *out = ++s;

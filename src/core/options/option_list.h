@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Lists as options have them: "a,b,c". Blanks around an entry do not count. An entry may be in
-  quotes, "a,""b, c""" of a file or 'a,"b, c"' of a shell: then it may have commas and blanks at its
-  ends, and two quotes stand for one. A quote elsewhere in an entry is a letter like others.
+  Lists in option values: "a,b,c". Blanks around an entry are ignored. An entry may be in quotes,
+  "a,""b, c""" of a file or 'a,"b, c"' of a shell: it may then contain commas, and blanks at its
+  ends, and two quotes stand for one quote. A quote inside an unquoted entry is an ordinary
+  character.
 */
 #pragma once
 
@@ -15,8 +16,8 @@ typedef struct {
 } TrsOptionList;
 
 /*
-  Split a text into its entries; the empty text has one that is empty. Not collective. Out: list,
-  free with TrsOptionListFree(); valid, PETSC_FALSE if a quote is not closed or text follows one.
+  Split a text into its entries; an empty text has one empty entry. Not collective. Out: list, free
+  with TrsOptionListFree(); valid, PETSC_FALSE if a quote is not closed or text follows one.
 */
 PetscErrorCode TrsOptionListSplit(const char *text, TrsOptionList *list, PetscBool *valid);
 PetscErrorCode TrsOptionListFree(TrsOptionList *list);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The options that define a model: a checkpoint holds them, and a run takes them from there. */
+/* The options that define a model: a checkpoint stores them, and a run reads them from it. */
 #include "core/options/impl.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 enum { TRS_MAX_NAME = 512, TRS_MAX_SHOWN = 100 };
 
-/* Is the word in a list "a,b,c"? */
+/* True if the word is in a list "a,b,c". */
 static PetscBool has_word(const char *list, const char *word)
 {
   const size_t n = strlen(word);
@@ -104,7 +104,7 @@ const char *TrsOptionsModelValue(TrsOptions options, const char *object, const c
   return entry && entry->model ? entry->model->value : NULL;
 }
 
-/* --- taking a checkpoint's options --- */
+/* --- reading a checkpoint's options --- */
 
 static PetscBool same_value(const TrsOptionValue *a, const TrsOptionValue *b)
 {
@@ -119,7 +119,10 @@ static PetscBool same_value(const TrsOptionValue *a, const TrsOptionValue *b)
   return PETSC_TRUE;
 }
 
-/* Refuse a user's value of a fixed option that is not the model's. Entries without a value pass. */
+/*
+  Refuse a user's value of a fixed option if it differs from the model's. Entries without a value
+  pass.
+*/
 static PetscErrorCode check_agreement(TrsOptions options, const TrsOptionSpec *spec,
                                       const TrsOptionEntry *given, const TrsOptionEntry *model)
 {
@@ -140,7 +143,7 @@ static PetscErrorCode check_agreement(TrsOptions options, const TrsOptionSpec *s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The first of two entries that the user gave, or that the model has; NULL for neither. */
+/* The first of two entries that has a value from the user or the model; NULL if neither has. */
 static const TrsOptionEntry *first_given(const TrsOptionEntry *own, const TrsOptionEntry *all)
 {
   return own && own->given ? own : all && all->given ? all : NULL;
@@ -151,7 +154,7 @@ static const TrsOptionEntry *first_of_model(const TrsOptionEntry *own, const Trs
   return own && own->model ? own : all && all->model ? all : NULL;
 }
 
-/* Check the fixed keys of one object that the model has. */
+/* Check the fixed keys of one of the model's objects. */
 static PetscErrorCode check_object(TrsOptions options, const TrsOptionGroup *group, const char *instance)
 {
   PetscFunctionBegin;
@@ -167,7 +170,7 @@ static PetscErrorCode check_object(TrsOptions options, const TrsOptionGroup *gro
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The objects are those that the model's option -<object>s lists. */
+/* Check all objects that the model's option -<object>s lists. */
 static PetscErrorCode check_objects(TrsOptions options, const TrsOptionGroup *group)
 {
   const TrsOptionEntry *list;
@@ -205,7 +208,7 @@ static PetscErrorCode check_fixed(TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Let an option of the text stand below what the user gave. */
+/* Add an option of the text, with lower priority than the user's options. */
 static PetscErrorCode take_option(TrsOptions options, const TrsGivenOption *option)
 {
   TrsOptionEntry *entry;
@@ -236,12 +239,12 @@ PetscErrorCode TrsOptionsTakeModel(TrsOptions options, const char *path, char *t
   if (!text) PetscFunctionReturn(PETSC_SUCCESS);
   file.source = file.folder = options->checkpoint;
   ierr = TrsOptionTextParse(text, &file, &options->model);
-  if (ierr == TRS_ERR_OPTION) TrsErrorClear(); /* it would speak of lines of a file of options */
+  if (ierr == TRS_ERR_OPTION) TrsErrorClear(); /* its message would cite lines of an option file */
   PetscCheck(ierr != TRS_ERR_OPTION && options->model.n > 0, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: attribute model is no text of options: it is damaged", path);
   PetscCall(ierr);
   for (int i = 0; i < options->model.n; i++) {
-    /* A line of an attribute is no place that a user could look at. */
+    /* A user cannot look up a line of an attribute. */
     PetscCall(PetscFree(options->model.option[i].source));
     PetscCall(PetscStrallocpy(path, &options->model.option[i].source));
   }
@@ -250,7 +253,7 @@ PetscErrorCode TrsOptionsTakeModel(TrsOptions options, const char *path, char *t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- writing them --- */
+/* --- writing a model's options --- */
 
 PetscErrorCode TrsOptionsSettle(TrsOptions options, const char *name, const char *value)
 {
@@ -277,14 +280,14 @@ static const char *value_of(const TrsOptionEntry *entry)
 static PetscErrorCode add_line(TrsGrowingText *text, const char *name, const char *value)
 {
   PetscFunctionBegin;
-  /* A name with the end of a line is left to the dataset, which it comes from. */
+  /* A name with a line end is left out: it comes from the dataset, where it is found again. */
   if (!value || strpbrk(name, "\r\n") || strpbrk(value, "\r\n")) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsTextAddOption(text, name, value));
   PetscCall(TrsTextAdd(text, "\n"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add the lines of an option that objects have for themselves. */
+/* Add the lines of an option's per-object values. */
 static PetscErrorCode add_own(TrsOptions options, const TrsOptionSpec *spec, const TrsOptionObjects *objects,
                               TrsGrowingText *text)
 {

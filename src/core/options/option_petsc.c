@@ -7,8 +7,8 @@
 #include <strings.h>
 
 /*
-  Options of PETSc 3.18's Sys package: first those that PetscInitialize reads, then those read
-  later. A name that ends in '*' stands for all names that begin with its text.
+  Options of PETSc 3.18's Sys package: first options that PetscInitialize reads, then options read
+  later. A name that ends in '*' stands for all names with this beginning.
 */
 static const char *const early_names[] = {"-log_view_memory",
                                           "-log_view_gpu_time",

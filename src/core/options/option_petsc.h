@@ -7,7 +7,7 @@
 typedef enum {
   TRS_OPTION_NOT_PETSC,
   TRS_OPTION_PETSC,        /* allowed anywhere */
-  TRS_OPTION_PETSC_EARLY,  /* PETSc reads it while it starts, so the command line only */
+  TRS_OPTION_PETSC_EARLY,  /* only on the command line, because PETSc reads it at its start */
   TRS_OPTION_PETSC_REFUSED /* debuggers and other options without a place in a batch job */
 } TrsOptionPetscKind;
 
@@ -17,17 +17,17 @@ typedef enum {
 */
 PetscBool TrsIsOptionWord(const char *word);
 
-/* The kind of the option `name` ("-log_view"). Case does not count. Not collective. */
+/* The kind of the option `name` ("-log_view"). Case is ignored. Not collective. */
 TrsOptionPetscKind TrsOptionPetscKindOf(const char *name);
 
 /* The name of accepted PETSc option i, or NULL after the last one. Not collective. */
 const char *TrsOptionPetscName(int i);
 
 /*
-  Would PETSc take this value of -log_view, [ascii][:FILE[:FORMAT]], at the end of a run? Not
-  collective.
+  True if PETSc will accept this value of -log_view, [ascii][:FILE[:FORMAT]], at the end of a run.
+  Not collective.
 
-  Out:    file, length  FILE within `value`, of length 0 for standard output
+  Out:    file, length  FILE within `value`; length 0 means standard output
 */
 PetscBool TrsOptionLogView(const char *value, const char **file, int *length);
 

@@ -15,7 +15,7 @@
 
 enum { TRS_MAX_FILE_BYTES = 1 << 24, TRS_MAX_PATH = 4096, TRS_MAX_FOLDER = 2 * TRS_MAX_PATH };
 
-/* Strings one after the other, each with its final 0, as rank 0 broadcasts them. */
+/* Consecutive strings, each with its final 0, which rank 0 broadcasts. */
 typedef struct {
   char *data;
   size_t used, capacity;
@@ -78,7 +78,7 @@ static void folder_of(const char *path, char folder[TRS_MAX_FOLDER])
     snprintf(folder, TRS_MAX_FOLDER, "%.*s", n, path);
     return;
   }
-  /* The working directory was deleted. */
+  /* getcwd() fails if the working directory was deleted. */
   if (!getcwd(here, sizeof(here))) snprintf(here, sizeof(here), ".");
   snprintf(folder, TRS_MAX_FOLDER, n ? "%s/%.*s" : "%s", here, n, path);
 }
@@ -118,8 +118,8 @@ static PetscBool is_yaml(const char *path)
 }
 
 /*
-  Is the first word of the command line an option file, as in "trshard run.opts"? It is one if there
-  is such a file, or if it is called like one: then it is missed by name.
+  True if the first word of the command line is an option file, as in "trshard run.opts": the file
+  exists, or its name ends like one. A missing file is then reported by name.
 */
 static PetscBool begins_with_file(int argc, char **argv)
 {
@@ -131,7 +131,7 @@ static PetscBool begins_with_file(int argc, char **argv)
                      (dot && strcasecmp(dot, ".opts") == 0));
 }
 
-/* The name of an option: --help is -help. */
+/* Remove the first of two dashes: --help means -help. */
 static char *one_dash(char *word)
 {
   return word[0] == '-' && word[1] == '-' && word[2] ? word + 1 : word;
@@ -165,7 +165,7 @@ static PetscErrorCode gather_texts(int argc, char **argv, TrsStringList *texts)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The command line with the option's name in front of a file that comes first. On rank 0. */
+/* Collect the texts on rank 0. If a file comes first, its option name is put in front. */
 static PetscErrorCode gather(int argc, char **argv, TrsStringList *texts)
 {
   char name[] = "-options_file", **words;

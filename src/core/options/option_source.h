@@ -9,9 +9,9 @@
 
 typedef struct {
   char *name;   /* "-batch_size", as the user spelt it */
-  char *value;  /* NULL if there is no value */
+  char *value;  /* NULL if the option has no value */
   char *source; /* "run.opts:12", "command line" */
-  char *folder; /* absolute: the folder where relative paths of the value begin */
+  char *folder; /* absolute; base of relative paths in the value */
   int origin;   /* index of the option file, or the number of files for the command line */
 } TrsGivenOption;
 
@@ -28,8 +28,8 @@ typedef struct {
 
   Out:    given   free with TrsGivenOptionsFree()
   Errors: NO_INPUT for a file that is missing or not a regular file; OPTION for a file that is
-          larger than 16 MiB, is not text, is not in the form of an option file or YAML, or names
-          further option files; OPTION for a word that belongs to no option
+          larger than 16 MiB, is not text, does not have the form of an option file or YAML, or
+          names further option files; OPTION for a word that belongs to no option
 */
 PetscErrorCode TrsGivenOptionsCollect(MPI_Comm comm, int argc, char **argv, TrsGivenOptions *given);
 PetscErrorCode TrsGivenOptionsFree(TrsGivenOptions *given);
@@ -39,7 +39,7 @@ PetscErrorCode TrsGivenOptionsAdd(TrsGivenOptions *given, const TrsGivenOption *
 
 /*
   Parse the text of one file and append its options. `file` gives origin and folder, and its source
-  is the name of the file. TrsOptionTextParse() changes the text. Not collective.
+  is the file's name. TrsOptionTextParse() modifies the text. Not collective.
 */
 PetscErrorCode TrsOptionTextParse(char *text, const TrsGivenOption *file, TrsGivenOptions *given);
 PetscErrorCode TrsOptionYamlParse(const char *text, const TrsGivenOption *file, TrsGivenOptions *given);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   This file looks up the names of options in the tables, remembers them, splits names that contain
-  an object's name, and guesses what a misspelt name means.
+  an object's name, and finds the closest name for a misspelt one.
 */
 #include "core/names.h"
 #include "core/options/impl.h"
@@ -18,7 +18,7 @@ enum { TRS_MAX_MESSAGE = 1800, TRS_MAX_NAME = 512, TRS_MAX_SHOWN = 100 };
 
 static unsigned bucket_of(const char *name)
 {
-  unsigned hash = 2166136261u; /* FNV-1a without regard to case */
+  unsigned hash = 2166136261u; /* FNV-1a, case ignored */
 
   for (; *name; name++) hash = (hash ^ (unsigned)tolower((unsigned char)*name)) * 16777619u;
   return hash % TRS_OPTION_BUCKETS;
@@ -145,7 +145,7 @@ static PetscBool may_be_object(TrsOptions options, const char *object, const cha
 
 /*
   Consider the keys that a name such as "-table_user_poling" may mean, at each place where the
-  object's name may end. Only a slightly misspelt key shows that the name contains an object at all:
+  object's name may end. Only a slightly misspelt key is evidence that the name contains an object:
   "-table_init_scale" does not show that there is a table "init".
 */
 static void consider_object(TrsOptions options, const TrsOptionGroup *group, const char *wanted,
@@ -280,7 +280,8 @@ PetscErrorCode TrsOptionsCheckObjects(TrsOptions options, const char *object, in
 
   PetscFunctionBegin;
   PetscCheck(group, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "there are no options for each %s", object);
-  PetscCall(PetscMalloc1(n + 1, &sorted)); /* sorted and searched also if there is none */
+  /* not empty, because it is also sorted and searched if n is 0 */
+  PetscCall(PetscMalloc1(n + 1, &sorted));
   for (int i = 0; i < n; i++) sorted[i] = names[i];
   qsort(sorted, (size_t)n, sizeof(*sorted), compare_names);
   for (int i = 0; i < options->given.n; i++) {

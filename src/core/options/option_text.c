@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Option files in PETSc's form contain "-name value" pairs, as many on a line as the user likes. A
-  name with blanks, as of a table that is called so, is in quotes.
+  Option files in PETSc's form contain "-name value" pairs, any number of them on a line. A name
+  with blanks, such as a table's name, must be in quotes.
 */
 #include "core/options/option_petsc.h"
 #include "core/options/option_source.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Other values for a while, to find out what they would do. */
+/* Set options temporarily to other values, to find out their effect. */
 #include "core/options/impl.h"
 
-/* The entry as it was before the trial, and the trial's value of it. */
+/* An entry before the trial, and its value in the trial. */
 struct TrsOptionTrial_ {
   TrsOptionEntry *entry, before;
-  TrsGivenOption given; /* without a name: the option counts as not given */
+  TrsGivenOption given; /* name NULL: the option counts as not given */
   TrsOptionTrial *older;
 };
 

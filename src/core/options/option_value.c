@@ -40,7 +40,7 @@ static const struct {
                 {"TiB", (int64_t)1 << 40, PETSC_TRUE}};
 enum { TRS_N_SUFFIXES = sizeof(suffixes) / sizeof(suffixes[0]) };
 
-/* Units of bandwidths: bytes/s of the binary ones, a power of ten of bytes/ms of the others. */
+/* Units of bandwidths: bytes/s for binary units, a power of ten of bytes/ms for decimal units. */
 static const struct {
   const char *suffix;
   double binary; /* 0: decimal */
@@ -151,7 +151,7 @@ static PetscBool parse_int(const char *text, PetscBool is_bytes, int64_t *value)
   return PETSC_TRUE;
 }
 
-/* Parse a finite decimal number. strtod() alone would accept nan, inf and hexadecimal numbers. */
+/* Parse a finite decimal number. strtod() would also accept nan, inf and hexadecimal numbers. */
 static PetscBool parse_real(const char *text, double *value)
 {
   char *end;
@@ -162,8 +162,9 @@ static PetscBool parse_real(const char *text, double *value)
 }
 
 /*
-  Bytes/ms: a plain number is that already. 2.039TB/s is the double nearest to 2039000000, as if
-  that were written; 51GiB/s is 51 * 2^30 / 1000, as TorchRec computes it.
+  Parse a bandwidth as bytes/ms, the unit of a plain number. 2.039TB/s is the double nearest to
+  2039000000, as if the user had written that number; 51GiB/s is 51 * 2^30 / 1000, as TorchRec
+  computes it.
 */
 static PetscBool parse_bandwidth(const char *text, double *value)
 {
@@ -189,7 +190,7 @@ static PetscBool parse_bandwidth(const char *text, double *value)
   return PETSC_TRUE;
 }
 
-/* A network is sold in bits, "400Gb/s"; what is meant cannot be known. */
+/* Explain that "400Gb/s" is ambiguous: networks are sold in bits, so Gb may mean bits or bytes. */
 static void bandwidth_detail(const char *text, char detail[TRS_OPTION_DETAIL])
 {
   const char *bits = strstr(text, "b/s");

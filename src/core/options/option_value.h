@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  One option's value is parsed from text into numbers. The module also has the ranges and words that
-  error messages need.
+  Parse an option's value from text into numbers, and write expected ranges and words for error
+  messages.
 */
 #pragma once
 
@@ -20,14 +20,14 @@ enum { TRS_OPTION_DETAIL = 160 };
 /*
   TrsOptionValueParse - Read and check a value.
 
-  Not collective. The text is read as in the C locale, whatever the user's locale is.
+  Not collective. The text is read as in the C locale, regardless of the user's locale.
 
   In:     spec    type, range, choices
           text    not NULL
-          folder  the folder where a relative FILE begins
+          folder  base of a relative FILE
   Out:    value   free with TrsOptionValueFree(); empty if the text is not valid
-          valid   whether the text is a value of the type and range
-          detail  the particular mistake for the end of the message: "; write 1M", or ""
+          valid   true if the text is a value of the type and range
+          detail  a hint for the end of the message: "; write 1M", or ""
 */
 PetscErrorCode TrsOptionValueParse(const TrsOptionSpec *spec, const char *text, const char *folder,
                                    TrsOptionValue *value, PetscBool *valid, char detail[TRS_OPTION_DETAIL]);
@@ -39,7 +39,7 @@ PetscErrorCode TrsOptionValueFree(TrsOptionValue *value);
 */
 void TrsOptionExpected(const TrsOptionSpec *spec, char *text, size_t n);
 
-/* The index of text[0..length-1] in choices, "a,b,c", or -1. Case does not count. */
+/* The index of text[0..length-1] in choices, "a,b,c", or -1. Case is ignored. */
 int TrsChoiceOf(const char *choices, const char *text, size_t length);
 
 /* Turn "a,b,c" into "a, b, c". */

@@ -3,7 +3,7 @@
   Option files in YAML join nested keys with '_' and the entries of lists with ','.
 
   libyaml reads them. PETSc 3.18's own reader fails beyond 512 options, keeps no line numbers and
-  lets the last of two equal keys win.
+  uses the last of two equal keys.
 */
 #include "core/options/option_list.h"
 #include "core/options/option_source.h"
@@ -26,7 +26,7 @@ enum {
 /* libyaml compares each anchor and each alias with all anchors. */
 static const int64_t max_comparisons = (int64_t)1 << 26;
 
-/* One file on its way to options. */
+/* A file that is being converted to options. */
 typedef struct {
   yaml_document_t *document;
   const TrsGivenOption *file;
@@ -61,7 +61,7 @@ static const char *scalar(const yaml_node_t *node)
   return (const char *)node->data.scalar.value;
 }
 
-/* Raise an error that says what is wrong with an entry of a list. */
+/* Raise an error that explains what is wrong with an entry of a list. */
 static PetscErrorCode refuse_entry(const TrsYamlFile *yaml, const yaml_node_t *entry)
 {
   char source[TRS_MAX_SOURCE];
@@ -111,7 +111,7 @@ static PetscErrorCode add_value(TrsYamlFile *yaml, char *name, const yaml_node_t
     PetscCall(join_list(yaml, value, text));
   } else if (value->data.scalar.length || value->data.scalar.style != YAML_PLAIN_SCALAR_STYLE) {
     PetscCall(add_bytes(yaml, value->data.scalar.length, key));
-    /* "key:" alone has no value; "key: ''" has an empty one. */
+    /* "key:" has no value; "key: ''" has an empty value. */
     PetscCall(PetscStrallocpy(scalar(value), &text));
   }
   option.name = name;

@@ -62,8 +62,9 @@ PetscErrorCode TrsOptionParse(const TrsOptionSpec *spec, const TrsGivenOption *g
 }
 
 /*
-  Make `given` the option that counts for its name. The last one on the command line wins, so that a
-  user can override a script's own option behind it. Two values in one file contradict each other.
+  Make `given` the effective option of its name. The last option on the command line wins, so that a
+  user can override a script's own options by adding words. Two different values in one file are an
+  error.
 */
 static PetscErrorCode register_given(TrsOptions options, const TrsGivenOption *given, TrsOptionEntry **entry)
 {
@@ -86,9 +87,8 @@ static PetscErrorCode register_given(TrsOptions options, const TrsGivenOption *g
 }
 
 /*
-  Put an option into PETSc's database, unless PETSc is that of a program that calls the library. The
-  option is marked as used, because PETSc's own report of left-over options is meant for other
-  programs.
+  Put an option into PETSc's database, unless PETSc belongs to a program that calls the library. The
+  option is marked as used, because PETSc's own report of unused options does not apply here.
 */
 static PetscErrorCode set_in_petsc(const TrsGivenOption *given)
 {
@@ -145,7 +145,7 @@ static PetscErrorCode check_given(TrsOptions options)
     if (!entry->spec) continue;
     PetscCall(TrsOptionParse(entry->spec, given, &value));
     PetscCall(TrsOptionValueFree(&value));
-    /* PETSc 3.18 has room for 512 options, too few for the options of each table. */
+    /* PETSc 3.18 has room for 512 options, too few for per-table options. */
     is_plain = (PetscBool)(entry->spec->name[0] == '-');
     if (is_plain && entry->spec != &core_specs[0] && entry->spec != &core_specs[1])
       PetscCall(set_in_petsc(given));
@@ -172,7 +172,9 @@ static PetscErrorCode start_petsc_logging(TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Look for -trust_other_users on the command line, which is needed before files are read. */
+/*
+  Look for -trust_other_users on the command line, because it must be known before files are read.
+*/
 static PetscBool trusts_on_line(int argc, char **argv)
 {
   PetscBool trusts = PETSC_FALSE;
@@ -258,7 +260,7 @@ PetscErrorCode TrsOptionsTellUnread(TrsOptions options, const char *by)
 }
 
 /*
-  The parsed value of a name, kept for its next reader. *value is NULL if there is neither a given
+  Return the parsed value of a name, which is cached. *value is NULL if there is neither a given
   value nor a default.
 */
 static PetscErrorCode get_value(TrsOptions options, const char *name, unsigned types,

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Options are read by our own strict reader on top of PETSc's options database.
+  A strict reader of options on top of PETSc's options database.
 
-  PETSc's readers let 3000000000 become -1294967296, take NaN, read "-n" without a value as unset
-  and ignore unknown names. So each module declares its options in a const table (TrsOptionSpec)
-  with name, type, default, range, unit and help. The tables give -help, the defaults, the checks,
-  the closest known name for a typo, and the configuration that is stored in the results.
+  PETSc's readers turn 3000000000 into -1294967296, accept NaN, treat "-n" without a value as unset
+  and ignore unknown names. Therefore each module declares its options in a const table
+  (TrsOptionSpec) with name, type, default, range, unit and help. The tables provide -help, the
+  defaults, the checks, the closest known name for a typo, and the configuration that is stored in
+  the results.
 
   TrsOptionsCreate() reads the command line and the option files: rank 0 reads, and all ranks get
   the same text. It checks everything that does not need the tables' names. Modules then read their
@@ -24,7 +25,7 @@ typedef enum {
   TRS_OPTION_BYTES, /* int64 bytes with suffix KB MB GB TB (1000) or KiB MiB GiB TiB (1024) */
   TRS_OPTION_REAL,  /* finite double */
   TRS_OPTION_STRING,
-  TRS_OPTION_FILE,    /* path, relative to the option file that gives it */
+  TRS_OPTION_FILE,    /* path, relative to the option file's folder */
   TRS_OPTION_FILES,   /* comma-separated list of paths */
   TRS_OPTION_ENUM,    /* one of choices */
   TRS_OPTION_ENUMS,   /* comma-separated list, each entry one of choices */
@@ -38,26 +39,26 @@ typedef enum {
 typedef struct {
   const char *name; /* "-batch_size"; in a per-object group only the key, "embedding_dim" */
   TrsOptionType type;
-  /* The default as text, which is parsed like a given value, or NULL if the option stays unset.
-     -help shows it. */
+  /* The default as text, parsed like a given value and shown by -help; NULL if the option stays
+     unset. */
   const char *fallback;
   /* Range of a number or of each entry of a list: "[1,]" "(0,1)" "[0,1]"; NULL for any value. */
   const char *range;
   const char *choices; /* ENUM: "a,b,c"; FILE: words that are not a path ("stdout") */
   const char *unit;    /* "samples", "bytes/ms", or NULL */
-  const char *help;    /* one line, which also explains a default of NULL */
+  const char *help;    /* one line; must also explain a default of NULL */
 } TrsOptionSpec;
 
 typedef struct {
   const char *title; /* heading in -help */
-  /* NULL for plain options. The object "table" has keys, which the user gives as -tables_<key> or
+  /* NULL for plain options. For the object "table", the user gives keys as -tables_<key> or
      -table_<name>_<key>. */
   const char *object;
   const TrsOptionSpec *spec; /* [n] */
   int n;
-  /* Names "a,b,c" of the options that define the model, which a checkpoint keeps
-     (TrsOptionsTakeModel). A run cannot change the fixed ones, on which tensors and rows depend; it
-     can change the kept ones. NULL for none. */
+  /* Names "a,b,c" of the options that define the model, which a checkpoint stores
+     (TrsOptionsTakeModel). A run cannot change `fixed` options, because tensors and rows depend on
+     them; it can change `kept` options. NULL for none. */
   const char *fixed, *kept;
 } TrsOptionGroup;
 
@@ -77,7 +78,7 @@ typedef struct TrsOptionsImpl *TrsOptions;
   run without arguments.
 
   In:     comm         all ranks
-          argc, argv   those of main; the strings are borrowed
+          argc, argv   main's arguments; the strings are borrowed
           groups       [n_groups] every option that any task reads; borrowed
   Out:    options      free with TrsOptionsDestroy()
   Errors: OPTION for an unknown name (with the closest known name), a missing or malformed value, a
@@ -88,36 +89,36 @@ PetscErrorCode TrsOptionsCreate(MPI_Comm comm, int argc, char **argv, const TrsO
                                 int n_groups, TrsOptions *options);
 PetscErrorCode TrsOptionsDestroy(TrsOptions *options);
 
-/* Tell whether -help was given, and whether as "-help all". Not collective. */
+/* Find out whether -help was given, and whether as "-help all". Not collective. */
 PetscErrorCode TrsOptionsHelpWanted(TrsOptions options, PetscBool *help, PetscBool *all);
 
 /*
-  TrsOptionsHelp - Print every option, grouped, with default, unit and range, on rank 0 of comm.
+  TrsOptionsHelp - Print every option in its group, with default, unit and range, on rank 0 of comm.
 
-  Not collective (same result everywhere). With -help WORD it prints the groups whose title has the
-  word, and the options whose name, values or help text have it; a group's whole title gives that
-  group alone.
-  Errors: OPTION when nothing has the word
+  Not collective (same result everywhere). With -help WORD it prints the groups whose title contains
+  the word, and the options whose name, values or help text contain it; a group's whole title prints
+  only that group.
+
+  Errors: OPTION if nothing contains the word
 */
 PetscErrorCode TrsOptionsHelp(TrsOptions options, MPI_Comm comm);
 
 /*
-  TrsOptionsTellUnread - Warn of options of the command line that no getter has asked for since
-    TrsOptionsForgetReads(). An option file may serve many tasks, so its options do not count.
+  TrsOptionsTellUnread - Warn of options on the command line that no getter has read since
+    TrsOptionsForgetReads(). Option files are exempt, because a file may serve many tasks.
 
   Not collective; rank 0 prints, on stderr.
 
-  In: by  what might have read them, such as "-task plan"
+  In: by  the part of the program that ran, such as "-task plan"
 */
 PetscErrorCode TrsOptionsTellUnread(TrsOptions options, const char *by);
 void TrsOptionsForgetReads(TrsOptions options);
 
 /*
   Getters. Not collective: all ranks hold the same values. `name` must be in a table (else
-  INTERNAL). `set` may be NULL and tells whether the user gave the option. If the user did not, the
-  table's default is parsed. If there is no default either, *value keeps what the caller put there.
-  Strings are borrowed until TrsOptionsDestroy(). Lists give *n entries in an array that `options`
-  owns.
+  INTERNAL). *set is true if the user gave the option; `set` may be NULL. Otherwise the table's
+  default is parsed. Without a default *value is unchanged. Strings are borrowed until
+  TrsOptionsDestroy(). Lists give *n entries in an array that `options` owns.
 */
 PetscErrorCode TrsOptionsGetBool(TrsOptions options, const char *name, PetscBool *value, PetscBool *set);
 PetscErrorCode TrsOptionsGetInt(TrsOptions options, const char *name, int64_t *value,
@@ -127,7 +128,7 @@ PetscErrorCode TrsOptionsGetReal(TrsOptions options, const char *name, double *v
 PetscErrorCode TrsOptionsGetString(TrsOptions options, const char *name, const char **value,
                                    PetscBool *set); /* also for FILE, as an absolute path */
 PetscErrorCode TrsOptionsGetEnum(TrsOptions options, const char *name, int *index,
-                                 PetscBool *set); /* index into choices */
+                                 PetscBool *set); /* *value is an index into choices */
 PetscErrorCode TrsOptionsGetStrings(TrsOptions options, const char *name, int *n, const char *const **value,
                                     PetscBool *set);
 PetscErrorCode TrsOptionsGetEnums(TrsOptions options, const char *name, int *n, const int **index,
@@ -138,9 +139,9 @@ PetscErrorCode TrsOptionsGetReals(TrsOptions options, const char *name, int *n, 
                                   PetscBool *set);
 
 /*
-  The full name of a per-object key as the user gave it: "-table_user_embedding_dim" if given, else
-  "-tables_embedding_dim" if given, else the per-object spelling, so that the getters find the
-  default. All getters above accept the result. The string is borrowed.
+  The full name of a per-object key: "-table_user_embedding_dim" if given, else
+  "-tables_embedding_dim" if given, else the per-object name, so that the getters find the default.
+  All getters above accept the result. The string is borrowed.
 */
 PetscErrorCode TrsOptionsObjectName(TrsOptions options, const char *object, const char *instance,
                                     const char *key, const char **name);
@@ -159,58 +160,58 @@ PetscErrorCode TrsOptionsCheckObjects(TrsOptions options, const char *object, in
 PetscErrorCode TrsOptionsSource(TrsOptions options, const char *name, const char **source);
 
 /*
-  TrsOptionsTakeModel - Take the options of a checkpoint's model, which count where the user gave
-    none.
+  TrsOptionsTakeModel - Take over the options of a checkpoint's model. The user's options override
+    them.
 
   Not collective: all ranks give the same text. Call this before any option of a model is read.
 
-  In:     text  that of TrsOptionsModelText(), changed here. NULL if the file has none: messages
-                about options of a model then say so
-          path  of the checkpoint, for messages
+  In:     text  text of TrsOptionsModelText(), modified here. NULL if the file has none: messages
+                about a model's options then mention it
+          path  path of the checkpoint, for messages
   Errors: OPTION for a given option that contradicts a fixed one, naming both; DATA for a text that
-          is not one of options of models. From here on TrsOptionError() raises DATA for an option
-          whose value is the checkpoint's
+          does not consist of model options. From then on TrsOptionError() raises DATA for an option
+          whose value comes from the checkpoint
 */
 PetscErrorCode TrsOptionsTakeModel(TrsOptions options, const char *path, char *text);
 
-/* Whether the user gave the option by this very name. Not collective. */
+/* True if the user gave the option by exactly this name. Not collective. */
 PetscBool TrsOptionsIsGiven(TrsOptions options, const char *name);
 
 /*
-  TrsOptionsTry, TrsOptionsEndTry - Let an option have another value until the end of the trial, to
-    find out what that would do.
+  TrsOptionsTry, TrsOptionsEndTry - Set an option to another value until the end of the trial, to
+    find out the effect.
 
-  Not collective. A trial may set many options, one call each. What getters lent before for these
-  options stays valid. What they lend during the trial ends with it.
+  Not collective. A trial may set many options, one call each. Pointers that getters lent before for
+  these options stay valid. Pointers lent during the trial are invalid after it.
 
   In:  value  NULL: as if the user had not given the option
 */
 PetscErrorCode TrsOptionsTry(TrsOptions options, const char *name, const char *value);
 PetscErrorCode TrsOptionsEndTry(TrsOptions options);
 
-/* The checkpoint whose model has the value of this option that counts, or NULL. Borrowed. */
+/* The checkpoint from whose model this option's effective value comes, or NULL. Borrowed. */
 const char *TrsOptionsModelOf(TrsOptions options, const char *name);
 
 /*
-  The text of the value that the checkpoint's model has for a key of an object, whether or not it
-  counts. NULL without a checkpoint. Borrowed. Not collective.
+  The checkpoint model's value, as text, for a key of an object, even if the user overrides it. NULL
+  without a checkpoint. Borrowed. Not collective.
 */
 const char *TrsOptionsModelValue(TrsOptions options, const char *object, const char *instance,
                                  const char *key);
 
 /*
-  Note the value that the run has found for an option that may have been left open, for
-  TrsOptionsModelText(). Getters do not see it. Not collective.
+  Store the value that the run has determined for an option that may not have been given, for
+  TrsOptionsModelText(). Getters do not return it. Not collective.
 */
 PetscErrorCode TrsOptionsSettle(TrsOptions options, const char *name, const char *value);
 
 /*
-  TrsOptionsModelText - The options that define the model, given, settled or defaulted, as the text
-    of an option file.
+  TrsOptionsModelText - Write the options that define the model, whether given, settled or default,
+    as the text of an option file.
 
   Not collective. A checkpoint keeps it.
 
-  In:     objects  [n] the objects of the model that have options of their own: tables and tasks
+  In:     objects  [n] the model's objects that have their own options: tables and tasks
   Out:    text     free with PetscFree()
 */
 typedef struct {
@@ -221,14 +222,14 @@ typedef struct {
 PetscErrorCode TrsOptionsModelText(TrsOptions options, int n, const TrsOptionObjects *objects, char **text);
 
 /*
-  The whole configuration as the text of an option file: the options of the checkpoint's model that
-  count, given options in the order given, then the defaults as comments. Free the text with
+  The whole configuration as the text of an option file: the effective options of the checkpoint's
+  model, the user's options in their order, then the defaults as comments. Free the text with
   PetscFree().
 */
 PetscErrorCode TrsOptionsText(TrsOptions options, char **text);
 
 /*
-  Report a mistake in a value that only a module can see: raise OPTION with the option's name and
+  Report a mistake that only a module can detect in a value: raise OPTION with the option's name and
   source in front of the message.
 */
 #define TrsOptionError(options, name, ...) \
