@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
-  Checksums: of attributes that HDF5 stores without a checksum, because they are large, and of the
-  parts of tensors.
-*/
+/* Checksums of tensors' parts, and of large attributes, which HDF5 stores without a checksum. */
 #include "core/buffer.h"
 #include "io/checkpoint/impl.h"
 
@@ -11,14 +8,14 @@
 #include <xxhash.h>
 
 /*
-  HDF5's own checksums cover attributes of up to 4 KiB including their overhead. Half of that is on
-  the safe side.
+  HDF5's own checksums cover attributes of up to 4 KiB including their overhead. Half of that is a
+  safe limit.
 */
 static const int64_t least_bytes = 2048, most_bytes = (int64_t)64 << 20;
 
 /*
-  Is this a type that attributes of checkpoints are written with (hdf5_attribute.c)? The checksum
-  covers values, and damage to the type alone would give the same bytes another meaning.
+  Is this one of the types that attributes of checkpoints are written with (hdf5_attribute.c)? The
+  checksum covers only values. A damaged type would give the same bytes another meaning.
 */
 static PetscBool is_written_type(hid_t type)
 {
@@ -28,9 +25,9 @@ static PetscBool is_written_type(hid_t type)
 }
 
 /*
-  XXH3-64 of the attribute's bytes as they lie in the file. *bytes is -1 for an attribute that is
-  not sealed: a string of variable length has no bytes of its own, and other types are not written.
-  *status is HDF5's. Errors: MEMORY
+  Compute XXH3-64 of the attribute's bytes as they lie in the file. *bytes is -1 for an attribute
+  that is not sealed: a string of variable length has no bytes of its own, and other types are never
+  written. *status is HDF5's. Errors: MEMORY
 */
 static PetscErrorCode hash_attribute(hid_t attribute, int64_t least, herr_t *status, int64_t *bytes,
                                      int64_t *hash)
@@ -147,7 +144,7 @@ PetscErrorCode TrsCheckpointVerifyAttributes(const TrsHDF5File *file, const char
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The tables of checksums one after the other. This rank takes every size-th part of all. */
+/* Visit of all tables of checksums. This rank verifies every size-th part. */
 typedef struct {
   const TrsHDF5File *file;
   int rank, size;
@@ -243,7 +240,7 @@ static PetscErrorCode check_table(void *context, const char *name)
                  "%s: /%s is not a table of checksums", v->file->path, table_name);
   PetscCall(TrsCheckpointVerifyAttributes(v->file, name, tensor.id, table.id));
   PetscCall(TrsCheckpointSourcePlace(&table, H5Tcopy(H5T_NATIVE_INT64)));
-  /* Take the bytes as they are. */
+  /* Read the bytes without conversion. */
   PetscCall(TrsCheckpointSourcePlace(&tensor, H5Dget_type(tensor.id)));
   PetscCall(check_parts(v, &tensor, &table));
   PetscCall(TrsCheckpointSourceClose(&table));

@@ -26,9 +26,9 @@ struct TrsCheckpointFolderImpl {
   TrsCheckpointList list; /* files found at the opening or written since */
 };
 
-/* --- can a checkpoint be made --- */
+/* --- checks before training --- */
 
-/* Open the file that rank 0 has made, as a checkpoint's writers do. `what` is the option's path. */
+/* Open the file that rank 0 has made, as a checkpoint's writers do. what: path for messages. */
 static PetscErrorCode join(const char *temporary, const char *what, int rank)
 {
   char host[MPI_MAX_PROCESSOR_NAME];
@@ -47,8 +47,8 @@ static PetscErrorCode join(const char *temporary, const char *what, int rank)
 }
 
 /*
-  Check that rank 0 can make a file at `path` and that all ranks can write to it: each writes its
-  part of a checkpoint.
+  Check that rank 0 can make a file at `path` and that all ranks can write to it, because each rank
+  writes its part of a checkpoint.
 */
 static PetscErrorCode try_file(MPI_Comm comm, const char *path, const char *what)
 {
@@ -79,7 +79,7 @@ PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file)
 
 /* --- a run's own folder --- */
 
-/* Check that a checkpoint can be made here. Left-overs of killed jobs are removed. */
+/* Check that a checkpoint can be made here. This removes left-overs of killed jobs. */
 static PetscErrorCode try_folder(const TrsCheckpointFolder f)
 {
   PetscErrorCode ierr;
@@ -131,7 +131,7 @@ PetscErrorCode TrsCheckpointFolderClose(TrsCheckpointFolder *folder)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Move the listed files into the folder `name` of their folder. The folder must be new. */
+/* Move the listed files into their folder's subfolder `name`, which must be new. */
 static PetscErrorCode set_aside(const TrsCheckpointFolder f, const char *name)
 {
   const size_t n = strlen(f->path) + strlen(name) + 2;
@@ -195,7 +195,7 @@ void TrsCheckpointFolderName(TrsCheckpointFolder folder, const char *run_id)
   if (folder) TrsRunFolderName(folder->lock, run_id);
 }
 
-/* Add the file just written to the list at its place, or replace the entry of the same step. */
+/* Insert the file just written into the list, or replace the entry of the same step. */
 static PetscErrorCode add_entry(TrsCheckpointList *list, const TrsCheckpointEntry *written)
 {
   int at = 0;
@@ -211,7 +211,9 @@ static PetscErrorCode add_entry(TrsCheckpointList *list, const TrsCheckpointEntr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The lock stays until the descriptor is closed, whoever else opens and closes the file. */
+/*
+  The lock lasts until this descriptor is closed, even if the file is opened and closed elsewhere.
+*/
 int TrsCheckpointHold(const char *path)
 {
   struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
@@ -239,7 +241,7 @@ void TrsCheckpointRelease(int *hold)
 
 /*
   Keep the newest `keep` of this run's files up to the one just written. Files of a later step are
-  from before a resume that could not read them. The run replaces them when it reaches their steps.
+  from before a resume that could not read them; the run replaces them when it reaches their steps.
   A file that a reader holds stays until a later call. A file that cannot be removed does not end
   the run.
 */
@@ -272,8 +274,8 @@ static PetscErrorCode remove_old(TrsCheckpointFolder f, const TrsCheckpointEntry
 }
 
 /*
-  Take the folder anew if it is no longer the one that was locked, because it was removed or
-  replaced during the run. Another job may have it by now, or may have left files there.
+  If the folder was removed or replaced during the run, it is no longer the one that was locked:
+  open and lock it again. Another job may own it by now, or may have left files there.
 */
 static PetscErrorCode keep_folder(TrsCheckpointFolder f, const char *run_id)
 {
@@ -313,9 +315,9 @@ PetscErrorCode TrsCheckpointFolderWrite(TrsCheckpointFolder f, const TrsState *s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- the newest --- */
+/* --- the newest file --- */
 
-/* Warn once about a checkpoint that is passed over, and forget its error. */
+/* Print a warning about a checkpoint that is skipped, and clear its error. */
 static void warn(int rank)
 {
   if (rank == 0)
@@ -329,14 +331,14 @@ PetscErrorCode TrsCheckpointIsGone(MPI_Comm comm, const char *path, PetscBool *g
 
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
-  /* A link to nothing is there, and stays. */
+  /* A dangling link counts as present: it will not go away. */
   answer = rank == 0 && lstat(path, &(struct stat){0}) != 0 && errno == ENOENT;
   PetscCallMPI(MPI_Bcast(&answer, 1, MPI_INT, 0, comm));
   *gone = (PetscBool)answer;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Search the folder once. *again tells that a file vanished meanwhile. */
+/* Search the folder once. *again is true if a file vanished meanwhile. */
 static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, int *hold, char **path,
                              PetscBool *again)
 {
@@ -358,7 +360,7 @@ static PetscErrorCode search(MPI_Comm comm, int rank, const char *folder, int *h
     ierr = TrsCheckpointVerify(comm, *path);
     if (ierr == PETSC_SUCCESS) break;
     if (hold) TrsCheckpointRelease(hold);
-    /* A stop request or a lack of memory says nothing about the file. */
+    /* A stop request or a lack of memory does not mean that the file is bad. */
     if (ierr != TRS_ERR_DATA && ierr != TRS_ERR_NO_INPUT && ierr != TRS_ERR_IO) PetscCall(ierr);
     PetscCall(TrsCheckpointIsGone(comm, *path, again));
     if (*again)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Declarations that the files of this folder share. write.c writes the ranks' parts into the file
-  that rank 0 lays out in layout.c. read.c opens a file, reads it as a whole and answers questions
-  about it, tensor.c matches its datasets with a state and reads them, checksums.c makes and
-  verifies checksums. Internal to io/.
+  Declarations that this folder's files share. write.c writes the ranks' parts into the file that
+  rank 0 lays out in layout.c. read.c opens a file, reads all of it and answers queries about it.
+  tensor.c matches the file's datasets with a state and reads them. checksums.c makes and verifies
+  checksums. Internal to io/.
 
   Beside the tensors a file holds /checksums/<tensor> int64 [n_parts, 5]: row offset, column offset,
-  rows, columns, and XXH3-64 of the rectangle's bytes, row by row, as they lie in the file.
-  Attributes of these datasets and of the group /checksums are the checksums of large attributes of
-  the tensor and of the root, under the same names.
+  rows, columns, and XXH3-64 of the rectangle's bytes, row by row, as they lie in the file. Large
+  attributes of a tensor or of the root also have checksums: attributes with the same names on these
+  datasets and on the group /checksums.
 */
 #pragma once
 
@@ -32,8 +32,8 @@ enum { TRS_CHECKSUM_COLUMNS = 5, TRS_CHECKPOINT_MAX_NAME = 1024 };
 #define TRS_CHECK_DATA(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_DATA, __VA_ARGS__)
 
 /*
-  The most bytes of a part, so that many ranks can verify one tensor, and the most bytes that are
-  read or staged at once.
+  Limits in bytes: for a part, so that many ranks can verify one tensor, and for data that is read
+  or staged at once.
 */
 static const int64_t trs_part_bytes = (int64_t)64 << 20, trs_strip_bytes = (int64_t)4 << 20;
 
@@ -41,26 +41,26 @@ static const int64_t trs_part_bytes = (int64_t)64 << 20, trs_strip_bytes = (int6
 #define TRS_QUANTISED_SUFFIX "_quantised"
 
 /*
-  Open a file for reading and check format and version. Not collective, under the lock.
+  Open a file for reading, and check its format and version. Not collective, under the lock.
   Errors: NO_INPUT, DATA, OPTION for a file of another user (core/trust.h).
 */
 PetscErrorCode TrsCheckpointOpen(const char *path, TrsHDF5File *file);
 
 /*
-  The id of the run that wrote the file, or "" if the file does not say. Not collective, under the
+  Read the id of the run that wrote the file, or "" if the file has none. Not collective, under the
   lock. Errors: DATA.
 */
 PetscErrorCode TrsCheckpointRunId(const TrsHDF5File *file, char id[TRS_RUN_ID_SIZE]);
 
 /*
-  The element type in the file: bf16 is uint16 with an attribute, bytes are uint8, integers int64.
-  Close it with H5Tclose(). Call this under the lock.
+  Make the element type in the file: bf16 is uint16 with an attribute, bytes are uint8, integers
+  int64. Close it with H5Tclose(). Call this under the lock.
 */
 PetscErrorCode TrsCheckpointType(TrsDType dtype, hid_t *type);
 
 /*
-  Write and verify checksums of the attributes of `object` that HDF5 does not checksum itself (2 KiB
-  or more). The checksums are attributes of `sums` under the same names. Attributes without a
+  Write (Seal) or verify checksums of the attributes of `object` that HDF5 does not checksum itself
+  (2 KiB or more). The checksums are attributes of `sums` with the same names. Attributes without a
   checksum pass. `where` is "" for the root, or the tensor. Not collective, under the lock. Errors:
   IO; DATA with the attribute's name.
 */
@@ -80,19 +80,19 @@ PetscErrorCode TrsCheckpointVerify(MPI_Comm comm, const char *path);
 
 /* --- reading: under the lock, not collective --- */
 
-/* A dataset of the file, which is read directly if possible. */
+/* A dataset of the file. It is read directly if possible. */
 typedef struct {
   const TrsHDF5File *file;
   const char *name;
-  hid_t id, memory; /* memory: the wanted element type */
+  hid_t id, memory; /* memory: the element type to read */
   TrsHDF5Shape shape;
   TrsExtent extent;
 } TrsCheckpointSource;
 
 /*
-  Open checks how the dataset is stored; id is -1 if it is absent. Place finds where the elements
-  lie, to be read as type `memory`, which it takes over. Close follows Open, with or without Place.
-  Errors: DATA.
+  Open checks how the dataset is stored; id is -1 if the dataset is missing. Place finds the file
+  offsets of the elements, which are then read as type `memory`; it takes ownership of this type.
+  Close must follow Open, with or without Place. Errors: DATA.
 */
 PetscErrorCode TrsCheckpointSourceOpen(const TrsHDF5File *file, const char *name, TrsCheckpointSource *s);
 PetscErrorCode TrsCheckpointSourcePlace(TrsCheckpointSource *s, hid_t memory);
@@ -112,20 +112,20 @@ PetscErrorCode TrsCheckpointSourceRead(const TrsCheckpointSource *s, int64_t row
 PetscErrorCode TrsCheckpointVerifyParts(const TrsHDF5File *file, int rank, int size);
 
 /*
-  Tell whether a tensor must be read. `wanted` can leave it out, and so can weights that were not
-  read, for their states. wanted NULL reads everything.
+  Must a tensor be read? No if `wanted` leaves it out, or if it is a state whose weights were not
+  read. wanted NULL reads everything.
 */
 PetscBool TrsCheckpointWants(const TrsCheckpointWanted *wanted, const TrsState *state,
                              const TrsStateTensor *tensor);
 
-/* Fill info->unexpected, and info->other_state if it is asked for. Errors: DATA. */
+/* Fill info->unexpected, and info->other_state if requested. Errors: DATA. */
 PetscErrorCode TrsCheckpointFindUnexpected(const TrsHDF5File *file, const TrsCheckpointWanted *wanted,
                                            const TrsState *state, TrsCheckpointInfo *info);
 
 /*
-  Read this rank's parts of one tensor. As the tensor and the state ask, the numbers are converted,
-  spread from a mean, staged in strips for a device, or handed to tensor->take. The tensors before
-  this one have been read.
+  Read this rank's parts of one tensor. Depending on the tensor and the state, the numbers are
+  converted, copied from a mean to all columns, staged in strips for a device, or passed to
+  tensor->take. The tensors before this one must have been read.
 
   Out:    tensor->was_read and the fields below it
   Errors: DATA with the dataset if it is missing or has another shape or type, IO
@@ -134,8 +134,8 @@ PetscErrorCode TrsCheckpointReadTensor(const TrsHDF5File *file, const TrsCheckpo
                                        const TrsState *state, TrsStateTensor *tensor);
 
 /*
-  Make all calls of TrsCheckpointReadTensor() that ask HDF5 for metadata, but read no data. For a
-  child process, which may crash on a damaged file.
+  Make all metadata calls that TrsCheckpointReadTensor() makes, but read no data. For a child
+  process, because HDF5 may crash on a damaged file.
 */
 PetscErrorCode TrsCheckpointTryTensor(const TrsHDF5File *file, const TrsStateTensor *tensor);
 
@@ -184,7 +184,7 @@ typedef struct {
 
 /*
   List this rank's parts of all tensors, with at most trs_part_bytes each, and the tensors of the
-  file: those of the state, then the means over columns. Not collective.
+  file: the state's tensors, then the means over columns. Not collective.
 
   Out:    tensor, n_tensors, has_means, parts, data, stride, n_parts
   Errors: INTERNAL for too many parts
@@ -192,8 +192,8 @@ typedef struct {
 PetscErrorCode TrsCheckpointListParts(TrsCheckpointWriter *w);
 
 /*
-  Gather all ranks' parts on rank 0. This is called again when the hashes are known. Collective.
-  Out, on rank 0: all, n_all, counts, places.
+  Gather all ranks' parts on rank 0. Called again when the hashes are known. Collective. Out, on
+  rank 0: all, n_all, counts, places.
 */
 PetscErrorCode TrsCheckpointGatherParts(TrsCheckpointWriter *w);
 
@@ -202,9 +202,9 @@ PetscErrorCode TrsCheckpointGatherParts(TrsCheckpointWriter *w);
   calls this. Takes the lock.
 
   Out:    file, temporary, each tensor's n_parts, extent and sums_offset
-  Errors: INTERNAL if the parts do not make up the tensors; CANT_CREATE, IO
+  Errors: INTERNAL if the parts do not cover the tensors exactly; CANT_CREATE, IO
 */
 PetscErrorCode TrsCheckpointCreateFile(TrsCheckpointWriter *w);
 
-/* Tell the other ranks the file's layout: temporary and the extents. Collective. */
+/* Send the file's layout to the other ranks: temporary and the extents. Collective. */
 PetscErrorCode TrsCheckpointBroadcastLayout(TrsCheckpointWriter *w);

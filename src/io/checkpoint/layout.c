@@ -28,7 +28,7 @@ PetscErrorCode TrsCheckpointType(TrsDType dtype, hid_t *type)
 
 /* --- the file's structure: rank 0, serial HDF5, under the lock --- */
 
-/* Check that the sizes of the parts add up, so that every element has an owner. */
+/* Check that the parts' sizes add up, so that every element has an owner. */
 static PetscErrorCode count_parts(TrsCheckpointWriter *w)
 {
   int64_t *covered;
@@ -52,7 +52,7 @@ static PetscErrorCode count_parts(TrsCheckpointWriter *w)
 
 /*
   Choose chunks for a tensor that is cut into column parts of equal width, so that each part is
-  contiguous in the file. A chunk has about trs_part_bytes bytes, balanced so that the last one
+  contiguous in the file. A chunk has about trs_part_bytes bytes, balanced so that the last chunk
   needs little padding. Returns false if the tensor needs plain rows.
 */
 static PetscBool choose_chunk(const TrsCheckpointWriter *w, int t, int64_t chunk[2])
@@ -127,7 +127,7 @@ static PetscErrorCode create_checksums(TrsCheckpointWriter *w, int t, hid_t file
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write the checksums of the root's attributes once all attributes are there. */
+/* Write the checksums of the root's attributes, after all attributes exist. */
 static PetscErrorCode seal_root(hid_t file)
 {
   /* A file without tensors has no group of checksums. */
@@ -196,8 +196,7 @@ static PetscErrorCode create_structure(TrsCheckpointWriter *w, int *memory)
 }
 
 /*
-  Check that there is room for all tensors and a little more.
-  This is asked first, to say how much is missing.
+  Check first that there is room for all tensors and a little more, to report how much is missing.
 */
 static PetscErrorCode check_space(const TrsCheckpointWriter *w)
 {
@@ -253,7 +252,7 @@ PetscErrorCode TrsCheckpointCreateFile(TrsCheckpointWriter *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- what the other ranks must know --- */
+/* --- broadcast of the layout --- */
 
 static int64_t n_chunks(const TrsExtent *extent)
 {

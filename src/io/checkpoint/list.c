@@ -26,7 +26,8 @@ static int descending(const void *a, const void *b)
 }
 
 /*
-  The step of a name step-<digits>.h5 as TrsCheckpointStepPath() makes it, or -1 for another name.
+  Return the step in a name step-<digits>.h5 as TrsCheckpointStepPath() makes it, or -1 for any
+  other name.
 */
 static int64_t step_of(const char *name)
 {
@@ -52,7 +53,7 @@ PetscErrorCode TrsCheckpointStepPath(const char *folder, int64_t step, char **pa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The files of a folder, without whose they are; none where there is no such folder. */
+/* List a folder's files without their runs. A missing folder has no files. */
 static PetscErrorCode list_steps(const char *folder, TrsCheckpointList *list)
 {
   DIR *dir = opendir(folder);
@@ -78,11 +79,11 @@ static PetscErrorCode list_steps(const char *folder, TrsCheckpointList *list)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- whose the files are --- */
+/* --- the files' runs --- */
 
 /*
-  Memory shared with the child process. The child may crash on a file;
-  the next child begins behind that file.
+  Memory shared with the child process. The child may crash on a file; the next child then begins
+  after that file.
 */
 typedef struct {
   int next;
@@ -112,8 +113,8 @@ static PetscErrorCode read_run(const char *folder, TrsCheckpointEntry *entry)
 }
 
 /*
-  Read the ids of the runs, in a child process or, if there can be none, in this process. A file
-  that cannot be read names no run. The error is reported when the file is read for its contents.
+  Read the run ids, in a child process if possible, else in this process. A file that cannot be read
+  names no run; the error is reported when the file's contents are read.
 */
 static PetscErrorCode read_runs(void *context)
 {
@@ -129,7 +130,7 @@ static PetscErrorCode read_runs(void *context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Which run wrote each file. A child process looks, so a damaged file does no harm. */
+/* Find the run of each file. A child process opens the files, so a damaged file does no harm. */
 static PetscErrorCode list_runs(const char *folder, TrsCheckpointList *list)
 {
   const size_t bytes = sizeof(TrsSharedEntries) + (size_t)list->n * sizeof(*list->entry);
@@ -146,8 +147,10 @@ static PetscErrorCode list_runs(const char *folder, TrsCheckpointList *list)
   TrsHDF5Lock();
   while (ierr == PETSC_SUCCESS && q.shared->next < q.n) {
     ierr = TrsPreflight(folder, read_runs, &q);
-    /* After a child's work this call finds nothing left to do.
-       It works if no child could be made. */
+    /*
+      If a child has read the ids, this call finds nothing left to do. If no child could be made, it
+      reads them.
+    */
     if (ierr == PETSC_SUCCESS) ierr = read_runs(&q);
     if (ierr != TRS_ERR_DATA) continue;
     TrsErrorClear(); /* a file that crashes HDF5 belongs to no run */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The files step-<9 digits>.h5 of a folder of checkpoints and the runs that wrote them. Internal to
+  The files step-<9 digits>.h5 in a folder of checkpoints, and the runs that wrote them. Internal to
   io/, and not collective unless stated otherwise.
 */
 #pragma once
@@ -22,17 +22,18 @@ typedef struct {
 /* Prefix of the files' names. */
 extern const char trs_checkpoint_prefix[];
 
-/* The path of a step's file. Free it with PetscFree(). */
+/* Make the path of a step's file. Free it with PetscFree(). */
 PetscErrorCode TrsCheckpointStepPath(const char *folder, int64_t step, char **path);
 
 /*
-  The files and their runs as rank 0 sees them, on all ranks. Collective. Errors (agreed): NO_INPUT.
+  List the files and their runs as rank 0 sees them, on all ranks. Collective. Errors (agreed):
+  NO_INPUT.
 */
 PetscErrorCode TrsCheckpointListAgreed(MPI_Comm comm, const char *folder, TrsCheckpointList *list);
 
 /*
-  TrsCheckpointListOneRun - The one run whose files are listed. Files without an id count as its
-    own.
+  TrsCheckpointListOneRun - Find the one run that owns the listed files. Files without an id count
+    as its own.
 
   Out:    run_id  "" if no file names a run
   Errors: CANT_CREATE for files of several runs, each named with its newest step

@@ -90,7 +90,7 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
 
   PetscFunctionBegin;
   memset(info, 0, sizeof(*info));
-  /* A file of weights from elsewhere may lack these attributes. */
+  /* A file of weights from another program may lack these attributes. */
   PetscCall(TrsHDF5ReadCount(file, "step", TRS_MOST_COUNT, &info->step));
   PetscCall(TrsHDF5ReadInts(file, file->id, "", "states_from", TRS_STATES_KINDS, &found, info->states_from));
   for (int kind = 0; kind < TRS_STATES_KINDS; kind++)
@@ -148,7 +148,7 @@ static PetscErrorCode read_tensors(const TrsHDF5File *file, const TrsRequestOfFi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Try on rank 0, in a child process, everything except reading the data. */
+/* In a child process of rank 0, try everything except reading the data. */
 static PetscErrorCode try_file(void *context)
 {
   const TrsRequestOfFile *q = context;
@@ -174,7 +174,7 @@ static PetscErrorCode open_first(TrsRequestOfFile *q, TrsHDF5File *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Open the file on rank 0 first, so that a bad file is met once. Then verify it, then read it. */
+/* Open the file on rank 0 first, so that a bad file is found once. Then verify it, then read it. */
 static PetscErrorCode read_agreed(MPI_Comm comm, TrsRequestOfFile *q, TrsHDF5File *file)
 {
   int rank, size;
@@ -196,7 +196,7 @@ static PetscErrorCode read_file(MPI_Comm comm, TrsRequestOfFile *q)
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
-  TrsHDF5Lock(); /* The lock is held for long: no reader runs while a checkpoint is loaded. */
+  TrsHDF5Lock(); /* Loading holds the lock for long, but no reader runs meanwhile. */
   ierr = read_agreed(comm, q, &file);
   (void)TrsHDF5FileClose(&file);
   TrsHDF5Unlock();
@@ -249,7 +249,7 @@ PetscErrorCode TrsCheckpointVerify(MPI_Comm comm, const char *path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A question that a child process tries on rank 0, and then rank 0 itself. */
+/* A query that a child process of rank 0 tries first, and then rank 0 itself. */
 typedef struct {
   const char *path;
   int n;
@@ -257,7 +257,7 @@ typedef struct {
   TrsStoredTable *stored;
 } TrsTablesQuery;
 
-/* Open a table's dataset and check how it is stored. id is -1 if it is absent. */
+/* Open a table's dataset and check how it is stored. id is -1 if the dataset is missing. */
 static PetscErrorCode open_table(const TrsHDF5File *file, const char *name, hid_t *id, TrsHDF5Shape *shape)
 {
   PetscFunctionBegin;

@@ -14,7 +14,7 @@ PetscBool TrsStateIsOfTable(const TrsStateTensor *tensor)
   return (PetscBool)(strncmp(tensor->path, tables_group, strlen(tables_group)) == 0);
 }
 
-/* Check whether the path begins with base and the first `length` characters of middle. */
+/* Does the path begin with base and the first `length` characters of middle? */
 static PetscBool begins_with(const char *path, const char *base, const char *middle, int64_t length)
 {
   const size_t n = strlen(base);
@@ -22,7 +22,7 @@ static PetscBool begins_with(const char *path, const char *base, const char *mid
   return (PetscBool)(strncmp(path, base, n) == 0 && strncmp(path + n, middle, (size_t)length) == 0);
 }
 
-/* Length of a path without its last part. */
+/* Return the length of a path without its last part. */
 static int64_t folder_length(const char *path)
 {
   const char *end = strrchr(path, '/');
@@ -31,7 +31,7 @@ static int64_t folder_length(const char *path)
 }
 
 /*
-  The weights that a state belongs to: embedding/<table>/weight, or dense/<...> for
+  Find the weights that a state belongs to: embedding/<table>/weight, or dense/<...> for
   dense_optimizer/<...>/<state>. Returns NULL if the tensor is not a state.
 */
 static const TrsStateTensor *weights_of(const TrsState *state, const TrsStateTensor *tensor)
@@ -72,7 +72,7 @@ PetscBool TrsCheckpointWants(const TrsCheckpointWanted *wanted, const TrsState *
   return (PetscBool)(wanted->n_tables == 0 || i < wanted->n_tables);
 }
 
-/* --- what the state has not --- */
+/* --- tensors that the state lacks --- */
 
 typedef struct {
   const TrsCheckpointWanted *wanted;
@@ -91,7 +91,7 @@ static PetscBool has_tensor(const TrsState *state, const char *path)
   return (PetscBool)(i < state->n);
 }
 
-/* Cut `end` off the text if the text ends in it. */
+/* If the text ends in `end`, cut `end` off. */
 static PetscBool cut(char *text, const char *end)
 {
   const size_t n = strlen(text), m = strlen(end);
@@ -102,8 +102,8 @@ static PetscBool cut(char *text, const char *end)
 }
 
 /*
-  Note a state that the file has for weights of the model, but that these weights do not have here.
-  It belongs to another optimizer. States by columns and by whole rows count as the same.
+  Note a state in the file whose weights are in the model, but do not have this state here. It
+  belongs to another optimizer. States by columns and by whole rows count as the same.
 */
 static PetscErrorCode meet_state(const TrsVisit *v, char *path)
 {
@@ -166,8 +166,8 @@ PetscErrorCode TrsCheckpointFindUnexpected(const TrsHDF5File *file, const TrsChe
 }
 
 /*
-  The type in which rows are read. It is the tensor's type. A table that is read in pieces takes the
-  type of the file.
+  Find the type in which rows are read: the tensor's type. If `any` type may be read, it is the
+  file's type.
 */
 static PetscErrorCode find_type(const TrsCheckpointSource *s, PetscBool any, const TrsStateTensor *tensor,
                                 TrsDType *dtype)
@@ -192,7 +192,7 @@ static PetscErrorCode find_type(const TrsCheckpointSource *s, PetscBool any, con
 static const char same_model[] =
     "; -resume goes on with the same model, -init_from takes what fits of another";
 
-/* A hint how to accept a shape that is not the model's, or "" if there is no way. */
+/* Return a hint how to accept a shape that differs from the model's, or "" if there is none. */
 static const char *hint_for(const TrsCheckpointWanted *wanted, const TrsStateTensor *tensor, PetscBool fewer)
 {
   if (!wanted || wanted->same) return wanted ? same_model : "";
@@ -203,8 +203,8 @@ static const char *hint_for(const TrsCheckpointWanted *wanted, const TrsStateTen
 
 /*
   Check type and shape of the dataset [rows, cols]. The shape must be the tensor's, but a table that
-  has grown may have fewer rows. A dense tensor of another shape is left out if that is allowed;
-  then tensor->other_shape describes the file's shape.
+  has grown may have fewer rows in the file. If allowed, a dense tensor of another shape is left
+  out; tensor->other_shape then describes the file's shape.
 */
 static PetscErrorCode check_shape(const TrsCheckpointSource *s, const TrsCheckpointWanted *wanted,
                                   TrsDType dtype, int ndim, int64_t cols, TrsStateTensor *tensor)
@@ -234,8 +234,8 @@ static PetscErrorCode check_shape(const TrsCheckpointSource *s, const TrsCheckpo
 }
 
 /*
-  Copy n rows as they are in the file to rows of the part.
-  With `spread`, the one column goes to all columns.
+  Copy n rows, unconverted, to rows of the part. With `spread`, the only column is copied to all
+  columns.
 */
 static void place_rows(const TrsStatePart *part, int64_t element_bytes, PetscBool spread, const char *strip,
                        int64_t n, int64_t stride, char *to)
@@ -250,7 +250,7 @@ static void place_rows(const TrsStatePart *part, int64_t element_bytes, PetscBoo
   }
 }
 
-/* Hand the rows of part k to the function that takes them, strip by strip. */
+/* Pass the rows of part k to tensor->take, strip by strip. */
 static PetscErrorCode take_part(const TrsCheckpointSource *s, const TrsStateTensor *tensor, int k,
                                 TrsDType dtype)
 {
@@ -272,8 +272,8 @@ static PetscErrorCode take_part(const TrsCheckpointSource *s, const TrsStateTens
 }
 
 /*
-  Copy n contiguous rows of a part from `stage` to the device. Gaps between rows of the device are
-  left alone, at the cost of one copy per row.
+  Copy n contiguous rows of a part from `stage` to the device. Gaps between the device's rows stay
+  untouched, at the cost of one copy per row.
 */
 static PetscErrorCode copy_rows(const TrsStateMemory *memory, const TrsStatePart *part, int64_t element_bytes,
                                 int64_t n, void *stage, char *to)
@@ -329,7 +329,7 @@ static PetscErrorCode read_part(const TrsCheckpointSource *s, const TrsState *st
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Offer the rows of part k to the function that maps them. */
+/* Offer the rows of part k to tensor->map. */
 static PetscErrorCode map_part(const TrsCheckpointSource *s, const TrsStateTensor *tensor, int k,
                                TrsDType dtype, PetscBool *to_take)
 {
@@ -344,7 +344,7 @@ static PetscErrorCode map_part(const TrsCheckpointSource *s, const TrsStateTenso
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the type of rows in memory. Integers are bits, whether the file calls them signed or not. */
+/* Make the type of rows in memory. Integers are plain bits, signed or unsigned. */
 static PetscErrorCode make_type(const TrsCheckpointSource *s, TrsDType dtype, hid_t *memory)
 {
   hid_t type;
@@ -385,7 +385,7 @@ static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check whether the state was split into the same columns. */
+/* Was the state split into the same columns? */
 static PetscErrorCode same_columns(const TrsCheckpointSource *s, const TrsStateTensor *tensor,
                                    PetscBool *same)
 {
@@ -403,7 +403,7 @@ static PetscErrorCode same_columns(const TrsCheckpointSource *s, const TrsStateT
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Raise an error if the file has the dataset begin + middle + end instead of the wanted one. */
+/* Raise an error if the file has the dataset begin + middle + end instead of `name`. */
 static PetscErrorCode refuse_instead(const TrsHDF5File *file, const char *name, const char *begin,
                                      const char *middle, const char *end, const char *why)
 {
@@ -420,8 +420,8 @@ static PetscErrorCode refuse_instead(const TrsHDF5File *file, const char *name, 
 }
 
 /*
-  Check whether the state belongs to another optimizer. Then keep that optimizer's name. The numbers
-  mean nothing here.
+  Check whether the state belongs to another optimizer. If so, keep that optimizer's name; the
+  numbers are useless here.
 */
 static PetscErrorCode is_of_other(const TrsCheckpointSource *s, TrsStateTensor *tensor, PetscBool *other)
 {
@@ -441,7 +441,7 @@ static PetscErrorCode is_of_other(const TrsCheckpointSource *s, TrsStateTensor *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Open the tensor's own dataset, or the mean over columns that is spread over the columns here. */
+/* Open the tensor's own dataset, or the mean over columns, which then fills all columns. */
 static PetscErrorCode open_source(const TrsHDF5File *file, const TrsStateTensor *tensor,
                                   TrsCheckpointSource *s, PetscBool *spread)
 {
@@ -459,7 +459,7 @@ static PetscErrorCode open_source(const TrsHDF5File *file, const TrsStateTensor 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Decide whether a tensor that the file lacks may be left as it is. */
+/* Check that a tensor may be missing from the file. */
 static PetscErrorCode check_missing(const TrsHDF5File *file, const char *name,
                                     const TrsCheckpointWanted *wanted)
 {

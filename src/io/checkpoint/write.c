@@ -27,8 +27,8 @@ static PetscErrorCode add_part(TrsCheckpointWriter *w, TrsCheckpointPart p, cons
 }
 
 /*
-  Cut a rectangle by rows into parts. If all ranks hold the rectangle (`shared`), they take its
-  parts in turn.
+  Cut a rectangle by rows into parts. If all ranks hold the rectangle (`shared`), they take turns
+  with its parts.
 */
 static PetscErrorCode add_rectangle(TrsCheckpointWriter *w, int t, const TrsStatePart *from, PetscBool shared)
 {
@@ -133,7 +133,7 @@ static PetscErrorCode hash_rows(const char *data, int64_t rows, int64_t row_byte
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check whether a row of this type holds an infinity or a NaN. Their exponents are all ones. */
+/* Is every number of a row finite? An infinity or a NaN has an exponent of all ones. */
 static PetscBool row_is_finite(TrsDType dtype, int64_t cols, const char *row)
 {
   const uint16_t ones = dtype == TRS_FP16 ? 0x7c00 : 0x7f80;
@@ -202,7 +202,7 @@ static PetscErrorCode reserve_stage(TrsCheckpointWriter *w, int64_t bytes)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write a part that the tensor's owner gives. */
+/* Write a part that the tensor's owner supplies. */
 static PetscErrorCode write_given(TrsCheckpointWriter *w, TrsCheckpointPart *p, const TrsStatePart *from)
 {
   const TrsStateTensor *tensor = w->tensor[p->tensor].tensor;
@@ -223,7 +223,7 @@ static PetscErrorCode write_part(TrsCheckpointWriter *w, int64_t i)
   TrsCheckpointPart *p = &w->parts[i];
   const TrsStatePart *from = w->from[i];
   const int64_t element_bytes = w->tensor[p->tensor].element_bytes, stride = from->stride * element_bytes;
-  /* Include the gaps between rows. */
+  /* This includes the gaps between rows. */
   const int64_t bytes = p->rows > 0 ? (p->rows - 1) * stride + p->cols * element_bytes : 0;
   const char *data;
 
@@ -245,8 +245,8 @@ static PetscErrorCode write_part(TrsCheckpointWriter *w, int64_t i)
 }
 
 /*
-  Write the mean over columns that are in the file already, weighted by width. It is computed in
-  double and stored as float.
+  Write the mean over columns, weighted by width, from the columns already in the file. It is
+  computed in double and stored as float.
 */
 static PetscErrorCode write_mean(TrsCheckpointWriter *w, TrsCheckpointPart *p)
 {
@@ -278,8 +278,8 @@ static PetscErrorCode write_mean(TrsCheckpointWriter *w, TrsCheckpointPart *p)
 }
 
 /*
-  The end of a round that begins with part i:
-  one large part or many small ones, so that a round takes seconds.
+  Return the end of a round that begins with part i. A round has one large part or many small ones,
+  and takes seconds.
 */
 static int64_t end_of_round(const TrsCheckpointWriter *w, int64_t i, PetscBool means)
 {
@@ -292,8 +292,8 @@ static int64_t end_of_round(const TrsCheckpointWriter *w, int64_t i, PetscBool m
 }
 
 /*
-  Write this rank's parts and flush them to disk. The tensors come first; the means are then made
-  from the file.
+  Write this rank's parts and flush them to disk. The tensors come first; then the means are
+  computed from the file.
 */
 static PetscErrorCode write_round(TrsCheckpointWriter *w, PetscBool means, int64_t begin, int64_t end)
 {
@@ -319,8 +319,8 @@ static PetscErrorCode write_round(TrsCheckpointWriter *w, PetscBool means, int64
 }
 
 /*
-  Write in rounds that all ranks end together. Each rank then sees in time that the others get on
-  (-watchdog_seconds) or have failed.
+  Write in rounds that all ranks end together, so that each rank soon sees that the others make
+  progress (-watchdog_seconds) or have failed.
 */
 static PetscErrorCode write_parts(TrsCheckpointWriter *w, PetscBool means)
 {
@@ -339,7 +339,7 @@ static PetscErrorCode write_parts(TrsCheckpointWriter *w, PetscBool means)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write the tables of checksums straight to their places, on rank 0. */
+/* On rank 0, write the tables of checksums directly to their places. */
 static PetscErrorCode write_checksums(TrsCheckpointWriter *w)
 {
   int64_t *next;
@@ -407,7 +407,7 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
   PetscFunctionBegin;
   PetscCallMPI(MPI_Comm_rank(comm, &w.rank));
   PetscCallMPI(MPI_Comm_size(comm, &w.size));
-  /* Some ranks may have nothing to settle, so all ranks agree here. */
+  /* settle() may do nothing on some ranks, so all ranks agree here. */
   PetscCall(TrsAgree(comm, state->settle ? state->settle(state->settle_context) : PETSC_SUCCESS));
   ierr = write_agreed(&w);
   PetscCall(free_writer(&w));
