@@ -3,12 +3,12 @@
 
 #include <cub/cub.cuh>
 
-/* Items of a tile. A thread has a run of TRS_SCAN_ITEMS, one 32-byte sector. */
+/* Items per tile. A thread handles a run of TRS_SCAN_ITEMS items, one 32-byte sector. */
 enum { TRS_SCAN_THREADS = 256, TRS_SCAN_ITEMS = 8, TRS_SCAN_TILE = TRS_SCAN_THREADS * TRS_SCAN_ITEMS };
 
 /*
-  Exclusive prefix sum over the threads of a thread block. All threads get the total. One value a
-  thread; all threads call it.
+  Exclusive prefix sum over the threads of a thread block, one value per thread. All threads get the
+  total. All threads must call it.
 */
 static __device__ int64_t block_scan(int64_t value, int64_t *total)
 {
@@ -32,7 +32,7 @@ static __device__ int64_t block_scan(int64_t value, int64_t *total)
   return before + inclusive - value;
 }
 
-/* One thread block a tile: put its sum into the tile's first place. Reads n counts. */
+/* One thread block per tile: write the tile's sum to its first place. Reads n counts. */
 static __global__ void tile_sums_kernel(int64_t n, const int32_t *counts, int64_t *sum)
 {
   const int64_t tile = static_cast<int64_t>(blockIdx.x) * TRS_SCAN_TILE;
@@ -46,7 +46,7 @@ static __global__ void tile_sums_kernel(int64_t n, const int32_t *counts, int64_
   if (threadIdx.x == 0) sum[tile] = total;
 }
 
-/* One thread block: replace the tiles' sums by the sums of all tiles before. */
+/* One thread block: replace each tile's sum with the sum of all tiles before. */
 static __global__ void __launch_bounds__(1024) scan_tiles_kernel(int64_t n, int64_t *sum)
 {
   int64_t before = 0;
@@ -62,13 +62,13 @@ static __global__ void __launch_bounds__(1024) scan_tiles_kernel(int64_t n, int6
   if (threadIdx.x == 0) sum[n] = before;
 }
 
-/* One thread block a tile. Reads n counts, writes n sums. */
+/* One thread block per tile. Reads n counts, writes n sums. */
 static __global__ void scan_kernel(int64_t n, const int32_t *counts, int64_t *sum)
 {
   const int64_t tile = static_cast<int64_t>(blockIdx.x) * TRS_SCAN_TILE,
                 first = tile + static_cast<int64_t>(threadIdx.x) * TRS_SCAN_ITEMS;
   const int64_t base = sum[tile];
-  /* one place of padding a thread avoids bank conflicts */
+  /* one place of padding per thread avoids bank conflicts */
   __shared__ int64_t out[TRS_SCAN_TILE + TRS_SCAN_THREADS];
   int32_t count[TRS_SCAN_ITEMS];
   int64_t mine = 0, at, total;
@@ -77,7 +77,9 @@ static __global__ void scan_kernel(int64_t n, const int32_t *counts, int64_t *su
     count[i] = first + i < n ? counts[first + i] : 0;
     mine += count[i];
   }
-  /* block_scan()'s barriers make sure that all have read base before one writes there */
+  /*
+    block_scan()'s barriers ensure that all threads have read base before one of them writes there
+  */
   at = base + block_scan(mine, &total);
   for (int i = 0; i < TRS_SCAN_ITEMS; i++) {
     out[threadIdx.x * (TRS_SCAN_ITEMS + 1) + i] = at;
@@ -113,7 +115,7 @@ template <class Key, class Item>
 PetscErrorCode TrsCudaSortPairs(TrsWorkspace workspace, TrsStream stream, int64_t n, int bits,
                                 const Key *keys, Key *sorted_keys, const Item *items, Item *sorted_items)
 {
-  const uint32_t n_items = static_cast<uint32_t>(n); /* CUB counts with the type of this variable */
+  const uint32_t n_items = static_cast<uint32_t>(n); /* CUB counts in the type of this variable */
   size_t bytes = 0;
   void *temp;
 
@@ -145,7 +147,7 @@ static __global__ void run_flags_kernel(Runs runs, uint64_t end_key)
     runs.flags[i] = runs.key[i] < end_key && (i == 0 || runs.key[i] != runs.key[i - 1]);
 }
 
-/* begin[runs] is the end of the last run: the first key that is in no run. */
+/* begin[runs] is the end of the last run: the first key that belongs to no run. */
 static __global__ void run_begin_kernel(Runs runs, uint64_t end_key)
 {
   for (int64_t i = TrsCudaFirst(); i <= runs.n; i += TrsCudaStep()) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sequences and positions on the GPU: from the rows of a bag to the model's input, and back for
-  gradients; weights by position. Twin of src/cpu/sequence_cpu.c, with the same bits except for
-  the sums of position_gradients. A thread has four columns of a bag (one if they are not aligned),
-  and its neighbours have the next columns.
+  Sequences and positions on the GPU: from a bag's rows to the model's input, and back for
+  gradients; weights by position. Twin of src/cpu/sequence_cpu.c, with the same bits except for the
+  sums of position_gradients. A thread handles four columns of a bag (one if they are not aligned),
+  and its neighbours handle the next columns.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/tbe_rows_cuda.h"
@@ -24,8 +24,8 @@ static __device__ __forceinline__ bool is_row_of_table(const TrsSequenceBags &ba
 enum { TRS_IN_FLIGHT = 4 };
 
 /*
-  x[u] = columns d .. of the row of id i + u. Pruned ids and ids from end on give zeros. All places
-  are loaded before the first row.
+  x[u] = the columns from d on in the row of id i + u. Pruned ids and ids >= end give zeros. All
+  places are loaded before the first row.
 */
 template <int COLUMNS>
 static __device__ __forceinline__ void load_rows(const TrsSequenceBags &bags, const float *rows, int64_t i,
@@ -47,7 +47,8 @@ static __device__ __forceinline__ void load_rows(const TrsSequenceBags &bags, co
 }
 
 /*
-  Find the bag's maxima of columns d .., and the first ids that have them; end: all ids are pruned.
+  Find the bag's maxima in the columns from d on, and the first id with each maximum; end: all ids
+  are pruned.
 */
 template <int COLUMNS>
 static __device__ void find_maxima(const TrsSequenceBags &bags, const float *rows, int64_t begin, int64_t end,
@@ -70,12 +71,12 @@ static __device__ void find_maxima(const TrsSequenceBags &bags, const float *row
   }
 }
 
-/* Reads each row that is not pruned once, and writes the result once. */
+/* Reads each unpruned row once, and writes the result once. */
 template <int COLUMNS>
 static __global__ void __launch_bounds__(TRS_SEQUENCE_THREADS)
     sequence_forward_kernel(TrsSequenceBags bags, const float *rows, float *out, int64_t out_stride)
 {
-  const int64_t lanes = bags.dim / COLUMNS; /* lanes of a bag */
+  const int64_t lanes = bags.dim / COLUMNS; /* lanes per bag */
 
   for (int64_t k = TrsCudaFirst(); k < bags.batch * lanes; k += TrsCudaStep()) {
     const int64_t b = k / lanes, d = k % lanes * COLUMNS, begin = bags.offsets[b], end = bags.offsets[b + 1];
@@ -106,7 +107,7 @@ static __global__ void __launch_bounds__(TRS_SEQUENCE_THREADS)
   }
 }
 
-/* Can a thread take four columns of all matrices that a kernel reads and writes? */
+/* True if a thread can handle four columns in all matrices that a kernel reads and writes. */
 static bool by_four(const TrsSequenceBags *bags, const float *rows, const float *matrix, int64_t stride,
                     const float *to)
 {
@@ -138,7 +139,7 @@ static __global__ void __launch_bounds__(TRS_SEQUENCE_THREADS)
     sequence_backward_kernel(TrsSequenceBags bags, const float *rows, const float *grad, int64_t grad_stride,
                              int by_id, float *to)
 {
-  const int64_t lanes = bags.dim / COLUMNS; /* lanes of a bag */
+  const int64_t lanes = bags.dim / COLUMNS; /* lanes per bag */
 
   for (int64_t k = TrsCudaFirst(); k < bags.batch * lanes; k += TrsCudaStep()) {
     const int64_t b = k / lanes, d = k % lanes * COLUMNS, begin = bags.offsets[b], end = bags.offsets[b + 1];
@@ -220,19 +221,19 @@ PetscErrorCode TrsPositionWeightsCuda(TrsStream stream, int64_t n_bags, const in
 }
 
 /*
-  Positions that a thread block adds up, and parts into which the ids are cut. The order of a sum
-  depends on the number of ids alone.
+  Positions per thread block, and parts into which the ids are cut. The order of a sum depends only
+  on the number of ids.
 */
 enum { TRS_POSITIONS = 32, TRS_POSITION_THREADS = 128, TRS_POSITION_PARTS = 64 };
 
 /*
-  Thread block (x, y) has 32 positions and a part of the ids. Every thread makes sums of its own,
-  which are then added in the order of threads.
+  Thread block (x, y) handles 32 positions and one part of the ids. Every thread computes its own
+  sums, which are then added in thread order.
 */
 static __global__ void position_sums_kernel(int64_t n_bags, const int64_t *offsets, const float *positions,
                                             const float *grad_weights, int64_t length, double *sums)
 {
-  /* columns are read, too: each bank once */
+  /* columns are read, too: one access per bank */
   __shared__ double sum[TRS_POSITIONS][TRS_POSITION_THREADS + 1];
   const int64_t first = offsets[0], n = offsets[n_bags] - first,
                 low = static_cast<int64_t>(blockIdx.x) * TRS_POSITIONS;
@@ -264,7 +265,7 @@ static __global__ void add_positions_kernel(int64_t length, const double *sums, 
   }
 }
 
-/* Reads positions and gradients once for every 32 positions. */
+/* Reads positions and gradients once per 32 positions. */
 PetscErrorCode TrsPositionGradientsCuda(TrsStream stream, TrsWorkspace workspace, int64_t n_bags,
                                         const int64_t *offsets, const float *positions,
                                         const float *grad_weights, int64_t length, float *by_position)

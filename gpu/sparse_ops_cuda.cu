@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Jagged tensors on the GPU: scan, permutation of bag blocks, row buckets, unique ids. Twin of
-  src/cpu/sparse_ops_cpu.c. A thread has a bag if the order within bags matters, else a value.
+  src/cpu/sparse_ops_cpu.c. A thread handles a bag if the order within bags matters, otherwise a
+  value.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/scan_cuda.h"
@@ -18,7 +19,7 @@ PetscErrorCode TrsOffsetsCuda(TrsStream stream, int64_t n, const int32_t *length
 /* --- permutation of bag blocks --- */
 
 /*
-  Bag blocks in the order of the result: the first bag of each one in the input, and its place in
+  Bag blocks in the result's order: first bag of each block in the input, and the block's place in
   the result.
 */
 struct Blocks {
@@ -34,14 +35,17 @@ static __global__ void permute_lengths_kernel(Blocks blocks, const int32_t *from
   }
 }
 
-/* Find where each bag block's values begin in the result. */
+/* Find the start of each bag block's values in the result. */
 static __global__ void block_values_kernel(Blocks blocks, const int64_t *offsets, int64_t *value_begin)
 {
   for (int64_t j = TrsCudaFirst(); j <= blocks.n; j += TrsCudaStep())
     value_begin[j] = offsets[blocks.begin[j]];
 }
 
-/* One thread a value. Reads and writes each value once, neighbours together. */
+/*
+  One thread per value. Reads and writes each value once; neighbouring threads access neighbouring
+  values.
+*/
 static __global__ void permute_values_kernel(Blocks blocks, const int64_t *value_begin, TrsJagged in,
                                              TrsJagged out)
 {
@@ -97,7 +101,7 @@ PetscErrorCode TrsPermuteBlocksCuda(TrsStream stream, TrsWorkspace workspace, in
 
 /* --- bucketize --- */
 
-/* The rule that cuts ids of one feature, on the device. */
+/* The rule that cuts one feature's ids, on the device. */
 struct Cut {
   int64_t bucket_rows, end;
   int64_t bounds_at; /* first entry in the list of all bounds; -1: even buckets */
@@ -105,12 +109,12 @@ struct Cut {
 
 struct BucketizeJob {
   int n_buckets;
-  int64_t batch, n_bags; /* batch and bags of the input */
+  int64_t batch, n_bags; /* the input's batch and bags */
   const Cut *cut;        /* [features] */
   const int64_t *bounds;
   TrsJagged in, out;
-  int64_t *offsets; /* offsets of the result */
-  int32_t *placed;  /* [n_buckets * n_bags] ids of a bag and bucket that have been placed */
+  int64_t *offsets; /* the result's offsets */
+  int32_t *placed;  /* [n_buckets * n_bags] ids already placed for a bag and bucket */
   int64_t *unbucketize;
 };
 
@@ -150,7 +154,7 @@ static __device__ int64_t bucket_of(const BucketizeJob &job, const Cut &cut, int
   return low;
 }
 
-/* One thread a bag, so that the order of its ids is kept. lengths and placed are zero before. */
+/* One thread per bag keeps the order of the bag's ids. lengths and placed must be zero before. */
 static __global__ void count_buckets_kernel(BucketizeJob job)
 {
   for (int64_t bag = TrsCudaFirst(); bag < job.n_bags; bag += TrsCudaStep()) {
@@ -249,13 +253,13 @@ PetscErrorCode TrsBucketizeCuda(TrsStream stream, TrsWorkspace workspace, int n_
 
 /* --- unique --- */
 
-/* All ids below 0 have one key, which is the lowest. */
+/* All ids below 0 share the lowest key. */
 static __device__ __forceinline__ uint64_t unique_key(int64_t id)
 {
   return static_cast<uint64_t>(id < 0 ? 0 : id + 1);
 }
 
-/* The values [first, n) of a call. Those of table t begin at begin[t]. */
+/* The values [first, n) in a call. Table t's values begin at begin[t]. */
 struct UniqueIds {
   int64_t first, n;
   int n_tables;
@@ -275,14 +279,14 @@ static __global__ void unique_keys_kernel(UniqueIds job)
   }
 }
 
-/* Make the keys of the tables, for values that are sorted by id. */
+/* Make the tables' keys for values that are sorted by id. */
 static __global__ void unique_table_keys_kernel(UniqueIds job)
 {
   for (int64_t i = job.first + TrsCudaFirst(); i < job.n; i += TrsCudaStep())
     job.key[i] = static_cast<uint64_t>(TrsCudaBlockOf(job.begin, job.n_tables, job.sorted_item[i]));
 }
 
-/* Gather the ids in the order of tables. */
+/* Gather the ids in table order. */
 static __global__ void unique_gather_kernel(UniqueIds job)
 {
   for (int64_t i = job.first + TrsCudaFirst(); i < job.n; i += TrsCudaStep())
@@ -296,7 +300,7 @@ static __global__ void unique_flags_kernel(UniqueIds job)
     job.flags[i] = i >= job.first && (i == job.first || job.sorted_key[i] != job.sorted_key[i - 1]);
 }
 
-/* The first value of a table is always a new id. */
+/* A table's first value is always a new id. */
 static __global__ void unique_tables_kernel(UniqueIds job)
 {
   for (int64_t t = TrsCudaFirst(); t < job.n_tables; t += TrsCudaStep())
@@ -321,8 +325,8 @@ static __global__ void unique_begin_kernel(UniqueIds job, int64_t *unique_begin)
 }
 
 /*
-  Sort by all 64 bits of the id, because the host does not know the ids, then, stably, by the table.
-  Two sorts serve any number of tables.
+  First sort by all 64 bits of the id, because the host does not know the ids, then stably by the
+  table. Two sorts are enough for any number of tables.
 */
 static PetscErrorCode sort_unique(TrsStream stream, TrsWorkspace workspace, UniqueIds *job)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Target attention on the GPU, twin of src/cpu/target_attention.c within the rounding of sums. A
-  warp has a bag, and its lanes have every 32nd column. Scores and weights of a bag, which all lanes
-  read, come from the first-level cache.
+  Target attention on the GPU, twin of src/cpu/target_attention.c up to rounding in sums. A warp
+  handles a bag, and each of its lanes handles every 32nd column. A bag's scores and weights, which
+  all lanes read, come from the first-level cache.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/tbe_rows_cuda.h"
@@ -36,7 +36,9 @@ static __global__ void __launch_bounds__(TRS_TARGET_THREADS) target_parts_kernel
   }
 }
 
-/* Make a bag's weights of its n scores: each lane adds up all, and writes every 32nd weight. */
+/*
+  Compute a bag's weights from its n scores: each lane sums all scores and writes every 32nd weight.
+*/
 static __device__ void make_weights(bool softmax, int64_t n, const float *score, float *weight, int lane)
 {
   float most = -INFINITY, sum = 0.0f;
@@ -59,7 +61,7 @@ static __global__ void __launch_bounds__(TRS_TARGET_THREADS) target_pool_kernel(
     const int64_t begin = a.offsets[b], n = a.offsets[b + 1] - begin, at = begin - a.first;
 
     make_weights(a.softmax, n, a.score + at, a.weight + at, lane);
-    __syncwarp(group_mask(32)); /* all weights are there */
+    __syncwarp(group_mask(32)); /* all weights are written */
     for (int64_t d = lane; d < D; d += 32) {
       float sum = 0.0f;
 
@@ -91,7 +93,7 @@ static __global__ void __launch_bounds__(TRS_TARGET_THREADS) target_pool_backwar
       mean += weight[i] * product;
       if (lane == 0) score[i] = product;
     }
-    __syncwarp(group_mask(32)); /* all scores are there */
+    __syncwarp(group_mask(32)); /* all scores are written */
     for (int64_t i = lane; a.softmax && i < n; i += 32) score[i] = weight[i] * (score[i] - mean);
   }
 }
@@ -120,7 +122,7 @@ static __global__ void __launch_bounds__(TRS_TARGET_THREADS)
   }
 }
 
-/* A warp for each bag. */
+/* One warp per bag. */
 #define LAUNCH(kernel) \
   PetscFunctionBegin; \
   if (attention->n_bags <= 0) PetscFunctionReturn(PETSC_SUCCESS); \

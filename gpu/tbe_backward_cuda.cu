@@ -3,10 +3,10 @@
   Table-batched embedding on the GPU: backward with the optimizer fused. Twin of
   src/cpu/tbe_cpu.c.
 
-  Each run of a row's occurrences (tbe_occurrences_cuda.h) gets one update. The sums of a long run's
-  pieces are made first, by one group of lanes a piece, and then added in order. There are no
-  atomics, and the bits are the same in every run. Bytes moved beyond those that find the runs: the
-  gradients' rows once, the rows that occur and their states read and written once.
+  Each run of a row's occurrences (tbe_occurrences_cuda.h) gets one update. First one group of lanes
+  per piece sums the pieces of long runs. Then these sums are added in order. There are no atomics,
+  and the bits are the same in every run. Bytes moved, besides those for finding the runs: gradient
+  rows once; the rows that occur and their states read once and written once.
 
   Source: FBGEMM split_embedding_backward_codegen_*, tbe_cpu.c
 */
@@ -18,20 +18,19 @@
 
 enum {
   TRS_UPDATE_THREADS = 128,
-  TRS_SHARED_PLAIN = 48 << 10 /* bytes that a thread block has without asking */
+  TRS_SHARED_PLAIN = 48 << 10 /* bytes that a thread block can use without requesting more */
 };
 
 /*
-  Thread blocks that a multiprocessor should hold: as many as registers allow. rowwise_adagrad has a
-  kernel of its own.
+  Thread blocks per multiprocessor: as many as registers allow. rowwise_adagrad has its own kernel.
 */
 template <int KIND, int COLUMNS> constexpr int blocks_of = (KIND == TRS_N_OPTIMS ? 6 : 8) - (COLUMNS > 4);
 
 /* --- sums --- */
 
 /*
-  Sum the pieces of long runs of one class. A group of lanes has a piece. class_run: the first run
-  of the class, and of the next class.
+  Sum the pieces of a class's long runs. One group of lanes per piece. class_run: first run of the
+  class and of the next class.
 */
 template <int COLUMNS>
 static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
@@ -71,9 +70,9 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
   Shared memory holds a gradient for each of the thread block's groups of lanes, and with `scratch`
   as many floats again. Each lane uses only its own columns.
 
-  The cost of a row is the chain of loads that wait for each other. So all loads whose address is
-  known early are started early: the next run together with this run, the row and its state before
-  the gradients. A run's table is nearly always that of the group's last run.
+  The cost of a row is its chain of dependent loads. So all loads whose address is known early start
+  early: the next run is loaded together with this run, and the row and its state before the
+  gradients. A run's table is nearly always the table of the group's last run.
 */
 template <int KIND, TrsDType DTYPE, int COLUMNS>
 static __global__ void __launch_bounds__(TRS_UPDATE_THREADS, blocks_of<KIND, COLUMNS>)
@@ -89,7 +88,7 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS, blocks_of<KIND, COL
   GroupRow<DTYPE, COLUMNS> at;
   Run run;
 
-  if (r >= r_end) return; /* groups share nothing */
+  if (r >= r_end) return; /* groups share no data */
   run = load_run(o, r);
   t = table_of(gradients, run.key);
   at.lane = static_cast<int>(threadIdx.x) & (lanes - 1);
@@ -120,7 +119,7 @@ static __global__ void __launch_bounds__(TRS_UPDATE_THREADS, blocks_of<KIND, COL
   }
 }
 
-/* data_parallel: list rows and their gradients, ascending by table and row. */
+/* data_parallel: list rows and their gradients in ascending order of table and row. */
 template <int COLUMNS>
 static __global__ void __launch_bounds__(TRS_UPDATE_THREADS)
     list_kernel(Occurrences o, Gradients g, const int64_t *class_run, int lanes_log2, int64_t *rows,
@@ -172,9 +171,8 @@ static PetscErrorCode launch_update(TrsStream stream, const Backward *b, int c, 
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   }
   /*
-    The runs are in the order of tables. One wave of blocks goes through them once, so the gradients
-    of the table at hand stay in L2. Each further wave would bring the gradients of all tables
-    again.
+    Runs are in table order. One wave of blocks processes them once, so the current table's
+    gradients stay in L2. Each additional wave would load all tables' gradients again.
   */
   PetscCall(TrsCudaResidentBlocks(update_kernel<KIND, DTYPE, COLUMNS>, b->o.n << lanes_log2, threads, bytes,
                                   &blocks));
@@ -196,7 +194,7 @@ static PetscErrorCode launch_update_by_kind(TrsStream stream, const Backward *b,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Sum the pieces. There is at most one piece for each SHORT_RUN / 2 occurrences. */
+/* Sum the pieces. There is at most one piece per SHORT_RUN / 2 occurrences. */
 static PetscErrorCode launch_pieces(TrsStream stream, const Backward *b, int c)
 {
   const int lanes_log2 = b->classes[c].key % 6;
@@ -214,7 +212,7 @@ static PetscErrorCode launch_pieces(TrsStream stream, const Backward *b, int c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* List the rows of a class, each with its sum. */
+/* List a class's rows, each with its sum. */
 static PetscErrorCode launch_list(TrsStream stream, const Backward *b, int c, int64_t *rows, float *row_grad,
                                   int64_t row_stride)
 {
@@ -269,8 +267,8 @@ PetscBool TrsTbeHasStepCuda(TrsSparseOptimizerKind kind)
 }
 
 /*
-  Find where the runs' rows are. The location of a run is that of any of its ids; the first one is
-  found in its bag.
+  Find the places of the runs' rows. A run's location equals the location of any of its ids. The
+  first occurrence's id is searched in its bag.
 */
 static __global__ void locations_kernel(Occurrences o, Gradients g, TrsTbeInput input, bool by_id,
                                         const int64_t *first_run, const int64_t *end_run)
@@ -293,7 +291,7 @@ static __global__ void locations_kernel(Occurrences o, Gradients g, TrsTbeInput 
   }
 }
 
-/* Find the rows that are in a cache now, if some may be. */
+/* Find the rows that are in a cache now, if there are caches. */
 static PetscErrorCode locate(TrsStream stream, TrsWorkspace workspace, const TrsTbeInput *input, Backward *b)
 {
   bool cached = false;
@@ -344,7 +342,7 @@ PetscErrorCode TrsTbeBackwardRowsCuda(TrsStream stream, TrsWorkspace workspace, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The host waits if the numbers of rows are asked for. */
+/* The host waits if the caller needs the numbers of rows. */
 /* NOLINTNEXTLINE(readability-function-size): the function type has many parameters */
 PetscErrorCode TrsTbeRowGradientsCuda(TrsStream stream, TrsWorkspace workspace, const TrsTbe *tbe,
                                       const TrsTbeInput *input, TrsMatrix grad, int64_t *row_begin,

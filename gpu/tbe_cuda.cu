@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Table-batched embedding on the GPU: lookups. Twin of src/cpu/tbe_cpu.c, with the same sums bit
-  for bit: the ids of a bag are added in their order, in fp32.
+  Table-batched embedding on the GPU: lookups. Twin of src/cpu/tbe_cpu.c, with the same sums bit for
+  bit: a bag's ids are added in order, in fp32.
 
-  A group of lanes (tbe_rows_cuda.h) has some neighbouring bags of a feature, about TRS_TILE_IDS
-  ids, with two to four rows in flight. It loads the ids once, a lane one id, and hands the
-  addresses of rows out by shuffles. Features of one type and width share a launch of as many blocks
-  as the GPU holds. Bytes moved: each occurrence's row once, ids 8 bytes, the pooled rows once.
+  A group of lanes (tbe_rows_cuda.h) handles several neighbouring bags of a feature, about
+  TRS_TILE_IDS ids, with two to four rows in flight. It loads each id once, one id per lane, and
+  distributes the rows' addresses by shuffles. Features with the same type and width share a launch,
+  which has as many blocks as the GPU holds. Bytes moved: each occurrence's row once, 8 bytes per
+  id, the pooled rows once.
 
   Source: FBGEMM split_embedding_codegen_lookup_* forward
 */
@@ -17,8 +18,8 @@
 enum { TRS_LOOKUP_THREADS = 256, TRS_GRID_Y = 65535, TRS_TILE_IDS = 32 };
 
 /*
-  Thread blocks that a multiprocessor should hold: with 64 registers a thread, and 80 if quantised
-  rows are unpacked.
+  Thread blocks per multiprocessor: with 64 registers per thread, or 80 if quantised rows are
+  unpacked.
 */
 template <TrsDType DTYPE> constexpr int blocks_of = is_float<DTYPE> ? 4 : 3;
 
@@ -39,9 +40,9 @@ static __host__ __device__ constexpr int rows_in_flight(int columns)
 }
 
 /*
-  x[ROWS][COLUMNS] = columns col .. of the rows of values i .. Pruned ids, bad ids and ids from end
-  on give zeros. is_row says which ids are rows. All ids are loaded before the first row, and all
-  rows before the first use. CACHED: the table may have a cache.
+  x[ROWS][COLUMNS] = the columns from col on in the rows of the values from i on. Pruned ids, bad
+  ids and ids >= end give zeros. is_row marks the ids that are rows. All ids are loaded before the
+  first row, and all rows before the first use. CACHED: the table may have a cache.
 */
 template <TrsDType DTYPE, int COLUMNS, bool CACHED, int ROWS>
 static __device__ __forceinline__ void load_rows(const LookupFeature &f, const TrsTbeInput &input, int64_t i,
@@ -66,13 +67,13 @@ static __device__ __forceinline__ void load_rows(const LookupFeature &f, const T
   }
 }
 
-/* Where the row of an occurrence is (NULL: it has none), and its weight. */
+/* An occurrence's row (NULL: it has none) and weight. */
 struct Occurrence {
   const char *row;
   float weight;
 };
 
-/* The occurrence of value i. Values from end on, pruned ids and bad ids have no row. */
+/* The occurrence of value i. Values >= end, pruned ids and bad ids have no row. */
 template <bool CACHED>
 static __device__ __forceinline__ Occurrence occurrence_at(const LookupFeature &f, const TrsTbeInput &input,
                                                            int64_t i, int64_t end)
@@ -86,7 +87,7 @@ static __device__ __forceinline__ Occurrence occurrence_at(const LookupFeature &
   return {is_row ? row : nullptr, is_row && input.weights ? __ldg(input.weights + i) : is_row ? 1.0f : 0.0f};
 }
 
-/* The row of the occurrence that another lane of the group has. */
+/* The row of another lane's occurrence in the group. */
 static __device__ __forceinline__ const char *row_of(const Occurrence &mine, int from, int lanes,
                                                      unsigned mask)
 {
@@ -96,13 +97,13 @@ static __device__ __forceinline__ const char *row_of(const Occurrence &mine, int
 }
 
 /*
-  Store pooled columns. A quantised row may end within a lane's columns, and its pooled row need not
-  be aligned.
+  Store pooled columns. A quantised row may end within a lane's columns, and its pooled row may be
+  unaligned.
 */
 template <TrsDType DTYPE, int COLUMNS, class OUT>
 static __device__ __forceinline__ void store_pooled(OUT *to, int col, int dim, const float *x)
 {
-  constexpr uintptr_t unit = 4 * sizeof(OUT); /* bytes of a store of four numbers */
+  constexpr uintptr_t unit = 4 * sizeof(OUT); /* bytes in a store of four numbers */
 
   if (is_float<DTYPE> || (col + COLUMNS <= dim && reinterpret_cast<uintptr_t>(to + col) % unit == 0)) {
     stream_numbers<COLUMNS>(to + col, x);
@@ -113,12 +114,12 @@ static __device__ __forceinline__ void store_pooled(OUT *to, int col, int dim, c
   }
 }
 
-/* The bag that a group of lanes is at. */
+/* The current bag of a group of lanes. */
 template <class OUT> struct Pooled {
   OUT *to;            /* its pooled row */
   const int64_t *end; /* its place in the offsets of ends */
-  int32_t bags;       /* bags of the group from this one on */
-  uint32_t left;      /* values of the bag that are not added yet */
+  int32_t bags;       /* the group's bags from this one on */
+  uint32_t left;      /* values of the bag that are not yet added */
 };
 
 static __device__ __forceinline__ uint32_t bag_length(const int64_t *end)
@@ -126,7 +127,7 @@ static __device__ __forceinline__ uint32_t bag_length(const int64_t *end)
   return static_cast<uint32_t>(__ldg(end) - __ldg(end - 1));
 }
 
-/* Store the bags that are whole, and go on to the first that is not. */
+/* Store the complete bags, and move on to the first incomplete one. */
 template <TrsDType DTYPE, int COLUMNS, class OUT>
 static __device__ __forceinline__ void finish_bags(const LookupFeature &f, int64_t out_stride, int col,
                                                    Pooled<OUT> *at, float *acc)
@@ -145,11 +146,10 @@ static __device__ __forceinline__ void finish_bags(const LookupFeature &f, int64
 }
 
 /*
-  Pool neighbouring bags of a feature in columns col .. of each lane. The bags' values are
+  Pool neighbouring bags of a feature in each lane's columns from col on. The bags' values are
   neighbours: rows of several short bags are in flight together, and each bag's rows are added in
-  their order. A lane loads one id of as many as the group has lanes, and the lanes then hand the
-  rows' addresses out. A group has at least as many lanes as rows in flight, even if a row needs
-  fewer.
+  order. The group loads as many ids as it has lanes, one id per lane. The lanes then distribute the
+  rows' addresses. A group has at least as many lanes as rows in flight, even if a row needs fewer.
 */
 template <TrsDType DTYPE, int COLUMNS, bool CACHED, class OUT>
 static __device__ __forceinline__ void pool_bags(const LookupFeature &f, const TrsTbeInput &input, int lanes,
@@ -191,13 +191,13 @@ static __device__ __forceinline__ void pool_bags(const LookupFeature &f, const T
   finish_bags<DTYPE, COLUMNS>(f, out_stride, col, &at, acc);
 }
 
-/* A tile is `bags` neighbouring bags of a feature: a group of lanes has one at a time. */
+/* A tile is `bags` neighbouring bags of a feature. A group of lanes handles one tile at a time. */
 struct Tiles {
-  uint32_t n, each; /* tiles of all features, and of one */
+  uint32_t n, each; /* tiles of all features, and of one feature */
   int32_t bags;
 };
 
-/* Groups go through the tiles in the order of features, so that tables come one after the other. */
+/* Groups process the tiles in feature order, so that tables come one after the other. */
 template <TrsDType DTYPE, int COLUMNS, bool CACHED, class OUT>
 static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS, blocks_of<DTYPE>)
     forward_kernel(const LookupFeature *__restrict__ features, TrsTbeInput input, Tiles tiles, int lanes_log2,
@@ -220,7 +220,7 @@ static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS, blocks_of<DTYPE>)
   }
 }
 
-/* Sequences: a group has as many rows as it keeps in flight. Weights are not used. */
+/* Sequences: a group handles as many rows as it keeps in flight. Weights are not used. */
 template <TrsDType DTYPE, int COLUMNS, bool CACHED>
 static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
     forward_rows_kernel(const LookupFeature *features, TrsTbeInput input, int lanes_log2, float *out,
@@ -247,8 +247,8 @@ static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
 }
 
 /*
-  Compute the gradient of the weight of each value: the product of its row and its bag's gradient.
-  Here out is this gradient, [B, out_stride].
+  Compute the gradient of each value's weight: the product of its row and its bag's gradient. Here
+  out is that bag gradient, [B, out_stride].
 */
 template <TrsDType DTYPE, int COLUMNS, bool CACHED>
 static __global__ void __launch_bounds__(TRS_LOOKUP_THREADS)
@@ -295,7 +295,7 @@ struct Lookup {
   LookupKind kind;
   int n_features;
   TrsTbeInput input;
-  TrsMatrix matrix; /* pooled rows; or of floats: rows, or gradients, which are only read */
+  TrsMatrix matrix; /* pooled rows; or floats: rows, or gradients, which are only read */
   float *grad_weights;
 };
 
@@ -322,9 +322,9 @@ static int class_of(const TrsTbeTable *table, const TrsTbeFeature *feature, cons
 }
 
 /*
-  Cut the bags of n features into tiles. If bags are alike, a tile has about TRS_TILE_IDS ids. It
-  has fewer where the GPU would hold more groups than there are tiles, but not fewer than a group
-  keeps in flight.
+  Cut the bags of n features into tiles. If bags have similar lengths, a tile has about TRS_TILE_IDS
+  ids. If the GPU holds more groups than there would be tiles, a tile has fewer ids, but at least as
+  many as a group keeps in flight.
 */
 static PetscErrorCode tile_bags(const Lookup *lookup, int n, int rows, int64_t groups, Tiles *tiles)
 {

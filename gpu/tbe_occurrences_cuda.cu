@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Keys, sort, runs and pieces of the rows that a batch touches; classes of their tables.
+  Keys, sort, runs and pieces for the rows that a batch touches; classes of their tables.
 
-  Bytes moved for N occurrences: 16 N a pass of the sort, and 8 N more each if the tables have 2^32
-  rows or more, and if gradients have factors. Scratch: 12 N to 24 N bytes and that of the sort
-  itself. What is kept has 20 N bytes, with factors 24 N.
+  Bytes moved for N occurrences: 16 N per pass of the sort, 8 N more if the tables have 2^32 rows or
+  more, and 8 N more if gradients have factors. Scratch: 12 N to 24 N bytes and the sort's own
+  scratch memory. The kept data has 20 N bytes, or 24 N with factors.
 
   Source: FBGEMM transpose_embedding_input
 */
@@ -20,14 +20,14 @@ enum { TRS_KEY_THREADS = 256 };
 
 /* A feature on the device. */
 struct UpdateFeature {
-  int64_t key_begin, rows; /* first key and rows of the feature's table */
+  int64_t key_begin, rows; /* the table's first key and rows */
   int64_t mean;
 };
 
-/* The occurrences before the sort, in the order of the batch. */
+/* The occurrences before the sort, in batch order. */
 struct Unsorted {
   uint64_t *key;
-  uint32_t *key_32; /* replaces key: all keys have at most 32 bits */
+  uint32_t *key_32; /* used instead of key if all keys have at most 32 bits */
   uint32_t *place;
   uint64_t *scaled_place; /* as in Occurrences */
 };
@@ -49,8 +49,8 @@ static __device__ __forceinline__ void put(const Unsorted &u, int64_t i, uint64_
 }
 
 /*
-  One group of lanes a bag. Ids that are not rows get a key behind all rows. So do values in no bag
-  of the call: values of a view's other features lie before and behind those of the call.
+  One group of lanes per bag. Ids that are not rows get a key behind all rows. So do values in no
+  bag of the call: a view's other features have values before and behind the call's.
 */
 static __global__ void bag_keys_kernel(const UpdateFeature *features, int n_features, TrsTbeInput input,
                                        uint64_t end_key, bool by_id, int bag_bits, int lanes_log2, Unsorted u)
@@ -81,7 +81,7 @@ static __global__ void bag_keys_kernel(const UpdateFeature *features, int n_feat
   }
 }
 
-/* Keys are given in sorted order; NULL: 0, 1, .. */
+/* keys must be sorted; NULL: 0, 1, ... */
 static __global__ void given_keys_kernel(int64_t n, const int64_t *keys, const int64_t *index,
                                          uint64_t *sorted, uint32_t *place)
 {
@@ -93,9 +93,9 @@ static __global__ void given_keys_kernel(int64_t n, const int64_t *keys, const i
 
 /* --- runs and pieces --- */
 
-/* What the kernels and CUB tell each other of the number of runs, on the device. */
+/* Numbers of runs that the kernels and CUB exchange on the device. */
 struct RunCounts {
-  uint32_t distinct; /* distinct keys, of which the last one may be end_key */
+  uint32_t distinct; /* distinct keys; the last one may be end_key */
   uint32_t runs;
 };
 
@@ -125,7 +125,7 @@ static __global__ void ends_kernel(Occurrences o, RunCounts *count, uint64_t end
   }
 }
 
-/* What CUB's algorithms read one after the other. Element i is FUNCTION(i). */
+/* A sequence that CUB's algorithms read in order. Element i is FUNCTION(i). */
 template <class FUNCTION> struct Computed {
   using iterator_category = std::random_access_iterator_tag;
   using value_type = uint32_t;
@@ -156,7 +156,7 @@ struct ItsNumber {
   }
 };
 
-/* The number of pieces of a run: 0 if the run is short, and behind the last run. */
+/* The number of a run's pieces: 0 if the run is short or behind the last run. */
 struct Pieces {
   const uint32_t *begin;
   const RunCounts *count;
@@ -173,7 +173,7 @@ struct Pieces {
 
 /* --- host: classes of tables --- */
 
-/* Does a lane take 16 bytes of the table's rows at once? */
+/* True if a lane reads 16 bytes of the table's rows at once. */
 static bool is_aligned(const TrsTbeTable *table)
 {
   return table->dim % TrsCudaColumns(table->dtype, true) == 0 &&
@@ -206,8 +206,8 @@ static void add_table(Backward *b, int t, int key)
 }
 
 /*
-  Sort the tables by their keys, and find the classes. in_order: keep the order of the tables, and
-  make more classes.
+  Sort the tables by key, and find the classes. in_order: keep the tables' order and make more
+  classes.
 */
 static PetscErrorCode order_tables(TrsWorkspace workspace, bool in_order, Backward *b)
 {
@@ -220,7 +220,7 @@ static PetscErrorCode order_tables(TrsWorkspace workspace, bool in_order, Backwa
 
   PetscFunctionBegin;
   PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_TABLES, n + 1, sizeof(*b->table), &b->table));
-  /* with padding, which is compared with the last upload */
+  /* with padding, because it is compared with the last upload */
   memset(b->table, 0, static_cast<size_t>(n + 1) * sizeof(*b->table));
   PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_CLASSES, n, sizeof(*b->classes) + 2 * sizeof(int), &room));
   b->classes = reinterpret_cast<UpdateClass *>(room);
@@ -249,8 +249,8 @@ static PetscErrorCode order_tables(TrsWorkspace workspace, bool in_order, Backwa
 /* --- sort and runs --- */
 
 /*
-  Find the runs of sorted keys, the pieces of the runs, and the runs of the classes. `keep` gets
-  what is found.
+  Find the runs of sorted keys, the runs' pieces, and the classes' runs. The results are stored in
+  `keep`.
 */
 template <class Key>
 static PetscErrorCode find_runs(TrsStream stream, TrsWorkspace keep, TrsWorkspace scratch, const Key *sorted,
@@ -258,7 +258,7 @@ static PetscErrorCode find_runs(TrsStream stream, TrsWorkspace keep, TrsWorkspac
 {
   const bool by_table = b->use == TRS_TBE_LISTS;
   const int n_tables = b->tbe->n_tables, n = b->n_classes + 1 + (by_table ? n_tables + 1 : 0);
-  const uint32_t n_keys = static_cast<uint32_t>(b->o.n); /* CUB counts with its type */
+  const uint32_t n_keys = static_cast<uint32_t>(b->o.n); /* CUB counts in its type */
   const Computed<ItsNumber> number = {{}, 0};
   uint64_t *boundary, *boundaries;
   RunCounts *count;
@@ -294,7 +294,7 @@ static PetscErrorCode find_runs(TrsStream stream, TrsWorkspace keep, TrsWorkspac
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make room for the occurrences in the workspace that keeps them. */
+/* Reserve memory for the occurrences in the workspace that keeps them. */
 static PetscErrorCode reserve(TrsWorkspace keep, int64_t n, bool scaled, Occurrences *o)
 {
   PetscFunctionBegin;
@@ -328,7 +328,7 @@ static PetscErrorCode sort(TrsStream stream, TrsWorkspace keep, TrsWorkspace scr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make room for the unsorted occurrences. Keys of 32 bits take half of the memory. */
+/* Reserve memory for the unsorted occurrences. 32-bit keys take half of the memory. */
 static PetscErrorCode reserve_unsorted(TrsWorkspace scratch, const Backward *b, Unsorted *u)
 {
   const int64_t n = b->o.n;
@@ -347,7 +347,7 @@ static PetscErrorCode reserve_unsorted(TrsWorkspace scratch, const Backward *b, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the sorted occurrences and runs of a batch. The tables' order is known. */
+/* Find a batch's sorted occurrences and runs. The tables' order must be known. */
 static PetscErrorCode find(TrsStream stream, TrsWorkspace keep, TrsWorkspace scratch,
                            const TrsTbeInput *input, Backward *b)
 {
@@ -380,7 +380,7 @@ static PetscErrorCode find(TrsStream stream, TrsWorkspace keep, TrsWorkspace scr
   }
   PetscCall(TrsCudaUploadArray(scratch, TRS_CUDA_FEATURES, stream,
                                tbe->n_features * static_cast<int64_t>(sizeof(*list)), list, &features));
-  /* a lane for each id of a bag */
+  /* a lane for each id in a bag */
   while (lanes_log2 < 5 && n_bags << lanes_log2 < n) lanes_log2++;
   CU_LAUNCH(bag_keys_kernel, TrsCudaBlocks(n_bags << lanes_log2, TRS_KEY_THREADS), TRS_KEY_THREADS, 0,
             TrsCudaStream(stream), features, tbe->n_features, *input, b->end_key, by_id, b->o.bag_bits,
@@ -405,7 +405,7 @@ static PetscErrorCode upload_tables(TrsStream stream, TrsWorkspace workspace, Ba
 
 /* --- occurrences that are kept --- */
 
-/* A batch's occurrences, and what they were made for. */
+/* A batch's occurrences, and what they depend on. */
 struct TrsTbeOccurrencesImpl {
   TrsWorkspace memory;
   TrsTbeUse use;
@@ -456,8 +456,8 @@ PetscErrorCode TrsTbeOccurrencesDestroyCuda(TrsTbeOccurrences *occurrences)
 }
 
 /*
-  Take the occurrences that were found before. Some payloads sort for tables whose memory they know
-  only later; if its alignment then makes other classes, *taken is false, and the ids must be sorted
+  Use the occurrences that were found before. Some payloads sort for tables whose memory is only
+  known later. If its alignment leads to other classes, *taken is false, and the ids must be sorted
   again.
 */
 static PetscErrorCode take(const TrsTbeInput *input, Backward *b, bool *taken)
@@ -513,7 +513,7 @@ PetscErrorCode TrsCudaGivenOccurrences(TrsStream stream, TrsWorkspace workspace,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Are the gradients of rows that are taken 16 bytes at once aligned, too? */
+/* True if the gradients of rows that are read 16 bytes at once are aligned, too. */
 static bool are_gradients_aligned(const Backward *b)
 {
   bool aligned = TrsCudaIsAligned(b->g.grad, b->g.stride * 4, 16);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Rows of embedding tables on the GPU: which lane has which columns, loads that widen and stores
-  that round.
+  Rows of embedding tables on the GPU: the assignment of columns to lanes, loads that widen and
+  stores that round.
 
-  A group of 1 to 32 neighbouring lanes of a warp has a row. Lane l takes COLUMNS columns from l *
-  COLUMNS on, then those a whole group further. COLUMNS are 16 bytes of a row if rows are aligned (4
-  bytes of a quantised row, whose values begin behind 4 bytes of parameters).
+  A group of 1 to 32 neighbouring lanes of a warp handles a row. Lane l handles COLUMNS columns from
+  l * COLUMNS on, then the same columns one whole group further. COLUMNS are 16 bytes of a row if
+  rows are aligned (4 bytes in a quantised row, whose values begin behind 4 bytes of parameters).
 */
 #pragma once
 
 #include "gpu/wide_cuda.h"
 
-/* Does the type hold floats? If not, rows are quantised. */
+/* True if the type holds floats. Other types are quantised rows. */
 template <TrsDType DTYPE>
 constexpr bool is_float = DTYPE == TRS_FP32 || DTYPE == TRS_FP16 || DTYPE == TRS_BF16;
 
@@ -21,8 +21,8 @@ template <TrsDType DTYPE> static __device__ __forceinline__ float widen_16(uint1
 }
 
 /*
-  Columns of a row as they lie in memory: 16 bytes or one number of floats, or the parameters of a
-  quantised row and 4 bytes. They take no more registers than they have bytes while they wait.
+  A row's columns in their memory format: 16 bytes or one number for floats, or the parameters of a
+  quantised row and 4 bytes. While they wait, they take no more registers than they have bytes.
 */
 template <TrsDType DTYPE, int COLUMNS> struct RawColumns {
   static constexpr int element = DTYPE == TRS_FP32 ? 4 : 2;
@@ -33,7 +33,7 @@ template <TrsDType DTYPE, int COLUMNS> struct RawColumns {
 
 template <TrsDType DTYPE> constexpr int quantised_bits = DTYPE == TRS_INT8 ? 8 : DTYPE == TRS_INT4 ? 4 : 2;
 
-/* READ_ONLY: nobody writes the row while the kernel runs. */
+/* READ_ONLY: no other code writes the row while the kernel runs. */
 template <bool READ_ONLY, class T> static __device__ __forceinline__ T load(const char *from)
 {
   return READ_ONLY ? __ldg(reinterpret_cast<const T *>(from)) : *reinterpret_cast<const T *>(from);
@@ -80,7 +80,7 @@ static __device__ __forceinline__ void widen(const RawColumns<DTYPE, COLUMNS> &r
 }
 
 /*
-  x[COLUMNS] = columns col .. of a row. All of them exist or, in a quantised row, lie in its
+  x[COLUMNS] = the columns from col on in a row. All of them must exist or lie in a quantised row's
   padding.
 */
 template <TrsDType DTYPE, int COLUMNS>
@@ -91,7 +91,7 @@ static __device__ __forceinline__ void load_columns(const char *row, int col, fl
 
 /*
   Sum over the group's lanes, with the same bits in all lanes. A group is the `lanes` (a power of 2)
-  lanes around this lane. All of them call it.
+  lanes around this lane. All of them must call it.
 */
 static __device__ __forceinline__ unsigned group_mask(int lanes)
 {
@@ -105,7 +105,7 @@ static __device__ __forceinline__ float group_sum(float x, int lanes, unsigned m
   return x;
 }
 
-/* COLUMNS of the kernels of a table. */
+/* COLUMNS for a table's kernels. */
 static inline int TrsCudaColumns(TrsDType dtype, bool aligned)
 {
   switch (dtype) {
@@ -118,7 +118,7 @@ static inline int TrsCudaColumns(TrsDType dtype, bool aligned)
   }
 }
 
-/* Number of lanes of a group for D columns, as a logarithm. */
+/* Number of lanes in a group for D columns, as a logarithm. */
 static inline int TrsCudaLanesLog2(int D, int columns)
 {
   int log2 = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   One optimizer step of one row on the GPU, by a group of lanes (tbe_rows_cuda.h). Twin of the steps
-  in src/cpu/tbe_steps_template.h. Sums over columns run in each lane and then over the lanes,
+  in src/cpu/tbe_steps_template.h. Sums over columns are made in each lane and then over the lanes,
   so they differ from the CPU's in the last bits.
 */
 #pragma once
@@ -14,21 +14,21 @@ struct Step {
 };
 
 /*
-  The group's row. Its first columns, and its state of one float a row (rowwise optimizers; NULL:
-  none), are loaded before the gradients, so that the step waits for one load less.
+  The group's row. Its first columns and, for rowwise optimizers, its state with one float per row
+  (NULL: none) are loaded before the gradients, so that the step waits for one load less.
 */
 template <TrsDType DTYPE, int COLUMNS> struct GroupRow {
   const TrsTbeTable *table;
-  char *weight; /* the row's address: in its table, or in a line of a cache */
+  char *weight; /* the row's address in its table or in a cache line */
   int64_t row;
   int lane, lanes;
   unsigned mask;
-  RawColumns<DTYPE, COLUMNS> first; /* columns lane * COLUMNS .. */
+  RawColumns<DTYPE, COLUMNS> first; /* columns from lane * COLUMNS on */
   float *row_state;
-  float row_value; /* value of the row's state, in lane 0 */
+  float row_value; /* the row's state value, in lane 0 */
 };
 
-/* Store 16-bit numbers, two a word. */
+/* Store 16-bit numbers, two per word. */
 template <int COLUMNS> static __device__ __forceinline__ void store_words(uint16_t *to, const unsigned *word)
 {
   if constexpr (COLUMNS == 8)
@@ -37,7 +37,7 @@ template <int COLUMNS> static __device__ __forceinline__ void store_words(uint16
     *to = static_cast<uint16_t>(word[0]);
 }
 
-/* Store columns col .. of a row, each rounded to the nearest number of the type. */
+/* Store a row's columns from col on, each rounded to the type's nearest number. */
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void store_nearest(char *row, int col, const float *x)
 {
@@ -93,7 +93,7 @@ static __device__ __forceinline__ void load_weights(const GroupRow<DTYPE, COLUMN
     load_columns<DTYPE, COLUMNS>(at.weight, col, w);
 }
 
-/* Update a state of one float a row. Lane 0 writes it, and all lanes get the new value. */
+/* Update a state with one float per row. Lane 0 writes it, and all lanes get the new value. */
 template <TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ float update_row_state(const GroupRow<DTYPE, COLUMNS> &at, float keep,
                                                          float add)
@@ -110,7 +110,10 @@ static __device__ __forceinline__ float update_row_state(const GroupRow<DTYPE, C
 /* FOR_COLUMNS(col) { } runs over this lane's columns. */
 #define FOR_COLUMNS(col) for (int col = at.lane * COLUMNS; col < at.table->dim; col += at.lanes * COLUMNS)
 
-/* adam's direction in columns col .. v belongs to the element or, with partial, to the row. */
+/*
+  adam's direction in the columns from col on. v belongs to the element, or with `partial` to the
+  row.
+*/
 template <int COLUMNS>
 static __device__ __forceinline__ void adam_direction(const Step &step, const float *w, const float *m,
                                                       const float *v, float *r)
@@ -230,7 +233,7 @@ static __device__ float lars_rate(const Step &step, const GroupRow<DTYPE, COLUMN
 
 /*
   The step of the group's row, a specialisation for each optimizer: gradient g [D], and with
-  `scratch` r [D] to work in; both are shared memory, of which every lane uses its own columns only.
+  `scratch` work memory r [D]. Both are in shared memory, where each lane uses only its own columns.
   An optimizer without a specialisation is refused at set-up.
 */
 template <int KIND> struct StepOf {
@@ -246,8 +249,8 @@ template <> struct StepOf<TRS_OPTIM_NONE> : StepOf<-1> {
 };
 
 /*
-  Optimizers that treat each element alike: OWN::element() has w and its states m and v in place, as
-  many as STATES, and a number of the whole row, OWN::rate().
+  Optimizers that treat all elements alike: OWN::element() has w and its STATES states m and v in
+  place, and OWN::rate(), a number for the whole row.
 */
 template <class OWN, int STATES> struct ElementStep {
   static constexpr bool defined = true, scratch = false;
@@ -363,13 +366,13 @@ template <> struct StepOf<TRS_OPTIM_LAMB> : AdamStep<false, true> {
 template <> struct StepOf<TRS_OPTIM_PARTIAL_ROWWISE_LAMB> : AdamStep<true, true> {
 };
 
-/* KIND: the optimizer, where a kernel has only one, or TRS_N_OPTIMS. */
+/* KIND: the optimizer, if a kernel has only one; otherwise TRS_N_OPTIMS. */
 template <int KIND> static __device__ __forceinline__ TrsSparseOptimizerKind kind_of(const Step &step)
 {
   return KIND < static_cast<int>(TRS_N_OPTIMS) ? static_cast<TrsSparseOptimizerKind>(KIND) : step.args.kind;
 }
 
-/* Which of an optimizer's states has one number a row: 0, 1, or -1: none. */
+/* The index of an optimizer's state with one number per row: 0, 1, or -1: none. */
 static __device__ __forceinline__ int row_state_of(TrsSparseOptimizerKind kind)
 {
 #define ROW_STATE(KIND, word, shape0, name0, shape1, ...) \
@@ -382,8 +385,8 @@ static __device__ __forceinline__ int row_state_of(TrsSparseOptimizerKind kind)
 }
 
 /*
-  Start the loads of the step. The caller sets at.table, weight, row and the lanes. Data that does
-  not wait in registers is brought as far as L2.
+  Start the step's loads. The caller must set at.table, weight, row and the lanes. Data that does
+  not wait in registers is prefetched into L2.
 */
 template <int KIND, TrsDType DTYPE, int COLUMNS>
 static __device__ __forceinline__ void begin_step(const Step &step, GroupRow<DTYPE, COLUMNS> *row)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Runs of a row's occurrences on the GPU (tbe_occurrences_cuda.h), and the sums of their gradients
-  in the columns of a lane.
+  in a lane's columns.
 */
 #pragma once
 
@@ -22,7 +22,7 @@ static __device__ __forceinline__ const UpdateTable *table_of(const Gradients &g
   return &g.table[low];
 }
 
-/* Where occurrence k's gradient is: Occurrences.place. Returns its factor. */
+/* Load the place of occurrence k's gradient: Occurrences.place. Returns its factor. */
 static __device__ __forceinline__ float load_place(const Occurrences &o, int64_t k, uint32_t *place)
 {
   if (!o.scaled_place) {
@@ -37,8 +37,8 @@ static __device__ __forceinline__ float load_place(const Occurrences &o, int64_t
 }
 
 /*
-  acc[COLUMNS] += the gradients of sorted occurrences [begin, end), in order, in columns col .. All
-  places are loaded before the first gradient.
+  acc[COLUMNS] += the gradients of sorted occurrences [begin, end), in order, in the columns from
+  col on. All places are loaded before the first gradient.
 */
 template <int COLUMNS, bool ALIGNED, class G>
 static __device__ __forceinline__ void add_occurrences(const Occurrences &o, const Gradients &g,
@@ -88,10 +88,10 @@ static __device__ __forceinline__ void sum_occurrences(const Occurrences &o, con
     add_occurrences<COLUMNS, false, float>(o, g, begin, end, col, acc);
 }
 
-/* A run and the key of its row. */
+/* A run and its row's key. */
 struct Run {
   uint64_t key;
-  uint32_t begin, end; /* indices of occurrences, of which there are fewer than 2^32 */
+  uint32_t begin, end; /* indices of occurrences; there are fewer than 2^32 */
 };
 
 static __device__ __forceinline__ Run load_run(const Occurrences &o, int64_t r)
@@ -99,7 +99,7 @@ static __device__ __forceinline__ Run load_run(const Occurrences &o, int64_t r)
   return {o.key_of[r], o.begin[r], o.begin[r + 1]};
 }
 
-/* The summed gradient of a long run in columns col .. */
+/* The summed gradient of a long run in the columns from col on. */
 template <int COLUMNS>
 static __device__ __forceinline__ void sum_pieces(const Occurrences &o, const Gradients &g, int64_t r,
                                                   int col, float *acc)
@@ -116,7 +116,7 @@ static __device__ __forceinline__ void sum_pieces(const Occurrences &o, const Gr
   }
 }
 
-/* The summed gradient of run r in columns col .. */
+/* The summed gradient of run r in the columns from col on. */
 template <int COLUMNS>
 static __device__ __forceinline__ void sum_run(const Occurrences &o, const Gradients &g, int64_t r,
                                                const Run &run, int col, float *acc)

@@ -8,7 +8,7 @@
 enum {
   TRS_TILE_THREADS = 128,
   TRS_TILE = 8,  /* neighbouring runs that a group of lanes updates together */
-  TRS_FLIGHT = 2 /* of them whose rows are on their way at a time */
+  TRS_FLIGHT = 2 /* number of them whose rows are in flight at a time */
 };
 
 /* Another lane's pointer. */
@@ -17,7 +17,7 @@ template <int LANES, class T> static __device__ __forceinline__ T *shuffled(T *p
   return reinterpret_cast<T *>(__shfl_sync(~0u, reinterpret_cast<unsigned long long>(pointer), lane, LANES));
 }
 
-/* Load COLUMNS numbers, a multiple of 4, that nobody writes while the kernel runs. */
+/* Load COLUMNS numbers, a multiple of 4, that no code writes while the kernel runs. */
 template <int COLUMNS, class G> static __device__ __forceinline__ void load_gradient(const G *from, float *x)
 {
   typedef std::conditional_t<sizeof(G) == sizeof(float), float4, uint2> Four;
@@ -30,8 +30,8 @@ template <int COLUMNS, class G> static __device__ __forceinline__ void load_grad
 }
 
 /*
-  The sum of x[0] over the group's lanes, in its lower half, and of x[1], in its upper half; the
-  bits are those of group_sum().
+  The sums of x[0] and x[1] over the group's lanes, in its lower and upper half; the bits equal
+  those of group_sum().
 */
 template <int LANES> static __device__ __forceinline__ float two_sums(const float *x, bool upper)
 {
@@ -44,18 +44,18 @@ template <int LANES> static __device__ __forceinline__ float two_sums(const floa
 }
 
 /*
-  update_kernel waits for a row at a time, and all lanes of a group do what one lane could. Here a
-  group of LANES takes a tile of TRS_TILE neighbouring runs. Each of as many lanes finds the
-  addresses of one run, and starts to load its state and what the next tile's run needs. Then the
-  group goes through the tile, with TRS_FLIGHT rows and their first gradients in flight. Their
-  addresses come by shuffles. A warp never parts: its shuffles name all lanes. Where a shuffle names
-  lanes that are known at run time only, nvcc puts several instructions before it.
+  update_kernel waits for one row at a time, and all lanes of a group repeat work that one lane
+  could do. Here a group of LANES handles a tile of TRS_TILE neighbouring runs. TRS_TILE of its
+  lanes each find the addresses of one run, and start to load its state and the data for the next
+  tile's run. Then the group processes the tile, with TRS_FLIGHT rows and their first gradients in
+  flight. Their addresses come by shuffles. A warp never diverges: its shuffles name all lanes. If a
+  shuffle's lanes are only known at run time, nvcc puts several instructions before it.
 */
 template <TrsDType DTYPE, int COLUMNS, class G, int LANES>
 static __global__ void __launch_bounds__(TRS_TILE_THREADS, 6)
     update_tiles_kernel(Occurrences o, Gradients gradients, const int64_t *class_run, int dim, Step step)
 {
-  constexpr int RUNS = 32 / LANES * TRS_TILE; /* of a warp */
+  constexpr int RUNS = 32 / LANES * TRS_TILE; /* per warp */
   const TrsSparseOptimizerArgs &a = step.args;
   const int lane = static_cast<int>(threadIdx.x) & (LANES - 1), col = lane * COLUMNS,
             first = (static_cast<int>(threadIdx.x) & 31) / LANES * TRS_TILE, mine = first + lane % TRS_TILE;
@@ -84,7 +84,8 @@ static __global__ void __launch_bounds__(TRS_TILE_THREADS, 6)
         TrsCacheRow(table, row, gradients.location && table->lines ? gradients.location[r] : -1,
                     DTYPE == TRS_FP32 ? 4 : 2));
     float *const state = table->state[0] + row;
-    const float value = lane < n ? *state : 0.0f; /* each run has one reader, which writes it */
+    /* only one lane reads each run's state, and that lane writes it */
+    const float value = lane < n ? *state : 0.0f;
     const G *const from = static_cast<const G *>(gradients.grad) +
                           (place & ((1u << o.bag_bits) - 1)) * gradients.stride +
                           gradients.out_column[place >> o.bag_bits];
@@ -116,7 +117,7 @@ static __global__ void __launch_bounds__(TRS_TILE_THREADS, 6)
           const float its = __shfl_sync(~0u, factor, j + u, LANES);
           for (int k = 0; k < COLUMNS; k++) g[u][k] *= its;
         }
-        for (int k = 0; k < COLUMNS; k++) g[u][k] += 0.0f; /* as a sum that began with 0 */
+        for (int k = 0; k < COLUMNS; k++) g[u][k] += 0.0f; /* like a sum that starts with 0 */
         if (repeats) {
           const Run whole = {0, __shfl_sync(~0u, run.begin, j + u, LANES),
                              __shfl_sync(~0u, run.end, j + u, LANES)};
@@ -202,7 +203,10 @@ static PetscErrorCode launch_tiles_by_gradient(TrsStream stream, const Backward 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The rows of the class have one width, eight lanes or more hold one, and gradients are aligned. */
+/*
+  True if the class's rows have one width and fit in a group of eight or more lanes, and gradients
+  are aligned.
+*/
 static bool takes_tiles(const Backward *b, int c, const TrsSparseOptimizerArgs *args)
 {
   const UpdateClass *own = &b->classes[c];

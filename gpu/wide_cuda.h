@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Several numbers at once on the GPU: 16 bytes a lane are its widest access, and fp16 has
-  instructions of its own.
+  Several numbers at once on the GPU: 16 bytes per lane are its widest access, and fp16 has its own
+  instructions.
 
-  For sm_80 and sm_90 nvcc cuts a plain float4 store into four, if it knows that the pointer is
-  global; each of the four fills a quarter of the sectors it touches. A store that names a cache
-  operator stays whole. So kernels store to global memory with keep_floats() or stream_floats(), and
-  to shared memory with store_floats().
+  For sm_80 and sm_90 nvcc splits a plain float4 store into four if it knows that the pointer is
+  global, and each of the four fills a quarter of its sectors. A store with a cache operator is not
+  split. So kernels store to global memory with keep_floats() or stream_floats(), and to shared
+  memory with store_floats().
 */
 #pragma once
 
@@ -16,7 +16,9 @@
 
 #include <initializer_list>
 
-/* Do all rows consist of whole float4, at addresses for it? sizes: strides and widths, or-ed. */
+/*
+  True if all rows consist of whole float4 at aligned addresses. sizes: strides and widths, or-ed.
+*/
 static inline bool is_wide(std::initializer_list<const void *> arrays, int64_t sizes)
 {
   uintptr_t bits = static_cast<uintptr_t>(4 * sizes);
@@ -25,7 +27,7 @@ static inline bool is_wide(std::initializer_list<const void *> arrays, int64_t s
   return bits % sizeof(float4) == 0;
 }
 
-/* Do all rows begin at an address for four numbers of the matrix's type? */
+/* True if all rows begin at an address aligned to four numbers of the matrix's type. */
 static inline bool has_fours(TrsMatrix matrix)
 {
   const int64_t four = 4 * TrsDTypeBytes(matrix.type);
@@ -76,7 +78,7 @@ template <int COLUMNS> static __device__ __forceinline__ void load_floats(const 
   }
 }
 
-/* Store to shared memory, or to memory of a kind that the compiler cannot know. */
+/* Store to shared memory, or to memory whose kind the compiler does not know. */
 template <int COLUMNS> static __device__ __forceinline__ void store_floats(float *to, const float *x)
 {
   if constexpr (COLUMNS % 4 == 0) {
@@ -88,7 +90,7 @@ template <int COLUMNS> static __device__ __forceinline__ void store_floats(float
   }
 }
 
-/* Store to global memory that is read again soon, and stays in L2. */
+/* Store to global memory that is read again soon and stays in L2. */
 template <int COLUMNS> static __device__ __forceinline__ void keep_floats(float *to, const float *x)
 {
   if constexpr (COLUMNS % 4 == 0) {
@@ -100,7 +102,7 @@ template <int COLUMNS> static __device__ __forceinline__ void keep_floats(float 
   }
 }
 
-/* Store to global memory more than L2 holds: this data leaves L2 first. */
+/* Store more data than L2 holds to global memory: this data leaves L2 first. */
 template <int COLUMNS> static __device__ __forceinline__ void stream_floats(float *to, const float *x)
 {
   if constexpr (COLUMNS % 4 == 0) {
@@ -138,7 +140,7 @@ static __device__ __forceinline__ void from_float(float x, Bf16 *to)
   to->bits = TrsFloatToBf16(x);
 }
 
-/* COLUMNS numbers, 1, or a multiple of 4 that are aligned to four of their size. */
+/* COLUMNS numbers: 1, or a multiple of 4 that is aligned to four times their size. */
 template <int COLUMNS> static __device__ __forceinline__ void load_numbers(const float *from, float *x)
 {
   load_floats<COLUMNS>(from, x);
@@ -183,7 +185,7 @@ template <int COLUMNS> static __device__ __forceinline__ void keep_numbers(Bf16 
     from_float(x[0], to);
 }
 
-/* Store 1, or a multiple of 4, to global memory more than L2 holds. */
+/* Store 1, or a multiple of 4, to global memory if there is more data than L2 holds. */
 template <int COLUMNS> static __device__ __forceinline__ void stream_numbers(float *to, const float *x)
 {
   stream_floats<COLUMNS>(to, x);

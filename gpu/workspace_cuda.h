@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Scratch of the GPU's kernels, and small host arrays (tables, offsets of bag blocks) on their way
-  to the device. A workspace belongs to one stream at a time, as every TrsWorkspace. It allocates
-  nothing after the largest call.
+  Scratch memory for the GPU's kernels, and small host arrays (tables, offsets of bag blocks) on
+  their way to the device. Like every TrsWorkspace, a workspace belongs to one stream at a time. It
+  allocates nothing after the largest call.
 */
 #pragma once
 
@@ -22,14 +22,14 @@ enum {
   TRS_CUDA_PLACES,
   TRS_CUDA_PLACES_UNSORTED,
   TRS_CUDA_CLASS_RUNS,
-  TRS_CUDA_LOCATIONS, /* in a cache of rows */
+  TRS_CUDA_LOCATIONS, /* locations in a cache of rows */
   TRS_CUDA_MISSES,
   TRS_CUDA_EVICTED,
   TRS_CUDA_N_SCRATCH
 };
 
 /*
-  Small arrays that are uploaded to the device. Each kind of call has arrays of its own, so that the
+  Small arrays that are uploaded to the device. Each kind of call has its own arrays, so that the
   next step finds them there.
 */
 enum {
@@ -37,7 +37,7 @@ enum {
   TRS_CUDA_CUTS,
   TRS_CUDA_BOUNDS,
   TRS_CUDA_TABLES_BEGIN,
-  TRS_CUDA_LOOKUP, /* and two more: TrsLookupKind */
+  TRS_CUDA_LOOKUP, /* three arrays, one for each LookupKind */
   TRS_CUDA_TABLES = TRS_CUDA_LOOKUP + 3,
   TRS_CUDA_FEATURES,
   TRS_CUDA_OUT_COLUMNS,
@@ -55,16 +55,13 @@ enum {
 };
 
 /*
-  Number of pinned copies, used in turn. A step may upload an array this often before the host must
+  Number of pinned copies, used in turn. A step can upload an array this often before the host must
   wait for the device.
 */
 enum { TRS_CUDA_IN_TURN = 4 };
 
 typedef struct {
-  /*
-    Pinned. The current copy holds what the device holds, or will hold when the enqueued copies are
-    done.
-  */
+  /* Pinned. The current copy equals the device's array, once the enqueued copies are done. */
   void *host[TRS_CUDA_IN_TURN];
   int64_t capacity_bytes[TRS_CUDA_IN_TURN];
   TrsEvent copied[TRS_CUDA_IN_TURN]; /* afterwards the pinned copy may be changed */
@@ -76,7 +73,7 @@ typedef struct {
 struct TrsWorkspaceImpl {
   TrsDeviceBuffer scratch[TRS_CUDA_N_SCRATCH];
   TrsCudaUpload upload[TRS_CUDA_N_UPLOADS];
-  TrsBuffer host[TRS_CUDA_N_UPLOADS]; /* where a call builds such an array */
+  TrsBuffer host[TRS_CUDA_N_UPLOADS]; /* memory in which a call builds such an array */
   void *answer;                       /* pinned, for results that a kernel returns to the host */
   int64_t answer_bytes;
 };
@@ -86,13 +83,13 @@ extern "C" {
 #endif
 
 /*
-  Device memory for n elements in one of the workspace's scratch arrays. It has the contents that
-  the last user left.
+  Get device memory for n elements in one of the workspace's scratch arrays. It has the contents of
+  its last use.
 */
 PetscErrorCode TrsCudaScratch(TrsWorkspace workspace, int which, int64_t n, size_t size,
                               void *pointer_to_pointer);
 
-/* Host memory for n elements, to build the contents of upload array `which`. */
+/* Get host memory for n elements, to build the contents of upload array `which`. */
 PetscErrorCode TrsCudaHostScratch(TrsWorkspace workspace, int which, int64_t n, size_t size,
                                   void *pointer_to_pointer);
 
@@ -100,11 +97,10 @@ PetscErrorCode TrsCudaHostScratch(TrsWorkspace workspace, int which, int64_t n, 
   TrsCudaUploadArray - Copy a small host array to the device. The copy is valid for kernels enqueued
   on the stream from now on, until the next upload of this array.
 
-  As a rule the host does not wait. An array that equals the last one is on the device already
-  (tables and bag blocks seldom change from step to step). A changed array goes through pinned
-  memory, and the host waits only if the fourth copy before has not been done yet: arrays that
-  change with the batch are uploaded twice a step, and the host is at most one step ahead of the
-  device.
+  Normally the host does not wait. If an array equals the last one, it is already on the device
+  (tables and bag blocks seldom change between steps). A changed array goes through pinned memory,
+  and the host waits only if the fourth copy before is not done yet. Arrays that change with the
+  batch are uploaded twice per step, and the host is at most one step ahead of the device.
 */
 PetscErrorCode TrsCudaUploadArray(TrsWorkspace workspace, int which, TrsStream stream, int64_t bytes,
                                   const void *host, void *pointer_to_pointer);
