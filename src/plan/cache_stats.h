@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Miss rate of a cache from the histogram of reuse distances. Source:
-  TorchRec CacheStatistics, EmbeddingOffloadStats.
+  A cache's miss rate, computed from a histogram of reuse distances.
+
+  Source: TorchRec CacheStatistics, EmbeddingOffloadStats
 */
 #pragma once
 
@@ -13,9 +14,9 @@
 float TrsCacheStatsBin(int n, int64_t height, int i);
 
 /*
-  TrsCacheMissRate - The share of the ids that a cache of load_factor * height rows does not hold.
+  TrsCacheMissRate - The share of ids that miss a cache of load_factor * height rows.
 
-  Not collective. Everything but the result is float32, as in TorchRec.
+  Not collective. Computes in float32 as TorchRec does; only the result is double.
 
   In:  hist  [n] counts over equal parts of the rows
 */

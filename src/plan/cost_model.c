@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
-  This file computes the cost of an option:
-  it makes the estimators' inputs from tables, topology and settings.
-*/
+/* Computes an option's cost: makes the estimators' inputs from tables, topology and settings. */
 #include "plan/cache_stats.h"
 #include "plan/search_space.h"
 
@@ -25,7 +22,7 @@ void TrsPlanFeature(const TrsTableConfig *table, const TrsPlanSettings *settings
   *batch_size = constraints->n_batch_sizes ? constraints->batch_sizes[f] : settings->batch_size;
 }
 
-/* A rank's batch: the ids looked up, and the rows that come out. */
+/* Count the ids that a rank's batch looks up, and its output rows. */
 static void batch_size_of(const TrsCostModel *model, const TrsTableConfig *table, double *ids, double *rows)
 {
   double l, n;
@@ -40,7 +37,7 @@ static void batch_size_of(const TrsCostModel *model, const TrsTableConfig *table
   if (table->pooling == TRS_POOLING_NONE) *rows = *ids;
 }
 
-/* Bytes of an element in the cost model. Half-precision types count 2, quantised rows 1. */
+/* Bytes per element in the cost model: 2 for half-precision types, 1 for quantised rows. */
 static double element_bytes(const TrsCostModel *model, const TrsTableConfig *table)
 {
   if (model->settings->is_quant) return 1;
@@ -48,8 +45,8 @@ static double element_bytes(const TrsCostModel *model, const TrsTableConfig *tab
 }
 
 /*
-  Bytes of a table. Quantised tables hold scale and bias beside each row.
-  Other types are quantised to int8.
+  A table's bytes. Quantised tables hold a scale and a bias for each row; types other than int4 and
+  int2 are quantised to int8.
 */
 static int64_t table_bytes(const TrsCostModel *model, const TrsTableConfig *table)
 {
@@ -72,8 +69,9 @@ static PetscBool has_cache_stats(const TrsCostModel *model, const TrsPlanOption 
 }
 
 /*
-  The share of a batch's distinct ids that the option's cache does not hold. A table that has its
-  own load factor shares its cache; one that embedding_offload_scaleup gives another has it alone.
+  The share of a batch's distinct ids that miss the option's cache. A table at its configured load
+  factor shares its cache with other tables. A table whose load factor embedding_offload_scaleup
+  changed has a cache to itself.
 */
 static double miss_rate(const TrsCostModel *model, const TrsPlanOption *option)
 {
@@ -86,8 +84,8 @@ static double miss_rate(const TrsCostModel *model, const TrsPlanOption *option)
 }
 
 /*
-  The share of the rows that a caching kernel reads on the device. TorchRec takes the load factor;
-  with -plan_cache_hit_rates a table with statistics has its hit rate.
+  The share of rows that a caching kernel reads from device memory. TorchRec uses the load factor.
+  With -plan_cache_hit_rates, a table that has statistics uses its hit rate.
 */
 static double share_on_device(const TrsCostModel *model, const TrsPlanOption *option)
 {
@@ -95,7 +93,7 @@ static double share_on_device(const TrsCostModel *model, const TrsPlanOption *op
   return option->has_load_factor ? option->load_factor : TRS_CACHE_LOAD_FACTOR;
 }
 
-/* Does a model that takes vectors find those of a type's tables where they have arrived? */
+/* True if a model that takes vectors can read a sharding type's rows where they arrived. */
 static PetscBool is_left_in_place(const TrsPlanSettings *settings, TrsShardingType type)
 {
   return (PetscBool)(type == TRS_SHARDING_ROW_WISE ||
@@ -103,7 +101,7 @@ static PetscBool is_left_in_place(const TrsPlanSettings *settings, TrsShardingTy
                       (type == TRS_SHARDING_TABLE_WISE || type == TRS_SHARDING_TABLE_ROW_WISE)));
 }
 
-/* Add what TrsEstimateMeasured() takes. Rows that are sent without a codec are floats. */
+/* Add the inputs of TrsEstimateMeasured(). Rows sent without a codec are floats. */
 static void measured_input(const TrsCostModel *model, const TrsPlanOption *option,
                            const TrsTableConfig *table, TrsPerfInput *in)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  This file enumerates every way to split every table.
+  Enumerates every way to split every table.
 
   Source: TorchRec EmbeddingEnumerator, calculate_shard_sizes_and_offsets; src/plan/RULES.md,
           section 3
@@ -37,8 +37,8 @@ int TrsSharderTypes(const TrsCostModel *model, const TrsTableConfig *table, cons
 }
 
 /*
-  Does the sharder offer a kernel for a sharding type? Without cuda, the quantised sharder only
-  offers quant.
+  True if the sharder offers a kernel for a sharding type. Without cuda, the quantised sharder
+  offers only quant.
 */
 static PetscBool kernel_offered(const TrsCostModel *model, TrsShardingType type, TrsComputeKernel kernel)
 {
@@ -51,8 +51,8 @@ static PetscBool kernel_offered(const TrsCostModel *model, TrsShardingType type,
 }
 
 /*
-  Tell whether a kernel is allowed. TorchRec's sharder offers fused_uvm and fused_uvm_caching only
-  on cuda. The runtime has them on cpu, too, if the user names them.
+  True if a kernel is allowed. TorchRec's sharder offers fused_uvm and fused_uvm_caching only on
+  cuda. The runtime also has them on cpu, if the user names them.
 */
 static PetscBool kernel_allowed(const TrsCostModel *model, const TrsTableConfig *table,
                                 TrsComputeKernel kernel)
@@ -69,8 +69,8 @@ static PetscBool type_allowed(const TrsCostModel *model, const TrsTableConfig *t
   PetscBool by_host_rows = (PetscBool)(type == TRS_SHARDING_ROW_WISE || type == TRS_SHARDING_TABLE_ROW_WISE);
 
   if (type == TRS_SHARDING_GRID_SHARD) return named;
-  /* TorchRec's pooled sharder does not offer these types on cpu.
-     The runtime has them if the user names them. */
+  /* TorchRec's pooled sharder does not offer these types on cpu. The runtime has them; the user
+     must name them. */
   if (by_host_rows && !model->topology->is_cuda && !model->settings->is_quant &&
       TrsTableModule(table) != TRS_MODULE_EC)
     return named;
@@ -91,10 +91,7 @@ static TrsPartitionBy partition_by(TrsShardingType type)
   return TRS_PARTITION_UNIFORM;
 }
 
-/*
-  The least divisor of cols that is a multiple of 4, at least `least` and below cols.
-  Otherwise cols.
-*/
+/* The least divisor of cols that is a multiple of 4, at least `least` and below cols; else cols. */
 static int64_t column_width(int64_t cols, int64_t least)
 {
   int64_t width = cols;
@@ -132,7 +129,7 @@ static PetscErrorCode split_rows(TrsPlanOption *option, PetscSegBuffer classes, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Split rows in proportion to the devices' memory. The last device gets the rest. */
+/* Split rows in proportion to the devices' memory. The last device gets the remaining rows. */
 static PetscErrorCode split_rows_unevenly(const TrsTopology *topology, TrsPlanOption *option,
                                           TrsSearchSpace *space, int64_t R)
 {
@@ -236,8 +233,8 @@ static PetscErrorCode add_options(const TrsCostModel *model, int t, TrsSearchSpa
 }
 
 /*
-  The group of tables that the quantised sharder keeps together: tables of one pooling mode, or in a
-  sequence module tables of one data type.
+  A table's group; the quantised sharder keeps a group together. Pooled tables are grouped by
+  pooling mode, tables in a sequence module by data type.
 */
 static int quant_group(const TrsTableConfig *table)
 {
@@ -257,7 +254,7 @@ void TrsPlanTableOrder(const TrsCostModel *model, PetscBool first_to_last, int *
       if (TrsTableModule(&tables->table[t]) == module) order[n++] = t;
     }
     if (!model->settings->is_quant) continue;
-    /* Bring the first table's group forward, in a stable order. */
+    /* Move the first table's group forward, in a stable order. */
     for (int done = start; done < n;) {
       int group = quant_group(&tables->table[order[done++]]);
 

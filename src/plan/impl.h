@@ -5,7 +5,7 @@
 #include "plan/min_tree.h"
 #include "plan/partitioner.h"
 
-/* A device while it is filled. The struct is one cache line. */
+/* A device's state during placement. The struct is one cache line. */
 typedef struct {
   TrsPerf perf;
   double total;     /* sum of perf */
@@ -21,39 +21,39 @@ struct TrsPartitionerImpl {
   TrsPartitionerConfig config;
   int max_tables, n_hosts;
   TrsDevice *device; /* [W] */
-  /* [W] The order that breaks ties is rank % local_world_size, then rank. */
+  /* [W] Ties are broken by rank % local_world_size, then by rank. */
   int *leaf_of, *rank_of;
   TrsMinTree devices, hosts; /* trees over leaves and over hosts */
   PetscBool devices_valid, hosts_valid;
-  /* The largest total of a device so far. It is the rating except for the order of its sums. */
+  /* The largest total of any device so far. It equals the rating except for the order of sums. */
   double slowest;
   PetscBool *host_changed; /* [n_hosts] */
   int n_changed, *changed;
-  int *refused;          /* [n_hosts] hosts tried without success */
+  int *refused;          /* [n_hosts] hosts tried in vain */
   TrsGroupKey *host_key; /* [n_hosts] sorted by load */
-  TrsDevice *saved;      /* [group] devices of a host on trial */
-  /* [n] The proposal's options in order of placing.
-     They are kept, because the next proposal differs little. */
+  TrsDevice *saved;      /* [group] a host's devices before a trial */
+  /* [n] The proposal's options in placing order. They are kept because the next proposal differs
+     little. */
   TrsGroupKey *group;
   int n_group;
   TrsPlacement placement, kept; /* kept: of memory_balanced */
-  /* [W] Memory in use: that of the config, or with another hbm under memory_balanced. */
+  /* [W] Memory that may be filled: the config's, or with memory_balanced another hbm. */
   TrsStorage *left;
   int64_t *uniform_hbm, *uniform_ddr; /* [W + 2] differences between neighbours */
   double *rank_sum;                   /* [W] sums for the rating */
-  int *sum_of;                        /* [W] a rank's place in rank_sum */
+  int *sum_of;                        /* [W] a rank's index in rank_sum */
 };
 
 /*
-  Place by greedy_perf with p->left. Out: complete, whether each shard has its rank. Not collective.
+  Place by greedy_perf within p->left. *complete is set if every shard has its rank. Not collective.
 */
 PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal, const TrsPartitionHint *hint,
                                   PetscBool sort_by_perf, PetscBool balance_modules, PetscBool *placed,
                                   PetscBool *complete);
 
 /*
-  The slowest device's ms, summed as TorchRec rates a plan. If the rating is above the limit, the
-  result is only the next number above the limit. Not collective.
+  The slowest device's ms, summed in TorchRec's order. If the rating is above the limit, the result
+  is only some number above the limit. Not collective.
 */
 double TrsRatePlacement(TrsPartitioner p, const TrsProposal *proposal, double limit);
 

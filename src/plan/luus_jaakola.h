@@ -34,5 +34,5 @@ void TrsLuusJaakolaStart(TrsLuusJaakola *search, double left, double right, int 
   if the search is over.
 */
 PetscBool TrsLuusJaakolaNext(TrsLuusJaakola *search, double cost, double *probe);
-/* Nothing beyond `right` is possible. */
+/* Limit the search to probes up to `right`. */
 void TrsLuusJaakolaShrinkRight(TrsLuusJaakola *search, double right);

@@ -85,7 +85,7 @@ int TrsMinTreeFind(const TrsMinTree *tree, int64_t hbm, int64_t ddr)
 
   while (i < tree->n_leaves)
     i = 2 * i + (tree->node[2 * (size_t)i].load <= tree->node[2 * (size_t)i + 1].load ? 0 : 1);
-  /* This is the usual case. */
+  /* The usual case. */
   if (tree->node[i].hbm >= hbm && tree->node[i].ddr >= ddr) return i - tree->n_leaves;
   search(&s, 1, 0, tree->n_leaves);
   return s.leaf;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A tournament tree over bins (devices, hosts). It finds the least loaded bin with room.
+  A tournament tree over bins (devices, hosts) that finds the least loaded bin with room.
 
-  The leaves are in the order that breaks ties. Each inner node keeps the least load below it and
-  the largest free memory of each kind, so that a search skips full bins.
+  The leaves are in tie-breaking order. Each inner node keeps the least load below it and the
+  largest free memory of each kind, so that a search skips full bins.
 */
 #pragma once
 

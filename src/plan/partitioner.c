@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Sums of the same numbers in two orders differ by far less. */
+/* Relative allowance for rounding. Sums of the same numbers in two orders differ by far less. */
 #define ROUNDING 1e-9
 
 PetscErrorCode TrsPartitionerCreate(const TrsPartitionerConfig *config, int max_tables,
@@ -101,10 +101,10 @@ PetscErrorCode TrsPlacementFree(TrsPlacement *placement)
 }
 
 /*
-  Choose the devices that are summed again. The rating adds shard totals in proposal order, while
-  the devices' totals were added part by part in placing order. So only devices that are slowest up
-  to rounding are summed again. Devices with only uniform shards all sum the same numbers, so one
-  stands for all.
+  Choose the devices whose totals are summed again. The rating adds shard totals in proposal order;
+  the devices' totals were added part by part in placing order. Only devices that may be the slowest
+  up to rounding are summed again. Devices with only uniform shards all have the same sum, so one
+  sum serves all of them.
 */
 static int choose_sums(TrsPartitioner p, const TrsProposal *proposal, double slowest)
 {

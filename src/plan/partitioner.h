@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A partitioner gives every shard of a proposal a rank.
+  A partitioner assigns a rank to every shard of a proposal.
 
-  Source: TorchRec GreedyPerfPartitioner and MemoryBalancedPartitioner; the same ranks, bit for bit
-          (src/plan/RULES.md, section 10)
+  Source: TorchRec GreedyPerfPartitioner and MemoryBalancedPartitioner. Ranks and ratings agree with
+          TorchRec bit for bit (src/plan/RULES.md, section 10).
 */
 #pragma once
 
@@ -15,11 +15,11 @@ typedef struct {
   const TrsPlanOption **option; /* [n] */
 } TrsProposal;
 
-/* Ranks of a proposal's shards. Uniform options have shard i on rank i and are not listed. */
+/* The ranks of a proposal's shards. Uniform options have shard i on rank i and are not listed. */
 typedef struct {
   int n_ranks, capacity;
   int *rank;
-  int *first; /* [n] where the option's ranks begin, or -1 if it is uniform */
+  int *first; /* [n] start of the option's ranks, or -1 if the option is uniform */
 } TrsPlacement;
 
 typedef struct {
@@ -30,14 +30,14 @@ typedef struct {
   double tolerance;
 } TrsPartitionerConfig;
 
-/* Facts that are known before placing and save work. */
+/* Facts known before placing, which save work. */
 typedef struct {
   double limit; /* a rating above the limit need not be exact */
-  /* Only the fact that the proposal can be placed matters.
-     This also holds once a device is above the limit. */
+  /* The caller only needs to learn if the proposal can be placed. Placing also assumes this once a
+     device is above the limit. */
   PetscBool rating_is_moot;
-  PetscBool only_below;    /* a placement above the limit is as good as none */
-  const TrsPieces *pieces; /* pieces of the options that are not uniform, or NULL */
+  PetscBool only_below;    /* a placement above the limit counts as not placed */
+  const TrsPieces *pieces; /* pieces of the non-uniform options, or NULL */
 } TrsPartitionHint;
 
 typedef struct TrsPartitionerImpl *TrsPartitioner;
@@ -52,16 +52,16 @@ PetscErrorCode TrsPartitionerDestroy(TrsPartitioner *partitioner);
 
   Not collective.
 
-  Out:    placement  borrowed until the next call; complete if placed with a rating not above the
+  Out:    placement  borrowed until the next call; complete if placed with a rating of at most the
                      limit
-          placed     whether every shard found a device with room
-          rating     ms of the slowest device; exact if not above the hint's limit
+          placed     set if every shard found a device with room
+          rating     ms of the slowest device; exact up to the hint's limit
 */
 PetscErrorCode TrsPartition(TrsPartitioner partitioner, const TrsProposal *proposal,
                             const TrsPartitionHint *hint, const TrsPlacement **placement, PetscBool *placed,
                             double *rating);
 
-/* Rank of a shard of the i-th option. */
+/* The rank of a shard of the i-th option. */
 static inline int TrsPlacementRank(const TrsPlacement *placement, int i, int shard)
 {
   return placement->first[i] < 0 ? shard : placement->rank[placement->first[i] + shard];

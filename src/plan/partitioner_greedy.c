@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The greedy partitioner goes from the largest option to the smallest and gives each shard to the
-  least loaded device with room. Source: TorchRec GreedyPerfPartitioner.
+  The greedy partitioner places options from the largest to the smallest. It gives each shard to the
+  least loaded device with room.
+
+  Source: TorchRec GreedyPerfPartitioner
 */
 #include "plan/impl.h"
 
@@ -10,12 +12,12 @@
 #include <string.h>
 
 /*
-  Options placed before the first check whether the rest will certainly be placed. A check is a pass
-  over devices, so later checks wait for an eighth more options, and for one option for every so
-  many devices.
+  After TRS_FIRST_LOOK options the partitioner first checks if the rest will certainly be placed. A
+  check passes over all devices, so the next check waits for an eighth more options, and for at
+  least one option per TRS_LOOK_DEVICES devices.
 */
 enum { TRS_FIRST_LOOK = 16, TRS_LOOK_PART = 8, TRS_LOOK_DEVICES = 32 };
-/* Sums of the same numbers in two orders differ by far less. */
+/* Relative allowance for rounding. Sums of the same numbers in two orders differ by far less. */
 #define ROUNDING 1e-9
 
 static PetscBool is_uniform(const TrsPlanOption *option)
@@ -42,8 +44,8 @@ static void add_shard(TrsPartitioner p, int rank, const TrsShardClass *shard)
 /* ---- uniform options: shard i on device i ---- */
 
 /*
-  Place shard by shard options made by hand, whose shards differ in
-  perf, and options with unevenly split rows.
+  Place an option shard by shard. For options made by hand, whose shards differ in perf, and for
+  options with unevenly split rows.
 */
 static PetscBool place_each(TrsPartitioner p, const TrsPlanOption *option)
 {
@@ -57,9 +59,10 @@ static PetscBool place_each(TrsPartitioner p, const TrsPlanOption *option)
 }
 
 /*
-  Place all uniform options. Even options cost every device the same time, and memory by class,
-  which makes at most three ranges of ranks. So the perf is accumulated once, in proposal order, and
-  memory as differences between neighbours. The results are exactly those of a loop over devices.
+  Place all uniform options. An evenly split option costs every device the same time. Its memory
+  depends on the shard class, and the classes form at most three ranges of ranks. So the perf is
+  accumulated once, in proposal order, and the memory as differences between neighbours. The results
+  equal those of a loop over devices exactly.
 */
 static PetscBool place_uniform(TrsPartitioner p, const TrsProposal *proposal)
 {
@@ -114,7 +117,7 @@ static PetscBool place_uniform(TrsPartitioner p, const TrsProposal *proposal)
   return PETSC_TRUE;
 }
 
-/* ---- order of the other options ---- */
+/* ---- the order of the other options ---- */
 
 static PetscBool comes_before(const TrsGroupKey *a, const TrsGroupKey *b)
 {
@@ -130,8 +133,8 @@ static int compare_groups(const void *a, const void *b)
 }
 
 /*
-  Sort groups in a total order, so the result does not depend on the method. The last proposal's
-  order is mended, or sorted anew if mending takes long.
+  Sort the groups. The order is total, so the result does not depend on the method: an insertion
+  sort repairs the last proposal's order, and qsort() takes over if the repair takes long.
 */
 static void sort_groups(TrsGroupKey *group, int n)
 {
@@ -178,7 +181,7 @@ static void order_groups(TrsPartitioner p, const TrsProposal *proposal, PetscBoo
   sort_groups(p->group, p->n_group);
 }
 
-/* ---- devices and hosts as trees, which are updated when they are used ---- */
+/* ---- the trees of devices and hosts, which are updated before they are used ---- */
 
 static void touch(TrsPartitioner p, int rank)
 {
@@ -202,7 +205,7 @@ static void build_devices(TrsPartitioner p)
   p->devices_valid = PETSC_TRUE;
 }
 
-/* Sums over a host's devices, in rank order. */
+/* Sum up a host's devices, in rank order. */
 static TrsMinNode host_sums(const struct TrsPartitionerImpl *p, int host)
 {
   TrsMinNode sum = {0, 0, 0};
@@ -301,7 +304,7 @@ static PetscBool place_on_host(TrsPartitioner p, const TrsPlanOption *option, in
   return place_in_order(p, option, rank);
 }
 
-/* Try hosts with enough memory in sum, from the least loaded one on, until one works. */
+/* Try the hosts whose total memory suffices, least loaded first, until the option fits. */
 static PetscBool place_on_hosts(TrsPartitioner p, const TrsPlanOption *option, int *rank)
 {
   PetscBool placed = PETSC_FALSE;
@@ -339,10 +342,7 @@ static void sort_hosts(TrsPartitioner p)
   qsort(p->host_key, (size_t)p->n_hosts, sizeof(*p->host_key), compare_groups);
 }
 
-/*
-  Place a grid: each column block's row shards go to a host of
-  their own, as long as there are hosts.
-*/
+/* Place a grid. Each column block's row shards go to a separate host while there are hosts left. */
 static PetscBool place_on_grid(TrsPartitioner p, const TrsPlanOption *option, int *rank)
 {
   int G = p->config.group, n = option->n_shards / G, n_windows;
@@ -369,11 +369,11 @@ static PetscBool place_on_grid(TrsPartitioner p, const TrsPlanOption *option, in
   return PETSC_FALSE;
 }
 
-/* ---- tell whether the rest is certain to find a place ---- */
+/* ---- check if the remaining options will certainly be placed ---- */
 
 /*
-  The share of all bytes to come that is needed to make a device short. A device is short if a piece
-  does not fit.
+  The share of all remaining bytes that it takes to make a device short, so that the piece no longer
+  fits on it.
 */
 static double cost_of_short(const TrsDevice *device, const TrsStorage *piece, double hbm, double ddr)
 {
@@ -384,10 +384,10 @@ static double cost_of_short(const TrsDevice *device, const TrsStorage *piece, do
 }
 
 /*
-  Tell whether at least one of n bins has room for a piece. A bin is `width` devices, and it is
-  short if one of them is. The cheapest way to make all bins short costs the sum of the cheapest
-  ways of each. It is impossible if the cost exceeds all bytes to come, of device and of host
-  memory.
+  True if at least one of n bins certainly keeps room for a piece. A bin consists of `width` devices
+  and is short if one of its devices is. The cheapest way to make all bins short costs the sum of
+  the bins' cheapest ways. If this sum exceeds all remaining bytes of device and host memory, a bin
+  with room is left.
 */
 static PetscBool one_has_room(const struct TrsPartitionerImpl *p, int n, int width, const TrsStorage *piece,
                               TrsInt128 hbm, TrsInt128 ddr)
@@ -409,8 +409,8 @@ static PetscBool one_has_room(const struct TrsPartitionerImpl *p, int n, int wid
 }
 
 /*
-  Tell whether everything that is still to come will find a place, on any ranks. No option to come
-  has more than max_hbm.
+  True if all remaining options will certainly be placed, on whatever ranks. None of them has more
+  than max_hbm.
 */
 static PetscBool rest_is_placed(const struct TrsPartitionerImpl *p, const TrsPieces *rest, int64_t max_hbm)
 {
@@ -469,7 +469,7 @@ PetscErrorCode TrsPartitionGreedy(TrsPartitioner p, const TrsProposal *proposal,
                                   PetscBool sort_by_perf, PetscBool balance_modules, PetscBool *placed,
                                   PetscBool *complete)
 {
-  /* Pieces of the options still to come. */
+  /* Pieces of the remaining options. */
   TrsPieces rest = hint->pieces ? *hint->pieces : (TrsPieces){0};
   PetscBool largest_first = (PetscBool)(!sort_by_perf && !balance_modules), is_moot = hint->rating_is_moot;
   int next_look = TRS_FIRST_LOOK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Time of one shard, in five parts. The order of operations is TorchRec's, bit for bit.
+  Estimates one shard's time in five parts. The order of operations is TorchRec's, bit for bit.
 
   Source: TorchRec EmbeddingPerfEstimator; src/plan/RULES.md, section 6
 */
@@ -13,28 +13,28 @@ typedef struct {
   TrsShardingType type;
   PetscBool is_pooled, is_weighted, is_inference;
   int world_size, local_world_size, group;
-  double n_ids, n_rows; /* a rank's batch: ids in, pooled rows out */
-  /* Bytes of an element: of the table, of messages. */
+  double n_ids, n_rows; /* ids and pooled rows of a rank's batch */
+  /* Bytes per element of the table and of messages. */
   double elem, a2a_fwd, a2a_bwd, sr_fwd, sr_bwd;
   double kernel_bw, hbm_to_ddr_bw, intra_host_bw, inter_host_bw; /* bytes/ms */
   double bwd_multiplier, weighted_multiplier;
   double missed_ids; /* miss rate * expected lookups of a prefetching cache; 0: no prefetch */
-  /* The next fields are for TrsEstimateMeasured() alone. */
+  /* Only TrsEstimateMeasured() reads the following fields. */
   const TrsRowRates *rates;
   double table_rows;
-  /* Bytes of a row's states: state_row + cols * state_element. */
+  /* A row's states have state_row + cols * state_element bytes. */
   double state_row, state_element;
-  double update_factor; /* time of an update over that of fp32 rows */
-  PetscBool in_place;   /* rows are read, and gradients left, where they have arrived */
-  PetscBool is_cuda;    /* rows of one shard travel inside a host, too */
+  double update_factor; /* an update's time divided by an fp32 update's time */
+  PetscBool in_place;   /* the model reads rows and leaves gradients in the exchange's buffers */
+  PetscBool is_cuda;    /* one shard's rows also travel inside a host */
 } TrsPerfInput;
 
-/* Perf of a shard of rows x cols. Not collective. */
+/* The perf of a shard of rows x cols. Not collective. */
 TrsPerf TrsEstimatePerf(const TrsPerfInput *in, int64_t rows, int64_t cols);
 
 /*
-  TrsEstimateMeasured - Perf of a shard of cols columns by what trshard does and the machine's
-    measured rates (-plan_cost_model measured).
+  TrsEstimateMeasured - The perf of a shard of cols columns, from trshard's own work and the
+    machine's measured rates (-plan_cost_model measured).
 
   All shards of an option have the same perf. Not collective.
 
@@ -42,13 +42,10 @@ TrsPerf TrsEstimatePerf(const TrsPerfInput *in, int64_t rows, int64_t cols);
 */
 TrsPerf TrsEstimateMeasured(const TrsPerfInput *in, int64_t cols);
 
-/*
-  Factor on the compute time of a shard of cols columns.
-  Short rows make bad use of a block of 128 threads.
-*/
+/* The factor on a shard's compute time. Short rows leave part of a 128-thread block idle. */
 double TrsBlockPenalty(int64_t cols);
 
-/* Sum of the five parts, in TorchRec's order. */
+/* The sum of the five parts, in TorchRec's order. */
 static inline double TrsPerfTotal(const TrsPerf *p)
 {
   return (((p->fwd_compute + p->bwd_compute) + p->fwd_comms) + p->bwd_comms) + p->prefetch_compute;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The cost of a shard as trshard's own exchanges and kernels make it, at measured rates. All times
-  are ms, all rates bytes/ms.
+  Estimates a shard's cost from trshard's own exchanges and kernels and from measured rates. All
+  times are in ms, all rates in bytes/ms.
 
   Source: src/plan/RULES.md, section 12
 */
@@ -12,23 +12,24 @@
 #define ID_BYTES    8.0
 #define FLOAT_BYTES 4.0
 /*
-  Bytes that move beside the exchange of ids. The sender copies an id once, and the receiver writes
-  it once. Both copy a bag's length, too, and make its offset: sums, one after the other, which take
-  nearly as long as two copies of these bytes. Replicas do one half of it.
+  Bytes that move in addition to the exchange of ids. The sender copies an id once, and the receiver
+  writes it once. Both also copy a bag's length and compute its offset. The offsets are a serial
+  prefix sum, which takes nearly as long as two copies of these bytes. Replicas do half of this
+  work.
 */
 #define ID_COPIES (3.0 * ID_BYTES)
 #define BAG_BYTES 80.0
 
-/* What a shard's rank has to do with a batch. */
+/* The work of a shard's rank for one batch. */
 typedef struct {
-  double ids;      /* looked up, and updated */
-  double bags;     /* whose lengths arrive; 0 of sequence tables: their number is not known */
-  double distinct; /* rows among these ids */
-  double rows;     /* that come out: of bags, or of ids */
-  double sharers;  /* ranks among which a table's rows are spread */
+  double ids;      /* ids looked up and updated */
+  double bags;     /* bags whose lengths arrive; 0 for sequence tables: the number is unknown */
+  double distinct; /* distinct rows among the ids */
+  double rows;     /* output rows, one per bag or per id */
+  double sharers;  /* ranks that share a table's rows */
 } TrsShardWork;
 
-/* The expected number of different rows among n ids that are drawn evenly from R rows. */
+/* The expected number of distinct rows among n ids that are drawn uniformly from R rows. */
 static double count_distinct(double n, double R)
 {
   return R < 1.0 ? 0.0 : -R * expm1(n * log1p(-1.0 / PetscMax(R, 1.0 + 1e-9)));
@@ -53,14 +54,14 @@ static TrsShardWork work_of(const TrsPerfInput *in)
   }
   work.ids /= work.sharers;
   work.bags = in->is_pooled ? work.rows : 0.0;
-  if (!in->is_pooled) work.rows = work.ids; /* rows of ids travel alone */
+  if (!in->is_pooled) work.rows = work.ids; /* each id's row travels by itself */
   work.distinct = count_distinct(work.ids * work.sharers, in->table_rows) / work.sharers;
   return work;
 }
 
 /*
-  The time of reading `read` gradients by `ids` ids, and of writing `written` rows with states_bytes
-  each. Ids of a bag share a gradient, which the cache keeps.
+  The time to read `read` gradients for `ids` ids and to write `written` rows with state_bytes each.
+  The ids of a bag share a gradient, which stays in the processor's cache.
 */
 static double write_rows_ms(const TrsPerfInput *in, double ids, double read, double written, double cols,
                             double state_bytes)
@@ -71,14 +72,14 @@ static double write_rows_ms(const TrsPerfInput *in, double ids, double read, dou
   return (gradients + written * 2.0 * (FLOAT_BYTES * cols + state_bytes)) / rates->update_bw;
 }
 
-/* The time of an update, which reads and writes rows with their states. */
+/* The time for an update, which reads and writes rows with their states. */
 static double update_ms(const TrsPerfInput *in, double ids, double read, double written, double cols)
 {
   return write_rows_ms(in, ids, read, written, cols, in->state_row + in->state_element * cols) *
          in->update_factor;
 }
 
-/* The time to send `bytes` of a rank's memory to all ranks, as many to each: to those elsewhere. */
+/* The part of exchange_ms() for ranks on other hosts. */
 static double far_exchange_ms(const TrsPerfInput *in, double bytes)
 {
   const double W = in->world_size, L = PetscMin(in->local_world_size, in->world_size);
@@ -86,7 +87,7 @@ static double far_exchange_ms(const TrsPerfInput *in, double bytes)
   return W > L ? bytes * (W - L) / W / in->inter_host_bw : 0.0;
 }
 
-/* The same to all. */
+/* The time to send `bytes` of a rank's memory to all ranks, equally many to each. */
 static double exchange_ms(const TrsPerfInput *in, double bytes)
 {
   const double W = in->world_size, L = PetscMin(in->local_world_size, in->world_size);
@@ -95,10 +96,10 @@ static double exchange_ms(const TrsPerfInput *in, double bytes)
 }
 
 /*
-  The time of rows of a shard on their way to the samples, or of gradients on their way back, with
-  the pass that puts them into the model's matrix. With rows spread over ranks every rank has a sum
-  for each bag. In place there is no such pass, and on CPUs rows of one shard do not move inside a
-  host.
+  The time to send a shard's rows to the samples, or the gradients back, including the pass that
+  copies rows into the model's matrix. If a table's rows are spread over ranks, every rank sends a
+  sum for each bag. With in_place this pass is not needed, and on CPUs one shard's rows do not move
+  inside a host.
 */
 static double rows_ms(const TrsPerfInput *in, const TrsShardWork *work, double cols, double element)
 {
@@ -111,9 +112,7 @@ static double rows_ms(const TrsPerfInput *in, const TrsShardWork *work, double c
   return exchange_ms(in, n * element) + 2.0 * FLOAT_BYTES * n / in->world_size / in->rates->stream_bw;
 }
 
-/*
-  The time of a batch's ids on their way to the shard, in the input dist. `bytes` is those of an id.
-*/
+/* The time to send a batch's ids to the shard in the input dist. `bytes` is the size of an id. */
 static double ids_ms(const TrsPerfInput *in, const TrsShardWork *work, double bytes)
 {
   const TrsRowRates *rates = in->rates;
@@ -127,8 +126,8 @@ static double ids_ms(const TrsPerfInput *in, const TrsShardWork *work, double by
 }
 
 /*
-  The backward of replicas. Each rank lists the distinct rows of its batch, all ranks merge the
-  lists, and the gradients of these rows go to all ranks, which update alike.
+  Cost the backward of replicas. Each rank lists the distinct rows of its batch, and all ranks merge
+  the lists. The gradients of these rows go to all ranks, which make the same update.
 */
 static void replicas(const TrsPerfInput *in, const TrsShardWork *work, double cols, TrsPerf *perf)
 {
@@ -141,12 +140,12 @@ static void replicas(const TrsPerfInput *in, const TrsShardWork *work, double co
     return;
   }
   perf->fwd_comms = (work->ids * ID_COPIES / 2.0 + work->bags * BAG_BYTES / 2.0) / rates->stream_bw;
-  if (in->is_inference) return; /* which needs no lists */
-  /* An entry of a list costs what an id costs that an update lists. */
+  if (in->is_inference) return; /* inference needs no lists */
+  /* A list entry costs as much as an id that an update lists. */
   perf->fwd_comms += exchange_ms(in, merged * ID_BYTES) +
                      (work->ids + merged) * rates->update_overhead / rates->update_bw;
   perf->bwd_comms = exchange_ms(in, merged * FLOAT_BYTES * cols);
-  /* Sum the own gradients by rows; then add those of all ranks, and update. */
+  /* Sum the rank's gradients by row, then add all ranks' gradients and update. */
   perf->bwd_compute = write_rows_ms(in, work->ids, gradients, work->distinct, cols, 0.0) +
                       update_ms(in, merged, merged, all, cols);
 }

@@ -40,7 +40,7 @@ void TrsPiecesCount(TrsPieces *pieces, const TrsPlanOption *option, int sign, in
     if (kind == TRS_PIECE_GRID) {
       int wanted = PetscMax(1, PetscMin(n, n_hosts));
 
-      /* With more blocks than hosts, hosts get several blocks in turn. */
+      /* If there are more blocks than hosts, hosts get several blocks in turn. */
       piece = times(option, (n + wanted - 1) / wanted);
       pieces->grid_hosts = PetscMax(pieces->grid_hosts, wanted);
     }
@@ -67,8 +67,8 @@ void TrsPiecesFollow(TrsPieces *sum, const TrsPieces *next)
 }
 
 /*
-  The most bins that can be short of the piece once these bytes are in place. HUGE_VAL if the piece
-  is larger than the room.
+  The largest number of bins that can be short of room for the piece once these bytes are in place.
+  HUGE_VAL if the piece is larger than the room.
 */
 static double n_short(TrsInt128 hbm, TrsInt128 ddr, const TrsStorage *room, const TrsStorage *piece)
 {
@@ -92,7 +92,7 @@ PetscBool TrsPiecesFit(const TrsPieces *p, const TrsStorage *room, int world_siz
     if (p->n[kind] == 0) continue;
     short_bins = n_short(by_host ? p->host_hbm : p->hbm, by_host ? p->host_ddr : p->ddr, room,
                          &p->largest[kind]);
-    /* Count the hosts between the short ones, too. */
+    /* Also count the hosts between short hosts. */
     if (kind == TRS_PIECE_GRID) short_bins = (short_bins + 1) * p->grid_hosts - 1;
     if (short_bins >= bins) return PETSC_FALSE;
   }

@@ -73,7 +73,7 @@ static double largest(int n, const double *x)
 PetscErrorCode TrsPlanCriticalPath(const TrsTableConfigs *tables, const TrsShardingPlan *plan,
                                    double *comms_ms, double *compute_ms)
 {
-  /* Tables of one module and sharding type exchange together. */
+  /* Tables of one module and sharding type share an exchange. */
   int W = plan->world_size, *exchange;
   const TrsTableConfig **config;
   double *fwd, *bwd;
@@ -122,7 +122,7 @@ PetscErrorCode TrsPlanCost(const TrsCostModel *model, TrsShardingPlan *plan)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add a shard's bytes to the sum of its device. */
+/* Add a shard's bytes to its device's sum. */
 static PetscErrorCode add_bytes(const TrsTablePlan *table, const TrsShard *shard, TrsStorage *sum)
 {
   PetscFunctionBegin;

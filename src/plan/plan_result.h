@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  This module turns the best proposal and its placement into the ShardingPlan that leaves the
-  planner.
+  Turns the best proposal and its placement into the ShardingPlan that leaves the planner.
 */
 #pragma once
 
 #include "plan/plan_search.h"
 
 /*
-  TrsPlanResult - The plan with all its shards, devices and critical path.
+  TrsPlanResult - Make the plan with all its shards, devices and critical path.
 
-  A search that found nothing gives a plan without tables. Not collective.
+  If the search found nothing, the plan has no tables. Not collective.
 
   Out:    plan  free with TrsShardingPlanFree()
 */
 PetscErrorCode TrsPlanResult(const TrsCostModel *model, const TrsPlanSearch *search, TrsShardingPlan *plan);
 
 /*
-  TrsPlanCost - Set the costs of all shards by the cost model: of a plan whose file has none.
+  TrsPlanCost - Set all shards' costs by the cost model, for a plan whose file has no costs.
 
   Not collective.
 
@@ -26,21 +25,20 @@ PetscErrorCode TrsPlanResult(const TrsCostModel *model, const TrsPlanSearch *sea
 PetscErrorCode TrsPlanCost(const TrsCostModel *model, TrsShardingPlan *plan);
 
 /*
-  TrsPlanSum - Set the sums over each device's shards and the critical path by the costs of the
-    shards: of a new plan, and of one from a file, whose shards a user may have moved.
+  TrsPlanSum - Compute each device's sums and the critical path from the shards' costs.
 
-  Not collective.
+  Used for new plans and for plans from a file, whose shards a user may have moved. Not collective.
 
-  InOut:  plan  its tables and arrays over devices are there
-  Errors: DATA if the bytes of a device exceed 64 bits
+  InOut:  plan  tables and device arrays must be allocated
+  Errors: DATA if a device's bytes exceed 64 bits
 */
 PetscErrorCode TrsPlanSum(const TrsTableConfigs *tables, TrsShardingPlan *plan);
 
 /*
-  TrsPlanDescribe - Set the facts of a plan beside its placement: each table's module, each device's
+  TrsPlanDescribe - Set a plan's facts apart from the placement: each table's module, each device's
     capacity, and the memory that the reservation leaves.
 
-  A plan from a file gets the facts of this machine. Not collective.
+  A plan from a file gets this machine's facts. Not collective.
 
   InOut: plan  everything else is set
 */
@@ -48,8 +46,8 @@ PetscErrorCode TrsPlanDescribe(const TrsCostModel *model, const TrsReservation *
                                TrsShardingPlan *plan);
 
 /*
-  The parts of the critical path: compute, and the slowest rank's comms for each direction and kind
-  of exchange.
+  Compute the parts of the critical path: compute, and the slowest rank's comms in each direction,
+  summed over the kinds of exchange.
 */
 PetscErrorCode TrsPlanCriticalPath(const TrsTableConfigs *tables, const TrsShardingPlan *plan,
                                    double *comms_ms, double *compute_ms);

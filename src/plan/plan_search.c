@@ -11,7 +11,7 @@
 
 enum {
   TRS_MANY = 4096,  /* number of proposals from which scouting pays */
-  TRS_SCOUTED = 32, /* scouted proposals of each proposer */
+  TRS_SCOUTED = 32, /* scouted proposals per proposer */
 };
 
 typedef struct {
@@ -20,8 +20,8 @@ typedef struct {
   TrsPartitioner partitioner;
   TrsProposalCache cache;
   TrsProposalBounds bounds;
-  PetscBool exact; /* some proposer wants every rating exactly */
-  /* The rating of some proposal that will be made. The best rating is not above it. */
+  PetscBool exact; /* some proposer needs exact ratings */
+  /* The rating of a proposal that will be made, so the best rating is not above it. */
   double limit;
   double start_s;
 } TrsLoop;
@@ -76,9 +76,7 @@ static void note_failure(TrsPlanSearch *search, const TrsProposalBounds *bounds)
   search->lowest_ddr = bounds->ddr;
 }
 
-/*
-  Evaluate a proposal that was not seen before: place it, or find out what its placement would give.
-*/
+/* Evaluate a new proposal: place it, unless the bounds already give the outcome. */
 static PetscErrorCode evaluate(TrsLoop *loop, const TrsProposer *proposer, TrsOutcome *outcome)
 {
   TrsPlanSearch *search = loop->search;
@@ -146,9 +144,9 @@ static PetscErrorCode run_proposer(TrsLoop *loop, TrsProposer *proposer)
 }
 
 /*
-  Place some of the later proposals, so that the first ones are compared with good ones. This is
-  allowed only if no proposer listens to the outcome and there is no time limit. Then the best plan
-  is the first of those with the least rating, in any order of placing.
+  Place some of the later proposals, so that the first proposals are compared with good ones. This
+  is allowed only if no proposer uses the outcome and there is no time limit. In this case the best
+  plan is the first proposal with the least rating, in any order of placing.
 */
 static PetscErrorCode scout(TrsLoop *loop, const TrsProposer *like)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The planning loop: proposers propose, the partitioner places, the best placement is kept.
+  The planning loop: proposers propose, the partitioner places, and the loop keeps the best plan.
 
   Source: TorchRec EmbeddingShardingPlanner.plan; src/plan/RULES.md, section 8
 */
@@ -13,43 +13,46 @@ typedef struct {
   TrsProposal proposal;
   TrsPlacement placement;
   double rating;
-  TrsProposerKind proposer; /* the proposer that made it */
+  TrsProposerKind proposer; /* the proposer that made the plan */
 } TrsBestPlan;
 
 typedef struct {
   int n_proposers;
-  /* kept, because the best plan may point into them */
+  /* kept because the best plan may point into a proposer's data */
   TrsProposer proposer[TRS_PLAN_MAX_PROPOSERS + 4];
   int64_t proposals, partitioned, feasible;
   PetscBool timed_out; /* -plan_timeout_seconds ended the proposals */
   PetscBool any_failed;
-  /* The least memory (hbm, then ddr) of the proposals that could not be placed. */
+  /* The least memory (by hbm, then ddr) of a proposal that could not be placed. */
   TrsInt128 lowest_hbm, lowest_ddr;
   TrsBestPlan best;
-  /* Attempts of the optimal proposer to build a plan where the others had none. */
+  /* The optimal proposer's attempts to build a plan after the other proposers found none. */
   int attempts;
   /* The optimal proposer's bound proves that there is no plan. */
   PetscBool no_plan_proven;
-  double seconds, cpu_seconds; /* of the whole planning, set by the planner */
+  double seconds, cpu_seconds; /* time for the whole planning, set by the planner */
 } TrsPlanSearch;
 
-/* A copy whose options are still the search's. Free with TrsBestPlanFree(). Not collective. */
+/*
+  Copy a plan. The options themselves are borrowed from the search. Free with TrsBestPlanFree(). Not
+  collective.
+*/
 PetscErrorCode TrsBestPlanCopy(const TrsBestPlan *from, TrsBestPlan *to);
 PetscErrorCode TrsBestPlanFree(TrsBestPlan *plan);
 
-/* Run all proposers of the settings. Free the result with TrsPlanSearchFree(). Not collective. */
+/* Run the settings' proposers. Free the result with TrsPlanSearchFree(). Not collective. */
 PetscErrorCode TrsPlanSearchRun(const TrsCostModel *model, const TrsSearchSpace *space,
                                 const TrsReservation *reservation, TrsPlanSearch *search);
 PetscErrorCode TrsPlanSearchFree(TrsPlanSearch *search);
 
 /*
-  List the proposers to run: kind [TRS_PLAN_MAX_PROPOSERS + 4]. optimal and auto stand for
-  TorchRec's default list; their own search follows later. Not collective. Returns their number.
+  List the proposers to run in kind [TRS_PLAN_MAX_PROPOSERS + 4], and return their number. optimal
+  and auto stand for TorchRec's default list; their own search follows later. Not collective.
 */
 int TrsPlanProposers(const TrsPlanSettings *settings, TrsProposerKind *kind);
 
-/* The partitioner of the settings, which places what the reservation leaves. Not collective. */
+/* The settings' partitioner; it fills the memory that the reservation leaves. Not collective. */
 TrsPartitionerConfig TrsPlanPartitioner(const TrsCostModel *model, const TrsReservation *reservation);
 
-/* Seconds for which this thread had a core. It does all the planning. */
+/* This thread's CPU time in seconds. The thread does all the planning. */
 double TrsPlanCpuClock(void);

@@ -126,8 +126,8 @@ TrsOptimizerState TrsPlanOptimizerState(const TrsPlanSettings *settings, const T
 }
 
 /*
-  Read the precisions of an exchange's messages: its own, or else those of all exchanges
-  (comm/qcomm.h). fp8 cannot be summed.
+  Read the precisions of an exchange's messages: the exchange's own, else the precisions for all
+  exchanges (comm/qcomm.h). fp8 cannot be summed.
 */
 static PetscErrorCode read_wire(TrsOptions options, const char *forward_name, const char *backward_name,
                                 PetscBool sums, TrsPlanWire *wire)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* All settings of planning except the tables and the topology. */
+/* The planner's settings except the tables and the topology. */
 #pragma once
 
 #include "spec/table_config.h"
 
 extern const TrsOptionGroup trs_planner_options;
 
-/* The most tables of which -task plan shows a line each. */
+/* The largest number of tables for which -task plan shows a line each. */
 enum { TRS_PLAN_LISTED_TABLES = 50 };
 
 typedef enum {
@@ -37,12 +37,12 @@ typedef enum {
   TRS_N_PROPOSERS
 } TrsProposerKind;
 
-/* Optimizer state relative to the weights, as the storage estimator sees it. */
+/* Optimizer state relative to the weights, for the storage estimator. */
 typedef enum { TRS_STATE_NONE, TRS_STATE_ROWWISE, TRS_STATE_ONE, TRS_STATE_TWO } TrsOptimizerState;
 
 enum { TRS_PLAN_MAX_PROPOSERS = 16 };
 
-/* Bytes of a message's element under -qcomm_. Without is_coded an element has the table's size. */
+/* Bytes per message element under -qcomm_. Without is_coded, elements have the table's size. */
 typedef struct {
   PetscBool is_coded;
   double fwd, bwd;
@@ -51,25 +51,24 @@ typedef struct {
 typedef struct {
   int64_t batch_size;
   PetscBool is_quant, is_inference, prefetch_pipeline, at_peak_memory, exact_enumerate_order;
-  PetscBool cache_hit_rates; /* the bandwidth of a cache follows its hit rate */
-  int64_t cache_steps;       /* of the statistics; 0: many */
+  PetscBool cache_hit_rates; /* a cache's bandwidth follows its hit rate */
+  int64_t cache_steps;       /* steps that the statistics cover; 0: many */
   PetscBool measured;        /* -plan_cost_model measured */
   PetscBool takes_vectors;   /* TrsDenseFacts */
   PetscBool merges_copies;   /* -replica_sync gradients: the copies make the same updates */
-  int64_t average_every;     /* steps after which they take their mean otherwise */
+  int64_t average_every;     /* otherwise: steps between averages of the copies */
   TrsPlanPipeline pipeline;
-  TrsSparseOptimizerKind optimizer; /* of tables that name none */
-  /* Wires of all-to-alls and reduce-scatters of pooled rows, and of all-to-alls of sequence tables'
-     rows. */
+  TrsSparseOptimizerKind optimizer; /* for tables without their own optimizer */
+  /* Pooled rows' all-to-alls and reduce-scatters, and sequence tables' all-to-alls. */
   TrsPlanWire a2a, sr, sequence;
 
   int n_proposers;
   TrsProposerKind proposer[TRS_PLAN_MAX_PROPOSERS];
   int64_t grid_search_max_proposals, greedy_threshold, dp_hbm_bins;
-  double timeout_s;   /* 0 without a limit */
+  double timeout_s;   /* 0: no limit */
   PetscBool any_plan; /* the first plan ends the search */
   PetscBool wants_optimal, wants_auto;
-  double optimal_time_s; /* seconds of a core */
+  double optimal_time_s; /* CPU seconds */
 
   PetscBool memory_balanced, greedy_sort_by_perf, greedy_balance_modules, memory_balanced_balance_modules;
   int64_t memory_balanced_max_search_count;
@@ -81,20 +80,20 @@ typedef struct {
       dense_parameter_bytes;
   PetscBool has_model_base, has_dense_parameters;
 
-  double advice_s;       /* of a core; 0: no advice */
-  PetscBool list_tables; /* a line each, even of more than TRS_PLAN_LISTED_TABLES */
+  double advice_s;       /* CPU seconds; 0: no advice */
+  PetscBool list_tables; /* show a line per table even above TRS_PLAN_LISTED_TABLES */
 
-  /* ^Borrowed from the options, NULL if not given. */
+  /* Paths borrowed from the options; NULL if not given. */
   const char *input, *output, *search_space, *report, *explain;
 } TrsPlanSettings;
 
-/* The table's own optimizer, or else that of all tables. Not collective. */
+/* The table's own optimizer, else the optimizer for all tables. Not collective. */
 TrsSparseOptimizerKind TrsPlanOptimizer(const TrsPlanSettings *settings, const TrsTableConfig *table);
-/* What the planner takes this optimizer to keep for each row. Not collective. */
+/* The state that this optimizer keeps per row, as the planner counts it. Not collective. */
 TrsOptimizerState TrsPlanOptimizerState(const TrsPlanSettings *settings, const TrsTableConfig *table);
 
 /*
-  TrsPlanSettingsFromOptions - Read -plan_ and the options of the model that the cost model needs.
+  TrsPlanSettingsFromOptions - Read -plan_ and the model's options that the cost model needs.
 
   Not collective. Errors: OPTION for contradictions
 */

@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Size limit of a -plan_input. With 300 bytes for each shard this is 14 million shards. */
+/* Size limit of a -plan_input: 14 million shards at 300 bytes each. */
 static const int64_t max_plan_bytes = (int64_t)4 << 30;
 
 struct TrsPlannerImpl {
@@ -18,9 +18,9 @@ struct TrsPlannerImpl {
   TrsProblem problem;
   TrsPlanWriter writer; /* NULL to write no files */
   PetscBool wants_summary, is_set_up;
-  TrsSolution solution;   /* of the last TrsPlannerSolve(), on rank 0 */
-  TrsOptimum alternative; /* of TrsProblemTryOptimal(), likewise */
-  double sync_ms;         /* TrsReplicaSync() of the plan; on all ranks */
+  TrsSolution solution;   /* from the last TrsPlannerSolve(), on rank 0 */
+  TrsOptimum alternative; /* from TrsProblemTryOptimal(), on rank 0 */
+  double sync_ms;         /* the plan's TrsReplicaSync(), on all ranks */
 };
 
 PetscErrorCode TrsPlannerCreate(MPI_Comm comm, TrsPlanner *planner)
@@ -87,7 +87,7 @@ PetscErrorCode TrsPlannerSetUp(TrsPlanner planner)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Pass a text to the writer, and free it. path NULL skips the text. */
+/* Pass a text to the writer and free it. path NULL: only free it. */
 static PetscErrorCode write_text(const TrsPlanner planner, const char *option, const char *path,
                                  TrsText *text)
 {
@@ -97,7 +97,7 @@ static PetscErrorCode write_text(const TrsPlanner planner, const char *option, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check before a long search that all files can be made. */
+/* Before a long search, check that all files can be made. */
 static PetscErrorCode try_files(const TrsPlanner planner)
 {
   const TrsPlanSettings *settings = &planner->problem.settings;
@@ -154,7 +154,7 @@ static PetscErrorCode write_search_space(const TrsPlanner planner)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Without a plan: write the summary and the file, and raise the error. */
+/* There is no plan: write the summary and the file, and raise the error. */
 static PetscErrorCode refuse(TrsPlanner planner, const TrsFailure *failure)
 {
   const TrsPlanError error = TrsPlanErrorOf(failure);
@@ -172,7 +172,7 @@ static PetscErrorCode refuse(TrsPlanner planner, const TrsFailure *failure)
           message.data);
 }
 
-/* Solve the problem. The result is the best plan, or an error with the reason why there is none. */
+/* Solve the problem. The result is the best plan, or an error that explains why there is none. */
 static PetscErrorCode search_plan(TrsPlanner planner, TrsShardingPlan *plan)
 {
   TrsSolution *solution = &planner->solution;
@@ -232,7 +232,7 @@ static PetscErrorCode read_plan(TrsPlanner planner, TrsShardingPlan *plan)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* All inputs of a report or an explanation, from the last solution. */
+/* The last solution as the input of a report or an explanation. */
 static TrsReportInput report_input(const TrsPlanner planner, const TrsShardingPlan *plan)
 {
   const TrsSolution *solution = &planner->solution;
@@ -273,7 +273,7 @@ static PetscErrorCode write_files(const TrsPlanner planner, const TrsShardingPla
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Cost the copies. Without a choice, the plan's number of copies is the only candidate. */
+/* Cost the copies. If the planner does not choose, the plan's number is the only candidate. */
 static PetscErrorCode count_copies(TrsPlanner planner, const TrsShardingPlan *plan)
 {
   const int replicas = planner->problem.topology.replicas;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The types in which the planner gets its inputs from its callers. */
+/* The types of the inputs that callers pass to the planner. */
 #pragma once
 
 #include "spec/dense_facts.h"
 #include "spec/table_config.h"
 
-/* Properties of the machine of a real run. The options' own values win if they are given. */
+/* The machine's properties in a real run. Values given as options take precedence. */
 typedef struct {
   PetscBool is_cuda;
-  int local_world_size;         /* ranks per host, 0 if unknown */
-  int64_t hbm_bytes, ddr_bytes; /* memory of one rank, 0 if unknown */
+  int local_world_size;         /* ranks per host; 0: unknown */
+  int64_t hbm_bytes, ddr_bytes; /* memory per rank; 0: unknown */
 } TrsPlannerMachine;
 
 /*

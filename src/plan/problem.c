@@ -10,8 +10,8 @@
 #include <string.h>
 
 /*
-  Check the tables' device groups. A run has one kind of device for all its tables. A dry run plans
-  only some of the tables if others have another device group.
+  Check the tables' device groups. A run uses one kind of device for all tables. A dry run skips
+  tables of another device group.
 */
 static PetscErrorCode check_device_groups(const TrsProblem *problem)
 {
@@ -65,7 +65,7 @@ static PetscErrorCode check_rates(TrsProblem *problem)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Does the planner choose the number of copies? Refuse options that fit one number alone. */
+/* Find out if the planner chooses the number of copies. Reject options for a fixed number. */
 static PetscErrorCode read_choice(TrsProblem *problem)
 {
   static const char *const names[] = {"-topology_hbm_cap_per_rank", "-topology_ddr_cap_per_rank",
@@ -100,7 +100,7 @@ PetscErrorCode TrsProblemSetUp(TrsProblem *problem)
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetEnum(problem->options, "-device", &device, NULL));
-  /* A dry run plans for GPUs unless told otherwise. */
+  /* By default a dry run plans for GPUs. */
   defaults.is_cuda = (PetscBool)(device != TRS_DEVICE_CPU);
   defaults.world_size = problem->n_ranks;
   if (problem->has_machine) {
@@ -136,7 +136,7 @@ PetscErrorCode TrsProblemFree(TrsProblem *problem)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Free the last search, but keep the choice of the number of copies. */
+/* Free the last search. The choice of the number of copies is kept. */
 static PetscErrorCode reset(TrsSolution *solution)
 {
   PetscFunctionBegin;
@@ -169,7 +169,7 @@ static PetscErrorCode search(const TrsProblem *problem, TrsSolution *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Plan for so many copies. Out: whether there is a plan, and its times. */
+/* Plan for the candidate's number of copies. Sets fits and the times. */
 static PetscErrorCode try_replicas(TrsProblem *problem, TrsReplicaCandidate *candidate, TrsSolution *s)
 {
   TrsShardingPlan plan;
@@ -188,7 +188,7 @@ static PetscErrorCode try_replicas(TrsProblem *problem, TrsReplicaCandidate *can
 
 /*
   Choose the number of copies by the proposers' plans. The optimal proposer then works on the chosen
-  number. If a copy has too few ranks for the tables, so have more copies.
+  number. If the ranks of a copy are too few for the tables, all larger numbers of copies fail too.
 */
 static PetscErrorCode choose_replicas(TrsProblem *problem, TrsSolution *s)
 {
@@ -246,7 +246,7 @@ PetscErrorCode TrsProblemSolve(TrsProblem *problem, TrsSolution *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Are the proposers those with which the optimal proposer begins? */
+/* True if the settings' proposers are the ones with which the optimal proposer starts. */
 static PetscBool has_default_proposers(const TrsPlanSettings *settings)
 {
   const TrsPlanSettings standard = {.n_proposers = 1, .proposer = {TRS_PROPOSER_OPTIMAL}};
@@ -266,7 +266,7 @@ PetscErrorCode TrsProblemTryOptimal(const TrsProblem *problem, const TrsSolution
 
   PetscFunctionBegin;
   *optimum = (TrsOptimum){.bound_ms = 0};
-  /* A search that a limit cut ends elsewhere in the next run. */
+  /* A search stopped by a time limit would end elsewhere in the next run. */
   if (settings.wants_optimal || settings.wants_auto || !s->search.best.found || s->search.timed_out ||
       settings.advice_s <= 0 || (problem->chooses_replicas && !same_start))
     PetscFunctionReturn(PETSC_SUCCESS);

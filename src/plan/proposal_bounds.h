@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Facts that are certain about a proposal before it is placed. They are sums and maxima, updated in
+  Facts about a proposal that are certain before it is placed. They are sums and maxima, updated in
   O(log tables) when one option changes.
 
-  Most proposals of a large problem are certain to be placed and certain to be slower than the best
-  so far. They are counted without being placed, and the plan and the counts stay TorchRec's.
+  In a large problem most proposals can certainly be placed and are certainly slower than the best
+  plan so far. The search counts them without placing them; the plan and the counts still equal
+  TorchRec's.
 */
 #pragma once
 
 #include "plan/partitioner.h"
 
 enum {
-  /* Size classes of options: quarters of powers of two of device bytes, or of host bytes if the
-     device bytes are 0. */
+  /* Number of size classes of options: quarters of powers of two of device bytes, or of host bytes
+     if an option has no device bytes. */
   TRS_N_SIZES = 2 * 4 * 64
 };
 
 typedef struct {
-  double perf;      /* the slowest shard that is not uniform */
-  int64_t hbm, ddr; /* the largest shard that is not uniform */
+  double perf;      /* slowest non-uniform shard */
+  int64_t hbm, ddr; /* largest non-uniform shard */
 } TrsBoundNode;
 
 typedef struct {
   int world_size, group;
-  PetscBool largest_first; /* the partitioner goes by size */
-  /* Memory left on the poorest, the richest and the first device. */
+  PetscBool largest_first; /* the partitioner places by size */
+  /* Free memory of the device with the least, of the device with the most, and of the first. */
   TrsStorage least, most, on_first;
-  /* Memory left on all devices. Devices with nothing left count 0. */
+  /* Free memory of all devices. A device with negative free memory counts as 0. */
   TrsInt128 sum_hbm, sum_ddr;
 
   int n, n_leaves, n_updates;
@@ -35,15 +36,15 @@ typedef struct {
   TrsInt128 hbm, ddr;           /* memory of the whole proposal */
   struct {
     int64_t n, n_negative;
-    double perf; /* of every device */
-    /* Bytes of any device, at least and at most, and of the first device. */
+    double perf; /* every device's time */
+    /* Lower and upper bounds for any device's bytes, and the first device's bytes. */
     TrsInt128 least_hbm, least_ddr, most_hbm, most_ddr, first_hbm, first_ddr;
   } uniform;
-  TrsPieces own; /* pieces of options that are not uniform */
+  TrsPieces own; /* pieces of the non-uniform options */
   double own_perf;
-  TrsPieces *of_size; /* [TRS_N_SIZES] the pieces by size; empty outside of [smallest, largest] */
+  TrsPieces *of_size; /* [TRS_N_SIZES] pieces by size class; empty outside [smallest, largest] */
   int smallest, largest;
-  uint64_t key[2]; /* key of the proposal in the cache */
+  uint64_t key[2]; /* the proposal's cache key */
 } TrsProposalBounds;
 
 PetscErrorCode TrsProposalBoundsCreate(const TrsPartitionerConfig *config, int max_tables,
@@ -53,14 +54,14 @@ PetscErrorCode TrsProposalBoundsFree(TrsProposalBounds *bounds);
 /* Update the bounds for a proposal with one changed option, or (changed < 0) for a new proposal. */
 void TrsProposalBoundsUpdate(TrsProposalBounds *bounds, const TrsProposal *proposal, int changed);
 
-/* A lower bound of the rating of any placement, with an allowance for rounding. */
+/* A lower bound on the rating of any placement, with an allowance for rounding. */
 double TrsProposalBoundsRating(const TrsProposalBounds *bounds);
 
-/* A lower bound of the rating of any placement, exact to the last bit. */
+/* A lower bound on the rating of any placement, exact to the last bit. */
 double TrsProposalBoundsSlowestShard(const TrsProposalBounds *bounds);
 
-/* Tell whether no placement exists, because more memory is needed than there is. */
+/* True if there certainly is no placement, because the memory does not suffice. */
 PetscBool TrsProposalBoundsFails(const TrsProposalBounds *bounds);
 
-/* Tell whether the partitioner is certain to place the proposal. */
+/* True if the partitioner certainly places the proposal. */
 PetscBool TrsProposalBoundsPlaced(const TrsProposalBounds *bounds);

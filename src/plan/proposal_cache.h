@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The cache of proposals that were seen. The key is the 128-bit sum of the options' hashes, so an
-  entry has 32 bytes, whatever the number of tables.
+  The cache of proposals already seen. The key is the 128-bit sum of the options' hashes, so an
+  entry has 32 bytes for any number of tables.
 */
 #pragma once
 
@@ -24,7 +24,7 @@ PetscErrorCode TrsProposalCacheCreate(TrsProposalCache *cache);
 PetscErrorCode TrsProposalCacheFree(TrsProposalCache *cache);
 
 /*
-  The entry of a key. A new entry has used 0, and the caller must fill it (used = 1). Valid until
-  the next call. Not collective.
+  Find or add a key's entry. A new entry has used 0; the caller must fill it and set used = 1. The
+  entry is valid until the next call. Not collective.
 */
 PetscErrorCode TrsProposalCacheFind(TrsProposalCache *cache, const uint64_t key[2], TrsCacheEntry **entry);

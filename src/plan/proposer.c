@@ -30,7 +30,7 @@ PetscErrorCode TrsProposerCreate(TrsProposerKind kind, const TrsCostModel *model
 PetscErrorCode TrsProposerDestroy(TrsProposer *proposer)
 {
   PetscFunctionBegin;
-  if (proposer->data) PetscCall(proposer->ops->destroy(proposer)); /* else it was never loaded */
+  if (proposer->data) PetscCall(proposer->ops->destroy(proposer)); /* else load was never called */
   PetscCall(PetscFree(proposer->data));
   PetscCall(PetscFree(proposer->proposal.option));
   *proposer = (TrsProposer){0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A proposer offers one option for each table, again and again, and is told the outcome.
+  A proposer repeatedly offers one option for each table, and gets the outcome as feedback.
 
   Source: TorchRec's Proposer classes of the same names; src/plan/RULES.md, section 9
 */
@@ -22,7 +22,7 @@ typedef struct {
   PetscErrorCode (*load)(TrsProposer *proposer);
   PetscErrorCode (*propose)(TrsProposer *proposer, PetscBool *more); /* fills proposer->proposal */
   PetscErrorCode (*feedback)(TrsProposer *proposer, const TrsOutcome *outcome);
-  PetscErrorCode (*destroy)(TrsProposer *proposer); /* frees what data points to */
+  PetscErrorCode (*destroy)(TrsProposer *proposer); /* frees the members of data */
   PetscBool uses_rating;                            /* the outcome's rating must be exact */
 } TrsProposerOps;
 
@@ -32,10 +32,10 @@ struct TrsProposer_ {
   const TrsCostModel *model;
   const TrsSearchSpace *space;
   const TrsReservation *reservation;
-  TrsProposal proposal; /* of space->n_tables options */
-  /* The most proposals of a proposer that does not depend on the outcomes, else 0. */
+  TrsProposal proposal; /* space->n_tables options */
+  /* Upper bound on the number of proposals; 0 if the proposer depends on the outcomes. */
   int64_t n_proposals;
-  /* Number of tables that differ from the last proposal, or -1 if any may differ. */
+  /* Number of tables that differ from the last proposal; -1: any table may differ. */
   int n_changes;
   int changed; /* the changed table if n_changes is 1 */
   void *data;
@@ -50,8 +50,8 @@ extern const TrsProposerOps trs_proposer_grid_search, trs_proposer_greedy, trs_p
     trs_proposer_dynamic_programming, trs_proposer_scaleup;
 
 /*
-  Sort each table's options by score, in a stable order. sorted[table's first .. + n - 1] are
-  indices into space->option. The score is that of the slowest shard if `depth` is set, else the
-  sum. Free with PetscFree(). Not collective.
+  Sort each table's options by score, in a stable order. sorted[first .. first + n - 1] of a table
+  are indices into space->option. The score is the slowest shard's time if `depth` is set, else the
+  sum over shards. Free with PetscFree(). Not collective.
 */
 PetscErrorCode TrsSortOptions(const TrsSearchSpace *space, PetscBool depth, int **sorted);

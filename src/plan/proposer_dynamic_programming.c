@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A knapsack over the memory of all devices together, in bins. It finds the fastest choice for each
-  amount of memory in use.
+  Solves a knapsack problem over the devices' total memory, divided into bins. Finds the fastest
+  choice for each amount of memory in use.
 
   Source: TorchRec DynamicProgrammingProposer
 */
@@ -16,16 +16,16 @@ typedef struct {
 } TrsReach;
 typedef struct {
   int bin;
-  int16_t option; /* index in the table's options, -1 if not reached */
+  int16_t option; /* index in the table's options; -1: bin not reached */
 } TrsStep;
 
 typedef struct {
-  /* All options by total hbm, ascending, grouped by table in order of first appearance. */
+  /* All options by ascending total hbm, grouped by table in order of first appearance. */
   int *sorted;
   int *first, *n; /* [n_tables] a table's options in sorted */
   int n_proposals, next;
   TrsStep *step;      /* [n_tables * n_bins] */
-  int n_bins, *start; /* bins of the last table that are reached, largest first */
+  int n_bins, *start; /* reached bins of the last table, largest first */
 } TrsDp;
 
 typedef struct {
@@ -82,7 +82,7 @@ static PetscErrorCode load_dp(TrsProposer *proposer)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add one table: find the bins reached with it from the bins reached so far. */
+/* Add one table: from the bins reached so far, find the bins reached with its options. */
 static void advance(const TrsProposer *proposer, const TrsDp *dp, int t, double bin_bytes,
                     const TrsReach *from, TrsReach *to)
 {

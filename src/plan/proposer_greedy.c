@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The greedy proposer starts with every table's fastest option. It then gives the table that needs
-  the most memory its next option. Source: TorchRec GreedyProposer.
+  The greedy proposer starts with every table's fastest option. It then moves the table that needs
+  the most memory to its next option.
+
+  Source: TorchRec GreedyProposer
 */
 #include "plan/proposer.h"
 
@@ -10,9 +12,9 @@
 typedef struct {
   int *sorted;       /* options of each table, fastest first */
   int *current;      /* [n_tables] offset in the table's options */
-  int n_heap, *heap; /* tables that have a next option, neediest first */
+  int n_heap, *heap; /* tables that have a next option, most memory first */
   PetscBool finished;
-  double best; /* best rating, for the threshold */
+  double best; /* best rating so far, for the threshold */
   int64_t n_since_best;
 } TrsGreedy;
 
@@ -21,7 +23,7 @@ static const TrsPlanOption *option_of(const TrsProposer *proposer, int t)
   return proposer->proposal.option[t];
 }
 
-/* Tell whether table a needs more than b. Of equal tables the first one wins. */
+/* True if table a needs more memory than table b. Among equal tables the first wins. */
 static PetscBool needs_more(const TrsProposer *proposer, int a, int b)
 {
   const TrsPlanOption *x = option_of(proposer, a), *y = option_of(proposer, b);
@@ -105,7 +107,7 @@ static PetscErrorCode feedback_greedy(TrsProposer *proposer, const TrsOutcome *o
   t = greedy->n_heap ? greedy->heap[0] : -1;
   if (t < 0 || (option_of(proposer, t)->max_hbm == 0 && option_of(proposer, t)->total_storage.hbm == 0 &&
                 option_of(proposer, t)->max_ddr == 0 && option_of(proposer, t)->total_storage.ddr == 0)) {
-    greedy->finished = PETSC_TRUE; /* a table that needs nothing never gets its next option */
+    greedy->finished = PETSC_TRUE; /* a table without memory never moves */
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   greedy->current[t]++;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The grid search proposes every combination if there are few. Source: TorchRec GridSearchProposer.
+  The grid search proposes every combination of options if there are few.
+
+  Source: TorchRec GridSearchProposer
 */
 #include "plan/proposer.h"
 
@@ -38,7 +40,7 @@ static PetscErrorCode propose_grid(TrsProposer *proposer, PetscBool *more)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Turn the odometer. The last table is the fastest wheel. */
+/* Advance the odometer. The last table's wheel is the fastest. */
 static PetscErrorCode feedback_grid(TrsProposer *proposer, const TrsOutcome *outcome)
 {
   const TrsSearchSpace *space = proposer->space;

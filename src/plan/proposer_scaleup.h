@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Parts of the embedding_offload_scaleup proposer that are tested on their own. */
+/* Parts of the embedding_offload_scaleup proposer with tests of their own. */
 #pragma once
 
 #include "core/error.h"
 
 #include <stdint.h>
 
-/* One cached table as the budget sees it. Its hbm bytes are about slope * load factor + base. */
+/* A cached table in the budget. Its hbm bytes are about slope * load factor + base. */
 typedef struct {
   float slope, base;
   int64_t fused_bytes; /* bytes without a cache */
@@ -16,8 +16,8 @@ typedef struct {
 /*
   TrsAllocateBudget - Distribute device memory to caches by priority.
 
-  Not collective. float32 and double are used as in TorchRec.
+  Not collective. Uses float32 and double as TorchRec does.
 
-  InOut:  table  [n] load_factor becomes the new one
+  InOut:  table  [n] load_factor is set to the new load factor
 */
 PetscErrorCode TrsAllocateBudget(int n, TrsScaleupTable *table, double budget_bytes);

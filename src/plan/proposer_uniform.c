@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  All tables are split in the same way, each with its best kernel for this way. Source:
-  TorchRec UniformProposer.
+  Proposes plans that split all tables in the same way, each table with its best kernel.
+
+  Source: TorchRec UniformProposer
 */
 #include "plan/proposer.h"
 

@@ -20,7 +20,7 @@ static const char *const part_name[TRS_N_PARTS + 1] = {"total perf",     "forwar
                                                        "forward comms",  "backward compute",
                                                        "backward comms", "prefetch compute"};
 
-/* The data of the sections: sums for each rank. */
+/* The sections' data: sums for each rank. */
 typedef struct {
   const TrsReportInput *in;
   const TrsTableConfig **config; /* [n_tables] configs of the plan's tables */
@@ -41,10 +41,7 @@ static PetscErrorCode rule(TrsText *text, const char *title)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Add input and output bytes of a step, as TorchRec reports them:
-  the output has the table's own element type.
-*/
+/* Add a step's input and output bytes. As in TorchRec, the output has the table's element type. */
 static PetscErrorCode add_io(TrsReport *r, int t)
 {
   const TrsCostModel *model = r->in->model;
@@ -250,7 +247,7 @@ static PetscErrorCode write_tables(const TrsReport *r, TrsText *text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write the bytes of each kernel's tables: only the weights, and all that was estimated. */
+/* Write the bytes of each kernel's tables: the weights, and the whole estimate. */
 static PetscErrorCode write_kernels(const TrsReport *r, TrsText *text)
 {
   const TrsReportInput *in = r->in;
@@ -432,8 +429,8 @@ static PetscErrorCode write_memory(const TrsReport *r, TrsText *text)
 }
 
 /*
-  Write the tables (not split over all ranks) that lie on every rank which reaches the maximum of x.
-  They are sorted by their first shard, largest first.
+  Write the tables with shards on every rank that reaches the maximum of x, except tables split over
+  all ranks. The tables are sorted by their first shard, largest first.
 */
 static PetscErrorCode write_culprits(const TrsReport *r, const char *what, const double *x, PetscBool by_perf,
                                      TrsText *text)

@@ -5,15 +5,15 @@
 #include "plan/optimal/optimal.h"
 #include "plan/plan_result.h"
 
-/* The inputs of a report. search and space are empty for a plan from a file. */
+/* A report's inputs. search and space are empty for a plan from a file. */
 typedef struct {
   const TrsCostModel *model;
   const TrsReservation *reservation;
   const TrsSearchSpace *space;
   const TrsPlanSearch *search;
   const TrsShardingPlan *plan;
-  const TrsOptimum *optimum;     /* of the optimal proposer; bound_ms is 0 without a bound */
-  const TrsOptimum *alternative; /* of TrsProblemTryOptimal() */
+  const TrsOptimum *optimum;     /* from the optimal proposer; bound_ms 0: no bound */
+  const TrsOptimum *alternative; /* from TrsProblemTryOptimal() */
   double default_path_ms;
 } TrsReportInput;
 

@@ -4,28 +4,28 @@
 
 #include "plan/search_space.h"
 
-/* Round to `places` places and drop trailing zeros except one: "0.745", "0.0". */
+/* Round to `places` decimal places and drop trailing zeros except the first: "0.745", "0.0". */
 void TrsRoundedText(double x, int places, char *text, size_t n);
 
 /* Write one significant digit below 1, else a rounded integer: "0.5", "1e-07", "12". */
 void TrsOneDigitText(double x, char *text, size_t n);
 
 /*
-  Write "2.001 (0.001,0,0.5,2,0)": the total and forward compute, forward comms, backward compute,
-  backward comms, prefetch.
+  Write "2.001 (0.001,0,0.5,2,0)": the total, then forward compute, forward comms, backward compute,
+  backward comms and prefetch.
 */
 void TrsPerfText(const TrsPerf *perf, char *text, size_t n);
 
 /*
-  Write a number of 2^30 bytes with three digits, from 1000 on with all whole digits: "0.0012",
+  Write bytes in units of 2^30 with three digits, from 1000 on with all integer digits: "0.0012",
   "27.2", "1536".
 */
 void TrsGibText(double bytes, char *text, size_t n);
 
-/* A bandwidth as an option takes it: "3.35TB/s", or "897GiB/s" where that is shorter. */
+/* Write a bandwidth as an option accepts it: "3.35TB/s", or "897GiB/s" if that is shorter. */
 void TrsBandwidthText(double bytes_per_ms, char *text, size_t n);
 
-/* The largest of some numbers, in descending order. Equal ones keep the order they came in. */
+/* The largest numbers, in descending order. Equal numbers stay in the order they were added. */
 enum { TRS_N_LARGEST = 4 };
 typedef struct {
   int n, index[TRS_N_LARGEST];
@@ -40,7 +40,7 @@ PetscErrorCode TrsRanksText(int n, const int *ranks, TrsText *text);
 PetscErrorCode TrsReduceIntsText(int n, const int64_t *numbers, TrsText *text);
 
 /*
-  Measures of how unevenly n shares (of sum 1) are spread. Each measure is 0 for even shares and at
+  Measures of the imbalance of n shares whose sum is 1. Each measure is 0 for even shares and at
   most 1; total_distance is at most 2.
 */
 typedef struct {

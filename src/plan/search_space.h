@@ -2,9 +2,8 @@
 /*
   Sharding options and the search space: every way to split every table, with its costs.
 
-  An option with 16,384 shards takes no more memory than one with 4. The shards of an option belong
-  to a few classes (full block of rows, the rest, empty), and the class of a shard follows from its
-  index.
+  An option with 16,384 shards takes no more memory than one with 4. An option's shards belong to a
+  few classes (full row block, rest, empty), and a shard's class follows from its index.
 */
 #pragma once
 
@@ -32,27 +31,27 @@ typedef struct {
   TrsShardingType type;
   TrsComputeKernel kernel;
   TrsPartitionBy partition_by;
-  PetscBool has_load_factor; /* the table's own, or one from embedding_offload_scaleup */
+  PetscBool has_load_factor; /* from the table, or set by embedding_offload_scaleup */
   double load_factor;
 
   int n_shards, row_shards; /* row_shards: in one column block; 1 for data_parallel */
-  /* Row shards before this one are of class 0, this one is of class 1, and the following ones are
-     of class 2. */
+  /* Row shards below this index have class 0, the row shard at this index has class 1, and row
+     shards above it have class 2. */
   int n_full;
-  /* [n_shards] Classes of the shards if the rows are split unevenly, borrowed. Otherwise NULL. */
+  /* [n_shards] The shards' classes if the rows are split unevenly, else NULL. Borrowed. */
   const int *class_of;
   int64_t width; /* columns of every shard */
   int n_classes;
   TrsShardClass *shard_class; /* [n_classes] borrowed from the owner of the option */
-  PetscBool same_perf;        /* all classes have one perf, true unless made by hand */
+  PetscBool same_perf;        /* all classes have the same perf; false only if made by hand */
 
   TrsStorage total_storage;
   double total_perf, max_perf;                /* sum and maximum of the shards' totals */
-  int64_t max_hbm, max_ddr, min_hbm, min_ddr; /* of one shard */
+  int64_t max_hbm, max_ddr, min_hbm, min_ddr; /* the largest and the smallest shard's bytes */
   uint64_t hash[2];                           /* hash of table, type, kernel and load factor */
 } TrsPlanOption;
 
-/* The options of one table, which are contiguous. */
+/* One table's options, which are contiguous. */
 typedef struct {
   int table, first, n;
 } TrsTableOptions;
@@ -74,7 +73,7 @@ static inline int TrsOptionShardClass(const TrsPlanOption *option, int shard)
   return row < option->n_full ? 0 : (row == option->n_full ? 1 : 2);
 }
 
-/* Shards of a class: without a pass over the shards where the rows are split evenly. */
+/* The number of shards of a class. If the rows are split evenly, no pass over shards is needed. */
 static inline int TrsOptionClassShards(const TrsPlanOption *option, int shard_class)
 {
   const int full = option->n_full < option->row_shards ? option->n_full : option->row_shards;
@@ -94,13 +93,13 @@ static inline const TrsShardClass *TrsOptionShard(const TrsPlanOption *option, i
   return &option->shard_class[TrsOptionShardClass(option, shard)];
 }
 
-/* The inputs of an option's cost. All pointers are borrowed. */
+/* The inputs of an option's costs. All pointers are borrowed. */
 typedef struct {
   const TrsTopology *topology;
   const TrsPlanSettings *settings;
   const TrsTableConfigs *tables;
-  /* [tables->n] Miss rates at each table's own load factor, in the cache that the tables share;
-     NULL without -plan_cache_hit_rates. */
+  /* [tables->n] Miss rates in the tables' shared cache at each table's configured load factor; NULL
+     without -plan_cache_hit_rates. */
   const double *shared_miss;
 } TrsCostModel;
 
@@ -110,60 +109,62 @@ typedef struct {
   Not collective.
 
   Out:    space        free with TrsSearchSpaceFree()
-          table_alone  a table without any option, or -1; with such a table space is empty
+          table_alone  a table without any option, or -1; if there is one, space is empty
   Errors: OPTION if a size exceeds 64 bits
   Source: TorchRec EmbeddingEnumerator
 */
 PetscErrorCode TrsEnumerate(const TrsCostModel *model, TrsSearchSpace *space, int *table_alone);
 PetscErrorCode TrsSearchSpaceFree(TrsSearchSpace *space);
 
-/* The number of sharding types that the sharder offers for a table, and *types in its order. */
+/* Return the number of sharding types that the sharder offers for a table; *types lists them. */
 int TrsSharderTypes(const TrsCostModel *model, const TrsTableConfig *table, const TrsShardingType **types);
 
 /*
-  The tables in the planner's order: module by module (last to first, or first to last with
-  exact_enumerate_order), and in a module in their own order. Out: order[tables->n].
+  List the tables in the planner's order: module by module (last to first, or first to last with
+  exact_enumerate_order), tables of a module in their configured order. Out: order[tables->n].
 */
 void TrsPlanTableOrder(const TrsCostModel *model, PetscBool first_to_last, int *order);
 
 /*
-  Compute the costs of an option from its kernel and load factor. Shards and class rows must be set.
-  Not collective. Errors: OPTION if bytes exceed 64 bits.
+  Compute an option's costs from its kernel and load factor. The caller must have set its shards and
+  the classes' rows. Not collective. Errors: OPTION if bytes exceed 64 bits.
 */
 PetscErrorCode TrsCostOption(const TrsCostModel *model, TrsPlanOption *option);
 
-/* The option of a table's plan, without shards. config: one of the model's. Not collective. */
+/* The option that a table's plan uses, without shards. `config` must be one of the model's. Not
+   collective. */
 TrsPlanOption TrsPlannedOption(const TrsCostModel *model, const TrsTableConfig *config,
                                const TrsTablePlan *plan);
 
 /*
-  Compute the costs of n shards of any rectangles, under the option's table, sharding type, kernel
+  Compute the costs of n shards with any rectangles, for the option's table, sharding type, kernel
   and load factor. Not collective.
 */
 void TrsCostShards(const TrsCostModel *model, const TrsPlanOption *option, int n, TrsShard *shard);
 
 /*
-  Compute sums, maxima and hash from the shard classes.
-  Returns whether the sums fit into 64 bits. Not collective.
+  Compute sums, maxima and hash from the shard classes. Returns false if the sums exceed 64 bits.
+  Not collective.
 */
 PetscBool TrsOptionSummarise(TrsPlanOption *option);
 
-/* The storage estimator's inputs for an option, for the report. Not collective. */
+/* Set the storage estimator's inputs for an option, for the report. Not collective. */
 void TrsCostStorageInput(const TrsCostModel *model, const TrsPlanOption *option, TrsStorageInput *in);
 
 /*
-  The number of entries of a table's pooling_factors (at least one). TorchRec's planner takes these
-  for the table's features.
+  The number of entries in a table's pooling_factors (at least one). TorchRec's planner treats the
+  entries as the table's features.
 */
 int TrsPlanFeatures(const TrsTableConfig *table);
-/* The ids, poolings and batch size of entry f. */
+/* Get the pooling factor, the number of poolings and the batch size of entry f. */
 void TrsPlanFeature(const TrsTableConfig *table, const TrsPlanSettings *settings, int f,
                     double *pooling_factor, double *num_poolings, int64_t *batch_size);
 
-/* The result of adding x n times one by one, without n steps. */
+/* The sum of n times x, added one by one, without doing n additions. */
 double TrsSumRepeated(double x, int n);
 
-/* Offset and size of the shards in order. Start with shard 0 and a zeroed place. */
+/* A shard's offset and size. The caller must start with shard 0 and a zeroed place, then go on in
+   order. */
 typedef struct {
   int64_t row_offset, col_offset, rows, cols;
 } TrsShardPlace;
@@ -176,7 +177,7 @@ PetscErrorCode TrsSearchSpaceToJson(const TrsSearchSpace *space, const TrsTableC
 const char *TrsPartitionByName(TrsPartitionBy partition_by);
 
 /*
-  Check whether a plan may have this option. A caching kernel needs 0 < load factor < 1, and no
-  memory may be negative. Not collective.
+  True if a plan may have this option: a caching kernel needs 0 < load factor < 1, and no memory may
+  be negative. Not collective.
 */
 PetscBool TrsOptionIsValid(const TrsPlanOption *option);

@@ -8,9 +8,9 @@
 enum { TRS_HALVINGS = 100, TRS_LINES_OF_A_SET = 32, TRS_SHOWN_CACHES = 8 };
 
 /*
-  A user's curve: n points of rising lines, from none to all the rows that are ever used. `age` is
-  the characteristic time at which the user fills these lines: in steps, or in a run of few steps
-  any measure of time that is the same for all users.
+  A user's curve: n points with increasing lines, from 0 to all rows that are ever used. `age` is
+  the characteristic time at which the user fills these lines. It is in steps; in a run of few steps
+  it is another measure of time, which all users share.
 */
 typedef struct {
   int n;
@@ -20,8 +20,8 @@ typedef struct {
 /* --- curves --- */
 
 /*
-  Fill lines and hit. The last part of the histogram holds what no cache below the whole table
-  serves, the first uses of rows among it. A cache of all rows that are used has only those misses.
+  Fill lines and hit. The histogram's last part counts lookups that only a cache of the whole table
+  would serve, including first uses of rows. A cache of all used rows misses only the first uses.
 */
 static void fill_points(const TrsCacheUser *user, double steps, TrsCurve *curve)
 {
@@ -45,7 +45,7 @@ static void fill_points(const TrsCacheUser *user, double steps, TrsCurve *curve)
 }
 
 /*
-  Fill age. With many steps the lines grow by the misses of a step, m = U (1 - h). With S steps the
+  Fill age. With many steps, the lines grow by a step's misses, m = U (1 - h). With S steps the
   curve is a mean: S m(c) = c + (S - t) dc/dt at time t, and -log(1 - t/S) grows by dc / (S m - c).
 */
 static void fill_ages(const TrsCacheUser *user, double steps, TrsCurve *curve)
@@ -63,7 +63,7 @@ static void fill_ages(const TrsCacheUser *user, double steps, TrsCurve *curve)
   }
 }
 
-/* y at x, where xs do not fall; constant outside. */
+/* Interpolate y at x. xs must not decrease; y is constant outside of xs. */
 static double interpolate(int n, const double *xs, const double *ys, double x)
 {
   int low = 0, high = n - 1;
@@ -78,7 +78,7 @@ static double interpolate(int n, const double *xs, const double *ys, double x)
   return ys[low] + (ys[high] - ys[low]) * ((x - xs[low]) / (xs[high] - xs[low]));
 }
 
-/* --- who has which lines --- */
+/* --- sharing the lines --- */
 
 static void share_lru(int n, const TrsCurve *curve, double lines, double *hit)
 {
@@ -96,9 +96,9 @@ static void share_lru(int n, const TrsCurve *curve, double lines, double *hit)
   for (int u = 0; u < n; u++) hit[u] = interpolate(curve[u].n, curve[u].age, curve[u].hit, low);
 }
 
-/* Some lines of a user that bring equally many hits each. */
+/* A number of a user's lines, each with the same gain. */
 typedef struct {
-  double gain, lines; /* hits a step of each line */
+  double gain, lines; /* gain: hits per step and line */
   int user;
 } TrsLines;
 
@@ -109,7 +109,7 @@ static int by_gain(const void *a, const void *b)
   return x->gain != y->gain ? (x->gain < y->gain) - (x->gain > y->gain) : x->user - y->user;
 }
 
-/* Remove the points that lie under the line between others: the curve becomes concave. */
+/* Make the curve concave: remove points that lie below the line between other points. */
 static void make_concave(TrsCurve *curve)
 {
   int n = 0;
@@ -136,7 +136,7 @@ static PetscErrorCode share_lfu(int n, const TrsCacheUser *users, TrsCurve *curv
   PetscCall(PetscMalloc1(n_parts, &part));
   n_parts = 0;
   for (int u = 0; u < n; u++) {
-    hit[u] = 0.0; /* number of lines until the end */
+    hit[u] = 0.0; /* until the last loop, hit[u] is u's number of lines */
     make_concave(&curve[u]);
     for (int k = 1; k < curve[u].n; k++) {
       const double width = curve[u].lines[k] - curve[u].lines[k - 1];
@@ -179,9 +179,9 @@ PetscErrorCode TrsSharedCacheHits(int n, const TrsCacheUser *users, double lines
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- the caches of tables --- */
+/* --- the tables' caches --- */
 
-/* A part of a table in the cache of a rank. */
+/* The part of a table in a rank's cache. */
 typedef struct {
   int rank, table;
   double load_factor, rows;
@@ -198,7 +198,7 @@ static int by_cache(const void *a, const void *b)
   return x->table - y->table;
 }
 
-/* The number of parts that are in one cache with the first of the sorted parts. */
+/* The number of parts, from the first of the sorted parts on, that share its cache. */
 static int cache_size(int n, const TrsCachedPart *part)
 {
   int k = 1;
@@ -210,8 +210,8 @@ static int cache_size(int n, const TrsCachedPart *part)
 }
 
 /*
-  The hit rates of the n parts of one cache.
-  Out: lines  of the cache; lookups [n]  distinct rows of each part in a step
+  Compute the hit rates of one cache's n parts.
+  Out: lines  the cache's size; lookups [n]  distinct rows per step of each part
 */
 static PetscErrorCode hits_of_cache(const TrsTableConfigs *tables, int n, const TrsCachedPart *part,
                                     double steps, double *lines, double *lookups, double *hit)
@@ -269,7 +269,7 @@ PetscErrorCode TrsSharedMissRates(const TrsTableConfigs *tables, double steps, d
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* List the parts of a plan that are in caches, sorted by cache. Free with PetscFree(). */
+/* List a plan's cached parts, sorted by cache. Free with PetscFree(). */
 static PetscErrorCode list_parts(const TrsTableConfigs *tables, const TrsShardingPlan *plan, int *n,
                                  TrsCachedPart **part)
 {

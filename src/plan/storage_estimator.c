@@ -8,8 +8,8 @@
 #define ID_BYTES 8.0
 
 /*
-  Convert bytes to an integer. A number that no memory holds stays finite here, and
-  TrsOptionSummarise() refuses it.
+  Convert bytes to an integer. A size beyond any memory stays finite here; TrsOptionSummarise()
+  rejects it.
 */
 static int64_t to_bytes(double x)
 {
@@ -67,11 +67,11 @@ int64_t TrsCeilOfRoundedQuotient(TrsInt128 n, TrsInt128 d)
   if (quotient == 0) return 1;
   for (TrsInt128 q = quotient; q > 0; q >>= 1) n_bits++;
   if (n_bits > 52) return (int64_t)(double)quotient; /* a double this large has no fraction */
-  /* A tiny fraction was rounded away. */
+  /* Rounding to double drops a tiny fraction. */
   return (int64_t)((rest << (54 - n_bits)) <= d ? quotient : quotient + 1);
 }
 
-/* Weights and optimizer state of a shard whose table has `bytes` bytes in this memory. */
+/* Bytes of a shard's weights and optimizer state, if the table has `bytes` bytes in this memory. */
 static int64_t shard_bytes(const TrsStorageInput *in, int64_t bytes, int64_t rows, int64_t cols)
 {
   int64_t tensor = bytes;
@@ -108,10 +108,10 @@ TrsStorage TrsEstimateStorage(const TrsStorageInput *in, int64_t rows, int64_t c
   if (in->is_cuda) {
     storage.hbm += TrsEstimatePipelineIo(in, input, output, caching ? input : 0);
   } else {
-    if (caching) storage.ddr += storage.hbm; /* the cache is host memory, too */
+    if (caching) storage.ddr += storage.hbm; /* the cache is in host memory, too */
     storage.hbm = 0;
     if (!in->is_inference) storage.ddr += input + output;
-    /* The ids and gradients of all copies, as many as one copy's each. */
+    /* Add the ids and gradients of all copies; each copy has as many as this one. */
     if (!in->is_inference && in->merged_copies > 1) storage.ddr += in->merged_copies * (input + output);
   }
   return storage;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Memory of one shard: weights, optimizer state, cache, and the inputs and outputs of a step.
+  Estimates one shard's memory: weights, optimizer state, cache, and a step's inputs and outputs.
 
   Source: TorchRec EmbeddingStorageEstimator; src/plan/RULES.md, section 5
 */
@@ -11,7 +11,7 @@
 
 __extension__ typedef __int128 TrsInt128;
 
-/* The most bytes that a shard may need. Sums over shards and steps then stay within 64 bits. */
+/* Limit on a shard's bytes, so that sums over shards and steps stay within 64 bits. */
 #define TRS_MAX_SHARD_BYTES (INT64_C(1) << 57)
 
 typedef struct {
@@ -22,24 +22,24 @@ typedef struct {
   TrsOptimizerState optimizer_state;
   int world_size, group;
   int64_t n_rows, n_cols, table_bytes; /* size of the whole table */
-  double ids, rows_out;                /* of a rank's batch */
-  double out_bytes;                    /* bytes of an element of the output */
-  double load_factor;                  /* 0 for the default */
+  double ids, rows_out;                /* ids and output rows of a rank's batch */
+  double out_bytes;                    /* bytes per output element */
+  double load_factor;                  /* 0: the default */
   int64_t n_passes;                    /* passes of a multipass prefetch; at least 1 */
-  int merged_copies;                   /* of the tables that make the same update; up to 1: none */
+  int merged_copies;                   /* copies that make the same update; up to 1: none */
 } TrsStorageInput;
 
-/* Bytes of a shard's ids and output rows in one step. Not collective. */
+/* Compute the bytes of a shard's ids and output rows in one step. Not collective. */
 void TrsEstimateIo(const TrsStorageInput *in, int64_t rows, int64_t cols, int64_t *input, int64_t *output);
 
 /*
-  Bytes that inputs and outputs take on cuda under a pipeline.
-  `prefetch` is 0 without a cache. Not collective.
+  The bytes of inputs and outputs on cuda with a pipeline. `prefetch` is 0 without a cache. Not
+  collective.
 */
 int64_t TrsEstimatePipelineIo(const TrsStorageInput *in, int64_t input, int64_t output, int64_t prefetch);
 
-/* Storage of a shard of rows x cols. Not collective. */
+/* The storage of a shard of rows x cols. Not collective. */
 TrsStorage TrsEstimateStorage(const TrsStorageInput *in, int64_t rows, int64_t cols);
 
-/* ceil(n / d) as TorchRec computes it: the quotient is first rounded to double. d > 0, n >= 0. */
+/* ceil(n / d) as in TorchRec, which first rounds the quotient to double. d > 0, n >= 0. */
 int64_t TrsCeilOfRoundedQuotient(TrsInt128 n, TrsInt128 d);

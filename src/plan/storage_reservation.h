@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The memory of each device that the partitioner may use.
+  Computes the memory that the partitioner may use on each device.
 
-  Source: TorchRec HeuristicalStorageReservation and its kin; src/plan/RULES.md, section 7
+  Source: TorchRec HeuristicalStorageReservation and the other reservations; src/plan/RULES.md,
+          section 7
 */
 #pragma once
 
 #include "plan/search_space.h"
 
 typedef struct {
-  TrsStorage *left;      /* [world_size] of each device; may be negative */
+  TrsStorage *left;      /* [world_size] memory left on each device; may be negative */
   TrsStorage dense, kjt; /* subtracted terms, for the report */
-  double percentage;     /* share of the device memory that is kept */
+  double percentage;     /* share of device memory that is reserved */
   PetscBool too_little;  /* nothing is left on device 0, so there is no plan */
 } TrsReservation;
 

@@ -8,7 +8,7 @@
 
 #define GIB (INT64_C(1) << 30)
 
-/* "897 GiB/s" in bytes/ms, the unit of the cost model, with TorchRec's order of operations. */
+/* Convert GiB/s to bytes/ms, the cost model's unit, with TorchRec's order of operations. */
 #define GIB_PER_S(x) ((x) * (double)GIB / 1000.0)
 
 static const TrsOptionSpec specs[] = {
@@ -124,7 +124,7 @@ int TrsReplicaHost(int local_world_size, int size)
   return a;
 }
 
-/* Leave of the world the ranks of one replica. */
+/* Reduce the world to the ranks of one replica. */
 static PetscErrorCode take_replica(TrsOptions options, int64_t pod, int replicas, int64_t *world,
                                    int64_t *local)
 {

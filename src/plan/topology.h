@@ -10,30 +10,30 @@
 extern const TrsOptionGroup trs_topology_options;
 
 /*
-  What an id costs on a machine, as -bench_topology measures it for -plan_cost_model measured. An
-  overhead is the number of bytes that would take an id's time if rows had no width.
+  An id's cost on a machine, measured by -bench_topology for -plan_cost_model measured. An overhead
+  is the fixed time for an id, expressed in bytes at the given bandwidth.
 */
 typedef struct {
-  double read_bw, read_overhead;     /* of lookups: bytes/ms, bytes */
-  double update_bw, update_overhead; /* of updates: bytes/ms, bytes */
-  /* The time of an update of fp16 and bf16 rows over that of fp32 rows, without and with stochastic
-     rounding. */
+  double read_bw, read_overhead;     /* lookups: bytes/ms, bytes */
+  double update_bw, update_overhead; /* updates: bytes/ms, bytes */
+  /* The time for an update of fp16 or bf16 rows divided by the time for fp32 rows, without and with
+     stochastic rounding. */
   double half_update, stochastic_update;
-  /* Of ids that are cut by the ranks of their rows: bytes/ms, and bytes a bag. 0: unknown. */
+  /* Sorting ids by the ranks of their rows: bytes/ms, and bytes per bag. 0: unknown. */
   double cut_bw, cut_overhead;
-  double stream_bw; /* bytes/ms of passes over matrices */
+  double stream_bw; /* passes over matrices: bytes/ms */
 } TrsRowRates;
 
 typedef struct {
   PetscBool is_cuda;
-  int world_size, local_world_size, pod_size; /* of one copy of the tables */
+  int world_size, local_world_size, pod_size; /* for one copy of the tables */
   int replicas;                               /* copies of the tables, each on world_size ranks */
-  int host_ranks;                             /* ranks of a host, of all copies together */
-  int group;          /* ranks that count as one host for placing: pod_size * local_world_size */
-  int64_t *hbm, *ddr; /* [world_size] bytes; hbm is 0 on cpu */
-  PetscBool hbm_listed, ddr_listed; /* an option gave the memory of each rank */
-  /* The compute device's own memory was given for each rank, so
-     row_wise splits in proportion to it. */
+  int host_ranks;                             /* ranks per host, all copies together */
+  /* Ranks that placing treats as one host: pod_size * local_world_size. */
+  int group;
+  int64_t *hbm, *ddr;               /* [world_size] bytes; hbm is 0 on cpu */
+  PetscBool hbm_listed, ddr_listed; /* an option gave each rank's memory */
+  /* The compute device's memory was given for each rank; row_wise splits in proportion to it. */
   PetscBool uneven_own;
   double hbm_mem_bw, ddr_mem_bw, hbm_to_ddr_mem_bw, intra_host_bw, inter_host_bw; /* bytes/ms */
   double bwd_compute_multiplier, weighted_feature_bwd_compute_multiplier;
@@ -43,11 +43,12 @@ typedef struct {
 /* The world to use if the options do not give one. */
 typedef struct {
   PetscBool is_cuda;
-  /* A real run, in which another -topology_world_size is an error. */
+  /* In a real run, any other -topology_world_size is an error. */
   PetscBool is_fixed;
   int world_size, local_world_size;
-  int64_t hbm_bytes, ddr_bytes; /* memory of a device, 0 if unknown */
-  int replicas; /* copies of the tables; 0: as -plan_replicas says, 1 if it leaves the choice */
+  int64_t hbm_bytes, ddr_bytes; /* memory per device; 0: unknown */
+  /* Copies of the tables; 0: use -plan_replicas, or 1 if the planner chooses. */
+  int replicas;
 } TrsTopologyDefaults;
 
 /*
@@ -56,7 +57,7 @@ typedef struct {
   Not collective.
 
   Out:    topology  free with TrsTopologyFree()
-  Errors: OPTION for lists whose length is not the world's, and for hosts that do not fit a real run
+  Errors: OPTION if a list's length is not the world size, and for hosts that do not fit a real run
   Source: TorchRec Topology
 */
 PetscErrorCode TrsTopologyFromOptions(TrsOptions options, const TrsTopologyDefaults *defaults,
@@ -64,28 +65,29 @@ PetscErrorCode TrsTopologyFromOptions(TrsOptions options, const TrsTopologyDefau
 PetscErrorCode TrsTopologyFree(TrsTopology *topology);
 
 /*
-  TrsPlanReplicas - The number of copies of all tables that a run keeps (-plan_replicas).
+  TrsPlanReplicas - Get the number of copies of all tables in a run (-plan_replicas).
 
-  Each copy is on equally many consecutive ranks, and a plan is for one copy.
+  All copies have the same number of consecutive ranks. A plan describes one copy.
 
   Not collective.
 
   In:     world_size  ranks of all copies together
-  Out:    replicas    1 for tasks that train and plan nothing; 0: the planner chooses
-  Errors: OPTION if they do not divide the ranks
+  Out:    replicas    1 for tasks that neither train nor plan; 0: the planner chooses
+  Errors: OPTION if the number of copies does not divide the number of ranks
   Source: TorchRec DMPCollection with use_inter_host_allreduce
 */
 PetscErrorCode TrsPlanReplicas(TrsOptions options, int64_t world_size, int *replicas);
 
 /*
-  The ranks of a host that a replica of `size` ranks counts: the most that are always on one host of
-  local_world_size ranks, wherever the replica begins. Not collective.
+  The ranks per host for a replica of `size` ranks: the largest number of its ranks that are always
+  on one host of local_world_size ranks, wherever the replica begins. Not collective.
 */
 int TrsReplicaHost(int local_world_size, int size);
 
 /*
-  Bandwidth of a kernel's rows in bytes/ms, or 0 if the device does not have the kernel. Source:
-  TorchRec kernel_bw_lookup.
+  The bandwidth in bytes/ms at which a kernel reads rows; 0 if the device lacks the kernel.
+
+  Source: TorchRec kernel_bw_lookup
 */
 double TrsTopologyKernelBandwidth(const TrsTopology *topology, TrsComputeKernel kernel, double load_factor,
                                   PetscBool prefetch);
