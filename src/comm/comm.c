@@ -96,7 +96,8 @@ PetscErrorCode TrsCommCreate(MPI_Comm mpi, const char *backend, const TrsDeviceO
   const TrsCommOps *ops;
 
   PetscFunctionBegin;
-  PetscCall(find_backend(backend, device, &ops)); /* without it there is nothing to destroy */
+  /* without a backend there is nothing to destroy */
+  PetscCall(find_backend(backend, device, &ops));
   PetscCall(PetscNew(comm));
   (*comm)->ops = ops;
   (*comm)->device = device;
@@ -119,7 +120,7 @@ PetscErrorCode TrsCommDestroy(TrsComm *comm)
 {
   PetscFunctionBegin;
   if (!*comm) PetscFunctionReturn(PETSC_SUCCESS);
-  if ((*comm)->data) PetscCall((*comm)->ops->destroy(*comm)); /* its set-up may have been refused */
+  if ((*comm)->data) PetscCall((*comm)->ops->destroy(*comm)); /* set-up may have been refused */
   PetscCallMPI(MPI_Comm_free(&(*comm)->mpi));
   PetscCall(PetscFree2((*comm)->one_each, (*comm)->place_of));
   PetscCall(PetscFree(*comm));
@@ -127,15 +128,14 @@ PetscErrorCode TrsCommDestroy(TrsComm *comm)
 }
 
 /*
-  The trace of an exchange has its start, its bytes and its end. trace_clock() reads the clock
-  before the exchange starts.
+  The clock before an exchange starts, for the trace of its start, bytes and end. 0 without a trace.
 */
 static double trace_clock(void)
 {
   return PetscUnlikely(trs_tracing) ? TrsClock() : 0;
 }
 
-/* The bytes are counts[0 .. n) elements of this rank. */
+/* This rank's bytes are counts[0 .. n) elements. */
 static void trace_start(TrsRequest request, double start_s, int n, const int64_t *counts, int64_t elem_bytes)
 {
   request->start_s = request->comm->ops->by_device ? 0 : start_s;
@@ -147,7 +147,7 @@ static void trace_start(TrsRequest request, double start_s, int n, const int64_t
   request->span = NULL;
 }
 
-/* The exchange ended when it was seen to be done, or else ends now. */
+/* The exchange ended when the backend saw that it was done, or else ends now. */
 static void trace_end(TrsRequest request)
 {
   if (PetscLikely(request->start_s == 0)) return;
@@ -259,7 +259,7 @@ PetscErrorCode TrsRequestWait(TrsRequest *request, TrsStream stream)
     const TrsRequest waited = *request;
 
     PetscCall(waited->comm->ops->wait(waited, stream));
-    /* the request is still there: a wait recycles requests and never frees them */
+    /* the request still exists: a wait recycles requests and never frees them */
     trace_end(waited);
   }
   *request = NULL;
@@ -329,7 +329,7 @@ PetscErrorCode TrsCommGroupsDestroy(TrsCommGroups *groups)
   enum { TRS_N_GROUPS = sizeof(all) / sizeof(all[0]) };
 
   PetscFunctionBegin;
-  /* After a failed set-up the last groups are missing. */
+  /* After a failed set-up the last communicators are missing. */
   for (int i = 0; i < TRS_N_GROUPS; i++)
     if (*all[i]) (*all[i])->next = NULL;
   for (int i = 0; i < TRS_N_GROUPS; i++) PetscCall(TrsCommDestroy(all[i]));

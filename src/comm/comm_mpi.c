@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The mpi backend. Between ranks of one host blocks are copied straight from the sender's memory
-  (comm/shared_lanes.h). Across hosts nonblocking point-to-point messages go straight from and to
-  the callers' buffers; small blocks are put together (comm/relay.h).
+  The mpi backend. Between ranks of one host, blocks are copied directly from the sender's memory
+  (comm/shared_lanes.h). Across hosts, nonblocking point-to-point messages go directly between the
+  callers' buffers; small blocks are combined (comm/relay.h).
 
-  Why not MPI's own collectives: their counts are int, their sums may be added in an order that
-  differs from run to run, and a nonblocking one allocates its schedule at each start. Here a count
-  of any size goes out in pieces, sums run in rank order, and requests are recycled.
+  Why not MPI's own collectives: their counts are int, the order of their sums may differ from run
+  to run, and a nonblocking collective allocates its schedule at each start. Here a count of any
+  size is sent in pieces, sums are made in rank order, and requests are recycled.
 
   An operation has one phase. An allreduce of more than a small message has two: (1) every rank gets
-  all ranks' values of its chunk and adds them, (2) the sums are gathered. Values that travel
-  encoded are a copy of the caller's values; their chunks are read and replaced in the copy as
-  chunks of floats are in the caller's array.
+  all ranks' values of its chunk and adds them, (2) the sums are gathered. Encoded values are a copy
+  of the caller's values; the phases then use chunks of this copy instead of the caller's array.
 
   Progress and wait drive the phases. Tags number the operations of a communicator, so that phases
   of different operations cannot mix.
@@ -27,11 +26,11 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* Tags stay below 32768, the least that MPI guarantees. */
+/* Tags stay below 32768, because MPI guarantees only this range. */
 enum {
   TRS_MPI_TAGS = 8192,
-  TRS_MPI_PIECE_BYTES = 1 << 18, /* piece of a sum inside a host */
-  TRS_MPI_LINE_FLOATS = 16       /* floats of a cache line: ranks' chunks do not share one */
+  TRS_MPI_PIECE_BYTES = 1 << 18, /* size of a piece, for a sum inside a host */
+  TRS_MPI_LINE_FLOATS = 16       /* floats of a cache line; ranks' chunks share no line */
 };
 
 /* --- requests --- */
@@ -70,7 +69,7 @@ static PetscErrorCode free_request(TrsMpiRequest *request)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take a request from the pool, and put it at the end of the active ones. */
+/* Take a request from the pool, and append it to the active requests. */
 static PetscErrorCode take_request(TrsComm comm, TrsMpiRequestKind kind, TrsStream stream,
                                    TrsMpiRequest **request)
 {
@@ -118,7 +117,7 @@ static void return_request(TrsMpiRequest *request)
 /* --- phases --- */
 
 /*
-  Start the first phase of a sum: the values of this rank's chunk come from ranks on other hosts to
+  Start the first phase of a sum: ranks on other hosts send their values of this rank's chunk to
   `parts`.
 */
 static PetscErrorCode start_parts(TrsMpiRequest *request)
@@ -144,7 +143,7 @@ static PetscErrorCode start_parts(TrsMpiRequest *request)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Encode the caller's values, or the sums that have taken their place. */
+/* Encode the caller's values, or the sums that have replaced them. */
 static PetscErrorCode encode_values(TrsMpiRequest *request, int64_t at, int64_t n)
 {
   TrsStage before;
@@ -157,7 +156,7 @@ static PetscErrorCode encode_values(TrsMpiRequest *request, int64_t at, int64_t 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Decode the sums, which are equal on all ranks, into the place of the values. */
+/* Decode the sums, which are equal on all ranks, over the values. */
 static PetscErrorCode decode_values(TrsMpiRequest *request)
 {
   const TrsComm comm = request->base.comm;
@@ -173,8 +172,8 @@ static PetscErrorCode decode_values(TrsMpiRequest *request)
 }
 
 /*
-  Decode the parts to floats. All requests share the memory for them. The sum of the parts is made
-  before the next parts are decoded, on a device, too, because the host waits for the data it sends.
+  Decode the parts to floats. All requests share the memory for this. Parts are summed before the
+  next parts are decoded, also on a device, because the host waits for the data that it sends.
 */
 static PetscErrorCode decode_parts(TrsMpiRequest *request, int64_t n)
 {
@@ -193,9 +192,9 @@ static PetscErrorCode decode_parts(TrsMpiRequest *request, int64_t n)
 }
 
 /*
-  Add the parts in rank order, and put the sums at element `at`. Parts of ranks on lanes are read in
-  their senders' memory. This rank's own part may be in its own place, which can be the place of the
-  sums. If values travel encoded, the sums are encoded as well.
+  Add the parts in rank order, and store the sums at element `at`. Parts of ranks on lanes are read
+  in their senders' memory. This rank's own part may still be in its place, even if the sums are
+  stored there. If values travel encoded, the sums are also encoded.
 */
 static PetscErrorCode sum_parts(TrsMpiRequest *request, int64_t at)
 {
@@ -223,9 +222,7 @@ static PetscErrorCode sum_parts(TrsMpiRequest *request, int64_t at)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Start the second phase of an allreduce: the sums of all chunks come to the place of the values.
-*/
+/* Start the second phase of an allreduce: the sums of all chunks replace the values. */
 static PetscErrorCode start_sums(TrsMpiRequest *request)
 {
   PetscFunctionBegin;
@@ -260,7 +257,7 @@ static PetscErrorCode end_phase(TrsMpiRequest *request)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take the data that has arrived, and go on to the next phase if all is there. */
+/* Take arrived data, and go on to the next phase if all data is there. */
 static PetscErrorCode drive(TrsMpiRequest *request)
 {
   PetscBool all;
@@ -406,8 +403,8 @@ static PetscErrorCode allgatherv_mpi(TrsComm comm, TrsStream stream, const void 
 }
 
 /*
-  Do the values travel as a small message to all ranks at once? Each rank then adds the values of
-  all ranks in rank order: one phase gives the bits that two phases would give.
+  True if the values travel as a small message to all ranks at once. Each rank then adds all ranks'
+  values in rank order, so one phase gives the bits of two phases.
 */
 static PetscBool is_small_sum(TrsComm comm, int64_t n, int64_t elem_bytes)
 {
@@ -415,8 +412,8 @@ static PetscBool is_small_sum(TrsComm comm, int64_t n, int64_t elem_bytes)
 }
 
 /*
-  Sum n floats in place, in chunks that are as even as possible. earlier: the piece of the same sum
-  that was started before.
+  Sum n floats in place, in chunks of nearly equal size. earlier: the previous piece of the same
+  sum.
 */
 static PetscErrorCode start_allreduce(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *values,
                                       int64_t n, TrsMpiRequest *earlier, TrsMpiRequest **request)
@@ -433,7 +430,7 @@ static PetscErrorCode start_allreduce(TrsComm comm, TrsStream stream, const TrsC
   started->last_phase = !is_small_sum(comm, n, started->elem_bytes);
   if (started->last_phase) {
     TrsChunksSetEven(comm, n, &started->chunks);
-  } else { /* one chunk, which all ranks add */
+  } else { /* one chunk, added on all ranks */
     for (int q = 0; q < comm->size; q++) started->chunks.counts[q] = n;
     TrsChunksSet(comm, started->chunks.counts, PETSC_FALSE, &started->chunks);
     PetscCall(PetscArrayzero(started->chunks.displs, (size_t)comm->size));
@@ -455,9 +452,9 @@ static PetscErrorCode start_allreduce(TrsComm comm, TrsStream stream, const TrsC
 }
 
 /*
-  Inside a host a large sum is made in pieces: the sums of a piece are still in the adding rank's
-  cache when the others copy them. The order in which an element's values are added is that of a sum
-  in one piece, and so are the bits.
+  Inside a host a large sum is made in pieces: a piece's sums are still in the adding rank's cache
+  when the other ranks copy them. The values of an element are added in the same order as without
+  pieces, so the bits are the same.
 */
 static PetscErrorCode allreduce_mpi(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *values,
                                     int64_t n, TrsRequest *request)
@@ -491,7 +488,7 @@ static PetscErrorCode progress_mpi(TrsComm comm)
 }
 
 /*
-  Find the oldest piece of an operation that is under way or still read by others. NULL: the
+  Find the oldest piece of an operation that is in flight or still read by other ranks. NULL: the
   operation is complete.
 */
 static const TrsMpiRequest *incomplete(const TrsMpiRequest *request)
@@ -525,7 +522,7 @@ static PetscErrorCode arrive_mpi(TrsRequest base, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Give the blocks back that were viewed. */
+/* Return the viewed blocks. */
 static PetscErrorCode give_back_mpi(TrsRequest base)
 {
   TrsMpiRequest *request = (TrsMpiRequest *)base;
@@ -555,7 +552,7 @@ static PetscErrorCode wait_mpi(TrsRequest base, TrsStream stream)
       const TrsMpiRequest *late = incomplete(request);
 
       if (late) TrsPatienceLook(comm, TrsMpiBlocksAwaited(late), &patience);
-      /* drive all operations: their later phases must not wait for this one */
+      /* drive all operations, because their later phases must not wait for this one */
       PetscCall(progress_mpi(comm));
       if (!incomplete(request)) break;
       PetscCall(TrsPatienceRelax(comm, &patience));

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Exchanges of counts, and sums of a few numbers. If all ranks share memory they are posted, up to
-  TRS_LANE_FLIGHT at a time. Else counts travel as small blocks of bulk data, so that between hosts
-  the relay takes them: Open MPI's nonblocking all-to-all sends each rank a message. Sums, and all
-  of a device whose memory the host cannot read, are done by MPI.
+  Exchanges of counts, and sums of a few numbers. If all ranks share memory, counts are posted, up
+  to TRS_LANE_FLIGHT exchanges at a time. Otherwise they travel as small blocks of bulk data, so
+  that the relay takes them between hosts: Open MPI's nonblocking all-to-all would send a message to
+  each rank. If they are not posted, MPI makes the sums, and exchanges the counts for a device whose
+  memory the host cannot read.
 */
 #include "comm/relax.h"
 #include "core/events.h"
@@ -11,8 +12,8 @@
 #include <string.h>
 
 /*
-  Can n numbers for each rank be posted? There must be room for one more exchange of posts: all
-  ranks see it alike, as they start and end exchanges in the same order.
+  True if n numbers for each rank can be posted. One more exchange of posts must fit. All ranks
+  agree on this, because they start and end exchanges in the same order.
 */
 static PetscBool fits_posts(TrsComm comm, int n)
 {
@@ -20,7 +21,7 @@ static PetscBool fits_posts(TrsComm comm, int n)
                      !comm->counts_open[(comm->n_counts + 1) % TRS_LANE_FLIGHT]);
 }
 
-/* Give the next exchange of posts its number. */
+/* Number the next exchange of posts. */
 static void open_posts(TrsCounts *counts)
 {
   const TrsComm comm = counts->comm;
@@ -55,8 +56,7 @@ PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int6
 }
 
 /*
-  Take the posts that are there, peer by peer from n_taken on. The posts of a sum are only noted as
-  present.
+  Take the posts that have arrived, peer by peer from n_taken on. For a sum, only count the posts.
 */
 static void take_posts(TrsCounts *counts)
 {
@@ -137,7 +137,7 @@ PetscErrorCode TrsCommSumStart(TrsComm comm, int n, const double *mine, double *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add the posts of all ranks, in rank order. Peer i is the rank i + 1 places after this one. */
+/* Add the posts of all ranks, in rank order. Peer i is i + 1 ranks after this one. */
 static void add_posts(TrsComm comm, uint64_t number, int n, const TrsSum *request)
 {
   memset(request->sum, 0, (size_t)n * sizeof(*request->sum));

@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* A copy of at least TRS_MOVE_STAGE_BYTES is a stage of its own in the measured times. */
+/* Copies of at least TRS_MOVE_STAGE_BYTES are measured as a stage of their own. */
 enum {
   TRS_MOVE_STAGE_BYTES = 1 << 15,
   TRS_RING_BYTES = 4096 /* a copy that takes longer than ringing the bell */
@@ -70,10 +70,7 @@ static void hull(int n, const int64_t *counts, const int64_t *displs, int64_t *b
   if (*end == 0) *begin = 0;
 }
 
-/*
-  Set where the host finds the data to send and puts arriving data: the buffers themselves, or
-  stages for them.
-*/
+/* Set the addresses at which the host sends and receives data: the buffers, or their stages. */
 static PetscErrorCode stage_blocks(TrsMpiRequest *request, const char **send, char **recv)
 {
   const TrsComm comm = request->base.comm;
@@ -136,7 +133,7 @@ PetscBool TrsMpiOwnPartStays(const TrsMpiRequest *request)
                      request->base.comm->device->host_memory);
 }
 
-/* Report once on each rank that there is no room in shared memory. */
+/* Report once on each rank that shared memory has no room. */
 static void tell_no_room(TrsComm comm, int64_t bytes)
 {
   static PetscBool told = PETSC_FALSE;
@@ -150,9 +147,9 @@ static void tell_no_room(TrsComm comm, int64_t bytes)
 }
 
 /*
-  Set where displacement 0 of the sent data lies in shared memory: the buffer itself, or a copy of
-  it. If there is no room for a copy, set by_message. The copy has the displacements of the buffer:
-  the chunk that an allreduce sends in its second phase is one that no peer reads in the first.
+  Set the address of displacement 0 of the sent data in shared memory: the buffer, or a copy. If
+  there is no room for a copy, set by_message. The copy has the same displacements as the buffer. An
+  allreduce may reuse it in its second phase: no peer reads the chunk sent then in the first phase.
 */
 static PetscErrorCode share_blocks(TrsMpiRequest *request)
 {
@@ -166,7 +163,7 @@ static PetscErrorCode share_blocks(TrsMpiRequest *request)
   end *= x->elem_bytes;
   request->lane_send = x->send;
   if (TrsSharedOffset(x->send + begin, end - begin) >= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  if (request->comes_back) { /* a copy would be changed in its place */
+  if (request->comes_back) { /* peers would change a copy instead of the block */
     request->by_message = PETSC_TRUE;
     if (end > begin) tell_no_room(comm, end);
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -185,9 +182,9 @@ static PetscErrorCode share_blocks(TrsMpiRequest *request)
 }
 
 /*
-  The phases of a cell must be entered in order, also by operations that overtake each other. So an
-  operation waits until the operation that had its cells before is done. The oldest active operation
-  never waits for this.
+  The phases of a cell must be entered in order, even if operations overtake each other. So an
+  operation waits until the operation that last had its cells is done. The oldest active operation
+  never waits here.
 */
 static PetscBool is_its_turn(const TrsMpiData *data, const TrsMpiRequest *request)
 {
@@ -266,7 +263,7 @@ static PetscErrorCode copy_block(TrsMpiRequest *request, char *to, const char *f
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Return peer i's block, because it has been read. */
+/* Return peer i's block after reading it. */
 static void return_block(const TrsMpiRequest *request, int i)
 {
   const TrsLanes lanes = request->base.comm->lanes;
@@ -278,7 +275,7 @@ static void return_block(const TrsMpiRequest *request, int i)
     TrsLanesRing(lanes);
 }
 
-/* Post the receives for peer i's block, which comes as a message. */
+/* Post the receives for peer i's block, which is sent as a message. */
 static PetscErrorCode expect_message(TrsMpiRequest *request, int i)
 {
   const TrsMpiBlocks *x = &request->blocks;
@@ -288,7 +285,7 @@ static PetscErrorCode expect_message(TrsMpiRequest *request, int i)
   char *to = x->recv + x->recv_displs[q] * x->elem_bytes;
 
   PetscFunctionBegin;
-  if (TrsMpiIsSum(request)) { /* all blocks are as large as this rank's own */
+  if (TrsMpiIsSum(request)) { /* all blocks have the size of this rank's own block */
     PetscCall(TrsBufferReserve(&request->late_parts, n * bytes, PETSC_FALSE));
     to = (char *)request->late_parts.data + i * bytes;
     request->chunks.part_of[q] = (const float *)(const void *)to;
@@ -300,7 +297,9 @@ static PetscErrorCode expect_message(TrsMpiRequest *request, int i)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take the blocks that peers offer. Values to be added stay in the peers' memory until the sum. */
+/*
+  Take the blocks that peers offer. Values of a sum stay in the peers' memory until they are added.
+*/
 static PetscErrorCode take_lanes(TrsMpiRequest *request)
 {
   const TrsMpiBlocks *x = &request->blocks;
@@ -348,7 +347,7 @@ int TrsMpiBlocksAwaited(const TrsMpiRequest *request)
   const int *peers;
   const int n = TrsLanesPeers(lanes, &peers);
 
-  if (!request->relay_done) return -1; /* whose bells are others */
+  if (!request->relay_done) return -1; /* the relay's lanes have other bells */
   for (int i = 0; i < n && request->n_to_take > 0; i++)
     if (!request->taken[i] && !TrsLanesOffered(lanes, request->lane_phase, i)) return i;
   for (int i = 0; i < n && !request->small && request->entered; i++)

@@ -6,17 +6,17 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { TRS_RELAY_RANKS = 16 }; /* on other hosts: between fewer ranks a relay hardly pays */
+enum { TRS_RELAY_RANKS = 16 }; /* on other hosts: with fewer ranks a relay hardly pays */
 
 static int64_t allowed_bytes = 2048;
 static PetscBool is_everywhere;
 
 struct TrsRelayImpl {
   TrsComm comm;
-  MPI_Comm mpi;          /* of the relay's own, so that tags do not mix */
-  int L, H, host, local; /* ranks of a host, hosts; this rank's host and its place there */
-  int64_t most;          /* bytes of the largest block */
-  int64_t most_alike;    /* of those that all ranks get alike */
+  MPI_Comm mpi;          /* the relay's own, so that tags do not mix */
+  int L, H, host, local; /* ranks per host, hosts; this rank's host, and its place there */
+  int64_t most;          /* bytes of the largest relayed block */
+  int64_t most_alike;    /* the same for a block that all ranks get alike */
   int64_t stride;        /* room for a message */
   TrsLanes gather, scatter;
 };
@@ -27,7 +27,7 @@ void TrsRelayAllow(int64_t most_bytes, PetscBool everywhere)
   is_everywhere = everywhere;
 }
 
-/* Bytes at a parcel's begin. */
+/* Bytes of a parcel's head. */
 static int64_t head_bytes(TrsRelay r)
 {
   return r->L * (int64_t)sizeof(int32_t);
@@ -52,7 +52,10 @@ PetscErrorCode TrsRelayCreate(TrsComm comm, TrsRelay *relay)
   r->H = comm->size / L;
   r->host = comm->rank / L;
   r->local = comm->rank % L;
-  /* Every rank counts with the most hosts that one carries to, so that all find the same. */
+  /*
+    Every rank uses the largest number of hosts that a rank carries to, so that all ranks compute
+    the same limits.
+  */
   room = TRS_RELAY_ROOM / ((r->H - 1 + L - 1) / L) / L - head_bytes(r);
   r->most = PetscMax(PetscMin(room / L, allowed_bytes), 0);
   r->most_alike = PetscMax(PetscMin(room, allowed_bytes * TRS_RELAY_ALIKE), 0);
@@ -61,7 +64,8 @@ PetscErrorCode TrsRelayCreate(TrsComm comm, TrsRelay *relay)
   PetscCall(TrsLanesCreate(comm->mpi, TrsComputeThreads(), &r->scatter));
   PetscCallMPI(MPI_Comm_dup(comm->mpi, &r->mpi));
   *relay = r;
-  if (!r->gather || !r->scatter) PetscCall(TrsRelayDestroy(relay)); /* no rank has them then */
+  /* then no rank has these lanes */
+  if (!r->gather || !r->scatter) PetscCall(TrsRelayDestroy(relay));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -97,9 +101,9 @@ PetscBool TrsRelayTakes(TrsRelay relay, const TrsMpiBlocks *blocks, int q, int64
                      q / relay->L != relay->host);
 }
 
-/* --- who carries --- */
+/* --- carriers --- */
 
-/* The first of the hosts between which and this one local rank c carries; the next one is L on. */
+/* First host that local rank c serves for this host. The next such host is L further. */
 static int first_host(TrsRelay r, int c)
 {
   const int first = ((c - r->host) % r->L + r->L) % r->L;
@@ -107,7 +111,7 @@ static int first_host(TrsRelay r, int c)
   return first == r->host ? first + r->L : first;
 }
 
-/* The host after `host` in this row. */
+/* The next host after `host` for the same carrier. */
 static int next_host(TrsRelay r, int host)
 {
   host += r->L;
@@ -124,7 +128,7 @@ static int count_hosts(TrsRelay r, int c)
 
 /* --- parcels --- */
 
-/* Bytes of block d of a parcel. */
+/* Size of block d of a parcel in bytes. */
 static int64_t block_bytes(const char *parcel, int d)
 {
   int32_t bytes;
@@ -141,7 +145,7 @@ static int64_t parcel_bytes(TrsRelay r, const char *parcel)
   return bytes;
 }
 
-/* Write the parcel for a host. Returns its end. to NULL: only count. */
+/* Write the parcel for a host. Returns its size. to NULL: only compute the size. */
 static int64_t write_parcel(TrsRelay r, const TrsMpiBlocks *x, int host, char *to)
 {
   int64_t at = head_bytes(r);
@@ -164,8 +168,8 @@ static int64_t write_parcel(TrsRelay r, const TrsMpiBlocks *x, int host, char *t
 /* --- a phase --- */
 
 /*
-  Make room that the peers read. The sizes of blocks alone say what is relayed, so a rank without
-  shared memory cannot send a message instead.
+  Reserve memory that the peers can read. Block sizes alone determine what is relayed, so a rank
+  without shared memory cannot send messages instead.
 */
 static PetscErrorCode reserve_shared(TrsRelay r, TrsDeviceBuffer *buffer, int64_t bytes)
 {
@@ -200,7 +204,7 @@ static PetscErrorCode write_bundles(TrsRelay r, TrsRelayPhase *phase)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Post the receives of the hosts that this rank carries from. */
+/* Post the receives from the hosts that this rank serves. */
 static PetscErrorCode expect_messages(TrsRelay r, TrsRelayPhase *phase)
 {
   const int n = count_hosts(r, r->local);
@@ -238,7 +242,9 @@ PetscErrorCode TrsRelayStart(TrsRelay r, const TrsMpiBlocks *blocks, uint64_t nu
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Offer each peer its bundle. A rank that carries nothing returns what it is offered at once. */
+/*
+  Offer each peer its bundle. A rank that is no carrier returns all bundles offered to it at once.
+*/
 static void enter_gather(TrsRelay r, TrsRelayPhase *phase)
 {
   const int64_t *at = (const int64_t *)phase->at.data;
@@ -259,7 +265,7 @@ static void enter_gather(TrsRelay r, TrsRelayPhase *phase)
   phase->gathering = PETSC_TRUE;
 }
 
-/* The next parcel of each rank of this host: those for the first host that this rank carries to. */
+/* Find each local rank's parcel for the first host that this rank serves. */
 static void first_parcels(TrsRelay r, TrsRelayPhase *phase)
 {
   const int64_t *at = (const int64_t *)phase->at.data;
@@ -270,7 +276,7 @@ static void first_parcels(TrsRelay r, TrsRelayPhase *phase)
   for (int i = 0; i < n; i++) phase->parcel[peers[i] % r->L] = phase->offered[i];
 }
 
-/* Put this host's next parcels together. Returns their bytes. to NULL: only count. */
+/* Concatenate the local ranks' next parcels. Returns their size. to NULL: only compute the size. */
 static int64_t write_message(TrsRelay r, TrsRelayPhase *phase, char *to)
 {
   int64_t bytes = 0;
@@ -285,7 +291,7 @@ static int64_t write_message(TrsRelay r, TrsRelayPhase *phase, char *to)
   return bytes;
 }
 
-/* Send the other hosts' carriers what the ranks of this host have for them. */
+/* Send the local ranks' parcels to the carriers of other hosts. */
 static PetscErrorCode send_messages(TrsRelay r, TrsRelayPhase *phase)
 {
   MPI_Request *requests = (MPI_Request *)phase->requests.data;
@@ -313,7 +319,7 @@ static PetscErrorCode send_messages(TrsRelay r, TrsRelayPhase *phase)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Look for the peers' bundles. When all are there, they are sent on and given back. */
+/* Check for the peers' bundles. When all have arrived, send them on and return them. */
 static PetscErrorCode take_gather(TrsRelay r, TrsRelayPhase *phase)
 {
   const int *peers;
@@ -332,7 +338,7 @@ static PetscErrorCode take_gather(TrsRelay r, TrsRelayPhase *phase)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy this rank's blocks out of the messages of local rank c. */
+/* Copy this rank's blocks from the messages of local rank c. */
 static PetscErrorCode take_blocks(TrsRelay r, const TrsRelayPhase *phase, int c, const char *messages)
 {
   const TrsMpiBlocks *x = &phase->blocks;
@@ -357,7 +363,7 @@ static PetscErrorCode take_blocks(TrsRelay r, const TrsRelayPhase *phase, int c,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Offer the messages to the peers. Of peers that carry nothing there is nothing to take. */
+/* Offer the messages to the peers. Skip peers that carry nothing. */
 static PetscErrorCode enter_scatter(TrsRelay r, TrsRelayPhase *phase)
 {
   const int *peers;

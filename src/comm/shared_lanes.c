@@ -20,7 +20,7 @@
 enum {
   TRS_LANE_LINE = 64,
   TRS_LANE_WHY = 256,
-  TRS_LANE_NAPS = TRS_LANE_LINE,       /* whether this rank naps; the bell stands before */
+  TRS_LANE_NAPS = TRS_LANE_LINE,       /* true if this rank naps; the bell precedes it */
   TRS_LANE_HEAD = 2 * TRS_LANE_LINE,   /* where the cells begin */
   TRS_LANE_POSTS = 2 * TRS_LANE_FLIGHT /* posts kept for each rank of the host */
 };
@@ -29,8 +29,8 @@ const char trs_lane_by_message[1] = "";
 static int most_ranks; /* TrsSharedRanks() */
 
 /*
-  The number follows the values in the order of writing, so a reader that finds the number finds the
-  values. A short post is one line.
+  The number is written after the values, so a reader that sees the number sees the values. A short
+  post is one line.
 */
 typedef struct {
   _Atomic uint64_t number;
@@ -38,23 +38,25 @@ typedef struct {
 } TrsLanePost;
 
 /*
-  A rank's flags, in its shared memory: the bell; whether the rank naps; for each cell
-      offered   the last phase offered, alone on its cache lines; then [n] where the block for each
-                rank of the host lies
+  A rank's flags in its shared memory: the bell; whether the rank naps; for each cell
+
+      offered   the last phase offered, alone on its cache lines; then [n] the address of the block
+                for each rank of the host
       returned  [n] the last phase whose block this rank returned to each rank of the host
+
   and for each rank of the host a ring of posts.
 */
 struct TrsLanesImpl {
   MPI_Comm host;
-  int n, me;          /* number of ranks of the host, and this one's place among them */
+  int n, me;          /* number of ranks on the host, and this rank's place among them */
   int *peer;          /* [n - 1] the peers' ranks of mpi, the next one first */
-  int *place;         /* [n - 1] places of the peers on the host */
-  int *index_of;      /* [size] index in peer; -1: the rank is on another host, or is this one */
+  int *place;         /* [n - 1] the peers' places on the host */
+  int *index_of;      /* [size] index in peer; -1: the rank is on another host, or is this rank */
   const char **base;  /* [n - 1] the peers' memory */
   const char **flags; /* [n - 1] the peers' flags */
   char *own_flags, *small;
   PetscBool crowded;
-  uint64_t last[TRS_LANE_CELLS]; /* phase last offered in each cell */
+  uint64_t last[TRS_LANE_CELLS]; /* last phase offered in each cell */
 };
 
 static int64_t row_bytes(int n)
@@ -67,7 +69,7 @@ static int64_t cell_at(const struct TrsLanesImpl *l, uint64_t phase)
   return TRS_LANE_HEAD + (int64_t)(phase % TRS_LANE_CELLS) * (TRS_LANE_LINE + 2 * row_bytes(l->n));
 }
 
-/* Offset of the posts for the rank at a place of the host. */
+/* Offset of the posts for the rank at this place on the host. */
 static int64_t post_at(const struct TrsLanesImpl *l, uint64_t number, int place)
 {
   const int64_t cells = TRS_LANE_HEAD + TRS_LANE_CELLS * (TRS_LANE_LINE + 2 * row_bytes(l->n));
@@ -77,8 +79,8 @@ static int64_t post_at(const struct TrsLanesImpl *l, uint64_t number, int place)
 }
 
 /*
-  The words of a cell. Peers' flags are read through `const` pointers, a rank's own are written
-  through the others.
+  The words of a cell. Peers' flags are read through `const` pointers; a rank writes its own flags
+  through the other pointers.
 */
 static const _Atomic uint64_t *offered_of(const struct TrsLanesImpl *l, const char *flags, uint64_t phase)
 {
@@ -96,7 +98,7 @@ static const _Atomic uint64_t *returned_of(const struct TrsLanesImpl *l, const c
                                                   row_bytes(l->n));
 }
 
-/* Do the ranks of the host have more threads than processors? */
+/* Check whether the host's ranks have more threads than processors. */
 static PetscErrorCode find_crowded(MPI_Comm host, int n_threads, PetscBool *crowded)
 {
   const char *text = getenv("TRSHARD_CROWDED");
@@ -107,7 +109,7 @@ static PetscErrorCode find_crowded(MPI_Comm host, int n_threads, PetscBool *crow
   PetscCheck(!text || !*text || !strcmp(text, "0") || !strcmp(text, "1"), PETSC_COMM_SELF, TRS_ERR_OPTION,
              "TRSHARD_CROWDED=%s in the environment is neither 0 nor 1", text);
   CPU_ZERO(&mine);
-  /* there are more processors than the set has room for */
+  /* the set is too small for the number of processors */
   if (sched_getaffinity(0, sizeof(mine), &mine) != 0) memset(&mine, 0xff, sizeof(mine));
   memcpy(all, &mine, sizeof(mine));
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, all, (int)sizeof(all), MPI_BYTE, MPI_BOR, host));
@@ -132,7 +134,7 @@ PetscErrorCode TrsSharedHost(MPI_Comm mpi, MPI_Comm *host)
   PetscCallMPI(MPI_Comm_split_type(mpi, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, host));
   if (most_ranks == 0) PetscFunctionReturn(PETSC_SUCCESS);
   all = *host;
-  /* by ranks of the world: then a simulated host is the same one for all communicators */
+  /* by rank of the world, so that a simulated host is the same for all communicators */
   PetscCallMPI(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank));
   PetscCallMPI(MPI_Comm_split(all, world_rank / most_ranks, rank, host));
   PetscCallMPI(MPI_Comm_free(&all));
@@ -165,7 +167,7 @@ static PetscErrorCode list_peers(TrsLanes l, MPI_Comm mpi, MPI_Comm host)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* This rank's share of the host's memory. Its buffers may not fill more than that anyway. */
+/* This rank's share of the host's memory. Its buffers cannot fill more in any case. */
 static int64_t reserve_bytes(int n)
 {
   return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE) / n;
@@ -194,7 +196,8 @@ static PetscErrorCode connect_peers(TrsLanes l, MPI_Comm host, char *why_not)
   for (int i = 0; i < l->n - 1; i++) {
     const int place = l->place[i];
 
-    if (all[place].key.bytes == 0 || all[place].flags < 0) continue; /* that rank reports why */
+    /* that rank reports the reason */
+    if (all[place].key.bytes == 0 || all[place].flags < 0) continue;
     PetscCall(TrsSharedAttach(&all[place].key, &l->base[i], why_not, TRS_LANE_WHY));
     if (l->base[i]) l->flags[i] = l->base[i] + all[place].flags;
   }
@@ -221,7 +224,8 @@ static PetscErrorCode free_lanes(TrsLanes *lanes)
 }
 
 /*
-  Do all ranks have their lanes? If not, the lowest rank without lanes reports why, once in a run.
+  Check whether all ranks have their lanes. If not, the lowest rank without lanes reports the
+  reason, once in a run.
 */
 static PetscErrorCode agree(MPI_Comm mpi, const char *why_not, PetscBool *all_have)
 {
@@ -374,7 +378,7 @@ static long call_futex(const void *word, int what, uint32_t value, const struct 
 }
 
 /*
-  The bell changes before this rank asks who naps. A rank that naps says so before the kernel
+  The bell changes before this rank checks who naps. A napping rank sets its flag before the kernel
   compares the bell. So at least one of the two ranks sees the other.
 */
 void TrsLanesRing(TrsLanes lanes)
