@@ -246,7 +246,7 @@ typedef struct TrshardReaderImpl *TrshardReader;
           options  words as in TrshardConfig: -epochs, -steps, -drop_last, -data_shuffle, -seed,
                    -data_check, -data_dense, -data_weights, -data_read_ahead, -data_repeat_batches,
                    -reader_threads; NULL for none. Others are an error
-
+          step     the first step to read, such as TrshardSamples.step, to resume; else 0
   Errors: NO_INPUT, DATA, OPTION, MEMORY
 */
 TRSHARD_API int TrshardReaderOpen(TrshardCollection collection, int32_t n_paths, const char *const *paths,

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a run of a model says of itself before its first step, on rank 0 and in its results. */
+/* The description that a run prints on rank 0, and stores in its results, before its first step. */
 #pragma once
 
 #include "io/results.h"
 #include "session/session.h"
 
 /*
-  Print the banner: version, ranks, hosts, device, threads, libraries,
-  dataset, plan, model, memory. Collective.
+  Print the banner: version, ranks, hosts, device, threads, libraries, dataset, plan, model, memory.
+  Collective.
 */
 PetscErrorCode TrsReportBanner(const TrsSession *session);
 
 /*
-  Store the facts of the banner as root attributes:
-  options, plan, world_size, hardware, libraries. Collective.
+  Store the facts of the banner as root attributes: options, plan, world_size, hardware, libraries.
+  Collective.
 */
 PetscErrorCode TrsReportAttributes(const TrsSession *session, TrsResults results);

@@ -8,7 +8,10 @@
 
 enum { TRS_TEXT = 512 };
 
-/* Report n bad ids of a table, over all ranks. `bad` holds those of its features on this rank. */
+/*
+  Report n bad ids of a table, over all ranks. `bad` holds the bad ids of the table's features on
+  this rank.
+*/
 static PetscErrorCode report_table(const TrsSession *session, const TrsDatasetInfo *info, const char *what,
                                    const TrsTableConfig *table, const TrsBadIds *bad, int64_t n)
 {

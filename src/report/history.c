@@ -17,8 +17,8 @@
 static const double share = 99.0;
 
 /*
-  A file up to this size is written at each checkpoint, which
-  itself takes longer than writing such a file.
+  A file up to this size is written at each checkpoint, which itself takes longer than writing such
+  a file.
 */
 static const int64_t small_bytes = (int64_t)64 << 20;
 
@@ -81,7 +81,7 @@ static PetscErrorCode complete_row(TrsHistory *h, int64_t steps)
 /* Take over the rows of earlier starts on rank 0, except for steps that are trained again. */
 static PetscErrorCode take_over(TrsHistory *h, TrsOutput *output, int64_t step)
 {
-  /* A row's step is the number of updates before it. */
+  /* A row's step is the number of updates before the row's step. */
   const TrsResultsRange ranges[] = {{"train", "train/step", step},
                                     {"eval", "eval/step", step + 1},
                                     {"metrics", "metrics/step", step + 1},
@@ -94,7 +94,7 @@ static PetscErrorCode take_over(TrsHistory *h, TrsOutput *output, int64_t step)
   int64_t last;
 
   PetscFunctionBegin;
-  /* Other errors say nothing about the file, which may be good. */
+  /* Other errors do not show that the file is bad. */
   if (ierr != PETSC_SUCCESS && ierr != TRS_ERR_DATA) PetscCall(ierr);
   if (ierr == TRS_ERR_DATA) {
     TrsPrint(stderr, "trshard: warning: %s; the run's history begins anew, that file is kept\n",

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Print what there is of a task whose labels are numbers or classes. */
+/* Print the available metrics of a task whose labels are numbers or classes. */
 static PetscErrorCode print_other(MPI_Comm comm, const char *what, const TrsTaskConfig *task,
                                   const TrsMetricValues *values)
 {
@@ -46,7 +46,7 @@ static PetscErrorCode report_running(MPI_Comm comm, const char *what, const TrsT
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Print NE of the first segments, and the one of the largest NE. The results file holds all. */
+/* Print the NE of the first segments, and the segment with the largest NE. The results hold all. */
 static PetscErrorCode print_segments(MPI_Comm comm, const TrsGroupValues *values)
 {
   enum { TRS_SHOWN = 8 };
@@ -70,7 +70,7 @@ static PetscErrorCode print_segments(MPI_Comm comm, const TrsGroupValues *values
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Print the metrics of groups, with the groups that counted, if there are any. */
+/* Print the groups' metrics, if any, and the number of groups that counted. */
 static PetscErrorCode print_groups(MPI_Comm comm, const char *what, const TrsGroupValues *values)
 {
   PetscFunctionBegin;
@@ -90,7 +90,7 @@ static PetscErrorCode print_groups(MPI_Comm comm, const char *what, const TrsGro
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The name of a line about a task: "eval", or of several tasks "eval, click". */
+/* The name of a task's line: "eval", or "eval, click" if there are several tasks. */
 static const char *name_line(const TrsTaskConfigs *tasks, int t, const char *what, char *text, size_t size)
 {
   if (tasks->n == 1) return what;

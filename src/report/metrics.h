@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lines of metrics: of an evaluation, and of a training at its end. */
+/* Print lines of metrics for an evaluation, and at the end of a training. */
 #pragma once
 
 #include "spec/task_configs.h"
@@ -7,11 +7,12 @@
 #include "train/metrics/running_metrics.h"
 
 /*
-  Print the training's metrics at its end in two lines, window and lifetime. Logically collective.
+  At the end of a training, print its metrics in two lines, window and lifetime. Logically
+  collective.
 */
 PetscErrorCode TrsReportRunningMetrics(MPI_Comm comm, const TrsTaskConfigs *tasks,
                                        const TrsRunningValues *values);
 
-/* Print the line of an evaluation. Logically collective. */
+/* Print an evaluation's line. Logically collective. */
 PetscErrorCode TrsReportMetrics(MPI_Comm comm, const char *what, const TrsTaskConfigs *tasks,
                                 const TrsMetricValues *values);

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* The time from start_s to end_s. In a list, intervals are disjoint and in order. */
+/* The time from start_s to end_s. In a list, intervals are disjoint and sorted. */
 typedef struct {
   double start_s, end_s;
 } TrsInterval;

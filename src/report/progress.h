@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The lines of a training's progress, and what its steps have counted. */
+/* The progress lines of a training, and the counts of its steps. */
 #pragma once
 
 #include "core/events.h"
@@ -8,42 +8,42 @@
 #include "train/pipeline.h"
 
 /*
-  Steps after which every buffer has seen its largest batch, or nearly so, and the tables' states
-  have their memory. Allocations are counted after these steps, and so are the times in /stages.
+  Number of steps after which every buffer has (nearly) its final size, and the tables' states have
+  their memory. Allocations, and the times in /stages, are counted after these steps.
 */
 enum { TRS_WARM_UP_STEPS = 8 };
 
 /*
-  Samples/s have one definition in lines, in the results and in pictures: samples of all ranks over
+  Lines, results and pictures use the same definition of samples/s: samples of all ranks, divided by
   rank 0's time in the steps that trained on them. Evaluations and checkpoints do not count.
 
-  Progress lines: one every -report_interval seconds, and one for the first and the last step.
+  A progress line is printed every -report_interval seconds, and for the first and the last step.
 */
 typedef struct {
   MPI_Comm comm;
   double interval_s;
-  PetscBool dated;  /* the time in a line has its date, too: the line is kept */
-  PetscBool paused; /* the reader of standard output did not take the last line */
-  /* Steps of the reader. Lines print updates of the weights: a reader's step plus shift. */
+  PetscBool dated;  /* lines also show the date, because they are kept */
+  PetscBool paused; /* the reader of standard output was not ready for the last line */
+  /* The reader's steps. Lines print weight updates instead: a reader's step plus shift. */
   int64_t total_steps, per_epoch, first_step, shift;
   double start_s, line_s;         /* clock at the first step and at the last line */
-  double steps_s, line_steps_s;   /* time in steps since the start and since the last line */
+  double steps_s, line_steps_s;   /* time spent in steps since the start and since the last line */
   int64_t steps;                  /* steps of this run */
-  double warm_up_s[TRS_N_STAGES]; /* the stages' times at the end of the warm-up */
+  double warm_up_s[TRS_N_STAGES]; /* stage times at the end of the warm-up */
   int64_t samples, line_samples;  /* samples since the start and since the last line */
   double line_loss;
   double line_ids, line_bad_ids;
-  PetscBool many_bad_ids; /* some batch had more than 1 % of bad ids */
+  PetscBool many_bad_ids; /* true if any batch had more than 1 % bad ids */
   int64_t line_steps;
-  double ne, auc; /* values of the window when metrics were last computed; NaN before */
+  double ne, auc; /* window values when metrics were last computed; NaN before */
 } TrsProgress;
 
 PetscErrorCode TrsProgressStart(const TrsSession *session, int64_t total_steps, int64_t per_epoch,
                                 int64_t first_step, int64_t shift, TrsProgress *progress);
-/* Add a step that took `seconds`, and print a line if it is time for one. */
+/* Add a step that took `seconds`, and print a line if it is due. */
 PetscErrorCode TrsProgressStep(TrsProgress *progress, const TrsStepResult *result, double seconds);
-/* Samples/s of this start's steps, 0 before the first. */
+/* Samples/s of the steps since this start; 0 before the first step. */
 double TrsProgressSpeed(const TrsProgress *progress);
 
-/* Keep the training's metrics for the next progress line. */
+/* Store the training's metrics for the next progress line. */
 void TrsProgressMetrics(TrsProgress *progress, const TrsRunningValues *values);

@@ -83,7 +83,7 @@ PetscErrorCode TrsRecallAdd(void *context, const TrsBatch *batch, const float *p
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A candidate of some sample: the place of its embedding among those that lie side by side. */
+/* A sample's candidate, and the index of its embedding in a contiguous array. */
 typedef struct {
   int64_t id, sample, place;
 } TrsCandidate;
@@ -96,7 +96,9 @@ static int by_id(const void *a, const void *b)
   return x->sample < y->sample ? -1 : x->sample > y->sample;
 }
 
-/* Sort candidates by id, and keep of each id the one of the first sample. Returns how many stay. */
+/*
+  Sort candidates by id, and keep the first sample's candidate for each id. Returns their number.
+*/
 static int64_t keep_first(int64_t n, TrsCandidate *candidate)
 {
   int64_t kept = 0;
@@ -107,14 +109,14 @@ static int64_t keep_first(int64_t n, TrsCandidate *candidate)
   return kept;
 }
 
-/* All distinct candidates in the order of their ids. */
+/* All distinct candidates, sorted by id. */
 typedef struct {
   int64_t n;
   int64_t *id; /* [n] */
   float *rows; /* [n, D] */
 } TrsCandidates;
 
-/* This rank's distinct candidates and their embeddings side by side, to be freed. */
+/* List this rank's distinct candidates and their contiguous embeddings; the caller frees both. */
 static PetscErrorCode list_own(const TrsRecall *r, int64_t *n, TrsCandidate **own, float **rows)
 {
   const int64_t *id = (const int64_t *)r->id.data, *sample = (const int64_t *)r->sample.data;
@@ -133,7 +135,7 @@ static PetscErrorCode list_own(const TrsRecall *r, int64_t *n, TrsCandidate **ow
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Gather n elements of each rank, the ranks' in their order. */
+/* Gather n elements of each rank, in the order of ranks. */
 static PetscErrorCode gather(MPI_Comm comm, const int *counts, const int *displs, int64_t n, const void *own,
                              size_t bytes, void *all)
 {
@@ -147,7 +149,7 @@ static PetscErrorCode gather(MPI_Comm comm, const int *counts, const int *displs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Bring the candidates of all ranks together. */
+/* Gather all ranks' candidates on every rank. */
 static PetscErrorCode gather_candidates(const TrsRecall *r, MPI_Comm comm, TrsCandidates *all)
 {
   const size_t bytes = (size_t)r->D * sizeof(float);
@@ -194,8 +196,8 @@ static int compare_ids(const void *a, const void *b)
 }
 
 /*
-  Add up exactly the weights of queries, digits [0], and of those whose candidate is among the first
-  at[k], digits [1 + k].
+  Add up exactly the weights of all queries in digits [0], and the weights of queries whose
+  candidate is among the first at[k] in digits [1 + k].
 */
 static void count(const TrsRecall *r, const TrsCandidates *all, double *digits)
 {

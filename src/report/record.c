@@ -11,10 +11,10 @@ enum { TRS_PREFIX = TRS_TASK_NAME + 32 };
 
 typedef struct {
   const char *name;
-  size_t offset; /* offset of the double in its struct */
+  size_t offset; /* of the double in its struct */
 } TrsColumn;
 
-/* TorchRec's names. In /metrics they have the prefix window_ or lifetime_. */
+/* TorchRec's names; in /metrics with the prefix window_ or lifetime_. */
 static const TrsColumn metric_columns[] = {
     {"ne", offsetof(TrsMetricValues, ne)},
     {"auc", offsetof(TrsMetricValues, auc)},
@@ -76,7 +76,7 @@ enum {
   TRS_N_RANKING_COLUMNS = sizeof(ranking_columns) / sizeof(ranking_columns[0])
 };
 
-/* Append a row of the metrics of groups, if there are any. */
+/* Append a row of the groups' metrics, if there are groups. */
 static PetscErrorCode append_groups(TrsResults results, const char *prefix, const TrsGroupValues *values)
 {
   const struct {
@@ -143,7 +143,7 @@ PetscErrorCode TrsRecordStep(TrsResults results, int64_t step, const TrsStepResu
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The prefix of a task's columns: "eval/", or of several tasks "eval/click_". */
+/* The prefix of a task's columns: "eval/", or "eval/click_" if there are several tasks. */
 static PetscErrorCode prefix_of(const TrsTaskConfigs *tasks, int t, const char *group, const char *part,
                                 char prefix[TRS_PREFIX])
 {
@@ -171,7 +171,7 @@ PetscErrorCode TrsRecordMetrics(TrsResults results, int64_t step, const TrsTaskC
   char prefix[TRS_PREFIX];
 
   PetscFunctionBegin;
-  /* A resumed run may evaluate at the last step of the earlier part again. */
+  /* A resumed run may repeat the evaluation at the last step before it. */
   PetscCall(TrsResultsDropLast(results, "eval/", "eval/step", step));
   PetscCall(TrsResultsAppendInt(results, "eval/step", step));
   PetscCall(TrsResultsAppend(results, "eval/loss", TrsTaskLoss(tasks, values)));

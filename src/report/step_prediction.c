@@ -27,7 +27,7 @@ PetscBool TrsStepRatesAreKnown(TrsOptions options)
 }
 
 /*
-  Numbers of each parameter that an update reads or writes: weight twice, gradient, states twice.
+  Numbers per parameter that an update reads or writes: weight twice, gradient, states twice.
 */
 static int n_passes(int optimizer)
 {
@@ -38,7 +38,7 @@ static int n_passes(int optimizer)
   return 3 + 2 * states[optimizer];
 }
 
-/* Predict forward and backward of the dense layers of `samples` samples. */
+/* Predict the dense layers' forward and backward for `samples` samples. */
 static PetscErrorCode predict_layers(TrsOptions options, const TrsDlrmWork *work, double samples,
                                      double products, double stream, TrsStepPrediction *prediction)
 {

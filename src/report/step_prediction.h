@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  What a step of a training is predicted to take: the plan's cost of the tables and of their copies,
-  and the work of the dense layers at the rates that -bench_topology measured.
+  The predicted time of a training step: the plan's cost of the tables and their copies, and the
+  work of the dense layers at the rates that -bench_topology measured.
 
-    dense_forward    B (flops / product_rate + bytes / stream_bw + pairs), of a rank's B samples
-    dense_backward   the same of two products for each one, and of twice the bytes
+    dense_forward    B (flops / product_rate + bytes / stream_bw + pairs), for a rank's B samples
+    dense_backward   the same with two products for each product, and twice the bytes
     optimizer        the passes over weight, gradient and states / stream_bw
     allreduce        2 (W - 1) / W of the gradient's bytes / the bandwidth between all ranks
     replica_sync     the time to keep the copies of the tables equal (src/plan/RULES.md, 13)
 
-  The dot products of a sample's vectors are small. Their kernel has a rate of its own, with an
-  overhead for each product: pairs = P (overhead + 2 D) / pair_rate for P products of D numbers. It
-  reads the vectors, and the gradients' kernel writes theirs. Without this rate the dot products are
-  products like others.
+  The dot products of a sample's vectors are small. Their kernel has its own rate, with an overhead
+  for each product: pairs = P (overhead + 2 D) / pair_rate for P products of D numbers. This
+  includes reading the vectors, and writing their gradients. If this rate is unknown, the dot
+  products count as ordinary products.
 
-  Nothing is predicted of what the reader and uneven ranks make others wait for, or of what
-  exchanges hide behind computation.
+  The prediction does not include waits for the reader and for uneven ranks, nor the overlap of
+  exchanges with computation.
 */
 #pragma once
 
 #include "model/dlrm.h"
 #include "plan/planner.h"
 
-/* Dot products: operations/ms, and operations for each. */
+/* Rates of dot products: operations/ms, and an overhead in operations for each product. */
 typedef struct {
   double rate, overhead;           /* of the products; rate 0: not measured */
   double back_rate, back_overhead; /* of their gradients */
 } TrsPairRates;
 
-/* X(word) of the parts, ms of a rank's step. The first ones are the plan's (TrsPerf). */
+/* X(word) for each part, in ms of a rank's step. The first parts are the plan's (TrsPerf). */
 #define TRS_PREDICTED(X) \
   X(fwd_compute) \
   X(fwd_comms) \
@@ -57,17 +57,17 @@ extern const char *const trs_predicted_names;
   Not collective.
 
   In:     perf     the plan's cost of the rank's tables
-          work     of the layers
-          samples  of the rank's step
-          world    of all ranks, which share the gradients of the layers
-  Out:    prediction  the parts of dense layers are 0 without -topology_product_rate and
+          work     work of the layers
+          samples  samples of the rank's step
+          world    all ranks, which reduce the layers' gradients together
+  Out:    prediction  the dense layers' parts are 0 without -topology_product_rate and
                       -topology_stream_bw
 */
 PetscErrorCode TrsStepPredict(TrsOptions options, const TrsPerf *perf, const TrsDlrmWork *work,
                               int64_t samples, const TrsPlannedWorld *world, TrsStepPrediction *prediction);
 
-/* Do the options give the rates of dense layers? */
+/* True if the options give the rates of dense layers. */
 PetscBool TrsStepRatesAreKnown(TrsOptions options);
 
-/* The sum of all parts, ms. */
+/* The sum of all parts, in ms. */
 double TrsStepPredictedMs(const TrsStepPrediction *prediction);

@@ -15,7 +15,7 @@
 
 enum { TRS_TEXT = 512 };
 
-/* Record numbers of every rank in the results, [size, n] on rank 0. Collective. */
+/* Record every rank's numbers in the results, [size, n] on rank 0. Collective. */
 static PetscErrorCode record_by_rank(const TrsSession *session, TrsResults results, const char *path, int n,
                                      const double *mine)
 {
@@ -29,9 +29,9 @@ static PetscErrorCode record_by_rank(const TrsSession *session, TrsResults resul
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The kinds of memory that this rank holds, and the other parts of its peak. */
+/* Kinds of memory that this rank holds, and the other parts of its peak. */
 enum {
-  /* Other ranks' memory that this rank has read. Its owners count it, too. */
+  /* Memory of other ranks that this rank has read. The owners count it as well. */
   TRS_HELD_BY_OTHERS = TRS_N_MEMORY_KINDS,
   TRS_HELD_REST, /* code and data of libraries, MPI's pools */
   TRS_N_HELD
@@ -82,9 +82,9 @@ static PetscErrorCode report_memory(const TrsSession *session, TrsResults result
 }
 
 /*
-  Print the time of a step as predicted and as measured, for the slowest rank each: the part of the
-  tables and of all exchanges without what ranks wait for, and the dense layers' part. Nothing is
-  printed where the rates of dense layers are unknown. Collective.
+  Print a step's predicted and measured time, each for the slowest rank: the tables with all
+  exchanges but without waits, and the dense layers. Prints nothing if the rates of dense layers are
+  unknown. Collective.
 */
 static PetscErrorCode print_prediction(const TrsSession *session, const TrsStepPrediction *predicted,
                                        const double *measured_ms)
@@ -111,7 +111,7 @@ static PetscErrorCode print_prediction(const TrsSession *session, const TrsStepP
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The time of a step in each stage, ms, without the steps of the warm-up if there are others. */
+/* Compute the ms per step in each stage, without the warm-up if there are later steps. */
 static void warm_step_ms(const TrsProgress *progress, const double *stage_s, double *ms)
 {
   const PetscBool warm = (PetscBool)(progress->steps > TRS_WARM_UP_STEPS);
@@ -121,7 +121,7 @@ static void warm_step_ms(const TrsProgress *progress, const double *stage_s, dou
     ms[i] = 1e3 * (stage_s[i] - (warm ? progress->warm_up_s[i] : 0.0)) / (double)PetscMax(steps, 1);
 }
 
-/* Record the plan's prediction beside the measurement for each rank: time of a step and memory. */
+/* Record predicted and measured step time and memory for each rank. */
 static PetscErrorCode record_prediction(const TrsSession *session, TrsResults results,
                                         const TrsProgress *progress, const double *stage_s,
                                         int64_t peak_bytes)
@@ -158,8 +158,8 @@ static PetscErrorCode record_prediction(const TrsSession *session, TrsResults re
 }
 
 /*
-  Print the share of a step in which exchanges were not hidden by computation. Much waiting shows
-  uneven ranks, much moving shows many bytes.
+  Print the share of a step in which exchanges were not hidden by computation. A large share of
+  waiting indicates uneven ranks, a large share of moving indicates many bytes.
 */
 static PetscErrorCode print_exposed(const TrsSession *session, const double *mean_s, double total_s)
 {
@@ -176,7 +176,7 @@ static PetscErrorCode print_exposed(const TrsSession *session, const double *mea
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Record the algorithms that rank 0 chose by their time. */
+/* Record the algorithms that rank 0 chose by timing them. */
 static PetscErrorCode record_products(const TrsSession *session, TrsResults results)
 {
   const char *choices = session->machine.compute->product_choices();
@@ -186,7 +186,7 @@ static PetscErrorCode record_products(const TrsSession *session, TrsResults resu
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Print and record what the ranks sent by MPI: between hosts, if ranks of a host share memory. */
+/* Print and record the ranks' MPI messages; if ranks of a host share memory, only between hosts. */
 static PetscErrorCode report_messages(const TrsSession *session, TrsResults results, int64_t steps)
 {
   int64_t n_messages, bytes;
@@ -234,7 +234,7 @@ PetscErrorCode TrsReportSummary(const TrsSession *session, const TrsProgress *pr
                         TrsProgressSpeed(progress), TrsBytesText((double)peak_bytes, text, sizeof(text))));
   PetscCall(PetscPrintf(session->comm, "%-10s", "stages"));
   for (int i = 0; i < TRS_STAGE_NONE; i++)
-    if (mean[i] > 0.005 * total) /* none where no step ran, as behind early stopping */
+    if (mean[i] > 0.005 * total) /* no stages if no step ran, as after early stopping */
       PetscCall(PetscPrintf(session->comm, " %s %.0f%%", TrsStageName((TrsStage)i), 100 * mean[i] / total));
   PetscCall(
       PetscPrintf(session->comm, " (%.2f ms a step)\n", 1e3 * total / (double)PetscMax(progress->steps, 1)));

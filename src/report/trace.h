@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  -trace FILE draws some steps of a training, of all ranks on rank 0's clock, for chrome://tracing
-  and ui.perfetto.dev (input/FORMAT.md).
+  -trace FILE writes some steps of a training, with all ranks on rank 0's clock, for
+  chrome://tracing and ui.perfetto.dev (input/FORMAT.md).
 
   The overlap of exchanges and compute in these steps is also printed with -log_view. It is always
   printed if a device works independently of the host, because then the host's stages do not show
   the overlap (device/timeline.h). Recording takes 8 MiB for each rank, or 16 MiB with a device.
-  Rank 0 takes the spans of one rank after the other, some thousands at a time, so its memory does
-  not grow with the number of ranks.
+  Rank 0 receives the spans rank by rank, some thousands at a time, so its memory does not grow with
+  the number of ranks.
 */
 #pragma once
 
@@ -19,9 +19,9 @@
 typedef struct {
   MPI_Comm comm; /* borrowed */
   const TrsDeviceOps *device;
-  PetscBool wanted;  /* whether steps are recorded */
+  PetscBool wanted;  /* true if steps are recorded */
   const char *path;  /* borrowed from the options; NULL without a file */
-  TrsOutput *output; /* the file's place; borrowed, only rank 0's counts */
+  TrsOutput *output; /* the file's place; borrowed, used on rank 0 only */
   int64_t first_step, end_step;
   TrsClockOffset start;
 } TrsTrace;
@@ -32,7 +32,7 @@ extern const TrsOptionGroup trs_trace_options;
   TrsTraceStart - Read the options, and prepare the recording if steps will be recorded.
 
   Collective on comm. Call this before readers start. The preparation checks that the file can be
-  made, compares clocks and allocates memory for the spans.
+  created, compares clocks and allocates memory for the spans.
 
   In:     run_step  the run's first step, from which -trace_first_step counts
           device    borrowed until TrsTraceFinish()
@@ -43,7 +43,7 @@ PetscErrorCode TrsTraceStart(MPI_Comm comm, TrsOptions options, int64_t run_step
                              TrsOutput *output, TrsTrace *trace);
 
 /*
-  Finish the trace: wait for the device's work of recorded steps, compare clocks again, write the
+  Finish the trace: wait for the device's work in recorded steps, compare clocks again, write the
   file, print its name and the measured overlap. Collective. Errors: IO, CANT_CREATE.
 */
 PetscErrorCode TrsTraceFinish(TrsTrace *trace);

@@ -15,7 +15,7 @@ enum { TRS_TAG_HEADER = 1, TRS_TAG_SPANS };
 
 typedef struct {
   int64_t n, n_lost, n_rows;
-  int64_t has_device; /* whether there are rows of a device's streams */
+  int64_t has_device; /* true if there are rows for a device's streams */
 } TrsTraceHeader;
 
 int64_t TrsTraceLanes(int64_t n, TrsTraceSpan *span)
@@ -82,10 +82,7 @@ static void write_spans(FILE *out, int rank, int64_t n, const TrsTraceSpan *span
   }
 }
 
-/*
-  Receive the spans of another rank.
-  They are received without a file, too, so that no rank waits forever.
-*/
+/* Receive another rank's spans, even without a file, so that no rank waits forever. */
 static PetscErrorCode take_rank(MPI_Comm comm, int rank, FILE *out, double zero_s, TrsTraceSpan *piece,
                                 TrsTraceHeader *sum)
 {
@@ -106,7 +103,7 @@ static PetscErrorCode take_rank(MPI_Comm comm, int rank, FILE *out, double zero_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Open a stream into the temporary file, or set it to NULL if it cannot be made. */
+/* Open a stream into the temporary file, or set it to NULL if the file cannot be created. */
 static PetscErrorCode open_stream(const char *path, TrsAtomicFile *file, FILE **out)
 {
   int fd;
