@@ -6,11 +6,11 @@
 #include <math.h>
 #include <string.h>
 
-/* The leading bits of a float give the bin: 512 bins for each power of two, 65025 for [0, 1]. */
+/* A float's leading bits give the bin: 512 bins for each power of two, 65025 for [0, 1]. */
 #define KEY_SHIFT 14
 #define N_BINS    65536
 
-/* The bin of a prediction. Non-negative floats have the same order as their bits. */
+/* A prediction's bin. Non-negative floats have the same order as their bits. */
 static int bin_of(float p)
 {
   uint32_t bits;
@@ -22,8 +22,8 @@ static int bin_of(float p)
 }
 
 /*
-  Fill owner[bin]: the ranks own bins in the order of falling
-  predictions, with about equal numbers of records.
+  Fill owner[bin]: ranks own bins in the order of decreasing predictions, with about equal numbers
+  of records.
 */
 static PetscErrorCode assign_bins(MPI_Comm comm, int64_t n, const TrsAucRecord *records, int owner[N_BINS])
 {
@@ -45,7 +45,7 @@ static PetscErrorCode assign_bins(MPI_Comm comm, int64_t n, const TrsAucRecord *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Sort records by owner. displs [size + 1] gives the place where each owner's records begin. */
+/* Sort records by owner. displs [size + 1] gets the start of each owner's records. */
 static PetscErrorCode sort_by_owner(int size, int64_t n, const TrsAucRecord *records, const int owner[N_BINS],
                                     TrsAucRecord *sorted, int64_t *displs)
 {
@@ -61,7 +61,7 @@ static PetscErrorCode sort_by_owner(int size, int64_t n, const TrsAucRecord *rec
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A number that grows as the prediction falls. Those of 0 and -0 are neighbours. */
+/* A number that increases as the prediction decreases. The numbers of 0 and -0 are neighbours. */
 static uint32_t falling_key(float p)
 {
   uint32_t bits;
@@ -72,15 +72,15 @@ static uint32_t falling_key(float p)
 
 enum { TRS_DIGIT_BITS = 11, TRS_KEY_DIGITS = 3, TRS_DIGIT_VALUES = 1 << TRS_DIGIT_BITS };
 
-/* Digit k of the key of a prediction, from the least one on. */
+/* Digit k of a prediction's key, from the lowest digit on. */
 static uint32_t digit_of(float p, int k)
 {
   return falling_key(p) >> k * TRS_DIGIT_BITS & (TRS_DIGIT_VALUES - 1);
 }
 
 /*
-  Sort records by falling predictions, stably, digit by digit of the keys. other: scratch [n].
-  Returns the array that holds them.
+  Sort records stably by decreasing predictions, digit by digit of the keys. other: scratch [n].
+  Returns the array that holds the result.
 */
 static TrsAucRecord *sort_records(int64_t n, TrsAucRecord *records, TrsAucRecord *other)
 {
@@ -107,8 +107,8 @@ static TrsAucRecord *sort_records(int64_t n, TrsAucRecord *records, TrsAucRecord
 
 /*
   An area is the sum of its digits, each a multiple of its own unit (2^-20, 2^-40, 2^-60). The
-  digits of up to 2^33 points add up exactly in doubles, so the area's bits do not depend on how the
-  points are spread over ranks.
+  digits of up to 2^33 points add up exactly in doubles, so the area's bits do not depend on the
+  distribution of the points over ranks.
 */
 enum { TRS_AREA_DIGITS = 3 };
 
@@ -125,16 +125,13 @@ static void add_to_area(double area[TRS_AREA_DIGITS], double value)
   }
 }
 
-/* Points of the curves up to some prediction, and the areas under the curves. */
+/* Points on the curves up to some prediction, and the areas under the curves. */
 typedef struct {
   double tp, fp, n, roc, pr[TRS_AREA_DIGITS];
 } TrsCurve;
 enum { TRS_CURVE_DOUBLES = 4 + TRS_AREA_DIGITS };
 
-/*
-  Add the areas over this rank's sorted records.
-  The curves begin where those of the ranks before end.
-*/
+/* Add the areas over this rank's sorted records. The curves continue those of the ranks before. */
 static void add_areas(int64_t n, const TrsAucRecord *records, const TrsCurve *before, TrsCurve *here)
 {
   double tp = before->tp, fp = before->fp;

@@ -6,14 +6,14 @@
 struct TrsEvaluationImpl {
   const TrsTaskConfigs *tasks;
   TrsTaskMetrics metrics;
-  TrsBuffer column;   /* the predictions of one task */
+  TrsBuffer column;   /* one task's predictions */
   TrsResults results; /* NULL if predictions are not kept */
   int64_t n_total;
   TrsBatchObserver observer; /* its function may be NULL */
   TrsPipeline pipeline;
 };
 
-/* Keep the predictions of each of several tasks. Collective. */
+/* With several tasks, keep each task's predictions. Collective. */
 static PetscErrorCode keep_tasks(TrsEvaluation e, const TrsBatch *batch, const float *predictions)
 {
   PetscFunctionBegin;
@@ -38,7 +38,7 @@ static PetscErrorCode keep_tasks(TrsEvaluation e, const TrsBatch *batch, const f
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Keep the predictions of a batch, and beside them what tells its samples apart. Collective. */
+/* Keep a batch's predictions, together with the data that identifies its samples. Collective. */
 static PetscErrorCode keep_samples(TrsEvaluation e, const TrsBatch *batch, const float *predictions)
 {
   const int64_t first = batch->first, n = batch->batch;
@@ -59,7 +59,8 @@ static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const fl
                                   const double *losses, double seconds)
 {
   const TrsEvaluation e = (TrsEvaluation)context;
-  PetscErrorCode ierr = PETSC_SUCCESS; /* this rank's error; predictions are gathered in any case */
+  /* this rank's error; predictions are gathered even after an error */
+  PetscErrorCode ierr = PETSC_SUCCESS;
 
   PetscFunctionBegin;
   if (e->observer.batch) ierr = e->observer.batch(e->observer.context, batch, predictions, losses, seconds);

@@ -19,8 +19,8 @@ typedef struct {
 
 struct TrsGroupMetricsImpl {
   MPI_Comm comm;
-  int64_t capacity; /* samples of this rank in the window, 0 to keep all */
-  int64_t n, next;  /* samples that are kept, and the place of the next one */
+  int64_t capacity; /* samples of this rank in the window; 0: keep all */
+  int64_t n, next;  /* number of kept samples, and the place of the next one */
   TrsBuffer records, sorted, mine;
   int n_at;
   int64_t at[TRS_GROUP_MAX_AT];
@@ -97,7 +97,7 @@ PetscErrorCode TrsGroupMetricsDestroy(TrsGroupMetrics *metrics)
 
 /* --- groups come together --- */
 
-/* The rank that owns a group: a mix of the number's bits (the finaliser of splitmix64). */
+/* The rank that owns a group: mixes the number's bits (the finaliser of splitmix64). */
 static int owner_of(int64_t group, int size)
 {
   uint64_t x = (uint64_t)group;
@@ -108,14 +108,14 @@ static int owner_of(int64_t group, int size)
   return (int)(x % (uint64_t)size);
 }
 
-/* Falling numbers, NaN last. */
+/* Decreasing order, NaN last. */
 static int falling(float a, float b)
 {
   if (isnan(a) || isnan(b)) return (isnan(a) != 0) - (isnan(b) != 0);
   return (a < b) - (a > b);
 }
 
-/* By group and falling prediction. Records that differ at all have one order only. */
+/* Order by group, then decreasing prediction. Different records are always in the same order. */
 static int by_group(const void *a, const void *b)
 {
   const TrsGroupRecord *x = a, *y = b;
@@ -126,7 +126,7 @@ static int by_group(const void *a, const void *b)
   return order ? order : falling(x->weight, y->weight);
 }
 
-/* Bring the samples of this rank's groups here, sorted. */
+/* Gather the samples of this rank's groups, sorted. */
 static PetscErrorCode gather_groups(TrsGroupMetrics m, int64_t *n_mine)
 {
   const TrsGroupRecord *records = m->records.data;
@@ -151,7 +151,7 @@ static PetscErrorCode gather_groups(TrsGroupMetrics m, int64_t *n_mine)
 
 /* --- one group --- */
 
-/* What the samples of a group add to the sums over groups. */
+/* A group's contributions to the sums over groups. */
 enum {
   TRS_GROUPS, /* counts: 0 or 1 */
   TRS_WITH_POSITIVE,
@@ -161,8 +161,8 @@ enum {
   TRS_MSE,
   TRS_MAE,
   TRS_POSITIVE_WEIGHT,
-  TRS_N_PLAIN,  /* number of sums that are not of the first K */
-  TRS_NDCG = 0, /* places of the sums of each K, behind the others */
+  TRS_N_PLAIN,  /* number of sums that do not depend on K */
+  TRS_NDCG = 0, /* places of each K's sums, after the other sums */
   TRS_HIT,
   TRS_TRUE_POSITIVE,
   TRS_TAKEN_WEIGHT,
@@ -170,7 +170,7 @@ enum {
   TRS_N_GROUP_SUMS = TRS_N_PLAIN + TRS_GROUP_MAX_AT * TRS_N_OF_K
 };
 
-/* Samples of equal predictions, from rank `first` of their group on. */
+/* Samples with equal predictions, from rank `first` of their group on. */
 typedef struct {
   int64_t first, n, n_positive;
   double weight, positive; /* sums of w and of w y */
@@ -190,7 +190,7 @@ static TrsTie next_tie(int64_t first, int64_t n, const TrsGroupRecord *records)
   return tie;
 }
 
-/* The sum of the discounts of ranks first .. end - 1. */
+/* The sum of the discounts for ranks first .. end - 1. */
 static double discounts(int64_t first, int64_t end)
 {
   double sum = 0.0;
@@ -199,7 +199,9 @@ static double discounts(int64_t first, int64_t end)
   return sum;
 }
 
-/* The largest gain of the first `at` ranks, where gains [n] hold the samples' w y, falling. */
+/*
+  The largest gain for the first `at` ranks. gains [n] holds the samples' w y in decreasing order.
+*/
 static double ideal_gain(int64_t n, const double *gains, int64_t at)
 {
   double sum = 0.0;
@@ -209,8 +211,8 @@ static double ideal_gain(int64_t n, const double *gains, int64_t at)
 }
 
 /*
-  Add what the first `at` of a group are worth. Of a tie that does not fit, any choice of its
-  samples is as likely as any other.
+  Add the contributions of a group's first `at` samples. If a tie does not fit, all choices of its
+  samples are equally likely.
 */
 static void add_first(int64_t n, const TrsGroupRecord *records, int64_t at, double ideal, double *sums)
 {
@@ -240,7 +242,7 @@ static int falling_doubles(const void *a, const void *b)
   return (x < y) - (x > y);
 }
 
-/* Cross entropy over the entropy of the mean label. */
+/* Cross entropy divided by the entropy of the mean label. */
 static double normalised_entropy(double cross_entropy, double weight, double positive)
 {
   const double mean = fmin(fmax(positive / weight, EPS), 1.0 - EPS);
@@ -248,7 +250,7 @@ static double normalised_entropy(double cross_entropy, double weight, double pos
   return cross_entropy / -(positive * log(mean) + (weight - positive) * log(1.0 - mean));
 }
 
-/* Fill the sums of a group's samples but those of the first K. Returns the group's NE, or NaN. */
+/* Fill a group's sums, except those for the first K. Returns the group's NE, or NaN. */
 static double sum_group(int64_t n, const TrsGroupRecord *records, double *gains, double *sums)
 {
   double entropy = 0.0, square = 0.0, absolute = 0.0, weight = 0.0, positive = 0.0, area = 0.0, ne;
@@ -332,7 +334,7 @@ static PetscErrorCode add_groups(TrsGroupMetrics m, int64_t n, double (*digits)[
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NaN where no group counted; 0 / 0 is written "-nan" on x86. */
+/* NaN if no group counts; 0 / 0 is written "-nan" on x86. */
 static double mean_of(double sum, double n)
 {
   return n > 0.0 ? sum / n : (double)NAN;
@@ -359,7 +361,7 @@ static void fill_values(TrsGroupMetrics m, const double *total, TrsGroupValues *
   }
 }
 
-/* Bring the segments together. Only one rank adds something to a segment, so the sum is exact. */
+/* Combine the segments. Only one rank adds to a segment, so the sum is exact. */
 static PetscErrorCode fill_segments(TrsGroupMetrics m, const TrsSegments *mine, TrsGroupValues *values)
 {
   PetscFunctionBegin;

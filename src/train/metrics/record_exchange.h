@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Records of samples travel to the ranks that own them. Internal to train/. */
+/* Exchange of sample records: each record travels to the rank that owns it. Internal to train/. */
 #pragma once
 
 #include "core/buffer.h"
@@ -13,9 +13,9 @@
   Collective on comm.
 
   In:     bytes   size of a record
-          sorted  the records of this rank, sorted by their owner
-          displs  [size + 1] the place where each owner's records begin
-  Out:    n_mine  records that this rank received
+          sorted  this rank's records, sorted by their owner
+          displs  [size + 1] the start of each owner's records
+  Out:    n_mine  number of records that this rank received
   InOut:  mine    the received records, sorted by source; grows as needed
   Errors: MEMORY
 */
