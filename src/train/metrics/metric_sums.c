@@ -19,8 +19,8 @@ static int bin_of(float p)
 }
 
 /*
-  Cross entropy of a sample. Hard labels of weight 1 multiply into `product` (kept above 1e-300).
-  The caller subtracts the logarithm of `product`.
+  A sample's cross entropy. Hard labels of weight 1 multiply into `product` (kept above 1e-300). The
+  caller subtracts the logarithm of `product`.
 */
 static double cross_entropy(double in_log, double y, double w, double *product)
 {
@@ -35,8 +35,8 @@ static double cross_entropy(double in_log, double y, double w, double *product)
 }
 
 /*
-  This takes one logarithm for about 20 samples, because the probabilities of hard labels are
-  multiplied first.
+  One logarithm covers about 20 samples, because the probabilities of hard labels are multiplied
+  first.
 */
 static void add_probabilities(TrsMetricSums *sums, int64_t n, const TrsAucRecord *records)
 {
@@ -113,8 +113,8 @@ static void leave_out(const TrsMetricKind *kind, TrsMetricValues *values)
 }
 
 /*
-  The area under precision over recall, as rectangles from bin to
-  bin, starting with the highest predictions.
+  The area under precision over recall, as rectangles from bin to bin, starting with the highest
+  predictions.
 */
 static double precision_recall_area(const TrsMetricSums *total)
 {
