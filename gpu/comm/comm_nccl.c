@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The nccl backend. A communicator has a stream of its own. An operation takes over from the
-  caller's stream by an event, and gives back by another event; the host waits for nothing.
+  The nccl backend. Each communicator has its own stream. An operation begins after an event of the
+  caller's stream and ends with an event for the caller's stream; the host does not wait.
 
-  All exchanges are grouped sends and receives, so counts may differ and need not fit an int. Sums
-  are made by our own kernel in rank order, from all ranks' parts of a chunk: comm.h promises the
-  order, NCCL's reductions do not. A rank sends and receives as much as in NCCL's ring, in W - 1
-  messages instead of 2(W - 1) steps; it needs room for W parts of its chunk. NCCL's own collectives
-  are an even all-gather, and the all-reduce of a communicator whose sums may have any order.
+  All exchanges are grouped sends and receives, so counts may differ and need not fit an int. Our
+  own kernel makes sums in rank order, from all ranks' parts of a chunk, because comm.h promises
+  this order and NCCL's reductions do not. A rank sends and receives as much as in NCCL's ring, in W
+  - 1 messages instead of 2(W - 1) steps; it needs room for W parts of its chunk. NCCL's own
+  collectives are used only for an even all-gather, and for the all-reduce of a communicator whose
+  sums may have any order.
 
   Communicators block: a call returns when its work is on the stream. A thread watches the calls
-  (nccl_watch.h). A wait in device_cuda.c looks at all communicators meanwhile (check_all) and has a
-  deadline. Any failure becomes one error, UNAVAILABLE, after every communicator of this rank was
-  aborted, so that no kernel of NCCL is left behind; the job then ends as for any error of one rank
-  (core/error.h).
+  (nccl_watch.h). While device_cuda.c waits, it checks all communicators (check_all) and a deadline.
+  Any failure aborts every communicator of this rank, so that no kernel of NCCL is left behind, and
+  then becomes one error, UNAVAILABLE. The job ends as after any error of one rank (core/error.h).
 */
 #include "comm/comm.h"
 
@@ -25,7 +25,7 @@
 
 #include <stdlib.h>
 
-/* The sum may overwrite one of the parts if there are at most this many (sum_matrices). */
+/* With at most this many parts, the sum may overwrite one of them (sum_matrices). */
 enum { TRS_NCCL_IN_PLACE = 64 };
 
 typedef struct TrsNcclRequest {
@@ -34,14 +34,14 @@ typedef struct TrsNcclRequest {
   cudaEvent_t before, done;
   cudaStream_t stream;   /* the stream of the operation */
   TrsChunks chunks;      /* for a sum or an all-gather */
-  TrsDeviceBuffer parts; /* the values that the ranks have for this rank's chunk */
+  TrsDeviceBuffer parts; /* the ranks' values of this rank's chunk */
 } TrsNcclRequest;
 
 typedef struct TrsNcclData {
   const TrsNccl *nccl;
-  ncclComm_t comm;                           /* NULL: a group of one rank */
+  ncclComm_t comm;                           /* NULL: the communicator has one rank */
   cudaStream_t stream;                       /* without NCCL: the caller's stream */
-  TrsDeviceBuffer encoded, arrived, decoded; /* for the encoded all-reduce on the stream */
+  TrsDeviceBuffer encoded, arrived, decoded; /* for the encoded all-reduce */
   TrsNcclRequest *free;
   struct TrsNcclData *next; /* in the list of all communicators of this process */
 } TrsNcclData;
@@ -53,20 +53,20 @@ typedef struct {
   char *recv;
   const int64_t *recv_counts, *recv_displs;
   int64_t elem_bytes;
-  PetscBool skip_own; /* this rank's own block is used where it is */
+  PetscBool skip_own; /* this rank's own block is used in its place */
 } TrsNcclBlocks;
 
 /*
-  All communicators, so that a failure of one ends them all. They belong to the main thread, and
-  while this is in a call to NCCL to the thread that watches the call.
+  All communicators, because a failure of one ends them all. The list belongs to the main thread;
+  during a call to NCCL it belongs to the thread that watches the call.
 */
 static TrsNcclData *all_communicators;
 
 /* --- errors --- */
 
 /*
-  Abort all communicators in one group. In some versions of NCCL an abort alone waits for the
-  device, where the other communicators' kernels would go on.
+  Abort all communicators in one group. In some versions of NCCL a single abort waits for the
+  device, where kernels of the other communicators would still run.
 */
 static void abort_all(void)
 {
@@ -81,7 +81,7 @@ static void abort_all(void)
   all_communicators = NULL;
 }
 
-/* Raise the one message of a failure. `what` says what was being done. */
+/* Raise the error for a failure. `what` names the operation. */
 static PetscErrorCode fail(const TrsNccl *nccl, ncclResult_t result, ncclComm_t comm, const char *what)
 {
   char text[512];
@@ -103,7 +103,7 @@ static PetscErrorCode too_late(const char *what)
           TrsCommWaitAtMost(0));
 }
 
-/* The first error of a communicator that happened since its calls returned, or ncclSuccess. */
+/* The first error of a communicator since its calls returned, or ncclSuccess. */
 static ncclResult_t find_failure(const TrsNcclData **failed)
 {
   for (const TrsNcclData *data = all_communicators; data; data = data->next) {
@@ -131,7 +131,7 @@ static void enter(const char *what)
   TrsNcclEnter(what, TrsCommWaitAtMost(0));
 }
 
-/* End a call: raise its error. If the call was aborted meanwhile, there is no communicator left. */
+/* End a call and raise its error. After an abort no communicator is left. */
 static PetscErrorCode over(const TrsNcclData *data, ncclResult_t result, const char *what)
 {
   const TrsNcclEnd end = TrsNcclLeave();
@@ -144,8 +144,8 @@ static PetscErrorCode over(const TrsNcclData *data, ncclResult_t result, const c
 }
 
 /*
-  Has an operation of any communicator failed, or has the host waited too long? device_cuda.c asks
-  while it waits since start_s; start_s 0: the host does not wait.
+  Raise an error if an operation of any communicator has failed, or if the host has waited too long.
+  device_cuda.c calls this during a wait that began at start_s; start_s 0: the host does not wait.
 */
 static PetscErrorCode check_all(double start_s)
 {
@@ -184,8 +184,8 @@ static PetscErrorCode free_request(TrsNcclRequest *request)
 }
 
 /*
-  Take a request from the pool. The communicator's stream continues after the work on the caller's
-  stream. Without NCCL all work is done on the caller's stream.
+  Take a request from the pool. The communicator's stream continues after the current work of the
+  caller's stream. Without NCCL all work is done on the caller's stream.
 */
 static PetscErrorCode begin(TrsComm comm, TrsStream stream, TrsNcclRequest **request)
 {
@@ -209,7 +209,7 @@ static PetscErrorCode begin(TrsComm comm, TrsStream stream, TrsNcclRequest **req
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* End a request: the operation is all work that is on the communicator's stream now. */
+/* End a request: the operation is all current work of the communicator's stream. */
 static PetscErrorCode end(TrsNcclRequest *started, TrsRequest *request)
 {
   const TrsNcclData *data = (const TrsNcclData *)started->base.comm->data;
@@ -225,15 +225,15 @@ static PetscErrorCode end(TrsNcclRequest *started, TrsRequest *request)
 /* --- exchanges --- */
 
 /*
-  Does the group need NCCL? One rank does not, but TRSHARD_NCCL_ALONE in the environment makes one
-  rank use NCCL and send to itself, so that one GPU is enough for tests.
+  True if the communicator needs NCCL. A single rank does not, but TRSHARD_NCCL_ALONE in the
+  environment makes it send to itself by NCCL, so that one GPU is enough for tests.
 */
 static PetscBool wants_nccl(TrsComm comm)
 {
   return (PetscBool)(comm->size > 1 || getenv("TRSHARD_NCCL_ALONE"));
 }
 
-/* Does this rank's own block go through NCCL, too? */
+/* True if this rank's own block also goes through NCCL. */
 static PetscBool sends_own(TrsComm comm, const TrsNcclBlocks *x)
 {
   const TrsNcclData *data = (const TrsNcclData *)comm->data;
@@ -249,8 +249,8 @@ static PetscBool has_messages(TrsComm comm, const TrsNcclBlocks *x)
 }
 
 /*
-  Put the blocks' messages on the communicator's stream; this rank's own block is copied. Ranks
-  start with their neighbour, so that not all of them send to one rank at once.
+  Enqueue the blocks' messages on the communicator's stream, and copy this rank's own block. Each
+  rank starts with its neighbour, so that not all ranks send to one rank at once.
 */
 static PetscErrorCode exchange(TrsComm comm, const TrsNcclBlocks *x)
 {
@@ -278,12 +278,12 @@ static PetscErrorCode exchange(TrsComm comm, const TrsNcclBlocks *x)
       result = data->nccl->Recv(x->recv + x->recv_displs[from_rank] * x->elem_bytes, received, ncclUint8,
                                 from_rank, data->comm, data->stream);
   }
-  ended = data->nccl->GroupEnd(); /* after an error, too: the abort would only join this group */
+  ended = data->nccl->GroupEnd(); /* also after an error: an abort would only join this group */
   PetscCall(over(data, result == ncclSuccess ? ended : result, "an exchange"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* to = the sum over ranks of their chunk for this rank, in rank order. */
+/* Set `to` to the sum over ranks of their chunk for this rank, in rank order. */
 static PetscErrorCode sum_chunk(TrsNcclRequest *request, const float *send, float *to)
 {
   const TrsComm comm = request->base.comm;
@@ -313,9 +313,9 @@ static PetscErrorCode sum_chunk(TrsNcclRequest *request, const float *send, floa
 }
 
 /*
-  sum_chunk() for values that travel encoded, with the all-gather of the sums. The parts, this
-  rank's own one among them, lie side by side, so that one kernel decodes all of them. The kernels
-  move 22 bytes for each of the n values, and 10 bytes for each value of this rank's chunk.
+  sum_chunk() for encoded values, with the all-gather of the sums. The parts, this rank's own
+  included, are adjacent, so that one kernel decodes all of them. The kernels move 22 bytes for each
+  of the n values, and 10 bytes for each value of this rank's chunk.
 */
 static PetscErrorCode allreduce_coded(TrsNcclRequest *request, const TrsCodec *codec, float *values,
                                       int64_t n)
@@ -361,7 +361,8 @@ static PetscErrorCode allreduce_coded(TrsNcclRequest *request, const TrsCodec *c
 /* --- the table --- */
 
 /*
-  An exchange with all ranks, so that NCCL has taken its memory for them before tables take theirs.
+  Make an exchange with all ranks, so that NCCL allocates its memory before the tables allocate
+  theirs.
 */
 static PetscErrorCode exchange_first(TrsComm comm)
 {
@@ -496,7 +497,8 @@ static PetscErrorCode reduce_scatterv_nccl(TrsComm comm, TrsStream stream, const
 }
 
 /*
-  NCCL's own all-gather knows the network, but takes only blocks of one size that lie side by side.
+  True if NCCL's own all-gather is possible: it knows the network, but needs adjacent blocks of one
+  size.
 */
 static PetscBool is_even(TrsComm comm, const int64_t *counts, const int64_t *displs)
 {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRS_NCCL_OLDEST = 22200 }; /* from 2.22 on NCCL behaves as needed here */
+enum { TRS_NCCL_OLDEST = 22200 }; /* NCCL behaves as needed here from 2.22 on */
 
 static TrsNccl functions; /* filled once, then constant */
 static int version;
@@ -23,7 +23,7 @@ static PetscErrorCode fill(void)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 #else
-/* A function's address is a data pointer to dlsym, so it is copied as bytes. */
+/* dlsym returns a function's address as a data pointer, so the address is copied as bytes. */
 static PetscErrorCode find(void *library, const char *name, void *function, size_t size)
 {
   void *address = dlsym(library, name);
@@ -54,7 +54,7 @@ PetscErrorCode TrsNcclOpen(const TrsNccl **nccl)
 {
   PetscFunctionBegin;
   if (!functions.GetVersion) {
-    /* Kernels of several communicators run in the order in which the host started them (2.26). */
+    /* From 2.26 on, kernels of several communicators then run in the host's launch order. */
     (void)setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
     PetscCall(fill());
     (void)functions.GetVersion(&version);

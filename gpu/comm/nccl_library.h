@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  NCCL, opened when it is first needed. A program built with NCCL starts on machines without it, and
-  runs there on a CPU or with -comm_backend mpi. The stand-in for tests is linked instead of opened.
+  NCCL, opened when it is first needed. A program built with NCCL starts on machines without NCCL,
+  and runs there on a CPU or with -comm_backend mpi. The stand-in for tests is linked instead of
+  opened.
 */
 #pragma once
 
@@ -34,8 +35,8 @@ typedef struct {
 } TrsNccl;
 
 /*
-  Open NCCL, once a process. Errors: UNAVAILABLE if there is no NCCL, or an older one than this
-  program was built for. Not collective.
+  Open NCCL, once per process. Errors: UNAVAILABLE if NCCL is missing, or older than the version for
+  which this program was built. Not collective.
 */
 PetscErrorCode TrsNcclOpen(const TrsNccl **nccl);
 

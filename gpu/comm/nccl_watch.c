@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_EVERY_S 0.1  /* how often the thread looks */
+#define LOOK_EVERY_S 0.1  /* time between two checks */
 #define GRACE_S      20.0 /* time for an aborted call to return */
 
 /* The lock guards all fields but the thread. It is held while communicators are aborted. */
@@ -17,14 +17,14 @@ static struct {
   pthread_cond_t wake;
   pthread_t thread;
   PetscBool runs, stops;
-  const char *what; /* the call that the main thread is in, or NULL */
+  const char *what; /* the main thread's current call, or NULL */
   double since_s, limit_s;
-  TrsNcclEnd end; /* of this call */
+  TrsNcclEnd end; /* how this call ended */
   PetscBool (*has_failed)(void);
   void (*abort_all)(void);
 } watch = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
-/* Look at the call that the main thread is in. */
+/* Check the main thread's current call. */
 static void look(void)
 {
   const double took_s = TrsClock() - watch.since_s;

@@ -3,10 +3,10 @@
   A thread that watches the main thread's calls to NCCL.
 
   The communicators block: a call returns when its work is on the stream, and may have to wait for
-  other ranks until then. (A communicator that does not block costs more. NCCL starts a thread for
-  each group of its calls.) The watching thread ends a call that takes too long, or whose
-  communicator fails meanwhile, by aborting all communicators. It ends the process with 69 if the
-  call does not return then, either.
+  other ranks until then. (A nonblocking communicator costs more, because NCCL starts a thread for
+  each group of its calls.) If a call takes too long, or a communicator fails during the call, the
+  watching thread aborts all communicators, which ends the call. If the call still does not return,
+  the thread ends the process with exit code 69.
 */
 #pragma once
 
@@ -19,18 +19,19 @@ typedef enum {
 } TrsNcclEnd;
 
 /*
-  Start the thread. Both functions are called by it while the main thread is in a call. has_failed
-  tells whether any communicator has failed, abort_all ends all of them. Does nothing if the thread
-  runs. Not collective. Errors: UNAVAILABLE if the system gives no thread.
+  Start the thread; does nothing if it runs. The thread calls both functions while the main thread
+  is in a call. has_failed must return true if any communicator has failed, abort_all must end all
+  communicators. Not collective. Errors: UNAVAILABLE if the system cannot create a thread.
 */
 PetscErrorCode TrsNcclWatchStart(PetscBool (*has_failed)(void), void (*abort_all)(void));
 
-/* End the thread. Does nothing if there is none. Not collective. */
+/* End the thread. Does nothing if it does not run. Not collective. */
 void TrsNcclWatchStop(void);
 
 /*
-  Begin a call to NCCL, which may take limit_s seconds. `what` names it in messages, and must live
-  until TrsNcclLeave(). The main thread may change the list of communicators outside of calls only.
+  Begin a call to NCCL that may take limit_s seconds. `what` names the call in messages, and must
+  stay valid until TrsNcclLeave(). The main thread must change the list of communicators only
+  outside of calls.
 */
 void TrsNcclEnter(const char *what, double limit_s);
 TrsNcclEnd TrsNcclLeave(void);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The CUDA device: plain allocations (no managed memory), streams that do not wait for the default
-  stream, and events without timing, except the few that a trace asks for.
+  stream, and events without timing (except for a trace).
 
-  The runtime is linked statically and finds the driver when it is first called. So a program with
-  this file starts without a driver.
+  The runtime is linked statically and finds the driver at its first call. So a program with this
+  file starts without a driver.
 */
 #include "gpu/device/device_cuda.h"
 
@@ -20,16 +20,16 @@
 #include <string.h>
 
 /*
-  Number of queries of a stream between two looks at other failures. The processor is also offered
-  to others then.
+  Number of queries of a stream between two checks for other failures. The thread also yields its
+  core then.
 */
 enum { TRS_CUDA_QUERIES = 64 };
 
 static PetscErrorCode (*while_waiting)(double start_s); /* set once, at set-up */
 
-static int64_t n_releases; /* of device and pinned memory */
+static int64_t n_releases; /* number of releases of device and pinned memory */
 
-/* Timed events count from `zero` (clock_align_cuda()). It lives as long as the process. */
+/* Timed events count from `zero` (clock_align_cuda()), which is never destroyed. */
 enum { TRS_CUDA_CLOCK_ROUNDS = 8 };
 static TrsEvent zero;
 static double zero_s;
@@ -37,7 +37,7 @@ static double zero_s;
 /* Memory that kernels on a stream share: scratch, counters. */
 enum { TRS_CUDA_SCRATCH, TRS_CUDA_COUNTERS, TRS_CUDA_KINDS };
 
-/* The streams on which this process has device work, beside the default stream. */
+/* The streams on which this process has device work, in addition to the default stream. */
 typedef struct {
   cudaStream_t stream;
   TrsDeviceBuffer room[TRS_CUDA_KINDS];
@@ -47,8 +47,8 @@ static int n_streams;
 static TrsDeviceBuffer default_room[TRS_CUDA_KINDS];
 
 /*
-  Wait until `query` says that the stream or event is done. The wait ends if while_waiting() finds
-  an error.
+  Wait until `query` reports that the stream or event is done, or until while_waiting() finds an
+  error.
 */
 static PetscErrorCode wait_for(cudaError_t (*query)(const void *what), const void *what)
 {
@@ -96,7 +96,9 @@ PetscErrorCode TrsCudaEventWait(cudaEvent_t event)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Wait for the whole device, because cudaFree would do so for as long as that takes. */
+/*
+  Wait for the whole device, with checks for failures. cudaFree would wait as long, without checks.
+*/
 static PetscErrorCode wait_device(void)
 {
   PetscFunctionBegin;
@@ -104,12 +106,12 @@ static PetscErrorCode wait_device(void)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Oldest GPUs that kernels are built for: compute capability 8.0, Ampere. */
+/* Oldest GPUs for which kernels are built: compute capability 8.0, Ampere. */
 enum { TRS_CUDA_OLDEST = 8 };
 
 /*
-  Find GPU number `wanted` of the GPUs that are new enough: its place in the driver's list, and the
-  number of such GPUs.
+  Find GPU number `wanted` among the GPUs that are new enough: its place in the driver's list, and
+  the number of such GPUs.
 */
 static PetscErrorCode find_usable(int n_gpus, int wanted, int *place, int *n_usable)
 {
@@ -130,7 +132,7 @@ static void say_why_not(cudaError_t error, char *why_not, size_t size)
 {
   int driver = 0, runtime = 0;
 
-  (void)cudaGetLastError(); /* a later call must not report this error */
+  (void)cudaGetLastError(); /* so that a later call does not report this error */
   (void)cudaDriverGetVersion(&driver);
   (void)cudaRuntimeGetVersion(&runtime);
   if (driver == 0)
@@ -147,8 +149,8 @@ static void say_why_not(cudaError_t error, char *why_not, size_t size)
 }
 
 /*
-  CUDA gets the largest possible number of hardware queues. The default of 8 is less than the number
-  of streams of a model and its communicators, and two streams in one queue wait for each other.
+  The largest possible number of hardware queues. The default of 8 is less than the number of
+  streams of a model and its communicators, and two streams in one queue wait for each other.
 */
 #define TRS_CUDA_QUEUES "32"
 
@@ -161,7 +163,7 @@ static PetscErrorCode available_cuda(int *n_devices, char *why_not, size_t why_n
 
   PetscFunctionBegin;
   *n_devices = 0;
-  /* the first call to CUDA reads it */
+  /* CUDA reads it in its first call */
   (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", TRS_CUDA_QUEUES, 0);
   error = cudaGetDeviceCount(&n_gpus);
   if (error != cudaSuccess || n_gpus == 0) {
@@ -177,8 +179,8 @@ static PetscErrorCode available_cuda(int *n_devices, char *why_not, size_t why_n
 }
 
 /*
-  A task may see one GPU of its own or all GPUs of the host. The identities of the chosen GPUs show
-  which case it is.
+  A task may see one GPU of its own or all of the host's GPUs. The identities of the chosen GPUs
+  show which.
 */
 static PetscErrorCode setup_cuda(int local_rank, int local_size)
 {
@@ -196,7 +198,7 @@ static PetscErrorCode setup_cuda(int local_rank, int local_size)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Has this thread a GPU that it chose or has used? The runtime gives it the first one otherwise. */
+/* Check if this thread has chosen or used a GPU. If not, the runtime will give it the first GPU. */
 static PetscErrorCode has_context(PetscBool *has)
 {
   static int (*get_current)(void **);
@@ -216,8 +218,8 @@ static PetscErrorCode has_context(PetscBool *has)
 }
 
 /*
-  A thread that had no GPU keeps the new one. To choose the first one for it would begin to use
-  that, and some hundred MiB of its memory.
+  If this thread had no GPU, it keeps the new one. Choosing the first GPU for it would use that GPU,
+  and several hundred MiB of its memory.
 */
 static PetscErrorCode use_cuda(int number, int *had)
 {
@@ -247,7 +249,7 @@ static PetscErrorCode about_cuda(char *text, size_t size)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The identity is the UUID: a slice of a GPU (MIG) has one of its own. */
+/* The identity is the UUID: a slice of a GPU (MIG) has its own UUID. */
 static PetscErrorCode identity_cuda(char *name, size_t size)
 {
   struct cudaDeviceProp properties;
@@ -358,9 +360,9 @@ static PetscErrorCode zero_cuda(void *to, int64_t bytes, TrsStream stream)
 }
 
 /*
-  Small kernels that others wait for go before the next thread blocks of the large kernels. Large
-  kernels are those of the streams compute and prefetch; rows on their way from the host to a cache
-  hold many an SM.
+  Small kernels on which other work waits run before the next thread blocks of large kernels. Large
+  kernels are on the streams compute and prefetch; moving rows from the host to a cache occupies
+  many SMs.
 */
 static PetscBool is_urgent(const char *name)
 {
@@ -488,8 +490,8 @@ static PetscErrorCode timed_event_create_cuda(TrsEvent *event)
 }
 
 /*
-  Make the event `zero`, from which timed events are measured. It happened when the host's clock was
-  zero_s, with an error of at most half the time of the quickest round.
+  Create the event `zero`, from which timed events are measured. It happened when the host's clock
+  was zero_s, with an error of at most half of the fastest round's time.
 */
 static PetscErrorCode clock_align_cuda(void)
 {
@@ -541,8 +543,8 @@ static PetscErrorCode timed_event_read_cuda(TrsEvent event, PetscBool wait, Pets
 }
 
 /*
-  Only calls of this thread are checked while it captures: NCCL's threads and those that wait for
-  files may do what they like.
+  Only this thread's calls are restricted during its capture: NCCL's threads and threads that wait
+  for files are not.
 */
 static PetscErrorCode capture_start_cuda(TrsStream stream)
 {
@@ -599,7 +601,7 @@ static int64_t releases_cuda(void)
   return n_releases;
 }
 
-/* NVTX looks for a tool at the first call. Without a tool a call tests a pointer. */
+/* NVTX searches for a tool in the first call. Without a tool a call only tests a pointer. */
 static void range_cuda(const char *name)
 {
   if (name)

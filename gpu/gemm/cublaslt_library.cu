@@ -8,7 +8,7 @@
 #include <string.h>
 
 static TrsCublasLt functions;      /* filled once, then constant */
-static char missing[512];          /* why the functions are not there; "": they are there */
+static char missing[512];          /* why the functions are missing; "": they are not */
 static bool asked_for_own = false; /* TRSHARD_GEMM=own at the last call */
 
 #if defined(CUDA_ON_CPU)
@@ -24,7 +24,7 @@ static bool fill()
   #define TRS_STRING(x)    TRS_STRING_OF(x)
   #define TRS_CUBLASLT     "libcublasLt.so." TRS_STRING(CUBLAS_VER_MAJOR)
 
-/* A function's address is a data pointer to dlsym, so it is copied as bytes. */
+/* dlsym returns a function's address as a data pointer, so the address is copied as bytes. */
 static bool find(void *library, const char *name, void *function, size_t size)
 {
   void *address = dlsym(library, name);

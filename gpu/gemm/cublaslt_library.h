@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  cuBLASLt, opened when the first product needs it. The library is half a gigabyte, which a CPU run
-  does without. A machine without the library uses a kernel of gemm_cuda.cu. The stand-in for tests
-  is linked instead of opened.
+  cuBLASLt, opened when the first product needs it, because a CPU run does not need this library of
+  half a gigabyte. Without the library a kernel of gemm_cuda.cu is used. The stand-in for tests is
+  linked instead of opened.
 */
 #pragma once
 
@@ -33,10 +33,10 @@ struct TrsCublasLt {
 };
 
 /*
-  Open cuBLASLt, once a process. The result is NULL if there is none, or if TRSHARD_GEMM=own is in
-  the environment now, for tests. Not collective.
+  Open cuBLASLt, once per process. Returns NULL if it is missing, or if TRSHARD_GEMM=own is in the
+  environment now, for tests. Not collective.
 */
 const TrsCublasLt *TrsCublasLtOpen();
 
-/* Why the last call gave NULL. Borrowed. */
+/* The reason if the last call returned NULL. Borrowed. */
 const char *TrsCublasLtMissing();

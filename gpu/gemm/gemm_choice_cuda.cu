@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  cuBLASLt sees row-major matrices as their transposes: C' = op(B)' op(A)'. So our columns are its
-  rows, and its bias, one number a row, is ours. Bias and sums have the type of C, which cublasLt.h
-  says of all types but int8 and fp8 (CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+  cuBLASLt reads row-major matrices as their transposes: C' = op(B)' op(A)'. So our columns are its
+  rows, and its bias, one number per row, is our bias. Bias and sums have the type of C, as
+  cublasLt.h states for all types except int8 and fp8 (CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
   CUBLASLT_MATMUL_DESC_BIAS_POINTER). A mask's rows of 128 bits begin at each of our rows.
 */
 #include "gpu/device/device_cuda.h"
@@ -13,8 +13,8 @@
 
 enum {
   TRS_GEMM_CHOICES = 256,
-  TRS_GEMM_ALGORITHMS = 8, /* most that are timed */
-  TRS_GEMM_ROUNDS = 4,     /* of timing; the first one loads kernels and does not count */
+  TRS_GEMM_ALGORITHMS = 8, /* the largest number that is timed */
+  TRS_GEMM_ROUNDS = 4,     /* timing rounds; the first round loads kernels and does not count */
   TRS_GEMM_REPEATS = 4,    /* products between two events */
   TRS_GEMM_TEXT = 8192
 };
@@ -23,26 +23,25 @@ enum {
   Everything on which a choice depends, and nothing else; compared as bytes. Alignments are those of
   addresses and strides, in bytes, up to a vector's 16.
 
-  The heuristic gets descriptions, layouts and preferences made of these numbers (of the bias it
-  reads only the alignment), always with the same amount of scratch. Its answer for a shape does not
-  depend on earlier questions, and it gives the same answer when it is asked again for a choice that
-  made way for others. If it has no answer, our kernel is the choice. So the bits of a product are a
-  function of its shape and alignment, on GPUs of one architecture and number of SMs, and for one
-  version of the library: cuBLASLt draws no algorithm by itself, and it gets a workspace that no
-  other stream uses.
+  The heuristic gets descriptions, layouts and preferences made from these numbers (it reads only
+  the alignment of the bias), always with the same amount of scratch. Its answer for a shape does
+  not depend on earlier questions, and it answers the same if asked again for a choice that was
+  dropped. If it has no answer, our kernel is chosen. So the bits of a product are a function of its
+  shape and alignment, on GPUs with one architecture and number of SMs, and for one version of the
+  library: cuBLASLt picks no algorithm at random, and no other stream uses its workspace.
 
-  -reproducible relies on this. A sample block (train/blockwise.h) has the shapes of every other
-  sample block, on any rank. Its operands are the model's parameters, gradients and activations,
-  which lie alike on all ranks, and samples that begin at multiples of a block's rows in memory of
-  their own. So the alignments, too, are the same for all sample blocks.
+  -reproducible relies on this. All sample blocks (train/blockwise.h) have the same shapes, on any
+  rank. Their operands are the model's parameters, gradients and activations, which have the same
+  layout on all ranks, and samples that begin at multiples of a block's rows in memory of their own.
+  So all sample blocks also have the same alignments.
 
-  A choice by time breaks the rule, so -reproducible refuses it.
+  A choice by time breaks this rule, so -reproducible refuses it.
 */
 struct Shape {
   int64_t m, n, k, lda, ldb, ldc;
   int32_t operand, result; /* TrsDType of A and B, and of C and the bias */
   int32_t trans_a, trans_b, epilogue, add, alignment_a, alignment_b, alignment_c, alignment_bias;
-  int64_t mask_bits; /* from one row of the mask to the next */
+  int64_t mask_bits; /* distance of two rows of the mask */
 };
 
 struct TrsGemmChoice {
@@ -51,16 +50,17 @@ struct TrsGemmChoice {
   cublasLtMatmulDesc_t description;
   cublasLtMatrixLayout_t a, b, c;
   cublasLtMatmulAlgo_t algorithm;
-  int n_met;              /* how often the shape was met, up to 2 */
-  int n_timed, fastest;   /* algorithms that were timed, 0: none; the one that was kept, from 0 */
-  float first_ms, own_ms; /* of the heuristic's first algorithm, and of the kept one */
+  int n_met;              /* number of times that the shape occurred, up to 2 */
+  int n_timed, fastest;   /* number of timed algorithms, or 0; the one that was kept, from 0 */
+  float first_ms, own_ms; /* time of the heuristic's first algorithm, and of the kept one */
 };
 
 static struct {
   cublasLtHandle_t handle;
-  int gpu;             /* that the handle is for */
-  int n_choices, last; /* choices made; the choice used last */
-  int n_own, n_apart;  /* choices without a kernel; those of products with a mask or sums */
+  int gpu;             /* the handle's GPU */
+  int n_choices, last; /* number of choices; the choice used last */
+  /* choices without a kernel; choices for products with a mask or sums without one */
+  int n_own, n_apart;
   TrsGemmChoice choice[TRS_GEMM_CHOICES];
   char text[TRS_GEMM_TEXT];
 } state;
@@ -93,7 +93,7 @@ int TrsGemmChoicesApart()
   return state.n_apart;
 }
 
-/* A handle is for the GPU that is current when it is made. A process' runs may have several. */
+/* A handle belongs to the GPU that is current at its creation. A process may use several GPUs. */
 static PetscErrorCode take_handle(const TrsCublasLt *blas)
 {
   int gpu;
@@ -107,7 +107,7 @@ static PetscErrorCode take_handle(const TrsCublasLt *blas)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What a product's kernel does beside multiplying. Not every kernel can make masks or sums. */
+/* A kernel's work in addition to the product. Not every kernel can make masks or sums. */
 enum { PLAIN, BIAS, BIAS_RELU, BIAS_RELU_MASK, MASKED, SUMS };
 static const struct {
   cublasLtEpilogue_t epilogue;
@@ -156,7 +156,7 @@ const char *TrsGemmChoicesText()
   return state.text;
 }
 
-/* The largest power of two up to 16 that divides address and stride, in bytes. */
+/* The largest power of two, up to 16, that divides address and stride in bytes. */
 static int32_t alignment_of(const void *address, int64_t stride, TrsDType type)
 {
   const uintptr_t bits = reinterpret_cast<uintptr_t>(address) |
@@ -171,7 +171,7 @@ static int32_t alignment_of(const TrsMatrix *x)
 }
 
 /*
-  NVIDIA's own interface refuses DRELU with k = 1, and its tests leave BGRADB with one row of D out
+  NVIDIA's own interface refuses DRELU with k = 1, and its tests omit BGRADB with one row of D
   (nvmath-python, epilog_protocol.py and test_epilog.py).
 */
 bool TrsGemmCanFuse(const TrsProduct *p)
@@ -249,9 +249,9 @@ static PetscErrorCode describe(const TrsCublasLt *blas, TrsDensePrecision precis
 }
 
 /*
-  Ask the heuristic for up to `wanted` algorithms, the best one in front. 0: there is none. The
-  pointers are set, because the heuristic reads their alignment, too. To a question for a mask or
-  sums it may also say that it knows no such thing.
+  Ask the heuristic for up to `wanted` algorithms, best first. *n is 0 if there is none. The
+  pointers are set because the heuristic also reads their alignment. For a mask or sums it may
+  answer that they are not supported.
 */
 static PetscErrorCode ask(const TrsCublasLt *blas, const TrsGemmChoice *choice, int wanted,
                           cublasLtMatmulAlgo_t *algorithm, int *n)
@@ -293,7 +293,7 @@ static PetscErrorCode ask(const TrsCublasLt *blas, const TrsGemmChoice *choice, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Set what the epilogue reads or writes beside C. */
+/* Set the memory that the epilogue reads or writes in addition to C. */
 static PetscErrorCode set_pointers(const TrsCublasLt *blas, const TrsGemmChoice *choice, const TrsProduct *p)
 {
   const void *const bias = p->sums ? p->sums : p->bias;
@@ -308,7 +308,7 @@ static PetscErrorCode set_pointers(const TrsCublasLt *blas, const TrsGemmChoice 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the product by an algorithm. The result goes to c. */
+/* Compute the product with an algorithm. The result goes to c. */
 static PetscErrorCode multiply(const TrsCublasLt *blas, TrsStream stream, const TrsGemmChoice *choice,
                                const cublasLtMatmulAlgo_t *algorithm, const TrsProduct *p, void *c,
                                cublasStatus_t *status)
@@ -325,9 +325,9 @@ static PetscErrorCode multiply(const TrsCublasLt *blas, TrsStream stream, const 
 }
 
 /*
-  Time n algorithms on the product's own operands. Results go to memory of their own, so that the
-  product that follows finds what it adds to. All rounds are enqueued before the host waits. ms[i]
-  is the shortest time of algorithm i in all rounds but the first, or below 0 if it refused.
+  Time n algorithms on the product's own operands. Results go to separate memory, so that the real
+  product later finds its addend unchanged. All rounds are enqueued before the host waits. ms[i] is
+  algorithm i's shortest time, without the first round, or negative if the algorithm failed.
 */
 static PetscErrorCode time_algorithms(const TrsCublasLt *blas, TrsStream stream, const TrsGemmChoice *choice,
                                       const TrsProduct *p, int n, const cublasLtMatmulAlgo_t *algorithm,
@@ -368,8 +368,8 @@ static PetscErrorCode time_algorithms(const TrsCublasLt *blas, TrsStream stream,
 }
 
 /*
-  Keep the fastest algorithm. The first one stays unless another takes at most 0.97 of its time,
-  because the clock's noise should not change a run's bits.
+  Keep the fastest algorithm. Another algorithm replaces the first only if it takes at most 0.97 of
+  its time, so that clock noise does not change a run's bits.
 */
 static PetscErrorCode choose_by_time(const TrsCublasLt *blas, TrsStream stream, int most, const TrsProduct *p,
                                      TrsGemmChoice *choice)
@@ -393,8 +393,8 @@ static PetscErrorCode choose_by_time(const TrsCublasLt *blas, TrsStream stream, 
 }
 
 /*
-  Take the heuristic's first algorithm. Where it has none, our kernel makes the product, or a mask
-  and sums are made apart from it.
+  Use the heuristic's first algorithm. If it has none, our kernel makes the product, or makes the
+  mask and sums separately.
 */
 static PetscErrorCode choose_first(const TrsCublasLt *blas, TrsGemmChoice *choice)
 {
@@ -415,9 +415,9 @@ static PetscErrorCode choose_first(const TrsCublasLt *blas, TrsGemmChoice *choic
 }
 
 /*
-  Steps repeat, so a kept choice most often follows the choice used last. A new shape gets a new
-  choice. Its algorithms are timed when it comes for the second time: products of sequences have
-  other shapes in every step, and come once.
+  Steps repeat, so the needed choice is most often the one after the choice used last. A new shape
+  gets a new choice. Its algorithms are timed when the shape occurs for the second time: products of
+  sequences have other shapes in every step and occur once.
 */
 PetscErrorCode TrsGemmChoiceFind(const TrsCublasLt *blas, const TrsGemmRules *rules, TrsStream stream,
                                  const TrsProduct *p, const TrsGemmChoice **found)
@@ -441,7 +441,7 @@ PetscErrorCode TrsGemmChoiceFind(const TrsCublasLt *blas, const TrsGemmRules *ru
     PetscCall(choose_first(blas, choice));
     state.last = state.n_choices++;
   }
-  /* a capture can time nothing */
+  /* nothing can be timed during a capture */
   if (choice->n_met < 2) PetscCall(TrsCudaIsCapturing(stream, &untimed));
   if (choice->n_met < 2 && !untimed && ++choice->n_met == 2 && rules->most_algorithms > 1 && !choice->none) {
     PetscCall(set_pointers(blas, choice, p));

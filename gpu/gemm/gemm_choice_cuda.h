@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  cuBLASLt's choice for the shape of a product: descriptions and an algorithm. A choice is kept, and
-  so is the library's handle. Both belong to the process, as the library's state does. All calls
-  come from the main thread. Internal to gpu/.
+  cuBLASLt's choice for a product's shape: descriptions and an algorithm. Choices and the library's
+  handle are kept. They belong to the process, like the library's state. Only the main thread may
+  call these functions. Internal to gpu/.
 */
 #pragma once
 
 #include "gpu/gemm/cublaslt_library.h"
 #include "gpu/gemm/gemm_cuda.h"
 
-/* The scratch of a stream begins with the library's; as NVIDIA advises for its newest GPUs. */
+/*
+  A stream's scratch begins with the library's workspace; the size is NVIDIA's for its newest GPUs.
+*/
 static const int64_t TRS_GEMM_WORKSPACE_BYTES = (int64_t)32 << 20;
 
-/* How the choices that follow are made. */
+/* Rules for later choices. */
 struct TrsGemmRules {
   TrsDensePrecision precision;
-  int most_algorithms; /* that a choice is made among by their time; 1: the heuristic's first */
+  /* number of algorithms to choose from by time; 1: use the heuristic's first */
+  int most_algorithms;
 };
 
 struct TrsGemmChoice;
@@ -28,32 +31,33 @@ struct TrsGemmChoice;
   } while (0)
 
 /*
-  Find the choice for a product, or make it. NULL: cuBLASLt has no kernel for it. The product's
-  operands are valid on the stream, and of one type. TrsGemmCanFuse() allowed its mask or sums.
+  Find or make the choice for a product. *found is NULL if cuBLASLt has no kernel for it. The
+  product's operands must be valid on the stream and have one type. A mask or sums must be allowed
+  by TrsGemmCanFuse().
 */
 PetscErrorCode TrsGemmChoiceFind(const TrsCublasLt *blas, const TrsGemmRules *rules, TrsStream stream,
                                  const TrsProduct *p, const TrsGemmChoice **found);
 
-/* Make a product as it was chosen. */
+/* Compute a product with its choice. */
 PetscErrorCode TrsGemmChoiceMultiply(const TrsCublasLt *blas, TrsStream stream, const TrsGemmChoice *choice,
                                      const TrsProduct *p);
 
 PetscErrorCode TrsGemmChoicesForget(const TrsCublasLt *blas);
 
 /*
-  Number of shapes for which cuBLASLt had no kernel, and of those for which it had none with the
+  Number of shapes for which cuBLASLt had no kernel, and of shapes for which it had none with the
   mask or the sums.
 */
 int TrsGemmChoicesOwn();
 int TrsGemmChoicesApart();
 
-/* May cuBLASLt be asked for the product's mask or sums? */
+/* True if cuBLASLt may be asked for the product's mask or sums. */
 bool TrsGemmCanFuse(const TrsProduct *p);
 
-/* A line for each product whose algorithm was chosen by its time, for the result file. Borrowed. */
+/* One line for each product whose algorithm was chosen by time, for the result file. Borrowed. */
 const char *TrsGemmChoicesText();
 
-/* The matrix that beta is a factor of. */
+/* The matrix that is multiplied by beta. */
 static inline const void *TrsProductAdded(const TrsProduct *p)
 {
   return p->added ? p->added : p->c.data;

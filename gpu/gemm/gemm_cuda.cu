@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Matrix products by cuBLASLt (gemm_choice_cuda.cu) with bias and ReLU in its epilogue. Without
-  cuBLASLt, or for a shape for which it has no kernel, a tiled kernel of our own makes the product.
+  Matrix products by cuBLASLt (gemm_choice_cuda.cu), with bias and ReLU in its epilogue. Without
+  cuBLASLt, or for shapes for which it has no kernel, our own tiled kernel is used.
 */
 #include "gpu/compute_cuda.h"
 #include "gpu/device/device_cuda.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 static struct {
-  bool asked;              /* the field below is known */
+  bool asked;              /* the field below is set */
   const TrsCublasLt *blas; /* NULL: our own kernel is used */
 } state;
 static TrsGemmRules rules = {TRS_PRECISION_FP32, 1};
@@ -39,7 +39,7 @@ TrsDType TrsOperandTypeCuda(void)
   return rules.precision == TRS_PRECISION_BF16 ? TRS_BF16 : TRS_FP32;
 }
 
-/* Rows of a mask are whole 128 bits in cuBLASLt. */
+/* cuBLASLt's mask has rows of whole 128 bits. */
 int64_t TrsReluMaskBytesCuda(int64_t out)
 {
   return library() ? (out + 127) / 128 * 16 : 0;
@@ -96,8 +96,9 @@ static __device__ __forceinline__ float element(Operand<T> x, int64_t r, int64_t
 }
 
 /*
-  A thread block makes a tile of 64 x 64, and a thread 4 x 4 of it, from strips of 16 columns of A
-  and rows of B in shared memory. Sums run over k in order. A is read n / 64 times, B m / 64 times.
+  A thread block computes a tile of 64 x 64, and a thread 4 x 4 of it, from strips of 16 columns of
+  A and rows of B in shared memory. Sums run over k in order. A is read n / 64 times, B m / 64
+  times.
 */
 template <class T, class R>
 static __global__ void __launch_bounds__(OWN_THREADS)
@@ -111,7 +112,7 @@ static __global__ void __launch_bounds__(OWN_THREADS)
 
   for (int64_t k0 = 0; k0 < k; k0 += DEPTH) {
     for (int i = thread; i < TILE * DEPTH; i += OWN_THREADS) {
-      /* neighbouring threads take elements that lie side by side in memory */
+      /* neighbouring threads read adjacent elements */
       const int ra = a.col == 1 ? i / DEPTH : i % TILE, ka = a.col == 1 ? i % DEPTH : i / TILE;
       const int cb = b.col == 1 ? i % TILE : i / DEPTH, kb = b.col == 1 ? i / TILE : i % DEPTH;
 
@@ -162,15 +163,15 @@ template <class T, class R> static PetscErrorCode own_product(TrsStream stream, 
 
 /* --- any product --- */
 
-/* Bytes of a copy in bf16 of a stored operand [rows, cols], whose rows begin at whole 16 bytes. */
+/* Row stride, in elements, of a stored operand's bf16 copy. Rows begin at multiples of 16 bytes. */
 static int64_t bf16_stride(int64_t cols)
 {
   return (cols + 7) / 8 * 8;
 }
 
 /*
-  Put operands of floats into the stream's scratch, behind the library's, as bf16. Rounding is that
-  of the CPU's products.
+  Convert fp32 operands to bf16 in the stream's scratch, after the library's workspace. Rounding is
+  the same as for the CPU's products.
 */
 static PetscErrorCode narrow_operands(TrsStream stream, TrsProduct *p)
 {
@@ -210,8 +211,8 @@ PetscErrorCode TrsProductCuda(TrsStream stream, const TrsProduct *product, bool 
   PetscCheck(p.bias || p.activation == TRS_ACTIVATION_NONE, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "a product's activation without a bias");
   if (p.m <= 0 || p.n <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  if (p.k <= 0)
-    p.a.type = p.b.type = p.c.type; /* nothing is read: of no samples operands may differ */
+  if (p.k <= 0) /* without samples nothing is read, but operand types may differ */
+    p.a.type = p.b.type = p.c.type;
   else if (rules.precision == TRS_PRECISION_BF16)
     PetscCall(narrow_operands(stream, &p));
   PetscCheck(p.a.type == p.b.type && (p.c.type == TRS_FP32 || p.a.type == TRS_BF16), PETSC_COMM_SELF,
