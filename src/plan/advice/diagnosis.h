@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The reasons why there is no plan, in sentences. */
+/* Explains in sentences why there is no plan. */
 #pragma once
 
 #include "plan/advice/failure.h"
 
-/* The kinds of TorchRec. */
+/* TorchRec's kinds of errors. */
 typedef enum {
   TRS_PLAN_OK,
   TRS_PLAN_INSUFFICIENT_STORAGE,
@@ -17,13 +17,13 @@ const char *TrsPlanErrorName(TrsPlanError error);
 TrsPlanError TrsPlanErrorOf(const TrsFailure *failure);
 
 /*
-  TrsPlanDiagnose - Explain why planning failed, and try what would help.
+  TrsPlanDiagnose - Explain why planning failed, and try changes that may help.
 
-  Not collective. The message says which table or device is short, by how many bytes, and which
-  options relax the shortage.
+  Not collective. The message names the table or the memory that is short, the missing bytes, and
+  the options that relax the shortage.
 
-  InOut:  message  the text is added
-          changes  a line is added for each change that gives a plan
+  InOut:  message  the explanation is appended
+          changes  a line is appended for each change that gives a plan
 */
 PetscErrorCode TrsPlanDiagnose(const TrsProblem *problem, const TrsSolution *solution,
                                const TrsFailure *failure, TrsText *message, TrsText *changes);

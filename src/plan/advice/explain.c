@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  -plan_explain TABLE shows the table's options side by side, the cost of the plan with each of
-  them, and the parts of these numbers.
+  -plan_explain TABLE shows the table's options side by side, the plan's cost with each option, and
+  the parts of these numbers.
 */
 #include "plan/advice/summary.h"
 #include "plan/report_format.h"
@@ -14,8 +14,8 @@
 #define GIB 1073741824.0
 
 /*
-  One option of the table tried in the plan.
-  All other tables keep their options, and everything is placed anew.
+  One of the table's options, tried in the plan. All other tables keep their options; all tables are
+  placed anew.
 */
 typedef struct {
   const TrsPlanOption *option;
@@ -28,7 +28,8 @@ static PetscBool is_same(const TrsPlanOption *a, const TrsPlanOption *b)
   return (PetscBool)(a->type == b->type && a->kernel == b->kernel);
 }
 
-/* The chosen option counts as the plan has it: the optimal proposer may have placed it better. */
+/* Try all options. The chosen option keeps the plan's rating, because the optimal proposer may have
+   placed it better. */
 static PetscErrorCode try_options(const TrsReportInput *in, int index, TrsTrial *trial)
 {
   const TrsTableOptions *mine = &in->space->table[index];
@@ -112,8 +113,8 @@ static PetscErrorCode say_trials(const TrsReportInput *in, const TrsPlanOption *
 }
 
 /*
-  An option would make the slowest rank faster. The optimal proposer looks at the critical path, so
-  it may leave such an option, too.
+  Write that an option would make the slowest rank faster. The optimal proposer minimises the
+  critical path, so it too may pass over such an option.
 */
 static PetscErrorCode say_missed(const TrsReportInput *in, TrsText *text)
 {
@@ -156,7 +157,7 @@ static PetscErrorCode say_why(const TrsReportInput *in, const TrsPlanOption *cho
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The largest of a plan's device totals. */
+/* The rank with the largest total. */
 static int find_slowest(const TrsShardingPlan *plan)
 {
   int slowest = 0;
@@ -167,7 +168,10 @@ static int find_slowest(const TrsShardingPlan *plan)
   return slowest;
 }
 
-/* The table's part of the slowest rank's time, or what that time would be with it. */
+/*
+  Write the table's share of the slowest rank's time. If the table is on other ranks, write the
+  slowest rank's time with one of the table's shards.
+*/
 static PetscErrorCode say_slowest(const TrsReportInput *in, const TrsTablePlan *table, TrsText *text)
 {
   const TrsShardingPlan *plan = in->plan;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/advice/failure.h"
 
-/* Bytes by which an option's largest shard exceeds the richest device, or 0 if it fits. */
+/* Bytes by which an option's largest shard exceeds the most that a device has; 0 if it fits. */
 static int64_t excess(const TrsPlanOption *option, const TrsStorage *most)
 {
   return PetscMax(0, option->max_hbm - most->hbm) + PetscMax(0, option->max_ddr - most->ddr);
@@ -12,7 +12,7 @@ static PetscBool needs_less(const TrsStorage *a, const TrsStorage *b)
   return (PetscBool)(a->hbm < b->hbm || (a->hbm == b->hbm && a->ddr < b->ddr));
 }
 
-/* Bytes of a table's rows and of its optimizer's states. */
+/* Bytes of a table's rows and optimizer states. */
 static double table_bytes(const TrsProblem *p, int t)
 {
   const TrsTableConfig *table = &p->tables->table[t];
@@ -28,14 +28,14 @@ static double table_bytes(const TrsProblem *p, int t)
          TrsDTypeBits(table->data_type) / 8.0;
 }
 
-/* The tables that stand out. */
+/* The tables' needs. */
 typedef struct {
-  TrsInt128 need_hbm;           /* of all tables, each with the option of least need */
-  int largest_hbm, largest_ddr; /* the tables that need most, even with that option */
-  double table_bytes;           /* of all tables */
+  TrsInt128 need_hbm;           /* sum over tables, each with its smallest option */
+  int largest_hbm, largest_ddr; /* tables whose smallest option needs the most */
+  double table_bytes;           /* sum over tables */
 } TrsNeeds;
 
-/* Find the largest tables, and the table whose best option exceeds every device most. */
+/* Find the largest tables, and the table whose closest option exceeds every device by most. */
 static TrsNeeds look_at_tables(const TrsProblem *p, const TrsSolution *s, TrsFailure *f)
 {
   const TrsSearchSpace *space = &s->space;
@@ -71,7 +71,7 @@ static TrsNeeds look_at_tables(const TrsProblem *p, const TrsSolution *s, TrsFai
   return needs;
 }
 
-/* Do batches take more of this need than `tables` bytes of tables? Then no data type would help. */
+/* True if batches need more than the `tables` bytes of tables, so that no data type would help. */
 static PetscBool is_for_batches(const TrsProblem *p, const TrsSolution *s, double need, double tables)
 {
   const TrsStorage *kjt = &s->reservation.kjt;
@@ -79,7 +79,7 @@ static PetscBool is_for_batches(const TrsProblem *p, const TrsSolution *s, doubl
   return (PetscBool)(need - tables + ((double)kjt->hbm + (double)kjt->ddr) * p->topology.world_size > tables);
 }
 
-/* All proposals failed. */
+/* All proposals failed: find the memory that is short. */
 static void find_lack(const TrsProblem *p, const TrsSolution *s, TrsFailure *f)
 {
   const TrsPlanSearch *search = &s->search;

@@ -25,24 +25,25 @@ enum {
 #define TABLES   (1u << TRS_FAILURE_MEMORY | 1u << TRS_FAILURE_SHARD | PACKING)
 
 /*
-  A change of options, in strengths. A strength is a number above `from`, which is that of the
-  problem, and at most `most`. The words of a command line have a number that depends on it:
-  strength * scale, or, if scale is 0, base halved `strength` times. Without both, the strength is
-  the number of options of `before` that are changed.
+  A change of options with a strength. The problem itself has strength `from`; larger strengths up
+  to `most` can be tried. The words for the command line contain a number: strength * scale, or, if
+  scale is 0, base halved `strength` times. If scale and base are both 0, the first `strength`
+  options of `before` are changed.
 */
 typedef struct {
   char before[TRS_OPTIONS];
   int64_t base, scale;
   char after[64];
   int64_t from, most; /* from == most: the change cannot be tried */
-  int digits;         /* the mildest strength is found to within one part in 2^digits; 0: exactly */
+  int digits;         /* precision of the mildest strength: one part in 2^digits; 0: exact */
 } TrsChange;
 
 typedef struct {
-  char name[1024]; /* in a message; empty: the change is only tried */
+  char name[1024]; /* name in a message; empty: not named */
   TrsChange change;
-  PetscBool fits, relaxes; /* a strength gives a plan; less is short, or nobody tried */
-  int64_t mildest;         /* the strength that fits */
+  /* fits: a strength gives a plan. relaxes: it makes the shortage smaller, or was not tried. */
+  PetscBool fits, relaxes;
+  int64_t mildest; /* the least strength that fits */
 } TrsRemedy;
 
 struct TrsRemedies_ {
@@ -52,7 +53,7 @@ struct TrsRemedies_ {
   PetscBool over; /* the time ended before everything was tried */
 };
 
-/* Add a remedy for these causes if the condition holds. The caller fills its change. */
+/* Add a remedy for these causes if the condition holds. The caller must fill its change. */
 static TrsChange *add(TrsRemedies r, unsigned causes, int condition, const char *format, ...)
     PETSC_ATTRIBUTE_FORMAT(4, 5);
 static TrsChange *add(TrsRemedies r, unsigned causes, int condition, const char *format, ...)
@@ -68,7 +69,7 @@ static TrsChange *add(TrsRemedies r, unsigned causes, int condition, const char 
   return &remedy->change;
 }
 
-/* Add one whose change is a few fixed words. */
+/* Add a remedy whose change is a few fixed words. */
 static void add_words(TrsRemedies r, unsigned causes, int condition, const char *name, const char *format,
                       ...) PETSC_ATTRIBUTE_FORMAT(5, 6);
 static void add_words(TrsRemedies r, unsigned causes, int condition, const char *name, const char *format,
@@ -83,14 +84,14 @@ static void add_words(TrsRemedies r, unsigned causes, int condition, const char 
   c->most = 1;
 }
 
-/* Does a name need no quotes on a command line? */
+/* True if a name needs no quotes on a command line. */
 static PetscBool is_plain(const char *name)
 {
   while (isalnum((unsigned char)*name) || (*name && strchr("_.-+@", *name))) name++;
   return (PetscBool) !*name;
 }
 
-/* Does the table have an option of its own for its type, or do all tables share one? */
+/* True if the table has its own data type option; otherwise it shares the option for all tables. */
 static PetscBool has_own_type(const TrsProblem *p, const TrsTableConfig *table)
 {
   char name[512];
@@ -99,7 +100,8 @@ static PetscBool has_own_type(const TrsProblem *p, const TrsTableConfig *table)
   return TrsOptionsIsGiven(p->options, name);
 }
 
-/* Let fp32 tables be fp16: all that share an option first, then one by one, the largest first. */
+/* Change fp32 tables to fp16: first the tables that share an option, then single tables, largest
+   first. */
 static void change_types(const TrsProblem *p, TrsChange *change)
 {
   const TrsTableConfig *own[TRS_NAMED_TABLES];
@@ -153,7 +155,7 @@ static void list_rows(const TrsProblem *p, const TrsFailure *f, TrsRemedies r)
   c->most = is_plain(own);
 }
 
-/* Ranks are added in multiples of a host's or pod's ranks and of the copies of the tables. */
+/* Add ranks in multiples of a host's or pod's ranks and of the number of copies. */
 static void list_ranks(const TrsProblem *p, const TrsFailure *f, TrsRemedies r)
 {
   const TrsTopology *t = &p->topology;
@@ -171,7 +173,7 @@ static void list_ranks(const TrsProblem *p, const TrsFailure *f, TrsRemedies r)
   while (!listed && t->replicas >> c->most > 1) c->most++;
 }
 
-/* In a run, more memory than the machine has is no remedy. */
+/* Suggest more memory. In a run, only if an option set less than the machine has. */
 static void list_cap(const TrsProblem *p, unsigned causes, PetscBool is_short, PetscBool of_device,
                      TrsRemedies r)
 {
@@ -247,7 +249,7 @@ static void list_constraints(const TrsProblem *p, const TrsFailure *f, TrsRemedi
   add_words(r, TABLES, any, "", "%s", leave_out);
 }
 
-/* List the remedies that apply, in the order in which they are named and tried. */
+/* List the remedies that apply, in the order of naming and trying. */
 static void list_remedies(const TrsProblem *p, const TrsFailure *f, TrsRemedies r)
 {
   const int has_optimal = p->settings.wants_optimal || p->settings.wants_auto;
@@ -282,7 +284,7 @@ static void write_words(const TrsChange *c, int64_t strength, char *words)
   } else if (c->base) {
     snprintf(words, TRS_WORDS, "%s%" PRId64 "%s", c->before, c->base >> strength, c->after);
   } else {
-    /* An option is two words; without an option, the words are one sentence. */
+    /* An option takes two words. If there is no option, all words form one sentence. */
     const int64_t n = c->before[0] == '-' ? 2 * strength : TRS_OPTIONS;
 
     for (int64_t i = 0; i < n && *end; i++) end += strcspn(end + 1, " ") + 1;
@@ -290,7 +292,7 @@ static void write_words(const TrsChange *c, int64_t strength, char *words)
   }
 }
 
-/* Let the options have the values of these words, until TrsOptionsEndTry(). */
+/* Set the options to the values in these words until TrsOptionsEndTry(). */
 static PetscErrorCode apply(const TrsProblem *p, const char *words)
 {
   static const char *const keys[] = {"sharding_types", "compute_kernels"};
@@ -312,7 +314,7 @@ static PetscErrorCode apply(const TrsProblem *p, const char *words)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Solve the problem that the options now give, in at most half of the time of the user's run. */
+/* Solve the problem with the changed options, within half of the user's time limits. */
 static PetscErrorCode solve(const TrsTrials *trials, TrsProblem *problem, TrsTableConfigs *tables,
                             TrsSolution *s)
 {
@@ -333,7 +335,7 @@ static PetscErrorCode solve(const TrsTrials *trials, TrsProblem *problem, TrsTab
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Try a change. fits: it gives a plan. relaxes: it does, or less is short than before. */
+/* Try a change. *fits: it gives a plan. *relaxes: it gives a plan or a milder failure. */
 static PetscErrorCode try_strength(TrsTrials *trials, const TrsChange *change, int64_t strength,
                                    PetscBool *fits, PetscBool *relaxes)
 {
@@ -358,7 +360,7 @@ static PetscErrorCode try_strength(TrsTrials *trials, const TrsChange *change, i
       *fits = (PetscBool)(*fits && TrsOptionIsValid(&solution.space.option[i]));
     *relaxes = TrsFailureIsMilder(&failure, trials->failure);
   }
-  if (ierr) TrsErrorClear(); /* such options contradict each other */
+  if (ierr) TrsErrorClear(); /* the changed options contradict each other */
   PetscCall(TrsOptionsEndTry(problem.options));
   PetscCall(TrsSolutionFree(&solution));
   PetscCall(TrsProblemFree(&problem));
@@ -367,7 +369,7 @@ static PetscErrorCode try_strength(TrsTrials *trials, const TrsChange *change, i
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the mildest strength that gives a plan, by doubling and halving. */
+/* Find the least strength that gives a plan, by doubling and bisection. */
 static PetscErrorCode try_remedy(TrsTrials *trials, TrsRemedy *remedy)
 {
   const TrsChange *c = &remedy->change;

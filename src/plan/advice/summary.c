@@ -8,15 +8,15 @@
 #include <math.h>
 #include <stdio.h>
 
-#define NEARLY 0.01 /* times that differ by no more than this share count as equal */
+#define NEARLY 0.01 /* times that differ by at most this share count as equal */
 
-/* One kind of memory on the rank that has least of it left. */
+/* The rank with the least free memory of one kind. */
 typedef struct {
   int rank;
-  double used;   /* bytes of tables, dense layers and the inputs of a batch */
-  double tables; /* bytes of tables alone */
-  double cap;    /* bytes of the memory */
-  double kept;   /* bytes that are free, but reserved */
+  double used;   /* bytes of tables, dense layers and a batch's inputs */
+  double tables; /* bytes of tables only */
+  double cap;    /* capacity in bytes */
+  double kept;   /* bytes that are free but reserved */
   double mean;   /* mean of `used` over ranks */
 } TrsFullest;
 
@@ -25,7 +25,7 @@ static double over(double a, double b)
   return b > 0 ? a / b : 0;
 }
 
-/* Sum over the shards. A plan from a file may lack the sums of its devices. */
+/* Sum over the shards, because a plan from a file may lack device sums. */
 static PetscErrorCode sum_ranks(const TrsShardingPlan *plan, TrsStorage **storage, double **ms)
 {
   PetscFunctionBegin;
@@ -94,7 +94,7 @@ static PetscErrorCode say_memory(const TrsReportInput *in, const TrsStorage *sto
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A table's time on a rank. */
+/* The time that a table takes on a rank. */
 static double time_on(const TrsTablePlan *table, int rank)
 {
   double ms = 0;
@@ -105,7 +105,7 @@ static double time_on(const TrsTablePlan *table, int rank)
   return ms;
 }
 
-/* Name the tables that take most of a rank's time, the most expensive first. */
+/* Name the tables that take most of a rank's time, most expensive first. */
 static PetscErrorCode say_behind(const TrsShardingPlan *plan, int rank, double total_ms, TrsText *text)
 {
   TrsLargest behind = {0};
@@ -130,7 +130,7 @@ static PetscErrorCode say_behind(const TrsShardingPlan *plan, int rank, double t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write the critical path, and the rank with the largest total. */
+/* Write the critical path and the rank with the largest total. */
 static PetscErrorCode say_path(const TrsReportInput *in, const double *ms, TrsText *text)
 {
   const TrsShardingPlan *plan = in->plan;
@@ -155,9 +155,7 @@ static PetscErrorCode say_path(const TrsReportInput *in, const double *ms, TrsTe
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Write the bound that no plan can beat, and the time that a better plan would save or has saved.
-*/
+/* Write the proven lower bound, and the time that a better plan would save or has saved. */
 static PetscErrorCode say_better(const TrsReportInput *in, TrsText *text)
 {
   const TrsOptimum *alternative = in->alternative;
@@ -257,7 +255,7 @@ PetscErrorCode TrsSummaryWrite(const TrsReportInput *in, TrsText *text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Bytes of a table in the option that needs least of the memory that counts. */
+/* A table's bytes with its smallest option, in the memory that counts. */
 static double least_bytes(const TrsCostModel *model, const TrsSearchSpace *space, int t)
 {
   const TrsTableOptions *mine = &space->table[t];
@@ -271,7 +269,7 @@ static double least_bytes(const TrsCostModel *model, const TrsSearchSpace *space
   return least;
 }
 
-/* Write that the reservation alone takes more than a device has. */
+/* Write that the reservation exceeds a device's memory. */
 static PetscErrorCode say_reserved(const TrsCostModel *model, const TrsReservation *reservation,
                                    TrsText *text)
 {
@@ -288,7 +286,7 @@ static PetscErrorCode say_reserved(const TrsCostModel *model, const TrsReservati
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write how much the tables need, how much there is, and the largest tables. */
+/* Write the tables' need, the memory that is left, and the largest tables. */
 static PetscErrorCode say_need(const TrsCostModel *model, const TrsReservation *reservation,
                                const TrsSearchSpace *space, TrsText *text)
 {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The first lines of -task plan: whether the plan fits, its cost, and better plans. */
+/* Writes the first lines of -task plan: memory, the plan's cost, and better plans. */
 #pragma once
 
 #include "plan/problem.h"
 #include "plan/report.h"
 
 /*
-  TrsSummaryWrite - Add the plan in a few lines.
+  TrsSummaryWrite - Append a summary of the plan in a few lines.
 
-  Not collective. The first line is that of TrsShardingPlanView().
+  Not collective. The first line is TrsShardingPlanView()'s line.
 */
 PetscErrorCode TrsSummaryWrite(const TrsReportInput *in, TrsText *text);
 
 /*
-  TrsSummaryWriteNoPlan - Add how much memory is missing for a plan, and the changes of
+  TrsSummaryWriteNoPlan - Append the memory that is missing for a plan, and the changes from
     TrsPlanDiagnose().
 
   Not collective.
@@ -22,8 +22,8 @@ PetscErrorCode TrsSummaryWriteNoPlan(const TrsProblem *problem, const TrsSolutio
                                      const TrsText *changes, TrsText *text);
 
 /*
-  TrsExplain - Add the options of a table, the cost of the plan with each of them, and the reason
-    for the choice (-plan_explain).
+  TrsExplain - Append a table's options, the plan's cost with each option, and the reason for the
+    choice (-plan_explain).
 
   Not collective. Errors: OPTION for an unknown table
 */

@@ -9,10 +9,11 @@
 
 enum { TRS_PATIENCE = 4, TRS_MOST_ACTIVE = 4 * (1 + TRS_BOUND_PACKS) };
 #define ROUNDING 1e-9
-/* A shard that exceeds the rest by less than this share of the upper bound leaves a part alone. */
+/* A part is not split for a shard that exceeds the bound's count by less than this share of the
+   upper bound. */
 #define SLIGHT 1e-3
 
-/* A choice as one box sees it: a cost and its coefficients. */
+/* A choice's cost and coefficients within one box. */
 typedef struct {
   int choice, n; /* n: number of row entries */
   double fixed;
@@ -20,18 +21,18 @@ typedef struct {
   double use[TRS_BOUND_MEMORY + TRS_MOST_ACTIVE];
 } TrsActive;
 
-/* The dual of one box. Its rows are the means of the parts, then TRS_BOUND_ROWS. */
+/* One box's dual. Its rows are the parts' means, followed by TRS_BOUND_ROWS. */
 enum { TRS_ROWS = TRS_BOUND_PARTS + TRS_BOUND_ROWS };
 typedef struct {
   int *first; /* [n_tables + 1] indices into active */
   TrsActive *active;
-  const TrsActive **best;       /* [n_tables] the choice of least value */
+  const TrsActive **best;       /* [n_tables] choice with the least value */
   double lambda[TRS_ROWS];      /* ms; a part's weight times the upper bound */
-  double slope[TRS_ROWS];       /* slope of the dual */
-  double kept[TRS_ROWS], bound; /* the best multipliers and bound so far */
+  double slope[TRS_ROWS];       /* the dual's slope */
+  double kept[TRS_ROWS], bound; /* best multipliers and bound so far */
 } TrsDual;
 
-/* u(k) of Fekete and Schepers. It adds up to at most 1 over any x that add up to at most 1. */
+/* u(k) by Fekete and Schepers. If the x add up to at most 1, so do their u(k). */
 static double pack(double x, int k)
 {
   double y = x * (k + 1), whole = floor(y + ROUNDING);
@@ -58,7 +59,7 @@ static PetscErrorCode number_parts(const TrsSearchSpace *space, int *number, int
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The number of shards of an option that meet on some rank, however they are placed. */
+/* The number of an option's shards that some rank must hold, whatever the placement. */
 static int meeting(const TrsTopology *topology, const TrsPlanOption *option)
 {
   int hosts = PetscMax(1, topology->world_size / topology->group), n = option->n_shards, places;
@@ -94,7 +95,7 @@ static void fill_choice(const TrsTopology *topology, const TrsPlanOption *option
   }
 }
 
-/* Fill in the parts of the memory: sums over all devices, and how the shards pack into a device. */
+/* Fill in the memory rows: sums over all devices, and the shards' packing into a device. */
 static void fill_memory(const TrsPlanOption *option, const TrsStorage *room, double cap_hbm, double cap_ddr,
                         int world_size, TrsBoundChoice *c)
 {
@@ -112,7 +113,7 @@ PetscErrorCode TrsBoundProblemCreate(const TrsTopology *topology, const TrsSearc
                                      const TrsReservation *reservation, double upper_ms, double end_s,
                                      TrsBoundProblem *problem)
 {
-  TrsStorage room = reservation->left[0]; /* memory left on the richest device */
+  TrsStorage room = reservation->left[0]; /* the most memory left on a device */
   double cap_hbm = 0, cap_ddr = 0;
   int number[TRS_BOUND_PARTS], n = 0;
 
@@ -182,7 +183,7 @@ static void see(const TrsBoundProblem *p, const TrsBoundBox *box, int i, TrsActi
   }
 }
 
-/* Collect the choices of the box. Returns false if a table has none. */
+/* Collect the box's choices. Returns false if a table has no choice. */
 static PetscBool collect(const TrsBoundProblem *p, TrsBoundBox *box, TrsDual *d)
 {
   int n = 0;
@@ -215,8 +216,8 @@ static double evaluate(const TrsBoundProblem *p, const TrsBoundBox *box, TrsDual
 {
   double sum = 0;
 
-  /* A capacity that is used to the last byte counts as free. Otherwise a rounding error's slope of
-     1e-16 would send its multiplier out of all bounds. */
+  /* A capacity that is used to the last byte counts as not exhausted. Otherwise a rounding error's
+     slope of 1e-16 would make its multiplier grow without bound. */
   for (int j = 0; j < TRS_ROWS; j++) {
     d->slope[j] = j >= TRS_BOUND_PARTS ? -(1 + ROUNDING) : (j < p->n_parts ? -box->lo[j] / p->upper_ms : 0);
     sum += d->lambda[j] * d->slope[j];
@@ -239,7 +240,7 @@ static double evaluate(const TrsBoundProblem *p, const TrsBoundBox *box, TrsDual
   return sum;
 }
 
-/* Make one step along the slope, within the limits of the multipliers. */
+/* Make one step along the slope, within the multipliers' limits. */
 static void step(const TrsBoundProblem *p, TrsDual *d, double length)
 {
   double norm = 0;
@@ -302,9 +303,10 @@ static void exclude(const TrsBoundProblem *p, const TrsDual *d, TrsBoundBox *box
 }
 
 /*
-  Find the part to split, and where. It is the part whose longest shard among the best choices
-  exceeds most what the bound counts, split halfway between the two. If there is none, it is the
-  part with most room, split near what the bound counts.
+  Find the part to split, and the value to split it at. Choose the part in which the longest shard
+  of the best choices exceeds the bound's count by most, and split halfway between the two. If there
+  is no such part, choose the part with the largest gap between hi and the bound's count, and split
+  near the count.
 */
 static void find_split(const TrsBoundProblem *p, const TrsDual *d, TrsBoundBox *box)
 {

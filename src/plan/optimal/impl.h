@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The search over plan states that the files of the optimal proposer share. */
+/* The search over plan states, shared by the optimal proposer's files. */
 #pragma once
 
 #include "plan/optimal/optimal.h"
@@ -8,60 +8,60 @@
 typedef struct {
   const TrsSearchSpace *space;
   TrsPlanState state;
-  TrsBestPlan *best; /* its tables are in the order of the space */
-  double best_ms;    /* path of the best plan */
-  double bound_ms;   /* no plan is below this */
+  TrsBestPlan *best; /* its tables are in the space's order */
+  double best_ms;    /* the best plan's path */
+  double bound_ms;   /* no plan has a shorter path */
   double end_s;      /* time limit, by TrsPlanCpuClock() */
-  int64_t end_work;  /* the budget: the search ends at this state.work */
-  int64_t round_end; /* a round ends at this state.work, however large the budget is */
+  int64_t end_work;  /* the budget: the search ends when state.work reaches this */
+  int64_t round_end; /* the round ends when state.work reaches this, whatever the budget */
   uint64_t random;
   int *ruined;                      /* tables that were taken out */
-  const TrsPlanOption **old_option; /* options of the tables taken out */
+  const TrsPlanOption **old_option; /* options of the ruined tables */
   int **old_rank, *old_capacity;
   int *critical, n_critical; /* tables that may be taken out */
-  int *order;                /* order of insertion */
-  double *weight;            /* [n_tables] least total ms of a table's options */
-  int *by_weight;            /* [n_tables] tables, the largest weight first */
-  int *index_of;             /* [tables] index of a table in the space */
+  int *order;                /* insertion order */
+  double *weight;            /* [n_tables] least total ms among the table's options */
+  int *by_weight;            /* [n_tables] tables, largest weight first */
+  int *index_of;             /* [tables] the table's index in the space */
 } TrsSearch;
 
 /* A random number below n (xorshift64*), the same on every machine. Not collective. */
 int TrsSearchDraw(TrsSearch *s, int n);
 
 /*
-  Copy the state, which must be complete, to s->best if it is the shortest so far. Not collective.
+  Copy the state to s->best if its path is the shortest so far. The state must be complete. Not
+  collective.
 */
 PetscErrorCode TrsSearchKeep(TrsSearch *s);
 
-/*
-  Tell whether the best plan is at the bound, or the budget or the time is used up. Not collective.
-*/
+/* True if the best plan has reached the bound, or the budget or the time is used up. Not
+   collective. */
 PetscBool TrsSearchIsOver(const TrsSearch *s);
 
 /*
-  Tell whether the time is over. Ask this before insertion k of many: it looks at the clock only now
-  and then.
+  True if the time is over. For use before insertion k of many: reads the clock only for some k. Not
+  collective.
 */
 PetscBool TrsSearchIsLate(const TrsSearch *s, int k);
 
 /*
-  Put table t, which is out, on its best option and ranks. Not collective. Out: placed, false if
-  there is no place.
+  Insert table t with its best option and ranks. The table must be out. *placed is false if nothing
+  fits. Not collective.
 */
 PetscErrorCode TrsSearchInsert(TrsSearch *s, int t, PetscBool *placed);
 
-/* Sort a few tables by their least cost, the largest first. Not collective. */
+/* Sort a few tables by weight, largest first. Not collective. */
 void TrsSearchSort(const TrsSearch *s, int n, int *table);
 
-/* Order tables by their keys, the largest first, equal ones by number. Not collective. */
+/* List all tables by descending key; equal keys by table number. Not collective. */
 PetscErrorCode TrsSearchOrder(int n, const double *key, int *table);
 
 /*
-  TrsSearchWalk - Ruin and recreate from the state on, until some work is done or the search is
+  TrsSearchWalk - Ruin and recreate, starting from the state, until `work` is done or the search is
     over.
 
   Not collective. Half of the moves take out tables that determine the length of a part of the path.
-  Some of these moves forbid the sharding type of that part to all tables taken out, so that several
+  Some of these moves forbid this part's sharding type for all tables taken out, so that several
   tables change their types at once.
 
   In:     work  in units of state.work
@@ -69,13 +69,13 @@ PetscErrorCode TrsSearchOrder(int n, const double *key, int *table);
 PetscErrorCode TrsSearchWalk(TrsSearch *s, int64_t work);
 
 /*
-  TrsSearchConstruct - Build a plan if no proposer has one.
+  TrsSearchConstruct - Build a plan if no proposer found one.
 
-  Not collective. Tables go in one by one. A table without a place goes in earlier in the next
-  attempt (Joslin and Clements, Squeaky Wheel Optimization, J. Artif. Intell. Res. 10, 1999).
-  Attempts that look at the critical path alternate with attempts that only pack memory.
+  Not collective. Tables are inserted one by one. A table that does not fit is inserted earlier in
+  the next attempt (Joslin and Clements, Squeaky Wheel Optimization, J. Artif. Intell. Res. 10,
+  1999). Attempts that minimise the critical path alternate with attempts that only pack memory.
 
-  Out:    found     whether the state is complete now
+  Out:    found     set if the state is now complete
           attempts  number of attempts
 */
 PetscErrorCode TrsSearchConstruct(TrsSearch *s, PetscBool *found, int *attempts);
@@ -85,10 +85,11 @@ PetscErrorCode TrsSearchConstruct(TrsSearch *s, PetscBool *found, int *attempts)
 
   Not collective.
 
-  In:     forbidden  sharding types that may not be used, one bit each
+  In:     forbidden  sharding types to avoid if possible, one bit each
           price_ms   price of memory
-          wanted     [n_tables] options to take if they fit; NULL: any
-  Out:    found      whether the state is complete now; the time may end it before
+          wanted     [n_tables] options to use if they fit; NULL: no preference
+  Out:    found      set if the state is now complete; false if a table does not fit or the time
+                     ends
 */
 PetscErrorCode TrsSearchRestart(TrsSearch *s, unsigned forbidden, double price_ms,
                                 const TrsPlanOption *const *wanted, PetscBool *found);

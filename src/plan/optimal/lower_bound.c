@@ -8,18 +8,18 @@
 #include <string.h>
 
 enum { TRS_ROOT_STEPS = 300, TRS_STEPS = 30 };
-/* A share of the upper bound. Boxes this close to the upper bound are not split. */
+/* Boxes closer to the upper bound than this share of it are not split. */
 #define CLOSED 1e-4
 
-/* Boxes that are not done, as a heap with the lowest bound first. */
+/* The open boxes, as a heap with the lowest bound first. */
 typedef struct {
   TrsBoundProblem problem;
   size_t n_words; /* words for a box's excluded choices */
-  /* On each rank, the load of part q is at least this ratio times that of part p. */
+  /* ratio[p][q]: on each rank, part q's load is at least this ratio times part p's load. */
   double ratio[TRS_BOUND_PARTS][TRS_BOUND_PARTS];
   int n, capacity;
   TrsBoundBox *box;
-  double done_ms; /* the least bound of boxes that cannot be split */
+  double done_ms; /* least bound of the boxes that are not split further */
 } TrsBoxes;
 
 static void swap_boxes(TrsBoundBox *a, TrsBoundBox *b)
@@ -60,7 +60,7 @@ static TrsBoundBox pop(TrsBoxes *h)
   return top;
 }
 
-/* Find the least ratios between the loads of parts, over the choices that are left. */
+/* Find the least ratios between the parts' loads, over the remaining choices. */
 static void find_ratios(TrsBoxes *h, const TrsBoundBox *box)
 {
   const TrsBoundProblem *p = &h->problem;
@@ -86,7 +86,7 @@ static void find_ratios(TrsBoxes *h, const TrsBoundBox *box)
   }
 }
 
-/* Derive limits of the other parts from one part's limits. */
+/* Derive limits for the other parts from each part's limits. */
 static void propagate(const TrsBoxes *h, TrsBoundBox *box)
 {
   int n = h->problem.n_parts;
@@ -102,7 +102,7 @@ static void propagate(const TrsBoxes *h, TrsBoundBox *box)
   for (int q = 0; q < n; q++) box->hi[q] = PetscMin(box->hi[q], h->problem.upper_ms - (sum - box->lo[q]));
 }
 
-/* Bound a box and add it to the open boxes or the closed ones, or drop it. */
+/* Bound a box, then add it to the open boxes, close it, or drop it. */
 static PetscErrorCode enter(TrsBoxes *h, TrsBoundBox *box, int n_steps, int64_t *work)
 {
   double upper = h->problem.upper_ms, sum = 0;
@@ -118,7 +118,7 @@ static PetscErrorCode enter(TrsBoxes *h, TrsBoundBox *box, int n_steps, int64_t 
   if (!empty && sum < upper) PetscCall(TrsBoundRaise(&h->problem, n_steps, box, NULL, &done));
   *work -= done;
   if (empty || sum >= upper || box->bound_ms >= upper) {
-    PetscCall(PetscFree(box->excluded)); /* there is no plan below the upper bound */
+    PetscCall(PetscFree(box->excluded)); /* the box has no plan below the upper bound */
   } else if (box->part < 0 || box->bound_ms >= upper * (1 - CLOSED)) {
     h->done_ms = PetscMin(h->done_ms, box->bound_ms);
     PetscCall(PetscFree(box->excluded));
@@ -159,7 +159,7 @@ static PetscErrorCode enter_root(TrsBoxes *h, int64_t *work)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A path that is longer than any other: each table's most costly option on one rank. */
+/* A path longer than any plan's: every table with its most costly option, all on one rank. */
 static double longest_path(const TrsSearchSpace *space)
 {
   double sum = 0;
@@ -193,7 +193,7 @@ PetscErrorCode TrsPlanLowerBound(const TrsCostModel *model, const TrsSearchSpace
     PetscCall(TrsBoundRaise(&h.problem, 1, &h.box[0], wanted, &done));
   }
   *bound_ms = PetscMin(h.done_ms, h.n > 0 ? h.box[0].bound_ms : HUGE_VAL);
-  /* The factor allows for the rounding of the sums. */
+  /* The factor allows for rounding in the sums. */
   *bound_ms = PetscMin(*bound_ms, upper_ms) * (1 - 1e-9);
   for (int i = 0; i < h.n; i++) PetscCall(PetscFree(h.box[i].excluded));
   PetscCall(PetscFree(h.box));

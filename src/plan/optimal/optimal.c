@@ -9,20 +9,20 @@
 #include <string.h>
 
 enum {
-  TRS_GOALS = 3,       /* rounds differ in their starts by their number modulo this */
-  TRS_POOL = 4,        /* plans from which a round goes on */
-  TRS_STARTS_PART = 4, /* one part in so many of a round's work is for new starts */
-  TRS_LOOK_EVERY = 32, /* insertions between looks at the clock */
+  TRS_GOALS = 3,       /* a round's starts depend on its number modulo this */
+  TRS_POOL = 4,        /* plans from which a round continues */
+  TRS_STARTS_PART = 4, /* 1 / this of a round's work is spent on new starts */
+  TRS_LOOK_EVERY = 32, /* insertions between reads of the clock */
 };
-#define GAP_DONE   1e-4 /* as a share of the bound */
+#define GAP_DONE   1e-4 /* share of the bound */
 #define ROUNDING   1e-9
-#define WORK_RATE  6e7   /* state.work for each second of the limit, measured as 0.3 s of a core */
-#define BOUND_RATE 1.5e7 /* options that the bound looks at, for each second: at most 0.1 s */
-/* Seconds of the limit for the first round. Each further round gets GROWTH times as many. */
+#define WORK_RATE  6e7   /* state.work per second of the limit; takes 0.3 CPU seconds as measured */
+#define BOUND_RATE 1.5e7 /* options that the bound looks at per second: at most 0.1 s of each */
+/* The first round's seconds of the limit. Each further round gets GROWTH times as many. */
 #define FIRST_S 0.05
 #define GROWTH  1.5
 
-/* The shortest plans with which walks of this round ended. */
+/* The shortest plans at which this round's walks ended. */
 typedef struct {
   int n;
   TrsBestPlan plan[TRS_POOL];
@@ -46,7 +46,7 @@ PetscErrorCode TrsSearchInsert(TrsSearch *s, int t, PetscBool *placed)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy the state, which must be complete, to a plan. */
+/* Copy the state to a plan. The state must be complete. */
 static PetscErrorCode save(TrsSearch *s, TrsBestPlan *plan)
 {
   int n = s->space->n_tables, n_ranks = 0;
@@ -90,7 +90,7 @@ PetscErrorCode TrsSearchKeep(TrsSearch *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Set the state to that of a plan. */
+/* Set the state to a plan. */
 static PetscErrorCode load(TrsSearch *s, const TrsBestPlan *plan)
 {
   PetscFunctionBegin;
@@ -203,7 +203,7 @@ static PetscErrorCode destroy(TrsSearch *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Put the state into the pool if it is among the shortest. Plans of equal length count once. */
+/* Add the state to the pool if its path is among the shortest. Paths of equal length count once. */
 static PetscErrorCode pool_state(TrsSearch *s, TrsPool *pool)
 {
   double path = TrsPlanStatePath(&s->state);
@@ -223,7 +223,7 @@ static PetscErrorCode pool_state(TrsSearch *s, TrsPool *pool)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make a new start, and a short walk from it. */
+/* Make a new start and a short walk from there. */
 static PetscErrorCode try_start(TrsSearch *s, TrsPool *pool, unsigned forbidden, double price_ms,
                                 const TrsPlanOption *const *wanted, int64_t work)
 {
@@ -240,8 +240,8 @@ static PetscErrorCode try_start(TrsSearch *s, TrsPool *pool, unsigned forbidden,
 }
 
 /*
-  Make the starts of one round: the options that the bound chose, then starts without one or two
-  sharding types, which are drawn anew in each round. The starts use different prices of memory.
+  Make one round's starts: starts from the options that the bound chose, then starts without some
+  sharding types, which each round draws anew. The starts use different memory prices.
 */
 static PetscErrorCode try_starts(TrsSearch *s, TrsPool *pool, int round, const TrsPlanOption *const *wanted,
                                  int64_t work)
@@ -263,8 +263,8 @@ static PetscErrorCode try_starts(TrsSearch *s, TrsPool *pool, int round, const T
 }
 
 /*
-  Make one round: a walk from the best plan, new starts, and walks from the best of them and from
-  the best plan.
+  Do one round: a walk from the best plan, new starts, then walks from the best of these and again
+  from the best plan.
 */
 static PetscErrorCode search_round(TrsSearch *s, int round, const TrsPlanOption *const *wanted, int64_t work)
 {
@@ -290,7 +290,7 @@ static PetscErrorCode search_round(TrsSearch *s, int round, const TrsPlanOption 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Begin with TorchRec's plan, or with one that is built here. *found tells whether there is one. */
+/* Begin with TorchRec's plan, else build a plan. *found is false if there is none. */
 static PetscErrorCode start(TrsSearch *s, PetscBool *found, int *attempts)
 {
   PetscFunctionBegin;
@@ -306,8 +306,8 @@ static PetscErrorCode start(TrsSearch *s, PetscBool *found, int *attempts)
 }
 
 /*
-  Tell whether some option prefetches. Prefetch time counts in a rank's total, but not in the
-  critical path.
+  True if an option prefetches. A rank's total counts the prefetch time, but the critical path does
+  not.
 */
 static PetscBool prefetches(const TrsSearchSpace *space)
 {
@@ -318,8 +318,8 @@ static PetscBool prefetches(const TrsSearchSpace *space)
 }
 
 /*
-  The limit of the slowest rank's total. The first round keeps the initial total, which is a good
-  guide. The other rounds keep it only if there are costs that the path does not count.
+  The limit on the slowest rank's total. The first round uses the initial total, which is a good
+  guide. The other rounds use it only if there are costs that the path does not count.
 */
 static double rating_limit(const TrsSearch *s, int round, double first_rating)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum { TRS_ATTEMPTS = 400, TRS_FIT_EVERY = 3 };
-#define BUMP 0.3 /* as a share of the largest urgency */
+#define BUMP 0.3 /* share of the largest urgency */
 
 typedef struct {
   TrsSearch *search;
@@ -15,8 +15,8 @@ typedef struct {
 } TrsWheel;
 
 /*
-  A measure of how hard a table is to place: the memory of its smallest option, in devices, times
-  the number of devices that the option needs together.
+  A measure of the difficulty to place a table: the memory of its smallest option, in devices, times
+  the number of devices that the option needs at once.
 */
 static double urgency_of(const TrsSearch *s, int t)
 {
@@ -46,7 +46,7 @@ static void sort_by_urgency(TrsWheel *w, int n)
   }
 }
 
-/* Make one attempt. *failed is the table without a place, or -1. */
+/* Make one attempt. *failed is the first table that does not fit, or -1. */
 static PetscErrorCode attempt(TrsWheel *w, int *failed)
 {
   TrsSearch *s = w->search;
@@ -67,9 +67,7 @@ static PetscErrorCode attempt(TrsWheel *w, int *failed)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Set the goal of insertions in attempt i: the path, the memory, or the path with a price of memory.
-*/
+/* Set the goal of attempt i's insertions: the path, the memory, or the path plus priced memory. */
 static void set_view(TrsSearch *s, int i, double path_ms)
 {
   int kind = i % TRS_FIT_EVERY;

@@ -8,18 +8,18 @@
 
 enum {
   TRS_TRIED_HOSTS = 4,
-  TRS_WORK_OF_TRIAL = 32, /* work of an option beside the ranks it looks at */
+  TRS_WORK_OF_TRIAL = 32, /* fixed work per option, in addition to the ranks looked at */
   TRS_WORK_OF_LOOK = 8
 };
 
 /*
-  A placement's score also counts what it leaves for others: small weights for the load of its rank
-  and for its cost.
+  Small weights in a placement's score for the rank's load and the option's cost. They leave more
+  room for other tables.
 */
 #define RANK_WEIGHT 1e-3
 #define COST_WEIGHT 2e-2
 
-/* The four parts of the path that an option's shards add to. */
+/* The four parts of the path to which an option's shards contribute. */
 typedef struct {
   int part[4];
   double ms[4], total;
@@ -217,7 +217,7 @@ void TrsPlanStateClear(TrsPlanState *state)
   state->uniform_total = state->sum_total = 0;
 }
 
-/* ---- where an option's shards go ---- */
+/* ---- placing an option's shards ---- */
 
 static PetscBool has_room(const TrsPlanState *state, const TrsParts *parts, const TrsShardClass *shard, int r)
 {
@@ -225,20 +225,14 @@ static PetscBool has_room(const TrsPlanState *state, const TrsParts *parts, cons
                      state->total[r] + state->uniform_total + parts->total <= state->rating_limit);
 }
 
-/*
-  Memory as a number of devices:
-  device and host memory, each as a share of what the richest device has.
-*/
+/* Memory in devices: device and host memory, each divided by the most that a device has. */
 static double devices_of(const TrsPlanState *state, double hbm, double ddr)
 {
   return (state->room.hbm > 0 ? hbm / (double)state->room.hbm : 0) +
          (state->room.ddr > 0 ? ddr / (double)state->room.ddr : 0);
 }
 
-/*
-  The path's four parts if rank r took a shard, plus the price of
-  the memory that the shard leaves unused.
-*/
+/* The path's four parts if rank r took a shard, plus the price of the rank's free memory. */
 static double path_with(const TrsPlanState *state, const TrsParts *parts, int r)
 {
   double path = RANK_WEIGHT * state->total[r];
@@ -275,8 +269,8 @@ static int best_rank(TrsPlanState *state, const TrsParts *parts, const TrsShardC
 }
 
 /*
-  Place the shards one by one on the best of ranks [from, to). The state then holds them, or none of
-  them if one has no place.
+  Place the shards one by one, each on the best of ranks [from, to). If a shard does not fit, no
+  shard is placed.
 */
 static PetscBool place_each(TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts, int from,
                             int to, int *rank)
@@ -295,7 +289,7 @@ static PetscBool place_each(TrsPlanState *state, const TrsPlanOption *option, co
   return PETSC_TRUE;
 }
 
-/* The path if a host took the rows of one column block, or HUGE_VAL without room. */
+/* The path if a host took one column block's rows; HUGE_VAL if it has no room. */
 static double host_path(const TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts,
                         int host)
 {
@@ -311,8 +305,8 @@ static double host_path(const TrsPlanState *state, const TrsPlanOption *option, 
 }
 
 /*
-  Place table_row_wise and grid_shard: the rows of each column block go to the best host. A host
-  gets a second block only when no unused host is left.
+  Place table_row_wise and grid_shard: each column block's rows go to the best host. A host gets a
+  second block only if no unused host is left.
 */
 static PetscBool place_rows_on_hosts(TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts,
                                      int *rank)
@@ -348,7 +342,7 @@ static PetscBool place_rows_on_hosts(TrsPlanState *state, const TrsPlanOption *o
   return PETSC_TRUE;
 }
 
-/* Find the least loaded hosts, in order. Returns their number. */
+/* List the least loaded hosts in ascending order of load, and return their number. */
 static int find_idle_hosts(const TrsPlanState *state, int host[TRS_TRIED_HOSTS])
 {
   double least[TRS_TRIED_HOSTS];
@@ -371,7 +365,7 @@ static int find_idle_hosts(const TrsPlanState *state, int host[TRS_TRIED_HOSTS])
   return n;
 }
 
-/* Place table_column_wise if only memory counts: on the fullest host that has room. */
+/* Place table_column_wise on the fullest host with room; used if only memory counts. */
 static PetscBool pack_columns_on_host(TrsPlanState *state, const TrsPlanOption *option, const TrsParts *parts,
                                       int *rank)
 {
@@ -395,7 +389,7 @@ static PetscBool pack_columns_on_host(TrsPlanState *state, const TrsPlanOption *
   return (PetscBool)(best >= 0 && place_each(state, option, parts, best, best + state->group, rank));
 }
 
-/* Place table_column_wise on the best of the idle hosts. */
+/* Place table_column_wise on the best of the least loaded hosts. */
 static PetscBool place_columns_on_host(TrsPlanState *state, const TrsPlanOption *option,
                                        const TrsParts *parts, int *rank)
 {
@@ -430,7 +424,7 @@ static PetscBool uniform_fits(TrsPlanState *state, const TrsPlanOption *option, 
   return PETSC_TRUE;
 }
 
-/* The part of an option's score that does not depend on the ranks: its cost and its memory. */
+/* The part of an option's score that does not depend on ranks: its cost and memory. */
 static double fixed_score(const TrsPlanState *state, const TrsPlanOption *option)
 {
   return COST_WEIGHT * (option->shard_class[0].total * option->n_shards) / state->world_size +
@@ -439,8 +433,7 @@ static double fixed_score(const TrsPlanState *state, const TrsPlanOption *option
 }
 
 /*
-  Compute the score of an option on its best ranks, or HUGE_VAL if it does not fit. The state is
-  left as it was.
+  Compute an option's score on its best ranks; HUGE_VAL if it does not fit. The state is restored.
 */
 static PetscErrorCode try_option(TrsPlanState *state, const TrsPlanOption *option, int *rank, double *score)
 {
@@ -477,7 +470,7 @@ static PetscErrorCode try_option(TrsPlanState *state, const TrsPlanOption *optio
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A lower bound of the option's score on any ranks. */
+/* A lower bound on the option's score on any ranks. */
 static double least_score(const TrsPlanState *state, const TrsPlanOption *option, double path)
 {
   TrsParts parts = parts_of(option);
@@ -505,7 +498,7 @@ PetscErrorCode TrsPlanStateInsert(TrsPlanState *state, int table, int n, const T
 
   PetscFunctionBegin;
   state->work += (int64_t)n * TRS_WORK_OF_LOOK;
-  /* Try the most promising option first, because it rules others out. */
+  /* Try the most promising option first, because its score rules out others. */
   for (int i = 0; i < n; i++) {
     score = may_have(state, &option[i]) ? least_score(state, &option[i], now) : HUGE_VAL;
     if (score >= least) continue;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum { TRS_MAX_RUIN = 12, TRS_KINDS = 8 };
-/* At the start a path may get longer by this share for a while. */
+/* At the start of a walk, a move may lengthen the path by this share; the share falls to 0. */
 #define HEAT 0.01
 
 static PetscErrorCode save(TrsSearch *s, int k, int t)
@@ -25,7 +25,7 @@ static PetscErrorCode save(TrsSearch *s, int k, int t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Restore the saved options: take the new places out and put the old ones back. */
+/* Undo a move: remove the tables from their new places and restore their saved options. */
 static PetscErrorCode restore(TrsSearch *s, int n)
 {
   PetscFunctionBegin;
@@ -38,8 +38,8 @@ static PetscErrorCode restore(TrsSearch *s, int n)
 }
 
 /*
-  Draw a part of the path with a probability by its length on the slowest rank. Returns -1 if all
-  parts are uniform.
+  Draw a part of the path with probability proportional to its length on the slowest rank. Returns
+  -1 if all loads are uniform.
 */
 static int draw_part(TrsSearch *s, int *slowest)
 {
@@ -61,13 +61,13 @@ static int draw_part(TrsSearch *s, int *slowest)
   return part;
 }
 
-/* The sharding types of a part. Compute has all types. */
+/* The sharding types that contribute to a part. All types contribute to compute. */
 static unsigned types_of(int part)
 {
   return part < TRS_PATH_COMMS ? ~0U : 1U << ((part - TRS_PATH_COMMS) / 2 % TRS_N_SHARDINGS);
 }
 
-/* Find tables of these types. Unless rank is -1, they must have a shard on the rank. */
+/* Find tables of these types that have a shard on the rank, or on any rank if `rank` is -1. */
 static void find_critical(TrsSearch *s, unsigned types, int rank)
 {
   const TrsPlanState *state = &s->state;
@@ -83,7 +83,7 @@ static void find_critical(TrsSearch *s, unsigned types, int rank)
   }
 }
 
-/* The k critical tables with the longest shards, the longest first; the others are dropped. */
+/* Keep the k critical tables with the longest shards, longest first, and drop the others. */
 static void keep_longest(TrsSearch *s, int k)
 {
   int n = 0;
@@ -102,8 +102,8 @@ static void keep_longest(TrsSearch *s, int k)
 }
 
 /*
-  Choose up to k tables and take them out. Choices that they must not repeat are forbidden. Out: n,
-  their number.
+  Choose up to k tables and take them out. Some moves also forbid the tables' sharding type. *n is
+  the number of tables.
 */
 static PetscErrorCode ruin(TrsSearch *s, int k, int *n)
 {
@@ -126,7 +126,7 @@ static PetscErrorCode ruin(TrsSearch *s, int k, int *n)
     } else if (s->n_critical && i < 2) {
       t = s->critical[TrsSearchDraw(s, s->n_critical)];
     }
-    /* Skip a table that is out already. */
+    /* Skip tables that are already out. */
     while (!s->state.option[t]) t = (t + 1) % s->state.n_tables;
     PetscCall(save(s, i, t));
     TrsPlanStateRemove(&s->state, t);
