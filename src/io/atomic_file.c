@@ -91,7 +91,7 @@ static PetscErrorCode split_path(const char *path, TrsAtomicFile *file, const ch
 
 /*
   Lock a temporary file that was just made. Returns false if a cleaner opened the file before this
-  lock, took it for a left-over and removes it; then another file must be made. On a file system
+  lock and removes it as a left-over; the caller must then make another file. On a file system
   without locks, cleaners remove nothing.
 */
 static PetscBool lock_new_file(int fd)
@@ -114,8 +114,8 @@ PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file)
   *file = (TrsAtomicFile){.fd = -1};
   PetscCall(split_path(path, file, &base));
   there = stat(path, &status) == 0;
-  /* The name is checked here because the temporary file's name may be shorter. The rename would
-     then be the first call to fail. */
+  /* Check the name here, because the temporary file's name may be shorter; only the rename would
+     then fail. */
   PetscCheck(there || (errno != ENAMETOOLONG && errno != ELOOP), PETSC_COMM_SELF, TRS_ERR_CANT_CREATE,
              "%.*s%s cannot be created: %s", TRS_MAX_SHOWN, path, strlen(path) > TRS_MAX_SHOWN ? "..." : "",
              strerror(errno));
@@ -168,7 +168,7 @@ PetscErrorCode TrsAtomicTry(const char *path)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy one run of written bytes, from `at` to `end`. Returns 0 or an errno. */
+/* Copy one run of written bytes from `at` to `end`. Returns 0 or an errno. */
 static int copy_run(int from, int to, int64_t at, int64_t end)
 {
   char block[1 << 16];
@@ -193,7 +193,7 @@ PetscErrorCode TrsAtomicFill(TrsAtomicFile *file, int from)
   while (!error && end < size) {
     int64_t at = lseek(from, end, SEEK_DATA);
 
-    if (at < 0 && errno == ENXIO) break; /* a hole up to the end */
+    if (at < 0 && errno == ENXIO) break; /* only a hole is left, up to the end */
     end = at < 0 ? -1 : lseek(from, at, SEEK_HOLE);
     error = end < 0 ? errno : copy_run(from, file->fd, at, end);
   }
@@ -221,7 +221,7 @@ PetscErrorCode TrsAtomicSyncFolder(const TrsAtomicFile *file)
   status = fsync(fd);
   error = errno;
   (void)close(fd);
-  /* EINVAL comes from a file system that cannot flush folders. */
+  /* A file system that cannot flush folders returns EINVAL. */
   PetscCheck(status == 0 || error == EINVAL, PETSC_COMM_SELF, TRS_ERR_IO,
              "%s is written, but its folder cannot be flushed to disk: %s", file->path, strerror(error));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -232,7 +232,7 @@ PetscErrorCode TrsAtomicPublish(TrsAtomicFile *file)
   PetscFunctionBegin;
   PetscCheck(fsync(file->fd) == 0, PETSC_COMM_SELF, TRS_ERR_IO, "%s cannot be flushed to disk: %s",
              file->path, strerror(errno));
-  /* HDF5 makes readers share a lock. A reader that meets the file in its place gets one at once. */
+  /* HDF5 readers take a shared lock. A reader that finds the renamed file must get it at once. */
   (void)flock(file->fd, LOCK_SH);
   PetscCheck(rename(file->temporary, file->path) == 0, PETSC_COMM_SELF, TRS_ERR_IO,
              "%s cannot be put in place: %s", file->path, strerror(errno));

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Files that appear under their name complete and on disk, or not at all. For io/ and run/. One rank
-  at a time, not collective.
+  Files that appear under their name complete and on disk, or not at all. For io/ and session/. One
+  rank at a time, not collective.
 
-  A symbolic link at the path stays, and the file appears where the link leads to, even if nothing
-  is there yet. The temporary file lies in the same folder as that file and is called
+  A symbolic link at the path stays, and the file appears at the link's target, even if the target
+  does not exist yet. The temporary file lies in the same folder as that file and is called
   ".<name>.<16 hex digits>.tmp". It is always made anew (never through a link) and stays locked
-  (flock) while its writer lives. An unlocked one is a left-over of a killed run, and the next
-  TrsAtomicCreate() of the same name removes it.
+  (flock) while its writer lives. An unlocked temporary file is a left-over of a killed run, and the
+  next TrsAtomicCreate() of the same name removes it.
 */
 #pragma once
 
@@ -16,15 +16,15 @@
 #include <stdint.h>
 
 typedef struct {
-  char *path; /* the file itself, behind all links */
+  char *path; /* the file that the links lead to */
   char *folder, *temporary;
   int fd;         /* the temporary file: readable, writable and locked */
   PetscBool made; /* whether the temporary file exists */
 } TrsAtomicFile;
 
 /*
-  The path of the file that a path names, behind the symbolic links of its last part. The last link
-  may lead to nothing. Free *target with PetscFree().
+  Find the file that a path names, by following the symbolic links of the path's last part. The last
+  link may be dangling. Free *target with PetscFree().
 */
 PetscErrorCode TrsAtomicTarget(const char *path, char **target);
 
@@ -35,8 +35,8 @@ PetscErrorCode TrsAtomicTarget(const char *path, char **target);
 PetscErrorCode TrsAtomicCreate(const char *path, TrsAtomicFile *file);
 
 /*
-  Open the temporary file of another rank for reading and writing. A network's file system may show
-  a new file later on other hosts: wait for it up to 5 s. Returns a descriptor, or -1 and errno.
+  Open the temporary file of another rank for reading and writing. A network file system may show a
+  new file later on other hosts: this waits for it up to 5 s. Returns a descriptor, or -1 and errno.
 */
 int TrsAtomicJoin(const char *temporary);
 
@@ -50,8 +50,8 @@ PetscErrorCode TrsAtomicWrite(TrsAtomicFile *file, const void *data, int64_t n_b
 PetscErrorCode TrsAtomicTry(const char *path);
 
 /*
-  Flush the file, rename it and flush the folder. Errors: IO. Before the rename the previous file is
-  intact; after it the new file is complete.
+  Flush the file, rename it and flush the folder. Errors: IO. Until the rename the previous file is
+  intact; from then on the new file is complete.
 */
 PetscErrorCode TrsAtomicPublish(TrsAtomicFile *file);
 
@@ -59,8 +59,8 @@ PetscErrorCode TrsAtomicPublish(TrsAtomicFile *file);
 PetscErrorCode TrsAtomicSyncFolder(const TrsAtomicFile *file);
 
 /*
-  Remove the temporary file, if there is one, and free the struct. Works after TrsAtomicPublish()
-  and for a zeroed struct, too.
+  Remove the temporary file, if there is one, and free the struct. Also works after
+  TrsAtomicPublish() and for a zeroed struct.
 */
 PetscErrorCode TrsAtomicDiscard(TrsAtomicFile *file);
 

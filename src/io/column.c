@@ -20,7 +20,7 @@ void TrsSpillClose(TrsSpill *spill)
   spill->n_blocks = 0;
 }
 
-/* The name of the temporary file is removed at once. */
+/* The temporary file loses its name at once. */
 PetscBool TrsSpillOpen(TrsSpill *spill)
 {
   TrsAtomicFile file;
@@ -30,7 +30,7 @@ PetscBool TrsSpillOpen(TrsSpill *spill)
     spill->fd = file.fd;
     file.fd = -1;
   } else {
-    TrsErrorClear(); /* then rows stay in memory */
+    TrsErrorClear(); /* rows then stay in memory */
   }
   (void)TrsAtomicDiscard(&file);
   return (PetscBool)(spill->fd >= 0);
@@ -51,7 +51,7 @@ static int64_t tail_rows(const TrsColumn *column)
   return column->rows - column->n_spilled * TrsColumnBlockRows(column);
 }
 
-/* Move the first block of the tail to the spill file, if that is possible. */
+/* If possible, move the first block of the tail to the spill file. */
 static PetscErrorCode spill_block(TrsColumn *column, TrsSpill *spill)
 {
   const int64_t block_bytes = TrsColumnBlockRows(column) * TrsColumnRowBytes(column);

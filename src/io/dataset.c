@@ -13,12 +13,13 @@
 #include <sys/resource.h>
 
 /*
-  The number of files that stay open: those read by a descriptor alone, and those that HDF5 reads.
-  The first are not more than this part of the files that the process may have open.
+  Limits for open files: files read only by a descriptor, and files that HDF5 reads. Files of the
+  first kind also take at most this fraction of the files that the process may have open.
 */
 enum { TRS_OPEN_PLAIN = 256, TRS_OPEN_BY_HDF5 = 4, TRS_OPEN_PART = 4 };
 
-static const int64_t max_checked_bytes = (int64_t)256 << 20; /* bytes of lengths, over all files */
+/* bytes of lengths to check, over all files */
+static const int64_t max_checked_bytes = (int64_t)256 << 20;
 
 /* The open files of one kind. */
 typedef struct {
@@ -35,16 +36,16 @@ struct TrsDatasetImpl {
   int64_t *num_embeddings;
   const char **largest_in;
   int *dense_column;
-  /* The lock protects which files are open and how many calls use each. */
+  /* The lock protects the lists of open files and each file's number of users. */
   pthread_mutex_t lock;
-  pthread_cond_t released; /* a file is no longer used */
+  pthread_cond_t released; /* signalled when a file is no longer used */
   TrsOpenFiles plain, by_hdf5;
   int64_t n_uses;
 };
 
-/* --- which files are open --- */
+/* --- open files --- */
 
-/* The least recently used open file that no call uses, or -1 if all are in use. */
+/* Find the least recently used open file that no call uses, or -1 if all are in use. */
 static int find_idle(const TrsOpenFiles *open)
 {
   int oldest = -1;
@@ -59,8 +60,8 @@ static int find_idle(const TrsOpenFiles *open)
 }
 
 /*
-  Make room for one more file of this kind by closing one. While all are in use, this waits for
-  another thread. The caller holds the lock.
+  Make room for one more file of this kind by closing one. If all are in use, wait for another
+  thread. The caller must hold the lock.
 */
 static void make_room(TrsDataset dataset, TrsOpenFiles *open)
 {
@@ -76,7 +77,7 @@ static void make_room(TrsDataset dataset, TrsOpenFiles *open)
   }
 }
 
-/* Count a file that is open now among those of its kind. */
+/* Add a file that is now open to the list of its kind. */
 static void keep_open(TrsDataset dataset, TrsDatasetFile *file)
 {
   TrsOpenFiles *open = file->by_hdf5 ? &dataset->by_hdf5 : &dataset->plain;
@@ -85,14 +86,14 @@ static void keep_open(TrsDataset dataset, TrsDatasetFile *file)
   file->last_used = dataset->n_uses++;
 }
 
-/* Open a file, if it is not open, and keep it open until release_file(). */
+/* Open a file if necessary, and keep it open until release_file(). */
 static PetscErrorCode use_file(TrsDataset dataset, TrsDatasetFile *file, TrsFault *fault)
 {
   PetscErrorCode code = PETSC_SUCCESS;
 
   pthread_mutex_lock(&dataset->lock);
   if (file->h5.fd < 0) make_room(dataset, file->by_hdf5 ? &dataset->by_hdf5 : &dataset->plain);
-  /* Another thread may have opened the file while this one waited. */
+  /* Another thread may have opened the file while this thread waited. */
   if (file->h5.fd < 0) {
     code = TrsDatasetFileWake(file, fault);
     if (code == PETSC_SUCCESS)
@@ -118,8 +119,8 @@ static void release_file(TrsDataset dataset, TrsDatasetFile *file)
 /* --- runs over several files --- */
 
 /*
-  The file that holds a row, where first [n_files + 1] gives each file's first row. The row after
-  the last one belongs to the last file.
+  Find the file that holds a row. first [n_files + 1] is each file's first row. The row after the
+  last one belongs to the last file.
 */
 static int file_of(const int64_t *first, int n_files, int64_t row)
 {
@@ -136,15 +137,15 @@ static int file_of(const int64_t *first, int n_files, int64_t row)
   return lo;
 }
 
-/* Runs that are still to be read. Of the first run, the rows before `done` have been read. */
+/* Runs that must still be read. In the first run, the rows before `done` have already been read. */
 typedef struct {
   const TrsRowRun *run;
   int64_t n, done;
 } TrsRunsLeft;
 
 /*
-  The part of these runs that lies in one file:
-  whole runs, or a piece of a run that covers several files.
+  The part of the remaining runs that lies in one file: whole runs, or a piece of a run that covers
+  several files.
 */
 typedef struct {
   int file;
@@ -248,7 +249,9 @@ static PetscErrorCode try_file(void *context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check a file. If it is suspicious, a child process tries it first, so no trace remains here. */
+/*
+  Check a file. If it is suspicious, a child process tries it first, so that it does no harm here.
+*/
 static PetscErrorCode check_file(TrsDatasetFile *file, PetscBool suspicious)
 {
   PetscErrorCode ierr = PETSC_SUCCESS;
@@ -262,9 +265,7 @@ static PetscErrorCode check_file(TrsDatasetFile *file, PetscBool suspicious)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Check that a part's columns in a file agree with those of the first file. Both may lack the part.
-*/
+/* Check that a part has the same columns in a file as in the first file, or is missing in both. */
 static PetscErrorCode check_columns(const TrsDatasetFile *file, const TrsDatasetFile *first,
                                     TrsColumnKind kind)
 {
@@ -280,7 +281,7 @@ static PetscErrorCode check_columns(const TrsDatasetFile *file, const TrsDataset
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check that the labels of a file have the same names in the same order as those of the first. */
+/* Check that a file's labels have the same names in the same order as the first file's. */
 static PetscErrorCode check_labels(const TrsDatasetFile *file, const TrsDatasetFile *first)
 {
   PetscFunctionBegin;
@@ -321,7 +322,7 @@ static PetscErrorCode check_together(const TrsDatasetFile *file, const TrsDatase
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Place a checked file after the others. */
+/* Append a checked file to the dataset. */
 static PetscErrorCode add_file(TrsDataset dataset, int k)
 {
   TrsDatasetFile *file = &dataset->file[k];
@@ -338,7 +339,7 @@ static PetscErrorCode add_file(TrsDataset dataset, int k)
   for (int f = 0; f < file->n_features; f++) {
     const int64_t range = file->num_embeddings[f], so_far = dataset->num_embeddings[f];
 
-    /* 0: ids without a bound */
+    /* 0: ids have no bound */
     if (k > 0 && range > 0 && (so_far == 0 || range <= so_far)) continue;
     dataset->num_embeddings[f] = range;
     dataset->largest_in[f] = file->path;
@@ -360,7 +361,7 @@ static PetscErrorCode add_file(TrsDataset dataset, int k)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Compute what needs all files. */
+/* Compute each file's place and everything else that needs all files. */
 static void place_files(TrsDataset dataset)
 {
   TrsDatasetInfo *info = &dataset->info;
@@ -387,9 +388,7 @@ static void place_files(TrsDataset dataset)
   info->has_time = (PetscBool)(first->column[TRS_COLUMN_TIME].rows >= 0);
 }
 
-/*
-  Add rank 0's sums for the mean lengths. The samples that were checked stand for the whole file.
-*/
+/* Add rank 0's sums for the mean lengths. The checked samples represent the whole file. */
 static PetscErrorCode add_lengths(TrsDataset dataset, int k, double *sums)
 {
   const TrsDatasetInfo *info = &dataset->info;
@@ -405,8 +404,8 @@ static PetscErrorCode add_lengths(TrsDataset dataset, int k, double *sums)
 }
 
 /*
-  Open the files of dataset->paths one after the other. `suspicious` is set on the first rank to see
-  them, which checks everything.
+  Open the files of dataset->paths one after the other. `suspicious` is true on the first rank that
+  opens them, which checks everything.
 */
 static PetscErrorCode open_files(TrsDataset dataset, PetscBool suspicious)
 {

@@ -12,7 +12,7 @@ enum { TRS_MAX_FEATURES = 1000000 };
 
 #define CHECK_DATA(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_DATA, __VA_ARGS__)
 
-/* The source of a part's expected number of rows, for messages. */
+/* Name the source of a part's expected number of rows, for messages. */
 static const char *rows_are(TrsColumnKind kind)
 {
   if (kind == TRS_COLUMN_OFFSETS) return ": attribute num_samples, and 1";
@@ -20,8 +20,8 @@ static const char *rows_are(TrsColumnKind kind)
 }
 
 /*
-  Open one part and compare its type and shape with the format. ndim 0 accepts one dimension or two,
-  rows < 0 and cols < 0 any number.
+  Open one part and compare its type and shape with the format. ndim 0 accepts one or two
+  dimensions, rows < 0 and cols < 0 accept any number.
 */
 static PetscErrorCode open_column(TrsDatasetFile *file, TrsColumnKind kind, const char *name,
                                   H5T_class_t type_class, int ndim, int64_t rows, int64_t cols)
@@ -56,7 +56,7 @@ static PetscErrorCode open_column(TrsDatasetFile *file, TrsColumnKind kind, cons
 }
 
 /*
-  Choose how the part is read: directly, directly and widened, or by HDF5. Direct reading needs
+  Choose the way to read the part: directly, directly and widened, or by HDF5. Direct reading needs
   chunks that hold whole rows.
 */
 static PetscErrorCode place_column(const TrsHDF5File *h5, TrsColumn *column, hid_t memory)
@@ -75,7 +75,7 @@ static PetscErrorCode place_column(const TrsHDF5File *h5, TrsColumn *column, hid
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The smaller type that holds all of the column's ids; of uint64 their bits. */
+/* Choose the smallest type that holds the column's ids. For uint64 the type holds their bits. */
 static hid_t value_type(TrsColumn *column)
 {
   const hid_t type = H5Dget_type(column->id);
@@ -101,7 +101,7 @@ static int by_name(const void *a, const void *b)
   return order ? order : x->place - y->place;
 }
 
-/* Check that no name of a `what` (feature, label) is empty and that no name occurs twice. */
+/* Check that no name of a `what` (feature, label) is empty or occurs twice. */
 static PetscErrorCode check_names(const TrsHDF5File *file, const char *what, int n, char **names)
 {
   TrsNamed *sorted;
@@ -144,8 +144,8 @@ static PetscErrorCode check_features(TrsDatasetFile *file, hid_t sparse)
 }
 
 /*
-  Open /labels: one label of each sample in one dimension, or named ones in two, whose names are an
-  attribute.
+  Open /labels: one dimension with one label per sample, or two dimensions with named labels, whose
+  names are an attribute.
 */
 static PetscErrorCode open_labels(TrsDatasetFile *file)
 {
@@ -162,7 +162,7 @@ static PetscErrorCode open_labels(TrsDatasetFile *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Open an optional column of one int64 a sample. */
+/* Open an optional column with one int64 per sample. */
 static PetscErrorCode open_int64(TrsDatasetFile *file, TrsColumnKind kind, const char *name)
 {
   const TrsColumn *column = &file->column[kind];
@@ -226,7 +226,7 @@ static PetscErrorCode place_columns(TrsDatasetFile *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Keep HDF5 open with the file only if HDF5 must read it. The descriptor stays open in any case. */
+/* Keep the file open in HDF5 only if HDF5 must read it. The descriptor always stays open. */
 static PetscErrorCode keep_what_reads(TrsDatasetFile *file)
 {
   PetscFunctionBegin;

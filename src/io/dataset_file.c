@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Read rows first .. first+n-1 by HDF5, converted to the memory type. The caller holds the lock. */
+/*
+  Read rows first .. first+n-1 by HDF5, converted to the memory type. The caller must hold the lock.
+*/
 static PetscErrorCode read_by_hdf5(const TrsColumn *column, int64_t first, int64_t n, void *data,
                                    const char *path, TrsFault *fault)
 {
@@ -28,8 +30,8 @@ static PetscErrorCode read_by_hdf5(const TrsColumn *column, int64_t first, int64
 }
 
 /*
-  Widen n int32 in the upper half of an array of n int64.
-  Each number is read before it is overwritten.
+  Widen n int32 in the upper half of an array of n int64. Each number is read before it is
+  overwritten.
 */
 static void widen_in_place(int64_t *values, int64_t n)
 {
@@ -69,15 +71,15 @@ static PetscErrorCode read_rows(const TrsDatasetFile *file, const TrsColumn *col
 }
 
 /*
-  TRS_WINDOW_BYTES is read in one go, onto the stack. A gap is read, too, if it is at most as many
-  bytes as are copied in the time of another call.
+  TRS_WINDOW_BYTES is the largest joint read, onto the stack. A gap between runs is also read if its
+  bytes can be copied in less time than another call takes.
 */
 enum { TRS_WINDOW_BYTES = 1 << 17, TRS_GAP_DIRECT = 1 << 12, TRS_GAP_HDF5 = 1 << 16 };
 
 /*
   Copy runs of rows, each longer by `more`, one after the other to data. Runs of values come from
-  the file's offsets, which may be unchecked. So only a run that begins behind the end of the last
-  one shares a read with it.
+  the file's offsets, which may be unchecked. So only a run that begins after the end of the
+  previous run shares a read with it.
 */
 static PetscErrorCode gather_rows(const TrsDatasetFile *file, TrsColumnKind kind, int64_t n_runs,
                                   const TrsRowRun *run, int64_t more, void *data, TrsFault *fault)
@@ -112,8 +114,9 @@ static PetscErrorCode gather_rows(const TrsDatasetFile *file, TrsColumnKind kind
 }
 
 /*
-  Is there nothing that check_lengths() would find? These loops have no branch. Sums of 32 bits are
-  right as long as the lengths are small, which a bitwise or of all of them tells.
+  Do all lengths and offsets agree? check_lengths() then skips its search. These loops have no
+  branch. Sums of 32 bits are exact if the lengths are small, which a bitwise or of all lengths
+  shows.
 */
 static int lengths_agree(const TrsDatasetFile *file, int64_t n, const int32_t *lengths,
                          const int64_t *offsets)
@@ -203,7 +206,7 @@ PetscErrorCode TrsDatasetFileReadValues(TrsDatasetFile *file, int64_t n_runs, co
   return gather_rows(file, TRS_COLUMN_WEIGHTS, n_runs, run, 0, weights, fault);
 }
 
-/* --- open and closed --- */
+/* --- opening and closing --- */
 
 TrsStamp TrsFileStamp(int fd)
 {
@@ -237,7 +240,7 @@ void TrsDatasetFileRest(TrsDatasetFile *file)
   file->h5.fd = -1;
 }
 
-/* Open the parts that HDF5 reads. The caller holds the lock. */
+/* Open the parts that HDF5 reads. The caller must hold the lock. */
 static PetscErrorCode open_by_hdf5(TrsDatasetFile *file, TrsFault *fault)
 {
   file->h5.id = TrsHDF5OpenAgain(file->path);
@@ -278,7 +281,7 @@ PetscErrorCode TrsDatasetFileWake(TrsDatasetFile *file, TrsFault *fault)
 PetscErrorCode TrsDatasetFileFree(TrsDatasetFile *file)
 {
   PetscFunctionBegin;
-  if (file->h5.path) TrsDatasetFileRest(file); /* otherwise the file never was open */
+  if (file->h5.path) TrsDatasetFileRest(file); /* otherwise the file was never open */
   for (int k = 0; k < TRS_N_COLUMNS; k++) PetscCall(TrsExtentFree(&file->column[k].extent));
   PetscCall(PetscFree(file->features));
   PetscCall(PetscFree(file->num_embeddings));

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  One file of a dataset: the checks on opening it, and reading runs of its rows. Internal to io/.
+  One file of a dataset: the checks when it is opened, and the reading of its rows. Internal to io/.
 
-  HDF5 checks a file once. From then on, plainly stored parts are read by a descriptor alone and
-  HDF5 is closed. Filtered and converted parts are read by HDF5. Both can be closed and opened again
-  at any time, by any thread, at the cost of open(2) or of H5Fopen() and H5Dopen().
+  HDF5 checks a file once. From then on, plainly stored parts are read only by a descriptor, and
+  HDF5 is closed. HDF5 reads filtered and converted parts. Both can be closed and opened again at
+  any time, by any thread, at the cost of open(2) or of H5Fopen() and H5Dopen().
 */
 #pragma once
 
@@ -18,7 +18,7 @@ typedef enum {
   TRS_COLUMN_VALUES,
   TRS_COLUMN_DENSE,
   TRS_COLUMN_LABELS,
-  TRS_COLUMN_WEIGHTS, /* weights of ids */
+  TRS_COLUMN_WEIGHTS, /* weights of the ids */
   TRS_COLUMN_SAMPLE_WEIGHTS,
   TRS_COLUMN_GROUP,
   TRS_COLUMN_TIME,
@@ -32,12 +32,12 @@ typedef struct {
   hid_t memory;     /* element type in memory */
   int64_t rows;     /* -1 if absent */
   int cols, ndim, memory_bytes;
-  PetscBool is_unsigned64; /* uint64 in the file: read as its 64 bits */
-  PetscBool widen;         /* int32 in the file, which is read directly and widened to int64 */
+  PetscBool is_unsigned64; /* uint64 in the file: its 64 bits are read unchanged */
+  PetscBool widen;         /* int32 in the file: read directly and widened to int64 */
   TrsExtent extent;
 } TrsColumn;
 
-/* The properties that show that a file was replaced or written to. */
+/* Properties that show whether a file was replaced or written to. */
 typedef struct {
   int64_t inode, bytes, modified_ns;
 } TrsStamp;
@@ -51,16 +51,16 @@ typedef struct {
   char **features;
   int64_t *num_embeddings;
   char **label_names;                /* [columns of /labels], or NULL if labels are [N] */
-  int64_t first_sample, first_value; /* its place among the dataset's samples and values */
-  PetscBool by_hdf5;                 /* whether HDF5 stays open with the file */
+  int64_t first_sample, first_value; /* the file's place among the dataset's samples and values */
+  PetscBool by_hdf5;                 /* HDF5 keeps the file open */
   TrsStamp stamp;                    /* state of the file when it was checked */
   int64_t last_used;
-  int users; /* calls that read it now, so that it stays open */
+  int users; /* calls that now read the file and keep it open */
 } TrsDatasetFile;
 
 /*
-  Open a file into a zeroed struct with path set, and check formats, types, shapes and storage.
-  Under the HDF5 lock. Errors: NO_INPUT, DATA.
+  Open a file into a zeroed struct with path set, and check formats, types, shapes and storage. Call
+  this under the HDF5 lock. Errors: NO_INPUT, DATA.
 */
 PetscErrorCode TrsDatasetFileCheck(TrsDatasetFile *file);
 
@@ -68,22 +68,22 @@ PetscErrorCode TrsDatasetFileCheck(TrsDatasetFile *file);
   TrsDatasetFileCheckLengths - Compare lengths with offsets over the whole file.
 
   If the lengths are longer than max_bytes, only some blocks and the ends are checked. Not
-  collective, not under the lock. Call this after TrsDatasetFileCheck() and before the file has its
-  place among others.
+  collective, not under the lock. Call this after TrsDatasetFileCheck() and before the file gets its
+  place among the others.
 
   Out: sums  [n_features] the checked lengths are added
-       seen  the number of samples checked
+       seen  number of samples checked
 */
 PetscErrorCode TrsDatasetFileCheckLengths(TrsDatasetFile *file, int64_t max_bytes, double *sums,
                                           int64_t *seen);
 
-/* Read ids as int64, whatever their type in the file. */
+/* From now on, read ids as int64, even if they are int32 in the file. */
 void TrsDatasetFileWidenIds(TrsDatasetFile *file);
 
 TrsStamp TrsFileStamp(int fd); /* all zeros if there is no file */
 
 /*
-  Close descriptor and HDF5 (Rest), and open them again (Wake). Any thread, not under the lock.
+  Close descriptor and HDF5 (Rest), or open them again (Wake). Any thread, not under the lock.
   Faults: IO, DATA if the file has changed since it was checked.
 */
 void TrsDatasetFileRest(TrsDatasetFile *file);

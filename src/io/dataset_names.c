@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Names one after the other, each with its final 0. */
+/* Names stored one after the other, each with its final 0. */
 typedef struct {
-  int n, bytes, room; /* int like MPI's counts */
+  int n, bytes, room; /* int, like MPI's counts */
   char *text;
 } TrsNames;
 

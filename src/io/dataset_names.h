@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* This module finds the files that names and patterns stand for. Internal to io/. */
+/* Search for the files that names and patterns stand for. Internal to io/. */
 #pragma once
 
 #include "core/error.h"
 
 /*
-  TrsDatasetFindFiles - The files of the names given [n], in order: see TrsDatasetOpen().
+  TrsDatasetFindFiles - Find the files for the given names [n], in order: see TrsDatasetOpen().
 
-  Collective on comm: rank 0 looks into the folders and tells the others.
+  Collective on comm: rank 0 searches the folders and broadcasts the result.
 
   Out:    paths  [n_files] one block, free with PetscFree()
   Errors (agreed): NO_INPUT with a pattern that no file matches

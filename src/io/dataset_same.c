@@ -5,12 +5,12 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* The samples of a probe, and the most ids of it that are read. */
+/* The samples of a probe, and the most ids that a probe reads. */
 enum { TRS_PROBE_SAMPLES = 64, TRS_PROBE_IDS = 1 << 14, TRS_FILE_FACTS = 3 };
 
-/* A number that all ranks must have, and what it counts. A hash has no meaning of its own. */
+/* A number that must be equal on all ranks, and its description. A hash is not printed. */
 typedef struct {
-  const char *path, *what, *name; /* name: the part of the file that is counted, or "" */
+  const char *path, *what, *name; /* name: the part of the file that `value` describes, or "" */
   PetscBool is_hash;
   int64_t value;
 } TrsFact;
@@ -51,7 +51,7 @@ static PetscErrorCode compare(int rank, const TrsFacts *facts, const int64_t *th
           fact[i].path, rank, host, fact[i].value, fact[i].what, fact[i].name, theirs[i]);
 }
 
-/* Compare as many facts on each rank, and free them. Collective. */
+/* Compare the facts of all ranks, and free them. Every rank must have as many facts. Collective. */
 static PetscErrorCode agree_on(MPI_Comm comm, TrsFacts *facts)
 {
   PetscErrorCode ierr;
@@ -70,7 +70,7 @@ static PetscErrorCode agree_on(MPI_Comm comm, TrsFacts *facts)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The numbers of features and columns, and of each file's rows. */
+/* Compare the numbers of features and columns, and each file's rows. */
 static PetscErrorCode agree_on_sizes(MPI_Comm comm, const TrsDatasetInfo *info, const TrsDatasetFile *file)
 {
   TrsFacts facts = {0};
@@ -95,7 +95,10 @@ static PetscErrorCode agree_on_sizes(MPI_Comm comm, const TrsDatasetInfo *info, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Names with their final 0, so that "ab", "c" are not "a", "bc". No names have the hash 0. */
+/*
+  Hash names with their final 0, so that "ab", "c" differs from "a", "bc". Without names the hash is
+  0.
+*/
 static uint64_t hash_names(int n, const char *const *names)
 {
   uint64_t hash = 0;
@@ -104,7 +107,9 @@ static uint64_t hash_names(int n, const char *const *names)
   return hash;
 }
 
-/* The names and num_embeddings of equally many features and labels; then the files' sizes. */
+/*
+  Compare names and num_embeddings, after the numbers of features and labels; then the files' sizes.
+*/
 static PetscErrorCode agree_on_names(MPI_Comm comm, const TrsDatasetInfo *info, const TrsDatasetFile *file)
 {
   TrsFacts facts = {0};
@@ -120,13 +125,13 @@ static PetscErrorCode agree_on_names(MPI_Comm comm, const TrsDatasetInfo *info, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add an array that was read, or that the dataset lacks, to a hash. */
+/* Add an array to a hash. NULL if the dataset lacks the array. */
 static void mix(uint64_t *hash, const void *data, int64_t bytes)
 {
   if (data) *hash = XXH3_64bits_withSeed(data, (size_t)bytes, *hash);
 }
 
-/* The memory for a probe. */
+/* Memory for a probe. */
 typedef struct {
   TrsSampleRows rows;
   void *ids;
@@ -184,14 +189,14 @@ static void hash_samples(TrsDataset dataset, const TrsDatasetInfo *info, int64_t
   mix(hash, rows->weights, n * (int64_t)sizeof(*rows->weights));
   mix(hash, rows->group, n * (int64_t)sizeof(*rows->group));
   mix(hash, rows->time, n * (int64_t)sizeof(*rows->time));
-  /* Offsets that nobody has checked may be anything. */
+  /* Unchecked offsets may have any value. */
   if (ids.first < 0 || ids.n <= 0 || ids.first > info->num_values - ids.n) return;
   if (TrsDatasetReadValues(dataset, 1, &ids, probe->ids, probe->weights, fault) != PETSC_SUCCESS) return;
   mix(hash, probe->ids, ids.n * info->value_bytes);
   mix(hash, probe->weights, ids.n * (int64_t)sizeof(*probe->weights));
 }
 
-/* Compare the contents of some samples of equally large datasets, and find their hash. */
+/* Compare some samples of datasets that have the same size, and compute their hash. */
 static PetscErrorCode agree_on_samples(MPI_Comm comm, TrsDataset dataset, const TrsDatasetInfo *info,
                                        int64_t *sample_hash)
 {

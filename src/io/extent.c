@@ -12,7 +12,7 @@
 #define CALL_HDF5(call) \
   PetscCheck((call) >= 0, PETSC_COMM_SELF, TRS_ERR_DATA, "a dataset is damaged: %s%s", #call, TrsHDF5Error())
 
-enum { TRS_STAGE_BYTES = 1 << 16 }; /* on the stack */
+enum { TRS_STAGE_BYTES = 1 << 16 }; /* a buffer on the stack */
 static const int64_t max_call_bytes = (int64_t)1 << 30;
 
 int TrsReadFully(int fd, void *data, int64_t bytes, int64_t offset)
@@ -171,7 +171,7 @@ static int read_piece(int fd, const TrsPiece *p, char *data)
   return 0;
 }
 
-/* Write only the bytes of the piece, because the bytes between its rows may be another rank's. */
+/* Write only the piece's bytes, because the bytes between its rows may belong to another rank. */
 static int write_piece(int fd, const TrsPiece *p, const char *data)
 {
   char stage[TRS_STAGE_BYTES];
@@ -200,7 +200,7 @@ static int64_t smaller(int64_t a, int64_t b)
   return a < b ? a : b;
 }
 
-/* The piece that starts at (row, col) and ends at the border of the chunk or of the rectangle. */
+/* Make the piece from (row, col) to the border of the chunk or of the rectangle. */
 static TrsPiece piece_at(const TrsExtent *extent, int64_t row, int64_t row_end, int64_t col, int64_t col_end,
                          int64_t stride)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Extents tell where the elements of an unfiltered dataset lie in its file, so that the program
-  reads and writes them without HDF5. Direct access is faster, works on any thread, and needs
-  neither a lock nor a collective call that a failing rank could leave. Internal to io/.
+  Extents give the file offsets of an unfiltered dataset's elements, so that the program reads and
+  writes them without HDF5. Direct access is faster, works on any thread, and needs neither a lock
+  nor a collective call that a failing rank could leave. Internal to io/.
 
   A dataset is cut into chunks of chunk_rows x chunk_cols (one chunk if it is contiguous). Each
   chunk is contiguous in the file, row by row. The last chunks are padded to full size.
@@ -16,19 +16,20 @@
 #include <stdint.h>
 
 typedef struct {
-  int64_t rows, cols; /* cols is 1 if one-dimensional */
+  int64_t rows, cols; /* cols is 1 for one dimension */
   int64_t element_bytes;
   int64_t chunk_rows, chunk_cols;
   int64_t n_bands; /* chunks side by side */
-  int64_t *offset; /* [row chunks * n_bands] bytes in the file, or NULL if HDF5 must read it */
+  /* [row chunks * n_bands] file offset of each chunk, or NULL if HDF5 must read it */
+  int64_t *offset;
 } TrsExtent;
 
 /*
-  TrsExtentGet - Find the extents of a dataset that was checked (TrsHDF5CheckDataset).
+  TrsExtentGet - Find the extents of a dataset. TrsHDF5CheckDataset() must have checked it.
 
   Not collective.
 
-  In:     memory  the wanted element type. If the file has another type, or filters, offset stays
+  In:     memory  the element type to read. If the file has another type, or filters, offset stays
                   NULL
   Out:    extent  free with TrsExtentFree()
   Errors: DATA
@@ -39,14 +40,14 @@ PetscErrorCode TrsExtentFree(TrsExtent *extent);
 /*
   TrsExtentCheck - Check that all chunks of a dataset lie within the bytes of its file.
 
-  The check is needed because the chunk index of an old file has no checksum. Not collective.
+  The chunk index of an old file has no checksum, so the offsets may be wrong. Not collective.
 
   Errors: DATA with the file and the dataset
 */
 PetscErrorCode TrsExtentCheck(const TrsExtent *extent, const char *path, const char *name,
                               int64_t file_bytes);
 
-/* Do all rows lie side by side in one piece? */
+/* Are all rows contiguous? */
 PetscBool TrsExtentIsWhole(const TrsExtent *extent);
 
 /*
@@ -60,6 +61,6 @@ int TrsExtentRead(int fd, const TrsExtent *extent, int64_t row, int64_t rows, in
 int TrsExtentWrite(int fd, const TrsExtent *extent, int64_t row, int64_t rows, int64_t col, int64_t cols,
                    const void *data, int64_t stride_bytes);
 
-/* Read or write all bytes, however many calls it takes. Return 0, an errno, or ENODATA. */
+/* Read or write all bytes, in as many calls as needed. Return 0, an errno, or ENODATA. */
 int TrsReadFully(int fd, void *data, int64_t bytes, int64_t offset);
 int TrsWriteFully(int fd, const void *data, int64_t bytes, int64_t offset);

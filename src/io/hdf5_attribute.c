@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* This file reads attributes with strings and integers from files of other programs. */
+/* Reading of strings and integers in attributes of other programs' files. */
 #include "io/hdf5_util.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 static const hsize_t max_attribute_bytes = (hsize_t)64 << 20;
 
 /*
-  Open an attribute. *id is -1 if it is absent and may be. `where` is "" for the root, or "sparse".
+  Open an attribute. *id is -1 if it is missing and may be. `where` is "" for the root, or "sparse".
 */
 static PetscErrorCode open_attribute(const TrsHDF5File *file, hid_t object, const char *where,
                                      const char *name, PetscBool *found, hid_t *id)
@@ -28,7 +28,7 @@ static PetscErrorCode open_attribute(const TrsHDF5File *file, hid_t object, cons
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The number of elements of a scalar or one-dimensional attribute, and its type. */
+/* Get the number of elements and the type of a scalar or one-dimensional attribute. */
 static PetscErrorCode attribute_extent(const TrsHDF5File *file, hid_t attribute, const char *where,
                                        const char *name, H5T_class_t want, hssize_t *n, hid_t *type)
 {
@@ -49,7 +49,7 @@ static PetscErrorCode attribute_extent(const TrsHDF5File *file, hid_t attribute,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read texts of variable length. HDF5 returns pointers that it takes back. */
+/* Read texts of variable length. HDF5 owns the pointers that it returns. */
 static PetscErrorCode read_variable(const TrsHDF5File *file, hid_t attribute, const char *name, hid_t memory,
                                     hid_t space, int n, char ***list)
 {

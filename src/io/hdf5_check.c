@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  This file checks how a dataset from elsewhere is stored. It believes nothing that the file's own
+  Checks of the storage of datasets from other programs. They trust no claim that the file's own
   bytes do not support.
 */
 #include "io/hdf5_util.h"
@@ -77,8 +77,8 @@ static PetscErrorCode check_extent(const TrsHDF5File *file, const char *name, hi
 }
 
 /*
-  Allow only filters that are built in, and each at most once: nested filters multiply what a few
-  bytes may unpack to.
+  Allow only built-in filters, and each at most once: nested filters multiply the size to which a
+  few bytes may unpack.
 */
 static PetscErrorCode check_filters(const TrsHDF5File *file, const char *name, hid_t create)
 {

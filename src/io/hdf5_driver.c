@@ -13,11 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Sizes of the file format: a heap's head and each object's head. */
+/* Sizes in the file format: the head of a heap and of each object. */
 enum { TRS_HEAP_HEAD_BYTES = 16, TRS_HEAP_ALIGNMENT = 8, TRS_LENGTH_BYTES = 8 };
 
 typedef struct {
-  H5FD_t head; /* the library's part, which must come first */
+  H5FD_t head; /* the library's part, must come first */
   int fd;
   haddr_t eoa, eof;
   dev_t device;
@@ -43,7 +43,7 @@ static uint64_t little_endian(const unsigned char *bytes, int n)
   return value;
 }
 
-/* The size of a length in the file, from its superblock, or 0 if it is not known. */
+/* Read the size of a length from the file's superblock, or 0 if it is unknown. */
 static unsigned char length_bytes_of(int fd)
 {
   unsigned char head[16];
@@ -62,7 +62,7 @@ static int heap_is_sound(const TrsDriverFile *f, haddr_t address, const unsigned
 {
   uint64_t left = little_endian(head + 8, 8);
 
-  /* This is another form, or one that the library itself refuses. */
+  /* The heap has another form, or the library itself refuses it. */
   if (f->length_bytes != TRS_LENGTH_BYTES || left < TRS_HEAP_HEAD_BYTES || left > f->eof - address) return 1;
   left -= TRS_HEAP_HEAD_BYTES;
   address += TRS_HEAP_HEAD_BYTES;
@@ -147,7 +147,7 @@ static haddr_t get_eof(const H5FD_t *file, H5FD_mem_t type)
   return of_const(file)->eof;
 }
 
-/* Read bytes. Bytes behind the end are zeros, as in the library's own driver. */
+/* Read bytes. Bytes past the end are zeros, as in the library's own driver. */
 static herr_t read_bytes(H5FD_t *file, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size,
                          void *buffer)
 {
@@ -177,13 +177,13 @@ static herr_t write_bytes(H5FD_t *file, H5FD_mem_t type, hid_t transfer, haddr_t
   return -1;
 }
 
-enum { TRS_DRIVER_VALUE = 300 }; /* HDF5 leaves 256 to 511 to programs */
+enum { TRS_DRIVER_VALUE = 300 }; /* HDF5 reserves 256 to 511 for programs */
 
 /*
-  Share the file's lock, so that no program that uses HDF5's locks writes to it meanwhile. Reading
-  needs no lock, so only a file that another program has locked is refused, and any other failure
-  means that the file system has no locks. HDF5 accepts only ENOSYS, but NFS without its daemon
-  answers ENOLCK, other file systems EOPNOTSUPP, EIO or the kernel's 524.
+  Share the file's lock, so that no program that uses HDF5's locks writes to the file meanwhile.
+  Reading needs no lock, so only a file that another program has locked is refused. Any other
+  failure means that the file system has no locks: HDF5 accepts only ENOSYS, but NFS without its
+  daemon returns ENOLCK, and other file systems EOPNOTSUPP, EIO or the kernel's 524.
 */
 static herr_t lock_file(H5FD_t *file, hbool_t write)
 {
@@ -223,8 +223,8 @@ static const H5FD_class_t driver = {
     .fl_map = H5FD_FLMAP_DICHOTOMY};
 
 /*
-  The driver stays registered: HDF5 reads its class once more after the last file that kept it. A
-  program that has closed the library has lost it.
+  The driver stays registered, because HDF5 reads its class once more after the last file is closed.
+  If a program has closed the library, the driver must be registered again.
 */
 herr_t TrsHDF5DriverUse(hid_t access)
 {

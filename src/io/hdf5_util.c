@@ -17,8 +17,8 @@
 enum { TRS_MAX_NAME = 1024 };
 
 /*
-  Unpacked chunks that HDF5 keeps of each filtered dataset. With the default of 1 MiB, HDF5 would
-  unpack some chunks twice.
+  Room for unpacked chunks that HDF5 keeps of each filtered dataset. With the default of 1 MiB, HDF5
+  would unpack some chunks twice.
 */
 static const size_t chunk_hash_entries = 4099, chunk_cache_bytes = (size_t)16 << 20;
 
@@ -50,7 +50,7 @@ const char *TrsHDF5Error(void)
 }
 
 /*
-  Switch off error printing and plug-ins. This must come before any other call and may be repeated.
+  Switch off error printing and plug-ins. This must precede any other call and may be repeated.
 */
 static PetscErrorCode start_hdf5(void)
 {
@@ -108,7 +108,7 @@ hid_t TrsHDF5OpenAgain(const char *path)
   return id;
 }
 
-/* HDF5's errors do not say whether the process had a descriptor left, so ask for another one. */
+/* HDF5's errors do not show whether descriptors have run out, so try to get another one. */
 static PetscErrorCode check_descriptors(const TrsHDF5File *file)
 {
   const int other = dup(file->fd);
@@ -159,8 +159,8 @@ PetscErrorCode TrsHDF5FileClose(TrsHDF5File *file)
 }
 
 /*
-  Check that every link on the way is hard. A soft or external link could lead out of the file, or
-  in a circle.
+  Check that every link on the path is hard. A soft or external link could lead out of the file, or
+  into a circle.
 */
 static PetscErrorCode check_links(const TrsHDF5File *file, const char *name, PetscBool *found)
 {
@@ -258,8 +258,8 @@ PetscErrorCode TrsHDF5HalfType(hid_t *type)
 {
   PetscFunctionBegin;
   TrsCallHDF5(*type = H5Tcopy(H5T_IEEE_F32LE));
-  /* The arguments are sign, exponent and mantissa. The fields are set first, because a smaller size
-     must hold them. */
+  /* The arguments are sign, exponent and mantissa. The fields come first, because they must fit
+     into the smaller size. */
   TrsCallHDF5(H5Tset_fields(*type, 15, 10, 5, 0, 10));
   TrsCallHDF5(H5Tset_size(*type, 2));
   TrsCallHDF5(H5Tset_ebias(*type, 15));
@@ -276,9 +276,9 @@ static PetscErrorCode create_file(const char *path, hid_t *file)
   TrsCallHDF5(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG));
   TrsCallHDF5(H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110));
   TrsCallHDF5(H5Pset_alignment(access, 65536, 4096));
-  /* Nobody else can open the file in memory. A lock would only fail if the system has no locks. */
+  /* Nobody else can open a file in memory, and a lock would fail on a system without locks. */
   TrsCallHDF5(H5Pset_file_locking(access, 0, 1));
-  /* The default driver wants a name that is not a link. */
+  /* The default driver rejects a name that is a link, so use stdio. */
   TrsCallHDF5(H5Pset_fapl_stdio(access));
   *file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
   (void)H5Pclose(access);
@@ -319,7 +319,7 @@ PetscErrorCode TrsHDF5CreateDataset(hid_t file, const char *name, hid_t type, in
   TrsCallHDF5(links = H5Pcreate(H5P_LINK_CREATE));
   TrsCallHDF5(H5Pset_create_intermediate_group(links, 1));
   TrsCallHDF5(create = H5Pcreate(H5P_DATASET_CREATE));
-  /* Equal contents give equal files. */
+  /* Without times, equal contents give equal files. */
   TrsCallHDF5(H5Pset_obj_track_times(create, 0));
   if (chunk) TrsCallHDF5(H5Pset_chunk(create, ndim, chunk_extent));
   if (reserve) {

@@ -4,7 +4,7 @@
   Internal to io/.
 
   The library is not thread-safe, so every call is made under TrsHDF5Lock(). A function that takes
-  the lock gives it back on all paths, so locking functions are thin shells around functions that
+  the lock must release it on all paths, so locking functions are thin shells around functions that
   may fail.
 */
 #pragma once
@@ -16,8 +16,8 @@
 #include <stdint.h>
 
 /*
-  The innermost message of the library's error stack, in brackets, or "" if there is none. The
-  string is borrowed until the next call.
+  Return the innermost message of the library's error stack, in brackets, or "" if there is none.
+  The string is borrowed until the next call.
 */
 const char *TrsHDF5Error(void);
 
@@ -29,8 +29,8 @@ const char *TrsHDF5Error(void);
   PetscCheck((call) >= 0, PETSC_COMM_SELF, TRS_ERR_IO, "HDF5 call failed: %s%s", #call, TrsHDF5Error())
 
 /*
-  Check a call that reads a file (TrsHDF5File *file), and raise DATA, because the file's contents
-  are wrong if the call fails.
+  Check a call that reads a file (TrsHDF5File *file), and raise DATA: if the call fails, the file's
+  contents are wrong.
 */
 #define TrsReadHDF5(file, call) \
   PetscCheck((call) >= 0, PETSC_COMM_SELF, TRS_ERR_DATA, "%s is damaged: %s%s", (file)->path, #call, \
@@ -48,7 +48,7 @@ typedef struct {
 } TrsHDF5File;
 
 /*
-  TrsHDF5FileOpen - Open for reading a file of any kind.
+  TrsHDF5FileOpen - Open any file for reading.
 
   Not collective. Errors: NO_INPUT (missing, unreadable, not a regular file), DATA (empty, not HDF5,
   truncated or damaged)
@@ -57,8 +57,8 @@ PetscErrorCode TrsHDF5FileOpen(const char *path, TrsHDF5File *file);
 PetscErrorCode TrsHDF5FileClose(TrsHDF5File *file); /* accepts an opened or a zeroed struct */
 
 /*
-  Open a file again by H5Fopen() that was checked before. A negative result means failure. Any
-  thread, nothing is raised.
+  Open a file with H5Fopen() again after it was checked. A negative result means failure. Any
+  thread, raises no errors.
 */
 hid_t TrsHDF5OpenAgain(const char *path);
 
@@ -68,7 +68,7 @@ hid_t TrsHDF5OpenAgain(const char *path);
 
   Not collective.
 
-  Out:    id  -1 if absent
+  Out:    id  -1 if the object is missing
   Errors: DATA (a link that is not hard, an object of another type)
 */
 PetscErrorCode TrsHDF5Open(const TrsHDF5File *file, const char *name, H5I_type_t type, hid_t *id);
@@ -97,7 +97,7 @@ typedef struct {
   TrsHDF5CheckDataset - Check the form of a dataset: at most 2 dimensions, of numbers, stored
     completely in this file, and unfiltered or with known filters.
 
-  Not collective. Errors: DATA with what was found instead
+  Not collective. Errors: DATA, with the form found instead
 */
 PetscErrorCode TrsHDF5CheckDataset(const TrsHDF5File *file, const char *name, hid_t dataset,
                                    TrsHDF5Shape *shape);
@@ -106,8 +106,8 @@ PetscErrorCode TrsHDF5CheckDataset(const TrsHDF5File *file, const char *name, hi
 void TrsHDF5ShapeText(const TrsHDF5Shape *shape, char *text, size_t n);
 
 /*
-  Read attributes: strings of fixed or variable length, integers of any width. If `found` is NULL,
-  absence is an error (DATA). Free strings with PetscFree(). A list is one block.
+  Read attributes: strings of fixed or variable length, integers of any width. If `found` is NULL, a
+  missing attribute is an error (DATA). Free strings with PetscFree(). A list is one block.
 */
 PetscErrorCode TrsHDF5ReadString(const TrsHDF5File *file, hid_t object, const char *where, const char *name,
                                  PetscBool *found, char **text);
@@ -117,7 +117,7 @@ PetscErrorCode TrsHDF5ReadInts(const TrsHDF5File *file, hid_t object, const char
                                int n, PetscBool *found, int64_t *values);
 
 /*
-  Read a counter of the root, if it is there: an integer from 0 to `most`. Errors: DATA with the
+  Read a counter of the root, if it exists: an integer from 0 to `most`. Errors: DATA with the
   value.
 */
 PetscErrorCode TrsHDF5ReadCount(const TrsHDF5File *file, const char *name, int64_t most, int64_t *value);
@@ -127,38 +127,38 @@ PetscErrorCode TrsHDF5ReadReals(const TrsHDF5File *file, hid_t object, const cha
                                 PetscBool *found, int *n, double **values);
 
 /*
-  Check the root attributes format and version. Errors: DATA for another format, or a version that
-  this program does not know.
+  Check the root attributes format and version. Errors: DATA for another format, or a version
+  unknown to this program.
 */
 PetscErrorCode TrsHDF5CheckFormat(const TrsHDF5File *file, const char *format, int64_t version);
 
 /*
   Write a text. With `fixed` its bytes lie in checksummed metadata. Otherwise it has variable
-  length, as h5py writes it (h5py reads it back as str).
+  length, like a str written by h5py.
 */
 PetscErrorCode TrsHDF5WriteString(hid_t object, const char *name, const char *text, PetscBool fixed);
 PetscErrorCode TrsHDF5WriteInts(hid_t object, const char *name, int n,
-                                const int64_t *values); /* n 0: a scalar */
+                                const int64_t *values); /* n 0 writes a scalar */
 PetscErrorCode TrsHDF5WriteReals(hid_t object, const char *name, int n, const double *values);
 
 /*
   TrsHDF5CreateFile - Make a new file in the latest format (checksummed metadata), in memory.
 
   HDF5 writes to an anonymous sparse file in memory, which TrsAtomicFill() copies to disk after
-  H5Fclose(). The reason is that the library crashes at its end after a write error of its own.
-  Reserved data that nobody wrote takes no memory. Not collective.
+  H5Fclose(), because the library crashes at its end after one of its own writes failed. Reserved
+  data takes no memory until it is written. Not collective.
 
   Out:  file    close with H5Fclose()
-        memory  descriptor, which the caller closes
+        memory  descriptor; the caller must close it
 */
 PetscErrorCode TrsHDF5CreateFile(hid_t *file, int *memory);
 
 /*
-  Create a dataset and the groups on the way to it. With chunk NULL it is contiguous. `reserve`
-  allocates its space in the file now, for others to fill.
+  Create a dataset and the groups on its path. With chunk NULL it is contiguous. `reserve` allocates
+  its space in the file now, so that others can fill it.
 */
 PetscErrorCode TrsHDF5CreateDataset(hid_t file, const char *name, hid_t type, int ndim, const int64_t *dims,
                                     const int64_t *chunk, PetscBool reserve, hid_t *dataset);
 
-/* IEEE half, little endian, which h5py calls float16. Close it with H5Tclose(). */
+/* Make the type IEEE half, little endian (h5py's float16). Close it with H5Tclose(). */
 PetscErrorCode TrsHDF5HalfType(hid_t *type);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The version of HDF5 that runs under io/, for banners and result files. */
+/* Version of the HDF5 library, for banners and result files. */
 #pragma once
 
 #include <stddef.h>

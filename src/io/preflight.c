@@ -19,10 +19,10 @@
 
 enum { TRS_POLL_MS = 50, TRS_WAITPID_POLLS = 40 };
 
-/* Time limits of a child. It reads structure and not data, some ten MB in a second. */
+/* Time limits of a child. It reads structure and no data, some ten MB per second. */
 static const double least_s = 5.0, bytes_per_s = (double)(4 << 20), most_s = 600.0, patience_s = 60.0;
 
-/* The child's report, which it sends in one write. */
+/* The child's report, sent in one write. */
 typedef struct {
   PetscErrorCode code;
   char text[2048];
@@ -32,7 +32,7 @@ typedef struct {
 typedef struct {
   const char *path;
   pid_t child;
-  int in; /* reading end of the pipe for the verdict */
+  int in; /* read end of the pipe for the verdict */
   double limit_s;
 } TrsWait;
 
@@ -46,14 +46,14 @@ static double limit_for(const char *path)
 
 /*
   Run the check in the child. The child dies silently and with its parent, writes no core and never
-  returns. It ignores stop requests, which the parent answers: a child that died of a request would
-  look as if the file had killed it.
+  returns. It ignores stop requests, because the parent handles them: if a request killed the child,
+  it would look as if the file had killed it.
 */
 static void run_check(PetscErrorCode (*check)(void *context), void *context, double limit_s, int out)
 {
   const int faults[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL},
             requests[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
-  /* In case the parent does not end the child. */
+  /* These limits apply if the parent does not end the child. */
   const rlim_t cpu_s = (rlim_t)(2.0 * limit_s + 2.0);
   const struct rlimit cpu = {cpu_s, cpu_s}, core = {0, 0};
   int null = open("/dev/null", O_WRONLY);
@@ -97,8 +97,8 @@ static PetscErrorCode wait_for_verdict(const TrsWait *w)
 }
 
 /*
-  Tell whether a signal that ended the child came from outside, as from the kernel when memory runs
-  out. The file is not to blame then.
+  Did the signal that ended the child come from outside, for example from the kernel when memory ran
+  out? The file is then not the cause.
 */
 static PetscBool is_from_outside(int number)
 {
@@ -114,7 +114,7 @@ static PetscErrorCode take_verdict(const TrsWait *w)
 
   PetscFunctionBegin;
   do {
-    /* The verdict is small enough for one write to the pipe, so all of it arrives or nothing. */
+    /* The verdict fits into one write to the pipe, so it arrives completely or not at all. */
     n = read(w->in, &v, sizeof(v));
   } while (n < 0 && errno == EINTR);
   while (waitpid(w->child, &status, 0) < 0 && errno == EINTR) continue;
@@ -130,7 +130,7 @@ static PetscErrorCode take_verdict(const TrsWait *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* End the child. A child that hangs in a dead file system is left behind and ends when it can. */
+/* End the child. If it hangs in a dead file system, leave it behind; it ends when it can. */
 static void end_child(pid_t child)
 {
   const struct timespec nap = {0, TRS_POLL_MS * 1000000L};

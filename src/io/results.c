@@ -100,7 +100,7 @@ static PetscBool collects(TrsResults results)
   return results->path && results->rank == 0 ? PETSC_TRUE : PETSC_FALSE;
 }
 
-/* The item of that name, NULL where there is none. */
+/* Find the item of this name, or NULL. */
 static TrsItem *item_named(TrsResults results, const char *name)
 {
   for (int i = 0; i < results->n; i++)
@@ -108,7 +108,7 @@ static TrsItem *item_named(TrsResults results, const char *name)
   return NULL;
 }
 
-/* The item of that name. A new item is added if there is none. */
+/* Find the item of this name, or add it. */
 static PetscErrorCode find_item(TrsResults results, const char *name, TrsItemKind kind, TrsItem **found)
 {
   PetscFunctionBegin;
@@ -201,7 +201,7 @@ static PetscErrorCode append_one(TrsResults results, TrsItem *it, const void *va
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Append rows without values, up to the given number of rows. */
+/* Append empty rows, up to the given number of rows. */
 static PetscErrorCode pad(TrsResults results, TrsItem *it, int64_t rows)
 {
   double nan[TRS_COLUMN_BLOCK_ROWS];
@@ -218,7 +218,7 @@ static PetscErrorCode pad(TrsResults results, TrsItem *it, int64_t rows)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Give a column rows of `cols` numbers. Rows of another width are forgotten and become NaN. */
+/* Set the column's width to `cols` numbers per row. Rows of another width become NaN. */
 static PetscErrorCode set_width(TrsResults results, TrsItem *it, int64_t cols)
 {
   const int64_t rows = TrsItemRows(it);
@@ -319,15 +319,15 @@ PetscErrorCode TrsResultsSetArray(TrsResults results, const char *path, int64_t 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* An array of one number for each sample, float32 or int64. */
+/* An array with one number per sample, float32 or int64. */
 typedef struct {
   const char *path;
   TrsItemKind kind;
-  int bytes; /* of a number */
+  int bytes; /* of one number */
   int64_t n_total;
 } TrsSampleArray;
 
-/* The array on rank 0. A new one holds the value of samples that are missing: NaN, or 0. */
+/* Find the array on rank 0. A new array is filled with the value for missing samples: NaN or 0. */
 static PetscErrorCode find_array(TrsResults results, const TrsSampleArray *array, TrsItem **found)
 {
   PetscFunctionBegin;
@@ -345,7 +345,7 @@ static PetscErrorCode find_array(TrsResults results, const TrsSampleArray *array
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Put every rank's values at their places, on rank 0. */
+/* On rank 0, put every rank's values at their places. */
 static PetscErrorCode place_samples(TrsResults results, const TrsSampleArray *array, const int64_t *range)
 {
   const char *from = results->gathered.data;
@@ -434,7 +434,7 @@ PetscErrorCode TrsResultsAddSampleInts(TrsResults results, const char *path, int
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write every rank's rows at their places in the array's file, on rank 0. */
+/* On rank 0, write every rank's rows at their places in the array's file. */
 static PetscErrorCode place_rows(TrsResults results, const char *path, int64_t n_total, int cols,
                                  const int64_t *range)
 {
@@ -478,7 +478,7 @@ PetscErrorCode TrsResultsAddRows(TrsResults results, const char *path, int64_t n
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- for the file --- */
+/* --- contents of the file --- */
 
 int64_t TrsResultsBytes(TrsResults results)
 {
@@ -494,7 +494,8 @@ int64_t TrsResultsBytes(TrsResults results)
 }
 
 /*
-  Extend columns of an earlier part of the run that get no more rows to the length of their group.
+  Some columns of an earlier part of the run may get no more rows: extend them to the length of
+  their group.
 */
 PetscErrorCode TrsResultsEven(TrsResults results)
 {

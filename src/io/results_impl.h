@@ -27,15 +27,15 @@ typedef struct {
   int64_t cols;     /* for arrays and columns of numbers; 0 for one dimension */
   int64_t n_bytes;  /* for arrays and attributes */
   TrsBuffer data;   /* values of arrays and attributes */
-  TrsSpill file;    /* values of an array of rows, which is not in memory; fd is -1 otherwise */
-  /* offset in the file that is being written, -1 if there is nothing to fill in */
+  TrsSpill file;    /* file with the values of an array of rows; fd is -1 if they are in memory */
+  /* file offset of the reserved numbers while the file is written, or -1 if there are none */
   int64_t offset;
 } TrsItem;
 
 /* A group whose rows an earlier part of the run began. */
 typedef struct {
   char *prefix; /* "train/" */
-  int64_t rows; /* number of rows that were taken over and are still there */
+  int64_t rows; /* number of loaded rows that still exist */
 } TrsLoadedGroup;
 
 struct TrsResultsImpl {
@@ -52,26 +52,26 @@ struct TrsResultsImpl {
 };
 
 /*
-  Append one row, whatever the other columns of its group lack. A column that had rows of another
-  width begins anew: its earlier rows are NaN.
+  Append one row, even if other columns of its group lack earlier rows. If a column had rows of
+  another width, they become NaN.
 
-  In:  cols   numbers of a row of a matrix, at most TRS_COLUMN_BLOCK_ROWS; 0 for a plain column
-       value  8 bytes of each number, or the text
+  In:  cols   numbers per row of a matrix, at most TRS_COLUMN_BLOCK_ROWS; 0 for a plain column
+       value  8 bytes for each number, or the text
 */
 PetscErrorCode TrsResultsAppendAny(TrsResults results, const char *path, TrsItemKind kind, int64_t cols,
                                    const void *value);
 
-/* The number of rows of a column. */
+/* Return the number of rows in a column. */
 int64_t TrsItemRows(const TrsItem *it);
 
 /*
-  Fill up the columns of groups that an earlier part of the run began, so that the columns of a
-  group have equal length.
+  Extend columns that an earlier part of the run began, so that all columns of a group have equal
+  length.
 */
 PetscErrorCode TrsResultsEven(TrsResults results);
 
 /*
-  HDF5's type for texts of variable length, as h5py writes them.
-  Close it with H5Tclose(). Under the lock.
+  Make HDF5's type for texts of variable length, as h5py writes them. Close it with H5Tclose(). Call
+  this under the lock.
 */
 PetscErrorCode TrsResultsTextType(hid_t *type);

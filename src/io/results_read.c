@@ -16,7 +16,7 @@ typedef struct {
   const TrsResultsRange *ranges; /* [n] */
   TrsHDF5File *file;
   const TrsResultsRange *range; /* the group whose columns are being taken */
-  int64_t rows;                 /* number of the group's rows that are taken */
+  int64_t rows;                 /* number of the group's rows to take */
 } TrsLoad;
 
 /*
@@ -56,7 +56,7 @@ static PetscErrorCode open_column(const TrsLoad *load, const char *name, hid_t *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read n rows of `cols` numbers (0: one), together at most one block. */
+/* Read n rows of `cols` numbers (0: one), at most one block in total. */
 static PetscErrorCode read_rows(const TrsLoad *load, const char *name, hid_t dataset, TrsItemKind kind,
                                 int64_t cols, int64_t first, int64_t n, void *values)
 {
@@ -76,7 +76,7 @@ static PetscErrorCode read_rows(const TrsLoad *load, const char *name, hid_t dat
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Count the rows from the first on that are below the range's end. */
+/* Count the rows, from the first on, that are below the range's end. */
 static PetscErrorCode count_rows(TrsLoad *load)
 {
   int64_t block[TRS_COLUMN_BLOCK_ROWS];
@@ -137,7 +137,7 @@ static PetscErrorCode path_of(const TrsLoad *load, const char *name, char path[T
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take one array of real numbers. A callback of TrsHDF5EachDataset, as take_column(). */
+/* Take one array of real numbers. A callback of TrsHDF5EachDataset, like take_column(). */
 static PetscErrorCode take_array(void *context, const char *name)
 {
   TrsLoad *load = (TrsLoad *)context;
@@ -186,7 +186,7 @@ static PetscErrorCode take_attributes(const TrsLoad *load)
 static PetscErrorCode take_column(void *context, const char *name)
 {
   TrsLoad *load = (TrsLoad *)context;
-  double block[TRS_COLUMN_BLOCK_ROWS]; /* also used for integers, which have 8 bytes, too */
+  double block[TRS_COLUMN_BLOCK_ROWS]; /* also used for integers, which also have 8 bytes */
   char path[TRS_MAX_PATH];
   int64_t cols, block_rows;
   TrsHDF5Shape shape;
@@ -245,8 +245,8 @@ static PetscErrorCode load_file(void *context)
 }
 
 /*
-  Remember the groups. When another column of these groups gets its first row later, the rows before
-  are filled in.
+  Remember the loaded groups: if another column of a group gets its first row later, its earlier
+  rows must be filled in.
 */
 static PetscErrorCode note_groups(TrsResults results, int n, const TrsResultsRange *ranges)
 {

@@ -31,8 +31,8 @@ static PetscErrorCode write_texts(hid_t file, const TrsItem *it)
 }
 
 /*
-  Reserve a place for numbers. They are filled in when the layout is
-  on disk, so the image in memory stays small.
+  Reserve a place for numbers. They are filled in after the layout is on disk, so that the image in
+  memory stays small.
 */
 static PetscErrorCode reserve_numbers(hid_t file, TrsItem *it)
 {
@@ -81,7 +81,7 @@ static PetscErrorCode write_items(TrsResults results, hid_t file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make the image under the lock. A file that fails half-way is closed, too. */
+/* Make the image under the lock. The file is closed even if an error occurs. */
 static PetscErrorCode make_image(TrsResults results, int *memory)
 {
   hid_t file;
