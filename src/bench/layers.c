@@ -5,10 +5,10 @@
 #include "compute/gemm.h"
 
 enum {
-  TRS_BENCH_SAMPLES = 2048, /* of dot products of vectors */
+  TRS_BENCH_SAMPLES = 2048, /* samples in the measurement of dot products */
   TRS_BENCH_VECTORS = 27,
   TRS_BENCH_LAYER = 1024,    /* columns of a layer, and samples of its batch */
-  TRS_BENCH_FLOATS = 1 << 24 /* of each matrix that is streamed: more than a cache has */
+  TRS_BENCH_FLOATS = 1 << 24 /* floats per streamed matrix: larger than a cache */
 };
 
 /* --- products and streams --- */
@@ -16,7 +16,7 @@ enum {
 typedef struct {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
-  int64_t n;        /* floats that are streamed */
+  int64_t n;        /* number of streamed floats */
   float *a, *b, *c; /* [n], and room for the products' matrices */
 } TrsBenchDense;
 
@@ -44,8 +44,8 @@ static PetscErrorCode run_stream(void *context)
 }
 
 /*
-  Measure the operations a ms of a rank's matrix products, and the bytes/ms of a sum of matrices
-  that are larger than the caches.
+  Measure operations/ms of a rank's matrix products, and bytes/ms of a sum of matrices that are
+  larger than the caches.
 */
 static PetscErrorCode measure_dense(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
 {
@@ -78,9 +78,9 @@ static PetscErrorCode measure_dense(const TrsMachine *machine, int64_t table_byt
 typedef struct {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
-  int64_t n; /* samples */
+  int64_t n; /* number of samples */
   int dim;
-  float *x, *dx, *out; /* of n samples */
+  float *x, *dx, *out; /* for n samples */
 } TrsBenchPairs;
 
 enum { TRS_BENCH_PAIRS = TRS_BENCH_VECTORS * (TRS_BENCH_VECTORS - 1) / 2 };
@@ -111,7 +111,7 @@ static PetscErrorCode run_pair_gradients(void *context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Measure the ms of a dot product of vectors of `dim` numbers, and of its gradients. */
+/* Measure the ms of a dot product of vectors with `dim` numbers, and of its gradients. */
 static PetscErrorCode measure_pair(const TrsMachine *machine, int64_t samples, int dim, double *spread,
                                    double *forward_ms, double *backward_ms)
 {
@@ -138,7 +138,7 @@ static PetscErrorCode measure_pair(const TrsMachine *machine, int64_t samples, i
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Measure dot products of narrow and of wide vectors. */
+/* Measure dot products of narrow and wide vectors. */
 static PetscErrorCode measure_pairs(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
 {
   const int64_t samples = TrsBenchAmount(TRS_BENCH_SAMPLES, table_bytes);

@@ -6,8 +6,8 @@
 /*
   TrsBenchLayers - Measure matrix products, passes over matrices, and dot products of vectors.
 
-  Collective. It sets rates->products, ->stream and ->pairs. The slowest rank counts.
+  Collective. Sets rates->products, ->stream and ->pairs to the rates of the slowest rank.
 
-  In: table_bytes  size of the tables of the same bench; below 64 MiB most work is less, too
+  In: table_bytes  size of the tables in this bench; below 64 MiB most work is reduced, too
 */
 PetscErrorCode TrsBenchLayers(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  -task bench -bench_qcomm: the loss and the saving of quantised
-  communication on a run's own numbers.
+  -task bench -bench_qcomm: loss and savings of quantised communication, measured on a run's own
+  numbers.
 */
 #pragma once
 
@@ -17,6 +17,6 @@
   ranks uses in place of fp8 and int8. With -output: /qcomm/forward, /qcomm/backward float64
   [precisions, 4], attribute qcomm_precisions.
 
-  Errors: OPTION, DATA, those of a training
+  Errors: OPTION, DATA, errors of a training
 */
 PetscErrorCode TrsBenchQcomm(MPI_Comm comm, TrsOptions options);

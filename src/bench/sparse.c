@@ -8,20 +8,20 @@ enum {
   TRS_BENCH_DIM = 64,
   TRS_BENCH_POOLING = 16,
   TRS_BENCH_BAGS = 8192,
-  /* 268 MB of rows: in comparison a launch costs little, and a GPU's cache is small. */
+  /* 268 MB of rows, so that a launch costs little and a GPU's cache is comparatively small. */
   TRS_BENCH_DEVICE_BAGS = 65536,
-  TRS_BENCH_FEATURES = 16,   /* of a table each; a model's vectors stand side by side in rows */
+  TRS_BENCH_FEATURES = 16,   /* one table each; a sample's vectors are adjacent in a row */
   TRS_BENCH_BUCKET = 50000,  /* rows of a table on a rank */
-  TRS_BENCH_RANKS = 4,       /* among which the rows of a table are cut */
-  TRS_BENCH_COLUMNS = 1024,  /* of the matrices that fill the cache before an update */
-  TRS_BENCH_FLOATS = 1 << 24 /* of these matrices: more than a cache has */
+  TRS_BENCH_RANKS = 4,       /* ranks among which a table's rows are split */
+  TRS_BENCH_COLUMNS = 1024,  /* columns of the matrices that fill the cache before an update */
+  TRS_BENCH_FLOATS = 1 << 24 /* floats per matrix: larger than a cache */
 };
 
 /* --- lookups --- */
 
 /*
-  Draw a round's ids by way of `host`.
-  Each round uses other rows, because the last ones may still be cached.
+  Draw a round's ids in `host` and copy them. Each round uses other rows, because the last rows may
+  still be cached.
 */
 static PetscErrorCode draw_values(const TrsDeviceOps *device, int round, int64_t rows, int64_t n,
                                   int64_t *host, void *values)
@@ -40,13 +40,13 @@ static PetscErrorCode draw_values(const TrsDeviceOps *device, int round, int64_t
 typedef struct {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
-  TrsTbeTable table[TRS_BENCH_FEATURES]; /* a table for each feature; all are like the first */
+  TrsTbeTable table[TRS_BENCH_FEATURES]; /* a table for each feature, all like the first */
   TrsTbeFeature feature[TRS_BENCH_FEATURES];
   TrsTbe tbe;
   TrsTbeInput input;
   void *offsets, *values, *out; /* out: pooled rows, or their gradients */
   int64_t n_other;
-  float *other; /* [n_other] what fills the cache before an update */
+  float *other; /* [n_other] data that fills the cache before an update */
   TrsWorkspace workspace;
   int64_t *host;
   int64_t step;
@@ -62,8 +62,8 @@ static PetscErrorCode prepare_lookup(void *context, int round)
 }
 
 /*
-  As in a step, rows and ids come from memory, while the gradients were written last: they are in
-  the cache as far as it has room for them.
+  As in a step, rows and ids come from memory. The gradients were written last, so they are in the
+  cache as far as they fit.
 */
 static PetscErrorCode prepare_update(void *context, int round)
 {
@@ -92,7 +92,7 @@ static PetscErrorCode run_lookup(void *context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The gradients are numbers that the forward wrote, all zero, which take the time of others. */
+/* The gradients are the forward's output, all zeros, which take as long as other numbers. */
 static PetscErrorCode run_update(void *context)
 {
   TrsBenchLookup *b = (TrsBenchLookup *)context;
@@ -107,7 +107,7 @@ static PetscErrorCode run_update(void *context)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make a table for each feature, of the first one's type and width, in one block of memory. */
+/* Make a table for each feature, with the first table's type and width, in one block of memory. */
 static PetscErrorCode open_tables(TrsBenchLookup *b, int64_t table_bytes, int n_features)
 {
   const TrsDeviceOps *device = b->device;
@@ -136,8 +136,8 @@ static PetscErrorCode open_tables(TrsBenchLookup *b, int64_t table_bytes, int n_
 }
 
 /*
-  Make tables of about table_bytes together, a state for each row, and room for bags of `pooling`
-  ids, which belong to n_features features: a sample's vectors stand side by side.
+  Make tables with table_bytes in total, a state for each row, and room for bags of `pooling` ids.
+  The bags belong to n_features features, so a sample's vectors are adjacent.
 */
 static PetscErrorCode open_lookup(TrsBenchLookup *b, int64_t table_bytes, int n_features, int64_t bags,
                                   int64_t pooling)
@@ -177,11 +177,11 @@ static PetscErrorCode close_lookup(TrsBenchLookup *b)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Measure the bytes/ms at which a rank's lookups read rows while all ranks do the same. */
+/* Measure the bytes/ms at which a rank looks up rows while all ranks do the same. */
 static PetscErrorCode measure_memory(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
 {
   const int64_t row_bytes = TRS_BENCH_DIM * (int64_t)sizeof(float);
-  /* in a small table few rows are read twice */
+  /* so that in a small table few rows are read twice */
   const int64_t half = table_bytes / row_bytes / 2 / TRS_BENCH_POOLING;
   const int64_t bags = machine->device->host_memory ? TRS_BENCH_BAGS
                                                     : PetscMin(half, (int64_t)TRS_BENCH_DEVICE_BAGS);
@@ -199,17 +199,17 @@ static PetscErrorCode measure_memory(const TrsMachine *machine, int64_t table_by
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- rows by their widths and types --- */
+/* --- rows by width and type --- */
 
-/* Milliseconds of an id in a lookup and in an update. */
+/* Milliseconds per id in a lookup and in an update. */
 typedef struct {
   double read_ms, update_ms;
 } TrsBenchRow;
 
 /*
-  Measure rows of a width and a type, with one id a bag. On CPUs there are as many rows of each
-  width, so that the rows of a batch lie equally close; a GPU's cache would hold those of narrow
-  tables.
+  Measure rows of a width and a type, with one id per bag. On CPUs all widths have the same number
+  of rows, so that a batch's rows are equally close together; on a GPU, the cache would hold narrow
+  tables of that many rows.
 */
 static PetscErrorCode measure_row(const TrsMachine *machine, int64_t table_bytes, int32_t dim, TrsDType dtype,
                                   PetscBool stochastic, TrsBenchRates *rates, TrsBenchRow *row)
@@ -237,7 +237,7 @@ static PetscErrorCode measure_row(const TrsMachine *machine, int64_t table_bytes
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Measure what an id costs in lookups and updates: rows of two widths, then of other types. */
+/* Measure the cost of an id in lookups and updates: rows of two widths, then other types. */
 static PetscErrorCode measure_rows(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
 {
   const double narrow_bytes = 4.0 * TRS_BENCH_NARROW, wide_bytes = 4.0 * TRS_BENCH_WIDE;
@@ -248,7 +248,7 @@ static PetscErrorCode measure_rows(const TrsMachine *machine, int64_t table_byte
   PetscCall(measure_row(machine, table_bytes, TRS_BENCH_WIDE, TRS_FP32, PETSC_FALSE, rates, &wide));
   PetscCall(measure_row(machine, table_bytes, TRS_BENCH_WIDE, TRS_FP16, PETSC_FALSE, rates, &half));
   PetscCall(measure_row(machine, table_bytes, TRS_BENCH_WIDE, TRS_FP16, PETSC_TRUE, rates, &stochastic));
-  /* A lookup reads the row, and writes the vector of the bag. */
+  /* A lookup reads the row, and writes the bag's vector. */
   TrsBenchFit(2.0 * narrow_bytes, narrow.read_ms, 2.0 * wide_bytes, wide.read_ms, &rates->rows.read_bw,
               &rates->rows.read_overhead);
   /* An update reads the gradient, reads and writes the row and the state. */
@@ -259,7 +259,7 @@ static PetscErrorCode measure_rows(const TrsMachine *machine, int64_t table_byte
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- cuts of ids by their ranks --- */
+/* --- splits of ids by rank --- */
 
 typedef struct {
   const TrsDeviceOps *device;
@@ -299,7 +299,7 @@ static PetscErrorCode close_jagged(const TrsDeviceOps *device, TrsJagged *jagged
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Measure the ms of one of `bags` bags of `pooling` ids. */
+/* Measure the ms per bag when splitting `bags` bags of `pooling` ids. */
 static PetscErrorCode measure_bag_cut(const TrsMachine *machine, int64_t bags, int64_t pooling,
                                       double *spread, double *ms)
 {
@@ -329,7 +329,7 @@ static PetscErrorCode measure_bag_cut(const TrsMachine *machine, int64_t bags, i
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Measure the cut of bags with one id, and with many. */
+/* Measure the split of bags with one id, and with many ids. */
 static PetscErrorCode measure_cut(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates)
 {
   const int64_t bags = TrsBenchAmount((int64_t)TRS_BENCH_BAGS * TRS_BENCH_RANKS, table_bytes);

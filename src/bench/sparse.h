@@ -4,10 +4,10 @@
 #include "bench/rates.h"
 
 /*
-  TrsBenchSparse - Measure lookups of random rows, rows by their widths and types, and cuts of ids.
+  TrsBenchSparse - Measure lookups of random rows, rows by width and type, and splits of ids.
 
-  Collective. It sets rates->memory and ->rows. The slowest rank counts.
+  Collective. Sets rates->memory and ->rows to the rates of the slowest rank.
 
-  In: table_bytes  size of the table that is looked up; below 64 MiB other work is less, too
+  In: table_bytes  size of the table for lookups; below 64 MiB other work is reduced, too
 */
 PetscErrorCode TrsBenchSparse(const TrsMachine *machine, int64_t table_bytes, TrsBenchRates *rates);

@@ -7,7 +7,7 @@
 #include "core/version.h"
 #include "session/text_output.h"
 
-/* A spread beyond which the machine does other work. */
+/* A larger spread means that the machine is busy with other work. */
 static const double too_wide = 0.1;
 
 static const TrsOptionSpec bench_specs[] = {
@@ -71,7 +71,7 @@ static PetscErrorCode write_topology(TrsOptions options, const char *path, const
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Print the rates, and whether they can be trusted. Logically collective. */
+/* Print the rates, and a warning if they are unreliable. Logically collective. */
 static PetscErrorCode print_rates(MPI_Comm comm, const TrsBenchRates *rates, const char *path)
 {
   PetscFunctionBegin;

@@ -22,18 +22,18 @@ const TrsOptionGroup trs_cpu_options = TRS_OPTION_GROUP("Processors", cpu_specs)
 enum { TRS_CPU_SET_TEXT = 256, TRS_CPU_SHOWN = 4 /* ranks whose processors the report lists */ };
 
 /*
-  The processors for helping threads. With NULL a helping thread runs where its creator does.
-  TrsCpuBind() writes both variables before there are other threads.
+  The processors for helping threads. NULL: a helping thread runs on its creator's processors.
+  TrsCpuBind() writes both variables before it starts other threads.
 */
 static hwloc_topology_t machine;
 static hwloc_bitmap_t helpers;
 
-/* The data about itself that each rank of a host tells the others. */
+/* The data that each rank of a host sends to the others. */
 typedef struct {
-  char allowed[TRS_CPU_SET_TEXT]; /* processors that the launcher left to the rank */
+  char allowed[TRS_CPU_SET_TEXT]; /* processors that the launcher allows the rank */
   char bound[TRS_CPU_SET_TEXT];   /* the rank's part of these processors */
   char why_not[TRS_CPU_TEXT / 2]; /* why the rank is not bound; "" if it is bound */
-  int n_threads, by_thread;       /* by_thread: each thread has a unit of its own */
+  int n_threads, by_thread;       /* by_thread: each thread has its own unit */
 } TrsCpuRank;
 
 static PetscBool is_set(const char *name)
@@ -44,15 +44,15 @@ static PetscBool is_set(const char *name)
 }
 
 /*
-  Bind the calling thread. A failure is not an error: where the system forbids binding, the program
-  runs all the same.
+  Bind the calling thread. A failure is not an error: if the system forbids binding, the program
+  runs unbound.
 */
 static PetscBool bind_here(hwloc_const_bitmap_t cpus)
 {
   return (PetscBool)(hwloc_set_cpubind(machine, cpus, HWLOC_CPUBIND_THREAD) == 0);
 }
 
-/* Bind each thread of the team to a unit of its own, the main thread to the first unit. */
+/* Bind each thread of the team to its own unit, the main thread to the first unit. */
 static PetscErrorCode bind_team(const TrsCpuShare *share)
 {
   hwloc_bitmap_t *unit;
@@ -67,9 +67,9 @@ static PetscErrorCode bind_team(const TrsCpuShare *share)
 #pragma omp parallel num_threads(share->n_units)
   (void)bind_here(unit[omp_get_thread_num()]);
   /*
-    Threads that the main thread starts later inherit its place. When the team shrinks and grows
-    again, such a thread must be free to run on the whole part. The main thread itself is on its
-    unit by now.
+    Threads that the main thread starts later inherit its affinity. When the team shrinks and grows
+    again, such a thread must be free to run on the whole part. The main thread itself has moved to
+    its unit by now.
   */
   (void)bind_here(share->cpus);
   for (int t = 0; t < share->n_units; t++) hwloc_bitmap_free(unit[t]);
@@ -77,7 +77,7 @@ static PetscErrorCode bind_team(const TrsCpuShare *share)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Among the ranks with the processors of rank `me`: their number n, and the rank's place. */
+/* Find the number n of ranks with the same processors as rank `me`, and its place among them. */
 static void find_place(const TrsCpuRank *all, int size, int me, int *place, int *n)
 {
   *place = *n = 0;
@@ -89,7 +89,7 @@ static void find_place(const TrsCpuRank *all, int size, int me, int *place, int 
 }
 
 /*
-  Helpers run on the processors of `allowed` to which no rank has bound a thread. They run on all of
+  Let helpers run on the processors of `allowed` to which no rank has bound a thread, or on all of
   `allowed` if no such processor is left.
 */
 static PetscErrorCode set_helpers(const TrsCpuRank *all, int size, hwloc_const_bitmap_t allowed)
@@ -108,7 +108,7 @@ static PetscErrorCode set_helpers(const TrsCpuRank *all, int size, hwloc_const_b
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Example: "2 ranks x 1 thread, each thread on a processor of its own: 0 | 1" */
+/* Write a text such as "2 ranks x 1 thread, each thread on a processor of its own: 0 | 1" */
 static void describe(const TrsCpuRank *all, int size, char *text)
 {
   int n, r = 0, least = all[0].n_threads, most = least;
@@ -131,7 +131,7 @@ static void describe(const TrsCpuRank *all, int size, char *text)
   if (size > TRS_CPU_SHOWN && n < TRS_CPU_TEXT) snprintf(text + n, (size_t)(TRS_CPU_TEXT - n), " | ...");
 }
 
-/* Read the machine's topology. A failure is not an error, as in bind_here(). */
+/* Read the machine's topology. As in bind_here(), a failure is not an error. */
 static PetscBool load_machine(void)
 {
   if (machine) return PETSC_TRUE;
@@ -143,8 +143,8 @@ static PetscBool load_machine(void)
 }
 
 /*
-  Bind this rank to its part of the processors that all ranks may use. A rank that asks for more
-  threads than it has cores is left alone.
+  Bind this rank to its part of the processors that all ranks may use. A rank with more threads than
+  cores is not bound.
 */
 static PetscErrorCode bind_rank(const TrsCpuRank *all, int size, int me, hwloc_const_bitmap_t allowed,
                                 TrsCpuRank *mine)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "device/cpu_share.h"
 
-/* Units in the order of the topology. */
+/* Units in topology order. */
 typedef struct {
   int n;
   hwloc_obj_t *unit;
-  int *node; /* [n] number of the run of units that lie on one NUMA node */
+  int *node; /* [n] index of the run of units on one NUMA node */
 } TrsCpuUnits;
 
 static PetscBool is_in(hwloc_obj_t obj, hwloc_const_bitmap_t allowed)
@@ -61,8 +61,8 @@ static PetscErrorCode list_units(hwloc_topology_t topology, hwloc_const_bitmap_t
 }
 
 /*
-  Find the units [*begin, *end) of rank i of n within the NUMA node that the rank is dealt to.
-  Returns PETSC_FALSE if a node gets more ranks than it has room for.
+  Find the units [*begin, *end) of rank i of n within the NUMA node assigned to the rank. Returns
+  PETSC_FALSE if a node gets more ranks than it has room for.
 */
 static PetscBool divide_by_nodes(const TrsCpuUnits *units, int n, int i, int *begin, int *end)
 {

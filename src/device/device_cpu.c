@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The CPU as a device: host memory, streams that run inline, events that have always happened. */
+/* The CPU as a device: host memory, streams that run inline, events that are always complete. */
 #include "device/device_cpu.h"
 
 #include "core/buffer.h"
@@ -12,10 +12,9 @@
 #include <unistd.h>
 
 /*
-  The number of threads of this process. OMP_NUM_THREADS gives it. By default it is the number of
-  cores that the launcher bound the process to, or else its share of the host's cores. OpenMP's own
-  default would give every rank all cores, and ranks that spin for each other's cores run ten times
-  slower.
+  Set this process's number of threads: OMP_NUM_THREADS if given, else the number of cores that the
+  launcher bound the process to, or else its share of the host's cores. OpenMP's own default would
+  give every rank all cores, and ranks that spin on each other's cores run ten times slower.
 */
 static PetscErrorCode setup_cpu(int local_rank, int local_size)
 {

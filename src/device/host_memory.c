@@ -24,8 +24,8 @@ static const TrsController version_1 = {.mount = "sys/fs/cgroup/memory",
                                         .caches = {"inactive_file ", "active_file "}};
 
 /*
-  Add up the numbers behind the words in a file's lines. Returns how many there are. The word ""
-  begins every line.
+  Add up the numbers that follow the words in a file's lines. Returns the count of numbers. The word
+  "" matches every line.
 */
 static int add_numbers(const char *path, int n, const char *const *words, int64_t *sum)
 {
@@ -57,7 +57,10 @@ static int add_of_group(const char *folder, const char *name, int n, const char 
   return add_numbers(path, n, words, sum);
 }
 
-/* Lower the numbers to what a group's limit leaves. Its caches of files would be dropped. */
+/*
+  Lower the numbers to a group's limit. Its file caches count as free, because the system would drop
+  them.
+*/
 static void heed_group(const TrsController *controller, const char *folder, TrsHostMemory *memory)
 {
   static const char *const alone[] = {""};
@@ -72,7 +75,10 @@ static void heed_group(const TrsController *controller, const char *folder, TrsH
   if (left < memory->free_bytes) memory->free_bytes = left;
 }
 
-/* Heed a group and all above it. In a container the path may not be there, but the mount is. */
+/*
+  Apply the limits of a group and of all groups above it. In a container the group's path may be
+  missing, but the mount exists.
+*/
 static void heed_groups(const TrsController *controller, const char *root, char *group, TrsHostMemory *memory)
 {
   char folder[PATH_MAX];
@@ -100,7 +106,7 @@ TrsHostMemory TrsHostMemoryGet(const char *root)
   if (add_numbers(path, 2, available, &kib) == 2) memory.free_bytes = kib * 1024;
   snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
   file = fopen(path, "r");
-  /* Lines are number:controllers:group. Version 2 has no controllers, version 1 a list of them. */
+  /* Lines are number:controllers:group. Version 2 has no controllers, version 1 has a list. */
   while (file && fgets(line, sizeof(line), file)) {
     char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
     char list[TRS_LINE];

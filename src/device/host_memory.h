@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The memory of the host that this process may have. */
+/* The host memory that this process may use. */
 #pragma once
 
 #include <stdint.h>
 
 typedef struct {
-  int64_t free_bytes;  /* what can be had without ending a process: memory, caches, swap */
-  int64_t total_bytes; /* all that may be had */
+  int64_t free_bytes;  /* available without ending a process: memory, caches, swap */
+  int64_t total_bytes; /* all memory that may be used */
 } TrsHostMemory;
 
 /*
-  TrsHostMemoryGet - Find out what Linux has, within the limits of the control groups of the process
-  and of the groups above them: those of a batch job or a container (memory controllers of version 1
-  and 2). All processes of a group share its limit.
+  TrsHostMemoryGet - Find out Linux's memory within the limits of the process's control groups and
+  of all groups above them, such as a batch job or a container (memory controllers of version 1 and
+  2). All processes of a group share its limit.
 
   Not collective.
 

@@ -4,9 +4,9 @@
 #include "core/clock.h"
 
 /*
-  The clocks of host and device are compared again after this time, when no span waits to be read.
-  The clocks drift, and CUDA tells time differences as float. A device that is never idle offers no
-  such moment, and a long trace then loses microseconds of accuracy.
+  The clocks of host and device are compared again after this time, as soon as no span waits to be
+  read, because the clocks drift and CUDA returns time differences as float. A device that is never
+  idle has no such moment, and a long trace then loses microseconds of accuracy.
 */
 #define ALIGN_EVERY_S 1.0
 
@@ -21,7 +21,7 @@ struct TrsTimelineSpanImpl {
 static const TrsDeviceOps *timed;        /* NULL: the timeline is not open */
 static struct TrsTimelineSpanImpl *pool; /* [TRS_TIMELINE_SPANS] used in turn */
 static int64_t n_begun, n_read,
-    n_lost_spans; /* spans n_read <= i < n_begun wait in pool[i % TRS_TIMELINE_SPANS] */
+    n_lost_spans; /* pool[i % TRS_TIMELINE_SPANS] for n_read <= i < n_begun wait to be read */
 static TrsTimelineSpan marked[TRS_TRACE_N_ROWS];
 static double aligned_s;
 
@@ -60,8 +60,8 @@ PetscErrorCode TrsTimelineClose(void)
 }
 
 /*
-  Put the spans that have happened into the trace, in the order of begin. wait: also wait for all
-  spans that have ended on their streams.
+  Move completed spans into the trace, in the order of their begin. wait: also wait for all spans
+  whose end is recorded on their streams.
 */
 static PetscErrorCode collect(PetscBool wait)
 {
@@ -82,8 +82,8 @@ static PetscErrorCode collect(PetscBool wait)
 }
 
 /*
-  Compare the clocks again. Events must be read under the comparison under which they were recorded.
-  So a new comparison is made only when no event waits to be read.
+  Compare the clocks again. Events must be read with the comparison that was current when they were
+  recorded. Therefore a new comparison is made only when no event waits to be read.
 */
 static PetscErrorCode align(void)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   A record of the work on a device's streams, for core/trace.h. A span lies between two events of a
-  stream. Spans are recorded in the steps that the trace has, and read later, when they have
-  happened. The host waits for spans only at the end of the run.
+  stream. Spans are recorded in the traced steps, and read later, when they are complete. The host
+  waits for spans only at the end of the run.
 
-  The device must have events that tell their time. A device whose streams run inline has none, and
-  every call returns at once; the trace then shows the host's stages and exchanges instead. A
-  process has one device, so there is one timeline. Only the main thread calls these functions.
+  The device must have timed events. A device whose streams run inline has none, and every call
+  returns at once; the trace then shows the host's stages and exchanges instead. A process has one
+  device, so there is one timeline. Only the main thread calls these functions.
 
-  Memory: TRS_TIMELINE_SPANS pairs of events, made once. While all of them wait to be read, further
-  spans are left out and counted.
+  Memory: TRS_TIMELINE_SPANS pairs of events, created once. While all of them wait to be read,
+  further spans are left out and counted.
 */
 #pragma once
 
@@ -21,17 +21,17 @@ enum { TRS_TIMELINE_SPANS = 1024 }; /* enough for some steps */
 typedef struct TrsTimelineSpanImpl *TrsTimelineSpan; /* NULL: the span is not recorded */
 
 /*
-  Does the device tell when its streams did something? If so, the trace has rows for its streams.
+  True if the device has timed events. The trace then has rows for its streams.
 */
 PetscBool TrsTimelineHas(const TrsDeviceOps *device);
 
-/* Make the events. The trace must be open. Not collective. Errors: MEMORY. */
+/* Create the events. The trace must be open. Not collective. Errors: MEMORY. */
 PetscErrorCode TrsTimelineOpen(const TrsDeviceOps *device);
 /* Drop the spans that were not read, and free the events. Accepts a timeline that is not open. */
 PetscErrorCode TrsTimelineClose(void);
 
 /*
-  TrsTimelineBegin, TrsTimelineEnd - Record what the stream does between the two calls.
+  TrsTimelineBegin, TrsTimelineEnd - Record the stream's work between the two calls.
 
   The span goes to the trace's row as `what` (core/trace.h), in the step that is being recorded.
   Begin sets *span to NULL outside of recorded steps and without a timeline. End accepts a NULL span
@@ -44,7 +44,7 @@ PetscErrorCode TrsTimelineEnd(TrsTimelineSpan *span, TrsStream stream);
 void TrsTimelineBytes(TrsTimelineSpan span, int64_t bytes);
 
 /*
-  From now on the row's stream does `what`; its former work has ended. TRS_STAGE_NONE: the following
+  End the current span of the row's stream and begin a span of `what`. TRS_STAGE_NONE: the following
   work is not recorded.
 */
 PetscErrorCode TrsTimelineMark(TrsTraceRow row, TrsStream stream, int what);
