@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A device whose memory is not the host's, as far as a reader knows. next_batch() then does what a device would do with a batch: it assembles
-  the ids, and says whether one of them is odd. So every test of the reader can run for both kinds of devices.
+  A device whose memory is not the host's, as far as the reader can see. next_batch() then does a
+  device's work: it assembles the ids of a batch, and reports odd ids. So every reader test can run
+  for both kinds of devices.
 */
 #pragma once
 
@@ -12,7 +13,7 @@
 
 static PetscBool pretends;
 
-enum { PRETEND_OUT = 8 }; /* batches that may be out */
+enum { PRETEND_OUT = 8 }; /* batches that may be out at the same time */
 static TrsKjt pretend_kjt[PRETEND_OUT];
 static int pretend_turn;
 
@@ -24,7 +25,7 @@ static const TrsDeviceOps *pretend_cpu(void)
   return cpu;
 }
 
-/* Tell a reader, before its set-up, what device the batches are for. */
+/* Set the device of a reader's batches, before the reader's set-up. */
 static void pretend_to(TrsReader reader)
 {
   TrsDeviceOps device = *pretend_cpu();
@@ -39,7 +40,7 @@ static void pretend_assembly(TrsBatch *batch)
   const int64_t n_values = batch->kjt.jagged.n_values;
   const char *end = (const char *)batch->memory + batch->memory_bytes;
 
-  /* All that the device needs lies in what it copies. */
+  /* The device copies all data that it needs. */
   assert_true((const char *)batch->samples.values >= (const char *)batch->memory);
   assert_true((const char *)batch->samples.values +
                   batch->samples.start[batch->batch] * batch->samples.value_bytes <=
@@ -63,7 +64,7 @@ static void pretend_assembly(TrsBatch *batch)
   batch->kjt.jagged = kjt->jagged;
 }
 
-/* TrsReaderNext(), and for a device its part of the work. */
+/* TrsReaderNext(), and the device's work if there is a device. */
 static PetscErrorCode next_batch(TrsReader reader, TrsBatch **batch)
 {
   PetscFunctionBegin;

@@ -2,9 +2,10 @@
 /* TEST ranks: 1 */
 /* TEST isas: portable avx2 */
 /*
-  A batch made of samples, against its definition, with every instruction set and on the GPU, which maps ids, too: ragged lengths of 0 to 200, equal ones, one id of each key; batches
-  around the sizes of tiles; ids of 4 and 8 bytes with bad ones at all bounds; weights, shuffled samples, keys left out and taken twice, samples in parts. What lies
-  behind the results stays.
+  A batch made of samples, against its definition, with every instruction set and on the GPU, which
+  also maps ids: ragged lengths of 0 to 200, equal lengths, and one id per key; batches around the
+  sizes of tiles; ids of 4 and 8 bytes with bad ids at all bounds; weights; shuffled samples; keys
+  left out and taken twice; samples in parts. Memory after the results must stay unchanged.
 */
 #include "compute/assemble.h"
 #include "data/id_map.h"
@@ -18,7 +19,7 @@ typedef struct {
   uint64_t state;
 } dice;
 
-/* A number from 0 to n - 1 (splitmix64). */
+/* Draw a number from 0 to n - 1 (splitmix64). */
 static int64_t throw_one(dice *d, int64_t n)
 {
   uint64_t x = d->state += 0x9e3779b97f4a7c15u;
@@ -57,7 +58,7 @@ static void make_lengths(problem *p, lengths_kind kind, dice *d)
   }
 }
 
-/* Any order of features, some keys left out, and one that is taken twice. */
+/* Make features in any order. Some keys are left out, and one key is taken twice. */
 static void make_features(problem *p, PetscBool limited, dice *d)
 {
   static const int64_t rows[] = {1,         2, 100, INT32_MAX, (int64_t)1 << 31, ((int64_t)1 << 31) + 5,
@@ -87,7 +88,7 @@ static void make_features(problem *p, PetscBool limited, dice *d)
   }
 }
 
-/* good: no id is out of the smallest table. Otherwise ids lie at all bounds. */
+/* Make ids. If good, every id is a row of the smallest table. Otherwise ids lie at all bounds. */
 static void make_values(problem *p, PetscBool good, dice *d)
 {
   static const int64_t edges[] = {-1,
@@ -154,7 +155,7 @@ static void free_problem(problem *p)
   free(p->sample);
 }
 
-/* The j-th id of a sample's bag, as the file has it. */
+/* Find the beginning of a sample's bag in the file. */
 static int64_t place_of(const problem *p, int64_t sample, int key)
 {
   int64_t at = p->start[sample];
@@ -168,7 +169,7 @@ static int64_t id_at(const problem *p, int64_t at)
   return p->samples.value_bytes == 4 ? ((const int32_t *)p->values)[at] : ((const int64_t *)p->values)[at];
 }
 
-/* Compare a result with the definition. odd [n_parts] of the parts that end at end[]. */
+/* Compare a result with the definition. odd [n_parts] belongs to the parts that end at end[]. */
 static void check_result(const problem *p, const TrsJagged *out, int n_parts, const int64_t *end,
                          const int32_t *odd)
 {
@@ -246,7 +247,7 @@ static void check_problem(const problem *p, int n_parts)
   if (out.weights) check_guard(out.weights, n_values, sizeof(float));
 }
 
-/* Some features whose ids become rows by a rule. */
+/* Give some features a rule that turns their ids into rows. */
 static void make_maps(problem *p, dice *d)
 {
   for (int f = 0; f < p->n_features; f++) {
@@ -260,7 +261,7 @@ static void make_maps(problem *p, dice *d)
   }
 }
 
-/* The samples on the GPU, twice, with what lies behind the results. */
+/* Assemble the samples on the GPU twice, and check the memory after the results. */
 static void check_device(const problem *p, const TrsComputeOps *compute, TrsWorkspace workspace)
 {
   const int64_t B = p->samples.batch, n_bags = p->n_features * B, n_in = p->start[B];
@@ -311,7 +312,8 @@ static void test_devices(void **state)
     for (size_t b = 0; b < sizeof(batches) / sizeof(batches[0]); b++)
       for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
         for (int kind = 0; kind < N_LENGTHS; kind++) {
-          if (batches[b] * keys[k] > 1000 && throw_one(&d, 4)) continue; /* some of the large ones */
+          /* try only some of the large ones */
+          if (batches[b] * keys[k] > 1000 && throw_one(&d, 4)) continue;
           make_problem(&p, batches[b], keys[k], (lengths_kind)kind, &d);
           if (throw_one(&d, 2)) make_maps(&p, &d);
           check_device(&p, compute, workspace);
@@ -332,14 +334,15 @@ static void test_assemble(void **state)
   for (size_t b = 0; b < sizeof(batches) / sizeof(batches[0]); b++)
     for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
       for (int kind = 0; kind < N_LENGTHS; kind++) {
-        if (batches[b] * keys[k] > 3000 && throw_one(&d, 4)) continue; /* some of the large ones */
+        /* try only some of the large ones */
+        if (batches[b] * keys[k] > 3000 && throw_one(&d, 4)) continue;
         make_problem(&p, batches[b], keys[k], (lengths_kind)kind, &d);
         check_problem(&p, p.sample || batches[b] < 5 ? 1 : 1 + (int)throw_one(&d, 4));
         free_problem(&p);
       }
 }
 
-/* Batches so large that they go past the caches. */
+/* Batches that are larger than the caches. */
 static void test_large(void **state)
 {
   dice d = {7};

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which samples a rank takes in a step: numbers by hand, and by the law that each pass takes every sample once. */
+/*
+  A rank's samples in a step: numbers by hand, and the law that each pass takes every sample once.
+*/
 #include "data/batch_order.h"
 #include "trs_test.h"
 
-/* 71 samples, 4 ranks of 4: 4 whole steps and one of 7 (golden case last_batch_epochs: 15 steps in 3 epochs; drop_last_epochs: 8 in 2). */
+/*
+  71 samples, 4 ranks of 4: 4 whole steps and one of 7 (golden case last_batch_epochs: 15 steps in 3
+  epochs; drop_last_epochs: 8 in 2).
+*/
 static void test_by_hand(void **state)
 {
   TrsBatchOrder schedule = {.num_samples = 71, .batch_size = 4, .size = 4};
@@ -20,7 +25,7 @@ static void test_by_hand(void **state)
     assert_int_equal(step.first, 16 + 4 * schedule.rank);
     assert_int_equal(step.batch, 4);
     assert_int_equal(step.global_batch, 16);
-    TrsBatchOrderAt(&schedule, 9, &step); /* the last one */
+    TrsBatchOrderAt(&schedule, 9, &step); /* the last step */
     assert_int_equal(step.global_batch, 7);
     assert_int_equal(step.first, first[schedule.rank]);
     assert_int_equal(step.batch, batch[schedule.rank]);

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* By the widest instructions and by portable ones. */
+/* Map an id with the widest instructions and with portable ones. */
 static int64_t mapped(const TrsIdMapRule *rule, PetscBool is_unsigned, int64_t id)
 {
   const TrsIdMap map = TrsIdMapMake(&(TrsIdMapRule){rule->kind, rule->rows, rule->collisions, is_unsigned});
@@ -17,7 +17,7 @@ static int64_t mapped(const TrsIdMapRule *rule, PetscBool is_unsigned, int64_t i
   return id;
 }
 
-/* What fbgemm's zero_collision_hash with max_probe 1 answers. */
+/* Results of FBGEMM's zero_collision_hash with max_probe 1. */
 static void test_hash_of_fbgemm(void **state)
 {
   static const int64_t id[] = {0, 1, 2, 1000000000000000, -5, (int64_t)1 << 62};
@@ -31,7 +31,7 @@ static void test_hash_of_fbgemm(void **state)
   }
 }
 
-/* By the processor's division. */
+/* Compute a remainder by the processor's division. */
 static int64_t remainder_of(int64_t id, int64_t rows, PetscBool is_unsigned)
 {
   int64_t rest = is_unsigned ? (int64_t)((uint64_t)id % (uint64_t)rows) : id % rows;
@@ -90,11 +90,14 @@ static void test_divisions(void **state)
     const int64_t rows = 1 + (int64_t)(next_bits(&bits) >> (7 + n % 57));
 
     check_division(id, rows, 1 + (int64_t)(next_bits(&bits) >> (7 + n % 53)), (PetscBool)(n & 1));
-    check_division(id / rows * rows + n % 3 - 1, rows, rows, (PetscBool)(n & 1)); /* beside a multiple */
+    /* next to a multiple */
+    check_division(id / rows * rows + n % 3 - 1, rows, rows, (PetscBool)(n & 1));
   }
 }
 
-/* Many ids at once are what portable instructions make of them one by one; with kind none they stay. */
+/*
+  Many ids at once give the same rows as portable instructions one by one. Kind none keeps the ids.
+*/
 static void test_many(void **state)
 {
   enum { N = 5001 };

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
-/* Batches: the file's contents in the schedule's order, feature-major; checks of ids and numbers; nothing allocated in a steady step. All of it for a CPU, and for a device that
-   assembles the batches. */
+/*
+  Batches: the file's contents in the schedule's order, feature-major; checks of ids and numbers; no
+  allocation in a steady step. All tests run for a CPU, and for a device that assembles the batches.
+*/
 #include "core/buffer.h"
 #include "data/pretend_device.h"
 #include "data/shuffle.h"
@@ -24,7 +26,7 @@ static void choose_path(void **state)
   if (trs_rank() == 0) {
     snprintf(path, sizeof(path), "%s/trs_reader_%d.h5", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
              (int)getpid());
-    (void)unlink(path); /* of a process of that number that was killed */
+    (void)unlink(path); /* left over from a killed process with the same number */
   }
   MPI_Bcast(path, (int)sizeof(path), MPI_CHAR, 0, MPI_COMM_WORLD);
 }
@@ -57,7 +59,7 @@ typedef struct {
   TrsReader reader;
 } fixture;
 
-/* text: options of the command line, by blanks. */
+/* text: options of the command line, separated by blanks. */
 static void open_reader(fixture *f, const char *text, PetscBool training, const TrsBoundsCheckMode *mode,
                         int64_t start)
 {
@@ -104,7 +106,7 @@ static void check_sample(const TrsBatch *batch, int64_t b, int64_t sample)
   }
 }
 
-/* Run to the end; the steps seen. shuffle_seed < 0: file order. */
+/* Run to the end, and return the number of steps. shuffle_seed < 0: file order. */
 static int64_t check_run(fixture *f, int64_t start, int64_t shuffle_seed)
 {
   int64_t steps = 0;
@@ -125,7 +127,8 @@ static int64_t check_run(fixture *f, int64_t start, int64_t shuffle_seed)
     assert_int_equal(batch->kjt.jagged.offsets[2 * batch->batch], batch->kjt.jagged.n_values);
     if (shuffle_seed >= 0) TrsShuffleInit(&shuffle, (uint64_t)shuffle_seed, batch->epoch, MADE_SAMPLES);
     for (int64_t b = 0; b < batch->batch; b++) weight += (double)batch->weights[b];
-    assert_true(TrsWeightSumTotal(batch->weight_digits) == weight); /* multiples of a half */
+    /* exact: multiples of one half */
+    assert_true(TrsWeightSumTotal(batch->weight_digits) == weight);
     for (int64_t b = 0; b < batch->batch; b++)
       check_sample(batch, b, shuffle_seed >= 0 ? TrsShuffleAt(&shuffle, batch->first + b) : batch->first + b);
     assert_petsc_ok(TrsReaderReturn(f->reader, &batch));
@@ -150,27 +153,30 @@ static void test_contents(void **state)
     open_reader(&f, "-batch_size 3 -steps 50 -data_shuffle -seed 5 -data_read_ahead 1", PETSC_TRUE, fatal, 0);
     assert_int_equal(check_run(&f, 0, 5), 50); /* passes repeat */
     close_reader(&f);
-    open_reader(&f, "-batch_size 100", PETSC_TRUE, fatal,
-                0); /* more than there are: one short batch, one pass */
+    /* more than the file has: one pass with one short batch */
+    open_reader(&f, "-batch_size 100", PETSC_TRUE, fatal, 0);
     assert_int_equal(check_run(&f, 0, -1), 1);
     close_reader(&f);
-    open_reader(&f, "-batch_size 3 -epochs 3 -data_shuffle -seed 9", PETSC_TRUE, fatal,
-                per_epoch + 2); /* resumed */
+    /* a resumed training */
+    open_reader(&f, "-batch_size 3 -epochs 3 -data_shuffle -seed 9", PETSC_TRUE, fatal, per_epoch + 2);
     assert_int_equal(check_run(&f, per_epoch + 2, 9), 2 * per_epoch - 2);
     close_reader(&f);
-    open_reader(&f, "-batch_size 3 -steps 2 -epochs 3 -data_shuffle", PETSC_FALSE, fatal,
-                0); /* evaluation: one pass in file order */
+    /* an evaluation makes one pass in file order */
+    open_reader(&f, "-batch_size 3 -steps 2 -epochs 3 -data_shuffle", PETSC_FALSE, fatal, 0);
     assert_int_equal(check_run(&f, 0, -1), per_epoch);
     close_reader(&f);
   }
 }
 
-/* The same in three files, in batches that span them; of an id too large the message names the file and the row in it. */
+/*
+  The same with three files, and batches that span them. If an id is too large, the message names
+  the file and the row in it.
+*/
 static void test_parts(void **state)
 {
   static const int first[4] = {0, 5, 6, MADE_SAMPLES};
-  static const int64_t narrow[2] = {
-      60, 49}; /* user: one id of the law is too large, first of sample 7, which is row 1 of the last file */
+  /* one id of user is too large, first in sample 7, row 1 of the last file */
+  static const int64_t narrow[2] = {60, 49};
   static char part[3][4200];
   const char *const parts[3] = {part[0], part[1], part[2]};
   const int64_t per_epoch = (MADE_SAMPLES + 4 * trs_size() - 1) / (4 * trs_size());
@@ -212,9 +218,12 @@ static void test_parts(void **state)
   n_names = 1;
 }
 
-enum { MANY_FILES = 7 }; /* more than HDF5 keeps open, so that threads close files that others want */
+enum { MANY_FILES = 7 }; /* more than HDF5 keeps open, so that threads close each other's files */
 
-/* Any number of threads reads what one does, of every kind of file and of many files, from any step. */
+/*
+  Any number of threads reads the same as one thread, from every kind of file and from many files,
+  starting at any step.
+*/
 static void test_threads(void **state)
 {
   static char part[MANY_FILES][4200];
@@ -257,7 +266,10 @@ static void test_threads(void **state)
   for (int p = 0; p < MANY_FILES && trs_rank() == 0; p++) assert_int_equal(unlink(part[p]), 0);
 }
 
-/* Three labels with names, groups and times, stored in the way of the kind; label 1 is the law's. */
+/*
+  Make three labels with names, groups and times, stored in this kind's way; label 1 follows the
+  law.
+*/
 static void make_labels(made_kind kind)
 {
   static float labels[MADE_SAMPLES][3];
@@ -271,7 +283,7 @@ static void make_labels(made_kind kind)
   make_file(kind, NULL);
   if (trs_rank() == 0) {
     for (int i = 0; i < MADE_SAMPLES; i++) {
-      labels[i][0] = 7.0f; /* not a label, but nobody asks for this one */
+      labels[i][0] = 7.0f; /* an invalid label, but nobody reads it */
       labels[i][1] = made_label(i);
       labels[i][2] = 1.0f - made_label(i);
       group[i] = 100 - i / 3;
@@ -289,7 +301,7 @@ static void make_labels(made_kind kind)
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* The chosen label in any order of the samples, and an evaluation's groups and times. */
+/* Read a chosen label in any order of the samples, and an evaluation's groups and times. */
 static void test_labels(void **state)
 {
   (void)state;
@@ -320,7 +332,7 @@ static void test_labels(void **state)
   }
 }
 
-/* The message about a bad number names the column of the label, whichever row a rank meets first. */
+/* The message about a bad number names the label's column, for any row that a rank finds first. */
 static void test_bad_label(void **state)
 {
   int n_failed = 0;
@@ -346,7 +358,7 @@ static void test_length_of_training(void **state)
 {
   static const struct {
     const char *options;
-    int64_t total; /* on one rank */
+    int64_t total; /* steps on one rank */
   } cases[] = {{"-batch_size 10", 4},
                {"-batch_size 10 -drop_last", 3},
                {"-batch_size 10 -epochs 3", 12},
@@ -382,7 +394,7 @@ static void test_no_batch_left(void **state)
   close_reader(&f);
 }
 
-/* Sample 20 gets ids 60 and -1 in hist, -2 in user. */
+/* Put ids 60 and -1 into hist of sample 20, and -2 into user of sample 19. */
 static void spoil_ids(hid_t file)
 {
   hid_t dataset = H5Dopen2(file, "sparse/values", H5P_DEFAULT);
@@ -395,7 +407,7 @@ static void spoil_ids(hid_t file)
         values[at] = 60;
         values[at + 1] = -1;
       }
-      if (i == 21 - 2 && f == 0) values[at] = -2; /* sample 19 has three */
+      if (i == 21 - 2 && f == 0) values[at] = -2; /* sample 19 has three ids */
       at += made_length(i, f);
     }
   }
@@ -403,7 +415,7 @@ static void spoil_ids(hid_t file)
   H5Dclose(dataset);
 }
 
-/* Sums over ranks of ids repaired, warned about, zeros found. */
+/* Sum over ranks: ids warned about, bad ids left, -1 found, ids repaired by feature. */
 static void count_ids(fixture *f, int64_t sums[4])
 {
   const TrsBadIds *bad;
@@ -434,8 +446,8 @@ static void test_bounds(void **state)
   const TrsBoundsCheckMode mode[3][2] = {{TRS_BOUNDS_WARNING, TRS_BOUNDS_WARNING},
                                          {TRS_BOUNDS_IGNORE, TRS_BOUNDS_IGNORE},
                                          {TRS_BOUNDS_NONE, TRS_BOUNDS_NONE}};
-  const int64_t expected[3][4] = {
-      {2, 0, 1, 11}, {0, 0, 1, 11}, {0, 2, 1, 0}}; /* warned, left, pruned (passes), repaired by feature */
+  /* warned, left, pruned (valid), repaired by feature */
+  const int64_t expected[3][4] = {{2, 0, 1, 11}, {0, 0, 1, 11}, {0, 2, 1, 0}};
   int n_failed = 0;
   TrsBatch *batch;
   fixture f;
@@ -461,7 +473,7 @@ static void test_bounds(void **state)
     assert_petsc_ok(TrsReaderReturn(f.reader, &batch));
   }
   MPI_Allreduce(MPI_IN_PLACE, &n_failed, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-  assert_true(n_failed >= 1); /* the rank that has sample 19; with one sample 20 only: "hist" */
+  assert_true(n_failed >= 1); /* at least the rank that has sample 19 */
   close_reader(&f);
 }
 
@@ -514,7 +526,7 @@ static void test_numbers(void **state)
                {spoil_label, "/labels[20, 0] is 1.5, expected a number in [0, 1]"},
                {spoil_label_nan, "/labels[20, 0] is nan, expected a number in [0, 1]"},
                {spoil_last_weight, "/sparse/weights holds nan in sample 36, expected finite numbers"},
-               {spoil_weight, NULL}}; /* of item, which is not read */
+               {spoil_weight, NULL}}; /* in item, which is not read */
 
   (void)state;
   for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -524,7 +536,7 @@ static void test_numbers(void **state)
 
       for (int check = 0; check < 3; check++) {
         char text[128];
-        int64_t found[2] = {0, 0}; /* ranks that fail; numbers counted */
+        int64_t found[2] = {0, 0}; /* ranks that fail; bad numbers counted */
         TrsBatch *batch;
         fixture f;
 
@@ -549,7 +561,7 @@ static void test_numbers(void **state)
   }
 }
 
-/* After a few passes no step allocates, with batches of any size. */
+/* After a few passes no step allocates memory, with batches of any size. */
 static void test_steady_state(void **state)
 {
   int64_t before = 0, after;
@@ -562,7 +574,8 @@ static void test_steady_state(void **state)
   assert_petsc_ok(TrsReaderSetUp(f.reader));
   for (int i = 0; i < 200; i++) {
     if (i == 160) TrsMemoryUse(&before, NULL);
-    for (int k = 0; k < 3; k++) assert_petsc_ok(next_batch(f.reader, &batch[k])); /* three may be out */
+    /* three may be out at the same time */
+    for (int k = 0; k < 3; k++) assert_petsc_ok(next_batch(f.reader, &batch[k]));
     for (int k = 2; k >= 0; k--) assert_petsc_ok(TrsReaderReturn(f.reader, &batch[k]));
   }
   TrsMemoryUse(&after, NULL);
@@ -572,7 +585,7 @@ static void test_steady_state(void **state)
   close_reader(&f);
 }
 
-/* Destroyed at any point: the thread ends. */
+/* If the reader is destroyed at any point, its thread ends. */
 static void test_early_end(void **state)
 {
   (void)state;
@@ -588,14 +601,14 @@ static void test_early_end(void **state)
   }
 }
 
-/* A bad number ends the run at its batch, and only there, whichever thread found it how early. */
+/* A bad number ends the run exactly at its batch, even if a thread found it much earlier. */
 static void test_threads_fail_in_order(void **state)
 {
   const int64_t step = 20 / (2 * trs_size()), rank = 20 % (2 * trs_size()) / 2;
 
   (void)state;
   make_file(MADE_PLAIN, spoil_dense);
-  for (int round = 0; round < 24; round++) { /* threads meet in other orders each time */
+  for (int round = 0; round < 24; round++) { /* threads run in another order each time */
     const int n = 1 + round % 4;
     char text[64];
     TrsBatch *batch;
@@ -618,7 +631,9 @@ static void test_threads_fail_in_order(void **state)
   }
 }
 
-/* With threads, too: after a few passes no step allocates, and threads end at any point. */
+/*
+  With several threads: after a few passes no step allocates memory, and threads end at any point.
+*/
 static void test_threads_steady(void **state)
 {
   int64_t before = 0, after;
@@ -641,7 +656,9 @@ static void test_threads_steady(void **state)
 
 enum { LARGE_SAMPLES = 12000, LARGE_BAD = 9000 };
 
-/* Feature 0 has i % 5 ids in sample i, feature 1 has ten; the j-th is (11 i + 5 f + j) % 1000. */
+/*
+  Feature 0 has i % 5 ids in sample i, feature 1 has ten. The j-th id is (11 i + 5 f + j) % 1000.
+*/
 static int64_t large_length(int64_t i, int f)
 {
   return f ? 10 : i % 5;
@@ -652,7 +669,10 @@ static int64_t large_id(int64_t i, int f, int64_t j)
   return (11 * i + 5 * f + j) % 1000;
 }
 
-/* A dataset whose batches are read in several parts. With `bad` sample LARGE_BAD has id 1000 in feature 1, and a later one has, too. */
+/*
+  Make a dataset whose batches are read in several parts. With `bad`, samples LARGE_BAD and
+  LARGE_BAD + 1000 have id 1000 in feature 1.
+*/
 static void make_large(hid_t ids, int bad)
 {
   static int64_t offsets[LARGE_SAMPLES + 1], lengths[LARGE_SAMPLES][2], values[LARGE_SAMPLES * 14];
@@ -707,7 +727,7 @@ static void open_large(fixture *f, const char *text, TrsBoundsCheckMode mode)
   assert_petsc_ok(TrsReaderSetUp(f->reader));
 }
 
-/* A large batch: its contents, and which bad ids are found where. */
+/* Check a large batch: its contents, and the places of bad ids. */
 static void test_large_batch(void **state)
 {
   (void)state;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The shuffle is a permutation, differs by seed and epoch, and looks like one drawn at random. Sums of weights are exact in any order. */
+/*
+  The shuffle is a permutation, differs by seed and epoch, and looks random. Sums of weights are
+  exact in any order.
+*/
 #include "data/shuffle.h"
 #include "data/weight_sum.h"
 #include "trs_test.h"
@@ -30,7 +33,10 @@ static void test_permutation(void **state)
   }
 }
 
-/* Two random permutations of 10,000 share a fixed place with probability 1/10,000 each: 1 on average, above 12 less than once in 1e9. */
+/*
+  Two random permutations of 10,000 share a fixed place with probability 1/10,000 each: 1 on
+  average, above 12 less than once in 1e9.
+*/
 static void test_orders_differ(void **state)
 {
   const struct {
@@ -56,7 +62,10 @@ static void test_orders_differ(void **state)
   }
 }
 
-/* Where samples of each tenth go: 100 cells of 1000 expected; chi-square with 81 degrees of freedom exceeds 160 about once in 1e6 times. */
+/*
+  Check the targets of each tenth of the samples: 100 cells of 1000 expected; chi-square with 81
+  degrees of freedom exceeds 160 about once in 1e6 times.
+*/
 static void test_mixing(void **state)
 {
   int count[10][10] = {{0}};
@@ -71,7 +80,10 @@ static void test_mixing(void **state)
   assert_true(chi_square < 160);
 }
 
-/* By hand: largest and smallest floats together, carries, nothing, and what is not finite. */
+/*
+  By hand: largest and smallest floats together, carries, no weights, and weights that are not
+  finite.
+*/
 static void test_weight_sums(void **state)
 {
   const float extremes[] = {FLT_MAX, 0x1p-149f, 1.0f, FLT_MAX}, thirds[] = {0.1f, 0.2f, 0.3f};
@@ -97,7 +109,10 @@ static void test_weight_sums(void **state)
   assert_true(TrsWeightSumTotal(digits) != TrsWeightSumTotal(digits));
 }
 
-/* Of 200,000 weights over 40 decades: the same bits in either order and from 7 ranks, as any double sum of them is not. */
+/*
+  200,000 weights over 40 decades have a sum with the same bits in either order and from 7 ranks,
+  unlike any plain sum of doubles.
+*/
 static void test_weight_sums_in_any_order(void **state)
 {
   enum { N = 200000, PARTS = 7 };

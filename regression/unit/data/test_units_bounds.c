@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Golden data of FBGEMM's bounds check, through a dataset file and the reader (src/RULES.md, rule
-  A24): repaired ids, the number of warnings, the error of the mode fatal. FBGEMM repairs damaged
-  offsets, too; here a dataset with such offsets is refused in every mode.
+  A24): repaired ids, the number of warnings, the error of the mode fatal. FBGEMM also repairs
+  damaged offsets; here a dataset with such offsets is refused in every mode.
 */
 #include "data/pretend_device.h"
 #include "golden_h5.h"
@@ -27,7 +27,7 @@ static TrsBoundsCheckMode mode_of(hid_t group)
   return TRS_BOUNDS_NONE;
 }
 
-/* Rows of each bag's table: features have a batch size of their own, or all have the same. */
+/* Find the rows of each bag's table. Features have their own batch size, or share one. */
 static void rows_of_bags(hid_t group, int n_bags, int64_t *of_bag)
 {
   int64_t n_tables = 0, *rows = golden_int64(group, "in/rows", &n_tables), *begin = NULL;
@@ -43,7 +43,7 @@ static void rows_of_bags(hid_t group, int n_bags, int64_t *of_bag)
   free(begin);
 }
 
-/* A dataset of one sample in which each bag is a feature of its own. */
+/* Make a dataset with one sample in which each bag is a separate feature. */
 static void make_file(int n_bags, const int64_t *offsets, int64_t n_values, const int64_t *values)
 {
   const char *const format = "trshard-dataset", *features[MOST_BAGS];
@@ -104,7 +104,7 @@ static PetscErrorCode read_file(TrsReader reader, TrsDataset dataset, hid_t grou
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Do the offsets describe bags of all ids, one after the other? */
+/* Do the offsets describe contiguous bags that contain all ids? */
 static PetscBool are_sound(int n_bags, const int64_t *offsets, int64_t n_values)
 {
   PetscBool sound = (PetscBool)(offsets[0] == 0 && offsets[n_bags] == n_values);
