@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A small dataset file, and the means to spoil it. */
+/* A small dataset file, and functions that damage it. */
 #pragma once
 
 #include "trs_test.h"
@@ -11,7 +11,10 @@
 
 enum { MADE_SAMPLES = 37, MADE_FEATURES = 3, MADE_DENSE = 2, MADE_CHUNK = 8 };
 
-/* Laws of the file's contents. Feature f of sample i has (i + f) % 4 ids; the j-th is (7 i + 3 f + j) % 50. */
+/*
+  Laws of the file's contents. Feature f of sample i has (i + f) % 4 ids; the j-th id is
+  (7 i + 3 f + j) % 50.
+*/
 static inline int made_length(int64_t i, int f)
 {
   return (int)((i + f) % 4);
@@ -51,7 +54,7 @@ typedef enum {
   MADE_N_KINDS
 } made_kind;
 
-/* Put (or replace) a dataset; chunk_rows 0: contiguous. */
+/* Write or replace a dataset. chunk_rows 0: contiguous. */
 static inline void made_put(hid_t file, const char *name, hid_t file_type, hid_t type, int ndim, hsize_t rows,
                             hsize_t cols, made_kind kind, const void *data)
 {
@@ -84,7 +87,7 @@ static inline void made_put_int(hid_t object, const char *name, int n, const int
   H5Sclose(space);
 }
 
-/* n 0: a scalar; texts of variable length, else of 8 bytes. */
+/* Write texts of variable length, or of 32 bytes each. n 0: a scalar. */
 static inline void made_put_text(hid_t object, const char *name, int n, const char *const *texts,
                                  int variable)
 {
@@ -103,7 +106,7 @@ static inline void made_put_text(hid_t object, const char *name, int n, const ch
   H5Tclose(type);
 }
 
-/* Of samples first .. first + samples - 1. */
+/* Write the sparse features of samples first .. first + samples - 1. */
 static inline void made_sparse(hid_t file, made_kind kind, int first, int samples)
 {
   static int32_t lengths[MADE_SAMPLES][MADE_FEATURES];
@@ -130,7 +133,7 @@ static inline void made_sparse(hid_t file, made_kind kind, int first, int sample
   made_put(file, "sparse/weights", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 1, (hsize_t)n, 1, kind, weights);
 }
 
-/* A good file of the kind: samples first .. first + samples - 1 of the law. */
+/* Write a good file of this kind: samples first .. first + samples - 1 of the law. */
 static inline void made_part(const char *path, made_kind kind, int first, int samples)
 {
   static float dense[MADE_SAMPLES][MADE_DENSE], labels[MADE_SAMPLES], weights[MADE_SAMPLES];
@@ -166,12 +169,12 @@ static inline void made_dataset(const char *path, made_kind kind)
   made_part(path, kind, 0, MADE_SAMPLES);
 }
 
-/* The path of a new file, the same on all ranks. */
+/* Choose the path of a new file, the same on all ranks. */
 static inline void made_choose_path(const char *name, char path[4096])
 {
   if (trs_rank() == 0) {
     snprintf(path, 4096, "%s/%s_%d.h5", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", name, (int)getpid());
-    (void)unlink(path); /* of a process of that number that was killed */
+    (void)unlink(path); /* left over from a killed process with the same number */
   }
   MPI_Bcast(path, 4096, MPI_CHAR, 0, MPI_COMM_WORLD);
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
-/* Checkpoints: what is written by one split is read by any other, bit for bit; golden files load; damage is found. */
+/*
+  Checkpoints: a file written with one split is read with any other split, bit for bit; golden files
+  load; damage is found.
+*/
 #include "core/buffer.h"
 #include "core/events.h"
 #include "io/checkpoint/checkpoint.h"
@@ -14,7 +17,7 @@
 
 enum { ROWS = 61, COLS = 12, N_COLUMNS = 3 };
 
-/* Element (r, c) of tensor k: any law will do that tells elements apart. */
+/* Element (r, c) of tensor k. Any law is fine if all elements differ. */
 static float element(int k, int64_t r, int64_t c)
 {
   return (float)(1000 * k + 13 * (int)r) + 0.25f * (float)c;
@@ -22,7 +25,7 @@ static float element(int k, int64_t r, int64_t c)
 
 typedef enum { SPLIT_ROWS, SPLIT_COLUMNS, SPLIT_ONE, SPLIT_REPLICATED, SPLIT_GRID, N_SPLITS } split;
 
-/* The rectangle of [rows, cols] that rank r of w holds: columns in steps of 4. */
+/* Find the rectangle of [rows, cols] that rank r of w holds. Columns come in steps of 4. */
 static void my_part(split how, int64_t rows, int64_t cols, int r, int w, int64_t rect[4])
 {
   int64_t block = (rows + w - 1) / w, row = r * block < rows ? r * block : rows;
@@ -35,12 +38,12 @@ static void my_part(split how, int64_t rows, int64_t cols, int r, int w, int64_t
     rect[2] = rows - row < block ? rows - row : block;
   } else if (how == SPLIT_ONE) {
     if (r != w - 1) rect[2] = rect[3] = 0;
-  } else if (how == SPLIT_COLUMNS) { /* the first ranks one block of 4 columns each, the last one the rest */
+  } else if (how == SPLIT_COLUMNS) {
+    /* one block of 4 columns for each of the first ranks, the rest for the last rank */
     rect[1] = 4 * r < cols ? 4 * r : cols;
     rect[3] = r == w - 1 || rect[1] + 4 > cols ? cols - rect[1] : 4;
-  } else if (
-      how ==
-      SPLIT_GRID) { /* rank 0: the upper left part; the last rank's two rectangles are added by the caller */
+  } else if (how == SPLIT_GRID) {
+    /* rank 0: the upper left part; the caller adds the last rank's two rectangles */
     rect[2] = r == 0 ? 20 : 0;
     rect[3] = r == 0 ? 8 : 0;
   }
@@ -48,7 +51,7 @@ static void my_part(split how, int64_t rows, int64_t cols, int r, int w, int64_t
 
 typedef struct {
   TrsState state;
-  float *data; /* [ROWS, COLS + 1]: with a gap after each row */
+  float *data; /* [ROWS, COLS + 1], a gap after each row */
   int64_t rect[4];
 } fixture;
 
@@ -123,7 +126,7 @@ static void test_any_split_reads_any_other(void **state)
   }
 }
 
-/* Half and bfloat tensors keep their bits; h5py's float16 is what fp16 is stored as (golden file below). */
+/* Half and bfloat tensors keep their bits. fp16 is stored as h5py's float16 (golden file below). */
 static void test_half_types(void **state)
 {
   const TrsDType types[2] = {TRS_FP16, TRS_BF16};
@@ -153,17 +156,17 @@ static void test_half_types(void **state)
   assert_memory_equal(out, in, sizeof(in));
 }
 
-/* --- integers, which come from and go to what is not one array --- */
+/* --- integers that callbacks supply and take --- */
 
-enum { MANY = 9000000 }; /* more than a piece of 64 MiB */
+enum { MANY = 9000000 }; /* more than one piece of 64 MiB */
 
 typedef struct {
-  int64_t row; /* of the part's first row in the tensor */
+  int64_t row; /* the part's first row in the tensor */
   int64_t given, taken;
-  int fails; /* the call that fails; 0: none */
+  int fails; /* 1: the call fails */
 } integers;
 
-/* All 64 bits count. */
+/* The value uses all 64 bits. */
 static int64_t integer(int64_t row)
 {
   return INT64_MIN + 3 * row;
@@ -193,7 +196,7 @@ static PetscErrorCode take_integers(void *context, int part, TrsDType dtype, int
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Rank r has rows [bounds[r], bounds[r + 1]), in two parts. */
+/* Add a tensor. Rank r has rows [bounds[r], bounds[r + 1]), in two parts. */
 static void add_integers(TrsState *s, const int64_t *bounds, integers *i)
 {
   const int64_t begin = bounds[trs_rank()], end = bounds[trs_rank() + 1], middle = begin + (end - begin) / 3;
@@ -234,7 +237,7 @@ static void test_integers(void **state)
   assert_int_equal(found.step, 1);
   assert_int_equal(i[0].taken + i[1].taken, trs_rank() == trs_size() - 1 ? MANY : 0);
   assert_petsc_ok(TrsStateFree(&s));
-  /* To memory; and as floats they are refused. */
+  /* Read the integers into memory. Reading them as floats is refused. */
   assert_petsc_ok(TrsStateAdd(&s, "embedding/user/keys", TRS_INT64, 1, MANY, 1, &tensor));
   assert_petsc_ok(TrsStateAddPart(tensor, 7, 0, 5, 1, few, 1));
   assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, path, &s, &found));
@@ -246,7 +249,10 @@ static void test_integers(void **state)
   assert_petsc_ok(TrsStateFree(&s));
 }
 
-/* One number that is not finite, on any rank, in any type: nothing is written, and the file that was there stays. */
+/*
+  A number that is not finite, on any rank and in any type, ends the write, and the existing file
+  stays.
+*/
 static void test_not_finite(void **state)
 {
   static const uint32_t bits[] = {0x7f800000u, 0xff800000u, 0x7fc00000u, 0xff800001u};
@@ -283,10 +289,13 @@ static void test_not_finite(void **state)
   TrsErrorClear();
 }
 
-/* More than trs_part_bytes are written in rounds; in each one every rank gives a sign of life, also one that has nothing to write. */
+/*
+  More than trs_part_bytes are written in rounds. In each round every rank reports progress, even if
+  it has nothing to write.
+*/
 static void test_signs_of_life(void **state)
 {
-  const int64_t rows = (int64_t)200 << 18; /* 200 MiB of fp32 */
+  const int64_t rows = (int64_t)200 << 18; /* 200 MiB in fp32 */
   const int64_t before = TrsStageSwitches();
   const TrsCheckpointInfo info = {.step = 1};
   TrsState s = {0};
@@ -305,7 +314,7 @@ static void test_signs_of_life(void **state)
   assert_petsc_ok(TrsFree(&values));
 }
 
-/* Column c of the split row-wise state lies on rank c mod W; offsets 4c. */
+/* Add a split row-wise state. Column c lies on rank c mod W, with offset 4c. */
 static void add_columns(TrsState *s, float *values, const int64_t *offsets, int n_columns)
 {
   const double weights[4] = {0.5, 0.25, 0.125, 0.125};
@@ -333,24 +342,25 @@ static void test_split_rowwise_state(void **state)
   assert_petsc_ok(TrsCheckpointWrite(MPI_COMM_WORLD, path, &s, &info));
   assert_petsc_ok(TrsStateFree(&s));
 
-  memset(values, 0, sizeof(values)); /* the same split reads its columns */
+  memset(values, 0, sizeof(values)); /* the same split reads its own columns */
   add_columns(&s, values, offsets[0], N_COLUMNS);
   assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, path, &s, &found));
   for (int c = trs_rank(); c < N_COLUMNS; c += trs_size())
     for (int r = 0; r < ROWS; r++) assert_true(values[c * ROWS + r] == element(c + 1, r, 0));
   assert_petsc_ok(TrsStateFree(&s));
 
-  for (int other = 0; other < 2; other++) { /* other offsets, other number of columns: the mean in each */
+  /* other offsets or another number of columns: each gets the mean */
+  for (int other = 0; other < 2; other++) {
     add_columns(&s, values, offsets[1], other ? 4 : N_COLUMNS);
     assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, path, &s, &found));
     for (int c = trs_rank(); c < (other ? 4 : N_COLUMNS); c += trs_size())
-      for (int r = 0; r < ROWS; r++) /* 0.5, 0.25, 0.125 times the columns, exact in float */
+      for (int r = 0; r < ROWS; r++) /* 0.5, 0.25, 0.125 times the columns, exact in fp32 */
         assert_true(values[c * ROWS + r] ==
                     0.5f * element(1, r, 0) + 0.25f * element(2, r, 0) + 0.125f * element(3, r, 0));
     assert_petsc_ok(TrsStateFree(&s));
   }
-  assert_petsc_ok(
-      TrsStateAdd(&s, "embedding/user/momentum1", TRS_FP32, 1, ROWS, 1, &tensor)); /* unsplit: the mean */
+  /* unsplit: the mean */
+  assert_petsc_ok(TrsStateAdd(&s, "embedding/user/momentum1", TRS_FP32, 1, ROWS, 1, &tensor));
   assert_petsc_ok(TrsStateAddPart(tensor, 0, 0, ROWS, 1, plain, 1));
   assert_petsc_ok(TrsCheckpointRead(MPI_COMM_WORLD, path, &s, &found));
   for (int r = 0; r < ROWS; r++)
@@ -358,7 +368,7 @@ static void test_split_rowwise_state(void **state)
   assert_petsc_ok(TrsStateFree(&s));
 }
 
-/* Numbers of regression/golden/runtime, read with h5py. */
+/* Numbers of regression/golden/runtime, as read with h5py. */
 static void test_golden_files(void **state)
 {
   TrsState s = {0};
@@ -446,7 +456,10 @@ static void write_bytes(const char *name, const char *bytes, long n)
   assert_int_equal(fclose(file), 0);
 }
 
-/* One bit of every 23rd byte on one rank, and of a share of them on more: found, or without effect. */
+/*
+  Flip one bit of every 23rd byte on one rank, or of a share of them on several ranks: the damage is
+  found, or has no effect.
+*/
 static void test_bit_flips(void **state)
 {
   char *good = NULL;
@@ -488,7 +501,7 @@ static void test_bit_flips(void **state)
   free(good);
 }
 
-/* Where n bytes are in a file, or -1. */
+/* Find n bytes in a file, or return -1. */
 static long find_bytes(const char *bytes, long n_bytes, const void *what, long n)
 {
   for (long at = 0; at + n <= n_bytes; at++)
@@ -496,7 +509,7 @@ static long find_bytes(const char *bytes, long n_bytes, const void *what, long n
   return -1;
 }
 
-/* Bits of large attributes, which HDF5 does not checksum: every one is found. */
+/* Flipped bits of large attributes, which HDF5 does not checksum: all are found. */
 static void test_flips_of_large_attributes(void **state)
 {
   enum { N_NUMBERS = 2010, N_TEXT = 6000, N_KINDS = 4 };
@@ -542,7 +555,10 @@ static void test_flips_of_large_attributes(void **state)
       assert_petsc_error(TrsCheckpointRead(MPI_COMM_WORLD, path, &f.state, &found), TRS_ERR_DATA);
       MPI_Barrier(MPI_COMM_WORLD);
     }
-  /* The name, the type and the extent lie right before the numbers. A harmless bit changes no number. */
+  /*
+    The name, the type and the extent lie right before the numbers. A flipped bit there is found, or
+    changes no number.
+  */
   for (long i = trs_size(); i <= 48 * 8; i += trs_size()) {
     const long bit = at[0] * 8 - i;
     PetscErrorCode ierr;
@@ -567,7 +583,7 @@ static void test_flips_of_large_attributes(void **state)
   free_fixture(&f);
 }
 
-/* Truncated at any length: refused, never a crash. */
+/* A file truncated at any length is refused and never crashes the program. */
 static void test_truncation(void **state)
 {
   char *good = NULL;
@@ -631,7 +647,7 @@ static void test_folder(void **state)
 
   (void)state;
   snprintf(where, sizeof(where), "%s/a/b", folder);
-  expect_newest(where, NULL); /* no folder */
+  expect_newest(where, NULL); /* the folder does not exist */
   write_step(where, 5, 2);
   write_step(where, 10, 2);
   snprintf(leftover, sizeof(leftover), "%s/.step-000000007.h5.0123456789abcdef.tmp", where);
@@ -639,12 +655,12 @@ static void test_folder(void **state)
   expect_newest(where, "step-000000010.h5");
   write_step(where, 20, 2);
   expect_newest(where, "step-000000020.h5");
-  assert_int_not_equal(access(leftover, F_OK), 0); /* of a killed run: removed */
+  assert_int_not_equal(access(leftover, F_OK), 0); /* the left-over of a killed run was removed */
   snprintf(file, sizeof(file), "%s/step-000000005.h5", where);
-  assert_int_not_equal(access(file, F_OK), 0); /* two are kept */
+  assert_int_not_equal(access(file, F_OK), 0); /* only two are kept */
   snprintf(file, sizeof(file), "%s/step-000000020.h5", where);
   MPI_Barrier(MPI_COMM_WORLD);
-  if (trs_rank() == 0) { /* the newest gets damaged in its data: the one before is taken */
+  if (trs_rank() == 0) { /* the newest file's data gets damaged, so the one before is found */
     bytes = read_bytes(file, &n);
     for (long i = 0; i + 4 <= n; i++) {
       float x = element(20, 30, 5), y;
@@ -708,7 +724,10 @@ static void test_unwritable(void **state)
   TrsErrorClear();
 }
 
-/* A tensor that rank r of w has rows of, all set to `value`; elements in data, which has room for all. */
+/*
+  Add a tensor with rows on each rank, all set to `value`. Its elements lie in data, which has room
+  for all of them.
+*/
 static TrsStateTensor *add_rows(TrsState *s, const char *name, int ndim, int64_t rows, int64_t cols,
                                 float *data, float value)
 {
@@ -724,7 +743,10 @@ static TrsStateTensor *add_rows(TrsState *s, const char *name, int ndim, int64_t
 
 enum { MORE = ROWS + 9, N_WANTED = 7 };
 
-/* The model that a file of another one is to start: user has grown, item is as it was, tag is new; so is the layer's shape. */
+/*
+  A model that starts from another model's file: user has grown, item is unchanged, tag is new, and
+  the layer has a new shape.
+*/
 static void add_model(TrsState *s, float data[N_WANTED][MORE * COLS])
 {
   const char *optimizer = "adagrad";
@@ -741,7 +763,10 @@ static void add_model(TrsState *s, float data[N_WANTED][MORE * COLS])
   s->tensor[6].optional = PETSC_TRUE;
 }
 
-/* Are this rank's rows of tensor k those of the file (`value`, up to row n) and as they were behind them? */
+/*
+  Do this rank's rows of tensor k have the file's `value` up to row n, and their initial value after
+  it?
+*/
 static void expect_rows(const TrsState *s, int k, int64_t n, float value, float initial)
 {
   const TrsStatePart *part = &s->tensor[k].part[0];
@@ -763,13 +788,13 @@ static void write_old_model(void)
   add_rows(&s, "embedding/old/weight", 2, 5, 4, data[3], 4);
   add_rows(&s, "dense/over_arch/0/weight", 2, 3, 4, data[4], 5);
   add_rows(&s, "dense/over_arch/0/bias", 1, 3, 1, data[5], 6);
-  add_rows(&s, "dense_optimizer/over_arch/0/weight/sum", 2, 3, 5, data[6],
-           7); /* of the new shape: still not taken, as its weights are not */
+  /* of the new shape, but not read because its weights are not */
+  add_rows(&s, "dense_optimizer/over_arch/0/weight/sum", 2, 3, 5, data[6], 7);
   assert_petsc_ok(TrsCheckpointWrite(MPI_COMM_WORLD, path, &s, &(TrsCheckpointInfo){.step = 3}));
   assert_petsc_ok(TrsStateFree(&s));
 }
 
-/* Reads what is wanted of the old model into the new one. */
+/* Read the wanted parts of the old model into the new one. */
 static PetscErrorCode read_wanted(const TrsCheckpointWanted *wanted, TrsState *s, TrsCheckpointInfo *info)
 {
   static float data[N_WANTED][MORE * COLS];
@@ -791,7 +816,7 @@ static void expect_not_wanted(const TrsCheckpointWanted *wanted, const char *mes
   TrsErrorClear();
 }
 
-/* The start of a changed model: what is taken, what is left alone, and what is named. */
+/* Start a changed model: check the tensors read, left unchanged, and named. */
 static void test_wanted(void **state)
 {
   const char *const item[] = {"item"}, *const tag[] = {"tag"}, *const user[] = {"user"};
@@ -835,7 +860,7 @@ static void test_wanted(void **state)
   expect_not_wanted(NULL, "/embedding/user/weight is float32 [61, 12], the model wants float32 [70, 12]");
 }
 
-/* No table loses rows. */
+/* A table must not lose rows. */
 static void test_wanted_fewer_rows(void **state)
 {
   static float data[ROWS * COLS];

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 3 */
-/* Datasets: every way a file may be stored reads alike; everything a bad file can hold is refused with a message that says what and where. */
+/*
+  Datasets: every way to store a file gives the same data. Every bad file is refused with a message
+  about the error and its place.
+*/
 #include "io/dataset.h"
 #include "make_dataset.h"
 
@@ -28,7 +31,7 @@ static int64_t value_at(const TrsDatasetInfo *info, const void *values, int64_t 
   return info->value_bytes == 4 ? ((const int32_t *)values)[i] : ((const int64_t *)values)[i];
 }
 
-/* Runs near and far from each other give what one run over all of them gives. */
+/* Runs near to and far from each other give the same rows as one run over all of them. */
 static void check_runs(TrsDataset dataset)
 {
   static const TrsRowRun run[] = {{0, 1}, {2, 3}, {6, 1}, {MADE_SAMPLES - 2, 2}};
@@ -65,7 +68,10 @@ static void check_runs(TrsDataset dataset)
   }
 }
 
-/* Offsets that go back, in a file too large for its lengths to be checked on opening: two runs in one call give what two calls give. */
+/*
+  Offsets that go back, in a file too large for its lengths to be checked on opening: two runs in
+  one call give the same values as two calls.
+*/
 static void check_runs_backwards(TrsDataset dataset)
 {
   static const TrsRowRun run[] = {{5, 3}, {0, 2}};
@@ -132,7 +138,7 @@ static void test_kinds(void **state)
     assert_string_equal(info->features[2], "hist");
     assert_int_equal(info->num_embeddings[2], 60);
     assert_true(info->has_weights && info->has_labels && info->has_sample_weights);
-    assert_close(info->mean_lengths[0], 54.0 / 37, 0, 1e-15); /* 9 times 0+1+2+3, and one 0 */
+    assert_close(info->mean_lengths[0], 54.0 / 37, 0, 1e-15); /* 9 times 0+1+2+3, and once 0 */
     check_samples(dataset, 0, MADE_SAMPLES);
     check_samples(dataset, 5, 13);
     check_samples(dataset, MADE_SAMPLES - 1, 1);
@@ -141,11 +147,11 @@ static void test_kinds(void **state)
     check_runs_backwards(dataset);
     assert_petsc_ok(TrsDatasetClose(&dataset));
     assert_null(dataset);
-    MPI_Barrier(MPI_COMM_WORLD); /* nobody has it open when it is written again */
+    MPI_Barrier(MPI_COMM_WORLD); /* nobody has the file open when it is written again */
   }
 }
 
-/* --- bad files: each spoils a good one --- */
+/* --- bad files: each is a damaged good file --- */
 
 static const int64_t minus_one = -1, zero = 0, two = 2;
 
@@ -523,7 +529,10 @@ static void test_not_a_file(void **state)
   expect_error(TRS_ERR_DATA, "is not an HDF5 file");
 }
 
-/* A string's size in the heap of strings, which HDF5 1.10 believes: it crashes, in a child process. */
+/*
+  A wrong size of a string in the heap of strings. HDF5 1.10 trusts it and crashes, in a child
+  process.
+*/
 static void test_damaged_string(void **state)
 {
   static char bytes[1 << 20];
@@ -535,13 +544,14 @@ static void test_damaged_string(void **state)
     size_t n, at = 0;
     FILE *file;
 
-    made_dataset(path, MADE_CHUNKED); /* with strings of variable length */
+    made_dataset(path, MADE_CHUNKED); /* it has strings of variable length */
     assert_non_null(file = fopen(path, "rb"));
     n = fread(bytes, 1, sizeof(bytes), file);
     fclose(file);
     while (at + 32 < n && memcmp(bytes + at, "GCOL", 4) != 0) at++;
     assert_true(at + 32 < n);
-    memcpy(bytes + at + 16 + 8, &size, sizeof(size)); /* heap header 16 bytes; index, count, reserved: 8 */
+    /* heap header 16 bytes; index, count, reserved: 8 bytes */
+    memcpy(bytes + at + 16 + 8, &size, sizeof(size));
     assert_non_null(file = fopen(path, "wb"));
     assert_int_equal(fwrite(bytes, 1, n, file), n);
     fclose(file);
@@ -550,7 +560,7 @@ static void test_damaged_string(void **state)
   expect_error(TRS_ERR_DATA, "");
 }
 
-/* Cut off at any length: refused, whatever is missing. */
+/* A file cut off at any length is refused. */
 static void test_truncated(void **state)
 {
   struct stat status;
@@ -578,7 +588,10 @@ static void test_truncated(void **state)
 enum { N_PARTS = 5 };
 static char part_path[N_PARTS][4200];
 
-/* The samples of the law in five files of every way of storing, one of them with a single sample: sample 4, 12, 20, ... has no id of feature 0. */
+/*
+  Write the samples of the law to five files, each stored in another way, one with a single sample.
+  Samples 4, 12, 20, ... have no id of feature 0.
+*/
 static void make_parts(void)
 {
   static const int first[N_PARTS + 1] = {0, 12, 13, 20, 30, MADE_SAMPLES};
@@ -607,7 +620,7 @@ static void check_whole(TrsDataset dataset)
   assert_petsc_ok(TrsDatasetGetInfo(dataset, &info));
   assert_int_equal(info->num_samples, MADE_SAMPLES);
   assert_int_equal(info->num_values, 165);
-  assert_int_equal(info->value_bytes, 8); /* one file's are int32, the others' int64 */
+  assert_int_equal(info->value_bytes, 8); /* one file has int32 ids, the others int64 */
   assert_int_equal(info->n_files, N_PARTS);
   assert_close(info->mean_lengths[0], 54.0 / 37, 0, 1e-15);
   assert_string_equal(TrsDatasetLocate(info, 12, &row), part_path[1]);
@@ -671,7 +684,7 @@ static void no_dense(hid_t file)
   assert_true(H5Ldelete(file, "dense", H5P_DEFAULT) >= 0);
 }
 
-/* Files that do not go together: the message names both. */
+/* If files do not belong together, the message names both. */
 static void test_other_files(void **state)
 {
   static const struct {

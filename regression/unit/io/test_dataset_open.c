@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 3 */
-/* Datasets that are open: more files than stay open, files that change meanwhile, and a thread that reads while another one opens. */
+/*
+  Open datasets: more files than stay open, files that change meanwhile, and a thread that reads
+  while another one opens.
+*/
 #include "io/dataset.h"
 #include "io/hdf5_util.h"
 #include "make_dataset.h"
@@ -24,7 +27,10 @@ static void remove_file(void **state)
   made_remove(path);
 }
 
-/* More files than stay open, of both kinds: they are closed and opened again, and noticed if they changed meanwhile. */
+/*
+  More files than stay open, of both kinds: they are closed and opened again, and changed files are
+  noticed.
+*/
 static void test_many_files(void **state)
 {
   enum { N_FILES = 600 };
@@ -53,7 +59,8 @@ static void test_many_files(void **state)
 
         if (run.first + run.n > 4 * (int64_t)n) continue;
         assert_int_equal(TrsDatasetReadSamples(dataset, 1, &run, &to, &fault), PETSC_SUCCESS);
-        assert_int_equal(offsets[0], (run.first - 1) / 4 * 18 + 3); /* 18 ids a file, 3 of its sample 0 */
+        /* 18 ids per file, 3 in its sample 0 */
+        assert_int_equal(offsets[0], (run.first - 1) / 4 * 18 + 3);
         for (int j = 0; j < 6; j++) {
           assert_true(labels[j] == made_label((1 + j) % 4));
           for (int f = 0; f < MADE_FEATURES; f++)
@@ -83,7 +90,7 @@ static void test_many_files(void **state)
   }
 }
 
-/* A thread that is inside HDF5 for a while, as a reader of compressed samples is. */
+/* A thread that is inside HDF5 for a while, like a reader of compressed samples. */
 static void *be_inside(void *barrier)
 {
   const struct timespec while_others_open = {.tv_nsec = 200000000};
@@ -95,7 +102,10 @@ static void *be_inside(void *barrier)
   return NULL;
 }
 
-/* A dataset is opened while a thread reads another one: a child that tries it must not wait for a lock of that thread, which it has not. */
+/*
+  A dataset is opened while a thread reads another one. The child that tries the dataset does not
+  have that thread, so it must not wait for the thread's lock.
+*/
 static void test_beside_a_reader(void **state)
 {
   pthread_barrier_t barrier;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
-/* An output's place: whose file stands there, and that no other run's file is ever lost. */
+/* An output's place: the owner of the file there. No file of another run is ever lost. */
 #include "io/output.h"
 #include "trs_test.h"
 
@@ -42,7 +42,7 @@ static void backup_name(int n, char name[400])
   snprintf(name, 400, "%s.~%d~", path, n);
 }
 
-/* A file of a run, as the program writes it. */
+/* Write a file of a run as the program does. */
 static void write_run(const char *run_id)
 {
   hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), type = H5Tcopy(H5T_C_S1);
@@ -72,7 +72,7 @@ static PetscErrorCode publish(TrsOutput *output, const char *text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Publishes `text` twice for a run; returns whether a backup was made. */
+/* Publish "first" and then `text` for a run. Returns true if a backup was made. */
 static PetscBool put(TrsExisting existing, const char *run_id, const char *text)
 {
   TrsOutput output;
@@ -81,7 +81,7 @@ static PetscBool put(TrsExisting existing, const char *run_id, const char *text)
   assert_petsc_ok(TrsOutputOpen(path, existing, &output));
   assert_petsc_ok(TrsOutputClaim(&output, run_id));
   assert_petsc_ok(publish(&output, "first"));
-  assert_petsc_ok(publish(&output, text)); /* the file is our own now */
+  assert_petsc_ok(publish(&output, text)); /* the file now belongs to this run */
   check_text(path, text);
   kept = (PetscBool)(output.backup != NULL);
   assert_petsc_ok(TrsOutputClose(&output));
@@ -93,8 +93,8 @@ static void test_backups_are_numbered(void **state)
   char name[400];
 
   (void)state;
-  assert_false(put(TRS_EXISTING_BACKUP, "0123456789abcdef", "a")); /* nothing was there */
-  assert_true(put(TRS_EXISTING_BACKUP, "0123456789abcdef", "b"));  /* a text is of no run */
+  assert_false(put(TRS_EXISTING_BACKUP, "0123456789abcdef", "a")); /* no file existed */
+  assert_true(put(TRS_EXISTING_BACKUP, "0123456789abcdef", "b"));  /* a text belongs to no run */
   backup_name(2, name);
   write_text(name, "the user's"); /* the next number is taken */
   assert_true(put(TRS_EXISTING_BACKUP, NULL, "c"));
@@ -127,11 +127,14 @@ static void test_own_files_are_replaced(void **state)
   backup_name(1, name);
   assert_int_equal(unlink(name), 0);
   write_run("0123456789abcdef");
-  assert_true(put(TRS_EXISTING_BACKUP, "", "a")); /* a run without an id owns no file */
+  assert_true(put(TRS_EXISTING_BACKUP, "", "a")); /* a run without an id does not own any file */
   assert_int_equal(unlink(name), 0);
 }
 
-/* A publication that fails is tried again at the next checkpoint. One backup is enough for all tries. */
+/*
+  A publication that fails is tried again at the next checkpoint. One backup is enough for all
+  tries.
+*/
 static void test_failing_publication(void **state)
 {
   TrsOutput output;
@@ -145,7 +148,7 @@ static void test_failing_publication(void **state)
     TrsAtomicFile file;
 
     assert_petsc_ok(TrsAtomicCreate(path, &file));
-    assert_int_equal(unlink(file.temporary), 0); /* so that its rename fails */
+    assert_int_equal(unlink(file.temporary), 0); /* so that the rename fails */
     assert_true(TrsOutputPublish(&output, &file) != PETSC_SUCCESS);
     TrsErrorClear();
     assert_petsc_ok(TrsAtomicDiscard(&file));
@@ -170,7 +173,7 @@ static void test_refused(void **state)
   assert_petsc_ok(TrsOutputClose(&output));
 }
 
-/* Somebody else's file that appears while the run goes on is kept, under refuse, too. */
+/* Another run's file that appears during the run is kept, even with refuse. */
 static void test_appears_later(void **state)
 {
   TrsOutput output;
@@ -194,8 +197,10 @@ static void test_appears_later(void **state)
   }
 }
 
-/* The name is a symbolic link, of one part or with folders, to another link: the links stay, the
-   file is made where the last one leads to, and what is there is kept beside it. */
+/*
+  The name is a symbolic link, of one part or with folders, to another link. The links stay, the
+  file is made at the last link's target, and an existing file is kept beside it.
+*/
 static void test_link(void **state)
 {
   char middle[400], target[400], name[500];
@@ -205,11 +210,11 @@ static void test_link(void **state)
   snprintf(middle, sizeof(middle), "%s/below/middle", folder);
   snprintf(target, sizeof(target), "%s/below/target", folder);
   assert_true(unlink(path) == 0 && symlink("below/middle", path) == 0);
-  assert_petsc_error(TrsAtomicTry(path), TRS_ERR_CANT_CREATE); /* no folder yet */
+  assert_petsc_error(TrsAtomicTry(path), TRS_ERR_CANT_CREATE); /* the folder does not exist yet */
   TrsErrorClear();
   snprintf(name, sizeof(name), "%s/below", folder);
   assert_true(mkdir(name, 0777) == 0 && symlink(target, middle) == 0);
-  assert_false(put(TRS_EXISTING_BACKUP, "0123456789abcdef", "a")); /* the links led to nothing */
+  assert_false(put(TRS_EXISTING_BACKUP, "0123456789abcdef", "a")); /* the links were dangling */
   check_text(target, "a");
   write_text(target, "precious");
   assert_true(put(TRS_EXISTING_BACKUP, "0123456789abcdef", "b"));
@@ -219,7 +224,7 @@ static void test_link(void **state)
   snprintf(name, sizeof(name), "%s.~1~", target);
   check_text(name, "precious");
   assert_true(unlink(name) == 0 && unlink(target) == 0 && unlink(middle) == 0);
-  assert_int_equal(symlink("../run.h5", middle), 0); /* in a circle */
+  assert_int_equal(symlink("../run.h5", middle), 0); /* a circle of links */
   assert_petsc_error(TrsAtomicTry(path), TRS_ERR_CANT_CREATE);
   TrsErrorClear();
   snprintf(name, sizeof(name), "%s/below", folder);

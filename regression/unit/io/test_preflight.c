@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
-/* A check in a child process: its error, its death, its endless computing, and a stop request while it waits. */
+/*
+  A check in a child process: its error, its death, an endless computation, and a stop request
+  during the wait.
+*/
 #include "core/start.h"
 #include "io/preflight.h"
 #include "trs_test.h"
@@ -11,7 +14,7 @@
 
 static PetscErrorCode is_good(void *context)
 {
-  *(int *)context = 7; /* in the child alone */
+  *(int *)context = 7; /* only in the child */
   return PETSC_SUCCESS;
 }
 
@@ -75,7 +78,7 @@ static void ask_to_stop(int signal)
   trs_stop_requested = 1;
 }
 
-/* As session/signals.c installs its handlers: calls are begun again after a signal. */
+/* Like session/signals.c, install handlers after which system calls restart. */
 static void test_stop(void **state)
 {
   const struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
-/* Run results: what was collected is what any HDF5 reader finds; written again and again, each time complete. */
+/*
+  Run results: any HDF5 reader finds the collected values. The file is rewritten many times and
+  always complete.
+*/
 #include "core/buffer.h"
 #include "io/column.h"
 #include "io/results.h"
@@ -23,12 +26,12 @@ static void choose_path(void **state)
   if (trs_rank() == 0) {
     snprintf(path, sizeof(path), "%s/trs_results_%d.h5", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
              (int)getpid());
-    (void)unlink(path); /* of a process of that number that was killed */
+    (void)unlink(path); /* left over from a killed process with the same number */
   }
   MPI_Bcast(path, (int)sizeof(path), MPI_CHAR, 0, MPI_COMM_WORLD);
 }
 
-/* Reads a dataset of n elements. */
+/* Read a dataset of n elements. */
 static void read_all(hid_t file, const char *name, hid_t type, int ndim, int64_t n, void *data)
 {
   hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT), space, found;
@@ -50,7 +53,7 @@ static void check_text(hid_t file, const char *name, const char *expected)
   hid_t attribute = H5Aopen(file, name, H5P_DEFAULT), type = H5Aget_type(attribute);
   char *text = NULL;
 
-  assert_true(H5Tis_variable_str(type) > 0); /* h5py then gives str */
+  assert_true(H5Tis_variable_str(type) > 0); /* h5py then returns str */
   assert_true(H5Aread(attribute, type, &text) >= 0);
   assert_string_equal(text, expected);
   H5free_memory(text);
@@ -91,7 +94,7 @@ static void check_file(int n_steps, int64_t n_predictions)
   assert_true(array[5] == 5.0);
   read_all(file, "predictions", H5T_NATIVE_FLOAT, 1, n_predictions, predictions);
   for (int64_t i = 0; i < n_predictions - 1; i++) assert_true(predictions[i] == (float)i * 0.125f);
-  assert_true(isnan(predictions[n_predictions - 1])); /* nobody gave the last one */
+  assert_true(isnan(predictions[n_predictions - 1])); /* no rank passed the last one */
   H5Fclose(file);
 }
 
@@ -104,13 +107,13 @@ static void test_results(void **state)
 
   (void)state;
   assert_petsc_ok(TrsResultsCreate(MPI_COMM_WORLD, path, &results));
-  assert_int_not_equal(access(path, F_OK), 0); /* nothing before the first write */
+  assert_int_not_equal(access(path, F_OK), 0); /* no file before the first write */
   assert_petsc_ok(TrsResultsSetText(results, "options", "something longer that is replaced"));
   assert_petsc_ok(TrsResultsSetText(results, "options", "-steps 3\n"));
   assert_petsc_ok(TrsResultsSetText(results, "empty", ""));
   assert_petsc_ok(TrsResultsSetInt(results, "world_size", size));
   assert_petsc_ok(TrsResultsSetArray(results, "bench/matrix", 2, 3, array));
-  for (int64_t s = 0; s < 2; s++) { /* 5 predictions of each rank a step, ranks in order */
+  for (int64_t s = 0; s < 2; s++) { /* 5 predictions per rank and step, ranks in order */
     float values[5];
     int64_t first = 5 * (s * size + rank);
 
@@ -132,13 +135,13 @@ static void test_results(void **state)
   assert_null(results);
 }
 
-/* Rows of a matrix, given in batches that the ranks share; the numbers are their places. */
+/* Rows of a matrix, passed in batches that the ranks share. The numbers are the rows' places. */
 static void test_rows(void **state)
 {
   enum { TRS_COLS = 300 };
-  const int64_t per_rank = 31,
-                n_total = 3 * per_rank * trs_size(); /* more bytes than one block of the copy */
-  const int64_t first_of[3] = {2, 0, 1};             /* batches in any order */
+  /* n_total: more bytes than one block of a copy */
+  const int64_t per_rank = 31, n_total = 3 * per_rank * trs_size();
+  const int64_t first_of[3] = {2, 0, 1}; /* batches in any order */
   static float values[31 * TRS_COLS], *found;
   TrsResults results;
   hid_t file;
@@ -183,7 +186,7 @@ static void test_no_file(void **state)
   assert_petsc_ok(TrsResultsDestroy(&results));
 }
 
-/* A name that is a symbolic link: the link stays, and the results are where it leads to. */
+/* If the path is a symbolic link, the link stays and the results are at its target. */
 static void test_link(void **state)
 {
   char target[4110];
@@ -224,7 +227,7 @@ static void append_rows(TrsResults results, int64_t first, int64_t end)
   }
 }
 
-/* On rank 0: steps first, first + 1, ... without a hole, and their losses. */
+/* On rank 0, check the steps 0, 1, ... without a gap, and their losses. */
 static void check_rows(int64_t n)
 {
   hid_t file;
@@ -244,7 +247,10 @@ static void check_rows(int64_t n)
   H5Fclose(file);
 }
 
-/* Rows go to the spill file: what is held stays a block a column and 8 bytes a block, and nothing of it has a name. */
+/*
+  Rows go to the spill file: memory stays at a block per column and 8 bytes per block, and the spill
+  file has no name.
+*/
 static void test_bounded_memory(void **state)
 {
   const int64_t before = held_bytes();
@@ -265,7 +271,7 @@ static void test_bounded_memory(void **state)
   assert_int_equal(held_bytes(), before);
 }
 
-/* Where the spill file cannot grow, rows stay in memory until it can. */
+/* If the spill file cannot grow, rows stay in memory until it can. */
 static void test_spill_fails(void **state)
 {
   const struct rlimit small = {8192, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
@@ -289,7 +295,10 @@ static void test_spill_fails(void **state)
 static const TrsResultsRange train_rows[] = {
     {"train", "train/step", MANY_ROWS - 1000}, {"eval", "eval/step", 1000}, {"none", "none/step", 5}};
 
-/* Rows of an earlier part of the run, but for those that come again; columns that begin or end there are filled up. */
+/*
+  Load the rows of an earlier part of the run, except the rows that come again. Columns that begin
+  or end there are filled up.
+*/
 static void test_load(void **state)
 {
   TrsResults results;
@@ -315,8 +324,10 @@ static void test_load(void **state)
     assert_string_equal(TrsResultsLastText(results, "eval/text"), "one");
   }
   append_rows(results, MANY_ROWS - 1000, MANY_ROWS + 10);
-  assert_petsc_ok(TrsResultsDropLast(results, "eval/", "eval/step", 20)); /* which is there: it comes again */
-  assert_petsc_ok(TrsResultsDropLast(results, "eval/", "eval/step", 20)); /* 10 is not */
+  /* step 20 is there: it comes again */
+  assert_petsc_ok(TrsResultsDropLast(results, "eval/", "eval/step", 20));
+  /* the last step is now 10 */
+  assert_petsc_ok(TrsResultsDropLast(results, "eval/", "eval/step", 20));
   for (int64_t i = 2; i < 4; i++) {
     assert_petsc_ok(TrsResultsAppendInt(results, "eval/step", 10 * i));
     assert_petsc_ok(TrsResultsAppend(results, "eval/more", (double)i));
@@ -334,7 +345,7 @@ static void test_load(void **state)
   H5Fclose(file);
 }
 
-/* A row of a matrix: these numbers, each of another value. */
+/* Append a row of a matrix in which all numbers differ. */
 static void append_matrix_row(TrsResults results, int64_t row, int width)
 {
   double values[TRS_COLUMN_BLOCK_ROWS];
@@ -344,7 +355,7 @@ static void append_matrix_row(TrsResults results, int64_t row, int width)
   assert_petsc_ok(TrsResultsAppendRow(results, "eval/matrix", width, values));
 }
 
-/* Rows from .. n - 1 are there, the earlier ones are NaN. */
+/* Check that rows from .. n - 1 have their values, and earlier rows are NaN. */
 static void check_matrix(int64_t from, int64_t n, int width)
 {
   hid_t file;
@@ -362,7 +373,10 @@ static void check_matrix(int64_t from, int64_t n, int width)
   H5Fclose(file);
 }
 
-/* Rows of several numbers, over blocks that they do not fill: written, dropped, taken over, and begun anew. */
+/*
+  Rows of several numbers, which do not fill their blocks exactly: written, dropped, loaded, and
+  begun again with another width.
+*/
 static void test_matrix(void **state)
 {
   static const TrsResultsRange rows[] = {{"eval", "eval/step", 4000}};
@@ -372,8 +386,8 @@ static void test_matrix(void **state)
   (void)state;
   assert_petsc_ok(TrsResultsCreate(MPI_COMM_WORLD, path, &results));
   for (int64_t i = 0; i < TRS_ROWS; i++) append_matrix_row(results, i, TRS_WIDTH);
-  assert_petsc_ok(
-      TrsResultsDropLast(results, "eval/", "eval/step", TRS_ROWS - 1)); /* the first of its block */
+  /* the first row of its block */
+  assert_petsc_ok(TrsResultsDropLast(results, "eval/", "eval/step", TRS_ROWS - 1));
   append_matrix_row(results, TRS_ROWS - 1, TRS_WIDTH);
   assert_petsc_ok(TrsResultsWrite(results));
   check_matrix(0, TRS_ROWS, TRS_WIDTH);
@@ -390,7 +404,7 @@ static void test_matrix(void **state)
   assert_petsc_ok(TrsResultsDestroy(&results));
 }
 
-/* A file that is not what it should be: an error, and nothing of it was taken. */
+/* A damaged file gives an error, and nothing is taken from it. */
 static void test_load_damaged(void **state)
 {
   TrsResults results;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
-/* A run's folder: its id, its lock between processes, which files of a folder are the run's, and
-   what of them is kept. */
+/*
+  A run's folder: its id, its lock between processes, the files of the run in a folder, and the
+  files that are kept.
+*/
 #include "core/buffer.h"
 #include "io/checkpoint/checkpoint.h"
 #include "scratch_folder.h"
@@ -31,8 +33,10 @@ static void test_id(void **state)
   assert_false(TrsRunIdIsValid("0123456789abcdef0"));
 }
 
-/* Each rank is a job of its own: one gets the lock, the others are told of it; then the next
-   one, until all had it. */
+/*
+  Each rank is a separate job. One gets the lock, and the others get an error that names it. Then
+  the next job gets the lock, until all had it.
+*/
 static void test_lock(void **state)
 {
   char where[300];
@@ -63,8 +67,10 @@ static void test_lock(void **state)
   }
 }
 
-/* A forked child, as the preflight's, has no part in the lock: neither its end nor its life
-   longer than the owner's matters. */
+/*
+  A forked child, like the preflight's, does not share the lock. Its end does not release the lock,
+  and it does not keep the lock after the owner's end.
+*/
 static void test_lock_and_child(void **state)
 {
   char where[300];
@@ -118,8 +124,10 @@ static PetscBool has_step(const char *where, int step)
   return (PetscBool)(access(file, F_OK) == 0);
 }
 
-/* A run's files are counted by themselves, and the one just written stays, whatever step the
-   others have. */
+/*
+  A run counts only its own files. The file just written stays, even if other files have later
+  steps.
+*/
 static void test_keep(void **state)
 {
   char where[300];
@@ -160,7 +168,7 @@ static void test_keep(void **state)
   assert_petsc_ok(TrsCheckpointFolderClose(&f));
 }
 
-/* Move a folder away, as a user may do while a run goes on. */
+/* Move a folder away, as a user may do during a run. */
 static void move_away(const char *where, const char *name)
 {
   char to[300];
@@ -171,8 +179,10 @@ static void move_away(const char *where, const char *name)
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* A folder that is removed during the run is made and locked anew. Where it has another run's files
-   by then, the run writes nothing there. */
+/*
+  A folder that is removed during the run is made and locked again. If it has another run's files by
+  then, the run writes nothing there.
+*/
 static void test_removed(void **state)
 {
   char where[300];
@@ -188,7 +198,7 @@ static void test_removed(void **state)
   MPI_Barrier(MPI_COMM_WORLD);
   assert_true(has_step(where, 200));
   assert_false(has_step(where, 100));
-  if (trs_rank() > 0) { /* a lock is none for the process that has it */
+  if (trs_rank() > 0) { /* a record lock does not exclude its own process */
     assert_petsc_error(TrsRunFolderLock(PETSC_COMM_SELF, where, &no_wait, &lock), TRS_ERR_CANT_CREATE);
     assert_non_null(strstr(TrsErrorMessage(), "belongs to another job"));
     TrsErrorClear();
