@@ -9,7 +9,10 @@
 
 enum { MAX_TABLES = 8, MAX_FEATURES = 3, MAX_DIM = 40, MAX_ROWS = 60, MAX_BATCH = 24, MAX_BLOCKS = 4 };
 
-/* splitmix64 (Steele, Lea, Flood, OOPSLA'14): apart from the product's own generator, which is under test here. */
+/*
+  splitmix64 (Steele, Lea, Flood, OOPSLA'14). It is independent of the product's own generator,
+  which is under test here.
+*/
 static uint64_t next_bits(random_stream *r)
 {
   uint64_t z = r->state += 0x9E3779B97F4A7C15U;
@@ -34,7 +37,7 @@ PetscBool random_once_in(random_stream *r, int n)
   return (PetscBool)(random_int(r, 1, n) == 1);
 }
 
-/* What the model sees of a sequence, and position weights. */
+/* Draw the pooling of sequences, and position weights. */
 static PetscErrorCode draw_kind(random_stream *r, PetscBool reproducible, TrsTableConfig *table)
 {
   PetscFunctionBegin;
@@ -85,7 +88,10 @@ static int compare_cuts(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-/* cut[0..n]: n runs of 0..total; even as the planner makes them (blocks rounded up, the last ones perhaps empty), or anywhere. */
+/*
+  Cut 0..total into n runs cut[0..n]. Either even as the planner cuts (blocks rounded up, the last
+  ones may be empty), or anywhere.
+*/
 static void cut_evenly_or_not(random_stream *r, int64_t total, int n, PetscBool may_be_empty, int64_t *cut)
 {
   const PetscBool even = (PetscBool)(may_be_empty && random_once_in(r, 2));
@@ -93,7 +99,10 @@ static void cut_evenly_or_not(random_stream *r, int64_t total, int n, PetscBool 
 
   cut[0] = 0;
   for (int i = 1; i < n; i++) {
-    /* none empty: n distinct cuts, as n of total - n + 1 places, in order, moved apart by their number */
+    /*
+      If no run may be empty: draw n - 1 cuts from total - n + 1 places, sort them, and move each by
+      its number, so that all differ.
+    */
     if (even)
       cut[i] = PetscMin(i * block, total);
     else
@@ -112,7 +121,7 @@ static void add_shard(TrsTablePlan *plan, int rank, int64_t row, int64_t rows, i
       .rank = rank, .row_offset = row, .rows = rows, .col_offset = col, .cols = cols};
 }
 
-/* A column block's rows over the ranks first .. first + n. */
+/* Distribute a column block's rows over the ranks first .. first + n - 1. */
 static void add_block(random_stream *r, TrsTablePlan *plan, const TrsTableConfig *table, int first, int n,
                       int64_t col, int64_t cols)
 {
@@ -122,7 +131,10 @@ static void add_block(random_stream *r, TrsTablePlan *plan, const TrsTableConfig
   for (int i = 0; i < n; i++) add_shard(plan, first + i, cut[i], cut[i + 1] - cut[i], col, cols);
 }
 
-/* A type for the table; of sequences that are not averaged, -reproducible refuses cut rows. */
+/*
+  Draw a sharding type for the table. With -reproducible, sequences must not have cut rows unless
+  they are averaged.
+*/
 static TrsShardingType draw_type(random_stream *r, PetscBool reproducible, const TrsTableConfig *table)
 {
   static const TrsShardingType whole_rows[] = {TRS_SHARDING_TABLE_WISE, TRS_SHARDING_ROW_WISE,
@@ -196,7 +208,9 @@ static void draw_optimizer(random_stream *r, uint64_t seed, TrsSparseOptimizerAr
       .weight_decay_mode = (TrsWeightDecayMode)random_int(r, TRS_DECAY_NONE, TRS_DECAY_DECOUPLE),
       .learning_rate = 0.1F,
       .eps =
-          0.25F, /* as large as the gradients: a small one makes g / (|g| + eps) a sign, of noise where g cancels */
+          /* as large as the gradients: with a small eps, g / (|g| + eps) is a sign, and only noise
+             if g cancels */
+      0.25F,
       .beta1 = 0.9F,
       .beta2 = 0.99F,
       .weight_decay = random_once_in(r, 2) ? 0.05F : 0.0F,
@@ -210,7 +224,7 @@ static void draw_optimizer(random_stream *r, uint64_t seed, TrsSparseOptimizerAr
     args->weight_decay = 0.0F;
 }
 
-/* Half of the models have one for all tables. */
+/* Draw the optimizers. Half of the models have one optimizer for all tables. */
 static PetscErrorCode draw_optimizers(random_stream *r, random_model *model)
 {
   TrsSparseOptimizers *optimizers = &model->optimizers;
@@ -266,7 +280,7 @@ PetscErrorCode random_model_create(uint64_t seed, int size, PetscBool reproducib
     PetscCall(draw_table(&r, t, reproducible, &model->tables.table[t]));
   PetscCall(draw_optimizers(&r, model));
   PetscCall(lay_out_features(&r, model));
-  do { /* of the ranks' divisors */
+  do { /* a divisor of the number of ranks */
     model->local_world_size = (int)random_int(&split, 1, size);
   } while (size % model->local_world_size);
   PetscCall(draw_plan(&split, reproducible, model));
@@ -285,7 +299,7 @@ PetscErrorCode random_model_destroy(random_model *model)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Samples of each rank: as equal as can be, or any number, also none. */
+/* Distribute the samples over ranks: as equal as possible, or any number, even none. */
 static void draw_split(random_stream *r, int size, random_batch *batch)
 {
   const PetscBool equal = random_once_in(r, 3);
@@ -295,7 +309,7 @@ static void draw_split(random_stream *r, int size, random_batch *batch)
   qsort(batch->first + 1, (size_t)size - 1, sizeof(*batch->first), compare_cuts);
 }
 
-/* Ids of a bag: none in every third; a few rows come often, every tenth id is pruned. */
+/* Draw an id. A few rows come often, and every tenth id is pruned. */
 static int64_t draw_id(random_stream *r, int64_t rows)
 {
   if (random_once_in(r, 10)) return -1;

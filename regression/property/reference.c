@@ -12,7 +12,7 @@ int reference_width(const reference_table *table, int s)
   return s >= 0 && table->rowwise[s] ? table->n_blocks : table->D;
 }
 
-/* The column blocks of a table's plan, whose shards come by column, then row. */
+/* Find the column blocks of a table's plan. The shards are sorted by column, then row. */
 static PetscErrorCode find_blocks(const TrsTablePlan *plan, PetscBool whole_rows, reference_table *table)
 {
   PetscFunctionBegin;
@@ -69,7 +69,10 @@ PetscErrorCode reference_destroy(const random_model *model, reference_table **ta
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Factor of the i-th id of bag b of feature f: its weight, its place's, and in a mean one over the bag's length, pruned ids counted. */
+/*
+  Return the factor of the i-th id of bag b of feature f: its weight, its position's weight, or for
+  a mean one over the bag's length, including pruned ids.
+*/
 static double factor_of(const random_model *model, int f, const random_batch *batch, int64_t b, int64_t i)
 {
   const TrsTableConfig *config = &model->tables.table[model->table_of[f]];
@@ -86,7 +89,7 @@ static TrsSequencePoolingKind sequence_of(const random_model *model, int f)
   return config->pooling == TRS_POOLING_NONE ? config->sequence_pooling : TRS_SEQUENCE_POOLING_MEAN;
 }
 
-/* The first id of bag b whose row is largest in column d; -1: the bag has no row. */
+/* Find the first id of bag b whose row is largest in column d; -1 if the bag has no row. */
 static int64_t largest_id(const reference_table *table, const random_batch *batch, int64_t b, int d)
 {
   int64_t best = -1;
@@ -98,7 +101,7 @@ static int64_t largest_id(const reference_table *table, const random_batch *batc
   return best;
 }
 
-/* out [D], or D for each place of a concatenation. */
+/* Pool a bag into out [D], or D numbers for each place of a concatenation. */
 static void pool_bag(const random_model *model, const reference_table *table, int f,
                      const random_batch *batch, int64_t b, double *out)
 {
@@ -131,7 +134,7 @@ void reference_forward(const random_model *model, const reference_table *tables,
                pooled + g * model->stride + model->columns[f]);
 }
 
-/* Gradient that the i-th id of bag b brings to column d of its row. */
+/* Return the gradient that the i-th id of bag b adds to column d of its row. */
 static double gradient_of(const random_model *model, const reference_table *table, int f,
                           const random_batch *batch, int64_t b, int64_t i, int d)
 {
@@ -148,7 +151,9 @@ static double gradient_of(const random_model *model, const reference_table *tabl
   }
 }
 
-/* The gradient of every row of table t, summed over all its occurrences in the global batch. */
+/*
+  Compute the gradient of every row of table t, summed over all its occurrences in the global batch.
+*/
 static void sum_gradients(const random_model *model, int t, const random_batch *batch, reference_table *table,
                           double *sum)
 {
@@ -180,7 +185,10 @@ void reference_position_gradients(const random_model *model, const reference_tab
   }
 }
 
-/* Lion steps by the sign of beta1 m + (1 - beta1) g, which says nothing where that is no more than rounding's size. */
+/*
+  Lion steps by the sign of beta1 m + (1 - beta1) g. The sign is undetermined if this sum is no
+  larger than rounding errors.
+*/
 static void find_undetermined(const TrsSparseOptimizerArgs *args, reference_table *table, const double *g)
 {
   for (int64_t i = 0; args->kind == TRS_OPTIM_LION && i < table->R * table->D; i++) {

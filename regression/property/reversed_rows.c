@@ -18,7 +18,7 @@ static PetscErrorCode create(TrsPlacement self, const TrsPlacementTables *tables
   PetscFunctionBegin;
   for (int t = 0; t < tables->n_tables; t++)
     if (tables->shard[t] >= 0 && !treats(tables->shards, tables->shards->shard[tables->shard[t]].table))
-      PetscFunctionReturn(PETSC_SUCCESS); /* a group has replicas alone, or none */
+      PetscFunctionReturn(PETSC_SUCCESS); /* a group has only replicas, or none */
   PetscCall(PetscNew(&r));
   r->device = tables->device;
   self->data = r;
@@ -35,7 +35,7 @@ static PetscErrorCode destroy(TrsPlacement self)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy n numbers or rows between host and device memory, done on return. */
+/* Copy bytes between host and device memory. The copy is complete on return. */
 static PetscErrorCode copy(const TrsDeviceOps *device, TrsStream stream, void *to, const void *from,
                            int64_t bytes)
 {

@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Property: a collection of tables computes the same however a plan spreads it over the ranks.
+  Property: a collection of tables computes the same however a plan distributes it over the ranks.
 
-    mpirun -n W property_sharded_ebc [--reproducible] [--draws N] [--first SEED]    N models, of seeds SEED, SEED + 1, ...
-    mpirun -n W property_sharded_ebc [--reproducible] --seed SEED                   one, shown in full
-    ... --device cuda [--backend nccl]                                              on GPUs (default: cpu, mpi)
-    ... --host R [--relay BYTES]    simulated hosts of R ranks, with a relay of blocks of at most so many bytes between them
-    ... --digest               a digest of all that each draw computed, to compare two builds of the program bit by bit
+    mpirun -n W property_sharded_ebc [--reproducible] [--draws N] [--first SEED]
+                                  N models, with seeds SEED, SEED + 1, ...
+    mpirun -n W property_sharded_ebc [--reproducible] --seed SEED
+                                  one model, shown in full
+    ... --device cuda [--backend nccl]
+                                  on GPUs (default: cpu, mpi)
+    ... --host R [--relay BYTES]  simulated hosts of R ranks, with a relay between them in blocks of
+                                  at most so many bytes
+    ... --digest                  a digest of all numbers of each draw, to compare two builds of the
+                                  program bit by bit
 
-  Each draw makes tables, features, an optimizer, a plan over all sharding types and a few batches (random_model.h), lets
-  TrsShardedEbc do the steps, and after each compares pooled rows, weights and states with the unsharded definition (reference.h), which
-  then goes on from what it found: so the tolerance is one step's rounding, and for 16-bit tables one unit in the last place. With
-  --reproducible, each model runs on 1, 2, ... W ranks, each time with another plan and another split of the same global batches, and pooled
-  rows, weights and states must be equal bit for bit too. A failure names its seed and ends the program with 1. A run of at least 100 draws
-  also fails if it did not meet every sharding type, optimizer and feature kind.
+  Each draw makes tables, features, an optimizer, a plan over all sharding types and a few batches
+  (random_model.h), and lets TrsShardedEbc do the steps. After each step it compares pooled rows,
+  weights and states with the unsharded definition (reference.h). The definition then continues from
+  the numbers found, so the tolerance is one step's rounding, and for 16-bit tables one unit in the
+  last place. With --reproducible, each model runs on 1, 2, ... W ranks, each time with another plan
+  and another split of the same global batches, and pooled rows, weights and states must also be
+  equal bit for bit. A failure prints its seed and ends the program with 1. A run of at least 100
+  draws also fails if it did not meet every sharding type, optimizer and feature kind.
 */
 #include "shard/sharded_ebc.h"
 
@@ -30,33 +37,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As many as a pipeline on a CPU has: the third step takes the first one's again. */
+/* As many as a pipeline on a CPU has: the third step reuses the first step's slot. */
 enum { N_SLOTS = 2 };
 
-/* Written beside the features' columns, to see that nobody else does. */
+/* Written beside the features' columns, to check that nothing else is written there. */
 static const float gap = 7.5F;
 
 typedef struct {
   int world_size, rank;
   PetscBool reproducible, digests;
-  uint64_t digest; /* rank 0: of all numbers that the draw computed */
+  uint64_t digest; /* rank 0: digest of all numbers that the draw computed */
   const char *device_name, *backend;
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
   TrsStream stream;
-  int size;                           /* ranks of the run under way: the first ones */
-  MPI_Comm comm[MODEL_MAX_RANKS + 1]; /* by their number */
-  TrsCommGroups groups[MODEL_MAX_RANKS + 1]
-                      [MODEL_MAX_RANKS + 1]; /* by that and the ranks of a host, made when wanted */
-  char failure[512];                         /* of the draw, on rank 0 */
-  double *trace; /* rank 0: all that the draw's first run computed, in order, to compare others with */
-  int64_t n_trace, trace_capacity, traced; /* numbers in it, room for, passed by the run under way */
+  int size;                           /* number of ranks in the current run: the first ranks */
+  MPI_Comm comm[MODEL_MAX_RANKS + 1]; /* [number of ranks] */
+  /* [number of ranks][ranks per host], made when needed */
+  TrsCommGroups groups[MODEL_MAX_RANKS + 1][MODEL_MAX_RANKS + 1];
+  char failure[512]; /* the draw's failure, on rank 0 */
+  double *trace;     /* rank 0: all numbers of the draw's first run in order, for comparison */
+  /* numbers in trace, its room, numbers that the current run has compared */
+  int64_t n_trace, trace_capacity, traced;
   int64_t met_sharding[TRS_N_SHARDINGS], met_optimizer[TRS_N_OPTIMS], met_pooling[3], met_type[3],
       met_weighted, met_positions, met_shared_bags[TRS_N_SHARDINGS], met_empty_rank, met_sequence[3][2],
       met_by_hosts, met_in_place;
 } property_run;
 
-/* One draw under way. */
+/* The current draw. */
 typedef struct {
   property_run *run;
   const random_model *model;
@@ -65,10 +73,10 @@ typedef struct {
   reference_table *reference;             /* on rank 0 */
   TrsPositionWeight *position;            /* [n_features] */
   float *position_weight, *position_grad; /* device [n_features, MODEL_MAX_BAG] of this rank */
-  TrsVectorPlace *place;                  /* [features] where vectors lie, or NULL */
+  TrsVectorPlace *place;                  /* [features] places of the vectors, or NULL */
   random_batch batch[3];
   TrsKjt kjt[3];
-  float *matrix; /* host [B, stride] of this rank: pooled rows that are compared */
+  float *matrix; /* host [B, stride] of this rank: pooled rows to compare */
   int step;
 } property_draw;
 
@@ -88,7 +96,7 @@ __attribute__((format(printf, 2, 3))) static void fail(property_draw *draw, cons
 
 /* --- the sharded side --- */
 
-/* From host to device memory, or back, done when it returns. */
+/* Copy from host to device memory, or back. The copy is complete on return. */
 static PetscErrorCode move(const property_run *run, void *to, const void *from, int64_t n, size_t size)
 {
   PetscFunctionBegin;
@@ -98,7 +106,7 @@ static PetscErrorCode move(const property_run *run, void *to, const void *from, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* This rank's samples of a global batch. */
+/* Make a KJT of this rank's samples of a global batch. */
 static PetscErrorCode make_kjt(property_draw *draw, const random_batch *batch, TrsKjt *kjt)
 {
   const int F = draw->model->n_features, rank = draw->run->rank;
@@ -139,7 +147,7 @@ static double element_of(TrsDType dtype, const void *elements, int64_t i)
   return (double)((const float *)elements)[i];
 }
 
-/* Put this rank's rectangles of a table's weights (s < 0) or state into the whole, [R, width]. */
+/* Copy this rank's rectangles of a table's weights (s < 0) or state into the whole, [R, width]. */
 static PetscErrorCode place_shards(const property_draw *draw, int t, int s, PetscBool rowwise, int width,
                                    double *whole)
 {
@@ -167,8 +175,9 @@ static PetscErrorCode place_shards(const property_draw *draw, int t, int s, Pets
 }
 
 /*
-  A table's weights or state from all ranks on rank 0, bit for bit: elements that are not here are zero bits. Those that several ranks have
-  (replicas, shared states of rows) must be the same.
+  Gather a table's weights or state from all ranks on rank 0, bit for bit. Elements that a rank does
+  not have are zero bits. Elements that several ranks have (replicas, shared states of rows) must be
+  equal.
 */
 static PetscErrorCode gather_tensor(property_draw *draw, int t, int s, PetscBool rowwise, int width,
                                     double *found)
@@ -195,7 +204,10 @@ static PetscErrorCode gather_tensor(property_draw *draw, int t, int s, PetscBool
 
 /* --- the comparison, on rank 0 --- */
 
-/* Distance of neighbouring numbers of a type at x; 0 for fp32, which the tolerance covers. */
+/*
+  Return the distance of neighbouring numbers of a type at x; 0 for fp32, which the tolerance
+  covers.
+*/
 static double spacing(TrsDType dtype, double x)
 {
   const int bits = dtype == TRS_FP16 ? 10 : 7, least = dtype == TRS_FP16 ? -24 : -133;
@@ -206,7 +218,10 @@ static double spacing(TrsDType dtype, double x)
   return ldexp(1.0, PetscMax(exponent - 1 - bits, least));
 }
 
-/* How far a stored element may be from the expected one: what was not updated, not at all; else the step's rounding, and the store's. */
+/*
+  Return the allowed distance of a stored element from the expected one: none without an update,
+  else the rounding of the step and of the store.
+*/
 static double tolerance(const property_draw *draw, int t, int s, PetscBool initial, int64_t row, int64_t i,
                         double expected, double found)
 {
@@ -218,7 +233,10 @@ static double tolerance(const property_draw *draw, int t, int s, PetscBool initi
 
   if (initial) return s < 0 ? 0.5 * spacing(config->data_type, size) : 0.0;
   if (!table->touched[row]) return 0.0;
-  /* FTRL's z takes in w / alpha times a difference of roots, and with it that much of the gradient's rounding; w is at most 1. */
+  /*
+    FTRL's z adds w / alpha times a difference of roots, and so the same multiple of the gradient's
+    rounding error; w is at most 1.
+  */
   if (s == 0 && optimizer->kind == TRS_OPTIM_FTRL)
     return (1e-5 + 2e-5 * size) * (1.0 + 1.0 / (double)optimizer->learning_rate);
   if (s >= 0) return 1e-5 + 2e-5 * size;
@@ -227,7 +245,7 @@ static double tolerance(const property_draw *draw, int t, int s, PetscBool initi
   return allowed;
 }
 
-/* On rank 0: note n numbers of the draw's first run, or compare with what it had there. */
+/* On rank 0: record n numbers of the draw's first run, or compare n numbers with it. */
 static PetscErrorCode trace(property_draw *draw, const char *what, int64_t n, const double *found)
 {
   property_run *run = draw->run;
@@ -236,7 +254,7 @@ static PetscErrorCode trace(property_draw *draw, const char *what, int64_t n, co
   for (int64_t i = 0; i < n; i++) {
     uint64_t bits;
     memcpy(&bits, &found[i], sizeof(bits));
-    run->digest = (run->digest ^ bits) * 0x100000001B3U; /* FNV-1a, of words for bytes */
+    run->digest = (run->digest ^ bits) * 0x100000001B3U; /* FNV-1a, with words instead of bytes */
     run->digest ^= run->digest >> 29;
   }
   if (!run->reproducible) PetscFunctionReturn(PETSC_SUCCESS);
@@ -267,7 +285,7 @@ static void compare_tensor(property_draw *draw, int t, int s, PetscBool initial,
 
   for (int64_t i = 0; i < table->R * width; i++) {
     const double allowed = tolerance(draw, t, s, initial, i / width, i, expected[i], found[i]);
-    if (!(fabs(found[i] - expected[i]) <= allowed)) /* also for NaN */
+    if (!(fabs(found[i] - expected[i]) <= allowed)) /* true for NaN as well */
       fail(draw, "table %s, %s%c [%" PRId64 ", %" PRId64 "]: %.9g, expected %.9g +- %.2g", config->name,
            s < 0 ? "weight" : "state ", s < 0 ? ' ' : '0' + s, i / width, i % width, found[i], expected[i],
            allowed);
@@ -304,7 +322,7 @@ static PetscErrorCode compare_tables(property_draw *draw, PetscBool initial)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* All samples' pooled rows against the definition; and nothing but them was written. */
+/* Compare all samples' pooled rows with the definition, and check that nothing else was written. */
 static PetscErrorCode compare_pooled(property_draw *draw, const random_batch *batch)
 {
   const random_model *model = draw->model;
@@ -335,7 +353,10 @@ static PetscErrorCode compare_pooled(property_draw *draw, const random_batch *ba
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* On rank 0: position weights' gradients, added up over the ranks, against the definition; before its tables are updated. */
+/*
+  On rank 0, compare the position weights' gradients, summed over the ranks, with the definition.
+  This must precede the update of the definition's tables.
+*/
 static PetscErrorCode compare_positions(property_draw *draw, const random_batch *batch)
 {
   const int n = draw->model->n_features * MODEL_MAX_BAG;
@@ -359,7 +380,7 @@ static PetscErrorCode compare_positions(property_draw *draw, const random_batch 
 
 /* --- a draw --- */
 
-/* In place: copy features between the rank's matrix and where they lie. */
+/* For vectors left in place: copy features between the rank's matrix and their places. */
 static void copy_places(property_draw *draw, int64_t n, const TrsVectorPlace *place, float *matrix,
                         PetscBool there)
 {
@@ -425,7 +446,7 @@ static PetscErrorCode do_step(property_draw *draw, int step)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The features' position weights, and room for their gradients. */
+/* Create the features' position weights, and room for their gradients. */
 static PetscErrorCode create_positions(property_draw *draw)
 {
   const random_model *model = draw->model;
@@ -444,7 +465,7 @@ static PetscErrorCode create_positions(property_draw *draw)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* May this model's vectors be left where they arrive? Every other one's are. */
+/* May this model's vectors stay at the places where they arrive? In every other model they do. */
 static PetscBool is_in_place(const property_run *run, const random_model *model, uint64_t seed)
 {
   PetscBool may = (PetscBool)(run->device->host_memory && !run->reproducible && seed % 2 == 0);
@@ -455,8 +476,8 @@ static PetscBool is_in_place(const property_run *run, const random_model *model,
 }
 
 /*
-  Do this model's keys get other rows at the owner? Every fifth model's do. Rows are rounded by their numbers, and parts of whole rows are
-  exchanged by them, so that bits may differ then.
+  Do this model's keys get other rows at the owner? In every fifth model they do. Row numbers decide
+  the rounding, and the exchange of parts of whole rows, so that the bits may then differ.
 */
 static PetscBool is_reversed(const property_draw *draw, uint64_t seed)
 {
@@ -488,7 +509,7 @@ static void note_draw(property_run *run, const random_model *model)
   }
 }
 
-/* One model on the first `size` ranks. */
+/* Run one model on the first `size` ranks. */
 static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, PetscBool show)
 {
   property_draw draw = {.run = run};
@@ -515,7 +536,7 @@ static PetscErrorCode run_model(property_run *run, uint64_t seed, int size, Pets
   PetscCall(create_positions(&draw));
   config = (TrsShardedEbcConfig){.columns = model.columns,
                                  .position = draw.position,
-                                 .dist.reproducible = run->reproducible, /* fp32, as the model has it */
+                                 .dist.reproducible = run->reproducible, /* fp32, as in the model */
                                  .index_dedup = model.index_dedup,
                                  .variable_batch = model.variable_batch,
                                  .in_place = is_in_place(run, &model, seed),
@@ -570,7 +591,7 @@ static PetscErrorCode run_draw(property_run *run, uint64_t seed, PetscBool show)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Did the draws meet all they are there for? */
+/* Did the draws meet every kind that they must cover? */
 static PetscBool all_met(const property_run *run)
 {
   PetscBool met = (PetscBool)(run->met_weighted > 0);
@@ -582,7 +603,8 @@ static PetscBool all_met(const property_run *run)
     for (int i = 0; i < 3; i++) met = (PetscBool)(met && run->met_sequence[i][dedup] > 0);
   if (!run->reproducible) met = (PetscBool)(met && run->met_positions > 0);
   if (!run->reproducible && run->device->host_memory) met = (PetscBool)(met && run->met_in_place > 0);
-  if (!run->reproducible && (run->world_size == 4 || run->world_size == 6)) /* hosts of several ranks */
+  /* hosts of several ranks */
+  if (!run->reproducible && (run->world_size == 4 || run->world_size == 6))
     met = (PetscBool)(met && run->met_by_hosts > 0);
   for (int i = 0; i < 3; i++) met = (PetscBool)(met && run->met_pooling[i] > 0 && run->met_type[i] > 0);
   return (PetscBool)(met && (run->world_size == 1 || run->met_empty_rank > 0));
