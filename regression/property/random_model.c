@@ -207,10 +207,9 @@ static void draw_optimizer(random_stream *r, uint64_t seed, TrsSparseOptimizerAr
       .kind = (TrsSparseOptimizerKind)random_int(r, TRS_OPTIM_SGD, TRS_OPTIM_FTRL),
       .weight_decay_mode = (TrsWeightDecayMode)random_int(r, TRS_DECAY_NONE, TRS_DECAY_DECOUPLE),
       .learning_rate = 0.1F,
-      .eps =
-          /* as large as the gradients: with a small eps, g / (|g| + eps) is a sign, and only noise
-             if g cancels */
-      0.25F,
+      /* as large as the gradients: with a small eps, g / (|g| + eps) is a sign, and only noise if
+         g cancels */
+      .eps = 0.25F,
       .beta1 = 0.9F,
       .beta2 = 0.99F,
       .weight_decay = random_once_in(r, 2) ? 0.05F : 0.0F,

@@ -13,9 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TRS_BACKUP_ROOM = 16 }; /* most bytes of ".~<n>~" */
+enum { TRS_BACKUP_ROOM = 16 }; /* largest length of ".~<n>~" */
 
-/* Identify the file that a path names, behind its symbolic links. */
+/* Identify the file that a path names, after following symbolic links. */
 static TrsFileIdentity identify(const char *path)
 {
   struct stat status;
@@ -36,7 +36,7 @@ static PetscBool is_same(const TrsFileIdentity *a, const TrsFileIdentity *b)
                      a->modified_ns == b->modified_ns);
 }
 
-/* --- whose file is it --- */
+/* --- the owner of a file --- */
 
 /* Read the attribute run_id of an HDF5 file into *context, a TrsOutput. */
 static PetscErrorCode read_run_id(void *context)
@@ -76,7 +76,8 @@ PetscErrorCode TrsOutputOpen(const char *path, TrsExisting existing, TrsOutput *
     if (ierr == PETSC_SUCCESS) ierr = read_run_id(output);
     TrsHDF5Unlock();
     if (ierr != PETSC_SUCCESS && ierr != TRS_ERR_DATA && ierr != TRS_ERR_NO_INPUT) PetscCall(ierr);
-    if (ierr != PETSC_SUCCESS) TrsErrorClear(); /* damaged or not HDF5, so not of this run */
+    /* the file is damaged or not HDF5, so not of this run */
+    if (ierr != PETSC_SUCCESS) TrsErrorClear();
   }
   if (path && !output->found_run_id) PetscCall(PetscStrallocpy("", &output->found_run_id));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -88,7 +89,7 @@ PetscBool TrsOutputIsOwn(const TrsOutput *output)
                      strcmp(output->found_run_id, output->run_id) == 0);
 }
 
-/* Check that the file that was found may be replaced. Errors: CANT_CREATE. */
+/* Check that the existing file may be replaced. Errors: CANT_CREATE. */
 static PetscErrorCode check_may_replace(const TrsOutput *output)
 {
   const char *base, *run_id = output->found_run_id ? output->found_run_id : "";
@@ -132,10 +133,10 @@ PetscErrorCode TrsOutputClaim(TrsOutput *output, const char *run_id)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- out of the way --- */
+/* --- backups --- */
 
 /*
-  Give the file at `path` the additional name `backup`. If the file system has no links, rename it.
+  Give the file at `path` the additional name `backup`. On a file system without links, rename it.
   Returns 0 or an errno.
 */
 static int keep_as(const char *path, const char *backup)
@@ -163,7 +164,7 @@ static PetscErrorCode make_backup(TrsOutput *output, const char *path)
     snprintf(backup, n, "%s.~%d~", path, i);
     error = keep_as(path, backup);
   }
-  /* The file has gone meanwhile, so there is nothing to keep. */
+  /* The file has vanished meanwhile, so no backup is needed. */
   if (error == ENOENT) PetscCall(PetscFree(backup));
   if (error == ENOENT) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCheck(!error, PETSC_COMM_SELF, TRS_ERR_IO, "%s is another run's file and cannot be kept as %s: %s",
@@ -195,7 +196,7 @@ PetscErrorCode TrsOutputPublish(TrsOutput *output, TrsAtomicFile *file)
   PetscFunctionBegin;
   if (output) PetscCall(make_way(output, file));
   ierr = TrsAtomicPublish(file);
-  /* The file is in place, even if it is not flushed. */
+  /* The file is in place, even if flushing failed. */
   if (output && !file->made) output->own = identify(file->path);
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);

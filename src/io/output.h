@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   An output's place is the path where the run puts its file. This module decides what happens to
-  another file that stands there.
+  another file at this path.
 
   A file is the run's own if this process put it there, or if its root attribute run_id is the
-  run's. Any other file is somebody's good work. It is kept as <path>.~<n>~, with n counting from 1
-  (the numbered backups of GNU cp and mv; neither "*.h5" nor "day_*.h5" matches them). The backup is
-  made when the run's own file is put in place, so a run that fails earlier changes nothing. The
-  steps are link(2) to the backup's name, flush the folder, then rename(2) over the path. After a
-  crash between them both names hold the old file. A symbolic link at the path stays. The
-  file that it leads to is the one that is replaced, and its backup lies beside it.
+  run's. Any other file may be valuable to somebody, so it is kept as <path>.~<n>~, with n counting
+  from 1 (the numbered backups of GNU cp and mv; neither "*.h5" nor "day_*.h5" matches them). The
+  backup is made when the run's own file is put in place, so a run that fails earlier changes
+  nothing. The steps are link(2) to the backup's name, flush the folder, then rename(2) over the
+  path. After a crash between these steps both names hold the old file. A symbolic link at the path
+  stays: its target is replaced, and the backup lies beside the target.
 
   One rank at a time, not collective.
 */
@@ -22,7 +22,7 @@
 typedef enum { TRS_EXISTING_BACKUP, TRS_EXISTING_REFUSE, TRS_EXISTING_REPLACE } TrsExisting;
 
 /*
-  The identity of a file that stood at a path. Two results that differ in any field are two files.
+  The identity of a file at a path. Two results that differ in any field are different files.
 */
 typedef struct {
   PetscBool is_there;
@@ -32,48 +32,47 @@ typedef struct {
 
 typedef struct {
   char *path; /* NULL if there is no such output */
-  /* The treatment of another run's file. With TRS_EXISTING_REFUSE a file that appears after the
-     start is kept. */
+  /*
+    The treatment of another run's file. With TRS_EXISTING_REFUSE, a file that appears after the
+    start is kept.
+  */
   TrsExisting existing;
-  char *run_id;               /* id of this run, or NULL for a run that no file belongs to */
+  char *run_id;               /* id of this run, or NULL if no file can belong to the run */
   TrsFileIdentity found, own; /* the file at the start, and the file that this process put there */
   char *found_run_id;         /* "" if the file at the start names no run */
   char *backup;               /* new name of another run's file, or NULL if there was none */
 } TrsOutput;
 
 /*
-  TrsOutputOpen - Look at the file that stands at the path.
+  TrsOutputOpen - Look at the existing file at the path.
 
-  Call this before other threads use HDF5. A child process opens the file first, since it may be
-  anything.
+  Call this before other threads use HDF5. A child process opens the file first, because it may be
+  any file.
 
   Out: output  free with TrsOutputClose(); path NULL leaves it empty
 */
 PetscErrorCode TrsOutputOpen(const char *path, TrsExisting existing, TrsOutput *output);
 
-/* TrsOutputOpenText - The same for an output that is a text and names no run. */
+/* TrsOutputOpenText - The same for a text, which names no run. */
 PetscErrorCode TrsOutputOpenText(const char *path, TrsExisting existing, TrsOutput *output);
 
 /*
   TrsOutputClaim - Set the run that the output belongs to, before its first file.
 
   In:     run_id  NULL or "" for a run that cannot be resumed
-  Errors: CANT_CREATE if another run's file stands there that may not be touched (refuse), or whose
-          backup could not get a name
+  Errors: CANT_CREATE if another run's file is at the path and must not be replaced (refuse), or
+          if its backup cannot get a name
 */
 PetscErrorCode TrsOutputClaim(TrsOutput *output, const char *run_id);
 
 /*
-  Ignore that the file at the start claims to be of this run, since it cannot be read. The file is
-  then kept like another run's, as a backup under TRS_EXISTING_REPLACE, too. Call this after
+  Ignore that the existing file claims to be of this run, because it cannot be read. It is then kept
+  like another run's file, but even TRS_EXISTING_REPLACE makes a backup. Call this after
   TrsOutputClaim(). It has the same errors.
 */
 PetscErrorCode TrsOutputDisown(TrsOutput *output);
 
-/*
-  Tell whether the file that stood at the path at the start is of this run.
-  Call this after TrsOutputClaim().
-*/
+/* Does the file that was here at the start belong to this run? Call this after TrsOutputClaim(). */
 PetscBool TrsOutputIsOwn(const TrsOutput *output);
 
 /*
@@ -86,8 +85,8 @@ PetscBool TrsOutputIsOwn(const TrsOutput *output);
 PetscErrorCode TrsOutputPublish(TrsOutput *output, TrsAtomicFile *file);
 
 /*
-  TrsOutputSave - Write a whole file from memory into place. A file with the same contents gets no
-    backup.
+  TrsOutputSave - Write a whole file from memory into place. If the existing file has the same
+    contents, no backup is made.
 
   Errors: CANT_CREATE; IO, and then the previous file is intact, under its name or the backup's
 */

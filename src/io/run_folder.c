@@ -22,12 +22,12 @@ enum { TRS_OWNER_TEXT = 512, TRS_OWNER_SIZE = 4 * TRS_OWNER_TEXT, TRS_POLL_MS = 
 static const char lock_name[] = ".trshard-lock";
 
 /*
-  The only descriptor of the lock's file. Closing any other one would end the lock. Forked children
-  inherit no record lock.
+  The only descriptor of the lock's file. Closing any other descriptor of this file would end the
+  lock. Forked children inherit no record lock.
 */
 struct TrsRunLockImpl {
   int fd;
-  /* The run of a job that was killed while it owned the folder, or "". */
+  /* The run of a job that was killed while it had the folder, or "". */
   char interrupted[TRS_RUN_ID_SIZE];
 };
 
@@ -54,7 +54,7 @@ PetscBool TrsRunIdIsValid(const char *text)
                      strspn(text, "0123456789abcdef") == TRS_RUN_ID_SIZE - 1);
 }
 
-/* --- the lock: rank 0's part --- */
+/* --- the lock, on rank 0 --- */
 
 /* Make a folder and the folders above it. Errors: CANT_CREATE. */
 static PetscErrorCode make_folder(const char *folder)
@@ -111,8 +111,8 @@ PetscBool TrsRunFolderIsLocked(TrsRunLock lock, const char *folder)
 }
 
 /*
-  Take the record lock of the whole file. Returns 0, EAGAIN if another process has the lock, or the
-  reason why there are no locks.
+  Lock the whole file with a record lock. Returns 0, EAGAIN if another process has the lock, or the
+  reason why locks are missing.
 */
 static int try_lock(int fd)
 {
@@ -191,21 +191,21 @@ void TrsRunFolderName(TrsRunLock lock, const char *run_id)
   if (lock->fd < 0) return;
   at = read_text(lock->fd, text);
   n = snprintf(text, sizeof(text), "\n%s%s\n", run_line, run_id);
-  /* Without this line a job that follows a killed one starts another run. Errors are ignored. */
+  /* Without this line, a job that follows a killed one starts another run. Ignore errors. */
   if (pwrite(lock->fd, text, (size_t)n, (off_t)at) == n) (void)!ftruncate(lock->fd, (off_t)at + n);
 }
 
-/* --- the wait, of all ranks --- */
+/* --- the wait, on all ranks --- */
 
 typedef struct {
   const char *folder;
   const TrsRunWait *wait;
   TrsRunLock lock;
-  int busy, stop; /* on all ranks: another job has the lock; a rank was asked to stop */
+  int busy, stop; /* on all ranks: another job has the lock; a rank has a stop request */
   double start_s;
 } TrsLockWait;
 
-/* Warn once, in the words of the system. It has none for 524, which is the kernel's ENOTSUPP. */
+/* Warn once, with the system's own message. The system has none for 524, the kernel's ENOTSUPP. */
 static void warn_of_no_locks(const char *folder, int error)
 {
   static PetscBool told;
@@ -218,8 +218,8 @@ static void warn_of_no_locks(const char *folder, int error)
 }
 
 /*
-  Try once, on rank 0. The first try says whom it waits for, and
-  the last one says who has the folder.
+  Try once, on rank 0. The first try prints the owner that the job waits for, and the last one
+  raises an error with the owner.
 */
 static PetscErrorCode try_once(TrsLockWait *w)
 {
@@ -250,7 +250,7 @@ static PetscErrorCode try_once(TrsLockWait *w)
 }
 
 /*
-  Wait for the lock. All ranks look together, so that a stop request to any of them ends the wait.
+  Wait for the lock. All ranks check together, so that a stop request to any of them ends the wait.
 */
 static PetscErrorCode wait_for_lock(MPI_Comm comm, int rank, TrsLockWait *w)
 {

@@ -5,24 +5,24 @@
   A run is a training from its first step to its last, over all its resumes. A random id, made once,
   names the run in its checkpoints and its results (root attribute run_id). While a job of the run
   works, its rank 0 holds a lock on the folder: a record lock (fcntl) on the file .trshard-lock,
-  whose text says who the owner is. The lock ends with the process, however that ends, so a dead job
-  never blocks one that follows. On NFS and Lustre the lock reaches as far as fcntl locks there do:
-  to all hosts, unless a mount option keeps locks local or switches them off.
+  whose text names the owner. The lock ends with the process, even if the process is killed, so a
+  dead job never blocks the next one. On NFS and Lustre the lock reaches as far as fcntl locks do
+  there: to all hosts, unless a mount option keeps locks local or switches them off.
 */
 #pragma once
 
 #include "core/error.h"
 
 /*
-  16 hex digits and the final 0. An empty text stands for a run
-  without an id, as in a file of an older program.
+  16 hex digits and the final 0. An empty text stands for a run without an id, as in a file of an
+  older program.
 */
 enum { TRS_RUN_ID_SIZE = 17 };
 
-/* A new random id, the same on all ranks. Collective. */
+/* Make a new random id, the same on all ranks. Collective. */
 PetscErrorCode TrsRunIdMake(MPI_Comm comm, char id[TRS_RUN_ID_SIZE]);
 
-/* Tell whether the text is an id as TrsRunIdMake() makes it. Not collective. */
+/* Does the text have the form of an id made by TrsRunIdMake()? Not collective. */
 PetscBool TrsRunIdIsValid(const char *text);
 
 /* The time that a job waits for the previous one to leave the folder. */
@@ -34,11 +34,10 @@ typedef struct {
 typedef struct TrsRunLockImpl *TrsRunLock;
 
 /*
-  TrsRunFolderLock - Make the folder and own it until the lock is given back or rank 0's process
-    ends.
+  TrsRunFolderLock - Make the folder and own it until the lock is released or rank 0's process ends.
 
-  Collective on comm. Rank 0 says whom it waits for. If the file system has no locks, a warning says
-  so and the job continues without the lock.
+  Collective on comm. Rank 0 prints the owner that it waits for. If the file system has no locks,
+  rank 0 warns and the job continues without the lock.
 
   Out:    lock  give back with TrsRunFolderUnlock()
   Errors (agreed): CANT_CREATE if the folder cannot be made, or if another job is the owner, with
@@ -47,19 +46,19 @@ typedef struct TrsRunLockImpl *TrsRunLock;
 PetscErrorCode TrsRunFolderLock(MPI_Comm comm, const char *folder, const TrsRunWait *wait, TrsRunLock *lock);
 
 /*
-  The id of the run whose job was killed while it owned the folder, or "". The string is borrowed.
-  Not collective.
+  Return the id of the run whose job was killed while it owned the folder, or "". The string is
+  borrowed. Not collective.
 */
 const char *TrsRunFolderInterrupted(TrsRunLock lock);
 
 /*
-  Tell whether the folder at the path still has the lock's file, on the rank that holds the lock. A
-  folder that was removed has not, even if another one has its name. Not collective.
+  Does the folder at the path still contain the lock's file? Call this on the rank that holds the
+  lock. False if the folder was removed, even if another folder has its name. Not collective.
 */
 PetscBool TrsRunFolderIsLocked(TrsRunLock lock, const char *folder);
 
-/* Write down whose folder it is, in case that this job is killed. Not collective. */
+/* Record the run that owns the folder, in case this job is killed. Not collective. */
 void TrsRunFolderName(TrsRunLock lock, const char *run_id);
 
-/* Give the folder back. The lock's file stays. Accepts NULL. Not collective. */
+/* Release the folder. The lock's file stays. Accepts NULL. Not collective. */
 PetscErrorCode TrsRunFolderUnlock(TrsRunLock *lock);
