@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the planner asks of a model's dense layers. */
+/* The facts that the planner needs about a model's dense layers. */
 #pragma once
 
 #include "core/error.h"
@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 typedef struct {
-  int64_t parameter_bytes; /* of parameters in float32 */
+  int64_t parameter_bytes; /* bytes of the parameters in float32 */
   /*
-    The model reads whole pooled rows where they have arrived, and leaves gradients there: for the
+    The model reads whole pooled rows where they arrived, and leaves gradients there. Used by the
     measured cost model.
   */
   PetscBool takes_vectors;

@@ -45,7 +45,7 @@ PetscBool TrsColumnBlockNext(const TrsTablePlan *plan, TrsColumnBlock *block)
 
 int TrsColumnBlockOn(const TrsTablePlan *plan, const TrsColumnBlock *block, int rank)
 {
-  /* Most blocks have their shards on consecutive ranks, so look at that place first. */
+  /* Most blocks have their shards on consecutive ranks, so check that position first. */
   const int64_t ahead = (int64_t)rank - plan->shard[block->first].rank;
 
   if (ahead >= 0 && ahead < block->n_shards && plan->shard[block->first + ahead].rank == rank)
@@ -73,11 +73,11 @@ static PetscErrorCode broadcast_text(MPI_Comm comm, TrsText *text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check that the plans of all ranks, written as JSON again, have the same hash. */
+/* Check that all ranks' plans, written as JSON again, have the same hash. */
 static PetscErrorCode check_hash(MPI_Comm comm, const TrsShardingPlan *plan)
 {
   char *json;
-  /* the hash and its complement: the ranks agree if their maxima are complements, too */
+  /* The hash and its complement. The ranks agree if the maxima are complements too. */
   uint64_t hash[2];
   PetscErrorCode ierr;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Does a plan, which may come from a file, fit the tables and the world of this run? */
+/* Checks that a plan, which may come from a file, fits this run's tables and world. */
 #include "core/names.h"
 #include "spec/sharding_plan.h"
 #include "spec/table_choices.h"
@@ -11,8 +11,8 @@
 #define FAIL_UNLESS(cond, ...) PetscCheck(cond, PETSC_COMM_SELF, TRS_ERR_DATA, __VA_ARGS__)
 
 /*
-  Check that the shards cover the table exactly: column block by column block, and each block row by
-  row. All blocks have the same number of shards, `rows_per_block`.
+  Check that the shards cover the table exactly, block by block and, in a block, in row order. All
+  column blocks must have the same number of shards, `rows_per_block`.
 */
 static PetscErrorCode check_tiles(const TrsTablePlan *plan, const TrsTableConfig *table, const char *source,
                                   int *rows_per_block)
@@ -71,7 +71,7 @@ static PetscErrorCode check_data_parallel(const TrsTablePlan *plan, const TrsTab
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check that the shards of a column block lie on consecutive ranks of one host. */
+/* Check that each column block's shards are on consecutive ranks of one host. */
 static PetscErrorCode check_on_host(const TrsTablePlan *plan, int n, int group, const char *source)
 {
   PetscFunctionBegin;
@@ -171,7 +171,7 @@ static int compare_configs(const void *a, const void *b)
 PetscErrorCode TrsShardingPlanCheck(const TrsShardingPlan *plan, const TrsTableConfigs *tables,
                                     int world_size, const char *source)
 {
-  const TrsTablePlan **plans; /* both lists are sorted by name, then compared */
+  const TrsTablePlan **plans; /* both lists are sorted by name and then compared */
   const TrsTableConfig **configs;
   int n_configs = 0, n_common;
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a plan's file may leave out: the rectangles of tables, the world's sizes, the costs. */
+/* Fills in optional parts of a plan's file: tables' rectangles, the world's sizes, the costs. */
 #include "spec/sharding_plan.h"
 
 #include <limits.h>
 #include <string.h>
 
-/* The number of column blocks and of row shards that the sharding type makes of n ranks. */
+/* Count the column blocks and row shards for the sharding type and the plan's ranks. */
 static PetscErrorCode count_cuts(const TrsTablePlan *plan, int group, const char *source, int *n_cols,
                                  int *n_rows)
 {
@@ -33,7 +33,7 @@ static PetscErrorCode count_cuts(const TrsTablePlan *plan, int group, const char
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Cut a table over its ranks: blocks of ceil(R / n) rows, and columns as evenly as they go. */
+/* Cut a table over its ranks: blocks of ceil(R / n) rows, and columns as evenly as possible. */
 static PetscErrorCode cut_table(const TrsTableConfig *table, int group, const char *source,
                                 TrsTablePlan *plan)
 {

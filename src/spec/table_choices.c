@@ -10,7 +10,7 @@
 static const struct {
   const char *name;
   TrsChoiceForm form;
-  const char *const *words; /* ends with NULL */
+  const char *const *words; /* NULL-terminated */
 } kinds[] = {
 #define KIND_OF(KIND, word, form, WORDS) \
   {#word, TRS_FORM_##form, (const char *const[]){WORDS(TRS_WORD_TEXT) NULL}},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Embedding tables as configured: what TorchRec keeps in EmbeddingBagConfig / EmbeddingConfig and in
-  ParameterConstraints.
+  Embedding tables as configured. In TorchRec these settings are in EmbeddingBagConfig /
+  EmbeddingConfig and in ParameterConstraints.
 */
 #pragma once
 
@@ -10,10 +10,7 @@
 #include "core/random.h"
 #include "spec/vocabulary.h"
 
-/*
-  Choices of the weight decay of the embedding tables' optimizer, the first in the order of
-  TrsWeightDecayMode.
-*/
+/* The table optimizers' weight decay modes; the first are in the order of TrsWeightDecayMode. */
 #define TRS_SPARSE_DECAY_MODES "none,l2,decouple,counter,cowclip,decouple_global"
 
 typedef enum {
@@ -34,10 +31,10 @@ typedef enum {
 
 enum { TRS_N_SHARDINGS = TRS_SHARDING_GRID_SHARD + 1 };
 
-/* Default of a cache's lines, as a part of the table's rows. */
+/* Default number of a cache's lines, as a share of the table's rows. */
 #define TRS_CACHE_LOAD_FACTOR 0.2
 
-/* The module that holds a table: pooled, pooled with weights, or sequences. */
+/* The module that holds a table: pooled, pooled with weights, or sequence. */
 typedef enum { TRS_MODULE_EBC, TRS_MODULE_WEIGHTED_EBC, TRS_MODULE_EC, TRS_N_MODULES } TrsModule;
 
 typedef enum { TRS_BOUNDS_FATAL, TRS_BOUNDS_WARNING, TRS_BOUNDS_IGNORE, TRS_BOUNDS_NONE } TrsBoundsCheckMode;
@@ -45,30 +42,30 @@ typedef enum { TRS_BOUNDS_FATAL, TRS_BOUNDS_WARNING, TRS_BOUNDS_IGNORE, TRS_BOUN
 /* The rule that maps a feature's ids to rows of its table. */
 typedef struct {
   TrsIdMapKind kind;
-  int64_t rows;          /* R of the modulo: of the table, or of the one that it is a part of */
-  int64_t collisions;    /* m of the parts of id_map qr */
-  PetscBool is_unsigned; /* ids are uint64, of which the modulo is taken */
+  int64_t rows;          /* R of the modulo: rows of the table, or of the table it is a part of */
+  int64_t collisions;    /* m of id_map qr's parts */
+  PetscBool is_unsigned; /* the modulo treats ids as uint64 */
 } TrsIdMapRule;
 
-/* One of TRS_TABLE_CHOICES: a word's place in its list, 0 or 1 for a flag, or bytes. */
+/* One of TRS_TABLE_CHOICES: a word's index in its list, 0 or 1 for a flag, or bytes. */
 typedef struct {
   PetscBool set;
   int64_t value;
 } TrsTableChoice;
 
 /*
-  Planner constraints of one table. A NULL list or an unset flag means "not given". The struct owns
-  its lists.
+  A table's planner constraints. A NULL list or an unset flag means "not given". The struct owns its
+  lists.
 */
 typedef struct {
   int n_sharding_types, n_compute_kernels;
   unsigned sharding_types, compute_kernels;             /* bit sets over the enums; 0: all */
   int64_t min_partition;                                /* columns; 0: not given */
-  int n_pooling_factors, n_num_poolings, n_batch_sizes; /* one entry a feature; 0: not given */
+  int n_pooling_factors, n_num_poolings, n_batch_sizes; /* one entry per feature; 0: not given */
   double *pooling_factors, *num_poolings;
   int64_t *batch_sizes;
   PetscBool has_enforce_hbm, enforce_hbm;
-  PetscBool has_optimizer; /* the table has an optimizer of its own */
+  PetscBool has_optimizer; /* the table has its own optimizer */
   TrsSparseOptimizerKind optimizer;
   PetscBool has_output_dtype;
   TrsDType output_dtype;
@@ -80,22 +77,22 @@ typedef struct {
   double cache_stats_cacheability, cache_stats_expected_lookups;
   int n_cache_stats_mrc_hist;
   double *cache_stats_mrc_hist;
-  /* the choices that options or the plan gave; the fields of their names hold them with defaults */
+  /* Choices set by options or the plan. The fields of the same names also include the defaults. */
   TrsTableChoice choice[TRS_N_TABLE_CHOICES];
 } TrsTableConstraints;
 
 typedef struct {
   char *name;
-  char *whole;            /* the table of -tables that id_map qr made this part of, or NULL */
+  char *whole;            /* the table in -tables that id_map qr split into this part, or NULL */
   int64_t num_embeddings; /* rows R */
   int embedding_dim;      /* columns D */
   TrsPooling pooling;
   TrsSequencePoolingKind sequence_pooling; /* used with pooling none */
-  int sequence_length;                     /* rows of a sample with concat, else 1 */
-  int gru_hidden_size;                     /* width of the state with gru */
+  int sequence_length;                     /* concat: rows per sample; else 1 */
+  int gru_hidden_size;                     /* gru: width of the state */
   /*
-    With din: the name of the target, and its place among the model's vectors; sizes and activation
-    of the layers that make a row's weight.
+    din: the target's name, and its index among the model's vectors; sizes and activation of the
+    layers that compute a row's weight.
   */
   char *din_target;
   int din_vector;
@@ -103,27 +100,27 @@ typedef struct {
   int64_t *din_arch; /* [n_din_arch] */
   TrsMlpActivation din_activation;
   PetscBool din_softmax;
-  /* With transformer: encoder layers, their heads, and the width between their linear layers. */
+  /* transformer: encoder layers, their heads, and the width between their linear layers. */
   int64_t transformer_layers, transformer_heads, transformer_width;
   PetscBool transformer_causal;
   TrsDType data_type;
   PetscBool is_weighted;
-  /* [n_features] sizes of the features' vectors of position weights; NULL without them */
+  /* [n_features] lengths of the features' position weights; NULL: no position weights */
   int *max_feature_lengths;
   PetscBool stochastic_rounding; /* for stores to fp16 and bf16 */
   TrsBoundsCheckMode bounds_check_mode;
   TrsIdMapRule id_map;
-  PetscBool multiplied; /* part of id_map qr: the vectors are multiplied, otherwise added */
-  TrsRandomLaw init;    /* of the initial weights */
+  PetscBool multiplied; /* part of id_map qr: vectors are multiplied; otherwise added */
+  TrsRandomLaw init;    /* distribution of the initial weights */
   int n_features;
-  char **features;   /* [n_features] names; the default of a dry run without a dataset is {name} */
+  char **features;   /* [n_features] names; default in a dry run without a dataset: {name} */
   int *feature_keys; /* [n_features] index into the dataset's key order; NULL in a dry run */
   TrsTableConstraints constraints;
 } TrsTableConfig;
 
 typedef struct {
   int n;
-  TrsTableConfig *table; /* [n] in -tables order; the parts of id_map qr follow one another */
+  TrsTableConfig *table; /* [n] in -tables order; the two parts of id_map qr are adjacent */
 } TrsTableConfigs;
 
 /* A dataset's facts about its features; all fields are NULL or 0 in a dry run. */
@@ -131,7 +128,7 @@ typedef struct {
   int n_features;
   const char *const *names;      /* [n_features] in key order */
   const int64_t *num_embeddings; /* [n_features] 0: not bounded */
-  const double *mean_lengths;    /* [n_features] ids a sample */
+  const double *mean_lengths;    /* [n_features] ids per sample */
   PetscBool has_weights, has_unsigned_ids;
 } TrsDatasetFeatures;
 
@@ -143,12 +140,11 @@ extern const TrsOptionGroup trs_tables_options;
 
   Not collective; the result is the same on all ranks.
 
-  In:     options
-          dataset  NULL or empty in a dry run
+  In:     dataset  NULL or empty in a dry run
   Out:    tables   free with TrsTableConfigsFree()
-  Errors: OPTION: unknown feature, a feature in two tables, a table listed twice, weighted mean, a
-          table smaller than the dataset's range of ids, zero or overflowing sizes, lists of unequal
-          length, ...
+  Errors: OPTION for an unknown feature, a feature in two tables, a table listed twice, a weighted
+          mean, a table smaller than the dataset's range of ids, zero or overflowing sizes, lists of
+          unequal length, ...
   Source: TorchRec EmbeddingBagConfig, ParameterConstraints
 */
 PetscErrorCode TrsTableConfigsFromOptions(TrsOptions options, const TrsDatasetFeatures *dataset,
@@ -157,44 +153,43 @@ PetscErrorCode TrsTableConfigsFree(TrsTableConfigs *tables);
 PetscErrorCode TrsTableConfigFree(TrsTableConfig *table);
 
 /*
-  The module a table belongs to: ec if pooling is none, weighted_ebc if its ids have weights, else
-  ebc.
+  The table's module: ec if pooling is none, weighted_ebc if its ids have weights, else ebc.
 */
 TrsModule TrsTableModule(const TrsTableConfig *table);
 
-/* Do the table's ids have weights, from the data or from their positions? */
+/* True if the table's ids have weights, from the data or from their positions. */
 PetscBool TrsTableHasWeights(const TrsTableConfig *table);
 
 /*
-  The name in the table's options, -table_<name>_<key>. The two parts of id_map qr share their
-  whole's.
+  The name in the table's options, -table_<name>_<key>. Both parts of id_map qr use the whole
+  table's name.
 */
 const char *TrsTableOptionName(const TrsTableConfig *table);
 
-/* The type that a run rounds the table's pooled output to: output_dtype, or fp32 without it. */
+/* The type to which a run rounds the table's pooled output: output_dtype, by default fp32. */
 TrsDType TrsTableOutputDType(const TrsTableConfig *table);
 
 /*
-  Number of vectors that a feature of the table brings into the interaction. The
-  parts of id_map qr bring one together, which is the first part's.
+  The number of vectors that each of the table's features contributes to the interaction. The two
+  parts of id_map qr contribute one vector together, counted for the first part.
 */
 int TrsTableVectors(const TrsTableConfig *table);
 
-/* Is the table's sequence_pooling a layer of the model, with parameters? */
+/* True if the table's sequence_pooling is a layer of the model, with parameters. */
 PetscBool TrsTableIsSequenceLayer(const TrsTableConfig *table);
 
 /*
-  Does such a layer pool the table's k-th feature? din's target may be a feature of the table that
-  has the sequence. Its vector is then the mean of its rows, and no layer's.
+  True if such a layer pools the table's k-th feature. din's target may be a feature of the
+  sequence's own table. The target's vector is then the mean of its rows, without a layer.
 */
 PetscBool TrsFeatureIsSequenceLayer(const TrsTableConfig *table, int k);
 
-/* Columns of each of these vectors: embedding_dim, unless a layer makes another width. */
+/* Columns of each of these vectors: embedding_dim, unless a layer changes the width. */
 int TrsTableVectorDim(const TrsTableConfig *table);
 
 /*
-  Columns that a feature of the table takes in a matrix of pooled rows. A remainder's vectors have
-  columns there too, though they bring the model none of their own.
+  Columns of each of the table's features in a matrix of pooled rows. A remainder has columns there
+  too, although it contributes no vector of its own to the model.
 */
 int64_t TrsTableColumns(const TrsTableConfig *table);
 
@@ -203,12 +198,12 @@ const char *TrsShardingTypeName(TrsShardingType type);
 const char *TrsComputeKernelName(TrsComputeKernel kernel);
 const char *TrsModuleName(TrsModule module);
 
-/* Facts of a compute kernel, from its line of TRS_COMPUTE_KERNELS. */
+/* A compute kernel's facts, from its line in TRS_COMPUTE_KERNELS. */
 TrsRowsHome TrsKernelHome(TrsComputeKernel kernel);
-PetscBool TrsKernelIsCaching(TrsComputeKernel kernel);  /* the planner counts lines for rows */
-PetscBool TrsKernelKeepsLines(TrsComputeKernel kernel); /* a run keeps lines for rows, too */
+PetscBool TrsKernelIsCaching(TrsComputeKernel kernel);  /* the planner counts cache lines */
+PetscBool TrsKernelKeepsLines(TrsComputeKernel kernel); /* a run also keeps cache lines */
 TrsKernelUse TrsKernelUseOf(TrsComputeKernel kernel);
 PetscBool TrsKernelIsQuantised(TrsComputeKernel kernel);
 
-/* The bit set of the kernels for which a function above holds. */
+/* The bit set of the kernels for which one of the functions above returns true. */
 unsigned TrsKernelsWhere(PetscBool (*holds)(TrsComputeKernel));

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Initial weights of a table: torch.nn.init's functions by name, with the numbers that they take.
+  A table's initial weights: torch.nn.init's functions by name, with their arguments.
 
   Source: torch.nn.init uniform_, normal_, xavier_uniform_, xavier_normal_, kaiming_uniform_,
           kaiming_normal_, constant_, calculate_gain; TorchRec EmbeddingBagConfig.init_fn. TorchRec
-          gives init_fn a shard; here fan_in and fan_out are those of the whole table.
+          passes a shard to init_fn; here fan_in and fan_out come from the whole table.
 */
 #pragma once
 
@@ -20,7 +20,7 @@
   X(KAIMING_NORMAL, kaiming_normal) \
   X(CONSTANT, constant)
 
-/* The functions after which kaiming keeps the variance: X(KIND, word, gain) */
+/* The functions after which kaiming preserves the variance: X(KIND, word, gain) */
 #define TRS_INIT_NONLINEARITIES(X) \
   X(LEAKY_RELU, leaky_relu, 0.0) /* depends on init_a */ \
   X(RELU, relu, 1.4142135623730951) \
@@ -30,8 +30,8 @@
   X(SELU, selu, 0.75)
 
 /*
-  The keys of a table, X(key, type, default, range, choices, functions, help). functions is the
-  first word of those that take the key, ALL for init_fn itself.
+  A table's keys, X(key, type, default, range, choices, functions, help). `functions` is the first
+  word of the functions that use the key; ALL for init_fn itself.
 */
 #define TRS_INIT_KEYS(X) \
   X(init_fn, ENUM, "uniform", NULL, TRS_CHOICES(TRS_INIT_FNS), ALL, \
@@ -51,18 +51,18 @@
   X(init_value, REAL, NULL, NULL, NULL, CONSTANT, "constant: every initial weight; must be given")
 
 /*
-  TrsTableInitRead - Read the init_ keys of a table into table->init. The table's size is known.
+  TrsTableInitRead - Read a table's init_ keys into table->init.
 
-  Not collective; the result is the same on all ranks.
+  The table's size must be set. Not collective; the result is the same on all ranks.
 
-  InOut:  used  the keys that tables used so far, for TrsTableInitCheckUsed(); 0 at first
-  Errors: OPTION for a key of the table that its init_fn does not take, init_min above init_max,
+  InOut:  used  the keys that tables used so far, for TrsTableInitCheckUsed(); initially 0
+  Errors: OPTION for a key of the table that its init_fn does not use, init_min above init_max,
           constant without init_value
 */
 PetscErrorCode TrsTableInitRead(TrsOptions options, TrsTableConfig *table, unsigned *used);
 
 /*
-  Check that some table uses each -tables_init_ key that was given. Not collective. Errors: OPTION
-  naming the key.
+  Check that each given -tables_init_ key is used by a table. Not collective. Errors: OPTION naming
+  the key.
 */
 PetscErrorCode TrsTableInitCheckUsed(TrsOptions options, unsigned used);

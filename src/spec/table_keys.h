@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Reading the keys of one table, for the files of spec/ that do so. A function that uses the macros
-  has `options` and `table`, and begins with PetscFunctionBegin.
+  Macros to read a table's keys in the files of spec/. A function that uses them must have `options`
+  and `table`, and must begin with PetscFunctionBegin.
 */
 #pragma once
 
@@ -24,8 +24,8 @@
   } while (0)
 
 /*
-  Was the key given for this table alone? -tables_<key> is for all tables, so it may also reach
-  tables that have no use for the key. Not collective.
+  Set *own to true if the key was given for this table in particular. -tables_<key> applies to all
+  tables, including tables that do not use the key. Not collective.
 */
 PetscErrorCode TrsTableKeyIsOwn(TrsOptions options, const TrsTableConfig *table, const char *key,
                                 PetscBool *own);

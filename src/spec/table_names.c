@@ -13,13 +13,13 @@ static int compare_names(const void *a, const void *b)
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* As options compare names. */
+/* Compare names as options do. */
 static int compare_letters(const void *a, const void *b)
 {
   return strcasecmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The first name that equals another one by `compare`, NULL for none. */
+/* Find the first name that equals another name by `compare`; NULL if there is none. */
 static PetscErrorCode find_equal(int n, const char *const *names, int (*compare)(const void *, const void *),
                                  const char **equal)
 {
@@ -44,7 +44,7 @@ PetscErrorCode TrsNamesFindTwice(int n, const char *const *names, const char **t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Whether a path of HDF5 has a part that is empty or ".", which HDF5 leaves out. */
+/* True if an HDF5 path has a part that is empty or ".", because HDF5 skips such parts. */
 static PetscBool has_no_part(const char *name)
 {
   for (const char *part = name;; part++) {
@@ -56,7 +56,7 @@ static PetscBool has_no_part(const char *name)
   }
 }
 
-/* Is the first part of a path the name of a tensor that tables have in checkpoints? */
+/* True if a path's first part is the name of a table's tensor in checkpoints. */
 static PetscBool is_tensor(const char *path)
 {
 #define STATE_NAMES(KIND, word, first, first_name, second, second_name, ...) first_name, second_name,
@@ -72,7 +72,7 @@ static PetscBool is_tensor(const char *path)
   return PETSC_FALSE;
 }
 
-/* The table at whose tensor a name would lie, as a/weight at that of a; -1: none. */
+/* The table with a tensor at this path, for example table a for the name a/weight; -1: none. */
 static int table_below(const char *name, int n, const char *const *names)
 {
   for (const char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/'))

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which names tables may have: a plan has them in JSON, a checkpoint as paths in an HDF5 file. */
+/* Checks tables' names, which are JSON strings in plans and paths in HDF5 checkpoints. */
 #pragma once
 
 #include "core/options/options.h"
 
 /*
-  The first name that occurs twice, NULL for none. Not collective. A copy is sorted, as 10,000
-  tables are usual. Errors: MEMORY
+  Find the first name that occurs twice; NULL if there is none. Sorts a copy, because 10,000 tables
+  are usual. Not collective. Errors: MEMORY
 */
 PetscErrorCode TrsNamesFindTwice(int n, const char *const *names, const char **twice);
 
 /*
-  Refuse names of tables [n] that occur twice, also where letters' case alone differs, and those
-  that no plan or checkpoint could hold: bytes that are not UTF-8; paths with parts that are empty
-  or ".", which HDF5 leaves out; a name at the place of another table's tensor, as a/weight beside
-  a. Collective. Errors: OPTION (-tables)
+  Reject table names [n] that occur twice, also if they differ only in case, and names that a plan
+  or checkpoint cannot hold. These are names that are not UTF-8; paths with parts that are empty or
+  ".", because HDF5 skips them; and names at the place of another table's tensor, such as a/weight
+  if there is a table a. Collective. Errors: OPTION (-tables)
 */
 PetscErrorCode TrsTableNamesCheck(TrsOptions options, int n, const char *const *names);

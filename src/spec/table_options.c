@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Read -tables, -tables_<key> and -table_<name>_<key>, take defaults from the dataset, check. */
+/* Reads and checks -tables, -tables_<key>, -table_<name>_<key>; the dataset gives defaults. */
 #include "core/names.h"
 #include "core/options/option_list.h"
 #include "spec/table_choices.h"
@@ -135,7 +135,7 @@ const TrsOptionGroup trs_table_options = TRS_OPTION_GROUP_OF_MODEL(
                       "id_map,id_unsigned,qr_operation,qr_collisions",
     "features,pooling,sequence_pooling,is_weighted,data_type");
 
-/* Note the value of a table's key that the run has found, for a checkpoint of the model. */
+/* Note a value that the run found for a table's key, for the model's checkpoints. */
 static PetscErrorCode settle(TrsOptions options, const TrsTableConfig *table, const char *key,
                              const char *value)
 {
@@ -185,7 +185,7 @@ static PetscErrorCode read_features(TrsOptions options, const TrsDatasetFeatures
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read whether ids that a modulo maps are unsigned. A model keeps that: the rows depend on it. */
+/* Read if a modulo treats ids as unsigned. The model keeps this setting, as rows depend on it. */
 static PetscErrorCode read_sign(TrsOptions options, const TrsDatasetFeatures *dataset, TrsTableConfig *table)
 {
   TrsIdMapRule *rule = &table->id_map;
@@ -215,7 +215,7 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
   table->id_map.kind = (TrsIdMapKind)map;
   PetscCall(read_sign(options, dataset, table));
   rows = table->id_map.kind == TRS_ID_MAP_QUOTIENT ? range : 0;
-  /* Whatever the ids are, they become rows. */
+  /* Any id maps to a row, so the range of ids sets no limit. */
   if (table->id_map.kind != TRS_ID_MAP_NONE) range = 0;
   rows = PetscMax(rows, range);
   GET(Int, "num_embeddings", &rows, &has_rows);
@@ -231,7 +231,7 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
              : "id_map modulo, hash or qr makes rows of larger ids");
   GET(Int, "embedding_dim", &dim, &has_dim);
   if (!has_dim) FAIL("embedding_dim", "table \"%s\" has no width: give its embedding_dim", table->name);
-  /* The factor 64 leaves room for bytes, optimizer state and alignment. */
+  /* The factor 64 leaves room for element bytes, optimizer state and alignment. */
   if (rows > (INT64_MAX >> 6) / dim)
     FAIL("num_embeddings", "table \"%s\" of %" PRId64 " x %" PRId64 " elements overflows 64-bit sizes",
          table->name, rows, dim);
@@ -252,7 +252,7 @@ static PetscErrorCode read_content(TrsOptions options, const TrsDatasetFeatures 
   GET(Bool, "is_weighted", &table->is_weighted, NULL);
   table->pooling = (TrsPooling)pooling;
   table->data_type = (TrsDType)data_type;
-  /* A dry run, without a dataset, only counts bytes. */
+  /* A dry run without a dataset only counts bytes. */
   if (dataset && table->is_weighted && table->pooling == TRS_POOLING_MEAN)
     FAIL("pooling", "table \"%s\" is weighted, and weights have no meaning with mean: use sum", table->name);
   if (dataset && table->is_weighted && table->pooling == TRS_POOLING_NONE)
@@ -319,8 +319,8 @@ static PetscErrorCode copy_reals(int n, const double *from, int *n_to, double **
 }
 
 /*
-  Read pooling_factors, num_poolings and batch_sizes. The three lists have one entry a feature. The
-  dataset's mean lengths are the default of pooling_factors.
+  Read pooling_factors, num_poolings and batch_sizes. Each list has one entry per feature. The
+  default of pooling_factors is the dataset's mean lengths.
 */
 static PetscErrorCode read_lists(TrsOptions options, const TrsDatasetFeatures *dataset, TrsTableConfig *table)
 {
@@ -415,7 +415,7 @@ static PetscErrorCode read_constraints(TrsOptions options, const TrsDatasetFeatu
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read what each part of a split table has for itself. used: TrsTableInitRead() */
+/* Read the settings that each part of a split table has for itself. used: TrsTableInitRead() */
 static PetscErrorCode read_rest(TrsOptions options, const TrsDatasetFeatures *dataset, unsigned *used,
                                 TrsTableConfig *table)
 {
@@ -428,7 +428,7 @@ static PetscErrorCode read_rest(TrsOptions options, const TrsDatasetFeatures *da
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read how id_map qr splits the table. */
+/* Read the settings for id_map qr, which splits the table. */
 static PetscErrorCode read_split(TrsOptions options, TrsTableConfig *table)
 {
   int64_t collisions = (int64_t)ceil(sqrt((double)table->num_embeddings));
@@ -455,7 +455,7 @@ static PetscErrorCode read_split(TrsOptions options, TrsTableConfig *table)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Make a part of a table that id_map qr splits: the table's features, and rows of its own. */
+/* Make a part of a table that id_map qr splits. It has the table's features and its own rows. */
 static PetscErrorCode make_part(const TrsTableConfig *whole, TrsIdMapKind kind, const char *suffix,
                                 TrsTableConfig *part)
 {
@@ -481,7 +481,7 @@ static PetscErrorCode make_part(const TrsTableConfig *whole, TrsIdMapKind kind, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A part's bags are pooled before they are joined, so each bag has one vector. */
+/* Check a part's pooling. Pooled vectors of the parts are joined: each bag must have one vector. */
 static PetscErrorCode check_part(TrsOptions options, const TrsTableConfig *table)
 {
   PetscFunctionBegin;
@@ -495,8 +495,8 @@ static PetscErrorCode check_part(TrsOptions options, const TrsTableConfig *table
 }
 
 /*
-  Read a table into table[0], or the two parts of one that id_map qr splits into table[0] and [1].
-  used: TrsTableInitRead()
+  Read a table into table[0]. If id_map qr splits the table, read its two parts into table[0] and
+  table[1]. used: TrsTableInitRead()
 */
 static PetscErrorCode read_table(TrsOptions options, const TrsDatasetFeatures *dataset, const char *name,
                                  unsigned *used, TrsTableConfig *table, int *n)
@@ -533,7 +533,7 @@ static PetscErrorCode check_features(TrsOptions options, const TrsTableConfigs *
   for (int t = 0; t < tables->n; t++) n += tables->table[t].n_features;
   PetscCall(PetscMalloc1(n, &names));
   for (int t = 0; t < tables->n; t++) {
-    /* It has the quotient's features. */
+    /* A remainder has the same features as its quotient. */
     if (tables->table[t].id_map.kind == TRS_ID_MAP_REMAINDER) continue;
     for (int f = 0; f < tables->table[t].n_features; f++) names[i++] = tables->table[t].features[f];
   }
@@ -546,7 +546,7 @@ static PetscErrorCode check_features(TrsOptions options, const TrsTableConfigs *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A part of a table must not have the name of another table. */
+/* Check that no part of a table has the name of another table. */
 static PetscErrorCode check_parts(TrsOptions options, const TrsTableConfigs *tables)
 {
   const char **names, *twice;
@@ -564,7 +564,7 @@ static PetscErrorCode check_parts(TrsOptions options, const TrsTableConfigs *tab
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Sequence tables live in one EmbeddingCollection, which has one width for all. */
+/* Check widths: all sequence tables are in one EmbeddingCollection and must have the same width. */
 static PetscErrorCode check_sequence_dims(TrsOptions options, const TrsTableConfigs *tables)
 {
   const TrsTableConfig *first = NULL;
@@ -583,7 +583,7 @@ static PetscErrorCode check_sequence_dims(TrsOptions options, const TrsTableConf
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The tables of the model are those of the dataset. */
+/* Note the dataset's names as the model's tables. */
 static PetscErrorCode settle_names(TrsOptions options, int n, const char *const *names)
 {
   char *text;

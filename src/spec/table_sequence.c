@@ -16,7 +16,7 @@ static const struct {
 #define KEY(word, type, fallback, range, choices, unit, KIND, help) {#word, TRS_SEQUENCE_POOLING_##KIND},
     TRS_SEQUENCE_KEYS(KEY)};
 
-/* Refuse a key that was given for this table alone, and that the table does not take. */
+/* Reject a key that was given for this table in particular but that the table does not use. */
 static PetscErrorCode refuse(TrsOptions options, const TrsTableConfig *table, const char *key)
 {
   const char *name, *source;
@@ -99,7 +99,7 @@ static PetscErrorCode read_transformer(TrsOptions options, TrsTableConfig *table
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* May a model pool its bags by either word? Sums, means and maxima have one width. */
+/* True if a model can switch between two poolings: sums, means and maxima have the same width. */
 static PetscBool fit_each_other(int a, int b)
 {
   const PetscBool plain_a = (PetscBool)(a == TRS_SEQUENCE_POOLING_MEAN || a == TRS_SEQUENCE_POOLING_MAX);
@@ -109,8 +109,8 @@ static PetscBool fit_each_other(int a, int b)
 }
 
 /*
-  Refuse a run's pooling if the checkpoint's model has parameters or columns that it has no use for,
-  or lacks some. The table's pooling is known, and `kind` is its sequence_pooling.
+  Reject a run's pooling if the checkpoint's model has parameters or columns that it does not use,
+  or lacks some that it needs. The table's pooling must be set; `kind` is its sequence_pooling.
 */
 static PetscErrorCode check_model(TrsOptions options, const TrsTableConfig *table, int kind)
 {
@@ -156,7 +156,8 @@ PetscErrorCode TrsTableSequenceRead(TrsOptions options, TrsTableConfig *table)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the table and the feature that a name means: a feature, or else a table of one feature. */
+/* Find a target's table and feature by name: a feature's name, else the name of a table with a
+   single feature. */
 static const TrsTableConfig *find_target(const TrsTableConfigs *tables, const char *name, int *k)
 {
   for (int t = 0; t < tables->n; t++)

@@ -39,7 +39,7 @@ float TrsTaskParameter(const TrsTaskConfig *task)
   return (float)(task->loss == TRS_LOSS_HUBER ? task->huber_delta : task->pos_weight);
 }
 
-/* Refuse names that no file could hold, and names that occur twice. */
+/* Reject names that a file cannot hold, and names that occur twice. */
 static PetscErrorCode check_names(TrsOptions options, int n, const char *const *names)
 {
   PetscFunctionBegin;
@@ -52,7 +52,7 @@ static PetscErrorCode check_names(TrsOptions options, int n, const char *const *
                                "blanks, no . in front",
                                names[t], TRS_TASK_NAME - 1));
     for (int k = 0; k < t; k++)
-      if (strcasecmp(names[k], names[t]) == 0) /* as options compare names */
+      if (strcasecmp(names[k], names[t]) == 0) /* options ignore case in names */
         PetscCall(
             TrsOptionError(options, "-tasks", "\"%s\" is listed twice%s", names[t],
                            strcmp(names[k], names[t]) ? ", where small and capital letters are one" : ""));
@@ -61,8 +61,8 @@ static PetscErrorCode check_names(TrsOptions options, int n, const char *const *
 }
 
 /*
-  Refuse what is said of all tasks where -tasks names none. It would have no effect. A file of a
-  model's options names the defaults.
+  Without -tasks, reject settings for all tasks, because they would have no effect. The defaults are
+  allowed, because a model's option file lists them.
 */
 static PetscErrorCode check_unnamed(TrsOptions options)
 {
@@ -83,7 +83,7 @@ static PetscErrorCode check_unnamed(TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The full name of a key of a task. */
+/* Get the full name of a task's key. */
 static PetscErrorCode name_of(TrsOptions options, const TrsTaskConfig *task, const char *key,
                               const char **name)
 {
@@ -92,7 +92,7 @@ static PetscErrorCode name_of(TrsOptions options, const TrsTaskConfig *task, con
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read the loss and its numbers. A number given for one task of another loss is a mistake. */
+/* Read the loss and its numbers. A number given for a task with another loss is an error. */
 static PetscErrorCode read_loss(TrsOptions options, TrsTaskConfig *task)
 {
 #define LABELS_OF(KIND, word, labels) TRS_LABEL_##labels,

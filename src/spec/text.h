@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Text that grows. Plans, search spaces and reports are written into it before they go to a file or
+  A growing text. Plans, search spaces and reports are written into it before they go to a file or
   to other ranks.
 */
 #pragma once
@@ -15,16 +15,16 @@ typedef struct {
 } TrsText;
 
 /*
-  Add formatted text. The text of each %s is escaped (core/print.h), because it may come from a
+  Append formatted text. The text for each %s is escaped (core/print.h), because it may come from a
   file. Not collective. Errors: MEMORY.
 */
 PetscErrorCode TrsTextPrintf(TrsText *text, const char *format, ...) PETSC_ATTRIBUTE_FORMAT(2, 3);
 
-/* Add n bytes. Not collective. Errors: MEMORY. */
+/* Append n bytes. Not collective. Errors: MEMORY. */
 PetscErrorCode TrsTextAppend(TrsText *text, const char *bytes, size_t n);
 
 /*
-  Add a JSON string with its quotes. Characters that a terminal would obey become \u escapes. Not
+  Append a JSON string with its quotes. Characters that control a terminal become \u escapes. Not
   collective. Errors: MEMORY.
 */
 PetscErrorCode TrsTextJsonString(TrsText *text, const char *string);

@@ -1,42 +1,42 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The words that options, files and code share, each named once: optimizers of embedding tables and
-  their numbers, optimizers of dense layers, interactions, losses, tasks, devices, codes for what
-  ranks send, and compute kernels.
+  The words that options, files and code share, each named once: the embedding tables' optimizers
+  and their numbers, the dense layers' optimizers, interactions, losses, tasks, devices, codecs for
+  messages, and compute kernels.
 
-  A list is a macro that calls X once for each word. Enums, option choices, states in checkpoints
-  and the planner's bytes are made from it. The order is that of the enums and of -help.
+  A list is a macro that calls X once for each word. The lists define enums, option choices, states
+  in checkpoints and the planner's bytes. Enums and -help keep the lists' order.
 
-  This header includes nothing, and every folder may include it (src/folders.txt).
+  This header includes no other header, and every folder may include it (src/folders.txt).
 */
 #pragma once
 
-/* The choices of an option: TRS_CHOICES(LIST) is "a,b,c". X's second argument is the word. */
+/* An option's choices: TRS_CHOICES(LIST) is "a,b,c". X's second argument is the word. */
 #define TRS_CHOICES(LIST)         (&("" LIST(TRS_COMMA_WORD))[1])
 #define TRS_COMMA_WORD(KIND, ...) "," TRS_FIRST_TEXT(__VA_ARGS__, )
 #define TRS_FIRST_TEXT(word, ...) #word
 
-/* The words for an array, {LIST(TRS_WORD_TEXT)}, and how many they are, 0 LIST(TRS_COUNT_WORD). */
+/* The words for an array, {LIST(TRS_WORD_TEXT)}, and their number, 0 LIST(TRS_COUNT_WORD). */
 #define TRS_WORD_TEXT(KIND, ...) TRS_FIRST_TEXT(__VA_ARGS__, ),
 #define TRS_COUNT_WORD(...)      +1 /* NOLINT(bugprone-macro-parentheses): a term of a sum */
 
 /* --- optimizers of embedding tables --- */
 
-/* A state is a tensor that an optimizer keeps for a table: one number for each row, or element. */
+/* A state is a tensor that an optimizer keeps for a table: one number per row or per element. */
 typedef enum { TRS_STATE_ABSENT, TRS_STATE_ROW, TRS_STATE_ELEMENT } TrsStateShape;
 
 /*
   X(KIND, word, shape, name, shape, name, planned, columns, decay)
 
-  shape, name  of the first and second state
-  planned      what the planner takes the states to be, as TorchRec's planner does: it knows adam,
-               sgd and rowwise_adagrad, and counts one number for each weight for the others
-  columns      COUPLED: the update depends on the row as a whole, so that a column shard differs
-               from the table (src/RULES.md, rule A12); BY_SQUARES: it depends on the sum of the
-               row's squared gradients, and on no more; APART: each element is on its own
-  decay        DECAYS, or KEEPS: takes no weight decay
+  shape, name  shape and name of the first and of the second state
+  planned      the states that the planner counts, as in TorchRec's planner: adam, sgd and
+               rowwise_adagrad have their real states, the others one number per weight
+  columns      COUPLED: the update depends on the whole row, so that a column shard differs from the
+               table (src/RULES.md, rule A12); BY_SQUARES: it depends only on the sum of the row's
+               squared gradients; APART: each element is independent
+  decay        DECAYS, or KEEPS: no weight decay
 
-  A word whose kernels are missing in compute/ or gpu/ is refused when a run is set up.
+  If a word's kernels are missing in compute/ or gpu/, the set-up of a run rejects the word.
 */
 #define TRS_EMBEDDING_OPTIMIZERS(X) \
   X(NONE, none, ABSENT, "", ABSENT, "", NONE, APART, DECAYS) \
@@ -51,7 +51,7 @@ typedef enum { TRS_STATE_ABSENT, TRS_STATE_ROW, TRS_STATE_ELEMENT } TrsStateShap
   X(LARS_SGD, lars_sgd, ELEMENT, "momentum1", ABSENT, "", ONE, COUPLED, DECAYS) \
   X(LION, lion, ELEMENT, "exp_avg", ABSENT, "", ONE, APART, DECAYS) \
   X(FTRL, ftrl, ELEMENT, "z", ELEMENT, "n", TWO, APART, KEEPS) \
-  X(SHAMPOO, shampoo, ABSENT, "", ABSENT, "", ONE, APART, DECAYS) /* known, and refused */
+  X(SHAMPOO, shampoo, ABSENT, "", ABSENT, "", ONE, APART, DECAYS) /* known but rejected */
 
 #define TRS_OPTIMIZER_KIND(KIND, ...) TRS_OPTIM_##KIND,
 typedef enum { TRS_EMBEDDING_OPTIMIZERS(TRS_OPTIMIZER_KIND) } TrsSparseOptimizerKind;
@@ -62,7 +62,7 @@ enum {
 };
 
 /*
-  The numbers of an optimizer, X(word, default, range, help): fields of TrsSparseOptimizerArgs, and
+  An optimizer's numbers, X(word, default, range, help): fields of TrsSparseOptimizerArgs, and
   options -embedding_<word>, -tables_<word>, -table_<name>_<word>.
 */
 #define TRS_OPTIMIZER_NUMBERS(X) \
@@ -84,11 +84,11 @@ enum {
 /*
   X(KIND, word, name, name, eps, decay)
 
-  name   of the first and second state, one number for each weight; "" for none
+  name   name of the first and of the second state, one number per weight; "": no state
   eps    default of -dense_eps
   decay  default of -dense_weight_decay
 
-  The defaults are those of torch.optim. LAMB's are those of its authors' code.
+  The defaults come from torch.optim, LAMB's defaults from its authors' code.
 */
 #define TRS_DENSE_OPTIMIZERS(X) \
   X(SGD, sgd, "", "", 1e-10, 0.0) \
@@ -101,8 +101,8 @@ enum {
 typedef enum { TRS_DENSE_OPTIMIZERS(TRS_DENSE_KIND) } TrsDenseOptimizerKind;
 
 /*
-  --- policies of learning-rate schedules: the factor of a stage at step s, counted from 0 at the
-  start of the run ---
+  --- policies of learning-rate schedules: a stage's factor at step s, counted from 0 at the start
+  of the run ---
 
   linear           from value to 1 over end_step steps
   constant         value
@@ -110,8 +110,8 @@ typedef enum { TRS_DENSE_OPTIMIZERS(TRS_DENSE_KIND) } TrsDenseOptimizerKind;
   step             value ^ floor(s / decay_steps)
   inv_sqrt         1 / sqrt(s), 1 at s = 0
   cosine           from 1 to value over decay_steps, half a cosine wave
-  cosine_restarts  such waves from 1 to value one after the other: the first takes decay_steps
-                   steps, each later one cycle_factor times as many as the one before
+  cosine_restarts  consecutive half waves from 1 to value: the first takes decay_steps steps, each
+                   later wave cycle_factor times as many as the wave before
 */
 #define TRS_SCHEDULES(X) \
   X(NONE, none) \
@@ -145,8 +145,8 @@ typedef enum { TRS_SCHEDULES(TRS_SCHEDULE_KIND) } TrsSchedulePolicy;
 typedef enum { TRS_INTERACTIONS(TRS_INTERACTION_KIND) } TrsInteractionKind;
 
 /*
-  The numbers of an interaction, X(word, type, default, range, help): options -<word>. Their words
-  begin with the interaction's.
+  An interaction's numbers, X(word, type, default, range, help): options -<word>. Each word begins
+  with the interaction's word.
 */
 #define TRS_INTERACTION_NUMBERS(X) \
   X(dcn_num_layers, INT, "3", "[1,1000]", "cross layers of dcn, dcn_full, dcn_vector and dcn_mixture") \
@@ -170,16 +170,15 @@ typedef enum { TRS_INTERACTIONS(TRS_INTERACTION_KIND) } TrsInteractionKind;
 #define TRS_MLP_ACTIVATION_KIND(KIND, ...) TRS_MLP_##KIND,
 typedef enum { TRS_MLP_ACTIVATIONS(TRS_MLP_ACTIVATION_KIND) } TrsMlpActivation;
 
-/* --- what the model takes of a sequence table's bags --- */
+/* --- poolings of a sequence table's bags --- */
 
 /*
-  X(KIND, word) of the poolings that are layers of the model: the rows of a bag go into a function
-  with parameters of its own. Each word has a table of functions, trs_sequence_<word> in
-  model/sequence_<word>.c.
+  X(KIND, word) for the poolings that are layers of the model: functions of a bag's rows, with
+  parameters. Each word has a table of functions, trs_sequence_<word> in model/sequence_<word>.c.
 */
 #define TRS_SEQUENCE_LAYERS(X) X(GRU, gru) X(DIN, din) X(TRANSFORMER, transformer)
 
-/* X(KIND, word) of all poolings. */
+/* X(KIND, word) for all poolings. */
 #define TRS_SEQUENCE_POOLINGS(X) X(MEAN, mean) X(MAX, max) X(CONCAT, concat) TRS_SEQUENCE_LAYERS(X)
 
 #define TRS_SEQUENCE_POOLING_KIND(KIND, ...) TRS_SEQUENCE_POOLING_##KIND,
@@ -187,8 +186,8 @@ typedef enum { TRS_SEQUENCE_POOLINGS(TRS_SEQUENCE_POOLING_KIND) } TrsSequencePoo
 enum { TRS_N_SEQUENCE_LAYERS = 0 TRS_SEQUENCE_LAYERS(TRS_COUNT_WORD) };
 
 /*
-  X(key, type, default, range, choices, unit, KIND, help) of the keys of a table that one of these
-  poolings takes.
+  X(key, type, default, range, choices, unit, KIND, help) for the table keys that one of these
+  poolings uses.
 */
 #define TRS_SEQUENCE_KEYS(X) \
   X(sequence_length, INT, NULL, "[1,65536]", NULL, "rows", CONCAT, \
@@ -213,11 +212,11 @@ enum { TRS_N_SEQUENCE_LAYERS = 0 TRS_SEQUENCE_LAYERS(TRS_COUNT_WORD) };
   X(transformer_causal, BOOL, "false", NULL, NULL, NULL, TRANSFORMER, \
     "sequence_pooling transformer: a row attends to itself and the rows before it alone")
 
-/* --- losses of learning tasks, and how these share the layers above the interaction --- */
+/* --- losses of learning tasks, and the tasks' layers above the interaction --- */
 
 /*
-  X(KIND, word, labels): what a label is, PROBABILITY in [0, 1], any finite NUMBER, or a CLASS
-  0, 1, 2 ... Each word has a kernel of its name (TRS_KERNELS).
+  X(KIND, word, labels): a label is a PROBABILITY in [0, 1], any finite NUMBER, or a CLASS
+  0, 1, 2 ... Each word has a kernel of the same name (TRS_KERNELS).
 */
 #define TRS_LOSSES(X) \
   X(BCE, bce, PROBABILITY) \
@@ -230,10 +229,9 @@ typedef enum { TRS_LOSSES(TRS_LOSS_KIND) } TrsLossKind;
 typedef enum { TRS_LABEL_PROBABILITY, TRS_LABEL_NUMBER, TRS_LABEL_CLASS } TrsLabelKind;
 
 /*
-  Ids become rows unchanged, by their remainder, or by the remainder of a 64-bit hash. The last two
-  are the parts of id_map qr (spec/table_options.c): the quotient or the remainder by `collisions`
-  of the row that the modulo gives. The word qr of the options has the place of
-  TRS_ID_MAP_QUOTIENT.
+  The map from ids to rows: unchanged, the remainder, or the remainder of a 64-bit hash. The last
+  two kinds are the parts of id_map qr (spec/table_options.c): the modulo's row divided by
+  `collisions`, quotient or remainder. The options' word qr has the index of TRS_ID_MAP_QUOTIENT.
 */
 typedef enum {
   TRS_ID_MAP_NONE,
@@ -243,7 +241,7 @@ typedef enum {
   TRS_ID_MAP_REMAINDER
 } TrsIdMapKind;
 
-/* The loss of the pairs of two towers: of each pair alone, or of a query among candidates. */
+/* The loss for two towers' pairs: of each pair separately, or of a query among candidates. */
 #define TRS_PAIR_LOSSES(X) \
   X(BCE, bce) \
   X(IN_BATCH_SOFTMAX, in_batch_softmax) \
@@ -282,7 +280,7 @@ typedef enum { TRS_TASKS(TRS_TASK_KIND) } TrsTask;
 #define TRS_DEVICE_CHOICE(KIND, ...) TRS_DEVICE_##KIND,
 typedef enum { TRS_DEVICE_CHOICES(TRS_DEVICE_CHOICE) } TrsDeviceChoice;
 
-/* --- what copies of the tables exchange --- */
+/* --- exchanges between copies of the tables --- */
 
 #define TRS_REPLICA_SYNCS(X) \
   X(AVERAGE, average) \
@@ -291,7 +289,7 @@ typedef enum { TRS_DEVICE_CHOICES(TRS_DEVICE_CHOICE) } TrsDeviceChoice;
 #define TRS_REPLICA_SYNC_KIND(KIND, ...) TRS_REPLICA_SYNC_##KIND,
 typedef enum { TRS_REPLICA_SYNCS(TRS_REPLICA_SYNC_KIND) } TrsReplicaSyncKind;
 
-/* --- codes: X(KIND, word, bytes of a value, and where values are summed on the way) --- */
+/* --- codecs: X(KIND, word, bytes per value, bytes per value in exchanges that sum) --- */
 
 #define TRS_CODECS(X) \
   X(FP32, fp32, 4, 4) \
@@ -305,16 +303,16 @@ typedef enum { TRS_CODECS(TRS_CODEC_KIND) } TrsCodecKind;
 
 /* --- compute kernels of tables --- */
 
-/* The memory where the rows live. */
+/* The memory that holds the rows. */
 typedef enum { TRS_ROWS_DEVICE, TRS_ROWS_HOST } TrsRowsHome;
 
 /*
-  Lines of device memory for a part of the rows: none; kept by a run; or counted by the planner, as
-  TorchRec's does, while a run reads the rows where they live.
+  Device memory lines that cache some rows: none; kept by a run; or only counted by the planner, as
+  in TorchRec's planner, while a run reads the rows from their home.
 */
 typedef enum { TRS_LINES_NONE, TRS_LINES_KEPT, TRS_LINES_PLANNED } TrsRowLines;
 
-/* A kernel is for replicas on all ranks, for shards that are trained, or for quantised shards. */
+/* A kernel is for replicas on all ranks, for trained shards, or for quantised shards. */
 typedef enum { TRS_USE_REPLICAS, TRS_USE_TRAINED, TRS_USE_QUANTISED } TrsKernelUse;
 
 /* X(KIND, word, home, lines, use). A bit set of kernels has bit TRS_KERNEL_<KIND>. */
@@ -351,8 +349,8 @@ enum { TRS_N_KERNELS = 0 TRS_COMPUTE_KERNELS(TRS_COUNT_WORD) };
 #define TRS_NO_WORDS(X)
 
 /*
-  The choices of a table that a plan may carry, X(KIND, word, form, words). The form is WORD, FLAG
-  (true or false) or BYTES (a number).
+  A table's choices that a plan may carry, X(KIND, word, form, words). The form is WORD, FLAG (true
+  or false) or BYTES (a number).
 */
 #define TRS_TABLE_CHOICES(X) \
   X(CACHE_ALGORITHM, cache_algorithm, WORD, TRS_CACHE_ALGORITHMS) \

@@ -5,9 +5,9 @@
 
   The path is a sum over parts. A part counts the load of its slowest rank, plus the load that
   uniform options add to every rank. In a box, part p counts at least lo[p] and at least its mean
-  over ranks, and no shard is longer than hi[p]. What remains is the choice of one option per table,
-  with limits on the total memory and on the packing into a rank. The Lagrangian dual of this choice
-  (Fisher, Management Science 27(1), 1981) is raised by subgradient steps (Polyak 1969). The dual
+  over ranks, and no shard is longer than hi[p]. The remaining problem is to choose one option per
+  table, with limits on total memory and on the packing into a rank. Subgradient steps (Polyak 1969)
+  raise the Lagrangian dual of this choice (Fisher, Management Science 27(1), 1981). The dual
   feasible functions u(k) by Fekete and Schepers (Math. Programming 91, 2001) count the packing: a
   rank takes one shard above 1/2 of its capacity, two above 1/3, and so on, in memory and in each
   part of the path.
