@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The sums behind the metrics, of one rank or of all ranks (they add up). Internal to train/; users
-  take metrics.h or running_metrics.h.
+  The sums behind the metrics, for one rank or for all ranks (they add up). Internal to train/;
+  users must include metrics.h or running_metrics.h.
 */
 #pragma once
 
@@ -26,14 +26,14 @@ enum {
 
 typedef struct {
   double sum[TRS_N_SUMS];
-  double positive[TRS_METRIC_BINS], negative[TRS_METRIC_BINS]; /* in bins of the prediction */
+  double positive[TRS_METRIC_BINS], negative[TRS_METRIC_BINS]; /* per bin of the prediction */
 } TrsMetricSums;
 enum { TRS_METRIC_SUM_DOUBLES = TRS_N_SUMS + 2 * TRS_METRIC_BINS };
 
 /*
-  Add samples to all sums except the loss, by what the labels of the task are. The loss of numbers
-  goes to the cross entropy's place. A record of a class has the probability of the sample's class,
-  and as its label whether this class is the most probable one. Not collective.
+  Add samples to all sums except the loss, according to the task's kind of labels. For numbers, the
+  loss is stored as the cross entropy. A class record has the probability of the sample's class, and
+  as its label whether this class is the most probable one. Not collective.
 */
 void TrsMetricSumsAdd(const TrsMetricKind *kind, TrsMetricSums *sums, int64_t n, const TrsAucRecord *records);
 

@@ -8,7 +8,7 @@
 /* The values that ranks add up. All fields are doubles. */
 typedef struct {
   TrsMetricSums metrics;
-  double weight_digits[TRS_WEIGHT_DIGITS]; /* of samples with weights: data/weight_sum.h */
+  double weight_digits[TRS_WEIGHT_DIGITS]; /* for samples with weights: data/weight_sum.h */
 } TrsSums;
 
 struct TrsMetricsImpl {

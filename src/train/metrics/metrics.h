@@ -3,9 +3,9 @@
   Metrics of predictions over all ranks: normalised entropy, AUC, AUPRC, accuracy, calibration, CTR,
   MSE, MAE, loss.
 
-  Samples are added rank by rank. Sums are in double, and the sum of samples' weights is exact
+  Samples are added on each rank. Sums are in double, and the sum of samples' weights is exact
   (data/weight_sum.h). With curves every (prediction, label, weight) is kept, and AUC and AUPRC are
-  exact: equal predictions count half in AUC, and are one point of AUPRC's curve. Without curves
+  exact: equal predictions count half in AUC and are one point on AUPRC's curve. Without curves
   AUPRC is computed over 1000 bins of the prediction, as TorchRec's lifetime value. Nothing depends
   on the number of threads.
 
@@ -26,15 +26,15 @@ typedef struct TrsMetricsImpl *TrsMetrics;
 typedef struct {
   int64_t n_samples;
   double loss;        /* weighted mean of the loss sums given */
-  double ne;          /* cross entropy over the entropy of the mean label */
+  double ne;          /* cross entropy divided by the entropy of the mean label */
   double auc;         /* 0.5 if a class is missing; NaN without curves */
   double auprc;       /* 1 without negatives, 0 without positives; without curves both are 0.5 */
   double accuracy;    /* share of (p >= 0.5) == label */
-  double calibration; /* mean prediction over mean label; 0 without positives */
+  double calibration; /* mean prediction divided by the mean label; 0 without positives */
   double ctr;         /* mean label */
   double prediction;  /* mean prediction */
   double mse, rmse, mae;
-  TrsGroupValues groups; /* of an evaluation and a window; no groups without -metrics_group */
+  TrsGroupValues groups; /* for an evaluation and a window; no groups without -metrics_group */
 } TrsMetricValues;
 
 /* What the samples' labels are, which tells what is measured; zeros: probabilities. */
@@ -44,15 +44,15 @@ typedef struct {
   double huber_delta;
 } TrsMetricKind;
 
-/* `curves` keeps all predictions, for AUC. Collective on comm (duplicated). */
+/* curves: keep all predictions, for AUC. Collective on comm (duplicated). */
 PetscErrorCode TrsMetricsCreate(MPI_Comm comm, const TrsMetricKind *kind, PetscBool curves,
                                 TrsMetrics *metrics);
 
 /*
   Add n samples of this rank. Not collective.
 
-  In:     predictions, labels  host [n]: probabilities and labels in [0, 1], numbers, or what
-                               train/metrics/metric_sums.h says of classes
+  In:     predictions, labels  host [n]: probabilities and labels in [0, 1], numbers, or classes as
+                               in train/metrics/metric_sums.h
           weights              host [n] or NULL (all 1), the same choice in all calls
           loss_sum             sum of the samples' losses
   Errors: MEMORY
@@ -60,7 +60,9 @@ PetscErrorCode TrsMetricsCreate(MPI_Comm comm, const TrsMetricKind *kind, PetscB
 PetscErrorCode TrsMetricsAdd(TrsMetrics metrics, int64_t n, const float *predictions, const float *labels,
                              const float *weights, double loss_sum);
 
-/* The metrics of all samples added on all ranks, the same on every rank. Collective on comm. */
+/*
+  Compute the metrics of all samples added on all ranks, the same on every rank. Collective on comm.
+*/
 PetscErrorCode TrsMetricsCompute(TrsMetrics metrics, TrsMetricValues *values);
 
 /* Collective on comm. */

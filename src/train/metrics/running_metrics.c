@@ -6,12 +6,12 @@
 #include <math.h>
 
 /*
-  Steps of a run that throughput leaves out, because caches,
-  buffers and the read-ahead fill in them.
+  A run's first steps, which throughput leaves out because they fill caches, buffers and the
+  read-ahead.
 */
 enum { TRS_THROUGHPUT_WARM_UP = 8 };
 
-/* The numbers that a checkpoint keeps, in their order: first the sums, then these. */
+/* The numbers in a checkpoint, in order: first the sums, then these. */
 enum { TRS_KEPT_EXAMPLES = TRS_METRIC_SUM_DOUBLES, TRS_KEPT_TIMED, TRS_KEPT_TIME, TRS_N_KEPT };
 
 struct TrsRunningMetricsImpl {
@@ -23,12 +23,12 @@ struct TrsRunningMetricsImpl {
   TrsAucRecord *record; /* [capacity], a ring */
   TrsMetricSums lifetime, window, total;
   TrsAucScratch scratch;
-  TrsGroupMetrics groups; /* of the same window; NULL if not wanted */
+  TrsGroupMetrics groups; /* for the same window; NULL if not wanted */
   int64_t steps;          /* steps of this run */
-  /* Samples of earlier runs: all, and those whose time was measured. */
+  /* Samples of earlier runs: all, and those with a measured time. */
   int64_t examples_before, timed_before;
   double time_before_s; /* time of these measured samples */
-  /* Samples of this run, of its steps after the warm-up, and since the last values. */
+  /* This run's samples: all, in steps after the warm-up, and since the last values. */
   int64_t examples, timed, window_examples;
   /* Clock at the end of the warm-up, at the last values, and at the last step. */
   double warm_s, window_s, now_s;
@@ -165,7 +165,7 @@ PetscErrorCode TrsRunningMetricsLoad(TrsRunningMetrics m, const char *path, int 
   PetscCheck(n == TRS_N_KEPT, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: attribute metrics has %d sums of metrics, expected %d", path, n, TRS_N_KEPT);
   for (int i = 0; i < n; i++) {
-    /* Labels outside [0, 1] make other sums negative, large ones make them huge. */
+    /* Labels outside [0, 1] make other sums negative, and large labels make them huge. */
     const PetscBool count = (PetscBool)(i == TRS_SUM_SAMPLES || i == TRS_KEPT_EXAMPLES ||
                                         i == TRS_KEPT_TIMED);
     const PetscBool sign = (PetscBool)(!count && i != TRS_KEPT_TIME);

@@ -44,7 +44,7 @@ double TrsTaskLoss(const TrsTaskConfigs *tasks, const TrsMetricValues *values)
   return loss;
 }
 
-/* A sample's prediction and label for the metrics (train/metrics/metric_sums.h). */
+/* Get a sample's prediction and label for the metrics (train/metrics/metric_sums.h). */
 static void take_sample(const TrsTaskConfig *task, const float *row, float y, float *prediction, float *label)
 {
   int most = 0;
@@ -59,8 +59,8 @@ static void take_sample(const TrsTaskConfig *task, const float *row, float y, fl
 }
 
 /*
-  Take the samples of task t out of a batch. They are borrowed from the batch and from the scratch
-  memory until the next call.
+  Select task t's samples from a batch. They are borrowed from the batch and from the scratch memory
+  until the next call.
 */
 static PetscErrorCode take_samples(const TrsTaskConfigs *tasks, int t, const TrsBatch *batch,
                                    const float *predictions, TrsTaskScratch *scratch, TrsTaskSamples *samples)
@@ -105,7 +105,7 @@ static PetscErrorCode free_scratch(TrsTaskScratch *scratch)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- of an evaluation --- */
+/* --- metrics of an evaluation --- */
 
 struct TrsTaskMetricsImpl {
   const TrsTaskConfigs *tasks;
@@ -174,7 +174,7 @@ PetscErrorCode TrsTaskMetricsDestroy(TrsTaskMetrics *metrics)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- of a training --- */
+/* --- metrics of a training --- */
 
 struct TrsTaskRunningImpl {
   const TrsTaskConfigs *tasks;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The metrics of each learning task, over all samples of an evaluation, or while a training goes on.
+  The metrics of each learning task, over all samples of an evaluation or during a training.
 
-  A sample without the label of a task (NaN) is not in the task's metrics. Tasks whose labels are
-  not probabilities have no metrics of groups.
+  A sample without a task's label (NaN) is not in the task's metrics. Tasks whose labels are not
+  probabilities have no metrics of groups.
 */
 #pragma once
 
@@ -11,12 +11,10 @@
 #include "spec/task_configs.h"
 #include "train/metrics/running_metrics.h"
 
-/*
-  Check that -metrics_group has a task to look at. Not collective. Errors: OPTION
-*/
+/* Check that -metrics_group applies to a task. Not collective. Errors: OPTION */
 PetscErrorCode TrsTaskMetricsCheck(const TrsTaskConfigs *tasks, TrsOptions options);
 
-/* The sum of the losses by their weights, of values [tasks]: NaN if a task has no labels. */
+/* The sum of the losses in values [tasks] with the tasks' weights: NaN if a task has no labels. */
 double TrsTaskLoss(const TrsTaskConfigs *tasks, const TrsMetricValues *values);
 
 typedef struct TrsTaskMetricsImpl *TrsTaskMetrics;
@@ -32,15 +30,15 @@ PetscErrorCode TrsTaskMetricsCreate(MPI_Comm comm, const TrsTaskConfigs *tasks, 
 PetscErrorCode TrsTaskMetricsAdd(TrsTaskMetrics metrics, const TrsBatch *batch, const float *predictions,
                                  const double *losses);
 
-/* The metrics of all samples on all ranks, values [tasks]. Collective. */
+/* Compute the metrics of all samples on all ranks, values [tasks]. Collective. */
 PetscErrorCode TrsTaskMetricsCompute(TrsTaskMetrics metrics, TrsMetricValues *values);
 PetscErrorCode TrsTaskMetricsDestroy(TrsTaskMetrics *metrics);
 
 typedef struct TrsTaskRunningImpl *TrsTaskRunning;
 
 /*
-  The metrics of a training: as TrsRunningMetrics for each task. Values are [tasks]; Save and Load
-  have the numbers of task after task.
+  The metrics of a training: a TrsRunningMetrics for each task. Values are [tasks]. Save and Load
+  have the numbers of one task after the other.
 */
 PetscErrorCode TrsTaskRunningCreate(MPI_Comm comm, const TrsTaskConfigs *tasks, TrsOptions options,
                                     int64_t window_samples, TrsTaskRunning *metrics);
