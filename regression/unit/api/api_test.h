@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the tests of the library share: checks of its codes, and batches whose samples do not depend on how ranks share them. */
+/*
+  Shared by the library's tests: checks of its codes, and batches whose samples do not depend on
+  their distribution over ranks.
+*/
 #pragma once
 
 #include "api/trshard.h"
@@ -38,7 +41,10 @@ static inline int64_t samples_of(int rank)
   return 3 + rank;
 }
 
-/* The samples of the ranks first .. last - 1 in a step; a sample's ids depend on its place in the global batch alone. */
+/*
+  Make the samples of ranks first .. last - 1 in a step. A sample's ids depend only on its place in
+  the global batch.
+*/
 static inline void make_ids(int step, int first, int last, batch_ids *x)
 {
   int64_t begin = 0, end, n_values = 0, bag = 0;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  The library as another program uses it: a collection of all ranks beside one of this rank alone, which gets the whole global batch. Both start from
-  the same initial values, so pooled rows and, after training, the rows themselves agree; with -reproducible to the last bit.
+  The library in another program: a collection of all ranks, and a collection of only this rank,
+  which gets the whole global batch. Both start from the same initial values, so pooled rows and,
+  after training, the rows themselves agree; with -reproducible to the last bit.
 */
 #include "api_test.h"
 #include "comm/comm.h"
@@ -21,7 +22,10 @@ static const TrshardTable tables[] = {
     {.name = "t1", .num_embeddings = 7, .embedding_dim = 12, .pooling = TRSHARD_POOLING_MEAN},
     {.name = "t2", .num_embeddings = 200, .embedding_dim = 16, .weighted = 1}};
 
-/* A plan, and what the numbers depend on. Columns are cut under an optimizer of single elements: one of whole rows would see the cuts. */
+/*
+  A plan, and whether the numbers depend on it. Columns are split under an optimizer of single
+  elements, because an optimizer of whole rows would depend on the split.
+*/
 static const struct {
   const char *plan, *numbers;
 } cases[] = {{"-tables_sharding_types row_wise", ""},
@@ -44,14 +48,14 @@ static TrshardCollection make(MPI_Comm comm, const char *plan, const char *numbe
   return collection;
 }
 
-/* A gradient that depends on the pooled value and the sample's place alone. */
+/* Make a gradient that depends only on the pooled value and the sample's place. */
 static void make_gradient(const float *pooled, int64_t samples, int64_t first, float *gradient)
 {
   for (int64_t i = 0; i < samples * WIDTH; i++)
     gradient[i] = 0.1F * (float)sin((double)pooled[i] * 3 + (double)(first * WIDTH + i));
 }
 
-/* Embeddings and gradients lie in the device's memory, and pass through this part of it. */
+/* The device whose memory holds embeddings and gradients; they pass through this buffer. */
 static const TrsDeviceOps *device;
 static float *staged;
 
@@ -64,7 +68,10 @@ static int forward(TrshardCollection collection, int64_t samples, float *pooled)
   return status;
 }
 
-/* Evaluations between the calls of a step change nothing. Their batches have other sizes than those of the training. */
+/*
+  Evaluations between the calls of a step change nothing. Their batches and the training's batches
+  differ in size.
+*/
 static void evaluate_between(TrshardCollection all, int step)
 {
   static batch_ids other;
@@ -83,7 +90,8 @@ static int backward(TrshardCollection collection, int64_t samples, const float *
   status = TrshardBackward(collection, staged, WIDTH);
   assert_petsc_ok(device->copy(left, staged, samples * WIDTH * (int64_t)sizeof(*left), NULL));
   assert_petsc_ok(device->stream_synchronize(NULL));
-  assert_memory_equal(left, gradient, (size_t)(samples * WIDTH) * sizeof(*left)); /* it is the caller's */
+  /* the caller's gradient must not change */
+  assert_memory_equal(left, gradient, (size_t)(samples * WIDTH) * sizeof(*left));
   return status;
 }
 
@@ -96,7 +104,10 @@ static int evaluate(TrshardCollection collection, const TrshardBatch *batch, flo
   return status;
 }
 
-/* Train both collections for a few steps, and compare what they give. `ahead`: the next batch's ids travel early. */
+/*
+  Train both collections for a few steps, and compare their results. `ahead`: the next batch's ids
+  are sent early.
+*/
 static void train(TrshardCollection all, TrshardCollection alone, int ahead, double tolerance)
 {
   static float pooled[4 * MOST * WIDTH], whole[4 * MOST * WIDTH], gradient[4 * MOST * WIDTH];
@@ -123,7 +134,7 @@ static void train(TrshardCollection all, TrshardCollection alone, int ahead, dou
     assert_ok(forward(alone, everything.batch.batch, whole));
     for (int64_t i = 0; i < samples * WIDTH; i++)
       assert_close(pooled[i], whole[first * WIDTH + i], tolerance, tolerance);
-    /* both get the gradient of the same pooled values, or rounding would grow */
+    /* Both get the gradient of the same pooled values; otherwise rounding errors would grow. */
     make_gradient(whole + first * WIDTH, samples, first, gradient);
     assert_ok(backward(all, samples, gradient));
     make_gradient(whole, everything.batch.batch, 0, gradient);
@@ -136,7 +147,7 @@ static void train(TrshardCollection all, TrshardCollection alone, int ahead, dou
     assert_close(pooled[i], whole[i], tolerance, tolerance);
 }
 
-/* `where`: options of the device, which all ranks share if it is a GPU. */
+/* `where`: options of the device; if it is a GPU, all ranks share it. */
 static void check_ranks_agree(const char *where)
 {
   assert_petsc_ok(device->alloc(4 * MOST * WIDTH * (int64_t)sizeof(*staged), (void **)&staged));
@@ -165,14 +176,17 @@ static void test_ranks_agree(void **state)
   assert_petsc_ok(TrsDeviceFind("cpu", &device));
   check_ranks_agree("-device cpu");
   device = trs_device_backends[1];
-  if (!device) return; /* no GPU was built in */
+  if (!device) return; /* built without GPU support */
   assert_petsc_ok(device->available(&n_devices, why, sizeof(why)));
   if (n_devices == 0) return;
   assert_petsc_ok(device->setup(0, 1));
   check_ranks_agree("-device cuda -gpu_share -comm_backend mpi");
 }
 
-/* Each way in which a backward would change its matrix works on a copy: the gradient stays as the caller has it. */
+/*
+  Whenever a backward would change its matrix, it works on a copy: the caller's gradient does not
+  change.
+*/
 static void test_gradient_stays(void **state)
 {
   static const char *const options[] = {"-device cpu", "-device cpu -tables_output_dtype fp16",
@@ -208,7 +222,10 @@ static void check_message(const char *word)
   assert_non_null(strstr(TrshardErrorMessage(), word));
 }
 
-/* A file of all ranks goes into a collection of one, with the caller's own tensor and the number of the step. */
+/*
+  A collection of one rank can load a file of all ranks, with the caller's tensor and the step's
+  number.
+*/
 static void test_files(void **state)
 {
   static float pooled[4 * MOST * WIDTH], again[4 * MOST * WIDTH], before[6] = {1, 2, 3, 4, 5, 6}, after[6];
@@ -239,7 +256,8 @@ static void test_files(void **state)
   assert_fails(TrshardLoad(alone, path, 1, &tensor), TRSHARD_ERROR_DATA);
   assert_non_null(strstr(TrshardErrorMessage(), "dense/other"));
   assert_ok(TrshardCollectionDestroy(&alone));
-  /* As with -resume, the updates go on by the same optimizer. One without states takes the weights alone. */
+  /* As with -resume, updates continue with the same optimizer. An optimizer without states only
+     loads the weights. */
   alone = make(MPI_COMM_SELF, cases[0].plan, "-embedding_optimizer rowwise_adagrad -table_t1_id_map hash",
                "");
   assert_fails(TrshardLoad(alone, path, 0, NULL), TRSHARD_ERROR_DATA);
@@ -259,7 +277,10 @@ static void test_files(void **state)
   assert_ok(TrshardCollectionDestroy(&alone));
 }
 
-/* A refused configuration has the program's code and message on every rank, and the process goes on. */
+/*
+  A refused configuration has the program's code and message on every rank, and the process
+  continues.
+*/
 static void check_config(TrshardConfig config, int status, const char *word)
 {
   TrshardCollection collection;
@@ -342,7 +363,7 @@ static void test_bad_configurations(void **state)
   check_config(bad, TRSHARD_ERROR_OPTION, "mean");
 }
 
-/* A call that one rank refuses fails on all of them, and the next batch gets its own rows. */
+/* A call that one rank refuses fails on all ranks, and the next batch gets its own rows. */
 static void check_refused_by_one(TrshardCollection all, const TrshardBatch *batch)
 {
   static float before[4 * MOST * WIDTH], after[4 * MOST * WIDTH];
@@ -360,7 +381,7 @@ static void check_refused_by_one(TrshardCollection all, const TrshardBatch *batc
   assert_memory_equal(before, after, (size_t)(batch->batch * WIDTH) * sizeof(*after));
 }
 
-/* Calls that are refused leave the collection as it was. */
+/* Refused calls do not change the collection. */
 static void test_bad_batches(void **state)
 {
   static float pooled[4 * MOST * WIDTH];
@@ -370,7 +391,8 @@ static void test_bad_batches(void **state)
   (void)state;
   assert_fails(TrshardForward(all, pooled, WIDTH), TRSHARD_ERROR_INTERNAL);
   make_ids(1, trs_rank(), trs_rank() + 1, &mine);
-  if (trs_rank() == trs_size() - 1) mine.values[mine.batch.n_values - 1] = 200; /* of t2, on one rank alone */
+  /* of t2, on only one rank */
+  if (trs_rank() == trs_size() - 1) mine.values[mine.batch.n_values - 1] = 200;
   assert_fails(TrshardInputDist(all, &mine.batch), TRSHARD_ERROR_DATA);
   assert_non_null(strstr(TrshardErrorMessage(), "table \"t2\""));
   assert_non_null(strstr(TrshardErrorMessage(), "id 200, expected 0 to 199"));
@@ -415,7 +437,7 @@ static void test_facts(void **state)
     check_message("expected a finite number, 0 or more");
   }
   assert_ok(TrshardCollectionDestroy(&all));
-  assert_ok(TrshardCollectionDestroy(&all)); /* of nothing */
+  assert_ok(TrshardCollectionDestroy(&all)); /* destroying NULL succeeds */
   all = make(MPI_COMM_WORLD, cases[0].plan, "-table_t1_optimizer ftrl", "");
   assert_ok(TrshardSetLearningRateFactor(all, 1));
   assert_fails(TrshardSetLearningRateFactor(all, 0), TRSHARD_ERROR_OPTION);
@@ -423,7 +445,7 @@ static void test_facts(void **state)
   assert_ok(TrshardCollectionDestroy(&all));
 }
 
-/* The options of a collection are not those of the next one, nor those of PETSc. */
+/* A collection's options affect neither the next collection nor PETSc. */
 static void test_own_options(void **state)
 {
   const char *options[] = {"", "-cpu_isa portable -comm_wait_seconds 4", ""}, *isa[3];
@@ -443,7 +465,7 @@ static void test_own_options(void **state)
   assert_false(found);
 }
 
-/* A missing pointer is a code, and the collection goes on. */
+/* A NULL pointer gives a code, and the collection stays usable. */
 static void test_null(void **state)
 {
   static float pooled[4 * MOST * WIDTH];
@@ -499,7 +521,10 @@ static void test_null(void **state)
   assert_ok(TrshardCollectionDestroy(NULL));
 }
 
-/* A copy of a handle is dead after Destroy, also while new collections are made, and every function says so. */
+/*
+  A copy of a handle is dead after Destroy, also while new collections are made, and every function
+  returns an error for it.
+*/
 static void test_dead_handles(void **state)
 {
   static float pooled[4 * MOST * WIDTH];
@@ -514,7 +539,8 @@ static void test_dead_handles(void **state)
 
     assert_ok(TrshardCollectionDestroy(&all));
     assert_null(all);
-    next = make(MPI_COMM_WORLD, cases[0].plan, "", ""); /* may not have the address of the dead one */
+    /* must not have the dead collection's address */
+    next = make(MPI_COMM_WORLD, cases[0].plan, "", "");
     assert_ptr_not_equal(next, copy);
     assert_fails(TrshardInputDist(copy, &mine.batch), TRSHARD_ERROR_OPTION);
     check_message("TrshardInputDist: the collection is not alive");
@@ -532,12 +558,12 @@ static void test_dead_handles(void **state)
     assert_fails(TrshardCollectionDestroy(&again), TRSHARD_ERROR_OPTION);
     check_message("TrshardCollectionDestroy: the collection is not alive");
     assert_null(again);
-    assert_ok(TrshardInputDist(next, &mine.batch)); /* the living one goes on */
+    assert_ok(TrshardInputDist(next, &mine.batch)); /* the living collection works */
     assert_ok(TrshardCollectionDestroy(&next));
   }
 }
 
-/* Ranks may have used the library alone, or some together, before all of them do. */
+/* Single ranks, or some ranks together, may use the library before all ranks do. */
 static void test_alone_first(void **state)
 {
   TrshardCollection mine = NULL, all;
@@ -552,7 +578,9 @@ static void test_alone_first(void **state)
   MPI_Comm_free(&some);
 }
 
-/* A collection may be destroyed with batches under way, before and after the first one's forward. */
+/*
+  A collection may be destroyed with batches under way, before and after the first batch's forward.
+*/
 static void test_destroy_early(void **state)
 {
   static float pooled[4 * MOST * WIDTH];
@@ -571,7 +599,7 @@ static void test_destroy_early(void **state)
   }
 }
 
-/* Without any option an id outside of its table is an error. */
+/* By default an id outside of its table is an error. */
 static void test_bad_ids_by_default(void **state)
 {
   TrshardCollection all = make(MPI_COMM_WORLD, cases[0].plan, "", "");
@@ -587,7 +615,7 @@ static void test_bad_ids_by_default(void **state)
   assert_ok(TrshardCollectionDestroy(&all));
 }
 
-/* What a build lacks is an error with a message, and not an exit. */
+/* A backend that the build lacks causes an error with a message, not an exit. */
 static void test_missing_backends(void **state)
 {
   TrshardConfig config = {.n_tables = 3, .tables = tables, .batch_size = 5};
@@ -595,7 +623,7 @@ static void test_missing_backends(void **state)
   (void)state;
   config.options = "-device cpu -comm_backend nccl";
   check_config(config, TRSHARD_ERROR_UNAVAILABLE, "nccl");
-  if (trs_device_backends[1]) return; /* built with GPUs */
+  if (trs_device_backends[1]) return; /* built with GPU support */
   config.options = "-device cuda";
   check_config(config, TRSHARD_ERROR_UNAVAILABLE, "cuda");
 }
@@ -623,7 +651,7 @@ int main(int argc, char **argv)
   int provided, n_failed;
 
   if (TrshardCollectionCreate(MPI_COMM_NULL, &config, &collection) != TRSHARD_ERROR_OPTION)
-    return 1; /* MPI is not there */
+    return 1; /* MPI is missing */
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
   n_failed = cmocka_run_group_tests(tests, NULL, NULL);
   if (n_failed) MPI_Abort(MPI_COMM_WORLD, 1);

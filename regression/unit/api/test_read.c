@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
-/* The library's reader: the samples of the file in the order that a training takes them, from any step on, and codes for bad files. */
+/*
+  The library's reader gives the file's samples in a training's order, from any step on, and codes
+  for bad files.
+*/
 #include "api_test.h"
 #include "io/make_dataset.h"
 
@@ -16,7 +19,7 @@ static const char *const first_features[] = {"hist"};
 static const TrshardTable tables[] = {
     {.name = "t0", .num_embeddings = 60, .embedding_dim = 4, .n_features = 1, .features = first_features},
     {.name = "user", .num_embeddings = 50, .embedding_dim = 4}};
-static const int keys[] = {2, 0}; /* of the features in the file */
+static const int keys[] = {2, 0}; /* the features' indices in the file */
 
 static TrshardCollection make(const TrshardTable *of)
 {
@@ -47,7 +50,7 @@ static void check_samples(const TrshardSamples *x, int64_t first)
   assert_int_equal(n, x->ids.n_values);
 }
 
-/* Samples that a rank gets of a global batch: the first ranks take one more than the others. */
+/* A rank's number of samples in a global batch: the first ranks have one more than the others. */
 static int64_t part_of(int64_t global, int64_t rank)
 {
   return global / trs_size() + (rank < global % trs_size());
@@ -61,7 +64,10 @@ static int64_t part_begin(int64_t global, int64_t rank)
   return begin;
 }
 
-/* A pass from a step on: each rank gets its part of each global batch, and the collection takes it. */
+/*
+  In a pass from a step on, each rank gets its part of each global batch, and the collection accepts
+  it.
+*/
 static void check_pass(TrshardCollection collection, int64_t start)
 {
   const int64_t size = trs_size(), all = (MADE_SAMPLES + size * BATCH - 1) / (size * BATCH);
@@ -160,7 +166,7 @@ static int remove_file(void **state)
   return trs_rank() == 0 ? unlink(path) : 0;
 }
 
-/* A collection closes its readers, whose handles are dead then, as are copies of closed ones. */
+/* A collection closes its readers. Their handles are then dead, like copies of closed handles. */
 static void test_dead_readers(void **state)
 {
   TrshardCollection all = make(tables);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Collections that give a row for each id: all ranks' beside one of this rank alone, which gets the whole global batch. The rows of one id of a
-  feature lie at other places there, but their bits and those of their updates are the same with -reproducible.
+  Collections with a row for each id: a collection of all ranks, and a collection of only this rank,
+  which gets the whole global batch. There a feature's ids have their rows at other places, but with
+  -reproducible the rows and their updates have the same bits.
 */
 #include "api_test.h"
 #include "device/device.h"
@@ -24,7 +25,7 @@ static const TrshardTable tables[] = {
     {.name = "t1", .num_embeddings = 7, .embedding_dim = DIM, .pooling = TRSHARD_POOLING_NONE},
     {.name = "t2", .num_embeddings = 200, .embedding_dim = DIM, .pooling = TRSHARD_POOLING_NONE}};
 
-/* A plan, and what the numbers depend on. */
+/* A plan, and whether the numbers depend on it. */
 static const struct {
   const char *plan, *numbers;
 } cases[] = {{"-tables_sharding_types row_wise", "-embedding_optimizer rowwise_adagrad"},
@@ -47,7 +48,7 @@ static TrshardCollection make(MPI_Comm comm, const char *plan, const char *numbe
   return collection;
 }
 
-/* Rows and gradients lie in the device's memory, and pass through this part of it. */
+/* The device whose memory holds rows and gradients; they pass through this buffer. */
 static const TrsDeviceOps *device;
 static float *staged;
 
@@ -63,7 +64,7 @@ static void put(int64_t n, const float *rows)
   assert_petsc_ok(device->stream_synchronize(NULL));
 }
 
-/* The first id of feature f's samples from `sample` on. */
+/* The index of the first id of feature f from `sample` on. */
 static int64_t begin_of(const batch_ids *x, int f, int64_t sample)
 {
   int64_t n = 0;
@@ -72,7 +73,7 @@ static int64_t begin_of(const batch_ids *x, int f, int64_t sample)
   return n;
 }
 
-/* The place in the global batch of each of this rank's ids. */
+/* Find the place of each of this rank's ids in the global batch. */
 static void find_places(const batch_ids *mine, const batch_ids *everything, int64_t first, int64_t *place)
 {
   int64_t n = 0;
@@ -94,7 +95,7 @@ static void check_rows(const batch_ids *mine, const int64_t *place, const float 
       assert_close(rows[i * STRIDE + d], whole[place[i] * STRIDE + d], tolerance, tolerance);
 }
 
-/* The gradient of an id depends on its row and its place in the global batch alone. */
+/* Make gradients that depend only on an id's row and its place in the global batch. */
 static void make_gradient(const float *whole, int64_t n, const int64_t *place, float *gradient)
 {
   for (int64_t i = 0; i < n; i++)
@@ -105,7 +106,10 @@ static void make_gradient(const float *whole, int64_t n, const int64_t *place, f
     }
 }
 
-/* Train both collections for a few steps, and compare what they give. `between`: evaluate other batches between the calls of a step. */
+/*
+  Train both collections for a few steps, and compare their results. `between`: evaluate other
+  batches between the calls of a step.
+*/
 static void train(TrshardCollection all, TrshardCollection alone, int between, double tolerance)
 {
   static float rows[MOST_VALUES * STRIDE], whole[MOST_VALUES * STRIDE], gradient[MOST_VALUES * STRIDE];
@@ -136,7 +140,7 @@ static void train(TrshardCollection all, TrshardCollection alone, int between, d
   }
 }
 
-/* `where`: options of the device, which all ranks share if it is a GPU. */
+/* `where`: options of the device; if it is a GPU, all ranks share it. */
 static void check_ranks_agree(const char *where)
 {
   assert_petsc_ok(device->alloc(MOST_VALUES * STRIDE * (int64_t)sizeof(*staged), (void **)&staged));
@@ -164,14 +168,17 @@ static void test_ranks_agree(void **state)
   assert_petsc_ok(TrsDeviceFind("cpu", &device));
   check_ranks_agree("-device cpu");
   device = trs_device_backends[1];
-  if (!device) return; /* no GPU was built in */
+  if (!device) return; /* built without GPU support */
   assert_petsc_ok(device->available(&n_devices, why, sizeof(why)));
   if (n_devices == 0) return;
   assert_petsc_ok(device->setup(0, 1));
   check_ranks_agree("-device cuda -gpu_share -comm_backend mpi");
 }
 
-/* The row of an id is that which a pooled collection of the same seed gives for a bag of this id. Rows behind DIM columns, and of the id -1, are checked. */
+/*
+  An id's row equals the result of a pooled collection with the same seed for a bag of this id. The
+  memory behind DIM columns, and the rows of id -1, are also checked.
+*/
 static void test_rows_are_those_of_bags(void **state)
 {
   static const TrshardTable bag = {.name = "t2", .num_embeddings = 200, .embedding_dim = DIM},

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 */
 /*
-  A caller's CUDA stream orders its own work and the library's, without a wait of the host: the bits of a collection whose caller waits. On the
-  stand-in for CUDA streams run in a random order, and each missing event is a race.
+  A caller's CUDA stream orders the caller's and the library's work without waits on the host. The
+  bits equal those of a collection whose caller waits. On the CUDA stand-in, streams run in a random
+  order, so each missing event is a race.
 */
 #include "api_test.h"
 #include "device/device.h"
@@ -33,12 +34,12 @@ static TrshardCollection make(int by_id, const char *options)
   return collection;
 }
 
-/* Device memory of the caller: matrices, and all embeddings that were found. */
+/* Device memory of the caller: matrices, and all embeddings found so far. */
 typedef struct {
   float *pooled, *gradient, *evaluated, *history;
   int64_t bytes; /* of a matrix */
   TrsStream stream;
-  int waits; /* the host does, before and after each call */
+  int waits; /* the host waits before and after each call */
 } caller;
 
 static void wait(const caller *w)
@@ -68,7 +69,7 @@ static void train(TrshardCollection collection, const caller *w, int64_t stride)
     copy(w, w->gradient, w->pooled);
     wait(w);
     assert_ok(TrshardBackward(collection, w->gradient, stride));
-    /* what the next calls write, and what this one reads */
+    /* Set the memory that the next calls write, and the memory that this call reads. */
     assert_petsc_ok(device->zero(w->pooled, w->bytes, w->stream));
     assert_petsc_ok(device->zero(w->evaluated, w->bytes, w->stream));
     assert_petsc_ok(device->zero(w->gradient, w->bytes, w->stream));
@@ -89,7 +90,7 @@ static void *train_on_thread(void *of)
   return NULL;
 }
 
-/* Train, where the caller waits on another thread, and give all embeddings that were found. */
+/* Train while the caller waits on another thread, and return all embeddings that were found. */
 static void run(TrshardCollection collection, int by_id, int waits, float *found)
 {
   const int64_t n = by_id ? ROWS * DIM : MATRIX;
@@ -100,7 +101,7 @@ static void run(TrshardCollection collection, int by_id, int waits, float *found
 
   for (int i = 0; i < 3; i++) assert_petsc_ok(device->alloc(w.bytes, (void **)matrix[i]));
   assert_petsc_ok(device->alloc(2 * STEPS * w.bytes, (void **)&w.history));
-  /* rows of ids on the default stream */
+  /* Collections with a row for each id use the default stream. */
   if (!by_id) assert_petsc_ok(device->stream_create("caller", &w.stream));
   if (!waits) assert_ok(TrshardSetStream(collection, (void *)w.stream));
   t = (training){collection, &w, by_id ? DIM : WIDTH};
@@ -128,10 +129,10 @@ static void check(int by_id, const char *options)
   run(other, by_id, 1, without);
   assert_memory_equal(with, without, sizeof(with));
   assert_int_not_equal(memcmp(with, with + 2 * (by_id ? ROWS * DIM : MATRIX), DIM * sizeof(*with)),
-                       0); /* it learns */
+                       0); /* training has an effect */
   MPI_Bcast(&pid, 1, MPI_INT, 0, MPI_COMM_WORLD);
   snprintf(path, sizeof(path), "/tmp/trshard_test_stream_%d.h5", pid);
-  /* files wait for the last backward */
+  /* TrshardSave() waits for the last backward. */
   assert_ok(TrshardSave(one, path, 0, NULL));
   assert_ok(TrshardLoad(other, path, 0, NULL));
   MPI_Barrier(MPI_COMM_WORLD);
@@ -140,7 +141,7 @@ static void check(int by_id, const char *options)
   assert_ok(TrshardCollectionDestroy(&other));
 }
 
-/* A call uses its collection's GPU, and gives the thread its own one back. */
+/* A call uses its collection's GPU, and then restores the thread's GPU. */
 static void check_devices(int n_devices)
 {
   TrshardCollection collection = make(0, "-device cuda -gpu_share -comm_backend mpi");
@@ -167,7 +168,7 @@ static void test_cuda(void **state)
 
   (void)state;
   device = trs_device_backends[1];
-  if (!device) return; /* no GPU was built in */
+  if (!device) return; /* built without GPU support */
   assert_petsc_ok(device->available(&n_devices, why, sizeof(why)));
   if (n_devices == 0) return;
   assert_petsc_ok(device->setup(trs_rank(), trs_size()));

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Every backend, on every device that it serves, against what each operation means: every element says where it comes from, sums are compared
-  bit for bit with the sum in rank order. On the CPU by messages, by shared memory, and by both, as if a host had two
-  ranks. Each test runs with messages of any size, small ones and large ones, and of at most 7 bytes (pieces). NCCL needs a
-  GPU for each rank.
+  Test every backend, on every device that it supports, against the definition of each operation:
+  every element encodes its origin, and sums are compared bit for bit with the sum in rank order. On
+  the CPU, exchanges use messages, shared memory, and both, as if a host had two ranks. Each test
+  runs with small and large messages of any size, and with messages of at most 7 bytes (pieces).
+  NCCL needs a GPU for each rank.
 */
 #include "comm/chunks.h"
 #include "comm/relay.h"
@@ -25,14 +26,14 @@ static int n_sharing; /* ranks that exchange by shared memory, this one included
 
 static const struct {
   const char *device, *backend;
-  int share;     /* at most so many ranks share memory; 0: none does */
+  int share;     /* number of ranks that share memory at most; 0: none */
   int64_t relay; /* bytes of the largest block that is relayed between hosts */
 } combinations[] = {{"cpu", "mpi", 8, 0},     {"cpu", "mpi", 2, 0},   {"cpu", "mpi", 0, 0},
                     {"cpu", "mpi", 2, 50},    {"cpu", "mpi", 3, 200}, {"cpu", "mpi", 2, 1 << 20},
                     {"cuda", "mpi", 8, 2048}, {"cuda", "nccl", 8, 0}};
 enum { N_COMBINATIONS = sizeof(combinations) / sizeof(combinations[0]) };
 
-/* Is there such a device in this program and on this machine? */
+/* True if the program and the machine have such a device. */
 static PetscBool choose(int c)
 {
   const int share = combinations[c].share, first = share ? trs_rank() / share * share : 0;
@@ -55,7 +56,10 @@ static PetscBool choose(int c)
   return PETSC_TRUE;
 }
 
-/* A copy in the device's memory, in turn in that which ranks can share and in what they cannot. */
+/*
+  Copy to the device's memory, alternately to memory that ranks can share and memory that they
+  cannot.
+*/
 static void *to_device(const void *host, int64_t bytes)
 {
   static int n_calls = 0;
@@ -69,13 +73,13 @@ static void *to_device(const void *host, int64_t bytes)
   return there;
 }
 
-/* The last rounds are of large messages, unless in pieces. */
+/* The last rounds have large messages, unless messages are sent in pieces. */
 static int64_t scale_of(int round, const char *max_count)
 {
   return round >= ROUNDS / 2 && !max_count ? SCALE : 1;
 }
 
-/* What has become of it; ends the copy. */
+/* Copy the result back to the host, and free the device's copy. */
 static void from_device(void *host, void *there, int64_t bytes)
 {
   assert_petsc_ok(device->copy(host, there, bytes, NULL));
@@ -97,7 +101,7 @@ static TrsComm new_comm(const char *max_count)
   return comm;
 }
 
-/* A number that all ranks compute alike: 0 .. limit - 1. */
+/* A number 0 .. limit - 1 that is the same on all ranks. */
 static int64_t draw(uint64_t round, uint64_t a, uint64_t b, int64_t limit)
 {
   uint32_t bits[4];
@@ -120,7 +124,7 @@ static void draw_counts(int round, int p, int size, int64_t scale, int64_t *to)
                 : draw((uint64_t)round, 2, (uint64_t)(p * MAX_RANKS + q), 40 * scale);
 }
 
-/* Blocks with gaps between them; returns the elements in all. */
+/* Place blocks with gaps between them; returns the total number of elements. */
 static int64_t place(int size, const int64_t *counts, int64_t gap, int64_t *displs)
 {
   int64_t n = gap;
@@ -166,11 +170,12 @@ static void exchange_once(TrsComm comm, int round, int64_t elem_bytes, int64_t s
   from_device(send, send_there, n_send);
   from_device(recv, recv_there, n_recv);
   for (int64_t i = 0; i < n_recv; i++) {
-    unsigned char expected = 0; /* gaps stay untouched */
+    unsigned char expected = 0; /* gaps must not change */
     for (int q = 0; q < comm->size; q++)
       if (i >= recv_displs[q] * elem_bytes && i < (recv_displs[q] + recv_counts[q]) * elem_bytes)
         expected = byte_of(q, comm->rank, i - recv_displs[q] * elem_bytes);
-    if (recv[i] != expected) assert_int_equal(recv[i], expected); /* cmocka's takes long where all is well */
+    /* cmocka's check is slow if all is well */
+    if (recv[i] != expected) assert_int_equal(recv[i], expected);
   }
   free(send);
   free(recv);
@@ -231,7 +236,7 @@ static void check_allgatherv(const char *max_count)
     for (int q = 0; q < comm->size; q++)
       counts[q] = draw((uint64_t)round, 5, (uint64_t)q, 30 * scale_of(round, max_count));
     n = place(comm->size, counts, 1, displs);
-    if (round % 3 == 0) { /* blocks of one size, side by side */
+    if (round % 3 == 0) { /* blocks of equal size, without gaps */
       for (int q = 0; q < comm->size; q++) {
         counts[q] = 7 * round;
         displs[q] = q * counts[q];
@@ -257,7 +262,7 @@ static void check_allgatherv(const char *max_count)
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
-/* What becomes of a number on the wire. */
+/* The value of a number after encoding and decoding. */
 static float on_wire(const TrsCodec *codec, float x)
 {
   if (!codec) return x;
@@ -265,7 +270,10 @@ static float on_wire(const TrsCodec *codec, float x)
   return TrsHalfToFloat(TrsFloatToHalf(x > 65504.0F ? 65504.0F : x < -65504.0F ? -65504.0F : x));
 }
 
-/* Each rank's numbers rounded, added in rank order, and the sum rounded; of one rank the number itself. */
+/*
+  The sum on the wire: each rank's number is rounded, they are added in rank order, and the sum is
+  rounded. With one rank it is the number itself.
+*/
 static float sum_on_wire(const TrsCodec *codec, int size, float scale, int64_t i)
 {
   float sum = on_wire(codec, value_of(0, i) * scale);
@@ -275,8 +283,8 @@ static float sum_on_wire(const TrsCodec *codec, int size, float scale, int64_t i
   return on_wire(codec, sum);
 }
 
-/* Three at once, of all awkward sizes, waited for in an order that differs from rank to rank. As codes
-   the numbers are larger: some, and more sums, are beyond fp16. */
+/* Run three at once, with all awkward sizes, and wait in an order that differs between ranks. With
+   codecs the numbers are larger, so that some numbers, and more sums, exceed fp16. */
 static void check_allreduce_as(const TrsCodec *codec, const char *max_count)
 {
   const int64_t sizes[] = {0, 1, 2, 3, 5, max_count ? 1000 : 20011};
@@ -336,8 +344,8 @@ BOTH(allgatherv)
 BOTH(allreduce)
 
 /*
-  Messages of all ranks for small blocks between them: one for each pair of ranks on different hosts, with
-  a relay one for each pair of hosts. The relay wants hosts of equally many ranks.
+  The number of all ranks' messages for small blocks: one for each pair of ranks on different hosts,
+  or with a relay one for each pair of hosts. The relay needs hosts with equal numbers of ranks.
 */
 static int64_t messages_of_all(int c)
 {
@@ -374,7 +382,10 @@ static void test_counts(void **state)
   assert_true(choose(0));
 }
 
-/* Chunks follow each other and hold all elements; even ones differ by one at most, the larger first. */
+/*
+  Chunks are consecutive and hold all elements; even chunks differ by at most one, larger chunks
+  first.
+*/
 static void test_chunks(void **state)
 {
   TrsComm comm = new_comm(NULL);
@@ -403,7 +414,7 @@ static void test_chunks(void **state)
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
-/* Operations of one communicator under way together do not mix, and repeating them takes no more memory. */
+/* Concurrent operations of one communicator do not mix, and repeating them takes no more memory. */
 static void check_overlap(void)
 {
   TrsComm comm = new_comm(NULL);
@@ -452,7 +463,7 @@ static void test_overlap_allocates_once(void **state)
   assert_true(choose(0));
 }
 
-/* The messages that this rank sends in an exchange of 4 bytes between all ranks. */
+/* Count the messages that this rank sends in an exchange of 4 bytes between all ranks. */
 static int64_t count_messages(TrsComm comm)
 {
   int64_t counts[MAX_RANKS], displs[MAX_RANKS];
@@ -472,7 +483,7 @@ static int64_t count_messages(TrsComm comm)
   return comm->n_messages - before;
 }
 
-/* Small blocks are one message for each pair of hosts, on the ranks that carry between these. */
+/* Small blocks take one message for each pair of hosts, on the ranks that carry between them. */
 static void test_relayed_messages(void **state)
 {
   (void)state;

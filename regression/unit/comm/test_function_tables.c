@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Tables of functions of devices and exchanges: none has a hole, and each hole is found at set-up. */
+/*
+  The function tables of devices and exchanges have no empty entry, and set-up finds each empty
+  entry.
+*/
 #include "comm/comm.h"
 #include "device/device.h"
 #include "trs_test.h"
@@ -7,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tables are copied pointer by pointer, so that each of them can be taken out. */
+/* Tables are copied pointer by pointer, so that each pointer can be removed. */
 static int holes_found(const void *table, size_t bytes, PetscErrorCode (*check)(const void *table))
 {
   int found = 0;
@@ -38,7 +41,8 @@ static void test_devices(void **state)
   (void)state;
   for (int i = 0; trs_device_backends[i]; i++) {
     const TrsDeviceOps *ops = trs_device_backends[i];
-    /* Of the three functions of times, and of the five of graphs, each alone is a hole, too. */
+    /* If only one of the three time functions, or of the five graph functions, is missing, that is
+       also an empty entry. */
     const int optional = (ops->timed_event_create ? 3 : 0) + (ops->capture_start ? 5 : 0);
 
     assert_petsc_ok(TrsDeviceCheck(ops));

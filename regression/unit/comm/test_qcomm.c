@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The options of quantised communication, the fall-back for sums (src/RULES.md, rule A23), and
-  blocks that are no multiple of a format's row.
+  blocks that are not a multiple of a format's row.
 */
 #include "comm/qcomm.h"
 #include "trs_test.h"
@@ -62,7 +62,10 @@ static void test_options(void **state)
               TRS_ERR_OPTION, codecs);
 }
 
-/* An operation's own precision goes before that of all; scales and rows are of those whose precision has them. */
+/*
+  An operation's own precision has priority over the precision of all. Scales and rows apply only to
+  operations whose precision has them.
+*/
 static void test_options_of_operations(void **state)
 {
   TrsQcommCodecs codecs[TRS_N_QCOMM_OPS];
@@ -110,7 +113,10 @@ static void test_sums(void **state)
   assert_true(TrsQcommForSums(fp16, PETSC_TRUE).loss_scale == 2.0F);
 }
 
-/* int8 sends rows of 32 values in 40 bytes; 33 values take two rows, and the padding does not come back. */
+/*
+  int8 sends rows of 32 values in 40 bytes; 33 values take two rows, and the padding is not
+  returned.
+*/
 static void test_padding(void **state)
 {
   const TrsCodec int8 = {.kind = TRS_CODEC_INT8, .row_dim = 32, .loss_scale = 1.0F};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  What is special to exchanges by shared memory: the sizes where a message stops being small, more operations under way than there are
-  cells, memory that is used again at once, ranks that cannot share. In all of a host's ranks, and as if a host had two. Expected values say
-  who sent them.
+  Special cases of exchanges by shared memory: sizes at which a message stops being small, more
+  operations under way than cells, memory that is reused at once, ranks that cannot share. They run
+  with all ranks of a host, and as if a host had two. Expected values encode their sender.
 */
 #include "comm/comm.h"
 #include "comm/relay.h"
@@ -33,7 +33,7 @@ static TrsComm new_comm(int share)
   return comm;
 }
 
-/* n floats, in turn in memory that ranks can share and in memory that they cannot. */
+/* Allocate n floats, alternately in memory that ranks can share and in memory that they cannot. */
 static float *take(int64_t n)
 {
   static int n_calls = 0;
@@ -55,7 +55,7 @@ static float value_of(int from, int to, int64_t i)
   return (float)(from * 100 + to * 10) + (float)(i % 9973);
 }
 
-/* n floats for everyone, one block after the other. */
+/* Lay out n floats for each rank, one block after the other. */
 static void lay_out(TrsComm comm, int64_t n, int64_t *counts, int64_t *displs, float *send)
 {
   for (int q = 0; q < comm->size; q++) {
@@ -65,7 +65,9 @@ static void lay_out(TrsComm comm, int64_t n, int64_t *counts, int64_t *displs, f
   }
 }
 
-/* Everyone sends everyone n floats. late: ranks take their time before the wait, in another order each round. */
+/*
+  Each rank sends n floats to each rank. late: ranks delay their wait, in another order each round.
+*/
 static void exchange(TrsComm comm, int64_t n, int round, int late)
 {
   int64_t counts[MAX_RANKS], displs[MAX_RANKS];
@@ -77,7 +79,7 @@ static void exchange(TrsComm comm, int64_t n, int round, int late)
       TrsCommAlltoallv(comm, NULL, send, counts, displs, recv, counts, displs, sizeof(float), &request));
   if (late) usleep((useconds_t)(3000 * ((comm->rank + round) % comm->size)));
   assert_petsc_ok(TrsRequestWait(&request, NULL));
-  for (int64_t i = 0; i < n * comm->size; i++) send[i] = -1.0F; /* ours again */
+  for (int64_t i = 0; i < n * comm->size; i++) send[i] = -1.0F; /* the memory may be reused */
   for (int q = 0; q < comm->size; q++)
     for (int64_t i = 0; i < n; i++)
       if (recv[displs[q] + i] != value_of(q, comm->rank, i)) fail_msg("float %d from rank %d", (int)i, q);
@@ -85,7 +87,10 @@ static void exchange(TrsComm comm, int64_t n, int round, int late)
   give_back(recv);
 }
 
-/* The same for who reads blocks where they lie: the own one in its place, others where nobody has copied them to, and gone after the wait. */
+/*
+  The same for ranks that read blocks in place: the own block in `send`, other blocks without a copy
+  in `recv`. After the wait the senders may reuse their blocks.
+*/
 static void look(TrsComm comm, int64_t n, int late)
 {
   int64_t counts[MAX_RANKS], displs[MAX_RANKS];
@@ -107,14 +112,15 @@ static void look(TrsComm comm, int64_t n, int late)
   }
   assert_ptr_equal(block[comm->rank], send + displs[comm->rank]);
   assert_petsc_ok(TrsRequestWait(&request, NULL));
-  for (int64_t i = 0; i < n * comm->size; i++) send[i] = -1.0F; /* ours again */
+  for (int64_t i = 0; i < n * comm->size; i++) send[i] = -1.0F; /* the memory may be reused */
   give_back(send);
   give_back(recv);
 }
 
 /*
-  The same for who changes blocks where they lie: what lies with its sender comes back as the others left it, and each side knows which
-  does. Meanwhile another exchange comes and goes.
+  The same for ranks that change blocks in place: a block in its sender's memory shows the changes
+  of the other ranks, and both sides know which blocks these are. Meanwhile another exchange begins
+  and ends.
 */
 static void change(TrsComm comm, int64_t n, int late)
 {
@@ -203,7 +209,7 @@ static void test_used_again_at_once(void **state)
   }
 }
 
-/* Operation k of rank `rank`, of one of three kinds; some are empty, some large. */
+/* The size of operation k; some operations are empty, some large. */
 static int64_t n_of(int k)
 {
   return k % 7 == 6 ? 5000 : k % 3;
@@ -241,7 +247,7 @@ static void check_result(TrsComm comm, int k, const float *send, const float *re
   }
 }
 
-/* Three rings full of operations, waited for in an order that differs from rank to rank. */
+/* Start operations that fill three rings, and wait in an order that differs between ranks. */
 static void test_flight(void **state)
 {
   (void)state;
@@ -273,7 +279,10 @@ static int64_t count_of(int from, int to, int k, int i)
   return 10000000000 * from + 1000000 * to + 1000 * k + i;
 }
 
-/* As many exchanges of counts under way as may be, with as many numbers as fit a post and one more, waited for in different orders. */
+/*
+  The largest allowed number of count exchanges is under way, with as many numbers as fit into a
+  post, and one more, and ranks wait in different orders.
+*/
 static void check_counts(TrsComm comm, int n, int round)
 {
   enum { MOST = TRS_LANE_COUNTS + 1 };
@@ -307,7 +316,10 @@ static void test_counts(void **state)
   }
 }
 
-/* Sums and exchanges of counts in turn, as many under way as may be, waited for in different orders: by posts added in rank order. */
+/*
+  Sums alternate with count exchanges, with the largest allowed number under way, and ranks wait in
+  different orders. Posts are added in rank order.
+*/
 static void test_sums(void **state)
 {
   enum { MOST = TRS_LANE_COUNTS + 1 };
@@ -343,7 +355,7 @@ static void test_sums(void **state)
   }
 }
 
-/* More exchanges of counts, and sums, than there are posts for. */
+/* More count exchanges and sums than there are posts. */
 static void test_counts_in_flight(void **state)
 {
   enum { N_COUNTS = 2 * TRS_LANE_FLIGHT + 3 };
@@ -373,7 +385,7 @@ static void test_counts_in_flight(void **state)
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
-/* Ranks that spin, and ranks that sleep: the same answers, whoever is late. */
+/* Ranks that spin and ranks that sleep get the same results, no matter which rank is late. */
 static void test_waiting(void **state)
 {
   (void)state;
@@ -393,7 +405,10 @@ static void test_waiting(void **state)
   unsetenv("TRSHARD_CROWDED");
 }
 
-/* A rank that waits by shared memory lets MPI get on: another one waits for a message of its before it takes part. */
+/*
+  A rank that waits in shared memory lets MPI make progress: another rank takes part only after it
+  has received a message from this rank.
+*/
 static void test_messages_get_on(void **state)
 {
   enum { N = 1 << 18 };
@@ -402,7 +417,7 @@ static void test_messages_get_on(void **state)
   MPI_Request sent = MPI_REQUEST_NULL;
 
   (void)state;
-  if (comm->size > 1 && comm->rank == 0) /* a rendezvous: it needs this rank's help to get through */
+  if (comm->size > 1 && comm->rank == 0) /* a rendezvous: it needs this rank's help to complete */
     MPI_Isend(big, N, MPI_FLOAT, 1, 7, MPI_COMM_WORLD, &sent);
   if (comm->rank == 1) MPI_Recv(big, N, MPI_FLOAT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   exchange(comm, 5000, 0, 0);
@@ -411,7 +426,7 @@ static void test_messages_get_on(void **state)
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
-/* A rank without address space for its peers' memory: all ranks exchange by messages. */
+/* If a rank lacks address space for its peers' memory, all ranks exchange by messages. */
 static void test_fall_back(void **state)
 {
   const int is_poor = trs_rank() == trs_size() - 1 && trs_size() > 1;
@@ -433,13 +448,13 @@ static void test_fall_back(void **state)
   assert_int_equal(comm->n_shared, 1);
   exchange(comm, 30011, 0, 0);
   assert_petsc_ok(TrsCommDestroy(&comm));
-  comm = new_comm(8); /* now there is room */
+  comm = new_comm(8); /* now there is address space */
   assert_int_equal(comm->n_shared, trs_size());
   exchange(comm, 30011, 0, 0);
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
-/* A rank that may not make a file of the size: the same. Before the first memory is shared. */
+/* The same if a rank may not create a file of the size. This runs before any memory is shared. */
 static void test_no_memory_to_share(void **state)
 {
   const int is_poor = trs_rank() == trs_size() - 1 && trs_size() > 1;
@@ -459,7 +474,7 @@ static void test_no_memory_to_share(void **state)
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
-/* A sum that is large; every rank adds 1 to 3 times the element's number. */
+/* Make a large sum, in which every rank adds 1 to 3 times the element's number. */
 static void sum(TrsComm comm, int64_t n)
 {
   float *values = take(n);
@@ -474,7 +489,7 @@ static void sum(TrsComm comm, int64_t n)
   give_back(values);
 }
 
-/* Sums in one piece, in several, and with a rest. */
+/* Sums in one piece, in several pieces, and with a remainder. */
 static void test_pieces(void **state)
 {
   (void)state;
@@ -490,7 +505,10 @@ static void test_pieces(void **state)
   }
 }
 
-/* Of odd ranks' blocks, which come as messages, one is looked at while a ring full of operations overtakes it, and then two more. */
+/*
+  Odd ranks' blocks arrive as messages. One is read in place while a full ring of operations
+  overtakes it, then two more.
+*/
 static void overtake(TrsComm comm)
 {
   enum { N = 30011, RING = TRS_LANE_CELLS / 2 /* an allreduce has two phases */ };
@@ -515,7 +533,8 @@ static void overtake(TrsComm comm)
   value = 1;
   MPI_Barrier(MPI_COMM_WORLD);
   assert_petsc_ok(
-      TrsCommAllreduce(comm, NULL, NULL, &value, 1, &other)); /* in the cell of what is looked at */
+      /* in the cell of the operation that is being read */
+      TrsCommAllreduce(comm, NULL, NULL, &value, 1, &other));
   MPI_Barrier(MPI_COMM_WORLD);
   assert_petsc_ok(TrsCommProgress(comm));
   for (int q = 0; q < comm->size; q++)
@@ -535,7 +554,7 @@ static void overtake(TrsComm comm)
 
 enum { MOST_TAKEN = 4096 };
 
-/* Take all shared memory, which is address space alone. Returns the number of blocks. */
+/* Allocate all shared memory, which takes only address space. Returns the number of blocks. */
 static int take_all(void **taken)
 {
   int n = 0;
@@ -557,7 +576,7 @@ static int take_all(void **taken)
   return n;
 }
 
-/* Ranks that run out of shared memory send what is not there as messages; the others do not. */
+/* Ranks that run out of shared memory send data outside of it as messages; other ranks do not. */
 static void test_full(void **state)
 {
   TrsComm comm = new_comm(8);
@@ -578,7 +597,10 @@ static void test_full(void **state)
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
-/* A relay has no messages inside a host. Without shared memory it says so, and a new one is not made. */
+/*
+  A relay has no messages inside a host. Without shared memory it reports this, and a new
+  communicator has no relay.
+*/
 static void test_full_relay(void **state)
 {
   enum { N = 3 };
@@ -603,7 +625,8 @@ static void test_full_relay(void **state)
   exchange(other, N, 0, 0);
   assert_petsc_ok(TrsCommDestroy(&other));
   while (n > 0) give_back((float *)taken[--n]);
-  TrsRelayAllow(0, PETSC_FALSE); /* comm ends with the process: its operation was never begun */
+  /* comm lives until the process ends, because its operation never began */
+  TrsRelayAllow(0, PETSC_FALSE);
 }
 
 static void test_bad_environment(void **state)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  The mpi backend with device memory that the host cannot read. The device is made up: its memory holds
-  inverted bytes, so that reading it without a copy gives garbage, and its copies happen when the stream is
-  synchronised, so that a missing synchronisation is found.
+  The mpi backend with device memory that the host cannot read. The device is a fake: its memory
+  holds inverted bytes, so that reading it without a copy gives garbage. Its copies happen when the
+  stream is synchronised, so that a missing synchronisation is detected.
 */
 #include "comm/comm.h"
 #include "trs_test.h"
@@ -153,7 +153,7 @@ static float *to_device(const float *host, int64_t n)
 
   assert_petsc_ok(alloc_fake(n * (int64_t)sizeof(*host), &data));
   assert_petsc_ok(copy_fake(data, host, n * (int64_t)sizeof(*host), NULL));
-  return (float *)data; /* the copy is still to come: operations start on the same stream */
+  return (float *)data; /* the copy is still pending: operations start on the same stream */
 }
 
 static void from_device(float *device, float *host, int64_t n)
@@ -177,10 +177,11 @@ static void test_alltoallv(void **state)
   TrsRequest request = NULL;
 
   (void)state;
-  for (int round = 0; round < 2; round++) { /* the second in recycled stages */
+  for (int round = 0; round < 2; round++) { /* the second round reuses stages */
     for (int q = 0; q < comm->size; q++) {
       counts[q] = (comm->rank + q + round) % 3 == 0 ? 0
-                                                    : N - 1; /* the same both ways; a gap between blocks */
+                                                    /* the same both ways, with gaps */
+                                                    : N - 1;
       displs[q] = q * N;
       for (int i = 0; i < N; i++) host[q * N + i] = value(comm->rank, q, i);
     }

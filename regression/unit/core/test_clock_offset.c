@@ -4,7 +4,9 @@
 #include "core/clock_offset.h"
 #include "trs_test.h"
 
-/* Whatever the delays, the error is at most half of the quickest round; without asymmetry there is none. */
+/*
+  For all delays, the error is at most half of the quickest round; with symmetric delays it is 0.
+*/
 static void test_best(void **state)
 {
   const double offset_s = 1234.5, there_s[] = {5e-3, 2e-6, 9e-6, 1e-3}, back_s[] = {1e-6, 2e-6, 1e-3, 5e-2};
@@ -22,10 +24,14 @@ static void test_best(void **state)
   assert_close(found.at_s, read[1], 0, 0);
   found = TrsClockBest(1, sent, read, received);
   assert_close(found.offset_s, offset_s, (there_s[0] + back_s[0]) / 2 + 1e-9, 0);
-  assert_true(found.offset_s - offset_s > 2e-3); /* the slow way there is taken for an offset */
+  /* the slow way to the other rank looks like an offset */
+  assert_true(found.offset_s - offset_s > 2e-3);
 }
 
-/* A clock that runs 20 us a second fast is put right between the comparisons, and keeps its order outside of them. */
+/*
+  A clock that runs fast by 20 us per second is corrected between the comparisons, and keeps its
+  order outside of them.
+*/
 static void test_drift(void **state)
 {
   const double drift = 20e-6, start_s = 50, length_s = 300;
@@ -43,10 +49,14 @@ static void test_drift(void **state)
     assert_true(found_s > before_s);
     before_s = found_s;
   }
-  assert_close(TrsClockToRank0(&first, &first, first.at_s + 5), start_s + 5, 1e-9, 0); /* one comparison */
+  /* only one comparison */
+  assert_close(TrsClockToRank0(&first, &first, first.at_s + 5), start_s + 5, 1e-9, 0);
 }
 
-/* Comparisons that lie closer together than they are exact: times keep their order and their distance. */
+/*
+  If two comparisons are closer together than their accuracy, times keep their order and their
+  distance.
+*/
 static void test_close_comparisons(void **state)
 {
   const TrsClockOffset first = {.at_s = 100, .offset_s = 7};
@@ -62,7 +72,7 @@ static void test_close_comparisons(void **state)
   }
 }
 
-/* Ranks of one host have one clock. What is measured differs by half a round at most, and rank 0 not at all. */
+/* Ranks of one host share a clock. The measured offset is at most half a round, and 0 on rank 0. */
 static void test_measure(void **state)
 {
   const double before_s = TrsClock();

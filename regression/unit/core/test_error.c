@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
-/* Expected codes and texts are by hand, from the table of exit codes. */
+/* Expected codes and texts are written by hand, from the table of exit codes. */
 #include "core/names.h"
 #include "trs_test.h"
 
@@ -44,7 +44,7 @@ static void test_exit_status(void **state)
   assert_int_equal(TrsExitStatus(PETSC_ERR_LIB), 70);
 }
 
-/* PETSc 3.18 gives other codes to allocations that fail. */
+/* PETSc 3.18 returns other codes for failed allocations. */
 static void test_no_memory(void **state)
 {
   char *data = NULL;
@@ -64,7 +64,7 @@ static void test_agree(void **state)
   TrsErrorClear();
   assert_petsc_ok(TrsAgree(PETSC_COMM_WORLD, PETSC_SUCCESS));
   for (int failing = 0; failing < trs_size();
-       failing++) { /* all ranks from `failing` on fail; the lowest is heard */
+       failing++) { /* all ranks from `failing` on fail; the lowest rank's error is reported */
     PetscErrorCode ierr = PETSC_SUCCESS;
     char text[32], expected[32];
 
@@ -78,7 +78,7 @@ static void test_agree(void **state)
   assert_petsc_ok(TrsAgree(PETSC_COMM_WORLD, PETSC_SUCCESS));
 }
 
-/* Long texts are cut, not lost. */
+/* Long texts are truncated, not lost. */
 static void test_agree_long(void **state)
 {
   char text[5000];
@@ -93,7 +93,7 @@ static void test_agree_long(void **state)
   TrsErrorClear();
 }
 
-/* Run TrsErrorFinish() with stderr in a pipe; what rank 0 printed goes to text. */
+/* Run TrsErrorFinish() with stderr in a pipe, and store rank 0's output in `text`. */
 static int finish(PetscErrorCode ierr, char *text, size_t n)
 {
   int pipe_fd[2], saved = dup(2), status;
@@ -131,7 +131,7 @@ static void test_finish(void **state)
 #endif
 
   ierr = trs_rank() == last ? fail_with(PETSC_ERR_LIB, "surprise")
-                            : PETSC_SUCCESS; /* the others have ended well */
+                            : PETSC_SUCCESS; /* the other ranks have succeeded */
   assert_int_equal(finish(ierr, text, sizeof(text)), 70);
 #if defined(NDEBUG)
   assert_string_equal(text,

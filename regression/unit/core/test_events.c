@@ -16,7 +16,10 @@ static void count_range(const char *name)
   assert_true(depth >= 0 && depth <= 1);
 }
 
-/* An observer that comes and goes within stages sees as many ranges begin as end, and never one in another. */
+/*
+  An observer that is set and removed within stages sees equally many begins and ends of ranges, and
+  no nested ranges.
+*/
 static void test_observer_sees_whole_ranges(void **state)
 {
   TrsStage before;
@@ -33,7 +36,7 @@ static void test_observer_sees_whole_ranges(void **state)
   TrsStageObserve(NULL);
   assert_int_equal(depth, 0);
   assert_int_equal(n_ranges, 4);
-  assert_petsc_ok(TrsStageSwitch(TRS_STAGE_NONE, NULL)); /* no one is told */
+  assert_petsc_ok(TrsStageSwitch(TRS_STAGE_NONE, NULL)); /* no observer is called */
   assert_int_equal(n_ranges, 4);
 }
 
@@ -44,7 +47,7 @@ static void sleep_ms(long ms)
   nanosleep(&nap, NULL);
 }
 
-/* Time goes to the stage that was entered, and to none twice. */
+/* Time is added to the entered stage, and only once. */
 static void test_times(void **state)
 {
   const double start_s = TrsClock();
@@ -75,7 +78,7 @@ static void test_times(void **state)
   assert_true(seconds[TRS_STAGE_LOOKUP] == 0);
 }
 
-/* One PETSc event a stage, under the name that -log_view shows. */
+/* Each stage has one PETSc event, with the name that -log_view shows. */
 static void test_petsc_events(void **state)
 {
   static const char *const names[] = {
@@ -85,7 +88,7 @@ static void test_petsc_events(void **state)
   PetscLogEvent event;
 
   (void)state;
-  assert_petsc_ok(TrsEventsRegister()); /* again: no second set */
+  assert_petsc_ok(TrsEventsRegister()); /* a second call registers nothing */
   assert_petsc_ok(PetscLogDefaultBegin());
   for (int i = 0; i < TRS_STAGE_NONE; i++) {
     assert_string_equal(TrsStageName((TrsStage)i), names[i]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
-/* Options that a checkpoint holds of its model: who wins, what is refused, and what is written down. */
+/* A checkpoint's model options: their priorities, the refused options, and the written options. */
 #include "option_specs.h"
 
 static const TrsOptionGroup model_plain = TRS_OPTION_GROUP_OF_MODEL(
@@ -18,7 +18,7 @@ static PetscErrorCode take(TrsOptions options, const char *model)
   return TrsOptionsTakeModel(options, "m.h5", text);
 }
 
-/* The value of a table's pooling (an index) and where it is from. */
+/* Check a table's pooling (an index) and its source. */
 static void check_pooling(TrsOptions options, const char *table, int expected, const char *from)
 {
   const char *name, *source;
@@ -31,7 +31,10 @@ static void check_pooling(TrsOptions options, const char *table, int expected, c
   assert_string_equal(source, from);
 }
 
-/* What the user gives goes first, also for all tables; then the model's own, the model's for all, the default. */
+/*
+  The user's options have priority, including options for all tables; then the model's option for a
+  table, the model's option for all tables, and the default.
+*/
 static void test_take_model(void **state)
 {
   static const char model[] = "-tables a,b\n-tables_pooling mean\n-table_a_pooling none\n-dense_arch 8,4\n"
@@ -46,7 +49,8 @@ static void test_take_model(void **state)
 
   (void)state;
   assert_petsc_ok(create_in(model_groups, "-batch_size 8", &options));
-  assert_petsc_ok(TrsOptionsGetInts(options, "-dense_arch", &n, &sizes, &set)); /* a default that was read */
+  /* a default was read */
+  assert_petsc_ok(TrsOptionsGetInts(options, "-dense_arch", &n, &sizes, &set));
   assert_true(!set && n == 2 && sizes[0] == 512);
   assert_petsc_ok(take(options, model));
   assert_petsc_ok(TrsOptionsGetInts(options, "-dense_arch", &n, &sizes, &set));
@@ -58,7 +62,8 @@ static void test_take_model(void **state)
   assert_string_equal(TrsOptionsModelValue(options, "table", "a", "pooling"), "none");
   assert_string_equal(TrsOptionsModelValue(options, "table", "b", "pooling"), "mean");
   assert_null(TrsOptionsModelValue(options, "table", "b", "init_min"));
-  assert_petsc_error(TrsOptionError(options, "-dense_arch", "wrong"), TRS_ERR_DATA); /* a file's value */
+  /* the value comes from a file */
+  assert_petsc_error(TrsOptionError(options, "-dense_arch", "wrong"), TRS_ERR_DATA);
   TrsErrorClear();
   assert_petsc_error(TrsOptionError(options, "-batch_size", "wrong"), TRS_ERR_OPTION);
   TrsErrorClear();

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
-/* Expected values and messages are by hand, from the interface: names, types, ranges, who wins, what a message must name. */
+/*
+  Expected values and messages are written by hand, from the interface: names, types, ranges,
+  priorities, and the names that a message must contain.
+*/
 #include "core/options/option_list.h"
 #include "option_specs.h"
 
@@ -34,7 +37,7 @@ static void write_file(const char *name, const char *text)
   write_bytes(name, text, strlen(text));
 }
 
-/* A folder of our own for each program run, the working directory of all ranks. */
+/* Each program run has its own folder, the working directory of all ranks. */
 static int enter_folder(void **state)
 {
   char folder[64] = "/tmp/trs_options_XXXXXX";
@@ -81,7 +84,7 @@ static void test_defaults(void **state)
   assert_petsc_ok(create("", &options));
   assert_int_equal(get_int(options, "-batch_size"), 512);
   assert_true(get_int(options, "-cap") == (int64_t)32 << 30);
-  assert_int_equal(get_int(options, "-steps"), -99); /* no default: as the caller set it */
+  assert_int_equal(get_int(options, "-steps"), -99); /* no default: the caller's value stays */
   assert_petsc_ok(TrsOptionsGetReal(options, "-rate", &rate, &set));
   assert_true(rate == 0.01 && !set);
   assert_petsc_ok(TrsOptionsGetBool(options, "-drop_last", &flag, &set));
@@ -163,8 +166,8 @@ static void test_files(void **state)
                            "words\"\r\n-data_train x/t.h5\r\n");
   write_file("b.opts", "-batch_size 8\n-title 'say ''hi'' # no comment'\n-small -1");
   assert_petsc_ok(create("-options_file sub/a.opts -options_file b.opts -steps 3", &options));
-  assert_int_equal(get_int(options, "-batch_size"), 8); /* the later file */
-  assert_int_equal(get_int(options, "-steps"), 3);      /* the command line, wherever it stands */
+  assert_int_equal(get_int(options, "-batch_size"), 8); /* from the later file */
+  assert_int_equal(get_int(options, "-steps"), 3);      /* from the command line, at any position */
   assert_int_equal(get_int(options, "-small"), -1);
   assert_petsc_ok(TrsOptionsGetString(options, "-title", &text, NULL));
   assert_string_equal(text, "say 'hi' # no comment");
@@ -172,7 +175,8 @@ static void test_files(void **state)
   assert_true(text[0] == '/' && strstr(text, "/sub/x/t.h5"));
   assert_petsc_ok(TrsOptionsSource(options, "-data_train", &text));
   assert_string_equal(text, "sub/a.opts:5");
-  assert_petsc_ok(PetscOptionsGetInt(NULL, NULL, "-batch_size", &in_petsc, &found)); /* all end up there */
+  /* all are in PETSc's database */
+  assert_petsc_ok(PetscOptionsGetInt(NULL, NULL, "-batch_size", &in_petsc, &found));
   assert_true(found && in_petsc == 8);
   value = 100;
   assert_petsc_error(TrsOptionError(options, "-batch_size", "%" PRId64 " is no multiple", value),
@@ -226,7 +230,10 @@ static void assert_names(TrsOptions options, int n_expected, const char *const *
   for (int i = 0; i < n; i++) assert_string_equal(names[i], expected[i]);
 }
 
-/* Names with commas, blanks and quotes in both forms of file and on the command line; joined, they are the same. */
+/*
+  Names with commas, blanks and quotes in both forms of file and on the command line; joined, they
+  are equal again.
+*/
 static void test_quoted_names(void **state)
 {
   static const char *const expected[] = {"a, b", "q\"u", "\"x\"", " end ", "z"};
@@ -260,7 +267,7 @@ static void test_quoted_names(void **state)
   assert_petsc_ok(PetscFree(joined));
 }
 
-/* More options than PETSc's database could hold, as many tables have them: both forms of file. */
+/* More options than PETSc's database can hold, as with many tables, in both forms of file. */
 static void test_many(void **state)
 {
   char *text = malloc(1 << 20);
@@ -304,7 +311,8 @@ static void test_objects(void **state)
   assert_string_equal(name, "-tables_embedding_dim");
   assert_int_equal(get_int(options, name), 8);
   assert_petsc_ok(
-      TrsOptionsObjectName(options, "table", "user", "pooling", &name)); /* neither given: the default */
+      /* neither option is given: default */
+      TrsOptionsObjectName(options, "table", "user", "pooling", &name));
   assert_petsc_ok(TrsOptionsGetEnum(options, name, &pooling, &set));
   assert_true(pooling == 0 && !set);
   assert_petsc_ok(TrsOptionsObjectName(options, "table", "a_b", "pooling", &name));
@@ -318,7 +326,8 @@ static void test_objects(void **state)
   assert_petsc_error(TrsOptionsObjectName(options, "table", "user", "size", &name), TRS_ERR_INTERNAL);
   assert_petsc_ok(TrsOptionsDestroy(&options));
 
-  /* "dim" of table user_embedding is written like "embedding_dim" of table user: the table's name decides */
+  /* "dim" of table user_embedding has the same name as "embedding_dim" of table user: the existing
+     table decides. */
   assert_petsc_ok(create("-table_user_embedding_dim 4", &options));
   assert_petsc_ok(TrsOptionsObjectName(options, "table", "user_embedding", "dim", &name));
   assert_int_equal(get_int(options, name), 4);
@@ -326,7 +335,10 @@ static void test_objects(void **state)
   assert_petsc_ok(TrsOptionsDestroy(&options));
 }
 
-/* A command line (file: the content of run.opts or run.yaml, which it may name) and its error. */
+/*
+  A command line and its error. file: content of run.opts or run.yaml, which the command line may
+  name.
+*/
 typedef struct {
   const char *file, *words;
   PetscErrorCode code;
@@ -565,7 +577,7 @@ static void test_allow_unused(void **state)
   assert_petsc_ok(TrsOptionsDestroy(&options));
 }
 
-/* The stored configuration, read again, is the same configuration. */
+/* Reading the stored configuration gives the same configuration. */
 static void test_text(void **state)
 {
   TrsOptions options;
@@ -594,7 +606,7 @@ static void test_text(void **state)
   assert_petsc_ok(PetscFree(again));
 }
 
-/* Exact in doubles: powers of two, and decimal units that 1000 divides. */
+/* Bandwidths are exact doubles: powers of two, and decimal units divisible by 1000. */
 static void test_bandwidth(void **state)
 {
   static const struct {
@@ -623,7 +635,10 @@ static void test_bandwidth(void **state)
   }
 }
 
-/* "trshard run.opts": a first word that is a file is the option file; the command line still wins. */
+/*
+  "trshard run.opts": a first word that is a file is the option file; the command line still has
+  priority.
+*/
 static void test_first_word(void **state)
 {
   TrsOptions options;
@@ -643,7 +658,7 @@ static void test_first_word(void **state)
   assert_petsc_ok(TrsOptionsDestroy(&options));
 }
 
-/* What -help prints for a word: text of at most n letters. */
+/* Store the text that -help prints for a word, at most n characters. */
 static PetscErrorCode help_for(const char *words, char *text, size_t n)
 {
   TrsOptions options;
@@ -683,7 +698,7 @@ static void test_help_word(void **state)
   assert_petsc_ok(help_for("-help layer", text, sizeof(text)));
   assert_non_null(strstr(text, "-dense_arch <int,..>"));
   assert_null(strstr(text, "-batch_size"));
-  assert_petsc_ok(help_for("-help tables", text, sizeof(text))); /* the title of a group, not -tables */
+  assert_petsc_ok(help_for("-help tables", text, sizeof(text))); /* a group's title, not -tables */
   assert_non_null(strstr(text, "-tables_pooling <word>"));
   assert_null(strstr(text, "  -tables <text,..>"));
   TrsErrorClear();

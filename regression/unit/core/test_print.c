@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Printed text of a file or an option cannot control a terminal or pose as a line of ours. */
+/*
+  Printed text from a file or an option cannot control a terminal or pose as a line of the program.
+*/
 #include "core/print.h"
 #include "trs_test.h"
 
@@ -28,7 +30,7 @@ static PetscErrorCode format(char *out, PetscBool petsc, const char *form, ...)
   return ierr;
 }
 
-/* Every conversion that the program uses gives what snprintf() gives. */
+/* Every conversion in use gives the same text as snprintf(). */
 static void test_numbers(void **state)
 {
   char got[512], want[512];

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Expected numbers: Random123's known-answer vectors, its own philox4x32 called with our counters, and laws of the distributions. */
+/*
+  Expected numbers come from Random123's known-answer vectors, from its philox4x32 called with our
+  counters, and from laws of the distributions.
+*/
 #include "core/philox.h"
 #include "core/random.h"
 #include "core/random_tiles.h"
@@ -31,7 +34,7 @@ static void test_known_answers(void **state)
   }
 }
 
-/* TrsRandom() by Random123 itself. */
+/* Compute TrsRandom() with Random123. */
 static void expected_block(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t b, uint32_t out[4])
 {
   uint64_t key = TrsPhiloxKey(seed, purpose);
@@ -55,7 +58,7 @@ static void test_blocks(void **state)
   }
 }
 
-/* Each element is what its own block says, wherever a fill begins and ends. */
+/* Each element is determined by its own block, regardless of the begin and end of a fill. */
 static void test_uniform_fill(void **state)
 {
   static const uint64_t firsts[] = {0, 1, 3, 4, 127, 128, 1000, ((uint64_t)1 << 33) - 5};
@@ -73,7 +76,7 @@ static void test_uniform_fill(void **state)
       for (int64_t i = 0; i < sizes[s]; i++) {
         uint64_t element = firsts[f] + (uint64_t)i;
         uint32_t block[4];
-        volatile float product; /* no fused multiply-add here either */
+        volatile float product; /* prevents a fused multiply-add here, too */
 
         expected_block(5, TRS_RANDOM_TABLE_INIT, 42, element / 4, block);
         product = (hi - lo) * TrsUniform24(block[element % 4]);
@@ -83,7 +86,10 @@ static void test_uniform_fill(void **state)
   }
 }
 
-/* Every instruction set's tiles, against the definition: also where a block's number crosses 32 bits. */
+/*
+  Compare every instruction set's tiles with the definition, also where a block's number exceeds 32
+  bits.
+*/
 static void test_uniform_tiles(void **state)
 {
   static const uint64_t blocks[] = {0, 32, ((uint64_t)1 << 32) - 40, ~(uint64_t)0 - 10};
@@ -111,7 +117,7 @@ static void test_uniform_tiles(void **state)
   }
 }
 
-/* A limit is obeyed, and no bit depends on it. */
+/* A limit has its effect, and no bit depends on it. */
 static void test_limits(void **state)
 {
   for (int v = 0; v < TRS_N_UNIFORM_TILES; v++) {
@@ -168,7 +174,7 @@ static void test_normal(void **state)
   assert_close(squares / TRS_N_DRAWN, 1, 5 * sqrt(2.0 / TRS_N_DRAWN), 0);
   assert_close(fourth / TRS_N_DRAWN, 3, 5 * sqrt(96.0 / TRS_N_DRAWN), 0);
   TrsRandomNormalFill(1, TRS_RANDOM_TEST, 3, 1001, 7, 0.0f, 2.0f,
-                      part); /* a part is the same as in the whole */
+                      part); /* a part equals the same part of the whole */
   assert_memory_equal(part, out + 1001, sizeof(part));
   free(out);
 }
@@ -184,7 +190,8 @@ static void test_streams_differ(void **state)
   TrsRandom(1, TRS_RANDOM_TEST, 0, 0, b);
   assert_memory_not_equal(a, b, sizeof(a));
   assert_true(TrsNameHash("user") != TrsNameHash("item"));
-  assert_true(TrsNameHash("") == 0x2d06800538d394c2u); /* XXH3's published value for the empty input */
+  /* XXH3's published value for the empty input */
+  assert_true(TrsNameHash("") == 0x2d06800538d394c2u);
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_known_answers), cmocka_unit_test(test_blocks),

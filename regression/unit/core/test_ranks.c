@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
-/* Errors, memory, agreement and options of a process that starts neither MPI nor PETSc. */
+/* Errors, memory, agreement and options in a process that starts neither MPI nor PETSc. */
 #include "core/options/options.h"
 #include "core/ranks.h"
 #include "trs_test.h"
@@ -38,7 +38,7 @@ static void test_errors(void **state)
   assert_petsc_ok(TrsErrorRemove());
 }
 
-/* PETSc 3.18 returns the line of the call that got no memory. */
+/* PETSc 3.18 returns the line number of the call that failed to allocate memory. */
 static void test_no_memory(void **state)
 {
   (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Blocks of shared memory: what is allocated, given back and joined; and what another mapping of it shows. */
+/* Blocks of shared memory are allocated, freed and joined, and are visible in another mapping. */
 #include "core/buffer.h"
 #include "core/shared_memory.h"
 #include "trs_test.h"
@@ -10,7 +10,9 @@ enum { PAGE = 4096, PAGES = 16 };
 
 static TrsSharedKey key;
 
-/* Before it is open, blocks are ordinary ones; where it is not allowed there is none. */
+/*
+  Before shared memory is open, blocks are ordinary memory; if it is not allowed, it does not exist.
+*/
 static void test_closed(void **state)
 {
   char why_not[256] = "";
@@ -27,10 +29,13 @@ static void test_closed(void **state)
   TrsSharedAllow(PETSC_TRUE);
   assert_petsc_ok(TrsSharedOpen(PAGES * PAGE, &key, why_not, sizeof(why_not)));
   assert_string_equal(why_not, "");
-  assert_true(key.bytes == (PAGES + 1) * PAGE); /* one page says whose it is */
+  assert_true(key.bytes == (PAGES + 1) * PAGE); /* one page identifies the owner */
 }
 
-/* The memory is cut up, is full, and becomes one piece again, of zeros, in whatever order the blocks go. */
+/*
+  The memory is split into blocks until it is full. After all blocks are freed, in any order, it is
+  one piece of zeros again.
+*/
 static void test_blocks(void **state)
 {
   static const int orders[3][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}};
@@ -68,7 +73,7 @@ static void test_blocks(void **state)
   if (!TrsSharedRelease(&more)) assert_petsc_ok(TrsFree(&more));
 }
 
-/* Mapped a second time, as peers do, it shows what is written later; keys that are wrong in any part are refused. */
+/* A second mapping, as in peers, shows later writes. Keys with any wrong part are refused. */
 static void test_attach(void **state)
 {
   char why_not[256] = "";
@@ -85,14 +90,15 @@ static void test_attach(void **state)
   assert_petsc_ok(TrsSharedAttach(&key, &again, why_not, sizeof(why_not)));
   assert_ptr_equal(again, base);
   assert_true(TrsSharedPeersResident() >=
-              PAGE); /* the page just read; the system may map its neighbours, too */
+              PAGE); /* the page just read; the system may also map its neighbours */
   assert_petsc_ok(TrsSharedDetach(again));
-  assert_string_equal(base + TrsSharedOffset(block, PAGE), "written later"); /* once more to go */
+  /* one attachment is left */
+  assert_string_equal(base + TrsSharedOffset(block, PAGE), "written later");
   assert_petsc_ok(TrsSharedDetach(base));
   assert_true(TrsSharedPeersResident() == 0);
   for (int part = 0; part < 4; part++) {
     wrong = key;
-    wrong.nonce++; /* so that it is looked for */
+    wrong.nonce++; /* so that it is searched for */
     wrong.pid += part == 1 ? 1 << 20 : 0;
     wrong.fd = part == 2 ? 1 : wrong.fd; /* stdout */
     wrong.bytes += part == 3 ? PAGE : 0;

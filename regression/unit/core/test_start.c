@@ -24,7 +24,7 @@ static void test_warning(void **state)
   unsetenv("SLURM_NTASKS");
 }
 
-/* Nothing that would bring options or code into PETSc and HDF5 is left in the environment. */
+/* The environment contains no variable that would inject options or code into PETSc and HDF5. */
 static void test_closed(void **state)
 {
   PetscBool found;
@@ -45,7 +45,8 @@ static void test_option_words(void **state)
   assert_int_equal(TrsOptionPetscKindOf("-LOG_view"), TRS_OPTION_PETSC);
   assert_int_equal(TrsOptionPetscKindOf("-malloc_debug"), TRS_OPTION_PETSC_EARLY);
   assert_int_equal(TrsOptionPetscKindOf("-device_view_cuda"), TRS_OPTION_PETSC_EARLY);
-  assert_int_equal(TrsOptionPetscKindOf("-device"), TRS_OPTION_NOT_PETSC); /* ours */
+  /* an option of trshard */
+  assert_int_equal(TrsOptionPetscKindOf("-device"), TRS_OPTION_NOT_PETSC);
   assert_int_equal(TrsOptionPetscKindOf("-debugger_ranks"), TRS_OPTION_PETSC_REFUSED);
 }
 
@@ -60,7 +61,7 @@ static void test_version(void **state)
   assert_null(strchr(text, '\n'));
 }
 
-/* Launchers by what they leave in the environment. */
+/* Launchers are recognised by their environment variables. */
 static void test_one_host(void **state)
 {
   static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK",
@@ -69,12 +70,18 @@ static void test_one_host(void **state)
     const char *value[5];
     PetscBool one_host;
   } launches[] = {
-      {{"2", "2", "0", NULL}, PETSC_TRUE},          {{"2", "4", "0", NULL}, PETSC_FALSE}, /* mpirun */
+      /* mpirun */
+      {{"2", "2", "0", NULL}, PETSC_TRUE},
+      {{"2", "4", "0", NULL}, PETSC_FALSE},
       {{"2", "4", "0", "1"}, PETSC_FALSE}, /* mpirun from one node's task */
-      {{NULL, NULL, "0", "1"}, PETSC_TRUE},         {{NULL, NULL, "0", "2"}, PETSC_FALSE}, /* srun */
-      {{NULL, NULL, "0", NULL}, PETSC_FALSE},       /* nobody that is known */
+      /* srun */
+      {{NULL, NULL, "0", "1"}, PETSC_TRUE},
+      {{NULL, NULL, "0", "2"}, PETSC_FALSE},
+      {{NULL, NULL, "0", NULL}, PETSC_FALSE},       /* no known launcher */
       {{NULL, NULL, NULL, NULL, "0"}, PETSC_FALSE}, /* MPICH's mpiexec */
-      {{NULL, NULL, NULL, NULL}, PETSC_TRUE},       {{NULL, NULL, NULL, "4"}, PETSC_TRUE}, /* alone */
+      /* alone */
+      {{NULL, NULL, NULL, NULL}, PETSC_TRUE},
+      {{NULL, NULL, NULL, "4"}, PETSC_TRUE},
   };
   char before[5][64] = {""};
 

@@ -4,7 +4,10 @@
 
 #include <string.h>
 
-/* Of a ring that went round several times the newest are left, in their order; what it forgot is counted. */
+/*
+  If a ring has wrapped around several times, it holds the newest spans in order, and counts the
+  dropped spans.
+*/
 static void test_wrap(void **state)
 {
   TrsTraceSpan *span;
@@ -29,7 +32,10 @@ static void test_wrap(void **state)
   assert_petsc_ok(TrsTraceClose());
 }
 
-/* Stages of the wanted steps alone, each inside its step, which comes first; a stage that was entered before is cut. */
+/*
+  Only stages of the traced steps are recorded, each inside its step, which comes first; a stage
+  that was entered earlier is cut.
+*/
 static void test_steps(void **state)
 {
   TrsTraceSpan *span;
@@ -66,7 +72,7 @@ static void test_steps(void **state)
   assert_petsc_ok(TrsTraceClose());
 }
 
-/* Closed, nothing is wanted and recording does nothing. */
+/* After Close, no step is traced and recording does nothing. */
 static void test_closed(void **state)
 {
   TrsTraceSpan *span;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Ids arrive as they were sent, whatever they are and however their ranks send them: by shared memory, by messages as int32 or as int64, by
-  some of each. Every id says where it comes from.
+  All ids arrive as they were sent, in all ways: by shared memory, by messages as int32 or int64,
+  and mixed. Every id encodes its origin.
 */
 #include "core/shared_memory.h"
 #include "dist/id_exchange.h"
@@ -10,7 +10,10 @@
 
 enum { MAX_RANKS = 8, MOST = 6000 };
 
-/* Id i of those from one rank to another. Of a wide rank some fit int32 and some do not; of a narrow one the limits are among them. */
+/*
+  Id i from one rank to another. A wide rank has ids that fit into int32 and ids that do not; a
+  narrow rank's ids include the limits of int32.
+*/
 static int64_t id_of(int from, int to, int64_t i, int is_wide)
 {
   static const int64_t limits[] = {-1, 0, INT32_MAX, INT32_MIN},
@@ -21,7 +24,10 @@ static int64_t id_of(int from, int to, int64_t i, int is_wide)
   return from * 100000 + to * 10000 + i;
 }
 
-/* Rank `wide` (if there is one) sends ids that are no int32. Blocks of all sizes, some empty, with gaps between them. */
+/*
+  Rank `wide` (if there is one) sends ids beyond int32. Blocks have all sizes, some are empty, and
+  there are gaps between them.
+*/
 static void exchange(TrsComm comm, TrsIdExchange *x, int round, int wide)
 {
   static int64_t send[MAX_RANKS * (MOST + 1)], recv[MAX_RANKS * (MOST + 1)];
@@ -40,8 +46,8 @@ static void exchange(TrsComm comm, TrsIdExchange *x, int round, int wide)
   }
   words = TrsIdExchangeWords(x, MAX_RANKS * (MOST + 1), send);
   assert_petsc_ok(MPI_Allgather(&words, 1, MPI_INT64_T, peer_words, 1, MPI_INT64_T, comm->mpi));
-  for (int q = 0; q < comm->size; q++)
-    if (x->packs) assert_true(peer_words[q] == 1 || q == wide); /* half of the bytes, where that can be */
+  for (int q = 0; q < comm->size; q++) /* half of the bytes if the ids fit */
+    if (x->packs) assert_true(peer_words[q] == 1 || q == wide);
   assert_petsc_ok(
       TrsIdExchangeStart(x, NULL, send, send_counts, at, words, recv, recv_counts, at, peer_words));
   assert_petsc_ok(TrsIdExchangeWait(x, NULL));

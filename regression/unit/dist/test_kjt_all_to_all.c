@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  The exchange of ids against what it means: ids say where they come from (rank, feature, sample, place), so
-  the expected result is written down from the definition. Random numbers of features, ragged and empty
-  batches that differ by rank (and by feature), several KJTs at once.
+  Test the exchange of ids against its definition: ids encode their origin (rank, feature, sample,
+  place), so the expected result follows from the definition. Numbers of features are random,
+  batches are ragged or empty and differ by rank (and by feature), and several KJTs travel at once.
 */
 #include "core/random.h"
 #include "dist/kjt_all_to_all.h"
@@ -18,7 +18,7 @@ static const TrsComputeOps *compute;
 typedef struct {
   uint64_t seed;
   PetscBool weighted, variable;
-  int n_features[MAX_RANKS]; /* of each destination */
+  int n_features[MAX_RANKS]; /* for each destination */
   int n_sent;
   int source_order[MAX_RANKS];
 } plan;
@@ -71,7 +71,7 @@ static void make_plan(uint64_t seed, int size, PetscBool variable, plan *p)
   }
 }
 
-/* What this rank sends. */
+/* Make the data that this rank sends. */
 static void make_send(const plan *p, int rank, int64_t *strides, TrsKjt *send)
 {
   int64_t n_values = 0, bag = 0, at = 0;
@@ -133,7 +133,7 @@ static void check_recv(const plan *p, const TrsComm comm, const int *order, cons
   }
 }
 
-/* n exchanges whose counts travel together, twice, so that buffers are used again. */
+/* Run n exchanges whose counts travel together, twice, so that buffers are reused. */
 static void exchange_together(TrsComm comm, uint64_t seed, int n)
 {
   plan plans[3];
@@ -199,7 +199,7 @@ static void test_random_in_pieces(void **state)
   assert_petsc_ok(TrsCommDestroy(&comm));
 }
 
-/* Rows of the lookup travel in arrival order, [source][feature][sample], and back. */
+/* The lookup's rows travel in arrival order, [source][feature][sample], and back. */
 static void test_row_order(void **state)
 {
   TrsComm comm = NULL;

@@ -2,9 +2,10 @@
 /* TEST isas: portable avx2 */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Exchanges of pooled embeddings against a serial reference: every rank can compute any rank's rows, so the
-  expected result is written down from the definition. Uneven and empty batches, ranks without columns, all
-  wire formats; the two-step exchange of table_row_wise; no allocation after the first rounds.
+  Compare exchanges of pooled embeddings with a serial reference: every rank can compute any rank's
+  rows, so the expected result follows from the definition. The tests have uneven and empty batches,
+  ranks without columns, all wire formats, and the two-step exchange of table_row_wise. They allow
+  no allocation after the first rounds.
 */
 #include "core/buffer.h"
 #include "core/random.h"
@@ -19,11 +20,14 @@ static const TrsDeviceOps *device;
 static const TrsComputeOps *compute;
 static TrsComm comm;
 
-/* Relative and absolute error that one encoding may cause for values of at most 1 (spec of the formats). */
+/*
+  A wire format and the error that one encoding may cause for values of at most 1 (from the formats'
+  definitions).
+*/
 typedef struct {
   const char *name;
   TrsCodec codec;
-  double forward_error, sum_error; /* of a value up to 1 in size; of each of the summed parts */
+  double forward_error, sum_error; /* for a value of at most 1; for each summed part */
 } wire_format;
 
 static const wire_format formats[] = {
@@ -50,7 +54,7 @@ static int64_t draw(uint64_t seed, uint64_t a, uint64_t b, int64_t limit)
   return (int64_t)(bits[0] % (uint64_t)limit);
 }
 
-/* What rank has for sample b of rank `source` in column c: -1 .. 1. */
+/* The value, in -1 .. 1, of rank `rank` for sample b of rank `source` in column c. */
 static float value_of(uint64_t seed, int rank, int source, int64_t b, int64_t c)
 {
   const uint64_t key = (uint64_t)((rank * MAX_RANKS + source) * MAX_BATCH + b);
@@ -71,7 +75,9 @@ static TrsPooledDistOptions options_of(const wire_format *format)
   return options;
 }
 
-/* own_stays: the own block's gradients are written where they belong, but where they are encoded. */
+/*
+  own_stays: the own block's gradients are written directly to their place, unless they are encoded.
+*/
 static void all_to_all_once(const wire_format *format, uint64_t seed, PetscBool own_stays)
 {
   const TrsPooledDistOptions options = options_of(format);
@@ -117,7 +123,7 @@ static void all_to_all_once(const wire_format *format, uint64_t seed, PetscBool 
   assert_petsc_ok(TrsPooledAllToAllDestroy(&dist));
 }
 
-/* Sum over ranks q, in rank order, of their rows for a rank's sample. */
+/* The sum, in rank order, of all ranks' rows for a rank's sample. */
 static float sum_of(uint64_t seed, int source, int64_t b, int64_t c)
 {
   float sum = value_of(seed, 0, source, b, c);
@@ -126,7 +132,7 @@ static float sum_of(uint64_t seed, int source, int64_t b, int64_t c)
   return sum;
 }
 
-/* Partial sums of all samples, rank by rank, as this rank has them. */
+/* This rank's partial sums for all samples, rank by rank. */
 static int64_t fill_partial(uint64_t seed, int64_t dim, const int64_t *batch, float *partial)
 {
   int64_t n = 0;
@@ -183,9 +189,9 @@ static void test_exchanges(void **state)
 }
 
 /*
-  table_row_wise: sums inside a host, then an all-to-all between ranks of equal local index. Samples lie in
-  the order by source's local index, then host. Every host has its own columns, so the result is all hosts'
-  sums for the own samples.
+  table_row_wise: sums inside a host, then an all-to-all between ranks with the same local index.
+  Samples are ordered by the source's local index, then by host. Every host has its own columns, so
+  the result is all hosts' sums for the own samples.
 */
 static void two_steps(int local_size, uint64_t seed)
 {
@@ -219,7 +225,7 @@ static void two_steps(int local_size, uint64_t seed)
   assert_petsc_ok(TrsPooledChunksStart(inside, NULL, partial, chunk_rows));
   assert_petsc_ok(TrsPooledChunksWait(inside, NULL, &got));
   assert_petsc_ok(TrsPooledChunksGradBuffer(inside, &summed));
-  assert_ptr_equal(got, summed); /* gradients take the place of rows */
+  assert_ptr_equal(got, summed); /* gradients overwrite the rows */
   assert_petsc_ok(TrsPooledAllToAllStart(across, NULL, summed, across_batch));
   assert_petsc_ok(TrsPooledAllToAllWait(across, NULL, &got, &displs));
   for (int h = 0; h < groups.n_hosts; h++) {
@@ -230,7 +236,7 @@ static void two_steps(int local_size, uint64_t seed)
       assert_true(got[displs[h] + i] == sum);
     }
   }
-  /* backward: every rank of host h gets all samples' gradients of its columns */
+  /* backward: every rank of host h receives all samples' gradients for its columns */
   assert_petsc_ok(TrsPooledAllToAllGradBuffer(across, &send, &displs));
   for (int h = 0; h < groups.n_hosts; h++)
     for (int64_t i = 0; i < batch[comm->rank] * dims[h]; i++)
@@ -250,7 +256,7 @@ static void two_steps(int local_size, uint64_t seed)
   assert_petsc_ok(TrsCommGroupsDestroy(&groups));
 }
 
-/* What a test sends; whole numbers have sums that are exact in any order. */
+/* The value that a test sends. Sums of whole numbers are exact in any order. */
 static float value_or_whole(PetscBool whole, uint64_t seed, int rank, int source, int64_t b, int64_t c)
 {
   const float value = value_of(seed, rank, source, b, c);
@@ -258,7 +264,7 @@ static float value_or_whole(PetscBool whole, uint64_t seed, int rank, int source
   return whole ? rintf(1000.0F * value) : value;
 }
 
-/* Sum over the hosts, in order, of the sums of each host's ranks, in order. */
+/* Add up each host's ranks in order, then the hosts' sums in order. */
 static float sum_by_hosts(PetscBool whole, int local_size, uint64_t seed, int64_t b, int64_t c)
 {
   float sum = 0;
@@ -273,8 +279,8 @@ static float sum_by_hosts(PetscBool whole, int local_size, uint64_t seed, int64_
 }
 
 /*
-  row_wise by hosts: sums inside the hosts, then over the hosts. In fp32 the bits are those of this order,
-  and those of a flat exchange if the sums are exact. What travels encoded is each host's sum.
+  row_wise by hosts: sums inside the hosts, then over the hosts. In fp32 the bits follow this order,
+  and equal those of a flat exchange if the sums are exact. Each host's sum is sent encoded.
 */
 static void hierarchical_once(const wire_format *format, int local_size, PetscBool whole, uint64_t seed)
 {
@@ -322,7 +328,7 @@ static void hierarchical_once(const wire_format *format, int local_size, PetscBo
   assert_petsc_ok(TrsCommGroupsDestroy(&groups));
 }
 
-/* On hosts of every size that divides the ranks; also with lanes inside these hosts alone. */
+/* Test hosts of every size that divides the ranks, also with lanes only inside these hosts. */
 static void test_hierarchical(void **state)
 {
   (void)state;
@@ -343,7 +349,9 @@ static void test_two_steps(void **state)
       two_steps(local_size, 50 + seed);
 }
 
-/* Each sample points to a row of its feature's block; backward adds up what points to a row. */
+/*
+  Each sample points to a row of its feature's block; the backward adds up all gradients for a row.
+*/
 static void test_expand(void **state)
 {
   enum { F = 3, B = 5, STRIDE = 9 };
@@ -364,7 +372,8 @@ static void test_expand(void **state)
       for (int64_t c = 0; c < dims[f]; c++)
         assert_true(matrix[b * STRIDE + columns[f] + c] ==
                     flat[displs[f] + inverse[f * B + b] * dims[f] + c]);
-  for (int i = 0; i < B * STRIDE; i++) matrix[i] = (float)(i % 7 - 3); /* small integers: sums are exact */
+  /* small integers: sums are exact */
+  for (int i = 0; i < B * STRIDE; i++) matrix[i] = (float)(i % 7 - 3);
   for (int f = 0; f < F; f++)
     for (int b = 0; b < B; b++)
       for (int64_t c = 0; c < dims[f]; c++)
@@ -377,7 +386,7 @@ static void test_expand(void **state)
   assert_petsc_ok(TrsVariableExpandDestroy(&expand));
 }
 
-/* The same exchange again and again takes no more memory, in any format. */
+/* Repeating an exchange takes no more memory, in any format. */
 static void test_allocates_once(void **state)
 {
   static float partial[MAX_RANKS * MAX_BATCH * MAX_DIM];

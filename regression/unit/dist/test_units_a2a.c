@@ -2,8 +2,9 @@
 /* TEST isas: portable avx2 */
 /* TEST ranks: 2 3 4 8 */
 /*
-  The collectives of dist/ against TorchRec (torchrec.distributed.dist_data), forward and backward: every
-  group of units_a2a.h5 for as many ranks as this run has. Ids are compared exactly, floats to 1e-6.
+  The collectives of dist/ against TorchRec (torchrec.distributed.dist_data), forward and backward:
+  every group of units_a2a.h5 that matches this run's number of ranks. Ids are compared exactly,
+  floats to 1e-6.
 */
 #include "dist/kjt_all_to_all.h"
 #include "dist/pooled_chunks.h"
@@ -18,7 +19,10 @@ static const TrsDeviceOps *device;
 static const TrsComputeOps *compute;
 static TrsComm comm;
 
-/* "rank1/in/values" of this rank. Borrowed until the 4th call from here on. */
+/*
+  The name of this rank's dataset, such as "rank1/in/values". Borrowed until the 4th call after
+  this.
+*/
 static const char *mine(const char *side, const char *name)
 {
   static char path[4][64];
@@ -41,13 +45,16 @@ static void compare_floats(hid_t group, const char *name, const float *found, do
   free(expected);
 }
 
-/* TorchRec divides gradients by the ranks, unless gradient_division is off; trshard scales the loss. */
+/*
+  TorchRec divides gradients by the number of ranks, unless gradient_division is off; trshard scales
+  the loss.
+*/
 static double gradient_factor(hid_t group)
 {
   return golden_number(group, "gradient_division", 1.0) > 0.0 ? 1.0 / comm->size : 1.0;
 }
 
-/* The attribute as int [size]. */
+/* Read an attribute as int [size]. */
 static void read_counts(hid_t group, const char *name, int n, int *counts)
 {
   int64_t n_found, *found = golden_attribute_int64(group, name, &n_found);
@@ -57,7 +64,7 @@ static void read_counts(hid_t group, const char *name, int n, int *counts)
   free(found);
 }
 
-/* lengths, values and weights under `prefix` of this rank's inputs. */
+/* Read a KJT (lengths, values and weights) from this rank's inputs. */
 static void read_kjt(hid_t group, const char *lengths_name, const char *values_name, int n_features,
                      TrsKjt *kjt)
 {
@@ -114,7 +121,7 @@ static TrsKjtExchange exchange_kjt(const int *n_features, const int *source_orde
   return exchange;
 }
 
-/* Sources in the order by local index, then host. */
+/* Sources ordered by local index, then by host. */
 static int *staggered(int n_hosts)
 {
   const int local_size = comm->size / n_hosts;
@@ -145,8 +152,8 @@ static void test_kjt(hid_t group)
 }
 
 /*
-  Rows of each feature over the ranks of its host: (bucket, feature) from the bucketizer become (host, bucket,
-  feature of the host).
+  Each feature's rows are split over the ranks of its host: the bucketizer's order (bucket, feature)
+  becomes (host, bucket, feature of the host).
 */
 static void test_twrw_input_dist(hid_t group)
 {
@@ -229,7 +236,7 @@ static void test_pooled_a2a(hid_t group)
   free(joined);
 }
 
-/* Rows of every rank: the attribute input_splits, else equal. */
+/* Rows of every rank: from the attribute input_splits, else equal numbers. */
 static int64_t *chunk_rows(hid_t group, int64_t rows)
 {
   int64_t n, *chunks;
@@ -240,7 +247,9 @@ static int64_t *chunk_rows(hid_t group, int64_t rows)
   return chunks;
 }
 
-/* The forward of `first`, whose result is `summed`, then the backward of `second`, `gathered`. */
+/*
+  Check the forward of `first`, whose result is `summed`, then the backward of `second`, `gathered`.
+*/
 static void check_chunks(hid_t group, const char *first, const char *summed, double first_factor,
                          const char *second, const char *gathered, double second_factor)
 {
@@ -271,13 +280,15 @@ static void test_reduce_scatter(hid_t group)
   check_chunks(group, "local_embs", "output", 1.0, "grad_output", "grad_input", gradient_factor(group));
 }
 
-/* An all-gather is the backward of a reduce-scatter, and the other way round. */
+/* An all-gather is the backward of a reduce-scatter, and vice versa. */
 static void test_all_gather(hid_t group)
 {
   check_chunks(group, "grad_output", "grad_input", gradient_factor(group), "local_emb", "output", 1.0);
 }
 
-/* dims of all ranks' features, in owner order; each rank's file part has its own. */
+/*
+  Widths of all ranks' features, in owner order; each rank's part of the file has its own widths.
+*/
 static int64_t *all_dims(hid_t group, int *n_features)
 {
   int64_t *dims = NULL, at = 0;
@@ -332,7 +343,8 @@ static void test_vbe_reduce_scatter(hid_t group)
   int64_t *strides = golden_int64(group, mine("in", "batch_size_per_rank_per_feature"), &n);
   float *local = golden_float(group, mine("in", "local_embs"), &n_local),
         *grad_output = golden_float(group, mine("in", "grad_output"), &n), *send;
-  int64_t *chunks = (int64_t *)calloc((size_t)comm->size, sizeof(*chunks)); /* floats for each rank */
+  /* floats for each rank */
+  int64_t *chunks = (int64_t *)calloc((size_t)comm->size, sizeof(*chunks));
   TrsPooledChunks dist = NULL;
   const float *result;
 
@@ -354,7 +366,7 @@ static void test_vbe_reduce_scatter(hid_t group)
   free(grad_output);
 }
 
-/* The ids' own exchange first: it says how many rows go where, and in which order. */
+/* First exchange the ids, which determine the number of rows for each rank, and their order. */
 static void test_sequence_a2a(hid_t group)
 {
   int *n_features = calloc((size_t)comm->size, sizeof(int)), F = 0;
@@ -386,7 +398,7 @@ static void test_sequence_a2a(hid_t group)
   memcpy(send, grad_output, (size_t)n * sizeof(*send));
   assert_petsc_ok(TrsSequenceAllToAllGradStart(dist, NULL));
   assert_petsc_ok(TrsSequenceAllToAllGradWait(dist, NULL, &result));
-  assert_ptr_equal(result, rows); /* in the place of the rows that went */
+  assert_ptr_equal(result, rows); /* in the memory of the rows that were sent */
   assert_petsc_ok(TrsKjtExchangeRowsFromArrival(exchange, NULL, dim, result, local));
   compare_floats(group, "grad_input", local, gradient_factor(group), n_local);
   assert_petsc_ok(TrsSequenceAllToAllDestroy(&dist));
@@ -400,7 +412,7 @@ static void test_sequence_a2a(hid_t group)
   free(rows);
 }
 
-/* Kinds by the beginning of a group's name; the longer of two that fit comes first. */
+/* Kinds by the beginning of a group's name; if two match, the longer must come first. */
 static const struct {
   const char *begin;
   void (*test)(hid_t group);
