@@ -167,8 +167,8 @@ static PetscErrorCode choose_device(TrsMachine *machine)
 }
 
 /*
-  A plan cannot describe hosts with unequal numbers of ranks. Each rank then counts as a host of its
-  own, which is slower and prints a warning, and pods are an error. Collective.
+  A plan cannot describe hosts with unequal numbers of ranks. Each rank then counts as its own host:
+  this is slower, a warning is printed, and pods are an error. Collective.
 */
 static PetscErrorCode find_hosts(const TrsMachine *machine, int64_t pod, int64_t *local)
 {

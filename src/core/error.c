@@ -235,8 +235,7 @@ PetscBool TrsErrorSettle(MPI_Comm comm, PetscErrorCode *ierr)
 int TrsErrorFinish(MPI_Comm comm, PetscErrorCode ierr)
 {
   const PetscBool settled = TrsErrorSettle(comm, &ierr);
-  /* In PETSc 3.22, options must not be queried if memory ran out while PETSc was storing an option.
-     */
+  /* In PETSc 3.22, options must not be queried if memory ran out while it was storing an option. */
   const char *trace = ierr != PETSC_ERR_MEM && wants_trace() ? raised.trace : "";
   char from[32] = "";
   int rank, size;

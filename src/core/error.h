@@ -2,10 +2,10 @@
 /*
   Errors use PETSc's chain of calls. Their codes become the documented exit status of every rank.
 
-  Raise an error with SETERRQ or PetscCheck and one of TRS_ERR_*. The message is what the user
-  reads, so it names the option, or the file, dataset and row, and says what was found and what was
-  expected. Raising an error prints nothing. main() prints the message once, after the ranks have
-  found out whether all of them failed (TrsErrorFinish).
+  Raise an error with SETERRQ or PetscCheck and one of TRS_ERR_*. The user reads the message, so it
+  must name the option, or the file, dataset and row, the value found, and the value expected.
+  Raising an error prints nothing. main() prints the message once, after the ranks have found out
+  whether all failed (TrsErrorFinish).
 */
 #pragma once
 
@@ -96,7 +96,7 @@ void TrsErrorClear(void);
 int TrsExitStatus(PetscErrorCode ierr);
 
 /*
-  TrsAgree - Tell all ranks whether any of them failed, and let all fail with the same code.
+  TrsAgree - Find out whether any rank failed, and then let all fail with the same code.
 
   Collective on comm. Call this function after work that can fail on a single rank, before a rank
   might leave a collective early.

@@ -59,7 +59,7 @@ PetscBool TrsSharedAllowed(void)
 
 /*
   Map a new file of `bytes` bytes in memory, without allocating pages. Returns NULL on failure, and
-  errno says why.
+  sets errno.
 */
 static char *map_file(int64_t bytes, int *fd)
 {
@@ -92,7 +92,7 @@ PetscErrorCode TrsSharedOpen(int64_t bytes, TrsSharedKey *key, char *why_not, si
   }
   if (own_base && !own_key.bytes) {
     own_key = (TrsSharedKey){.pid = getpid(), .fd = fd, .bytes = bytes, .nonce = nonce};
-    memcpy(own_base, &nonce, sizeof(nonce)); /* the nonce has a page of its own */
+    memcpy(own_base, &nonce, sizeof(nonce)); /* the nonce has its own page */
     PetscCall(TrsBufferReserve(&extents, 64 * (int64_t)sizeof(TrsExtent), PETSC_FALSE));
     ((TrsExtent *)extents.data)[0] = (TrsExtent){.bytes = TRS_SHARED_PAGE, .used = PETSC_TRUE};
     ((TrsExtent *)extents.data)[1] = (TrsExtent){.begin = TRS_SHARED_PAGE, .bytes = bytes - TRS_SHARED_PAGE};

@@ -44,8 +44,8 @@ PetscBool TrsSharedAllowed(void);
 PetscErrorCode TrsSharedOpen(int64_t bytes, TrsSharedKey *key, char *why_not, size_t why_not_size);
 
 /*
-  Allocate a block of zeros on pages of its own. The block is in shared memory if that is open and
-  has room; otherwise TrsAlloc() provides it. Errors: MEMORY.
+  Allocate a block of zeros on its own pages. The block is in shared memory if that is open and has
+  room; otherwise TrsAlloc() provides it. Errors: MEMORY.
 */
 PetscErrorCode TrsSharedAlloc(int64_t bytes, void **pointer);
 

@@ -77,7 +77,7 @@ PetscBool TrsStartOnOneHost(void)
 }
 
 /*
-  Keep Open MPI from opening every fabric's library. Inside a host it takes ob1 and shared memory,
+  Keep Open MPI from opening every fabric's library. Inside a host it uses ob1 and shared memory,
   but only after opening all libraries, one of which (PSM2) sleeps for a fifth of a second. A choice
   in the environment or by mpirun's --mca is kept. A choice in mca-params.conf is overridden: only
   MPI can read it, and the environment has priority.

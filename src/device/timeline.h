@@ -8,8 +8,8 @@
   returns at once; the trace then shows the host's stages and exchanges instead. A process has one
   device, so there is one timeline. Only the main thread calls these functions.
 
-  Memory: TRS_TIMELINE_SPANS pairs of events, created once. While all of them wait to be read,
-  further spans are left out and counted.
+  Memory: TRS_TIMELINE_SPANS pairs of events, created once. While all pairs wait to be read, further
+  spans are dropped and counted.
 */
 #pragma once
 

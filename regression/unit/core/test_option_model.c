@@ -49,7 +49,7 @@ static void test_take_model(void **state)
 
   (void)state;
   assert_petsc_ok(create_in(model_groups, "-batch_size 8", &options));
-  /* a default was read */
+  /* -dense_arch has a default, which was read */
   assert_petsc_ok(TrsOptionsGetInts(options, "-dense_arch", &n, &sizes, &set));
   assert_true(!set && n == 2 && sizes[0] == 512);
   assert_petsc_ok(take(options, model));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Names that users know from other programs, and the options that replace them here. */
+/* Option names of other programs, and the options that replace them here. */
 #include "core/options/impl.h"
 
 #include <strings.h>

@@ -125,7 +125,7 @@ static void consider(TrsClosestName *best, const char *wanted, const char *name)
 
 /*
   Check whether [name, name + n) is one of the objects that -<object>s lists. Returns PETSC_TRUE if
-  the option lists none, because then only the dataset knows the objects.
+  the option lists none, because then only the dataset lists the objects.
 */
 static PetscBool may_be_object(TrsOptions options, const char *object, const char *name, int n)
 {
