@@ -61,6 +61,12 @@ def evaluation(**more):
     return prepare
 
 
+def evaluation_declares_more(folder):
+    evaluation()(folder)
+    with h5py.File(os.path.join(folder, "eval.h5"), "r+") as h:
+        h["sparse"].attrs["num_embeddings"] = h["sparse"].attrs["num_embeddings"] + 9
+
+
 def evaluation_with_a_bad_label(folder):
     with h5py.File(shutil.copyfile(os.path.join(folder, "train.h5"), os.path.join(folder, "bad.h5")), "r+") as h:
         h["labels"][17] = -1
@@ -264,7 +270,9 @@ CASES = [
          "-task predict -data_eval train.h5 -init_from out/final.h5 -data_check none", element("dense", (17, 2), np.nan), without=("-checkpoint_final",)),
     Case("evaluation_has_other_dense", 65, r"eval\.h5: /dense has 5 columns.*has 3", "-data_eval eval.h5", evaluation(num_dense=5)),
     Case("evaluation_lacks_a_feature", 65, r"eval\.h5: /sparse has no feature .item.", "-data_eval eval.h5", evaluation(features={"user": 50, "tag": 20})),
-    Case("evaluation_has_more_ids", 65, r"eval\.h5: feature .item. has ids below 31", "-data_eval eval.h5", evaluation(features={"user": 50, "item": 31, "tag": 20})),
+    Case("evaluation_has_more_ids", 65, r"eval\.h5: feature .item. of sample \d+ has id 3\d, expected 0 to 29", "-data_eval eval.h5 -bounds_check_mode fatal",
+         evaluation(features={"user": 50, "item": 40, "tag": 20})),
+    Case("evaluation_declares_more_ids", 0, "", "-data_eval eval.h5 -bounds_check_mode fatal", evaluation_declares_more),
     Case("sample_weight_negative", 65, r"train\.h5: /weights\[17, 0\] is -2, expected a finite number that is not negative", prepare=sample_weights(-2)),
     Case("sample_weight_nan", 65, r"train\.h5: /weights\[17, 0\] is -?nan", prepare=sample_weights(np.nan)),
     Case("sample_weight_infinite", 65, r"train\.h5: /weights\[3, 0\] is inf", "-data_shuffle -steps 10", prepare=sample_weights(np.inf, 3)),
@@ -285,7 +293,8 @@ CASES = [
     Case("second_has_fewer_features", 65, r"second\.h5: /sparse has 2 features, expected 3, as .*train\.h5 has", BOTH, second(features={"user": 50, "item": 30})),
     Case("second_has_other_order", 65, r'second\.h5: feature 0 of /sparse is "item", expected "user", as in .*train\.h5', BOTH,
          second(features={"item": 30, "user": 50, "tag": 20})),
-    Case("second_has_more_ids", 65, r"second\.h5: feature .item. has ids below 31", "-data_eval train.h5,second.h5", second(features={"user": 50, "item": 31, "tag": 20})),
+    Case("second_has_more_ids", 65, r"second\.h5: feature .item. of sample \d+ has id 3\d, expected 0 to 29", "-data_eval train.h5,second.h5 -bounds_check_mode fatal",
+         second(features={"user": 50, "item": 40, "tag": 20})),
     Case("dense_nan_in_second", 65, r"second\.h5: /dense\[2, 1\] is -?nan", BOTH + " -steps 10", second(lambda h: h["dense"].__setitem__((2, 1), np.nan))),
     Case("nan_weight_in_second", 65, r"second\.h5: /sparse/weights holds -?nan in sample 17, expected finite numbers",
          BOTH + " -steps 10 -data_shuffle -tables_is_weighted", weighted_in_second(71, np.nan)),

@@ -2,6 +2,8 @@
 """Inference with quantised tables, against numpy's and from every plan."""
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -182,6 +184,54 @@ def test_predict_serving(binary, folder):
             sizes = h["predict/samples"][()]
         check(sizes.sum() == 77 and len(sizes) == -(-77 // (ranks * batch)), f"batches {sizes}")
     check(not os.path.exists(os.path.join(folder, "never.h5")), "-checkpoint_final was written")
+
+
+def declare_more(path):
+    """Newer data: it declares more rows than the tables have."""
+    with h5py.File(path, "r+", libver="latest") as h:
+        h["sparse"].attrs["num_embeddings"] = h["sparse"].attrs["num_embeddings"] + 1000
+
+
+def unknown_ids(folder):
+    """eval.h5 gets ids that the tables user and item lack, and known.h5 has 0 there. Returns their number for each table."""
+    shutil.copyfile(os.path.join(folder, "eval.h5"), os.path.join(folder, "known.h5"))
+    with h5py.File(os.path.join(folder, "eval.h5"), "r+", libver="latest") as h, h5py.File(os.path.join(folder, "known.h5"), "r+", libver="latest") as known:
+        feature = np.tile(np.arange(len(FEATURES)), len(h["sparse/lengths"])).repeat(h["sparse/lengths"][()].ravel())
+        names, values = np.array(list(FEATURES))[feature], h["sparse/values"][()]
+        unknown = (np.arange(len(values)) % 7 == 0) & np.isin(names, ["user", "item", "shop"])
+        known["sparse/values"][...] = np.where(unknown, 0, values)
+        h["sparse/values"][...] = np.where(unknown, 500 + values, values)
+        return {"user": (unknown & (names == "user")).sum(), "item": (unknown & (names != "user")).sum()}
+
+
+def test_predict_newer_data(binary, folder):
+    """Data that declares more rows than the model's tables: only -bounds_check_mode says what an unknown id does, in predict, eval and evaluations of a training."""
+    state = make_trained(folder, binary)
+    eval_words = f"-task eval -init_from {state} -data_eval {{}}.h5 -batch_size 8 -output {{}}.h5 {MODEL} {OPTIONS}"
+    before = predicted(binary, folder, 2, f"-init_from {state}")
+    declare_more(os.path.join(folder, "eval.h5"))
+    check(same_bits(predicted(binary, folder, 2, f"-init_from {state} -bounds_check_mode fatal"), before), "fatal: other predictions for the same ids")
+    counts = unknown_ids(folder)
+    known = predicted(binary, folder, 2, f"-init_from {state} -bounds_check_mode fatal -data_eval known.h5", name="wanted")
+    run(binary, 3, eval_words.format("known", "wanted") + " -existing_outputs replace", folder)
+    wanted = {"predict": known, "eval": tensors(os.path.join(folder, "wanted.h5"))["predictions"]}
+    check(not same_bits(known, before), "nothing is tested")
+    for task, ranks, words in (("predict", 2, f"-task predict -init_from {state} -data_eval eval.h5 -batch_size 10 -output found.h5 {MODEL} {OPTIONS}"), ("eval", 3, eval_words.format("eval", "found"))):
+        for mode in ("", "-bounds_check_mode warning", "-bounds_check_mode ignore", "-table_user_bounds_check_mode ignore"):
+            text = run(binary, ranks, f"{words} {mode} -existing_outputs replace", folder).text
+            check(same_bits(tensors(os.path.join(folder, "found.h5"))["predictions"], wanted[task]), f"{task} {mode}: unknown ids are not 0")
+            for table, n in counts.items():
+                said = f"warning: {task}: table {table}: {n} ids outside" in text
+                check(said == ("ignore" not in mode or table not in mode and "table_" in mode), f"{task} {mode}: {table}\n{text[-1500:]}")
+        text = run(binary, ranks, f"{words} -bounds_check_mode fatal", folder, status=65).text
+        check(re.search(r'eval\.h5: feature "\w+" of sample \d+ has id \d+, expected 0 to ', text), f"{task}: {text[-600:]}")
+    training = f"-data_train train.h5 -data_eval {{}}.h5 -eval_every 5 -steps 10 -batch_size 8 -output {{}}.h5 {MODEL} {OPTIONS}"
+    run(binary, 2, training.format("known", "trained_known"), folder)
+    text = run(binary, 2, training.format("eval", "trained_new"), folder).text
+    check(text.count("warning: eval: table user:") == 1, text[-1500:])
+    check(same_bits(*(tensors(os.path.join(folder, f"trained_{name}.h5"))["eval/loss"] for name in ("known", "new"))), "another loss of evaluations")
+    text = run(binary, 2, f"-data_train eval.h5 -steps 1 -batch_size 8 {MODEL} {OPTIONS}", folder, status=64).text
+    check("range to 1030" in text, f"a training takes data of more rows than its table: {text[-600:]}")
 
 
 def test_predict_cost(binary, folder):

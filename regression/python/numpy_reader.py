@@ -129,6 +129,21 @@ def check_id_map(path, dtype, options):
             assert "modulo" not in options or (given == ebc.evaluate(lengths, rows)).all()
 
 
+def check_newer_data():
+    """A file that declares more rows than the collection's tables: bounds_check_mode alone says what an unknown id does."""
+    tables = [PLAIN_TABLES[0]._replace(num_embeddings=50), PLAIN_TABLES[1]]
+    for word, error in (("warning", None), ("ignore", None), ("fatal", 'feature "c" of sample'), (None, 'feature "c" of sample')):
+        with trshard.EmbeddingBagCollection(tables, BATCH, "-device cpu" + (f" -bounds_check_mode {word}" if word else "")) as ebc:
+            with trshard.Reader(ebc, PLAIN, "-epochs 1") as reader:
+                if error:
+                    assert fails(lambda reader=reader: list(reader), trshard.Error, error).status == 65
+                    continue
+                for step, (lengths, ids, *_) in enumerate(samples.ids for samples in reader):
+                    given = flat(IDS, mine_of(step)[0], np.int64)
+                    of_c = np.repeat([True, False], lengths.reshape(2, -1).sum(1))
+                    np.testing.assert_array_equal(ids, np.where(of_c & (given >= 50), 0, given))
+
+
 if RANK == 0:
     write()
 for arguments in [(True, 0, 2), (True, 1, 1), (False, 0, 1)]:
@@ -137,5 +152,6 @@ check_rows()
 for word in ("modulo", "hash"):
     check_id_map(SIGNED, np.int64, "-tables_id_map " + word)
 check_id_map(UNSIGNED, np.uint64, "-tables_id_map modulo -tables_id_unsigned")
+check_newer_data()
 check_errors()
 print(f"rank {RANK}: the reader agrees with numpy")

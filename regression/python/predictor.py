@@ -291,6 +291,8 @@ def check_errors(folder):
             else:
                 raise AssertionError(f"no error, expected {words}")
         assert (other.predict(one, bad, dense=X[:1]) == other.predict(one, [1, 2, 0], dense=X[:1])).all()
+        with trshard.Predictor(path, "-bounds_check_mode ignore") as ignoring:
+            assert (ignoring.predict(one, bad, dense=X[:1]) == predictor.predict(one, [1, 2, 0], dense=X[:1])).all()
 
 
 def check_dead_handles(folder):

@@ -108,7 +108,8 @@ typedef struct {
   collection accepts the options of tables, optimizers, exchanges, planner and machine. Other
   options are an error, also if the structs already set them, such as -batch_size and
   -table_user_pooling. Two defaults differ from the program's: -cpu_bind none, and
-  -bounds_check_mode fatal.
+  -bounds_check_mode fatal. With warning or ignore an id outside of its table becomes 0; the library
+  prints no warning.
 */
 typedef struct {
   int32_t n_tables;

@@ -123,8 +123,9 @@ PetscErrorCode TrsReaderSetMaxLengths(TrsReader reader, const int *max_length);
 
 /*
   Call the three functions above for the tables' features. If map_ids is PETSC_FALSE, ids of
-  features with an id map stay as in the file. Errors: DATA if the dataset lacks a feature or has
-  larger ids than its table has rows.
+  features with an id map stay as in the file. The dataset may declare more rows than a table has;
+  bounds_check_mode says what an id outside of the table does. Errors: DATA if the dataset lacks a
+  feature.
 */
 PetscErrorCode TrsReaderSetTables(TrsReader reader, const TrsDatasetInfo *info, const TrsTableConfigs *tables,
                                   PetscBool map_ids);

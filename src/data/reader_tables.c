@@ -2,22 +2,15 @@
 /* Selection of the features that tables look up, in a dataset that may have more. */
 #include "data/reader.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 /* Find a feature's place in a dataset's key order. */
-static PetscErrorCode find_key(const TrsDatasetInfo *info, const char *feature, const TrsTableConfig *table,
-                               int *key)
+static PetscErrorCode find_key(const TrsDatasetInfo *info, const char *feature, int *key)
 {
-  const int64_t rows = table->num_embeddings;
-
   PetscFunctionBegin;
   for (*key = 0; *key < info->n_features && strcmp(info->features[*key], feature) != 0; ++*key) continue;
   PetscCheck(*key < info->n_features, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: /sparse has no feature '%s', which the model needs", info->path, feature);
-  PetscCheck(table->id_map.kind != TRS_ID_MAP_NONE || info->num_embeddings[*key] <= rows, PETSC_COMM_SELF,
-             TRS_ERR_DATA, "%s: feature '%s' has ids below %" PRId64 ", its table only %" PRId64 " rows",
-             info->largest_in[*key], feature, info->num_embeddings[*key], rows);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -45,7 +38,7 @@ PetscErrorCode TrsReaderSetTables(TrsReader reader, const TrsDatasetInfo *info, 
                info->path, table->name);
     if (table->is_weighted) weighted = PETSC_TRUE;
     for (int k = 0; k < table->n_features; k++, f++) {
-      PetscCall(find_key(info, table->features[k], table, &keys[f]));
+      PetscCall(find_key(info, table->features[k], &keys[f]));
       rows[f] = table->num_embeddings;
       map[f] = table->id_map;
       if (raw) map[f].kind = TRS_ID_MAP_NONE;

@@ -34,7 +34,6 @@ struct TrsDatasetImpl {
   TrsDatasetFile *file;
   int64_t *first_sample, *first_value; /* [n_files + 1] */
   int64_t *num_embeddings;
-  const char **largest_in;
   int *dense_column;
   /* The lock protects the lists of open files and each file's number of users. */
   pthread_mutex_t lock;
@@ -331,8 +330,8 @@ static PetscErrorCode add_file(TrsDataset dataset, int k)
   PetscFunctionBegin;
   if (k > 0) PetscCall(check_together(file, &dataset->file[0]));
   if (k == 0) {
-    PetscCall(PetscCalloc3(file->n_features, &dataset->num_embeddings, file->n_features, &dataset->largest_in,
-                           file->n_features, &info->mean_lengths));
+    PetscCall(
+        PetscCalloc2(file->n_features, &dataset->num_embeddings, file->n_features, &info->mean_lengths));
     info->features = (const char *const *)file->features;
     info->label_names = (const char *const *)file->label_names;
   }
@@ -342,7 +341,6 @@ static PetscErrorCode add_file(TrsDataset dataset, int k)
     /* 0: ids have no bound */
     if (k > 0 && range > 0 && (so_far == 0 || range <= so_far)) continue;
     dataset->num_embeddings[f] = range;
-    dataset->largest_in[f] = file->path;
   }
   if (k > 0) PetscCall(PetscFree(file->features));
   if (k > 0) PetscCall(PetscFree(file->label_names));
@@ -377,7 +375,6 @@ static void place_files(TrsDataset dataset)
   info->num_values = dataset->first_value[info->n_files];
   info->n_features = first->n_features;
   info->num_embeddings = dataset->num_embeddings;
-  info->largest_in = dataset->largest_in;
   info->dense_columns = first->column[TRS_COLUMN_DENSE].rows >= 0 ? first->column[TRS_COLUMN_DENSE].cols : 0;
   info->num_dense = info->dense_columns;
   info->has_weights = (PetscBool)(first->column[TRS_COLUMN_WEIGHTS].rows >= 0);
@@ -509,7 +506,7 @@ PetscErrorCode TrsDatasetClose(TrsDataset *dataset)
   if (!d) PetscFunctionReturn(PETSC_SUCCESS);
   for (int k = 0; d->file && k < d->info.n_files; k++) PetscCall(TrsDatasetFileFree(&d->file[k]));
   PetscCall(PetscFree3(d->file, d->first_sample, d->first_value));
-  PetscCall(PetscFree3(d->num_embeddings, d->largest_in, d->info.mean_lengths));
+  PetscCall(PetscFree2(d->num_embeddings, d->info.mean_lengths));
   PetscCall(PetscFree(d->dense_column));
   PetscCall(PetscFree(d->path));
   PetscCall(PetscFree(d->paths));

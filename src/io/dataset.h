@@ -40,7 +40,6 @@ typedef struct {
   int n_features;
   const char *const *features;       /* [n_features] key order, the same in all files */
   const int64_t *num_embeddings;     /* [n_features] the largest value of all files */
-  const char *const *largest_in;     /* [n_features] the first file with that value */
   double *mean_lengths;              /* [n_features] means over some samples of each file */
   PetscBool has_weights, has_labels; /* has_weights: ids have weights */
   PetscBool has_sample_weights;

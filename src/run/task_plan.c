@@ -42,7 +42,7 @@ static PetscErrorCode read_tables(TrsOptions options, void *context, TrsTableCon
 
   PetscFunctionBegin;
   if (dataset)
-    PetscCall(TrsSessionTables(options, dataset, tables));
+    PetscCall(TrsSessionTables(options, dataset, PETSC_TRUE, tables));
   else
     PetscCall(TrsTableConfigsFromOptions(options, NULL, tables));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -129,7 +129,8 @@ static PetscErrorCode choose_group(TrsSession *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsSessionTables(TrsOptions options, TrsDataset dataset, TrsTableConfigs *tables)
+PetscErrorCode TrsSessionTables(TrsOptions options, TrsDataset dataset, PetscBool training,
+                                TrsTableConfigs *tables)
 {
   const TrsDatasetInfo *info;
   TrsDatasetFeatures features;
@@ -141,7 +142,8 @@ PetscErrorCode TrsSessionTables(TrsOptions options, TrsDataset dataset, TrsTable
                                   .num_embeddings = info->num_embeddings,
                                   .mean_lengths = info->mean_lengths,
                                   .has_weights = info->has_weights,
-                                  .has_unsigned_ids = info->has_unsigned_ids};
+                                  .has_unsigned_ids = info->has_unsigned_ids,
+                                  .may_exceed = (PetscBool)!training};
   PetscCall(TrsTableConfigsFromOptions(options, &features, tables));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -227,7 +229,7 @@ PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool train
   PetscCall(read_tasks(session));
   PetscCall(choose_labels(session));
   PetscCall(choose_group(session));
-  PetscCall(TrsSessionTables(options, session->train ? session->train : session->eval, &session->tables));
+  PetscCall(TrsSessionTables(options, training ? session->train : session->eval, training, &session->tables));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

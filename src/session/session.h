@@ -72,10 +72,11 @@ PetscErrorCode TrsSessionNeedLabels(const TrsSession *session);
 PetscErrorCode TrsSessionDestroy(TrsSession *session);
 
 /*
-  Make the tables from the options. The dataset supplies values that the options leave open. Not
-  collective.
+  Make the tables from the options. The dataset supplies values that the options leave open. A
+  training's tables must have all rows that the dataset declares. Not collective.
 */
-PetscErrorCode TrsSessionTables(TrsOptions options, TrsDataset dataset, TrsTableConfigs *tables);
+PetscErrorCode TrsSessionTables(TrsOptions options, TrsDataset dataset, PetscBool training,
+                                TrsTableConfigs *tables);
 
 /*
   Create a reader of the session's training or evaluation data that starts at a step, and set it up.

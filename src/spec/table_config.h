@@ -130,6 +130,9 @@ typedef struct {
   const int64_t *num_embeddings; /* [n_features] 0: not bounded */
   const double *mean_lengths;    /* [n_features] ids per sample */
   PetscBool has_weights, has_unsigned_ids;
+  /* The features may declare more rows than their table has: bounds_check_mode says what an id
+     outside of it does. A training refuses such tables. */
+  PetscBool may_exceed;
 } TrsDatasetFeatures;
 
 extern const TrsOptionGroup trs_table_options;

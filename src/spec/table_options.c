@@ -22,8 +22,9 @@ static const TrsOptionSpec tables_options[] = {
     {"-tables", TRS_OPTION_STRINGS, NULL, NULL, NULL, NULL,
      "names of the embedding tables (default: one per dataset feature, of the same name)"},
     {"-bounds_check_mode", TRS_OPTION_ENUM, "warning", NULL, TRS_CHOICES(TRS_BOUNDS_CHECK_MODES), NULL,
-     "what an id outside [0, num_embeddings) does. fatal: it ends the run. warning: it becomes 0, and the "
-     "run counts it. ignore: it becomes 0. none: nothing is checked, and its result is not defined"},
+     "what an id outside [0, num_embeddings) of its table does, also if evaluated or predicted data "
+     "declares more rows. fatal: it ends the run. warning: it becomes 0, and the run counts it. ignore: it "
+     "becomes 0. none: nothing is checked, and its result is not defined"},
 };
 const TrsOptionGroup trs_tables_options = TRS_OPTION_GROUP_OF_MODEL("Tables", NULL, tables_options, "-tables",
                                                                     NULL);
@@ -222,13 +223,11 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
   (void)snprintf(text, sizeof(text), "%" PRId64, rows);
   if (!has_rows) PetscCall(settle(options, table, "num_embeddings", text));
   if (rows < 1) FAIL("num_embeddings", "table \"%s\" has no size: give its number of rows", table->name);
-  if (rows < range)
+  if (rows < range && !dataset->may_exceed)
     FAIL("num_embeddings",
-         "table \"%s\" has %" PRId64 " rows, but the dataset's ids of its features range to %" PRId64 "; %s",
-         table->name, rows, range,
-         TrsOptionsModelOf(options, "-tables")
-             ? "a new training with -init_from and -init_from_rows grow has more rows"
-             : "id_map modulo, hash or qr makes rows of larger ids");
+         "table \"%s\" has %" PRId64 " rows, but the dataset's ids of its features range to %" PRId64
+         "; id_map modulo, hash or qr makes rows of larger ids",
+         table->name, rows, range);
   GET(Int, "embedding_dim", &dim, &has_dim);
   if (!has_dim) FAIL("embedding_dim", "table \"%s\" has no width: give its embedding_dim", table->name);
   /* The factor 64 leaves room for element bytes, optimizer state and alignment. */

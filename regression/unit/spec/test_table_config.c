@@ -210,6 +210,22 @@ static void test_errors(void **state)
   TrsErrorClear();
 }
 
+/* Data to evaluate or predict may declare more rows than the table that the options give has. */
+static void test_newer_data(void **state)
+{
+  TrsDatasetFeatures newer = dataset;
+  TrsOptions options;
+  TrsTableConfigs tables;
+
+  (void)state;
+  newer.may_exceed = PETSC_TRUE;
+  assert_petsc_ok(read_tables("-tables item -tables_embedding_dim 4 -tables_num_embeddings 69", &newer,
+                              &options, &tables));
+  assert_int_equal(tables.table[0].num_embeddings, 69);
+  assert_int_equal(tables.table[0].id_map.rows, 69);
+  done(&options, &tables);
+}
+
 /*
   TorchRec's EmbeddingComputeKernel: uvm is host memory, caching is a part of its rows on the device,
   quant is for inference. A run keeps no cache of quantised rows.
@@ -242,4 +258,5 @@ static void test_kernels(void **state)
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_kernels), cmocka_unit_test(test_dry_run), cmocka_unit_test(test_init),
-              cmocka_unit_test(test_dataset), cmocka_unit_test(test_split), cmocka_unit_test(test_errors))
+              cmocka_unit_test(test_dataset), cmocka_unit_test(test_split), cmocka_unit_test(test_errors),
+              cmocka_unit_test(test_newer_data))
