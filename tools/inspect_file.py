@@ -27,7 +27,7 @@ from tqdm import tqdm
 import trscheckpoint
 import trsdata
 import trsoptions
-from trsread import counted
+from trsread import counted, measured
 
 ROWS_AT_ONCE = 1 << 16
 OPTIONS_SHOWN, LINE_SHOWN = 100, 1000
@@ -277,8 +277,14 @@ def metrics(handle):
         return "no evaluation in it"
     found = [name for name, item in handle["eval"].items() if re.fullmatch("(.*_)?(auc|ne|loss|accuracy)", name) and item.ndim == 1]  # not a row of segments
     plain = [name for name in ("auc", "ne", "loss", "accuracy") if name in found]
-    return "  ".join(f"{name} {handle['eval'][name][-1]:.4f}" for name in plain + [name for name in found if name not in plain]
-                     if not np.isnan(handle["eval"][name][-1]))
+    words = []
+    for name in plain + [name for name in found if name not in plain]:
+        of_file, value = handle["eval"][name][-1], measured(handle["eval"], name)[-1]
+        if np.isnan(value) and (name == "loss" or not np.isnan(of_file)):  # others are NaN if the labels of their task have no such metric
+            words.append(f"{name} no number" + ("" if np.isnan(of_file) else " (one class)"))
+        elif not np.isnan(value):
+            words.append(f"{name} {value:.4f}")
+    return "  ".join(words)
 
 
 def starts(group):

@@ -14,8 +14,9 @@ end of a round: by default auc, or loss if a model with -tasks has no auc. --met
 click, and --metric train_loss the loss of the training itself.
 
 A training that ends by itself before a round does (-epochs, early stopping) keeps its last score for that round and all
-later ones. Its log then says which rounds it cannot reach. A trial without a score counts as the worst. The sweep ends
-with an error if no trial has a score of some round.
+later ones. Its log then says which rounds it cannot reach. A trial without a score counts as the worst, and a metric that
+is no number is no score: NaN, or auc, auprc and ne of labels of one class. The sweep ends with an error if no trial has a
+score of some round.
 
 jobs/sweep.sbatch runs the trials. It calls "sweep.py options FOLDER ROUND PLACE" for the options of the trial that has
 this place among those that are left, "sweep.py ended FOLDER ROUND TRIAL CODE" after the trial's run, and at last
@@ -139,9 +140,17 @@ def curve(folder, trial, metric):
             speed = float(np.median(speeds[len(speeds) // 10:])) if len(speeds) else math.nan
             if f"{group}/{key}" not in h:
                 return np.zeros(0), np.zeros(0), speed
-            return h[f"{group}/step"][()], h[f"{group}/{key}"][()], speed
+            return h[f"{group}/step"][()], trsread.measured(h[group], key), speed
     except OSError:
         return np.zeros(0), np.zeros(0), math.nan
+
+
+def no_number(folder, trial, metric):
+    """Why a metric is no number: the file has one for labels of one class."""
+    if metric == "train_loss":
+        return "not finite"
+    with h5py.File(run_file(folder, trial)) as h:
+        return "no number (one class)" if np.isfinite(h[f"eval/{metric}"][-1]) else "not finite"
 
 
 def scored(folder, trial, metric, steps):
@@ -156,7 +165,7 @@ def scored(folder, trial, metric, steps):
     else:
         found = values[at == steps][-1:]
     if len(found):
-        return (float(np.mean(found)), "") if np.isfinite(found).all() else (None, f"its {metric} is not finite")
+        return (float(np.mean(found)), "") if np.isfinite(found).all() else (None, f"its {metric} is {no_number(folder, trial, metric)}")
     names = evaluations(folder, trial)
     if len(at):
         why = f"it ended after step {at[-1] + 1}" if metric == "train_loss" else f"its last evaluation was after step {at[-1]}"

@@ -78,6 +78,11 @@ def draw_starts(axes, run, style, words=False):
         axes.plot([], [], color="0.35" if style.single else style.colour, linewidth=0.9, linestyle=(0, (4, 3)), label=f"{style.prefix}taken up again, {len(first) - 1}x")
 
 
+def last_value(values):
+    """The last value of a metric, in a legend."""
+    return "no number" if np.isnan(values[-1]) else f"{values[-1]:.4f}"
+
+
 def draw_loss(axes, runs, styles, window):
     seen, points = [], []
     for run, style in zip(runs, styles):
@@ -89,7 +94,7 @@ def draw_loss(axes, runs, styles, window):
                       label=f"{style.prefix}train" + (f", mean over {n} steps" if n > 1 else ""))
         if len(run["eval/loss"]):
             axes.plot(run["eval/step"], run["eval/loss"], "o-", color=style.of("evaluation"), markersize=style.marker, markerfacecolor="white", linewidth=1,
-                      label=f"{style.prefix}evaluation, last {run['eval/loss'][-1]:.4f}")
+                      label=f"{style.prefix}evaluation, last {last_value(run['eval/loss'])}")
             points.append(run["eval/loss"])
         if "stopped_early" in run.attrs and len(step):
             axes.axvline(step[-1], color=style.of("window"), linewidth=1.2, linestyle=":", label=f"{style.prefix}stopped early")
@@ -115,7 +120,7 @@ def draw_at(axes, runs, styles, curves, title, ylabel=""):
     for run, style in zip(runs, styles):
         for i, (k, steps, values) in enumerate(curves(run)):
             axes.plot(steps, values, linestyle=STYLES[i % len(STYLES)], marker="o" if len(values) < 40 else None, color=COLOURS[i % len(COLOURS)] if style.single else style.colour,
-                      linewidth=1.1, markersize=style.marker, markerfacecolor="white", label=f"{style.prefix}first {k:,}: {values[-1]:.4f}")
+                      linewidth=1.1, markersize=style.marker, markerfacecolor="white", label=f"{style.prefix}first {k:,}: {last_value(values)}")
         draw_starts(axes, run, style)
     finish(axes, title, ylabel)
 
@@ -147,7 +152,7 @@ def draw_metric(axes, runs, styles, task, metric, title):
             shape = {"window": style.line, "lifetime": (0, (1, 1)), "evaluation": "-"}[series]
             axes.plot(run[steps], values, linestyle=shape, marker="o" if series == "evaluation" or len(values) == 1 else None, color=style.of(series),
                       markersize=style.marker, markerfacecolor="white", linewidth=style.width if series == "window" else 1.1,
-                      label=f"{style.prefix}{words} {values[-1]:.4f}")
+                      label=f"{style.prefix}{words} {last_value(values)}")
         if has_metric(run, task, metric):
             draw_starts(axes, run, style)
     finish(axes, title, "")

@@ -14,6 +14,8 @@ import trsoptions
 PARTS = ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms", "prefetch_compute")
 KINDS = ("hbm", "ddr")
 OF_GROUPS = re.compile(r"/(?:.*?_)??(gauc|group_(?:ne|mse|mae)|(?:ndcg|(?:retrieval_)?recall|hit_rate|precision)_at_\d+)$")
+OF_CLASSES = re.compile(r"(?:.*/)?(?:.+_)?(ne|auc|auprc|calibration)")
+ONE_CLASS = 1e-12  # a mean label this close to 0 or 1; NE clamps it there
 METRICS = ("ne", "auc", "auprc", "accuracy", "calibration", "ctr", "mse", "rmse", "mae")
 LARGEST = 1 << 63
 
@@ -215,6 +217,18 @@ PREDICTED = (("lookup", ("lookup",), ("fwd_compute",)), ("embedding backward", (
 UNPREDICTED = ("I/O", "waiting")
 
 
+def measured(columns, name):
+    """The series columns[name] with NaN where it means nothing: NE, AUC and AUPRC of labels of one class, calibration without positives.
+    Files keep TorchRec's values there. columns: a dict, or a group of a file, which has the mean label beside the series."""
+    values, match = columns[name][()], OF_CLASSES.fullmatch(name)
+    ctr = columns.get(name[:match.start(1)] + "ctr") if match else None
+    if ctr is None or np.shape(ctr) != np.shape(values):
+        return values
+    ctr = ctr[()]
+    one = (ctr <= ONE_CLASS) | ((ctr >= 1 - ONE_CLASS) if match[1] != "calibration" else False)
+    return np.where(one, np.nan, values)
+
+
 class Run:
     """Results of a run. columns: every numeric series of /train, /eval, /metrics, /starts ... by its path; attrs: text and numbers."""
 
@@ -243,8 +257,8 @@ class Run:
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
     def __getitem__(self, name):
-        """The series, empty where the run has none."""
-        return self.columns.get(name, np.zeros(0))
+        """The series, empty where the run has none, NaN where it means nothing."""
+        return measured(self.columns, name) if name in self.columns else np.zeros(0)
 
     def names(self, attribute):
         """A list of names that an attribute holds, such as stage_names."""

@@ -83,7 +83,7 @@ CASES = [
     Case("early_stopping_without_labels", 65, r'no label of task "buy", whose metric -early_stopping_metric',
          "-tasks click,buy -data_eval train.h5 -eval_every 1 -early_stopping_metric auc -early_stopping_task buy", unlabelled),
     Case("evaluation_without_labels_of_a_task", 0, "", "-tasks click,buy -data_eval train.h5", unlabelled,
-         lambda folder, result: check(re.search(r"buy: no sample has a label\neval after step 3: loss -?nan", result.text), result.text[-2000:])),
+         lambda folder, result: check(re.search(r"buy: no sample has a label\neval after step 3: loss no number, ", result.text), result.text[-2000:])),
     Case("weights_not_finite_are_not_saved", 78, r"final\.h5 is not written: row \d+ of /embedding/user/weight is not finite", f"{POISON} -embedding_optimizer sgd", poisoned("embedding/user/weight", np.nan)),
     Case("states_not_finite_are_not_saved", 78, r"final\.h5 is not written: row \d+ of /embedding/user/momentum1 is not finite", POISON, poisoned("embedding/user/momentum1", np.inf)),
     Case("states_not_finite_three_ranks", 78, r"/embedding/user/(momentum1|weight) is not finite", POISON, poisoned("embedding/user/momentum1", -np.inf), ranks=3),

@@ -159,7 +159,9 @@ def test_group_metrics(binary, folder):
     with h5py.File(os.path.join(folder, "eval.h5"), "r+") as h:
         h["labels"][:] = 1
     text = run(binary, 2, f"-task eval -data_eval eval.h5 -init_from {state} -batch_size 9 -metrics_group user {MODEL} {TABLES}", folder).text
-    check("GAUC nan  NE nan (0 groups with both classes)" in text, text[-600:])
+    check("GAUC no number  NE no number (0 groups with both classes)" in text and "nan" not in text, text[-600:])
+    text = run(binary, 2, f"-task eval -data_eval eval.h5 -init_from {state} -batch_size 9 -metrics_group user -metrics_segments 9 {MODEL} {TABLES}", folder).text
+    check("NE of segments 0 ..: - - - - - - - - ...\n" in text, text[-600:])
 
 
 def test_sample_weights(binary, folder):
@@ -192,11 +194,56 @@ def test_sample_weights(binary, folder):
         entropy = -(y * np.log(p) + (1 - y) * np.log1p(-p))
         for name, value in (("loss", np.average(entropy, weights=weights)), ("ctr", np.average(y, weights=weights)), ("mse", np.average((p - y)**2, weights=weights))):
             check(abs(found[f"eval/{name}"][0] - value) < 1e-6, f"eval/{name} is {found[f'eval/{name}'][0]}, by hand {value}")
-    write_dataset(os.path.join(folder, "nothing.h5"), 40, features=FEATURES, sample_weights=np.zeros(40))
-    text = run(binary, 2, f"-data_train train.h5 -batch_size 12 -steps 4 -data_eval nothing.h5 -eval_every 2 -checkpoint_best best.h5 -output none.h5 {MODEL} {TABLES}", folder).text
-    with h5py.File(os.path.join(folder, "none.h5")) as found:
-        check(all(np.isnan(found[f"eval/{name}"][()]).all() for name in ("loss", "ne", "mse")), "a loss of samples without weight")
-    check(not os.path.exists(os.path.join(folder, "best.h5")), f"a best evaluation where no sample counts: {text}")
+
+
+def of_one_class(folder, name, label, **more):
+    with h5py.File(write_dataset(os.path.join(folder, name), 40, features=FEATURES, **more), "r+") as h:
+        if label is not None:
+            h["labels"][:] = label
+
+
+NO_WEIGHT, ONE_CLASS = "no number: no sample has a weight", "no number (one class)"
+
+
+def test_metrics_without_a_number(binary, folder):
+    """Evaluations in which the watched metric means nothing: the log says why, one warning does, early stopping counts none of them,
+    and -checkpoint_best has the last model. A number after them is better than they were."""
+    make(folder, 240)
+    of_one_class(folder, "nothing.h5", None, sample_weights=np.zeros(40))
+    of_one_class(folder, "ones.h5", 1)
+    of_one_class(folder, "zeros.h5", 0)
+    of_one_class(folder, "eval.h5", None)
+    steps = f"-data_train train.h5 -batch_size 12 -steps 8 -eval_every 2 -checkpoint_best best.h5 -output run.h5 -existing_outputs replace {MODEL} {TABLES}"
+    stop = "-early_stopping_patience 1 -early_stopping_metric"
+    for data, options, metric, why, columns in (("nothing.h5", "", "loss", "no sample has a weight", ("loss", "ne", "auc", "auprc", "calibration", "mse", "ctr")),
+                                                ("nothing.h5", f"{stop} mse", "mse", "no sample has a weight", ("mse",)), ("ones.h5", f"{stop} auc", "auc", "all labels are of one class", ()),
+                                                ("zeros.h5", f"{stop} ne", "ne", "all labels are of one class", ()), ("zeros.h5", f"{stop} auprc", "auprc", "all labels are of one class", ()),
+                                                ("ones.h5", f"-metrics_group user {stop} gauc", "gauc", "no group counts", ("gauc",))):
+        if "user" in options:
+            for name in ("train.h5", data):
+                single_users(os.path.join(folder, name))
+        for ranks in (1, 3):
+            text, what = run(binary, ranks, f"{steps} -data_eval {data} {options}", folder).text, f"{data} {options} on {ranks} ranks"
+            warnings = [line for line in text.splitlines() if "warning" in line]
+            check(len(warnings) == 1 and f"eval after step 2: eval/{metric} is no number: {why}. An evaluation without a number counts neither as better nor as worse" in warnings[0]
+                  and "-checkpoint_best gets the weights of the last evaluation until one has a number" in warnings[0], f"{what}: {warnings}\n{text[-900:]}")
+            check("stopped early" not in text and "nan" not in text and evaluated(folder, "run.h5")[0].tolist() == [2, 4, 6, 8], f"{what}: {text[-900:]}")
+            check(attribute(os.path.join(folder, "best.h5"), "step") == 8, f"{what}: best.h5 is of step {attribute(os.path.join(folder, 'best.h5'), 'step')}")
+            for line in (line for line in text.splitlines() if line.startswith("eval after step")):
+                check(NO_WEIGHT in line if data == "nothing.h5" else line.count(f"AUC {ONE_CLASS}") == line.count(f"NE {ONE_CLASS}") == 1, f"{what}: {line}")
+                check((f"calibration {ONE_CLASS}" in line) == (data == "zeros.h5"), f"{what}: {line}")
+            with h5py.File(os.path.join(folder, "run.h5")) as h:
+                check(all(np.isnan(h[f"eval/{name}"][()]).all() for name in columns), f"{what}: a number in {columns}")
+                check(data == "nothing.h5" or (h["eval/auc"][()] == 0.5).all(), f"{what}: another AUC than TorchRec's")
+    kept = f"{steps.replace('-steps 8', '')} -checkpoint_dir ckpt -checkpoint_every 2"
+    for data, last in (("nothing.h5", 4), ("eval.h5", 6), ("nothing.h5", 8)):  # the same run with other evaluation data
+        run(binary, 2, f"{kept} -steps {last} -data_eval {data} -resume", folder)
+        at, loss, _ = evaluated(folder, "run.h5")
+        best, found = 4 if last == 4 else at[np.nanargmin(loss)], attribute(os.path.join(folder, "best.h5"), "step")
+        check(found == best and np.isfinite(loss).any() == (last > 4), f"{data} to step {last}: best.h5 is of step {found}, losses {loss} after {at}")
+    of_one_class(folder, "train.h5", 1)
+    text = run(binary, 2, f"-data_train train.h5 -batch_size 10 -epochs 3 -metrics_every 1 -report_interval 0 {MODEL} {TABLES}", folder).text
+    check("  NE, AUC no number (one class)  " in text and f"NE {ONE_CLASS}  AUC {ONE_CLASS}  AUPRC {ONE_CLASS}  accuracy" in text and "nan" not in text, text[-900:])
 
 
 def test_weights_are_copies(binary, folder):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Two towers for retrieval: held to torch (golden/retrieval), and the same bits on any ranks and shardings."""
 import os
+import re
 
 import h5py
 import numpy as np
@@ -121,3 +122,15 @@ def test_retrieval_columns(binary, folder):
             check(off < 1e-6, f"{ranks} ranks: {name} differs by {off:.1e}")
         moved = np.abs(found[1][1]["embedding/i/weight"] - tensors(os.path.join(folder, "plain.h5"))["embedding/i/weight"]).max()
         check(moved < 2e-3 if limit else moved > 5e-3, f"{ranks} ranks {limit}: a weight moved by {moved}")
+
+
+def test_retrieval_without_queries(binary, folder):
+    """No label is positive: there is no query, and Recall@K is no number, in the log and as NaN in the file."""
+    path = write_dataset(os.path.join(folder, "train.h5"), 60)
+    with h5py.File(path, "r+") as h:
+        h["labels"][:] = 0
+    for ranks in (1, 2):
+        text = run(binary, ranks, f"-data_train train.h5 -data_eval train.h5 -batch_size {30 // ranks} -steps 2 {MODEL} -eval_recall_at 1,5 -output out.h5 -existing_outputs replace", folder).text
+        check(re.search(r"^recall +among \d+ candidates: no number: no sample is a query with a weight$", text, re.M), text[-600:])
+        found = tensors(os.path.join(folder, "out.h5"))
+        check(all(np.isnan(found[name]).all() for name in ("retrieval/recall", "eval/retrieval_recall_at_1", "eval/retrieval_recall_at_5")), "a recall without queries")

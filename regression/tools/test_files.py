@@ -190,6 +190,9 @@ class Files(scratch.Scratch):
             result = tool("inspect_file.py", option, path)
             self.assertEqual((result.returncode, result.stdout.strip(), result.stderr), (0, words, ""))
         self.assertIn("not finite at step 1", tool("inspect_file.py", self.run_file("nan.h5", [1.0, np.nan])).stdout)
+        with h5py.File(self.run_file("one_class.h5", [1.0]), "r+") as h:
+            h["eval/ctr"], h["eval/loss"][...] = [1.0], np.nan
+        self.assertIn("last evaluation: auc no number (one class)  loss no number\n", tool("inspect_file.py", self.path("one_class.h5")).stdout)
 
     def test_compare(self):
         a, b = self.run_file("a.h5", [1.0, 2.0, 3.0]), self.run_file("b.h5", [1.0, 2.00001, 3.1])

@@ -240,6 +240,21 @@ class TensorBoard(handmade.Scratch):
         self.assertEqual([tag for tag, *_ in tensorboard_events.series_of(run)["eval"]], ["loss", "retrieval_recall_at_5"])
         self.assertIn("retrieval_recall_at_5", report.evaluation_table(run))
 
+    def test_one_class(self):
+        """Files have TorchRec's values of one class: pages, pictures and events have no number there. The labels of a task that are numbers may have any mean."""
+        with h5py.File(self.path("one.h5"), "w") as h:
+            h.attrs.update(format="trshard-run", options="")
+            h["eval/step"], h["eval/loss"], h["eval/ctr"] = [7, 9, 11], [0.4, 0.3, 0.2], [1 - 1e-16, 0.25, 0]
+            h["eval/auc"], h["eval/ne"], h["eval/calibration"], h["eval/price_calibration"], h["eval/price_ctr"] = [0.5, 0.75, 0.5], [1e12, 0.5, 1e11], [0.9, 1, 0], [1, 1, 1], [3, 4, 5]
+        run = trsread.read_run(self.path("one.h5"))
+        for name, wanted in (("auc", [np.nan, 0.75, np.nan]), ("ne", [np.nan, 0.5, np.nan]), ("calibration", [0.9, 1, np.nan]), ("price_calibration", [1, 1, 1]), ("loss", [0.4, 0.3, 0.2])):
+            np.testing.assert_array_equal(run["eval/" + name], wanted)
+        self.assertNotIn("AUC, last evaluation", [name for name, _ in report.run_facts(run)])
+        with h5py.File(self.path("one.h5"), "r+") as h:
+            h["eval/ctr"][1] = 0
+        files = self.write(self.path("one.h5"))
+        self.assertEqual({s[2] for s in events(files["eval"])[0]}, {"loss", "calibration", "ctr"})
+
     @unittest.skipUnless(importlib.util.find_spec("tensorboard") or os.environ.get("TRSHARD_TENSORBOARD_PYTHON"), "no tensorboard here")
     def test_tensorboard_reads(self):
         files = self.write(self.run_file())

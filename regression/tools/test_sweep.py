@@ -183,6 +183,17 @@ def test_no_score(folder):
         assert reason in text and reason in sweep(folder, "table", "s"), text
 
 
+def test_one_class(folder):
+    """Files have AUC 0.5 of labels of one class. It is no score, so a worse number wins; calibration and the loss of one class are numbers."""
+    sweep(folder, "new", "s", "--try", "-a 1,2,3", "--steps", "4", "--rounds", "1", "--metric", "auc")
+    for trial, auc, ctr in ((0, 0.5, 0.0), (1, 0.4, 0.25), (2, 0.5, 1.0)):
+        write(folder, trial, "auc", [4], [auc], ctr=[ctr])
+    text = sweep(folder, "table", "s")
+    for trial in (0, 2):
+        assert f"trial {trial} has no score of round 0: its auc is no number (one class)" in text, text
+    assert "winner: trial 1, auc 0.40000" in text, text
+
+
 def test_submit(folder):
     """One array job a round, each after the one before; other options are sbatch's."""
     sweep(folder, "new", "s", "--try", "-a 1,2,3", "--steps", "9", "--rounds", "2")

@@ -99,7 +99,10 @@ PetscErrorCode TrsProgressStep(TrsProgress *p, const TrsStepResult *result, doub
                 sizeof(eta));
   clock_text(p->dated, at, sizeof(at));
   bad_ids_text(p, bad_ids, sizeof(bad_ids));
-  if (!isnan(p->auc)) snprintf(metrics, sizeof(metrics), "  NE %.5f  AUC %.5f", p->ne, p->auc);
+  if (p->one_class)
+    snprintf(metrics, sizeof(metrics), "  NE, AUC no number (one class)");
+  else if (!isnan(p->auc))
+    snprintf(metrics, sizeof(metrics), "  NE %.5f  AUC %.5f", p->ne, p->auc);
   PetscCall(PetscPrintf(
       p->comm, "step %" PRId64 "/%" PRId64 "  %s  epoch %.2f  loss %.5f%s  %.0f samples/s  ETA %s%s\n",
       done + p->shift, p->total_steps + p->shift, at, (double)done / (double)p->per_epoch,
@@ -115,4 +118,5 @@ void TrsProgressMetrics(TrsProgress *progress, const TrsRunningValues *values)
 {
   progress->ne = values->window.ne;
   progress->auc = values->window.auc;
+  progress->one_class = (PetscBool)(values->window.lack == TRS_LACK_CLASS);
 }

@@ -35,7 +35,8 @@ typedef struct {
   double line_ids, line_bad_ids;
   PetscBool many_bad_ids; /* true if any batch had more than 1 % bad ids */
   int64_t line_steps;
-  double ne, auc; /* window values when metrics were last computed; NaN before */
+  double ne, auc;      /* window values when metrics were last computed; NaN before */
+  PetscBool one_class; /* the window had one class: its NE and AUC mean nothing */
 } TrsProgress;
 
 PetscErrorCode TrsProgressStart(const TrsSession *session, int64_t total_steps, int64_t per_epoch,

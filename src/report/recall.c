@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -236,12 +237,13 @@ PetscErrorCode TrsRecallReport(TrsRecall *r, MPI_Comm comm, TrsResults results)
       PetscPrintf(comm, "%-10s among %" PRId64 " candidate%s:", "recall", all.n, TrsPlural(all.n, "s")));
   for (int k = 0; k < r->n; k++) {
     at[k] = (double)r->at[k];
-    recall[k] = total > 0.0 ? TrsWeightSumTotal(digits + (size_t)(1 + k) * TRS_WEIGHT_DIGITS) / total : 0.0;
-    PetscCall(PetscPrintf(comm, " @%" PRId64 " %.6f", r->at[k], recall[k]));
+    recall[k] = (double)NAN;
+    if (total > 0.0) recall[k] = TrsWeightSumTotal(digits + (size_t)(1 + k) * TRS_WEIGHT_DIGITS) / total;
+    PetscCall(PetscPrintf(comm, total > 0.0 ? " @%" PRId64 " %.6f" : "", r->at[k], recall[k]));
     PetscCall(PetscSNPrintf(path, sizeof(path), "eval/retrieval_recall_at_%" PRId64, r->at[k]));
     PetscCall(TrsResultsAppend(results, path, recall[k]));
   }
-  PetscCall(PetscPrintf(comm, "\n"));
+  PetscCall(PetscPrintf(comm, total > 0.0 ? "\n" : " no number: no sample is a query with a weight\n"));
   PetscCall(TrsResultsSetArray(results, "retrieval/at", r->n, 0, at));
   PetscCall(TrsResultsSetArray(results, "retrieval/recall", r->n, 0, recall));
   PetscCall(TrsResultsSetInt(results, "retrieval_candidates", all.n));

@@ -43,7 +43,8 @@ PetscErrorCode TrsRecallAdd(void *context, const TrsBatch *batch, const float *p
                             const double *losses, double seconds);
 
 /*
-  Compute the numbers over all ranks' samples, print and record them, and clear the samples. The row
-  of /eval/step must exist. The bits do not depend on the number of ranks. Collective on comm.
+  Compute the numbers over all ranks' samples, print and record them, and clear the samples. If no
+  query has a weight, they are NaN. The row of /eval/step must exist. The bits do not depend on the
+  number of ranks. Collective on comm.
 */
 PetscErrorCode TrsRecallReport(TrsRecall *recall, MPI_Comm comm, TrsResults results);

@@ -41,12 +41,13 @@ static const TrsOptionSpec specs[] = {
     {"-early_stopping_metric", TRS_OPTION_ENUM, NULL, NULL,
      "loss,ne,auc,auprc,accuracy,mse,mae,gauc,group_ne,ndcg,recall,hit_rate,precision", NULL,
      "end the training when this metric of the evaluations no longer improves; needs -eval_every. From gauc "
-     "on "
-     "they need -metrics_group, and are at the first K of -metrics_at (default: train to the end)"},
+     "on they need -metrics_group, and are at the first K of -metrics_at. An evaluation without a number for "
+     "it "
+     "(no weight, labels of one class) counts neither as better nor as worse (default: train to the end)"},
     {"-early_stopping_task", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
      "the task of -tasks whose metric early stopping watches (default: all tasks for loss, else the first)"},
     {"-early_stopping_patience", TRS_OPTION_INT, "3", "[1,]", NULL, "evaluations",
-     "the training ends after this many evaluations in a row without an improvement"},
+     "the training ends after this many evaluations without an improvement since the best one"},
     {"-early_stopping_min_delta", TRS_OPTION_REAL, "0", "[0,]", NULL, NULL,
      "a change of the metric counts as an improvement only if it is larger than this"},
 };
@@ -55,7 +56,7 @@ const TrsOptionGroup trs_early_stopping_options = TRS_OPTION_GROUP(
 
 PetscErrorCode TrsEarlyStoppingFromOptions(TrsOptions options, TrsEarlyStopping *early)
 {
-  const char *group = NULL;
+  const char *group = NULL, *best = NULL;
   PetscBool patience, delta;
 
   PetscFunctionBegin;
@@ -63,6 +64,7 @@ PetscErrorCode TrsEarlyStoppingFromOptions(TrsOptions options, TrsEarlyStopping 
   PetscCall(TrsOptionsGetEnum(options, "-early_stopping_metric", &early->metric, &early->stops));
   PetscCall(TrsOptionsGetInt(options, "-early_stopping_patience", &early->patience, &patience));
   PetscCall(TrsOptionsGetReal(options, "-early_stopping_min_delta", &early->min_delta, &delta));
+  PetscCall(TrsOptionsGetString(options, "-checkpoint_best", &best, &early->keeps));
   if (early->stops && early->metric >= TRS_FIRST_OF_GROUPS)
     PetscCall(TrsOptionsGetString(options, "-metrics_group", &group, NULL));
   if (early->stops && early->metric >= TRS_FIRST_OF_GROUPS && !group)
@@ -113,23 +115,86 @@ PetscErrorCode TrsEarlyStoppingFindTask(TrsOptions options, const TrsTaskConfigs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsEarlyStoppingAdd(TrsEarlyStopping *early, int64_t step, const TrsTaskConfigs *tasks,
-                                   const TrsMetricValues *values, PetscBool *better)
+/* The watched metric among a task's values. */
+static double metric_of(const TrsEarlyStopping *early, const TrsMetricValues *values)
 {
-  const TrsWatchedMetric *metric = &watched[early->metric];
-  const void *of_task = &values[PetscMax(early->task, 0)];
-  const double value = early->task < 0
-                           ? TrsTaskLoss(tasks, values)
-                           : *(const double *)(const void *)((const char *)of_task + metric->offset);
-  const double gain = metric->falls ? early->best - value : value - early->best;
+  return *(const double *)(const void *)((const char *)values + watched[early->metric].offset);
+}
+
+/* The watched value; NaN if it means nothing. */
+static double watched_value(const TrsEarlyStopping *early, const TrsTaskConfigs *tasks,
+                            const TrsMetricValues *values)
+{
+  TrsMetricValues measured;
+
+  if (early->task < 0) return TrsTaskLoss(tasks, values);
+  measured = values[early->task];
+  TrsMetricsKeepMeasured(&measured);
+  return metric_of(early, &measured);
+}
+
+/* Write the name of what is watched, such as "eval/click_auc". */
+static const char *watched_name(const TrsEarlyStopping *early, char *text, size_t size)
+{
+  snprintf(text, size, "eval/%s%s%s", early->task_name ? early->task_name : "", early->task_name ? "_" : "",
+           watched[early->metric].name);
+  return text;
+}
+
+/* Why the watched value is no number. */
+static const char *reason(const TrsEarlyStopping *early, const TrsTaskConfigs *tasks,
+                          const TrsMetricValues *values)
+{
+  const int first = PetscMax(early->task, 0), end = early->task < 0 ? tasks->n : early->task + 1;
+
+  for (int t = first; t < end; t++) {
+    if (values[t].n_samples == 0) return "no sample has a label of a task";
+    if (values[t].lack == TRS_LACK_WEIGHT) return "no sample has a weight";
+  }
+  if (early->task >= 0 && isfinite(metric_of(early, &values[early->task])))
+    return "all labels are of one class"; /* the file has a number */
+  return early->metric >= TRS_FIRST_OF_GROUPS ? "no group counts" : "it is not finite";
+}
+
+static PetscErrorCode warn(TrsEarlyStopping *early, MPI_Comm comm, int64_t step, const TrsTaskConfigs *tasks,
+                           const TrsMetricValues *values)
+{
+  char name[2 * TRS_TASK_NAME];
+
+  PetscFunctionBegin;
+  if (early->told || !(early->stops || early->keeps)) PetscFunctionReturn(PETSC_SUCCESS);
+  early->told = PETSC_TRUE;
+  PetscCall(PetscFPrintf(
+      comm, PETSC_STDERR,
+      "trshard: warning: eval after step %" PRId64 ": %s is no number: %s. An evaluation without a number "
+      "counts neither as better nor as worse%s%s\n",
+      step, watched_name(early, name, sizeof(name)), reason(early, tasks, values),
+      early->stops ? " (-early_stopping_metric)" : "",
+      early->keeps && !early->has_best
+          ? "; -checkpoint_best gets the weights of the last evaluation until one has a number"
+          : ""));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsEarlyStoppingAdd(TrsEarlyStopping *early, MPI_Comm comm, int64_t step,
+                                   const TrsTaskConfigs *tasks, const TrsMetricValues *values,
+                                   PetscBool *keep)
+{
+  const double value = watched_value(early, tasks, values);
+  const double gain = watched[early->metric].falls ? early->best - value : value - early->best;
 
   PetscFunctionBegin;
   PetscCheck(
       early->task < 0 || values[early->task].n_samples > 0, PETSC_COMM_SELF, TRS_ERR_DATA,
       "the evaluation data has no label of task \"%.100s\", whose metric -early_stopping_metric watches",
       tasks->task[early->task].name);
-  *better = (PetscBool)(isfinite(value) && (!early->has_best || gain > early->min_delta));
-  if (*better) {
+  *keep = (PetscBool)!early->has_best;
+  if (!isfinite(value)) {
+    PetscCall(warn(early, comm, step, tasks, values));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
+  *keep = (PetscBool)(!early->has_best || gain > early->min_delta);
+  if (*keep) {
     early->has_best = PETSC_TRUE;
     early->best = value;
     early->best_step = step;
@@ -147,19 +212,14 @@ PetscBool TrsEarlyStoppingIsOver(const TrsEarlyStopping *early)
 
 void TrsEarlyStoppingText(const TrsEarlyStopping *early, char *text, size_t size)
 {
-  const TrsWatchedMetric *metric = &watched[early->metric];
-  const char *task = early->task_name ? early->task_name : "", *line = early->task_name ? "_" : "";
+  char name[2 * TRS_TASK_NAME];
 
-  if (!early->has_best)
-    snprintf(text, size, "eval/%s%s%s was finite in none of %" PRId64 " evaluation%s", task, line,
-             metric->name, early->n_worse, TrsPlural(early->n_worse, "s"));
-  else
-    snprintf(text, size,
-             "eval/%s%s%s has not %s %.6g (after %" PRId64 " update%s) by more than %g in %" PRId64
-             " evaluation%s",
-             task, line, metric->name, metric->falls ? "fallen below" : "risen above", early->best,
-             early->best_step, TrsPlural(early->best_step, "s"), early->min_delta, early->n_worse,
-             TrsPlural(early->n_worse, "s"));
+  snprintf(text, size,
+           "%s has not %s %.6g (after %" PRId64 " update%s) by more than %g in %" PRId64 " evaluation%s",
+           watched_name(early, name, sizeof(name)),
+           watched[early->metric].falls ? "fallen below" : "risen above", early->best, early->best_step,
+           TrsPlural(early->best_step, "s"), early->min_delta, early->n_worse,
+           TrsPlural(early->n_worse, "s"));
 }
 
 /* Encode the watched metric, and the task if there are several, as one number. */
@@ -197,6 +257,7 @@ PetscErrorCode TrsEarlyStoppingLoad(TrsEarlyStopping *early, const char *path,
   early->has_best = (PetscBool)(value[1] != 0);
   early->best = value[2];
   early->best_step = (int64_t)value[3];
-  early->n_worse = (int64_t)value[4];
+  /* Earlier versions counted evaluations without a number as worse. */
+  early->n_worse = early->has_best ? (int64_t)value[4] : 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -18,7 +18,9 @@ typedef struct {
   /* -early_stopping_metric was given. Otherwise only the loss is watched, for the best checkpoint.
      */
   PetscBool stops;
-  int metric; /* index into the option's choices */
+  PetscBool keeps; /* -checkpoint_best was given */
+  PetscBool told;  /* a warning named the metric that was no number */
+  int metric;      /* index into the option's choices */
   /* The task whose metric is watched; -1: the loss of all tasks by their weights. */
   int task;
   const char *task_name; /* NULL with one task */
@@ -27,7 +29,7 @@ typedef struct {
   PetscBool has_best;
   double best;
   int64_t best_step; /* updates done before the best evaluation */
-  int64_t n_worse;   /* evaluations since the best one */
+  int64_t n_worse;   /* evaluations with a number since the best one */
   double kept[TRS_EARLY_STOPPING_NUMBERS];
 } TrsEarlyStopping;
 
@@ -47,12 +49,18 @@ PetscErrorCode TrsEarlyStoppingFindTask(TrsOptions options, const TrsTaskConfigs
                                         TrsEarlyStopping *early);
 
 /*
-  Add an evaluation's values [tasks] after `step` updates. Out: better, true for the first
-  evaluation and if the value is better than all earlier ones by more than min_delta. NaN is never
-  better.
+  Add an evaluation's values [tasks] after `step` updates.
+
+  A metric that is no number (not finite, or of one class, as TrsMetricsKeepMeasured() says) counts
+  neither as better nor as worse. The first such evaluation is a warning on rank 0 of comm.
+
+  Out: keep  the weights are the best so far: the evaluation is the first with a number, or better
+             than all earlier ones by more than min_delta, or none has had a number yet
+  Errors: DATA if no sample has a label of the task whose metric is watched
 */
-PetscErrorCode TrsEarlyStoppingAdd(TrsEarlyStopping *early, int64_t step, const TrsTaskConfigs *tasks,
-                                   const TrsMetricValues *values, PetscBool *better);
+PetscErrorCode TrsEarlyStoppingAdd(TrsEarlyStopping *early, MPI_Comm comm, int64_t step,
+                                   const TrsTaskConfigs *tasks, const TrsMetricValues *values,
+                                   PetscBool *keep);
 
 /* Is the patience used up? */
 PetscBool TrsEarlyStoppingIsOver(const TrsEarlyStopping *early);

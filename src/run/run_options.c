@@ -73,7 +73,7 @@ static const TrsOptionSpec checkpoint_specs[] = {
      "file for the checkpoint after the last step"},
     {"-checkpoint_best", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
      "file for a checkpoint of the best evaluation so far, by -early_stopping_metric, or by the loss without "
-     "it"},
+     "it. Until an evaluation has a number for it, the last evaluation counts as the best"},
 };
 
 static const TrsOptionGroup run_group = TRS_OPTION_GROUP("Run", run_specs);

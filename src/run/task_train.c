@@ -226,7 +226,7 @@ static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
   const int64_t updates = updates_at(t, t->done);
   const TrsTaskConfigs *tasks = &t->session.tasks;
   const TrsBatchObserver observer = {TrsRecallAdd, &t->recall};
-  PetscBool better;
+  PetscBool keep;
   char what[64];
 
   PetscFunctionBegin;
@@ -239,8 +239,8 @@ static PetscErrorCode evaluate(TrsTraining *t, PetscBool *stopped)
   PetscCall(TrsReportMetrics(t->session.comm, what, tasks, t->evaluated));
   PetscCall(TrsRecallReport(&t->recall, t->session.comm, t->results));
   TrsWatchdogBeat(t->watchdog, updates_at(t, t->done));
-  PetscCall(TrsEarlyStoppingAdd(&t->early, updates, tasks, t->evaluated, &better));
-  if (better && t->checkpoint_best) PetscCall(keep_best(t));
+  PetscCall(TrsEarlyStoppingAdd(&t->early, t->session.comm, updates, tasks, t->evaluated, &keep));
+  if (keep && t->checkpoint_best) PetscCall(keep_best(t));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -150,24 +150,39 @@ static void test_auprc_by_definition(void **state)
   }
 }
 
-/* One class only, all predictions equal, no samples at all. */
+/* One class only, all predictions equal, no samples at all or none that weighs something. */
 static void test_degenerate(void **state)
 {
   static const float p[] = {0.25f, 0.5f, 0.25f}, ones[] = {1.0f, 1.0f, 1.0f}, equal[] = {0.5f, 0.5f, 0.5f},
-                     mixed[] = {1.0f, 0.0f, 1.0f};
+                     mixed[] = {1.0f, 0.0f, 1.0f}, zeros[] = {0.0f, 0.0f, 0.0f};
   TrsMetricValues values;
 
   (void)state;
   compute(3, p, ones, NULL, 1, &values);
   assert_close(values.auc, 0.5, 0.0, 0.0);
   assert_close(values.auprc, 1.0, 0.0, 0.0);
+  assert_int_equal(values.lack, TRS_LACK_CLASS);
+  TrsMetricsKeepMeasured(&values);
+  assert_true(isnan(values.ne) && isnan(values.auc) && isnan(values.auprc));
+  assert_close(values.calibration, 1.0 / 3.0, 1e-15, 0.0);
+  compute(3, p, zeros, NULL, 1, &values);
+  assert_close(values.calibration, 0.0, 0.0, 0.0);
+  TrsMetricsKeepMeasured(&values);
+  assert_true(isnan(values.calibration) && values.ctr == 0.0 && values.accuracy == 2.0 / 3.0);
   compute(3, equal, mixed, NULL, 1, &values);
   assert_close(values.auc, 0.5, 0.0, 0.0);
   assert_close(values.auprc, 2.0 / 3.0, 1e-15, 0.0);
-  compute(0, p, ones, NULL, 1, &values);
-  assert_int_equal(values.n_samples, 0);
+  assert_int_equal(values.lack, TRS_LACK_NOTHING);
+  TrsMetricsKeepMeasured(&values);
   assert_close(values.auc, 0.5, 0.0, 0.0);
-  assert_true(isnan(values.loss) && isnan(values.ne) && isnan(values.accuracy) && isnan(values.rmse));
+  for (int n = 0; n <= 3; n += 3) {
+    compute(n, p, mixed, zeros, 1, &values);
+    assert_int_equal(values.n_samples, n);
+    assert_int_equal(values.lack, TRS_LACK_WEIGHT);
+    assert_true(isnan(values.loss) && isnan(values.ne) && isnan(values.auc) && isnan(values.auprc) &&
+                isnan(values.accuracy) && isnan(values.calibration) && isnan(values.ctr) &&
+                isnan(values.prediction) && isnan(values.mse) && isnan(values.rmse) && isnan(values.mae));
+  }
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_by_hand), cmocka_unit_test(test_auc_by_pairs),

@@ -301,7 +301,7 @@ static void add_exactly(double digits[TRS_WEIGHT_DIGITS], double value)
 
 /* What the ranks know of each segment. Other ranks than the owner of a segment have zeros. */
 typedef struct {
-  double ne[TRS_GROUP_MAX_SEGMENTS], samples[TRS_GROUP_MAX_SEGMENTS];
+  double ne[TRS_GROUP_MAX_SEGMENTS], samples[TRS_GROUP_MAX_SEGMENTS], both[TRS_GROUP_MAX_SEGMENTS];
 } TrsSegments;
 
 /* Add up the sums of this rank's groups, and fill its segments. */
@@ -322,6 +322,7 @@ static PetscErrorCode add_groups(TrsGroupMetrics m, int64_t n, double (*digits)[
     if (group >= 0 && group < m->n_segments) {
       segments->ne[group] = ne;
       segments->samples[group] = (double)(end - i);
+      segments->both[group] = sums[TRS_WITH_BOTH];
     }
     qsort(gains, (size_t)(end - i), sizeof(*gains), falling_doubles);
     for (int k = 0; k < m->n_at; k++)
@@ -370,6 +371,8 @@ static PetscErrorCode fill_segments(TrsGroupMetrics m, const TrsSegments *mine, 
   PetscCallMPI(MPI_Allreduce(mine->ne, values->segment_ne, values->n_segments, MPI_DOUBLE, MPI_SUM, m->comm));
   PetscCallMPI(MPI_Allreduce(mine->samples, values->segment_samples, values->n_segments, MPI_DOUBLE, MPI_SUM,
                              m->comm));
+  PetscCallMPI(
+      MPI_Allreduce(mine->both, values->segment_both, values->n_segments, MPI_DOUBLE, MPI_SUM, m->comm));
   for (int i = 0; i < values->n_segments; i++)
     if (values->segment_samples[i] == 0.0) values->segment_ne[i] = (double)NAN;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -39,10 +39,11 @@ typedef struct {
   int n_segments; /* 0 without -metrics_segments */
   /*
     NE of the samples in group 0, 1 ... as in a whole evaluation: with one class the mean label is
-    clamped, without samples NE is NaN.
+    clamped and NE means nothing, without samples NE is NaN.
   */
   double segment_ne[TRS_GROUP_MAX_SEGMENTS];
   double segment_samples[TRS_GROUP_MAX_SEGMENTS]; /* number of samples */
+  double segment_both[TRS_GROUP_MAX_SEGMENTS];    /* 1 with both classes, else 0 */
 } TrsGroupValues;
 
 typedef struct TrsGroupMetricsImpl *TrsGroupMetrics;

@@ -112,6 +112,11 @@ static void leave_out(const TrsMetricKind *kind, TrsMetricValues *values)
     values->calibration = values->ctr = values->prediction = values->mse = values->rmse = values->mae = none;
 }
 
+static PetscBool has_one_class(const TrsMetricSums *total)
+{
+  return (PetscBool)(total->sum[TRS_SUM_POSITIVE] == 0.0 || total->sum[TRS_SUM_NEGATIVE] == 0.0);
+}
+
 /*
   The area under precision over recall, as rectangles from bin to bin, starting with the highest
   predictions.
@@ -130,15 +135,40 @@ static double precision_recall_area(const TrsMetricSums *total)
   return area;
 }
 
-/* Where nothing has a weight, means are 0 / 0: NaN, as no value is known. */
+/* The values of samples without a weight: no value is known. */
+static TrsMetricValues no_values(int64_t n_samples)
+{
+  const double none = (double)NAN;
+
+  return (TrsMetricValues){.n_samples = n_samples,
+                           .lack = TRS_LACK_WEIGHT,
+                           .loss = none,
+                           .ne = none,
+                           .auc = none,
+                           .auprc = none,
+                           .accuracy = none,
+                           .calibration = none,
+                           .ctr = none,
+                           .prediction = none,
+                           .mse = none,
+                           .rmse = none,
+                           .mae = none};
+}
+
 void TrsMetricSumsValues(const TrsMetricKind *kind, const TrsMetricSums *total, TrsMetricValues *values)
 {
   const double w = total->sum[TRS_SUM_WEIGHTS], positive = total->sum[TRS_SUM_POSITIVE];
   const double mean = clamped(positive / w);
   const double of_mean = -(positive * log(mean) + total->sum[TRS_SUM_NEGATIVE] * log(1.0 - mean));
 
+  if (w == 0.0) {
+    *values = no_values((int64_t)total->sum[TRS_SUM_SAMPLES]);
+    return;
+  }
   *values = (TrsMetricValues){
       .n_samples = (int64_t)total->sum[TRS_SUM_SAMPLES],
+      .lack = kind->labels == TRS_LABEL_PROBABILITY && has_one_class(total) ? TRS_LACK_CLASS
+                                                                            : TRS_LACK_NOTHING,
       .loss = total->sum[TRS_SUM_LOSS] / w,
       .ne = total->sum[TRS_SUM_CROSS_ENTROPY] / of_mean,
       .auc = (double)NAN,

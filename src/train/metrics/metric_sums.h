@@ -39,6 +39,6 @@ void TrsMetricSumsAdd(const TrsMetricKind *kind, TrsMetricSums *sums, int64_t n,
 
 /*
   The metrics from sums over all ranks. auc is NaN, because it needs the samples themselves. So are
-  metrics that the kind of labels does not have.
+  metrics that the kind of labels does not have, and all metrics of samples without a weight.
 */
 void TrsMetricSumsValues(const TrsMetricKind *kind, const TrsMetricSums *total, TrsMetricValues *values);

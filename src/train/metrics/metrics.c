@@ -5,6 +5,8 @@
 #include "data/weight_sum.h"
 #include "train/metrics/metric_sums.h"
 
+#include <math.h>
+
 /* The values that ranks add up. All fields are doubles. */
 typedef struct {
   TrsMetricSums metrics;
@@ -62,10 +64,17 @@ PetscErrorCode TrsMetricsCompute(TrsMetrics metrics, TrsMetricValues *values)
   /* Without weights the sum is the number of samples. */
   if (weight != 0.0) total.metrics.sum[TRS_SUM_WEIGHTS] = weight;
   TrsMetricSumsValues(&metrics->kind, &total.metrics, values);
-  if (metrics->curves)
+  if (metrics->curves && values->lack != TRS_LACK_WEIGHT)
     PetscCall(TrsAuc(metrics->comm, metrics->n_records, metrics->records.data, &metrics->scratch,
                      &values->auc, &values->auprc));
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsMetricsKeepMeasured(TrsMetricValues *values)
+{
+  if (values->lack != TRS_LACK_CLASS) return;
+  values->ne = values->auc = values->auprc = (double)NAN;
+  if (!(values->ctr > 0.0)) values->calibration = (double)NAN;
 }
 
 PetscErrorCode TrsMetricsDestroy(TrsMetrics *metrics)

@@ -22,9 +22,13 @@
 
 typedef struct TrsMetricsImpl *TrsMetrics;
 
-/* Means are NaN where no sample has a weight. */
+/* What the samples lack, so that some of their metrics mean nothing. */
+typedef enum { TRS_LACK_NOTHING, TRS_LACK_CLASS, TRS_LACK_WEIGHT } TrsMetricLack;
+
+/* If no sample has a weight, all values are NaN. */
 typedef struct {
   int64_t n_samples;
+  TrsMetricLack lack; /* of labels that are probabilities: all are 0, or all are 1 */
   double loss;        /* weighted mean of the loss sums given */
   double ne;          /* cross entropy divided by the entropy of the mean label */
   double auc;         /* 0.5 if a class is missing; NaN without curves */
@@ -36,6 +40,12 @@ typedef struct {
   double mse, rmse, mae;
   TrsGroupValues groups; /* for an evaluation and a window; no groups without -metrics_group */
 } TrsMetricValues;
+
+/*
+  Set to NaN the values that mean nothing: with one class NE, AUC and AUPRC, and without positives
+  the calibration. Files keep TorchRec's values of these. Who compares or prints metrics needs this.
+*/
+void TrsMetricsKeepMeasured(TrsMetricValues *values);
 
 /* What the samples' labels are, which tells what is measured; zeros: probabilities. */
 typedef struct {

@@ -131,7 +131,7 @@ PetscErrorCode TrsRunningMetricsCompute(TrsRunningMetrics m, TrsRunningValues *v
   m->window = (TrsMetricSums){0};
   TrsMetricSumsAdd(&m->kind, &m->window, m->n, m->record);
   PetscCall(add_up(m, &m->window, &values->window));
-  if (m->kind.labels == TRS_LABEL_PROBABILITY)
+  if (m->kind.labels == TRS_LABEL_PROBABILITY && values->window.lack != TRS_LACK_WEIGHT)
     PetscCall(TrsAuc(m->comm, m->n, m->record, &m->scratch, &values->window.auc, &values->window.auprc));
   PetscCall(TrsGroupMetricsCompute(m->groups, &values->window.groups));
   PetscCall(add_up(m, &m->lifetime, &values->lifetime));
