@@ -5,6 +5,7 @@
 #include "core/names.h"
 #include "core/print.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -18,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TRS_OWNER_TEXT = 512, TRS_OWNER_SIZE = 4 * TRS_OWNER_TEXT, TRS_POLL_MS = 100 };
+enum { TRS_OWNER_TEXT = 512, TRS_OWNER_SIZE = 4 * TRS_OWNER_TEXT, TRS_WORD_SIZE = 128, TRS_POLL_MS = 100 };
 static const char lock_name[] = ".trshard-lock";
 
 /*
@@ -126,21 +127,27 @@ static int try_lock(int fd)
   return errno == EACCES ? EAGAIN : errno;
 }
 
+/* --- the lock's text --- */
+
+static const char *const job_ids[] = {"SLURM_JOB_ID", "PBS_JOBID",    "LSB_JOBID", "FLUX_JOB_ID",
+                                      "OAR_JOB_ID",   "COBALT_JOBID", "CCP_JOBID", "JOB_ID"};
+enum { TRS_N_JOB_IDS = sizeof(job_ids) / sizeof(job_ids[0]) };
+static const char no_job[] = "no batch job";
+
 /*
   Write a text such as "host node17, process 4242, SLURM_JOB_ID
   1234567, since 2026-01-31 12:00:00 UTC".
 */
 static void write_owner(int fd)
 {
-  static const char *const job_ids[] = {"SLURM_JOB_ID", "PBS_JOBID",    "LSB_JOBID", "FLUX_JOB_ID",
-                                        "OAR_JOB_ID",   "COBALT_JOBID", "CCP_JOBID", "JOB_ID"};
-  char text[TRS_OWNER_TEXT], host[128] = "unknown", job[128] = "no batch job", when[64] = "";
+  char text[TRS_OWNER_TEXT], host[TRS_WORD_SIZE] = "unknown", job[TRS_WORD_SIZE], when[64] = "";
   const time_t now = time(NULL);
   struct tm utc;
   int n;
 
   (void)gethostname(host, sizeof(host) - 1);
-  for (size_t i = 0; i < sizeof(job_ids) / sizeof(job_ids[0]); i++) {
+  snprintf(job, sizeof(job), "%s", no_job);
+  for (int i = 0; i < TRS_N_JOB_IDS; i++) {
     const char *id = getenv(job_ids[i]);
 
     if (!id || !id[0]) continue;
@@ -162,12 +169,86 @@ static size_t read_text(int fd, char text[TRS_OWNER_TEXT])
   return strcspn(text, "\n");
 }
 
+/* Move *at behind the word, if the text continues with the word. */
+static PetscBool skip(const char **at, const char *word)
+{
+  const size_t n = strlen(word);
+
+  if (strncmp(*at, word, n) != 0) return PETSC_FALSE;
+  *at += n;
+  return PETSC_TRUE;
+}
+
+/* Move *at behind a host or the id of a job: letters of any alphabet, digits, and these marks. */
+static PetscBool skip_id(const char **at)
+{
+  size_t n = 0;
+
+  while (isalnum((unsigned char)(*at)[n]) || (unsigned char)(*at)[n] >= 0x80 ||
+         ((*at)[n] && strchr("._-[]:", (*at)[n])))
+    n++;
+  *at += n;
+  return (PetscBool)(n > 0 && n < TRS_WORD_SIZE);
+}
+
+static PetscBool skip_job(const char **at)
+{
+  if (skip(at, no_job)) return PETSC_TRUE;
+  for (int i = 0; i < TRS_N_JOB_IDS; i++)
+    if (skip(at, job_ids[i])) return (PetscBool)(skip(at, " ") && skip_id(at));
+  return PETSC_FALSE;
+}
+
+/* The text must end with a time as write_owner() writes it. A 0 of the form stands for a digit. */
+static PetscBool is_time(const char *at)
+{
+  static const char form[] = "0000-00-00 00:00:00 UTC";
+
+  for (size_t i = 0; i < sizeof(form); i++)
+    if (form[i] == '0' ? !isdigit((unsigned char)at[i]) : at[i] != form[i]) return PETSC_FALSE;
+  return PETSC_TRUE;
+}
+
+/*
+  Tell whether a line is one that write_owner() writes. Anybody who may write to the folder can
+  write the line. If the system says which process has the lock (process > 0), that one must be in
+  the line.
+*/
+static PetscBool is_owner_line(const char *line, pid_t process)
+{
+  const char *at = line;
+  char number[32];
+
+  if (!skip(&at, "host ") || !skip_id(&at) || !skip(&at, ", process ")) return PETSC_FALSE;
+  if (process > 0) {
+    snprintf(number, sizeof(number), "%ld, ", (long)process);
+    if (!skip(&at, number)) return PETSC_FALSE;
+  } else {
+    const size_t n = strspn(at, "0123456789");
+
+    at += n;
+    if (n == 0 || n > 10 || !skip(&at, ", ")) return PETSC_FALSE;
+  }
+  return (PetscBool)(skip_job(&at) && skip(&at, ", since ") && is_time(at));
+}
+
+/*
+  Say who has the lock. The system knows the process on this host. It returns 0 or less for a
+  process that is on another host or in another container.
+*/
 static void read_owner(int fd, char owner[TRS_OWNER_SIZE])
 {
+  struct flock found = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
   char text[TRS_OWNER_TEXT];
+  const pid_t process = fcntl(fd, F_GETLK, &found) == 0 && found.l_type != F_UNLCK ? found.l_pid : 0;
 
   text[read_text(fd, text)] = '\0';
-  TrsNameEscape(text[0] ? text : "not known yet", owner, TRS_OWNER_SIZE);
+  if (is_owner_line(text, process))
+    TrsNameEscape(text, owner, TRS_OWNER_SIZE);
+  else if (process > 0)
+    snprintf(owner, TRS_OWNER_SIZE, "process %ld of this host", (long)process);
+  else
+    snprintf(owner, TRS_OWNER_SIZE, "its lock does not say whose it is");
 }
 
 /* Read the run from the second line, or "" if there is none. */

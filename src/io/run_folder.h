@@ -41,7 +41,8 @@ typedef struct TrsRunLockImpl *TrsRunLock;
 
   Out:    lock  give back with TrsRunFolderUnlock()
   Errors (agreed): CANT_CREATE if the folder cannot be made, or if another job is the owner, with
-    that job's host, process and batch job; STOPPED if a stop request ended the wait
+    that job's process. Its host and batch job are added if the lock's file has a line that fits to
+    the process and has the form that this module writes; STOPPED if a stop request ended the wait
 */
 PetscErrorCode TrsRunFolderLock(MPI_Comm comm, const char *folder, const TrsRunWait *wait, TrsRunLock *lock);
 

