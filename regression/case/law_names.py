@@ -3,6 +3,8 @@
 import os
 import re
 
+import h5py
+
 from trsrun import check, run, write_dataset
 
 # Clear the screen, set the title, change colours (ESC and C1), reorder a line, begin a line of the program's own.
@@ -39,3 +41,33 @@ def test_control_characters(binary, folder):
     for name in ("report.txt", "plan.json", "space.json", "trace.json"):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             check_shown(name, file.read())
+
+
+def names_of(length, sizes=(50, 30)):
+    """Names that differ in their last letter alone."""
+    return {"n" * (length - 1) + letter: rows for letter, rows in zip("ab", sizes)}
+
+
+def test_long_names(binary, folder):
+    """What a run writes at its end fails at its start where names are too long for it; names that fit come through all files."""
+    words = f"-data_train long.h5 -steps 4 -batch_size 8 {MODEL[MODEL.index('-dense_arch'):MODEL.index('-batch')]} -tables_embedding_dim 8 -report_interval 0"
+    path = os.path.join(folder, "long.h5")
+    for length in (1000, 12000):
+        write_dataset(path, 80, features=names_of(length))
+        for what in ("-checkpoint_final final.h5", "-checkpoint_dir ckpt", "-checkpoint_best best.h5 -data_eval long.h5 -eval_every 2"):
+            result = run(binary, 1, f"{words} {what}", folder, status=64)
+            check("no room for the name of the tensor embedding/nnn" in result.text and "step 4/4" not in result.text, f"{length}, {what}:\n{result.text[-2000:]}")
+    run(binary, 1, f"{words} -output run.h5", folder)  # the results can hold these names
+    # Sequence layers: a feature's name is part of the names of dense tensors, too.
+    for length, more in ((950, ""), (300, "-tables_pooling none -tables_sequence_pooling gru")):
+        write_dataset(path, 80, features=names_of(length))
+        for name in ("final.h5", "quantised.h5", "predicted.h5"):
+            if os.path.exists(os.path.join(folder, name)):
+                os.remove(os.path.join(folder, name))
+        run(binary, 2, f"{words} {more} -checkpoint_final final.h5 -checkpoint_dir ckpt{length}", folder)
+        run(binary, 2, f"{words} -steps 6 {more} -resume -checkpoint_dir ckpt{length}", folder)
+        text = run(binary, 1, f"-task predict -data_eval long.h5 -init_from final.h5 -batch_size 8 -output predicted.h5 -tables_data_type int8 -quant_checkpoint quantised.h5", folder).text
+        check("trshard: warning" not in text, text[-2000:])
+        run(binary, 1, "-task predict -data_eval long.h5 -init_from quantised.h5 -batch_size 8", folder)
+        with h5py.File(os.path.join(folder, "final.h5")) as h:
+            check(set(h["embedding"]) == set(names_of(length)), f"{length}: tables {[len(name) for name in h['embedding']]}")

@@ -10,11 +10,14 @@
 PetscErrorCode TrsParametersAdd(TrsParameters *params, const char *module, int layer, const char *part,
                                 int64_t rows, int64_t cols, TrsParameterInit init, float scale, int *index)
 {
-  char name[256];
+  const size_t size = strlen(module) + strlen(part) + sizeof("/-2147483648/");
+  char *name;
 
   PetscFunctionBegin;
-  PetscCall(PetscSNPrintf(name, sizeof(name), "%s/%d/%s", module, layer, part));
+  PetscCall(PetscMalloc1(size, &name));
+  PetscCall(PetscSNPrintf(name, size, "%s/%d/%s", module, layer, part));
   PetscCall(TrsParametersAddNamed(params, name, rows, cols, init, scale, index));
+  PetscCall(PetscFree(name));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -72,11 +72,14 @@ PetscErrorCode TrsSequenceLayersDeclare(TrsSequenceLayers *layers, const int64_t
 PetscErrorCode TrsSequenceLayerParameter(TrsSequenceLayer *layer, const char *part, int64_t rows,
                                          int64_t cols, TrsParameterInit init, double scale, int *index)
 {
-  char name[PETSC_MAX_PATH_LEN];
+  const size_t size = strlen(layer->module) + strlen(part) + sizeof("/");
+  char *name;
 
   PetscFunctionBegin;
-  PetscCall(PetscSNPrintf(name, sizeof(name), "%s/%s", layer->module, part));
+  PetscCall(PetscMalloc1(size, &name));
+  PetscCall(PetscSNPrintf(name, size, "%s/%s", layer->module, part));
   PetscCall(TrsParametersAddNamed(layer->context->params, name, rows, cols, init, (float)scale, index));
+  PetscCall(PetscFree(name));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

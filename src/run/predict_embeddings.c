@@ -69,6 +69,17 @@ static PetscErrorCode refuse_feature(const TrsSession *s, const char *wanted)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The path of a feature's array in the results. Free with PetscFree(). */
+static PetscErrorCode name_array(const char *feature, char **path)
+{
+  const size_t size = strlen(feature) + sizeof("embeddings/");
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1(size, path));
+  PetscCall(PetscSNPrintf(*path, size, "embeddings/%s", feature));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsPredictEmbeddingsOpen(const TrsSession *session, TrsPredictEmbeddings *e)
 {
   const char *output = NULL;
@@ -80,7 +91,7 @@ PetscErrorCode TrsPredictEmbeddingsOpen(const TrsSession *session, TrsPredictEmb
   if (e->n && !output)
     PetscCall(TrsOptionError(session->options, option, "needs -output, the file to write them to"));
   PetscCall(read_towers(session->options, output, e->tower));
-  PetscCall(PetscMalloc2((size_t)e->n, &e->place, (size_t)e->n, &e->width));
+  PetscCall(PetscCalloc3((size_t)e->n, &e->place, (size_t)e->n, &e->width, (size_t)e->n, &e->path));
   for (int i = 0; i < e->n; i++) {
     const TrsTableConfig *table = find_table(&session->tables, e->feature[i], &e->place[i]);
     int first = 0;
@@ -99,6 +110,7 @@ PetscErrorCode TrsPredictEmbeddingsOpen(const TrsSession *session, TrsPredictEmb
                                "has a row for each id and no pooled embedding",
                                e->feature[i], table->name));
     e->width[i] = table->embedding_dim;
+    PetscCall(name_array(e->feature[i], &e->path[i]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -117,7 +129,8 @@ PetscErrorCode TrsPredictEmbeddingsKeep(const TrsPredictEmbeddings *e, const Trs
 PetscErrorCode TrsPredictEmbeddingsFree(TrsPredictEmbeddings *e)
 {
   PetscFunctionBegin;
-  PetscCall(PetscFree2(e->place, e->width));
+  for (int i = 0; e->path && i < e->n; i++) PetscCall(PetscFree(e->path[i]));
+  PetscCall(PetscFree3(e->place, e->width, e->path));
   PetscCall(TrsBufferFree(&e->rows));
   e->n = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -149,7 +162,6 @@ PetscErrorCode TrsPredictEmbeddingsAdd(TrsPredictEmbeddings *e, TrsModelParallel
   PetscFunctionBegin;
   for (int i = 0; i < e->n; i++) {
     const size_t bytes = (size_t)e->width[i] * sizeof(float);
-    char path[PETSC_MAX_PATH_LEN];
     const float *rows;
     PetscErrorCode ierr;
     int64_t stride;
@@ -158,8 +170,8 @@ PetscErrorCode TrsPredictEmbeddingsAdd(TrsPredictEmbeddings *e, TrsModelParallel
     PetscCall(TrsBufferReserve(&e->rows, batch->batch * (int64_t)bytes, PETSC_FALSE));
     for (int64_t b = 0; b < batch->batch; b++)
       memcpy((char *)e->rows.data + (size_t)b * bytes, rows + b * stride, bytes);
-    snprintf(path, sizeof(path), "embeddings/%s", e->feature[i]);
-    ierr = TrsResultsAddRows(results, path, n_total, batch->first, batch->batch, e->width[i], e->rows.data);
+    ierr = TrsResultsAddRows(results, e->path[i], n_total, batch->first, batch->batch, e->width[i],
+                             e->rows.data);
     if (!failed) failed = ierr; /* the other ranks go on to the next feature */
   }
   for (int s = 0; s < TRS_N_SIDES; s++) {

@@ -18,6 +18,7 @@ typedef struct {
   int n;                        /* number of features to write */
   const char *const *feature;   /* [n] their names, borrowed from the options */
   int *place, *width;           /* [n] place among all tables' features; number of columns */
+  char **path;                  /* [n] paths of their arrays in -output */
   TrsBuffer rows;               /* one feature's rows of a batch */
   PetscBool tower[TRS_N_SIDES]; /* the towers whose outputs to write */
 } TrsPredictEmbeddings;

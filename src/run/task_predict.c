@@ -175,6 +175,30 @@ static PetscErrorCode report_memory(const TrsPrediction *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* List the tensors of -quant_checkpoint. Free with TrsStateFree(). */
+static PetscErrorCode list_tensors(const TrsPrediction *p, TrsState *state)
+{
+  PetscFunctionBegin;
+  *state = (TrsState){0};
+  PetscCall(TrsModelParallelAddState(p->session.model, state));
+  PetscCall(TrsQuantAddState(TrsModelParallelShards(p->session.model), state));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Check that -quant_checkpoint can be written. NULL skips the check. Collective. */
+static PetscErrorCode try_checkpoint(const TrsPrediction *p, const char *path)
+{
+  TrsState state;
+
+  PetscFunctionBegin;
+  PetscCall(TrsCheckpointTry(p->comm, path));
+  if (!path) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(list_tensors(p, &state));
+  PetscCall(TrsCheckpointTryNames(path, &state));
+  PetscCall(TrsStateFree(&state));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode set_up(TrsPrediction *p, MPI_Comm comm, TrsOptions options)
 {
   TrsSession *s = &p->session;
@@ -201,7 +225,7 @@ static PetscErrorCode set_up(TrsPrediction *p, MPI_Comm comm, TrsOptions options
   PetscCall(TrsReportBanner(s));
   PetscCall(TrsReportAttributes(s, p->results));
   PetscCall(report_memory(p));
-  PetscCall(TrsCheckpointTry(s->comm, quant_checkpoint));
+  PetscCall(try_checkpoint(p, quant_checkpoint));
   PetscCall(
       TrsOutputsOpen(s->comm, options, 1u << TRS_OUTPUT_RESULTS | 1u << TRS_OUTPUT_QUANTISED, &p->outputs));
   PetscCall(TrsOutputsClaim(&p->outputs, ""));
@@ -273,7 +297,7 @@ static PetscErrorCode write_checkpoint(TrsPrediction *p)
   TrsCheckpointInfo info = p->info;
   const char *path = NULL;
   char *options, *plan, *model;
-  TrsState state = {0};
+  TrsState state;
 
   PetscFunctionBegin;
   PetscCall(TrsOptionsGetString(s->options, "-quant_checkpoint", &path, NULL));
@@ -285,8 +309,7 @@ static PetscErrorCode write_checkpoint(TrsPrediction *p)
   info.model = model;
   info.plan = plan;
   info.output = &p->outputs.file[TRS_OUTPUT_QUANTISED];
-  PetscCall(TrsModelParallelAddState(s->model, &state));
-  PetscCall(TrsQuantAddState(TrsModelParallelShards(s->model), &state));
+  PetscCall(list_tensors(p, &state));
   PetscCall(TrsCheckpointWrite(s->comm, path, &state, &info));
   PetscCall(PetscPrintf(s->comm, "%-10s quantised tables: %s\n", "checkpoint", path));
   PetscCall(TrsStateFree(&state));

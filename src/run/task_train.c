@@ -103,6 +103,10 @@ static PetscErrorCode set_up_outputs(TrsTraining *t)
   TrsSession *s = &t->session;
 
   PetscFunctionBegin;
+  PetscCall(TrsCheckpointTryNames(t->checkpoint_dir     ? t->checkpoint_dir
+                                  : t->checkpoint_final ? t->checkpoint_final
+                                                        : t->checkpoint_best,
+                                  &s->state));
   PetscCall(TrsCheckpointTry(s->comm, t->checkpoint_final));
   PetscCall(TrsCheckpointTry(s->comm, t->checkpoint_best));
   PetscCall(TrsOutputsOpen(s->comm, s->options, kinds, &t->outputs));

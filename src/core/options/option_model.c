@@ -6,7 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
-enum { TRS_MAX_NAME = 512, TRS_MAX_SHOWN = 100 };
+/* Room for an option of one object, whose name may be as long as a checkpoint can hold. */
+enum { TRS_MAX_NAME = 512, TRS_MAX_OWN_NAME = 2048, TRS_MAX_SHOWN = 100 };
 
 /* True if the word is in a list "a,b,c". */
 static PetscBool has_word(const char *list, const char *word)
@@ -52,7 +53,7 @@ void TrsOptionNameForAll(const TrsOptionGroup *group, const TrsOptionSpec *spec,
 static TrsOptionEntry *find_own(TrsOptions options, const char *object, const char *instance,
                                 const TrsOptionSpec *spec)
 {
-  char name[2 * TRS_MAX_NAME];
+  char name[TRS_MAX_OWN_NAME];
 
   snprintf(name, sizeof(name), "-%s_%s_%s", object, instance, spec->name);
   return TrsOptionsFindEntry(options, name);
@@ -94,7 +95,7 @@ const char *TrsOptionsModelValue(TrsOptions options, const char *object, const c
                                  const char *key)
 {
   const TrsOptionEntry *entry;
-  char name[2 * TRS_MAX_NAME];
+  char name[TRS_MAX_OWN_NAME];
 
   snprintf(name, sizeof(name), "-%s_%s_%s", object, instance, key);
   entry = TrsOptionsFindEntry(options, name);

@@ -166,6 +166,13 @@ PetscErrorCode TrsCheckpointModel(MPI_Comm comm, const char *path, char **text);
 PetscErrorCode TrsCheckpointTry(MPI_Comm comm, const char *file);
 
 /*
+  Check that a checkpoint can hold the names of the state's tensors, before hours of training. The
+  message names `path`, which is the file's or the folder's. NULL skips the check. Not collective,
+  because all ranks have the same names. Errors: OPTION with the name.
+*/
+PetscErrorCode TrsCheckpointTryNames(const char *path, const TrsState *state);
+
+/*
   TrsCheckpointFolderOpen - Make a folder of checkpoints and lock it until it is closed.
 
   The folder holds files step-<9 digits>.h5. Only the one run that has the lock (TrsRunFolderLock())

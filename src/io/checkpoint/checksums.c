@@ -229,9 +229,8 @@ static PetscErrorCode check_table(void *context, const char *name)
   TrsCheckpointSource table, tensor;
 
   PetscFunctionBegin;
-  TRS_CHECK_DATA(snprintf(table_name, sizeof(table_name), TRS_CHECKSUMS "/%s", name) <
-                     TRS_CHECKPOINT_MAX_NAME,
-                 "%s: a name in /checksums is too long", v->file->path);
+  TRS_CHECK_DATA(TrsCheckpointSumsPath(name, table_name), "%s: a name in /checksums is too long",
+                 v->file->path);
   PetscCall(TrsCheckpointSourceOpen(v->file, table_name, &table));
   PetscCall(TrsCheckpointSourceOpen(v->file, name, &tensor));
   TRS_CHECK_DATA(tensor.id >= 0, "%s has no dataset /%s, though it has checksums", v->file->path, name);

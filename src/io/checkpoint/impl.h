@@ -29,6 +29,13 @@
 #define TRS_CHECKPOINT_EARLY_STOPPING "early_stopping"
 
 enum { TRS_CHECKSUM_COLUMNS = 5, TRS_CHECKPOINT_MAX_NAME = 1024 };
+
+/*
+  The path of a tensor's checksums. It is the longest path that a checkpoint has for the tensor, so
+  a name fits if this path does. Returns false if it does not.
+*/
+PetscBool TrsCheckpointSumsPath(const char *tensor, char path[TRS_CHECKPOINT_MAX_NAME]);
+
 #define TRS_CHECK_DATA(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_DATA, __VA_ARGS__)
 
 /*

@@ -108,16 +108,36 @@ static PetscErrorCode create_tensor(TrsCheckpointWriter *w, int t, hid_t file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscBool TrsCheckpointSumsPath(const char *tensor, char path[TRS_CHECKPOINT_MAX_NAME])
+{
+  return (PetscBool)(snprintf(path, TRS_CHECKPOINT_MAX_NAME, TRS_CHECKSUMS "/%s", tensor) <
+                     TRS_CHECKPOINT_MAX_NAME);
+}
+
+PetscErrorCode TrsCheckpointTryNames(const char *path, const TrsState *state)
+{
+  const int most = TRS_CHECKPOINT_MAX_NAME - (int)sizeof(TRS_CHECKSUMS "/");
+  char name[TRS_CHECKPOINT_MAX_NAME];
+
+  PetscFunctionBegin;
+  for (int t = 0; path && t < state->n; t++)
+    PetscCheck(TrsCheckpointSumsPath(state->tensor[t].path, name), PETSC_COMM_SELF, TRS_ERR_OPTION,
+               "%s: a checkpoint has no room for the name of the tensor %.60s...: more than %d bytes. Give "
+               "the table (-tables), or the feature in the dataset, a shorter name",
+               path, state->tensor[t].path, most);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode create_checksums(TrsCheckpointWriter *w, int t, hid_t file)
 {
   const int64_t dims[2] = {w->tensor[t].n_parts, TRS_CHECKSUM_COLUMNS};
-  char name[1024];
+  char name[TRS_CHECKPOINT_MAX_NAME];
   hid_t dataset, tensor;
 
   PetscFunctionBegin;
   if (dims[0] == 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCheck(snprintf(name, sizeof(name), TRS_CHECKSUMS "/%s", w->tensor[t].path) < (int)sizeof(name),
-             PETSC_COMM_SELF, TRS_ERR_OPTION, "%s: the name is too long for a checkpoint", w->tensor[t].path);
+  PetscCheck(TrsCheckpointSumsPath(w->tensor[t].path, name), PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "%s: the name is too long for a checkpoint", w->tensor[t].path);
   PetscCall(TrsHDF5CreateDataset(file, name, H5T_STD_I64LE, 2, dims, NULL, PETSC_TRUE, &dataset));
   w->tensor[t].sums_offset = (int64_t)H5Dget_offset(dataset);
   TrsCallHDF5(tensor = H5Dopen2(file, w->tensor[t].path, H5P_DEFAULT));
