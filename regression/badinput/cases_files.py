@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Datasets that are no proper HDF5 files, or lead out of themselves."""
+import gzip
 import os
 
 import h5py
@@ -91,7 +92,30 @@ def flip_compressed(folder):
     trsrun.flip_bit(path, place)
 
 
+def named(name, contents):
+    """A file of another format."""
+    def prepare(folder):
+        with open(os.path.join(folder, name), "wb") as out:
+            out.write(contents)
+    return prepare
+
+
+TEXT = b"label,user,item\n1,2,3\n" * 100
+CONVERTS = r" is not an HDF5 file .*tools/convert_table\.py makes a dataset .*trshard-convert"
+LOCAL = r"only local paths are read and written: copy the files here"
+
 CASES = [
+    Case("csv", 65, r"day\.csv" + CONVERTS, "-data_train day.csv", named("day.csv", TEXT)),
+    Case("csv_gz_among_others", 65, r"day\.CSV\.gz" + CONVERTS, "-data_train train.h5,day.CSV.gz", named("day.CSV.gz", gzip.compress(TEXT))),
+    Case("tsv_for_evaluation", 65, r"day\.tsv" + CONVERTS, "-data_eval day.tsv", named("day.tsv", TEXT)),
+    Case("npz_for_prediction", 65, r"day\.npz" + CONVERTS, "-task predict -data_eval day.npz -init_from out/final.h5", named("day.npz", b"PK\x03\x04" * 100)),
+    Case("parquet", 65, r"day\.parquet" + CONVERTS, "-data_train day.parquet", named("day.parquet", b"PAR1" * 100)),
+    Case("parquet_of_another_name", 65, r"part-0" + CONVERTS, "-data_train part-0", named("part-0", b"PAR1" * 100)),
+    Case("safetensors", 65, r"w\.safetensors is not an HDF5 file .*tools/exchange\.py makes a checkpoint", "-init_from w.safetensors", named("w.safetensors", b"\x10" * 100)),
+    Case("s3", 64, r'-data_train "s3://bucket/train\.h5" \(command line\): .*' + LOCAL, "-data_train s3://bucket/train.h5"),
+    Case("http_in_a_list", 64, r"-data_eval .*" + LOCAL, "-data_eval train.h5,https://example.org/eval.h5"),
+    Case("hdfs_for_checkpoints", 64, r"-checkpoint_dir .*" + LOCAL, "-checkpoint_dir hdfs://name/ckpt"),
+    Case("gs_for_results", 64, r"-output .*" + LOCAL, "-output gs://bucket/run.h5"),
     Case("missing", 66, r"none\.h5: cannot be opened: No such file", "-data_train none.h5"),
     Case("missing_three_ranks", 66, r"none\.h5", "-data_train none.h5", ranks=3),
     Case("missing_for_evaluation", 66, r"none\.h5", "-data_eval none.h5"),

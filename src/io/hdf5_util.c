@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -80,18 +81,46 @@ static PetscErrorCode open_regular(TrsHDF5File *file)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Does the name have one of these endings, before an ending for compression? */
+static PetscBool ends_in(const char *name, const char *const *endings)
+{
+  size_t n = strlen(name);
+
+  if (n > 3 && strcasecmp(name + n - 3, ".gz") == 0) n -= 3;
+  for (; *endings; endings++) {
+    const size_t length = strlen(*endings);
+
+    if (n > length && strncasecmp(name + n - length, *endings, length) == 0) return PETSC_TRUE;
+  }
+  return PETSC_FALSE;
+}
+
+/* The tool that makes an HDF5 file of a file with this name and these first bytes; "" for none. */
+static const char *converter_of(const char *name, const unsigned char *head)
+{
+  static const char *const tables[] = {".parquet", ".pq", ".csv", ".tsv", ".tab", ".npz", ".npy", NULL};
+  static const char *const weights[] = {".safetensors", ".pt", ".pth", NULL};
+
+  if (memcmp(head, "PAR1", 4) == 0 || ends_in(name, tables))
+    return "; tools/convert_table.py makes a dataset of Parquet, CSV, TSV, npy and npz (installed as "
+           "trshard-convert)";
+  if (ends_in(name, weights))
+    return "; tools/exchange.py makes a checkpoint of PyTorch's files (installed as trshard-exchange)";
+  return "";
+}
+
 static PetscErrorCode check_signature(const TrsHDF5File *file)
 {
   static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
-  unsigned char head[8];
+  unsigned char head[8] = {0};
 
   PetscFunctionBegin;
   PetscCheck(file->bytes > 0, PETSC_COMM_SELF, TRS_ERR_DATA, "%s is empty (0 bytes), expected an HDF5 file",
              file->path);
   PetscCheck(pread(file->fd, head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
                  memcmp(head, signature, sizeof(head)) == 0,
-             PETSC_COMM_SELF, TRS_ERR_DATA, "%s is not an HDF5 file (%" PRId64 " bytes, other first bytes)",
-             file->path, file->bytes);
+             PETSC_COMM_SELF, TRS_ERR_DATA, "%s is not an HDF5 file (%" PRId64 " bytes, other first bytes)%s",
+             file->path, file->bytes, converter_of(file->path, head));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

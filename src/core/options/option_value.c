@@ -251,6 +251,17 @@ static void int_detail(const TrsOptionSpec *spec, const char *text, char detail[
   snprintf(detail, TRS_OPTION_DETAIL, "; write %" PRId64, whole);
 }
 
+/*
+  Does the text begin as an address does: "s3://", "hdfs://"? A path "./s3://x" does not.
+*/
+static PetscBool is_address(const char *text)
+{
+  size_t n = 0;
+
+  while (isalnum((unsigned char)text[n]) || (text[n] && strchr("+-.", text[n]))) n++;
+  return (PetscBool)(isalpha((unsigned char)text[0]) && strncmp(text + n, "://", 3) == 0);
+}
+
 static PetscErrorCode parse_string(const TrsOptionSpec *spec, const char *text, const char *folder,
                                    char **value)
 {
@@ -295,7 +306,10 @@ static PetscErrorCode parse_entry(const TrsOptionSpec *spec, const char *text, c
     *valid = (PetscBool)(value->indices[i] >= 0);
     break;
   default: /* strings and files */
-    *valid = (PetscBool)(text[0] != '\0');
+    *valid = (PetscBool)(text[0] != '\0' && !(type == TRS_OPTION_FILE && is_address(text)));
+    if (!*valid && text[0])
+      snprintf(detail, TRS_OPTION_DETAIL,
+               "; only local paths are read and written: copy the files here, or mount their storage");
     PetscCall(parse_string(spec, text, folder, &value->strings[i]));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
