@@ -89,6 +89,26 @@ def test_banner(binary, folder):
         check(h["train/step"][()].tolist() == list(range(5)) and len(h["train/loss"]) == len(h["train/samples_per_s"]) == 5, "results: steps")
 
 
+def test_options_view(binary, folder):
+    """-options_view and -log_view list what the user gave, options of one table included, and nothing else; what PETSc has no room for is counted."""
+    make(folder)
+    given = {"-table_user_learning_rate": "0.25", "-tables_bounds_check_mode": "ignore"}
+    text = run(binary, 1, f"-data_train train.h5 -batch_size 12 -steps 2 {MODEL} {TABLES} {' '.join(map(' '.join, given.items()))} -options_view -log_view", folder).text
+    tables = re.findall(r"#PETSc Option Table entries:\n(.*?)#End of PETSc", text, re.S)
+    check(len(tables) == 2, f"{len(tables)} tables of options")
+    for table in tables:
+        for option, value in {**given, "-batch_size": "12"}.items():
+            check(f"{option} {value}\n" in table, f"no {option} in\n{table}")
+        check(not re.search(r"-(skip_petscrc|no_signal_handler|options_left|options_not_shown)", table), f"options that nobody gave:\n{table}")
+    check("WARNING" not in text, text[-1500:])
+    keys = ("num_embeddings 100", "embedding_dim 8", "pooling sum", "learning_rate 0.1", "eps 0.1", "bounds_check_mode ignore", "data_type fp16", "cache_load_factor 0.5", "weight_decay 0")
+    with open(os.path.join(folder, "many.opts"), "w", encoding="ascii") as out:
+        out.write("-tables " + ",".join(f"t{t}" for t in range(70)) + "\n" + "".join(f"-table_t{t}_{key}\n" for t in range(70) for key in keys))
+    text = run(binary, 1, "-task plan -topology_world_size 2 -options_file many.opts -options_view", folder).text
+    shown, hidden = len(re.findall(r"^-table_t\d+_", text, re.M)), re.search(r"^-options_not_shown (\d+)$", text, re.M)
+    check(hidden and shown > 400 and shown + int(hidden[1]) == 70 * len(keys), f"{shown} shown, {hidden and hidden[0]}")
+
+
 def test_stages_of_blocks(binary, folder):
     """The backward of the dense layers counts as such, also where it follows a block's forward at once."""
     make(folder, samples=1200)

@@ -25,8 +25,8 @@ static const char *const closed_variables[] = {
     "PETSC_OPTIONS", "PETSC_OPTIONS_YAML", "HDF5_PLUGIN_PATH", "HDF5_PLUGIN_PRELOAD",
     "HDF5_DRIVER",   "HDF5_EXT_PREFIX",    "HDF5_VDS_PREFIX"};
 
-static char fixed_arguments[][24] = {"trshard", "-skip_petscrc", "-no_signal_handler", "-options_left", "no"};
-enum { TRS_N_FIXED = sizeof(fixed_arguments) / sizeof(fixed_arguments[0]) };
+static char fixed_arguments[][24] = {"trshard", "-skip_petscrc", "-no_signal_handler"};
+enum { TRS_N_FIXED = sizeof(fixed_arguments) / sizeof(fixed_arguments[0]), TRS_N_LIBRARY = 4 };
 
 static PetscBool stdout_is_file; /* its disk may be full at the end */
 
@@ -153,6 +153,14 @@ PetscBool TrsStartIsProgram(void)
   return is_program;
 }
 
+/* Remove the fixed arguments, which PETSc has read: -options_view shall not show them. */
+static PetscErrorCode forget_fixed(void)
+{
+  PetscFunctionBegin;
+  for (int i = 1; i < TRS_N_FIXED; i++) PetscCall(PetscOptionsClearValue(NULL, fixed_arguments[i]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsStart(int argc, char **argv)
 {
   int provided, n;
@@ -175,6 +183,7 @@ PetscErrorCode TrsStart(int argc, char **argv)
   ierr = PetscInitialize(&n, &passed, NULL, NULL);
   free(petsc_argv);
   if (ierr == PETSC_SUCCESS) ierr = TrsErrorInstall();
+  if (ierr == PETSC_SUCCESS) ierr = forget_fixed();
   if (ierr == PETSC_SUCCESS) ierr = TrsEventsRegister();
   return ierr;
 }
@@ -183,8 +192,8 @@ PetscErrorCode TrsStartLibrary(void)
 {
   /* A debug build of PETSc would refuse to free memory that a predictor allocated before this
      start. */
-  char option[] = "-malloc_debug", no[] = "no";
-  char *petsc_argv[TRS_N_FIXED + 3], **passed = petsc_argv;
+  char option[] = "-malloc_debug", no[] = "no", left[] = "-options_left";
+  char *petsc_argv[TRS_N_FIXED + TRS_N_LIBRARY + 1], **passed = petsc_argv;
   int n = early_arguments(0, NULL, petsc_argv);
   const char *theirs = getenv("PETSC_OPTIONS");
   char *kept = theirs ? strdup(theirs) : NULL;
@@ -193,6 +202,8 @@ PetscErrorCode TrsStartLibrary(void)
 
   if (ierr == PETSC_SUCCESS && !started) {
     petsc_argv[n++] = option;
+    petsc_argv[n++] = no;
+    petsc_argv[n++] = left;
     petsc_argv[n++] = no;
     petsc_argv[n] = NULL;
     unsetenv("PETSC_OPTIONS"); /* a collection has its own options */
@@ -254,6 +265,30 @@ static void keep_components(void)
   }
 }
 
+/*
+  Keep PETSc from its warning of options that it did not read, unless the user asks with
+  -options_left. The options' check has warned of options that had no effect.
+*/
+static PetscErrorCode settle_left(void)
+{
+  char **names, **values;
+  PetscBool asked, found;
+  PetscInt n;
+
+  PetscFunctionBegin;
+  PetscCall(PetscOptionsHasName(NULL, NULL, "-options_left", &asked));
+  if (asked) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscOptionsLeftGet(NULL, &n, &names, &values));
+  for (PetscInt i = 0; i < n; i++) {
+    char name[PETSC_MAX_PATH_LEN];
+
+    PetscCall(PetscSNPrintf(name, sizeof(name), "-%s", names[i]));
+    PetscCall(PetscOptionsHasName(NULL, NULL, name, &found));
+  }
+  PetscCall(PetscOptionsLeftRestore(NULL, &n, &names, &values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsStop(PetscBool has_failed)
 {
   PetscErrorCode ierr;
@@ -263,7 +298,10 @@ PetscErrorCode TrsStop(PetscBool has_failed)
     A refused run must not replace a log file. A failed allocation may have left NULL among PETSc's
     names, and any search for an option would crash on it.
   */
-  if (has_failed) (void)PetscOptionsClear(NULL);
+  if (has_failed)
+    (void)PetscOptionsClear(NULL);
+  else
+    (void)settle_left();
   ierr = PetscFinalize();
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   (void)fflush(stdout);

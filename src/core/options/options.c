@@ -12,7 +12,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { TRS_MAX_MESSAGE = 1800, TRS_MAX_SHOWN = 100 };
+enum { TRS_MAX_MESSAGE = 1800, TRS_MAX_SHOWN = 100, TRS_PETSC_ROOM = 480, TRS_PETSC_NAME = 480 };
 
 static const TrsOptionSpec core_specs[] = {
     {"-options_file", TRS_OPTION_FILE, NULL, NULL, NULL, NULL,
@@ -101,6 +101,40 @@ static PetscErrorCode set_in_petsc(const TrsGivenOption *given)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Put the options of single tables and tasks into PETSc's database, too, where -options_view and
+  -log_view take what they show. Its room in PETSc 3.18 is for 512 options with names of fewer than
+  512 bytes. Options beyond that are counted.
+*/
+static PetscErrorCode show_in_petsc(TrsOptions options)
+{
+  char text[32], name[] = "-options_not_shown";
+  TrsGivenOption rest = {.name = name, .value = text};
+  int n = 0, hidden = 0;
+
+  PetscFunctionBegin;
+  for (int i = 0; i < options->given.n; i++) {
+    const TrsOptionEntry *entry = TrsOptionsFindEntry(options, options->given.option[i].name);
+
+    n += !entry->spec || entry->spec->name[0] == '-';
+  }
+  for (int i = 0; i < options->given.n; i++) {
+    const TrsGivenOption *given = &options->given.option[i];
+    const TrsOptionEntry *entry = TrsOptionsFindEntry(options, given->name);
+
+    if (!entry->spec || entry->spec->name[0] == '-' || entry->given != given) continue;
+    if (n < TRS_PETSC_ROOM && strlen(given->name) < TRS_PETSC_NAME) {
+      PetscCall(set_in_petsc(given));
+      n++;
+    } else {
+      hidden++;
+    }
+  }
+  snprintf(text, sizeof(text), "%d", hidden);
+  if (hidden) PetscCall(set_in_petsc(&rest));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode check_petsc_option(TrsOptions options, const TrsGivenOption *given)
 {
   TrsOptionPetscKind kind = TrsOptionPetscKindOf(given->name);
@@ -145,7 +179,6 @@ static PetscErrorCode check_given(TrsOptions options)
     if (!entry->spec) continue;
     PetscCall(TrsOptionParse(entry->spec, given, &value));
     PetscCall(TrsOptionValueFree(&value));
-    /* PETSc 3.18 has room for 512 options, too few for per-table options. */
     is_plain = (PetscBool)(entry->spec->name[0] == '-');
     if (is_plain && entry->spec != &core_specs[0] && entry->spec != &core_specs[1])
       PetscCall(set_in_petsc(given));
@@ -155,6 +188,7 @@ static PetscErrorCode check_given(TrsOptions options)
     entry = TrsOptionsFindEntry(options, options->given.option[i].name);
     if (!entry->spec) PetscCall(check_petsc_option(options, &options->given.option[i]));
   }
+  PetscCall(show_in_petsc(options));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
