@@ -200,6 +200,37 @@ def test_backups(binary, folder):
     check("quant.h5.~1~" in names(folder), f"-task predict: {names(folder)}")
 
 
+@thinned
+def test_backups_kept(binary, folder):
+    """-existing_outputs_keep backups of each output stay, the newest; a file of somebody else's stays whatever its name is."""
+    make(folder)
+    others = {"run.h5.~2~": "precious\n", "final.h5.~1~": "precious\n", "run.h5.~01~": "mine\n", "run.h5.~x~": "mine\n", "run.h5.~3": "mine\n", "prun.h5.~1~": "trshard\n"}
+    for name, text in others.items():
+        with open(os.path.join(folder, name), "w", encoding="ascii") as out:
+            out.write(text)
+    with h5py.File(os.path.join(folder, "run.h5.~4~"), "w") as h:
+        h["mine"] = 1
+    os.mkdir(os.path.join(folder, "run.h5.~5~"))
+    os.symlink("train.h5", os.path.join(folder, "run.h5.~6~"))
+    others = {**others, "run.h5.~4~": None, "run.h5.~5~": None, "run.h5.~6~": None}
+    shown = "-checkpoint_final final.h5 -trace trace.json -plan_report report.txt -existing_outputs_keep 2"
+    contents = []
+    for i in range(6):
+        result = run(binary, 1, words(1, f"{shown} -steps {2 + i} -batch_size {10 + i}"), folder)
+        contents.append({name: open(os.path.join(folder, name), "rb").read() for name in ("run.h5", "final.h5", "trace.json", "report.txt")})
+    for name, first in (("run.h5", 7), ("final.h5", 2), ("trace.json", 1), ("report.txt", 1)):
+        found = {other for other in names(folder) if other.startswith(name + ".~")} - set(others)
+        check(found == {f"{name}.~{first + i}~" for i in (3, 4)}, f"{name}: {sorted(found)}")
+        for i in (3, 4):
+            check(open(os.path.join(folder, f"{name}.~{first + i}~"), "rb").read() == contents[i][name], f"{name}: backup {first + i} is not what run {i} wrote")
+    for name, text in others.items():
+        check(os.path.lexists(os.path.join(folder, name)), f"{name} is gone")
+        check(text is None or open(os.path.join(folder, name), encoding="ascii").read() == text, f"{name} has another text")
+    check(f"removed    the oldest backup: run.h5.~9~ (-existing_outputs_keep 2)" in said(result, folder), result.text[-2000:])
+    run(binary, 1, words(1, f"-steps 1 -existing_outputs_keep 0"), folder)
+    check({f"run.h5.~{i}~" for i in (10, 11, 12)} <= set(names(folder)), f"0, for all: {names(folder)}")
+
+
 def test_backups_of_texts(binary, folder):
     """A plan that was edited by hand, and whatever else stands where a text goes: kept, numbered; the same text again is no other file."""
     shared = "-task plan -tables a,b -tables_embedding_dim 64 -tables_num_embeddings 1000 -topology_world_size 2"

@@ -5,15 +5,17 @@
 #include "io/hdf5_util.h"
 #include "io/preflight.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TRS_BACKUP_ROOM = 16 }; /* largest length of ".~<n>~" */
+enum { TRS_BACKUP_ROOM = 16, TRS_BACKUP_DIGITS = 9 }; /* most bytes of ".~<n>~"; most digits of n */
 
 /* Identify the file that a path names, after following symbolic links. */
 static TrsFileIdentity identify(const char *path)
@@ -38,19 +40,43 @@ static PetscBool is_same(const TrsFileIdentity *a, const TrsFileIdentity *b)
 
 /* --- the owner of a file --- */
 
-/* Read the attribute run_id of an HDF5 file into *context, a TrsOutput. */
-static PetscErrorCode read_run_id(void *context)
+/* Read a text of the root of an HDF5 file: NULL for none. Free *text with PetscFree(). */
+static PetscErrorCode read_root(const char *path, const char *attribute, char **text)
 {
-  TrsOutput *output = (TrsOutput *)context;
   TrsHDF5File file;
   PetscErrorCode ierr;
   PetscBool found;
 
   PetscFunctionBegin;
-  PetscCall(TrsHDF5FileOpen(output->path, &file));
-  ierr = TrsHDF5ReadString(&file, file.id, "", "run_id", &found, &output->found_run_id);
+  PetscCall(TrsHDF5FileOpen(path, &file));
+  ierr = TrsHDF5ReadString(&file, file.id, "", attribute, &found, text);
   PetscCall(TrsHDF5FileClose(&file));
   PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Read the attribute run_id of an HDF5 file into *context, a TrsOutput. */
+static PetscErrorCode read_run_id(void *context)
+{
+  TrsOutput *output = (TrsOutput *)context;
+
+  PetscFunctionBegin;
+  PetscCall(read_root(output->path, "run_id", &output->found_run_id));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Read a file by HDF5, in a child process first. A file that cannot be read is no error. */
+static PetscErrorCode read_carefully(const char *path, PetscErrorCode (*read)(void *), void *context)
+{
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  TrsHDF5Lock();
+  ierr = TrsPreflight(path, read, context);
+  if (ierr == PETSC_SUCCESS) ierr = read(context);
+  TrsHDF5Unlock();
+  if (ierr != PETSC_SUCCESS && ierr != TRS_ERR_DATA && ierr != TRS_ERR_NO_INPUT) PetscCall(ierr);
+  if (ierr != PETSC_SUCCESS) TrsErrorClear(); /* damaged or not HDF5 */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -66,19 +92,9 @@ PetscErrorCode TrsOutputOpenText(const char *path, TrsExisting existing, TrsOutp
 
 PetscErrorCode TrsOutputOpen(const char *path, TrsExisting existing, TrsOutput *output)
 {
-  PetscErrorCode ierr;
-
   PetscFunctionBegin;
   PetscCall(TrsOutputOpenText(path, existing, output));
-  if (output->found.is_there) {
-    TrsHDF5Lock();
-    ierr = TrsPreflight(path, read_run_id, output);
-    if (ierr == PETSC_SUCCESS) ierr = read_run_id(output);
-    TrsHDF5Unlock();
-    if (ierr != PETSC_SUCCESS && ierr != TRS_ERR_DATA && ierr != TRS_ERR_NO_INPUT) PetscCall(ierr);
-    /* the file is damaged or not HDF5, so not of this run */
-    if (ierr != PETSC_SUCCESS) TrsErrorClear();
-  }
+  if (output->found.is_there) PetscCall(read_carefully(path, read_run_id, output));
   if (path && !output->found_run_id) PetscCall(PetscStrallocpy("", &output->found_run_id));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -133,7 +149,150 @@ PetscErrorCode TrsOutputClaim(TrsOutput *output, const char *run_id)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- backups --- */
+/* --- earlier backups --- */
+
+/* The number n of a backup's name <base>.~<n>~ as make_backup() writes it; 0 for another name. */
+static int backup_number(const char *name, const char *base)
+{
+  const char *number = name + strlen(base) + 2;
+  size_t n;
+
+  if (strncmp(name, base, strlen(base)) != 0 || strncmp(number - 2, ".~", 2) != 0) return 0;
+  n = strspn(number, "0123456789");
+  if (n == 0 || n > TRS_BACKUP_DIGITS || number[0] == '0' || strcmp(number + n, "~") != 0) return 0;
+  return (int)strtol(number, NULL, 10);
+}
+
+/* Call visit(context, number, path) for each backup's name beside the file at `path`. */
+static PetscErrorCode each_backup(const char *path, PetscErrorCode (*visit)(void *, int, const char *),
+                                  void *context)
+{
+  const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+  const size_t n_folder = (size_t)(base - path), size = strlen(path) + TRS_BACKUP_ROOM;
+  PetscErrorCode ierr = PETSC_SUCCESS;
+  char *name;
+  DIR *dir;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc1(size, &name));
+  PetscCall(PetscSNPrintf(name, size, "%.*s.", (int)n_folder, path));
+  dir = opendir(name);
+  for (struct dirent *entry; dir && !ierr && (entry = readdir(dir));) {
+    const int number = backup_number(entry->d_name, base);
+
+    if (number == 0) continue;
+    snprintf(name, size, "%s.~%d~", path, number);
+    ierr = visit(context, number, name);
+  }
+  if (dir) (void)closedir(dir);
+  PetscCall(PetscFree(name));
+  PetscCall(ierr);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode take_highest(void *context, int number, const char *path)
+{
+  int *highest = (int *)context;
+
+  (void)path;
+  *highest = PetscMax(*highest, number);
+  return PETSC_SUCCESS;
+}
+
+/* A file that may be ours, and the text of its attribute format. */
+typedef struct {
+  const char *path;
+  char *format;
+} TrsOurs;
+
+static PetscErrorCode read_format(void *context)
+{
+  TrsOurs *ours = (TrsOurs *)context;
+
+  PetscFunctionBegin;
+  PetscCall(read_root(ours->path, "format", &ours->format));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Tell whether this program wrote a file. */
+static PetscErrorCode is_ours(const char *path, PetscBool *ours)
+{
+  const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  char head[257] = "";
+  TrsOurs file = {.path = path};
+  struct stat status;
+  ssize_t n;
+
+  PetscFunctionBegin;
+  *ours = PETSC_FALSE;
+  if (fd < 0) PetscFunctionReturn(PETSC_SUCCESS);
+  n = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) ? pread(fd, head, sizeof(head) - 1, 0) : 0;
+  (void)close(fd);
+  if (n > 4 && memcmp(head, "\x89HDF", 4) == 0) {
+    PetscCall(read_carefully(path, read_format, &file));
+    *ours = (PetscBool)(file.format && strncmp(file.format, "trshard-", 8) == 0);
+    PetscCall(PetscFree(file.format));
+  } else {
+    *ours = (PetscBool)(n > 0 && (strstr(head, "trshard") || strstr(head, "\nPlanner statistics: ")));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode take_ours(void *context, int number, const char *path)
+{
+  TrsOutput *output = (TrsOutput *)context;
+  PetscBool ours;
+
+  PetscFunctionBegin;
+  PetscCall(is_ours(path, &ours));
+  if (!ours) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscRealloc(sizeof(*output->backups) * (size_t)(output->n_backups + 1), &output->backups));
+  output->backups[output->n_backups++] = (TrsBackup){number, identify(path)};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static int by_number(const void *a, const void *b)
+{
+  return ((const TrsBackup *)a)->number - ((const TrsBackup *)b)->number;
+}
+
+PetscErrorCode TrsOutputLimitBackups(TrsOutput *output, int most)
+{
+  char *target;
+
+  PetscFunctionBegin;
+  output->most = most;
+  if (!output->found.is_there || TrsOutputIsOwn(output)) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(TrsAtomicTarget(output->path, &target));
+  PetscCall(each_backup(target, take_ours, output));
+  PetscCall(PetscFree(target));
+  if (output->n_backups)
+    qsort(output->backups, (size_t)output->n_backups, sizeof(*output->backups), by_number);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Remove the oldest backups that are one too many beside the new one. */
+static PetscErrorCode remove_oldest(TrsOutput *output, const char *path)
+{
+  const size_t n = strlen(path) + TRS_BACKUP_ROOM;
+
+  PetscFunctionBegin;
+  while (output->most && output->n_backups >= output->most) {
+    const TrsBackup oldest = output->backups[0];
+    TrsFileIdentity now;
+
+    output->n_backups--;
+    memmove(output->backups, output->backups + 1, (size_t)output->n_backups * sizeof(*output->backups));
+    PetscCall(PetscFree(output->removed));
+    PetscCall(PetscMalloc1(n, &output->removed));
+    snprintf(output->removed, n, "%s.~%d~", path, oldest.number);
+    now = identify(output->removed);
+    if (!is_same(&now, &oldest.file) || unlink(output->removed) != 0) PetscCall(PetscFree(output->removed));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- out of the way --- */
 
 /*
   Give the file at `path` the additional name `backup`. On a file system without links, rename it.
@@ -151,16 +310,17 @@ static int keep_as(const char *path, const char *backup)
   return rename(path, backup) == 0 ? 0 : errno;
 }
 
-/* Keep the file at `path` under the first free name of <path>.~1~, <path>.~2~ and so on. */
+/* Keep the file at `path` as <path>.~<n>~, with n one above the highest number that is there. */
 static PetscErrorCode make_backup(TrsOutput *output, const char *path)
 {
   const size_t n = strlen(path) + TRS_BACKUP_ROOM;
   char *backup;
-  int error = EEXIST;
+  int error = EEXIST, highest = 0;
 
   PetscFunctionBegin;
+  PetscCall(each_backup(path, take_highest, &highest));
   PetscCall(PetscMalloc1(n, &backup));
-  for (int i = 1; error == EEXIST && i < INT_MAX; i++) {
+  for (int i = highest + 1; error == EEXIST && i < INT_MAX; i++) {
     snprintf(backup, n, "%s.~%d~", path, i);
     error = keep_as(path, backup);
   }
@@ -171,6 +331,7 @@ static PetscErrorCode make_backup(TrsOutput *output, const char *path)
              path, backup, strerror(error));
   PetscCall(PetscFree(output->backup));
   output->backup = backup;
+  PetscCall(remove_oldest(output, path));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -239,6 +400,8 @@ PetscErrorCode TrsOutputClose(TrsOutput *output)
   PetscCall(PetscFree(output->run_id));
   PetscCall(PetscFree(output->found_run_id));
   PetscCall(PetscFree(output->backup));
+  PetscCall(PetscFree(output->backups));
+  PetscCall(PetscFree(output->removed));
   *output = (TrsOutput){.path = NULL};
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -11,6 +11,11 @@
   path. After a crash between these steps both names hold the old file. A symbolic link at the path
   stays: its target is replaced, and the backup lies beside the target.
 
+  Backups that this program wrote are removed if there are too many, the oldest first. A file counts
+  as such if it is one at the start: an HDF5 file with the root attribute format "trshard-...", or a
+  text with "trshard", or a plan report's title, in its first 256 bytes. Any other file of such a
+  name stays.
+
   One rank at a time, not collective.
 */
 #pragma once
@@ -30,6 +35,12 @@ typedef struct {
   int64_t bytes, modified_s, modified_ns;
 } TrsFileIdentity;
 
+/* A backup that this program wrote earlier. */
+typedef struct {
+  int number; /* n of <path>.~<n>~ */
+  TrsFileIdentity file;
+} TrsBackup;
+
 typedef struct {
   char *path; /* NULL if there is no such output */
   /*
@@ -41,6 +52,10 @@ typedef struct {
   TrsFileIdentity found, own; /* the file at the start, and the file that this process put there */
   char *found_run_id;         /* "" if the file at the start names no run */
   char *backup;               /* new name of another run's file, or NULL if there was none */
+  int most;                   /* number of backups that stay, or 0 for all */
+  int n_backups;              /* backups of this program at the start that are still there */
+  TrsBackup *backups;         /* [n_backups] oldest first */
+  char *removed;              /* name of the backup that was removed last, or NULL */
 } TrsOutput;
 
 /*
@@ -55,6 +70,14 @@ PetscErrorCode TrsOutputOpen(const char *path, TrsExisting existing, TrsOutput *
 
 /* TrsOutputOpenText - The same for a text, which names no run. */
 PetscErrorCode TrsOutputOpenText(const char *path, TrsExisting existing, TrsOutput *output);
+
+/*
+  TrsOutputLimitBackups - Let at most this many backups of the output stay, the run's own included.
+
+  Call this after TrsOutputOpen(), before other threads use HDF5. A child process opens the files
+  first.
+*/
+PetscErrorCode TrsOutputLimitBackups(TrsOutput *output, int most);
 
 /*
   TrsOutputClaim - Set the run that the output belongs to, before its first file.

@@ -143,7 +143,7 @@ static PetscErrorCode write_all(MPI_Comm comm, TrsOutput *output, int64_t n, con
   PetscCall(PetscMalloc1(TRS_TRACE_PIECE, &piece));
   ierr = open_stream(output->path, &file, &out);
   if (out) {
-    fprintf(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+    fprintf(out, "{\"otherData\":{\"program\":\"trshard\"},\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     write_names(out, 0, sum);
     write_spans(out, 0, n, span, zero_s);
   }

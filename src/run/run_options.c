@@ -39,6 +39,9 @@ static const TrsOptionSpec run_specs[] = {
      "-plan_search_space, -plan_report and -bench_topology it is another text. A resumed run always "
      "replaces its own files. backup: keep it as FILE.~1~, FILE.~2~ ... when the new file is put in place. "
      "refuse: do not start (exit status 73). replace: overwrite it"},
+    {"-existing_outputs_keep", TRS_OPTION_INT, "10", "[0,100000]", NULL, "files",
+     "number of backups FILE.~n~ of each output that stay. When a new backup is made, the oldest of those "
+     "that this program wrote are removed; files of others stay. 0: all stay"},
     {"-report_interval", TRS_OPTION_REAL, NULL, "[0,]", NULL, "s",
      "time between progress lines; 0: one each step (default: 2 on a terminal, 60 in a file or a pipe)"},
     {"-watchdog_seconds", TRS_OPTION_REAL, "300", "[0,]", NULL, "s",

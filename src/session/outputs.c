@@ -179,6 +179,16 @@ PetscErrorCode TrsOutputsExisting(TrsOptions options, PetscBool names_run, TrsEx
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsOutputsLimitBackups(TrsOptions options, TrsOutput *output)
+{
+  int64_t most;
+
+  PetscFunctionBegin;
+  PetscCall(TrsOptionsGetInt(options, "-existing_outputs_keep", &most, NULL));
+  PetscCall(TrsOutputLimitBackups(output, (int)most));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsOutputsOpen(MPI_Comm comm, TrsOptions options, unsigned kinds, TrsOutputs *outputs)
 {
   PetscErrorCode ierr = PETSC_SUCCESS;
@@ -193,7 +203,9 @@ PetscErrorCode TrsOutputsOpen(MPI_Comm comm, TrsOptions options, unsigned kinds,
     if (!(kinds >> k & 1u)) continue;
     PetscCall(TrsOptionsGetString(options, kinds_of[k].option, &path, NULL));
     PetscCall(TrsOutputsExisting(options, (PetscBool)(k != TRS_OUTPUT_TRACE), &existing));
-    if (outputs->rank == 0 && ierr == PETSC_SUCCESS) ierr = TrsOutputOpen(path, existing, &outputs->file[k]);
+    if (outputs->rank != 0 || ierr != PETSC_SUCCESS) continue;
+    ierr = TrsOutputOpen(path, existing, &outputs->file[k]);
+    if (ierr == PETSC_SUCCESS) ierr = TrsOutputsLimitBackups(options, &outputs->file[k]);
   }
   PetscCall(TrsAgree(comm, ierr));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -227,6 +239,10 @@ PetscErrorCode TrsOutputsReport(const TrsOutputs *outputs, PetscBool trained, co
     if (file[k].backup)
       PetscCall(PetscPrintf(PETSC_COMM_SELF, "%-10s what was %s before: %s\n", "kept", file[k].path,
                             file[k].backup));
+  for (int k = 0; k < TRS_N_OUTPUTS; k++)
+    if (file[k].removed)
+      PetscCall(PetscPrintf(PETSC_COMM_SELF, "%-10s the oldest backup: %s (-existing_outputs_keep %d)\n",
+                            "removed", file[k].removed, file[k].most));
   if (trained && !has_weights)
     PetscCall(PetscPrintf(PETSC_COMM_SELF, "weights not kept: no -checkpoint_final or -checkpoint_dir\n"));
   if (!file[TRS_OUTPUT_RESULTS].own.is_there)

@@ -43,6 +43,12 @@ PetscErrorCode TrsOutputsCheckPaths(MPI_Comm comm, TrsOptions options);
 PetscErrorCode TrsOutputsExisting(TrsOptions options, PetscBool names_run, TrsExisting *existing);
 
 /*
+  Let as many backups of an output stay as -existing_outputs_keep says. On rank 0, as
+  TrsOutputLimitBackups().
+*/
+PetscErrorCode TrsOutputsLimitBackups(TrsOptions options, TrsOutput *output);
+
+/*
   TrsOutputsOpen - Look for existing files at the output paths of these kinds.
 
   Collective on comm. Call this before readers start, because their threads use HDF5. Free with

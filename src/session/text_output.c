@@ -29,6 +29,7 @@ static PetscErrorCode to_file(TrsOptions options, const char *option, const char
   PetscFunctionBegin;
   PetscCall(TrsOutputsExisting(options, PETSC_FALSE, &existing));
   PetscCall(TrsOutputOpenText(path, existing, &output));
+  PetscCall(TrsOutputsLimitBackups(options, &output));
   if (!text) PetscCall(TrsOutputClaim(&output, NULL));
   ierr = text ? TrsOutputSave(&output, text->data, (int64_t)text->n) : TrsAtomicTry(path);
   if (output.backup)
