@@ -18,6 +18,7 @@ SERIES = (("window", "metrics/{}window_", "metrics/step", "train, window"), ("li
 OF_SERIES = {"window": "#0072b2", "lifetime": "#7f7f7f", "evaluation": "#d55e00"}  # of a single run
 HELD = {"tables": "#0072b2", "optimizer_states": "#56b4e9", "dense": "#009e73", "batches": "#e69f00", "exchanges": "#117733", "activations": "#cc79a7",
         "scratch": "#f0e442", "others_pages": "#bbbbbb", "libraries_and_rest": "#dddddd"}
+HELD_WORDS = {"others_pages": "memory of other ranks", "libraries_and_rest": "libraries and MPI"}  # of kinds whose names in the file say too little
 WIDE = 36  # letters of a legend's entry, of which two are as wide as a panel
 MOST_POINTS = 4000  # of a curve: more than a picture has columns
 
@@ -251,7 +252,7 @@ def draw_memory(axes, runs, styles):
     for kind in kinds:
         height = np.array([dict(rows).get(kind, 0.0) for rows, _ in bars]) / size
         if height.any():
-            axes.bar(x, height, bottom=bottom, width=0.86 if len(bars) <= trsfigures.MOST_BARS else 1.0, color=HELD.get(kind, "#444444"), label=kind.replace("_", " "))
+            axes.bar(x, height, bottom=bottom, width=0.86 if len(bars) <= trsfigures.MOST_BARS else 1.0, color=HELD.get(kind, "#444444"), label=HELD_WORDS.get(kind, kind.replace("_", " ")))
         bottom = bottom + height
     if any(predicted for _, predicted in bars):
         axes.plot(x, [np.nan if predicted is None else predicted / size for _, predicted in bars], linestyle="", marker="D", markersize=5 if len(bars) <= 64 else 2,

@@ -16,8 +16,8 @@ TYPES = {"table_wise": "#0072b2", "row_wise": "#d55e00", "table_row_wise": "#e69
          "table_column_wise": "#009e73", "grid_shard": "#cc79a7", "data_parallel": "#7f7f7f"}
 OTHER_TYPE = "#444444"
 # Compute is indigo, exchange green; forward is dark, backward light.
-PARTS = {"fwd_compute": ("forward compute", "#332288"), "bwd_compute": ("backward compute", "#9a8fd0"), "fwd_comms": ("forward comms", "#117733"),
-         "bwd_comms": ("backward comms", "#85c79c"), "prefetch_compute": ("prefetch", "#bbbbbb")}
+PARTS = {"fwd_compute": ("forward compute", "#332288"), "bwd_compute": ("backward compute", "#9a8fd0"), "fwd_comms": ("forward exchange", "#117733"),
+         "bwd_comms": ("backward exchange", "#85c79c"), "prefetch_compute": ("prefetch", "#bbbbbb")}
 INK = "#222222"
 LIMIT = "#a00000"
 MOST_BARS = 64  # of ranks; beyond, they are a heat map

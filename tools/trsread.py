@@ -172,7 +172,7 @@ class Plan:
         for part, word in ((1, "forward"), (3, "backward")):
             for module, kind in groups:
                 of = np.array([(m, k) == (module, kind) for m, k in zip(self.modules, self.types)], bool)
-                name = f"{word} comms {kind}" + (f" ({module})" if len(kinds) > 1 else "")
+                name = f"{word} exchange {kind}" + (f" ({module})" if len(kinds) > 1 else "")
                 found.append(self._slowest(name, part, of[self.table]))
         found.append(self._slowest("backward compute", 2, slice(None)))
         total = sum(part["ms"] for part in found)

@@ -76,7 +76,7 @@ def test_banner(binary, folder):
     text = run(binary, 2, f"-data_train train.h5 -batch_size 12 -steps 5 -output run.h5 {MODEL} {TABLES} {MIXED} -report_interval 0", folder).text
     for pattern in (r"trshard \d", r"2 ranks", r"cpu on .*thread", r"Open MPI.*PETSc.*HDF5", r"train\.h5: 200 samples, 3 dense, 5 sparse features",
                     r"row_wise", r"memory .*of tables", r"step 5/5 .*epoch .*loss .*samples/s .*ETA", r"peak memory",
-                    r"memory +tables .* batches .* exchanges .* activations .* libraries_and_rest .*rank \d"):
+                    r"memory +tables .* batches .* exchanges .* activations .*, libraries and MPI .*rank \d"):
         check(re.search(pattern, text), f"no {pattern!r} in\n{text}")
     with h5py.File(os.path.join(folder, "run.h5")) as h:
         for name in ("version", "options", "plan", "world_size", "hardware", "libraries"):

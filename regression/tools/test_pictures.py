@@ -20,7 +20,7 @@ class Plans(handmade.Scratch):
         self.assertTrue(np.allclose(plan.time(), [1.3, 5.0, 1.3, 1.3]))
         parts = plan.critical_parts()
         self.assertEqual([(p["name"], p["rank"]) for p in parts],
-                         [("forward compute", 1), ("forward comms row_wise", 0), ("forward comms table_wise", 1), ("backward comms row_wise", 0), ("backward comms table_wise", 1),
+                         [("forward compute", 1), ("forward exchange row_wise", 0), ("forward exchange table_wise", 1), ("backward exchange row_wise", 0), ("backward exchange table_wise", 1),
                           ("backward compute", 1)])
         self.assertTrue(np.allclose([p["ms"] for p in parts], [1.5, 0.2, 0.4, 0.1, 0.3, 2.5]))
         self.assertEqual(parts[0]["tables"][0][0], "a <b>&\"$x$")

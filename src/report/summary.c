@@ -43,6 +43,14 @@ static const char *held_name(int kind)
   return kind == TRS_HELD_REST ? "libraries_and_rest" : TrsMemoryKindName((TrsMemoryKind)kind);
 }
 
+/* The words of a kind for people: the names in the file of results are kept as they are. */
+static const char *held_words(int kind)
+{
+  if (kind == TRS_HELD_BY_OTHERS) return "memory of other ranks";
+  if (kind == TRS_HELD_REST) return "libraries and MPI";
+  return kind == TRS_MEMORY_STATES ? "optimizer states" : TrsMemoryKindName((TrsMemoryKind)kind);
+}
+
 static void hold_by_kind(int64_t peak_bytes, double held[TRS_N_HELD])
 {
   int64_t bytes[TRS_N_MEMORY_KINDS];
@@ -59,6 +67,7 @@ static PetscErrorCode report_memory(const TrsSession *session, TrsResults result
 {
   double held[TRS_N_HELD];
   char names[TRS_TEXT] = "", text[32];
+  int n_shown = 0;
   struct {
     double bytes;
     int rank;
@@ -72,9 +81,10 @@ static PetscErrorCode report_memory(const TrsSession *session, TrsResults result
   PetscCall(PetscPrintf(session->comm, "%-10s", "memory"));
   for (int k = 0; k < TRS_N_HELD; k++) {
     snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", k ? "," : "", held_name(k));
-    if (held[k] > 0)
-      PetscCall(
-          PetscPrintf(session->comm, " %s %s", held_name(k), TrsBytesText(held[k], text, sizeof(text))));
+    if (held[k] > 0) {
+      PetscCall(PetscPrintf(session->comm, "%s %s %s", n_shown++ ? "," : "", held_words(k),
+                            TrsBytesText(held[k], text, sizeof(text))));
+    }
   }
   PetscCall(PetscPrintf(session->comm, " (rank %d)\n", largest.rank));
   PetscCall(TrsResultsSetText(results, "held_names", names));
