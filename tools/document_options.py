@@ -157,9 +157,9 @@ REFERENCE = """<!-- SPDX-License-Identifier: BSD-3-Clause -->
 [README.md](README.md#option-files) says how options go into files.
 
 A `<bool>` is true, false, 1, 0, yes, no, on or off; the option alone is true. A comma, as in
-`<int,..>`, means a list with commas between its values. Counts take K, M, G and T, which are powers
-of 1000. Bytes also take KB to TB and KiB to TiB. The parentheses hold what is allowed, the unit and
-the default."""
+`<int,..>`, means a list with commas between its values; a value with a comma is in double quotes,
+as in `-data_train '"a,b.h5",c.h5'`. Counts take K, M, G and T, which are powers of 1000. Bytes also
+take KB to TB and KiB to TiB. The parentheses hold what is allowed, the unit and the default."""
 
 
 def anchor(title):

@@ -63,6 +63,26 @@ def test_no_locks(binary, folder):
             check("no locks" not in text, f"reading needs no lock:\n{text}")
 
 
+def test_names_with_commas(binary, folder):
+    """A path with a comma goes into each list of files in double quotes: on the command line, in option files, and in the results' options."""
+    for i, name in enumerate(("a,b.h5", ",c\".h5", "d.h5")):
+        write_dataset(os.path.join(folder, name), 40, seed=i)
+    words = MODEL.replace("-data_train train.h5", "")
+    run(binary, 1, f"{words} -data_train a,b.h5 -steps 1", folder, status=66)
+    lists = {"line": """-data_train '"a,b.h5",",c"".h5",d.h5' -data_eval '"a,b.h5"'""", "opts": "-options_file data.opts", "yaml": "-options_file data.yaml"}
+    with open(os.path.join(folder, "data.opts"), "w", encoding="ascii") as out:
+        out.write('-data_train """a,b.h5"","",c"""".h5"",d.h5"\n-data_eval """a,b.h5"""\n')
+    with open(os.path.join(folder, "data.yaml"), "w", encoding="ascii") as out:
+        out.write("""data_train: ["a,b.h5", ',c".h5', d.h5]\ndata_eval: ["a,b.h5"]\n""")
+    for name, given in lists.items():
+        text = run(binary, 1, f"{words} {given} -epochs 1 -output {name}.h5", folder).text
+        check("120 samples" in text and "40 samples" in text, f"{name}:\n{text[-2000:]}")
+        with h5py.File(os.path.join(folder, f"{name}.h5")) as h, open(os.path.join(folder, "again.opts"), "w", encoding="utf-8") as out:
+            out.write(h.attrs["options"])
+        text = run(binary, 1, f"-options_file again.opts -output again-{name}.h5", folder).text
+        check("120 samples" in text, f"{name}, again:\n{text[-2000:]}")
+
+
 def test_locked_by_a_writer(binary, folder):
     """A dataset that another program is writing is not read, and the message says so."""
     path = os.path.join(folder, "train.h5")
