@@ -19,11 +19,14 @@ columns is a feature for each, NAME_0, NAME_1, ..., or with --bags one feature w
                   An option of the command line takes the place of the file's
   ids             integers as they are (uint64 if all columns of ids are, else their 64 bits), or text, whose XXH64 is the id. Columns of CSV are decimal
                   integers, also as 7.0, unless --text or --hexadecimal names them. With ROWS an id must lie below, or be -1
-                  (pruned); --modulo takes the remainder, as it is always done with text
+                  (pruned); --modulo takes the remainder, as it is always done with text. With --sparse-unknown ROW an id outside becomes
+                  this row: train with one row more than there are ids, and convert what is served with the same ROWS
   bags            lists of Parquet; in CSV --bags names columns whose cells have several ids, with --bag-separator between
   labels          from 0 to 1, or true and false. With --task-labels any finite numbers, which the losses of -tasks take, and NaN where one is missing.
                   With several labels, or --task-labels, they have the names of their columns. --no-labels makes a dataset for
                   predictions of rows that have none
+  absent          --absent names columns that some inputs lack. Their rows have the VALUE there (--absent device=7), as a cell of the file
+                  would say it; without =VALUE they are missing there. In a mapping file also absent: {device: 7}
   missing         nulls, NaN, empty cells, and the words of --nulls. A label, weight, group or time must be there. A dense feature
                   becomes --dense-missing (0; "refuse" ends with an error). A feature's id is left out, or becomes
                   --sparse-missing; inside a bag it is left out always
@@ -52,9 +55,9 @@ import trsdata
 import trsread
 import trstable
 
-LISTS = ("labels", "dense", "sparse", "text", "hexadecimal", "bags", "nulls")
+LISTS = ("labels", "dense", "sparse", "text", "hexadecimal", "bags", "nulls", "absent")
 ONE_COLUMN = ("weights", "group", "time")
-DEFAULTS = {**{name: [] for name in LISTS}, **dict.fromkeys(ONE_COLUMN), "dense_missing": 0.0, "sparse_missing": "empty", "log1p": False,
+DEFAULTS = {**{name: [] for name in LISTS}, **dict.fromkeys(ONE_COLUMN), "dense_missing": 0.0, "sparse_missing": "empty", "sparse_unknown": None, "log1p": False,
             "task_labels": False, "no_labels": False, "modulo": False, "bag_separator": "|", "delimiter": None, "no_quotes": False, "layout": None}
 LAYOUTS = {
     "dlrm": {"labels": ["y"], "dense": ["X_int"], "sparse": [{"column": "X_cat", "name": "cat", "rows": "counts"}], "log1p": True},
@@ -99,6 +102,12 @@ def sparse_entry(word):
     return entry
 
 
+def absent_entry(word):
+    """COLUMN[=VALUE] as a name and a word, or None."""
+    name, equals, value = word.rpartition("=")
+    return (name, value) if equals else (word, None)
+
+
 def mapping_file(path):
     """The keys of a file: JSON, which needs no package, or YAML."""
     if path.lower().endswith((".yaml", ".yml")):
@@ -131,6 +140,8 @@ def mapping_of(args):
     mapping = {**DEFAULTS, **LAYOUTS.get(layout, {}), **found}
     for name in LISTS:
         value = mapping[name]
+        if name == "absent" and isinstance(value, dict):
+            value = [column if word is None else f"{column}={word}" for column, word in value.items()]
         mapping[name] = next(csv.reader([value])) if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else [value]
         for i, word in enumerate(mapping[name]):
             if isinstance(word, bool) or word is None:  # YAML's yes, no and null
@@ -138,21 +149,24 @@ def mapping_of(args):
             if not isinstance(word, (str, dict)):
                 mapping[name][i] = str(word)
     mapping["sparse"] = [sparse_entry(word) for word in mapping["sparse"]]
+    mapping["absent"] = dict(absent_entry(word) for word in mapping["absent"])
     if mapping["no_labels"] and args.labels:
         trsdata.fail("--labels does not go with --no-labels", 64)
     if mapping["no_labels"]:
         mapping["labels"] = []
+    if mapping["modulo"] and mapping["sparse_unknown"] is not None:
+        trsdata.fail("--sparse-unknown does not go with --modulo, which has a row for every id", 64)
     for name, instead in (("labels", ", or --no-labels"), ("sparse", "")):
         if not mapping[name] and not (name == "labels" and mapping["no_labels"]):
             trsdata.fail(f"--{name} is missing: one column at least{instead}", 64)
-    for name, other in (("dense_missing", "refuse"), ("sparse_missing", "empty")):
+    for name, other in (("dense_missing", "refuse"), ("sparse_missing", "empty"), ("sparse_unknown", None)):
         try:
             if mapping[name] != other:
                 mapping[name] = float(mapping[name]) if name == "dense_missing" else int(mapping[name])
             if mapping[name] != other and not np.isfinite(mapping[name]):
                 raise ValueError
         except (ValueError, TypeError):
-            trsdata.fail(f"--{name.replace('_', '-')} {mapping[name]}: expected a number, or {other}", 64)
+            trsdata.fail(f"--{name.replace('_', '-')} {mapping[name]}: expected a number{'' if other is None else f', or {other}'}", 64)
     if mapping["delimiter"] == r"\t":
         mapping["delimiter"] = "\t"
     for name in ("bag_separator", "delimiter"):
@@ -257,6 +271,9 @@ class Plan:
             missing = mapping["sparse_missing"]
             if rows[n] and missing != "empty" and not -1 <= missing < rows[n]:
                 trsdata.fail(f"--sparse-missing {missing}: feature {name} has {rows[n]} rows", 64)
+            unknown = mapping["sparse_unknown"]
+            if rows[n] and unknown is not None and not 0 <= unknown < rows[n]:
+                trsdata.fail(f"--sparse-unknown {unknown}: feature {name} has {rows[n]} rows", 64)
             yield {"name": name, "column": column, "place": place, "bag": bag, "rows": rows[n], "kind": self.kind_of(column, mapping), "weights": weights[0]}
 
     def rows_of(self, entry, count, mapping):
@@ -451,16 +468,19 @@ def dense_of(block, plan, mapping, state):
 
 
 def ids_of(block, feature, mapping):
-    """lengths [n], ids, weights or None, and the number of ids of 2^63 and above that keep their bits, of one feature."""
+    """lengths [n], ids, weights or None, and the numbers of ids of 2^63 and above that keep their bits, and of unknown ones, of one feature."""
     value = Values(block, feature["column"], feature["place"], mapping, feature["bag"])
     ids = value.integers(feature["kind"])
-    rows = feature["rows"]
+    rows, unknown = feature["rows"], 0
     hashed = isinstance(value.values, trstable.Text) and feature["kind"] in ("text", "typed")
     unsigned = value.unsigned(ids) & ~np.bool_(hashed)
     if rows and (mapping["modulo"] or hashed):
         ids = np.where(unsigned, (ids.view(np.uint64) % np.uint64(rows)).view(np.int64), ids % rows)
     elif rows:
-        value.refuse((ids < -1) | (ids >= rows) | unsigned, lambda i: f"id {int(ids[i]) + 2**64 * int(unsigned[i])}, expected -1 to {rows - 1} (or --modulo)")
+        outside = ((ids < -1) | (ids >= rows) | unsigned) & ~value.missing
+        if mapping["sparse_unknown"] is not None:
+            ids, unknown, outside = np.where(outside, mapping["sparse_unknown"], ids), int(outside.sum()), False
+        value.refuse(outside, lambda i: f"id {int(ids[i]) + 2**64 * int(unsigned[i])}, expected -1 to {rows - 1} (or --modulo, --sparse-unknown)")
     weights = weights_of(block, feature, mapping, value) if feature["weights"] else None
     lengths, keep = value.lengths, ~value.missing
     if lengths is None and mapping["sparse_missing"] != "empty":
@@ -470,7 +490,7 @@ def ids_of(block, feature, mapping):
         lengths = keep.astype(np.int64)
     elif not keep.all():
         lengths = np.bincount(np.repeat(np.arange(block.rows), lengths)[keep], minlength=block.rows)
-    return lengths, ids[keep], None if weights is None else weights[keep], 0 if rows else int(unsigned.sum())
+    return lengths, ids[keep], None if weights is None else weights[keep], 0 if rows else int(unsigned.sum()), unknown
 
 
 def weights_of(block, feature, mapping, ids):
@@ -490,9 +510,10 @@ def arrays_of(block, plan, mapping, id_type, state):
     features = [ids_of(block, feature, mapping) for feature in plan.features]
     lengths = np.stack([part[0] for part in features], axis=1).astype(np.int32)
     state["large_ids"] += sum(part[3] for part in features)
+    state["unknown_ids"] += sum(part[4] for part in features)
     arrays.update(lengths=lengths, values=trsdata.interleave(lengths, [part[1] for part in features]).astype(id_type))
     if any(feature["weights"] for feature in plan.features):
-        arrays["weights"] = trsdata.interleave(lengths, [np.ones(len(ids), np.float32) if weights is None else weights for _, ids, weights, _ in features])
+        arrays["weights"] = trsdata.interleave(lengths, [np.ones(len(ids), np.float32) if weights is None else weights for _, ids, weights, *_ in features])
     if "weights" in plan.single:
         value = Values(block, *plan.single["weights"], mapping).scalar()
         numbers = value.floats()
@@ -530,8 +551,9 @@ def check_alike(plans, mapping):
                 continue  # the numbers of CSV may be times
             if kinds[0] != kinds[1] and "null" not in kinds:
                 trsdata.fail(f"{plan.table.path}: column {column} is {kinds[0]}, in {first.table.path} it is {kinds[1]}: their ids would differ", 65)
-    if mapping["modulo"] and not any(feature["rows"] for feature in first.features):
-        trsdata.fail("--modulo: no feature has ROWS, expected --sparse COLUMN:ROWS", 64)
+    for word in ("--modulo",) * mapping["modulo"] + ("--sparse-unknown",) * (mapping["sparse_unknown"] is not None):
+        if not any(feature["rows"] for feature in first.features):
+            trsdata.fail(f"{word}: no feature has ROWS, expected --sparse COLUMN:ROWS", 64)
     for same in zip(*(plan.features for plan in plans)):
         rows = 0 if any(feature["rows"] == 0 for feature in same) else max(feature["rows"] for feature in same)
         for feature in same:
@@ -555,12 +577,14 @@ def arguments():
     for name, words in (("labels", "columns of the labels, from 0 to 1"), ("dense", "columns of the dense features"),
                         ("sparse", "columns of the sparse features; see above"), ("text", "sparse columns, group or time whose text is hashed"),
                         ("hexadecimal", "sparse columns of CSV with numbers in base 16"), ("bags", "sparse columns whose rows have several ids"),
-                        ("nulls", "words of CSV that stand for a missing value, beside the empty one")):
+                        ("nulls", "words of CSV that stand for a missing value, beside the empty one"),
+                        ("absent", "COLUMN[=VALUE]: columns that some inputs lack")):
         parser.add_argument("--" + name, metavar="LIST", help=words)
     for name, words in (("weights", "column of what each sample counts"), ("group", "column of the sample's group, an integer"), ("time", "column of its time, an integer")):
         parser.add_argument("--" + name, metavar="COLUMN", help=words)
     parser.add_argument("--dense-missing", metavar="NUMBER|refuse", help="(default: 0)")
     parser.add_argument("--sparse-missing", metavar="ID|empty", help="(default: empty)")
+    parser.add_argument("--sparse-unknown", metavar="ROW", help="the row of ids that do not lie below ROWS (default: they are errors)")
     parser.add_argument("--task-labels", action="store_true", default=None, help="labels are those of -tasks: any numbers, or missing")
     parser.add_argument("--no-labels", action="store_true", default=None, help="no labels: for -task predict alone; those of a mapping file are left out")
     parser.add_argument("--log1p", action="store_true", default=None, help="dense features x become log(1 + max(x, 0)), as convert_criteo.py does")
@@ -577,6 +601,7 @@ def main():
     trsconvert.check_arguments(parser, args, files)
     mapping = mapping_of(args)
     tables = [trstable.table(source, max(1, int(args.block_mb * 2**20)), mapping["delimiter"], not mapping["no_quotes"]) for source in args.inputs]
+    tables = trstable.completed(tables, mapping["absent"], lambda column: matches(column, mapping["text"]))
     plan = Plan(tables[0], mapping)
     plans = [plan] + [Plan(table, mapping, plan) for table in tables[1:]]
     check_alike(plans, mapping)
@@ -584,7 +609,7 @@ def main():
     id_type = id_type_of(plans)
     if id_type == np.uint64 and mapping["sparse_missing"] != "empty" and mapping["sparse_missing"] < 0:
         trsdata.fail(f"--sparse-missing {mapping['sparse_missing']}: the ids are uint64, expected a number that is not negative", 64)
-    work = trsconvert.Work(args.output + ".parts", {"inputs": trsconvert.identity(files), "mapping": mapping, "block_mb": args.block_mb}, dense_missing=0, large_ids=0)
+    work = trsconvert.Work(args.output + ".parts", {"inputs": trsconvert.identity(files), "mapping": mapping, "block_mb": args.block_mb}, dense_missing=0, large_ids=0, unknown_ids=0)
     with work.removed_if_wrong(), trsconvert.progress("convert", files) as progress:
         trsconvert.convert(parts(tables, plans, mapping, id_type, work), work, progress)
 
@@ -599,6 +624,12 @@ def main():
         trsconvert.join(work, args, writer, {"converted_by": "convert_table.py"})
     if work.state["dense_missing"]:
         print(f"{work.state['dense_missing']:,} missing dense values became {mapping['dense_missing']:g}")
+    if work.state["unknown_ids"]:
+        print(f"{trsread.counted(work.state['unknown_ids'], 'unknown id')} became {mapping['sparse_unknown']}")
+    for name, word in mapping["absent"].items():
+        count = sum(name in getattr(table, "lacking", ()) for table in tables)
+        if count:
+            print(f"{count} of {trsread.counted(len(tables), 'input')} {'has' if count == 1 else 'have'} no column {name}: {'a missing value' if word is None else word} in each row")
     if work.state["large_ids"] and id_type == np.int64:
         print(f"{trsread.counted(work.state['large_ids'], 'id')} of 2^63 and above became negative, since other columns of ids are signed or from text files; "
               "-tables_id_map hash gives them the rows of unsigned ids, modulo and qr do not", file=sys.stderr)

@@ -550,6 +550,64 @@ def arrow_text(array, offset_type):
     return Text(block, offsets[:-1], offsets[1:])
 
 
+# --- columns that some inputs lack ---
+
+
+class Completed:
+    """A table with columns that it lacks, in each row with the same value.
+
+    lacking  name -> (value, kind): bytes, a number, or None for a missing value; and what the column is in another table
+    """
+
+    def __init__(self, inner, lacking):
+        self.inner, self.lacking = inner, lacking
+        self.columns = {**inner.columns, **dict.fromkeys(lacking, 1)}
+        if inner.typed:
+            self.kinds = {**inner.kinds, **{name: "null" if value is None else kind for name, (value, kind) in lacking.items()}}
+            self.unsigned = inner.unsigned | {name for name, (value, _) in lacking.items() if value is None or isinstance(value, int) and value >= 0}
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def blocks(self, done, wanted):
+        present = [name for name in wanted if name not in self.lacking] or list(self.inner.columns)[:1]
+        for size, block in self.inner.blocks(done, present):
+            if block is not None:
+                block.columns.update({name: self.column(name, block.rows) for name in wanted if name in self.lacking})
+            yield size, block
+
+    def column(self, name, rows):
+        value, _ = self.lacking[name]
+        if isinstance(value, bytes) or value is None and not self.typed:
+            word = value or b""
+            return Column(Text(np.frombuffer(word or b"\0", np.uint8), np.zeros(rows, np.int64), np.full(rows, len(word), np.int64)))
+        return Column(np.full(rows, 0 if value is None else value), np.full(rows, value is None))
+
+
+def completed(tables, absent, texts):
+    """The tables, each with all columns of `absent`, a dictionary from names to words or None. texts: function that tells which columns are hashed text."""
+    for name in absent:
+        if not any(name in found.columns for found in tables):
+            trsdata.fail(f"--absent {name}: no input has such a column", 65)
+
+    def lacking(found, name):
+        word, kinds = absent[name], [other.kinds[name] for other in tables if other.typed and name in other.kinds]
+        kind = next((kind for kind in kinds if kind != "null"), "numbers")
+        if word is None:
+            return None, "null"
+        if not found.typed or kind == "text" or texts(name):
+            return word.encode(), "text"
+        for number in (int, float):
+            try:
+                return number(word), kind
+            except ValueError:
+                pass
+        return trsdata.fail(f"--absent {name}={word}: expected a number, as the column has in other inputs", 64)
+
+    return [Completed(found, {name: lacking(found, name) for name in absent if name not in found.columns}) if any(name not in found.columns for name in absent) else found
+            for found in tables]
+
+
 def table(source, block_bytes, delimiter, quoted):
     """The table of an input: a path, or paths of npy and npz files joined by +."""
     paths = paths_of(source)

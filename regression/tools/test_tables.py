@@ -492,6 +492,49 @@ class Tables(Scratch):
         with h5py.File(self.path("as_they_are.h5")) as h:
             self.assertEqual((h["sparse/values"].dtype, h["sparse/values"][7]), (np.uint64, 2**64 - 1))
 
+    def test_absent_columns(self):
+        """A column that some inputs lack has the stated value there, or a missing one, as if the cells were in the file."""
+        header = ["y", "s", "w", "d"]
+        rows = {"a": [["1", "3", "x", "1.5"], ["0", "4", "", ""]], "b": [["1", "7", "kiosk", "0.25"], ["1", "7", "kiosk", "0.25"]], "c": [["0", "7", "", ""], ["0", "2", "", ""]]}
+        kept = {"a": (0, 1, 2, 3), "b": (0,), "c": (0, 1)}
+        for name, lines in rows.items():
+            write_text(self.path(f"{name}.csv"), lines, header)
+            write_text(self.path(f"part-{name}.csv"), [[line[i] for i in kept[name]] for line in lines], [header[i] for i in kept[name]])
+        whole, parts = ([self.path(f"{prefix}{name}.csv") for name in "bac"] for prefix in ("", "part-"))
+        words = ["--labels", "y", "--dense", "d", "--sparse", "s:10,w", "--text", "w", "--dense-missing", "9"]
+        self.convert("whole.h5", *words, *whole[:2])
+        self.convert("parts.h5", *words, "--absent", "s=7,w=kiosk,d=0.25", *parts[:2])
+        self.assertEqual(contents(self.path("parts.h5")), contents(self.path("whole.h5")))
+        self.convert("whole.h5", *words, *whole[1:])
+        with open(self.path("map.json"), "w", encoding="ascii") as out:
+            json.dump({"absent": {"w": None, "d": None}}, out)
+        self.convert("parts.h5", *words, "--mapping", self.path("map.json"), *parts[1:])
+        self.assertEqual(contents(self.path("parts.h5")), contents(self.path("whole.h5")))
+        # Arrays say what a column is: numbers, or text, which is hashed.
+        np.savez(self.path("a.npz"), y=[1.0, 0.0], s=[3, 4], w=np.array(["x", "y"]), d=[1.5, 2.5])
+        np.savez(self.path("b.npz"), y=[1.0, 1.0])
+        np.savez(self.path("whole.npz"), y=[1.0, 1.0], s=[7, 7], w=np.array(["kiosk"] * 2), d=[0.25] * 2)
+        words.remove("--text"), words.remove("w")
+        self.convert("whole.h5", *words, self.path("whole.npz"), self.path("a.npz"))
+        self.convert("parts.h5", *words, "--absent", "s=7,w=kiosk,d=0.25", self.path("b.npz"), self.path("a.npz"))
+        self.assertEqual(contents(self.path("parts.h5")), contents(self.path("whole.h5")))
+        for code, message, absent in ((65, "has no column s", "w,d"), (65, "--absent z: no input has such a column", "s,w,d,z"), (64, "--absent s=x: expected a number", "s=x,w,d"),
+                                      (65, "id 10, expected -1 to 9", "s=10,w,d")):
+            self.assertIn(message, self.refused("bad.h5", *words, "--absent", absent, self.path("b.npz"), self.path("a.npz"), code=code))
+
+    def test_unknown_ids(self):
+        """--sparse-unknown: ids that do not lie below ROWS become the stated row, and are counted; missing and pruned ones stay what they are."""
+        write_text(self.path("a.csv"), [["1", "3|12|-1"], ["0", ""], ["1", "-2|18446744073709551615|0"]], ["y", "s"])
+        words = ["--labels", "y", "--sparse", "s:11", "--bags", "s", self.path("a.csv")]
+        self.assertIn("id 12, expected -1 to 10 (or --modulo, --sparse-unknown)", self.refused("bad.h5", *words, code=65))
+        self.convert("a.h5", "--sparse-unknown", "10", *words)
+        with h5py.File(self.path("a.h5")) as h:
+            self.assertEqual((h["sparse/lengths"][:, 0].tolist(), h["sparse/values"][()].tolist()), ([3, 0, 3], [3, 10, -1, 10, 10, 0]))
+        for code, message, more in ((64, "--sparse-unknown 11: feature s has 11 rows", ["--sparse-unknown", "11"]), (64, "--sparse-unknown -1:", ["--sparse-unknown=-1"]),
+                                    (64, "--sparse-unknown x: expected a number", ["--sparse-unknown", "x"]), (64, "does not go with --modulo", ["--sparse-unknown", "1", "--modulo"]),
+                                    (64, "--sparse-unknown: no feature has ROWS", ["--sparse-unknown", "1", "--sparse", "s"])):
+            self.assertIn(message, self.refused("bad.h5", *words[:-1], *more, words[-1], code=code))
+
     def test_what_went_wrong_is_named(self):
         """The file among several, the column as it was written, which of two equal ones; and what was there stays."""
         for name in ("a.csv.gz", "b.csv.gz"):
