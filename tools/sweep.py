@@ -136,8 +136,7 @@ def curve(folder, trial, metric):
     group, key = ("train", "loss") if metric == "train_loss" else ("eval", metric)
     try:
         with h5py.File(run_file(folder, trial)) as h:
-            speeds = h["train/samples_per_s"][()] if "train/samples_per_s" in h else np.zeros(0)
-            speed = float(np.median(speeds[len(speeds) // 10:])) if len(speeds) else math.nan
+            speed = trsread.speed_of(*(h[f"{name}/samples_per_s"][()] if f"{name}/samples_per_s" in h else np.zeros(0) for name in ("starts", "train")))
             if f"{group}/{key}" not in h:
                 return np.zeros(0), np.zeros(0), speed
             return h[f"{group}/step"][()], trsread.measured(h[group], key), speed

@@ -229,6 +229,14 @@ def measured(columns, name):
     return np.where(one, np.nan, values)
 
 
+def speed_of(of_starts, of_steps):
+    """Samples/s of a run, from /starts/samples_per_s and /train/samples_per_s: what Run.speed() says."""
+    of_starts, of_steps = of_starts[np.isfinite(of_starts)], of_steps[np.isfinite(of_steps) & (of_steps > 0)]
+    if len(of_starts):
+        return float(of_starts[-1])
+    return float(len(of_steps) / np.sum(1 / of_steps)) if len(of_steps) else math.nan  # an earlier version's file
+
+
 class Run:
     """Results of a run. columns: every numeric series of /train, /eval, /metrics, /starts ... by its path; attrs: text and numbers."""
 
@@ -308,11 +316,7 @@ class Run:
 
     def speed(self):
         """Samples/s of the last start with steps, as that run printed them: samples over the time in steps."""
-        of_starts, of_steps = self["starts/samples_per_s"], self["train/samples_per_s"]
-        of_starts, of_steps = of_starts[np.isfinite(of_starts)], of_steps[np.isfinite(of_steps) & (of_steps > 0)]
-        if len(of_starts):
-            return of_starts[-1]
-        return len(of_steps) / np.sum(1 / of_steps) if len(of_steps) else math.nan  # an earlier version's file
+        return speed_of(self["starts/samples_per_s"], self["train/samples_per_s"])
 
     def start_of(self, step):
         """The index of the start that did these steps (src: /starts/first_step); -1 without /starts."""

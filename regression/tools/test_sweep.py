@@ -53,7 +53,8 @@ def test_halving(folder):
     assert names == ["-a 2 -b 8,4"], names
     write(folder, 3, "auc", [10, 30, 90], [0.7, 0.73, 0.8])
     with h5py.File(os.path.join(folder, "s", "trial-3", "run.h5"), "a") as h:
-        h["train/samples_per_s"] = [1234567.25]
+        h["train/samples_per_s"] = [2e6, 3e6, 4e6]
+        h["starts/samples_per_s"] = [1e6, 1234567.25, float("nan")]  # the speed of a run is that of its last start with steps
     lines = sweep(folder, "table", "s", "--csv", "s.csv").splitlines()
     assert [line.split()[0] for line in lines[2:11]] == ["3", "6", "1", "7", "2", "0", "4", "5", "8"], lines
     assert lines[11:13] == ["trial 5 has no score of round 0: its auc is not finite", "trial 8 has no score of round 0: it has no results"] and lines[13].startswith("winner: trial 3, "), lines
