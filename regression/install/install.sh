@@ -57,7 +57,13 @@ version=$(trshard -version | cut -d' ' -f2)
 python3 "$prefix/share/trshard/tools/generate_data.py" --output d.h5 --num-samples 512 --features 2 --num-embeddings 100 > tool.log 2>&1
 python3 "$prefix/share/trshard/tools/inspect_file.py" --check d.h5 > tool.log
 printf 'y,a\n1,7\n0,8\n' > t.csv
-python3 "$prefix/share/trshard/tools/convert_table.py" --output t.h5 --labels y --sparse a:10 t.csv > tool.log
+trshard-convert --output t.h5 --labels y --sparse a:10 t.csv > tool.log
+mkdir -p elsewhere
+ln -sf "$prefix"/bin/trshard-* elsewhere/
+for tool in elsewhere/trshard-*; do
+  "$tool" --help > tool.log || fail "$tool does not begin"
+done
+elsewhere/trshard-inspect --check t.h5 > tool.log
 printf -- '-data_train %s/work/d.h5\n-tables_embedding_dim 4\n-dense_arch 4\n-over_arch 4,1\n' "$scratch" > run.opts
 SLURM_JOB_ID="" SLURM_SUBMIT_DIR="" RANKS=1 GLOBAL_BATCH=64 BATCH=64 STEPS=2 OPTIONS=run.opts bash "$prefix/share/trshard/jobs/scaling.sbatch" > study.log 2>&1 ||
   { cat study.log; fail "the installed scaling study"; }

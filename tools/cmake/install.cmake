@@ -24,6 +24,19 @@ foreach(tool ${tools})
     install(FILES ${tool} DESTINATION ${share}/tools)
   endif()
 endforeach()
+# The tools for users by name, on the PATH: scripts that find the tool from where they lie.
+file(RELATIVE_PATH to_tools ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_DATADIR}/trshard/tools)
+foreach(pair convert=convert_table inspect=inspect_file statistics=dataset_statistics generate=generate_data exchange=exchange plot=plot_run
+        plot-plan=plot_plan report=report compare=compare_runs sweep=sweep)
+  string(REPLACE "=" ";" pair ${pair})
+  list(GET pair 0 name)
+  list(GET pair 1 tool)
+  file(WRITE ${documents}/bin/trshard-${name} "#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+exec \"$(dirname \"$(readlink -f \"$0\")\")/${to_tools}/${tool}.py\" \"$@\"
+")
+  install(PROGRAMS ${documents}/bin/trshard-${name} DESTINATION ${CMAKE_INSTALL_BINDIR})
+endforeach()
 install(DIRECTORY tools/examples tools/python DESTINATION ${share}/tools PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY input DESTINATION ${share})
 install(DIRECTORY jobs/ DESTINATION ${share}/jobs PATTERN "quickstart.sh" EXCLUDE)
