@@ -1,280 +1,297 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  dcn: a cross network with low-rank matrices. dcn_full: a cross network with full matrices.
-  Source: torchrec.modules.crossnet (LowRankCrossNet, CrossNet); src/RULES.md, rule A3
+  The frame of the cross networks, and the three kinds without experts. dcn has matrices of low rank,
+  dcn_full has full matrices. dcn_vector has vectors, x_{l+1} = x0 (w . x_l) + b + x_l.
+  Source: torchrec.modules.crossnet (LowRankCrossNet, CrossNet, VectorCrossNet); Wang et al. 2017;
+  src/RULES.md, rule A3
 */
+#include "model/interaction_dcn.h"
+
 #include "core/names.h"
-#include "model/interaction.h"
+#include "model/mlp.h"
 
 #include <math.h>
 
-/*
-  A cross layer x_{l+1} = x0 * (W (V x_l) + b) + x_l. Full layers have no W, and V is [N, N].
-  Matrices have the output's type, except dx0, a sum of the layers' gradients.
-*/
-typedef struct {
-  int W, V, bias; /* indices in the parameters */
-  TrsMatrix x;    /* x_l [max_batch, N]; for the first layer X itself or its copy */
-  TrsMatrix v;    /* V x_l [max_batch, rank]; in full layers this is u */
-  TrsMatrix u;    /* W V x_l [max_batch, N] */
-} TrsCrossLayer;
+/* --- the frame --- */
 
-typedef struct {
-  PetscBool full;
-  int n_layers, rank;
-  TrsCrossLayer *layer; /* [n_layers] */
-  float *dx0;           /* [max_batch, N] */
-  TrsMatrix x0, h, q;   /* [max_batch, N], [max_batch, N], [max_batch, rank]; x0: a copy of X */
-} TrsCrossNet;
-
-static PetscErrorCode read(TrsInteraction *interaction, TrsOptions options)
+static PetscErrorCode read(TrsInteraction *interaction, TrsOptions options, const TrsCrossKind *kind)
 {
-  int64_t n_layers, rank;
-  TrsCrossNet *cross;
+  int64_t n_layers, n_experts = 1;
+  TrsCrossNet *net;
 
   PetscFunctionBegin;
+  PetscCall(PetscNew(&net));
+  net->kind = kind;
+  net->r = 1;
   PetscCall(TrsOptionsGetInt(options, "-dcn_num_layers", &n_layers, NULL));
-  PetscCall(TrsOptionsGetInt(options, "-dcn_low_rank_dim", &rank, NULL));
-  PetscCall(PetscNew(&cross));
-  cross->n_layers = (int)n_layers;
-  cross->rank = (int)rank;
-  cross->full = (PetscBool)(interaction->ops == &trs_interaction_dcn_full);
-  interaction->own = cross;
+  if (kind->mixes) PetscCall(TrsOptionsGetInt(options, "-dcn_num_experts", &n_experts, NULL));
+  if (!kind->vector) PetscCall(TrsOptionsGetInt(options, "-dcn_low_rank_dim", &net->r, NULL));
+  net->n_layers = (int)n_layers;
+  net->K = (int)n_experts;
+  interaction->own = net;
   PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* Number of rows of V. */
-static int64_t inner(const TrsInteraction *interaction)
-{
-  const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
-
-  return cross->full ? interaction->N : cross->rank;
 }
 
 static double flops(const TrsInteraction *interaction)
 {
-  const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
+  const TrsCrossNet *net = (const TrsCrossNet *)interaction->own;
 
-  return (cross->full ? 2.0 : 4.0) * cross->n_layers * (double)interaction->N * (double)inner(interaction);
+  return net->n_layers * net->kind->flops(net, (double)interaction->N);
 }
 
-/* A layer reads x_l twice, x0 and u, and writes u and x_{l+1}; v is written and read. */
+/* The first layer's x is X, and the last layer's sum is the output. */
 static double bytes(const TrsInteraction *interaction)
 {
-  const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
-  const double N = (double)interaction->N, v = cross->full ? 0.0 : (double)cross->rank;
+  const TrsCrossNet *net = (const TrsCrossNet *)interaction->own;
+  const double N = (double)interaction->N;
 
-  return TrsDTypeBytes(interaction->type) * (cross->n_layers * (6.0 * N + 2.0 * v) - 2.0 * N);
+  return TrsDTypeBytes(interaction->type) * (net->n_layers * net->kind->elements(net, N) - 2.0 * N);
 }
 
 static PetscErrorCode declare(TrsInteraction *interaction)
 {
-  TrsCrossNet *cross = (TrsCrossNet *)interaction->own;
-  const int64_t N = interaction->N, rank = inner(interaction);
-
-  const char *module = cross->full ? "crossnet_full" : "crossnet";
+  TrsCrossNet *net = (TrsCrossNet *)interaction->own;
+  TrsParameters *params = interaction->context->params;
+  const int64_t N = interaction->N;
 
   PetscFunctionBegin;
-  PetscCall(PetscCalloc1((size_t)cross->n_layers, &cross->layer));
-  for (int l = cross->n_layers - 1; l >= 0; l--) {
-    TrsCrossLayer *layer = &cross->layer[l];
-    const float std = (float)sqrt(2.0 / (double)(N + rank)); /* torch.nn.init.xavier_normal_ */
-
-    if (!cross->full)
-      PetscCall(TrsParametersAdd(interaction->context->params, module, l, "W", N, rank, TRS_INIT_NORMAL, std,
-                                 &layer->W));
-    PetscCall(TrsParametersAdd(interaction->context->params, module, l, cross->full ? "weight" : "V", rank, N,
-                               TRS_INIT_NORMAL, std, &layer->V));
-    PetscCall(TrsParametersAdd(interaction->context->params, module, l, "bias", N, 0, TRS_INIT_ZERO, 0.0f,
-                               &layer->bias));
+  net->R = net->kind->square ? N : net->K * net->r;
+  PetscCall(PetscCalloc1((size_t)net->n_layers, &net->layer));
+  for (int l = net->n_layers - 1; l >= 0; l--) {
+    PetscCall(net->kind->declare(interaction, &net->layer[l], l));
+    PetscCall(TrsParametersAdd(params, net->kind->module, l, "bias", N, 0, TRS_INIT_ZERO, 0.0F,
+                               &net->layer[l].bias));
   }
+  if (net->K > 1)
+    PetscCall(TrsParametersAddNamed(params, "crossnet_mixture/gate/weight", net->K, N, TRS_INIT_UNIFORM,
+                                    (float)(1.0 / sqrt((double)N)), &net->gate));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Allocate a matrix with max_batch rows. */
-static PetscErrorCode make(const TrsInteraction *interaction, int64_t max_batch, int64_t cols,
-                           TrsMatrix *matrix)
+/* Set the arrays' places in memory, and return the number of floats they take. */
+static int64_t place(const TrsInteraction *interaction, TrsCrossNet *net, int64_t B, float *memory)
 {
-  PetscFunctionBegin;
-  *matrix = (TrsMatrix){.type = interaction->type, .stride = cols};
-  PetscCall(interaction->context->device->alloc(max_batch * cols * TrsDTypeBytes(interaction->type),
-                                                &matrix->data));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  const TrsCrossKind *kind = net->kind;
+  const TrsDType type = interaction->type, u_type = kind->vector ? TRS_FP32 : type;
+  const int64_t N = interaction->N, u_columns = kind->vector ? 1 : N;
+  int64_t used = 0;
+
+  net->x0 = (TrsMatrix){.type = type, .stride = N}; /* see placed() */
+  if (TrsInteractionCopiesX(interaction)) net->x0 = TrsTakeMatrix(memory, &used, B, N, type);
+  for (int l = 0; l < net->n_layers; l++) {
+    TrsCrossLayer *layer = &net->layer[l];
+
+    layer->x = l ? TrsTakeMatrix(memory, &used, B, N, type) : net->x0;
+    layer->u = TrsTakeMatrix(memory, &used, B, u_columns, u_type);
+    layer->v = kind->forward ? TrsTakeMatrix(memory, &used, B, net->R, type) : layer->u;
+  }
+  if (!interaction->context->params->forward_only) {
+    net->dx0 = TrsTakeFloats(memory, &used, B * N);
+    net->h = TrsTakeMatrix(memory, &used, B, u_columns, u_type);
+    net->dv = kind->forward ? TrsTakeMatrix(memory, &used, B, net->R, type) : net->h;
+  }
+  if (kind->place) kind->place(interaction, B, memory, &used);
+  return used;
 }
 
 static PetscErrorCode allocate(TrsInteraction *interaction, int64_t max_batch)
 {
-  TrsCrossNet *cross = (TrsCrossNet *)interaction->own;
-  const int64_t N = interaction->N, rank = inner(interaction);
+  TrsCrossNet *net = (TrsCrossNet *)interaction->own;
+  const int64_t n = place(interaction, net, max_batch, NULL);
 
   PetscFunctionBegin;
-  cross->x0 = (TrsMatrix){.type = interaction->type, .stride = N}; /* see placed() */
-  if (TrsInteractionCopiesX(interaction)) PetscCall(make(interaction, max_batch, N, &cross->x0));
-  for (int l = 0; l < cross->n_layers; l++) {
-    TrsCrossLayer *layer = &cross->layer[l];
-
-    layer->x = cross->x0;
-    if (l > 0) PetscCall(make(interaction, max_batch, N, &layer->x));
-    PetscCall(make(interaction, max_batch, N, &layer->u));
-    layer->v = layer->u;
-    if (!cross->full) PetscCall(make(interaction, max_batch, rank, &layer->v));
-  }
-  if (interaction->context->params->forward_only) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(
-      interaction->context->device->alloc(max_batch * N * (int64_t)sizeof(float), (void **)&cross->dx0));
-  PetscCall(make(interaction, max_batch, N, &cross->h));
-  cross->q = cross->h;
-  if (!cross->full) PetscCall(make(interaction, max_batch, rank, &cross->q));
+  PetscCall(interaction->context->device->alloc(n * (int64_t)sizeof(float), (void **)&net->memory));
+  (void)place(interaction, net, max_batch, net->memory);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static void placed(const TrsInteraction *interaction)
 {
-  TrsCrossNet *cross = (TrsCrossNet *)interaction->own;
+  TrsCrossNet *net = (TrsCrossNet *)interaction->own;
 
-  if (!TrsInteractionCopiesX(interaction)) cross->x0.data = cross->layer[0].x.data = interaction->x.data;
+  if (!TrsInteractionCopiesX(interaction)) net->x0.data = net->layer[0].x.data = interaction->x.data;
+}
+
+/* A layer's V as a matrix with rows of N columns. */
+static TrsMatrix rows_of_v(const TrsInteraction *interaction, const TrsCrossLayer *layer)
+{
+  TrsMatrix rows = TrsParametersMatrix(interaction->context->params, layer->V);
+
+  rows.stride = interaction->N; /* dcn_vector's w is one row */
+  return rows;
 }
 
 static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
-  const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
+  const TrsCrossNet *net = (const TrsCrossNet *)interaction->own;
   const TrsComputeOps *compute = interaction->context->compute;
-  const TrsParameters *params = interaction->context->params;
-  const int64_t N = interaction->N, rank = inner(interaction);
+  const int64_t N = interaction->N;
 
   PetscFunctionBegin;
   if (TrsInteractionCopiesX(interaction))
-    PetscCall(compute->convert_matrix(stream, n, N, N, interaction->x, cross->x0));
-  for (int l = 0; l < cross->n_layers; l++) {
-    const TrsCrossLayer *layer = &cross->layer[l];
-    void *next = l + 1 < cross->n_layers ? cross->layer[l + 1].x.data : interaction->out;
+    PetscCall(compute->convert_matrix(stream, n, N, N, interaction->x, net->x0));
+  for (int l = 0; l < net->n_layers; l++) {
+    const TrsCrossLayer *layer = &net->layer[l];
+    const float *bias = interaction->context->params->param[layer->bias].value;
+    const TrsMatrix V = rows_of_v(interaction, layer);
+    void *next = l + 1 < net->n_layers ? net->layer[l + 1].x.data : interaction->out;
 
-    PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_FALSE, PETSC_TRUE,
-                               (TrsMatrixProduct){.m = n,
-                                                  .n = rank,
-                                                  .k = N,
-                                                  .a = layer->x,
-                                                  .b = TrsParametersMatrix(params, layer->V),
-                                                  .c = layer->v}));
-    if (!cross->full)
-      PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_FALSE, PETSC_TRUE,
-                                 (TrsMatrixProduct){.m = n,
-                                                    .n = N,
-                                                    .k = rank,
-                                                    .a = layer->v,
-                                                    .b = TrsParametersMatrix(params, layer->W),
-                                                    .c = layer->u}));
-    PetscCall(compute->cross_forward(stream, n, N, interaction->type, cross->x0.data, layer->u.data,
-                                     params->param[layer->bias].value, layer->x.data, next));
+    PetscCall(TrsLayerMultiply(
+        interaction->context, stream, PETSC_FALSE, PETSC_TRUE,
+        (TrsMatrixProduct){.m = n, .n = net->R, .k = N, .a = layer->x, .b = V, .c = layer->v}));
+    if (net->kind->forward) PetscCall(net->kind->forward(interaction, stream, n, layer));
+    if (net->kind->vector)
+      PetscCall(compute->vector_cross_forward(stream, n, N, interaction->type, net->x0.data,
+                                              (const float *)layer->u.data, bias, layer->x.data, next));
+    else
+      PetscCall(compute->cross_forward(stream, n, N, interaction->type, net->x0.data, layer->u.data, bias,
+                                       layer->x.data, next));
   }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* From h compute dW = h^T v and q = h W. */
-static PetscErrorCode backward_w(const TrsInteraction *interaction, TrsStream stream, int64_t n,
-                                 const TrsCrossLayer *layer)
-{
-  const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
-  const TrsParameters *params = interaction->context->params;
-  const int64_t N = interaction->N, rank = cross->rank;
-
-  PetscFunctionBegin;
-  PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_TRUE, PETSC_FALSE,
-                             (TrsMatrixProduct){.m = N,
-                                                .n = rank,
-                                                .k = n,
-                                                .a = cross->h,
-                                                .b = layer->v,
-                                                .c = TrsFloats(params->param[layer->W].grad, rank)}));
-  PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_FALSE, PETSC_FALSE,
-                             (TrsMatrixProduct){.m = n,
-                                                .n = rank,
-                                                .k = N,
-                                                .a = cross->h,
-                                                .b = TrsParametersMatrix(params, layer->W),
-                                                .c = cross->q}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
-  With g = dout: dx0 += g * (u + b); h = g * x0; db = sum h; dW = h^T v; q = h W; dV = q^T x_l; g +=
-  q V; at the end dx = g + dx0. In full layers q is h.
+  With g = dout: dx0 += g * (u + b); h = g * x0; db = sum h; dv from h; dV = dv^T x_l; g += dv V; at
+  the end dx = g + dx0. For a vector dx0 += g u; h = g . x0; db = sum g.
 */
 static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
-  const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
+  const TrsCrossNet *net = (const TrsCrossNet *)interaction->own;
   const TrsComputeOps *compute = interaction->context->compute;
-  const TrsParameters *params = interaction->context->params;
-  const int64_t N = interaction->N, rank = inner(interaction);
-  const TrsMatrix g = TrsInteractionMatrix(interaction, interaction->dout);
+  TrsParameters *params = interaction->context->params;
+  const int64_t N = interaction->N, R = net->R;
+  const TrsMatrix g = TrsInteractionMatrix(interaction, interaction->dout), dv = net->dv;
 
   PetscFunctionBegin;
-  for (int l = cross->n_layers - 1; l >= 0; l--) {
-    const TrsCrossLayer *layer = &cross->layer[l];
-    const TrsMatrix V = TrsParametersMatrix(params, layer->V);
-    const int place = (l == cross->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
-    const TrsCrossBackward backward = TrsInteractionCross(
-        interaction, (PetscBool)(l == 0), cross->x0, layer->u.data, layer->bias, cross->dx0, cross->h.data);
+  for (int l = net->n_layers - 1; l >= 0; l--) {
+    const TrsCrossLayer *layer = &net->layer[l];
+    const TrsMatrix V = rows_of_v(interaction, layer), dV = TrsFloats(params->param[layer->V].grad, N);
+    const int place = (l == net->n_layers - 1 ? TRS_CROSS_FIRST : 0) | (l == 0 ? TRS_CROSS_LAST : 0);
+    const TrsCrossBackward cross = TrsInteractionCross(interaction, (PetscBool)(l == 0), net->x0,
+                                                       layer->u.data, layer->bias, net->dx0, net->h.data);
 
-    PetscCall(compute->cross_backward(stream, n, N, place, &backward));
-    if (!cross->full) PetscCall(backward_w(interaction, stream, n, layer));
+    PetscCall((net->kind->vector ? compute->vector_cross_backward : compute->cross_backward)(stream, n, N,
+                                                                                             place, &cross));
+    if (net->kind->backward) PetscCall(net->kind->backward(interaction, stream, n, layer));
     PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_TRUE, PETSC_FALSE,
-                               (TrsMatrixProduct){.m = rank,
-                                                  .n = N,
-                                                  .k = n,
-                                                  .a = cross->q,
-                                                  .b = layer->x,
-                                                  .c = TrsFloats(params->param[layer->V].grad, N)}));
+                               (TrsMatrixProduct){.m = R, .n = N, .k = n, .a = dv, .b = layer->x, .c = dV}));
     if (l > 0)
       PetscCall(TrsLayerMultiply(
           interaction->context, stream, PETSC_FALSE, PETSC_FALSE,
-          (TrsMatrixProduct){.m = n, .n = N, .k = rank, .a = cross->q, .b = V, .beta = 1.0F, .c = g}));
+          (TrsMatrixProduct){.m = n, .n = N, .k = R, .a = dv, .b = V, .beta = 1.0F, .c = g}));
     else
-      PetscCall(compute->cross_input(stream, n, N, rank, cross->q, V, g, cross->dx0, interaction->dx));
-    PetscCall(TrsParametersReady(interaction->context->params, layer->bias));
+      PetscCall(compute->cross_input(stream, n, N, R, dv, V, g, net->dx0, interaction->dx));
+    PetscCall(TrsParametersReady(params, layer->bias));
   }
+  if (net->K > 1) PetscCall(TrsParametersReady(params, net->gate));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode view(const TrsInteraction *interaction, MPI_Comm comm)
 {
-  const TrsCrossNet *cross = (const TrsCrossNet *)interaction->own;
+  const TrsCrossNet *net = (const TrsCrossNet *)interaction->own;
 
   PetscFunctionBegin;
-  PetscCall(PetscPrintf(comm, "  crossnet     %d layer%s of rank %d\n", cross->n_layers,
-                        TrsPlural(cross->n_layers, "s"), (int)inner(interaction)));
+  PetscCall(PetscPrintf(comm, "  crossnet     %d layer%s of ", net->n_layers, TrsPlural(net->n_layers, "s")));
+  if (net->kind->mixes) PetscCall(PetscPrintf(comm, "%d expert%s of ", net->K, TrsPlural(net->K, "s")));
+  if (net->kind->vector)
+    PetscCall(PetscPrintf(comm, "a vector\n"));
+  else
+    PetscCall(PetscPrintf(comm, "rank %d\n", (int)(net->kind->square ? interaction->N : net->r)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode release(TrsInteraction *interaction)
 {
-  const TrsDeviceOps *device = interaction->context->device;
-  TrsCrossNet *cross = (TrsCrossNet *)interaction->own;
+  TrsCrossNet *net = (TrsCrossNet *)interaction->own;
 
   PetscFunctionBegin;
-  if (!cross) PetscFunctionReturn(PETSC_SUCCESS);
-  for (int l = 0; cross->layer && l < cross->n_layers; l++) { /* none before declare */
-    TrsCrossLayer *layer = &cross->layer[l];
-
-    if (l > 0) PetscCall(device->release(&layer->x.data));
-    if (!cross->full) PetscCall(device->release(&layer->v.data));
-    PetscCall(device->release(&layer->u.data));
-  }
-  PetscCall(device->release((void **)&cross->dx0));
-  if (TrsInteractionCopiesX(interaction)) PetscCall(device->release(&cross->x0.data));
-  if (!cross->full) PetscCall(device->release(&cross->q.data));
-  PetscCall(device->release(&cross->h.data));
-  PetscCall(PetscFree(cross->layer));
+  if (!net) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(interaction->context->device->release((void **)&net->memory));
+  PetscCall(PetscFree(net->layer));
   PetscCall(PetscFree(interaction->own));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* --- the kinds without experts --- */
+
+static double flops_of_layer(const TrsCrossNet *net, double N)
+{
+  return net->kind->vector ? 5.0 * N : (net->kind->square ? 2.0 : 4.0) * N * (double)net->R;
+}
+
+/* A layer reads x_l twice, x0 and u, and writes u and x_{l+1}; dcn's v is written and read. */
+static double elements_of_layer(const TrsCrossNet *net, double N)
+{
+  return net->kind->vector ? 4.0 * N : 6.0 * N + (net->kind->square ? 0.0 : 2.0 * (double)net->R);
+}
+
+static PetscErrorCode declare_layer(const TrsInteraction *interaction, TrsCrossLayer *layer, int l)
+{
+  const TrsCrossNet *net = (const TrsCrossNet *)interaction->own;
+  const TrsCrossKind *kind = net->kind;
+  TrsParameters *params = interaction->context->params;
+  const int64_t N = interaction->N, R = net->R;
+  const float std = (float)sqrt(2.0 / (double)(N + R)); /* torch.nn.init.xavier_normal_ */
+
+  PetscFunctionBegin;
+  if (kind->forward)
+    PetscCall(TrsParametersAdd(params, kind->module, l, "W", N, R, TRS_INIT_NORMAL, std, &layer->U));
+  PetscCall(TrsParametersAdd(params, kind->module, l, kind->V, kind->vector ? N : R, kind->vector ? 0 : N,
+                             TRS_INIT_NORMAL, std, &layer->V));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* u = W v */
+static PetscErrorCode forward_w(const TrsInteraction *interaction, TrsStream stream, int64_t n,
+                                const TrsCrossLayer *layer)
+{
+  const TrsMatrix W = TrsParametersMatrix(interaction->context->params, layer->U);
+
+  PetscFunctionBegin;
+  PetscCall(TrsLayerMultiply(
+      interaction->context, stream, PETSC_FALSE, PETSC_TRUE,
+      (TrsMatrixProduct){.m = n, .n = interaction->N, .k = W.stride, .a = layer->v, .b = W, .c = layer->u}));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* dW = h^T v and dv = h W */
+static PetscErrorCode backward_w(const TrsInteraction *interaction, TrsStream stream, int64_t n,
+                                 const TrsCrossLayer *layer)
+{
+  const TrsCrossNet *net = (const TrsCrossNet *)interaction->own;
+  const TrsParameters *params = interaction->context->params;
+  const int64_t N = interaction->N, R = net->R;
+  const TrsMatrix W = TrsParametersMatrix(params, layer->U), dW = TrsFloats(params->param[layer->U].grad, R);
+
+  PetscFunctionBegin;
+  PetscCall(
+      TrsLayerMultiply(interaction->context, stream, PETSC_TRUE, PETSC_FALSE,
+                       (TrsMatrixProduct){.m = N, .n = R, .k = n, .a = net->h, .b = layer->v, .c = dW}));
+  PetscCall(TrsLayerMultiply(interaction->context, stream, PETSC_FALSE, PETSC_FALSE,
+                             (TrsMatrixProduct){.m = n, .n = R, .k = N, .a = net->h, .b = W, .c = net->dv}));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+#define PLAIN .flops = flops_of_layer, .elements = elements_of_layer, .declare = declare_layer
+static const TrsCrossKind trs_cross_dcn = {
+    .module = "crossnet", .V = "V", PLAIN, .forward = forward_w, .backward = backward_w};
+static const TrsCrossKind trs_cross_dcn_full = {
+    .module = "crossnet_full", .V = "weight", .square = PETSC_TRUE, PLAIN};
+static const TrsCrossKind trs_cross_dcn_vector = {
+    .module = "crossnet_vector", .V = "weight", .vector = PETSC_TRUE, PLAIN};
+
+/* Vectors may have different widths, except in dcn. */
 #define CROSS_TABLE(name, of_one_width) \
+  static PetscErrorCode read_##name(TrsInteraction *interaction, TrsOptions options) \
+  { \
+    return read(interaction, options, &trs_cross_##name); \
+  } \
   const TrsInteractionOps trs_interaction_##name = {.word = #name, \
                                                     .fewest = 1, \
                                                     .equal_dims = (of_one_width), \
                                                     .typed = PETSC_TRUE, \
-                                                    .read = read, \
+                                                    .read = read_##name, \
                                                     .width = TrsInteractionAll, \
                                                     .flops = flops, \
                                                     .bytes = bytes, \
@@ -287,3 +304,5 @@ static PetscErrorCode release(TrsInteraction *interaction)
                                                     .free = release};
 CROSS_TABLE(dcn, PETSC_TRUE)
 CROSS_TABLE(dcn_full, PETSC_FALSE)
+CROSS_TABLE(dcn_vector, PETSC_FALSE)
+CROSS_TABLE(dcn_mixture, PETSC_FALSE)
