@@ -206,11 +206,10 @@ extern const TrsShardingOps trs_payload_pooled, trs_payload_distinct_bags, trs_p
     trs_payload_sequence_replicas;
 
 /*
-  The updates. Owners update their shards by bag or by id. Rows that are cut by columns are updated
-  by whole_rows.c, which may choose row_squares.c instead. All replicas make the same update.
+  The updates. Owners update their shards by bag or by id. Rows that are cut by columns have
+  updates of their own (cut_rows.h). All replicas make the same update.
 */
-extern const TrsUpdateOps trs_update_owner, trs_update_owner_by_id, trs_update_whole_rows,
-    trs_update_row_squares, trs_update_replicas;
+extern const TrsUpdateOps trs_update_owner, trs_update_owner_by_id, trs_update_cut_rows, trs_update_replicas;
 
 /* --- shared by the payloads (sharding.c) --- */
 

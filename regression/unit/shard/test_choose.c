@@ -84,7 +84,7 @@ static void test_pooled(void **state)
   make(&f, TRS_POOLING_SUM, TRS_SHARDING_ROW_WISE);
   check_choice(&f, &trs_payload_pooled, TRS_GRID_WORLD, &trs_update_owner);
   f.context.dist.reproducible = PETSC_TRUE;
-  check_choice(&f, &trs_payload_ordered_rows, TRS_GRID_WORLD, &trs_update_whole_rows);
+  check_choice(&f, &trs_payload_ordered_rows, TRS_GRID_WORLD, &trs_update_cut_rows);
   make(&f, TRS_POOLING_SUM, TRS_SHARDING_DATA_PARALLEL);
   f.context.variable_batch = PETSC_TRUE; /* nothing of replicas' bags travels */
   check_choice(&f, &trs_payload_replicas, TRS_GRID_WORLD, &trs_update_replicas);
@@ -118,7 +118,7 @@ static void test_hierarchical(void **state)
   check_choice(&f, &trs_payload_pooled, TRS_GRID_WORLD, &trs_update_owner);
   f.context.levels = TRS_REDUCE_SCATTER_AUTO;
   f.context.dist.reproducible = PETSC_TRUE;
-  check_choice(&f, &trs_payload_ordered_rows, TRS_GRID_WORLD, &trs_update_whole_rows);
+  check_choice(&f, &trs_payload_ordered_rows, TRS_GRID_WORLD, &trs_update_cut_rows);
   make(&f, TRS_POOLING_NONE, TRS_SHARDING_ROW_WISE);
   f.groups.n_hosts = TRS_HIERARCHICAL_HOSTS;
   check_choice(&f, &trs_payload_sequence, TRS_GRID_WORLD, &trs_update_owner_by_id);
@@ -141,7 +141,7 @@ static void test_sequences(void **state)
   make(&f, TRS_POOLING_NONE, TRS_SHARDING_TABLE_WISE);
   f.config.sequence_pooling = TRS_SEQUENCE_POOLING_MEAN;
   f.context.dist.reproducible = PETSC_TRUE;
-  check_choice(&f, &trs_payload_pooled, TRS_GRID_RANKS, &trs_update_whole_rows);
+  check_choice(&f, &trs_payload_pooled, TRS_GRID_RANKS, &trs_update_cut_rows);
 }
 
 static void test_refusals_name_the_option(void **state)

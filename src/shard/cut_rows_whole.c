@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Update: whole rows, with -reproducible. Rows are updated as if their table were not cut by
-  columns.
+  Update: cut whole. The ranks that hold a row's columns exchange the touched weights, states and
+  summed gradients. Each rank updates the whole row with the kernel of the uncut table, and keeps its
+  columns. So row-wise states are equal in all shards.
 
-  An optimizer that needs whole rows (row-wise statistics, norms) would treat a column shard as a
-  table of its own (src/RULES.md, rule A12). Here the ranks that hold a row's columns exchange the
-  touched weights, states and summed gradients. Each rank updates the whole row with the kernel of
-  the uncut table, and keeps its columns. This gives the same bits for all cuts by columns, and
-  equal row-wise states in all shards.
-
-  All shards of a table get the same ids, so both sides of an exchange know the rows that they
-  share, and their order. A batch's rows are listed when its ids have arrived, so that no rank waits
-  for row counts in the update.
+  A batch's rows are listed when its ids have arrived, so that no rank waits for row counts in the
+  update.
 
   Cost in a group with such a table: D * (2 + element-wise states) elements for each touched row go
   to each of its other column blocks, and each block's rank updates the whole row. All tables'
   touched rows and their gradients are listed one after the other; a GPU sorts once.
 */
-#include "shard/row_pairs.h"
+#include "shard/cut_rows.h"
 
 /* The data of a touched row: gradient, weights, optimizer states. */
 enum {
@@ -53,20 +47,17 @@ typedef struct {
 } TrsRowsAt;
 
 typedef struct {
-  TrsSharding sharding;
-  int n_tables; /* tables of the lookup */
-  const TrsTbeTable *table;
+  TrsCutRows rows;
   TrsTbeTable *uncut;         /* [n_tables] the tables; cut tables have 0 rows here */
   TrsTbeTable *whole_table;   /* [n_tables] first the cut tables, with their whole rows */
   TrsEmbeddingStates *states; /* [n_tables] */
-  PetscBool *cut;             /* [n_tables] the table has other column blocks that matter */
   PetscBool any_part;         /* some pair leaves out rows of this rank's shard */
   int n_cut;
   int64_t row_stride;   /* floats from one summed gradient to the next */
   int64_t whole_stride; /* floats from one whole row's gradient to the next */
   TrsTouchedRows touched[TRS_TRAINING_SLOTS];
+  const TrsTouchedRows *now; /* the rows of the batch that is being updated */
   TrsDeviceBuffer grads;
-  TrsRowsTraffic send, recv;
   /* [n_tables * TRS_N_WHOLE] bytes at which a table's whole rows begin in each of `whole` */
   int64_t *whole_begin;
   TrsDeviceBuffer whole[TRS_N_WHOLE];
@@ -79,7 +70,7 @@ typedef struct {
 /* True if a pair leaves out rows of this rank's shard. */
 static PetscBool is_part(const TrsWholeRows *w, const TrsRowsPair *pair)
 {
-  const TrsTbeTable *table = &w->table[pair->local];
+  const TrsTbeTable *table = &w->rows.table[pair->local];
 
   return (PetscBool)(pair->begin > table->row_offset || pair->end < table->row_offset + table->rows);
 }
@@ -87,47 +78,42 @@ static PetscBool is_part(const TrsWholeRows *w, const TrsRowsPair *pair)
 /* Set the constant data about the tables. */
 static PetscErrorCode describe_tables(TrsWholeRows *w)
 {
-  const TrsShardingContext *context = w->sharding->context;
-  const TrsRowsTraffic *const traffic[2] = {&w->send, &w->recv};
+  const TrsEmbeddingShards *shards = w->rows.sharding->context->shards;
+  const size_t n = (size_t)w->rows.n_tables;
 
   PetscFunctionBegin;
-  for (int i = 0; i < 2; i++)
-    for (int p = 0; p < traffic[i]->n; p++) w->cut[traffic[i]->pair[p].local] = PETSC_TRUE;
-  PetscCall(PetscCalloc3((size_t)w->n_tables, &w->uncut, (size_t)w->n_tables, &w->whole_table,
-                         (size_t)w->n_tables * TRS_N_WHOLE, &w->whole_begin));
-  for (int t = 0; t < w->n_tables; t++) {
-    w->uncut[t] = w->table[t];
-    w->row_stride = PetscMax(w->row_stride, w->table[t].dim);
-    if (!w->cut[t]) continue;
+  PetscCall(
+      PetscCalloc4(n + 1, &w->states, n, &w->uncut, n, &w->whole_table, n * TRS_N_WHOLE, &w->whole_begin));
+  for (int t = 0; t < w->rows.n_tables; t++) {
+    w->uncut[t] = w->rows.table[t];
+    w->row_stride = PetscMax(w->row_stride, w->rows.table[t].dim);
+    if (!w->rows.cut[t]) continue;
     w->uncut[t].rows = 0;
-    w->whole_stride = PetscMax(w->whole_stride, w->table[t].table_dim);
+    w->whole_stride = PetscMax(w->whole_stride, w->rows.table[t].table_dim);
     w->n_cut++;
   }
   w->row_stride = (w->row_stride + 3) / 4 * 4;
   w->whole_stride = (w->whole_stride + 3) / 4 * 4;
-  for (int i = 0; i < 2; i++)
-    for (int p = 0; p < traffic[i]->n; p++)
-      w->any_part = (PetscBool)(w->any_part || is_part(w, &traffic[i]->pair[p]));
-  for (int i = 0; i < context->shards->n; i++) {
-    const int t = TrsRowsLocalNumber(w->sharding, i);
-    if (t < w->n_tables)
-      w->states[t] = TrsEmbeddingShardsStates(context->shards, context->shards->shard[i].table);
+  for (int p = 0; p < w->rows.recv.n; p++)
+    w->any_part = (PetscBool)(w->any_part || is_part(w, &w->rows.recv.pair[p]));
+  for (int i = 0; i < shards->n; i++) {
+    const int t = TrsCutRowsNumber(&w->rows, i);
+    if (t < w->rows.n_tables) w->states[t] = TrsEmbeddingShardsStates(shards, shards->shard[i].table);
   }
-  for (int s = 0; s < TRS_TRAINING_SLOTS; s++)
-    PetscCall(PetscCalloc1((size_t)w->n_tables + 1, &w->touched[s].row_begin));
-  PetscCall(PetscMalloc1((size_t)(w->n_cut + PetscMax(w->send.n, w->recv.n) + 1) * TRS_N_WHOLE, &w->copy));
+  for (int s = 0; s < TRS_TRAINING_SLOTS; s++) PetscCall(PetscCalloc1(n + 1, &w->touched[s].row_begin));
+  PetscCall(PetscMalloc1((size_t)(w->n_cut + PetscMax(w->rows.send.n, w->rows.recv.n) + 1) * TRS_N_WHOLE,
+                         &w->copy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode destroy_whole_rows(TrsSharding sharding)
+static PetscErrorCode destroy_cut_whole(TrsSharding sharding)
 {
   TrsWholeRows *w = (TrsWholeRows *)sharding->update_data;
   const TrsDeviceOps *device = sharding->context->device;
   const TrsComputeOps *compute = sharding->context->compute;
 
   PetscFunctionBegin;
-  PetscCall(TrsRowsTrafficDestroy(sharding, &w->send));
-  PetscCall(TrsRowsTrafficDestroy(sharding, &w->recv));
+  PetscCall(TrsCutRowsDestroy(&w->rows));
   for (int s = 0; s < TRS_TRAINING_SLOTS; s++) {
     PetscCall(PetscFree(w->touched[s].row_begin));
     PetscCall(TrsDeviceBufferFree(device, &w->touched[s].rows));
@@ -142,43 +128,24 @@ static PetscErrorCode destroy_whole_rows(TrsSharding sharding)
   PetscCall(compute->workspace_destroy(&w->uncut_workspace));
   for (int i = 0; i < TRS_N_COPIES; i++) PetscCall(compute->workspace_destroy(&w->copy_workspace[i]));
   PetscCall(PetscFree(w->copy));
-  PetscCall(PetscFree3(w->uncut, w->whole_table, w->whole_begin));
-  PetscCall(PetscFree2(w->states, w->cut));
+  PetscCall(PetscFree4(w->states, w->uncut, w->whole_table, w->whole_begin));
   PetscCall(PetscFree(sharding->update_data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  Set up the update. If no rank has a table of the group that is cut in a way that matters, choose
-  the owners' update. If sums of squares suffice, choose the update that exchanges only these.
-*/
-static PetscErrorCode setup_whole_rows(TrsSharding sharding)
+static PetscErrorCode setup_cut_whole(TrsSharding sharding)
 {
   const TrsComputeOps *compute = sharding->context->compute;
-  const TrsRowsPairs pairs = TrsRowsPairsOf(sharding);
   TrsWholeRows *w;
 
   PetscFunctionBegin;
-  if (!pairs.any) {
-    sharding->update = &trs_update_owner;
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
-  if (pairs.by_squares && compute->tbe_row_squares) {
-    sharding->update = &trs_update_row_squares;
-    PetscCall(sharding->update->setup(sharding));
-    PetscFunctionReturn(PETSC_SUCCESS);
-  }
   PetscCall(PetscNew(&w));
   sharding->update_data = w;
-  w->sharding = sharding;
-  PetscCall(TrsLookupTables(sharding->lookup, &w->n_tables, &w->table));
-  PetscCall(PetscCalloc2((size_t)w->n_tables + 1, &w->states, (size_t)w->n_tables + 1, &w->cut));
+  PetscCall(TrsCutRowsSetUp(sharding, &w->rows));
   PetscCall(compute->workspace_create(&w->list_workspace));
   PetscCall(compute->workspace_create(&w->cut_workspace));
   PetscCall(compute->workspace_create(&w->uncut_workspace));
   for (int i = 0; i < TRS_N_COPIES; i++) PetscCall(compute->workspace_create(&w->copy_workspace[i]));
-  PetscCall(TrsRowsTrafficFind(sharding, PETSC_TRUE, &w->send));
-  PetscCall(TrsRowsTrafficFind(sharding, PETSC_FALSE, &w->recv));
   PetscCall(describe_tables(w));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -187,30 +154,30 @@ static PetscErrorCode setup_whole_rows(TrsSharding sharding)
 
 static TrsTouchedRows *touched_of(TrsWholeRows *w, const TrsShardingSlot *slot)
 {
-  return &w->touched[slot - w->sharding->slot];
+  return &w->touched[slot - w->rows.sharding->slot];
 }
 
 /*
   List the rows that a training slot's batch touches. On a device the host waits for their numbers.
 */
-static PetscErrorCode list_whole_rows(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
+static PetscErrorCode list_cut_whole(TrsSharding sharding, TrsShardingSlot *slot, TrsStream stream)
 {
   TrsWholeRows *w = (TrsWholeRows *)sharding->update_data;
-  const TrsDeviceOps *device = w->sharding->context->device;
+  const TrsDeviceOps *device = w->rows.sharding->context->device;
   TrsTouchedRows *touched = touched_of(w, slot);
   const int64_t n_values = slot->recv.jagged.n_values;
   int64_t bytes = n_values * (int64_t)sizeof(int64_t);
 
   PetscFunctionBegin;
-  for (int t = 0; t <= w->n_tables; t++) touched->row_begin[t] = 0;
+  for (int t = 0; t <= w->rows.n_tables; t++) touched->row_begin[t] = 0;
   PetscCall(TrsDeviceBufferReserve(device, &touched->rows, bytes));
   touched->on_host = device->host_memory ? (const int64_t *)touched->rows.data : NULL;
   if (n_values == 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsLookupSort(w->sharding->lookup, stream, &slot->recv, TRS_TBE_LISTS, &slot->occurrences));
-  PetscCall(TrsLookupListRows(w->sharding->lookup, stream, w->list_workspace, &slot->recv, slot->occurrences,
-                              touched->row_begin, (int64_t *)touched->rows.data));
+  PetscCall(TrsLookupSort(w->rows.sharding->lookup, stream, &slot->recv, TRS_TBE_LISTS, &slot->occurrences));
+  PetscCall(TrsLookupListRows(w->rows.sharding->lookup, stream, w->list_workspace, &slot->recv,
+                              slot->occurrences, touched->row_begin, (int64_t *)touched->rows.data));
   if (device->host_memory || !w->any_part) PetscFunctionReturn(PETSC_SUCCESS);
-  bytes = touched->row_begin[w->n_tables] * (int64_t)sizeof(int64_t);
+  bytes = touched->row_begin[w->rows.n_tables] * (int64_t)sizeof(int64_t);
   PetscCall(TrsPinnedBufferReserve(device, &touched->copy, bytes));
   PetscCall(device->copy(touched->copy.data, touched->rows.data, bytes, stream));
   PetscCall(device->stream_synchronize(stream));
@@ -219,19 +186,18 @@ static PetscErrorCode list_whole_rows(TrsSharding sharding, TrsShardingSlot *slo
 }
 
 /* Find the touched rows of a pair: entries [*begin, *end) of its shard's sorted list. */
-static void find_entries(const TrsWholeRows *w, const TrsTouchedRows *touched, const TrsRowsPair *pair,
-                         int64_t *begin, int64_t *end)
+static void find_entries(const TrsWholeRows *w, const TrsRowsPair *pair, int64_t *begin, int64_t *end)
 {
-  const int64_t offset = w->table[pair->local].row_offset, limit[2] = {pair->begin, pair->end};
+  const int64_t offset = w->rows.table[pair->local].row_offset, limit[2] = {pair->begin, pair->end};
   int64_t *found[2] = {begin, end};
 
-  *begin = touched->row_begin[pair->local];
-  *end = touched->row_begin[pair->local + 1];
+  *begin = w->now->row_begin[pair->local];
+  *end = w->now->row_begin[pair->local + 1];
   for (int k = 0; k < 2 && is_part(w, pair); k++) {
-    int64_t low = touched->row_begin[pair->local], high = touched->row_begin[pair->local + 1];
+    int64_t low = w->now->row_begin[pair->local], high = w->now->row_begin[pair->local + 1];
     while (low < high) {
       const int64_t middle = low + (high - low) / 2;
-      if (touched->on_host[middle] + offset < limit[k])
+      if (w->now->on_host[middle] + offset < limit[k])
         low = middle + 1;
       else
         high = middle;
@@ -255,7 +221,7 @@ static PetscBool is_rowwise(const TrsWholeRows *w, int t, int k)
 
 static int64_t element_bytes(const TrsWholeRows *w, int t, int k)
 {
-  return k == TRS_WHOLE_WEIGHTS ? TrsDTypeBytes(w->table[t].dtype) : (int64_t)sizeof(float);
+  return k == TRS_WHOLE_WEIGHTS ? TrsDTypeBytes(w->rows.table[t].dtype) : (int64_t)sizeof(float);
 }
 
 static int64_t round_up(int64_t bytes)
@@ -267,10 +233,10 @@ static int64_t round_up(int64_t bytes)
   The place of kind k in table t's shard, or in its summed gradients, for list entries from `begin`
   on.
 */
-static TrsRowsAt in_shard(const TrsWholeRows *w, const TrsTouchedRows *touched, int t, int k, int64_t begin)
+static TrsRowsAt in_shard(const TrsWholeRows *w, int t, int k, int64_t begin)
 {
-  const TrsTbeTable *table = &w->table[t];
-  const int64_t *rows = (const int64_t *)touched->rows.data + begin;
+  const TrsTbeTable *table = &w->rows.table[t];
+  const int64_t *rows = (const int64_t *)w->now->rows.data + begin;
   const int64_t bytes = element_bytes(w, t, k), row_bytes = (is_rowwise(w, t, k) ? 1 : table->dim) * bytes;
 
   if (k == TRS_WHOLE_GRADS)
@@ -285,14 +251,13 @@ static TrsRowsAt in_shard(const TrsWholeRows *w, const TrsTouchedRows *touched, 
   The place of kind k in the whole rows: columns [column, column + width) of list entries from
   `begin` on.
 */
-static TrsRowsAt in_whole(const TrsWholeRows *w, const TrsTouchedRows *touched, int t, int k, int64_t begin,
-                          int64_t column, int64_t width)
+static TrsRowsAt in_whole(const TrsWholeRows *w, int t, int k, int64_t begin, int64_t column, int64_t width)
 {
   const int64_t bytes = element_bytes(w, t, k);
-  const int64_t stride = k == TRS_WHOLE_GRADS ? w->whole_stride : w->table[t].table_dim;
+  const int64_t stride = k == TRS_WHOLE_GRADS ? w->whole_stride : w->rows.table[t].table_dim;
   char *first = (char *)w->whole[k].data + w->whole_begin[t * TRS_N_WHOLE + k];
 
-  begin -= touched->row_begin[t];
+  begin -= w->now->row_begin[t];
   if (is_rowwise(w, t, k)) return (TrsRowsAt){first + begin * bytes, NULL, bytes, bytes};
   return (TrsRowsAt){first + (begin * stride + column) * bytes, NULL, stride * bytes, width * bytes};
 }
@@ -327,37 +292,29 @@ static void add_copy(TrsWholeRows *w, int64_t n, TrsRowsAt from, TrsRowsAt to)
 static PetscErrorCode make_copies(TrsWholeRows *w, TrsStream stream, int which)
 {
   PetscFunctionBegin;
-  PetscCall(w->sharding->context->compute->copy_rows(stream, w->copy_workspace[which], w->n_copies, w->copy));
+  PetscCall(
+      w->rows.sharding->context->compute->copy_rows(stream, w->copy_workspace[which], w->n_copies, w->copy));
   w->n_copies = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* --- exchange --- */
 
-static PetscErrorCode count_bytes(TrsWholeRows *w, const TrsTouchedRows *touched, TrsRowsTraffic *traffic)
+/* Units of a pair's message. */
+static int64_t units_of(const void *update, const TrsRowsPair *pair)
 {
-  int64_t total = 0;
+  const TrsWholeRows *w = (const TrsWholeRows *)update;
+  int64_t begin, end, bytes = 0;
 
-  PetscFunctionBegin;
-  for (int q = 0; q < w->sharding->context->groups->world->size; q++) {
-    traffic->displs[q] = total / TRS_WHOLE_UNIT;
-    for (int p = traffic->first[q]; p < traffic->first[q + 1]; p++) {
-      const TrsRowsPair *pair = &traffic->pair[p];
-      int64_t begin, end;
-      find_entries(w, touched, pair, &begin, &end);
-      for (int k = 0; k < n_kinds(w, pair->local); k++) total += message_bytes(w, pair, k, end - begin);
-    }
-    traffic->counts[q] = total / TRS_WHOLE_UNIT - traffic->displs[q];
-  }
-  PetscCall(TrsDeviceBufferReserveShared(w->sharding->context->device, &traffic->data, total));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  find_entries(w, pair, &begin, &end);
+  for (int k = 0; k < n_kinds(w, pair->local); k++) bytes += message_bytes(w, pair, k, end - begin);
+  return bytes / TRS_WHOLE_UNIT;
 }
 
 /*
   Add the copies of all pairs' rows between messages and the shards (outgoing) or the whole rows.
 */
-static void add_pair_copies(TrsWholeRows *w, const TrsTouchedRows *touched, PetscBool outgoing,
-                            const TrsRowsTraffic *traffic)
+static void add_pair_copies(TrsWholeRows *w, PetscBool outgoing, const TrsRowsTraffic *traffic)
 {
   char *at = (char *)traffic->data.data;
 
@@ -365,29 +322,29 @@ static void add_pair_copies(TrsWholeRows *w, const TrsTouchedRows *touched, Pets
     const TrsRowsPair *pair = &traffic->pair[p];
     const int t = pair->local;
     int64_t begin, end;
-    find_entries(w, touched, pair, &begin, &end);
+    find_entries(w, pair, &begin, &end);
     for (int k = 0; k < n_kinds(w, t); k++) {
       const TrsRowsAt message = in_message(w, pair, k, at);
 
       if (is_rowwise(w, t, k)) continue;
       if (outgoing)
-        add_copy(w, end - begin, in_shard(w, touched, t, k, begin), message);
+        add_copy(w, end - begin, in_shard(w, t, k, begin), message);
       else
-        add_copy(w, end - begin, message, in_whole(w, touched, t, k, begin, pair->column, pair->width));
+        add_copy(w, end - begin, message, in_whole(w, t, k, begin, pair->column, pair->width));
       at += message_bytes(w, pair, k, end - begin);
     }
   }
 }
 
 /* Add the copies from the shards' own columns to the whole rows, or back after the update. */
-static void add_own_copies(TrsWholeRows *w, const TrsTouchedRows *touched, PetscBool back)
+static void add_own_copies(TrsWholeRows *w, PetscBool back)
 {
-  for (int t = 0; t < w->n_tables; t++) {
-    const int64_t begin = touched->row_begin[t], n = touched->row_begin[t + 1] - begin;
+  for (int t = 0; t < w->rows.n_tables; t++) {
+    const int64_t begin = w->now->row_begin[t], n = w->now->row_begin[t + 1] - begin;
 
-    for (int k = back ? TRS_WHOLE_WEIGHTS : TRS_WHOLE_GRADS; w->cut[t] && k < n_kinds(w, t); k++) {
-      const TrsRowsAt shard = in_shard(w, touched, t, k, begin),
-                      whole = in_whole(w, touched, t, k, begin, w->table[t].col_offset, w->table[t].dim);
+    for (int k = back ? TRS_WHOLE_WEIGHTS : TRS_WHOLE_GRADS; w->rows.cut[t] && k < n_kinds(w, t); k++) {
+      const TrsRowsAt shard = in_shard(w, t, k, begin),
+                      whole = in_whole(w, t, k, begin, w->rows.table[t].col_offset, w->rows.table[t].dim);
 
       add_copy(w, n, back ? whole : shard, back ? shard : whole);
     }
@@ -398,21 +355,15 @@ static void add_own_copies(TrsWholeRows *w, const TrsTouchedRows *touched, Petsc
   Copy the touched rows' data from the shards to the whole rows, on this rank and on the ranks with
   the other columns.
 */
-static PetscErrorCode make_whole(TrsWholeRows *w, const TrsTouchedRows *touched, TrsStream stream)
+static PetscErrorCode make_whole(TrsWholeRows *w, TrsStream stream)
 {
-  TrsRequest request = NULL;
-
   PetscFunctionBegin;
-  PetscCall(count_bytes(w, touched, &w->send));
-  PetscCall(count_bytes(w, touched, &w->recv));
-  add_pair_copies(w, touched, PETSC_TRUE, &w->send);
-  add_own_copies(w, touched, PETSC_FALSE);
+  PetscCall(TrsCutRowsReserve(&w->rows, TRS_WHOLE_UNIT, units_of, w));
+  add_pair_copies(w, PETSC_TRUE, &w->rows.send);
+  add_own_copies(w, PETSC_FALSE);
   PetscCall(make_copies(w, stream, TRS_COPY_OUT));
-  PetscCall(TrsCommAlltoallv(w->sharding->context->groups->world, stream, w->send.data.data, w->send.counts,
-                             w->send.displs, w->recv.data.data, w->recv.counts, w->recv.displs,
-                             TRS_WHOLE_UNIT, &request));
-  PetscCall(TrsRequestWait(&request, stream));
-  add_pair_copies(w, touched, PETSC_FALSE, &w->recv);
+  PetscCall(TrsCutRowsExchange(&w->rows, stream, TRS_WHOLE_UNIT));
+  add_pair_copies(w, PETSC_FALSE, &w->rows.recv);
   PetscCall(make_copies(w, stream, TRS_COPY_ARRIVED));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -420,108 +371,107 @@ static PetscErrorCode make_whole(TrsWholeRows *w, const TrsTouchedRows *touched,
 /* --- update --- */
 
 /* Lay out the whole rows of all cut tables. *n is the number of rows. */
-static PetscErrorCode lay_out(TrsWholeRows *w, const TrsTouchedRows *touched, int64_t *n)
+static PetscErrorCode lay_out(TrsWholeRows *w, int64_t *n)
 {
   int64_t end[TRS_N_WHOLE] = {0};
 
   PetscFunctionBegin;
   *n = 0;
-  for (int t = 0; t < w->n_tables; t++) {
-    const int64_t rows = touched->row_begin[t + 1] - touched->row_begin[t];
+  for (int t = 0; t < w->rows.n_tables; t++) {
+    const int64_t rows = w->now->row_begin[t + 1] - w->now->row_begin[t];
 
-    if (!w->cut[t]) continue;
+    if (!w->rows.cut[t]) continue;
     *n += rows;
     for (int k = 0; k < n_kinds(w, t); k++) {
       const int64_t columns = k == TRS_WHOLE_GRADS  ? w->whole_stride
                               : is_rowwise(w, t, k) ? 1
-                                                    : w->table[t].table_dim;
+                                                    : w->rows.table[t].table_dim;
       w->whole_begin[t * TRS_N_WHOLE + k] = end[k];
       end[k] += round_up(rows * columns * element_bytes(w, t, k));
     }
   }
   for (int k = 0; k < TRS_N_WHOLE; k++)
-    PetscCall(TrsDeviceBufferReserve(w->sharding->context->device, &w->whole[k], end[k]));
+    PetscCall(TrsDeviceBufferReserve(w->rows.sharding->context->device, &w->whole[k], end[k]));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Update the cut tables of which this rank has columns, by whole rows. */
-static PetscErrorCode update_cut(TrsWholeRows *w, const TrsTouchedRows *touched, TrsStream stream,
-                                 const TrsSparseOptimizerArgs *args)
+static PetscErrorCode update_cut(TrsWholeRows *w, TrsStream stream, const TrsSparseOptimizerArgs *args)
 {
   int64_t n;
   int n_whole = 0;
 
   PetscFunctionBegin;
-  PetscCall(lay_out(w, touched, &n));
-  PetscCall(make_whole(w, touched, stream));
-  for (int t = 0; t < w->n_tables; t++) {
+  PetscCall(lay_out(w, &n));
+  PetscCall(make_whole(w, stream));
+  for (int t = 0; t < w->rows.n_tables; t++) {
     TrsTbeTable *whole = &w->whole_table[n_whole];
 
-    if (!w->cut[t]) continue;
-    *whole = w->table[t];
-    whole->rows = touched->row_begin[t + 1] - touched->row_begin[t];
+    if (!w->rows.cut[t]) continue;
+    *whole = w->rows.table[t];
+    whole->rows = w->now->row_begin[t + 1] - w->now->row_begin[t];
     whole->dim = (int32_t)whole->table_dim;
     whole->stride = whole->table_dim;
     whole->col_offset = 0;
-    whole->row_of = (const int64_t *)touched->rows.data + touched->row_begin[t];
-    whole->weight = in_whole(w, touched, t, TRS_WHOLE_WEIGHTS, touched->row_begin[t], 0, 0).data;
+    whole->row_of = (const int64_t *)w->now->rows.data + w->now->row_begin[t];
+    whole->weight = in_whole(w, t, TRS_WHOLE_WEIGHTS, w->now->row_begin[t], 0, 0).data;
     for (int s = 0; s < w->states[t].n; s++)
       whole->state[s] =
-          (float *)(void *)in_whole(w, touched, t, TRS_WHOLE_STATES + s, touched->row_begin[t], 0, 0).data;
+          (float *)(void *)in_whole(w, t, TRS_WHOLE_STATES + s, w->now->row_begin[t], 0, 0).data;
     n_whole++;
   }
   if (n > 0)
-    PetscCall(w->sharding->context->compute->tbe_update_rows(
+    PetscCall(w->rows.sharding->context->compute->tbe_update_rows(
         stream, w->cut_workspace, n_whole, w->whole_table, n, NULL, NULL,
         (const float *)w->whole[TRS_WHOLE_GRADS].data, w->whole_stride, args));
-  add_own_copies(w, touched, PETSC_TRUE);
+  add_own_copies(w, PETSC_TRUE);
   PetscCall(make_copies(w, stream, TRS_COPY_BACK));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Update the uncut tables, using the same lists. */
-static PetscErrorCode update_uncut(TrsWholeRows *w, const TrsTouchedRows *touched, TrsStream stream,
-                                   const TrsSparseOptimizerArgs *args)
+static PetscErrorCode update_uncut(TrsWholeRows *w, TrsStream stream, const TrsSparseOptimizerArgs *args)
 {
-  const TrsShardingContext *context = w->sharding->context;
-  const int64_t n = touched->row_begin[w->n_tables], bytes = n * (int64_t)sizeof(int64_t);
+  const TrsShardingContext *context = w->rows.sharding->context;
+  const int64_t n = w->now->row_begin[w->rows.n_tables], bytes = n * (int64_t)sizeof(int64_t);
 
   PetscFunctionBegin;
-  if (n == 0 || w->n_cut == w->n_tables) PetscFunctionReturn(PETSC_SUCCESS);
+  if (n == 0 || w->n_cut == w->rows.n_tables) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsDeviceBufferReserve(context->device, &w->keys, bytes));
   PetscCall(TrsDeviceBufferReserve(context->device, &w->index, bytes));
-  PetscCall(context->compute->merge_rows(stream, w->uncut_workspace, w->n_tables, w->uncut, 1,
-                                         touched->row_begin, (const int64_t *)touched->rows.data,
+  PetscCall(context->compute->merge_rows(stream, w->uncut_workspace, w->rows.n_tables, w->uncut, 1,
+                                         w->now->row_begin, (const int64_t *)w->now->rows.data,
                                          (int64_t *)w->keys.data, (int64_t *)w->index.data));
-  PetscCall(context->compute->tbe_update_rows(stream, w->uncut_workspace, w->n_tables, w->uncut, n,
+  PetscCall(context->compute->tbe_update_rows(stream, w->uncut_workspace, w->rows.n_tables, w->uncut, n,
                                               (const int64_t *)w->keys.data, (const int64_t *)w->index.data,
                                               (const float *)w->grads.data, w->row_stride, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode apply_whole_rows(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
-                                       TrsMatrix grad, const TrsSparseOptimizerArgs *args)
+static PetscErrorCode apply_cut_whole(TrsSharding sharding, const TrsShardingSlot *slot, TrsStream stream,
+                                      TrsMatrix grad, const TrsSparseOptimizerArgs *args)
 {
   TrsWholeRows *w = (TrsWholeRows *)sharding->update_data;
-  const TrsLookup lookup = w->sharding->lookup;
-  const TrsTouchedRows *touched = touched_of(w, slot);
+  const TrsLookup lookup = w->rows.sharding->lookup;
 
   PetscFunctionBegin;
-  PetscCall(TrsDeviceBufferReserve(w->sharding->context->device, &w->grads,
-                                   touched->row_begin[w->n_tables] * w->row_stride * (int64_t)sizeof(float)));
+  w->now = touched_of(w, slot);
+  PetscCall(
+      TrsDeviceBufferReserve(w->rows.sharding->context->device, &w->grads,
+                             w->now->row_begin[w->rows.n_tables] * w->row_stride * (int64_t)sizeof(float)));
   if (slot->recv.jagged.n_values > 0)
     PetscCall(TrsLookupRowGradients(lookup, stream, &slot->recv, slot->occurrences, grad,
                                     (float *)w->grads.data, w->row_stride));
   PetscCall(TrsLookupSettle(lookup, stream, PETSC_TRUE)); /* rows are changed in their tables */
-  PetscCall(update_cut(w, touched, stream, args));
-  PetscCall(update_uncut(w, touched, stream, args));
+  PetscCall(update_cut(w, stream, args));
+  PetscCall(update_uncut(w, stream, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-const TrsUpdateOps trs_update_whole_rows = {
-    .name = "whole rows",
-    .setup = setup_whole_rows,
-    .destroy = destroy_whole_rows,
-    .list = list_whole_rows,
-    .apply = apply_whole_rows,
+const TrsUpdateOps trs_update_cut_whole = {
+    .name = "cut whole",
+    .setup = setup_cut_whole,
+    .destroy = destroy_cut_whole,
+    .list = list_cut_whole,
+    .apply = apply_cut_whole,
 };
