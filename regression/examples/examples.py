@@ -45,6 +45,11 @@ def example_dataset(_trshard, mpirun, program):
     assert "2 features, the last from column 8 on" in texts[0] and "no stream: " in texts[0], texts[0]
 
 
+def example_one_step(_trshard, mpirun, program):
+    texts, losses = losses_on_ranks(mpirun, program)
+    assert all("a single rank has the same losses" in text for text in texts) and losses[-1] < losses[0] - 0.1, texts
+
+
 def example_runs(_trshard, mpirun, program):
     for n in (1, 2, 3):
         text = run(*mpirun, "-n", str(n), program, RUN)
