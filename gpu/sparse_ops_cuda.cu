@@ -105,6 +105,7 @@ PetscErrorCode TrsPermuteBlocksCuda(TrsStream stream, TrsWorkspace workspace, in
 struct Cut {
   int64_t bucket_rows, end;
   int64_t bounds_at; /* first entry in the list of all bounds; -1: even buckets */
+  TrsIdBuckets keys; /* with buckets: ids are keys */
 };
 
 struct BucketizeJob {
@@ -124,7 +125,7 @@ static __device__ __forceinline__ int64_t divide(int64_t id, int64_t block)
   return id / block;
 }
 
-static __device__ int64_t bucket_of(const BucketizeJob &job, const Cut &cut, int64_t id, int64_t *local)
+static __device__ int64_t bucket_of_row(const BucketizeJob &job, const Cut &cut, int64_t id, int64_t *local)
 {
   int64_t bucket;
 
@@ -152,6 +153,16 @@ static __device__ int64_t bucket_of(const BucketizeJob &job, const Cut &cut, int
   }
   *local = id - bounds[low];
   return low;
+}
+
+static __device__ int64_t bucket_of(const BucketizeJob &job, const Cut &cut, int64_t id, int64_t *local)
+{
+  int64_t bucket;
+
+  if (cut.keys.n.value == 0) return bucket_of_row(job, cut, id, local);
+  bucket = bucket_of_row(job, cut, TrsIdBucket(&cut.keys, id) * cut.keys.rows, local);
+  *local = id;
+  return bucket;
 }
 
 /* One thread per bag keeps the order of the bag's ids. lengths and placed must be zero before. */
@@ -199,7 +210,7 @@ static PetscErrorCode upload_cuts(TrsStream stream, TrsWorkspace workspace, int 
   PetscCall(TrsCudaHostScratch(workspace, TRS_CUDA_BOUNDS, n_features * (n_buckets + INT64_C(1)),
                                sizeof(*bounds), &bounds));
   for (int f = 0; f < n_features; f++) {
-    cut[f] = {spec[f].bucket_rows, spec[f].bucket_rows * n_buckets, -1};
+    cut[f] = {spec[f].bucket_rows, spec[f].bucket_rows * n_buckets, -1, spec[f].keys};
     if (!spec[f].bounds) continue;
     cut[f].bounds_at = n_bounds;
     cut[f].end = spec[f].bounds[n_buckets];

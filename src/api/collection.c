@@ -241,6 +241,7 @@ static PetscErrorCode create_tables(TrshardCollection c)
   c->shards.shared_rowwise = config.dist.reproducible;
   PetscCall(TrsAgree(c->comm, TrsShardedEbcCreate(&machine->groups, machine->device, machine->compute,
                                                   &c->tables, &c->plan, &c->shards, &config, &c->ebc)));
+  c->shards.seed = (uint64_t)seed;
   PetscCall(TrsAgree(c->comm, TrsEmbeddingShardsFill(&c->shards, (uint64_t)seed)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -18,6 +18,7 @@
 
 #include "compute/cache.h"
 #include "compute/dense_layers.h"
+#include "compute/id_map.h"
 #include "compute/samples.h"
 #include "compute/sequence_layers.h"
 #include "compute/tbe.h"
@@ -87,6 +88,11 @@ typedef struct {
     above.
   */
   const int64_t *bounds;
+  /*
+    If it has buckets, the ids are keys, not rows: a key goes where its bucket's first row goes, and
+    its local id is the key itself. Every row range consists of whole buckets.
+  */
+  TrsIdBuckets keys;
 } TrsBucketSpec;
 
 /*

@@ -24,6 +24,17 @@ typedef struct {
   double below;     /* less than 1 / value, by at most 2^-50 of it */
 } TrsDivisor;
 
+static inline TrsDivisor TrsDivisorMake(int64_t value)
+{
+  const int shift = 63 - __builtin_clzll((uint64_t)value);
+  TrsDivisor d = {(uint64_t)value, UINT64_MAX, shift, ((uint64_t)1 << 32) % (uint64_t)value, 0};
+
+  /* Both roundings together have an error of little more than 2^-52. */
+  d.below = (1.0 / (double)value) * (1.0 - 0x1p-51);
+  if (value & (value - 1)) d.inverse = (uint64_t)(((TrsWide)1 << (64 + shift)) / d.value);
+  return d;
+}
+
 /* The rule that turns the ids of one feature into rows. TrsIdMapMake() makes it. */
 typedef struct {
   TrsIdMapKind kind;
@@ -91,11 +102,32 @@ TRS_ALWAYS_INLINE uint64_t TrsIdModulo(const TrsIdMap *map, int64_t id)
 TRS_ALWAYS_INLINE int64_t TrsIdMapRow(const TrsIdMap *map, TrsIdMapKind kind, int64_t id)
 {
   switch (kind) { /* without default: compilers name a kind that is missing */
-  case TRS_ID_MAP_NONE: break;
+  case TRS_ID_MAP_NONE:
+  case TRS_ID_MAP_ZCH: break; /* the owner gives it a row */
   case TRS_ID_MAP_MODULO: return (int64_t)TrsIdModulo(map, id);
   case TRS_ID_MAP_HASH: return (int64_t)TrsDivide(TrsIdHash((uint64_t)id), map->rows, PETSC_TRUE);
   case TRS_ID_MAP_QUOTIENT: return (int64_t)TrsDivide(TrsIdModulo(map, id), map->collisions, PETSC_FALSE);
   case TRS_ID_MAP_REMAINDER: return (int64_t)TrsDivide(TrsIdModulo(map, id), map->collisions, PETSC_TRUE);
   }
   return id;
+}
+
+/*
+  The buckets of a zch table's ids: n equal parts of the range below n * block, or of a hash's values
+  if block is 0. Ids outside the range go to the first or last bucket.
+*/
+typedef struct {
+  TrsDivisor n;  /* B; value 0: the ids are rows */
+  int64_t block; /* ids of a bucket */
+  int64_t rows;  /* rows of a bucket */
+} TrsIdBuckets;
+
+TRS_ALWAYS_INLINE int64_t TrsIdBucket(const TrsIdBuckets *buckets, int64_t id)
+{
+  const int64_t last = (int64_t)buckets->n.value - 1;
+  int64_t bucket;
+
+  if (buckets->block == 0) return (int64_t)TrsDivide(TrsIdHash((uint64_t)id), buckets->n, PETSC_TRUE);
+  bucket = id < 0 ? 0 : id / buckets->block;
+  return bucket < last ? bucket : last;
 }

@@ -16,8 +16,9 @@ typedef enum {
   TRS_RANDOM_SHUFFLE,        /* a: epoch, b: index */
   TRS_RANDOM_ROUNDING,       /* compute/half.h: not Philox, whose rounds take too long */
   TRS_RANDOM_TEST,
-  TRS_RANDOM_DROPOUT,  /* seed: mixed with the layer's hash; a: step, b: sample and columns */
-  TRS_RANDOM_NEGATIVES /* a: step, b: sample of the global batch */
+  TRS_RANDOM_DROPOUT,   /* seed: mixed with the layer's hash; a: step, b: sample and columns */
+  TRS_RANDOM_NEGATIVES, /* a: step, b: sample of the global batch */
+  TRS_RANDOM_GIVEN_ROW  /* a: hash of the table's name, raw id and how often the row was given; b: column */
 } TrsRandomPurpose;
 
 /* 128 random bits. */

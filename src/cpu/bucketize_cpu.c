@@ -31,6 +31,7 @@ typedef struct {
   double inverse;               /* just above 1 / rows */
   /* the bucket of ids below it is (int32_t)(id * inverse); 0: of no ids */
   uint64_t plain;
+  TrsIdBuckets keys; /* with buckets: ids are keys */
 } TrsBucketRule;
 
 /*
@@ -41,10 +42,11 @@ typedef struct {
 */
 static TrsBucketRule rule_of(const TrsBucketSpec *spec, int64_t n_buckets)
 {
-  TrsBucketRule rule = {.n_buckets = n_buckets, .rows = spec->bucket_rows, .bounds = spec->bounds};
+  TrsBucketRule rule = {
+      .n_buckets = n_buckets, .rows = spec->bucket_rows, .bounds = spec->bounds, .keys = spec->keys};
 
   rule.end = spec->bounds ? spec->bounds[n_buckets] : spec->bucket_rows * n_buckets;
-  if (!rule.bounds && rule.rows > 0) {
+  if (!rule.bounds && rule.rows > 0 && !rule.keys.n.value) {
     rule.inverse = 1.0 / (double)rule.rows * (1.0 + 0x1p-52);
     rule.plain = (uint64_t)PetscMin(rule.end, (int64_t)1 << 31);
   }
@@ -68,6 +70,7 @@ static int64_t bucket_in(const TrsBucketRule *rule, int64_t id)
 
 static int64_t bucket_of(const TrsBucketRule *rule, int64_t id)
 {
+  if (rule->keys.n.value) id = TrsIdBucket(&rule->keys, id) * rule->keys.rows;
   if (id < 0) return 0;
   if (id >= rule->end) return id % rule->n_buckets;
   return rule->bounds ? bucket_in(rule, id) : id / rule->rows;
@@ -76,7 +79,7 @@ static int64_t bucket_of(const TrsBucketRule *rule, int64_t id)
 static inline int64_t local_id(const TrsBucketRule *rule, int64_t bucket, int64_t id)
 {
   if ((uint64_t)id < rule->plain) return id - bucket * rule->rows;
-  if (id < 0) return id;
+  if (id < 0 || rule->keys.n.value) return id;
   if (id >= rule->end) return id / rule->n_buckets;
   return id - (rule->bounds ? rule->bounds[bucket] : bucket * rule->rows);
 }

@@ -7,25 +7,12 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-static TrsDivisor divisor_of(int64_t value)
-{
-  TrsDivisor d = {.value = (uint64_t)value,
-                  .inverse = UINT64_MAX,
-                  .shift = 63 - __builtin_clzll((uint64_t)value),
-                  .fold = ((uint64_t)1 << 32) % (uint64_t)value};
-
-  /* Both roundings together have an error of little more than 2^-52. */
-  d.below = (1.0 / (double)value) * (1.0 - 0x1p-51);
-  if (value & (value - 1)) d.inverse = (uint64_t)(((TrsWide)1 << (64 + d.shift)) / d.value);
-  return d;
-}
-
 TrsIdMap TrsIdMapMake(const TrsIdMapRule *rule)
 {
   return (TrsIdMap){.kind = rule->kind,
                     .is_unsigned = rule->is_unsigned,
-                    .rows = divisor_of(rule->rows),
-                    .collisions = divisor_of(PetscMax(rule->collisions, 1))};
+                    .rows = TrsDivisorMake(rule->rows),
+                    .collisions = TrsDivisorMake(PetscMax(rule->collisions, 1))};
 }
 
 ALWAYS_INLINE void map_ids(const TrsIdMap *map, TrsIdMapKind kind, int64_t n, int64_t *ids)
@@ -151,7 +138,8 @@ WIDE ALWAYS_INLINE void map_wide(const TrsIdMap *map, TrsIdMapKind kind, int64_t
 WIDE static void map_ids_wide(const TrsIdMap *map, int64_t n, int64_t *ids)
 {
   switch (map->kind) {
-  case TRS_ID_MAP_NONE: break;
+  case TRS_ID_MAP_NONE:
+  case TRS_ID_MAP_ZCH: break;
   case TRS_ID_MAP_MODULO: map_wide(map, TRS_ID_MAP_MODULO, n, ids); break;
   case TRS_ID_MAP_HASH: map_wide(map, TRS_ID_MAP_HASH, n, ids); break;
   case TRS_ID_MAP_QUOTIENT: map_wide(map, TRS_ID_MAP_QUOTIENT, n, ids); break;
@@ -175,7 +163,8 @@ static PetscBool has_wide(void)
 void TrsIdMapApplyPortably(const TrsIdMap *map, int64_t n, int64_t *ids)
 {
   switch (map->kind) {
-  case TRS_ID_MAP_NONE: break;
+  case TRS_ID_MAP_NONE:
+  case TRS_ID_MAP_ZCH: break;
   case TRS_ID_MAP_MODULO: map_ids(map, TRS_ID_MAP_MODULO, n, ids); break;
   case TRS_ID_MAP_HASH: map_ids(map, TRS_ID_MAP_HASH, n, ids); break;
   case TRS_ID_MAP_QUOTIENT: map_ids(map, TRS_ID_MAP_QUOTIENT, n, ids); break;

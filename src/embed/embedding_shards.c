@@ -196,6 +196,16 @@ static PetscErrorCode list_shards(TrsEmbeddingShards *shards, int rank)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Create (or destroy) the maps from keys to rows of shard i. */
+static PetscErrorCode each_map(const TrsEmbeddingShards *shards, int i, PetscBool create)
+{
+  PetscFunctionBegin;
+  for (const TrsPlacementOps *const *kind = shards->placements; kind && *kind; kind++)
+    if ((*kind)->create_keys && (*kind)->treats(shards, shards->shard[i].table))
+      PetscCall((create ? (*kind)->create_keys : (*kind)->destroy_keys)(shards, i));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTableConfigs *tables,
                                         const TrsShardingPlan *plan, int rank,
                                         const TrsSparseOptimizers *optimizers, TrsEmbeddingShards *shards)
@@ -211,6 +221,7 @@ PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTab
     TrsEmbeddingShard *shard = &shards->shard[i];
     shard->tbe.optimizer = optimizers->of_table ? optimizers->of_table[shard->table] : 0;
     PetscCall(allocate(shards, shard));
+    PetscCall(each_map(shards, i, PETSC_TRUE));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -237,7 +248,10 @@ PetscErrorCode TrsEmbeddingShardsCreateQuantised(const TrsDeviceOps *device, con
                                  .quantised = PETSC_TRUE,
                                  .placements = trs_placements};
   PetscCall(list_shards(shards, rank));
-  for (int i = 0; i < shards->n; i++) PetscCall(allocate(shards, &shards->shard[i]));
+  for (int i = 0; i < shards->n; i++) {
+    PetscCall(allocate(shards, &shards->shard[i]));
+    PetscCall(each_map(shards, i, PETSC_TRUE));
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -281,6 +295,7 @@ PetscErrorCode TrsEmbeddingShardsDestroy(TrsEmbeddingShards *shards)
   for (int i = 0; i < shards->n; i++) {
     TrsEmbeddingShard *shard = &shards->shard[i];
 
+    PetscCall(each_map(shards, i, PETSC_FALSE));
     PetscCall(release_weight(shards, shard));
     for (int s = 0; s < TRS_OPTIMIZER_STATES; s++) {
       void *memory = shard->tbe.state[s];
@@ -383,30 +398,53 @@ static PetscErrorCode add_rowwise_state(const TrsEmbeddingShards *shards, int t,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* After a file was read, let placements use their tensors. */
+static PetscErrorCode state_was_read(const void *context, const char *path)
+{
+  const TrsEmbeddingShards *shards = (const TrsEmbeddingShards *)context;
+
+  PetscFunctionBegin;
+  for (const TrsPlacementOps *const *kind = shards->placements; *kind; kind++)
+    for (int t = 0; (*kind)->state_was_read && t < shards->tables->n; t++)
+      if ((*kind)->treats(shards, t)) PetscCall((*kind)->state_was_read(shards, t, path));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Add a table's weights and the optimizer's states to the list. */
+static PetscErrorCode add_table(const TrsEmbeddingShards *shards, int t, TrsState *state)
+{
+  const TrsTableConfig *config = &shards->tables->table[t];
+  const TrsOptimizerStates states = states_of(shards->optimizers, t);
+  char path[PETSC_MAX_PATH_LEN];
+  TrsStateTensor *tensor;
+
+  PetscFunctionBegin;
+  PetscCall(PetscSNPrintf(path, sizeof(path), "embedding/%s/weight", config->name));
+  PetscCall(
+      TrsStateAdd(state, path, config->data_type, 2, config->num_embeddings, config->embedding_dim, &tensor));
+  PetscCall(add_parts(shards, t, -1, PETSC_FALSE, PETSC_FALSE, tensor));
+  for (int i = 0; i < states.n; i++) {
+    PetscCall(PetscSNPrintf(path, sizeof(path), "embedding/%s/%s", config->name, states.name[i]));
+    if (states.rowwise[i]) {
+      PetscCall(add_rowwise_state(shards, t, i, path, state));
+    } else {
+      PetscCall(
+          TrsStateAdd(state, path, TRS_FP32, 2, config->num_embeddings, config->embedding_dim, &tensor));
+      tensor->optional = PETSC_TRUE;
+      tensor->optimizer = TrsSparseOptimizerName(TrsSparseOptimizersOf(shards->optimizers, t)->kind);
+      PetscCall(add_parts(shards, t, i, PETSC_FALSE, PETSC_FALSE, tensor));
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsEmbeddingShardsAddState(const TrsEmbeddingShards *shards, TrsState *state)
 {
   PetscFunctionBegin;
-  for (int t = 0; t < shards->tables->n && !shards->quantised; t++) {
-    const TrsTableConfig *config = &shards->tables->table[t];
-    const TrsOptimizerStates states = states_of(shards->optimizers, t);
-    char path[PETSC_MAX_PATH_LEN];
-    TrsStateTensor *tensor;
-    PetscCall(PetscSNPrintf(path, sizeof(path), "embedding/%s/weight", config->name));
-    PetscCall(TrsStateAdd(state, path, config->data_type, 2, config->num_embeddings, config->embedding_dim,
-                          &tensor));
-    PetscCall(add_parts(shards, t, -1, PETSC_FALSE, PETSC_FALSE, tensor));
-    for (int i = 0; i < states.n; i++) {
-      PetscCall(PetscSNPrintf(path, sizeof(path), "embedding/%s/%s", config->name, states.name[i]));
-      if (states.rowwise[i]) {
-        PetscCall(add_rowwise_state(shards, t, i, path, state));
-      } else {
-        PetscCall(
-            TrsStateAdd(state, path, TRS_FP32, 2, config->num_embeddings, config->embedding_dim, &tensor));
-        tensor->optional = PETSC_TRUE;
-        tensor->optimizer = TrsSparseOptimizerName(TrsSparseOptimizersOf(shards->optimizers, t)->kind);
-        PetscCall(add_parts(shards, t, i, PETSC_FALSE, PETSC_FALSE, tensor));
-      }
-    }
+  state->was_read = state_was_read;
+  state->was_read_context = shards;
+  for (int t = 0; t < shards->tables->n; t++) {
+    if (!shards->quantised) PetscCall(add_table(shards, t, state));
     for (const TrsPlacementOps *const *kind = shards->placements; *kind; kind++)
       if ((*kind)->add_state && (*kind)->treats(shards, t)) PetscCall((*kind)->add_state(shards, t, state));
   }

@@ -22,6 +22,8 @@ typedef struct {
   PetscBool state_on_host[TRS_OPTIMIZER_STATES];
   TrsRowCacheWish cache; /* used for fused_uvm_caching */
   TrsTbeTable tbe;       /* the TrsEmbeddingShards owns its memory */
+  /* The map from keys to rows, if a placement of the table has one (placement.h create_keys). */
+  void *keys;
   /* the mapped file pages with the rows; NULL: the rows are in allocated memory */
   void *map;
   int64_t map_bytes;
@@ -37,6 +39,7 @@ typedef struct {
     after Create.
   */
   PetscBool shared_rowwise;
+  uint64_t seed;       /* of rows that placements draw later. Create sets 0; it may be changed after it */
   PetscBool quantised; /* rows of TRS_ROWS_TBE (compute/quant.h), only for lookups */
   /*
     The placements that lookups of the shards may stack (placement.h). Create sets all existing
@@ -80,8 +83,8 @@ PetscErrorCode TrsEmbeddingShardsFill(const TrsEmbeddingShards *shards, uint64_t
   TrsEmbeddingShardsCreateQuantised - Allocate this rank's shards as rows of TRS_ROWS_TBE, all zero
   bytes.
 
-  Such shards are only for lookups: they have no states, and TrsEmbeddingShardsAddState() adds
-  nothing for them. quant/ fills them. Otherwise as TrsEmbeddingShardsCreate().
+  Such shards are only for lookups: they have no states, and TrsEmbeddingShardsAddState() adds only
+  the maps from keys to rows. quant/ fills them. Otherwise as TrsEmbeddingShardsCreate().
 */
 PetscErrorCode TrsEmbeddingShardsCreateQuantised(const TrsDeviceOps *device, const TrsTableConfigs *tables,
                                                  const TrsShardingPlan *plan, int rank,

@@ -312,13 +312,16 @@ PetscErrorCode TrsLookupTables(TrsLookup lookup, int *n_tables, const TrsTbeTabl
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsLookupTake(TrsLookup lookup, TrsStream stream, int slot, PetscBool training, TrsKjt *ids)
+PetscErrorCode TrsLookupTake(TrsLookup lookup, TrsStream stream, int slot, PetscBool training,
+                             const TrsPlacementSources *sources, TrsKjt *ids)
 {
+  TrsPlacementBatch batch = {.slot = slot, .training = training, .ids = ids};
+
   PetscFunctionBegin;
-  if (lookup)
-    PetscCall(TrsPlacementTake(
-        lookup->placement, stream,
-        &(TrsPlacementBatch){.slot = slot, .training = training, .tbe = &lookup->tbe, .ids = ids}));
+  if (!lookup) PetscFunctionReturn(PETSC_SUCCESS);
+  batch.tbe = &lookup->tbe;
+  if (sources) batch.sources = *sources;
+  PetscCall(TrsPlacementTake(lookup->placement, stream, &batch));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

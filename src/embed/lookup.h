@@ -86,11 +86,13 @@ PetscErrorCode TrsLookupBackwardRows(TrsLookup lookup, TrsStream stream, const T
 
 /*
   Give rows to the keys of a batch that has arrived (placement.h): ids' values become rows. slot:
-  the batch's slot among the batches in flight. training: an update follows. Must be called once for
+  the batch's slot among the batches in flight. training: an update follows. sources: the order of
+  the samples, or NULL for that of the global batch. Must be called once for
   each batch, also for a batch without ids, before all other functions; otherwise keys are taken as
   rows. For this function and the next four, lookup may be NULL; they then do nothing.
 */
-PetscErrorCode TrsLookupTake(TrsLookup lookup, TrsStream stream, int slot, PetscBool training, TrsKjt *ids);
+PetscErrorCode TrsLookupTake(TrsLookup lookup, TrsStream stream, int slot, PetscBool training,
+                             const TrsPlacementSources *sources, TrsKjt *ids);
 
 /*
   Bring in the batch's rows before its forward; otherwise the forward does it. kjt's arrays of ids

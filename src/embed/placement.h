@@ -56,6 +56,16 @@ typedef struct {
   TrsTbeTable *table; /* [n_tables] the kernels' input; a placement may set lines in it */
 } TrsPlacementTables;
 
+/*
+  The order of a batch's samples: block i, of batch[i] samples of each feature, comes from rank
+  rank[i]. rank NULL: in the order of the ranks.
+*/
+typedef struct {
+  int n;
+  const int64_t *batch; /* [n] */
+  const int *rank;      /* [n] */
+} TrsPlacementSources;
+
 /* A batch whose keys have arrived. */
 typedef struct {
   int slot;           /* its slot among the batches in flight, below TRS_CACHE_BATCHES */
@@ -66,6 +76,7 @@ typedef struct {
     memory may belong to the reader.
   */
   TrsKjt *ids;
+  TrsPlacementSources sources; /* n 0: the samples are in the order of the global batch */
 } TrsPlacementBatch;
 
 typedef struct TrsPlacementImpl *TrsPlacement;
@@ -89,11 +100,19 @@ typedef struct TrsPlacementOps {
   */
   PetscErrorCode (*settle)(TrsPlacement self, TrsStream stream, const TrsTbe *tbe, PetscBool drop);
   /*
+    Create and destroy shards->shard[i].keys, the map from keys to rows, with an empty map. Not
+    NULL if take turns keys into rows.
+  */
+  PetscErrorCode (*create_keys)(const TrsEmbeddingShards *shards, int i);
+  PetscErrorCode (*destroy_keys)(const TrsEmbeddingShards *shards, int i);
+  /*
     Add the tensors of a table's keys and places to a checkpoint's list, on all ranks, with this
     rank's parts. The map from keys to rows belongs to the TrsEmbeddingShard, like the weights:
     lookups of several threads may share it.
   */
   PetscErrorCode (*add_state)(const TrsEmbeddingShards *shards, int table, TrsState *state);
+  /* Use these tensors after `path` was read. Errors: DATA with the tensor if they disagree. */
+  PetscErrorCode (*state_was_read)(const TrsEmbeddingShards *shards, int table, const char *path);
 } TrsPlacementOps;
 
 /* A level of a lookup's stack. */
@@ -103,7 +122,7 @@ struct TrsPlacementImpl {
   TrsPlacement above; /* NULL at the top */
 };
 
-extern const TrsPlacementOps trs_placement_none, trs_placement_row_cache;
+extern const TrsPlacementOps trs_placement_none, trs_placement_zch, trs_placement_row_cache;
 
 /* All kinds, from the bottom of a stack to its top. Ends with NULL. */
 extern const TrsPlacementOps *const trs_placements[];

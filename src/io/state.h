@@ -49,6 +49,18 @@ typedef PetscErrorCode (*TrsStateGive)(void *context, int part, int64_t first, i
 typedef PetscErrorCode (*TrsStateMap)(void *context, int part, TrsDType dtype, int fd, int64_t offset,
                                       PetscBool *to_take);
 
+/*
+  Count the rows of a list before a checkpoint is written: rows [n_parts], for each part that this
+  rank supplies; 0 for the others. Not collective.
+*/
+typedef PetscErrorCode (*TrsStateCount)(void *context, int64_t *rows);
+
+/*
+  Called after a file was read, on every rank, if some tensor of the state was read. It may check
+  that tensors agree. Errors: DATA with the tensor's name. Not collective.
+*/
+typedef PetscErrorCode (*TrsStateWasRead)(const void *context, const char *path);
+
 /* An attribute of a tensor's dataset. */
 typedef struct {
   const char *name, *text; /* both borrowed; if text is NULL, `number` is the value */
@@ -103,7 +115,13 @@ typedef struct {
   /* Writing: the parts have no memory, and `give` supplies their rows. */
   TrsStateGive give; /* NULL to write from memory */
   void *give_context;
-  int n_attributes; /* for writing */
+  /*
+    The tensor is a list, whose rows change from one checkpoint to the next. Every rank has the same
+    n_parts, which follow one another in the file, and one rank supplies each of them. Reading: every
+    rank takes all rows of the file, with part number -1.
+  */
+  TrsStateCount count; /* NULL for an ordinary tensor; called with give_context */
+  int n_attributes;    /* for writing */
   TrsStateAttribute attribute[TRS_STATE_MAX_ATTRIBUTES];
 } TrsStateTensor;
 
@@ -140,6 +158,8 @@ typedef struct {
   */
   PetscErrorCode (*settle)(const void *context);
   const void *settle_context;
+  TrsStateWasRead was_read; /* NULL: nothing to check */
+  const void *was_read_context;
 } TrsState;
 
 /* Is the type one of fp32, fp16 and bf16, which may be converted into each other? */

@@ -68,6 +68,8 @@ static PetscBool type_allowed(const TrsCostModel *model, const TrsTableConfig *t
   PetscBool named = (PetscBool)((table->constraints.sharding_types >> type) & 1u);
   PetscBool by_host_rows = (PetscBool)(type == TRS_SHARDING_ROW_WISE || type == TRS_SHARDING_TABLE_ROW_WISE);
 
+  /* Each replica would need all ids, in one order. */
+  if (table->id_map.kind == TRS_ID_MAP_ZCH && type == TRS_SHARDING_DATA_PARALLEL) return PETSC_FALSE;
   if (type == TRS_SHARDING_GRID_SHARD) return named;
   /* TorchRec's pooled sharder does not offer these types on cpu. The runtime has them; the user
      must name them. */
@@ -116,10 +118,11 @@ static PetscErrorCode set_class(TrsPlanOption *option, PetscSegBuffer classes, i
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Split R rows over n shards in blocks of ceil(R / n). */
-static PetscErrorCode split_rows(TrsPlanOption *option, PetscSegBuffer classes, int64_t R, int n)
+/* Split R rows over n shards in blocks of ceil(R / n), rounded up to whole units. */
+static PetscErrorCode split_rows(TrsPlanOption *option, PetscSegBuffer classes, int64_t R, int64_t unit,
+                                 int n)
 {
-  int64_t block = (R + n - 1) / n, full = R / block;
+  int64_t block = (R / unit + n - 1) / n * unit, full = R / block;
   const int64_t rows[3] = {block, R - block * full, 0};
 
   PetscFunctionBegin;
@@ -131,7 +134,7 @@ static PetscErrorCode split_rows(TrsPlanOption *option, PetscSegBuffer classes, 
 
 /* Split rows in proportion to the devices' memory. The last device gets the remaining rows. */
 static PetscErrorCode split_rows_unevenly(const TrsTopology *topology, TrsPlanOption *option,
-                                          TrsSearchSpace *space, int64_t R)
+                                          TrsSearchSpace *space, int64_t R, int64_t unit)
 {
   const int64_t *caps = topology->is_cuda ? topology->hbm : topology->ddr;
   int W = topology->world_size, n = 0, *class_of;
@@ -143,7 +146,7 @@ static PetscErrorCode split_rows_unevenly(const TrsTopology *topology, TrsPlanOp
   PetscCall(PetscMalloc1(W, &rows));
   PetscCall(PetscSegBufferGet(space->class_of, (size_t)W, &class_of));
   for (int r = 0; r < W; r++) {
-    int64_t mine = r < W - 1 ? (int64_t)((double)R * ((double)caps[r] / sum)) : left;
+    int64_t mine = r < W - 1 ? (int64_t)((double)R * ((double)caps[r] / sum)) / unit * unit : left;
     int k = PetscMax(0, n - TRS_MAX_COMPARED_CLASSES);
 
     while (k < n && rows[k] != mine) k++;
@@ -164,6 +167,7 @@ static PetscErrorCode set_shards(const TrsCostModel *model, const TrsTableConfig
 {
   const TrsTopology *topology = model->topology;
   int64_t R = table->num_embeddings, C = table->embedding_dim, least = table->constraints.min_partition;
+  int64_t unit = TrsTableRowUnit(table);
   int64_t cut = column_width(C, least ? least : TRS_DEFAULT_MIN_WIDTH);
   double caps = 0;
 
@@ -176,19 +180,19 @@ static PetscErrorCode set_shards(const TrsCostModel *model, const TrsTableConfig
     for (int r = 0; r < topology->world_size; r++)
       caps += (double)(topology->is_cuda ? topology->hbm[r] : topology->ddr[r]);
     if (topology->uneven_own && caps > 0) {
-      PetscCall(split_rows_unevenly(topology, option, space, R));
+      PetscCall(split_rows_unevenly(topology, option, space, R, unit));
     } else {
-      PetscCall(split_rows(option, space->classes, R, topology->world_size));
+      PetscCall(split_rows(option, space->classes, R, unit, topology->world_size));
     }
     PetscFunctionReturn(PETSC_SUCCESS);
   case TRS_SHARDING_TABLE_ROW_WISE:
     option->n_shards = topology->group;
-    PetscCall(split_rows(option, space->classes, R, topology->group));
+    PetscCall(split_rows(option, space->classes, R, unit, topology->group));
     PetscFunctionReturn(PETSC_SUCCESS);
   case TRS_SHARDING_GRID_SHARD:
     option->width = cut;
     option->n_shards = (int)(C / cut) * topology->group;
-    PetscCall(split_rows(option, space->classes, R, topology->group));
+    PetscCall(split_rows(option, space->classes, R, unit, topology->group));
     PetscFunctionReturn(PETSC_SUCCESS);
   case TRS_SHARDING_COLUMN_WISE:
   case TRS_SHARDING_TABLE_COLUMN_WISE:

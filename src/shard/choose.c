@@ -127,6 +127,30 @@ static PetscErrorCode check_reproducible(const TrsShardingContext *context, int 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Refuse what a table cannot do whose rows are given to ids by their counts and order: a rank that
+  sends an id or a bag once for all of its samples hides how often it came.
+*/
+static PetscErrorCode check_keys(const TrsShardingContext *context, int t, const TrsShardingChoice *choice)
+{
+  const TrsTableConfig *config = &context->tables->table[t];
+  const char *option = NULL;
+
+  PetscFunctionBegin;
+  if (!TrsPlacementTreats(context->shards, t, PETSC_TRUE)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (choice->payload == &trs_payload_distinct_bags) option = "-ebc_variable_batch";
+  if (context->index_dedup && config->pooling == TRS_POOLING_NONE) option = "-ec_index_dedup";
+  PetscCheck(!option, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "%s does not go with table \"%s\", whose id_map zch counts every occurrence of an id: leave one "
+             "out",
+             option, config->name);
+  PetscCheck(context->copies <= 1, PETSC_COMM_SELF, TRS_ERR_OPTION,
+             "-plan_replicas does not go with table \"%s\", whose id_map zch needs the ids of all copies: "
+             "leave one out",
+             config->name);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsShardingChoose(const TrsShardingContext *context, int t, TrsShardingChoice *choice)
 {
   const TrsTableConfig *config = &context->tables->table[t];
@@ -140,6 +164,7 @@ PetscErrorCode TrsShardingChoose(const TrsShardingContext *context, int t, TrsSh
              "(-table_%s_sharding_types)",
              config->name, TrsPoolingName(config->pooling), TrsShardingTypeName(type),
              TrsTableOptionName(config));
+  PetscCall(check_keys(context, t, choice));
   if (context->dist.reproducible) PetscCall(check_reproducible(context, t, treatment, choice));
   if (sums_by_hosts(context, choice)) choice->grid = TRS_GRID_WORLD_BY_HOSTS;
   PetscFunctionReturn(PETSC_SUCCESS);

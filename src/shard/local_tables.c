@@ -135,7 +135,7 @@ static PetscErrorCode pool_rows(TrsLocalTables l, const TrsLocalGroup *group, co
                                   .places = table->sequence_length,
                                   .place_stride = dim,
                                   .offsets = offsets,
-                                  .ids = batch->jagged.values};
+                                  .ids = TrsTableKeepsIds(table) ? NULL : batch->jagged.values};
 
     if (!TrsFeatureIsSequenceLayer(table, f - group->feature))
       PetscCall(l->compute->sequence_forward(NULL, &bags, rows, vectors.data, vectors.stride));
@@ -155,7 +155,7 @@ PetscErrorCode TrsLocalTablesForward(TrsLocalTables l, const TrsKjt *batch, cons
     PetscCall(TrsKjtView(batch, group->feature, group->n_features, &ids));
     if (group->kind != TRS_LOCAL_WEIGHTED) ids.jagged.weights = NULL;
     if (group->kind == TRS_LOCAL_POSITIONS) PetscCall(set_positions(l, &ids));
-    PetscCall(TrsLookupTake(group->lookup, NULL, 0, PETSC_FALSE, &ids));
+    PetscCall(TrsLookupTake(group->lookup, NULL, 0, PETSC_FALSE, NULL, &ids));
     if (group->kind == TRS_LOCAL_ROWS)
       PetscCall(pool_rows(l, group, batch, &ids, pooled));
     else

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/route.h"
 
+#include "embed/zch.h"
 #include "shard/sharding.h"
 
 /* This rank's host in the grid. */
@@ -63,7 +64,8 @@ static PetscErrorCode list_features(TrsSharding sharding)
   Cut entry e's rows. shard [n_shards] are consecutive row ranges, possibly empty, on n_shards ranks
   of the host, from `first` on.
 */
-static void cut_entry(TrsRoute *route, int e, int first, int n_shards, const TrsShard *shard)
+static void cut_entry(TrsRoute *route, int e, int first, int n_shards, const TrsShard *shard,
+                      const TrsTableConfig *table)
 {
   const int n = route->L;
   const int64_t rows = shard[n_shards - 1].row_offset + shard[n_shards - 1].rows,
@@ -76,7 +78,8 @@ static void cut_entry(TrsRoute *route, int e, int first, int n_shards, const Trs
     bounds[q] = i < n_shards ? shard[i].row_offset : rows;
     even = (PetscBool)(even && bounds[q] == PetscMin(q * bucket_rows, rows));
   }
-  route->cut_by[e] = (TrsBucketSpec){.bucket_rows = bucket_rows, .bounds = even ? NULL : bounds};
+  route->cut_by[e] = (TrsBucketSpec){
+      .bucket_rows = bucket_rows, .bounds = even ? NULL : bounds, .keys = TrsZchBuckets(table)};
 }
 
 /* Cut the rows of all entries, and set the order in which their buckets are sent. */
@@ -90,7 +93,8 @@ static PetscErrorCode cut_rows(TrsSharding sharding)
   for (int e = 0; e < route->n_entries; e++) {
     const TrsColumnBlock *block = &route->entry[e].block;
     const TrsShard *shard = &TrsShardingTablePlan(sharding, route->entry[e].table)->shard[block->first];
-    cut_entry(route, e, shard->rank % route->L, block->n_shards, shard);
+    cut_entry(route, e, shard->rank % route->L, block->n_shards, shard,
+              TrsShardingTableConfig(sharding, route->entry[e].table));
   }
   if (route->L == 1 || route->H == 1) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscMalloc1((size_t)route->n_entries * (size_t)route->L, &route->order));
@@ -125,6 +129,9 @@ PetscErrorCode TrsRouteCreate(TrsSharding sharding)
   for (int q = 0; q < W; q++)
     route->n_sent[q] = route->host_entry[q / route->L + 1] - route->host_entry[q / route->L];
   if (route->grid != TRS_GRID_RANKS) PetscCall(cut_rows(sharding));
+  if (route->L == 1 || route->source_hosts == 1) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscMalloc1((size_t)W, &route->source));
+  for (int q = 0; q < W; q++) route->source[q] = TrsRouteSource(route, q);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -141,6 +148,7 @@ PetscErrorCode TrsRouteDestroy(TrsSharding sharding)
   PetscCall(PetscFree3(route->entry, route->place, route->feature));
   PetscCall(PetscFree2(route->host_entry, route->n_sent));
   PetscCall(PetscFree(route->order));
+  PetscCall(PetscFree(route->source));
   PetscCall(PetscFree(route->run));
   PetscCall(PetscFree(route->whole));
   PetscCall(PetscFree(route->copy));

@@ -235,7 +235,7 @@ static PetscErrorCode bags_of(TrsSharding sharding, TrsStream stream, TrsSequenc
                                    .places = config->sequence_length,
                                    .place_stride = config->embedding_dim,
                                    .offsets = group->jagged.offsets + k * group->batch,
-                                   .ids = group->jagged.values,
+                                   .ids = TrsTableKeepsIds(config) ? NULL : group->jagged.values,
                                    .index = batch->where[p].index,
                                    .shift = batch->where[p].shift},
                           .data = TrsPooledFloats(matrix, matrix->columns[f] + piece->column),

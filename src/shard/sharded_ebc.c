@@ -207,6 +207,7 @@ PetscErrorCode TrsShardedEbcCreate(const TrsCommGroups *groups, const TrsDeviceO
                                   .index_dedup = config->index_dedup,
                                   .variable_batch = config->variable_batch,
                                   .levels = config->levels,
+                                  .copies = config->owners ? config->owners->size : config->replicas,
                                   .copied = (PetscBool)(config->owners != NULL),
                                   .rows = config->rows,
                                   .wire = config->wire,
@@ -374,6 +375,20 @@ PetscErrorCode TrsShardedEbcInputDistTensors(TrsShardedEbc ebc, int slot, TrsStr
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Give rows to the keys of the slot's batch, whose ids have arrived. */
+static PetscErrorCode take_rows(TrsSharding group, int slot, TrsStream stream)
+{
+  TrsShardingSlot *s = &group->slot[slot];
+  const TrsPlacementSources sources = {.n = s->exchange ? group->context->groups->world->size : 0,
+                                       .batch = s->source_batch,
+                                       .rank = group->route.source};
+
+  PetscFunctionBegin;
+  PetscCall(
+      TrsLookupTake(group->lookup, stream, slot, (PetscBool)(slot < TRS_TRAINING_SLOTS), &sources, &s->recv));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream stream)
 {
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_EXCHANGES);
@@ -384,8 +399,7 @@ PetscErrorCode TrsShardedEbcInputDistWait(TrsShardedEbc ebc, int slot, TrsStream
     swap_received(ebc->group[g], slot);
     if (s->exchange) PetscCall(TrsKjtExchangeWait(s->exchange, stream, &s->recv, &s->source_batch));
     if (ebc->group[g]->ops->input_wait) PetscCall(ebc->group[g]->ops->input_wait(ebc->group[g], s, stream));
-    PetscCall(
-        TrsLookupTake(ebc->group[g]->lookup, stream, slot, (PetscBool)(slot < TRS_TRAINING_SLOTS), &s->recv));
+    PetscCall(take_rows(ebc->group[g], slot, stream));
     if (ebc->group[g]->update_data && ebc->group[g]->update->list && slot < TRS_TRAINING_SLOTS &&
         !ebc->copies.owners)
       PetscCall(ebc->group[g]->update->list(ebc->group[g], s, stream));

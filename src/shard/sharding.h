@@ -80,6 +80,7 @@ typedef struct {
   PetscBool index_dedup;             /* for sequence tables */
   PetscBool variable_batch;          /* for pooled tables */
   TrsReduceScatterLevels levels;     /* for row_wise tables */
+  int copies;                        /* of all tables, in groups of ranks */
   PetscBool copied;                  /* other copies of the tables make the same updates */
   TrsDType rows, wire;               /* sharded_ebc.h */
   PetscBool in_place, ids_in_place;  /* sharded_ebc.h */

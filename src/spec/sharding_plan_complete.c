@@ -33,11 +33,14 @@ static PetscErrorCode count_cuts(const TrsTablePlan *plan, int group, const char
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Cut a table over its ranks: blocks of ceil(R / n) rows, and columns as evenly as possible. */
+/*
+  Cut a table over its ranks: blocks of ceil(R / n) rows in whole units, and columns as evenly as
+  possible.
+*/
 static PetscErrorCode cut_table(const TrsTableConfig *table, int group, const char *source,
                                 TrsTablePlan *plan)
 {
-  const int64_t R = table->num_embeddings, D = table->embedding_dim;
+  const int64_t R = table->num_embeddings, D = table->embedding_dim, unit = TrsTableRowUnit(table);
   int64_t block, col = 0;
   int n_cols, n_rows;
 
@@ -46,7 +49,7 @@ static PetscErrorCode cut_table(const TrsTableConfig *table, int group, const ch
   PetscCheck(n_cols <= D, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: table \"%s\" has %" PetscInt64_FMT " columns, too few for %d column shards", source,
              plan->name, (PetscInt64)D, n_cols);
-  block = (R + n_rows - 1) / n_rows;
+  block = (R / unit + n_rows - 1) / n_rows * unit;
   for (int i = 0; i < plan->n_shards; i++) {
     const int c = plan->sharding_type == TRS_SHARDING_DATA_PARALLEL ? 0 : i / n_rows, r = i % n_rows;
     TrsShard *shard = &plan->shard[i];

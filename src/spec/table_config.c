@@ -121,6 +121,16 @@ int64_t TrsTableColumns(const TrsTableConfig *table)
   return (int64_t)TrsTableVectorDim(table) * PetscMax(TrsTableVectors(table), 1);
 }
 
+PetscBool TrsTableKeepsIds(const TrsTableConfig *table)
+{
+  return (PetscBool)(table->id_map.kind == TRS_ID_MAP_ZCH);
+}
+
+int64_t TrsTableRowUnit(const TrsTableConfig *table)
+{
+  return table->id_map.kind == TRS_ID_MAP_ZCH ? table->num_embeddings / table->zch.buckets : 1;
+}
+
 PetscErrorCode TrsTableConfigFree(TrsTableConfig *table)
 {
   TrsTableConstraints *constraints = &table->constraints;

@@ -47,6 +47,18 @@ typedef struct {
   PetscBool is_unsigned; /* the modulo treats ids as uint64 */
 } TrsIdMapRule;
 
+/* The rules of a table with id_map zch (embed/zch.h). */
+typedef struct {
+  TrsZchPolicy policy;
+  int64_t interval; /* training batches between evictions */
+  float exponent;   /* of the age, in scores of lru and distance_lfu */
+  TrsZchFilter filter;
+  double multiplier;  /* of filter dynamic */
+  int64_t buckets;    /* B; each has num_embeddings / B rows */
+  int64_t range;      /* ids are below it, and buckets are equal parts of it; 0: by a hash of the id */
+  PetscBool torchrec; /* as TorchRec, also where it errs */
+} TrsZchRule;
+
 /* One of TRS_TABLE_CHOICES: a word's index in its list, 0 or 1 for a flag, or bytes. */
 typedef struct {
   PetscBool set;
@@ -110,6 +122,7 @@ typedef struct {
   PetscBool stochastic_rounding; /* for stores to fp16 and bf16 */
   TrsBoundsCheckMode bounds_check_mode;
   TrsIdMapRule id_map;
+  TrsZchRule zch;       /* with id_map zch */
   PetscBool multiplied; /* part of id_map qr: vectors are multiplied; otherwise added */
   TrsRandomLaw init;    /* distribution of the initial weights */
   int n_features;
@@ -195,6 +208,18 @@ int TrsTableVectorDim(const TrsTableConfig *table);
   too, although it contributes no vector of its own to the model.
 */
 int64_t TrsTableColumns(const TrsTableConfig *table);
+
+/*
+  True if ids travel as they are, and their owner gives rows to them (embed/placement.h). No id then
+  means "no row", whatever its sign.
+*/
+PetscBool TrsTableKeepsIds(const TrsTableConfig *table);
+
+/*
+  Shards begin and end at multiples of this number of rows: the rows of a bucket with id_map zch,
+  otherwise 1.
+*/
+int64_t TrsTableRowUnit(const TrsTableConfig *table);
 
 const char *TrsPoolingName(TrsPooling pooling);
 const char *TrsShardingTypeName(TrsShardingType type);

@@ -7,6 +7,7 @@
 #include "spec/table_keys.h"
 #include "spec/table_names.h"
 #include "spec/table_sequence.h"
+#include "spec/table_zch.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -63,10 +64,11 @@ static const TrsOptionSpec table_options[] = {
         "fp16 and bf16 stores round stochastically (default: -embedding_stochastic_rounding)"},
     {"bounds_check_mode", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_BOUNDS_CHECK_MODES), NULL,
      "as -bounds_check_mode, which is its default"},
-    {"id_map", TRS_OPTION_ENUM, "none", NULL, "none,modulo,hash,qr", NULL,
+    {"id_map", TRS_OPTION_ENUM, "none", NULL, TRS_ID_MAP_WORDS, NULL,
      "how any 64-bit id becomes a row. none: ids are rows. modulo: its remainder by num_embeddings. hash: "
      "that of a hash of it (FBGEMM's zero_collision_hash, max_probe 1). qr: two small tables, NAME_quotient "
-     "and NAME_remainder, take the place of a table NAME: the modulo's row is divided by qr_collisions"},
+     "and NAME_remainder, take the place of a table NAME: the modulo's row is divided by qr_collisions. "
+     "zch: rows are given to ids and taken back, as TorchRec's managed collision does"},
     {"id_unsigned", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
      "with id_map modulo or qr: ids are unsigned, which matters from 2^63 on (default: as the training data "
      "has them; in the library, whose ids are int64: false)"},
@@ -75,8 +77,11 @@ static const TrsOptionSpec table_options[] = {
     {"qr_collisions", TRS_OPTION_INT, NULL, "[1,]", NULL, "rows",
      "with id_map qr: rows of NAME_remainder, at most num_embeddings; NAME_quotient has num_embeddings over "
      "it, rounded up (default: the square root of num_embeddings, rounded up)"},
-    {"optimizer", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_EMBEDDING_OPTIMIZERS), NULL,
-     "of this table's rows (default: -embedding_optimizer, as for the numbers that follow)"},
+#define ZCH_OF_TABLE(word, type, fallback, range, choices, unit, help) \
+  {#word, TRS_OPTION_##type, fallback, range, choices, unit, help},
+    TRS_ZCH_KEYS(ZCH_OF_TABLE){
+        "optimizer", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_EMBEDDING_OPTIMIZERS), NULL,
+        "of this table's rows (default: -embedding_optimizer, as for the numbers that follow)"},
 #define NUMBER_OF_TABLE(word, fallback, range, help) \
   {#word, TRS_OPTION_REAL, NULL, range, NULL, NULL, "as -embedding_" #word},
     TRS_OPTIMIZER_NUMBERS(NUMBER_OF_TABLE){"weight_decay_mode", TRS_OPTION_ENUM, NULL, NULL,
@@ -133,7 +138,8 @@ const TrsOptionGroup trs_table_options = TRS_OPTION_GROUP_OF_MODEL(
     "Tables: -tables_<key> for all, -table_<name>_<key> for one", "table", table_options,
     "num_embeddings,embedding_dim" TRS_SEQUENCE_KEYS(
         SEQUENCE_KEY) ",position_weighted,max_feature_lengths,"
-                      "id_map,id_unsigned,qr_operation,qr_collisions",
+                      "id_map,id_unsigned,qr_operation,qr_collisions,"
+                      "zch_policy,zch_buckets,zch_input_hash_size",
     "features,pooling,sequence_pooling,is_weighted,data_type");
 
 /* Note a value that the run found for a table's key, for the model's checkpoints. */
@@ -226,7 +232,7 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
   if (rows < range && !dataset->may_exceed)
     FAIL("num_embeddings",
          "table \"%s\" has %" PRId64 " rows, but the dataset's ids of its features range to %" PRId64
-         "; id_map modulo, hash or qr makes rows of larger ids",
+         "; id_map modulo, hash, qr or zch makes rows of larger ids",
          table->name, rows, range);
   GET(Int, "embedding_dim", &dim, &has_dim);
   if (!has_dim) FAIL("embedding_dim", "table \"%s\" has no width: give its embedding_dim", table->name);
@@ -421,6 +427,7 @@ static PetscErrorCode read_rest(TrsOptions options, const TrsDatasetFeatures *da
   PetscFunctionBegin;
   PetscCall(read_content(options, dataset, table));
   PetscCall(TrsTableInitRead(options, table, used));
+  PetscCall(TrsTableZchRead(options, table));
   PetscCall(TrsTableSequenceRead(options, table));
   PetscCall(read_positions(options, table));
   PetscCall(read_constraints(options, dataset, table));

@@ -229,17 +229,36 @@ typedef enum { TRS_LOSSES(TRS_LOSS_KIND) } TrsLossKind;
 typedef enum { TRS_LABEL_PROBABILITY, TRS_LABEL_NUMBER, TRS_LABEL_CLASS } TrsLabelKind;
 
 /*
-  The map from ids to rows: unchanged, the remainder, or the remainder of a 64-bit hash. The last
-  two kinds are the parts of id_map qr (spec/table_options.c): the modulo's row divided by
-  `collisions`, quotient or remainder. The options' word qr has the index of TRS_ID_MAP_QUOTIENT.
+  The map from ids to rows: unchanged, the remainder, or the remainder of a 64-bit hash. QUOTIENT and
+  REMAINDER are the parts of id_map qr (spec/table_options.c): the modulo's row divided by
+  `collisions`, quotient or remainder. With ZCH an id stays unchanged until it arrives at the owner of
+  its bucket, which gives it a row (embed/placement.h).
 */
 typedef enum {
   TRS_ID_MAP_NONE,
   TRS_ID_MAP_MODULO,
   TRS_ID_MAP_HASH,
   TRS_ID_MAP_QUOTIENT,
+  TRS_ID_MAP_ZCH,
   TRS_ID_MAP_REMAINDER
 } TrsIdMapKind;
+
+/* The words of id_map, in the order of TrsIdMapKind; qr stands for both parts. */
+#define TRS_ID_MAP_WORDS "none,modulo,hash,qr,zch"
+
+/* The ids that keep a row of a zch table, and the ids of an interval that compete for rows. */
+#define TRS_ZCH_POLICIES(X) \
+  X(LFU, lfu) \
+  X(LRU, lru) \
+  X(DISTANCE_LFU, distance_lfu)
+#define TRS_ZCH_FILTERS(X) \
+  X(NONE, none) \
+  X(AVERAGE, average) \
+  X(DYNAMIC, dynamic)
+#define TRS_ZCH_POLICY_KIND(KIND, word) TRS_ZCH_##KIND,
+#define TRS_ZCH_FILTER_KIND(KIND, word) TRS_ZCH_FILTER_##KIND,
+typedef enum { TRS_ZCH_POLICIES(TRS_ZCH_POLICY_KIND) } TrsZchPolicy;
+typedef enum { TRS_ZCH_FILTERS(TRS_ZCH_FILTER_KIND) } TrsZchFilter;
 
 /* The loss for two towers' pairs: of each pair separately, or of a query among candidates. */
 #define TRS_PAIR_LOSSES(X) \

@@ -224,6 +224,13 @@ PetscBool TrsModelParallelForwardsAhead(TrsModelParallel m)
   return (PetscBool)(TrsModelParallelIsAsynchronous(m) && !m->blockwise);
 }
 
+PetscBool TrsModelParallelGivesRows(TrsModelParallel m)
+{
+  for (int t = 0; t < m->config.tables->n; t++)
+    if (TrsPlacementTreats(&m->shards, t, PETSC_TRUE)) return PETSC_TRUE;
+  return PETSC_FALSE;
+}
+
 /* A step of the dense optimizer. */
 typedef struct {
   TrsModelParallel m;

@@ -181,6 +181,12 @@ PetscBool TrsModelParallelIsAsynchronous(TrsModelParallel model);
 PetscBool TrsModelParallelForwardsAhead(TrsModelParallel model);
 
 /*
+  True if some table gives rows to ids (id_map zch). The ids of a batch then get their rows after the
+  update of the batch before it, and a pipeline must not wait for them earlier.
+*/
+PetscBool TrsModelParallelGivesRows(TrsModelParallel model);
+
+/*
   TrsModelParallelBackward - Run the backward and both optimizers' step, after a Forward on the same
   batch with labels.
 

@@ -410,6 +410,7 @@ PetscErrorCode TrsModelParallelCreate(TrsOptions options, const TrsModelParallel
     PetscCall(TrsEmbeddingShardsCreate(config->device, config->tables, config->plan,
                                        config->shards->world->rank, &m->optimizers, &m->shards));
   m->shards.shared_rowwise = ebc.dist.reproducible;
+  m->shards.seed = config->seed;
   /* By blocks the model has only one block's memory. */
   if (!m->blockwise) TrsDlrmLend(m->dlrm, &ebc.lent, &ebc.lent_bytes);
   ebc.columns = m->split ? TrsSplitTablesColumns(m->split) : m->columns;

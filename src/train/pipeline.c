@@ -342,13 +342,14 @@ static PetscErrorCode forward_prefetch(TrsPipeline p, int i)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+enum { TRS_BASE, TRS_SPARSE_DIST, TRS_PREFETCH_SPARSE_DIST };
 static const TrsPipelineOps pipelines[] = {
-    {.name = "base", .forward = forward_base},
-    {.name = "sparse_dist", .fill = fill_sparse_dist, .forward = forward_sparse_dist},
-    {.name = "prefetch_sparse_dist",
-     .fill = fill_prefetch,
-     .forward = forward_prefetch,
-     .next = next_prefetch},
+    [TRS_BASE] = {.name = "base", .forward = forward_base},
+    [TRS_SPARSE_DIST] = {.name = "sparse_dist", .fill = fill_sparse_dist, .forward = forward_sparse_dist},
+    [TRS_PREFETCH_SPARSE_DIST] = {.name = "prefetch_sparse_dist",
+                                  .fill = fill_prefetch,
+                                  .forward = forward_prefetch,
+                                  .next = next_prefetch},
 };
 
 PetscErrorCode TrsPipelineCreate(TrsComm control, TrsOptions options, TrsModelParallel model,
@@ -361,6 +362,7 @@ PetscErrorCode TrsPipelineCreate(TrsComm control, TrsOptions options, TrsModelPa
   PetscFunctionBegin;
   PetscCall(PetscNew(&p));
   if (options) PetscCall(TrsOptionsGetEnum(options, "-pipeline", &kind, NULL));
+  if (kind == TRS_PREFETCH_SPARSE_DIST && TrsModelParallelGivesRows(model)) kind = TRS_SPARSE_DIST;
   p->ops = &pipelines[kind];
   p->control = control;
   p->model = model;

@@ -10,7 +10,8 @@
   sparse_dist   fetch of i+2 | input dist of i+1 | forward and backward of i
   prefetch_sparse_dist
                 fetch of i+2 | ids of i+1 | forward of i | cache fill of i+1 | backward of i; then
-                ids of i+2 start. With every pipeline LFU caches are filled in the forward
+                ids of i+2 start. With every pipeline LFU caches are filled in the forward. With
+                tables that give rows to ids it is sparse_dist
 
   An evaluation has no backward, and its caches are filled during the forward. On a device that
   works independently of the host, the forward of batch i+1 starts before the host waits for the

@@ -144,6 +144,7 @@ static PetscErrorCode read_tensors(const TrsHDF5File *file, const TrsRequestOfFi
   PetscCall(read_info(file, q->info));
   for (int i = 0; i < q->state->n; i++)
     PetscCall(TrsCheckpointReadTensor(file, q->wanted, q->state, &q->state->tensor[i]));
+  if (q->state->was_read) PetscCall(q->state->was_read(q->state->was_read_context, file->path));
   if (rank == 0 && q->wanted) PetscCall(TrsCheckpointFindUnexpected(file, q->wanted, q->state, q->info));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -8,6 +8,8 @@
 
 static const char tables_group[] = "embedding/", dense_group[] = "dense/",
                   states_group[] = "dense_optimizer/";
+/* The tensors of a table whose rows are given to ids are in a folder of their own. */
+static const char keys_folder[] = "/zch/";
 
 PetscBool TrsStateIsOfTable(const TrsStateTensor *tensor)
 {
@@ -54,10 +56,11 @@ static const TrsStateTensor *weights_of(const TrsState *state, const TrsStateTen
 
 PetscBool TrsStateIsOf(const TrsStateTensor *tensor, const char *table)
 {
-  const char *name = tensor->path + strlen(tables_group);
+  const char *name = tensor->path + strlen(tables_group), *rest = name + strlen(table);
 
-  return (PetscBool)(TrsStateIsOfTable(tensor) && folder_length(name) == (int64_t)strlen(table) &&
-                     strncmp(name, table, strlen(table)) == 0);
+  if (!TrsStateIsOfTable(tensor) || strncmp(name, table, strlen(table)) != 0) return PETSC_FALSE;
+  if (strncmp(rest, keys_folder, strlen(keys_folder)) == 0) rest += strlen(keys_folder) - 1;
+  return (PetscBool)(rest[0] == '/' && !strchr(rest + 1, '/'));
 }
 
 PetscBool TrsCheckpointWants(const TrsCheckpointWanted *wanted, const TrsState *state,
@@ -209,10 +212,10 @@ static const char *hint_for(const TrsCheckpointWanted *wanted, const TrsStateTen
 static PetscErrorCode check_shape(const TrsCheckpointSource *s, const TrsCheckpointWanted *wanted,
                                   TrsDType dtype, int ndim, int64_t cols, TrsStateTensor *tensor)
 {
-  TrsHDF5Shape want = {.ndim = ndim, .dims = {tensor->rows, cols}};
+  TrsHDF5Shape want = {.ndim = ndim, .dims = {tensor->count ? s->shape.dims[0] : tensor->rows, cols}};
   const PetscBool flat = (PetscBool)(s->shape.ndim == ndim && s->shape.dims[1] == cols);
-  const PetscBool fewer = (PetscBool)(flat && s->shape.dims[0] < tensor->rows);
-  PetscBool same_type, same = (PetscBool)(flat && s->shape.dims[0] == tensor->rows);
+  const PetscBool fewer = (PetscBool)(flat && s->shape.dims[0] < want.dims[0]);
+  PetscBool same_type, same = (PetscBool)(flat && s->shape.dims[0] == want.dims[0]);
   char found_text[96], want_text[96];
 
   PetscFunctionBegin;
@@ -250,11 +253,10 @@ static void place_rows(const TrsStatePart *part, int64_t element_bytes, PetscBoo
   }
 }
 
-/* Pass the rows of part k to tensor->take, strip by strip. */
-static PetscErrorCode take_part(const TrsCheckpointSource *s, const TrsStateTensor *tensor, int k,
-                                TrsDType dtype)
+/* Pass the rows of a part, which is number k, to tensor->take, strip by strip. */
+static PetscErrorCode take_part(const TrsCheckpointSource *s, const TrsStateTensor *tensor,
+                                const TrsStatePart *part, int k, TrsDType dtype)
 {
-  const TrsStatePart *part = &tensor->part[k];
   const int64_t row_bytes = part->cols * TrsDTypeBytes(dtype),
                 at_once = trs_strip_bytes / (row_bytes + 1) + 1;
   char *strip;
@@ -366,6 +368,12 @@ static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, 
   PetscFunctionBegin;
   PetscCall(make_type(s, dtype, &type));
   PetscCall(TrsCheckpointSourcePlace(s, type));
+  if (tensor->count) {
+    const TrsStatePart whole = {.rows = s->shape.dims[0], .cols = tensor->cols};
+
+    PetscCall(take_part(s, tensor, &whole, -1, dtype));
+    PetscFunctionReturn(PETSC_SUCCESS);
+  }
   for (int k = 0; k < tensor->n_parts; k++) {
     TrsStatePart part = tensor->part[k];
 
@@ -376,7 +384,7 @@ static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, 
       PetscBool to_take;
 
       PetscCall(map_part(s, tensor, k, dtype, &to_take));
-      if (to_take) PetscCall(take_part(s, tensor, k, dtype));
+      if (to_take) PetscCall(take_part(s, tensor, &tensor->part[k], k, dtype));
     } else {
       PetscCheck(part.data, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%s has no memory to read to", tensor->path);
       PetscCall(read_part(s, state, tensor, &part, dtype, spread));

@@ -398,6 +398,40 @@ static PetscErrorCode free_writer(TrsCheckpointWriter *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Lay the parts of a list one behind the other. mine and all [n_parts] are scratch. */
+static PetscErrorCode place_list(MPI_Comm comm, TrsStateTensor *list, int64_t *mine, int64_t *all)
+{
+  PetscErrorCode ierr;
+
+  PetscFunctionBegin;
+  PetscCall(PetscArrayzero(mine, list->n_parts));
+  ierr = list->count(list->give_context, mine);
+  PetscCall(TrsAgree(comm, ierr));
+  PetscCallMPI(MPI_Allreduce(mine, all, list->n_parts, MPI_INT64_T, MPI_SUM, comm));
+  list->rows = 0;
+  for (int k = 0; k < list->n_parts; k++) {
+    list->part[k].row_offset = list->rows;
+    list->part[k].rows = mine[k];
+    list->rows += all[k];
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode place_lists(MPI_Comm comm, const TrsState *state)
+{
+  PetscFunctionBegin;
+  for (int i = 0; i < state->n; i++) {
+    TrsStateTensor *list = &state->tensor[i];
+    int64_t *mine, *all;
+
+    if (!list->count) continue;
+    PetscCall(PetscMalloc2((size_t)list->n_parts, &mine, (size_t)list->n_parts, &all));
+    PetscCall(place_list(comm, list, mine, all));
+    PetscCall(PetscFree2(mine, all));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsState *state,
                                   const TrsCheckpointInfo *info)
 {
@@ -409,6 +443,7 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
   PetscCallMPI(MPI_Comm_size(comm, &w.size));
   /* settle() may do nothing on some ranks, so all ranks agree here. */
   PetscCall(TrsAgree(comm, state->settle ? state->settle(state->settle_context) : PETSC_SUCCESS));
+  PetscCall(place_lists(comm, state));
   ierr = write_agreed(&w);
   PetscCall(free_writer(&w));
   PetscCall(ierr);

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A stable sort of 64-bit keys, for lists too long for qsort(). */
+#pragma once
+
+#include <stdint.h>
+
+typedef struct {
+  uint64_t key;
+  int64_t value;
+} TrsRadixPair;
+
+/*
+  Sort n pairs by key, ascending and stably, byte by byte from the lowest. Bytes that all keys share
+  cost one counting pass in total. spare [n] is scratch. Not collective.
+*/
+void TrsRadixSort(int64_t n, TrsRadixPair *pairs, TrsRadixPair *spare);
+
+/* The keys that sort as signed integers do, ascending; ~TrsRadixKey(x) sorts descending. */
+static inline uint64_t TrsRadixKey(int64_t x)
+{
+  return (uint64_t)x ^ (uint64_t)1 << 63;
+}

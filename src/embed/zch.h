@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  A bucket of a zero-collision table (table option id_map zch): which id has which of its rows.
+
+  A bucket of Z rows holds up to Z - 1 ids. All other ids share its last row. Every `interval`
+  training batches the bucket evicts: the ids of these batches compete with the ids that have rows,
+  and the Z - 1 best keep or get a row. Bits depend only on the sequence of the bucket's ids.
+
+  A training batch calls Begin, Learn for the batch's ids in their order, Evict and Find; an
+  evaluation calls only Find. No MPI, not collective. Two threads must not use one bucket at a time,
+  except for Find.
+
+  Source: TorchRec MCHManagedCollisionModule (torchrec.modules.mc_modules). src/RULES.md, rule A29,
+          has the differences
+*/
+#pragma once
+
+#include "compute/id_map.h"
+#include "core/error.h"
+#include "spec/table_config.h"
+
+#include <stdint.h>
+
+/* The buckets of a table's ids; none if its id_map is not zch. */
+TrsIdBuckets TrsZchBuckets(const TrsTableConfig *table);
+
+typedef struct TrsZchImpl *TrsZch;
+
+/* A row of the bucket that an eviction gave to an id. */
+typedef struct {
+  int64_t id;
+  int64_t row;   /* 0 .. Z - 2 */
+  int64_t times; /* how often the row has been given away, this time included */
+} TrsZchGiven;
+
+/* Create an empty bucket. rule is borrowed; rows Z is at least 1. Errors: MEMORY. */
+PetscErrorCode TrsZchCreate(const TrsZchRule *rule, int64_t rows, TrsZch *bucket);
+PetscErrorCode TrsZchDestroy(TrsZch *bucket);
+
+/* Begin a training batch that has n ids of the bucket. */
+void TrsZchBegin(TrsZch bucket, int64_t n);
+
+/*
+  Note the batch's next n ids for the next eviction. Ids for which the history has no room are
+  dropped: it holds 1.25 * interval times as many ids as the bucket's first training batch. Errors:
+  MEMORY.
+*/
+PetscErrorCode TrsZchLearn(TrsZch bucket, int64_t n, const int64_t *ids);
+
+/*
+  Evict if the interval has passed. given [n] lists the rows that changed hands, in TorchRec's order,
+  until the next call; n is 0 if there was no eviction. Errors: MEMORY.
+*/
+PetscErrorCode TrsZchEvict(TrsZch bucket, int64_t *n, const TrsZchGiven **given);
+
+/* Find the rows of n ids. An id without a row gets Z - 1. Returns the number of the other ids. */
+int64_t TrsZchFind(TrsZch bucket, int64_t n, const int64_t *ids, int64_t *rows);
+
+/* Numbers of a bucket for reports, counted since its creation. */
+typedef struct {
+  int64_t held;         /* ids that have a row now */
+  int64_t given, taken; /* rows given to ids, and how many of them other ids lost */
+  int64_t youngest;     /* least number of batches since the last use of a row taken; -1: unknown */
+} TrsZchCounts;
+TrsZchCounts TrsZchCount(TrsZch bucket);
+
+/* Bytes of memory beside the rows now. */
+int64_t TrsZchBytes(TrsZch bucket);
+
+/* --- the state in checkpoints: TorchRec's arrays, and what TorchRec forgets --- */
+
+/* A bucket's numbers. */
+enum {
+  TRS_ZCH_ITERATION, /* training batches so far */
+  TRS_ZCH_EVICTED,   /* the iteration of the last eviction */
+  TRS_ZCH_CAPACITY,  /* ids that the history holds between evictions; -1: no batch so far */
+  TRS_ZCH_ROOM,      /* ids that it can still take */
+  TRS_ZCH_LARGEST,   /* the row of id 2^63 - 1, whose entry looks empty; -1: it has none */
+  TRS_ZCH_NUMBERS
+};
+
+/*
+  The tensors of a bucket, int64 [Z] each, in the order of raw ids. An empty entry has the id 2^63 -
+  1, and so has the last one, which is for ids without a row. NULL: not wanted, or unknown.
+*/
+typedef struct {
+  int64_t *raw, *slot, *count, *last, *times; /* slot: the row, 0 .. Z - 1 */
+} TrsZchArrays;
+
+/* An id of the history: how often it came since the last eviction, and the last iteration. */
+typedef struct {
+  int64_t id, count, last;
+} TrsZchSeen;
+enum { TRS_ZCH_SEEN_COLUMNS = 3 };
+
+/* Write the state. Errors: MEMORY. */
+PetscErrorCode TrsZchGet(TrsZch bucket, int64_t numbers[TRS_ZCH_NUMBERS], const TrsZchArrays *arrays);
+
+/* The number of distinct ids of the history, and these in ascending order to seen. Errors: MEMORY. */
+int64_t TrsZchCountSeen(TrsZch bucket);
+PetscErrorCode TrsZchGetSeen(TrsZch bucket, TrsZchSeen *seen);
+
+/*
+  Replace the state of the bucket. raw and slot must not be NULL; other arrays that are NULL become
+  0. The history becomes seen [n]. what receives a sentence that says what is wrong, or NULL; the
+  bucket is then unusable. Errors: MEMORY.
+*/
+PetscErrorCode TrsZchSet(TrsZch bucket, const int64_t numbers[TRS_ZCH_NUMBERS], const TrsZchArrays *arrays,
+                         int64_t n, const TrsZchSeen *seen, const char **what);
