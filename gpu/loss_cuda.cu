@@ -60,6 +60,7 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
     if (!a.y) continue;
     if (!a.missing && isnan(y)) g = loss = y;
     sum += weight * loss;
+    if (a.of_sample) a.of_sample[b * a.of_sample_stride] = weight * loss;
     if (a.dz) a.dz[b * a.z_stride] = static_cast<float>(g) * (of_all * static_cast<float>(weight));
   }
   if (a.y) add_loss(sum, sums, counter, a.loss);
@@ -91,7 +92,9 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS)
         a.dz[b * a.z_stride + c] = has_label ? static_cast<float>(share - (c == label ? 1.0 : 0.0)) * scale
                                              : 0.0f;
     }
-    if (has_label) total += weight * (log(sum) + most - static_cast<double>(z[label]));
+    const double loss = has_label ? weight * (log(sum) + most - static_cast<double>(z[label])) : 0.0;
+    if (has_label) total += loss;
+    if (a.y && a.of_sample) a.of_sample[b * a.of_sample_stride] = loss;
   }
   if (a.y) add_loss(total, sums, counter, a.loss);
 }

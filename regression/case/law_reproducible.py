@@ -2,7 +2,10 @@
 """With -reproducible, losses and weights are the same bits for every plan and every number of ranks at the same global batch."""
 import os
 import random
+import re
+import shutil
 
+import h5py
 import numpy as np
 
 from trsrun import check, check_same_tensors, choices, losses, optimizers, run, same_bits, thin, thinned, write_dataset
@@ -105,3 +108,82 @@ def test_reproducible_resume(binary, folder):
     found, wanted = (losses(os.path.join(folder, name)).tolist() for name in ("part.h5", "whole.h5"))
     check(found == wanted, f"losses {found} for {wanted}")
     check_same_tensors(os.path.join(folder, "part.final.h5"), os.path.join(folder, "whole.final.h5"), "resumed")
+
+
+MEASURED = f"-tables_embedding_dim 8 -dense_arch 16,8 -over_arch 16,1 -tables_min_partition 4 -embedding_learning_rate 0.3"
+TASKS = "-tasks click,price,kind -task_price_loss huber -task_kind_loss softmax -task_kind_classes 4"
+
+
+def of_many_sizes(rng, samples):
+    """Weights of samples, of which no order of adding is exact in doubles."""
+    return rng.random(samples) * 10.0 ** rng.integers(-9, 9, samples)
+
+
+def numbers(path):
+    """All that a run measures, except its time and its own share."""
+    with h5py.File(path) as h:
+        return {f"{part}/{name}": h[part][name][()] for part in ("train", "eval", "metrics") if part in h for name in h[part] if not any(word in name for word in ("samples_per_s", "throughput", "attempt"))}
+
+
+def printed(text):
+    """The lines of metrics that a run prints, and why it stopped early."""
+    return re.findall(r"^(?:eval|groups|window|lifetime|in groups|recall|stopped early| +@| +segment).*|loss [-0-9.]+ .*(?= +[0-9.]+ samples/s)", text, re.MULTILINE)
+
+
+def check_numbers(found, wanted, what, rows=lambda name, steps: slice(None)):
+    check(found.keys() == wanted.keys() and len(found) > 20, f"{what}: other columns: {sorted(found.keys() ^ wanted.keys())}")
+    for name in wanted:
+        a, b = (values[rows(name, of[name.split("/")[0] + "/step"])] for values, of in ((found[name], found), (wanted[name], wanted)))
+        check(same_bits(a, b), f"{what}: another {name}: {a} for {b}")
+
+
+def measured_data(folder, tasks):
+    """train.h5 and eval.h5 with weights and groups; labels are soft, or of three tasks and partly missing."""
+    for name, samples, seed in (("train.h5", 130, 7), ("eval.h5", 301, 8)):
+        rng = np.random.default_rng(seed)
+        path = os.path.join(folder, name)
+        write_dataset(path, samples, seed=seed, features=ROWS, sample_weights=of_many_sizes(rng, samples), group=rng.integers(0, 11, samples), labels=["click", "price", "kind"] if tasks else None)
+        with h5py.File(path, "r+", libver="latest") as h:
+            y = h["labels"][()]
+            if tasks:
+                y[:, 1], y[:, 2] = rng.normal(size=samples), rng.integers(0, 4, samples)
+                y[rng.random(y.shape) < 0.2] = np.nan
+            else:
+                y = np.where(rng.random(samples) < 0.3, rng.random(samples), y)
+            h["labels"][...] = y
+
+
+@thinned
+def test_reproducible_metrics(binary, folder):
+    """All metrics, printed and in files, have the same bits on 1 to 4 ranks, with other shardings, pipelines and accumulation: of windows that no batch
+    divides, of lifetimes, of evaluations, of groups, with weights and soft or missing labels. Training stops early at the same step. A resumed run has them, too."""
+    shared = (f"-data_train train.h5 -data_eval eval.h5 -reproducible -epochs 4 -data_shuffle -eval_every 3 -metrics_every 2 -metrics_window_samples 50 "
+              f"-metrics_group /group -metrics_at 2,5 -metrics_segments 11 -early_stopping_metric auc -early_stopping_patience 1 {MEASURED}")
+    for tasks in (TASKS, ""):
+        measured_data(folder, tasks)
+        runs = [(1, ""), (2, "-pipeline base -tables_sharding_types row_wise"), (3, "-pipeline prefetch_sparse_dist -tables_sharding_types table_wise"),
+                (4, "-tables_sharding_types column_wise"), (1, "-accumulate_steps 3 -batch_size 8"), (2, "-accumulate_steps 2 -batch_size 6 -tables_sharding_types data_parallel")]
+        runs = thin(runs, [runs[0], runs[5], runs[2], runs[3]])
+        wanted = None
+        for ranks, plan in runs:
+            what = f"{ranks} ranks {plan} {tasks}"
+            text = run(binary, ranks, f"{shared} {tasks} -batch_size {24 // ranks} {plan} -output run.h5 -checkpoint_final final.h5", folder).text
+            found = numbers(os.path.join(folder, "run.h5")), printed(text)
+            if wanted is None:
+                wanted = found
+                check(3 < len(found[0]["train/loss"]) < 24 and "stopped early" in text, f"{what}: does not stop early: {text}")
+                check(len(found[1]) > 12, f"prints {found[1]}: {text}")
+            check_numbers(found[0], wanted[0], what)
+            check(found[1] == wanted[1], f"{what}: prints {found[1]}, on one rank {wanted[1]}")
+        last = {name: values[-1:] for name, values in wanted[0].items() if name.startswith("eval/")}
+        for ranks, batch in thin([(1, 301), (2, 150), (3, 7), (4, 40)], [(3, 7)]):
+            run(binary, ranks, f"-task eval -data_eval eval.h5 -init_from final.h5 -reproducible -metrics_group /group -metrics_at 2,5 -metrics_segments 11 {MEASURED} {tasks} -batch_size {batch} -output eval_out.h5", folder)
+            check_numbers(numbers(os.path.join(folder, "eval_out.h5")), last, f"-task eval on {ranks} ranks, batches of {batch} {tasks}")
+        words = f"{shared} {tasks} -early_stopping_patience 100 -checkpoint_dir kept"
+        run(binary, 2, f"{shared} {tasks} -early_stopping_patience 100 -batch_size 12 -output whole.h5", folder)
+        run(binary, 3, f"{words} -batch_size 8 -steps 7 -output part.h5", folder)
+        run(binary, 1, f"{words} -batch_size 24 -resume -output part.h5", folder)
+        wanted, found = (numbers(os.path.join(folder, name)) for name in ("whole.h5", "part.h5"))
+        # The end of the first part has rows of its own. A window begins anew: three batches fill it.
+        check_numbers(found, wanted, f"resumed {tasks}", lambda name, steps: np.flatnonzero((steps != 7) & ((steps < 7) | (steps > 10) | ("window" not in name))))
+        shutil.rmtree(os.path.join(folder, "kept"))

@@ -321,6 +321,8 @@ typedef struct {
   const TrsBatchNumbers *now; /* has an extra factor, loss_scale; NULL: no extra factor */
   float parameter;            /* bce: weight of positives; huber: delta */
   double *loss;               /* host double on a CPU, device double else */
+  double *of_sample;          /* [batch] each sample's part of `loss`, or NULL */
+  int64_t of_sample_stride;   /* doubles from sample to sample */
   float *dz;                  /* [batch, classes] or NULL */
   float *p;                   /* [batch, classes] predictions, or NULL */
   int64_t p_stride;           /* floats from row to row of p */

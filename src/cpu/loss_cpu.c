@@ -22,6 +22,7 @@ static inline __attribute__((always_inline)) void run(const TrsLossArgs *a, TrsL
     if (!a->y) continue;
     if (!a->missing && isnan(y)) g = loss = y;
     sum += weight * loss;
+    if (a->of_sample) a->of_sample[b * a->of_sample_stride] = weight * loss;
     if (a->dz) a->dz[b * a->z_stride] = (float)g * (scale * (float)weight);
   }
   if (a->y) *a->loss += sum;
@@ -79,10 +80,12 @@ PetscErrorCode TrsSoftmaxCpu(TrsStream stream, const TrsLossArgs *args)
   for (int64_t b = 0; b < a->batch; b++) {
     const double y = a->y ? (double)a->y[b * a->y_stride] : (double)NAN;
     const double weight = a->w ? (double)a->w[b] : 1.0;
+    const double loss = weight * softmax_sample(a->classes, a->z + b * a->z_stride, y, scale * (float)weight,
+                                                a->y && a->dz ? a->dz + b * a->z_stride : NULL,
+                                                a->p ? a->p + b * a->p_stride : NULL);
 
-    sum += weight * softmax_sample(a->classes, a->z + b * a->z_stride, y, scale * (float)weight,
-                                   a->y && a->dz ? a->dz + b * a->z_stride : NULL,
-                                   a->p ? a->p + b * a->p_stride : NULL);
+    sum += loss;
+    if (a->y && a->of_sample) a->of_sample[b * a->of_sample_stride] = loss;
   }
   if (a->y) *a->loss += sum;
   PetscFunctionReturn(PETSC_SUCCESS);

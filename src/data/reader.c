@@ -288,6 +288,13 @@ PetscErrorCode TrsReaderSetDevice(TrsReader reader, const TrsDeviceOps *device)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsReaderSetBatch(TrsReader reader, int64_t samples)
+{
+  PetscFunctionBegin;
+  reader->schedule.batch_size = samples;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsReaderSetStart(TrsReader reader, int64_t step)
 {
   PetscFunctionBegin;

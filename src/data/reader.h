@@ -162,6 +162,9 @@ PetscErrorCode TrsReaderSetGroup(TrsReader reader, int key, int64_t n_segments);
 */
 PetscErrorCode TrsReaderSetDevice(TrsReader reader, const TrsDeviceOps *device);
 
+/* Set the samples of a rank in a full batch, instead of -batch_size. Before TrsReaderSetUp(). */
+PetscErrorCode TrsReaderSetBatch(TrsReader reader, int64_t samples);
+
 /*
   Start at this global step to resume a training. The batches are the same as if all earlier ones
   had been read. Call this before TrsReaderSetUp().

@@ -461,6 +461,11 @@ void TrsDlrmPlaceRows(TrsDlrm dlrm, float *x, float *dx)
   if (dlrm->num_dense) TrsMlpPlaceOutput(&dlrm->dense, dlrm->interaction.dense_x);
 }
 
+void TrsDlrmPlaceLosses(TrsDlrm dlrm, double *losses)
+{
+  dlrm->heads.of_sample = losses;
+}
+
 void TrsDlrmLend(TrsDlrm dlrm, void **memory, int64_t *bytes)
 {
   *memory = (char *)dlrm->over_inner + dlrm->kept_bytes;
@@ -515,7 +520,7 @@ PetscErrorCode TrsDlrmForward(TrsDlrm dlrm, TrsStream stream, int64_t n, const f
   PetscCall(interaction->ops->forward(interaction, stream, n));
   PetscCall(TrsHeadsForward(&dlrm->heads, stream, n, &input, labels, weights, scale,
                             (PetscBool)(predictions != NULL)));
-  if (labels) PetscCall(dlrm->device->copy(loss_sums, dlrm->heads.loss, loss_bytes, stream));
+  if (labels && loss_sums) PetscCall(dlrm->device->copy(loss_sums, dlrm->heads.loss, loss_bytes, stream));
   if (predictions) *predictions = dlrm->heads.predictions;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -211,6 +211,12 @@ PetscErrorCode TrsDlrmEmbeddingGrads(TrsDlrm dlrm, TrsMatrix *dx, const int64_t 
 void TrsDlrmPlaceRows(TrsDlrm dlrm, float *x, float *dx);
 
 /*
+  Let every Forward with labels also write the weighted losses of its n samples, [n, tasks], to the
+  caller's device memory, until the next call. NULL: none. Not collective.
+*/
+void TrsDlrmPlaceLosses(TrsDlrm dlrm, double *losses);
+
+/*
   Lend memory for data that is sent to other ranks: embeddings on their way to X, and their
   gradients. The model does not use this memory before a Forward and after a BackwardOver. Lent
   until Destroy, only for these times.

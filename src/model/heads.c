@@ -341,6 +341,8 @@ static PetscErrorCode run_loss(const TrsHeads *heads, TrsStream stream, int64_t 
                             .now = now,
                             .parameter = TrsTaskParameter(task),
                             .loss = heads->loss + t,
+                            .of_sample = heads->of_sample ? heads->of_sample + t : NULL,
+                            .of_sample_stride = heads->tasks.n,
                             .dz = heads->dlogits[t],
                             .p = predict ? heads->predictions + task->column : NULL,
                             .p_stride = heads->tasks.columns};

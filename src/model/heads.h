@@ -56,6 +56,7 @@ typedef struct {
   int64_t other_stride;
   float *predictions; /* [max_batch, columns of all tasks] */
   double *loss;       /* [tasks] on the device */
+  double *of_sample;  /* [n, tasks] where the samples' losses go, or NULL */
 } TrsHeads;
 
 /* Read the options for tasks and heads. over_arch: from -over_arch. Errors: OPTION */

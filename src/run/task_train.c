@@ -162,6 +162,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
                             .epoch_steps = t->per_epoch,
                             .evaluation_due = kind == TRS_N_OUTPUTS && t->evaluation_due,
                             .samples_seen = t->samples};
+  TrsTaskRunningNumbers metrics = {.n = 0};
   const TrsDatasetInfo *data;
   char *options, *plan, *model;
 
@@ -174,7 +175,9 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
   PetscCall(PetscArraycpy(info.states_from, t->start.states_from, TRS_STATES_KINDS));
   PetscCall(PetscStrncpy(info.run_id, t->run_id, sizeof(info.run_id)));
   info.metrics_of = t->metrics_of;
-  if (t->metrics) PetscCall(TrsTaskRunningSave(t->metrics, &info.metrics.n, &info.metrics.value));
+  if (t->metrics) PetscCall(TrsTaskRunningSave(t->metrics, &metrics));
+  info.metrics = (TrsCheckpointNumbers){metrics.n, metrics.value};
+  info.metrics_exact = (TrsCheckpointNumbers){metrics.n_exact, metrics.exact};
   info.early_stopping = TrsEarlyStoppingSave(&t->early);
   PetscCall(TrsOptionsText(s->options, &options));
   PetscCall(TrsShardingPlanToJson(&s->plan, &plan));

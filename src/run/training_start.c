@@ -129,6 +129,10 @@ static PetscErrorCode name_metrics(TrsTraining *t)
 static PetscErrorCode load_memory(TrsTraining *t, const char *path)
 {
   const char *were_of = t->start.metrics_of_read;
+  const TrsTaskRunningNumbers numbers = {.n = t->start.metrics.n,
+                                         .n_exact = t->start.metrics_exact.n,
+                                         .value = t->start.metrics.value,
+                                         .exact = t->start.metrics_exact.value};
   PetscBool same = PETSC_TRUE;
 
   PetscFunctionBegin;
@@ -136,7 +140,7 @@ static PetscErrorCode load_memory(TrsTraining *t, const char *path)
     PetscCall(PetscPrintf(t->session.comm, "%-10s lifetime metrics were of %s and begin anew\n", "resume",
                           were_of[0] ? were_of : "a label without a name"));
   else if (t->metrics && t->start.metrics.n)
-    PetscCall(TrsTaskRunningLoad(t->metrics, path, t->start.metrics.n, t->start.metrics.value));
+    PetscCall(TrsTaskRunningLoad(t->metrics, path, &numbers));
   if (t->start.early_stopping.n)
     PetscCall(TrsEarlyStoppingLoad(&t->early, path, &t->start.early_stopping, &same));
   if (!same && t->early.stops)

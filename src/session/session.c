@@ -7,6 +7,7 @@
 #include "data/label.h"
 #include "session/text_output.h"
 #include "train/metrics/task_metrics.h"
+#include "train/sample_blocks.h"
 
 #include <string.h>
 
@@ -233,17 +234,38 @@ PetscErrorCode TrsSessionOpen(MPI_Comm comm, TrsOptions options, PetscBool train
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Choose the samples of a rank in an evaluation's batch. With -reproducible the batches of all ranks
+  are whole blocks of the dense layers, so that a sample is at the same place of the same block for
+  any number of ranks and batch size. The loss of pairs depends on the batch: it is a step's.
+*/
+static PetscErrorCode choose_eval_batch(TrsSession *s, PetscBool quantised)
+{
+  int64_t unit = TRS_BLOCK_SAMPLES;
+  PetscBool reproducible;
+  int loss;
+
+  PetscFunctionBegin;
+  s->eval_batch = s->batch_size;
+  PetscCall(TrsOptionsGetBool(s->options, "-reproducible", &reproducible, NULL));
+  PetscCall(TrsOptionsGetEnum(s->options, "-loss", &loss, NULL));
+  if (!reproducible || quantised) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int size = s->size; size % 2 == 0 && unit > 1; size /= 2) unit /= 2;
+  s->eval_batch = loss == TRS_PAIR_LOSS_BCE ? ((s->batch_size - 1) / unit + 1) * unit : s->step_batch;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsSessionBuild(TrsSession *session, PetscBool training, PetscBool quantised)
 {
   TrsPlanWishes wishes = {
       .describe_dense = TrsModelParallelDescribeDense, .write = TrsTextOutput, .quantised = quantised};
-  TrsBatchShape shape = {.batch_size = training ? session->step_batch : session->batch_size,
-                         .training = training,
-                         .evaluates = (PetscBool)(session->eval != NULL)};
+  TrsBatchShape shape = {.training = training, .evaluates = (PetscBool)(session->eval != NULL)};
   const TrsDatasetInfo *info;
 
   PetscFunctionBegin;
+  PetscCall(choose_eval_batch(session, quantised));
   PetscCall(TrsDatasetGetInfo(session->train ? session->train : session->eval, &info));
+  shape.batch_size = training ? session->step_batch : session->eval_batch;
   wishes.num_dense = info->num_dense;
   shape.num_dense = info->num_dense;
   shape.id_bytes = info->value_bytes;
@@ -320,6 +342,7 @@ PetscErrorCode TrsSessionReader(TrsSession *session, PetscBool training, int64_t
   PetscCall(TrsDatasetGetInfo(dataset, &info));
   PetscCall(TrsReaderCreate(session->comm, reader));
   PetscCall(TrsReaderSetFromOptions(*reader, session->options, training));
+  if (!training) PetscCall(TrsReaderSetBatch(*reader, session->eval_batch));
   PetscCall(TrsReaderSetDevice(*reader, session->machine.device));
   PetscCall(TrsReaderSetDataset(*reader, dataset));
   PetscCall(TrsReaderSetTables(*reader, info, &session->tables, PETSC_TRUE));

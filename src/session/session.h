@@ -32,6 +32,7 @@ typedef struct {
   uint64_t seed;
   int64_t batch_size;         /* B, samples per rank in a full batch */
   int64_t step_batch;         /* samples per rank in a full training step */
+  int64_t eval_batch;         /* samples per rank in an evaluation's full batch */
   PetscBool keeps_embeddings; /* as in TrsModelParallelConfig; set between Open and Build */
   TrsReader eval_reader;      /* reader of TrsSessionEvaluate(), or NULL */
   TrsEvaluation evaluation;   /* the running evaluation, or NULL */

@@ -22,7 +22,8 @@ struct TrsBlockwiseImpl {
   TrsBlockSum sum;
   /* [W + 1] first sample of each rank in the batch */
   int64_t *first_sample;
-  int64_t *n_losses;          /* [W] number of blocks on each rank */
+  PetscBool of_samples;       /* the parts of the losses are those of samples, not of blocks */
+  int64_t *n_losses;          /* [W] number of parts of the losses on each rank */
   const int64_t *first_block; /* [W + 1] */
   /*
     [size + B, stride] The rows of own samples come after the room for one block. If samples stay,
@@ -30,7 +31,7 @@ struct TrsBlockwiseImpl {
     which are no longer needed.
   */
   TrsDeviceBuffer own;
-  /* double, [blocks, tasks] for my blocks and for all blocks */
+  /* double, [parts, tasks] for my blocks and for all blocks */
   TrsDeviceBuffer block_losses, losses;
   TrsPinnedBuffer host_losses; /* losses of all blocks on the host */
   int64_t n_host_losses;       /* 0 on other ranks and without labels */
@@ -39,7 +40,7 @@ struct TrsBlockwiseImpl {
   TrsDeviceBuffer block_grads, block_predictions;
   /* for my blocks' samples, if needed: [n, 2 D] towers' outputs, their gradients */
   TrsDeviceBuffer block_pairs, block_pair_grads;
-  int64_t *first_row; /* [W + 1] first sample of each rank's blocks */
+  int64_t *first_row; /* [W + 1] first sample of each rank's blocks in the batch */
 };
 
 PetscErrorCode TrsBlockwiseCreate(const TrsBlockwiseConfig *config, TrsBlockwise *blockwise)
@@ -142,6 +143,7 @@ static PetscErrorCode forward_block(TrsBlockwise b, TrsStream stream, const TrsB
 
   PetscFunctionBegin;
   TrsDlrmPlaceRows(b->dlrm, job->rows + begin * b->stride, b->grads_of_rows + begin * b->stride);
+  TrsDlrmPlaceLosses(b->dlrm, b->of_samples ? (double *)b->block_losses.data + begin * b->n_tasks : NULL);
   TrsDlrmDraw(b->dlrm, job->backward, job->step, job->first + begin);
   if (b->ragged) TrsDlrmSetBags(b->dlrm, TrsRaggedRowsOfBlock(b->ragged, begin, n));
   PetscCall(TrsDlrmForwardDense(b->dlrm, stream, n, dense));
@@ -184,7 +186,8 @@ static PetscErrorCode run_blocks(TrsBlockwise b, TrsStream stream, const TrsBloc
   for (int64_t i = 0; i < n_blocks; i++) {
     const int64_t n = TrsSampleBlocksSize(b->blocks, i, &begin);
 
-    PetscCall(forward_block(b, stream, job, begin, n, (double *)b->block_losses.data + i * b->n_tasks));
+    PetscCall(forward_block(b, stream, job, begin, n,
+                            b->of_samples ? NULL : (double *)b->block_losses.data + i * b->n_tasks));
     if (job->backward) PetscCall(backward_block(b, stream, job, i));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -208,8 +211,6 @@ static PetscErrorCode run_pairs(TrsBlockwise b, TrsStream stream, const TrsBlock
 
     PetscCall(forward_block(b, stream, job, begin, n, NULL));
   }
-  for (int q = 0; q <= b->comm->size; q++)
-    b->first_row[q] = PetscMin(b->first_block[q] * b->size, b->first_sample[b->comm->size]);
   if (job->has_pairs) {
     PetscCall(b->device->zero(b->block_losses.data, n_blocks * (int64_t)sizeof(double), stream));
     PetscCall(TrsPairLossRun(b->pair_loss, stream, &rows, (double *)b->block_losses.data, 1,
@@ -243,15 +244,15 @@ static PetscErrorCode run_pair_blocks(TrsBlockwise b, TrsStream stream, const Tr
 /* Start moving all blocks' losses to the host. */
 static PetscErrorCode gather_losses(TrsBlockwise b, TrsStream stream)
 {
-  const int64_t n = b->first_block[b->comm->size];
-  const int64_t of_block = b->n_tasks * (int64_t)sizeof(double), bytes = n * of_block;
+  const int64_t *first = b->of_samples ? b->first_row : b->first_block, n = first[b->comm->size];
+  const int64_t of_part = b->n_tasks * (int64_t)sizeof(double), bytes = n * of_part;
   TrsRequest request = NULL;
 
   PetscFunctionBegin;
   PetscCall(TrsDeviceBufferReserve(b->device, &b->losses, bytes));
-  for (int q = 0; q < b->comm->size; q++) b->n_losses[q] = b->first_block[q + 1] - b->first_block[q];
-  PetscCall(TrsCommAllgatherv(b->comm, stream, b->block_losses.data, b->losses.data, b->n_losses,
-                              b->first_block, of_block, &request));
+  for (int q = 0; q < b->comm->size; q++) b->n_losses[q] = first[q + 1] - first[q];
+  PetscCall(TrsCommAllgatherv(b->comm, stream, b->block_losses.data, b->losses.data, b->n_losses, first,
+                              of_part, &request));
   PetscCall(TrsRequestWait(&request, stream));
   if (b->comm->rank > 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsPinnedBufferReserve(b->device, &b->host_losses, bytes));
@@ -260,13 +261,10 @@ static PetscErrorCode gather_losses(TrsBlockwise b, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-void TrsBlockwiseLosses(TrsBlockwise b, double *losses)
+void TrsBlockwiseLosses(TrsBlockwise b, int64_t *n, const double **losses)
 {
-  for (int t = 0; t < b->n_tasks; t++) {
-    losses[t] = 0.0;
-    for (int64_t i = 0; i < b->n_host_losses; i++)
-      losses[t] += ((const double *)b->host_losses.data)[i * b->n_tasks + t];
-  }
+  *n = b->n_host_losses;
+  *losses = (const double *)b->host_losses.data;
 }
 
 static PetscErrorCode send_samples(TrsBlockwise b, TrsStream stream, const TrsBatch *batch, TrsBlockJob *job)
@@ -301,8 +299,8 @@ static PetscErrorCode reserve_results(TrsBlockwise b, int64_t n_blocks, int64_t 
                                  : 0;
 
   PetscFunctionBegin;
-  PetscCall(
-      TrsDeviceBufferReserve(b->device, &b->block_losses, n_blocks * b->n_tasks * (int64_t)sizeof(double)));
+  PetscCall(TrsDeviceBufferReserve(b->device, &b->block_losses,
+                                   (b->of_samples ? n : n_blocks) * b->n_tasks * (int64_t)sizeof(double)));
   PetscCall(
       TrsDeviceBufferReserve(b->device, &b->block_predictions, n * b->n_columns * (int64_t)sizeof(float)));
   PetscCall(TrsDeviceBufferReserve(b->device, &b->block_pairs, pair_bytes));
@@ -326,6 +324,8 @@ static PetscErrorCode share_blocks(TrsBlockwise b, const TrsBatch *batch)
              TRS_ERR_INTERNAL, "a rank with %" PRId64 " of %" PRId64 " samples", batch->batch,
              batch->global_batch);
   PetscCall(TrsSampleBlocksShare(b->blocks, b->first_sample, &b->first_block));
+  for (int q = 0; q <= b->comm->size; q++)
+    b->first_row[q] = PetscMin(b->first_block[q] * b->size, b->first_sample[b->comm->size]);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -344,6 +344,7 @@ PetscErrorCode TrsBlockwiseForward(TrsBlockwise b, TrsStream stream, const TrsBa
   n_blocks = b->first_block[b->comm->rank + 1] - first;
   (void)TrsSampleBlocksSize(b->blocks, n_blocks, &n_samples);
   b->n_host_losses = 0;
+  b->of_samples = (PetscBool)(!backward && !b->pair_loss);
   PetscCall(reserve_results(b, n_blocks, n_samples));
   PetscCall(send_samples(b, stream, batch, &job));
   if (b->ragged) PetscCall(TrsRaggedRowsToBlocks(b->ragged, b->blocks, stream, n_samples));

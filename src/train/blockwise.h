@@ -69,11 +69,13 @@ void TrsBlockwiseKeepPairs(TrsBlockwise blockwise);
 PetscErrorCode TrsBlockwisePairs(TrsBlockwise blockwise, TrsStream stream, const float **pairs);
 
 /*
-  Get the losses [tasks] of the last Forward. The stream must have finished. Rank 0 gets the losses
-  of all ranks' samples. On other ranks, and without labels, the losses are 0, so that they can be
-  summed over ranks. Not collective.
+  Get the losses of the last Forward in parts, [n, tasks]. The stream must have finished. Rank 0
+  gets the losses of all ranks' samples. On other ranks, and without labels, n is 0, so that they
+  can be summed over ranks. A part is one sample's loss after a Forward without backward, else one
+  block's. With a loss of pairs a part is always one block's. Borrowed until the next Forward. Not
+  collective.
 */
-void TrsBlockwiseLosses(TrsBlockwise blockwise, double *losses);
+void TrsBlockwiseLosses(TrsBlockwise blockwise, int64_t *n, const double **losses);
 
 /*
   Get the gradients of own samples' rows, after a Forward with backward. The caller may change them.

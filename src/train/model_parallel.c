@@ -189,18 +189,24 @@ PetscErrorCode TrsModelParallelForward(TrsModelParallel m, int slot, const TrsBa
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+void TrsModelParallelLossParts(TrsModelParallel m, int64_t *n, const double **losses)
+{
+  if (m->blockwise) TrsBlockwiseLosses(m->blockwise, n, losses);
+}
+
 PetscErrorCode TrsModelParallelLosses(TrsModelParallel m, int slot, double *losses)
 {
   const TrsDeviceOps *device = m->config.device;
-  const size_t bytes = (size_t)TrsDlrmTasks(m->dlrm)->n * sizeof(double);
+  const int n_tasks = TrsDlrmTasks(m->dlrm)->n;
+  const double *parts = (const double *)m->slot[slot].loss.data;
+  int64_t n = 1;
 
   PetscFunctionBegin;
   PetscCall(device->stream_wait(m->results, m->slot[slot].loss_ready));
   PetscCall(device->stream_synchronize(m->results));
-  if (m->blockwise)
-    TrsBlockwiseLosses(m->blockwise, losses);
-  else
-    memcpy(losses, m->slot[slot].loss.data, bytes);
+  TrsModelParallelLossParts(m, &n, &parts);
+  for (int t = 0; t < n_tasks; t++) losses[t] = 0.0;
+  for (int64_t i = 0; i < n * n_tasks; i++) losses[i % n_tasks] += parts[i];
   if (slot >= TRS_TRAINING_SLOTS && m->placed) { /* the slot's forward is over */
     PetscCall(TrsShardedEbcEvaluated(m->ebc, slot, m->prefetch));
     /* The event also covers the locks on the lines. */

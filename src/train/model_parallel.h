@@ -165,6 +165,13 @@ PetscErrorCode TrsModelParallelForward(TrsModelParallel model, int slot, const T
 */
 PetscErrorCode TrsModelParallelLosses(TrsModelParallel model, int slot, double *losses);
 
+/*
+  The parts [n, tasks] that the last Losses() has added up on this rank, where the model keeps them:
+  with -reproducible, in an evaluation, those of samples (train/blockwise.h). Elsewhere *n and
+  *losses stay. Borrowed until the next Forward. Not collective.
+*/
+void TrsModelParallelLossParts(TrsModelParallel model, int64_t *n, const double **losses);
+
 /* The model's learning tasks. Borrowed until TrsModelParallelDestroy(). Not collective. */
 const TrsTaskConfigs *TrsModelParallelTasks(TrsModelParallel model);
 

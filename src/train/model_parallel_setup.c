@@ -4,9 +4,11 @@
 
 static const TrsOptionSpec specs[] = {
     {"-reproducible", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
-     "give the same bits of losses and weights for every plan and number of ranks with the same global "
-     "batch. Tables' sums are made in one place in the batch's order, which costs exchanges; dense layers "
-     "work on blocks of 128 samples. This holds among CPUs, or GPUs, of one kind, and needs exchanges in "
+     "give the same bits of losses, weights and metrics for every plan and number of ranks with the same "
+     "global batch, and of evaluations with any. Tables' sums are made in one place in the batch's order, "
+     "which costs exchanges. Dense layers work on blocks of 128 samples; an evaluation's batches are "
+     "rounded up to whole blocks. Metrics are exact sums. This holds among CPUs, or GPUs, of one kind, and "
+     "needs exchanges in "
      "fp32"},
     {"-dense_graphs", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,
      "with -device cuda: capture the launches of the dense layers and of their optimizer in CUDA graphs, "

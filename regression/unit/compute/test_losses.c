@@ -34,6 +34,7 @@ static void check(TrsLossFn *loss_of, float parameter, const float *y, double lo
 {
   float zs[5], ys[5], ws[5], dz[5], p[5];
   double found = 1.0; /* is added to */
+  double of_sample[10], sum = 0.0;
   TrsLossArgs args = loss_args(5, 1, zs, ys, ws, &found, dz, p);
 
   args.parameter = parameter;
@@ -43,8 +44,13 @@ static void check(TrsLossFn *loss_of, float parameter, const float *y, double lo
   zs[4] = 1.0f;
   ys[4] = NAN;
   ws[4] = 7.0f;
+  args.of_sample = of_sample + 1;
+  args.of_sample_stride = 2;
+  for (int i = 0; i < 10; i++) of_sample[i] = 9.0;
   assert_petsc_ok(loss_of(NULL, &args));
   assert_close(found, 1.0 + loss, 1e-7, 1e-7); /* the parameter is a float */
+  for (int i = 0; i < 5; i++) sum += of_sample[2 * i + 1];
+  assert_true(1.0 + sum == found && of_sample[9] == 0.0 && of_sample[8] == 9.0);
   for (int i = 0; i < 4; i++) assert_close(dz[i], grads[i], 1e-6, 1e-6);
   for (int i = 0; i < 4; i++) assert_close(p[i], predictions[i], 1e-6, 1e-6);
   assert_close(dz[4], 0.0, 0.0, 0.0);
@@ -128,11 +134,14 @@ static void test_softmax(void **state)
   const double shares[] = {0.03721286795414602,    0.9597325138310466,    0.003054618214807404,
                            4.4202281036398525e-14, 2.543665647376163e-13, 0.9999999999997014};
   float dz[9], p[9];
-  double loss = 0.0;
+  double loss = 0.0, of_sample[3];
   TrsLossArgs args = loss_args(3, 3, logits, y, weights, &loss, dz, p);
 
   (void)state;
+  args.of_sample = of_sample;
+  args.of_sample_stride = 1;
   assert_petsc_ok(TrsSoftmaxCpu(NULL, &args));
+  assert_true(of_sample[0] + of_sample[1] == loss && of_sample[2] == 0.0);
   assert_close(loss, 60.89555033238619, 1e-12, 1e-12);
   for (int i = 0; i < 6; i++) assert_close(dz[i], grads[i], 1e-6, 1e-6);
   for (int i = 0; i < 6; i++) assert_close(p[i], shares[i], 1e-6, 1e-6);

@@ -9,7 +9,7 @@ enum { N_LOSSES = 0 TRS_LOSSES(TRS_COUNT_WORD) };
 
 /*
   Run the k-th loss. x: z, y, dz, p and w; z, dz and p [B, 2], of which a loss of one output takes
-  the first column.
+  the first column. loss: the sum, then the loss of each sample.
 */
 static PetscErrorCode run_loss(const TrsComputeOps *ops, int k, int64_t B, float *const *x, int s,
                                double *loss)
@@ -27,6 +27,8 @@ static PetscErrorCode run_loss(const TrsComputeOps *ops, int k, int64_t B, float
                             .scale = 0.125f,
                             .parameter = k == TRS_LOSS_BCE && s == 0 ? 1.0f : 2.5f,
                             .loss = loss,
+                            .of_sample = loss + 1,
+                            .of_sample_stride = 1,
                             .dz = x[2],
                             .p = x[3],
                             .p_stride = 2};
@@ -40,7 +42,9 @@ static void check_loss(int k)
 
   for (int s = 0; s < 9; s++) {
     const int64_t B = batches[s % 3];
-    double loss[2] = {0.25, 0.25}, *on_device;
+    const int64_t bytes = (1 + B) * (int64_t)sizeof(double);
+    static double loss[2][3001];
+    double *on_device;
     Arguments a = {0};
 
     for (int i = 0; i < 5; i++) add(&a, B * (i == 1 || i == 4 ? 1 : 2)); /* z, y, dz, p, w */
@@ -50,13 +54,15 @@ static void check_loss(int k)
       ((float *)a.array[4].by_cpu)[i] = 0.5f * (float)(i % 3);
     }
     for (int i = 0; i < 5; i++) memcpy(a.array[i].before, a.array[i].by_cpu, (size_t)a.array[i].bytes);
-    assert_petsc_ok(device->alloc((int64_t)sizeof(loss), (void **)&on_device));
-    assert_petsc_ok(device->copy(on_device, loss, (int64_t)sizeof(loss), NULL));
-    TWINS(a, 1e-6, run_loss(ops, k, B, x, s, ops == cpu ? &loss[0] : on_device));
-    assert_petsc_ok(device->copy(&loss[1], on_device, (int64_t)sizeof(double), NULL));
+    memset(loss, 0, sizeof(loss));
+    loss[0][0] = 0.25;
+    assert_petsc_ok(device->alloc(bytes, (void **)&on_device));
+    assert_petsc_ok(device->copy(on_device, loss[0], bytes, NULL));
+    TWINS(a, 1e-6, run_loss(ops, k, B, x, s, ops == cpu ? loss[0] : on_device));
+    assert_petsc_ok(device->copy(loss[1], on_device, bytes, NULL));
     assert_petsc_ok(device->stream_synchronize(NULL));
-    loss[1] = 0.25 + (loss[1] - 0.25) / 2; /* called twice there */
-    assert_close(loss[1], loss[0], 1e-9, 1e-9);
+    loss[1][0] = 0.25 + (loss[1][0] - 0.25) / 2; /* called twice there */
+    for (int64_t i = 0; i <= B; i++) assert_close(loss[1][i], loss[0][i], 1e-9, 1e-9);
     assert_petsc_ok(device->release((void **)&on_device));
   }
 }

@@ -6,12 +6,13 @@
 #include "trs_test.h"
 
 #include <math.h>
+#include <stddef.h>
 
 enum { N = 500 };
 
 /* Add the samples i with owner(i) = this rank, in two calls. */
-static void compute(int n, const float *p, const float *y, const float *w, int spread,
-                    TrsMetricValues *values)
+static void compute_kind(const TrsMetricKind *kind, int n, const float *p, const float *y, const float *w,
+                         int spread, TrsMetricValues *values)
 {
   const int size = trs_size(), rank = trs_rank();
   float mine[3][N];
@@ -24,13 +25,24 @@ static void compute(int n, const float *p, const float *y, const float *w, int s
     mine[1][m] = y[i];
     mine[2][m++] = w ? w[i] : 1.0f;
   }
-  assert_petsc_ok(TrsMetricsCreate(MPI_COMM_WORLD, &(TrsMetricKind){0}, PETSC_TRUE, &metrics));
-  assert_petsc_ok(TrsMetricsAdd(metrics, m / 2, mine[0], mine[1], w ? mine[2] : NULL, 0.5 * (m / 2)));
-  assert_petsc_ok(TrsMetricsAdd(metrics, m - m / 2, mine[0] + m / 2, mine[1] + m / 2,
-                                w ? mine[2] + m / 2 : NULL, 0.5 * (m - m / 2)));
+  assert_petsc_ok(TrsMetricsCreate(MPI_COMM_WORLD, kind, PETSC_TRUE, &metrics));
+  assert_petsc_ok(TrsMetricsAdd(metrics, m / 2, mine[0], mine[1], w ? mine[2] : NULL));
+  assert_petsc_ok(
+      TrsMetricsAdd(metrics, m - m / 2, mine[0] + m / 2, mine[1] + m / 2, w ? mine[2] + m / 2 : NULL));
+  for (int i = 0; i < m; i++) { /* a task's losses are columns */
+    const double losses[] = {100.0, 0.5, 100.0, (double)mine[0][i] - 0.5 + 0.1 * (double)mine[2][i]};
+
+    TrsMetricsAddLosses(metrics, kind->exact ? 2 : 1, losses + 1, 2);
+  }
   assert_petsc_ok(TrsMetricsCompute(metrics, values));
   assert_petsc_ok(TrsMetricsDestroy(&metrics));
   assert_null(metrics);
+}
+
+static void compute(int n, const float *p, const float *y, const float *w, int spread,
+                    TrsMetricValues *values)
+{
+  compute_kind(&(TrsMetricKind){0}, n, p, y, w, spread, values);
 }
 
 /* Four samples by hand: p .9 .6 .4 .1, y 1 0 1 0: 3 of 4 pairs are in order; p >= 0.5 is right twice. */
@@ -137,7 +149,7 @@ static void test_auprc_by_definition(void **state)
     ones[i] = 1.0f;
   }
   assert_petsc_ok(TrsMetricsCreate(PETSC_COMM_SELF, &(TrsMetricKind){0}, PETSC_TRUE, &metrics));
-  assert_petsc_ok(TrsMetricsAdd(metrics, N, p, y, NULL, 0.0));
+  assert_petsc_ok(TrsMetricsAdd(metrics, N, p, y, NULL));
   assert_petsc_ok(TrsMetricsCompute(metrics, &alone));
   assert_petsc_ok(TrsMetricsDestroy(&metrics));
   for (int spread = 0; spread < 2; spread++) {
@@ -185,5 +197,54 @@ static void test_degenerate(void **state)
   }
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_by_hand), cmocka_unit_test(test_auc_by_pairs),
-              cmocka_unit_test(test_auprc_by_definition), cmocka_unit_test(test_degenerate))
+/*
+  Exact sums: the values have the same bits wherever the samples are and in any order, and are those of other sums to rounding. Labels are soft,
+  numbers or hits of a class; weights reach over 18 decades; ties of predictions.
+*/
+static void test_exact(void **state)
+{
+  const TrsLabelKind labels[] = {TRS_LABEL_PROBABILITY, TRS_LABEL_NUMBER, TRS_LABEL_CLASS};
+  float p[N], y[N], w[N], back[3][N];
+
+  (void)state;
+  TrsRandomUniformFill(9, TRS_RANDOM_TEST, 1, 0, N, 0.0f, 1.0f, p);
+  TrsRandomUniformFill(9, TRS_RANDOM_TEST, 2, 0, N, 0.0f, 1.0f, y);
+  TrsRandomUniformFill(9, TRS_RANDOM_TEST, 3, 0, N, -9.0f, 9.0f, w);
+  for (int i = 0; i < N; i++) {
+    if (i % 3) y[i] = roundf(y[i]);
+    if (i % 2) p[i] = floorf(p[i] * 16.0f) / 16.0f;
+    w[i] = powf(10.0f, w[i]);
+    back[0][N - 1 - i] = p[i];
+    back[1][N - 1 - i] = y[i];
+    back[2][N - 1 - i] = w[i];
+  }
+  for (int k = 0; k < 3; k++) {
+    for (int weighted = 0; weighted < 2; weighted++) {
+      const TrsMetricKind kind = {.labels = labels[k],
+                                  .loss = TRS_LOSS_HUBER,
+                                  .huber_delta = 0.1,
+                                  .exact = PETSC_TRUE},
+                          plain = {.labels = labels[k], .loss = TRS_LOSS_HUBER, .huber_delta = 0.1};
+      TrsMetricValues one, spread, turned, other;
+
+      compute_kind(&kind, N, p, y, weighted ? w : NULL, 0, &one);
+      compute_kind(&kind, N, p, y, weighted ? w : NULL, 1, &spread);
+      compute_kind(&kind, N, back[0], back[1], weighted ? back[2] : NULL, 1, &turned);
+      compute_kind(&plain, N, p, y, weighted ? w : NULL, 1, &other);
+      assert_memory_equal(&one, &spread, offsetof(TrsMetricValues, groups));
+      assert_memory_equal(&one, &turned, offsetof(TrsMetricValues, groups));
+      assert_true(one.loss != other.loss); /* of other losses */
+      if (labels[k] == TRS_LABEL_CLASS) assert_close(one.accuracy, other.accuracy, 0.0, 1e-12);
+      if (labels[k] != TRS_LABEL_CLASS) assert_close(one.ctr, other.ctr, 0.0, 1e-12);
+      if (labels[k] != TRS_LABEL_CLASS) assert_close(one.mse, other.mse, 0.0, 1e-12);
+      if (labels[k] != TRS_LABEL_PROBABILITY) continue;
+      assert_close(one.ne, other.ne, 0.0, 1e-12);
+      assert_close(one.auc, other.auc, 0.0, 1e-12);
+      assert_close(one.auprc, other.auprc, 0.0, 1e-12);
+    }
+  }
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_exact), cmocka_unit_test(test_by_hand),
+              cmocka_unit_test(test_auc_by_pairs), cmocka_unit_test(test_auprc_by_definition),
+              cmocka_unit_test(test_degenerate))

@@ -6,6 +6,7 @@
 #include "trs_test.h"
 
 #include <math.h>
+#include <stddef.h>
 
 typedef struct {
   const char *name;
@@ -66,8 +67,8 @@ static void one_group(hid_t group, const char *name, void *context)
   assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, &(TrsMetricKind){0}, NULL,
                                           (int64_t)golden_number(group, "window_size", 1), &metrics));
   for (int64_t u = 0; u < updates; u++) {
-    assert_petsc_ok(
-        TrsRunningMetricsAdd(metrics, mine, first_p + u * batch, first_y + u * batch, NULL, NULL));
+    assert_petsc_ok(TrsRunningMetricsAdd(
+        metrics, &(TrsMetricSamples){mine, first_p + u * batch, first_y + u * batch, NULL, NULL, NULL}));
     if ((u + 1) % every == 0) {
       TrsRunningValues values;
       assert_petsc_ok(TrsRunningMetricsCompute(metrics, &values));
@@ -106,7 +107,7 @@ static void test_save_and_load(void **state)
   assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, &(TrsMetricKind){0}, NULL, 1000, &one));
   assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, &(TrsMetricKind){0}, NULL, 1000, &two));
   for (int step = 1; step <= 10; step++) {
-    assert_petsc_ok(TrsRunningMetricsAdd(one, 3, p, y, NULL, NULL));
+    assert_petsc_ok(TrsRunningMetricsAdd(one, &(TrsMetricSamples){3, p, y, NULL, NULL, NULL}));
     assert_petsc_ok(TrsRunningMetricsStep(one, 3 * trs_size(), (double)step));
   }
   assert_petsc_ok(TrsRunningMetricsSave(one, &n, &numbers));
@@ -114,9 +115,9 @@ static void test_save_and_load(void **state)
   for (int i = 0; i < n; i++) copy[i] = numbers[i];
   assert_petsc_ok(TrsRunningMetricsLoad(two, "file", n, copy));
   for (int step = 11; step <= 20; step++) {
-    assert_petsc_ok(TrsRunningMetricsAdd(one, 3, p, y, NULL, NULL));
+    assert_petsc_ok(TrsRunningMetricsAdd(one, &(TrsMetricSamples){3, p, y, NULL, NULL, NULL}));
     assert_petsc_ok(TrsRunningMetricsStep(one, 3 * trs_size(), (double)step));
-    assert_petsc_ok(TrsRunningMetricsAdd(two, 3, p, y, NULL, NULL));
+    assert_petsc_ok(TrsRunningMetricsAdd(two, &(TrsMetricSamples){3, p, y, NULL, NULL, NULL}));
     assert_petsc_ok(TrsRunningMetricsStep(two, 3 * trs_size(), (double)step));
   }
   assert_petsc_ok(TrsRunningMetricsCompute(one, &whole));
@@ -146,4 +147,90 @@ static void test_save_and_load(void **state)
   assert_petsc_ok(TrsRunningMetricsDestroy(&two));
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_torchrec), cmocka_unit_test(test_save_and_load))
+/* What a rank sees of batches of unequal size, in which it may have no sample; a part of the samples has no label. */
+static void add_shared(TrsRunningMetrics metrics, int n, int size, int rank, int step)
+{
+  float p[64], y[64], w[64];
+  int64_t place[64];
+  int m = 0;
+
+  for (int i = n * rank / size; i < n * (rank + 1) / size; i++) {
+    const unsigned mixed = (unsigned)(step * 64 + i) * 2654435761u;
+
+    if (mixed % 5 == 0) continue;
+    p[m] = (float)(mixed >> 8) / 16777216.0f;
+    y[m] = (float)(mixed % 7) / 6.0f;
+    w[m] = powf(10.0f, (float)(mixed % 19) - 9.0f);
+    place[m++] = i;
+  }
+  assert_petsc_ok(TrsRunningMetricsAdd(metrics, &(TrsMetricSamples){m, p, y, w, NULL, place}));
+  assert_petsc_ok(TrsRunningMetricsStep(metrics, n, (double)step));
+}
+
+/*
+  Exact sums: the window has the last samples of all ranks, and all values have the bits of a single rank's. So has the lifetime of a training
+  that was saved and loaded on the way; from a file without exact sums it goes on from the rounded ones.
+*/
+static void test_exact(void **state)
+{
+  const TrsMetricKind kind = {.exact = PETSC_TRUE};
+  const size_t bytes = offsetof(TrsMetricValues, groups);
+  TrsRunningMetrics all, alone, resumed, old;
+  TrsRunningValues v, one, later, rounded;
+  double *numbers, *exact, keep;
+  int n, n_exact;
+
+  (void)state;
+  assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, &kind, NULL, 100, &all));
+  assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_SELF, &kind, NULL, 100, &alone));
+  assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, &kind, NULL, 100, &resumed));
+  assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, &kind, NULL, 100, &old));
+  for (int step = 1; step <= 40; step++) {
+    const int batch = step % 4 ? 33 : 1; /* of one sample the last rank has it */
+
+    add_shared(all, batch, trs_size(), trs_rank(), step);
+    add_shared(alone, batch, 1, 0, step);
+    if (step > 20) add_shared(resumed, batch, trs_size(), trs_rank(), step);
+    if (step > 20) add_shared(old, batch, trs_size(), trs_rank(), step);
+    if (step == 20) {
+      assert_petsc_ok(TrsRunningMetricsSave(all, &n, &numbers));
+      assert_petsc_ok(TrsRunningMetricsSaveExact(all, &n_exact, &exact));
+      assert_petsc_ok(TrsRunningMetricsLoad(resumed, "file", n, numbers));
+      assert_petsc_ok(TrsRunningMetricsLoadExact(resumed, "file", n_exact, exact));
+      assert_petsc_ok(TrsRunningMetricsLoad(old, "file", n, numbers));
+      for (int i = 0; i < n_exact; i += 4321) {
+        keep = exact[i];
+        exact[i] = (double)NAN;
+        assert_petsc_error(TrsRunningMetricsLoadExact(old, "file", n_exact, exact), TRS_ERR_DATA);
+        exact[i] = 0.5;
+        assert_petsc_error(TrsRunningMetricsLoadExact(old, "file", n_exact, exact), TRS_ERR_DATA);
+        exact[i] = -0x1p31; /* a place below the lowest, or a digit that is too large */
+        if (i % 9 != 2 && i % 9 != 4)
+          assert_petsc_error(TrsRunningMetricsLoadExact(old, "file", n_exact, exact), TRS_ERR_DATA);
+        exact[i] = keep;
+      }
+      assert_petsc_error(TrsRunningMetricsLoadExact(old, "file", n_exact - 1, exact), TRS_ERR_DATA);
+      assert_petsc_ok(TrsRunningMetricsLoad(old, "file", n, numbers));
+    }
+    if (step % 3) continue;
+    assert_petsc_ok(TrsRunningMetricsCompute(all, &v));
+    assert_petsc_ok(TrsRunningMetricsCompute(alone, &one));
+    assert_memory_equal(&v.window, &one.window, bytes);
+    assert_memory_equal(&v.lifetime, &one.lifetime, bytes);
+    if (step > 5) assert_int_equal(v.window.n_samples, 100);
+  }
+  assert_petsc_ok(TrsRunningMetricsCompute(all, &v));
+  assert_petsc_ok(TrsRunningMetricsCompute(resumed, &later));
+  assert_petsc_ok(TrsRunningMetricsCompute(old, &rounded));
+  assert_memory_equal(&later.window, &v.window, bytes); /* it is full again */
+  assert_memory_equal(&later.lifetime, &v.lifetime, bytes);
+  assert_int_equal(rounded.lifetime.n_samples, v.lifetime.n_samples);
+  assert_close(rounded.lifetime.ne, v.lifetime.ne, 0.0, 1e-14);
+  assert_petsc_ok(TrsRunningMetricsDestroy(&all));
+  assert_petsc_ok(TrsRunningMetricsDestroy(&alone));
+  assert_petsc_ok(TrsRunningMetricsDestroy(&resumed));
+  assert_petsc_ok(TrsRunningMetricsDestroy(&old));
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_exact), cmocka_unit_test(test_torchrec),
+              cmocka_unit_test(test_save_and_load))

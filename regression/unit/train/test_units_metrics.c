@@ -24,7 +24,7 @@ static void compute(PetscBool curves, int64_t n, int64_t batch_size, const float
     const int64_t m = n - begin < batch_size ? n - begin : batch_size;
 
     if (batch % trs_size() == trs_rank()) {
-      assert_petsc_ok(TrsMetricsAdd(metrics, m, p + begin, y + begin, w ? w + begin : NULL, 0.0));
+      assert_petsc_ok(TrsMetricsAdd(metrics, m, p + begin, y + begin, w ? w + begin : NULL));
     }
   }
   assert_petsc_ok(TrsMetricsCompute(metrics, values));

@@ -189,6 +189,9 @@ static PetscErrorCode create_objects(TrsCheckpointWriter *w, hid_t file)
   if (info->model) PetscCall(TrsHDF5WriteString(file, TRS_CHECKPOINT_MODEL, info->model, PETSC_TRUE));
   if (info->metrics.n)
     PetscCall(TrsHDF5WriteReals(file, TRS_CHECKPOINT_METRICS, info->metrics.n, info->metrics.value));
+  if (info->metrics_exact.n)
+    PetscCall(TrsHDF5WriteReals(file, TRS_CHECKPOINT_METRICS_EXACT, info->metrics_exact.n,
+                                info->metrics_exact.value));
   if (info->metrics.n && info->metrics_of)
     PetscCall(TrsHDF5WriteString(file, "metrics_of", info->metrics_of, PETSC_TRUE));
   if (info->early_stopping.n)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/metrics/auc.h"
 
+#include "train/metrics/exact_sum.h"
 #include "train/metrics/record_exchange.h"
 
 #include <math.h>
@@ -151,6 +152,87 @@ static void add_areas(int64_t n, const TrsAucRecord *records, const TrsCurve *be
   }
 }
 
+/* Add up the curves of all ranks' sorted records in doubles. */
+static PetscErrorCode sum_curves(MPI_Comm comm, int64_t n, const TrsAucRecord *records, TrsCurve *total)
+{
+  TrsCurve here = {0}, before = {0};
+
+  PetscFunctionBegin;
+  for (int64_t i = 0; i < n; i++) {
+    here.tp += (double)records[i].weight * (double)records[i].label;
+    here.fp += (double)records[i].weight * (1.0 - (double)records[i].label);
+  }
+  here.n = (double)n;
+  /* MPI_Exscan leaves the zeros of rank 0. */
+  PetscCallMPI(MPI_Exscan(&here, &before, TRS_CURVE_DOUBLES, MPI_DOUBLE, MPI_SUM, comm));
+  add_areas(n, records, &before, &here);
+  PetscCallMPI(MPI_Allreduce(&here, total, TRS_CURVE_DOUBLES, MPI_DOUBLE, MPI_SUM, comm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- the same in exact sums --- */
+
+/*
+  The sums of a TrsCurve. Of n, whether it is 0 counts. A point of a curve is the rounded sum of all
+  records up to some prediction, so it does not depend on the ranks that hold them.
+*/
+enum { TRS_TP, TRS_FP, TRS_N, TRS_ROC, TRS_PR, TRS_N_CURVE };
+
+static void add_record(TrsExactSum *curve, const TrsAucRecord *record)
+{
+  TrsExactSumAdd(&curve[TRS_TP], (double)record->weight * (double)record->label);
+  TrsExactSumAdd(&curve[TRS_FP], (double)record->weight * (1.0 - (double)record->label));
+}
+
+/* As add_areas(), whose curves the sums up[TRS_TP], [TRS_FP] continue. */
+static void add_areas_exactly(int64_t n, const TrsAucRecord *records, PetscBool is_first, TrsExactSum *up,
+                              TrsExactSum *areas)
+{
+  for (int64_t i = 0, end; i < n; i = end) {
+    const double before = TrsExactSumValue(&up[TRS_TP]);
+    TrsExactSum here[TRS_N_CURVE] = {{0}};
+    double tp_here, tp, fp;
+
+    for (end = i; end < n && records[end].prediction == records[i].prediction; end++) {
+      add_record(here, &records[end]);
+      add_record(up, &records[end]);
+    }
+    if (end == i) end++; /* NaN is not equal to itself */
+    tp_here = TrsExactSumValue(&here[TRS_TP]);
+    if (!is_first || i > 0 || end > 1)
+      TrsExactSumAdd(&areas[TRS_ROC], TrsExactSumValue(&here[TRS_FP]) * (before + 0.5 * tp_here));
+    tp = TrsExactSumValue(&up[TRS_TP]);
+    fp = TrsExactSumValue(&up[TRS_FP]);
+    if (tp_here > 0.0) TrsExactSumAdd(&areas[TRS_PR], tp_here * tp / (tp + fp));
+  }
+}
+
+/* As sum_curves(). */
+static PetscErrorCode sum_curves_exactly(MPI_Comm comm, int64_t n, const TrsAucRecord *records,
+                                         TrsCurve *total)
+{
+  TrsExactSum here[TRS_N_CURVE] = {{0}}, up[TRS_N_CURVE] = {{0}}, sums[TRS_N_CURVE], *all;
+  int size, rank;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCall(PetscMalloc1((size_t)size * TRS_N_CURVE, &all));
+  for (int64_t i = 0; i < n; i++) add_record(here, &records[i]);
+  TrsExactSumAdd(&here[TRS_N], (double)n);
+  PetscCallMPI(MPI_Allgather(here, TRS_N_CURVE * TRS_EXACT_INTS, MPI_INT64_T, all,
+                             TRS_N_CURVE * TRS_EXACT_INTS, MPI_INT64_T, comm));
+  for (int i = 0; i < rank * TRS_N_CURVE; i++) TrsExactSumMerge(&up[i % TRS_N_CURVE], &all[i]);
+  PetscCall(PetscFree(all));
+  add_areas_exactly(n, records, (PetscBool)(TrsExactSumValue(&up[TRS_N]) == 0.0), up, here);
+  PetscCall(TrsExactSumsReduce(comm, TRS_N_CURVE, here, sums));
+  *total = (TrsCurve){.tp = TrsExactSumValue(&sums[TRS_TP]),
+                      .fp = TrsExactSumValue(&sums[TRS_FP]),
+                      .roc = TrsExactSumValue(&sums[TRS_ROC]),
+                      .pr = {TrsExactSumValue(&sums[TRS_PR])}};
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsAucScratchReserve(TrsAucScratch *scratch, int64_t n)
 {
   const int64_t bytes = PetscMax(n, 1) * (int64_t)sizeof(TrsAucRecord);
@@ -169,12 +251,11 @@ PetscErrorCode TrsAucScratchFree(TrsAucScratch *scratch)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, TrsAucScratch *scratch,
-                      double *auc, double *auprc)
+/* Bring the records of this rank's predictions here, sorted. */
+static PetscErrorCode gather_records(MPI_Comm comm, int64_t n, const TrsAucRecord *records,
+                                     TrsAucScratch *scratch, int64_t *n_mine, const TrsAucRecord **mine)
 {
-  TrsCurve here = {0}, before = {0}, total;
-  TrsAucRecord *mine;
-  int64_t *displs, n_mine = 0;
+  int64_t *displs;
   int *owner, size;
 
   PetscFunctionBegin;
@@ -184,21 +265,24 @@ PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, Trs
   PetscCall(assign_bins(comm, n, records, owner));
   PetscCall(sort_by_owner(size, n, records, owner, scratch->sorted.data, displs));
   PetscCall(
-      TrsRecordExchange(comm, sizeof(TrsAucRecord), scratch->sorted.data, displs, &n_mine, &scratch->mine));
+      TrsRecordExchange(comm, sizeof(TrsAucRecord), scratch->sorted.data, displs, n_mine, &scratch->mine));
   PetscCall(PetscFree2(owner, displs));
-
   PetscCall(
-      TrsBufferReserve(&scratch->sorted, PetscMax(n_mine, 1) * (int64_t)sizeof(TrsAucRecord), PETSC_FALSE));
-  mine = sort_records(n_mine, scratch->mine.data, scratch->sorted.data);
-  for (int64_t i = 0; i < n_mine; i++) {
-    here.tp += (double)mine[i].weight * (double)mine[i].label;
-    here.fp += (double)mine[i].weight * (1.0 - (double)mine[i].label);
-  }
-  here.n = (double)n_mine;
-  /* MPI_Exscan leaves the zeros of rank 0. */
-  PetscCallMPI(MPI_Exscan(&here, &before, TRS_CURVE_DOUBLES, MPI_DOUBLE, MPI_SUM, comm));
-  add_areas(n_mine, mine, &before, &here);
-  PetscCallMPI(MPI_Allreduce(&here, &total, TRS_CURVE_DOUBLES, MPI_DOUBLE, MPI_SUM, comm));
+      TrsBufferReserve(&scratch->sorted, PetscMax(*n_mine, 1) * (int64_t)sizeof(TrsAucRecord), PETSC_FALSE));
+  *mine = sort_records(*n_mine, scratch->mine.data, scratch->sorted.data);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, PetscBool exact,
+                      TrsAucScratch *scratch, double *auc, double *auprc)
+{
+  const TrsAucRecord *mine = NULL;
+  int64_t n_mine = 0;
+  TrsCurve total;
+
+  PetscFunctionBegin;
+  PetscCall(gather_records(comm, n, records, scratch, &n_mine, &mine));
+  PetscCall(exact ? sum_curves_exactly(comm, n_mine, mine, &total) : sum_curves(comm, n_mine, mine, &total));
   *auc = total.tp * total.fp > 0.0 ? total.roc / (total.tp * total.fp) : 0.5;
   *auprc = total.tp > 0.0 ? (total.pr[0] + (total.pr[1] + total.pr[2])) / total.tp : 0.0;
   PetscFunctionReturn(PETSC_SUCCESS);

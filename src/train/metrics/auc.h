@@ -44,6 +44,7 @@ PetscErrorCode TrsAucScratchFree(TrsAucScratch *scratch);
           average_precision_score; Mann-Whitney
 
   For labels 0 and 1 without weights, the bits of both areas are the same for any number of ranks.
+  With `exact` they are for all labels and weights, at a price of some 100 ns for each sample.
 */
-PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, TrsAucScratch *scratch,
-                      double *auc, double *auprc);
+PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, PetscBool exact,
+                      TrsAucScratch *scratch, double *auc, double *auprc);

@@ -5,6 +5,7 @@
 
 struct TrsEvaluationImpl {
   const TrsTaskConfigs *tasks;
+  TrsModelParallel model;
   TrsTaskMetrics metrics;
   TrsBuffer column;   /* one task's predictions */
   TrsResults results; /* NULL if predictions are not kept */
@@ -61,10 +62,13 @@ static PetscErrorCode after_batch(void *context, const TrsBatch *batch, const fl
   const TrsEvaluation e = (TrsEvaluation)context;
   /* this rank's error; predictions are gathered even after an error */
   PetscErrorCode ierr = PETSC_SUCCESS;
+  const double *parts = losses;
+  int64_t n_parts = 1;
 
   PetscFunctionBegin;
   if (e->observer.batch) ierr = e->observer.batch(e->observer.context, batch, predictions, losses, seconds);
-  if (!ierr && batch->labels) ierr = TrsTaskMetricsAdd(e->metrics, batch, predictions, losses);
+  TrsModelParallelLossParts(e->model, &n_parts, &parts);
+  if (!ierr && batch->labels) ierr = TrsTaskMetricsAdd(e->metrics, batch, predictions, n_parts, parts);
   if (e->results) PetscCall(keep_samples(e, batch, predictions));
   PetscCall(ierr);
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -80,6 +84,7 @@ PetscErrorCode TrsEvaluationCreate(TrsComm control, TrsOptions options, TrsModel
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&e));
+  e->model = model;
   e->tasks = TrsModelParallelTasks(model);
   e->results = target->results;
   e->n_total = target->n_total;

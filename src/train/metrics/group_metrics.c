@@ -83,6 +83,16 @@ PetscErrorCode TrsGroupMetricsAdd(TrsGroupMetrics m, int64_t n, const float *pre
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+PetscErrorCode TrsGroupMetricsRestart(TrsGroupMetrics m, int64_t n)
+{
+  PetscFunctionBegin;
+  if (!m) PetscFunctionReturn(PETSC_SUCCESS);
+  m->n = m->next = 0;
+  if (m->capacity == 0)
+    PetscCall(TrsBufferReserve(&m->records, n * (int64_t)sizeof(TrsGroupRecord), PETSC_FALSE));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsGroupMetricsDestroy(TrsGroupMetrics *metrics)
 {
   PetscFunctionBegin;

@@ -68,6 +68,12 @@ PetscErrorCode TrsGroupMetricsCreate(MPI_Comm comm, TrsOptions options, int64_t 
 PetscErrorCode TrsGroupMetricsAdd(TrsGroupMetrics metrics, int64_t n, const float *predictions,
                                   const float *labels, const float *weights, const int64_t *group);
 
+/*
+  Forget all samples, and make room for n in metrics without a window. Not collective. Errors:
+  MEMORY.
+*/
+PetscErrorCode TrsGroupMetricsRestart(TrsGroupMetrics metrics, int64_t n);
+
 /* The values of the samples that all ranks keep, the same on each rank. Collective. */
 PetscErrorCode TrsGroupMetricsCompute(TrsGroupMetrics metrics, TrsGroupValues *values);
 

@@ -2,6 +2,7 @@
 #include "train/metrics/metric_sums.h"
 
 #include <math.h>
+#include <string.h>
 
 /* In logarithms, predictions and the mean label are clamped to [EPS, 1 - EPS]. */
 #define EPS 1e-12
@@ -98,6 +99,41 @@ void TrsMetricSumsAdd(const TrsMetricKind *kind, TrsMetricSums *sums, int64_t n,
   if (kind->labels == TRS_LABEL_PROBABILITY) add_probabilities(sums, n, records);
   if (kind->labels == TRS_LABEL_NUMBER) add_numbers(kind, sums, n, records);
   if (kind->labels == TRS_LABEL_CLASS) add_classes(sums, n, records);
+}
+
+void TrsExactMetricSumsAdd(const TrsMetricKind *kind, TrsExactMetricSums *sums, int64_t n,
+                           const TrsAucRecord *records)
+{
+  TrsExactSum *positive = sums->sum + TRS_N_SUMS, *negative = positive + TRS_METRIC_BINS;
+  TrsMetricSums one = {0}; /* those of one sample */
+
+  for (int64_t i = 0; i < n; i++) {
+    const int bin = bin_of(records[i].prediction);
+
+    TrsMetricSumsAdd(kind, &one, 1, &records[i]);
+    for (int k = 0; k < TRS_N_SUMS; k++) TrsExactSumAdd(&sums->sum[k], one.sum[k]);
+    TrsExactSumAdd(&positive[bin], one.positive[bin]);
+    TrsExactSumAdd(&negative[bin], one.negative[bin]);
+    memset(one.sum, 0, sizeof(one.sum));
+    one.positive[bin] = one.negative[bin] = 0.0;
+  }
+}
+
+PetscErrorCode TrsExactMetricSumsReduce(MPI_Comm comm, const TrsExactMetricSums *sums,
+                                        TrsExactMetricSums *total)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsExactSumsReduce(comm, TRS_METRIC_SUM_DOUBLES, sums->sum, total->sum));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void TrsExactMetricSumsRound(const TrsExactMetricSums *sums, TrsMetricSums *rounded)
+{
+  for (int k = 0; k < TRS_N_SUMS; k++) rounded->sum[k] = TrsExactSumValue(&sums->sum[k]);
+  for (int b = 0; b < TRS_METRIC_BINS; b++) {
+    rounded->positive[b] = TrsExactSumValue(&sums->sum[TRS_N_SUMS + b]);
+    rounded->negative[b] = TrsExactSumValue(&sums->sum[TRS_N_SUMS + TRS_METRIC_BINS + b]);
+  }
 }
 
 /* Numbers have no probabilities and classes, classes no means and errors. */

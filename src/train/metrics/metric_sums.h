@@ -6,6 +6,7 @@
 #pragma once
 
 #include "train/metrics/auc.h"
+#include "train/metrics/exact_sum.h"
 #include "train/metrics/metrics.h"
 
 #define TRS_METRIC_BINS 1000 /* bins of the precision-recall curve */
@@ -30,12 +31,31 @@ typedef struct {
 } TrsMetricSums;
 enum { TRS_METRIC_SUM_DOUBLES = TRS_N_SUMS + 2 * TRS_METRIC_BINS };
 
+/* The same sums, whose bits do not depend on the order of the samples. Starts as zeros. */
+typedef struct {
+  TrsExactSum sum[TRS_METRIC_SUM_DOUBLES]; /* in the order of TrsMetricSums */
+} TrsExactMetricSums;
+
 /*
   Add samples to all sums except the loss, according to the task's kind of labels. For numbers, the
   loss is stored as the cross entropy. A class record has the probability of the sample's class, and
   as its label whether this class is the most probable one. Not collective.
 */
 void TrsMetricSumsAdd(const TrsMetricKind *kind, TrsMetricSums *sums, int64_t n, const TrsAucRecord *records);
+
+/*
+  As TrsMetricSumsAdd(). A sample's part of a sum is rounded by itself, so cross entropy takes one
+  logarithm for each sample. Not collective.
+*/
+void TrsExactMetricSumsAdd(const TrsMetricKind *kind, TrsExactMetricSums *sums, int64_t n,
+                           const TrsAucRecord *records);
+
+/* The sums of all ranks, the same on every rank. Collective on comm. Errors: MEMORY */
+PetscErrorCode TrsExactMetricSumsReduce(MPI_Comm comm, const TrsExactMetricSums *sums,
+                                        TrsExactMetricSums *total);
+
+/* The sums, rounded. Not collective. */
+void TrsExactMetricSumsRound(const TrsExactMetricSums *sums, TrsMetricSums *rounded);
 
 /*
   The metrics from sums over all ranks. auc is NaN, because it needs the samples themselves. So are

@@ -7,7 +7,8 @@
   (data/weight_sum.h). With curves every (prediction, label, weight) is kept, and AUC and AUPRC are
   exact: equal predictions count half in AUC and are one point on AUPRC's curve. Without curves
   AUPRC is computed over 1000 bins of the prediction, as TorchRec's lifetime value. Nothing depends
-  on the number of threads.
+  on the number of threads. If the kind asks for exact sums, nothing depends on the number of ranks
+  or the order of the samples either.
 
   Source: torchrec.metrics (ne, auc, auprc, accuracy, calibration, ctr, mse, mae); src/RULES.md,
           rules A19, A22
@@ -52,6 +53,7 @@ typedef struct {
   TrsLabelKind labels;
   TrsLossKind loss;
   double huber_delta;
+  PetscBool exact; /* sums whose bits do not depend on the ranks and the order of the samples */
 } TrsMetricKind;
 
 /* curves: keep all predictions, for AUC. Collective on comm (duplicated). */
@@ -64,11 +66,17 @@ PetscErrorCode TrsMetricsCreate(MPI_Comm comm, const TrsMetricKind *kind, PetscB
   In:     predictions, labels  host [n]: probabilities and labels in [0, 1], numbers, or classes as
                                in train/metrics/metric_sums.h
           weights              host [n] or NULL (all 1), the same choice in all calls
-          loss_sum             sum of the samples' losses
   Errors: MEMORY
 */
 PetscErrorCode TrsMetricsAdd(TrsMetrics metrics, int64_t n, const float *predictions, const float *labels,
-                             const float *weights, double loss_sum);
+                             const float *weights);
+
+/*
+  Add n losses, each the sum of some samples' weighted losses on any rank. Loss i is losses[i *
+  stride], host. With exact sums the bits depend on how losses were put together before. Not
+  collective.
+*/
+void TrsMetricsAddLosses(TrsMetrics metrics, int64_t n, const double *losses, int64_t stride);
 
 /*
   Compute the metrics of all samples added on all ranks, the same on every rank. Collective on comm.

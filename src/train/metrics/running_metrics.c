@@ -14,13 +14,26 @@ enum { TRS_THROUGHPUT_WARM_UP = 8 };
 /* The numbers in a checkpoint, in order: first the sums, then these. */
 enum { TRS_KEPT_EXAMPLES = TRS_METRIC_SUM_DOUBLES, TRS_KEPT_TIMED, TRS_KEPT_TIME, TRS_N_KEPT };
 
+/* An exact sum in a checkpoint: its place, then the upper and lower 32 bits of each digit. */
+enum { TRS_KEPT_OF_SUM = 1 + 2 * TRS_EXACT_DIGITS, TRS_N_EXACT = TRS_METRIC_SUM_DOUBLES * TRS_KEPT_OF_SUM };
+
+/* What exact sums need beside the rest. */
+typedef struct {
+  TrsExactMetricSums lifetime, window, total;
+  int64_t *place, *group; /* of the samples in the ring: [capacity] places among all samples */
+  TrsAucRecord *chosen;   /* [capacity] samples of the window */
+  double kept[TRS_N_EXACT];
+} TrsExactMetrics;
+
 struct TrsRunningMetricsImpl {
   MPI_Comm comm;
   TrsMetricKind kind;
   int rank;
+  int64_t window_samples; /* on all ranks */
   /* The window: its size on this rank, the samples in it, and the place of the next one. */
   int64_t capacity, n, next;
-  TrsAucRecord *record; /* [capacity], a ring */
+  TrsAucRecord *record;   /* [capacity], a ring */
+  TrsExactMetrics *exact; /* or NULL */
   TrsMetricSums lifetime, window, total;
   TrsAucScratch scratch;
   TrsGroupMetrics groups; /* for the same window; NULL if not wanted */
@@ -41,7 +54,8 @@ static const TrsOptionSpec specs[] = {
      "all; 0: never"},
     {"-metrics_window_samples", TRS_OPTION_INT, "100000", "[1,]", NULL, "samples",
      "number of the last samples that the window metrics cover. Each of W ranks keeps the last W-th part "
-     "of them that it has seen itself"},
+     "of them that it has seen itself. With -reproducible they are the last ones of all ranks, and each "
+     "rank keeps as many"},
     {"-metrics_group", TRS_OPTION_STRING, NULL, NULL, NULL, NULL,
      "also compute metrics within groups of samples: GAUC, NDCG, recall, hit rate, precision, NE, MSE, "
      "MAE. Groups are those of the dataset's /group, or of a feature with one id a sample, by its name"},
@@ -65,26 +79,39 @@ PetscErrorCode TrsRunningMetricsCreate(MPI_Comm comm, const TrsMetricKind *kind,
   PetscCallMPI(MPI_Comm_rank(comm, &m->rank));
   PetscCallMPI(MPI_Comm_size(comm, &size));
   m->kind = *kind;
-  m->capacity = (window_samples - 1) / size + 1;
+  m->window_samples = window_samples;
+  m->capacity = kind->exact ? window_samples : (window_samples - 1) / size + 1;
   PetscCall(TrsAlloc(m->capacity, sizeof(*m->record), &m->record));
   PetscCall(TrsAucScratchReserve(&m->scratch, m->capacity));
-  if (options) PetscCall(TrsGroupMetricsCreate(comm, options, window_samples, &m->groups));
+  if (options) PetscCall(TrsGroupMetricsCreate(comm, options, kind->exact ? 0 : window_samples, &m->groups));
   *metrics = m;
+  if (!kind->exact) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscNew(&m->exact));
+  PetscCall(TrsAlloc(m->capacity, sizeof(*m->exact->place), &m->exact->place));
+  PetscCall(TrsAlloc(m->capacity, sizeof(*m->exact->group), &m->exact->group));
+  PetscCall(TrsAlloc(m->capacity, sizeof(*m->exact->chosen), &m->exact->chosen));
+  PetscCall(TrsGroupMetricsRestart(m->groups, m->capacity));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsRunningMetricsAdd(TrsRunningMetrics m, int64_t n, const float *predictions,
-                                    const float *labels, const float *weights, const int64_t *group)
+PetscErrorCode TrsRunningMetricsAdd(TrsRunningMetrics m, const TrsMetricSamples *s)
 {
   PetscFunctionBegin;
-  PetscCall(TrsGroupMetricsAdd(m->groups, n, predictions, labels, weights, group));
-  for (int64_t i = 0; i < n;) { /* copy runs that do not wrap around */
-    const int64_t run = PetscMin(n - i, m->capacity - m->next);
+  if (!m->exact)
+    PetscCall(TrsGroupMetricsAdd(m->groups, s->n, s->predictions, s->labels, s->weights, s->group));
+  for (int64_t i = 0; i < s->n;) { /* copy runs that do not wrap around */
+    const int64_t run = PetscMin(s->n - i, m->capacity - m->next);
 
-    for (int64_t k = 0; k < run; k++)
-      m->record[m->next + k] = (TrsAucRecord){predictions[i + k], labels[i + k],
-                                              weights ? weights[i + k] : 1.0f};
-    TrsMetricSumsAdd(&m->kind, &m->lifetime, run, m->record + m->next);
+    for (int64_t k = 0; k < run; k++) {
+      m->record[m->next + k] = (TrsAucRecord){s->predictions[i + k], s->labels[i + k],
+                                              s->weights ? s->weights[i + k] : 1.0f};
+      if (m->exact) m->exact->place[m->next + k] = m->examples + s->place[i + k];
+      if (m->exact && s->group) m->exact->group[m->next + k] = s->group[i + k];
+    }
+    if (m->exact)
+      TrsExactMetricSumsAdd(&m->kind, &m->exact->lifetime, run, m->record + m->next);
+    else
+      TrsMetricSumsAdd(&m->kind, &m->lifetime, run, m->record + m->next);
     i += run;
     m->next = (m->next + run) % m->capacity;
     m->n = PetscMin(m->n + run, m->capacity);
@@ -111,13 +138,112 @@ static double rate(int64_t examples, double seconds)
   return seconds > 0.0 ? (double)examples / seconds : (double)NAN;
 }
 
-/* Add up the sums over ranks into m->total, and compute the values. */
-static PetscErrorCode add_up(TrsRunningMetrics m, const TrsMetricSums *sums, TrsMetricValues *values)
+/* Compute values from the sums over ranks in m->total. */
+static void finish(TrsRunningMetrics m, TrsMetricValues *values)
+{
+  m->total.sum[TRS_SUM_LOSS] = m->total.sum[TRS_SUM_CROSS_ENTROPY];
+  TrsMetricSumsValues(&m->kind, &m->total, values);
+}
+
+/* Add up sums over ranks into m->total, and exact ones into m->exact->total, too. */
+static PetscErrorCode add_up(TrsRunningMetrics m, const TrsMetricSums *sums, const TrsExactMetricSums *exact)
 {
   PetscFunctionBegin;
-  PetscCallMPI(MPI_Allreduce(sums, &m->total, TRS_METRIC_SUM_DOUBLES, MPI_DOUBLE, MPI_SUM, m->comm));
-  m->total.sum[TRS_SUM_LOSS] = m->total.sum[TRS_SUM_CROSS_ENTROPY];
-  if (values) TrsMetricSumsValues(&m->kind, &m->total, values);
+  if (m->exact) {
+    PetscCall(TrsExactMetricSumsReduce(m->comm, exact, &m->exact->total));
+    TrsExactMetricSumsRound(&m->exact->total, &m->total);
+  } else {
+    PetscCallMPI(MPI_Allreduce(sums, &m->total, TRS_METRIC_SUM_DOUBLES, MPI_DOUBLE, MPI_SUM, m->comm));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- the window of exact sums --- */
+
+/* The sample in the ring that has number i, from the oldest on. */
+static int64_t in_ring(TrsRunningMetrics m, int64_t i)
+{
+  return (m->next + m->capacity - m->n + i) % m->capacity;
+}
+
+/* The number of this rank's first sample in the ring that is not before `place`. */
+static int64_t first_from(TrsRunningMetrics m, int64_t place)
+{
+  int64_t low = 0, high = m->n;
+
+  while (low < high) {
+    const int64_t i = low + (high - low) / 2;
+
+    if (m->exact->place[in_ring(m, i)] < place)
+      low = i + 1;
+    else
+      high = i;
+  }
+  return low;
+}
+
+/* Find this rank's first sample of the window. All ranks have window_samples from there on. */
+static PetscErrorCode find_window(TrsRunningMetrics m, int64_t *first)
+{
+  int64_t low = 0, high = m->examples;
+
+  PetscFunctionBegin;
+  while (low < high) {
+    const int64_t place = low + (high - low) / 2;
+    int64_t n = m->n - first_from(m, place);
+
+    PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &n, 1, MPI_INT64_T, MPI_SUM, m->comm));
+    if (n > m->window_samples)
+      low = place + 1;
+    else
+      high = place;
+  }
+  *first = first_from(m, low);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Put this rank's samples of the window side by side, and those of groups into m->groups. */
+static PetscErrorCode choose_window(TrsRunningMetrics m, int64_t *n)
+{
+  int64_t first = 0;
+
+  PetscFunctionBegin;
+  PetscCall(find_window(m, &first));
+  *n = m->n - first;
+  PetscCall(TrsGroupMetricsRestart(m->groups, *n));
+  for (int64_t i = 0; i < *n; i++) {
+    const int64_t at = in_ring(m, first + i);
+    const TrsAucRecord *record = &m->record[at];
+
+    m->exact->chosen[i] = *record;
+    PetscCall(TrsGroupMetricsAdd(m->groups, 1, &record->prediction, &record->label, &record->weight,
+                                 &m->exact->group[at]));
+  }
+  PetscCall(PetscMemzero(&m->exact->window, sizeof(m->exact->window)));
+  TrsExactMetricSumsAdd(&m->kind, &m->exact->window, *n, m->exact->chosen);
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* --- values --- */
+
+/* The values of the window. */
+static PetscErrorCode compute_window(TrsRunningMetrics m, TrsMetricValues *values)
+{
+  int64_t n = m->n;
+
+  PetscFunctionBegin;
+  if (m->exact) {
+    PetscCall(choose_window(m, &n));
+  } else {
+    m->window = (TrsMetricSums){0};
+    TrsMetricSumsAdd(&m->kind, &m->window, n, m->record);
+  }
+  PetscCall(add_up(m, &m->window, m->exact ? &m->exact->window : NULL));
+  finish(m, values);
+  if (m->kind.labels == TRS_LABEL_PROBABILITY && values->lack != TRS_LACK_WEIGHT)
+    PetscCall(TrsAuc(m->comm, n, m->exact ? m->exact->chosen : m->record, m->kind.exact, &m->scratch,
+                     &values->auc, &values->auprc));
+  PetscCall(TrsGroupMetricsCompute(m->groups, &values->groups));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -128,13 +254,9 @@ PetscErrorCode TrsRunningMetricsCompute(TrsRunningMetrics m, TrsRunningValues *v
                      rate(m->timed_before + m->timed, m->time_before_s + timed_s), rate(m->timed, timed_s)};
 
   PetscFunctionBegin;
-  m->window = (TrsMetricSums){0};
-  TrsMetricSumsAdd(&m->kind, &m->window, m->n, m->record);
-  PetscCall(add_up(m, &m->window, &values->window));
-  if (m->kind.labels == TRS_LABEL_PROBABILITY && values->window.lack != TRS_LACK_WEIGHT)
-    PetscCall(TrsAuc(m->comm, m->n, m->record, &m->scratch, &values->window.auc, &values->window.auprc));
-  PetscCall(TrsGroupMetricsCompute(m->groups, &values->window.groups));
-  PetscCall(add_up(m, &m->lifetime, &values->lifetime));
+  PetscCall(compute_window(m, &values->window));
+  PetscCall(add_up(m, &m->lifetime, m->exact ? &m->exact->lifetime : NULL));
+  finish(m, &values->lifetime);
   PetscCallMPI(MPI_Bcast(rates, 3, MPI_DOUBLE, 0, m->comm));
   values->window_throughput = rates[0];
   values->lifetime_throughput = rates[1];
@@ -149,7 +271,8 @@ PetscErrorCode TrsRunningMetricsCompute(TrsRunningMetrics m, TrsRunningValues *v
 PetscErrorCode TrsRunningMetricsSave(TrsRunningMetrics m, int *n, double **numbers)
 {
   PetscFunctionBegin;
-  PetscCall(add_up(m, &m->lifetime, NULL));
+  PetscCall(add_up(m, &m->lifetime, m->exact ? &m->exact->lifetime : NULL));
+  m->total.sum[TRS_SUM_LOSS] = m->total.sum[TRS_SUM_CROSS_ENTROPY];
   PetscCall(PetscMemcpy(m->kept, &m->total, sizeof(m->total)));
   m->kept[TRS_KEPT_EXAMPLES] = (double)(m->examples_before + m->examples);
   m->kept[TRS_KEPT_TIMED] = (double)(m->timed_before + m->timed);
@@ -173,10 +296,70 @@ PetscErrorCode TrsRunningMetricsLoad(TrsRunningMetrics m, const char *path, int 
                PETSC_COMM_SELF, TRS_ERR_DATA, "%s: sum %d of the metrics is %g, expected a number%s%s", path,
                i, numbers[i], sign ? "" : " of at least 0", count ? " and below 9e15" : "");
   }
-  if (m->rank == 0) PetscCall(PetscMemcpy(&m->lifetime, numbers, sizeof(m->lifetime)));
+  if (m->rank == 0 && !m->exact) PetscCall(PetscMemcpy(&m->lifetime, numbers, sizeof(m->lifetime)));
+  for (int k = 0; k < TRS_METRIC_SUM_DOUBLES && m->rank == 0 && m->exact; k++) {
+    m->exact->lifetime.sum[k] = (TrsExactSum){0};
+    TrsExactSumAdd(&m->exact->lifetime.sum[k], numbers[k]);
+  }
   m->examples_before = (int64_t)numbers[TRS_KEPT_EXAMPLES];
   m->timed_before = (int64_t)numbers[TRS_KEPT_TIMED];
   m->time_before_s = numbers[TRS_KEPT_TIME];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsRunningMetricsSaveExact(TrsRunningMetrics m, int *n, double **numbers)
+{
+  PetscFunctionBegin;
+  *n = 0;
+  *numbers = NULL;
+  if (!m->exact) PetscFunctionReturn(PETSC_SUCCESS);
+  for (int k = 0; k < TRS_METRIC_SUM_DOUBLES; k++) {
+    const TrsExactSum *sum = &m->exact->total.sum[k];
+    double *to = m->exact->kept + k * TRS_KEPT_OF_SUM;
+
+    to[0] = (double)sum->first;
+    for (int d = 0; d < TRS_EXACT_DIGITS; d++) {
+      const int64_t low = sum->digit[d] & INT64_C(0xffffffff);
+
+      to[1 + 2 * d] = (double)((sum->digit[d] - low) / (INT64_C(1) << 32));
+      to[2 + 2 * d] = (double)low;
+    }
+  }
+  *n = TRS_N_EXACT;
+  *numbers = m->exact->kept;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Take a sum from the numbers of a file. Returns whether it is one. */
+static PetscBool take_sum(const double *numbers, TrsExactSum *sum)
+{
+  const double radix = 0x1p32;
+
+  for (int i = 0; i < TRS_KEPT_OF_SUM; i++) /* refuses NaN, too */
+    if (!(fabs(numbers[i]) < radix && numbers[i] == floor(numbers[i]))) return PETSC_FALSE;
+  sum->first = (int64_t)numbers[0];
+  for (int d = 0; d < TRS_EXACT_DIGITS; d++) {
+    const double high = numbers[1 + 2 * d];
+
+    if (fabs(high) > 0x1p30) return PETSC_FALSE;
+    sum->digit[d] = (int64_t)high * (INT64_C(1) << 32) + (int64_t)numbers[2 + 2 * d];
+  }
+  return TrsExactSumIsValid(sum);
+}
+
+PetscErrorCode TrsRunningMetricsLoadExact(TrsRunningMetrics m, const char *path, int n, const double *numbers)
+{
+  PetscFunctionBegin;
+  if (!m->exact) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCheck(n == TRS_N_EXACT, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: attribute metrics_exact has %d numbers, expected %d", path, n, TRS_N_EXACT);
+  for (int k = 0; k < TRS_METRIC_SUM_DOUBLES; k++) {
+    TrsExactSum sum;
+
+    PetscCheck(take_sum(numbers + k * TRS_KEPT_OF_SUM, &sum), PETSC_COMM_SELF, TRS_ERR_DATA,
+               "%s: attribute metrics_exact: sum %d of the metrics is not a sum in digits", path, k);
+    if (m->rank == 0) m->exact->lifetime.sum[k] = sum;
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -186,6 +369,12 @@ PetscErrorCode TrsRunningMetricsDestroy(TrsRunningMetrics *metrics)
   if (!*metrics) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCallMPI(MPI_Comm_free(&(*metrics)->comm));
   PetscCall(TrsFree(&(*metrics)->record));
+  if ((*metrics)->exact) {
+    PetscCall(TrsFree(&(*metrics)->exact->place));
+    PetscCall(TrsFree(&(*metrics)->exact->group));
+    PetscCall(TrsFree(&(*metrics)->exact->chosen));
+    PetscCall(PetscFree((*metrics)->exact));
+  }
   PetscCall(TrsAucScratchFree(&(*metrics)->scratch));
   PetscCall(TrsGroupMetricsDestroy(&(*metrics)->groups));
   PetscCall(PetscFree(*metrics));

@@ -9,6 +9,10 @@
   drops samples. Both are equal if the window is a multiple of the global batch. There is no
   lifetime AUC (as in TorchRec), because it would need all samples.
 
+  With exact sums the window has the last samples in the order of the global batches, wherever they
+  are. As any of them may be on one rank, each rank keeps its own last `window` samples, 40 bytes
+  each. So the values' bits are the same for any number of ranks.
+
   Source: torchrec.metrics.rec_metric (WindowBuffer), throughput; src/RULES.md, section 18
 */
 #pragma once
@@ -42,12 +46,18 @@ extern const TrsOptionGroup trs_metrics_options; /* -metrics_every -metrics_wind
 PetscErrorCode TrsRunningMetricsCreate(MPI_Comm comm, const TrsMetricKind *kind, TrsOptions options,
                                        int64_t window_samples, TrsRunningMetrics *metrics);
 
-/*
-  Add n samples of this rank: predictions, labels, weights (NULL: all 1) and groups (NULL without
-  -metrics_group), host [n]. Not collective, no allocation.
-*/
-PetscErrorCode TrsRunningMetricsAdd(TrsRunningMetrics metrics, int64_t n, const float *predictions,
-                                    const float *labels, const float *weights, const int64_t *group);
+/* Samples of this rank, host [n]. */
+typedef struct {
+  int64_t n;
+  const float *predictions, *labels; /* as TrsMetricsAdd() takes them */
+  const float *weights;              /* NULL: all 1 */
+  const int64_t *group;              /* NULL without -metrics_group */
+  /* Places in the step's global batch, growing. Only exact sums use them. */
+  const int64_t *place;
+} TrsMetricSamples;
+
+/* Add samples of the step that TrsRunningMetricsStep() ends. Not collective, no allocation. */
+PetscErrorCode TrsRunningMetricsAdd(TrsRunningMetrics metrics, const TrsMetricSamples *samples);
 
 /*
   Record that a step over global_batch samples on all ranks ended at now_s on a monotonic clock,
@@ -69,6 +79,15 @@ PetscErrorCode TrsRunningMetricsCompute(TrsRunningMetrics metrics, TrsRunningVal
 PetscErrorCode TrsRunningMetricsSave(TrsRunningMetrics metrics, int *n, double **numbers);
 PetscErrorCode TrsRunningMetricsLoad(TrsRunningMetrics metrics, const char *path, int n,
                                      const double *numbers);
+
+/*
+  The same for the exact sums, behind Save and Load. *n is 0 without exact sums, and Load then takes
+  any numbers and ignores them. A file without them leaves Load's rounded sums, to which others are
+  added.
+*/
+PetscErrorCode TrsRunningMetricsSaveExact(TrsRunningMetrics metrics, int *n, double **numbers);
+PetscErrorCode TrsRunningMetricsLoadExact(TrsRunningMetrics metrics, const char *path, int n,
+                                          const double *numbers);
 
 /* Collective on comm. */
 PetscErrorCode TrsRunningMetricsDestroy(TrsRunningMetrics *metrics);

@@ -5,22 +5,18 @@
 
 /* --- the samples of a task --- */
 
-/* The samples of a batch that have the label of a task, host. */
-typedef struct {
-  int64_t n;
-  const float *predictions, *labels, *weights; /* [n] as TrsMetricsAdd() takes them */
-  const int64_t *group;                        /* [n] or NULL */
-} TrsTaskSamples;
-
 /* Memory for the samples of a task. Starts as zeros. */
 typedef struct {
-  TrsBuffer predictions, labels, weights, group;
+  TrsBuffer predictions, labels, weights, group, place;
 } TrsTaskScratch;
 
-/* What metrics of the task measure. */
-static TrsMetricKind kind_of(const TrsTaskConfig *task)
+/* What metrics of the task measure; options NULL: of a plain training. */
+static PetscErrorCode find_kind(const TrsTaskConfig *task, TrsOptions options, TrsMetricKind *kind)
 {
-  return (TrsMetricKind){.labels = task->labels, .loss = task->loss, .huber_delta = task->huber_delta};
+  PetscFunctionBegin;
+  *kind = (TrsMetricKind){.labels = task->labels, .loss = task->loss, .huber_delta = task->huber_delta};
+  if (options) PetscCall(TrsOptionsGetBool(options, "-reproducible", &kind->exact, NULL));
+  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsTaskMetricsCheck(const TrsTaskConfigs *tasks, TrsOptions options)
@@ -63,15 +59,20 @@ static void take_sample(const TrsTaskConfig *task, const float *row, float y, fl
   until the next call.
 */
 static PetscErrorCode take_samples(const TrsTaskConfigs *tasks, int t, const TrsBatch *batch,
-                                   const float *predictions, TrsTaskScratch *scratch, TrsTaskSamples *samples)
+                                   const float *predictions, TrsTaskScratch *scratch,
+                                   TrsMetricSamples *samples)
 {
   const TrsTaskConfig *task = &tasks->task[t];
   const int64_t bytes = batch->batch * (int64_t)sizeof(float);
   float *p, *y, *w;
-  int64_t *group, n = 0;
+  int64_t *group, *place, n = 0;
 
   PetscFunctionBegin;
-  *samples = (TrsTaskSamples){batch->batch, predictions, batch->labels, batch->weights, batch->group};
+  PetscCall(TrsBufferReserve(&scratch->place, 2 * bytes, PETSC_FALSE));
+  place = (int64_t *)scratch->place.data;
+  for (int64_t b = 0; b < batch->batch; b++) place[b] = batch->first - batch->position + b;
+  *samples = (TrsMetricSamples){batch->batch,   predictions,  batch->labels,
+                                batch->weights, batch->group, place};
   if (!tasks->named) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsBufferReserve(&scratch->predictions, bytes, PETSC_FALSE));
   PetscCall(TrsBufferReserve(&scratch->labels, bytes, PETSC_FALSE));
@@ -89,9 +90,10 @@ static PetscErrorCode take_samples(const TrsTaskConfigs *tasks, int t, const Trs
     take_sample(task, predictions + b * tasks->columns + task->column, label, &p[n], &y[n]);
     if (batch->weights) w[n] = batch->weights[b];
     if (batch->group) group[n] = batch->group[b];
+    place[n] = place[b];
     n++;
   }
-  *samples = (TrsTaskSamples){n, p, y, batch->weights ? w : NULL, batch->group ? group : NULL};
+  *samples = (TrsMetricSamples){n, p, y, batch->weights ? w : NULL, batch->group ? group : NULL, place};
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -102,6 +104,7 @@ static PetscErrorCode free_scratch(TrsTaskScratch *scratch)
   PetscCall(TrsBufferFree(&scratch->labels));
   PetscCall(TrsBufferFree(&scratch->weights));
   PetscCall(TrsBufferFree(&scratch->group));
+  PetscCall(TrsBufferFree(&scratch->place));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -124,8 +127,9 @@ PetscErrorCode TrsTaskMetricsCreate(MPI_Comm comm, const TrsTaskConfigs *tasks, 
   m->tasks = tasks;
   PetscCall(PetscCalloc2((size_t)tasks->n, &m->metrics, (size_t)tasks->n, &m->groups));
   for (int t = 0; t < tasks->n; t++) {
-    const TrsMetricKind kind = kind_of(&tasks->task[t]);
+    TrsMetricKind kind;
 
+    PetscCall(find_kind(&tasks->task[t], options, &kind));
     PetscCall(TrsMetricsCreate(comm, &kind, PETSC_TRUE, &m->metrics[t]));
     if (options && kind.labels == TRS_LABEL_PROBABILITY)
       PetscCall(TrsGroupMetricsCreate(comm, options, 0, &m->groups[t]));
@@ -135,14 +139,15 @@ PetscErrorCode TrsTaskMetricsCreate(MPI_Comm comm, const TrsTaskConfigs *tasks, 
 }
 
 PetscErrorCode TrsTaskMetricsAdd(TrsTaskMetrics m, const TrsBatch *batch, const float *predictions,
-                                 const double *losses)
+                                 int64_t n_losses, const double *losses)
 {
-  TrsTaskSamples s;
+  TrsMetricSamples s;
 
   PetscFunctionBegin;
   for (int t = 0; t < m->tasks->n; t++) {
     PetscCall(take_samples(m->tasks, t, batch, predictions, &m->scratch, &s));
-    PetscCall(TrsMetricsAdd(m->metrics[t], s.n, s.predictions, s.labels, s.weights, losses[t]));
+    PetscCall(TrsMetricsAdd(m->metrics[t], s.n, s.predictions, s.labels, s.weights));
+    TrsMetricsAddLosses(m->metrics[t], n_losses, losses + t, m->tasks->n);
     PetscCall(TrsGroupMetricsAdd(m->groups[t], s.n, s.predictions, s.labels, s.weights, s.group));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -180,7 +185,7 @@ struct TrsTaskRunningImpl {
   const TrsTaskConfigs *tasks;
   TrsRunningMetrics *metrics; /* [tasks] */
   TrsTaskScratch scratch;
-  TrsBuffer kept; /* the numbers of all tasks for a checkpoint */
+  TrsBuffer kept, kept_exact; /* the numbers of all tasks for a checkpoint */
 };
 
 PetscErrorCode TrsTaskRunningCreate(MPI_Comm comm, const TrsTaskConfigs *tasks, TrsOptions options,
@@ -193,8 +198,9 @@ PetscErrorCode TrsTaskRunningCreate(MPI_Comm comm, const TrsTaskConfigs *tasks, 
   m->tasks = tasks;
   PetscCall(PetscCalloc1((size_t)tasks->n, &m->metrics));
   for (int t = 0; t < tasks->n; t++) {
-    const TrsMetricKind kind = kind_of(&tasks->task[t]);
+    TrsMetricKind kind;
 
+    PetscCall(find_kind(&tasks->task[t], options, &kind));
     PetscCall(TrsRunningMetricsCreate(comm, &kind, kind.labels == TRS_LABEL_PROBABILITY ? options : NULL,
                                       window_samples, &m->metrics[t]));
   }
@@ -204,12 +210,12 @@ PetscErrorCode TrsTaskRunningCreate(MPI_Comm comm, const TrsTaskConfigs *tasks, 
 
 PetscErrorCode TrsTaskRunningAdd(TrsTaskRunning m, const TrsBatch *batch, const float *predictions)
 {
-  TrsTaskSamples s;
+  TrsMetricSamples s;
 
   PetscFunctionBegin;
   for (int t = 0; t < m->tasks->n; t++) {
     PetscCall(take_samples(m->tasks, t, batch, predictions, &m->scratch, &s));
-    PetscCall(TrsRunningMetricsAdd(m->metrics[t], s.n, s.predictions, s.labels, s.weights, s.group));
+    PetscCall(TrsRunningMetricsAdd(m->metrics[t], &s));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -228,31 +234,55 @@ PetscErrorCode TrsTaskRunningCompute(TrsTaskRunning m, TrsRunningValues *values)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsTaskRunningSave(TrsTaskRunning m, int *n, double **numbers)
+/* Put the numbers of a task behind those of the tasks before it. */
+static PetscErrorCode keep(TrsBuffer *kept, int task, int n, const double *numbers)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsBufferReserve(kept, (int64_t)(task + 1) * n * (int64_t)sizeof(double), PETSC_TRUE));
+  PetscCall(PetscArraycpy((double *)kept->data + (int64_t)task * n, numbers, (size_t)n));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTaskRunningSave(TrsTaskRunning m, TrsTaskRunningNumbers *numbers)
 {
   double *of_task;
 
   PetscFunctionBegin;
   for (int t = 0; t < m->tasks->n; t++) {
-    PetscCall(TrsRunningMetricsSave(m->metrics[t], n, &of_task));
-    PetscCall(TrsBufferReserve(&m->kept, (int64_t)m->tasks->n * *n * (int64_t)sizeof(double), PETSC_TRUE));
-    PetscCall(PetscArraycpy((double *)m->kept.data + (int64_t)t * *n, of_task, (size_t)*n));
+    PetscCall(TrsRunningMetricsSave(m->metrics[t], &numbers->n, &of_task));
+    PetscCall(keep(&m->kept, t, numbers->n, of_task));
+    PetscCall(TrsRunningMetricsSaveExact(m->metrics[t], &numbers->n_exact, &of_task));
+    PetscCall(keep(&m->kept_exact, t, numbers->n_exact, of_task));
   }
-  *n *= m->tasks->n;
-  *numbers = (double *)m->kept.data;
+  numbers->n *= m->tasks->n;
+  numbers->n_exact *= m->tasks->n;
+  numbers->value = (double *)m->kept.data;
+  numbers->exact = (double *)m->kept_exact.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsTaskRunningLoad(TrsTaskRunning m, const char *path, int n, const double *numbers)
+/* Share numbers of a checkpoint out to the tasks. */
+static PetscErrorCode load(TrsTaskRunning m, const char *path, const char *attribute, int n,
+                           const double *numbers,
+                           PetscErrorCode (*of_task)(TrsRunningMetrics, const char *, int, const double *))
 {
-  const int of_task = n / m->tasks->n;
+  const int each = n / m->tasks->n;
 
   PetscFunctionBegin;
-  PetscCheck(n == of_task * m->tasks->n, PETSC_COMM_SELF, TRS_ERR_DATA,
-             "%s: attribute metrics has %d sums of metrics, which are not those of %d tasks", path, n,
+  PetscCheck(n == each * m->tasks->n, PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: attribute %s has %d sums of metrics, which are not those of %d tasks", path, attribute, n,
              m->tasks->n);
   for (int t = 0; t < m->tasks->n; t++)
-    PetscCall(TrsRunningMetricsLoad(m->metrics[t], path, of_task, numbers + (int64_t)t * of_task));
+    PetscCall(of_task(m->metrics[t], path, each, numbers + (int64_t)t * each));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsTaskRunningLoad(TrsTaskRunning m, const char *path, const TrsTaskRunningNumbers *numbers)
+{
+  PetscFunctionBegin;
+  PetscCall(load(m, path, "metrics", numbers->n, numbers->value, TrsRunningMetricsLoad));
+  if (numbers->n_exact)
+    PetscCall(load(m, path, "metrics_exact", numbers->n_exact, numbers->exact, TrsRunningMetricsLoadExact));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -265,6 +295,7 @@ PetscErrorCode TrsTaskRunningDestroy(TrsTaskRunning *metrics)
   for (int t = 0; t < m->tasks->n; t++) PetscCall(TrsRunningMetricsDestroy(&m->metrics[t]));
   PetscCall(free_scratch(&m->scratch));
   PetscCall(TrsBufferFree(&m->kept));
+  PetscCall(TrsBufferFree(&m->kept_exact));
   PetscCall(PetscFree(m->metrics));
   PetscCall(PetscFree(*metrics));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -20,21 +20,27 @@ double TrsTaskLoss(const TrsTaskConfigs *tasks, const TrsMetricValues *values);
 typedef struct TrsTaskMetricsImpl *TrsTaskMetrics;
 
 /*
-  The metrics of an evaluation, those of groups with them; options NULL: without groups. Collective
-  on comm. Errors: OPTION, MEMORY.
+  The metrics of an evaluation, those of groups with them; options NULL: without groups. With
+  -reproducible sums are exact. Collective on comm. Errors: OPTION, MEMORY.
 */
 PetscErrorCode TrsTaskMetricsCreate(MPI_Comm comm, const TrsTaskConfigs *tasks, TrsOptions options,
                                     TrsTaskMetrics *metrics);
 
-/* Add a batch with labels: predictions [B, columns], losses [tasks]. Not collective. */
+/* Add a batch with labels: predictions [B, columns], losses [n_losses, tasks]. Not collective. */
 PetscErrorCode TrsTaskMetricsAdd(TrsTaskMetrics metrics, const TrsBatch *batch, const float *predictions,
-                                 const double *losses);
+                                 int64_t n_losses, const double *losses);
 
 /* Compute the metrics of all samples on all ranks, values [tasks]. Collective. */
 PetscErrorCode TrsTaskMetricsCompute(TrsTaskMetrics metrics, TrsMetricValues *values);
 PetscErrorCode TrsTaskMetricsDestroy(TrsTaskMetrics *metrics);
 
 typedef struct TrsTaskRunningImpl *TrsTaskRunning;
+
+/* The numbers of all tasks for a checkpoint: rounded, and of exact sums (n_exact 0: none). */
+typedef struct {
+  int n, n_exact;
+  double *value, *exact;
+} TrsTaskRunningNumbers;
 
 /*
   The metrics of a training: a TrsRunningMetrics for each task. Values are [tasks]. Save and Load
@@ -45,6 +51,7 @@ PetscErrorCode TrsTaskRunningCreate(MPI_Comm comm, const TrsTaskConfigs *tasks, 
 PetscErrorCode TrsTaskRunningAdd(TrsTaskRunning metrics, const TrsBatch *batch, const float *predictions);
 PetscErrorCode TrsTaskRunningStep(TrsTaskRunning metrics, int64_t global_batch, double now_s);
 PetscErrorCode TrsTaskRunningCompute(TrsTaskRunning metrics, TrsRunningValues *values);
-PetscErrorCode TrsTaskRunningSave(TrsTaskRunning metrics, int *n, double **numbers);
-PetscErrorCode TrsTaskRunningLoad(TrsTaskRunning metrics, const char *path, int n, const double *numbers);
+PetscErrorCode TrsTaskRunningSave(TrsTaskRunning metrics, TrsTaskRunningNumbers *numbers);
+PetscErrorCode TrsTaskRunningLoad(TrsTaskRunning metrics, const char *path,
+                                  const TrsTaskRunningNumbers *numbers);
 PetscErrorCode TrsTaskRunningDestroy(TrsTaskRunning *metrics);

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Sums of doubles whose bits do not depend on the order of the additions, or on the ranks that make
+  them. Internal to train/.
+
+  A double is cut into digits of 24 bits at fixed places, and integers add up the digits of each
+  place. A sum keeps the four places from the largest value that was added. What a value has below
+  them is left out, whenever it comes, so that the result depends on the values alone. The sum of n
+  values is wrong by less than n 2^-72 of the largest one. Up to 2^38 values fit, and positive and
+  negative ones may cancel.
+
+  Source: Demmel and Nguyen, "Parallel Reproducible Summation" (2015), with integers as the bins;
+          data/weight_sum.h has whole sums of floats
+*/
+#pragma once
+
+#include "core/error.h"
+
+#include <stdint.h>
+
+enum { TRS_EXACT_DIGITS = 4 };
+
+/* Starts as zeros. */
+typedef struct {
+  int64_t first; /* place of digit[0], whose unit is 2^(24 first - 1074) */
+  int64_t digit[TRS_EXACT_DIGITS];
+} TrsExactSum;
+enum { TRS_EXACT_INTS = 1 + TRS_EXACT_DIGITS }; /* a TrsExactSum is that many int64_t */
+
+/* Add a value. A value that is not finite makes the sum NaN. Not collective. */
+void TrsExactSumAdd(TrsExactSum *sum, double value);
+
+/* Add all values of another sum. Not collective. */
+void TrsExactSumMerge(TrsExactSum *sum, const TrsExactSum *other);
+
+/* The sum, rounded. Not collective. */
+double TrsExactSumValue(const TrsExactSum *sum);
+
+/* Tell whether numbers from a file are a finite sum, with room for many more values. */
+PetscBool TrsExactSumIsValid(const TrsExactSum *sum);
+
+/* total [n]: the sums [n] of all ranks, the same on each. Collective on comm. Errors: MEMORY */
+PetscErrorCode TrsExactSumsReduce(MPI_Comm comm, int n, const TrsExactSum *sums, TrsExactSum *total);
