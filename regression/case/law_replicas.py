@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Copies of the tables (-plan_replicas, src/RULES.md, section 21)."""
+import glob
 import json
 import os
+import re
+import signal
 
 import h5py
 import numpy as np
 
-from law_plans import MIXED, TOLERANCE, make, train
-from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, losses, run, same_bits, tensors, thin, thinned
+from law_plans import MIXED, MODEL, TABLES, TOLERANCE, make, train
+from trsrun import Job, check, check_close_losses, check_close_tensors, check_same_tensors, losses, run, same_bits, tensors, thin, thinned
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "replicas")
 REFERENCE = """-dense_arch 8,8 -over_arch 16,1 -interaction cat -dense_optimizer sgd -dense_learning_rate 0.3 -embedding_optimizer adagrad
@@ -154,14 +157,45 @@ def test_replicas_chosen(binary, folder):
             check(same_bits(found, same) and not same_bits(found, wanted), "means: not the losses of a copy for each rank")
 
 
+def steps_of(folder, name):
+    return sorted(int(re.search(r"step-(\d+)\.h5$", path).group(1)) for path in glob.glob(os.path.join(folder, name, "step-*.h5")))
+
+
 def test_replicas_resume(binary, folder):
-    """A checkpoint holds one copy: a resumed training is the uninterrupted one bit for bit, on other ranks, too; without copies it goes on from there."""
+    """A checkpoint holds one copy and follows a mean: -checkpoint_every changes no bit, and a resumed training is the uninterrupted one, on other ranks, too;
+    without copies it goes on from there."""
     make(folder, 100)
-    options = "-reproducible -steps 6 -replica_sync_every 2 -checkpoint_every 3"
-    wanted, state = train(binary, folder, "whole", 2, f"{options} -plan_replicas 2 -checkpoint_dir all")
-    train(binary, folder, "half", 2, f"{options} -plan_replicas 2 -steps 3 -checkpoint_dir some")
-    found, other = train(binary, folder, "rest", 4, f"{options} -plan_replicas 2 -checkpoint_dir some -resume -tables_sharding_types row_wise")
-    check(same_bits(found, wanted[3:]), "resumed: other losses")
-    check_same_tensors(other, state, "resumed")
-    train(binary, folder, "more", 1, f"{options.replace('-replica_sync_every 2', '')} -steps 8 -checkpoint_dir some -resume")
+    options = "-reproducible -steps 9 -replica_sync_every 4 -plan_replicas 2 -embedding_learning_rate 0.3"
+    wanted, state = train(binary, folder, "whole", 2, options)
+    for every, kept in ((1, [4, 8, 9]), (6, [8, 9]), (9, [9])):
+        name = f"every{every}"
+        found, other = train(binary, folder, name, 2, f"{options} -checkpoint_every {every} -checkpoint_keep 9 -checkpoint_dir {name}")
+        check(same_bits(found, wanted), f"-checkpoint_every {every}: other losses")
+        check_same_tensors(other, state, f"-checkpoint_every {every}")
+        check(steps_of(folder, name) == kept, f"-checkpoint_every {every}: checkpoints of steps {steps_of(folder, name)}")
+        if len(kept) < 2:
+            continue
+        for step in kept[1:]:  # the run was killed after the first one
+            os.remove(os.path.join(folder, name, f"step-{step:09d}.h5"))
+        found, other = train(binary, folder, "rest", 4, f"{options} -checkpoint_every {every} -checkpoint_dir {name} -resume -tables_sharding_types row_wise")
+        check(same_bits(found, wanted[kept[0]:]), f"-checkpoint_every {every}, resumed after step {kept[0]}: other losses")
+        check_same_tensors(other, state, f"-checkpoint_every {every}, resumed after step {kept[0]}")
+    train(binary, folder, "more", 1, f"{options.replace('-replica_sync_every 4 -plan_replicas 2', '')} -steps 11 -checkpoint_dir every1 -resume")
     run(binary, 2, f"-task eval -data_eval train.h5 -init_from {state} -batch_size 4 -plan_replicas 2", folder)
+
+
+def test_replicas_stop(binary, folder):
+    """A requested stop follows the next mean, so that the resumed training is the uninterrupted one. It does not wait for a mean that is far away, and says so."""
+    make(folder, 100)
+    options = "-reproducible -plan_replicas 2 -embedding_learning_rate 0.3 -replica_sync_every"
+    for every, says in ((7, "stopped on request after step"), (1000000000, "does not wait for the next mean")):
+        job = Job(binary, 2, f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES} {options} {every} -steps 1000000000 -report_interval 0.01 -checkpoint_dir kept{every}", folder)
+        job.read_to("step ")
+        os.kill(job.pid(1), signal.SIGTERM)
+        result = job.wait(20)
+        check(result.all_left_with(75, 2, patient=False) and re.search(says, result.text), f"{every}: {result.text[-1000:]}")
+    done = steps_of(folder, "kept7")[-1]
+    check(done % 7 == 0, f"stopped after step {done}")
+    _, state = train(binary, folder, "whole", 2, f"{options} 7 -steps {done + 5}")
+    _, other = train(binary, folder, "rest", 2, f"{options} 7 -steps {done + 5} -checkpoint_dir kept7 -resume")
+    check_same_tensors(other, state, "stopped and resumed")

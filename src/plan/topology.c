@@ -82,7 +82,9 @@ static const TrsOptionSpec specs[] = {
      "same as a single copy"},
     {"-replica_sync_every", TRS_OPTION_INT, "1", "[1,]", NULL, "steps",
      "with -plan_replicas: steps after which the copies of the tables take the mean of their weights and "
-     "optimizer states. They also do so before evaluations and checkpoints"},
+     "optimizer states. They also do so before evaluations and at the end. A checkpoint that is due "
+     "between two means follows the next one. So does a requested stop, if that takes at most 10 "
+     "seconds"},
     {"-topology_bwd_compute_multiplier", TRS_OPTION_REAL, "2", "[0,]", NULL, NULL,
      "compute time of the backward as a multiple of the forward's"},
     {"-topology_weighted_feature_bwd_compute_multiplier", TRS_OPTION_REAL, "1", "[0,]", NULL, NULL,

@@ -17,6 +17,9 @@
 
 #include <math.h>
 
+/* A requested stop waits this long for the copies' next mean: less than batch systems leave. */
+enum { TRS_STOP_WAITS_S = 10 };
+
 static PetscErrorCode read_options(TrsTraining *t, TrsOptions options)
 {
   PetscFunctionBegin;
@@ -264,15 +267,69 @@ static PetscErrorCode compute_metrics(TrsTraining *t)
 }
 
 /*
+  Tell whether a periodic checkpoint must be written after this step. A checkpoint holds one copy of
+  the tables. If the copies differ, it waits for their next mean: an additional mean would change
+  the weights, and a resumed run would not be the uninterrupted one.
+*/
+static PetscErrorCode is_checkpoint_due(TrsTraining *t, PetscBool *due)
+{
+  const int64_t updates = updates_at(t, t->done), mean = TrsModelParallelNextMean(t->session.model, updates);
+
+  PetscFunctionBegin;
+  if (t->checkpoint_every && t->done % t->checkpoint_every == 0) t->checkpoint_due = PETSC_TRUE;
+  *due = (PetscBool)(t->checkpoint_due && mean == updates);
+  if (t->checkpoint_due && !*due && !t->told_of_mean) {
+    t->told_of_mean = PETSC_TRUE;
+    PetscCall(PetscPrintf(t->session.comm,
+                          "the checkpoint due after step %" PRId64
+                          " follows the next mean of the copies, after step %" PRId64
+                          " (-replica_sync_every), and so do later ones\n",
+                          updates, PetscMin(mean, updates_at(t, t->total_steps))));
+  }
+  if (*due) t->checkpoint_due = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
+  Let a requested stop wait for the next mean of the copies, for the same reason. The signal may come
+  shortly before the job is killed, so the stop waits only if the mean is near.
+*/
+static PetscErrorCode wait_for_mean(TrsTraining *t, TrsStepResult *result)
+{
+  const int64_t updates = updates_at(t, t->done), mean = TrsModelParallelNextMean(t->session.model, updates);
+  double left_s = (double)(mean - updates) * t->progress.steps_s /
+                  (double)PetscMax(t->done - t->first_step, 1);
+
+  PetscFunctionBegin;
+  if (!result->stop || mean == updates || !t->checkpoint_dir) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!t->told_of_stop) {
+    t->told_of_stop = PETSC_TRUE;
+    PetscCallMPI(MPI_Bcast(&left_s, 1, MPI_DOUBLE, 0, t->session.comm));
+    t->stop_waits = (PetscBool)(left_s <= TRS_STOP_WAITS_S && mean <= updates_at(t, t->total_steps));
+    PetscCall(PetscPrintf(t->session.comm,
+                          t->stop_waits
+                              ? "the stop follows the next mean of the copies, after step %" PRId64
+                                " (-replica_sync_every)\n"
+                              : "the stop does not wait for the next mean of the copies, after step %" PRId64
+                                " (-replica_sync_every): a resumed run has an additional mean\n",
+                          mean));
+  }
+  if (t->stop_waits) result->stop = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/*
   Write everything that is due after a step. If the history cannot be written, still write the
   checkpoint: it may be on another disk, and it is worth more.
 */
 static PetscErrorCode write_due(TrsTraining *t)
 {
   PetscErrorCode ierr;
+  PetscBool due;
 
   PetscFunctionBegin;
-  if (!t->checkpoint_every || t->done % t->checkpoint_every != 0) {
+  PetscCall(is_checkpoint_due(t, &due));
+  if (!due) {
     PetscCall(TrsHistoryStep(&t->history, t->done - t->first_step));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
@@ -328,6 +385,7 @@ static PetscErrorCode after_step(TrsTraining *t, TrsStepResult *result, double s
   }
   PetscCall(TrsProgressStep(&t->progress, result, step_s));
   TrsWatchdogBeat(t->watchdog, updates_at(t, t->done));
+  PetscCall(wait_for_mean(t, result));
   t->evaluation_due = (PetscBool)(t->session.eval && (t->done == t->total_steps ||
                                                       (t->eval_every && t->done % t->eval_every == 0)));
   if (t->evaluation_due && t->done < t->total_steps && !result->stop) PetscCall(evaluate(t, &result->stop));

@@ -46,6 +46,10 @@ typedef struct {
   TrsCheckpointFolder folder; /* NULL without -checkpoint_dir */
   PetscBool has_checkpoint;   /* the folder holds a checkpoint of this run */
   int64_t kept_at;            /* step of the newest checkpoint since this start, or -1 */
+  PetscBool checkpoint_due;   /* a periodic checkpoint waits for the next mean of the copies */
+  PetscBool told_of_mean;     /* the log says that checkpoints wait */
+  PetscBool stop_waits;       /* a requested stop waits for that mean, too */
+  PetscBool told_of_stop;     /* the log says whether it waits */
   PetscBool evaluation_due;   /* the evaluation after the last step is still missing */
   PetscBool told_bad_ids;     /* a step has warned of bad ids; the end reports the total */
   PetscBool told_bad_numbers; /* a step has warned of bad numbers */

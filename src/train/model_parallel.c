@@ -293,6 +293,13 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel m, int slot, const TrsB
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+int64_t TrsModelParallelNextMean(TrsModelParallel m, int64_t updates)
+{
+  const int64_t every = m->replicas.every, past = updates % every;
+
+  return m->replicas.owners && m->replicas.differ && past ? updates + (every - past) : updates;
+}
+
 PetscErrorCode TrsModelParallelSynchronise(TrsModelParallel m)
 {
   PetscFunctionBegin;

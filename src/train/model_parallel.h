@@ -205,6 +205,13 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel model, int slot, const 
                                         int64_t step);
 
 /*
+  Get the number of updates after which the copies of the tables are next averaged (-plan_replicas),
+  if no evaluation does it earlier. It is `updates`, the present number over the weights' whole life,
+  if the copies are equal. Not collective; the same on all ranks.
+*/
+int64_t TrsModelParallelNextMean(TrsModelParallel model, int64_t updates);
+
+/*
   TrsModelParallelSynchronise - Make the copies of the tables equal (-plan_replicas), before files
   are written and evaluations run.
 
