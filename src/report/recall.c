@@ -239,11 +239,11 @@ PetscErrorCode TrsRecallReport(TrsRecall *r, MPI_Comm comm, TrsResults results)
     at[k] = (double)r->at[k];
     recall[k] = (double)NAN;
     if (total > 0.0) recall[k] = TrsWeightSumTotal(digits + (size_t)(1 + k) * TRS_WEIGHT_DIGITS) / total;
-    PetscCall(PetscPrintf(comm, total > 0.0 ? " @%" PRId64 " %.6f" : "", r->at[k], recall[k]));
+    if (total > 0.0) PetscCall(PetscPrintf(comm, " @%" PRId64 " %.6f", r->at[k], recall[k]));
     PetscCall(PetscSNPrintf(path, sizeof(path), "eval/retrieval_recall_at_%" PRId64, r->at[k]));
     PetscCall(TrsResultsAppend(results, path, recall[k]));
   }
-  PetscCall(PetscPrintf(comm, total > 0.0 ? "\n" : " no number: no sample is a query with a weight\n"));
+  PetscCall(PetscPrintf(comm, "%s\n", total > 0.0 ? "" : " no number: no sample is a query with a weight"));
   PetscCall(TrsResultsSetArray(results, "retrieval/at", r->n, 0, at));
   PetscCall(TrsResultsSetArray(results, "retrieval/recall", r->n, 0, recall));
   PetscCall(TrsResultsSetInt(results, "retrieval_candidates", all.n));
