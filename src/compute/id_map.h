@@ -113,8 +113,8 @@ TRS_ALWAYS_INLINE int64_t TrsIdMapRow(const TrsIdMap *map, TrsIdMapKind kind, in
 }
 
 /*
-  The buckets of a zch table's ids: n equal parts of the range below n * block, or of a hash's values
-  if block is 0. Ids outside the range go to the first or last bucket.
+  The buckets of a zch table's ids: n equal parts of the range below n * block, or of a hash's
+  values if block is 0. Ids outside the range go to the first or last bucket.
 */
 typedef struct {
   TrsDivisor n;  /* B; value 0: the ids are rows */

@@ -5,7 +5,10 @@
 
 enum { BYTES = 8, VALUES = 256 };
 
-/* Move the pairs to their places by one byte of the key. begin [VALUES] is the first place of each value. */
+/*
+  Move the pairs to their places by one byte of the key. begin [VALUES] is the first place of each
+  value.
+*/
 static void pass(int64_t n, const TrsRadixPair *from, TrsRadixPair *to, int byte, int64_t *begin)
 {
   for (int64_t i = 0; i < n; i++) to[begin[from[i].key >> (8 * byte) & (VALUES - 1)]++] = from[i];

@@ -18,7 +18,7 @@ typedef enum {
   TRS_RANDOM_TEST,
   TRS_RANDOM_DROPOUT,   /* seed: mixed with the layer's hash; a: step, b: sample and columns */
   TRS_RANDOM_NEGATIVES, /* a: step, b: sample of the global batch */
-  TRS_RANDOM_GIVEN_ROW  /* a: hash of the table's name, raw id and how often the row was given; b: column */
+  TRS_RANDOM_GIVEN_ROW  /* a: hash of table, raw id and times given; b: column */
 } TrsRandomPurpose;
 
 /* 128 random bits. */

@@ -39,7 +39,7 @@ typedef struct {
     after Create.
   */
   PetscBool shared_rowwise;
-  uint64_t seed;       /* of rows that placements draw later. Create sets 0; it may be changed after it */
+  uint64_t seed;       /* of rows that placements draw later; may be set after Create */
   PetscBool quantised; /* rows of TRS_ROWS_TBE (compute/quant.h), only for lookups */
   /*
     The placements that lookups of the shards may stack (placement.h). Create sets all existing

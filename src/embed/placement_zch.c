@@ -4,6 +4,7 @@
   on a GPU: an eviction is rare and moves little, and a batch's ids are 8 bytes each beside rows of
   hundreds. The ids of such tables make one trip to the host and back.
 */
+#include "compute/for_each.h"
 #include "core/events.h"
 #include "embed/placement.h"
 #include "embed/zch.h"
@@ -29,7 +30,9 @@ typedef struct {
   TrsIdBuckets rule;
   TrsZch *bucket; /* [n] */
   Context context[N_TENSORS];
-  /* While a checkpoint is read: [rows] for each tensor of rows, [n, TRS_ZCH_NUMBERS], the histories. */
+  /*
+    While a checkpoint is read: [rows] for each tensor of rows, [n, TRS_ZCH_NUMBERS], the histories.
+  */
   int64_t *read[N_TENSORS];
   int64_t n_seen, seen_capacity;
 } Keys;
@@ -160,12 +163,38 @@ typedef struct {
   int64_t *rows;
 } HostBatch;
 
-/* Call TrsZchFind() for n ids, by all threads. */
-static void find_rows(TrsZch bucket, int64_t n, const int64_t *ids, int64_t *rows)
+/* A list of ids, and the results for them, that threads treat piece by piece. */
+typedef struct {
+  TrsZch bucket;
+  const Keys *keys;
+  int64_t n;
+  const int64_t *ids;
+  int64_t *rows;
+  int32_t *number; /* [n] the ids' buckets */
+} IdList;
+
+static void find_piece(void *context, int64_t i)
 {
-#pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < n; i += TRS_ZCH_FIND_IDS)
-    (void)TrsZchFind(bucket, PetscMin((int64_t)TRS_ZCH_FIND_IDS, n - i), ids + i, rows + i);
+  const IdList *list = (const IdList *)context;
+  const int64_t first = i * TRS_ZCH_FIND_IDS;
+
+  (void)TrsZchFind(list->bucket, PetscMin((int64_t)TRS_ZCH_FIND_IDS, list->n - first), list->ids + first,
+                   list->rows + first);
+}
+
+static void number_piece(void *context, int64_t i)
+{
+  const IdList *list = (const IdList *)context;
+  const int64_t end = PetscMin((i + 1) * (int64_t)TRS_ZCH_FIND_IDS, list->n);
+
+  for (int64_t k = i * TRS_ZCH_FIND_IDS; k < end; k++)
+    list->number[k] = (int32_t)(TrsIdBucket(&list->keys->rule, list->ids[k]) - list->keys->first);
+}
+
+/* Treat all pieces of a list, by all threads. */
+static void each_piece(IdList *list, void (*body)(void *context, int64_t i))
+{
+  TrsForEach((list->n + TRS_ZCH_FIND_IDS - 1) / TRS_ZCH_FIND_IDS, body, list);
 }
 
 /* Note the rows that bucket b of a shard has given away. */
@@ -198,16 +227,18 @@ static PetscErrorCode treat_bucket(Zch *z, int shard, int64_t b, PetscBool train
     PetscCall(TrsZchEvict(bucket, &n_given, &given));
     if (n_given) PetscCall(note_given(z, shard, b, n_given, given));
   }
-  find_rows(bucket, n, ids, rows);
+  each_piece(&(IdList){.bucket = bucket, .n = n, .ids = ids, .rows = rows}, find_piece);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Bring n ids into the order of their buckets. begin [n_buckets + 1]; order [n]: the ids' places before. */
+/*
+  Bring n ids into the order of their buckets. begin [n_buckets + 1]; order [n]: the ids' places
+  before.
+*/
 static void sort_by_bucket(const Keys *keys, int64_t n, const int64_t *ids, int64_t *begin, int32_t *bucket,
                            int64_t *order)
 {
-#pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < n; i++) bucket[i] = (int32_t)(TrsIdBucket(&keys->rule, ids[i]) - keys->first);
+  each_piece(&(IdList){.keys = keys, .n = n, .ids = ids, .number = bucket}, number_piece);
   memset(begin, 0, (size_t)(keys->n + 1) * sizeof(*begin));
   for (int64_t i = 0; i < n; i++) begin[bucket[i] + 1]++;
   for (int64_t b = 0; b < keys->n; b++) begin[b + 1] += begin[b];
@@ -236,7 +267,6 @@ static PetscErrorCode treat_ids(Zch *z, int shard, PetscBool training, int64_t n
   found = (int64_t *)z->found.data;
   sorted = found + n;
   sort_by_bucket(keys, n, ids, begin, (int32_t *)z->bucket.data, order);
-#pragma omp parallel for schedule(static)
   for (int64_t i = 0; i < n; i++) sorted[i] = ids[order[i]];
   for (int64_t b = 0; b < keys->n; b++)
     PetscCall(
@@ -387,7 +417,9 @@ static PetscErrorCode draw_row(const TrsEmbeddingShards *shards, const Pending *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Start the row's optimizer states anew. With zch_torchrec only rowwise_adagrad's, as TorchRec does. */
+/*
+  Start the row's optimizer states anew. With zch_torchrec only rowwise_adagrad's, as TorchRec does.
+*/
 static PetscErrorCode clear_states(const TrsEmbeddingShards *shards, const Pending *given, TrsStream stream)
 {
   const TrsEmbeddingShard *shard = &shards->shard[given->shard];
@@ -406,7 +438,9 @@ static PetscErrorCode clear_states(const TrsEmbeddingShards *shards, const Pendi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write the new contents of all rows that have changed hands. Rows above go to their tables first. */
+/*
+  Write the new contents of all rows that have changed hands. Rows above go to their tables first.
+*/
 static PetscErrorCode write_given(TrsPlacement self, TrsStream stream, const TrsTbe *tbe)
 {
   Zch *z = (Zch *)self->data;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The arrays are in the order of rows, and an index of open addressing finds an id's row. TorchRec
-  keeps them in the order of raw ids; this order decides between equal scores, and is made where it is
-  needed: among the entries at the threshold of an eviction, and in checkpoints.
+  keeps them in the order of raw ids; this order decides between equal scores, and is made where it
+  is needed: among the entries at the threshold of an eviction, and in checkpoints.
 */
 #include "embed/zch.h"
 
+#include "compute/for_each.h"
 #include "core/buffer.h"
 #include "core/radix.h"
 
@@ -16,7 +17,8 @@
 #define EMPTY INT64_MAX
 
 enum {
-  TRS_ZCH_AHEAD = 16,       /* ids whose cells are fetched together */
+  TRS_ZCH_AHEAD = 16, /* ids whose cells are fetched together */
+  TRS_ZCH_KEYS_AT_ONCE = 1 << 14,
   TRS_ZCH_FIRST_CELLS = 64, /* first size of the history's table */
   TRS_ZCH_DIGIT_BITS = 16,  /* of the histograms that find a threshold */
   TRS_ZCH_DIGITS = 1 << TRS_ZCH_DIGIT_BITS
@@ -162,7 +164,9 @@ static void erase(TrsZch b, int64_t row)
   b->index[hole] = 0;
 }
 
-/* The row of an id that has none of its own. TorchRec finds id 2^63 - 1 at the first empty entry. */
+/*
+  The row of an id that has none of its own. TorchRec finds id 2^63 - 1 at the first empty entry.
+*/
 static int64_t row_of_unknown(const struct TrsZchImpl *b, int64_t id)
 {
   return b->rule.torchrec && id == EMPTY && b->n_empty ? b->empty[0] : b->rows - 1;
@@ -264,8 +268,8 @@ static float threshold_of(const struct TrsZchImpl *b)
 }
 
 /*
-  Add the history to the entries that have its ids, and list the other ids as candidates: their cells,
-  by count from the largest, and by id.
+  Add the history to the entries that have its ids, and list the other ids as candidates: their
+  cells, by count from the largest, and by id.
 */
 static PetscErrorCode list_candidates(TrsZch b, int64_t *n_candidates)
 {
@@ -336,8 +340,8 @@ static PetscErrorCode order_candidates(TrsZch b, int64_t n)
 }
 
 /*
-  The m-th smallest of n keys, 1 <= m <= n. *below is the number of smaller keys. Digit by digit from
-  the highest, without moving the keys.
+  The m-th smallest of n keys, 1 <= m <= n. *below is the number of smaller keys. Digit by digit
+  from the highest, without moving the keys.
 */
 static PetscErrorCode select_key(int64_t n, const uint64_t *key, int64_t m, uint64_t *selected,
                                  int64_t *below)
@@ -364,8 +368,8 @@ static PetscErrorCode select_key(int64_t n, const uint64_t *key, int64_t m, uint
 }
 
 /*
-  List the entries whose key is below `limit`, or equal to it, from the last in TorchRec's order to the
-  first: empty entries come last there. At most `most` entries are listed. Returns their number.
+  List the entries whose key is below `limit`, or equal to it, from the last in TorchRec's order to
+  the first: empty entries come last there. At most `most` entries are listed. Returns their number.
 */
 static int64_t list_entries(TrsZch b, const uint64_t *key, uint64_t limit, PetscBool equal, int64_t most,
                             TrsRadixPair *to)
@@ -384,6 +388,16 @@ static int64_t list_entries(TrsZch b, const uint64_t *key, uint64_t limit, Petsc
   return PetscMin(n, most);
 }
 
+/* Make a piece of the keys of all rows. */
+static void make_keys(void *context, int64_t i)
+{
+  const struct TrsZchImpl *b = (const struct TrsZchImpl *)context;
+  const int64_t end = PetscMin((i + 1) * (int64_t)TRS_ZCH_KEYS_AT_ONCE, b->rows - 1);
+  uint64_t *key = (uint64_t *)b->keys.data;
+
+  for (int64_t r = i * TRS_ZCH_KEYS_AT_ONCE; r < end; r++) key[r] = key_of_row(b, r);
+}
+
 /* List the m entries that give way first, in this order, with their keys. */
 static PetscErrorCode list_lowest(TrsZch b, int64_t m)
 {
@@ -395,8 +409,7 @@ static PetscErrorCode list_lowest(TrsZch b, int64_t m)
   PetscFunctionBegin;
   PetscCall(TrsBufferReserve(&b->keys, n * (int64_t)sizeof(*key), PETSC_FALSE));
   key = (uint64_t *)b->keys.data;
-#pragma omp parallel for schedule(static)
-  for (int64_t r = 0; r < n; r++) key[r] = key_of_row(b, r);
+  TrsForEach((n + TRS_ZCH_KEYS_AT_ONCE - 1) / TRS_ZCH_KEYS_AT_ONCE, make_keys, b);
   PetscCall(select_key(n, key, m, &limit, &below));
   /* The entries at the threshold may be many more than those that are listed. */
   PetscCall(TrsBufferReserve(&b->low, (n + below) * (int64_t)sizeof(*low), PETSC_FALSE));
@@ -443,8 +456,8 @@ static void shorten_empty(TrsZch b)
 }
 
 /*
-  Give rows to the best candidates. Candidate j (from 0) gets a row if more than j entries have lower
-  scores, as in the stable order of all entries and candidates, in which entries come first.
+  Give rows to the best candidates. Candidate j (from 0) gets a row if more than j entries have
+  lower scores, as in the stable order of all entries and candidates, in which entries come first.
 */
 static PetscErrorCode replace_lowest(TrsZch b, int64_t n_candidates, int64_t *n_given)
 {

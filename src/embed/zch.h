@@ -48,8 +48,8 @@ void TrsZchBegin(TrsZch bucket, int64_t n);
 PetscErrorCode TrsZchLearn(TrsZch bucket, int64_t n, const int64_t *ids);
 
 /*
-  Evict if the interval has passed. given [n] lists the rows that changed hands, in TorchRec's order,
-  until the next call; n is 0 if there was no eviction. Errors: MEMORY.
+  Evict if the interval has passed. given [n] lists the rows that changed hands, in TorchRec's
+  order, until the next call; n is 0 if there was no eviction. Errors: MEMORY.
 */
 PetscErrorCode TrsZchEvict(TrsZch bucket, int64_t *n, const TrsZchGiven **given);
 
@@ -96,7 +96,9 @@ enum { TRS_ZCH_SEEN_COLUMNS = 3 };
 /* Write the state. Errors: MEMORY. */
 PetscErrorCode TrsZchGet(TrsZch bucket, int64_t numbers[TRS_ZCH_NUMBERS], const TrsZchArrays *arrays);
 
-/* The number of distinct ids of the history, and these in ascending order to seen. Errors: MEMORY. */
+/*
+  The number of distinct ids of the history, and these in ascending order to seen. Errors: MEMORY.
+*/
 int64_t TrsZchCountSeen(TrsZch bucket);
 PetscErrorCode TrsZchGetSeen(TrsZch bucket, TrsZchSeen *seen);
 

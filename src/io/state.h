@@ -117,8 +117,8 @@ typedef struct {
   void *give_context;
   /*
     The tensor is a list, whose rows change from one checkpoint to the next. Every rank has the same
-    n_parts, which follow one another in the file, and one rank supplies each of them. Reading: every
-    rank takes all rows of the file, with part number -1.
+    n_parts, which follow one another in the file, and one rank supplies each of them. Reading:
+    every rank takes all rows of the file, with part number -1.
   */
   TrsStateCount count; /* NULL for an ordinary tensor; called with give_context */
   int n_attributes;    /* for writing */

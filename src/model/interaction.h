@@ -4,7 +4,9 @@
 
   Each interaction is a table of functions, trs_interaction_<word>, in interaction_<word>.c. All
   cross networks have theirs in interaction_dcn.c. The words are TRS_INTERACTIONS in
-  spec/vocabulary.h. The interaction owns its input X [max_batch, N] and X's gradient. X holds a sample's vectors side by side, the dense vector first.
+  spec/vocabulary.h. The interaction owns its input X [max_batch, N] and X's gradient. X holds a
+  sample's vectors side by side, the dense vector first.
+
   Source: torchrec.models.dlrm.InteractionArch, torchrec.models.deepfm.FMInteractionArch,
   torchrec.modules.crossnet; src/RULES.md, rules A1 to A4
 */

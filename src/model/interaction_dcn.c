@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The frame of the cross networks, and the three kinds without experts. dcn has matrices of low rank,
-  dcn_full has full matrices. dcn_vector has vectors, x_{l+1} = x0 (w . x_l) + b + x_l.
+  The frame of the cross networks, and the three kinds without experts. dcn has matrices of low
+  rank, dcn_full has full matrices. dcn_vector has vectors, x_{l+1} = x0 (w . x_l) + b + x_l.
   Source: torchrec.modules.crossnet (LowRankCrossNet, CrossNet, VectorCrossNet); Wang et al. 2017;
   src/RULES.md, rule A3
 */

@@ -291,8 +291,8 @@ static PetscErrorCode is_checkpoint_due(TrsTraining *t, PetscBool *due)
 }
 
 /*
-  Let a requested stop wait for the next mean of the copies, for the same reason. The signal may come
-  shortly before the job is killed, so the stop waits only if the mean is near.
+  Let a requested stop wait for the next mean of the copies, for the same reason. The signal may
+  come shortly before the job is killed, so the stop waits only if the mean is near.
 */
 static PetscErrorCode wait_for_mean(TrsTraining *t, TrsStepResult *result)
 {

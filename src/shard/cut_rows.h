@@ -51,10 +51,12 @@ typedef struct {
 } TrsCutRows;
 
 /*
-  TrsCutRowsSetUp - List the pairs of this rank's shards. Only tables with an optimizer of whole rows
+  TrsCutRowsSetUp - List the pairs of this rank's shards. Only tables with an optimizer of whole
+  rows
     have pairs.
 
-  The lookup must exist. Not collective. Destroy *rows with TrsCutRowsDestroy(), even after an error.
+  The lookup must exist. Not collective. Destroy *rows with TrsCutRowsDestroy(), even after an
+  error.
 */
 PetscErrorCode TrsCutRowsSetUp(TrsSharding sharding, TrsCutRows *rows);
 PetscErrorCode TrsCutRowsDestroy(TrsCutRows *rows);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Update: cut squares. The owners of a row's columns update them in place, with the sum of squares of
-  the whole row's gradient. Row-wise AdaGrad and partial row-wise Adam need only this sum.
+  Update: cut squares. The owners of a row's columns update them in place, with the sum of squares
+  of the whole row's gradient. Row-wise AdaGrad and partial row-wise Adam need only this sum.
 
   The sum goes over blocks of TRS_SQUARES_COLUMNS columns, in their order. Each rank sends its
   blocks' sums to the ranks that hold the other columns, and each rank adds up all blocks. The bits

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Update: cut whole. The ranks that hold a row's columns exchange the touched weights, states and
-  summed gradients. Each rank updates the whole row with the kernel of the uncut table, and keeps its
-  columns. So row-wise states are equal in all shards.
+  summed gradients. Each rank updates the whole row with the kernel of the uncut table, and keeps
+  its columns. So row-wise states are equal in all shards.
 
   A batch's rows are listed when its ids have arrived, so that no rank waits for row counts in the
   update.

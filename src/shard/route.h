@@ -63,7 +63,7 @@ typedef struct {
   int *place;           /* [n_entries] number of the entry's feature in the group */
   int *feature;         /* [n_entries] number of the entry's feature in the model */
   int *n_sent;          /* [W] features sent to each rank */
-  int *source;          /* [W] TrsRouteSource() of each block; NULL: blocks arrive in the ranks' order */
+  int *source;          /* [W] TrsRouteSource() of each block; NULL: in the ranks' order */
   /* [L * n_entries] the order in which buckets are sent; NULL: the order in which they are cut */
   int *order;
   TrsBucketSpec *cut_by; /* [n_entries] cut of rows over a host's ranks; NULL for TRS_GRID_RANKS */

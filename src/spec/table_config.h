@@ -55,7 +55,7 @@ typedef struct {
   TrsZchFilter filter;
   double multiplier;  /* of filter dynamic */
   int64_t buckets;    /* B; each has num_embeddings / B rows */
-  int64_t range;      /* ids are below it, and buckets are equal parts of it; 0: by a hash of the id */
+  int64_t range;      /* buckets are equal parts of the ids below it; 0: of hashes */
   PetscBool torchrec; /* as TorchRec, also where it errs */
 } TrsZchRule;
 

@@ -37,7 +37,8 @@
 
   Not collective; the result is the same on all ranks.
 
-  Errors: OPTION for a key given for a table of another id_map, and for rows that are not a multiple of
+  Errors: OPTION for a key given for a table of another id_map, and for rows that are not a multiple
+  of
           the buckets, fewer than two rows a bucket, or more than 2^32 - 2
 */
 PetscErrorCode TrsTableZchRead(TrsOptions options, TrsTableConfig *table);

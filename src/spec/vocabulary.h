@@ -229,10 +229,10 @@ typedef enum { TRS_LOSSES(TRS_LOSS_KIND) } TrsLossKind;
 typedef enum { TRS_LABEL_PROBABILITY, TRS_LABEL_NUMBER, TRS_LABEL_CLASS } TrsLabelKind;
 
 /*
-  The map from ids to rows: unchanged, the remainder, or the remainder of a 64-bit hash. QUOTIENT and
-  REMAINDER are the parts of id_map qr (spec/table_options.c): the modulo's row divided by
-  `collisions`, quotient or remainder. With ZCH an id stays unchanged until it arrives at the owner of
-  its bucket, which gives it a row (embed/placement.h).
+  The map from ids to rows: unchanged, the remainder, or the remainder of a 64-bit hash. QUOTIENT
+  and REMAINDER are the parts of id_map qr (spec/table_options.c): the modulo's row divided by
+  `collisions`, quotient or remainder. With ZCH an id stays unchanged until it arrives at the owner
+  of its bucket, which gives it a row (embed/placement.h).
 */
 typedef enum {
   TRS_ID_MAP_NONE,

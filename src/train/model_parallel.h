@@ -188,8 +188,8 @@ PetscBool TrsModelParallelIsAsynchronous(TrsModelParallel model);
 PetscBool TrsModelParallelForwardsAhead(TrsModelParallel model);
 
 /*
-  True if some table gives rows to ids (id_map zch). The ids of a batch then get their rows after the
-  update of the batch before it, and a pipeline must not wait for them earlier.
+  True if some table gives rows to ids (id_map zch). The ids of a batch then get their rows after
+  the update of the batch before it, and a pipeline must not wait for them earlier.
 */
 PetscBool TrsModelParallelGivesRows(TrsModelParallel model);
 
@@ -206,8 +206,8 @@ PetscErrorCode TrsModelParallelBackward(TrsModelParallel model, int slot, const 
 
 /*
   Get the number of updates after which the copies of the tables are next averaged (-plan_replicas),
-  if no evaluation does it earlier. It is `updates`, the present number over the weights' whole life,
-  if the copies are equal. Not collective; the same on all ranks.
+  if no evaluation does it earlier. It is `updates`, the present number over the weights' whole
+  life, if the copies are equal. Not collective; the same on all ranks.
 */
 int64_t TrsModelParallelNextMean(TrsModelParallel model, int64_t updates);
 

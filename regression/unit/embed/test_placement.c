@@ -235,7 +235,7 @@ static void train(const TrsPlacementOps *const *kinds, PetscBool ahead)
   assert_petsc_ok(TrsLookupCreate(compute, &shards, 1, &(TrsLookupFeature){.shard = 0}, &lookup));
   draw_ids(0, ids[0]);
   make_kjt(ids[0], offsets, &kjt[0]);
-  assert_petsc_ok(TrsLookupTake(lookup, NULL, 0, PETSC_TRUE, &kjt[0]));
+  assert_petsc_ok(TrsLookupTake(lookup, NULL, 0, PETSC_TRUE, NULL, &kjt[0]));
   give(&d, ids[0]);
   for (int step = 0; step < STEPS; step++) {
     const int now = step % 2, next = 1 - now, evaluation = 2;
@@ -243,7 +243,7 @@ static void train(const TrsPlacementOps *const *kinds, PetscBool ahead)
     compare(lookup, &kjt[now], &d, ids[now]);
     draw_ids((uint64_t)step + 1, ids[next]);
     make_kjt(ids[next], offsets, &kjt[next]);
-    assert_petsc_ok(TrsLookupTake(lookup, NULL, next, PETSC_TRUE, &kjt[next]));
+    assert_petsc_ok(TrsLookupTake(lookup, NULL, next, PETSC_TRUE, NULL, &kjt[next]));
     if (ahead) assert_petsc_ok(TrsLookupPrefetch(lookup, NULL, &kjt[next]));
     update(lookup, &kjt[now], &d, ids[now]);
     give(&d, ids[next]);
@@ -252,7 +252,7 @@ static void train(const TrsPlacementOps *const *kinds, PetscBool ahead)
     compare(lookup, &kjt[next], &d, ids[next]);
     draw_ids((uint64_t)step / 2, ids[evaluation]);
     make_kjt(ids[evaluation], offsets, &kjt[evaluation]);
-    assert_petsc_ok(TrsLookupTake(lookup, NULL, evaluation, PETSC_FALSE, &kjt[evaluation]));
+    assert_petsc_ok(TrsLookupTake(lookup, NULL, evaluation, PETSC_FALSE, NULL, &kjt[evaluation]));
     compare(lookup, &kjt[evaluation], &d, ids[evaluation]);
     assert_petsc_ok(TrsLookupEvaluated(lookup, NULL, &kjt[evaluation]));
   }

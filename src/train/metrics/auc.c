@@ -173,7 +173,7 @@ static PetscErrorCode sum_curves(MPI_Comm comm, int64_t n, const TrsAucRecord *r
 /* --- the same in exact sums --- */
 
 /*
-  The sums of a TrsCurve. Of n, whether it is 0 counts. A point of a curve is the rounded sum of all
+  The sums of a TrsCurve. Only whether n is 0 counts. A point of a curve is the rounded sum of all
   records up to some prediction, so it does not depend on the ranks that hold them.
 */
 enum { TRS_TP, TRS_FP, TRS_N, TRS_ROC, TRS_PR, TRS_N_CURVE };

@@ -4,8 +4,8 @@
   them. Internal to train/.
 
   A double is cut into digits of 24 bits at fixed places, and integers add up the digits of each
-  place. A sum keeps the four places from the largest value that was added. What a value has below
-  them is left out, whenever it comes, so that the result depends on the values alone. The sum of n
+  place. A sum keeps the four places from the largest value that was added. Digits below
+  them are dropped, whenever they come, so the result depends only on the values. The sum of n
   values is wrong by less than n 2^-72 of the largest one. Up to 2^38 values fit, and positive and
   negative ones may cancel.
 

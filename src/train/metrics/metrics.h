@@ -23,7 +23,7 @@
 
 typedef struct TrsMetricsImpl *TrsMetrics;
 
-/* What the samples lack, so that some of their metrics mean nothing. */
+/* Something that the samples lack, so that some of their metrics mean nothing. */
 typedef enum { TRS_LACK_NOTHING, TRS_LACK_CLASS, TRS_LACK_WEIGHT } TrsMetricLack;
 
 /* If no sample has a weight, all values are NaN. */
@@ -44,11 +44,12 @@ typedef struct {
 
 /*
   Set to NaN the values that mean nothing: with one class NE, AUC and AUPRC, and without positives
-  the calibration. Files keep TorchRec's values of these. Who compares or prints metrics needs this.
+  the calibration. Files keep TorchRec's values of these. Code that compares or prints metrics
+  needs this.
 */
 void TrsMetricsKeepMeasured(TrsMetricValues *values);
 
-/* What the samples' labels are, which tells what is measured; zeros: probabilities. */
+/* The kind of the samples' labels, on which the metrics depend; zeros: probabilities. */
 typedef struct {
   TrsLabelKind labels;
   TrsLossKind loss;

@@ -17,7 +17,7 @@ enum { TRS_KEPT_EXAMPLES = TRS_METRIC_SUM_DOUBLES, TRS_KEPT_TIMED, TRS_KEPT_TIME
 /* An exact sum in a checkpoint: its place, then the upper and lower 32 bits of each digit. */
 enum { TRS_KEPT_OF_SUM = 1 + 2 * TRS_EXACT_DIGITS, TRS_N_EXACT = TRS_METRIC_SUM_DOUBLES * TRS_KEPT_OF_SUM };
 
-/* What exact sums need beside the rest. */
+/* The additional data of exact sums. */
 typedef struct {
   TrsExactMetricSums lifetime, window, total;
   int64_t *place, *group; /* of the samples in the ring: [capacity] places among all samples */

@@ -10,7 +10,7 @@ typedef struct {
   TrsBuffer predictions, labels, weights, group, place;
 } TrsTaskScratch;
 
-/* What metrics of the task measure; options NULL: of a plain training. */
+/* Find the kind of a task's metrics; options NULL: of a plain training. */
 static PetscErrorCode find_kind(const TrsTaskConfig *task, TrsOptions options, TrsMetricKind *kind)
 {
   PetscFunctionBegin;
