@@ -194,14 +194,28 @@ static PetscErrorCode take_to_stream(void *stream, const char *bytes, size_t n)
   return PETSC_SUCCESS;
 }
 
+/*
+  Format a whole text, and write it in one piece. An unbuffered stream would write each piece by
+  itself, and another stream of the same pipe or terminal could come between them.
+*/
+static void print_whole(FILE *file, PetscBool petsc, const char *format, va_list arguments)
+{
+  char *text = NULL;
+  size_t n = 0;
+  FILE *whole = open_memstream(&text, &n);
+
+  (void)TrsPrintFormat(take_to_stream, whole ? whole : file, petsc, format, arguments);
+  if (!whole) return;
+  if (fclose(whole) == 0) (void)fwrite(text, 1, n, file);
+  free(text);
+}
+
 void TrsPrint(FILE *file, const char *format, ...)
 {
   va_list arguments;
 
   va_start(arguments, format);
-  flockfile(file);
-  (void)TrsPrintFormat(take_to_stream, file, PETSC_FALSE, format, arguments);
-  funlockfile(file);
+  print_whole(file, PETSC_FALSE, format, arguments);
   va_end(arguments);
   (void)fflush(file);
 }
@@ -215,7 +229,7 @@ static PetscErrorCode print(FILE *file, const char format[], va_list arguments)
   PetscFunctionBegin;
   PetscCall(PetscPushErrorHandler(PetscIgnoreErrorHandler, NULL));
   if (TrsPrintHasText(format))
-    (void)TrsPrintFormat(take_to_stream, file, PETSC_TRUE, format, arguments);
+    print_whole(file, PETSC_TRUE, format, arguments);
   else
     (void)petsc_print(file, format, arguments);
   (void)fflush(file); /* readers of a pipe or a log must see each line at once */

@@ -7,6 +7,8 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static const char hostile[] = "\x1b[2J\x1b]0;owned\x07u\nx";
 
@@ -81,4 +83,26 @@ static void test_stream(void **state)
   assert_non_null(strstr(got, "|5"));
 }
 
-TRS_TEST_MAIN(cmocka_unit_test(test_numbers), cmocka_unit_test(test_text), cmocka_unit_test(test_stream))
+/* A text reaches an unbuffered stream in one piece, so that nothing can come between. */
+static void test_one_piece(void **state)
+{
+  int ends[2];
+  char got[256] = "";
+  FILE *file;
+
+  (void)state;
+  assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
+  file = fdopen(ends[1], "w");
+  (void)setvbuf(file, NULL, _IONBF, 0);
+  TrsPrint(file, "feature \"%s\" has id %d, %s\n", "item", 7, "not 8");
+  assert_int_equal(read(ends[0], got, sizeof(got)), strlen("feature \"item\" has id 7, not 8\n"));
+  TrsPrintInstall();
+  assert_petsc_ok(PetscFPrintf(PETSC_COMM_SELF, file, "feature \"%s\" %d\n", "item", 7));
+  TrsPrintRemove();
+  assert_int_equal(read(ends[0], got, sizeof(got)), strlen("feature \"item\" 7\n"));
+  (void)fclose(file);
+  (void)close(ends[0]);
+}
+
+TRS_TEST_MAIN(cmocka_unit_test(test_numbers), cmocka_unit_test(test_text), cmocka_unit_test(test_stream),
+              cmocka_unit_test(test_one_piece))
