@@ -5,10 +5,9 @@
   which gets the whole global batch. Both start from the same initial values, so pooled rows and,
   after training, the rows themselves agree; with -reproducible to the last bit.
 */
-#include "api_test.h"
 #include "comm/comm.h"
 #include "compute/compute_ops.h"
-#include "device/device.h"
+#include "ranks_agree.h"
 
 #include <math.h>
 #include <string.h>
@@ -23,29 +22,21 @@ static const TrshardTable tables[] = {
     {.name = "t2", .num_embeddings = 200, .embedding_dim = 16, .weighted = 1}};
 
 /*
-  A plan, and whether the numbers depend on it. Columns are split under an optimizer of single
-  elements, because an optimizer of whole rows would depend on the split.
+  Columns are split under an optimizer of single elements, because an optimizer of whole rows would
+  depend on the split.
 */
-static const struct {
-  const char *plan, *numbers;
-} cases[] = {{"-tables_sharding_types row_wise", ""},
-             {"-tables_sharding_types column_wise -tables_min_partition 4", "-embedding_optimizer adagrad"},
-             {"-tables_sharding_types data_parallel", ""},
-             {"-tables_sharding_types table_wise", "-embedding_optimizer adam -tables_output_dtype fp16"},
-             {"-tables_sharding_types row_wise",
-              "-embedding_optimizer adam -table_t1_id_map hash -embedding_max_gradient 0.05"}};
+static const agreement cases[] = {
+    {"-tables_sharding_types row_wise", "", ""},
+    {"-tables_sharding_types column_wise -tables_min_partition 4", "-embedding_optimizer adagrad", ""},
+    {"-tables_sharding_types data_parallel", "", ""},
+    {"-tables_sharding_types table_wise", "-embedding_optimizer adam -tables_output_dtype fp16", ""},
+    {"-tables_sharding_types row_wise",
+     "-embedding_optimizer adam -table_t1_id_map hash -embedding_max_gradient 0.05", ""}};
 enum { N_CASES = sizeof(cases) / sizeof(cases[0]) };
 
 static TrshardCollection make(MPI_Comm comm, const char *plan, const char *numbers, const char *more)
 {
-  TrshardConfig config = {.n_tables = 3, .tables = tables, .batch_size = 4 * MOST};
-  TrshardCollection collection;
-  char options[512];
-
-  snprintf(options, sizeof(options), "-seed 3 -device cpu %s %s %s", plan, numbers, more);
-  config.options = options;
-  assert_ok(TrshardCollectionCreate(comm, &config, &collection));
-  return collection;
+  return make_of(tables, comm, plan, numbers, more);
 }
 
 /* Make a gradient that depends only on the pooled value and the sample's place. */
@@ -54,10 +45,6 @@ static void make_gradient(const float *pooled, int64_t samples, int64_t first, f
   for (int64_t i = 0; i < samples * WIDTH; i++)
     gradient[i] = 0.1F * (float)sin((double)pooled[i] * 3 + (double)(first * WIDTH + i));
 }
-
-/* The device whose memory holds embeddings and gradients; they pass through this buffer. */
-static const TrsDeviceOps *device;
-static float *staged;
 
 static int forward(TrshardCollection collection, int64_t samples, float *pooled)
 {
@@ -147,40 +134,10 @@ static void train(TrshardCollection all, TrshardCollection alone, int ahead, dou
     assert_close(pooled[i], whole[i], tolerance, tolerance);
 }
 
-/* `where`: options of the device; if it is a GPU, all ranks share it. */
-static void check_ranks_agree(const char *where)
-{
-  assert_petsc_ok(device->alloc(4 * MOST * WIDTH * (int64_t)sizeof(*staged), (void **)&staged));
-  for (int i = 0; i < N_CASES; i++)
-    for (int exact = 0; exact < 2; exact++) {
-      TrshardCollection all, alone;
-      char more[128];
-
-      snprintf(more, sizeof(more), "%s%s", where, exact ? " -reproducible" : "");
-      all = make(MPI_COMM_WORLD, cases[i].plan, cases[i].numbers, more);
-      alone = make(MPI_COMM_SELF, "-tables_sharding_types table_wise", cases[i].numbers, more);
-      train(all, alone, i % 2, exact ? 0 : strstr(cases[i].numbers, "fp16") ? 2e-3 : 2e-5);
-      assert_ok(TrshardCollectionDestroy(&all));
-      assert_ok(TrshardCollectionDestroy(&alone));
-      assert_null(all);
-    }
-  assert_petsc_ok(device->release((void **)&staged));
-}
-
 static void test_ranks_agree(void **state)
 {
-  char why[256];
-  int n_devices = 0;
-
   (void)state;
-  assert_petsc_ok(TrsDeviceFind("cpu", &device));
-  check_ranks_agree("-device cpu");
-  device = trs_device_backends[1];
-  if (!device) return; /* built without GPU support */
-  assert_petsc_ok(device->available(&n_devices, why, sizeof(why)));
-  if (n_devices == 0) return;
-  assert_petsc_ok(device->setup(0, 1));
-  check_ranks_agree("-device cuda -gpu_share -comm_backend mpi");
+  check_ranks_agree(tables, N_CASES, cases, 4 * MOST * WIDTH, train);
 }
 
 /*

@@ -5,8 +5,7 @@
   which gets the whole global batch. There a feature's ids have their rows at other places, but with
   -reproducible the rows and their updates have the same bits.
 */
-#include "api_test.h"
-#include "device/device.h"
+#include "ranks_agree.h"
 
 #include <math.h>
 #include <string.h>
@@ -25,32 +24,19 @@ static const TrshardTable tables[] = {
     {.name = "t1", .num_embeddings = 7, .embedding_dim = DIM, .pooling = TRSHARD_POOLING_NONE},
     {.name = "t2", .num_embeddings = 200, .embedding_dim = DIM, .pooling = TRSHARD_POOLING_NONE}};
 
-/* A plan, and whether the numbers depend on it. */
-static const struct {
-  const char *plan, *numbers;
-} cases[] = {{"-tables_sharding_types row_wise", "-embedding_optimizer rowwise_adagrad"},
-             {"-tables_sharding_types column_wise -tables_min_partition 4", "-embedding_optimizer adagrad"},
-             {"-tables_sharding_types data_parallel", "-embedding_optimizer adam"},
-             {"-tables_sharding_types table_wise", "-embedding_optimizer adam -tables_output_dtype fp16"},
-             {"-tables_sharding_types row_wise",
-              "-embedding_optimizer sgd -table_t1_id_map hash -embedding_max_gradient 0.05"}};
+static const agreement cases[] = {
+    {"-tables_sharding_types row_wise", "-embedding_optimizer rowwise_adagrad", "-ec_index_dedup"},
+    {"-tables_sharding_types column_wise -tables_min_partition 4", "-embedding_optimizer adagrad", ""},
+    {"-tables_sharding_types data_parallel", "-embedding_optimizer adam", "-ec_index_dedup"},
+    {"-tables_sharding_types table_wise", "-embedding_optimizer adam -tables_output_dtype fp16", ""},
+    {"-tables_sharding_types row_wise",
+     "-embedding_optimizer sgd -table_t1_id_map hash -embedding_max_gradient 0.05", "-ec_index_dedup"}};
 enum { N_CASES = sizeof(cases) / sizeof(cases[0]) };
 
 static TrshardCollection make(MPI_Comm comm, const char *plan, const char *numbers, const char *more)
 {
-  TrshardConfig config = {.n_tables = 3, .tables = tables, .batch_size = 4 * MOST};
-  TrshardCollection collection;
-  char options[512];
-
-  snprintf(options, sizeof(options), "-seed 3 %s %s %s", plan, numbers, more);
-  config.options = options;
-  assert_ok(TrshardCollectionCreate(comm, &config, &collection));
-  return collection;
+  return make_of(tables, comm, plan, numbers, more);
 }
-
-/* The device whose memory holds rows and gradients; they pass through this buffer. */
-static const TrsDeviceOps *device;
-static float *staged;
 
 static void get(int64_t n, float *rows)
 {
@@ -140,39 +126,10 @@ static void train(TrshardCollection all, TrshardCollection alone, int between, d
   }
 }
 
-/* `where`: options of the device; if it is a GPU, all ranks share it. */
-static void check_ranks_agree(const char *where)
-{
-  assert_petsc_ok(device->alloc(MOST_VALUES * STRIDE * (int64_t)sizeof(*staged), (void **)&staged));
-  for (int i = 0; i < N_CASES; i++)
-    for (int exact = 0; exact < 2; exact++) {
-      TrshardCollection all, alone;
-      char more[128];
-
-      snprintf(more, sizeof(more), "%s%s", where, exact ? " -reproducible" : i % 2 ? "" : " -ec_index_dedup");
-      all = make(MPI_COMM_WORLD, cases[i].plan, cases[i].numbers, more);
-      alone = make(MPI_COMM_SELF, "-tables_sharding_types table_wise", cases[i].numbers, more);
-      train(all, alone, (i + exact) % 2, exact ? 0 : strstr(cases[i].numbers, "fp16") ? 2e-3 : 2e-5);
-      assert_ok(TrshardCollectionDestroy(&all));
-      assert_ok(TrshardCollectionDestroy(&alone));
-    }
-  assert_petsc_ok(device->release((void **)&staged));
-}
-
 static void test_ranks_agree(void **state)
 {
-  char why[256];
-  int n_devices = 0;
-
   (void)state;
-  assert_petsc_ok(TrsDeviceFind("cpu", &device));
-  check_ranks_agree("-device cpu");
-  device = trs_device_backends[1];
-  if (!device) return; /* built without GPU support */
-  assert_petsc_ok(device->available(&n_devices, why, sizeof(why)));
-  if (n_devices == 0) return;
-  assert_petsc_ok(device->setup(0, 1));
-  check_ranks_agree("-device cuda -gpu_share -comm_backend mpi");
+  check_ranks_agree(tables, N_CASES, cases, MOST_VALUES * STRIDE, train);
 }
 
 /*
