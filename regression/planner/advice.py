@@ -186,9 +186,9 @@ def check_options(c, folder):
 def main():
     c, n = Checks(), [0, 0]
     with tempfile.TemporaryDirectory() as folder:
-        for seed in range(5000, 5100 if LONG else 5010):
+        for seed in range(5000, 5100 if LONG else 5005):
             n[0] += check_better(c, folder, seed)
-        for seed in range(6000, 6200 if LONG else 6020):
+        for seed in range(6000, 6200 if LONG else 6010):
             n[1] += check_missing(c, folder, seed)
         check_reserved(c, folder)
         check_copies(c, folder)
