@@ -8,6 +8,7 @@ import numpy as np
 
 import trsrun
 from badinput import Case
+from prepare import edit_checkpoint, holds
 from trsrun import check
 
 WEIGHT = "embedding/user/weight"
@@ -20,10 +21,7 @@ def bad(change=None, damage=None, sums=False):
         path = os.path.join(folder, "bad.h5")
         shutil.copyfile(os.path.join(folder, "out", "final.h5"), path)
         if change:
-            with h5py.File(path, "r+", libver="latest") as h:
-                if not sums:
-                    del h["checksums"]
-                change(h)
+            edit_checkpoint(path, change, sums)
         if damage:
             damage(path)
     return prepare
@@ -55,11 +53,11 @@ def outside(h):
     h[WEIGHT] = h5py.ExternalLink("other.h5", "/data")
 
 
-def folder_with(*damages):
-    """A prepare function: ckpt/ holds the good checkpoint as steps 1, 2, ..., each with its damage (None: none)."""
+def folder_with(*damages, first=1):
+    """A prepare function: ckpt/ holds the good checkpoint as steps `first` on, each with its damage, damage(path) (None: none)."""
     def prepare(folder):
         os.makedirs(os.path.join(folder, "ckpt"))
-        for step, damage in enumerate(damages, 1):
+        for step, damage in enumerate(damages, first):
             path = os.path.join(folder, "ckpt", f"step-{step:09d}.h5")
             shutil.copyfile(os.path.join(folder, "out", "final.h5"), path)
             if damage:
@@ -73,11 +71,6 @@ def resumed_from(name, *warned):
         lines = [line for line in result.text.splitlines() if "trshard: warning" in line]
         check(len(lines) == len(warned) and all(w in line for w, line in zip(warned, lines)), f"warnings: {lines}")
     return after
-
-
-def is_file(folder):
-    with open(os.path.join(folder, "ckpt"), "w", encoding="ascii") as out:
-        out.write("not a folder\n")
 
 
 RESUME = "-resume -checkpoint_dir ckpt -steps 5"
@@ -138,6 +131,6 @@ CASES = [
          resumed_from("step-000000001.h5", "step-000000003.h5", "step-000000002.h5")),
     Case("resume_when_all_are_damaged", 65, r"ckpt: none of its 2 checkpoints can be read", RESUME, folder_with(flipped(WEIGHT), flipped(WEIGHT))),
     Case("resume_from_another_model", 64, r'-dense_arch "6,4" .*the model of .*step-000000001\.h5 has -dense_arch 8,4; leave', f"{RESUME} -dense_arch 6,4", folder_with(None)),
-    Case("resume_from_a_file", 73, r"ckpt is not a folder", RESUME, is_file),
+    Case("resume_from_a_file", 73, r"ckpt is not a folder", RESUME, holds("ckpt", "not a folder\n")),
     Case("resume_from_nothing_yet", 0, "", RESUME),
 ]

@@ -9,6 +9,7 @@ import numpy as np
 import trsrun
 from badinput import Case
 from cases_files import edit, replaced
+from prepare import attribute_of
 from trsrun import check
 
 
@@ -17,12 +18,7 @@ def absent(name):
 
 
 def attribute(name, value, where="/"):
-    def change(h):
-        if value is None:
-            del h[where].attrs[name]
-        else:
-            h[where].attrs[name] = value
-    return edit(change)
+    return edit(attribute_of(where, name, value))
 
 
 def turned(name, convert):

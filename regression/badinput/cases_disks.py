@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 
 from badinput import Case
+from prepare import holds
 from trsrun import check
 
 BIG = "-tables_num_embeddings 10000"  # a checkpoint of 600 kB
@@ -61,8 +62,7 @@ PLAN = "-task plan -topology_world_size 2 -topology_compute_device cpu"
 def earlier_plan(folder):
     """small/ is full, and holds the plan of an earlier run."""
     disk("128k")(folder)
-    with open(os.path.join(folder, "small", "run.h5"), "w", encoding="ascii") as out:
-        out.write("an earlier plan\n")
+    holds("small/run.h5", "an earlier plan\n")(folder)
     subprocess.run(["dd", "if=/dev/zero", f"of={folder}/small/filler", "bs=1k"], stderr=subprocess.DEVNULL, check=False)
 
 

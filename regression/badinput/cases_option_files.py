@@ -3,14 +3,7 @@
 import os
 
 from badinput import Case
-
-
-def holds(name, content):
-    """A prepare function: the file of that name holds these bytes."""
-    def write(folder):
-        with open(os.path.join(folder, name), "wb") as out:
-            out.write(content if isinstance(content, bytes) else content.encode())
-    return write
+from prepare import fifo, holds
 
 
 def opts(name, status, message, content):
@@ -19,10 +12,6 @@ def opts(name, status, message, content):
 
 def yaml(name, status, message, content):
     return Case(name, status, message, "-options_file bad.yaml", holds("bad.yaml", content), without=("-batch_size", "-steps"))
-
-
-def fifo(folder):
-    os.mkfifo(os.path.join(folder, "bad.opts"))
 
 
 def relative(folder):
@@ -36,7 +25,7 @@ CASES = [
     Case("missing_three_ranks", 66, r'option file "bad\.opts"', "-options_file bad.opts", ranks=3),
     Case("no_name", 64, r"-options_file .*value is missing", "-options_file"),
     Case("directory", 66, r'option file "out" is not a regular file but a directory', "-options_file out"),
-    Case("fifo", 66, r'option file "bad\.opts" is not a regular file', "-options_file bad.opts", fifo),
+    Case("fifo", 66, r'option file "bad\.opts" is not a regular file', "-options_file bad.opts", fifo("bad.opts")),
     Case("device", 66, r'option file "/dev/zero" is not a regular file', "-options_file /dev/zero"),
     opts("includes_itself", 64, r"-options_file \(bad\.opts:2\): an option file cannot name another", "-batch_size 8\n-options_file bad.opts\n"),
     opts("binary", 64, r"bad\.opts:1: not a text", b"-batch_size 8\x00\x01\x7f\n"),

@@ -4,17 +4,8 @@ import os
 
 import trsrun
 from badinput import Case
+from prepare import holds
 from trsrun import check
-
-
-def petscrc(folder):
-    with open(os.path.join(folder, ".petscrc"), "w", encoding="ascii") as out:
-        out.write("-batch_size rubbish\n-unheard_of 1\n")
-
-
-def two_steps(folder):
-    with open(os.path.join(folder, "two.opts"), "w", encoding="ascii") as out:
-        out.write("-steps 2\n")
 
 
 def link(folder):
@@ -85,7 +76,7 @@ CASES = [
     Case("given_twice", 0, "", "-report_interval 0 -steps 2 -steps 4", after=steps_done(4)),
     Case("given_twice_in_another_case", 0, "", "-report_interval 0 -steps 2 -STEPS 5", after=steps_done(5), ranks=3),
     Case("given_twice_first_is_no_number", 64, r'-steps "two" \(command line\): expected an integer', "-steps two -steps 4"),
-    Case("given_twice_over_a_file", 0, "", "-report_interval 0 -options_file two.opts -steps 3 -steps 4 -output out/run.h5", two_steps, steps_done(4)),
+    Case("given_twice_over_a_file", 0, "", "-report_interval 0 -options_file two.opts -steps 3 -steps 4 -output out/run.h5", holds("two.opts", "-steps 2\n"), steps_done(4)),
     Case("given_twice_alike", 0, "", "-seed 1 -seed 1"),
     Case("unknown_table", 64, r'-table_usr_embedding_dim .*no table "usr"; the closest name is "user"', "-table_usr_embedding_dim 4"),
     Case("unknown_table_key", 64, r"-table_user_embeding_dim .*closest known one is -table_user_embedding_dim", "-table_user_embeding_dim 4"),
@@ -108,7 +99,7 @@ CASES = [
     Case("long_value", 64, r"-pipeline \"x{90,100}\.\.\.", f"-pipeline {'x' * 100000}"),
     Case("format_characters", 64, r"-pipeline \"%n%s%n\"", "-pipeline %n%s%n"),
     Case("terminal_control", 64, r"-pipeline \"[^\x1b]*31mred", "-pipeline '\x1b[31mred'"),
-    Case("petscrc_is_not_read", 0, "", prepare=petscrc),
+    Case("petscrc_is_not_read", 0, "", prepare=holds(".petscrc", "-batch_size rubbish\n-unheard_of 1\n")),
     Case("petsc_options_variable_is_not_read", 0, "", environment={"PETSC_OPTIONS": "-batch_size rubbish -unheard_of 1"}),
     Case("checkpoint_every_without_folder", 64, r"-checkpoint_every .*-checkpoint_dir", "-checkpoint_every 2"),
     Case("resume_without_folder", 64, r"-resume .*-checkpoint_dir", "-resume"),

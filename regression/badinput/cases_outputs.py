@@ -3,6 +3,7 @@
 import os
 
 from badinput import Case
+from prepare import fifo, holds
 from trsrun import attribute, check, losses
 
 
@@ -14,19 +15,9 @@ def not_reached(_, result):
     check("which this run did not reach" in result.text, f"nothing said of an empty trace:\n{result.text[-2000:]}")
 
 
-def fifo(folder):
-    os.mkfifo(os.path.join(folder, "pipe.h5"))
-
-
-def file_for_folder(folder):
-    with open(os.path.join(folder, "ckpt"), "w", encoding="ascii") as out:
-        out.write("earlier\n")
-
-
 def link(folder):
     """link.h5 -> victim.h5: what is written to the link takes the place of victim.h5."""
-    with open(os.path.join(folder, "victim.h5"), "w", encoding="ascii") as out:
-        out.write("precious\n")
+    holds("victim.h5", "precious\n")(folder)
     os.symlink("victim.h5", os.path.join(folder, "link.h5"))
 
 
@@ -46,8 +37,7 @@ def victim_is_kept(folder, result):
 def left_over(folder):
     """What a killed run of the same name left behind, and a file of somebody else's."""
     for name in (".run.h5.0123456789abcdef.tmp", ".other.h5.0123456789abcdef.part"):
-        with open(os.path.join(folder, "out", name), "w", encoding="ascii") as out:
-            out.write("rubbish")
+        holds(f"out/{name}", "rubbish")(folder)
 
 
 def only_own_removed(folder, _):
@@ -56,10 +46,6 @@ def only_own_removed(folder, _):
 
 PLAN = "-task plan -topology_world_size 2 -topology_compute_device cpu"
 BENCH = "-task bench -bench_bytes 1KiB -bench_table_bytes 1MiB -bench_topology"
-
-
-def plan_pipe(folder):
-    os.mkfifo(os.path.join(folder, "pipe"))
 
 
 def is_plan(name):
@@ -95,7 +81,7 @@ CASES = [
     Case("output_folder_missing_three_ranks", 73, r"none/run\.h5", "-output none/run.h5", ranks=3),
     Case("output_is_a_folder", 73, r"out cannot be created: something that is not a file", "-output out", after=before_training),
     Case("output_names_a_folder", 73, r"out/ cannot be created: it names a folder", "-output out/"),
-    Case("output_is_a_fifo", 73, r"pipe\.h5 cannot be created: something that is not a file", "-output pipe.h5", fifo),
+    Case("output_is_a_fifo", 73, r"pipe\.h5 cannot be created: something that is not a file", "-output pipe.h5", fifo("pipe.h5")),
     Case("output_is_a_device", 73, r"/dev/full cannot be created", "-output /dev/full"),
     Case("output_below_a_file", 73, r"train\.h5/run\.h5 cannot be created: Not a directory", "-output train.h5/run.h5"),
     Case("output_name_too_long", 73, r"cannot be created: File name too long", f"-output out/{'x' * 300}/run.h5"),
@@ -113,7 +99,7 @@ CASES = [
     Case("final_folder_missing", 73, r"none/final\.h5 cannot be created: No such file", "-checkpoint_final none/final.h5", after=before_training),
     Case("final_is_a_folder", 73, r"out cannot be created: something that is not a file", "-checkpoint_final out", after=before_training),
     Case("final_is_a_link", 0, "", "-checkpoint_final link.h5", link, victim_is_kept),
-    Case("checkpoint_dir_is_a_file", 73, r"ckpt is not a folder|ckpt.*cannot be", "-checkpoint_dir ckpt -checkpoint_every 1", file_for_folder),
+    Case("checkpoint_dir_is_a_file", 73, r"ckpt is not a folder|ckpt.*cannot be", "-checkpoint_dir ckpt -checkpoint_every 1", holds("ckpt", "earlier\n")),
     Case("checkpoint_dir_below_a_file", 73, r"train\.h5/ckpt", "-checkpoint_dir train.h5/ckpt -checkpoint_every 1"),
     Case("log_view_over_the_data", 64, r'-log_view ":train\.h5" \(command line\): would write over the file of -data_train', "-log_view :train.h5", ranks=3),
     Case("log_view_over_the_weights", 64, r"would write over the file of -(log_view|checkpoint_final)", "-log_view :new.h5:ascii_xml -checkpoint_final new.h5"),
@@ -132,17 +118,17 @@ CASES = [
     Case("plan_output_folder_missing", 73, r"-plan_output .*none/plan\.json can't be created", "-plan_output none/plan.json"),
     Case("plan_report_folder_missing", 73, r"-plan_report .*none/report\.txt can't be created", "-plan_report none/report.txt"),
     Case("plan_search_space_folder_missing", 73, r"-plan_search_space .*none/space\.json can't be created", "-plan_search_space none/space.json", ranks=3),
-    Case("plan_output_is_a_fifo", 73, r"-plan_output .*pipe can't be created: something that is not a file", f"{PLAN} -plan_output pipe", plan_pipe, ranks=1),
-    Case("plan_output_is_a_fifo_three_ranks", 73, r"-plan_output .*pipe can't be created", "-plan_output pipe", plan_pipe, before_training, ranks=3),
-    Case("plan_report_is_a_fifo", 73, r"-plan_report .*pipe can't be created", f"{PLAN} -plan_report pipe", plan_pipe, ranks=1),
-    Case("plan_search_space_is_a_fifo", 73, r"-plan_search_space .*pipe can't be created", f"{PLAN} -plan_search_space pipe", plan_pipe, ranks=1),
+    Case("plan_output_is_a_fifo", 73, r"-plan_output .*pipe can't be created: something that is not a file", f"{PLAN} -plan_output pipe", fifo("pipe"), ranks=1),
+    Case("plan_output_is_a_fifo_three_ranks", 73, r"-plan_output .*pipe can't be created", "-plan_output pipe", fifo("pipe"), before_training, ranks=3),
+    Case("plan_report_is_a_fifo", 73, r"-plan_report .*pipe can't be created", f"{PLAN} -plan_report pipe", fifo("pipe"), ranks=1),
+    Case("plan_search_space_is_a_fifo", 73, r"-plan_search_space .*pipe can't be created", f"{PLAN} -plan_search_space pipe", fifo("pipe"), ranks=1),
     Case("plan_report_is_a_device", 73, r"-plan_report /dev/null can't be created", f"{PLAN} -plan_report /dev/null", ranks=1),
     Case("plan_output_is_a_link", 0, "", f"{PLAN} -plan_output link.h5", link, is_plan("link.h5"), ranks=1),
     Case("plan_output_of_a_training_is_a_link", 0, "", "-plan_output link.h5", link, is_plan("link.h5")),
     Case("plan_output_on_stdout", 0, "", f"{PLAN} -plan_output /dev/stdout", after=printed('"trshard-plan"'), ranks=1),
     Case("plan_report_on_stdout", 0, "", "-plan_report stdout", after=printed("Planner statistics")),
     Case("bench_topology_folder_missing", 73, r"-bench_topology .*none/t\.opts can't be created", f"{BENCH} none/t.opts", ranks=3),
-    Case("bench_topology_is_a_fifo", 73, r"-bench_topology .*pipe can't be created", f"{BENCH} pipe", plan_pipe),
+    Case("bench_topology_is_a_fifo", 73, r"-bench_topology .*pipe can't be created", f"{BENCH} pipe", fifo("pipe")),
     Case("bench_topology_is_a_link", 0, "", f"{BENCH} link.h5", link, through_link),
     Case("quant_checkpoint_name_of_256_bytes", 73, r"cannot be created: File name too long",
          f"-task predict -data_eval train.h5 -init_from out/final.h5 -quant_checkpoint {LONG}"),

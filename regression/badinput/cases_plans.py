@@ -5,15 +5,16 @@ import os
 
 import trsrun
 from badinput import Case
+from prepare import fifo
 from trsrun import check
 
 
-def plan(change=None, text=None):
+def plan(change=None, text=None, options="-tables_sharding_types row_wise"):
     """A prepare function: plan.json is what the planner itself makes of the good case, changed."""
     def prepare(folder):
         path = os.path.join(folder, "plan.json")
         trsrun.run(os.environ["TRS_BINARY"], 1, Case("plan", 0, options="-task plan -topology_world_size 2 -topology_compute_device cpu "
-                   "-tables_sharding_types row_wise -plan_output plan.json", without=("-output", "-checkpoint_final")).words(), folder)
+                   f"{options} -plan_output plan.json", without=("-output", "-checkpoint_final")).words(), folder)
         with open(path, encoding="utf-8") as file:
             made = file.read()
         if change:
@@ -23,10 +24,6 @@ def plan(change=None, text=None):
         with open(path, "w", encoding="utf-8") as out:
             out.write(text(made) if text else made)
     return prepare
-
-
-def fifo(folder):
-    os.mkfifo(os.path.join(folder, "pipe"))
 
 
 def hole(name, n_bytes):
@@ -70,8 +67,8 @@ CASES = [
          without=("-output", "-checkpoint_final")),
     Case("missing", 66, r"-plan_input .*plan\.json can't be read", "-plan_input plan.json"),
     Case("directory", 66, r"-plan_input .*out can't be read: it is a directory", "-plan_input out"),
-    Case("fifo", 65, r"-plan_input .*pipe is not a regular file", "-plan_input pipe", fifo),
-    Case("fifo_three_ranks", 65, r"-plan_input .*pipe is not a regular file", "-plan_input pipe", fifo, ranks=3),
+    Case("fifo", 65, r"-plan_input .*pipe is not a regular file", "-plan_input pipe", fifo("pipe")),
+    Case("fifo_three_ranks", 65, r"-plan_input .*pipe is not a regular file", "-plan_input pipe", fifo("pipe"), ranks=3),
     Case("device", 65, r"-plan_input /dev/zero is not a regular file", "-plan_input /dev/zero", ranks=1),
     Case("too_large", 65, r"-plan_input .*huge\.json has 5368709120 bytes; at most 4294967296", "-plan_input huge.json", huge),
     Case("zeros", 65, r"zeros\.json:\d+:\d+: not JSON", "-plan_input zeros.json", zeros),

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Inference with quantised tables: what it refuses, and what training and evaluation refuse of it."""
-import json
 import os
-import shutil
 
-import h5py
 import numpy as np
 
+import cases_plans
 import trsrun
 from badinput import Case
-from cases_checkpoints import bad, flipped, turned
+from cases_checkpoints import bad, flipped, folder_with, turned
+from prepare import attribute_of, edit_checkpoint
 
 PREDICT = "-task predict -data_eval train.h5"
 FROM = f"{PREDICT} -init_from bad.h5"
@@ -24,9 +23,7 @@ def quantised(change=None, damage=None):
         trsrun.run(os.environ["TRS_BINARY"], 1, Case("quantise", 0, options=f"{PREDICT} -init_from out/final.h5 -tables_data_type int8 "
                    "-quant_checkpoint bad.h5", without=("-output", "-checkpoint_final")).words(), folder)
         if change:
-            with h5py.File(path, "r+", libver="latest") as h:
-                del h["checksums"]
-                change(h)
+            edit_checkpoint(path, change)
         if damage:
             damage(path)
     return prepare
@@ -40,15 +37,6 @@ def edited(name, convert):
         h[name] = convert(values)
         for key, value in attributes.items():
             h[name].attrs[key] = value
-    return change
-
-
-def attribute(key, value):
-    def change(h):
-        if value is None:
-            del h[ROWS].attrs[key]
-        else:
-            h[ROWS].attrs[key] = value
     return change
 
 
@@ -69,18 +57,7 @@ def endless_scale(h):
 
 def plan(sharder, change=None):
     """A prepare function: plan.json of the good case, made for training or quant."""
-    def prepare(folder):
-        path = os.path.join(folder, "plan.json")
-        trsrun.run(os.environ["TRS_BINARY"], 1, Case("plan", 0, options="-task plan -topology_world_size 2 -topology_compute_device cpu "
-                   f"-plan_sharder {sharder} -tables_sharding_types column_wise -tables_min_partition 2 -plan_output plan.json",
-                   without=("-output", "-checkpoint_final")).words(), folder)
-        if change:
-            with open(path, encoding="utf-8") as file:
-                tree = json.load(file)
-            change(tree)
-            with open(path, "w", encoding="utf-8") as out:
-                json.dump(tree, out)
-    return prepare
+    return cases_plans.plan(change, options=f"-plan_sharder {sharder} -tables_sharding_types column_wise -tables_min_partition 2")
 
 
 def uneven_columns(tree):
@@ -89,17 +66,6 @@ def uneven_columns(tree):
     shard = table["shards"][0]
     table["ranks"] = [0, 1]
     table["shards"] = [dict(shard, rank=0, offset=[0, 0], size=[50, 1]), dict(shard, rank=1, offset=[0, 1], size=[50, 3])]
-
-
-def empty_folder(folder):
-    os.makedirs(os.path.join(folder, "ckpt"))
-
-
-def newest_is_damaged(folder):
-    os.makedirs(os.path.join(folder, "ckpt"))
-    for step in (1, 2):
-        shutil.copyfile(os.path.join(folder, "out", "final.h5"), os.path.join(folder, "ckpt", f"step-{step:09d}.h5"))
-    flipped(WEIGHT)(os.path.join(folder, "ckpt", "step-000000002.h5"))
 
 
 CASES = [
@@ -112,8 +78,8 @@ CASES = [
     Case("checkpoint_missing", 66, r"bad\.h5: cannot be opened", FROM),
     Case("checkpoint_is_a_dataset", 65, r'train\.h5: attribute format is "trshard-dataset"', f"{PREDICT} -init_from train.h5"),
     Case("folder_missing", 66, r"ckpt: no checkpoint is there", f"{PREDICT} -checkpoint_dir ckpt"),
-    Case("folder_empty", 66, r"ckpt: no checkpoint is there", f"{PREDICT} -checkpoint_dir ckpt", empty_folder),
-    Case("newest_is_damaged", 0, "", f"{PREDICT} -checkpoint_dir ckpt -tables_data_type int8", newest_is_damaged),
+    Case("folder_empty", 66, r"ckpt: no checkpoint is there", f"{PREDICT} -checkpoint_dir ckpt", folder_with()),
+    Case("newest_is_damaged", 0, "", f"{PREDICT} -checkpoint_dir ckpt -tables_data_type int8", folder_with(None, flipped(WEIGHT))),
     # the checkpoint's tables
     Case("table_missing", 65, r"bad\.h5 has no dataset /embedding/user/weight", FROM, bad(lambda h: h.__delitem__("embedding/user"))),
     Case("table_missing_three_ranks", 65, r"bad\.h5 has no dataset /embedding/user/weight", FROM, bad(lambda h: h.__delitem__("embedding/user")), ranks=3),
@@ -144,13 +110,13 @@ CASES = [
          quantised(edited(ROWS, lambda v: v[:-1]))),
     Case("quantised_as_words", 65, r"bad\.h5: /embedding/user/weight_quantised is u?int16 \[50, 8\], expected uint8", FROM,
          quantised(edited(ROWS, lambda v: v.view(np.uint16)))),
-    Case("quantised_without_data_type", 65, r"bad\.h5: .*weight_quantised has no attribute data_type", FROM, quantised(attribute("data_type", None))),
+    Case("quantised_without_data_type", 65, r"bad\.h5: .*weight_quantised has no attribute data_type", FROM, quantised(attribute_of(ROWS, "data_type", None))),
     Case("quantised_of_unknown_type", 65, r'bad\.h5: attribute data_type of /embedding/user/weight_quantised is "int3", expected int8', FROM,
-         quantised(attribute("data_type", "int3"))),
+         quantised(attribute_of(ROWS, "data_type", "int3"))),
     Case("quantised_of_another_width", 65, r"bad\.h5: attribute embedding_dim of /embedding/user/weight_quantised is 8, the model wants 4", FROM,
-         quantised(attribute("embedding_dim", 8))),
+         quantised(attribute_of(ROWS, "embedding_dim", 8))),
     Case("quantised_of_another_alignment", 65, r"bad\.h5: attribute row_alignment of /embedding/user/weight_quantised is 4, expected 16", FROM,
-         quantised(attribute("row_alignment", 4))),
+         quantised(attribute_of(ROWS, "row_alignment", 4))),
     Case("quantised_and_not", 65, r"bad\.h5 has /embedding/user/weight and /embedding/user/weight_quantised: which one", FROM, quantised(both)),
     Case("quantised_scale_not_finite", 65, r"bad\.h5: /embedding/user/weight_quantised, row 3: its scale and bias are no numbers: damaged", FROM, quantised(endless_scale)),
     Case("quantised_for_training", 65, r"bad\.h5 has no dataset /embedding/user/weight, but /embedding/user/weight_quantised: its tables are quantised",

@@ -2,12 +2,13 @@
 """What a training measures, watches and keeps: metrics, early stopping, the best checkpoint."""
 import os
 import re
-import shutil
 
 import h5py
 import numpy as np
 
 from badinput import Case
+from cases_checkpoints import bad, folder_with
+from prepare import attribute_of, edit_checkpoint
 from trsrun import check, write_dataset
 
 EVAL = "-data_eval eval.h5 -eval_every 1"
@@ -21,11 +22,7 @@ def evaluation(folder):
 
 def attribute(name, change):
     """A prepare function: ckpt/ holds the good checkpoint, its attribute of that name changed: change(numbers) -> numbers, None drops it."""
-    def prepare(folder):
-        evaluation(folder)
-        path = os.path.join(folder, "ckpt", "step-000000003.h5")
-        os.makedirs(os.path.dirname(path))
-        shutil.copyfile(os.path.join(folder, "out", "final.h5"), path)
+    def damage(path):
         with h5py.File(path, "r+") as h:
             numbers = change(np.array(h.attrs[name]))
             del h.attrs[name]
@@ -33,6 +30,10 @@ def attribute(name, change):
                 del h["checksums"].attrs[name]
             if numbers is not None:
                 h.attrs[name] = numbers
+
+    def prepare(folder):
+        evaluation(folder)
+        folder_with(damage, first=3)(folder)
     return prepare
 
 
@@ -54,28 +55,17 @@ def unused_row(folder):
 
 def poisoned(name, value):
     """A prepare function: bad.h5 is the good checkpoint with a row of table user that is not finite."""
-    def prepare(folder):
-        path = os.path.join(folder, "bad.h5")
-        shutil.copyfile(os.path.join(folder, "out", "final.h5"), path)
-        with h5py.File(path, "r+", libver="latest") as h:
-            del h["checksums"]
-            values = h[name][()]
-            values[unused_row(folder)] = value
-            h[name][...] = values
-    return prepare
+    def change(h):
+        values = h[name][()]
+        values[unused_row(os.path.dirname(h.filename))] = value
+        h[name][...] = values
+    return bad(change)
 
 
 def of_other(name):
     """A prepare function: ckpt/ holds the good checkpoint whose state says that it is of this optimizer."""
-    def prepare(folder):
-        path = os.path.join(folder, "ckpt", "step-000000003.h5")
-        os.makedirs(os.path.dirname(path))
-        shutil.copyfile(os.path.join(folder, "out", "final.h5"), path)
-        with h5py.File(path, "r+", libver="latest") as h:
-            del h["embedding/user/momentum1"].attrs["optimizer"]
-            if name is not None:
-                h["embedding/user/momentum1"].attrs["optimizer"] = name
-    return prepare
+    change = attribute_of("embedding/user/momentum1", "optimizer", name)
+    return folder_with(lambda path: edit_checkpoint(path, change, sums=True), first=3)
 
 
 POISON = "-steps 1 -init_from bad.h5 -embedding_learning_rate 0 -dense_learning_rate 0"
