@@ -7,9 +7,9 @@ part in OUTPUT.parts/ and notes in its state file that the block is done. join()
 """
 import contextlib
 import gzip
-import itertools
 import json
 import os
+import re
 import shutil
 import sys
 import zlib
@@ -25,6 +25,7 @@ import trsfile
 TAB, NEWLINE, RETURN, QUOTE, MINUS = 9, 10, 13, 34, 45
 HEADER_BYTES = 1 << 24  # a first line longer than this is not a header
 OPEN_BLOCKS = 16  # a quoted field over more blocks than this was never closed
+MOST_BACKUPS = 10  # FILE.~N~ of an output, as -existing_outputs_keep of the program
 
 
 # --- arguments ---
@@ -353,13 +354,29 @@ def slice_of(part, low, high):
 
 
 def keep_other(path, work):
-    """Another file that is at the path of an output stays as FILE.~N~, as the program keeps it."""
+    """Another file that is at the path of an output stays as FILE.~N~, and MOST_BACKUPS of such datasets stay, as the program keeps its outputs."""
     if not os.path.isfile(path) or path in work.state.get("written", []):
         return
-    number = next(n for n in itertools.count(1) if not os.path.lexists(f"{path}.~{n}~"))
+    pattern = re.compile(re.escape(os.path.basename(path)) + r"\.~([1-9][0-9]{0,8})~")
+    found = sorted(int(match[1]) for match in map(pattern.fullmatch, os.listdir(os.path.dirname(path) or ".")) if match)
+    number = max(found, default=0) + 1
     target = os.path.realpath(path)  # a link stays
     os.link(target, f"{path}.~{number}~")
     print(f"{path} was there: it is kept as {path}.~{number}~", file=sys.stderr)
+    for oldest in [old for old in (f"{path}.~{n}~" for n in found) if is_dataset(old)][:1 - MOST_BACKUPS]:
+        os.unlink(oldest)
+        print(f"{oldest} is removed: {MOST_BACKUPS} backups stay", file=sys.stderr)
+
+
+def is_dataset(path):
+    """Whether a file, and no link to one, is a dataset."""
+    if os.path.islink(path) or not os.path.isfile(path):
+        return False
+    try:
+        with h5py.File(path, "r") as file:
+            return trsdata.text(file.attrs.get("format", "")) == "trshard-dataset"
+    except OSError:
+        return False
 
 
 def join(work, args, writer, attributes):

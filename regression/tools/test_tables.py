@@ -552,6 +552,13 @@ class Tables(Scratch):
         with h5py.File(self.path("x.h5")) as h, h5py.File(self.path("x.h5.~1~")) as old:
             self.assertEqual((list(h["sparse"].attrs["features"]), list(old["sparse"].attrs["features"])), (["u"], ["user_id:token"]))
             self.assertEqual((h["sparse"].attrs["num_embeddings"][0], old["sparse"].attrs["num_embeddings"][0]), (10000, 0))
+        # The newest backups stay, and files that are no datasets.
+        for number in (*range(2, 15), 16):
+            os.link(self.path("x.h5.~1~"), self.path(f"x.h5.~{number}~"))
+        os.symlink("x.h5", self.path("x.h5.~15~"))
+        write_text(self.path("x.h5.~17~"), [["mine"]], None)
+        self.assertIn("x.h5.~6~ is removed: 10 backups stay", self.convert("x.h5", *words, good))
+        self.assertEqual({name for name in os.listdir(self.folder) if name.startswith("x.h5.~")}, {f"x.h5.~{number}~" for number in range(7, 19)})
         write_text(self.path("twice.csv"), [["1", "2", "3"]], ["y", "s", "s"])
         self.assertIn("twice.csv, line 1: columns 2, 3 are all named 's'", self.refused("z.h5", "--labels", "y", "--sparse", "s", self.path("twice.csv"), code=65))
         write_text(self.path("times.csv"), [["1", "2", "2024-05-01 10:00:00"]], ["y", "s,x", "t"])
