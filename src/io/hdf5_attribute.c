@@ -199,7 +199,7 @@ PetscErrorCode TrsHDF5ReadReals(const TrsHDF5File *file, hid_t object, const cha
   PetscCall(open_attribute(file, object, where, name, found, &attribute));
   if (attribute < 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(attribute_extent(file, attribute, where, name, H5T_FLOAT, &count, &type));
-  PetscCheck(count >= 1 && count <= 2000000, PETSC_COMM_SELF, TRS_ERR_DATA,
+  PetscCheck(count >= 1 && count <= 1 << 24, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: attribute %s of /%s claims %lld numbers", file->path, name, where, (long long)count);
   *n = (int)count;
   PetscCall(PetscMalloc1((size_t)count, values));

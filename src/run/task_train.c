@@ -181,6 +181,7 @@ static PetscErrorCode checkpoint(TrsTraining *t, TrsOutputKind kind)
   if (t->metrics) PetscCall(TrsTaskRunningSave(t->metrics, &metrics));
   info.metrics = (TrsCheckpointNumbers){metrics.n, metrics.value};
   info.metrics_exact = (TrsCheckpointNumbers){metrics.n_exact, metrics.exact};
+  info.metrics_window = (TrsCheckpointNumbers){metrics.n_window, metrics.window};
   info.early_stopping = TrsEarlyStoppingSave(&t->early);
   PetscCall(TrsOptionsText(s->options, &options));
   PetscCall(TrsShardingPlanToJson(&s->plan, &plan));

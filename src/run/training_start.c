@@ -131,8 +131,10 @@ static PetscErrorCode load_memory(TrsTraining *t, const char *path)
   const char *were_of = t->start.metrics_of_read;
   const TrsTaskRunningNumbers numbers = {.n = t->start.metrics.n,
                                          .n_exact = t->start.metrics_exact.n,
+                                         .n_window = t->start.metrics_window.n,
                                          .value = t->start.metrics.value,
-                                         .exact = t->start.metrics_exact.value};
+                                         .exact = t->start.metrics_exact.value,
+                                         .window = t->start.metrics_window.value};
   PetscBool same = PETSC_TRUE;
 
   PetscFunctionBegin;

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 typedef struct {
   const char *name;
@@ -167,6 +168,33 @@ static void add_shared(TrsRunningMetrics metrics, int n, int size, int rank, int
   assert_petsc_ok(TrsRunningMetricsStep(metrics, n, (double)step));
 }
 
+/* Save the window of one, of 100 samples, and load it into two; numbers that are no window are refused by another one. */
+static void check_window(TrsRunningMetrics one, TrsRunningMetrics two, TrsRunningMetrics other)
+{
+  double *numbers, copy[302], keep;
+  int n, used;
+
+  assert_petsc_ok(TrsRunningMetricsSaveWindow(one, 301, &n, &numbers));
+  assert_int_equal(n, trs_rank() == 0 ? 2 : 0); /* too large: empty */
+  assert_petsc_ok(TrsRunningMetricsSaveWindow(one, 302, &n, &numbers));
+  assert_int_equal(n, trs_rank() == 0 ? 302 : 0);
+  if (trs_rank() == 0) memcpy(copy, numbers, sizeof(copy));
+  MPI_Bcast(copy, 302, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+  assert_true(copy[0] == 3.0 && copy[1] == 100.0);
+  assert_petsc_ok(TrsRunningMetricsLoadWindow(two, "file", 302, copy, &used));
+  assert_int_equal(used, 302);
+  assert_petsc_error(TrsRunningMetricsLoadWindow(other, "file", 301, copy, &used), TRS_ERR_DATA);
+  assert_petsc_error(TrsRunningMetricsLoadWindow(other, "file", 1, copy, &used), TRS_ERR_DATA);
+  for (int i = 0; i < 5; i++) {
+    const double wrong[] = {4.0, 99.5, (double)NAN, 1e300, 0.1};
+
+    keep = copy[i];
+    copy[i] = wrong[i];
+    assert_petsc_error(TrsRunningMetricsLoadWindow(other, "file", 302, copy, &used), TRS_ERR_DATA);
+    copy[i] = keep;
+  }
+}
+
 /*
   Exact sums: the window has the last samples of all ranks, and all values have the bits of a single rank's. So has the lifetime of a training
   that was saved and loaded on the way; from a file without exact sums it goes on from the rounded ones.
@@ -210,7 +238,13 @@ static void test_exact(void **state)
         exact[i] = keep;
       }
       assert_petsc_error(TrsRunningMetricsLoadExact(old, "file", n_exact - 1, exact), TRS_ERR_DATA);
+      check_window(all, resumed, old);
       assert_petsc_ok(TrsRunningMetricsLoad(old, "file", n, numbers));
+    }
+    if (step > 20) { /* the window went through a checkpoint */
+      assert_petsc_ok(TrsRunningMetricsCompute(resumed, &later));
+      assert_petsc_ok(TrsRunningMetricsCompute(all, &v));
+      assert_memory_equal(&later.window, &v.window, bytes);
     }
     if (step % 3) continue;
     assert_petsc_ok(TrsRunningMetricsCompute(all, &v));
@@ -222,7 +256,7 @@ static void test_exact(void **state)
   assert_petsc_ok(TrsRunningMetricsCompute(all, &v));
   assert_petsc_ok(TrsRunningMetricsCompute(resumed, &later));
   assert_petsc_ok(TrsRunningMetricsCompute(old, &rounded));
-  assert_memory_equal(&later.window, &v.window, bytes); /* it is full again */
+  assert_memory_equal(&rounded.window, &v.window, bytes); /* it is full again */
   assert_memory_equal(&later.lifetime, &v.lifetime, bytes);
   assert_int_equal(rounded.lifetime.n_samples, v.lifetime.n_samples);
   assert_close(rounded.lifetime.ne, v.lifetime.ne, 0.0, 1e-14);

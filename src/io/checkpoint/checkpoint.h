@@ -43,8 +43,8 @@ typedef struct {
   const char *options;          /* text of the configuration */
   const char *plan;             /* the plan as JSON text */
   const char *model;            /* text of the options that define the model, or NULL */
-  /* Numbers of a training, in its own layout. metrics_exact has the digits of exact sums. */
-  TrsCheckpointNumbers metrics, metrics_exact, early_stopping;
+  /* Numbers of a training, in its own layout. For writing, only rank 0 needs metrics_window. */
+  TrsCheckpointNumbers metrics, metrics_exact, metrics_window, early_stopping;
   const char *metrics_of; /* names of the metrics' tasks, or NULL */
   /*
     TrsCheckpointReadWanted() lists on rank 0 the tensors that the file has and the state lacks:
@@ -106,8 +106,8 @@ PetscErrorCode TrsCheckpointWrite(MPI_Comm comm, const char *path, const TrsStat
   read.
 
   Out:    info  step, epoch, samples_seen, run_step (the step if the file has none), global_batch,
-                epoch_steps and evaluation_due (0 if the file has none), metrics, metrics_exact and
-                early_stopping if the file has them; texts are NULL. Free it with
+                epoch_steps and evaluation_due (0 if the file has none), metrics, metrics_exact,
+                metrics_window and early_stopping if the file has them; texts are NULL. Free it with
                 TrsCheckpointInfoFree()
           state's tensors  was_read and the fields below it
   Errors (agreed): NO_INPUT; DATA with file and dataset, for another format or version, a missing

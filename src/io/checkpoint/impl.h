@@ -27,6 +27,7 @@
 #define TRS_CHECKPOINT_MODEL          "model"
 #define TRS_CHECKPOINT_METRICS        "metrics"
 #define TRS_CHECKPOINT_METRICS_EXACT  "metrics_exact"
+#define TRS_CHECKPOINT_METRICS_WINDOW "metrics_window"
 #define TRS_CHECKPOINT_EARLY_STOPPING "early_stopping"
 
 enum { TRS_CHECKSUM_COLUMNS = 5, TRS_CHECKPOINT_MAX_NAME = 1024 };

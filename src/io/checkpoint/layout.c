@@ -192,6 +192,9 @@ static PetscErrorCode create_objects(TrsCheckpointWriter *w, hid_t file)
   if (info->metrics_exact.n)
     PetscCall(TrsHDF5WriteReals(file, TRS_CHECKPOINT_METRICS_EXACT, info->metrics_exact.n,
                                 info->metrics_exact.value));
+  if (info->metrics_window.n)
+    PetscCall(TrsHDF5WriteReals(file, TRS_CHECKPOINT_METRICS_WINDOW, info->metrics_window.n,
+                                info->metrics_window.value));
   if (info->metrics.n && info->metrics_of)
     PetscCall(TrsHDF5WriteString(file, "metrics_of", info->metrics_of, PETSC_TRUE));
   if (info->early_stopping.n)
@@ -223,7 +226,8 @@ static PetscErrorCode create_structure(TrsCheckpointWriter *w, int *memory)
 */
 static PetscErrorCode check_space(const TrsCheckpointWriter *w)
 {
-  int64_t needed = (int64_t)64 << 10, available;
+  const int64_t numbers = (int64_t)w->info->metrics_exact.n + w->info->metrics_window.n;
+  int64_t needed = ((int64_t)64 << 10) + numbers * (int64_t)sizeof(double), available;
   struct statvfs disk;
 
   PetscFunctionBegin;

@@ -112,6 +112,8 @@ static PetscErrorCode read_info(const TrsHDF5File *file, TrsCheckpointInfo *info
                              &info->metrics.value));
   PetscCall(TrsHDF5ReadReals(file, file->id, "", TRS_CHECKPOINT_METRICS_EXACT, &found, &info->metrics_exact.n,
                              &info->metrics_exact.value));
+  PetscCall(TrsHDF5ReadReals(file, file->id, "", TRS_CHECKPOINT_METRICS_WINDOW, &found,
+                             &info->metrics_window.n, &info->metrics_window.value));
   PetscCall(TrsHDF5ReadString(file, file->id, "", "metrics_of", &found, &info->metrics_of_read));
   PetscCall(TrsHDF5ReadReals(file, file->id, "", TRS_CHECKPOINT_EARLY_STOPPING, &found,
                              &info->early_stopping.n, &info->early_stopping.value));
@@ -234,13 +236,15 @@ PetscErrorCode TrsCheckpointInfoFree(TrsCheckpointInfo *info)
   PetscFunctionBegin;
   PetscCall(PetscFree(info->metrics.value));
   PetscCall(PetscFree(info->metrics_exact.value));
+  PetscCall(PetscFree(info->metrics_window.value));
   PetscCall(PetscFree(info->early_stopping.value));
   for (int i = 0; i < info->n_unexpected; i++) PetscCall(PetscFree(info->unexpected[i]));
   PetscCall(PetscFree(info->unexpected));
   PetscCall(PetscFree(info->other_state));
   PetscCall(PetscFree(info->options_read));
   PetscCall(PetscFree(info->metrics_of_read));
-  info->metrics.n = info->metrics_exact.n = info->early_stopping.n = info->n_unexpected = 0;
+  info->metrics.n = info->metrics_exact.n = info->metrics_window.n = info->early_stopping.n =
+      info->n_unexpected = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -3,7 +3,9 @@
 
 #include "train/metrics/metric_sums.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 
 /*
   A run's first steps, which throughput leaves out because they fill caches, buffers and the
@@ -23,6 +25,9 @@ typedef struct {
   int64_t *place, *group; /* of the samples in the ring: [capacity] places among all samples */
   TrsAucRecord *chosen;   /* [capacity] samples of the window */
   double kept[TRS_N_EXACT];
+  /* Number of samples that the window had in the checkpoint. They have the places before 0. */
+  int64_t loaded;
+  TrsBuffer kept_window; /* the window's numbers for a checkpoint */
 } TrsExactMetrics;
 
 struct TrsRunningMetricsImpl {
@@ -185,7 +190,7 @@ static int64_t first_from(TrsRunningMetrics m, int64_t place)
 /* Find this rank's first sample of the window. All ranks have window_samples from there on. */
 static PetscErrorCode find_window(TrsRunningMetrics m, int64_t *first)
 {
-  int64_t low = 0, high = m->examples;
+  int64_t low = -m->exact->loaded, high = m->examples;
 
   PetscFunctionBegin;
   while (low < high) {
@@ -307,6 +312,26 @@ PetscErrorCode TrsRunningMetricsLoad(TrsRunningMetrics m, const char *path, int 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Write an integer as two numbers of a file: its upper and lower 32 bits. */
+static void put_halves(int64_t integer, double to[2])
+{
+  const int64_t low = integer & INT64_C(0xffffffff);
+
+  to[0] = (double)((integer - low) / (INT64_C(1) << 32));
+  to[1] = (double)low;
+}
+
+/*
+  Take an integer from two numbers of a file. Returns whether they are one, with an upper half in
+  [-most, most).
+*/
+static PetscBool take_halves(const double from[2], double most, int64_t *integer)
+{
+  if (!(from[0] >= -most && from[0] < most && from[1] >= 0.0 && from[1] < 0x1p32)) return PETSC_FALSE;
+  *integer = (int64_t)from[0] * (INT64_C(1) << 32) + (int64_t)from[1];
+  return (PetscBool)(from[0] == floor(from[0]) && from[1] == floor(from[1]));
+}
+
 PetscErrorCode TrsRunningMetricsSaveExact(TrsRunningMetrics m, int *n, double **numbers)
 {
   PetscFunctionBegin;
@@ -318,12 +343,7 @@ PetscErrorCode TrsRunningMetricsSaveExact(TrsRunningMetrics m, int *n, double **
     double *to = m->exact->kept + k * TRS_KEPT_OF_SUM;
 
     to[0] = (double)sum->first;
-    for (int d = 0; d < TRS_EXACT_DIGITS; d++) {
-      const int64_t low = sum->digit[d] & INT64_C(0xffffffff);
-
-      to[1 + 2 * d] = (double)((sum->digit[d] - low) / (INT64_C(1) << 32));
-      to[2 + 2 * d] = (double)low;
-    }
+    for (int d = 0; d < TRS_EXACT_DIGITS; d++) put_halves(sum->digit[d], to + 1 + 2 * d);
   }
   *n = TRS_N_EXACT;
   *numbers = m->exact->kept;
@@ -333,17 +353,10 @@ PetscErrorCode TrsRunningMetricsSaveExact(TrsRunningMetrics m, int *n, double **
 /* Take a sum from the numbers of a file. Returns whether it is one. */
 static PetscBool take_sum(const double *numbers, TrsExactSum *sum)
 {
-  const double radix = 0x1p32;
-
-  for (int i = 0; i < TRS_KEPT_OF_SUM; i++) /* refuses NaN, too */
-    if (!(fabs(numbers[i]) < radix && numbers[i] == floor(numbers[i]))) return PETSC_FALSE;
+  if (!(fabs(numbers[0]) < 0x1p31 && numbers[0] == floor(numbers[0]))) return PETSC_FALSE;
   sum->first = (int64_t)numbers[0];
-  for (int d = 0; d < TRS_EXACT_DIGITS; d++) {
-    const double high = numbers[1 + 2 * d];
-
-    if (fabs(high) > 0x1p30) return PETSC_FALSE;
-    sum->digit[d] = (int64_t)high * (INT64_C(1) << 32) + (int64_t)numbers[2 + 2 * d];
-  }
+  for (int d = 0; d < TRS_EXACT_DIGITS; d++)
+    if (!take_halves(numbers + 1 + 2 * d, 0x1p30, &sum->digit[d])) return PETSC_FALSE;
   return TrsExactSumIsValid(sum);
 }
 
@@ -363,6 +376,137 @@ PetscErrorCode TrsRunningMetricsLoadExact(TrsRunningMetrics m, const char *path,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* --- the window in a checkpoint: columns, samples, then a row for each sample --- */
+
+enum { TRS_WINDOW_HEAD = 2, TRS_WINDOW_COLUMNS = 3, TRS_WINDOW_WITH_GROUPS = 5 };
+
+typedef struct {
+  int64_t place, group;
+  TrsAucRecord record;
+  float unused;
+} TrsWindowRow;
+
+static int by_place(const void *a, const void *b)
+{
+  const TrsWindowRow *x = a, *y = b;
+
+  return (x->place > y->place) - (x->place < y->place);
+}
+
+/* Gather all ranks' rows, from `first` in their rings on, in the samples' order. all: on rank 0. */
+static PetscErrorCode gather_window(TrsRunningMetrics m, int64_t first, TrsWindowRow *all)
+{
+  const int n = (int)(m->n - first);
+  TrsWindowRow *mine;
+  MPI_Datatype row;
+  int size, *counts, *displs;
+
+  PetscFunctionBegin;
+  PetscCallMPI(MPI_Comm_size(m->comm, &size));
+  PetscCall(PetscMalloc3((size_t)PetscMax(n, 1), &mine, (size_t)size, &counts, (size_t)size + 1, &displs));
+  for (int i = 0; i < n; i++) {
+    const int64_t at = in_ring(m, first + i);
+
+    mine[i] = (TrsWindowRow){m->exact->place[at], m->groups ? m->exact->group[at] : 0, m->record[at], 0.0f};
+  }
+  PetscCallMPI(MPI_Gather(&n, 1, MPI_INT, counts, 1, MPI_INT, 0, m->comm));
+  displs[0] = 0;
+  for (int q = 0; q < size && m->rank == 0; q++) displs[q + 1] = displs[q] + counts[q];
+  PetscCallMPI(MPI_Type_contiguous((int)sizeof(TrsWindowRow), MPI_BYTE, &row));
+  PetscCallMPI(MPI_Type_commit(&row));
+  PetscCallMPI(MPI_Gatherv(mine, n, row, all, counts, displs, row, 0, m->comm));
+  PetscCallMPI(MPI_Type_free(&row));
+  if (m->rank == 0) qsort(all, (size_t)displs[size], sizeof(*all), by_place);
+  PetscCall(PetscFree3(mine, counts, displs));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Write n samples for a checkpoint. */
+static void put_window(int64_t n, const TrsWindowRow *rows, int columns, double *to)
+{
+  *to++ = (double)columns;
+  *to++ = (double)n;
+  for (int64_t i = 0; i < n; i++, to += columns) {
+    to[0] = (double)rows[i].record.prediction;
+    to[1] = (double)rows[i].record.label;
+    to[2] = (double)rows[i].record.weight;
+    if (columns == TRS_WINDOW_WITH_GROUPS) put_halves(rows[i].group, to + TRS_WINDOW_COLUMNS);
+  }
+}
+
+PetscErrorCode TrsRunningMetricsSaveWindow(TrsRunningMetrics m, int64_t most, int *n, double **numbers)
+{
+  const int columns = m->groups ? TRS_WINDOW_WITH_GROUPS : TRS_WINDOW_COLUMNS;
+  int64_t first, total;
+  TrsWindowRow *rows;
+
+  PetscFunctionBegin;
+  *n = 0;
+  *numbers = NULL;
+  if (!m->exact) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(find_window(m, &first));
+  total = m->n - first;
+  PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, &total, 1, MPI_INT64_T, MPI_SUM, m->comm));
+  if (TRS_WINDOW_HEAD + total * columns > most) {
+    first = m->n;
+    total = 0;
+  }
+  PetscCall(PetscMalloc1((size_t)(m->rank == 0 ? PetscMax(total, 1) : 1), &rows));
+  PetscCall(gather_window(m, first, rows));
+  if (m->rank == 0) {
+    *n = (int)(TRS_WINDOW_HEAD + total * columns);
+    PetscCall(TrsBufferReserve(&m->exact->kept_window, *n * (int64_t)sizeof(double), PETSC_FALSE));
+    *numbers = (double *)m->exact->kept_window.data;
+    put_window(total, rows, columns, *numbers);
+  }
+  PetscCall(PetscFree(rows));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Take a sample from the numbers of a file. Returns whether it is one. */
+static PetscBool take_row(const double *from, PetscBool grouped, TrsAucRecord *record, int64_t *group)
+{
+  const float value[] = {(float)from[0], (float)from[1], (float)from[2]};
+
+  for (int i = 0; i < TRS_WINDOW_COLUMNS; i++) /* refuses NaN, too */
+    if (!((double)value[i] == from[i] && isfinite(from[i]))) return PETSC_FALSE;
+  *record = (TrsAucRecord){value[0], value[1], value[2]};
+  return (PetscBool)(!grouped || take_halves(from + TRS_WINDOW_COLUMNS, 0x1p31, group));
+}
+
+PetscErrorCode TrsRunningMetricsLoadWindow(TrsRunningMetrics m, const char *path, int n,
+                                           const double *numbers, int *used)
+{
+  const double columns = n < TRS_WINDOW_HEAD ? 0.0 : numbers[0],
+               rows = n < TRS_WINDOW_HEAD ? 0.0 : numbers[1];
+  const PetscBool grouped = (PetscBool)(columns == TRS_WINDOW_WITH_GROUPS);
+
+  PetscFunctionBegin;
+  PetscCheck((grouped || columns == TRS_WINDOW_COLUMNS) && rows >= 0.0 && rows == floor(rows) &&
+                 rows * columns <= (double)(n - TRS_WINDOW_HEAD),
+             PETSC_COMM_SELF, TRS_ERR_DATA,
+             "%s: attribute metrics_window: %d numbers do not hold %g samples of %g columns", path, n, rows,
+             columns);
+  *used = TRS_WINDOW_HEAD + (int)(rows * columns);
+  if (!m->exact || (m->groups && !grouped)) PetscFunctionReturn(PETSC_SUCCESS);
+  m->exact->loaded = (int64_t)rows;
+  for (int64_t i = 0; i < m->exact->loaded; i++) {
+    TrsAucRecord record;
+    int64_t group = 0;
+
+    PetscCheck(take_row(numbers + TRS_WINDOW_HEAD + i * (int64_t)columns, grouped, &record, &group),
+               PETSC_COMM_SELF, TRS_ERR_DATA, "%s: attribute metrics_window: row %" PRId64 " is no sample",
+               path, i);
+    if (m->rank > 0) continue;
+    m->record[m->next] = record;
+    m->exact->place[m->next] = i - m->exact->loaded;
+    m->exact->group[m->next] = group;
+    m->next = (m->next + 1) % m->capacity;
+    m->n = PetscMin(m->n + 1, m->capacity);
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsRunningMetricsDestroy(TrsRunningMetrics *metrics)
 {
   PetscFunctionBegin;
@@ -373,6 +517,7 @@ PetscErrorCode TrsRunningMetricsDestroy(TrsRunningMetrics *metrics)
     PetscCall(TrsFree(&(*metrics)->exact->place));
     PetscCall(TrsFree(&(*metrics)->exact->group));
     PetscCall(TrsFree(&(*metrics)->exact->chosen));
+    PetscCall(TrsBufferFree(&(*metrics)->exact->kept_window));
     PetscCall(PetscFree((*metrics)->exact));
   }
   PetscCall(TrsAucScratchFree(&(*metrics)->scratch));

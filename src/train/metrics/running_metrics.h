@@ -73,21 +73,32 @@ PetscErrorCode TrsRunningMetricsCompute(TrsRunningMetrics metrics, TrsRunningVal
 /*
   Save gets the lifetime's sums over all ranks for a checkpoint, as *n numbers borrowed until the
   next Save. Collective. Load restores these numbers, the same on all ranks. The window starts
-  empty, as in TorchRec. Load is not collective; `path` is the source of the numbers, for messages.
-  Errors: DATA if the numbers are invalid.
+  empty, as in TorchRec, without LoadWindow. Load is not collective; `path` is the source of the
+  numbers, for messages. Errors: DATA if the numbers are invalid.
 */
 PetscErrorCode TrsRunningMetricsSave(TrsRunningMetrics metrics, int *n, double **numbers);
 PetscErrorCode TrsRunningMetricsLoad(TrsRunningMetrics metrics, const char *path, int n,
                                      const double *numbers);
 
 /*
-  The same for the exact sums, behind Save and Load. *n is 0 without exact sums, and Load then takes
-  any numbers and ignores them. A file without them leaves Load's rounded sums, to which others are
-  added.
+  Do the same for the exact sums, after Save and after Load. *n is 0 without exact sums; LoadExact
+  then ignores its numbers. Without LoadExact, new samples are added to the rounded sums of Load.
 */
 PetscErrorCode TrsRunningMetricsSaveExact(TrsRunningMetrics metrics, int *n, double **numbers);
 PetscErrorCode TrsRunningMetricsLoadExact(TrsRunningMetrics metrics, const char *path, int n,
                                           const double *numbers);
+
+/*
+  SaveWindow gets the window of exact sums for a checkpoint, in the order of the samples, as *n
+  numbers on rank 0, borrowed until the next call. *n is 0 on other ranks and without exact sums. A
+  window that needs more than `most` numbers is saved as empty. Collective. Errors: MEMORY.
+  LoadWindow restores the window from the first *used of n numbers, the same on all ranks, before
+  the first Add. It ignores groups that this run does not have. If only this run has groups, it
+  ignores the whole window. Not collective. Errors: DATA.
+*/
+PetscErrorCode TrsRunningMetricsSaveWindow(TrsRunningMetrics metrics, int64_t most, int *n, double **numbers);
+PetscErrorCode TrsRunningMetricsLoadWindow(TrsRunningMetrics metrics, const char *path, int n,
+                                           const double *numbers, int *used);
 
 /* Collective on comm. */
 PetscErrorCode TrsRunningMetricsDestroy(TrsRunningMetrics *metrics);

@@ -185,7 +185,7 @@ struct TrsTaskRunningImpl {
   const TrsTaskConfigs *tasks;
   TrsRunningMetrics *metrics; /* [tasks] */
   TrsTaskScratch scratch;
-  TrsBuffer kept, kept_exact; /* the numbers of all tasks for a checkpoint */
+  TrsBuffer kept, kept_exact, kept_window; /* the numbers of all tasks for a checkpoint */
 };
 
 PetscErrorCode TrsTaskRunningCreate(MPI_Comm comm, const TrsTaskConfigs *tasks, TrsOptions options,
@@ -234,30 +234,38 @@ PetscErrorCode TrsTaskRunningCompute(TrsTaskRunning m, TrsRunningValues *values)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Put the numbers of a task behind those of the tasks before it. */
-static PetscErrorCode keep(TrsBuffer *kept, int task, int n, const double *numbers)
+/* The most numbers of all windows in a checkpoint, 128 MiB. io/hdf5_attribute.c reads as many. */
+enum { TRS_MOST_IN_WINDOWS = 1 << 24 };
+
+/* Put n numbers of a task behind the *total numbers of the tasks before it. */
+static PetscErrorCode keep(TrsBuffer *kept, int n, const double *numbers, int *total)
 {
   PetscFunctionBegin;
-  PetscCall(TrsBufferReserve(kept, (int64_t)(task + 1) * n * (int64_t)sizeof(double), PETSC_TRUE));
-  PetscCall(PetscArraycpy((double *)kept->data + (int64_t)task * n, numbers, (size_t)n));
+  PetscCall(TrsBufferReserve(kept, ((int64_t)*total + n) * (int64_t)sizeof(double), PETSC_TRUE));
+  if (n) PetscCall(PetscArraycpy((double *)kept->data + *total, numbers, (size_t)n));
+  *total += n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsTaskRunningSave(TrsTaskRunning m, TrsTaskRunningNumbers *numbers)
 {
+  const int64_t most = TRS_MOST_IN_WINDOWS / m->tasks->n;
   double *of_task;
+  int n;
 
   PetscFunctionBegin;
+  *numbers = (TrsTaskRunningNumbers){.n = 0};
   for (int t = 0; t < m->tasks->n; t++) {
-    PetscCall(TrsRunningMetricsSave(m->metrics[t], &numbers->n, &of_task));
-    PetscCall(keep(&m->kept, t, numbers->n, of_task));
-    PetscCall(TrsRunningMetricsSaveExact(m->metrics[t], &numbers->n_exact, &of_task));
-    PetscCall(keep(&m->kept_exact, t, numbers->n_exact, of_task));
+    PetscCall(TrsRunningMetricsSave(m->metrics[t], &n, &of_task));
+    PetscCall(keep(&m->kept, n, of_task, &numbers->n));
+    PetscCall(TrsRunningMetricsSaveExact(m->metrics[t], &n, &of_task));
+    PetscCall(keep(&m->kept_exact, n, of_task, &numbers->n_exact));
+    PetscCall(TrsRunningMetricsSaveWindow(m->metrics[t], most, &n, &of_task));
+    PetscCall(keep(&m->kept_window, n, of_task, &numbers->n_window));
   }
-  numbers->n *= m->tasks->n;
-  numbers->n_exact *= m->tasks->n;
   numbers->value = (double *)m->kept.data;
   numbers->exact = (double *)m->kept_exact.data;
+  numbers->window = (double *)m->kept_window.data;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -283,6 +291,9 @@ PetscErrorCode TrsTaskRunningLoad(TrsTaskRunning m, const char *path, const TrsT
   PetscCall(load(m, path, "metrics", numbers->n, numbers->value, TrsRunningMetricsLoad));
   if (numbers->n_exact)
     PetscCall(load(m, path, "metrics_exact", numbers->n_exact, numbers->exact, TrsRunningMetricsLoadExact));
+  for (int t = 0, at = 0, used; t < m->tasks->n && numbers->n_window; t++, at += used)
+    PetscCall(TrsRunningMetricsLoadWindow(m->metrics[t], path, numbers->n_window - at, numbers->window + at,
+                                          &used));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -296,6 +307,7 @@ PetscErrorCode TrsTaskRunningDestroy(TrsTaskRunning *metrics)
   PetscCall(free_scratch(&m->scratch));
   PetscCall(TrsBufferFree(&m->kept));
   PetscCall(TrsBufferFree(&m->kept_exact));
+  PetscCall(TrsBufferFree(&m->kept_window));
   PetscCall(PetscFree(m->metrics));
   PetscCall(PetscFree(*metrics));
   PetscFunctionReturn(PETSC_SUCCESS);

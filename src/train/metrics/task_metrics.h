@@ -36,10 +36,13 @@ PetscErrorCode TrsTaskMetricsDestroy(TrsTaskMetrics *metrics);
 
 typedef struct TrsTaskRunningImpl *TrsTaskRunning;
 
-/* The numbers of all tasks for a checkpoint: rounded, and of exact sums (n_exact 0: none). */
+/*
+  The numbers of all tasks for a checkpoint: rounded sums, exact sums and windows. n_exact and
+  n_window are 0 without exact sums. Only rank 0 gets the windows.
+*/
 typedef struct {
-  int n, n_exact;
-  double *value, *exact;
+  int n, n_exact, n_window;
+  double *value, *exact, *window;
 } TrsTaskRunningNumbers;
 
 /*
