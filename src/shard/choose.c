@@ -137,7 +137,7 @@ static PetscErrorCode check_keys(const TrsShardingContext *context, int t, const
   const char *option = NULL;
 
   PetscFunctionBegin;
-  if (!TrsPlacementTreats(context->shards, t, PETSC_TRUE)) PetscFunctionReturn(PETSC_SUCCESS);
+  if (!TrsTableKeepsIds(config)) PetscFunctionReturn(PETSC_SUCCESS);
   if (choice->payload == &trs_payload_distinct_bags) option = "-ebc_variable_batch";
   if (context->index_dedup && config->pooling == TRS_POOLING_NONE) option = "-ec_index_dedup";
   PetscCheck(!option, PETSC_COMM_SELF, TRS_ERR_OPTION,

@@ -427,10 +427,10 @@ static PetscErrorCode read_rest(TrsOptions options, const TrsDatasetFeatures *da
   PetscFunctionBegin;
   PetscCall(read_content(options, dataset, table));
   PetscCall(TrsTableInitRead(options, table, used));
-  PetscCall(TrsTableZchRead(options, table));
   PetscCall(TrsTableSequenceRead(options, table));
   PetscCall(read_positions(options, table));
   PetscCall(read_constraints(options, dataset, table));
+  PetscCall(TrsTableZchRead(options, table));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -71,5 +71,10 @@ PetscErrorCode TrsTableZchRead(TrsOptions options, TrsTableConfig *table)
   rule->filter = (TrsZchFilter)filter;
   rule->exponent = (float)exponent;
   PetscCall(check_size(options, table));
+  if (table->constraints.sharding_types == 1U << TRS_SHARDING_DATA_PARALLEL)
+    FAIL("sharding_types",
+         "table \"%s\" has id_map zch, whose rows follow the ids of all ranks in one order: data_parallel "
+         "replicas do not see them",
+         table->name);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

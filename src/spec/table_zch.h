@@ -33,12 +33,13 @@
     "with a row that changes hands, and id 2^63 - 1 is found at the first empty row")
 
 /*
-  TrsTableZchRead - Read the zch_ keys of a table. Its id_map and size are known.
+  TrsTableZchRead - Read the zch_ keys of a table. Its id_map, size and constraints are
+    known.
 
   Not collective; the result is the same on all ranks.
 
-  Errors: OPTION for a key given for a table of another id_map, and for rows that are not a multiple
-  of
-          the buckets, fewer than two rows a bucket, or more than 2^32 - 2
+  Errors: OPTION for a key given for a table of another id_map, for rows that are not a multiple of
+          the buckets, for fewer than two rows a bucket or more than 2^32 - 2, and for a table that
+          may only be data_parallel
 */
 PetscErrorCode TrsTableZchRead(TrsOptions options, TrsTableConfig *table);
