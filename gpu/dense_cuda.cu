@@ -241,15 +241,15 @@ static PetscErrorCode masked_product(TrsStream stream, const TrsProduct *p)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsLinearForwardCuda(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
-                                    TrsMatrix weight, const void *bias, TrsActivation activation, TrsMatrix y,
-                                    const TrsReluMasks *masks)
+PetscErrorCode TrsLinearForwardCuda(TrsStream stream, const TrsLinear *l)
 {
-  TrsProduct product = {
-      {PETSC_FALSE, PETSC_TRUE, batch, out, in, 1.0f, x, weight, 0.0f, y}, bias, activation, NULL};
+  TrsProduct product = {{PETSC_FALSE, PETSC_TRUE, l->batch, l->out, l->in, 1.0f, l->x, l->weight, 0.0f, l->y},
+                        l->bias,
+                        l->activation,
+                        NULL};
 
   PetscFunctionBegin;
-  if (masks) product.mask = masks->y;
+  if (l->masks) product.mask = l->masks->y;
   PetscCall(masked_product(stream, &product));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -290,26 +290,28 @@ static PetscErrorCode mask_and_sum(TrsStream stream, int64_t rows, int64_t cols,
   for the weight gradient also sums dy. If dy is float and products round it to bf16, that product
   would sum rounded numbers, so the pass over dy remains.
 */
-PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
-                                     TrsMatrix weight, TrsMatrix y, TrsActivation activation, TrsMatrix dy,
-                                     float *grad_weight, float *grad_bias, TrsMatrix dx,
-                                     const TrsReluMasks *masks)
+PetscErrorCode TrsLinearBackwardCuda(TrsStream stream, const TrsLinear *l,
+                                     const TrsLinearGradients *gradients)
 {
-  const bool relu = activation == TRS_ACTIVATION_RELU && !(masks && masks->y.data);
+  const TrsMatrix dy = gradients->dy, dx = gradients->dx;
+  const TrsReluMasks *const masks = l->masks;
+  const int64_t batch = l->batch, in = l->in, out = l->out;
+  const bool relu = l->activation == TRS_ACTIVATION_RELU && !(masks && masks->y.data);
   const bool sums = masks && !relu && (dy.type == TRS_BF16 || TrsOperandTypeCuda() == TRS_FP32);
-  TrsProduct to_weight =
-                 {{PETSC_TRUE, PETSC_FALSE, out, in, batch, 1.0f, dy, x, 0.0f, {TRS_FP32, in, grad_weight}},
-                  NULL,
-                  TRS_ACTIVATION_NONE,
-                  NULL},
-             to_input = {{PETSC_FALSE, PETSC_FALSE, batch, in, out, 1.0f, dy, weight, 0.0f, dx},
+  float *const grad_bias = gradients->grad_bias;
+  TrsProduct to_weight = {{PETSC_TRUE, PETSC_FALSE, out, in, batch, 1.0f, dy, l->x, 0.0f,
+                           TrsFloats(gradients->grad_weight, in)},
+                          NULL,
+                          TRS_ACTIVATION_NONE,
+                          NULL},
+             to_input = {{PETSC_FALSE, PETSC_FALSE, batch, in, out, 1.0f, dy, l->weight, 0.0f, dx},
                          NULL,
                          TRS_ACTIVATION_NONE,
                          NULL};
   bool summed = false;
 
   PetscFunctionBegin;
-  if (relu) PetscCall(mask_and_sum(stream, batch, out, &y, &dy, grad_bias));
+  if (relu) PetscCall(mask_and_sum(stream, batch, out, &l->y, &dy, grad_bias));
   if (sums) to_weight.sums = grad_bias;
   PetscCall(TrsProductCuda(stream, &to_weight, sums ? &summed : NULL));
   if (!relu && !summed) PetscCall(mask_and_sum(stream, batch, out, NULL, &dy, grad_bias));

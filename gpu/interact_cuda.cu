@@ -491,18 +491,12 @@ PetscErrorCode TrsDotPlacesBackwardCuda(TrsStream stream, int64_t batch, int n, 
   --- factorization machine: a warp has a sample; its sums run lane by lane, then over the lanes ---
 */
 
-struct Fm {
-  int64_t batch, n, copied, at;
-  const float *x;
-  int64_t x_stride;
-};
-
 static __global__ void __launch_bounds__(TRS_DOT_THREADS)
-    fm_forward_kernel(Fm s, int n_zeros, float *out, int64_t out_stride)
+    fm_forward_kernel(int64_t batch, TrsFm s, float *out, int64_t out_stride)
 {
   const int lane = static_cast<int>(threadIdx.x) & 31;
 
-  for (int64_t b = TrsCudaFirst() >> 5; b < s.batch; b += TrsCudaStep() >> 5) {
+  for (int64_t b = TrsCudaFirst() >> 5; b < batch; b += TrsCudaStep() >> 5) {
     const float *const x = s.x + b * s.x_stride;
     float *const to = out + b * out_stride;
     float sum = 0.0f, squares = 0.0f;
@@ -515,16 +509,17 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
     sum = group_sum(sum, 32, group_mask(32));
     squares = group_sum(squares, 32, group_mask(32));
     if (lane == 0) to[s.at] = 0.5f * (sum * sum - squares);
-    for (int k = lane; k < n_zeros; k += 32) to[s.at + 1 + k] = 0.0f;
+    for (int k = lane; k < s.n_zeros; k += 32) to[s.at + 1 + k] = 0.0f;
   }
 }
 
 static __global__ void __launch_bounds__(TRS_DOT_THREADS)
-    fm_backward_kernel(Fm s, bool add, const float *dout, int64_t dout_stride, float *dx, int64_t dx_stride)
+    fm_backward_kernel(int64_t batch, TrsFm s, bool add, const float *dout, int64_t dout_stride, float *dx,
+                       int64_t dx_stride)
 {
   const int lane = static_cast<int>(threadIdx.x) & 31;
 
-  for (int64_t b = TrsCudaFirst() >> 5; b < s.batch; b += TrsCudaStep() >> 5) {
+  for (int64_t b = TrsCudaFirst() >> 5; b < batch; b += TrsCudaStep() >> 5) {
     const float *const x = s.x + b * s.x_stride, *const g = dout + b * dout_stride;
     float *const to = dx + b * dx_stride;
     float sum = 0.0f;
@@ -539,78 +534,54 @@ static __global__ void __launch_bounds__(TRS_DOT_THREADS)
   }
 }
 
-PetscErrorCode TrsFmForwardCuda(TrsStream stream, int64_t batch, int64_t n, int copied, int64_t at,
-                                int n_zeros, const float *x, int64_t x_stride, float *out, int64_t out_stride)
+PetscErrorCode TrsFmForwardCuda(TrsStream stream, int64_t batch, const TrsFm *fm, float *out,
+                                int64_t out_stride)
 {
-  const Fm s = {batch, n, copied, at, x, x_stride};
-
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   CU_LAUNCH(fm_forward_kernel, TrsCudaBlocks(batch * 32, TRS_DOT_THREADS), TRS_DOT_THREADS, 0,
-            TrsCudaStream(stream), s, n_zeros, out, out_stride);
+            TrsCudaStream(stream), batch, *fm, out, out_stride);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsFmBackwardCuda(TrsStream stream, int64_t batch, int64_t n, int copied, int64_t at,
-                                 PetscBool add, const float *x, int64_t x_stride, const float *dout,
-                                 int64_t dout_stride, float *dx, int64_t dx_stride)
+PetscErrorCode TrsFmBackwardCuda(TrsStream stream, int64_t batch, const TrsFm *fm, PetscBool add,
+                                 const float *dout, int64_t dout_stride, float *dx, int64_t dx_stride)
 {
-  const Fm s = {batch, n, copied, at, x, x_stride};
-
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   CU_LAUNCH(fm_backward_kernel, TrsCudaBlocks(batch * 32, TRS_DOT_THREADS), TRS_DOT_THREADS, 0,
-            TrsCudaStream(stream), s, static_cast<bool>(add), dout, dout_stride, dx, dx_stride);
+            TrsCudaStream(stream), batch, *fm, static_cast<bool>(add), dout, dout_stride, dx, dx_stride);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* --- a product of two small matrices of each sample: a thread has an element of the result --- */
 
-struct SampleProduct {
-  int64_t batch, m, n, k;
-  int64_t a_row, a_col, b_row, b_col; /* floats from row to row and from column to column */
-  int64_t a_stride, b_stride, c_stride;
-  const float *a, *b;
-  float *c;
-};
-
-static __global__ void __launch_bounds__(TRS_DOT_THREADS) sample_gemm_kernel(SampleProduct p)
+static __global__ void __launch_bounds__(TRS_DOT_THREADS)
+    sample_gemm_kernel(int64_t batch, TrsMatrixProduct p)
 {
-  for (int64_t e = TrsCudaFirst(); e < p.batch * p.m * p.n; e += TrsCudaStep()) {
+  /* floats from row to row and from column to column */
+  const int64_t a_row = p.trans_a ? 1 : p.k, a_col = p.trans_a ? p.m : 1;
+  const int64_t b_row = p.trans_b ? 1 : p.n, b_col = p.trans_b ? p.k : 1;
+
+  for (int64_t e = TrsCudaFirst(); e < batch * p.m * p.n; e += TrsCudaStep()) {
     const int64_t s = e / (p.m * p.n), i = e / p.n % p.m, j = e % p.n;
-    const float *const a = p.a + s * p.a_stride + i * p.a_row, *const b = p.b + s * p.b_stride + j * p.b_col;
+    const float *const a = static_cast<const float *>(p.a.data) + s * p.a.stride + i * a_row;
+    const float *const b = static_cast<const float *>(p.b.data) + s * p.b.stride + j * b_col;
     float sum = 0.0f;
 
-    for (int64_t l = 0; l < p.k; l++) sum += a[l * p.a_col] * b[l * p.b_row];
-    p.c[s * p.c_stride + i * p.n + j] = sum;
+    for (int64_t l = 0; l < p.k; l++) sum += a[l * a_col] * b[l * b_row];
+    static_cast<float *>(p.c.data)[s * p.c.stride + i * p.n + j] = sum;
   }
 }
 
-PetscErrorCode TrsSampleGemmCuda(TrsStream stream, int64_t batch, PetscBool trans_a, PetscBool trans_b,
-                                 int64_t m, int64_t n, int64_t k, const float *a, int64_t a_stride,
-                                 const float *b, int64_t b_stride, float *c, int64_t c_stride)
+PetscErrorCode TrsSampleGemmCuda(TrsStream stream, int64_t batch, const TrsMatrixProduct *product)
 {
-  const SampleProduct p = {batch,
-                           m,
-                           n,
-                           k,
-                           trans_a ? 1 : k,
-                           trans_a ? m : 1,
-                           trans_b ? 1 : n,
-                           trans_b ? k : 1,
-                           a_stride,
-                           b_stride,
-                           c_stride,
-                           a,
-                           b,
-                           c};
-
   PetscFunctionBegin;
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  CU_LAUNCH(sample_gemm_kernel, TrsCudaBlocks(batch * m * n, TRS_DOT_THREADS), TRS_DOT_THREADS, 0,
-            TrsCudaStream(stream), p);
+  CU_LAUNCH(sample_gemm_kernel, TrsCudaBlocks(batch * product->m * product->n, TRS_DOT_THREADS),
+            TRS_DOT_THREADS, 0, TrsCudaStream(stream), batch, *product);
   TrsCheckLaunch();
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -246,14 +246,13 @@ static __global__ void __launch_bounds__(TRS_DENSE_THREADS) norm_backward_kernel
 }
 
 PetscErrorCode TrsLayerNormBackwardCuda(TrsStream stream, int64_t batch, int64_t n, const TrsLayerNorm *norm,
-                                        const float *x, int64_t x_stride, float *dy, int64_t dy_stride,
-                                        float *grad_weight, float *grad_bias)
+                                        const float *x, int64_t x_stride, float *dy, int64_t dy_stride)
 {
   const Norm s = {batch, n, *norm, x, x_stride, dy, dy_stride};
 
   PetscFunctionBegin;
-  PetscCall(visit_and_sum(stream, batch, n, (WeightGradient{{s}}), grad_weight));
-  PetscCall(visit_and_sum(stream, batch, n, (BiasGradient{{s}}), grad_bias));
+  PetscCall(visit_and_sum(stream, batch, n, (WeightGradient{{s}}), norm->grad_weight));
+  PetscCall(visit_and_sum(stream, batch, n, (BiasGradient{{s}}), norm->grad_bias));
   if (batch <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   CU_LAUNCH(norm_backward_kernel, TrsCudaBlocks(batch * 32, TRS_DENSE_THREADS), TRS_DENSE_THREADS, 0,
             TrsCudaStream(stream), s);

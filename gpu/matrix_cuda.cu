@@ -447,11 +447,11 @@ static __global__ void join_kernel(int64_t rows, int64_t cols, bool product, Mat
 }
 
 PetscErrorCode TrsJoinForwardCuda(TrsStream stream, int64_t rows, int64_t cols, PetscBool product,
-                                  const float *a, int64_t a_stride, const float *b, int64_t b_stride,
-                                  float *x, int64_t x_stride)
+                                  TrsMatrix a, TrsMatrix b, TrsMatrix x)
 {
-  const Matrix<const float> left = {a, a_stride}, right = {b, b_stride};
-  const Matrix<float> joined = {x, x_stride};
+  const Matrix<const float> left = {static_cast<const float *>(a.data), a.stride},
+                            right = {static_cast<const float *>(b.data), b.stride};
+  const Matrix<float> joined = {static_cast<float *>(x.data), x.stride};
 
   PetscFunctionBegin;
   if (rows <= 0 || cols <= 0) PetscFunctionReturn(PETSC_SUCCESS);

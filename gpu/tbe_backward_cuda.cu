@@ -368,18 +368,17 @@ PetscErrorCode TrsTbeRowGradientsCuda(TrsStream stream, TrsWorkspace workspace, 
 }
 
 PetscErrorCode TrsTbeUpdateRowsCuda(TrsStream stream, TrsWorkspace workspace, int n_tables,
-                                    const TrsTbeTable *table, int64_t n, const int64_t *keys,
-                                    const int64_t *index, const float *grad, int64_t grad_stride,
+                                    const TrsTbeTable *table, const TrsRowGradients *gradients,
                                     const TrsSparseOptimizerArgs *args)
 {
   const TrsTbe tbe = {n_tables, 0, table, nullptr};
   Backward b = {};
 
   PetscFunctionBegin;
-  if (n <= 0 || n_tables <= 0) PetscFunctionReturn(PETSC_SUCCESS);
+  if (gradients->n <= 0 || n_tables <= 0) PetscFunctionReturn(PETSC_SUCCESS);
   b.tbe = &tbe;
-  PetscCall(TrsCudaGivenOccurrences(stream, workspace, n, keys, index, &b));
-  PetscCall(TrsCudaGradients(stream, workspace, TrsFloats(grad, grad_stride), &b));
+  PetscCall(TrsCudaGivenOccurrences(stream, workspace, gradients->n, gradients->keys, gradients->index, &b));
+  PetscCall(TrsCudaGradients(stream, workspace, TrsFloats(gradients->grad, gradients->stride), &b));
   PetscCall(update_classes(stream, &b, args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -245,15 +245,3 @@ PetscErrorCode TrsMultiplyCuda(TrsStream stream, const TrsMatrixProduct *product
   PetscCall(TrsProductCuda(stream, &p, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
-
-PetscErrorCode TrsGemmCuda(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,
-                           int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
-                           float beta, float *c, int64_t ldc)
-{
-  const TrsMatrixProduct product = {
-      trans_a, trans_b, m, n, k, alpha, TrsFloats(a, lda), TrsFloats(b, ldb), beta, {TRS_FP32, ldc, c}};
-
-  PetscFunctionBegin;
-  PetscCall(TrsMultiplyCuda(stream, &product));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}

@@ -120,8 +120,10 @@ static PetscErrorCode run_part(Bench *bench, int part, int64_t step)
   PetscFunctionBegin;
   switch (part) {
   case PART_SGEMM:
-    PetscCall(bench->compute->gemm(NULL, PETSC_FALSE, PETSC_TRUE, bench->batch, SIZE, SIZE, 1.0f, bench->a,
-                                   SIZE, bench->b, SIZE, 0.0f, bench->c, SIZE));
+    PetscCall(bench->compute->multiply(NULL, &(TrsMatrixProduct){PETSC_FALSE, PETSC_TRUE, bench->batch, SIZE,
+                                                                 SIZE, 1.0f, TrsFloats(bench->a, SIZE),
+                                                                 TrsFloats(bench->b, SIZE), 0.0f,
+                                                                 TrsFloats(bench->c, SIZE)}));
     break;
   case PART_FORWARD_DENSE:
     PetscCall(TrsDlrmForwardDense(bench->dlrm, NULL, bench->batch, bench->dense));

@@ -417,18 +417,20 @@ static PetscErrorCode hosted_merge_rows(TrsStream stream, TrsWorkspace workspace
 }
 
 static PetscErrorCode hosted_tbe_update_rows(TrsStream stream, TrsWorkspace workspace, int n_tables,
-                                             const TrsTbeTable *table, int64_t n, const int64_t *keys,
-                                             const int64_t *index, const float *grad, int64_t grad_stride,
+                                             const TrsTbeTable *table, const TrsRowGradients *host,
                                              const TrsSparseOptimizerArgs *args)
 {
   TrsTbeTable copy[HOSTED_TABLES];
-  int64_t n_grad = n;
+  TrsRowGradients gradients = *host;
+  int64_t n_grad = host->n;
 
   assert_true(n_tables <= HOSTED_TABLES);
   for (int t = 0; t < n_tables; t++) copy[t] = hosted_table(&table[t], args);
-  for (int64_t e = 0; index && e < n; e++) n_grad = PetscMax(n_grad, index[e] + 1);
-  AFTER(tbe_update_rows(stream, workspace, n_tables, copy, n, IN(keys, n * 8), IN(index, n * 8),
-                        IN(grad, n_grad * grad_stride * 4), grad_stride, args));
+  for (int64_t e = 0; host->index && e < host->n; e++) n_grad = PetscMax(n_grad, host->index[e] + 1);
+  gradients.keys = IN(host->keys, host->n * 8);
+  gradients.index = IN(host->index, host->n * 8);
+  gradients.grad = IN(host->grad, n_grad * host->stride * 4);
+  AFTER(tbe_update_rows(stream, workspace, n_tables, copy, &gradients, args));
 }
 
 /* --- matrices --- */

@@ -24,9 +24,17 @@ static PetscErrorCode run_products(void *context)
 {
   const TrsBenchDense *d = (const TrsBenchDense *)context;
   const int64_t n = TRS_BENCH_LAYER;
+  const TrsMatrixProduct product = {.trans_b = PETSC_TRUE,
+                                    .m = n,
+                                    .n = n,
+                                    .k = n,
+                                    .alpha = 1.0F,
+                                    .a = TrsFloats(d->a, n),
+                                    .b = TrsFloats(d->b, n),
+                                    .c = TrsFloats(d->c, n)};
 
   PetscFunctionBegin;
-  PetscCall(d->compute->gemm(NULL, PETSC_FALSE, PETSC_TRUE, n, n, n, 1.0F, d->a, n, d->b, n, 0.0F, d->c, n));
+  PetscCall(d->compute->multiply(NULL, &product));
   PetscCall(d->device->stream_synchronize(NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -37,8 +45,8 @@ static PetscErrorCode run_stream(void *context)
   const int64_t cols = TRS_BENCH_LAYER;
 
   PetscFunctionBegin;
-  PetscCall(
-      d->compute->join_forward(NULL, d->n / cols, cols, PETSC_FALSE, d->a, cols, d->b, cols, d->c, cols));
+  PetscCall(d->compute->join_forward(NULL, d->n / cols, cols, PETSC_FALSE, TrsFloats(d->a, cols),
+                                     TrsFloats(d->b, cols), TrsFloats(d->c, cols)));
   PetscCall(d->device->stream_synchronize(NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -72,8 +72,8 @@ static PetscErrorCode prepare_update(void *context, int round)
                 width = (int64_t)b->tbe.n_features * b->table->dim;
 
   PetscFunctionBegin;
-  PetscCall(b->compute->join_forward(NULL, half / cols, cols, PETSC_FALSE, b->other, cols, b->other + half,
-                                     cols, b->other, cols));
+  PetscCall(b->compute->join_forward(NULL, half / cols, cols, PETSC_FALSE, TrsFloats(b->other, cols),
+                                     TrsFloats(b->other + half, cols), TrsFloats(b->other, cols)));
   PetscCall(b->device->stream_synchronize(NULL));
   PetscCall(prepare_lookup(context, round));
   PetscCall(b->compute->scale_matrix(NULL, b->input.batch, width, 0.5F, (float *)b->out, width));

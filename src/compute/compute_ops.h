@@ -383,14 +383,20 @@ typedef PetscErrorCode TrsTbeRowSquaresFn(TrsStream stream, TrsWorkspace workspa
                                           float *const *squares);
 
 /*
-  Do one optimizer step on given rows of n_tables tables. There are n entries (key, gradient). The
-  keys come from merge_rows, or are the rows themselves if there is one table. Entries of a row are
-  summed in the given order. If keys is NULL, entry i is row i. If index is not NULL, entry i's
-  gradient is row index[i] of grad. args is as in tbe_backward.
+  Gradients of rows. The n keys come from merge_rows, or are the rows themselves if there is one
+  table. Entries of a row are summed in the given order.
 */
+typedef struct {
+  int64_t n;
+  const int64_t *keys;  /* [n]; NULL: entry i is row i */
+  const int64_t *index; /* [n] entry i's gradient is row index[i] of grad; NULL: row i */
+  const float *grad;
+  int64_t stride;
+} TrsRowGradients;
+
+/* Do one optimizer step on given rows of n_tables tables. args is as in tbe_backward. */
 typedef PetscErrorCode TrsTbeUpdateRowsFn(TrsStream stream, TrsWorkspace workspace, int n_tables,
-                                          const TrsTbeTable *table, int64_t n, const int64_t *keys,
-                                          const int64_t *index, const float *grad, int64_t grad_stride,
+                                          const TrsTbeTable *table, const TrsRowGradients *gradients,
                                           const TrsSparseOptimizerArgs *args);
 
 /* Returns true if this backend can update rows with an optimizer of this kind. Host function. */
@@ -435,12 +441,11 @@ typedef PetscErrorCode TrsRoundMatrixFn(TrsStream stream, int64_t rows, int64_t 
                                         float *matrix, int64_t stride);
 
 /*
-  Combine two matrices [rows, cols] element by element: x = a + b, or a * b if `product`. x may be
-  a.
+  Combine two matrices of floats [rows, cols] element by element: x = a + b, or a * b if `product`.
+  x may be a.
 */
 typedef PetscErrorCode TrsJoinForwardFn(TrsStream stream, int64_t rows, int64_t cols, PetscBool product,
-                                        const float *a, int64_t a_stride, const float *b, int64_t b_stride,
-                                        float *x, int64_t x_stride);
+                                        TrsMatrix a, TrsMatrix b, TrsMatrix x);
 
 /*
   The backward of join_forward. a and b have the same stride and are overwritten by their gradients.
@@ -508,7 +513,6 @@ typedef PetscErrorCode TrsConvertFn(TrsStream stream, int64_t n, TrsDType from_t
   X(OperandType, operand_type) \
   X(ConvertMatrix, convert_matrix) \
   X(Multiply, multiply) \
-  X(Gemm, gemm) \
   X(LinearForward, linear_forward) \
   X(LinearBackward, linear_backward) \
   X(ReluMaskBytes, relu_mask_bytes) \

@@ -29,7 +29,41 @@ typedef struct {
   PetscBool swish; /* the output is x * sigmoid(z), else z */
   /* [B, 2] mean and 1 / sqrt(variance + eps), kept by a forward for its backward */
   float *rows;
+  float *grad_weight, *grad_bias; /* [n] written by a backward */
 } TrsLayerNorm;
+
+/*
+  A linear layer, y [batch, out] = activation(x [batch, in] W^T + bias), W [out, in]. Each matrix
+  may have the operands' type, but y and its gradient must have the same type.
+*/
+typedef struct {
+  int64_t batch, in, out;
+  TrsMatrix x, weight;
+  const void *bias; /* of the type of y; a backward does not read it */
+  TrsActivation activation;
+  TrsMatrix y;
+  const TrsReluMasks *masks; /* or NULL */
+} TrsLinear;
+
+typedef struct {
+  TrsMatrix dy;                   /* overwritten by dy * activation'(y) */
+  float *grad_weight, *grad_bias; /* [out, in] and [out], overwritten */
+  TrsMatrix dx; /* overwritten last: may share memory with y, or be x. No data: not computed */
+} TrsLinearGradients;
+
+/*
+  Factorization machine over the n numbers of each sample, x [B, n]. Its output has the first
+  `copied` floats of x, then at column `at` the value ((sum x)^2 - sum x^2) / 2, followed by n_zeros
+  zeros; other columns stay unchanged.
+*/
+typedef struct {
+  int64_t n;
+  int copied;
+  int64_t at;
+  int n_zeros;
+  const float *x;
+  int64_t x_stride;
+} TrsFm;
 
 /*
   Numbers that differ from step to step, in memory that kernels read. A captured launch
@@ -141,33 +175,18 @@ typedef PetscErrorCode TrsConvertMatrixFn(TrsStream stream, int64_t rows, int64_
 /* Make a product. */
 typedef PetscErrorCode TrsMultiplyFn(TrsStream stream, const TrsMatrixProduct *product);
 
-/* C = alpha op(A) op(B) + beta C, all in floats. op transposes if trans_a, trans_b is set. */
-typedef PetscErrorCode TrsGemmFn(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,
-                                 int64_t k, float alpha, const float *a, int64_t lda, const float *b,
-                                 int64_t ldb, float beta, float *c, int64_t ldc);
+/* Compute y. If there are masks, the mask of y is written. */
+typedef PetscErrorCode TrsLinearForwardFn(TrsStream stream, const TrsLinear *linear);
 
 /*
-  y [B, out] = activation(x [B, in] W^T + bias), W [out, in]. The bias has the type of y. Each
-  matrix of a linear layer may have the operands' type, but y and dy must have the same type. If
-  masks is not NULL, the mask of y is written.
-*/
-typedef PetscErrorCode TrsLinearForwardFn(TrsStream stream, int64_t batch, int64_t in, int64_t out,
-                                          TrsMatrix x, TrsMatrix weight, const void *bias,
-                                          TrsActivation activation, TrsMatrix y, const TrsReluMasks *masks);
+  Compute the gradients after a forward. Sums over the batch run in a fixed order.
 
-/*
-  dy [B, out] is overwritten by dy * activation'(y). grad_weight [out, in] and grad_bias [out] are
-  overwritten. dx [B, in] (or no data) is overwritten. It is computed last and may share memory with
-  y, or be x. Sums over the batch run in a fixed order.
-
-  If masks is NULL, this function determines the order of the sums. Otherwise the product library
-  may compute the bias gradient. If there is a mask of y, y is not read, and the caller must have
-  passed this mask as the x mask to the backward of the layer above.
+  Without masks, this function determines the order of the sums. Otherwise the product library may
+  compute the bias gradient. If there is a mask of y, y is not read, and the caller must have passed
+  this mask as the x mask to the backward of the layer above.
 */
-typedef PetscErrorCode TrsLinearBackwardFn(TrsStream stream, int64_t batch, int64_t in, int64_t out,
-                                           TrsMatrix x, TrsMatrix weight, TrsMatrix y,
-                                           TrsActivation activation, TrsMatrix dy, float *grad_weight,
-                                           float *grad_bias, TrsMatrix dx, const TrsReluMasks *masks);
+typedef PetscErrorCode TrsLinearBackwardFn(TrsStream stream, const TrsLinear *linear,
+                                           const TrsLinearGradients *gradients);
 
 /*
   Bytes of a row of the mask that linear_forward writes for `out` columns. 0: this backend has no
@@ -184,16 +203,15 @@ typedef PetscErrorCode TrsActivateBackwardFn(TrsStream stream, int64_t batch, in
                                              TrsActivation activation, TrsMatrix y, TrsMatrix dy);
 
 /*
-  Layer norm. The backward turns dy into the gradient of x, and overwrites grad_weight and grad_bias
-  [n]. Its sums over the batch run in a fixed order.
+  Layer norm. The backward turns dy into the gradient of x, and writes the norm's gradients. Its
+  sums over the batch run in a fixed order.
 */
 typedef PetscErrorCode TrsLayerNormForwardFn(TrsStream stream, int64_t batch, int64_t n,
                                              const TrsLayerNorm *norm, const float *x, int64_t x_stride,
                                              float *y, int64_t y_stride);
 typedef PetscErrorCode TrsLayerNormBackwardFn(TrsStream stream, int64_t batch, int64_t n,
                                               const TrsLayerNorm *norm, const float *x, int64_t x_stride,
-                                              float *dy, int64_t dy_stride, float *grad_weight,
-                                              float *grad_bias);
+                                              float *dy, int64_t dy_stride);
 
 /*
   Scale rows of n columns to length 1: y = x / max(|x|, 1e-12). The backward turns dy into the
@@ -242,17 +260,11 @@ typedef PetscErrorCode TrsDotPlacesBackwardFn(TrsStream stream, int64_t batch, i
                                               TrsDType type, const TrsVectorPlace *x, TrsMatrix dout,
                                               const TrsVectorPlace *dx);
 
-/*
-  Factorization machine over the n numbers of each sample, x [B, n]. out[b] has the first `copied`
-  floats of x, then at column `at` the value ((sum x)^2 - sum x^2) / 2, followed by n_zeros zeros;
-  other columns stay unchanged. The backward writes dx [B, n], or adds to it if `add` is set.
-*/
-typedef PetscErrorCode TrsFmForwardFn(TrsStream stream, int64_t batch, int64_t n, int copied, int64_t at,
-                                      int n_zeros, const float *x, int64_t x_stride, float *out,
+/* Factorization machine. The backward writes dx [B, n], or adds to it if `add` is set. */
+typedef PetscErrorCode TrsFmForwardFn(TrsStream stream, int64_t batch, const TrsFm *fm, float *out,
                                       int64_t out_stride);
-typedef PetscErrorCode TrsFmBackwardFn(TrsStream stream, int64_t batch, int64_t n, int copied, int64_t at,
-                                       PetscBool add, const float *x, int64_t x_stride, const float *dout,
-                                       int64_t dout_stride, float *dx, int64_t dx_stride);
+typedef PetscErrorCode TrsFmBackwardFn(TrsStream stream, int64_t batch, const TrsFm *fm, PetscBool add,
+                                       const float *dout, int64_t dout_stride, float *dx, int64_t dx_stride);
 
 /*
   DCN cross layer, element-wise part: y = x0 * (u + bias) + x. All arrays are dense [B, n] and have
@@ -294,13 +306,11 @@ typedef PetscErrorCode TrsVectorCrossBackwardFn(TrsStream stream, int64_t batch,
                                                 const TrsCrossBackward *layer);
 
 /*
-  c [m, n] = op(a) op(b) for each sample of a batch. Matrices are row-major without gaps; sums over
-  k run in order. The matrices of consecutive samples are a_stride, b_stride and c_stride floats
-  apart.
+  c [m, n] = op(a) op(b) for each sample of a batch. Row s of a matrix holds the small matrix of
+  sample s, row-major without gaps. All are floats, and alpha and beta are ignored. Sums over k run
+  in order.
 */
-typedef PetscErrorCode TrsSampleGemmFn(TrsStream stream, int64_t batch, PetscBool trans_a, PetscBool trans_b,
-                                       int64_t m, int64_t n, int64_t k, const float *a, int64_t a_stride,
-                                       const float *b, int64_t b_stride, float *c, int64_t c_stride);
+typedef PetscErrorCode TrsSampleGemmFn(TrsStream stream, int64_t batch, const TrsMatrixProduct *product);
 
 /*
   A loss of the samples of a batch, with its gradient and predictions. Sums over samples are in

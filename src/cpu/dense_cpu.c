@@ -29,25 +29,31 @@ static int64_t columns_a_part(int64_t cols)
   return (share + COLUMNS_A_PART - 1) / COLUMNS_A_PART * COLUMNS_A_PART;
 }
 
-PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
-                                   TrsMatrix weight, const void *bias, TrsActivation activation, TrsMatrix y,
-                                   const TrsReluMasks *masks)
+PetscErrorCode TrsLinearForwardCpu(TrsStream stream, const TrsLinear *linear)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
-  const TrsMatrixProduct product = {
-      .trans_b = PETSC_TRUE, .m = batch, .n = out, .k = in, .alpha = 1.0F, .a = x, .b = weight, .c = y};
+  const TrsLinear l = *linear;
+  const TrsMatrixProduct product = {.trans_b = PETSC_TRUE,
+                                    .m = l.batch,
+                                    .n = l.out,
+                                    .k = l.in,
+                                    .alpha = 1.0F,
+                                    .a = l.x,
+                                    .b = l.weight,
+                                    .c = l.y};
 
   PetscFunctionBegin;
   PetscCall(TrsMultiplyCpu(stream, &product));
 #pragma omp parallel for schedule(static)
-  for (int64_t b = 0; b < batch; b += ROWS_A_PART) {
-    const int64_t rows = min_int64(ROWS_A_PART, batch - b);
-    float *to = (float *)y.data + b * y.stride;
+  for (int64_t b = 0; b < l.batch; b += ROWS_A_PART) {
+    const int64_t rows = min_int64(ROWS_A_PART, l.batch - b);
+    float *to = (float *)l.y.data + b * l.y.stride;
 
-    kernels->add_bias(rows, out, (const float *)bias, activation == TRS_ACTIVATION_RELU, to, y.stride);
-    if (masks && masks->y.data)
-      kernels->relu_bits(rows, out, to, y.stride, (unsigned char *)masks->y.data + b * masks->y.row_bytes,
-                         masks->y.row_bytes);
+    kernels->add_bias(rows, l.out, (const float *)l.bias, l.activation == TRS_ACTIVATION_RELU, to,
+                      l.y.stride);
+    if (l.masks && l.masks->y.data)
+      kernels->relu_bits(rows, l.out, to, l.y.stride,
+                         (unsigned char *)l.masks->y.data + b * l.masks->y.row_bytes, l.masks->y.row_bytes);
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -56,46 +62,42 @@ PetscErrorCode TrsLinearForwardCpu(TrsStream stream, int64_t batch, int64_t in, 
   Mask columns [c, c + cols) of dy, if there is a mask, and sum them. The layer below applies the
   mask of x, because it sums these columns anyway.
 */
-static void mask_and_sum(int64_t batch, int64_t c, int64_t cols, TrsMatrix y, TrsActivation activation,
-                         const TrsReluMasks *masks, TrsMatrix dy, float *sums)
+static void mask_and_sum(const TrsLinear *l, int64_t c, int64_t cols, TrsMatrix dy, float *sums)
 {
   const TrsDenseKernels *kernels = TrsDenseKernelsGet();
 
-  if (masks && masks->y.data)
-    kernels->mask_by_bits_and_sum(batch, cols, (const unsigned char *)masks->y.data + c / 8,
-                                  masks->y.row_bytes, (float *)dy.data + c, dy.stride, sums + c);
+  if (l->masks && l->masks->y.data)
+    kernels->mask_by_bits_and_sum(l->batch, cols, (const unsigned char *)l->masks->y.data + c / 8,
+                                  l->masks->y.row_bytes, (float *)dy.data + c, dy.stride, sums + c);
   else
-    kernels->mask_and_sum(batch, cols, activation == TRS_ACTIVATION_RELU ? (const float *)y.data + c : NULL,
-                          y.stride, (float *)dy.data + c, dy.stride, sums + c);
+    kernels->mask_and_sum(l->batch, cols,
+                          l->activation == TRS_ACTIVATION_RELU ? (const float *)l->y.data + c : NULL,
+                          l->y.stride, (float *)dy.data + c, dy.stride, sums + c);
 }
 
-/* NOLINTBEGIN(readability-function-size,readability-non-const-parameter): a kernel's type */
-PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, int64_t batch, int64_t in, int64_t out, TrsMatrix x,
-                                    TrsMatrix weight, TrsMatrix y, TrsActivation activation, TrsMatrix dy,
-                                    float *grad_weight, float *grad_bias, TrsMatrix dx,
-                                    const TrsReluMasks *masks)
+PetscErrorCode TrsLinearBackwardCpu(TrsStream stream, const TrsLinear *l, const TrsLinearGradients *gradients)
 {
-  const int64_t part = columns_a_part(out);
+  const int64_t part = columns_a_part(l->out);
+  const TrsMatrix dy = gradients->dy;
   const TrsMatrixProduct to_weight = {.trans_a = PETSC_TRUE,
-                                      .m = out,
-                                      .n = in,
-                                      .k = batch,
+                                      .m = l->out,
+                                      .n = l->in,
+                                      .k = l->batch,
                                       .alpha = 1.0F,
                                       .a = dy,
-                                      .b = x,
-                                      .c = {.type = TRS_FP32, .stride = in, .data = grad_weight}};
+                                      .b = l->x,
+                                      .c = TrsFloats(gradients->grad_weight, l->in)};
   const TrsMatrixProduct to_input = {
-      .m = batch, .n = in, .k = out, .alpha = 1.0F, .a = dy, .b = weight, .c = dx};
+      .m = l->batch, .n = l->in, .k = l->out, .alpha = 1.0F, .a = dy, .b = l->weight, .c = gradients->dx};
 
   PetscFunctionBegin;
 #pragma omp parallel for schedule(static)
-  for (int64_t c = 0; c < out; c += part)
-    mask_and_sum(batch, c, min_int64(part, out - c), y, activation, masks, dy, grad_bias);
+  for (int64_t c = 0; c < l->out; c += part)
+    mask_and_sum(l, c, min_int64(part, l->out - c), dy, gradients->grad_bias);
   PetscCall(TrsMultiplyCpu(stream, &to_weight));
-  if (dx.data) PetscCall(TrsMultiplyCpu(stream, &to_input));
+  if (gradients->dx.data) PetscCall(TrsMultiplyCpu(stream, &to_input));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
-/* NOLINTEND(readability-function-size,readability-non-const-parameter) */
 
 int64_t TrsReluMaskBytesCpu(int64_t out)
 {

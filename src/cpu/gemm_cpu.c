@@ -333,25 +333,3 @@ TrsDType TrsOperandTypeCpu(void)
 {
   return TRS_FP32; /* products round their operands themselves */
 }
-
-/* NOLINTBEGIN(readability-function-size,readability-non-const-parameter): BLAS has these */
-PetscErrorCode TrsGemmCpu(TrsStream stream, PetscBool trans_a, PetscBool trans_b, int64_t m, int64_t n,
-                          int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
-                          float beta, float *c, int64_t ldc)
-{
-  const TrsMatrixProduct product = {.trans_a = trans_a,
-                                    .trans_b = trans_b,
-                                    .m = m,
-                                    .n = n,
-                                    .k = k,
-                                    .alpha = alpha,
-                                    .a = TrsFloats(a, lda),
-                                    .b = TrsFloats(b, ldb),
-                                    .beta = beta,
-                                    .c = {.type = TRS_FP32, .stride = ldc, .data = c}};
-
-  PetscFunctionBegin;
-  PetscCall(TrsMultiplyCpu(stream, &product));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-/* NOLINTEND(readability-function-size,readability-non-const-parameter) */

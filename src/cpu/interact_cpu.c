@@ -141,39 +141,38 @@ static void fm_sums(int64_t n, const float *x, float *sum, float *squares)
   *squares = q[0];
 }
 
-PetscErrorCode TrsFmForwardCpu(TrsStream stream, int64_t batch, int64_t n, int copied, int64_t at,
-                               int n_zeros, const float *x, int64_t x_stride, float *out, int64_t out_stride)
+PetscErrorCode TrsFmForwardCpu(TrsStream stream, int64_t batch, const TrsFm *fm, float *out,
+                               int64_t out_stride)
 {
   (void)stream;
   PetscFunctionBegin;
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < batch; b++) {
+    const float *from = fm->x + b * fm->x_stride;
     float *to = out + b * out_stride, sum, squares;
 
-    fm_sums(n, x + b * x_stride, &sum, &squares);
-    memcpy(to, x + b * x_stride, (size_t)copied * sizeof(float));
-    to[at] = 0.5F * (sum * sum - squares);
-    memset(to + at + 1, 0, (size_t)n_zeros * sizeof(float));
+    fm_sums(fm->n, from, &sum, &squares);
+    memcpy(to, from, (size_t)fm->copied * sizeof(float));
+    to[fm->at] = 0.5F * (sum * sum - squares);
+    memset(to + fm->at + 1, 0, (size_t)fm->n_zeros * sizeof(float));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the kernel takes matrices and their strides */
-PetscErrorCode TrsFmBackwardCpu(TrsStream stream, int64_t batch, int64_t n, int copied, int64_t at,
-                                PetscBool add, const float *x, int64_t x_stride, const float *dout,
-                                int64_t dout_stride, float *dx, int64_t dx_stride)
+PetscErrorCode TrsFmBackwardCpu(TrsStream stream, int64_t batch, const TrsFm *fm, PetscBool add,
+                                const float *dout, int64_t dout_stride, float *dx, int64_t dx_stride)
 {
   (void)stream;
   PetscFunctionBegin;
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < batch; b++) {
-    const float *from = x + b * x_stride, *g = dout + b * dout_stride;
+    const float *from = fm->x + b * fm->x_stride, *g = dout + b * dout_stride;
     float *to = dx + b * dx_stride, sum, squares;
 
-    fm_sums(n, from, &sum, &squares);
-    if (!add) memset(to, 0, (size_t)n * sizeof(float));
-    for (int64_t d = 0; d < n; d++) to[d] += g[at] * (sum - from[d]);
-    for (int d = 0; d < copied; d++) to[d] += g[d];
+    fm_sums(fm->n, from, &sum, &squares);
+    if (!add) memset(to, 0, (size_t)fm->n * sizeof(float));
+    for (int64_t d = 0; d < fm->n; d++) to[d] += g[fm->at] * (sum - from[d]);
+    for (int d = 0; d < fm->copied; d++) to[d] += g[d];
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -228,28 +227,26 @@ PetscErrorCode TrsVectorCrossBackwardCpu(TrsStream stream, int64_t batch, int64_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the function type has matrices and their strides */
-PetscErrorCode TrsSampleGemmCpu(TrsStream stream, int64_t batch, PetscBool trans_a, PetscBool trans_b,
-                                int64_t m, int64_t n, int64_t k, const float *a, int64_t a_stride,
-                                const float *b, int64_t b_stride, float *c, int64_t c_stride)
+PetscErrorCode TrsSampleGemmCpu(TrsStream stream, int64_t batch, const TrsMatrixProduct *product)
 {
-  const int64_t a_row = trans_a ? 1 : k, a_col = trans_a ? m : 1, b_row = trans_b ? 1 : n,
-                b_col = trans_b ? k : 1;
+  const TrsMatrixProduct p = *product;
+  const int64_t a_row = p.trans_a ? 1 : p.k, a_col = p.trans_a ? p.m : 1, b_row = p.trans_b ? 1 : p.n,
+                b_col = p.trans_b ? p.k : 1;
 
   (void)stream;
   PetscFunctionBegin;
 #pragma omp parallel for schedule(static)
-  for (int64_t s = 0; s < batch; s++)
-    for (int64_t i = 0; i < m; i++) {
-      float *row = c + s * c_stride + i * n;
+  for (int64_t s = 0; s < batch; s++) {
+    const float *a = (const float *)p.a.data + s * p.a.stride, *b = (const float *)p.b.data + s * p.b.stride;
+    float *c = (float *)p.c.data + s * p.c.stride;
 
-      memset(row, 0, (size_t)n * sizeof(float));
-      for (int64_t l = 0; l < k; l++) {
-        const float left = a[s * a_stride + i * a_row + l * a_col];
-        const float *right = b + s * b_stride + l * b_row;
+    memset(c, 0, (size_t)(p.m * p.n) * sizeof(float));
+    for (int64_t i = 0; i < p.m; i++)
+      for (int64_t l = 0; l < p.k; l++) {
+        const float left = a[i * a_row + l * a_col];
 
-        for (int64_t j = 0; j < n; j++) row[j] += left * right[j * b_col];
+        for (int64_t j = 0; j < p.n; j++) c[i * p.n + j] += left * b[l * b_row + j * b_col];
       }
-    }
+  }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

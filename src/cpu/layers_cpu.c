@@ -89,19 +89,18 @@ static inline float z_gradient(const TrsLayerNorm *norm, int64_t c, float x, flo
 
 /* Sum columns [first, end) of the weight and bias gradients over the rows, in order. */
 static void sum_columns(int64_t batch, int64_t first, int64_t end, const TrsLayerNorm *norm, const float *x,
-                        int64_t x_stride, const float *dy, int64_t dy_stride, float *grad_weight,
-                        float *grad_bias)
+                        int64_t x_stride, const float *dy, int64_t dy_stride)
 {
-  memset(grad_weight + first, 0, (size_t)(end - first) * sizeof(float));
-  memset(grad_bias + first, 0, (size_t)(end - first) * sizeof(float));
+  memset(norm->grad_weight + first, 0, (size_t)(end - first) * sizeof(float));
+  memset(norm->grad_bias + first, 0, (size_t)(end - first) * sizeof(float));
   for (int64_t b = 0; b < batch; b++) {
     const float *from = x + b * x_stride, *g = dy + b * dy_stride, *row = norm->rows + 2 * b;
 
     for (int64_t c = first; c < end; c++) {
       const float xhat = (from[c] - row[0]) * row[1], dz = z_gradient(norm, c, from[c], xhat, g[c]);
 
-      grad_weight[c] += dz * xhat;
-      grad_bias[c] += dz;
+      norm->grad_weight[c] += dz * xhat;
+      norm->grad_bias[c] += dz;
     }
   }
 }
@@ -128,17 +127,14 @@ static void norm_row(int64_t n, const TrsLayerNorm *norm, const float *row, cons
   }
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the function type has matrices and their strides */
 PetscErrorCode TrsLayerNormBackwardCpu(TrsStream stream, int64_t batch, int64_t n, const TrsLayerNorm *norm,
-                                       const float *x, int64_t x_stride, float *dy, int64_t dy_stride,
-                                       float *grad_weight, float *grad_bias)
+                                       const float *x, int64_t x_stride, float *dy, int64_t dy_stride)
 {
   (void)stream;
   PetscFunctionBegin;
 #pragma omp parallel for schedule(static)
   for (int64_t c = 0; c < n; c += TRS_COLUMNS_A_PART)
-    sum_columns(batch, c, PetscMin(n, c + TRS_COLUMNS_A_PART), norm, x, x_stride, dy, dy_stride, grad_weight,
-                grad_bias);
+    sum_columns(batch, c, PetscMin(n, c + TRS_COLUMNS_A_PART), norm, x, x_stride, dy, dy_stride);
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < batch; b++)
     norm_row(n, norm, norm->rows + 2 * b, x + b * x_stride, dy + b * dy_stride);

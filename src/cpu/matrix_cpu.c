@@ -162,16 +162,15 @@ PetscErrorCode TrsScaleMatrixCpu(TrsStream stream, int64_t rows, int64_t cols, f
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsJoinForwardCpu(TrsStream stream, int64_t rows, int64_t cols, PetscBool product,
-                                 const float *a, int64_t a_stride, const float *b, int64_t b_stride, float *x,
-                                 int64_t x_stride)
+PetscErrorCode TrsJoinForwardCpu(TrsStream stream, int64_t rows, int64_t cols, PetscBool product, TrsMatrix a,
+                                 TrsMatrix b, TrsMatrix x)
 {
   PetscFunctionBegin;
   (void)stream;
 #pragma omp parallel for schedule(static) if (rows * cols > TRS_PARALLEL_FLOATS)
   for (int64_t r = 0; r < rows; r++) {
-    const float *left = a + r * a_stride, *right = b + r * b_stride;
-    float *joined = x + r * x_stride;
+    const float *left = (const float *)a.data + r * a.stride, *right = (const float *)b.data + r * b.stride;
+    float *joined = (float *)x.data + r * x.stride;
 
     if (product)
       for (int64_t c = 0; c < cols; c++) joined[c] = left[c] * right[c];

@@ -301,10 +301,10 @@ PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, c
 }
 
 PetscErrorCode TrsTbeUpdateRowsCpu(TrsStream stream, TrsWorkspace workspace, int n_tables,
-                                   const TrsTbeTable *table, int64_t n, const int64_t *keys,
-                                   const int64_t *index, const float *grad, int64_t grad_stride,
+                                   const TrsTbeTable *table, const TrsRowGradients *gradients,
                                    const TrsSparseOptimizerArgs *args)
 {
+  const int64_t n = gradients->n, *keys = gradients->keys, *index = gradients->index;
   const TrsTbe tbe = {.n_tables = n_tables, .table = table};
   const TrsTbeKernels *kernels = kernels_of_isa();
   const int bits = TrsBitsFor((uint64_t)n);
@@ -319,12 +319,12 @@ PetscErrorCode TrsTbeUpdateRowsCpu(TrsStream stream, TrsWorkspace workspace, int
 
     for (; at < n && (keys ? keys[at] : at) - first_key < table[t].rows; at++) {
       lists.key[at] = (uint64_t)((keys ? keys[at] : at) - first_key) << bits | (uint64_t)(at - begin);
-      lists.source[at] = (index ? index[at] : at) * grad_stride;
+      lists.source[at] = (index ? index[at] : at) * gradients->stride;
     }
     lists.run[t] = (TrsTableRun){
         .n = at - begin, .position_bits = bits, .key = lists.key + begin, .source = lists.source + begin};
   }
 #pragma omp parallel
-  update_tables(kernels, &tbe, 0, n_tables, &lists, grad, args);
+  update_tables(kernels, &tbe, 0, n_tables, &lists, gradients->grad, args);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

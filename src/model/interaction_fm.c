@@ -27,24 +27,34 @@ static double fm_flops(const TrsInteraction *interaction)
 }
 
 /* The factorization machine writes the output's last column. */
+static TrsFm fm_of(const TrsInteraction *interaction)
+{
+  return (TrsFm){.n = interaction->N,
+                 .copied = interaction->copied,
+                 .at = interaction->width - 1,
+                 .n_zeros = (int)(interaction->filled - interaction->width),
+                 .x = (const float *)interaction->x.data,
+                 .x_stride = interaction->N};
+}
+
 static PetscErrorCode fm_forward(const TrsInteraction *interaction, TrsStream stream, int64_t n)
 {
+  const TrsFm fm = fm_of(interaction);
+
   PetscFunctionBegin;
-  PetscCall(interaction->context->compute->fm_forward(
-      stream, n, interaction->N, interaction->copied, interaction->width - 1,
-      (int)(interaction->filled - interaction->width), (float *)interaction->x.data, interaction->N,
-      interaction->out, interaction->stride));
+  PetscCall(interaction->context->compute->fm_forward(stream, n, &fm, interaction->out, interaction->stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode fm_gradient(const TrsInteraction *interaction, TrsStream stream, int64_t n,
                                   PetscBool add)
 {
+  const TrsFm fm = fm_of(interaction);
+
   PetscFunctionBegin;
-  PetscCall(interaction->context->compute->fm_backward(
-      stream, n, interaction->N, interaction->copied, interaction->width - 1, add,
-      (float *)interaction->x.data, interaction->N, interaction->dout, interaction->stride,
-      (float *)interaction->dx.data, interaction->N));
+  PetscCall(interaction->context->compute->fm_backward(stream, n, &fm, add, interaction->dout,
+                                                       interaction->stride, (float *)interaction->dx.data,
+                                                       interaction->N));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

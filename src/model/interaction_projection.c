@@ -133,8 +133,13 @@ static PetscErrorCode forward(const TrsInteraction *interaction, TrsStream strea
   PetscCall(copy_dense(interaction, stream, n, (float *)interaction->x.data, interaction->N, interaction->out,
                        interaction->stride));
   PetscCall(interaction->context->compute->sample_gemm(
-      stream, n, PETSC_FALSE, PETSC_FALSE, vectors(interaction, 0), vectors(interaction, 1), interaction->D,
-      Y->y, Y->width, Z->y, Z->width, interaction->out + interaction->copied, interaction->stride));
+      stream, n,
+      &(TrsMatrixProduct){.m = vectors(interaction, 0),
+                          .n = vectors(interaction, 1),
+                          .k = interaction->D,
+                          .a = TrsFloats(Y->y, Y->width),
+                          .b = TrsFloats(Z->y, Z->width),
+                          .c = TrsFloats(interaction->out + interaction->copied, interaction->stride)}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -158,13 +163,25 @@ static PetscErrorCode backward(const TrsInteraction *interaction, TrsStream stre
   const TrsBranch *Y = &projection->branch[0], *Z = &projection->branch[1];
   const int64_t F1 = vectors(interaction, 0), F2 = vectors(interaction, 1), D = interaction->D,
                 N = interaction->N;
-  const float *dP = interaction->dout + interaction->copied;
+  const TrsMatrix dP = TrsFloats(interaction->dout + interaction->copied, interaction->stride);
 
   PetscFunctionBegin;
-  PetscCall(compute->sample_gemm(stream, n, PETSC_FALSE, PETSC_TRUE, F1, D, F2, dP, interaction->stride, Z->y,
-                                 Z->width, Y->dy, Y->width));
-  PetscCall(compute->sample_gemm(stream, n, PETSC_TRUE, PETSC_FALSE, D, F2, F1, Y->y, Y->width, dP,
-                                 interaction->stride, Z->dy, Z->width));
+  PetscCall(compute->sample_gemm(stream, n,
+                                 &(TrsMatrixProduct){.trans_b = PETSC_TRUE,
+                                                     .m = F1,
+                                                     .n = D,
+                                                     .k = F2,
+                                                     .a = dP,
+                                                     .b = TrsFloats(Z->y, Z->width),
+                                                     .c = TrsFloats(Y->dy, Y->width)}));
+  PetscCall(compute->sample_gemm(stream, n,
+                                 &(TrsMatrixProduct){.trans_a = PETSC_TRUE,
+                                                     .m = D,
+                                                     .n = F2,
+                                                     .k = F1,
+                                                     .a = TrsFloats(Y->y, Y->width),
+                                                     .b = dP,
+                                                     .c = TrsFloats(Z->dy, Z->width)}));
   PetscCall(TrsMlpBackward(&Z->mlp, stream, n, interaction->x, TrsFloats(Z->dy, Z->width), interaction->dx));
   PetscCall(TrsMlpBackward(&Y->mlp, stream, n, interaction->x, TrsFloats(Y->dy, Y->width),
                            TrsFloats(projection->other, N)));

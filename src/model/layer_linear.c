@@ -26,37 +26,45 @@ static double flops(const TrsLayer *layer)
   return 2.0 * (double)layer->filled * (double)layer->out;
 }
 
-static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x)
+/* The layer for n samples. x is its input, unless the layer has a copy of it. */
+static TrsLinear linear_of(const TrsLayer *layer, int64_t n, TrsMatrix x, const TrsReluMasks *masks)
 {
   const TrsParameters *params = layer->context->params;
+
+  return (TrsLinear){.batch = n,
+                     .in = layer->filled,
+                     .out = layer->out,
+                     .x = layer->x.data ? layer->x : x,
+                     .weight = TrsParametersMatrix(params, layer->weight),
+                     .bias = TrsParametersVector(params, layer->bias, layer->y.type),
+                     .activation = layer->activation,
+                     .y = layer->y,
+                     .masks = layer->context->fused ? masks : NULL};
+}
+
+static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x)
+{
   const TrsComputeOps *compute = layer->context->compute;
   const TrsReluMasks masks = {.y = layer->mask};
+  const TrsLinear linear = linear_of(layer, n, x, &masks);
 
   PetscFunctionBegin;
-  if (layer->x.data) {
-    PetscCall(compute->convert_matrix(stream, n, layer->in, layer->filled, x, layer->x));
-    x = layer->x;
-  }
-  PetscCall(compute->linear_forward(stream, n, layer->filled, layer->out, x,
-                                    TrsParametersMatrix(params, layer->weight),
-                                    TrsParametersVector(params, layer->bias, layer->y.type),
-                                    layer->activation, layer->y, layer->context->fused ? &masks : NULL));
+  if (layer->x.data) PetscCall(compute->convert_matrix(stream, n, layer->in, layer->filled, x, layer->x));
+  PetscCall(compute->linear_forward(stream, &linear));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x, TrsMatrix dy,
                                TrsMatrix dx)
 {
-  const TrsParameters *params = layer->context->params;
-  TrsReluMasks masks = {.y = layer->mask};
+  const TrsDenseParameter *param = layer->context->params->param;
+  const TrsReluMasks masks = {.y = layer->mask, .x = layer->below ? layer->below->mask : (TrsReluMask){0}};
+  const TrsLinear linear = linear_of(layer, n, x, &masks);
+  const TrsLinearGradients gradients = {
+      .dy = dy, .grad_weight = param[layer->weight].grad, .grad_bias = param[layer->bias].grad, .dx = dx};
 
   PetscFunctionBegin;
-  if (layer->below) masks.x = layer->below->mask;
-  PetscCall(layer->context->compute->linear_backward(
-      stream, n, layer->filled, layer->out, layer->x.data ? layer->x : x,
-      TrsParametersMatrix(params, layer->weight), layer->y, layer->activation, dy,
-      params->param[layer->weight].grad, params->param[layer->bias].grad, dx,
-      layer->context->fused ? &masks : NULL));
+  PetscCall(layer->context->compute->linear_backward(stream, &linear, &gradients));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

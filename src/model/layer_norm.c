@@ -34,7 +34,9 @@ static TrsLayerNorm norm_of(const TrsLayer *layer)
                         .bias = param[layer->bias].value,
                         .eps = EPS,
                         .swish = (PetscBool)(layer->ops == &trs_layer_swish_layernorm),
-                        .rows = layer->kept};
+                        .rows = layer->kept,
+                        .grad_weight = param[layer->weight].grad,
+                        .grad_bias = param[layer->bias].grad};
 }
 
 static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x)
@@ -50,14 +52,12 @@ static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n
 static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x, TrsMatrix dy,
                                TrsMatrix dx)
 {
-  const TrsDenseParameter *param = layer->context->params->param;
   const TrsLayerNorm norm = norm_of(layer);
 
   PetscFunctionBegin;
   (void)dx; /* dx is dy */
   PetscCall(layer->context->compute->layer_norm_backward(stream, n, layer->out, &norm, (const float *)x.data,
-                                                         x.stride, (float *)dy.data, dy.stride,
-                                                         param[layer->weight].grad, param[layer->bias].grad));
+                                                         x.stride, (float *)dy.data, dy.stride));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

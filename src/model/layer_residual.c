@@ -15,8 +15,9 @@ static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n
 {
   PetscFunctionBegin;
   PetscCall(layer->context->compute->join_forward(
-      stream, n, layer->out, PETSC_FALSE, (const float *)x.data, x.stride, (const float *)layer->skipped.data,
-      layer->skipped.stride, (float *)layer->y.data, layer->y.stride));
+      stream, n, layer->out, PETSC_FALSE, TrsFloats((const float *)x.data, x.stride),
+      TrsFloats((const float *)layer->skipped.data, layer->skipped.stride),
+      TrsFloats((float *)layer->y.data, layer->y.stride)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

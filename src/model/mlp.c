@@ -302,9 +302,9 @@ PetscErrorCode TrsMlpBackward(const TrsMlp *mlp, TrsStream stream, int64_t n, Tr
     if (layer->bias >= 0) PetscCall(TrsParametersReady(layer->context->params, layer->bias));
     if (!layer->ops->same_width) {
       if (residual)
-        PetscCall(layer->context->compute->join_forward(stream, n, layer->in, PETSC_FALSE,
-                                                        (const float *)to.data, to.stride, mlp->saved,
-                                                        layer->in, (float *)to.data, to.stride));
+        PetscCall(layer->context->compute->join_forward(
+            stream, n, layer->in, PETSC_FALSE, TrsFloats((const float *)to.data, to.stride),
+            TrsFloats(mlp->saved, layer->in), TrsFloats((float *)to.data, to.stride)));
       residual = PETSC_FALSE;
       p--;
     }

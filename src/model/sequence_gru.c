@@ -268,19 +268,27 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
   if (batch.x_operand.data != batch.x)
     PetscCall(compute->convert_matrix(stream, batch.n_rows, D, D, TrsFloats(batch.x, D), batch.x_operand));
   PetscCall(clear_empty(layer, stream, &batch, x));
-  PetscCall(compute->linear_forward(stream, batch.n_rows, D, 3 * H, batch.x_operand,
-                                    TrsParametersMatrix(layer->context->params, gru->weight_ih),
-                                    param[gru->bias_ih].value, TRS_ACTIVATION_NONE,
-                                    TrsFloats(batch.from_x, 3 * H), NULL));
+  PetscCall(compute->linear_forward(
+      stream, &(TrsLinear){.batch = batch.n_rows,
+                           .in = D,
+                           .out = 3 * H,
+                           .x = batch.x_operand,
+                           .weight = TrsParametersMatrix(layer->context->params, gru->weight_ih),
+                           .bias = param[gru->bias_ih].value,
+                           .y = TrsFloats(batch.from_x, 3 * H)}));
   for (int64_t t = 0; t < batch.n_steps; t++) {
     TrsGruStep step = step_of(layer, &batch, t);
 
     step.to = x.data + layer->column;
     step.to_stride = x.stride;
     PetscCall(compute->linear_forward(
-        stream, step.m, H, 3 * H, rows_from(batch.before_operand, batch.host.first[t]),
-        TrsParametersMatrix(layer->context->params, gru->weight_hh), param[gru->bias_hh].value,
-        TRS_ACTIVATION_NONE, TrsFloats(step.from_h, 3 * H), NULL));
+        stream, &(TrsLinear){.batch = step.m,
+                             .in = H,
+                             .out = 3 * H,
+                             .x = rows_from(batch.before_operand, batch.host.first[t]),
+                             .weight = TrsParametersMatrix(layer->context->params, gru->weight_hh),
+                             .bias = param[gru->bias_hh].value,
+                             .y = TrsFloats(step.from_h, 3 * H)}));
     PetscCall(compute->gru_forward(stream, &step));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -337,18 +345,34 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
                        .to_stride = state_bytes};
   PetscCall(compute->copy_rows(stream, gru->workspace, 1, &copy));
   PetscCall(backward_steps(layer, stream, &batch));
-  PetscCall(compute->linear_backward(stream, batch.n_rows, H, 3 * H, batch.before_operand,
-                                     TrsParametersMatrix(layer->context->params, gru->weight_hh), from_h,
-                                     TRS_ACTIVATION_NONE, from_h, param[gru->weight_hh].grad,
-                                     param[gru->bias_hh].grad, TrsFloats(NULL, 0), masks));
+  PetscCall(compute->linear_backward(
+      stream,
+      &(TrsLinear){.batch = batch.n_rows,
+                   .in = H,
+                   .out = 3 * H,
+                   .x = batch.before_operand,
+                   .weight = TrsParametersMatrix(layer->context->params, gru->weight_hh),
+                   .y = from_h,
+                   .masks = masks},
+      &(TrsLinearGradients){
+          .dy = from_h, .grad_weight = param[gru->weight_hh].grad, .grad_bias = param[gru->bias_hh].grad}));
   /*
     Once the gradient of their weight is computed, the rows are not needed. Their gradient
     overwrites them.
   */
-  PetscCall(compute->linear_backward(stream, batch.n_rows, D, 3 * H, batch.x_operand,
-                                     TrsParametersMatrix(layer->context->params, gru->weight_ih), from_x,
-                                     TRS_ACTIVATION_NONE, from_x, param[gru->weight_ih].grad,
-                                     param[gru->bias_ih].grad, TrsFloats(batch.x, D), masks));
+  PetscCall(compute->linear_backward(
+      stream,
+      &(TrsLinear){.batch = batch.n_rows,
+                   .in = D,
+                   .out = 3 * H,
+                   .x = batch.x_operand,
+                   .weight = TrsParametersMatrix(layer->context->params, gru->weight_ih),
+                   .y = from_x,
+                   .masks = masks},
+      &(TrsLinearGradients){.dy = from_x,
+                            .grad_weight = param[gru->weight_ih].grad,
+                            .grad_bias = param[gru->bias_ih].grad,
+                            .dx = TrsFloats(batch.x, D)}));
   PetscCall(pack(layer, stream, &batch, bags, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

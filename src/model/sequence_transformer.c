@@ -211,8 +211,12 @@ static TrsLayerNorm norm_of(const TrsSequenceLayer *layer, TrsPart part, float *
 {
   const TrsDenseParameter *param = layer->context->params->param;
 
-  return (TrsLayerNorm){
-      .weight = param[part.weight].value, .bias = param[part.bias].value, .eps = 1e-5F, .rows = moments};
+  return (TrsLayerNorm){.weight = param[part.weight].value,
+                        .bias = param[part.bias].value,
+                        .eps = 1e-5F,
+                        .rows = moments,
+                        .grad_weight = param[part.weight].grad,
+                        .grad_bias = param[part.bias].grad};
 }
 
 static TrsAttention attention_of(const TrsSequenceLayer *layer, int64_t n, const TrsBagRows *bags,
@@ -253,18 +257,24 @@ static PetscErrorCode make_operand(const TrsSequenceLayer *layer, TrsStream stre
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* y [rows, out] = activation(x W^T + b). */
-static PetscErrorCode linear(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows, TrsPart part,
-                             TrsMatrix x, TrsActivation activation, TrsMatrix y, const TrsReluMasks *masks)
+/* A part as a linear layer with the given x, activation, y and masks. */
+static TrsLinear linear_of(const TrsSequenceLayer *layer, int64_t rows, TrsPart part, TrsLinear linear)
 {
   const TrsParameters *params = layer->context->params;
-  const int64_t in = params->param[part.weight].cols, out = params->param[part.weight].rows;
 
-  PetscFunctionBegin;
-  PetscCall(layer->context->compute->linear_forward(
-      stream, rows, in, out, x, TrsParametersMatrix(params, part.weight),
-      TrsParametersVector(params, part.bias, y.type), activation, y, masks));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  linear.batch = rows;
+  linear.in = params->param[part.weight].cols;
+  linear.out = params->param[part.weight].rows;
+  linear.weight = TrsParametersMatrix(params, part.weight);
+  linear.bias = TrsParametersVector(params, part.bias, linear.y.type);
+  return linear;
+}
+
+static PetscErrorCode linear(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows, TrsPart part,
+                             TrsLinear given)
+{
+  given = linear_of(layer, rows, part, given);
+  return layer->context->compute->linear_forward(stream, &given);
 }
 
 /* Add x to sum [rows, D], and normalise the sum to y. */
@@ -276,7 +286,8 @@ static PetscErrorCode add_and_norm(const TrsSequenceLayer *layer, TrsStream stre
   const int64_t D = layer->dim;
 
   PetscFunctionBegin;
-  PetscCall(compute->join_forward(stream, rows, D, PETSC_FALSE, sum, D, x, D, sum, D));
+  PetscCall(compute->join_forward(stream, rows, D, PETSC_FALSE, TrsFloats(sum, D), TrsFloats(x, D),
+                                  TrsFloats(sum, D)));
   PetscCall(compute->layer_norm_forward(stream, rows, D, &norm, sum, D, y, D));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -306,16 +317,16 @@ static PetscErrorCode encoder_forward(const TrsSequenceLayer *layer, TrsStream s
 
   PetscFunctionBegin;
   PetscCall(make_operand(layer, stream, rows, e->x, D, e->copy[0], &x));
-  PetscCall(linear(layer, stream, rows, encoder->in, x, TRS_ACTIVATION_NONE, TrsFloats(e->qkv, 3 * D), NULL));
+  PetscCall(linear(layer, stream, rows, encoder->in, (TrsLinear){.x = x, .y = TrsFloats(e->qkv, 3 * D)}));
   PetscCall(layer->context->compute->attention_forward(stream, &attention));
   PetscCall(make_operand(layer, stream, rows, e->attended, D, e->copy[1], &attended));
-  PetscCall(
-      linear(layer, stream, rows, encoder->out, attended, TRS_ACTIVATION_NONE, TrsFloats(e->a, D), NULL));
+  PetscCall(linear(layer, stream, rows, encoder->out, (TrsLinear){.x = attended, .y = TrsFloats(e->a, D)}));
   PetscCall(add_and_norm(layer, stream, rows, encoder->norm1, e->x, e->a, e->moments[0], e->y));
   PetscCall(make_operand(layer, stream, rows, e->y, D, e->copy[2], &y));
-  PetscCall(linear(layer, stream, rows, encoder->linear1, y, TRS_ACTIVATION_RELU, e->hidden, &kept));
-  PetscCall(linear(layer, stream, rows, encoder->linear2, e->hidden, TRS_ACTIVATION_NONE, TrsFloats(e->c, D),
-                   NULL));
+  PetscCall(linear(layer, stream, rows, encoder->linear1,
+                   (TrsLinear){.x = y, .activation = TRS_ACTIVATION_RELU, .y = e->hidden, .masks = &kept}));
+  PetscCall(
+      linear(layer, stream, rows, encoder->linear2, (TrsLinear){.x = e->hidden, .y = TrsFloats(e->c, D)}));
   PetscCall(add_and_norm(layer, stream, rows, encoder->norm2, e->y, e->c, e->moments[1], e->result));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -338,34 +349,28 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
 
 /* --- backward --- */
 
-/*
-  From dy [rows, out] compute the gradients of W and b, and dx [rows, in]. With relu, y masks dy.
-*/
+/* From dy [rows, out] compute the gradients of W and b, and dx [rows, in]. */
 static PetscErrorCode linear_gradients(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows,
-                                       TrsPart part, TrsMatrix x, TrsMatrix y, TrsActivation activation,
-                                       TrsMatrix dy, TrsMatrix dx, const TrsReluMasks *masks)
+                                       TrsPart part, TrsLinear given, TrsMatrix dy, TrsMatrix dx)
 {
   const TrsDenseParameter *param = layer->context->params->param;
-  const int64_t in = param[part.weight].cols, out = param[part.weight].rows;
+  const TrsLinearGradients gradients = {
+      .dy = dy, .grad_weight = param[part.weight].grad, .grad_bias = param[part.bias].grad, .dx = dx};
 
-  PetscFunctionBegin;
-  PetscCall(layer->context->compute->linear_backward(
-      stream, rows, in, out, x, TrsParametersMatrix(layer->context->params, part.weight), y, activation, dy,
-      param[part.weight].grad, param[part.bias].grad, dx, layer->context->fused ? masks : NULL));
-  PetscFunctionReturn(PETSC_SUCCESS);
+  given = linear_of(layer, rows, part, given);
+  if (!layer->context->fused) given.masks = NULL;
+  return layer->context->compute->linear_backward(stream, &given, &gradients);
 }
 
 /* Replace the gradient d of a norm's output with the gradient of its input. */
 static PetscErrorCode norm_gradients(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows,
                                      TrsPart part, const float *x, float *moments, float *d)
 {
-  const TrsDenseParameter *param = layer->context->params->param;
   const TrsLayerNorm norm = norm_of(layer, part, moments);
 
   PetscFunctionBegin;
   PetscCall(layer->context->compute->layer_norm_backward(stream, rows, layer->dim, &norm, x, layer->dim, d,
-                                                         layer->dim, param[part.weight].grad,
-                                                         param[part.bias].grad));
+                                                         layer->dim));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -391,20 +396,28 @@ static PetscErrorCode encoder_backward(TrsSequenceLayer *layer, TrsStream stream
   PetscFunctionBegin;
   PetscCall(norm_gradients(layer, stream, rows, encoder->norm2, e->c, e->moments[1], d));
   PetscCall(make_operand(layer, stream, rows, d, D, batch->d_copy, &dy));
-  PetscCall(linear_gradients(layer, stream, rows, encoder->linear2, e->hidden, dy, TRS_ACTIVATION_NONE, dy,
-                             batch->dhidden, &applied));
-  PetscCall(linear_gradients(layer, stream, rows, encoder->linear1, operand(layer, e->y, D, e->copy[2]),
-                             e->hidden, TRS_ACTIVATION_RELU, batch->dhidden, part, &kept));
-  PetscCall(compute->join_forward(stream, rows, D, PETSC_FALSE, d, D, batch->d_part, D, d, D));
+  PetscCall(linear_gradients(layer, stream, rows, encoder->linear2,
+                             (TrsLinear){.x = e->hidden, .y = dy, .masks = &applied}, dy, batch->dhidden));
+  PetscCall(linear_gradients(layer, stream, rows, encoder->linear1,
+                             (TrsLinear){.x = operand(layer, e->y, D, e->copy[2]),
+                                         .activation = TRS_ACTIVATION_RELU,
+                                         .y = e->hidden,
+                                         .masks = &kept},
+                             batch->dhidden, part));
+  PetscCall(compute->join_forward(stream, rows, D, PETSC_FALSE, TrsFloats(d, D), TrsFloats(batch->d_part, D),
+                                  TrsFloats(d, D)));
   PetscCall(norm_gradients(layer, stream, rows, encoder->norm1, e->a, e->moments[0], d));
   PetscCall(make_operand(layer, stream, rows, d, D, batch->d_copy, &dy));
-  PetscCall(linear_gradients(layer, stream, rows, encoder->out, operand(layer, e->attended, D, e->copy[1]),
-                             dy, TRS_ACTIVATION_NONE, dy, part, &none));
+  PetscCall(linear_gradients(
+      layer, stream, rows, encoder->out,
+      (TrsLinear){.x = operand(layer, e->attended, D, e->copy[1]), .y = dy, .masks = &none}, dy, part));
   PetscCall(compute->attention_backward(stream, &attention));
   PetscCall(make_operand(layer, stream, rows, batch->dqkv, 3 * D, batch->d_copy, &dy));
-  PetscCall(linear_gradients(layer, stream, rows, encoder->in, operand(layer, e->x, D, e->copy[0]), dy,
-                             TRS_ACTIVATION_NONE, dy, part, &none));
-  PetscCall(compute->join_forward(stream, rows, D, PETSC_FALSE, d, D, batch->d_part, D, dx, D));
+  PetscCall(linear_gradients(layer, stream, rows, encoder->in,
+                             (TrsLinear){.x = operand(layer, e->x, D, e->copy[0]), .y = dy, .masks = &none},
+                             dy, part));
+  PetscCall(compute->join_forward(stream, rows, D, PETSC_FALSE, TrsFloats(d, D), TrsFloats(batch->d_part, D),
+                                  TrsFloats(dx, D)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -422,8 +422,10 @@ static PetscErrorCode update_cut(TrsWholeRows *w, TrsStream stream, const TrsSpa
   }
   if (n > 0)
     PetscCall(w->rows.sharding->context->compute->tbe_update_rows(
-        stream, w->cut_workspace, n_whole, w->whole_table, n, NULL, NULL,
-        (const float *)w->whole[TRS_WHOLE_GRADS].data, w->whole_stride, args));
+        stream, w->cut_workspace, n_whole, w->whole_table,
+        &(TrsRowGradients){
+            .n = n, .grad = (const float *)w->whole[TRS_WHOLE_GRADS].data, .stride = w->whole_stride},
+        args));
   add_own_copies(w, PETSC_TRUE);
   PetscCall(make_copies(w, stream, TRS_COPY_BACK));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -442,9 +444,13 @@ static PetscErrorCode update_uncut(TrsWholeRows *w, TrsStream stream, const TrsS
   PetscCall(context->compute->merge_rows(stream, w->uncut_workspace, w->rows.n_tables, w->uncut, 1,
                                          w->now->row_begin, (const int64_t *)w->now->rows.data,
                                          (int64_t *)w->keys.data, (int64_t *)w->index.data));
-  PetscCall(context->compute->tbe_update_rows(stream, w->uncut_workspace, w->rows.n_tables, w->uncut, n,
-                                              (const int64_t *)w->keys.data, (const int64_t *)w->index.data,
-                                              (const float *)w->grads.data, w->row_stride, args));
+  PetscCall(context->compute->tbe_update_rows(stream, w->uncut_workspace, w->rows.n_tables, w->uncut,
+                                              &(TrsRowGradients){.n = n,
+                                                                 .keys = (const int64_t *)w->keys.data,
+                                                                 .index = (const int64_t *)w->index.data,
+                                                                 .grad = (const float *)w->grads.data,
+                                                                 .stride = w->row_stride},
+                                              args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -297,9 +297,11 @@ static PetscErrorCode apply_replicas(TrsSharding sharding, const TrsShardingSlot
   }
   n = n_of_all(dp, sharding->context->groups->world->size, lists);
   keys = (const int64_t *)lists->merged.data;
-  PetscCall(sharding->context->compute->tbe_update_rows(stream, dp->update, dp->n_tables, dp->table, n, keys,
-                                                        keys + n, (const float *)grad.data, grad.stride,
-                                                        args));
+  PetscCall(sharding->context->compute->tbe_update_rows(
+      stream, dp->update, dp->n_tables, dp->table,
+      &(TrsRowGradients){
+          .n = n, .keys = keys, .index = keys + n, .grad = (const float *)grad.data, .stride = grad.stride},
+      args));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -218,24 +218,33 @@ static PetscErrorCode gather(TrsPairLoss loss, TrsStream stream, const int64_t *
 static PetscErrorCode scores_of(TrsPairLoss loss, TrsStream stream, const TrsPairTile *tile, const float *own,
                                 const float *others)
 {
-  const int64_t stride = 2 * loss->D;
+  const TrsMatrixProduct product = {.trans_b = PETSC_TRUE,
+                                    .m = tile->n,
+                                    .n = tile->m,
+                                    .k = loss->D,
+                                    .alpha = (float)(1.0 / loss->temperature),
+                                    .a = TrsFloats(own, 2 * loss->D),
+                                    .b = TrsFloats(others, 2 * loss->D),
+                                    .c = TrsFloats(tile->z, tile->m)};
 
   PetscFunctionBegin;
-  PetscCall(loss->comm->compute->gemm(stream, PETSC_FALSE, PETSC_TRUE, tile->n, tile->m, loss->D,
-                                      (float)(1.0 / loss->temperature), own, stride, others, stride, 0.0F,
-                                      tile->z, tile->m));
+  PetscCall(loss->comm->compute->multiply(stream, &product));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode gradients_of(TrsPairLoss loss, TrsStream stream, const TrsPairTile *tile,
                                    const float *others, float *to)
 {
-  const int64_t stride = 2 * loss->D;
+  const TrsMatrixProduct product = {.m = tile->n,
+                                    .n = loss->D,
+                                    .k = tile->m,
+                                    .alpha = (float)(1.0 / loss->temperature),
+                                    .a = TrsFloats(tile->z, tile->m),
+                                    .b = TrsFloats(others, 2 * loss->D),
+                                    .c = TrsFloats(to, 2 * loss->D)};
 
   PetscFunctionBegin;
-  PetscCall(loss->comm->compute->gemm(stream, PETSC_FALSE, PETSC_FALSE, tile->n, loss->D, tile->m,
-                                      (float)(1.0 / loss->temperature), tile->z, tile->m, others, stride,
-                                      0.0F, to, stride));
+  PetscCall(loss->comm->compute->multiply(stream, &product));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

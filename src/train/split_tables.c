@@ -156,10 +156,11 @@ PetscErrorCode TrsSplitTablesForward(TrsSplitTables split, TrsStream stream, int
   for (int i = 0; n > 0 && i < split->n_split; i++) {
     const TrsArrivedColumns *columns = &split->split[i];
 
-    PetscCall(split->compute->join_forward(stream, n, columns->n, columns->product,
-                                           TrsPooledFloats(&arrived, columns->arrived), arrived.rows.stride,
-                                           TrsPooledFloats(&arrived, columns->remainder), arrived.rows.stride,
-                                           TrsPooledFloats(model, columns->model), model->rows.stride));
+    PetscCall(split->compute->join_forward(
+        stream, n, columns->n, columns->product,
+        TrsFloats(TrsPooledFloats(&arrived, columns->arrived), arrived.rows.stride),
+        TrsFloats(TrsPooledFloats(&arrived, columns->remainder), arrived.rows.stride),
+        TrsFloats(TrsPooledFloats(model, columns->model), model->rows.stride)));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

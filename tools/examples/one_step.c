@@ -19,15 +19,6 @@ enum { G = 48, T = 3, D = 8, ROWS = 100, DENSE = 4, HIDDEN = 16, MAX_IDS = 3, ST
 enum { VECTORS = 1 + T, CROSSED = D + VECTORS * (VECTORS - 1) / 2 /* the interaction's outputs */ };
 enum { BAGS = T * G, N_WEIGHTS = D * (DENSE + 1) + HIDDEN * (CROSSED + 1) + HIDDEN + 1 };
 
-/* y = activation(x W^T + b). W is at weight[at], b behind it, and their gradients likewise. */
-typedef struct {
-  int64_t in, out, at;
-  TrsActivation activation;
-} Layer;
-static const Layer bottom = {DENSE, D, 0, TRS_ACTIVATION_RELU};
-static const Layer middle = {CROSSED, HIDDEN, D *(DENSE + 1), TRS_ACTIVATION_RELU};
-static const Layer top = {HIDDEN, 1, N_WEIGHTS - HIDDEN - 1, TRS_ACTIVATION_NONE};
-
 /* Bags of ids: of this rank's samples; by rank, to send and received; of this rank's rows. */
 enum { BATCH, SEND, RECV, MINE, N_BAGS };
 
@@ -112,18 +103,20 @@ static PetscErrorCode input_dist(Trainer *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode forward(const Trainer *t, const Layer *l, TrsMatrix x, TrsMatrix y)
+/* y = activation(x W^T + b). W is at weight[at], b behind it, and their gradients likewise. */
+static TrsLinear layer(Trainer *t, int64_t at, int64_t in, int64_t out, TrsMatrix x, TrsMatrix y,
+                       TrsActivation activation)
 {
-  return t->compute->linear_forward(NULL, t->B, l->in, l->out, x, TrsFloats(t->weight + l->at, l->in),
-                                    t->weight + l->at + l->in * l->out, l->activation, y, NULL);
+  const float *W = t->weight + at, *b = W + in * out;
+
+  return (TrsLinear){t->B, in, out, x, TrsFloats(W, in), b, activation, y, NULL};
 }
 
-static PetscErrorCode backward(Trainer *t, const Layer *l, TrsMatrix x, TrsMatrix y, TrsMatrix dy,
-                               TrsMatrix dx)
+static PetscErrorCode backward(Trainer *t, const TrsLinear *l, TrsMatrix dy, TrsMatrix dx)
 {
-  return t->compute->linear_backward(NULL, t->B, l->in, l->out, x, TrsFloats(t->weight + l->at, l->in), y,
-                                     l->activation, dy, t->grad_weight + l->at,
-                                     t->grad_weight + l->at + l->in * l->out, dx, NULL);
+  float *dW = t->grad_weight + ((const float *)l->weight.data - t->weight);
+
+  return t->compute->linear_backward(NULL, l, &(TrsLinearGradients){dy, dW, dW + l->in * l->out, dx});
 }
 
 /* The step. *loss: the mean over the global batch. */
@@ -135,6 +128,9 @@ static PetscErrorCode train_step(Trainer *t, uint64_t step, double *loss)
                   dx = TrsFloats(t->dx, VECTORS * D), crossed = TrsFloats(t->crossed, CROSSED),
                   dcrossed = TrsFloats(t->dcrossed, CROSSED), hidden = TrsFloats(t->hidden, HIDDEN),
                   dhidden = TrsFloats(t->dhidden, HIDDEN), z = TrsFloats(t->z, 1), dz = TrsFloats(t->dz, 1);
+  const TrsLinear bottom = layer(t, 0, DENSE, D, dense, x, TRS_ACTIVATION_RELU);
+  const TrsLinear middle = layer(t, D * (DENSE + 1), CROSSED, HIDDEN, crossed, hidden, TRS_ACTIVATION_RELU);
+  const TrsLinear top = layer(t, N_WEIGHTS - HIDDEN - 1, HIDDEN, 1, hidden, z, TRS_ACTIVATION_NONE);
   const TrsColumnCopy pooled_to_x = {TrsFloats(t->pooled, T * D), TrsMatrixColumns(x, D), T * D};
   const TrsColumnCopy dx_to_pooled = {TrsMatrixColumns(dx, D), TrsFloats(t->dpooled, T * D), T * D};
   const TrsSparseOptimizerArgs adagrad = {.kind = TRS_OPTIM_ADAGRAD, .learning_rate = 0.1F, .eps = 1e-8F};
@@ -153,25 +149,25 @@ static PetscErrorCode train_step(Trainer *t, uint64_t step, double *loss)
   PetscCall(compute->tbe_forward(NULL, t->workspace, &tbe, &input, TrsFloats(t->partial, T * D)));
   for (int q = 0; q < t->W; q++) counts[q] = t->B * T * D, displs[q] = q * t->B * T * D;
   PetscCall(TrsCommReduceScatterv(t->comm, NULL, t->partial, counts, t->pooled, &request));
-  PetscCall(forward(t, &bottom, dense, x)); /* while the rows travel */
+  PetscCall(compute->linear_forward(NULL, &bottom)); /* while the rows travel */
   PetscCall(TrsRequestWait(&request, NULL));
   PetscCall(compute->copy_columns(NULL, t->B, 1, &pooled_to_x));
 
   /* Interaction, over arch, loss, and back. */
   PetscCall(compute->dot_forward(NULL, t->B, VECTORS, D, D, 0, x, crossed));
-  PetscCall(forward(t, &middle, crossed, hidden));
-  PetscCall(forward(t, &top, hidden, z));
+  PetscCall(compute->linear_forward(NULL, &middle));
+  PetscCall(compute->linear_forward(NULL, &top));
   bce.z = t->z, bce.y = t->labels, bce.dz = t->dz, bce.z_stride = bce.y_stride = 1;
   PetscCall(compute->bce(NULL, &bce));
-  PetscCall(backward(t, &top, hidden, z, dz, dhidden));
-  PetscCall(backward(t, &middle, crossed, hidden, dhidden, dcrossed));
+  PetscCall(backward(t, &top, dz, dhidden));
+  PetscCall(backward(t, &middle, dhidden, dcrossed));
   PetscCall(compute->dot_backward(NULL, t->B, VECTORS, D, D, x, dcrossed, dx));
 
   /* Gradients of pooled rows to all shards, and the update in the same kernel. */
   PetscCall(compute->copy_columns(NULL, t->B, 1, &dx_to_pooled));
   PetscCall(
       TrsCommAllgatherv(t->comm, NULL, t->dpooled, t->all_dpooled, counts, displs, sizeof(float), &request));
-  PetscCall(backward(t, &bottom, dense, x, dx, TrsFloats(NULL, 0))); /* while the gradients travel */
+  PetscCall(backward(t, &bottom, dx, TrsFloats(NULL, 0))); /* while the gradients travel */
   PetscCall(TrsRequestWait(&request, NULL));
   PetscCall(
       compute->tbe_backward(NULL, t->workspace, &tbe, &input, TrsFloats(t->all_dpooled, T * D), &adagrad));

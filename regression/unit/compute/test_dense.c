@@ -63,8 +63,8 @@ static void linear_case(int64_t batch, int64_t in, int64_t out, TrsActivation ac
         *db = numbers(out, 10);
   float *dx = numbers(batch * in, 11);
 
-  assert_petsc_ok(TrsLinearForwardCpu(NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in), bias,
-                                      activation, TrsFloats(y, out), NULL));
+  assert_petsc_ok(TrsLinearForwardCpu(NULL, &(TrsLinear){batch, in, out, TrsFloats(x, in), TrsFloats(w, in),
+                                                         bias, activation, TrsFloats(y, out), NULL}));
   for (int64_t b = 0; b < batch; b++) {
     for (int64_t o = 0; o < out; o++) {
       double sum = (double)bias[o];
@@ -75,9 +75,10 @@ static void linear_case(int64_t batch, int64_t in, int64_t out, TrsActivation ac
       if (activation == TRS_ACTIVATION_RELU && y[b * out + o] <= 0.0f) g[b * out + o] = 0.0f;
     }
   }
-  assert_petsc_ok(TrsLinearBackwardCpu(NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in),
-                                       TrsFloats(y, out), activation, TrsFloats(dy, out), dw, db,
-                                       TrsFloats(dx, in), NULL));
+  assert_petsc_ok(TrsLinearBackwardCpu(NULL,
+                                       &(TrsLinear){batch, in, out, TrsFloats(x, in), TrsFloats(w, in), NULL,
+                                                    activation, TrsFloats(y, out), NULL},
+                                       &(TrsLinearGradients){TrsFloats(dy, out), dw, db, TrsFloats(dx, in)}));
   for (int64_t o = 0; o < out; o++) {
     double sum = 0.0;
 
@@ -169,12 +170,15 @@ static void test_masked_layers(void **state)
     dx[i] = i ? from : numbers(B * IN, 36);
     dw[i] = numbers(OUT * IN, 37);
     db[i] = numbers(OUT, 38);
-    assert_petsc_ok(TrsLinearForwardCpu(NULL, B, IN, OUT, TrsFloats(from, IN), TrsFloats(w, IN), bias,
-                                        TRS_ACTIVATION_RELU, TrsFloats(y[i], OUT), i ? &masks : NULL));
+    assert_petsc_ok(TrsLinearForwardCpu(NULL, &(TrsLinear){B, IN, OUT, TrsFloats(from, IN), TrsFloats(w, IN),
+                                                           bias, TRS_ACTIVATION_RELU, TrsFloats(y[i], OUT),
+                                                           i ? &masks : NULL}));
     if (i) memset(y[1], 0xff, B * OUT * sizeof(float)); /* nobody reads it */
-    assert_petsc_ok(TrsLinearBackwardCpu(NULL, B, IN, OUT, TrsFloats(from, IN), TrsFloats(w, IN),
-                                         TrsFloats(y[i], OUT), TRS_ACTIVATION_RELU, TrsFloats(dy[i], OUT),
-                                         dw[i], db[i], TrsFloats(dx[i], IN), i ? &masks : NULL));
+    assert_petsc_ok(TrsLinearBackwardCpu(
+        NULL,
+        &(TrsLinear){B, IN, OUT, TrsFloats(from, IN), TrsFloats(w, IN), NULL, TRS_ACTIVATION_RELU,
+                     TrsFloats(y[i], OUT), i ? &masks : NULL},
+        &(TrsLinearGradients){TrsFloats(dy[i], OUT), dw[i], db[i], TrsFloats(dx[i], IN)}));
   }
   assert_memory_equal(dy[1], dy[0], B * OUT * sizeof(float));
   assert_memory_equal(dx[1], dx[0], B * IN * sizeof(float));
@@ -571,12 +575,14 @@ static void threads_case(int64_t batch, int64_t in, int64_t out)
   for (int t = 0; t < 6; t++) {
     omp_set_num_threads(numbers_of_threads[t]);
     for (int i = 0; i < 5; i++) result[i] = numbers(sizes[i], 53); /* y, dy, dw, db, dx */
-    assert_petsc_ok(TrsLinearForwardCpu(NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in), bias,
-                                        TRS_ACTIVATION_RELU, TrsFloats(result[0], out), NULL));
-    assert_petsc_ok(TrsLinearBackwardCpu(NULL, batch, in, out, TrsFloats(x, in), TrsFloats(w, in),
-                                         TrsFloats(result[0], out), TRS_ACTIVATION_RELU,
-                                         TrsFloats(result[1], out), result[2], result[3],
-                                         TrsFloats(result[4], in), NULL));
+    assert_petsc_ok(
+        TrsLinearForwardCpu(NULL, &(TrsLinear){batch, in, out, TrsFloats(x, in), TrsFloats(w, in), bias,
+                                               TRS_ACTIVATION_RELU, TrsFloats(result[0], out), NULL}));
+    assert_petsc_ok(TrsLinearBackwardCpu(
+        NULL,
+        &(TrsLinear){batch, in, out, TrsFloats(x, in), TrsFloats(w, in), NULL, TRS_ACTIVATION_RELU,
+                     TrsFloats(result[0], out), NULL},
+        &(TrsLinearGradients){TrsFloats(result[1], out), result[2], result[3], TrsFloats(result[4], in)}));
     for (int i = 0; i < 5; i++) {
       if (t == 0) {
         first[i] = result[i];

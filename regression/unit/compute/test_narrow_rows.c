@@ -65,7 +65,8 @@ static void check_shape(TrsDType dtype, int stochastic, int dim, int64_t table_d
   for (int r = 0; r < ROWS; r++) rows[r] = r;
   for (int64_t i = 0; i < ROWS * dim; i++) grad[i] = any_float(i, i / dim % 2 == 0);
   assert_petsc_ok(ops->workspace_create(&workspace));
-  assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table, ROWS, rows, NULL, grad, dim, &args));
+  assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table,
+                                       &(TrsRowGradients){ROWS, rows, NULL, grad, dim}, &args));
   assert_petsc_ok(ops->workspace_destroy(&workspace));
   for (int64_t i = 0; i < ROWS * dim; i++) {
     const float x = 0.0f - grad[i];

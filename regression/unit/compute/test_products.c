@@ -25,7 +25,8 @@ static void gemm_cases(float (*rounded)(float))
     float *a = numbers((ta ? k : m) * lda, 1), *b = numbers((tb ? n : k) * ldb, 2), *c = numbers(m * ldc, 3),
           *before = numbers(m * ldc, 3);
 
-    assert_petsc_ok(TrsGemmCpu(NULL, ta, tb, m, n, k, 2.0f, a, lda, b, ldb, -0.5f, c, ldc));
+    assert_petsc_ok(TrsMultiplyCpu(NULL, &(TrsMatrixProduct){ta, tb, m, n, k, 2.0f, TrsFloats(a, lda),
+                                                             TrsFloats(b, ldb), -0.5f, TrsFloats(c, ldc)}));
     for (int64_t i = 0; i < m; i++) {
       for (int64_t j = 0; j < n; j++) {
         double sum = -0.5 * (double)before[i * ldc + j];
@@ -114,10 +115,14 @@ static void test_signals(void **state)
     const int64_t m = sizes[i % 6], n = sizes[i / 6 % 6], k = sizes[i / 36 % 6];
     const PetscBool trans_a = (PetscBool)(i / 216 % 2), trans_b = (PetscBool)(i / 432 % 2);
 
-    assert_petsc_ok(TrsGemmCpu(NULL, trans_a, trans_b, m, n, k, 1.0F, a, MOST, b, MOST, 0.0F, wanted, MOST));
+    assert_petsc_ok(
+        TrsMultiplyCpu(NULL, &(TrsMatrixProduct){trans_a, trans_b, m, n, k, 1.0F, TrsFloats(a, MOST),
+                                                 TrsFloats(b, MOST), 0.0F, TrsFloats(wanted, MOST)}));
     setitimer(ITIMER_PROF, &often, NULL);
     for (int repeat = 0; repeat < 200; repeat++)
-      assert_petsc_ok(TrsGemmCpu(NULL, trans_a, trans_b, m, n, k, 1.0F, a, MOST, b, MOST, 0.0F, c, MOST));
+      assert_petsc_ok(
+          TrsMultiplyCpu(NULL, &(TrsMatrixProduct){trans_a, trans_b, m, n, k, 1.0F, TrsFloats(a, MOST),
+                                                   TrsFloats(b, MOST), 0.0F, TrsFloats(c, MOST)}));
     setitimer(ITIMER_PROF, &never, NULL);
     assert_memory_equal(c, wanted, MOST * MOST * sizeof(float));
   }

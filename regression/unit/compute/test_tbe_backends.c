@@ -428,8 +428,9 @@ static void step_of_replicas(const problem *p, const TrsHostedTbe *copy, TrsStre
   assert_petsc_ok(hosted_device->copy(row_grad + n / 2 * MAX_DIM, row_grad, n / 2 * MAX_DIM * 4, stream));
   assert_petsc_ok(hosted_ops->merge_rows(stream, workspace[1], N_TABLES, copy->tbe.table, 2, begin, rows,
                                          rows + n, rows + 2 * n));
-  assert_petsc_ok(hosted_ops->tbe_update_rows(stream, workspace[2], N_TABLES, copy->tbe.table, n, rows + n,
-                                              rows + 2 * n, row_grad, MAX_DIM, &p->args));
+  assert_petsc_ok(hosted_ops->tbe_update_rows(
+      stream, workspace[2], N_TABLES, copy->tbe.table,
+      &(TrsRowGradients){n, rows + n, rows + 2 * n, row_grad, MAX_DIM}, &p->args));
 }
 #endif
 

@@ -305,8 +305,9 @@ static void check_row_gradients(void)
     check_listed_rows(&apart, begin, rows, row_grad);
     for (int t = 0; t < N_TABLES; t++) {
       for (int64_t i = begin[t] + 1; i < begin[t + 1]; i++) assert_true(rows[i - 1] < rows[i]);
-      assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &apart.table[t], begin[t + 1] - begin[t],
-                                           rows + begin[t], NULL, row_grad + begin[t] * MAX_DIM, MAX_DIM,
+      assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &apart.table[t],
+                                           &(TrsRowGradients){begin[t + 1] - begin[t], rows + begin[t], NULL,
+                                                              row_grad + begin[t] * MAX_DIM, MAX_DIM},
                                            &apart.args));
     }
     memcpy(apart.out, fused.out, (size_t)(s.batch * fused.out_stride) * sizeof(float));
@@ -486,11 +487,13 @@ static void test_strangers(void **state)
         .weight = weight, .rows = 3, .stride = DIM, .dim = DIM, .dtype = TRS_FP32, .table_dim = DIM};
 
     assert_petsc_ok(ops->workspace_create(&workspace));
-    assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table, N, rows, NULL, grad, DIM, &args));
+    assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table,
+                                         &(TrsRowGradients){N, rows, NULL, grad, DIM}, &args));
     for (int d = 0; d < DIM; d++) {
       assert_true(weight[d] == -1.0f && weight[DIM + d] == 0.0f && weight[2 * DIM + d] == -2.0f);
     }
-    assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table, 2, rows + 2, NULL, grad, DIM, &args));
+    assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table,
+                                         &(TrsRowGradients){2, rows + 2, NULL, grad, DIM}, &args));
     assert_true(weight[2 * DIM] == -2.0f);
     assert_petsc_ok(ops->workspace_destroy(&workspace));
   }
@@ -508,8 +511,8 @@ static void check_rounding_of_picked(const uint16_t *whole, const float *grad, T
   table.weight = found;
   table.rows = N;
   table.row_of = picked;
-  assert_petsc_ok(
-      ops->tbe_update_rows(NULL, workspace, 1, &table, N, NULL, picked, grad, table.stride, args));
+  assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table,
+                                       &(TrsRowGradients){N, NULL, picked, grad, table.stride}, args));
   for (int i = 0; i < N; i++)
     assert_memory_equal(found + i * table.stride, whole + picked[i] * table.stride,
                         (size_t)table.dim * sizeof(*whole));
@@ -537,7 +540,8 @@ static void check_rounding_by_shards(void)
 
   for (int r = 0; r < ROWS; r++) rows[r] = r;
   assert_petsc_ok(ops->workspace_create(&workspace));
-  assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table, ROWS, rows, NULL, grad, DIM, &args));
+  assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table,
+                                       &(TrsRowGradients){ROWS, rows, NULL, grad, DIM}, &args));
   check_rounding_of_picked(whole, grad, workspace, &args, table);
   for (int i = 0; i < 4; i++) {
     const int r = i / 2, c = i % 2;
@@ -546,8 +550,9 @@ static void check_rounding_by_shards(void)
     table.dim = c ? DIM - LEFT : LEFT;
     table.row_offset = offset[r];
     table.col_offset = column[c];
-    assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table, table.rows, rows, NULL,
-                                         grad + offset[r] * DIM + column[c], DIM, &args));
+    assert_petsc_ok(ops->tbe_update_rows(
+        NULL, workspace, 1, &table,
+        &(TrsRowGradients){table.rows, rows, NULL, grad + offset[r] * DIM + column[c], DIM}, &args));
     for (int64_t row = 0; row < table.rows; row++)
       assert_memory_equal(part[i] + row * DIM, whole + (offset[r] + row) * DIM + column[c],
                           (size_t)table.dim * sizeof(*whole));
@@ -589,8 +594,8 @@ static void round_table(TrsDType dtype, float x, uint64_t seed, int64_t step, ui
   for (int i = 0; i < DRAWS; i++) grad[i] = -x;
   for (int r = 0; r < DRAW_ROWS; r++) rows[r] = r;
   assert_petsc_ok(ops->workspace_create(&workspace));
-  assert_petsc_ok(
-      ops->tbe_update_rows(NULL, workspace, 1, &table, DRAW_ROWS, rows, NULL, grad, DRAW_COLUMNS, &args));
+  assert_petsc_ok(ops->tbe_update_rows(NULL, workspace, 1, &table,
+                                       &(TrsRowGradients){DRAW_ROWS, rows, NULL, grad, DRAW_COLUMNS}, &args));
   for (int i = 0; i < DRAWS; i++) {
     const float found = dtype == TRS_FP16 ? TrsHalfToFloat(weight[i]) : TrsBf16ToFloat(weight[i]);
     assert_true(fabsf(found - x) < spacing); /* one of the two neighbours; x itself where it has a code */

@@ -126,8 +126,9 @@ static void update_in_two_steps(run *r, const TrsTbeInput *input, const float *g
   assert_petsc_ok(compute->tbe_row_gradients(NULL, r->workspace, &r->tbe, input, TrsFloats(grad, r->dim),
                                              begin, rows, row_grad, r->dim));
   for (int64_t i = 1; i < begin[1]; i++) assert_true(rows[i - 1] < rows[i]);
-  assert_petsc_ok(compute->tbe_update_rows(NULL, r->workspace, 1, &r->table, begin[1], rows, NULL, row_grad,
-                                           r->dim, &r->args));
+  assert_petsc_ok(compute->tbe_update_rows(NULL, r->workspace, 1, &r->table,
+                                           &(TrsRowGradients){begin[1], rows, NULL, row_grad, r->dim},
+                                           &r->args));
   free(rows);
   free(row_grad);
 }

@@ -77,9 +77,11 @@ static void test_linear_of_bf16(void **state)
         if (backend) m[i].data = on[i];
         if (backend) m[i].type = TRS_BF16;
       }
-      assert_petsc_ok(ops->linear_forward(NULL, B, in, out, m[0], m[1], m[2].data, activation, m[3], NULL));
-      assert_petsc_ok(ops->linear_backward(NULL, B, in, out, m[0], m[1], m[3], activation, m[4], m[5].data,
-                                           m[6].data, m[7], NULL));
+      assert_petsc_ok(
+          ops->linear_forward(NULL, &(TrsLinear){B, in, out, m[0], m[1], m[2].data, activation, m[3], NULL}));
+      assert_petsc_ok(ops->linear_backward(NULL,
+                                           &(TrsLinear){B, in, out, m[0], m[1], NULL, activation, m[3], NULL},
+                                           &(TrsLinearGradients){m[4], m[5].data, m[6].data, m[7]}));
     }
     for (int i = 3; i < 8; i++)
       assert_near_on_device(on[i], i == 5 || i == 6 ? TRS_FP32 : TRS_BF16, host[i], n[i],
@@ -171,20 +173,23 @@ static void check_fused(const int64_t *size, TrsDType type, double tolerance)
       if (backend) m[i].type = type;
     }
     if (call == 0)
-      assert_petsc_ok(ops->linear_forward(NULL, B, in, mid, m[X], m[W1], v[B1], TRS_ACTIVATION_NONE,
-                                          TrsFloats(before, mid), NULL));
+      assert_petsc_ok(
+          ops->linear_forward(NULL, &(TrsLinear){B, in, mid, m[X], m[W1], v[B1], TRS_ACTIVATION_NONE,
+                                                 TrsFloats(before, mid), NULL}));
     if (call < 2) {
-      assert_petsc_ok(
-          ops->linear_forward(NULL, B, in, mid, m[X], m[W1], v[B1], TRS_ACTIVATION_RELU, m[H], first));
-      assert_petsc_ok(
-          ops->linear_forward(NULL, B, mid, out, m[H], m[W2], v[B2], TRS_ACTIVATION_NONE, m[Z], second));
+      assert_petsc_ok(ops->linear_forward(
+          NULL, &(TrsLinear){B, in, mid, m[X], m[W1], v[B1], TRS_ACTIVATION_RELU, m[H], first}));
+      assert_petsc_ok(ops->linear_forward(
+          NULL, &(TrsLinear){B, mid, out, m[H], m[W2], v[B2], TRS_ACTIVATION_NONE, m[Z], second}));
       if (backend && mask.data) take_bits(B, mid, &mask, before, tolerance, host[H]);
       continue;
     }
-    assert_petsc_ok(ops->linear_backward(NULL, B, mid, out, m[H], m[W2], m[Z], TRS_ACTIVATION_NONE, m[DZ],
-                                         v[DW2], v[DB2], m[DH], second));
-    assert_petsc_ok(ops->linear_backward(NULL, B, in, mid, m[X], m[W1], m[H], TRS_ACTIVATION_RELU, m[DH],
-                                         v[DW1], v[DB1], m[DX], first));
+    assert_petsc_ok(ops->linear_backward(
+        NULL, &(TrsLinear){B, mid, out, m[H], m[W2], NULL, TRS_ACTIVATION_NONE, m[Z], second},
+        &(TrsLinearGradients){m[DZ], v[DW2], v[DB2], m[DH]}));
+    assert_petsc_ok(ops->linear_backward(
+        NULL, &(TrsLinear){B, in, mid, m[X], m[W1], NULL, TRS_ACTIVATION_RELU, m[H], first},
+        &(TrsLinearGradients){m[DH], v[DW1], v[DB1], m[DX]}));
   }
   for (int i = 0; i < ALL; i++) {
     const PetscBool sum = (PetscBool)(i == DW1 || i == DB1 || i == DW2 || i == DB2);
@@ -497,8 +502,10 @@ static void test_no_samples(void **state)
 
     free(held_numbers(1, IN * OUT, PETSC_FALSE, &grad));
     free(held_numbers(2, OUT, PETSC_FALSE, &bias));
-    assert_petsc_ok(cuda->linear_backward(NULL, 0, IN, OUT, x, (TrsMatrix){TRS_BF16, IN, weight}, dy,
-                                          TRS_ACTIVATION_NONE, dy, grad, bias, x, &none));
+    assert_petsc_ok(cuda->linear_backward(
+        NULL,
+        &(TrsLinear){0, IN, OUT, x, (TrsMatrix){TRS_BF16, IN, weight}, NULL, TRS_ACTIVATION_NONE, dy, &none},
+        &(TrsLinearGradients){dy, grad, bias, x}));
     assert_near_on_device(grad, TRS_FP32, zeros, IN * OUT, 0x1p-99);
     assert_near_on_device(bias, TRS_FP32, zeros, OUT, 0x1p-99);
     assert_petsc_ok(device->release(&grad));

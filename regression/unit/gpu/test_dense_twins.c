@@ -49,14 +49,15 @@ static void test_fm(void **state)
 
     add(&forward, B * x_stride);
     add(&forward, B * stride);
-    TWINS(forward, 1e-6 * n,
-          ops->fm_forward(NULL, B, n, copied, copied + BEFORE, s % 3, x[0], x_stride, x[1], stride));
+    TWINS(
+        forward, 1e-6 * n,
+        ops->fm_forward(NULL, B, &(TrsFm){n, copied, copied + BEFORE, s % 3, x[0], x_stride}, x[1], stride));
     add(&backward, B * x_stride);
     add(&backward, B * stride);
     add(&backward, B * x_stride);
     TWINS(backward, 1e-6 * n,
-          ops->fm_backward(NULL, B, n, copied, copied + BEFORE, to_sum, x[0], x_stride, x[1], stride, x[2],
-                           x_stride));
+          ops->fm_backward(NULL, B, &(TrsFm){n, copied, copied + BEFORE, 0, x[0], x_stride}, to_sum, x[1],
+                           stride, x[2], x_stride));
   }
 }
 
@@ -128,19 +129,21 @@ static void test_sample_gemm(void **state)
     add(&product, B * n * k);
     add(&product, B * (m * n + 2));
     TWINS(product, 1e-5,
-          ops->sample_gemm(NULL, B, s % 3 == 1, s % 3 == 2, m, n, k, x[0], m * k + 1, x[1], n * k, x[2],
-                           m * n + 2));
+          ops->sample_gemm(NULL, B,
+                           &(TrsMatrixProduct){s % 3 == 1, s % 3 == 2, m, n, k, 1.0F,
+                                               TrsFloats(x[0], m * k + 1), TrsFloats(x[1], n * k), 0.0F,
+                                               TrsFloats(x[2], m * n + 2)}));
   }
 }
 
 static PetscErrorCode layer_norm(const TrsComputeOps *ops, int64_t B, int64_t n, PetscBool swish,
                                  PetscBool back, float *const *x)
 {
-  const TrsLayerNorm norm = {x[1], x[2], 1e-5F, swish, x[3]};
+  const TrsLayerNorm norm = {x[1], x[2], 1e-5F, swish, x[3], x[5], x[6]};
 
   PetscFunctionBegin;
   if (!back) PetscCall(ops->layer_norm_forward(NULL, B, n, &norm, x[0], n + 1, x[4], n + 2));
-  if (back) PetscCall(ops->layer_norm_backward(NULL, B, n, &norm, x[0], n + 1, x[4], n + 2, x[5], x[6]));
+  if (back) PetscCall(ops->layer_norm_backward(NULL, B, n, &norm, x[0], n + 1, x[4], n + 2));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -299,9 +302,13 @@ static void test_joins(void **state)
     Arguments a = {0}, b = {0}, c = {0};
 
     for (int i = 0; i < 3; i++) add(&a, 20 * 37);
-    TWINS(a, 0, ops->join_forward(NULL, 20, 35, (PetscBool)product, x[0], 37, x[1], 36, x[2], 36));
+    TWINS(a, 0,
+          ops->join_forward(NULL, 20, 35, (PetscBool)product, TrsFloats(x[0], 37), TrsFloats(x[1], 36),
+                            TrsFloats(x[2], 36)));
     for (int i = 0; i < 2; i++) add(&c, 20 * 37);
-    TWINS(c, 0, ops->join_forward(NULL, 20, 35, (PetscBool)product, x[0], 37, x[1], 35, x[0], 37));
+    TWINS(c, 0,
+          ops->join_forward(NULL, 20, 35, (PetscBool)product, TrsFloats(x[0], 37), TrsFloats(x[1], 35),
+                            TrsFloats(x[0], 37)));
     for (int i = 0; i < 3; i++) add(&b, 20 * 37);
     TWINS(b, 0, ops->join_backward(NULL, 20, 35, (PetscBool)product, x[0], 36, x[1], x[2], 37));
   }

@@ -19,8 +19,9 @@ static void check_gemm(void)
       add(&a, (tb ? n : k) * ldb);
       add(&a, m * ldc);
       TWINS(a, 1e-6 * (k + 1),
-            ops->gemm(NULL, (PetscBool)ta, (PetscBool)tb, m, n, k, 1.5f, x[0], lda, x[1], ldb,
-                      s % 2 ? 0.5f : 0.0f, x[2], ldc));
+            ops->multiply(NULL, &(TrsMatrixProduct){(PetscBool)ta, (PetscBool)tb, m, n, k, 1.5f,
+                                                    TrsFloats(x[0], lda), TrsFloats(x[1], ldb),
+                                                    s % 2 ? 0.5f : 0.0f, TrsFloats(x[2], ldc)}));
     }
 }
 
@@ -39,8 +40,8 @@ static void check_linear(void)
     add(&forward, out + 1); /* a bias on 16 bytes, and one on 4 */
     add(&forward, B * y_stride);
     TWINS(forward, 1e-5,
-          ops->linear_forward(NULL, B, in, out, TrsFloats(x[0], x_stride), TrsFloats(x[1], in), x[2] + s % 2,
-                              activation, TrsFloats(x[3], y_stride), NULL));
+          ops->linear_forward(NULL, &(TrsLinear){B, in, out, TrsFloats(x[0], x_stride), TrsFloats(x[1], in),
+                                                 x[2] + s % 2, activation, TrsFloats(x[3], y_stride), NULL}));
     add(&backward, B * x_stride);
     add(&backward, in * out);
     add(&backward, B * y_stride); /* y */
@@ -49,9 +50,11 @@ static void check_linear(void)
     add(&backward, out);
     add(&backward, B * x_stride); /* dx */
     TWINS(backward, 1e-5,
-          ops->linear_backward(NULL, B, in, out, TrsFloats(x[0], x_stride), TrsFloats(x[1], in),
-                               TrsFloats(x[2], y_stride), activation, TrsFloats(x[3], y_stride), x[4], x[5],
-                               TrsFloats(s < 6 ? x[6] : NULL, x_stride), NULL));
+          ops->linear_backward(NULL,
+                               &(TrsLinear){B, in, out, TrsFloats(x[0], x_stride), TrsFloats(x[1], in), NULL,
+                                            activation, TrsFloats(x[2], y_stride), NULL},
+                               &(TrsLinearGradients){TrsFloats(x[3], y_stride), x[4], x[5],
+                                                     TrsFloats(s < 6 ? x[6] : NULL, x_stride)}));
   }
 }
 
@@ -74,14 +77,15 @@ static void check_odd_layers(TrsDensePrecision precision, double tolerance)
     add(&forward, out);
     add(&forward, B * out);
     TWINS(forward, tolerance,
-          ops->linear_forward(NULL, B, in, out, TrsFloats(x[0], in), TrsFloats(x[1], in), x[2],
-                              TRS_ACTIVATION_RELU, TrsFloats(x[3], out), NULL));
+          ops->linear_forward(NULL, &(TrsLinear){B, in, out, TrsFloats(x[0], in), TrsFloats(x[1], in), x[2],
+                                                 TRS_ACTIVATION_RELU, TrsFloats(x[3], out), NULL}));
     for (int i = 0; i < 7; i++)
       add(&backward, i == 1 || i == 4 ? in * out : i == 5 ? out : B * (i % 6 ? out : in));
     TWINS(backward, tolerance,
-          ops->linear_backward(NULL, B, in, out, TrsFloats(x[0], in), TrsFloats(x[1], in),
-                               TrsFloats(x[2], out), TRS_ACTIVATION_RELU, TrsFloats(x[3], out), x[4], x[5],
-                               TrsFloats(x[6], in), NULL));
+          ops->linear_backward(NULL,
+                               &(TrsLinear){B, in, out, TrsFloats(x[0], in), TrsFloats(x[1], in), NULL,
+                                            TRS_ACTIVATION_RELU, TrsFloats(x[2], out), NULL},
+                               &(TrsLinearGradients){TrsFloats(x[3], out), x[4], x[5], TrsFloats(x[6], in)}));
   }
   assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
 }
@@ -158,7 +162,9 @@ static void test_many_shapes(void **state)
     add(&a, m);
     add(&a, 2);
     add(&a, m * 2);
-    TWINS(a, 1e-6, ops->gemm(NULL, PETSC_FALSE, PETSC_FALSE, m, 2, 1, 1.0f, x[0], 1, x[1], 2, 0.0f, x[2], 2));
+    TWINS(a, 1e-6,
+          ops->multiply(NULL, &(TrsMatrixProduct){PETSC_FALSE, PETSC_FALSE, m, 2, 1, 1.0f, TrsFloats(x[0], 1),
+                                                  TrsFloats(x[1], 2), 0.0f, TrsFloats(x[2], 2)}));
   }
 }
 
@@ -175,8 +181,9 @@ static void test_streams(void **state)
 
     assert_petsc_ok(device->stream_create("test", &stream));
     assert_petsc_ok(device->alloc(256, &data));
-    assert_petsc_ok(cuda->gemm(stream, PETSC_FALSE, PETSC_FALSE, 4, 4, 4, 1.0f, data, 4, data, 4, 0.0f,
-                               (float *)data + 32, 4));
+    assert_petsc_ok(cuda->multiply(stream, &(TrsMatrixProduct){PETSC_FALSE, PETSC_FALSE, 4, 4, 4, 1.0f,
+                                                               TrsFloats(data, 4), TrsFloats(data, 4), 0.0f,
+                                                               TrsFloats((float *)data + 32, 4)}));
     assert_petsc_ok(device->stream_destroy(&stream));
     assert_petsc_ok(device->release(&data));
     assert_petsc_ok(device->memory(&now, &total));
@@ -214,8 +221,9 @@ static void test_other_gpu(void **state)
     assert_petsc_ok(device->stream_create("test", &stream));
     assert_petsc_ok(device->alloc(2 * sizeof(x), (void **)&data));
     assert_petsc_ok(device->copy(data, x, sizeof(x), stream));
-    assert_petsc_ok(
-        cuda->gemm(stream, PETSC_FALSE, PETSC_FALSE, 2, 2, 2, 1.0f, data, 2, data, 2, 0.0f, data + 4, 2));
+    assert_petsc_ok(cuda->multiply(stream, &(TrsMatrixProduct){PETSC_FALSE, PETSC_FALSE, 2, 2, 2, 1.0f,
+                                                               TrsFloats(data, 2), TrsFloats(data, 2), 0.0f,
+                                                               TrsFloats(data + 4, 2)}));
     assert_petsc_ok(device->copy(found, data + 4, sizeof(found), stream));
     assert_petsc_ok(device->stream_destroy(&stream));
     assert_petsc_ok(device->release((void **)&data));
