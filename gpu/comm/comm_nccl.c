@@ -467,13 +467,16 @@ static PetscErrorCode destroy_nccl(TrsComm comm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode alltoallv_nccl(TrsComm comm, TrsStream stream, const void *send,
-                                     const int64_t *send_counts, const int64_t *send_displs, void *recv,
-                                     const int64_t *recv_counts, const int64_t *recv_displs,
-                                     int64_t elem_bytes, TrsRequest *request)
+static PetscErrorCode alltoallv_nccl(TrsComm comm, TrsStream stream, TrsSentBlocks send,
+                                     TrsReceivedBlocks recv, int64_t elem_bytes, TrsRequest *request)
 {
-  const TrsNcclBlocks blocks = {(const char *)send, send_counts, send_displs, (char *)recv,
-                                recv_counts,        recv_displs, elem_bytes,  PETSC_FALSE};
+  const TrsNcclBlocks blocks = {.send = (const char *)send.data,
+                                .send_counts = send.counts,
+                                .send_displs = send.displs,
+                                .recv = (char *)recv.data,
+                                .recv_counts = recv.counts,
+                                .recv_displs = recv.displs,
+                                .elem_bytes = elem_bytes};
   TrsNcclRequest *started = NULL;
 
   PetscFunctionBegin;

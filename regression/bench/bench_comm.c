@@ -44,8 +44,8 @@ static PetscErrorCode alltoallv(bench *b, TrsComm comm)
   TrsRequest request = NULL;
 
   PetscFunctionBegin;
-  PetscCall(TrsCommAlltoallv(comm, NULL, b->send, b->counts, b->displs, b->recv, b->counts, b->displs,
-                             sizeof(float), &request));
+  PetscCall(TrsCommAlltoallv(comm, NULL, (TrsSentBlocks){b->send, b->counts, b->displs},
+                             (TrsReceivedBlocks){b->recv, b->counts, b->displs}, sizeof(float), &request));
   PetscCall(TrsRequestWait(&request, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

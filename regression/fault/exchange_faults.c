@@ -33,8 +33,8 @@ static PetscErrorCode exchange(TrsComm comm, float *send, float *recv, const cha
     float *into = recv + (int64_t)k * N * comm->size;
 
     if (k % 2 == 0)
-      PetscCall(TrsCommAlltoallv(comm, NULL, send, counts, displs, into, counts, displs, sizeof(float),
-                                 &request[k]));
+      PetscCall(TrsCommAlltoallv(comm, NULL, (TrsSentBlocks){send, counts, displs},
+                                 (TrsReceivedBlocks){into, counts, displs}, sizeof(float), &request[k]));
     else
       PetscCall(TrsCommReduceScatterv(comm, NULL, send, counts, into, &request[k]));
     if (dies && k == n / 2) raise(SIGKILL);

@@ -17,8 +17,8 @@ static PetscErrorCode run_exchange(void *context)
   TrsRequest request = NULL;
 
   PetscFunctionBegin;
-  PetscCall(TrsCommAlltoallv(b->group, NULL, b->send, b->counts, b->displs, b->recv, b->counts, b->displs,
-                             sizeof(float), &request));
+  PetscCall(TrsCommAlltoallv(b->group, NULL, (TrsSentBlocks){b->send, b->counts, b->displs},
+                             (TrsReceivedBlocks){b->recv, b->counts, b->displs}, sizeof(float), &request));
   PetscCall(TrsRequestWait(&request, NULL));
   /* The wait above may block only the stream and not the host. */
   PetscCall(b->group->device->stream_synchronize(NULL));

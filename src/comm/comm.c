@@ -155,37 +155,30 @@ static void trace_end(TrsRequest request)
                  request->done_s >= request->start_s ? request->done_s : TrsClock(), request->bytes);
 }
 
-PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, const void *send, const int64_t *send_counts,
-                                const int64_t *send_displs, void *recv, const int64_t *recv_counts,
-                                const int64_t *recv_displs, int64_t elem_bytes, TrsRequest *request)
+PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, TrsSentBlocks send, TrsReceivedBlocks recv,
+                                int64_t elem_bytes, TrsRequest *request)
 {
   const double start_s = trace_clock();
 
   PetscFunctionBegin;
-  PetscCall(comm->ops->alltoallv(comm, stream, send, send_counts, send_displs, recv, recv_counts, recv_displs,
-                                 elem_bytes, request));
-  trace_start(*request, start_s, comm->size, send_counts, elem_bytes);
+  PetscCall(comm->ops->alltoallv(comm, stream, send, recv, elem_bytes, request));
+  trace_start(*request, start_s, comm->size, send.counts, elem_bytes);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCommAlltoallvBlocks(TrsComm comm, TrsStream stream, const float *send,
-                                      const int64_t *send_counts, const int64_t *send_displs, float *recv,
-                                      const int64_t *recv_counts, const int64_t *recv_displs,
-                                      TrsBlockView view, TrsRequest *request)
+PetscErrorCode TrsCommAlltoallvBlocks(TrsComm comm, TrsStream stream, TrsSentBlocks send,
+                                      TrsReceivedBlocks recv, TrsBlockView view, TrsRequest *request)
 {
   const double start_s = trace_clock();
 
   PetscFunctionBegin;
-  for (int q = 0; q < comm->size; q++) view.block[q] = recv + recv_displs[q];
+  for (int q = 0; q < comm->size; q++) view.block[q] = (const float *)recv.data + recv.displs[q];
   for (int q = 0; view.comes_back && q < comm->size; q++) view.comes_back[q] = PETSC_FALSE;
-  if (comm->ops->alltoallv_blocks) {
-    PetscCall(comm->ops->alltoallv_blocks(comm, stream, send, send_counts, send_displs, recv, recv_counts,
-                                          recv_displs, view, request));
-  } else {
-    PetscCall(comm->ops->alltoallv(comm, stream, send, send_counts, send_displs, recv, recv_counts,
-                                   recv_displs, (int64_t)sizeof(float), request));
-  }
-  trace_start(*request, start_s, comm->size, send_counts, (int64_t)sizeof(float));
+  if (comm->ops->alltoallv_blocks)
+    PetscCall(comm->ops->alltoallv_blocks(comm, stream, send, recv, view, request));
+  else
+    PetscCall(comm->ops->alltoallv(comm, stream, send, recv, (int64_t)sizeof(float), request));
+  trace_start(*request, start_s, comm->size, send.counts, (int64_t)sizeof(float));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

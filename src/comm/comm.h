@@ -58,6 +58,17 @@ typedef struct TrsCommImpl {
   PetscBool counts_open[TRS_LANE_FLIGHT];
 } * TrsComm;
 
+/* Blocks for every rank, and blocks from every rank: counts[q] elements at displs[q] for rank q. */
+typedef struct {
+  const void *data;
+  const int64_t *counts, *displs;
+} TrsSentBlocks;
+
+typedef struct {
+  void *data;
+  const int64_t *counts, *displs;
+} TrsReceivedBlocks;
+
 /* The result of TrsCommAlltoallvBlocks(). */
 typedef struct {
   /*
@@ -88,9 +99,8 @@ struct TrsCommOps {
   int (*version)(void);
   PetscErrorCode (*setup)(TrsComm comm);
   PetscErrorCode (*destroy)(TrsComm comm);
-  PetscErrorCode (*alltoallv)(TrsComm comm, TrsStream stream, const void *send, const int64_t *send_counts,
-                              const int64_t *send_displs, void *recv, const int64_t *recv_counts,
-                              const int64_t *recv_displs, int64_t elem_bytes, TrsRequest *request);
+  PetscErrorCode (*alltoallv)(TrsComm comm, TrsStream stream, TrsSentBlocks send, TrsReceivedBlocks recv,
+                              int64_t elem_bytes, TrsRequest *request);
   PetscErrorCode (*reduce_scatterv)(TrsComm comm, TrsStream stream, const float *send, const int64_t *counts,
                                     float *recv, TrsRequest *request);
   PetscErrorCode (*allgatherv)(TrsComm comm, TrsStream stream, const void *send, void *recv,
@@ -99,10 +109,8 @@ struct TrsCommOps {
   PetscErrorCode (*allreduce)(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *data, int64_t n,
                               TrsRequest *request);
   /* TrsCommAlltoallvBlocks() and TrsRequestArrive(). Both are set, or both are NULL. */
-  PetscErrorCode (*alltoallv_blocks)(TrsComm comm, TrsStream stream, const float *send,
-                                     const int64_t *send_counts, const int64_t *send_displs, void *recv,
-                                     const int64_t *recv_counts, const int64_t *recv_displs,
-                                     TrsBlockView view, TrsRequest *request);
+  PetscErrorCode (*alltoallv_blocks)(TrsComm comm, TrsStream stream, TrsSentBlocks send,
+                                     TrsReceivedBlocks recv, TrsBlockView view, TrsRequest *request);
   PetscErrorCode (*arrive)(TrsRequest request, TrsStream stream);
   /* TrsRequestReturn(). Set if the two above are set. */
   PetscErrorCode (*give_back)(TrsRequest request);
@@ -134,10 +142,12 @@ PetscErrorCode TrsCommCreate(MPI_Comm mpi, const char *backend, const TrsDeviceO
                              const TrsComputeOps *compute, TrsComm *comm);
 PetscErrorCode TrsCommDestroy(TrsComm *comm);
 
-/* Exchange counts[q] elements at displs[q] with each rank q. The exchange with itself is a copy. */
-PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, const void *send, const int64_t *send_counts,
-                                const int64_t *send_displs, void *recv, const int64_t *recv_counts,
-                                const int64_t *recv_displs, int64_t elem_bytes, TrsRequest *request);
+/*
+  Exchange blocks with all ranks. The exchange with itself is a copy. The blocks' arrays must stay
+  valid until the wait.
+*/
+PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, TrsSentBlocks send, TrsReceivedBlocks recv,
+                                int64_t elem_bytes, TrsRequest *request);
 
 /*
   TrsCommAlltoallvBlocks - Exchange floats as TrsCommAlltoallv(), but leave blocks in their senders'
@@ -150,10 +160,9 @@ PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, const void *send
 
   InOut: view  its arrays belong to the caller and are set
 */
-PetscErrorCode TrsCommAlltoallvBlocks(TrsComm comm, TrsStream stream, const float *send,
-                                      const int64_t *send_counts, const int64_t *send_displs, float *recv,
-                                      const int64_t *recv_counts, const int64_t *recv_displs,
-                                      TrsBlockView view, TrsRequest *request);
+PetscErrorCode TrsCommAlltoallvBlocks(TrsComm comm, TrsStream stream, TrsSentBlocks send,
+                                      TrsReceivedBlocks recv, TrsBlockView view, TrsRequest *request);
+
 /*
   Wait until the data has arrived. Sets *request to NULL if nothing else is pending. Accepts a NULL
   *request.

@@ -328,26 +328,32 @@ static PetscErrorCode destroy_mpi(TrsComm comm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode alltoallv_mpi(TrsComm comm, TrsStream stream, const void *send,
-                                    const int64_t *send_counts, const int64_t *send_displs, void *recv,
-                                    const int64_t *recv_counts, const int64_t *recv_displs,
-                                    int64_t elem_bytes, TrsRequest *request)
+static TrsMpiBlocks blocks_of(TrsSentBlocks send, TrsReceivedBlocks recv, int64_t elem_bytes)
+{
+  return (TrsMpiBlocks){.send = (const char *)send.data,
+                        .send_counts = send.counts,
+                        .send_displs = send.displs,
+                        .recv = (char *)recv.data,
+                        .recv_counts = recv.counts,
+                        .recv_displs = recv.displs,
+                        .elem_bytes = elem_bytes};
+}
+
+static PetscErrorCode alltoallv_mpi(TrsComm comm, TrsStream stream, TrsSentBlocks send,
+                                    TrsReceivedBlocks recv, int64_t elem_bytes, TrsRequest *request)
 {
   TrsMpiRequest *started = NULL;
 
   PetscFunctionBegin;
   PetscCall(take_request(comm, TRS_MPI_EXCHANGE, stream, &started));
-  started->blocks = (TrsMpiBlocks){(const char *)send, send_counts, send_displs, (char *)recv,
-                                   recv_counts,        recv_displs, elem_bytes,  PETSC_FALSE};
+  started->blocks = blocks_of(send, recv, elem_bytes);
   PetscCall(TrsMpiBlocksStart(started));
   *request = &started->base;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode alltoallv_blocks_mpi(TrsComm comm, TrsStream stream, const float *send,
-                                           const int64_t *send_counts, const int64_t *send_displs, void *recv,
-                                           const int64_t *recv_counts, const int64_t *recv_displs,
-                                           TrsBlockView view, TrsRequest *request)
+static PetscErrorCode alltoallv_blocks_mpi(TrsComm comm, TrsStream stream, TrsSentBlocks send,
+                                           TrsReceivedBlocks recv, TrsBlockView view, TrsRequest *request)
 {
   TrsMpiRequest *started = NULL;
 
@@ -357,9 +363,7 @@ static PetscErrorCode alltoallv_blocks_mpi(TrsComm comm, TrsStream stream, const
     started->view = view.block;
     started->comes_back = view.comes_back;
   }
-  started->blocks = (TrsMpiBlocks){(const char *)send,     send_counts, send_displs,
-                                   (char *)recv,           recv_counts, recv_displs,
-                                   (int64_t)sizeof(float), PETSC_FALSE};
+  started->blocks = blocks_of(send, recv, (int64_t)sizeof(float));
   PetscCall(TrsMpiBlocksStart(started));
   *request = &started->base;
   PetscFunctionReturn(PETSC_SUCCESS);

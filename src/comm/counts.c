@@ -38,8 +38,9 @@ PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int6
   PetscFunctionBegin;
   *counts = (TrsCounts){.comm = comm, .n = n, .recv = recv, .mpi = MPI_REQUEST_NULL};
   if (!fits_posts(comm, n) && comm->device->host_memory && !comm->ops->by_device) {
-    PetscCall(comm->ops->alltoallv(comm, NULL, send, comm->one_each, comm->place_of, recv, comm->one_each,
-                                   comm->place_of, n * (int64_t)sizeof(*send), &counts->request));
+    PetscCall(comm->ops->alltoallv(comm, NULL, (TrsSentBlocks){send, comm->one_each, comm->place_of},
+                                   (TrsReceivedBlocks){recv, comm->one_each, comm->place_of},
+                                   n * (int64_t)sizeof(*send), &counts->request));
     counts->request->start_s = 0; /* not traced */
     PetscFunctionReturn(PETSC_SUCCESS);
   }

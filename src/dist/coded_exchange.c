@@ -58,56 +58,49 @@ static int64_t place_on_wire(const TrsCodedExchange *x, const int64_t *counts, i
 }
 
 /* Encode the blocks for all ranks, and start the exchange of their bytes. */
-static PetscErrorCode start_encoded(TrsCodedExchange *x, TrsStream stream, const float *send,
-                                    const int64_t *send_counts, const int64_t *send_displs)
+static PetscErrorCode start_encoded(TrsCodedExchange *x, TrsStream stream, TrsSentBlocks send)
 {
   const TrsComm comm = x->comm;
-  const int64_t n_sent = place_on_wire(x, send_counts, x->send_bytes, x->send_at);
-  const int64_t n_received = place_on_wire(x, x->recv_counts, x->recv_bytes, x->recv_at);
+  const int64_t n_sent = place_on_wire(x, send.counts, x->send_bytes, x->send_at);
+  const int64_t n_received = place_on_wire(x, x->recv.counts, x->recv_bytes, x->recv_at);
 
   PetscFunctionBegin;
   PetscCall(TrsDeviceBufferReserveShared(comm->device, &x->encoded, n_sent));
   PetscCall(TrsDeviceBufferReserve(comm->device, &x->arrived, n_received));
   for (int q = 0; q < comm->size; q++)
-    PetscCall(TrsQcommEncode(comm, stream, &x->codec, send_counts[q], send + send_displs[q],
+    PetscCall(TrsQcommEncode(comm, stream, &x->codec, send.counts[q],
+                             (const float *)send.data + send.displs[q],
                              (char *)x->encoded.data + x->send_at[q], &x->scratch));
-  PetscCall(TrsCommAlltoallv(comm, stream, x->encoded.data, x->send_bytes, x->send_at, x->arrived.data,
-                             x->recv_bytes, x->recv_at, 1, &x->request));
+  PetscCall(TrsCommAlltoallv(comm, stream, (TrsSentBlocks){x->encoded.data, x->send_bytes, x->send_at},
+                             (TrsReceivedBlocks){x->arrived.data, x->recv_bytes, x->recv_at}, 1,
+                             &x->request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCodedAlltoallvStart(TrsCodedExchange *x, TrsStream stream, const float *send,
-                                      const int64_t *send_counts, const int64_t *send_displs, float *recv,
-                                      const int64_t *recv_counts, const int64_t *recv_displs)
+PetscErrorCode TrsCodedAlltoallvStart(TrsCodedExchange *x, TrsStream stream, TrsSentBlocks send,
+                                      TrsReceivedBlocks recv)
 {
   PetscFunctionBegin;
   x->kind = TRS_CODED_ALLTOALLV;
   x->recv = recv;
-  x->recv_counts = recv_counts;
-  x->recv_displs = recv_displs;
-  if (x->codec.kind == TRS_CODEC_FP32) {
-    PetscCall(TrsCommAlltoallv(x->comm, stream, send, send_counts, send_displs, recv, recv_counts,
-                               recv_displs, (int64_t)sizeof(float), &x->request));
-  } else {
-    PetscCall(start_encoded(x, stream, send, send_counts, send_displs));
-  }
+  if (x->codec.kind == TRS_CODEC_FP32)
+    PetscCall(TrsCommAlltoallv(x->comm, stream, send, recv, (int64_t)sizeof(float), &x->request));
+  else
+    PetscCall(start_encoded(x, stream, send));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsCodedBlocksStart(TrsCodedExchange *x, TrsStream stream, const float *send,
-                                   const int64_t *send_counts, const int64_t *send_displs, float *recv,
-                                   const int64_t *recv_counts, const int64_t *recv_displs, PetscBool in_place)
+PetscErrorCode TrsCodedBlocksStart(TrsCodedExchange *x, TrsStream stream, TrsSentBlocks send,
+                                   TrsReceivedBlocks recv, PetscBool in_place)
 {
   PetscFunctionBegin;
   if (x->codec.kind == TRS_CODEC_FP32) {
     x->kind = TRS_CODED_ALLTOALLV;
-    PetscCall(TrsCommAlltoallvBlocks(x->comm, stream, send, send_counts, send_displs, recv, recv_counts,
-                                     recv_displs, (TrsBlockView){x->block, in_place ? x->comes_back : NULL},
-                                     &x->request));
+    PetscCall(TrsCommAlltoallvBlocks(x->comm, stream, send, recv,
+                                     (TrsBlockView){x->block, in_place ? x->comes_back : NULL}, &x->request));
   } else {
-    for (int q = 0; q < x->comm->size; q++) x->block[q] = recv + recv_displs[q];
-    PetscCall(
-        TrsCodedAlltoallvStart(x, stream, send, send_counts, send_displs, recv, recv_counts, recv_displs));
+    for (int q = 0; q < x->comm->size; q++) x->block[q] = (const float *)recv.data + recv.displs[q];
+    PetscCall(TrsCodedAlltoallvStart(x, stream, send, recv));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -130,9 +123,7 @@ PetscErrorCode TrsCodedAllgathervStart(TrsCodedExchange *x, TrsStream stream, co
 
   PetscFunctionBegin;
   x->kind = TRS_CODED_ALLGATHERV;
-  x->recv = recv;
-  x->recv_counts = counts;
-  x->recv_displs = displs;
+  x->recv = (TrsReceivedBlocks){recv, counts, displs};
   if (x->codec.kind == TRS_CODEC_FP32) {
     PetscCall(
         TrsCommAllgatherv(comm, stream, send, recv, counts, displs, (int64_t)sizeof(float), &x->request));
@@ -159,7 +150,7 @@ PetscErrorCode TrsCodedReduceScattervStart(TrsCodedExchange *x, TrsStream stream
 
   PetscFunctionBegin;
   x->kind = TRS_CODED_REDUCE_SCATTERV;
-  x->recv = recv;
+  x->recv = (TrsReceivedBlocks){recv, x->part_counts, x->part_displs};
   if (x->codec.kind == TRS_CODEC_FP32) {
     PetscCall(TrsCommReduceScatterv(comm, stream, send, counts, recv, &x->request));
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -169,10 +160,8 @@ PetscErrorCode TrsCodedReduceScattervStart(TrsCodedExchange *x, TrsStream stream
     send_displs[q] = n;
     n += counts[q];
   }
-  x->recv_counts = x->part_counts;
-  PetscCall(start_encoded(x, stream, send, counts, send_displs));
+  PetscCall(start_encoded(x, stream, (TrsSentBlocks){send, counts, send_displs}));
   for (int q = 0; q < comm->size; q++) x->part_displs[q] = q * own;
-  x->recv_displs = x->part_displs;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -181,8 +170,8 @@ static PetscErrorCode decode_arrived(TrsCodedExchange *x, TrsStream stream, floa
 {
   PetscFunctionBegin;
   for (int q = 0; q < x->comm->size; q++)
-    PetscCall(TrsQcommDecode(x->comm, stream, &x->codec, x->recv_counts[q],
-                             (const char *)x->arrived.data + x->recv_at[q], to + x->recv_displs[q],
+    PetscCall(TrsQcommDecode(x->comm, stream, &x->codec, x->recv.counts[q],
+                             (const char *)x->arrived.data + x->recv_at[q], to + x->recv.displs[q],
                              &x->scratch));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -201,9 +190,10 @@ PetscErrorCode TrsCodedExchangeWait(TrsCodedExchange *x, TrsStream stream)
     PetscCall(decode_arrived(x, stream, (float *)x->parts.data));
     for (int q = 0; q < comm->size; q++) x->part_of[q] = (const float *)x->parts.data + q * own;
     if (own > 0)
-      PetscCall(comm->compute->sum_matrices(stream, comm->size, x->part_of, own, 1, own, x->recv, own));
+      PetscCall(comm->compute->sum_matrices(stream, comm->size, x->part_of, own, 1, own,
+                                            (float *)x->recv.data, own));
   } else {
-    PetscCall(decode_arrived(x, stream, x->recv));
+    PetscCall(decode_arrived(x, stream, (float *)x->recv.data));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -31,8 +31,7 @@ typedef struct {
   TrsCodec codec;
   TrsRequest request;
   TrsCodedKind kind; /* kind, recv and the next fields describe the exchange in flight */
-  float *recv;
-  const int64_t *recv_counts, *recv_displs;
+  TrsReceivedBlocks recv;
   int64_t *send_bytes, *send_at, *recv_bytes, *recv_at; /* [size] encoded blocks */
   int64_t *part_counts, *part_displs;                   /* [size] decoded parts of a sum */
   const float **part_of;                                /* [size] */
@@ -51,9 +50,8 @@ PetscBool TrsCodedExchangeStays(const TrsCodedExchange *x);
   Start TrsCommAlltoallv(), TrsCommAllgatherv() or TrsCommReduceScatterv() for floats. Collective on
   comm. Arrays and buffers must stay valid until the wait.
 */
-PetscErrorCode TrsCodedAlltoallvStart(TrsCodedExchange *x, TrsStream stream, const float *send,
-                                      const int64_t *send_counts, const int64_t *send_displs, float *recv,
-                                      const int64_t *recv_counts, const int64_t *recv_displs);
+PetscErrorCode TrsCodedAlltoallvStart(TrsCodedExchange *x, TrsStream stream, TrsSentBlocks send,
+                                      TrsReceivedBlocks recv);
 PetscErrorCode TrsCodedAllgathervStart(TrsCodedExchange *x, TrsStream stream, const float *send, float *recv,
                                        const int64_t *counts, const int64_t *displs);
 PetscErrorCode TrsCodedReduceScattervStart(TrsCodedExchange *x, TrsStream stream, const float *send,
@@ -68,10 +66,8 @@ PetscErrorCode TrsCodedReduceScattervStart(TrsCodedExchange *x, TrsStream stream
 
   Collective on comm.
 */
-PetscErrorCode TrsCodedBlocksStart(TrsCodedExchange *x, TrsStream stream, const float *send,
-                                   const int64_t *send_counts, const int64_t *send_displs, float *recv,
-                                   const int64_t *recv_counts, const int64_t *recv_displs,
-                                   PetscBool in_place);
+PetscErrorCode TrsCodedBlocksStart(TrsCodedExchange *x, TrsStream stream, TrsSentBlocks send,
+                                   TrsReceivedBlocks recv, PetscBool in_place);
 PetscErrorCode TrsCodedBlocksArrive(TrsCodedExchange *x, TrsStream stream);
 
 /*

@@ -74,48 +74,44 @@ static void unpack(int64_t n, int64_t words, const int32_t *from, int64_t *ids)
   }
 }
 
-PetscErrorCode TrsIdExchangeStart(TrsIdExchange *x, TrsStream stream, const int64_t *send,
-                                  const int64_t *send_counts, const int64_t *send_at, int64_t words,
-                                  int64_t *recv, const int64_t *recv_counts, const int64_t *recv_at,
-                                  const int64_t *peer_words)
+PetscErrorCode TrsIdExchangeStart(TrsIdExchange *x, TrsStream stream, TrsSentBlocks send, int64_t words,
+                                  TrsReceivedBlocks recv, const int64_t *peer_words)
 {
   const int size = x->comm->size;
   int64_t n_sent, n_arrived;
 
   PetscFunctionBegin;
   if (!x->packs) {
-    PetscCall(TrsCommAlltoallv(x->comm, stream, send, send_counts, send_at, recv, recv_counts, recv_at,
-                               (int64_t)sizeof(*send), &x->request));
+    PetscCall(TrsCommAlltoallv(x->comm, stream, send, recv, (int64_t)sizeof(int64_t), &x->request));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  n_sent = place(size, send_counts, &words, 0, x->send_words, x->send_displs);
-  n_arrived = place(size, recv_counts, peer_words, 1, x->recv_words, x->recv_displs);
+  n_sent = place(size, send.counts, &words, 0, x->send_words, x->send_displs);
+  n_arrived = place(size, recv.counts, peer_words, 1, x->recv_words, x->recv_displs);
   PetscCall(TrsDeviceBufferReserveShared(x->comm->device, &x->sent, n_sent * (int64_t)sizeof(int32_t)));
   PetscCall(TrsBufferReserve(&x->arrived, n_arrived * (int64_t)sizeof(int32_t), PETSC_FALSE));
   for (int q = 0; q < size; q++)
-    if (send_counts[q] > 0)
-      pack(send_counts[q], words, send + send_at[q], (int32_t *)x->sent.data + x->send_displs[q]);
+    if (send.counts[q] > 0)
+      pack(send.counts[q], words, (const int64_t *)send.data + send.displs[q],
+           (int32_t *)x->sent.data + x->send_displs[q]);
   x->recv = recv;
-  x->recv_counts = recv_counts;
-  x->recv_at = recv_at;
-  PetscCall(TrsCommAlltoallv(x->comm, stream, x->sent.data, x->send_words, x->send_displs, x->arrived.data,
-                             x->recv_words, x->recv_displs, (int64_t)sizeof(int32_t), &x->request));
+  PetscCall(TrsCommAlltoallv(x->comm, stream, (TrsSentBlocks){x->sent.data, x->send_words, x->send_displs},
+                             (TrsReceivedBlocks){x->arrived.data, x->recv_words, x->recv_displs},
+                             (int64_t)sizeof(int32_t), &x->request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsIdExchangeView(TrsIdExchange *x, TrsStream stream, const int64_t *send,
-                                 const int64_t *send_counts, const int64_t *send_at, int64_t *recv,
-                                 const int64_t *recv_counts, const int64_t *recv_at)
+PetscErrorCode TrsIdExchangeView(TrsIdExchange *x, TrsStream stream, TrsSentBlocks send,
+                                 TrsReceivedBlocks recv)
 {
   PetscFunctionBegin;
   for (int q = 0; q < x->comm->size; q++) { /* words have the size of a float */
-    x->send_words[q] = 2 * send_counts[q];
-    x->send_displs[q] = 2 * send_at[q];
-    x->recv_words[q] = 2 * recv_counts[q];
-    x->recv_displs[q] = 2 * recv_at[q];
+    x->send_words[q] = 2 * send.counts[q];
+    x->send_displs[q] = 2 * send.displs[q];
+    x->recv_words[q] = 2 * recv.counts[q];
+    x->recv_displs[q] = 2 * recv.displs[q];
   }
-  PetscCall(TrsCommAlltoallvBlocks(x->comm, stream, (const float *)(const void *)send, x->send_words,
-                                   x->send_displs, (float *)(void *)recv, x->recv_words, x->recv_displs,
+  PetscCall(TrsCommAlltoallvBlocks(x->comm, stream, (TrsSentBlocks){send.data, x->send_words, x->send_displs},
+                                   (TrsReceivedBlocks){recv.data, x->recv_words, x->recv_displs},
                                    (TrsBlockView){.block = x->block}, &x->request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -138,8 +134,9 @@ PetscErrorCode TrsIdExchangeWait(TrsIdExchange *x, TrsStream stream)
   if (!x->request) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsRequestWait(&x->request, stream));
   for (int q = 0; x->packs && q < x->comm->size; q++)
-    if (x->recv_counts[q] > 0)
-      unpack(x->recv_counts[q], x->recv_words[q] / x->recv_counts[q],
-             (const int32_t *)x->arrived.data + x->recv_displs[q], x->recv + x->recv_at[q]);
+    if (x->recv.counts[q] > 0)
+      unpack(x->recv.counts[q], x->recv_words[q] / x->recv.counts[q],
+             (const int32_t *)x->arrived.data + x->recv_displs[q],
+             (int64_t *)x->recv.data + x->recv.displs[q]);
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -21,9 +21,8 @@ typedef struct {
   /* int32 words, block after block */
   TrsBuffer arrived;
   int64_t *send_words, *send_displs, *recv_words, *recv_displs; /* [size] */
-  int64_t *recv; /* recv and the next fields describe the exchange in flight */
-  const int64_t *recv_counts, *recv_at;
-  const float **block; /* [size] for a view */
+  TrsReceivedBlocks recv;                                       /* of the exchange in flight */
+  const float **block;                                          /* [size] for a view */
   TrsRequest request;
 } TrsIdExchange;
 
@@ -43,10 +42,8 @@ int64_t TrsIdExchangeWords(const TrsIdExchange *x, int64_t n, const int64_t *val
   In:  words       this rank's TrsIdExchangeWords()
        peer_words  [size] TrsIdExchangeWords() of the other ranks
 */
-PetscErrorCode TrsIdExchangeStart(TrsIdExchange *x, TrsStream stream, const int64_t *send,
-                                  const int64_t *send_counts, const int64_t *send_at, int64_t words,
-                                  int64_t *recv, const int64_t *recv_counts, const int64_t *recv_at,
-                                  const int64_t *peer_words);
+PetscErrorCode TrsIdExchangeStart(TrsIdExchange *x, TrsStream stream, TrsSentBlocks send, int64_t words,
+                                  TrsReceivedBlocks recv, const int64_t *peer_words);
 PetscErrorCode TrsIdExchangeWait(TrsIdExchange *x, TrsStream stream);
 
 /*
@@ -54,8 +51,7 @@ PetscErrorCode TrsIdExchangeWait(TrsIdExchange *x, TrsStream stream);
   Arrive until Wait block q begins at TrsIdExchangeBlock(): in rank q's memory, or in recv.
   Collective on comm.
 */
-PetscErrorCode TrsIdExchangeView(TrsIdExchange *x, TrsStream stream, const int64_t *send,
-                                 const int64_t *send_counts, const int64_t *send_at, int64_t *recv,
-                                 const int64_t *recv_counts, const int64_t *recv_at);
+PetscErrorCode TrsIdExchangeView(TrsIdExchange *x, TrsStream stream, TrsSentBlocks send,
+                                 TrsReceivedBlocks recv);
 PetscErrorCode TrsIdExchangeArrive(TrsIdExchange *x, TrsStream stream);
 const int64_t *TrsIdExchangeBlock(const TrsIdExchange *x, int rank);

@@ -316,20 +316,24 @@ static PetscErrorCode start_tensors(TrsKjtExchange x, TrsStream stream)
   PetscFunctionBegin;
   PetscCheck(!x->is_weighted || x->send->is_weighted, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "a weighted exchange of a batch without weights");
-  PetscCall(TrsCommAlltoallv(x->comm, stream, send->lengths, x->send_bags.counts, x->send_bags.displs,
-                             arrived->lengths, x->recv_bags.counts, x->recv_bags.displs,
+  PetscCall(TrsCommAlltoallv(x->comm, stream,
+                             (TrsSentBlocks){send->lengths, x->send_bags.counts, x->send_bags.displs},
+                             (TrsReceivedBlocks){arrived->lengths, x->recv_bags.counts, x->recv_bags.displs},
                              (int64_t)sizeof(*send->lengths), &x->lengths));
   if (reads_in_place(x))
-    PetscCall(TrsIdExchangeView(&x->ids, stream, send->values, x->send_values.counts, x->send_values.displs,
-                                arrived->values, x->recv_values.counts, x->recv_values.displs));
+    PetscCall(TrsIdExchangeView(
+        &x->ids, stream, (TrsSentBlocks){send->values, x->send_values.counts, x->send_values.displs},
+        (TrsReceivedBlocks){arrived->values, x->recv_values.counts, x->recv_values.displs}));
   else
-    PetscCall(TrsIdExchangeStart(&x->ids, stream, send->values, x->send_values.counts, x->send_values.displs,
-                                 x->words, arrived->values, x->recv_values.counts, x->recv_values.displs,
-                                 x->peer_words));
+    PetscCall(TrsIdExchangeStart(
+        &x->ids, stream, (TrsSentBlocks){send->values, x->send_values.counts, x->send_values.displs},
+        x->words, (TrsReceivedBlocks){arrived->values, x->recv_values.counts, x->recv_values.displs},
+        x->peer_words));
   if (x->is_weighted)
-    PetscCall(TrsCommAlltoallv(x->comm, stream, send->weights, x->send_values.counts, x->send_values.displs,
-                               arrived->weights, x->recv_values.counts, x->recv_values.displs,
-                               (int64_t)sizeof(*send->weights), &x->weights));
+    PetscCall(TrsCommAlltoallv(
+        x->comm, stream, (TrsSentBlocks){send->weights, x->send_values.counts, x->send_values.displs},
+        (TrsReceivedBlocks){arrived->weights, x->recv_values.counts, x->recv_values.displs},
+        (int64_t)sizeof(*send->weights), &x->weights));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -59,8 +59,9 @@ PetscErrorCode TrsRoundTripStart(TrsRoundTrip *trip, TrsStream stream, float *ro
   else /* gradients will be sent from this memory */
     PetscCall(TrsDeviceBufferReserveShared(device, &trip->recv, trip->n_sample * (int64_t)sizeof(float)));
   trip->samples = (float *)trip->recv.data;
-  PetscCall(TrsCodedBlocksStart(&trip->forward, stream, rows, trip->owner_sent, trip->owner_displs,
-                                trip->samples, trip->sample_sent, trip->sample_displs, trip->in_place));
+  PetscCall(TrsCodedBlocksStart(
+      &trip->forward, stream, (TrsSentBlocks){rows, trip->owner_sent, trip->owner_displs},
+      (TrsReceivedBlocks){trip->samples, trip->sample_sent, trip->sample_displs}, trip->in_place));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -94,9 +95,9 @@ PetscErrorCode TrsRoundTripReturn(TrsRoundTrip *trip, TrsStream stream)
     trip->sample_messages[q] = came ? trip->sample_sent[q] : 0;
     trip->owner_messages[q] = trip->forward.comes_back[q] ? 0 : trip->owner_sent[q];
   }
-  PetscCall(TrsCodedAlltoallvStart(&trip->backward, stream, trip->samples, trip->sample_messages,
-                                   trip->sample_displs, trip->rows, trip->owner_messages,
-                                   trip->owner_displs));
+  PetscCall(TrsCodedAlltoallvStart(
+      &trip->backward, stream, (TrsSentBlocks){trip->samples, trip->sample_messages, trip->sample_displs},
+      (TrsReceivedBlocks){trip->rows, trip->owner_messages, trip->owner_displs}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -143,8 +144,9 @@ PetscErrorCode TrsRoundTripGradStart(TrsRoundTrip *trip, TrsStream stream)
 {
   PetscFunctionBegin;
   if (trip->samples == trip->rows && stays(trip, &trip->backward)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsCodedAlltoallvStart(&trip->backward, stream, trip->samples, trip->sample_counts,
-                                   trip->sample_displs, trip->rows, trip->owner_counts, trip->owner_displs));
+  PetscCall(TrsCodedAlltoallvStart(&trip->backward, stream,
+                                   (TrsSentBlocks){trip->samples, trip->sample_counts, trip->sample_displs},
+                                   (TrsReceivedBlocks){trip->rows, trip->owner_counts, trip->owner_displs}));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

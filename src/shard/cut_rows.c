@@ -152,9 +152,10 @@ PetscErrorCode TrsCutRowsExchange(TrsCutRows *rows, TrsStream stream, int64_t un
   TrsRequest request = NULL;
 
   PetscFunctionBegin;
-  PetscCall(TrsCommAlltoallv(rows->sharding->context->groups->world, stream, rows->send.data.data,
-                             rows->send.counts, rows->send.displs, rows->recv.data.data, rows->recv.counts,
-                             rows->recv.displs, unit, &request));
+  PetscCall(TrsCommAlltoallv(rows->sharding->context->groups->world, stream,
+                             (TrsSentBlocks){rows->send.data.data, rows->send.counts, rows->send.displs},
+                             (TrsReceivedBlocks){rows->recv.data.data, rows->recv.counts, rows->recv.displs},
+                             unit, &request));
   PetscCall(TrsRequestWait(&request, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

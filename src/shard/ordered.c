@@ -265,8 +265,9 @@ static PetscErrorCode backward_start_ordered(TrsSharding sharding, TrsShardingSl
     o->send_block[q] = q == comm->rank ? (const float *)o->recv_grad.data + o->recv_displs[q]
                                        : (const float *)o->send_grad.data + o->send_displs[q];
   PetscCall(TrsRouteGatherRuns(sharding, stream, B, grad, o->send_block, o->dims));
-  PetscCall(TrsCommAlltoallv(comm, stream, o->send_grad.data, o->send_counts, o->send_displs,
-                             o->recv_grad.data, o->recv_counts, o->recv_displs, sizeof(float), &o->request));
+  PetscCall(TrsCommAlltoallv(comm, stream, (TrsSentBlocks){o->send_grad.data, o->send_counts, o->send_displs},
+                             (TrsReceivedBlocks){o->recv_grad.data, o->recv_counts, o->recv_displs},
+                             sizeof(float), &o->request));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -143,8 +143,9 @@ static PetscErrorCode exchange_slices(TrsBlockSum s, TrsStream stream, const int
                              stream));
   }
   PetscCall(TrsDeviceBufferReserve(device, &s->slices, n_recv * (int64_t)sizeof(float)));
-  PetscCall(TrsCommAlltoallv(s->comm, stream, s->packed.data, s->send, s->send_at, s->slices.data, s->recv,
-                             s->recv_at, sizeof(float), &request));
+  PetscCall(TrsCommAlltoallv(s->comm, stream, (TrsSentBlocks){s->packed.data, s->send, s->send_at},
+                             (TrsReceivedBlocks){s->slices.data, s->recv, s->recv_at}, sizeof(float),
+                             &request));
   PetscCall(TrsRequestWait(&request, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -99,19 +99,20 @@ PetscBool TrsSampleBlocksStay(TrsSampleBlocks b)
   return stay;
 }
 
+/* Exchange rows of `width` floats. They arrive in a buffer, to which *to points. */
 static PetscErrorCode exchange(TrsSampleBlocks b, TrsStream stream, TrsBlockBuffer buffer, int64_t width,
-                               const float *from, const int64_t *send, const int64_t *send_at,
-                               const int64_t *recv, const int64_t *recv_at, float **to)
+                               TrsSentBlocks send, TrsReceivedBlocks recv, float **to)
 {
   const int last = b->comm->size - 1;
   const int64_t bytes = width * (int64_t)sizeof(float);
   TrsRequest request = NULL;
 
   PetscFunctionBegin;
-  PetscCall(
-      TrsDeviceBufferReserve(b->comm->device, &b->buffer[buffer], (recv_at[last] + recv[last]) * bytes));
+  PetscCall(TrsDeviceBufferReserve(b->comm->device, &b->buffer[buffer],
+                                   (recv.displs[last] + recv.counts[last]) * bytes));
   *to = (float *)b->buffer[buffer].data;
-  PetscCall(TrsCommAlltoallv(b->comm, stream, from, send, send_at, *to, recv, recv_at, bytes, &request));
+  recv.data = *to;
+  PetscCall(TrsCommAlltoallv(b->comm, stream, send, recv, bytes, &request));
   PetscCall(TrsRequestWait(&request, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -120,8 +121,8 @@ static PetscErrorCode send(TrsSampleBlocks b, TrsStream stream, TrsBlockBuffer b
                            const float *own, float **to)
 {
   PetscFunctionBegin;
-  PetscCall(exchange(b, stream, buffer, width, own, b->to_blocks, b->to_blocks_at, b->to_owners,
-                     b->to_owners_at, to));
+  PetscCall(exchange(b, stream, buffer, width, (TrsSentBlocks){own, b->to_blocks, b->to_blocks_at},
+                     (TrsReceivedBlocks){NULL, b->to_owners, b->to_owners_at}, to));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -154,8 +155,8 @@ PetscErrorCode TrsSampleBlocksReturn(TrsSampleBlocks b, TrsStream stream, TrsBlo
   PetscFunctionBegin;
   *to = of_blocks;
   if (TrsSampleBlocksStay(b)) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(exchange(b, stream, buffer, width, of_blocks, b->to_owners, b->to_owners_at, b->to_blocks,
-                     b->to_blocks_at, to));
+  PetscCall(exchange(b, stream, buffer, width, (TrsSentBlocks){of_blocks, b->to_owners, b->to_owners_at},
+                     (TrsReceivedBlocks){NULL, b->to_blocks, b->to_blocks_at}, to));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -179,7 +180,8 @@ PetscErrorCode TrsSampleBlocksSendRagged(TrsSampleBlocks b, TrsStream stream, in
   PetscFunctionBegin;
   count_rows(W, own_offsets, b->to_blocks, b->to_blocks_at, b->rows[0], b->rows[1]);
   count_rows(W, block_offsets, b->to_owners, b->to_owners_at, b->rows[2], b->rows[3]);
-  PetscCall(TrsCommAlltoallv(b->comm, stream, own, b->rows[0], b->rows[1], of_blocks, b->rows[2], b->rows[3],
+  PetscCall(TrsCommAlltoallv(b->comm, stream, (TrsSentBlocks){own, b->rows[0], b->rows[1]},
+                             (TrsReceivedBlocks){of_blocks, b->rows[2], b->rows[3]},
                              width * (int64_t)sizeof(float), &request));
   PetscCall(TrsRequestWait(&request, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -195,8 +197,9 @@ PetscErrorCode TrsSampleBlocksReturnRagged(TrsSampleBlocks b, TrsStream stream, 
   PetscFunctionBegin;
   count_rows(W, block_offsets, b->to_owners, b->to_owners_at, b->rows[0], b->rows[1]);
   count_rows(W, own_offsets, b->to_blocks, b->to_blocks_at, b->rows[2], b->rows[3]);
-  PetscCall(TrsCommAlltoallv(b->comm, stream, of_blocks, b->rows[0], b->rows[1], own, b->rows[2], b->rows[3],
-                             width * (int64_t)sizeof(float), &request));
+  PetscCall(TrsCommAlltoallv(b->comm, stream, (TrsSentBlocks){of_blocks, b->rows[0], b->rows[1]},
+                             (TrsReceivedBlocks){own, b->rows[2], b->rows[3]}, width * (int64_t)sizeof(float),
+                             &request));
   PetscCall(TrsRequestWait(&request, stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -81,8 +81,8 @@ static PetscErrorCode input_dist(Trainer *t)
   PetscCall(t->compute->offsets(NULL, bags, batch->lengths, batch->offsets));
   PetscCall(t->compute->bucketize(NULL, t->workspace, t->W, T, t->B, spec, batch, send, NULL));
   for (int q = 0; q < t->W; q++) counts[q] = bags, displs[q] = q * bags;
-  PetscCall(TrsCommAlltoallv(t->comm, NULL, send->lengths, counts, displs, recv->lengths, counts, displs,
-                             sizeof(int32_t), &request));
+  PetscCall(TrsCommAlltoallv(t->comm, NULL, (TrsSentBlocks){send->lengths, counts, displs},
+                             (TrsReceivedBlocks){recv->lengths, counts, displs}, sizeof(int32_t), &request));
   PetscCall(TrsRequestWait(&request, NULL));
   PetscCall(t->compute->offsets(NULL, t->W * bags, send->lengths, send->offsets));
   PetscCall(t->compute->offsets(NULL, t->W * bags, recv->lengths, recv->offsets));
@@ -92,8 +92,9 @@ static PetscErrorCode input_dist(Trainer *t)
     recv_displs[q] = recv->offsets[q * bags];
     recv_counts[q] = recv->offsets[(q + 1) * bags] - recv_displs[q];
   }
-  PetscCall(TrsCommAlltoallv(t->comm, NULL, send->values, send_counts, send_displs, recv->values, recv_counts,
-                             recv_displs, sizeof(int64_t), &request));
+  PetscCall(TrsCommAlltoallv(t->comm, NULL, (TrsSentBlocks){send->values, send_counts, send_displs},
+                             (TrsReceivedBlocks){recv->values, recv_counts, recv_displs}, sizeof(int64_t),
+                             &request));
   PetscCall(TrsRequestWait(&request, NULL));
   /* [rank][table][sample] -> [table][rank][sample], which is the order of the global batch */
   for (int i = 0; i <= t->W * T; i++) block_begin[i] = i * t->B;

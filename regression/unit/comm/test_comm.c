@@ -162,8 +162,9 @@ static void exchange_once(TrsComm comm, int round, int64_t elem_bytes, int64_t s
       send[send_displs[q] * elem_bytes + i] = byte_of(comm->rank, q, i);
   send_there = to_device(send, n_send);
   recv_there = to_device(recv, n_recv);
-  assert_petsc_ok(TrsCommAlltoallv(comm, NULL, send_there, send_counts, send_displs, recv_there, recv_counts,
-                                   recv_displs, elem_bytes, &request));
+  assert_petsc_ok(TrsCommAlltoallv(comm, NULL, (TrsSentBlocks){send_there, send_counts, send_displs},
+                                   (TrsReceivedBlocks){recv_there, recv_counts, recv_displs}, elem_bytes,
+                                   &request));
   assert_petsc_ok(TrsCommProgress(comm));
   assert_petsc_ok(TrsRequestWait(&request, NULL));
   assert_null(request);
@@ -437,8 +438,8 @@ static void check_overlap(void)
     for (int64_t i = 0; i < n * comm->size; i++) send[i] = (float)(comm->rank * 10 + i / n);
     assert_petsc_ok(TrsCommAllreduce(comm, NULL, NULL, data, n, &reduce));
     assert_petsc_ok(TrsCommAllreduce(comm, NULL, &bf16, coded, n, &coded_reduce));
-    assert_petsc_ok(
-        TrsCommAlltoallv(comm, NULL, send, counts, displs, recv, counts, displs, sizeof(float), &exchange));
+    assert_petsc_ok(TrsCommAlltoallv(comm, NULL, (TrsSentBlocks){send, counts, displs},
+                                     (TrsReceivedBlocks){recv, counts, displs}, sizeof(float), &exchange));
     assert_petsc_ok(TrsRequestWait(&exchange, NULL));
     assert_petsc_ok(TrsRequestWait(&reduce, NULL));
     assert_petsc_ok(TrsRequestWait(&coded_reduce, NULL));
@@ -476,8 +477,8 @@ static int64_t count_messages(TrsComm comm)
     displs[q] = q;
     send[q] = 100 * comm->rank + q;
   }
-  assert_petsc_ok(
-      TrsCommAlltoallv(comm, NULL, send, counts, displs, recv, counts, displs, sizeof(*send), &request));
+  assert_petsc_ok(TrsCommAlltoallv(comm, NULL, (TrsSentBlocks){send, counts, displs},
+                                   (TrsReceivedBlocks){recv, counts, displs}, sizeof(*send), &request));
   assert_petsc_ok(TrsRequestWait(&request, NULL));
   for (int q = 0; q < comm->size; q++) assert_int_equal(recv[q], 100 * q + comm->rank);
   return comm->n_messages - before;

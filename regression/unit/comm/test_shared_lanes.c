@@ -75,8 +75,8 @@ static void exchange(TrsComm comm, int64_t n, int round, int late)
   TrsRequest request = NULL;
 
   lay_out(comm, n, counts, displs, send);
-  assert_petsc_ok(
-      TrsCommAlltoallv(comm, NULL, send, counts, displs, recv, counts, displs, sizeof(float), &request));
+  assert_petsc_ok(TrsCommAlltoallv(comm, NULL, (TrsSentBlocks){send, counts, displs},
+                                   (TrsReceivedBlocks){recv, counts, displs}, sizeof(float), &request));
   if (late) usleep((useconds_t)(3000 * ((comm->rank + round) % comm->size)));
   assert_petsc_ok(TrsRequestWait(&request, NULL));
   for (int64_t i = 0; i < n * comm->size; i++) send[i] = -1.0F; /* the memory may be reused */
@@ -100,7 +100,8 @@ static void look(TrsComm comm, int64_t n, int late)
 
   lay_out(comm, n, counts, displs, send);
   for (int64_t i = 0; i < n * comm->size; i++) recv[i] = -2.0F;
-  assert_petsc_ok(TrsCommAlltoallvBlocks(comm, NULL, send, counts, displs, recv, counts, displs,
+  assert_petsc_ok(TrsCommAlltoallvBlocks(comm, NULL, (TrsSentBlocks){send, counts, displs},
+                                         (TrsReceivedBlocks){recv, counts, displs},
                                          (TrsBlockView){.block = block}, &request));
   if (late) usleep((useconds_t)(2000 * comm->rank));
   assert_petsc_ok(TrsRequestArrive(&request, NULL));
@@ -132,7 +133,8 @@ static void change(TrsComm comm, int64_t n, int late)
   TrsRequest request = NULL;
 
   lay_out(comm, n, counts, displs, send);
-  assert_petsc_ok(TrsCommAlltoallvBlocks(comm, NULL, send, counts, displs, recv, counts, displs,
+  assert_petsc_ok(TrsCommAlltoallvBlocks(comm, NULL, (TrsSentBlocks){send, counts, displs},
+                                         (TrsReceivedBlocks){recv, counts, displs},
                                          (TrsBlockView){block, comes_back}, &request));
   assert_petsc_ok(TrsRequestArrive(&request, NULL));
   memcpy(at, block, sizeof(at));
@@ -523,8 +525,9 @@ static void overtake(TrsComm comm)
     recv_counts[q] = q != comm->rank && q % 2 ? N : 0;
   }
   for (int64_t i = 0; i < N; i++) send[i] = value_of(comm->rank, 0, i);
-  assert_petsc_ok(TrsCommAlltoallvBlocks(comm, NULL, send, send_counts, (const int64_t[MAX_RANKS]){0}, recv,
-                                         recv_counts, displs, (TrsBlockView){.block = block}, &request));
+  assert_petsc_ok(TrsCommAlltoallvBlocks(
+      comm, NULL, (TrsSentBlocks){send, send_counts, (const int64_t[MAX_RANKS]){0}},
+      (TrsReceivedBlocks){recv, recv_counts, displs}, (TrsBlockView){.block = block}, &request));
   assert_petsc_ok(TrsRequestArrive(&request, NULL));
   for (int k = 1; k < RING; k++) {
     assert_petsc_ok(TrsCommAllreduce(comm, NULL, NULL, &value, 1, &other));
@@ -617,9 +620,9 @@ static void test_full_relay(void **state)
   comm = new_comm(2);
   n = take_all(taken);
   lay_out(comm, N, counts, displs, send);
-  assert_petsc_error(
-      TrsCommAlltoallv(comm, NULL, send, counts, displs, recv, counts, displs, sizeof(float), &request),
-      TRS_ERR_MEMORY);
+  assert_petsc_error(TrsCommAlltoallv(comm, NULL, (TrsSentBlocks){send, counts, displs},
+                                      (TrsReceivedBlocks){recv, counts, displs}, sizeof(float), &request),
+                     TRS_ERR_MEMORY);
   assert_non_null(strstr(TrsErrorMessage(), "-comm_relay_bytes 0"));
   other = new_comm(2);
   exchange(other, N, 0, 0);

@@ -188,8 +188,8 @@ static void test_alltoallv(void **state)
     send = to_device(host, comm->size * N);
     for (int i = 0; i < comm->size * N; i++) back[i] = -1.0F;
     recv = to_device(back, comm->size * N);
-    assert_petsc_ok(
-        TrsCommAlltoallv(comm, NULL, send, counts, displs, recv, counts, displs, sizeof(float), &request));
+    assert_petsc_ok(TrsCommAlltoallv(comm, NULL, (TrsSentBlocks){send, counts, displs},
+                                     (TrsReceivedBlocks){recv, counts, displs}, sizeof(float), &request));
     assert_petsc_ok(TrsRequestWait(&request, NULL));
     from_device(send, host, comm->size * N);
     from_device(recv, back, comm->size * N);

@@ -48,8 +48,8 @@ static void exchange(TrsComm comm, TrsIdExchange *x, int round, int wide)
   assert_petsc_ok(MPI_Allgather(&words, 1, MPI_INT64_T, peer_words, 1, MPI_INT64_T, comm->mpi));
   for (int q = 0; q < comm->size; q++) /* half of the bytes if the ids fit */
     if (x->packs) assert_true(peer_words[q] == 1 || q == wide);
-  assert_petsc_ok(
-      TrsIdExchangeStart(x, NULL, send, send_counts, at, words, recv, recv_counts, at, peer_words));
+  assert_petsc_ok(TrsIdExchangeStart(x, NULL, (TrsSentBlocks){send, send_counts, at}, words,
+                                     (TrsReceivedBlocks){recv, recv_counts, at}, peer_words));
   assert_petsc_ok(TrsIdExchangeWait(x, NULL));
   for (int q = 0; q < comm->size; q++)
     for (int64_t i = 0; i < MOST; i++)
