@@ -245,68 +245,73 @@ static int64_t value_at(const TrsBatchSpec *spec, const TrsBatchScratch *scratch
   return id_at(spec->info->value_bytes, scratch->file.values, i);
 }
 
+/* A feature's bag in `sample`: n ids from place `at` on. */
+typedef struct {
+  int feature;
+  int64_t sample, at;
+  int32_t n;
+} TrsFileBag;
+
 /*
   Count a bag's ids that became 0, and keep the first one. The id -1 is valid (src/RULES.md, rule
-  A24). `at` is the place of the bag's first id.
+  A24).
 */
 static PetscErrorCode check_ids(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
-                                int feature, int64_t sample, int64_t at, int32_t n, TrsBadIds *bad_ids,
-                                TrsFault *fault)
+                                TrsFileBag bag, TrsBadIds *bad_ids, TrsFault *fault)
 {
-  const int64_t rows = spec->feature[feature].rows;
-  const int key = spec->feature[feature].key;
+  const int64_t rows = spec->feature[bag.feature].rows;
+  const int key = spec->feature[bag.feature].key;
   const char *path;
   int64_t row;
 
-  for (int32_t i = 0; rows > 0 && i < n; i++) {
-    const int64_t id = value_at(spec, scratch, at + i);
+  for (int32_t i = 0; rows > 0 && i < bag.n; i++) {
+    const int64_t id = value_at(spec, scratch, bag.at + i);
 
     if ((uint64_t)id < (uint64_t)rows || id == -1) continue;
-    if (spec->mode[feature] == TRS_BOUNDS_FATAL) {
-      path = TrsDatasetLocate(spec->info, sample, &row);
+    if (spec->mode[bag.feature] == TRS_BOUNDS_FATAL) {
+      path = TrsDatasetLocate(spec->info, bag.sample, &row);
       return TrsFaultSet(fault, TRS_ERR_DATA,
                          "%s: feature \"%.100s\" of sample %" PRId64 " has id %" PRId64
                          ", expected 0 to %" PRId64 " (-bounds_check_mode warning replaces it by 0)",
                          path, spec->info->features[key], row, id, rows - 1);
     }
-    if (spec->mode[feature] == TRS_BOUNDS_WARNING && batch->bad_ids++ == 0)
-      batch->first_bad = (TrsBadId){key, sample, id};
-    if (bad_ids[feature].n++ == 0) bad_ids[feature].first = (TrsBadId){key, sample, id};
+    if (spec->mode[bag.feature] == TRS_BOUNDS_WARNING && batch->bad_ids++ == 0)
+      batch->first_bad = (TrsBadId){key, bag.sample, id};
+    if (bad_ids[bag.feature].n++ == 0) bad_ids[bag.feature].first = (TrsBadId){key, bag.sample, id};
   }
   return PETSC_SUCCESS;
 }
 
 /* Check that a sample has no more ids than the feature allows: further positions have no weight. */
-static PetscErrorCode check_length(const TrsBatchSpec *spec, int feature, int64_t sample, int32_t n,
-                                   TrsFault *fault)
+static PetscErrorCode check_length(const TrsBatchSpec *spec, TrsFileBag bag, TrsFault *fault)
 {
-  const int32_t most = spec->feature[feature].max_length;
+  const int32_t most = spec->feature[bag.feature].max_length;
   const char *path;
   int64_t row;
 
-  if (most == 0 || n <= most) return PETSC_SUCCESS;
-  path = TrsDatasetLocate(spec->info, sample, &row);
+  if (most == 0 || bag.n <= most) return PETSC_SUCCESS;
+  path = TrsDatasetLocate(spec->info, bag.sample, &row);
   return TrsFaultSet(fault, TRS_ERR_DATA,
                      "%s: feature \"%.100s\" of sample %" PRId64 " has %" PRId32
                      " ids, expected at most %" PRId32
                      " (max_feature_lengths of its position-weighted table)",
-                     path, spec->info->features[spec->feature[feature].key], row, n, most);
+                     path, spec->info->features[spec->feature[bag.feature].key], row, bag.n, most);
 }
 
 /* Count a bag's weights that are not finite. */
 static PetscErrorCode check_weights(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
-                                    int64_t sample, int64_t at, int32_t n, TrsFault *fault)
+                                    TrsFileBag bag, TrsFault *fault)
 {
   const char *path;
   int64_t row;
 
-  for (int32_t i = 0; i < n; i++) {
-    const float weight = scratch->file.weights[at + i];
+  for (int32_t i = 0; i < bag.n; i++) {
+    const float weight = scratch->file.weights[bag.at + i];
 
     if (isfinite(weight)) continue;
     batch->bad_numbers++;
     if (spec->check == TRS_DATA_CHECK_WARNING) continue;
-    path = TrsDatasetLocate(spec->info, sample, &row);
+    path = TrsDatasetLocate(spec->info, bag.sample, &row);
     return TrsFaultSet(fault, TRS_ERR_DATA,
                        "%s: /sparse/weights holds %g in sample %" PRId64
                        ", expected finite numbers (-data_check warning goes on)",
@@ -320,15 +325,12 @@ typedef struct {
   PetscBool ids, weights; /* ids: bad ids or lengths */
 } TrsOddities;
 
-/* Check a feature's bag in `sample`: n ids from place `at` on. */
 static PetscErrorCode check_bag(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsOddities odd,
-                                TrsBatch *batch, int feature, int64_t sample, int64_t at, int32_t n,
-                                TrsBadIds *bad_ids, TrsFault *fault)
+                                TrsBatch *batch, TrsFileBag bag, TrsBadIds *bad_ids, TrsFault *fault)
 {
-  if (odd.ids && check_length(spec, feature, sample, n, fault) != PETSC_SUCCESS) return fault->code;
-  if (odd.ids && check_ids(spec, scratch, batch, feature, sample, at, n, bad_ids, fault) != PETSC_SUCCESS)
-    return fault->code;
-  return odd.weights ? check_weights(spec, scratch, batch, sample, at, n, fault) : PETSC_SUCCESS;
+  if (odd.ids && check_length(spec, bag, fault) != PETSC_SUCCESS) return fault->code;
+  if (odd.ids && check_ids(spec, scratch, batch, bag, bad_ids, fault) != PETSC_SUCCESS) return fault->code;
+  return odd.weights ? check_weights(spec, scratch, batch, bag, fault) : PETSC_SUCCESS;
 }
 
 /* Something is odd in a part's bags: check them one by one, in the file's order. */
@@ -345,7 +347,7 @@ static PetscErrorCode check_bags(const TrsBatchSpec *spec, const TrsBatchScratch
 
     for (int k = 0; k < n_keys; at += lengths[k++])
       for (int f = spec->first_of_key[k]; f >= 0; f = spec->feature[f].next)
-        if (check_bag(spec, scratch, odd, batch, f, sample, at, lengths[k], bad_ids, fault) != PETSC_SUCCESS)
+        if (check_bag(spec, scratch, odd, batch, (TrsFileBag){f, sample, at, lengths[k]}, bad_ids, fault))
           return fault->code;
   }
   return PETSC_SUCCESS;

@@ -224,14 +224,17 @@ static PetscErrorCode prepare_distinct_bags(TrsSharding sharding, TrsShardingSlo
   if (d->repeats) PetscCall(repeat_inverse(sharding, d, own, slot->batch->batch, stream));
   lists = d->bags.lists;
   if (d->cuts) { /* pad the batch with empty bags */
-    PetscCall(TrsUniqueBagsTake(device, compute, stream, sharding->workspace, &d->bags, &lists, slot->batch,
-                                route->n_entries, route->feature, route->place, n, NULL, &route->entries));
+    PetscCall(TrsUniqueBagsTake(
+        device, compute, stream, sharding->workspace, &d->bags,
+        &(TrsTakenBags){&lists, slot->batch, route->n_entries, route->feature, route->place, n}, NULL,
+        &route->entries));
     PetscCall(TrsRouteCut(sharding, stream, &route->entries, NULL, &route->cut));
     lists.sample = NULL; /* take the first bags of the buckets */
     from = &route->cut;
   }
-  PetscCall(TrsUniqueBagsTake(device, compute, stream, sharding->workspace, &d->bags, &lists, from, d->n_sent,
-                              d->block, d->list, n, &own->limits, &slot->send));
+  PetscCall(TrsUniqueBagsTake(device, compute, stream, sharding->workspace, &d->bags,
+                              &(TrsTakenBags){&lists, from, d->n_sent, d->block, d->list, n}, &own->limits,
+                              &slot->send));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -28,19 +28,20 @@ PetscErrorCode TrsUniqueBagsFind(const TrsDeviceOps *device, const TrsComputeOps
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): source and destination take many arguments */
 PetscErrorCode TrsUniqueBagsTake(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
-                                 TrsWorkspace workspace, TrsUniqueBags *bags, const TrsBagLists *lists,
-                                 const TrsKjt *from, int n_out, const int *block, const int *list,
-                                 int64_t n_values, TrsPinnedBuffer *limits, TrsKjt *out)
+                                 TrsWorkspace workspace, TrsUniqueBags *bags, const TrsTakenBags *taken,
+                                 TrsPinnedBuffer *limits, TrsKjt *out)
 {
+  const TrsBagLists *lists = taken->lists;
+  const TrsKjt *from = taken->from;
+  const int n_out = taken->n;
   const int64_t bytes = (2 * n_out + 1) * (int64_t)sizeof(int64_t);
 
   PetscFunctionBegin;
-  PetscCall(TrsKjtReserve(device, out, n_out, lists->batch, n_values, from->is_weighted));
+  PetscCall(TrsKjtReserve(device, out, n_out, lists->batch, taken->n_values, from->is_weighted));
   if (limits) PetscCall(TrsDeviceBufferReserve(device, &bags->limits, bytes));
-  PetscCall(compute->take_bags(stream, workspace, n_out, block, list, lists, &from->jagged, &out->jagged,
-                               limits ? (int64_t *)bags->limits.data : NULL));
+  PetscCall(compute->take_bags(stream, workspace, n_out, taken->block, taken->list, lists, &from->jagged,
+                               &out->jagged, limits ? (int64_t *)bags->limits.data : NULL));
   if (!limits) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsPinnedBufferReserve(device, limits, bytes));
   PetscCall(device->copy(limits->data, bags->limits.data, bytes, stream));

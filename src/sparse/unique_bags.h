@@ -36,22 +36,25 @@ PetscErrorCode TrsUniqueBagsFind(const TrsDeviceOps *device, const TrsComputeOps
                                  TrsWorkspace workspace, const TrsKjt *batch, int n_features,
                                  const int *feature, TrsUniqueBags *bags, TrsDeviceBuffer *inverse);
 
+/* For j < n: the bags of list[j] in bag block block[j] of `from`. */
+typedef struct {
+  const TrsBagLists *lists; /* if its sample is NULL, the first bags of each bag block */
+  const TrsKjt *from;
+  int n;
+  const int *block, *list; /* host [n] */
+  int64_t n_values;        /* upper bound on the number of ids */
+} TrsTakenBags;
+
 /*
-  TrsUniqueBagsTake - Fill bag block j of out with the bags of list[j], taken from bag block
-  block[j] of `from`.
+  TrsUniqueBagsTake - Fill bag block j of out with the j-th of the taken lists of bags.
 
   Not collective.
 
-  In:    lists        from TrsUniqueBagsFind(); if its sample is NULL, the first bags of each bag
-                      block
-         block, list  host [n_out]
-         n_values     upper bound on out's number of ids
-  InOut: limits       pinned host memory for out's strides and id_begin (limits_pending is set if
-                      the stream must be synchronised first). NULL: out is an ordinary batch, in
-                      which each list is padded with empty bags
-         out          offsets filled; grows as needed
+  InOut: limits  pinned host memory for out's strides and id_begin (limits_pending is set if the
+                 stream must be synchronised first). NULL: out is an ordinary batch, in which each
+                 list is padded with empty bags
+         out     offsets filled; grows as needed
 */
 PetscErrorCode TrsUniqueBagsTake(const TrsDeviceOps *device, const TrsComputeOps *compute, TrsStream stream,
-                                 TrsWorkspace workspace, TrsUniqueBags *bags, const TrsBagLists *lists,
-                                 const TrsKjt *from, int n_out, const int *block, const int *list,
-                                 int64_t n_values, TrsPinnedBuffer *limits, TrsKjt *out);
+                                 TrsWorkspace workspace, TrsUniqueBags *bags, const TrsTakenBags *taken,
+                                 TrsPinnedBuffer *limits, TrsKjt *out);

@@ -58,8 +58,8 @@ static void check_batch(void)
   make_batch(&batch);
   assert_petsc_ok(TrsUniqueBagsFind(device, compute, stream, workspace, &batch, 2, feature, &bags, &places));
   assert_array(places.data, inverse, sizeof(inverse));
-  assert_petsc_ok(TrsUniqueBagsTake(device, compute, stream, workspace, &bags, &bags.lists, &batch, 3, block,
-                                    list, N, &limits, &out));
+  assert_petsc_ok(TrsUniqueBagsTake(device, compute, stream, workspace, &bags,
+                                    &(TrsTakenBags){&bags.lists, &batch, 3, block, list, N}, &limits, &out));
   assert_int_equal(out.limits_pending, !device->host_memory);
   assert_petsc_ok(device->stream_synchronize(stream));
   assert_int_equal(out.batch, TRS_KJT_VARIABLE);
@@ -67,8 +67,8 @@ static void check_batch(void)
   assert_memory_equal(out.id_begin, id_begin, sizeof(id_begin));
   assert_array(out.jagged.lengths, taken, sizeof(taken));
   assert_array(out.jagged.values, ids, sizeof(ids));
-  assert_petsc_ok(TrsUniqueBagsTake(device, compute, stream, workspace, &bags, &bags.lists, &batch, 2, block,
-                                    list, N, NULL, &out));
+  assert_petsc_ok(TrsUniqueBagsTake(device, compute, stream, workspace, &bags,
+                                    &(TrsTakenBags){&bags.lists, &batch, 2, block, list, N}, NULL, &out));
   assert_int_equal(out.batch, B);
   assert_false(out.limits_pending);
   assert_null(out.strides);
@@ -76,8 +76,9 @@ static void check_batch(void)
   assert_array(out.jagged.offsets, offsets, sizeof(offsets));
   blocks_first = bags.lists;
   blocks_first.sample = NULL;
-  assert_petsc_ok(TrsUniqueBagsTake(device, compute, stream, workspace, &bags, &blocks_first, &batch, 1,
-                                    block, list, N, &limits, &out));
+  assert_petsc_ok(TrsUniqueBagsTake(device, compute, stream, workspace, &bags,
+                                    &(TrsTakenBags){&blocks_first, &batch, 1, block, list, N}, &limits,
+                                    &out));
   assert_petsc_ok(device->stream_synchronize(stream));
   assert_int_equal(out.strides[0], 3);
   assert_int_equal(out.id_begin[1], 2);
