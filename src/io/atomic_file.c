@@ -2,8 +2,6 @@
 #define _GNU_SOURCE /* for SEEK_DATA. NOLINT(bugprone-reserved-identifier) */
 #include "io/atomic_file.h"
 
-#include "io/extent.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +19,41 @@
 enum { TRS_N_DIGITS = 16, TRS_MAX_BASE = 200, TRS_N_TRIES = 16, TRS_MAX_SHOWN = 1000, TRS_MAX_LINKS = 40 };
 enum { TRS_JOIN_MS = 5000, TRS_JOIN_POLL_MS = 100 };
 static const char suffix[] = ".tmp";
+static const int64_t max_call_bytes = (int64_t)1 << 30;
+
+int TrsReadFully(int fd, void *data, int64_t bytes, int64_t offset)
+{
+  char *to = data;
+
+  while (bytes > 0) {
+    ssize_t n = pread(fd, to, (size_t)(bytes < max_call_bytes ? bytes : max_call_bytes), (off_t)offset);
+
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno;
+    if (n == 0) return ENODATA;
+    to += n;
+    offset += n;
+    bytes -= n;
+  }
+  return 0;
+}
+
+int TrsWriteFully(int fd, const void *data, int64_t bytes, int64_t offset)
+{
+  const char *from = data;
+
+  while (bytes > 0) {
+    ssize_t n = pwrite(fd, from, (size_t)(bytes < max_call_bytes ? bytes : max_call_bytes), (off_t)offset);
+
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno;
+    if (n == 0) return ENOSPC;
+    from += n;
+    offset += n;
+    bytes -= n;
+  }
+  return 0;
+}
 
 /* Check for a name of the form ".<prefix>...<16 hex digits>.tmp". */
 static PetscBool is_temporary(const char *name, const char *prefix)

@@ -66,3 +66,7 @@ PetscErrorCode TrsAtomicDiscard(TrsAtomicFile *file);
 
 /* Remove left-over temporary files whose names start with ".<prefix>". Failures are ignored. */
 void TrsAtomicClean(const char *folder, const char *prefix);
+
+/* Read or write all bytes, in as many calls as needed. Return 0, an errno, or ENODATA. */
+int TrsReadFully(int fd, void *data, int64_t bytes, int64_t offset);
+int TrsWriteFully(int fd, const void *data, int64_t bytes, int64_t offset);

@@ -2,7 +2,6 @@
 #include "io/column.h"
 
 #include "io/atomic_file.h"
-#include "io/extent.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "io/extent.h"
 
+#include "io/atomic_file.h"
 #include "io/hdf5_util.h"
 
 #include <errno.h>
@@ -13,41 +14,6 @@
   PetscCheck((call) >= 0, PETSC_COMM_SELF, TRS_ERR_DATA, "a dataset is damaged: %s%s", #call, TrsHDF5Error())
 
 enum { TRS_STAGE_BYTES = 1 << 16 }; /* a buffer on the stack */
-static const int64_t max_call_bytes = (int64_t)1 << 30;
-
-int TrsReadFully(int fd, void *data, int64_t bytes, int64_t offset)
-{
-  char *to = data;
-
-  while (bytes > 0) {
-    ssize_t n = pread(fd, to, (size_t)(bytes < max_call_bytes ? bytes : max_call_bytes), (off_t)offset);
-
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno;
-    if (n == 0) return ENODATA;
-    to += n;
-    offset += n;
-    bytes -= n;
-  }
-  return 0;
-}
-
-int TrsWriteFully(int fd, const void *data, int64_t bytes, int64_t offset)
-{
-  const char *from = data;
-
-  while (bytes > 0) {
-    ssize_t n = pwrite(fd, from, (size_t)(bytes < max_call_bytes ? bytes : max_call_bytes), (off_t)offset);
-
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno;
-    if (n == 0) return ENOSPC;
-    from += n;
-    offset += n;
-    bytes -= n;
-  }
-  return 0;
-}
 
 static PetscErrorCode get_chunk_offsets(hid_t dataset, TrsExtent *extent)
 {

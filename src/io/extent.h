@@ -60,7 +60,3 @@ int TrsExtentRead(int fd, const TrsExtent *extent, int64_t row, int64_t rows, in
 /* Write a rectangle whose rows start stride_bytes apart. Returns 0 or an errno. */
 int TrsExtentWrite(int fd, const TrsExtent *extent, int64_t row, int64_t rows, int64_t col, int64_t cols,
                    const void *data, int64_t stride_bytes);
-
-/* Read or write all bytes, in as many calls as needed. Return 0, an errno, or ENODATA. */
-int TrsReadFully(int fd, void *data, int64_t bytes, int64_t offset);
-int TrsWriteFully(int fd, const void *data, int64_t bytes, int64_t offset);

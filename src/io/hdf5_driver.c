@@ -2,7 +2,7 @@
 #define _GNU_SOURCE /* for O_CLOEXEC. NOLINT(bugprone-reserved-identifier) */
 #include "io/hdf5_driver.h"
 
-#include "io/extent.h"
+#include "io/atomic_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

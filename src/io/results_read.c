@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "io/extent.h"
 #include "io/preflight.h"
-#include "io/results_impl.h"
+#include "io/result_items.h"
 
 #include <inttypes.h>
 #include <stdio.h>

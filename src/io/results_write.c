@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "io/extent.h"
-#include "io/results_impl.h"
+#include "io/atomic_file.h"
+#include "io/result_items.h"
 
 #include <errno.h>
 #include <string.h>

@@ -12,6 +12,7 @@
 */
 #pragma once
 
+#include "core/options/options.h"
 #include "model/layer.h"
 
 typedef struct TrsInteractionOps TrsInteractionOps;

@@ -10,6 +10,7 @@
 */
 #pragma once
 
+#include "core/options/options.h"
 #include "model/layer.h"
 
 /* Description of a stack. Fields that are 0 mean the default. */

@@ -9,7 +9,8 @@
 */
 #pragma once
 
-#include "model/dlrm.h"
+#include "compute/compute_ops.h"
+#include "model/model_data.h"
 
 typedef enum {
   TRS_INIT_ZERO,

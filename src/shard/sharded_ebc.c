@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "comm/qcomm.h"
 #include "shard/choose.h"
-#include "shard/sharded_ebc_impl.h"
+#include "shard/impl.h"
 #include "shard/vectors.h"
 
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "shard/sharded_ebc_impl.h"
+#include "shard/impl.h"
 
 /*
   Functions by which io/ accesses tensors on the device. They wait for the stream that changes the

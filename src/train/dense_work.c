@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "train/model_parallel_impl.h"
+#include "train/impl.h"
 
 /* Copy vectors from their places to a matrix of floats. */
 static PetscErrorCode widen_places(TrsModelParallel m, int64_t batch, TrsMatrix to)

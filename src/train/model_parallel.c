@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/names.h"
-#include "train/model_parallel_impl.h"
+#include "train/impl.h"
 
 #include <string.h>
 

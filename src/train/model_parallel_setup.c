@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/impl.h"
 #include "train/model_inputs.h"
-#include "train/model_parallel_impl.h"
 
 static const TrsOptionSpec specs[] = {
     {"-reproducible", TRS_OPTION_BOOL, "false", NULL, NULL, NULL,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "train/model_parallel_impl.h"
+#include "train/impl.h"
 
 PetscErrorCode TrsModelParallelAddState(TrsModelParallel m, TrsState *state)
 {

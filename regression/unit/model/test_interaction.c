@@ -4,6 +4,7 @@
   networks and projection against TorchRec's, recorded by record_deepfm.py and record_crossnet.py.
 */
 #include "golden_h5.h"
+#include "model/dlrm.h"
 #include "model/interaction.h"
 #include "trs_test.h"
 

@@ -16,7 +16,7 @@
   With sums, samples 0 and 2 get row 0 + row 3 = (5, 50), and sample 1 gets row q. SGD with learning
   rate 1 subtracts W ((1, 2) + (1, 1)) = W (2, 3) from rows 0 and 3, and (3, 0) from each row q.
 */
-#include "shard/sharded_ebc_impl.h"
+#include "shard/impl.h"
 #include "trs_test.h"
 
 #include <string.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "plan/optimal/bound_dual.h"
 
-#include "plan/optimal/lower_bound.h"
 #include "plan/plan_search.h"
 
 #include <math.h>
