@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The choice of payload, grid and update: none is missing, and each refusal names its option. */
+#include "embed/placement.h"
 #include "shard/choose.h"
 #include "trs_test.h"
 
@@ -27,7 +28,8 @@ static void make(fixture *f, TrsPooling pooling, TrsShardingType type)
   f->tables = (TrsTableConfigs){.n = 1, .table = &f->config};
   f->table_plan[0] = &f->plan;
   f->optimizers = (TrsSparseOptimizers){.n = 1, .args = &f->args};
-  f->shards = (TrsEmbeddingShards){.tables = &f->tables, .optimizers = &f->optimizers};
+  f->shards = (TrsEmbeddingShards){
+      .tables = &f->tables, .optimizers = &f->optimizers, .placements = trs_placements};
   f->groups = (TrsCommGroups){.local_world_size = 2, .n_hosts = TRS_HIERARCHICAL_HOSTS - 1};
   f->context = (TrsShardingContext){
       .groups = &f->groups, .tables = &f->tables, .shards = &f->shards, .table_plan = f->table_plan};
