@@ -33,3 +33,36 @@ PetscErrorCode TrsLayerMultiply(const TrsLayerContext *context, TrsStream stream
   PetscCall(context->compute->multiply(stream, &product));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
+
+static void complete(const TrsLayerContext *context, int weight, int bias, TrsLinear *linear)
+{
+  const TrsDenseParameter *W = &context->params->param[weight];
+
+  linear->in = W->stride;
+  linear->out = W->rows;
+  linear->weight = TrsParametersMatrix(context->params, weight);
+  linear->bias = TrsParametersVector(context->params, bias, linear->y.type);
+  if (!context->fused) linear->masks = NULL;
+}
+
+PetscErrorCode TrsLayerLinearForward(const TrsLayerContext *context, TrsStream stream, int weight, int bias,
+                                     TrsLinear linear)
+{
+  PetscFunctionBegin;
+  complete(context, weight, bias, &linear);
+  PetscCall(context->compute->linear_forward(stream, &linear));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsLayerLinearBackward(const TrsLayerContext *context, TrsStream stream, int weight, int bias,
+                                      TrsLinear linear, TrsMatrix dy, TrsMatrix dx)
+{
+  const TrsDenseParameter *param = context->params->param;
+  const TrsLinearGradients gradients = {
+      .dy = dy, .grad_weight = param[weight].grad, .grad_bias = param[bias].grad, .dx = dx};
+
+  PetscFunctionBegin;
+  complete(context, weight, bias, &linear);
+  PetscCall(context->compute->linear_backward(stream, &linear, &gradients));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}

@@ -115,3 +115,14 @@ PetscErrorCode TrsLayerCheck(const TrsLayerOps *ops);
 /* Compute C [m, n] = op(A) op(B) + beta C with the product's sizes and matrices. */
 PetscErrorCode TrsLayerMultiply(const TrsLayerContext *context, TrsStream stream, PetscBool trans_a,
                                 PetscBool trans_b, TrsMatrixProduct product);
+
+/*
+  Run a linear layer whose weight and bias are the parameters of these numbers. The caller sets
+  batch, x, activation and y of `linear`, and masks, which are only used if the context is fused.
+*/
+PetscErrorCode TrsLayerLinearForward(const TrsLayerContext *context, TrsStream stream, int weight, int bias,
+                                     TrsLinear linear);
+
+/* The backward of TrsLayerLinearForward(). Overwrites dy. dx is only computed if it has data. */
+PetscErrorCode TrsLayerLinearBackward(const TrsLayerContext *context, TrsStream stream, int weight, int bias,
+                                      TrsLinear linear, TrsMatrix dy, TrsMatrix dx);

@@ -29,42 +29,34 @@ static double flops(const TrsLayer *layer)
 /* The layer for n samples. x is its input, unless the layer has a copy of it. */
 static TrsLinear linear_of(const TrsLayer *layer, int64_t n, TrsMatrix x, const TrsReluMasks *masks)
 {
-  const TrsParameters *params = layer->context->params;
-
   return (TrsLinear){.batch = n,
-                     .in = layer->filled,
-                     .out = layer->out,
                      .x = layer->x.data ? layer->x : x,
-                     .weight = TrsParametersMatrix(params, layer->weight),
-                     .bias = TrsParametersVector(params, layer->bias, layer->y.type),
                      .activation = layer->activation,
                      .y = layer->y,
-                     .masks = layer->context->fused ? masks : NULL};
+                     .masks = masks};
 }
 
 static PetscErrorCode forward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x)
 {
-  const TrsComputeOps *compute = layer->context->compute;
   const TrsReluMasks masks = {.y = layer->mask};
-  const TrsLinear linear = linear_of(layer, n, x, &masks);
 
   PetscFunctionBegin;
-  if (layer->x.data) PetscCall(compute->convert_matrix(stream, n, layer->in, layer->filled, x, layer->x));
-  PetscCall(compute->linear_forward(stream, &linear));
+  if (layer->x.data)
+    PetscCall(layer->context->compute->convert_matrix(stream, n, layer->in, layer->filled, x, layer->x));
+  PetscCall(TrsLayerLinearForward(layer->context, stream, layer->weight, layer->bias,
+                                  linear_of(layer, n, x, &masks)));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode backward(const TrsLayer *layer, TrsStream stream, int64_t n, TrsMatrix x, TrsMatrix dy,
                                TrsMatrix dx)
 {
-  const TrsDenseParameter *param = layer->context->params->param;
-  const TrsReluMasks masks = {.y = layer->mask, .x = layer->below ? layer->below->mask : (TrsReluMask){0}};
-  const TrsLinear linear = linear_of(layer, n, x, &masks);
-  const TrsLinearGradients gradients = {
-      .dy = dy, .grad_weight = param[layer->weight].grad, .grad_bias = param[layer->bias].grad, .dx = dx};
+  TrsReluMasks masks = {.y = layer->mask};
 
   PetscFunctionBegin;
-  PetscCall(layer->context->compute->linear_backward(stream, &linear, &gradients));
+  if (layer->below) masks.x = layer->below->mask;
+  PetscCall(TrsLayerLinearBackward(layer->context, stream, layer->weight, layer->bias,
+                                   linear_of(layer, n, x, &masks), dy, dx));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -257,7 +257,6 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
 {
   const TrsGru *gru = (const TrsGru *)layer->own;
   const TrsComputeOps *compute = layer->context->compute;
-  const TrsDenseParameter *param = layer->context->params->param;
   const int64_t H = layer->width, D = layer->dim;
   TrsGruBatch batch;
 
@@ -268,27 +267,18 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
   if (batch.x_operand.data != batch.x)
     PetscCall(compute->convert_matrix(stream, batch.n_rows, D, D, TrsFloats(batch.x, D), batch.x_operand));
   PetscCall(clear_empty(layer, stream, &batch, x));
-  PetscCall(compute->linear_forward(
-      stream, &(TrsLinear){.batch = batch.n_rows,
-                           .in = D,
-                           .out = 3 * H,
-                           .x = batch.x_operand,
-                           .weight = TrsParametersMatrix(layer->context->params, gru->weight_ih),
-                           .bias = param[gru->bias_ih].value,
-                           .y = TrsFloats(batch.from_x, 3 * H)}));
+  PetscCall(TrsLayerLinearForward(
+      layer->context, stream, gru->weight_ih, gru->bias_ih,
+      (TrsLinear){.batch = batch.n_rows, .x = batch.x_operand, .y = TrsFloats(batch.from_x, 3 * H)}));
   for (int64_t t = 0; t < batch.n_steps; t++) {
     TrsGruStep step = step_of(layer, &batch, t);
 
     step.to = x.data + layer->column;
     step.to_stride = x.stride;
-    PetscCall(compute->linear_forward(
-        stream, &(TrsLinear){.batch = step.m,
-                             .in = H,
-                             .out = 3 * H,
-                             .x = rows_from(batch.before_operand, batch.host.first[t]),
-                             .weight = TrsParametersMatrix(layer->context->params, gru->weight_hh),
-                             .bias = param[gru->bias_hh].value,
-                             .y = TrsFloats(step.from_h, 3 * H)}));
+    PetscCall(TrsLayerLinearForward(layer->context, stream, gru->weight_hh, gru->bias_hh,
+                                    (TrsLinear){.batch = step.m,
+                                                .x = rows_from(batch.before_operand, batch.host.first[t]),
+                                                .y = TrsFloats(step.from_h, 3 * H)}));
     PetscCall(compute->gru_forward(stream, &step));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -324,9 +314,8 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
 {
   const TrsGru *gru = (const TrsGru *)layer->own;
   const TrsComputeOps *compute = layer->context->compute;
-  const TrsDenseParameter *param = layer->context->params->param;
   const int64_t H = layer->width, D = layer->dim, state_bytes = H * (int64_t)sizeof(float);
-  const TrsReluMasks none = {.y = {0}}, *const masks = layer->context->fused ? &none : NULL;
+  const TrsReluMasks none = {.y = {0}};
   TrsMatrix from_h, from_x;
   TrsGruBatch batch;
   TrsRowsCopy copy;
@@ -345,34 +334,18 @@ static PetscErrorCode backward(TrsSequenceLayer *layer, TrsStream stream, int64_
                        .to_stride = state_bytes};
   PetscCall(compute->copy_rows(stream, gru->workspace, 1, &copy));
   PetscCall(backward_steps(layer, stream, &batch));
-  PetscCall(compute->linear_backward(
-      stream,
-      &(TrsLinear){.batch = batch.n_rows,
-                   .in = H,
-                   .out = 3 * H,
-                   .x = batch.before_operand,
-                   .weight = TrsParametersMatrix(layer->context->params, gru->weight_hh),
-                   .y = from_h,
-                   .masks = masks},
-      &(TrsLinearGradients){
-          .dy = from_h, .grad_weight = param[gru->weight_hh].grad, .grad_bias = param[gru->bias_hh].grad}));
+  PetscCall(TrsLayerLinearBackward(
+      layer->context, stream, gru->weight_hh, gru->bias_hh,
+      (TrsLinear){.batch = batch.n_rows, .x = batch.before_operand, .y = from_h, .masks = &none}, from_h,
+      TrsFloats(NULL, 0)));
   /*
     Once the gradient of their weight is computed, the rows are not needed. Their gradient
     overwrites them.
   */
-  PetscCall(compute->linear_backward(
-      stream,
-      &(TrsLinear){.batch = batch.n_rows,
-                   .in = D,
-                   .out = 3 * H,
-                   .x = batch.x_operand,
-                   .weight = TrsParametersMatrix(layer->context->params, gru->weight_ih),
-                   .y = from_x,
-                   .masks = masks},
-      &(TrsLinearGradients){.dy = from_x,
-                            .grad_weight = param[gru->weight_ih].grad,
-                            .grad_bias = param[gru->bias_ih].grad,
-                            .dx = TrsFloats(batch.x, D)}));
+  PetscCall(TrsLayerLinearBackward(
+      layer->context, stream, gru->weight_ih, gru->bias_ih,
+      (TrsLinear){.batch = batch.n_rows, .x = batch.x_operand, .y = from_x, .masks = &none}, from_x,
+      TrsFloats(batch.x, D)));
   PetscCall(pack(layer, stream, &batch, bags, PETSC_TRUE));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

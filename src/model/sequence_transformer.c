@@ -257,24 +257,12 @@ static PetscErrorCode make_operand(const TrsSequenceLayer *layer, TrsStream stre
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A part as a linear layer with the given x, activation, y and masks. */
-static TrsLinear linear_of(const TrsSequenceLayer *layer, int64_t rows, TrsPart part, TrsLinear linear)
-{
-  const TrsParameters *params = layer->context->params;
-
-  linear.batch = rows;
-  linear.in = params->param[part.weight].cols;
-  linear.out = params->param[part.weight].rows;
-  linear.weight = TrsParametersMatrix(params, part.weight);
-  linear.bias = TrsParametersVector(params, part.bias, linear.y.type);
-  return linear;
-}
-
+/* Run a part as a linear layer, with x, activation, y and masks as given. */
 static PetscErrorCode linear(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows, TrsPart part,
                              TrsLinear given)
 {
-  given = linear_of(layer, rows, part, given);
-  return layer->context->compute->linear_forward(stream, &given);
+  given.batch = rows;
+  return TrsLayerLinearForward(layer->context, stream, part.weight, part.bias, given);
 }
 
 /* Add x to sum [rows, D], and normalise the sum to y. */
@@ -351,15 +339,10 @@ static PetscErrorCode forward(TrsSequenceLayer *layer, TrsStream stream, int64_t
 
 /* From dy [rows, out] compute the gradients of W and b, and dx [rows, in]. */
 static PetscErrorCode linear_gradients(const TrsSequenceLayer *layer, TrsStream stream, int64_t rows,
-                                       TrsPart part, TrsLinear given, TrsMatrix dy, TrsMatrix dx)
+                                       TrsPart part, TrsLinear linear, TrsMatrix dy, TrsMatrix dx)
 {
-  const TrsDenseParameter *param = layer->context->params->param;
-  const TrsLinearGradients gradients = {
-      .dy = dy, .grad_weight = param[part.weight].grad, .grad_bias = param[part.bias].grad, .dx = dx};
-
-  given = linear_of(layer, rows, part, given);
-  if (!layer->context->fused) given.masks = NULL;
-  return layer->context->compute->linear_backward(stream, &given, &gradients);
+  linear.batch = rows;
+  return TrsLayerLinearBackward(layer->context, stream, part.weight, part.bias, linear, dy, dx);
 }
 
 /* Replace the gradient d of a norm's output with the gradient of its input. */
