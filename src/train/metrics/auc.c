@@ -152,7 +152,7 @@ static void add_areas(int64_t n, const TrsAucRecord *records, const TrsCurve *be
   }
 }
 
-/* Add up the curves of all ranks' sorted records in doubles. */
+/* Add up the curves over all ranks' sorted records in doubles. */
 static PetscErrorCode sum_curves(MPI_Comm comm, int64_t n, const TrsAucRecord *records, TrsCurve *total)
 {
   TrsCurve here = {0}, before = {0};
@@ -163,7 +163,7 @@ static PetscErrorCode sum_curves(MPI_Comm comm, int64_t n, const TrsAucRecord *r
     here.fp += (double)records[i].weight * (1.0 - (double)records[i].label);
   }
   here.n = (double)n;
-  /* MPI_Exscan leaves the zeros of rank 0. */
+  /* MPI_Exscan does not change the zeros on rank 0. */
   PetscCallMPI(MPI_Exscan(&here, &before, TRS_CURVE_DOUBLES, MPI_DOUBLE, MPI_SUM, comm));
   add_areas(n, records, &before, &here);
   PetscCallMPI(MPI_Allreduce(&here, total, TRS_CURVE_DOUBLES, MPI_DOUBLE, MPI_SUM, comm));
@@ -173,8 +173,8 @@ static PetscErrorCode sum_curves(MPI_Comm comm, int64_t n, const TrsAucRecord *r
 /* --- the same in exact sums --- */
 
 /*
-  The sums of a TrsCurve. Only whether n is 0 counts. A point of a curve is the rounded sum of all
-  records up to some prediction, so it does not depend on the ranks that hold them.
+  The sums in a TrsCurve. For n it only matters whether it is 0. A point on a curve is the rounded
+  sum of all records up to some prediction, so it does not depend on the ranks that hold them.
 */
 enum { TRS_TP, TRS_FP, TRS_N, TRS_ROC, TRS_PR, TRS_N_CURVE };
 
@@ -184,7 +184,10 @@ static void add_record(TrsExactSum *curve, const TrsAucRecord *record)
   TrsExactSumAdd(&curve[TRS_FP], (double)record->weight * (1.0 - (double)record->label));
 }
 
-/* As add_areas(), whose curves the sums up[TRS_TP], [TRS_FP] continue. */
+/*
+  Like add_areas(). The sums up[TRS_TP] and up[TRS_FP] hold the curves' values before this rank's
+  records.
+*/
 static void add_areas_exactly(int64_t n, const TrsAucRecord *records, PetscBool is_first, TrsExactSum *up,
                               TrsExactSum *areas)
 {
@@ -207,7 +210,7 @@ static void add_areas_exactly(int64_t n, const TrsAucRecord *records, PetscBool 
   }
 }
 
-/* As sum_curves(). */
+/* Like sum_curves(). */
 static PetscErrorCode sum_curves_exactly(MPI_Comm comm, int64_t n, const TrsAucRecord *records,
                                          TrsCurve *total)
 {
@@ -251,7 +254,7 @@ PetscErrorCode TrsAucScratchFree(TrsAucScratch *scratch)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Bring the records of this rank's predictions here, sorted. */
+/* Gather the records in this rank's range of predictions, sorted. */
 static PetscErrorCode gather_records(MPI_Comm comm, int64_t n, const TrsAucRecord *records,
                                      TrsAucScratch *scratch, int64_t *n_mine, const TrsAucRecord **mine)
 {

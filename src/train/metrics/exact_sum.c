@@ -4,11 +4,14 @@
 #include <math.h>
 #include <string.h>
 
-/* NOT_FINITE is a place above those of all finite doubles, the last of which is 2045 / 24. */
+/* NOT_FINITE is a place above those of all finite doubles. Their highest place is 2045 / 24. */
 enum { TRS_DIGIT_BITS = 24, TRS_LOWEST_BIT = -1074, TRS_MANTISSA = 52, TRS_NOT_FINITE = 1000 };
 static const int64_t radix = INT64_C(1) << TRS_DIGIT_BITS;
 
-/* Let the digits begin at a place that is not lower than now. Digits below it are dropped. */
+/*
+  Let the digits start at place `first`, which must not be lower than the current one. Digits below
+  it are dropped.
+*/
 static void raise_to(TrsExactSum *sum, int64_t first)
 {
   const int64_t by = first - sum->first;
@@ -52,7 +55,7 @@ void TrsExactSumMerge(TrsExactSum *sum, const TrsExactSum *other)
   for (int k = 0; k < TRS_EXACT_DIGITS; k++) sum->digit[k] += raised.digit[k];
 }
 
-/* Bring the digits into their unique form, with every digit but the last in [0, 2^24). */
+/* Convert the digits to their unique form, with every digit except the last in [0, 2^24). */
 static void carry(int64_t digit[TRS_EXACT_DIGITS])
 {
   for (int k = 0; k + 1 < TRS_EXACT_DIGITS; k++) {
@@ -104,7 +107,7 @@ PetscErrorCode TrsExactSumsReduce(MPI_Comm comm, int n, const TrsExactSum *sums,
     raise_to(&total[i], first[i]);
   }
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, total, n * TRS_EXACT_INTS, MPI_INT64_T, MPI_SUM, comm));
-  for (int i = 0; i < n; i++) total[i].first = first[i]; /* these have been added up, too */
+  for (int i = 0; i < n; i++) total[i].first = first[i]; /* the places have been added, too */
   PetscCall(PetscFree(first));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

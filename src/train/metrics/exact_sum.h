@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sums of doubles whose bits do not depend on the order of the additions, or on the ranks that make
+  Sums of doubles whose bits do not depend on the order of the additions or on the ranks that make
   them. Internal to train/.
 
   A double is cut into digits of 24 bits at fixed places, and integers add up the digits of each
-  place. A sum keeps the four places from the largest value that was added. Digits below
-  them are dropped, whenever they come, so the result depends only on the values. The sum of n
-  values is wrong by less than n 2^-72 of the largest one. Up to 2^38 values fit, and positive and
-  negative ones may cancel.
+  place. A sum keeps four places, starting at the place of the largest value added. Lower digits are
+  dropped, no matter when they are added, so the result depends only on the values. The error of a
+  sum of n values is less than n 2^-72 of the largest value. Up to 2^38 values fit, and positive and
+  negative values may cancel.
 
   Source: Demmel and Nguyen, "Parallel Reproducible Summation" (2015), with integers as the bins;
           data/weight_sum.h has whole sums of floats
@@ -33,11 +33,14 @@ void TrsExactSumAdd(TrsExactSum *sum, double value);
 /* Add all values of another sum. Not collective. */
 void TrsExactSumMerge(TrsExactSum *sum, const TrsExactSum *other);
 
-/* The sum, rounded. Not collective. */
+/* Get the sum, rounded. Not collective. */
 double TrsExactSumValue(const TrsExactSum *sum);
 
-/* Tell whether numbers from a file are a finite sum, with room for many more values. */
+/* True if numbers from a file form a finite sum with room for many more values. */
 PetscBool TrsExactSumIsValid(const TrsExactSum *sum);
 
-/* total [n]: the sums [n] of all ranks, the same on each. Collective on comm. Errors: MEMORY */
+/*
+  Set total [n] to the sums [n] over all ranks, the same on each rank. Collective on comm. Errors:
+  MEMORY
+*/
 PetscErrorCode TrsExactSumsReduce(MPI_Comm comm, int n, const TrsExactSum *sums, TrsExactSum *total);

@@ -309,7 +309,7 @@ static void add_exactly(double digits[TRS_WEIGHT_DIGITS], double value)
   TrsWeightSumAdd(digits, isfinite(parts[0]) ? 3 : 1, parts);
 }
 
-/* The numbers of each segment. Ranks other than a segment's owner have zeros. */
+/* Values of each segment. Ranks other than a segment's owner have zeros. */
 typedef struct {
   double ne[TRS_GROUP_MAX_SEGMENTS], samples[TRS_GROUP_MAX_SEGMENTS], both[TRS_GROUP_MAX_SEGMENTS];
 } TrsSegments;

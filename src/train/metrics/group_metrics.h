@@ -39,7 +39,7 @@ typedef struct {
   int n_segments; /* 0 without -metrics_segments */
   /*
     NE of the samples in group 0, 1 ... as in a whole evaluation: with one class the mean label is
-    clamped and NE means nothing, without samples NE is NaN.
+    clamped and NE is meaningless, without samples NE is NaN.
   */
   double segment_ne[TRS_GROUP_MAX_SEGMENTS];
   double segment_samples[TRS_GROUP_MAX_SEGMENTS]; /* number of samples */
@@ -69,12 +69,12 @@ PetscErrorCode TrsGroupMetricsAdd(TrsGroupMetrics metrics, int64_t n, const floa
                                   const float *labels, const float *weights, const int64_t *group);
 
 /*
-  Forget all samples, and make room for n in metrics without a window. Not collective. Errors:
-  MEMORY.
+  Drop all samples, and reserve memory for n samples in metrics without a window. Not collective.
+  Errors: MEMORY.
 */
 PetscErrorCode TrsGroupMetricsRestart(TrsGroupMetrics metrics, int64_t n);
 
-/* The values of the samples that all ranks keep, the same on each rank. Collective. */
+/* Compute the values for the samples that all ranks keep, the same on each rank. Collective. */
 PetscErrorCode TrsGroupMetricsCompute(TrsGroupMetrics metrics, TrsGroupValues *values);
 
 /* Collective on comm. */

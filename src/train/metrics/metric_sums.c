@@ -105,7 +105,7 @@ void TrsExactMetricSumsAdd(const TrsMetricKind *kind, TrsExactMetricSums *sums, 
                            const TrsAucRecord *records)
 {
   TrsExactSum *positive = sums->sum + TRS_N_SUMS, *negative = positive + TRS_METRIC_BINS;
-  TrsMetricSums one = {0}; /* those of one sample */
+  TrsMetricSums one = {0}; /* the sums of one sample */
 
   for (int64_t i = 0; i < n; i++) {
     const int bin = bin_of(records[i].prediction);
@@ -136,7 +136,7 @@ void TrsExactMetricSumsRound(const TrsExactMetricSums *sums, TrsMetricSums *roun
   }
 }
 
-/* Numbers have no probabilities and classes, classes no means and errors. */
+/* Numbers have no probabilities, and classes have no means and errors. */
 static void leave_out(const TrsMetricKind *kind, TrsMetricValues *values)
 {
   const double none = (double)NAN;
@@ -171,7 +171,7 @@ static double precision_recall_area(const TrsMetricSums *total)
   return area;
 }
 
-/* The values of samples without a weight: no value is known. */
+/* The values for samples without a weight: all are unknown. */
 static TrsMetricValues no_values(int64_t n_samples)
 {
   const double none = (double)NAN;

@@ -31,7 +31,7 @@ typedef struct {
 } TrsMetricSums;
 enum { TRS_METRIC_SUM_DOUBLES = TRS_N_SUMS + 2 * TRS_METRIC_BINS };
 
-/* The same sums, whose bits do not depend on the order of the samples. Starts as zeros. */
+/* The same sums with bits that do not depend on the order of the samples. Starts as zeros. */
 typedef struct {
   TrsExactSum sum[TRS_METRIC_SUM_DOUBLES]; /* in the order of TrsMetricSums */
 } TrsExactMetricSums;
@@ -44,21 +44,25 @@ typedef struct {
 void TrsMetricSumsAdd(const TrsMetricKind *kind, TrsMetricSums *sums, int64_t n, const TrsAucRecord *records);
 
 /*
-  As TrsMetricSumsAdd(). A sample's part of a sum is rounded by itself, so cross entropy takes one
-  logarithm for each sample. Not collective.
+  Like TrsMetricSumsAdd(). A sample's part of each sum is rounded separately, so cross entropy takes
+  one logarithm per sample. Not collective.
 */
 void TrsExactMetricSumsAdd(const TrsMetricKind *kind, TrsExactMetricSums *sums, int64_t n,
                            const TrsAucRecord *records);
 
-/* The sums of all ranks, the same on every rank. Collective on comm. Errors: MEMORY */
+/*
+  Add the sums over all ranks, with the same result on every rank. Collective on comm. Errors:
+  MEMORY
+*/
 PetscErrorCode TrsExactMetricSumsReduce(MPI_Comm comm, const TrsExactMetricSums *sums,
                                         TrsExactMetricSums *total);
 
-/* The sums, rounded. Not collective. */
+/* Round the sums. Not collective. */
 void TrsExactMetricSumsRound(const TrsExactMetricSums *sums, TrsMetricSums *rounded);
 
 /*
-  The metrics from sums over all ranks. auc is NaN, because it needs the samples themselves. So are
-  metrics that the kind of labels does not have, and all metrics of samples without a weight.
+  Compute the metrics from sums over all ranks. auc is NaN, because it needs the samples themselves.
+  Metrics that the kind of labels does not have, and all metrics of samples without a weight, are
+  NaN, too.
 */
 void TrsMetricSumsValues(const TrsMetricKind *kind, const TrsMetricSums *total, TrsMetricValues *values);

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* The values that ranks add up. All fields are doubles. */
+/* The values that are summed over ranks. All fields are doubles. */
 typedef struct {
   TrsMetricSums metrics;
   double weight_digits[TRS_WEIGHT_DIGITS]; /* for samples with weights: data/weight_sum.h */
@@ -17,8 +17,10 @@ struct TrsMetricsImpl {
   MPI_Comm comm;
   TrsMetricKind kind;
   PetscBool curves;
-  TrsSums sums; /* sums of this rank */
-  /* This rank's exact sums in the place of `sums`, and those of all ranks. NULL if not wanted. */
+  TrsSums sums; /* this rank's sums */
+  /*
+    This rank's exact sums, used instead of `sums`, and the sums over all ranks. NULL if not wanted.
+  */
   TrsExactMetricSums *exact, *exact_total;
   TrsBuffer records; /* TrsAucRecord [n_records]; without curves only those of the last call */
   int64_t n_records;

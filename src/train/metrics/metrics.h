@@ -6,8 +6,8 @@
   Samples are added on each rank. Sums are in double, and the sum of samples' weights is exact
   (data/weight_sum.h). With curves every (prediction, label, weight) is kept, and AUC and AUPRC are
   exact: equal predictions count half in AUC and are one point on AUPRC's curve. Without curves
-  AUPRC is computed over 1000 bins of the prediction, as TorchRec's lifetime value. Nothing depends
-  on the number of threads. If the kind asks for exact sums, nothing depends on the number of ranks
+  AUPRC is computed over 1000 bins of the prediction, like TorchRec's lifetime value. Nothing
+  depends on the number of threads. With exact sums, the values do not depend on the number of ranks
   or the order of the samples either.
 
   Source: torchrec.metrics (ne, auc, auprc, accuracy, calibration, ctr, mse, mae); src/RULES.md,
@@ -23,14 +23,14 @@
 
 typedef struct TrsMetricsImpl *TrsMetrics;
 
-/* Something that the samples lack, so that some of their metrics mean nothing. */
+/* Data that the samples lack. Some of their metrics are then meaningless. */
 typedef enum { TRS_LACK_NOTHING, TRS_LACK_CLASS, TRS_LACK_WEIGHT } TrsMetricLack;
 
 /* If no sample has a weight, all values are NaN. */
 typedef struct {
   int64_t n_samples;
-  TrsMetricLack lack; /* of labels that are probabilities: all are 0, or all are 1 */
-  double loss;        /* weighted mean of the loss sums given */
+  TrsMetricLack lack; /* CLASS: all labels (probabilities) are 0, or all are 1 */
+  double loss;        /* weighted mean of the given loss sums */
   double ne;          /* cross entropy divided by the entropy of the mean label */
   double auc;         /* 0.5 if a class is missing; NaN without curves */
   double auprc;       /* 1 without negatives, 0 without positives; without curves both are 0.5 */
@@ -43,18 +43,17 @@ typedef struct {
 } TrsMetricValues;
 
 /*
-  Set to NaN the values that mean nothing: with one class NE, AUC and AUPRC, and without positives
-  the calibration. Files keep TorchRec's values of these. Code that compares or prints metrics
-  needs this.
+  Set meaningless values to NaN: with one class NE, AUC and AUPRC, and without positives the
+  calibration. Files keep TorchRec's values. Code that compares or prints metrics must call this.
 */
 void TrsMetricsKeepMeasured(TrsMetricValues *values);
 
-/* The kind of the samples' labels, on which the metrics depend; zeros: probabilities. */
+/* The kind of the samples' labels, on which the metrics depend. Zeros mean probabilities. */
 typedef struct {
   TrsLabelKind labels;
   TrsLossKind loss;
   double huber_delta;
-  PetscBool exact; /* sums whose bits do not depend on the ranks and the order of the samples */
+  PetscBool exact; /* use sums whose bits do not depend on the ranks and the order of the samples */
 } TrsMetricKind;
 
 /* curves: keep all predictions, for AUC. Collective on comm (duplicated). */
@@ -66,15 +65,15 @@ PetscErrorCode TrsMetricsCreate(MPI_Comm comm, const TrsMetricKind *kind, PetscB
 
   In:     predictions, labels  host [n]: probabilities and labels in [0, 1], numbers, or classes as
                                in train/metrics/metric_sums.h
-          weights              host [n] or NULL (all 1), the same choice in all calls
+          weights              host [n] or NULL (all 1); all calls must make the same choice
   Errors: MEMORY
 */
 PetscErrorCode TrsMetricsAdd(TrsMetrics metrics, int64_t n, const float *predictions, const float *labels,
                              const float *weights);
 
 /*
-  Add n losses, each the sum of some samples' weighted losses on any rank. Loss i is losses[i *
-  stride], host. With exact sums the bits depend on how losses were put together before. Not
+  Add n losses, each a sum of weighted losses over some samples on any rank. Loss i is losses[i *
+  stride], host. With exact sums the bits still depend on the grouping of samples into losses. Not
   collective.
 */
 void TrsMetricsAddLosses(TrsMetrics metrics, int64_t n, const double *losses, int64_t stride);

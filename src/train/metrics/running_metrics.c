@@ -22,10 +22,11 @@ enum { TRS_KEPT_OF_SUM = 1 + 2 * TRS_EXACT_DIGITS, TRS_N_EXACT = TRS_METRIC_SUM_
 /* The additional data of exact sums. */
 typedef struct {
   TrsExactMetricSums lifetime, window, total;
-  int64_t *place, *group; /* of the samples in the ring: [capacity] places among all samples */
-  TrsAucRecord *chosen;   /* [capacity] samples of the window */
+  /* [capacity] places of the ring's samples among all samples; their groups */
+  int64_t *place, *group;
+  TrsAucRecord *chosen; /* [capacity] samples of the window */
   double kept[TRS_N_EXACT];
-  /* Number of samples that the window had in the checkpoint. They have the places before 0. */
+  /* Number of samples in the checkpoint's window. Their places are negative. */
   int64_t loaded;
   TrsBuffer kept_window; /* the window's numbers for a checkpoint */
 } TrsExactMetrics;
@@ -34,11 +35,11 @@ struct TrsRunningMetricsImpl {
   MPI_Comm comm;
   TrsMetricKind kind;
   int rank;
-  int64_t window_samples; /* on all ranks */
+  int64_t window_samples; /* over all ranks */
   /* The window: its size on this rank, the samples in it, and the place of the next one. */
   int64_t capacity, n, next;
   TrsAucRecord *record;   /* [capacity], a ring */
-  TrsExactMetrics *exact; /* or NULL */
+  TrsExactMetrics *exact; /* NULL without exact sums */
   TrsMetricSums lifetime, window, total;
   TrsAucScratch scratch;
   TrsGroupMetrics groups; /* for the same window; NULL if not wanted */
@@ -150,7 +151,7 @@ static void finish(TrsRunningMetrics m, TrsMetricValues *values)
   TrsMetricSumsValues(&m->kind, &m->total, values);
 }
 
-/* Add up sums over ranks into m->total, and exact ones into m->exact->total, too. */
+/* Add the sums over ranks into m->total, and exact sums also into m->exact->total. */
 static PetscErrorCode add_up(TrsRunningMetrics m, const TrsMetricSums *sums, const TrsExactMetricSums *exact)
 {
   PetscFunctionBegin;
@@ -165,13 +166,13 @@ static PetscErrorCode add_up(TrsRunningMetrics m, const TrsMetricSums *sums, con
 
 /* --- the window of exact sums --- */
 
-/* The sample in the ring that has number i, from the oldest on. */
+/* The index in the ring of its i-th sample, counted from the oldest. */
 static int64_t in_ring(TrsRunningMetrics m, int64_t i)
 {
   return (m->next + m->capacity - m->n + i) % m->capacity;
 }
 
-/* The number of this rank's first sample in the ring that is not before `place`. */
+/* The number of this rank's first sample in the ring whose place is at least `place`. */
 static int64_t first_from(TrsRunningMetrics m, int64_t place)
 {
   int64_t low = 0, high = m->n;
@@ -187,7 +188,10 @@ static int64_t first_from(TrsRunningMetrics m, int64_t place)
   return low;
 }
 
-/* Find this rank's first sample of the window. All ranks have window_samples from there on. */
+/*
+  Find this rank's first sample in the window. From there on, all ranks together have at most
+  window_samples.
+*/
 static PetscErrorCode find_window(TrsRunningMetrics m, int64_t *first)
 {
   int64_t low = -m->exact->loaded, high = m->examples;
@@ -207,7 +211,7 @@ static PetscErrorCode find_window(TrsRunningMetrics m, int64_t *first)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Put this rank's samples of the window side by side, and those of groups into m->groups. */
+/* Put this rank's samples in the window side by side, and their groups into m->groups. */
 static PetscErrorCode choose_window(TrsRunningMetrics m, int64_t *n)
 {
   int64_t first = 0;
@@ -231,7 +235,7 @@ static PetscErrorCode choose_window(TrsRunningMetrics m, int64_t *n)
 
 /* --- values --- */
 
-/* The values of the window. */
+/* Compute the window's values. */
 static PetscErrorCode compute_window(TrsRunningMetrics m, TrsMetricValues *values)
 {
   int64_t n = m->n;
@@ -312,7 +316,7 @@ PetscErrorCode TrsRunningMetricsLoad(TrsRunningMetrics m, const char *path, int 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write an integer as two numbers of a file: its upper and lower 32 bits. */
+/* Write an integer as two numbers for a file: its upper and lower 32 bits. */
 static void put_halves(int64_t integer, double to[2])
 {
   const int64_t low = integer & INT64_C(0xffffffff);
@@ -322,7 +326,7 @@ static void put_halves(int64_t integer, double to[2])
 }
 
 /*
-  Take an integer from two numbers of a file. Returns whether they are one, with an upper half in
+  Read an integer from two numbers of a file. Returns true if they are valid, with an upper half in
   [-most, most).
 */
 static PetscBool take_halves(const double from[2], double most, int64_t *integer)
@@ -350,7 +354,7 @@ PetscErrorCode TrsRunningMetricsSaveExact(TrsRunningMetrics m, int *n, double **
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take a sum from the numbers of a file. Returns whether it is one. */
+/* Read a sum from a file's numbers. Returns true if they are valid. */
 static PetscBool take_sum(const double *numbers, TrsExactSum *sum)
 {
   if (!(fabs(numbers[0]) < 0x1p31 && numbers[0] == floor(numbers[0]))) return PETSC_FALSE;
@@ -393,7 +397,7 @@ static int by_place(const void *a, const void *b)
   return (x->place > y->place) - (x->place < y->place);
 }
 
-/* Gather all ranks' rows, from `first` in their rings on, in the samples' order. all: on rank 0. */
+/* Gather all ranks' rows, from `first` in each rank's ring on, in sample order. all: on rank 0. */
 static PetscErrorCode gather_window(TrsRunningMetrics m, int64_t first, TrsWindowRow *all)
 {
   const int n = (int)(m->n - first);
@@ -463,7 +467,7 @@ PetscErrorCode TrsRunningMetricsSaveWindow(TrsRunningMetrics m, int64_t most, in
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take a sample from the numbers of a file. Returns whether it is one. */
+/* Read a sample from a file's numbers. Returns true if they are valid. */
 static PetscBool take_row(const double *from, PetscBool grouped, TrsAucRecord *record, int64_t *group)
 {
   const float value[] = {(float)from[0], (float)from[1], (float)from[2]};

@@ -9,9 +9,9 @@
   drops samples. Both are equal if the window is a multiple of the global batch. There is no
   lifetime AUC (as in TorchRec), because it would need all samples.
 
-  With exact sums the window has the last samples in the order of the global batches, wherever they
-  are. As any of them may be on one rank, each rank keeps its own last `window` samples, 40 bytes
-  each. So the values' bits are the same for any number of ranks.
+  With exact sums the window holds the last samples in the order of the global batches, on whichever
+  ranks they are. Since they may all be on one rank, each rank keeps its own last `window` samples,
+  40 bytes each. So the values' bits are the same for any number of ranks.
 
   Source: torchrec.metrics.rec_metric (WindowBuffer), throughput; src/RULES.md, section 18
 */
@@ -46,17 +46,19 @@ extern const TrsOptionGroup trs_metrics_options; /* -metrics_every -metrics_wind
 PetscErrorCode TrsRunningMetricsCreate(MPI_Comm comm, const TrsMetricKind *kind, TrsOptions options,
                                        int64_t window_samples, TrsRunningMetrics *metrics);
 
-/* Samples of this rank, host [n]. */
+/* This rank's samples, host [n]. */
 typedef struct {
   int64_t n;
-  const float *predictions, *labels; /* as TrsMetricsAdd() takes them */
+  const float *predictions, *labels; /* in the format of TrsMetricsAdd() */
   const float *weights;              /* NULL: all 1 */
   const int64_t *group;              /* NULL without -metrics_group */
-  /* Places in the step's global batch, growing. Only exact sums use them. */
+  /* Increasing places in the step's global batch. Only exact sums use them. */
   const int64_t *place;
 } TrsMetricSamples;
 
-/* Add samples of the step that TrsRunningMetricsStep() ends. Not collective, no allocation. */
+/*
+  Add samples of the step that the next TrsRunningMetricsStep() ends. Not collective, no allocation.
+*/
 PetscErrorCode TrsRunningMetricsAdd(TrsRunningMetrics metrics, const TrsMetricSamples *samples);
 
 /*
@@ -81,7 +83,7 @@ PetscErrorCode TrsRunningMetricsLoad(TrsRunningMetrics metrics, const char *path
                                      const double *numbers);
 
 /*
-  Do the same for the exact sums, after Save and after Load. *n is 0 without exact sums; LoadExact
+  Do the same for the exact sums, after Save and after Load. *n is 0 without exact sums. LoadExact
   then ignores its numbers. Without LoadExact, new samples are added to the rounded sums of Load.
 */
 PetscErrorCode TrsRunningMetricsSaveExact(TrsRunningMetrics metrics, int *n, double **numbers);
@@ -92,9 +94,9 @@ PetscErrorCode TrsRunningMetricsLoadExact(TrsRunningMetrics metrics, const char 
   SaveWindow gets the window of exact sums for a checkpoint, in the order of the samples, as *n
   numbers on rank 0, borrowed until the next call. *n is 0 on other ranks and without exact sums. A
   window that needs more than `most` numbers is saved as empty. Collective. Errors: MEMORY.
-  LoadWindow restores the window from the first *used of n numbers, the same on all ranks, before
-  the first Add. It ignores groups that this run does not have. If only this run has groups, it
-  ignores the whole window. Not collective. Errors: DATA.
+  LoadWindow restores the window from the first *used of n numbers, the same on all ranks. Must be
+  called before the first Add. It ignores groups that this run does not have. If only this run has
+  groups, it ignores the whole window. Not collective. Errors: DATA.
 */
 PetscErrorCode TrsRunningMetricsSaveWindow(TrsRunningMetrics metrics, int64_t most, int *n, double **numbers);
 PetscErrorCode TrsRunningMetricsLoadWindow(TrsRunningMetrics metrics, const char *path, int n,

@@ -5,12 +5,12 @@
 
 /* --- the samples of a task --- */
 
-/* Memory for the samples of a task. Starts as zeros. */
+/* Memory for a task's samples. Starts as zeros. */
 typedef struct {
   TrsBuffer predictions, labels, weights, group, place;
 } TrsTaskScratch;
 
-/* Find the kind of a task's metrics; options NULL: of a plain training. */
+/* Find the kind of a task's metrics. options NULL: the kind for a plain training. */
 static PetscErrorCode find_kind(const TrsTaskConfig *task, TrsOptions options, TrsMetricKind *kind)
 {
   PetscFunctionBegin;
@@ -185,7 +185,7 @@ struct TrsTaskRunningImpl {
   const TrsTaskConfigs *tasks;
   TrsRunningMetrics *metrics; /* [tasks] */
   TrsTaskScratch scratch;
-  TrsBuffer kept, kept_exact, kept_window; /* the numbers of all tasks for a checkpoint */
+  TrsBuffer kept, kept_exact, kept_window; /* all tasks' numbers for a checkpoint */
 };
 
 PetscErrorCode TrsTaskRunningCreate(MPI_Comm comm, const TrsTaskConfigs *tasks, TrsOptions options,
@@ -234,10 +234,13 @@ PetscErrorCode TrsTaskRunningCompute(TrsTaskRunning m, TrsRunningValues *values)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The most numbers of all windows in a checkpoint, 128 MiB. io/hdf5_attribute.c reads as many. */
+/*
+  Limit on the numbers of all windows in a checkpoint: 128 MiB. io/hdf5_attribute.c has the same
+  limit.
+*/
 enum { TRS_MOST_IN_WINDOWS = 1 << 24 };
 
-/* Put n numbers of a task behind the *total numbers of the tasks before it. */
+/* Append a task's n numbers to the *total numbers of the tasks before it. */
 static PetscErrorCode keep(TrsBuffer *kept, int n, const double *numbers, int *total)
 {
   PetscFunctionBegin;
@@ -269,7 +272,7 @@ PetscErrorCode TrsTaskRunningSave(TrsTaskRunning m, TrsTaskRunningNumbers *numbe
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Share numbers of a checkpoint out to the tasks. */
+/* Distribute a checkpoint's numbers to the tasks. */
 static PetscErrorCode load(TrsTaskRunning m, const char *path, const char *attribute, int n,
                            const double *numbers,
                            PetscErrorCode (*of_task)(TrsRunningMetrics, const char *, int, const double *))

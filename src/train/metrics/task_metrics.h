@@ -20,7 +20,7 @@ double TrsTaskLoss(const TrsTaskConfigs *tasks, const TrsMetricValues *values);
 typedef struct TrsTaskMetricsImpl *TrsTaskMetrics;
 
 /*
-  The metrics of an evaluation, those of groups with them; options NULL: without groups. With
+  Create the metrics of an evaluation, including those of groups; options NULL: without groups. With
   -reproducible sums are exact. Collective on comm. Errors: OPTION, MEMORY.
 */
 PetscErrorCode TrsTaskMetricsCreate(MPI_Comm comm, const TrsTaskConfigs *tasks, TrsOptions options,
@@ -37,8 +37,8 @@ PetscErrorCode TrsTaskMetricsDestroy(TrsTaskMetrics *metrics);
 typedef struct TrsTaskRunningImpl *TrsTaskRunning;
 
 /*
-  The numbers of all tasks for a checkpoint: rounded sums, exact sums and windows. n_exact and
-  n_window are 0 without exact sums. Only rank 0 gets the windows.
+  All tasks' numbers for a checkpoint: rounded sums, exact sums and windows. n_exact and n_window
+  are 0 without exact sums. Only rank 0 gets the windows.
 */
 typedef struct {
   int n, n_exact, n_window;
