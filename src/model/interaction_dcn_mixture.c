@@ -19,7 +19,7 @@ static double flops(const TrsCrossNet *net, double N)
 }
 
 /*
-  A layer moves the bytes of a dcn layer, with v and q instead of v, each with its activation. With
+  A layer moves the bytes of a dcn layer, also for q, and v and q each have an activation. With
   gates it also moves x_l once more and its experts.
 */
 static double elements(const TrsCrossNet *net, double N)
