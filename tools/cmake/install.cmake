@@ -37,7 +37,7 @@ exec \"$(dirname \"$(readlink -f \"$0\")\")/${to_tools}/${tool}.py\" \"$@\"
 ")
   install(PROGRAMS ${documents}/bin/trshard-${name} DESTINATION ${CMAKE_INSTALL_BINDIR})
 endforeach()
-install(DIRECTORY tools/examples tools/python DESTINATION ${share}/tools PATTERN "__pycache__" EXCLUDE PATTERN "one_step.c" EXCLUDE) # one_step.c needs src/
+install(DIRECTORY tools/examples tools/python DESTINATION ${share}/tools PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY input DESTINATION ${share})
 install(DIRECTORY jobs/ DESTINATION ${share}/jobs PATTERN "quickstart.sh" EXCLUDE)
 # The pages keep their places to each other, so that their links hold.
