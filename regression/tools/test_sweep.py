@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """tools/sweep.py on results that are written by hand: which trials go on, table and picture."""
+import contextlib
 import json
 import os
 import subprocess
@@ -8,14 +9,19 @@ import tempfile
 
 import h5py
 
-TOOL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "sweep.py")
+import scratch
+import sweep as tools_sweep
+
+TOOL = tools_sweep.__file__
 JOB = os.path.join(os.path.dirname(TOOL), "..", "jobs", "sweep.sbatch")
 
 
 def sweep(folder, *words, status=0):
-    done = subprocess.run([sys.executable, TOOL, *words], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == status, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
-    return done.stdout + done.stderr
+    with contextlib.chdir(folder):
+        done = scratch.inside(tools_sweep, *words)
+    code, said = (1, done.stderr + done.returncode) if isinstance(done.returncode, str) else (done.returncode or 0, done.stderr)
+    assert code == status, f"{words}: {code}\n{done.stdout}{said}"
+    return done.stdout + said
 
 
 def write(folder, trial, name, steps, values, **more):
@@ -256,6 +262,6 @@ def test_mistakes(folder):
 
 
 for test in (test_halving, test_downwards, test_tasks, test_early_stopping, test_epochs, test_lost_round, test_no_score, test_submit, test_another_interpreter, test_stopped, test_mistakes):
-    with tempfile.TemporaryDirectory() as scratch:
-        test(scratch)
+    with tempfile.TemporaryDirectory() as made:
+        test(made)
         print("ok", test.__name__)
