@@ -298,7 +298,7 @@ def test_vectors_in_place(binary, folder):
     ways = {"": "", "messages": "-comm_shared_memory false", "hosts": "-comm_ranks_per_host 2"}
     for ranks, plan in thin([(ranks, plan) for ranks in (1, 2, 3, 4) for plan in plans] + [(4, f"{rows} 2")], [(1, plans[3]), (2, plans[4]), (3, MIXED), (4, plans[1])]):
         plan = "-embedding_optimizer adam" if ranks == 1 else plan
-        for way, transport in ways.items():
+        for way, transport in list(ways.items())[:ranks]:  # one rank has no transport, two have no second host
             options = f"-epochs 2 -table_user_is_weighted -data_eval train.h5 -eval_every 5 {plan} {transport}"
             what = f"{ranks} ranks, {plan} {way}"
             wanted, state = train(binary, folder, "matrix", ranks, f"{options} -embedding_max_gradient 1e30")
