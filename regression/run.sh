@@ -3,7 +3,7 @@
 # Sets up, builds and runs all tests: regression/run.sh [CTEST_ARGUMENT...]
 #
 #   regression/run.sh                 what a change must pass: all but the labels "instrumented" and "long"
-#   regression/run.sh -L quick        what tells in a minute and a half whether a change is right
+#   regression/run.sh -L quick        what tells in a minute whether a change is right
 #   regression/run.sh -L instrumented -LE long   builds with sanitizers, with fuzzers and on the stand-in for CUDA
 #   regression/run.sh -L long         the full matrix
 #   regression/run.sh -R golden/      tests by name; any other argument of ctest works too
