@@ -153,14 +153,6 @@ PetscBool TrsStartIsProgram(void)
   return is_program;
 }
 
-/* Remove the fixed arguments, which PETSc has read: -options_view shall not show them. */
-static PetscErrorCode forget_fixed(void)
-{
-  PetscFunctionBegin;
-  for (int i = 1; i < TRS_N_FIXED; i++) PetscCall(PetscOptionsClearValue(NULL, fixed_arguments[i]));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 PetscErrorCode TrsStart(int argc, char **argv)
 {
   int provided, n;
@@ -183,7 +175,6 @@ PetscErrorCode TrsStart(int argc, char **argv)
   ierr = PetscInitialize(&n, &passed, NULL, NULL);
   free(petsc_argv);
   if (ierr == PETSC_SUCCESS) ierr = TrsErrorInstall();
-  if (ierr == PETSC_SUCCESS) ierr = forget_fixed();
   if (ierr == PETSC_SUCCESS) ierr = TrsEventsRegister();
   return ierr;
 }
@@ -265,6 +256,14 @@ static void keep_components(void)
   }
 }
 
+/* Remove the fixed arguments, which PETSc has read: -options_view shall not show them. */
+static PetscErrorCode forget_fixed(void)
+{
+  PetscFunctionBegin;
+  for (int i = 1; i < TRS_N_FIXED; i++) PetscCall(PetscOptionsClearValue(NULL, fixed_arguments[i]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
   Keep PETSc from its warning of options that it did not read, unless the user asks with
   -options_left. The options' check has warned of options that had no effect.
@@ -298,10 +297,12 @@ PetscErrorCode TrsStop(PetscBool has_failed)
     A refused run must not replace a log file. A failed allocation may have left NULL among PETSc's
     names, and any search for an option would crash on it.
   */
-  if (has_failed)
+  if (has_failed) {
     (void)PetscOptionsClear(NULL);
-  else
+  } else {
+    (void)forget_fixed();
     (void)settle_left();
+  }
   ierr = PetscFinalize();
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   (void)fflush(stdout);
