@@ -26,8 +26,8 @@
     "with id_map zch: buckets of num_embeddings / zch_buckets rows, which give rows to their own ids only. " \
     "Ranks hold whole buckets, so a table split by rows needs as many buckets as ranks, or more") \
   X(zch_input_hash_size, INT, "0", "[0,]", NULL, NULL, \
-    "with id_map zch: buckets are equal parts of the ids below it, as in TorchRec (default: 0, the bucket " \
-    "is chosen by a hash of the id)") \
+    "with id_map zch: buckets are equal parts of the ids below it, as in TorchRec. 0: a hash of the id " \
+    "chooses its bucket") \
   X(zch_torchrec, BOOL, "false", NULL, NULL, NULL, \
     "with id_map zch: repeat two faults of TorchRec. States of optimizers other than rowwise_adagrad stay " \
     "with a row that changes hands, and id 2^63 - 1 is found at the first empty row")

@@ -254,9 +254,9 @@ PetscErrorCode TrsAucScratchFree(TrsAucScratch *scratch)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Gather the records in this rank's range of predictions, sorted. */
+/* Gather the records in this rank's range of predictions, with room to sort them. */
 static PetscErrorCode gather_records(MPI_Comm comm, int64_t n, const TrsAucRecord *records,
-                                     TrsAucScratch *scratch, int64_t *n_mine, const TrsAucRecord **mine)
+                                     TrsAucScratch *scratch, int64_t *n_mine)
 {
   int64_t *displs;
   int *owner, size;
@@ -272,19 +272,19 @@ static PetscErrorCode gather_records(MPI_Comm comm, int64_t n, const TrsAucRecor
   PetscCall(PetscFree2(owner, displs));
   PetscCall(
       TrsBufferReserve(&scratch->sorted, PetscMax(*n_mine, 1) * (int64_t)sizeof(TrsAucRecord), PETSC_FALSE));
-  *mine = sort_records(*n_mine, scratch->mine.data, scratch->sorted.data);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode TrsAuc(MPI_Comm comm, int64_t n, const TrsAucRecord *records, PetscBool exact,
                       TrsAucScratch *scratch, double *auc, double *auprc)
 {
-  const TrsAucRecord *mine = NULL;
+  const TrsAucRecord *mine;
+  TrsCurve total = {0};
   int64_t n_mine = 0;
-  TrsCurve total;
 
   PetscFunctionBegin;
-  PetscCall(gather_records(comm, n, records, scratch, &n_mine, &mine));
+  PetscCall(gather_records(comm, n, records, scratch, &n_mine));
+  mine = sort_records(n_mine, scratch->mine.data, scratch->sorted.data);
   PetscCall(exact ? sum_curves_exactly(comm, n_mine, mine, &total) : sum_curves(comm, n_mine, mine, &total));
   *auc = total.tp * total.fp > 0.0 ? total.roc / (total.tp * total.fp) : 0.5;
   *auprc = total.tp > 0.0 ? (total.pr[0] + (total.pr[1] + total.pr[2])) / total.tp : 0.0;

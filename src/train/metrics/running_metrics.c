@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 /*
@@ -319,9 +320,9 @@ PetscErrorCode TrsRunningMetricsLoad(TrsRunningMetrics m, const char *path, int 
 /* Write an integer as two numbers for a file: its upper and lower 32 bits. */
 static void put_halves(int64_t integer, double to[2])
 {
-  const int64_t low = integer & INT64_C(0xffffffff);
+  const int64_t low = integer & INT64_C(0xffffffff), high = (integer - low) / (INT64_C(1) << 32);
 
-  to[0] = (double)((integer - low) / (INT64_C(1) << 32));
+  to[0] = (double)high;
   to[1] = (double)low;
 }
 
@@ -344,10 +345,10 @@ PetscErrorCode TrsRunningMetricsSaveExact(TrsRunningMetrics m, int *n, double **
   if (!m->exact) PetscFunctionReturn(PETSC_SUCCESS);
   for (int k = 0; k < TRS_METRIC_SUM_DOUBLES; k++) {
     const TrsExactSum *sum = &m->exact->total.sum[k];
-    double *to = m->exact->kept + k * TRS_KEPT_OF_SUM;
+    double *to = m->exact->kept + (ptrdiff_t)k * TRS_KEPT_OF_SUM;
 
     to[0] = (double)sum->first;
-    for (int d = 0; d < TRS_EXACT_DIGITS; d++) put_halves(sum->digit[d], to + 1 + 2 * d);
+    for (ptrdiff_t d = 0; d < TRS_EXACT_DIGITS; d++) put_halves(sum->digit[d], to + 1 + 2 * d);
   }
   *n = TRS_N_EXACT;
   *numbers = m->exact->kept;
@@ -359,7 +360,7 @@ static PetscBool take_sum(const double *numbers, TrsExactSum *sum)
 {
   if (!(fabs(numbers[0]) < 0x1p31 && numbers[0] == floor(numbers[0]))) return PETSC_FALSE;
   sum->first = (int64_t)numbers[0];
-  for (int d = 0; d < TRS_EXACT_DIGITS; d++)
+  for (ptrdiff_t d = 0; d < TRS_EXACT_DIGITS; d++)
     if (!take_halves(numbers + 1 + 2 * d, 0x1p30, &sum->digit[d])) return PETSC_FALSE;
   return TrsExactSumIsValid(sum);
 }
@@ -373,7 +374,7 @@ PetscErrorCode TrsRunningMetricsLoadExact(TrsRunningMetrics m, const char *path,
   for (int k = 0; k < TRS_METRIC_SUM_DOUBLES; k++) {
     TrsExactSum sum;
 
-    PetscCheck(take_sum(numbers + k * TRS_KEPT_OF_SUM, &sum), PETSC_COMM_SELF, TRS_ERR_DATA,
+    PetscCheck(take_sum(numbers + (ptrdiff_t)k * TRS_KEPT_OF_SUM, &sum), PETSC_COMM_SELF, TRS_ERR_DATA,
                "%s: attribute metrics_exact: sum %d of the metrics is not a sum in digits", path, k);
     if (m->rank == 0) m->exact->lifetime.sum[k] = sum;
   }
@@ -441,7 +442,7 @@ static void put_window(int64_t n, const TrsWindowRow *rows, int columns, double 
 PetscErrorCode TrsRunningMetricsSaveWindow(TrsRunningMetrics m, int64_t most, int *n, double **numbers)
 {
   const int columns = m->groups ? TRS_WINDOW_WITH_GROUPS : TRS_WINDOW_COLUMNS;
-  int64_t first, total;
+  int64_t first = 0, total;
   TrsWindowRow *rows;
 
   PetscFunctionBegin;
