@@ -22,7 +22,7 @@ MOST_BYTES = (1 << 31) - 1  # of a protobuf message
 INLINE_BYTES = 4096  # what is larger may lie in OUT.data, at multiples of this
 KEYS = {"num_embeddings", "embedding_dim", "features", "pooling", "sequence_pooling", "sequence_length", "gru_hidden_size", "din_target",
         "din_arch", "din_activation", "din_softmax", "transformer_layers", "transformer_heads", "transformer_dim_feedforward", "transformer_causal", "data_type", "is_weighted", "position_weighted", "max_feature_lengths", "id_map",
-        "id_unsigned", "qr_operation", "qr_collisions"}
+        "id_unsigned", "qr_operation", "qr_collisions", "zch_policy", "zch_buckets", "zch_input_hash_size"}
 OPTIONS = {"-tables", "-num_dense", "-dense_arch", "-over_arch", "-interaction", "-dcn_num_layers", "-dcn_low_rank_dim", "-dcn_num_experts", "-deepfm_arch",
            "-projection_arch1", "-projection_arch2", "-dense_arch_residual", "-over_arch_residual", "-dense_arch_activation", "-over_arch_activation"}
 ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}

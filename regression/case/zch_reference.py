@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A bucket of a zero-collision table in NumPy: src/RULES.md, rule A29, with nothing else than sorts.
+"""A bucket of a zero-collision table in NumPy: src/RULES.md, rule A32, with nothing else than sorts.
 
 Source: TorchRec MCHManagedCollisionModule, LFU_EvictionPolicy, LRU_EvictionPolicy and DistanceLFU_EvictionPolicy."""
 import numpy as np

@@ -10,7 +10,7 @@
   evaluation calls only Find. No MPI, not collective. Two threads must not use one bucket at a time,
   except for Find.
 
-  Source: TorchRec MCHManagedCollisionModule (torchrec.modules.mc_modules). src/RULES.md, rule A29,
+  Source: TorchRec MCHManagedCollisionModule (torchrec.modules.mc_modules). src/RULES.md, rule A32,
           has the differences
 */
 #pragma once
