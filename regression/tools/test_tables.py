@@ -437,7 +437,7 @@ class Tables(Scratch):
             ("y,d,s\n1,2,3.5\n", plain, "line 2, column s: '3.5' is not a number in base 10"),
             ("y,d,s\n1,2,-\n", plain, "line 2, column s: '-' is not a number in base 10"),
             ("y,d,s\n1,2,36893488147419103232\n", plain, "line 2, column s: '36893488147419103232' is not an integer of 64 bits"),
-            ("y,d,s\n1,2,1\n1,2,10\n", plain, "line 3, column s: id 10, expected -1 to 9 (or --modulo)"),
+            ("y,d,s\n1,2,1\n1,2,10\n", plain, "line 3, column s: id 10, expected -1 to 9 (or --modulo, --sparse-unknown)"),
             ("y,d,s\n1,2,-2\n", plain, "line 2, column s: id -2, expected -1 to 9"),
             ("y,d,s\n1,2,-1\n1,2,18446744073709551615\n", plain, "line 3, column s: id 18446744073709551615, expected -1 to 9"),
             ("y,d,s\n1,2,3\n1,2,ffffffffffffffff\n", [*plain, "--hexadecimal", "s"], "line 3, column s: id 18446744073709551615, expected -1 to 9"),
