@@ -3,30 +3,30 @@
 
 #include <string.h>
 
-enum { BYTES = 8, VALUES = 256 };
+enum { TRS_RADIX_BYTES = 8, TRS_RADIX_VALUES = 256 };
 
 /*
-  Move the pairs to their places by one byte of the key. begin [VALUES] is the first place of each
-  value.
+  Move the pairs to their places by one byte of the key. begin [TRS_RADIX_VALUES] is the first place
+  of each value.
 */
 static void pass(int64_t n, const TrsRadixPair *from, TrsRadixPair *to, int byte, int64_t *begin)
 {
-  for (int64_t i = 0; i < n; i++) to[begin[from[i].key >> (8 * byte) & (VALUES - 1)]++] = from[i];
+  for (int64_t i = 0; i < n; i++) to[begin[from[i].key >> (8 * byte) & (TRS_RADIX_VALUES - 1)]++] = from[i];
 }
 
 void TrsRadixSort(int64_t n, TrsRadixPair *pairs, TrsRadixPair *spare)
 {
-  int64_t count[BYTES][VALUES] = {{0}};
+  int64_t count[TRS_RADIX_BYTES][TRS_RADIX_VALUES] = {{0}};
   TrsRadixPair *from = pairs, *to = spare;
 
   for (int64_t i = 0; i < n; i++)
-    for (int b = 0; b < BYTES; b++) count[b][pairs[i].key >> (8 * b) & (VALUES - 1)]++;
-  for (int b = 0; b < BYTES && n > 1; b++) {
+    for (int b = 0; b < TRS_RADIX_BYTES; b++) count[b][pairs[i].key >> (8 * b) & (TRS_RADIX_VALUES - 1)]++;
+  for (int b = 0; b < TRS_RADIX_BYTES && n > 1; b++) {
     TrsRadixPair *swap = from;
     int64_t sum = 0;
 
-    if (count[b][from[0].key >> (8 * b) & (VALUES - 1)] == n) continue;
-    for (int v = 0; v < VALUES; v++) {
+    if (count[b][from[0].key >> (8 * b) & (TRS_RADIX_VALUES - 1)] == n) continue;
+    for (int v = 0; v < TRS_RADIX_VALUES; v++) {
       const int64_t here = count[b][v];
 
       count[b][v] = sum;

@@ -11,38 +11,48 @@
 
 #include <string.h>
 
-enum { TRS_ZCH_ROWS, TRS_ZCH_NUMBERS_LIST, TRS_ZCH_SEEN, TRS_ZCH_FIND_IDS = 1 << 14 };
+enum { TRS_ZCH_FIND_IDS = 1 << 14 }; /* ids that a thread looks up at a time */
 
 /* The tensors of a table: those of rows, the buckets' numbers, and the histories. */
-typedef enum { RAW, SLOT, COUNT, LAST, TIMES, NUMBERS, SEEN, N_TENSORS } Tensor;
-static const char *const names[N_TENSORS] = {"raw", "slot", "count", "last", "times", "numbers", "seen"};
+typedef enum {
+  TRS_ZCH_TENSOR_RAW,
+  TRS_ZCH_TENSOR_SLOT,
+  TRS_ZCH_TENSOR_COUNT,
+  TRS_ZCH_TENSOR_LAST,
+  TRS_ZCH_TENSOR_TIMES,
+  TRS_ZCH_TENSOR_NUMBERS,
+  TRS_ZCH_TENSOR_SEEN,
+  TRS_ZCH_N_TENSORS
+} TrsZchTensor;
+static const char *const names[TRS_ZCH_N_TENSORS] = {"raw",   "slot",    "count", "last",
+                                                     "times", "numbers", "seen"};
 
 /* A tensor of a table, for the functions that give and take its rows. */
 typedef struct {
   const TrsEmbeddingShards *shards;
   int table;
-  Tensor tensor;
-} Context;
+  TrsZchTensor tensor;
+} TrsZchContext;
 
 /* The map of a shard: its buckets. */
 typedef struct {
   int64_t n, first; /* number of buckets, and the first one's number in the table */
   TrsIdBuckets rule;
   TrsZch *bucket; /* [n] */
-  Context context[N_TENSORS];
+  TrsZchContext context[TRS_ZCH_N_TENSORS];
   /*
     While a checkpoint is read: [rows] for each tensor of rows, [n, TRS_ZCH_NUMBERS], the histories.
   */
-  int64_t *read[N_TENSORS];
+  int64_t *read[TRS_ZCH_N_TENSORS];
   int64_t n_seen, seen_capacity;
-} Keys;
+} TrsZchKeys;
 
 /* A row that was given away, and has not got its new contents yet. */
 typedef struct {
   int shard;
   int64_t row; /* of the shard */
   int64_t id, times;
-} Pending;
+} TrsZchPending;
 
 typedef struct {
   const TrsDeviceOps *device;
@@ -55,11 +65,11 @@ typedef struct {
   TrsBuffer ids, found, bucket, order; /* of a table's ids */
   TrsBuffer pending;
   int64_t n_pending;
-} Zch;
+} TrsZchPlacement;
 
-static Keys *keys_of(const TrsEmbeddingShards *shards, int i)
+static TrsZchKeys *keys_of(const TrsEmbeddingShards *shards, int i)
 {
-  return (Keys *)shards->shard[i].keys;
+  return (TrsZchKeys *)shards->shard[i].keys;
 }
 
 static PetscBool treats_table(const TrsEmbeddingShards *shards, int table)
@@ -74,7 +84,7 @@ static PetscErrorCode create_keys(const TrsEmbeddingShards *shards, int i)
   const TrsMemoryKind before = TrsMemoryFor(TRS_MEMORY_TABLES);
   TrsEmbeddingShard *shard = &shards->shard[i];
   const TrsTableConfig *table = &shards->tables->table[shard->table];
-  Keys *keys;
+  TrsZchKeys *keys;
 
   PetscFunctionBegin;
   PetscCall(PetscNew(&keys));
@@ -85,22 +95,23 @@ static PetscErrorCode create_keys(const TrsEmbeddingShards *shards, int i)
   PetscCall(PetscCalloc1((size_t)PetscMax(keys->n, 1), &keys->bucket));
   for (int64_t b = 0; b < keys->n; b++)
     PetscCall(TrsZchCreate(&table->zch, keys->rule.rows, &keys->bucket[b]));
-  for (int t = 0; t < N_TENSORS; t++) keys->context[t] = (Context){shards, shard->table, (Tensor)t};
+  for (int t = 0; t < TRS_ZCH_N_TENSORS; t++)
+    keys->context[t] = (TrsZchContext){shards, shard->table, (TrsZchTensor)t};
   (void)TrsMemoryFor(before);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode free_read(Keys *keys)
+static PetscErrorCode free_read(TrsZchKeys *keys)
 {
   PetscFunctionBegin;
-  for (int t = 0; t < N_TENSORS; t++) PetscCall(TrsFree(&keys->read[t]));
+  for (int t = 0; t < TRS_ZCH_N_TENSORS; t++) PetscCall(TrsFree(&keys->read[t]));
   keys->n_seen = keys->seen_capacity = 0;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode destroy_keys(const TrsEmbeddingShards *shards, int i)
 {
-  Keys *keys = keys_of(shards, i);
+  TrsZchKeys *keys = keys_of(shards, i);
 
   PetscFunctionBegin;
   if (!keys) PetscFunctionReturn(PETSC_SUCCESS);
@@ -114,7 +125,7 @@ static PetscErrorCode destroy_keys(const TrsEmbeddingShards *shards, int i)
 static PetscErrorCode create_zch(TrsPlacement self, const TrsPlacementTables *tables)
 {
   PetscBool any = PETSC_FALSE;
-  Zch *z;
+  TrsZchPlacement *z;
 
   PetscFunctionBegin;
   for (int t = 0; t < tables->n_tables; t++)
@@ -137,7 +148,7 @@ static PetscErrorCode create_zch(TrsPlacement self, const TrsPlacementTables *ta
 
 static PetscErrorCode destroy_zch(TrsPlacement self)
 {
-  Zch *z = (Zch *)self->data;
+  TrsZchPlacement *z = (TrsZchPlacement *)self->data;
 
   PetscFunctionBegin;
   for (int s = 0; s < TRS_CACHE_BATCHES; s++) PetscCall(TrsDeviceBufferFree(z->device, &z->rows[s]));
@@ -161,21 +172,21 @@ typedef struct {
   const TrsPlacementBatch *batch;
   const int64_t *ids, *offsets;
   int64_t *rows;
-} HostBatch;
+} TrsZchHostBatch;
 
 /* A list of ids, and the results for them, that threads treat piece by piece. */
 typedef struct {
   TrsZch bucket;
-  const Keys *keys;
+  const TrsZchKeys *keys;
   int64_t n;
   const int64_t *ids;
   int64_t *rows;
   int32_t *number; /* [n] the ids' buckets */
-} IdList;
+} TrsZchIdList;
 
 static void find_piece(void *context, int64_t i)
 {
-  const IdList *list = (const IdList *)context;
+  const TrsZchIdList *list = (const TrsZchIdList *)context;
   const int64_t first = i * TRS_ZCH_FIND_IDS;
 
   (void)TrsZchFind(list->bucket, PetscMin((int64_t)TRS_ZCH_FIND_IDS, list->n - first), list->ids + first,
@@ -184,7 +195,7 @@ static void find_piece(void *context, int64_t i)
 
 static void number_piece(void *context, int64_t i)
 {
-  const IdList *list = (const IdList *)context;
+  const TrsZchIdList *list = (const TrsZchIdList *)context;
   const int64_t end = PetscMin((i + 1) * (int64_t)TRS_ZCH_FIND_IDS, list->n);
 
   for (int64_t k = i * TRS_ZCH_FIND_IDS; k < end; k++)
@@ -192,28 +203,29 @@ static void number_piece(void *context, int64_t i)
 }
 
 /* Treat all pieces of a list, by all threads. */
-static void each_piece(IdList *list, void (*body)(void *context, int64_t i))
+static void each_piece(TrsZchIdList *list, void (*body)(void *context, int64_t i))
 {
   TrsForEach((list->n + TRS_ZCH_FIND_IDS - 1) / TRS_ZCH_FIND_IDS, body, list);
 }
 
 /* Note the rows that bucket b of a shard has given away. */
-static PetscErrorCode note_given(Zch *z, int shard, int64_t b, int64_t n, const TrsZchGiven *given)
+static PetscErrorCode note_given(TrsZchPlacement *z, int shard, int64_t b, int64_t n,
+                                 const TrsZchGiven *given)
 {
   const int64_t first = b * keys_of(z->shards, shard)->rule.rows;
-  Pending *pending;
+  TrsZchPending *pending;
 
   PetscFunctionBegin;
   PetscCall(TrsBufferReserve(&z->pending, (z->n_pending + n) * (int64_t)sizeof(*pending), PETSC_TRUE));
-  pending = (Pending *)z->pending.data + z->n_pending;
+  pending = (TrsZchPending *)z->pending.data + z->n_pending;
   for (int64_t i = 0; i < n; i++)
-    pending[i] = (Pending){shard, first + given[i].row, given[i].id, given[i].times};
+    pending[i] = (TrsZchPending){shard, first + given[i].row, given[i].id, given[i].times};
   z->n_pending += n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Bucket b of a shard treats its n ids of the batch. */
-static PetscErrorCode treat_bucket(Zch *z, int shard, int64_t b, PetscBool training, int64_t n,
+static PetscErrorCode treat_bucket(TrsZchPlacement *z, int shard, int64_t b, PetscBool training, int64_t n,
                                    const int64_t *ids, int64_t *rows)
 {
   const TrsZch bucket = keys_of(z->shards, shard)->bucket[b];
@@ -227,7 +239,7 @@ static PetscErrorCode treat_bucket(Zch *z, int shard, int64_t b, PetscBool train
     PetscCall(TrsZchEvict(bucket, &n_given, &given));
     if (n_given) PetscCall(note_given(z, shard, b, n_given, given));
   }
-  each_piece(&(IdList){.bucket = bucket, .n = n, .ids = ids, .rows = rows}, find_piece);
+  each_piece(&(TrsZchIdList){.bucket = bucket, .n = n, .ids = ids, .rows = rows}, find_piece);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -235,10 +247,10 @@ static PetscErrorCode treat_bucket(Zch *z, int shard, int64_t b, PetscBool train
   Bring n ids into the order of their buckets. begin [n_buckets + 1]; order [n]: the ids' places
   before.
 */
-static void sort_by_bucket(const Keys *keys, int64_t n, const int64_t *ids, int64_t *begin, int32_t *bucket,
-                           int64_t *order)
+static void sort_by_bucket(const TrsZchKeys *keys, int64_t n, const int64_t *ids, int64_t *begin,
+                           int32_t *bucket, int64_t *order)
 {
-  each_piece(&(IdList){.keys = keys, .n = n, .ids = ids, .number = bucket}, number_piece);
+  each_piece(&(TrsZchIdList){.keys = keys, .n = n, .ids = ids, .number = bucket}, number_piece);
   memset(begin, 0, (size_t)(keys->n + 1) * sizeof(*begin));
   for (int64_t i = 0; i < n; i++) begin[bucket[i] + 1]++;
   for (int64_t b = 0; b < keys->n; b++) begin[b + 1] += begin[b];
@@ -248,10 +260,10 @@ static void sort_by_bucket(const Keys *keys, int64_t n, const int64_t *ids, int6
 }
 
 /* Treat the n ids of a shard: rows [n] receives the shard's rows. */
-static PetscErrorCode treat_ids(Zch *z, int shard, PetscBool training, int64_t n, const int64_t *ids,
-                                int64_t *rows)
+static PetscErrorCode treat_ids(TrsZchPlacement *z, int shard, PetscBool training, int64_t n,
+                                const int64_t *ids, int64_t *rows)
 {
-  const Keys *keys = keys_of(z->shards, shard);
+  const TrsZchKeys *keys = keys_of(z->shards, shard);
   int64_t *begin, *order, *sorted, *found;
 
   PetscFunctionBegin;
@@ -289,7 +301,7 @@ static int block_of(const TrsPlacementSources *sources, int q)
   Copy a feature's ids in the order of the global batch to `to`, or rows in this order from there:
   blocks of samples arrive in another order than that of their ranks.
 */
-static int64_t copy_feature(const HostBatch *host, int f, PetscBool back, int64_t *to)
+static int64_t copy_feature(const TrsZchHostBatch *host, int f, PetscBool back, int64_t *to)
 {
   const TrsPlacementSources *sources = &host->batch->sources;
   const int64_t *offsets = host->offsets + f * host->batch->ids->batch;
@@ -319,10 +331,10 @@ static int64_t copy_feature(const HostBatch *host, int f, PetscBool back, int64_
 }
 
 /* Treat all features of a table as one list of ids, feature after feature. */
-static PetscErrorCode treat_table(Zch *z, const HostBatch *host, int t)
+static PetscErrorCode treat_table(TrsZchPlacement *z, const TrsZchHostBatch *host, int t)
 {
   const TrsTbe *tbe = host->batch->tbe;
-  const int64_t B = host->batch->ids->batch, n_values = host->batch->ids->jagged.n_values;
+  const int64_t n_values = host->batch->ids->jagged.n_values;
   int64_t n = 0, *ids, *rows;
 
   PetscFunctionBegin;
@@ -335,12 +347,11 @@ static PetscErrorCode treat_table(Zch *z, const HostBatch *host, int t)
   n = 0;
   for (int f = 0; f < tbe->n_features && n_values; f++)
     if (tbe->feature[f].table == t) n += copy_feature(host, f, PETSC_TRUE, rows + n);
-  (void)B;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Copy the values of features whose tables have no map. */
-static void copy_others(const Zch *z, const HostBatch *host)
+static void copy_others(const TrsZchPlacement *z, const TrsZchHostBatch *host)
 {
   const TrsTbe *tbe = host->batch->tbe;
   const int64_t B = host->batch->ids->batch;
@@ -354,7 +365,7 @@ static void copy_others(const Zch *z, const HostBatch *host)
 }
 
 /* Bring the batch's ids and offsets to the host, if they are not there. */
-static PetscErrorCode fetch(Zch *z, TrsStream stream, HostBatch *host)
+static PetscErrorCode fetch(TrsZchPlacement *z, TrsStream stream, TrsZchHostBatch *host)
 {
   const TrsJagged *jagged = &host->batch->ids->jagged;
   const int64_t n_bags = host->batch->tbe->n_features * host->batch->ids->batch;
@@ -380,10 +391,10 @@ static PetscErrorCode fetch(Zch *z, TrsStream stream, HostBatch *host)
 
 static PetscErrorCode take_zch(TrsPlacement self, TrsStream stream, const TrsPlacementBatch *batch)
 {
-  Zch *z = (Zch *)self->data;
+  TrsZchPlacement *z = (TrsZchPlacement *)self->data;
   TrsJagged *jagged = &batch->ids->jagged;
   const int64_t bytes = jagged->n_values * (int64_t)sizeof(*jagged->values);
-  HostBatch host = {.batch = batch};
+  TrsZchHostBatch host = {.batch = batch};
 
   PetscFunctionBegin;
   PetscCall(TrsDeviceBufferReserve(z->device, &z->rows[batch->slot], bytes));
@@ -401,7 +412,7 @@ static PetscErrorCode take_zch(TrsPlacement self, TrsStream stream, const TrsPla
 /* --- new contents --- */
 
 /* Draw the weights of a given row, and bring them to the table's type. */
-static PetscErrorCode draw_row(const TrsEmbeddingShards *shards, const Pending *given, float *numbers,
+static PetscErrorCode draw_row(const TrsEmbeddingShards *shards, const TrsZchPending *given, float *numbers,
                                void *weights)
 {
   const TrsEmbeddingShard *shard = &shards->shard[given->shard];
@@ -420,7 +431,8 @@ static PetscErrorCode draw_row(const TrsEmbeddingShards *shards, const Pending *
 /*
   Start the row's optimizer states anew. With zch_torchrec only rowwise_adagrad's, as TorchRec does.
 */
-static PetscErrorCode clear_states(const TrsEmbeddingShards *shards, const Pending *given, TrsStream stream)
+static PetscErrorCode clear_states(const TrsEmbeddingShards *shards, const TrsZchPending *given,
+                                   TrsStream stream)
 {
   const TrsEmbeddingShard *shard = &shards->shard[given->shard];
   const TrsEmbeddingStates states = TrsEmbeddingShardsStates(shards, shard->table);
@@ -443,8 +455,8 @@ static PetscErrorCode clear_states(const TrsEmbeddingShards *shards, const Pendi
 */
 static PetscErrorCode write_given(TrsPlacement self, TrsStream stream, const TrsTbe *tbe)
 {
-  Zch *z = (Zch *)self->data;
-  const Pending *pending = (const Pending *)z->pending.data;
+  TrsZchPlacement *z = (TrsZchPlacement *)self->data;
+  const TrsZchPending *pending = (const TrsZchPending *)z->pending.data;
   TrsPinnedBuffer weights = {0};
   int64_t row_bytes = 0, widest = 1;
   float *numbers;
@@ -493,7 +505,7 @@ static PetscErrorCode settle_zch(TrsPlacement self, TrsStream stream, const TrsT
 /* --- checkpoints --- */
 
 /* Part `part` of a tensor of rows or numbers: bucket *b of this rank's shard *i of the table. */
-static PetscErrorCode find_part(const Context *c, int part, int *i, int64_t *b)
+static PetscErrorCode find_part(const TrsZchContext *c, int part, int *i, int64_t *b)
 {
   PetscFunctionBegin;
   for (*i = 0; *i < c->shards->n; ++*i) {
@@ -508,7 +520,7 @@ static PetscErrorCode find_part(const Context *c, int part, int *i, int64_t *b)
 
 static PetscErrorCode give_rows(void *context, int part, int64_t first, int64_t n, void *rows)
 {
-  const Context *c = (const Context *)context;
+  const TrsZchContext *c = (const TrsZchContext *)context;
   int64_t number[TRS_ZCH_NUMBERS], *all, b;
   TrsZchArrays arrays = {0};
   int i;
@@ -517,18 +529,18 @@ static PetscErrorCode give_rows(void *context, int part, int64_t first, int64_t 
   PetscCall(find_part(c, part, &i, &b));
   PetscCall(TrsAlloc(keys_of(c->shards, i)->rule.rows, sizeof(*all), &all));
   switch (c->tensor) {
-  case RAW: arrays.raw = all; break;
-  case SLOT: arrays.slot = all; break;
-  case COUNT: arrays.count = all; break;
-  case LAST: arrays.last = all; break;
-  case TIMES: arrays.times = all; break;
+  case TRS_ZCH_TENSOR_RAW: arrays.raw = all; break;
+  case TRS_ZCH_TENSOR_SLOT: arrays.slot = all; break;
+  case TRS_ZCH_TENSOR_COUNT: arrays.count = all; break;
+  case TRS_ZCH_TENSOR_LAST: arrays.last = all; break;
+  case TRS_ZCH_TENSOR_TIMES: arrays.times = all; break;
   default: break;
   }
   PetscCall(TrsZchGet(keys_of(c->shards, i)->bucket[b], number, &arrays));
-  if (c->tensor == SLOT)
+  if (c->tensor == TRS_ZCH_TENSOR_SLOT)
     for (int64_t r = 0; r < keys_of(c->shards, i)->rule.rows; r++)
       all[r] += (keys_of(c->shards, i)->first + b) * keys_of(c->shards, i)->rule.rows;
-  if (c->tensor == NUMBERS)
+  if (c->tensor == TRS_ZCH_TENSOR_NUMBERS)
     memcpy(rows, number, sizeof(number));
   else
     memcpy(rows, all + first, (size_t)n * sizeof(*all));
@@ -537,10 +549,10 @@ static PetscErrorCode give_rows(void *context, int part, int64_t first, int64_t 
 }
 
 /* The shard, of those that are written, that has bucket b of the table, or -1. */
-static int find_bucket(const Context *c, int64_t b)
+static int find_bucket(const TrsZchContext *c, int64_t b)
 {
   for (int i = 0; i < c->shards->n; i++) {
-    const Keys *keys = keys_of(c->shards, i);
+    const TrsZchKeys *keys = keys_of(c->shards, i);
 
     if (c->shards->shard[i].table == c->table && c->shards->shard[i].column == 0 && keys &&
         b >= keys->first && b < keys->first + keys->n)
@@ -552,7 +564,7 @@ static int find_bucket(const Context *c, int64_t b)
 /* The list of histories has a part a bucket, and a last row of zeros, so that it is never empty. */
 static PetscErrorCode count_seen(void *context, int64_t *rows)
 {
-  const Context *c = (const Context *)context;
+  const TrsZchContext *c = (const TrsZchContext *)context;
   int64_t n;
 
   PetscFunctionBegin;
@@ -570,7 +582,7 @@ static PetscErrorCode count_seen(void *context, int64_t *rows)
 
 static PetscErrorCode give_seen(void *context, int part, int64_t first, int64_t n, void *rows)
 {
-  const Context *c = (const Context *)context;
+  const TrsZchContext *c = (const TrsZchContext *)context;
   const int i = find_bucket(c, part);
   TrsZchSeen *all;
   TrsZch bucket;
@@ -591,18 +603,18 @@ static PetscErrorCode give_seen(void *context, int part, int64_t first, int64_t 
 static PetscErrorCode take_rows(void *context, int part, TrsDType dtype, int64_t first, int64_t n,
                                 const void *rows)
 {
-  const Context *c = (const Context *)context;
-  int64_t b, columns = c->tensor == NUMBERS ? TRS_ZCH_NUMBERS : 1, all;
-  Keys *keys;
+  const TrsZchContext *c = (const TrsZchContext *)context;
+  int64_t b, columns = c->tensor == TRS_ZCH_TENSOR_NUMBERS ? TRS_ZCH_NUMBERS : 1, all;
+  TrsZchKeys *keys;
   int i;
 
   PetscFunctionBegin;
   (void)dtype;
   PetscCall(find_part(c, part, &i, &b));
   keys = keys_of(c->shards, i);
-  all = c->tensor == NUMBERS ? keys->n * columns : keys->n * keys->rule.rows;
+  all = c->tensor == TRS_ZCH_TENSOR_NUMBERS ? keys->n * columns : keys->n * keys->rule.rows;
   if (!keys->read[c->tensor]) PetscCall(TrsAlloc(all, sizeof(int64_t), &keys->read[c->tensor]));
-  first = c->tensor == NUMBERS ? b * columns : b * keys->rule.rows + first;
+  first = c->tensor == TRS_ZCH_TENSOR_NUMBERS ? b * columns : b * keys->rule.rows + first;
   memcpy(keys->read[c->tensor] + first, rows, (size_t)(n * columns) * sizeof(int64_t));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -611,7 +623,7 @@ static PetscErrorCode take_rows(void *context, int part, TrsDType dtype, int64_t
 static PetscErrorCode take_seen(void *context, int part, TrsDType dtype, int64_t first, int64_t n,
                                 const void *rows)
 {
-  const Context *c = (const Context *)context;
+  const TrsZchContext *c = (const TrsZchContext *)context;
   const TrsZchSeen *seen = (const TrsZchSeen *)rows;
 
   PetscFunctionBegin;
@@ -619,7 +631,7 @@ static PetscErrorCode take_seen(void *context, int part, TrsDType dtype, int64_t
   (void)dtype;
   (void)first;
   for (int i = 0; c && i < c->shards->n; i++) {
-    Keys *keys = keys_of(c->shards, i);
+    TrsZchKeys *keys = keys_of(c->shards, i);
 
     if (c->shards->shard[i].table != c->table) continue;
     for (int64_t k = 0; k < n; k++) {
@@ -631,34 +643,37 @@ static PetscErrorCode take_seen(void *context, int part, TrsDType dtype, int64_t
 
         keys->seen_capacity = 2 * keys->seen_capacity + 1024;
         PetscCall(TrsAlloc(keys->seen_capacity, sizeof(TrsZchSeen), &larger));
-        if (keys->n_seen) memcpy(larger, keys->read[SEEN], (size_t)keys->n_seen * sizeof(TrsZchSeen));
-        PetscCall(TrsFree(&keys->read[SEEN]));
-        keys->read[SEEN] = larger;
+        if (keys->n_seen)
+          memcpy(larger, keys->read[TRS_ZCH_TENSOR_SEEN], (size_t)keys->n_seen * sizeof(TrsZchSeen));
+        PetscCall(TrsFree(&keys->read[TRS_ZCH_TENSOR_SEEN]));
+        keys->read[TRS_ZCH_TENSOR_SEEN] = larger;
       }
-      ((TrsZchSeen *)keys->read[SEEN])[keys->n_seen++] = seen[k];
+      ((TrsZchSeen *)keys->read[TRS_ZCH_TENSOR_SEEN])[keys->n_seen++] = seen[k];
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* Add a tensor with a part for each bucket here. */
-static PetscErrorCode add_tensor(const TrsEmbeddingShards *shards, int table, Tensor which, TrsState *state)
+static PetscErrorCode add_tensor(const TrsEmbeddingShards *shards, int table, TrsZchTensor which,
+                                 TrsState *state)
 {
   const TrsTableConfig *config = &shards->tables->table[table];
   const TrsIdBuckets rule = TrsZchBuckets(config);
-  const int64_t rows = which == NUMBERS ? 1 : rule.rows, columns = which == NUMBERS ? TRS_ZCH_NUMBERS : 1;
+  const int64_t rows = which == TRS_ZCH_TENSOR_NUMBERS ? 1 : rule.rows,
+                columns = which == TRS_ZCH_TENSOR_NUMBERS ? TRS_ZCH_NUMBERS : 1;
   char path[PETSC_MAX_PATH_LEN];
   TrsStateTensor *tensor;
 
   PetscFunctionBegin;
   PetscCall(PetscSNPrintf(path, sizeof(path), "embedding/%s/zch/%s", config->name, names[which]));
-  PetscCall(TrsStateAdd(state, path, TRS_INT64, which == NUMBERS ? 2 : 1, config->zch.buckets * rows, columns,
-                        &tensor));
-  tensor->optional = (PetscBool)(which != RAW && which != SLOT);
+  PetscCall(TrsStateAdd(state, path, TRS_INT64, which == TRS_ZCH_TENSOR_NUMBERS ? 2 : 1,
+                        config->zch.buckets * rows, columns, &tensor));
+  tensor->optional = (PetscBool)(which != TRS_ZCH_TENSOR_RAW && which != TRS_ZCH_TENSOR_SLOT);
   tensor->give = give_rows;
   tensor->take = take_rows;
   for (int i = 0; i < shards->n; i++) {
-    Keys *keys = keys_of(shards, i);
+    TrsZchKeys *keys = keys_of(shards, i);
 
     if (shards->shard[i].table != table) continue;
     if (!tensor->give_context) tensor->give_context = tensor->take_context = &keys->context[which];
@@ -677,7 +692,8 @@ static PetscErrorCode add_seen(const TrsEmbeddingShards *shards, int table, TrsS
   TrsStateTensor *tensor;
 
   PetscFunctionBegin;
-  PetscCall(PetscSNPrintf(path, sizeof(path), "embedding/%s/zch/%s", config->name, names[SEEN]));
+  PetscCall(
+      PetscSNPrintf(path, sizeof(path), "embedding/%s/zch/%s", config->name, names[TRS_ZCH_TENSOR_SEEN]));
   PetscCall(TrsStateAdd(state, path, TRS_INT64, 2, 0, TRS_ZCH_SEEN_COLUMNS, &tensor));
   tensor->optional = PETSC_TRUE;
   tensor->count = count_seen;
@@ -685,7 +701,7 @@ static PetscErrorCode add_seen(const TrsEmbeddingShards *shards, int table, TrsS
   tensor->take = take_seen;
   for (int i = 0; i < shards->n && !tensor->give_context; i++)
     if (shards->shard[i].table == table)
-      tensor->give_context = tensor->take_context = &keys_of(shards, i)->context[SEEN];
+      tensor->give_context = tensor->take_context = &keys_of(shards, i)->context[TRS_ZCH_TENSOR_SEEN];
   for (int64_t b = 0; b <= config->zch.buckets; b++)
     PetscCall(TrsStateAddPart(tensor, 0, 0, 0, TRS_ZCH_SEEN_COLUMNS, NULL, TRS_ZCH_SEEN_COLUMNS));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -696,20 +712,20 @@ static PetscErrorCode add_state(const TrsEmbeddingShards *shards, int table, Trs
   const TrsZchPolicy policy = shards->tables->table[table].zch.policy;
 
   PetscFunctionBegin;
-  PetscCall(add_tensor(shards, table, RAW, state));
-  PetscCall(add_tensor(shards, table, SLOT, state));
-  if (policy != TRS_ZCH_LRU) PetscCall(add_tensor(shards, table, COUNT, state));
-  if (policy != TRS_ZCH_LFU) PetscCall(add_tensor(shards, table, LAST, state));
-  PetscCall(add_tensor(shards, table, TIMES, state));
-  PetscCall(add_tensor(shards, table, NUMBERS, state));
+  PetscCall(add_tensor(shards, table, TRS_ZCH_TENSOR_RAW, state));
+  PetscCall(add_tensor(shards, table, TRS_ZCH_TENSOR_SLOT, state));
+  if (policy != TRS_ZCH_LRU) PetscCall(add_tensor(shards, table, TRS_ZCH_TENSOR_COUNT, state));
+  if (policy != TRS_ZCH_LFU) PetscCall(add_tensor(shards, table, TRS_ZCH_TENSOR_LAST, state));
+  PetscCall(add_tensor(shards, table, TRS_ZCH_TENSOR_TIMES, state));
+  PetscCall(add_tensor(shards, table, TRS_ZCH_TENSOR_NUMBERS, state));
   PetscCall(add_seen(shards, table, state));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /* The history of bucket b of a shard, of those that were read. */
-static int64_t seen_of(const Keys *keys, int64_t b, TrsZchSeen *to)
+static int64_t seen_of(const TrsZchKeys *keys, int64_t b, TrsZchSeen *to)
 {
-  const TrsZchSeen *seen = (const TrsZchSeen *)keys->read[SEEN];
+  const TrsZchSeen *seen = (const TrsZchSeen *)keys->read[TRS_ZCH_TENSOR_SEEN];
   int64_t n = 0;
 
   for (int64_t k = 0; k < keys->n_seen; k++)
@@ -720,17 +736,20 @@ static int64_t seen_of(const Keys *keys, int64_t b, TrsZchSeen *to)
 static PetscErrorCode set_bucket(const TrsEmbeddingShards *shards, int i, int64_t b, const char *path)
 {
   static const int64_t fresh[TRS_ZCH_NUMBERS] = {[TRS_ZCH_CAPACITY] = -1, [TRS_ZCH_LARGEST] = -1};
-  Keys *keys = keys_of(shards, i);
+  TrsZchKeys *keys = keys_of(shards, i);
   const int64_t at = b * keys->rule.rows, offset = (keys->first + b) * keys->rule.rows;
-  const int64_t *number = keys->read[NUMBERS] ? keys->read[NUMBERS] + b * TRS_ZCH_NUMBERS : fresh;
-  TrsZchArrays arrays = {.raw = keys->read[RAW] + at, .slot = keys->read[SLOT] + at};
+  const int64_t *number = keys->read[TRS_ZCH_TENSOR_NUMBERS]
+                              ? keys->read[TRS_ZCH_TENSOR_NUMBERS] + b * TRS_ZCH_NUMBERS
+                              : fresh;
+  TrsZchArrays arrays = {.raw = keys->read[TRS_ZCH_TENSOR_RAW] + at,
+                         .slot = keys->read[TRS_ZCH_TENSOR_SLOT] + at};
   TrsZchSeen *seen;
   const char *what;
 
   PetscFunctionBegin;
-  if (keys->read[COUNT]) arrays.count = keys->read[COUNT] + at;
-  if (keys->read[LAST]) arrays.last = keys->read[LAST] + at;
-  if (keys->read[TIMES]) arrays.times = keys->read[TIMES] + at;
+  if (keys->read[TRS_ZCH_TENSOR_COUNT]) arrays.count = keys->read[TRS_ZCH_TENSOR_COUNT] + at;
+  if (keys->read[TRS_ZCH_TENSOR_LAST]) arrays.last = keys->read[TRS_ZCH_TENSOR_LAST] + at;
+  if (keys->read[TRS_ZCH_TENSOR_TIMES]) arrays.times = keys->read[TRS_ZCH_TENSOR_TIMES] + at;
   for (int64_t r = 0; r < keys->rule.rows; r++) arrays.slot[r] -= offset;
   PetscCall(TrsAlloc(PetscMax(keys->n_seen, 1), sizeof(*seen), &seen));
   PetscCall(TrsZchSet(keys->bucket[b], number, &arrays, seen_of(keys, b, seen), seen, &what));
@@ -744,10 +763,10 @@ static PetscErrorCode state_was_read(const TrsEmbeddingShards *shards, int table
 {
   PetscFunctionBegin;
   for (int i = 0; i < shards->n; i++) {
-    Keys *keys = keys_of(shards, i);
+    TrsZchKeys *keys = keys_of(shards, i);
 
     if (shards->shard[i].table != table) continue;
-    if (keys->read[RAW] && keys->read[SLOT])
+    if (keys->read[TRS_ZCH_TENSOR_RAW] && keys->read[TRS_ZCH_TENSOR_SLOT])
       for (int64_t b = 0; b < keys->n; b++) PetscCall(set_bucket(shards, i, b, path));
     PetscCall(free_read(keys));
   }
