@@ -23,7 +23,7 @@ import tempfile
 
 import trspython
 
-trspython.require("h5py", "numpy", "tqdm")
+trspython.require("h5py", "numpy")
 
 import h5py
 import numpy as np

@@ -20,7 +20,7 @@ import argparse
 
 import trspython
 
-trspython.require("h5py", "numpy", "tqdm")
+trspython.require("h5py", "numpy")
 
 import h5py
 import numpy as np

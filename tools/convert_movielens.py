@@ -23,10 +23,10 @@ import zipfile
 
 import trspython
 
-trspython.require("h5py", "numpy", "tqdm")
+trspython.require("h5py", "numpy")
 
 import numpy as np
-from tqdm import tqdm
+from trspython import tqdm
 
 import trsdata
 

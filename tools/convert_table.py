@@ -41,7 +41,7 @@ import sys
 
 import trspython
 
-NEEDS = ["h5py", "numpy", "tqdm"]
+NEEDS = ["h5py", "numpy"]
 if any(word.lower().endswith((".parquet", ".pq")) for word in sys.argv[1:]):
     NEEDS.append("pyarrow")
 if any(word.lower().endswith((".yaml", ".yml")) for word in sys.argv[1:]):

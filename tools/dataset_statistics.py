@@ -25,11 +25,11 @@ import sys
 
 import trspython
 
-trspython.require("h5py", "numpy", "tqdm")
+trspython.require("h5py", "numpy")
 
 import h5py
 import numpy as np
-from tqdm import tqdm
+from trspython import tqdm
 
 import trscache
 import trsdata

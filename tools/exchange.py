@@ -57,10 +57,10 @@ import tempfile
 import trspython
 
 NEEDS_TORCH = re.search(r"--(to|from)[ =]torch\b|--to[ =]dcp\b", " ".join(sys.argv[1:]))
-trspython.require("h5py", "numpy", "tqdm", *(["torch"] if NEEDS_TORCH else []))
+trspython.require("h5py", "numpy", *(["torch"] if NEEDS_TORCH else []))
 
 import numpy as np
-from tqdm import tqdm
+from trspython import tqdm
 
 import trscheckpoint
 import trscrossnet

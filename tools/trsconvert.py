@@ -16,7 +16,7 @@ import zlib
 
 import h5py
 import numpy as np
-from tqdm import tqdm
+from trspython import tqdm
 
 import trsdata
 import trspython

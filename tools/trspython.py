@@ -16,6 +16,30 @@ PYPI = {"yaml": "pyyaml"}  # packages of another name than their module
 NOT_IN_DEBIAN = {"pyarrow"}
 
 
+try:
+    from tqdm import tqdm
+except ImportError:
+    class tqdm:
+        """A bar that nobody sees: no tool is worth less for want of tqdm."""
+
+        def __init__(self, iterable=(), **_):
+            self._iterable = iterable
+
+        def __iter__(self):
+            return iter(self._iterable)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+        def update(self, *_):
+            pass
+
+        set_description = set_postfix = close = refresh = update
+
+
 def has_all(python, modules):
     code = "import importlib.util, sys; sys.exit(any(importlib.util.find_spec(m) is None for m in sys.argv[1:]))"
     try:
