@@ -140,7 +140,10 @@ static __device__ __forceinline__ void from_float(float x, Bf16 *to)
   to->bits = TrsFloatToBf16(x);
 }
 
-/* COLUMNS numbers: 1, or a multiple of 4 that is aligned to four times their size. */
+/*
+  COLUMNS numbers. COLUMNS is 1, or a multiple of 4; then the numbers are aligned to four times the
+  size of one.
+*/
 template <int COLUMNS> static __device__ __forceinline__ void load_numbers(const float *from, float *x)
 {
   load_floats<COLUMNS>(from, x);
