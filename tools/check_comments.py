@@ -26,7 +26,15 @@ TESTS = ("regression/property",
          "regression/unit/io")
 WIDTH = ("src", "gpu") + TESTS
 # files and folders (with all below them) that are held to the rules of voice: add a folder once its comments and pages are rewritten
-VOICE = ("src", "gpu", "regression/README.md", "README.md", "jobs/README.md", "input/TROUBLESHOOTING.md", "input/FORMAT.md", "input/MIGRATION.md", "input/README.md") + TESTS
+VOICE = ("src",
+         "gpu",
+         "README.md",
+         "input/FORMAT.md",
+         "input/MIGRATION.md",
+         "input/README.md",
+         "input/TROUBLESHOOTING.md",
+         "jobs/README.md",
+         "regression/README.md") + TESTS
 # texts and characters are matched so that what looks like a comment in them is passed over
 TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|/\*.*?\*/|//[^\n]*', re.S)
 SENTENCE = re.compile(r"(?<=[.!?])[*_)\"]*\s+(?=[A-Z*_(\"`])")
