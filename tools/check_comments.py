@@ -20,6 +20,7 @@ SOURCES = (".c", ".h", ".cu", ".cuh", ".inc", ".cpp")
 TESTS = ("regression/property",
          "regression/unit/api",
          "regression/unit/comm",
+         "regression/unit/compute",
          "regression/unit/core",
          "regression/unit/data",
          "regression/unit/dist",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Random numbers in [-1, 1), aligned as the program's memory is. */
+/* Random numbers in [-1, 1), with the alignment of the program's memory. */
 #pragma once
 
 #include "core/buffer.h"

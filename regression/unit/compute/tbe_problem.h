@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A small batch of table-batched embedding for tests: two tables, three features, bags that are empty, long, hold pruned (-1), bad and
-  repeated ids, any width, type and optimizer.
+  A small batch of table-batched embedding (TBE) for tests. It has two tables, three features, and
+  any width, type and optimizer. Bags may be empty or long, and may hold pruned (-1), invalid and
+  repeated ids.
 */
 #pragma once
 
@@ -16,11 +17,11 @@ typedef struct {
   int dim, batch, rows, kind; /* kind: index into optimizers */
   TrsDType dtype;
   int mean, weighted;
-  int more; /* columns of each table beside those of dim */
+  int more; /* extra columns of each table, beyond the columns of dim */
 } shape;
 
 typedef struct {
-  TrsTbeTable table[N_TABLES]; /* of dim and MAX_DIM + 1 - dim columns, and `more` */
+  TrsTbeTable table[N_TABLES]; /* dim and MAX_DIM + 1 - dim columns wide, plus `more` */
   TrsTbeFeature feature[N_FEATURES];
   TrsTbe tbe;
   TrsTbeInput input;
@@ -29,7 +30,7 @@ typedef struct {
   TrsSparseOptimizerArgs args;
 } problem;
 
-/* Which states an optimizer has: 'e' one for each element, 'r' one for each row. */
+/* The states of an optimizer: 'e' is one number for each element, 'r' one for each row. */
 static const struct {
   TrsSparseOptimizerKind kind;
   TrsWeightDecayMode decay;
@@ -73,7 +74,7 @@ static uint32_t draw(uint64_t a, int64_t i)
   return words[0];
 }
 
-/* Floats of a state, or of none. */
+/* Number of floats of state s, 0 if the optimizer has no such state. */
 static int64_t state_floats(const char *states, int s, const TrsTbeTable *table)
 {
   if (s >= (int)strlen(states)) return 0;
@@ -101,7 +102,7 @@ static void make_table(const shape *s, int t, TrsTbeTable *table)
   }
 }
 
-/* Lengths 0 to 6, one bag of 100; every 5th id is pruned or no row at all. */
+/* Bags have 0 to 6 ids, and one bag has 100. Every 5th id is pruned or outside the table. */
 static void make_ids(const shape *s, problem *p)
 {
   const int64_t bags = (int64_t)N_FEATURES * s->batch;
@@ -124,7 +125,7 @@ static void make_ids(const shape *s, problem *p)
       .batch = s->batch, .offsets = p->offsets, .values = p->values, .weights = p->weights, .n_values = n};
 }
 
-/* Features 0 and 2 share table 1; pooled rows leave a gap of one float between features. */
+/* Features 0 and 2 share table 1. Pooled rows leave a gap of one float between features. */
 static void make_problem(const shape *s, problem *p)
 {
   *p = (problem){0};

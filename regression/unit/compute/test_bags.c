@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Bags that samples share, against their definition (each bag compared with all before it), on every backend: empty bags, equal ones, bags whose hashes agree, bits of
-  weights; distinct bags taken packed and padded, and first bags of blocks. Blocks of rows copied.
+  Equal bags are found and stored once. On every backend, the result is compared with the
+  definition, which compares each bag with all earlier bags. The cases are empty bags, equal bags,
+  bags with equal hashes, and equal bits of weights. Distinct bags are taken packed and padded, and
+  as the first bags of blocks. Runs of columns are copied.
 */
 #include "compute/bag_hash.h"
 #include "hosted_compute.h"
 
 #include <stdlib.h>
 
-enum { MOST = 5 }; /* ids of a bag */
+enum { MOST = 5 }; /* most ids of a bag */
 
 static const TrsComputeOps *compute;
 static TrsWorkspace workspace;
 
-/* [blocks][batch] bags; the last block is behind all that calls name. */
+/* [blocks][batch] bags; no call names the last block. */
 typedef struct {
   int n_blocks;
   int64_t batch;
@@ -49,7 +51,7 @@ static void free_problem(problem *p)
   free(p->inverse);
 }
 
-/* The next bag. */
+/* Append a bag. */
 static void add_bag(problem *p, int64_t bag, int length, const int64_t *ids, const float *weights)
 {
   const int64_t at = p->in.offsets[bag];
@@ -77,7 +79,7 @@ static PetscBool equal_bags(const TrsJagged *a, int64_t bag_a, const TrsJagged *
   return PETSC_TRUE;
 }
 
-/* Every sample's bag is in its list once, first of its kind, in order of samples. */
+/* Each distinct bag of a feature is listed once, by its first sample, in order of samples. */
 static void check_unique(problem *p, int n, const int *feature)
 {
   const int64_t B = p->batch;
@@ -102,7 +104,7 @@ static void check_unique(problem *p, int n, const int *feature)
   }
 }
 
-/* The lists' bags, packed or padded, with samples or as the blocks' first ones. */
+/* Take the lists' bags, packed or padded. Without samples, these are each block's first bags. */
 static void check_taken(const problem *p, int n, const int *block, const int *list, PetscBool packed,
                         PetscBool with_samples)
 {
@@ -153,7 +155,10 @@ static void check_problem(problem *p)
   check_taken(p, 5, block, list, PETSC_TRUE, PETSC_FALSE);
 }
 
-/* Few ids: most bags are there more than once; weights that are equal as numbers (0 and -0) and that no number equals (NaN). */
+/*
+  With few ids, most bags occur more than once. Weights include 0 and -0, which compare equal, and
+  NaN, which does not equal itself.
+*/
 static void check_few_ids(int64_t batch, PetscBool weighted)
 {
   const float weights[4] = {0.0F, -0.0F, 1.5F, (float)NAN};
@@ -175,7 +180,7 @@ static void check_few_ids(int64_t batch, PetscBool weighted)
   free_problem(&p);
 }
 
-/* By kind: 0 all empty, 1 all equal, 2 all different. */
+/* kind: 0 for empty bags, 1 for equal bags, 2 for distinct bags. */
 static void check_uniform(int64_t batch, int kind)
 {
   problem p;
@@ -188,7 +193,9 @@ static void check_uniform(int64_t batch, int kind)
   free_problem(&p);
 }
 
-/* What TrsPhiloxKey() has mixed, back: an odd factor's inverse by Newton's steps, a shift's by repeating it. */
+/*
+  Invert TrsPhiloxKey()'s mixing. Newton's method inverts an odd factor; repetition inverts a shift.
+*/
 static uint64_t unshift(uint64_t x, int by)
 {
   uint64_t found = x;
@@ -214,7 +221,10 @@ static uint64_t unmix(uint64_t hash, uint32_t purpose)
   return z - 0x9E3779B97F4A7C15U * purpose;
 }
 
-/* Bags of two ids whose terms add up to the same hash, each there twice, between empty ones (whose hash is 0) and ones with that hash. */
+/*
+  Bags of two ids whose terms add up to the same hash, each twice. Empty bags, whose hash is 0, lie
+  between them; in one block all hashes are 0.
+*/
 static void check_collisions(void)
 {
   enum { BATCH = 60 };
@@ -244,7 +254,10 @@ static void check_pad(void)
   assert_int_equal(to[0], 5);
 }
 
-/* Runs of width, 2 * width or unit columns are taken out of one matrix and laid down in another in the reverse order, gaps between them; then each is a mean. */
+/*
+  Copy runs of width, 2 * width or unit columns from one matrix to another, in reverse order and
+  with gaps. Then divide each run by its bags' lengths.
+*/
 static void check_columns(int64_t rows, int n, int64_t width, int64_t unit)
 {
   const int64_t stride = n * (2 * width + unit), floats = rows * stride;
@@ -304,9 +317,9 @@ static void test_bags(void **state)
     for (int64_t rows = 0; rows <= 37; rows = rows < 2 ? rows + 1 : rows * 5 + 7) {
       check_columns(rows, 1, 3, 1);
       check_columns(rows, 3, 1, 0);
-      check_columns(rows, 7, 4, 4);  /* all in units of 16 bytes */
-      check_columns(rows, 70, 4, 4); /* more than a launch has */
-      check_columns(rows, 70, 8, 1); /* and of either kind */
+      check_columns(rows, 7, 4, 4);  /* all runs in units of 16 bytes */
+      check_columns(rows, 70, 4, 4); /* more runs than one launch takes */
+      check_columns(rows, 70, 8, 1); /* runs in units of 16 bytes and others */
     }
     assert_petsc_ok(compute->workspace_destroy(&workspace));
   }

@@ -2,13 +2,15 @@
 /* TEST timeout: 300 */
 /* TEST labels: cuda */
 /*
-  Pooled rows of bf16 and their gradients: lookups, sums of rows, updates and columns that are moved, each beside the same backend's of floats. Results are the
-  floats' rounded once, or the same bits where only gradients are of bf16. The CPU has floats alone and refuses others.
+  Pooled rows of bf16 and their gradients, against the same backend's results for float: lookups,
+  sums of rows, updates, and moved columns. Results of bf16 equal the float results rounded once. If
+  only the gradients are bf16, the bits are equal. The CPU supports only float and refuses other
+  types.
 */
 #include "compute/half.h"
 #include "tbe_problem.h"
 
-/* Widths of one lane, of a whole group, of several passes, with and without whole 16 bytes. */
+/* Widths of one lane, of a whole group, and of several passes; some are multiples of 16 bytes. */
 static const int dims[] = {1, 6, 8, 20, 64, 100, 128, 130};
 enum { N_DIMS = sizeof(dims) / sizeof(dims[0]) };
 
@@ -17,7 +19,7 @@ static TrsMatrix of_bf16(uint16_t *data, int64_t stride)
   return (TrsMatrix){.type = TRS_BF16, .stride = stride, .data = data};
 }
 
-/* n numbers of bf16 of any sign and size. */
+/* n bf16 numbers with random signs and magnitudes. */
 static uint16_t *halves(int64_t n, uint64_t seed)
 {
   float *x = uniforms(n, seed, -1.0F);
@@ -36,7 +38,7 @@ static float *widen(const uint16_t *h, int64_t n)
   return x;
 }
 
-/* Let features begin at whole 16 bytes of bf16, and rows be whole ones. */
+/* Align features to 16 bytes of bf16, and make rows multiples of 16 bytes. */
 static void align(problem *p)
 {
   int64_t at = 0;
@@ -48,7 +50,7 @@ static void align(problem *p)
   p->out_stride = at;
 }
 
-/* A problem's answers to gradients of one type. */
+/* A problem's results for gradients of one type. */
 typedef struct {
   problem p;
   float *row_grad;
@@ -98,7 +100,7 @@ static void check_gradients(const shape *s, int aligned)
   free(x);
 }
 
-/* Between features and behind the last batch nothing is written. */
+/* The lookup writes nothing between the features. */
 static void check_forward(const shape *s, int aligned)
 {
   TrsWorkspace workspace;
@@ -144,7 +146,10 @@ static void test_bags(void **state)
 
 enum { ROWS = 37, STRIDE = 96, N_RUNS = 3 };
 
-/* Runs of whole fours, of none, and of one column, moved from one type to another. */
+/*
+  Move runs whose columns are a multiple of four, are none, and are a single column, from one type
+  to another.
+*/
 static void check_columns(TrsDType from_type, TrsDType to_type, int64_t shift)
 {
   const int64_t n = (int64_t)ROWS * STRIDE, at[N_RUNS] = {0, 40, 80}, cols[N_RUNS] = {32, 5, 1};
@@ -184,12 +189,12 @@ static void test_columns(void **state)
 
   (void)state;
   for (int i = 1; (ops = trs_hosted(i)); i++)
-    for (int64_t shift = 0; shift < 9; shift++) /* 0, 4 and 8 keep fours whole */
+    for (int64_t shift = 0; shift < 9; shift++) /* shifts 0, 4 and 8 keep groups of four aligned */
       for (int f = 0; f < 2; f++)
         for (int t = 0; t < 2; t++) check_columns(types[f], types[t], shift);
 }
 
-/* One of the CPU's kernels for each check of a matrix's type. */
+/* One CPU kernel for each check of a matrix's type. */
 static void test_cpu_refuses(void **state)
 {
   const shape s = {.dim = 8, .batch = 3, .rows = 5};

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Row buckets by their definition, at every edge of a block, of the fast product's range and of the table; few and many lengths; any number of threads. */
+/*
+  Row buckets by their definition, at every edge of a block, of the table, and of the range of the
+  fast product. Bags are few and many, and any number of threads gives the same result.
+*/
 #include "compute/compute_ops.h"
 #include "trs_test.h"
 
@@ -16,7 +19,7 @@ typedef struct {
   PetscBool with_places;
 } shape;
 
-/* Edges of buckets and of formats; no pattern with the bags. */
+/* Ids at the edges of buckets and of number formats; their pattern is unrelated to the bags. */
 static int64_t id_at(int64_t i, int64_t block, int64_t rows, int n_buckets)
 {
   const int64_t mixed = (i * 2654435761) % 1000003, edge = mixed % (n_buckets + 2) * block;
@@ -37,7 +40,7 @@ static int64_t local_by_definition(int64_t id, int64_t block, int n_buckets)
   return id < 0 ? id : id >= block * n_buckets ? id / n_buckets : id % block;
 }
 
-/* The result, bucket by bucket and bag by bag, against what bucketize wrote. */
+/* Compare the output of bucketize with the definition, bucket by bucket and bag by bag. */
 static void check(const shape *s, int64_t block, const TrsJagged *in, const TrsJagged *out,
                   const int64_t *unbucketize)
 {
@@ -100,7 +103,10 @@ static void run_shape(const shape *s)
 
 static void test_definition(void **state)
 {
-  /* 8 and 64 buckets are the goals' cases; 2 features x 8448 bags x 64 buckets of lengths are over 4 MiB: they pass the cache by */
+  /*
+    The goals use 8 and 64 buckets. The lengths of 2 features x 8448 bags x 64 buckets exceed 4 MiB
+    and bypass the cache.
+  */
   static const shape shapes[] = {
       {3, 2, 5, 130, 1000, PETSC_FALSE},
       {1, 1, 4, 64, 77, PETSC_FALSE},
@@ -118,7 +124,7 @@ static void test_definition(void **state)
   assert_petsc_ok(compute->workspace_destroy(&workspace));
 }
 
-/* A table without ids that are out of place, for the product alone: every edge of every block, up to 2^31 rows. */
+/* Only the product, for ids inside the table: every edge of every block, up to 2^31 rows. */
 static void test_product(void **state)
 {
   static const int64_t blocks[] = {1, 3, 7, 49, 1000, 1563, 65537, 33554431, 33554432, 715827883, 1073741823};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Number formats of exchanges and quantised tables: every code against the format's definition, nearest even, bounds of errors; the same
-  bytes from every instruction set and number of threads; nothing is read behind a table's end.
+  Number formats of exchanges and quantised tables. Every code agrees with the format's definition,
+  rounding is to nearest even, and errors are bounded. All instruction sets and numbers of threads
+  give the same bytes. No byte beyond a table's end is read.
 */
 #include "compute/compute_ops.h"
 #include "core/random.h"
@@ -40,7 +41,10 @@ static void use_isa(int i)
   TrsComputeSetIsa(isas[i]);
 }
 
-/* Value of a code of 1 sign, e exponent, m mantissa bits; exponent 0 has denormals, none is set aside for infinity. */
+/*
+  Value of a code with 1 sign bit, e exponent bits and m mantissa bits. Exponent 0 encodes
+  denormals; no exponent is reserved for infinity.
+*/
 static double value_of(int code, int e, int m, int bias)
 {
   const int exponent = code >> m & ((1 << e) - 1), mantissa = code & ((1 << m) - 1);
@@ -50,7 +54,10 @@ static double value_of(int code, int e, int m, int bias)
   return code >> (e + m) & 1 ? -magnitude : magnitude;
 }
 
-/* x > 0 against codes 0 .. last, whose values ascend: the nearest one, the even one of two, the last where x is larger. */
+/*
+  Nearest of the codes 0 .. last to x > 0; the codes' values ascend. A tie goes to the even code. If
+  x is larger than all values, the last code is nearest.
+*/
 static int nearest_code(double x, int e, int m, int bias, int last)
 {
   int code = 0;
@@ -72,7 +79,10 @@ static const struct {
 } half_formats[] = {{TRS_CODEC_FP16, TRS_FP16, 5, 10, 15, 0x7c00},
                     {TRS_CODEC_BF16, TRS_BF16, 8, 7, 127, 0x7f80}};
 
-/* All finite codes widen to their values, and these narrow to their codes; halves round to even; large ones clamp. */
+/*
+  All finite codes widen to their values, and these values narrow to the same codes. Ties round to
+  even, and large values are clamped.
+*/
 static void test_half_codes(void **state)
 {
   (void)state;
@@ -93,7 +103,7 @@ static void test_half_codes(void **state)
       assert_petsc_ok(ops->convert(NULL, 65536, TRS_FP32, x, half_formats[h].dtype, back));
       assert_memory_equal(code, back, 65536 * sizeof(*code));
       for (int c = 0; c + 1 < infinity;
-           c++) /* the middle of two neighbours, exact in float32 but for bf16's smallest */
+           c++) /* the midpoint of two neighbours, exact in float32 except for bf16's smallest */
         x[c] = (float)(0.5 * (value_of(c, e, m, half_formats[h].bias) +
                               value_of(c + 1, e, m, half_formats[h].bias)));
       assert_petsc_ok(ops->encode(NULL, &codec, infinity - 1, x, back));
@@ -111,7 +121,7 @@ static void test_half_codes(void **state)
     }
 }
 
-/* A power of two as loss scale changes no digit of a normal number. */
+/* A loss scale that is a power of two keeps all digits of a normal number. */
 static void test_loss_scale(void **state)
 {
   enum { N = 77 };
@@ -130,7 +140,10 @@ static void test_loss_scale(void **state)
   free(y);
 }
 
-/* decode() of all codes from 0 to the largest number against quotients in float, each rounded to the nearest code. */
+/*
+  Compare decode() of all codes from 0 to the largest number with quotients in float, each rounded
+  to the nearest code.
+*/
 static void check_quotients(int h, float scale)
 {
   const int e = half_formats[h].e, m = half_formats[h].m, bias = half_formats[h].bias;
@@ -145,7 +158,8 @@ static void check_quotients(int h, float scale)
     const double quotient = (double)((float)value_of(c, e, m, bias) / scale);
     int nearest = infinity;
 
-    while (at < infinity && value_of(at + 1, e, m, bias) <= quotient) at++; /* quotients ascend */
+    /* quotients ascend, so the search continues from here */
+    while (at < infinity && value_of(at + 1, e, m, bias) <= quotient) at++;
     if (at < infinity) {
       const double below = quotient - value_of(at, e, m, bias),
                    above = value_of(at + 1, e, m, bias) - quotient;
@@ -159,8 +173,9 @@ static void check_quotients(int h, float scale)
 }
 
 /*
-  A quotient has 16 bits, as TorchRec divides the 16-bit tensor (fbgemm_gpu.quantize_comm.QuantizedCommCodec.decode).
-  By hand: 3 * 2^-24 over 2 is 2 * 2^-24 in fp16, not 1.5 * 2^-24.
+  A quotient has 16 bits, because TorchRec divides the 16-bit tensor
+  (fbgemm_gpu.quantize_comm.QuantizedCommCodec.decode). By hand: 3 * 2^-24 over 2 is 2 * 2^-24 in
+  fp16, not 1.5 * 2^-24.
 */
 static void test_quotient_is_rounded(void **state)
 {
@@ -183,7 +198,9 @@ static void test_quotient_is_rounded(void **state)
 
 /* --- fp8, int8 --- */
 
-/* Plain 1-4-3: every code, and random values of all sizes, denormals and saturation included. */
+/*
+  Plain 1-4-3: every code, and random values of all magnitudes, including denormals and saturation.
+*/
 static void test_fp8_plain(void **state)
 {
   enum { N = 20000, LARGEST = 0x77 }; /* 0.9375 = 1.111b * 2^-1: exponent 14 */
@@ -208,7 +225,10 @@ static void test_fp8_plain(void **state)
   free(x);
 }
 
-/* Rows: an fp8 value is off by half a unit of its 2 or 3 digits, an int8 value by half a step of its row; equal rows are exact. */
+/*
+  The error of an fp8 value is at most half a unit of its 2 or 3 digits. The error of an int8 value
+  is at most half a step of its row. Rows of equal numbers are exact.
+*/
 static void check_error(const TrsCodec *codec, int64_t n, const float *x, const float *y)
 {
   const int row = codec->row_dim;
@@ -229,7 +249,10 @@ static void check_error(const TrsCodec *codec, int64_t n, const float *x, const 
   }
 }
 
-/* Row lengths 1 to 70 on each instruction set: equal bytes, small errors, no byte written behind the end. */
+/*
+  For row lengths 1 to 70, every instruction set gives equal bytes and small errors, and writes no
+  byte beyond the end.
+*/
 static void test_rows(void **state)
 {
   (void)state;
@@ -260,7 +283,7 @@ static void test_rows(void **state)
     }
 }
 
-/* Large and odd sizes: the same bytes for 1 to 4 threads. */
+/* With large and odd sizes, 1 to 4 threads give the same bits. */
 static void test_threads(void **state)
 {
   static const TrsCodec codecs[] = {{.kind = TRS_CODEC_FP16, .loss_scale = 2.0f},
@@ -296,7 +319,7 @@ static void test_threads(void **state)
 
 /* --- quantised tables --- */
 
-/* n bytes that end where the next page cannot be read; valid until the next call. */
+/* n bytes that end at a page that cannot be read; valid until the next call. */
 static uint8_t *guarded(int64_t n)
 {
   static uint8_t *map = NULL;
@@ -311,7 +334,7 @@ static uint8_t *guarded(int64_t n)
   return map + length - page - n;
 }
 
-/* Values off by half a step of their row, and by the fp16 rounding of its scale and bias. */
+/* Errors are at most half a step of the row, plus the fp16 rounding of its scale and bias. */
 static void check_rows(TrsDType dtype, int dim, const float *x, const float *y)
 {
   const double levels = (1 << TrsDTypeBits(dtype)) - 1;
@@ -336,7 +359,7 @@ typedef struct {
   int mean;
 } lookup;
 
-/* Bags of 0 to 6 ids; some are pruned or no rows. */
+/* Bags of 0 to 6 ids; some ids are pruned or outside the table. */
 static void make_lookup(TrsDType dtype, int dim, void *rows, lookup *look)
 {
   int64_t n = 0;
@@ -359,7 +382,7 @@ static void make_lookup(TrsDType dtype, int dim, void *rows, lookup *look)
                               .n_values = n};
 }
 
-/* The lookup is the pooling of the dequantised rows. */
+/* The lookup equals the pooling of the dequantised rows. */
 static void check_lookup(const lookup *look, const float *rows, const float *out)
 {
   const int dim = look->table.dim;

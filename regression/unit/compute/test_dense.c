@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST isas: avx2 */
 /* TEST gemms: openblas bf16 */
-/* The CPU's dense layers against plain loops in double, each instruction set that this processor has, and other numbers of threads. */
+/*
+  The CPU's dense layers against plain loops in double, for each instruction set of this processor
+  and several numbers of threads.
+*/
 #include "compute/gemm.h"
 #include "compute/half.h"
 #include "core/buffer.h"
@@ -28,7 +31,7 @@ static int kernels_here(const TrsDenseKernels *kernels[3])
   return n;
 }
 
-/* Every instruction set rounds as half.h does: ties, overflow, infinities, NaN, numbers too small for a normal one. */
+/* Every instruction set rounds as half.h does: ties, overflow, infinities, NaN, and denormals. */
 static void test_round_to_bf16(void **state)
 {
   static const uint32_t special[] = {0x00000000u, 0x80000000u, 0x3f808000u, 0x3f818000u, 0x3f808001u,
@@ -118,8 +121,8 @@ static void test_linear(void **state)
   linear_case(0, 3, 5, TRS_ACTIVATION_RELU); /* a rank without samples: zero gradients */
 }
 
-/* torch's ReLU: a NaN stays one, forward and backward, at every place of a vector. */
-/* A mask of bits does what the output does, to the bit; bits behind the columns are 0. */
+/* As in torch's ReLU, a NaN stays a NaN, forward and backward, at every place of a vector. */
+/* A mask of bits gives the same bits as the output does. Bits beyond the last column are 0. */
 static void test_relu_bits(void **state)
 {
   enum { ROWS = 5, MOST = 150 };
@@ -151,7 +154,10 @@ static void test_relu_bits(void **state)
   }
 }
 
-/* Layers with masks have the bits of layers without, also where the gradient of the input takes the input's place. */
+/*
+  Layers with and without masks give the same bits, also if the gradient of the input overwrites the
+  input.
+*/
 static void test_masked_layers(void **state)
 {
   enum { B = 70, IN = 40, OUT = 133 };
@@ -173,7 +179,7 @@ static void test_masked_layers(void **state)
     assert_petsc_ok(TrsLinearForwardCpu(NULL, &(TrsLinear){B, IN, OUT, TrsFloats(from, IN), TrsFloats(w, IN),
                                                            bias, TRS_ACTIVATION_RELU, TrsFloats(y[i], OUT),
                                                            i ? &masks : NULL}));
-    if (i) memset(y[1], 0xff, B * OUT * sizeof(float)); /* nobody reads it */
+    if (i) memset(y[1], 0xff, B * OUT * sizeof(float)); /* never read */
     assert_petsc_ok(TrsLinearBackwardCpu(
         NULL,
         &(TrsLinear){B, IN, OUT, TrsFloats(from, IN), TrsFloats(w, IN), NULL, TRS_ACTIVATION_RELU,
@@ -224,7 +230,7 @@ static void test_relu_of_nan(void **state)
   }
 }
 
-/* Place of g(i, j), i < j, in the upper triangle (src/RULES.md, rule A1). */
+/* Index of g(i, j), i < j, in the upper triangle (src/RULES.md, rule A1). */
 static int64_t place(int n, int i, int j)
 {
   return (int64_t)i * (n - 1) - (int64_t)i * (i - 1) / 2 + j - i - 1;
@@ -271,7 +277,7 @@ static void test_dot(void **state)
   for (int k = 0; k < n_kernels; k++) {
     for (int n = 1; n <= 36; n++)
       for (int D = 1; D <= 35; D++) dot_case(kernels[k], n, D);
-    for (int n = 1; n <= 9; n++) /* widths with a kernel of their own: 16 and 32 above */
+    for (int n = 1; n <= 9; n++) /* widths with their own kernels; 16 and 32 are above */
       for (int D = 64; D <= 128; D *= 2) dot_case(kernels[k], n, D);
     dot_case(kernels[k], 27, 64);
     dot_case(kernels[k], 5, 113);
@@ -280,7 +286,9 @@ static void test_dot(void **state)
   }
 }
 
-/* The slot: rows of a larger matrix, the dense vector copied and its gradient added. */
+/*
+  The slot variant: rows of a larger matrix, with the dense vector copied and its gradient added.
+*/
 static void test_dot_batch(void **state)
 {
   enum { B = 5, N = 4, D = 6, X_STRIDE = 30, OUT_STRIDE = 16 };
@@ -292,7 +300,7 @@ static void test_dot_batch(void **state)
   for (int b = 0; b < B; b++)
     for (int c = D + N * (N - 1) / 2; c < OUT_STRIDE; c++)
       assert_true((out[b * OUT_STRIDE + c] == 0.0f) ==
-                  (c < OUT_STRIDE - 1)); /* 3 zeros, the last column as before */
+                  (c < OUT_STRIDE - 1)); /* 3 zeros, and an unchanged last column */
   assert_petsc_ok(TrsDotBackwardCpu(NULL, B, N, D, D, TrsFloats(x, X_STRIDE), TrsFloats(out, OUT_STRIDE),
                                     TrsFloats(dx, X_STRIDE)));
   for (int b = 0; b < B; b++) {
@@ -312,8 +320,8 @@ static void test_dot_batch(void **state)
 }
 
 /*
-  Vectors that lie anywhere, with gradients in their places or elsewhere, have the bits of those in one matrix, whatever the number of
-  threads.
+  Vectors at any place, with gradients in place or elsewhere, give the same bits as vectors in one
+  matrix, for any number of threads.
 */
 static void test_dot_places(void **state)
 {
@@ -361,7 +369,7 @@ static void test_dot_places(void **state)
   omp_set_num_threads(before);
 }
 
-/* Gradients too large for the caches have the bits of small ones, whatever the number of threads. */
+/* Gradients larger than the caches have the same bits as small ones, for any number of threads. */
 static void test_dot_large(void **state)
 {
   enum { B = 700, N = 27, D = 64, PRODUCTS = N * (N - 1) / 2 };
@@ -388,11 +396,15 @@ static void test_dot_large(void **state)
   release(direct);
 }
 
-/* Columns of a matrix too large for the caches, beginning with a cache line or not; what lies between them stays. */
+/*
+  Copy columns of a matrix larger than the caches, aligned to a cache line or not. The memory
+  between them stays unchanged.
+*/
 static void test_copy_large(void **state)
 {
   enum { ROWS = 1200, FROM = 96, TO = 1040 };
-  static const int cases[][2] = {{64, 32}, {16, 1024}, {64, 33}, {61, 32}, {0, 0}}; /* columns, where */
+  /* columns, first column */
+  static const int cases[][2] = {{64, 32}, {16, 1024}, {64, 33}, {61, 32}, {0, 0}};
   const int before = omp_get_max_threads();
   float *from = numbers(ROWS * FROM, 1), *to = numbers(ROWS * TO, 2), *fresh = numbers(ROWS * TO, 2);
 
@@ -446,7 +458,8 @@ static void test_cross(void **state)
   }
   assert_petsc_ok(TrsCrossBackwardCpu(NULL, 0, N, 0, &layer));
   for (int c = 0; c < N; c++) assert_true(db[c] == 0.0f);
-  assert_petsc_ok(TrsCrossBackwardCpu(NULL, B, N, TRS_CROSS_FIRST, &layer)); /* written, not added */
+  /* written, not added */
+  assert_petsc_ok(TrsCrossBackwardCpu(NULL, B, N, TRS_CROSS_FIRST, &layer));
   for (int i = 0; i < B * N; i++)
     assert_close(dx0[i], (double)g[i] * ((double)u[i] + (double)bias[i % N]), 1e-6, 0.0);
   float *all[] = {x0, u, bias, x, y, g, dx0, before, h, db};
@@ -501,8 +514,8 @@ static void test_update(void **state)
 }
 
 /*
-  Lamb's step after two updates of its states, in double, on several parts of the work; weights of 0
-  have the ratio 1.
+  Lamb's step after two updates of its states, in double, with the work in several parts. Weights of
+  0 have the ratio 1.
 */
 static void lamb_case(int64_t n, int zero)
 {
@@ -564,7 +577,7 @@ static void test_sum_of_squares(void **state)
   release(x);
 }
 
-/* A layer large enough to be cut has the same bits with any number of threads. */
+/* A layer that is large enough to be cut gives the same bits with any number of threads. */
 static void threads_case(int64_t batch, int64_t in, int64_t out)
 {
   static const int numbers_of_threads[] = {1, 2, 3, 4, 8, 21};
@@ -603,9 +616,9 @@ static void test_threads(void **state)
 {
   (void)state;
   threads_case(777, 415, 520);   /* cut by rows */
-  threads_case(150, 300, 1999);  /* by columns */
-  threads_case(1059, 1179, 357); /* one of those that oneDNN would block differently in parts */
-  threads_case(540, 1000, 500);  /* and in a part of the last 12 rows */
+  threads_case(150, 300, 1999);  /* cut by columns */
+  threads_case(1059, 1179, 357); /* a shape that oneDNN would block differently if cut */
+  threads_case(540, 1000, 500);  /* another such shape, for a part of the last 12 rows */
   assert_petsc_ok(TrsDensePrecisionCpu(TRS_PRECISION_BF16));
   threads_case(777, 415, 520);
   threads_case(540, 1000, 500);
@@ -620,7 +633,10 @@ static void check_ulps(float found, double wanted, double ulps, const char *what
     fail_msg("%s(%.9g) is %.9g, not %.9g", what, (double)x, (double)found, wanted);
 }
 
-/* exp, sigmoid and tanh on a grid over all sizes, and where they end, for lengths that fill no vector. */
+/*
+  exp, sigmoid and tanh on a grid over all magnitudes and at the limits of their ranges, for lengths
+  that are no multiple of a vector.
+*/
 static void test_exponentials(void **state)
 {
   enum { N = 4001 };

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The CPU's losses against torch 2.14.1 in double, labels that are missing, and mixtures of experts by hand. */
+/*
+  The CPU's losses against torch 2.14.1 in double, missing labels, and mixtures of experts computed
+  by hand.
+*/
 #include "cpu/cpu_kernels.h"
 #include "trs_test.h"
 
@@ -8,7 +11,7 @@
 
 static const float four_z[] = {0.25f, 3.5f, -2.25f, -0.75f}, four_w[] = {0.5f, 2.0f, 1.25f, 3.0f};
 
-/* Samples of some classes, side by side; dz is written where y is given. */
+/* Samples of some classes, side by side. If y is given, dz is written. */
 static TrsLossArgs loss_args(int64_t batch, int classes, const float *z, const float *y, const float *w,
                              double *loss, float *dz, float *p)
 {
@@ -28,12 +31,12 @@ static TrsLossArgs loss_args(int64_t batch, int classes, const float *z, const f
                        .p_stride = classes};
 }
 
-/* Run a loss of one output; the fifth sample has no label, and must not count. */
+/* Run a loss of one output. The fifth sample has no label and must not count. */
 static void check(TrsLossFn *loss_of, float parameter, const float *y, double loss, const double *grads,
                   const double *predictions)
 {
   float zs[5], ys[5], ws[5], dz[5], p[5];
-  double found = 1.0; /* is added to */
+  double found = 1.0; /* the loss is added to this */
   double of_sample[10], sum = 0.0;
   TrsLossArgs args = loss_args(5, 1, zs, ys, ws, &found, dz, p);
 
@@ -48,7 +51,8 @@ static void check(TrsLossFn *loss_of, float parameter, const float *y, double lo
   args.of_sample_stride = 2;
   for (int i = 0; i < 10; i++) of_sample[i] = 9.0;
   assert_petsc_ok(loss_of(NULL, &args));
-  assert_close(found, 1.0 + loss, 1e-7, 1e-7); /* the parameter is a float */
+  /* the parameter is a float, so the tolerance is 1e-7 */
+  assert_close(found, 1.0 + loss, 1e-7, 1e-7);
   for (int i = 0; i < 5; i++) sum += of_sample[2 * i + 1];
   assert_true(1.0 + sum == found && of_sample[9] == 0.0 && of_sample[8] == 9.0);
   for (int i = 0; i < 4; i++) assert_close(dz[i], grads[i], 1e-6, 1e-6);
@@ -56,7 +60,9 @@ static void check(TrsLossFn *loss_of, float parameter, const float *y, double lo
   assert_close(dz[4], 0.0, 0.0, 0.0);
 }
 
-/* binary_cross_entropy_with_logits(pos_weight=2.5), mse_loss, huber_loss(delta=0.7), weighted sums. */
+/*
+  binary_cross_entropy_with_logits(pos_weight=2.5), mse_loss, huber_loss(delta=0.7), weighted sums.
+*/
 static void test_losses(void **state)
 {
   const float labels[] = {1.0f, 0.0f, 1.0f, 0.25f}, numbers[] = {1.0f, 3.25f, -4.0f, -0.5f};
@@ -71,7 +77,7 @@ static void test_losses(void **state)
         (const double[]){0.25, 3.5, -2.25, -0.75});
 }
 
-/* The binary loss of samples that all have labels. */
+/* The binary loss if all samples have labels. */
 static PetscErrorCode bce(int64_t n, const float *z, const float *y, const float *w, float scale,
                           double *loss, float *dz, float *p)
 {
@@ -82,12 +88,18 @@ static PetscErrorCode bce(int64_t n, const float *z, const float *y, const float
   return TrsBceCpu(NULL, &args);
 }
 
-/* By hand: z = 0: log 2, p = 1/2. z = 100, y = 0: loss 100, p = 1. z = -100, y = 1: the same mirrored. z = 2, y = 1: log(1 + e^-2). */
+/*
+  By hand:
+  - z = 0: loss log 2, p = 1/2
+  - z = 100, y = 0: loss 100, p = 1
+  - z = -100, y = 1: the mirror image
+  - z = 2, y = 1: loss log(1 + e^-2)
+*/
 static void test_bce(void **state)
 {
   const float z[] = {0.0f, 100.0f, -100.0f, 2.0f}, y[] = {1.0f, 0.0f, 1.0f, 1.0f};
   float dz[4], p[4];
-  double loss = 1.0; /* is added to */
+  double loss = 1.0; /* the loss is added to this */
 
   (void)state;
   assert_petsc_ok(bce(4, z, y, NULL, 0.25f, &loss, dz, p));
@@ -103,7 +115,10 @@ static void test_bce(void **state)
   assert_close(p[3], 1.0 / (1.0 + exp(-2.0)), 1e-7, 0.0);
 }
 
-/* torch 2.14.1: binary_cross_entropy_with_logits(z, y, weight=w, reduction="sum"), in double, and the gradient of that over w.sum(). */
+/*
+  torch 2.14.1 in double: binary_cross_entropy_with_logits(z, y, weight=w, reduction="sum"), and the
+  gradient of this loss over w.sum().
+*/
 static void test_weighted_bce(void **state)
 {
   const float z[] = {0.0f, 3.5f, -2.25f, 2.0f, -0.75f}, y[] = {1.0f, 0.0f, 1.0f, 1.0f, 0.25f};
@@ -123,7 +138,7 @@ static void test_weighted_bce(void **state)
   assert_memory_equal(dz, unweighted, sizeof(dz));
 }
 
-/* cross_entropy of torch with weights 0.5 and 2; a class that is not there is a missing label. */
+/* torch's cross_entropy with weights 0.5 and 2. A class that does not exist is a missing label. */
 static void test_softmax(void **state)
 {
   const float logits[] = {0.25f, 3.5f, -2.25f, -0.75f, 1.0f, 30.0f, 1.0f, 2.0f, 3.0f},
@@ -154,7 +169,7 @@ static void test_softmax(void **state)
   for (int i = 0; i < 6; i++) assert_close(p[i], shares[i], 1e-6, 1e-6);
 }
 
-/* By hand: of experts 0 to 3 the gate takes 0, 2 and 3 with weights 1/2, 1/4 and 1/4. */
+/* By hand: of experts 0 to 3, the gate takes 0, 2 and 3, with weights 1/2, 1/4 and 1/4. */
 static void test_mixture(void **state)
 {
   const float experts[] = {1, 2, 100, 100, 3, -1, 5, 7}, dy[] = {1, 10};
@@ -175,7 +190,7 @@ static void test_mixture(void **state)
   assert_close(gate[2], 0.25, 1e-6, 0.0);
   assert_close(y[0], 2.5, 1e-6, 0.0);
   assert_close(y[1], 2.5, 1e-6, 0.0);
-  /* The products with dy are 21, -7 and 75, their mean 27.5. */
+  /* The products with dy are 21, -7 and 75; their weighted mean is 27.5. */
   assert_petsc_ok(TrsMixBackwardCpu(NULL, &m, dy));
   assert_close(gate[0], 0.5 * (21 - 27.5), 1e-5, 0.0);
   assert_close(gate[1], 0.25 * (-7 - 27.5), 1e-5, 0.0);

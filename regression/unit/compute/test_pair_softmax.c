@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The softmax of pairs: its loss against the definition in double, its gradients against finite
-  differences of this loss; rows of length 1 against theirs.
+  The softmax of pairs. Its loss is compared with the definition in double, its gradients with
+  finite differences of this loss, and rows normalised to length 1 with finite differences as well.
 */
 #include "compute/pair_softmax.h"
 #include "cpu/cpu_kernels.h"
@@ -11,7 +11,10 @@
 
 enum { N = 6, D = 3, SPLIT = 4 };
 
-/* Candidates 0 and 3 are one, 1 and 4 have no id, query 2 has no weight, 5 is no negative. */
+/*
+  Candidates 0 and 3 have the same id, 1 and 4 have no id, query 2 has no weight, and candidate 5 is
+  not a negative.
+*/
 static const TrsPair pairs[N] = {{7, 1.0F, -0.5F, 1, 0},  {-1, 2.0F, 0.0F, 1, 0},  {5, 0.0F, -2.0F, 1, 0},
                                  {7, 0.25F, -0.5F, 1, 0}, {-1, 1.5F, -1.0F, 1, 0}, {9, 1.0F, 0.75F, 0, 0}};
 static const double temperature = 0.4, step = 1e-6;
@@ -32,7 +35,7 @@ static double score(const double *q, const double *c, int i, int j)
   return sum / temperature;
 }
 
-/* The weighted sum of -log softmax, straight from its definition. */
+/* The weighted sum of -log softmax, computed from its definition. */
 static double loss_of(const double *q, const double *c)
 {
   double loss = 0.0;
@@ -48,7 +51,7 @@ static double loss_of(const double *q, const double *c)
   return loss;
 }
 
-/* Gradients by the scores, of all queries and of all candidates, in two tiles each. */
+/* Gradients from the scores, for all queries and all candidates, in two tiles each. */
 static double run(const double *q, const double *c, float *of_queries, float *of_candidates)
 {
   double log_sum[N], row_loss[N], loss = 0.0;
@@ -82,7 +85,7 @@ static void test_softmax(void **state)
   (void)state;
   fill(q, c);
   assert_close(run(q, c, of_queries, of_candidates), loss_of(q, c), 1e-5, 1e-6);
-  assert_close(of_queries[3], 0.0, 0.0, 0.0); /* an accidental hit */
+  assert_close(of_queries[3], 0.0, 0.0, 0.0); /* no gradient from an accidental hit */
   for (int i = 0; i < N; i++) {
     for (int d = 0; d < D; d++) {
       double *moved[] = {&q[i * D + d], &c[i * D + d]}, found[2] = {0};
@@ -106,7 +109,7 @@ static void test_softmax(void **state)
   }
 }
 
-/* The sum of a row of length 1 with weights, whose gradient is to be found. */
+/* The weighted sum of a row normalised to length 1. The test needs its gradient. */
 static double unit_sum(const double *x, const double *weight)
 {
   double squares = 0.0, sum = 0.0;
@@ -126,7 +129,7 @@ static void test_unit_rows(void **state)
   (void)state;
   assert_petsc_ok(TrsUnitRowsCpu(NULL, 2, D, x, D + 1, y, D + 2));
   for (int d = 0; d < D; d++) assert_close(y[d], at[d] / 13.0, 1e-7, 0.0);
-  assert_close(y[D + 2], 0.0, 0.0, 0.0); /* a row of zeros stays */
+  assert_close(y[D + 2], 0.0, 0.0, 0.0); /* a row of zeros stays zero */
   assert_petsc_ok(TrsUnitRowsBackwardCpu(NULL, 2, D, x, D + 1, dy, D));
   for (int d = 0; d < D; d++) {
     const double from = at[d];
@@ -139,7 +142,7 @@ static void test_unit_rows(void **state)
     at[d] = from;
     assert_close(dy[d], (up - down) / (2 * step), 1e-7, 1e-6);
   }
-  assert_close(dy[D], 1e12, 0.0, 1e-6); /* as torch.nn.functional.normalize has it */
+  assert_close(dy[D], 1e12, 0.0, 1e-6); /* as in torch.nn.functional.normalize */
 }
 
 TRS_TEST_MAIN(cmocka_unit_test(test_softmax), cmocka_unit_test(test_unit_rows))

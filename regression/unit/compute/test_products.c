@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST isas: avx2 */
 /* TEST gemms: openblas bf16 */
-/* The CPU's matrix products against plain loops in double, the library that makes them, and signals in the middle of them. */
+/*
+  The CPU's matrix products against plain loops in double, the library that computes them, and
+  signals that arrive during a product.
+*/
 #include "compute/gemm.h"
 #include "compute/half.h"
 #include "cpu/cpu_kernels.h"
@@ -12,7 +15,10 @@
 #include <sys/time.h>
 #include <time.h>
 
-/* C = alpha op(A) op(B) + beta C with rows longer than they need be, every transposition, sizes down to 0; operands as rounded() gives them. */
+/*
+  C = alpha op(A) op(B) + beta C, with row strides longer than the rows, every transposition, and
+  sizes down to 0. rounded() rounds the operands.
+*/
 static void gemm_cases(float (*rounded)(float))
 {
   static const int64_t sizes[][3] = {{1, 1, 1},    {5, 3, 7}, {33, 17, 65}, {130, 1, 40},
@@ -36,7 +42,7 @@ static void gemm_cases(float (*rounded)(float))
                  (double)rounded(b[tb ? j * ldb + l : l * ldb + j]);
         assert_close(c[i * ldc + j], sum, 1e-5 + 2e-7 * (double)k, 1e-6);
       }
-      assert_true(c[i * ldc + n] == before[i * ldc + n]); /* the gap between rows is not ours */
+      assert_true(c[i * ldc + n] == before[i * ldc + n]); /* the gap between rows stays unchanged */
     }
     release(a);
     release(b);
@@ -61,7 +67,10 @@ static void test_gemm(void **state)
   gemm_cases(as_it_is);
 }
 
-/* Operands are rounded and nothing else is: beside exact products of rounded numbers; without the rounding, errors would be near 1e-2. */
+/*
+  Only operands are rounded, so results agree with exact products of the rounded numbers. Products
+  of unrounded operands would differ by about 1e-2.
+*/
 static void test_gemm_bf16(void **state)
 {
   (void)state;
@@ -74,8 +83,8 @@ static void test_gemm_bf16(void **state)
 }
 
 /*
-  TRSHARD_GEMM=openblas keeps off oneDNN, and so does a lower instruction set; OpenBLAS runs the kernels of the set that ours use, whatever
-  OPENBLAS_CORETYPE says.
+  TRSHARD_GEMM=openblas or a lower instruction set disables oneDNN. OpenBLAS uses the kernels of our
+  instruction set, regardless of OPENBLAS_CORETYPE.
 */
 static void test_library(void **state)
 {
@@ -96,7 +105,10 @@ static void on_tick(int number)
   for (size_t i = 0; i < sizeof(of_handler); i++) of_handler[i] = (char)number;
 }
 
-/* Signals that come in the middle of products, as to a run that is asked to stop, change nothing. The shapes are those of small layers. */
+/*
+  Signals that arrive during products, as when a run is asked to stop, do not change the result. The
+  shapes are small layers.
+*/
 static void test_signals(void **state)
 {
   enum { MOST = 160, SECONDS = 4 };

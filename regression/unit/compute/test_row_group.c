@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Keys brought together by row: the same keys, those of a row next to one another in their order, rows with one key in front in the order of
-  keys where rows are close, the list the same whatever the positions are called; sorted lists in order of rows.
+  Grouping keys by row. The list has the same keys; keys of one row are adjacent and keep their
+  order. If rows are close together, rows with one key come first, in order of keys. The list does
+  not depend on the width of positions. Sorted lists are in order of rows.
 */
 #include "cpu/row_sort.h"
 #include "trs_test.h"
@@ -18,7 +19,10 @@ static uint64_t next_random(uint64_t *state)
   return *state >> 33;
 }
 
-/* Rows of keys: uniform over `rows`, half of them from the first few rows if skewed. */
+/*
+  Draw a row for each key, uniformly from `rows` rows. If skewed, half of the keys have one of the
+  first few rows.
+*/
 static void draw(int64_t n, int64_t rows, int skewed, uint64_t seed, uint64_t *row)
 {
   for (int64_t i = 0; i < n; i++) {
@@ -52,7 +56,7 @@ static void check_list(int64_t n, int bits, const uint64_t *row, int sorted, con
   static unsigned char placed[LONG];
   int64_t at = 0;
 
-  /* The sorted list, by another sort: positions keep equal rows in order. */
+  /* The list sorted by another method; positions keep equal rows in order. */
   for (int64_t i = 0; i < n; i++) expected[i] = row[i] << bits | (uint64_t)i;
   qsort(expected, (size_t)n, sizeof(*expected), ascending);
   memset(placed, 0, sizeof(placed));
@@ -65,7 +69,7 @@ static void check_list(int64_t n, int bits, const uint64_t *row, int sorted, con
       at++;
       continue;
     }
-    while (low < high) { /* the row's first key */
+    while (low < high) { /* find the row's first key */
       const int64_t middle = (low + high) / 2;
 
       if (expected[middle] < first)
@@ -73,7 +77,7 @@ static void check_list(int64_t n, int bits, const uint64_t *row, int sorted, con
       else
         high = middle;
     }
-    assert_true(low < n && !placed[low]); /* a row comes once */
+    assert_true(low < n && !placed[low]); /* each row occurs once */
     for (end = low; end < n && expected[end] >> bits == first >> bits; end++) {
       assert_int_equal(key[at], expected[end]);
       placed[end] = 1;
@@ -104,7 +108,7 @@ static void test_lists(void **state)
         }
 }
 
-/* How many keys are in front in order of positions. */
+/* Number of keys at the front that are in order of positions. */
 static int64_t count_in_order(int64_t rows)
 {
   static uint64_t row[MOST], key[MOST];
@@ -118,7 +122,10 @@ static int64_t count_in_order(int64_t rows)
   return n;
 }
 
-/* Of 7 rows a key most are drawn once, and their keys stay in order. Rows far apart are sorted. */
+/*
+  If there are 7 rows for each key, most drawn rows have one key, and these keys stay in order. Rows
+  that are far apart are sorted.
+*/
 static void test_singles_in_front(void **state)
 {
   (void)state;
@@ -126,7 +133,10 @@ static void test_singles_in_front(void **state)
   assert_true(count_in_order(900 * MOST) < 50);
 }
 
-/* Lists that threads share, of few rows and of many; and the order that ranks with other numbers of threads agree on. */
+/*
+  Lists that threads share, for few and many rows. TRS_ROWS_LISTED gives the same order on ranks
+  with different numbers of threads.
+*/
 static void test_threads(void **state)
 {
   static uint64_t row[LONG], key[LONG], listed[LONG];

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Tables cut by columns and updated by the squares of whole rows give the bits of the uncut tables: every type, optimizer of squares, place of
-  the cut, with weights, means, pruned and bad ids, on every instruction set and number of threads.
+  Tables cut by columns and updated with the squares of whole rows give the same bits as uncut
+  tables. The cases are every type, every optimizer that uses squares, every place of the cut,
+  weights, means, pruned and invalid ids, on every instruction set and number of threads.
 */
 #include "tbe_problem.h"
 
 #include <omp.h>
 
-/* One side of both tables: columns [column, column + dim) of rows that lie as in the whole tables. */
+/*
+  One side of both tables: columns [column, column + dim), with the row stride of the whole tables.
+*/
 typedef struct {
   TrsTbeTable table[N_TABLES];
   TrsTbeFeature feature[N_FEATURES];
@@ -20,7 +23,10 @@ static int64_t columns_left(int64_t dim)
   return dim > 2 * TRS_SQUARES_COLUMNS ? 2 * TRS_SQUARES_COLUMNS : TRS_SQUARES_COLUMNS;
 }
 
-/* Columns of a state with one number an element; or the row's number. */
+/*
+  Copy a state: the side's columns if it has one number for each element, otherwise the row's
+  number.
+*/
 static float *copy_state(const TrsTbeTable *whole, const TrsTbeTable *part, int s, char kind)
 {
   const int64_t dim = kind == 'r' ? 1 : part->dim, whole_dim = kind == 'r' ? 1 : whole->dim;
@@ -65,7 +71,7 @@ static void free_side(side *s)
   }
 }
 
-/* The sums of both sides, in the order of columns. */
+/* Add the sums of both sides, in the order of columns. */
 static void add_up(const problem *p, const side sides[2], float *total[N_TABLES])
 {
   for (int t = 0; t < N_TABLES; t++)
@@ -136,7 +142,8 @@ static void check_cut(const shape *s)
 static void test_cuts(void **state)
 {
   static const char *const isas[] = {"portable", "avx2", NULL};
-  static const int dims[] = {33, 40, 64, 65, 66, 97, 98}; /* the other table has 131 - dim columns */
+  /* the other table has 131 - dim columns */
+  static const int dims[] = {33, 40, 64, 65, 66, 97, 98};
   int n = 0;
 
   (void)state;

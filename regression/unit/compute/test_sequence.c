@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Bags of rows by hand: mean, maximum, places; pruned ids, empty bags, an index with repeats; and unique ids below 0. */
+/*
+  Sequences computed by hand: mean, maximum and concatenation, with pruned ids, empty bags, and an
+  index with repeats. Also unique ids below 0.
+*/
 #include "hosted_compute.h"
 
 enum { D = 3, N = 6, B = 4 };
 
 static const TrsComputeOps *compute;
 
-/* Bags {0, 1, 2}, {}, {3}, {4, 5}: id 1 and the lone 3 are pruned; rows have a stride of 4 and 9 in the spare column. */
+/*
+  Bags {0, 1, 2}, {}, {3}, {4, 5}. Id 1 and the only id of the third bag are pruned. Rows have a
+  stride of 4, with 9 in the spare column.
+*/
 static const int64_t offsets[B + 1] = {0, 3, 3, 4, 6}, ids[N] = {7, -1, 5, -1, 2, 2};
 static const float rows[N * 4] = {1, -2, 3, 9, 0,  0,  0,  9, 4,  -5, 3,  9,
                                   0, 0,  0, 9, -1, -1, -1, 9, -1, -1, -1, 9};
@@ -34,7 +40,7 @@ static void check_forward(void)
 {
   const float mean[B * D] = {5.0F / 3.0F, -7.0F / 3.0F, 2, 0, 0, 0, 0, 0, 0, -1, -1, -1};
   const float max[B * D] = {4, -2, 3, 0, 0, 0, 0, 0, 0, -1, -1, -1};
-  /* two places of 3 columns, 5 apart; the gap is not written */
+  /* two places of 3 columns, at distance 5; the gap is not written */
   const float concat[B * 8] = {1, -2, 3, 8, 8, 0, 0, 0, 0,  0,  0,  8, 8, 0,  0,  0,
                                0, 0,  0, 8, 8, 0, 0, 0, -1, -1, -1, 8, 8, -1, -1, -1};
   TrsSequenceBags b = bags(TRS_SEQUENCE_MEAN);
@@ -56,7 +62,10 @@ static void check_backward(void)
   const float grad[B * D] = {3, 6, 9, 1, 1, 1, 2, 2, 2, 4, 5, 6};
   const float grad_places[B * 8] = {1, 2, 3, 9, 9, 4, 5, 6, 9, 9, 9, 9, 9, 9,  9,  9,
                                     9, 9, 9, 9, 9, 9, 9, 9, 7, 8, 9, 9, 9, 10, 11, 12};
-  /* the column that is not pooled stays 8; ties go to the first: column 2 of bag 0, all of bag 3 */
+  /*
+    The spare column stays 8. In a tie, the maximum is the first id's: column 2 of bag 0, and all
+    columns of bag 3.
+  */
   const float mean[N * 4] = {1, 2, 3, 8, 0, 0, 0, 8, 1, 2, 3, 8, 0, 0, 0, 8, 2, 2.5F, 3, 8, 2, 2.5F, 3, 8};
   const float max[N * 4] = {0, 6, 9, 8, 0, 0, 0, 8, 3, 0, 0, 8, 0, 0, 0, 8, 4, 5, 6, 8, 0, 0, 0, 8};
   const float concat[N * 4] = {1, 2, 3, 8, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0, 0, 8, 7, 8, 9, 8, 10, 11, 12, 8};
@@ -73,7 +82,10 @@ static void check_backward(void)
   }
 }
 
-/* Rows elsewhere: id i has row index[i] + shift. The forward reads there; the backward writes there, or by id. */
+/*
+  Rows in another order: id i has row index[i] + shift. The forward pass reads that row. The
+  backward pass writes that row, or the id's own row.
+*/
 static void check_index(void)
 {
   const int64_t index[N] = {2, 1, 3, 1, 0, 0};
@@ -99,7 +111,10 @@ static void check_index(void)
   for (int i = 0; i < N; i++) assert_rows(to + (straight[i] + 1) * 4, expected + i * 4L, D);
 }
 
-/* Widths of several columns a lane against the CPU's columns, with bags longer than what is in flight at a time. */
+/*
+  Compare widths with several columns a lane with the CPU's results. Some bags are longer than the
+  number of rows in flight.
+*/
 static void check_widths(void)
 {
   enum { WIDE = 8, STRIDE = 12, N_IDS = 15, N_BAGS = 5, PLACES = 6 };
@@ -149,7 +164,6 @@ static void check_unique_pruned(void)
   assert_petsc_ok(compute->workspace_destroy(&workspace));
 }
 
-/* On every backend. */
 static void test_all(void **state)
 {
   (void)state;

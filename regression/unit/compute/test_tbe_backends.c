@@ -2,21 +2,25 @@
 /* TEST timeout: 300 */
 /* TEST labels: cuda */
 /*
-  Table-batched embedding: what another backend shares with the CPU to the bit (sums of a bag, sums of rows, rounding), long runs of one row,
-  sequences, quantised tables, and that a repeated step gives the same bits and allocates nothing. Builds without a GPU or its stand-in have one
-  backend and only compare it with itself.
+  Table-batched embedding on a GPU backend against the CPU. Sums of a bag, sums of rows, and
+  rounding have the same bits. The cases include long runs of one row, sequences, and quantised
+  tables. A repeated step gives the same bits and allocates nothing. Builds without a GPU or its
+  stand-in have one backend, which is compared only with itself.
 */
 #include "tbe_problem.h"
 
 #include <math.h>
 
 #if defined(__has_include)
-  #if __has_include("cuda_on_cpu.h") /* the stand-in's own header */
+  #if __has_include("cuda_on_cpu.h") /* the stand-in's header */
     #include <cuda_runtime_api.h>
   #endif
 #endif
 
-/* Widths that take each path: one lane, a whole group, several passes, not a multiple of 4, the same with alignment. */
+/*
+  Widths for each path: one lane, a whole group, several passes, no multiple of 4, and the same with
+  alignment.
+*/
 static const int dims[] = {1, 4, 6, 16, 20, 64, 100, 127, 128, 130};
 enum { N_DIMS = sizeof(dims) / sizeof(dims[0]) };
 
@@ -29,10 +33,13 @@ typedef struct {
 
 enum { N_USES = TRS_TBE_LISTS + 1 };
 
-/* When the rows of a batch are found: by the call itself; before, with the ids' weights; before, when the weights are not known yet. */
+/*
+  When a batch's rows are found: in the call itself, before it with the ids' weights, or before it
+  without weights, which are not yet known.
+*/
 enum { IN_THE_CALL, AHEAD, BEFORE_WEIGHTS };
 
-/* What the updates and the lists of rows are asked for. */
+/* Run the updates and list the rows. */
 static void ask_backward(TrsWorkspace workspace, int ahead, answer *a)
 {
   static const TrsTbeUse uses[N_USES] = {TRS_TBE_LISTS, TRS_TBE_BY_BAG, TRS_TBE_BY_ID};
@@ -42,7 +49,7 @@ static void ask_backward(TrsWorkspace workspace, int ahead, answer *a)
   const int64_t n = p->input.n_values;
   int64_t *others = memory(n, sizeof(*others));
 
-  /* ids that the calls get, but must not read where the rows are known */
+  /* other ids for the calls, which must not read them if the rows are known */
   for (int64_t i = 0; i < n; i++) others[i] = i % p->table[0].rows;
   if (ahead == BEFORE_WEIGHTS) {
     found_in.weights = NULL;
@@ -67,7 +74,7 @@ static void ask_backward(TrsWorkspace workspace, int ahead, answer *a)
   free(others);
 }
 
-/* Everything a table's batch is asked for. */
+/* Run every operation on a batch. */
 static void ask_so(const shape *s, int stochastic, int ahead, answer *a)
 {
   TrsWorkspace workspace;
@@ -119,7 +126,10 @@ static float widened(const TrsTbeTable *table, int64_t i)
   return x;
 }
 
-/* tolerance 0: no run is cut and no sum runs over columns. Where they do, rounded weights may differ by a unit. */
+/*
+  With tolerance 0, no run is cut and no sum is over columns. Otherwise rounded weights may differ
+  by one unit.
+*/
 static void assert_agree(const answer *a, const answer *b, const char *states, double tolerance)
 {
   const problem *p = &a->p, *q = &b->p;
@@ -165,7 +175,7 @@ static shape shape_of(int dim, int kind, int batch)
                  .weighted = n >> 1 & 1};
 }
 
-/* Each backend against the first, the CPU. */
+/* Compare each backend with the first, the CPU. */
 static void compare(const shape *s, int stochastic, double tolerance)
 {
   answer cpu, other;
@@ -192,7 +202,7 @@ static void test_short_runs(void **state)
     }
 }
 
-/* 200 bags a feature on 3 rows: hundreds of occurrences a row. */
+/* With 200 bags a feature on 3 rows, each row occurs hundreds of times. */
 static void test_long_runs(void **state)
 {
   (void)state;
@@ -201,11 +211,11 @@ static void test_long_runs(void **state)
       shape s = shape_of(dims[d], kind, 200);
       s.rows = 3;
       s.dtype = TRS_FP32;
-      compare(&s, 0, 5e-5); /* fp32 sums of some 300 numbers up to 1, in another order */
+      compare(&s, 0, 5e-5); /* fp32 sums of about 300 numbers up to 1, in another order */
     }
 }
 
-/* A step again, from the same start: the same bits. */
+/* A step that is repeated from the same start gives the same bits. */
 static void test_repeats(void **state)
 {
   (void)state;
@@ -227,8 +237,9 @@ static void test_repeats(void **state)
 }
 
 /*
-  Occurrences that were found before the backward: the same bits, although the ids of the call are others by then. So no call sorts ids again.
-  Nor does one whose weights were not known then.
+  If occurrences are found before the backward pass, the result has the same bits, although the
+  calls get other ids. Hence no call sorts ids again. The same holds if the weights were not yet
+  known.
 */
 static void test_found_ahead(void **state)
 {
@@ -250,7 +261,9 @@ static void test_found_ahead(void **state)
         }
 }
 
-/* One feature's backward with gradients, of floats or bf16, at a column of rows so far apart. */
+/*
+  One feature's backward pass, with gradients of float or bf16 at `column` of rows with this stride.
+*/
 static void step_from(const shape *s, TrsDType type, int64_t column, int64_t stride, problem *p)
 {
   const TrsTbeFeature feature = {.out_column = column};
@@ -284,12 +297,14 @@ static void assert_same_table(const TrsTbeTable *a, const TrsTbeTable *b, int ki
 }
 
 /*
-  The same gradients on 16 bytes, in columns that do not begin there, and in rows that do not: the same bits of weights and states. A GPU has
-  kernels of their own for the first of rowwise_adagrad, with 8, 16 and 32 lanes a row.
+  Gradients give the same bits of weights and states in three layouts: aligned to 16 bytes, in
+  unaligned columns, and in unaligned rows. For aligned gradients of rowwise_adagrad, a GPU has
+  separate kernels, with 8, 16 and 32 lanes a row.
 */
 static void check_places(const shape *s, TrsDType type, int stochastic)
 {
-  static const int64_t places[][2] = {{4, 8}, {3, 8}, {4, 9}}; /* column, and what a row is longer than dim */
+  /* column, and the stride beyond dim */
+  static const int64_t places[][2] = {{4, 8}, {3, 8}, {4, 9}};
   problem p[3];
 
   for (int i = 0; i < 3; i++) {
@@ -316,17 +331,20 @@ static void test_places(void **state)
                            .kind = kind,
                            .dtype = (TrsDType[]){TRS_FP32, TRS_FP16, TRS_BF16}[k / 4],
                            .weighted = k % 4 > 1};
-          if (kind != 2 && k % 6) continue; /* rowwise_adagrad has them all */
+          if (kind != 2 && k % 6) continue; /* only rowwise_adagrad runs all cases */
           check_places(&s, TRS_FP32, k % 4 == 3);
           if (i > 0) check_places(&s, TRS_BF16, k % 4 == 3);
         }
 }
 
-/* Rows of any number of bytes between any two places, by either index, both and none; each alone, two and all at once. */
+/*
+  Copy rows of any number of bytes between any two strides, with either index, both, or none, and
+  one, two or all copies in a call.
+*/
 static void test_copy_rows(void **state)
 {
   enum { N = 9, ROWS = 20, MOST = 64, N_LAYOUTS = 6 };
-  static const int64_t layouts[N_LAYOUTS][3] = {/* bytes of a row, between two of from, of to */
+  static const int64_t layouts[N_LAYOUTS][3] = {/* row bytes, stride of from, stride of to */
                                                 {16, 16, 48}, {48, 64, 48}, {12, 16, 20},
                                                 {6, 6, 10},   {7, 9, 7},    {0, 8, 8}};
   static const int64_t index[2][N] = {{3, 1, 4, 1, 5, 9, 2, 6, 5}, {19, 0, 7, 3, 12, 5, 1, 18, 2}};
@@ -368,7 +386,7 @@ static void test_copy_rows(void **state)
   }
 }
 
-/* Quantised tables of every width and type: the CPU's bits. */
+/* Quantised tables of every width and type give the CPU's bits. */
 static void check_quantised(TrsDType dtype, int dim, int weighted)
 {
   enum { ROWS = 31, BATCH = 9 };
@@ -414,7 +432,10 @@ static void test_quantised(void **state)
 }
 
 #if defined(CUDA_ON_CPU)
-/* data_parallel's backward: gradients of rows that are known, lists of two ranks merged, one update. */
+/*
+  The backward pass of data_parallel: gradients of known rows, merged lists of two ranks, and one
+  update.
+*/
 static void step_of_replicas(const problem *p, const TrsHostedTbe *copy, TrsStream stream,
                              const TrsWorkspace workspace[3], const int64_t *begin, const float *grad,
                              int64_t *rows, float *row_grad)
@@ -434,14 +455,17 @@ static void step_of_replicas(const problem *p, const TrsHostedTbe *copy, TrsStre
 }
 #endif
 
-/* A steady step on a device: after the first ones only launches are added, no allocation, wait or pageable copy. */
+/*
+  In a steady step on a device, only the number of launches grows. There is no further allocation,
+  wait or pageable copy.
+*/
 static void test_steady_step(void **state)
 {
 #if defined(CUDA_ON_CPU)
   enum { WARM = 2, STEPS = 6 };
   const shape s = shape_of(64, 2, 40);
   cuda_on_cpu_counters warm = {0}, end;
-  TrsWorkspace workspace, own[3]; /* call sites' own: small arrays that are on the device stay there */
+  TrsWorkspace workspace, own[3]; /* one for each call, so that small arrays stay on the device */
   TrsHostedTbe copy;
   TrsStream stream;
   int64_t begin[2 * N_TABLES + 1], *rows;
@@ -487,7 +511,7 @@ static void test_steady_step(void **state)
   free_problem(&p);
 #else
   (void)state;
-  skip(); /* only the stand-in counts */
+  skip(); /* only the stand-in has counters */
 #endif
 }
 

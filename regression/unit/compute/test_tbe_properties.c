@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST timeout: 300 */
 /*
-  Table-batched embedding on every backend: every width 1 to 130, type and optimizer against the definition in double; the same bits from every
-  instruction set and number of threads; stochastic rounding's statistics. Bags are empty, long, hold pruned (-1), bad and repeated ids.
+  Table-batched embedding on every backend. Every width from 1 to 130, type and optimizer is
+  compared with the definition in double. All instruction sets and numbers of threads give the same
+  bits. Stochastic rounding has the right statistics. Bags may be empty or long, and may hold pruned
+  (-1), invalid and repeated ids.
 */
 #include "compute/half.h"
 #include "cpu/tbe_kernels.h"
@@ -58,7 +60,7 @@ static void check_forward(const problem *p)
         if (p->feature[f].mean && end > begin) sum /= (double)(end - begin);
         assert_close(p->out[at + d], sum, 2e-5, 1e-6);
       }
-      assert_true(p->out[at + table->dim] == before[at + table->dim]); /* the gap is not ours */
+      assert_true(p->out[at + table->dim] == before[at + table->dim]); /* the gap stays unchanged */
     }
   }
   free(before);
@@ -79,7 +81,7 @@ static void check_weight_gradients(const problem *p)
   }
 }
 
-/* Summed gradient of every row of table t, and how often it occurs. */
+/* Sum the gradient of every row of table t, and count how often each row occurs. */
 static void sum_gradients(const problem *p, int t, double *g, int *occurs)
 {
   const TrsTbeTable *table = &p->table[t];
@@ -98,7 +100,10 @@ static void sum_gradients(const problem *p, int t, double *g, int *occurs)
   }
 }
 
-/* What one row of a table and its states were before the step, as double; each state at most one row long. */
+/*
+  A row of a table and its states before the step, in double. Each state has at most one number for
+  each column.
+*/
 typedef struct {
   double w[MAX_DIM], state[2][MAX_DIM];
 } row_image;
@@ -112,7 +117,10 @@ static void read_row(const TrsTbeTable *table, const char *states, int64_t row, 
   }
 }
 
-/* Rows that occur moved by the definition, within rounding of the type; the others kept every bit. */
+/*
+  Rows that occur follow the definition, up to the rounding of the type. The other rows keep every
+  bit.
+*/
 static void check_table(const shape *s, const problem *before, const problem *after, int t)
 {
   const TrsTbeTable *table = &after->table[t];
@@ -139,7 +147,7 @@ static void check_table(const shape *s, const problem *before, const problem *af
   free(occurs);
 }
 
-/* All combinations of pooling, weights and type come by as the width grows. */
+/* As the width grows, all combinations of pooling, weights and type occur. */
 static shape shape_of(int dim, int kind)
 {
   const int n = dim + 5 * kind;
@@ -172,8 +180,10 @@ static void check_definition(int step)
     }
 }
 
-/* The stand-in for a GPU is slow, and TRS_FEW asks it for less: every seventh width has each remainder
-   by 2, 4 and 8. An ordinary build tests the CPU's kernels at every width. */
+/*
+  The stand-in for a GPU is slow, so its build sets TRS_FEW and tests every seventh width, which
+  covers each remainder modulo 2, 4 and 8. An ordinary build tests the CPU's kernels at every width.
+*/
 static void test_definition(void **state)
 {
   const int few = getenv("TRS_FEW") != NULL;
@@ -198,7 +208,7 @@ static void assert_same(const problem *a, const problem *b, const char *states)
   }
 }
 
-/* The processor's best instruction set where isa is "best". */
+/* isa "best" is the processor's best instruction set. */
 static void run_with(const shape *s, const char *isa, int threads, problem *p)
 {
   make_problem(s, p);
@@ -231,8 +241,9 @@ static void test_instruction_sets(void **state)
 }
 
 /*
-  Few rows and many ids: runs of one row span the parts that threads take. With the larger batches all threads bring one table's rows together.
-  The last widths have no room on the stack, and threads work on both tables at a time.
+  With few rows and many ids, runs of one row span several threads' parts. In the larger batches,
+  all threads group one table's rows together. The last shape's rows do not fit on the stack, and
+  threads work on both tables at a time.
 */
 static void test_threads(void **state)
 {
@@ -260,7 +271,10 @@ static void test_threads(void **state)
 
 /* --- other ways to the same result --- */
 
-/* Rows listed ahead are those of the gradients, which need not tell again. */
+/*
+  Rows that were listed ahead equal the rows of the gradients. The gradient call may then omit its
+  list.
+*/
 static void check_listed_rows(problem *p, const int64_t *begin, const int64_t *rows, const float *row_grad)
 {
   const int64_t n = begin[N_TABLES];
@@ -283,7 +297,10 @@ static void check_listed_rows(problem *p, const int64_t *begin, const int64_t *r
   free(listed);
 }
 
-/* Row gradients first, then an update of those rows, as data_parallel does it: the bits of the fused backward. */
+/*
+  Row gradients first, then an update of these rows, as in data_parallel, gives the bits of the
+  fused backward pass.
+*/
 static void check_row_gradients(void)
 {
   for (int kind = 0; kind < N_KINDS; kind++) {
@@ -327,18 +344,22 @@ static void test_row_gradients(void **state)
   for (int i = 0; (ops = trs_hosted(i)); i++) check_row_gradients();
 }
 
-/* --- parts of a batch: values before and behind the bags are none of the call's --- */
+/* --- parts of a batch: the call must not read values before and after the bags --- */
 
 enum { BEFORE = 5, BEHIND = 9 };
 
-/* The problem's batch in the middle of a longer one, whose other values are rows that nobody may touch. */
+/*
+  Put the problem's batch in the middle of a longer one. The other values are row 0, which the call
+  must not touch.
+*/
 static void widen(problem *p)
 {
   const int64_t n = p->input.n_values, bags = (int64_t)N_FEATURES * p->input.batch;
   int64_t *values = memory(n + BEFORE + BEHIND, sizeof(*values));
   float *weights = memory(n + BEFORE + BEHIND, sizeof(*weights));
 
-  for (int64_t i = 0; i < n + BEFORE + BEHIND; i++) weights[i] = 1.0f; /* of row 0 */
+  /* the ids beside the batch are 0, with weight 1 */
+  for (int64_t i = 0; i < n + BEFORE + BEHIND; i++) weights[i] = 1.0f;
   memcpy(values + BEFORE, p->values, (size_t)n * sizeof(*values));
   if (p->weights) memcpy(weights + BEFORE, p->weights, (size_t)n * sizeof(*weights));
   for (int64_t b = 0; b <= bags; b++) p->offsets[b] += BEFORE;
@@ -384,7 +405,7 @@ static void test_parts(void **state)
     }
 }
 
-/* Distinct ids of a table whose values begin late. */
+/* Distinct ids of a table whose values do not begin at 0. */
 static void test_unique_of_a_part(void **state)
 {
   enum { FIRST = 4, N = 9 };
@@ -408,11 +429,14 @@ static void test_unique_of_a_part(void **state)
   }
 }
 
-/* --- lists of rows become one --- */
+/* --- merging lists of rows --- */
 
 enum { MOST_LISTS = 5, MOST_TABLES = 3, LONGEST = 40 };
 
-/* Ascending rows of a table of `rows` rows, one in `sparse` of them, between what is no row of it. Returns how many. */
+/*
+  Draw ascending rows of a table with `rows` rows, one in `sparse` of them, possibly with a row
+  outside the table at either end. Return the number of rows.
+*/
 static int64_t draw_list(uint64_t seed, int64_t rows, int sparse, int64_t *list)
 {
   int64_t n = 0;
@@ -424,7 +448,10 @@ static int64_t draw_list(uint64_t seed, int64_t rows, int sparse, int64_t *list)
   return n;
 }
 
-/* Table after table, by row, then list; what is no row behind all, in any order: each a place of its own. */
+/*
+  The merged list is ordered by table, row and list. Rows outside the table come last, in any order.
+  Each entry has its own place.
+*/
 static void check_merged(int n_tables, const TrsTbeTable *table, int n_lists, const int64_t *begin,
                          const int64_t *rows, const int64_t *keys, const int64_t *index)
 {
@@ -471,7 +498,7 @@ static void test_merge_rows(void **state)
   }
 }
 
-/* Entries behind the table's rows change nothing. */
+/* Rows outside the table have no effect. */
 static void test_strangers(void **state)
 {
   enum { N = 4, DIM = 5 };
@@ -499,7 +526,7 @@ static void test_strangers(void **state)
   }
 }
 
-/* Rows picked from a table, in any order, draw its roundings. */
+/* Rows that are picked from a table, in any order, are rounded with the table's random bits. */
 static void check_rounding_of_picked(const uint16_t *whole, const float *grad, TrsWorkspace workspace,
                                      const TrsSparseOptimizerArgs *args, TrsTbeTable table)
 {
@@ -519,7 +546,10 @@ static void check_rounding_of_picked(const uint16_t *whole, const float *grad, T
   free(found);
 }
 
-/* A table of rows x dim with its two column halves, or row halves, as shards: they draw the same roundings. */
+/*
+  A table of rows x dim, and its column or row halves as shards, are rounded with the same random
+  bits.
+*/
 static void check_rounding_by_shards(void)
 {
   enum { ROWS = 12, DIM = 14, LEFT = 6, UPPER = 5 };
@@ -571,7 +601,10 @@ static void test_rounding_by_shards(void **state)
 
 enum { DRAW_ROWS = 1000, DRAW_COLUMNS = 100, DRAWS = DRAW_ROWS * DRAW_COLUMNS };
 
-/* Store x into every element of a table (0 - 1 * -x); up[i]: element i was rounded away from zero. */
+/*
+  Store x into every element of a table (0 - 1 * -x). up[i] is 1 if element i was rounded away from
+  zero.
+*/
 static void round_table(TrsDType dtype, float x, uint64_t seed, int64_t step, uint8_t *up)
 {
   const float spacing = dtype == TRS_FP16 ? fmaxf(ldexpf(1.0f, ilogbf(x) - 10), 0x1p-24f)
@@ -598,7 +631,7 @@ static void round_table(TrsDType dtype, float x, uint64_t seed, int64_t step, ui
                                        &(TrsRowGradients){DRAW_ROWS, rows, NULL, grad, DRAW_COLUMNS}, &args));
   for (int i = 0; i < DRAWS; i++) {
     const float found = dtype == TRS_FP16 ? TrsHalfToFloat(weight[i]) : TrsBf16ToFloat(weight[i]);
-    assert_true(fabsf(found - x) < spacing); /* one of the two neighbours; x itself where it has a code */
+    assert_true(fabsf(found - x) < spacing); /* a neighbour of x; x itself if it has a code */
     up[i] = fabsf(found) > fabsf(x);
   }
   assert_petsc_ok(ops->workspace_destroy(&workspace));
@@ -606,13 +639,16 @@ static void round_table(TrsDType dtype, float x, uint64_t seed, int64_t step, ui
   free(grad);
 }
 
-/* The share of ones in n draws of probability p: within 4 standard deviations. */
+/* The share of ones in n draws with probability p is within 4 standard deviations. */
 static void assert_share(int64_t ones, int64_t n, double p)
 {
   assert_close((double)ones / (double)n, p, 4.0 * sqrt(p * (1.0 - p) / (double)n), 0.0);
 }
 
-/* x = (lo + p (hi - lo)) goes up with probability p; neighbours, other steps and seeds draw for themselves. */
+/*
+  x = (lo + p (hi - lo)) is rounded up with probability p. Neighbours, other steps and other seeds
+  are drawn independently.
+*/
 static void check_draws(TrsDType dtype, float x, double p)
 {
   uint8_t *up = memory(DRAWS, 1), *again = memory(DRAWS, 1), *later = memory(DRAWS, 1),
@@ -663,7 +699,7 @@ static void test_stochastic_rounding(void **state)
   for (int i = 0; (ops = trs_hosted(i)); i++) check_stochastic_rounding(getenv("TRS_FEW") ? 2 : 1);
 }
 
-/* A step allocates nothing once the workspace has grown. */
+/* Once the workspace has grown, a step allocates nothing. */
 static void test_no_allocation(void **state)
 {
   const shape s = shape_of(64, 2);

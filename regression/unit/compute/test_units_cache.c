@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The cache of host rows, on every backend that has one. Golden data of FBGEMM's LRU and LFU caches: what each batch inserts, evicts and counts.
-  By hand: who goes first, locks, write back. And the law that it is there for: lookups and updates through any cache give the bits of
-  tables without, also where the next batch is prefetched before this one's update.
+  The cache of host rows, on every backend that has one. FBGEMM's LRU and LFU caches are the golden
+  data for the ids that each batch inserts and evicts, and for the counters. Eviction order, locks
+  and write-back are computed by hand. Lookups and updates with any cache give the same bits as
+  without, also if the next batch is prefetched before this batch's update.
 */
 #include "compute/compute_ops.h"
 #include "core/random.h"
@@ -84,7 +85,7 @@ static void free_cache(TrsCache *cache)
   release(&cache->counters);
 }
 
-/* A batch of ids: one feature, one bag. Device memory. */
+/* A batch of ids with one feature and one bag, in device memory. */
 typedef struct {
   TrsTbeInput input;
   int64_t *offsets, *values;
@@ -110,7 +111,7 @@ static void free_batch(batch *b)
   release(&b->held);
 }
 
-/* A cached table of one column whose row r holds the number r; weights in host memory. */
+/* A cached table of one column. Row r holds the number r, and the weights are in host memory. */
 typedef struct {
   TrsTbeTable table;
   TrsTbeFeature feature;
@@ -148,7 +149,10 @@ static void prefetch(numbers *x, batch *b, int lock)
                                           lock ? b->held : NULL));
 }
 
-/* Ids in the cache; resident[id] says whether. Each has its row in its line and lies in its set, and no other line. */
+/*
+  Set resident[id] for each cached id. Each cached id's line is in its set and holds its row, and no
+  other line does.
+*/
 static void residents(const numbers *x, char *resident)
 {
   const int64_t n = x->cache.n_sets * TRS_CACHE_WAYS;
@@ -171,7 +175,7 @@ static void residents(const numbers *x, char *resident)
   free(lines);
 }
 
-/* Every id's location is its line, or -1 where it is not in the cache. */
+/* Each id's location is its line, or -1 if the id is not cached. */
 static void check_locations(const numbers *x, const batch *b, const int64_t *ids, const char *resident)
 {
   int64_t *tag = (int64_t *)on_host(x->cache.tag, x->cache.n_sets * TRS_CACHE_WAYS * 8);
@@ -188,7 +192,7 @@ static void check_locations(const numbers *x, const batch *b, const int64_t *ids
 
 /* --- golden --- */
 
-/* The ids whose state went from `from` to `to` are those of the file. */
+/* The ids whose state changed from `from` to `to` are the file's ids. */
 static void check_list(hid_t group, const char *what, int step, int64_t rows, const char *before,
                        const char *after, int from, int to)
 {
@@ -255,7 +259,7 @@ static void one_group(hid_t group, const char *name, void *context)
   free(set);
 }
 
-/* Each test, once on each backend with a cache and a device. */
+/* Run a test once on each backend that has a cache and a device. */
 static void on_backends(void (*test)(void))
 {
   int n_devices = 0;
@@ -301,7 +305,7 @@ static void run_batch(numbers *x, int64_t n, const int64_t *ids, char *resident)
   free_batch(&b);
 }
 
-/* One set: its order needs no hash. */
+/* With one set, the order does not depend on the hash. */
 static void order_lru(void)
 {
   int64_t ids[40];
@@ -310,16 +314,16 @@ static void order_lru(void)
 
   new_numbers(&x, TRS_CACHE_LRU, 1, 80);
   for (int i = 0; i < 40; i++) ids[i] = 39 - i;
-  run_batch(&x, 40, ids, resident); /* 40 for 32 lines, ascending: 32..39 find none */
+  run_batch(&x, 40, ids, resident); /* 40 ids, ascending, for 32 lines: 32..39 find none */
   for (int i = 0; i < 40; i++) assert_int_equal(resident[i], i < 32);
   ids[0] = 3;
   ids[1] = 70;
   ids[2] = 71;
-  run_batch(&x, 3, ids, resident); /* 3 stays; ways 0 and 1 go, oldest and lowest */
+  run_batch(&x, 3, ids, resident); /* 3 stays; ways 0 and 1, the oldest and lowest, are evicted */
   assert_true(!resident[0] && !resident[1] && resident[2] && resident[3] && resident[70] && resident[71]);
   ids[0] = 0;
   ids[1] = 1;
-  run_batch(&x, 2, ids, resident); /* the next oldest are 2 and 4: 3 was used later */
+  run_batch(&x, 2, ids, resident); /* next oldest are 2 and 4; 3 was used later */
   assert_true(!resident[2] && resident[3] && !resident[4] && resident[5]);
   free_numbers(&x);
 }
@@ -334,19 +338,21 @@ static void order_lfu(void)
   for (int i = 0; i < 64; i++) ids[i] = i / 2;
   run_batch(&x, 64, ids, resident); /* 0..31, twice each */
   ids[0] = 50;
-  run_batch(&x, 1, ids, resident); /* once is less than twice */
+  run_batch(&x, 1, ids, resident); /* one use is fewer than two: not inserted */
   assert_true(!resident[50]);
-  run_batch(&x, 1, ids, resident); /* as often: the newcomer wins, the lowest way goes */
+  run_batch(&x, 1, ids, resident); /* two uses each: the new id wins, the lowest way is evicted */
   assert_true(resident[50] && !resident[0] && resident[1]);
   ids[0] = ids[1] = ids[2] = 60;
   ids[3] = 61;
   ids[4] = 0;
-  run_batch(&x, 5, ids, resident); /* 0 and 60 have 3, the lower id first; 61 has 1 */
+  run_batch(&x, 5, ids, resident); /* 0 and 60 have 3 uses, the lower id is first; 61 has 1 */
   assert_true(resident[0] && resident[60] && !resident[61] && !resident[50] && !resident[1] && resident[2]);
   free_numbers(&x);
 }
 
-/* Counters of one call: 40 takes the line of 0, which the same batch hit; 41 finds none. Source: cache.h */
+/*
+  Counters of one call: 40 evicts 0, which the same batch hit, and 41 finds no line. Source: cache.h
+*/
 static void counters_lfu(void)
 {
   int64_t ids[36], *was, *is;
@@ -380,7 +386,7 @@ static void test_order(void **state)
   on_backends(order_lfu);
 }
 
-/* Locks of all lines, added up. */
+/* The sum of all lines' locks. */
 static int64_t locks_of(const numbers *x)
 {
   int32_t *locks = (int32_t *)on_host(x->cache.locks, x->cache.n_sets * TRS_CACHE_WAYS * 4);
@@ -394,7 +400,7 @@ static int64_t locks_of(const numbers *x)
   return sum;
 }
 
-/* Lines of batches in flight stay; a line that two batches hold needs both to let go. */
+/* Lines of batches in flight are not evicted. If two batches lock a line, both must release it. */
 static void locks(void)
 {
   int64_t first[33], second[] = {5, 40, 41, 5, -1};
@@ -404,7 +410,7 @@ static void locks(void)
   batch a, b, c;
 
   new_numbers(&x, TRS_CACHE_LRU, 1, 80);
-  for (int i = 0; i < 33; i++) first[i] = i % 32; /* 0 twice: one lock all the same */
+  for (int i = 0; i < 33; i++) first[i] = i % 32; /* 0 occurs twice, but locks once */
   a = new_batch(33, first);
   b = new_batch(5, second);
   c = new_batch(2, second + 1);
@@ -415,18 +421,19 @@ static void locks(void)
   residents(&x, resident);
   assert_true(!resident[40] && !resident[41]);
   counters = (int64_t *)on_host(x.cache.counters, TRS_CACHE_N_COUNTERS * 8);
-  assert_int_equal(counters[TRS_CACHE_REQUESTED], 33 + 4); /* -1 is no request */
+  assert_int_equal(counters[TRS_CACHE_REQUESTED], 33 + 4); /* -1 is not a request */
   assert_int_equal(counters[TRS_CACHE_UNIQUE], 32 + 3);
   assert_int_equal(counters[TRS_CACHE_UNIQUE_MISSES], 32 + 2);
   assert_int_equal(counters[TRS_CACHE_CONFLICT_UNIQUE_MISSES], 2);
   assert_int_equal(counters[TRS_CACHE_CONFLICT_MISSES], 2);
   assert_petsc_ok(compute->cache_release(NULL, &x.cache, 33, a.held));
   assert_int_equal(locks_of(&x), 1);
-  prefetch(&x, &c, 0); /* of the unlocked the oldest: 0 and 1 */
+  prefetch(&x, &c, 0); /* evicts the oldest unlocked ids, 0 and 1 */
   residents(&x, resident);
   assert_true(resident[40] && resident[41] && resident[5] && !resident[0] && !resident[1]);
   assert_petsc_ok(compute->cache_locate(NULL, workspace, &x.cache, &x.tbe, &b.input, b.locations));
-  check_locations(&x, &b, (const int64_t[]){5, 40, 41, 5, 0}, resident); /* found now; -1 as an absent 0 */
+  /* now found; -1 is checked as 0, which is absent */
+  check_locations(&x, &b, (const int64_t[]){5, 40, 41, 5, 0}, resident);
   assert_petsc_ok(compute->cache_release(NULL, &x.cache, 5, b.held));
   assert_int_equal(locks_of(&x), 0);
   free(counters);
@@ -442,7 +449,10 @@ static void test_locks(void **state)
   on_backends(locks);
 }
 
-/* What is in a line is what counts: it goes home when another row takes the line, and when asked for; dropped, it is gone. */
+/*
+  The cached line holds the valid value. It is written back if another row takes the line, and on
+  request. If the line is dropped, the value is lost.
+*/
 static void write_back(void)
 {
   const int64_t ids[] = {7, 8}, n_lines = TRS_CACHE_WAYS;
@@ -475,7 +485,7 @@ static void write_back(void)
   assert_petsc_ok(device->zero(x.cache.tag, n_lines * 8, NULL));
   assert_petsc_ok(device->zero(x.cache.stamp, n_lines * 8, NULL));
   assert_petsc_ok(compute->cache_write_back(NULL, workspace, &x.cache, &x.tbe));
-  run_batch(&x, 32, others, resident); /* checks that lines hold what the table does */
+  run_batch(&x, 32, others, resident); /* also checks that lines equal the table's rows */
   for (int i = 0; i < 32; i++) assert_true(home[others[i]] == (float)others[i]);
   free_numbers(&x);
 }
@@ -486,7 +496,7 @@ static void test_write_back(void **state)
   on_backends(write_back);
 }
 
-/* --- the law: the same bits with and without --- */
+/* --- results with and without a cache have the same bits --- */
 
 enum { TABLES = 3, FEATURES = 4, BAGS = 6, STEPS = 12, MOST = 6 };
 
@@ -540,7 +550,7 @@ static void new_model(model *m, const law *how, const TrsCache *cache)
     free(wide);
     if (how->kind == TRS_OPTIM_ROWWISE_ADAGRAD) table->state[0] = (float *)zeros(law_rows[t] * 4);
     for (int s = 0; s < 2 && how->kind == TRS_OPTIM_ADAM; s++) table->state[s] = (float *)zeros(n * 4);
-    if (cache && t != 1) { /* table 1 has none */
+    if (cache && t != 1) { /* table 1 is not cached */
       table->lines = cache->lines;
       table->line_bytes = cache->line_bytes;
       table->cache_first = first;
@@ -576,8 +586,8 @@ static law_batch new_law_batch(int step, int weighted)
       for (int k = 0; k < length; k++, n++) {
         const uint32_t word = draw(1000 + (uint64_t)step, n);
         values[n] = word % 17 == 0 ? -1 : (int64_t)(word % (uint32_t)law_rows[law_features[f].table]);
-        if (word % 53 == 0) values[n] = 1000; /* no row */
-        if (word % 3 == 0) values[n] %= 5;    /* some are asked for often */
+        if (word % 53 == 0) values[n] = 1000; /* outside the table */
+        if (word % 3 == 0) values[n] %= 5;    /* some ids are frequent */
         weights[n] = (float)(word % 8) / 4.0f;
       }
       offsets[f * BAGS + bag + 1] = n;
@@ -613,7 +623,7 @@ static void forward(const law *how, const model *m, const law_batch *b, float *o
         compute->tbe_forward(NULL, tbe_workspace, &m->tbe, &b->input, TrsFloats(out, LAW_STRIDE)));
 }
 
-/* The gradient is a function of the step alone. */
+/* The gradient depends only on the step. */
 static void backward(const law *how, const model *m, const law_batch *b, int step, const float *grad,
                      float *grad_weights)
 {
@@ -687,9 +697,9 @@ static void obey(const law *how)
   }
 #undef PREFETCH
   counters = (int64_t *)on_host(cache.counters, TRS_CACHE_N_COUNTERS * 8);
-  assert_true(counters[TRS_CACHE_UNIQUE_MISSES] > 2 * TRS_CACHE_WAYS); /* lines changed hands, */
+  assert_true(counters[TRS_CACHE_UNIQUE_MISSES] > 2 * TRS_CACHE_WAYS); /* lines were reused */
   assert_true(counters[TRS_CACHE_UNIQUE] > counters[TRS_CACHE_UNIQUE_MISSES]);
-  assert_true(counters[TRS_CACHE_CONFLICT_MISSES] > 0); /* and not all found one */
+  assert_true(counters[TRS_CACHE_CONFLICT_MISSES] > 0); /* some ids found no line */
   assert_petsc_ok(compute->cache_write_back(NULL, workspace, &cache, &cached.tbe));
   assert_petsc_ok(device->stream_synchronize(NULL));
   for (int t = 0; t < TABLES; t++)
@@ -717,7 +727,7 @@ static void all_laws(void)
       for (int k = 0; k < 3; k++)
         for (int bits = 0; bits < 8; bits++) {
           if (!device->host_memory && (a + (int)dtype + k + bits) % 4)
-            continue; /* a mixed quarter: launches cost */
+            continue; /* only a quarter of the cases, because launches are slow */
           obey(&(law){.algorithm = a ? TRS_CACHE_LFU : TRS_CACHE_LRU,
                       .dtype = dtype,
                       .kind = kinds[k],

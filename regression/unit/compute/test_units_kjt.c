@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Golden data of FBGEMM and TorchRec: permute, split, bucketize and offsets of jagged tensors; every instruction set. */
+/*
+  Golden data of FBGEMM and TorchRec: permute, split, bucketize and offsets of jagged tensors, on
+  every instruction set.
+*/
 #include "golden_h5.h"
 #include "hosted_compute.h"
 
@@ -29,7 +32,7 @@ static TrsJagged jagged_read(hid_t group, const char *folder)
   return jagged;
 }
 
-/* Room for a result, filled with what no result holds. */
+/* Memory for a result, filled with a value that no result contains. */
 static TrsJagged jagged_room(int64_t n_bags, int64_t n_values, PetscBool weighted)
 {
   TrsJagged jagged = {.lengths = malloc(((size_t)n_bags + 1) * sizeof(int32_t)),
@@ -68,7 +71,7 @@ static void check_permutation(const TrsJagged *in, int n_in, int64_t stride, int
   assert_petsc_ok(compute->workspace_create(&workspace));
   assert_petsc_ok(compute->permute_blocks(NULL, workspace, n_in, begin, n_out, permutation, in, &out));
   assert_same(&out, expected);
-  places.values = NULL; /* instead of values: where they were */
+  places.values = NULL; /* instead of values, their places */
   places.weights = NULL;
   memset(out.values, 0x55, (size_t)expected->n_values * sizeof(int64_t));
   assert_petsc_ok(compute->permute_blocks(NULL, workspace, n_in, begin, n_out, permutation, &places, &out));
@@ -116,7 +119,7 @@ static void check_split(hid_t group, const TrsJagged *in, int n_keys, int64_t st
   free(segments);
 }
 
-/* Positions in their bags of the ids, at the places to which bucketizing moved them. */
+/* The positions of ids in their bags, for ids that bucketizing moved to these places. */
 static void check_positions(hid_t group, const TrsJagged *in, const int64_t *places)
 {
   int64_t *golden = golden_int64(group, "out/pos", NULL);
@@ -127,7 +130,7 @@ static void check_positions(hid_t group, const TrsJagged *in, const int64_t *pla
   free(golden);
 }
 
-/* Where FBGEMM keeps global ids, the product's places say where each of them is. */
+/* If FBGEMM keeps global ids, the product's places identify each id. */
 static void check_bucketize(hid_t group, const TrsJagged *in, int n_keys, int64_t stride)
 {
   const int n_buckets = (int)golden_number(group, "my_size", 0.0);

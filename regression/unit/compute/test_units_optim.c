@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Golden data of FBGEMM's fused optimizers: pooled lookup, then backward and update of one table, step by step; every instruction set,
-  and the same steps through row gradients and given rows (what data_parallel does).
+  Golden data of FBGEMM's fused optimizers: pooled lookup, backward pass and update of one table,
+  step by step, on every instruction set. The same steps also run with row gradients and given rows,
+  as in data_parallel.
 */
 #include "golden_h5.h"
 #include "hosted_compute.h"
@@ -28,7 +29,7 @@ static const optimizer optimizers[] = {
     {"lion", {"exp_avg", NULL}, TRS_OPTIM_LION, {0, 0}},
 };
 
-/* One test of the file. */
+/* One test case of the file. */
 typedef struct {
   hid_t group;
   const optimizer *optimizer;
@@ -94,7 +95,7 @@ static void run_free(run *r)
   free(r->table.state[1]);
 }
 
-/* A data set of step s: "in/indices0". */
+/* The name of a data set of step s, for example "in/indices0". */
 static const char *of_step(const char *name, int step)
 {
   static char path[64];
@@ -117,7 +118,7 @@ static void assert_near(const run *r, const char *what, const float *found, cons
   free(expected);
 }
 
-/* data_parallel's way: sum the rows' gradients first, then update the rows. */
+/* As in data_parallel, sum the rows' gradients first, then update the rows. */
 static void update_in_two_steps(run *r, const TrsTbeInput *input, const float *grad)
 {
   int64_t begin[2] = {0}, *rows = calloc((size_t)input->n_values + 1, sizeof(*rows));
@@ -147,7 +148,7 @@ static void one_step(run *r, const char *name, int step, PetscBool two_steps)
   assert_petsc_ok(compute->tbe_forward(NULL, r->workspace, &r->tbe, &input, TrsFloats(out, r->dim)));
   assert_near(r, name, out, of_step("out/output", step));
   r->args.step = step + 1;
-  /* src/RULES.md, rule A9: before the kernels, as train/dense_work.c does it */
+  /* src/RULES.md, rule A9: gradients are clamped before the kernels, as in train/dense_work.c */
   if (r->max_gradient > 0.0f)
     assert_petsc_ok(compute->clamp_matrix(NULL, input.batch, r->dim, r->max_gradient, grad, r->dim));
   if (two_steps)

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST isas: portable avx2 */
-/* Golden data of TorchRec's PositionWeightedModuleCollection: weights by place, their gradients, and both under sum pooling. */
+/*
+  Golden data of TorchRec's PositionWeightedModuleCollection: weights by position, their gradients,
+  and both with sum pooling.
+*/
 #include "golden_h5.h"
 #include "hosted_compute.h"
 
@@ -45,7 +48,9 @@ static void check_gradients(const Case *c, hid_t group, const char *stem, const 
   }
 }
 
-/* Sum pooling with these weights: forward, gradients of the weights and of the tables. */
+/*
+  Sum pooling with these weights: the lookup, and the gradients of the weights and of the tables.
+*/
 static void check_pooled(const Case *c, hid_t group)
 {
   int64_t columns = c->n_features * c->dim;

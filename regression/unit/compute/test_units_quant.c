@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Golden data of FBGEMM and TorchRec: exchange codecs and quantised rows byte for byte, lookups of quantised tables; every instruction set. */
+/*
+  Golden data of FBGEMM and TorchRec: exchange codecs and quantised rows byte for byte, and lookups
+  of quantised tables, on every instruction set.
+*/
 #include "compute/compute_ops.h"
 #include "dequantise.h"
 #include "golden_h5.h"
@@ -89,7 +92,7 @@ static TrsDType dtype_named(const char *name)
   return TRS_FP32;
 }
 
-/* Quantise table t and compare its rows; free the result. */
+/* Quantise table t and compare its rows. The caller must free the result. */
 static void *check_table(hid_t group, const char *name, TrsDType dtype, int t, int64_t shape[2])
 {
   char path[64];
@@ -123,7 +126,7 @@ static void round_to(const char *output_dtype, int64_t n, float *x)
   free(half);
 }
 
-/* Table t serves key t. */
+/* Table t belongs to key t. */
 static void check_lookup(hid_t group, const char *name)
 {
   const int64_t batch = (int64_t)golden_number(group, "stride", 0.0);
