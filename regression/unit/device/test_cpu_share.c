@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 4 */
 /*
-  How ranks divide a host's processors, on machines that hwloc makes up; expected parts are by hand. Then on the real one: that threads are where the
-  parts say, that a launcher's choice is kept, and that helpers are not on top of threads that compute while there is another place.
+  How ranks divide a host's processors. Synthetic hwloc machines have parts that are written by
+  hand. On the real machine, threads run within their parts, a launcher's choice is kept, and
+  helpers avoid processors with compute threads if there are others.
 */
 #define _GNU_SOURCE /* sched_getaffinity. NOLINT(bugprone-reserved-identifier) */
 #include "device/cpu_bind.h"
@@ -16,7 +17,7 @@
 #include <string.h>
 
 typedef struct {
-  const char *machine, *allowed; /* allowed NULL: all of it */
+  const char *machine, *allowed; /* allowed NULL: all processors */
   int n, n_threads;
   const char *part[8]; /* of each rank */
 } division;
@@ -26,17 +27,22 @@ static const division divisions[] = {
     {"numa:1 core:2 pu:1", NULL, 2, 1, {"0", "1"}},
     {"numa:1 core:2 pu:1", NULL, 3, 1, {"", "", ""}}, /* more ranks than processors */
     {"numa:1 core:2 pu:2", NULL, 2, 1, {"0-1", "2-3"}},
-    {"numa:1 core:2 pu:2", NULL, 4, 1, {"0", "1", "2", "3"}}, /* more ranks than cores: their processors */
+    /* more ranks than cores: each has a hardware thread */
+    {"numa:1 core:2 pu:2", NULL, 4, 1, {"0", "1", "2", "3"}},
     {"numa:1 core:2 pu:2", NULL, 3, 1, {"0", "1", "2-3"}},
     {"numa:2 core:4 pu:1", NULL, 2, 4, {"0-3", "4-7"}},
     {"numa:2 core:4 pu:1", NULL, 4, 2, {"0-1", "2-3", "4-5", "6-7"}},
-    {"numa:2 core:4 pu:1", NULL, 3, 2, {"0-3", "4-5", "6-7"}},        /* no part over the nodes' border */
-    {"numa:2 core:3 pu:1", NULL, 4, 1, {"0", "1-2", "3", "4-5"}},     /* two on a node, not three and one */
-    {"numa:4 core:2 pu:1", NULL, 2, 4, {"0-3", "4-7"}},               /* parts larger than nodes */
-    {"numa:3 core:3 pu:1", NULL, 4, 2, {"0-1", "2-3", "4-5", "6-8"}}, /* nodes that hold one and a half */
-    {"numa:2 core:4 pu:1", "4-7", 2, 2, {"4-5", "6-7"}},              /* a job with one node of two */
+    {"numa:2 core:4 pu:1", NULL, 3, 2, {"0-3", "4-5", "6-7"}}, /* no part spans NUMA nodes */
+    /* two on each node, not three and one */
+    {"numa:2 core:3 pu:1", NULL, 4, 1, {"0", "1-2", "3", "4-5"}},
+    /* parts larger than NUMA nodes */
+    {"numa:4 core:2 pu:1", NULL, 2, 4, {"0-3", "4-7"}},
+    /* a node holds one and a half parts */
+    {"numa:3 core:3 pu:1", NULL, 4, 2, {"0-1", "2-3", "4-5", "6-8"}},
+    /* the job has one of two nodes */
+    {"numa:2 core:4 pu:1", "4-7", 2, 2, {"4-5", "6-7"}},
     {"numa:2 core:4 pu:1", "0,2,5,7", 2, 2, {"0,2", "5,7"}},
-    {"numa:2 core:4 pu:2", "0,2-3", 2, 1, {"0", "2-3"}}, /* half a core is a core */
+    {"numa:2 core:4 pu:2", "0,2-3", 2, 1, {"0", "2-3"}}, /* half a core counts as a core */
     {"pack:2 numa:1 l3:2 core:4 pu:2", NULL, 4, 4, {"0-7", "8-15", "16-23", "24-31"}},
     {"core:6 pu:1", NULL, 4, 1, {"0", "1-2", "3", "4-5"}},
 };
@@ -60,7 +66,7 @@ static void check_division(const division *d)
       fail_msg("%s, %d of %d: %s, expected %s", d->machine, i, d->n, text, d->part[i]);
     assert_int_equal(share.n_threads, d->n_threads);
     hwloc_bitmap_zero(all);
-    for (int t = 0; t < share.n_units; t++) { /* units do not overlap and make up the part */
+    for (int t = 0; t < share.n_units; t++) { /* units are disjoint, and together are the part */
       assert_petsc_ok(TrsCpuUnit(topology, &share, t, unit));
       assert_false(hwloc_bitmap_iszero(unit));
       assert_false(hwloc_bitmap_intersects(all, unit));
@@ -127,7 +133,7 @@ static void test_real_machine(void **state)
   bind_with("auto", text);
   now = affinity();
   CPU_AND(&both, &before, &now);
-  assert_true(CPU_EQUAL(&both, &now)); /* within what the launcher gave */
+  assert_true(CPU_EQUAL(&both, &now)); /* within the launcher's processors */
   assert_int_equal(strstr(text, "not bound") != NULL, trs_size() > CPU_COUNT(&before));
   assert_int_equal(MPI_Allgather(&now, sizeof(now), MPI_BYTE, all, sizeof(now), MPI_BYTE, MPI_COMM_WORLD), 0);
   for (int r = 0; r < trs_size() && !strstr(text, "not bound"); r++) {
@@ -140,7 +146,7 @@ static void test_real_machine(void **state)
   CPU_AND(&both, &helper, &now);
   assert_true(CPU_COUNT(&helper) > 1 || CPU_COUNT(&before) == 1 || CPU_COUNT(&both) == 0);
 
-  bind_with("auto", text); /* ranks with places of their own, as a launcher binds them, stay there */
+  bind_with("auto", text); /* if the launcher bound ranks to distinct processors, they stay there */
   both = affinity();
   assert_true(CPU_EQUAL(&both, &now));
   assert_int_equal(pthread_setaffinity_np(pthread_self(), sizeof(before), &before), 0);

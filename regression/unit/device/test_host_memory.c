@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
-/* The memory that control groups leave, on trees of files like /proc and /sys; expected bytes are by hand. */
+/*
+  The memory that control groups leave, for folders of files as in /proc and /sys. Expected bytes
+  are written by hand.
+*/
 #include "device/host_memory.h"
 #include "trs_test.h"
 
@@ -14,7 +17,7 @@ enum { MIB = 1 << 20 };
 
 static char root[64];
 
-/* Write a file, and make the folders above it. */
+/* Write a file, and create its parent folders. */
 static void write_text(const char *file, const char *text)
 {
   char path[512];
@@ -65,7 +68,10 @@ static void test_without_groups(void **state)
   check_memory(4LL * MIB, 0);
 }
 
-/* The job has 8 MiB, of which 6 are used and 1 is caches: less than the host has. Its step has no limit. */
+/*
+  The job's limit is 8 MiB, of which 6 are used, including 1 of caches. This leaves less than the
+  host has. The step has no limit.
+*/
 static void test_version_2(void **state)
 {
   (void)state;
@@ -77,11 +83,12 @@ static void test_version_2(void **state)
   write_text("sys/fs/cgroup/slurm/job_7/memory.stat",
              "anon 99\nfile 4194304\ninactive_file 786432\nactive_file 262144\n");
   check_memory(3LL * MIB, 8LL * MIB);
-  write_text("sys/fs/cgroup/slurm/job_7/memory.current", "9437184\n"); /* above a limit that was lowered */
+  /* use exceeds a limit that was lowered */
+  write_text("sys/fs/cgroup/slurm/job_7/memory.current", "9437184\n");
   check_memory(0, 8LL * MIB);
 }
 
-/* Version 1 beside version 2 without controllers; the lowest limit is two groups up. */
+/* Version 1 beside version 2 without controllers. The lowest limit is two groups up. */
 static void test_version_1(void **state)
 {
   (void)state;
@@ -96,7 +103,7 @@ static void test_version_1(void **state)
   check_memory(2LL * MIB, 4LL * MIB);
 }
 
-/* In a container the group's path is the host's, and the mount is the container's own. */
+/* In a container, the group's path is the host's, but the mount is the container's. */
 static void test_container(void **state)
 {
   (void)state;
