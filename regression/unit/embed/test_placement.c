@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A stack of placements: keys that come and go take rows of a table, and a cache lies above. The rows
-  that the keys see, and their updates, must be those of a dictionary that is written out here, with
-  evaluations in between and the next batch's keys taken before this batch's update.
+  A stack of placements: a policy gives table rows to keys that come and go, with a cache above it.
+  The rows that keys see, and their updates, must equal those of a dictionary in this test.
+  Evaluations run between steps, and the next batch's keys are taken before this batch's update.
 */
 #include "core/random.h"
 #include "embed/lookup.h"
@@ -15,13 +15,13 @@ enum { ROWS = 40, DIM = 4, IDS = 16, KEYS = 60, STEPS = 60, SLOTS = 3 };
 static const TrsComputeOps *compute;
 static const TrsDeviceOps *device;
 
-/* A row's first contents depend on its key and on how often rows were given before. */
+/* A row's first contents depend on its key and on the number of rows given before. */
 static float first_number(int64_t key, int generation, int column)
 {
   return (float)key + 0.25F * (float)generation + 0.001F * (float)column;
 }
 
-/* --- the policy: rows are given in turn, but for those of the batch's own keys --- */
+/* --- the policy: rows are given in turn; rows of the batch's own keys are skipped --- */
 
 static int find_key(const int64_t *keys, int64_t key)
 {
@@ -45,11 +45,11 @@ static int give_row(int64_t *keys, int *n_given, const int64_t *ids, int64_t key
   return row;
 }
 
-/* --- the placement under test: new contents are written in the forward --- */
+/* --- the placement under test: the lookup writes new contents --- */
 
 typedef struct {
   int64_t values[SLOTS][IDS];
-  int n_given[SLOTS], given[SLOTS][IDS], generation[SLOTS][IDS]; /* rows to write in forward */
+  int n_given[SLOTS], given[SLOTS][IDS], generation[SLOTS][IDS]; /* rows for the lookup to write */
   int64_t of_given[SLOTS][IDS];
 } Keys;
 
@@ -146,7 +146,7 @@ static const TrsPlacementOps keys_to_rows = {.name = "keys in turn",
 static const TrsPlacementOps *const keys_alone[] = {&keys_to_rows, NULL};
 static const TrsPlacementOps *const keys_and_cache[] = {&keys_to_rows, &trs_placement_row_cache, NULL};
 
-/* --- the definition: what each key's row holds; keys that have none --- */
+/* --- the definition: which key each row has, and its contents --- */
 
 typedef struct {
   int64_t key[ROWS];
@@ -165,7 +165,7 @@ static void give(Dictionary *d, const int64_t *ids)
   }
 }
 
-/* --- a training --- */
+/* --- training --- */
 
 static void draw_ids(uint64_t number, int64_t *ids)
 {
@@ -173,7 +173,7 @@ static void draw_ids(uint64_t number, int64_t *ids)
     uint32_t words[4];
 
     TrsRandom(5, TRS_RANDOM_TEST, number, (uint64_t)i, words);
-    ids[i] = 1000 + (int64_t)(words[0] % KEYS + number / 4 * 2); /* keys that drift */
+    ids[i] = 1000 + (int64_t)(words[0] % KEYS + number / 4 * 2); /* keys drift over time */
   }
 }
 
@@ -248,7 +248,7 @@ static void train(const TrsPlacementOps *const *kinds, PetscBool ahead)
     update(lookup, &kjt[now], &d, ids[now]);
     give(&d, ids[next]);
     if (step % 5) continue;
-    /* An evaluation between steps sees the keys as they will be, once their rows are written. */
+    /* An evaluation between steps sees the keys in their state after their rows are written. */
     compare(lookup, &kjt[next], &d, ids[next]);
     draw_ids((uint64_t)step / 2, ids[evaluation]);
     make_kjt(ids[evaluation], offsets, &kjt[evaluation]);
@@ -277,7 +277,7 @@ static void test_keys_under_a_cache(void **state)
   train(keys_and_cache, PETSC_TRUE);
 }
 
-/* Tensors of keys are listed by table, also where a rank has no rows of it. */
+/* Tensors of keys are listed by table, even on ranks without rows of the table. */
 static void test_state(void **state)
 {
   static char name[] = "a";

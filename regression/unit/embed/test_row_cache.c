@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A lookup's caches: which tables share one and how large it is, and the law of embed/placement.h: in whatever order batches are prefetched, looked up
-  (evaluations too), updated, and rows written home or dropped, the numbers are those of tables without a cache.
+  A lookup's caches: which tables share a cache and how large it is. Also the law of
+  embed/placement.h: batches may be prefetched, looked up (by evaluations too) and updated, and rows
+  may be written back or dropped, in any order. The numbers are always those of tables without a
+  cache.
 */
 #include "core/random.h"
 #include "embed/placement.h"
@@ -23,7 +25,7 @@ static uint32_t draw(uint64_t stream, int64_t i)
   return words[0];
 }
 
-/* The placement of n tables of a lookup, each of which is a shard with this wish. */
+/* Create the placement of n tables of a lookup. Each table is a shard with its wish. */
 static PetscErrorCode create(const TrsDeviceOps *on, const TrsComputeOps *by, int n, TrsTbeTable *table,
                              const TrsRowCacheWish *wish, TrsPlacement *placement)
 {
@@ -43,7 +45,7 @@ static PetscErrorCode info_of(TrsPlacement placement, int i, TrsRowCacheInfo *in
   return TrsRowCachesInfo((TrsRowCaches)placement->data, i, NULL, info);
 }
 
-/* --- who shares what --- */
+/* --- which tables share a cache --- */
 
 static void test_groups(void **state)
 {
@@ -62,10 +64,10 @@ static void test_groups(void **state)
     table[t] = (TrsTbeTable){.weight = rows, .rows = t == 4 ? 0 : 100, .dim = t == 3 ? 40 : 4, .stride = 4};
   assert_petsc_ok(create(device, compute, 5, table, wish, &caches));
   assert_int_equal(TrsRowCachesCount((TrsRowCaches)caches->data),
-                   2); /* a table without rows here needs none */
+                   2); /* a table without rows on this rank needs no cache */
   assert_true(table[0].lines && table[0].lines == table[3].lines && table[2].lines != table[0].lines);
   assert_true(!table[1].lines && !table[4].lines);
-  assert_int_equal(table[0].line_bytes, 192); /* 40 floats in whole lines of 64 bytes */
+  assert_int_equal(table[0].line_bytes, 192); /* 40 floats, rounded up to whole lines of 64 bytes */
   assert_int_equal(table[2].line_bytes, 64);
   assert_true(table[0].cache_first == 0 && table[3].cache_first == 100 && table[2].cache_first == 0);
   assert_petsc_ok(info_of(caches, 0, &info));
@@ -84,7 +86,7 @@ static void test_groups(void **state)
 
 /* --- reserved memory --- */
 
-/* Bytes that the device of the next test has free. */
+/* Free bytes that the next test's device reports. */
 static int64_t free_now;
 
 static PetscErrorCode memory_of_test(int64_t *free_bytes, int64_t *total_bytes)
@@ -93,7 +95,7 @@ static PetscErrorCode memory_of_test(int64_t *free_bytes, int64_t *total_bytes)
   return PETSC_SUCCESS;
 }
 
-/* A set of 32 lines of 64 bytes for 4 floats takes 32 * (64 + 20) bytes with LRU. */
+/* With LRU, a set of 32 lines of 64 bytes, for 4 floats, takes 32 * (64 + 20) bytes. */
 static void test_reserved_memory(void **state)
 {
   enum { SET_BYTES = 32 * (64 + 20) };
@@ -151,7 +153,7 @@ static void new_model(Model *m)
   m->tbe = (TrsTbe){.n_tables = TABLES, .n_features = TABLES, .table = m->table, .feature = features};
 }
 
-/* One bag a feature; ids that come again and again, and some that do not. */
+/* One bag a feature, with some frequent ids and some rare ones. */
 typedef struct {
   int64_t offsets[TABLES + 1], values[TABLES * IDS];
   TrsTbeInput input;
@@ -168,7 +170,7 @@ static void new_ids(Ids *b, uint64_t number)
       .batch = 1, .offsets = b->offsets, .values = b->values, .n_values = (int64_t)TABLES * IDS};
 }
 
-/* Look the batch up with and without caches. */
+/* Look up a batch with and without caches. */
 static void look_up(TrsPlacement caches, const Model *plain, const Model *cached, const Ids *b)
 {
   float out[2][TABLES * DIM];
@@ -205,7 +207,7 @@ static void assert_home(TrsPlacement caches, const Model *plain, const Model *ca
     assert_memory_equal(plain->rows[t], cached->rows[t], sizeof(plain->rows[t]));
 }
 
-/* One training; `seed` draws what else happens between its steps. */
+/* A training run; `seed` determines what happens between its steps. */
 static void train(uint64_t seed)
 {
   static Model plain, cached;
@@ -228,7 +230,7 @@ static void train(uint64_t seed)
     if (word & 1) look_up(caches, &plain, &cached, &evaluation);
     if (word & 2) assert_home(caches, &plain, &cached, (PetscBool)((word & 4) != 0));
     if ((word & 24) != 24)
-      look_up(caches, &plain, &cached, now); /* an update of what was never looked up is fine, too */
+      look_up(caches, &plain, &cached, now); /* a batch may be updated without a lookup */
     if (word & 32) assert_petsc_ok(TrsPlacementAhead(caches, NULL, &cached.tbe, &next->input));
     if (word & 64) look_up(caches, &plain, &cached, &evaluation);
     if (word & 128) assert_home(caches, &plain, &cached, (PetscBool)((word & 256) != 0));
@@ -247,7 +249,9 @@ static void test_any_order(void **state)
   for (uint64_t seed = 1; seed <= 40; seed++) train(seed * 10000 + seed);
 }
 
-/* Rows that are brought in by the forward are not searched before: under prefetch_sparse_dist LFU caches take no look-up of their own. */
+/*
+  Under prefetch_sparse_dist, LFU caches make no separate search: the lookup itself brings in rows.
+*/
 static int64_t n_located;
 
 static PetscErrorCode count_locate(TrsStream stream, TrsWorkspace space, const TrsCache *cache,
@@ -287,7 +291,7 @@ static void test_lfu_is_not_searched(void **state)
   assert_petsc_ok(TrsPlacementDestroy(&caches));
 }
 
-/* No ids, no table with a cache: nothing to do, and nothing done. */
+/* Without ids or cached tables, all operations do nothing. */
 static void test_nothing(void **state)
 {
   const TrsRowCacheWish wish = {.load_factor = 0};
