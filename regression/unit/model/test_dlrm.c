@@ -2,7 +2,7 @@
 /* TEST isas: portable avx2 */
 /*
   DLRM against a reference in double written from the definitions (src/RULES.md, rules A1 to A5):
-  loss and predictions, and gradients by central differences of the reference's loss.
+  the loss, the predictions, and gradients by central differences of the reference's loss.
 */
 #include "core/random.h"
 #include "model/dlrm.h"
@@ -110,7 +110,7 @@ static double *find(const Reference *reference, const char *module, int layer, c
   return NULL;
 }
 
-/* x [in] to x [returned out] */
+/* From x [in] to x [returned out]. */
 static int mlp(const Reference *reference, const char *module, int n_layers, const int *out, int relu_last,
                int in, double *x)
 {
@@ -163,7 +163,7 @@ static int interact(const Reference *reference, const Case *c, int n_vectors, in
   return N;
 }
 
-/* The logit of one sample: its dense features and its embeddings side by side. */
+/* The logit of one sample, from its dense features and its embeddings, which are side by side. */
 static double logit(const Reference *reference, const Case *c, const double *dense, const double *embeddings)
 {
   double x[MAX_WIDTH], out[MAX_WIDTH];
@@ -181,7 +181,7 @@ static double logit(const Reference *reference, const Case *c, const double *den
 }
 
 typedef struct {
-  int n, width; /* samples; floats of a sample's embeddings */
+  int n, width; /* number of samples; floats of a sample's embeddings */
   double dense[MAX_BATCH * 8], embeddings[MAX_BATCH * MAX_WIDTH], labels[MAX_BATCH];
 } Batch;
 
@@ -310,7 +310,8 @@ static void run_case(const Case *c, int n)
   }
   fill(c, dlrm, &batch, dense, labels);
 
-  for (int64_t i = 0; i < n_values; i++) grads[i] = 3.0f; /* gradients are overwritten, whatever was there */
+  /* gradients are overwritten, not added to */
+  for (int64_t i = 0; i < n_values; i++) grads[i] = 3.0f;
   assert_petsc_ok(TrsDlrmForwardDense(dlrm, NULL, n, dense));
   assert_petsc_ok(TrsDlrmForward(dlrm, NULL, n, labels, NULL, scale, &loss, &predictions));
   assert_close(loss, reference_loss(&reference, c, &batch), 1e-6, 1e-6);
@@ -343,7 +344,7 @@ static void test_against_reference(void **state)
 
 /*
   Names, shapes and bounds of initial values follow src/RULES.md, rules A3 and A21. Equal seeds give
-  equal values, other seeds give other values.
+  equal values, and other seeds give other values.
 */
 static void test_parameters(void **state)
 {
@@ -404,7 +405,10 @@ static void test_parameters(void **state)
   }
 }
 
-/* The checkpoint's paths (interface, section 3): weights, and the optimizer's states beside them. */
+/*
+  The checkpoint's paths (interface, section 3): the weights, and the optimizer's states beside
+  them.
+*/
 static void test_state(void **state)
 {
   static const char *const arguments[] = {"-over_arch", "8,1", "-dense_arch", "4", NULL};
@@ -435,7 +439,8 @@ static void test_state(void **state)
   assert_petsc_ok(TrsDenseOptimizerSetUp(optimizer, values, n_values));
   assert_petsc_ok(TrsDlrmAddState(dlrm, PETSC_FALSE, &tensors));
   assert_petsc_ok(TrsDlrmAddOptimizerState(dlrm, optimizer, &tensors));
-  assert_int_equal(tensors.n, 3 * 2 * 3); /* 3 layers of weight and bias; value, exp_avg, exp_avg_sq */
+  /* 3 layers with weight and bias; each has value, exp_avg and exp_avg_sq */
+  assert_int_equal(tensors.n, 3 * 2 * 3);
   for (int i = 0; i < tensors.n; i++) {
     const TrsStateTensor *tensor = &tensors.tensor[i];
 
@@ -453,7 +458,10 @@ static void test_state(void **state)
   assert_petsc_ok(TrsOptionsDestroy(&options));
 }
 
-/* What src/RULES.md, rules A2, A4 and A5 refuse, with the option's name in the message. */
+/*
+  The options that src/RULES.md, rules A2, A4 and A5 refuse are refused, and the message names the
+  option.
+*/
 static void test_errors(void **state)
 {
   static const struct {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Tables of interactions: none has a hole, and a hole is found at set-up. fm, deepfm, cross
-  networks and projection against TorchRec's, recorded by record_deepfm.py and record_crossnet.py.
+  The tables of interactions are complete, and set-up finds a missing entry. fm, deepfm, cross
+  networks and projection agree with TorchRec's, as recorded by record_deepfm.py and
+  record_crossnet.py.
 */
 #include "golden_h5.h"
 #include "model/dlrm.h"
@@ -52,7 +53,7 @@ typedef struct {
   int64_t batch;
 } Case;
 
-/* Add an option with the numbers of an attribute, if the case has it. */
+/* If the case has an attribute, add an option with the attribute's numbers. */
 static void add_option(const Case *c, const char *attribute, char *name, char *text, char **words,
                        int *n_words)
 {
@@ -115,8 +116,8 @@ static void set_up(hid_t group, Case *c)
 }
 
 /*
-  "weight0" for the weight of layer 0, or the parameter's name with dots where the file has that;
-  "dweight0" for its gradient.
+  Read layer 0's weight, "weight0", or a parameter by its name with dots. The prefix "d" reads its
+  gradient, "dweight0".
 */
 static float *golden_parameter(const Case *c, int p, const char *prefix)
 {
@@ -176,7 +177,7 @@ static void run_case(Case *c, float *out, float *dout, float *dx)
   free(gradient);
 }
 
-/* A forward multiplies and adds once for each number of a matrix, wherever the matrix is. */
+/* The forward pass has one multiply-add for each number of a matrix, wherever the matrix is. */
 static void check_work(const Case *c)
 {
   const TrsInteraction *in = &c->interaction;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Every layer that pools sequences: its gradients are those of finite differences, an empty bag gives
-  zeros, and a batch without ids gives gradients of zero. The numbers of torch itself are in the
-  golden cases sequence_*.
+  Every layer that pools sequences. Gradients agree with finite differences, an empty bag gives
+  zeros, and a batch without ids gives zero gradients. The golden cases sequence_* hold torch's
+  results.
 */
 #include "model/sequence_layer.h"
 #include "trs_test.h"
@@ -24,13 +24,13 @@ typedef struct {
   TrsBagRows bags;
 } fixture;
 
-/* Numbers in [-1, 1] that look random. */
+/* Pseudo-random numbers in [-1, 1]. */
 static float number(int i)
 {
   return (float)sin(1.7 * (double)i + 0.3 * (double)(i % 7));
 }
 
-/* other: din has a softmax, and transformer is causal */
+/* If `other` is true, din has a softmax, and transformer is causal. */
 static void make(fixture *f, TrsSequencePoolingKind kind, PetscBool other)
 {
   static char name[] = "word";
@@ -80,7 +80,7 @@ static void destroy(fixture *f)
   assert_petsc_ok(TrsParametersFree(&f->params, f->context.device));
 }
 
-/* The targets' columns are the first D, and the layer's follow. Both are in the sum. */
+/* The targets' columns are the first D, followed by the layer's columns. The sum includes both. */
 static double sum_of(fixture *f)
 {
   const int64_t end = D + f->layers.layer[0].width;
@@ -121,7 +121,8 @@ static void check_gradients(TrsSequencePoolingKind kind, PetscBool other)
                                             (TrsSequenceMatrix){f.dx, STRIDE}));
   for (int i = (int)offsets[0] * D; i < (int)offsets[B] * D; i++)
     check_slope(&f, &f.rows[i], f.grads[i], "number of the rows", i);
-  for (int i = 0; i < (int)offsets[0] * D; i++) assert_true(f.grads[i] == 0.0F); /* not of these bags */
+  /* outside these bags */
+  for (int i = 0; i < (int)offsets[0] * D; i++) assert_true(f.grads[i] == 0.0F);
   for (int b = 0; b < B; b++)
     for (int c = 0; c < D; c++)
       check_slope(&f, &f.x[b * STRIDE + c], f.dx[b * STRIDE + c], "number of the target", b * D + c);
