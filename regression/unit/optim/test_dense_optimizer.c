@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The formulas themselves are tested in compute/; here: options, states, step numbers, clipping. Expected numbers are by hand. */
+/*
+  Options, states, step numbers and clipping, with expected numbers written by hand. The tests in
+  compute/ cover the formulas.
+*/
 #include "optim/dense_optimizer.h"
 #include "trs_test.h"
 
@@ -30,7 +33,10 @@ static void finish(TrsOptions options, TrsDenseOptimizer optimizer)
   assert_petsc_ok(TrsOptionsDestroy(&options));
 }
 
-/* Without options: sgd with 0.01, no state. The schedule's factor 0.5: w = 1 - 0.005 * 2. */
+/*
+  By default, sgd with learning rate 0.01 and no state. With the schedule's factor 0.5, w = 1 -
+  0.005 * 2.
+*/
 static void test_sgd(void **state)
 {
   static const char *const none[] = {NULL};
@@ -50,7 +56,7 @@ static void test_sgd(void **state)
   finish(options, optimizer);
 }
 
-/* adagrad: sum = g^2, w -= lr g / (sqrt(sum) + eps); eps is 1e-10 unless given. */
+/* adagrad: sum = g^2, w -= lr g / (sqrt(sum) + eps). The default of eps is 1e-10. */
 static void test_adagrad(void **state)
 {
   static const char *const arguments[] = {"-dense_optimizer", "adagrad", "-dense_learning_rate", "0.5", NULL};
@@ -71,7 +77,10 @@ static void test_adagrad(void **state)
   finish(options, optimizer);
 }
 
-/* adam's first step moves by lr whatever the gradient's size, if the step number reaches the bias corrections. */
+/*
+  adam's first step moves by lr for any gradient, provided that the bias corrections get the step
+  number.
+*/
 static void test_adam(void **state)
 {
   static const char *const arguments[] = {"-dense_optimizer", "adam", "-dense_learning_rate", "0.25", NULL};
@@ -95,7 +104,7 @@ static void test_adam(void **state)
   finish(options, optimizer);
 }
 
-/* A gradient of norm 5 is scaled to norm 1, one of norm 0.5 is left alone. */
+/* A gradient of norm 5 is scaled to norm 1. A gradient of norm 0.5 is unchanged. */
 static void test_clipping(void **state)
 {
   static const char *const arguments[] = {"-dense_max_gradient_norm", "1", "-dense_learning_rate", "1", NULL};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Factors by hand from the formulas of torchrec.optim.warmup; s = step - 1 counts from 0. */
+/* Factors by hand, from the formulas of torchrec.optim.warmup; s = step - 1 counts from 0. */
 #include "optim/schedule.h"
 #include "trs_test.h"
 
@@ -32,7 +32,10 @@ static void test_none(void **state)
   assert_petsc_ok(TrsScheduleFree(&schedule));
 }
 
-/* Warm-up from 0.2 to 1 in 4 steps, half speed to step 10, square-root decay from (1 - s/20)^2 to step 20; then 1. */
+/*
+  Warm-up from 0.2 to 1 in 4 steps, half speed to step 10, square-root decay from (1 - s/20)^2 to
+  step 20, and then 1.
+*/
 static void test_stages(void **state)
 {
   static const char *const arguments[] = {"-schedule_policies",
@@ -93,7 +96,10 @@ static void test_policies(void **state)
   assert_petsc_ok(TrsScheduleFree(&schedule));
 }
 
-/* dlrm's schedule, by its own formula: warm-up to step 2, constant to 6, then ((4 - n) / 4)^2. And a cosine behind a warm-up. */
+/*
+  dlrm's schedule by its formula: warm-up to step 2, constant to step 6, then ((4 - n) / 4)^2. Also
+  a cosine after a warm-up.
+*/
 static void test_steps_of_a_stage(void **state)
 {
   static const char *const dlrm[] = {"-schedule_policies",

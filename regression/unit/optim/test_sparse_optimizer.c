@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Options of the embedding optimizer, what is refused, and the states each optimizer keeps
+  Options of the embedding optimizer, refused options, and the states of each optimizer
   (src/RULES.md, rules A8 to A12).
 */
 #include "optim/sparse_optimizer.h"
@@ -66,7 +66,10 @@ static void test_given(void **state)
   assert_petsc_ok(TrsSparseOptimizersFree(&config));
 }
 
-/* A table's own kind and numbers; what it does not give is that of all; equal ones are one. */
+/*
+  A table may have its own kind and numbers. Missing values come from the options for all tables.
+  Equal settings are stored once.
+*/
 static void test_of_a_table(void **state)
 {
   static const char *const arguments[] = {"-embedding_optimizer",
@@ -128,7 +131,7 @@ static void test_refused(void **state)
   TrsErrorClear();
 }
 
-/* shampoo is a word without an update: on no device can it be trained, were it not refused by its option. */
+/* No device has an update for shampoo, so its option is refused. */
 static void test_no_update(void **state)
 {
   TrsSparseOptimizerArgs args = {.step = 1};

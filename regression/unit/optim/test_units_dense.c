@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Golden data of torch.optim and of LAMB as its paper says it (regression/golden/runtime/record_dense_optimizer.py): steps of the
-  dense optimizers with clipped gradients, for every instruction set, and learning-rate schedules.
+  Golden data of torch.optim, and of LAMB from its paper
+  (regression/golden/runtime/record_dense_optimizer.py): steps of the dense optimizers with clipped
+  gradients, for every instruction set, and learning-rate schedules.
 */
 #include "golden_h5.h"
 #include "optim/dense_optimizer.h"
