@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the planner's unit tests share: TorchRec's unit-level results (units.json), and options of modules above the planner. */
+/*
+  Shared code of the planner's unit tests: TorchRec's unit-level results (units.json), and options
+  of modules above the planner.
+*/
 #pragma once
 
 #include "plan/planner.h"
@@ -9,7 +12,7 @@
 #include <jansson.h>
 #include <string.h>
 
-/* Section of golden/planner/units.json. Free the root with json_decref(). */
+/* Section of golden/planner/units.json. The caller must free the root with json_decref(). */
 static inline json_t *units_section(json_t **root, const char *name)
 {
   json_error_t error;
@@ -78,7 +81,7 @@ static inline TrsPlanPipeline unit_pipeline(const char *name)
   return (TrsPlanPipeline)pipeline;
 }
 
-/* Options that modules above the planner declare in the program. */
+/* Options that the program's modules above the planner declare. */
 static const TrsOptionSpec units_outer_specs[] = {
     {"-task", TRS_OPTION_ENUM, "train", NULL, TRS_CHOICES(TRS_TASKS), NULL, ""},
     {"-device", TRS_OPTION_ENUM, "auto", NULL, TRS_CHOICES(TRS_DEVICE_CHOICES), NULL, ""},

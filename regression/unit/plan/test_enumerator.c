@@ -34,7 +34,8 @@ static void check_case(const json_t *x)
   assert_int_equal(table_alone, -1);
   assert_int_equal(space.n_options, 1);
   assert_int_equal(space.option[0].n_shards, json_array_size(sizes));
-  for (int k = 0; k < space.option[0].n_classes; k++) { /* counted without a pass over the shards */
+  /* these counts need no pass over the shards */
+  for (int k = 0; k < space.option[0].n_classes; k++) {
     int n = 0;
 
     for (int s = 0; s < space.option[0].n_shards; s++) n += TrsOptionShardClass(&space.option[0], s) == k;

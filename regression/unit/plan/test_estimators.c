@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Costs of shards against those of TorchRec's own functions (golden/planner/units.json). */
+/* Costs of shards against the results of TorchRec's functions (golden/planner/units.json). */
 #include "plan_units.h"
 
 static void test_kernel_bandwidth(void **state)
@@ -172,7 +172,10 @@ static void test_shard_storage(void **state)
   json_decref(root);
 }
 
-/* By hand: 7/2 is 3.5; 2^53 - 1 over 2 keeps its half; (2^54 + 1) / 4 = 2^52 + 1/4, whose double is 2^52. */
+/*
+  By hand: 7/2 is 3.5. 2^53 - 1 over 2 keeps its half. (2^54 + 1) / 4 = 2^52 + 1/4, whose double is
+  2^52.
+*/
 static void test_rounded_quotient(void **state)
 {
   (void)state;
@@ -184,7 +187,7 @@ static void test_rounded_quotient(void **state)
   assert_int_equal(TrsCeilOfRoundedQuotient(((TrsInt128)1 << 53) - 1, 2), INT64_C(1) << 52);
 }
 
-/* A law: the shortcut is the plain loop, bit for bit. */
+/* The shortcut equals the plain loop bit for bit. */
 static void test_sum_repeated(void **state)
 {
   double x = 1.0 / 3;
@@ -193,7 +196,7 @@ static void test_sum_repeated(void **state)
   for (int trial = 0; trial < 200; trial++, x *= 1.37) {
     double sum = 0;
 
-    if (trial % 7 == 0) x = (double)(trial + 1) * 0.5; /* ties and exact sums */
+    if (trial % 7 == 0) x = (double)(trial + 1) * 0.5; /* includes ties and exact sums */
     for (int n = 0; n <= 3000; n++) {
       if (n % 97 == 0 || n < 9) assert_close(TrsSumRepeated(x, n), sum, 0, 0);
       sum += x;

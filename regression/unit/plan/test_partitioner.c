@@ -13,7 +13,7 @@ typedef struct {
   TrsPlanOption option[MAX_OPTIONS];
   const TrsPlanOption *list[MAX_OPTIONS];
   TrsShardClass shard[MAX_OPTIONS][MAX_SHARDS];
-  int class_of[MAX_SHARDS]; /* every shard is of a class of its own */
+  int class_of[MAX_SHARDS]; /* each shard has its own class */
   TrsStorage left[MAX_DEVICES];
   TrsTableConfig table[MAX_OPTIONS];
 } problem_t;

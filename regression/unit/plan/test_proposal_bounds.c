@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  What the bounds call certain is what the partitioner does: on random proposals, most of them tight, that change one table at a time.
-  The law needs no expected numbers: the partitioner without any hint is the judge (test_partitioner.c holds it against TorchRec).
+  If the bounds are certain of an outcome, the partitioner gives this outcome. The random proposals
+  change one table at a time, and most of them barely fit. The test needs no expected numbers,
+  because the partitioner without hints is the reference (test_partitioner.c compares it with
+  TorchRec).
 */
 #include "plan/proposal_bounds.h"
 #include "plan_units.h"
@@ -26,7 +28,10 @@ static int draw(problem_t *p, int n)
   return (int)((p->random >> 33) % (uint64_t)n);
 }
 
-/* One way to split a table of `rows` rows: row blocks where the type has them, columns where it has those. */
+/*
+  Option k of a table of `rows` rows, with row blocks and column blocks if the sharding type has
+  them.
+*/
 static void make_option(problem_t *p, int t, int k, int rows)
 {
   static const struct {
@@ -49,7 +54,7 @@ static void make_option(problem_t *p, int t, int k, int rows)
                                                                                                  : 1);
   int block = (rows + row_shards - 1) / row_shards, full = rows / block;
   const int of_class[3] = {block, rows - block * full, 0};
-  PetscBool on_host = (PetscBool)(k == N_CHOICES - 1); /* the last choice: weights in ddr */
+  PetscBool on_host = (PetscBool)(k == N_CHOICES - 1); /* the last choice keeps weights in ddr */
   double ms = 0.01 * (1 + draw(p, 200));
 
   *option = (TrsPlanOption){.table = t,
@@ -106,7 +111,10 @@ static void make_problem(problem_t *p, int seed)
                                      .balance_modules = (PetscBool)(seed % 7 == 6)};
 }
 
-/* One proposal: judge it, and compare with what the bounds and a partitioner with hints say. Counts how often something was certain. */
+/*
+  Compare one proposal's outcome with the bounds and with a partitioner that gets hints. Count the
+  certain outcomes.
+*/
 static void check_proposal(const TrsProposalBounds *bounds, TrsPartitioner judge, TrsPartitioner hinted,
                            const TrsProposal *proposal, double limit, int certain[3])
 {
@@ -174,7 +182,7 @@ static void test_certainty(void **state)
     assert_petsc_ok(TrsPartitionerDestroy(&judge));
     assert_petsc_ok(TrsPartitionerDestroy(&hinted));
   }
-  for (int k = 0; k < 3; k++) assert_true(certain[k] > N_PROPOSALS); /* the test sees all outcomes, often */
+  for (int k = 0; k < 3; k++) assert_true(certain[k] > N_PROPOSALS); /* each outcome occurs often */
   free(p);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Numbers and lists as TorchRec's report prints them. */
+/* Numbers and lists in the format of TorchRec's report. */
 #include "plan/report_format.h"
 #include "plan_units.h"
 
@@ -48,7 +48,7 @@ static void test_numbers(void **state)
     assert_string_equal(text, json_string_value(json_array_get(x, 1)));
   }
   TrsRoundedText(0.745, 3, text, sizeof(text));
-  assert_string_equal(text, "0.745"); /* examples of the format, by hand */
+  assert_string_equal(text, "0.745"); /* examples of the format, written by hand */
   TrsRoundedText(0, 3, text, sizeof(text));
   assert_string_equal(text, "0.0");
   json_decref(root);
@@ -90,7 +90,7 @@ static void test_lists(void **state)
   json_decref(root);
 }
 
-/* By hand. */
+/* Expected texts are written by hand. */
 static void test_units(void **state)
 {
   static const struct {

@@ -37,7 +37,7 @@ static void test_search(void **state)
       assert_close(probe, unit_at(probes, k), 1e-9, 1e-12);
       if (costs) {
         cost = unit_at(costs, k);
-      } else if (probe > 4e8) { /* the case without costs: beyond 4e8 there is no room */
+      } else if (probe > 4e8) { /* in the case without costs, there is no room beyond 4e8 */
         TrsLuusJaakolaShrinkRight(&search, probe);
         cost = 1e99;
       } else {
@@ -49,7 +49,7 @@ static void test_search(void **state)
   json_decref(root);
 }
 
-/* TorchRec draws for ever when both ends are known and meet. */
+/* TorchRec draws forever if both ends are known and meet. */
 static void test_search_ends(void **state)
 {
   TrsLuusJaakola search;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Hit rates in shared caches against formulas: equal tables, uniform ids, hot rows, and caches in which everything fits. */
+/*
+  Hit rates in shared caches against formulas: equal tables, uniform ids, hot rows, and caches that
+  hold all rows.
+*/
 #include "plan/shared_cache.h"
 #include "plan_units.h"
 
@@ -7,7 +10,10 @@
 
 enum { TRS_PARTS = 1000 };
 
-/* A histogram of reuse distances whose curve is h(c / rows) = x^exponent; the last part holds the rest. */
+/*
+  Make a histogram of reuse distances with the curve h(c / rows) = x^exponent. The last part holds
+  the rest.
+*/
 static void fill_curve(double exponent, double *hist)
 {
   for (int k = 0; k < TRS_PARTS; k++)
@@ -46,7 +52,10 @@ static void test_equal_tables(void **state)
   }
 }
 
-/* Uniform ids: after t steps a share 1 - exp(-U t / R) of a table's rows was used, and that is its hit rate. */
+/*
+  Uniform ids: after t steps, a share 1 - exp(-U t / R) of a table's rows has been used. This share
+  is the hit rate.
+*/
 static void test_uniform(void **state)
 {
   const double rows[3] = {1000, 50000, 8000}, lookups[3] = {100, 300, 20};
@@ -66,8 +75,9 @@ static void test_uniform(void **state)
 }
 
 /*
-  Uniform ids from empty caches on, S steps. With characteristic time t a lookup at step s hits with
-  1 - exp(-r min(s, t)), r = U / R. The tables' curves are made by this formula, and so is the answer.
+  Uniform ids for S steps, starting with empty caches. With characteristic time t, a lookup at step
+  s hits with probability 1 - exp(-r min(s, t)), r = U / R. This formula gives both the tables'
+  curves and the expected result.
 */
 static double mean_hit(double rate, double t, double steps)
 {
@@ -88,7 +98,8 @@ static void test_few_steps(void **state)
     double before = 0, sum = 0;
 
     for (int k = 0; k < TRS_PARTS - 1; k++) {
-      const double t = PetscMin(-log1p(-(k + 1.0) / TRS_PARTS) / rate, steps); /* which fills the lines */
+      /* time to fill the lines */
+      const double t = PetscMin(-log1p(-(k + 1.0) / TRS_PARTS) / rate, steps);
       const double now = mean_hit(rate, t, steps);
 
       sum += hist[u][k] = now - before;
@@ -106,7 +117,10 @@ static void test_few_steps(void **state)
   }
 }
 
-/* All rows fit: only their first uses miss. The small table's curve says less, as its sets conflict. */
+/*
+  If all rows fit, only the first use of a row misses. The small table's curve shows a lower rate,
+  because of conflicts in its sets.
+*/
 static void test_everything_fits(void **state)
 {
   double hist[TRS_PARTS], hit[2];
@@ -120,18 +134,19 @@ static void test_everything_fits(void **state)
 
     assert_petsc_ok(TrsSharedCacheHits(2, users, 4000, 100, (PetscBool)lfu, hit));
     assert_close(hit[0], 0.9, 1e-6, 0);
-    assert_close(hit[1], 0.8, 1e-2, 0); /* 0.2 of 10,000 uses are first ones of 2,000 rows */
+    assert_close(hit[1], 0.8, 1e-2, 0); /* 0.2 of 10,000 uses are first uses of 2,000 rows */
   }
 }
 
-/* LFU gives its lines to hot rows, whosever they are, and not to those that are used seldom. */
+/* LFU gives its lines to hot rows of any table, not to rarely used rows. */
 static void test_hot_rows(void **state)
 {
   double hot[TRS_PARTS], uniform[TRS_PARTS], hit[2];
 
   (void)state;
   fill_curve(1, uniform);
-  for (int k = 0; k < TRS_PARTS; k++) hot[k] = k < 100 ? 0.009 : 0.1 / 900; /* a tenth of the rows: 0.9 */
+  /* a tenth of the rows has 0.9 of the uses */
+  for (int k = 0; k < TRS_PARTS; k++) hot[k] = k < 100 ? 0.009 : 0.1 / 900;
   {
     const TrsCacheUser users[2] = {{TRS_PARTS, hot, 10000, 100}, {TRS_PARTS, uniform, 10000, 100}};
 
