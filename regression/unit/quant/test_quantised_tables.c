@@ -3,8 +3,9 @@
 /* TEST ranks: 1 2 3 4 */
 /* TEST labels: units */
 /*
-  TorchRec's quantised collections (units_quant.h5): their tables as a checkpoint of floats, read by every split into shards that hold the golden bytes,
-  written as quantised rows, and read again by every other split.
+  TorchRec's quantised collections (units_quant.h5) as checkpoints of floats. Every way to cut
+  tables reads such a checkpoint into shards that hold the golden bytes, and writes the quantised
+  rows. Every other way reads these again.
 */
 #include "compute/quant.h"
 #include "golden_h5.h"
@@ -64,7 +65,7 @@ static void free_tables(golden_tables *g)
   }
 }
 
-/* The floats as a checkpoint: each rank gives its share of the rows. */
+/* Write the floats as a checkpoint. Each rank gives its share of the rows. */
 static void write_floats(const golden_tables *g)
 {
   TrsState state = {0};
@@ -84,7 +85,10 @@ static void write_floats(const golden_tables *g)
   assert_petsc_ok(TrsStateFree(&state));
 }
 
-/* Shards of every table: whole on one rank, rows over all, columns of 4 or 8 in turn, or both. */
+/*
+  Make the shards of every table: the whole table on one rank, rows over all ranks, columns of 4 or
+  8 in turn, or rows and columns.
+*/
 static void make_plan(const golden_tables *g, cut how, TrsTablePlan *table_plan, TrsShard *shard,
                       TrsShardingPlan *plan)
 {
@@ -112,7 +116,7 @@ static void make_plan(const golden_tables *g, cut how, TrsTablePlan *table_plan,
   }
 }
 
-/* A shard's rows are the golden ones' columns, byte for byte. */
+/* A shard's rows equal the golden rows' columns, byte for byte. */
 static void check_shard(const golden_tables *g, const char *name, const TrsEmbeddingShard *shard)
 {
   const TrsTbeTable *tbe = &shard->tbe;
@@ -132,7 +136,7 @@ static void check_shard(const golden_tables *g, const char *name, const TrsEmbed
   free(wanted);
 }
 
-/* Read `from` by a plan, check every shard, and write the rows if asked. */
+/* Read `from` with a plan, check every shard, and write the rows to `to` if it is given. */
 static void load(const golden_tables *g, const char *name, const char *from, cut how, const char *to)
 {
   TrsTablePlan table_plan[MAX_TABLES];
@@ -166,12 +170,12 @@ static void load(const golden_tables *g, const char *name, const char *from, cut
   free(shard);
 }
 
-/* The file's own bytes: rows as the golden ones. */
+/* The file contains the golden rows, byte for byte. */
 static void check_file(const golden_tables *g, const char *name)
 {
   hid_t file;
 
-  MPI_Barrier(MPI_COMM_WORLD); /* the writer's lock is gone */
+  MPI_Barrier(MPI_COMM_WORLD); /* until the writer's lock is removed */
   file = H5Fopen(rows_path, H5F_ACC_RDONLY, H5P_DEFAULT);
   assert_true(file >= 0);
   for (int t = 0; t < g->n; t++) {
