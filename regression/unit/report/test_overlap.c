@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The overlap of exchanges and compute, counted by hand on a ruler of seconds. */
+/* The overlap of exchanges and compute, counted by hand on a time axis in seconds. */
 #include "report/overlap.h"
 #include "trs_test.h"
 
@@ -24,14 +24,17 @@ static void assert_overlap(TrsOverlap found, double under_way_s, double hidden_s
   assert_close(found.hidden_s, hidden_s, 1e-12, 0);
 }
 
-/* Two steps, 0-10 and 12-20. Ids are under way 1-5, 3-6 (together 1-6), 9-13 (in steps 9-10 and 12-13): 7 s; compute is 2-4, 5-10, 12.5-14. */
+/*
+  The two steps are 0-10 and 12-20. Id exchanges run at 1-5, 3-6 (together 1-6) and 9-13 (within
+  steps 9-10 and 12-13): 7 s. Compute runs at 2-4, 5-10 and 12.5-14.
+*/
 static void test_host(void **state)
 {
   const TrsTraceSpan span[] = {
       span_of(TRS_TRACE_MAIN, TRS_TRACE_STEP, 0, 10),
-      span_of(TRS_TRACE_MAIN, TRS_STAGE_IO, 0, 2), /* no compute */
+      span_of(TRS_TRACE_MAIN, TRS_STAGE_IO, 0, 2), /* not compute */
       span_of(TRS_TRACE_MAIN, TRS_STAGE_LOOKUP, 2, 4),
-      span_of(TRS_TRACE_MAIN, TRS_STAGE_INPUT_DIST, 4, 5), /* nor this, and no exchange either */
+      span_of(TRS_TRACE_MAIN, TRS_STAGE_INPUT_DIST, 4, 5), /* neither compute nor an exchange */
       span_of(TRS_TRACE_MAIN, TRS_STAGE_DENSE_FORWARD, 5, 7),
       span_of(TRS_TRACE_MAIN, TRS_STAGE_OPTIMIZER, 7, 10),
       span_of(TRS_TRACE_MAIN, TRS_TRACE_STEP, 12, 20),
@@ -39,9 +42,9 @@ static void test_host(void **state)
       span_of(TRS_TRACE_READER, TRS_TRACE_READ, 0, 20),
       span_of(TRS_TRACE_EXCHANGE, TRS_TRACE_INPUT_DIST, 1, 5),
       span_of(TRS_TRACE_EXCHANGE, TRS_TRACE_INPUT_DIST, 9, 13),
-      span_of(TRS_TRACE_EXCHANGE + 1, TRS_TRACE_INPUT_DIST, 3, 6), /* a lane of its own */
+      span_of(TRS_TRACE_EXCHANGE + 1, TRS_TRACE_INPUT_DIST, 3, 6), /* in its own lane */
       span_of(TRS_TRACE_EXCHANGE + 2, TRS_TRACE_OUTPUT_DIST, 10, 12),
-      span_of(-1, TRS_TRACE_INPUT_DIST, 0, 20), /* left out of the picture */
+      span_of(-1, TRS_TRACE_INPUT_DIST, 0, 20), /* not shown, and not counted */
   };
   const int64_t n = (int64_t)(sizeof(span) / sizeof(span[0]));
   const unsigned ids = KIND(TRS_TRACE_INPUT_DIST) | KIND(TRS_STAGE_INPUT_DIST);
@@ -52,12 +55,16 @@ static void test_host(void **state)
   assert_close(found.steps_s, 18, 1e-12, 0);
   assert_close(found.compute_s, 2 + 5 + 1.5, 1e-12, 0);
   assert_int_equal(found.n_steps, 2);
-  assert_overlap(overlap_of(n, span, KIND(TRS_TRACE_OUTPUT_DIST), TRS_TRACE_MAIN), 0, 0); /* between steps */
+  /* between steps */
+  assert_overlap(overlap_of(n, span, KIND(TRS_TRACE_OUTPUT_DIST), TRS_TRACE_MAIN), 0, 0);
   assert_overlap(overlap_of(n, span, KIND(TRS_TRACE_DENSE), TRS_TRACE_MAIN), 0, 0);
   assert_overlap(overlap_of(0, span, ids, TRS_TRACE_MAIN), 0, 0);
 }
 
-/* With a device the compute is its stream's: the host's stages, long over, hide nothing. Copies and the data_dist stream are beside it. */
+/*
+  With a device, only the device's stream is compute. The host's stages end early and hide no
+  exchange. Copies and the data_dist stream run at the same time as the compute stream.
+*/
 static void test_device(void **state)
 {
   const TrsTraceSpan span[] = {
@@ -68,7 +75,7 @@ static void test_device(void **state)
       span_of(TRS_TRACE_COMPUTE, TRS_STAGE_DENSE_FORWARD, 6, 9),
       span_of(TRS_TRACE_DATA_DIST, TRS_STAGE_INPUT_DIST, 0, 1),
       span_of(TRS_TRACE_DATA_DIST, TRS_STAGE_INPUT_DIST, 4, 7),
-      span_of(TRS_TRACE_MEMCPY, TRS_TRACE_COPY, 8, 12), /* beyond the last step */
+      span_of(TRS_TRACE_MEMCPY, TRS_TRACE_COPY, 8, 12), /* ends after the last step */
       span_of(TRS_TRACE_EXCHANGE, TRS_TRACE_INPUT_DIST, 6.5, 8),
   };
   const int64_t n = (int64_t)(sizeof(span) / sizeof(span[0]));

@@ -8,7 +8,10 @@ static TrsTraceSpan exchange(double start_s, double end_s)
       .row = TRS_TRACE_EXCHANGE, .what = TRS_TRACE_DENSE, .start_s = start_s, .end_s = end_s};
 }
 
-/* Exchanges that overlap get rows of their own, and a row is taken again as soon as it is free; other rows stay. */
+/*
+  Overlapping exchanges get separate rows. A row is reused as soon as it is free. Other rows stay
+  unchanged.
+*/
 static void test_lanes(void **state)
 {
   TrsTraceSpan span[] = {{.row = TRS_TRACE_MAIN, .end_s = 9},
@@ -25,7 +28,7 @@ static void test_lanes(void **state)
   for (int i = 1; i < 6; i++) assert_int_equal(span[i].row, TRS_TRACE_EXCHANGE + lane[i]);
 }
 
-/* More at a time than there are rows: left out, and counted. */
+/* If more exchanges overlap than there are rows, the excess is dropped and counted. */
 static void test_too_many(void **state)
 {
   TrsTraceSpan span[TRS_TRACE_LANES + 3];
