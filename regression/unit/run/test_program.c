@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 4 */
 /*
-  Runs of the program's tasks inside this one: parts of a job have runs of their own at the same time, one of which fails, and the job goes on.
+  Several runs in one process. Parts of a job run at the same time, one of them fails, and the job
+  continues.
 */
 #include "api/api_test.h"
 #include "io/make_dataset.h"
@@ -73,7 +74,7 @@ static void test_all(void **state)
   if (trs_rank() == 0) assert_true(is_there("all.h5"));
 }
 
-/* Even ranks train one model, odd ones another; in the second round the odd ones fail. */
+/* Even ranks train one model, and odd ranks another. In the second round, the odd ranks fail. */
 static void test_parts(void **state)
 {
   const int part = trs_rank() % 2;
@@ -97,7 +98,7 @@ static void test_parts(void **state)
   }
 }
 
-/* A request before a run stops it at its first step, and only it. */
+/* A stop request before a run stops this run at its first step, and no later run. */
 static void test_stop(void **state)
 {
   (void)state;
@@ -119,8 +120,9 @@ static int threads(void)
 }
 
 /*
-  Runs that end with an error leave neither threads nor memory: six more take little, as HDF5 and MPI do, and no model. After an error on one
-  rank of several MPI keeps messages that nobody received.
+  A run that ends with an error frees its threads and memory. Six more such runs take little memory,
+  for HDF5 and MPI, but no model's memory. After an error on one of several ranks, MPI keeps
+  messages that were not received, so memory is not compared.
 */
 static void fails_and_leaves_nothing(const char *more, PetscBool stop, int expected)
 {
@@ -142,7 +144,7 @@ static void fails_and_leaves_nothing(const char *more, PetscBool stop, int expec
   assert_true(mallinfo2().uordblks <= bytes + LITTLE);
 }
 
-/* The last label is 2. */
+/* In the dataset, the last label is 2. */
 static void make_bad_dataset(const char *path)
 {
   const hsize_t last = MADE_SAMPLES - 1, one = 1;
@@ -162,7 +164,7 @@ static void make_bad_dataset(const char *path)
   H5Fclose(file);
 }
 
-/* An evaluation or a prediction that fails, a training, and an evaluation inside a training. */
+/* An evaluation, a prediction, a training, and an evaluation during training fail. */
 static void test_leaves_nothing(void **state)
 {
   char more[512], path[256];
