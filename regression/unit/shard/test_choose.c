@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The choice of payload, grid and update: none is missing, and each refusal names its option. */
+/*
+  The choice of payload, grid and update: each combination has one, and each refusal names its
+  option.
+*/
 #include "embed/placement.h"
 #include "shard/choose.h"
 #include "trs_test.h"
@@ -45,7 +48,7 @@ static void check_choice(fixture *f, const TrsShardingOps *payload, TrsGrid grid
   assert_ptr_equal(found.update, update);
 }
 
-/* The error names both words. */
+/* The error names both options. */
 static void check_refused(const fixture *f, const char *option, const char *other)
 {
   TrsShardingChoice choice;
@@ -56,7 +59,7 @@ static void check_refused(const fixture *f, const char *option, const char *othe
   TrsErrorClear();
 }
 
-/* Every sharding type has a payload and an update under each set of options that goes together. */
+/* Every sharding type has a payload and an update under each set of options that is allowed. */
 static void test_no_cell_is_empty(void **state)
 {
   (void)state;
@@ -88,13 +91,13 @@ static void test_pooled(void **state)
   f.context.dist.reproducible = PETSC_TRUE;
   check_choice(&f, &trs_payload_ordered_rows, TRS_GRID_WORLD, &trs_update_cut_rows);
   make(&f, TRS_POOLING_SUM, TRS_SHARDING_DATA_PARALLEL);
-  f.context.variable_batch = PETSC_TRUE; /* nothing of replicas' bags travels */
+  f.context.variable_batch = PETSC_TRUE; /* replicas send no bags */
   check_choice(&f, &trs_payload_replicas, TRS_GRID_WORLD, &trs_update_replicas);
 }
 
 /*
-  Sums of row_wise have two levels if there are hosts of several ranks: at least two of them, or without a
-  word at least four. Nothing else is changed by that.
+  Sums of row_wise use two levels if hosts have several ranks each. The option needs at least two
+  such hosts; by default, at least four are needed. Other choices do not change.
 */
 static void test_hierarchical(void **state)
 {
@@ -128,7 +131,10 @@ static void test_hierarchical(void **state)
   check_choice(&f, &trs_payload_sequence_replicas, TRS_GRID_WORLD, &trs_update_replicas);
 }
 
-/* A sequence whose mean is wanted is a mean table where its rows would travel, or only gradients do. */
+/*
+  If a sequence's mean is used, a table whose rows would travel is treated as a mean table. So is a
+  table that exchanges only gradients.
+*/
 static void test_sequences(void **state)
 {
   fixture f;
@@ -165,7 +171,7 @@ static void test_refusals_name_the_option(void **state)
   check_refused(&f, "-reproducible", "-ec_index_dedup");
 }
 
-/* Optimizers of whole rows do not go with the columns of a sequence table; others do. */
+/* Optimizers that need whole rows do not allow columns of a sequence table. Other optimizers do. */
 static void test_columns_of_sequences(void **state)
 {
   fixture f;

@@ -24,7 +24,7 @@
 enum { ROWS = 4, DIM = 2, B = 3, OWN_IDS = 5, MAX_W = 3 };
 typedef float rows_of[MAX_W + 1][ROWS][DIM]; /* [W] the whole table after the step */
 
-/* One table, and its collection. */
+/* A table and its collection. */
 typedef struct {
   const TrsDeviceOps *device;
   const TrsComputeOps *compute;
@@ -40,7 +40,9 @@ typedef struct {
   TrsKjt batch;
 } fixture;
 
-/* Write a plan's text. Rectangles are left out: TrsShardingPlanComplete() cuts the table evenly. */
+/*
+  Write a plan's text without rectangles, so that TrsShardingPlanComplete() cuts the table evenly.
+*/
 static void make_plan(fixture *f, const char *type)
 {
   const char *ranks = strcmp(type, "table_wise") == 0 ? "1" : trs_size() == 2 ? "0, 1" : "0, 1, 2";
@@ -67,7 +69,7 @@ static void make_batch(fixture *f)
   assert_petsc_ok(TrsKjtOffsets(f->compute, NULL, &f->batch));
 }
 
-/* Everything up to the first batch. config: the options that choose the payload. */
+/* Prepare for the first batch. config: the options that choose the payload. */
 static void make(fixture *f, TrsPooling pooling, const char *type, TrsShardedEbcConfig config)
 {
   static char name[] = "item", *features[] = {name};
@@ -115,8 +117,8 @@ static void destroy(fixture *f)
 }
 
 /*
-  One step. expected[B]: the rows of the samples. after: the table after the step. n_ids[W][q]: ids
-  that the payload brings to the lookup of rank q.
+  Run a step. expected[B]: the rows of the samples. after: the table after the step. n_ids[W][q]:
+  number of ids that the payload brings to the lookup of rank q.
 */
 static void step(fixture *f, const TrsShardingOps *payload, const float expected[B][DIM], const rows_of after,
                  const int64_t n_ids[MAX_W + 1][MAX_W])
@@ -148,7 +150,7 @@ static void step(fixture *f, const TrsShardingOps *payload, const float expected
   }
 }
 
-/* A step of a table with sums. Its numbers are the same for every payload. */
+/* Run a step of a table with sums. Its numbers are the same for every payload. */
 static void sum_step(const char *type, TrsShardedEbcConfig config, const TrsShardingOps *payload,
                      const int64_t n_ids[MAX_W + 1][MAX_W])
 {
@@ -162,7 +164,10 @@ static void sum_step(const char *type, TrsShardedEbcConfig config, const TrsShar
   destroy(&f);
 }
 
-/* A step of a sequence table whose bags' maxima enter the model: row 3's. It gets their gradients. */
+/*
+  Run a step of a sequence table whose bags' maxima enter the model. Row 3 has all maxima, so it
+  gets the gradients.
+*/
 static void max_step(const char *type, TrsShardedEbcConfig config, const TrsShardingOps *payload,
                      const int64_t n_ids[MAX_W + 1][MAX_W])
 {
@@ -177,17 +182,17 @@ static void max_step(const char *type, TrsShardedEbcConfig config, const TrsShar
 }
 
 /*
-  Ids that arrive, [W][q]. A rank that owns the table gets the 5 ids of every rank. With row_wise
-  rank 0 has rows 0 and 1 and gets 2 ids from each rank for samples 0 and 2, and the ids of sample 1
-  of ranks 0 and 1. Rank 1 has rows 2 and 3. The third rank has no rows.
+  Number of ids that arrive, [W][q]. A rank that owns the table gets the 5 ids of every rank. With
+  row_wise, rank 0 has rows 0 and 1. It gets 2 ids from each rank for samples 0 and 2, and the ids
+  of sample 1 of ranks 0 and 1. Rank 1 has rows 2 and 3. The third rank has no rows.
 */
 static const int64_t to_owner[MAX_W + 1][MAX_W] = {[2] = {0, 10}, [3] = {0, 15, 0}};
 static const int64_t to_rows[MAX_W + 1][MAX_W] = {[2] = {6, 4}, [3] = {8, 7, 0}};
 static const int64_t own[MAX_W + 1][MAX_W] = {[2] = {5, 5}, [3] = {5, 5, 5}};
 
 /*
-  Pooled rows come back: whole ones from an owner, or a sum of the ranks' parts of each bag. On one
-  host table_row_wise cuts rows as row_wise does.
+  Pooled rows return: whole rows from an owner, or the sum of the ranks' parts of each bag. On one
+  host, table_row_wise cuts rows as row_wise does.
 */
 static void test_pooled(void **state)
 {
@@ -197,7 +202,7 @@ static void test_pooled(void **state)
   sum_step("table_row_wise", (TrsShardedEbcConfig){0}, &trs_payload_pooled, to_rows);
 }
 
-/* Samples 0 and 2 have equal bags, so that sample 0's bag travels for both. */
+/* Samples 0 and 2 have equal bags, so one bag travels for both. */
 static void test_distinct_bags(void **state)
 {
   static const int64_t whole[MAX_W + 1][MAX_W] = {[2] = {0, 6}, [3] = {0, 9, 0}};
@@ -209,7 +214,7 @@ static void test_distinct_bags(void **state)
   sum_step("row_wise", (TrsShardedEbcConfig){.variable_batch = PETSC_TRUE}, &trs_payload_distinct_bags, cut);
 }
 
-/* With -reproducible each id's row comes back. The sample's rank adds them in the bag's order. */
+/* With -reproducible, each id's row returns. The sample's rank adds the rows in the bag's order. */
 static void test_ordered_rows(void **state)
 {
   (void)state;
@@ -224,7 +229,10 @@ static void test_replicas(void **state)
   sum_step("data_parallel", (TrsShardedEbcConfig){0}, &trs_payload_replicas, own);
 }
 
-/* With -reproducible all ids and gradients go to all replicas, which add in the samples' order. */
+/*
+  With -reproducible, all ids and gradients go to all replicas, which add the gradients in the
+  samples' order.
+*/
 static void test_ordered_replicas(void **state)
 {
   static const int64_t all[MAX_W + 1][MAX_W] = {[2] = {10, 10}, [3] = {15, 15, 15}};
@@ -234,7 +242,10 @@ static void test_ordered_replicas(void **state)
            &trs_payload_ordered_replicas, all);
 }
 
-/* A row comes back for each id; with -ec_index_dedup for each distinct id of a rank: 0, 3 and q. */
+/*
+  A row returns for each id. With -ec_index_dedup, a row returns for each distinct id of a rank: 0,
+  3 and q.
+*/
 static void test_sequence(void **state)
 {
   static const int64_t distinct[MAX_W + 1][MAX_W] = {[2] = {3, 2}, [3] = {4, 4, 0}};
@@ -245,7 +256,9 @@ static void test_sequence(void **state)
   max_step("row_wise", (TrsShardedEbcConfig){.index_dedup = PETSC_TRUE}, &trs_payload_sequence, distinct);
 }
 
-/* Every rank looks up its own ids in the batch itself. Only gradients of distinct rows travel. */
+/*
+  Every rank looks up its own ids directly from the batch. Only gradients of distinct rows travel.
+*/
 static void test_sequence_replicas(void **state)
 {
   static const int64_t none[MAX_W + 1][MAX_W] = {{0}};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The route of a group of two tables on four ranks: its entries, the order in which ids are sent,
-  the split of rows and the runs of columns. All expected numbers are written out by hand from the
-  plans below. A route is made without a message, so one process stands for any rank.
+  the split of rows, and the runs of columns. All expected numbers are derived by hand from the
+  plans below. Creating a route needs no communication, so one process stands for any rank.
 */
 #include "shard/sharding.h"
 #include "trs_test.h"
@@ -12,8 +12,8 @@
 enum { W = 4, L = 2, N_FEATURES = 5, MOST_SHARDS = 4 };
 
 /*
-  Table a has the model's features 3 and 4, table b has feature 0. Rows are 8 columns wide in a, 4 in
-  b. The model's matrix has feature 3 at column 0, feature 4 at 8 and feature 0 right behind, at 16.
+  Table a has the model's features 3 and 4, and table b has feature 0. Rows have 8 columns in a and
+  4 in b. The model's matrix has feature 3 at column 0, feature 4 at 8 and feature 0 at 16.
 */
 typedef struct {
   struct TrsCommImpl world;
@@ -61,7 +61,10 @@ static void make(fixture *f, TrsGrid grid, TrsShardingType type_a, int n_a, cons
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) assert_int_equal((found)[i], wanted[i]); \
   } while (0)
 
-/* Table a in two halves, the left one on rank 2 and the right one on rank 0; b whole on rank 0. */
+/*
+  Table a in two halves, the left half on rank 2 and the right half on rank 0. Table b is whole, on
+  rank 0.
+*/
 static void make_whole(fixture *f)
 {
   const TrsShard a[] = {{.rank = 2, .rows = 10, .cols = 4},
@@ -91,16 +94,19 @@ static void test_entries(void **state)
   assert_int_equal(route->entry[0].column, 4); /* the right half */
   assert_int_equal(route->entry[3].column, 0);
   assert_int_equal(route->entry[3].columns, 4);
-  assert_null(route->cut_by); /* shards have all rows, */
-  assert_null(route->order);  /* so that nothing is reordered */
+  assert_null(route->cut_by); /* shards have all rows */
+  assert_null(route->order);  /* hence nothing is reordered */
   assert_petsc_ok(TrsRouteDestroy(&f.sharding));
 }
 
-/* Adjacent columns are copied as one: those of feature 4's right half and of feature 0. */
+/* Adjacent columns are copied together: feature 4's right half and feature 0. */
 static void test_runs(void **state)
 {
-  const int64_t expected[][4] = {
-      {0, 0, 4, 4}, {0, 4, 12, 8}, {2, 0, 0, 4}, {2, 4, 8, 4}}; /* block, its column, column, width */
+  const int64_t expected[][4] = {/* block, column in the block, column, width */
+                                 {0, 0, 4, 4},
+                                 {0, 4, 12, 8},
+                                 {2, 0, 0, 4},
+                                 {2, 4, 8, 4}};
   int64_t dims[W];
   fixture f;
 
@@ -120,8 +126,8 @@ static void test_runs(void **state)
 }
 
 /*
-  Rows over the ranks of a host: table a evenly on host 1, b unevenly on host 0. Buckets are cut by
-  rank of a host, then entry; they are sent by host, then rank, then entry.
+  Rows over the ranks of a host: table a evenly on host 1, and table b unevenly on host 0. Buckets
+  are cut in order of (rank within a host, entry) and sent in order of (host, rank, entry).
 */
 static void test_rows_over_a_host(void **state)
 {
@@ -136,19 +142,23 @@ static void test_rows_over_a_host(void **state)
   make(&f, TRS_GRID_HOSTS, TRS_SHARDING_TABLE_ROW_WISE, 2, a, TRS_SHARDING_TABLE_ROW_WISE, 2, b);
   assert_int_equal(route->L, L);
   assert_int_equal(route->H, W / L);
-  assert_ints(route->host_entry, 0, 1, 3); /* b's feature, then both of a */
+  assert_ints(route->host_entry, 0, 1, 3); /* b's feature, then both features of a */
   assert_ints(route->feature, 0, 3, 4);
   assert_ints(route->n_sent, 1, 1, 2, 2);
   assert_ints(route->order, 0, 3, 1, 2, 4, 5);
-  assert_int_equal(route->cut_by[0].bucket_rows, 4); /* 7 rows on 2 ranks would be 4 and 3 */
+  /* an even cut of 7 rows on 2 ranks is 4 and 3 */
+  assert_int_equal(route->cut_by[0].bucket_rows, 4);
   assert_ints(route->cut_by[0].bounds, 0, 2, 7);
   assert_int_equal(route->cut_by[1].bucket_rows, 5);
-  assert_null(route->cut_by[1].bounds); /* even */
+  assert_null(route->cut_by[1].bounds); /* an even cut */
   for (int i = 0; i < W; i++) assert_int_equal(TrsRouteSource(route, i), ((int[]){0, 2, 1, 3})[i]);
   assert_petsc_ok(TrsRouteDestroy(&f.sharding));
 }
 
-/* Rows over all ranks: a from rank 1 on, whose first rank has none; b evenly, its last rank with fewer. */
+/*
+  Rows over all ranks: table a from rank 1 on, so rank 0 has no rows. Table b is cut evenly, and its
+  last rank has fewer rows.
+*/
 static void test_rows_over_the_world(void **state)
 {
   const TrsShard a[] = {{.rank = 1, .rows = 4, .cols = 8},
@@ -169,11 +179,12 @@ static void test_rows_over_the_world(void **state)
   assert_ints(route->cut_by[1].bounds, 0, 0, 4, 7, 10);
   assert_int_equal(route->cut_by[2].bucket_rows, 2);
   assert_null(route->cut_by[2].bounds);
-  assert_null(route->order); /* one host: as they are cut */
+  assert_null(route->order); /* on one host, buckets are sent in the order of the cut */
   for (int i = 0; i < W; i++) assert_int_equal(TrsRouteSource(route, i), i);
   assert_petsc_ok(TrsRouteDestroy(&f.sharding));
   make(&f, TRS_GRID_WORLD_BY_HOSTS, TRS_SHARDING_ROW_WISE, 3, a, TRS_SHARDING_ROW_WISE, 4, b);
-  assert_int_equal(route->H, 1); /* the same buckets, but the sources of each place in a host together */
+  /* the same buckets, but sources are grouped by their place in a host */
+  assert_int_equal(route->H, 1);
   assert_ints(route->cut_by[0].bounds, 0, 0, 4, 7, 10);
   assert_null(route->order);
   for (int i = 0; i < W; i++) assert_int_equal(TrsRouteSource(route, i), ((int[]){0, 2, 1, 3})[i]);
