@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  From a batch by hand to what is sent: distinct bags of two of its features, one of them at two places, packed and padded; on every device, where strides and
-  id_begin are there once the stream has been waited for.
+  From a batch to the data that is sent, by hand. The distinct bags of two features, one of them
+  taken twice, are packed and padded. On every device, strides and id_begin are valid after the
+  stream was waited for.
 */
 #include "sparse/unique_bags.h"
 #include "trs_test.h"
@@ -15,7 +16,10 @@ static const TrsComputeOps *compute;
 static TrsWorkspace workspace;
 static TrsStream stream;
 
-/* Feature 0: {7}, {}, {7}, {8, 9}. Feature 1, which no call names: {1}, {1}, {1}, {1}. Feature 2: {}, {5}, {6}, {5}. */
+/*
+  Feature 0: {7}, {}, {7}, {8, 9}. Feature 1, which no call names: {1}, {1}, {1}, {1}. Feature 2:
+  {}, {5}, {6}, {5}.
+*/
 static const int32_t lengths[F * B] = {1, 0, 1, 2, 1, 1, 1, 1, 0, 1, 1, 1};
 static const int64_t values[N] = {7, 7, 8, 9, 1, 1, 1, 1, 5, 6, 5};
 
