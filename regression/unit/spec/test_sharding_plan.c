@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
-/* Plans as JSON, their checks and their broadcast. Expected results are by hand. */
+/* Plans as JSON, their checks and their broadcast. Expected results are written by hand. */
 #include "spec/sharding_plan.h"
 #include "trs_test.h"
 
@@ -8,7 +8,7 @@
 
 enum { W = 4, ROWS = 10, COLS = 64 };
 
-/* A table of the test's size, all of whose shards are of one kind. */
+/* Add a table of the test's size, with shards of one kind. */
 static void add_table(TrsShardingPlan *plan, const char *name, TrsShardingType type, int n,
                       const TrsShard *shard)
 {
@@ -22,7 +22,7 @@ static void add_table(TrsShardingPlan *plan, const char *name, TrsShardingType t
   memcpy(table->shard, shard, (size_t)n * sizeof(*shard));
 }
 
-/* One table of each sharding type on four ranks, two a host. */
+/* One table of each sharding type on four ranks, two on each host. */
 static TrsShardingPlan make_plan(void)
 {
   static const TrsStorage storage = {1234567890123, 7};
@@ -84,7 +84,8 @@ static void test_json_round_trip(void **state)
   assert_petsc_ok(TrsShardingPlanToJson(&again, &json_again));
   assert_string_equal(json, json_again);
   assert_int_equal(again.table[0].shard[3].storage.hbm, 1234567890123);
-  assert_close(again.table[0].shard[0].perf.fwd_comms, 1.0 / 3, 0, 0); /* 17 digits give every double back */
+  /* 17 digits restore every double */
+  assert_close(again.table[0].shard[0].perf.fwd_comms, 1.0 / 3, 0, 0);
   assert_close(again.critical_path, 0.1 + 0.2, 0, 0);
   assert_ptr_equal(TrsShardingPlanFind(&again, "cw"), &again.table[2]);
   assert_null(TrsShardingPlanFind(&again, "none"));
@@ -99,7 +100,10 @@ static void test_json_round_trip(void **state)
   "{\"name\": \"" name "\", \"sharding_type\": \"" type "\", \"compute_kernel\": \"" kernel \
   "\", \"ranks\": [" ranks "]"
 
-/* Ranks alone: the rectangles are those of the planner, and columns go as evenly as they can. */
+/*
+  If a plan has only ranks, the rectangles are the planner's, and columns are divided as evenly as
+  possible.
+*/
 static void test_only_ranks(void **state)
 {
   static const char text[] = HEAD
@@ -133,7 +137,8 @@ static void test_only_ranks(void **state)
     assert_true(plan.table[4].shard[i].row_offset == rw[i][0] && plan.table[4].shard[i].rows == rw[i][1]);
   assert_true(plan.table[6].shard[3].row_offset == 5 && plan.table[6].shard[3].col_offset == 32);
   assert_true(!plan.has_costs && plan.n_devices == W && plan.device_perf[3].fwd_compute == 0);
-  assert_petsc_ok(TrsShardingPlanToJson(&plan, &json)); /* writes what it knows, and no costs */
+  /* known values are written, and costs are omitted */
+  assert_petsc_ok(TrsShardingPlanToJson(&plan, &json));
   assert_null(strstr(json, "perf"));
   assert_petsc_ok(TrsShardingPlanFromJson(json, "test", &again));
   assert_petsc_ok(TrsShardingPlanToJson(&again, &second));
@@ -183,7 +188,7 @@ static void test_only_ranks_errors(void **state)
   }
 }
 
-/* Choices come back as they were, for tables that have them. */
+/* Tables with choices keep them when written and read. */
 static void test_choices(void **state)
 {
   TrsShardingPlan plan = make_plan(), again;
@@ -212,7 +217,7 @@ static void test_choices(void **state)
   assert_petsc_ok(TrsShardingPlanFree(&plan));
 }
 
-/* A plan without capacities is read as such; with them, each device's come back. */
+/* A plan without capacities is valid. If there are capacities, each device's are kept. */
 static void test_json_capacity(void **state)
 {
   TrsShardingPlan plan = make_plan(), again;
@@ -279,7 +284,7 @@ static void test_check(void **state)
   make_tables(&plan, table);
   assert_petsc_ok(TrsShardingPlanCheck(&plan, &tables, W, "plan"));
   assert_petsc_error(TrsShardingPlanCheck(&plan, &tables, W + 1, "plan"), TRS_ERR_DATA);
-  tables.n = 6; /* a table too many in the plan, and one too few */
+  tables.n = 6; /* the plan has one table too many, then one too few */
   assert_petsc_error(TrsShardingPlanCheck(&plan, &tables, W, "plan"), TRS_ERR_DATA);
   tables.n = 7;
   plan.n_tables = 6;
@@ -290,12 +295,12 @@ static void test_check(void **state)
   assert_petsc_ok(TrsShardingPlanFree(&plan));
 }
 
-/* Each change makes the plan of one table wrong. */
+/* Each change makes the plan of one table invalid. */
 static void test_check_shards(void **state)
 {
   static const struct {
     int table, shard;
-    TrsShard change; /* added */
+    TrsShard change; /* added to the shard */
   } wrong[] = {{0, 1, {.rank = 1}},  {0, 1, {.rows = -1}},       {1, 0, {.rows = -1}},
                {1, 0, {.rank = 9}},  {1, 0, {.cols = 1}},        {2, 1, {.col_offset = 4}},
                {2, 1, {.cols = -4}}, {2, 0, {.rows = -1}},       {3, 0, {.rank = -2}},
@@ -347,7 +352,7 @@ static PetscErrorCode find_no_plan(void)
   SETERRQ(PETSC_COMM_SELF, TRS_ERR_NO_PLAN, "short by 17 bytes");
 }
 
-/* Rank 0's failure is everybody's, with its message. */
+/* If rank 0 fails, all ranks fail with its message. */
 static void test_broadcast_error(void **state)
 {
   TrsShardingPlan plan = {0};

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Tables from options, alone and with a dataset. Expected results are by hand, from the interface. */
+/*
+  Tables from options, with and without a dataset. Expected results are derived by hand from the
+  interface.
+*/
 #include "spec/table_config.h"
 #include "trs_test.h"
 
@@ -12,7 +15,7 @@ static const TrsOptionSpec outer_specs[] = {
     {"-embedding_stochastic_rounding", TRS_OPTION_BOOL, "true", NULL, NULL, NULL, ""}};
 static const TrsOptionGroup outer_group = TRS_OPTION_GROUP("Outer", outer_specs);
 
-/* Tables of a line of options; the result of reading them. */
+/* Read the tables of a line of options. */
 static PetscErrorCode read_tables(const char *line, const TrsDatasetFeatures *dataset, TrsOptions *options,
                                   TrsTableConfigs *tables)
 {
@@ -68,7 +71,9 @@ static void test_dry_run(void **state)
   done(&options, &tables);
 }
 
-/* Formulas of torch.nn.init's documentation, of 300 rows and 12 columns: fan_in 12, fan_out 300. */
+/*
+  Formulas of torch.nn.init's documentation, for 300 rows and 12 columns: fan_in 12, fan_out 300.
+*/
 static void test_init(void **state)
 {
   static const struct {
@@ -121,7 +126,7 @@ static void test_dataset(void **state)
 
   (void)state;
   assert_petsc_ok(read_tables("-tables_embedding_dim 4", &dataset, &options, &tables));
-  assert_int_equal(tables.n, 2); /* one table a feature */
+  assert_int_equal(tables.n, 2); /* one table for each feature */
   assert_string_equal(tables.table[1].name, "item");
   assert_int_equal(tables.table[1].num_embeddings, 70);
   assert_close(tables.table[1].constraints.pooling_factors[0], 3.5, 0, 0);
@@ -134,7 +139,10 @@ static void test_dataset(void **state)
   done(&options, &tables);
 }
 
-/* A table of 50 rows in parts of 13 and 4 rows, and one of 70 rows, the dataset's, in 8 times 9. */
+/*
+  A table of 50 rows is split into 13 and 4 rows. The dataset's table of 70 rows is split into 8 and
+  9 rows.
+*/
 static void test_split(void **state)
 {
   static const char *const names[] = {"user_quotient", "user_remainder", "item_quotient", "item_remainder"};
@@ -210,7 +218,7 @@ static void test_errors(void **state)
   TrsErrorClear();
 }
 
-/* Data to evaluate or predict may declare more rows than the table that the options give has. */
+/* Data for evaluation or prediction may declare more rows than the table has by its options. */
 static void test_newer_data(void **state)
 {
   TrsDatasetFeatures newer = dataset;
@@ -227,8 +235,8 @@ static void test_newer_data(void **state)
 }
 
 /*
-  TorchRec's EmbeddingComputeKernel: uvm is host memory, caching is a part of its rows on the device,
-  quant is for inference. A run keeps no cache of quantised rows.
+  TorchRec's EmbeddingComputeKernel: uvm keeps rows in host memory, caching keeps a part of them on
+  the device, and quant is for inference. A run does not cache quantised rows.
 */
 static void test_kernels(void **state)
 {

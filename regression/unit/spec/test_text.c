@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Text that grows shows names of files safely, in reports and as JSON. */
+/* Growing text shows file names safely, in reports and in JSON. */
 #include "spec/text.h"
 #include "trs_test.h"
 
