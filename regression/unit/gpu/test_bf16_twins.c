@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
 /*
-  Matrices of the GPU in bf16 and products with masks and sums, against the CPU in bf16: what a tolerance stands for is said at each.
+  Matrices in bf16 on the GPU, and products with masks and sums, against the CPU in bf16. Each test
+  explains its tolerance.
 */
 #include "gpu/layer_twins.h"
 
-/* A bf16 copy on the device of n floats of the host. */
+/* A bf16 copy of n host floats on the device. */
 static void *narrowed(const float *values, int64_t n)
 {
   void *copy, *floats;
@@ -19,7 +20,7 @@ static void *narrowed(const float *values, int64_t n)
   return copy;
 }
 
-/* The device's n numbers of a type are near the expected ones: 2^-8 is a bit of bf16. */
+/* The device's n numbers of a type are close to the expected numbers. 2^-8 is one bit of bf16. */
 static void assert_near_on_device(const void *found, TrsDType type, const float *expected, int64_t n,
                                   double tolerance)
 {
@@ -40,8 +41,9 @@ static void assert_near_on_device(const void *found, TrsDType type, const float 
 }
 
 /*
-  A linear layer of matrices in bf16, beside the CPU's in bf16 from floats: what is rounded more is the bias, the output, and the gradients of output and input, to
-  half a bit each. So 2^-8 of a number, and in sums over the batch of 1 + the sum.
+  A linear layer with bf16 matrices against the CPU's layer in bf16 with float matrices. The GPU
+  also rounds the bias, the output, and the gradients of output and input, each by at most half a
+  bit. Hence the tolerance is 2^-8 of a number and, for sums over the batch, of 1 + the sum.
 */
 static void test_linear_of_bf16(void **state)
 {
@@ -95,7 +97,7 @@ static void test_linear_of_bf16(void **state)
   assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_FP32));
 }
 
-/* n random numbers that bf16 holds, on the host, and on the device as bf16 or as floats. */
+/* n random numbers that bf16 can represent, on the host, and on the device as bf16 or as floats. */
 static float *held_numbers(uint64_t array, int64_t n, PetscBool narrow, void **on)
 {
   float *values = calloc((size_t)n, sizeof(*values));
@@ -113,8 +115,8 @@ static float *held_numbers(uint64_t array, int64_t n, PetscBool narrow, void **o
 }
 
 /*
-  The device's mask of y = ReLU(before), in the order of bits that TrsReluMask says. Where a number is so near to 0 that rounding decides, the host takes the
-  device's bit.
+  Read the device's mask of y = ReLU(before), with bits in the order of TrsReluMask. If a number is
+  so close to 0 that rounding decides its sign, the host takes the device's bit.
 */
 static void take_bits(int64_t B, int64_t cols, const TrsReluMask *mask, const float *before, double near,
                       float *y)
@@ -136,8 +138,9 @@ static void take_bits(int64_t B, int64_t cols, const TrsReluMask *mask, const fl
 }
 
 /*
-  Two linear layers with ReLU between them, whose mask the second one's backward applies and whose sums the products make: what the CPU makes layer by layer.
-  type: of the matrices on the device. NVIDIA has no kernel for some shapes: one column of the input, one unit.
+  Two linear layers with ReLU between them. The second layer's backward pass applies the mask, and
+  the products compute the sums. The CPU computes the same layer by layer. type: the type of the
+  device's matrices. NVIDIA has no kernel for some shapes, such as one input column or one unit.
 */
 static void check_fused(const int64_t *size, TrsDType type, double tolerance)
 {
@@ -202,7 +205,10 @@ static void check_fused(const int64_t *size, TrsDType type, double tolerance)
   free(before);
 }
 
-/* cuBLASLt with masks and sums; refusing them (the stand-in's environment); and a machine without it. */
+/*
+  cuBLASLt with masks and sums, then cuBLASLt that refuses them (set in the stand-in's environment),
+  and a machine without it.
+*/
 static void test_fused(void **state)
 {
   static const int64_t sizes[][4] = {
@@ -224,7 +230,10 @@ static void test_fused(void **state)
     if (way < 2) {
       assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_BF16));
       assert_petsc_ok(cpu->dense_precision(TRS_PRECISION_BF16));
-      /* a bit of bf16 more or less in the gradient of the layer between: 2^-8 of a number, and of sums of numbers below 8 */
+      /*
+        one bit of bf16 in the gradient between the layers: 2^-8 of a number, and sums of numbers
+        below 8
+      */
       for (int s = 0; s < 5; s++) check_fused(sizes[s], TRS_FP32, 0x1p-7);
       for (int s = 0; s < 5; s++) check_fused(sizes[s], TRS_BF16, 0x1p-6);
     }
@@ -235,13 +244,13 @@ static void test_fused(void **state)
   }
 }
 
-/* The backend's array of a type, given both of its places. */
+/* The backend's copy of an array with this type. */
 static TrsMatrix matrix_on(int backend, float *host, void *on, TrsDType type, int64_t stride)
 {
   return backend ? (TrsMatrix){.type = type, .stride = stride, .data = on} : TrsFloats(host, stride);
 }
 
-/* Bytes on the device, as they are. Free them with free(). */
+/* A byte copy of device memory. The caller must free() it. */
 static char *bytes_on_device(const void *from, int64_t bytes)
 {
   char *copy = malloc((size_t)bytes);
@@ -252,8 +261,9 @@ static char *bytes_on_device(const void *from, int64_t bytes)
 }
 
 /*
-  Vectors that lie anywhere, here each one's samples together and in reverse order, give the bits of those in a matrix, also where gradients take
-  their places. x, out and dx are the device's, of the first two what a backward took, and dx is what it gave.
+  Vectors at any place give the same bits as vectors in a matrix, also if gradients overwrite them.
+  Here each vector's samples are contiguous, in reverse order. x, out and dx are on the device. x
+  and out were input of a backward pass, and dx was its result.
 */
 static void check_places(int64_t B, int n, int D, int copied, TrsMatrix x, TrsMatrix out, TrsMatrix dx)
 {
@@ -290,7 +300,8 @@ static void check_places(int64_t B, int n, int D, int copied, TrsMatrix x, TrsMa
   free(found);
   assert_petsc_ok(device->copy(there, apart, B * row, NULL));
   assert_petsc_ok(device->alloc(out_bytes, &again.data));
-  assert_petsc_ok(device->copy(again.data, out.data, out_bytes, NULL)); /* for what is not written */
+  /* fills the memory that is not written */
+  assert_petsc_ok(device->copy(again.data, out.data, out_bytes, NULL));
   assert_petsc_ok(cuda->dot_places_forward(NULL, B, n, D, copied, 2, x.type, place, again));
   assert_petsc_ok(cuda->dot_forward(NULL, B, n, D, copied, 2, x, out));
   free(wanted);
@@ -306,8 +317,8 @@ static void check_places(int64_t B, int n, int D, int copied, TrsMatrix x, TrsMa
 }
 
 /*
-  The dot interaction of X in bf16, too: of vectors in shared memory, and of more than fit there; with and without whole fours. Sums of D and of n products of
-  what was rounded, rounded.
+  The dot interaction of X, also in bf16: of vectors that fit in shared memory and of more, with and
+  without multiples of four. Results are rounded sums of D and of n products of rounded numbers.
 */
 static void test_dot_of_bf16(void **state)
 {
@@ -332,7 +343,7 @@ static void test_dot_of_bf16(void **state)
                       dx = matrix_on(backend, host[DX], on[DX], TRS_BF16, n * D);
 
       assert_petsc_ok(
-          ops->dot_backward(NULL, B, n, D, copied, x, out, dx)); /* any gradient, of the same bits */
+          ops->dot_backward(NULL, B, n, D, copied, x, out, dx)); /* any gradient with the same bits */
       if (backend) check_places(B, n, D, copied, x, out, dx);
       assert_petsc_ok(ops->dot_forward(NULL, B, n, D, copied, 2, x, out));
     }
@@ -346,8 +357,9 @@ static void test_dot_of_bf16(void **state)
 }
 
 /*
-  A cross network's backward to X in bf16: the total of the layers in the place of g, and X's gradient from it. The total is rounded before the product adds to
-  it: 2^-7. dx0 of the last layer stays.
+  A cross network's backward pass to X in bf16. The layers' total replaces g, and X's gradient is
+  computed from it. The total is rounded before the product is added, hence 2^-7. dx0 of the last
+  layer stays unchanged.
 */
 static void check_cross_total(int64_t B, int64_t n, int64_t rank, int layers)
 {
@@ -398,7 +410,10 @@ static void test_cross_to_bf16(void **state)
   assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32));
 }
 
-/* Cross layers and dot interactions of bf16, beside the CPU's of the same numbers: results are rounded to bf16 (2^-8), or are floats. */
+/*
+  Cross layers and dot interactions in bf16 against the CPU with the same numbers. Results are
+  rounded to bf16 (2^-8) or are floats.
+*/
 static void test_interactions_of_bf16(void **state)
 {
   enum { X0, U, BIAS, X, Y, G, DX0, H, DBIAS, CROSS };
@@ -455,7 +470,7 @@ static void test_interactions_of_bf16(void **state)
   }
   assert_near_on_device(on[OUT], TRS_BF16, host[OUT], 7 * STRIDE, 0x1p-8);
   assert_near_on_device(on[DX], TRS_FP32, host[DX], 7 * SMALL * D,
-                        0x1p-6); /* sums of nine products of what was rounded */
+                        0x1p-6); /* sums of nine products of rounded numbers */
   for (int i = 0; i < DOT; i++) {
     assert_petsc_ok(device->release(&on[i]));
     free(host[i]);
@@ -474,7 +489,7 @@ static void check_conversion(TrsDType from_type, TrsDType to_type, int64_t cols,
   TWINS(a, 0, (from.data = x[0], to.data = x[1], ops->convert_matrix(NULL, rows, cols, filled, from, to)));
 }
 
-/* Forget n arrays of host and device, after comparing those on the device with a type, or with none. */
+/* Compare the device's n arrays of these types with the host's, and free both. */
 static void compare_and_forget(int n, float **host, void **on, const int64_t *size, const TrsDType *type)
 {
   for (int i = 0; i < n; i++) {
@@ -484,7 +499,7 @@ static void compare_and_forget(int n, float **host, void **on, const int64_t *si
   }
 }
 
-/* The gradients of a batch without samples are zeros, whatever types its matrices have. */
+/* A batch without samples has zero gradients for all types of its matrices. */
 static void test_no_samples(void **state)
 {
   enum { IN = 8, OUT = 3 };
@@ -544,7 +559,10 @@ static void check_vector_cross_of_bf16(int64_t B, int64_t n, int place)
   compare_and_forget(ALL, host, on, size, types);
 }
 
-/* First the gradients, from any gates: a forward would round the sums that they come from. */
+/*
+  First the gradients, with random gates. A forward pass would round the sums from which they are
+  computed.
+*/
 static void check_mixture_of_bf16(int64_t B, int64_t n)
 {
   enum { EXPERTS, DEXPERTS, GATE, SUM, ALL };
@@ -592,7 +610,10 @@ static void check_activation_of_bf16(int64_t B, int64_t n, TrsActivation kind)
   compare_and_forget(2, host, on, size, types);
 }
 
-/* Cross layers of vectors, mixtures of experts and activations of bf16, beside the CPU's of the same numbers. */
+/*
+  Cross layers of vectors, mixtures of experts and activations in bf16 against the CPU with the same
+  numbers.
+*/
 static void test_more_of_bf16(void **state)
 {
   (void)state;
@@ -607,7 +628,10 @@ static void test_more_of_bf16(void **state)
   }
 }
 
-/* Matrices in bf16 and back, bit for bit, with zeros behind the columns; widths of whole vectors, and others. */
+/*
+  Matrices to bf16 and back, bit for bit, with zeros after the last column. Widths are whole vectors
+  and others.
+*/
 static void test_matrices(void **state)
 {
   (void)state;
@@ -620,7 +644,7 @@ static void test_matrices(void **state)
   }
 }
 
-/* Every fp16 number widened; floats at and around each of them narrowed. */
+/* Widen every fp16 number, and narrow floats at and around each of them. */
 static void test_conversions(void **state)
 {
   static const TrsDType types[] = {TRS_FP16, TRS_BF16};
@@ -635,7 +659,8 @@ static void test_conversions(void **state)
     add(&widen, N);
     for (int i = 0; i < N; i++) {
       const uint32_t exponent = t ? (uint32_t)i >> 7 & 0xff : ((uint32_t)i >> 10 & 0x1f) * 8;
-      ((uint16_t *)widen.array[0].by_cpu)[i] = exponent >= 248 ? 0 : (uint16_t)i; /* no infinities, no NaN */
+      /* no infinities and no NaN */
+      ((uint16_t *)widen.array[0].by_cpu)[i] = exponent >= 248 ? 0 : (uint16_t)i;
     }
     memcpy(widen.array[0].before, widen.array[0].by_cpu, (size_t)widen.array[0].bytes);
     TWINS(widen, 0, ops->convert(NULL, N, types[t], x[0], TRS_FP32, x[1]));

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
 /*
-  Interactions, layers and codecs of the GPU against their twins on the CPU, which golden data of TorchRec check: the same arguments, codecs bit for bit, the
-  rest within the rounding of sums. What the GPU makes is made twice and must be the same bits.
+  Interactions, layers and codecs of the GPU against the CPU's, which are tested with golden data of
+  TorchRec. Both get the same arguments. Codecs agree bit for bit, and the rest agrees up to the
+  rounding of sums. Each GPU call runs twice and must give the same bits.
 */
 #include "gpu/layer_twins.h"
 
 static void test_dot(void **state)
 {
-  /* n, D, copied, floats between samples; the last but one needs shared memory to be asked for, of the last it has too little */
+  /*
+    n, D, copied, floats between samples. The last shape but one needs an explicit request for
+    shared memory. The last shape exceeds shared memory.
+  */
   static const int shapes[][4] = {{2, 1, 0, 1},   {3, 5, 5, 1},   {27, 16, 16, 4},     {27, 16, 16, 1},
                                   {9, 40, 40, 0}, {10, 8, 0, 12}, {12, 1100, 1100, 4}, {5, 11700, 11700, 1}};
   enum { N_SHAPES = sizeof(shapes) / sizeof(*shapes) };
@@ -35,8 +39,11 @@ static void test_dot(void **state)
 
 static void test_fm(void **state)
 {
-  static const int shapes[][3] = {
-      {1, 0, 1}, {33, 5, 1}, {64, 16, 4}, {1728, 64, 0}};           /* n, copied, floats between */
+  static const int shapes[][3] = {/* n, copied, floats between samples */
+                                  {1, 0, 1},
+                                  {33, 5, 1},
+                                  {64, 16, 4},
+                                  {1728, 64, 0}};
   enum { BEFORE = 3, N_SHAPES = sizeof(shapes) / sizeof(*shapes) }; /* columns of deep layers */
 
   (void)state;
@@ -61,7 +68,7 @@ static void test_fm(void **state)
   }
 }
 
-/* dx comes to x[0], g and dx0 are zeros then: theirs is no result. */
+/* The result is dx, in x[0]. g and dx0 are then cleared, because they are not results. */
 static PetscErrorCode whole_cross(const TrsComputeOps *ops, int64_t B, int64_t n, int64_t rank, int layers,
                                   float *const *x)
 {
@@ -76,7 +83,10 @@ static PetscErrorCode whole_cross(const TrsComputeOps *ops, int64_t B, int64_t n
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* A backward of two layers, or of one: what cross_backward keeps in dx0 for cross_input is a backend's own. Odd calls leave memory on 4 bytes alone. */
+/*
+  A backward pass of two layers or of one. Between cross_backward and cross_input, the content of
+  dx0 depends on the backend. Odd calls align memory to only 4 bytes.
+*/
 static void test_cross(void **state)
 {
   static const int64_t batches[] = {0, 1, 130, 130, 200, 1025, 1027};
@@ -166,7 +176,7 @@ static void test_layers(void **state)
     const int64_t B = batches[s], n = widths[s];
     Arguments drop = {0};
 
-    for (int i = 0; i < 6; i++) { /* by one number and by four */
+    for (int i = 0; i < 6; i++) { /* aligned for one number and for four */
       const TrsActivation kind = (TrsActivation)(TRS_ACTIVATION_RELU + i % 3);
       const int64_t stride = n + (i < 3 ? 1 : 4);
       Arguments forward = {0}, backward = {0};
@@ -230,7 +240,7 @@ static void test_mixture(void **state)
   }
 }
 
-/* skew: floats that all arrays lie behind an aligned place */
+/* skew: offset of all arrays from an aligned address, in floats */
 static void check_codec(const TrsCodec *codec, int64_t n, float scale, int skew)
 {
   Arguments a = {0};
@@ -238,7 +248,7 @@ static void check_codec(const TrsCodec *codec, int64_t n, float scale, int skew)
   add(&a, n + skew);
   add(&a, cpu->codec_bytes(codec, n) / 4 + 1 + skew);
   add(&a, n + skew);
-  for (int64_t i = 0; i < n; i++) { /* all magnitudes, zeros of both signs, a constant row */
+  for (int64_t i = 0; i < n; i++) { /* all magnitudes, zeros of both signs, and a constant row */
     float *value = (float *)a.array[0].by_cpu + skew + i;
     *value *= scale * exp2f((float)(i % 61) - 30.0f);
     if (i % 50 == 0) *value = i % 100 ? 0.0f : -0.0f;
@@ -271,7 +281,7 @@ static void test_codecs(void **state)
   }
 }
 
-/* Rounded, clamped and multiplied floats, bit for bit. */
+/* Floats rounded, clamped and multiplied, bit for bit. */
 static void test_rounding(void **state)
 {
   static const TrsDType types[] = {TRS_FP16, TRS_BF16};
@@ -314,7 +324,10 @@ static void test_joins(void **state)
   }
 }
 
-/* The GPU has every kernel but the one that updates do without where it is missing: an empty slot would end a run in the middle. */
+/*
+  The GPU has every kernel except one that updates can replace. An empty slot would end a run
+  midway.
+*/
 static void test_all_slots(void **state)
 {
   (void)state;

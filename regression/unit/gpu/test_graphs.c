@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
-/* Graphs of a device: what is captured does not run, and runs in the stream's order as often as it is launched, with what memory holds then. Where there is no GPU nothing is tested. */
+/*
+  Graphs of a device. A captured operation does not run. Each launch runs it in stream order, with
+  the memory's current content. Without a GPU, the tests do nothing.
+*/
 #include "device/device.h"
 #include "trs_test.h"
 
@@ -42,7 +45,7 @@ static void test_replay(void **state)
   assert_petsc_ok(device->capture_end(stream, &graph));
   assert_non_null(graph);
   for (int round = 0; round < 3; round++) {
-    /* the capture ran nothing, a launch reads what is there now */
+    /* the capture did not run the work; the launch reads the current content */
     assert_petsc_ok(device->copy(host + 1, kept, (int64_t)sizeof(int), stream));
     assert_petsc_ok(device->stream_synchronize(stream));
     assert_int_equal(host[1], round ? 0 : 1);
@@ -64,7 +67,7 @@ static void test_replay(void **state)
   assert_petsc_ok(device->stream_destroy(&stream));
 }
 
-/* Both kinds of memory count, where there was some. */
+/* Releases of both kinds of memory are counted, except of NULL. */
 static void test_releases(void **state)
 {
   const TrsDeviceOps *device = find_device();
@@ -82,7 +85,7 @@ static void test_releases(void **state)
   assert_int_equal(device->releases(), before + 2);
 }
 
-/* What a capture does not allow is an error, not a graph that does something else. */
+/* An operation that a capture does not allow is an error, and no graph is created. */
 static void test_refused(void **state)
 {
   const TrsDeviceOps *device = find_device();

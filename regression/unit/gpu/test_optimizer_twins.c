@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
-/*
-  Losses and optimizers of the GPU against their twins on the CPU, within the rounding of sums.
-*/
+/* Losses and optimizers of the GPU against the CPU's, up to the rounding of sums. */
 #include "gpu/layer_twins.h"
 
 enum { N_LOSSES = 0 TRS_LOSSES(TRS_COUNT_WORD) };
 
 /*
-  Run the k-th loss. x: z, y, dz, p and w; z, dz and p [B, 2], of which a loss of one output takes
+  Run the k-th loss. x: z, y, dz, p and w, where z, dz and p are [B, 2]. A loss of one output uses
   the first column. loss: the sum, then the loss of each sample.
 */
 static PetscErrorCode run_loss(const TrsComputeOps *ops, int k, int64_t B, float *const *x, int s,
@@ -61,7 +59,7 @@ static void check_loss(int k)
     TWINS(a, 1e-6, run_loss(ops, k, B, x, s, ops == cpu ? loss[0] : on_device));
     assert_petsc_ok(device->copy(loss[1], on_device, bytes, NULL));
     assert_petsc_ok(device->stream_synchronize(NULL));
-    loss[1][0] = 0.25 + (loss[1][0] - 0.25) / 2; /* called twice there */
+    loss[1][0] = 0.25 + (loss[1][0] - 0.25) / 2; /* the GPU call ran twice */
     for (int64_t i = 0; i <= B; i++) assert_close(loss[1][i], loss[0][i], 1e-9, 1e-9);
     assert_petsc_ok(device->release((void **)&on_device));
   }
@@ -96,7 +94,10 @@ static void test_squares(void **state)
 
 enum { N_DENSE_KINDS = 0 TRS_DENSE_OPTIMIZERS(TRS_COUNT_WORD) };
 
-/* The gradient's squares are 16: clipped to 2 it is halved, to 5 it is not. */
+/*
+  The gradient's sum of squares is 16. Clipping to 2 halves it, and clipping to 5 leaves it
+  unchanged.
+*/
 static PetscErrorCode update(const TrsComputeOps *ops, int kind, double max_norm, const double *on_device,
                              int64_t n, float *const *x)
 {
@@ -124,7 +125,7 @@ static void test_optimizers(void **state)
     Arguments a = {0};
 
     for (int i = 0; i < 4; i++) add(&a, n);
-    for (int i = 2; i < 4; i++) /* sums of squares */
+    for (int i = 2; i < 4; i++) /* sums of squares must not be negative */
       for (int64_t k = 0; k < n; k++) {
         float *values = a.array[i].by_cpu;
         values[k] = fabsf(values[k]);
@@ -135,7 +136,10 @@ static void test_optimizers(void **state)
   assert_petsc_ok(device->release(&on_device));
 }
 
-/* Update n elements that begin `offset` floats into memory of the device, from the same numbers for every offset; the results come to out[3 * n]. */
+/*
+  Update n elements that begin `offset` floats into device memory. The numbers are the same for
+  every offset. The results are written to out[3 * n].
+*/
 static void update_at(int kind, int64_t n, int64_t offset, float *out)
 {
   const int64_t bytes = (n + offset) * (int64_t)sizeof(float);
@@ -165,7 +169,10 @@ static void update_at(int kind, int64_t n, int64_t offset, float *out)
   free(values);
 }
 
-/* Elements by fours, those that are left over, and elements of memory that is aligned to 4 bytes alone: an element's bits are the same. */
+/*
+  Elements in groups of four, remaining elements, and elements of memory aligned to only 4 bytes
+  have the same bits.
+*/
 static void test_optimizers_aligned(void **state)
 {
   enum { N = 1003 };
@@ -180,15 +187,15 @@ static void test_optimizers_aligned(void **state)
   }
 }
 
-/* What kernels read of a step in memory, for either backend. */
+/* A step's numbers that kernels read from memory, for either backend. */
 typedef struct {
   TrsBatchNumbers batch;
   TrsUpdateNumbers update;
 } Numbers;
 
 /*
-  An update and lamb's step, dropout, and the gradient of a loss: `now` holds the numbers, or the
-  arguments do. With `now` the arguments are others.
+  Run an update with lamb's step, dropout, and the gradient of a loss. If `now` is given, it holds
+  the numbers, and the arguments are different. Otherwise the arguments hold them.
 */
 static PetscErrorCode use_numbers(const TrsComputeOps *ops, int kind, const Numbers *now, int64_t n,
                                   float *const *x, double *sums)
@@ -239,7 +246,7 @@ static PetscErrorCode use_numbers(const TrsComputeOps *ops, int kind, const Numb
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Numbers of a step in memory give the bits of the same numbers as arguments, on the CPU and on the GPU. */
+/* A step's numbers in memory give the same bits as arguments, on the CPU and on the GPU. */
 static void test_numbers(void **state)
 {
   enum { N = 1000, ARRAYS = 8 };
@@ -285,7 +292,7 @@ static void test_numbers(void **state)
   }
 }
 
-/* Gradients clamped by value, and lamb's step of layers of one thread block and of several. */
+/* Gradients clamped by value, and lamb's step for layers of one thread block and of several. */
 static void test_clamp_and_lamb(void **state)
 {
   static const int64_t sizes[] = {1, 1000, 100003};
@@ -314,7 +321,7 @@ static void test_clamp_and_lamb(void **state)
   assert_petsc_ok(device->release(&squares));
 }
 
-/* The zeros that fill a weight up stay zeros, with eps 0, too. */
+/* Zeros that pad a weight stay zero, even if eps is 0. */
 static void test_zeros_stay(void **state)
 {
   float zeros[64] = {0}, found[64];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
 /*
-  Products of the GPU and linear layers on them against their twins on the CPU, by cuBLASLt and by our own kernel: within the rounding of sums.
+  Products of the GPU, and linear layers that use them, against the CPU's, with cuBLASLt and with
+  our kernel, up to the rounding of sums.
 */
 #include "gpu/twins.h"
 
@@ -25,7 +26,7 @@ static void check_gemm(void)
     }
 }
 
-/* Batches: none, one, one run of rows, several runs; widths that no tile divides. */
+/* Batches of no row, one row, one run of rows, and several runs. No tile divides the widths. */
 static void check_linear(void)
 {
   static const int64_t batches[] = {0, 1, 9, 200};
@@ -37,7 +38,7 @@ static void check_linear(void)
 
     add(&forward, B * x_stride);
     add(&forward, in * out);
-    add(&forward, out + 1); /* a bias on 16 bytes, and one on 4 */
+    add(&forward, out + 1); /* one bias is aligned to 16 bytes, one to 4 */
     add(&forward, B * y_stride);
     TWINS(forward, 1e-5,
           ops->linear_forward(NULL, &(TrsLinear){B, in, out, TrsFloats(x[0], x_stride), TrsFloats(x[1], in),
@@ -59,8 +60,9 @@ static void check_linear(void)
 }
 
 /*
-  Layers of one unit, of 13 and of 479 inputs, and gradients whose sum has one term: shapes for which cuBLASLt may have no kernel at some precision. What it has
-  must be right, and for what it has not there is our own.
+  Layers of one unit, of 13 and of 479 inputs, and gradients that sum a single term. cuBLASLt may
+  lack a kernel for such shapes at some precision. Its kernels must be right, and our kernel must
+  compute the rest.
 */
 static void check_odd_layers(TrsDensePrecision precision, double tolerance)
 {
@@ -96,11 +98,14 @@ static void test_odd_layers(void **state)
   if (!cuda) skip();
   check_odd_layers(TRS_PRECISION_FP32, 2e-5);
   check_odd_layers(TRS_PRECISION_TF32,
-                   2e-2); /* 10 bits of operands in [-1, 1), sums of up to 479 of their products */
+                   2e-2); /* operands in [-1, 1) with 10 bits, sums of up to 479 products */
   check_odd_layers(TRS_PRECISION_BF16, 2e-1);
 }
 
-/* Products that cuBLASLt says it has no kernel for, all or those of odd alignment among others (the stand-in's environment): ours make them, and it is told. */
+/*
+  If cuBLASLt reports that it has no kernel, for all products or for those of odd alignment (set in
+  the stand-in's environment), our kernel computes the product, and the library text names it.
+*/
 static void test_no_kernel(void **state)
 {
   static const char *const which[] = {"all", "odd"};
@@ -109,7 +114,7 @@ static void test_no_kernel(void **state)
   if (!cuda || !strstr(about, "CPU standing in")) skip();
   for (int i = 0; i < 2; i++) {
     setenv("CUBLASLT_ON_CPU_REFUSE", which[i], 1);
-    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32)); /* forgets what was chosen */
+    assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32)); /* forgets the chosen algorithms */
     check_gemm();
     check_linear();
     assert_non_null(strstr(cuda->product_library(), "cuBLASLt 13."));
@@ -121,14 +126,15 @@ static void test_no_kernel(void **state)
 }
 
 /*
-  The stand-in's third algorithm takes no time beside its work: it is the one that is kept where the choice is by time, for products that add to what is there,
-  too; the first one is where it is the fastest, and where nothing is timed.
+  The stand-in's third algorithm is the fastest. It is chosen if products are timed, also if a
+  product adds to its result. The first algorithm is chosen if it is the fastest, and if nothing is
+  timed.
 */
 static void test_algorithms(void **state)
 {
   (void)state;
   if (!cuda || !strstr(about, "CPU standing in"))
-    skip(); /* a GPU's algorithms differ in their bits, which TWINS refuses */
+    skip(); /* on a GPU, algorithms give different bits, which TWINS does not allow */
   assert_petsc_ok(cuda->product_algorithms(8));
   for (int fastest = 0; fastest < 3; fastest += 2) {
     setenv("CUBLASLT_ON_CPU_FASTEST", fastest ? "2" : "0", 1);
@@ -141,7 +147,7 @@ static void test_algorithms(void **state)
                            fastest ? "200 x 65 x 37 NT fp32 to fp32 bias relu: algorithm 3 of 5, "
                                    : "200 x 65 x 37 NT fp32 to fp32 bias relu: algorithm 1 of 5, "));
     assert_null(strstr(cuda->product_choices(), fastest ? "algorithm 1 of " : "algorithm 3 of "));
-    assert_petsc_ok(cuda->product_algorithms(8)); /* forgets what was chosen */
+    assert_petsc_ok(cuda->product_algorithms(8)); /* forgets the chosen algorithms */
     assert_string_equal(cuda->product_choices(), "");
   }
   assert_petsc_ok(cuda->product_algorithms(1));
@@ -150,7 +156,7 @@ static void test_algorithms(void **state)
   unsetenv("CUBLASLT_ON_CPU_FASTEST");
 }
 
-/* More shapes than are kept, and the first ones again. */
+/* More shapes than the cache keeps, and then the first shapes again. */
 static void test_many_shapes(void **state)
 {
   (void)state;
@@ -168,7 +174,7 @@ static void test_many_shapes(void **state)
   }
 }
 
-/* Streams that come and go give their scratch back. */
+/* Streams release their scratch memory when they are destroyed. */
 static void test_streams(void **state)
 {
   int64_t before = 0, now, total;
@@ -187,13 +193,13 @@ static void test_streams(void **state)
     assert_petsc_ok(device->stream_destroy(&stream));
     assert_petsc_ok(device->release(&data));
     assert_petsc_ok(device->memory(&now, &total));
-    if (i == 0) before = now; /* the library's own state is made by the first product */
-    /* a leak is 80 times 32 MiB; a driver keeps some memory for itself */
+    if (i == 0) before = now; /* the first product allocates the library's state */
+    /* a leak would be 80 times 32 MiB; a driver keeps some memory */
     assert_true(now + (64 << 20) >= before);
   }
 }
 
-/* As many collections have. */
+/* Many streams exist at the same time, as in a process with many collections. */
 static void test_many_streams(void **state)
 {
   TrsStream stream[80];
@@ -204,7 +210,7 @@ static void test_many_streams(void **state)
   for (int i = 0; i < 80; i++) assert_petsc_ok(device->stream_destroy(&stream[i]));
 }
 
-/* The runs of one process may have several GPUs. Where there is one, it is the same again. */
+/* Runs of one process may use several GPUs. With one GPU, the test uses it again. */
 static void test_other_gpu(void **state)
 {
   const float x[] = {1, 2, 3, 4}, square[] = {7, 10, 15, 22};
@@ -240,8 +246,9 @@ static void test_cublaslt(void **state)
 }
 
 /*
-  bf16: both backends round the operands of a product to the nearest, even where two are as near, and add in fp32. So they differ by the order of sums alone; a
-  bit of an operand would be 4e-3. Then without a kernel of cuBLASLt's.
+  In bf16, both backends round a product's operands to nearest even and add in fp32. Hence they
+  differ only by the order of sums; one bit of an operand would be 4e-3. The test then runs without
+  cuBLASLt's kernels.
 */
 static void test_bf16(void **state)
 {
@@ -267,7 +274,7 @@ static void test_own_product(void **state)
   (void)state;
   if (!cuda) skip();
   setenv("TRSHARD_GEMM", "own", 1);
-  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32)); /* looks again */
+  assert_petsc_ok(cuda->dense_precision(TRS_PRECISION_FP32)); /* searches for kernels again */
   check_gemm();
   check_linear();
   assert_non_null(strstr(cuda->product_library(), "TRSHARD_GEMM=own"));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
 /*
-  Kernels of layers of sequences and of losses of pairs: the GPU's against their twins on the CPU, which golden data of torch check.
+  Kernels for layers of sequences and for losses of pairs: the GPU's against the CPU's, which are
+  tested with golden data of torch.
 */
 #include "gpu/twins.h"
 
@@ -17,7 +18,7 @@ static void add_offsets(Arguments *arguments)
   add_values(arguments, sizeof(bag_offsets), PETSC_FALSE, offsets);
 }
 
-/* All four kernels, one after the other, as a step calls them. */
+/* Run all four kernels in the order of a step. */
 static PetscErrorCode run_target(const TrsComputeOps *ops, int64_t D, PetscBool softmax, float *const *x)
 {
   TrsTargetAttention a = {.n_bags = BAGS,
@@ -62,7 +63,7 @@ static void test_target_attention(void **state)
   }
 }
 
-/* A bf16 matrix of n numbers on the device is what rounding n floats there gives, bit for bit. */
+/* A bf16 matrix of n numbers on the device equals n rounded floats of the device, bit for bit. */
 static void assert_rounded(const void *found, const void *floats, int64_t n)
 {
   uint16_t *a = calloc((size_t)n, sizeof(*a)), *b = calloc((size_t)n, sizeof(*b));
@@ -79,7 +80,7 @@ static void assert_rounded(const void *found, const void *floats, int64_t n)
   free(b);
 }
 
-/* Memory on the device with random numbers in [-1, 1). */
+/* Device memory with random numbers in [-1, 1). */
 static void *random_on_device(uint64_t array, int64_t n)
 {
   float *values = calloc((size_t)n, sizeof(*values));
@@ -93,7 +94,10 @@ static void *random_on_device(uint64_t array, int64_t n)
   return on;
 }
 
-/* The input of din's layers in bf16, and the copies that a gru makes for products, are the floats rounded. */
+/*
+  The bf16 input of din's layers, and the copies that a gru makes for products, are the rounded
+  floats.
+*/
 static void test_operands(void **state)
 {
   enum { D = 45, M = 90, H = 64, GOING_ON = 40 };
@@ -182,7 +186,10 @@ static PetscErrorCode run_attention(const TrsComputeOps *ops, int64_t dim, int64
 static void test_attention(void **state)
 {
   static const int64_t sizes[][2] = {
-      {6, 3}, {40, 1}, {300, 2}}; /* columns and heads; 150 are more than a warp has at a time */
+      /* columns and heads; 150 columns a head are more than a warp handles at a time */
+      {6, 3},
+      {40, 1},
+      {300, 2}};
 
   (void)state;
   if (!cuda) skip();
@@ -235,7 +242,7 @@ static void test_gru(void **state)
     int64_t *bag = malloc((size_t)(m + 1) * sizeof(*bag));
     Arguments a = {0};
 
-    for (int64_t k = 0; k <= m; k++) bag[k] = m - k; /* other places than the rows' */
+    for (int64_t k = 0; k <= m; k++) bag[k] = m - k; /* places that differ from the rows' places */
     for (int i = 0; i < 2; i++) add(&a, m * 3 * H);
     for (int i = 0; i < 2; i++) add(&a, m * H);
     add_values(&a, (m + 1) * (int64_t)sizeof(*bag), PETSC_FALSE, bag);
@@ -245,7 +252,7 @@ static void test_gru(void **state)
   }
 }
 
-/* Rows `first` .. of the scores of m pairs, as queries and as candidates. */
+/* Score rows of m pairs, starting at `first`, as queries and as candidates. */
 static PetscErrorCode run_pairs(const TrsComputeOps *ops, int64_t m, float *const *x)
 {
   TrsPairTile tile = {.first = m / 4,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 */
-/* What a device's streams did, on the host's clock. Where there is no GPU nothing is tested. */
+/* The work of a device's streams, on the host's clock. Without a GPU, the tests do nothing. */
 #include "core/clock.h"
 #include "device/timeline.h"
 #include "trs_test.h"
@@ -16,10 +16,16 @@ static const TrsDeviceOps *find_device(void)
   return &trs_device_cuda;
 }
 
-/* Clocks agree to this; a GPU's own are compared by what takes some 0.01 ms, more where others want to run. */
+/*
+  Tolerance between clocks. A GPU's clock is compared by an operation that takes about 0.01 ms, or
+  longer on a busy machine.
+*/
 #define SLACK_S 1e-1
 
-/* Spans lie between the moments before their work was given and after the host saw it done, in their step, and do not overlap on a stream. */
+/*
+  A span lies in its step, between the time before its work was enqueued and the time when the host
+  saw it complete. Spans of a stream do not overlap.
+*/
 static void test_order(void **state)
 {
   enum { BYTES = 1 << 16, STEPS = 3 };
@@ -35,7 +41,8 @@ static void test_order(void **state)
   assert_petsc_ok(device->alloc(BYTES, &data));
   assert_petsc_ok(TrsTraceOpen(64, 1, 1 + STEPS, PETSC_TRUE));
   assert_petsc_ok(TrsTimelineOpen(device));
-  for (int64_t step = 0; step < STEPS + 2; step++) { /* of them the first and the last are not recorded */
+  /* the first and the last step are not recorded */
+  for (int64_t step = 0; step < STEPS + 2; step++) {
     if (step >= 1 && step <= STEPS + 1) before_s[step - 1] = TrsClock();
     TrsTraceStepBegin(step);
     assert_petsc_ok(TrsTimelineMark(TRS_TRACE_COMPUTE, stream, TRS_STAGE_LOOKUP));
@@ -49,7 +56,7 @@ static void test_order(void **state)
   assert_petsc_ok(TrsTimelineFinish(&n_lost));
   assert_int_equal(n_lost, 0);
   assert_petsc_ok(TrsTraceSpans(&n, &span, &n_lost));
-  assert_int_equal(n, STEPS + 2 * STEPS); /* the host's steps, and two stages of each */
+  assert_int_equal(n, STEPS + 2 * STEPS); /* the host's steps, and two stages for each */
   for (int64_t i = STEPS; i < n; i++) {
     const int64_t s = (i - STEPS) / 2;
 
@@ -67,7 +74,10 @@ static void test_order(void **state)
   assert_petsc_ok(device->stream_destroy(&stream));
 }
 
-/* Spans that do not end keep their place: what finds none is counted, the host waits for nothing, and what ended is all there. */
+/*
+  A span that does not end keeps its slot. A span that finds no free slot is counted, and the host
+  does not wait. All spans that ended are recorded.
+*/
 static void test_room(void **state)
 {
   const TrsDeviceOps *device = find_device();
@@ -89,7 +99,8 @@ static void test_room(void **state)
     assert_petsc_ok(TrsTimelineEnd(&other, stream));
   }
   TrsTraceStepEnd();
-  assert_petsc_ok(TrsTimelineBegin(TRS_TRACE_EXCHANGE, stream, TRS_TRACE_DENSE, &other)); /* not recorded */
+  /* not recorded */
+  assert_petsc_ok(TrsTimelineBegin(TRS_TRACE_EXCHANGE, stream, TRS_TRACE_DENSE, &other));
   assert_null(other);
   assert_petsc_ok(TrsTimelineFinish(&n_lost));
   assert_int_equal(n_lost, 5);
@@ -102,7 +113,7 @@ static void test_room(void **state)
   assert_petsc_ok(device->stream_destroy(&stream));
 }
 
-/* A device whose streams run inline has no timeline: nothing is recorded, nothing fails. */
+/* A device whose streams run inline has no timeline. Recording succeeds and has no effect. */
 static void test_inline(void **state)
 {
   TrsTimelineSpan span;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Kernels of the GPU against their twins on the CPU, for tests of one rank: the same arguments for both, and what the GPU makes is made twice and must be the
-  same bits. test_find() goes first; without a GPU `cuda` stays NULL.
+  Kernels of the GPU against the CPU's, for tests of one rank. Both backends get the same arguments.
+  The GPU's call runs twice and must give the same bits. test_find() must run first; without a GPU,
+  `cuda` stays NULL.
 */
 #pragma once
 
@@ -17,12 +18,12 @@ enum { MOST_ARRAYS = 10 };
 
 static const TrsDeviceOps *device;
 static const TrsComputeOps *cpu, *cuda;
-static char about[256]; /* the GPU */
+static char about[256]; /* description of the GPU */
 
-/* An argument: host values before, and what either backend made of them. */
+/* An argument: the host's values before the call, and each backend's results. */
 typedef struct {
   int64_t bytes;
-  PetscBool is_double; /* else floats, or whole numbers that nobody may change */
+  PetscBool is_double; /* otherwise floats, or whole numbers that calls must not change */
   void *before, *by_cpu, *by_cuda, *again, *on_device;
 } Array;
 
@@ -39,7 +40,7 @@ static float draw(uint64_t array, uint64_t i)
   return (float)(int32_t)bits[0] * 0x1p-31f;
 }
 
-/* Another argument with these values, which belong to it. */
+/* Add an argument with these values and take ownership of them. */
 static void add_values(Arguments *arguments, int64_t bytes, PetscBool is_double, void *values)
 {
   Array *a = &arguments->array[arguments->n++];
@@ -52,7 +53,9 @@ static void add_values(Arguments *arguments, int64_t bytes, PetscBool is_double,
   assert_petsc_ok(device->alloc(a->bytes, &a->on_device));
 }
 
-/* Another argument of n random numbers in [-1, 1), and numbers around it that nobody may touch. */
+/*
+  Add an argument of n random numbers in [-1, 1), followed by one number that calls must not change.
+*/
 static void add(Arguments *arguments, int64_t n)
 {
   float *values = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof(*values));
@@ -77,7 +80,10 @@ static void from_device(Arguments *arguments, int again)
   assert_petsc_ok(device->stream_synchronize(NULL));
 }
 
-/* All arguments, inputs too: |difference| <= tolerance * (1 + |value|); 0: the same bits. */
+/*
+  Compare all arguments, including inputs: |difference| <= tolerance * (1 + |value|). Tolerance 0
+  compares bits.
+*/
 static void compare(Arguments *arguments, double tolerance)
 {
   for (int i = 0; i < arguments->n; i++) {
@@ -98,7 +104,10 @@ static void compare(Arguments *arguments, double tolerance)
   }
 }
 
-/* Run `call` with x[] the CPU's arrays and ops the CPU's table, then twice on the GPU's. */
+/*
+  Run `call` once with the CPU's arrays in x[] and the CPU's table in `ops`, then twice with the
+  GPU's.
+*/
 #define TWINS(arguments, tolerance, call) \
   do { \
     float *x[MOST_ARRAYS]; \
@@ -123,7 +132,7 @@ static void test_find(void **state)
   (void)state;
   assert_petsc_ok(TrsDeviceFind("cuda", &device));
   assert_petsc_ok(device->available(&n_devices, why_not, sizeof(why_not)));
-  if (n_devices == 0) skip(); /* built with nvcc, run without a GPU */
+  if (n_devices == 0) skip(); /* a build with nvcc that runs without a GPU */
   assert_petsc_ok(device->setup(0, 1));
   assert_petsc_ok(device->about(about, sizeof(about)));
   assert_petsc_ok(TrsComputeFind("cpu", &cpu));
