@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
 /*
-  Sums over blocks against the tree written down from its definition: the same bits whichever run of blocks a rank has, also none. Samples
-  that travel to their blocks and back are the same.
+  Sums over blocks against the tree of their definition. The bits do not depend on the run of blocks
+  of a rank, which may be empty. Samples that travel to their blocks and back are unchanged.
 */
 #include "core/random.h"
 #include "train/block_sum.h"
@@ -23,7 +23,7 @@ static int64_t draw(uint64_t a, uint64_t b, int64_t limit)
   return (int64_t)(bits[0] % (uint64_t)limit);
 }
 
-/* Element i of block b's vector: 24 random bits and an exponent that makes sums round. */
+/* Element i of block b's vector: 24 random bits, and an exponent that makes sums round. */
 static float value_of(int64_t block, int i)
 {
   const int64_t bits = draw(100 + (uint64_t)block, (uint64_t)i, 1 << 24);
@@ -31,14 +31,17 @@ static float value_of(int64_t block, int i)
   return (float)(bits - (1 << 23)) * (block % 3 == 0 ? 0x1p-10F : 0x1p-20F);
 }
 
-/* The subtree of 2^level blocks from `first` on. */
+/* The sum of the subtree of 2^level blocks that begins at `first`. */
 static float sum_subtree(int64_t first, int level, int i)
 {
   if (level == 0) return value_of(first, i);
   return sum_subtree(first, level - 1, i) + sum_subtree(first + ((int64_t)1 << (level - 1)), level - 1, i);
 }
 
-/* n blocks from `first` on: the largest subtree that begins there, and what is right of it. */
+/*
+  The sum of n blocks from `first` on: the largest subtree that begins there, and the blocks right
+  of it.
+*/
 static float sum_blocks(int64_t first, int64_t n, int i)
 {
   int level = 0;
@@ -59,7 +62,8 @@ static void test_same_bits(void **state)
   assert_petsc_ok(TrsBlockSumCreate(comm, N, &sum));
   for (int64_t n = 1; n <= MAX_BLOCKS; n++)
     for (uint64_t share = 0; share < 4; share++) {
-      int64_t first[MAX_RANKS + 1] = {0}; /* of each rank, whose run follows the previous one's */
+      /* first block of each rank; the ranks' runs are consecutive */
+      int64_t first[MAX_RANKS + 1] = {0};
       for (int q = 0; q < comm->size; q++)
         first[q + 1] = q == comm->size - 1 ? n
                                            : first[q] + draw(share, (uint64_t)(n * 8 + q), n - first[q] + 1);
@@ -78,8 +82,9 @@ static void test_same_bits(void **state)
 }
 
 /*
-  Sample s of the batch has the number s in both columns; blocks get them in order, and owners get them back.
-  In the first round every rank has whole blocks of its own, and nothing is copied.
+  Sample s of the batch has the number s in both columns. Blocks get the samples in order, and
+  owners get them back. In the first round, every rank has whole blocks of its own samples, and no
+  sample is copied.
 */
 static void test_samples(void **state)
 {

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
-/* Sums over ranks by hand (rank r holds r + 1 times a number that floats represent): exact, whatever the buckets and ranges, but for what a precision rounds. */
+/*
+  Sums over ranks by hand. Rank r holds r + 1 times a number that floats represent exactly. The sums
+  are exact for all buckets and ranges, except for a precision's rounding.
+*/
 #include "compute/half.h"
 #include "core/options/options.h"
 #include "train/dense_allreduce.h"
@@ -41,7 +44,9 @@ static void finish(Fixture *fixture)
   assert_petsc_ok(TrsCommGroupsDestroy(&fixture->groups));
 }
 
-/* Two steps of ranges of very different sizes. Rank r's gradient j: (r + 1) * step * (j % 64). */
+/*
+  Two steps with ranges of very different sizes. Rank r's gradient j is (r + 1) * step * (j % 64).
+*/
 static void step_twice(TrsDenseAllreduce allreduce, float *grads, float (*expected)(int size, float))
 {
   static const int64_t ends[] = {1, 2, 16, 17, 150, 151, 900, 1003};
@@ -65,13 +70,16 @@ static float exact(int size, float x)
   return (float)(size * (size + 1) / 2) * x;
 }
 
-/* The same sums in few bits. These numbers need 6 bits, times 3 eight: none but the sums is rounded, by bf16. */
+/*
+  The same sums in few bits. The numbers need 6 bits, and times 3 they need eight. Hence bf16 rounds
+  only the sums.
+*/
 static float in_bf16(int size, float x)
 {
   return size == 1 ? x : TrsBf16ToFloat(TrsFloatToBf16(exact(size, x)));
 }
 
-/* Buckets of one element up to more than all, in every precision. */
+/* Buckets from one element to more than all elements, in every precision. */
 static void test_sums(void **state)
 {
   static const char *const buckets[] = {NULL, "4", "36", "1000", "1MiB"};
@@ -92,7 +100,9 @@ static void test_sums(void **state)
     }
 }
 
-/* A gap in the ranges, or an end before the last, is a bug of the caller's and found. */
+/*
+  Ranges with a gap, or an end before the last range, are a bug of the caller, which is detected.
+*/
 static void test_order(void **state)
 {
   float grads[8] = {0.0f};

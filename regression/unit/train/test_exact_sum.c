@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
-/* Sums whose bits do not depend on the order: by hand, and random ones in any order and on any ranks. */
+/*
+  Sums whose bits do not depend on the order: sums by hand, and random sums in any order and on any
+  ranks.
+*/
 #include "core/random.h"
 #include "train/metrics/exact_sum.h"
 #include "trs_test.h"
@@ -17,7 +20,10 @@ static double sum_of(int n, const double *values)
   return TrsExactSumValue(&sum);
 }
 
-/* Every finite number is its own sum; what cancels leaves the rest; what is too small beside the largest value is left out. */
+/*
+  Every finite number is its own sum. Values that cancel leave the rest. Values that are too small
+  beside the largest value are dropped.
+*/
 static void test_by_hand(void **state)
 {
   const double alone[] = {0.0,
@@ -46,7 +52,10 @@ static void test_by_hand(void **state)
   assert_true(isnan(sum_of(2, infinite)));
 }
 
-/* Of positive and negative values over 12 decades: the same bits in both orders, in parts that are merged, and over the ranks; near the long double's sum. */
+/*
+  Sums of positive and negative values over 12 decades have the same bits in both orders, in merged
+  parts, and over the ranks. They are close to the sum in long double.
+*/
 static void test_orders(void **state)
 {
   enum { N = 20000 };
@@ -76,7 +85,7 @@ static void test_orders(void **state)
   assert_close(TrsExactSumValue(&forth), (double)expected, 0.0, 1e-13);
 }
 
-/* Ten million times 0.1 is the rounded product, which a sum of doubles misses. */
+/* Ten million times 0.1 gives the rounded product. A sum of doubles does not. */
 static void test_many(void **state)
 {
   TrsExactSum sum = {0}, twice = {0};

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
-/* Metrics of groups against TorchRec and scikit-learn (golden train/units_group_metrics.h5, tools/record_group_metrics_peer.py) and NE of segments (units_segmented_ne.h5, tools/record_segmented_ne_peer.py); the same bits for any order and number of ranks. */
+/*
+  Metrics of groups against TorchRec and scikit-learn (golden train/units_group_metrics.h5,
+  tools/record_group_metrics_peer.py), and NE of segments (units_segmented_ne.h5,
+  tools/record_segmented_ne_peer.py). All orders and numbers of ranks give the same bits.
+*/
 #include "golden_h5.h"
 #include "train/metrics/group_metrics.h"
 #include "train/metrics/running_metrics.h"
@@ -54,7 +58,7 @@ static void expect_values(hid_t group, const char *name, const TrsGroupValues *v
   expect(group, name, "group_mae", 0, v->mae, n_checked);
   assert_int_equal(v->n_at, 3);
   for (int k = 0; k < 3; k++) {
-    /* TorchRec counts groups without a positive as 0. */
+    /* TorchRec counts groups without a positive sample as 0. */
     expect(group, name, "ndcg", v->at[k], v->ndcg[k] * (double)v->n_positive / (double)v->n_groups,
            n_checked);
     expect(group, name, "recall", v->at[k], v->recall[k], n_checked);
@@ -76,7 +80,10 @@ static void expect_same_bits(const TrsGroupValues *a, const TrsGroupValues *b)
   assert_memory_equal(a->precision, b->precision, sizeof(a->precision));
 }
 
-/* All samples on one rank give the golden values. In another order, over all ranks, they give the same bits. */
+/*
+  All samples on one rank give the golden values. In another order, over all ranks, they give the
+  same bits.
+*/
 static void one_group(hid_t group, const char *name, void *context)
 {
   int64_t n;
@@ -93,7 +100,7 @@ static void one_group(hid_t group, const char *name, void *context)
   for (int64_t step = 1; step < n && step < 12; step++) {
     int64_t a = step, b = n;
 
-    while (b) { /* only steps prime to n reach every sample */
+    while (b) { /* only a step coprime to n reaches every sample */
       const int64_t rest = a % b;
 
       a = b;
@@ -125,7 +132,7 @@ static void test_peers(void **state)
   (void)state;
   assert_true(file >= 0);
   golden_for_each_group(file, one_group, &n_checked);
-  assert_int_equal(n_checked, 5 * 13 + 3 * 3); /* NDCG without weights only */
+  assert_int_equal(n_checked, 5 * 13 + 3 * 3); /* NDCG only without weights */
   golden_close(file);
 }
 
@@ -137,7 +144,7 @@ static void expect_segments(const char *name, const TrsGroupValues *v, int64_t n
       fail_msg("%s: segment %d has NE %.10g, expected %.10g", name, (int)i, v->segment_ne[i], expected[i]);
 }
 
-/* NE of segments, of all samples and of a window, whatever rank the samples are on. */
+/* NE of segments, of all samples and of a window, for any distribution of samples over ranks. */
 static void one_of_segments(hid_t group, const char *name, void *context)
 {
   int64_t n, n_segments;
@@ -190,7 +197,9 @@ static void test_segments(void **state)
   golden_close(file);
 }
 
-/* Two equal predictions of both classes: TorchRec gives 0.5 or 1, the mean over both orders is 0.75. */
+/*
+  Two equal predictions of both classes: TorchRec gives 0.5 or 1. The mean over both orders is 0.75.
+*/
 static void test_tie_by_hand(void **state)
 {
   const float p[] = {0.5f, 0.5f, 0.25f, 0.9f}, y[] = {1, 0, 0, 1};
@@ -208,7 +217,7 @@ static void test_tie_by_hand(void **state)
   assert_petsc_ok(TrsGroupMetricsDestroy(&metrics));
 }
 
-/* Nothing that counts: NaN, and the numbers of groups say so. */
+/* If no group counts, the metrics are NaN, and the numbers of groups show why. */
 static void test_no_meaning(void **state)
 {
   const float p[] = {0.5f, 0.25f}, y[] = {0, 0};

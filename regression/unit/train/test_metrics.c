@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
-/* Values by hand or by definition (all pairs for AUC); the samples lie on the ranks in different ways, the values may not notice. */
+/*
+  Values by hand or by definition (all pairs for AUC). The values do not depend on the samples'
+  distribution over the ranks.
+*/
 #include "core/random.h"
 #include "train/metrics/metrics.h"
 #include "trs_test.h"
@@ -29,7 +32,7 @@ static void compute_kind(const TrsMetricKind *kind, int n, const float *p, const
   assert_petsc_ok(TrsMetricsAdd(metrics, m / 2, mine[0], mine[1], w ? mine[2] : NULL));
   assert_petsc_ok(
       TrsMetricsAdd(metrics, m - m / 2, mine[0] + m / 2, mine[1] + m / 2, w ? mine[2] + m / 2 : NULL));
-  for (int i = 0; i < m; i++) { /* a task's losses are columns */
+  for (int i = 0; i < m; i++) { /* each task's losses are a column */
     const double losses[] = {100.0, 0.5, 100.0, (double)mine[0][i] - 0.5 + 0.1 * (double)mine[2][i]};
 
     TrsMetricsAddLosses(metrics, kind->exact ? 2 : 1, losses + 1, 2);
@@ -45,7 +48,10 @@ static void compute(int n, const float *p, const float *y, const float *w, int s
   compute_kind(&(TrsMetricKind){0}, n, p, y, w, spread, values);
 }
 
-/* Four samples by hand: p .9 .6 .4 .1, y 1 0 1 0: 3 of 4 pairs are in order; p >= 0.5 is right twice. */
+/*
+  Four samples by hand: p .9 .6 .4 .1, y 1 0 1 0. 3 of 4 pairs are in order, and p >= 0.5 is right
+  twice.
+*/
 static void test_by_hand(void **state)
 {
   static const float p[] = {0.75f, 0.625f, 0.375f, 0.125f}, y[] = {1.0f, 0.0f, 1.0f, 0.0f};
@@ -70,8 +76,8 @@ static void test_by_hand(void **state)
 }
 
 /*
-  AUC = share of pairs (positive, negative) in order, ties half, pairs weighted. Predictions on a grid of 1/64: many ties. The order is also
-  that of numbers outside [0, 1], and -0 is 0.
+  AUC is the weighted share of pairs (positive, negative) in order; ties count half. Predictions on
+  a grid of 1/64 have many ties. Numbers outside [0, 1] are ordered as well, and -0 equals 0.
 */
 static void test_auc_by_pairs(void **state)
 {
@@ -106,7 +112,10 @@ static void test_auc_by_pairs(void **state)
   assert_close(values.auc, ordered / pairs, 1e-12, 0.0);
 }
 
-/* Precision at each distinct prediction, times the share of positives there: scikit-learn's average_precision_score. */
+/*
+  Precision at each distinct prediction, times the share of positive samples there, as in
+  scikit-learn's average_precision_score.
+*/
 static double average_precision(int n, const float *p, const float *y, const float *w)
 {
   double area = 0.0, positives = 0.0;
@@ -127,8 +136,9 @@ static double average_precision(int n, const float *p, const float *y, const flo
 }
 
 /*
-  AUPRC by its definition, where 1000 bins are far off: few positives, predictions close together, some of them equal. By hand, with
-  scikit-learn's example: p .1 .4 .35 .8, y 0 0 1 1 gives 0.8333. Without weights, all samples on one rank give the same bits.
+  AUPRC by its definition, for predictions where 1000 bins are inaccurate: few positive samples, and
+  predictions that are close or equal. By hand, scikit-learn's example p .1 .4 .35 .8, y 0 0 1 1
+  gives 0.8333. Without weights, all samples on one rank give the same bits.
 */
 static void test_auprc_by_definition(void **state)
 {
@@ -162,7 +172,7 @@ static void test_auprc_by_definition(void **state)
   }
 }
 
-/* One class only, all predictions equal, no samples at all or none that weighs something. */
+/* One class only, all predictions equal, no samples at all, or all weights zero. */
 static void test_degenerate(void **state)
 {
   static const float p[] = {0.25f, 0.5f, 0.25f}, ones[] = {1.0f, 1.0f, 1.0f}, equal[] = {0.5f, 0.5f, 0.5f},
@@ -198,8 +208,9 @@ static void test_degenerate(void **state)
 }
 
 /*
-  Exact sums: the values have the same bits wherever the samples are and in any order, and are those of other sums to rounding. Labels are soft,
-  numbers or hits of a class; weights reach over 18 decades; ties of predictions.
+  With exact sums, the values have the same bits in any order and on any ranks. They agree with
+  other sums up to rounding. Labels are soft, numbers, or hits of a class. Weights span 18 decades,
+  and predictions have ties.
 */
 static void test_exact(void **state)
 {
@@ -233,7 +244,7 @@ static void test_exact(void **state)
       compute_kind(&plain, N, p, y, weighted ? w : NULL, 1, &other);
       assert_memory_equal(&one, &spread, offsetof(TrsMetricValues, groups));
       assert_memory_equal(&one, &turned, offsetof(TrsMetricValues, groups));
-      assert_true(one.loss != other.loss); /* of other losses */
+      assert_true(one.loss != other.loss); /* the other kind got different losses */
       if (labels[k] == TRS_LABEL_CLASS) assert_close(one.accuracy, other.accuracy, 0.0, 1e-12);
       if (labels[k] != TRS_LABEL_CLASS) assert_close(one.ctr, other.ctr, 0.0, 1e-12);
       if (labels[k] != TRS_LABEL_CLASS) assert_close(one.mse, other.mse, 0.0, 1e-12);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 4 */
-/* Windowed and lifetime metrics against what TorchRec reported (golden train/units_running_metrics.h5, tools/record_metrics_peer.py). */
+/*
+  Windowed and lifetime metrics against TorchRec's (golden train/units_running_metrics.h5,
+  tools/record_metrics_peer.py).
+*/
 #include "golden_h5.h"
 #include "train/metrics/running_metrics.h"
 #include "trs_test.h"
@@ -14,7 +17,7 @@ typedef struct {
   double value;
 } Named;
 
-/* Values of one row; every metric that TorchRec reported is checked. */
+/* Check every metric that TorchRec reported for a row. */
 static int check_row(hid_t group, const char *group_name, int64_t row, const TrsRunningValues *v)
 {
   const TrsMetricValues *w = &v->window, *l = &v->lifetime;
@@ -44,7 +47,7 @@ static int check_row(hid_t group, const char *group_name, int64_t row, const Trs
     snprintf(path, sizeof(path), "out/%s", named[i].name);
     expected = golden_double(group, path, NULL);
     if (!(fabs(named[i].value - expected[row]) <=
-          2e-6 * (1.0 + fabs(expected[row])))) /* TorchRec sums in fp32 here and there */
+          2e-6 * (1.0 + fabs(expected[row])))) /* TorchRec computes some sums in fp32 */
       fail_msg("%s: %s of row %d is %.10g, expected %.10g", group_name, named[i].name, (int)row,
                named[i].value, expected[row]);
     free(expected);
@@ -52,7 +55,7 @@ static int check_row(hid_t group, const char *group_name, int64_t row, const Trs
   return n;
 }
 
-/* All updates; each global batch is dealt out in equal parts, or as equal as it goes. */
+/* Run all updates. Each global batch is divided into parts that are as equal as possible. */
 static void one_group(hid_t group, const char *name, void *context)
 {
   int64_t n, shape[2];
@@ -95,7 +98,9 @@ static void test_torchrec(void **state)
   golden_close(file);
 }
 
-/* Saved on all ranks' behalf and loaded again, the lifetime goes on as if nothing had happened; the window is empty. */
+/*
+  Saved for all ranks and loaded again, the lifetime values continue unchanged. The window is empty.
+*/
 static void test_save_and_load(void **state)
 {
   const float p[] = {0.25f, 0.75f, 0.5f}, y[] = {0.0f, 1.0f, 1.0f};
@@ -130,16 +135,16 @@ static void test_save_and_load(void **state)
   assert_int_equal(resumed.lifetime.n_samples, 60 * trs_size());
   assert_close(resumed.lifetime.ne, whole.lifetime.ne, 1e-14, 0.0);
   assert_close(resumed.lifetime.calibration, 1.5 / 2.0, 1e-14, 0.0);
-  /* 8 steps of each run are left out, a step takes a second */
+  /* 8 steps of each run are not counted; a step takes a second */
   assert_close(whole.attempt_throughput, 3.0 * trs_size(), 1e-12, 0.0);
   assert_close(resumed.lifetime_throughput, 3.0 * trs_size(), 1e-12, 0.0);
-  assert_true(isnan(whole.window_throughput)); /* of the first values */
-  copy[3] = -1e20;                             /* the cross entropy, of labels outside [0, 1] */
+  assert_true(isnan(whole.window_throughput)); /* throughput is unknown with the first values */
+  copy[3] = -1e20;                             /* the cross entropy, for labels outside [0, 1] */
   assert_petsc_ok(TrsRunningMetricsLoad(two, "file", n, copy));
   copy[3] = (double)NAN;
   assert_petsc_error(TrsRunningMetricsLoad(two, "file", n, copy), TRS_ERR_DATA);
   copy[3] = 1.0;
-  copy[0] = -1.0; /* samples */
+  copy[0] = -1.0; /* number of samples */
   assert_petsc_error(TrsRunningMetricsLoad(two, "file", n, copy), TRS_ERR_DATA);
   copy[0] = 1e17;
   assert_petsc_error(TrsRunningMetricsLoad(two, "file", n, copy), TRS_ERR_DATA);
@@ -148,7 +153,10 @@ static void test_save_and_load(void **state)
   assert_petsc_ok(TrsRunningMetricsDestroy(&two));
 }
 
-/* What a rank sees of batches of unequal size, in which it may have no sample; a part of the samples has no label. */
+/*
+  Add a rank's part of batches of unequal size. The part may be empty, and some samples have no
+  label.
+*/
 static void add_shared(TrsRunningMetrics metrics, int n, int size, int rank, int step)
 {
   float p[64], y[64], w[64];
@@ -168,14 +176,17 @@ static void add_shared(TrsRunningMetrics metrics, int n, int size, int rank, int
   assert_petsc_ok(TrsRunningMetricsStep(metrics, n, (double)step));
 }
 
-/* Save the window of one, of 100 samples, and load it into two; numbers that are no window are refused by another one. */
+/*
+  Save the window of `one`, which has 100 samples, and load it into `two`. `other` refuses numbers
+  that are not a window.
+*/
 static void check_window(TrsRunningMetrics one, TrsRunningMetrics two, TrsRunningMetrics other)
 {
   double *numbers, copy[302], keep;
   int n, used;
 
   assert_petsc_ok(TrsRunningMetricsSaveWindow(one, 301, &n, &numbers));
-  assert_int_equal(n, trs_rank() == 0 ? 2 : 0); /* too large: empty */
+  assert_int_equal(n, trs_rank() == 0 ? 2 : 0); /* too large, hence empty */
   assert_petsc_ok(TrsRunningMetricsSaveWindow(one, 302, &n, &numbers));
   assert_int_equal(n, trs_rank() == 0 ? 302 : 0);
   if (trs_rank() == 0) memcpy(copy, numbers, sizeof(copy));
@@ -196,8 +207,9 @@ static void check_window(TrsRunningMetrics one, TrsRunningMetrics two, TrsRunnin
 }
 
 /*
-  Exact sums: the window has the last samples of all ranks, and all values have the bits of a single rank's. So has the lifetime of a training
-  that was saved and loaded on the way; from a file without exact sums it goes on from the rounded ones.
+  With exact sums, the window has the last samples of all ranks, and all values have a single rank's
+  bits. The same holds for the lifetime of a training that was saved and loaded. A file without
+  exact sums continues from the rounded sums.
 */
 static void test_exact(void **state)
 {
@@ -214,7 +226,7 @@ static void test_exact(void **state)
   assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, &kind, NULL, 100, &resumed));
   assert_petsc_ok(TrsRunningMetricsCreate(MPI_COMM_WORLD, &kind, NULL, 100, &old));
   for (int step = 1; step <= 40; step++) {
-    const int batch = step % 4 ? 33 : 1; /* of one sample the last rank has it */
+    const int batch = step % 4 ? 33 : 1; /* a single sample is on the last rank */
 
     add_shared(all, batch, trs_size(), trs_rank(), step);
     add_shared(alone, batch, 1, 0, step);
@@ -232,7 +244,7 @@ static void test_exact(void **state)
         assert_petsc_error(TrsRunningMetricsLoadExact(old, "file", n_exact, exact), TRS_ERR_DATA);
         exact[i] = 0.5;
         assert_petsc_error(TrsRunningMetricsLoadExact(old, "file", n_exact, exact), TRS_ERR_DATA);
-        exact[i] = -0x1p31; /* a place below the lowest, or a digit that is too large */
+        exact[i] = -0x1p31; /* a digit below the lowest place, or a digit that is too large */
         if (i % 9 != 2 && i % 9 != 4)
           assert_petsc_error(TrsRunningMetricsLoadExact(old, "file", n_exact, exact), TRS_ERR_DATA);
         exact[i] = keep;
@@ -241,7 +253,7 @@ static void test_exact(void **state)
       check_window(all, resumed, old);
       assert_petsc_ok(TrsRunningMetricsLoad(old, "file", n, numbers));
     }
-    if (step > 20) { /* the window went through a checkpoint */
+    if (step > 20) { /* the window was saved and loaded */
       assert_petsc_ok(TrsRunningMetricsCompute(resumed, &later));
       assert_petsc_ok(TrsRunningMetricsCompute(all, &v));
       assert_memory_equal(&later.window, &v.window, bytes);
@@ -256,7 +268,7 @@ static void test_exact(void **state)
   assert_petsc_ok(TrsRunningMetricsCompute(all, &v));
   assert_petsc_ok(TrsRunningMetricsCompute(resumed, &later));
   assert_petsc_ok(TrsRunningMetricsCompute(old, &rounded));
-  assert_memory_equal(&rounded.window, &v.window, bytes); /* it is full again */
+  assert_memory_equal(&rounded.window, &v.window, bytes); /* the window is full again */
   assert_memory_equal(&later.lifetime, &v.lifetime, bytes);
   assert_int_equal(rounded.lifetime.n_samples, v.lifetime.n_samples);
   assert_close(rounded.lifetime.ne, v.lifetime.ne, 0.0, 1e-14);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
-/* When a part of a step is captured, replayed and run plainly, and what is between its graphs: on a device whose only operations are copies, and whose graphs are lists of them. */
+/*
+  When a part of a step is captured, replayed or run directly, and what happens between its graphs.
+  The device's only operations are copies, and its graphs are lists of copies.
+*/
 #include "core/options/options.h"
 #include "train/step_graphs.h"
 #include "trs_test.h"
@@ -21,7 +24,7 @@ struct TrsGraphImpl {
 };
 
 static struct {
-  TrsGraph captured; /* NULL: copies are made */
+  TrsGraph captured; /* NULL: copies are made immediately */
   int n_graphs, n_launches, n_alive;
   int64_t releases;
 } device;
@@ -100,7 +103,7 @@ static TrsDeviceOps device_of_copies(void)
   return ops;
 }
 
-/* Work of one copy. */
+/* Work that makes one copy. */
 typedef struct {
   int n_calls;
   float from, to;
@@ -114,7 +117,7 @@ static PetscErrorCode work(void *context)
   return copy(&w->to, &w->from, (int64_t)sizeof(w->from), NULL);
 }
 
-/* Run a part; says whether its work was called, and checks that it was done. */
+/* Run a part and check its result. Return whether its work was called. */
 static int calls_work(TrsStepGraphs graphs, int slot, TrsStepPart part, TrsStepArguments arguments, Work *w)
 {
   const int before = w->n_calls;
@@ -125,7 +128,10 @@ static int calls_work(TrsStepGraphs graphs, int slot, TrsStepPart part, TrsStepA
   return w->n_calls - before;
 }
 
-/* The third time in a row a part is captured; other arguments, other slots and released memory run it plainly or capture it again. */
+/*
+  A part is captured the third time in a row. After other arguments, other slots or released memory,
+  it runs directly or is captured again.
+*/
 static void test_meetings(void **state)
 {
   static const float dense[2] = {0};
@@ -144,22 +150,22 @@ static void test_meetings(void **state)
   assert_int_equal(device.n_graphs, 1);
   assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, full, &w[0]), 0);
   assert_int_equal(device.n_launches, 2);
-  /* a graph per slot and part */
+  /* each slot and part has a graph */
   assert_int_equal(calls_work(graphs, 1, TRS_PART_FORWARD_OVER, full, &w[1]), 1);
   assert_int_equal(calls_work(graphs, 0, TRS_PART_BACKWARD_DENSE, full, &w[1]), 1);
-  /* a last smaller batch leaves the graph as it is */
+  /* a smaller last batch keeps the graph */
   for (int epoch = 0; epoch < 4; epoch++) {
     assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, last, &w[0]), 1);
     assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, full, &w[0]), 0);
   }
   assert_int_equal(device.n_graphs, 1);
-  /* arguments that stay are captured in the place of the others */
+  /* repeated arguments are captured and replace the old graph */
   for (int i = 0; i < 3; i++) assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, moved, &w[0]), 1);
   assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, moved, &w[0]), 0);
   assert_int_equal(device.n_graphs, 2);
   assert_int_equal(device.n_alive, 1);
   assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, full, &w[0]), 1);
-  /* released memory may be in any graph */
+  /* any graph may use the released memory */
   assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, moved, &w[0]), 0);
   device.releases++;
   assert_int_equal(calls_work(graphs, 0, TRS_PART_FORWARD_OVER, moved, &w[0]), 1);
@@ -171,7 +177,7 @@ static void test_meetings(void **state)
   assert_int_equal(calls_work(NULL, 0, TRS_PART_FORWARD_OVER, full, &w[0]), 1);
 }
 
-/* Each slot's numbers reach the device with the parts that copy them, by work and by graph. */
+/* Each slot's numbers reach the device with the parts that copy them, both by work and by graph. */
 static void test_numbers(void **state)
 {
   const TrsDeviceOps ops = device_of_copies();
@@ -201,7 +207,7 @@ static void test_numbers(void **state)
   assert_petsc_ok(TrsStepGraphsDestroy(&graphs));
 }
 
-/* A backward that makes the gradients range by range. */
+/* A backward pass that computes the gradients range by range. */
 typedef struct {
   TrsStepGraphs graphs;
   float *grads, *made;
@@ -243,8 +249,8 @@ static TrsDenseAllreduce make_allreduce(TrsCommGroups *groups, TrsOptions *optio
 }
 
 /*
-  Buckets of 80 floats start when the second, the third and the last range are complete, so several
-  ranks have three graphs. The sums are those of the step's gradients, by hand: rank r has r + 1
+  Buckets of 80 floats start when the second, the third and the last range are complete. Hence
+  several ranks have three graphs. The sums are the step's gradients, by hand: rank r has r + 1
   times the step.
 */
 static void test_buckets(void **state)

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
-/* TorchRec's metrics on one task (golden units_metrics.h5), to 1e-6. Samples are dealt out to the ranks in batches of the group's batch_size. */
+/*
+  TorchRec's metrics of one task (golden units_metrics.h5), to 1e-6. Samples are distributed over
+  the ranks in batches of the group's batch_size.
+*/
 #include "golden_h5.h"
 #include "train/metrics/metrics.h"
 #include "trs_test.h"
 
-/* TorchRec's AUC depends on the order in which its sort leaves equal predictions, when their labels differ; ours counts them half. */
+/*
+  If labels of equal predictions differ, TorchRec's AUC depends on its sort's order. Ours counts
+  such pairs half.
+*/
 static int has_mixed_ties(int64_t n, const float *p, const float *y)
 {
   for (int64_t i = 0; i < n; i++)
@@ -61,7 +67,7 @@ static void one_group(hid_t group, const char *name, void *context)
   compute(PETSC_FALSE, n, batch_size, p, y, w, &binned);
   check(group, name, "ne", values.ne, n_checked);
   check(group, name, "unweighted_ne", unweighted.ne, n_checked);
-  check(group, name, "auprc", binned.auprc, n_checked); /* the lifetime value, of 1000 bins */
+  check(group, name, "auprc", binned.auprc, n_checked); /* the lifetime value, with 1000 bins */
   check(group, name, "accuracy", values.accuracy, n_checked);
   check(group, name, "calibration", values.calibration, n_checked);
   check(group, name, "ctr", values.ctr, n_checked);
