@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Quantised rows (compute/quant.h) back to floats, q * scale + bias: what lookups in them are
-  compared with.
+  Convert quantised rows (compute/quant.h) to floats, q * scale + bias. Tests compare lookups in
+  quantised tables with them.
 */
 #pragma once
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Golden files (HDF5) for unit tests: go over all groups of a file, read data sets and attributes by name.
+  Golden files (HDF5) for unit tests: visit all groups of a file, and read data sets and attributes
+  by name.
 
     hid_t file = golden_open("units_kjt.h5");
     golden_for_each_group(file, one_test, NULL);   fails on a file without groups
     golden_close(file);
 
-  Whatever is missing or unreadable ends the test with its name. Arrays are freed with free(). HDF5 converts types on reading.
+  If an item is missing or unreadable, the test fails with the item's name. The caller must free()
+  arrays. HDF5 converts types on reading.
 */
 #pragma once
 
@@ -30,7 +32,7 @@ static inline void golden_close(hid_t file)
   assert_true(H5Fclose(file) >= 0);
 }
 
-/* Is there such a path below group? Each part of it is looked up. */
+/* Test whether a path exists below the group. Each part of the path is looked up. */
 static inline int golden_has(hid_t group, const char *path)
 {
   char part[256];
@@ -46,7 +48,10 @@ static inline int golden_has(hid_t group, const char *path)
   }
 }
 
-/* Read a whole data set into a new array of n elements of memory_type; shape (or NULL) gets its first two extents, 1 where it has fewer. */
+/*
+  Read a whole data set into a new array of n elements of memory_type. shape (or NULL) receives its
+  first two extents, 1 for missing ones.
+*/
 static inline void *golden_read(hid_t group, const char *path, hid_t memory_type, int64_t *n,
                                 int64_t shape[2])
 {
@@ -61,7 +66,7 @@ static inline void *golden_read(hid_t group, const char *path, hid_t memory_type
   rank = H5Sget_simple_extent_dims(space, extent, NULL);
   assert_true(rank >= 0);
   for (int i = 0; i < rank; i++) count *= (int64_t)extent[i];
-  data = calloc((size_t)count + 1, H5Tget_size(memory_type)); /* not NULL when count is 0 */
+  data = calloc((size_t)count + 1, H5Tget_size(memory_type)); /* not NULL if count is 0 */
   assert_non_null(data);
   if (count > 0 && H5Dread(dataset, memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
     fail_msg("cannot read %s", path);
@@ -125,7 +130,7 @@ static inline int golden_has_attribute(hid_t group, const char *name)
   return H5Aexists(group, name) > 0;
 }
 
-/* A number; `missing` when there is no such attribute. */
+/* A number, or `missing` if the attribute does not exist. */
 static inline double golden_number(hid_t group, const char *name, double missing)
 {
   double value = missing;
@@ -138,7 +143,7 @@ static inline double golden_number(hid_t group, const char *name, double missing
   return value;
 }
 
-/* An array of integers; free with free(). */
+/* An array of integers. The caller must free() it. */
 static inline int64_t *golden_attribute_int64(hid_t group, const char *name, int64_t *n)
 {
   hid_t attribute = H5Aopen(group, name, H5P_DEFAULT), space;
@@ -154,7 +159,7 @@ static inline int64_t *golden_attribute_int64(hid_t group, const char *name, int
   return value;
 }
 
-/* A string attribute, fixed or variable length; "" when there is none. */
+/* A string attribute of fixed or variable length, or "" if it does not exist. */
 static inline void golden_string(hid_t group, const char *name, char *text, size_t n)
 {
   hid_t attribute, type;
@@ -179,7 +184,7 @@ static inline void golden_string(hid_t group, const char *name, char *text, size
 
 typedef void (*golden_visitor)(hid_t group, const char *name, void *context);
 
-/* Call visit for each group right below `parent`, in order of name. */
+/* Call visit for each group directly below `parent`, in order of name. */
 static inline void golden_for_each_group(hid_t parent, golden_visitor visit, void *context)
 {
   H5G_info_t info;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Every backend's kernels for tests that hold their data in host memory: arrays go to the device
-  before each call, and come back after it.
+  Every backend's kernels for tests whose data is in host memory. A wrapper copies arrays to the
+  device before each call, and back after it.
 
     for (int i = 0; (compute = trs_hosted(i)); i++) test_with(compute);
 
-  The first is the CPU's own table. The others are the backends of this build whose device this
-  machine has. A wrapper names each array of its call with IN() or OUT() and its bytes; AFTER() makes
-  the call, copies the OUT arrays back and frees all copies.
+  The first backend is the CPU's own table. The others are this build's backends whose device exists
+  on this machine. A wrapper marks each array of its call with IN() or OUT() and its size in bytes.
+  AFTER() makes the call, copies the OUT arrays back and frees all copies.
 */
 #pragma once
 
@@ -22,7 +22,7 @@ enum { HOSTED_COPIES = 512, HOSTED_TABLES = 64 };
 static const TrsDeviceOps *hosted_device;
 static const TrsComputeOps *hosted_ops;
 
-/* The device copies of the call under way. */
+/* The device copies of the current call. */
 static struct {
   void *copy;
   void *host; /* the array to copy back to, or NULL */
@@ -32,7 +32,7 @@ static int n_hosted_copies;
 
 /*
   Copy host memory to the device; NULL stays NULL. Arrays that a kernel only writes are copied too,
-  so that a test sees whether the kernel changed what it must leave alone.
+  so that a test detects if the kernel changed memory that it must not change.
 */
 static void *hosted_copy(const void *host, int64_t bytes, PetscBool back)
 {
@@ -52,7 +52,7 @@ static void *hosted_copy(const void *host, int64_t bytes, PetscBool back)
 #define IN(host, bytes)  ((__typeof__(host))hosted_copy(host, bytes, PETSC_FALSE))
 #define OUT(host, bytes) ((__typeof__(host))hosted_copy(host, bytes, PETSC_TRUE))
 
-/* Copy the OUT arrays back and free all copies. Returns the code of the call. */
+/* Copy the OUT arrays back and free all copies. Return the call's code. */
 static PetscErrorCode hosted_after(PetscErrorCode code)
 {
   for (int i = 0; i < n_hosted_copies; i++) {
@@ -165,7 +165,7 @@ static PetscErrorCode hosted_unique_bags(TrsStream stream, TrsWorkspace workspac
                     OUT(inverse, n_features * lists->batch * 8)));
 }
 
-/* out->n_values: the number of ids for which there is room. */
+/* out->n_values: the number of ids that fit in `out`. */
 static PetscErrorCode hosted_take_bags(TrsStream stream, TrsWorkspace workspace, int n_out, const int *block,
                                        const int *list, const TrsBagLists *lists, const TrsJagged *in,
                                        TrsJagged *out, int64_t *limits)
@@ -192,7 +192,7 @@ static PetscErrorCode hosted_pad_offsets(TrsStream stream, TrsWorkspace workspac
 
 /* --- sequences and positions --- */
 
-/* Copy bags. n_rows: the number of rows that they reach. */
+/* Copy bags. n_rows: the number of rows that they use. */
 static TrsSequenceBags hosted_bags(const TrsSequenceBags *bags, int64_t *n_rows)
 {
   const int64_t n = bags->offsets[bags->batch];
@@ -273,7 +273,7 @@ typedef struct {
   TrsTbeInput input;
 } TrsHostedTbe;
 
-/* Floats in one of an optimizer's states; 0 if it has none. */
+/* Number of floats in an optimizer's state s; 0 if the optimizer has no such state. */
 static int64_t hosted_state_floats(const TrsTbeTable *table, const TrsSparseOptimizerArgs *args, int s)
 {
   if (!args || !table->state[s]) return 0;
@@ -289,7 +289,7 @@ static int64_t hosted_table_bytes(const TrsTbeTable *table)
   return table->rows * table->stride * (TrsDTypeBits(table->dtype) > 8 ? TrsDTypeBytes(table->dtype) : 1);
 }
 
-/* Copy a table, and back if there is an optimizer. */
+/* Copy a table; with an optimizer, also copy it back. */
 static TrsTbeTable hosted_table(const TrsTbeTable *host, const TrsSparseOptimizerArgs *args)
 {
   TrsTbeTable copy = *host;
@@ -435,7 +435,7 @@ static PetscErrorCode hosted_tbe_update_rows(TrsStream stream, TrsWorkspace work
 
 /* --- matrices --- */
 
-/* Bytes of columns of rows, from the first number to the last. */
+/* Bytes from the first number of the columns to the last, including the gaps between rows. */
 static int64_t hosted_columns_bytes(TrsMatrix matrix, int64_t rows, int64_t cols)
 {
   return rows > 0 ? ((rows - 1) * matrix.stride + cols) * TrsDTypeBytes(matrix.type) : 0;
@@ -455,7 +455,8 @@ static PetscErrorCode hosted_copy_columns(TrsStream stream, int64_t rows, int n,
     there[i].to.data = hosted_copy(c->to.data, hosted_columns_bytes(c->to, rows, c->cols), PETSC_FALSE);
   }
   PetscCall(hosted_ops->copy_columns(stream, rows, n, there));
-  for (int i = 0; i < n; i++) { /* row by row: between the rows of one copy may lie those of another */
+  /* copied row by row, because the rows of two copies may interleave */
+  for (int i = 0; i < n; i++) {
     const TrsColumnCopy *c = &copy[i];
     const int64_t size = TrsDTypeBytes(c->to.type), row_bytes = c->to.stride * size;
 
@@ -467,7 +468,7 @@ static PetscErrorCode hosted_copy_columns(TrsStream stream, int64_t rows, int n,
   PetscFunctionReturn(hosted_after(PETSC_SUCCESS));
 }
 
-/* Bytes up to the end of the last of n rows. */
+/* Bytes to the end of the last of n rows. */
 static int64_t hosted_rows_bytes(int64_t n, int64_t row_bytes, int64_t stride, const int64_t *index)
 {
   int64_t last = n - 1;
@@ -507,7 +508,7 @@ static PetscErrorCode hosted_sum_matrices(TrsStream stream, int n_parts, const f
                      OUT(to, rows > 0 ? ((rows - 1) * to_stride + cols) * 4 : 0), to_stride));
 }
 
-/* All columns must lie in one matrix, which begins with the first of them. */
+/* All columns must be in one matrix, and the first of them begins it. */
 static PetscErrorCode hosted_divide_columns(TrsStream stream, int64_t rows, int n, const TrsMeanColumns *mean)
 {
   TrsMeanColumns there[HOSTED_COPIES];
@@ -567,7 +568,7 @@ static PetscErrorCode hosted_clamp_matrix(TrsStream stream, int64_t rows, int64_
   X(divide_columns) \
   X(clamp_matrix)
 
-/* The i-th backend that can run here, or NULL after the last. Valid until the next call. */
+/* The i-th backend that can run here, or NULL after the last one. Valid until the next call. */
 static const TrsComputeOps *trs_hosted(int i)
 {
   static TrsComputeOps table;

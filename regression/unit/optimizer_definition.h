@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The formulas of TorchRec's fused optimizers for one row, in double (src/RULES.md, section 6, and
-  src/RULES.md, rules A7 to A12). Kernels and whole runs are compared with them.
+  src/RULES.md, rules A7 to A12). Tests compare kernels and whole runs with them.
 */
 #pragma once
 
@@ -19,7 +19,10 @@ static inline double definition_norm(int n, const double *x)
   return sqrt(sum);
 }
 
-/* adam, lamb and their partial forms: moments m, v are updated, w moves along m^ / (sqrt(v^) + eps) + decay * w. */
+/*
+  adam, lamb and their partial forms update the moments m and v; w moves along m^ / (sqrt(v^) + eps)
+  + decay * w.
+*/
 static inline void step_moments(const TrsSparseOptimizerArgs *a, int D, double *w, const double *g, double *m,
                                 double *v)
 {
@@ -40,7 +43,7 @@ static inline void step_moments(const TrsSparseOptimizerArgs *a, int D, double *
   for (int d = 0; d < D; d++) w[d] -= rate * r[d];
 }
 
-/* One step of a row of width D: w, g [D]; m, v the states, [D] or one for the row. */
+/* One step of a row of width D: w, g [D]. The states m and v are [D], or one number for the row. */
 static inline void step_by_definition(const TrsSparseOptimizerArgs *a, int D, double *w, const double *g,
                                       double *m, double *v)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Options to test with: groups, and their creation from a command line. */
+/* Option groups for tests, and options created from a command line. */
 #pragma once
 
 #include "core/options/options.h"
@@ -34,10 +34,13 @@ static const TrsOptionSpec table_specs[] = {
     {"pooling", TRS_OPTION_ENUM, "sum", NULL, "sum,mean,none", NULL, "how rows become one"},
     {"init_min", TRS_OPTION_REAL, NULL, NULL, NULL, NULL, "smallest initial weight"}};
 
-/* Options from a command line whose words are separated by single blanks; "|" stands for a blank within a word. */
+/*
+  Create options from a command line whose words are separated by single blanks. "|" stands for a
+  blank within a word.
+*/
 static PetscErrorCode create_in(const TrsOptionGroup *const *from, const char *words, TrsOptions *options)
 {
-  static char text[4096]; /* the options borrow from it */
+  static char text[4096]; /* the options keep pointers into this text */
   char *argv[TRS_MAX_ARGUMENTS + 1];
   char program[] = "trshard";
   int argc = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A folder of the test program's own, the same on all ranks. It is there before the first test and
-  removed after the last one.
+  A temporary folder of the test program, the same on all ranks. It exists before the first test and
+  is removed after the last one.
 
     #include "scratch_folder.h"
     TRS_TEST_MAIN_IN_FOLDER(cmocka_unit_test(test_something), cmocka_unit_test(test_other))
@@ -10,7 +10,7 @@
 
 #include "trs_test.h"
 
-static char folder[256], path[300]; /* of the folder, and of a file run.h5 in it */
+static char folder[256], path[300]; /* paths of the folder and of its file run.h5 */
 
 static void make_folder(void **state)
 {

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  What unit tests share: cmocka with its headers in the right order, PETSc-aware assertions, golden files, the program's frame.
+  Code that all unit tests share: cmocka with its headers in the right order, PETSc-aware
+  assertions, golden files, and the program's frame.
 
     #include "trs_test.h"
     static void test_something(void **state) { (void)state; assert_petsc_ok(TrsX(...)); }
     TRS_TEST_MAIN(cmocka_unit_test(test_something), cmocka_unit_test(test_other))
 
-  A failed rank ends the job at the end of its group, so that the others do not wait for it.
+  If a test fails on a rank, the rank ends the job at the end of its group, so that the other ranks
+  do not wait for it.
 */
 #pragma once
 
 #include "core/error.h"
 #include "core/start.h"
 
-/* cmocka wants these four before its own header */
+/* cmocka needs these four before its header */
 /* clang-format off */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,10 +27,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The call succeeds; else its message is shown. */
+/* Assert that the call succeeds; otherwise show its message. */
 #define assert_petsc_ok(call) trs_assert_petsc((call), PETSC_SUCCESS, #call, __FILE__, __LINE__)
 
-/* The call fails with this TRS_ERR_ code. Its message stays in TrsErrorMessage() until the next assert_petsc_... */
+/*
+  Assert that the call fails with this TRS_ERR_ code. Its message stays in TrsErrorMessage() until
+  the next assert_petsc_...
+*/
 #define assert_petsc_error(call, code) \
   do { \
     TrsErrorClear(); \
@@ -75,7 +80,10 @@ static inline int trs_size(void)
   return size;
 }
 
-/* Path of a golden file: in $TRSHARD_GOLDEN, else in the project's golden/<folder>. Borrowed until the 4th call from here on. */
+/*
+  Path of a golden file, in $TRSHARD_GOLDEN or else in the project's golden/<folder>. The text is
+  valid until the 4th next call.
+*/
 static inline const char *trs_golden_in(const char *folder, const char *file)
 {
   static char path[4][4096];
@@ -97,7 +105,10 @@ static inline const char *trs_golden(const char *file)
   return trs_golden_in("runtime", file);
 }
 
-/* The frame of a test program: start, run, stop; exit status 0 when all tests passed on all ranks. */
+/*
+  The frame of a test program: start, run, stop. The exit status is 0 if all tests passed on all
+  ranks.
+*/
 #define TRS_TEST_MAIN(...) \
   int main(int argc, char **argv) \
   { \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 4 */
 /*
-  How ranks divide a host's processors. Synthetic hwloc machines have parts that are written by
-  hand. On the real machine, threads run within their parts, a launcher's choice is kept, and
-  helpers avoid processors with compute threads if there are others.
+  The division of a host's processors among ranks. Synthetic hwloc machines have parts that are
+  written by hand. On the real machine, threads run within their parts, a launcher's choice is kept,
+  and helpers avoid processors with compute threads if there are others.
 */
 #define _GNU_SOURCE /* sched_getaffinity. NOLINT(bugprone-reserved-identifier) */
 #include "device/cpu_bind.h"
