@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The stand-in's cuBLASLt: cblas behind the same calls.
+// The stand-in's cuBLASLt: the same calls, implemented with cblas.
 #include "cublasLt.h"
 
 #include "compute/half.h"
@@ -17,7 +17,7 @@
 using cuda_on_cpu::fail;
 
 struct cublasLtContext {
-  int device; // that was current when it was made
+  int device; // the current device at creation
 };
 struct cublasLtMatmulDesc {
   cublasComputeType_t compute;
@@ -55,7 +55,8 @@ void check(const char *what, const void *pointer, const cublasLtMatrixLayout &la
     fail("cublasLtMatmul: %s is not aligned to the %d bytes promised", what, static_cast<int>(alignment));
 }
 
-// The largest power of two up to 16, a vector's width, that divides an address; nobody's is aligned to anything.
+// The largest power of two that divides an address, up to 16, which is a vector's width. The null
+// pointer has every alignment.
 uint64_t alignment_of(const void *pointer)
 {
   const uintptr_t bits = reinterpret_cast<uintptr_t>(pointer) | 16;
@@ -74,7 +75,7 @@ bool adds_bias(cublasLtEpilogue_t epilogue)
          epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
 }
 
-// Has the library no kernel? See README.md.
+// Whether the library lacks a kernel; see README.md
 bool refuses(const cublasLtMatmulAlgo_t &aligned, cublasLtEpilogue_t epilogue)
 {
   const char *which = getenv("CUBLASLT_ON_CPU_REFUSE");
@@ -87,7 +88,8 @@ bool refuses(const cublasLtMatmulAlgo_t &aligned, cublasLtEpilogue_t epilogue)
 
 constexpr int n_algorithms = 5;
 
-// Time that an algorithm takes beside its work: CUBLASLT_ON_CPU_FASTEST is the number of the one without any.
+// Extra time of an algorithm. CUBLASLT_ON_CPU_FASTEST is the number of the algorithm without extra
+// time.
 std::chrono::microseconds delay(int number)
 {
   const char *fastest = getenv("CUBLASLT_ON_CPU_FASTEST");
@@ -113,7 +115,8 @@ std::vector<float> floats(const void *data, const cublasLtMatrixLayout &layout)
   return all;
 }
 
-// The product's sums to D, with the epilogue, and rounded to D's type. NVIDIA's tests (nvmath-python, test_epilog.py) want a bit where a number is 0, too.
+// Write the product's sums to D, with the epilogue, rounded to D's type. NVIDIA's tests
+// (nvmath-python, test_epilog.py) expect a bit also for a number that is 0.
 void store(const std::vector<float> &sums, const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d,
            void *to)
 {
@@ -140,7 +143,7 @@ void store(const std::vector<float> &sums, const cublasLtMatmulDesc &how, const 
     }
 }
 
-// All of a matrix, by the product under way.
+// Mark the whole matrix as accessed by the current product.
 void touch(const void *at, const cublasLtMatrixLayout &layout, int access)
 {
   const int64_t size = size_of(layout.type);
@@ -150,7 +153,7 @@ void touch(const void *at, const cublasLtMatrixLayout &layout, int access)
                               layout.rows * static_cast<uint64_t>(size), access);
 }
 
-// The sums over k of op(B)'s columns, which are as many as D's.
+// Sums over k of op(B)'s columns. D has the same number of columns.
 void sum_columns(const std::vector<float> &b, const cublasLtMatmulDesc &how,
                  const cublasLtMatrixLayout &layout, const cublasLtMatrixLayout &d)
 {
@@ -168,7 +171,7 @@ void sum_columns(const std::vector<float> &b, const cublasLtMatmulDesc &how,
   }
 }
 
-// All that the epilogue reads or writes beside D.
+// Mark all memory except D that the epilogue reads or writes.
 void touch_epilogue(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d)
 {
   const uint64_t size = static_cast<uint64_t>(size_of(d.type));
@@ -182,7 +185,7 @@ void touch_epilogue(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d
         how.epilogue == CUBLASLT_EPILOGUE_DRELU ? cuda_on_cpu::races::READ : cuda_on_cpu::races::WRITE);
 }
 
-// The library has no kernel for DRELU with k = 1, and none for BGRADB with one row of D.
+// The library has no kernel for DRELU with k = 1, and none for BGRADB if D has one row.
 bool has_epilogue(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d, uint64_t k)
 {
   if (has_mask(how.epilogue) && (how.mask_ld % 128 || how.mask_ld < static_cast<int64_t>(d.rows)))
@@ -192,7 +195,7 @@ bool has_epilogue(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &d, 
   return how.epilogue != CUBLASLT_EPILOGUE_BGRADB || d.rows > 1;
 }
 
-// Types that the real one has: bf16 to bf16 or fp32, at full precision of sums; or all of fp32.
+// The library's types: bf16 to bf16 or fp32, with sums in full precision, or all matrices in fp32.
 bool knows(const cublasLtMatmulDesc &how, const cublasLtMatrixLayout &a, const cublasLtMatrixLayout &b,
            const cublasLtMatrixLayout &c, const cublasLtMatrixLayout &d)
 {

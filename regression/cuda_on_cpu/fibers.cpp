@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Kernels on the CPU: a block's threads are fibers; they switch where they meet, so that a barrier or warp function which not all threads reach is found.
+// Kernels on the CPU. A block's threads are fibers that switch at barriers and warp functions.
+// Hence a barrier or warp function that some threads do not reach is detected.
 #include "cuda_runtime.h"
 #include "races.h"
 
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <setjmp.h> // fibers jump between stacks: built without _FORTIFY_SOURCE
+#include <setjmp.h> // fibers jump between stacks, so the build has no _FORTIFY_SOURCE
 #include <ucontext.h>
 #include <vector>
 
@@ -47,7 +48,8 @@ void leave(state why)
   if (!_setjmp(f.jump)) _longjmp(scheduler, 1);
 }
 
-// A fiber serves block after block: it is made once, by ucontext, and switched by _setjmp and _longjmp, which need no system call.
+// A fiber runs block after block. ucontext creates it once; _setjmp and _longjmp switch it without
+// a system call.
 void serve()
 {
   for (;;) {
@@ -89,7 +91,8 @@ void resume(int i)
        why, kernel_name, here.block_index.x, here.block_index.y, here.block_index.z, states);
 }
 
-// Complete the warp function in which lane l of the warp that begins at fiber w waits, if all lanes of its mask have come.
+// Lane l of the warp that begins at fiber w waits in a warp function. Complete the function if all
+// lanes of its mask have arrived.
 bool complete_warp(int w, int l)
 {
   const fiber &f = fibers[static_cast<size_t>(w + l)];
@@ -113,11 +116,12 @@ bool complete_warp(int w, int l)
     memcpy(g.seen, values, sizeof(values));
     g.is = RUNS;
   }
-  if (call == SYNC) races::met_warp(w, mask); // the others order no memory
+  if (call == SYNC) races::met_warp(w, mask); // other functions do not order memory
   return true;
 }
 
-// Run every thread that can, from a random warp on; then let those go on that met. False when the block is done.
+// Run every thread that can run, starting with a random warp. Then release the threads that have
+// met. False if the block is complete.
 bool round_of_block()
 {
   const int n_warps = (n_threads + 31) / 32,
@@ -197,7 +201,8 @@ void run_grid(const char *name, dim3 grid, dim3 block, size_t shared, void (*thr
     for (unsigned y = 0; y < grid.y; y++)
       for (unsigned x = 0; x < grid.x; x++) {
         here.block_index = {x, y, z};
-        if (shared) shared_memory.assign(shared + 64, static_cast<char>(0xFF)); // it starts as rubbish
+        // starts with invalid content
+        if (shared) shared_memory.assign(shared + 64, static_cast<char>(0xFF));
         for (unsigned i = 0; i < static_cast<unsigned>(n_threads); i++) {
           fibers[i].is = RUNS;
           fibers[i].thread = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};

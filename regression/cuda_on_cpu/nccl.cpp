@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The stand-in's NCCL: every operation is a set of MPI messages, posted when its stream comes to it, over when all have arrived.
+// The stand-in's NCCL. An operation is a set of MPI messages. It is posted when its stream reaches
+// it, and is complete when all messages have arrived.
 #include "nccl.h"
 
 #include "cuda_on_cpu.h"
@@ -22,12 +23,14 @@ using cuda_on_cpu::fail;
 struct ncclComm {
   MPI_Comm mpi = MPI_COMM_NULL;
   int size = 0, rank = 0;
-  std::atomic<ncclResult_t> error{ncclSuccess}; // asked for, as the next, by other threads, too
+  // this and the next member are also used by other threads
+  std::atomic<ncclResult_t> error{ncclSuccess};
   std::atomic<bool> aborted{false};
   bool finalised = false;
   bool has_stream = false;
   cudaStream_t stream = nullptr;
-  std::vector<void *> rooms; // [size] what NCCL keeps for each peer, from the first message on
+  // [size] memory that NCCL keeps for each peer, from the first message on
+  std::vector<void *> rooms;
 };
 
 namespace
@@ -37,10 +40,12 @@ struct message {
   char *at;
   size_t bytes;
   int peer;
-  bool adds = false; // the last message that adds to a place is stored there, the others before it are added
+  // the last message that adds to a place is stored there; the earlier ones are added
+  bool adds = false;
 };
 
-// What an operation is while it is under way. MPI moves copies of the messages: it gets on in any of its calls, device memory is closed in most.
+// A running operation. MPI transfers copies of the messages, because it makes progress in any of
+// its calls, usually while device memory is closed.
 struct operation {
   std::shared_ptr<ncclComm> comm;
   std::vector<message> messages;
@@ -61,7 +66,7 @@ group &current()
   return one;
 }
 
-// Communicators live until the last operation on them is over, whatever was destroyed.
+// A communicator exists until its last operation is complete, even if it was destroyed before.
 std::vector<std::shared_ptr<ncclComm>> &communicators()
 {
   static std::vector<std::shared_ptr<ncclComm>> all;
@@ -127,7 +132,7 @@ void post(operation &o)
   o.posted = true;
 }
 
-// One look; true when the operation is over.
+// Poll an operation once. True if it is complete.
 bool drive(operation &o)
 {
   std::vector<MPI_Status> status(o.messages.size());
@@ -177,7 +182,7 @@ void check_device_memory(const message &m)
     fail("%s of memory that is not the device's", m.is_send ? "ncclSend" : "ncclRecv");
 }
 
-// NCCL takes memory for a peer with the first message to or from it.
+// NCCL allocates memory for a peer with the first message to or from it.
 ncclResult_t connect(ncclComm_t comm, const std::vector<message> &messages)
 {
   static const size_t bytes = [] {
@@ -193,7 +198,7 @@ ncclResult_t connect(ncclComm_t comm, const std::vector<message> &messages)
   return ncclSuccess;
 }
 
-// Put a communicator's messages of a group on their stream.
+// Put a group's messages of one communicator on their stream.
 ncclResult_t start(ncclComm_t comm, cudaStream_t stream, std::vector<message> messages)
 {
   static long calls;
@@ -258,7 +263,8 @@ message send_of(const void *from, size_t bytes, int peer)
   return {true, static_cast<char *>(const_cast<void *>(from)), bytes, peer, false};
 }
 
-// The id holds the world rank of who made it and how many it has made: members meet there.
+// The id holds the creator's world rank and the number of ids that it has created. Members meet
+// there.
 struct meeting {
   int root, number;
 };
@@ -346,7 +352,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-  shared(comm)->aborted = true; // its operations end at their next turn
+  shared(comm)->aborted = true; // its operations end when they run next
   return ncclSuccess;
 }
 
@@ -422,8 +428,8 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
   return operate(comm, stream, messages);
 }
 
-// A GPU gets on while its host waits in MPI for another rank, which may wait for this rank's GPU. So must the stand-in: the host's waits in
-// MPI look at the streams meanwhile.
+// A GPU proceeds while its host waits in MPI for another rank, which may in turn wait for this
+// rank's GPU. Therefore the host's waits in MPI also advance the stand-in's streams.
 
 static int wait_for(MPI_Request *request, MPI_Status *status)
 {
@@ -444,7 +450,7 @@ int MPI_Wait(MPI_Request *request, MPI_Status *status)
   return wait_for(request, status);
 }
 
-/* Whoever waits for other ranks' memory looks here now and then (comm/relax.c). */
+/* Code that waits for other ranks' memory calls this regularly (comm/relax.c). */
 int MPI_Iprobe(int source, int tag, MPI_Comm comm, int *found, MPI_Status *status)
 {
   cuda_on_cpu::get_on();
@@ -465,7 +471,7 @@ int MPI_Waitall(int n, MPI_Request *requests, MPI_Status *statuses)
   return error;
 }
 
-/* Messages from and to pinned memory: looked at when they are asked for. */
+/* Messages in pinned memory are checked when they are posted. */
 static void touch(const void *data, int n, MPI_Datatype type, int access)
 {
   int bytes;

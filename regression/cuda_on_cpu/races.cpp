@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Races of streams, of the host and of a kernel's threads, reads of memory that nobody wrote, wide accesses that are not aligned: what compute-sanitizer
-// does on a GPU, and what no random order proves. g++ -fsanitize=thread,alignment calls us at loads and stores (this file stands in for its runtimes, too).
+// Detects races of streams, of the host and of a kernel's threads, reads of memory that was never
+// written, and wide accesses that are not aligned. On a GPU, compute-sanitizer does this; a random
+// order cannot prove it. g++ -fsanitize=thread,alignment calls this file at loads and stores, as it
+// also replaces the sanitizers' runtimes.
 //
-// Two accesses of a byte, one of them a write, must be ordered: by their stream; by events and waits (vector clocks over streams and the host); in
-// a kernel by __syncthreads (a barrier's number), by __syncwarp (a clock a lane), by an atomic operation after __threadfence (a set of blocks), or
-// both be atomic. As in ThreadSanitizer (Serebryany, Iskhodzhanov 2009), eight bytes have four accesses remembered: a race may be missed, one found is one.
+// If two accesses use the same byte and one of them is a write, they must be ordered or both be
+// atomic. Accesses are ordered by their stream, or by events and waits (vector clocks over streams
+// and the host). In a kernel, they are ordered by __syncthreads (a barrier's number), by __syncwarp
+// (a clock for each lane), or by an atomic operation after __threadfence (a set of blocks). As in
+// ThreadSanitizer (Serebryany, Iskhodzhanov 2009), each eight bytes remember four accesses. Hence a
+// race may be missed, but each reported race is real.
 #include "races.h"
 
 #include "cuda_runtime.h"
@@ -23,11 +28,12 @@
 #include <unordered_map>
 #include <utility>
 
-extern "C" char __executable_start, _end; // the program's own data: a kernel's shared memory is static there
+// the program's data, where a kernel's shared memory is static
+extern "C" char __executable_start, _end;
 
 namespace cuda_on_cpu
 {
-bool is_on_stack(const void *at); // of the fiber that runs
+bool is_on_stack(const void *at); // stack of the running fiber
 
 namespace races
 {
@@ -36,11 +42,12 @@ namespace
 constexpr int SLOTS = 4, LANES = 32, MAX_REPORTS = 30;
 constexpr size_t WORD = 8, PAGE = 4096;
 
-// A load or store: by which operation of which actor; in a kernel by which thread, after how many barriers and meetings of its warp.
+// A load or store, with its operation and actor. In a kernel it also has its thread, and the
+// numbers of barriers and warp meetings so far.
 struct memory_access {
   uint32_t number, block, barrier, meeting;
   uint16_t thread;
-  uint8_t actor, kind, bytes; // bytes: a bit each of the word; 0: none remembered
+  uint8_t actor, kind, bytes; // bytes: a bit for each byte of the word; 0: no access
   bool in_kernel;
   uint32_t name;
   const void *pc;
@@ -51,7 +58,7 @@ struct word {
 };
 struct page {
   word words[PAGE / WORD];
-  uint8_t unset[PAGE / WORD]; // bytes of device memory that nobody wrote
+  uint8_t unset[PAGE / WORD]; // bytes of device memory that were never written
 };
 
 struct region {
@@ -60,32 +67,32 @@ struct region {
 };
 
 struct detector {
-  std::vector<clock> clocks{clock(1, 1)}; // of each actor
+  std::vector<clock> clocks{clock(1, 1)}; // one for each actor
   std::vector<std::string> names{"the host"};
   std::unordered_map<std::string, uint32_t> name_of;
-  std::map<uintptr_t, region> regions;        // device and pinned memory, by their begin
-  uint64_t regions_are = 0, regions_were = 0; // how often they changed, and had when region_of last looked
+  std::map<uintptr_t, region> regions;        // device and pinned memory, by start address
+  uint64_t regions_are = 0, regions_were = 0; // number of changes, now and at the last region_of()
   std::unordered_map<uintptr_t, std::unique_ptr<page>> pages;
   std::set<std::string> reports;
   uint32_t random = 1;
 
-  // The operation under way.
+  // The current operation.
   uint32_t operation_name = 0;
   int actor = 0;
   // Its kernel.
   bool in_kernel = false;
   uintptr_t arguments = 0, arguments_end = 0, shared = 0, shared_end = 0;
   uint32_t block = 0, barrier = 0;
-  clock meetings; // of the block's lanes: [warp][lane][lane of that warp it knows of]
+  clock meetings; // clocks of the block's lanes: [warp][lane][lane of the same warp]
   bool fenced = false;
   std::unordered_map<uintptr_t, std::set<uint32_t>>
-      released;                // blocks that came to this address with an atomic operation after a fence
-  std::set<uint32_t> acquired; // blocks whose writes this one knows
+      released;                // blocks that used an atomic operation on this address after a fence
+  std::set<uint32_t> acquired; // blocks whose writes this block can see
 };
 
 void tell_at_the_end();
 
-// Made before the first thread is; it is there to the end.
+// Created before the first thread, and kept to the end.
 detector &d()
 {
   static detector *one;
@@ -97,16 +104,16 @@ detector &d()
   return *one;
 }
 
-// What the host could touch lies between: most of what it does is seen to be nothing by two comparisons.
+// All pinned memory lies between these. Two comparisons exclude most of the host's accesses.
 std::atomic<uintptr_t> pinned_begin{~uintptr_t(0)}, pinned_end{0};
-// Set while this thread carries out the device's operation; all others are the host.
+// Set while this thread runs the device's operation. All other threads are the host.
 thread_local bool is_device = false;
-// In the detector, or in what it calls.
+// Set inside the detector and the functions that it calls.
 thread_local bool inside = false;
 
 std::atomic_flag held = ATOMIC_FLAG_INIT;
 
-// Alone in the detector; what it does itself it does not see.
+// Exclusive use of the detector, whose own accesses are ignored.
 struct guard {
   const bool was = std::exchange(inside, true);
   guard()
@@ -178,7 +185,7 @@ std::string told(const memory_access &a)
   return std::string(text) + " (" + line_of(a.pc) + ")";
 }
 
-// The device's or pinned memory that holds an address; NULL: neither.
+// The region of device or pinned memory that contains an address, or NULL.
 const region *region_of(uintptr_t at)
 {
   static region last = {1, 0, DEVICE};
@@ -191,7 +198,7 @@ const region *region_of(uintptr_t at)
   return &last;
 }
 
-// Each pair of places once.
+// Report each pair of places once.
 void report(const char *what, const memory_access &now, const memory_access *before, uintptr_t at)
 {
   const region *r = region_of(at);
@@ -217,12 +224,12 @@ page *page_of(uintptr_t at)
 
   if (number == last_number) return last;
   auto &found = d().pages[number];
-  if (!found) found.reset(new page()); // pages are never given back
+  if (!found) found.reset(new page()); // pages are never freed
   last_number = number;
   return last = found.get();
 }
 
-// The thread's clock of its warp's lanes.
+// The thread's clocks of its warp's lanes.
 uint32_t *meetings_of(int thread)
 {
   return &d().meetings[static_cast<size_t>(thread) * LANES];
@@ -240,7 +247,7 @@ bool is_ordered(const memory_access &before, const memory_access &now, bool is_s
          before.meeting <= meetings_of(now.thread)[before.thread % LANES];
 }
 
-// Remember an access of a word in the place of one that says no more than it does, else of any.
+// Remember an access of a word. It replaces an access that it covers, or else an arbitrary one.
 void remember(word &w, const memory_access &now)
 {
   memory_access *to = &w.seen[(d().random = d().random * 1664525u + 1013904223u) >> 30];
@@ -280,7 +287,7 @@ void check_word(uintptr_t at, int first, int end, memory_access now, bool is_sha
   remember(w, now);
 }
 
-// What the operation under way, or the host, is about to do.
+// The next access of the current operation, or of the host.
 memory_access access_now(int kind, const void *pc)
 {
   memory_access now = {};
@@ -323,7 +330,8 @@ void check(const void *pointer, size_t bytes, int kind, const void *pc)
                            at < reinterpret_cast<uintptr_t>(&_end);
     is_shared = is_static || (at >= d().shared && at < d().shared_end);
     if (!is_shared) {
-      if (!is_on_stack(pointer) && !(at >= d().arguments && at < d().arguments_end)) // a GPU would end here
+      // a GPU would stop here
+      if (!is_on_stack(pointer) && !(at >= d().arguments && at < d().arguments_end))
         report("none of the device's memory", now, nullptr, at);
       return;
     }
@@ -515,7 +523,7 @@ void thread_runs(bool now)
     (void)order; \
     return __atomic_fetch_##name(at, value, __ATOMIC_SEQ_CST); \
   }
-// Atomic operations of C are the host's own: nothing of the device's is among them.
+// C's atomic operations are the host's. The device uses none of them.
 #define ATOMICS(bits, type) \
   type __tsan_atomic##bits##_load(const volatile type *at, int order) \
   { \
@@ -548,7 +556,7 @@ void thread_runs(bool now)
   FETCH(bits, type, sub) FETCH(bits, type, and) FETCH(bits, type, or) FETCH(bits, type, xor)
 
 extern "C" {
-// A load or store of a type at an address that is not a multiple of its alignment: a GPU ends there.
+// A load or store at an address that is not aligned for its type. A GPU would stop there.
 void __ubsan_handle_type_mismatch_v1(void *data, uintptr_t at)
 {
   (void)data;

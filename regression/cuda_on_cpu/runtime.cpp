@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Devices, memory, streams and events of the stand-in. One process is one device's host; one lock, so any thread may call.
+// Devices, memory, streams and events of the stand-in. A process is the host of one device. A lock
+// allows calls from any thread.
 #include "cuda_on_cpu.h"
 #include "nvtx3/nvToolsExt.h"
 #include "races.h"
@@ -33,8 +34,8 @@ struct operation {
   std::function<bool()> step;
   cudaEvent_t event;
   uint64_t generation;
-  std::shared_ptr<races::clock> recorded; // the one to fill, or to wait for
-  races::clock host;                      // what it knew when it asked for this
+  std::shared_ptr<races::clock> recorded; // the clock to fill, or to wait for
+  races::clock host;                      // the host's clock when it enqueued the operation
 };
 } // namespace
 
@@ -43,7 +44,7 @@ struct CUgraph_st {
     const char *name;
     std::function<bool()> step;
   };
-  std::vector<node> nodes; // one after the other: a graph of one stream
+  std::vector<node> nodes; // in sequence, as in a graph of one stream
 };
 struct CUgraphExec_st : CUgraph_st {
 };
@@ -54,29 +55,29 @@ struct capture {
   CUgraph_st graph;
   cudaStreamCaptureMode mode;
   std::thread::id thread = std::this_thread::get_id();
-  bool broken = false; // by a call that was not permitted
+  bool broken = false; // by a call that is not permitted
   uint64_t number;     // from 1
 };
 } // namespace
 
 struct CUstream_st {
   std::deque<operation> queue;
-  std::unique_ptr<capture> captured; // its operations go here; null: they run
+  std::unique_ptr<capture> captured; // receives the stream's operations; null: they run
   int actor = races::new_actor();
   int device = 0;
 };
 struct CUevent_st {
   int device = 0;
-  uint64_t captured = 0; // number of the capture in which it was recorded last; 0: in none
+  uint64_t captured = 0; // number of the capture that recorded it last; 0: none
   uint64_t issued = 0, done = 0;
-  std::shared_ptr<races::clock> recorded; // by the last record asked for
+  std::shared_ptr<races::clock> recorded; // by the last record
   std::chrono::steady_clock::time_point time;
 };
 
 namespace
 {
 thread_local int current_device = 0;
-thread_local bool has_context = false; // it has chosen a device, or has used the first one
+thread_local bool has_context = false; // the thread has chosen a device, or has used the first one
 
 int get_current_context(void **context)
 {
@@ -88,7 +89,7 @@ constexpr size_t PAGE = 4096, HUGE_PAGE = size_t(2) << 20, ARENA_BYTES = size_t(
 constexpr unsigned char POISON = 0xFF, CANARY = 0xA5;
 
 struct block {
-  size_t bytes; // asked for; room follows for the canary
+  size_t bytes; // requested size, without room for the canary
   size_t room;
 };
 
@@ -97,10 +98,10 @@ struct machine {
   CUstream_st null_stream;
   std::vector<cudaStream_t> streams{&null_stream};
   char *arena = nullptr;
-  size_t extent = 0;              // of the arena that was ever used, in whole huge pages
-  std::map<size_t, block> blocks; // by place in the arena
+  size_t extent = 0;              // part of the arena that was ever used, in whole huge pages
+  std::map<size_t, block> blocks; // by offset in the arena
   std::map<char *, size_t> pinned;
-  std::map<const void *, size_t> asked_shared; // bytes, of kernels
+  std::map<const void *, size_t> asked_shared; // bytes, by kernel
   size_t used_bytes = 0, most_bytes = 0, total_bytes = size_t(16) << 30;
   int n_devices = 8, n_old = 0, open = 0;
   bool check = true, running = false;
@@ -109,7 +110,7 @@ struct machine {
   cuda_on_cpu_counters counters = {};
   std::map<cudaStream_t, int64_t> sorts;
   std::set<cudaStream_t> with_products;
-  struct sigaction before = {}; // who had SIGSEGV
+  struct sigaction before = {}; // the previous handler of SIGSEGV
 
   machine();
   ~machine();
@@ -137,7 +138,8 @@ machine::machine()
   arena = static_cast<char *>(
       mmap(nullptr, ARENA_BYTES + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (arena == MAP_FAILED) fail("no address space for the device's memory");
-  // opening and closing it changes every page's entry: most of a run's time with small pages
+  // opening and closing changes every page's entry, which dominates the time of a run with small
+  // pages
   arena += -reinterpret_cast<uintptr_t>(arena) % HUGE_PAGE;
   (void)madvise(arena, ARENA_BYTES, MADV_HUGEPAGE);
   struct sigaction action = {};
@@ -178,7 +180,8 @@ machine &m()
   return one;
 }
 
-// The address tells a host access to device memory from any other fault, which goes where it went before.
+// The address distinguishes host accesses to device memory from other faults. Other faults go to
+// the previous handler.
 void touched(int signal_number, siginfo_t *info, void *context)
 {
   static const char text[] =
@@ -191,7 +194,7 @@ void touched(int signal_number, siginfo_t *info, void *context)
   else if (m().before.sa_handler != SIG_DFL && m().before.sa_handler != SIG_IGN)
     m().before.sa_handler(signal_number);
   else
-    signal(signal_number, SIG_DFL); // and fault again
+    signal(signal_number, SIG_DFL); // the instruction faults again
 }
 
 struct guard : std::lock_guard<std::recursive_mutex> {
@@ -206,7 +209,8 @@ cudaError_t say(cudaError_t error)
   return error;
 }
 
-// Device memory can be read and written only while one of these lives: the host's own accesses fault.
+// Device memory can be read and written only while such an object exists. Other host accesses
+// fault.
 struct open_memory {
   open_memory()
   {
@@ -241,7 +245,8 @@ cudaStream_t stream_of(cudaStream_t stream)
   return stream ? stream : &m().null_stream;
 }
 
-// A call that may not be made now by this thread breaks the captures that forbid it: CUDA's "potentially unsafe" calls.
+// If captures forbid the current call, which CUDA documents as "potentially unsafe", the call
+// breaks these captures.
 bool is_forbidden()
 {
   bool forbidden = false;
@@ -256,7 +261,8 @@ bool is_forbidden()
   return forbidden;
 }
 
-// So does any use of the stream itself but to start operations, and here also of the default stream: CUDA allows that beside streams that do not wait for it.
+// Any use of the captured stream, except starting operations, breaks the capture too. The stand-in
+// also forbids the default stream, which CUDA allows beside streams that do not wait for it.
 cudaError_t refusal(cudaStream_t stream)
 {
   if (stream == &m().null_stream && is_forbidden()) return say(cudaErrorStreamCaptureImplicit);
@@ -265,7 +271,8 @@ cudaError_t refusal(cudaStream_t stream)
   return say(cudaErrorStreamCaptureUnsupported);
 }
 
-// A kernel needs its stream's device to be the thread's, and an event its own to be the stream's; the default stream is the thread's device's.
+// The stream's device must be the thread's device for a kernel, and the event's device for an
+// event. The default stream belongs to the thread's device.
 void check_device(cudaStream_t stream, const char *name, int device)
 {
   if (stream != &m().null_stream && stream->device != device)
@@ -273,7 +280,7 @@ void check_device(cudaStream_t stream, const char *name, int device)
          device);
 }
 
-// An operation that is started now; false: it was captured, or refused.
+// True if an operation starts now. False: it was captured or refused.
 bool runs(cudaStream_t stream, const char *name, const std::function<bool()> &step)
 {
   if (stream->captured) stream->captured->graph.nodes.push_back({name, step});
@@ -287,7 +294,7 @@ bool is_ready(cudaStream_t stream)
   return next.kind != operation::WAIT || next.event->done >= next.generation;
 }
 
-// One step of a stream; false when its operation has to be called again.
+// Run one step of a stream. False if its operation must be called again.
 bool step(cudaStream_t stream)
 {
   operation &next = stream->queue.front();
@@ -355,7 +362,7 @@ void check_canary(size_t at, const block &b)
       fail("device memory of %zu bytes was written %zu bytes behind its end", b.bytes, i);
 }
 
-// First gap that is large enough.
+// The first gap that is large enough.
 size_t place_for(size_t room)
 {
   size_t at = 0;
@@ -705,7 +712,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const vo
   return cudaSuccess;
 }
 
-// Pageable memory behaves as CUDA documents: a source may be changed when the call returns, a destination is filled then.
+// Pageable memory behaves as CUDA documents. The source may be changed when the call returns, and
+// the destination is then complete.
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
@@ -775,7 +783,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
   return cudaSuccess;
 }
 
-// Priorities are hints: the order stays random.
+// Priorities are hints, so the order stays random.
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
 {
   guard g;
@@ -815,7 +823,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
   return cudaSuccess;
 }
 
-// A device goes on while the host asks: one step for each question.
+// A device proceeds while the host polls, by one step for each query.
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
   guard g;
@@ -833,7 +841,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   guard g;
   (void)flags;
   capture *c = stream_of(stream)->captured.get();
-  if (c && event->captured == c->number) return cudaSuccess; // in its order anyway
+  // the capture's order already guarantees this
+  if (c && event->captured == c->number) return cudaSuccess;
   if (c) {
     c->broken = true;
     return say(cudaErrorStreamCaptureIsolation);
@@ -863,7 +872,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
   guard g;
   run_until([=] { return event->done == event->issued; });
-  for (cudaStream_t stream : m().streams) // waits that are already over
+  for (cudaStream_t stream : m().streams) // remove waits that are already complete
     for (operation &o : stream->queue)
       if (o.event == event)
         o = {operation::STEP, "past wait", [] { return true; }, nullptr, 0, o.recorded, o.host};
@@ -984,7 +993,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
   return cudaSuccess;
 }
 
-// A launch that is under way goes on.
+// A running launch continues.
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable)
 {
   delete executable;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  traps NAME - Does the stand-in find what it is there for? Each case but "right" makes one mistake that a GPU would forgive now and then; the
-  tests expect the message, or the wrong sum.
+  traps NAME - Test that the stand-in finds mistakes. Each case except "right" makes one mistake
+  that a GPU would sometimes tolerate. The tests expect the message or the wrong sum.
 */
 #include <cuda_runtime.h>
 
@@ -18,7 +18,7 @@ static __global__ void add_one(int n, int *x)
   if (i < n) x[i] += 1;
 }
 
-/* Reverses each block's run, by way of shared memory. */
+/* Reverse each block's run through shared memory. */
 static __global__ void reverse(int *x, int wait)
 {
   __shared__ int run[THREADS];
@@ -42,7 +42,7 @@ static __global__ void behind_the_end(int *x, int n)
   x[n] = 1;
 }
 
-/* Lanes give each other numbers by way of shared memory. */
+/* Lanes exchange numbers through shared memory. */
 static __global__ void swap_lanes(int *x, int wait)
 {
   __shared__ int run[32];
@@ -63,7 +63,7 @@ static __global__ void block_number(int *x)
   x[0] = static_cast<int>(blockIdx.x);
 }
 
-/* Each block writes a number and counts itself; the last one to come adds them up. */
+/* Each block writes a number and counts itself. The last block adds the numbers. */
 static __global__ void last_block(int *x, int fence)
 {
   x[2 + blockIdx.x] = 1;
@@ -77,7 +77,9 @@ static int is(const char *name, const char *wanted)
   return strcmp(name, wanted) == 0;
 }
 
-/* Two streams: one sets, the other adds. The sum is N only if the second waits for the first. */
+/*
+  One stream sets, and the other adds. The sum is N only if the second stream waits for the first.
+*/
 static int two_streams(const char *name, int *device)
 {
   cudaStream_t first, second;
@@ -103,7 +105,10 @@ static int two_streams(const char *name, int *device)
   return sum != 20 * N;
 }
 
-/* Under a capture: add one, and make the mistake that is asked for. Prints the first error, and that of the end. */
+/*
+  During a capture, add one and make the mistake `name`. Print the first error, and the error at the
+  end of the capture.
+*/
 static cudaGraph_t capture(const char *name, cudaStream_t stream, int *device)
 {
   static int pageable[N];
@@ -138,7 +143,7 @@ static cudaGraph_t capture(const char *name, cudaStream_t stream, int *device)
   return graph;
 }
 
-/* A graph that adds one, launched again and again between a set and a copy. */
+/* A graph that adds one is launched repeatedly, between a set and a copy. */
 static int replayed(const char *name, int *device)
 {
   enum { ROUNDS = 5 };
@@ -185,7 +190,10 @@ static int reversed(const char *name, int *device)
   return wrong != 0;
 }
 
-/* What the stand-in finds it says and aborts: to CTest that would be a crash, whatever was said. */
+/*
+  The stand-in prints a message and aborts. CTest would take this for a crash, regardless of the
+  message.
+*/
 static void end_quietly(int)
 {
   _Exit(1);

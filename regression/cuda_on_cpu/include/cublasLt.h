@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Stand-in for cuBLASLt, the part that gpu/ uses: products of fp32 or bf16 with bias, ReLU, its bit mask, and the bias' gradient, made by cblas when their stream
-  comes to them. Names, types and meanings are cuBLASLt's (13.0): a mask has bit i of a column of D in bit i % 8 of byte i / 8, and columns of whole 128 bits. A shape has five algorithms, which differ in what CUBLASLT_ON_CPU_FASTEST says. Checked, with a message and abort(): matrices in host memory, a promised alignment that is none, that of the bias, too,
-  whose pointer the heuristic reads.
+  Stand-in for the part of cuBLASLt that gpu/ uses: products of fp32 or bf16 with bias, ReLU, its
+  bit mask, and the bias' gradient. cblas computes them when their stream reaches them. Names, types
+  and meanings are cuBLASLt's (13.0). A mask has bit i of a column of D in bit i % 8 of byte i / 8,
+  and its columns are multiples of 128 bits. A shape has five algorithms, which differ by
+  CUBLASLT_ON_CPU_FASTEST.
+
+  The stand-in ends with a message and abort() if a matrix is in host memory, or if a promised
+  alignment is wrong. This includes the alignment of the bias, whose pointer the heuristic reads.
 */
 #pragma once
 
@@ -51,8 +56,8 @@ typedef struct cublasLtMatmulDesc *cublasLtMatmulDesc_t;
 typedef struct cublasLtMatrixLayout *cublasLtMatrixLayout_t;
 typedef struct cublasLtMatmulPreference *cublasLtMatmulPreference_t;
 typedef struct {
-  uint64_t a, b, c, d, bias; /* alignments promised */
-  int number;                /* among those of a shape, from 0 */
+  uint64_t a, b, c, d, bias; /* promised alignments */
+  int number;                /* index among the algorithms of a shape, from 0 */
 } cublasLtMatmulAlgo_t;
 typedef struct {
   cublasLtMatmulAlgo_t algo;

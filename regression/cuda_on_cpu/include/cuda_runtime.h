@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Stand-in for CUDA C++: the language of kernels, as far as gpu/ uses it. A block's threads are fibers of one CPU thread, switched where they
-  meet: __syncthreads() and warp functions. Blocks run one after the other, warps in a random order.
+  Stand-in for CUDA C++: the language of kernels, as far as gpu/ uses it. A block's threads are
+  fibers of one CPU thread. They switch at __syncthreads() and warp functions. Blocks run one after
+  another, and warps in a random order.
 */
 #pragma once
 
@@ -24,7 +25,10 @@
 #define __constant__ static
 #define __shared__   static /* blocks run one at a time */
 
-/* The two places where a source differs between nvcc and the stand-in; gpu/cuda_language.h has nvcc's. */
+/*
+  The two places where sources differ between nvcc and the stand-in. gpu/cuda_language.h has nvcc's
+  versions.
+*/
 #define CU_LAUNCH(kernel, grid, block, shared, stream, ...) \
   cuda_on_cpu::launch(#kernel, kernel, grid, block, shared, stream, __VA_ARGS__)
 #define CU_DYN_SHARED(T, name) T *name = reinterpret_cast<T *>(cuda_on_cpu::dynamic_shared())
@@ -65,16 +69,16 @@ static inline float4 make_float4(float x, float y, float z, float w)
   return {x, y, z, w};
 }
 
-/* What the stand-in does by itself is no access of the kernel's. */
+/* Accesses of the stand-in itself are not the kernel's. */
 #define CU_UNSEEN __attribute__((no_sanitize("thread")))
 
 namespace cuda_on_cpu
 {
-/* The thread that runs, and its block and grid. */
+/* The running thread, with its block and grid. */
 struct place {
   uint3 thread, block_index;
   dim3 block, grid;
-  int index; /* of the thread in its block */
+  int index; /* index of the thread in its block */
 };
 extern place here;
 
@@ -82,9 +86,12 @@ enum warp_call { SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, SYNC, M
 
 void *dynamic_shared();
 void meet_block();
-/* All lanes of the mask bring a value; each gets the 32 values. The call's kind must be the same in all lanes. */
+/*
+  All lanes of the mask contribute a value, and each lane receives the 32 values. All lanes must use
+  the same kind of call.
+*/
 const uint64_t *meet_warp(unsigned mask, uint64_t value, warp_call call);
-/* thread(call) runs the kernel once; call holds its arguments. */
+/* thread(call) runs the kernel once. call holds its arguments. */
 void run_grid(const char *name, dim3 grid, dim3 block, size_t shared, void (*thread)(const void *),
               const void *call, size_t call_bytes);
 void count_launch(cudaStream_t stream, const char *name, const void *kernel, size_t shared);
@@ -100,7 +107,7 @@ void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_
             A... arguments)
 {
   const auto call = std::make_pair(kernel, std::tuple<std::decay_t<P>...>(static_cast<std::decay_t<P>>(
-                                               arguments)...)); /* now, as CUDA does */
+                                               arguments)...)); /* evaluated now, as in CUDA */
 
   count_launch(stream, name, reinterpret_cast<const void *>(kernel), shared);
   enqueue(stream, name, [=] {
@@ -144,7 +151,7 @@ static inline void __syncthreads()
 
 CU_UNSEEN static inline int __syncthreads_or(int predicate)
 {
-  static int any; // of the block that runs: one at a time
+  static int any; // one for the running block, because blocks run one at a time
 
   cuda_on_cpu::meet_block();
   any = 0;
@@ -277,7 +284,10 @@ template <class T> void __stcs(T *p, T value)
   *p = value;
 }
 
-/* Threads switch only where they meet, so plain operations are atomic. Types as CUDA has them: no other overloads. */
+/*
+  Threads switch only where they meet, so plain operations are atomic. Types are CUDA's, without
+  other overloads.
+*/
 #define CUDA_ON_CPU_ATOMIC(name, T, result) \
   CU_UNSEEN static inline T name(T *address, T value) \
   { \
@@ -314,12 +324,12 @@ template <class T> CU_UNSEEN T atomicCAS(T *address, T expected, T value)
   return old;
 }
 
-/* Typed forms that CUDA's C++ header adds. */
+/* Typed functions of CUDA's C++ header. */
 template <class T> cudaError_t cudaMalloc(T **pointer, size_t bytes)
 {
   return cudaMalloc(reinterpret_cast<void **>(pointer), bytes);
 }
-/* So few that a kernel's blocks go round more than once. */
+/* A small number, so that a kernel's blocks loop more than once. */
 template <class T>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, T *, int threads, size_t)
 {

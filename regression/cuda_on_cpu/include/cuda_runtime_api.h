@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Stand-in for CUDA's runtime, the part that gpu/ uses, for C and C++: what a device does happens on the CPU, lazily and in a seeded random
-  order that only streams and events bind (see ../README.md). Names, types and meanings are CUDA's (CUDA Runtime API, 13.0).
+  Stand-in for the part of CUDA's runtime that gpu/ uses, for C and C++. A device's work runs on the
+  CPU, lazily, in a seeded random order that only streams and events restrict (see ../README.md).
+  Names, types and meanings are CUDA's (CUDA Runtime API, 13.0).
 */
 #pragma once
 
@@ -158,19 +159,22 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 
-/* What tests ask the stand-in: calls since the start. A steady step adds launches only. */
+/* Counters for tests, since the start. A steady step adds only launches. */
 typedef struct {
   int64_t launches;
   int64_t allocations;     /* cudaMalloc, cudaHostAlloc */
   int64_t host_waits;      /* cudaStreamSynchronize, cudaEventSynchronize */
-  int64_t device_waits;    /* cudaDeviceSynchronize, cudaFree: all streams of the device stand still */
-  int64_t pageable_copies; /* from or to host memory that is not pinned: they wait, or are not asynchronous */
-  int64_t range_pushes, range_pops;                 /* of NVTX; a pop of nothing is counted, too */
-  int64_t products;                                 /* of cuBLASLt */
-  int64_t copies, copied_bytes;                     /* of all kinds */
-  int64_t product_bytes;                            /* that cuBLASLt's products read and write */
-  int64_t graphs, graph_launches, graph_operations; /* instantiated; launched, with their operations */
-  int64_t odd_products; /* those with a matrix that begins, or has rows, on less than 16 bytes */
+  int64_t device_waits;    /* cudaDeviceSynchronize, cudaFree: wait for all streams of the device */
+  int64_t pageable_copies; /* from or to host memory that is not pinned; such copies wait */
+  /* of NVTX; a pop without a range is counted, too */
+  int64_t range_pushes, range_pops;
+  int64_t products;             /* of cuBLASLt */
+  int64_t copies, copied_bytes; /* of all kinds */
+  int64_t product_bytes;        /* read and written by cuBLASLt's products */
+  /* instantiated graphs, launches, and operations of launches */
+  int64_t graphs, graph_launches, graph_operations;
+  /* products with a matrix whose address or rows are aligned to less than 16 bytes */
+  int64_t odd_products;
 } cuda_on_cpu_counters;
 cuda_on_cpu_counters cuda_on_cpu_count(void);
 

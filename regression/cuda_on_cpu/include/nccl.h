@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Stand-in for NCCL, the part that gpu/ uses: blocking communicators whose messages travel over MPI when the stand-in's streams come to them.
-  Names, types and meanings are NCCL's (2.28).
+  Stand-in for the part of NCCL that gpu/ uses: blocking communicators whose messages travel over
+  MPI when the stand-in's streams reach them. Names, types and meanings are NCCL's (2.28).
 
-  Checked, each with a message and abort(): a communicator that does not block, one used
-  from two streams, messages whose two ends disagree on their size, host memory given for device memory.
+  The stand-in checks for these mistakes, and ends with a message and abort(): a non-blocking
+  communicator, a communicator used from two streams, messages whose two ends have different sizes,
+  and host memory in place of device memory.
 
-  NCCL_ON_CPU_FAULT=rank,call,kind in the environment: on that rank of MPI_COMM_WORLD the call-th operation (from 0, over all communicators) meets
-  a fault. error: it never ends and its communicator reports one; hang: it never ends and nothing is reported; init: set-up fails instead;
-  stuck: the call itself does not return until its communicator is aborted by another thread.
+  If NCCL_ON_CPU_FAULT=rank,call,kind is in the environment, a fault occurs on that rank of
+  MPI_COMM_WORLD, in the call-th operation (from 0, over all communicators).
+  - error: the operation never ends, and its communicator reports an error
+  - hang: the operation never ends, and no error is reported
+  - init: set-up fails instead
+  - stuck: the call does not return until another thread aborts its communicator
 */
 #pragma once
 
@@ -44,7 +48,8 @@ typedef enum {
   ncclInProgress
 } ncclResult_t;
 
-typedef enum { ncclInt8, ncclUint8, ncclFloat32 = 7 } ncclDataType_t; /* bytes are moved, floats are summed */
+/* bytes are moved, floats are summed */
+typedef enum { ncclInt8, ncclUint8, ncclFloat32 = 7 } ncclDataType_t;
 typedef enum { ncclSum } ncclRedOp_t;
 
 typedef struct {

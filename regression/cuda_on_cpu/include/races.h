@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who touched which memory, and was anything between two who touched the same? In a build with -fsanitize=thread (README.md) every load and store of
-// the device's and of pinned memory comes here; in any other build all of this is nothing.
+// Race detection for memory accesses. In a build with -fsanitize=thread (README.md), every load and
+// store of device and pinned memory calls these functions. In any other build they do nothing.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +10,18 @@
 
 namespace cuda_on_cpu::races
 {
-// How far of each actor (0: the host, then streams) somebody knows. Operations of a stream, and the host between two calls, are numbered.
+// The progress of each actor (0: the host, then streams) that an actor knows. Operations of a
+// stream are numbered, and so are the host's periods between two calls.
 using clock = std::vector<uint32_t>;
 
 enum access { READ = 0, WRITE = 1, ATOMIC = 2 };
 enum space { DEVICE, PINNED };
 
 #ifdef CUDA_ON_CPU_RACES
-// Actors and what they learn of each other.
+// Actors, and their knowledge of each other.
 int new_actor();
-clock host_goes_on();                // what the host knows; what it does after this is not in it
-void host_learns(const clock &what); // it waited, or asked and was told
+clock host_goes_on();                // the host's knowledge, without its later actions
+void host_learns(const clock &what); // the host waited, or a query succeeded
 void host_learns_of(int actor);
 void begin_operation(int actor, const char *name, const clock &when_enqueued);
 void end_operation();
@@ -30,12 +31,13 @@ void waited(int actor, const clock &what);
 // Memory.
 void new_memory(const void *at, size_t bytes, space where);
 void memory_gone(const void *at);
-void touch(const void *at, size_t bytes, int access); // by the operation under way as a whole, or by the host
+// by the current operation as a whole, or by the host
+void touch(const void *at, size_t bytes, int access);
 
-// Inside of a kernel.
+// Inside a kernel.
 void begin_kernel(const void *arguments, size_t bytes);
 void begin_block(uint32_t block, int n_threads, const void *shared, size_t shared_bytes);
-void thread_runs(bool now); // the one of cuda_on_cpu::here
+void thread_runs(bool now); // the thread in cuda_on_cpu::here
 void met_block();
 void met_warp(int first_thread, unsigned mask);
 void fence();

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Stand-in for the part of CUB that gpu/ uses: stable radix sort of pairs, distinct keys, prefix sums. */
+/*
+  Stand-in for the part of CUB that gpu/ uses: stable radix sort of pairs, distinct keys, and prefix
+  sums.
+*/
 #pragma once
 
 #include "cuda_on_cpu.h"
@@ -13,7 +16,10 @@
 namespace cub
 {
 struct DeviceRadixSort {
-  /* As CUB: without temp it only says how many bytes it wants there. In and out must not overlap. */
+  /*
+    As in CUB, a call without temp only returns the number of bytes that it needs there. In and out
+    must not overlap.
+  */
   template <class Key, class Value>
   static cudaError_t SortPairs(void *temp, size_t &temp_bytes, const Key *keys_in, Key *keys_out,
                                const Value *values_in, Value *values_out, int64_t n, int begin_bit,
@@ -46,7 +52,7 @@ struct DeviceRadixSort {
 };
 
 struct DeviceSelect {
-  /* Of each run of equal keys, the key and the first value. */
+  /* The key and the first value of each run of equal keys. */
   template <class Keys, class Values, class KeysOut, class ValuesOut, class Number>
   static cudaError_t UniqueByKey(void *temp, size_t &temp_bytes, Keys keys_in, Values values_in,
                                  KeysOut keys_out, ValuesOut values_out, Number *number_out, int64_t n,
@@ -74,7 +80,7 @@ struct DeviceSelect {
 };
 
 struct DeviceScan {
-  /* Sums of the type of the input's elements. */
+  /* Sums have the type of the input's elements. */
   template <class In, class Out>
   static cudaError_t ExclusiveSum(void *temp, size_t &temp_bytes, In in, Out out, int64_t n,
                                   cudaStream_t stream)
