@@ -17,25 +17,9 @@ import sys
 
 COLUMNS, ALONE = 100, 2
 SOURCES = (".c", ".h", ".cu", ".cuh", ".inc", ".cpp")
-TESTS = ("regression/property",
-         "regression/unit/api",
-         "regression/unit/comm",
-         "regression/unit/compute",
-         "regression/unit/core",
-         "regression/unit/data",
-         "regression/unit/device",
-         "regression/unit/dist",
-         "regression/unit/embed",
-         "regression/unit/io",
-         "regression/unit/model",
-         "regression/unit/optim",
-         "regression/unit/plan",
-         "regression/unit/quant",
-         "regression/unit/report",
-         "regression/unit/run",
-         "regression/unit/shard",
-         "regression/unit/sparse",
-         "regression/unit/spec")
+TESTS = ("regression/cuda_on_cpu",
+         "regression/property",
+         "regression/unit")
 WIDTH = ("src", "gpu") + TESTS
 # files and folders (with all below them) that are held to the rules of voice: add a folder once its comments and pages are rewritten
 VOICE = ("src",

@@ -343,7 +343,7 @@ static void test_dot_of_bf16(void **state)
                       dx = matrix_on(backend, host[DX], on[DX], TRS_BF16, n * D);
 
       assert_petsc_ok(
-          ops->dot_backward(NULL, B, n, D, copied, x, out, dx)); /* any gradient with the same bits */
+          ops->dot_backward(NULL, B, n, D, copied, x, out, dx)); /* any gradient with equal bits */
       if (backend) check_places(B, n, D, copied, x, out, dx);
       assert_petsc_ok(ops->dot_forward(NULL, B, n, D, copied, 2, x, out));
     }
