@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  libFuzzer target: a checkpoint's file, read as a resume reads it. Any bytes give the tensors of a small model, or one error with a
-  documented code. With FUZZ_WRITE=FILE in the environment it writes that model's checkpoint and ends: a seed with checksums.
+  libFuzzer target: read a checkpoint's file as a resume does. Any bytes must give the tensors of a
+  small model, or one error with a documented code. If FUZZ_WRITE=FILE is in the environment, the
+  program writes this model's checkpoint, as a seed with checksums, and ends.
 */
 #include "core/start.h"
 #include "fuzz_file.h"

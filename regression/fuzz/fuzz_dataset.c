@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* libFuzzer target: a dataset's file. Any bytes give a dataset whose samples can be read, or one error with a documented code. */
+/*
+  libFuzzer target: a dataset's file. Any bytes must give a dataset whose samples can be read, or
+  one error with a documented code.
+*/
 #include "core/buffer.h"
 #include "core/start.h"
 #include "fuzz_file.h"

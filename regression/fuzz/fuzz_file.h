@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One file that a fuzz target writes its inputs to, removed when the process ends. */
+/* A file for the inputs of a fuzz target. It is removed when the process ends. */
 #pragma once
 
 #include <fcntl.h>
@@ -10,13 +10,13 @@
 static char fuzz_path[] = "/dev/shm/fuzz_XXXXXX";
 static pid_t fuzz_process;
 
-/* Children that a preflight forks leave the file alone. */
+/* A child that a preflight forks does not remove the file. */
 static void fuzz_file_remove(void)
 {
   if (fuzz_process == getpid()) unlink(fuzz_path);
 }
 
-/* Not 0: it cannot be made. */
+/* Returns 0 if the file was created. */
 static int fuzz_file_create(void)
 {
   int fd = mkstemp(fuzz_path);
@@ -27,7 +27,7 @@ static int fuzz_file_create(void)
   return atexit(fuzz_file_remove);
 }
 
-/* The path of a file that holds the bytes and nothing else; NULL: it cannot be written. */
+/* Write the bytes to the file. Returns its path, or NULL if it cannot be written. */
 static const char *fuzz_file_write(const uint8_t *data, size_t size)
 {
   int fd = open(fuzz_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* libFuzzer target: the option reader, on option files (with FUZZ_YAML: YAML) and tables. Any text gives tables or one error with a documented code. */
+/*
+  libFuzzer target: the option reader, with option files (with FUZZ_YAML: YAML) and tables. Any text
+  must give tables or one error with a documented code.
+*/
 #include "core/start.h"
 #include "plan/planner.h"
 
@@ -11,7 +14,7 @@
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Options of modules above that the table reader asks for. */
+/* Options of modules above, which the table reader reads. */
 static const TrsOptionSpec outer_specs[] = {
     {"-embedding_stochastic_rounding", TRS_OPTION_BOOL, "true", NULL, NULL, NULL, ""}};
 static const TrsOptionGroup outer_group = TRS_OPTION_GROUP("Outer", outer_specs);

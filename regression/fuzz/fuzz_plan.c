@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* libFuzzer target: the plan file's parser and check. Any text gives a plan or one DATA error, and what is a plan survives a round trip. */
+/*
+  libFuzzer target: the plan file's parser and check. Any text must give a plan or one DATA error. A
+  plan must survive a round trip.
+*/
 #include "core/start.h"
 #include "spec/sharding_plan.h"
 
