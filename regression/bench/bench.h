@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the programs of this folder share: a main, two clocks, a median. Static: each is one file. */
+/*
+  Shared code of this folder's programs: a main, two clocks, and a median. Functions are static,
+  because each program is one file.
+*/
 #pragma once
 
 #include "compute/compute_ops.h"
@@ -17,7 +20,9 @@ static inline double bench_clock(clockid_t clock)
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Seconds; with one thread its processor time, which other programs disturb least. */
+/*
+  Time in seconds. With one thread it is processor time, which is less disturbed by other programs.
+*/
 static inline double bench_now(void)
 {
   return bench_clock(TrsComputeThreads() > 1 ? CLOCK_MONOTONIC : CLOCK_PROCESS_CPUTIME_ID);
@@ -30,14 +35,14 @@ static inline int bench_ascending(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-/* Of n; sorts them. */
+/* The median of n numbers, which are sorted in place. */
 static inline double bench_median(int64_t n, double *seconds)
 {
   qsort(seconds, (size_t)n, sizeof(*seconds), bench_ascending);
   return seconds[n / 2];
 }
 
-/* The whole of main(); what goes wrong on one rank ends all. */
+/* The whole of main(). An error on one rank ends all ranks. */
 static inline int bench_main(int argc, char **argv, PetscErrorCode (*run)(int argc, char **argv))
 {
   PetscErrorCode ierr;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Our exchanges beside the raw MPI collectives of the same size, in the same ranks, in turn.
+  Our exchanges against raw MPI collectives of the same size. They run in turn in the same ranks.
 
     mpirun -n 2 bench_comm [-sizes 4KiB,16KiB,...] [-rounds 25]
 
-  A size is the bytes that a rank sends in all, its own part included; for counts the bytes of one row are fixed. For each exchange, size and
-  contestant one line: exchange,contestant,ranks,bytes,microseconds (median over rounds of the slowest rank's time). Contestants: ours (shared
-  memory inside the host), messages (-comm_shared_memory false), and MPI's: blocking, nonblocking (started and waited for), pairwise messages.
+  A size is the total number of bytes that a rank sends, including its own part. Counts have a fixed
+  number of bytes. Prints one line for each exchange, size and contestant:
+  exchange,contestant,ranks,bytes,microseconds (the slowest rank's time, as a median over rounds).
+
+  The contestants are ours (shared memory inside the host), messages (-comm_shared_memory false),
+  and MPI's: blocking, nonblocking (started and waited for), and pairwise messages.
 */
 #include "bench.h"
 #include "comm/comm.h"
@@ -15,7 +18,7 @@
 
 #include <string.h>
 
-enum { MAX_ROUNDS = 1001, COUNTS = 8 /* int64 from each rank to each */ };
+enum { MAX_ROUNDS = 1001, COUNTS = 8 /* number of int64 from each rank to each rank */ };
 
 static const TrsOptionSpec specs[] = {
     {"-sizes", TRS_OPTION_BYTES_LIST, "4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB", "[1,]", NULL, "bytes",
@@ -28,15 +31,15 @@ typedef struct {
   TrsComm lanes, messages;
   int size, rank;
   int64_t n;           /* floats that a rank sends */
-  float *send, *recv;  /* ours: shared memory where there is any */
-  float *send_private; /* MPI's: memory as a program has it */
+  float *send, *recv;  /* ours: in shared memory if available */
+  float *send_private; /* for MPI: ordinary memory */
   int64_t *counts, *displs, *one, *zero;
   int *counts_int, *displs_int;
   int64_t *told;
   MPI_Request *pending;
 } bench;
 
-/* One round of one contestant: start, then wait. */
+/* One round of a contestant: start, then wait. */
 typedef PetscErrorCode (*exchange)(bench *b);
 
 static PetscErrorCode alltoallv(bench *b, TrsComm comm)
@@ -80,7 +83,7 @@ static PetscErrorCode allreduce(bench *b, TrsComm comm)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The same floats, half the bytes. */
+/* The same floats in half the bytes. */
 static PetscErrorCode allreduce_bf16(bench *b, TrsComm comm)
 {
   const TrsCodec bf16 = {.kind = TRS_CODEC_BF16, .loss_scale = 1.0F};
@@ -221,7 +224,7 @@ static PetscErrorCode counts_blocking(bench *b)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The machine's limit: a rank's own copy of as many bytes as it sends. */
+/* The machine's limit: a rank copies as many bytes as it sends. */
 static PetscErrorCode memcpy_alone(bench *b)
 {
   PetscFunctionBegin;
@@ -259,7 +262,7 @@ static const struct {
 };
 enum { N_CONTESTANTS = sizeof(contestants) / sizeof(contestants[0]) };
 
-/* Equal parts of n floats for all ranks. */
+/* Divide n floats into equal parts for all ranks. */
 static void split(bench *b, int64_t n)
 {
   for (int q = 0; q < b->size; q++) {
@@ -276,8 +279,7 @@ static PetscErrorCode time_once(bench *b, int c, double *seconds)
   double start_s, mine_s;
 
   PetscFunctionBegin;
-  for (int64_t i = 0; i < b->n;
-       i++) { /* what is sent was just written, as by a lookup; and sums stay finite */
+  for (int64_t i = 0; i < b->n; i++) { /* data is fresh, as from a lookup, and sums stay finite */
     b->send[i] = 1.0F;
     b->send_private[i] = 1.0F;
   }
@@ -293,8 +295,8 @@ static PetscErrorCode measure_size(bench *b, int64_t bytes, int rounds)
 {
   static double seconds[N_CONTESTANTS][MAX_ROUNDS];
   const int64_t unit = b->size * (int64_t)sizeof(float);
-  const int n_first = bytes <= TRS_LANE_SMALL ? TRS_LANE_CELLS
-                                              : 2; /* to touch the memory: a cell each time */
+  /* touches the memory in a different place each time */
+  const int n_first = bytes <= TRS_LANE_SMALL ? TRS_LANE_CELLS : 2;
 
   PetscFunctionBegin;
   split(b, PetscMax(bytes / unit, 1) * b->size);
@@ -302,7 +304,7 @@ static PetscErrorCode measure_size(bench *b, int64_t bytes, int rounds)
     for (int i = 0; i < n_first; i++) PetscCall(time_once(b, c, &seconds[c][0]));
   for (int round = 0; round < rounds; round++) {
     for (int i = 0; i < N_CONTESTANTS; i++) {
-      const int c = (i + round) % N_CONTESTANTS; /* another one begins each time */
+      const int c = (i + round) % N_CONTESTANTS; /* another contestant is first in each round */
 
       PetscCall(time_once(b, c, &seconds[c][round]));
     }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Dense part of a DLRM step beside the best matrix product of the same process, in turn.
+  The dense part of a DLRM step against the best matrix product of the same process. Both run in
+  turn.
 
-    OMP_NUM_THREADS=1 bench_dense [-rounds 9] [-batch_size 2048] [-n_embeddings 26] [-dim 64] [model options]
+    OMP_NUM_THREADS=1 bench_dense [-rounds 9] [-batch_size 2048] [-n_embeddings 26] [-dim 64]
+                                  [model options]
 
-  Prints for each part: median milliseconds, its share of the step, GFLOP/s, and the ratio to the median of sgemm (batch x 1024 x 1024).
+  For each part, prints the median in milliseconds, its share of the step, GFLOP/s, and the ratio to
+  the median of sgemm (batch x 1024 x 1024).
 */
 #include "bench.h"
 #include "core/options/options.h"
@@ -87,7 +90,10 @@ static PetscErrorCode set_up(Bench *bench, TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Multiplications and additions that a sample needs: 2 for each weight forward, 4 backward (2 in a layer whose input has no gradient). */
+/*
+  Count a sample's multiplications and additions: for each weight, 2 forward and 4 backward (2 if
+  the layer's input has no gradient).
+*/
 static PetscErrorCode count_flops(Bench *bench)
 {
   const double batch = (double)bench->batch, n = (double)bench->n_embeddings + 1.0;
@@ -103,7 +109,8 @@ static PetscErrorCode count_flops(Bench *bench)
     bench->flops[of_dense ? PART_FORWARD_DENSE : PART_FORWARD] += 2.0 * weights;
     bench->flops[of_dense ? PART_BACKWARD_DENSE : PART_BACKWARD_OVER] +=
         (strcmp(param[p].name, "dense_arch/0/weight") ? 4.0 : 2.0) * weights;
-    if (!strcmp(param[p].name, "over_arch/0/weight") && param[p].cols != (int64_t)n * bench->dim) { /* dot */
+    /* dot */
+    if (!strcmp(param[p].name, "over_arch/0/weight") && param[p].cols != (int64_t)n * bench->dim) {
       bench->flops[PART_FORWARD] += batch * n * (n - 1.0) * (double)bench->dim;
       bench->flops[PART_BACKWARD_OVER] += 2.0 * batch * n * (n - 1.0) * (double)bench->dim;
     }
@@ -181,7 +188,7 @@ static PetscErrorCode bench_dense(int argc, char **argv)
   PetscCall(TrsOptionsCreate(PETSC_COMM_SELF, argc, argv, groups, 6, &options));
   PetscCall(set_up(bench, options));
   PetscCall(count_flops(bench));
-  for (int64_t round = -1; round < bench->rounds; round++) { /* the first warms up */
+  for (int64_t round = -1; round < bench->rounds; round++) { /* the first round warms up */
     for (int part = 0; part < N_PARTS; part++) {
       const double start = bench_now();
 

@@ -1,15 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Embedding lookup and fused update, regrouping and the exchanges' codecs on a device, beside its copy bandwidth in the same process.
+  Embedding lookup and fused update, regrouping, and the exchanges' codecs on a device, against its
+  copy bandwidth in the same process.
 
-    bench_embedding [-device cuda] [-dtype fp32] [-dim 128] [-tables 26] [-rows 2M] [-pooling 10] [-batch_size 8192] [-rounds 9]
+    bench_embedding [-device cuda] [-dtype fp32] [-dim 128] [-tables 26] [-rows 2M] [-pooling 10]
+                    [-batch_size 8192] [-rounds 9]
 
-  Ids are uniform over tables that should be much larger than the caches. Prints a line for each measurement: name, ms, GB/s (1e9) and the ratio of the
-  copy's rate. Bytes counted: copy reads and writes 1 GiB in all, or -copy_bytes, so that caches hold little of it; forward reads a row and an id for each occurrence and writes the pooled rows; backward (row-wise AdaGrad, or -optimizer)
-  reads the pooled gradients once, ids, and for each distinct row, here one for each occurrence, reads and writes row and states. The
-  sort and the runs are not counted, so they show as a loss. update: the same without ids, whose sort is done before, as a training on a GPU does it under
-  the batch before; sort: that part, its bytes those of the ids. A device that sorts as it goes has the difference of two lines instead. regroup: every feature's pooled columns to another place; permute: a batch's ids and lengths in
-  another order of features; codecs: the pooled rows to the wire format or back. Each reads and writes once. On a GPU also of bf16: pooled rows, gradients. Medians of rounds; batches differ from round to round.
+  Ids are uniform over tables that should be much larger than the caches. Prints a line for each
+  measurement: name, ms, GB/s (1e9) and the ratio to the copy's rate. These are medians of rounds,
+  whose batches differ. On a GPU, it also measures pooled rows and gradients in bf16.
+
+  Counted bytes:
+  - copy: reads and writes 1 GiB in all, or -copy_bytes, so that caches hold little of it
+  - forward: reads a row and an id for each occurrence, and writes the pooled rows
+  - backward (row-wise AdaGrad, or -optimizer): reads the pooled gradients once, and the ids. For
+    each distinct row, counted here as each occurrence, it reads and writes row and states. The sort
+    and the runs are not counted, so they reduce the rate.
+  - update: the same without ids, because they were sorted before, as when a GPU sorts during the
+    previous batch of a training
+  - sort: this sort, counted with the bytes of the ids. If a device sorts within the backward pass,
+    update is the difference of two lines.
+  - regroup: moves every feature's pooled columns to another place
+  - permute: moves a batch's ids and lengths to another order of features
+  - codecs: convert the pooled rows to the wire format or back
+
+  Regroup, permute and codecs read and write each byte once.
 */
 #include "bench.h"
 #include "compute/compute_ops.h"
@@ -38,7 +53,7 @@ static const TrsOptionSpec specs[] = {
 static const TrsOptionGroup bench_options = TRS_OPTION_GROUP("Bench", specs);
 
 typedef struct {
-  int64_t rounds, tables, rows, dim, pooling, batch, n; /* n ids of a batch */
+  int64_t rounds, tables, rows, dim, pooling, batch, n; /* n ids in a batch */
   int dtype, device_index, optimizer;
   int64_t state_floats[TRS_OPTIMIZER_STATES]; /* of a row */
   double state_bytes;                         /* of a row */
@@ -60,12 +75,13 @@ typedef struct {
   TrsCodec codec;
   void *encoded;
   double copy_gbps;
-  int64_t copy_bytes; /* of each of the two buffers, which are there while the copy is measured */
+  /* size of each of the two buffers, which exist only during the measurement of the copy */
+  int64_t copy_bytes;
   void *from, *to;
-  double last_s, find_rows_s; /* medians: of the last measurement, of FIND_ROWS */
+  double last_s, find_rows_s; /* medians of the last measurement and of FIND_ROWS */
   int64_t *row_begin, *found; /* the rows of a batch: host [tables + 1], device [n] */
   TrsWorkspace sort_workspace;
-  TrsTbeOccurrences sorted[N_BATCHES]; /* NULL: the device sorts as it goes */
+  TrsTbeOccurrences sorted[N_BATCHES]; /* NULL: the device sorts within the update */
 } bench;
 
 typedef enum {
@@ -92,7 +108,7 @@ static PetscErrorCode upload(const bench *b, const void *host, int64_t bytes, vo
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Batches of ids, the same number in every bag. */
+/* Make batches of ids, with the same number of ids in every bag. */
 static PetscErrorCode make_batches(bench *b)
 {
   const int64_t bags = b->tables * b->batch;
@@ -153,7 +169,10 @@ static PetscErrorCode make_tables(bench *b)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* What regrouping, permuting and codecs need beside; a codec's bytes are at most those of fp32 and a few for each row. */
+/*
+  Allocate memory for regrouping, permuting and codecs. A codec's bytes are at most those of fp32
+  plus a few for each row.
+*/
 static PetscErrorCode make_rest(bench *b)
 {
   const int64_t bags = b->tables * b->batch;
@@ -235,7 +254,7 @@ static PetscErrorCode release_all(bench *b)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Memory for pooled rows of bf16. */
+/* Memory for pooled rows in bf16. */
 static TrsMatrix bf16_rows(const bench *b)
 {
   return (TrsMatrix){.type = TRS_BF16, .stride = b->tables * b->dim, .data = b->encoded};
@@ -295,7 +314,7 @@ static PetscErrorCode run_once(bench *b, what kind, int round)
 static PetscErrorCode measure(bench *b, what kind, const char *name, double bytes)
 {
   double seconds[MAX_ROUNDS], median_s, gbps, once_s = 0;
-  int repeats = 1; /* so many that starting and waiting do not count */
+  int repeats = 1; /* a large number, so that starting and waiting are negligible */
 
   PetscFunctionBegin;
   for (int round = -WARM; round < (int)b->rounds; round++) {
@@ -317,7 +336,10 @@ static PetscErrorCode measure(bench *b, what kind, const char *name, double byte
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The sort ahead of an update, and the update after it, from gradients of floats and of bf16; gradients: bytes of the former. */
+/*
+  Measure the sort ahead of an update, and the update after it, with gradients in float and in bf16.
+  gradients: number of bytes in float.
+*/
 static PetscErrorCode measure_ahead(bench *b, double bytes, double gradients)
 {
   const char *optimizer = TrsSparseOptimizerName((TrsSparseOptimizerKind)b->optimizer);
@@ -338,8 +360,9 @@ static PetscErrorCode measure_ahead(bench *b, double bytes, double gradients)
 }
 
 /*
-  The update with its sort, and the two apart. Where the device sorts as it goes, the sort is what finds a batch's rows, with the host's wait for their
-  number, and the update is the difference.
+  Measure the update with its sort, and both separately. If the device sorts within the update, the
+  sort is the call that finds a batch's rows, including the host's wait for their number. The update
+  is then the difference.
 */
 static PetscErrorCode measure_backward(bench *b, double bytes, double gradients)
 {

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The compute of a prediction alone: lookups in int8 tables and the layers, without ids to check or copy, locks and workspaces.
+  The compute of a prediction: lookups in int8 tables and the layers, without checks and copies of
+  ids, locks and workspaces.
 
-    OMP_NUM_THREADS=1 bench_forward [-batch_size 1] [-seconds 2] [-n_embeddings 26] [-dim 64] [model options]
+    OMP_NUM_THREADS=1 bench_forward [-batch_size 1] [-seconds 2] [-n_embeddings 26] [-dim 64]
+                                    [model options]
 
-  One id a feature below 1,000, as tools/examples/predict.c has it. Prints median and 99 of 100 in us, and samples a second.
+  Each feature has one id below 1,000, as in tools/examples/predict.c. Prints the median and the
+  99th percentile in us, and samples a second.
 */
 #include "bench.h"
 #include "compute/quant.h"

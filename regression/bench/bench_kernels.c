@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Embedding kernels, bucketize and permute, dot interaction and codecs beside the machine's limits in the same process, in turn.
+  Embedding kernels, bucketize and permute, dot interaction and codecs against the machine's limits.
+  Both run in turn in the same process.
 
-    OMP_NUM_THREADS=1 bench_kernels [-rounds 9] [-tables 26] [-rows 100000] [-dim 64] [-pooling 10] [-batch_size 2048] [-limits_only [-precision bf16]]
+    OMP_NUM_THREADS=1 bench_kernels [-rounds 9] [-tables 26] [-rows 100000] [-dim 64] [-pooling 10]
+                                    [-batch_size 2048] [-limits_only [-precision bf16]]
 
-  Limits: random gather of rows (the best of some prefetch distances and kinds of store), random read-modify-write of rows, both in one table
-  as large as the benchmark's together; memcpy; with -limits_only, and instead of the kernels, sgemm (batch x 1024 x 1024). Prints one line for each kernel: name, M rows/s (ids, values, samples of the interaction, or floating-point operations), GB/s of
-  rows or floats, and the ratio of the limit's rate. Medians of rounds; with one thread processor time, which other programs disturb least.
+  The limits are a random gather of rows (the best of several prefetch distances and kinds of
+  store), random read-modify-write of rows, and memcpy. The gather and the modification use one
+  table that is as large as all the benchmark's tables. With -limits_only, sgemm (batch x 1024 x
+  1024) replaces the kernels.
+
+  Prints one line for each kernel: name, M rows/s (ids, values, samples of the interaction, or
+  floating-point operations), GB/s of rows or floats, and the ratio to the limit's rate. These are
+  medians of rounds. With one thread, time is processor time, which is less disturbed by other
+  programs.
 */
 #include "bench.h"
 #include "compute/compute_ops.h"
@@ -21,7 +29,10 @@
   #include <xmmintrin.h>
 #endif
 
-/* Limits move LIMIT_BYTES of rows, ids rotate over N_BATCHES batches: neither is still in a cache when it comes again. */
+/*
+  The limits move LIMIT_BYTES of rows, and ids rotate over N_BATCHES batches, so that no cache still
+  holds them at their next use.
+*/
 enum {
   MAX_ROUNDS = 101,
   MAX_RESULTS = 32,
@@ -44,7 +55,7 @@ static const TrsOptionSpec specs[] = {
 static const TrsOptionGroup bench_options = TRS_OPTION_GROUP("Bench", specs);
 
 typedef struct {
-  const char *name, *limit; /* limit: the result that it is compared with, or NULL */
+  const char *name, *limit; /* limit: the result for comparison, or NULL */
   double items, bytes;      /* of one call */
   double seconds[MAX_ROUNDS];
 } result;
@@ -58,22 +69,22 @@ typedef struct {
   TrsTbeInput input;
   int64_t *offsets, *values; /* values of all batches */
   int64_t n_limit;
-  uint32_t *row; /* [n_limit] of the limits' table */
+  uint32_t *row; /* [n_limit] rows of the limits' table */
   float *weight, *state, *out, *grad, *limit_out;
-  void *narrow; /* the table in the format under test */
+  void *narrow; /* the table in the tested format */
   TrsJagged jagged, buckets;
   int32_t *lengths;
   TrsBucketSpec *spec;
-  int64_t *block_begin; /* [tables + 1] features of the jagged tensor, that permute reverses */
+  int64_t *block_begin; /* [tables + 1] features of the jagged tensor, which permute reverses */
   int *reversed;
-  float *vectors, *products,
-      *vectors_grad; /* of the interaction: [batch, (1 + tables) dim], [batch, n_products], as vectors */
+  /* of the interaction: [batch, (1 + tables) dim], [batch, n_products], shape of vectors */
+  float *vectors, *products, *vectors_grad;
   float *floats, *decoded, *square; /* square: [WIDTH, WIDTH] */
   PetscBool limits_only;
   uint8_t *bytes;
   result results[MAX_RESULTS];
   int n_results;
-  int64_t round; /* -1 warms up */
+  int64_t round; /* -1 is the warm-up */
 } bench;
 
 static void note(bench *b, const char *name, const char *limit, double items, double bytes, double seconds)
@@ -86,7 +97,7 @@ static void note(bench *b, const char *name, const char *limit, double items, do
   b->results[i].seconds[b->round < 0 ? 0 : b->round] = seconds;
 }
 
-/* Begin a measurement on all ranks at once, so that none has the memory or the cache for itself. */
+/* Begin a measurement on all ranks at once, so that they share memory and caches. */
 static PetscErrorCode begin_together(double *start)
 {
   PetscFunctionBegin;
@@ -119,7 +130,7 @@ INLINE void store(float *to, const Vec *from, int streaming)
   *(Vec *)to = *from;
 }
 
-/* Second lines late: many processors fetch the other line of a pair by themselves. */
+/* Prefetch second lines late, because many processors fetch the other line of a pair themselves. */
 INLINE void prefetch_rows(const int D, const float *table, const uint32_t *row, int64_t n, int64_t i,
                           int64_t ahead, int pairs)
 {
@@ -130,7 +141,7 @@ INLINE void prefetch_rows(const int D, const float *table, const uint32_t *row, 
   for (int v = 0; v < D / 16; v++) __builtin_prefetch((pairs && v % 2 ? near : far) + 16 * v);
 }
 
-/* kind: 1 for stores past the caches, 2 for lines in pairs. */
+/* kind: bit 1 for stores that bypass the caches, bit 2 for lines in pairs. */
 INLINE void gather_dim(const int D, const float *table, const uint32_t *row, int64_t n, int64_t pooling,
                        int64_t ahead, int kind, float *out)
 {
@@ -174,7 +185,7 @@ WIDE static void modify(int64_t D, float *table, const uint32_t *row, int64_t n,
   if (D == 256) modify_dim(256, table, row, n, ahead, pairs);
 }
 
-/* The best setting counts: it is a limit. Cut among threads by bags. */
+/* Run the limits with threads that divide the bags. The best setting counts. */
 static PetscErrorCode run_limits(bench *b)
 {
   const int64_t bytes = b->dim * (int64_t)sizeof(float), bags = b->n_limit / b->pooling,
@@ -295,7 +306,9 @@ static PetscErrorCode run_permute(bench *b)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Floats that the dot interaction of a sample has: the dense vector and the products of all pairs. */
+/*
+  Number of floats in a sample's dot interaction: the dense vector and the products of all pairs.
+*/
 static int64_t n_products(const bench *b)
 {
   return b->dim + b->tables * (b->tables + 1) / 2;

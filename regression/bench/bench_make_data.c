@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A dataset of random numbers for the benchmarks, on machines without Python.
+  Make a dataset of random numbers for the benchmarks, on machines without Python.
 
-    bench_make_data -output FILE [-samples 32768] [-features 26 | -names a,b] [-rows 1M] [-pooling 1] [-dense 13]
+    bench_make_data -output FILE [-samples 32768] [-features 26 | -names a,b] [-rows 1M]
+                    [-pooling 1] [-dense 13]
 
-  Lists have one entry a feature, or one for all. Bags have a fixed number of ids. Ids are uniform, labels are a coin's: there is nothing to learn.
-  (tools/generate_data.py makes data for learning.) The same options give the same file.
+  Lists have one entry for each feature, or one for all. Bags have a fixed number of ids. Ids and
+  labels are uniformly random, so there is nothing to learn. (tools/generate_data.py makes data for
+  learning.) The same options give the same file.
 */
 #include "bench.h"
 #include "core/options/options.h"
@@ -34,7 +36,7 @@ typedef struct {
   int64_t *rows, *pooling;
 } made;
 
-/* Numbers that are the same for the same place. `part` keeps the datasets apart. */
+/* A random number that depends only on the place. `part` separates the datasets. */
 static uint32_t random_word(uint64_t part, int64_t place)
 {
   uint32_t word[4];
@@ -131,7 +133,7 @@ static PetscErrorCode put_numbers(const made *m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* One number for each feature, from a list that has one entry for each or one for all. */
+/* Get one number for each feature, from a list with one entry for each feature or one for all. */
 static PetscErrorCode get_list(TrsOptions options, const char *name, int features, int64_t *number)
 {
   const int64_t *list = NULL;

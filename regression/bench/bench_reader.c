@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The reader by itself: batches of a dataset as fast as they come, beside a copy of the same bytes.
+  The reader without training: batches of a dataset at full speed, against a copy of the same bytes.
 
-    bench_reader -data_train FILE [-batch_size 2048] [-epochs 1] [-data_shuffle] [-data_read_ahead 2] [-id_maps none,hash] [-rounds 1] [-for_device]
+    bench_reader -data_train FILE [-batch_size 2048] [-epochs 1] [-data_shuffle]
+                 [-data_read_ahead 2] [-id_maps none,hash] [-rounds 1] [-for_device]
 
-  -for_device: batches as a GPU gets them, which assembles them itself.
+  -for_device: batches for a GPU, which assembles them itself.
 
-  Prints one line for each id map: the file, samples/s of the wall clock, CPU ns a sample (what counts on a busy machine), bytes a sample of a batch in memory, the CPU
-  time of copying them as a share of the reader's, and the CPU time of reading the file's bytes and no more. The first pass, which finds the file in the page cache or brings it there, is not counted. Of several
-  rounds, in which the maps take turns, the medians count. Lines of further maps end with their rate as a share of the first one's, in samples/s and in CPU time.
+  Prints one line for each id map: the file, samples/s by wall clock, CPU ns a sample (more reliable
+  on a busy machine), and bytes a sample of a batch in memory. The line also has the CPU time of
+  copying these bytes as a share of the reader's, and the CPU time of only reading the file's bytes.
+  The first pass brings the file into the page cache and is not counted. With several rounds, the
+  maps take turns, and medians are printed. Lines of further maps end with their rate as a share of
+  the first map's, in samples/s and in CPU time.
 */
 #include "bench.h"
 #include "core/buffer.h"
@@ -25,13 +29,13 @@ static const TrsOptionSpec bench_options[] = {
 };
 static const TrsOptionGroup bench_group = TRS_OPTION_GROUP("Bench", bench_options);
 
-/* What passes cost. */
+/* The cost of passes. */
 typedef struct {
   int64_t samples, bytes;
   double wall_s, cpu_s;
 } cost;
 
-/* All features, as a training would have them. */
+/* Create a reader of all features, as in training. */
 static PetscErrorCode create_reader(TrsOptions options, TrsDataset dataset, TrsIdMapKind kind,
                                     TrsReader *reader)
 {
@@ -97,7 +101,7 @@ static PetscErrorCode read_all(TrsOptions options, TrsDataset dataset, TrsIdMapK
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* CPU seconds of copying so many bytes, a batch's at a time. */
+/* CPU seconds of copying this number of bytes, one batch at a time. */
 static PetscErrorCode copy_all(int64_t bytes, int64_t batch_bytes, double *cpu_s)
 {
   char *from, *to;
@@ -110,7 +114,7 @@ static PetscErrorCode copy_all(int64_t bytes, int64_t batch_bytes, double *cpu_s
   *cpu_s = -bench_clock(CLOCK_PROCESS_CPUTIME_ID);
   for (int64_t done = 0; done < bytes; done += batch_bytes) {
     memcpy(to, from, (size_t)batch_bytes);
-    from[done % batch_bytes] = to[batch_bytes - 1]; /* so that no copy can be left out */
+    from[done % batch_bytes] = to[batch_bytes - 1]; /* so that the compiler keeps every copy */
   }
   *cpu_s += bench_clock(CLOCK_PROCESS_CPUTIME_ID);
   PetscCall(TrsFree(&from));
@@ -118,7 +122,7 @@ static PetscErrorCode copy_all(int64_t bytes, int64_t batch_bytes, double *cpu_s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* CPU seconds of reading a file, which the page cache holds, once. */
+/* CPU seconds of reading a file once from the page cache. */
 static PetscErrorCode read_once(const char *path, double *cpu_s)
 {
   const size_t bytes = 1 << 17;
@@ -138,7 +142,7 @@ static PetscErrorCode read_once(const char *path, double *cpu_s)
 
 enum { MOST_MAPS = 3, MOST_ROUNDS = 1000 };
 
-/* What the passes with one map cost: the medians of the rounds. */
+/* The cost of the passes with one map: the medians of the rounds. */
 typedef struct {
   double wall_s[MOST_ROUNDS], cpu_s[MOST_ROUNDS];
 } rounds;
@@ -161,7 +165,7 @@ static PetscErrorCode print_map(const char *path, const cost *first, const cost 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read the dataset with every map in turn, and print what it cost. */
+/* Read the dataset with every map in turn, and print the costs. */
 static PetscErrorCode measure(TrsOptions options, TrsDataset dataset, const char *path)
 {
   static rounds all[MOST_MAPS];
