@@ -2,9 +2,9 @@
 /*
   Checkpoints and results under faults.
 
-    checkpoint_faults every FOLDER                       each call that can fail fails once, on each of the first two ranks
-    checkpoint_faults write FOLDER STEP                  write step STEP of FOLDER; ends with the documented exit status
-    checkpoint_faults newest FOLDER                      print the step of the newest good checkpoint after checking its contents
+    checkpoint_faults every FOLDER       each call that can fail fails once, on each of two ranks
+    checkpoint_faults write FOLDER STEP  write step STEP; end with the documented exit status
+    checkpoint_faults newest FOLDER      check the newest good checkpoint and print its step
 */
 #include "core/buffer.h"
 #include "core/start.h"
@@ -21,13 +21,13 @@
 
 enum { ROWS = 300, COLS = 8, N_COLUMNS = 2 };
 static int rank, size;
-static TrsCheckpointFolder own; /* the folder that this job writes to, opened without a fault */
+static TrsCheckpointFolder own; /* this job's output folder, opened without a fault */
 
 #define REQUIRE(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_INTERNAL, __VA_ARGS__)
 
 /*
-  A row-split table with integers of its rows that are given in pieces, a column-split table with a
-  split row-wise state, and a replicated bias.
+  A row-split table with integers for its rows that are supplied in pieces, a column-split table
+  with a split row-wise state, and a replicated bias.
 */
 typedef struct {
   TrsState state;
@@ -108,7 +108,7 @@ static PetscErrorCode free_model(model *m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* More than a double holds. */
+/* An integer that a double cannot represent. */
 static int64_t integer(int64_t step, int64_t r)
 {
   return INT64_MAX - 1000 * step - r;
@@ -165,7 +165,7 @@ static PetscErrorCode check_model(const model *m, int64_t step)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The newest checkpoint's step (0: none), whose contents are what was written. */
+/* Get the newest checkpoint's step (0: none), and check its contents. */
 static PetscErrorCode newest_step(const char *folder, int64_t *step)
 {
   TrsCheckpointInfo info = {.step = 0};
@@ -186,7 +186,7 @@ static PetscErrorCode newest_step(const char *folder, int64_t *step)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Temporary files in the folder. */
+/* Number of temporary files in the folder. */
 static int count_leftovers(const char *folder)
 {
   DIR *dir = opendir(folder);
@@ -212,7 +212,10 @@ static PetscErrorCode write_results(const char *folder, int64_t step)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* One fault; *count: calls of the function on the victim. All ranks must fail alike or not at all, and nothing half-done stays. */
+/*
+  Inject one fault. *count: number of calls of the function on the victim. Either all ranks fail
+  alike, or all succeed. No partial output may remain.
+*/
 static PetscErrorCode one_fault(const char *folder, PetscErrorCode (*work)(const char *, int64_t),
                                 int64_t *step, const char *function, int n, int what, int victim, int *count)
 {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A rank that dies in the middle of exchanges by shared memory.
+  A rank that dies during exchanges by shared memory.
 
     mpirun -n RANKS exchange_faults POINT VICTIM FILE
 
-  Ranks exchange for ever; after 10 rounds rank 0 makes the file, after 20 the victim is killed: "before" it starts an operation, "between" start and wait of a large one, or
-  "flight" with many under way. The others spin for it; the launcher must end them.
+  Ranks exchange forever. After 10 rounds rank 0 makes the file, and after 20 rounds the victim is
+  killed. POINT is "before" the start of an operation, "between" the start and the wait of a large
+  operation, or "flight" with many operations running. The other ranks spin while they wait for the
+  victim, so the launcher must end them.
 */
 #include "comm/comm.h"
 #include "core/start.h"
@@ -60,7 +62,7 @@ static PetscErrorCode run(const char *point, int victim, const char *path)
   PetscCall(device->alloc(N_FLIGHT * comm->size * (int64_t)N * (int64_t)sizeof(float), &recv));
   for (int round = 0;; round++) {
     PetscCall(exchange(comm, (float *)send, (float *)recv, point, round == ROUNDS && comm->rank == victim));
-    if (round == ROUNDS / 2 && comm->rank == 0) { /* before any victim can have come to its last round */
+    if (round == ROUNDS / 2 && comm->rank == 0) { /* before a victim can reach its last round */
       FILE *note = fopen(path, "w");
 
       PetscCheck(note && fclose(note) == 0, PETSC_COMM_SELF, TRS_ERR_IO, "cannot make %s", path);

@@ -82,7 +82,7 @@ int fault_strikes(const char *function, const char *path)
   i = index_of(function);
   if (i == N_COUNTED) return 0;
   if (atomic_fetch_add(&counts[i], 1) + 1 != armed.n || strcmp(function, armed.function) != 0) return 0;
-  if (armed.what < FAULT_SHORT && armed.process != getpid()) return 0; /* a child */
+  if (armed.what < FAULT_SHORT && armed.process != getpid()) return 0; /* in a child process */
   if (armed.what == FAULT_KILL || armed.what == FAULT_KILL_JOB) die();
   if (armed.what < 0) return 2;
   errno = armed.what;
@@ -107,7 +107,7 @@ static int strikes_fd(const char *function, int fd)
   return fault_strikes(function, path);
 }
 
-/* The C library's function of that name. */
+/* Find the C library's function with this name. */
 static void find_next(const char *name, void *pointer_to_function)
 {
   void *next = dlsym(RTLD_NEXT, name);
@@ -181,7 +181,7 @@ int fsync(int fd)
   return strikes_fd("fsync", fd) ? -1 : next(fd);
 }
 
-/* The file is closed in any case, as Linux does it. */
+/* The file is closed in any case, as in Linux. */
 int close(int fd)
 {
   static int (*next)(int);

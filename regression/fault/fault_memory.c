@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Allocations that can fail, for fault_preload.c: those of the program, of PETSc for it, and of the libraries
-  that read its text files. What MPI and the C library do without memory is not ours to test; HDF5 1.10 then
-  crashes when it ends (H5FL_garbage_coll).
+  Allocations that can fail, for fault_preload.c: allocations by the program, by PETSc for it, and
+  by the libraries that read its text files. Failed allocations in MPI and the C library are not
+  tested. HDF5 1.10 is not included either, because it then crashes when it ends
+  (H5FL_garbage_coll).
 */
 #define _GNU_SOURCE /* dl_iterate_phdr */
 #include "fault_memory.h"
@@ -15,7 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The allocator behind the C library's names, which needs no look-up that allocates itself. */
+/*
+  The allocator behind the C library's names. Unlike dlsym(), it needs no look-up that allocates
+  memory.
+*/
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t n, size_t bytes);
 void *__libc_realloc(void *old, size_t bytes);
@@ -30,7 +34,8 @@ static int n_ranges;
 static int add_object(struct dl_phdr_info *info, size_t size, void *context)
 {
   static const char *const libraries[] = {"libpetsc", "libjansson", "libyaml"};
-  int is_ours = info->dlpi_name[0] == '\0' && n_ranges == 0; /* the program comes first and has no name */
+  /* the program is first and has no name */
+  int is_ours = info->dlpi_name[0] == '\0' && n_ranges == 0;
 
   (void)size;
   (void)context;

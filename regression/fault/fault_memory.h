@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Allocations as one more function that fault_injector.h can let fail: "malloc". */
+/* Allocations as another function, "malloc", that fault_injector.h can make fail. */
 #pragma once
 
-/* Count allocations from now on. Call once, before threads start. */
+/* Count allocations from now on. Must be called once, before threads start. */
 void fault_memory_watch(void);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The injector as a library for LD_PRELOAD, told by the environment what to do on which rank:
+  The injector as a library for LD_PRELOAD. Environment variables determine the fault:
 
     TRS_FAULT="FUNCTION N WHAT RANK"   WHAT: a number of errno, SHORT, KILL, KILL_HALF or KILL_JOB
-    TRS_FAULT="MPI_Init_thread 1 SIGNAL RANK"  a signal of this number reaches the rank while MPI starts
-    TRS_FAULT="fwrite 1 SECONDS RANK"  each of the rank's writes to standard error takes so long
-    TRS_FAULT_PROGRAM=PATH             of the program that is meant, as /proc/self/exe has it: mpirun and shells
-                                       have the same environment
-    TRS_FAULT_PATH=PART                only calls on files whose path contains this
-    TRS_FAULT_COUNTS=FILE              each rank writes its calls by name to FILE.<rank> when it ends
+    TRS_FAULT="MPI_Init_thread 1 SIGNAL RANK"  the rank gets the signal of this number as MPI starts
+    TRS_FAULT="fwrite 1 SECONDS RANK"  each write of the rank to standard error takes SECONDS
+    TRS_FAULT_PROGRAM=PATH             only in the program that has this /proc/self/exe, as mpirun
+                                       and shells have the same environment
+    TRS_FAULT_PATH=PART                only calls for files whose path contains PART
+    TRS_FAULT_COUNTS=FILE              at its end, each rank writes its calls by name to FILE.<rank>
 */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include "fault_injector.h"
@@ -42,7 +42,7 @@ static int number_of(const char *what)
   return atoi(what);
 }
 
-/* Is this the program that is meant? */
+/* Whether this is the program of TRS_FAULT_PROGRAM */
 static int is_program(void)
 {
   const char *wanted = getenv("TRS_FAULT_PROGRAM");
@@ -68,7 +68,7 @@ __attribute__((constructor)) static void begin(void)
   fault_arm(function, part ? part : "", rank == rank_of_process() ? n : 0, number_of(what));
 }
 
-/* In the place of MPI's own, which comes after it. */
+/* Replaces MPI's function, and then calls it. */
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided);
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {
@@ -80,7 +80,7 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
   return next(argc, argv, required, provided);
 }
 
-/* The compiler prints a text without a format by fwrite(). */
+/* If a text has no format, the compiler prints it with fwrite(). */
 size_t fwrite(const void *data, size_t size, size_t n, FILE *file)
 {
   static size_t (*next)(const void *, size_t, size_t, FILE *);
