@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Flips single bits of a checkpoint and reads it, all in one process:
+  Flips single bits of a checkpoint and reads the file, all in one process:
 
     flip_checkpoint FILE SEED FIRST END SCRATCH
 
-  Flip number n, FIRST <= n < END, changes one bit at a place that SEED and n give, in the copy SCRATCH. The
-  file is then read as a resume reads it. A flip is detected when that is refused with DATA, harmless when
-  every tensor and every attribute has the bits of FILE, and silent otherwise. Lines of the output:
-    at N                                 before each, for who watches a crash
+  Flip number n, FIRST <= n < END, changes one bit in the copy SCRATCH, at a place that depends on
+  SEED and n. The file is then read as a resume reads it. A flip is detected if the file is refused
+  with DATA. It is harmless if every tensor and every attribute has the bits of FILE. Otherwise the
+  flip is silent. Output lines:
+    at N                                 before each flip, to identify a crash
     silent N byte B bit K: WHAT
     detected N harmless N silent N       at the end
 */
@@ -29,7 +30,7 @@
 #define REQUIRE(condition, ...) PetscCheck(condition, PETSC_COMM_SELF, TRS_ERR_INTERNAL, __VA_ARGS__)
 enum { MAX_TENSORS = 256 };
 
-/* The model that a file is of, with memory for its tensors. */
+/* The model of a file, with memory for its tensors. */
 typedef struct {
   TrsState state;
   char *data[MAX_TENSORS];
@@ -37,7 +38,7 @@ typedef struct {
   char optimizer[MAX_TENSORS][32];
 } model;
 
-/* Of all attributes of a file, by name of the object and of the attribute. */
+/* Hash of all attributes of a file, with the names of object and attribute. */
 typedef struct {
   XXH3_state_t *hash;
   const char *object;
@@ -79,7 +80,7 @@ static herr_t hash_object(hid_t file, const char *name, const H5O_info_t *info, 
   return result;
 }
 
-/* PETSC_FALSE: one of the attributes cannot be read. */
+/* Returns PETSC_FALSE if an attribute cannot be read. */
 static PetscBool hash_attributes(const char *path, uint64_t *hash)
 {
   attribute_hash h = {.hash = XXH3_createState()};
@@ -158,7 +159,7 @@ static PetscErrorCode create_model(const char *path, model *m)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The numbers that a resume takes from a file, beside the tensors. */
+/* Hash of the numbers, other than tensors, that a resume takes from a file. */
 static uint64_t hash_info(const TrsCheckpointInfo *info)
 {
   const int64_t numbers[] = {info->step, info->epoch, info->samples_seen, info->run_step, info->global_batch};
@@ -168,7 +169,7 @@ static uint64_t hash_info(const TrsCheckpointInfo *info)
          XXH3_64bits(info->early_stopping.value, (size_t)info->early_stopping.n * sizeof(double));
 }
 
-/* splitmix64: any number to a random one. */
+/* splitmix64, which maps any number to a random number. */
 static uint64_t random_of(uint64_t x)
 {
   x += 0x9e3779b97f4a7c15u;
@@ -177,17 +178,17 @@ static uint64_t random_of(uint64_t x)
   return x ^ (x >> 31);
 }
 
-/* What the flips are judged by. */
+/* The data to judge flips with. */
 typedef struct {
   const char *path;
   model good, found;
   uint64_t info, attributes;
   int64_t file_bytes;
   int fd;          /* of the copy */
-  int n_result[3]; /* detected, harmless, silent */
+  int n_result[3]; /* number detected, harmless and silent */
 } judge;
 
-/* What is not as it was, in a file that was read without an error; NULL: nothing. */
+/* The first difference in a file that was read without an error; NULL: none. */
 static const char *difference(judge *j, const TrsCheckpointInfo *info)
 {
   uint64_t attributes;
