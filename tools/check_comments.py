@@ -17,8 +17,16 @@ import sys
 
 COLUMNS, ALONE = 100, 2
 SOURCES = (".c", ".h", ".cu", ".cuh", ".inc", ".cpp")
-TESTS = ("regression/cuda_on_cpu",
+TESTS = ("regression/bench",
+         "regression/campaign",
+         "regression/cuda_on_cpu",
+         "regression/examples",
+         "regression/fault",
+         "regression/fuzz",
+         "regression/harness",
+         "regression/mpich",
          "regression/property",
+         "regression/python",
          "regression/unit")
 WIDTH = ("src", "gpu") + TESTS
 # files and folders (with all below them) that are held to the rules of voice: add a folder once its comments and pages are rewritten
