@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""check_bench.py [--lines REGEX ...] [--pictures NAME ...] -- COMMAND: runs a benchmark in an empty folder; each REGEX must match a line it prints, the
-pictures and a CSV of samples must be in results/, and nothing beside it."""
+"""check_bench.py [--lines REGEX ...] [--pictures NAME ...] -- COMMAND
+
+Runs a benchmark in an empty folder. Each REGEX must match a line that it prints. results/ must
+contain the pictures and a CSV of samples, and no other file may exist.
+"""
 import argparse
 import csv
 import glob

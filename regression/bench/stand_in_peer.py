@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Stands in for PEER_PYTHON in tests of the benchmarks: is given a peer's script and its options, prints what that would print, with made-up numbers."""
+"""Stands in for PEER_PYTHON in tests of the benchmarks. It gets a peer's script and options, and
+prints what the peer would print, with made-up numbers."""
 import json
 import os
 import sys

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What tools/bench_common.py promises, with made-up contestants: turns, thrown windows, medians, resuming, verdicts. Expected numbers are by hand."""
+"""Tests of tools/bench_common.py with made-up contestants: turns, discarded windows, medians,
+resuming, verdicts. Expected numbers are derived by hand."""
 import argparse
 import contextlib
 import io
@@ -23,7 +24,7 @@ class Turns(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.calls = []
-        self.shares = []  # foreign share of the windows to come; then 0
+        self.shares = []  # foreign share of the next windows, then 0
         self.real, common.window = common.window, self.window
         self.quiet = contextlib.redirect_stderr(io.StringIO())
         self.quiet.__enter__()
@@ -105,7 +106,8 @@ class Turns(unittest.TestCase):
 
 class Windows(unittest.TestCase):
     def test_own_work_is_not_foreign(self):
-        """A child that computes for a while is ours: the share cannot be more than what is left of the processors."""
+        """A child that computes for a while is ours. The foreign share is at most the rest of the
+        processors."""
         def work():
             return {"x": float(common.output_of([sys.executable, "-c", "print(sum(range(10**7)))"]))}
         figures, foreign = common.window(work)

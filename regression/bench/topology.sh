@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# topology.sh DEVICE BINARY MPIRUN... - the option file that -task bench writes is one that -task plan takes, and its numbers are bandwidths.
+# topology.sh DEVICE BINARY MPIRUN... - -task plan accepts the option file that -task bench writes,
+# and its numbers are plausible bandwidths.
 set -eu
 device=$1 binary=$2 memory=ddr
 shift 2
@@ -22,7 +23,7 @@ case $device in cuda) kind=GPUs ;; *) kind="CPU ranks" ;; esac
 grep -q "^  devices  *4 $kind" "$folder/plan.log" || { cat "$folder/plan.log"; exit 1; }
 "$binary" -task plan -plan_cost_model measured -options_file "$folder/topology.opts" -topology_world_size 4 -topology_compute_device "$device" \
   -tables a,b -tables_num_embeddings 100000 -tables_embedding_dim 64 > "$folder/plan.log"
-# A plan needs no model that takes the tables.
+# A plan needs no model for its tables.
 "$binary" -task plan -options_file "$folder/topology.opts" -topology_world_size 4 -topology_compute_device "$device" \
   -tables a,b -tables_num_embeddings 100000 -table_a_embedding_dim 64 -table_b_embedding_dim 32 > "$folder/plan.log"
 grep -q '^step: not predicted: .*dot needs equal embedding dims' "$folder/plan.log" || { cat "$folder/plan.log"; exit 1; }
