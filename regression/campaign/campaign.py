@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the classes of faults share: where things are, jobs without leftovers, what a good end is, and what is counted.
+"""Shared code of the classes of faults: paths, jobs that leave no processes, checks, and counts.
 
 A class of faults is a module with a class that has
-  name, unit, goal   what a run of it is called, what it counts, and how many of those a whole campaign wants
-  weight             its share of the time that is left
-  prepare()          makes what all cases start from; returns a reason to skip the class, or None
-  case(index)        runs case number index, which with the seed says everything about it; returns a Tally
-  end()              optional: files to keep in the output folder
+  name, unit, goal   its name, what it counts, and the count that a whole campaign must reach
+  weight             its share of the remaining time
+  prepare()          makes the start of all cases; returns a reason to skip the class, or None
+  case(index)        runs the case that the index and the seed determine; returns a Tally
+  end()              optional: saves files in the output folder
 """
 import dataclasses
 import os
@@ -22,12 +22,13 @@ import typing
 import trsrun
 
 STOPPED = 75  # stopped on request, after a checkpoint
-DOCUMENTED = {0, 64, 65, 66, 69, 71, 72, 73, 74, 75, 76, 78}  # 70 says that it is a bug
+DOCUMENTED = {0, 64, 65, 66, 69, 71, 72, 73, 74, 75, 76, 78}  # 70 means a bug
 LIMIT_S = 10
 MODEL = "-tables_embedding_dim 4 -dense_arch 8,4 -over_arch 8,1 -seed 1"
 RUN_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_pml": "ob1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
                    "OMPI_MCA_mpi_yield_when_idle": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "SLURM_NTASKS": "1",
-                   # PMIx's shared memory has a lock that a killed rank may hold: mpirun then waits for ever.
+                   # PMIx's shared memory has a lock. If a killed rank holds it, mpirun waits
+                   # forever.
                    "PMIX_MCA_gds": "hash"}
 SANITIZER_ENVIRONMENT = {"ASAN_OPTIONS": "detect_leaks=0:exitcode=99:strict_string_checks=1:allocator_may_return_null=1",
                          "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:exitcode=99"}
@@ -35,27 +36,28 @@ SANITIZER_ENVIRONMENT = {"ASAN_OPTIONS": "detect_leaks=0:exitcode=99:strict_stri
 
 @dataclasses.dataclass
 class Tally:
-    """What came of one case: how many of the class's units it tried, and what failed, in words."""
+    """The result of a case: the number of the class's units that it tried, and descriptions of
+    failures."""
     tried: int = 1
     failures: list = dataclasses.field(default_factory=list)
-    seconds: float = 0.0  # of a run that is to end soon
+    seconds: float = 0.0  # of a run that is expected to end soon
 
 
 @dataclasses.dataclass
 class Setting:
-    """The campaign that a class runs in."""
+    """The campaign in which a class runs."""
     binary: str
-    sanitized: str  # the build with sanitizers; "" where there is none
-    build: str  # build folder: the injector and other programs of the tests
+    sanitized: str  # the build with sanitizers, or ""
+    build: str  # build folder, with the injector and other test programs
     folder: str  # scratch, removed at the end
-    output: typing.Optional[str]  # folder for what is kept; None: nothing is
+    output: typing.Optional[str]  # output folder; None: nothing is saved
     seed: int
 
     def rng(self, name, index):
         return random.Random(f"{self.seed}/{name}/{index}")
 
     def fresh(self, name, good=None):
-        """An empty folder, or a copy of a good one."""
+        """An empty folder, or a copy of `good`."""
         path = os.path.join(self.folder, name)
         shutil.rmtree(path, ignore_errors=True)
         if good:
@@ -69,12 +71,13 @@ class Setting:
         return os.path.join(self.build, "regression", "fault", "libfault_preload.so")
 
     def fault(self, folder, function, n, what, rank):
-        """Environment that lets call number n of a function fail on a rank."""
+        """Environment in which call number n of a function fails on a rank."""
         return {"TRS_FAULT": f"{function} {n} {what} {rank}", "TRS_FAULT_PROGRAM": os.path.realpath(self.binary), "TRS_FAULT_PATH": folder,
                 "LD_PRELOAD": self.injector}
 
     def counts(self, ranks, words, folder, of="open"):
-        """Runs well and counts: a list by rank of {function: calls on files in the folder}."""
+        """Run successfully and count calls. Returns, by rank, {function: calls for files in the
+        folder}."""
         environment = dict(self.fault(folder, of, 0, 0, 0), TRS_FAULT_COUNTS=os.path.join(folder, "counts"))
         result = trsrun.Job(self.binary, ranks, words, folder, environment=environment).wait(60)
         trsrun.check(result.status == 0, f"counting calls: exit {result.status}\n{result.text[-2000:]}")
@@ -86,7 +89,8 @@ class Setting:
 
 
 def processes(marker):
-    """pid -> rank (None: mpirun, a shell, the child with which a rank checks a file) of the live processes that a job with this marker started."""
+    """pid -> rank of the live processes of the job with this marker. The rank is None for mpirun, a
+    shell, and the child with which a rank checks a file."""
     found, parents, wanted = {}, {}, f"TRS_JOB={marker}".encode()
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -107,7 +111,8 @@ def processes(marker):
 
 
 class Victim:
-    """A job that is meant to be killed: the program directly under mpirun, or alone. Nothing of it is left behind."""
+    """A job that the test will kill: the program directly under mpirun, or without mpirun. It
+    leaves no processes or files."""
     serial = 0
     lock = threading.Lock()
 
@@ -116,7 +121,7 @@ class Victim:
             Victim.serial += 1
             self.marker = f"{os.getpid()}.{Victim.serial}"
         self.ranks, self.scratch = ranks, os.path.join(folder, f".tmp-{self.marker}")
-        os.makedirs(self.scratch)  # what a killed mpirun leaves in its TMPDIR
+        os.makedirs(self.scratch)  # for files that a killed mpirun leaves in its TMPDIR
         variables = dict(os.environ, TRS_JOB=self.marker, TMPDIR=self.scratch, OMPI_MCA_btl_vader_backing_directory=self.scratch)
         variables.update(environment or {})
         command = (trsrun.MPIRUN + ["-n", str(ranks)] if ranks > 1 else []) + [binary] + words
@@ -128,7 +133,7 @@ class Victim:
         return {rank: pid for pid, rank in found.items() if rank is not None} if self.ranks > 1 else {0: self.process.pid}
 
     def end(self, limit_s=LIMIT_S):
-        """Waits for all of its processes; (status, text, problem)."""
+        """Wait for all of the job's processes. Returns (status, text, problem)."""
         limit_s, problem = limit_s * trsrun.patience(), ""
         start_s = time.monotonic()
         try:
@@ -162,7 +167,9 @@ def errors_in(text):
 
 
 def check_end(result, ranks, statuses=DOCUMENTED):
-    """A run ended as documented: the same status of these on all ranks, one message for a failure and none for a success, no report of a sanitizer. Returns the status."""
+    """Check that a run ended as documented: all ranks have the same status, which is one of these.
+    A failure has one message, and a success none. No sanitizer reports an error. Returns the
+    status."""
     noted = set(result.ranks.values())
     trsrun.check(len(noted) == 1 and len(result.ranks) == ranks, f"exit status by rank {result.ranks}, mpirun {result.status}:\n{tail(result.text)}")
     status = noted.pop()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Flipped bits: one bit of a checkpoint is turned, and reading it is refused, or gives the very values that were written.
+"""Flipped bits: reading a checkpoint with one flipped bit is refused, or gives the written values.
 
-Kinds of checkpoints: of one rank; of three ranks with tables cut by columns and rows (chunked, with column states); of half-precision tables
-with adam's states; quantised for inference. flip_checkpoint.c reads in one process, through io/'s own functions.
+Kinds of checkpoints: of one rank; of three ranks with tables cut by columns and rows (chunked, with
+column states); of half-precision tables with adam's states; and quantised for inference.
+flip_checkpoint.c reads them in one process, with io/'s functions.
 """
 import os
 import re
@@ -41,7 +42,8 @@ class Flips:
             self.files.append(os.path.join(folder, "flip.h5"))
 
     def case(self, index):
-        """A hundred flips of one file. A flip that ends the process is a failure, and the rest goes on after it."""
+        """A hundred flips of one file. If a flip ends the process, this is a failure, and the
+        remaining flips continue."""
         path, first, tally = self.files[index % len(self.files)], index * PER_CASE, Tally(PER_CASE)
         end = first + PER_CASE
         while first < end:

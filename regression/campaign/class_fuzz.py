@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Mutated inputs in process: libFuzzer's, with clang's ASan and UBSan, to the parsers of regression/fuzz.
+"""Mutated inputs in process: libFuzzer, with clang's ASan and UBSan, on the parsers of
+regression/fuzz.
 
-A case is one run of one target from its small corpus, which the seed decides: plans, option files, YAML, datasets and checkpoints. Files of HDF5 are
-looked at in a child process first, as the program does it, which takes milliseconds: they get fewer inputs.
+A case is a run of one target from a small corpus that depends on the seed: plans, option files,
+YAML, datasets and checkpoints. HDF5 files are first checked in a child process, as the program
+does. This takes milliseconds, so these targets get fewer inputs.
 """
 import os
 import shutil
@@ -53,7 +55,7 @@ class Fuzz:
         return tally
 
     def keep(self, found, index):
-        """Moves what libFuzzer says is the bad input to the output folder, and names it."""
+        """Move the input that libFuzzer reports to the output folder, and name it."""
         bad = [name for name in os.listdir(found) if name.startswith(("crash-", "timeout-", "oom-", "slow-unit-"))]
         if not bad or not self.s.output:
             return bad

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Failing system calls: each call on a file of the run fails once, with each error that it can have, on each of 1, 2 and 3 ranks.
+"""Failing system calls: each call on a run's files fails once, with each possible error and rank.
 
-The run resumes a checkpoint, writes two more, its results, its last weights and its plan. Calls are counted first; the cases are all of them in
-an order that the seed gives. Afterwards every rank has left with the same documented status and one message, no temporary file is left,
-and every file is what it was before or what the run without a fault makes of it.
+The run resumes a checkpoint, and writes two more, its results, its last weights and its plan, on 1,
+2 and 3 ranks. Calls are counted first. The cases are all counted calls in an order that depends on
+the seed. Afterwards, every rank has ended with the same documented status and one message, and no
+temporary file is left. Every file is either unchanged or equal to the file of a run without a
+fault.
 """
 import errno
 import json
@@ -33,7 +35,8 @@ class Io:
         self.cases, self.good, self.whole = [], {}, {}
 
     def prepare(self):
-        """Good folders for each number of ranks, what the run makes of them, and the list of cases."""
+        """Make good folders for each number of ranks, the results of the run, and the list of
+        cases."""
         for ranks in (1, 2, 3):
             good = self.good[ranks] = self.s.fresh(f"io-good-{ranks}")
             trsrun.write_dataset(os.path.join(good, "train.h5"))

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kills: a training is killed and resumed again and again, and ends with the bits of one that was left alone.
+"""Kills: a training that is killed and resumed repeatedly has the bits of an uninterrupted one.
 
-A case is a chain of up to ten kills in one folder. Every run of it resumes what the run before left, and is the next victim, so
-that a kill costs one start. The last run is left alone. Half of the kills come at a counted call of a system function on
-a file of the folder (in the middle of a write, at a rename, while a checkpoint is read for the resume), the other half after a random time.
-Chains run on 1, 2 or 3 ranks; with -reproducible each run of a chain has another number of ranks.
+A case is a chain of up to ten kills in one folder. Every run resumes the checkpoint of the previous
+run and is the next victim, so a kill costs one start. The last run is not killed. Half of the kills
+occur at a counted system call on a file of the folder (during a write, at a rename, or while a
+resume reads a checkpoint). The other half occur after a random time. Chains run on 1, 2 or 3 ranks.
+With -reproducible, each run of a chain has another number of ranks.
 """
 import os
 import signal
@@ -21,7 +22,8 @@ STEPS, GLOBAL_BATCH, PER_CHAIN = 120, 12, 10
 TABLES = "-table_item_sharding_types row_wise -table_user_sharding_types table_wise -table_tag_sharding_types column_wise"
 AT_CALLS = ["pwrite", "pwrite half", "fsync", "rename", "ftruncate", "fallocate", "open", "pread", "unlink", "close", "malloc"]
 AT_TIMES = ["KILL rank", "KILL rank", "KILL all", "KILL mpirun", "TERM rank", "USR1 mpirun", "INT mpirun", "TERM mpirun", "USR1 all"]
-EXPECTED = ("stopped on request", "stopped by", "(-watchdog_seconds)", "second signal")  # what a dying run may say
+# messages that a run may print as it ends
+EXPECTED = ("stopped on request", "stopped by", "(-watchdog_seconds)", "second signal")
 
 
 def options(ranks, reproducible, more=""):
@@ -46,7 +48,7 @@ class Kills:
             check(result.status == 0, f"the run that is left alone: exit {result.status}\n{tail(result.text)}")
             self.whole["any" if reproducible else ranks] = folder
             self.seconds[ranks] = result.seconds
-        for ranks in (1, 2, 3):  # calls of a run that resumes and does some eight steps
+        for ranks in (1, 2, 3):  # calls of a run that resumes and trains about eight steps
             folder = self.s.fresh(f"kills-count-{ranks}", self.good)
             words = options(ranks, False, "-checkpoint_dir ckpt -checkpoint_every 1 -resume")
             words[words.index("-steps") + 1] = "2"
@@ -83,7 +85,8 @@ class Kills:
         return tally
 
     def choose(self, rng, ranks):
-        """("call", function, what, number, rank) or ("time", signal, whom, seconds, seconds until KILL)."""
+        """("call", function, what, number, rank) or ("time", signal, target, seconds, seconds until
+        KILL)."""
         if rng.random() < 0.5:
             name = rng.choice(AT_CALLS)
             function, victim = name.split()[0], rng.randrange(ranks)
@@ -97,7 +100,7 @@ class Kills:
         return "time", number, whom if ranks > 1 else "rank", rng.random() * self.seconds[ranks], after_s
 
     def one_run(self, how, ranks, words, folder, rng):
-        """One run, killed so. Returns whether it finished all the same."""
+        """Run once with this kill. Returns whether the run finished nevertheless."""
         environment = self.s.fault(folder, how[1], how[3], how[2], how[4]) if how and how[0] == "call" else None
         job = Victim(self.s.binary, ranks, words, folder, environment)
         if how and how[0] == "time":
@@ -133,7 +136,7 @@ class Kills:
             kill(rng.choice(sorted(ranks.values())), number)
 
     def check_folder(self, folder):
-        """Every file that has its final name is whole."""
+        """Every file that has its final name is complete."""
         names = [os.path.join("ckpt", name) for name in os.listdir(os.path.join(folder, "ckpt"))] if os.path.isdir(os.path.join(folder, "ckpt")) else []
         for name in [n for n in names if n.endswith(".h5") and not os.path.basename(n).startswith(".")] + ["run.h5", "final.h5"]:
             path = os.path.join(folder, name)

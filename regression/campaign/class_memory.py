@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Failing allocations: the N-th allocation of the program, of PETSc for it, or of jansson and libyaml fails.
+"""Failing allocations: the N-th allocation of the program, PETSc, jansson or libyaml fails.
 
-The run on one rank reads YAML, resumes a checkpoint, plans, trains, evaluates and writes. It ends with 71 and one message that says so, or with the bits
-of a run that had memory; what was there before stays.
+Only PETSc's allocations for the program count. The run on one rank reads YAML, resumes a
+checkpoint, plans, trains, evaluates and writes. It must end with 71 and one message, or with the
+bits of a run that had enough memory. Existing files must stay.
 """
 import os
 import shutil
@@ -32,7 +33,8 @@ class Memory:
         check(result.status == 0, tail(result.text))
         whole = self.s.fresh("memory-whole", self.good)
         self.n_calls = self.s.counts(1, f"{RUN} -steps 4", whole, "malloc")[0]["malloc"]
-        first = self.s.counts(1, "-version", self.s.fresh("memory-start"), "malloc")[0]["malloc"]  # those of PETSc and MPI as they start
+        # allocations of PETSc and MPI at start
+        first = self.s.counts(1, "-version", self.s.fresh("memory-start"), "malloc")[0]["malloc"]
         self.calls = list(range(first, self.n_calls + 1))
         self.s.rng(self.name, "order").shuffle(self.calls)
         self.goal = self.n_cases = len(self.calls)

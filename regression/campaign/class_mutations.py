@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Mutated inputs through the whole program, built with ASan and UBSan: datasets, checkpoints, plans, option files and YAML.
+"""Mutated datasets, checkpoints, plans, options and YAML in the whole program, with ASan and UBSan.
 
-Half are changed in their structure, half in their bytes (mutate.py), some in both. Most run on one rank, a quarter on two or three. Each run
-ends within ten seconds, on every rank with the same documented status, and with one message unless that is 0.
+Half of the inputs are changed in their structure, half in their bytes (mutate.py), and some in
+both. Most run on one rank, and a quarter on two or three. Each run ends within ten seconds, with
+the same documented status on every rank. It prints one message unless the status is 0.
 """
 import os
 
@@ -13,7 +14,7 @@ from trsrun import check
 
 LAYOUT = "-table_user_sharding_types row_wise -table_item_sharding_types table_wise"
 TRAIN = f"-data_train train.h5 -batch_size 6 -steps 3 {MODEL}"
-# the file that is mutated, and runs that take it
+# the file to mutate, and runs that read it
 KINDS = {
     "dataset": ("train.h5", [TRAIN, TRAIN + " -data_shuffle -data_eval train.h5", TRAIN + " -bounds_check_mode warning -data_check warn -drop_last",
                              f"-task eval -data_eval train.h5 -init_from model.h5 -batch_size 6 {MODEL}"]),
@@ -62,7 +63,8 @@ class Mutations:
             return "no build with sanitizers: regression/sanitize/sanitize.sh build build/sanitize makes one"
         good = self.good = self.s.fresh("mutations-good")
         trsrun.write_dataset(os.path.join(good, "train.h5"))
-        trsrun.write_dataset(os.path.join(good, "old.h5"), libver="earliest")  # without checksums of what HDF5 keeps about itself
+        # HDF5's own structures have no checksums
+        trsrun.write_dataset(os.path.join(good, "old.h5"), libver="earliest")
         for n, words in ((3, f"{TRAIN} -checkpoint_final model.h5 -output run.h5 -plan_output plan.json {LAYOUT}"), (2, f"{TRAIN} -steps 2 -checkpoint_dir ckpt -checkpoint_every 1"),
                          (1, f"-task predict -data_eval train.h5 -init_from model.h5 -tables_data_type int8 -quant_checkpoint quant.h5 -batch_size 6 {MODEL}")):
             words = words.replace("-steps 3", "") if words.count("-steps") == 2 else words

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The soak: a training on two ranks that is stopped, killed and resumed for as long as there is time, while its memory and open files are watched.
+"""The soak: a training on two ranks that is repeatedly stopped, killed and resumed.
 
-A case is a round: some runs of 5 to 30 s, each ended by a fault, and the last by a request to stop. What the round ends with is then compared, bit for bit, with
-the same steps in one run from where the round began. Resident memory and open files of each rank are sampled once a second and written to soak.csv; in the second half
-of a run memory may not grow by more than 1 KiB a step, and open files may not become ever more.
+It continues while there is time, and its memory and open files are watched. A case is a round:
+several runs of 5 to 30 s. A fault ends each run except the last, which is requested to stop. The
+end of the round is then compared, bit for bit, with the same steps in one run from the round's
+beginning. Resident memory and open files of each rank are sampled once a second and written to
+soak.csv. In the second half of a run, memory may grow by at most 1 KiB a step, and the number of
+open files must not keep growing.
 """
 import csv
 import os
@@ -22,7 +25,7 @@ RUNS_A_ROUND, RANKS = 5, 2
 FAULTS = ["KILL rank", "KILL all", "KILL mpirun", "USR1 mpirun", "TERM rank", "USR1 mpirun", "TERM rank"]
 RUN = (f"-data_train train.h5 -batch_size 64 -data_shuffle -report_interval 1 -output run.h5 {MODEL} -tables_embedding_dim 16 -dense_arch 64,16 -over_arch 64,1 "
        "-metrics_every 1000").replace("-tables_embedding_dim 4 -dense_arch 8,4 -over_arch 8,1", "")
-# Slopes of fewer steps or samples are start-up and the habits of the allocator.
+# With fewer steps or samples, a slope shows the start-up and the allocator's behaviour.
 MOST_BYTES_A_STEP, LEAST_STEPS, LEAST_SAMPLES = 1024, 4000, 8
 
 
@@ -48,7 +51,7 @@ class Soak:
             self.compare(begin)
         except trsrun.Failed as problem:
             tally.failures.append(f"run {tally.tried} of the round: {problem}")
-            self.prepare()  # the next round begins anew
+            self.prepare()  # the next round starts from the beginning
         return tally
 
     def one_run(self, index, run, how, rng):
@@ -79,7 +82,7 @@ class Soak:
                 with open(f"/proc/{pid}/statm", encoding="ascii") as file:
                     resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
                 found.append((second, rank, step, resident, len(os.listdir(f"/proc/{pid}/fd"))))
-            except (OSError, IndexError):  # it has just ended
+            except (OSError, IndexError):  # the process has just ended
                 continue
         return found
 
@@ -92,13 +95,15 @@ class Soak:
     def check_slopes(samples, how):
         for rank in range(RANKS):
             mine = np.array([sample for sample in samples if sample[1] == rank], np.float64)
-            mine = mine[mine[:, 2] > mine[0, 2]] if len(mine) else mine  # a starved machine may start for half of the run
+            # on a busy machine, the start may take half of the run
+            mine = mine[mine[:, 2] > mine[0, 2]] if len(mine) else mine
             mine = mine[len(mine) // 2:]
             if len(mine) < LEAST_SAMPLES or mine[-1, 2] - mine[0, 2] < LEAST_STEPS:
                 continue
             slope = np.polyfit(mine[:, 2], mine[:, 3], 1)[0]
             check(slope <= MOST_BYTES_A_STEP, f"{how}: rank {rank} grows by {slope:.0f} bytes a step")
-            # Writing a checkpoint takes some files more for a while; files that are never closed become ever more.
+            # Writing a checkpoint opens more files temporarily. Only files that are never closed
+            # accumulate.
             early, late = np.array_split(mine[:, 4], 2)
             check(late.min() <= early.max(), f"{how}: rank {rank} has first {early.min():.0f} to {early.max():.0f}, then {late.min():.0f} files open and more")
 
@@ -111,7 +116,7 @@ class Soak:
         check(not leftovers(os.path.join(self.folder, "ckpt")), "temporary files are left")
 
     def end(self):
-        """The samples, as soak.csv."""
+        """Write the samples as soak.csv."""
         if self.s.output and self.samples:
             os.makedirs(self.s.output, exist_ok=True)
             with open(os.path.join(self.s.output, "soak.csv"), "w", encoding="ascii", newline="") as file:

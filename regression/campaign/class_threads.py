@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Threads: the tests of pipelines, readers and exchanges in a build with ThreadSanitizer, which regression/sanitize makes."""
+"""Threads: tests of pipelines, readers and exchanges in regression/sanitize's ThreadSanitizer
+build."""
 import os
 import subprocess
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Mutations of input files, all drawn from a random.Random: of bytes, of lines and words, of JSON trees, and of the structure of HDF5 files."""
+"""Random mutations of input files, drawn from a random.Random: of bytes, of lines and words, of
+JSON trees, and of the structure of HDF5 files."""
 import json
 import re
 
@@ -12,7 +13,8 @@ WORDS = NUMBERS + ["", "true", "none", "auto", "a,b", ",,,", "a,a", "é€", "\x
 
 
 def bytes_of(rng, data, dictionary=()):
-    """One to four edits of bytes: a bit, a byte, a range dropped, repeated, zeroed or made random, a cut, a word put in."""
+    """One to four edits of bytes: change a bit or a byte; drop, repeat, zero or randomise a range;
+    cut; insert a word."""
     data = bytearray(data)
     for _ in range(rng.randint(1, 4)):
         at, n = rng.randrange(len(data) + 1), rng.choice([1, 2, 4, 8, 16, 64, 512])
@@ -37,7 +39,7 @@ def bytes_of(rng, data, dictionary=()):
 
 
 def text_of(rng, text):
-    """Lines dropped, repeated, swapped, indented; words replaced by odd ones."""
+    """Drop, repeat, swap or indent lines; replace words by unusual ones."""
     lines = text.splitlines()
     for _ in range(rng.randint(1, 3)):
         i = rng.randrange(len(lines)) if lines else 0
@@ -61,7 +63,8 @@ def text_of(rng, text):
 
 
 def json_of(rng, text):
-    """One to three places of a JSON tree: dropped, repeated, or of another value or type."""
+    """Change one to three places of a JSON tree: drop or repeat them, or change their value or
+    type."""
     tree = {"root": json.loads(text)}
     for _ in range(rng.randint(1, 3)):
         places, waiting = [], [tree]
@@ -83,7 +86,7 @@ def json_of(rng, text):
 
 
 def other_values(rng, values):
-    """An array of the same shape and type with some odd numbers."""
+    """An array of the same shape and type with some unusual numbers."""
     values = np.array(values)
     if values.size == 0 or values.dtype.kind not in "iuf":
         return values
@@ -97,7 +100,7 @@ def other_values(rng, values):
 
 
 def other_shape(rng, values):
-    """The same numbers in another shape, or more or fewer of them."""
+    """The same numbers in another shape, or with fewer or more of them."""
     values = np.array(values)
     edit = rng.randrange(6)
     if values.ndim == 0 or edit == 0:
@@ -114,7 +117,8 @@ def other_shape(rng, values):
 
 
 def other_type(rng, values):
-    """The same numbers as another type, other bytes first among them; or strings, compounds, or lists of any length."""
+    """The same numbers with another type, including another byte order; or strings, compounds, or
+    lists of any length."""
     values = np.array(values)
     if values.dtype.kind not in "iufb" or rng.random() < 0.15:
         return rng.choice([np.array([b"text"] * max(1, min(values.size, 9))), np.zeros(3, [("a", "i4"), ("b", "f8")]), np.zeros(2, "V7")])
@@ -124,7 +128,7 @@ def other_type(rng, values):
 
 
 def replace(rng, h, name, values):
-    """The dataset anew, perhaps chunked and filtered."""
+    """Write the dataset again, possibly chunked and filtered."""
     values, attributes, options = np.asarray(values), dict(h[name].attrs), {}
     if values.ndim and values.size and rng.random() < 0.4:
         options = rng.choice([{"chunks": tuple(max(1, n // 2) for n in values.shape)}, {"compression": "gzip"}, {"compression": "gzip", "shuffle": True},
@@ -137,7 +141,8 @@ def replace(rng, h, name, values):
 
 
 def other_object(rng, h, name):
-    """Something else of that name: nothing, a link that leads nowhere or in a circle, a group, a dataset that claims to be huge, or one of no extent."""
+    """Replace the object by nothing, a dangling or circular link, a group, a dataset that claims to
+    be huge, or a dataset without extent."""
     edit = rng.randrange(8)
     del h[name]
     if edit == 1:
@@ -157,7 +162,7 @@ def other_object(rng, h, name):
 
 
 def other_attribute(rng, node):
-    """One attribute of an object: gone, another value, another type, another shape."""
+    """Change one attribute of an object: remove it, or change its value, type or shape."""
     if not node.attrs:
         node.attrs["odd"] = 1
         return
@@ -177,10 +182,10 @@ def other_attribute(rng, node):
 
 
 def hdf5_of(rng, path):
-    """One to three changes of the structure of the file."""
+    """Change the structure of the file in one to three places."""
     with h5py.File(path, "r+") as h:
         if "checksums" in h and rng.random() < 0.6:
-            del h["checksums"]  # else they alone are what is met
+            del h["checksums"]  # otherwise every mutation would only fail its checksum
         for _ in range(rng.randint(1, 3)):
             names = []
             h.visit(names.append)

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The campaign of faults: kills, failing calls, flipped bits, mutated inputs, failing allocations, threads, and a soak.
+"""The campaign of faults: kills, failing calls, flipped bits, mutated inputs, failing allocations,
+threads, and a soak.
 
-  run.py --minutes 60 --output table                  everything, the time shared out among the classes
-  run.py --minutes 10 --only kills,io --seed 7        some classes, other cases
-  run.py --only kills --slice 0.02                    a number of cases, whatever time they take: this share of the goals
-  run.py --only io --seed 7 --case 42                 one case once more, with its files kept in the output folder
-  run.py --list                                       the classes, what they count and how many they want
+  run.py --minutes 60 --output table            all classes, which share the time
+  run.py --minutes 10 --only kills,io --seed 7  some classes, other cases
+  run.py --only kills --slice 0.02              this share of the goal's cases, regardless of time
+  run.py --only io --seed 7 --case 42           one case again, with its files in the output folder
+  run.py --list                                 the classes, their units and their goals
 
-A class ends at its goal, or when its share of the time is over. What it tried, what survived, and the command of each failure are in the
-output folder as campaign.txt, campaign.csv and campaign.json. Exit status: 0 all survived, 1 something failed, 2 wrong arguments, 77 nothing
-could be run. Every case is made from the seed, the class and its number alone.
+A class ends at its goal, or when its share of the time is over. The output folder has campaign.txt,
+campaign.csv and campaign.json, with the number of tried and survived units and the command of each
+failure. Exit status: 0 all survived, 1 something failed, 2 wrong arguments, 77 nothing could run. A
+case depends only on the seed, the class and its number.
 """
 import argparse
 import csv
@@ -33,11 +35,11 @@ import campaign  # noqa: E402
 import trsrun  # noqa: E402
 
 CLASSES = {"flips": "Flips", "memory": "Memory", "fuzz": "Fuzz", "threads": "Threads", "kills": "Kills", "io": "Io", "mutations": "Mutations", "soak": "Soak"}
-SHOWN_FAILURES = 3  # of a class on the screen; files have all
+SHOWN_FAILURES = 3  # of a class on the screen; files have all of them
 
 
 class Record:
-    """What a class has done so far; cases of it end on several threads."""
+    """The results of a class so far. Its cases end on several threads."""
 
     def __init__(self, kind, seed):
         self.kind, self.seed, self.lock = kind, seed, threading.Lock()
@@ -45,7 +47,7 @@ class Record:
         self.failures, self.skipped, self.seconds, self.slowest = [], "", 0.0, (0.0, -1)
 
     def add(self, index, tally):
-        """Case -1 is what comes before the first one."""
+        """Run one case. Case -1 is the preparation."""
         with self.lock:
             self.cases += 1
             self.tried += tally.tried
@@ -67,13 +69,14 @@ def one_case(kind, index, record):
         tally = kind.case(index)
     except trsrun.Failed as problem:
         tally = campaign.Tally(1, [str(problem)])
-    except Exception:  # the harness's own mistake is a failure, too, and the other cases go on
+    except Exception:  # an error of the harness is also a failure, and the other cases continue
         tally = campaign.Tally(1, [traceback.format_exc(limit=-2)])
     record.add(index, tally)
 
 
 def run_class(kind, record, until_s, jobs, scale):
-    """Cases 0, 1, 2, ... on so many threads, until the goal or the time is reached, or there are no more."""
+    """Run cases 0, 1, 2, ... on this number of threads, until the goal or the time is reached, or
+    no case is left."""
     goal, end, indices = max(1, round(kind.goal * scale)), getattr(kind, "n_cases", None), iter(range(1 << 30))
 
     def work():
@@ -92,7 +95,7 @@ def run_class(kind, record, until_s, jobs, scale):
 
 
 def run_campaign(args, setting):
-    """The record of every class that was asked for, one after the other."""
+    """The records of all requested classes, one after another."""
     until_s = time.monotonic() + 60 * args.minutes if args.minutes else float("inf")
     kinds = [getattr(importlib.import_module(f"class_{name}"), CLASSES[name])(setting) for name in CLASSES if name in args.only]
     records = []
@@ -177,7 +180,7 @@ def main():
             print(f"{name:10} {kind.goal:8} {kind.unit:18} {importlib.import_module(kind.__module__).__doc__.splitlines()[0]}")
         return 0
     os.environ.update(campaign.RUN_ENVIRONMENT)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the scratch folder is removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the scratch folder is removed
     folder = tempfile.mkdtemp(prefix="trshard-campaign-")
     setting = campaign.Setting(args.binary, args.sanitized if os.access(args.sanitized, os.X_OK) else "", args.build, folder, args.output, args.seed)
     try:
