@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# A second build, with the CUDA backends on their stand-in (README.md), which looks for races; and tests in it:
+# A second build, with the CUDA backends on their stand-in (README.md), which detects races, and
+# tests in this build:
 #
 #   cuda_on_cpu.sh build|unit|property|golden|golden_long|case|case_long|bundle|fault BUILD_FOLDER
 #   TRS_LONG in the environment: more of property, golden and case
-#   cuda_on_cpu.sh nvcc BUILD_FOLDER      the real thing: nvcc for all GPUs, warnings are errors; it runs on CPUs, and says why not on a GPU
+#   cuda_on_cpu.sh nvcc BUILD_FOLDER      a real build: nvcc for all GPUs, with warnings as errors.
+#                                         It runs on CPUs, and explains why it cannot use a GPU.
 #
-# On the stand-in -device auto is cuda and -comm_backend auto is nccl, so the same tests run on the other backends.
+# On the stand-in, -device auto is cuda and -comm_backend auto is nccl, so the same tests run on the
+# other backends.
 set -euo pipefail
 what=$1
 build=$2
@@ -45,14 +48,14 @@ case $what in
   unit)
     if [ ! "$long" ]; then export TRS_FEW=1; fi # fewer widths of tables
     ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -R '^(unit/(gpu|api/(collection|rows|stream)-n[12]|comm/comm|data/(assemble|reader)|sparse/unique_bags|compute/(bags|tbe|units|sequence))|cuda_traps)' -LE long "${others[@]}"
-    # one rank that sends to itself, as one GPU tests NCCL
+    # one rank that sends to itself, to test NCCL on one GPU
     TRSHARD_NCCL_ALONE=1 mpirun -n 1 "$build/regression/unit_comm_comm"
     if TRSHARD_NCCL_ALONE=1 NCCL_ON_CPU_FAULT=0,1,error mpirun -n 1 "$build/regression/unit_comm_comm" > "$build/alone.txt" 2>&1; then
       echo "cuda_on_cpu.sh: one rank alone does not send by NCCL" >&2
       exit 1
     fi
     ;;
-  property) # random models and plans beside the definition
+  property) # random models and plans against the definition
     property=$build/regression/property/property_sharded_ebc
     of=$((long ? 1 : 4))
     mpirun -n 1 "$property" --device cuda --backend nccl --draws $((20 / of))
@@ -82,7 +85,7 @@ case $what in
     ;;
   case_long)
     run_cases cuda_expected cuda_exchange cuda_resume cuda_predict reproducible sequences_reproducible dense_optimizers average_of_weights
-    # does the GPU's benchmark run through? What it measures here is no measurement
+    # checks that the GPU's benchmark runs; its times here are meaningless
     TRSHARD_PYTHON=$python "$source/tools/bench_gpu.sh" "$build" --tables 2 --rows 100 --dims 8 --batch 8 --rounds 1 --copy_bytes 4096 --steps 16 --model_dim 8 --pooling 2 --mlperf_rows_by 100000 |
       tee "$build/bench_gpu.txt" | tail -30
     grep -qE '^backward\+rowwise_adagrad, D 8 fp16, .* (NOT MET|met)$' "$build/bench_gpu.txt"
@@ -90,7 +93,7 @@ case $what in
     [ "$(grep -cE '^(DLRM|DCN|MLPerf) (fp32|tf32|bf16), compute stages of a step, ms +[0-9].*(NOT MET|met)$' "$build/bench_gpu.txt")" = 9 ]
     [ "$(grep -cE '^(DLRM|DCN) tf32, batch 1, samples/s with graphs +[0-9].*(NOT MET|met)$' "$build/bench_gpu.txt")" = 2 ]
     ;;
-  bundle) # what a machine with a GPU gets, and all that `run gpu` does there
+  bundle) # the bundle for a machine with a GPU, and all tests of `run gpu` there
     TRSHARD_BUNDLE_LEVEL=0 "$source/regression/tools/bundle.sh" "$build"
     ;;
   fault) run_cases nccl_error nccl_hang nccl_stuck nccl_init ;;

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Whole runs on a GPU, or on what stands in for one: as on the CPU, the same bits every time, and an end to every exchange.
+"""Whole runs on a GPU, or on its stand-in: results agree with the CPU, every run gives the same
+bits, and every exchange ends.
 
-Run by regression/case/case.py; the names of the environment's NCCL_ON_CPU_ and CUDA_ON_CPU_ variables are the stand-in's.
+regression/case/case.py runs this module. Environment variables that begin with NCCL_ON_CPU_ and
+CUDA_ON_CPU_ belong to the stand-in.
 """
 import json
 import os
@@ -19,9 +21,9 @@ from law_predict import TYPES, check_near, make_trained, predicted
 from law_runs import check_same_evaluations, evaluations
 from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, losses, run, same_bits, thin, write_dataset
 
-SHARED = os.environ.get("TRS_GPU_OPTIONS")  # of a machine with fewer GPUs than ranks
+SHARED = os.environ.get("TRS_GPU_OPTIONS")  # for a machine with fewer GPUs than ranks
 NCCL, MPI = ([f"-device cuda {SHARED}"] * 2) if SHARED else ("-device cuda -comm_backend nccl", "-device cuda -comm_backend mpi")
-TOLERANCE = 1e-5  # sums in another order than the CPU's
+TOLERANCE = 1e-5  # sums are in another order than on the CPU
 
 
 def options_of(ranks):
@@ -29,7 +31,8 @@ def options_of(ranks):
 
 
 def test_cuda_as_cpu(binary, folder):
-    """Losses and the final checkpoint of NCCL and MPI runs are the CPU's; between the two they are the same bits."""
+    """Losses and final checkpoints of NCCL and MPI runs agree with the CPU's. NCCL and MPI give the
+    same bits."""
     make(folder)
     for ranks in thin((1, 2, 4), (2,)):
         shared = f"{options_of(ranks)} -epochs 2"
@@ -43,7 +46,8 @@ def test_cuda_as_cpu(binary, folder):
 
 
 def test_cuda_bad_ids(binary, folder):
-    """The GPU makes batches of the file's samples: ids out of their tables are repaired, counted and told of as on the CPU, in any order of samples."""
+    """The GPU assembles batches from the file's samples. Ids outside their tables are repaired,
+    counted and reported as on the CPU, in any order of samples."""
     make(folder)
     path = os.path.join(folder, "train.h5")
     with h5py.File(path, "r+") as h:
@@ -63,7 +67,7 @@ def test_cuda_bad_ids(binary, folder):
 
 
 def test_cuda_not_finite(binary, folder):
-    """A NaN in the data ends a run as on the CPU: no layer turns it into a number."""
+    """A NaN in the data ends a run as on the CPU. No layer turns it into a number."""
     make(folder)
     with h5py.File(os.path.join(folder, "train.h5"), "r+") as h:
         h["dense"][40, 0] = np.nan
@@ -75,7 +79,8 @@ def test_cuda_not_finite(binary, folder):
 
 
 def test_cuda_growing_batches(binary, folder):
-    """Batches far larger than those before: the reader's memory grows with the first half of a batch in it, with weights of ids and of samples, in any order."""
+    """If batches are far larger than earlier ones, the reader's memory grows while it holds the
+    first half of a batch. Weights of ids and of samples are included, in any order."""
     for name, samples, bag in (("short", 480, 1), ("long", 96, 200)):
         write_dataset(os.path.join(folder, f"{name}.h5"), samples, seed=bag, features=FEATURES, weighted=True, largest_bag=bag, sample_weights=0.5)
     for more in thin(("", "-data_shuffle", "-table_word_is_weighted -reader_threads 3", "-table_word_is_weighted -data_shuffle"), ("-data_shuffle", "-table_word_is_weighted -reader_threads 3")):
@@ -88,7 +93,7 @@ def test_cuda_growing_batches(binary, folder):
 
 
 def test_cuda_repeat(binary, folder):
-    """The same bits whatever the order in which streams and warps run, and with every pipeline."""
+    """The bits do not depend on the order in which streams and warps run, nor on the pipeline."""
     make(folder)
     wanted, state = train(binary, folder, "first", 2, f"{MIXED} -epochs 2 {NCCL}", limit_s=240)
     every = (("third", "77", "base"), ("fourth", "5", "prefetch_sparse_dist"), ("second", "2", "sparse_dist"))
@@ -100,7 +105,7 @@ def test_cuda_repeat(binary, folder):
 
 
 def test_cuda_interactions(binary, folder):
-    """Interactions that have kernels or an order of kernels of their own are the CPU's."""
+    """Interactions with special kernels or kernel orders agree with the CPU."""
     make(folder)
     for kind, numbers in (("dcn_vector", ""), ("dcn_mixture", "-dcn_low_rank_dim 4 -dcn_num_experts 3"), ("projection", "-projection_arch1 9,16 -projection_arch2 8")):
         shared = f"{MIXED} -steps 6 -interaction {kind} {numbers}"
@@ -111,7 +116,8 @@ def test_cuda_interactions(binary, folder):
 
 
 def test_cuda_pairs(binary, folder):
-    """Softmaxes of pairs: losses, weights and recall are the CPU's, with corrections and drawn negatives; -reproducible does not depend on the ranks."""
+    """Softmaxes of pairs: losses, weights and recall agree with the CPU, with corrections and drawn
+    negatives. With -reproducible, they do not depend on the number of ranks."""
     make(folder)
     towers = "-interaction two_tower -query_features user -query_arch 16,8 -candidate_arch 8 -tower_normalize"
     drawn = "-loss sampled_softmax -softmax_negatives 17 -softmax_logq streaming"
@@ -131,7 +137,8 @@ def test_cuda_pairs(binary, folder):
 
 
 def test_cuda_sequence_layers(binary, folder):
-    """din, gru and transformer: with -reproducible, the same bits of losses and tensors on any ranks and under any plan; evaluation and prediction give one result."""
+    """din, gru and transformer: with -reproducible, losses and tensors have the same bits on any
+    number of ranks and under any plan. Evaluation and prediction give the same result."""
     for case in thin(("sequence_din_history", "sequence_din_softmax", "sequence_gru", "sequence_transformer", "sequence_transformer_causal"),
                      ("sequence_din_history", "sequence_gru", "sequence_transformer_causal")):
         steps = 2 if "transformer" in case else 4
@@ -153,7 +160,8 @@ def test_cuda_sequence_layers(binary, folder):
 
 
 def test_cuda_replicas(binary, folder):
-    """Copies of tables: equal updates give the bits of one copy, sequences and uneven batches, too; means are those of copies on CPUs."""
+    """Copies of tables: equal updates give the bits of one copy, also for sequences and uneven
+    batches. Means agree with copies on CPUs."""
     make(folder, 83, weighted=True)
     sequences = "-table_item_pooling none -tables_sequence_pooling max"
     options = f"-steps 4 -embedding_optimizer adam -embedding_learning_rate 0.1 -table_user_is_weighted {sequences}"
@@ -167,11 +175,12 @@ def test_cuda_replicas(binary, folder):
     for backend in thin((NCCL, MPI), (NCCL,)):
         found, other = train(binary, folder, "other", 4, f"{options} {backend}", limit_s=240)
         check_close_losses(found, wanted, TOLERANCE, f"means, {backend}")
-        check_close_tensors(other, state, 1e-3, f"means, {backend}")  # halves may round the other way
+        # ties may round to either side
+        check_close_tensors(other, state, 1e-3, f"means, {backend}")
 
 
 def test_cuda_accumulate(binary, folder):
-    """-accumulate_steps: four batches are one batch of four times as many samples."""
+    """-accumulate_steps: four batches equal one batch of four times as many samples."""
     make(folder)
     wanted, state = train(binary, folder, "one", 2, f"{MIXED} {NCCL} -batch_size 12", limit_s=240)
     found, other = train(binary, folder, "four", 2, f"{MIXED} {NCCL} -batch_size 3 -accumulate_steps 4", limit_s=240)
@@ -180,8 +189,11 @@ def test_cuda_accumulate(binary, folder):
 
 
 def test_cuda_reproducible(binary, folder):
-    """-reproducible: the same bits for every plan, backend and number of ranks; rows that optimizers take as a whole, in caches and in fp16; sequences."""
-    make(folder, 300)  # batches of 132, 132 and 36 samples: blocks of 128 samples that two ranks share, and smaller ones
+    """-reproducible gives the same bits for every plan, backend and number of ranks. Cases:
+    optimizers that need whole rows, caches, fp16, and sequences."""
+    # batches of 132, 132 and 36 samples: two ranks share blocks of 128 samples, and there are
+    # smaller blocks
+    make(folder, 300)
     hosts, cached = "-topology_local_world_size 2", "-table_user_compute_kernels fused_uvm_caching -table_item_compute_kernels fused_uvm_caching"
     pooled = ("-embedding_optimizer partial_rowwise_adam -dense_optimizer adam -table_user_data_type fp16 -tables_stochastic_rounding "
               "-dense_max_gradient_norm 0.5 -embedding_max_gradient 0.01 -tables_min_partition 4")
@@ -198,7 +210,7 @@ def test_cuda_reproducible(binary, folder):
                                  environment={"CUDA_ON_CPU_SEED": str(ranks)})
             check(same_bits(found, wanted), f"{ranks} ranks {backend} {plan}: losses {list(found)}, on one rank {list(wanted)}")
             check_same_tensors(other, state, f"{ranks} ranks {backend} {plan}")
-    make(folder, 3)  # a rank without a sample has all blocks
+    make(folder, 3)  # all blocks lie on a rank without a sample
     wanted, state = train(binary, folder, "one", 1, f"-reproducible {NCCL}", global_batch=8)
     for backend in thin((NCCL, MPI), (NCCL,)):
         found, other = train(binary, folder, "other", 4, f"-reproducible {backend}", global_batch=8)
@@ -207,7 +219,8 @@ def test_cuda_reproducible(binary, folder):
 
 
 def test_cuda_any_order(binary, folder):
-    """-dense_allreduce_order any: NCCL's own sums, near those in rank order and the same in every run; refused where the order is promised."""
+    """-dense_allreduce_order any: NCCL's sums are close to those in rank order and are the same in
+    every run. The option is refused if an order is required."""
     make(folder)
     shared = f"{MIXED} -epochs 2 -dense_bucket_bytes 400 -dense_optimizer sgd -dense_learning_rate 0.5 {NCCL}"
     wanted, state = train(binary, folder, "rank", 3, shared, global_batch=24, limit_s=240)
@@ -225,7 +238,8 @@ def test_cuda_any_order(binary, folder):
 
 
 def test_cuda_algorithms(binary, folder):
-    """-dense_product_algorithms: the one that is the fastest is in the result file, and the results are the first one's; refused where bits are promised."""
+    """-dense_product_algorithms: the result file names the fastest algorithm, and the results equal
+    the first algorithm's. The option is refused if bits are guaranteed."""
     make(folder)
     shared = f"{MIXED} -steps 6 {NCCL}"
     wanted, state = train(binary, folder, "first", 2, shared, limit_s=240)
@@ -243,7 +257,10 @@ def test_cuda_algorithms(binary, folder):
 
 
 def test_cuda_bf16(binary, folder):
-    """-dense_precision bf16: matrices of 2 bytes give the CPU's losses, which rounds operands and pooled rows alone, within 2e-3 (with a layer norm 5e-3, as bf16 itself moves them); masters stay fp32, and bits do not depend on the ranks with -reproducible."""
+    """-dense_precision bf16: losses with matrices of 2 bytes are within 2e-3 of the CPU's, which
+    rounds only operands and pooled rows. With a layer norm they are within 5e-3, because bf16
+    itself changes them by this much. Master weights stay fp32. With -reproducible, the bits do not
+    depend on the number of ranks."""
     make(folder)
     layers = "-dense_arch 16,8 -over_arch 24,16,1"
     every = ("", "-interaction dcn -dcn_low_rank_dim 4", "-interaction dcn_full", "-interaction cat -over_arch_layer_norm", "-over_arch_dropout 0.2 -dense_arch_activation sigmoid",
@@ -251,7 +268,8 @@ def test_cuda_bf16(binary, folder):
     for more in thin(every, every[:3]):
         shared = f"{MIXED} -epochs 2 {layers} {more}"
         plain, _ = train(binary, folder, "plain", 2, f"{shared} {NCCL}", limit_s=240)
-        rows = "-qcomm_forward_precision bf16 -qcomm_backward_precision bf16" if "cat" in more or "deepfm" in more else "-tables_output_dtype bf16"  # as the GPU's are rounded
+        # rounds like the GPU
+        rows = "-qcomm_forward_precision bf16 -qcomm_backward_precision bf16" if "cat" in more or "deepfm" in more else "-tables_output_dtype bf16"
         wanted, _ = train(binary, folder, "cpu", 2, f"{shared} -device cpu -dense_precision bf16 {rows}", limit_s=240)
         found, state = train(binary, folder, "bf16", 2, f"{shared} {NCCL} -dense_precision bf16", limit_s=240)
         check_close_losses(found, wanted, 5e-3 if "layer_norm" in more else 2e-3, more)
@@ -266,15 +284,17 @@ def test_cuda_bf16(binary, folder):
         check_same_tensors(other, state, f"-reproducible {more}")
 
 
-# Each is sharded in a way of its own; no clamp ever happens, but such tables keep the model's matrices in floats.
+# Each table has its own sharding. The clamp never takes effect, but such tables keep the model's
+# matrices in float.
 FLOATS = "-embedding_max_gradient 1e30"
 SPREAD = ("", MIXED.replace("table_wise", "table_column_wise").replace("data_parallel", "row_wise"),
           "-table_user_sharding_types grid_shard -table_item_sharding_types table_row_wise -comm_ranks_per_host 2")
 
 
 def test_cuda_in_place(binary, folder):
-    """A GPU's dot interaction that reads pooled rows where they have arrived, and leaves gradients there, has the bits of one that has them in matrices, for which a limit of
-    gradients asks that none reaches."""
+    """A GPU's dot interaction can read pooled rows in their receive buffers, and leave gradients
+    there. The result has the bits of a run with matrices. A gradient limit that no gradient reaches
+    forces these matrices."""
     make(folder, weighted=True)
     every = ((1, "-tables_sharding_types table_wise"), (2, f"{MIXED} {NCCL}"), (3, f"-tables_sharding_types table_wise {NCCL} -embedding_optimizer adam"), (4, f"{MIXED} {MPI}"),
              (4, f"-tables_sharding_types table_row_wise -topology_local_world_size 2 {NCCL}"), (2, f"-tables_sharding_types table_wise {MPI} -comm_shared_memory false"))
@@ -287,7 +307,8 @@ def test_cuda_in_place(binary, folder):
 
 
 def test_cuda_bf16_rows(binary, folder):
-    """-dense_precision bf16: pooled rows and their gradients that are looked up, sent and updated in 2 bytes have the bits of floats that are rounded where they are whole (output_dtype bf16)."""
+    """-dense_precision bf16: pooled rows and gradients that are looked up, sent and updated in 2
+    bytes have the bits of floats that are rounded as whole rows (output_dtype bf16)."""
     make(folder, weighted=True)
     every = ((1, "-tables_sharding_types table_wise"), (2, f"{MIXED} {NCCL}"), (4, f"{MIXED} {MPI} -table_word_is_weighted true"), (3, f"{SPREAD[1]} {NCCL}"), (4, f"{SPREAD[2]} {NCCL}"),
              (2, f"{MIXED} {NCCL} -embedding_optimizer adam -tables_data_type fp16"), (2, f"{MIXED} {NCCL} -table_item_compute_kernels fused_uvm_caching -table_item_cache_load_factor 0.3"))
@@ -306,14 +327,14 @@ def test_cuda_bf16_rows(binary, folder):
             found[name] = {feature: h[f"embeddings/{feature}"][()] for feature in ("user", "word")}
     for feature, rows in found["bf16"].items():
         check(rows.any() and same_bits(rows, found["floats"][feature]), f"-predict_embeddings {feature}: {rows[:2]} of floats {found['floats'][feature][:2]}")
-    # matrices of floats: rows travel as bf16 unless an option says something else
+    # Matrices are float, so rows travel as bf16 unless an option selects another format.
     found = {}
     for word in ("", "bf16", "fp32"):
         words = f"-qcomm_forward_precision {word} -qcomm_backward_precision {word}" if word else ""
         found[word], _ = train(binary, folder, "wire", 2, f"{MIXED} {NCCL} -dense_precision bf16 {FLOATS} -epochs 1 {words}", limit_s=240)
     check(same_bits(found[""], found["bf16"]), f"rows do not travel as bf16: {found}")
     check(not same_bits(found[""], found["fp32"]), f"-qcomm_forward_precision fp32 changes nothing: {found}")
-    # the types of matrices, as the banner tells them; what needs floats keeps them
+    # The banner prints the types of matrices. Operations that need float keep it.
     floats = ("-table_user_pooling none -table_user_sequence_pooling mean", FLOATS, "-reproducible", "-accumulate_steps 2", "-ebc_variable_batch", "-tables_output_dtype fp16",
               "-interaction cat", "-dense_arch_layer_norm", "-tables_embedding_dim 12 -dense_arch 16,12", "-table_word_position_weighted true -table_word_max_feature_lengths 3")
     for more in thin(("", "-interaction dcn", *floats), ("", "-interaction dcn", *floats[:3], *floats[-2:])):
@@ -322,7 +343,8 @@ def test_cuda_bf16_rows(binary, folder):
 
 
 def test_cuda_bf16_layers(binary, folder):
-    """-dense_precision bf16 of layers that keep copies for products: sequences and heads have the CPU's losses, which rounds operands alone, within 2e-3."""
+    """-dense_precision bf16 with layers that keep copies for products: losses of sequences and
+    heads are within 2e-3 of the CPU's, which rounds only operands."""
     every = ("sequence_gru", "sequence_din_history", "sequence_transformer_causal", "mmoe", "ple")
     for case in thin(every, every):
         if case.startswith("sequence"):
@@ -340,13 +362,16 @@ def test_cuda_bf16_layers(binary, folder):
 
 
 def test_cuda_caches(binary, folder):
-    """Rows in host memory, in LRU and LFU caches of one lookup and without, filled ahead: the bits of tables on the GPU."""
+    """Rows in host memory, without and with the LRU and LFU caches of one lookup, which are
+    prefetched: the bits of tables on the GPU."""
     law_caches.make(folder, 144)
     law_caches.compare(binary, folder, 2, f"-tables_sharding_types table_wise {NCCL}", ("both",), ("prefetch_sparse_dist",), limit_s=240)
 
 
 def test_cuda_variable_batch(binary, folder):
-    """Equal bags that share a row, under every plan that has them, weighted, averaged, with positions and without ids: as on the CPU; nccl and mpi alike, and with caches."""
+    """Equal bags that share a row, under every plan that supports them, weighted, averaged, with
+    positions and without ids: results agree with the CPU. nccl and mpi give the same results, also
+    with caches."""
     make_equal_bags(folder)
     kinds = "-table_word_position_weighted true -table_word_max_feature_lengths 2 -table_user_is_weighted -epochs 2 -ebc_variable_batch"
     every = ((1, ""), (2, MIXED), (4, "-tables_sharding_types row_wise"), (4, "-tables_sharding_types column_wise"))
@@ -363,12 +388,14 @@ def test_cuda_variable_batch(binary, folder):
 
 
 def make_equal_bags(folder):
-    """Few ids, so that samples share bags; bags without any; a last batch of fewer samples than ranks."""
+    """Few ids, so that samples share bags, some empty bags, and a last batch of fewer samples than
+    ranks."""
     write_dataset(os.path.join(folder, "train.h5"), 98, features={"user": 3, "item": 30, "tag": 2, "shop": 30, "word": 4}, largest_bag=2, weighted=True)
 
 
 def test_cuda_evaluate(binary, folder):
-    """Evaluations whose forwards are started before the last one's results are taken: the bits of -pipeline base, between steps and alone; -reproducible, too."""
+    """Evaluations that start the next forward pass before the last results are read have the bits
+    of -pipeline base, between steps and separately, also with -reproducible."""
     make(folder)
     write_dataset(os.path.join(folder, "eval.h5"), 101, seed=8, features=FEATURES)
     check_same_evaluations(binary, folder, 2, f"{MIXED} {NCCL} -table_item_compute_kernels fused_uvm_caching -table_item_cache_load_factor 0.3",
@@ -378,25 +405,29 @@ def test_cuda_evaluate(binary, folder):
 
 
 def test_cuda_predict(binary, folder):
-    """Quantised tables on the GPU: the CPU's predictions, and its bytes in -quant_checkpoint, from every plan."""
+    """Quantised tables on the GPU give the CPU's predictions, and its bytes in -quant_checkpoint,
+    under every plan."""
     state = make_trained(folder, binary)
     types = f"-init_from {state} {TYPES} -tables_output_dtype fp16"
     wanted = predicted(binary, folder, 1, f"{types} -device cpu -quant_checkpoint cpu.h5")
     for ranks, kind in ((1, "table_wise"), (3, "column_wise"), (4, "row_wise")):
         found = predicted(binary, folder, ranks, f"{types} {MPI} -tables_sharding_types {kind} -quant_checkpoint cuda.h5")
-        check_near(found, wanted, 2e-4, f"{kind} on {ranks} ranks")  # a sum between two halves may go to either
+        # a sum at a tie may round to either side
+        check_near(found, wanted, 2e-4, f"{kind} on {ranks} ranks")
         check_same_tensors(os.path.join(folder, "cuda.h5"), os.path.join(folder, "cpu.h5"), f"{kind} on {ranks} ranks")
         again = predicted(binary, folder, ranks, f"-init_from cuda.h5 -tables_output_dtype fp16 {MPI} -tables_sharding_types {kind}")
         check(same_bits(again, found), f"{kind} on {ranks} ranks: other predictions from its own file")
 
 
 def test_cuda_qr(binary, folder):
-    """Split tables: as on the CPU; with -reproducible the same bits from every plan, and with rows in caches that are filled ahead."""
+    """Split tables agree with the CPU. With -reproducible they have the same bits under every plan,
+    also with rows in prefetched caches."""
     law_qr.make(folder)
     shared = f"{law_qr.TRAINING.replace(f'-steps {law_qr.STEPS}', '-steps 6')} {law_qr.MODEL} -table_item_data_type fp16 -tables_output_dtype bf16"
     wanted, state = train(binary, folder, "cpu", 2, f"{shared} -device cpu")
     found, other = train(binary, folder, "cuda", 2, f"{shared} {NCCL} -tables_sharding_types row_wise", limit_s=240)
-    check_close_losses(found, wanted, 2e-3, "nccl on 2 ranks")  # another sum may round to another bf16
+    # sums in another order may round to another bf16
+    check_close_losses(found, wanted, 2e-3, "nccl on 2 ranks")
     check_close_tensors(other, state, 2e-2, "nccl on 2 ranks")
     cached = "-tables_compute_kernels fused_uvm_caching -pipeline prefetch_sparse_dist"
     wanted, state = train(binary, folder, "one", 1, f"{shared} -reproducible {NCCL} -tables_sharding_types table_wise", limit_s=240)
@@ -407,7 +438,8 @@ def test_cuda_qr(binary, folder):
 
 
 def test_cuda_exchange(binary, folder):
-    """Every format of the exchanges, and optimizers with states of rows and of elements, as on the CPU."""
+    """Every exchange format, and optimizers with states for rows and for elements, agree with the
+    CPU."""
     make(folder)
     for name, more in (("fp16", "-qcomm_forward_precision fp16 -qcomm_backward_precision bf16"),
                        ("int8", "-qcomm_forward_precision int8 -qcomm_backward_precision fp8"),
@@ -418,13 +450,14 @@ def test_cuda_exchange(binary, folder):
                                   "-over_arch_dropout 0.2 -over_arch 9,9,1 -over_arch_residual -interaction dcn_full -dcn_num_layers 2")):
         wanted, state = train(binary, folder, "cpu", 2, f"{MIXED} -steps 10 {more} -device cpu", limit_s=240)
         found, other = train(binary, folder, "cuda", 2, f"{MIXED} -steps 10 {more} {NCCL}", limit_s=240)
-        tolerance = TOLERANCE if name in ("adam", "dcn", "layers") else 2e-3  # a sum that rounds another way to few bits
+        # sums in another order may round differently in few bits
+        tolerance = TOLERANCE if name in ("adam", "dcn", "layers") else 2e-3
         check_close_losses(found, wanted, tolerance, name)
         check_close_tensors(other, state, tolerance, name)
 
 
 def test_cuda_resume(binary, folder):
-    """A checkpoint of a GPU run is read on CPUs and the other way round, on other numbers of ranks."""
+    """CPUs can read a GPU run's checkpoint, and GPUs a CPU run's, on other numbers of ranks."""
     make(folder)
     wanted, state = train(binary, folder, "whole", 2, f"{MIXED} -steps 12 -device cpu", limit_s=240)
     for first, then in ((NCCL, "-device cpu"), ("-device cpu", NCCL)):
@@ -440,11 +473,14 @@ def count(text, what):
 
 
 def test_cuda_steady_step(binary, folder):
-    """Under every pipeline 40 steps allocate, wait for the whole device and copy from or to pageable memory as often as 20: a steady step does none of it, nor the caches of its tables."""
-    make(folder, 48, largest_bag=1)  # two batches, again and again
+    """Under every pipeline, 40 steps have the same number of allocations, device-wide waits and
+    pageable copies as 20 steps. Hence a steady step has none, and neither have its tables' caches.
+    """
+    make(folder, 48, largest_bag=1)  # two batches that alternate
     halves = "-dense_allreduce_precision bf16 -dense_bucket_bytes 400"
     every = ("base", "sparse_dist", "prefetch_sparse_dist", f"sparse_dist {halves}")
-    few = (f"base {halves}", "prefetch_sparse_dist -ebc_variable_batch", "sparse_dist -reproducible")  # each pipeline and option once
+    # each pipeline and option once
+    few = (f"base {halves}", "prefetch_sparse_dist -ebc_variable_batch", "sparse_dist -reproducible")
     for pipeline in thin(every + few, few):
         short, long = (count_steps(binary, folder, f"-pipeline {pipeline}", steps) for steps in (20, 40))
         check(short == long, f"{pipeline}: allocations, device waits and pageable copies of 20 steps {short}, of 40 {long}")
@@ -459,14 +495,17 @@ def count_steps(binary, folder, more, steps):
     counts = [sorted(count(text, what)) for what in ("allocations", "device waits", "pageable copies")]
     check(len(counts[0]) == 2, f"no report of the stand-in:\n{text[-1000:]}")
     check(sorted(count(text, "ranges begun")) == sorted(int(n) for n in re.findall(r"begun, (\d+) ended", text)), f"a stage's range was not ended:\n{text[-1000:]}")
-    odd = count(text, "odd ones")  # those of the first layer, whose input is the dataset's, and of the last, which has one column; none of dot's output
+    # from the first layer, whose input is the dataset's, and the last layer, which has one column;
+    # dot's output causes none
+    odd = count(text, "odd ones")
     check(len(odd) == 2 and 0 < max(odd) <= 5 * steps, f"{odd} products of {steps} steps with memory on less than 16 bytes:\n{text[-1000:]}")
     check(min(count(text, "ranges begun")) > 5 * steps, f"not a range a stage:\n{text[-1000:]}")
     return counts
 
 
 def test_cuda_sorts(binary, folder):
-    """Ids are sorted beside the stream that makes products, whatever the tables are: with position weights, shared bags, deduplicated sequences and copies of tables, too."""
+    """Ids are sorted in another stream than the products, for all kinds of tables: with position
+    weights, shared bags, deduplicated sequences, and copies of tables."""
     make_equal_bags(folder)
     options = "-data_train train.h5 -batch_size 8 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 -steps 4"
     positions = "-tables_position_weighted -tables_max_feature_lengths 2"
@@ -480,7 +519,8 @@ def test_cuda_sorts(binary, folder):
         check(len(sorts) == len(beside) == ranks and min(sorts) >= 4 and max(beside) == 0, f"{more} on {ranks} ranks: {sorts} sorts, {beside} in the stream of products")
 
 
-# Every step has other numbers: a learning rate, bias corrections, dropout, weights of samples; of 227 samples the last batch of an epoch is smaller, in another slot each time.
+# The numbers of every step differ: learning rate, bias corrections, dropout, and weights of
+# samples. With 227 samples, an epoch's last batch is smaller and uses another slot each time.
 CHANGING = ("-dense_optimizer adam -dense_learning_rate 0.02 -schedule_policies linear,cosine -schedule_end_steps 8,60 -schedule_values 0.1,0.2 "
             "-dense_arch_dropout 0.2 -over_arch 16,8,1 -over_arch_dropout 0.3 -data_eval eval.h5 -eval_every 9")
 
@@ -491,7 +531,9 @@ def make_changing(folder):
 
 
 def test_cuda_graphs(binary, folder):
-    """-dense_graphs: with numbers that differ in every step, smaller last batches and evaluations in between, the bits of a run without; with every optimizer and with buckets that start under the backward."""
+    """-dense_graphs gives the bits of a run without it: with numbers that differ in every step,
+    smaller last batches, and evaluations between steps; with every optimizer; and with buckets that
+    start during the backward pass."""
     make_changing(folder)
     every = ((1, "", ""), (2, "-interaction dcn -dcn_low_rank_dim 4 -dense_bucket_bytes 400 -dense_max_gradient_norm 0.5", NCCL), (2, "-dense_bucket_bytes 1000", MPI),
              (1, "-dense_optimizer adamw -ema_decay 0.9 -interaction dcn_full", ""), (1, "-dense_optimizer lamb -over_arch_layer_norm", ""), (1, "-dense_optimizer adagrad", ""),
@@ -513,8 +555,11 @@ def test_cuda_graphs(binary, folder):
 
 
 def test_cuda_steady_step_graphs(binary, folder):
-    """-dense_graphs: from its capture on a step has none of the dense layers' launches, products and copies, but a launch for each part, and on several ranks for each bucket."""
-    make(folder, 72, largest_bag=1)  # three batches, each in one slot always: no buffer grows, so that no graph is captured again
+    """-dense_graphs: after its capture, a step has no launches, products and copies of the dense
+    layers. Instead it has one launch for each part or, on several ranks, for each bucket."""
+    # three batches, each always in the same slot, so that no buffer grows and no graph is captured
+    # again
+    make(folder, 72, largest_bag=1)
     layers = "-dense_arch 16,8 -over_arch 16,8,1 -interaction dcn -dcn_low_rank_dim 4 -dense_optimizer adam"
     for ranks, more, parts in ((1, "", 5), (2, f"{NCCL} -dense_bucket_bytes 400", 5)):
         words = f"-data_train train.h5 -batch_size {24 // ranks} -tables_embedding_dim 8 {layers} -tables_sharding_types table_wise -device cuda {more}"
@@ -523,14 +568,15 @@ def test_cuda_steady_step_graphs(binary, folder):
         check(graphs["graphs"] == 0, f"{ranks} ranks: a step captures again: {graphs}")
         check(graphs["graph launches"] >= parts * ranks if ranks > 1 else graphs["graph launches"] == parts, f"{ranks} ranks: {graphs}")
         check(graphs["products"] == 0 and plain["products"] > 20 * ranks, f"{ranks} ranks: products of a step {graphs}, without graphs {plain}")
-        # every operation of a graph was a launch, a product, a copy or a set; the copies of the step's numbers are new
+        # Every operation of a graph replaces a launch, a product, a copy or a set. Only the copies
+        # of the step's numbers are new.
         saved = sum(plain[what] - graphs[what] for what in ("launches", "products", "copies"))
         check(saved + 3 * ranks == graphs["operations"], f"{ranks} ranks: {saved} fewer calls a step, {graphs['operations']} operations in graphs")
         check(4 * graphs["graph launches"] < graphs["operations"], f"{ranks} ranks: graphs of few operations {graphs}")
 
 
 def launches_of(binary, folder, ranks, words):
-    """What a late step adds to the stand-in's counters, of all ranks."""
+    """The increase of the stand-in's counters in a late step, for all ranks."""
     whole = []
     for steps in (12, 18):
         text = run(binary, ranks, f"{words} -steps {steps}", folder, limit_s=240, environment={"CUDA_ON_CPU_REPORT": "1"}).text
@@ -542,11 +588,12 @@ def launches_of(binary, folder, ranks, words):
 
 
 def test_cuda_expected(binary, folder):
-    """Launches, products, copies and bytes of a step are those that tools/gpu_expected.txt tells the users of `run gpu`."""
+    """The launches, products, copies and bytes of a step are as listed for users of `run gpu` in
+    tools/gpu_expected.txt."""
     top = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
     told = [line for line in open(os.path.join(top, "tools", "gpu_expected.txt")) if line.startswith("step|")]
     write_dataset(os.path.join(folder, "train.h5"), 192, features={f"cat_{i}": 100 for i in range(26)}, num_dense=13)
-    with h5py.File(os.path.join(folder, "train.h5"), "r+") as h:  # one id a feature
+    with h5py.File(os.path.join(folder, "train.h5"), "r+") as h:  # one id for each feature
         for name, values in (("lengths", np.ones((192, 26), np.int32)), ("offsets", np.arange(193) * 26), ("values", np.arange(192 * 26, dtype=np.int32) % 100)):
             del h["sparse"][name]
             h["sparse"][name] = values
@@ -559,7 +606,7 @@ def test_cuda_expected(binary, folder):
 
 
 def step_counts(binary, folder, batch, more):
-    """What a step of the benchmark's model on one rank adds to the stand-in's counters."""
+    """The increase of the stand-in's counters in a step of the benchmark's model on one rank."""
     words = (f"-data_train train.h5 -batch_size {batch} -tables_embedding_dim 128 -dense_arch 512,256,128 -over_arch 1024,1024,512,256,1 "
              f"-tables_sharding_types table_wise -device cuda {more}")
     counts = []
@@ -575,7 +622,8 @@ STREAMS = {"compute stream": {"lookup", "output_dist", "dense forward", "dense b
 
 
 def test_cuda_trace(binary, folder):
-    """What the device's streams did is in the trace, on the host's clock, and the overlap is made of it: with NCCL and with MPI, with -log_view alone, too."""
+    """The trace shows the work of the device's streams on the host's clock, and the overlap is
+    computed from it: with NCCL and with MPI, and also if only -log_view is given."""
     make(folder)
     for name, backend, cache in (("nccl", NCCL, set()), ("mpi", f"{MPI} {CACHES}", {"cache"})):
         shared = f"-data_train train.h5 -batch_size 12 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 {MIXED_DIM8} -steps 9 {backend}"
@@ -628,27 +676,28 @@ def check_ends_with_69(binary, folder, fault, limits, words):
 
 
 def test_nccl_error(binary, folder):
-    """A communicator that reports an error on one rank ends the job with 69 and one message."""
+    """If a communicator reports an error on one rank, the job ends with 69 and one message."""
     check_ends_with_69(binary, folder, "1,40,error", "-comm_wait_seconds 60", ["NCCL failed", "remote error"])
 
 
 def test_nccl_hang(binary, folder):
-    """An exchange that never ends ends the job at the deadline."""
+    """If an exchange never ends, the job ends at the deadline."""
     check_ends_with_69(binary, folder, "2,40,hang", "-comm_wait_seconds 5", ["did not end in 5", "(-comm_wait_seconds)"])
 
 
 def test_nccl_stuck(binary, folder):
-    """A call to NCCL that does not return is aborted by the thread that watches it."""
+    """If a call to NCCL does not return, the thread that watches it aborts it."""
     check_ends_with_69(binary, folder, "1,40,stuck", "-comm_wait_seconds 3", ["did not end in 3", "(-comm_wait_seconds)"])
 
 
 def test_nccl_init(binary, folder):
-    """So does a communicator that cannot be set up."""
+    """If a communicator cannot be set up, the job ends in the same way."""
     check_ends_with_69(binary, folder, "0,0,init", "-comm_wait_seconds 60", ["NCCL failed", "system error"])
 
 
 def test_gpu_memory(binary, folder):
-    """A plan that does not fit what is free is told before anything is trained: once, with numbers and what helps, 71 on all ranks; ranks on one GPU add up."""
+    """If a plan does not fit the free memory, this is reported before training: once, with numbers
+    and remedies, and with 71 on all ranks. The memory of ranks that share a GPU is added up."""
     make(folder)
     options = "-data_train train.h5 -batch_size 8 -tables_embedding_dim 16 -dense_arch 16 -over_arch 8,1 -comm_backend mpi -steps 2 -device cuda " \
               "-table_user_num_embeddings 200000 -topology_hbm_cap 1GiB"  # 12.2 MiB
@@ -660,13 +709,14 @@ def test_gpu_memory(binary, folder):
         check(result.text.count("trshard: error") == 1, f"{name}: {result.text.count('trshard: error')} messages")
         check(("that share its memory" in result.text) == (ranks > 1), f"{name}: {result.text[-600:]}")
         run(binary, ranks, f"{options} {more}", folder, limit_s=240, environment={"CUDA_ON_CPU_BYTES": large, **sharing})
-    # what NCCL takes for its peers is known before tables are filled, not in step 1
+    # NCCL's memory for its peers is known before tables are filled, not only in step 1
     if not SHARED:
         words = options.replace("-comm_backend mpi", "-comm_backend nccl").replace("200000", "600000") + " -tables_sharding_types row_wise"
         for each, status in (("1000", 0), ("12000000", 71)):
             result = run(binary, 2, words, folder, status=status, limit_s=240, environment={"CUDA_ON_CPU_BYTES": "64000000", "NCCL_ON_CPU_BYTES": each})
             check(bool(status) == ("the plan gives rank" in result.text), f"NCCL takes {each} bytes: {result.text[-600:]}")
-    # rows in host memory, with their optimizer's states there (it runs) or on the GPU as enforce_hbm says: 73.2 MiB of user's
+    # Rows are in host memory. Their optimizer's states are there too (the run succeeds), or on the
+    # GPU as enforce_hbm requires: 73.2 MiB for user's.
     options = options.replace("200000", "600000") + " -embedding_optimizer adam -tables_compute_kernels fused_uvm -tables_sharding_types table_wise"
     for name, more, status in (("states on the host", "", 0), ("states on the GPU", "-tables_enforce_hbm", 71)):
         result = run(binary, 1, f"{options} {more}", folder, status=status, limit_s=240, environment={"CUDA_ON_CPU_BYTES": "64000000"})
@@ -675,7 +725,8 @@ def test_gpu_memory(binary, folder):
 
 
 def make_even_bags(folder, samples, bag, rows=512):
-    """Four features with `bag` ids in every sample: every batch is as large as the dataset's means say."""
+    """Four features with `bag` ids in every sample, so that every batch is as large as the
+    dataset's means predict."""
     path = write_dataset(os.path.join(folder, "train.h5"), samples, features={f"f{i}": rows for i in range(4)}, num_dense=2)
     n = samples * 4
     with h5py.File(path, "r+") as h:
@@ -690,10 +741,12 @@ UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def test_gpu_batch_memory(binary, folder):
-    """The need that a refused run tells is what a run then holds, to 15 %, where batches are large beside the rest: 5 % less memory is refused before tables are
-    filled, what the run held is enough. Bags of one size; buffers grow by half, so others may hold 1.5 times as much."""
+    """The memory need that a refused run reports equals the memory of a run to within 15 %, if
+    batches are large in comparison to the rest. With 5 % less memory, the run is refused before
+    tables are filled. With the memory that the run used, it succeeds. Bags have one size. Buffers
+    grow by half, so other data may need 1.5 times as much."""
     make_even_bags(folder, 768, 128)
-    own = {"TRSHARD_GEMM": "own"}  # without the 32 MiB of cuBLASLt
+    own = {"TRSHARD_GEMM": "own"}  # without cuBLASLt's 32 MiB
     options = f"-data_train train.h5 -batch_size 128 -tables_embedding_dim 8 -dense_arch 8 -over_arch 4,1 -steps 4 -topology_hbm_cap 1GiB {NCCL}"
     every = [(1, "-tables_sharding_types table_wise"), (2, "-tables_sharding_types table_wise"), (2, "-tables_sharding_types table_wise -tables_is_weighted"),
              (2, "-tables_sharding_types table_wise -tables_pooling mean"), (2, "-tables_sharding_types data_parallel"), (2, "-tables_sharding_types column_wise -tables_min_partition 4"),
@@ -713,7 +766,8 @@ def test_gpu_batch_memory(binary, folder):
 
 
 def test_gpu_choice(binary, folder):
-    """Fewer GPUs than ranks, none and an old driver are told; ranks share a GPU where they may; auto falls back to the CPU."""
+    """The program reports fewer GPUs than ranks, no GPU, and an old driver. Ranks share a GPU if
+    this is allowed. auto falls back to the CPU."""
     make(folder)
     options = "-data_train train.h5 -batch_size 8 -tables_embedding_dim 8 -dense_arch 8 -over_arch 8,1 -device cuda -comm_backend mpi -steps 2"
     for name, environment, words in (
