@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The checkers of documents find what they are there to find (docs.py, tools/check_documents.py, tools/check_comments.py)."""
+"""The checkers of documents find the mistakes that they are made for (docs.py,
+tools/check_documents.py, tools/check_comments.py)."""
 import os
 import pathlib
 import sys
@@ -44,7 +45,8 @@ class Printed(unittest.TestCase):
         self.check("run.h5 is there")
 
     def test_numbers(self):
-        """Whole numbers are the same, others about, and what a machine measures is anything. A line that is printed again may be the one that is meant."""
+        """Whole numbers are equal, others are close, and measured numbers may be anything. If a
+        line is printed twice, either may match."""
         output = "epoch 1: 1,200 ids, 0.50 MiB in 2.5 s, 20,000 samples/s\nepoch 2: 1,200 ids, 0.90 MiB in 3 ms, 7 samples/s\n"
         docs.compare_printed("epoch 1: 1,200 ids, 0.52 MiB in 0.1 s, 3 samples/s ...", output)
         docs.compare_printed("ids, 0.90 MiB", output)
@@ -60,7 +62,7 @@ class Printed(unittest.TestCase):
 
 class Documents(unittest.TestCase):
     def problems(self, name, text):
-        """What is found in a page of this name, beside which only other.md lies."""
+        """Findings in a page with this name, in a folder whose only other page is other.md."""
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder).resolve()
             (root / "other.md").write_text("# A heading: `code`\n")
