@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The programs of tools/examples run on 1, 2 and 3 ranks, and print the same losses.
 
-  examples.py TRSHARD "MPIRUN AND ITS OPTIONS" NAME PROGRAM     run one
-  examples.py complete          each public function of trshard.h is called by an example, and each example has a test
+  examples.py TRSHARD "MPIRUN AND ITS OPTIONS" NAME PROGRAM   run an example
+  examples.py complete          check that an example calls each public function of trshard.h, and
+                                that each example has a test
 """
 import glob
 import os
@@ -25,7 +26,7 @@ def run(*words, code=0):
 
 
 def losses_on_ranks(mpirun, program, *words, ranks=(1, 2, 3)):
-    """What the program prints on each number of ranks. Losses are equal up to the rounding of sums."""
+    """The program's output on each number of ranks. Losses are equal up to the rounding of sums."""
     texts = [run(*mpirun, "-n", str(n), program, *words) for n in ranks]
     found = [[float(loss) for loss in re.findall(r"loss (\S+\d)", text)] for text in texts]
     print(found, flush=True)
@@ -36,12 +37,14 @@ def losses_on_ranks(mpirun, program, *words, ranks=(1, 2, 3)):
 
 
 def example_train(_trshard, mpirun, program):
-    assert losses_on_ranks(mpirun, program, ranks=(1, 2))[1][-1] < 0.01  # a batch of 256 on 3 ranks would be a smaller one
+    # a batch of 256 would be smaller on 3 ranks
+    assert losses_on_ranks(mpirun, program, ranks=(1, 2))[1][-1] < 0.01
 
 
 def example_dataset(_trshard, mpirun, program):
     texts, losses = losses_on_ranks(mpirun, program, "train.h5", "eval.h5", "user", "100", "item", "50")
-    assert losses[3] < losses[0] and losses[4] == losses[5], losses  # it learns, and the checkpoint holds all of it
+    # the model learns, and the checkpoint holds all of it
+    assert losses[3] < losses[0] and losses[4] == losses[5], losses
     assert "2 features, the last from column 8 on" in texts[0] and "no stream: " in texts[0], texts[0]
 
 
