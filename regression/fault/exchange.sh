@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# exchange.sh EXCHANGE_FAULTS MPIRUN...: kill -9 of a rank in the middle of exchanges by shared memory. The job ends, with an error, and so does
-# every rank.
+# exchange.sh EXCHANGE_FAULTS MPIRUN...: kill -9 of a rank during exchanges by shared memory. The
+# job and every rank must end, with an error.
 set -eu
 program=$1
 shift
@@ -19,7 +19,7 @@ for point in "before 1" "between 0" "between 2" "flight 1"; do
   fi
   [ "$status" != 124 ] || { echo "kill $point: the job hangs" && exit 1; }
   [ -f "$folder/exchanged" ] || { cat "$folder/log" && echo "kill $point: no exchange before" && exit 1; }
-  for tenth in $(seq 600); do # a killed rank takes a moment to leave
+  for tenth in $(seq 600); do # a killed rank takes a moment to exit
     left >/dev/null || break
     [ "$tenth" != 600 ] || { left && echo "kill $point: a rank is left" && exit 1; }
     sleep 0.1

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# full_disk.sh CHECKPOINT_FAULTS MPIRUN...: writing on a full disk ends with exit status 74 on all ranks, and leaves what was there.
-# Needs the right to mount a small tmpfs; skipped (77) without.
+# full_disk.sh CHECKPOINT_FAULTS MPIRUN...: writing on a full disk ends with exit status 74 on all
+# ranks, and existing files stay. The test needs the right to mount a small tmpfs, and is otherwise
+# skipped (77).
 set -eu
 program=$1
 shift
@@ -15,9 +16,10 @@ fi
 used() { df --output=used -k "$folder" | tail -1; }
 "$@" -n 2 "$program" write "$folder" 1
 at_first=$(used)
-for free in 0 4 8 16 24 32 48 64; do # KiB left
+for free in 0 4 8 16 24 32 48 64; do # KiB that are free
   rm -f "$folder/filler"
-  for tenth in $(seq 600); do # a process that mpirun killed may still be leaving, with its file open
+  # a process that mpirun killed may still be exiting, with its file open
+  for tenth in $(seq 600); do
     [ "$(used)" != "$at_first" ] || break
     [ "$tenth" != 600 ] || { echo "$free KiB free: a killed process keeps its file open" && exit 1; }
     sleep 0.1
