@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""make_corpus.py TARGET FOLDER: small good inputs for a fuzz target to start from."""
+"""make_corpus.py TARGET FOLDER: write small valid inputs as the initial corpus of a fuzz target."""
 import os
 import sys
 
@@ -33,7 +33,8 @@ topology_hbm_cap: 80GiB
 
 
 def write_checkpoint(path):
-    """The model of fuzz_checkpoint.c, as another program would write it: without checksums, in HDF5's oldest format."""
+    """The model of fuzz_checkpoint.c, as another program would write it: without checksums, in
+    HDF5's oldest format."""
     with h5py.File(path, "w", libver="earliest") as h:
         h.attrs["format"], h.attrs["version"], h.attrs["step"] = "trshard-checkpoint", np.int64(1), np.int64(3)
         h["embedding/a/weight"] = np.ones((6, 4), np.float32)

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# run_fuzz.sh CLANG TARGET SOURCE BUILD PYTHON RUNS: build fuzz_TARGET.c with the parsers under clang's sanitizers, make its corpus, and try so
-# many inputs (0: none). BUILD/fuzz_TARGET and BUILD/corpus_TARGET stay. FUZZ_SEED: another sequence of inputs.
+# run_fuzz.sh CLANG TARGET SOURCE BUILD PYTHON RUNS: build fuzz_TARGET.c with the parsers under
+# clang's sanitizers, make its corpus, and try RUNS inputs (0: none). BUILD/fuzz_TARGET and
+# BUILD/corpus_TARGET are kept. FUZZ_SEED selects another sequence of inputs.
 set -eu
 clang=$1 target=$2 source=$3 build=$4 python=$5 runs=$6
 mkdir -p "$build/corpus_$target"
@@ -17,11 +18,13 @@ dataset | checkpoint) library=hdf5-openmpi longest=16384 ;;
 esac
 includes="-I$source/src -I$build/../../commit $(pkg-config --cflags PETSc hdf5-openmpi jansson libxxhash) $(mpicc --showme:compile)"
 libraries="$(pkg-config --libs PETSc $library libxxhash yaml-0.1) $(mpicc --showme:link) -lm"
-# Only a clang that cannot build any such program is a reason to skip: what it does not build of ours is an error.
+# The test is skipped only if clang cannot build any such program. If it cannot build ours, this is
+# an error.
 # shellcheck disable=SC2086
 printf '#include <petscsys.h>\nint LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);\nint LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) { return data && size > 4096; }\n' |
   "$clang" $flags $includes -x c - -o "$build/probe_$target" $libraries || { echo "SKIPPED: clang cannot build a fuzz target here"; exit 0; }
-# The parsers are compiled once for all targets, again where a source is newer; the targets that are built meanwhile wait.
+# The parsers are compiled once for all targets, and again if a source is newer. Other targets that
+# are being built wait.
 (
   flock 9
   if [ ! -e "$build/parsers.a" ] || [ -n "$(find "$source/src" -name '*.[ch]' -newer "$build/parsers.a" -print -quit)" ]; then
@@ -41,7 +44,7 @@ export ASAN_OPTIONS=detect_leaks=0
 [ "$target" != checkpoint ] || FUZZ_WRITE="$build/corpus_checkpoint/checksums" "$build/fuzz_checkpoint"
 [ "$runs" != 0 ] || exit 0
 cd "$build"
-# inputs that get further stay out of the corpus, so that a seed always means the same inputs
+# new interesting inputs are not added to the corpus, so that a seed always gives the same inputs
 found=$(mktemp -d "$build/found_XXXXXX")
 trap 'rm -rf "$found"' EXIT
 "./fuzz_$target" -runs="$runs" -max_len="$longest" -timeout=60 -rss_limit_mb=4096 -seed="${FUZZ_SEED:-1}" -verbosity=0 -print_final_stats=1 -artifact_prefix="$found/" \
