@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Quantised tables and a DLRM over them in numpy, written from the definitions: what -task predict is held against.
+"""Quantised tables and a DLRM that uses them, written from the definitions in numpy. Tests compare
+-task predict with it.
 
-Rows: fp16 bias = least value, fp16 scale = (largest value - bias) / (2^b - 1), or 1 where that is 0; q = clamp(rint((x - bias) / scale)); low bits first;
-scale, bias, values, zeros up to a multiple of 16 bytes. The model: src/RULES.md, rules A1 to A5, in double.
+Rows: fp16 bias = least value, fp16 scale = (largest value - bias) / (2^b - 1), or 1 if that is 0; q
+= clamp(rint((x - bias) / scale)); low bits first. The order is scale, bias, values, and zeros up to
+a multiple of 16 bytes. The model follows src/RULES.md, rules A1 to A5, in double.
 """
 import h5py
 import numpy as np
@@ -16,7 +18,7 @@ def bfloat16(x):
 
 
 def quantise(x, data_type):
-    """Whole rows: (rows of bytes, the numbers they stand for)."""
+    """Quantise whole rows. Returns (rows of bytes, the numbers that they stand for)."""
     x = np.asarray(x, np.float32)
     levels, bits = np.float32(2 ** BITS[data_type] - 1), BITS[data_type]
     bias = x.min(axis=1).astype(np.float16)
@@ -34,14 +36,14 @@ def quantise(x, data_type):
 
 
 def rounded(x, data_type):
-    """The numbers that a table of data_type holds for x."""
+    """The numbers that a table of data_type stores for x."""
     if data_type in BITS:
         return quantise(x, data_type)[1]
     return {"fp32": np.float32, "fp16": lambda v: v.astype(np.float16).astype(np.float32), "bf16": bfloat16}[data_type](x)
 
 
 def read_dataset(path):
-    """dense, labels, and feature -> list of (ids, weights) a sample."""
+    """Returns dense features, labels, and for each feature a list of (ids, weights) by sample."""
     with h5py.File(path) as h:
         sparse = h["sparse"]
         names = [n.decode() if isinstance(n, bytes) else n for n in sparse.attrs["features"]]
@@ -74,7 +76,8 @@ def mlp(layers, x, relu_last):
 
 
 def predict(checkpoint, dataset, tables):
-    """tables: name -> dict(features, data_type, pooling, weighted, output_dtype). Probabilities in double."""
+    """Probabilities in double. tables: name -> dict(features, data_type, pooling, weighted,
+    output_dtype)."""
     dense, _, bags = read_dataset(dataset)
     with h5py.File(checkpoint) as h:
         layers = {m: [(h[f"dense/{m}/{i}/weight"][()], h[f"dense/{m}/{i}/bias"][()]) for i in range(len(h[f"dense/{m}"]))] for m in ("dense_arch", "over_arch")}

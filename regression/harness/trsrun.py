@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Running trshard on several ranks from Python tests, small datasets for it, and looking at what it wrote.
+"""Run trshard on several ranks from Python tests, make small datasets for it, and read its output
+files.
 
-Shared by regression/badinput and regression/case. A job of several ranks runs under mpirun, each behind a small shell that notes its
-process id and, when it ends, its own exit status, since mpirun only tells that of the first rank to fail.
+regression/badinput and regression/case use this module. A job of several ranks runs under mpirun. A
+small shell starts each rank. It records the rank's process id and, at its end, its exit status,
+because mpirun only returns the status of the first rank that fails.
 """
 import dataclasses
 import functools
@@ -18,11 +20,13 @@ import h5py
 import numpy as np
 
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
-# mpirun lets the other ranks of a failed one end by themselves, and then itself ends with 0: a second less for each failure.
+# With this option, mpirun lets the other ranks of a failed rank end by themselves, and then returns
+# 0. This saves a second for each failure.
 PATIENT = ["--mca", "orte_abort_on_non_zero_status", "0"]
 PATIENT_5 = {"PRTE_MCA_state_base_error_non_zero_exit": "0"}  # the same for Open MPI 5
-# In front of each rank: notes its process id and, when it has ended, its own exit status. SIGTERM is trapped, not ignored:
-# mpirun sends it to all ranks once one has failed, and the status must still be noted.
+# The shell that starts each rank. It records the process id and, after the rank's end, its exit
+# status. SIGTERM is trapped, not ignored: when a rank has failed, mpirun sends SIGTERM to all
+# ranks, and the status must still be recorded.
 NOTES = ("""trap : TERM USR1; r=${OMPI_COMM_WORLD_RANK:-0}; sh -c 'echo $$ > "$TRS_RANKS/process.$0"; exec "$@"' "$r" "$@"; s=$?; """
          """echo $s > "$TRS_RANKS/status.$r"; exit $s""")
 SKIPPED = 77
@@ -32,11 +36,11 @@ NUM_DENSE = 3
 
 
 class Failed(Exception):
-    """What a test found wrong."""
+    """A test's failure."""
 
 
 class Skipped(Exception):
-    """Why this machine cannot run a test."""
+    """The reason why this machine cannot run a test."""
 
 
 def check(condition, message):
@@ -45,52 +49,60 @@ def check(condition, message):
 
 
 def thinned(law):
-    """Marks a law that takes fewer cases by default than with TRS_LONG in the environment, as the test case-long/NAME has it."""
+    """Mark a law that takes fewer cases by default than with TRS_LONG in the environment, which the
+    test case-long/NAME sets."""
     return law
 
 
 def thin(every, few):
-    """Every case with TRS_LONG in the environment, by default the few that stand for them."""
+    """Every case if TRS_LONG is in the environment, otherwise the few representative cases."""
     return every if os.environ.get("TRS_LONG") else few
 
 
 def patience():
-    """How many times longer than on an idle machine anything may take before it hangs. The load is an average that comes late, so this starts
-    well above 1; TRS_PATIENCE in the environment is more for programs that are slow by themselves."""
+    """The factor by which a limit exceeds the time on an idle machine. The load is an average that
+    lags, so the factor starts well above 1. TRS_PATIENCE in the environment raises it for programs
+    that are slow."""
     return float(os.environ.get("TRS_PATIENCE", 6)) * load()
 
 
 def load():
-    """How many want to run on each core: 1 on a machine that is not busy."""
+    """Number of processes that compete for a core: 1 on an idle machine."""
     return max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
 
 
 @dataclasses.dataclass
 class Result:
     status: int  # mpirun's
-    ranks: dict  # rank -> its own exit status, where it lived to note it
+    ranks: dict  # rank -> its exit status, if it was recorded
     text: str  # stdout and stderr
     seconds: float
 
     def all_left_with(self, status, ranks, patient):
-        """Did every rank leave with that status? An mpirun that is not patient kills a slow rank before it can note its own."""
+        """Whether every rank ended with this status. Without PATIENT, mpirun kills a slow rank
+        before it can record its status."""
         noted = set(self.ranks.values()) == {status}
         return noted and (len(self.ranks) == ranks if patient else self.status == status)
 
 
 class Job:
-    """A job under way. options: text or list; prelude: shell in front of each rank; launcher: options of mpirun, which one rank goes without."""
+    """A running job. options: text or list. prelude: shell code before each rank. launcher: options
+    of mpirun, unused with one rank."""
 
     def __init__(self, binary, ranks, options, folder, environment=None, prelude="", launcher=()):
         self.notes = os.path.join(folder, f".ranks-{time.monotonic_ns()}")
         os.makedirs(self.notes)
         words = shlex.split(options) if isinstance(options, str) else list(options)
-        if "-gpu_share" not in words:  # TRS_GPU_OPTIONS: of a machine with fewer GPUs than ranks, "-comm_backend mpi -gpu_share"
+        # TRS_GPU_OPTIONS is for a machine with fewer GPUs than ranks: "-comm_backend mpi
+        # -gpu_share"
+        if "-gpu_share" not in words:
             words += shlex.split(os.environ.get("TRS_GPU_OPTIONS", ""))
         variables = dict(os.environ, TRS_RANKS=self.notes, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", OMPI_MCA_mpi_yield_when_idle="1")
-        if ranks == 1:  # alone, without the daemon that Open MPI starts beside such a rank
+        # without mpirun, and without the daemon that Open MPI starts beside such a rank
+        if ranks == 1:
             variables["OMPI_MCA_ess_singleton_isolated"] = "1"
-            variables["OMPI_MCA_orte_tmpdir_base"] = os.path.abspath(self.notes)  # a rank that ends removes a shared folder from under one that starts
+            # with a shared folder, a rank that ends would remove the folder of a rank that starts
+            variables["OMPI_MCA_orte_tmpdir_base"] = os.path.abspath(self.notes)
         if launcher is PATIENT:
             variables.update(PATIENT_5)
         variables.update(environment or {})
@@ -101,7 +113,7 @@ class Job:
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def pid(self, rank):
-        """Process id of a rank, waiting until it has one."""
+        """Wait until the rank has a process id, and return it."""
         path = os.path.join(self.notes, f"process.{rank}")
         while not (os.path.exists(path) and open(path).read().strip()):
             check(self.process.poll() is None, "the job ended before its ranks started")
@@ -109,18 +121,20 @@ class Job:
         return int(open(path).read())
 
     def send_signal(self, number):
-        """As Slurm and users send it: to mpirun, which passes it on, or to a rank that is alone."""
+        """Send a signal as Slurm and users do: to mpirun, which passes it on, or to a rank without
+        mpirun."""
         os.kill(self.pid(0) if self.is_alone else self.process.pid, number)
 
     def read_to(self, start):
-        """Reads what the job prints up to a line that begins so."""
+        """Read the job's output up to a line that begins with this text."""
         for line in self.process.stdout:
             if line.startswith(start):
                 return
         raise Failed(f"the job ended without a line that begins with {start!r}")
 
     def wait(self, limit_s):
-        """Result; a job that takes longer is killed, and that is a failure. A busy machine has more time."""
+        """Wait for the job's result. If the job takes too long, it is killed, which is a failure.
+        On a busy machine the limit is longer."""
         begin_s, text = time.monotonic(), None
         while text is None:
             try:
@@ -135,13 +149,14 @@ class Job:
             if not name.startswith("status."):
                 continue
             note = open(os.path.join(self.notes, name)).read().strip()
-            if note:  # one without text: mpirun killed that rank's shell between open and write
+            if note:  # empty if mpirun killed the rank's shell between open and write
                 ranks[int(name[7:])] = int(note)
-        shutil.rmtree(self.notes, ignore_errors=True)  # a shell that mpirun killed may still be leaving
+        # a shell that mpirun killed may still be exiting
+        shutil.rmtree(self.notes, ignore_errors=True)
         return Result(self.process.returncode, ranks, text, seconds)
 
     def kill(self):
-        """Ends the ranks. Returns what they printed."""
+        """End the ranks. Returns their output."""
         for name in os.listdir(self.notes):
             if name.startswith("process."):
                 try:
@@ -157,7 +172,7 @@ class Job:
 
 
 def run(binary, ranks, options, folder, limit_s=60, status=0, **more):
-    """Runs to the end and checks mpirun's exit status (None: any)."""
+    """Run a job to its end and check mpirun's exit status (None: any)."""
     result = Job(binary, ranks, options, folder, **more).wait(limit_s)
     check(status is None or result.status == status, f"exit {result.status}, expected {status}:\n{result.text[-2000:]}")
     return result
@@ -165,7 +180,7 @@ def run(binary, ranks, options, folder, limit_s=60, status=0, **more):
 
 @functools.lru_cache(maxsize=None)
 def choices(binary, option):
-    """The words that an option takes, as the program's -help names them."""
+    """The words that an option accepts, from the program's -help."""
     text = subprocess.run([binary, "-help"], capture_output=True, text=True, check=True).stdout
     found = re.search(rf"^  {option} <word> .*?\[one of ([a-z0-9_, ]+)", re.sub(r"\n   +", " ", text), re.M)
     check(found, f"-help names no choices of {option}")
@@ -173,13 +188,14 @@ def choices(binary, option):
 
 
 def optimizers(binary):
-    """The optimizers that train embedding tables."""
+    """The optimizers that can train embedding tables."""
     return tuple(word for word in choices(binary, "-embedding_optimizer") if word not in ("none", "shampoo"))
 
 
 def write_dataset(path, samples=40, seed=7, features=None, num_dense=NUM_DENSE, weighted=False, largest_bag=3, sample_weights=None,
                   libver="latest", labels=None, group=None, time=None):
-    """A dataset of random numbers, in the newest file format unless libver says otherwise, every part contiguous."""
+    """Write a dataset of random numbers with contiguous data. The file format is the newest unless
+    libver is given."""
     rng = np.random.default_rng(seed)
     features = features or FEATURES
     lengths = rng.integers(0, largest_bag + 1, (samples, len(features))).astype(np.int32)
@@ -190,7 +206,7 @@ def write_dataset(path, samples=40, seed=7, features=None, num_dense=NUM_DENSE, 
         if num_dense:
             h["dense"] = rng.random((samples, num_dense), np.float32)
         h["labels"] = rng.integers(0, 2, samples).astype(np.float32)
-        if labels:  # names; the labels of the first are those of a dataset without names
+        if labels:  # names; the first label has the values of a dataset without names
             first = h["labels"][()]
             del h["labels"]
             h["labels"] = np.stack([first] + [np.random.default_rng(seed + k).integers(0, 2, samples) for k in range(1, len(labels))], axis=1).astype(np.float32)
@@ -204,7 +220,7 @@ def write_dataset(path, samples=40, seed=7, features=None, num_dense=NUM_DENSE, 
         sparse["lengths"], sparse["offsets"], sparse["values"] = lengths, offsets, values.astype(np.int32)
         if weighted:
             sparse["weights"] = rng.random(len(values), np.float32)
-        if sample_weights is not None:  # one number for all, or those of each
+        if sample_weights is not None:  # one number for all samples, or a number for each
             h["weights"] = np.broadcast_to(np.asarray(sample_weights, np.float32), samples)
     return path
 
@@ -218,7 +234,8 @@ def flip_bit(path, place, bit=3):
 
 
 def tensors(path):
-    """name -> array of a checkpoint's tensors; the checksums, whose parts depend on the plan, are left out."""
+    """name -> array of a checkpoint's tensors, without checksums, whose parts depend on the
+    plan."""
     found = {}
     with h5py.File(path) as h:
         h.visititems(lambda name, object: found.__setitem__(name, object[()])
@@ -232,7 +249,7 @@ def attribute(path, name):
 
 
 def losses(path, of="train"):
-    """Of every step, or of every evaluation (of="eval"); none for a run without one."""
+    """Losses of every step, or of every evaluation (of="eval"); empty if the run had none."""
     with h5py.File(path) as h:
         return h[f"{of}/loss"][()] if f"{of}/loss" in h else np.zeros(0)
 
@@ -242,7 +259,8 @@ def same_bits(a, b):
 
 
 def check_same_tensors(one, other, what, ignore=()):
-    """Every tensor of two checkpoints, bit for bit; names that end in one of `ignore` are left out."""
+    """Compare every tensor of two checkpoints, bit for bit, except tensors whose name ends in an
+    entry of `ignore`."""
     a, b = ({n: v for n, v in tensors(p).items() if not n.endswith(tuple(ignore))} for p in (one, other))
     check(sorted(a) == sorted(b), f"{what}: other tensors: {sorted(set(a) ^ set(b))}")
     differ = [name for name in a if not same_bits(a[name], b[name])]
@@ -250,7 +268,7 @@ def check_same_tensors(one, other, what, ignore=()):
 
 
 def check_close_tensors(one, other, tolerance, what):
-    """|a - b| <= tolerance * (1 + |b|), as the golden data has it."""
+    """|a - b| <= tolerance * (1 + |b|), as for golden data."""
     a, b = tensors(one), tensors(other)
     check(sorted(a) == sorted(b), f"{what}: other tensors: {sorted(set(a) ^ set(b))}")
     for name in a:
