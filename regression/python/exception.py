@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""One rank ends by an exception while the others wait for it in a call: all ranks end, as the test's time limit and its expected text say. By mpirun."""
+"""One rank ends with an exception while the others wait for it in a call. All ranks must end, as
+the test's time limit and its expected text check. By mpirun."""
 import os
 import sys
 

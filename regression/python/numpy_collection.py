@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The Python package against numpy: pooled rows, updates by plain SGD and AdaGrad, files, errors. Run on any number of ranks by mpirun."""
+"""The Python package against numpy: pooled rows, updates with plain SGD and AdaGrad, files, errors.
+mpirun starts it on any number of ranks."""
 import ctypes
 import os
 import sys
@@ -15,18 +16,19 @@ TABLES = [trshard.EmbeddingBagConfig("t0", 40, 8, ["a", "b"]), trshard.Embedding
 FEATURES = [(0, "a"), (0, "b"), (1, "t1"), (2, "t2")]
 RANK, SIZE = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)), int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
 BATCH, STEPS, RATE = 6, 4, 0.5
-FACTORS = (1, 0.25, 0, 2)  # of the learning rate, at each step
+FACTORS = (1, 0.25, 0, 2)  # factor of the learning rate in each step
 
 
 def make_batch(step, rank):
     random = np.random.default_rng([step, rank])
-    lengths = random.integers(0, 4, (4, BATCH + rank), dtype=np.int32)  # ranks differ in their samples
+    # ranks have different numbers of samples
+    lengths = random.integers(0, 4, (4, BATCH + rank), dtype=np.int32)
     values = np.concatenate([random.integers(0, TABLES[t].num_embeddings, lengths[f].sum()) for f, (t, _) in enumerate(FEATURES)])
     return lengths, values, random.random(values.size, dtype=np.float32)
 
 
 def rows_of(ebc, table):
-    """All rows of a table, by bags of one id each."""
+    """All rows of a table, read with bags of one id."""
     n, out = TABLES[table].num_embeddings, []
     for begin in range(0, n, BATCH):
         ids = np.arange(begin, min(begin + BATCH, n))
@@ -38,7 +40,8 @@ def rows_of(ebc, table):
 
 
 def each_bag(lengths, values, weights):
-    """(feature, sample, ids, factors) of each bag: the factors of the rows in its sum."""
+    """(feature, sample, ids, factors) of each bag. The factors multiply the rows in the bag's sum.
+    """
     at = 0
     for f, (t, _) in enumerate(FEATURES):
         for sample, n in enumerate(lengths[f]):
@@ -58,7 +61,8 @@ def check_training(optimizer, sharding, ahead):
         for step in range(STEPS):
             if ahead and step + 1 < STEPS:
                 ebc.input_dist(*batches[step + 1][RANK])
-            wide = np.full((BATCH + RANK, ebc.width + 5), 7, np.float32)  # a model's matrix with other columns beside
+            # a model's matrix that has other columns, too
+            wide = np.full((BATCH + RANK, ebc.width + 5), 7, np.float32)
             out = wide[:, 3:3 + ebc.width] if step % 2 else None
             pooled = ebc.forward(out=out) if ahead else ebc.forward(*batches[step][RANK], out=out)
             assert out is None or (pooled is out and (wide[:, :3] == 7).all() and (wide[:, -2:] == 7).all())
@@ -70,7 +74,8 @@ def check_training(optimizer, sharding, ahead):
                     bag = factors @ weights[t][ids]
                     if rank == RANK:
                         expected[sample, columns] = bag
-                    np.add.at(gradients[t], ids, np.outer(factors, bag))  # the loss is half the sum of squares
+                    # the loss is half the sum of squares
+                    np.add.at(gradients[t], ids, np.outer(factors, bag))
             np.testing.assert_allclose(pooled, expected, rtol=1e-5, atol=1e-6)
             before = wide.tobytes(), pooled.tobytes()
             ebc.set_learning_rate_factor(FACTORS[step])
@@ -107,7 +112,8 @@ def check_files():
 
 
 def check_rows(sharding, ahead):
-    """Rows by id, and their updates by plain SGD: of each table the gradients of all ranks' ids are added up."""
+    """Rows by id, and their updates with plain SGD: each table adds up the gradients of all ranks'
+    ids."""
     tables = [trshard.EmbeddingConfig("t0", 40, 8, ["a", "b"]), trshard.EmbeddingConfig("t1", 30, 8)]
     of, options = [0, 0, 1], f"-device cpu -embedding_optimizer sgd -embedding_learning_rate {RATE} -tables_sharding_types {sharding}"
     with trshard.EmbeddingCollection(tables, BATCH + SIZE, options) as ec:
@@ -152,7 +158,8 @@ def fails(call, error, text):
 
 
 def check_order(kind):
-    """A forward gives the rows of its own ids after calls that are refused: on all ranks, on one, before a backward, with an input_dist() ahead."""
+    """A forward pass gives the rows of its ids after refused calls: on all ranks, on one rank,
+    before a backward pass, and with an input_dist() ahead."""
     config, width = trshard.EmbeddingBagConfig if kind is trshard.EmbeddingBagCollection else trshard.EmbeddingConfig, 4
     with kind([config("u", 50, width)], 4, "-device cpu -embedding_optimizer sgd -embedding_learning_rate 0 -tables_sharding_types row_wise") as ebc:
         one, zero = np.ones((1, 4), np.int32), np.zeros((4, width), np.float32)
@@ -175,7 +182,8 @@ def check_order(kind):
         fails(lambda: ebc.forward(one, ids(2)), trshard.Error, "waits for its backward()")
         fails(lambda: ebc.forward(), trshard.Error, "waits for TrshardBackward")
         if RANK == 0:
-            fails(lambda: ebc.backward(wrong), ValueError, "gradient is")  # the others wait for a right one
+            # the other ranks wait for a valid gradient
+            fails(lambda: ebc.backward(wrong), ValueError, "gradient is")
         ebc.backward(zero)
         ask(2, one, ids(2))
         ebc.backward(zero)
@@ -206,7 +214,8 @@ def check_errors():
         out = np.empty((BATCH + RANK, ebc.width), np.float32)
         assert ebc.forward(lengths, values, weights, out=out) is out  # no copy
         fails(lambda: ebc.backward(out[:, ::-1]), ValueError, "neighbours")
-        for written in (out.view(), np.zeros(out.shape, [("x", "u1"), ("m", np.float32)])["m"]):  # read-only; rows that lie 5 bytes apart
+        # read-only, and rows at a distance of 5 bytes
+        for written in (out.view(), np.zeros(out.shape, [("x", "u1"), ("m", np.float32)])["m"]):
             written.flags.writeable = written.strides[-1] == 5
             fails(lambda: ebc.evaluate(lengths, values, weights, out=written), ValueError, "read-only" if written.strides[-1] == 4 else "strides")
         fails(lambda: ebc.evaluate(lengths.astype(np.int64) + 2**32, values, weights), ValueError, "not int32")
@@ -215,7 +224,8 @@ def check_errors():
         ebc.backward(out)
 
 
-shown = ctypes.CDLL(None)  # what a package that is imported later finds first: h5py's wheel has an HDF5 of its own
+# symbols that a later import finds first, as h5py's wheel includes another HDF5
+shown = ctypes.CDLL(None)
 assert not hasattr(shown, "H5open") and hasattr(shown, "MPI_Init"), "the symbols of HDF5 are shown, or those of MPI are not"
 for arguments in [("sgd", "row_wise", False), ("adagrad", "table_wise", True), ("sgd", "data_parallel", True)]:
     check_training(*arguments)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The Python package's reader against the arrays that a dataset was made of: every batch and the smaller last one, steps, epochs, errors. By mpirun."""
+"""The Python package's reader against the arrays from which a dataset was made: every batch and the
+smaller last one, steps, epochs, errors. By mpirun."""
 import os
 import pathlib
 import sys
@@ -13,7 +14,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import trsdata
 
 RANK, SIZE = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)), int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
-N, BATCH, FEATURES, ROWS = 37, 3, ["a", "b", "c"], [40, 30, 60]  # the last of 37 samples leaves other ranks without any
+# the last of 37 samples leaves the other ranks without a sample
+N, BATCH, FEATURES, ROWS = 37, 3, ["a", "b", "c"], [40, 30, 60]
 FOLDER = os.path.dirname(os.path.abspath(sys.argv[1]))
 PATH, PLAIN, SIGNED, UNSIGNED = (os.path.join(FOLDER, f"reader_{name}_n{SIZE}.h5") for name in ("full", "plain", "signed", "unsigned"))
 RANDOM = np.random.default_rng(3)
@@ -24,8 +26,8 @@ DENSE, LABELS = RANDOM.random((N, 2), dtype=np.float32), RANDOM.integers(0, 2, (
 SAMPLE_WEIGHTS = RANDOM.random(N, dtype=np.float32)
 TABLES = [trshard.EmbeddingBagConfig("t0", 60, 4, ["c"], weighted=True), trshard.EmbeddingBagConfig("t1", 40, 4, ["a"])]
 PLAIN_TABLES = [table._replace(weighted=False) for table in TABLES]
-FACTOR = 2**58 + 1  # of ids that are for an id_map. Some of the products are negative
-KEYS = [2, 0]  # of the tables' features in the file
+FACTOR = 2**58 + 1  # multiplies ids for an id_map; some products are negative
+KEYS = [2, 0]  # file order of the tables' features
 
 
 def write():
@@ -40,7 +42,7 @@ def write():
 
 
 def mine_of(step):
-    """(this rank's samples, samples of all ranks) of a step."""
+    """(this rank's samples, all ranks' samples) of a step."""
     begin = step * SIZE * BATCH
     everyone = min(SIZE * BATCH, N - begin)
     parts = [everyone // SIZE + (rank < everyone % SIZE) for rank in range(SIZE)]
@@ -66,7 +68,8 @@ def check(samples, step, epoch, passes, full):
     else:
         assert weights is None and samples.dense is None and samples.weights is None, samples
     for array in (lengths, values, samples.labels):
-        assert not array.size or (not array.flags.writeable and not array.flags.owndata)  # the library's memory
+        # the library owns the memory
+        assert not array.size or (not array.flags.writeable and not array.flags.owndata)
 
 
 def check_passes(full, start, epochs):
@@ -86,7 +89,7 @@ def check_passes(full, start, epochs):
 
 
 def check_rows():
-    """Rows by id take samples of any number of ids."""
+    """Rows by id accept samples with any number of ids."""
     tables = [trshard.EmbeddingConfig("t0", 60, 4, ["c"]), trshard.EmbeddingConfig("t1", 40, 4, ["a"])]
     with trshard.EmbeddingCollection(tables, BATCH, "-device cpu") as ec:
         for step, samples in enumerate(trshard.Reader(ec, PLAIN, "-epochs 1")):
@@ -113,14 +116,14 @@ def check_errors():
         fails(lambda: trshard.Reader(ebc, []), trshard.Error, "n_paths is 0")
         reader = trshard.Reader(ebc, pathlib.Path(PATH), "-epochs 1")
         next(reader)
-    fails(lambda: next(reader), ValueError, "closed")  # with its collection
+    fails(lambda: next(reader), ValueError, "closed")  # it closes with its collection
     reader.close()
     with trshard.EmbeddingBagCollection(PLAIN_TABLES, BATCH, "-device cpu -tables_id_map modulo") as ebc:
         assert fails(lambda: trshard.Reader(ebc, UNSIGNED), trshard.Error, "give its collection -tables_id_unsigned").status == 65
 
 
 def check_id_map(path, dtype, options):
-    """A reader gives the ids of the file. The collection makes rows of them."""
+    """A reader returns the file's ids. The collection maps them to rows."""
     with trshard.EmbeddingBagCollection(PLAIN_TABLES, BATCH, "-device cpu " + options) as ebc:
         for step, (lengths, ids, *_) in enumerate(samples.ids for samples in trshard.Reader(ebc, path, "-epochs 1")):
             np.testing.assert_array_equal(ids, flat(IDS, mine_of(step)[0], np.int64) * FACTOR)
@@ -130,7 +133,8 @@ def check_id_map(path, dtype, options):
 
 
 def check_newer_data():
-    """A file that declares more rows than the collection's tables: bounds_check_mode alone says what an unknown id does."""
+    """If a file declares more rows than the collection's tables, only bounds_check_mode determines
+    the effect of an unknown id."""
     tables = [PLAIN_TABLES[0]._replace(num_embeddings=50), PLAIN_TABLES[1]]
     for word, error in (("warning", None), ("ignore", None), ("fatal", 'feature "c" of sample'), (None, 'feature "c" of sample')):
         with trshard.EmbeddingBagCollection(tables, BATCH, "-device cpu" + (f" -bounds_check_mode {word}" if word else "")) as ebc:
@@ -147,7 +151,7 @@ def check_newer_data():
 if RANK == 0:
     write()
 for arguments in [(True, 0, 2), (True, 1, 1), (False, 0, 1)]:
-    check_passes(*arguments)  # making a collection waits for rank 0's files
+    check_passes(*arguments)  # creating a collection waits for rank 0's files
 check_rows()
 for word in ("modulo", "hash"):
     check_id_map(SIGNED, np.int64, "-tables_id_map " + word)

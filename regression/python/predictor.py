@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The predictor of the library: the numbers of -task predict for several models and table types, for any batch and on several threads; mapped tables; errors.
+"""The library's predictor gives the numbers of -task predict for several models and table types,
+for any batch and on several threads. Also mapped tables, and errors.
 
-Nothing of it starts MPI, and it serves on beside a program that does so later.
+The predictor does not start MPI, and continues to serve if the program does so later.
 
     predictor.py TRSHARD
 """
@@ -34,7 +35,7 @@ WEIGHTS = [[RANDOM.random(LENGTHS[i, f], dtype=np.float32) for f in range(3)] fo
 X = RANDOM.random((N, DENSE), dtype=np.float32)
 SMALL = "-tables user,item,tag -tables_embedding_dim 8 -dense_arch 16,8 -over_arch 12,1 -steps 20 -batch_size 50 -dense_learning_rate 0.1 -embedding_learning_rate 0.5"
 SEQUENCE = "-table_tag_pooling none -table_tag_sequence_pooling"
-# name: (options of the training, of the prediction)
+# name: (options of the training, options of the prediction)
 MODELS = {
     "dot": ("", ""),
     "int8": ("-interaction dcn -dcn_low_rank_dim 4 -table_item_pooling mean", "-tables_data_type int8"),
@@ -53,8 +54,10 @@ MODELS = {
                 "-table_any_din_target item", ""),
     "transformer": (f"{SEQUENCE} transformer -table_user_is_weighted", ""),
     "positions": ("-table_item_position_weighted -table_item_max_feature_lengths 3 -table_tag_is_weighted", ""),
-    "unpadded": ("-tables_embedding_dim 10 -tables_num_embeddings 6000 -dense_arch 16,10 -table_item_data_type fp16 -table_tag_data_type bf16", ""),  # rows of no multiple of 16 bytes
-    "unsigned": ("-tables_num_embeddings 17 -table_user_id_map qr -table_item_id_map modulo -table_tag_id_map hash", ""),  # on raw.h5
+    # a row is no multiple of 16 bytes
+    "unpadded": ("-tables_embedding_dim 10 -tables_num_embeddings 6000 -dense_arch 16,10 -table_item_data_type fp16 -table_tag_data_type bf16", ""),
+    # on raw.h5
+    "unsigned": ("-tables_num_embeddings 17 -table_user_id_map qr -table_item_id_map modulo -table_tag_id_map hash", ""),
     "quotient": ("-tables_qr_collisions 7 -table_user_id_map qr -table_tag_id_map qr -table_tag_qr_operation add", ""),
 }
 
@@ -65,7 +68,7 @@ def program(folder, words):
 
 
 def raw(ids):
-    """Ids of all 64 bits in place of rows."""
+    """Ids of 64 bits instead of rows."""
     return ids.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -90,7 +93,8 @@ def check_model(folder, name, training, prediction):
         assert found.shape == wanted.shape and np.ptp(wanted) > 1e-3, (name, found.shape, wanted.shape)
         error = np.abs(found - wanted).max()
         assert error == 0, f"{name}: {error} beside -task predict in batches of a call's parts"
-        for size in (1, 7):  # the numbers of a sample do not depend on the others but for the last bits
+        # a sample's numbers do not depend on other samples, except for the last bits
+        for size in (1, 7):
             for first in range(0, N - size, 41):
                 some = np.arange(first, first + size)
                 part = predictor.predict(*ids_of(some, keys, data), dense=X[some])
@@ -101,7 +105,7 @@ def check_model(folder, name, training, prediction):
 
 
 def check_threads(predictor, keys):
-    """Four threads at once, each with samples of its own: the bits of one thread."""
+    """Four threads at the same time, each with its own samples, give the bits of one thread."""
     parts = [np.arange(t, N, 4) for t in range(4)]
     alone = [predictor.predict(*ids_of(part, keys), dense=X[part]) for part in parts]
     wrong = []
@@ -121,13 +125,14 @@ def check_threads(predictor, keys):
 
 
 def memory_of(name):
-    """KiB of this process in files (RssFile) or alone (RssAnon)."""
+    """KiB of this process that are backed by files (RssFile) or private (RssAnon)."""
     with open("/proc/self/status", encoding="ascii") as status:
         return next(int(line.split()[1]) for line in status if line.startswith(name))
 
 
 def check_mapped(folder):
-    """Tables as the file has them are mapped, whoever replaces the file; others, and files that are read in parts, are read. All predict the same."""
+    """Tables whose file format fits are mapped, even if the file is replaced. Other tables, and
+    files that are read in parts, are read. All give the same predictions."""
     path, mebibytes = os.path.join(folder, "large.h5"), 20
     program(folder, f"-data_train data.h5 {SMALL} -dense_arch 80 -tables_num_embeddings 60000 -tables_embedding_dim 80 -steps 2 -checkpoint_final large.h5")
     one, ids = np.ones((3, 1), np.int32), [59999, 5, 77]
@@ -199,7 +204,8 @@ assert os.waitpid(child, 0)[1] == 0, "the child hangs, or has other predictions"
 
 
 def check_hold(folder):
-    """While a file is opened, a run that goes on in its folder leaves it there; after that it need not."""
+    """While a file is being opened, a run that continues in its folder keeps the file. Afterwards
+    it may remove it."""
     path, seen = os.path.join(folder, "dot.h5"), []
     whole = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     with open(path, "rb") as file:
@@ -213,14 +219,16 @@ def check_hold(folder):
 
 
 def check_forks(folder):
-    """A child that fork() made predicts, too, whatever the threads; -check_weights false makes no children."""
+    """A child process from fork() can predict, too, regardless of threads. With -check_weights
+    false, opening creates no child process."""
     for threads in ("1", "4"):
         done = subprocess.run([sys.executable, "-c", FORKS, os.path.join(folder, "dot.h5")], env={**os.environ, "OMP_NUM_THREADS": threads}, capture_output=True, text=True)
         assert done.returncode == 0, f"{threads} threads: {done.stderr}"
 
 
 def check_dropped(folder):
-    """A predictor that nobody closes goes with its last reference; one that another thread drops, when the next one is opened."""
+    """A predictor that was not closed is freed with its last reference. If another thread drops it,
+    it is freed when the next predictor is opened."""
     path = os.path.join(folder, "large.h5")
     one, ids = np.ones((3, 1), np.int32), [1, 2, 3]
 
@@ -234,7 +242,7 @@ def check_dropped(folder):
         assert mapped() == 0, "a dropped predictor keeps its tables"
     held = [trshard.Predictor(path)]
     assert mapped() > 0
-    thread = threading.Thread(target=held.clear)  # the library is for one thread at a time
+    thread = threading.Thread(target=held.clear)  # only one thread may use the library at a time
     thread.start()
     thread.join()
     assert mapped() > 0
@@ -244,7 +252,7 @@ def check_dropped(folder):
         with trshard.Predictor(path):
             assert mapped() == 2 * once, "what the thread dropped is still there"
     assert mapped() == 0
-    predictor.close()  # once more is no harm
+    predictor.close()  # closing twice is allowed
     try:
         predictor.predict(one, ids, dense=X[:1])
         raise AssertionError("a closed predictor predicts")
@@ -296,7 +304,8 @@ def check_errors(folder):
 
 
 def check_dead_handles(folder):
-    """A closed predictor that a copy of its handle names, and a file cut under the tables that are mapped from it, give codes."""
+    """A copied handle of a closed predictor, and a file that is truncated below its mapped tables,
+    give error codes."""
     library, shape = trshard._library, [None] * 4
     one, ids = np.ones((3, 1), np.int32), [1, 2, 3]
     for name, mapped in (("large.h5", True), ("dot.h5", False)):
@@ -312,7 +321,7 @@ def check_dead_handles(folder):
         if mapped:
             for _ in range(2):
                 refused(74, ["shorter", "5000", str(size)], lambda: predictor.predict(one, ids, dense=X[:1]))
-        else:  # the tables are in memory
+        else:  # tables in memory are not affected
             assert (predictor.predict(one, ids, dense=X[:1]) == wanted).all()
         copies = [ctypes.c_void_p(predictor._handle.value) for _ in range(3)]
         predictor.close()
@@ -331,19 +340,22 @@ def check_dead_handles(folder):
 
 
 def traces():
-    """What a started MPI leaves: its flags, threads, open files and shared memory of this process, files of its session."""
+    """What a started MPI leaves in this process: its flags, threads, open files and shared memory,
+    and files of its session."""
     flag, found = ctypes.c_int(), []
     for question in ("MPI_Initialized", "MPI_Finalized"):
         assert getattr(ctypes.CDLL(None), question)(ctypes.byref(flag)) == 0
         found.append(flag.value)
-    with open("/proc/self/maps", encoding="utf-8") as maps:  # of /dev/shm itself other processes have files, too
+    # other processes have files in /dev/shm, too
+    with open("/proc/self/maps", encoding="utf-8") as maps:
         shared = sorted({line.split()[5] for line in maps if "/dev/shm/" in line})
-    files = sorted(name for _, _, names in os.walk(os.environ["TMPDIR"]) for name in names)  # Open MPI 5 leaves empty folders of each program
+    # Open MPI 5 leaves empty folders of each program
+    files = sorted(name for _, _, names in os.walk(os.environ["TMPDIR"]) for name in names)
     return found, len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")), files, shared
 
 
 def check_beside_mpi(folder):
-    """A program starts MPI, trains tables of its own and ends MPI, while a predictor is open that was opened before."""
+    """While a predictor is open, the program starts MPI, trains tables and ends MPI."""
     path, ids = os.path.join(folder, "large.h5"), (np.ones((3, 1), np.int32), [7, 8, 9])
     predictor = trshard.Predictor(path)
     wanted = predictor.predict(*ids, dense=X[:1])

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The program's tasks inside a process: run() gives the bits of the program, again and again; errors are exceptions; a run stops when it is asked to.
+"""The program's tasks inside a process. run() gives the program's bits, repeatedly; errors are
+exceptions; a run stops on request.
 
     mpirun -n RANKS run.py TRSHARD FOLDER
 """
@@ -87,12 +88,12 @@ def resident():
 
 
 def count_threads():
-    time.sleep(0.2)  # a joined thread may be seen for a moment
+    time.sleep(0.2)  # a joined thread may still be visible for a moment
     return len(os.listdir("/proc/self/task"))
 
 
 def check_memory():
-    """Runs that fail in a step leave no tables behind, and no threads."""
+    """Runs that fail in a step free their tables and threads."""
     big = f"{TRAINING} -batch_size {GLOBAL // SIZE} -tables_num_embeddings 200000 -dense_learning_rate 1e38 -checkpoint_dir {FOLDER}/never"
     before, threads = 0, 0
     for turn in range(6):
@@ -109,7 +110,7 @@ def check_memory():
 
 
 def check_files():
-    """Runs that fail while they are set up close their files."""
+    """Runs that fail during set-up close their files."""
     before = len(os.listdir("/proc/self/fd"))
     for words in (TRAINING, f"-task eval {MODEL} -init_from {FOLDER}/first.h5"):
         try:
@@ -123,13 +124,13 @@ def check_files():
 
 
 def check_stop(how, expected):
-    """Asked on rank 0 alone, a long training stops on all ranks with a checkpoint."""
+    """If only rank 0 is asked, a long training stops on all ranks and leaves a checkpoint."""
     folder, asked = f"{FOLDER}/{how.__name__}", []
 
     def ask():
         while not asked:
             time.sleep(0.2)
-            if glob.glob(f"{folder}/*.h5"):  # it runs
+            if glob.glob(f"{folder}/*.h5"):  # the training runs
                 asked.append(how())
 
     thread = threading.Thread(target=ask)
@@ -146,7 +147,7 @@ def check_stop(how, expected):
 
 
 def interrupt():
-    os.kill(os.getpid(), signal.SIGUSR2)  # Python has a handler for this signal, too
+    os.kill(os.getpid(), signal.SIGUSR2)  # Python also handles this signal
     time.sleep(0.1)
     os.kill(os.getpid(), signal.SIGINT)
 
@@ -158,10 +159,11 @@ check_bits()
 check_errors()
 check_memory()
 check_files()
-time.sleep(4)  # no watchdog of a run that has ended ends this process
+time.sleep(4)  # the watchdog of a run that has ended must not end this process
 check_stop(trshard.request_stop, trshard.Error)
 check_stop(interrupt, KeyboardInterrupt)
-trshard.run(f"{TRAINING} -batch_size {GLOBAL // SIZE} -checkpoint_final {FOLDER}/last.h5")  # a stop is for one run
+# a stop request is for one run
+trshard.run(f"{TRAINING} -batch_size {GLOBAL // SIZE} -checkpoint_final {FOLDER}/last.h5")
 if RANK == 0:
     assert tensors(f"{FOLDER}/last.h5") == tensors(f"{FOLDER}/first.h5")
     print(f"ok: runs inside a process on {SIZE} ranks")

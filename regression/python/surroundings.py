@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The library in processes of many kinds: with a decimal comma, without open files left, without /proc, in children whose errors come back, and after MPI's end.
+"""The library in special processes: with a decimal comma, with few free file descriptors, without
+/proc, in child processes that return errors, and after MPI's end.
 
     surroundings.py TRSHARD
 """
@@ -45,7 +46,7 @@ def fails(call):
 
 
 def use(turn):
-    """Make and use everything. Returns the numbers that the files and messages have."""
+    """Create and use every object. Returns the numbers in files and messages."""
     one = np.ones((1, 4), np.int32)
     with trshard.EmbeddingBagCollection([trshard.EmbeddingBagConfig("user", 20, 4)], 8, "-device cpu -embedding_learning_rate 0.5") as ebc:
         ebc.backward(ebc.forward(one, [1, 2, 3, 4]))
@@ -67,7 +68,8 @@ def use(turn):
 
 
 def check_comma():
-    """Numbers are read and written with a point, whenever the process takes a comma, and the locale stays the process' own."""
+    """Numbers are read and written with a point, even if the process uses a comma. The process'
+    locale is not changed."""
     os.makedirs(COMMA)
     if shutil.which("localedef"):
         subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", os.path.abspath(COMMA)], stderr=subprocess.DEVNULL, check=False)
@@ -89,7 +91,7 @@ def check_comma():
 
 
 def check_descriptors():
-    """Whatever number of descriptors is left, a good checkpoint is not called damaged."""
+    """A good checkpoint is not called damaged, for any number of free descriptors."""
     before, refusals = resource.getrlimit(resource.RLIMIT_NOFILE), 0
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
     for words in ("", "-check_weights false"):
@@ -136,7 +138,7 @@ def check_no_proc():
 
 
 def check_empty():
-    """A batch of no samples needs no arrays."""
+    """A batch without samples needs no arrays."""
     with trshard.Predictor("model.h5") as predictor:
         trshard._check(trshard._library.TrshardPredict(predictor._handle, ctypes.byref(trshard._Batch()), None, None))
 

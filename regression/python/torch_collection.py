@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A torchrec DLRM whose tables are ours, on all ranks, beside the same DLRM with torchrec's unsharded tables on one. Needs torch and torchrec.
+"""A torchrec DLRM with our tables on all ranks, against the same DLRM with torchrec's unsharded
+tables on one rank. Needs torch and torchrec.
 
-    mpirun -n 2 PYTHON torch_collection.py      exit status 77: no torchrec here
+    mpirun -n 2 PYTHON torch_collection.py      exit status 77: torchrec is missing
 """
 import os
 import sys
@@ -100,7 +101,8 @@ def compare():
 
 
 def compare_sums():
-    """The gradient of a sum is one number for the whole matrix; the collection gets the matrix."""
+    """The gradient of a sum is one number for the whole matrix. The collection gets the full
+    matrix."""
     tables = [trshard.EmbeddingBagConfig(f"t{i}", rows, DIM, [NAMES[i]]) for i, rows in enumerate(ROWS)]
     _, lengths, values, _ = part(make_batch(0, 12 * SIZE), RANK * 12, (RANK + 1) * 12)
     with trshard.EmbeddingBagCollection(tables, 12, "-device cpu -seed 2") as one, trshard.EmbeddingBagCollection(tables, 12, "-device cpu -seed 2") as other:
@@ -112,7 +114,8 @@ def compare_sums():
 
 
 def check_order():
-    """A forward has one backward, before the next forward; what is refused changes nothing."""
+    """A forward pass has one backward pass, before the next forward pass. Refused calls change
+    nothing."""
     one, ids = np.ones((1, 4), np.int32), lambda k: np.full(4, k)
     with trshard.EmbeddingBagCollection([trshard.EmbeddingBagConfig("u", 50, 4)], 4, "-device cpu -embedding_optimizer sgd -embedding_learning_rate 0") as ebc:
         embeddings = trshard.autograd.Module(ebc)
@@ -125,7 +128,8 @@ def check_order():
             pooled.sum().backward(retain_graph=True)
             refused("one backward", pooled.sum().backward)
         later = embeddings(one, ids(5))
-        refused("one backward", pooled.sum().backward)  # it would have updated the rows of the later batch
+        # it would have updated the later batch's rows
+        refused("one backward", pooled.sum().backward)
         later.sum().backward()
 
 

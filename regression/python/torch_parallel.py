@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""PyTorch models on 1, 2 and 3 ranks: the example has one loss on any number of ranks, with and without
-DistributedDataParallel, and two wrong ways are refused.
+"""PyTorch models on 1, 2 and 3 ranks. The example has the same loss on any number of ranks, with
+and without DistributedDataParallel. Two wrong ways are refused.
 
     torch_parallel.py "MPIRUN AND ITS OPTIONS" PYTHON      exit status 77: PYTHON has no torch
     mpirun -n 2 PYTHON torch_parallel.py alone|ddp         a wrong way
@@ -17,7 +17,8 @@ EXAMPLE = os.path.join(HERE, "..", "..", "tools", "examples", "train_torch.py")
 
 
 def wrong_way(way):
-    """Four steps with Tensor.backward(): the gradients of the dense layers are not summed (alone), or divided (ddp)."""
+    """Four steps with Tensor.backward(): the gradients of the dense layers are not summed (alone),
+    or are divided (ddp)."""
     import numpy as np
     import torch
     import trshard
