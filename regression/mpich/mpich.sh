@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # mpich.sh SOURCE FOLDER PYTHON - trshard built with MPICH: exchanges, start, a golden training on 1
-# to 4 ranks, a checkpoint that another number of ranks takes up, and a stop by signal. Exit 77: skipped.
+# to 4 ranks, a checkpoint that another number of ranks resumes, and a stop by signal. Exit 77:
+# skipped.
 #
-# MPICH_PETSC names the prefix of a PETSc that is built with MPICH; without it petsc.sh builds one in
-# FOLDER, where a second run finds it again.
+# MPICH_PETSC is the prefix of a PETSc that was built with MPICH. Without MPICH_PETSC, petsc.sh
+# builds one in FOLDER, where later runs find it.
 set -euo pipefail
 source=$1 folder=$2 python=$3
 fail() {

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # petsc.sh PREFIX - the part of PETSc that trshard uses (libpetscsys), built with MPICH into PREFIX.
 #
-# Debian's PETSc is built with Open MPI. The sources come from PyPI; the rest of PETSc, which takes a
-# quarter of an hour, is left out. Does nothing where PREFIX has it already.
+# Debian's PETSc is built with Open MPI. The sources come from PyPI. The rest of PETSc, which takes
+# a quarter of an hour, is not built. If PREFIX already has the library, the script does nothing.
 set -euo pipefail
 prefix=$1
 python=${TRSHARD_PYTHON:-/usr/bin/python3}
