@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The recipes of tools/packaging against what CMake asks for. A library that CMake looks for and a
-recipe lacks is a failure.
+"""The recipes of tools/packaging against CMake's requirements. If CMake looks for a library that a
+recipe lacks, the test fails.
 
-  test_packaging.py PROGRAM   (PROGRAM: the built trshard, whose version the recipes have)
+  test_packaging.py PROGRAM   (PROGRAM: the built trshard; the recipes have its version)
 """
 import ast
 import os
@@ -12,7 +12,7 @@ import sys
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 FOLDER = os.path.join(ROOT, "tools", "packaging")
-# What EasyBuild calls the libraries, by Spack's names. Its foss toolchain has MPI and OpenBLAS.
+# EasyBuild's names of the libraries, by Spack's names. Its foss toolchain has MPI and OpenBLAS.
 EASYBUILD = {"hdf5": "HDF5", "petsc": "PETSc", "jansson": "Jansson", "xxhash": "xxHash", "libyaml": "libyaml", "hwloc": "hwloc"}
 TOOLCHAIN = {"openmpi", "openblas"}
 PYTHON_MODULES = {"h5py", "matplotlib", "numpy", "tqdm"}
@@ -29,7 +29,8 @@ def read(*path):
 
 
 def cmake_libraries():
-    """Spack's names of what CMake looks for: the last word of each list of packages."""
+    """Spack's names of the packages that CMake looks for: the last word of each list of packages.
+    """
     lines = [line for line in read("tools", "cmake", "dependencies.cmake").splitlines() if not line.startswith("#")]
     named = [line for line in lines if line.endswith(")") and ("PACKAGES " in line or 'trs_note_missing("' in line) and "cmake_parse" not in line]
     found = {line.rsplit(" ", 1)[1].rstrip(")") for line in named}
@@ -68,7 +69,8 @@ def easybuild(wanted, version):
     names = [name for name in os.listdir(FOLDER) if name.endswith(".eb")]
     check(len(names) == 1, f"easyconfigs: {names}")
     recipe = {"SOURCELOWER_TAR_GZ": "%(namelower)s-%(version)s.tar.gz"}
-    exec(compile(read("tools", "packaging", names[0]), names[0], "exec"), recipe)  # an easyconfig is Python
+    # an easyconfig is Python
+    exec(compile(read("tools", "packaging", names[0]), names[0], "exec"), recipe)
     toolchain = recipe["toolchain"]
     check(names[0] == f"{recipe['name']}-{recipe['version']}-{toolchain['name']}-{toolchain['version']}.eb", f"EasyBuild finds no file called {names[0]}")
     check(recipe["version"] == version, f"{names[0]} is for {recipe['version']}, the program is {version}")
