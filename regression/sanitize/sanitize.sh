@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# A second build with AddressSanitizer and UndefinedBehaviorSanitizer, a third with ThreadSanitizer, and tests in them:
+# A second build with AddressSanitizer and UndefinedBehaviorSanitizer, a third with ThreadSanitizer,
+# and tests in these builds:
 #
 #   sanitize.sh build|unit|golden|badinput|case|leaks BUILD_FOLDER
 #   sanitize.sh build_threads|unit_threads|kernel_threads|case_threads BUILD_FOLDER
 #
-# TRS_LONG in the environment: more of each, as the tests sanitize-long/ have it.
+# TRS_LONG in the environment selects more of each, for the tests sanitize-long/.
 #
-# A report of a sanitizer ends the process with 99, so that the test fails. Leaks are looked for in whole runs (leaks), with
-# what Open MPI leaves behind suppressed (lsan.supp); elsewhere not, since unit tests leave much to the end of the process.
-# ThreadSanitizer learns from openmp_for_tsan.c what parallel regions order; what it finds in Open MPI is in tsan.supp.
+# If a sanitizer reports an error, the process ends with 99, so that the test fails. Leaks are
+# detected only in whole runs (leaks), because unit tests free much memory only at the end of the
+# process. lsan.supp suppresses Open MPI's leaks. openmp_for_tsan.c informs ThreadSanitizer of the
+# order that parallel regions impose, and tsan.supp lists its findings in Open MPI.
 set -euo pipefail
 what=$1
 build=$2
@@ -17,14 +19,16 @@ long=${TRS_LONG:-}
 source=$(cd "$(dirname "$0")/../.." && pwd)
 python=${TRSHARD_PYTHON:-/usr/bin/python3}
 
-# Where many bits of addresses are random (vm.mmap_rnd_bits), gcc 12's ThreadSanitizer finds no place for its shadow: none are, where that is allowed.
+# If addresses have many random bits (vm.mmap_rnd_bits), gcc 12's ThreadSanitizer finds no place for
+# its shadow memory. Randomisation is therefore disabled if this is allowed.
 if [[ $what == *_threads && ! -v TRS_FIXED_ADDRESSES ]] && setarch -R true 2> /dev/null; then
   TRS_FIXED_ADDRESSES=1 exec setarch -R "$0" "$@"
 fi
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_pml=ob1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
-# Without detect_stack_use_after_return: with it gcc 12 misaligns 64-byte locals (its bug 110027).
+# detect_stack_use_after_return is off, because gcc 12 misaligns 64-byte locals with it (its bug
+# 110027).
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:exitcode=99:strict_string_checks=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:exitcode=99
 export PYTHONPATH=$source/regression/harness TRS_PATIENCE=20
@@ -47,8 +51,9 @@ on_ranks() { # RANKS PROGRAM [ARGUMENT...], each with 3 threads in the kernels
 
 run_cases() { "$python" "$source/regression/case/case.py" --binary "$build/trshard" "$@"; }
 
-# LeakSanitizer's own tracer crashes now and then, most often just after a build, which says nothing of the program: then the case is run again.
-# Where it always crashes, no leak was looked for, and the test is skipped (77).
+# LeakSanitizer's tracer sometimes crashes, most often just after a build. This is no error of the
+# program, so the case is run again. If the tracer always crashes, leaks were not checked, and the
+# test is skipped (77).
 run_leak_case() { # CASE
   local log status try
   log=$(mktemp)
@@ -69,8 +74,8 @@ case $what in
     configure_and_build address,undefined trshard unit_tests
     ;;
   unit)
-    # on 1 and 2 ranks: more ranks find other mistakes than these
-    some=(-L '^quick$') # on two ranks, or on one where there is no more
+    # on 1 and 2 ranks; other tests cover more ranks
+    some=(-L '^quick$') # on two ranks, or on one if there is no more
     if [ "$long" ]; then some=(); fi
     ctest --test-dir "$build" --output-on-failure --parallel "$(env -u OMP_NUM_THREADS nproc)" -L '^unit$' "${some[@]}" -LE 'slow|long' -E '[-]n[34]$'
     ;;
