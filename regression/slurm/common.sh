@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2154 # top, job: the caller's
-# What the tests under Slurm share: a private cluster in $work, which ends with the script, and
-# waiting for the job whose number is in $job. It is sourced after $top is set, and ends with 77 where
-# Slurm cannot run.
+# Shared code of the tests under Slurm: a private cluster in $work, which ends with the script, and
+# waiting for the job with number $job. Source it after $top is set. It ends with 77 if Slurm cannot
+# run.
 cluster=$top/tools/slurm_local.sh
 
 skip() {
@@ -15,9 +15,9 @@ for tool in slurmctld slurmd munged srun sbatch unshare flock; do
 done
 unshare --mount --uts --pid --fork --mount-proc true 2> /dev/null || skip "no namespaces here"
 
-# Each node has a /tmp of its own: program, data and results live outside of it.
+# Each node has a private /tmp, so program, data and results are outside of it.
 work=$(mktemp -d /var/tmp/trshard_slurm.XXXXXX)
-chmod 755 "$work" # munged wants its path open to all
+chmod 755 "$work" # munged requires an accessible path
 export SLURM_LOCAL_DIR=$work/cluster
 cleanup() {
   local code=$?

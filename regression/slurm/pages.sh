@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# pages.sh TRSHARD PYTHON - the batch commands of jobs/README.md and of the heads of the batch scripts, as they stand,
-# under a private Slurm cluster of two nodes with pretend GPUs. Every job must end well, and leave what the page promises.
-# Exit 77: skipped.
+# pages.sh TRSHARD PYTHON - the batch commands of jobs/README.md, and of the comments at the head of
+# the batch scripts, run unchanged under a private Slurm cluster of two nodes with simulated GPUs.
+# Every job must succeed and leave the files that the page promises. Exit 77: skipped.
 #
-# The data have the shape of those of the pages. A stand-in plays Apptainer, the partition "preemptible" is the cluster's
-# own, and -device cpu stands behind the job for GPUs: options behind a script win.
+# The data have the shape of the pages' data. A stand-in replaces Apptainer. The partition
+# "preemptible" belongs to the cluster. -device cpu is appended to the GPU job, because options
+# after a script override it.
 set -euo pipefail
 binary=$(realpath "$1")
 export TRSHARD_PYTHON=$2
@@ -34,13 +35,15 @@ python3 tools/generate_data.py --output data/ml100k_train.h5 --num-samples 24000
 eval "$("$cluster" env)"
 srun --mpi=list 2>&1 | grep -q pmix || skip "this srun has no pmix"
 
-# The commands: indented lines of the page, and comments with three blanks of the scripts; "\" joins lines.
+# The commands: indented lines of the page, and comments with three blanks in the scripts. "\" joins
+# lines.
 commands() { # FILE
   sed -n -e 's/^#   //p' -e 's/^    //p' "$1" | sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba}' | grep -E '^([A-Z]+=("[^"]*"|[^ ]*) )*(sbatch|python3 tools/(sweep|plot_scaling)\.py|bash jobs)' |
     sed -e 's/ \[-option value \.\.\.\]//' -e 's/   .*//' -e 's/--cpus-per-task=8/--cpus-per-task=1/' -e 's/--partition=preemptible/--partition=debug/' -e 's/input\/criteo_terabyte.yaml/input\/movielens.opts/' -e 's/\(jobs\/train_gpu\.sbatch\).*/--cpus-per-task=1 \1 -device cpu/'
 }
-# Run a command, as a reader does who waits for its jobs before the next one.
-export STEPS=3 GLOBAL_BATCH=512 BATCH=64 OPTIONS=input/movielens.opts # of the scaling study: of fewer steps and a smaller model
+# Run a command and wait for its jobs, as a reader would before the next command.
+# for the scaling study: fewer steps and a smaller model
+export STEPS=3 GLOBAL_BATCH=512 BATCH=64 OPTIONS=input/movielens.opts
 idle() { # squeue may fail on a busy machine
   sleep 0.3
   local left
@@ -61,7 +64,7 @@ for page in jobs/README.md jobs/*.sbatch; do
 done
 [ "$n" -ge 12 ] || fail "the pages have $n commands: the test does not find them"
 
-# JobState of each job that has ended; an array's tasks have a line each.
+# JobState of each job that has ended. Each task of an array has a line.
 jobs=$(sed -n 's/.*Name=\([^ ]*\) .*JobState=\([A-Z_]*\) .*/\1 \2/p' cluster/log/jobcomp.log)
 [ "$(grep -c . <<< "$jobs")" -ge 20 ] || fail "few jobs: $jobs"
 ! grep -v COMPLETED <<< "$jobs" || fail "jobs that did not end well"

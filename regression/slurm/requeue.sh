@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# requeue.sh PYTHON - what the batch scripts do with jobs that are stopped, under a private Slurm
-# cluster of two nodes. A stand-in plays the program and says how far it is. Exit 77: skipped.
+# requeue.sh PYTHON - what the batch scripts do with stopped jobs, under a private Slurm cluster of
+# two nodes. A stand-in replaces the program and prints its state. Exit 77: skipped.
 #
-# 1. Of an array the stopped task alone goes back into the queue.
-# 2. So does a job that is pushed aside or signalled before its ranks can take a signal.
-# 3. The last line says what has become of the job.
-# 4. A trial of a sweep that is stopped goes back, too.
-# 5. Paths may have blanks, and the number of ranks may be left out.
+# 1. If a task of an array is stopped, only this task is requeued.
+# 2. A job that is preempted or signalled before its ranks can handle a signal is requeued.
+# 3. The last line states the job's fate.
+# 4. A stopped trial of a sweep is requeued, too.
+# 5. Paths may have blanks, and the number of ranks is optional.
 set -euo pipefail
 python=$1
 top=$(realpath "$(dirname "$0")/../..")
@@ -24,12 +24,14 @@ cp "$top"/jobs/*.sbatch "in stalled/jobs/"
 cp -r "$top/tools" "in stalled/"
 jobs="$work/in stalled/jobs"
 : > run.opts
-# PHASE starting: a signal kills the rank; training: it ends with 75. The second start ends well.
+# PHASE starting: a signal kills the rank. PHASE training: the rank ends with 75. The second start
+# succeeds.
 cat > program << 'END'
 #!/usr/bin/env bash
 [ "${SLURM_RESTART_COUNT:-0}" = 0 ] && [ "${SLURM_ARRAY_TASK_ID:-1}" = 1 ] || exit 0
 if [ "$PHASE" = training ]; then
-  (trap '' USR1 TERM && exec sleep 100) & # a signal reaches it, too, and may not end it first
+  # the child also gets the signal, and must not be ended by it first
+  (trap '' USR1 TERM && exec sleep 100) &
   trap 'kill -KILL $!; exit 75' USR1 TERM
 fi
 echo "rank $SLURM_PROCID is $PHASE"
@@ -50,7 +52,7 @@ submit() { # LOG ARGUMENT...: sets log and job
 }
 said() { grep -q -- "$1" "$log" 2> /dev/null; }
 begun() { wait_for 60 "'$1' in $log" said "$1"; }
-told() { # LINE: the script's last word
+told() { # LINE: the script's last line
   wait_for 60 "'$1' in $log" said "^== $1\$"
 }
 goes_on() {

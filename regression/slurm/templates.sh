@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # templates.sh BUILD PYTHON - the batch scripts of an installation, under a private Slurm cluster of
-# two nodes with pretend GPUs. Exit 77: skipped.
+# two nodes with simulated GPUs. Exit 77: skipped.
 #
-# 1. Slurm takes every script (sbatch --test-only).
-# 2. train.sbatch finds the program and option files of the installation it lies in, by itself.
+# 1. Slurm accepts every script (sbatch --test-only).
+# 2. train.sbatch finds the program and the option files of its installation by itself.
 # 3. train_gpu.sbatch lets each rank see all GPUs of its node.
-# 4. train_container.sbatch starts the image on each rank; a stand-in plays Apptainer.
-# 5. sweep.sbatch runs the rounds of a sweep one after the other.
-# 6. train_preemptible.sbatch is pushed aside, leaves a checkpoint and goes on from it. A job that is
-#    cancelled is not put back into the queue.
+# 4. train_container.sbatch starts the image on each rank; a stand-in replaces Apptainer.
+# 5. sweep.sbatch runs the rounds of a sweep one after another.
+# 6. train_preemptible.sbatch is preempted, leaves a checkpoint and resumes it. A job that is
+# cancelled is not requeued.
 set -euo pipefail
 build=$(realpath "$1")
 python=$2
@@ -76,14 +76,16 @@ sweep=$prefix/share/trshard/tools/sweep.py
 "$python" "$sweep" new sweep --try "-embedding_learning_rate 0.01,0.1,100" --steps 6 --rounds 2 --metric ne
 printf -- '-data_eval %s/eval.h5\n' "$work" | cat "$prefix/share/trshard/input/tiny.opts" - > sweep.opts
 OPTIONS=sweep.opts "$python" "$sweep" submit sweep --ntasks-per-node=1 --output=sweep-%A_%a.out > submit.log
-swept() { "$python" "$sweep" table sweep | grep -q finished; } # of an array Slurm tells each task's state
+# Slurm prints the state of each task of an array
+swept() { "$python" "$sweep" table sweep | grep -q finished; }
 wait_for 300 "the last round" swept
 "$python" "$sweep" table sweep | tee table.log
 grep -c 'stopped after round 0' table.log | grep -qx 2 || fail "not two trials were stopped"
 grep -c finished table.log | grep -qx 1 || fail "not one trial was finished"
 
 echo "== train_preemptible.sbatch, pushed aside"
-# CROWDED: ranks sleep while they wait for others, so that the steps are not over before the other job comes
+# CROWDED: ranks sleep while they wait for others, so that the training is still running when the
+# other job arrives
 job=$(TRSHARD_CROWDED=1 CHECKPOINT_EVERY=1000000 sbatch --parsable --nodes=2 --ntasks-per-node=4 --output=preempted.out \
   "$jobs/train_preemptible.sbatch" -steps 10000000 -report_interval 0.05)
 training() { grep -q '^step ' preempted.out 2> /dev/null; }

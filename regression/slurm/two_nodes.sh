@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# two_nodes.sh TRSHARD PYTHON - srun and sbatch over two nodes of a private Slurm cluster, against mpirun. Exit 77: skipped.
+# two_nodes.sh TRSHARD PYTHON - srun and sbatch over two nodes of a private Slurm cluster, against
+# mpirun. Exit 77: skipped.
 #
-# 1. srun --mpi=pmix over both nodes gives what mpirun gives.
-# 2. jobs/train.sbatch, stopped by SIGUSR1 on the way, requeues itself, goes on from its checkpoint and ends with what an
-#    unbroken mpirun gives. An option behind the script wins over the script's own.
-# 3. A task of several that is alone in its MPI world says so.
+# 1. srun --mpi=pmix over both nodes gives mpirun's result.
+# 2. If SIGUSR1 stops jobs/train.sbatch, it requeues itself, resumes its checkpoint and gives the
+# result of an uninterrupted mpirun. An option after the script overrides the script's option.
+# 3. A task whose MPI world does not include the job's other tasks prints a message.
 set -euo pipefail
 binary=$(realpath "$1")
 python=$2
@@ -33,7 +34,8 @@ srun --mpi=pmix -N2 --ntasks-per-node=2 ./trshard -options_file run.opts -tables
 compare srun.h5 mpirun.h5
 compare srun_model.h5 mpirun_model.h5
 
-echo "== a task that sees nothing of the others" # as under an MPI that starts alone where PMIx is missing; Debian's refuses itself
+# simulates an MPI that starts singletons if PMIx is missing; Debian's refuses to start
+echo "== a task that sees nothing of the others"
 SLURM_NTASKS=2 ./trshard -options_file run.opts "${options[@]}" > alone.out 2>&1
 grep -q 'use srun --mpi=pmix' alone.out
 grep -q '2 hosts of 2 ranks' srun.out
@@ -42,7 +44,8 @@ echo "== sbatch, stopped and requeued"
 steps=${SLURM_TEST_STEPS:-4000}
 long=(-data_train train.h5 -init_from init.h5 -steps "$steps" -report_interval 0.05 -tables_sharding_types "table_wise,row_wise")
 plain "${long[@]}" -output unbroken.h5 -checkpoint_final unbroken_model.h5 > unbroken.out 2>&1 &
-# CROWDED: ranks sleep while they wait for others, so that on no machine the steps are over before the signal
+# CROWDED: ranks sleep while they wait for others, so that no machine finishes the steps before the
+# signal
 job=$(TRSHARD_CROWDED=1 TRSHARD=./trshard OPTIONS=run.opts CHECKPOINT_DIR=checkpoints OUTPUT=overridden.h5 \
   sbatch --parsable --nodes=2 --ntasks-per-node=2 --output="$work/job.out" train.sbatch "${long[@]}" -checkpoint_final job_model.h5 -output job.h5)
 
