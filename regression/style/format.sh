@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# format.sh ROOT CLANG_FORMAT - every C and CUDA source is laid out as .clang-format says.
+# format.sh ROOT CLANG_FORMAT - every C and CUDA source has the format of .clang-format.
 set -eu
 root=$1 tool=$2
 [ -x "$tool" ] || { echo "skipped: no clang-format here (tools/setup.sh --tests installs it)"; exit 77; }

@@ -1,14 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# tidy.sh ROOT BUILD CLANG_TIDY [CHECKS] - the checks of .clang-tidy find nothing in src/ (on all cores). CHECKS: those to leave
-# out, for example "-clang-analyzer-*".
+# tidy.sh ROOT BUILD CLANG_TIDY [CHECKS] - the checks of .clang-tidy find no issue in src/ (on all
+# cores). CHECKS: checks to omit, for example "-clang-analyzer-*".
 set -eu
 root=$1 build=$2 tool=$3 checks=${4:-}
 [ -x "$tool" ] || { echo "skipped: no clang-tidy here (tools/setup.sh --tests installs it)"; exit 77; }
 "$tool" --version | grep -q 'version 14\.' || { echo "skipped: other versions than clang-tidy 14 find other things"; exit 77; }
 [ -f "$build/compile_commands.json" ] || { echo "no compile_commands.json in $build"; exit 1; }
-# one file a call: given several, version 14 takes every va_list but the first file's for uninitialised
-# of gcc's headers clang needs omp.h alone (its own comes with libomp), without the attribute that version 14 does not know
+# One file a call: with several, version 14 reports every va_list as uninitialised, except in the
+# first file.
+# Clang needs only omp.h from gcc's headers (its own comes with libomp), without an attribute that
+# version 14 lacks.
 headers=$(mktemp -d)
 trap 'rm -rf "$headers"' EXIT
 sed 's/__malloc__ (omp_free)/__malloc__/' "$(gcc -print-file-name=include)/omp.h" > "$headers/omp.h"
