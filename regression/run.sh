@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Sets up, builds and runs all tests: regression/run.sh [CTEST_ARGUMENT...]
 #
-#   regression/run.sh                 what a change must pass: all but the labels "instrumented" and "long"
-#   regression/run.sh -L quick        what tells in a minute whether a change is right
-#   regression/run.sh -L instrumented -LE long   builds with sanitizers, with fuzzers and on the stand-in for CUDA
+#   regression/run.sh                 the tests for every change: all except the labels
+#                                     "instrumented" and "long"
+#   regression/run.sh -L quick        a check that takes a minute
+#   regression/run.sh -L instrumented -LE long   builds with sanitizers, with fuzzers, and on the
+#                                                stand-in for CUDA
 #   regression/run.sh -L long         the full matrix
 #   regression/run.sh -R golden/      tests by name; any other argument of ctest works too
 #   regression/run.sh -N              list them
 #
-# Tests that this machine cannot run (no root for Slurm, PyPI not reachable) show as skipped. regression/README.md has more.
+# Tests that this machine cannot run (no root for Slurm, PyPI not reachable) are shown as skipped.
+# regression/README.md explains more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,7 +25,7 @@ esac
 tools/setup.sh --tests
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 
-# One test more than cores: jobs of some ranks start and wait for each other half of their time.
+# One more test than cores, because jobs of several ranks wait half of their time.
 label=(-LE "long|instrumented")
 for argument in "$@"; do
   case $argument in
