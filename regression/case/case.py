@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Whole runs, and what must hold between them: laws that need no reference numbers.
+"""Whole runs, and laws that must hold between them. The laws need no reference numbers.
 
-  case.py --binary BINARY NAME...   run these tests (test_<NAME> of the modules beside this one)
-  case.py --list                    name them all
+  case.py --binary BINARY NAME...   run these tests (test_<NAME> of the modules in this folder)
+  case.py --list                    list the names of all tests
 """
 import argparse
 import importlib
@@ -18,7 +18,7 @@ import trsrun
 MODULES = ["law_plans", "law_reproducible", "law_runs", "law_history", "law_folders", "law_start", "law_predict", "law_faults", "law_hosts", "law_signals", "law_reports", "law_trace", "law_metrics", "law_optimizers", "law_features",
            "law_ids", "law_zch", "law_qr", "law_reader", "law_caches", "law_statistics", "law_precision", "law_model", "law_heads", "law_retrieval", "law_init", "law_outputs", "law_exchange",
            "law_layers", "law_accumulate", "law_sequences", "law_replicas", "law_names", "law_files"]
-IF_THERE = ["law_cuda"]  # of regression/cuda_on_cpu, when its folder is in PYTHONPATH
+IF_THERE = ["law_cuda"]  # from regression/cuda_on_cpu, if its folder is in PYTHONPATH
 
 
 def tests():
@@ -51,7 +51,8 @@ def main():
             except trsrun.Skipped as why:
                 n_skipped += 1
                 print(f"skipped {name}: {why}", flush=True)
-            except Exception as problem:  # whatever it is, the test has failed and the next one runs
+            # on any exception, the test has failed and the next one runs
+            except Exception as problem:
                 n_failed += 1
                 print(f"FAIL {name}: {problem}", flush=True)
                 if not isinstance(problem, trsrun.Failed):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Steps of several batches (-accumulate_steps): N batches of B samples train as one of N B does."""
+"""Steps of several batches (-accumulate_steps): N batches of B samples train like one batch of N B
+samples."""
 import os
 
 from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, losses, run, same_bits, thin, thinned, write_dataset
@@ -7,7 +8,8 @@ from trsrun import check, check_close_losses, check_close_tensors, check_same_te
 FEATURES = {"user": 50, "item": 30, "tag": 20}
 MODEL = ("-tables_embedding_dim 8 -dense_arch 16,8 -over_arch 17,1 -over_arch_dropout 0.3 -table_item_pooling mean -table_tag_pooling none -seed 5 "
          "-data_train train.h5 -data_eval eval.h5 -eval_every 3 -epochs 2 -data_shuffle -tables_min_partition 4")
-# Ranks, batch of a rank in one go, and what else: 190 samples are steps of 48 or fewer, the last of a pass is smaller.
+# Ranks, a rank's batch, and other options. 190 samples are steps of at most 48 samples, and the
+# last step of a pass is smaller.
 CASES = ((1, 48, "-embedding_optimizer adam -dense_optimizer adam"),
          (2, 24, "-tables_sharding_types row_wise -embedding_optimizer sgd -dense_optimizer adagrad -pipeline base"),
          (3, 16, "-table_user_sharding_types column_wise -table_item_sharding_types data_parallel -embedding_optimizer rowwise_adagrad -interaction dcn -dcn_low_rank_dim 3"),
@@ -28,7 +30,8 @@ def train(binary, folder, name, ranks, batch, n, options):
 
 @thinned
 def test_accumulate(binary, folder):
-    """4 batches of B are one batch of 4 B, to rounding: losses, evaluations, tables, states, under several plans and optimizers."""
+    """4 batches of B samples equal one batch of 4 B up to rounding: losses, evaluations, tables and
+    states, under several plans and optimizers."""
     make(folder)
     for ranks, batch, options in thin(CASES, CASES[1:4:2]):
         (wanted, evals), state = train(binary, folder, "one", ranks, batch, 1, options)
@@ -40,7 +43,8 @@ def test_accumulate(binary, folder):
 
 
 def test_accumulate_reproducible(binary, folder):
-    """With -reproducible the bits are those of one large batch, whatever the ranks, and a resume at a step's end changes none."""
+    """With -reproducible, the bits are those of one large batch on any number of ranks. A resume at
+    the end of a step does not change them."""
     make(folder)
     options = "-reproducible -embedding_optimizer adam -dense_optimizer adam"
     (wanted, evals), state = train(binary, folder, "one", 1, 48, 1, options)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables in host memory, cached or not, give the bits of tables on the device: any sharding, pipeline, optimizer and way through checkpoints."""
+"""Tables in host memory, cached or not, have the bits of tables on the device, for any sharding,
+pipeline and optimizer, and through checkpoints."""
 import os
 
 import h5py
@@ -7,11 +8,11 @@ import h5py
 from trsrun import check, check_same_tensors, losses, run, same_bits, thin, thinned, write_dataset
 
 FEATURES = {"user": 300, "item": 200, "shop": 200, "tag": 120, "word": 90}
-# item and shop share a table, tag is a mean, word weighted, user in half precision
+# item and shop share a table, tag uses a mean, word is weighted, and user is in half precision
 MODEL = ("-tables user,item,tag,word -table_item_features item,shop -table_tag_pooling mean -table_word_is_weighted -table_user_data_type bf16 "
          "-tables_embedding_dim 8 -tables_min_partition 4 -dense_arch 16,8 -over_arch 16,1 -seed 3 -embedding_learning_rate 0.1")
 PLAIN = "-tables_compute_kernels fused"
-# lines for a fraction of what a batch asks for: rows go in and out, and some find no line
+# Few lines for the rows of a batch, so that rows are replaced, and some find no line.
 CACHED = "-tables_compute_kernels fused_uvm_caching -tables_cache_load_factor 0.05"
 CACHES = {"lru": CACHED, "lfu": f"{CACHED} -tables_cache_algorithm lfu",
           "both": f"{CACHED} -table_item_cache_algorithm lfu -table_tag_compute_kernels fused -table_word_compute_kernels fused_uvm"}
@@ -32,7 +33,8 @@ def counters(folder, name):
 
 
 def check_worked(found, what):
-    """Lines changed hands, some rows were found, some found no line; and the counts fit each other."""
+    """Lines were reused, some rows were found, some found no line, and the counts are
+    consistent."""
     for i in range(len(found["rank"])):
         c = {key: int(value[i]) for key, value in found.items()}
         check(c["unique_misses"] > c["capacity_rows"] and 0 < c["unique_misses"] < c["unique_ids"] <= c["requested_ids"], f"{what}: {c}")
@@ -61,14 +63,15 @@ def make(folder, samples=480, **more):
 
 @thinned
 def test_caches_pipelines(binary, folder):
-    """One rank and two: LRU, LFU and both beside other kernels under each pipeline, with evaluations between the steps."""
+    """One rank and two: LRU, LFU, and both beside other kernels, under each pipeline, with
+    evaluations between steps."""
     make(folder)
     compare(binary, folder, 1, "", thin(("lru", "lfu"), ("lfu",)), thin(("base", "prefetch_sparse_dist"), ("base",)))
     compare(binary, folder, 2, f"{MIXED} -embedding_optimizer adam", ("lru", "both"), thin(("sparse_dist", "prefetch_sparse_dist"), ("prefetch_sparse_dist",)))
 
 
 def test_caches_sharded(binary, folder):
-    """Four ranks on two hosts, rows cut over a host's ranks; three ranks."""
+    """Four ranks on two hosts, with rows cut over a host's ranks, and three ranks."""
     make(folder)
     hosts = "-topology_local_world_size 2 -table_user_sharding_types table_row_wise -table_item_sharding_types grid_shard"
     compare(binary, folder, 4, f"{hosts} -embedding_optimizer adagrad", ("lru",), ("prefetch_sparse_dist",))
@@ -77,7 +80,8 @@ def test_caches_sharded(binary, folder):
 
 @thinned
 def test_caches_features(binary, folder):
-    """Sequences with and without dedup, position weights, variable batches, and -reproducible with cut columns."""
+    """Sequences with and without dedup, position weights, variable batches, and -reproducible with
+    cut columns."""
     make(folder)
     ways = [f"{MIXED} -table_user_pooling none -table_user_sequence_pooling max -ec_index_dedup -table_item_position_weighted "
             "-table_item_max_feature_lengths 4,4", f"{MIXED} -ebc_variable_batch", f"{MIXED} -reproducible"]
@@ -86,7 +90,8 @@ def test_caches_features(binary, folder):
 
 
 def test_caches_resumed(binary, folder):
-    """Trained with caches, on without, and the other way round; evaluated with them."""
+    """A training starts with caches and continues without, and the other way round. Evaluations use
+    caches."""
     make(folder)
     shared = f"{MIXED} -embedding_optimizer adam -pipeline prefetch_sparse_dist"
     wanted, state, _ = train(binary, folder, "whole", 2, f"{PLAIN} {shared}")

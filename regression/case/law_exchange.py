@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A run goes on from what another program wrote: a distributed checkpoint that TorchRec wrote on two ranks."""
+"""A run continues from another program's checkpoint: a distributed checkpoint that TorchRec wrote
+on two ranks."""
 import os
 import subprocess
 import sys
@@ -16,14 +17,15 @@ STEPS, SAMPLES, TOLERANCE = 20, 12, 1e-5
 MODEL = ("-tables t_a,t_b -table_t_a_features a -table_t_b_features b -tables_embedding_dim 8 -tables_min_partition 4 -dense_arch 6,8 -over_arch 5,1 "
          "-embedding_optimizer rowwise_adagrad -embedding_learning_rate 0.1 -dense_optimizer adagrad -dense_learning_rate 0.1")
 CUT = ("column_wise", "table_column_wise", "grid_shard")
-# (ranks, sharding type, more options): two shards of four columns, as TorchRec had them, or whole rows; -reproducible joins the shards' momenta
+# (ranks, sharding type, more options): two shards of four columns as in TorchRec, or whole rows.
+# -reproducible combines the shards' momenta.
 EVERY = [(ranks, kind, "") for ranks in (1, 2, 3) for kind in ("column_wise", "table_wise", "row_wise", "data_parallel", "table_row_wise", "table_column_wise")]
 EVERY += [(2, "grid_shard", " -topology_local_world_size 1"), (1, "grid_shard", ""), (2, "column_wise", " -reproducible")]
 FEW = [(1, "column_wise", ""), (2, "column_wise", ""), (3, "column_wise", ""), (3, "row_wise", ""), (2, "table_wise", ""), (2, "column_wise", " -reproducible")]
 
 
 def write_batches(path, golden):
-    """The recorded samples as a dataset."""
+    """Write the recorded samples as a dataset."""
     with h5py.File(path, "w") as out:
         names = ("a", "b")
         lengths = np.stack([golden[f"data/{name}/lengths"][()] for name in names], axis=1).astype(np.int32)
@@ -39,7 +41,7 @@ def write_batches(path, golden):
 
 
 def theirs(golden, continuation):
-    """Losses, and the last weights by their paths here."""
+    """Losses, and the last weights by their paths in trshard."""
     names = {"embedding/t_a/weight": "t_a", "embedding/t_b/weight": "t_b"}
     for module, layers in (("dense_arch", ("dense_arch.model._mlp.0._linear", "dense_arch.model._mlp.1._linear")),
                            ("over_arch", ("over_arch.model.0._mlp.0._linear", "over_arch.model.1"))):
@@ -49,8 +51,9 @@ def theirs(golden, continuation):
 
 @thinned
 def test_torchrec_dcp(binary, folder):
-    """On 1, 2 and 3 ranks, 20 steps as TorchRec's own: cut into its column shards as it goes on itself, with whole rows as it goes on from the mean
-    of the shards' momenta, which TorchRec cannot do by itself. The two differ by 5e-3 in the losses."""
+    """20 steps on 1, 2 and 3 ranks agree with TorchRec's. With TorchRec's column shards, they agree
+    with its own continuation. With whole rows, they agree with a continuation from the mean of the
+    shards' momenta, which TorchRec cannot make itself. The two differ by 5e-3 in the losses."""
     command = [sys.executable, EXCHANGE, os.path.join(GOLDEN, "dcp"), "--from", "dcp", "--prefix", "model.model.", "--states", "--output", "dcp.h5"]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     check(result.returncode == 0, result.stderr)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Stopped on request, and stuck: what is saved, what ends, and how fast."""
+"""Runs that are stopped on request, and runs that hang: what they save, how they end, and how
+fast."""
 import glob
 import os
 import re
@@ -20,7 +21,7 @@ def checkpoints(folder):
 
 
 def wait_for(condition, job, limit_s=20):
-    """Until condition() holds; fails when the job ends first, or it takes too long."""
+    """Wait until condition(). Fails if the job ends first, or if it takes too long."""
     start_s = time.monotonic()
     while not condition():
         if job.process.poll() is not None:
@@ -34,7 +35,8 @@ def newest(folder):
 
 
 def check_ends_as_unbroken(binary, folder, more_steps=5, options=MIXED):
-    """What is in ckpt/ taken up again for some steps is what a run in one piece ends with."""
+    """If a run resumes the checkpoint in ckpt/ for some steps, the result is that of an
+    uninterrupted run."""
     done = newest(folder)
     wanted, state = train(binary, folder, "whole", 3, f"{options} -steps {done + more_steps}")
     found, other = train(binary, folder, "resumed", 3, f"{options} -steps {done + more_steps} -checkpoint_dir ckpt -resume")
@@ -59,17 +61,17 @@ def stop(binary, folder, send):
 
 
 def test_stop_usr1_to_mpirun(binary, folder):
-    """SIGUSR1 to mpirun, as a batch system sends it before the time is up: it reaches all ranks."""
+    """SIGUSR1 to mpirun, as a batch system sends it before the time limit, reaches all ranks."""
     stop(binary, folder, lambda job: job.send_signal(signal.SIGUSR1))
 
 
 def test_stop_term_to_one_rank(binary, folder):
-    """SIGTERM to one rank stops all at the same step."""
+    """SIGTERM to one rank stops all ranks at the same step."""
     stop(binary, folder, lambda job: os.kill(job.pid(1), signal.SIGTERM))
 
 
 def test_stop_without_folder(binary, folder):
-    """Nowhere to save: the message says so."""
+    """Without a folder for a checkpoint, the message says that nothing was saved."""
     make(folder)
     job = Job(binary, 2, WITHOUT_FOLDER, folder, launcher=PATIENT)
     job.read_to("step ")
@@ -80,7 +82,8 @@ def test_stop_without_folder(binary, folder):
 
 
 def test_stop_while_mpi_starts(binary, folder):
-    """SIGUSR1 before MPI has started, as a busy machine or a large job gets it, is a request like any other."""
+    """SIGUSR1 that arrives before MPI has started, as on a busy machine or in a large job, is an
+    ordinary request."""
     make(folder)
     preload = os.path.join(os.path.dirname(binary), "regression", "fault", "libfault_preload.so")
     fault = {"TRS_FAULT": f"MPI_Init_thread 1 {int(signal.SIGUSR1)} 1", "TRS_FAULT_PROGRAM": os.path.realpath(binary), "LD_PRELOAD": preload}
@@ -89,7 +92,8 @@ def test_stop_while_mpi_starts(binary, folder):
 
 
 def test_last_message(binary, folder):
-    """Rank 0 says that its standard output is full before another rank's exit ends the job, however long the message takes."""
+    """If rank 0's standard output is full, rank 0 prints its message before another rank's exit
+    ends the job, even if the message takes long."""
     make(folder)
     preload = os.path.join(os.path.dirname(binary), "regression", "fault", "libfault_preload.so")
     fault = {"TRS_FAULT": "fwrite 1 3 0", "TRS_FAULT_PROGRAM": os.path.realpath(binary), "LD_PRELOAD": preload}
@@ -98,10 +102,11 @@ def test_last_message(binary, folder):
 
 
 def test_watchdog(binary, folder):
-    """A rank that stands still ends the job, with the step and the stage named."""
+    """If a rank hangs, the job ends, and the message names the step and the stage."""
     make(folder)
     limit_s = round(3 * min(load(), 4))
-    job = Job(binary, 3, f"{WITHOUT_FOLDER} -watchdog_seconds {limit_s}", folder)  # a disk may stand still for longer
+    # a disk may stall for longer
+    job = Job(binary, 3, f"{WITHOUT_FOLDER} -watchdog_seconds {limit_s}", folder)
     job.read_to("step ")
     pid = job.pid(1)
     start_s = time.monotonic()
@@ -115,14 +120,16 @@ def test_watchdog(binary, folder):
             pass
     seconds = time.monotonic() - start_s
     check(seconds > 0.5 * limit_s, f"ended after {seconds:.1f} s of {limit_s}")
-    noted = {rank: status for rank, status in result.ranks.items() if rank != 1}  # the one that stood still was killed
+    # the rank that hung was killed
+    noted = {rank: status for rank, status in result.ranks.items() if rank != 1}
     check(noted and set(noted.values()) == {76} and result.status == 76, f"exit status {result.ranks}, mpirun {result.status}:\n{result.text[-2000:]}")
     check(re.search(r"trshard: error: rank \d has been in stage '[^']+' of step \d+ for \d+ s \(-watchdog_seconds\)", result.text),
           f"no message:\n{result.text[-2000:]}")
 
 
 def test_output_closed(binary, folder):
-    """Whoever reads the progress goes away (| head): the run ends as it should. Without mpirun, which may end for the same reason."""
+    """The reader of the progress exits (| head), and the run ends as usual. The run has no mpirun,
+    which might end for the same reason."""
     make(folder)
     words = f"-data_train train.h5 -batch_size 8 -steps 300 -report_interval 0 -checkpoint_final final.h5 {MODEL} {TABLES}"
     with subprocess.Popen([binary] + words.split(), cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
@@ -133,12 +140,14 @@ def test_output_closed(binary, folder):
 
 
 def test_no_memory_to_share(binary, folder):
-    """Ranks that may not make a file of their memory's size exchange by messages: one line says so, and the numbers are the same bits."""
+    """If ranks may not create a file of the size of their shared memory, they exchange by messages.
+    One line says this, and the numbers have the same bits."""
     make(folder)
     wanted, state = train(binary, folder, "shared", 2, f"{MIXED} -steps 5")
     words = f"-data_train train.h5 -batch_size 12 -output poor.h5 -checkpoint_final poor.final.h5 {MODEL} {TABLES} {MIXED} -steps 5"
     result = run(binary, 2, words, folder, prelude="ulimit -f 200000; ")
-    lines = [line for line in result.text.splitlines() if "trshard: info" in line and "-device auto" not in line]  # a build with CUDA says why not
+    # a build with CUDA prints the reason
+    lines = [line for line in result.text.splitlines() if "trshard: info" in line and "-device auto" not in line]
     check(len(lines) == 1 and "exchange by messages" in lines[0], f"lines: {lines}")
     check(same_bits(losses(os.path.join(folder, "poor.h5")), wanted), "other losses by messages")
     check_same_tensors(os.path.join(folder, "poor.final.h5"), state, "by messages")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sequence tables and position weights: whole runs against a small model in numpy, against plain tables that must do the same, and plan against plan."""
+"""Sequence tables and position weights in whole runs: against a small model in numpy, against
+equivalent plain tables, and under several plans."""
 import os
 
 import h5py
@@ -7,7 +8,7 @@ import numpy as np
 
 from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, losses, run, same_bits, tensors, thin, thinned, write_dataset
 
-TOLERANCE = 1e-5  # as the golden data: floats summed in another order
+TOLERANCE = 1e-5  # as for golden data: floats are summed in another order
 FEATURES = {"user": 50, "item": 30, "shop": 30, "tag": 20}
 DIM, BATCH, STEPS, RATE = 8, 24, 6, 0.5
 # item and shop share a table; tag is always a plain sum
@@ -26,7 +27,7 @@ FEW_PLANS = [PLANS[2], PLANS[3], PLANS[6]]  # replicas, whole tables, and rows b
 
 
 def make(folder, samples=BATCH * STEPS, pruned=True):
-    """Bags of up to four ids, with repeats and, where wanted, pruned ids."""
+    """Bags of up to four ids, with repeats and, if requested, pruned ids."""
     path = write_dataset(os.path.join(folder, "train.h5"), samples, features=FEATURES, num_dense=0, largest_bag=4)
     with h5py.File(path, "r+") as h:
         values = h["sparse/values"][()]
@@ -49,7 +50,7 @@ def bags(path):
 
 
 def make_init(folder, kind, hidden=6):
-    """A checkpoint with weights for the model of `kind`; position weights that are not all 1."""
+    """A checkpoint with weights for the model of `kind`. Position weights are not all 1."""
     rng = np.random.default_rng(5)
     width = DIM * (7 if kind == "concat" else 4)
     state = {f"embedding/{name}/weight": rng.normal(size=(rows, DIM)) for name, rows in (("user", 50), ("item", 30), ("tag", 20))}
@@ -66,13 +67,15 @@ def make_init(folder, kind, hidden=6):
 
 
 class Model:
-    """-interaction cat without dense features, over arch of two layers, sgd throughout, in float64."""
+    """The model in float64: -interaction cat without dense features, an over arch of two layers,
+    and sgd for all parameters."""
 
     def __init__(self, kind, state):
         self.kind, self.state = kind, state
 
     def vectors(self, name, ids):
-        """What the model sees of a bag: [vectors, DIM], and how its gradient comes back to rows (id, gradient) and to positions."""
+        """The model's input from a bag, [vectors, DIM], and the way its gradient returns to rows
+        (id, gradient) and to positions."""
         table = "item" if name == "shop" else name
         rows = self.state[f"embedding/{table}/weight"]
         taken = np.array([rows[i] if i >= 0 else np.zeros(DIM) for i in ids]).reshape(-1, DIM)
@@ -95,7 +98,7 @@ class Model:
         return taken.sum(axis=0)[None] * share, lambda g: ([g[0] * share] * n, None)
 
     def step(self, data, labels, samples):
-        """Loss before the update."""
+        """Train one step. Returns the loss before the update."""
         s = self.state
         gradient = {name: np.zeros_like(value) for name, value in s.items()}
         loss = 0
@@ -156,7 +159,8 @@ def against_numpy(binary, folder, kind, extra=""):
 
 @thinned
 def test_sequence_mean(binary, folder):
-    """src/RULES.md, rule A26: rows travel, their mean enters the model; trained as numpy does it under every plan."""
+    """src/RULES.md, rule A26: rows travel, and their mean enters the model. Training agrees with
+    numpy under every plan."""
     against_numpy(binary, folder, "mean")
 
 
@@ -172,20 +176,22 @@ def test_sequence_concat(binary, folder):
 
 @thinned
 def test_sequence_index_dedup(binary, folder):
-    """The same with distinct ids sent once."""
+    """The same if distinct ids are sent once."""
     for kind in thin(("max", "mean"), ("max",)):
         against_numpy(binary, folder, kind, "-ec_index_dedup")
 
 
 @thinned
 def test_position_weights(binary, folder):
-    """Learned weights by place under every plan, as numpy learns them."""
+    """Learned position weights agree with numpy under every plan."""
     against_numpy(binary, folder, "positions")
 
 
 @thinned
 def test_index_dedup_keeps_bits(binary, folder):
-    """The forward has the same bits with and without: so has the first loss, and an evaluation of the same weights. Also when rows travel as bf16, or as fp8 whose scales are of one row."""
+    """The forward pass has the same bits with and without index dedup. Hence the first loss and an
+    evaluation of the same weights agree. This also holds if rows travel as bf16, or as fp8 with
+    scales for each row."""
     make(folder)
     for i, (kind, precision) in enumerate((("mean", "bf16"), ("max", "fp8"), ("concat", "fp8 -qcomm_fp8_row_dim 4"))):
         make_init(folder, kind)
@@ -202,7 +208,8 @@ def test_index_dedup_keeps_bits(binary, folder):
 
 @thinned
 def test_concat_is_a_feature_a_place(binary, folder):
-    """A table concatenated to three rows is one with three features of one id each; with dot and dcn, too, where every place is an embedding."""
+    """A table that concatenates three rows equals a table with three features of one id each. This
+    also holds for dot and dcn, where every place is an embedding."""
     path = make(folder, pruned=False)
     data, labels = bags(path)
     names = [f"user{i}" for i in range(3)]
@@ -230,7 +237,8 @@ def test_concat_is_a_feature_a_place(binary, folder):
 
 @thinned
 def test_features_pipelines_equal(binary, folder):
-    """Every kind of feature in one run, on every pipeline bit for bit; threads change nothing."""
+    """A run with every kind of feature has the same bits on every pipeline and with any number of
+    threads."""
     make(folder)
     kinds = ("-table_user_pooling none -table_item_pooling none -table_user_sequence_pooling max -table_tag_position_weighted true "
              "-table_tag_max_feature_lengths 4 -epochs 2")
@@ -245,7 +253,8 @@ def test_features_pipelines_equal(binary, folder):
 
 
 def test_position_weights_resume(binary, folder):
-    """Position weights and their optimizer's state come back from a checkpoint under another plan and number of ranks."""
+    """Position weights and their optimizer's state are restored from a checkpoint under another
+    plan and number of ranks."""
     make(folder)
     options = f"{KINDS['positions']} -dense_optimizer adam"
     wanted, state = train(binary, folder, "whole", 2, f"{options} -tables_sharding_types row_wise -epochs 2")
@@ -261,7 +270,8 @@ def test_position_weights_resume(binary, folder):
 
 @thinned
 def test_variable_batch(binary, folder):
-    """Equal bags sent once: as without, to the bit in the forward, with weights, means, positions, and features that share a table."""
+    """Sending equal bags once gives the same bits in the forward pass, with weights, means,
+    positions, and features that share a table."""
     path = write_dataset(os.path.join(folder, "train.h5"), 144, features={"user": 3, "item": 30, "shop": 30, "tag": 2}, num_dense=0, largest_bag=2, weighted=True)
     check(len({tuple(bag) for bag in bags(path)[0]["tag"][:12]}) < 12, "no bag is there twice")
     kinds = "-table_tag_position_weighted true -table_tag_max_feature_lengths 2 -table_user_is_weighted -table_item_pooling mean -epochs 2"
@@ -285,7 +295,8 @@ def test_variable_batch(binary, folder):
 
 @thinned
 def test_sequences_reproducible(binary, folder):
-    """-reproducible: the same bits for rows that travel by table, by row or by replica, on any number of ranks; what it refuses, it names."""
+    """-reproducible: rows that travel by table, by row or by replica give the same bits on any
+    number of ranks. Refused options are named."""
     make(folder)
     options = "-table_user_pooling none -table_item_pooling none -table_user_sequence_pooling max -epochs 1 -reproducible"
     wanted, state = train(binary, folder, "one", 1, f"{options} -tables_sharding_types table_wise")

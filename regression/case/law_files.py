@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What runs do with files that are special: on a file system without locks, of another user, with numbers out of range."""
+"""Runs with special files: on a file system without locks, of another user, and with numbers out of
+range."""
 import fcntl
 import os
 import re
@@ -47,11 +48,13 @@ def without_locks(folder, error):
 
 @thinned
 def test_no_locks(binary, folder):
-    """Where a file system has no locks, every task does what it does elsewhere; that nothing keeps another job out is said once."""
+    """On a file system without locks, every task works as elsewhere. One message says that the
+    folder is not protected from other jobs."""
     write_dataset(os.path.join(folder, "train.h5"), 80)
     words = f"{MODEL} -data_eval train.h5 -steps 6 -output run.h5 -checkpoint_every 2 -checkpoint_keep 2"
     run(binary, 2, f"{words} -checkpoint_dir with -checkpoint_final with.h5", folder)
-    for error in thin((37, 95, 524, 5), (37, 524)):  # ENOLCK, EOPNOTSUPP, the kernel's ENOTSUPP, EIO
+    # ENOLCK, EOPNOTSUPP, the kernel's ENOTSUPP, EIO
+    for error in thin((37, 95, 524, 5), (37, 524)):
         environment = without_locks(folder, error)
         for more, ranks in ((f"-checkpoint_dir c{error} -checkpoint_final without.h5", 2), (f"-checkpoint_dir c{error} -resume -steps 8", 1)):
             text = run(binary, ranks, f"{words} {more}", folder, environment=environment).text
@@ -64,7 +67,8 @@ def test_no_locks(binary, folder):
 
 
 def test_names_with_commas(binary, folder):
-    """A path with a comma goes into each list of files in double quotes: on the command line, in option files, and in the results' options."""
+    """In each list of files, a path with a comma is written in double quotes: on the command line,
+    in option files, and in the options of the results."""
     for i, name in enumerate(("a,b.h5", ",c\".h5", "d.h5")):
         write_dataset(os.path.join(folder, name), 40, seed=i)
     words = MODEL.replace("-data_train train.h5", "")
@@ -84,7 +88,7 @@ def test_names_with_commas(binary, folder):
 
 
 def test_locked_by_a_writer(binary, folder):
-    """A dataset that another program is writing is not read, and the message says so."""
+    """A dataset that another program is writing is not read, and the message says this."""
     path = os.path.join(folder, "train.h5")
     write_dataset(path, 80)
     with open(path, "r+b") as file:
@@ -101,7 +105,8 @@ COUNTERS = ("step", "epoch", "samples_seen", "run_step", "global_batch", "epoch_
 
 @thinned
 def test_numbers_out_of_range(binary, folder):
-    """A counter of a checkpoint, a step of a history or a size in a plan that no run can have is bad data, named where it is read."""
+    """If a checkpoint's counter, a history's step or a plan's size is impossible, it is bad data,
+    and the message names it."""
     write_dataset(os.path.join(folder, "train.h5"), 80)
     words = f"{MODEL} -steps 4 -output run.h5"
     run(binary, 1, f"{words} -checkpoint_every 2 -checkpoint_dir good -plan_output plan.json", folder)
@@ -138,7 +143,8 @@ def test_numbers_out_of_range(binary, folder):
 
 @thinned
 def test_other_users_files(binary, folder):
-    """Option files, checkpoints and plans of another user in a place that all may write to are refused, unless an option trusts them."""
+    """Another user's option files, checkpoints and plans in a folder that everyone may write to are
+    refused, unless an option trusts them."""
     if os.geteuid() != 0:
         raise Skipped("only root can give files to another user")
     other = 54321
@@ -152,7 +158,7 @@ def test_other_users_files(binary, folder):
             out.write("-steps 3\n")
         for file in os.listdir(place):
             os.chown(os.path.join(place, file), other, -1)
-        if name == "theirs":  # the folder, too, in one that all may write to
+        if name == "theirs":  # also in a folder that everyone may write to
             os.mkdir(os.path.join(folder, "public"))
             os.rename(place, os.path.join(folder, "public", name))
             place = os.path.join(folder, "public", name)

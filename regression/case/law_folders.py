@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A run and the folder of its checkpoints: whose it is, who may write there, and what a second job does."""
+"""The folder of a run's checkpoints: its owner, the programs that may write there, and the
+behaviour of a second job."""
 import glob
 import os
 import re
@@ -14,7 +15,7 @@ from trsrun import Job, attribute, check, check_same_tensors, run, same_bits, te
 
 
 def words(ranks, options):
-    """Of a run on batches of 24 samples over all ranks."""
+    """Options of a run whose batches have 24 samples over all ranks."""
     model = MODEL.replace("-seed 3", "") if "-seed" in options else MODEL
     return f"-data_train train.h5 -batch_size {24 // ranks} {model} {TABLES} {options}"
 
@@ -24,7 +25,7 @@ def train(binary, folder, ranks, options, **more):
 
 
 def start(binary, folder, ranks, options, **more):
-    """The same, under way."""
+    """Start such a run, and return while it runs."""
     return Job(binary, ranks, words(ranks, options), folder, **more)
 
 
@@ -46,7 +47,8 @@ def run_id(path):
 
 
 def test_resume_at_the_end(binary, folder):
-    """A complete run with -resume that is started once more, as a job that is submitted twice, trains nothing, and writes the same weights again."""
+    """If a complete run with -resume is started again, like a job that is submitted twice, it
+    trains no step and writes the same weights again."""
     make(folder)
     again = "-steps 5 -checkpoint_dir ckpt -resume -checkpoint_final final.h5"
     train(binary, folder, 2, again)
@@ -58,7 +60,8 @@ def test_resume_at_the_end(binary, folder):
 
 
 def test_folder_beside_final(binary, folder):
-    """With -checkpoint_final the folder gets the last checkpoint, too, so that the run can go on."""
+    """With -checkpoint_final, the folder also gets the last checkpoint, so that the run can be
+    continued."""
     make(folder)
     train(binary, folder, 2, "-steps 5 -checkpoint_dir ckpt -checkpoint_final final.h5")
     check(files(folder) == ["step-000000005.h5"], f"{files(folder)}")
@@ -67,7 +70,8 @@ def test_folder_beside_final(binary, folder):
 
 
 def test_run_id(binary, folder):
-    """A run's id is in its results and in each of its checkpoints, kept over a resume on other ranks, and another run has another."""
+    """A run's id is in its results and in each of its checkpoints. A resume on other ranks keeps
+    the id, and another run has another id."""
     make(folder)
     at = lambda name: os.path.join(folder, name)
     train(binary, folder, 2, "-steps 6 -checkpoint_every 3 -checkpoint_dir ckpt -checkpoint_final final.h5 -output first.h5")
@@ -82,7 +86,8 @@ def test_run_id(binary, folder):
 
 
 def test_run_id_of_old_checkpoint(binary, folder):
-    """A checkpoint of an older version has no run id: it is read as ever, and the run gets one when it goes on."""
+    """A checkpoint of an older version has no run id. It can be read, and the run gets an id when
+    it continues."""
     make(folder)
     train(binary, folder, 1, "-steps 3 -checkpoint_every 3 -checkpoint_dir ckpt")
     with h5py.File(os.path.join(folder, "ckpt/step-000000003.h5"), "r+") as h:
@@ -92,7 +97,8 @@ def test_run_id_of_old_checkpoint(binary, folder):
 
 
 def test_folder_of_another_run(binary, folder):
-    """A run that starts where another's checkpoints lie, of higher steps, is refused with the ways out; each of them works."""
+    """If a folder has another run's checkpoints of higher steps, a run that starts there is
+    refused. The message names remedies, and each remedy works."""
     make(folder)
     train(binary, folder, 2, "-steps 8 -checkpoint_every 4 -checkpoint_dir ckpt")
     before = {name: open(os.path.join(folder, "ckpt", name), "rb").read() for name in files(folder)}
@@ -116,7 +122,8 @@ def test_folder_of_another_run(binary, folder):
 
 
 def test_keep_own_files(binary, folder):
-    """Files of older versions, and damaged ones, are no run's to remove; those of two runs in one folder stop a resume."""
+    """A run does not remove files of older versions or damaged files. A resume is refused in a
+    folder with the files of two runs."""
     make(folder)
     at = lambda name: os.path.join(folder, "ckpt", name)
     train(binary, folder, 2, "-steps 4 -checkpoint_every 2 -checkpoint_dir ckpt")
@@ -128,7 +135,7 @@ def test_keep_own_files(binary, folder):
     train(binary, folder, 3, "-steps 10 -checkpoint_every 2 -checkpoint_keep 1 -checkpoint_dir ckpt -resume")
     check(files(folder) == [f"step-{n:09d}.h5" for n in (2, 4, 10, 900)], f"in the folder: {files(folder)}")
     first = run_id(at("step-000000010.h5"))
-    shutil.copyfile(at("step-000000004.h5"), at("step-000000011.h5"))  # an older version went on
+    shutil.copyfile(at("step-000000004.h5"), at("step-000000011.h5"))  # an older version continued
     train(binary, folder, 2, "-steps 6 -checkpoint_every 2 -checkpoint_dir ckpt -resume")
     train(binary, folder, 2, "-steps 12 -checkpoint_every 2 -checkpoint_dir ckpt -resume")
     check(run_id(at("step-000000012.h5")) == first, "the run has lost its id")
@@ -139,7 +146,8 @@ def test_keep_own_files(binary, folder):
 
 
 def test_stop_in_fresh_folder(binary, folder):
-    """A stop before the first checkpoint was due leaves one that the next start goes on from."""
+    """A stop before the first checkpoint was due leaves a checkpoint, and the next start continues
+    from it."""
     make(folder)
     for ranks in (1, 2, 3):
         where = f"-checkpoint_dir fresh{ranks}"
@@ -159,7 +167,8 @@ ENDLESS = "-steps 1000000000 -report_interval 0.05 -checkpoint_every 20 -checkpo
 
 @thinned
 def test_second_job(binary, folder):
-    """The owner's host, process and batch job are named to a second job; a successor waits; a killed owner blocks nobody."""
+    """A second job's message names the owner's host, process and batch job. A successor waits. A
+    killed owner blocks no job."""
     make(folder)
     owner = start(binary, folder, 2, ENDLESS, environment={"SLURM_JOB_ID": "4711"})
     owner.read_to("step ")
@@ -190,7 +199,8 @@ def test_second_job(binary, folder):
 
 @thinned
 def test_jobs_at_once(binary, folder):
-    """Two jobs started at once in one folder, over and over: one has it, the other waits or is told so; nothing is mixed."""
+    """Two jobs are started at the same time in one folder, repeatedly. One owns the folder. The
+    other waits or is refused. Their files are not mixed."""
     make(folder)
     steps = 6
     for i in range(thin(10, 4)):
@@ -212,7 +222,8 @@ def test_jobs_at_once(binary, folder):
 
 @thinned
 def test_final_of_two_jobs(binary, folder):
-    """Two jobs that write one -checkpoint_final and one -output leave the whole file of one of them."""
+    """If two jobs write the same -checkpoint_final and -output, the complete file of one of them
+    remains."""
     make(folder)
     train(binary, folder, 2, "-steps 3 -seed 1 -checkpoint_final one.h5")
     train(binary, folder, 2, "-steps 3 -seed 2 -checkpoint_final two.h5")
@@ -228,7 +239,8 @@ def test_final_of_two_jobs(binary, folder):
 
 @thinned
 def test_predict_beside_training(binary, folder):
-    """A prediction from a folder where a training keeps one file alone finds one, which stays until it is read and goes later."""
+    """A training keeps only one file in its folder. A prediction from this folder finds a file,
+    which stays until it is read and is removed later."""
     make(folder)
     trainer = start(binary, folder, 1, "-steps 1000000000 -report_interval 60 -checkpoint_every 3 -checkpoint_keep 1 -checkpoint_dir ckpt")
     trainer.read_to("checkpoint")
@@ -241,7 +253,8 @@ def test_predict_beside_training(binary, folder):
 
 
 def test_resume_of_other_data(binary, folder):
-    """A resume says so if the data was replaced by as many other samples, and one of data that has grown by a file goes on with the first new sample."""
+    """If the data was replaced by the same number of other samples, a resume says so. If the data
+    grew by a file, the resume continues with the first new sample."""
     make(folder)
     told = lambda text: [line[11:] for line in text.splitlines() if line.startswith("resume ") and (" had " in line or " but " in line)]
     train(binary, folder, 1, "-steps 2 -checkpoint_dir ckpt")
@@ -252,7 +265,8 @@ def test_resume_of_other_data(binary, folder):
         text = train(binary, folder, ranks, f"-steps {steps} -checkpoint_dir ckpt -resume").text
         check(told(text) == wanted, f"told on {ranks} ranks: {told(text)}")
     make(folder, 100, name="second.h5")
-    # Of 200 samples: 8 steps of 24, and one of 8. Of 300: 12 steps, and one of 12.
+    # Of 200 samples: 8 steps of 24 samples, and a step of 8. Of 300: 12 steps of 24, and a step of
+    # 12.
     for epochs, ranks, place, updates in ((1, 1, "step 10 is step 9 of epoch 1", range(9, 14)), (2, 3, "step 19 is step 5 of epoch 2", range(18, 27))):
         days = f"-checkpoint_dir days{epochs} -epochs {epochs}"
         train(binary, folder, 2, days)
@@ -267,7 +281,8 @@ def test_resume_of_other_data(binary, folder):
 
 
 def test_resume_of_changed_run(binary, folder):
-    """A resume says what has changed of seed, data, model and optimizers; a model with fewer tables or layers is refused."""
+    """A resume names changes in seed, data, model and optimizers. A model with fewer tables or
+    layers is refused."""
     make(folder)
     first = "-seed 3 -steps 4 -checkpoint_every 4 -checkpoint_dir ckpt -embedding_learning_rate 0.02 -data_shuffle"
     train(binary, folder, 2, first)

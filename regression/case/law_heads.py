@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Several tasks, with losses and heads of their own: held to torch and torchrec (golden/heads), the same bits on any ranks, and one task is today's model."""
+"""Several tasks with their own losses and heads: they agree with torch and torchrec (golden/heads),
+and have the same bits on any ranks. One task equals the model without tasks."""
 import os
 import subprocess
 import sys
@@ -17,7 +18,8 @@ HEADS = ("", "-task_heads mmoe -heads_experts 3 -heads_expert_arch 12,10", "-tas
 
 
 def unpack(folder, case):
-    """train.h5 and init.h5 of a golden case; returns its group's options, tasks and arrays."""
+    """Write train.h5 and init.h5 of a golden case. Returns its group's options, tasks and
+    arrays."""
     with h5py.File(GOLDEN, "r") as golden:
         group = golden[case]
         with h5py.File(os.path.join(folder, "train.h5"), "w", libver="latest") as h:
@@ -35,7 +37,8 @@ def unpack(folder, case):
 
 @thinned
 def test_heads_reference(binary, folder):
-    """60 steps of each kind of heads and each loss, with labels missing: losses, weights, predictions and metrics are those of torch and torchrec."""
+    """60 steps with each kind of heads and each loss, with missing labels: losses, weights,
+    predictions and metrics agree with torch and torchrec."""
     every = [(case, ranks) for case in ("shared", "mmoe", "ple") for ranks in (1, 2, 3)]
     for case, ranks in thin(every, [("shared", 2), ("mmoe", 1), ("ple", 3)]):
         options, tasks, batch, wanted = unpack(folder, case)
@@ -62,7 +65,7 @@ def test_heads_reference(binary, folder):
 
 
 def make(folder, samples=200):
-    """train.h5 with three labels, of which some are missing."""
+    """Write train.h5 with three labels, of which some are missing."""
     path = write_dataset(os.path.join(folder, "train.h5"), samples, labels=["click", "price", "kind"], sample_weights=np.linspace(0, 2, samples))
     rng = np.random.default_rng(3)
     with h5py.File(path, "r+", libver="latest") as h:
@@ -74,7 +77,8 @@ def make(folder, samples=200):
 
 @thinned
 def test_heads_reproducible(binary, folder):
-    """-reproducible: heads of every kind have the same bits on any number of ranks and with other shardings; a resumed run, too."""
+    """-reproducible: heads of every kind have the same bits on any number of ranks and with other
+    shardings, also in a resumed run."""
     make(folder)
     for heads in thin(HEADS, HEADS[2:]):
         base = f"-data_train train.h5 -data_shuffle -epochs 2 -reproducible {MODEL} {TASKS} {heads}"
@@ -90,7 +94,8 @@ def test_heads_reproducible(binary, folder):
 
 @thinned
 def test_heads_one(binary, folder):
-    """One task with shared heads, by name, is the model without -tasks bit for bit, with the same names in its files."""
+    """A single named task with shared heads equals the model without -tasks, bit for bit, with the
+    same names in its files."""
     write_dataset(os.path.join(folder, "train.h5"), 120)
     base = f"-data_train train.h5 -data_eval train.h5 -batch_size 16 {MODEL} -metrics_every 3"
     for ranks in thin((1, 2), (2,)):
@@ -108,7 +113,8 @@ def test_heads_one(binary, folder):
 
 
 def test_heads_tasks(binary, folder):
-    """Predictions and evaluations from the checkpoint alone; the labels of another dataset; early stopping by a task's metric; sums of the metrics in checkpoints."""
+    """Predictions and evaluations from the checkpoint without other options, another dataset's
+    labels, early stopping by a task's metric, and sums of the metrics in checkpoints."""
     make(folder)
     base = f"-data_train train.h5 -data_eval train.h5 -batch_size 50 {MODEL} {TASKS} {HEADS[1]} -metrics_every 2"
     text = run(binary, 2, f"{base} -eval_every 2 -early_stopping_metric auc -early_stopping_task click -early_stopping_patience 1 -early_stopping_min_delta 1 "
@@ -139,7 +145,8 @@ def test_heads_tasks(binary, folder):
 
 
 def test_heads_tools(binary, folder):
-    """The tools show each task's metrics, predictions and missing labels; the writer of ONNX says that it knows no tasks."""
+    """The tools show each task's metrics, predictions and missing labels. The ONNX writer reports
+    that it does not support tasks."""
     options, tasks, _, _ = unpack(folder, "mmoe")
     run(binary, 1, f"-data_train train.h5 -data_eval train.h5 -init_from init.h5 -batch_size 30 -output out.h5 -checkpoint_final final.h5 {options}", folder)
     run(binary, 1, "-task predict -data_eval train.h5 -init_from final.h5 -batch_size 50 -output predicted.h5", folder)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A run's results over its starts, and files of other runs that stand where a run writes."""
+"""A run's results over several starts, and other runs' files at the paths that a run writes."""
 import glob
 import os
 import random
@@ -30,7 +30,7 @@ def names(folder):
 
 
 def said(result, folder):
-    """What a run printed, paths without the folder."""
+    """A run's output, with paths without the folder."""
     return result.text.replace(folder + "/", "")
 
 
@@ -39,7 +39,7 @@ def words(ranks, options, global_batch=24):
 
 
 def check_whole_curve(folder, wanted, steps, what):
-    """Each step once, and the losses of a run in one piece."""
+    """Each step occurs once, and the losses are those of an uninterrupted run."""
     found, step = read(os.path.join(folder, "run.h5"), "train/loss", "train/step")
     check(step.tolist() == list(range(steps)), f"{what}: train/step is {step}")
     check(same_bits(found, wanted), f"{what}: losses {found} for {wanted}")
@@ -48,7 +48,8 @@ def check_whole_curve(folder, wanted, steps, what):
 
 @thinned
 def test_history(binary, folder):
-    """Stopped by -steps and taken up again, on 1, 2 and 3 ranks: one file with the whole curve, evaluations and metrics, and a row a start."""
+    """A run that is stopped by -steps and resumed, on 1, 2 and 3 ranks, has one file with the whole
+    curve, evaluations and metrics, and a row for each start."""
     make(folder)
     write_dataset(os.path.join(folder, "eval.h5"), 40, seed=8, features=FEATURES)
     for ranks in thin((1, 2, 3), (1, 3)):
@@ -56,13 +57,14 @@ def test_history(binary, folder):
         options = f"{plan} -data_eval eval.h5 -eval_every 5 -metrics_every 4 -metrics_window_samples 50"
         wanted, state = train(binary, folder, f"whole{ranks}", ranks, f"{options} -steps {STEPS}")
         more = f"{options} -checkpoint_dir ckpt{ranks} -resume -checkpoint_final final{ranks}.h5"
-        for steps in (7, 7, 15, STEPS):  # the second has nothing to do
+        for steps in (7, 7, 15, STEPS):  # the second start has no step to run
             result = run(binary, ranks, words(ranks, f"{more} -steps {steps} -checkpoint_every 7"), folder)
         check("history    run.h5: goes on after 15 updates" in said(result, folder), f"no word of the history:\n{result.text}")
         check_whole_curve(folder, wanted, STEPS, f"{ranks} ranks")
         check_same_tensors(os.path.join(folder, f"final{ranks}.h5"), state, f"{ranks} ranks")
         path = os.path.join(folder, "run.h5")
-        # evaluations at the end of a start are more than the unbroken run has; the one of a start without a step counts once
+        # Evaluations at the end of a start are additional to those of the uninterrupted run. The
+        # evaluation of a start without a step counts once.
         check(read(path, "eval/step").tolist() == [5, 7, 10, 15, 20, STEPS], f"eval/step is {read(path, 'eval/step')}")
         check(read(path, "metrics/step").tolist() == [4, 7, 8, 12, 15, 16, 20, STEPS], f"metrics/step is {read(path, 'metrics/step')}")
         shared = np.isin(read(path, "eval/step"), read(os.path.join(folder, f"whole{ranks}.h5"), "eval/step"))
@@ -80,7 +82,8 @@ def test_history(binary, folder):
 
 
 def test_history_elsewhere(binary, folder):
-    """Taken up on other ranks, with metrics that the first start had not: columns of equal length, the plan of each start."""
+    """A run is resumed on other ranks, with metrics that the first start lacked. All columns have
+    the same length, and the plan of each start is kept."""
     make(folder)
     shared = "-checkpoint_dir ckpt -resume -checkpoint_every 5"
     run(binary, 2, words(2, f"{MIXED} {shared} -steps 5 -metrics_every 0"), folder)
@@ -98,7 +101,8 @@ def test_history_elsewhere(binary, folder):
 
 @thinned
 def test_history_killed(binary, folder):
-    """Killed and requeued, on 3 ranks: every step once, as in one piece. The file of a killed job is complete at each time."""
+    """A run on 3 ranks is killed and requeued: every step occurs once, as in an uninterrupted run.
+    A killed job's file is complete at any time."""
     make(folder)
     rng = random.Random(11)
     ever = words(3, f"{MIXED} -steps 1000000 -checkpoint_dir ckpt -checkpoint_every 2 -resume -output_every 0.01", 24)
@@ -121,7 +125,7 @@ def test_history_killed(binary, folder):
 
 
 def test_output_every(binary, folder):
-    """A job without checkpoints has its curve when it is killed; with 0 it has none."""
+    """If a job without checkpoints is killed, it has its curve. With 0 it has none."""
     make(folder)
     path = os.path.join(folder, "run.h5")
     endless = words(2, "-steps 1000000000 -report_interval 0.05", 16)
@@ -142,7 +146,8 @@ def test_output_every(binary, folder):
 
 
 def test_results_gone_or_damaged(binary, folder):
-    """A file that was taken away leaves a gap; one that is damaged, of another run or of none is kept as a backup, and the run goes on."""
+    """A removed results file leaves a gap. A file that is damaged, of another run, or not a results
+    file is kept as a backup, and the run continues."""
     make(folder)
     path = os.path.join(folder, "run.h5")
     more = "-checkpoint_dir ckpt -resume -checkpoint_every 4"
@@ -175,7 +180,8 @@ def test_results_gone_or_damaged(binary, folder):
 
 
 def test_backups(binary, folder):
-    """Another run's files are kept, numbered; what a pattern like *.h5 finds is the newest alone."""
+    """Another run's files are kept with numbers. A pattern such as *.h5 finds only the newest
+    file."""
     make(folder)
     write_dataset(os.path.join(folder, "eval.h5"), 40, seed=8, features=FEATURES)
     files = "-checkpoint_final final.h5 -checkpoint_best best.h5 -data_eval eval.h5 -eval_every 1 -trace trace.json"
@@ -192,7 +198,7 @@ def test_backups(binary, folder):
         check(f"kept       what was {name} before: {name}.~2~" in said(result, folder), f"{name}: no word of its backup:\n{result.text[-2000:]}")
     check(sorted(os.path.basename(path) for path in glob.glob(os.path.join(folder, "*.h5"))) == ["best.h5", "eval.h5", "final.h5", "run.h5", "train.h5"],
           f"a pattern finds {names(folder)}")
-    # other tasks are runs of their own
+    # other tasks are separate runs
     run(binary, 2, f"-task eval -data_eval eval.h5 -init_from final.h5 -batch_size 10 -output run.h5 {MODEL} {TABLES}", folder)
     check("run.h5.~3~" in names(folder), f"-task eval: {names(folder)}")
     for i in (1, 2):
@@ -202,7 +208,8 @@ def test_backups(binary, folder):
 
 @thinned
 def test_backups_kept(binary, folder):
-    """-existing_outputs_keep backups of each output stay, the newest; a file of somebody else's stays whatever its name is."""
+    """For each output, the -existing_outputs_keep newest backups are kept. Files of other programs
+    are kept under any name."""
     make(folder)
     others = {"run.h5.~2~": "precious\n", "final.h5.~1~": "precious\n", "run.h5.~01~": "mine\n", "run.h5.~x~": "mine\n", "run.h5.~3": "mine\n", "prun.h5.~1~": "trshard\n"}
     for name, text in others.items():
@@ -232,13 +239,15 @@ def test_backups_kept(binary, folder):
 
 
 def test_backups_of_texts(binary, folder):
-    """A plan that was edited by hand, and whatever else stands where a text goes: kept, numbered; the same text again is no other file."""
+    """If a text output would replace a plan that was edited by hand, or any other file, this file
+    is kept with a number. If the text is the same, no backup is made."""
     shared = "-task plan -tables a,b -tables_embedding_dim 64 -tables_num_embeddings 1000 -topology_world_size 2"
     texts = {"-plan_output": "plan.json", "-plan_report": "report.txt", "-plan_search_space": "space.json"}
     outputs = " ".join(f"{option} {name}" for option, name in texts.items())
     run(binary, 1, f"{shared} {outputs}", folder)
     run(binary, 1, f"{shared} {outputs}", folder)
-    again = {"report.txt.~1~"} & set(names(folder))  # a report has the time of its search, which may be the same
+    # a report contains the time of its search, which may be equal
+    again = {"report.txt.~1~"} & set(names(folder))
     check(names(folder) == sorted({*texts.values(), *again}), f"the same plan again: {names(folder)}")
     for name in again:
         os.remove(os.path.join(folder, name))
@@ -261,7 +270,8 @@ def test_backups_of_texts(binary, folder):
 
 @thinned
 def test_refuse_and_replace(binary, folder):
-    """-existing_outputs refuse: 73 before the first step, all as it was; a resumed run's own files are no others'. replace: no backup."""
+    """-existing_outputs refuse: status 73 before the first step, and all files stay unchanged. A
+    resumed run's files are its own. replace: no backup."""
     make(folder)
     own = "-checkpoint_final final.h5 -checkpoint_dir ckpt -checkpoint_every 3 -resume -existing_outputs refuse"
     for steps in (3, 6):
@@ -282,7 +292,8 @@ def test_refuse_and_replace(binary, folder):
 
 
 def test_killed_before_a_checkpoint(binary, folder):
-    """A job that is killed before its first checkpoint and queued again goes on with its own files, whatever -existing_outputs says."""
+    """A job that is killed before its first checkpoint and requeued continues with its own files,
+    for any value of -existing_outputs."""
     make(folder)
     job = Job(binary, 2, words(2, "-checkpoint_dir ckpt -checkpoint_every 1000000 -resume -existing_outputs refuse -output_every 0.1 -report_interval 0.1 -steps 1000000000"), folder)
     wait_for(lambda: os.path.exists(os.path.join(folder, "run.h5")), job)
@@ -295,7 +306,7 @@ def test_killed_before_a_checkpoint(binary, folder):
 
 
 def contents(path):
-    """Everything that a file of results has, by name."""
+    """All content of a results file, by name."""
     found = {}
     with h5py.File(path) as h:
         h.visititems(lambda name, item: found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
@@ -304,7 +315,7 @@ def contents(path):
 
 
 def check_whole_file(path, whole, what):
-    """The names of a whole run's file, and the same numbers in all that no clock makes."""
+    """The names of an uninterrupted run's file, and the same numbers except times."""
     found, wanted = contents(path), contents(whole)
     check(found.keys() == wanted.keys(), f"{what}: {sorted(found.keys() ^ wanted.keys())} is in one of both")
     for name in wanted:
@@ -313,7 +324,8 @@ def check_whole_file(path, whole, what):
 
 
 def test_resumed_after_its_end(binary, folder):
-    """A run that is killed in its last evaluation, after the last checkpoint, and resumed has all that a whole run has; resumed again it keeps it."""
+    """A run that is killed in its last evaluation, after the last checkpoint, and is then resumed
+    has all data of an uninterrupted run. Another resume keeps them."""
     make(folder)
     write_dataset(os.path.join(folder, "eval.h5"), 60, seed=8, features=FEATURES)
     write_long_dataset(os.path.join(folder, "long.h5"))
@@ -338,7 +350,8 @@ def test_resumed_after_its_end(binary, folder):
 
 
 def test_one_speed(binary, folder):
-    """Samples/s are samples over the time in steps, the same in the last lines, the results, and what the tools read, whatever an evaluation takes."""
+    """Samples/s are samples over the time in steps. The last lines, the results and the tools show
+    the same value, regardless of the time of evaluations."""
     make(folder)
     write_long_dataset(os.path.join(folder, "long.h5"))
     text = run(binary, 2, words(2, "-steps 8 -data_eval long.h5 -eval_every 4 -metrics_every 4 -report_interval 0"), folder).text
@@ -356,7 +369,8 @@ def test_one_speed(binary, folder):
 
 
 def test_kept(binary, folder):
-    """The last lines say what was kept; weights that nobody asked to keep are named; a folder alone holds them."""
+    """The last lines name the saved files, and name weights that were not saved. If only a folder
+    is given, it holds the weights."""
     make(folder)
     base = f"-data_train train.h5 -batch_size 8 {MODEL} {TABLES} -steps 3"
     text = said(run(binary, 2, base, folder), folder)
@@ -369,7 +383,8 @@ def test_kept(binary, folder):
 
 
 def test_fails_before(binary, folder):
-    """A run that ends before its own files are in place leaves another's as they are, without a backup."""
+    """If a run ends before its files are complete, another run's files stay unchanged and without a
+    backup."""
     make(folder)
     run(binary, 2, words(2, "-checkpoint_final final.h5 -steps 3"), folder)
     before = {name: os.stat(os.path.join(folder, name)).st_ino for name in ("run.h5", "final.h5")}

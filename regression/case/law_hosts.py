@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Hosts that differ: in their files, their processors, their threads; and a reader of the output that pauses.
+"""Hosts that differ in files, processors or threads, and a reader of the output that pauses.
 
-Another host is rank 1 with mounts of its own, which needs root and unshare.
+Rank 1 simulates another host with its own mounts, which needs root and unshare.
 """
 import fcntl
 import os
@@ -21,7 +21,7 @@ WORDS = f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES}"
 
 
 def apart(binary, folder, mount):
-    """A program that is the binary, with this mount for rank 1 alone."""
+    """A program that runs the binary, with this mount only for rank 1."""
     if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "sh", "-c", "mkdir -p there && mount -t tmpfs none there"], cwd=folder, check=False,
                                            capture_output=True).returncode != 0:
         raise Skipped("no right to mount, or no unshare")
@@ -43,7 +43,8 @@ def refused(binary, folder, options, status, *patterns):
 
 
 def test_checkpoints_not_shared(binary, folder):
-    """A path of checkpoints that the other host has not is refused at the start, with the rank and the host, and nothing is left there."""
+    """If the other host lacks the checkpoints' path, the run is refused at the start with the rank
+    and the host, and no file is left there."""
     make(folder)
     os.makedirs(os.path.join(folder, "there"))
     other = apart(binary, folder, "mount -t tmpfs none there")
@@ -54,7 +55,8 @@ def test_checkpoints_not_shared(binary, folder):
 
 
 def test_data_differs(binary, folder):
-    """Another copy of the data on the other host is refused, with the file, the rank and what differs; an equal copy is taken."""
+    """If the other host has a different copy of the data, the run is refused with the file, the
+    rank and the difference. An equal copy is accepted."""
     make(folder)
     path, file = (os.path.join(folder, name) for name in ("train.h5", "other.h5"))
     other = apart(binary, folder, "mount --bind other.h5 train.h5")
@@ -74,7 +76,8 @@ def test_data_differs(binary, folder):
 
 
 def test_other_processors(binary, folder):
-    """Ranks with other instruction sets and threads: the banner names both; with -reproducible all take the least, with the bits of a run on that."""
+    """Ranks with different instruction sets and threads: the banner names both. With -reproducible,
+    all ranks use the smallest set, with the bits of a run that uses this set."""
     make(folder)
     prelude = f"{ALONE} TRSHARD_ISA=portable OMP_NUM_THREADS=2; fi; "
     text = run(binary, 2, f"{WORDS} -steps 3 -cpu_bind none", folder, prelude=prelude).text
@@ -93,11 +96,12 @@ def start(binary, folder, options, **more):
 
 
 def test_paused_reader(binary, folder):
-    """A reader of the output that pauses stops neither the training nor, in the middle of a line, its process; and one message says so."""
+    """A reader of the output that pauses does not stop the training, or its process in the middle
+    of a line. One message reports the pause."""
     make(folder)
     for options, told in (("-report_interval 0", False), ("-report_interval 60 -checkpoint_every 1", True)):
         read, write = os.pipe()
-        fcntl.fcntl(write, 1031, 4096)  # F_SETPIPE_SZ: full after some lines
+        fcntl.fcntl(write, 1031, 4096)  # F_SETPIPE_SZ: the pipe is full after a few lines
         watchdog_s = round(2 * min(load(), 4))
         shutil.rmtree(os.path.join(folder, "ckpt"), ignore_errors=True)
         with start(binary, folder, f"{options} -watchdog_seconds {watchdog_s}", stdout=write, stderr=subprocess.PIPE, text=True) as process:
@@ -110,7 +114,7 @@ def test_paused_reader(binary, folder):
             check(process.poll() is None, f"exit {process.returncode} of a paused reader")
             process.send_signal(signal.SIGTERM)
             text = b""
-            while block := os.read(read, 65536):  # the reader goes on
+            while block := os.read(read, 65536):  # the reader continues
                 text += block
             os.close(read)
             error = process.stderr.read()

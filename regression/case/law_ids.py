@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Raw ids of 64 bits: a run that maps them is, bit for bit, a run over the rows that numpy maps them to."""
+"""Raw ids of 64 bits: a run that maps them equals, bit for bit, a run with the rows to which numpy
+maps them."""
 import os
 
 import h5py
@@ -24,7 +25,7 @@ def mix(x):
 
 
 def murmur(key):
-    """murmur_hash3_2x64(key, 0, 0), in integers of any size."""
+    """murmur_hash3_2x64(key, 0, 0), with integers of any size."""
     h = [0, 0]
     k = rotate(key * 0x87C37B91114253D5 & MASK, 31) * 0x4CF5AD432745937F & MASK
     h[0] = (rotate(h[0] ^ k, 27) + h[1]) * 5 + 0x52DCE729 & MASK
@@ -44,7 +45,8 @@ def rows_of(ids, table_rows, kind):
 
 
 def make(folder, dtype, kind):
-    """raw.h5 with ids of the whole range, not bounded, and mapped.h5 with their rows; samples and all else alike."""
+    """Write raw.h5 with ids of the whole range, without bounds, and mapped.h5 with their rows.
+    Samples and all other data are equal."""
     paths = [write_dataset(os.path.join(folder, name), 120, features=ROWS) for name in ("raw.h5", "mapped.h5")]
     with h5py.File(paths[0], "r+") as raw, h5py.File(paths[1], "r+") as mapped:
         n, limits = len(raw["sparse/values"]), np.iinfo(dtype)
@@ -59,7 +61,7 @@ def make(folder, dtype, kind):
 
 
 def evaluated_as(binary, folder, dtypes):
-    """Predictions of raw.final.h5 for raw.h5, whose ids are called numbers of each of these types."""
+    """Predictions of raw.final.h5 for raw.h5, whose ids are declared with each of these types."""
     for dtype in dtypes:
         with h5py.File(os.path.join(folder, "raw.h5"), "r+") as h:
             ids = h["sparse/values"][()]
@@ -83,12 +85,13 @@ def test_id_maps(binary, folder):
         what = f"{kind} of {np.dtype(dtype)} on {ranks} ranks"
         check(same_bits(*(losses(os.path.join(folder, f"{name}.run.h5")) for name in ("raw", "mapped"))), f"{what}: other losses")
         check_same_tensors(*(os.path.join(folder, f"{name}.final.h5") for name in ("raw", "mapped")), what)
-        if dtype == np.uint64:  # a model keeps what its ids are
+        if dtype == np.uint64:  # a model stores the type of its ids
             check(same_bits(*evaluated_as(binary, folder, (np.uint64, np.int64))), f"{what}: other predictions for the same bits as int64")
 
 
 def test_id_maps_refused(binary, folder):
-    """Ids without a bound want a table's size; without a map, ids beyond the table are told of; files of one dataset agree on the type."""
+    """Ids without a bound require a table size. Without a map, ids beyond the table are reported.
+    The files of a dataset must have the same id type."""
     make(folder, np.int64, "hash")
     model = f"-batch_size 12 -epochs 1 {TABLES}"
     text = run(binary, 2, f"-data_train raw.h5 {model} -tables_id_map hash", folder, status=64).text
@@ -102,7 +105,8 @@ def test_id_maps_refused(binary, folder):
 
 
 def test_many_bad_ids(binary, folder):
-    """Above 1 % of a batch, each line of the progress says how many ids became 0; below, none does."""
+    """If more than 1 % of a batch's ids became 0, each progress line gives their number. Otherwise
+    none does."""
     path = write_dataset(os.path.join(folder, "train.h5"), 240, features=ROWS)
     options = f"-data_train train.h5 -batch_size 60 -epochs 1 {TABLES} -report_interval 0"
     for part, wanted in ((0.002, False), (0.5, True)):

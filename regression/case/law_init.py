@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Initial weights: each init_fn has torch's law, and its bits depend on neither ranks nor plan."""
+"""Initial weights: each init_fn has torch's distribution, and its bits do not depend on ranks or
+plan."""
 import math
 import os
 
@@ -9,7 +10,8 @@ from trsrun import check, check_same_tensors, run, tensors, thin, thinned, write
 
 ROWS, DIM = 3000, 8
 MODEL = (f"-data_train train.h5 -steps 1 -tables_num_embeddings {ROWS} -tables_embedding_dim {DIM} -tables_min_partition 4 -dense_arch 8 -over_arch 8,1 "
-         "-interaction cat -embedding_optimizer sgd -embedding_learning_rate 0 -dense_learning_rate 0 -seed 5")  # the weights stay as they began
+         # weights keep their initial values
+         "-interaction cat -embedding_optimizer sgd -embedding_learning_rate 0 -dense_learning_rate 0 -seed 5")
 
 
 def normal(std, mean=0.0):
@@ -20,7 +22,8 @@ def uniform(low, high):
     return "uniform", low, high
 
 
-# table -> options, and the law, from torch.nn.init's documentation: fan_in is the columns, fan_out the rows
+# table -> options and distribution, from torch.nn.init's documentation: fan_in is the number of
+# columns, fan_out the number of rows
 FANS = math.sqrt(2 / (ROWS + DIM))
 LAWS = {
     "default": ("", uniform(-1 / math.sqrt(ROWS), 1 / math.sqrt(ROWS))),
@@ -37,7 +40,8 @@ FEATURES = {name: 50 for name in [*LAWS, "constant"]}
 
 
 def distance(x, law):
-    """Kolmogorov and Smirnov's: the largest distance of the numbers' distribution from the law's."""
+    """The Kolmogorov-Smirnov distance: the largest difference of the sample's distribution from the
+    law."""
     kind, a, b = law
     x = np.sort(x.ravel().astype(np.float64))
     wanted = np.clip((x - a) / (b - a), 0, 1) if kind == "uniform" else np.array([(1 + math.erf((v - a) / (b * math.sqrt(2)))) / 2 for v in x])
@@ -49,18 +53,21 @@ def check_law(x, law, what):
     kind, a, b = law
     n = x.size
     mean, variance = ((a + b) / 2, (b - a) ** 2 / 12) if kind == "uniform" else (a, b * b)
-    fourth = 1.8 if kind == "uniform" else 3  # of the standardised law
+    fourth = 1.8 if kind == "uniform" else 3  # fourth moment of the standardised law
     x = x.astype(np.float64)
-    check(abs(x.mean() - mean) < 5 * math.sqrt(variance / n), f"{what}: mean {x.mean()}, not {mean}")  # five standard errors
+    # five standard errors
+    check(abs(x.mean() - mean) < 5 * math.sqrt(variance / n), f"{what}: mean {x.mean()}, not {mean}")
     check(abs(x.var() / variance - 1) < 5 * math.sqrt((fourth - 1) / n), f"{what}: variance {x.var()}, not {variance}")
-    check(distance(x, law) < 1.95 / math.sqrt(n), f"{what}: distance {distance(x, law)}")  # once in a thousand seeds by chance
+    # happens by chance in one of a thousand seeds
+    check(distance(x, law) < 1.95 / math.sqrt(n), f"{what}: distance {distance(x, law)}")
     if kind == "uniform":
         check(np.float32(a) <= x.min() and x.max() <= np.float32(b), f"{what}: {x.min()} to {x.max()} leaves [{a}, {b}]")
 
 
 @thinned
 def test_init_functions(binary, folder):
-    """Mean, variance, bounds and distance from the closed form; the same bits on 1 to 4 ranks however the tables are cut."""
+    """Mean, variance, bounds and distance agree with the closed form. The bits are the same on 1 to
+    4 ranks for any cut of the tables."""
     write_dataset(os.path.join(folder, "train.h5"), 48, features=FEATURES)
     options = "".join(f" -table_{name}_{word.replace('=', ' ')}" for name, (words, _) in LAWS.items() for word in words.split())
     options += " -table_constant_init_fn constant -table_constant_init_value -0.375"
@@ -79,7 +86,7 @@ def test_init_functions(binary, folder):
 
 
 def test_init_half(binary, folder):
-    """A table of 16 bits has the numbers of the fp32 one, rounded to the nearest."""
+    """A table of 16 bits has the numbers of the fp32 table, rounded to nearest."""
     write_dataset(os.path.join(folder, "train.h5"), 48, features={"t": 50})
     found = {}
     for data_type in ("fp32", "fp16"):

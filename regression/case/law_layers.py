@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Layers of the dense and the over arch, and full cross layers, in whole runs: activations, layer norm and dropout."""
+"""Layers of the dense and the over arch, and full cross layers, in whole runs: activations, layer
+norm and dropout."""
 import os
 import subprocess
 import sys
@@ -27,7 +28,8 @@ def loss_of(folder, name="run.h5"):
 
 
 def test_dropout_ranks(binary, folder):
-    """What is dropped depends on the sample and not on the ranks: the same bits with -reproducible, also in a last smaller batch, else close losses."""
+    """The dropped numbers depend on the sample, not on the ranks. With -reproducible, the bits are
+    equal, also in a smaller last batch. Otherwise the losses are close."""
     make(folder)
     for mode in ("-reproducible", ""):
         wanted = None
@@ -44,7 +46,7 @@ def test_dropout_ranks(binary, folder):
 
 
 def test_dropout_resume(binary, folder):
-    """A training that is resumed drops what one without a break does."""
+    """A resumed training drops the same numbers as an uninterrupted one."""
     make(folder)
     shared = f"{TRAIN} {DROPOUT} -reproducible -batch_size 48 -data_shuffle"
     run(binary, 1, f"{shared} -steps 7 -output whole.h5 -checkpoint_final whole.final.h5", folder)
@@ -56,7 +58,8 @@ def test_dropout_resume(binary, folder):
 
 @thinned
 def test_interactions(binary, folder):
-    """Cross layers of vectors and of mixed experts, projections, and embeddings alone train as on one rank: the same bits with -reproducible, else close losses."""
+    """Cross layers of vectors and of mixed experts, projections, and models with only embeddings
+    train as on one rank: the same bits with -reproducible, otherwise close losses."""
     make(folder)
     words = {"dcn_vector": "-dcn_num_layers 2", "dcn_mixture": "-dcn_num_layers 2 -dcn_low_rank_dim 3 -dcn_num_experts 2", "none": "",
              "projection": "-projection_arch1 9,16 -projection_arch2 24"}
@@ -77,7 +80,8 @@ def test_interactions(binary, folder):
 
 
 def test_layers_model(binary, folder):
-    """A checkpoint has all layers: it evaluates as the training did, whatever dropout is given. Another activation is refused. The layers travel to npz and back."""
+    """A checkpoint has all layers. It gives the training's evaluation for any dropout option.
+    Another activation is refused. The layers can be converted to npz and back."""
     make(folder)
     run(binary, 1, f"{TRAIN} {DROPOUT} -data_eval eval.h5 -epochs 2 -batch_size 48 -output run.h5 -checkpoint_final model.h5", folder)
     wanted = None

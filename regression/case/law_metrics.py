@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a training measures of itself: metrics while it goes on, early stopping, the best weights; and that all of it survives a resume."""
+"""A training's measurements: metrics during training, early stopping, the best weights, and all of
+them after a resume."""
 import os
 import shutil
 
@@ -18,7 +19,7 @@ def rows(path, group):
 
 
 def by_hand(p, y):
-    """TorchRec's formulas on these samples, in double."""
+    """TorchRec's formulas for these samples, in double."""
     p, y = p.astype(np.float64), y.astype(np.float64)
     q, m = np.clip(p, 1e-12, 1 - 1e-12), y.mean()
     entropy = -np.sum(y * np.log(q) + (1 - y) * np.log1p(-q))
@@ -30,7 +31,8 @@ def by_hand(p, y):
 
 
 def test_metrics_of_a_standstill(binary, folder):
-    """A model that does not learn predicts the same in training and in evaluation: its metrics follow from /predictions."""
+    """A model that does not learn gives the same predictions in training and in evaluation. Its
+    metrics follow from /predictions."""
     make(folder, 240)
     with h5py.File(os.path.join(folder, "train.h5")) as h:
         y = h["labels"][()]
@@ -53,7 +55,8 @@ def test_metrics_of_a_standstill(binary, folder):
 
 
 def test_labels(binary, folder):
-    """A named label trains and evaluates as the only one of a plain dataset does, to the bit; other labels change nothing."""
+    """A named label trains and evaluates like the only label of a plain dataset, to the bit. Other
+    labels have no effect."""
     names, samples = ["click", "buy", "like"], 130
     options = (f"{MIXED} -epochs 3 -data_shuffle -data_eval eval.h5 -eval_every 3 -metrics_every 2 -metrics_window_samples 48 -embedding_learning_rate 0.3 "
                "-dense_learning_rate 0.1 -early_stopping_metric auc -early_stopping_patience 1")
@@ -86,7 +89,9 @@ def test_labels(binary, folder):
         found = evaluated(folder, "named.h5")[2]
         check(found == stopped, f"{name}: stopped because {found}, as a plain dataset because {stopped}")
         check(attribute(os.path.join(folder, "named.h5"), "label") == name, f"{name} is not the attribute label")
-        if k:  # the checkpoint keeps the option, for data of several labels and of one without a name
+        # the checkpoint keeps the option, for data of several labels and data with one unnamed
+        # label
+        if k:
             for data in ("eval.h5", "plain_eval.h5"):
                 run(binary, 2, f"-task eval -data_eval {data} -init_from {other} -batch_size 9 -output again.h5 {MODEL} {TABLES}", folder)
                 check(rows(os.path.join(folder, "again.h5"), "eval")["auc"][-1] == rows(os.path.join(folder, "named.h5"), "eval")["auc"][-1], f"{name}: another AUC of {data}")
@@ -94,7 +99,8 @@ def test_labels(binary, folder):
 
 
 def test_groups_and_times(binary, folder):
-    """/group and /time change nothing in a training, and stand beside /predictions, over several files and any ranks."""
+    """/group and /time have no effect in a training. They are written beside /predictions, for
+    several files and any ranks."""
     write_dataset(os.path.join(folder, "train.h5"), 130, features=FEATURES)
     wanted, state = train(binary, folder, "without", 2, f"{MIXED} -epochs 1")
     write_dataset(os.path.join(folder, "train.h5"), 130, features=FEATURES, group=range(130), time=range(130))
@@ -113,7 +119,8 @@ def test_groups_and_times(binary, folder):
 
 
 def single_users(path):
-    """Every sample of a dataset gets one id of the first feature, which is its group, too. Returns the groups."""
+    """Every sample of a dataset gets one id of the first feature, which is also its group. Returns
+    the groups."""
     with h5py.File(path, "r+") as h:
         rng, lengths = np.random.default_rng(11), h["sparse/lengths"][()]
         lengths[:, 0] = 1
@@ -127,9 +134,11 @@ def single_users(path):
 
 
 def test_group_metrics(binary, folder):
-    """Metrics of groups: the same bits on 1 to 4 ranks, by /group or by the feature with its ids; those of /predictions by hand; early stopping."""
+    """Metrics of groups: the same bits on 1 to 4 ranks, by /group or by the feature with its ids.
+    They agree with a computation from /predictions. Early stopping uses them."""
     for name, seed in (("train.h5", 7), ("eval.h5", 8)):
-        group = single_users(write_dataset(os.path.join(folder, name), 120, seed=seed, features=FEATURES))  # whole batches: the same window on any ranks
+        # whole batches, so that the window is the same on any number of ranks
+        group = single_users(write_dataset(os.path.join(folder, name), 120, seed=seed, features=FEATURES))
     shared = "-epochs 2 -metrics_at 2,5 -metrics_segments 9 -metrics_every 2 -metrics_window_samples 48 -data_shuffle -data_eval eval.h5 -eval_every 4 -reproducible"
     wanted = {}
     for ranks, name in ((1, "user"), (2, "/group"), (3, "user"), (4, "/group")):
@@ -165,10 +174,12 @@ def test_group_metrics(binary, folder):
 
 
 def test_sample_weights(binary, folder):
-    """/weights of samples: the weighted mean in losses and metrics, on any ranks and pipeline; equal weights are none."""
+    """/weights of samples: losses and metrics are weighted means, on any ranks and pipeline. Equal
+    weights have no effect."""
     path, samples = os.path.join(folder, "train.h5"), 130
     wanted, state = None, None
-    for weight, options in ((None, ""), (1.0, ""), (4.0, ""), (np.arange(samples), "-data_weights false")):  # a power of two: the same bits
+    # a power of two gives the same bits
+    for weight, options in ((None, ""), (1.0, ""), (4.0, ""), (np.arange(samples), "-data_weights false")):
         write_dataset(path, samples, features=FEATURES, sample_weights=weight)
         found, other = train(binary, folder, "equal", 2, f"{MIXED} -epochs 2 {options}")
         if wanted is None:
@@ -178,7 +189,7 @@ def test_sample_weights(binary, folder):
         check(same_bits(found, wanted), f"weights of {weight}: losses {found} for {wanted}")
         check_same_tensors(other, state, f"weights of {weight}")
     weights = np.random.default_rng(5).choice([0, 0.25, 1, 3.5], samples)
-    weights[48:72] = 0  # a batch that does not count
+    weights[48:72] = 0  # a batch with total weight 0
     write_dataset(path, samples, features=FEATURES, sample_weights=weights)
     wanted = None
     for ranks, options in ((1, ""), (2, "-pipeline base"), (3, "-pipeline prefetch_sparse_dist"), (4, MIXED)):
@@ -206,8 +217,9 @@ NO_WEIGHT, ONE_CLASS = "no number: no sample has a weight", "no number (one clas
 
 
 def test_metrics_without_a_number(binary, folder):
-    """Evaluations in which the watched metric means nothing: the log says why, one warning does, early stopping counts none of them,
-    and -checkpoint_best has the last model. A number after them is better than they were."""
+    """If the watched metric has no meaning in an evaluation, the log gives the reason, and one
+    warning is printed. Early stopping ignores such evaluations, and -checkpoint_best has the last
+    model. A later valid number is better than all of them."""
     make(folder, 240)
     of_one_class(folder, "nothing.h5", None, sample_weights=np.zeros(40))
     of_one_class(folder, "ones.h5", 1)
@@ -236,7 +248,8 @@ def test_metrics_without_a_number(binary, folder):
                 check(all(np.isnan(h[f"eval/{name}"][()]).all() for name in columns), f"{what}: a number in {columns}")
                 check(data == "nothing.h5" or (h["eval/auc"][()] == 0.5).all(), f"{what}: another AUC than TorchRec's")
     kept = f"{steps.replace('-steps 8', '')} -checkpoint_dir ckpt -checkpoint_every 2"
-    for data, last in (("nothing.h5", 4), ("eval.h5", 6), ("nothing.h5", 8)):  # the same run with other evaluation data
+    # the same run with other evaluation data
+    for data, last in (("nothing.h5", 4), ("eval.h5", 6), ("nothing.h5", 8)):
         run(binary, 2, f"{kept} -steps {last} -data_eval {data} -resume", folder)
         at, loss, _ = evaluated(folder, "run.h5")
         best, found = 4 if last == 4 else at[np.nanargmin(loss)], attribute(os.path.join(folder, "best.h5"), "step")
@@ -247,7 +260,8 @@ def test_metrics_without_a_number(binary, folder):
 
 
 def test_weights_are_copies(binary, folder):
-    """A sample of weight 3 is three samples: the loss of one step of all samples, and what it leaves."""
+    """A sample of weight 3 equals three samples, in the loss and in the weights after one step with
+    all samples."""
     path, whole, weights = os.path.join(folder, "train.h5"), 24, [3, 1, 0, 2] * 6
     write_dataset(path, whole, features=FEATURES, sample_weights=weights)
     wanted, state = train(binary, folder, "weights", 2, "-steps 1 -embedding_optimizer adagrad")
@@ -268,7 +282,7 @@ def test_weights_are_copies(binary, folder):
 
 
 def test_metrics_leave_training_alone(binary, folder):
-    """Measured or not, the same bits; a resumed run goes on with the lifetime's sums."""
+    """Measuring does not change the bits. A resumed run continues the lifetime's sums."""
     make(folder)
     wanted, state = train(binary, folder, "plain", 2, f"{MIXED} -steps 12 -metrics_every 0")
     found, other = train(binary, folder, "measured", 2, f"{MIXED} -steps 12 -metrics_every 1 -metrics_window_samples 7")
@@ -288,7 +302,8 @@ def test_metrics_leave_training_alone(binary, folder):
 
 
 def test_metrics_of_any_labels(binary, folder):
-    """Labels that -data_check lets pass, as -1 and 1, and large numbers: what a checkpoint then keeps, a resume takes."""
+    """-data_check accepts labels such as -1 and 1, and large numbers. A resume accepts the
+    resulting checkpoint."""
     for labels, options, column in ((lambda y: 2 * y - 1, "-data_check warning", "lifetime_ctr"), (lambda y: 4e9 * y, "-tasks click -tasks_loss mse", "lifetime_mse")):
         make(folder)
         with h5py.File(os.path.join(folder, "train.h5"), "r+") as h:
@@ -311,7 +326,8 @@ EARLY = f"{MIXED} -embedding_learning_rate 1 -dense_learning_rate 0.5 -data_eval
 
 
 def test_early_stopping(binary, folder):
-    """The run ends, with 0, where the rule says that it must: found again from /eval/loss of a run that was not stopped."""
+    """The run ends, with 0, at the evaluation that the rule determines from the /eval/loss of a run
+    that was not stopped."""
     make(folder)
     write_dataset(os.path.join(folder, "eval.h5"), 60, seed=8, features=FEATURES)
     train(binary, folder, "whole", 2, f"{EARLY} -steps 80 -early_stopping_patience 1000")
@@ -332,7 +348,8 @@ def test_early_stopping(binary, folder):
 
 
 def test_early_stopping_resumes(binary, folder):
-    """A training that is taken up again counts on: it stops where the uninterrupted one does, and stays stopped."""
+    """A resumed training keeps its count of evaluations: it stops where the uninterrupted training
+    stops, and stays stopped."""
     make(folder)
     write_dataset(os.path.join(folder, "eval.h5"), 60, seed=8, features=FEATURES)
     early = f"{EARLY} -early_stopping_patience 3"
@@ -347,7 +364,8 @@ def test_early_stopping_resumes(binary, folder):
 
 
 def test_checkpoint_best(binary, folder):
-    """-checkpoint_best holds the weights of the best evaluation, not the last; by default of the loss."""
+    """-checkpoint_best holds the weights of the best evaluation, by default by the loss, and not
+    the last weights."""
     make(folder)
     write_dataset(os.path.join(folder, "eval.h5"), 60, seed=8, features=FEATURES)
     options = EARLY.replace("-early_stopping_metric loss", "")
@@ -359,7 +377,8 @@ def test_checkpoint_best(binary, folder):
     run(binary, 3, f"-task eval -data_eval eval.h5 -init_from best.h5 -batch_size 10 -output eval.h5.out {MODEL} {TABLES}", folder)
     _, again, _ = evaluated(folder, "eval.h5.out")
     check(abs(again[0] - losses[best]) <= 1e-5 * losses[best], f"the best weights' loss is {again[0]}, was {losses[best]}")
-    for every in (2, 4):  # a longer run that goes on after the end of a shorter one knows that one's last evaluation
+    # if a longer run continues a shorter one, it knows the shorter run's last evaluation
+    for every in (2, 4):
         first = f"{options} -checkpoint_dir kept{every} -checkpoint_every {every} -eval_every 6 -checkpoint_best best{every}.h5"
         train(binary, folder, "part", 2, f"{first} -steps 6")
         train(binary, folder, "part", 2, f"{first} -steps 12 -resume -embedding_learning_rate 5 -dense_learning_rate 2")
@@ -376,7 +395,8 @@ def test_checkpoint_best(binary, folder):
 
 
 def test_data_types_convert(binary, folder):
-    """A checkpoint of one data type starts tables of another: rounded to nearest as numpy does, and back without loss; said in one line."""
+    """A checkpoint of one data type can start tables of another type. Values are rounded to nearest
+    as in numpy, and convert back without loss. One line reports it."""
     make(folder)
     still = "-steps 1 -dense_learning_rate 0 -embedding_learning_rate 0 -embedding_optimizer sgd -embedding_stochastic_rounding false"
     _, state = train(binary, folder, "wide", 2, f"{MIXED} -steps 5")
@@ -401,7 +421,8 @@ def test_data_types_convert(binary, folder):
 
 
 def test_other_optimizer(binary, folder):
-    """States of another optimizer: a resume is refused, even where names and shapes are alike; -init_from takes the weights alone and says so."""
+    """A resume with another optimizer's states is refused, even if names and shapes agree.
+    -init_from takes only the weights and says so."""
     make(folder)
     train(binary, folder, "first", 2, f"{MIXED} -steps 4 -embedding_optimizer adagrad -checkpoint_dir ckpt -checkpoint_every 4")
     words = f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES} {MIXED} -steps 6"
@@ -425,7 +446,8 @@ def test_other_optimizer(binary, folder):
 
 
 def test_bad_ids_by_table(binary, folder):
-    """Ids outside of their tables are counted once a table, in training, evaluation and prediction, beside bad numbers; mode ignore says nothing, fatal ends an evaluation."""
+    """Ids outside their tables are counted once for each table, in training, evaluation and
+    prediction, beside bad numbers. Mode ignore prints no message, and fatal ends an evaluation."""
     make(folder, 48)
     path = os.path.join(folder, "train.h5")
     with h5py.File(path, "r+") as h:
@@ -461,14 +483,16 @@ def test_bad_ids_by_table(binary, folder):
 
 
 def test_bench_qcomm(binary, folder):
-    """-bench_qcomm: fewer bytes and the errors that the formats allow; and the losses that a run in each precision then has, near to fp32's."""
+    """-bench_qcomm reports fewer bytes, and errors within the formats' limits. Runs in each
+    precision have losses close to fp32's."""
     make(folder, 240)
     shared = f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES} {MIXED}"
     text = run(binary, 2, f"-task bench -bench_qcomm -bench_steps 5 {shared} -output bench.h5", folder).text
     with h5py.File(os.path.join(folder, "bench.h5")) as h:
         names = h.attrs["qcomm_precisions"].split(",")
         measured = {way: dict(zip(names, h[f"qcomm/{way}"][()])) for way in ("forward", "backward")}
-    # bytes to fp32's; half a step of the mantissa, to the mean and the largest number
+    # bytes relative to fp32; half a step of the mantissa, relative to the mean and to the largest
+    # number
     allowed = {"fp16": (0.5, 2**-11), "bf16": (0.5, 2**-8), "fp8 by 32": (0.3125, 2**-2), "int8": (0.3125, 1)}
     for way, rows in measured.items():
         for name, (size, half_step) in allowed.items():

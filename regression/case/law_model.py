@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A checkpoint is a model: evaluation and prediction need no option of it, and refuse what contradicts it; pooled embeddings of a prediction."""
+"""A checkpoint contains its model. Evaluation and prediction need no model options, and refuse
+options that contradict the model. Also pooled embeddings of a prediction."""
 import os
 import subprocess
 import sys
@@ -13,17 +14,20 @@ from trsrun import attribute, check, choices, flip_bit, run, same_bits, tensors,
 
 TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
 FEATURES = {"user": 50, "item": 30, "tag": 20, "shop": 11, "word": 40}
-# Two features of one table, mean, position weights, half precision, a sequence table of which three rows are taken.
+# Two features of one table, mean, position weights, half precision, and a sequence table of which
+# three rows are used.
 PLAIN = ("-tables user,item,tag,word -table_item_features item,shop -table_item_num_embeddings 30 -table_tag_pooling mean -table_tag_data_type fp16 "
          "-tables_embedding_dim 8 -dense_arch 16,8 -over_arch 16,1")
 MODEL = f"{PLAIN} -table_user_position_weighted -table_user_max_feature_lengths 3"
 SEQUENCE = "-table_word_pooling none -table_word_sequence_pooling concat -table_word_sequence_length 3"
-# Besides the model's words every run has these: they are of a run, and sums in another order have other bits.
+# Every run needs these options in addition to the model's. They belong to a run, and sums in
+# another order have other bits.
 RUN = "-batch_size 10 -tables_min_partition 4"
 
 
 def trained(binary, folder, interaction="dot", model=MODEL):
-    """train.h5, eval.h5, and the final checkpoint model.h5; returns the options of its model."""
+    """Write train.h5, eval.h5, and the final checkpoint model.h5. Returns the options of its
+    model."""
     numbers = {"dcn": "-dcn_low_rank_dim 4", "dcn_mixture": "-dcn_low_rank_dim 4 -dcn_num_experts 3", "deepfm": "-deepfm_arch 8,6", "projection": "-projection_arch1 9,16 -projection_arch2 24"}.get(interaction, "")
     words = f"{model} {SEQUENCE} -interaction {interaction} {numbers}"
     for name, samples, seed in (("train.h5", 120, 7), ("eval.h5", 77, 8)):
@@ -34,7 +38,7 @@ def trained(binary, folder, interaction="dot", model=MODEL):
 
 
 def pair(binary, folder, ranks, task, words, more=""):
-    """The predictions of a task from the checkpoint alone and with all options of the model."""
+    """A task's predictions from the checkpoint without model options, and with all of them."""
     found = []
     for name, given in (("alone", ""), ("given", words)):
         run(binary, ranks, f"-task {task} -init_from model.h5 -data_eval eval.h5 -output {name}.h5 {RUN} {given} {more}", folder)
@@ -45,7 +49,8 @@ def pair(binary, folder, ranks, task, words, more=""):
 
 @thinned
 def test_model_alone(binary, folder):
-    """Every interaction: -task eval and -task predict from the checkpoint alone have the bits of those with all options, at 1, 2 and 3 ranks."""
+    """For every interaction, -task eval and -task predict from the checkpoint have the same bits
+    with and without model options, on 1, 2 and 3 ranks."""
     every = [(kind, ranks, task) for kind in choices(binary, "-interaction") if kind != "two_tower" for ranks in (1, 2, 3) for task in ("eval", "predict")]
     few = [("dot", 3, "eval"), ("dot", 2, "predict"), ("dcn", 1, "eval"), ("fm", 1, "eval"), ("deepfm", 1, "predict"), ("dcn_mixture", 1, "eval"),
            ("none", 1, "predict"), ("projection", 1, "eval")]
@@ -61,7 +66,8 @@ def test_model_alone(binary, folder):
 
 
 def test_model_id_map(binary, folder):
-    """The id map is of the model: raw ids of 64 bits meet the rows that they were trained on."""
+    """The id map belongs to the model: raw ids of 64 bits get the rows with which they were
+    trained."""
     make_raw(folder, np.int64, "hash")
     words = "-tables_id_map hash -tables_num_embeddings 37 -table_item_num_embeddings 64 -tables_embedding_dim 4 -dense_arch 8,4 -over_arch 8,1 -interaction cat"
     run(binary, 2, f"-data_train raw.h5 -checkpoint_final model.h5 -batch_size 10 -embedding_learning_rate 0.3 {words}", folder)
@@ -74,7 +80,8 @@ def test_model_id_map(binary, folder):
 
 
 def test_model_data(binary, folder):
-    """A dataset with other features beside the model's, in another order, gives the same predictions; one that lacks something is refused (data with more rows: predict_newer_data)."""
+    """A dataset with additional features, in another order, gives the same predictions. A dataset
+    that lacks something is refused (data with more rows: predict_newer_data)."""
     words = trained(binary, folder)
     wanted, _ = pair(binary, folder, 1, "eval", words)
     evaluate = f"-task eval -init_from model.h5 {RUN} -output other.h5"
@@ -105,7 +112,8 @@ def test_model_data(binary, folder):
 
 
 def test_model_refused(binary, folder):
-    """An option that contradicts the model is refused with both, whichever way it is given; the same value, or what a run may choose, is not."""
+    """An option that contradicts the model is refused, and the message names both values, for every
+    way to give the option. The same value, and values that a run may choose, are accepted."""
     trained(binary, folder)
     evaluate = f"-task eval -init_from model.h5 -data_eval eval.h5 {RUN}"
     for given, has in (("-tables_embedding_dim 16", "-tables_embedding_dim 8"), ("-table_tag_num_embeddings 21", "-table_tag_num_embeddings 20"),
@@ -125,7 +133,8 @@ def test_model_refused(binary, folder):
 
 
 def test_model_old(binary, folder):
-    """A checkpoint without its model, as earlier versions wrote them: all options are needed, and the message says so."""
+    """A checkpoint without its model, as earlier versions wrote it, needs all options, and the
+    message says so."""
     words = trained(binary, folder)
     wanted, _ = pair(binary, folder, 1, "eval", words)
     with h5py.File(os.path.join(folder, "model.h5"), "r+", libver="latest") as h:
@@ -138,12 +147,14 @@ def test_model_old(binary, folder):
     check("model.h5 does not hold its model, as files of earlier versions or other programs" in text, text)
     with h5py.File(os.path.join(folder, "old.h5")) as h:
         check(same_bits(h["predictions"][()], wanted), "other bits")
-    run(binary, 2, f"-task predict {evaluate} {words} -tables_data_type int8 -quant_checkpoint new.h5", folder)  # a new one has the model
+    # a new checkpoint contains the model
+    run(binary, 2, f"-task predict {evaluate} {words} -tables_data_type int8 -quant_checkpoint new.h5", folder)
     run(binary, 1, f"-task predict -init_from new.h5 -data_eval eval.h5 {RUN}", folder)
 
 
 def test_model_damaged(binary, folder):
-    """Flipped bits of the model's text are found, of a short one by HDF5's checksum and of a long one by ours; so is a text that is none."""
+    """Flipped bits in the model's text are detected: HDF5's checksum detects them in a short text,
+    and ours in a long text. An invalid text is detected, too."""
     for n in (3, 60):
         write_dataset(os.path.join(folder, "train.h5"), 20, features={f"feature_{i}": 9 for i in range(n)}, largest_bag=1)
         run(binary, 1, "-data_train train.h5 -checkpoint_final model.h5 -batch_size 20 -tables_embedding_dim 4 -dense_arch 8,4 -over_arch 8,1", folder)
@@ -170,7 +181,8 @@ def test_model_damaged(binary, folder):
 
 
 def test_model_inspect(binary, folder):
-    """inspect_file prints the model and the options of its run; the model's text is an option file."""
+    """inspect_file prints the model and the options of its run. The model's text is an option
+    file."""
     trained(binary, folder)
     found = subprocess.run([sys.executable, os.path.join(TOOLS, "inspect_file.py"), "model.h5"], cwd=folder, capture_output=True, text=True, check=True).stdout
     for wanted in ("-interaction dot", "-tables user,item,tag,word", "-table_tag_pooling mean", "-table_user_num_embeddings 50", "-embedding_learning_rate 0.3", "-batch_size 10"):
@@ -194,7 +206,8 @@ def embeddings(binary, folder, ranks, options, features="user,shop,tag"):
 
 @thinned
 def test_predict_embeddings(binary, folder):
-    """Pooled embeddings against numpy's from 1, 2 and 3 ranks, quantised or not; under -reproducible equal bits whatever the ranks and the sharding."""
+    """Pooled embeddings agree with numpy's on 1, 2 and 3 ranks, quantised or not. With
+    -reproducible, the bits are equal for any ranks and sharding."""
     trained(binary, folder)
     _, _, bags = quantised.read_dataset(os.path.join(folder, "eval.h5"))
     state = tensors(os.path.join(folder, "model.h5"))
@@ -212,7 +225,7 @@ def test_predict_embeddings(binary, folder):
                 check(found[feature].shape == (77, 8) and found[feature].dtype == np.float32, f"{feature}: {found[feature].shape} {found[feature].dtype}")
                 off = np.max(np.abs(found[feature] - values))
                 check(off < 1e-6 and np.std(values) > 1e-3, f"{feature}, {data_type}, {kind} on {ranks} ranks: differs by {off:.1e}")
-    trained(binary, folder, model=PLAIN)  # -reproducible does not go with position weights
+    trained(binary, folder, model=PLAIN)  # -reproducible does not support position weights
     first, predictions = embeddings(binary, folder, 1, "-reproducible -batch_size 24")
     for ranks, kind in thin(plans, plans[1:3]):
         found, others = embeddings(binary, folder, ranks, f"-reproducible -batch_size {24 // ranks} -tables_sharding_types {kind}")
@@ -221,7 +234,8 @@ def test_predict_embeddings(binary, folder):
 
 
 def test_predict_embeddings_refused(binary, folder):
-    """Features that are not there, twice, of a sequence table, or nowhere to write them to."""
+    """Features that do not exist, occur twice, or are of a sequence table are refused, and so are
+    embeddings without an output."""
     trained(binary, folder)
     predict = f"-task predict -init_from model.h5 -data_eval eval.h5 {RUN}"
     for options, pattern in (("-output o.h5 -predict_embeddings usr", 'the model has no feature "usr"; the closest is "user"'),

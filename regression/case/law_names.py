@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Names and values from files and options cannot do anything in a terminal that shows them."""
+"""Names and values from files and options cannot control a terminal that shows them."""
 import os
 import re
 
@@ -7,7 +7,8 @@ import h5py
 
 from trsrun import check, run, write_dataset
 
-# Clear the screen, set the title, change colours (ESC and C1), reorder a line, begin a line of the program's own.
+# Clear the screen, set the title, change colours (ESC and C1), reorder a line, and imitate a line
+# of the program.
 HOSTILE = {"\x1b[2J\x1b]0;owned\x07u": 50, "x\ntrshard: info: all is well": 30, "\x9b31m\u202etag\r": 20}
 MODEL = "-tables_embedding_dim 8 -dense_arch 16,8 -over_arch 16,1 -seed 3 -batch_size 8 -report_interval 0"
 ALLOWED = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]*")
@@ -20,11 +21,12 @@ def check_shown(what, text):
 
 
 def test_control_characters(binary, folder):
-    """Every task, report and file of text shows the names of features, tables, tasks, files and options without their control characters."""
+    """Every task, report and text file shows the names of features, tables, tasks, files and
+    options without their control characters."""
     path = os.path.join(folder, "t\x1b[1m.h5")
     write_dataset(path, 80, features=HOSTILE)
     with open(os.path.join(folder, "o\x1b[3m.opts"), "w", encoding="utf-8") as out:
-        out.write("-label_nothing \x9b4m\u202e\n")  # an option file refuses ESC itself
+        out.write("-label_nothing \x9b4m\u202e\n")  # an option file refuses ESC
     words = f"-options_file 'o\x1b[3m.opts' -allow_unused_options -data_train 't\x1b[1m.h5' -data_eval 't\x1b[1m.h5' {MODEL}"
     texts = {
         "train": f"{words} -steps 4 -eval_every 2 -output 'run\x1b[4m.h5' -checkpoint_final 'final\x1b[5m.h5' -options_view -log_view -trace trace.json",
@@ -44,12 +46,13 @@ def test_control_characters(binary, folder):
 
 
 def names_of(length, sizes=(50, 30)):
-    """Names that differ in their last letter alone."""
+    """Names that differ only in their last letter."""
     return {"n" * (length - 1) + letter: rows for letter, rows in zip("ab", sizes)}
 
 
 def test_long_names(binary, folder):
-    """What a run writes at its end fails at its start where names are too long for it; names that fit come through all files."""
+    """If names are too long for a file that a run writes at its end, the run fails at its start.
+    Names that fit are kept in all files."""
     words = f"-data_train long.h5 -steps 4 -batch_size 8 {MODEL[MODEL.index('-dense_arch'):MODEL.index('-batch')]} -tables_embedding_dim 8 -report_interval 0"
     path = os.path.join(folder, "long.h5")
     for length in (1000, 12000):
@@ -58,7 +61,7 @@ def test_long_names(binary, folder):
             result = run(binary, 1, f"{words} {what}", folder, status=64)
             check("no room for the name of the tensor embedding/nnn" in result.text and "step 4/4" not in result.text, f"{length}, {what}:\n{result.text[-2000:]}")
     run(binary, 1, f"{words} -output run.h5", folder)  # the results can hold these names
-    # Sequence layers: a feature's name is part of the names of dense tensors, too.
+    # In sequence layers, a feature's name is part of the dense tensors' names.
     for length, more in ((950, ""), (300, "-tables_pooling none -tables_sequence_pooling gru")):
         write_dataset(path, 80, features=names_of(length))
         for name in ("final.h5", "quantised.h5", "predicted.h5"):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Optimizers of single tables, learning rates that follow a schedule, and the precision of dense layers."""
+"""Optimizers of single tables, learning rates with a schedule, and the precision of dense
+layers."""
 import os
 
 import h5py
@@ -19,7 +20,8 @@ def own(assigned):
 
 @thinned
 def test_table_optimizers(binary, folder):
-    """After one step each table of a mixed model is, bit for bit, what it is in a model all of that optimizer; under any plan."""
+    """After one step, each table of a model with mixed optimizers has the bits of the same table in
+    a model with only its optimizer, under any plan."""
     make(folder)
     alone = {}
     few = ASSIGNED[:1]
@@ -37,7 +39,8 @@ def test_table_optimizers(binary, folder):
 
 
 def test_table_optimizers_and_plans(binary, folder):
-    """A mixed model trains alike on one rank and on three, row-wise statistics uncut; a resumed run is the uninterrupted one."""
+    """A model with mixed optimizers trains alike on one rank and on three, if row-wise statistics
+    are not cut. A resumed run equals the uninterrupted one."""
     make(folder)
     rows = "-tables_sharding_types row_wise,table_wise,data_parallel"
     options = f"-epochs 2 {own(ASSIGNED[0])} -table_tag_learning_rate 0.5 -table_user_beta1 0.5 -table_item_max_gradient 0.001"
@@ -53,7 +56,8 @@ def test_table_optimizers_and_plans(binary, folder):
 
 
 def ftrl(w, g, z, n, alpha, beta, l1, l2):
-    """A round of algorithm 1 of McMahan et al., Ad Click Prediction: a View from the Trenches (KDD 2013), for all coordinates."""
+    """A round of algorithm 1 of McMahan et al., Ad Click Prediction: a View from the Trenches (KDD
+    2013), for all coordinates."""
     sigma = (np.sqrt(n + g * g) - np.sqrt(n)) / alpha
     z = z + g - sigma * w
     n = n + g * g
@@ -61,7 +65,8 @@ def ftrl(w, g, z, n, alpha, beta, l1, l2):
 
 
 def test_ftrl(binary, folder):
-    """Steps of ftrl, whose gradients sgd tells from the same weights, are the paper's; on two ranks with rows cut they are those of one."""
+    """Steps of ftrl are the paper's. Their gradients are taken from sgd steps with the same
+    weights. Two ranks with cut rows agree with one rank."""
     make(folder, 12)
     still = "-dense_learning_rate 0 -steps 1"  # all samples in each step
     numbers = {"alpha": 0.25, "beta": 0.01, "l1": 0.001, "l2": 0.5}
@@ -93,7 +98,7 @@ def test_ftrl(binary, folder):
 
 
 def test_ftrl_refused(binary, folder):
-    """No learning rate, schedule or weight decay."""
+    """Options without learning rate, schedule and weight decay."""
     make(folder, 12)
     for options, words in (("-embedding_learning_rate 0", "above 0"), ("-embedding_weight_decay 0.1", "weight decay"),
                            ("-schedule_policies linear -schedule_end_steps 5", "-schedule_policies")):
@@ -102,7 +107,8 @@ def test_ftrl_refused(binary, folder):
 
 
 def test_table_numbers(binary, folder):
-    """A learning rate of 0 of its own keeps a table as it was; one given to every table is the one given to all."""
+    """A table with learning rate 0 does not change. A rate that is given to every table equals the
+    same rate for all tables."""
     make(folder)
     wanted, state = train(binary, folder, "all", 2, f"{MIXED} -steps 6 -embedding_learning_rate 0.3 -embedding_eps 0.01")
     words = " ".join(f"-table_{t}_learning_rate 0.3 -table_{t}_eps 0.01" for t in ("user", "item", "tag", "word"))
@@ -126,10 +132,12 @@ def factor(policy, s, value, decay, end):
 
 
 def test_schedules(binary, folder):
-    """Plain sgd on one sample that occurs again and again: every step moves a row by factor * gradient, and the gradient is known from a run without schedule.
+    """Plain sgd on one repeated sample: every step moves a row by factor * gradient. The gradient
+    is known from a run without a schedule.
 
-    With a learning rate of 0 for all but the first table, and a tiny one for it, gradients stay the same to first order: the sum of the factors shows in
-    the row's way, step by step.
+    With a learning rate of 0 for all tables except the first, and a tiny rate for this table,
+    gradients stay the same to first order. The row's path then shows the sum of the factors step by
+    step.
     """
     make(folder, 12)
     still = "-steps 1 -dense_learning_rate 0 -embedding_optimizer sgd -tables_learning_rate 0"
@@ -155,13 +163,15 @@ def test_schedules(binary, folder):
         found = abs(weights[s][row] - weights[s + 1][row]) / unit
         check(abs(found - wanted(s)) <= 2e-2 * (0.05 + wanted(s)), f"step {s}: factor {found:.4f}, by the formula {wanted(s):.4f}")
     with h5py.File(os.path.join(folder, "run.h5")) as h:
-        told = h["train/embedding_learning_rate"][()]  # of tables without one of their own: 0.01 times the factor
+        # for tables without their own rate: 0.01 times the factor
+        told = h["train/embedding_learning_rate"][()]
         check(np.allclose(told, [0.01 * wanted(s) for s in range(24)], rtol=1e-12), f"learning rates in the results: {told}")
         check(not h["train/dense_learning_rate"][()].any(), "the dense layers' learning rate is 0")
 
 
 def test_schedule_resumes(binary, folder):
-    """A schedule goes on where it was, also with other ranks; the same steps one by one are the run in one go."""
+    """A schedule continues after a resume, also on other ranks. The same steps in several runs
+    equal one run."""
     make(folder, 130)
     shared = f"{MIXED} -schedule_policies linear,cosine -schedule_end_steps 5,12 -schedule_values 0,0.1 -dense_optimizer adam -embedding_optimizer adam"
     wanted, state = train(binary, folder, "whole", 3, f"{shared} -steps 12")
@@ -180,7 +190,8 @@ RESTARTS = "-schedule_policies cosine_restarts -schedule_end_steps 100 -schedule
 
 
 def test_dense_optimizers(binary, folder):
-    """adamw and lamb, with clipped gradients and a schedule with restarts: the same bits on 1, 2 and 3 ranks under other plans, and resumed inside a cycle."""
+    """adamw and lamb, with clipped gradients and a schedule with restarts, have the same bits on 1,
+    2 and 3 ranks under other plans, and after a resume within a cycle."""
     make(folder)
     for name, options in DENSE.items():
         shared = f"-reproducible {options} {RESTARTS} -steps 8"
@@ -198,7 +209,8 @@ def test_dense_optimizers(binary, folder):
 
 
 def test_average_of_weights(binary, folder):
-    """-ema_decay: the average is torch's, of the weights after each step; evaluations use it, a resume goes on with it, and the training is as without it."""
+    """-ema_decay: the average of the weights after each step is torch's. Evaluations use it, a
+    resume continues it, and the training is the same as without it."""
     make(folder)
     write_dataset(os.path.join(folder, "eval.h5"), 100, seed=9, features=FEATURES)
     shared = "-reproducible -data_eval eval.h5 -dense_optimizer adam -steps 6"
@@ -240,7 +252,8 @@ def test_average_of_weights(binary, folder):
 
 
 def test_dense_precision(binary, folder):
-    """bf16 operands: losses within 2e-3 of fp32's over two epochs, and not the same; weights stay fp32; as many threads as one likes."""
+    """bf16 operands: losses are within 2e-3 of fp32's over two epochs, and not equal. Weights stay
+    fp32. Any number of threads gives the same result."""
     make(folder)
     options = f"{MIXED} -epochs 2"
     wanted, _ = train(binary, folder, "fp32", 2, options)

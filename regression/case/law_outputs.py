@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""output_dtype in training: pooled rows and their gradients are fp16 or bf16, and travel so."""
+"""output_dtype in training: pooled rows and their gradients are fp16 or bf16, also in exchanges."""
 import os
 
 import numpy as np
@@ -11,14 +11,16 @@ from trsrun import check, check_close_losses, check_same_tensors, run, same_bits
 
 PLANS = [(1, "table_wise"), (2, "table_wise"), (3, "row_wise"), (2, "column_wise"), (3, "data_parallel"),
          (4, "table_row_wise -topology_local_world_size 2"), (4, "grid_shard -topology_local_world_size 2")]
-# Tables of zeros, and rows that occur once: after a step of sgd with rate 1 a row is its gradient, with the other sign.
+# Tables are zero, and rows occur once. After a step of sgd with rate 1, a row is its gradient with
+# the opposite sign.
 GRADIENTS = ("-data_train once.h5 -steps 1 -tables_embedding_dim 8 -tables_min_partition 4 -dense_arch 16,8 -over_arch 16,1 -seed 3 -tables_init_fn constant "
              "-tables_init_value 0 -embedding_optimizer sgd -embedding_learning_rate 1")
 
 
 @thinned
 def test_output_dtype_gradients(binary, folder):
-    """The gradients of a bag are those of the run without output_dtype, rounded once, under every plan."""
+    """The gradients of a bag are those of the run without output_dtype, rounded once, under every
+    plan."""
     import h5py
     features = {"user": 64, "item": 64}
     path = write_dataset(os.path.join(folder, "once.h5"), 24, features=features, largest_bag=1)
@@ -40,7 +42,8 @@ def test_output_dtype_gradients(binary, folder):
 
 @thinned
 def test_output_dtype_reproducible(binary, folder):
-    """-reproducible: the same bits for every plan, also of mean, sequence and weighted tables; other bits than fp32; eval sees the rounded outputs."""
+    """-reproducible: the same bits for every plan, also for mean, sequence and weighted tables. The
+    bits differ from fp32. eval uses the rounded outputs."""
     make(folder, weighted=True)
     kinds = "-table_user_pooling none -table_user_sequence_pooling max -table_word_is_weighted -table_item_output_dtype fp16 -tables_output_dtype bf16"
     options = f"{kinds} -steps 6 -reproducible"
@@ -56,7 +59,8 @@ def test_output_dtype_reproducible(binary, folder):
 
 
 def sent(folder, name, ranks):
-    """Bytes of pooled rows and their gradients that all ranks gave to exchanges in a step of the trace: of each rank's first one, of all."""
+    """Bytes of pooled rows and their gradients that all ranks passed to exchanges in a traced step:
+    from each rank's first such step, in total."""
     spans = {rank: sorted((span for row in rows.values() for span in row if span["name"] == "rows" and span["args"]["step"] == 3), key=lambda span: span["ts"])
              for rank, rows in load(os.path.join(folder, f"{name}.json"), ranks).items()}
     return sum(found[0]["args"]["bytes"] for found in spans.values()), sum(span["args"]["bytes"] for found in spans.values() for span in found)
@@ -64,7 +68,8 @@ def sent(folder, name, ranks):
 
 @thinned
 def test_output_dtype_bytes(binary, folder):
-    """Rows take half the bytes, sequences' as well, and gradients what qcomm's fp16 takes; near to fp32's losses; a table of another type goes for itself."""
+    """Rows take half the bytes, also for sequences, and gradients take the bytes of qcomm's fp16.
+    Losses are close to fp32's. A table of another type has a separate exchange."""
     make(folder)
     plans = [(2, "table_wise"), (3, "row_wise"), (2, "table_wise -tables_pooling none"), (4, "grid_shard -topology_local_world_size 2"),
              (2, "row_wise -ebc_variable_batch"), (3, "column_wise -tables_pooling none")]
@@ -76,14 +81,16 @@ def test_output_dtype_bytes(binary, folder):
             found[name] = train(binary, folder, name, ranks, options)[0]
             bytes_of[name] = sent(folder, name, ranks)
         check(bytes_of["plain"][0] > 0 and 2 * bytes_of["half"][0] == bytes_of["plain"][0], f"{plan}: bytes of the rows {bytes_of}")
-        check(bytes_of["half"] == bytes_of["qcomm"], f"{plan}: {bytes_of}")  # an encoded exchange sends a rank's own gradients, too
+        # an encoded exchange includes a rank's gradients for itself
+        check(bytes_of["half"] == bytes_of["qcomm"], f"{plan}: {bytes_of}")
         check(bytes_of["half"][1] < bytes_of["part"][1] < bytes_of["plain"][1], f"{plan}: one table of fp16 {bytes_of}")
         check_close_losses(found["half"], found["plain"], 1e-3, plan)
         check(not same_bits(found["half"], found["plain"]), f"{plan}: nothing is rounded")
 
 
 def test_output_dtype_evaluated(binary, folder):
-    """An evaluation rounds as the training did: -task eval of a checkpoint has the bits of the training's own last evaluation."""
+    """An evaluation rounds like the training: -task eval of a checkpoint has the bits of the
+    training's last evaluation."""
     make(folder)
     options = "-tables_output_dtype bf16 -tables_sharding_types table_wise"
     train(binary, folder, "run", 2, f"{options} -steps 4 -data_eval train.h5 -eval_every 4")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The result of a run does not depend on how it was split: over ranks, by sharding type, by pipeline, by batch."""
+"""A run's result does not depend on its division: over ranks, by sharding type, by pipeline, or by
+batch."""
 import json
 import os
 import re
@@ -10,17 +11,17 @@ import numpy as np
 from trsrun import check, check_close_losses, check_close_tensors, check_same_tensors, losses, optimizers, run, same_bits, thin, thinned, write_dataset
 
 MODEL = "-tables_embedding_dim 8 -dense_arch 16,8 -over_arch 16,1 -seed 3"
-# One table of each kind: two features, mean, half precision are in it, too.
+# One table of each kind, including two features, mean and half precision.
 FEATURES = {"user": 50, "item": 30, "tag": 20, "shop": 11, "word": 40}
 TABLES = ("-tables user,item,tag,word -table_item_features item,shop -table_item_num_embeddings 30 -table_tag_pooling mean "
           "-tables_min_partition 4")
 MIXED = ("-table_user_sharding_types row_wise -table_item_sharding_types table_wise -table_tag_sharding_types data_parallel "
          "-table_word_sharding_types column_wise")
-TOLERANCE = 1e-5  # as the golden data: floats summed in another order
+TOLERANCE = 1e-5  # as for golden data: floats are summed in another order
 
 
 def train(binary, folder, name, ranks, options, global_batch=24, **more):
-    """Runs; returns losses and the path of the final checkpoint."""
+    """Run a training. Returns losses and the path of the final checkpoint."""
     words = (f"-data_train train.h5 -batch_size {global_batch // ranks} -output {name}.h5 -checkpoint_final {name}.final.h5 "
              f"{MODEL} {TABLES} {options}")
     run(binary, ranks, words, folder, **more)
@@ -33,7 +34,8 @@ def make(folder, samples=200, name="train.h5", **more):
 
 @thinned
 def test_pipelines_equal(binary, folder):
-    """base, sparse_dist and prefetch_sparse_dist end bit for bit alike, with every kind of sharding in one run."""
+    """base, sparse_dist and prefetch_sparse_dist give the same bits, with every kind of sharding in
+    one run."""
     make(folder)
     for ranks in thin((1, 2, 3), (1, 3)):
         options = f"{MIXED if ranks > 1 else ''} -epochs 2"
@@ -46,7 +48,8 @@ def test_pipelines_equal(binary, folder):
 
 @thinned
 def test_sharding_types_equal(binary, folder):
-    """Every type on 2, 3, 4 ranks against one rank. Adagrad: its states are element-wise, so columns may be cut."""
+    """Every type on 2, 3 and 4 ranks against one rank. Adagrad's states are element-wise, so
+    columns may be cut."""
     make(folder)
     options = "-epochs 2 -embedding_optimizer adagrad"
     wanted, state = train(binary, folder, "one", 1, options)
@@ -54,7 +57,8 @@ def test_sharding_types_equal(binary, folder):
     runs += [(ranks, MIXED) for ranks in (2, 3, 4)]
     runs += [(4, f"-tables_sharding_types {kind} -topology_local_world_size 2") for kind in ("table_row_wise", "table_column_wise", "grid_shard")]
     runs += [(ranks, "") for ranks in (2, 3, 4)]
-    few = runs[4:8] + runs[12:13] + runs[15:18] + runs[-1:]  # each type on three ranks or on two hosts; the planner's own
+    # each type on three ranks or on two hosts, and the planner's own choice
+    few = runs[4:8] + runs[12:13] + runs[15:18] + runs[-1:]
     for ranks, plan in thin(runs, few):
         found, other = train(binary, folder, "other", ranks, f"{options} {plan}")
         check_close_losses(found, wanted, TOLERANCE, f"{ranks} ranks {plan}")
@@ -63,7 +67,7 @@ def test_sharding_types_equal(binary, folder):
 
 @thinned
 def test_optimizers_equal(binary, folder):
-    """Every optimizer on 3 ranks, rows cut, against one rank; and with weights that ids carry."""
+    """Every optimizer on 3 ranks with cut rows against one rank, also with weighted ids."""
     make(folder, weighted=True)
     for optimizer in thin(optimizers(binary), ("rowwise_adagrad", "adam", "partial_rowwise_lamb", "lars_sgd")):
         options = f"-steps 8 -embedding_optimizer {optimizer} -table_user_is_weighted -table_word_is_weighted"
@@ -75,7 +79,8 @@ def test_optimizers_equal(binary, folder):
 
 @thinned
 def test_uneven_batches(binary, folder):
-    """Last batches that ranks share unevenly, ranks without a sample, and fewer samples than ranks."""
+    """Last batches that are divided unevenly, ranks without a sample, and fewer samples than
+    ranks."""
     plans = [f"-tables_sharding_types {kind}" for kind in ("row_wise", "table_wise", "data_parallel")]
     for i, (samples, ranks) in enumerate(((23, 2), (10, 3), (9, 4), (3, 4), (1, 4))):
         make(folder, samples)
@@ -87,7 +92,7 @@ def test_uneven_batches(binary, folder):
 
 
 def test_empty_bags(binary, folder):
-    """Not one id in the whole dataset."""
+    """The whole dataset has no id."""
     make(folder, 30, largest_bag=0)
     wanted, _ = train(binary, folder, "one", 1, "-epochs 2")
     for plan in ("-tables_sharding_types row_wise", "-tables_sharding_types table_wise", "-tables_sharding_types data_parallel", MIXED):
@@ -96,7 +101,8 @@ def test_empty_bags(binary, folder):
 
 
 def test_shuffle(binary, folder):
-    """The shuffled order depends on seed and epoch alone: the same on any number of ranks, another in each epoch."""
+    """The shuffled order depends only on seed and epoch: it is the same on any number of ranks, and
+    differs between epochs."""
     make(folder)
     _, init = train(binary, folder, "init", 1, "-steps 0 -embedding_optimizer adagrad")
     start = f"-init_from {init} -data_shuffle -epochs 3 -embedding_optimizer adagrad"
@@ -105,7 +111,8 @@ def test_shuffle(binary, folder):
         found, other = train(binary, folder, "other", ranks, start)
         check_close_losses(found, wanted, TOLERANCE, f"{ranks} ranks")
         check_close_tensors(other, state, TOLERANCE, f"{ranks} ranks")
-    still = "-dense_learning_rate 0 -embedding_learning_rate 0"  # nothing is learnt: a batch's loss tells its samples
+    # the model does not learn, so a batch's loss identifies its samples
+    still = "-dense_learning_rate 0 -embedding_learning_rate 0"
     plain, _ = train(binary, folder, "plain", 2, f"-init_from {init} -epochs 2 -embedding_optimizer adagrad {still}")
     mixed, _ = train(binary, folder, "mixed", 2, f"{start} {still}")
     again, _ = train(binary, folder, "again", 3, f"{start} {still}")
@@ -117,7 +124,7 @@ def test_shuffle(binary, folder):
 
 
 def test_stored_otherwise(binary, folder):
-    """64-bit ids, compression, and chunks of any size: the same bits."""
+    """64-bit ids, compression, and chunks of any size give the same bits."""
     make(folder)
     wanted, state = train(binary, folder, "plain", 2, "-epochs 1")
     path = os.path.join(folder, "train.h5")
@@ -134,7 +141,8 @@ def test_stored_otherwise(binary, folder):
 
 
 def test_dense_columns(binary, folder):
-    """-data_dense: a run on columns of /dense, in any order, has the bits of one on data of these columns alone; a NaN in another column is nobody's."""
+    """-data_dense: a run with columns of /dense, in any order, has the bits of a run whose data has
+    only these columns. A NaN in another column has no effect."""
     make(folder)
     with h5py.File(os.path.join(folder, "train.h5")) as h:
         every = h["dense"][()]
@@ -156,7 +164,8 @@ def test_dense_columns(binary, folder):
         check_same_tensors(other, state, chosen)
         text = run(binary, 1, f"-task eval -data_eval train.h5 -init_from {state} {chosen} {TABLES}", folder).text
         check(f" {len(columns)} dense, " in text, text)
-        told = run(binary, 1, f"-task eval -data_eval train.h5 -init_from {other} {TABLES}", folder).text  # the checkpoint has the option
+        # the checkpoint has the option
+        told = run(binary, 1, f"-task eval -data_eval train.h5 -init_from {other} {TABLES}", folder).text
         lines = [[line for line in t.splitlines() if line.startswith("eval ")] for t in (text, told)]
         check(lines[0] and lines[0] == lines[1], told)
     text = run(binary, 1, f"-task eval -data_eval train.h5 -init_from {state} {TABLES}", folder, status=65).text
@@ -164,7 +173,8 @@ def test_dense_columns(binary, folder):
 
 
 def test_column_cuts_are_told(binary, folder):
-    """One line names the tables whose columns a plan cuts under an optimizer of whole rows, in a run and in a dry run; none where nothing shows."""
+    """If a plan cuts columns of a table whose optimizer needs whole rows, one line names the
+    tables, in a run and in a dry run. If this has no effect on the result, there is no line."""
     make(folder)
     told = "acts on whole rows: each shard has its own statistics"
     cut = "-table_word_sharding_types column_wise -table_user_sharding_types table_wise -table_item_sharding_types table_wise -table_tag_sharding_types table_wise"
@@ -183,7 +193,8 @@ def test_column_cuts_are_told(binary, folder):
 
 
 def test_plan_tells_the_step(binary, folder):
-    """-task plan predicts the step that a run with the same options predicts: of all its batches, of the dataset's dense features, with copies of the tables."""
+    """-task plan predicts the step of a run with the same options: with all its batches, the
+    dataset's dense features, and copies of the tables."""
     make(folder)
     rates = ("-topology_product_rate 1e6 -topology_stream_bw 1e6 -topology_intra_host_bw 1e4 -topology_ddr_cap 4GiB -topology_compute_device cpu "
              "-topology_row_read_bw 1e6 -topology_row_update_bw 1e6 -plan_cost_model measured")
@@ -206,28 +217,31 @@ def test_plan_tells_the_step(binary, folder):
 
 
 def write_plan(folder, name, tables, **more):
-    """A plan as one writes it by hand."""
+    """A plan as written by hand."""
     tables = [dict(zip(("name", "sharding_type", "compute_kernel", "ranks"), table[:4]), **table[4]) for table in tables]
     with open(os.path.join(folder, name), "w", encoding="utf-8") as out:
         json.dump({"format": "trshard-plan", "version": 1, "tables": tables, **more}, out)
 
 
 def test_plan_by_hand(binary, folder):
-    """Table, type, kernel and ranks are enough: the bits are those of the planner's plan; what is written again is read again."""
+    """A plan needs only table, type, kernel and ranks. The bits are those of the planner's plan. A
+    plan that is written again can be read again."""
     make(folder)
     wanted, state = train(binary, folder, "planned", 2, f"{MIXED} -epochs 1")
     write_plan(folder, "hand.json", [("user", "row_wise", "fused", [0, 1], {}), ("item", "table_wise", "fused", [1], {}),
                                      ("tag", "data_parallel", "dense", [0, 1], {}), ("word", "column_wise", "fused", [0, 1], {})])
     for plan, again in (("hand.json", "again.json"), ("again.json", "third.json")):
         found, other = train(binary, folder, "hand", 2, f"-plan_input {plan} -plan_output {again} -epochs 1 -existing_outputs replace")
-        check_close_losses(found, wanted, 1e-12, plan)  # bits: the planner may put item elsewhere, which changes none
+        # the planner may place item elsewhere, which does not change the bits of tensors
+        check_close_losses(found, wanted, 1e-12, plan)
         check_same_tensors(other, state, plan)
     again, third = (open(os.path.join(folder, name), encoding="utf-8").read() for name in ("again.json", "third.json"))
     check(again == third and '"size": [25, 8]' in again and "perf" in again, f"written again:\n{again}")
 
 
 def test_plan_choices(binary, folder):
-    """A table's choices travel in the plan and do there what their options do; an option that says otherwise is refused."""
+    """A table's choices are stored in the plan and have the effect of their options. An option that
+    contradicts a choice is refused."""
     make(folder)
     cached = "-table_item_compute_kernels fused_uvm_caching -table_item_sharding_types table_wise"
     choices = {"cache_algorithm": "lfu", "cache_reserved_memory": 1000, "cache_precision": "fp16", "enforce_hbm": True, "stochastic_rounding": False,
@@ -251,7 +265,7 @@ def test_plan_choices(binary, folder):
 
 
 def test_plan_bounds(binary, folder):
-    """bounds_check_mode of a plan ends a run that its options would let go on."""
+    """A plan's bounds_check_mode ends a run that would continue with its options."""
     make(folder)
     with h5py.File(os.path.join(folder, "train.h5"), "r+") as h:
         h["sparse/values"][0] = 10**6
@@ -264,7 +278,8 @@ def test_plan_bounds(binary, folder):
 
 @thinned
 def test_relayed_hosts(binary, folder):
-    """Hosts of 2 and 3 ranks, simulated: small blocks of several ranks in one message change no bit, and make fewer messages; in every kind of sharding, with sequences."""
+    """Simulated hosts of 2 and 3 ranks: small blocks of several ranks in one message do not change
+    a bit and reduce the number of messages, for every kind of sharding, and for sequences."""
     make(folder, weighted=True)
     for ranks, host, plan in thin([(ranks, host, plan) for ranks, host in ((4, 2), (6, 3), (6, 2)) for plan in (MIXED, "-tables_sharding_types row_wise", "-reproducible")],
                                   [(4, 2, MIXED), (6, 3, "-tables_sharding_types row_wise")]):
@@ -278,7 +293,8 @@ def test_relayed_hosts(binary, folder):
                 wanted, kept = found, state
             check(same_bits(found, wanted), f"{what}, {relay} bytes: other losses")
             check_same_tensors(state, kept, f"{what}, {relay} bytes")
-        fewer = sent[1048576][:, 0].sum() / sent[0][:, 0].sum()  # a phase without blocks costs the relay its messages
+        # a phase without blocks costs only the relay's messages
+        fewer = sent[1048576][:, 0].sum() / sent[0][:, 0].sum()
         check(sent[0][:, 0].min() > 0 and fewer < (1.0 if "reproducible" in plan else 0.7), f"{what}: {fewer} of the messages: {sent}")
 
 
@@ -290,15 +306,18 @@ def activations(path):
 
 @thinned
 def test_vectors_in_place(binary, folder):
-    """A model that reads pooled rows where they have arrived, also in their owners' memory, and leaves gradients there, ends bit for bit as one that has them in
-    matrices: a limit of gradients that none reaches asks for these. By shared memory, by messages, and both; with whole and cut columns, evaluations and last batches that differ."""
+    """A model can read pooled rows in their receive buffers, also in their owners' memory, and
+    leave gradients there. It gives the bits of a model that copies them to matrices. A gradient
+    limit that no gradient reaches forces the matrices. Cases: shared memory, messages, and both;
+    whole and cut columns; evaluations; and last batches of another size."""
     make(folder, samples=190, weighted=True)
     rows = "-tables_sharding_types table_row_wise -topology_local_world_size"
     plans = [MIXED, "-tables_sharding_types table_wise", "-tables_sharding_types column_wise -embedding_optimizer adagrad", "-embedding_optimizer adam", f"{rows} 1"]
     ways = {"": "", "messages": "-comm_shared_memory false", "hosts": "-comm_ranks_per_host 2"}
     for ranks, plan in thin([(ranks, plan) for ranks in (1, 2, 3, 4) for plan in plans] + [(4, f"{rows} 2")], [(1, plans[3]), (2, plans[4]), (3, MIXED), (4, plans[1])]):
         plan = "-embedding_optimizer adam" if ranks == 1 else plan
-        for way, transport in list(ways.items())[:ranks]:  # one rank has no transport, two have no second host
+        # one rank has no transport, and two ranks have no second host
+        for way, transport in list(ways.items())[:ranks]:
             options = f"-epochs 2 -table_user_is_weighted -data_eval train.h5 -eval_every 5 {plan} {transport}"
             what = f"{ranks} ranks, {plan} {way}"
             wanted, state = train(binary, folder, "matrix", ranks, f"{options} -embedding_max_gradient 1e30")
@@ -312,7 +331,8 @@ def test_vectors_in_place(binary, folder):
 
 @thinned
 def test_hierarchical_reduce_scatter(binary, folder):
-    """Sums of row_wise by hosts, simulated: near to those of all ranks, with weights, shared bags, codecs, mean and half precision, copies; without hosts the same bits."""
+    """Sums of row_wise by simulated hosts are close to the sums of all ranks, with weights, shared
+    bags, codecs, mean and half precision, and copies. Without hosts they have the same bits."""
     make(folder, samples=192, weighted=True)
     rows, few = "-tables_sharding_types row_wise", " ".join(f"-qcomm_reduce_scatter_{way}_precision {kind}" for way, kind in (("forward", "fp16"), ("backward", "bf16")))
     half = "-table_user_data_type fp16 -table_word_data_type bf16 -table_word_stochastic_rounding false"
@@ -324,16 +344,20 @@ def test_hierarchical_reduce_scatter(binary, folder):
         found, other = train(binary, folder, "hosts", ranks, f"{options} -ebc_row_wise_reduce_scatter hierarchical")
         check_close_losses(found, wanted, tolerance, what)
         check_close_tensors(other, state, tolerance, what)
-    for ranks, host, kind in ((3, 2, "hierarchical"), (4, 2, "auto"), (4, 4, "hierarchical")):  # uneven hosts, too few, and one
+    # uneven hosts, too few hosts, and one host
+    for ranks, host, kind in ((3, 2, "hierarchical"), (4, 2, "auto"), (4, 4, "hierarchical")):
         wanted, state = train(binary, folder, "flat", ranks, f"{rows} -steps 8 -ebc_row_wise_reduce_scatter flat")
         found, other = train(binary, folder, "hosts", ranks, f"{rows} -steps 8 -comm_ranks_per_host {host} -ebc_row_wise_reduce_scatter {kind}")
-        check_close_losses(found, wanted, 1e-12, f"{ranks} ranks, hosts of {host}, {kind}")  # MPI adds them, in double, in an order of its own
+        # MPI adds in double, in its own order
+        check_close_losses(found, wanted, 1e-12, f"{ranks} ranks, hosts of {host}, {kind}")
         check_same_tensors(other, state, f"{ranks} ranks, hosts of {host}, {kind}")
 
 
 @thinned
 def test_hierarchical_messages(binary, folder):
-    """Of the sums of row_wise, and of their gradients, a rank sends one message to each other host, with its own or their samples, where it sends one to each rank there."""
+    """With sums of row_wise by hosts, and for their gradients, a rank sends one message to each
+    other host, with the sums for itself or its peers. Otherwise it sends one message to each rank
+    there."""
     make(folder, samples=192)
     columns = 8 * len(FEATURES)
     for ranks, host, kind in thin([(4, 2, "hierarchical"), (6, 3, "hierarchical"), (6, 2, "hierarchical"), (8, 2, "auto")], [(6, 3, "hierarchical"), (8, 2, "auto")]):
@@ -342,6 +366,7 @@ def test_hierarchical_messages(binary, folder):
             train(binary, folder, levels, ranks, f"-tables_sharding_types row_wise -steps 8 -comm_ranks_per_host {host} -comm_relay_bytes 0 -ebc_row_wise_reduce_scatter {levels}")
             with h5py.File(os.path.join(folder, f"{levels}.h5"), "r") as h:
                 sent[levels] = h["exchanges/sent"][()]
-        fewer = 2 * (ranks - host - (ranks // host - 1))  # forward and backward: blocks for ranks elsewhere, less one for each of their hosts
+        # forward and backward: blocks for ranks elsewhere, minus one for each of their hosts
+        fewer = 2 * (ranks - host - (ranks // host - 1))
         saved = sent["flat"] - sent[kind]
         check(np.array_equal(saved, np.tile([fewer, fewer * 24 // ranks * columns * 4.0], (ranks, 1))), f"{ranks} ranks, hosts of {host}: {sent}, saved {saved}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What travels in few bits: dense gradients, and each exchange of embeddings with a precision of its own."""
+"""Exchanges in few bits: dense gradients, and each embedding exchange with its own precision."""
 import os
 
 from law_plans import MIXED, make, train
@@ -8,7 +8,8 @@ from trsrun import check, check_close_losses, check_close_tensors, check_same_te
 
 
 def traced_bytes(folder, name, ranks):
-    """Bytes that each rank gave to the dense gradients' exchanges in a step, which are as many in all steps of the trace."""
+    """Bytes that each rank passed to the dense gradients' exchanges in a step. The number is equal
+    in all traced steps."""
     found = set()
     for rows in load(os.path.join(folder, f"{name}.json"), ranks).values():
         steps = {}
@@ -21,7 +22,8 @@ def traced_bytes(folder, name, ranks):
 
 @thinned
 def test_dense_allreduce_precision(binary, folder):
-    """Near to fp32's run, with half its bytes; the same bits whatever carries them, in whatever buckets; nothing is rounded on one rank."""
+    """Losses are close to fp32's, with half its bytes. All transports and bucket sizes give the
+    same bits. On one rank, no number is rounded."""
     make(folder)
     messages, hosts, buckets = {"options": "-comm_shared_memory false"}, {"options": "-comm_ranks_per_host 2 -comm_relay_bytes 64"}, {"options": "-dense_bucket_bytes 100 -pipeline base"}
     every = ((1, "fp16", 0, ()), (2, "bf16", 1e-3, (messages, buckets)), (4, "fp16", 1e-4, (messages, hosts)), (4, "bf16", 1e-3, ()))
@@ -43,7 +45,8 @@ def test_dense_allreduce_precision(binary, folder):
         check(4 * n_parameters <= whole < 5 * n_parameters and 2 * half == whole, f"{what}: {whole} and {half} bytes for {n_parameters} parameters")
         for way in ways:
             again, same = train(binary, folder, "way", ranks, f"{options} {way.get('options', '')}")
-            check_close_losses(again, found, 1e-12, f"{what}, {way}")  # MPI adds them, in double, in an order of its own
+            # MPI adds in double, in its own order
+            check_close_losses(again, found, 1e-12, f"{what}, {way}")
             check_same_tensors(same, other, f"{what}, {way}")
 
 
@@ -53,10 +56,12 @@ def precisions(ops, forward="bf16", backward="fp16"):
 
 @thinned
 def test_qcomm_operations(binary, folder):
-    """Each exchange's own precision does to it what that of all does, and nothing to another one; where a plan has two, both of them do it."""
+    """A single exchange's precision has the effect that the common precision has on this exchange,
+    and no effect on others. If a plan has two such exchanges, it affects both."""
     make(folder)
     every = ["all_to_all_", "reduce_scatter_", "sequence_"]
-    plans = ((2, "column_wise -tables_pooling none -table_tag_sharding_types data_parallel", every[2:]),  # tag is pooled
+    # tag is pooled
+    plans = ((2, "column_wise -tables_pooling none -table_tag_sharding_types data_parallel", every[2:]),
              (4, "table_row_wise -topology_local_world_size 2", every[:2]),
              (2, "table_wise", every[:1]), (2, "row_wise -ebc_variable_batch", every[1:2]))
     for ranks, plan, own in thin(plans, plans[:2]):  # these have all three exchanges

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Inference with quantised tables, against numpy's and from every plan."""
+"""Inference with quantised tables, against numpy's result and under every plan."""
 import json
 import os
 import re
@@ -15,7 +15,8 @@ import quantised
 from law_plans import FEATURES, MODEL, make, train
 from trsrun import PATIENT, Job, attribute, check, check_same_tensors, run, same_bits, tensors, thin, thinned, write_dataset
 
-# Sum and mean, two features of one table, weights, a sequence table (the mean of its rows), and one of a width that no power of two divides.
+# Sum and mean, two features of one table, weights, a sequence table (the mean of its rows), and a
+# table whose width is not divisible by a power of two.
 TABLES = {
     "user": dict(data_type="int8"),
     "item": dict(data_type="int4", features=["item", "shop"]),
@@ -30,7 +31,8 @@ TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "to
 
 
 def make_trained(folder, binary, samples=200, options=""):
-    """train.h5, eval.h5 of 77 samples, and a checkpoint of a short training with large steps, so that rows spread."""
+    """Write train.h5, eval.h5 with 77 samples, and a checkpoint of a short training with large
+    steps, so that rows spread."""
     make(folder, samples, weighted=True)
     write_dataset(os.path.join(folder, "eval.h5"), 77, seed=8, features=FEATURES, weighted=True)
     _, state = train(binary, folder, "trained", 2, f"{OPTIONS} -epochs 2 -embedding_learning_rate 0.3 {options}")
@@ -45,7 +47,7 @@ def predicted(binary, folder, ranks, options, name="predicted", batch=10):
 
 
 def sign_bits(path):
-    """Call the tables' bits signed, as a program does whose arrays have no unsigned types."""
+    """Declare the tables' bits as signed, as a program without unsigned types would."""
     with h5py.File(path, "r+") as h:
         del h["checksums"]
         for table in h["embedding"].values():
@@ -57,7 +59,8 @@ def sign_bits(path):
 
 
 def same_batch(ranks):
-    """The same global batch whatever the ranks, and sums in its order: equal bits. (Without, a BLAS may add up differently for another batch size.)"""
+    """The global batch is the same for any number of ranks, and sums are in its order, hence the
+    bits are equal. Otherwise a BLAS may sum differently for another batch size."""
     return f"-reproducible -batch_size {24 // ranks}"
 
 
@@ -69,7 +72,8 @@ def check_near(found, wanted, tolerance, what):
 
 @thinned
 def test_predict_definition(binary, folder):
-    """Every plan on 1, 2, 3, 4 and 8 ranks, with batches that divide unevenly, against numpy; under -reproducible equal bits from all of them."""
+    """Every plan on 1, 2, 3, 4 and 8 ranks, with batches that divide unevenly, agrees with numpy.
+    With -reproducible, all of them have equal bits."""
     state = make_trained(folder, binary)
     wanted = quantised.predict(os.path.join(folder, state), os.path.join(folder, "eval.h5"), TABLES)
     coarse = quantised.predict(os.path.join(folder, state), os.path.join(folder, "eval.h5"), {n: dict(t, data_type="fp32") for n, t in TABLES.items()})
@@ -96,7 +100,8 @@ def test_predict_definition(binary, folder):
 
 @thinned
 def test_predict_types(binary, folder):
-    """fp32 tables give the evaluation's bits; each type that of numpy; pooled outputs of fp16 and bf16; sequence tables; a half-precision checkpoint."""
+    """fp32 tables give the evaluation's bits, and each other type agrees with numpy. Cases: pooled
+    outputs in fp16 and bf16, sequence tables, and a half-precision checkpoint."""
     state = make_trained(folder, binary)
     run(binary, 2, f"-task eval -data_eval eval.h5 -init_from {state} -batch_size 10 -output eval.h5.run {MODEL} {OPTIONS}", folder)
     with h5py.File(os.path.join(folder, "eval.h5.run")) as h:
@@ -105,10 +110,12 @@ def test_predict_types(binary, folder):
     check_near(found, evaluated, 1e-6, "no data_type")
     paths = os.path.join(folder, state), os.path.join(folder, "eval.h5")
     every = [(data_type, output) for data_type in ("fp16", "bf16", "int8", "int4", "int2") for output in ("fp32", "fp16", "bf16")]
-    for data_type, output in thin(every, [every[i] for i in (0, 4, 8, 10, 14)]):  # each type, each output
+    # each type and each output
+    for data_type, output in thin(every, [every[i] for i in (0, 4, 8, 10, 14)]):
         tables = {name: dict(table, data_type=data_type, output_dtype=output) for name, table in TABLES.items()}
         found = predicted(binary, folder, 3, f"-init_from {state} -tables_data_type {data_type} -tables_output_dtype {output}")
-        # a pooled sum that lies between two halves may go to either: one unit of the output's last place
+        # a pooled sum between two halves may round to either one: one unit of the output's last
+        # place
         check_near(found, quantised.predict(*paths, tables), {"fp32": 1e-6, "fp16": 2e-4, "bf16": 2e-3}[output], f"{data_type}, output {output}")
     same = [predicted(binary, folder, ranks, f"-init_from {state} {TYPES} -tables_output_dtype fp16 {same_batch(ranks)} -tables_sharding_types {kind}")
             for ranks, kind in ((1, "table_wise"), (3, "row_wise"), (4, "column_wise"))]
@@ -133,7 +140,8 @@ def test_predict_types(binary, folder):
 
 @thinned
 def test_predict_training_options(binary, folder):
-    """Constraints of a training that quantised tables have not, replicas and kernels of tables that learn, do not bind a prediction."""
+    """Training constraints that quantised tables cannot satisfy, such as replicas and kernels of
+    trainable tables, do not apply to a prediction."""
     replicas = "-tables_sharding_types data_parallel -tables_compute_kernels dense"
     state = f"-init_from {make_trained(folder, binary, options=replicas)} {same_batch(2)}"
     wanted = predicted(binary, folder, 2, state)
@@ -142,7 +150,8 @@ def test_predict_training_options(binary, folder):
 
 
 def test_predict_checkpoint(binary, folder):
-    """-quant_checkpoint: numpy's bytes from every plan, read by every other with the same predictions; the newest of -checkpoint_dir."""
+    """-quant_checkpoint: every plan writes numpy's bytes, and every other plan reads them with the
+    same predictions. Also the newest checkpoint of -checkpoint_dir."""
     state = make_trained(folder, binary, options="-checkpoint_dir ckpt -checkpoint_every 8")
     wanted = predicted(binary, folder, 1, f"-checkpoint_dir ckpt {TYPES} {same_batch(1)}")
     check(same_bits(wanted, predicted(binary, folder, 1, f"-init_from {state} {TYPES} {same_batch(1)}")), "-checkpoint_dir: other predictions")
@@ -164,12 +173,14 @@ def test_predict_checkpoint(binary, folder):
     wanted = predicted(binary, folder, 2, f"-init_from {state} {types} -quant_checkpoint bits.h5")
     sign_bits(os.path.join(folder, "bits.h5"))
     check(same_bits(predicted(binary, folder, 2, f"-init_from bits.h5 {types}"), wanted), "bits of a signed type: other predictions")
-    predicted(binary, folder, 2, f"-init_from {state} -tables_data_type fp16 -quant_checkpoint half.h5")  # whole numbers: an ordinary checkpoint
+    # whole numbers: an ordinary checkpoint
+    predicted(binary, folder, 2, f"-init_from {state} -tables_data_type fp16 -quant_checkpoint half.h5")
     run(binary, 2, f"-task eval -data_eval eval.h5 -init_from half.h5 -tables_data_type fp16 {MODEL} {OPTIONS}", folder)
 
 
 def test_predict_serving(binary, folder):
-    """Data without labels; any batch size; options of a training in the same file; damage behind a checkpoint's back is told."""
+    """Data without labels, any batch size, and training options in the same file. Damage to a
+    checkpoint that was changed later is reported."""
     state = make_trained(folder, binary)
     with h5py.File(os.path.join(folder, "eval.h5"), "r+", libver="latest") as h:
         del h["labels"]
@@ -187,13 +198,14 @@ def test_predict_serving(binary, folder):
 
 
 def declare_more(path):
-    """Newer data: it declares more rows than the tables have."""
+    """Newer data, which declares more rows than the tables have."""
     with h5py.File(path, "r+", libver="latest") as h:
         h["sparse"].attrs["num_embeddings"] = h["sparse"].attrs["num_embeddings"] + 1000
 
 
 def unknown_ids(folder):
-    """eval.h5 gets ids that the tables user and item lack, and known.h5 has 0 there. Returns their number for each table."""
+    """eval.h5 gets ids that the tables user and item lack, and known.h5 has 0 in their places.
+    Returns their number for each table."""
     shutil.copyfile(os.path.join(folder, "eval.h5"), os.path.join(folder, "known.h5"))
     with h5py.File(os.path.join(folder, "eval.h5"), "r+", libver="latest") as h, h5py.File(os.path.join(folder, "known.h5"), "r+", libver="latest") as known:
         feature = np.tile(np.arange(len(FEATURES)), len(h["sparse/lengths"])).repeat(h["sparse/lengths"][()].ravel())
@@ -205,7 +217,8 @@ def unknown_ids(folder):
 
 
 def test_predict_newer_data(binary, folder):
-    """Data that declares more rows than the model's tables: only -bounds_check_mode says what an unknown id does, in predict, eval and evaluations of a training."""
+    """If data declares more rows than the model's tables, only -bounds_check_mode determines the
+    effect of an unknown id, in predict, eval and evaluations of a training."""
     state = make_trained(folder, binary)
     eval_words = f"-task eval -init_from {state} -data_eval {{}}.h5 -batch_size 8 -output {{}}.h5 {MODEL} {OPTIONS}"
     before = predicted(binary, folder, 2, f"-init_from {state}")
@@ -235,7 +248,8 @@ def test_predict_newer_data(binary, folder):
 
 
 def test_predict_cost(binary, folder):
-    """What quantisation loses, on data with something to learn: the tool's table is consistent, finer types lose less, int8 next to nothing."""
+    """The loss by quantisation, on data with something to learn: the tool's table is consistent,
+    finer types lose less, and int8 loses almost nothing."""
     def tool(name, *words):
         done = subprocess.run([sys.executable, os.path.join(TOOLS, name), *words], cwd=folder, capture_output=True, text=True, check=False)
         check(done.returncode == 0, f"{name} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
@@ -264,7 +278,8 @@ def test_predict_cost(binary, folder):
 
 
 def test_predict_streams(binary, folder):
-    """A table is never held in numbers beside its quantised rows: memory grows by the latter alone."""
+    """A table's numbers and its quantised rows are never in memory together. Memory grows only by
+    the quantised rows."""
     rows, dim = 400000, 64
     peaks = {}
     for name, n in (("small", 100), ("big", rows)):
@@ -285,12 +300,12 @@ def test_predict_streams(binary, folder):
 
 
 def test_predict_stopped(binary, folder):
-    """SIGTERM between batches: 75 on every rank, and nothing half-written."""
+    """SIGTERM between batches: status 75 on every rank, and no partial output."""
     state = make_trained(folder, binary)
     write_dataset(os.path.join(folder, "eval.h5"), 60000, seed=8, features=FEATURES, weighted=True)
     job = Job(binary, 2, f"-task predict -data_eval eval.h5 -batch_size 1 -output late.h5 {MODEL} {OPTIONS} -init_from {state} {TYPES}", folder,
               launcher=PATIENT, environment={"TRSHARD_CROWDED": "1"})  # slow exchanges
-    job.read_to("weights")  # tables are in memory: 30000 batches follow
+    job.read_to("weights")  # tables are in memory, and 30000 batches follow
     os.kill(job.pid(1), signal.SIGTERM)
     result = job.wait(60)
     check(result.ranks == {0: 75, 1: 75}, f"exit status by rank {result.ranks}:\n{result.text[-2000:]}")

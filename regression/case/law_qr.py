@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables split by id_map qr: a run is the paper's definition of it, written in numpy, whatever the ranks and the plan."""
+"""Tables split by id_map qr: a run agrees with the paper's definition, written in numpy, for any
+ranks and plan."""
 import os
 
 import h5py
@@ -7,9 +8,11 @@ import numpy as np
 
 from trsrun import attribute, check, check_same_tensors, losses, run, same_bits, tensors, thin, thinned, write_dataset
 
-# table -> rows, rows of the remainder's table, operation, features. user: 7 is the root of 37, rounded up; shop's quotient has one row; tag is not split.
+# table -> rows, rows of the remainder's table, operation, features. user: 7 is the square root of
+# 37, rounded up. shop's quotient has one row. tag is not split.
 TABLES = {"user": (37, 7, "mult", ["user"]), "item": (50, 4, "add", ["item", "near"]), "tag": (20, None, None, ["tag"]), "shop": (6, 6, "mult", ["shop"])}
-FEATURES = {"near": 0, "shop": 0, "tag": 20, "item": 0, "user": 0}  # in another order than the model's; all but tag's ids are of 64 bits
+# in another order than in the model; all ids except tag's have 64 bits
+FEATURES = {"near": 0, "shop": 0, "tag": 20, "item": 0, "user": 0}
 DIM, BATCH, STEPS, LEARNING_RATE, EPS = 8, 24, 60, 0.05, 1e-8
 MODEL = ("-tables user,item,tag,shop -tables_embedding_dim 8 -dense_arch 8,4 -over_arch 8,1 -interaction cat -tables_min_partition 4 "
          "-table_user_id_map qr -table_user_num_embeddings 37 -table_user_is_weighted "
@@ -22,7 +25,7 @@ TYPES = ("data_parallel", "table_wise", "column_wise", "row_wise")
 
 
 def make(folder):
-    """train.h5 and eval.h5: raw ids, and weights of ids."""
+    """Write train.h5 and eval.h5 with raw ids and weights of ids."""
     for name, samples, seed in (("train.h5", 10 * BATCH, 7), ("eval.h5", 77, 8)):
         write_dataset(os.path.join(folder, name), samples, seed=seed, features={key: rows or 50 for key, rows in FEATURES.items()}, weighted=True)
         with h5py.File(os.path.join(folder, name), "r+") as h:
@@ -45,14 +48,16 @@ def read(path):
 
 
 class Reference:
-    """The model in float64, from the weights of a checkpoint. Tables: AdaGrad; layers: SGD."""
+    """The model in float64, from the weights of a checkpoint. Tables use AdaGrad, and layers
+    SGD."""
 
     def __init__(self, checkpoint):
         self.weight = {name: value.astype(np.float64) for name, value in tensors(checkpoint).items() if name.endswith(("/weight", "/bias"))}
         self.square = {name: np.zeros_like(value) for name, value in self.weight.items()}
 
     def lookups(self, bags, table, feature):
-        """(name, matrix) of each table behind a feature: row b of the matrix times the table's weights is sample b's pooled vector."""
+        """(name, matrix) of each table of a feature. Row b of the matrix times the table's weights
+        is sample b's pooled vector."""
         rows, m, _, _ = TABLES[table]
         parts = {table: (rows, lambda x: x)} if m is None else {f"{table}_quotient": (-(-rows // m), lambda x: x // m), f"{table}_remainder": (m, lambda x: x % m)}
         found = []
@@ -65,7 +70,7 @@ class Reference:
         return found
 
     def vectors(self, bags):
-        """The vectors that the interaction takes, and what their backward needs."""
+        """The vectors for the interaction, and the data that their backward pass needs."""
         for table, (_, _, operation, features) in TABLES.items():
             for feature in features:
                 looked_up = self.lookups(bags, table, feature)
@@ -89,7 +94,7 @@ class Reference:
         return z[:, 0]
 
     def step(self, dense, labels, bags):
-        """One step of training; the loss before it."""
+        """One step of training. Returns the loss before it."""
         z = self.forward(dense, bags)
         grads, g = {}, ((1 / (1 + np.exp(-z)) - labels) / len(labels))[:, None]
         x = None  # the output of the layer, for its ReLU
@@ -114,7 +119,7 @@ class Reference:
 
 
 def reference(binary, folder):
-    """(losses, the model after training) of the definition."""
+    """The definition's (losses, model after training)."""
     run(binary, 1, f"{TRAINING.replace(f'-steps {STEPS}', '-steps 0')} {MODEL} -batch_size {BATCH} -checkpoint_final begin.h5", folder)
     model, (dense, labels, bags) = Reference(os.path.join(folder, "begin.h5")), read(os.path.join(folder, "train.h5"))
     found = []
@@ -126,7 +131,8 @@ def reference(binary, folder):
 
 @thinned
 def test_qr_definition(binary, folder):
-    """60 steps of training follow the definition to 1e-5 on 1, 2 and 3 ranks under each way to split: losses, tables and layers."""
+    """60 steps of training follow the definition to 1e-5 on 1, 2 and 3 ranks with each sharding:
+    losses, tables and layers."""
     make(folder)
     wanted, model = reference(binary, folder)
     check(wanted[-10:].mean() < wanted[:10].mean() - 0.02, f"nothing is learned: {wanted}")
@@ -144,7 +150,8 @@ def test_qr_definition(binary, folder):
 
 
 def test_qr_reproducible(binary, folder):
-    """With -reproducible the bits are the same for every number of ranks and plan, also of a training that goes on from a checkpoint."""
+    """With -reproducible, the bits are the same for every number of ranks and plan, also in a
+    training that continues from a checkpoint."""
     make(folder)
     shared = f"{TRAINING} {MODEL} -reproducible -checkpoint_dir states -checkpoint_every 30"
     run(binary, 1, f"{shared.replace('states', 'whole')} -batch_size {BATCH} -output whole.h5 -checkpoint_final whole.final.h5", folder)
@@ -156,7 +163,8 @@ def test_qr_reproducible(binary, folder):
 
 
 def test_qr_predict(binary, folder):
-    """A checkpoint is the model: evaluation, prediction with the joined embeddings, and quantised prediction, need no other option."""
+    """A checkpoint contains the model. Evaluation, prediction with joined embeddings, and quantised
+    prediction need no other option."""
     make(folder)
     run(binary, 1, f"{TRAINING} {MODEL} -batch_size {BATCH} -checkpoint_final model.h5", folder)
     text = attribute(os.path.join(folder, "model.h5"), "model").decode()
@@ -177,7 +185,7 @@ def test_qr_predict(binary, folder):
 
 
 def test_qr_refused(binary, folder):
-    """What does not go with a split table is refused by name."""
+    """Options that a split table does not support are refused by name."""
     make(folder)
     for words, named in (("-table_user_pooling none -table_user_is_weighted false", 'table "user" is a sequence table'),
                          ("-table_shop_position_weighted -table_shop_max_feature_lengths 3", 'table "shop" is position_weighted'),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who reads the batches, and how often: the batches are the same."""
+"""The batches are the same for any number of reader threads, and if batches are read only once."""
 import json
 import os
 
@@ -13,7 +13,7 @@ HASHED = ("-tables_id_map hash -tables_num_embeddings 40", "-tables_id_map modul
 
 
 def write_part(folder, name, samples, compressed):
-    """The first samples of train.h5 as another file: contiguous, or in compressed chunks."""
+    """Write the first samples of train.h5 to another file, contiguous or in compressed chunks."""
     with h5py.File(os.path.join(folder, "train.h5")) as h, h5py.File(os.path.join(folder, name), "w", libver="latest") as out:
         ids = int(h["sparse/offsets"][samples])
         for key, value in h.attrs.items():
@@ -32,7 +32,8 @@ def write_part(folder, name, samples, compressed):
 
 @thinned
 def test_reader_threads(binary, folder):
-    """-reader_threads 1, 2 and 4: the same bits, of plain and of compressed data, with id maps and without, shuffled, and of a run that is resumed with another number."""
+    """-reader_threads 1, 2 and 4 give the same bits: for plain and compressed data, with and
+    without id maps, shuffled, and in a run that is resumed with another number."""
     make(folder, 130)
     write_part(folder, "gzip.h5", 130, True)
     every = [(data, maps) for data in ("train.h5", "gzip.h5") for maps in ("",) + HASHED]
@@ -52,7 +53,8 @@ def test_reader_threads(binary, folder):
 
 
 def test_reader_grows(binary, folder):
-    """Every 7th batch has long bags: several threads, whose batches take turns in the places for them, give the bits of one thread."""
+    """Every 7th batch has long bags. Several threads, whose batches take turns in the memory for
+    long bags, give the bits of one thread."""
     make(folder, 1440)
     with h5py.File(os.path.join(folder, "train.h5"), "r+") as h:
         rows = h["sparse"].attrs["num_embeddings"]
@@ -71,7 +73,8 @@ def test_reader_grows(binary, folder):
 
 @thinned
 def test_repeat_batches(binary, folder):
-    """-data_repeat_batches n: the bits of a training on those batches alone; each is read in the first rounds and then no more; a resumed run goes on with them."""
+    """-data_repeat_batches n gives the bits of a training with only these batches. Each batch is
+    read in the first rounds and then no more. A resumed run continues with them."""
     make(folder, 130)
     for batches, threads in thin(((1, 1), (3, 2), (5, 1), (20, 3)), ((3, 2),)):
         write_part(folder, "part.data.h5", min(24 * batches, 130), False)

@@ -20,7 +20,8 @@ TYPES = ("table_wise", "row_wise", "column_wise", "data_parallel")
 
 @thinned
 def test_replicas_torch(binary, folder):
-    """Losses, weights and states are those of R collections of torch that are averaged every k steps, on any number of ranks and under any sharding."""
+    """Losses, weights and states agree with R torch collections that are averaged every k steps, on
+    any number of ranks and with any sharding."""
     with h5py.File(os.path.join(GOLDEN, "reference.h5"), "r") as h:
         cases = [(name, int(group.attrs["copies"]), int(group.attrs["every"]), {n[len(name) + 1:]: x for n, x in tensors(h.filename).items() if n.startswith(name)})
                  for name, group in h.items()]
@@ -41,8 +42,9 @@ def test_replicas_torch(binary, folder):
 
 @thinned
 def test_replicas_reproducible(binary, folder):
-    """With -reproducible, a number of copies has the same bits for every plan and number of ranks; the copies matter; a host may have part of a copy."""
-    make(folder, 120)  # in the last batch, too, a copy has the same samples on any number of ranks
+    """With -reproducible, a given number of copies has the same bits for every plan and number of
+    ranks. The number of copies affects the result. A host may have a part of a copy."""
+    make(folder, 120)  # also in the last batch, a copy has the same samples on any number of ranks
     options = "-reproducible -steps 5 -replica_sync_every 2 -embedding_optimizer adam -embedding_learning_rate 0.1"
     plans = [f"-tables_sharding_types {kind}" for kind in TYPES] + ["", MIXED]
     runs = [(ranks, copies, plan) for copies in (2, 3) for ranks in (2, 3, 4, 6) if ranks % copies == 0 for plan in plans]
@@ -60,7 +62,8 @@ def test_replicas_reproducible(binary, folder):
 
 @thinned
 def test_replicas_sgd(binary, folder):
-    """sgd is linear in the gradients: copies that are averaged in every step are one copy, also with weights of samples, halves and uneven last batches."""
+    """sgd is linear in the gradients, so copies that are averaged in every step equal one copy,
+    also with sample weights, half precision and uneven last batches."""
     make(folder, 83, sample_weights=np.linspace(0, 2, 83))
     options = f"-epochs 2 -embedding_optimizer sgd -embedding_learning_rate 0.2 -data_eval train.h5 -eval_every 3"
     wanted, state = train(binary, folder, "one", 1, options)
@@ -72,13 +75,15 @@ def test_replicas_sgd(binary, folder):
 
 @thinned
 def test_replicas_gradients(binary, folder):
-    """-replica_sync gradients: copies are one copy: bit for bit with -reproducible, to rounding without; all shardings, sequences, weighted ids and uneven last batches."""
+    """With -replica_sync gradients, copies equal one copy: bit for bit with -reproducible,
+    otherwise up to rounding. Cases: all shardings, sequences, weighted ids and uneven last
+    batches."""
     make(folder, 83, weighted=True)
     more = "-steps 9 -embedding_learning_rate 0.1 -table_user_is_weighted"
     sequences = "-table_item_pooling none -table_tag_pooling none -tables_sequence_pooling max -table_word_pooling none -table_word_sequence_pooling mean"
     exact = "-replica_sync gradients"
     kinds = [f"-tables_sharding_types {kind}" for kind in TYPES] + ["", MIXED]
-    # Of these types, sequence tables do not have all.
+    # Sequence tables do not support all of these types.
     kinds += [f"-table_user_sharding_types {kind} -topology_local_world_size 2" for kind in ("table_row_wise", "table_column_wise", "grid_shard")]
     runs = [(ranks, copies, plan) for ranks, copies in ((4, 2), (4, 4), (6, 3)) for plan in kinds]
     for optimizer, few in (("rowwise_adagrad", [(4, 2, MIXED), (4, 2, kinds[-1])]), (f"adam {sequences}", [(4, 4, MIXED)])):
@@ -88,7 +93,8 @@ def test_replicas_gradients(binary, folder):
             found, other = train(binary, folder, "other", ranks, f"{options} {exact} -plan_replicas {copies} {plan}")
             check(same_bits(found, wanted), f"{copies} copies on {ranks} ranks {plan} {options}: other losses")
             check_same_tensors(other, state, f"{copies} copies on {ranks} ranks {plan} {options}")
-    options = f"{more} -embedding_optimizer adagrad {sequences}"  # element by element, so that columns may be cut
+    # element by element, so that columns may be cut
+    options = f"{more} -embedding_optimizer adagrad {sequences}"
     wanted, state = train(binary, folder, "one", 1, options)
     for ranks, copies, plan in thin(runs, [(4, 2, MIXED)]):
         found, other = train(binary, folder, "other", ranks, f"{options} {exact} -plan_replicas {copies} {plan}")
@@ -96,13 +102,14 @@ def test_replicas_gradients(binary, folder):
         check_close_tensors(other, state, TOLERANCE, f"{copies} copies on {ranks} ranks {plan}")
 
 
-# Tables with caches, at least some of whose rows are moved in every step; data_parallel has none.
+# Tables with caches, some of whose rows are moved in every step. data_parallel has no caches.
 CACHES = "-tables_compute_kernels fused_uvm_caching -tables_cache_load_factor 0.2 -table_tag_cache_algorithm lfu -pipeline prefetch_sparse_dist"
 
 
 @thinned
 def test_replicas_caches(binary, folder):
-    """Copies with caches: with equal updates one copy without, bit for bit; with means, copies without."""
+    """Copies with caches: with equal updates they have the bits of one copy without caches, and
+    with means the bits of copies without caches."""
     make(folder, 83)
     options = "-steps 9 -embedding_learning_rate 0.1 -reproducible"
     kinds = [f"-tables_sharding_types {kind}" for kind in ("table_wise", "row_wise", "column_wise")]
@@ -123,7 +130,8 @@ def test_replicas_caches(binary, folder):
 
 @thinned
 def test_replicas_positions(binary, folder):
-    """Position weights are the parameters of a single copy: with equal updates, and with sgd and a mean in every step; with caches, too."""
+    """Position weights are parameters of a single copy: with equal updates, with sgd and a mean in
+    every step, and with caches."""
     make(folder, 83)
     position = "-table_user_position_weighted -table_user_max_feature_lengths 3 -table_word_position_weighted -table_word_max_feature_lengths 4"
     for optimizer, sync in (("adagrad", "-replica_sync gradients"), ("sgd", "-replica_sync average")):
@@ -139,7 +147,8 @@ def test_replicas_positions(binary, folder):
 
 
 def test_replicas_chosen(binary, folder):
-    """-plan_replicas 0: behind a slow network, where means are rare, each rank has a copy; equal updates do not change a bit."""
+    """-plan_replicas 0: behind a slow network with rare means, each rank has a copy. Equal updates
+    do not change a bit."""
     make(folder, 83)
     wanted, state = train(binary, folder, "one", 1, "-steps 6 -reproducible")
     hosts = "-topology_local_world_size 2 -topology_inter_host_bw 1000"
@@ -162,8 +171,9 @@ def steps_of(folder, name):
 
 
 def test_replicas_resume(binary, folder):
-    """A checkpoint holds one copy and follows a mean: -checkpoint_every changes no bit, and a resumed training is the uninterrupted one, on other ranks, too;
-    without copies it goes on from there."""
+    """A checkpoint holds one copy and is written after a mean. -checkpoint_every does not change a
+    bit. A resumed training equals the uninterrupted one, also on other ranks. Without copies it
+    continues from the checkpoint."""
     make(folder, 100)
     options = "-reproducible -steps 9 -replica_sync_every 4 -plan_replicas 2 -embedding_learning_rate 0.3"
     wanted, state = train(binary, folder, "whole", 2, options)
@@ -175,7 +185,7 @@ def test_replicas_resume(binary, folder):
         check(steps_of(folder, name) == kept, f"-checkpoint_every {every}: checkpoints of steps {steps_of(folder, name)}")
         if len(kept) < 2:
             continue
-        for step in kept[1:]:  # the run was killed after the first one
+        for step in kept[1:]:  # the run was killed after the first checkpoint
             os.remove(os.path.join(folder, name, f"step-{step:09d}.h5"))
         found, other = train(binary, folder, "rest", 4, f"{options} -checkpoint_every {every} -checkpoint_dir {name} -resume -tables_sharding_types row_wise")
         check(same_bits(found, wanted[kept[0]:]), f"-checkpoint_every {every}, resumed after step {kept[0]}: other losses")
@@ -185,7 +195,9 @@ def test_replicas_resume(binary, folder):
 
 
 def test_replicas_stop(binary, folder):
-    """A requested stop follows the next mean, so that the resumed training is the uninterrupted one. It does not wait for a mean that is far away, and says so."""
+    """A requested stop comes after the next mean, so that the resumed training equals the
+    uninterrupted one. If the next mean is far away, the stop does not wait, and a message says
+    so."""
     make(folder, 100)
     options = "-reproducible -plan_replicas 2 -embedding_learning_rate 0.3 -replica_sync_every"
     for every, says in ((7, "stopped on request after step"), (1000000000, "does not wait for the next mean")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a run says of itself: help, version, banner, stages, allocations, memory."""
+"""A run's reports: help, version, banner, stages, allocations, memory."""
 import glob
 import os
 import pty
@@ -17,7 +17,7 @@ STAGES = ["input_dist", "lookup", "output_dist", "dense forward", "dense backwar
 
 
 def declared_options(folder="*"):
-    """Names in the tables of the sources: plain ones, and keys of tables."""
+    """Names in the sources' option tables: plain names, and keys of tables."""
     names = set()
     for path in glob.glob(os.path.join(SOURCES, folder, "**", "*.c"), recursive=True):
         with open(path, encoding="utf-8") as file:
@@ -26,11 +26,12 @@ def declared_options(folder="*"):
 
 
 def test_help(binary, folder):
-    """Every option of every folder is in -help, with what may be given and what is taken otherwise; -help all adds PETSc's."""
+    """-help lists every option of every folder, with its possible values and its default. -help all
+    adds PETSc's options."""
     text = run(binary, 2, "-help", folder).text
     names = declared_options()
     with open(os.path.join(SOURCES, "api", "trshard.h"), encoding="utf-8") as file:
-        header = file.read()  # says the options that the library alone has
+        header = file.read()  # names the options that only the library has
     of_library = {name for name in declared_options("api") if name in header}
     check(len(names) > 100 and "-batch_size" in names and "embedding_dim" in names, f"found {len(names)} options in the sources")
     words = set(re.findall(r"(?<![\w-])-?[a-z][a-z0-9_]*", text))
@@ -44,14 +45,14 @@ def test_help(binary, folder):
 
 
 def test_help_defaults(binary, folder):
-    """No option says both what its default is and that it has none."""
+    """No option's help gives a default and also says that there is none."""
     for option in re.split(r"\n  (?=-)", run(binary, 1, "-help", folder).text)[1:]:
         words = " ".join(option.split())
         check(not ("no default" in words and re.search(r"\bdefault: |is its default|: as -", words)), words)
 
 
 def test_guesses(binary, folder):
-    """Names of other programs are no options here, and lead to options that there are."""
+    """Options of other programs are not accepted, and the message suggests an existing option."""
     with open(os.path.join(SOURCES, "core", "options", "option_guess.c"), encoding="utf-8") as file:
         guesses = re.findall(r'\{"(-\w+)",\s*"(-\w+)",\s*((?:"[^"]*"\s*)+)', file.read())
     text = run(binary, 1, "-help", folder).text
@@ -71,7 +72,8 @@ def test_version(binary, folder):
 
 
 def test_banner(binary, folder):
-    """A run says what it is, where it runs, with what data and plan; the results hold the same."""
+    """A run prints its version, its machine, its data and its plan, and the results hold the
+    same."""
     make(folder)
     text = run(binary, 2, f"-data_train train.h5 -batch_size 12 -steps 5 -output run.h5 {MODEL} {TABLES} {MIXED} -report_interval 0", folder).text
     for pattern in (r"trshard \d", r"2 ranks", r"cpu on .*thread", r"Open MPI.*PETSc.*HDF5", r"train\.h5: 200 samples, 3 dense, 5 sparse features",
@@ -90,7 +92,8 @@ def test_banner(binary, folder):
 
 
 def test_options_view(binary, folder):
-    """-options_view and -log_view list what the user gave, options of one table included, and nothing else; what PETSc has no room for is counted."""
+    """-options_view and -log_view list exactly the user's options, including options of single
+    tables. Options that do not fit into PETSc's database are counted."""
     make(folder)
     given = {"-table_user_learning_rate": "0.25", "-tables_bounds_check_mode": "ignore"}
     text = run(binary, 1, f"-data_train train.h5 -batch_size 12 -steps 2 {MODEL} {TABLES} {' '.join(map(' '.join, given.items()))} -options_view -log_view", folder).text
@@ -110,18 +113,20 @@ def test_options_view(binary, folder):
 
 
 def test_stages_of_blocks(binary, folder):
-    """The backward of the dense layers counts as such, also where it follows a block's forward at once."""
+    """The backward pass of the dense layers has its own stage, also directly after a block's
+    forward pass."""
     make(folder, samples=1200)
     for more in ("", "-reproducible", "-accumulate_steps 2"):
         train(binary, folder, "run", 1, f"-epochs 2 -dense_arch 256,256,8 {more}")
         with h5py.File(os.path.join(folder, "run.h5")) as h:
             ms = dict(zip(h.attrs["stage_names"].split(","), h["stages/measured_ms"][0]))
-        # a backward has two products for each one of a forward
+        # a backward pass has two products for each forward product
         check(ms["dense backward"] > 0.25 * ms["dense forward"], f"{more or 'batches'}: {ms}")
 
 
 def test_bytes_of_cross_layers(binary, folder):
-    """Each cross layer moves as many bytes as its arrays have: a sample's bytes grow so from 1 layer to 3."""
+    """Each cross layer moves the bytes of its arrays, so a sample's bytes grow accordingly from 1
+    layer to 3."""
     make(folder)
     rank, experts = 3, 2
     for word, options, arrays in (("dcn_full", "", lambda N: 6 * N), ("dcn_vector", "", lambda N: 4 * N), ("dcn", f"-dcn_low_rank_dim {rank}", lambda N: 6 * N + 2 * rank),
@@ -136,7 +141,8 @@ def test_bytes_of_cross_layers(binary, folder):
 
 
 def test_predicted_step(binary, folder):
-    """With the rates of dense layers a step is predicted whole: by the banner's operations and bytes, the parameters, and the plan's costs."""
+    """With the rates of dense layers, a whole step is predicted from the banner's operations and
+    bytes, the parameters, and the plan's costs."""
     make(folder)
     products, stream, between, batch = 3e5, 2e6, 5e4, 10
     rates = f"-topology_product_rate {products:g} -topology_stream_bw {stream:g} -topology_intra_host_bw {between:g}"
@@ -153,7 +159,7 @@ def test_predicted_step(binary, folder):
         check(np.allclose(part[name], wanted, rtol=2e-3), f"{name}: {part[name]} ms, expected {wanted}")
     printed = re.search(r"predicted +([\d.]+) ms a step, measured ([\d.]+): tables", text)
     check(printed and abs(float(printed.group(1)) - found.sum(axis=1).max()) < 0.01, f"{printed}, parts add up to {found.sum(axis=1)}")
-    # Dot products of vectors have rates of their own, if these are given; so has the reading of the vectors.
+    # If given, dot products of vectors have their own rates, and so has reading the vectors.
     vectors, columns, width = (int(x) for x in re.search(r"interaction +dot of (\d+) vectors, (\d+) -> (\d+)", text).groups())
     rate, overhead, back_rate, back_overhead = 1e5, 30.0, 7e4, 50.0
     pairs = f"-topology_pair_rate {rate:g} -topology_pair_overhead {overhead:g} -topology_pair_back_rate {back_rate:g} -topology_pair_back_overhead {back_overhead:g}"
@@ -173,7 +179,7 @@ def test_predicted_step(binary, folder):
 
 
 def test_log_view(binary, folder):
-    """-log_view has a row for every stage of a step, and comes with the overlap of exchanges."""
+    """-log_view has a row for every stage of a step, and shows the overlap of exchanges."""
     make(folder)
     text = run(binary, 2, f"-data_train train.h5 -batch_size 12 -steps 5 {MODEL} {TABLES} {MIXED} -log_view -trace_first_step 2", folder).text
     for what in ("input_dist", "output_dist"):
@@ -191,7 +197,8 @@ PROGRESS = r"^step (\d+)/40  (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d  epoch \d+\.\d\d 
 
 
 def test_progress_in_a_file(binary, folder):
-    """Where nobody looks on there is a line for the first and the last step, dated, and one a minute; an interval of 0 gives all."""
+    """If the output is no terminal, there are dated lines for the first and the last step and one
+    line a minute. An interval of 0 prints all steps."""
     make(folder)
     words = f"-data_train train.h5 -batch_size 12 -steps 40 {MODEL} {TABLES} {MIXED}"
     for ranks in (1, 2):
@@ -202,7 +209,8 @@ def test_progress_in_a_file(binary, folder):
 
 
 def test_progress_on_a_terminal(binary, folder):
-    """On a terminal the lines have no date, alone and below mpirun, which gives its ranks a terminal in any case."""
+    """On a terminal the lines have no date, both without and under mpirun, which always gives its
+    ranks a terminal."""
     make(folder)
     words = f"-data_train train.h5 -batch_size 12 -steps 40 {MODEL} {TABLES} {MIXED}"
     for launcher in ([], ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2"]):
@@ -213,7 +221,7 @@ def test_progress_on_a_terminal(binary, folder):
         while True:
             try:
                 piece = os.read(primary, 65536)
-            except OSError:  # nobody writes there any more
+            except OSError:  # the other end is closed
                 break
             if not piece:
                 break
@@ -225,7 +233,8 @@ def test_progress_on_a_terminal(binary, folder):
 
 
 def test_uneven_hosts(binary, folder):
-    """Hosts of unequal numbers of ranks are warned of, once; with a pod of hosts they are refused; even hosts go without a word."""
+    """Hosts with unequal numbers of ranks give one warning. With a pod of hosts they are refused.
+    Even hosts give no warning."""
     make(folder)
     words = f"-data_train train.h5 -batch_size 12 -steps 2 {MODEL} {TABLES}"
     for ranks, status, more, said in ((3, 0, "", "hosts are uneven, of 1 to 2 ranks"), (4, 0, "", ""), (4, 0, "-topology_pod_size 2", ""),
@@ -236,10 +245,11 @@ def test_uneven_hosts(binary, folder):
 
 
 def test_no_allocations(binary, folder):
-    """Once every batch was seen, in an epoch of 8 steps, no step allocates anything, under any plan and pipeline, between evaluations, too."""
+    """After an epoch of 8 steps has shown every batch, no step allocates memory, under any plan and
+    pipeline, also between evaluations."""
     features = {"user": 50, "item": 30, "tag": 20, "shop": 11, "word": 40}
     path = write_dataset(os.path.join(folder, "train.h5"), 192, features=features)
-    with h5py.File(path, "r+") as h:  # two ids of each feature in every sample
+    with h5py.File(path, "r+") as h:  # two ids for each feature in every sample
         rng = np.random.default_rng(1)
         for name, data in (("lengths", np.full((192, 5), 2, np.int32)), ("offsets", np.arange(193) * 10),
                            ("values", rng.integers(0, 11, 1920).astype(np.int32))):
@@ -253,7 +263,8 @@ def test_no_allocations(binary, folder):
 
 @thinned
 def test_memory(binary, folder):
-    """A rank's memory is its shards, their states and its batches, and at most a quarter more: also when a checkpoint is written and read."""
+    """A rank's memory is at most a quarter more than its shards, their states and its batches, also
+    while a checkpoint is written or read."""
     features = {"user": 50, "item": 30}
     write_dataset(os.path.join(folder, "train.h5"), 200, features=features)
     model = "-tables_embedding_dim 64 -dense_arch 16,64 -over_arch 16,1 -data_train train.h5 -batch_size 16 -steps 20 -output run.h5"

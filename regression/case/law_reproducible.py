@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""With -reproducible, losses and weights are the same bits for every plan and every number of ranks at the same global batch."""
+"""With -reproducible, losses and weights have the same bits for every plan and every number of
+ranks at the same global batch."""
 import os
 import random
 import re
@@ -11,11 +12,11 @@ import numpy as np
 from trsrun import check, check_same_tensors, choices, losses, optimizers, run, same_bits, thin, thinned, write_dataset
 
 TYPES = ("data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise", "grid_shard")
-ROWS = {"user": 50, "item": 3, "tag": 20, "word": 40}  # item: fewer rows than ranks
+ROWS = {"user": 50, "item": 3, "tag": 20, "word": 40}  # item has fewer rows than ranks
 
 
 def draw_model(binary, rng):
-    """Options of a random model, which all its runs share; and its sequence tables."""
+    """Options of a random model for all its runs, and its sequence tables."""
     sequences = set()
     interaction = rng.choice(choices(binary, "-interaction"))
     dim = rng.choice((4, 8, 12))
@@ -37,7 +38,8 @@ def draw_model(binary, rng):
 
 
 def draw_plan(rng, ranks, sequences):
-    """A sharding type for each table, hosts, pipeline and threads: nothing of this may show."""
+    """A sharding type for each table, hosts, pipeline and threads, which must not affect the
+    result."""
     words = [f"-table_{table}_sharding_types {rng.choice(TYPES[:4] if table in sequences else TYPES)}" for table in ROWS]
     words.append(f"-topology_local_world_size {rng.choice([n for n in range(1, ranks + 1) if ranks % n == 0])}")
     words.append(f"-pipeline {rng.choice(('base', 'sparse_dist'))}")
@@ -49,9 +51,11 @@ def compare_runs(binary, folder, seed, rank_counts):
     model, sequences = draw_model(binary, rng)
     global_batch = rng.choice((24, 180, 420, 660))  # dense layers work on blocks of 128 samples
     samples = rng.randint(30, 900)
-    weights = [rng.choice((0.0, 1e-30, 0.1, rng.random(), 1e20)) for _ in range(samples)] if seed % 2 else None  # no order of adding is exact in floats
+    # no order of addition is exact in floats
+    weights = [rng.choice((0.0, 1e-30, 0.1, rng.random(), 1e20)) for _ in range(samples)] if seed % 2 else None
     write_dataset(os.path.join(folder, "train.h5"), samples, seed=seed, features=ROWS, weighted=True, sample_weights=weights)
-    weights = [rng.random() * 10.0 ** rng.randint(-9, 9) for _ in range(200)] if seed % 2 else None  # nor in doubles
+    # nor in doubles
+    weights = [rng.random() * 10.0 ** rng.randint(-9, 9) for _ in range(200)] if seed % 2 else None
     write_dataset(os.path.join(folder, "eval.h5"), 200, seed=seed + 100, features=ROWS, weighted=True, sample_weights=weights)
     wanted = None
     for ranks in rank_counts:
@@ -70,15 +74,17 @@ def compare_runs(binary, folder, seed, rank_counts):
 
 @thinned
 def test_reproducible(binary, folder):
-    """Random models, each on 1 to 4 ranks with other plans, hosts, pipelines and threads. A failure names the model's seed."""
+    """Random models, each on 1 to 4 ranks with other plans, hosts, pipelines and threads. A failure
+    names the model's seed."""
     for seed in thin(range(6), (0, 3)):
         compare_runs(binary, folder, seed, (1, 2, 3, 4))
         print(f"  seed {seed}", flush=True)
 
 
 def test_reproducible_columns(binary, folder):
-    """Wide rows, cut into columns at whole blocks of 32 and elsewhere, give the bits of whole rows: for optimizers that need the sum of squares alone
-    and for others, with tables that are not cut beside them, caches, half width and two threads."""
+    """Wide rows that are cut into columns, at blocks of 32 and elsewhere, give the bits of whole
+    rows. Cases: optimizers that need only the sum of squares and others, uncut tables, caches, half
+    precision and two threads."""
     write_dataset(os.path.join(folder, "train.h5"), 240, features=ROWS, weighted=True)
     for optimizer in ("rowwise_adagrad", "partial_rowwise_adam", "lamb"):
         shared = (f"-reproducible -data_train train.h5 -output run.h5 -tables_embedding_dim 96 -dense_arch 16,96 -over_arch 17,1 -embedding_optimizer {optimizer} "
@@ -97,7 +103,8 @@ def test_reproducible_columns(binary, folder):
 
 
 def test_reproducible_resume(binary, folder):
-    """A training that goes on twice from a checkpoint, each time on other ranks and with another plan, ends as one that was not interrupted."""
+    """A training that resumes a checkpoint twice, each time on other ranks and with another plan,
+    equals an uninterrupted one."""
     write_dataset(os.path.join(folder, "train.h5"), 300, features=ROWS)
     shared = ("-reproducible -data_train train.h5 -tables_embedding_dim 8 -dense_arch 16,8 -over_arch 17,1 -tables_min_partition 4 "
               "-embedding_optimizer partial_rowwise_adam -dense_optimizer adam -data_shuffle -checkpoint_dir states -checkpoint_every 4")
@@ -115,18 +122,18 @@ TASKS = "-tasks click,price,kind -task_price_loss huber -task_kind_loss softmax 
 
 
 def of_many_sizes(rng, samples):
-    """Weights of samples, of which no order of adding is exact in doubles."""
+    """Weights of samples for which no order of addition is exact in doubles."""
     return rng.random(samples) * 10.0 ** rng.integers(-9, 9, samples)
 
 
 def numbers(path):
-    """All that a run measures, except its time and its own share."""
+    """All measurements of a run, except times and values of a single attempt."""
     with h5py.File(path) as h:
         return {f"{part}/{name}": h[part][name][()] for part in ("train", "eval", "metrics") if part in h for name in h[part] if not any(word in name for word in ("samples_per_s", "throughput", "attempt"))}
 
 
 def printed(text):
-    """The lines of metrics that a run prints, and why it stopped early."""
+    """The lines of metrics that a run prints, and the reason why it stopped early."""
     return re.findall(r"^(?:eval|groups|window|lifetime|in groups|recall|stopped early| +@| +segment).*|loss [-0-9.]+ .*(?= +[0-9.]+ samples/s)", text, re.MULTILINE)
 
 
@@ -138,7 +145,8 @@ def check_numbers(found, wanted, what, rows=lambda name, steps: slice(None)):
 
 
 def measured_data(folder, tasks):
-    """train.h5 and eval.h5 with weights and groups; labels are soft, or of three tasks and partly missing."""
+    """Write train.h5 and eval.h5 with weights and groups. Labels are soft, or of three tasks and
+    partly missing."""
     for name, samples, seed in (("train.h5", 130, 7), ("eval.h5", 301, 8)):
         rng = np.random.default_rng(seed)
         path = os.path.join(folder, name)
@@ -155,8 +163,10 @@ def measured_data(folder, tasks):
 
 @thinned
 def test_reproducible_metrics(binary, folder):
-    """All metrics, printed and in files, have the same bits on 1 to 4 ranks, with other shardings, pipelines and accumulation: of windows that no batch
-    divides, of lifetimes, of evaluations, of groups, with weights and soft or missing labels. Training stops early at the same step. A resumed run has them, too."""
+    """All metrics, printed and in files, have the same bits on 1 to 4 ranks, with other shardings,
+    pipelines and accumulation. They cover windows that are no multiple of a batch, lifetimes,
+    evaluations and groups, with weights and soft or missing labels. Training stops early at the
+    same step. A resumed run has the same metrics."""
     shared = (f"-data_train train.h5 -data_eval eval.h5 -reproducible -epochs 4 -data_shuffle -eval_every 3 -metrics_every 2 -metrics_window_samples 50 "
               f"-metrics_group /group -metrics_at 2,5 -metrics_segments 11 -early_stopping_metric auc -early_stopping_patience 1 {MEASURED}")
     for tasks in (TASKS, ""):
@@ -184,5 +194,6 @@ def test_reproducible_metrics(binary, folder):
         run(binary, 3, f"{words} -batch_size 8 -steps 7 -output part.h5", folder)
         run(binary, 1, f"{words} -batch_size 24 -resume -output part.h5", folder)
         wanted, found = (numbers(os.path.join(folder, name)) for name in ("whole.h5", "part.h5"))
-        check_numbers(found, wanted, f"resumed {tasks}", lambda name, steps: np.flatnonzero(steps != 7))  # the end of the first part has rows of its own
+        # the end of the first part has additional rows
+        check_numbers(found, wanted, f"resumed {tasks}", lambda name, steps: np.flatnonzero(steps != 7))
         shutil.rmtree(os.path.join(folder, "kept"))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Two towers for retrieval: held to torch (golden/retrieval), and the same bits on any ranks and shardings."""
+"""Two towers for retrieval: they agree with torch (golden/retrieval), and have the same bits on any
+ranks and shardings."""
 import os
 import re
 
@@ -15,7 +16,8 @@ LOSS = "-loss sampled_softmax -softmax_negatives 90 -softmax_logq streaming -sof
 
 
 def unpack(folder, case):
-    """train.h5 and init.h5 of a golden case; returns its group's options, batch and arrays."""
+    """Write train.h5 and init.h5 of a golden case. Returns its group's options, batch and
+    arrays."""
     with h5py.File(GOLDEN, "r") as golden:
         group = golden[case]
         for part in ("train", "init"):
@@ -32,8 +34,8 @@ def unpack(folder, case):
 
 @thinned
 def test_retrieval_reference(binary, folder):
-    """40 steps of each loss of pairs on 1, 2 and 3 ranks: losses, weights, both towers' outputs and Recall@K are those of torch and numpy,
-    with labels of 0, weights, and accidental hits."""
+    """40 steps with each loss of pairs on 1, 2 and 3 ranks: losses, weights, both towers' outputs
+    and Recall@K agree with torch and numpy, with labels of 0, weights, and accidental hits."""
     every = [(case, ranks) for case in CASES for ranks in (1, 2, 3)]
     for case, ranks in thin(every, [("bce", 1), ("softmax", 3), ("logq", 2), ("sampled", 3)]):
         options, batch, wanted = unpack(folder, case)
@@ -44,7 +46,8 @@ def test_retrieval_reference(binary, folder):
         check_close_losses(losses(os.path.join(folder, "out.h5")), wanted["loss"], 1e-5, what)
         found = tensors(os.path.join(folder, "final.h5"))
         for name, of in ((name[len("final/"):], of) for name, of in wanted.items() if name.startswith("final/")):
-            still = case in ("softmax", "sampled") and name == "dense/candidate_tower/2/bias"  # it adds one number to all scores of a query
+            # it adds the same number to all scores of a query
+            still = case in ("softmax", "sampled") and name == "dense/candidate_tower/2/bias"
             check(still or np.abs(of - wanted[f"init/{name}"]).max() > 1e-4, f"{case}: {name} has not moved, nothing is tested")
             off = np.max(np.abs(found[name].astype(np.float64) - of) / (1 + np.abs(of)))
             check(found[name].shape == of.shape and off <= 1e-5, f"{what}: /{name} differs by {off:.1e}")
@@ -53,7 +56,8 @@ def test_retrieval_reference(binary, folder):
         run(binary, ranks, f"-task eval {rest} {recall_at} -output eval.h5", folder)
         towers, evaluated = tensors(os.path.join(folder, "towers.h5")), tensors(os.path.join(folder, "eval.h5"))
         for side in ("query", "candidate"):
-            off = np.abs(towers[f"towers/{side}"] - wanted[side]).max() / np.abs(wanted[side]).max()  # each adds a few weights
+            # each output sums a few weights
+            off = np.abs(towers[f"towers/{side}"] - wanted[side]).max() / np.abs(wanted[side]).max()
             check(off <= 5e-5, f"{what}: outputs of the {side} tower differ by {off:.1e}")
         check(np.array_equal(evaluated["retrieval/at"], wanted["recall_at"]), what)
         for by, found in (("-task eval", evaluated), ("the training's last evaluation", tensors(os.path.join(folder, "out.h5")))):
@@ -65,8 +69,9 @@ def test_retrieval_reference(binary, folder):
 
 @thinned
 def test_retrieval_reproducible(binary, folder):
-    """-reproducible: the same bits of losses and weights on any ranks and shardings, with dropout and a smaller last batch; a resumed run, too. A batch
-    has two blocks of samples, so that of three ranks one never has a block."""
+    """-reproducible: losses and weights have the same bits on any ranks and shardings, with dropout
+    and a smaller last batch, also in a resumed run. A batch has two blocks of samples, so that one
+    of three ranks never has a block."""
     write_dataset(os.path.join(folder, "train.h5"), 340, sample_weights=np.linspace(0, 2, 340))
     base = f"-data_train train.h5 -data_shuffle -epochs 2 -reproducible {MODEL} {LOSS} -tables_min_partition 4"
     run(binary, 1, f"{base} -batch_size 150 -output one.h5 -checkpoint_final one.final.h5", folder)
@@ -89,7 +94,8 @@ def test_retrieval_reproducible(binary, folder):
 
 
 def test_retrieval_accumulates(binary, folder):
-    """-accumulate_steps: the softmax is over the candidates of all batches of a step, whose activations have the size of one block."""
+    """-accumulate_steps: the softmax is over the candidates of all batches of a step. Its
+    activations have the size of one block."""
     write_dataset(os.path.join(folder, "train.h5"), 680)
     base = f"-data_train train.h5 -epochs 1 {MODEL} {LOSS} -tables_min_partition 4"
     run(binary, 1, f"{base} -batch_size 300 -output one.h5", folder)
@@ -98,7 +104,8 @@ def test_retrieval_accumulates(binary, folder):
 
 
 def test_retrieval_columns(binary, folder):
-    """Tables in any order and with features in both towers: clamped gradients, and a split table whose rows are those of a table that is not."""
+    """Tables in any order and with features in both towers: clamped gradients, and a split table
+    whose rows equal an unsplit table's."""
     write_dataset(os.path.join(folder, "train.h5"), 60, features={"u": 20, "a": 12, "b": 12})
     towers = ("-data_train train.h5 -batch_size 30 -tables_embedding_dim 4 -interaction two_tower -query_features u,b -candidate_features a -query_arch 4 -candidate_arch 4 "
               "-embedding_optimizer sgd -embedding_learning_rate 1 -existing_outputs replace")
@@ -125,7 +132,8 @@ def test_retrieval_columns(binary, folder):
 
 
 def test_retrieval_without_queries(binary, folder):
-    """No label is positive: there is no query, and Recall@K is no number, in the log and as NaN in the file."""
+    """If no label is positive, there is no query, and Recall@K has no value, in the log and as NaN
+    in the file."""
     path = write_dataset(os.path.join(folder, "train.h5"), 60)
     with h5py.File(path, "r+") as h:
         h["labels"][:] = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs repeated, taken up again, evaluated, and told in another way."""
+"""Runs that are repeated, resumed, evaluated, or configured in another way."""
 import os
 import shlex
 
@@ -11,7 +11,7 @@ from trsrun import attribute, check, check_close_losses, check_close_tensors, ch
 
 
 def test_repeat(binary, folder):
-    """The same bits from run to run, with one thread and two."""
+    """Repeated runs have the same bits, with one thread and two."""
     make(folder)
     wanted, state = train(binary, folder, "first", 3, f"{MIXED} -epochs 2")
     for name, threads in (("second", "1"), ("threads", "2")):
@@ -21,7 +21,8 @@ def test_repeat(binary, folder):
 
 
 def test_options_without_effect(binary, folder):
-    """Options of the command line that a run has no use for are named once, those of an option file are not."""
+    """Unused options of the command line are named once. Unused options of an option file are
+    not."""
     make(folder)
     shared = f"-data_train train.h5 -batch_size 12 {MODEL} {TABLES}"
     told = lambda text: sorted(line.split()[2] for line in text.splitlines() if "had no effect" in line)
@@ -37,7 +38,8 @@ def test_options_without_effect(binary, folder):
 
 @thinned
 def test_threads_equal(binary, folder):
-    """Layers and batches so large that every kernel shares its work: the same bits with 1 to 4 threads, on both pipelines."""
+    """Layers and batches so large that every kernel uses several threads: the same bits with 1 to 4
+    threads, on both pipelines."""
     make(folder, 2048)
     large = (f"-data_train train.h5 -batch_size 1024 -epochs 3 -tables_embedding_dim 64 -dense_arch 128,64 -over_arch 512,256,1 "
              f"-interaction cat -seed 3 {TABLES} {MIXED} -output run.h5")
@@ -56,7 +58,8 @@ def test_threads_equal(binary, folder):
 
 
 def test_instruction_sets(binary, folder):
-    """-cpu_isa and, below it, TRSHARD_ISA are taken, named in the report, and a run with fewer instructions ends as one with all."""
+    """-cpu_isa and TRSHARD_ISA, which has lower priority, are used and reported. A run with fewer
+    instructions gives the same result."""
     make(folder)
     wanted = None
     for isa, option in (("", ""), ("avx2", ""), ("portable", ""), ("avx2", "portable")):
@@ -71,7 +74,8 @@ def test_instruction_sets(binary, folder):
 
 
 def test_resume_equal(binary, folder):
-    """A run of 12 steps that was taken up after 7 ends as one that was not interrupted, in the middle of epoch 2."""
+    """A run of 12 steps that was resumed after step 7, in the middle of epoch 2, equals an
+    uninterrupted one."""
     make(folder, 130)
     for optimizer in ("rowwise_adagrad", "adam"):
         shared = f"{MIXED} -embedding_optimizer {optimizer} -dense_optimizer adam -data_shuffle"
@@ -87,7 +91,8 @@ def test_resume_equal(binary, folder):
 
 
 def parts_of(path, folder, cuts):
-    """The samples of a dataset in several files, cut before these; every second file compressed, so that HDF5 reads it."""
+    """Divide a dataset's samples into files that begin at these samples. Every second file is
+    compressed, so that HDF5 reads it."""
     names = []
     with h5py.File(path) as h:
         whole = {name: h[name][()] for name in ("dense", "labels", "sparse/lengths", "sparse/offsets", "sparse/values")}
@@ -106,7 +111,8 @@ def parts_of(path, folder, cuts):
 
 @thinned
 def test_several_files(binary, folder):
-    """A dataset in five files, by name or by pattern, is the one concatenated: the same bits on 1, 2 and 4 ranks, in order and shuffled, resumed in the middle."""
+    """A dataset in five files, given by names or by a pattern, equals the concatenated dataset: the
+    same bits on 1, 2 and 4 ranks, in order and shuffled, and resumed in the middle."""
     make(folder, 130)
     parts_of(os.path.join(folder, "train.h5"), folder, [1, 40, 41, 101])
     def ends(name, ranks, options):
@@ -130,14 +136,15 @@ def test_several_files(binary, folder):
 
 
 def test_files_beyond_the_limit(binary, folder):
-    """A dataset may have more files than a shell lets a program open at once."""
+    """A dataset may have more files than the shell's limit of open files."""
     make(folder, 130)
     parts_of(os.path.join(folder, "train.h5"), folder, list(range(2, 130, 2)))
     run(binary, 2, f"-data_train 'part_*.h5' -batch_size 12 -steps 3 {MODEL} {TABLES}", folder, prelude="ulimit -n 60; ")
 
 
 def test_resume_elsewhere(binary, folder):
-    """A checkpoint read by other ranks under another plan and written again holds the same tensors, bit for bit."""
+    """A checkpoint that other ranks read under another plan and write again holds the same tensors,
+    bit for bit."""
     make(folder)
     shared = "-steps 6 -table_user_data_type fp16 -table_word_data_type bf16"
     _, state = train(binary, folder, "first", 2, f"{shared} -tables_sharding_types row_wise -checkpoint_dir ckpt -checkpoint_every 6")
@@ -150,7 +157,7 @@ def test_resume_elsewhere(binary, folder):
 
 
 def test_resume_drop_last(binary, folder):
-    """With another -drop_last, an epoch has other steps: whole epochs stay whole."""
+    """With another -drop_last, an epoch has another number of steps. Whole epochs stay whole."""
     make(folder, 200)
     for before, now, first in (("-drop_last", "", 18), ("", "-drop_last", 16)):
         ckpt = f"ckpt{first}"
@@ -161,7 +168,8 @@ def test_resume_drop_last(binary, folder):
 
 
 def test_resume_column_states(binary, folder):
-    """Row-wise states of column shards: the same split reads its own, any other their mean weighted by width."""
+    """Row-wise states of column shards: the same split reads its own states, and any other split
+    reads their mean, weighted by width."""
     make(folder)
     cut = "-tables_sharding_types column_wise"
     _, state = train(binary, folder, "first", 2, f"-steps 6 {cut} -checkpoint_dir ckpt -checkpoint_every 6")
@@ -178,7 +186,8 @@ def test_resume_column_states(binary, folder):
 
 
 def test_evaluate(binary, folder):
-    """-task eval repeats the evaluation at the end of training, on any number of ranks; predictions in the file's order."""
+    """-task eval repeats the evaluation at the end of training, on any number of ranks. Predictions
+    are in the file's order."""
     make(folder)
     write_dataset(os.path.join(folder, "eval.h5"), 77, seed=8, features=FEATURES)
     _, state = train(binary, folder, "trained", 2, f"{MIXED} -epochs 2 -data_eval eval.h5")
@@ -212,7 +221,8 @@ def evaluations(folder, name):
 
 
 def check_same_evaluations(binary, folder, ranks, options, pipelines):
-    """Evaluations between and after the steps, and of the final checkpoint with its predictions: the bits of -pipeline base, training's losses, too."""
+    """Evaluations between and after the steps, and of the final checkpoint with its predictions,
+    have the bits of -pipeline base, and so have the training's losses."""
     wanted = None
     for pipeline in ("base", *pipelines):
         what = f"{pipeline} on {ranks} ranks {options}"
@@ -233,7 +243,8 @@ def check_same_evaluations(binary, folder, ranks, options, pipelines):
 
 @thinned
 def test_evaluate_pipelines(binary, folder):
-    """Evaluations run ahead under -pipeline as trainings do, and give the same bits; a last batch that not every rank has a sample of, and one batch alone."""
+    """With -pipeline, evaluations prefetch like trainings and have the same bits. Cases: a last
+    batch for which some ranks have no sample, and a single batch."""
     make(folder)
     write_dataset(os.path.join(folder, "eval.h5"), 101, seed=8, features=FEATURES)
     for ranks in thin((1,), ()):
@@ -249,7 +260,8 @@ def test_evaluate_pipelines(binary, folder):
 
 @thinned
 def test_evaluate_features(binary, folder):
-    """What keeps batches of its own in a slot: variable batches, -reproducible, sequences by rows."""
+    """Features that keep separate batches in a slot: variable batches, -reproducible, and sequences
+    by rows."""
     make(folder)
     write_dataset(os.path.join(folder, "eval.h5"), 101, seed=8, features=FEATURES)
     every = ((2, f"{MIXED} -ebc_variable_batch"), (3, f"{MIXED} -reproducible"),
@@ -259,7 +271,7 @@ def test_evaluate_features(binary, folder):
 
 
 def test_eval_every(binary, folder):
-    """Evaluations between steps leave the training alone."""
+    """Evaluations between steps do not change the training."""
     make(folder)
     write_dataset(os.path.join(folder, "eval.h5"), 50, seed=8, features=FEATURES)
     wanted, state = train(binary, folder, "plain", 2, f"{MIXED} -steps 9")
@@ -273,7 +285,7 @@ def test_eval_every(binary, folder):
 
 
 def test_told_otherwise(binary, folder):
-    """Command line, .opts, .yaml, and the configuration stored in the results: the same run."""
+    """Command line, .opts, .yaml, and the configuration in the results give the same run."""
     make(folder)
     words = shlex.split(f"-data_train train.h5 -batch_size 12 -steps 5 {MODEL} {TABLES}")
     wanted, state = train(binary, folder, "line", 2, "-steps 5")

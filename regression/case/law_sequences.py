@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sequences that are pooled by layers: bits with -reproducible, a resume, evaluation, prediction and int8 rows, on the golden cases' data."""
+"""Sequences that layers pool: bits with -reproducible, resume, evaluation, prediction and int8
+rows, with the golden cases' data."""
 import os
 import re
 import shutil
@@ -11,14 +12,15 @@ from trsrun import check, check_same_tensors, losses, run, same_bits, tensors, t
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "runtime")
 CASES = ("sequence_gru", "sequence_din_history", "sequence_transformer")
-# ranks and a plan: rows and columns are cut, replicas, ids sent once; 144 samples are two blocks of -reproducible
+# Ranks and a plan: cut rows and columns, replicas, and ids sent once. 144 samples are two blocks of
+# -reproducible.
 PLANS = [(2, "-tables_sharding_types row_wise"), (3, "-tables_sharding_types column_wise -tables_min_partition 4"), (3, "-tables_sharding_types data_parallel"),
          (2, "-table_word_sharding_types row_wise -table_user_sharding_types table_wise -pipeline base"), (4, "-tables_sharding_types row_wise -topology_local_world_size 2")]
 GLOBAL = 144
 
 
 def prepare(folder, case):
-    """The options of a case, whose files are now in the folder."""
+    """Write a case's files to the folder. Returns its options."""
     for name in ("train.h5", "init.h5"):
         shutil.copy(os.path.join(GOLDEN, case, name), folder)
     with open(os.path.join(GOLDEN, case, "run.opts"), encoding="utf-8") as f:
@@ -28,7 +30,8 @@ def prepare(folder, case):
 
 @thinned
 def test_sequence_layers_reproducible(binary, folder):
-    """-reproducible: the same losses and tensors, bit for bit, on any number of ranks and under any plan."""
+    """-reproducible: the same losses and tensors, bit for bit, on any number of ranks and under any
+    plan."""
     for case in thin(CASES, CASES[:2]):
         options = f"{prepare(folder, case)} -steps 4 -reproducible"
         run(binary, 1, f"{options} -batch_size {GLOBAL} -output one.h5 -checkpoint_final one_final.h5", folder)
@@ -39,7 +42,8 @@ def test_sequence_layers_reproducible(binary, folder):
 
 
 def test_sequence_layers_resume(binary, folder):
-    """Ten steps, a checkpoint, and ten more: the bits of twenty, with the states of an optimizer that has some."""
+    """Ten steps, a checkpoint, and ten more steps have the bits of twenty steps, with an optimizer
+    that has states."""
     for case in CASES:
         options = f"{prepare(folder, case)} -batch_size 8 -dense_optimizer adam -dense_learning_rate 0.01"
         run(binary, 2, f"{options} -steps 20 -checkpoint_final whole.h5", folder)
@@ -51,7 +55,8 @@ def test_sequence_layers_resume(binary, folder):
 
 
 def test_sequence_layers_predict(binary, folder):
-    """The checkpoint alone is the model: eval and predict give one result, and int8 rows one that is close to it."""
+    """The checkpoint contains the model: eval and predict give the same result, and int8 rows give
+    a result that is close."""
     for case in CASES:
         model = f"{prepare(folder, case)} -batch_size 160 -steps 1 -checkpoint_final model.h5"
         run(binary, 1, model, folder)

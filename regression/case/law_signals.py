@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Requests to stop: which signals, to whom, once and twice; what they save, and what a terminal that goes away leaves alone."""
+"""Requests to stop: the signals, their targets, a first and a second request, what they save, and
+runs that lose their terminal."""
 import fcntl
 import os
 import pty
@@ -20,7 +21,7 @@ ALONE = f"-data_train train.h5 -batch_size 24 {MODEL} {TABLES} -steps 1000000000
 
 
 def write_long_dataset(path):
-    """Samples for an evaluation of a second or more."""
+    """Samples for an evaluation that takes a second or more."""
     write_dataset(path, 3000, seed=8, features=FEATURES)
     with h5py.File(path, "r+") as h:
         for name in ("dense", "labels", "sparse/lengths", "sparse/values"):
@@ -33,7 +34,7 @@ def write_long_dataset(path):
 
 
 def check_goes_on(binary, folder, ranks, options=""):
-    """What was stopped and is taken up again ends as what was not."""
+    """A run that was stopped and resumed equals an uninterrupted run."""
     options += f" -steps {newest(folder) + 5}"
     _, wanted = train(binary, folder, "whole", ranks, options)
     _, found = train(binary, folder, "resumed", ranks, f"{options} -checkpoint_dir ckpt -resume")
@@ -41,17 +42,18 @@ def check_goes_on(binary, folder, ranks, options=""):
 
 
 def test_stop_int_to_one_rank(binary, folder):
-    """Ctrl-C stops as SIGTERM does: agreed on, with a checkpoint, 75."""
+    """Ctrl-C stops a run as SIGTERM does: the ranks agree, write a checkpoint, and end with 75."""
     stop(binary, folder, lambda job: os.kill(job.pid(2), signal.SIGINT))
 
 
 def test_stop_hup_to_one_rank(binary, folder):
-    """A terminal that is closed, likewise."""
+    """A closed terminal does the same."""
     stop(binary, folder, lambda job: os.kill(job.pid(0), signal.SIGHUP))
 
 
 def test_stop_by_several_ways(binary, folder):
-    """One event that comes as several signals is one request: a batch system's SIGTERM beside its script's SIGUSR1, a closed terminal's SIGHUPs."""
+    """One event that sends several signals is one request: a batch system's SIGTERM beside its
+    script's SIGUSR1, or SIGHUPs from a closed terminal."""
     def send(job):
         for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1):
             os.kill(job.pid(1), number)
@@ -73,7 +75,8 @@ def test_stop_alone(binary, folder):
 
 
 def test_stop_by_timeout(binary, folder):
-    """A supervisor that signals the process and then its group asks once: coreutils' timeout, with each signal, also of its own choice."""
+    """If a supervisor signals the process and then its group, this is one request: coreutils'
+    timeout, with each signal that it can send."""
     make(folder)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         before = checkpoints(folder)
@@ -90,7 +93,8 @@ def test_stop_by_timeout(binary, folder):
 
 
 def test_stop_at_once(binary, folder):
-    """A second request, two seconds after the first, says so and ends a rank with 130, also where the step cannot end: the other rank stands still."""
+    """A second request, two seconds after the first, prints a message and ends a rank with 130.
+    This also works if the step cannot end, because the other rank hangs."""
     make(folder)
     for number in (signal.SIGINT, signal.SIGTERM):
         job = Job(binary, 2, EVER, folder, launcher=PATIENT)
@@ -111,7 +115,7 @@ def test_stop_at_once(binary, folder):
 
 
 def is_gone(pid):
-    """Has the process ended? One that nobody has waited for yet has, too."""
+    """Whether the process has ended, including a process that was not waited for yet."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rsplit(")", 1)[1].split()[0] == "Z"
@@ -120,7 +124,7 @@ def is_gone(pid):
 
 
 def test_stop_ignored(binary, folder):
-    """nohup: SIGHUP was ignored at the start and stays ignored; SIGTERM stops as ever."""
+    """nohup: SIGHUP was ignored at the start and stays ignored. SIGTERM stops the run as usual."""
     make(folder)
     job = Job(binary, 3, f"{EVER} -checkpoint_every 10", folder, prelude="trap '' HUP; ")
     wait_for(lambda: checkpoints(folder), job)
@@ -135,7 +139,8 @@ def test_stop_ignored(binary, folder):
 
 @thinned
 def test_stop_evaluation(binary, folder):
-    """An evaluation between steps ends early, on request: nothing is said of its metrics, and the training goes on from its checkpoint as unbroken."""
+    """On request, an evaluation between steps ends early. Its metrics are not printed, and the
+    training continues from its checkpoint as if uninterrupted."""
     every = ((3, "prefetch_sparse_dist"), (1, "sparse_dist"), (2, "base"))
     for ranks, pipeline in thin(every, every[:2]):
         inner = os.path.join(folder, pipeline)
@@ -150,15 +155,18 @@ def test_stop_evaluation(binary, folder):
         check(result.all_left_with(75, ranks, patient=True), f"exit status {result.ranks}:\n{result.text[-2000:]}")
         check("eval after step" not in result.text, f"the evaluation went on:\n{result.text[-2000:]}")
         check(newest(inner) == 3, f"the newest checkpoint is of step {newest(inner)}")
-        write_dataset(os.path.join(inner, "eval.h5"), 100, seed=8, features=FEATURES)  # the long one has done its part
-        for wanted in (["3", "4"], ["4"]):  # the evaluation that the stop prevented is made first, once
+        # the long evaluation is no longer needed
+        write_dataset(os.path.join(inner, "eval.h5"), 100, seed=8, features=FEATURES)
+        # the evaluation that the stop prevented runs first, once
+        for wanted in (["3", "4"], ["4"]):
             text = run(binary, ranks, f"{options} -steps 4 -data_eval eval.h5 -eval_every 3 -resume", inner).text
             check(re.findall(r"^eval after step (\d+)", text, re.M) == wanted, f"evaluations, expected after {wanted}:\n{text[-2000:]}")
         check_goes_on(binary, inner, ranks, MIXED)
 
 
 def test_stop_last_evaluation(binary, folder):
-    """The last evaluation of a training that is done: its weights are kept, and a resume has only to evaluate."""
+    """In the last evaluation of a complete training, a stop keeps the weights, and a resume only
+    has to evaluate."""
     make(folder)
     write_long_dataset(os.path.join(folder, "eval.h5"))
     options = (f"-data_train train.h5 -data_eval eval.h5 -batch_size 8 -steps 3 {MODEL} {TABLES} -checkpoint_dir ckpt -checkpoint_final final.h5 "
@@ -169,12 +177,13 @@ def test_stop_last_evaluation(binary, folder):
     result = job.wait(10)
     check(result.all_left_with(75, 3, patient=False), f"exit status {result.ranks}, mpirun {result.status}:\n{result.text[-2000:]}")
     check(newest(folder) == 3 and os.path.exists(os.path.join(folder, "final.h5")), "the weights were not kept")
-    write_dataset(os.path.join(folder, "eval.h5"), 100, seed=8, features=FEATURES)  # the long one has done its part
+    # the long evaluation is no longer needed
+    write_dataset(os.path.join(folder, "eval.h5"), 100, seed=8, features=FEATURES)
     check("eval after step 3" in run(binary, 3, f"{options} -resume", folder).text, "the resumed run did not evaluate")
 
 
 def test_watchdog_of_an_evaluation(binary, folder):
-    """-task eval ends where a rank stands still, too."""
+    """-task eval also ends if a rank hangs."""
     write_long_dataset(os.path.join(folder, "eval.h5"))
     make(folder)
     run(binary, 1, f"-data_train train.h5 -batch_size 8 -steps 2 {MODEL} {TABLES} -checkpoint_final final.h5", folder)
@@ -194,7 +203,7 @@ def test_watchdog_of_an_evaluation(binary, folder):
 
 
 def test_stop_eval_task(binary, folder):
-    """-task eval: 75, and no results."""
+    """-task eval ends with 75, and without results."""
     make(folder)
     write_long_dataset(os.path.join(folder, "eval.h5"))
     run(binary, 2, f"-data_train train.h5 -batch_size 12 -steps 2 {MODEL} {TABLES} -checkpoint_final final.h5", folder)
@@ -209,12 +218,13 @@ def test_stop_eval_task(binary, folder):
 
 
 def test_stop_plan_task(binary, folder):
-    """What has nothing to save ends at the first signal: 130."""
+    """A run that has nothing to save ends at the first signal, with 130."""
     words = ("-task plan -topology_world_size 64 -tables a,b,c,d,e,f,g,h -tables_num_embeddings 100000 -tables_embedding_dim 64 "
              "-plan_proposers optimal -plan_optimal_seconds 600")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         with subprocess.Popen([binary] + words.split(), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            job = type("Alone", (), {"process": process})  # until it catches the signal: /proc says so
+            # until it catches the signal, as /proc shows
+            job = type("Alone", (), {"process": process})
             wait_for(lambda: catches(process.pid, number), job)
             process.send_signal(number)
             check(process.wait(30 * patience()) == 130, f"{number.name}: exit {process.returncode}")
@@ -223,12 +233,13 @@ def test_stop_plan_task(binary, folder):
 def catches(pid, number):
     with open(f"/proc/{pid}/status") as file:
         mask = re.search(r"SigCgt:\s*([0-9a-f]+)", file.read())
-    # SIGUSR1, too: before the program starts, UCX catches SIGHUP for its debugger
+    # SIGUSR1 is included, because UCX catches SIGHUP for its debugger before the program starts.
     return all(int(mask[1], 16) >> (each - 1) & 1 for each in (number, signal.SIGUSR1))
 
 
 def test_closed_terminal(binary, folder):
-    """The terminal goes away, with both streams on it: SIGHUP comes, every write fails, and the checkpoint is there."""
+    """The terminal disappears with both streams on it: SIGHUP arrives, every write fails, and the
+    checkpoint is still written."""
     make(folder)
     master, slave = pty.openpty()
 
@@ -249,7 +260,8 @@ def test_closed_terminal(binary, folder):
 
 
 def test_closed_terminal_ignored(binary, folder):
-    """The same with SIGHUP ignored: the run goes on to its end although nobody can read it."""
+    """The same with SIGHUP ignored: the run continues to its end although its output has no
+    reader."""
     make(folder)
     master, slave = pty.openpty()
     words = ALONE.replace("1000000000", "300")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A training that starts from another model's weights: what is taken, bit for bit, what keeps its initial values, and what is said of it."""
+"""A training that starts from another model's weights: tensors that are taken, bit for bit, tensors
+that keep their initial values, and the messages."""
 import os
 import shutil
 
@@ -10,20 +11,20 @@ from law_plans import MODEL
 from trsrun import attribute, check, run, same_bits, tensors, write_dataset
 
 OLD = {"user": 50, "item": 30, "tag": 20, "word": 40}
-NEW = {"user": 71, "item": 30, "tag": 20, "city": 17}  # more users, no words, cities
+NEW = {"user": 71, "item": 30, "tag": 20, "city": 17}  # more users; no words; cities are new
 PLAN = ("-table_user_sharding_types row_wise -table_item_sharding_types column_wise -table_tag_sharding_types data_parallel "
         "-tables_min_partition 4 -embedding_optimizer adam -dense_optimizer adam")
 HALVES = "-table_user_data_type fp16 -table_tag_data_type bf16"
 
 
 def train(binary, folder, name, ranks, options, **more):
-    """Final tensors of a run, and what it printed."""
+    """Final tensors of a run, and its output."""
     text = run(binary, ranks, f"-batch_size {24 // ranks} -output {name}.h5 -checkpoint_final {name}.final.h5 {MODEL} {PLAN} {options}", folder, **more).text
     return tensors(os.path.join(folder, f"{name}.final.h5")), text
 
 
 def make(binary, folder):
-    """The old model, trained, and the initial values of the new one."""
+    """The old model, trained, and the initial values of the new model."""
     for name, features in (("old", OLD), ("new", NEW)):
         write_dataset(os.path.join(folder, f"{name}_data.h5"), 96, features=features)
     old, _ = train(binary, folder, "old", 2, f"-data_train old_data.h5 -table_word_sharding_types table_wise -steps 4 {HALVES}")
@@ -32,7 +33,8 @@ def make(binary, folder):
 
 
 def expected(old, initial, tables=("user", "item", "tag"), dense=True):
-    """The start that the rules give: each tensor of the new model from the old one where that has it in its shape, a table's first rows."""
+    """The start by the rules: each tensor of the new model is the old model's if it has the same
+    shape. A table's first rows are the old rows."""
     found = {}
     for name, value in initial.items():
         parts = name.split("/")
@@ -54,7 +56,8 @@ def check_start(found, wanted, what):
 
 
 def test_start_changed_model(binary, folder):
-    """Rows, tables and layers that are in the file are taken; the rest is as without it, under any plan; each is named, and counted in the results."""
+    """Rows, tables and layers in the file are taken, and the rest has its usual initial values,
+    under any plan. Each is named, and counted in the results."""
     old, initial = make(binary, folder)
     wanted = expected(old, initial)
     check(np.any(wanted["embedding/user/exp_avg"][:50]) and not np.any(wanted["embedding/user/exp_avg"][50:]), "no states to tell apart")
@@ -68,20 +71,22 @@ def test_start_changed_model(binary, folder):
         check("the checkpoint lacks" not in text, f"{ranks} ranks: states of initial weights are told of:\n{text}")
         counts = [int(attribute(os.path.join(folder, "run.h5"), f"init_from_{name}")) for name in ("tensors_initial", "tables_grown", "ignored")]
         check(counts == [1, 1, 1], f"{ranks} ranks: counts {counts}")
-    # it trains on from there, and what it writes is a whole checkpoint of the new model
-    again = f"{options} -checkpoint_dir ckpt -resume"  # as a job that is requeued
+    # the training continues, and its checkpoint is a complete one of the new model
+    again = f"{options} -checkpoint_dir ckpt -resume"  # like a job that is requeued
     train(binary, folder, "on", 2, f"{again.replace('-steps 0', '-steps 3')} -checkpoint_every 2")
     _, text = train(binary, folder, "resumed", 4, again.replace("-steps 0", "-steps 4"))
     check("/ckpt/step-000000007.h5, after 7 updates" in text, f"not resumed:\n{text}")
 
 
 def test_start_from_tables(binary, folder):
-    """-init_from_tables takes tables with their states alone; in another data type they are converted as ever; a layer of another shape is as good as missing."""
+    """-init_from_tables takes only tables with their states. Another data type is converted as
+    usual. A layer of another shape counts as missing."""
     old, initial = make(binary, folder)
     found, text = train(binary, folder, "run", 2, f"-data_train new_data.h5 -steps 0 -init_from old.final.h5 -init_from_tables item,tag {HALVES}")
     check_start(found, expected(old, initial, ("item", "tag"), dense=False), "two tables")
     check("2 tables alone taken" in text and "ignored" not in text, f"not told:\n{text}")
-    shared = f"-data_train new_data.h5 -steps 0 {HALVES} -tables user,item,tag"  # a table less: another first layer of the over arch
+    # one table less, hence another first layer of the over arch
+    shared = f"-data_train new_data.h5 -steps 0 {HALVES} -tables user,item,tag"
     fewer, _ = train(binary, folder, "fewer", 1, shared)
     found, text = train(binary, folder, "run", 3, f"{shared} -init_from old.final.h5 -init_from_missing initial -init_from_rows grow")
     check_start(found, expected(old, fewer), "a table less")
@@ -94,7 +99,7 @@ def test_start_from_tables(binary, folder):
 
 
 def turned(path, other):
-    """A copy of a dataset whose features stand in the reverse order."""
+    """Copy a dataset with its features in the reverse order."""
     shutil.copyfile(path, other)
     with h5py.File(other, "r+") as h:
         sparse = h["sparse"]
@@ -107,7 +112,8 @@ def turned(path, other):
 
 
 def test_start_in_another_order(binary, folder):
-    """Data that lists its features in another order: a run that goes on keeps the model's order, one that starts from weights is told to give it."""
+    """If data lists its features in another order, a resumed run keeps the model's order. A run
+    that starts from weights is told to specify the order."""
     data = os.path.join(folder, "old_data.h5")
     write_dataset(data, 96, features=OLD)
     turned(data, os.path.join(folder, "turned.h5"))
@@ -132,7 +138,8 @@ def test_start_in_another_order(binary, folder):
 
 
 def test_start_tells_of_model(binary, folder):
-    """Weights that a model with other options takes: each option that differs is told of; rows that ids are mapped to cannot grow; averages are named as such."""
+    """Weights that a model with other options takes: each differing option is reported. Tables with
+    mapped ids cannot grow. Averages are reported as such."""
     write_dataset(os.path.join(folder, "old_data.h5"), 96, features=OLD)
     shared = "-data_train old_data.h5 -table_word_sharding_types table_wise"
     train(binary, folder, "old", 2, f"{shared} -steps 4 -checkpoint_every 4 -checkpoint_dir ckpt")
@@ -157,7 +164,8 @@ def test_start_tells_of_model(binary, folder):
 
 
 def test_start_of_new_states(binary, folder):
-    """Weights alone, of which adam's states begin anew: they count their updates from there, also in a run that goes on."""
+    """If only weights are taken, adam's states start anew. They count their updates from there,
+    also in a resumed run."""
     write_dataset(os.path.join(folder, "old_data.h5"), 96, features=OLD)
     shared = "-data_train old_data.h5 -table_word_sharding_types table_wise"
     states = f"{shared} -embedding_optimizer sgd -dense_optimizer sgd"
@@ -182,7 +190,8 @@ def test_start_of_new_states(binary, folder):
 
 
 def test_start_with_odd_names(binary, folder):
-    """Features whose names begin or end with a blank, or have a quote: a run goes on, and another order is refused."""
+    """Features whose names begin or end with a blank, or contain a quote: a run continues, and
+    another order is refused."""
     features = {"sp ": 20, " sp": 20, 'q"u': 20, "z": 20}
     write_dataset(os.path.join(folder, "odd.h5"), 96, features=features)
     words = f"-batch_size 12 {MODEL} -checkpoint_dir ckpt -resume"
@@ -197,7 +206,8 @@ def test_start_with_odd_names(binary, folder):
 
 
 def test_start_with_quoted_names(binary, folder):
-    """Tables whose names have commas and blanks keep their own options and their order in the model: evaluations and further runs take them from there."""
+    """Tables whose names have commas and blanks keep their options and their order in the model.
+    Evaluations and later runs read them from there."""
     write_dataset(os.path.join(folder, "data.h5"), 96, features={"last, first": 20, "my item": 30, "#z": 25})
     turned(os.path.join(folder, "data.h5"), os.path.join(folder, "turned.h5"))
     with open(os.path.join(folder, "own.opts"), "w") as file:

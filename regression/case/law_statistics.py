@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""tools/dataset_statistics.py tells the planner of a dataset what a run then finds: the hit rates of its caches, and where a cache is cheap."""
+"""tools/dataset_statistics.py gives the planner a dataset's properties that a run then measures:
+the hit rates of its caches, and the tables for which a cache is cheap."""
 import json
 import os
 import subprocess
@@ -20,7 +21,8 @@ LOAD_FACTORS = (0.04, 0.1, 0.3)
 
 
 def make(folder, exponents, samples=2560, rows=None, bags=None):
-    """train.h5: a feature f0, f1, ... for each exponent of zipf (0: uniform), whose frequent ids are spread over the table."""
+    """Write train.h5 with a feature f0, f1, ... for each exponent of zipf (0: uniform). Frequent
+    ids are spread over the table."""
     rng = np.random.default_rng(5)
     ids = []
     rows, bags = rows or [ROWS] * len(exponents), bags or [2] * len(exponents)
@@ -38,7 +40,7 @@ def make(folder, exponents, samples=2560, rows=None, bags=None):
 
 
 def statistics(folder, *options):
-    """Writes s.opts; returns the miss-rate histogram of each table."""
+    """Write s.opts. Returns the miss-rate histogram of each table."""
     words = [sys.executable, TOOL, "train.h5", "--batch-size", "64", "-o", "s.opts", *options]
     result = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     check(result.returncode == 0, result.stdout + result.stderr)
@@ -53,7 +55,8 @@ def expected_lookups(folder):
 
 
 def predicted(histogram, load_factor, rows=ROWS):
-    """The hit rate that the planner's cost model takes for a table alone (plan/cache_stats.c)."""
+    """The hit rate that the planner's cost model predicts for a table with its own cache
+    (plan/cache_stats.c)."""
     parts = np.searchsorted(np.linspace(0, rows, len(histogram) + 1), load_factor * rows - 1, side="right")
     return histogram[:parts].sum() / histogram.sum()
 
@@ -64,14 +67,16 @@ def counters(folder, name="run.h5"):
 
 
 def test_statistics_predict_caches(binary, folder):
-    """Within 0.05 of /cache: zipf 0.8 to 1.3 and uniform, load factors, algorithms, pipelines, one rank and two."""
+    """Within 0.05 of /cache: zipf 0.8 to 1.3 and uniform, load factors, algorithms, pipelines, one
+    rank and two."""
     make(folder, (0.8, 1.3, 0))
     for ranks, algorithm, pipeline, sharding in ((1, "lru", "base", "table_wise"), (1, "lfu", "base", "table_wise"),
                                                  (2, "lru", "prefetch_sparse_dist", "table_wise"), (2, "lru", "sparse_dist", "row_wise")):
         ahead = ("--ahead",) if pipeline.startswith("prefetch") else ()
         histograms = statistics(folder, "--ranks", str(ranks), "--algorithm", algorithm, *ahead)
         factors = LOAD_FACTORS[ranks - 1:] + LOAD_FACTORS[:ranks - 1]
-        own = " ".join(f"-table_f{i}_cache_load_factor {r}" for i, r in enumerate(factors))  # a cache for each table
+        # a cache for each table
+        own = " ".join(f"-table_f{i}_cache_load_factor {r}" for i, r in enumerate(factors))
         run(binary, ranks, f"{MODEL} {CACHED} {own} -options_file s.opts -tables_cache_algorithm {algorithm} -pipeline {pipeline} -output run.h5 "
             f"-tables_sharding_types {sharding}", folder)
         c, seen = counters(folder), []
@@ -82,11 +87,13 @@ def test_statistics_predict_caches(binary, folder):
             seen.append(1 - c["unique_misses"][mine].sum() / c["unique_ids"][mine].sum())
             found = predicted(histograms[i], r)
             check(abs(found - seen[i]) < 0.05, f"f{i} at {r}, {ranks} ranks, {algorithm}, {pipeline}, {sharding}: predicted {found:.4f}, measured {seen[i]:.4f}")
-        check(max(seen) - min(seen) > 0.2, f"the hit rates do not differ: {seen}")  # else any prediction would do
+        # otherwise any prediction would pass
+        check(max(seen) - min(seen) > 0.2, f"the hit rates do not differ: {seen}")
 
 
 def measure(binary, folder, ranks, options):
-    """The share of rows that hit, of all caches of a run under the plan made with these options: predicted, and measured."""
+    """The predicted and the measured share of rows that hit, for all caches of a run under the plan
+    made with these options."""
     run(binary, 1, f"-task plan -topology_compute_device cpu -topology_world_size {ranks} -topology_local_world_size {ranks} {options} -options_file s.opts -plan_report report.txt "
         "-plan_output plan.json", folder)
     with open(os.path.join(folder, "report.txt"), encoding="utf-8") as file:
@@ -97,7 +104,8 @@ def measure(binary, folder, ranks, options):
 
 
 def test_statistics_shared_caches(binary, folder):
-    """Unlike tables in one cache: within 0.03 of /cache, where the tables' own curves are up to 0.4 wrong."""
+    """Different tables in one cache: within 0.03 of /cache. The tables' own curves are wrong by up
+    to 0.4."""
     shapes = (((0.8, 1.3, 1.0, 0), (4000, 4000, 4000, 4000), (2, 2, 2, 2)), ((0.9, 1.2, 0), (8000, 400, 5000), (1, 6, 2)), ((1.05, 1.2), (1000, 10000), (8, 1)))
     most = 0
     for i, (exponents, rows, bags) in enumerate(shapes):
@@ -110,11 +118,12 @@ def test_statistics_shared_caches(binary, folder):
                 check(abs(found - seen) < 0.03, f"{shapes[i]} at {factor}, {algorithm}: predicted {found:.4f}, measured {seen:.4f}")
                 lookups = expected_lookups(folder)
                 most = max(most, abs(np.average([predicted(h, factor, r) for h, r in zip(alone, rows)], weights=lookups) - seen))
-    check(most > 0.2, f"the tables' own curves are as good: {most}")  # else sharing was not needed
+    # otherwise sharing would not matter
+    check(most > 0.2, f"the tables' own curves are as good: {most}")
 
 
 def misses_of_plan(binary, folder, options, more):
-    """Rows that a training under the plan made with these options fetches from the host's memory."""
+    """Rows that a training under the plan made with these options fetches from host memory."""
     run(binary, 1, f"{DEVICE} {MODEL} {options} {more} -plan_output plan.json", folder)
     with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
         kernels = [table["compute_kernel"] for table in json.load(file)["tables"]]
@@ -124,7 +133,8 @@ def misses_of_plan(binary, folder, options, more):
 
 
 def test_statistics_choose(binary, folder):
-    """Device memory for one of two equal tables: with the statistics the one of hot ids has the cache, whatever their order."""
+    """The device has memory for one of two equal tables. With the statistics, the table of hot ids
+    has the cache, in any order."""
     for exponents in ((1.3, 0), (0, 1.3)):
         make(folder, exponents)
         statistics(folder)
@@ -137,7 +147,8 @@ def test_statistics_choose(binary, folder):
 
 
 def test_statistics_size_caches(binary, folder):
-    """embedding_offload_scaleup spends the device memory that is left on caches only where it has statistics: a fifth fewer misses at least."""
+    """embedding_offload_scaleup spends free device memory on caches only for tables with
+    statistics. There are at least a fifth fewer misses."""
     make(folder, (1.0, 1.2, 0))
     statistics(folder)
     home = f"{CACHED} -tables_cache_load_factor 0.05 -tables_sharding_types table_wise -topology_hbm_cap_per_rank 400000 -plan_proposers greedy,embedding_offload_scaleup"
@@ -147,7 +158,8 @@ def test_statistics_size_caches(binary, folder):
 
 
 def test_statistics_hit_rates(binary, folder):
-    """Tables of hot and cold ids: with -plan_cache_hit_rates, which the tool writes, the plan has fewer misses than without the statistics."""
+    """Tables of hot and cold ids: the tool writes -plan_cache_hit_rates, and with this option the
+    plan has fewer misses than without the statistics."""
     make(folder, (0.8, 1.3, 1.0, 0))
     statistics(folder)
     home = ("-tables_compute_kernels fused,fused_uvm_caching -tables_cache_load_factor 0.1 -tables_sharding_types table_wise -topology_hbm_cap_per_rank 680000 "

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""-trace: a file that tools can read, of the wanted steps of all ranks, in order; and a run that is not changed by it."""
+"""-trace writes a file that tools can read, with the requested steps of all ranks, in order. It
+does not change the run."""
 import json
 import os
 import re
@@ -14,7 +15,8 @@ STAGES = {"input_dist", "lookup", "output_dist", "dense forward", "dense backwar
 
 
 def load(path, ranks):
-    """{rank: {row: spans in their order}} of a trace; every rank and each of its rows has a name."""
+    """{rank: {row: spans in their order}} of a trace. Every rank and each of its rows has a
+    name."""
     with open(path, encoding="ascii") as file:
         trace = json.load(file)
     check(trace["otherData"]["ranks"] == ranks and trace["otherData"]["lost_spans"] == 0, f"otherData: {trace['otherData']}")
@@ -32,7 +34,8 @@ def load(path, ranks):
 
 
 def check_rows(rows, steps):
-    """Starts in order; on the first row steps, with stages inside that follow one another; elsewhere no overlap."""
+    """Starts are in order. The first row has steps, with stages inside that follow one another.
+    Other rows have no overlap."""
     for row, spans in rows.items():
         starts = [span["ts"] for span in spans]
         check(starts == sorted(starts), f"row {row}: starts not in order")
@@ -53,7 +56,8 @@ def check_rows(rows, steps):
 
 
 def test_trace(binary, folder):
-    """Every rank, step, stage, batch and exchange is there, under both ways to exchange; ranks' clocks agree: no rank ends a step before another starts it."""
+    """Every rank, step, stage, batch and exchange is present, for both ways to exchange. The ranks'
+    clocks agree: no rank ends a step before another rank starts it."""
     make(folder)
     wanted, state = train(binary, folder, "plain", 3, f"{MIXED} -steps 16")
     for name, ranks, more, steps in (("shared", 3, "", range(10, 16)), ("messages", 3, "-comm_shared_memory false -trace_first_step 0 -trace_steps 5", range(5)),
@@ -78,7 +82,8 @@ def test_trace(binary, folder):
 
 
 def test_trace_report(binary, folder):
-    """The report names the file and the overlap, shares of 0 to 100 %; a run that ends before its first step writes a valid, empty file and says so."""
+    """The report names the file and the overlap, with shares of 0 to 100 %. A run that ends before
+    its first step writes a valid, empty file and says so."""
     make(folder)
     shared = f"-data_train train.h5 -batch_size 12 -steps 8 {MODEL} {TABLES} {MIXED} -trace t.json"
     text = run(binary, 2, f"{shared} -trace_first_step 2 -trace_steps 3", folder).text
@@ -92,7 +97,7 @@ def test_trace_report(binary, folder):
 
 
 def test_trace_stopped(binary, folder):
-    """A run that is asked to stop leaves the whole file of what it did until then."""
+    """If a run is asked to stop, it writes the complete file of its work so far."""
     make(folder)
     job = Job(binary, 2, f"-data_train train.h5 -batch_size 12 -steps 100000000 {MODEL} {TABLES} {MIXED} -trace t.json -report_interval 0.05 "
                          "-output run.h5 -trace_first_step 0 -trace_steps 1000000000", folder)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Zero-collision tables (id_map zch): rows that are given to ids and taken back, the same on any number of ranks."""
+"""Zero-collision tables (id_map zch): rows are given to ids and taken back, equally on any number
+of ranks."""
 import os
 
 import h5py
@@ -10,13 +11,14 @@ from zch_reference import NONE, Bucket
 
 BATCH, DIM = 24, 4
 SHAPE = f"-tables_embedding_dim {DIM} -tables_min_partition 2 -dense_arch 8,4 -over_arch 8,1 -seed 5"
-# the words of a plan, and its ranks
+# options of a plan, and its ranks
 PLANS = [(1, "table_wise"), (2, "row_wise"), (3, "row_wise"), (2, "column_wise"), (4, "table_row_wise -topology_local_world_size 2"),
          (4, "grid_shard -topology_local_world_size 2"), (2, "table_wise -pipeline prefetch_sparse_dist")]
 
 
 def make(folder, samples=480, name="raw.h5"):
-    """Ids of two features that drift, of both signs and up to 63 bits: ids[feature][sample]."""
+    """Ids of two features that drift over time, with both signs and up to 63 bits:
+    ids[feature][sample]."""
     path = write_dataset(os.path.join(folder, name), samples, features={"seen": 10, "bought": 10})
     rng = np.random.default_rng(4)
     with h5py.File(path, "r+") as h:
@@ -42,14 +44,15 @@ def train(binary, folder, name, ranks, words, status=0):
 
 
 def batch_ids(ids, step):
-    """The ids of a global batch in their order: feature after feature, sample after sample."""
+    """The ids of a global batch in their order: feature by feature, sample by sample."""
     samples = [(step * BATCH + i) % len(ids[0]) for i in range(BATCH)]
     return np.concatenate([of[i] for of in ids for i in samples])
 
 
 @thinned
 def test_zch_reference(binary, folder):
-    """Every tensor of the map is that of TorchRec's module, written down in NumPy, for each policy, filter and interval."""
+    """Every tensor of the map equals that of TorchRec's module, written in NumPy, for each policy,
+    filter and interval."""
     ids = make(folder)
     for policy in ("lfu", "lru", "distance_lfu"):
         for name in thin(("none", "average", "dynamic"), ("none", "dynamic")):
@@ -70,7 +73,8 @@ def test_zch_reference(binary, folder):
 
 @thinned
 def test_zch_plans(binary, folder):
-    """-reproducible: the same bits of weights, states and maps for every plan and number of ranks, with one bucket and with several."""
+    """-reproducible: weights, states and maps have the same bits for every plan and number of
+    ranks, with one bucket and with several."""
     make(folder)
     for optimizer, buckets in thin((("rowwise_adagrad", 1), ("adam", 4), ("sgd", 4), ("lamb", 8)), (("rowwise_adagrad", 1), ("adam", 4))):
         words = f"-reproducible -steps 15 -table_t_zch_interval 2 -table_t_zch_policy distance_lfu -table_t_zch_buckets {buckets} -embedding_optimizer {optimizer}"
@@ -81,7 +85,8 @@ def test_zch_plans(binary, folder):
 
 
 def test_zch_caches(binary, folder):
-    """A row that changes hands leaves the cache in the right order: fused_uvm_caching has the bits of fused."""
+    """A row that is given to another id leaves the cache in the right order: fused_uvm_caching has
+    the bits of fused."""
     make(folder)
     words = "-reproducible -steps 15 -table_t_zch_interval 2 -table_t_sharding_types table_wise"
     wanted, _ = train(binary, folder, "fused", 1, options(48, words))
@@ -94,7 +99,8 @@ def test_zch_caches(binary, folder):
 
 @thinned
 def test_zch_resume(binary, folder):
-    """A run that was taken up in the middle of an interval, by another number of ranks and plan, ends as one that was not interrupted."""
+    """A run that was resumed in the middle of an interval, with another number of ranks and plan,
+    equals an uninterrupted one."""
     make(folder)
     for policy in thin(("lfu", "lru", "distance_lfu"), ("distance_lfu",)):
         words = f"-reproducible -table_t_zch_interval 5 -table_t_zch_policy {policy} -table_t_zch_buckets 3 -embedding_optimizer adam"
@@ -107,7 +113,8 @@ def test_zch_resume(binary, folder):
 
 
 def test_zch_rows(binary, folder):
-    """Rows that change hands start anew in weights and states; with zch_torchrec the states of other optimizers stay, as TorchRec's do."""
+    """Rows that are given to other ids start with new weights and states. With zch_torchrec, states
+    of other optimizers stay, as in TorchRec."""
     ids = make(folder)
     fixed = "-steps 6 -table_t_zch_interval 6 -table_t_init_fn constant -table_t_init_value 0.25 -embedding_learning_rate 0.5"
     for more, keeps in (("", False), ("-table_t_zch_torchrec", True)):
@@ -117,7 +124,7 @@ def test_zch_rows(binary, folder):
             last_ids = batch_ids(ids, step)
             slots, given = bucket.train(last_ids)
         found = tensors(path)
-        idle = sorted(set(given) - set(slots))  # given by the last batch, which does not use them
+        idle = sorted(set(given) - set(slots))  # given in the last batch, which does not use them
         check(len(given) > 5 and idle, f"{len(given)} rows change hands, {len(idle)} of them idle")
         check(np.all(found["embedding/t/weight"][idle] == 0.25), "a row that was given away has old weights")
         check(np.all(found["embedding/t/exp_avg"][idle] == 0), "a row that was given away has old states")
@@ -133,7 +140,8 @@ def test_zch_rows(binary, folder):
 
 
 def test_zch_served(binary, folder):
-    """Evaluations and predictions change nothing, find the rows of known ids, and give all others the bucket's last row."""
+    """Evaluations and predictions do not change the map. They find the rows of known ids, and give
+    the bucket's last row to all others."""
     ids = make(folder)
     path, _ = train(binary, folder, "model", 2, options(40, "-steps 20 -table_t_zch_interval 4 -table_t_zch_buckets 2 -data_eval raw.h5 -eval_every 3"))
     plain, _ = train(binary, folder, "plain", 2, options(40, "-steps 20 -table_t_zch_interval 4 -table_t_zch_buckets 2"))
@@ -161,7 +169,8 @@ def test_zch_served(binary, folder):
 
 
 def test_zch_kinds(binary, folder):
-    """Sequences, means, weights by position, accumulation and an averaged model, on two ranks as on one."""
+    """Sequences, means, position weights, accumulation and an averaged model give the same result
+    on two ranks as on one."""
     make(folder)
     for words in ("-table_t_pooling mean", "-table_t_pooling none", "-table_t_pooling none -table_t_sequence_pooling max", "-accumulate_steps 2", "-table_t_data_type bf16"):
         both = [train(binary, folder, f"kind{ranks}", ranks, options(48, f"-reproducible -steps 9 -table_t_zch_interval 2 -table_t_zch_buckets 2 {words} "
@@ -170,7 +179,8 @@ def test_zch_kinds(binary, folder):
 
 
 def test_zch_refused(binary, folder):
-    """What does not go with rows that are given to ids is refused by name; a map whose tensors disagree is damaged, with the bucket's number."""
+    """Options that do not support rows given to ids are refused by name. If the tensors of a map
+    disagree, the map is damaged, and the message has the bucket's number."""
     make(folder)
     for words, ranks, names in (("-table_t_sharding_types data_parallel", 2, ("data_parallel|sharding_types",)), ("-table_t_zch_buckets 5", 1, ("num_embeddings", "50 rows")),
                                 ("-table_t_zch_buckets 48", 1, ("one row a bucket",)), ("-ebc_variable_batch", 2, ("-ebc_variable_batch", "id_map zch")),

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A bucket of a zero-collision table in NumPy: src/RULES.md, rule A32, with nothing else than sorts.
+"""A bucket of a zero-collision table in NumPy, only with sorts: src/RULES.md, rule A32.
 
-Source: TorchRec MCHManagedCollisionModule, LFU_EvictionPolicy, LRU_EvictionPolicy and DistanceLFU_EvictionPolicy."""
+Source: TorchRec MCHManagedCollisionModule, LFU_EvictionPolicy, LRU_EvictionPolicy and
+DistanceLFU_EvictionPolicy.
+"""
 import numpy as np
 
-NONE = np.iinfo(np.int64).max  # the raw id of an entry without one
+NONE = np.iinfo(np.int64).max  # the raw id of an entry without an id
 
 
 class Bucket:
@@ -17,7 +19,7 @@ class Bucket:
         self.capacity = self.seen = None
 
     def find(self, ids):
-        """(places, whether an id is there), among all entries but the last."""
+        """(places, whether an id is present), among all entries except the last."""
         at = np.searchsorted(self.entry["raw"][:-1], ids)
         return at, self.entry["raw"][at] == ids
 
@@ -32,7 +34,7 @@ class Bucket:
         return counts.astype(np.float32) > limit
 
     def evict(self):
-        """Gives rows to ids of the history; returns the slots that changed hands."""
+        """Give rows to ids of the history. Returns the slots whose id changed."""
         ids, where, counts = np.unique(self.seen["raw"], return_inverse=True, return_counts=True)
         came = np.zeros(len(ids), self.entry.dtype)
         came["raw"], came["count"] = ids, counts
@@ -54,7 +56,7 @@ class Bucket:
         return given
 
     def train(self, ids):
-        """(slots of the ids, slots that changed hands)."""
+        """(slots of the ids, slots whose id changed)."""
         given = np.zeros(0, np.int64)
         self.iteration += 1
         if self.capacity is None:
