@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Bad inputs, each by name: what the program says of it, with which exit status on every rank, how fast, and what it leaves alone.
+"""Bad inputs, each with a name: the program's message, its exit status on every rank, its speed,
+and the files that it must not change.
 
   badinput.py --binary BINARY GROUP          run the cases of cases_GROUP.py
-  badinput.py --binary BINARY GROUP -k NAME  only those whose name contains NAME
-  badinput.py --list                         name all cases of all groups
+  badinput.py --binary BINARY GROUP -k NAME  only the cases whose name contains NAME
+  badinput.py --list                         list the cases of all groups
 
-A case is a good run made bad in one way. Every one of them must: end within 10 s (longer on a busy machine); print exactly one message
-"trshard: error: ..." that matches the case's pattern (it names the option, or the file and dataset); leave with the
-case's status on every rank; leave the results and the checkpoint of an earlier run byte for byte as they were; and leave no
-temporary file. Cases that end with 0 are inputs that only look bad, or that options allow.
+A case is a good run with one change that makes it bad. Every case must end within 10 s (longer on a
+busy machine), and print exactly one message "trshard: error: ..." that matches the case's pattern
+(it names the option, or the file and dataset). Every rank must end with the case's status. An
+earlier run's results and checkpoint must stay unchanged, byte for byte, and no temporary file may
+remain. Cases that end with 0 are inputs that only look bad, or that options allow.
 """
 import argparse
 import dataclasses
@@ -28,7 +30,9 @@ from trsrun import Failed, check
 GROUPS = ["options", "option_files", "model", "files", "datasets", "ids", "checkpoints", "predict", "plans", "outputs", "disks", "training", "features"]
 LIMIT_S = 10
 LARGE_BYTES = 64 << 20
-TWO_RANKS_EVERY = 8  # cases, unless they name their number; the others have one rank, which ends in a third of the time. TRS_LONG: two for all
+# cases, unless they give a number of ranks; the other cases have one rank, which takes a third of
+# the time. TRS_LONG: two ranks for all
+TWO_RANKS_EVERY = 8
 GOOD = {"-data_train": "train.h5", "-batch_size": "8", "-steps": "3", "-output": "out/run.h5", "-checkpoint_final": "out/final.h5",
         "-tables_embedding_dim": "4", "-dense_arch": "8,4", "-over_arch": "8,1", "-seed": "1"}
 
@@ -37,14 +41,16 @@ GOOD = {"-data_train": "train.h5", "-batch_size": "8", "-steps": "3", "-output":
 class Case:
     name: str
     status: int
-    message: str = ""  # pattern of the error's text; without one there must be no error
-    options: str = ""  # instead of or beside the good ones
-    prepare: typing.Optional[typing.Callable] = None  # (folder): makes the files; the good dataset is train.h5
-    after: typing.Optional[typing.Callable] = None  # (folder, result): more to check
-    ranks: typing.Optional[int] = None  # with 3, mpirun's own exit status counts, too; None: two, or with others one (main)
-    without: tuple = ()  # good options left out
+    message: str = ""  # pattern of the error's text; if empty, there must be no error
+    options: str = ""  # in place of good options, or in addition
+    # (folder): makes the files; the good dataset is train.h5
+    prepare: typing.Optional[typing.Callable] = None
+    after: typing.Optional[typing.Callable] = None  # (folder, result): additional checks
+    # with 3, mpirun's exit status is checked, too; None: two, or one for other cases (main)
+    ranks: typing.Optional[int] = None
+    without: tuple = ()  # good options to omit
     environment: typing.Optional[dict] = None
-    prelude: str = ""  # shell in front of each rank
+    prelude: str = ""  # shell code before each rank
 
     def words(self):
         given = shlex.split(self.options)
@@ -53,7 +59,8 @@ class Case:
 
 
 def snapshot(folder):
-    """path -> bytes of every file below folder, of a very large one its size and time; folders and what is not a file have None."""
+    """path -> bytes of every file below the folder, or size and time for a very large file. Folders
+    and special files have None."""
     found = {}
     for where, folders, files in os.walk(folder):
         for name in folders + files:
@@ -77,7 +84,7 @@ def check_error(case, result):
 
 
 def run_case(case, binary, folder, good):
-    """Runs one case in a folder of its own; raises Failed."""
+    """Run one case in its own folder. Raises Failed."""
     shutil.copytree(good, folder)
     if case.prepare:
         case.prepare(folder)
@@ -90,7 +97,8 @@ def run_case(case, binary, folder, good):
     after = snapshot(folder)
     check(not [name for name in after if name.endswith(".tmp")], f"temporary files: {[n for n in after if n.endswith('.tmp')]}")
     if case.status:
-        kept = lambda name: before[name] in (after.get(name), after.get(name + ".~1~"))  # a backup keeps it, too
+        # a backup counts, too
+        kept = lambda name: before[name] in (after.get(name), after.get(name + ".~1~"))
         changed = [name for name in before if not kept(name)]
         check(not changed, f"changed: {changed}")
     if case.after:
@@ -99,7 +107,7 @@ def run_case(case, binary, folder, good):
 
 
 def make_good(binary, folder):
-    """What every case starts from: the dataset, and the results and the checkpoint of a good run."""
+    """Make the start of every case: the dataset, and the results and checkpoint of a good run."""
     os.makedirs(os.path.join(folder, "out"))
     trsrun.write_dataset(os.path.join(folder, "train.h5"))
     trsrun.run(binary, 2, Case("good", 0).words(), folder)
@@ -127,9 +135,10 @@ def main():
         print(f"skipped: {skip}")
         return trsrun.SKIPPED
     n_failed = 0
-    os.environ["TRS_BINARY"] = os.path.abspath(args.binary)  # for checks that run it once more
+    os.environ["TRS_BINARY"] = os.path.abspath(args.binary)  # for checks that run the program again
     cases = [case for case in cases_of(args.group) if args.k in case.name]
-    two_ranks = getattr(importlib.import_module(f"cases_{args.group}"), "TWO_RANKS", False)  # a group whose cases are about the split
+    # a group whose cases are about the division over ranks
+    two_ranks = getattr(importlib.import_module(f"cases_{args.group}"), "TWO_RANKS", False)
     with tempfile.TemporaryDirectory(prefix="trshard-badinput-", ignore_cleanup_errors=True) as work:
         good = os.path.join(work, ".good")
         make_good(os.path.abspath(args.binary), good)

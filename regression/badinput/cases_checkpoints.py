@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checkpoints to start or resume from."""
+"""Checkpoints for a start or a resume."""
 import os
 import shutil
 
@@ -16,7 +16,8 @@ FROM = "-init_from bad.h5"
 
 
 def bad(change=None, damage=None, sums=False):
-    """A prepare function: bad.h5 is the good checkpoint, edited as HDF5 (without checksums unless `sums`) or as bytes."""
+    """A prepare function: bad.h5 is the good checkpoint, edited as HDF5 (without checksums unless
+    `sums`) or as bytes."""
     def prepare(folder):
         path = os.path.join(folder, "bad.h5")
         shutil.copyfile(os.path.join(folder, "out", "final.h5"), path)
@@ -36,7 +37,7 @@ def turned(name, convert):
 
 
 def flipped(name):
-    """Damage: one bit of the last element of a tensor."""
+    """Flip one bit of a tensor's last element."""
     def damage(path):
         with h5py.File(path) as h:
             tensor = h[name]
@@ -54,7 +55,8 @@ def outside(h):
 
 
 def folder_with(*damages, first=1):
-    """A prepare function: ckpt/ holds the good checkpoint as steps `first` on, each with its damage, damage(path) (None: none)."""
+    """A prepare function: ckpt/ holds the good checkpoint as steps from `first` on. Each step has
+    its damage, damage(path) (None: none)."""
     def prepare(folder):
         os.makedirs(os.path.join(folder, "ckpt"))
         for step, damage in enumerate(damages, first):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Datasets with a part missing, of the wrong type or shape, or with contents that disagree."""
+"""Datasets with a missing part, a wrong type or shape, or inconsistent contents."""
 import os
 import shutil
 
@@ -31,7 +31,7 @@ def element(name, index, value):
 
 
 def extended(h):
-    """One id more than the lengths speak of."""
+    """One more id than the lengths declare."""
     values = h["sparse/values"][()]
     del h["sparse/values"]
     h["sparse/values"] = np.append(values, values[:1])
@@ -42,7 +42,7 @@ def shifted_offsets(values):
 
 
 def single_ids(h, ids):
-    """Every sample has one of these ids of the first feature, and none of the others."""
+    """Every sample has one of these ids for the first feature, and no id for the others."""
     lengths = np.zeros_like(h["sparse/lengths"][()])
     lengths[:, 0] = 1
     for name, values in (("lengths", lengths), ("offsets", np.arange(len(ids) + 1)), ("values", ids.astype(np.int32))):
@@ -51,7 +51,7 @@ def single_ids(h, ids):
 
 
 def evaluation(**more):
-    """A prepare function: eval.h5, in something not like train.h5."""
+    """A prepare function: eval.h5, which differs in something from train.h5."""
     def prepare(folder):
         trsrun.write_dataset(os.path.join(folder, "eval.h5"), **more)
     return prepare
@@ -83,7 +83,8 @@ def weighted(index, value):
 
 
 def weighted_in_second(index, value):
-    """A prepare function: train.h5 and second.h5 with weights of ids, of which the second has a bad one."""
+    """A prepare function: train.h5 and second.h5 have weights of ids, and one weight of the second
+    file is bad."""
     def prepare(folder):
         trsrun.write_dataset(os.path.join(folder, "train.h5"), weighted=True)
         second(lambda h: h["sparse/weights"].__setitem__(index, value), weighted=True)(folder)
@@ -91,7 +92,7 @@ def weighted_in_second(index, value):
 
 
 def sample_weights(value, row=17):
-    """A prepare function: samples of train.h5 weigh 1, but one of them."""
+    """A prepare function: the samples of train.h5 have weight 1, except one."""
     def prepare(folder):
         weights = np.ones(40, np.float32)
         weights[row] = value
@@ -104,7 +105,8 @@ def names_of(h, names):
 
 
 def labelled(change=None, eval_labels=None, second_labels=None):
-    """A prepare function: train.h5 with the labels click and buy but for the change; eval.h5 and second.h5 with others, () for one without a name."""
+    """A prepare function: train.h5 with the labels click and buy, except for the change. eval.h5
+    and second.h5 have other labels; () is a label without a name."""
     def prepare(folder):
         path = trsrun.write_dataset(os.path.join(folder, "train.h5"), labels=["click", "buy"])
         for name, labels in (("eval.h5", eval_labels), ("second.h5", second_labels)):
@@ -117,7 +119,7 @@ def labelled(change=None, eval_labels=None, second_labels=None):
 
 
 def second(change=None, **more):
-    """A prepare function: second.h5, a file to go with train.h5 but for the change."""
+    """A prepare function: second.h5, which fits train.h5 except for the change."""
     def prepare(folder):
         path = trsrun.write_dataset(os.path.join(folder, "second.h5"), seed=8, **more)
         if change:
@@ -127,7 +129,8 @@ def second(change=None, **more):
 
 
 def heap(offset, n, value=0):
-    """A prepare function: in the heap of the names' strings, n bytes from `offset` on become `value`."""
+    """A prepare function: in the heap of the names' strings, n bytes from `offset` on become
+    `value`."""
     def prepare(folder):
         path = os.path.join(folder, "train.h5")
         with open(path, "rb") as file:
@@ -140,7 +143,8 @@ def heap(offset, n, value=0):
 
 
 def chunk_elsewhere(name, place=None):
-    """A prepare function: in an old file, whose index has no checksums, the first chunk of a dataset is said to lie elsewhere; as a rule behind the end."""
+    """A prepare function: in an old file, whose index has no checksums, the address of a dataset's
+    first chunk is changed, by default to beyond the end."""
     def prepare(folder):
         path = os.path.join(folder, "train.h5")
         rewrite(folder, libver="earliest")
@@ -308,7 +312,7 @@ CASES = [
 
 
 def rewrite(folder, libver, **filters):
-    """train.h5 once more, stored in another way."""
+    """Write train.h5 again with another storage layout."""
     path = os.path.join(folder, "train.h5")
     with h5py.File(path) as old, h5py.File(path + ".new", "w", libver=libver) as new:
         new.attrs.update(old.attrs)

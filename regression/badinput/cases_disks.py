@@ -21,7 +21,8 @@ def skip():
 
 
 def disk(size, read_only=False, filled=False):
-    """A prepare function: small/ is a disk of that size with an earlier result on it, read-only or filled to the last byte."""
+    """A prepare function: small/ is a disk of this size with an earlier result. It is read-only, or
+    filled to the last byte."""
     def prepare(folder):
         small = os.path.join(folder, "small")
         os.makedirs(small)
@@ -47,7 +48,7 @@ def nothing_new(folder, _):
 
 
 def weights_kept(folder, result):
-    """What cannot be written elsewhere costs no weights."""
+    """If another output cannot be written, the weights are still saved."""
     nothing_new(folder, result)
     check(os.path.exists(os.path.join(folder, "new.h5")) or glob.glob(os.path.join(folder, "kept", "step-*.h5")), f"no weights: {os.listdir(folder)}")
 

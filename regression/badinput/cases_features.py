@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sequence tables and position weights: options that do not go together, bags that are too long, checkpoints of other shapes."""
+"""Sequence tables and position weights: incompatible options, bags that are too long, checkpoints
+of other shapes."""
 import json
 import os
 
@@ -11,7 +12,8 @@ from trsrun import check
 
 SEQUENCES = "-tables_pooling none"
 CONCAT = "-tables_pooling none -tables_sequence_pooling concat"
-POSITIONS = "-tables_position_weighted true -tables_max_feature_lengths 3"  # the good dataset's bags have up to 3 ids
+# the good dataset's bags have up to 3 ids
+POSITIONS = "-tables_position_weighted true -tables_max_feature_lengths 3"
 
 
 def has_tensors(folder, _):
@@ -22,7 +24,8 @@ def has_tensors(folder, _):
 
 
 def checkpoint(length):
-    """init.h5: a whole checkpoint of the good model, with position weights of this length; None: without them."""
+    """init.h5: a whole checkpoint of the good model, with position weights of this length (None:
+    without)."""
     def prepare(folder):
         shapes = {"embedding/user/weight": (50, 4), "embedding/item/weight": (30, 4), "embedding/tag/weight": (20, 4),
                   "dense/dense_arch/0/weight": (8, 3), "dense/dense_arch/0/bias": (8,), "dense/dense_arch/1/weight": (4, 8), "dense/dense_arch/1/bias": (4,),
@@ -36,7 +39,8 @@ def checkpoint(length):
 
 
 def plan_of_rows(folder):
-    """plan.json: every table table_row_wise on the one host, which the planner does not offer for sequences but a plan file may."""
+    """plan.json: every table is table_row_wise on the only host. The planner does not offer this
+    for sequences, but a plan file may contain it."""
     cost = {"storage": {"hbm": 0, "ddr": 0}, "perf": {"fwd_compute": 0, "fwd_comms": 0, "bwd_compute": 0, "bwd_comms": 0, "prefetch_compute": 0}}
     tables, devices = [], [{"rank": r, **cost} for r in range(2)]
     for name, rows in (("user", 50), ("item", 30), ("tag", 20)):
@@ -106,7 +110,7 @@ CASES = [
          "-table_tag_position_weighted true -table_tag_max_feature_lengths 1", ranks=3),
     Case("checkpoint_with_other_lengths", 65, r"init.h5.*/dense/position_weights/user/weight.*4.*3", f"{POSITIONS} -init_from init.h5", prepare=checkpoint(4)),
     Case("checkpoint_without_positions", 65, r"init.h5 has no dataset /dense/position_weights/user/weight", f"{POSITIONS} -init_from init.h5", prepare=checkpoint(None)),
-    # good ones
+    # good cases
     Case("checkpoint_with_positions", 0, options=f"{POSITIONS} -init_from init.h5", prepare=checkpoint(3)),
     Case("checkpoint_with_positions_that_nobody_has", 0, options="-init_from init.h5", prepare=checkpoint(3)),
     Case("positions_are_written", 0, options=POSITIONS, after=has_tensors),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Datasets that are no proper HDF5 files, or lead out of themselves."""
+"""Datasets that are invalid HDF5 files, or that refer to other files."""
 import gzip
 import os
 
@@ -24,7 +24,7 @@ def content(data):
 
 
 def shortened(share=None, drop=0):
-    """A prepare function: only the first part of the file, or all but its last bytes."""
+    """A prepare function: only the first part of the file, or all except its last bytes."""
     def prepare(folder):
         path = os.path.join(folder, "train.h5")
         size = os.path.getsize(path)
@@ -42,7 +42,7 @@ def instead(make):
 
 
 def replaced(name, make):
-    """edit() that takes /name away and calls make(file, old values)."""
+    """edit() that removes /name and calls make(file, old values)."""
     def change(h):
         values = h[name][()]
         del h[name]
@@ -79,7 +79,7 @@ def huge_chunk(h, values):
 
 
 def flip_compressed(folder):
-    """A gzip-compressed, checksummed chunk with one bit changed."""
+    """A gzip-compressed, checksummed chunk with one flipped bit."""
     path = os.path.join(folder, "train.h5")
     with h5py.File(path, "r+", libver="latest") as h:
         values = h["labels"][()]

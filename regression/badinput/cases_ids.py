@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ids outside of their tables under each -bounds_check_mode, and id -1, which is pruned."""
+"""Ids outside their tables under each -bounds_check_mode, and id -1, which is pruned."""
 import os
 
 import h5py
@@ -8,11 +8,11 @@ import numpy as np
 import trsrun
 from badinput import Case
 
-TAG = 2  # the key of the feature that is changed; its table has 20 rows
+TAG = 2  # key of the changed feature; its table has 20 rows
 
 
 def place_of(h, sample, feature):
-    """Where the first id of a feature of a sample stands in values; the sample must have one."""
+    """The position in values of the first id of a sample's feature. The sample must have an id."""
     lengths = h["sparse/lengths"][()]
     assert lengths[sample, feature] > 0
     return int(h["sparse/offsets"][sample] + lengths[sample, :feature].sum())
@@ -23,7 +23,8 @@ def samples_with(h, feature):
 
 
 def ids(*changes, name="train.h5"):
-    """A prepare function: for each (i, id) the i-th sample that has TAG gets this id; also written down for `equals`."""
+    """A prepare function: for each (i, id), the i-th sample that has TAG gets this id. It is also
+    recorded for `equals`."""
     def prepare(folder):
         with h5py.File(os.path.join(folder, name), "r+") as h:
             for i, value in changes:
@@ -47,7 +48,8 @@ def without_id(folder):
 
 
 def plain_copy(change):
-    """A prepare function: plain.h5 is the good dataset with `change`, the dataset a run must behave like."""
+    """A prepare function: plain.h5 is the good dataset with `change`. A run must behave as with
+    this dataset."""
     def prepare(folder):
         with open(os.path.join(folder, "train.h5"), "rb") as good, open(os.path.join(folder, "plain.h5"), "wb") as out:
             out.write(good.read())
@@ -63,7 +65,8 @@ def both(*steps):
 
 
 class EqualsPlain:
-    """An after check: the same losses and weights, bit for bit, as with plain.h5. Needs the binary, found from the run itself."""
+    """An after check: losses and weights have the bits of a run with plain.h5. It needs the binary,
+    which it finds from the run."""
 
     def __init__(self, options=""):
         self.options = options
@@ -79,7 +82,7 @@ class EqualsPlain:
 
 
 class Warns(EqualsPlain):
-    """An after check: there is a warning that counts the ids, too."""
+    """An after check: a warning counts the ids, too."""
 
     def __call__(self, folder, result):
         lines = [line for line in result.text.splitlines() if "warning" in line and "tag" in line]

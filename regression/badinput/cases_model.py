@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Options that are good by themselves and not together, or not with this dataset or machine."""
+"""Options that are valid separately, but not together, or not with this dataset or machine."""
 import json
 import os
 

@@ -13,7 +13,7 @@ def link(folder):
 
 
 def steps_done(n):
-    """A check: the run took n steps, and its configuration says so once."""
+    """A check: the run took n steps, and its configuration contains the number once."""
     def look(folder, result):
         check(f"step {n}/{n} " in result.text, f"not {n} steps:\n{result.text[-2000:]}")
         told = [line for line in str(trsrun.attribute(os.path.join(folder, "out", "run.h5"), "options")).splitlines() if line.lower().startswith("-steps ")]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Outputs that cannot be created. They are found before the first step, not after the last one."""
+"""Outputs that cannot be created. The program detects this before the first step, not after the
+last."""
 import os
 
 from badinput import Case
@@ -16,26 +17,26 @@ def not_reached(_, result):
 
 
 def link(folder):
-    """link.h5 -> victim.h5: what is written to the link takes the place of victim.h5."""
+    """link.h5 -> victim.h5: the output that is written to the link replaces victim.h5."""
     holds("victim.h5", "precious\n")(folder)
     os.symlink("victim.h5", os.path.join(folder, "link.h5"))
 
 
 def through_link(folder, _):
-    """A check: the link stays, and leads to the new file."""
+    """A check: the link stays, and points to the new file."""
     check(os.path.islink(os.path.join(folder, "link.h5")), "the link is gone")
     with open(os.path.join(folder, "victim.h5"), "rb") as file:
         check(file.read() != b"precious\n", "victim.h5 is what it was")
 
 
 def victim_is_kept(folder, result):
-    """The same, and what the link led to before is a backup beside the new file."""
+    """The same, and the link's old target is a backup beside the new file."""
     through_link(folder, result)
     check(open(os.path.join(folder, "victim.h5.~1~"), encoding="ascii").read() == "precious\n", "victim.h5 is lost")
 
 
 def left_over(folder):
-    """What a killed run of the same name left behind, and a file of somebody else's."""
+    """Files that a killed run of the same name left, and another program's file."""
     for name in (".run.h5.0123456789abcdef.tmp", ".other.h5.0123456789abcdef.part"):
         holds(f"out/{name}", "rubbish")(folder)
 
@@ -49,7 +50,7 @@ BENCH = "-task bench -bench_bytes 1KiB -bench_table_bytes 1MiB -bench_topology"
 
 
 def is_plan(name):
-    """A check: this new file is a whole plan, also where its name is a link."""
+    """A check: this new file is a complete plan, also if its name is a link."""
     def look(folder, result):
         with open(os.path.join(folder, name), encoding="ascii") as file:
             check(file.read().startswith('{"format": "trshard-plan"'), f"{name} is no plan")
@@ -68,7 +69,7 @@ NEW = "-output new.h5 -checkpoint_final weights.h5"
 
 
 def complete(folder, _):
-    """The report was lost, the run's files were not."""
+    """The report was lost, but the run's files were not."""
     check(len(losses(os.path.join(folder, "new.h5"))) == 3, "no results")
     check(attribute(os.path.join(folder, "weights.h5"), "step") == 3, "no weights")
 
@@ -132,7 +133,8 @@ CASES = [
     Case("bench_topology_is_a_link", 0, "", f"{BENCH} link.h5", link, through_link),
     Case("quant_checkpoint_name_of_256_bytes", 73, r"cannot be created: File name too long",
          f"-task predict -data_eval train.h5 -init_from out/final.h5 -quant_checkpoint {LONG}"),
-    # what mpirun writes to is its own; a rank of a batch system, or alone, has the file itself
+    # Under mpirun, mpirun holds the output file. A rank of a batch system, or without mpirun,
+    # writes to the file itself.
     Case("stdout_on_a_full_disk", 74, r"standard output cannot be written", NEW, after=complete, ranks=1, prelude="exec >/dev/full; "),
     Case("stdout_on_a_full_disk_two_ranks", 74, r"standard output cannot be written", NEW, after=complete, prelude="exec >/dev/full; "),
     Case("stdout_on_a_full_disk_three_ranks", 74, r"standard output cannot be written", NEW, after=complete, ranks=3,

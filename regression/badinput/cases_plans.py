@@ -10,7 +10,7 @@ from trsrun import check
 
 
 def plan(change=None, text=None, options="-tables_sharding_types row_wise"):
-    """A prepare function: plan.json is what the planner itself makes of the good case, changed."""
+    """A prepare function: plan.json is the planner's own plan for the good case, with a change."""
     def prepare(folder):
         path = os.path.join(folder, "plan.json")
         trsrun.run(os.environ["TRS_BINARY"], 1, Case("plan", 0, options="-task plan -topology_world_size 2 -topology_compute_device cpu "
@@ -27,7 +27,7 @@ def plan(change=None, text=None, options="-tables_sharding_types row_wise"):
 
 
 def hole(name, n_bytes):
-    """A prepare function: a file of zeros, which takes no room on the disk."""
+    """A prepare function: a sparse file of zeros, which takes no space on the disk."""
     def prepare(folder):
         with open(os.path.join(folder, name), "wb") as out:
             out.truncate(n_bytes)

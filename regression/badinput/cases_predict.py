@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Inference with quantised tables: what it refuses, and what training and evaluation refuse of it."""
+"""Inference with quantised tables: inputs that it refuses, and quantised inputs that training and
+evaluation refuse."""
 import os
 
 import numpy as np
@@ -17,7 +18,8 @@ ROWS = "embedding/user/weight_quantised"
 
 
 def quantised(change=None, damage=None):
-    """A prepare function: bad.h5 is the good run's checkpoint with int8 tables, edited (without checksums then) or damaged."""
+    """A prepare function: bad.h5 is the good run's checkpoint with int8 tables, edited (and then
+    without checksums) or damaged."""
     def prepare(folder):
         path = os.path.join(folder, "bad.h5")
         trsrun.run(os.environ["TRS_BINARY"], 1, Case("quantise", 0, options=f"{PREDICT} -init_from out/final.h5 -tables_data_type int8 "
@@ -30,7 +32,7 @@ def quantised(change=None, damage=None):
 
 
 def edited(name, convert):
-    """A change of a dataset's values that keeps its attributes."""
+    """Change a dataset's values and keep its attributes."""
     def change(h):
         values, attributes = h[name][()], dict(h[name].attrs)
         del h[name]
@@ -51,12 +53,12 @@ def put(row, column, value):
 
 
 def endless_scale(h):
-    """Row 3's scale is infinite: a table that no quantisation makes."""
+    """Row 3's scale is infinite, which no quantisation produces."""
     h[ROWS][3, 0:2] = np.frombuffer(np.float16(np.inf).tobytes(), np.uint8)
 
 
 def plan(sharder, change=None):
-    """A prepare function: plan.json of the good case, made for training or quant."""
+    """A prepare function: plan.json of the good case, made for training or for quant."""
     return cases_plans.plan(change, options=f"-plan_sharder {sharder} -tables_sharding_types column_wise -tables_min_partition 2")
 
 
@@ -72,7 +74,7 @@ CASES = [
     Case("towers_of_no_towers", 64, r"-predict_towers .*only -interaction two_tower", f"{PREDICT} -init_from out/final.h5 -predict_towers query", without=("-checkpoint_final",)),
     Case("tower_unknown", 64, r'-predict_towers .*no tower "user", expected query or candidate', f"{PREDICT} -init_from out/final.h5 -predict_towers user", without=("-checkpoint_final",)),
     Case("recall_of_no_towers", 64, r"-eval_recall_at .*only -interaction two_tower", "-task eval -data_eval train.h5 -init_from out/final.h5 -eval_recall_at 5", without=("-checkpoint_final",)),
-    # what to predict with
+    # checkpoints for a prediction
     Case("no_checkpoint", 64, r"-init_from is missing: -task predict needs a checkpoint", PREDICT),
     Case("no_data", 64, r"-data_eval is missing", "-task predict -init_from out/final.h5"),
     Case("checkpoint_missing", 66, r"bad\.h5: cannot be opened", FROM),

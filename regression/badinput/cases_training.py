@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a training measures, watches and keeps: metrics, early stopping, the best checkpoint."""
+"""A training's metrics, early stopping and best checkpoint."""
 import os
 import re
 
@@ -21,12 +21,14 @@ def evaluation(folder):
 
 
 def attribute(name, change):
-    """A prepare function: ckpt/ holds the good checkpoint, its attribute of that name changed: change(numbers) -> numbers, None drops it."""
+    """A prepare function: ckpt/ holds the good checkpoint, with this attribute changed:
+    change(numbers) -> numbers, None removes it."""
     def damage(path):
         with h5py.File(path, "r+") as h:
             numbers = change(np.array(h.attrs[name]))
             del h.attrs[name]
-            if name in h["checksums"].attrs:  # as a faulty writer would have left it, not a damaged disk
+            # like a faulty program's output, not like a damaged disk
+            if name in h["checksums"].attrs:
                 del h["checksums"].attrs[name]
             if numbers is not None:
                 h.attrs[name] = numbers
@@ -44,7 +46,8 @@ def unlabelled(folder):
 
 
 def unused_row(folder):
-    """A row of table user that no sample of train.h5 has: what is in it cannot be seen in a loss."""
+    """A row of table user that no sample of train.h5 has, so that its content does not affect a
+    loss."""
     with h5py.File(os.path.join(folder, "train.h5")) as h:
         sparse = h["sparse"]
         feature = list(sparse.attrs["features"]).index("user")
@@ -54,7 +57,8 @@ def unused_row(folder):
 
 
 def poisoned(name, value):
-    """A prepare function: bad.h5 is the good checkpoint with a row of table user that is not finite."""
+    """A prepare function: bad.h5 is the good checkpoint, with a row of table user that is not
+    finite."""
     def change(h):
         values = h[name][()]
         values[unused_row(os.path.dirname(h.filename))] = value
@@ -63,7 +67,8 @@ def poisoned(name, value):
 
 
 def of_other(name):
-    """A prepare function: ckpt/ holds the good checkpoint whose state says that it is of this optimizer."""
+    """A prepare function: ckpt/ holds the good checkpoint, whose state claims to be of this
+    optimizer."""
     change = attribute_of("embedding/user/momentum1", "optimizer", name)
     return folder_with(lambda path: edit_checkpoint(path, change, sums=True), first=3)
 

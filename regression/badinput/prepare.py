@@ -6,7 +6,7 @@ import h5py
 
 
 def holds(name, content):
-    """A prepare function: the file of that name holds this text, or these bytes."""
+    """A prepare function: the file with this name holds this text, or these bytes."""
     def prepare(folder):
         with open(os.path.join(folder, name), "wb") as out:
             out.write(content if isinstance(content, bytes) else content.encode())
@@ -26,7 +26,7 @@ def edit_checkpoint(path, change, sums=False):
 
 
 def attribute_of(where, name, value):
-    """A change of a file's object: the attribute has this value, None removes it."""
+    """Change a file's object: the attribute gets this value; None removes it."""
     def change(h):
         if value is None:
             del h[where].attrs[name]
