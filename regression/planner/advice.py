@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""advice.py TRSHARD: whatever -task plan advises is done exactly as printed, on varied problems, and gives what was promised.
+"""advice.py TRSHARD: the test follows every advice of -task plan exactly as printed, on varied
+problems, and gets the promised result.
 
-Every line of advice is read from the output: better plans, changes that give a plan, options that relax a shortage, the reason of -plan_explain, the
-copies of the tables, and the bound that no plan can beat."""
+Every line of advice is read from the output: better plans, changes that give a plan, options that
+relax a shortage, the reason of -plan_explain, the copies of the tables, and the bound that no plan
+can beat.
+"""
 import os
 import random
 import re
@@ -20,7 +23,8 @@ DIGITS = 6e-4  # numbers are printed with four digits
 
 
 def words_of(line):
-    """The words of a command line in a line of advice; what follows in brackets explains them."""
+    """The words of a command line in a line of advice. The text in brackets after them is an
+    explanation."""
     return shlex.split(re.split(r" \(|; ", line)[0])
 
 
@@ -72,7 +76,7 @@ def check_better(c, folder, seed):
 
 
 def relaxed(options, name):
-    """Words that follow a name of "Relax: ...", or None where it is no option of the planner."""
+    """The words after a name in "Relax: ...", or None if the name is no option of the planner."""
     twice = {"topology_hbm_cap": 80 * 10**9, "topology_ddr_cap": 80 * 10**9, "topology_world_size": 8}
     half = {"plan_batch_size": 512, "batch_size": 512, "plan_storage_reservation_percentage": 0.15, "plan_storage_reservation_bytes": 0,
             "plan_parameter_multiplier": 6, "plan_dense_tensor_estimate": 2**28, "plan_replicas": 1, "plan_dense_parameter_bytes": 0}
@@ -99,7 +103,8 @@ def shortage(text):
 
 
 def check_relax(c, folder, name, options, text, lines):
-    """Each option named relaxes the shortage: there is a plan, less is short, or the rest packs badly. The lines of changes were tried already."""
+    """Each named option relaxes the shortage: there is a plan, less memory is missing, or the
+    tables only fail to pack. The proposed changes were tried before."""
     found = re.search(r"Relax: (.*)$", text, re.M)
     before = shortage(text)
     for option in re.split(r", (?=-)", found.group(1).split(". ")[0]) if found and before else []:
@@ -145,7 +150,8 @@ def check_missing(c, folder, seed):
 
 
 def check_reserved(c, folder):
-    """The reservation, or the dense layers, leave nothing for tables; batches take most."""
+    """The reservation or the dense layers leave no memory for tables, and batches take the largest
+    part."""
     base = {**tables(3, rows=10**5), "topology_world_size": 4, "topology_compute_device": "cuda", "topology_hbm_cap": 2**30, "topology_ddr_cap": 2**30}
     for options in ({"plan_dense_parameter_bytes": 2**28}, {"plan_dense_tensor_estimate": 2**30}, {"plan_batch_size": 10**6, "plan_storage_reservation_percentage": 0.4},
                     {"topology_compute_device": "cpu", "plan_dense_parameter_bytes": 2**28}, {"plan_batch_size": 10**7, "plan_storage_reservation": "fixed_percentage"}):
@@ -155,7 +161,7 @@ def check_reserved(c, folder):
 
 
 def check_copies(c, folder):
-    """Each number of copies in the list has the plan that the option gives."""
+    """The option for each listed number of copies gives the listed plan."""
     options = {**tables(12, dim=64), "topology_world_size": 8, "topology_local_world_size": 4, "topology_compute_device": "cuda",
                "plan_dense_parameter_bytes": 0, **{"table_t%d_num_embeddings" % i: 1000 * 5 ** (i % 6) for i in range(12)}}
     text = run(folder, {**options, "plan_replicas": 0}, *ADVICE)[1]
@@ -167,7 +173,8 @@ def check_copies(c, folder):
 
 
 def check_options(c, folder):
-    """Each option of -plan_explain has the plan that results if all tables are held to their options."""
+    """Each option of -plan_explain has the plan that results if all tables are fixed to their
+    options."""
     options = settings(random.Random(5), problems.problem(folder, 12, tables=(10,), devices=(8,)))
     run(folder, options, "-plan_output", "plan.json")
     held = {}

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""bad_input.py TRSHARD: one clear message and the documented exit code for every kind of bad input to the planner."""
+"""bad_input.py TRSHARD: every kind of bad input to the planner gives one clear message and the
+documented exit code."""
 import json
 import os
 import re
@@ -10,7 +11,7 @@ from planner_test import Checks, load, run, tables
 
 TWO = {"topology_world_size": 2, "topology_compute_device": "cuda"}
 
-# name, options, exit code, what the message must say
+# name, options, exit code, text that the message must contain
 CASES = [
     ("table twice", {"tables": "a,b,a", "tables_num_embeddings": 10, "tables_embedding_dim": 4}, 64, r'-tables.*"a" is listed twice'),
     ("unknown key", {**tables(1), "table_t0_embeding_dim": 8}, 64, r"table_t0_embeding_dim.*embedding_dim"),
@@ -49,7 +50,8 @@ CASES = [
 
 
 def plan_files():
-    """Damaged plan files: a function that changes a good plan's JSON text, exit code 65 and what the message must say."""
+    """Damaged plan files: a function that changes a good plan's JSON text, exit code 65, and a text
+    that the message must contain."""
 
     def edit(change):
         def apply(text):

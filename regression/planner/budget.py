@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""budget.py TRSHARD: a larger budget of the optimal proposer never gives a worse plan, on varied problems; auto is a budget of one second."""
+"""budget.py TRSHARD: a larger budget of the optimal proposer never gives a worse plan, on varied
+problems. auto is a budget of one second."""
 import os
 import random
 import tempfile

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""measured.py TRSHARD: -plan_cost_model measured costs every option as src/plan/RULES.md, section 12, says, computed here anew; refuses missing rates; changes nothing else."""
+"""measured.py TRSHARD: -plan_cost_model measured computes every option's cost as in
+src/plan/RULES.md, section 12, which the test computes again. It refuses missing rates, and changes
+no other result."""
 import math
 import tempfile
 
@@ -24,7 +26,8 @@ def exchange(W, L, n):
 
 
 def cost(table, kind, cols, W, L, in_place, inference=False):
-    """The five parts of a shard's perf. in_place: the model reads whole rows where they have arrived."""
+    """The five parts of a shard's perf. in_place: the model reads whole rows in their receive
+    buffers."""
     rows, _, dtype, stochastic, pooling, factor, optimizer = TABLES[table]
     element, per_row = (4 if dtype == "fp32" else 2), STATES[optimizer]
     slow = 1 if dtype == "fp32" else RATES["topology_stochastic_update" if stochastic else "topology_half_update"]
@@ -103,7 +106,7 @@ def main():
                 check_costs(c, folder, W, L, False, pooled, **{key: value})
         code, text = run(folder, problem(4, 2, plan_cost_model="measured"))
         c.check(code == 64 and "-plan_cost_model" in text and "-topology_row_read_bw" in text and "-bench_topology" in text, f"{code}: {text}")
-        # The rates alone change no plan.
+        # The rates without the cost model change no plan.
         for name, rates in (("with.json", RATES), ("without.json", {key: RATES[key] for key in ("topology_intra_host_bw", "topology_inter_host_bw")})):
             c.check(run(folder, problem(4, 2, **rates), "-plan_output", name)[0] == 0, name)
         c.check(load(folder, "with.json") == load(folder, "without.json"), "rates changed TorchRec's plan")

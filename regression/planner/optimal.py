@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""optimal.py TRSHARD: the optimal proposer finds a plan wherever one was planted, the shortest path of tiny problems, a bound that holds, and the same
-plan in each run; it says what it has not proven. optimum.json has the shortest paths, from tools/record_planner_optimum.py."""
+"""optimal.py TRSHARD: the optimal proposer finds a plan wherever one was planted, the shortest path
+of tiny problems, a valid bound, and the same plan in each run. It reports what it has not proven.
+optimum.json has the shortest paths, from tools/record_planner_optimum.py."""
 import json
 import os
 import re
@@ -19,7 +20,8 @@ def fits(options, plan):
 
 
 def check_packed(c, folder):
-    """Seeds where the default list ends with 72, and so did a search that places each table once; 12 and 27 have 256 devices."""
+    """Seeds for which the default list ends with 72, and so did a search that places each table
+    once. 12 and 27 have 256 devices."""
     for seed in (3, 7, 8, 12, 13, 15, 27):
         options = problems.packed(folder, seed)
         code, text = run(folder, options, *OPTIMAL, "-plan_optimal_seconds", "2")
@@ -29,7 +31,8 @@ def check_packed(c, folder):
 
 
 def check_in_vain(c, folder):
-    """Whole tables on two devices whose sum fits but whose shards do not, as parts of a device: without a proof, and with one."""
+    """Whole tables on two devices: their sum fits, but their shards, as fractions of a device, do
+    not. Once without a proof, and once with."""
     for parts, said in (((0.7, 0.2, 0.2, 0.45, 0.45), "does not prove"), ((0.6, 0.6, 0.6), "proven")):
         options = {**tables(len(parts), dim=64, sharding_types="table_wise", compute_kernels="fused"), "topology_compute_device": "cuda",
                    "topology_world_size": 2, "plan_storage_reservation": "fixed_absolute", "topology_hbm_cap": 400 * 10**6, "topology_ddr_cap": 0,
@@ -45,7 +48,7 @@ def bound_of(text):
 
 
 def check_tiny(c, folder):
-    """Within 1 % of an exact solver's shortest path, the bound below it; auto as well."""
+    """Within 1 % of an exact solver's shortest path, with the bound below it, also for auto."""
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "optimum.json")) as f:
         recorded = json.load(f)["problems"]
     for number, problem in enumerate(recorded):
@@ -62,7 +65,7 @@ def check_tiny(c, folder):
 
 
 def check_same(c, folder):
-    """Steps end the search, not time: the plan is the same in each run."""
+    """A number of steps ends the search, not time, so the plan is the same in each run."""
     options, plans = problems.problem(folder, 1000, tables=(30,), devices=(32,)), []
     for _ in range(2):
         code, text = run(folder, options, *OPTIMAL, "-plan_optimal_seconds", "0.5", "-plan_report", "stdout")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""plan_input.py TRSHARD: a written plan is read back as it is, on any number of ranks, and an error reaches all ranks."""
+"""plan_input.py TRSHARD: a written plan is read back unchanged, on any number of ranks, and an
+error reaches all ranks."""
 import json
 import os
 import re
@@ -10,7 +11,8 @@ from planner_test import Checks, load, run, tables
 
 
 def moved(c, folder, options):
-    """A table that a user has moved in a written plan takes its memory and time to the other rank, in all that is told."""
+    """If a user moves a table in a written plan, all outputs show its memory and time on the other
+    rank."""
     plan = load(folder, "one.json")
     table = next(table for table in plan["tables"] if table["name"] == "t0")
     shard, = table["shards"]
@@ -32,7 +34,8 @@ def moved(c, folder, options):
 
 
 def priced(c, folder, options, *more):
-    """A plan without costs, as one writes it by hand, has those that the planner gives its own; what does not fit is told."""
+    """A plan without costs, as written by hand, gets the costs that the planner gives its own
+    plans. A plan that does not fit is reported."""
     code, text = run(folder, options, *more, "-plan_output", "own.json", "-plan_report", "own.txt")
     own = load(folder, "own.json")
     hand = {key: own[key] for key in ("format", "version", "world_size", "local_world_size", "pod_size")}

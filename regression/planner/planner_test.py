@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the planner's tests share: run the program on options given as a dictionary."""
+"""Shared code of the planner's tests: run the program with options from a dictionary."""
 import json
 import os
 import subprocess
@@ -10,16 +10,17 @@ MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none
 
 
 def write_options(path, options):
-    """-key value lines; a value of None gives a bare flag."""
+    """"-key value" lines. A value of None gives a flag without a value."""
     with open(path, "w", encoding="utf-8") as f:
         for key, value in options.items():
             f.write("-%s %s\n" % (key, "" if value is None else value))
 
 
 def run(folder, options, *more, ranks=0):
-    """Exit code and output of a dry run in `folder`; `more` are words of the command line."""
+    """Exit code and output of a dry run in `folder`. `more` are words of the command line."""
     write_options(os.path.join(folder, "run.opts"), options)
-    advice = [] if "-plan_advice_seconds" in more else ["-plan_advice_seconds", "0"]  # takes time, and changes no plan
+    # advice takes time, and does not change the plan
+    advice = [] if "-plan_advice_seconds" in more else ["-plan_advice_seconds", "0"]
     command = (MPIRUN + [str(ranks)] if ranks else []) + [BINARY, "-task", "plan", "-options_file", "run.opts", *advice, *more]
     p = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=500)
     return p.returncode, p.stdout.decode("utf-8", "replace")

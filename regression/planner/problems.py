@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Generated problems of planning that have a solution for certain, many of them tight.
+"""Generated planning problems that certainly have a solution. Many of them are tight.
 
-uneven() draws tables and devices: rows 1e3 to 1e9, dims 16 to 512, pooling 1 to 200, 8 to 1,024 devices. plant() then asks the program for a
-plan with ample memory in which each table has a sharding type drawn at random, and gives the devices what the fullest one of that plan needs,
-times 1 (tight) to 4 (loose). So a plan exists, and neither the memory nor the types are those that TorchRec's proposers would like. Where the
-problem is strict, tables have no other types than those two drawn for them, all of whole shards: the memory has to be packed.
+uneven() draws tables and devices: rows 1e3 to 1e9, dims 16 to 512, pooling 1 to 200, 8 to 1,024
+devices. plant() then asks the program for a plan with ample memory, in which each table has a
+random sharding type. Each device gets the memory of this plan's fullest device, times 1 (tight) to
+4 (loose). Hence a plan exists, but memory and types are not the ones that TorchRec's proposers
+would prefer. In a strict problem, tables are restricted to their drawn types, all with whole
+shards, so the memory must be packed.
 """
 import random
 
@@ -12,7 +14,8 @@ from planner_test import load, run
 
 PLANTED = "planted.json"
 AMPLE = 2**50
-WHOLE = ["table_wise", "column_wise", "table_row_wise", "table_column_wise"]  # shards that need not be on every device
+# shards that need not be on every device
+WHOLE = ["table_wise", "column_wise", "table_row_wise", "table_column_wise"]
 
 
 def uneven(r, tables=(10, 20, 40, 80, 150, 300), devices=(8, 16, 32, 64, 128, 256, 512, 1024)):
@@ -29,7 +32,7 @@ def uneven(r, tables=(10, 20, 40, 80, 150, 300), devices=(8, 16, 32, 64, 128, 25
 
 
 def plant(folder, options, r, strict):
-    """Options with as much memory as some plan needs, or nearly."""
+    """Options with as much memory as some plan needs, or slightly more."""
     forced = {"topology_hbm_cap": AMPLE, "topology_ddr_cap": AMPLE}
     for name in options["tables"].split(","):
         planted = r.choice(WHOLE if strict else WHOLE + ["row_wise"])
@@ -43,19 +46,20 @@ def plant(folder, options, r, strict):
         raise RuntimeError("planting failed: " + text[:500])
     need = max(d["storage"]["hbm"] for d in load(folder, PLANTED)["devices"])
     slack = r.choice([1, 1, 1.02, 1.1] if strict else [1, 1.02, 1.1, 1.5, 4])
-    host = 0 if strict else r.choice([0, 2**37])  # without host memory every table has to be on a device
+    # without host memory, every table must be on a device
+    host = 0 if strict else r.choice([0, 2**37])
     return {**options, "topology_hbm_cap": int(need * slack) + 1, "topology_ddr_cap": host}
 
 
 def problem(folder, seed, **sizes):
-    """Options of problem `seed`; every fourth is strict."""
+    """Options of problem `seed`. Every fourth problem is strict."""
     r = random.Random(seed)
     options = uneven(r, **sizes)
     return plant(folder, options, r, seed % 4 == 3)
 
 
 def shard_bytes(folder, options, names):
-    """Device bytes of a shard of each table, as its only sharding type has it."""
+    """Device bytes of a shard of each table, with its only sharding type."""
     code, text = run(folder, {**options, "topology_hbm_cap": AMPLE, "topology_ddr_cap": AMPLE}, "-plan_search_space", "space.json")
     if code:
         raise RuntimeError("no search space: " + text[:500])
@@ -64,15 +68,15 @@ def shard_bytes(folder, options, names):
 
 
 def packed(folder, seed, devices=(8, 16, 64, 256, 1024)):
-    """
-    Whole hosts filled by table_row_wise tables that cost little, and devices of the other hosts by table_wise ones that cost much: who spreads the
-    costly ones over all hosts finds no room for the others. The rows are such that the planted plan fills each device it uses to 97 % or less.
-    """
+    """Cheap table_row_wise tables fill whole hosts, and expensive table_wise tables fill devices of
+    the other hosts. A search that spreads the expensive tables over all hosts finds no room for the
+    others. The rows are such that the planted plan fills each used device to at most 97 %."""
     r = random.Random(seed)
     world, cap = r.choice(devices), 16 * 2**30
     hosts = world // 8
     n_full = hosts * r.randint(1, 3) // 4
-    parts = [(1, "table_row_wise", r.choice([64, 128, 256]), 1) for _ in range(n_full)]  # part of a device, type, dim, pooling
+    # part of a device, type, dim, pooling
+    parts = [(1, "table_row_wise", r.choice([64, 128, 256]), 1) for _ in range(n_full)]
     for _ in range(min(8 * (hosts - n_full), 300)):
         cuts = sorted([0, 1] + [r.uniform(0.1, 0.9) for _ in range(r.choice([0, 0, 1, 2]))])
         parts += [(b - a, "table_wise", r.choice([32, 64, 128]), r.randint(10, 100)) for a, b in zip(cuts, cuts[1:])]
@@ -92,7 +96,7 @@ def packed(folder, seed, devices=(8, 16, 64, 256, 1024)):
 
 
 def tiny(folder, seed):
-    """A problem that an exact solver can do: fewer devices on smaller hosts."""
+    """A problem that an exact solver can solve: fewer devices on smaller hosts."""
     r = random.Random(10000 + seed)
     options = uneven(r, tables=(4, 5, 6, 8), devices=(4, 8))
     options["topology_local_world_size"] = 4

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""replicas.py TRSHARD: copies of the tables (-plan_replicas): their memory in a plan, and the number that the planner chooses."""
+"""replicas.py TRSHARD: copies of the tables (-plan_replicas): their memory in a plan, and the
+number that the planner chooses."""
 import re
 import tempfile
 import time
@@ -11,7 +12,7 @@ BATCH, ROWS, DIM, POOLING = 128, 1000, 64, 3
 
 
 def storage(c, folder, copies, ranks, sync, optimizer="sgd"):
-    """Bytes of the shards of a plan of one copy, of two table_wise tables."""
+    """Bytes of the shards in a plan of one copy of two table_wise tables."""
     options = {**tables(2, ROWS, DIM, pooling_factors=POOLING, sharding_types="table_wise", optimizer=optimizer), "batch_size": BATCH, "topology_compute_device": "cpu",
                "topology_world_size": copies * ranks, "topology_local_world_size": copies * ranks, "plan_replicas": copies, "replica_sync": sync}
     code, text = run(folder, options, "-plan_search_space", "space.json", "-plan_output", "plan.json")
@@ -24,13 +25,14 @@ INTRA, OWN = 20.0, 51.0
 
 
 def world(ranks, host, inter, sync, rows=ROWS, **more):
-    """Options of a dry run of tables of which the batch has much, on hosts with a network of `inter` GiB/s."""
+    """Options of a dry run whose batches use much of the tables, on hosts with a network of `inter`
+    GiB/s."""
     return {**tables(6, rows, DIM, pooling_factors=POOLING, optimizer="adagrad"), "batch_size": BATCH, "topology_compute_device": "cpu", "topology_world_size": ranks,
             "topology_local_world_size": host, "topology_intra_host_bw": int(INTRA * GIB_PER_MS), "topology_inter_host_bw": int(inter * GIB_PER_MS), "replica_sync": sync, **more}
 
 
 def sync_ms(plan, copies, ranks, host, inter, sync, every=1):
-    """src/plan/RULES.md, section 13, from the plan of a copy."""
+    """src/plan/RULES.md, section 13, computed from the plan of a copy."""
     size = ranks // copies
     near = max(1, min(copies, host / size))
     intra, inter, own = (int(x * GIB_PER_MS) for x in (INTRA, inter, OWN))
@@ -45,14 +47,16 @@ def sync_ms(plan, copies, ranks, host, inter, sync, every=1):
             bytes = sum(arriving(kind, s) for kind, s in shards)
             ms = bytes * (near - 1) / intra + bytes * (copies - near) / inter + (copies - 1) * sum(s["perf"]["bwd_compute"] for _, s in shards)
         else:
-            bytes = sum(s["size"][0] * s["size"][1] * 8 for _, s in shards)  # adagrad: a state for each element
+            # adagrad: a state for each element
+            bytes = sum(s["size"][0] * s["size"][1] * 8 for _, s in shards)
             ms = (2 * (copies - 1) / copies * bytes / (inter if near < copies else intra) + 2 * bytes / own) / every
         slowest = max(slowest, ms)
     return slowest if copies > 1 else 0.0
 
 
 def choice(c, folder, name, ranks, host, inter, sync, **more):
-    """The planner's choice is the cheapest of all; its lines tell the costs. The number that it takes."""
+    """Check that the planner chooses the cheapest number of copies, and that its lines show the
+    costs. Returns the chosen number."""
     kinds = {"tables_sharding_types": "table_wise,row_wise,data_parallel"}
     options = {**world(ranks, host, inter, sync, **more), **kinds}
     code, text = run(folder, {**options, "plan_replicas": 0}, "-plan_output", "chosen.json")
@@ -71,7 +75,8 @@ def choice(c, folder, name, ranks, host, inter, sync, **more):
         costs[copies] = path + extra
         found = [float(x) for x in re.findall(r"[-+.\de]+(?= ms| of a copy| to keep)", line)]
         c.check(all(abs(a - b) <= 2e-3 * b for a, b in zip(found, (path + extra, path, extra))) and len(found) == 3, f"{name}, {copies} copies: {line!r}, expected {path} and {extra}")
-        told = re.findall(r"^  copies +\d+ of \d+ ranks?: (.*), taken$", other, re.M)  # also where the number is given
+        # also if the number is given
+        told = re.findall(r"^  copies +\d+ of \d+ ranks?: (.*), taken$", other, re.M)
         c.check(told == ([line.removesuffix(", taken")] if copies > 1 else []), f"{name}, {copies} copies, given: {told}, expected {line!r}")
     best = min(costs, key=lambda copies: (costs[copies], copies))
     taken = [int(copies) for copies, _, line in lines if line.endswith("taken")]
@@ -88,7 +93,7 @@ def choices(c, folder):
     choice(c, folder, "gradients", 8, 4, 1, "gradients")
     best, seen = choice(c, folder, "hosts of 3", 12, 3, 0.05, "average", replica_sync_every=100)
     c.check(seen == [1, 2, 4, 12], f"hosts of 3 ranks: {seen}")
-    # A copy on one rank would need all six tables with their states there.
+    # A copy on one rank would need memory for all six tables with their states.
     _, seen = choice(c, folder, "little memory", 4, 2, 0.05, "average", rows=10**5, topology_ddr_cap=4 * 10**8, plan_storage_reservation="fixed_percentage",
                      plan_storage_reservation_percentage=0)
     c.check(seen[0] == 1 and len(seen) < 4, f"little memory: {seen}")
@@ -100,13 +105,13 @@ def choices(c, folder):
     c.check(code == 0, text)
     code, text = run(folder, {**world(8, 2, 1, "average"), "plan_replicas": 0}, "-plan_input", "plan.json", "-plan_output", "same.json")
     c.check(code == 0 and load(folder, "same.json")["world_size"] == 2, text)
-    # Copies that are only read stay equal by themselves.
+    # Copies that are only read stay equal.
     code, text = run(folder, {**world(8, 2, 1, "average"), "plan_replicas": 4, "plan_is_inference": None}, "-plan_output", "read.json")
     c.check(code == 0 and "  copies     4 of 2 ranks: %.4g ms of a copy, taken\n" % load(folder, "read.json")["critical_path"] in text, text)
 
 
 def thousands(c, folder):
-    """4,096 ranks: how long the choice takes is told, and never decides a test."""
+    """4,096 ranks: the time of the choice is printed, but does not decide the test."""
     begin = time.monotonic()
     code, text = run(folder, {**world(4096, 8, 12.5, "average", rows=10**6, replica_sync_every=100), "plan_replicas": 0})
     c.check(code == 0 and len(re.findall(r" of \d+ ranks?: ", text)) >= 4, text)

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """search.py TRSHARD: laws of the search on generated problems, many of them tight.
 
-Counting a proposal without placing it gives the same plan and counts as placing it (a greedy threshold that is never reached makes the planner place
-all). The optimal proposer's plan fits, is at least as good as the default list's, and not below its own bound.
+A proposal may be counted without being placed. The plan and the counts are the same as if it is
+placed (if a greedy threshold is never reached, the planner places every proposal). The optimal
+proposer's plan fits, is at least as good as the default list's, and is not below its own bound.
 """
 import random
 import re
@@ -46,7 +47,7 @@ def check_optimal(c, folder, name, options, default, seconds="0.3"):
 
 
 def grid_only():
-    """Tables that may only be split as grids: a plan gets better by moving them to other hosts."""
+    """Tables that may only be split as grids. Moving them to other hosts improves a plan."""
     rows, pooling = [4000000, 1500000, 1000000, 500000] + 4 * [4000000], [20, 20, 20, 20, 3, 50, 20, 20]
     options = {**tables(8, dim=512, sharding_types="grid_shard", min_partition=128, compute_kernels="fused"), "topology_compute_device": "cuda",
                "topology_world_size": 32, "topology_local_world_size": 4, "topology_hbm_cap": 12 * 2**30, "topology_ddr_cap": 2**37,

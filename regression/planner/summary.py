@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""summary.py TRSHARD: what -task plan says first holds: of the plan's file, of a run with the optimal proposer, of runs with the changes that it proposes."""
+"""summary.py TRSHARD: the first lines of -task plan are true for the plan's file, for a run with
+the optimal proposer, and for runs with the proposed changes."""
 import math
 import re
 import shlex
@@ -9,11 +10,12 @@ import tempfile
 from planner_test import Checks, load, run, tables
 
 GIB = 2.0**30
-ADVICE = ("-plan_advice_seconds", "5")  # the budget is in steps: what is found does not depend on the machine
+# the budget is in steps, so that the result does not depend on the machine
+ADVICE = ("-plan_advice_seconds", "5")
 
 
 def problem(n, world_size, local_world_size, **keys):
-    """Uneven tables, of which the default proposers make uneven loads."""
+    """Uneven tables, for which the default proposers make uneven loads."""
     options = {**tables(n, dim=64), "topology_world_size": world_size, "topology_local_world_size": local_world_size, "topology_compute_device": "cuda",
                "topology_hbm_cap": "16GiB", "plan_dense_parameter_bytes": 0, **keys}
     for i in range(n):
@@ -57,7 +59,8 @@ def check_numbers(c, folder, n, world_size, local_world_size):
 
 
 def check_states(c, folder):
-    """What a run's tables and states take, by hand, is told where the plan counts less."""
+    """If the plan counts less memory than a run's tables and states take (computed by hand), this
+    is reported."""
     for kind, optimizer, bytes_of in (("fp16", "adam", 2 + 2 * 4), ("fp32", "lamb", 4 + 2 * 4), ("fp32", "rowwise_adagrad", 0), ("fp32", "adam", 0)):
         options = {**tables(1, dim=64), "table_t0_num_embeddings": 1 << 20, "topology_world_size": 2, "topology_compute_device": "cpu", "topology_ddr_cap": "2GiB", "batch_size": 1,
                    "plan_dense_parameter_bytes": 0, "tables_data_type": kind, "embedding_optimizer": optimizer, "tables_sharding_types": "table_wise"}
@@ -67,7 +70,8 @@ def check_states(c, folder):
 
 
 def check_time(c, folder):
-    """A time limit that is over before a plan was found is no lack of memory; nor are proposers without a proposal."""
+    """If a time limit ends before a plan was found, no lack of memory is reported. The same holds
+    for proposers without a proposal."""
     code, text = run(folder, problem(16, 8, 8), "-plan_timeout_seconds", "1e-9", "-plan_advice_seconds", "0", "-plan_proposers", "uniform")
     c.check(code == 72 and "16 tables on 8 ranks, no plan was tried" in text, text)
     many = {**tables(2000, dim=128), "topology_world_size": 256, "topology_local_world_size": 8, "topology_hbm_cap": "1800MiB",
@@ -97,7 +101,7 @@ def check_explain(c, folder):
 
 
 def check_rating(c, folder):
-    """The explanation of the optimal proposer's plan is measured by that plan."""
+    """The explanation of the optimal proposer's plan compares with that plan."""
     options = {**problem(26, 8, 8), "plan_proposers": "optimal", "plan_optimal_seconds": 1}
     text = run(folder, options, "-plan_explain", "t3", "-plan_output", "plan.json")[1]
     total = [sum(d["perf"].values()) for d in load(folder, "plan.json")["devices"]]
@@ -107,7 +111,8 @@ def check_rating(c, folder):
 
 
 def check_changes(c, folder):
-    """Each change that is proposed gives a plan; the number that is next below it does not. The ranks are those of all copies of the tables."""
+    """Each proposed change gives a plan, and the next lower number does not. The ranks are those of
+    all copies of the tables."""
     for world_size, local_world_size, copies in ((4, 4, 1), (8, 8, 2), (6, 2, 3)):
         check_changes_of(c, folder, world_size, local_world_size, copies)
 
@@ -133,11 +138,13 @@ def check_changes_of(c, folder, world_size, local_world_size, copies):
 
 
 def check_columns(c, folder):
-    """Names that are not ASCII move no column, in the list and in the report; names of any length are whole."""
+    """Names that are not ASCII move no column, in the list and in the report. Names of any length
+    are shown in full."""
     names = ["b", "größe", "größe_" + "é" * 60]
     options = {"tables": ",".join(names), "tables_num_embeddings": 1000, "tables_embedding_dim": 16, "topology_world_size": 2}
     text = run(folder, options, "-plan_list_tables", "-plan_report", "stdout")[1]
-    found = [sorted(line for line in text.splitlines() if re.match(r"(?:  |ebc\.)%s " % name, line)) for name in names]  # in the list, in the report
+    # in the list and in the report
+    found = [sorted(line for line in text.splitlines() if re.match(r"(?:  |ebc\.)%s " % name, line)) for name in names]
     c.check(all(len(lines) == 2 for lines in found), text)
     for word in (" 1000 ", "fused"):
         places = [[line.rindex(word) - max(0, len(name) + (2 if i == 0 else 4) - (26 if i == 0 else 24)) for i, line in enumerate(lines)] for name, lines in zip(names, found)]
@@ -145,7 +152,8 @@ def check_columns(c, folder):
 
 
 def check_listed(c, folder):
-    """Where the memory of each rank is given, no advice names the option of all ranks, which would change nothing."""
+    """If the memory of each rank is given, no advice names the option for all ranks, which would
+    have no effect."""
     options = {**problem(12, 4, 4), "topology_hbm_cap_per_rank": ",".join(["1GiB"] * 4), "tables_compute_kernels": "fused"}
     code, text = run(folder, options, *ADVICE)
     c.check(code == 72 and "-topology_hbm_cap_per_rank" in text and not re.search(r"-topology_hbm_cap\b(?!_)|-topology_world_size \d", text), text)
