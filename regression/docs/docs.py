@@ -1,24 +1,35 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The documents' command blocks and option files, run as they stand, on small generated data.
+"""Run the documents' command blocks and option files unchanged, with small generated data.
 
-  docs.py --binary BINARY --build FOLDER DOCUMENT...   run the blocks of these: help, any .md file, input, jobs
-  docs.py --binary BINARY --build FOLDER complete      every block of every document has a rule, every rule a block,
-                                                       and tests named in rules exist
-  docs.py --binary BINARY --build FOLDER options       input/OPTIONS.md is what document_options.py makes of -help, and
+  docs.py --binary BINARY --build FOLDER DOCUMENT...   run these documents' blocks: help, any .md
+  file,
+                                                       input, jobs
+  docs.py --binary BINARY --build FOLDER complete      check that every block has a rule and every
+  rule
+                                                       a block, and that tests in rules exist
+  docs.py --binary BINARY --build FOLDER options       check that document_options.py makes
+                                                       input/OPTIONS.md from -help, and that
                                                        documents name no other options
-  docs.py --log FILE --block START DOCUMENT            FILE holds what the document prints behind "$ START"
-  docs.py --list                                       all blocks
+  docs.py --log FILE --block START DOCUMENT            check that FILE contains the output that the
+                                                       document shows after "$ START"
+  docs.py --list                                       list all blocks
 
-A block is what a fence (```) encloses, or lines that begin with four blanks; in a comment of jobs/ and input/, lines
-that begin with "#" and three blanks; in -help, an indented line that starts the program.
+A block is the content of a fence (```), or lines that begin with four blanks. In a comment of jobs/
+and input/, it is lines that begin with "#" and three blanks. In -help, it is an indented line that
+starts the program.
 
-Three forms of block need no rule. A first line "$ COMMAND" makes a transcript: each command is run, and what the
-document prints behind it must be in its output, in this order. There "..." stands for what is left out, and lines may
-be broken elsewhere. Whole numbers must be the same. Other numbers may differ by a tenth, or by 0.001, since losses
-depend on the machine; times and speeds may be anything. A last line "exit code N" is the command's. A first line "# NAME"
-with the ending .opts, .yaml or .py makes a file of this name for the commands that follow. A fence with the word
-text is for reading. Of every other block RULES says, by the start of its first line, what is done with it. A block
-without a rule fails.
+Three forms of block need no rule.
+- If the first line is "$ COMMAND", the block is a transcript. Each command is run, and its output
+  must contain the text that the document shows after it, in this order. "..." stands for omitted
+  text, and lines may be broken elsewhere. Whole numbers must be equal. Other numbers may differ by
+  a tenth, or by 0.001, because losses depend on the machine. Times and speeds may have any value. A
+  last line "exit code N" is the command's exit code.
+- If the first line is "# NAME" with the ending .opts, .yaml or .py, the block becomes a file with
+  this name for the later commands.
+- A fence with the word text is only for reading.
+
+For every other block, RULES defines the action by the beginning of its first line. A block without
+a rule fails.
 """
 import argparse
 import difflib
@@ -38,10 +49,10 @@ ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 PYTHON = "/usr/bin/python3"
 MPIRUN = "mpirun --allow-run-as-root --oversubscribe --bind-to none"
 
-# What stands in a document for the reader to fill in, and what is another machine's. Applied to each command line, in
-# this order.
+# Values that the reader must fill in, and values of another machine. The substitutions apply to
+# each command line, in this order.
 REMARKS = [
-    (r"\s{3,}\S.*$", ""),  # a remark beside the command
+    (r"\s{3,}\S.*$", ""),  # a remark after the command
     (r"\s#\s.*$", ""),
 ]
 SUBSTITUTIONS = [
@@ -50,7 +61,7 @@ SUBSTITUTIONS = [
     (r"\bFILE REFERENCE\b", "run.h5 run.h5"),
     (r"\bFILE\b", "run.h5"),
     (r"\bmpirun -n (\d)", MPIRUN + r" -n \1"),
-    (r"\bsrun --mpi=pmix", MPIRUN + " -n 2"),  # Slurm's own way: slurm/two_nodes
+    (r"\bsrun --mpi=pmix", MPIRUN + " -n 2"),  # Slurm's launcher: slurm/two_nodes
     (r"\bsbatch [^/]* jobs/scaling\.sbatch", "bash jobs/scaling.sbatch"),
     (r"(^|\s)trshard ", r"\1build/trshard "),
     (r"^trshard$", "build/trshard"),
@@ -58,11 +69,12 @@ SUBSTITUTIONS = [
     (r"(^|\s)python3 (?!tools/)", rf"\1{PYTHON} "),
 ]
 NUMBER = re.compile(r"(?<![A-Za-z_])[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
-MEASURED = re.compile(r" (?:[munµ]?s|\w+/s|samples a second)\b")  # the unit of a number that is another one at each run
+# the unit of a number that differs in each run
+MEASURED = re.compile(r" (?:[munµ]?s|\w+/s|samples a second)\b")
 MARK = "\0"  # in place of a number
 EXIT_CODE = re.compile(r"exit code (\d+)$")
 
-# --- actions: each takes the scratch folder and the block's lines ---
+# --- actions: each gets the scratch folder and the block's lines ---
 
 
 def prose(_scratch, _lines):
@@ -70,7 +82,8 @@ def prose(_scratch, _lines):
 
 
 class Elsewhere:
-    """Too long for here, or in need of a machine that this test has not; the test of this name runs it."""
+    """Too long for this test, or it needs a machine that is not available. The named test runs
+    it."""
 
     def __init__(self, test):
         self.test = test
@@ -86,7 +99,8 @@ def command(line, substitutions=None):
 
 
 def plain(text, folder=None):
-    """Text to compare, and its numbers, each of which is a MARK there: no line breaks, no name of the scratch folder, no bars of progress."""
+    """Text for a comparison, and its numbers, each replaced by MARK. Line breaks, the scratch
+    folder's name and progress bars are removed."""
     text = re.sub(r"[^\n]*\r(?!\n)", "", text)
     if folder:
         text = text.replace(os.path.realpath(folder) + "/", "").replace(folder + "/", "")
@@ -94,7 +108,8 @@ def plain(text, folder=None):
 
 
 def exchanges_of(lines):
-    """The commands of a transcript, each with the text printed behind it and the exit code it must have."""
+    """The commands of a transcript, each with the text shown after it and its expected exit
+    code."""
     found = []
     for line in lines:
         if line.startswith("$ "):
@@ -109,7 +124,8 @@ def exchanges_of(lines):
 
 
 def same_number(stated, printed, unit):
-    """Whether the number that is printed is the one that a document states. unit: what follows it there."""
+    """Whether a printed number matches a document's number. unit: the text after the document's
+    number."""
     if stated == printed or MEASURED.match(unit):
         return True
     one, other = (float(number.replace(",", "")) for number in (stated, printed))
@@ -117,7 +133,7 @@ def same_number(stated, printed, unit):
 
 
 def compare_printed(printed, output, folder=None):
-    """Each piece between "..." is in the output, behind the one before it."""
+    """The output contains each piece between "...", in this order."""
     (output, numbers), at = plain(output, folder), 0
     for text in printed.split("..."):
         piece, stated = plain(text)
@@ -135,26 +151,27 @@ def compare_printed(printed, output, folder=None):
 
 
 def transcript(scratch, lines):
-    """Commands and what they print."""
+    """Commands and their output."""
     for line, printed, code in exchanges_of(lines):
         compare_printed(printed, shell(scratch, command(line, SUBSTITUTIONS), code), scratch)
 
 
 def kept_file(scratch, lines):
-    """A file for the commands that follow."""
+    """A file for the later commands."""
     with open(os.path.join(scratch, FILE_NAME.match(lines[0]).group(1)), "w", encoding="utf-8") as out:
         out.write("\n".join(lines) + "\n")
 
 
 def commands(scratch, lines):
-    """Each line by itself, in the same folder; checkpoints of the line before are another run's."""
+    """Run each line separately, in the same folder. Checkpoints of the previous line are removed,
+    because they belong to another run."""
     for line in map(command, lines):
         shutil.rmtree(os.path.join(scratch, "checkpoints"), ignore_errors=True)
         shell(scratch, line)
 
 
 class Some:
-    """Commands, but those that begin so are run elsewhere."""
+    """Commands, except those that begin with `start`, which another test runs."""
 
     def __init__(self, start, test):
         self.start, self.test = start, test
@@ -164,14 +181,14 @@ class Some:
 
 
 def tests(_scratch, lines):
-    """Calls of regression/run.sh and ctest: they are taken, and find tests."""
+    """Calls of regression/run.sh and ctest: they are valid, and select tests."""
     for line in lines:
         words = re.sub(r"^(regression/run.sh|ctest --test-dir build)", "", line)
         shell(ROOT, f"test $(ctest --test-dir {BUILD[0]} -N {words} | sed -n 's/^Total Tests: //p') -gt {-1 if 'rerun' in line else 0}")
 
 
 def in_tree(_scratch, lines):
-    """The whole block, in the source tree, with this build."""
+    """Run the whole block in the source tree, with this build."""
     lines = [re.sub(r"\bbuild/", f"{BUILD[0]}/", re.sub(r"^mpirun -n (\d)", MPIRUN + r" -n \1", line)) for line in lines]
     shell(ROOT, "\n".join(lines))
 
@@ -181,13 +198,13 @@ def python(scratch, lines):
 
 
 def python_dataset(scratch, lines):
-    """Python that writes tiny.h5, which the program then trains on."""
+    """Python code that writes tiny.h5, on which the program then trains."""
     python(scratch, lines)
     shell(scratch, f"build/trshard -data_train tiny.h5 -steps 2 {SMALL}")
 
 
 def plan_json(scratch, lines):
-    """The plan's format: each of its keys is one that the program writes."""
+    """The plan's format: the program writes each of its keys."""
     with open(os.path.join(scratch, "plan.json"), encoding="utf-8") as file:
         written = keys(json.load(file))
     unknown = keys(json.loads("\n".join(lines))) - written
@@ -195,7 +212,7 @@ def plan_json(scratch, lines):
 
 
 def keys(tree):
-    """Paths of all keys, entries of lists taken together."""
+    """Paths of all keys. Entries of lists have the same path."""
     if isinstance(tree, dict):
         return {f"{key}{rest}" for key, value in tree.items() for rest in {""} | {f".{k}" for k in keys(value)}}
     return {key for entry in tree for key in keys(entry)} if isinstance(tree, list) else set()
@@ -233,7 +250,7 @@ RULES = {
     "input/plan_cluster.yaml": [("build/trshard -task plan", commands)],
     "jobs/scaling.sbatch": [('RANKS="1 2 4 8" sbatch', commands), ("RANKS         numbers", prose)],
     "jobs/README.md": [
-        # docs/quickstart runs the converter of the first line, which needs a network
+        # docs/quickstart runs the first line's converter, which needs a network
         ("python3 tools/convert_movielens.py --output-dir data", Elsewhere("slurm/two_nodes")),
         ("srun --mpi=pmix build/trshard -options_file run.opts", commands),
         ("PETSC_DIR=/path/of/petsc cmake -B build-mpich", Elsewhere("mpich/build_and_run")),
@@ -256,8 +273,8 @@ RULES = {
     "jobs/train.sbatch": [("OPTIONS=input/movielens.opts sbatch", Elsewhere("slurm/two_nodes")), ("OPTIONS         option file", prose)],
     "help": [("mpirun -n 4 trshard -options_file run.opts", commands)],
 }
-BUILD = []  # --build, absolute
-GROUPS = ("input", "jobs")  # folders whose files' comments are read, too
+BUILD = []  # --build, as an absolute path
+GROUPS = ("input", "jobs")  # folders in which comments of files are read, too
 FILE_NAME = re.compile(r"# ([\w.]+\.(?:opts|yaml|py))\b")
 SMALL = "-tables_embedding_dim 4 -dense_arch 8,4 -over_arch 8,1 -batch_size 16"
 
@@ -265,7 +282,7 @@ SMALL = "-tables_embedding_dim 4 -dense_arch 8,4 -over_arch 8,1 -batch_size 16"
 
 
 def markdown_blocks(text):
-    """Lists of lines, without their indent and without those of fences for reading."""
+    """Blocks as lists of lines, without indentation, and without fences for reading."""
     found, block, fenced, kind = [], [], False, ""
     for line in text.splitlines() + [""]:
         fence, indented = line.startswith("```"), line.startswith("    ")
@@ -306,14 +323,14 @@ def blocks_of(document, binary):
 
 
 def log_agrees(log, block, document):
-    """The log of a run elsewhere holds what the document prints of it."""
+    """The log of another run contains the output that the document shows."""
     lines = next(lines for lines in blocks_of(document, None) if lines[0].startswith("$ " + block))
     with open(log, encoding="utf-8", errors="replace") as file:
         compare_printed(exchanges_of(lines)[0][1], file.read(), ROOT)
 
 
 def documents():
-    """All of them: every .md of the tree, the files of jobs/ and input/, and the help."""
+    """All documents: every .md of the tree, the files of jobs/ and input/, and the help."""
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "*.md"], capture_output=True, text=True, check=False).stdout.split()
     if not listed:  # an archive without its history
         listed = sorted({os.path.relpath(path, ROOT) for folder in ("", "*/", "src/*/", "regression/**/") for path in glob.glob(f"{ROOT}/{folder}*.md", recursive=True)})
@@ -321,7 +338,7 @@ def documents():
 
 
 def files_of(group):
-    """The files of a folder but its pages."""
+    """The files of a folder, without its pages."""
     paths = sorted(path for path in glob.glob(os.path.join(ROOT, group, "*")) if os.path.isfile(path))
     return [os.path.relpath(path, ROOT) for path in paths if not path.endswith(".md")]
 
@@ -341,7 +358,7 @@ def rule_of(document, block):
 
 
 def shell(folder, line, code=0):
-    """Runs a line and returns what it prints, errors in their place; it must end with the code."""
+    """Run a line, check its exit code, and return its output with the errors in their places."""
     print(f"     {line}", flush=True)
     small = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", STEPS="3", GLOBAL_BATCH="64", BATCH="8", SLURM_JOB_ID="", SLURM_SUBMIT_DIR="")
     if "scaling" in line:
@@ -352,7 +369,7 @@ def shell(folder, line, code=0):
 
 
 def criteo_text(lines):
-    """Lines of Criteo's layout."""
+    """Lines in Criteo's layout."""
     rng = random.Random(1)
     return "".join("\t".join([str(rng.randint(0, 1))] + [str(rng.randint(0, 99)) for _ in range(13)] + [f"{rng.randint(0, 30):08x}" for _ in range(26)]) + "\n"
                    for _ in range(lines))
@@ -360,7 +377,7 @@ def criteo_text(lines):
 
 @functools.lru_cache
 def small_data():
-    """One dataset for all documents of a run of this program."""
+    """One dataset for all documents in a run of this program."""
     with tempfile.TemporaryDirectory(prefix="trshard-docs-") as folder:
         shell(folder, f"{PYTHON} {ROOT}/tools/generate_data.py --output train.h5 --num-samples 400 --output-eval eval.h5 --num-eval 100 "
                       "--features 4 --num-embeddings 100")
@@ -368,7 +385,8 @@ def small_data():
 
 
 def make_scratch(folder, binary, document):
-    """What the commands find: the tree's folders, the program, and data of the names that the documents use."""
+    """Make the environment of the commands: the tree's folders, the program, and data with the
+    documents' names."""
     for name in ("input", "jobs"):
         shutil.copytree(os.path.join(ROOT, name), os.path.join(folder, name))
     os.symlink(os.path.join(ROOT, "tools"), os.path.join(folder, "tools"))
@@ -419,7 +437,7 @@ def check_complete(binary, build):
 
 
 def check_options(binary):
-    """The reference of options is what the program's own table says."""
+    """The reference of options agrees with the program's own table."""
     with tempfile.TemporaryDirectory(prefix="trshard-docs-") as folder:
         made = os.path.join(folder, "OPTIONS.md")
         shell(folder, f"{PYTHON} {ROOT}/tools/document_options.py {binary} --reference {made}")
@@ -434,7 +452,8 @@ PETSC = {"log_view", "malloc_dump", "help", "options_left"}
 
 
 def options_named(text):
-    """Options of the program in a page's `code` and in its option files, with "..." behind a beginning."""
+    """Options of the program in a page's `code` and in its option files, with "..." after a
+    prefix."""
     blocks = [line.split("#")[0] for block in markdown_blocks(text) if FILE_NAME.match(block[0]) for line in block]
     spans = [span for span in re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)) if span.startswith("-")]
     return {match for line in spans + blocks if not line.startswith("--") for match in OPTION.findall(line)}
