@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Record crossnets.json: names and shapes of the state_dicts of TorchRec's DLRMs, by the word of -interaction.
+"""Record crossnets.json: names and shapes of the state_dicts of TorchRec's DLRMs, by the value of
+-interaction.
 
     python3 -m venv DIR && DIR/bin/pip install torch==2.14.1 torchrec==1.9.2
     DIR/bin/pip install --force-reinstall --no-deps fbgemm-gpu-cpu==1.9.0
     DIR/bin/python record_crossnets.py crossnets.json
 
-dcn is DLRM_DCN as it is; dcn_full, dcn_vector and dcn_mixture are DLRM_DCN with another module of torchrec.modules.crossnet as
-inter_arch.crossnet; projection is DLRM_Projection. The sizes are those of the test of regression/tools/test_exchange.py.
+dcn is an unchanged DLRM_DCN. dcn_full, dcn_vector and dcn_mixture are DLRM_DCN with another module
+of torchrec.modules.crossnet as inter_arch.crossnet. projection is DLRM_Projection. The sizes are
+those of the test in regression/tools/test_exchange.py.
 """
 import json
 import sys

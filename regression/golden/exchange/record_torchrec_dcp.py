@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Record a distributed checkpoint that TorchRec writes on 2 ranks (gloo, CPU), and how TorchRec goes on from it.
+"""Record a distributed checkpoint that TorchRec writes on 2 ranks (gloo, CPU), and TorchRec's
+continuation from it.
 
     python3 -m venv DIR && DIR/bin/pip install torch==2.14.1 torchrec==1.9.2 numpy h5py
     DIR/bin/pip install --force-reinstall --no-deps fbgemm-gpu-cpu==1.9.0
     DIR/bin/python record_torchrec_dcp.py FOLDER
 
-A DLRM with two tables of 8 columns, each column_wise on both ranks, row-wise AdaGrad in the backward, AdaGrad for the dense
-layers. After 8 steps FOLDER/dcp is written by torch.distributed.checkpoint, as {"model": state_dict, "optimizer": state_dict}.
-FOLDER/continued.h5 has 20 more batches of 12 samples (dense, labels, and of each feature lengths and ids, sample after sample),
-and two continuations over them, each with the loss of each step before its update and the last weights:
-  column_wise  TorchRec itself goes on: each column shard has a momentum of its own
-  table_wise   a new TorchRec model with whole tables, whose momentum of a row is the mean over its two shards
+The model is a DLRM with two tables of 8 columns, each column_wise on both ranks, with row-wise
+AdaGrad in the backward pass, and AdaGrad for the dense layers. After 8 steps,
+torch.distributed.checkpoint writes FOLDER/dcp, as {"model": state_dict, "optimizer": state_dict}.
+FOLDER/continued.h5 has 20 more batches of 12 samples (dense features, labels, and each feature's
+lengths and ids, sample by sample). It also has two continuations over these batches, each with the
+loss of each step before its update and the last weights:
+  column_wise  TorchRec itself continues: each column shard has its own momentum
+  table_wise   a new TorchRec model with whole tables, where the momentum of a row is the mean of
+               its two shards
 """
 import os
 import socket
@@ -43,7 +47,8 @@ EBC = "sparse_arch.embedding_bag_collection"
 
 
 def samples(steps, seed):
-    """dense, labels, and of each feature its lengths and ids, with a signal that can be learned."""
+    """Dense features, labels, and each feature's lengths and ids, with a signal that can be
+    learned."""
     rng = np.random.default_rng(seed)
     n = steps * GLOBAL
     made = {"dense": rng.random((n, 3), np.float32), "labels": np.zeros(n, np.float32)}
@@ -96,7 +101,8 @@ def train(dmp, dense, made, rank):
 
 
 def states_of(dmp):
-    """(table, first column, weights, momentum) of this rank's shards. TorchRec lays the momenta of column shards behind each other."""
+    """(table, first column, weights, momentum) of this rank's shards. TorchRec stores the momenta
+    of column shards one after another."""
     found = []
     for state in dmp.fused_optimizer.state_dict()["state"].values():
         for name, value in state.items():
@@ -108,7 +114,8 @@ def states_of(dmp):
 
 
 def gathered(dmp):
-    """Of each table the weights, and the momentum of a row of each shard by falling rank of its first column."""
+    """Each table's weights, and each shard's momentum of a row, ordered by falling rank of the
+    shard's first column."""
     found = [None] * RANKS
     dist.all_gather_object(found, [(table, column, weight.numpy().copy(), momentum.numpy().copy()) for table, column, weight, momentum in states_of(dmp)])
     every = sorted((part for parts in found for part in parts), key=lambda part: part[:2])

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Record heads.h5: 60 steps of models of several tasks in torch, in double, written from the papers, and torchrec.metrics of their tasks.
+"""Record heads.h5: 60 steps of multi-task models in torch, in double, written from the papers, and
+torchrec.metrics of their tasks.
 
     python3 -m venv DIR && DIR/bin/pip install torch==2.14.1 torchrec==1.9.2 numpy h5py
     DIR/bin/python record_heads.py heads.h5
 
-Each group is a case: its options, the dataset (train), the first and last weights by the names of a checkpoint (init, final), the loss of each step, the
-last weights' predictions of each task over the whole dataset, and metrics of these by torchrec. The experts and gates are those of Ma et al. 2018
-(equations 5 to 7) and Tang et al. 2020 (equations 1 to 4 and figure 5): a gate is a softmax of a linear map without bias. A label that is NaN has weight
-0, and each task's loss is the sum over the samples by the size of the batch.
+Each group is a case. It has its options, the dataset (train), the first and last weights by a
+checkpoint's names (init, final), and the loss of each step. It also has the last weights'
+predictions of each task for the whole dataset, and torchrec's metrics of these predictions. The
+experts and gates are those of Ma et al. 2018 (equations 5 to 7) and Tang et al. 2020 (equations 1
+to 4 and figure 5): a gate is a softmax of a linear map without bias. A NaN label has weight 0, and
+each task's loss is the sum over the samples, divided by the size of the batch.
 """
 import sys
 
@@ -40,7 +43,7 @@ def columns(task):
 
 
 class Stack(torch.nn.Module):
-    """Linear layers with ReLU, the last one plain where it gives logits."""
+    """Linear layers with ReLU. If the last layer gives logits, it has no ReLU."""
 
     def __init__(self, name, n_in, sizes, plain):
         super().__init__()
@@ -88,7 +91,8 @@ class Model(torch.nn.Module):
         return (torch.softmax(x @ self.gates[gate].T, dim=1).unsqueeze(2) * torch.stack(experts, dim=1)).sum(dim=1)
 
     def level(self, level, x):
-        """x: what each task's experts and gate take, and under None the shared ones; the same of the next level."""
+        """x: the input of each task's experts and gate, and, under None, the input of the shared
+        ones. Returns the same for the next level."""
         of = {t: [self.experts[f"level_{level}/tasks/{t}/expert_{e}"](x[t]) for e in range(self.n_own)] for t in self.tasks}
         shared = [self.experts[f"level_{level}/common/expert_{e}"](x[None]) for e in range(self.n_shared)]
         out = {t: self.mix(f"level_{level}/tasks/{t}/gate", x[t], of[t] + shared) for t in self.tasks}
@@ -146,7 +150,7 @@ def make_data(tasks, rng):
 
 
 def metrics(group, tasks, predictions, labels):
-    """torchrec.metrics over all tasks of a kind at once; a missing label has weight 0."""
+    """torchrec.metrics of all tasks of a kind together. A missing label has weight 0."""
     for metric, kind, name in ((NEMetric, "bce", "ne"), (AUCMetric, "bce", "auc"), (CalibrationMetric, "bce", "calibration"), (AccuracyMetric, "bce", "accuracy"),
                                (MSEMetric, "number", "mse")):
         mine = [t for t in tasks if (LOSS[t] == "bce" if kind == "bce" else LOSS[t] in ("mse", "huber"))]
@@ -167,7 +171,8 @@ def record(group, tasks, heads, interaction, seed):
     lengths, bags, dense, labels = make_data(tasks, np.random.default_rng(seed))
     model = Model(tasks, heads, interaction)
     for name, p in model.named_parameters():
-        p.data = (p.data * (2.5 if name.startswith("experts") else 1)).float().double()  # so that gradients reach the lowest layers
+        # so that gradients reach the lowest layers
+        p.data = (p.data * (2.5 if name.startswith("experts") else 1)).float().double()
     words = [f"-tasks {','.join(tasks)} {heads} -interaction {interaction} -task_kind_classes {CLASSES}" if "kind" in tasks else f"-tasks {','.join(tasks)} {heads} -interaction {interaction}"]
     for t in tasks:
         words.append(f"-task_{t}_loss {LOSS[t]} -task_{t}_weight {WEIGHT[t]}")

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Record trainings with copies of the tables (src/RULES.md, section 21) by torch: train.h5, init.h5 and reference.h5.
+"""Record trainings with copies of the tables (src/RULES.md, section 21) by torch: train.h5, init.h5
+and reference.h5.
 
     python3 -m venv DIR && DIR/bin/pip install torch==2.14.1 numpy h5py
     DIR/bin/python record_replicas.py FOLDER
 
-TorchRec's DMPCollection refuses CPUs, so torch.nn.EmbeddingBag collections take its place: R of them beside one dense model. Each collection has its part of
-the batch and the mean loss of that part, as a replica of TorchRec has; the dense model has the mean loss of the batch. Every k steps, and at the end, weights
-and states of the collections become their means. Initial weights are floats; torch computes in double. Both optimizers are torch's own.
+TorchRec's DMPCollection refuses CPUs, so torch.nn.EmbeddingBag collections replace it: R
+collections beside one dense model. Like a replica in TorchRec, each collection has its part of the
+batch and this part's mean loss. The dense model has the mean loss of the batch. Every k steps, and
+at the end, the collections' weights and states become their means. Initial weights are floats, and
+torch computes in double. Both optimizers are torch's.
 """
 import copy
 import os

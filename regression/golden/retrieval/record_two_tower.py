@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Record two_tower.h5: 40 steps of two towers in torch, in double, with each loss of pairs, the last weights' embeddings, and Recall@K by brute force in numpy.
+"""Record two_tower.h5: 40 steps of two towers in torch, in double, with each loss of pairs, the
+last weights' embeddings, and Recall@K by brute force in numpy.
 
     python3 -m venv DIR && DIR/bin/pip install torch==2.14.1 numpy h5py
     DIR/bin/python record_two_tower.py two_tower.h5
 
-Each group is a case: its options, the dataset (train), the first and last weights by the names of a checkpoint (init, final), the loss of each step, the
-last weights' embeddings of both sides of each sample (query, candidate), and recall, [K]. The towers are torch.nn.Linear with ReLU between; the loss of
-a query is torch.nn.functional.cross_entropy of its row of scores, in which accidental hits are -inf, times label and weight. The loss of a step is the
-sum over the samples by the sum of the samples' weights.
+Each group is a case. It has its options, the dataset (train), the first and last weights by a
+checkpoint's names (init, final), and the loss of each step. It also has the last weights'
+embeddings of both sides of each sample (query, candidate), and recall, [K]. The towers are
+torch.nn.Linear with ReLU between. The loss of a query is torch.nn.functional.cross_entropy of its
+row of scores, in which accidental hits are -inf, times label and weight. The loss of a step is the
+sum over the samples, divided by the sum of the samples' weights.
 """
 import sys
 
@@ -57,7 +60,8 @@ class Model(torch.nn.Module):
 
 
 def philox(key, a, b):
-    """Philox4x32-10 of Salmon et al. 2011: the first two of its four numbers, the first one in front."""
+    """Philox4x32-10 of Salmon et al. 2011: the first two of its four numbers, in this order from
+    the high bits."""
     c, k, low = [b & 0xFFFFFFFF, b >> 32, a & 0xFFFFFFFF, a >> 32], [key & 0xFFFFFFFF, key >> 32], 0xFFFFFFFF
     for _ in range(10):
         p, q = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
@@ -76,13 +80,15 @@ def key_of(seed, purpose):
 
 
 def draw(case, step):
-    """Which samples' candidates are negatives of a step: those with the smallest random numbers."""
+    """The samples whose candidates are negatives in a step: those with the smallest random
+    numbers."""
     numbers = [philox(key_of(SEED, NEGATIVES), step, i) for i in range(BATCH)]
     return torch.tensor(np.isin(np.arange(BATCH), np.argsort(numbers)[:case.get("negatives", BATCH)]))
 
 
 def step_loss(case, query, candidate, ids, y, w, step, frequency):
-    """The sum of the weighted losses over the sum of the weights. The ids' frequencies are updated first: a running mean."""
+    """The sum of the weighted losses, divided by the sum of the weights. The ids' frequencies, a
+    running mean, are updated first."""
     if case["loss"] == "bce":
         return (w * functional.binary_cross_entropy_with_logits((query * candidate).sum(dim=1), y, reduction="none")).sum() / w.sum()
     scores = query @ candidate.T / case["temperature"]
@@ -100,7 +106,8 @@ def step_loss(case, query, candidate, ids, y, w, step, frequency):
 
 
 def recall(query, candidate, ids, y, w):
-    """Queries are the samples with label above 0, weighted; candidates are distinct ids, each with the embedding of its first sample."""
+    """Queries are the samples with a label above 0, weighted. Candidates are distinct ids, each
+    with the embedding of its first sample."""
     _, first = np.unique(ids, return_index=True)
     first = first[ids[first] >= 0]
     hits = np.zeros((len(RECALL),))
@@ -117,7 +124,7 @@ def recall(query, candidate, ids, y, w):
 
 def make_data(rng):
     lengths = rng.integers(0, 4, (SAMPLES, len(FEATURES)))
-    lengths[:, 1] = rng.random(SAMPLES) < 0.95  # an item, but for a few samples that have none
+    lengths[:, 1] = rng.random(SAMPLES) < 0.95  # an item, except for a few samples without one
     bags = [[rng.integers(0, rows, n) for rows, n in zip(FEATURES.values(), row)] for row in lengths]
     return lengths, bags, rng.random((SAMPLES, DENSE), np.float32), (rng.random(SAMPLES) < 0.8).astype(np.float32), rng.integers(0, 3, SAMPLES).astype(np.float32)
 

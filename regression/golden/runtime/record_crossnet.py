@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Record units_crossnet.h5: forward and backward of TorchRec's four cross networks and of its projection interaction.
+"""Record units_crossnet.h5: forward and backward passes of TorchRec's four cross networks and of
+its projection interaction.
 
     python3 -m venv DIR && DIR/bin/pip install torch==2.14.1 torchrec==1.9.2 numpy h5py
     DIR/bin/pip install --force-reinstall --no-deps fbgemm-gpu-cpu==1.9.0
     DIR/bin/python record_crossnet.py units_crossnet.h5
 
-Each group is a case: x [B, N], the vectors of a sample side by side; out and its gradient dout; dx; the parameters with their gradients "d<name>". Of layer l
-they are "weight<l>", or "W<l>" and "V<l>", or "U<l>", "C<l>" and "V<l>" with the experts below each other, and "bias<l>"; the gates and the branches of the
-projection have the names of checkpoints with dots. Attributes: interaction, vectors, dim, copied, layers, rank, experts, arch1 and arch2. In double, then rounded
-to float.
+Each group is a case: x [B, N], the vectors of a sample side by side; out and its gradient dout; dx;
+and the parameters with their gradients "d<name>". Layer l has "weight<l>", or "W<l>" and "V<l>", or
+"U<l>", "C<l>" and "V<l>" with the experts below each other, and "bias<l>". The gates, and the
+branches of the projection, have a checkpoint's names with dots. Attributes: interaction, vectors,
+dim, copied, layers, rank, experts, arch1 and arch2. All are computed in double, then rounded to
+float.
 """
 import torch
 from torchrec.models.dlrm import DenseArch, InteractionProjectionArch
@@ -17,7 +20,7 @@ from torchrec.modules.crossnet import CrossNet, LowRankCrossNet, LowRankMixtureC
 
 from recording import BATCH, main, single, write
 
-# vectors, width, layers, rank, experts; of the projection: vectors, dim, sizes of the branches
+# vectors, width, layers, rank, experts; for the projection: vectors, dim, sizes of the branches
 CASES = [("dcn_full", 1, 5, 1, 0), ("dcn_full", 3, 12, 3, 0), ("dcn_full", 5, 40, 2, 0), ("dcn", 3, 12, 1, 4), ("dcn", 4, 32, 3, 7),
          ("dcn_vector", 1, 5, 1, 0), ("dcn_vector", 4, 33, 3, 0), ("dcn_mixture", 2, 12, 1, 3, 1), ("dcn_mixture", 3, 17, 3, 4, 3),
          ("dcn_mixture", 4, 32, 2, 8, 4), ("projection", 3, 4, [8], [12]), ("projection", 5, 8, [11, 16], [24, 9, 8])]
@@ -41,7 +44,7 @@ def record(group, kind, vectors, width, *more):
     x = single(torch.randn(BATCH, width, dtype=torch.float64)).requires_grad_()
     out = net(x)
     if kind == "dcn_mixture":
-        out = out.reshape(BATCH, width)  # of one expert torchrec leaves a dimension of 1
+        out = out.reshape(BATCH, width)  # with one expert, torchrec leaves a dimension of size 1
     parts = {"dcn_full": lambda: {"weight": net.kernels}, "dcn": lambda: {"W": net.W_kernels, "V": net.V_kernels}, "dcn_vector": lambda: {"weight": net.kernels},
              "dcn_mixture": lambda: {"U": net.U_kernels, "C": net.C_kernels, "V": net.V_kernels}}[kind]()
     parameters = []

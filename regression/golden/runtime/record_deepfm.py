@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Record units_deepfm.h5: forward and backward of TorchRec's factorization machine and of its DeepFM interaction.
+"""Record units_deepfm.h5: forward and backward passes of TorchRec's factorization machine and of
+its DeepFM interaction.
 
     python3 -m venv DIR && DIR/bin/pip install torch==2.14.1 torchrec==1.9.2 numpy h5py
     DIR/bin/pip install --force-reinstall --no-deps fbgemm-gpu-cpu==1.9.0
     DIR/bin/python record_deepfm.py units_deepfm.h5
 
-Each group is a case: x [B, N], the vectors of a sample side by side, the dense one first; out and its gradient dout; dx; for deepfm the deep layers'
-weight and bias with their gradients. Attributes: interaction, copied (width of the dense vector), vectors. In double, then rounded to float.
+Each group is a case: x [B, N], the vectors of a sample side by side, the dense vector first; out
+and its gradient dout; dx; and, for deepfm, the deep layers' weight and bias with their gradients.
+Attributes: interaction, copied (width of the dense vector), vectors. All are computed in double,
+then rounded to float.
 """
 import torch
 import torchrec
@@ -33,7 +36,7 @@ def record(group, kind, copied, dims, sizes):
     if sizes:
         parts.append(DeepFM(torch.nn.Sequential(*layers))(vectors))
     out = torch.cat(parts + [FactorizationMachine()(vectors)], dim=1)
-    if copied and len(sizes) == 1:  # the whole arch says the same
+    if copied and len(sizes) == 1:  # the whole arch gives the same
         names = [f"f{i}" for i in range(len(dims))]
         arch = FMInteractionArch(sum(widths), names, sizes[0]).double()
         arch.deep_fm.dense_module[0].load_state_dict(layers[0].state_dict())

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Record units_mlp.h5: forward and backward of stacks of perceptrons, by torch and by TorchRec's MLP and SwishLayerNorm.
+"""Record units_mlp.h5: forward and backward passes of stacks of perceptrons, by torch and by
+TorchRec's MLP and SwishLayerNorm.
 
     python3 -m venv DIR && DIR/bin/pip install torch==2.14.1 torchrec==1.9.2 numpy h5py
     DIR/bin/pip install --force-reinstall --no-deps fbgemm-gpu-cpu==1.9.0
     DIR/bin/python record_mlp.py units_mlp.h5
 
-Each group is a case: x [B, in], out and its gradient dout, dx; every parameter "<perceptron>/<part>" with its gradient "d<perceptron>/<part>".
-Attributes: sizes, activation, layer_norm, plain_last, residual. In double, then rounded to float. A stack without layer norm and residuals is TorchRec's MLP itself.
+Each group is a case: x [B, in]; out and its gradient dout; dx; and every parameter
+"<perceptron>/<part>" with its gradient "d<perceptron>/<part>". Attributes: sizes, activation,
+layer_norm, plain_last, residual. All are computed in double, then rounded to float. A stack without
+layer norm and residuals is TorchRec's MLP.
 """
 import sys
 
@@ -26,7 +29,8 @@ PARTS = {"linear": ("weight", "bias"), "norm": ("norm_weight", "norm_bias"), "sw
 
 
 class Perceptron(torch.nn.Module):
-    """A linear layer, then layer norm, then the activation, then its input is added where the widths allow it; plain: the linear layer alone."""
+    """A linear layer, layer norm, the activation, and the sum with the input if the widths allow
+    it. plain: only the linear layer."""
 
     def __init__(self, n_in, n_out, activation, layer_norm, plain, residual):
         super().__init__()

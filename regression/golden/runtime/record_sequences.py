@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Record the whole-program cases sequence_*: trainings of models whose sequences are pooled by layers, by torch.
+"""Record the whole-program cases sequence_*: trainings of models whose sequences are pooled by
+layers, by torch.
 
     python3 -m venv DIR && DIR/bin/pip install torch==2.14.1 numpy h5py
     DIR/bin/python record_sequences.py FOLDER [CASE ...]
 
-FOLDER gets a folder for each case, with the files of README.md, section 1. The model is: a dense arch of two layers, the sum of the rows of `user`,
-the layers of the two features `word` and `more` of one sequence table, all side by side (interaction cat), and an over arch. The bags have 0 to 200 ids.
-Initial weights are floats; torch computes in double, without any padding: a bag at a time. Both optimizers are SGD, whose steps for
-rows that do not occur are zero.
+FOLDER gets a folder for each case, with the files of README.md, section 1. The model has a dense
+arch of two layers, the sum of the rows of `user`, and the layers of the two features `word` and
+`more` of one sequence table, all side by side (interaction cat), and an over arch. The bags have 0
+to 200 ids. Initial weights are floats. torch computes in double, without padding, one bag at a
+time. Both optimizers are SGD, whose steps are zero for rows that do not occur.
 """
 import json
 import os
@@ -27,7 +29,7 @@ OPTIONS = f"""-steps {STEPS} -dense_arch 8,8 -over_arch 16,1 -interaction cat -d
 
 
 class Gru(torch.nn.Module):
-    """The last state of torch.nn.GRU; an empty bag has zeros."""
+    """The last state of torch.nn.GRU. An empty bag has zeros."""
 
     def __init__(self, width):
         super().__init__()
@@ -41,7 +43,7 @@ class Gru(torch.nn.Module):
 
 
 class Din(torch.nn.Module):
-    """Zhou et al. 2018: a stack on [q, k, q - k, q * k] makes the weight of each row k."""
+    """Zhou et al. 2018: a stack on [q, k, q - k, q * k] computes the weight of each row k."""
 
     def __init__(self, sizes, activation, softmax):
         super().__init__()
@@ -61,7 +63,8 @@ class Din(torch.nn.Module):
 
 
 class Transformer(torch.nn.Module):
-    """Layers of torch.nn.TransformerEncoderLayer, then the mean of the rows; an empty bag has zeros."""
+    """Layers of torch.nn.TransformerEncoderLayer, then the mean of the rows. An empty bag has
+    zeros."""
 
     def __init__(self, layers, heads, width, causal):
         super().__init__()
@@ -82,7 +85,7 @@ class Transformer(torch.nn.Module):
 
 
 class Mean(torch.nn.Module):
-    """The mean of the rows; an empty bag has zeros."""
+    """The mean of the rows. An empty bag has zeros."""
 
     width = D
 
@@ -93,7 +96,8 @@ class Mean(torch.nn.Module):
         return {}
 
 
-# name: (options, a layer). With "din_target word" the feature `word` is the target of `more`, in one table.
+# name: (options, a layer). With "din_target word", the feature `word` is the target of `more`, in
+# one table.
 CASES = {
     "sequence_gru": ("-table_word_sequence_pooling gru -table_word_gru_hidden_size 6", lambda: Gru(6)),
     "sequence_din": ("-table_word_sequence_pooling din -table_word_din_target user -table_word_din_arch 12,6",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the scripts that record forwards and backwards of torch's modules share."""
+"""Shared code of the scripts that record forward and backward passes of torch's modules."""
 import sys
 
 import h5py
@@ -10,12 +10,14 @@ BATCH = 9
 
 
 def single(tensor):
-    """The doubles whose numbers are floats: what the file holds is then what was computed with."""
+    """Doubles whose values are floats, so that the file holds exactly the numbers that were
+    used."""
     return tensor.float().double()
 
 
 def write(group, x, out, dx, parameters, **attributes):
-    """A case: x, out, a random gradient dout of out, dx() after the backward; each parameter (name, tensor, shape) with its gradient, "d" and the name."""
+    """Write a case: x, out, a random gradient dout of out, and dx() after the backward pass. Each
+    parameter (name, tensor, shape) is written with its gradient, named "d" and the name."""
     dout = single(torch.randn_like(out))
     out.backward(dout)
     group.attrs.update(attributes)
