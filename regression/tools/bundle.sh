@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# tools/bundle.sh: the archive is unpacked in another folder and used with an empty environment, where it must take nothing from this machine but the C library.
-# Then the same in a folder that has nothing but that, a shell and coreutils, without a network but the loopback: what a borrowed machine may be.
+# tools/bundle.sh: the archive is unpacked in another folder and used with an empty environment.
+# There it may use only the C library of this machine. Then it is used in a folder that contains
+# only the archive, a shell and coreutils, without a network except the loopback, like a borrowed
+# machine.
 #
 #   bundle.sh BUILD_FOLDER
 #
-# In a build on the stand-in for CUDA the stages of `run gpu` really run, with small sizes; else it must say why there is no GPU.
+# In a build on the stand-in for CUDA, the stages of `run gpu` really run, with small sizes.
+# Otherwise `run gpu` must explain why there is no GPU.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -14,18 +17,18 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/elsewhere"
 tar -C "$work/elsewhere" -xf "$work/bundle.tar.xz"
 there=$work/elsewhere/trshard-bundle
-# no GPU: on a machine that has one, 'run gpu' would test for minutes
+# no GPU: on a machine with one, 'run gpu' would test for minutes
 bare() { env -i CUDA_VISIBLE_DEVICES= PATH=/usr/bin:/bin HOME="$work" OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1 "$@"; }
 
 build=$(cd "$1" && pwd)
 cd "$work"
 bare "$there/run" -n 2 trshard -version
 bare "$there/run" -n 3 unit_comm_comm
-# read golden files
+# reads golden files
 for test in unit_sparse_units_kjt unit_plan_estimators unit_train_running_metrics unit_train_group_metrics unit_io_checkpoint; do
   [ ! -x "$there/tests/$test" ] || bare "$there/run" -n 1 $test
 done
-# A bundle without golden files takes the repository's.
+# A bundle without golden files uses the repository's.
 mv "$there/tests/golden" "$work/carried" && mv "$there/share/regression/golden" "$work/carried_runs"
 bare "$there/run" -n 1 unit_io_checkpoint 2> "$work/told" && { echo "golden files come from nowhere" && exit 1; }
 grep -q 'golden files are not in this bundle' "$work/told"
@@ -35,14 +38,15 @@ rm -r "$there/tests/golden" "$there/share/regression/golden" && mv "$work/carrie
 bare "$there/run" bench_make_data -output "$work/data.h5" -samples 2048 -features 26 -rows 1000000
 bare "$there/run" -n 2 trshard -device cpu -data_train "$work/data.h5" -tables_num_embeddings 1000000 -tables_embedding_dim 4 -dense_arch 4 -over_arch 4,1 \
   -batch_size 512 -steps 3 | grep 'trained on 3072 samples'
-# checks_gpu STATUS FILE: what `run gpu` said
+# checks_gpu STATUS FILE: check the output of `run gpu`
 checks_gpu() {
   if grep -q '^TRSHARD_CUDA_ON_CPU:BOOL=ON' "$build/CMakeCache.txt" && [ "$1" != 1 ]; then
     cat "$2"
     grep -qE '^DLRM fp32, samples/s of PyTorch +[0-9]' "$2" && grep -qE '^[0-9]+ ok, 0 failed' "$2"
   else
     [ "$1" = 69 ] || { cat "$2" && exit 1; }
-    expected=$(sed -n 's/^step|DLRM|\([0-9]*\)|\([0-9]*\)|.*/DLRM +\1 +\2/p' "$source/tools/gpu_expected.txt") # launches and products of a step
+    # launches and products of a step
+    expected=$(sed -n 's/^step|DLRM|\([0-9]*\)|\([0-9]*\)|.*/DLRM +\1 +\2/p' "$source/tools/gpu_expected.txt")
     grep -qE "^${expected:?}" "$2" || { echo "no line $expected:" && cat "$2" && exit 1; }
     grep -E 'this build has cpu|no NVIDIA driver|too old|no GPU|no CUDA-capable device' "$2"
   fi
@@ -50,13 +54,14 @@ checks_gpu() {
 bare TRSHARD_TINY=1 "$there/run" gpu none smoke > "$work/gpu" && status=0 || status=$?
 checks_gpu "$status" "$work/gpu"
 if [ "$status" != 69 ]; then
-  # Whole runs find their files, and the bundle's libraries whether a law starts the program by itself or by mpirun: the user's PETSc cannot be loaded.
+  # Whole runs find their files and the bundle's libraries, both if a law starts the program
+  # directly and if it uses mpirun. The user's PETSc cannot be loaded.
   python=${TRSHARD_PYTHON:-/usr/bin/python3}
   mkdir "$work/broken"
   for library in "$there"/lib/libpetsc*; do : > "$work/broken/$(basename "$library")"; done
   bare LD_LIBRARY_PATH="$work/broken" TRSHARD_TINY=1 TRSHARD_RESULTS="$work/whole" "$there/run" gpu "$python" laws golden > "$work/gpu" && status=0 || status=$?
   { [ "$status" != 1 ] && [ "$(grep -cE '^ok +(cuda_(in_place|sequence_layers|bf16_layers)|golden case) ' "$work/gpu")" -ge 4 ]; } || { cat "$work/gpu" "$work/whole/log.txt" && exit 1; }
-  # A stage that has no time left says so and ends well, and what it ended has left nothing running.
+  # If a stage has no time left, it says so and succeeds. Stages that were ended leave no process.
   bare TRSHARD_TINY=1 TRSHARD_STAGE_SECONDS=5 TRSHARD_RESULTS="$work/late" "$there/run" gpu "$python" laws > "$work/gpu" && status=0 || status=$?
   { [ "$status" = 2 ] && ! grep -lsF "$there/bin/" /proc/[0-9]*/cmdline; } || { cat "$work/gpu" && exit 1; }
   bare TRSHARD_TINY=1 TRSHARD_STAGE_SECONDS=5 TRSHARD_RESULTS="$work/late" "$there/run" gpu none kernels bench > "$work/gpu" && status=0 || status=$?
@@ -81,12 +86,13 @@ for program in sh awk grep sed getconf basename cat cp cut date df dirname echo 
   cp -L "$(type -P $program)" "$root/bin/"
 done
 ldd "$root"/bin/* | awk '$3 ~ /^\// {print $3} $1 ~ /^\// && $1 !~ /:$/ {print $1}' | sort -u | while read -r library; do cp -L --parents "$library" "$root"; done
-for library in libdl.so.2 libpthread.so.0 librt.so.1 libutil.so.1 libresolv.so.2 libanl.so.1; do # parts of the C library
+# parts of the C library
+for library in libdl.so.2 libpthread.so.0 librt.so.1 libutil.so.1 libresolv.so.2 libanl.so.1; do
   find /lib/x86_64-linux-gnu /lib64 -maxdepth 1 -name $library 2> /dev/null | head -1 | while read -r file; do cp -L --parents "$file" "$root"; done
 done
 mv "$there" "$root/tmp/"
 there=/tmp/trshard-bundle
-alone() { # COMMAND of a shell
+alone() { # COMMAND for a shell
   # shellcheck disable=SC2016
   unshare --mount --net sh -c 'ip link set lo up && mount --rbind /dev "$0/dev" && mount -t proc proc "$0/proc" && exec chroot "$0" /bin/env -i PATH=/bin HOME=/tmp \
     CUDA_VISIBLE_DEVICES= TRSHARD_TINY=1 OMP_NUM_THREADS=1 OMPI_MCA_mpi_yield_when_idle=1 /bin/sh -c "cd /tmp && $1"' "$root" "$1"

@@ -23,12 +23,13 @@ GIB = 1 << 30
 
 
 def process(name, *arguments):
-    """The tool as a user starts it."""
+    """Run the tool as a user would."""
     return subprocess.run([sys.executable, os.path.join(TOOLS, name), *arguments], capture_output=True, text=True, check=False)
 
 
 def tool(name, *arguments):
-    """The same here, which takes no start of an interpreter: returncode, stdout, stderr."""
+    """Run the tool in this process, which avoids an interpreter's start: returncode, stdout,
+    stderr."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with unittest.mock.patch.object(sys, "argv", [name, *arguments]), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -44,7 +45,8 @@ def shard(rank, offset, size, hbm, *ms, ddr=0):
 
 
 def make_plan(world=4, local=2, tables=None, capacity=(80 * GIB, 0), critical_path=None):
-    """Table a is whole on rank 1, b in rows over all ranks. The critical path is by hand: 1.5 + (0.4 + 0.2) + (0.3 + 0.1) + 2.5."""
+    """Table a is whole on rank 1, and b has rows on all ranks. The critical path is computed by
+    hand: 1.5 + (0.4 + 0.2) + (0.3 + 0.1) + 2.5."""
     whole = shard(1, [0, 0], [1000, 16], 3 * GIB, 1.0, 0.4, 2.0, 0.3)
     rows = [shard(r, [10 * r, 0], [10, 16], GIB, 0.5, 0.2, 0.5, 0.1) for r in range(world)]
     tables = tables or [("a <b>&\"$x$", "table_wise", [whole]), ("b", "row_wise", rows)]
@@ -67,7 +69,8 @@ class Scratch(scratch.Scratch):
         return self.path(name)
 
     def run_file(self, name="run.h5", starts=2, evaluations=True, **attributes):
-        """40 steps of 100 samples at 50 samples/s: 2 s a step; the second start goes on at step 25 and a day later."""
+        """40 steps of 100 samples at 50 samples/s: 2 s a step. The second start continues at step
+        25, a day later."""
         with h5py.File(self.path(name), "w") as h:
             h.attrs["format"] = "trshard-run"
             h.attrs["world_size"] = 2
@@ -95,7 +98,7 @@ class Scratch(scratch.Scratch):
         return self.path(name)
 
     def refuse(self, words, name, *arguments, start=tool):
-        """One line that says so, and exit code 1."""
+        """The tool prints one line with this text, and ends with exit code 1."""
         result = start(name, *arguments)
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)

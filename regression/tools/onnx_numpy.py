@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""ONNX files with numpy alone: a reader of protobuf, and the operators that tools/trsonnx.py uses, as the ONNX specification defines them.
+"""ONNX files with only numpy: a reader of protobuf, and the operators that tools/trsonnx.py uses,
+as the ONNX specification defines them.
 
-It is for machines without onnxruntime. A file whose graph has another operator ends with a KeyError.
+This module is for machines without onnxruntime. A file whose graph has another operator gives a
+KeyError.
 """
 import os
 
@@ -81,7 +83,8 @@ def reshape(data, shape, allowzero=0):
 
 
 def cut(data, first, last, axes=None):
-    """The numbers of data between first and last, in its first dimensions or in those that axes names."""
+    """The numbers of data between first and last, in its first dimensions or in the dimensions that
+    axes names."""
     places = [slice(None)] * data.ndim
     for axis, a, b in zip(range(len(first)) if axes is None else axes, first, last):
         places[int(axis)] = slice(int(a), int(b))
@@ -117,7 +120,7 @@ OPERATORS = {
 
 
 def run(path, feeds):
-    """The predictions of a file for its inputs by name."""
+    """The predictions of a file for inputs by name."""
     with open(path, "rb") as file:
         graph = fields(fields(memoryview(file.read()))[7][0])
     folder, values, bf16 = os.path.dirname(path), dict(feeds), set()

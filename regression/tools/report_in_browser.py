@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A report in a headless browser: clicks on a column's head sort its table, and its own policy lets pictures and script through.
+"""A report in a headless browser: a click on a column's head sorts its table, and the page's own
+policy allows its pictures and script.
 
-Ends with 77 where there is no Chromium or Chrome."""
+Ends with 77 if there is no Chromium or Chrome.
+"""
 import os
 import shutil
 import subprocess
@@ -12,7 +14,8 @@ import unittest
 import handmade
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-# Runs after the page's own script: clicks, and writes the order of the rows and the pictures' sizes into the page.
+# Runs after the page's own script: clicks, and writes the order of the rows and the pictures' sizes
+# into the page.
 PROBE = """<script>
 function order(table, column) { return Array.from(document.getElementById(table).tBodies[0].rows).map(function (row) { return row.cells[column].textContent; }).join(","); }
 function click(table, column) { document.querySelectorAll("#" + table + " thead button")[column].click(); return order(table, 0); }
@@ -36,7 +39,8 @@ class Browser(handmade.Scratch):
         command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir=" + self.path("profile"), "--virtual-time-budget=5000", "--dump-dom", "file://" + page]
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         title = result.stdout.partition("<title>")[2].partition("</title>")[0]
-        # Memory of ranks 0 to 3 is 1, 4, 1, 1 GiB: numbers most first, then least first, equal ones as they stood; names from a on.
+        # The memory of ranks 0 to 3 is 1, 4, 1, 1 GiB. Numbers are sorted from the largest, then
+        # from the smallest; equal numbers keep their order. Names are sorted from a.
         a = 'a &lt;b&gt;&amp;"$x$'
         self.assertEqual(title, f"0,1,2,3|1,0,2,3|0,2,3,1|{a},b|b,{a}|true", result.stderr[-2000:])
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A folder for each test, removed after it; and a tool's main() in the process of the test, which is quicker than one of its own."""
+"""A folder for each test, removed after it, and a call of a tool's main() in the test's process,
+which is faster than a new process."""
 import contextlib
 import io
 import os
@@ -11,7 +12,7 @@ import unittest.mock
 
 
 def inside(tool, *words):
-    """The status of a tool's module, and what it prints."""
+    """The status of a tool's module, and its output."""
     arguments = [tool.__file__, *map(str, words)]
     printed, said = io.StringIO(), io.StringIO()
     with unittest.mock.patch.object(sys, "argv", arguments), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):

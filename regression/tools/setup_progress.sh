@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# setup_progress.sh SETUP - tools/setup.sh shows that a long command goes on, what it last wrote, and hands on how it ended.
+# setup_progress.sh SETUP - tools/setup.sh shows that a long command is still running, shows its
+# last output, and returns its status.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-# the functions alone
+# only the functions
 sed -n '/^say() /p; /^show_progress() /,/^}/p; /^watched() /,/^}/p' "$1" > "$folder/functions.sh"
 cat > "$folder/job.sh" << 'JOB'
 printf 'compiling one.c\r\n' # as dpkg ends its lines

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""tools/convert_criteo.py: against a line-by-line conversion in plain Python, after kills, and on malformed input."""
+"""tools/convert_criteo.py: against a line-by-line conversion in plain Python, after kills, and on
+malformed input."""
 import collections
 import gzip
 import json
@@ -19,7 +20,8 @@ import convert_criteo
 
 ROWS = 100
 
-# convert_criteo.py, killed when it is about to put its n-th file into place: a part, the state, the vocabulary or a result.
+# convert_criteo.py, killed when it is about to put its n-th file into place: a part, the state, the
+# vocabulary or a result.
 KILLED_AT = """
 import os, signal, sys
 import convert_criteo
@@ -36,7 +38,8 @@ convert_criteo.main()
 
 
 def lines(count, seed):
-    """Lines of the Kaggle layout with every oddity it has: empty fields, negative integers, hot and rare categories."""
+    """Lines in the Kaggle layout with every special case: empty fields, negative integers, hot and
+    rare categories."""
     rng = random.Random(seed)
 
     def category():
@@ -47,7 +50,8 @@ def lines(count, seed):
 
 
 def expected(text, ids):
-    """labels, dense, ids by the plainest means; ids: function (feature, field) -> id."""
+    """Labels, dense features and ids, computed in the simplest way. ids: function (feature, field)
+    -> id."""
     rows = [line.split("\t") for line in text]
     dense = [[math.log1p(max(int(field or 0), 0)) for field in row[1:14]] for row in rows]
     return ([float(row[0]) for row in rows], np.array(dense, np.float32), [[ids(f, field) for f, field in enumerate(row[14:])] for row in rows])
@@ -108,7 +112,8 @@ class Criteo(unittest.TestCase):
     def test_killed_and_started_again(self):
         arguments = ["--vocabulary", "frequency:2", "--block-mb", "0.05", self.path("a.txt"), self.path("b.gz")]
         self.convert("--output", self.path("once.h5"), *arguments)
-        for n, counted, converted in ((10, 4, 0), (32, 19, 0), (8, 19, 2), (35, 19, 19)):  # in both passes, and at their ends
+        # in both passes, and at their ends
+        for n, counted, converted in ((10, 4, 0), (32, 19, 0), (8, 19, 2), (35, 19, 19)):
             result = subprocess.run([sys.executable, "-c", KILLED_AT, str(n), "--output", self.path("out.h5"), *arguments],
                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
             self.assertEqual(result.returncode, -signal.SIGKILL)
@@ -121,7 +126,8 @@ class Criteo(unittest.TestCase):
                 self.assertEqual(a[name][()].tobytes(), b[name][()].tobytes(), name)
 
     def test_another_vocabulary(self):
-        """A conversion does not go on with a vocabulary that has changed: the ids of its parts would differ."""
+        """A conversion does not continue with a changed vocabulary, because its parts would have
+        different ids."""
         for n in (2, 3):
             self.convert("--output", self.path(f"{n}.h5"), "--vocabulary", f"frequency:{n}", self.path("a.txt"))
         os.rename(self.path("2.h5.vocabulary.h5"), self.path("v.h5"))

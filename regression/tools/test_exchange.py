@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""tools/exchange.py: there and back with equal bits, names, files that are wrong, and TorchRec's own DLRM where it can be imported.
+"""tools/exchange.py: conversion and back with equal bits, names, invalid files, and TorchRec's own
+DLRM if it can be imported.
 
-By hand, with a python3 that has torch, torchrec, h5py and tqdm: TRSHARD=build/trshard PYTHONPATH=tools PYTHON regression/tools/test_exchange.py
+By hand, with a python3 that has torch, torchrec, h5py and tqdm: TRSHARD=build/trshard
+PYTHONPATH=tools PYTHON regression/tools/test_exchange.py
 """
 import contextlib
 import importlib.util
@@ -29,15 +31,17 @@ PROGRAM = os.environ.get("TRSHARD")
 HAS = {module: importlib.util.find_spec(module) is not None for module in ("torch", "torchrec")}
 TABLE = "sparse_arch.embedding_bag_collection.embedding_bags.t_a.weight"
 LAYER = "dense_arch.model._mlp.0._linear."
-GOLDEN_DCP = os.path.join(TOOLS, "../regression/golden/exchange/dcp")  # what TorchRec wrote on two ranks, column_wise
-GOLDEN_NAMES = os.path.join(TOOLS, "../regression/golden/exchange/crossnets.json")  # names and shapes of TorchRec's state_dicts
+# written by TorchRec on two ranks, column_wise
+GOLDEN_DCP = os.path.join(TOOLS, "../regression/golden/exchange/dcp")
+# names and shapes of TorchRec's state_dicts
+GOLDEN_NAMES = os.path.join(TOOLS, "../regression/golden/exchange/crossnets.json")
 INTERACTIONS = {"dcn": "-dcn_num_layers 2 -dcn_low_rank_dim 3", "dcn_full": "-dcn_num_layers 2", "dcn_vector": "-dcn_num_layers 2",
                 "dcn_mixture": "-dcn_num_layers 2 -dcn_low_rank_dim 3 -dcn_num_experts 4", "projection": "-projection_arch1 16 -projection_arch2 12,24"}
 MODEL = "-dense_arch 16,8 -over_arch 16,8,1 -tables_embedding_dim 8 -batch_size 64"
 
 
 def exchange(*words, environment=None):
-    """The tool's status and what it prints."""
+    """The tool's status and output."""
     if not environment:
         return scratch.inside(tool, *words)
     command = [sys.executable, tool.__file__, *map(str, words)]
@@ -45,7 +49,7 @@ def exchange(*words, environment=None):
 
 
 def everything(path):
-    """All that a checkpoint holds: bits of tensors and checksums, types, attributes."""
+    """All content of a checkpoint: bits of tensors and checksums, types, attributes."""
     found = {}
 
     def visit(name, item):
@@ -131,7 +135,8 @@ class ThereAndBack(Folder):
                 self.assertFalse([name for name in everything(back) if "optimizer" in name or "momentum" in name])
                 os.rename(out, self.path("far"))
                 os.symlink("far", out)
-                self.good(model, "--to", kind, "--force", out)  # the link stays, and its target is replaced
+                # the link stays, and its target is replaced
+                self.good(model, "--to", kind, "--force", out)
                 self.assertEqual((os.readlink(out), os.path.exists(self.path("far"))), ("far", True))
                 self.good(out, "--from", kind, "--output", back, "--force")
                 os.rename(self.path("far"), self.path(f"far.{kind}"))
@@ -168,7 +173,8 @@ class ThereAndBack(Folder):
         self.refused(65, ["/embedding/t_a/weight", "/embedding/t_b/weight"], model, "--to", "npz", "--key-map", keys, self.path("c.npz"))
 
     def test_key_map_without_prefix(self):
-        """Names that lack the prefix are reached as they stand, and names that have it with or without it."""
+        """Names without the prefix are used as they are. Names with the prefix can be given with or
+        without it."""
         keys = self.path("keys")
         with open(keys, "w", encoding="utf-8") as file:
             file.write("- loss_fn.*\n- model.left\n- left_too\n- model." + TABLE.replace("t_a", "t_b") + "\nembedding/t_c/weight other.c\n")
@@ -183,7 +189,8 @@ class ThereAndBack(Folder):
             self.assertEqual(set(found.tensors), {"dense/dense_arch/0/weight", "dense/dense_arch/0/bias", "embedding/t_a/weight", "embedding/t_c/weight"})
 
     def of_torch(self, states):
-        """A file without a description: a table and a layer, with states of these names, by their weights."""
+        """A file without a description: a table and a layer, with states of these names beside
+        their weights."""
         weights = {TABLE: np.ones((9, 4), np.float32), LAYER + "weight": np.ones((4, 3), np.float32), LAYER + "bias": np.ones(4, np.float32)}
         np.savez(self.path("theirs.npz"), **weights, **{"optimizer.state." + name: numbers for name, numbers in states.items()})
         return [self.path("theirs.npz"), "--from", "npz", "--states", "--partial", "--force", "--output", self.path("b.h5")]
@@ -193,7 +200,8 @@ class ThereAndBack(Folder):
             return found.attributes["step"], {path.removeprefix("embedding/t_a/"): tuple(tensor.shape) for path, tensor in found.tensors.items() if "t_a/" in path}
 
     def test_steps(self):
-        """The number of updates goes out beside each state as torch has it, and comes in from there."""
+        """The number of updates is exported beside each state, as in torch, and is imported from
+        there."""
         model, out = make_checkpoint(self.path("model.h5")), self.path("m.npz")
         self.good(model, "--to", "npz", "--states", out)
         with np.load(out) as file:
@@ -207,7 +215,7 @@ class ThereAndBack(Folder):
         self.good(out, "--from", "npz", "--output", self.path("b.h5"), "--force")
         self.assertEqual(self.step_and_shapes()[0], 0)
         with h5py.File(model, "a") as handle:
-            handle.attrs["step"] = (1 << 24) + 1  # no float32
+            handle.attrs["step"] = (1 << 24) + 1  # not representable in float32
         self.good(model, "--to", "npz", "--states", "--force", out)
         self.good(out, "--from", "npz", "--states", "--output", self.path("b.h5"), "--force")
         self.assertEqual(self.step_and_shapes()[0], (1 << 24) + 1)
@@ -229,7 +237,8 @@ class ThereAndBack(Folder):
         self.assertIn("--step is for --from", exchange(self.path("b.h5"), "--to", "npz", "--step", "1", self.path("c.npz")).stderr)
 
     def test_states_of_tables(self):
-        """The names that TorchRec 1.9.2 writes of FBGEMM's Adam and partial row-wise Adam, and of torch's optimizers for a data_parallel table."""
+        """The names that TorchRec 1.9.2 writes for FBGEMM's Adam and partial row-wise Adam, and for
+        torch's optimizers of a data_parallel table."""
         square, row = np.ones((9, 4), np.float32), np.ones(9, np.float32)
         fused, apart = f"{TABLE}.t_a.", f"{TABLE}."
         step = {LAYER + "weight.step": np.float32(3), LAYER + "weight.sum": np.ones((4, 3), np.float32)}
@@ -250,8 +259,10 @@ class ThereAndBack(Folder):
                                          {"optimizer.state." + name: numbers.shape for name, numbers in states.items()})
 
     def test_columns_of_other_widths(self):
-        """A state of rows for each shard of columns becomes their mean by width, and the states side by side."""
-        state = np.float32([1, 2, 3, 5, 6, 7])  # of three rows for the first column, then for the other three
+        """Row states of column shards become their mean by width, and the shards' states are also
+        kept side by side."""
+        # the states of three rows: first of the first column, then of the other three columns
+        state = np.float32([1, 2, 3, 5, 6, 7])
         tensors = {"embedding/t/weight": trsformats.Tensor("F32", (3, 4), None), "embedding/t/momentum1": trsformats.Tensor("F32", (6,), lambda: [state])}
         source = types.SimpleNamespace(columns={"theirs": [0, 1]})
         self.assertEqual(tool.by_columns(source, tensors, {"embedding/t/weight": "theirs", "embedding/t/momentum1": "state"}),
@@ -260,7 +271,8 @@ class ThereAndBack(Folder):
         self.assertEqual(np.concatenate(list(tensors["embedding/t/momentum1_columns"].blocks())).tolist(), [[1, 5], [2, 6], [3, 7]])
 
     def test_renamed_tables(self):
-        """One line renames a table and its states: TorchRec has the new name in the weight's name, and between it and a state."""
+        """One line renames a table and its states. TorchRec has the new name in the weight's name,
+        and in a state's name between the weight's name and the state."""
         model, out, keys = make_checkpoint(self.path("model.h5")), self.path("m.npz"), self.path("keys")
         theirs = TABLE.replace("t_a", "users")
         with open(keys, "w", encoding="utf-8") as file:
@@ -273,7 +285,8 @@ class ThereAndBack(Folder):
         self.assertEqual(everything(model), everything(self.path("b.h5")))
 
     def test_back_to_torchrec(self):
-        """What goes out as a DCP has the names, shapes and steps of the one that TorchRec wrote, but for the momenta of its column shards."""
+        """An exported DCP has the names, shapes and steps of TorchRec's own DCP, except for the
+        momenta of its column shards."""
         self.good(GOLDEN_DCP, "--from", "dcp", "--prefix", "model.model.", "--states", "--output", self.path("dcp.h5"))
         with trsformats.source("dcp", GOLDEN_DCP) as golden, trscheckpoint.opened(self.path("dcp.h5")) as checkpoint:
             found, _ = tool.named_tensors(checkpoint, tool.KeyMap(None, "model.model.", "dcp"), True)
@@ -314,7 +327,7 @@ class ThereAndBack(Folder):
 
     @unittest.skipIf(HAS["torch"], "this interpreter has torch")
     def test_interpreter_with_torch(self):
-        """TRSHARD_PYTHON may name one that has torch, where this one lacks torch alone."""
+        """If only torch is missing in this Python, TRSHARD_PYTHON may name one that has it."""
         model, python = make_checkpoint(self.path("model.h5")), self.path("python")
         with open(python, "w", encoding="utf-8") as file:
             file.write('#!/bin/sh\n[ "$1" = -c ] || echo "went on: $*"\n')
@@ -324,7 +337,7 @@ class ThereAndBack(Folder):
 
 
 class Parts(Folder):
-    """Weights in several files with an index, and sources that have a part of a model alone."""
+    """Weights in several files with an index, and sources that have only a part of a model."""
 
     def setUp(self):
         super().setUp()
@@ -342,7 +355,7 @@ class Parts(Folder):
         self.index({"metadata": {}, "weight_map": self.where})
 
     def write(self, path, names):
-        """A file of another program: without our description."""
+        """A file of another program, without our description."""
         trsformats.write_safetensors(path, {name: self.tensors[name] for name in names}, "")
         with open(path, "rb") as file:
             size = int.from_bytes(file.read(8), "little")
@@ -360,7 +373,7 @@ class Parts(Folder):
         return exchange(self.path(source), "--from", "safetensors", "--output", self.out, "--force", *more)
 
     def test_index(self):
-        """The index, and its folder, bring in all tensors; the common prefix is found and named."""
+        """The index, and its folder, import all tensors. The common prefix is found and named."""
         self.good(self.path("all.safetensors"), "--from", "safetensors", "--prefix", "module.", "--output", self.path("want.h5"))
         want = {name: rows for name, rows in everything(self.path("want.h5")).items() if "checksum" not in name}
         for source in ("parts/model.safetensors.index.json", "parts"):
@@ -414,7 +427,7 @@ class Parts(Folder):
 
 
 class Malformed(Folder):
-    """Each source has one thing wrong, and one message names it."""
+    """Each source has one error, and one message names it."""
 
     def setUp(self):
         super().setUp()
@@ -430,7 +443,7 @@ class Malformed(Folder):
                 self.tensors["over_arch.model.1." + parameter] = numbers
 
     def safetensors(self, change=None, cut=None, metadata=None):
-        """A file whose header was changed, cut to so many bytes."""
+        """A file with a changed header, cut to this number of bytes."""
         header, data = {}, b""
         for name, numbers in self.tensors.items():
             kind = {"float32": "F32", "float64": "F64", "int64": "I64"}[str(numbers.dtype)]
@@ -449,7 +462,8 @@ class Malformed(Folder):
         self.assertFalse([name for name in os.listdir(self.folder) if "out.h5" in name])
 
     def test_good(self):
-        """What the others are made of by one change is taken, with nothing but weights in it."""
+        """The source from which the others are made by one change is accepted, and contains only
+        weights."""
         self.good(self.safetensors(), "--from", "safetensors", "--output", self.path("out.h5"))
         with h5py.File(self.path("out.h5")) as handle:
             self.assertEqual(handle["dense/over_arch/2/weight"].shape, (1, 6))
@@ -524,11 +538,12 @@ class Malformed(Folder):
         with open(path, "wb") as file:
             np.savez(file, **self.tensors)
             file.seek(200)
-            file.write(b"\xff" * 8)  # numbers of the first tensor, whose sum in the zip holds no more
+            # numbers of the first tensor, whose checksum in the zip is then wrong
+            file.write(b"\xff" * 8)
         self.refuse(["t_a.weight.npy", "CRC-32"], path, "npz")
 
     def test_other_kinds(self):
-        """A folder for a file, a file for a folder, and what is none of them."""
+        """A folder in place of a file, a file in place of a folder, and a path that is neither."""
         os.makedirs(self.path("folder"))
         with open(self.path("text"), "w", encoding="utf-8") as file:
             file.write("text")
@@ -571,7 +586,7 @@ class Malformed(Folder):
                 self.refuse_dcp(words, self.path("in.dcp"))
 
     def test_pickles_of_dcp(self):
-        """Code that an index names is not called, nor is that of a tensor."""
+        """Code that an index or a tensor names is not called."""
         class Evil:
             def __reduce__(self):
                 return open, (self.made, "w")
@@ -587,7 +602,7 @@ class Malformed(Folder):
 
     @unittest.skipUnless(HAS["torch"], "torch is not there")
     def test_views_of_dcp(self):
-        """What torch would read as another order of numbers is refused, or as ours."""
+        """If torch would read the numbers in another order, the file is refused or read as ours."""
         import torch
         import torch.distributed.checkpoint
         torch.distributed.checkpoint.save({name: torch.from_numpy(numbers) for name, numbers in self.tensors.items() if name != TABLE} |
@@ -601,7 +616,7 @@ class Malformed(Folder):
 
     @unittest.skipUnless(HAS["torch"], "torch is not there")
     def test_pickles(self):
-        """A pickle that would make a file makes none."""
+        """A pickle that would create a file creates none."""
         import torch
 
         class Evil:
@@ -634,7 +649,7 @@ class Program(Folder):
             return handle[path][()]
 
     def test_goes_on(self):
-        """-init_from of what came back gives the losses that the checkpoint itself gives."""
+        """-init_from of the imported file gives the losses of the checkpoint itself."""
         self.data()
         model = [*MODEL.split(), "-data_train", "data.h5", "-embedding_optimizer", "rowwise_adagrad", "-dense_optimizer", "adam",
                  "-table_user_data_type", "bf16", "-table_item_data_type", "fp16", "-reproducible"]
@@ -649,8 +664,9 @@ class Program(Folder):
         self.assertEqual(losses.tolist(), self.series("back_run.h5", "train/loss").tolist())
 
     def test_averages(self):
-        """Of a model with -ema_decay the averages go out, with which predictions are made; --states keeps weights and averages, and either way
-        comes back as a model that predicts the same. A file of --states that comes in without them has the averages."""
+        """For a model with -ema_decay, the averages are exported, because predictions use them.
+        --states keeps weights and averages. Both come back as a model with the same predictions. If
+        a file of --states is imported without them, it has the averages."""
         self.data()
         for kind, options in (("dot", "-table_hist_position_weighted -table_hist_max_feature_lengths 5"), ("dcn_mixture", INTERACTIONS["dcn_mixture"])):
             with self.subTest(kind):
@@ -676,7 +692,7 @@ class Program(Folder):
                     self.assertEqual(self.series(name + "_run.h5", "predictions").tolist(), self.series("model_run.h5", "predictions").tolist(), name)
 
     def test_inspect(self):
-        """inspect_file.py --check tells a damaged checkpoint, quantised or not."""
+        """inspect_file.py --check detects a damaged checkpoint, quantised or not."""
         self.data()
         self.run_program(*MODEL.split(), "-data_train", "data.h5", "-steps", "2", "-checkpoint_final", "model.h5")
         self.run_program("-task", "predict", "-data_eval", "data.h5", "-init_from", "model.h5", "-quant_checkpoint", "quantised.h5", "-tables_data_type", "int8", "-batch_size", "64")
@@ -694,7 +710,8 @@ class Program(Folder):
             self.assertIn(f"checksum of /{tensor}", inspect(name).stdout)
 
     def test_crossnets(self):
-        """Names and shapes are those of TorchRec's modules, as recorded; what comes back, with states, has the bits that went out."""
+        """Names and shapes are those of TorchRec's modules, as recorded. The imported file, with
+        states, has the exported bits."""
         self.data()
         with open(GOLDEN_NAMES, encoding="utf-8") as file:
             recorded = json.load(file)
@@ -724,7 +741,8 @@ class Program(Folder):
 
     @unittest.skipUnless(HAS["torchrec"], "torchrec is not there")
     def test_torchrec(self):
-        """TorchRec's DLRMs take the weights with strict=True, and predict what /predictions has; and the way back."""
+        """TorchRec's DLRMs accept the weights with strict=True and predict the values of
+        /predictions. Also the way back."""
         self.data()
         tables = {name: (rows, [name]) for name, rows in (("user", 100), ("item", 50), ("hist", 50))}
         for name, options in {"dot": "", **INTERACTIONS}.items():

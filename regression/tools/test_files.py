@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The tools that read results: inspect_file, compare_runs, plot_run, plot_scaling. And trsdata's interleaving, by hand."""
+"""The tools that read results: inspect_file, compare_runs, plot_run, plot_scaling. Also trsdata's
+interleaving, by hand."""
 import os
 import signal
 import subprocess
@@ -57,7 +58,7 @@ class Files(scratch.Scratch):
         self.assertEqual(os.listdir(self.folder), ["d.h5"])
 
     def test_whole(self):
-        """A text that is not written to its end leaves the file that was there, and no other one."""
+        """If a text is not written to its end, the old file stays, and no other file remains."""
         for text in ("one", "two"):
             with trsfile.whole(self.path("text")) as out:
                 out.write(text)
@@ -71,7 +72,8 @@ class Files(scratch.Scratch):
         self.assertEqual(os.listdir(self.folder), ["text"])
 
     def test_links(self):
-        """A link stays where it is, and its target gets the content. One to the output, as /dev/stdout is, stays too where that is a file."""
+        """A link stays, and its target gets the content. A link to the output, such as /dev/stdout,
+        stays too if the output is a file."""
         os.mkdir(self.path("far"))
         for name in ("text", "d.h5"):
             os.symlink(os.path.join("far", name), self.path(name))
@@ -103,7 +105,8 @@ class Files(scratch.Scratch):
         for number in (signal.SIGTERM, signal.SIGINT):
             command = [sys.executable, os.path.join(TOOLS, "generate_data.py"), "--output", self.path("long.h5"), "--num-samples", "100M"]
             with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)) as process:
-                while sum(os.path.getsize(self.path(name)) for name in os.listdir(self.folder)) < 2 << 20:  # it is written
+                # the file is being written
+                while sum(os.path.getsize(self.path(name)) for name in os.listdir(self.folder)) < 2 << 20:
                     time.sleep(0.05)
                 process.send_signal(number)
                 self.assertEqual((process.communicate()[1], process.returncode), ("", 128 + number))
@@ -118,7 +121,8 @@ class Files(scratch.Scratch):
         self.assertIn(r"\u6620", result.stdout)
 
     def test_control_characters(self):
-        """Names in files cannot control the terminal, pose as lines of a tool, or turn text around, in whatever a tool prints."""
+        """Names in files cannot control the terminal, imitate lines of a tool, or reverse text, in
+        the output of any tool."""
         bad = "\x1b[2J\x1b]0;owned\x07u", "x\nPROBLEM: none\r\x9b1m\u202ey"
         with h5py.File(self.dataset("d.h5"), "r+") as h:
             h["sparse"].attrs["features"] = np.array(bad, dtype=h5py.string_dtype())
@@ -141,7 +145,7 @@ class Files(scratch.Scratch):
             self.assertNotRegex(said, r"(?m)^\s*PROBLEM: none|^b")
 
     def test_groups_and_times(self):
-        """Without --check those of the first samples."""
+        """Without --check, the lengths of the first samples."""
         with trsdata.DatasetWriter(self.path("g.h5"), ["a"], [10], 0, grouped=True, timed=True) as out:
             n, group = trsdata.SAMPLES_AT_ONCE, np.repeat([5, 6, 7], [1, trsdata.SAMPLES_AT_ONCE - 1, 4])
             out.append(None, np.zeros(n + 4), np.ones((n + 4, 1), np.int32), np.zeros(n + 4, np.int32), group=group, time=np.arange(n + 4))
@@ -180,7 +184,8 @@ class Files(scratch.Scratch):
             self.assertIn(problem, result.stdout)
             self.assertEqual((result.returncode, result.stderr), (1, ""))
         self.assertIn("auc 0.7500", tool("inspect_file.py", "--metrics", self.run_file("r.h5", [1.0])).stdout)
-        with h5py.File(self.path("r.h5"), "a") as h:  # of -metrics_segments: a number for each segment
+        # of -metrics_segments: a number for each segment
+        with h5py.File(self.path("r.h5"), "a") as h:
             h["eval/segment_ne"] = np.ones((1, 3))
         self.assertIn("last evaluation: auc 0.7500  loss 0.5000\n", tool("inspect_file.py", self.path("r.h5")).stdout)
         with h5py.File(self.run_file("speeds.h5", np.ones(20)), "a") as h:
@@ -201,7 +206,8 @@ class Files(scratch.Scratch):
         self.assertEqual(tool("compare_runs.py", "--steps", "2", a, b).returncode, 0)
         self.assertEqual(tool("compare_runs.py", "--exact", "--steps", "2", a, b).returncode, 1)
         self.assertEqual(tool("compare_runs.py", "--rtol", "0.1", a, b).returncode, 0)
-        low = self.run_file("low.h5", [1.0, 2.0, 2.7])  # 0.4 less than 3.1 is 0.13 of the reference, and 0.15 of the other
+        # 0.4 less than 3.1 is 0.13 of the reference, and 0.15 of the other
+        low = self.run_file("low.h5", [1.0, 2.0, 2.7])
         self.assertEqual([tool("compare_runs.py", "--rtol", "0.14", *pair).returncode for pair in ((low, b), (b, low))], [0, 1])
         self.assertEqual(tool("compare_runs.py", a, self.run_file("short.h5", [1.0])).returncode, 1)
         nan = self.run_file("nan.h5", [1.0, 2.0, np.nan])
@@ -217,7 +223,8 @@ class Files(scratch.Scratch):
         self.assertIn("DIFFERS attribute step: 8, reference 7\n5 of 5 datasets agree", found.stdout)
 
     def test_compare_models(self):
-        """bf16 is compared as the numbers that it means; names of tasks and features are no times."""
+        """bf16 is compared by the numbers that it represents. Names of tasks and features are not
+        taken for times."""
         def model(name, bits, time):
             with h5py.File(self.path(name), "w") as h:
                 h.attrs["format"] = "trshard-run"
@@ -236,7 +243,7 @@ class Files(scratch.Scratch):
         self.assertNotIn("samples_per_s", found)
 
     def test_compare_in_blocks(self):
-        """Differences of all blocks of a tensor count, and its memory is that of a block."""
+        """Differences in all blocks of a tensor count, and the memory use is that of one block."""
         numbers = np.zeros((3000000, 1), np.float32)
         for name in ("one.h5", "two.h5"):
             with h5py.File(self.path(name), "w") as h:
@@ -247,10 +254,11 @@ class Files(scratch.Scratch):
         result = subprocess.run([sys.executable, "-c", peak, *words], capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": TOOLS})
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertRegex(result.stdout, r"DIFFERS t +max abs 4.00e\+00  max rel 1.00e\+00  2 of 3000000 outside\n2 of 3 datasets agree")
-        self.assertLess(int(result.stdout.split()[-1]), 140 << 10)  # 12 MB each of float32 took 200 MiB
+        # 12 MB each of float32 took 200 MiB
+        self.assertLess(int(result.stdout.split()[-1]), 140 << 10)
 
     def test_tables_of_a_checkpoint(self):
-        """A table's name may have slashes; one without weights is told of."""
+        """A table's name may contain slashes. A table without weights is reported."""
         with h5py.File(self.path("c.h5"), "w") as h:
             h.attrs["format"], h.attrs["version"] = "trshard-checkpoint", 1
             h["embedding/a/b/weight"] = h["embedding/a/b/momentum1"] = h["embedding/c/momentum1"] = np.zeros((3, 2), np.float32)
@@ -261,7 +269,7 @@ class Files(scratch.Scratch):
         self.assertNotIn("table a", found)
 
     def test_reader_has_seen_enough(self):
-        """| head: no message, and the exit code of any program whose pipe is closed."""
+        """| head: no message, and the usual exit code of a program whose pipe is closed."""
         run, data = self.run_file("a.h5", [1.0, 2.0]), self.dataset("d.h5")
         with open(self.path("a.csv"), "w", encoding="ascii") as out:
             out.write("y,c\n1,2\n")
@@ -283,7 +291,8 @@ class Files(scratch.Scratch):
             self.assertEqual(tool("inspect_file.py", path).stdout, f"  PROBLEM: {path} cannot be read: {words}\n")
 
     def test_mistakes(self):
-        """One line each, where there was a traceback, or a number of steps that left out the last."""
+        """Each error gives one line. Earlier versions printed a traceback, or a number of steps
+        that omitted the last."""
         run = self.run_file("a.h5", [1.0, 2.0])
         with open(self.path("bad.csv"), "w", encoding="ascii") as out:
             out.write("study,ranks\nweak,1\n")
@@ -301,7 +310,7 @@ class Files(scratch.Scratch):
             self.assertNotIn("Traceback", result.stderr)
 
     def test_table(self):
-        """Wide letters take two columns, accents of their own none."""
+        """Wide letters take two columns, and combining accents none."""
         self.assertEqual(trsdata.table([["a", 1, "x"], ["\u6620\u753b", 10, "y"], ["e\u0301", 2, ""]], left=(0, 2)), ["a      1  x", "\u6620\u753b  10  y", "e\u0301      2"])
 
     def test_plots(self):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""tools/generate_data.py: same seed same content, distributions as asked for, a signal that can be learnt."""
+"""tools/generate_data.py: the same seed gives the same content, the requested distributions, and a
+signal that can be learned."""
 import os
 import subprocess
 import sys
@@ -40,7 +41,7 @@ class Generate(unittest.TestCase):
         weights = self.read(self.make("w.h5", "--num-samples", "20000", *shape, "--weights", "2:3"), "weights")
         self.assertEqual((2 <= weights).all() and (weights < 3).all() and abs(weights.mean() - 2.5) < 0.01, True)
         one = self.read(a, "sparse/weights")[np.repeat(np.tile([0, 1, 2], 20000), self.read(a, "sparse/lengths").reshape(-1)) != 1]
-        self.assertTrue((one == 1).all())  # of features that were not asked for
+        self.assertTrue((one == 1).all())  # for features without the option
 
     def test_labels_groups_and_times(self):
         path = self.make("l.h5", "--num-samples", "20000", "--features", "2", "--labels", "click,buy,like", "--groups", "50", "--times")
@@ -78,14 +79,16 @@ class Generate(unittest.TestCase):
         self.assertEqual(values.dtype, np.int64)
         self.assertTrue((lengths[:, 0] == 2).all())
         self.assertEqual((lengths[:, 1].min(), lengths[:, 1].max()), (1, 9))
-        # 5 standard errors around the means, by the distributions' variances: (81-1)/12 and m(m+1)
+        # 5 standard errors around the means, from the distributions' variances: (81-1)/12 and
+        # m(m+1)
         self.assertLess(abs(lengths[:, 1].mean() - 5), 5 * np.sqrt(80 / 12 / 50000))
         self.assertLess(abs(lengths[:, 2].mean() - 3), 5 * np.sqrt(12 / 50000))
         feature = np.repeat(np.tile([0, 1, 2], 50000), lengths.reshape(-1))
         ids = values[feature == 1]
         self.assertTrue(0 <= ids.min() and ids.max() < 100000)
         counts = np.sort(np.bincount(ids))[::-1] / len(ids)
-        # the bounded power law's share of its first rank: integral over [1, 2) by integral over [1, R+1)
+        # the share of the bounded power law's first rank: integral over [1, 2) divided by the
+        # integral over [1, R+1)
         share = (1 - 2**-0.2) / (1 - 100001**-0.2)
         self.assertLess(abs(counts[0] - share), 5 * np.sqrt(share / len(ids)))
 
@@ -95,7 +98,8 @@ class Generate(unittest.TestCase):
         with h5py.File(path) as h:
             best = h.attrs["planted_loss"]
             self.assertNotIn("dense", h)
-        cell = ids[:, 0] * 20 + ids[:, 1]  # the label's rate in each of the 400 cells is the best model there is
+        # the label's rate in each of the 400 cells is the best possible model
+        cell = ids[:, 0] * 20 + ids[:, 1]
         train, test = slice(0, 15000), slice(15000, None)
         rate = (np.bincount(cell[train], labels[train], 400) + 0.5) / (np.bincount(cell[train], minlength=400) + 1)
         p = rate[cell[test]]

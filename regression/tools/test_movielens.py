@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""tools/convert_movielens.py on the real data. Exit 77 (skipped) where PyPI cannot be reached.
+"""tools/convert_movielens.py on the real data. Exit 77 (skipped) if PyPI cannot be reached.
 
-The expected numbers come with the reference results of TorchRec on this data: they were counted by the program that
-prepared it there, written independently of the converter.
+The expected numbers come with the reference results of TorchRec on this data. The program that
+prepared the data there counted them; it was written independently of the converter.
 """
 import os
 import subprocess

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""tools/exchange.py --to onnx: what the file predicts against /predictions, run by numpy, and by onnxruntime where it can be imported.
+"""tools/exchange.py --to onnx: the file's predictions agree with /predictions. numpy runs the file,
+and so does onnxruntime if it can be imported.
 
-By hand, with a python3 that has onnx, onnxruntime, h5py and tqdm: TRSHARD=build/trshard PYTHONPATH=tools PYTHON regression/tools/test_onnx.py
+By hand, with a python3 that has onnx, onnxruntime, h5py and tqdm: TRSHARD=build/trshard
+PYTHONPATH=tools PYTHON regression/tools/test_onnx.py
 """
 import importlib.util
 import os
@@ -94,7 +96,7 @@ class Onnx(scratch.Scratch):
         subprocess.run(command, check=True, capture_output=True)
 
     def data(self, has_dense, any_ids):
-        """Some ids are pruned or outside of their table, or all are any number."""
+        """Some ids are pruned or outside their table, or all ids are arbitrary numbers."""
         shutil.copy(self.made, self.path("data.h5"))
         rng = np.random.default_rng(3)
         with h5py.File(self.path("data.h5"), "a") as handle:
@@ -154,7 +156,7 @@ for _name in MODELS:
 
 
 class Refused(scratch.Scratch):
-    """Checkpoints made by hand; each but the first has one thing wrong, and one message names it."""
+    """Checkpoints made by hand. Each except the first has one error, and one message names it."""
     MODEL = {"-tables": "t", "-tables_num_embeddings": "5000", "-tables_embedding_dim": "2", "-table_t_features": "f", "-tables_pooling": "sum",
              "-tables_is_weighted": "false", "-tables_position_weighted": "false", "-tables_id_map": "none", "-num_dense": "0", "-interaction": "cat"}
 
@@ -201,12 +203,14 @@ class Refused(scratch.Scratch):
             with self.subTest(words[0]):
                 self.refused(65, ["model.h5", *words], self.make(**made), "--to", "onnx", self.path("out.onnx"))
                 self.assertEqual(os.listdir(self.folder), ["model.h5"])
-        chosen = {"-data_dense": "1,0", "-data_label": "click"}  # of the data, not of the graph
+        # options of the data, not of the graph
+        chosen = {"-data_dense": "1,0", "-data_label": "click"}
         self.assertEqual(convert(self.make(options=chosen), "--to", "onnx", self.path("out.onnx")).returncode, 0)
         self.assertEqual(convert(self.make(), "--to", "onnx", "--states", self.path("out.onnx")).returncode, 2)
 
     def test_quotient_and_remainder(self):
-        """Two small tables, pooled each and joined: by numpy from the tensors. An option that is not known, but off, is taken."""
+        """Two small tables, each pooled, and joined: computed by numpy from the tensors. An unknown
+        option that is off is accepted."""
         tables = {"embedding/t_quotient/weight": (72, 2), "embedding/t_remainder/weight": (70, 2)}
         model = self.make(options={"-tables_id_map": "qr", "-tables_qr_operation": "mult", "-table_t_qr_collisions": "70", "-strange_layers": "none"},
                           leave=["embedding/t/weight"], more=tables)
@@ -222,7 +226,7 @@ class Refused(scratch.Scratch):
         np.testing.assert_allclose(onnx_numpy.run(self.path("out.onnx"), feeds), expected[:, 0], atol=1e-6)
 
     def test_data_file(self):
-        """What is too large for one file becomes two, with the same numbers."""
+        """A model that is too large for one file becomes two files, with the same numbers."""
         model, out = self.make(), self.path("out.onnx")
         feeds = {"f.ids": np.array([7, -1, 4999, 5000]), "f.offsets": np.array([0, 2, 2, 4])}
         self.assertEqual(convert(model, "--to", "onnx", out).returncode, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""trsread, plot_plan and plot_run on plans and runs made by hand, and on files that are none."""
+"""trsread, plot_plan and plot_run on plans and runs made by hand, and on invalid files."""
 import os
 import unittest
 
@@ -24,7 +24,8 @@ class Plans(handmade.Scratch):
                           ("backward compute", 1)])
         self.assertTrue(np.allclose([p["ms"] for p in parts], [1.5, 0.2, 0.4, 0.1, 0.3, 2.5]))
         self.assertEqual(parts[0]["tables"][0][0], "a <b>&\"$x$")
-        self.assertIsNone(trsread.Plan(handmade.make_plan(critical_path=6.0), "plan").critical_parts())  # parts that do not add up are not told
+        # parts whose sum is wrong are not shown
+        self.assertIsNone(trsread.Plan(handmade.make_plan(critical_path=6.0), "plan").critical_parts())
         self.assertEqual(plan.fullest("hbm"), (1, 4 / 60))
         old = trsread.Plan(handmade.make_plan(capacity=None), "plan")
         self.assertEqual((old.capacity, old.fullest("hbm")), (None, (1, None)))
@@ -43,7 +44,8 @@ class Plans(handmade.Scratch):
         self.draws("plot_plan.py", self.plan_file(handmade.make_plan(1, 1, [("only", "table_wise", [handmade.shard(0, [0, 0], [1, 1], 0, ddr=5)])], None, 0)))
         self.draws("plot_plan.py", self.plan_file(handmade.make_plan(1024, 8)), output="1024.png")
         self.draws("plot_plan.py", self.plan_file(handmade.make_plan(100, 100)), output="100.png")
-        self.draws("plot_plan.py", self.plan_file(handmade.make_plan(66, 4)), output="66.png")  # the last host has two ranks
+        # the last host has two ranks
+        self.draws("plot_plan.py", self.plan_file(handmade.make_plan(66, 4)), output="66.png")
 
     def test_refusals(self):
         self.refuse("cannot be read", "plot_plan.py", self.path("none.json"), start=handmade.process)
@@ -67,7 +69,7 @@ class Plans(handmade.Scratch):
 
 class Runs(handmade.Scratch):
     def test_wall_times(self):
-        """Steps of 2 s end where the start had run 100 s, and 40 s."""
+        """Steps of 2 s end when the start had run for 100 s, and for 40 s."""
         run = trsread.read_run(self.run_file())
         times = run.wall_times()
         np.testing.assert_allclose(times[:25], 1e9 + 100 - 2 * np.arange(24, -1, -1), rtol=0, atol=1e-3)
@@ -81,18 +83,22 @@ class Runs(handmade.Scratch):
         self.draws("plot_run.py", a, start=handmade.process)
         self.draws("plot_run.py", b)
         self.draws("plot_run.py", a, a, b)
-        with h5py.File(self.path("tasks.h5"), "w") as h:  # an evaluation of several tasks: probabilities, numbers, and probabilities of three classes
+        # an evaluation of several tasks: probabilities, numbers, and probabilities of three classes
+        with h5py.File(self.path("tasks.h5"), "w") as h:
             h.attrs.update(format="trshard-run", options="-tasks click,price,kind\n")
             h["eval/step"], h["eval/loss"], h["eval/click_auc"] = [40], [1.5], [0.75]
             h["predictions/click"], h["predictions/price"], h["predictions/kind"] = np.linspace(0.1, 0.9, 50), np.linspace(-3, 40, 50), np.full((50, 3), 1 / 3)
         self.assertEqual(len(trscurves.curve_panels([trsread.read_run(self.path("tasks.h5"))], trscurves.styles_of(["tasks"]))), 3)
         with h5py.File(self.path("tasks.h5"), "a") as h:
             h["metrics/step"], h["metrics/click_window_gauc"], h["metrics/price_window_gauc"] = [20, 40], [0.5, 0.75], [np.nan, np.nan]
-        self.assertEqual(len(trscurves.curve_panels([trsread.read_run(self.path("tasks.h5"))], trscurves.styles_of(["tasks"]))), 4)  # without the curve of no number
-        with h5py.File(self.path("tasks.h5"), "a") as h:  # of -metrics_at 5: NDCG and recall have a picture each, the hit rate none
+        # without a curve if there is no number
+        self.assertEqual(len(trscurves.curve_panels([trsread.read_run(self.path("tasks.h5"))], trscurves.styles_of(["tasks"]))), 4)
+        # of -metrics_at 5: NDCG and recall each have a picture, the hit rate has none
+        with h5py.File(self.path("tasks.h5"), "a") as h:
             h["metrics/click_window_ndcg_at_5"] = h["metrics/price_window_recall_at_5"] = h["metrics/price_window_hit_rate_at_5"] = [0.25, 0.5]
         self.assertEqual(len(trscurves.curve_panels([trsread.read_run(self.path("tasks.h5"))], trscurves.styles_of(["tasks"]))), 6)
-        with h5py.File(self.path("tasks.h5"), "a") as h:  # numbers have a calibration, and their error beside it
+        # numbers have a calibration, and beside it their error
+        with h5py.File(self.path("tasks.h5"), "a") as h:
             h["metrics/price_window_calibration"], h["metrics/price_window_mse"], h["metrics/price_window_ne"] = [0.9, 1.1], [2, 1], [np.nan, np.nan]
         self.assertEqual(len(trscurves.curve_panels([trsread.read_run(self.path("tasks.h5"))], trscurves.styles_of(["tasks"]))), 8)
         with h5py.File(self.path("tasks.h5"), "a") as h:  # a panel has all K
@@ -103,7 +109,8 @@ class Runs(handmade.Scratch):
         self.draws("plot_run.py", a, self.path("tasks.h5"))
 
     def test_many_runs(self):
-        """Panels keep their size beside the legends of twelve runs, which are no wider than a panel."""
+        """Panels keep their size beside the legends of twelve runs. The legends are no wider than a
+        panel."""
         runs, styles = [trsread.read_run(self.run_file())] * 12, trscurves.styles_of([f"a run with a name of many letters {i}" for i in range(12)])
         figure = trscurves.compose(trscurves.curve_panels(runs, styles) + trscurves.cost_panels(runs, styles))
         figure.canvas.draw()
@@ -112,13 +119,13 @@ class Runs(handmade.Scratch):
             self.assertLess(panel.get_legend().get_window_extent().width / figure.dpi, 5.6, panel.get_title("left"))
 
     def test_steps(self):
-        """A loss stands where the metrics of its step do: after the update."""
+        """A loss is drawn at its step's metrics, after the update."""
         _, axes = trscurves.plt.subplots()
         trscurves.draw_loss(axes, [trsread.read_run(self.run_file())], trscurves.styles_of(["run"]), None)
         self.assertEqual(axes.lines[0].get_xdata()[[0, -1]].tolist(), [1, 40])
 
     def test_one_rank(self):
-        """The bar of an only rank stands at 0, and no part of a rank has a number."""
+        """The bar of a single rank is at 0, and no fraction of a rank has a label."""
         with h5py.File(self.run_file("one.h5"), "r+") as h:
             del h["memory/held_bytes"], h["memory/predicted_bytes"]
             h["memory/held_bytes"] = [[1024.0, 4096.0]]
@@ -128,7 +135,8 @@ class Runs(handmade.Scratch):
         self.assertEqual([tick for tick in axes.get_xticks() if low <= tick <= high], [0])
 
     def test_starts(self):
-        """Of starts from one step the last one has a line, in panels where the run has a curve."""
+        """If several starts begin at one step, the last of them has a line, in panels where the run
+        has a curve."""
         with h5py.File(self.run_file("a.h5"), "r+") as h:
             for name, values in {name: h["starts"][name][()][[0, 1, 1]] for name in h["starts"]}.items():
                 del h["starts"][name]
@@ -143,7 +151,7 @@ class Runs(handmade.Scratch):
         self.assertFalse(axes.lines)
 
     def test_steps_are_whole(self):
-        """A short run has its metrics at one step, which the axis names alone."""
+        """A short run has its metrics at one step, which is the axis' only label."""
         with h5py.File(self.path("short.h5"), "w") as h:
             h.attrs["format"] = "trshard-run"
             h["metrics/step"], h["metrics/window_auc"] = [14], [0.5]
@@ -153,7 +161,7 @@ class Runs(handmade.Scratch):
         self.assertEqual([x for x in axes.get_xticks() if low <= x <= high], [14])
 
     def test_latency(self):
-        """The curve rises from 0 to 100 %: a prediction of one batch has one, too."""
+        """The curve rises from 0 to 100 %, also for a prediction of one batch."""
         with h5py.File(self.path("one.h5"), "w") as h:
             h.attrs.update(format="trshard-run", options="-task predict\n")
             h["predictions"], h["predict/latency_ms"] = np.linspace(0.1, 0.9, 50), [106.0]
@@ -161,7 +169,8 @@ class Runs(handmade.Scratch):
         _, axes = trscurves.plt.subplots()
         trscurves.draw_latency(axes, [trsread.read_run(self.path("one.h5"))], trscurves.styles_of(["one"]))
         self.assertEqual(axes.lines[0].get_xydata().tolist(), [[106, 0], [106, 100]])
-        with h5py.File(self.path("one.h5"), "a") as h:  # p of 100 batches take no longer than the percentile p, which leaves out the first batch
+        # p of 100 batches take at most the percentile p, which does not count the first batch
+        with h5py.File(self.path("one.h5"), "a") as h:
             del h["predict/latency_ms"]
             h["predict/latency_ms"] = [5000.0, *np.arange(200.0, 0, -1)]
         trscurves.draw_latency(axes, [trsread.read_run(self.path("one.h5"))], trscurves.styles_of(["one"]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Exchanges replayed on paper (tools/trsreplay.py), on schedules that are made by hand."""
+"""Simulated replay of exchanges (tools/trsreplay.py), for schedules made by hand."""
 import json
 import os
 import tempfile
@@ -14,27 +14,30 @@ def ms(phases, messages, size):
 
 class Replay(unittest.TestCase):
     def test_hidden(self):
-        """Between its start and its need an exchange of 3 ms has 4 ms: nothing is waited for."""
+        """An exchange of 3 ms has 4 ms between its start and its need, so no step waits for it."""
         self.assertAlmostEqual(trsreplay.replay(10.0, [(0.1, 0.5, 1, 1, 3)], ms), 10.0)
 
     def test_exposed(self):
-        """It has 4 ms and takes 7: 3 are waited for, in every step. Two that overlap take turns, from 1 to 13, and the second is needed at 5."""
+        """It has 4 ms and takes 7, so every step waits for 3 ms. Two overlapping exchanges take
+        turns, from 1 to 13, and the second is needed at 5."""
         self.assertAlmostEqual(trsreplay.replay(10.0, [(0.1, 0.5, 1, 1, 7)], ms), 13.0)
         self.assertAlmostEqual(trsreplay.replay(10.0, [(0.1, 0.9, 1, 1, 6), (0.2, 0.5, 1, 1, 6)], ms), 18.0)
 
     def test_into_the_next_step(self):
-        """It starts at 8 ms and is needed at 12, after 5 ms of it: each step waits for 1."""
+        """It starts at 8 ms and is needed at 12, after 5 ms of it, so each step waits for 1 ms."""
         self.assertAlmostEqual(trsreplay.replay(10.0, [(0.8, 1.2, 1, 1, 5)], ms), 11.0)
 
     def test_costs(self):
-        """16 ranks in hosts of 4: 12 elsewhere, 3 other hosts. A relay carries blocks of at most 2048 bytes, alike ones of 32 times as many."""
+        """16 ranks in hosts of 4: 12 ranks elsewhere, 3 other hosts. A relay carries blocks of at
+        most 2048 bytes, or 32 times as many bytes for equal blocks."""
         for kind, block, way, wanted in (("all-to-all", 100, "messages", (12, 1200)), ("all-to-all", 100, "relay", (1, 1200)), ("sum", 4000, "relay", (13, 48000)),
                                          ("gather", 4000, "relay", (1, 12000)), ("gather", 70000, "relay", (13, 840000)), ("sum", 4000, "hierarchical", (3, 12000)),
                                          ("gather", 4000, "hierarchical", (3, 12000)), ("all-to-all", 100, "hierarchical", (1, 1200))):
             self.assertEqual(trsreplay.cost(kind, block, 16, 4, way, 2048), wanted, (kind, block, way))
 
     def test_trace(self):
-        """Own time leaves waits out: of two steps of 10 ms own time, 30 in all, the exchange starts after 2 ms and is needed after 6, after whose wait it ends."""
+        """Own time excludes waits. Each of two steps lasts 30 ms, with 10 ms own time. The exchange
+        starts after 2 ms and is needed after 6 ms. The step waits until the exchange ends."""
         events = []
         for k in range(2):
             def span(name, begin, length, tid=0, cat="stage", **more):
@@ -54,7 +57,8 @@ class Replay(unittest.TestCase):
         self.assertAlmostEqual(found["need"], 0.6)
 
     def test_blocks(self):
-        """From 2 to 4 ranks: lengths grow with the ranks, ids do not, parts of sums do, gradients do not, an all-reduce is cut into chunks."""
+        """From 2 to 4 ranks: lengths grow with the ranks, ids do not, partial sums do, gradients do
+        not, and an all-reduce is cut into chunks."""
         def of(*sizes):
             return [{"name": name, "bytes": size} for name, size in zip(("rows", "ids", "ids", "rows", "dense gradients"), sizes)]
         blocks = trsreplay.blocks_of(of(200, 20, 1000, 100, 800), of(400, 40, 1000, 100, 800), (2, 4))

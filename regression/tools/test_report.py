@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""report and tensorboard_events on runs and plans made by hand: the page's tables against the HDF5's numbers, event files by a decoder of its own."""
+"""report and tensorboard_events on runs and plans made by hand: the page's tables against the
+HDF5's numbers, and event files with a separate decoder."""
 import base64
 import html.parser
 import importlib.util
@@ -19,7 +20,8 @@ import trsread
 
 
 class Reader(html.parser.HTMLParser):
-    """Elements that ask for something, tables as rows of (text, value), texts, ids; and whether elements are closed in order."""
+    """Elements that load something, tables as rows of (text, value), texts and ids, and whether
+    elements are closed in order."""
 
     VOID = {"meta", "img"}
 
@@ -91,7 +93,8 @@ class Reports(handmade.Scratch):
             self.assertEqual(self.column(page, "evaluations", "auc"), h["eval/auc"][()].tolist())
             self.assertEqual(self.column(page, "starts", "from step"), h["starts/first_step"][()].tolist())
             self.assertEqual(self.column(page, "stages", "measured, mean of ranks"), h["stages/measured_ms"][()].mean(axis=0).tolist())
-            self.assertEqual(self.column(page, "stages", "predicted, slowest"), [0.75, -np.inf])  # no rates of dense layers
+            # no rates of dense layers
+            self.assertEqual(self.column(page, "stages", "predicted, slowest"), [0.75, -np.inf])
             self.assertEqual(self.column(page, "memory", "peak"), h["memory/held_bytes"][()].sum(axis=1).tolist())
             self.assertIn(f"{h['train/loss'][-1]:.5f}", page.words)
         self.assertEqual(self.column(page, "tables", "memory, all ranks"), [3 * handmade.GIB, 4 * handmade.GIB])
@@ -102,7 +105,7 @@ class Reports(handmade.Scratch):
         self.assertEqual(len(page.images), 3)
 
     def test_without(self):
-        """No evaluation, no trace file, no plan: no such section."""
+        """Without an evaluation, a trace file or a plan, there is no such section."""
         page = self.page(self.run_file(starts=1, evaluations=False, plan=""))
         self.assertEqual([name for name in page.ids if "table" not in name], ["summary", "curves", "starts", "stages-and-memory", "configuration"])
         self.assertTrue(any("is not there now" in words for words in page.words if words))
@@ -132,7 +135,7 @@ class Reports(handmade.Scratch):
 
 
 def crc32c(data):
-    """Bit by bit, from the polynomial 0x1EDC6F41 as RFC 3720 gives it."""
+    """CRC-32C bit by bit, from the polynomial 0x1EDC6F41 of RFC 3720."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -167,7 +170,7 @@ def message(data):
 
 
 def events(path):
-    """[(wall time, step, tag, number)] of a file, its checksums checked; and its other events."""
+    """[(wall time, step, tag, number)] of a file with checked checksums, and its other events."""
     scalars, others = [], []
     with open(path, "rb") as handle:
         data = handle.read()
@@ -212,13 +215,14 @@ class TensorBoard(handmade.Scratch):
         self.assertIn(b"-batch_size", others[1][5])
         scalars, _ = events(files["eval"])
         self.assertEqual([(s[1], s[2], s[3]) for s in scalars], [(20, "loss", np.float32(0.61)), (20, "ne", np.float32(0.9)), (20, "auc", np.float32(0.7)),
-                                                                 (40, "loss", np.float32(0.55)), (40, "auc", 0.8125)])  # NaN is nothing
+                                                                 # a NaN is not written
+                                                                 (40, "loss", np.float32(0.55)), (40, "auc", 0.8125)])
         before = scalars, os.listdir(self.path("tb/eval"))
         self.assertEqual(self.write(path), files)  # again: the same file, not a second one
         self.assertEqual((events(files["eval"])[0], os.listdir(self.path("tb/eval"))), before)
 
     def test_events_of_tasks(self):
-        """Each task's metrics by its name, those of groups, too, in the order of their K."""
+        """Each task's metrics by its name, including those of groups, in the order of their K."""
         path = self.run_file()
         with h5py.File(path, "r+") as h:
             h.attrs["options"] = '-tasks "click , buy"\n'
@@ -241,7 +245,8 @@ class TensorBoard(handmade.Scratch):
         self.assertIn("retrieval_recall_at_5", report.evaluation_table(run))
 
     def test_one_class(self):
-        """Files have TorchRec's values of one class: pages, pictures and events have no number there. The labels of a task that are numbers may have any mean."""
+        """If all labels have one class, files contain TorchRec's values. Pages, pictures and events
+        then show no number. Labels of a task that are numbers may have any mean."""
         with h5py.File(self.path("one.h5"), "w") as h:
             h.attrs.update(format="trshard-run", options="")
             h["eval/step"], h["eval/loss"], h["eval/ctr"] = [7, 9, 11], [0.4, 0.3, 0.2], [1 - 1e-16, 0.25, 0]

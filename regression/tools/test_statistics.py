@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""dataset_statistics.py: counts and curves against brute force, the option file, wrong input. And the simulated cache against the rule of
-src/compute/cache.h, written down a second time line by line."""
+"""dataset_statistics.py: counts and curves against brute force, the option file, and wrong input.
+The simulated cache is compared with the rule of src/compute/cache.h, which is written here a second
+time, line by line."""
 import os
 import re
 import subprocess
@@ -18,7 +19,7 @@ TOOL = os.path.join(os.path.dirname(trsdata.__file__), "dataset_statistics.py")
 
 
 class Plain:
-    """compute/cache.h word by word: one set, one line, one miss at a time."""
+    """compute/cache.h literally: one set, one line, one miss at a time."""
 
     def __init__(self, rows, load_factor, algorithm, ahead):
         self.n_sets = max(1, -(-int(rows * load_factor) // 32))
@@ -60,7 +61,7 @@ class Plain:
 
 class Statistics(scratch.Scratch):
     def dataset(self, name, samples=600, rows=(400, 90, 5000), seed=1, features=("a", "b", "c"), first=None):
-        """b has no id in half of the samples, c is skewed; first: the first id of a."""
+        """b has no id in half of the samples, and c is skewed. first: the first id of a."""
         rng = np.random.default_rng(seed)
         lengths = np.stack([rng.integers(1, 5, samples), rng.integers(0, 2, samples), np.full(samples, 3)], axis=1).astype(np.int32)
         values = [rng.integers(0, rows[0], lengths[:, 0].sum()), rng.integers(0, rows[1], lengths[:, 1].sum()),
@@ -106,7 +107,7 @@ class Statistics(scratch.Scratch):
         self.assertAlmostEqual(part.hit_rate, whole.hit_rate, delta=0.02)
 
     def test_figures_by_brute_force(self):
-        """Two files whose batches span them, and their sum in one table."""
+        """Two files with batches across their border, and their sum in one table."""
         one, values, lengths = self.dataset("one.h5", 610)
         two, more, others = self.dataset("two.h5", 333, seed=2)
         printed = self.tool(one, two, "--batch-size", "25", "--ranks", "2", "--table", "t=a,c", "--load-factors", "0.25", "-o", self.path("s.opts")).stdout
@@ -125,7 +126,8 @@ class Statistics(scratch.Scratch):
         plain = Plain(90, 0.25, "lru", False)
         for batch in batches:
             plain.batch(batch.tolist())
-        histogram = found["-table_b_cache_stats_mrc_hist"]  # parts of a third of the rows; below 32 of them a cache has 32 lines
+        # Parts of a third of the rows. Below 32 rows, a cache has 32 lines.
+        histogram = found["-table_b_cache_stats_mrc_hist"]
         self.assertEqual(sum(histogram), 1000000)
         self.assertTrue(all(part >= 0 for part in histogram))
         hits = 1 - plain.missed / sum(len(np.unique(x)) for x in batches)
@@ -133,7 +135,8 @@ class Statistics(scratch.Scratch):
         self.assertTrue(0 < found["-table_b_cache_stats_cacheability"][0] < 1)
 
     def test_cache_of_one_set(self):
-        """A cache has at least 32 lines, so one of any load factor holds a table of 7 rows and misses first uses alone."""
+        """A cache has at least 32 lines. Hence a cache with any load factor holds a table of 7
+        rows, and only first uses miss."""
         path, values, lengths = self.dataset("few.h5", rows=(7, 1, 32))
         printed = self.tool(path, "--batch-size", "50").stdout
         for f, name in enumerate("abc"):
@@ -143,7 +146,8 @@ class Statistics(scratch.Scratch):
             self.assertRegex(printed, rf"(?m)^{name} .* {hits} +{hits} +{hits} +{hits} +{hits}$")
 
     def test_shared_counters(self):
-        """With memory for a few counters the distinct ids are an estimate, and the frequencies still about right."""
+        """With memory for only a few counters, the number of distinct ids is an estimate, and the
+        frequencies are approximately right."""
         names, rows = ("a", "b", "c"), (3000000, 90, 2000000)
         path, values, _ = self.dataset("wide.h5", 20000, rows, features=names)
         printed = self.tool(path, "--memory", "1", "--steps", "20").stdout
@@ -153,7 +157,8 @@ class Statistics(scratch.Scratch):
         self.assertAlmostEqual(int(line[5].strip("~").replace(",", "")) / seen, 1, delta=0.05)
 
     def test_ids_without_bounds(self):
-        """Any 64 bits are an id where a feature has no bound; those of uint64 are counted as those of int64."""
+        """If a feature has no bound, any 64 bits are an id. Ids of uint64 are counted like those of
+        int64."""
         for kind in (np.int64, np.uint64):
             with trsdata.DatasetWriter(self.path("u.h5"), ["a"], [0], 0, id_dtype=kind) as out:
                 ids = np.array([2**63 - 1] + [2**60 + i for i in range(99)] * 2).astype(kind)
@@ -161,7 +166,7 @@ class Statistics(scratch.Scratch):
             self.assertRegex(self.tool(self.path("u.h5"), "--batch-size", "8").stdout, r"(?m)^a .* ~?100 ")
 
     def test_without_labels(self):
-        """A dataset for predictions has the figures of one with labels."""
+        """A dataset for predictions has the figures of a dataset with labels."""
         path, _, _ = self.dataset("l.h5")
         labelled = self.tool(path).stdout
         with h5py.File(path, "a") as h:
@@ -169,7 +174,7 @@ class Statistics(scratch.Scratch):
         self.assertEqual(self.tool(path).stdout, labelled)
 
     def test_names(self):
-        """Names with blanks, commas and quotes are said as option files say them."""
+        """Names with blanks, commas and quotes are written as in option files."""
         names = ("a b", 'c, "d"', "#,e")
         path, _, lengths = self.dataset("n.h5", features=names)
         self.tool(path, "-o", self.path("n.opts"))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""tools/sweep.py on results that are written by hand: which trials go on, table and picture."""
+"""tools/sweep.py on results that are written by hand: the continued trials, the table and the
+picture."""
 import contextlib
 import json
 import os
@@ -41,7 +42,7 @@ def places(folder, r, n):
 
 
 def test_halving(folder):
-    """Nine trials, then three, then one. A tie goes to the first; no score is the worst."""
+    """Nine trials, then three, then one. In a tie, the first wins. No score is the worst score."""
     text = sweep(folder, "new", "s", "--try", "-a 1,2,3", "--try", "-b 8,4 8,2 'x y'", "--steps", "90")
     assert "9 trials to step 10" in text and "3 trials to step 30" in text and "1 trial to step 90" in text, text
     assert "there already" in sweep(folder, "new", "s", "--try", "-a 1", "--steps", "1", status=1)
@@ -60,7 +61,8 @@ def test_halving(folder):
     write(folder, 3, "auc", [10, 30, 90], [0.7, 0.73, 0.8])
     with h5py.File(os.path.join(folder, "s", "trial-3", "run.h5"), "a") as h:
         h["train/samples_per_s"] = [2e6, 3e6, 4e6]
-        h["starts/samples_per_s"] = [1e6, 1234567.25, float("nan")]  # the speed of a run is that of its last start with steps
+        # a run's speed is that of its last start with steps
+        h["starts/samples_per_s"] = [1e6, 1234567.25, float("nan")]
     lines = sweep(folder, "table", "s", "--csv", "s.csv").splitlines()
     assert [line.split()[0] for line in lines[2:11]] == ["3", "6", "1", "7", "2", "0", "4", "5", "8"], lines
     assert lines[11:13] == ["trial 5 has no score of round 0: its auc is not finite", "trial 8 has no score of round 0: it has no results"] and lines[13].startswith("winner: trial 3, "), lines
@@ -68,14 +70,15 @@ def test_halving(folder):
     assert "finished" in states[0] and "stopped after round 1" in states[1] and "stopped after round 0" in states[3] and "no score" in states[8], states
     with open(os.path.join(folder, "s.csv"), encoding="utf-8") as file:
         text = file.read()
-    assert len(text.splitlines()) == 10 and '\n3,0.7,0.73,0.8,1234567.25,finished,"-a 2 -b 8,4"\n' in text, text  # numbers as they are
+    # numbers are unchanged
+    assert len(text.splitlines()) == 10 and '\n3,0.7,0.73,0.8,1234567.25,finished,"-a 2 -b 8,4"\n' in text, text
     sweep(folder, "plot", "s", "--output", "s.png")
     with open(os.path.join(folder, "s.png"), "rb") as file:
         assert file.read(4) == b"\x89PNG"
 
 
 def test_downwards(folder):
-    """A smaller loss is better; while a round is under way nothing is stopped."""
+    """A smaller loss is better. While a round is running, no trial is stopped."""
     sweep(folder, "new", "s", "--try", "-a 1,2,3,4", "--steps", "4", "--rounds", "2", "--keep", "1/2", "--metric", "ne")
     for trial, ne in ((0, 0.9), (1, 1.0), (2, 0.8)):
         write(folder, trial, "ne", [2], [ne])
@@ -87,7 +90,8 @@ def test_downwards(folder):
 
 
 def test_tasks(folder):
-    """A model of several tasks has no auc: any metric of a task is one, and the default is the loss. Reasons are told where there is no score."""
+    """A model of several tasks has no auc. Any task's metric can be the score, and the default is
+    the loss. If there is no score, the reason is given."""
     text = sweep(folder, "new", "s", "--try", "-a 1,2,3", "--steps", "4", "--rounds", "2")
     assert "metric: auc, or loss where evaluations have no auc" in text, text
     for trial, auc, loss in ((0, 0.9, 1.2), (1, 0.8, 1.1)):
@@ -109,14 +113,16 @@ def test_tasks(folder):
 
 
 def test_early_stopping(folder):
-    """A trial that early stopping ended before its round keeps its last evaluation, and the loss of its last steps, in this round and all later ones."""
+    """If early stopping ends a trial before its round, it keeps its last evaluation and the loss of
+    its last steps, in this round and all later ones."""
     for metric, series in (("auc", "eval/auc"), ("train_loss", "train/loss")):
         sweep(folder, "new", "s", "--try", "-a 1,2,3", "--steps", "40", "--rounds", "3", "--keep", "1/2", "--metric", metric)
         for trial, end, value in ((0, 6, 0.7), (1, 10, 0.7), (2, 6, 0.7)):
             write(folder, trial, "auc", range(1, end + 1), [value] * end)
             with h5py.File(os.path.join(folder, "s", f"trial-{trial}", "run.h5"), "a") as h:
                 h["train/step"], h["train/loss"] = range(end), [value] * end
-                h[series][...] += (0.1 if metric == "auc" else -0.1) * (trial == 0)  # the best one
+                # the best trial
+                h[series][...] += (0.1 if metric == "auc" else -0.1) * (trial == 0)
                 if trial == 0:
                     h.attrs["stopped_early"] = "why"
         assert places(folder, 1, 2)[0] == ["-a 1", "-a 2"]
@@ -130,7 +136,8 @@ def test_early_stopping(folder):
 
 
 def test_epochs(folder):
-    """A trial whose epochs end before a round does keeps its last evaluation; its log says so at the first trial; the sweep has a winner with a model."""
+    """If a trial's epochs end before a round, it keeps its last evaluation. Its log says so at the
+    first trial. The sweep has a winner with a model."""
     sweep(folder, "new", "s", "--try", "-a 1,2,3", "--steps", "900")
     for trial, auc in enumerate((0.6, 0.8, 0.7)):
         write(folder, trial, "auc", [157, 300], [0.5, auc])
@@ -155,7 +162,8 @@ def test_epochs(folder):
 
 
 def test_lost_round(folder):
-    """A sweep whose last round has no score ends with an error, and its table does not call it under way."""
+    """If a sweep's last round has no score, it ends with an error, and its table does not show it
+    as running."""
     sweep(folder, "new", "s", "--try", "-a 1,2,3", "--steps", "9", "--rounds", "2")
     for trial in range(3):
         sweep(folder, "options", "s", "0", str(trial))
@@ -163,7 +171,8 @@ def test_lost_round(folder):
         sweep(folder, "ended", "s", "0", str(trial), "0")
     sweep(folder, "options", "s", "1", "0")
     assert sweep(folder, "table", "s").count("under way") == 1
-    assert "trial 0, round 1: auc 0.50000" in sweep(folder, "ended", "s", "1", "0", "0")  # it ended by itself, whatever the reason
+    # it ended by itself, for any reason
+    assert "trial 0, round 1: auc 0.50000" in sweep(folder, "ended", "s", "1", "0", "0")
     assert "winner: trial 0" in sweep(folder, "table", "s")
     assert "it ended with 71 and counts as the worst: its last evaluation was after step 3, expected after step 9" in sweep(folder, "ended", "s", "1", "0", "71")
     text = sweep(folder, "end", "s", status=1)
@@ -172,7 +181,8 @@ def test_lost_round(folder):
 
 
 def test_no_score(folder):
-    """A round without any score ends the sweep with an error that names the first trial, why, and its log."""
+    """A round without any score ends the sweep. The error names the first trial, the reason, and
+    its log."""
     sweep(folder, "new", "s", "--try", "-a 1,2,3,4", "--steps", "4", "--rounds", "2", "--metric", "auc")
     for trial in range(4):
         sweep(folder, "options", "s", "0", str(trial))
@@ -191,7 +201,8 @@ def test_no_score(folder):
 
 
 def test_one_class(folder):
-    """Files have AUC 0.5 of labels of one class. It is no score, so a worse number wins; calibration and the loss of one class are numbers."""
+    """Files have AUC 0.5 for labels of one class. This is no score, so a worse number wins.
+    Calibration and the loss of one class are numbers."""
     sweep(folder, "new", "s", "--try", "-a 1,2,3", "--steps", "4", "--rounds", "1", "--metric", "auc")
     for trial, auc, ctr in ((0, 0.5, 0.0), (1, 0.4, 0.25), (2, 0.5, 1.0)):
         write(folder, trial, "auc", [4], [auc], ctr=[ctr])
@@ -202,7 +213,7 @@ def test_one_class(folder):
 
 
 def test_submit(folder):
-    """One array job a round, each after the one before; other options are sbatch's."""
+    """One array job for each round, after the previous one. Other options are passed to sbatch."""
     sweep(folder, "new", "s", "--try", "-a 1,2,3", "--steps", "9", "--rounds", "2")
     with open(os.path.join(folder, "sbatch"), "w", encoding="ascii") as out:
         out.write('#!/bin/sh\necho "$@" >> calls\nwc -l < calls\n')
@@ -219,21 +230,23 @@ def test_submit(folder):
 
 
 def test_another_interpreter(folder):
-    """Where the first interpreter has no h5py the tool goes on in another. A job has to look for one itself, too."""
+    """If the first interpreter has no h5py, the tool continues in another. A job must also search
+    for one."""
     sweep(folder, "new", "s", "--try", "-a 1,2,3", "--steps", "9", "--rounds", "1")
     with open(os.path.join(folder, "sbatch"), "w", encoding="ascii") as out:
         out.write('#!/bin/sh\necho "tried ${TRSHARD_PYTHON_TRIED-nothing}" > tried\necho 1\n')
     os.chmod(os.path.join(folder, "sbatch"), 0o755)
     environment = dict(os.environ, PATH=folder + ":" + os.environ["PATH"], TRSHARD_PYTHON=sys.executable)
     environment.pop("PYTHONPATH", None)
-    # -S: without the packages of the site
+    # -S: without the site's packages
     subprocess.run([sys.executable, "-S", TOOL, "submit", "s"], cwd=folder, env=environment, check=True)
     with open(os.path.join(folder, "tried"), encoding="ascii") as file:
         assert file.read() == "tried nothing\n"
 
 
 def test_stopped(folder):
-    """Without Slurm a trial that fails counts as the worst, and a sweep of such alone fails. A trial that is stopped ends the sweep, and is not judged."""
+    """Without Slurm, a failed trial counts as the worst, and a sweep with only failed trials fails.
+    A trial that is stopped ends the sweep and gets no score."""
     sweep(folder, "new", "s", "--try", "-a 1,2", "--steps", "9", "--rounds", "1")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     environment.update(PATH=folder + ":" + os.environ["PATH"], TRSHARD="/bin/true", TRSHARD_PYTHON=sys.executable, OPTIONS="none")
@@ -251,7 +264,7 @@ def test_stopped(folder):
 
 
 def test_mistakes(folder):
-    """One line for what cannot be."""
+    """Impossible requests give one line."""
     assert "expected an option and its values" in sweep(folder, "new", "s", "--try", "a 1", "--steps", "9", status=1)
     assert "sweep.py new makes it" in sweep(folder, "table", "nowhere", status=1)
     sweep(folder, "new", "s", "--try", "-a 1,2,3,4,5,6", "--steps", "9", "--at-most", "2")

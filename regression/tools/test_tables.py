@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""tools/convert_table.py: one dataset from every kind of table, against convert_criteo.py and plain Python; after kills; malformed.
+"""tools/convert_table.py: the same dataset from every kind of table, against convert_criteo.py and
+plain Python; after kills; with malformed input.
 
-Parquet is tested by a Python that has pyarrow: this one, or a virtual environment that is made from PyPI in the folder
-TRSHARD_PYARROW names. Where neither is possible, these tests are skipped.
+The tests of Parquet need a Python that has pyarrow: this one, or a virtual environment that is made
+from PyPI in the folder TRSHARD_PYARROW. If neither is possible, they are skipped.
 """
 import contextlib
 import csv
@@ -36,7 +37,8 @@ AS_CRITEO = ["--log1p", "--modulo", "--sparse-missing", "0"]
 OF_TEXT = ["--labels", "click", "--dense", "I*", "--sparse", "cat=C*:100", "--hexadecimal", "C*", *AS_CRITEO]
 SMALL = ["--block-mb", "0.1"]
 
-# convert_table.py, killed when it is about to put its n-th file into place, or when it has removed its first part.
+# convert_table.py, killed when it is about to put its n-th file into place, or after it removed its
+# first part.
 KILLED_AT = """
 import os, shutil, signal, sys
 left, replace = int(sys.argv.pop(1)), os.replace
@@ -64,7 +66,8 @@ with open("/proc/self/status", encoding="ascii") as file:
     print(re.search(r"VmHWM:\\s+(\\d+)", file.read())[1])
 """
 
-# convert_table.py on all Parquet files of the folder, which it must refuse with 65: a line with the file's name and the message.
+# convert_table.py on all Parquet files of the folder, which it must refuse with 65 and a line with
+# the file's name and the message.
 REFUSED = """
 import contextlib, glob, io, sys
 import convert_table
@@ -101,7 +104,7 @@ def python_with_pyarrow():
 
 
 def criteo_rows(count, seed):
-    """Rows of the Kaggle layout: empty fields, negative integers, hot and rare categories."""
+    """Rows in the Kaggle layout: empty fields, negative integers, hot and rare categories."""
     rng = random.Random(seed)
 
     def category():
@@ -117,7 +120,8 @@ def write_text(path, rows, header, **arguments):
 
 
 def contents(path):
-    """All of a dataset but what tells which tool wrote it; the 64 bits of ids, which text files do not say to be unsigned."""
+    """All content of a dataset except what identifies the tool. Ids are compared as 64 bits,
+    because text files do not declare them as unsigned."""
     kind = lambda item: np.dtype(np.int64) if item.dtype == np.uint64 else item.dtype
     found = {}
     with h5py.File(path) as h:
@@ -132,7 +136,7 @@ class Tables(Scratch):
     maxDiff = 2000
 
     def convert(self, name, *arguments, python=sys.executable, tool=TABLE, code=0):
-        """Runs a converter; returns what it said on stderr."""
+        """Run a converter. Returns its stderr."""
         result = subprocess.run([python, tool, "--output", self.path(name), *arguments], capture_output=True, text=True, check=False)
         self.assertEqual(result.returncode, code, result.stderr)
         return result.stderr
@@ -154,7 +158,7 @@ class Tables(Scratch):
             self.assertTrue(value == two[key], f"{key} of {name} and {other}")
 
     def criteo(self, count=3000):
-        """The rows as Criteo's file, and the dataset that convert_criteo.py makes of it."""
+        """Write the rows as Criteo's file, and the dataset that convert_criteo.py makes of it."""
         rows = criteo_rows(count, 1)
         write_text(self.path("train.txt"), rows, None, delimiter="\t")
         self.convert("criteo.h5", "--vocabulary", "hash:100", self.path("train.txt"), tool=CRITEO)
@@ -164,7 +168,8 @@ class Tables(Scratch):
         rows = self.criteo()
         write_text(self.path("a.tsv"), rows, COLUMNS, delimiter="\t")
         shuffled = random.Random(3).sample(range(len(COLUMNS)), len(COLUMNS))
-        pattern = sorted(c for c in shuffled if c > 13)  # names tell columns, so their order in the file does not matter
+        # names identify columns, so their order in the file does not matter
+        pattern = sorted(c for c in shuffled if c > 13)
         write_text(self.path("b.csv.gz"), [[row[c] for c in shuffled] for row in rows], [COLUMNS[c] for c in shuffled], quoting=csv.QUOTE_ALL, lineterminator="\r\n")
         integers = np.array([[int(field or "0") for field in row[:14]] for row in rows], np.int32)
         categories = np.array([[int(field or "0", 16) for field in row[14:]] for row in rows], np.uint32)
@@ -192,13 +197,13 @@ class Tables(Scratch):
 
     def state(self, name):
         path = self.path(name + ".parts/state.json")
-        if not os.path.exists(path):  # killed before the first block was done
+        if not os.path.exists(path):  # killed before the first block was complete
             return {"converted": 0}
         with open(path, encoding="ascii") as file:
             return json.load(file)
 
     def killed(self, python, *arguments):
-        """Killed again and again, then started once more: the same dataset as at once."""
+        """A conversion that is killed repeatedly and then started again gives the same dataset."""
         self.convert("once.h5", *arguments, python=python)
 
         def kill(n):
@@ -232,7 +237,8 @@ class Tables(Scratch):
         self.killed(sys.executable, "--layout", "dlrm", *SMALL, self.path("a.npz"), self.path("b.npz"))
 
     def test_another_conversion_is_not_continued(self):
-        """A folder of parts goes on with the same arguments and inputs alone. Where an input is wrong, none is left."""
+        """A folder of parts can only be continued with the same arguments and inputs. If an input
+        is wrong, no folder remains."""
         write_text(self.path("a.csv"), criteo_rows(300, 2) + [["broken"]], COLUMNS)
         self.convert("a.h5", *OF_TEXT, "--block-mb", "0.01", self.path("a.csv"), code=65)
         self.assertFalse(os.path.exists(self.path("a.h5.parts")))
@@ -246,7 +252,8 @@ class Tables(Scratch):
         self.assertIn("an input has changed", self.convert("a.h5", *OF_TEXT, "--block-mb", "0.01", self.path("a.csv"), code=1))
 
     def test_mapping(self):
-        """Every role, from YAML; expected numbers by hand, hashes are those that xxHash's authors publish."""
+        """Every role, from YAML. Expected numbers are computed by hand, and hashes are those that
+        xxHash's authors publish."""
         a, abc = 0xD24EC4F1A98C6E5B - 2**64, 0x44BC2CF5AD770999
         with open(self.path("map.yaml"), "w", encoding="utf-8") as out:
             out.write("labels: [click, buy]\ndense: [price, age]\nsparse:\n  - user\n  - {column: words, name: query, rows: 1k}\n"
@@ -269,7 +276,8 @@ class Tables(Scratch):
             self.assertEqual((list(h["sparse"].attrs["features"]), h["sparse"].attrs["num_embeddings"].tolist()), (["user", "query", "shown"], [0, 1000, 0]))
 
     def test_layout_of_mlperf(self):
-        """Labels and dense features in npy files, and a bag of fixed size for each feature in an npz file."""
+        """Labels and dense features in npy files, and a bag of fixed size for each feature in an
+        npz file."""
         rng = np.random.default_rng(2)
         hot = {str(f): rng.integers(0, 50, (400, 1 + f % 3)).astype(np.int32) for f in range(12)}
         labels, dense = rng.integers(0, 2, (400, 1)).astype(np.int32), rng.random((400, 3), np.float32)
@@ -286,7 +294,8 @@ class Tables(Scratch):
             self.assertEqual(list(h["sparse"].attrs["features"]), [f"cat_{f}" for f in range(12)])
 
     def test_columns_of_several_inputs(self):
-        """What a pattern means has its order from the first input; the inputs must have the same columns."""
+        """The columns of a pattern have the order of the first input. All inputs must have the same
+        columns."""
         write_text(self.path("a.csv"), [["1", "0", "1", "2", "5"]], ["y1", "y2", "I1", "I2", "c"])
         write_text(self.path("b.csv"), [["2", "5", "1", "0", "1"]], ["I2", "c", "y1", "y2", "I1"])
         write_text(self.path("c.csv"), [["2", "5", "1", "0", "1"]], ["I7", "c", "y1", "y2", "I1"])
@@ -295,7 +304,7 @@ class Tables(Scratch):
         with h5py.File(self.path("same.h5")) as h:
             self.assertEqual((h["labels"][()].tolist(), h["dense"][()].tolist()), ([[1, 0]] * 2, [[1, 2]] * 2))
         self.assertIn("has other columns I*", self.refused("other.h5", *words, self.path("a.csv"), self.path("c.csv"), code=65))
-        for name in ("day_0", "day_1"):  # a single column may have another name in each
+        for name in ("day_0", "day_1"):  # a single column may have another name in each file
             np.savez(self.path(name + ".npz"), **{name + "_labels": np.ones(2), "c": np.arange(2)})
         self.convert("days.h5", "--labels", "*labels", "--sparse", "c", self.path("day_0.npz"), self.path("day_1.npz"))
         np.savez(self.path("text.npz"), y=np.ones(1), c=np.array(["5"]))
@@ -311,7 +320,8 @@ class Tables(Scratch):
             self.assertEqual((h["sparse/lengths"][()].tolist(), h["sparse/values"][()].tolist()), ([[2, 1]], [5, 6, 7]))
 
     def test_no_labels(self):
-        """Rows for predictions alone: the dataset is that of rows with labels, without these."""
+        """Rows only for predictions: the dataset equals that of rows with labels, without the
+        labels."""
         rows = [[str(i % 2), str(i), str(i % 7)] for i in range(50)]
         write_text(self.path("a.csv"), rows, ["y", "d", "c"])
         write_text(self.path("b.csv"), [row[1:] for row in rows], ["d", "c"])
@@ -329,7 +339,7 @@ class Tables(Scratch):
         self.assertIn("--labels does not go with --no-labels", self.refused("c.h5", "--labels", "y", "--sparse", "c", "--no-labels", self.path("a.csv"), code=64))
 
     def test_labels_of_tasks(self):
-        """--task-labels: any finite numbers, NaN where one is missing."""
+        """--task-labels: any finite numbers, NaN for a missing label."""
         write_text(self.path("a.csv"), [["1", "-2.5", "3", "5"], ["0", "", "", "6"]], ["click", "price", "kind", "c"])
         words = ["--labels", "click,price,kind", "--sparse", "c:10", self.path("a.csv")]
         self.assertIn("line 3, column price: a missing value", self.refused("a.h5", *words, code=65))
@@ -340,12 +350,12 @@ class Tables(Scratch):
         with h5py.File(self.path("price.h5")) as h:
             np.testing.assert_array_equal(h["labels"][()], np.float32([[-2.5], [np.nan]]))
             self.assertEqual(list(h["labels"].attrs["names"]), ["price"])
-        for name in ("tasks.h5", "price.h5"):  # such numbers are right where labels have names
+        for name in ("tasks.h5", "price.h5"):  # such numbers are valid if labels have names
             result = subprocess.run([sys.executable, os.path.join(TOOLS, "inspect_file.py"), "--check", self.path(name)], capture_output=True, text=True, check=False)
             self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
 
     def test_booleans(self):
-        """True and false are 1 and 0 where numbers are expected, as Parquet's booleans are."""
+        """Where numbers are expected, true and false are 1 and 0, like Parquet's booleans."""
         write_text(self.path("a.csv"), [["True", "1.5", "3"], ["False", "FALSE", "4"], ["0.25", "", "5"], ["true", "yes", "6"]], ["click", "d", "c"])
         words = ["--labels", "click", "--sparse", "c:10", self.path("a.csv")]
         self.convert("a.h5", *words)
@@ -354,7 +364,7 @@ class Tables(Scratch):
         self.assertIn("line 5, column d: 'yes' is not a number", self.refused("b.h5", "--dense", "d", *words, code=65))
 
     def test_mappings(self):
-        """Mistakes in a mapping, or in a header, are one line."""
+        """A mistake in a mapping or in a header gives one line."""
         write_text(self.path("a.csv"), [["1", "2"]], ["y", "c"])
         for code, message, sparse in ((65, "has no column nope; it has y, c", [{"column": "c", "weights": "nope"}]), (65, "has no column 5", [{"column": 5}]),
                                       (64, "of 64 bits", ["c:10000000000G"])):
@@ -375,7 +385,7 @@ class Tables(Scratch):
             self.assertIn(message, self.refused("o.h5", "--labels", "y", "--sparse", "c", self.path("b.csv"), code=65))
 
     def test_killed_while_joining(self):
-        """What a conversion that was killed left of its output is gone when it has gone on."""
+        """If a conversion was killed, its continuation removes the partial output."""
         write_text(self.path("a.csv"), [["1", "2"]], ["y", "c"])
         left = trsdata.AtomicFile(self.path("o.h5"))
         left.file.close()
@@ -383,7 +393,8 @@ class Tables(Scratch):
         self.assertEqual(sorted(os.listdir(os.path.dirname(self.path("a.csv")))), ["a.csv", "o.h5"])
 
     def test_full_disk(self):
-        """A disk that takes no more ends a tool with 74 and one line; a limit of a file's size stands for it, which Python's signals let through as an error."""
+        """If a disk is full, a tool ends with 74 and one line. The test uses a limit of the file
+        size, which Python reports as an error."""
         write_text(self.path("a.csv"), [["1", str(n)] for n in range(50000)], ["y", "c"])
         for tool, words in ((TABLE, ["--labels", "y", "--sparse", "c", self.path("a.csv")]), (os.path.join(os.path.dirname(TABLE), "generate_data.py"), ["--num-samples", "50000"])):
             result = subprocess.run([sys.executable, tool, "--output", self.path("o.h5"), *words], capture_output=True, text=True, check=False,
@@ -392,7 +403,7 @@ class Tables(Scratch):
             self.assertFalse(os.path.exists(self.path("o.h5")))
 
     def test_outputs_replace_nothing(self):
-        """An output is no input and no other output."""
+        """An output must not be an input or another output."""
         write_text(self.path("a.csv"), [["1", "5"]] * 4, ["y", "c"])
         words = ["--labels", "y", "--sparse", "c", self.path("a.csv")]
         for output, of_eval, message in (("a.csv", "b.h5", "would replace the input"), ("b.h5", "b.h5", "would replace that of --output"), ("b.h5", "a.csv", "would replace the input")):
@@ -400,7 +411,7 @@ class Tables(Scratch):
         self.assertEqual(os.listdir(os.path.dirname(self.path("a.csv"))), ["a.csv"])
 
     def test_text_of_arrays(self):
-        """Texts and unsigned ids above 2^63 of arrays are those of CSV."""
+        """Texts, and unsigned ids above 2^63, in arrays are the same as in CSV."""
         words, ids = ["a", "", "näh", "a longer word than the others, of more than 32 bytes"], [1, 2**63, 2**64 - 1, 5]
         np.savez(self.path("a.npz"), y=np.zeros(4), w=np.array(words), u=np.array(ids, np.uint64), f=np.array([1, np.nan, 3, 4]))
         write_text(self.path("a.csv"), list(zip("0000", words, ids, ["1", "", "3", "4"])), ["y", "w", "u", "f"])
@@ -423,7 +434,7 @@ class Tables(Scratch):
             self.assertEqual(got, [library.XXH64(data[i:2 * i], ctypes.c_size_t(i), ctypes.c_uint64(0)) for i in begin.tolist()])
 
     def test_malformed_text(self):
-        """Each malformed row is named, and nothing appears under the output's name."""
+        """Each malformed row is named, and no file appears under the output's name."""
         plain = ["--labels", "y", "--dense", "d", "--sparse", "s:10"]
         cases = [
             ("y,d,s\n1,2,3\n1,2\n", plain, "line 3: 2 fields, expected 3"),
@@ -485,7 +496,8 @@ class Tables(Scratch):
         np.savez(self.path("unsigned.npz"), y=label, s=np.where(ids == 7, np.uint64(2**64 - 1), np.uint64(3)))
         words = ["--labels", "y", "--sparse", "s:10", self.path("unsigned.npz")]
         self.assertIn("row 7, column s: id 18446744073709551615, expected -1 to 9", self.refused("bad.h5", *words, code=65))
-        self.convert("modulo.h5", "--modulo", *words)  # the unsigned remainder, as -tables_id_map modulo takes uint64
+        # the unsigned remainder, as -tables_id_map modulo computes it for uint64
+        self.convert("modulo.h5", "--modulo", *words)
         with h5py.File(self.path("modulo.h5")) as h:
             self.assertEqual(h["sparse/values"][6:9].tolist(), [3, 5, 3])
         self.convert("as_they_are.h5", *words[:3], "s", words[-1])
@@ -493,7 +505,8 @@ class Tables(Scratch):
             self.assertEqual((h["sparse/values"].dtype, h["sparse/values"][7]), (np.uint64, 2**64 - 1))
 
     def test_absent_columns(self):
-        """A column that some inputs lack has the stated value there, or a missing one, as if the cells were in the file."""
+        """If some inputs lack a column, it has the given value there, or a missing value, as if the
+        cells were in the file."""
         header = ["y", "s", "w", "d"]
         rows = {"a": [["1", "3", "x", "1.5"], ["0", "4", "", ""]], "b": [["1", "7", "kiosk", "0.25"], ["1", "7", "kiosk", "0.25"]], "c": [["0", "7", "", ""], ["0", "2", "", ""]]}
         kept = {"a": (0, 1, 2, 3), "b": (0,), "c": (0, 1)}
@@ -510,7 +523,7 @@ class Tables(Scratch):
             json.dump({"absent": {"w": None, "d": None}}, out)
         self.convert("parts.h5", *words, "--mapping", self.path("map.json"), *parts[1:])
         self.assertEqual(contents(self.path("parts.h5")), contents(self.path("whole.h5")))
-        # Arrays say what a column is: numbers, or text, which is hashed.
+        # Arrays determine the kind of a column: numbers, or text, which is hashed.
         np.savez(self.path("a.npz"), y=[1.0, 0.0], s=[3, 4], w=np.array(["x", "y"]), d=[1.5, 2.5])
         np.savez(self.path("b.npz"), y=[1.0, 1.0])
         np.savez(self.path("whole.npz"), y=[1.0, 1.0], s=[7, 7], w=np.array(["kiosk"] * 2), d=[0.25] * 2)
@@ -523,7 +536,8 @@ class Tables(Scratch):
             self.assertIn(message, self.refused("bad.h5", *words, "--absent", absent, self.path("b.npz"), self.path("a.npz"), code=code))
 
     def test_unknown_ids(self):
-        """--sparse-unknown: ids that do not lie below ROWS become the stated row, and are counted; missing and pruned ones stay what they are."""
+        """--sparse-unknown: ids of at least ROWS become the given row and are counted. Missing and
+        pruned ids do not change."""
         write_text(self.path("a.csv"), [["1", "3|12|-1"], ["0", ""], ["1", "-2|18446744073709551615|0"]], ["y", "s"])
         words = ["--labels", "y", "--sparse", "s:11", "--bags", "s", self.path("a.csv")]
         self.assertIn("id 12, expected -1 to 10 (or --modulo, --sparse-unknown)", self.refused("bad.h5", *words, code=65))
@@ -536,7 +550,8 @@ class Tables(Scratch):
             self.assertIn(message, self.refused("bad.h5", *words[:-1], *more, words[-1], code=code))
 
     def test_what_went_wrong_is_named(self):
-        """The file among several, the column as it was written, which of two equal ones; and what was there stays."""
+        """An error names the file of several, the column as it was written, and which of two equal
+        columns. Existing files stay."""
         for name in ("a.csv.gz", "b.csv.gz"):
             with gzip.open(self.path(name), "wt", encoding="ascii") as out:
                 out.write("y,user_id:token,t\n" + "".join(f"1,{i},{i}\n" for i in range(9999)))
@@ -552,7 +567,7 @@ class Tables(Scratch):
         with h5py.File(self.path("x.h5")) as h, h5py.File(self.path("x.h5.~1~")) as old:
             self.assertEqual((list(h["sparse"].attrs["features"]), list(old["sparse"].attrs["features"])), (["u"], ["user_id:token"]))
             self.assertEqual((h["sparse"].attrs["num_embeddings"][0], old["sparse"].attrs["num_embeddings"][0]), (10000, 0))
-        # The newest backups stay, and files that are no datasets.
+        # The newest backups stay, and so do files that are not datasets.
         for number in (*range(2, 15), 16):
             os.link(self.path("x.h5.~1~"), self.path(f"x.h5.~{number}~"))
         os.symlink("x.h5", self.path("x.h5.~15~"))
@@ -587,7 +602,8 @@ class Tables(Scratch):
         return int(result.stdout.split()[-1]) / 1024
 
     def check_memory(self, python, write, few, more, growth, block_mb):
-        """Ten times as many rows take no more memory, but for what is allocated once: at most `growth` MiB."""
+        """Ten times as many rows take the same memory, except for one-time allocations: at most
+        `growth` MiB more."""
         peaks = [self.peak(python, "--labels", "y", "--dense", "d", "--sparse", "a,b", "--block-mb", block_mb, write(rows)) for rows in (few, more)]
         self.assertLess(peaks[1], peaks[0] + growth, peaks)
 
@@ -619,11 +635,12 @@ class Parquet(Tables):
             raise unittest.SkipTest(reason)
 
     def write(self, code, *arguments):
-        """Runs code that writes Parquet, with pa and pq."""
+        """Run code that writes Parquet, with pa and pq."""
         subprocess.run([self.python, "-c", "import sys, csv, numpy as np, pyarrow as pa, pyarrow.parquet as pq\n" + code, *arguments], check=True)
 
     def test_parquet_as_criteo(self):
-        """Row groups smaller and larger than a block, integers, and categories as text and as a dictionary of texts."""
+        """Row groups smaller and larger than a block, integers, and categories as text and as a
+        dictionary of texts."""
         rows = self.criteo()
         write_text(self.path("a.csv"), rows, COLUMNS)
         self.write("""
@@ -645,7 +662,8 @@ for size in (100, 3000):
         self.assert_same("text.h5", "csv.h5")
 
     def test_bags_and_kinds(self):
-        """Lists with nulls and slices, strings, unsigned numbers, times: as the same rows of CSV."""
+        """Lists with nulls and slices, strings, unsigned numbers and times give the result of the
+        same rows in CSV."""
         rng = random.Random(5)
         rows = []
         for i in range(1000):
@@ -669,12 +687,14 @@ pq.write_table(table, sys.argv[2] + "/b.parquet", row_group_size=300)
             json.dump({"labels": "y", "sparse": [{"column": "words", "rows": 777}, {"column": "ids", "weights": "weights"}], "group": "g", "time": "t"}, out)
         self.convert("csv.h5", "--mapping", self.path("map.json"), "--text", "words", "--bags", "words,ids,weights", self.path("a.csv"))
         for name, *more in (("a.parquet", "--block-mb", "0.003"), ("b.parquet", "--block-mb", "0.003"),
-                            ("b.parquet", "--compress", "1")):  # the HDF5 of PyPI may be newer than the one that reads it here
+                            # PyPI's HDF5 may be newer than the one that reads the file here
+                            ("b.parquet", "--compress", "1")):
             self.convert("parquet.h5", "--mapping", self.path("map.json"), *more, self.path(name), python=self.python)
             self.assert_same("parquet.h5", "csv.h5")
 
     def test_decimals_and_floats(self):
-        """Decimals of every width keep all digits as ids; floats that cannot hold every integer are refused."""
+        """Decimals of every width keep all digits as ids. Floats that cannot represent every
+        integer are refused."""
         self.write("""
 from decimal import Decimal as D
 ids = [2**53 + 1, 2**62 + 1, -2**63, 2**63, 2**64 - 1, -1, 0, None]
@@ -734,7 +754,8 @@ pq.write_table(pa.table({"y": [0, 1], "d": [[1.0, 2.0], [3.0]], "m": [1, 2]}), s
         self.assertIn("ragged.parquet, row 1, column d: a list of 1 numbers, expected 2", message)
 
     def test_unsigned(self):
-        """Ids of uint64 stay unsigned; beside signed ones they keep their bits, and the converter says so."""
+        """Ids of uint64 stay unsigned. Together with signed ids they keep their bits, and the
+        converter says so."""
         self.write("""
 pq.write_table(pa.table({"y": [0, 1], "u": pa.array([2**64 - 1, 5], pa.uint64()), "l": pa.array([[2**63], []], pa.list_(pa.uint64())), "i": [-1, 2]}), sys.argv[1])
 """, self.path("a.parquet"))
@@ -772,7 +793,7 @@ open(sys.argv[1] + "/text.parquet", "w").write("y,s")
         self.assertEqual([name for name in os.listdir(self.folder) if name.endswith(".h5")], [])
 
     def test_memory_with_parquet(self):
-        """A row group holds all rows, so that one that is read as a whole would show."""
+        """a single row group has all rows, so that reading it as a whole would be detected"""
         def write(rows):
             self.write("""
 n = np.arange(int(sys.argv[1]))

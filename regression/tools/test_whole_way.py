@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The whole way: rows as Criteo has them, as TSV and as a table; two datasets, which are equal; one epoch; the weights as safetensors; and the same
-predictions from them by TorchRec's DLRM, loaded with strict=True, and by its definition in numpy.
+"""The whole workflow: Criteo's rows, as TSV and as a table; two equal datasets; one epoch; the
+weights as safetensors; and the same predictions by TorchRec's DLRM, loaded with strict=True, and by
+its definition in numpy.
 
-TRS_WHOLE_WAY_ROWS is the number of rows (2,000), and the test with the label long has 300,000. The table is Parquet where there is a Python with pyarrow,
-else CSV. By hand: TRSHARD=build/trshard TRS_WHOLE_WAY_ROWS=300000 PYTHONPATH=tools PYTHON regression/tools/test_whole_way.py
+TRS_WHOLE_WAY_ROWS is the number of rows (2,000; the test with the label long has 300,000). The
+table is Parquet if there is a Python with pyarrow, otherwise CSV. By hand: TRSHARD=build/trshard
+TRS_WHOLE_WAY_ROWS=300000 PYTHONPATH=tools PYTHON regression/tools/test_whole_way.py
 """
 import importlib.util
 import os
@@ -39,7 +41,8 @@ pq.write_table(csv.read_csv(sys.argv[1], convert_options=options), sys.argv[2], 
 
 
 def write_rows(folder, count, seed=7):
-    """day.tsv as Criteo has it, and day.csv with a header. The label is likelier for some integers and categories; some fields are empty."""
+    """day.tsv in Criteo's format, and day.csv with a header. Some integers and categories make the
+    label more likely. Some fields are empty."""
     rng = np.random.default_rng(seed)
     kinds = 10 ** rng.integers(1, 5, SPARSE)
     weights = [rng.normal(0, 0.8, n) for n in kinds]
@@ -69,7 +72,8 @@ def auc(labels, scores):
 
 
 def dlrm(tensors, dense, ids, names):
-    """TorchRec's DLRM by its definition; tensors have TorchRec's names, and each sample has one id of each feature."""
+    """TorchRec's DLRM by its definition. Tensors have TorchRec's names, and each sample has one id
+    for each feature."""
     def layer(x, name):
         return x @ tensors[name + ".weight"].T + tensors[name + ".bias"]
     for i in range(len(LAYERS[0])):
@@ -89,7 +93,7 @@ class WholeWay(scratch.Scratch):
         print(f"{ROWS:,} rows: {what}: {value}", file=sys.stderr)
 
     def timed(self, what, *command):
-        """Runs a command in the folder and tells its rows a second."""
+        """Run a command in the folder, and print its rows a second."""
         start = time.monotonic()
         result = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
