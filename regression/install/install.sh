@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# install.sh BUILD SOURCE SCRATCH - what a packager does: install below DESTDIR, move the tree, use it
-# from there, and configure where the libraries have their upstream names.
+# install.sh BUILD SOURCE SCRATCH - the steps of a packager: install below DESTDIR, move the tree,
+# use it from there, and configure with libraries that have their upstream names.
 set -euo pipefail
 build=$1 source=$2 scratch=$3
 prefix=$scratch/moved
@@ -23,14 +23,15 @@ for file in bin/trshard share/trshard/tools/inspect_file.py share/trshard/input/
   [ -s "$prefix/$file" ] || fail "$file is not installed"
 done
 ! grep -rl "$source" "$prefix/share" || fail "the files above name the source folder"
-# Installed, the program looks for libraries where the build's does, but for the build folder.
+# The installed program looks for libraries in the same folders as the build's program, except the
+# build folder.
 runpath() { readelf -d "$1" | sed -n 's/.*R[UN]*PATH.*\[\(.*\)\]/\1/p' | tr ':' '\n' | grep -vE "^($build|$source)?(/|$)" || true; }
 for file in bin/trshard lib/libtrshard.so; do
   [ "$(runpath "$build/${file#*/}")" = "$(runpath "$prefix/$file")" ] || fail "$file looks for libraries in other folders than the build's: $(runpath "$prefix/$file")"
   ! readelf -d "$prefix/$file" | grep PATH | grep -E "$source|$build" || fail "$file looks for libraries in the source or build folder"
 done
 
-# Everybody may read and call what is installed, whatever the umask of the clone.
+# Installed files can be read and called by everyone, regardless of the clone's umask.
 [ -z "$(find "$prefix" ! -type l ! -perm -a=r -o -type d ! -perm -a=x | tee "$scratch/unreadable")" ] || { cat "$scratch/unreadable"; fail "others cannot read the files above"; }
 for script in "$prefix"/share/trshard/tools/*.py; do
   [ "$(head -c 2 "$script")" != "#!" ] || [ -x "$script" ] || fail "$script is not executable"
@@ -75,7 +76,8 @@ export PKG_CONFIG_PATH=$prefix/share/pkgconfig
 [ -x "$(pkg-config --variable=bindir trshard)/trshard" ] || fail "pkg-config's bindir has no trshard"
 module=$prefix/share/modulefiles/trshard/$version
 [ -s "$module" ] || fail "no module file"
-if command -v tclsh > /dev/null; then # what the module file sets, where it lies and through a site's link to it
+# the module file's settings, at its place and through a site's link to it
+if command -v tclsh > /dev/null; then
   mkdir -p site
   ln -s "$module" site/link
   printf '%s\n' "PATH $prefix/bin" "MANPATH $prefix/share/man" "append MANPATH" "LD_LIBRARY_PATH $prefix/lib" \
@@ -94,7 +96,7 @@ END
   done
 fi
 
-# The library: the example by mpicc and by CMake, and the Python package, from the moved tree.
+# The library from the moved tree: the example with mpicc and with CMake, and the Python package.
 flags=$(pkg-config --cflags --libs trshard)
 # shellcheck disable=SC2086 # flags are words
 mpicc -Wall -Wextra -Werror "$prefix/share/trshard/tools/examples/train.c" $flags -lm -o train || fail "the example does not build"
@@ -113,7 +115,8 @@ printf 'cmake_minimum_required(VERSION 3.22)\nproject(own C)\nfind_package(trsha
   "$prefix/share/trshard/tools/examples/train.c" > own/CMakeLists.txt
 { cmake -S own -B own/build "-DCMAKE_PREFIX_PATH=$prefix"; cmake --build own/build; } > own.log 2>&1 || true
 [ -x own/build/own ] || { cat own.log; fail "find_package(trshard)"; }
-# The library in C++, where Open MPI and MPICH add bindings of their own: by CMake with and without C, and by a C++ compiler with mpicc's flags.
+# The library in C++, where Open MPI and MPICH add bindings: with CMake, with and without C, and
+# with a C++ compiler and mpicc's flags.
 mkdir -p cxx
 printf '#include <trshard.h>\nint main(int argc, char **argv) {\n  TrshardPredictor p;\n  return TrshardPredictorOpen(argv[argc - 1], nullptr, &p) == TRSHARD_ERROR_NO_INPUT ? 0 : 1;\n}\n' > own.cpp
 for languages in CXX "C CXX"; do
@@ -137,7 +140,7 @@ completions=$(bash -c "source '$prefix/share/bash-completion/completions/trshard
 [ "$completions" = -batch_size ] || fail "completing '-batch' gives '$completions'"
 ! grep -r _KEY "$prefix/share/bash-completion" "$prefix/share/zsh" || fail "the completions have options that stand for others"
 
-# The commit in the version is that of each build.
+# The version contains each build's commit.
 mkdir -p tree/inside
 commit_of() { # FOLDER
   cmake "-DSOURCE=$PWD/$1" "-DHEADER=$PWD/commit.h" -P "$source/tools/cmake/commit.cmake"
@@ -155,7 +158,8 @@ echo three > tree/file
 [ "$(commit_of tree)" = "$(git_tree rev-parse --short=10 HEAD)-dirty" ] || fail "the version does not show a changed tree"
 [ "$(commit_of tree/inside)" = unknown ] || fail "an unpacked archive has the commit of the repository around it"
 
-# Upstream's names, without Python: hdf5, openblas, petsc, xxhash without Debian's folders and suffixes.
+# Upstream's names, without Python: hdf5, openblas, petsc and xxhash without Debian's folders and
+# suffixes.
 names=$scratch/names/lib/pkgconfig
 mkdir -p "$names"
 cp_as() { # NAME-HERE UPSTREAM-NAME
@@ -176,7 +180,7 @@ rules=$scratch/upstream/CMakeFiles/Makefile2
 ! grep -q 'documents.dir' "$rules" || fail "the build calls a Python that is not there"
 grep -q '^CMakeFiles/trs_installed.dir/all: CMakeFiles/libtrshard.dir/all' "$rules" || fail "tools/setup.sh does not build the library"
 
-# Without pkg-config files: headers and libraries of a prefix that the user names.
+# Without pkg-config files: headers and libraries of a prefix that the user gives.
 includes=$(pkg-config --variable=includedir petsc) libraries=$(pkg-config --variable=libdir petsc)
 hdf5_includes=$(pkg-config --cflags-only-I hdf5-openmpi | sed 's/-I\([^ ]*\).*/\1/') hdf5_libraries=$(pkg-config --libs-only-L hdf5-openmpi | sed 's/-L\([^ ]*\).*/\1/')
 mkdir -p empty
@@ -184,7 +188,7 @@ PKG_CONFIG_LIBDIR=$PWD/empty PKG_CONFIG_PATH="" cmake -S "$source" -B "$scratch/
   "-DCMAKE_INCLUDE_PATH=$includes;$hdf5_includes" "-DCMAKE_LIBRARY_PATH=$libraries;$hdf5_libraries" > without.log 2>&1 ||
   { cat without.log; fail "nothing is found without pkg-config files"; }
 
-# All that is missing is told in one message.
+# One message names everything that is missing.
 if PKG_CONFIG_LIBDIR=$PWD/empty PKG_CONFIG_PATH="" cmake -S "$source" -B "$scratch/missing" -DTRSHARD_CUDA=OFF -DBUILD_TESTING=OFF \
   "-DCMAKE_FIND_ROOT_PATH=$PWD/empty" -DCMAKE_FIND_ROOT_PATH_MODE_LIBRARY=ONLY -DCMAKE_FIND_ROOT_PATH_MODE_INCLUDE=ONLY > missing.log 2>&1; then
   fail "configured where libraries are missing"
