@@ -2,11 +2,9 @@
 """Run the documents' command blocks and option files unchanged, with small generated data.
 
   docs.py --binary BINARY --build FOLDER DOCUMENT...   run these documents' blocks: help, any .md
-  file,
-                                                       input, jobs
-  docs.py --binary BINARY --build FOLDER complete      check that every block has a rule and every
-  rule
-                                                       a block, and that tests in rules exist
+                                                       file, input, jobs
+  docs.py --binary BINARY --build FOLDER complete      check that every block has a rule, that every
+                                                       rule has a block, and that rules' tests exist
   docs.py --binary BINARY --build FOLDER options       check that document_options.py makes
                                                        input/OPTIONS.md from -help, and that
                                                        documents name no other options
