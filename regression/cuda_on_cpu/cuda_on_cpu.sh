@@ -61,7 +61,8 @@ case $what in
     mpirun -n 1 "$property" --device cuda --backend nccl --draws $((20 / of))
     mpirun -n 3 "$property" --device cuda --backend nccl --draws $((40 / of)) --first 1000
     mpirun -n 2 "$property" --device cuda --backend mpi --draws $((20 / of)) --first 2000
-    mpirun -n 4 "$property" --device cuda --backend nccl --draws $((20 / of)) --first 5021 # sums of row_wise by hosts
+    # sums of row_wise by hosts
+    mpirun -n 4 "$property" --device cuda --backend nccl --draws $((20 / of)) --first 5021
     mpirun -n 2 "$property" --device cuda --backend nccl --reproducible --draws $((10 / of))
     ;;
   golden)

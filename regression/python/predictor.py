@@ -340,7 +340,7 @@ def check_dead_handles(folder):
 
 
 def traces():
-    """What a started MPI leaves in this process: its flags, threads, open files and shared memory,
+    """The remains of a started MPI in this process: its flags, threads, open files and shared memory,
     and files of its session."""
     flag, found = ctypes.c_int(), []
     for question in ("MPI_Initialized", "MPI_Finalized"):
