@@ -27,6 +27,7 @@ TESTS = ("regression/bench",
          "regression/mpich",
          "regression/property",
          "regression/python",
+         "regression/sanitize",
          "regression/unit")
 WIDTH = ("src", "gpu") + TESTS
 # files and folders (with all below them) that are held to the rules of voice: add a folder once its comments and pages are rewritten

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Tells ThreadSanitizer what orders the threads of a parallel region. gcc's OpenMP library is not instrumented, so that the tool takes every
-  array that one thread filled and another reads after the region for a race. Our code synchronises by beginning and end of parallel
-  regions alone (`nm` on our libraries shows no other call that orders threads), and those are told here: in a build with -fsanitize=thread every
-  GOMP_parallel goes through this file (ld's --wrap). Two threads that meet inside a region are still reported.
+  Informs ThreadSanitizer of the order that a parallel region imposes on threads. gcc's OpenMP
+  library is not instrumented. Hence, if a thread fills an array and another thread reads it after
+  the region, the tool reports a race. Our code synchronises only at the beginning and end of
+  parallel regions (`nm` on our libraries shows no other call that orders threads). In a build with
+  -fsanitize=thread, every GOMP_parallel passes through this file (ld's --wrap), which reports both
+  points to the tool. Races within a region are still reported.
 */
 #include <sanitizer/tsan_interface.h>
 
 typedef struct {
   void (*work)(void *);
   void *data;
-  char begin, end; /* their addresses are what is released and acquired */
+  char begin, end; /* their addresses are released and acquired */
 } trs_region;
 
 void __real_GOMP_parallel(void (*work)(void *), void *data, unsigned n_threads, unsigned flags);

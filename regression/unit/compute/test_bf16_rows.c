@@ -146,10 +146,7 @@ static void test_bags(void **state)
 
 enum { ROWS = 37, STRIDE = 96, N_RUNS = 3 };
 
-/*
-  Move runs whose columns are a multiple of four, are none, and are a single column, from one type
-  to another.
-*/
+/* Move runs of 32, 5 and 1 columns (a multiple of four, and others) from one type to another. */
 static void check_columns(TrsDType from_type, TrsDType to_type, int64_t shift)
 {
   const int64_t n = (int64_t)ROWS * STRIDE, at[N_RUNS] = {0, 40, 80}, cols[N_RUNS] = {32, 5, 1};

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TEST ranks: 1 2 3 */
 /*
-  When a part of a step is captured, replayed or run directly, and what happens between its graphs.
-  The device's only operations are copies, and its graphs are lists of copies.
+  The conditions under which a part of a step is captured, replayed or run directly, and the order
+  of work between its graphs. The device's only operations are copies, and its graphs are lists of
+  copies.
 */
 #include "core/options/options.h"
 #include "train/step_graphs.h"
