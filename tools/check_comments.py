@@ -40,7 +40,8 @@ VOICE = ("src",
          "input/README.md",
          "input/TROUBLESHOOTING.md",
          "jobs/README.md",
-         "regression/README.md") + TESTS
+         "regression/README.md",
+         "tools/README.md") + TESTS
 # texts and characters are matched so that what looks like a comment in them is passed over
 TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|/\*.*?\*/|//[^\n]*', re.S)
 SENTENCE = re.compile(r"(?<=[.!?])[*_)\"]*\s+(?=[A-Z*_(\"`])")
