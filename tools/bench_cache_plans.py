@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the statistics of a dataset are worth: plans with and without them, trained in turn, and the rows that their caches miss.
+"""Measures the value of a dataset's statistics: plans with and without them, trained in turn, and the rows that their caches miss.
 
   bench_cache_plans.py build/trshard                   all cases, 3 rounds
   bench_cache_plans.py build/trshard --case four-30MB --rounds 5 --json plans.json
 
-A case is a dataset of tables of 50,000 x 64 floats, 4 ids a sample, whose ids follow zipf with the given exponents (0:
-uniform), and GPUs too small to hold all tables. The planner plans for these GPUs without tools/dataset_statistics.py and
-with it. Both plans are then trained here: caches on a CPU follow the same rule as those on a GPU, so the rows that miss
-are those that a GPU would fetch from the host. Time tells nothing of that on a CPU, where lines and tables are one kind
-of memory; the time of a step is printed to show what the caches' bookkeeping costs. The two runs take turns, and a time
-is the best of all rounds. A predicted share of hits is the planner's (-plan_report).
+A case has a dataset, and GPUs that are too small for all its tables. The dataset has tables of 50,000 x 64 floats and 4
+ids per sample. Ids follow zipf with the given exponents (0: uniform). The planner plans for these GPUs with and without
+tools/dataset_statistics.py. Both plans are then trained on this machine. A CPU's caches follow the same rule as a GPU's,
+so the missed rows are the rows that a GPU would fetch from the host. On a CPU, cache lines and tables are in the same
+memory, so times do not show the effect of misses. The printed time of a step shows the cost of the caches' bookkeeping.
+The two runs take turns, and a time is the best of all rounds. The predicted hit rate is the planner's (-plan_report).
 
-Exit status: 1 if a plan with statistics misses more rows than the one without (by 1 % or more), or on zipf data not at least a fifth fewer.
+Exit status: 1 if a plan with statistics misses more rows than the plan without (by 1 % or more), or if it does not miss
+at least a fifth fewer on zipf data.
 """
 import argparse
 import json
@@ -33,7 +34,7 @@ import trsdata
 HERE = os.path.dirname(os.path.abspath(__file__))
 DIM, ROWS, BAG, BATCH = 64, 50000, 4, 256
 DEFAULT = "grid_search,greedy,greedy_no_depth,uniform"
-# name: exponents, memory of a GPU, GPUs, proposers. Those with scaleup may give caches other load factors.
+# name: exponents, memory of a GPU, GPUs, proposers. Cases with scaleup may give caches other load factors.
 CASES = {
     "two-20MB": ((1.2, 0), "20MB", 1, DEFAULT),
     "four-30MB": ((0.8, 1.3, 1.0, 0), "30MB", 1, DEFAULT),
@@ -64,7 +65,7 @@ def run(args, folder, ranks, words):
 
 
 def make_plan(args, folder, case, name, more):
-    """Returns the options of a training under the plan, its tables, and the predicted share of hits."""
+    """Returns the options of a training with the plan, its tables, and the predicted hit rate."""
     _, memory, ranks, proposers = CASES[case]
     model = f"-data_train train.h5 -tables_embedding_dim {DIM} -batch_size {BATCH} -dense_arch 8,{DIM} -over_arch 8,1 -tables_sharding_types table_wise {more}"
     choice = "-tables_compute_kernels fused,fused_uvm_caching -tables_cache_load_factor 0.1"
@@ -79,7 +80,7 @@ def make_plan(args, folder, case, name, more):
 
 
 def train(args, folder, ranks, words):
-    """Distinct rows of all steps that hit and miss, and ms of a step."""
+    """Counts of distinct rows that hit and that miss, over all steps, and ms per step."""
     run(args, folder, ranks, words)
     with h5py.File(os.path.join(folder, "run.h5")) as h:
         asked, missed = (int(h[f"cache/{name}"][()].sum()) if "cache" in h else 0 for name in ("unique_ids", "unique_misses"))

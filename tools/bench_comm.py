@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Our exchanges beside the raw MPI collectives of the same size. Called by bench_comm.sh.
+"""Compares our exchanges with the raw MPI collectives of the same size. Called by bench_comm.sh.
 
-The same ranks run all contestants in turn (regression/bench/bench_comm.c): ours through shared memory, ours by messages, and MPI's collectives
-blocking, nonblocking, and pairwise messages. Launches alternate between Open MPI's two ways inside a host, cma (its default) and none (copies in
-and out); MPI's best over all of them is the peer. Times are those of the slowest rank, medians inside a launch and over launches. Prints a table of
-goals, writes all figures as CSV, draws one picture of goals and one of the curves.
+The same ranks run all contestants in turn (regression/bench/bench_comm.c). The contestants are our exchanges through shared memory, our
+exchanges by messages, and MPI's: blocking collectives, nonblocking collectives, and pairwise messages. Launches alternate between Open MPI's
+two mechanisms inside a host, cma (its default) and none (copies in and out). The peer is MPI's best over all of them. A time is that of the
+slowest rank, as a median inside a launch and over launches. Prints a table of goals, writes all figures as CSV, and draws a picture of goals
+and a picture of the curves.
 """
 import argparse
 import csv
@@ -13,15 +14,15 @@ import sys
 
 import bench_common as common
 
-GOAL = 0.8  # of the best MPI all-to-all of the size; the other exchanges are held to it, too
+GOAL = 0.8  # share of the rate of the best MPI all-to-all of this size; it is the goal of the other exchanges, too
 ALLREDUCE_GOAL, ALLREDUCE_FROM = 1 / 1.1, 1 << 20  # at most 1.1 times MPI's time for gradient buckets
 MECHANISMS = ("cma", "none")
-OURS = ("ours", "messages", "bf16", "bf16_messages")  # the latter two: sums whose values travel encoded; their GB/s are of floats
+OURS = ("ours", "messages", "bf16", "bf16_messages")  # bf16, bf16_messages: sums whose values are sent encoded; their GB/s count floats
 LIMIT = "memcpy"
 
 
 def launch(args, ranks, mechanism):
-    """Figures "exchange contestant bytes": GB/s of a rank (bytes it sends / time); exchanges a millisecond of counts, whose size is fixed."""
+    """Figures "exchange contestant bytes": GB/s of a rank (sent bytes / time). For counts, whose size is fixed: exchanges per millisecond."""
     command = common.mpirun(ranks)
     command[1:1] = ["--mca", "btl_vader_single_copy_mechanism", mechanism]
     text = common.output_of(command + [args.binary, "-sizes", args.sizes, "-rounds", str(args.repeats)], common.threads_environment(1))
@@ -30,13 +31,13 @@ def launch(args, ranks, mechanism):
 
 
 def figures(samples, ranks):
-    """[(exchange, contestant, bytes)] that were measured."""
+    """[(exchange, contestant, bytes)] of the measured figures."""
     return [(exchange, contestant, int(size)) for exchange, contestant, size in
             (name.rsplit(" ", 2) for name in samples.figures(f"{ranks} ranks", MECHANISMS[0]))]
 
 
 def side(ranks, exchange, contestant, size):
-    """Where to find a contestant: under the mechanism, that MPI's own may depend on."""
+    """The case that holds a contestant's figures. MPI's own contestants may depend on the mechanism."""
     return [(f"{ranks} ranks", mechanism, f"{exchange} {contestant} {size}") for mechanism in MECHANISMS]
 
 
@@ -55,7 +56,7 @@ def goals_of(samples, worlds):
 
 
 def best(samples, ranks, exchange, size, of):
-    """GB/s of the fastest contestant of which of() is true."""
+    """GB/s of the fastest contestant for which of() is true."""
     medians = [samples.median(*place) for e, c, s in figures(samples, ranks) if (e, s) == (exchange, size) and of(c) for place in side(ranks, e, c, s)]
     return max((m for m in medians if m is not None), default=float("nan"))
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the benchmarks of this folder share: turns, medians, foreign processor time, one CSV, one table, one picture.
+"""Shared by the benchmarks of this folder: turns, medians, other programs' processor time, one CSV, one table, one picture.
 
-Contestants run in turn, round after round, so that a slow minute of the machine hits all of them. A window is one run of one contestant; one in
-which other programs used more than the allowed share of the processors is thrown away and repeated, and if no repetition is better the least
-disturbed one counts and its verdict says so. Every figure of every window goes to the CSV at once (thrown ones too), so a run that was cut off goes on
-with --resume. Medians are over rounds; a goal compares two medians, or one median and a number.
+Contestants run in turn, round after round, so that a slow minute of the machine affects all of them. A window is one run of one contestant.
+If other programs used more than the allowed share of the processors, the window is discarded and repeated. If no repetition is better, the
+least disturbed window counts, and its verdict mentions this. Each figure of each window goes to the CSV at once, also of discarded windows,
+so --resume can continue an interrupted run. Medians are over rounds. A goal compares two medians, or one median and a number.
 """
 import csv
 import dataclasses
@@ -16,21 +16,21 @@ import subprocess
 import sys
 import time
 
-FOLDER = "results"  # where tables and pictures go; git ignores it in a clone
+FOLDER = "results"  # folder for tables and pictures; git ignores it in a clone
 FIELDS = ["case", "contestant", "round", "figure", "value", "foreign", "kept"]
 MPI_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
 
 
 class Failed(Exception):
-    """A contestant's program failed; the text says how."""
+    """A contestant's program failed; the text has the reason."""
 
 
 class TimeIsUp(Failed):
-    """It took longer than it may."""
+    """The time limit was exceeded."""
 
 
 def with_folder(path):
-    """The path of a file to be written, whose folder is there now."""
+    """Creates the folder of a file that will be written, and returns the file's path."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     return path
 
@@ -47,7 +47,7 @@ def add_options(parser, name, rounds=3, minutes=None):
 
 
 def peer_python(path):
-    """The peer's python, or None with a note where there is none: its rows are skipped."""
+    """The peer's python. None, with a printed note, if there is none: the peer's rows are then skipped."""
     if path and path != "none" and shutil.which(path):
         return path
     print(f"# no peer: {path or 'none'} is no program; its rows are left out", file=sys.stderr)
@@ -55,7 +55,7 @@ def peer_python(path):
 
 
 def find_binary(path, name):
-    """A bench program in a build folder, built when it is not there; or beside the file that was given; or that file itself."""
+    """A bench program: in a build folder, where it is built if it is missing; or beside the given file; or the given file itself."""
     if os.path.isdir(path):
         binary = os.path.join(path, "regression", "bench", name)
         if not os.path.exists(binary):
@@ -65,7 +65,7 @@ def find_binary(path, name):
 
 
 def mpirun(ranks, threads=1):
-    """Ranks bound to cores where there are enough, else sharing them."""
+    """Binds ranks to cores if there are enough cores; otherwise ranks share cores."""
     if ranks * threads > (os.cpu_count() or 1):
         return ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "-n", str(ranks)]
     return ["mpirun", "--bind-to", "core"] + (["--map-by", f"slot:PE={threads}"] if threads > 1 else []) + ["-n", str(ranks)]
@@ -76,7 +76,7 @@ def threads_environment(threads):
 
 
 def output_of(command, environment=None, tries=1, timeout=None, folder=None):
-    """stdout of a command. tries: gloo's threads abort a finished TorchRec run now and then."""
+    """stdout of a command, which is tried up to `tries` times, because gloo's threads sometimes abort a finished TorchRec run."""
     for _ in range(tries):
         try:
             result = subprocess.run(command, env={**os.environ, **(environment or {})}, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -92,7 +92,7 @@ def output_of(command, environment=None, tries=1, timeout=None, folder=None):
 
 
 def processor_seconds():
-    """(of all processors, their busy part, this program's children's part)"""
+    """(seconds of all processors, their busy part, the part of this program's children)"""
     with open("/proc/stat", encoding="ascii") as stat:
         fields = [int(x) / os.sysconf("SC_CLK_TCK") for x in stat.readline().split()[1:9]]
     mine = os.times()
@@ -100,7 +100,7 @@ def processor_seconds():
 
 
 def window(contestant):
-    """What the contestant returns, and the share of the processors' time that other programs used meanwhile (stolen time is theirs, too)."""
+    """What the contestant returns, and the share of the processors' time that other programs used meanwhile, including stolen time."""
     before = processor_seconds()
     figures = contestant()
     total, busy, mine = (after - b for after, b in zip(processor_seconds(), before))
@@ -140,12 +140,12 @@ class Samples:
         return [figures[figure][0] for figures in self.kept.get((case, contestant), {}).values() if figure in figures]
 
     def median(self, case, contestant, figure):
-        """None where there is none."""
+        """None if there is no sample."""
         values = self.values(case, contestant, figure)
         return statistics.median(values) if values else None
 
     def foreign(self, case, contestant):
-        """The worst window that counts."""
+        """The largest share of other programs in the windows that count."""
         return max((share for figures in self.kept.get((case, contestant), {}).values() for _, share in figures.values()), default=0.0)
 
     def figures(self, case, contestant):
@@ -175,7 +175,7 @@ class Suite:
         return self.cut
 
     def sample(self, case, name, turn, contestant):
-        """One sample of a contestant, unless there is one, the time is spent or it failed before."""
+        """Takes one sample of a contestant, unless there is one, the time is over or the contestant failed before."""
         if self.samples.have(case, name, turn) or (case, name) in self.failed or self.spent():
             return
         tries = []
@@ -196,14 +196,16 @@ class Suite:
         self.thrown += len(tries) - 1
 
     def rounds(self, cases):
-        """cases: case -> {name: contestant}. Round after round over all cases, so that a time limit leaves each of them something."""
+        """cases: case -> {name: contestant}. Runs round after round over all cases, so that each case has results when the
+        time limit ends the run.
+        """
         for turn in range(self.options.rounds):
             for case, contestants in cases.items():
                 for name, contestant in contestants.items():
                     self.sample(case, name, turn, contestant)
 
     def finish(self, goals, title):
-        """Prints the table, draws the picture. 0, or 1 where a contestant failed."""
+        """Prints the table and draws the picture. Returns 0, or 1 if a contestant failed."""
         rows = judge(goals, self.samples, self.options.foreign)
         print_table(rows)
         if self.thrown:
@@ -217,22 +219,22 @@ class Suite:
 
 @dataclasses.dataclass
 class Goal:
-    """figure of one contestant against that of another, a number, or nothing (the figure is only shown)."""
+    """Compares a contestant's figure with another contestant's figure or a number. Without either the figure is only shown."""
     what: str  # first column of the table
-    figure: tuple  # (case, contestant, figure); several in a list: the best counts
+    figure: tuple  # (case, contestant, figure); of several in a list the best counts
     against: object = None  # the same, or a number
-    goal: float = None  # least ratio, or with at_most the greatest; None: shown without a verdict
+    goal: float = None  # smallest ratio, or with at_most the largest; None: shown without a verdict
     at_most: bool = False
-    scale: float = 1.0  # of the reference: 2 for "two ranks against one"
-    of: str = ""  # says what the figure is compared with
+    scale: float = 1.0  # factor of the reference: 2 for "two ranks against one"
+    of: str = ""  # text: the name of the reference
 
     @property
     def name(self):
-        """Of the figure that is judged."""
+        """Name of the judged figure."""
         return (self.figure if isinstance(self.figure, tuple) else self.figure[0])[2]
 
     def side(self, samples, side):
-        """(median, who, worst foreign share, number of rounds)"""
+        """(median, contestant, largest share of other programs, number of rounds)"""
         if isinstance(side, (int, float)):
             return float(side), "", 0.0, 0
         found = []
@@ -264,7 +266,7 @@ class Row:
 
     @property
     def of_goal(self):
-        """1 is exactly met, more is better."""
+        """1 if the goal is exactly met, larger if it is exceeded."""
         return self.goal / max(self.ratio, 1e-9) if self.at_most else self.ratio / self.goal
 
 
@@ -307,7 +309,7 @@ def pyplot():
 
 
 def draw(rows, path, title):
-    """A bar a goal: how far beyond it (right of 1) or short of it. Pale: disturbed."""
+    """Draws one bar per goal, right of 1 if the goal is met. Disturbed measurements are pale."""
     plt = pyplot()
     rows = [row for row in rows if row.met is not None]
     if not rows:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A DLRM or DCN-v2 in plain PyTorch on one device: the peer's side of tools/bench_gpu.sh. Prints samples/s.
 
-All tables are one EmbeddingBag, torch's fastest form of them, with sparse gradients and Adagrad; dense layers with SGD; batches are made before and
-come from pinned memory. Median of windows of steps. Needs python3 with torch.
+All tables are one EmbeddingBag, which is torch's fastest form, with sparse gradients and Adagrad. Dense layers use SGD. Batches are made in
+advance and copied from pinned memory. The number is the median over windows of steps. Needs python3 with torch.
 """
 import argparse
 import statistics

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a step's time and a rank's memory grow with batch, dim, pooling, tables, rows and ranks: one picture each. Called by bench_growth.sh.
+"""Measures how a step's time and a rank's memory grow with batch, dim, pooling, tables, rows and ranks, with one picture each. Called by
+bench_growth.sh.
 
-One of them varies, the others stay those of a small-MLP DLRM whose embeddings weigh most: 26 tables of 100,000 rows, dim 64, 10 ids a bag, batch
-2048 a rank, 2 ranks. ranks: every rank keeps its batch (weak scaling); with more ranks than processors they share them. The printed table has the power
-of growth between neighbours: 1 is proportional, 0 constant. With PEER_PYTHON TorchRec's curve stands beside ours. Sizes whose tables would not fit
-into half of the free memory are left out, and said to be.
+One of them varies, and the others stay those of a DLRM with small MLPs, in which the embeddings take most of the time: 26 tables of 100,000
+rows, dim 64, 10 ids per bag, batch 2048 per rank, 2 ranks. If ranks varies, every rank keeps its batch (weak scaling); more ranks than
+processors share them. The printed table has the exponent of growth between neighbours: 1 is proportional, 0 is constant. With PEER_PYTHON it
+also has TorchRec's curve. Sizes whose tables would not fit into half of the free memory are left out, with a message.
 """
 import argparse
 import dataclasses
@@ -29,7 +30,7 @@ def free_bytes():
 
 
 def cases_of(bench, what, values):
-    """value -> workload, for all that fit into memory."""
+    """value -> workload, for all values that fit into memory."""
     base = bench.workload(mlp="small", pooling=10)
     for value in values:
         work = dataclasses.replace(base, **{what: value})
@@ -47,7 +48,7 @@ def contestants(bench, work):
 
 
 def series(samples, what, works, who):
-    """[(value, ms a step, MiB a rank, disturbed share)] of those that were measured."""
+    """[(value, ms per step, MiB per rank, disturbed share)] of the measured values."""
     rows = []
     for value, work in works.items():
         case = f"{what} {value}"

@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Messages between hosts: counted on simulated hosts up to --ranks, and on paper up to --paper ranks.
+"""Counts messages between simulated hosts up to --ranks ranks, and models their cost up to --paper ranks.
 
   bench_hosts.py build/trshard                            hosts of 4 ranks, 8 to 64 ranks, row_wise and table_row_wise
   bench_hosts.py build/trshard --types row_wise --host 8 --ranks 16,32,64 --step-ms 20
 
-Each training runs in several ways: with a message for each block, with the relay of small blocks (-comm_relay_bytes), and of row_wise with sums by hosts,
-too (-ebc_row_wise_reduce_scatter hierarchical). Printed are the messages a step of the busiest rank, the bytes of a mean rank, the largest memory of a
-rank, and the seconds before the first step; on one machine with fewer cores than ranks the latter tell nothing of a cluster.
+Each training runs in several ways: with a message for each block, with the relay of small blocks (-comm_relay_bytes), and for row_wise also
+with sums by hosts (-ebc_row_wise_reduce_scatter hierarchical). The tool prints the messages per step of the busiest rank, the bytes of a mean
+rank, the largest memory of a rank, and the seconds before the first step. On one machine with fewer cores than ranks, these seconds are no
+indication for a cluster.
 
-On paper, a rank's exchanges take  phases * latency + messages * overhead + bytes / (a host's bandwidth / its ranks),  and nothing of it is hidden by
-computation. The counted messages are fitted to p ceil((W / L - 1) / L) + d (W - L), those of the relay and those of large blocks, and the bytes to
-a (W - L) / W + b (W - L): ids and rows spread over all ranks, and what each rank has for every rank or host: lengths of bags, and sums. The efficiency is that of weak scaling: a
-rank's own --step-ms over that and the exchanges.
+The model ("on paper"): a rank's exchanges take  phases * latency + messages * overhead + bytes / (a host's bandwidth / its ranks),  and
+computation hides none of this. The counted messages are fitted to p ceil((W / L - 1) / L) + d (W - L): messages of the relay and of large
+blocks. The bytes are fitted to a (W - L) / W + b (W - L). The first term is ids and rows, which are spread over all ranks. The second term is
+data for every rank or host: lengths of bags, and sums. The efficiency is that of weak scaling: --step-ms of a single rank, divided by
+--step-ms plus the time of the exchanges.
 
-Of row_wise the exchanges are replayed, too (trsreplay.py): traced on 2 and 4 ranks, each a host, and put on paper one by one. What computation hides of them
-costs nothing then. The own time at which exchanges start and are needed is that of the traced model, whose step is taken to last --step-ms.
+For row_wise the exchanges are also replayed (trsreplay.py): they are traced on 2 and 4 ranks, each of which is a host, and modelled one by
+one. The part of an exchange that computation hides then costs nothing. The points of own time at which exchanges start and are needed are
+those of the traced model, whose step is assumed to take --step-ms.
 """
 import argparse
 import json
@@ -41,14 +44,16 @@ MODEL = "-tables_embedding_dim 32 -dense_arch 64,32 -over_arch 64,1 -tables_min_
 
 
 def ways_of(args, kind):
-    """Name -> options, the one without a relay first."""
+    """Name -> options. The way without a relay comes first."""
     relay = f"-comm_relay_bytes {args.relay} -ebc_row_wise_reduce_scatter"
     ways = {"messages": "-comm_relay_bytes 0 -ebc_row_wise_reduce_scatter flat", "relay": f"{relay} flat"}
     return ways | ({"hierarchical": f"{relay} hierarchical"} if kind == "row_wise" else {})
 
 
 def train(args, folder, kind, ranks, way):
-    """Messages a step of the busiest rank, bytes a step of a mean rank (a host's ranks share its bandwidth), MiB of the largest rank, seconds before the first step."""
+    """Messages per step of the busiest rank, bytes per step of a mean rank (a host's ranks share its bandwidth), MiB of
+    the largest rank, seconds before the first step.
+    """
     words = (f"-data_train train.h5 -batch_size {args.batch} -steps {args.steps} {MODEL} -tables_sharding_types {kind} -output run.h5 "
              f"-comm_ranks_per_host {args.host} {way}").split()
     begin = time.monotonic()
@@ -83,7 +88,7 @@ def replayed(args, schedule, blocks, w, way):
 
 
 def fit(points, terms):
-    """Factors >= 0 of the terms, functions of the ranks, for (ranks, value) points: the relative errors are least squares."""
+    """Factors >= 0 of the terms, which are functions of the ranks, for (ranks, value) points: least squares of the relative errors."""
     best = None
     for used in range(1, 2 ** len(terms)):
         chosen = [i for i in range(len(terms)) if used >> i & 1]
@@ -96,7 +101,7 @@ def fit(points, terms):
 
 
 def on_paper(args, counted, relayed):
-    """Functions of the ranks: messages and bytes a step of a rank."""
+    """Two functions of the number of ranks: a rank's messages and bytes per step."""
     to_ranks, to_hosts = (lambda w: w - args.host), (lambda w: math.ceil((w / args.host - 1) / args.host))
     messages = fit([(w, x[0]) for w, x in counted.items()], [to_ranks, to_hosts] if relayed else [to_ranks])
     return messages, fit([(w, x[1]) for w, x in counted.items()], [to_ranks, lambda w: (w - args.host) / w])

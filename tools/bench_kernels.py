@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kernels beside the machine's limits, FBGEMM and torch: lookup, backward with update, ids, codecs, dense layers. Called by bench_kernels.sh.
+"""Compares kernels with the machine's limits, FBGEMM and torch: lookup, backward with update, ids, codecs, dense layers. Called by
+bench_kernels.sh.
 
-Contestants run in turn: ours with the limits in the same process (regression/bench/bench_kernels.c, bench_dense.c), FBGEMM and torch as they are, and
-with FBGEMM_FORCE_AUTOVEC=1, which helps some kernels: a kernel's peer is the best of them. With one thread all take processor time.
-Rates are M rows, ids or values a second; M samples of the interaction; GFLOP/s of the dense layers.
+Contestants run in turn. Our kernels and the limits run in one process (regression/bench/bench_kernels.c, bench_dense.c). FBGEMM and torch run
+as they are, and with FBGEMM_FORCE_AUTOVEC=1, which makes some kernels faster; a kernel's peer is the best of these. With one thread, all times
+are processor time. Rates are M rows, ids or values per second, M samples per second for the interaction, and GFLOP/s for the dense layers.
 """
 import argparse
 import csv
@@ -15,7 +16,8 @@ import bench_common as common
 
 PEERS = {"peer": {}, "peer autovec": {"FBGEMM_FORCE_AUTOVEC": "1"}}
 LIMITS = ["limit gather", "limit read-modify-write", "limit memcpy"]
-# kernel -> goals: of a limit, times the peer's default, times its best setting, of our own fp32 lookup or update
+# kernel -> goals: share of a limit, multiple of the peer's default, multiple of the peer's best setting, share of our
+# own fp32 lookup or update
 TABLES = {
     "forward fp32": {"limit": {1: 0.75, 10: 0.80}, "best": 1.3},
     "backward rowwise_adagrad": {"limit": 0.45, "default": 8.0, "best": 5.0},
@@ -34,7 +36,7 @@ TABLES = {
     "interaction dot": {"best": None},
     "interaction dot backward": {"best": None},
 }
-ONCE = {  # they depend neither on dim nor on pooling
+ONCE = {  # measured once: they depend neither on dim nor on pooling
     "encode int8": {"best": 10.0},
     "encode fp8": {"best": 10.0},
     "encode fp16": {"limit": 0.9, "best": None},
@@ -51,7 +53,7 @@ DENSE = {"large MLP": (["-dense_arch", "512,256,64", "-over_arch", "1024,1024,51
 
 
 def parse(text):
-    """Figures of lines "name,rate[,GB/s,of limit]"."""
+    """Figures from lines "name,rate[,GB/s,share of limit]"."""
     rows = csv.reader(line for line in text.splitlines() if line.count(",") and not line.startswith(("#", "kernel,")))
     return {row[0]: float(row[1]) for row in rows}
 

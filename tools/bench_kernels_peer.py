@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""FBGEMM's and torch's CPU kernels on the workload of bench_kernels: one line "kernel,M/s" each. Started by bench_kernels.py.
+"""Runs FBGEMM's and torch's CPU kernels on the workload of bench_kernels. Prints a line "kernel,M/s" for each. Started by bench_kernels.py.
 
-With --dense torch's dense part of a DLRM step instead, as bench_dense has it: forward, backward and SGD, with the gradient of the embeddings.
+With --dense it runs torch's dense part of a DLRM step instead, as bench_dense does: forward, backward and SGD, with the gradient of the
+embeddings.
 """
 import argparse
 import logging
@@ -58,7 +59,7 @@ def training_tables(ids, offsets):
         tables = SplitTableBatchedEmbeddingBagsCodegen(
             [(R, D, EmbeddingLocation.HOST, ComputeDevice.CPU)] * T, optimizer=optimizer,
             weights_precision=SparseType.FP32, learning_rate=1e-3, pooling_mode=PoolingMode.SUM)
-        tables.init_embedding_weights_uniform(-0.1, 0.1)  # touch the pages: unwritten ones share one of zeros
+        tables.init_embedding_weights_uniform(-0.1, 0.1)  # write to all pages: unwritten pages share one page of zeros
         gradient = torch.rand(B, T * D) * 0.2 - 0.1
 
         def backward():
@@ -112,7 +113,7 @@ def operators(ids):
 
 
 def dot(vectors, upper):
-    """[B, n, D] -> [B, D + n (n - 1) / 2]: the first vector and the products of all pairs."""
+    """[B, n, D] -> [B, D + n (n - 1) / 2]: the first vector, then the products of all pairs."""
     products = torch.bmm(vectors, vectors.transpose(1, 2))
     return torch.cat((vectors[:, 0], products[:, upper[0], upper[1]]), dim=1)
 

@@ -3,15 +3,15 @@
 """Benchmarks of the planner.
 
   bench_planner.py speed   TRSHARD [--peer PYTHON] [--sizes 26x8,100x8,...] [--limit S] [--rounds 3] [--csv FILE] [--plot FILE] [--resume]
-      tables x devices with the default proposers, in turn with the real TorchRec where PYTHON has it: plans a second, goal 100 times. TorchRec counts
-      as done after --limit seconds of elapsed time, so that ratio is too small where it was not
+      tables x devices with the default proposers, in turn with the real TorchRec if PYTHON has it: plans per second, goal 100 times. A TorchRec run
+      that takes longer than --limit seconds of elapsed time counts as done after them, so its ratio is too small
   bench_planner.py growth  TRSHARD [--sizes ...]
-      time and memory against tables, devices and proposals; growth between two rows that differ in one of them: 1 is linear, 2 quadratic
+      time and memory for several numbers of tables, devices and proposals; growth between two rows that differ in one of them: 1 is linear, 2 quadratic
   bench_planner.py optimal TRSHARD [--problems 30] [--seconds 2]
       critical path of -plan_proposers optimal against TorchRec's default list on generated, uneven problems, and the gap to the proven bound
 
-Times are CPU seconds, as both planners use one thread: on a machine that has other work to do, elapsed time says little. They are of planning
-alone; MPI's start, reading the options and, for TorchRec, its import are left out. "run s" is of the whole program, with these.
+Times are CPU seconds, because both planners use one thread and elapsed time depends on the machine's other work. They cover only planning,
+without MPI's start, reading the options and TorchRec's import. "run s" is the time of the whole program, with these.
 """
 import argparse
 import json
@@ -60,7 +60,7 @@ def uneven(seed):
 
 
 def trshard(binary, options, *more, timeout=600):
-    """Plan, report, and (CPU seconds, peak MB) of one run with MPI's start and reading the options; None if there is no plan."""
+    """The plan, the report, and (CPU seconds, peak MB) of one run, which include MPI's start and reading the options; None if there is no plan."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "run.opts"), "w") as f:
@@ -95,7 +95,7 @@ def ours(binary, n, world):
 
 
 def peer(python, n, world, limit, late=set()):
-    """late: sizes that were not done in the limit once, and are not tried again."""
+    """late: sizes that once exceeded the limit, and are not tried again."""
     if (n, world) in late:
         return {RATE: 1 / limit}
     command = [python, os.path.join(HERE, "bench_planner_peer.py"), "--tables", str(n), "--world-size", str(world)]
@@ -107,7 +107,7 @@ def peer(python, n, world, limit, late=set()):
 
 
 def speed(a):
-    """Tables of goals and samples, as those of the other benchmarks."""
+    """Tables of goals and samples, as in the other benchmarks."""
     cases, goals = {}, []
     python = common.peer_python(a.peer) if a.peer else None
     for size in (a.sizes or "26x8,100x8,100x64,100x256,500x64,1000x1024").split(","):
@@ -129,7 +129,7 @@ def growth(a):
     for size in (a.sizes or "100x1024,300x1024,1000x1024,3000x1024,10000x1024,1000x8,1000x128,1000x1024,1000x16384,10000x16384").split(","):
         n, world = map(int, size.split("x"))
         child = subprocess.run([sys.executable, os.path.abspath(__file__), "one", a.trshard, "--sizes", size],
-                               stdout=subprocess.PIPE, text=True, check=True)  # a process of its own: peak memory is per process
+                               stdout=subprocess.PIPE, text=True, check=True)  # a separate process: peak memory is per process
         planning = float(child.stdout.split()[3])
         power = ""
         if before and (n == before[0]) != (world == before[1]):
@@ -158,7 +158,7 @@ def optimal(a):
         options = uneven(seed)
         seed += 1
         plan, _, _ = trshard(a.trshard, options, "-plan_output", "plan.json")
-        if plan is None:  # TorchRec's list finds none: nothing to compare with
+        if plan is None:  # TorchRec's list finds no plan: there is nothing to compare with
             continue
         best, report, _ = trshard(a.trshard, options, "-plan_output", "plan.json", "-plan_proposers", "optimal", "-plan_optimal_seconds", str(a.seconds))
         bound = float(re.search(r"Lower bound of the critical path: ([0-9.e+-]+)", report).group(1))

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Times TorchRec's EmbeddingShardingPlanner.plan() on the tables of bench_planner.py; prints one line of JSON.
 
-Run by bench_planner.py with the Python that has torchrec. Tables: rows_i = 1000 * 2^(i mod 14) + 7*i,
+bench_planner.py runs it with the Python that has torchrec. Tables: rows_i = 1000 * 2^(i mod 14) + 7*i,
 dim_i = [32, 64, 96, 128, 256][i mod 5], pooling_i = [1, 1, 2, 10, 30][(i // 5) mod 5].
 """
 import argparse

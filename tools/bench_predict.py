@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""How long a prediction takes in libtrshard, how long its compute alone, and how long torchrec's quantised model, on one core: latencies, and samples a second.
+"""Measures latencies and samples per second of predictions on one core: in libtrshard, its compute by itself, and torchrec's quantised model.
 
     tools/bench_predict.py BUILD [PEER_PYTHON] [--rows 100000] [--rounds 3]
 
-BUILD is a build folder with trshard and libtrshard; PEER_PYTHON a python with torch, torchrec and fbgemm-gpu-cpu, or none. 26 tables of dim 64,
-int8, one id a feature, 13 dense features; small MLPs (64-64, 64-1) and large ones (512-256-64, 512-512-256-1); batches of 1 and 64 samples.
-The programs run in turn; a number is the median over rounds. The goals are at most 2 times the median and the 99 of 100 of the compute alone
-(regression/bench/bench_forward.c), and 5 times the samples a second of the peer. The milliseconds of an opening have no goal.
+BUILD is a build folder with trshard and libtrshard. PEER_PYTHON is a python with torch, torchrec and fbgemm-gpu-cpu, or none. The models have
+26 tables of dim 64, int8, one id per feature, 13 dense features, and small MLPs (64-64, 64-1) or large MLPs (512-256-64, 512-512-256-1).
+Batches have 1 and 64 samples. The programs run in turn; a number is the median over rounds. The goals are: median and 99th percentile at most
+2 times those of the compute by itself (regression/bench/bench_forward.c), and 5 times the samples per second of the peer. The milliseconds to
+open a model have no goal.
 """
 import argparse
 import os
@@ -25,7 +26,7 @@ OURS = re.compile(r"opened in ([\d.]+) ms\n.*?median ([\d.]+) us, 99 of 100 belo
 
 
 def prepare(build, folder, rows):
-    """The checkpoints of both models, and the program that predicts."""
+    """Makes the checkpoints of both models, and the program that predicts."""
     common.output_of([sys.executable, os.path.join(TOOLS, "generate_data.py"), "--output", os.path.join(folder, "train.h5"), "--num-samples", "2048", "--num-embeddings", str(rows)])
     for name, (dense, over) in MODELS.items():
         common.output_of([os.path.join(build, "trshard"), "-data_train", os.path.join(folder, "train.h5"), "-batch_size", "1024", "-steps", "2", "-tables_embedding_dim", "64",

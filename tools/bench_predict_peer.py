@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""TorchRec's side of bench_predict.py: a DLRM through quantize_inference_model, in one thread. Prints median and 99 of 100 in us, and samples a second.
+"""TorchRec's side of bench_predict.py: a DLRM through quantize_inference_model, in one thread. Prints the median and the 99th percentile in us,
+and samples per second.
 
     bench_predict_peer.py ROWS DENSE_ARCH OVER_ARCH BATCH
 """

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""How well a step is predicted: each stage as predicted and as measured, for ten models, and the planner's choice against forced ones.
+"""Measures how well a step is predicted: each stage's predicted and measured time for ten models, and the planner's plan against forced plans.
 
   bench_prediction.py build/trshard                               ten models on 1 and 2 ranks, and the choice, about 15 minutes
   bench_prediction.py build/trshard --models small,adam --ranks 2 --choice=
-  bench_prediction.py build/trshard --models others               models that the cost model was not made with
+  bench_prediction.py build/trshard --models others               models that the cost model was not developed with
 
--task bench -bench_topology measures the machine once a round for each number of ranks. Then -plan_cost_model measured plans each model with these rates,
-and a run trains it: the run's results hold both times of each stage, without the first steps. Both are those of the slowest rank; medians count. Goals: the step within 20 %,
-each stage within 35 % (a stage of less than 3 % of the step is shown without a verdict), and the planned run at 0.95 times the speed of the fastest of seven
-forced ones. A model is a DLRM of 26 tables of 100,000 rows, dim 64, 1 id a bag, batch 2048 a rank, small MLPs, row-wise AdaGrad, except for:
+-task bench -bench_topology measures the machine once per round for each number of ranks. Then -plan_cost_model measured plans each model with
+these rates, and a run trains it. The run's results hold both times of each stage, without the first steps. Both are times of the slowest rank,
+and medians count. Goals: the step within 20 %, each stage within 35 %, and the planned run at 0.95 times the speed of the fastest of seven
+forced plans. A stage of less than 3 % of the step is shown without a verdict. A model is a DLRM of 26 tables of 100,000 rows, dim 64, 1 id per
+bag, batch 2048 per rank, small MLPs, row-wise AdaGrad, with these exceptions:
 """
 import argparse
 import os
@@ -24,7 +25,7 @@ import bench_common as common
 import bench_torchrec
 import trsread
 
-MIXED = "100,1000000,3000,500000,20,50000,2000000,10,300000,1000,10000,100000,200"  # rows of tables that differ
+MIXED = "100,1000000,3000,500000,20,50000,2000000,10,300000,1000,10000,100000,200"  # rows of tables of different sizes
 MODELS = {"small": {}, "large": {"mlp": "large"}, "dcn": {"mlp": "dcn", "batch": 1024}, "pooling": {"pooling": 10}, "dim16": {"dim": 16}, "dim128": {"dim": 128, "batch": 1024},
           "fp16": {"options": "-tables_data_type fp16"}, "adam": {"optimizer": "adam"}, "data_parallel": {"options": "-tables_sharding_types data_parallel"},
           "row_wise": {"options": "-tables_sharding_types row_wise"}}
@@ -36,7 +37,7 @@ OTHERS = {"dim32": {"dim": 32, "pooling": 5}, "mixed": {"rows": MIXED, "tables":
           "deep": {"batch": 512, "options": "-dense_arch 1024,512,64 -over_arch 512,512,256,1"}}
 TYPES = ("table_wise", "column_wise", "row_wise", "data_parallel", "table_row_wise", "table_column_wise", "grid_shard")
 STEP, STAGE, CHOICE = 0.20, 0.35, 0.95
-LEAST_SHARE = 0.03  # of a step, that a stage must have to be judged
+LEAST_SHARE = 0.03  # share of the step below which a stage is not judged
 SPEED = bench_torchrec.SPEED
 
 
@@ -45,10 +46,12 @@ class Prediction:
 
     def __init__(self, args, folder):
         self.args, self.folder, self.bench, self.turn = args, folder, bench_torchrec.Bench(args, folder), 0
-        self.foreign = 0.0  # worst share of foreign processor time while rates were measured
+        self.foreign = 0.0  # largest share of other programs' processor time while rates were measured
 
     def rates(self, ranks):
-        """The option file with this round's rates of so many ranks, which is made if there is none: the least disturbed of a few measurements."""
+        """The option file with this round's rates for this number of ranks. If there is none, it is made from the least
+        disturbed of a few measurements.
+        """
         path = os.path.join(self.args.rates or self.folder, f"topology_{ranks}_{self.turn}.opts")
         if os.path.exists(path):
             return path
@@ -68,7 +71,7 @@ class Prediction:
         return path
 
     def train(self, model, ranks, *more):
-        """Figures of a run: its speed, and each stage as predicted and as measured, ms of the slowest rank."""
+        """Figures of a run: its speed, and each stage's predicted and measured time in ms of the slowest rank."""
         settings = dict(model)
         options = settings.pop("options", "").split()
         work = self.bench.workload(**{"mlp": "small", "ranks": ranks, **settings})
@@ -98,7 +101,7 @@ def judge(samples, case, figures):
 
 
 def print_models(samples, cases, allowed):
-    """One line a stage, then how many goals are met."""
+    """Prints one line per stage, then the number of goals that are met."""
     verdicts = {"step": [], "stage": []}
     print(f"{'model':22} {'stage':26} {'predicted ms':>12} {'measured ms':>12} {'ratio':>6}  verdict")
     for case in cases:

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Samples a second that the reader gives by itself, and its CPU time beside a copy of the same bytes.
+"""Measures the reader by itself: samples per second, and CPU time beside a copy of the same bytes.
 
   bench_reader.py build
 
-Datasets stored contiguously, in plain chunks of 1 MiB as the generator writes them, and in gzip chunks, in file order and shuffled, and as a device gets them; with 1 and 10 ids a bag, and
-with the 214 ids a sample of MLPerf's multi-hot data.
-CPU ns a sample is what counts on a busy machine; a training is not held up by its reader as long as that is less than a step's time a sample. There is
-no goal but memory's own speed: the ratios are the time of copying a batch's bytes once, and of reading the file's bytes once, over the reader's. Prints a table and writes all figures as CSV.
+Datasets are stored contiguously, in plain chunks of 1 MiB as the generator writes them, and in gzip chunks. They are read in file order,
+shuffled, and as for a device. They have 1 and 10 ids per bag, and MLPerf's multi-hot data with 214 ids per sample. On a busy machine, CPU ns
+per sample is the number that counts. A reader does not slow a training down if it takes less time per sample than a step does. The only goal
+is memory's own speed: the ratios are the time of copying a batch's bytes once, and of reading the file's bytes once, divided by the reader's
+time. Prints a table and writes all figures as CSV.
 """
 import argparse
 import os
@@ -51,7 +52,7 @@ def store_contiguously(source, target):
 
 
 def make(folder, name, pooling, args):
-    """The datasets of a pooling by how they are stored; the same samples."""
+    """The datasets of a pooling, with the same samples in each way of storage."""
     paths = {storage: os.path.join(folder, f"{storage} {name}.h5") for storage in STORAGES}
     generate(paths["chunked"], pooling, args)
     generate(paths["gzip"], pooling, args, "--compress", "1")
@@ -74,7 +75,7 @@ def main():
     parser.add_argument("--batch", type=int, default=2048, help="size (default: %(default)s)")
     common.add_options(parser, "bench_reader")
     args = parser.parse_args()
-    args.binary, args.plot = common.find_binary(args.binary, "bench_reader"), ""  # the picture is one of goals, and there are none
+    args.binary, args.plot = common.find_binary(args.binary, "bench_reader"), ""  # the picture would show goals, and there are none
     suite = common.Suite(args)
     with tempfile.TemporaryDirectory(prefix="trshard-bench-") as folder:
         paths = {name: make(folder, name, pooling, args) for name, pooling in POOLINGS.items()}

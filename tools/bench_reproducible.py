@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What -reproducible costs: the same training with and without it, stage by stage, for each sharding type.
+"""Measures the cost of -reproducible: the same training with and without it, stage by stage, for each sharding type.
 
   bench_reproducible.py build/trshard                            4 ranks, a DLRM of 8 tables, all types of one host
   bench_reproducible.py build/trshard --ranks 2 --types row_wise --steps 100 --repeat 5
-  bench_reproducible.py build/trshard --json cost.json           also to a file
+  bench_reproducible.py build/trshard --json cost.json            also to a file
 
-With -reproducible the stage "dense forward" has the layers' backward in it, and "optimizer" the sum of their gradients.
-Runs of the two modes take turns; a number is the median over repetitions of the mean over ranks, in ms a step. The machine should have
-nothing else to do and a core for each rank: with fewer cores than ranks, waiting is counted as work.
+With -reproducible the stage "dense forward" contains the layers' backward, and "optimizer" the sum of their gradients. Runs of the two modes
+take turns. A number is the median over repetitions of the mean over ranks, in ms per step. The machine should be otherwise idle and have a core
+for each rank: with fewer cores than ranks, waiting counts as work.
 """
 import argparse
 import json
@@ -35,7 +35,7 @@ def make_data(args, folder):
 
 
 def run(args, folder, kind, reproducible):
-    """ms a step of each stage, mean over ranks."""
+    """ms per step of each stage, mean over ranks."""
     words = (f"-data_train train.h5 -batch_size {args.batch // args.ranks} -steps {args.steps} -tables_embedding_dim {args.dim} "
              f"-dense_arch 512,256,{args.dim} -over_arch 512,256,1 -embedding_optimizer {args.optimizer} -tables_sharding_types {kind} "
              f"-tables_min_partition {args.dim // 2} -output run.h5 -device {args.device} -reproducible {'true' if reproducible else 'false'}").split()
@@ -46,7 +46,7 @@ def run(args, folder, kind, reproducible):
 
 
 def measure(args, folder, kind):
-    """{stage: (normal, reproducible)} in ms a step, and their totals."""
+    """{stage: (normal, reproducible)} in ms per step, and their totals."""
     rounds = [[run(args, folder, kind, mode) for mode in (False, True)] for _ in range(args.repeat)]
     return {stage: [statistics.median(r[mode][stage] for r in rounds) for mode in (0, 1)] for stage in rounds[0][0]} | {
         "total": [statistics.median(sum(r[mode].values()) for r in rounds) for mode in (0, 1)]}

@@ -2,26 +2,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Trains the same DLRM in trshard and in the real TorchRec, in turn, and judges the ratios. Called by bench_torchrec.sh.
 
-Cases are words: MLP and ids a bag, then what differs from 2 ranks, uniform ids, dim 64:
+A case is the name of an MLP with the ids per bag, then its deviations from 2 ranks, uniform ids and dim 64:
   large1 large10     512-256-D and 1024-1024-512-256-1, 1 or 10 ids a bag      goals 2.5, 4 times TorchRec
   small1 small10     64-D and 64-1                                             6, 10 times
   dcn1 dcn10         DCN of 3 layers of rank 512, large MLPs, batch 1024       2 times
-  ...-zipf -d128 -r1 -b512    ids by a power law of 1.05, dim, ranks, batch    the goal of the word before
-  ...-bf16           operands of dense products in bf16; TorchRec under torch.autocast         the goal of the word before
+  ...-zipf -d128 -r1 -b512    ids by a power law of 1.05, dim, ranks, batch                       the goal of the name before
+  ...-bf16                    operands of dense products in bf16; TorchRec with torch.autocast    the goal of the name before
   types              row_wise, table_row_wise, grid_shard and adam against table_wise, large MLP, 10 ids      0.8
   scaling            2 ranks against 1, and exposed communication's share of a step      0.90, 15 %
   torch1 torch10     small1 and small10 in PyTorch on both sides: libtrshard's tables by trshard.autograd under DistributedDataParallel      3 times
   launch             from launch to the end of the first step; TorchRec's beside it         0.5 s + tables' initialisation
-  memory             resident memory of a rank against 1.05 x (tables + states) + batches + 128 MiB; what a rank reads of others' memory is counted
-                     once, in theirs, though the system counts it in both
-"all" are all of them with every variant. 26 tables of 100,000 rows, batch 2048 a rank (1024 with dim 128), row-wise AdaGrad, dense SGD, one thread a
-rank. trshard reads its batches from an HDF5 file, TorchRec has them in memory. TorchRec's speed is the better of the plain loop and
-TrainPipelineSparseDist, and the better of FBGEMM's default kernels and FBGEMM_FORCE_AUTOVEC=1; the worse environment is dropped after one round.
+  memory                      resident memory of a rank against 1.05 x (tables + states) + batches + 128 MiB; others' memory that a rank reads
+                              is counted once, in its owner, although the system counts it in both
+"all" means all of them with every variant. The models have 26 tables of 100,000 rows, batch 2048 per rank (1024 with dim 128), row-wise
+AdaGrad, dense SGD, one thread per rank. trshard reads its batches from an HDF5 file, TorchRec has them in memory. TorchRec's speed is the
+better of the plain loop and TrainPipelineSparseDist, and the better of FBGEMM's default kernels and FBGEMM_FORCE_AUTOVEC=1. The worse
+environment is dropped after one round.
 
-Each of these cases is also judged by the machine's own limit, and so is TorchRec. bench_kernels measures the limit in turn with the others, on as many
-cores: a random gather of all rows that a rank looks up, a random read and write of those that it updates, the dense layers' operations at the rate
-of one large product, and one copy of what ranks exchange, one after the other. No program reads its batches, sorts ids or starts kernels in that time.
-Exposed communication is what no computation hid: waiting for other ranks (or for the reader) and moving data, as in the run's own report.
+Both programs are also compared with the machine's own limit in each of these cases. bench_kernels measures the limit in turn with the others,
+on as many cores. The limit is the sum of these times: a random gather of all rows that a rank looks up, a random read and write of the rows
+that it updates, the dense layers' operations at the rate of one large product, and one copy of the exchanged data. It contains no time for
+reading batches, sorting ids or starting kernels. Exposed communication is the time that no computation hides: waiting for other ranks (or for
+the reader) and moving data, as in the run's own report.
 """
 import argparse
 import dataclasses
@@ -46,15 +48,15 @@ import trsdata
 from bench_torchrec_peer import free_port
 
 TOOLS = os.path.dirname(os.path.abspath(__file__))
-BATCHES = 8  # distinct ones a rank
+BATCHES = 8  # distinct batches per rank
 NUM_DENSE = 13
-LAUNCH_BYTES = 256 << 20  # more than a rank needs beside its tables until its first step
+LAUNCH_BYTES = 256 << 20  # more than a rank needs, in addition to its tables, until its first step
 GOALS = {("large", 1): 2.5, ("large", 10): 4.0, ("small", 1): 6.0, ("small", 10): 10.0, ("dcn", 1): 2.0, ("dcn", 10): 2.0}
 DEFAULT = "large1,large10,small1,small10,dcn1,types,scaling,launch,memory"
 ALL = (DEFAULT + ",large1-r1,large10-r1,small1-r1,small10-r1,large10-zipf,small10-zipf,large1-d128,large10-d128,small1-d128,small10-d128,dcn10,dcn1-r1")
 OWN_TYPES = ("table_wise", "row_wise", "table_row_wise", "grid_shard")
-IN_TORCH = 3.0  # least ratio of libtrshard's tables to TorchRec's in one PyTorch model
-OF_LIMIT = 0.9  # least share of the machine's limit
+IN_TORCH = 3.0  # smallest ratio of libtrshard's tables to TorchRec's in one PyTorch model
+OF_LIMIT = 0.9  # smallest share of the machine's limit
 PEERS = {"TorchRec": {}, "TorchRec autovec": {"FBGEMM_FORCE_AUTOVEC": "1"}}
 SPEED = "samples/s"
 
@@ -68,7 +70,7 @@ class Workload:
     dim: int = 64
     batch: int = 2048
     tables: int = 26
-    rows: int = 100000  # of each table; a list of numbers in words where they differ
+    rows: int = 100000  # rows of each table; if they differ, a comma-separated list
     optimizer: str = "rowwise_adagrad"
     bf16: bool = False
 
@@ -86,7 +88,9 @@ class Workload:
 
     @property
     def dense_operations(self):
-        """Floating-point operations of the dense part of a sample's step: forward, gradients of weights, and of inputs where they are wanted."""
+        """Floating-point operations of the dense part of a sample's step: forward, gradients of weights, and gradients of
+        inputs if they are needed.
+        """
         bottom = [NUM_DENSE, *map(int, self.dense_arch.split(","))]
         vectors = self.tables + 1
         if self.interaction == "dot":
@@ -101,7 +105,7 @@ class Workload:
 
     @property
     def seconds(self):
-        """A rough guess of a step of TorchRec's, only to choose the number of steps."""
+        """A rough guess of TorchRec's time for a step, only used to choose the number of steps."""
         dense = {"large": 2.2e-4, "small": 5e-5, "dcn": 6e-4}[self.mlp]
         return self.batch * (dense + self.tables * self.pooling * self.dim / 64 * 6e-7)
 
@@ -124,7 +128,7 @@ def write_once(turn, n_bytes):
 
 
 def seconds_of_writing(processes, n_bytes):
-    """Seconds of the slowest of so many processes, each of which writes n_bytes of fresh memory at the same time as the others."""
+    """Seconds of the slowest of these processes, which write n_bytes of fresh memory each at the same time."""
     with multiprocessing.Manager() as manager, multiprocessing.Pool(processes) as pool:
         turn = manager.Barrier(processes)
         return max(pool.starmap(write_once, [(turn, n_bytes)] * processes, chunksize=1))
@@ -136,10 +140,10 @@ class Bench:
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
         limits = os.path.join(os.path.dirname(args.binary), "regression", "bench", "bench_kernels")
-        self.limits = limits if os.path.exists(limits) else None  # an installed trshard has none
+        self.limits = limits if os.path.exists(limits) else None  # an installed trshard has no limits
 
     def workload(self, **settings):
-        """One with the sizes that --batch, --rows and --tables force, so that a trial is short."""
+        """The workload with the sizes that --batch, --rows and --tables force, so that a trial is short."""
         forced = {key: getattr(self.args, key) for key in ("batch", "rows", "tables") if getattr(self.args, key, None)}
         return Workload(**{**settings, **forced})
 
@@ -159,7 +163,7 @@ class Bench:
             *(["-dense_precision", "bf16"] if work.bf16 else []), *more]
 
     def steps(self, work, of):
-        """Timed steps of a run: about --seconds of TorchRec's, and as many seconds of ours, that is taken to be `of` times as fast."""
+        """The number of timed steps: about --seconds of TorchRec's, or of ours, which is assumed to be `of` times as fast."""
         return self.args.steps or max(4, min(200, round(self.args.seconds * of / work.seconds)))
 
     def ours(self, work, *more):
@@ -179,21 +183,21 @@ class Bench:
         return figures | {f"{name} ms": float(ms) for name, ms in stages.items() if ms > 0}
 
     def distinct_rows(self, work):
-        """Rows that the samples of a step have of a table, in the mean."""
+        """Mean number of distinct rows of a table that the samples of a step have."""
         n = work.batch * work.ranks
         with h5py.File(self.dataset(work)) as h:
             ids = h["sparse/values"][:n * work.tables * work.pooling].reshape(n, work.tables, work.pooling)
         return float(np.mean([len(np.unique(ids[:, t])) for t in range(work.tables)]))
 
     def machine(self, work):
-        """The machine's limit: what a rank's step takes where every part of it runs at the rate that all cores have in it at the same time."""
+        """The machine's limit: a rank's step if each part runs at the rate that all cores reach in this part at the same time."""
         tables = -(-work.tables // work.ranks)
         command = common.mpirun(work.ranks, self.args.threads) + [
             self.limits, "-limits_only", "-rounds", "3", "-tables", str(tables), "-rows", str(work.rows), "-dim", str(work.dim), "-pooling", str(work.pooling),
             "-batch_size", str(work.batch * work.ranks), "-precision", "bf16" if work.bf16 else "fp32"]
         text = common.output_of(command, common.threads_environment(self.args.threads), timeout=self.args.timeout)
         rate = {name: 1e6 * np.mean([float(x) for x in re.findall(rf"^limit {name},([0-9.]+),", text, re.M)]) for name in ("gather", "read-modify-write", "memcpy", "sgemm")}
-        bags = work.batch * work.tables  # that a rank sums, of all ranks' samples
+        bags = work.batch * work.tables  # bags that a rank sums, of all ranks' samples
         seconds = {"gather": bags * work.pooling / rate["gather"], "update": self.distinct_rows(work) * work.tables / work.ranks / rate["read-modify-write"],
                    "dense": work.batch * work.dense_operations / rate["sgemm"], "exchange": 2 * bags * work.dim * (1 - 1 / work.ranks) / rate["memcpy"]}
         return {SPEED: work.batch * work.ranks / sum(seconds.values()), **{f"{name} ms": 1e3 * s for name, s in seconds.items()}}
@@ -215,8 +219,9 @@ class Bench:
         return figures if own else figures | {"launch s": found["launch_s"], "resident MiB": found["resident_bytes"] / 2**20}
 
     def launch(self, work):
-        """Seconds from mpirun to the line of the first step, and 0.5 more than those in which as many processes write the tables once into fresh memory. A
-        virtual machine gives free memory back to its host and gets it again many times slower than it writes, so it is had before either is timed."""
+        """Seconds from mpirun to the line of the first step, and its limit: 0.5 s more than as many processes take to write the tables once
+        into fresh memory. A virtual machine returns free memory to its host, and getting it back takes many times longer than writing to it.
+        So the memory is taken once before either time is measured."""
         self.dataset(work)
         table_bytes = 4 * work.tables * work.rows * (work.dim + 1) // work.ranks
         seconds_of_writing(work.ranks, table_bytes + LAUNCH_BYTES)
@@ -299,7 +304,7 @@ def in_torch(bench, word):
 
 
 def keep_best_peer(cases, suite):
-    """After the first round the slower of TorchRec's environments is no contestant any more."""
+    """After the first round, the slower of TorchRec's environments no longer takes part."""
     for case, contestants in cases.items():
         speeds = {name: suite.samples.median(case, name, SPEED) for name in PEERS if name in contestants}
         if len(speeds) > 1 and None not in speeds.values():

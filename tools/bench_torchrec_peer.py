@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The real TorchRec training DLRM on CPUs (gloo): the peer's side of tools/bench_torchrec.sh. Prints one line of JSON.
+"""Trains a DLRM with the real TorchRec on CPUs (gloo): the peer's side of tools/bench_torchrec.sh. Prints one line of JSON.
 
-The workload, so that another program can run exactly the same: one table and one feature each of --tables; every bag has
---pooling ids, uniform over the rows or by the power law of tools/generate_data.py; --num-dense floats uniform in [0, 1);
-labels are coin flips; --batches distinct batches a rank are made before the clock starts and used in turn. Row-wise
-AdaGrad fused into the backward, dense SGD, BCE with logits. Warm-up, then --windows windows of --steps steps with a
-barrier on both sides of each, for each of --pipelines; samples_per_s is that of the best one.
+The workload is described exactly, so that another program can repeat it. There are --tables tables with one feature each. Every bag has
+--pooling ids, uniform over the rows or by the power law of tools/generate_data.py. --num-dense floats are uniform in [0, 1), and labels are
+coin flips. --batches distinct batches per rank are made before the clock starts and used in turn. Row-wise AdaGrad is fused into the backward;
+the dense optimizer is SGD, the loss BCE with logits. After a warm-up come --windows windows of --steps steps, with a barrier on both sides of
+each, for each of --pipelines. samples_per_s is the best pipeline's.
 Needs python3 with torch, torchrec and fbgemm_gpu (CPU build).
 
-With --own-tables, started by mpirun, the same DLRM has the tables of libtrshard (trshard.autograd) instead, and its dense
-layers are in DistributedDataParallel. The pipelines are then none, and sparse_dist, which sends the next batch's ids ahead.
+With --own-tables, started by mpirun, the same DLRM uses libtrshard's tables (trshard.autograd), and its dense layers are in
+DistributedDataParallel. The pipelines are then none, and sparse_dist, which sends the next batch's ids ahead.
 """
 import argparse
 import json
@@ -57,7 +57,7 @@ def free_port():
 
 
 def start(rank, args, port):
-    """Pins the rank to its cores and joins the process group; before torch is imported, so that it sees the settings."""
+    """Pins the rank to its cores and joins the process group. It runs before torch is imported, so that torch sees the settings."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[(rank * args.threads + i) % len(cores)] for i in range(args.threads)})
     os.environ.update(OMP_NUM_THREADS=str(args.threads), MKL_NUM_THREADS=str(args.threads), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
@@ -106,7 +106,7 @@ def sharded_model(args, torch):
 
 
 def draw_ids(n, args, torch, random):
-    """Uniform, or as draw_ids() of tools/generate_data.py."""
+    """Uniform, or like draw_ids() of tools/generate_data.py."""
     u = torch.rand(n, generator=random, dtype=torch.float64)
     if args.ids == "uniform":
         return (u * args.rows).long()
@@ -116,7 +116,7 @@ def draw_ids(n, args, torch, random):
 
 
 def batches(rank, args, torch):
-    """Endless: the same batches in turn, each time a new KeyedJaggedTensor, so that nothing cached in it carries over."""
+    """Yields the same batches in turn without end, each time as a new KeyedJaggedTensor, so that no cached value is carried over."""
     from torchrec.datasets.utils import Batch
     from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
@@ -131,7 +131,7 @@ def batches(rank, args, torch):
 
 
 def stepper(kind, model, optimizer, stream, torch):
-    """A function that makes one step."""
+    """A function that performs one step."""
     from torchrec.distributed.train_pipeline import TrainPipelineBase, TrainPipelineSparseDist
 
     if kind == "none":
@@ -154,10 +154,10 @@ def own_tables(args):
 
 
 def own_stepper(kind, ebc, stream, args, torch):
-    """Functions that make one step of the DLRM with these tables, and that end what is under way.
+    """Two functions: one performs a step of the DLRM with these tables, the other completes work that is under way.
 
-    The loss is a rank's share of the mean over all ranks' samples, as the rows need it. DistributedDataParallel divides the dense gradients by the ranks once
-    more, for which the dense learning rate makes up.
+    The loss is a rank's share of the mean over all ranks' samples, as the rows need it. DistributedDataParallel then divides the dense
+    gradients by the number of ranks; the dense learning rate compensates for this.
     """
     import trshard.autograd
     from torchrec.models.dlrm import DLRM
@@ -175,7 +175,7 @@ def own_stepper(kind, ebc, stream, args, torch):
         def forward(self, dense, pooled):
             return self.over_arch(self.inter_arch(self.dense_arch(dense), pooled.view(len(dense), args.tables, args.dim))).squeeze(1)
 
-    # the settings that TorchRec's DistributedModelParallel gives to its own
+    # the same settings as in TorchRec's DistributedModelParallel
     model = torch.nn.parallel.DistributedDataParallel(Dense(), gradient_as_bucket_view=True, broadcast_buffers=False, static_graph=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.learning_rate * args.ranks)
     embeddings, loss_of = trshard.autograd.Module(ebc), torch.nn.BCEWithLogitsLoss()
@@ -205,7 +205,7 @@ def own_stepper(kind, ebc, stream, args, torch):
 
 
 def own_worker(args):
-    """A rank of mpirun's. Prints the line of JSON on rank 0."""
+    """One rank of mpirun. Rank 0 prints the line of JSON."""
     rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
     if args.interaction != "dot" or args.autocast:
         sys.exit("--own-tables: only the dot interaction in float32")
