@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Check comments: at most 100 columns, each comment beside code whole in itself, and natural sentences.
+"""Check comments: at most 100 columns, each comment beside code complete in itself, and natural sentences.
 
     check_comments.py [ROOT]
 
-- No comment of the folders in WIDTH passes column 100.
-- No comment beside code ends in a comma, a semicolon or a colon, and so runs on into the comment of the next line.
-- In the paths of VOICE, no sentence begins with "Of ", none that begins with What, Which, How, Where or Whether ends in a full stop,
-  "but for" and "its like" do not occur, and "alone" occurs at most twice in a file. check_documents.py holds pages to the same rules.
+- In the folders of WIDTH, no comment goes beyond column 100.
+- In the folders of WIDTH, no comment beside code ends in a comma, a semicolon or a colon. Such a comment would continue in the next one.
+- In the paths of VOICE, no sentence begins with "Of ", and no sentence that begins with What, Which, How, Where or Whether ends in a full
+  stop. "but for" and "its like" do not occur, and "alone" occurs at most twice in a file. check_documents.py checks pages by the same rules.
 Prints one line per finding; exit 0 iff none.
 """
 import argparse
@@ -31,7 +31,6 @@ TESTS = ("regression/bench",
          "regression/sanitize",
          "regression/unit")
 WIDTH = ("src", "gpu") + TESTS
-# files and folders (with all below them) that are held to the rules of voice: add a folder once its comments and pages are rewritten
 VOICE = ("src",
          "gpu",
          "README.md",
@@ -42,19 +41,18 @@ VOICE = ("src",
          "jobs/README.md",
          "regression/README.md",
          "tools/README.md") + TESTS
-# texts and characters are matched so that what looks like a comment in them is passed over
 TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|/\*.*?\*/|//[^\n]*', re.S)
 SENTENCE = re.compile(r"(?<=[.!?])[*_)\"]*\s+(?=[A-Z*_(\"`])")
 CLAUSE = re.compile(r"(?:\w+ - )?[*_(\"]*(What|Which|How|Where|Whether)\b.*\.[*_)\"]*$", re.S)
 
 
 def listed(path, paths):
-    """Whether a path relative to the root is one of the paths or lies below one."""
+    """Whether a path, relative to the root, is one of the paths or lies below one of them."""
     return any(path == name or path.startswith(name + "/") for name in paths)
 
 
 def voice(parts):
-    """(line, what) for each finding in (line, paragraph) pairs: the countable part of a natural voice."""
+    """(line, finding) for (line, paragraph) pairs: the countable rules of a natural voice."""
     alone = 0
     for line, paragraph in parts:
         for sentence in SENTENCE.split(" ".join(paragraph.split())):
@@ -72,7 +70,7 @@ def voice(parts):
 
 
 def paragraphs(first, comment):
-    """(line, text) for each paragraph of a comment; the entries of a contract's In, Out and Errors are paragraphs too."""
+    """(line, text) for each paragraph of a comment. Each entry of a contract's In, Out and Errors is a paragraph, too."""
     text = re.sub(r"^(/\*+|//)|\*+/$", "", comment)
     number, parts = first, []
     for count, line in enumerate(text.split("\n") + [""]):
@@ -86,7 +84,7 @@ def paragraphs(first, comment):
 
 
 def findings(text, natural=False, width=True):
-    """(line, what) for each finding in a source."""
+    """(line, finding) for each finding in a source."""
     prose = []
     for token in TOKEN.finditer(text):
         comment = token.group()

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Check the documents: lengths of lines and sentences, links, and that each tool has its lines.
+"""Check the documents: lengths of lines and sentences, links, and that tools/README.md describes each tool.
 
     check_documents.py [ROOT] [DOCUMENT ...]
 
 - README.md has at most 120 lines.
 - The pages of PLAIN have at most 100 columns, except for rows of tables outside README.md, and no
-  sentence over 30 words. A cell of a table and an item of a list end a sentence.
-- Links inside the repository, of all documents, lead to files and headings that exist.
-- tools/README.md names each file of tools/, and nothing that is not there.
-- The pages among check_comments.py's VOICE keep its rules of a natural voice.
+  sentence over 30 words. A table cell and a list item end a sentence.
+- In all documents, links inside the repository lead to files and headings that exist.
+- tools/README.md names each file of tools/, and no file that does not exist.
+- The pages among check_comments.py's VOICE follow its rules of a natural voice.
 - README.md's citation and the newest entry of input/CHANGELOG.md have CMakeLists.txt's version.
 Prints one line per finding; exit 0 iff none.
 """
@@ -33,18 +33,18 @@ STARTS = re.compile(r"^\s*(?:[-*#>]+|\d+\.|\|)\s*")
 
 
 def blank(match):
-    """As many empty lines as the match has."""
+    """As many line ends as the match has."""
     return "\n" * match.group().count("\n")
 
 
 def prose(text):
-    """The text without blocks of code and comments, line numbers unchanged."""
+    """The text without code blocks and comments, with unchanged line numbers."""
     text = re.sub(r"<!--.*?-->", blank, FENCE.sub(blank, text), flags=re.DOTALL)
     return re.sub(r"^    .*$", "", text, flags=re.MULTILINE)
 
 
 def anchors(path):
-    """GitHub's names of a page's headings."""
+    """GitHub's anchors of a page's headings."""
     found = set()
     for line in FENCE.sub(blank, path.read_text(encoding="utf-8")).splitlines():
         if line.startswith("#"):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Check who includes whom in src/ and gpu/, who calls which library, that every file carries its licence line, and what lies at the top.
+"""Check the includes in src/ and gpu/, the callers of each library, the licence line of every file, and the files at the top of the repository.
 
     check_includes.py [ROOT]
 
-A folder may include itself, and the folders and headers that src/folders.txt names. Where src/README.md has a table of folders whose last column is
-"may include", it must say the same. Prints one line per finding; exit 0 iff none.
+A folder may include itself, and the folders and headers that src/folders.txt names. If src/README.md has a table of folders whose last column is
+"may include", this column must agree with src/folders.txt. Prints one line per finding; exit 0 iff none.
 """
 import argparse
 import pathlib
@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 
-# a library's calls, and the folders that may make them
+# the calls of a library, and the folders that may make them
 LIBRARIES = [
     (re.compile(r"#include <hdf5\.h>"), {"io"}, "HDF5"),
     (re.compile(r"#include <jansson\.h>"), {"spec", "plan"}, "jansson"),
@@ -21,11 +21,11 @@ LIBRARIES = [
     (re.compile(r"#include <(cuda|nccl|cublas|nvtx)"), {"gpu"}, "CUDA or NCCL"),
     (re.compile(r"\bMPI_I?(Alltoall|Reduce_scatter)[a-z_]*\("), {"comm", "dist"}, "MPI data traffic"),
     (re.compile(r"\bPetscOptions(Get|Has|Insert|Set|Clear)"), {"core"}, "PETSc options"),
-    # PetscPrintf() and TrsPrint() show names of files safely
+    # PetscPrintf() and TrsPrint() print names of files safely
     (re.compile(r"\b(v?printf|puts|putchar)\(|\bv?f(printf|puts)\((stdout|stderr)"), {"core", "gpu"}, "raw printing"),
 ]
 INCLUDE = re.compile(r'^\s*#\s*include "([^"/]+)/([^"]+)"')
-TOP = {"CMakeLists.txt", "README.md", "src", "gpu", "input", "jobs", "tools", "regression"}  # and hidden files
+TOP = {"CMakeLists.txt", "README.md", "src", "gpu", "input", "jobs", "tools", "regression"}  # hidden files may also be there
 SOURCES = (".c", ".h", ".cu", ".cuh", ".inc")
 LICENSED = SOURCES + (".py", ".sh", ".sbatch", ".opts", ".yaml", ".cmake", "CMakeLists.txt")
 
@@ -36,13 +36,13 @@ def folder_of(path, root):
 
 
 def read_folders(root):
-    """Folder: the folders and headers that it may include, from src/folders.txt."""
+    """Folder -> the folders and headers that it may include, from src/folders.txt."""
     lines = (root / "src" / "folders.txt").read_text().splitlines()
     return {name: words.split() for name, words in (line.split(":") for line in lines if line and not line.startswith("#"))}
 
 
 def check_readme(root, folders, problems):
-    """The table of folders in src/README.md; a header that all may include needs no mention there."""
+    """Checks the table of folders in src/README.md. It need not mention a header that all folders may include."""
     table = re.search(r"^\| folder \|.*\| may include \|$(.*?)^$", (root / "src" / "README.md").read_text(), re.M | re.S)
     for line in table[1].splitlines() if table else []:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -70,7 +70,7 @@ def check_source(path, root, folders, problems):
 
 
 def tracked(root, which="-co"):
-    """The files git tracks (c) or would (o: others that it does not ignore)."""
+    """The files that git tracks (c) or would track (o: files that it does not ignore)."""
     listed = subprocess.run(["git", "-C", str(root), "ls-files", which, "--exclude-standard"], capture_output=True, text=True, check=False)
     if listed.returncode == 0:
         return [root / name for name in listed.stdout.splitlines()]

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """check_plan.py TRSHARD_BINARY CASE_DIR [only-substring] [-j N]
 
-Runs `BINARY -task plan -options_file X.opts -plan_output tmp [-plan_search_space tmp2]` for every CASE_DIR/*.opts
-(300 s limit each: a hang, not a speed) and compares with the expected X.plan.json / X.error.json / X.space.json (see README.md there).
-Names, types, kernels, ranks, offsets, sizes, storage bytes and counts must be equal; perf to 1e-9 relative.
+Runs `BINARY -task plan -options_file X.opts -plan_output tmp [-plan_search_space tmp2]` for every CASE_DIR/*.opts.
+The limit of 300 s for each finds hangs; it does not judge speed. Compares with the expected X.plan.json / X.error.json /
+X.space.json (README.md there). Names, types, kernels, ranks, offsets, sizes, storage bytes and counts must be equal; perf to
+1e-9 relative.
 One line per failed case, then `planner cases: P/N cases match`; exit 0 iff all match.
 """
 import glob, json, os, signal, subprocess, sys, tempfile
@@ -75,13 +76,13 @@ def check_plan(got, want):
     tg = get(got, "tables", "plan")
     need(isinstance(tg, list), "plan.tables: expected a list")
     by = {}
-    for t in tg:  # the order of the tables is free
+    for t in tg:  # tables may come in any order
         n = get(t, "name", "plan.tables[]")
         need(n not in by, "plan.tables: '%s' appears twice" % n)
         by[n] = t
     names = [t["name"] for t in want["tables"]]
     need(set(by) == set(names), "plan.tables: missing %s, unexpected %s" % (sorted(set(names) - set(by))[:5], sorted(set(by) - set(names))[:5]))
-    for w in want["tables"]:  # choices first: the message then names the cause
+    for w in want["tables"]:  # choices first, so that the message names the cause
         g, p = by[w["name"]], "table " + w["name"]
         for k in ("sharding_type", "compute_kernel"):
             same(get(g, k, p), w[k], p + "." + k)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Check that what the sources and documents cite can be opened: rules, sections and files of this repository.
+"""Check that all citations in sources and documents exist: rules, sections and files of this repository.
 
     check_references.py [ROOT]
 
-"src/RULES.md, rule A12" must be a rule there, "src/RULES.md, section 13" and "src/plan/RULES.md, section 5" must be headings there, and a path such as
-"compute/cache.h" must be the end of a tracked file's path. Prints one line per finding; exit 0 iff none.
+"src/RULES.md, rule A12" must be a rule of this page, and "src/RULES.md, section 13" and "src/plan/RULES.md, section 5" must be headings of these
+pages. A path such as "compute/cache.h" must be the end of a tracked file's path. Prints one line per finding; exit 0 iff none.
 """
 import argparse
 import pathlib
@@ -24,7 +24,7 @@ FOREIGN = ("torchrec/", "torch/", "share/")  # paths of other projects, and of t
 
 
 def rules_of(text):
-    """Numbers of all rules that a citation names: "A7 to A9" names three."""
+    """The numbers of all rules in a citation: "A7 to A9" has three."""
     for first, last in re.findall(r"A(\d+)(?: to A(\d+))?", text):
         yield from range(int(first), int(last or first) + 1)
 
@@ -32,7 +32,7 @@ def rules_of(text):
 def findings(root, name, text, defined, headings, tracked):
     for comment in re.finditer(COMMENTS[pathlib.Path(name).suffix], text, re.S):
         body, line = comment.group(), text[: comment.start()].count("\n") + 1
-        flat = re.sub(r"\s+(?:[*#]\s+)?", " ", body)  # citations may go over the end of a line
+        flat = re.sub(r"\s+(?:[*#]\s+)?", " ", body)  # citations may continue on the next line
         for match in RULE.finditer(flat):
             if not match.group(1) and name != "src/RULES.md":
                 yield line, f'"{match.group()}" does not say in which file: "src/RULES.md, {match.group()}"'

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Run trshard on the whole-program training cases and hold it against real TorchRec / FBGEMM references.
+"""Run trshard on the whole-program training cases and compare it with references from real TorchRec / FBGEMM.
 
     check_train.py TRSHARD_BINARY CASE_DIR [--ranks 1,2,4] [--types auto,table_wise,...] [--extra "-pipeline base"]...
                    [--few] [--only NAME,...] [--limit SECONDS] [--device cpu] [--verbose]
 
-CASE_DIR holds one directory a case (train.h5 init.h5 run.opts reference.h5 final.h5 case.json), or is one such
-directory. Each case runs with several rank counts (the global batch stays: -batch_size is the global batch over the
-ranks; counts that do not divide it are left out), with the planner's own choice and with sharding types forced, and
-once with each --extra set of options. Compared: the loss of every step, the final weights, the optimizer states, the
-dense parameters and their states, the checkpoint's step count, and (one run a case) the predictions of `-task eval` from the
-reference's final checkpoint. Needs python3 with numpy and h5py. Exit 0 iff every run matches.
+CASE_DIR holds one directory per case (train.h5 init.h5 run.opts reference.h5 final.h5 case.json), or is such a directory.
+Each case runs on several numbers of ranks, with the planner's own choice and with forced sharding types, and once with each
+--extra set of options. The global batch is always the same: -batch_size is the global batch divided by the ranks, and numbers
+of ranks that do not divide it are left out. The tool compares the loss of every step, the final weights, the optimizer states,
+the dense parameters and their states, and the checkpoint's step count. In one run per case it also compares the predictions
+of `-task eval` from the reference's final checkpoint. Needs python3 with numpy and h5py. Exit 0 iff every run matches.
 """
 import argparse, glob, json, os, shlex, subprocess, sys, tempfile, time
 import trspython
@@ -26,7 +26,7 @@ def maxrel(a, b):
 
 
 def excess(a, b, tol):
-    """largest |a-b| / (tol * (1 + |b|)); at most 1 is a match"""
+    """Largest |a-b| / (tol * (1 + |b|)); at most 1 is a match."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if not np.all(np.isfinite(a)):
         return float("inf")
@@ -43,7 +43,7 @@ def datasets(path):
 
 
 def compare(case, meta, out, fin, split):
-    """list of what differs"""
+    """List of the differences."""
     bad = []
     sfx = f"_cw{split}" if split else ""
     with h5py.File(out, "r") as h, h5py.File(os.path.join(case, f"reference{sfx}.h5"), "r") as r:
@@ -93,7 +93,8 @@ def plans_of(meta, rs, a):
         if R > 1:
             if R % 2 == 0 and R > 2:
                 plans.append((R, "table_row_wise", ["-tables_sharding_types", "table_row_wise", "-topology_local_world_size", str(R // 2)], None))
-            # column splits: halves (a width must be a multiple of 4), against the split reference where that matters
+            # Column splits: halves, as a width must be a multiple of 4. They are compared with the split reference if
+            # the split changes numbers.
             one = len(meta["dims"]) == 1
             halves = one and meta["dims"][0] % 8 == 0
             ks = meta["column_split"] if meta["column_coupled"] else ([2] if halves else [])
@@ -109,19 +110,19 @@ def plans_of(meta, rs, a):
             for r in rs:
                 if t == "auto" or r > 1:
                     plans.append((r, t, [] if t == "auto" else ["-tables_sharding_types", t], None))
-    # sequence tables are not cut in these ways
+    # sequence tables cannot be cut in these ways
     plans = [plan for plan in plans if plan[1].split("/")[0] not in meta.get("refused_types", ())]
     return plans + [(R, "auto " + x, shlex.split(x), None) for x in a.extra]
 
 
 def few_ranks(rs):
-    """Two ranks where they divide the batch."""
+    """Two ranks if they divide the batch."""
     return 2 if 2 in rs else rs[-1]
 
 
 def few_of(plans, meta, rs, turn):
-    """Of a case's runs those that stand for the others: one rank, the planner's choice with the options of --extra, and replicas, both on two ranks, and one
-    other type, which changes from case to case. Where columns have a reference of their own, that type cuts columns."""
+    """The runs of a case that represent the others: one rank; the planner's choice with the options of --extra, on two ranks; replicas, on two ranks;
+    and one other type, which changes from case to case. If the case has a reference for cut columns, this type cuts columns."""
     own = [plan for plan in plans if plan[3]]
     others = own or [plan for plan in plans if not plan[1].startswith(("auto", "data_parallel")) and plan[0] == rs[-1]]
     kept = [plan for plan in plans if plan[1].startswith("auto ") or plan[1] == "data_parallel"]
@@ -184,7 +185,7 @@ def main():
         with tempfile.TemporaryDirectory() as tmp:
             for i, (n, label, opts, split) in enumerate(plans):
                 out, fin = os.path.join(tmp, f"out{i}.h5"), os.path.join(tmp, f"final{i}.h5")
-                # where the columns' split matters the planner may not split them by itself
+                # if the columns' split changes numbers, the planner must not split them by itself
                 if label.startswith("auto") and meta["column_coupled"] and n > 1:
                     opts = ["-tables_sharding_types", "table_wise,row_wise,data_parallel"] + opts
                 bad, sec = run(case, n, ["-data_train", "train.h5", "-init_from", "init.h5", "-batch_size", str(G // n), "-output", out, "-checkpoint_final", fin] + opts, tmp, label)

@@ -6,7 +6,7 @@
   compare_runs.py --steps 25 --rtol 1e-5 run.h5 ref.h5     the first 25 steps only
   compare_runs.py --exact resumed.h5 unbroken.h5           bit for bit (NaN equals NaN)
 
-Every dataset of REFERENCE must be in FILE; what FILE has more is only named. Times and speeds are not compared.
+Every dataset of REFERENCE must be in FILE. Datasets that only FILE has are named. Times and speeds are not compared.
 Exit status: 0 all within the tolerance; 1 not; 2 a file cannot be read.
 """
 import argparse
@@ -21,9 +21,9 @@ import numpy as np
 
 import trsdata
 
-# These differ from run to run, but not those of a model, whose tables, features and tasks may have such names.
+# These differ from run to run. In a model they are compared, because tables, features and tasks may have such names.
 TIMES = r"^(?!(predictions|embeddings|embedding|dense|dense_optimizer)/|time$)(.*/)?(samples_per_s|time|.*throughput|.*_s|.*_ms|.*_bytes)$"
-OTHERS = r"^(starts|stages|exchanges|memory|predicted|measured|checksums)(/|$)"  # so do these; checksums follow the split into shards
+OTHERS = r"^(starts|stages|exchanges|memory|predicted|measured|checksums)(/|$)"  # these groups differ from run to run, too; checksums depend on the split into shards
 ELEMENTS_AT_ONCE = 1 << 20
 
 
@@ -34,13 +34,13 @@ def datasets(handle):
 
 
 def blocks(shape):
-    """Slices of rows that are some MiB: a table may be larger than the memory. All of what has no rows."""
+    """Slices of rows of a few MiB each, because a table may be larger than the memory. A dataset without rows is one slice."""
     at_once = max(1, ELEMENTS_AT_ONCE // max(1, int(np.prod(shape[1:]))))
     return [slice(first, min(first + at_once, shape[0])) for first in range(0, shape[0], at_once)] if shape and shape[0] else [()]
 
 
 def differences(a, b, args):
-    """(largest absolute, largest relative, number outside the tolerance) of two arrays of one shape."""
+    """(largest absolute difference, largest relative difference, number outside the tolerance) of two arrays of one shape."""
     if a.dtype.kind not in "fiub" or b.dtype.kind not in "fiub":
         return 0.0, 0.0, int(np.sum(a != b))
     if args.exact:
@@ -57,7 +57,7 @@ def differences(a, b, args):
 
 
 def compare(file, reference, args):
-    """Prints a line a dataset; returns how many differ."""
+    """Prints one line per dataset; returns how many differ."""
     ours, theirs = datasets(file), datasets(reference)
     names = [name for name in sorted(theirs) if re.search(args.only, name) and not (args.ignore and re.search(args.ignore, name))]
     if not names:

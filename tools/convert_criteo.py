@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Criteo click logs to a trshard dataset: the Kaggle file train.txt, or the Terabyte files day_0 ... day_23, plain or .gz.
+"""Converts Criteo click logs to a trshard dataset: the Kaggle file train.txt, or the Terabyte files day_0 ... day_23, plain or .gz.
 
   convert_criteo.py --output kaggle_train.h5 --output-eval kaggle_eval.h5 --vocabulary frequency:4 train.txt
   convert_criteo.py --output train.h5 --vocabulary hash:40M day_{0..22}.gz
   convert_criteo.py --output eval.h5 --vocabulary file:train.h5.vocabulary.h5 day_23.gz
 
-A line has a label, 13 integers and 26 categories of up to 8 hexadecimal digits, separated by tabs; all but the label may
+A line has a label, 13 integers and 26 categories of up to 8 hexadecimal digits, separated by tabs. All but the label may
 be empty. Dense features become log(1 + x), with 0 for a negative or missing x. Every category has exactly one id:
-  hash:ROWS      the number modulo ROWS (one entry, or one a feature); missing: 0
-  frequency:N    1 + the place of the number among those seen at least N times, the smallest number first (not by how often
-                 they were seen); all others and missing: 0. Reads the input twice. Writes the vocabulary beside the output, for the evaluation's data
-  file:FILE      a vocabulary written before: what it lacks becomes 0
-Memory does not grow with the input. Killed and started again with the same arguments it goes on where it was (a .gz is
-read from its begin, but not converted again) and ends with the same content. Work in progress is in OUTPUT.parts/, which
-takes as much room as the output until the end.
+  hash:ROWS      the number modulo ROWS (one entry, or one per feature); missing: 0
+  frequency:N    1 + the place of the number among the numbers that occur at least N times, in ascending order of the numbers
+                 (not of their frequency); all others and missing: 0. Reads the input twice. Writes the vocabulary beside
+                 the output, for converting the evaluation's data
+  file:FILE      a vocabulary that was written before; numbers that it lacks become 0
+Memory does not grow with the input. If the tool is killed and started again with the same arguments, it continues where it
+stopped, and the output has the same content. It reads a .gz again from the start, but does not convert it again. Work in
+progress is in OUTPUT.parts/, which takes as much room as the output until the end.
 """
 import argparse
 
@@ -31,8 +32,8 @@ import trsdata
 NUM_DENSE, NUM_SPARSE = 13, 26
 FIELDS = 1 + NUM_DENSE + NUM_SPARSE
 NAMES = [f"cat_{i}" for i in range(NUM_SPARSE)]
-BUCKETS = 256  # ranges of numbers, by the first two hexadecimal digits: what counting can merge one at a time
-MERGE_ENTRIES = 1 << 22  # it takes as many ranges at once as have fewer numbers than this
+BUCKETS = 256  # ranges of numbers, by the first two hexadecimal digits; counting can merge one range at a time
+MERGE_ENTRIES = 1 << 22  # counting merges several ranges at once if they have fewer numbers than this
 FAN_IN = 16
 
 
@@ -59,7 +60,7 @@ def parse(block, path, line, labels=True):
 def ranges(paths):
     """Merges runs: yields (feature, sorted numbers, counts), feature by feature, in ascending ranges that fit in memory.
 
-    A run is a file with the sorted numbers of each feature, their counts, and where each of BUCKETS ranges starts.
+    A run is a file with the sorted numbers of each feature, their counts, and the start of each of BUCKETS ranges.
     """
     runs = [h5py.File(path, "r") for path in paths]
     starts = [run["start"][()] for run in runs]
@@ -78,7 +79,7 @@ def ranges(paths):
 
 
 def write_run(work, name, parts):
-    """A run from (feature, sorted numbers, counts), in the order that ranges() yields."""
+    """Writes a run from (feature, sorted numbers, counts), in the order that ranges() yields."""
     out = trsdata.AtomicFile(work.path(name))
     value = out.file.create_dataset("value", (0,), np.uint32, maxshape=(None,), chunks=(1 << 18,))
     seen = out.file.create_dataset("count", (0,), np.int64, maxshape=(None,), chunks=(1 << 17,))
@@ -99,7 +100,7 @@ def write_run(work, name, parts):
 
 
 def count(source, work, bar):
-    """First pass: a run for each block; FAN_IN runs of one level become one of the next, so that few are left."""
+    """First pass: writes a run for each block. FAN_IN runs of one level are merged to one of the next, so that few are left."""
     for number, path, line, block in source.blocks(work.state["counted"]):
         _, _, category, missing = parse(block, path, line, labels=False)
         name = f"run-{number:06d}-0.h5"
@@ -118,7 +119,7 @@ def count(source, work, bar):
 
 
 def merge(work, threshold, path):
-    """The vocabulary: of each feature the sorted numbers seen at least threshold times."""
+    """The vocabulary: for each feature the sorted numbers that occur at least threshold times."""
     out = trsdata.AtomicFile(path)
     out.file.attrs["format"] = "trshard-vocabulary"
     out.file.attrs["version"] = np.int64(1)
@@ -158,7 +159,7 @@ class Vocabulary:
 
 
 def parts(source, work, vocabulary, id_type):
-    """Second pass: one part a block."""
+    """Second pass: writes one part per block."""
     for number, path, line, block in source.blocks(work.state["converted"]):
         labels, dense, category, missing = parse(block, path, line)
         yield number, len(block), {"labels": labels, "dense": dense, "values": vocabulary.ids(category, missing).astype(id_type)}

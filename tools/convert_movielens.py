@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""MovieLens-100k to two trshard datasets, ml100k_train.h5 and ml100k_eval.h5.
+"""Converts MovieLens-100k to two trshard datasets, ml100k_train.h5 and ml100k_eval.h5.
 
-The ratings come inside the wheel recbole 1.2.1 (2.1 MB), which this tool fetches with pip unless it is
-there already. They are GroupLens's: free for research, not to be redistributed.
+The ratings are in the wheel recbole 1.2.1 (2.1 MB), which this tool fetches with pip unless it is there
+already. They belong to GroupLens: free for research, not to be redistributed.
 
-A sample is a rating, its label whether it is at least 4. Nothing of a row's own rating or of later rows enters its
-features. The last fifth of each user's ratings evaluates, the rest trains; both files are in time order.
-Dense (7): age, year of the film, days since the first rating, sine and cosine of the hour, the user's and the item's
-ratings so far. Sparse (8): user, item, hist (the last 20 items the user liked before, newest first), genre,
-occupation, gender, zip (first three digits), title (hashed words).
+A sample is a rating. Its label is 1 if the rating is at least 4. Features do not use the sample's own rating
+or later ratings. The last fifth of each user's ratings are the evaluation set, the others the training set;
+both files are in time order. Dense (7): age, year of the film, days since the first rating, sine and cosine of
+the hour, the number of earlier ratings of the user and of the item. Sparse (8): user, item, hist (the last 20 items that the user
+liked before, newest first), genre, occupation, gender, zip (first three digits), title (hashed words).
 """
 import argparse
 import collections
@@ -37,8 +37,8 @@ FEATURES = {"user": 944, "item": 1683, "hist": 1683, "genre": 20, "occupation": 
 NUM_DENSE = 7
 LIKED = 4.0
 HISTORY = 20
-LIMIT_S = 180  # of fetching them
-EXIT_UNREACHABLE = 69  # PyPI: so that a caller can tell it from bad data
+LIMIT_S = 180  # time limit for fetching the ratings
+EXIT_UNREACHABLE = 69  # PyPI is not reachable; a caller can tell this from bad data
 
 
 def fetch(folder):
@@ -46,7 +46,7 @@ def fetch(folder):
     path = os.path.join(folder, WHEEL)
     if not os.path.exists(path):
         os.makedirs(folder, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as fresh:  # others may fetch it into the same folder at the same time
+        with tempfile.TemporaryDirectory(dir=folder) as fresh:  # another process may fetch it into the same folder at the same time
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check", "--retries", "1", "--timeout", "15",
                        "--dest", fresh, PACKAGE]
             try:
@@ -97,7 +97,7 @@ def items(rows):
 
 
 def samples(wheel):
-    """Yields (user, label, dense, ids by feature) of every rating in the order (timestamp, user, item)."""
+    """Yields (user, label, dense, ids by feature) for every rating in the order (timestamp, user, item)."""
     by_user, by_item = users(table(wheel, ".user")), items(table(wheel, ".item"))
     ratings = sorted((int(float(when)), int(user), int(item), float(stars)) for user, item, stars, when in table(wheel, ".inter"))
     begin = ratings[0][0]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables of files to a trshard dataset: Parquet, CSV and TSV with a header (plain or .gz), npy and npz.
+"""Converts tables to a trshard dataset: Parquet, CSV and TSV with a header (plain or .gz), npy and npz.
 
   convert_table.py --output train.h5 --labels click --dense age,price --sparse user,item:50k,words part-*.parquet
   convert_table.py --output train.h5 --labels click,buy --dense 'I*' --sparse 'C*' --text 'C*' --group session --time at log.csv
@@ -8,30 +8,30 @@
   convert_table.py --output train.h5 --layout dlrm kaggleAdDisplayChallenge_processed.npz
   convert_table.py --output day_0.h5 --layout mlperf day_0_labels.npy+day_0_dense.npy+day_0_sparse_multi_hot.npz
 
-An INPUT is a file, or npy and npz files with the rows of each other, joined by "+". The samples of all inputs follow each
-other. Columns may be patterns (C*), whose columns come in the order of the file. A name with a comma stands in double quotes. --sparse takes [NAME=]COLUMN[:ROWS]: a
-feature of this name, whose ids lie below ROWS (k, M, G); without ROWS any 64-bit id is one, and the training's
--tables_id_map makes rows of them. ROWS may name an array of the npz with a number for each column. An array with several
-columns is a feature for each, NAME_0, NAME_1, ..., or with --bags one feature with as many ids.
+An INPUT is a file, or npy and npz files that have the same rows, joined by "+". The samples of all inputs are concatenated. A column may be a
+pattern (C*); its columns come in the order of the file. A name that contains a comma must be in double quotes. --sparse takes
+[NAME=]COLUMN[:ROWS], which is a feature with this name and with ids below ROWS (k, M, G). Without ROWS the ids may be any 64-bit numbers, and
+the training's -tables_id_map maps them to rows. ROWS may name an array of the npz that has a number for each column. An array with several
+columns becomes several features, NAME_0, NAME_1, ..., or with --bags one feature with as many ids.
 
   --mapping FILE  .yaml or .json with the options below as keys (labels, dense, sparse, weights, group, time, dense_missing, ...).
                   An entry of sparse may be {column: C, name: N, rows: R, weights: W}: W holds a weight for each id.
-                  An option of the command line takes the place of the file's
-  ids             integers as they are (uint64 if all columns of ids are, else their 64 bits), or text, whose XXH64 is the id. Columns of CSV are decimal
-                  integers, also as 7.0, unless --text or --hexadecimal names them. With ROWS an id must lie below, or be -1
-                  (pruned); --modulo takes the remainder, as it is always done with text. With --sparse-unknown ROW an id outside becomes
-                  this row: train with one row more than there are ids, and convert what is served with the same ROWS
-  bags            lists of Parquet; in CSV --bags names columns whose cells have several ids, with --bag-separator between
-  labels          from 0 to 1, or true and false. With --task-labels any finite numbers, which the losses of -tasks take, and NaN where one is missing.
-                  With several labels, or --task-labels, they have the names of their columns. --no-labels makes a dataset for
-                  predictions of rows that have none
-  absent          --absent names columns that some inputs lack. Their rows have the VALUE there (--absent device=7), as a cell of the file
-                  would say it; without =VALUE they are missing there. In a mapping file also absent: {device: 7}
-  missing         nulls, NaN, empty cells, and the words of --nulls. A label, weight, group or time must be there. A dense feature
-                  becomes --dense-missing (0; "refuse" ends with an error). A feature's id is left out, or becomes
-                  --sparse-missing; inside a bag it is left out always
-Killed and started again with the same arguments it goes on where it was, and ends with the same content. Work in progress is
-in OUTPUT.parts/, which takes as much room as the output until the end. Memory does not grow with the input.
+                  An option of the command line replaces the file's
+  ids             integers as they are (uint64 if all columns of ids are, else their 64 bits), or text, whose XXH64 is the id. Columns of CSV are
+                  decimal integers, also as 7.0, unless --text or --hexadecimal names them. With ROWS an id must be below ROWS, or -1
+                  (pruned). --modulo takes the remainder, which text always does. With --sparse-unknown ROW any other id becomes
+                  this row: train with one row more than there are ids, and convert data for serving with the same ROWS
+  bags            lists of Parquet; in CSV --bags names columns whose cells have several ids, separated by --bag-separator
+  labels          from 0 to 1, or true and false. With --task-labels any finite numbers, for the losses of -tasks, and NaN if a label is missing.
+                  With several labels, or with --task-labels, the labels have the names of their columns. --no-labels makes a dataset without
+                  labels, for predictions
+  absent          --absent names columns that some inputs lack. The rows of these inputs get the VALUE (--absent device=7), which is read like
+                  a cell of the file. Without =VALUE the value is missing in these rows. In a mapping file: absent: {device: 7}
+  missing         nulls, NaN, empty cells, and the words of --nulls. A label, weight, group or time must not be missing. A missing dense feature
+                  becomes --dense-missing (0; "refuse" ends with an error). A feature's missing id is left out, or becomes
+                  --sparse-missing; inside a bag it is always left out
+If the tool is killed and started again with the same arguments, it continues where it stopped, and the output has the same content. Work in
+progress is in OUTPUT.parts/, which takes as much room as the output until the end. Memory does not grow with the input.
 """
 import argparse
 import csv
@@ -64,15 +64,15 @@ LAYOUTS = {
     "mlperf": {"labels": ["*labels"], "dense": ["*dense"], "sparse": [{"column": "[0-9]*", "name": "cat"}], "bags": ["[0-9]*"]},
 }
 KEYS = ("column", "name", "rows", "weights")
-EXACT = {2: 2.0**11, 4: 2.0**24, 8: 2.0**53}  # below these bounds floats of so many bytes hold each integer
-BOOLEANS = {b"true": 1, b"false": 0}  # of CSV, in any case, where numbers are expected; Parquet has a type of them
+EXACT = {2: 2.0**11, 4: 2.0**24, 8: 2.0**53}  # floats of so many bytes hold every integer below these bounds
+BOOLEANS = {b"true": 1, b"false": 0}  # words of CSV, in upper or lower case, in columns of numbers; Parquet has a boolean type
 
 
-# --- what the columns are ---
+# --- the meaning of the columns ---
 
 
 def is_rows(word):
-    """Whether this is a number of rows."""
+    """Whether the value is a number of rows."""
     try:
         return trsconvert.number_of_rows(word) >= 0
     except ValueError:
@@ -80,7 +80,7 @@ def is_rows(word):
 
 
 def sparse_entry(word):
-    """[NAME=]COLUMN[:ROWS], or a mapping of KEYS, as such a mapping."""
+    """[NAME=]COLUMN[:ROWS], or a mapping of KEYS, as a mapping of KEYS."""
     if isinstance(word, dict):
         if "column" not in word or any(key not in KEYS for key in word):
             trsdata.fail(f"sparse: {word}, expected {', '.join(KEYS)}, and column at least", 64)
@@ -109,7 +109,7 @@ def absent_entry(word):
 
 
 def mapping_file(path):
-    """The keys of a file: JSON, which needs no package, or YAML."""
+    """The keys of a mapping file: JSON, which needs no package, or YAML."""
     if path.lower().endswith((".yaml", ".yml")):
         import yaml
         load, malformed = yaml.safe_load, yaml.YAMLError
@@ -131,7 +131,7 @@ def mapping_file(path):
 
 
 def mapping_of(args):
-    """The layout's, then the file's, then the command line's."""
+    """Merges the keys of the layout, the file and the command line. The command line has precedence, then the file."""
     given = {name: getattr(args, name) for name in DEFAULTS if getattr(args, name) is not None}
     found = {**(mapping_file(args.mapping) if args.mapping else {}), **given}
     layout = found.get("layout")
@@ -180,15 +180,15 @@ def matches(name, patterns):
 
 
 class Plan:
-    """Which columns of a table are what.
+    """The meaning of a table's columns.
 
     labels, dense  (column, place in its row) of each
     features       a dictionary for each sparse feature: name, column, place, bag, rows, kind, weights
     wanted         all columns that are read
     meaning        pattern -> its columns
-    as_integers    columns of ids, groups and times, which must be of one kind in all tables
-    first          the plan of the first table, or None. A pattern means the same columns in all tables, in the order of the first. A single one
-                   may have another name in each, as the arrays of day_0_labels.npy and day_1_labels.npy
+    as_integers    columns of ids, groups and times, which must have one kind in all tables
+    first          the plan of the first table, or None. A pattern means the same columns in all tables, in the order of the first table.
+                   A single column may have another name in each table, as the arrays of day_0_labels.npy and day_1_labels.npy do
     """
 
     def __init__(self, table, mapping, first=None):
@@ -228,7 +228,7 @@ class Plan:
         return found
 
     def places(self, word, lists=False):
-        """(column, place in its row) of the columns that a word means; with lists, of each number of Parquet's lists, too."""
+        """(column, place in its row) of the columns that a word means. For Parquet's lists also of each number in the list."""
         width = getattr(self.table, "width_of_lists", None) if lists else None
         return [(column, i) for column in self.named(word) for i in range(width(column) if width else self.table.columns[column])]
 
@@ -239,13 +239,13 @@ class Plan:
         return found[0]
 
     def kind_of(self, column, mapping):
-        """How text becomes a number: hashed, or its digits read. typed: hashed, where the file says that it is text."""
+        """How text becomes a number: by its hash, or by reading its digits. typed: hash text if the file declares the column as text."""
         if matches(column, mapping["text"]):
             return "text"
         return "hexadecimal" if matches(column, mapping["hexadecimal"]) else "typed" if self.table.typed else "integer"
 
     def what_is(self, column, mapping):
-        """What the integers of a column are made of: its kind where the table says it, in CSV text or numbers."""
+        """The kind of a column's integers: the table's if it knows it, in CSV text or numbers."""
         return self.table.kinds[column] if self.table.typed else "text" if self.kind_of(column, mapping) == "text" else "numbers"
 
     def features_of(self, entry, mapping):
@@ -277,7 +277,7 @@ class Plan:
             yield {"name": name, "column": column, "place": place, "bag": bag, "rows": rows[n], "kind": self.kind_of(column, mapping), "weights": weights[0]}
 
     def rows_of(self, entry, count, mapping):
-        """The number of rows of each column: one number for all, or those of an array."""
+        """The number of rows of each column: one number for all, or the numbers of an array."""
         if isinstance(entry["rows"], int):
             return [entry["rows"]] * count
         array = getattr(self.table, "arrays", {}).get(entry["rows"])
@@ -292,7 +292,7 @@ class Plan:
 
 
 class Values:
-    """The values of one column of a block as numbers; missing are those that are null, lengths the bags'."""
+    """The values of one column of a block as numbers. missing: which values are null. lengths: the bags'."""
 
     def __init__(self, block, name, place, mapping, bag=False):
         column = block.columns[name]
@@ -320,12 +320,12 @@ class Values:
             self.values.end = np.where(self.values.equal(str(word).encode()), self.values.begin, self.values.end)
 
     def place(self, value):
-        """Where a value is, for messages."""
+        """The place of a value, for messages."""
         row = value if self.lengths is None else int(np.searchsorted(np.cumsum(self.lengths), value, "right"))
         return f"{self.at(int(row))}, column {self.name}"
 
     def refuse(self, wrong, what):
-        """Ends the program where some value is wrong; what: function of the first one's number."""
+        """Ends the program if a value is wrong. what: a function of the number of the first wrong value that gives the message."""
         if np.any(wrong):
             bad = int(np.argmax(wrong))
             trsdata.fail(f"{self.place(bad)}: {what(bad)}", 65)
@@ -336,7 +336,7 @@ class Values:
         return self.values.shown(i) if isinstance(self.values, trstable.Decimals) else str(self.values[i])
 
     def of_list(self, place, width):
-        """One number of each list, all of which must have this many; an empty list misses all of them."""
+        """One number of each list. All lists must have this many numbers; an empty list lacks all of them."""
         if self.lengths is None or width == 1 and np.any(self.lengths > 1):
             return self
         empty = self.lengths == 0
@@ -354,7 +354,7 @@ class Values:
         return self
 
     def unsigned(self, ids):
-        """Which of the ids are negative only as the 64 bits of a number that is not."""
+        """Which ids are negative only because they are the 64 bits of a positive number."""
         if isinstance(self.values, trstable.Decimals):
             return self.values.large & ~self.missing
         if isinstance(self.values, trstable.Text):
@@ -366,7 +366,7 @@ class Values:
         return self
 
     def floats(self):
-        """float64, NaN where missing; others are finite as float32."""
+        """float64, NaN if missing; other values are finite as float32."""
         values = self.values
         if isinstance(values, trstable.Text):
             matrix = np.where(self.missing[:, None], 0, values.matrix()).astype(np.uint8)
@@ -387,7 +387,7 @@ class Values:
         return values
 
     def integers(self, kind):
-        """int64, 0 where missing. kind: of Plan.kind_of()."""
+        """int64, 0 if missing. kind: from Plan.kind_of()."""
         values = self.values
         if isinstance(values, trstable.Text):
             if kind in ("text", "typed"):
@@ -407,9 +407,9 @@ class Values:
         return np.where(self.missing, 0, values.astype(np.uint64).view(np.int64) if values.dtype.kind == "u" else values.astype(np.int64))
 
     def digits(self, base):
-        """Texts as integers of 64 bits, signed or not; 7.0 is 7."""
+        """Texts as integers of 64 bits, signed or not; 7.0 is read as 7."""
         block, begin, end = self.values.block, self.values.begin, np.where(self.missing, self.values.begin, self.values.end)
-        if base == 10:  # what pandas writes of integers, some of which are missing
+        if base == 10:  # pandas writes integers in this form if some are missing
             end = end - 2 * ((end - begin > 2) & (block[np.maximum(end - 2, 0)] == ord(".")) & (block[np.maximum(end - 1, 0)] == ord("0")))
         limit = 16 if base == 16 else 18
         long = (end - begin > limit) & (base == 10)
@@ -435,7 +435,7 @@ def is_float(word):
     return True
 
 
-# --- a block's samples ---
+# --- the samples of a block ---
 
 
 def labels_of(block, plan, mapping):
@@ -468,7 +468,7 @@ def dense_of(block, plan, mapping, state):
 
 
 def ids_of(block, feature, mapping):
-    """lengths [n], ids, weights or None, and the numbers of ids of 2^63 and above that keep their bits, and of unknown ones, of one feature."""
+    """For one feature: lengths [n], ids, weights or None, the number of ids of 2^63 and above that keep their bits, and the number of unknown ids."""
     value = Values(block, feature["column"], feature["place"], mapping, feature["bag"])
     ids = value.integers(feature["kind"])
     rows, unknown = feature["rows"], 0
@@ -494,7 +494,7 @@ def ids_of(block, feature, mapping):
 
 
 def weights_of(block, feature, mapping, ids):
-    """A weight for each id, also for those that are missing."""
+    """A weight for each id, also for missing ids."""
     value = Values(block, feature["weights"], feature["place"], mapping, feature["bag"])
     numbers = value.floats()
     if (value.lengths is None) != (ids.lengths is None) or len(numbers) != len(ids.values) or (ids.lengths is not None and np.any(value.lengths != ids.lengths)):
@@ -505,7 +505,7 @@ def weights_of(block, feature, mapping, ids):
 
 
 def arrays_of(block, plan, mapping, id_type, state):
-    """The arrays of a block as DatasetWriter.append() takes them."""
+    """The arrays of a block, as DatasetWriter.append() takes them."""
     arrays = {"labels": labels_of(block, plan, mapping), "dense": dense_of(block, plan, mapping, state)}
     features = [ids_of(block, feature, mapping) for feature in plan.features]
     lengths = np.stack([part[0] for part in features], axis=1).astype(np.int32)
@@ -528,7 +528,7 @@ def arrays_of(block, plan, mapping, id_type, state):
 
 
 def parts(tables, plans, mapping, id_type, work):
-    """One part a block, of all tables."""
+    """Converts all tables, one part per block."""
     done, number = work.state["converted"], 0
     for table, plan in zip(tables, plans):
         first = number
@@ -539,7 +539,7 @@ def parts(tables, plans, mapping, id_type, work):
 
 
 def check_alike(plans, mapping):
-    """All tables have the same features and as many labels and dense columns. The largest number of rows counts."""
+    """Checks that all tables have the same features and as many labels and dense columns. The largest number of rows counts."""
     first = plans[0]
     for plan in plans[1:]:
         for what in (lambda p: [feature["name"] for feature in p.features], lambda p: len(p.labels), lambda p: len(p.dense)):
@@ -561,7 +561,7 @@ def check_alike(plans, mapping):
 
 
 def id_type_of(plans):
-    """The type of the dataset's ids: uint64 if all columns that keep their numbers have it."""
+    """The type of the dataset's ids: uint64 if all columns whose numbers are ids have this type."""
     rows = [feature["rows"] for feature in plans[0].features]
     if 0 < min(rows) and max(rows) <= np.iinfo(np.int32).max:
         return np.int32

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the planner can know of a dataset: how many ids a sample has, and how well a cache of rows would serve them.
+"""Measures a dataset for the planner: ids per sample, and how well a cache of rows would serve them.
 
   dataset_statistics.py train.h5 --batch-size 512 --ranks 2 -o statistics.opts
   trshard -task plan -options_file run.opts -options_file statistics.opts
 
-Several files are one dataset, in the order given. The option file holds, for each table, -table_NAME_pooling_factors and
-the three -table_NAME_cache_stats_ options; and -plan_cache_hit_rates with -plan_cache_steps, so that a cache is rated by its hits. --batch-size and --ranks are those of the
-run: a cache is filled once a batch, and one rank's cache of a whole table sees the global batch.
+Several files are one dataset, in the given order. For each table, the option file has -table_NAME_pooling_factors and the three
+-table_NAME_cache_stats_ options. It also has -plan_cache_hit_rates and -plan_cache_steps, so that the planner rates a cache by
+its hits. --batch-size and --ranks are those of the run: a cache is filled once per batch, and a rank's cache of a whole table
+sees the global batch.
 
-The miss-rate curve is that of the cache of fused_uvm_caching (32 lines a set; see src/compute/cache.h), empty at the start.
-The tool simulates it batch by batch at several load factors, and the curve is straight between them. Each table is
-simulated alone. The planner works out what tables that share a cache (same load factor and algorithm on a rank) have
-together: -plan_report names the hit rates of a plan's caches. Counts
-are exact for tables whose rows fit the memory, else ids share counters by a hash: distinct ids are then an estimate
-(linear counting), and frequencies are upper bounds. Large caches are simulated on a sample of their sets.
+The miss-rate curve belongs to the cache of fused_uvm_caching (32 lines per set; src/compute/cache.h), which is empty at the start.
+The tool simulates the cache batch by batch at several load factors, and interpolates linearly between them. It simulates each
+table separately. If tables share a cache (same load factor and algorithm on a rank), the planner computes their common hit
+rates; -plan_report shows the hit rates of a plan's caches. Counts are exact for tables whose rows fit into memory. In larger
+tables ids share counters by a hash: distinct ids are then an estimate (linear counting), and frequencies are upper bounds.
+Large caches are simulated on a sample of their sets.
 
 Exit status: 0; 64 for wrong options, 65 for wrong data, 66 without a file, 73 if the output cannot be written, 74 if its disk is full.
 """
@@ -38,18 +39,18 @@ import trsoptions
 from trsread import counted
 
 LOAD_FACTORS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
-BINS = 1000  # of the histogram of reuse distances, at most: load factors below 0.001 count as 0.001
-COUNTS = 1000000  # what the histogram adds up to: float32 adds such integers exactly
+BINS = 1000  # largest number of bins in the histogram of reuse distances: load factors below 0.001 count as 0.001
+COUNTS = 1000000  # sum of the histogram: float32 adds such integers exactly
 SHARES = (0.001, 0.01, 0.1)
-IDS_OF_A_BATCH = 4096  # distinct ids of a table that a simulation looks at, about
-LINE_BYTES = 16  # of a simulated line
+IDS_OF_A_BATCH = 4096  # approximate number of distinct ids of a table that a simulation uses
+LINE_BYTES = 16  # bytes of a simulated line
 SHOWN = (0.01, 0.05, 0.1, 0.2, 0.5)
 
 
 # --- the dataset ---
 
 class Dataset:
-    """Files that are one dataset: names and rows of the features, samples in all."""
+    """Files that are one dataset: names and rows of the features, total number of samples."""
 
     def __init__(self, paths):
         self.paths, self.names, self.rows, self.samples = paths, None, None, 0
@@ -103,7 +104,7 @@ class Dataset:
     def _next(path, parts):
         try:
             return next(parts, None)
-        except (OSError, ValueError) as error:  # a part that is damaged or lost
+        except (OSError, ValueError) as error:  # a part of the file is damaged or lost
             trsdata.fail(f"{path} cannot be read: {error}", 65)
 
     def _check(self, path, first, lengths, values):
@@ -142,14 +143,14 @@ def by_feature(lengths, values):
 # --- a table ---
 
 class Counts:
-    """How often each id was asked for. Where there are more rows than slots, ids share slots by their hash."""
+    """Number of lookups of each id. If there are more rows than slots, ids share slots by their hash."""
 
     def __init__(self, rows, slots):
         self.exact = 0 < rows <= slots
         self.slot = np.zeros(rows if self.exact else slots, np.int64)
 
     def _of(self, ids):
-        # The upper half of the hash: the lower one has chosen the sets.
+        # The upper half of the hash, because the lower half selects the sets.
         return ids if self.exact else ((trscache.hash_of(ids) >> np.uint64(20)) % np.uint64(len(self.slot))).astype(np.int64)
 
     def add(self, ids, times):
@@ -165,7 +166,7 @@ class Counts:
         return -len(self.slot) * np.log1p(-used / len(self.slot))
 
     def shares(self, parts):
-        """The shares of all lookups that the most frequent ids take; parts: of the distinct ids."""
+        """The shares of all lookups that the most frequent ids take, for these parts of the distinct ids."""
         used = np.sort(self.slot[self.slot > 0])[::-1]
         below = np.concatenate([[0], np.cumsum(used)])
         return [below[min(len(used), max(1, round(part * self.distinct())))] / max(1, below[-1]) for part in parts]
@@ -186,12 +187,12 @@ class Table:
 
     def prepare(self, args, slots):
         self.counts = Counts(self.rows, slots)
-        self.lines = slots * 8 // LINE_BYTES  # the memory of the caches is that of the counts
-        usual = LOAD_FACTORS if self.bins > len(LOAD_FACTORS) else [i / self.bins for i in range(1, self.bins)]  # of a small table every number of sets
+        self.lines = slots * 8 // LINE_BYTES  # caches use as much memory as the counts
+        usual = LOAD_FACTORS if self.bins > len(LOAD_FACTORS) else [i / self.bins for i in range(1, self.bins)]  # a small table gets every possible number of sets
         self.load_factors = sorted(set(usual) | set(args.load_factors))
 
     def _make_caches(self, args, distinct):
-        """Caches for batches of about so many distinct ids."""
+        """Caches for batches of about this many distinct ids."""
         lines = sum(trscache.sets_for(self.rows, r) * trscache.WAYS for r in self.load_factors)
         sampled = min(1.0, IDS_OF_A_BATCH / max(1, distinct), self.lines / max(1, lines))
         self.caches = [trscache.Cache(self.rows, r, sampled, args.algorithm, args.ahead) for r in self.load_factors]
@@ -218,17 +219,17 @@ class Table:
         return self.distinct_of_batches / max(1, self.n_batches)
 
     def curve(self):
-        """Load factors and hit rates, both ascending, from no cache to one of the largest load factor."""
+        """Load factors and hit rates, both ascending, from no cache to the cache with the largest load factor."""
         rates = [cache.hit_rate for cache in self.caches] if self.caches else [0.0] * len(self.load_factors)
         return np.array([0.0, *self.load_factors]), np.maximum.accumulate([0.0, *rates])
 
     def hit_rate(self, load_factor):
-        """As the planner takes it from the histogram (src/plan/cache_stats.c), of a cache of at least one set, which a run has."""
+        """Hit rate of a cache that has at least one set, as in a run; computed from the histogram as the planner does (src/plan/cache_stats.c)."""
         parts = np.searchsorted(np.linspace(0, self.rows, self.bins + 1), max(load_factor * self.rows - 1, 0), side="right")
         return float(self.histogram()[:parts].sum() / COUNTS)
 
     def histogram(self):
-        """Of reuse distances over equal parts of the rows. What no cache below the whole table serves is in the last part."""
+        """Histogram of reuse distances over equal parts of the rows. Lookups that only a cache of the whole table serves are in the last part."""
         edges = np.arange(1, self.bins) / self.bins
         below = np.round(COUNTS * np.interp(edges, *self.curve())).astype(np.int64)
         return np.diff(np.concatenate([[0], below, [COUNTS]]))
@@ -241,7 +242,7 @@ class Table:
 
 
 def read(args, dataset, tables):
-    """Runs through the dataset, and round again where --steps are more than a pass."""
+    """Runs through the dataset, and starts again if --steps is more than a pass."""
     size = args.batch_size * args.ranks
     steps = args.steps or -(-dataset.samples // size)
     slots = max(1024, args.memory // (2 * 8 * len(tables)))
@@ -262,7 +263,7 @@ def read(args, dataset, tables):
     return samples
 
 
-# --- what comes out ---
+# --- output ---
 
 def show(tables, samples):
     lines = [["table", "feature", "rows", "mean", "longest", "distinct", "0.1% take", "1% take", "10% take"] + [f"hits {r:g}" for r in SHOWN]]

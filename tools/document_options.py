@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The options of a program as documents: manual page, completions of bash and zsh, reference page.
+"""Writes the options of a program as documents: manual page, completions of bash and zsh, reference page.
 
   document_options.py build/trshard --output-dir build/documents
   document_options.py build/trshard --reference OPTIONS.md
 
-All of them are made from what the program's -help prints, which is made from its option table.
+The source of all documents is the output of the program's -help, which comes from its option table.
 """
 import argparse
 import dataclasses
@@ -30,7 +30,7 @@ class Option:
     text: str = ""
 
     def split(self):
-        """The help text, and what stands in the brackets behind it."""
+        """The help text, and the text in brackets after it."""
         match = BRACKETS.match(self.text)
         return match.groups() if match else (self.text, "")
 
@@ -39,7 +39,7 @@ class Option:
         return match.group(1).split(", ") if match else ["true", "false"] if self.kind == "<bool>" else []
 
     def meanings(self):
-        """The help text without what it says of single choices, and that: pairs of choices and their meaning."""
+        """The help text without the descriptions of single choices, and pairs of these choices and descriptions."""
         text, word = self.split()[0], "|".join(map(re.escape, self.choices())) or "(?!)"
         found = re.split(rf"(?:(?<=[.;])|^) ?((?:{word})(?:, (?:{word}))*): ", text)
         rest, pairs = [found[0]], []
@@ -58,8 +58,8 @@ class Group:
 
 
 def read_help(binary):
-    """The program's version line and groups of options. A site that bans MPI programs from its login
-    nodes ends here: None."""
+    """The program's version line and groups of options; None if the program cannot run, as on a login
+    node of a site that bans MPI programs there."""
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     try:
         run = subprocess.run([binary, "-help"], capture_output=True, text=True, timeout=60, env=environment)
@@ -163,7 +163,7 @@ take KB to TB and KiB to TiB. The parentheses hold what is allowed, the unit and
 
 
 def anchor(title):
-    """GitHub's name of a heading."""
+    """GitHub's anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
@@ -179,10 +179,10 @@ def reference(groups):
             text, pairs = option.meanings()
             facts = list(filter(None, option.split()[1].split("; ")))
             if pairs and set(option.choices()) <= {word for words, _ in pairs for word in words.split(", ")}:
-                facts = facts[1:]  # all choices stand below
+                facts = facts[1:]  # all choices are listed below
             lines += wrap(f"- `{' '.join(filter(None, (option.name, option.kind)))}`" + (f" ({markdown('; '.join(facts))})" if facts else "") + f": {markdown(text)}")
             for words, meaning in pairs:
-                lines += ["  " + line for line in wrap(f"- `{words.replace(', ', '`, `')}`: {markdown(meaning)}", width=98, indent=" ")]  # 4 blanks mean code
+                lines += ["  " + line for line in wrap(f"- `{words.replace(', ', '`, `')}`: {markdown(meaning)}", width=98, indent=" ")]  # 4 blanks would mean code
         lines.append("")
     return "\n".join(lines)
 
