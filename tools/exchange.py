@@ -1,50 +1,51 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A checkpoint's weights out to and in from the files of other programs.
+"""Exports a checkpoint's weights to files of other programs, and imports weights from them.
 
   exchange.py model.h5 --to safetensors model.safetensors
   exchange.py model.h5 --to onnx model.onnx
   exchange.py model.pt --from torch --output model.h5
 
-Formats: safetensors, also in parts: the index (model.safetensors.index.json) or its folder; npz (numpy); torch (torch.save of a state_dict); dcp (a folder of torch.distributed.checkpoint). torch,
-and --to dcp, need torch. Names are those of TorchRec's DLRM, DLRM_DCN and DLRM_Projection, so that load_state_dict(strict=True)
-takes them; the cross networks of torchrec.modules.crossnet stand as inter_arch.crossnet. Of a DLRMTrain names begin with
-"model.": --prefix model. does it. Without --prefix a common one (module., _orig_mod., state_dict. ...) is found and said. The steps of the training and its options travel beside the
-tensors. A DCP that TorchRec wrote of {"model": ..., "optimizer": ...} takes --prefix model.model.
+Formats: safetensors, also in parts: the index (model.safetensors.index.json) or its folder; npz (numpy); torch (torch.save of a state_dict);
+dcp (a folder of torch.distributed.checkpoint). torch and --to dcp need torch. Names are those of TorchRec's DLRM, DLRM_DCN and
+DLRM_Projection, so that load_state_dict(strict=True) accepts them. The cross networks of torchrec.modules.crossnet are named
+inter_arch.crossnet. For a DLRMTrain, whose names begin with "model.", use --prefix model. Without --prefix the tool finds a common prefix
+(module., _orig_mod., state_dict. ...) and prints it. The training's steps and options are stored beside the tensors. For a DCP that TorchRec
+wrote of {"model": ..., "optimizer": ...}, use --prefix model.model.
 
---states takes the optimizers' states along, as optimizer.state.<name>.<state>, of a table .<name>.<table>.<state>. In a DCP
-<name> lacks the prefix's first part there, which is the key of "model". The number of updates is optimizer.state.<name>.step,
-as torch has it. TorchRec stores none for its optimizers of tables: set_optimizer_step(N) sets it after a load. --step N says the
-number where a state with bias corrections comes in without one, or where the steps differ. The states that TorchRec's dense
-optimizer has of a data_parallel table come in, too.
+--states also transfers the optimizers' states. Their names are optimizer.state.<name>.<state>, with .<name>.<table>.<state> for a table. In a
+DCP, <name> there lacks the prefix's first part, which is the key of "model". The number of updates is optimizer.state.<name>.step, as in
+torch. TorchRec stores no such number for its optimizers of tables: set_optimizer_step(N) sets it after a load. --step N gives the number if
+the source has none for a state with bias corrections, or if its numbers differ. The states of TorchRec's dense optimizer for a
+data_parallel table are imported, too.
 
-A training with -ema_decay has an average of each dense weight, with which predictions are made. Without --states the averages
-stand in the place of the weights, out and in, and what comes in is a model without -ema_decay. With --states the weights go out
-as they are, and the averages beside them as states named ema. --to onnx writes the averages.
+A training with -ema_decay has an average of each dense weight, and predictions use the averages. Without --states the averages take the place
+of the weights in export and import, and the imported model has no -ema_decay. With --states the weights are exported unchanged, and the
+averages beside them as states named ema. --to onnx writes the averages.
 
---key-map FILE changes names: lines "ours theirs", # begins a comment. Ours is the path in the checkpoint. A * on both
-sides stands for the same text; "-" for theirs leaves ours out, "-" for ours what is theirs. The first line that fits
-counts, and the default ones follow. Theirs lacks the prefix; of what comes in it may also be the whole name.
-dense/over_arch/last is the last layer of over_arch:
+--key-map FILE changes names. It has lines "ours theirs"; # begins a comment. Ours is the path in the checkpoint. A * on both sides stands for
+the same text. "-" for theirs leaves our tensor out, "-" for ours leaves their tensor out. The first matching line counts, and the default
+lines follow the file's. Theirs is without the prefix; in an import it may also be the whole name. dense/over_arch/last is the last layer of
+over_arch:
 
   embedding/t_*/weight         tables.*.weight
   dense/dense_arch/*/weight    bottom.*.weight
 
 The line of a weight renames its states, too.
 
---to onnx writes the whole model for servers. It refuses models with -tasks, -interaction two_tower, sequences pooled by gru, din
-or transformer, layer norm, or an activation other than relu, sigmoid and tanh. Its inputs are dense float [batch, num_dense], the
-columns of -data_dense where the training had it, and of a feature F F.ids [ids] and F.offsets [batch + 1], int64, and F.weights
-[ids], where its table is weighted; out come predictions float [batch]. From 2 GiB on the tables lie in OUT.data.
+--to onnx writes the whole model for servers. It refuses models with -tasks, -interaction two_tower, sequences pooled by gru, din or
+transformer, layer norm, or an activation other than relu, sigmoid and tanh. The first input is dense float [batch, num_dense], with the
+training's columns of -data_dense if it had this option. Each feature F has the inputs F.ids [ids] and F.offsets [batch + 1], int64, and
+F.weights [ids] if its table is weighted. The output is predictions float [batch]. Tables of 2 GiB and more are in OUT.data.
 
-A source that has a part of the model alone is refused unless --partial says that it is meant: one part of several files, dense
-layers without tables or over arch, tensors that its description names and it has not.
+A source that has only a part of the model is refused unless --partial permits it: one part of several files, dense layers without tables or
+over arch, or tensors that are in the source's description but not in the source.
 
-A name that begins with embedding/ or dense/ is a path itself. Tables keep their type (fp32, fp16, bf16), all else becomes
-float32; only of float64 this rounds. Memory does not grow with the tables; dcp --from needs temporary space for the largest tensor.
+A name that begins with embedding/ or dense/ is a path itself. Tables keep their type (fp32, fp16, bf16). All other tensors become float32,
+which rounds only float64. Memory does not grow with the tables; dcp --from needs temporary space for the largest tensor.
 
-Exit status: 0; 64 a bad option or key map; 65 what is wrong with the source; 66 it cannot be read; 69 torch is missing;
-73 the output is there already; 74 it cannot be written.
+Exit status: 0; 64 a bad option or key map; 65 the source has wrong content; 66 the source cannot be read; 69 torch is missing;
+73 the output exists already; 74 it cannot be written.
 """
 import argparse
 import json
@@ -89,21 +90,21 @@ dense/projection_2/*/bias          inter_arch.interaction_branch2.model._mlp.*._
 dense/position_weights/*/weight    sparse_arch.embedding_bag_collection._feature_processors.position_weights.*
 """ + trscrossnet.NAMES
 OPTIMIZER = "optimizer.state."
-STEP = "step"  # in the place of a path: a count of updates, which is a checkpoint's attribute
-COUNTS = {"step", "iter"}  # such counts among the states of torch's and of FBGEMM's optimizers
-COUNTED = {"sum", "exp_avg", "exp_avg_sq"}  # states beside which torch's optimizers have a step
+STEP = "step"  # in the place of a path: a number of updates, which is an attribute of a checkpoint
+COUNTS = {"step", "iter"}  # names of these numbers among the states of torch's and of FBGEMM's optimizers
+COUNTED = {"sum", "exp_avg", "exp_avg_sq"}  # states with which torch's optimizers also have a step
 
 
 def weight_of(table, name):
-    """Whether a name is that of a table's weight in TorchRec, as far as the name tells."""
+    """Whether TorchRec may use this name for a table's weight."""
     return f".{name}".endswith(f".{table}.weight")
 
 
 class KeyMap:
-    """Paths of a checkpoint and names elsewhere."""
+    """Pairs of a checkpoint's paths and the other program's names."""
 
     def __init__(self, path, prefix, kind):
-        """kind: the format. A DCP is of {"model": ..., "optimizer": ...}, so that the prefix's first part stands before weights alone."""
+        """kind: the format. A DCP is of {"model": ..., "optimizer": ...}, so the prefix's first part is only before the names of weights."""
         self.rules, self.last, self.moments, self.kind = [], None, set(), kind
         self.set_prefix(prefix)
         if path:
@@ -116,7 +117,9 @@ class KeyMap:
         self.prefix, self.of_states = prefix, prefix.partition(".")[2] if self.kind == "dcp" else prefix
 
     def find_prefix(self, names):
-        """Take the prefix that all names of weights have in common and that makes one of them known. Returns it, or None: none is needed, or found."""
+        """Use the prefix that all names of weights have in common and that makes one of them known. Returns it, or None if
+        none is needed or found.
+        """
         weights = [name for name in names if not name.startswith(OPTIMIZER)]
         if self.prefix or not weights or any(map(self._of_name, weights)):
             return None
@@ -136,14 +139,14 @@ class KeyMap:
                 self.rules.append(tuple(words))
 
     def knows(self, paths):
-        """Which layer of over_arch is the last, and which tables have two moments? Of a checkpoint's paths."""
+        """From a checkpoint's paths: which layer of over_arch is the last, and which tables have two moments."""
         self.moments = {path.rpartition("/")[0] for path in paths if re.fullmatch("embedding/.+/exp_avg_sq", path)}
         numbers = [int(found[1]) for found in (re.match(r"dense/over_arch/(\d+)/", path) for path in paths) if found]
         self.last = max(numbers, default=None)
 
     @staticmethod
     def _rewrite(text, source, target):
-        """text, which fits source, as target, maybe "-"; None: it does not fit."""
+        """The target for a text that matches source, perhaps "-"; None if it does not match."""
         found = re.fullmatch("(.+)".join(map(re.escape, source.split("*"))), text)
         if not found or source == "-":
             return None
@@ -159,7 +162,7 @@ class KeyMap:
         return None
 
     def name(self, path, prefix=None):
-        """Their name of a path; "-": it is left out."""
+        """The other program's name for a path; "-": the tensor is left out."""
         prefix = self.prefix if prefix is None else prefix
         name = self._of_rules(path, prefix)
         if name or not trscheckpoint.STATES.fullmatch(path):
@@ -168,12 +171,14 @@ class KeyMap:
         table = folder.removeprefix("embedding/") if path.startswith("embedding/") else None
         base = self.name(f"embedding/{table}/weight" if table else folder.replace("dense_optimizer/", "dense/", 1), self.of_states)
         if state == "exp_avg" and folder in self.moments:
-            state = "momentum1"  # TorchRec calls the first state of a table so, whichever it is
+            state = "momentum1"  # TorchRec gives this name to a table's first state, whichever state it is
         return base if base == "-" else f"{OPTIMIZER}{base}.{self._their_table(base, table) + '.' if table else ''}{state}"
 
     @staticmethod
     def _their_table(weight, table):
-        """What stands between a table's weight and a state: TorchRec's name of the table, which its weight's name has as its last part but one."""
+        """The part of a state's name between a table's weight and the state. It is TorchRec's name of the table, the last
+        part but one of its weight's name.
+        """
         known = weight_of(table, weight) or not weight.endswith(".weight")
         return table if known else weight.removesuffix(".weight").rpartition(".")[2]
 
@@ -188,17 +193,18 @@ class KeyMap:
         return inner if inner.startswith(("embedding/", "dense/", "dense_optimizer/")) else None
 
     def path(self, name):
-        """Our path of a name; STEP: it is a count of updates; "-": it is left out; None: it is not known."""
+        """Our path for a name; STEP: it is a number of updates; "-": it is left out; None: it is not known."""
         path = self._of_name(name)
         if path or not name.startswith(OPTIMIZER):
             return path
-        # {"model": ..., "optimizer": ...} puts model. before the weights alone: states may lack the prefix's first parts.
+        # In {"model": ..., "optimizer": ...} only the weights begin with model., so states may lack the prefix's first
+        # parts.
         parts = self.prefix.split(".")
         found = (self._state(name.removeprefix(OPTIMIZER), ".".join(parts[i:])) for i in range(len(parts)))
         return next(filter(None, found), None)
 
     def _state(self, name, prefix):
-        """The path of a state, by its name without OPTIMIZER."""
+        """The path of a state, from its name without OPTIMIZER."""
         base, _, state = name.rpartition(".")
         weight = self._of_name(base, prefix)
         for dot in re.finditer(r"\.", base):
@@ -227,11 +233,11 @@ def counted(tensor, progress):
     return trsformats.Tensor(tensor.dtype, tensor.shape, blocks, tensor.mapped)
 
 
-# --- out ---
+# --- export ---
 
 
 def publish(temporary, path):
-    """A file or folder takes its name; a folder that has it goes."""
+    """Renames a file or folder to its name, and removes a folder that has this name."""
     for name in [os.path.join(temporary, entry) for entry in os.listdir(temporary)] if os.path.isdir(temporary) else []:
         trsdata.sync(name)
     trsdata.sync(temporary)
@@ -246,7 +252,7 @@ def publish(temporary, path):
 
 
 def write_out(path, writer):
-    """What writer(PATH) writes, under a temporary name in the same folder, then under its own; PATH.data before it, if it writes one."""
+    """Calls writer(PATH) with a temporary name in the same folder, then renames the file. If it also writes PATH.data, this is renamed first."""
     path = os.path.abspath(path)
     work = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}.", suffix=".tmp", dir=os.path.dirname(path))
     try:
@@ -265,7 +271,7 @@ def verify(checkpoint):
 
 
 def export_onnx(args):
-    """The model's tensors, which an ONNX file was written of."""
+    """The model's tensors of which an ONNX file was written."""
     with trscheckpoint.opened(args.source) as checkpoint:
         graph = trsonnx.build(checkpoint)
         data = args.out + ".data"
@@ -280,7 +286,7 @@ def export_onnx(args):
 
 
 def named_tensors(checkpoint, names, states):
-    """Tensors by their names elsewhere, and what the description tells of each of ours."""
+    """Tensors by the other program's names, and for each of our tensors its entry in the description."""
     names.knows(checkpoint.tensors)
     chosen, about, n_experts = {}, {}, trscrossnet.experts(checkpoint.tensors)
     step = np.float32(checkpoint.attributes.get("step", 0))
@@ -314,7 +320,7 @@ def export(args, names):
     return tensors
 
 
-# --- in ---
+# --- import ---
 
 
 def numbers_or_text(value):
@@ -323,7 +329,7 @@ def numbers_or_text(value):
 
 
 def described(text):
-    """The attributes and tensors that a description tells of."""
+    """The attributes and tensors of a description."""
     if text is None:
         return {}, {}
     try:
@@ -341,8 +347,8 @@ def described(text):
 
 
 def chosen_tensors(source, names, states):
-    """Tensors by path, the name of each path in the source, and its counts of updates by their names. Without states a weight is its average,
-    where the source has that."""
+    """Tensors by path, the name of each path in the source, and the source's numbers of updates by their names. Without states a
+    weight is its average if the source has one."""
     found, origin, steps = {}, {}, {}
     for name, tensor in source.tensors.items():
         path = names.path(name)
@@ -374,8 +380,8 @@ def chosen_tensors(source, names, states):
 
 
 def as_of_tables(found, origin):
-    """TorchRec calls the first state of FBGEMM's optimizers momentum1, though it is exp_avg where exp_avg_sq follows. Its row-wise AdaGrad of
-    a data_parallel table has [rows, 1] for [rows]."""
+    """Corrects two differences. TorchRec calls the first state of FBGEMM's optimizers momentum1, although it is exp_avg if exp_avg_sq
+    follows. Its row-wise AdaGrad of a data_parallel table has [rows, 1] instead of [rows]."""
     for path in [path for path in found if re.fullmatch("embedding/.+/momentum1", path)]:
         folder, tensor, weight = path.rpartition("/")[0], found[path], found.get(path.removesuffix("/momentum1") + "/weight")
         if f"{folder}/exp_avg_sq" in found and f"{folder}/exp_avg" not in found:
@@ -385,7 +391,7 @@ def as_of_tables(found, origin):
 
 
 def updates_done(steps, tensors, origin, attributes):
-    """The number of updates: what the optimizers' counts say, or else the description."""
+    """The number of updates, from the optimizers' counts, or else from the description."""
     found = {}
     for name, tensor in steps.items():
         for block in tensor.blocks():
@@ -405,8 +411,8 @@ def updates_done(steps, tensors, origin, attributes):
 
 
 def by_columns(source, tensors, origin):
-    """A table whose columns were cut has in TorchRec a state of rows for each shard, one behind the other: here the mean [rows], and
-    [rows, shards] (input/FORMAT.md). Returns the attributes of the latter."""
+    """For a table with cut columns, TorchRec has a state of rows for each shard, one after the other. The checkpoint has their mean [rows]
+    and [rows, shards] (input/FORMAT.md). Returns the attributes of the latter."""
     cuts = {}
     for path in [path for path in tensors if re.fullmatch(r"embedding/.+/(?!weight$)[^/]+", path)]:
         weight = path.rpartition("/")[0] + "/weight"
@@ -424,13 +430,13 @@ def by_columns(source, tensors, origin):
 
 
 class Joined:
-    """A state of rows for each of several shards of columns, one behind the other in a tensor."""
+    """One state of rows for each of several column shards, one after the other in a tensor."""
 
     def __init__(self, state, rows, widths):
         self.state, self.rows, self.widths = state, rows, widths
 
     def shards(self):
-        """[rows, shards], some rows at a time."""
+        """[rows, shards], a part of the rows at a time."""
         with tempfile.TemporaryFile() as file:
             for block in self.state.blocks():
                 file.write(np.ascontiguousarray(block, np.float32).data)
@@ -446,7 +452,7 @@ class Joined:
 
 
 def as_floats(tensors, name):
-    """float64 becomes float32; numbers that are too large for it are refused."""
+    """float64 becomes float32; numbers that are too large for float32 are refused."""
     for path, tensor in tensors.items():
         if tensor.dtype != "F64":
             continue
@@ -460,7 +466,7 @@ def as_floats(tensors, name):
 
 
 def check_whole(args, tensors):
-    """Refuse a source that looks like a part of a model unless --partial says that it is meant. Returns what to say of such a part, or None."""
+    """Refuse a source that looks like a part of a model unless --partial permits it. Returns a note about such a part, or None."""
     part = trsformats.PART.fullmatch(args.source) if args.from_ == "safetensors" else None
     dense = [path for path in tensors if path.startswith("dense/")]
     if part:
@@ -477,7 +483,7 @@ def check_whole(args, tensors):
 
 
 def check_described(about, tensors, names, states, partial):
-    """A source that says what it had must have it."""
+    """A source must have all tensors of its description."""
     for path, was in about.items():
         if trscheckpoint.STATES.fullmatch(path) and not states:
             continue
@@ -573,7 +579,7 @@ def main():
     except trsformats.NoModule as error:
         trsdata.fail(error, 69)
     except OSError as error:
-        if args.to and error.errno is None:  # HDF5's of damaged data
+        if args.to and error.errno is None:  # HDF5 reports damaged data in this way
             trsdata.fail(f"{args.source}: {str(error).splitlines()[0]}", 65)
         trsdata.fail(f"{output}: {error}", 74)
     print(f"{output}: {trsread.counted(len(tensors), 'tensor')}, {sum(tensor.bytes for tensor in tensors.values()) / 1e6:.1f} MB")

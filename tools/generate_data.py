@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A synthetic trshard dataset: any number of features and samples, in constant memory, the same content for the same seed.
+"""Makes a synthetic trshard dataset with any number of features and samples, in constant memory. The same seed gives the same content.
 
   generate_data.py --output train.h5 --num-samples 1000000 --features 26 --num-embeddings 100000 --num-dense 13
   generate_data.py --output train.h5 --num-samples 1M --features user,item,hist --num-embeddings 1M,50k,50k --pooling 1,1,1:20 --ids zipf
   generate_data.py --output train.h5 --num-samples 80000 --output-eval eval.h5 --num-eval 20000 ...
 
-Lists have one entry a feature, or one entry for all of them. Numbers take k, M, G. A pooling factor is the number of ids
-a sample has of a feature: 5 (fixed), 1:9 (uniform, both ends included), or geometric:5 (mean 5, 0 included).
-Labels follow a planted signal: every id and every dense feature has a hidden weight; the label is 1 with the probability
-sigmoid(strength * their normalised sum). So a model that learns does better than a coin; the attribute planted_loss holds
+Lists have one entry per feature, or one entry for all features. Numbers take k, M, G. A pooling factor is a sample's
+number of ids for a feature: 5 (fixed), 1:9 (uniform, both ends included), or geometric:5 (mean 5, 0 included).
+Labels follow a planted signal: every id and every dense feature has a hidden weight, and the label is 1 with the probability
+sigmoid(strength * their normalised sum). So a model that learns does better than a coin. The attribute planted_loss holds
 the log loss of the true probabilities, which no model can beat on average.
 """
 import argparse
@@ -26,8 +26,8 @@ import numpy as np
 import trsdata
 import trsfile
 
-CHUNK = 16384  # samples that share a random stream: part of the content, so never an option
-SCATTER = 2654435761  # a prime above every allowed number of rows: spreads the hot ids of zipf over the table
+CHUNK = 16384  # samples that share a random stream; it determines the content, so it must never become an option
+SCATTER = 2654435761  # a prime above every allowed number of rows: spreads the frequent ids of zipf over the table
 UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
 
 
@@ -82,7 +82,8 @@ def stream(seed, part, feature, chunk):
 
 
 def draw_ids(rng, n, rows, alpha):
-    """n ids below rows: uniform, or where alpha is given the density x^-alpha on [1, rows + 1), whose whole part is the rank: Zipf's law up to the first ranks."""
+    """n ids below rows. Without alpha they are uniform. With alpha the density is x^-alpha on [1, rows + 1), and the whole part of x is the
+    rank: Zipf's law, except for the first ranks."""
     u = rng.random(n)
     if alpha is None:
         return (u * rows).astype(np.int64)
@@ -93,7 +94,7 @@ def draw_ids(rng, n, rows, alpha):
 
 
 def hidden_weight(ids, feature, seed):
-    """A number of mean 0 and variance 1 for each id, the same at each occurrence (finaliser of splitmix64)."""
+    """A number of mean 0 and variance 1 for each id, the same at each occurrence (splitmix64's finaliser)."""
     with np.errstate(over="ignore"):
         x = ids.astype(np.uint64) + np.uint64((feature + 1) * 0x9E3779B97F4A7C15 + seed * 0xD1B54A32D192ED03 & 0xFFFFFFFFFFFFFFFF)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -103,7 +104,7 @@ def hidden_weight(ids, feature, seed):
 
 
 def sample_weights(args, chunk, n):
-    """Of the first n samples of a chunk, uniform in [low, high); None: samples have none."""
+    """Numbers for the first n samples of a chunk, uniform in [low, high); None if samples have none."""
     if not args.weights:
         return None
     low, high = args.weights
@@ -111,7 +112,9 @@ def sample_weights(args, chunk, n):
 
 
 def groups_and_times(args, chunk, n):
-    """Of the first n samples of a chunk: a group below --groups (sizes uneven as ids of zipf), and a time that never falls; None: samples have none."""
+    """Groups and times of the first n samples of a chunk: groups below --groups, of sizes uneven as ids of zipf, and times
+    that never decrease; None if samples have none.
+    """
     group = time = None
     if args.groups:
         group = draw_ids(stream(args.seed, 3, 0, chunk), CHUNK, args.groups, args.alpha if args.ids == "zipf" else None)[:n]
@@ -141,7 +144,7 @@ def chunk_of(args, chunk, n):
     score += ((dense - 0.5) * np.sqrt(12.0)) @ hidden_weight(np.arange(args.num_dense), -1, args.seed)
     probability = 1 / (1 + np.exp(-args.strength * score / np.sqrt(max(1, terms + args.num_dense))))
     labels = probability if args.soft_labels else rng.random(CHUNK) < probability
-    if args.labels:  # the first is the plain one; of each further one fewer are positive, and only where the one before is
+    if args.labels:  # the first label is the plain label; each further label has fewer positives, which are among those of the label before
         rare = np.stack([stream(args.seed, 4, t, chunk).random(CHUNK) < 0.5 for t in range(len(args.labels) - 1)] + [np.ones(CHUNK, bool)])
         labels = np.stack([labels * np.prod(rare[:t], axis=0) for t in range(len(args.labels))], axis=1)
     ids = trsdata.interleave(lengths[:n], values).astype(args.id_dtype)
@@ -150,7 +153,7 @@ def chunk_of(args, chunk, n):
 
 
 def progress(path, samples):
-    """A bar to update(), or None where nobody would see it: bundles run on machines without tqdm."""
+    """A progress bar to update(), or None if it would not be seen or tqdm is missing, as on machines that run bundles."""
     if not sys.stderr.isatty():
         return contextlib.nullcontext()
     from tqdm import tqdm

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is in a trshard file: a dataset, a checkpoint, or the results of a run; and whether it agrees with itself.
+"""Shows the content of a trshard file (a dataset, a checkpoint, or the results of a run), and checks that it is consistent.
 
   inspect_file.py data/ml100k_train.h5           sizes and statistics of each feature
-  inspect_file.py --check data/ml100k_train.h5   also reads all of it: offsets, ids, labels, NaN
+  inspect_file.py --check data/ml100k_train.h5   also reads the whole file: offsets, ids, labels, NaN
   inspect_file.py results/quickstart/model.h5    tensors, their range and norm; the model and the options of its run; with --check its checksums
   inspect_file.py --metrics results/quickstart/eval.h5
 
@@ -41,12 +41,12 @@ def size(count):
 
 
 def columns(header, rows):
-    """Prints a table, the first column to the left, the others to the right."""
+    """Prints a table with the first column aligned to the left, the others to the right."""
     print("\n".join("  " + line for line in trsdata.table([header] + rows, left=[0])))
 
 
 class Dataset:
-    """Prints a dataset; problems collects what is wrong with it."""
+    """Prints a dataset; problems collects the errors in it."""
 
     def __init__(self, handle, check):
         self.problems = []
@@ -98,7 +98,7 @@ class Dataset:
             self.problems.append(f"/sparse/offsets ends at {handle['sparse/offsets'][total]}, /sparse/values has {handle['sparse/values'].shape[0]}")
 
     def label_names(self, handle):
-        """Names of the labels; one without a name is "label"."""
+        """Names of the labels; a label without a name is "label"."""
         if "labels" not in handle:
             return []
         if handle["labels"].ndim == 1:
@@ -109,7 +109,7 @@ class Dataset:
         return names
 
     def whole_numbers(self, handle, check):
-        """Prints how many groups there are, and from when to when the samples are. Of the whole file with check, else of its first samples."""
+        """Prints the number of groups, and the first and last time. With check it reads the whole file, otherwise its first samples."""
         for name in ("group", "time"):
             if name not in handle:
                 continue
@@ -125,12 +125,12 @@ class Dataset:
                 print(f"  times from {values.min()} to {values.max()}{part}")
 
     def statistics(self, handle, names, rows, check):
-        """Of the whole file with check, else of its first samples."""
+        """With check it reads the whole file, otherwise its first samples."""
         count, most, empty = (np.zeros(len(names), np.int64) for _ in range(3))
         limits = np.iinfo(handle["sparse/values"].dtype)
         low, high = np.full(len(names), limits.max, limits.dtype), np.full(len(names), limits.min, limits.dtype)
         positive, labelled, seen = np.zeros(len(self.labels)), np.zeros(len(self.labels)), 0.0
-        missing = self.labels != ["label"]  # one with a name may be that of a task: any number, or NaN where it is missing
+        missing = self.labels != ["label"]  # a label with a name may belong to a task: any number, or NaN if it is missing
         self.whole_numbers(handle, check)
         total = handle["sparse/lengths"].shape[0]
         slices = -(-total // trsdata.SAMPLES_AT_ONCE) if check else 1
@@ -183,7 +183,7 @@ def tensors(group):
 
 
 def checksums(path):
-    """What the checksums say of a checkpoint."""
+    """Prints the result of a checkpoint's checksums."""
     try:
         with trscheckpoint.opened(path, quantised=True) as found:
             total = sum(tensor.bytes for tensor in found.tensors.values())
@@ -217,7 +217,7 @@ def checkpoint(handle, check):
             problems.append(f"/{name} is not finite")
     columns(["tensor", "type", "shape", "size", "least", "greatest", "norm"], rows)
     print("  with checksums" if "checksums" in handle else "  without checksums")
-    tables = {}  # the names of each table's tensors; a table's name may have slashes
+    tables = {}  # each table's tensors by name; a table's name may have slashes
     for name, *_ in rows:
         if name.startswith("embedding/"):
             tables.setdefault(os.path.dirname(name[len("embedding/"):]), set()).add(os.path.basename(name))
@@ -233,12 +233,12 @@ def checkpoint(handle, check):
 
 
 def model(handle):
-    """The options that define a checkpoint's model, then those that its run was given beside them."""
+    """The options that define a checkpoint's model, then the other options of its run."""
     of_model = trsoptions.options(trsdata.text(handle.attrs["model"])) if "model" in handle.attrs else []
     names = {name for name, *_ in of_model}
     of_run = [line for name, _, source, line in trsoptions.options(trsdata.text(handle.attrs.get("options", ""))) if name not in names and source != "default"]
     for title, lines in (("model", [line for *_, line in of_model]), ("options of its run", of_run)):
-        lines = sorted(lines, key=lambda line: line.lstrip('"').startswith("-table_"))  # those of single tables last: they may be thousands
+        lines = sorted(lines, key=lambda line: line.lstrip('"').startswith("-table_"))  # options of single tables last: there may be thousands
         if lines:
             print(f"  {title}:")
             print("\n".join(f"    {line if len(line) <= LINE_SHOWN else line[:LINE_SHOWN] + '...'}" for line in lines[:OPTIONS_SHOWN]) + (f"\n    and {len(lines) - OPTIONS_SHOWN} more" if len(lines) > OPTIONS_SHOWN else ""))
@@ -247,7 +247,7 @@ def model(handle):
 
 
 def quantised(table, rows):
-    """What is wrong with a table of quantised rows: scale and bias (fp16), packed values, zeros up to a multiple of row_alignment."""
+    """Errors in a table of quantised rows: scale and bias (fp16), packed values, zeros up to a multiple of row_alignment."""
     bits = {"int8": 8, "int4": 4, "int2": 2}.get(trsdata.text(rows.attrs.get("data_type", "")))
     dim, alignment = (int(rows.attrs.get(name, 0)) for name in ("embedding_dim", "row_alignment"))
     if not bits or dim < 1 or alignment < 1:
@@ -272,15 +272,15 @@ def plan(words):
 
 
 def metrics(handle):
-    """The last evaluation, one line."""
+    """The last evaluation, in one line."""
     if "eval" not in handle:
         return "no evaluation in it"
-    found = [name for name, item in handle["eval"].items() if re.fullmatch("(.*_)?(auc|ne|loss|accuracy)", name) and item.ndim == 1]  # not a row of segments
+    found = [name for name, item in handle["eval"].items() if re.fullmatch("(.*_)?(auc|ne|loss|accuracy)", name) and item.ndim == 1]  # one dimension: not a row of segments
     plain = [name for name in ("auc", "ne", "loss", "accuracy") if name in found]
     words = []
     for name in plain + [name for name in found if name not in plain]:
         of_file, value = handle["eval"][name][-1], measured(handle["eval"], name)[-1]
-        if np.isnan(value) and (name == "loss" or not np.isnan(of_file)):  # others are NaN if the labels of their task have no such metric
+        if np.isnan(value) and (name == "loss" or not np.isnan(of_file)):  # other metrics are NaN if the labels of their task do not define them
             words.append(f"{name} no number" + ("" if np.isnan(of_file) else " (one class)"))
         elif not np.isnan(value):
             words.append(f"{name} {value:.4f}")
@@ -288,7 +288,7 @@ def metrics(handle):
 
 
 def starts(group):
-    """A line for each of the last starts of a run that was taken up again."""
+    """A line for each of the last starts of a resumed run."""
     names = ("time", "first_step", "steps", "ranks", "hosts", "commit")
     if any(name not in group for name in names):
         return
@@ -322,7 +322,7 @@ def run(handle):
     if "label" in handle.attrs:
         print(f"  predictions and metrics are of the label {trspython.shown(trsdata.text(handle.attrs['label']))} alone")
     if "predictions" in handle:
-        tasks = isinstance(handle["predictions"], h5py.Group)  # then they may be any finite numbers
+        tasks = isinstance(handle["predictions"], h5py.Group)  # with tasks, predictions may be any finite numbers
         for name, item in tensors(handle["predictions"]) if tasks else [("", handle["predictions"])]:
             p, of = item[()], f" of {name}" if tasks else ""
             print(f"  {counted(len(p), 'prediction')}{of}, mean {p.mean():.4f}" if len(p) else f"  no prediction{of}")
@@ -365,7 +365,7 @@ def main():
                     problems.append(f"version {handle.attrs.get('version', 'missing')}, expected 1")
         except BrokenPipeError:
             raise
-        except (OSError, KeyError, IndexError, ValueError, TypeError, AttributeError) as error:  # what is not where or what it should be
+        except (OSError, KeyError, IndexError, ValueError, TypeError, AttributeError) as error:  # an item is missing or has another form
             problems = [str(error) if "cannot be read" in str(error) else f"cannot be read: {error}"]
         for problem in problems:
             print(f"  PROBLEM: {trspython.shown(problem)}")

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What quantised tables cost a trained model, and what they save: -task predict with one type after the other, against fp32.
+"""Measures what a trained model loses and saves with quantised tables: -task predict with several types in turn, against fp32.
 
   measure_quantisation.py --options run.opts --eval eval.h5 checkpoint.h5
   measure_quantisation.py --options run.opts --eval eval.h5 --types fp16,int8,int4 --ranks 4 --extra "-tables_output_dtype fp16" checkpoint.h5
 
-Prints a table: bytes of all tables, AUC and NE with what they lose against fp32, the largest and the mean difference of a prediction, samples/s, and the latency
-of a batch. A model of several tasks or classes is refused: it has no one prediction a sample. --json FILE keeps the numbers. Without labels in the data AUC and NE are left out. Timings mean something on an idle machine alone.
+Prints a table: bytes of all tables, AUC and NE with their loss against fp32, the largest and the mean difference of a prediction, samples/s, and
+the latency of a batch. A model of several tasks or classes is refused, because it has several predictions per sample. --json FILE writes the
+numbers to a file. Without labels in the data AUC and NE are left out. Times are only meaningful on an idle machine.
 """
 import argparse
 import json

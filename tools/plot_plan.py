@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws a sharding plan: memory and time of every rank, its slowest tables, and what the critical path is made of.
+"""Draws a sharding plan: memory and time of every rank, its slowest tables, and the parts of the critical path.
 
   plot_plan.py PLAN.json [-o PICTURE.png] [--order memory] [--top 12]
 
-PLAN.json is a -plan_output. Bars are coloured by sharding type, and the slowest tables (those that take most of one rank's
-time) are numbered in them and named beside them. Lines show the capacity, what the reservation leaves of it, mean and most.
-Beyond 64 ranks they are a heat map of hosts and local ranks, and beside it all ranks from most to least.
+PLAN.json is a -plan_output. Bars are coloured by sharding type. The slowest tables (those that take most of a rank's time)
+are numbered in the bars and named beside them. Lines show the capacity, the part that the reservation leaves, the mean and
+the maximum. Beyond 64 ranks the bars become a heat map of hosts and local ranks, with all ranks from most to least beside it.
 PICTURE may end in .png, .svg or .pdf.
 """
 import argparse

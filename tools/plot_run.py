@@ -5,8 +5,8 @@
   plot_run.py results/quickstart/train.h5 --output loss.png
   plot_run.py --label "2 ranks" --label "4 ranks" run2.h5 run4.h5 --output compare.png
 
-Dashed vertical lines are where a run was taken up again. Of several runs the first is drawn widest, so that equal curves
-show, too. What a run does not have gets no panel. PICTURE may end in .png, .svg or .pdf.
+Dashed vertical lines show where a run was resumed. If there are several runs, the first is drawn widest, so that equal curves
+are visible, too. Panels without data are left out. PICTURE may end in .png, .svg or .pdf.
 """
 import argparse
 import os

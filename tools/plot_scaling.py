@@ -4,9 +4,9 @@
 
   plot_scaling.py results/scaling/strong.csv results/scaling/weak.csv --output scaling.png
 
-Columns used: study (strong or weak), ranks, samples_per_s; several rows of one (study, ranks) count by their median.
-Strong scaling divides one global batch over more ranks, weak scaling gives each rank the same batch; in both the ideal
-is that samples/s grow with the ranks. Speed-up and efficiency are against the smallest number of ranks.
+It uses the columns study (strong or weak), ranks and samples_per_s. Several rows of one (study, ranks) count by their median.
+Strong scaling divides one global batch over more ranks; weak scaling gives each rank the same batch. In both, samples/s
+ideally grow with the ranks. Speed-up and efficiency are relative to the smallest number of ranks.
 """
 import argparse
 import csv

@@ -4,9 +4,9 @@
 
   PEER_PYTHON tools/record_group_metrics_peer.py regression/golden/train/units_group_metrics.h5
 
-It needs torch, torchrec, scikit-learn and h5py. Without ties the numbers are TorchRec's. With ties its own depend on the order of the samples, so
-they are scikit-learn's (GAUC, NDCG), and means over every order of the ties (recall, hit rate, precision). TorchRec counts groups without a
-positive as 0 in NDCG, and so do these numbers; the test divides by all groups to compare.
+It needs torch, torchrec, scikit-learn and h5py. Without ties the numbers are TorchRec's. With ties TorchRec's numbers depend on the order of the
+samples. There the numbers are scikit-learn's (GAUC, NDCG), and means over every order of the ties (recall, hit rate, precision). TorchRec counts
+groups without a positive as 0 in NDCG, and so do these numbers; the test divides by all groups to compare.
 """
 import itertools
 import sys
@@ -54,7 +54,7 @@ def of_torchrec(p, y, w, group):
 
 
 def of_orders(p, y, w, k):
-    """Of one group, means over every order of equal predictions: positive weight and weight of the first k, and whether a positive is there."""
+    """For one group, means over every order of equal predictions: positive weight and weight of the first k, and whether they contain a positive."""
     blocks = [np.flatnonzero(p == value) for value in np.unique(p)[::-1]]
     sums, orders = np.zeros(3), 0
     for choice in itertools.product(*(itertools.permutations(block) for block in blocks)):

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Records what TorchRec's RecMetrics report while a training goes on: the expected numbers of unit/train/test_running_metrics.c.
+"""Records the output of TorchRec's RecMetrics during a training: the expected numbers of unit/train/test_running_metrics.c.
 
   PEER_PYTHON tools/record_metrics_peer.py record metrics.npz
   python3 tools/record_metrics_peer.py convert metrics.npz regression/golden/train/units_running_metrics.h5
 
-The first needs torch and torchrec, the second h5py: they need not live in one environment. Each group holds in/predictions and in/labels [updates, global batch], the attributes window_size and
-compute_every, and out/<window_|lifetime_><metric> [rows]: the values after every compute_every-th update.
+The first command needs torch and torchrec, the second needs h5py, so they may run in different environments. Each group holds in/predictions
+and in/labels [updates, global batch], the attributes window_size and compute_every, and out/<window_|lifetime_><metric> [rows]: the values
+after every compute_every-th update.
 """
 import argparse
 import importlib.abc
@@ -16,12 +17,13 @@ import types
 
 import numpy as np
 
-# name: updates, global batch, window, compute_every; the window holds whole batches, so that TorchRec's and ours are the same samples
+# name: updates, global batch, window, compute_every; the window holds whole batches, so TorchRec and trshard use the
+# same samples
 CASES = {"within": (6, 24, 240, 2), "slides": (30, 24, 96, 5), "one_batch": (9, 48, 48, 1), "wide": (12, 240, 720, 4), "rare": (16, 24, 72, 4)}
 
 
 def draw(name, updates, batch, seed):
-    """fp32 predictions without ties, labels that go with them; `rare` has windows of one class."""
+    """fp32 predictions without ties, and matching labels; `rare` has windows of one class."""
     rng = np.random.default_rng(seed)
     p = rng.permutation(updates * batch * 8)[:updates * batch].reshape(updates, batch)
     p = ((p + 0.5) / (updates * batch * 8)).astype(np.float32)
@@ -39,7 +41,7 @@ class Anything(type):
 
 
 class NoFbgemm(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Metrics need no embedding kernels: where fbgemm_gpu does not load (a build for another torch), anything stands in for it."""
+    """Replaces fbgemm_gpu if it does not load, as with a build for another torch: metrics need no embedding kernels."""
 
     def find_spec(self, name, path=None, target=None):
         return importlib.machinery.ModuleSpec(name, self, is_package=True) if name.split(".")[0] == "fbgemm_gpu" else None

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """record_planner_optimum.py TRSHARD OUTPUT.json [--problems 12] [--limit 300]: shortest critical paths of tiny problems, by an exact solver.
 
-The problems are tiny(0), tiny(1), ... of regression/planner/problems.py. Their search space, as trshard writes it, becomes a mixed-integer
-program: an option for each table, shards on devices (whole hosts where the option asks for them), memory, and for each part of the critical
-path a maximum over devices. HiGHS (Huangfu and Hall, Math. Programming Computation 10, 2018) solves it; scipy >= 1.9 brings it. A problem that is
-not solved to 0.1 % in the limit is left out. regression/planner/optimal.py compares with the recorded numbers.
+The problems are tiny(0), tiny(1), ... of regression/planner/problems.py. trshard writes their search space, from which the tool makes a
+mixed-integer program. Its variables are an option for each table, and the shards on each device (whole hosts if the option requires them). It
+has limits of memory, and a maximum over devices for each part of the critical path. HiGHS (Huangfu and Hall, Math. Programming Computation 10,
+2018), which scipy >= 1.9 contains, solves it. A problem that is not solved to 0.1 % within the limit is left out.
+regression/planner/optimal.py compares with the recorded numbers.
 """
 import argparse
 import collections
@@ -48,7 +49,7 @@ PARTS = ("fwd_compute", "bwd_compute", "fwd_comms", "bwd_comms")
 
 
 def place(program, option, chosen, world, group):
-    """Columns for where the option's shards lie: {device: [(column, shards of it there)]}."""
+    """Columns for the places of an option's shards: {device: [(column, number of its shards there)]}."""
     n, at = len(option["shards"]), collections.defaultdict(list)
     if option["partition_by"] == "uniform":
         for r in range(world):
@@ -76,7 +77,7 @@ def place(program, option, chosen, world, group):
 
 
 def build(space, options):
-    """The program of a search space: all shards of an option are taken to be as its largest one."""
+    """The program of a search space. All shards of an option count like its largest shard."""
     world, group = options["topology_world_size"], options["topology_local_world_size"]
     program, maxima, loads = Program(), {}, collections.defaultdict(list)
     memory = {kind: [[] for _ in range(world)] for kind in ("hbm", "ddr")}

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Records TorchRec's plan and search space of a dry run: PEER_PYTHON tools/record_planner_peer.py CASE.opts... writes CASE.plan.json, CASE.space.json beside each.
 
-Takes the options below of an option file and refuses others. regression/golden/planner/README.md says what the files hold; of its older cases this writes
-qcomm_0 and qcomm_1 as they are.
+Accepts the options below of an option file and refuses others. regression/golden/planner/README.md describes the files. Of the older cases there,
+this tool writes qcomm_0 and qcomm_1 without differences.
 """
 import json
 import logging
@@ -41,7 +41,7 @@ def read(path):
 
 
 def registry_of(options):
-    """As a user composes one from configurations for an exchange each."""
+    """As a user composes it from one configuration for each exchange."""
     registry = {}
     for name, op in OPS.items():
         precision = {way: options.pop(f"-qcomm_{name}_{way}_precision", options.get(f"-qcomm_{way}_precision", "fp32")) for way in ("forward", "backward")}

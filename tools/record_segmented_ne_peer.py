@@ -6,7 +6,7 @@
 
 It needs torch, torchrec and h5py. Each group holds in/predictions, labels, weights and group [samples], the attributes
 num_groups and window, and out/lifetime and out/window [num_groups]: NE of all samples, and of the last `window`. A segment
-without samples is NaN. One of a single class has a mean label of 1e-12 or 1 - 1e-12, and so a very large NE.
+without samples is NaN. A segment of a single class has a mean label of 1e-12 or 1 - 1e-12, and therefore a very large NE.
 """
 import sys
 
@@ -22,7 +22,7 @@ CASES = {"few": (8, 3, 2, False, ()), "weighted": (10, 5, 4, True, ()), "with_em
 
 
 def draw(seed, batches, segments, weighted, empty):
-    """fp32 predictions without ties, labels that go with them, weights, groups; samples of group 1 are all negative."""
+    """fp32 predictions without ties, matching labels, weights, groups; samples of group 1 are all negative."""
     rng, n = np.random.default_rng(seed), batches * BATCH
     p = ((rng.permutation(n) + 0.5) / n).astype(np.float32)
     group = rng.choice(np.setdiff1d(np.arange(segments), empty), n).astype(np.int64)

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Writes one HTML page about a run or a plan: summary, curves, stages, memory, plan and configuration.
 
-  report.py run.h5 -o report.html           a run of -output, with the plan in it
+  report.py run.h5 -o report.html           a run's -output, which contains the plan
   report.py plan.json -o report.html        a -plan_output
-  report.py run.h5 --trace trace.json       link the trace that lies elsewhere than -trace said
+  report.py run.h5 --trace trace.json       link a trace that is not at the place of the run's -trace option
 
-The page needs nothing else: pictures are in it, and no browser that shows it asks the network for anything. Tables sort by a
-click on a column's head. Event files for TensorBoard are made by tensorboard_events.py.
+The page contains its pictures, and a browser needs no network to show it. A click on a column's head sorts a table.
+tensorboard_events.py makes event files for TensorBoard.
 """
 import argparse
 import base64
@@ -69,12 +69,12 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-s
 
 
 def escape(text):
-    """For element and attribute; control characters, which HTML forbids, as U+FFFD."""
+    """Escapes text for elements and attributes. Control characters, which HTML forbids, become U+FFFD."""
     return html.escape("".join(c if c in "\n\t" or (c.isprintable() and not 0xD800 <= ord(c) < 0xE000) else "\ufffd" for c in str(text)), quote=True)
 
 
 class Page:
-    """Sections of HTML, in order; add() takes text that is escaped already."""
+    """Sections of HTML, in order; add() takes escaped text."""
 
     def __init__(self, title, below):
         self.title, self.below, self.sections = title, below, []
@@ -108,13 +108,13 @@ class Page:
 
 
 class Number:
-    """A cell that sorts by a number and shows a text; nothing, where the number is none."""
+    """A cell that sorts by a number and shows a text; it is empty if there is no number."""
 
     def __init__(self, value, text=None):
         self.value, self.text = value, (f"{value:.6g}" if text is None else text) if np.isfinite(value) else ""
 
 
-CLASS = ("", ' class="n"')  # of text, of numbers
+CLASS = ("", ' class="n"')  # of cells with text, of cells with numbers
 CLASS_WIDE = ("", ' class="wide"')
 
 
@@ -126,7 +126,7 @@ def cell(value):
 
 
 def table(name, heads, rows):
-    """Sorted by a click on a head. A Number sorts as such, all else as text."""
+    """A table that a click on a head sorts. A Number is sorted as a number, all else as text."""
     if not rows:
         return ""
     head = "".join(f'<th scope="col"{CLASS[isinstance(value, Number)]}><button type="button">{escape(h)}</button></th>'
@@ -145,7 +145,7 @@ def note(text):
 
 
 def picture(figure, words, wide=False):
-    """A figure as SVG in the page itself; heavy ones as PNG."""
+    """A figure as SVG in the page itself; large figures as PNG."""
     matplotlib.rcParams["svg.hashsalt"] = "trshard"
     data, kind = io.BytesIO(), "svg+xml"
     figure.savefig(data, format="svg", metadata={"Date": None})
@@ -263,7 +263,7 @@ def memory_table(run):
 
 
 def trace_link(run, given, output):
-    """A link relative to the page, where a trace file exists: as -trace said, or beside the run."""
+    """A link, relative to the page, to the trace file, if it exists at the place that -trace names, or beside the run."""
     path = given or run.option("-trace")
     if not path:
         return ""

@@ -7,19 +7,19 @@
   sweep.py table FOLDER                                  scores of all trials, the best first, and the winner
   sweep.py plot FOLDER --output sweep.png
 
-Every trial gets one value of each --try. Values are words; if there is only one word, commas in it part values, too.
-Round 0 trains all trials for a part of the steps. Each next round goes on with the best third of them (--keep), from
-their checkpoints, for three times the steps; the last round has --steps. The score is a metric of the evaluation at the
-end of a round: by default auc, or loss if a model with -tasks has no auc. --metric click_ne takes the metric of the task
-click, and --metric train_loss the loss of the training itself.
+Every trial gets one value of each --try. Values are words; if there is only one word, commas in it also separate values.
+Round 0 trains all trials for a part of the steps. Each next round continues the best third of them (--keep) from their
+checkpoints, for three times as many steps; the last round has --steps. The score is a metric of the evaluation at the
+end of a round: by default auc, or loss if a model with -tasks has no auc. --metric click_ne uses the metric of the task
+click, and --metric train_loss uses the training's own loss.
 
-A training that ends by itself before a round does (-epochs, early stopping) keeps its last score for that round and all
-later ones. Its log then says which rounds it cannot reach. A trial without a score counts as the worst, and a metric that
-is no number is no score: NaN, or auc, auprc and ne of labels of one class. The sweep ends with an error if no trial has a
-score of some round.
+A training may end by itself before its round does (-epochs, early stopping). It then keeps its last score for this round
+and all later rounds, and its log says which rounds it cannot reach. A trial without a score counts as the worst. A metric
+without a number gives no score: NaN, or auc, auprc and ne if all labels are of one class. The sweep ends with an error if
+no trial has a score of some round.
 
-jobs/sweep.sbatch runs the trials. It calls "sweep.py options FOLDER ROUND PLACE" for the options of the trial that has
-this place among those that are left, "sweep.py ended FOLDER ROUND TRIAL CODE" after the trial's run, and at last
+jobs/sweep.sbatch runs the trials. It calls "sweep.py options FOLDER ROUND PLACE" to get the options of the trial at this
+place among the remaining trials. After the trial's run it calls "sweep.py ended FOLDER ROUND TRIAL CODE", and at last
 "sweep.py end FOLDER", which prints the table and the winner, and writes both to FOLDER/winner.json.
 """
 import argparse
@@ -48,7 +48,7 @@ import trsfile
 import trsoptions
 import trsread
 
-UPWARDS = r"(.+_)?(auc|auprc|accuracy)|gauc|.+_at_\d+"  # metrics of which more is better, as words before them name tasks and groups
+UPWARDS = r"(.+_)?(auc|auprc|accuracy)|gauc|.+_at_\d+"  # metrics of which more is better; words before them are names of tasks and groups
 DOWNWARDS = r"(.+_)?(loss|ne|mse|rmse|mae)"
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -62,7 +62,7 @@ def values_of(text):
 
 
 def make_rounds(n_trials, keep, steps, n_rounds):
-    """Trials and steps of each round: shares of keep, the last round with all steps."""
+    """Trials and steps of each round: each round keeps a share of the trials, and the last round has all steps."""
     trials = [max(1, math.ceil(n_trials * keep**r - 1e-9)) for r in range(n_rounds)]
     trials = trials[:trials.index(1) + 1] if 1 in trials else trials
     return [{"trials": n, "steps": max(1, round(steps * keep ** (len(trials) - 1 - r)))} for r, n in enumerate(trials)]
@@ -105,7 +105,7 @@ def run_file(folder, trial):
 
 
 def evaluations(folder, trial):
-    """The names of what a trial's evaluations have; none before the first."""
+    """The names of the metrics in a trial's evaluations; none before the first evaluation."""
     try:
         with h5py.File(run_file(folder, trial)) as h:
             return sorted(h.get("eval", ()))
@@ -124,7 +124,7 @@ def epochs_end(folder, trial):
 
 
 def own_end(folder, trial, steps, last):
-    """The step at which a trial ends that may train up to `steps`: its own end counts for all later rounds. last: its last step with a value."""
+    """The step at which a trial of at most `steps` steps ends. A trial's own end counts for all later rounds. last: its last step with a value."""
     with h5py.File(run_file(folder, trial)) as h:
         well = ended_note(folder, trial)
         by_itself = "stopped_early" in h.attrs or (well["code"] == 0 and well["steps"] >= steps)
@@ -132,7 +132,7 @@ def own_end(folder, trial, steps, last):
 
 
 def curve(folder, trial, metric):
-    """Steps and values of the metric, as far as the trial has come; samples/s."""
+    """The steps and values of the metric so far, and samples/s."""
     group, key = ("train", "loss") if metric == "train_loss" else ("eval", metric)
     try:
         with h5py.File(run_file(folder, trial)) as h:
@@ -145,7 +145,7 @@ def curve(folder, trial, metric):
 
 
 def no_number(folder, trial, metric):
-    """Why a metric is no number: the file has one for labels of one class."""
+    """Why a metric has no number: the file has a value, but labels are of one class, or the value is not finite."""
     if metric == "train_loss":
         return "not finite"
     with h5py.File(run_file(folder, trial)) as h:
@@ -153,8 +153,8 @@ def no_number(folder, trial, metric):
 
 
 def scored(folder, trial, metric, steps):
-    """The metric at a round's end, or None and the reason why there is none. The training's loss
-    counts by the mean of the round's last tenth."""
+    """The metric at a round's end, or None and the reason why there is none. For the training's loss it is
+    the mean of the round's last tenth."""
     at, values, _ = curve(folder, trial, metric)
     if len(at):
         steps = own_end(folder, trial, steps, at[-1] + (metric == "train_loss"))
@@ -182,21 +182,21 @@ def score(folder, trial, metric, steps):
 
 
 def reason(folder, sweep, trial, r):
-    """Why a trial has no score of round r, and where its log is; empty where it has one."""
+    """Why a trial has no score of round r, and the place of its log; empty if it has a score."""
     log = os.path.join(folder, f"trial-{trial}", "log")
     why = scored(folder, trial, sweep["metric"], sweep["rounds"][r]["steps"])[1]
     return why + (f"; its log is {os.readlink(log) if os.path.islink(log) else log}" if why and os.path.lexists(log) else "")
 
 
 def ranking(folder, sweep, trials, r):
-    """These trials by their score of round r, the best first. Those without one come last."""
+    """These trials by their score of round r, the best first. Trials without a score come last."""
     sign = -1 if sweep["upwards"] else 1
     scores = {t: score(folder, t, sweep["metric"], sweep["rounds"][r]["steps"]) for t in trials}
     return sorted(trials, key=lambda t: (scores[t] is None, sign * (scores[t] or 0), t)), scores
 
 
 def alive(folder, sweep, r):
-    """The trials of round r: the best of the round before, so far as it has scores."""
+    """The trials of round r: the best of the round before, as far as it has scores."""
     trials = list(range(len(sweep["trials"])))
     for before in range(r):
         order, scores = ranking(folder, sweep, trials, before)
@@ -211,7 +211,7 @@ def without_score(folder, sweep, trials, r):
 
 
 def check_round(folder, sweep, r):
-    """Says which trials of round r have no score, and ends the program where none has one."""
+    """Prints which trials of round r have no score, and ends the program if no trial has a score."""
     trials = alive(folder, sweep, r)
     for line in without_score(folder, sweep, trials, r):
         print(line, file=sys.stderr)
@@ -230,7 +230,7 @@ def option_text(trial):
 
 
 def options(args):
-    """Prints a trial's folder, number and options. Ends with 3 where no trial has this place."""
+    """Prints a trial's folder, number and options. Ends with 3 if no trial has this place."""
     sweep = load(args.folder)
     if not 0 <= args.round < len(sweep["rounds"]):
         trsdata.fail(f"{args.folder} has rounds 0 to {len(sweep['rounds']) - 1}, not {args.round}")
@@ -253,7 +253,7 @@ def options(args):
 
 
 def check(args):
-    """Whether a round that is over has a score."""
+    """Whether a finished round has a score."""
     check_round(args.folder, load(args.folder), args.round)
 
 
@@ -266,7 +266,7 @@ def ended_file(folder, trial):
 
 
 def ended_note(folder, trial):
-    """The last round for which a trial's run has ended, its steps, and the exit code; round -1 while the first run is under way."""
+    """The last round for which a trial's run has ended, its steps, and the exit code; round -1 before the end of the first run."""
     try:
         with open(ended_file(folder, trial), encoding="utf-8") as file:
             return json.load(file)
@@ -280,7 +280,7 @@ def note_end(folder, trial, **note):
 
 
 def ended(args):
-    """Notes that a trial's run of a round is over; prints its score, and the rounds that it cannot reach."""
+    """Notes that a trial's run of a round has ended; prints its score, and the rounds that it cannot reach."""
     sweep, end = load(args.folder), epochs_end(args.folder, args.trial)
     note_end(args.folder, args.trial, round=args.round, steps=sweep["rounds"][args.round]["steps"], code=args.code)
     found = score(args.folder, args.trial, sweep["metric"], sweep["rounds"][args.round]["steps"])
@@ -301,7 +301,7 @@ def checkpoint_of(folder, trial):
 
 
 def winner(folder, sweep):
-    """The trial that has won, its score and its model; None before the last round has a score."""
+    """The winning trial, its score and its model; None before the last round has a score."""
     found, order = states(folder, sweep)
     scores, last, state = found[order[0]]
     if state != "finished" or any("under way" in entry[2] for entry in found.values()):
@@ -311,7 +311,7 @@ def winner(folder, sweep):
 
 
 def end(args):
-    """Marks a sweep as over, and prints its table with its winner, or the reason why it has none."""
+    """Marks a sweep as ended, and prints its table with its winner, or the reason why it has none."""
     sweep = load(args.folder)
     for t in range(len(sweep["trials"])):  # if a node failed, its trial could not note its end
         if os.path.isdir(os.path.join(args.folder, f"trial-{t}")):
@@ -337,7 +337,7 @@ def submit(args, sbatch_options):
 
 
 def states(folder, sweep):
-    """Of each trial its scores, its last round and how it ended; then the trials in order, the best first."""
+    """For each trial its scores, its last round and how it ended; then the trials in order, the best first."""
     n_rounds, n_trials = len(sweep["rounds"]), len(sweep["trials"])
     left = [alive(folder, sweep, r) for r in range(n_rounds)]
     scores = [[score(folder, t, sweep["metric"], sweep["rounds"][r]["steps"]) if t in left[r] else None for r in range(n_rounds)] for t in range(n_trials)]
@@ -390,7 +390,8 @@ def plot(args):
     figure, axes = plt.subplots(figsize=(8.5, 4.8), layout="constrained")
     colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"]
     curves = [(place, t, *curve(args.folder, t, sweep["metric"])[:2]) for place, t in enumerate(order)]
-    # The axis covers the better half: a trial that diverged would flatten the others. One that is not to be seen there has no name.
+    # The axis covers the better half, because a trial that diverged would flatten the others. Trials outside of it get
+    # no name.
     shown = [value for place, _, _, values in curves if place <= len(order) // 2 for value in values if math.isfinite(value)]
     if not shown:
         trsdata.fail(f"{args.folder}: no trial has results yet")

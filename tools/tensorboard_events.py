@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes a run's curves as event files for TensorBoard, which needs nothing of TensorBoard here.
+"""Writes a run's curves as event files for TensorBoard. The tool itself does not need TensorBoard.
 
   tensorboard_events.py results/quickstart/train.h5 events/
   tensorboard --logdir events/
 
-events/ gets a folder for each kind of series, so that TensorBoard draws one metric's in one panel: train (loss, learning
-rates, samples/s, metrics of the window), lifetime (metrics since the weights' beginning), eval. Each point has the step and,
-as far as the run tells, the time. Several runs: a folder of their own each. A second call for the same run replaces its files.
+events/ gets a folder for each kind of series, so that TensorBoard draws the curves of one metric in one panel: train (loss,
+learning rates, samples/s, metrics of the window), lifetime (metrics since the weights' beginning), eval. Each point has the
+step and, as far as the run has it, the time. Use a separate folder for each run. A second call for the same run replaces its
+files.
 """
 import argparse
 import os
@@ -51,7 +52,7 @@ def record(data):
 
 
 def varint(n):
-    n &= (1 << 64) - 1  # two's complement, as protobuf has it
+    n &= (1 << 64) - 1  # two's complement, as in protobuf
     out = bytearray()
     while True:
         out.append(n & 0x7F | (0x80 if n > 0x7F else 0))
@@ -69,7 +70,7 @@ def field(number, value):
 
 
 def event(time, step, *what):
-    """Event: wall_time (1, double), step (2), and what it says."""
+    """Event: wall_time (1, double), step (2), and the content."""
     return record(b"\x09" + struct.pack("<d", time) + (field(2, step) if step else b"") + b"".join(what))
 
 
@@ -91,7 +92,7 @@ def words(tag, text):
 
 
 def series_of(run):
-    """{folder: [(tag, steps, values)]} with a step: updates done."""
+    """{folder: [(tag, steps, values)]}, where a step is the number of updates done."""
     after = run.updates()
     found = {"train": [(tag, after, run["train/" + tag]) for tag in ("loss", "dense_learning_rate", "embedding_learning_rate", "samples_per_s")],
              "lifetime": [], "eval": [("loss", run["eval/step"], run["eval/loss"])]}
@@ -106,7 +107,7 @@ def series_of(run):
 
 
 def events_of(run, series, began, text):
-    """The bytes of an event file: points in the order of steps; NaN, which says that nothing was recorded, is left out."""
+    """The bytes of an event file: points in the order of steps, without NaN, which means that nothing was recorded."""
     points = []
     for tag, steps, values in series:
         times = np.where(np.isfinite(run.times_at(steps)), run.times_at(steps), began)
@@ -116,7 +117,7 @@ def events_of(run, series, began, text):
 
 
 def configuration(run):
-    """The given options as a table of Markdown, which TensorBoard shows."""
+    """The options that were set, as a table of Markdown, which TensorBoard shows."""
     given = [(option, value) for option, value, where in run.options() if where != "default"]
     return "| option | value |\n| --- | --- |\n" + "\n".join("| `{}` | `{}` |".format(*(word.replace("|", "\\|").replace("`", "'") for word in pair)) for pair in given) if given else ""
 
@@ -128,7 +129,8 @@ def write(run, folder):
     for name, series in series_of(run).items():
         place = os.path.join(folder, name)
         os.makedirs(place, exist_ok=True)
-        # TensorBoard takes any file with "tfevents" in its name, and a run's file keeps its name, so that it is replaced.
+        # TensorBoard reads any file with "tfevents" in its name. A run's file always has the same name, so that it is
+        # replaced.
         path = os.path.join(place, f"events.out.tfevents.{int(began)}.trshard.{run.attrs.get('run_id', 'run')}")
         with trsfile.whole(path, "wb") as out:
             out.write(events_of(run, series, began, configuration(run) if name == "train" else ""))

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The cache of rows that compute kernel fused_uvm_caching has, on a sample of its sets (rule: src/compute/cache.h).
+"""Simulates the row cache of the compute kernel fused_uvm_caching, on a sample of its sets (rule: src/compute/cache.h).
 
-A row may lie only in the 32 lines of its set, and sets never look at each other. So some of the sets, chosen by the hash
-that spreads rows over them, tell the hit rate of all, and a simulation of them needs memory for their lines alone.
+A row can only be in the 32 lines of its set, and sets are independent. So a sample of the sets gives the hit rate of all
+sets, and the simulation needs memory only for the sample's lines. The hash that spreads rows over sets selects the sample.
 """
 import numpy as np
 
 WAYS = 32
-NEVER = np.iinfo(np.int64).max  # the cost of a line that may not be replaced
+NEVER = np.iinfo(np.int64).max  # cost of a line that must not be replaced
 
 
 def hash_of(ids):
-    """murmur3's 64-bit finaliser, whose remainder by the number of sets is a row's set."""
+    """murmur3's 64-bit finaliser. Its remainder by the number of sets is a row's set."""
     h = np.asarray(ids).astype(np.uint64)
     h ^= h >> np.uint64(33)
     h *= np.uint64(0xFF51AFD7ED558CCD)
@@ -29,7 +29,7 @@ class Cache:
 
     sampled    share of the sets that is simulated, at least one set
     algorithm  lru or lfu
-    ahead      filled one batch ahead (-pipeline prefetch_sparse_dist): lru keeps the lines of the batch in flight
+    ahead      whether it is filled one batch ahead (-pipeline prefetch_sparse_dist): lru then keeps the lines of the batch in flight
     """
 
     def __init__(self, rows, load_factor, sampled=1.0, algorithm="lru", ahead=False):
@@ -42,11 +42,11 @@ class Cache:
 
     @property
     def hit_rate(self):
-        """The share of a batch's distinct ids that were there before it, as /cache of a run's results counts it."""
+        """The share of a batch's distinct ids that were in the cache before the batch, as /cache of a run's results counts it."""
         return 1 - self.missed / self.distinct if self.distinct else 0.0
 
     def batch(self, ids, hashes, count_of=None):
-        """Fills the cache for a batch. ids: the distinct ones, ascending; count_of(ids): how often each was asked for until now (lfu)."""
+        """Fills the cache for a batch. ids: the distinct ids, ascending. count_of(ids): the number of lookups of each id until now (lfu)."""
         place = (hashes % np.uint64(self.n_sets)).astype(np.int64)
         if self.n_sampled < self.n_sets:
             chosen = place < self.n_sampled
@@ -62,7 +62,7 @@ class Cache:
             self._insert(ids[~hit], place[~hit], count_of)
 
     def _insert(self, ids, place, count_of):
-        """Gives lines to the misses, set by set, in the order of the rule."""
+        """Gives lines to the missing rows, set by set, in the order of the rule."""
         count = count_of(ids) if self.lfu else np.zeros(len(ids), np.int64)
         order = np.lexsort((ids, -count, place))
         ids, place, count = ids[order], place[order], count[order]

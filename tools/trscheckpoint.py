@@ -13,17 +13,17 @@ import trsdata
 from trsformats import FormatError, NUMPY, Tensor, count, strips
 
 FORMAT, VERSION = "trshard-checkpoint", 1
-PART_BYTES = 64 << 20  # of what one checksum covers
-SEALED_BYTES = 2048  # attributes from here on have a checksum
+PART_BYTES = 64 << 20  # bytes that one checksum covers
+SEALED_BYTES = 2048  # attributes of at least this size have a checksum
 DEFAULTS = {"step": 0, "epoch": 0, "samples_seen": 0, "run_step": 0, "global_batch": 0, "options": "", "plan": "{}"}
 STATES = re.compile(r"dense_optimizer/.*|embedding/.+/(?!weight$)[^/]+")  # a table's name may have slashes
-FREQUENCY = "dense_optimizer/candidates/frequency"  # of -softmax_logq streaming: the state of no weight
-AVERAGE = re.compile(r"dense_optimizer/(.+)/ema")  # of the weight dense/..., with -ema_decay
+FREQUENCY = "dense_optimizer/candidates/frequency"  # state of -softmax_logq streaming, which belongs to no weight
+AVERAGE = re.compile(r"dense_optimizer/(.+)/ema")  # average of the weight dense/..., with -ema_decay
 NO_CHECKSUMS = "libxxhash is not installed: checksums are neither verified nor written"
 
 
 class Hash:
-    """XXH3-64 of what update() is given, as the signed number that a checkpoint holds."""
+    """XXH3-64 of the bytes given to update(), as the signed number that a checkpoint holds."""
     library = None
 
     @classmethod
@@ -78,13 +78,13 @@ def plain_attributes(where, item):
 
 
 def predicting(tensors):
-    """The tensors by path that a model predicts with: no states, and of a weight its average, where the training has one (-ema_decay)."""
+    """The tensors by path that a model predicts with: no states, and for a weight its average, if the training has averages (-ema_decay)."""
     averages = {"dense/" + found[1]: tensors[path] for path, found in ((path, AVERAGE.fullmatch(path)) for path in tensors) if found}
     return {path: averages.get(path, tensor) for path, tensor in tensors.items() if not STATES.fullmatch(path)}
 
 
 def without_averages(model):
-    """The text of a model whose checkpoint has no averages: without -ema_decay, which would ask for them."""
+    """The options of a model whose checkpoint has no averages: without -ema_decay, which would require them."""
     return "".join(line for line in model.splitlines(True) if line.split()[:1] != ["-ema_decay"])
 
 
@@ -92,10 +92,12 @@ def without_averages(model):
 
 
 class Checkpoint:
-    """tensors: a trsformats.Tensor for each path; predicting: those of predictions. attributes, of_tensors[path]: what the root and each tensor say of themselves."""
+    """tensors: a trsformats.Tensor for each path. predicting: the tensors for predictions. attributes, of_tensors[path]:
+    the attributes of the root and of each tensor.
+    """
 
     def __init__(self, path, stack, quantised=False):
-        """quantised: take tables of quantised rows, too, as bytes."""
+        """quantised: also accept tables of quantised rows, as bytes."""
         self.path, self.quantised = path, quantised
         self.file = stack.enter_context(trsdata.opened(path))
         found, version = plain(self.file.attrs.get("format", "none")), plain(self.file.attrs.get("version", 0))
@@ -130,14 +132,14 @@ class Checkpoint:
             yield (item[first:first + n] if item.shape else item[()]).astype(NUMPY[dtype], copy=False)
 
     def _mapped(self, item, dtype):
-        """The dataset as memory of the file, where it lies there in one piece as it is; else None."""
+        """The dataset as memory of the file, if it is stored there unchanged in one piece; else None."""
         offset = item.id.get_offset()
         if item.chunks or offset is None or item.dtype != np.dtype(NUMPY[dtype]):
             return None
         return np.memmap(self.path, NUMPY[dtype], "c", offset, item.shape)
 
     def verify(self, progress):
-        """Do the checksums hold? A file without any passes."""
+        """Whether the checksums hold. A file without checksums passes."""
         sums = self.file.get("checksums")
         if sums is None or not Hash.available():
             return
@@ -175,7 +177,7 @@ def opened(path, quantised=False):
     with contextlib.ExitStack() as stack:
         try:
             checkpoint = Checkpoint(path, stack, quantised)
-        except (OSError, KeyError, RuntimeError, ValueError) as error:  # h5py raises them of damaged files
+        except (OSError, KeyError, RuntimeError, ValueError) as error:  # h5py raises these for damaged files
             if getattr(error, "errno", None):
                 raise
             text = str(error).splitlines()[0]
@@ -183,11 +185,11 @@ def opened(path, quantised=False):
         yield checkpoint
 
 
-# --- what makes a model ---
+# --- the definition of a model ---
 
 
 def _layers(found, module, parameters, source_name, more=()):
-    """Layers of a module from 0 on, with every parameter, and those of `more` that are there: {index: {parameter: shape}}."""
+    """Layers of a module from 0 on, with every parameter, and with the existing ones of `more`: {index: {parameter: shape}}."""
     layers = {}
     for path, tensor in found.items():
         words = path.split("/")
@@ -207,11 +209,11 @@ def _expect(path, tensor, expected, source_name):
         raise FormatError(f"tensor {source_name(path)} (/{path}) has shape {list(tensor.shape)}, expected {list(expected)}")
 
 
-NORMS = ("norm_weight", "norm_bias", "swish_weight", "swish_bias")  # of layer norms behind a layer
+NORMS = ("norm_weight", "norm_bias", "swish_weight", "swish_bias")  # parameters of layer norms after a layer
 
 
 def check_model(found, source_name):
-    """Do these tensors, by path, make a model? Raises FormatError, naming a tensor by source_name(path)."""
+    """Checks that these tensors, by path, make a model. Raises FormatError, naming a tensor by source_name(path)."""
     for path, tensor in found.items():
         table = path.startswith("embedding/") and path.endswith("/weight")
         wanted = ("F32", "F16", "BF16")
@@ -255,7 +257,7 @@ def _check_state(found, path, tensor, source_name):
 
 
 def attribute_bytes(value):
-    """An attribute's bytes as they lie in the file."""
+    """An attribute's bytes as they are stored in the file."""
     if isinstance(value, str):
         return np.frombuffer(value.encode() or b"\0", np.uint8)
     kind = np.int64 if all(isinstance(part, int) for part in (value if isinstance(value, list) else [value])) else np.float64
@@ -263,7 +265,7 @@ def attribute_bytes(value):
 
 
 def set_attributes(item, attributes, sums):
-    """Writes them as trshard does, and the checksums of large ones beside the checksums `sums` (None: none)."""
+    """Writes attributes as trshard does, and the checksums of large ones beside the checksums `sums` (None: none)."""
     for name, value in attributes.items():
         data = attribute_bytes(value)
         if isinstance(value, str):
@@ -332,7 +334,7 @@ def _write_tensor(file, path, tensor, attributes, where, progress):
 
 
 def write(path, tensors, attributes, of_tensors, source_name, progress):
-    """A new checkpoint under its name, complete, or none."""
+    """A new checkpoint, which gets its name only when it is complete."""
     out = trsdata.AtomicFile(path)
     try:
         for name, tensor in tensors.items():
@@ -346,7 +348,7 @@ def write(path, tensors, attributes, of_tensors, source_name, progress):
 
 
 def check_output(path, is_folder, force):
-    """Why this output cannot be written; None: it can."""
+    """Why this output cannot be written; None if it can."""
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         return f"{folder} is no folder to write in"
