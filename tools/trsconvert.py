@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the converters of big inputs share: lines of text in blocks, fields and numbers without a loop over rows, the hash of
-text, and a conversion that is done part by part, may be killed, and ends with a complete file or none.
+"""Shared by the converters of large inputs: lines of text in blocks, fields and numbers without a loop over rows, the hash of text, and a
+conversion in parts, which may be killed and ends with a complete file or none.
 
-A converter turns each block of its input into the arrays that trsdata.DatasetWriter.append() takes. convert() keeps them as a
-part in OUTPUT.parts/ and notes in its state file that the block is done. join() puts the parts in order into the outputs.
+A converter turns each block of its input into the arrays that trsdata.DatasetWriter.append() takes. convert() stores them as a
+part in OUTPUT.parts/ and notes in its state file that the block is done. join() writes the parts in order to the outputs.
 """
 import contextlib
 import gzip
@@ -24,15 +24,15 @@ import trsfile
 
 TAB, NEWLINE, RETURN, QUOTE, MINUS = 9, 10, 13, 34, 45
 HEADER_BYTES = 1 << 24  # a first line longer than this is not a header
-OPEN_BLOCKS = 16  # a quoted field over more blocks than this was never closed
-MOST_BACKUPS = 10  # FILE.~N~ of an output, as -existing_outputs_keep of the program
+OPEN_BLOCKS = 16  # a quoted field that spans more blocks than this was never closed
+MOST_BACKUPS = 10  # number of backups FILE.~N~ of an output, as -existing_outputs_keep of the program
 
 
 # --- arguments ---
 
 
 def add_arguments(parser, block_mb):
-    """What all converters take. block_mb is the default of --block-mb."""
+    """Adds the options of all converters. block_mb is the default of --block-mb."""
     parser.add_argument("inputs", nargs="+", metavar="INPUT")
     parser.add_argument("--output", required=True, metavar="FILE")
     parser.add_argument("--output-eval", metavar="FILE", help="gets the last samples instead")
@@ -42,7 +42,7 @@ def add_arguments(parser, block_mb):
 
 
 def check_arguments(parser, args, files):
-    """Ends the program where an input file is missing, or a number is out of range."""
+    """Ends the program if an input file is missing or a number is out of range."""
     for path in files:
         if not os.path.isfile(path):
             trsdata.fail(f"no file {path}", 66)
@@ -62,18 +62,18 @@ def number_of_rows(word):
 
 
 def identity(paths):
-    """What tells that a conversion that goes on has the inputs of the one that was stopped."""
+    """Identifies the inputs, so that a conversion that continues has the same inputs as the one that was stopped."""
     return [[os.path.abspath(path), os.path.getsize(path), os.stat(path).st_mtime_ns] for path in paths]
 
 
 def progress(text, paths):
-    """A bar over the bytes of the inputs, where a terminal can show it."""
-    known = None if any(path.endswith(".gz") for path in paths) else sum(os.path.getsize(path) for path in paths)  # the plain size is in no .gz
+    """A progress bar over the bytes of the inputs, if a terminal can show it."""
+    known = None if any(path.endswith(".gz") for path in paths) else sum(os.path.getsize(path) for path in paths)  # a .gz does not tell its uncompressed size
     return tqdm(total=known, desc=text, unit="B", unit_scale=True, disable=not sys.stderr.isatty())
 
 
 def run(main):
-    """trspython.run(main). Unreadable input, a .gz that ends early and a full disk end the program with 74 and one line."""
+    """Runs trspython.run(main). Unreadable input, a .gz that ends early and a full disk end the program with 74 and one line."""
     try:
         trspython.run(main)
     except (OSError, EOFError, zlib.error) as problem:
@@ -85,7 +85,7 @@ def run(main):
 
 @contextlib.contextmanager
 def opened(path):
-    """The bytes of a text file. One that cannot be read, or a .gz that is damaged or ends early, ends the program with 74 and its name."""
+    """The bytes of a text file. If it cannot be read, or a .gz is damaged or ends early, the program ends with 74 and the file's name."""
     with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as stream:
         try:
             yield stream
@@ -94,7 +94,7 @@ def opened(path):
 
 
 def last_line_end(text, quoted):
-    """Where the last whole line of the text ends, 0 for none. With quoted, a line break between quotes ends no line."""
+    """The end of the last whole line of the text, 0 if there is none. With quoted, a line break between quotes ends no line."""
     if not quoted or b'"' not in text:
         return text.rfind(b"\n") + 1
     block = np.frombuffer(text, np.uint8)
@@ -104,7 +104,7 @@ def last_line_end(text, quoted):
 
 
 class Lines:
-    """The lines of several files as blocks of whole lines; remembers where each block begins.
+    """Yields the lines of several files as blocks of whole lines, and remembers where each block begins.
 
     quoted  fields may stand in double quotes, with line breaks in them
     header  the first line of each file is not part of its blocks
@@ -117,7 +117,7 @@ class Lines:
         self.header = header
 
     def blocks(self, done):
-        """Yields (number of the block, file, first line, bytes as uint8) of those from number done on."""
+        """Yields (number of the block, file, first line, bytes as uint8) for the blocks from number done on."""
         number = 0
         for path in self.paths:
             for line, block in self.blocks_of(path):
@@ -126,7 +126,7 @@ class Lines:
                 number += 1
 
     def blocks_of(self, path):
-        """Yields (first line, bytes) of a file. Counts lines by their breaks, those between quotes included."""
+        """Yields (first line, bytes) for a file. It counts lines by their breaks, including breaks between quotes."""
         line, rest = 1, b""
         with opened(path) as stream:
             if self.header:
@@ -148,7 +148,7 @@ class Lines:
 
 
 def check_quotes(block, quotes, ends, delimiter, place):
-    """Ends the program where a double quote is part of a field that does not stand in quotes: it would begin or end one elsewhere."""
+    """Ends the program if a double quote is part of a field that is not in quotes, because it would begin or end a quoted field elsewhere."""
     byte = np.concatenate([[NEWLINE], block, [NEWLINE]])  # byte[i] is before block[i], byte[i + 2] after it
     edge = np.isin(byte, (delimiter, NEWLINE, QUOTE))
     edge[:-1] |= (byte[:-1] == RETURN) & (byte[1:] == NEWLINE)
@@ -161,8 +161,8 @@ def check_quotes(block, quotes, ends, delimiter, place):
 def fields_of(block, fields, place, expected, delimiter=TAB, quoted=False):
     """begin and end [lines, fields] of every field of a block of whole lines.
 
-    place     function: line of the block, from 0 -> where that is, for messages
-    expected  what a line has, in words
+    place     function: line of the block, from 0 -> its place in the input, for messages
+    expected  what a line should have, in words
     """
     ends = np.flatnonzero((block == delimiter) | (block == NEWLINE))
     quotes = np.flatnonzero(block == QUOTE) if quoted else []
@@ -187,8 +187,8 @@ def numbers_of(block, begin, end, base, place, limit, hint=""):
     """(value as int64, whether the field is empty) of each field, read digit by digit in base 10 (with sign) or 16.
 
     limit  bytes of a field: at most 18 in base 10 and 16 in base 16, where the upper half of numbers becomes negative
-    place  function: row of begin -> where that is, for messages
-    hint   the end of the message on what is not a number
+    place  function: row of begin -> its place in the input, for messages
+    hint   the end of the message about a field that is not a number
     """
     length = end - begin
     longest = int(length.max(initial=0))
@@ -276,10 +276,10 @@ def xxhash64(block, begin, end):
 
 
 class Work:
-    """The folder of parts, and the state file that says how far each pass has come.
+    """The folder of parts, and the state file, which records the progress of each pass.
 
-    settings  what must not differ between a conversion and the one that takes it up again
-    state     further entries of the state file, as they are at first
+    settings  must be the same in a conversion and in the conversion that continues it
+    state     further entries of the state file, with their first values
     """
 
     def __init__(self, folder, settings, **state):
@@ -313,7 +313,7 @@ class Work:
 
     @contextlib.contextmanager
     def removed_if_wrong(self):
-        """Remove the folder if an input or an option is wrong: what would go on has other inputs then."""
+        """Removes the folder if an input or an option is wrong, because a conversion that continues would then have other inputs."""
         try:
             yield
         except SystemExit as end:
@@ -322,14 +322,14 @@ class Work:
             raise
 
     def remove(self):
-        self.unlink([os.path.basename(self.state_path)])  # first: a state whose parts are half removed could not go on
+        self.unlink([os.path.basename(self.state_path)])  # first, because a state whose parts are half removed could not continue
         shutil.rmtree(self.folder)
 
 
 def convert(parts, work, bar):
-    """Keeps each of the parts: (number of the block, its bytes, arrays by the names of DatasetWriter.append()'s arguments).
+    """Stores each of the parts: (number of the block, its bytes, arrays by the names of DatasetWriter.append()'s arguments).
 
-    A part without lengths has one id of each feature, and values [n, F].
+    A part without lengths has one id for each feature, and values [n, F].
     """
     for number, size, arrays in parts:
         out = trsdata.AtomicFile(work.part(number))
@@ -354,7 +354,9 @@ def slice_of(part, low, high):
 
 
 def keep_other(path, work):
-    """Another file that is at the path of an output stays as FILE.~N~, and MOST_BACKUPS of such datasets stay, as the program keeps its outputs."""
+    """Renames another file at the path of an output to FILE.~N~. At most MOST_BACKUPS such datasets are kept, as the
+    program does with its outputs.
+    """
     if not os.path.isfile(path) or path in work.state.get("written", []):
         return
     pattern = re.compile(re.escape(os.path.basename(path)) + r"\.~([1-9][0-9]{0,8})~")
@@ -369,7 +371,7 @@ def keep_other(path, work):
 
 
 def is_dataset(path):
-    """Whether a file, and no link to one, is a dataset."""
+    """Whether a path is a dataset, and not a link to one."""
     if os.path.islink(path) or not os.path.isfile(path):
         return False
     try:
@@ -380,7 +382,7 @@ def is_dataset(path):
 
 
 def join(work, args, writer, attributes):
-    """The parts in order, into the outputs; the last samples go to the evaluation's. writer: path -> a new DatasetWriter."""
+    """Writes the parts in order to the outputs; the last samples go to the evaluation's output. writer: path -> a new DatasetWriter."""
     parts = [work.part(number) for number in range(work.state["converted"])]
     sizes = []
     for path in parts:
@@ -395,7 +397,7 @@ def join(work, args, writer, attributes):
     for path, begin, end in ((args.output, 0, cut), (args.output_eval, cut, total)):
         if path is None:
             continue
-        trsdata.remove_temporaries(path)  # of a conversion that was killed here
+        trsdata.remove_temporaries(path)  # temporary files of a conversion that was killed here
         keep_other(path, work)
         with writer(path) as out:
             for name, value in attributes.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The cross networks of checkpoints and those of torchrec.modules.crossnet: their tensors differ in shape, and some names serve several kinds.
+"""The cross networks of checkpoints and of torchrec.modules.crossnet. Their tensors differ in shape, and some names belong to several kinds.
 
   ours                                        TorchRec's
   crossnet_full/L/weight [N, N], bias [N]     CrossNet: kernels.L [N, N], bias.L [N, 1]
@@ -15,7 +15,8 @@ import numpy as np
 
 from trsformats import FormatError, Tensor
 
-# Lines "ours theirs" of exchange.py's map. Of theirs the first line counts: inwards() then says whose a kernel, V or bias is.
+# Lines "ours theirs" of exchange.py's map. A name of theirs uses its first line: inwards() then decides which kind a
+# kernel, V or bias has.
 NAMES = """
 dense/crossnet/*/W                 inter_arch.crossnet.W_kernels.*
 dense/crossnet/*/V                 inter_arch.crossnet.V_kernels.*
@@ -49,7 +50,7 @@ def experts(tensors):
 
 
 def outwards(path, name, tensor, n_experts):
-    """What a tensor of a checkpoint is for TorchRec, if its name is one of TorchRec's: (name, tensor) pairs."""
+    """The (name, tensor) pairs that TorchRec has for a checkpoint's tensor, if the tensor has one of TorchRec's names."""
     found = PATH.fullmatch(path)
     if not found or not found[2] or "inter_arch.crossnet." not in name:
         return [(name, tensor)]
@@ -63,7 +64,7 @@ def outwards(path, name, tensor, n_experts):
 
 
 def _kind(tensors):
-    """Which of ours the tensors of TorchRec are, by path."""
+    """Our tensors, by path, for TorchRec's tensors."""
     parts = {(found[2], found[4]): tensors[path].shape for path, found in ((path, PATH.fullmatch(path)) for path in tensors) if found and found[1] == "dense"}
     if ("_mixture", "U") in parts:
         return "_mixture"
@@ -72,7 +73,7 @@ def _kind(tensors):
 
 
 def _joined(gates, origin):
-    """The tensors gates/K/weight, which stand below each other in ours."""
+    """The tensors gates/K/weight, which are stacked vertically in ours."""
     order = sorted(gates, key=lambda path: int(path.split("/")[3]) if path.split("/")[3].isdigit() else -1)
     for k, path in enumerate(order):
         if path.split("/")[3] != str(k) or tuple(gates[path].shape) != (1, gates[order[0]].shape[-1]):
@@ -82,7 +83,7 @@ def _joined(gates, origin):
 
 
 def inwards(tensors, origin):
-    """Give the tensors that exchange.py has found, by path, the paths and shapes of a checkpoint; origin: their names in the source."""
+    """Changes the paths and shapes of tensors that exchange.py has found to those of a checkpoint. origin: their names in the source."""
     kind = _kind(tensors)
     made, names, gates = {}, {}, {}
     for path, tensor in tensors.items():

@@ -7,24 +7,24 @@ import trsfigures
 import trsread
 from trsfigures import plain, plt
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # of runs
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # colours of runs
 STYLES = ("-", "--", "-.", ":")
-SHOWN = (("auc", "AUC"), ("gauc", "AUC within groups"), ("ne", "normalised entropy"), ("calibration", "calibration"))  # a panel each
-AT = {"ndcg": "NDCG", "recall": "recall"}  # a panel each, with all K of -metrics_at
-OTHERS = (("accuracy", "accuracy"), ("mse", "mean squared error"))  # the first of these for a task whose labels are no probabilities
+SHOWN = (("auc", "AUC"), ("gauc", "AUC within groups"), ("ne", "normalised entropy"), ("calibration", "calibration"))  # a panel for each
+AT = {"ndcg": "NDCG", "recall": "recall"}  # a panel for each, with all K of -metrics_at
+OTHERS = (("accuracy", "accuracy"), ("mse", "mean squared error"))  # the first that the run has, for a task whose labels are no probabilities
 LOSSES = {"bce": "binary cross entropy", "in_batch_softmax": "softmax among the batch's candidates", "sampled_softmax": "softmax among drawn candidates"}
 SERIES = (("window", "metrics/{}window_", "metrics/step", "train, window"), ("lifetime", "metrics/{}lifetime_", "metrics/step", "train, lifetime"),
           ("evaluation", "eval/{}", "eval/step", "evaluation"))
-OF_SERIES = {"window": "#0072b2", "lifetime": "#7f7f7f", "evaluation": "#d55e00"}  # of a single run
+OF_SERIES = {"window": "#0072b2", "lifetime": "#7f7f7f", "evaluation": "#d55e00"}  # colours of a single run's series
 HELD = {"tables": "#0072b2", "optimizer_states": "#56b4e9", "dense": "#009e73", "batches": "#e69f00", "exchanges": "#117733", "activations": "#cc79a7",
         "scratch": "#f0e442", "others_pages": "#bbbbbb", "libraries_and_rest": "#dddddd"}
-HELD_WORDS = {"others_pages": "memory of other ranks", "libraries_and_rest": "libraries and MPI"}  # of kinds whose names in the file say too little
-WIDE = 36  # letters of a legend's entry, of which two are as wide as a panel
-MOST_POINTS = 4000  # of a curve: more than a picture has columns
+HELD_WORDS = {"others_pages": "memory of other ranks", "libraries_and_rest": "libraries and MPI"}  # labels of kinds whose names in the file are not clear
+WIDE = 36  # letters of a legend's entry; two such entries are as wide as a panel
+MOST_POINTS = 4000  # points of a curve: more than a picture has columns
 
 
 def smooth(values, window):
-    """Mean over the window around each step, shorter at the ends."""
+    """Mean over the window around each step; the window is shorter at the ends."""
     total = np.concatenate([[0.0], np.cumsum(values)])
     index = np.arange(len(values))
     low, high = np.maximum(0, index - window // 2), np.minimum(len(values), index + window // 2 + 1)
@@ -32,13 +32,13 @@ def smooth(values, window):
 
 
 def thin(*series):
-    """Every n-th point, where there are more than a picture shows."""
+    """Every n-th point, if there are more than a picture can show."""
     n = max(1, -(-len(series[0]) // MOST_POINTS))
     return [values[::n] for values in series]
 
 
 class Style:
-    """How run i of n is drawn: the first is widest, so that a later one on top of it hides none."""
+    """The line style of run i of n: the first is widest, so that no later one hides it."""
 
     def __init__(self, i, n, label):
         self.colour, self.line = COLOURS[i % len(COLOURS)], STYLES[i % len(STYLES)] if n > 1 else "-"
@@ -54,7 +54,7 @@ class Style:
 def finish(axes, title, ylabel, legend=True, xlabel="step"):
     axes.set_title(title, fontsize=11, loc="left")
     axes.set_xlabel(xlabel)
-    if xlabel == "step":  # also where the panel has one step alone
+    if xlabel == "step":  # also if the panel has only one step
         axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     if axes.get_xlim()[1] >= 1e4:
         axes.xaxis.set_major_formatter(matplotlib.ticker.EngFormatter(sep=""))
@@ -66,7 +66,7 @@ def finish(axes, title, ylabel, legend=True, xlabel="step"):
 
 
 def draw_starts(axes, run, style, words=False):
-    """A line where the run was taken up again, in the first panel with the ranks that went on: of starts from one step those of the last one."""
+    """Draws a line where the run was resumed. With words, it has the number of ranks that continued. Of several starts from one step the last counts."""
     first, ranks = run["starts/first_step"], run["starts/ranks"]
     for i in range(1, len(first)):
         if first[i] in first[i + 1:]:
@@ -80,7 +80,7 @@ def draw_starts(axes, run, style, words=False):
 
 
 def last_value(values):
-    """The last value of a metric, in a legend."""
+    """The last value of a metric, for a legend."""
     return "no number" if np.isnan(values[-1]) else f"{values[-1]:.4f}"
 
 
@@ -103,7 +103,7 @@ def draw_loss(axes, runs, styles, window):
         seen.append(loss[np.isfinite(loss)])
     seen, points = np.concatenate(seen), np.concatenate(points + [np.zeros(0)])
     points = points[np.isfinite(points)]
-    if seen.size or points.size:  # single batches and the first steps may not squeeze the rest; an evaluation is always inside
+    if seen.size or points.size:  # single batches and the first steps must not squeeze the rest; evaluations are always inside
         edges = np.concatenate([np.percentile(seen, [0.5, 99.5]) if seen.size else [], points])
         low, high = edges.min(), edges.max()
         axes.set_ylim(low - 0.1 * (high - low) - 1e-9, high + 0.1 * (high - low) + 1e-9)
@@ -112,7 +112,7 @@ def draw_loss(axes, runs, styles, window):
 
 
 def recall_columns(run):
-    """[(K, name of the column)] of a model of two towers."""
+    """[(K, name of the column)] of a model with two towers."""
     return [(int(k), f"eval/retrieval_recall_at_{k:.0f}") for k in run["retrieval/at"]]
 
 
@@ -132,7 +132,7 @@ def draw_recall(axes, runs, styles):
 
 
 def draw_groups(axes, runs, styles, task, kind, numbers):
-    """At several K: of the evaluations, or of the window of runs with fewer than two evaluations."""
+    """Curves for several K: of the evaluations, or of the window if runs have fewer than two evaluations."""
     windows = all(len(run["eval/step"]) < 2 for run in runs)
     steps, prefix, what = ("metrics/step", "metrics/{}window_", "window") if windows else ("eval/step", "eval/{}", "evaluation")
     draw_at(axes, runs, styles, lambda run: [(k, run[steps], run[name]) for k in numbers for name in [f"{prefix.format(task)}{kind}_at_{k}"] if len(run[name])],
@@ -189,11 +189,11 @@ def draw_speed(axes, runs, styles):
     finish(axes, "speed", "samples/s, all ranks")
 
 
-# --- what was predicted, and what was measured ---
+# --- predictions and measurements ---
 
 
 def draw_stages(axes, runs, styles):
-    """A bar each: the mean over ranks, a line to the slowest; diamonds are the plan's prediction for its slowest rank."""
+    """A bar for each: the mean over ranks, with a line to the slowest. Diamonds are the plan's prediction for its slowest rank."""
     rows = [{name: (measured, predicted) for name, measured, predicted in run.stage_rows()} for run in runs]
     names = [name for name in [p[0] for p in trsread.PREDICTED] + list(trsread.UNPREDICTED) if any(name in row for row in rows)]
     size, unit = trsread.unit(max(max(measured.max(), 0 if predicted is None else predicted.max()) for row in rows for measured, predicted in row.values()), trsread.TIMES)
@@ -225,7 +225,7 @@ def draw_stages(axes, runs, styles):
 
 
 def memory_rows(run):
-    """[(kind, bytes [ranks])] that the ranks held, by kind where the run tells, and the predicted bytes [ranks] of tables or None."""
+    """[(kind, bytes [ranks])] of the ranks' memory, by kind if the run has it, and the predicted bytes [ranks] of tables or None."""
     held, names = run["memory/held_bytes"], run.names("held_names")
     if held.ndim != 2 or held.shape[1] != len(names):
         held, names = run["memory/measured_bytes"], run.names("memory_names")
@@ -238,7 +238,7 @@ def memory_rows(run):
 
 
 def draw_memory(axes, runs, styles):
-    """One run: each rank's memory by kind (beyond 64 ranks from most to least). Several: that of the fullest rank of each."""
+    """For one run, each rank's memory by kind (beyond 64 ranks from most to least). For several runs, the memory of each run's fullest rank."""
     shown = [(memory_rows(run), style) for run, style in zip(runs, styles) if memory_rows(run)[0]]
     largest = max(sum(held for _, held in rows).max() for (rows, _), _ in shown)
     size, unit = trsread.unit(largest, trsread.BYTES)
@@ -271,7 +271,9 @@ def draw_memory(axes, runs, styles):
 
 
 def draw_predictions(axes, runs, styles, name, title):
-    """Probabilities from 0 to 1, or a task's numbers from the least to the greatest; of a task's classes the probability of the likeliest."""
+    """Probabilities from 0 to 1, or a task's numbers from the least to the greatest; for a task with classes the
+    probability of the likeliest class.
+    """
     found = [run[name].max(axis=1) if run[name].ndim == 2 else run[name] for run in runs]
     found = [p[np.isfinite(p)] for p in found]
     everything = np.concatenate(found)
@@ -284,7 +286,7 @@ def draw_predictions(axes, runs, styles, name, title):
 
 
 def draw_latency(axes, runs, styles):
-    """Without a run's first batch, if there are others, as its percentiles are."""
+    """The values without a run's first batch if there are others, as for its percentiles."""
     latencies = [run["predict/latency_ms"][len(run["predict/latency_ms"]) > 1:] for run in runs]
     for ms, style in zip(map(np.sort, latencies), styles):
         if len(ms):
@@ -300,11 +302,11 @@ def draw_latency(axes, runs, styles):
 
 
 def curve_panels(runs, styles, window=None):
-    """Those that the runs have data for."""
+    """The panels for which the runs have data."""
     panels = []
     if any(len(run["train/loss"]) for run in runs) or any(len(run["eval/loss"]) > 1 for run in runs):
         panels.append(lambda axes: draw_loss(axes, runs, styles, window))
-    at = {}  # kind: its K
+    at = {}  # kind -> its K
     for name in dict.fromkeys(name for run in runs for name in run.metrics()):
         kind, _, k = name.partition("_at_")
         if kind in AT:
@@ -352,7 +354,7 @@ def compose(panels, columns=3):
         rest.remove()
     for draw, panel in zip(panels, axes.flat):
         draw(panel)
-    # Legends of many runs are high. What they need beside the usual the figure has, too, so that panels keep their size.
+    # Legends of many runs are high. The figure grows by the additional height, so that panels keep their size.
     heights = [panel.get_legend().get_window_extent(figure.canvas.get_renderer()).height / figure.dpi if panel.get_legend() else 0 for panel in axes.flat[:n]]
     figure.set_figheight(figure.get_figheight() + sum(max(0, max(heights[first:first + columns]) - 0.6) for first in range(0, n, columns)))
     return figure

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writing and reading trshard's HDF5 files from Python (format: input/FORMAT.md).
+"""Writes and reads trshard's HDF5 files from Python (format: input/FORMAT.md).
 
-The tools of this folder share it: DatasetWriter appends samples to a dataset chunk by chunk with constant memory and
-publishes the file under its name only when it is complete; samples_of() reads one back in the same way.
+The tools of this folder share it. DatasetWriter appends samples to a dataset chunk by chunk with constant memory, and
+gives the file its name only when it is complete. samples_of() reads a dataset back in the same way.
 """
 import errno
 import glob
@@ -18,12 +18,12 @@ import numpy as np
 import trspython
 import trsread
 
-CHUNK_BYTES = 1 << 20  # of an HDF5 chunk: large enough to read as fast as a contiguous dataset
-SAMPLES_AT_ONCE = 65536  # what the tools hold in memory
-LIBVER = ("v110", "v110")  # of the files: HDF5 1.10, which the program may have, cannot read the latest format of 2.0
+CHUNK_BYTES = 1 << 20  # bytes of an HDF5 chunk: large enough to read as fast as a contiguous dataset
+SAMPLES_AT_ONCE = 65536  # samples that the tools hold in memory
+LIBVER = ("v110", "v110")  # versions of the files: HDF5 1.10, which the program may use, cannot read the latest format of 2.0
 
 
-abandoned = []  # files that HDF5 could not close: it would crash over them at the end of the process
+abandoned = []  # files that HDF5 could not close: it would crash on them at the end of the process
 
 
 def fail(message, code=1):
@@ -42,7 +42,7 @@ def text(value):
 
 
 def cells(word):
-    """The columns of a terminal that a word takes: two for a wide letter, none for an accent of its own."""
+    """The columns of a terminal that a word takes: two for a wide letter, none for a combining accent."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in word)
 
 
@@ -52,14 +52,14 @@ def padded(word, width, left=True):
 
 
 def table(rows, left):
-    """The lines of a table: columns in `left` to the left, the others to the right."""
+    """The lines of a table. Columns in `left` are aligned to the left, the others to the right."""
     rows = [[trspython.shown(cell) for cell in row] for row in rows]
     width = [max(map(cells, column)) for column in zip(*rows)]
     return ["  ".join(padded(cell, w, c in left) for c, (cell, w) in enumerate(zip(row, width))).rstrip() for row in rows]
 
 
 def opened(path):
-    """An HDF5 file to read. What is wrong with it an OSError says in one line, where HDF5 tells of its own calls."""
+    """Opens an HDF5 file to read. Errors become an OSError that describes the problem in one line, instead of HDF5's calls."""
     try:
         return h5py.File(path, "r")
     except OSError as error:
@@ -68,21 +68,21 @@ def opened(path):
 
 
 def numbers(item, part):
-    """Part of a dataset as the numbers that it means: bf16, which HDF5 has as uint16, becomes float32."""
+    """A part of a dataset as numbers: bf16, which HDF5 stores as uint16, becomes float32."""
     if item.dtype == np.uint16 and text(item.attrs.get("dtype", "")) == "bf16":
         return (part.astype(np.uint32) << 16).view(np.float32)
     return part
 
 
 def remove_temporaries(path):
-    """What an AtomicFile of this path left that was killed. Nobody may be writing one."""
+    """Removes files that killed AtomicFiles of this path have left. Nobody may be writing one."""
     folder, name = os.path.split(os.path.realpath(path))
     for found in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(name)}.*.tmp")):
         os.unlink(found)
 
 
 class AtomicFile:
-    """A new HDF5 file that appears under its name, complete and on disk, or not at all. A link stays, its target is the file."""
+    """A new HDF5 file that appears under its name only when it is complete and on disk. A link stays; its target is the file."""
 
     def __init__(self, path):
         self.path = os.path.realpath(path)
@@ -94,15 +94,15 @@ class AtomicFile:
         os.close(handle)
         umask = os.umask(0)
         os.umask(umask)
-        os.chmod(self.temporary, 0o666 & ~umask)  # mkstemp gives 0600, a data set is for all who may read the folder
+        os.chmod(self.temporary, 0o666 & ~umask)  # mkstemp gives 0600, but all who may read the folder should read the dataset
         try:
-            self.file = h5py.File(self.temporary, "w", libver=LIBVER, rdcc_nbytes=CHUNK_BYTES)  # HDF5 2.0 caches 8 MiB of each dataset
+            self.file = h5py.File(self.temporary, "w", libver=LIBVER, rdcc_nbytes=CHUNK_BYTES)  # HDF5 2.0 would cache 8 MiB of each dataset
         except OSError:
             os.unlink(self.temporary)
             raise
 
     def close(self):
-        """Of a full disk h5py tells by an OSError or a RuntimeError."""
+        """Handles h5py's errors for a full disk, which are an OSError or a RuntimeError."""
         try:
             self.file.close()
         except (OSError, RuntimeError) as problem:
@@ -123,7 +123,7 @@ class AtomicFile:
     def discard(self):
         try:
             self.close()
-        finally:  # what a full disk does not take is not closed, either
+        finally:  # a file on a full disk cannot be closed, either
             if os.path.exists(self.temporary):
                 os.unlink(self.temporary)
 
@@ -137,15 +137,15 @@ def sync(path):
 
 
 class DatasetWriter:
-    """Appends samples to a new dataset; used in a with statement, which publishes it or, on an error, removes it.
+    """Appends samples to a new dataset. Used in a with statement, which gives the file its name or, on an error, removes it.
 
     features, num_embeddings  key order and id range of the sparse features
     num_dense                 0: the dataset gets no /dense
     weighted                  with /sparse/weights
     sample_weighted           with /weights
-    labels                    names of the labels of a sample; None: one without a name; []: no /labels, for predictions alone
+    labels                    names of a sample's labels; None: one label without a name; []: no /labels, only for predictions
     grouped, timed            with /group, with /time
-    id_dtype                  np.int32, np.int64 or np.uint64, of /sparse/values
+    id_dtype                  np.int32, np.int64 or np.uint64, for /sparse/values
     compress                  gzip level with shuffle and fletcher32, or None
     """
 
@@ -219,7 +219,7 @@ class DatasetWriter:
         self.num_ids += len(values)
 
     def attribute(self, name, value):
-        """One more attribute of the file, for people: the program does not read it."""
+        """Adds an attribute to the file for people; the program does not read it."""
         self.out.file.attrs[name] = value
 
     def __enter__(self):
@@ -236,7 +236,7 @@ class DatasetWriter:
 
 
 def interleave(lengths, values_by_feature):
-    """Values of each feature, sample by sample, put into the file's order: sample by sample, within it feature by feature.
+    """Brings values of each feature, sample by sample, into the file's order: sample by sample, and feature by feature within a sample.
 
     lengths [n, F]; values_by_feature: F arrays, the f-th with lengths[:, f].sum() entries.
     """
@@ -253,7 +253,7 @@ def interleave(lengths, values_by_feature):
 
 
 def describe(path):
-    """One line on a written dataset."""
+    """One line about a written dataset."""
     with h5py.File(path, "r") as h:
         ids = h["sparse/values"].shape[0]
         return f"{path}: {trsread.counted(int(h.attrs['num_samples']), 'sample')}, {trsread.counted(len(h['sparse'].attrs['features']), 'sparse feature')}, {trsread.counted(ids, 'id')}, {os.path.getsize(path) / 1e6:.1f} MB"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pictures of plans, for plot_plan.py and report.py. Runs are drawn by trscurves.py; what both need stands first."""
+"""Pictures of plans, for plot_plan.py and report.py. trscurves.py draws runs. Code for both comes first."""
 import warnings
 
 import matplotlib
@@ -11,7 +11,7 @@ import numpy as np
 import trsfile
 import trsread
 
-# Told apart by colour-blind eyes too (Okabe and Ito).
+# Colour-blind readers can distinguish these colours, too (Okabe and Ito).
 TYPES = {"table_wise": "#0072b2", "row_wise": "#d55e00", "table_row_wise": "#e69f00", "column_wise": "#56b4e9",
          "table_column_wise": "#009e73", "grid_shard": "#cc79a7", "data_parallel": "#7f7f7f"}
 OTHER_TYPE = "#444444"
@@ -20,20 +20,20 @@ PARTS = {"fwd_compute": ("forward compute", "#332288"), "bwd_compute": ("backwar
          "bwd_comms": ("backward exchange", "#85c79c"), "prefetch_compute": ("prefetch", "#bbbbbb")}
 INK = "#222222"
 LIMIT = "#a00000"
-MOST_BARS = 64  # of ranks; beyond, they are a heat map
+MOST_BARS = 64  # ranks with a bar each; more ranks become a heat map
 MOST_NUMBERED = 32  # ranks whose bars are wide enough for numbers
 warnings.filterwarnings("ignore", message="Glyph .* missing")
 
 
 def plain(text, most=28):
-    """A name as matplotlib shall print it: no formulas, not too long, on one line."""
+    """A name as matplotlib should print it: without formulas, not too long, on one line."""
     text = "".join(c if c.isprintable() else "?" for c in str(text))
     text = text if len(text) <= most else text[:most - 8] + "..." + text[-5:]
     return text.replace("$", r"\$")
 
 
 def save(figure, path, **more):
-    """Writes the picture; Unreadable says why that failed."""
+    """Writes the picture; Unreadable has the reason if that fails."""
     import os
 
     try:
@@ -53,7 +53,7 @@ def clean(axes, grid="y"):
 
 
 def spread(positions, gap):
-    """The same positions in order, moved as little as needed to be at least a gap apart, upwards from the lowest."""
+    """The same positions in order, moved upwards from the lowest as little as needed to be at least a gap apart."""
     order = np.argsort(positions, kind="stable")
     placed = np.array(positions, float)
     for before, after in zip(order, order[1:]):
@@ -62,7 +62,7 @@ def spread(positions, gap):
 
 
 def edge_labels(axes, lines):
-    """Horizontal lines [(y, text, colour, style)] with their texts at the right edge, none on another."""
+    """Horizontal lines [(y, text, colour, style)]. Their texts are at the right edge and do not overlap."""
     low, high = axes.get_ylim()
     height = axes.get_position().height * axes.figure.get_figheight() * 72
     texts = spread([y for y, *_ in lines], (high - low) * 10.5 / height)
@@ -74,11 +74,11 @@ def edge_labels(axes, lines):
                       fontsize=8, va="center", arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.6, "shrinkA": 0, "shrinkB": 0})
 
 
-# --- a panel of bars a rank ---
+# --- a panel with a bar for each rank ---
 
 
 class Order:
-    """In which order ranks are drawn: x of each rank."""
+    """The order in which ranks are drawn: x of each rank."""
 
     def __init__(self, plan, by):
         key = {"rank": None, "memory": plan.bytes.sum(axis=1), "time": plan.parts.sum(axis=1)}[by]
@@ -105,7 +105,7 @@ def rank_axis(axes, plan, order):
 
 
 def segments(plan, values, slow):
-    """What is stacked: [(type, number of the table in slow or 0, [ranks])], by type; the others are one segment a type."""
+    """The stacked segments: [(type, number of the table in slow or 0, [ranks])], by type. Other tables are one segment per type."""
     found = []
     types = np.array(plan.types + [""])[:-1]
     for kind in [t for t in TYPES if t in plan.types] + sorted(set(plan.types) - set(TYPES)):
@@ -124,7 +124,7 @@ def colour_of(kind, number):
 
 
 def stacked_bars(axes, plan, order, stack, size, numbers=True):
-    """Bars of stack [(colour, number, [ranks])] in units of size; the limits of y are set."""
+    """Draws bars of stack [(colour, number, [ranks])] in units of size, and sets the limits of y."""
     bottom, x = np.zeros(plan.world), np.arange(plan.world)
     readable = 0.055 * axes.get_ylim()[1]
     for colour, number, row in stack:
@@ -139,7 +139,9 @@ def stacked_bars(axes, plan, order, stack, size, numbers=True):
 
 
 def memory_limits(axes, plan, kind, size, name, order, most):
-    """Lines of the capacity and of what the reservation leaves. Limits far above the bars are told in words: they would squeeze them."""
+    """Draws lines of the capacity and of the part that the reservation leaves. Limits far above the bars become text,
+    because they would squeeze the bars.
+    """
     if plan.capacity is None:
         return []
     column = trsread.KINDS.index(kind)
@@ -211,7 +213,7 @@ def finish_bars(axes, plan, order, title, name, lines):
 
 
 def grid_of(plan):
-    """(rows, columns, label of y, label of x) of the heat map: local ranks by hosts, or ranks in rows where that would be a line."""
+    """(rows, columns, label of y, label of x) of the heat map: local ranks by hosts, or rows of ranks if there would be only one line."""
     if plan.hosts > 1 and 2 <= plan.local <= 64 and plan.world == plan.hosts * plan.local:
         return plan.local, plan.hosts, "local rank", "host"
     columns = 1 << int(np.ceil(np.log2(np.sqrt(plan.world * 4))))
@@ -240,7 +242,7 @@ def heat_map(figure, axes, plan, values, size, name, title):
 
 
 def profile(axes, plan, stack, size, name, title, kind=None):
-    """Areas by type over the ranks from most to least, with mean and limits."""
+    """Areas by type over the ranks, from most to least, with mean and limits."""
     total = sum(row for _, row in stack)
     order = np.argsort(-total, kind="stable")
     x = np.arange(plan.world + 1)
@@ -264,11 +266,11 @@ def profile(axes, plan, stack, size, name, title, kind=None):
     edge_labels(axes, lines + mean_and_most(total / size, name))
 
 
-# --- the slowest tables, and what the critical path is made of ---
+# --- the slowest tables, and the parts of the critical path ---
 
 
 def slowest_tables(axes, plan, slow):
-    """The tables that take most of one rank's time, numbered as in the bars."""
+    """The tables that take most of a rank's time, numbered as in the bars."""
     time = plan.most_of_table(plan.parts.sum(axis=1))
     value, units, what = (time, trsread.TIMES, "time") if time.any() else (plan.most_of_table(plan.bytes.sum(axis=1)), trsread.BYTES, "memory")
     held = plan.of_table(plan.bytes.sum(axis=1))
@@ -293,7 +295,7 @@ def place_text(plan, t):
 
 
 def label_bar(axes, y, left, width, total, part, words):
-    """Words beside a bar, or in it: where most room is, and as many of them as have room."""
+    """Writes words beside a bar or in it, where most room is, and as many words as fit."""
     room = {"right": total - left - width, "left": left, "in": width}
     side = max(room, key=room.get)
     letters = room[side] / total * axes.get_position().width * axes.figure.get_figwidth() * 72 / (7.5 * 0.56)
@@ -306,7 +308,7 @@ def label_bar(axes, y, left, width, total, part, words):
 
 
 def critical_path(axes, plan, most=9):
-    """Its parts one after the other, each with its slowest rank and the tables behind it."""
+    """The parts of the critical path one after the other, each with its slowest rank and this rank's tables."""
     parts = plan.critical_parts() or []
     if len(parts) > most:
         kept = sorted(sorted(range(len(parts)), key=lambda i: -parts[i]["ms"])[:most - 1])
@@ -329,16 +331,16 @@ def critical_path(axes, plan, most=9):
     clean(axes, "x")
 
 
-# --- the whole ---
+# --- the whole picture ---
 
 
 def memory_kinds(plan):
-    """[(kind, title)] of the memories that tables use."""
+    """[(kind, title)] of the memories that the tables use."""
     return [(kind, title) for kind, title in (("hbm", "device memory"), ("ddr", "host memory")) if plan.memory(kind).any()]
 
 
 def type_legend(figure, plan, slow):
-    """The sharding types at the top; light is what the slowest tables leave."""
+    """The sharding types at the top. The light colour is all tables except the slowest."""
     shown = [kind for kind in TYPES if kind in plan.types] + sorted(set(plan.types) - set(TYPES))
     handles = [plt.Rectangle((0, 0), 1, 1, color=TYPES.get(kind, OTHER_TYPE)) for kind in shown]
     labels = [f"{kind} ({plan.types.count(kind)})" for kind in shown]
@@ -350,7 +352,7 @@ def type_legend(figure, plan, slow):
 
 
 def title_of(plan, name):
-    """Two lines: what was planned, and how full and how slow the worst ranks are."""
+    """Two lines: the plan's size, and the memory and time of the worst ranks."""
     hosts = f"{plan.hosts} hosts of {plan.local}" if plan.hosts > 1 else "1 host"
     first = f"{plain(name, 60)}: {trsread.counted(len(plan.names), 'table')} on {trsread.counted(plan.world, 'rank')} ({hosts})"
     words = [f"critical path {trsread.ms_text(plan.critical_path)}"]
@@ -371,7 +373,7 @@ def bar_panels(plan, slow, order):
 
 
 def figure_of_plan(plan, name, order="rank", top=10):
-    """The picture of a plan: bars a rank up to 64 ranks, beyond that heat maps."""
+    """The picture of a plan: one bar per rank up to 64 ranks, heat maps for more."""
     slow = plan.slowest(top)
     if not slow:
         raise trsread.Unreadable(f"{plan.source}: the plan tells neither memory nor time of any table")
@@ -384,7 +386,7 @@ def figure_of_plan(plan, name, order="rank", top=10):
 
 
 def few_ranks(plan, slow, order):
-    """A column of bars a rank, and beside it the slowest tables and the critical path."""
+    """A column of panels with one bar per rank; beside it the slowest tables and the critical path."""
     panels = bar_panels(plan, slow, order)
     n = max(len(panels), 2)
     figure = plt.figure(figsize=(17, 1.2 + 3.1 * n))
@@ -402,7 +404,7 @@ def few_ranks(plan, slow, order):
 
 
 def many_ranks(plan, slow):
-    """A row for each memory and one for the time: heat map, and ranks from most to least; below, the tables and the critical path."""
+    """A row for each memory and one for the time, each a heat map and the ranks from most to least. The tables and the critical path are below."""
     kinds, time = memory_kinds(plan), plan.time()
     parts = plan.critical_parts() if time.any() else None
     n = len(kinds) + bool(time.any()) + 1

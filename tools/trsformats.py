@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Named tensors in the files of other programs: safetensors, numpy's npz, torch.save and torch.distributed.checkpoint.
 
-A source has .tensors, a Tensor for each name, and .description, the text that the writers here put beside them (or None).
-Where it knows of shards, .columns has for each name the first columns of those that its columns were cut into.
-Both ways go block by block, so that memory does not grow with the tensors. Nothing that a file brings is executed: npz is
-read without objects, torch with weights_only, and a distributed checkpoint without torch, its pickles as plain data.
+A source has .tensors, a Tensor for each name, and .description, the text that the writers of this module store beside them (or None).
+If it knows shards, .columns has for each name the first columns of the shards into which its columns were cut.
+Reading and writing go block by block, so memory does not grow with the tensors. No code from a file is executed: npz is
+read without objects, torch with weights_only, and a distributed checkpoint without torch, with its pickles as plain data.
 """
 import collections
 import contextlib
@@ -22,17 +22,17 @@ from typing import Callable, Optional
 
 import numpy as np
 
-BLOCK_BYTES = 4 << 20  # what is held in memory at once
-MOST_HEADER_BYTES = 100 << 20  # of a safetensors header, as in its own library
+BLOCK_BYTES = 4 << 20  # bytes held in memory at once
+MOST_HEADER_BYTES = 100 << 20  # largest safetensors header, as in the format's own library
 DESCRIPTION = "trshard"  # the key of the description
-# Types by their safetensors names. bf16 is 16 bits that numpy has no name for.
+# Types by their safetensors names. For bf16, which numpy does not know, the type has 16 bits.
 NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1", "U8": "|u1", "BOOL": "|b1"}
 TORCH = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16",
          "I8": "int8", "U8": "uint8", "BOOL": "bool"}
 
 
 class FormatError(Exception):
-    """What is wrong with a file: its name, the tensor, what was found."""
+    """An error in a file: the file's name, the tensor, the finding."""
 
 
 class NoModule(Exception):
@@ -41,7 +41,7 @@ class NoModule(Exception):
 
 @dataclasses.dataclass
 class Tensor:
-    """dtype: a key of NUMPY. blocks(): its rows in order, some at a time. mapped(): all of it as memory of a file, where that can be."""
+    """dtype: a key of NUMPY. blocks(): its rows in order, some at a time. mapped(): all rows as memory of the file, if possible."""
     dtype: str
     shape: tuple
     blocks: Callable
@@ -53,7 +53,7 @@ class Tensor:
 
 
 def count(shape):
-    """Elements of a shape, in integers that do not overflow."""
+    """Number of elements of a shape, in integers that do not overflow."""
     n = 1
     for size in shape:
         n *= int(size)
@@ -158,7 +158,7 @@ INDEX = ".safetensors.index.json"
 
 
 def is_index(path):
-    """A file that says which parts hold which tensors, or a folder with such a file."""
+    """A file that lists the parts with their tensors, or a folder with such a file."""
     return path.endswith(INDEX) or os.path.isdir(path) and len(_indices(path)) == 1
 
 
@@ -167,7 +167,7 @@ def _indices(folder):
 
 
 class SafetensorsParts:
-    """safetensors in parts, which an index names: {"weight_map": {tensor: file of the same folder}}."""
+    """safetensors in several parts, which an index lists: {"weight_map": {tensor: file of the same folder}}."""
 
     def __init__(self, path, stack):
         if os.path.isdir(path):
@@ -199,7 +199,7 @@ def open_safetensors(path, stack):
 
 def write_safetensors(path, tensors, description):
     header, end = {"__metadata__": {"format": "pt", DESCRIPTION: description}}, 0
-    order = sorted(tensors, key=lambda name: -np.dtype(NUMPY[tensors[name].dtype]).itemsize)  # every tensor is aligned then
+    order = sorted(tensors, key=lambda name: -np.dtype(NUMPY[tensors[name].dtype]).itemsize)  # in this order every tensor is aligned
     for name in order:
         tensor = tensors[name]
         header[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [end, end + tensor.bytes]}
@@ -215,7 +215,7 @@ def write_safetensors(path, tensors, description):
                 file.write(np.ascontiguousarray(block).data)
 
 
-# --- npz: a zip of npy files; bf16 is uint16 there, and the description says so ---
+# --- npz: a zip of npy files; bf16 is stored as uint16, and the description has its type ---
 
 
 class Npz:
@@ -303,7 +303,7 @@ def _of_torch(torch, where, value):
 
 
 def _flat(torch, value, name=""):
-    """(name, tensor) of nested dictionaries, names joined by dots. What is no tensor is left out."""
+    """(name, tensor) of nested dictionaries, with names joined by dots. Other values are left out."""
     for key, item in value.items():
         if isinstance(item, torch.Tensor):
             yield f"{name}{key}", item
@@ -315,10 +315,10 @@ class Torch:
     def __init__(self, path, _):
         torch = import_torch("torch")
         try:
-            found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))  # older files are no zip, and are read whole
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))  # older files are no zip, and are read completely
         except FileNotFoundError:
             raise
-        except Exception as error:  # of many kinds: pickle.UnpicklingError, RuntimeError, ...
+        except Exception as error:  # of many types: pickle.UnpicklingError, RuntimeError, ...
             raise FormatError(f"{path}: torch.load with weights_only refuses it: {_first_line(error)}") from None
         if not isinstance(found, dict):
             raise FormatError(f"{path} holds a {type(found).__name__}, expected a state_dict")
@@ -332,7 +332,7 @@ class Torch:
 
 @contextlib.contextmanager
 def _torch_tensors(torch, tensors, folder):
-    """The tensors for torch, as memory of files: of the checkpoint itself, or of temporary ones that have no name."""
+    """The tensors for torch, as memory of files: of the checkpoint itself, or of temporary files without a name."""
     with contextlib.ExitStack() as stack:
         out = {}
         for name, tensor in tensors.items():
@@ -350,7 +350,7 @@ def _torch_tensors(torch, tensors, folder):
 
 @contextlib.contextmanager
 def _as_os_error(path):
-    """torch tells of full disks by exceptions of its own, of which CheckpointException is no Exception."""
+    """Converts torch's own exceptions for a full disk; its CheckpointException is no subclass of Exception."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -363,13 +363,13 @@ def write_torch(path, tensors, description):
     torch = import_torch("torch")
     with _torch_tensors(torch, tensors, os.path.dirname(path)) as values:
         state = collections.OrderedDict(values)
-        setattr(state, DESCRIPTION, description)  # beside the keys, as load_state_dict(strict=True) wants the keys of the model alone
+        setattr(state, DESCRIPTION, description)  # not among the keys, because load_state_dict(strict=True) accepts only the model's keys
         with _as_os_error(path):
             torch.save(state, path)
 
 
 class _Plain:
-    """An object of a pickle without its code: what it was made with, and its state."""
+    """An object of a pickle without its code: the arguments of its construction, and its state."""
 
     def __init__(self, *args):
         self.args, self.state = args, {}
@@ -385,7 +385,7 @@ class _Plain:
 
 
 _CHECKPOINT = "torch.distributed.checkpoint"
-# What pickles of torch name: classes that stay without their code, plain types, and words.
+# Names in torch's pickles: classes that are replaced by objects without code, plain types, and words.
 _PLAIN = {("torch", "device"), ("torch.serialization", "_get_layout"), ("torch._utils", "_rebuild_tensor_v2"), ("pathlib", "PosixPath"),
           ("pathlib", "PurePosixPath"), ("pathlib._local", "PosixPath"), (_CHECKPOINT + ".filesystem", "_StorageInfo")}
 _PLAIN |= {(_CHECKPOINT + ".metadata", name) for name in (
@@ -395,7 +395,7 @@ _WORDS = re.compile(r"strided|bool|\w+Storage|(bfloat|float|uint|int|complex|qui
 
 
 class _Pickle(pickle.Unpickler):
-    """A pickle of torch that calls nothing: classes become _Plain, types of numbers their names, storages what names them."""
+    """Reads a pickle of torch without calling anything. Classes become _Plain, types of numbers their names, and storages their names."""
     def find_class(self, module, name):
         if module == "torch" and _WORDS.fullmatch(name):
             return name
@@ -427,7 +427,7 @@ def _index(path):
 
 
 class _Slice(io.RawIOBase):
-    """Some bytes of a file as a file of its own."""
+    """A part of a file as a file of its own."""
 
     def __init__(self, file, first, size):
         super().__init__()
@@ -452,7 +452,7 @@ class _Slice(io.RawIOBase):
 
 
 def _contiguous_bytes(archive, shape):
-    """The stream of a tensor's numbers in a file of torch.save that holds this tensor alone."""
+    """The stream of a tensor's numbers in a file of torch.save that holds only this tensor."""
     root = next((name[:-len("data.pkl")] for name in archive.namelist() if name.endswith("/data.pkl")), None)
     if root is None:
         raise ValueError("it is not a tensor of torch.save")
@@ -467,7 +467,7 @@ def _contiguous_bytes(archive, shape):
 
 
 class Dcp:
-    """Read without torch. Each tensor is gathered from its shards in a temporary file."""
+    """A distributed checkpoint, read without torch. Each tensor is gathered from its shards in a temporary file."""
 
     def __init__(self, path, _):
         self.path, self.tensors, self.columns = path, {}, {}
@@ -491,7 +491,7 @@ class Dcp:
         self.description = None if text is None else b"".join(block.tobytes() for block in text.blocks()).decode("utf-8", "replace")
 
     def _check_cover(self, name, shape, chunks):
-        """Shards that leave a part out would leave zeros there."""
+        """Refuses shards that leave a part out, which would be zeros."""
         outside = any(len(offsets) != len(shape) or len(sizes) != len(shape) or any(first < 0 or n < 0 or first + n > size for first, n, size in zip(offsets, sizes, shape))
                       for offsets, sizes in chunks)
         covered = sum(count(sizes) for _, sizes in chunks)
@@ -499,7 +499,7 @@ class Dcp:
             raise FormatError(f"{self.path}: the shards of tensor {name} " + ("lie outside of it" if outside else f"hold {covered} of its {count(shape)} elements"))
 
     def _fill(self, data, name, dtype, offsets, sizes):
-        """One shard."""
+        """Reads one shard."""
         where = f"{self.path}: tensor {name}"
         info = self.places.get((name, offsets))
         if info is None or getattr(info, "transform_descriptors", None):
@@ -512,7 +512,7 @@ class Dcp:
                     data[(slice(offsets[0] + first, offsets[0] + first + n), *columns) if sizes else ()] = block
         except FormatError:
             raise
-        except Exception as error:  # of many kinds
+        except Exception as error:  # of many types
             raise FormatError(f"{where} cannot be read from {file_name}: {_first_line(error)}") from None
 
     def _reader(self, name, dtype, shape, chunks):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A checkpoint's model as an ONNX file, for servers: jagged bags and dense features in, probabilities out (src/RULES.md, A1 to A5).
+"""Writes a checkpoint's model as an ONNX file for servers: jagged bags and dense features in, probabilities out (src/RULES.md, A1 to A5).
 
-Inputs: dense float [batch, num_dense], where the model has dense features (those of -data_dense, in its order); of each feature F "F.ids" int64 [ids] and "F.offsets"
-int64 [batch + 1], which begin with 0 and end with the number of ids; of a feature of a weighted table also "F.weights" float
-[ids]. Output: "predictions" float [batch]. Ids are mapped as in training. Tables keep their type; sums are float32.
+Inputs: if the model has dense features, dense float [batch, num_dense] (the columns of -data_dense, in its order). For each feature F, "F.ids"
+int64 [ids] and "F.offsets" int64 [batch + 1], which begin with 0 and end with the number of ids. For a feature of a weighted table also
+"F.weights" float [ids]. Output: "predictions" float [batch]. Ids are mapped as in training. Tables keep their type; sums are float32.
 
-The few messages of protobuf are written here, block by block, so that memory does not grow with the tables. A file of 2 GiB or
-more is not allowed in ONNX: large tensors then lie in a second file, OUT.data.
+This module writes the few protobuf messages itself, block by block, so that memory does not grow with the tables. An ONNX file must be
+smaller than 2 GiB. If it would be larger, large tensors are in a second file, OUT.data.
 """
 import re
 
@@ -18,8 +18,8 @@ from trsformats import FormatError, NUMPY, Tensor
 
 OPSET, IR_VERSION = 18, 8
 TYPES = {"F32": 1, "I64": 7, "F16": 10, "U64": 13, "BF16": 16}  # TensorProto.DataType
-MOST_BYTES = (1 << 31) - 1  # of a protobuf message
-INLINE_BYTES = 4096  # what is larger may lie in OUT.data, at multiples of this
+MOST_BYTES = (1 << 31) - 1  # largest protobuf message
+INLINE_BYTES = 4096  # larger tensors may be in OUT.data, at multiples of this
 KEYS = {"num_embeddings", "embedding_dim", "features", "pooling", "sequence_pooling", "sequence_length", "gru_hidden_size", "din_target",
         "din_arch", "din_activation", "din_softmax", "transformer_layers", "transformer_heads", "transformer_dim_feedforward", "transformer_causal", "data_type", "is_weighted", "position_weighted", "max_feature_lengths", "id_map",
         "id_unsigned", "qr_operation", "qr_collisions", "zch_policy", "zch_buckets", "zch_input_hash_size"}
@@ -27,8 +27,8 @@ OPTIONS = {"-tables", "-num_dense", "-dense_arch", "-over_arch", "-interaction",
            "-projection_arch1", "-projection_arch2", "-dense_arch_residual", "-over_arch_residual", "-dense_arch_activation", "-over_arch_activation"}
 ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
 INTERACTIONS = ("dot", "dcn", "dcn_full", "dcn_vector", "dcn_mixture", "cat", "none", "fm", "deepfm", "projection")
-# Any other option of a model is known where it says that what it chooses is not there, or is as in src/RULES.md, rule A5,
-# or where it is of the loss or the training's data alone, or of experts or towers that a model without them does not have.
+# Any other option of a model must be off or as in src/RULES.md, rule A5. Options of only the loss or the training's data are accepted,
+# and options of experts or towers if the model has none.
 OFF = {"", "none", "false", "0", "relu", "bce", "shared"}
 OF_TRAINING = re.compile(r"-ema_decay|-data_(dense|label)|-(query|candidate)_.+|-tower_.+|-loss|-softmax_.+|-candidate_id|-tasks?(_.+)?_(weight|pos_weight|huber_delta)|-heads_(experts|task_experts|expert_arch|levels)")
 
@@ -37,7 +37,7 @@ OF_TRAINING = re.compile(r"-ema_decay|-data_(dense|label)|-(query|candidate)_.+|
 
 
 def varint(number):
-    """A number, negative ones as their 64 bits."""
+    """A varint; negative numbers as their 64 bits."""
     number &= (1 << 64) - 1
     out = bytearray()
     while number > 127:
@@ -47,7 +47,7 @@ def varint(number):
 
 
 def head(number, size):
-    """What stands before the `size` bytes of a field."""
+    """The bytes before the `size` bytes of a field."""
     return varint(number << 3 | 2) + varint(size)
 
 
@@ -78,7 +78,7 @@ def tensor_head(name, tensor):
 
 
 class Graph:
-    """Nodes, inputs and initial tensors; each function of an operator returns the name of what it makes."""
+    """Nodes, inputs and initial tensors. Each function of an operator returns the name of its output."""
 
     def __init__(self):
         self.nodes, self.inputs, self.tensors, self.constants = [], [], {}, {}
@@ -110,11 +110,11 @@ class Graph:
         return self("Gemm", x, weight, *bias, transB=1)
 
 
-# --- a model from the text in a checkpoint ---
+# --- the model, from the options in a checkpoint ---
 
 
 class Model:
-    """The options of a checkpoint's model, with one message for what it lacks or what is not known here."""
+    """The options of a checkpoint's model. One message lists the missing options and the options that this tool does not support."""
 
     def __init__(self, checkpoint):
         self.path = checkpoint.path
@@ -145,7 +145,7 @@ class Model:
         return int(value)
 
     def key(self, table, key):
-        """The option that holds a key of a table."""
+        """The option that holds a table's key."""
         single = f"-table_{table}_{key}"
         return single if single in self.options or f"-tables_{key}" not in self.options else f"-tables_{key}"
 
@@ -174,13 +174,13 @@ class Table:
 
 
 def hashed(graph, ids):
-    """MurmurHash3_x64_128 of (id, 0) with seed 0, its halves joined by exclusive or: src/data/id_map.c in 64-bit operators."""
+    """MurmurHash3_x64_128 of (id, 0) with seed 0. Its halves are joined by exclusive or, as in src/data/id_map.c, with 64-bit operators."""
     unsigned = lambda a: graph("Cast", a, to=TYPES["U64"])
     signed = lambda a: graph("Cast", a, to=TYPES["I64"]) if isinstance(a, str) else graph.constant(a - (1 << 64) if a >> 63 else a)
     word = lambda a: a if isinstance(a, str) else unsigned(signed(a))
     xor = lambda a, b: graph("BitwiseXor", a, word(b))
     shift = lambda a, bits, direction: graph("BitShift", a, word(bits), direction=direction)
-    times = lambda a, b: unsigned(graph("Mul", signed(a), signed(b)))  # runtimes multiply and add int64 alone: the same bits
+    times = lambda a, b: unsigned(graph("Mul", signed(a), signed(b)))  # runtimes multiply and add only int64, which gives the same bits
     plus = lambda a, b: unsigned(graph("Add", signed(a), signed(b)))
     rotate = lambda a, bits: graph("BitwiseOr", shift(a, bits, "LEFT"), shift(a, 64 - bits, "RIGHT"))
 
@@ -201,7 +201,7 @@ def hashed(graph, ids):
 
 
 def rows_of(graph, table, ids):
-    """Rows, and for each id whether it is not pruned (None: no id is). An id outside of its table has row 0, as in training."""
+    """Rows, and for each id whether it is not pruned (None: no id is pruned). An id outside of its table has row 0, as in training."""
     if table.id_map in ("modulo", "qr") and not table.unsigned:
         return graph("Mod", ids, graph.constant(table.rows)), None
     if table.id_map != "none":
@@ -217,7 +217,7 @@ def rows_of(graph, table, ids):
 
 
 class Bags:
-    """One feature's ids: n of them in b bags (both tensors of one number), and for each id its bag and its place there."""
+    """One feature's ids. n ids are in b bags (both are tensors of one number). Each id has its bag and its place in the bag."""
 
     def __init__(self, graph, feature):
         self.graph, one = graph, graph.constant([1])
@@ -227,7 +227,7 @@ class Bags:
         self.n = graph("Shape", self.ids)
         self.b = graph("Sub", graph("Shape", self.offsets), one)
         self.begins, self.ends = ranges(self.offsets, 0, -1), ranges(self.offsets, 1, (1 << 63) - 1)
-        # Id i lies in the bag whose number is that of ends up to i.
+        # The number of id i's bag is the number of bag ends up to i.
         marks = graph("ScatterElements", graph.filled(graph("Add", self.n, one), 0, "I64"), self.ends, graph.filled(self.b, 1, "I64"), axis=0, reduction="add")
         self.bag = ranges(graph("CumSum", marks, graph.constant(0)), 0, self.n)
 
@@ -237,7 +237,7 @@ class Bags:
         return graph("Sub", numbers, graph("Gather", self.begins, self.bag))
 
     def scatter(self, targets, n_targets, vectors, dim, start, reduction):
-        """Reduces vectors that have the same target. ScatterND would do, but runs duplicates at the same time in some runtimes."""
+        """Reduces vectors with the same target. ScatterND could do this, but some runtimes process duplicates at the same time."""
         graph = self.graph
         shape = lambda n: graph("Concat", n, graph.constant([dim]), axis=0)
         targets = graph("Expand", graph("Unsqueeze", targets, graph.constant([1])), shape(self.n))
@@ -251,7 +251,7 @@ def scaled(graph, vectors, factors):
 
 
 def concatenated(graph, bags, table, vectors):
-    """The first places of each bag side by side. The others go to a row behind all, which is cut off."""
+    """The first places of each bag side by side. Other ids go to an extra last row, which is cut off."""
     place, width = bags.places(), graph.constant([table.places])
     total = graph("Mul", bags.b, width)
     target = graph("Where", graph("Less", place, width), graph("Add", graph("Mul", bags.bag, width), place), total)
@@ -268,7 +268,7 @@ def vectors_of(graph, checkpoint, name, shape, row):
 
 
 def most(graph, bags, table, vectors, live):
-    """The maximum of each bag, 0 where it has no id."""
+    """The maximum of each bag; 0 if the bag is empty."""
     least = graph.constant(-np.inf, "F32")
     if live:
         vectors = graph("Where", graph("Unsqueeze", live, graph.constant([1])), vectors, least)
@@ -289,7 +289,7 @@ def summed(graph, bags, table, vectors, factors):
 
 
 def pooled(graph, checkpoint, table, feature):
-    """The vector, or vectors side by side, that a feature brings into the interaction."""
+    """The vector, or vectors side by side, that a feature contributes to the interaction."""
     bags = Bags(graph, feature)
     row, live = rows_of(graph, table, bags.ids)
     if table.pooling == "max":
@@ -300,7 +300,7 @@ def pooled(graph, checkpoint, table, feature):
     if table.by_position:
         factors.append(graph("Gather", take(graph, checkpoint, f"dense/position_weights/{feature}/weight"), bags.places()))
     parts = [(table.name, table.rows, row)]
-    if table.joined:  # two small tables, whose pooled vectors meet
+    if table.joined:  # two small tables, whose pooled vectors are joined
         m = graph.constant(table.collisions)
         parts = [(table.name + "_quotient", -(-table.rows // table.collisions), graph("Div", row, m)),
                  (table.name + "_remainder", table.collisions, graph("Mod", row, m))]
@@ -312,7 +312,7 @@ def pooled(graph, checkpoint, table, feature):
 
 
 def take(graph, checkpoint, path, shape=None):
-    """A tensor of the checkpoint by its path, as predictions use it."""
+    """A tensor of the checkpoint by its path, as used in predictions."""
     tensor = checkpoint.predicting.get(path)
     if tensor is None:
         raise FormatError(f"{checkpoint.path} has no /{path}, which its model has")
@@ -326,7 +326,7 @@ def layers(checkpoint, module):
 
 
 def perceptron(graph, checkpoint, module, x, last_too, activation="Relu", residual=False):
-    """The layers of a module with their activation, the last one with `last_too`."""
+    """The layers of a module with their activation; with `last_too` also the last layer has it."""
     n = layers(checkpoint, module)
     for i in range(n):
         path, before = f"dense/{module}/{i}", x
@@ -339,7 +339,7 @@ def perceptron(graph, checkpoint, module, x, last_too, activation="Relu", residu
 
 
 def width(graph, checkpoint, module):
-    """The number of outputs of a module's last layer. A shape needs it: -1 says nothing of a batch without samples."""
+    """The number of outputs of a module's last layer. A shape needs it, because -1 cannot be derived from a batch without samples."""
     path = f"dense/{module}/{max(layers(checkpoint, module) - 1, 0)}/bias"
     take(graph, checkpoint, path)
     return checkpoint.tensors[path].shape[0]
@@ -353,14 +353,14 @@ def machine(graph, x):
 
 
 def products(graph, x, n_vectors, dim):
-    """Products of all pairs of vectors, the upper triangle row by row."""
+    """Products of all pairs of vectors: the upper triangle, row by row."""
     vectors = graph("Reshape", x, graph.constant([0, n_vectors, dim]))
     every = graph("Reshape", graph("MatMul", vectors, graph("Transpose", vectors, perm=[0, 2, 1])), graph.constant([0, n_vectors * n_vectors]))
     return graph("Gather", every, graph.constant([i * n_vectors + j for i in range(n_vectors) for j in range(i + 1, n_vectors)]), axis=1)
 
 
 def experts(graph, checkpoint, x, of, n_experts, rank):
-    """The sum of a cross layer's experts, weighed by the gates; an expert's matrices are rows of U, C and V."""
+    """The sum of a cross layer's experts, weighted by the gates. An expert's matrices are rows of U, C and V."""
     part = lambda name, i, rows: graph("Slice", of(name), graph.constant([i * rows]), graph.constant([(i + 1) * rows]), graph.constant([0]))
     made, width = [], of.width
     for i in range(n_experts):
@@ -378,7 +378,7 @@ def experts(graph, checkpoint, x, of, n_experts, rank):
 
 
 class CrossLayer:
-    """The parameters of a cross layer by their names."""
+    """The parameters of a cross layer, by name."""
 
     def __init__(self, graph, checkpoint, module, i):
         self.graph, self.checkpoint, self.path = graph, checkpoint, f"dense/{module}/{i}"
@@ -408,7 +408,7 @@ def crossed(graph, checkpoint, kind, x, model):
 
 
 def projected(graph, checkpoint, x, dim):
-    """The products of the rows of one branch with the columns of the other."""
+    """The products of one branch's rows with the other branch's columns."""
     one, other = (perceptron(graph, checkpoint, f"projection_{i}", x, True) for i in (1, 2))
     n_one, n_other = (width(graph, checkpoint, f"projection_{i}") // dim for i in (1, 2))
     shaped = lambda y, *shape: graph("Reshape", y, graph.constant([0, *shape]))
@@ -416,7 +416,7 @@ def projected(graph, checkpoint, x, dim):
 
 
 def interaction(graph, checkpoint, kind, dense, x, vectors, model):
-    """vectors: (how many, width) of x; dense: None, or the first of them."""
+    """vectors: (number, width) of x; dense: None, or the first vector."""
     copied = [dense] if dense else []
     if kind == "dot":
         out = copied + [products(graph, x, *vectors)]
@@ -436,7 +436,7 @@ def build(checkpoint):
     model, graph = Model(checkpoint), Graph()
     kind, num_dense = model.value("-interaction", INTERACTIONS), model.number("-num_dense")
     if kind == "none":
-        num_dense = 0  # dense features take no part
+        num_dense = 0  # dense features are not used
     behind = lambda module: (ACTIVATIONS[model.value(f"-{module}_activation", ACTIVATIONS, "relu")], model.options.get(f"-{module}_residual") == "true")
     dense = graph.input("dense", "F32", ["batch", num_dense]) if num_dense else None
     if dense:
@@ -459,7 +459,7 @@ def build(checkpoint):
 
 
 def _message(name, tensor, place):
-    """A TensorProto: its bytes, and the tensor where its numbers follow them. place: (file, offset) of numbers that lie elsewhere."""
+    """A TensorProto: its bytes, and the tensor if its numbers follow them. place: (file, offset) of numbers in another file."""
     start = tensor_head(name, tensor)
     if not place:
         return start + head(9, tensor.bytes), tensor
@@ -468,7 +468,7 @@ def _message(name, tensor, place):
 
 
 def _parts(graph, places):
-    """The fields of a GraphProto, in pieces: bytes, or tensors whose numbers stand there."""
+    """The fields of a GraphProto in pieces: bytes, or tensors whose numbers are inserted there."""
     for node in graph.nodes:
         yield field(1, node)
     yield field(2, "trshard")
@@ -500,7 +500,7 @@ def _places(graph, name):
 
 
 def write(path, graph, name):
-    """The file; where it would be too large, also path.data, which is to be called `name`.data beside it."""
+    """Writes the file. If it would be too large, also writes path.data, whose final name is `name`.data."""
     places = _places(graph, name + ".data") if needs_data_file(graph) else {}
     if places:
         with open(path + ".data", "wb") as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Options as trshard writes them into checkpoints and results: the text of an option file, an option a line (input/README.md, "Options")."""
+"""Options as trshard writes them into checkpoints and results: the text of an option file, with one option per line (input/README.md, "Options")."""
 import re
 
 OPTION = re.compile(r'''("(?:[^"]|"")*"|[^\s"]\S*)(?:[ \t]+("(?:[^"]|"")*"|[^\s"#]\S*))?(?:[ \t]+# (.*))?''')
@@ -7,7 +7,9 @@ ENTRY = re.compile(r'[ \t]*(?:"((?:[^"]|"")*)"|([^,]*?))[ \t]*,')
 
 
 def options(words):
-    """[(-name, value, where it was given, the line without that)] of the options in a text that trshard wrote; "default" where nobody gave it."""
+    """[(-name, value, origin, the line without the origin)] of the options in a text that trshard wrote; the origin is
+    "default" if nobody set the option.
+    """
     plain = lambda word: word[1:-1].replace('""', '"') if word.startswith('"') else word
     found = []
     for line in words.splitlines():
@@ -19,10 +21,10 @@ def options(words):
 
 
 def word(text):
-    """A name or a value as an option file has it, in quotes where there are blanks."""
+    """A name or a value as in an option file, in quotes if it contains blanks."""
     return '"' + text.replace('"', '""') + '"' if " " in text or "\t" in text else text
 
 
 def entries(value):
-    """The entries of an option that is a list: a,"b, c". As in trshard, blanks around an entry do not count."""
+    """The entries of an option with a list: a,"b, c". As in trshard, blanks around an entry do not count."""
     return [quoted.replace('""', '"') or plain for quoted, plain in ENTRY.findall(value + ",")] if value else []

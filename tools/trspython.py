@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""An interpreter for the tools, their end, and a kind of their options. The first python3 on the PATH is often not the one that has h5py:
-a tool calls require() before it imports what it needs, and goes on in an interpreter that has it."""
+"""The interpreter of the tools, their exit, and a type for their options. The first python3 on the PATH often does not have h5py. So a
+tool calls require() before it imports what it needs, and continues in an interpreter that has it."""
 import argparse
 import importlib.util
 import os
@@ -12,7 +12,7 @@ import unicodedata
 CANDIDATES = (os.environ.get("TRSHARD_PYTHON"), "/usr/bin/python3", "python3", "python")
 AGAIN = "TRSHARD_PYTHON_TRIED"
 DEBIAN = {"numpy": "python3-numpy", "h5py": "python3-h5py", "matplotlib": "python3-matplotlib", "tqdm": "python3-tqdm", "yaml": "python3-yaml"}
-PYPI = {"yaml": "pyyaml"}  # packages of another name than their module
+PYPI = {"yaml": "pyyaml"}  # packages with another name than their module
 NOT_IN_DEBIAN = {"pyarrow"}
 
 
@@ -20,7 +20,7 @@ try:
     from tqdm import tqdm
 except ImportError:
     class tqdm:
-        """A bar that nobody sees: no tool is worth less for want of tqdm."""
+        """A progress bar without output, so that no tool needs tqdm."""
 
         def __init__(self, iterable=(), **_):
             self._iterable = iterable
@@ -49,12 +49,12 @@ def has_all(python, modules):
 
 
 def shown(text, keep=""):
-    """The text with each character that moves a terminal's cursor, or turns its text around, as an escape; those of `keep` stay."""
+    """The text with an escape for each character that moves a terminal's cursor or reverses its text, except for the characters in `keep`."""
     return "".join(c if c in keep or unicodedata.category(c) not in ("Cc", "Cf", "Zl", "Zp") or c == "\u200d" else c.encode("unicode_escape").decode() for c in str(text))
 
 
 class Shown:
-    """A stream that escapes what it is given, so that a name from a file cannot control the terminal."""
+    """A stream that escapes its input, so that a name from a file cannot control the terminal."""
 
     def __init__(self, stream):
         self._stream = stream
@@ -71,7 +71,7 @@ class Shown:
 
 
 def flush():
-    """Write what main has printed. A disk that does not take it ends the program with 74, not with a status that main gives a meaning."""
+    """Write main's output. If the disk refuses it, the program ends with 74, and not with a status that has a meaning in main."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -83,17 +83,17 @@ def flush():
 
 
 def drop_output():
-    """What is left goes nowhere at the end."""
+    """Discard output that is left at the end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(main):
-    """End the program with main's status. A reader of the output that has seen enough (| head) ends it, too, as any program of Unix: with 141.
-    So do SIGTERM, with 143, and Ctrl-C, with 130; they leave no half-written file. A file that main did not expect to be missing or unwritable is
-    named in one line."""
-    if sys.stdout is None:  # closed, as in some batch jobs: a file of data would get its number
+    """End the program with main's status. If the reader of the output stops early (| head), the program ends with 141, as any Unix program does.
+    SIGTERM ends it with 143, and Ctrl-C with 130; neither leaves a half-written file. If a file is unexpectedly missing or cannot be written,
+    one line names it."""
+    if sys.stdout is None:  # closed, as in some batch jobs: a data file would get its number
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
-    if sys.stdout.errors == "strict":  # letters that the terminal lacks
+    if sys.stdout.errors == "strict":  # so that letters which the terminal lacks are no error
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.stdout = Shown(sys.stdout)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
@@ -115,19 +115,19 @@ def run(main):
 
 
 def positive(word):
-    """A whole number from 1 on, as a type of argparse."""
+    """A whole number from 1 on, as a type for argparse."""
     if int(word) < 1:
         raise argparse.ArgumentTypeError(f"{word} is not at least 1")
     return int(word)
 
 
 def require(*modules):
-    """Return if this interpreter has the modules; else run the tool again in one that has them, or
-    say the line that installs them and end with 69."""
+    """Return if this interpreter has the modules. Otherwise run the tool again in an interpreter that has them, or
+    print the command that installs them and end with 69."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if not missing:
         if os.environ.get(AGAIN) == " ".join(modules):
-            del os.environ[AGAIN]  # else a batch job that this tool submits would not look for an interpreter
+            del os.environ[AGAIN]  # otherwise a batch job that this tool submits would not look for an interpreter
         return
     if AGAIN not in os.environ:
         os.environ[AGAIN] = " ".join(modules)

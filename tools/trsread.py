@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reading plans and runs for the tools that show them (formats: input/FORMAT.md).
+"""Reads plans and runs for the tools that show them (formats: input/FORMAT.md).
 
-read_plan() and read_run() check what they read; Unreadable says in one line what is wrong with a file.
+read_plan() and read_run() check their input. Unreadable describes in one line what is wrong with a file.
 """
 import json
 import math
@@ -15,17 +15,17 @@ PARTS = ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms", "prefetch_compu
 KINDS = ("hbm", "ddr")
 OF_GROUPS = re.compile(r"/(?:.*?_)??(gauc|group_(?:ne|mse|mae)|(?:ndcg|(?:retrieval_)?recall|hit_rate|precision)_at_\d+)$")
 OF_CLASSES = re.compile(r"(?:.*/)?(?:.+_)?(ne|auc|auprc|calibration)")
-ONE_CLASS = 1e-12  # a mean label this close to 0 or 1; NE clamps it there
+ONE_CLASS = 1e-12  # mean labels this close to 0 or 1 count as one class; NE clamps them to this
 METRICS = ("ne", "auc", "auprc", "accuracy", "calibration", "ctr", "mse", "rmse", "mae")
 LARGEST = 1 << 63
 
 
 class Unreadable(Exception):
-    """A file that cannot be shown; its text is for the user."""
+    """A file that cannot be shown; its text is a message for the user."""
 
 
 def field(value, key, kind, where):
-    """value[key] of the kind: dict, list, str, int or float (finite, and smaller than 2^63)."""
+    """value[key], which must be of the kind: dict, list, str, int or float (finite, and smaller than 2^63)."""
     if not isinstance(value, dict) or key not in value:
         raise Unreadable(f"{where} has no field \"{key}\"")
     found = value[key]
@@ -61,7 +61,7 @@ class Plan:
         self.world = natural(root, "world_size", source)
         self.local = natural(root, "local_world_size", source)
         self.pod = natural(root, "pod_size", source) if "pod_size" in root else 1
-        self.has_costs = "devices" in root  # written by hand a plan may leave out its costs, which then count as 0
+        self.has_costs = "devices" in root  # a plan that was written by hand may leave out its costs, which then count as 0
         self.critical_path, self.capacity, self.available = 0.0, None, None
         if self.has_costs:
             self.critical_path = field(root, "critical_path", float, source)
@@ -72,7 +72,7 @@ class Plan:
         self._read_tables(field(root, "tables", list, source))
 
     def _read_devices(self, devices):
-        """The capacity and what the reservation leaves of it [rank, hbm and ddr]; None in plans of older programs."""
+        """The capacity, and the part that the reservation leaves [rank, hbm and ddr]; None in plans of older programs."""
         if isinstance(devices[0], dict) and "capacity" in devices[0]:
             where = [f"{self.source}: devices[{i}]" for i in range(self.world)]
             self.capacity = np.array([storage(d, "capacity", w) for d, w in zip(devices, where)], float)
@@ -122,7 +122,7 @@ class Plan:
         return -(-self.world // self.local)
 
     def per_rank(self, values, which=slice(None)):
-        """Sums over a rank's shards of values [N]; which: of these shards only."""
+        """Sums over a rank's shards of values [N]. which: use only these shards."""
         return np.bincount(self.rank[which], weights=values[which], minlength=self.world)
 
     def memory(self, kind):
@@ -132,7 +132,9 @@ class Plan:
         return self.per_rank(self.parts.sum(axis=1))
 
     def fullest(self, kind):
-        """(rank, share) of the rank that is nearest to what the reservation leaves it; share None, and most bytes, where that is not known."""
+        """(rank, share) of the rank that is nearest to the limit that the reservation leaves. If the limit is not known:
+        the rank with most bytes, and None.
+        """
         held = self.memory(kind)
         left = self.available[:, KINDS.index(kind)] if self.available is not None else np.zeros(self.world)
         if left.min() <= 0:
@@ -147,24 +149,24 @@ class Plan:
         return most
 
     def of_table(self, values):
-        """[tables] sums over all its shards."""
+        """[tables] sums over all shards of a table."""
         return np.bincount(self.table, weights=values, minlength=len(self.names))
 
     def ranks_of(self, t):
         return np.unique(self.rank[self.table == t])
 
     def slowest(self, n):
-        """The tables that take most time on one rank (where no time is known: most memory), the slowest first."""
+        """The tables that take most time on one rank, slowest first. If no time is known, the tables with most memory."""
         cost = self.most_of_table(self.parts.sum(axis=1))
         if not cost.any():
             cost = self.most_of_table(self.bytes.sum(axis=1))
         return [int(t) for t in np.argsort(-cost, kind="stable")[:n] if cost[t] > 0]
 
     def critical_parts(self):
-        """What the critical path adds up (src/plan/RULES.md, section 11): a list of dicts name, part, ms, rank, tables [(name, share)].
+        """The parts of the critical path (src/plan/RULES.md, section 11): a list of dicts name, part, ms, rank, tables [(name, share)].
 
-        Of each direction the slowest rank's compute, and for each module and sharding type the slowest rank's exchange. A plan without
-        modules may not add up where it has more than one: then the parts are None.
+        For each direction these are the slowest rank's compute, and for each module and sharding type the slowest rank's exchange. If a plan
+        does not name its modules but has several, the parts may not add up: then they are None.
         """
         groups = sorted(set(zip(self.modules, self.types)))
         kinds = sorted(set(self.modules))
@@ -210,7 +212,8 @@ def read_plan(path):
     return parse_plan(text, path)
 
 
-# What the cost model predicts, and the stages of a step that it is about. Copies of dense gradients between ranks are measured as an exchange.
+# The parts that the cost model predicts, and the corresponding stages of a step. Copies of dense gradients between
+# ranks are measured as an exchange.
 PREDICTED = (("lookup", ("lookup",), ("fwd_compute",)), ("embedding backward", ("embedding backward",), ("bwd_compute",)),
              ("exchanges", ("input_dist", "output_dist", "exchange"), ("fwd_comms", "bwd_comms", "allreduce", "replica_sync")), ("cache", ("cache",), ("prefetch_compute",)), ("dense forward", ("dense forward",), ("dense_forward",)),
              ("dense backward", ("dense backward",), ("dense_backward",)), ("optimizer", ("optimizer",), ("optimizer",)))
@@ -218,8 +221,8 @@ UNPREDICTED = ("I/O", "waiting")
 
 
 def measured(columns, name):
-    """The series columns[name] with NaN where it means nothing: NE, AUC and AUPRC of labels of one class, calibration without positives.
-    Files keep TorchRec's values there. columns: a dict, or a group of a file, which has the mean label beside the series."""
+    """The series columns[name], with NaN if it has no meaning: NE, AUC and AUPRC of labels of one class, calibration without positives.
+    Files have TorchRec's values there. columns: a dict, or a group of a file, which has the mean label beside the series."""
     values, match = columns[name][()], OF_CLASSES.fullmatch(name)
     ctr = columns.get(name[:match.start(1)] + "ctr") if match else None
     if ctr is None or np.shape(ctr) != np.shape(values):
@@ -230,15 +233,15 @@ def measured(columns, name):
 
 
 def speed_of(of_starts, of_steps):
-    """Samples/s of a run, from /starts/samples_per_s and /train/samples_per_s: what Run.speed() says."""
+    """Samples/s of a run, from /starts/samples_per_s and /train/samples_per_s, as Run.speed() returns it."""
     of_starts, of_steps = of_starts[np.isfinite(of_starts)], of_steps[np.isfinite(of_steps) & (of_steps > 0)]
     if len(of_starts):
         return float(of_starts[-1])
-    return float(len(of_steps) / np.sum(1 / of_steps)) if len(of_steps) else math.nan  # an earlier version's file
+    return float(len(of_steps) / np.sum(1 / of_steps)) if len(of_steps) else math.nan  # the file of an earlier version
 
 
 class Run:
-    """Results of a run. columns: every numeric series of /train, /eval, /metrics, /starts ... by its path; attrs: text and numbers."""
+    """Results of a run. columns: every numeric series of /train, /eval, /metrics, /starts ... by its path. attrs: text and numbers."""
 
     def __init__(self, handle, source):
         self.source = source
@@ -253,7 +256,7 @@ class Run:
                 raise Unreadable(f"{source}: the columns of /{group} differ in length: {lengths}")
 
     def _add(self, name, item):
-        if not hasattr(item, "shape") or name.startswith("embeddings/"):  # those of towers may be larger than the memory; nothing shows them
+        if not hasattr(item, "shape") or name.startswith("embeddings/"):  # embeddings of towers may be larger than the memory, and no tool shows them
             return
         if item.dtype.kind in "iuf":
             self.columns[name] = np.atleast_1d(item[()])
@@ -265,11 +268,11 @@ class Run:
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
     def __getitem__(self, name):
-        """The series, empty where the run has none, NaN where it means nothing."""
+        """The series; empty if the run has none, NaN if it has no meaning."""
         return measured(self.columns, name) if name in self.columns else np.zeros(0)
 
     def names(self, attribute):
-        """A list of names that an attribute holds, such as stage_names."""
+        """A list of names in an attribute, such as stage_names."""
         return str(self.attrs.get(attribute, "")).split(",") if attribute in self.attrs else []
 
     def plan(self):
@@ -278,19 +281,19 @@ class Run:
         return parse_plan(text, f"the plan in {self.source}") if isinstance(text, str) and text.strip() else None
 
     def options(self):
-        """[(option, value, where it was given)] in the file's order; "default" where nobody gave it."""
+        """[(option, value, origin)] in the file's order; the origin is "default" if nobody set the option."""
         return [found[:3] for found in trsoptions.options(str(self.attrs.get("options", "")))]
 
     def updates(self):
-        """[train steps] updates done after each step, as /eval and /metrics count: step s did update s + 1."""
+        """[train steps] updates done after each step, as /eval and /metrics count them: step s made update s + 1."""
         return self["train/step"] + 1
 
     def task_words(self):
-        """What stands before the names of metrics: nothing, or with -tasks "<task>_" for each task."""
+        """The prefixes of the metrics' names: an empty one, or with -tasks "<task>_" for each task."""
         return [task + "_" for task in trsoptions.entries(self.option("-tasks") or "") if task] or [""]
 
     def metrics(self):
-        """What stands behind these words: METRICS, and the metrics of groups (-metrics_group) and of retrieval (-eval_recall_at) that the run has."""
+        """The names after these prefixes: METRICS, and the run's metrics of groups (-metrics_group) and of retrieval (-eval_recall_at)."""
         found = {match[1] for match in map(OF_GROUPS.search, self.columns) if match}
         return [*METRICS, *sorted(found, key=lambda name: (name.rstrip("0123456789"), len(name), name))]
 
@@ -298,12 +301,12 @@ class Run:
         return next((value for option, value, _ in self.options() if option == name), None)
 
     def stage(self, name):
-        """[ranks] measured ms a step of a stage; empty where it was not measured."""
+        """[ranks] measured ms per step of a stage; empty if it was not measured."""
         names, measured = self.names("stage_names"), self["stages/measured_ms"]
         return measured[:, names.index(name)] if name in names and measured.ndim == 2 and measured.shape[1] == len(names) else np.zeros(0)
 
     def stage_rows(self):
-        """[(name, measured ms [ranks], predicted ms [ranks] or None)] of a step's stages that took or were to take any time."""
+        """[(name, measured ms [ranks], predicted ms [ranks] or None)] for a step's stages whose measured or predicted time is not 0."""
         predicted, kinds = self["stages/predicted_ms"], [name.strip() for name in ",".join(self.names("predicted_names")).split(";")[0].split(",")]
         rows = []
         for name, stages, parts in PREDICTED:
@@ -315,19 +318,19 @@ class Run:
         return [row for row in rows if row[1].any() or (row[2] is not None and row[2].any())]
 
     def speed(self):
-        """Samples/s of the last start with steps, as that run printed them: samples over the time in steps."""
+        """Samples/s of the last start with steps, as that run printed them: samples divided by the time in steps."""
         return speed_of(self["starts/samples_per_s"], self["train/samples_per_s"])
 
     def start_of(self, step):
-        """The index of the start that did these steps (src: /starts/first_step); -1 without /starts."""
+        """The index of the start that made these steps (src: /starts/first_step); -1 without /starts."""
         first = self["starts/first_step"]
         return np.searchsorted(first, step, side="right") - 1 if len(first) else np.full(np.shape(step), -1)
 
     def wall_times(self):
-        """[train steps] seconds since 1970 at which each step ended, NaN where unknown.
+        """[train steps] seconds since 1970 at which each step ended, NaN if unknown.
 
-        The file has each start's time, how long it ran until the file was last written, and each step's speed: steps are laid back to back
-        before that end. Evaluations and checkpoints in between count as if they came before the first step.
+        The file has each start's time, its duration until the file was last written, and each step's speed. Steps are assumed to follow
+        each other directly before that end. Evaluations and checkpoints between them count as if they came before the first step.
         """
         step, speed = self["train/step"], self["train/samples_per_s"]
         times = np.full(len(step), np.nan)
@@ -343,7 +346,7 @@ class Run:
         return times
 
     def times_at(self, updates):
-        """Wall times when so many updates were done."""
+        """Wall times at which these numbers of updates were done."""
         step, times = self["train/step"], self.wall_times()
         if not len(times):
             return np.full(len(updates), np.nan)
@@ -351,7 +354,7 @@ class Run:
 
 
 def read_run(path):
-    import trsdata  # for h5py, which a plan does not need
+    import trsdata  # imported here because of h5py, which a plan does not need
 
     try:
         handle = trsdata.opened(path)
@@ -365,7 +368,7 @@ def read_run(path):
 
 
 def read_any(path):
-    """A Plan or a Run, by the file's first bytes."""
+    """A Plan or a Run, depending on the file's first bytes."""
     try:
         with open(path, "rb") as handle:
             is_hdf5 = handle.read(8) == b"\x89HDF\r\n\x1a\n"
@@ -374,14 +377,14 @@ def read_any(path):
     return read_run(path) if is_hdf5 else read_plan(path)
 
 
-# --- numbers as people read them ---
+# --- numbers in readable form ---
 
 BYTES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "bytes"))
-TIMES = ((1e3, "s"), (1.0, "ms"), (1e-3, "µs"), (1e-6, "ns"))  # of milliseconds
+TIMES = ((1e3, "s"), (1.0, "ms"), (1e-3, "µs"), (1e-6, "ns"))  # factors of milliseconds
 
 
 def unit(largest, units):
-    """(divisor, name) of the largest unit of which there is at least one."""
+    """(divisor, name) of the largest unit that is not larger than the value."""
     return next(((size, name) for size, name in units if largest >= size), units[-1])
 
 
@@ -404,7 +407,7 @@ def percent_text(share):
 
 
 def count_text(value):
-    """1.2M of 1234567."""
+    """1.2M for 1234567."""
     for size, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= 0.9995 * size:
             return f"{value / size:.3g}{name}"

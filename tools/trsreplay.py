@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A step's exchanges, replayed on paper: when they start and are waited for is from a trace, how long they take from a model of the network.
+"""Replays a step's exchanges in a model: a trace gives the times when they start and are waited for, a model of the network their duration.
 
-Own time is what a rank computes: a step without the spans in which it waits or moves what has arrived. An exchange starts after some of it, and is needed
-after some more, when the trace has its end. In the replay a rank computes, and its exchanges take turns on its share of the host's network, in the order
-in which they start; where an exchange is needed and not done, the rank waits. So an exchange costs what computation does not hide.
+Own time is the time in which a rank computes: a step without the spans in which it waits or moves data that has arrived. An exchange starts
+after some own time, and is needed after some more own time, when the trace has its end. In the replay a rank computes, and its exchanges take
+turns on its share of the host's network, in the order in which they start. If an exchange is needed before it is done, the rank waits. So an
+exchange costs only the time that computation does not hide.
 """
 import bisect
 import json
@@ -11,7 +12,7 @@ import math
 import statistics
 
 IDLE = {"waiting", "exchange"}
-COUNTS = 24  # bytes of a group's counts for a rank, which a trace does not have
+COUNTS = 24  # bytes of a group's counts for a rank; a trace does not have them
 
 
 def own_clock(stages):
@@ -30,7 +31,7 @@ def own_clock(stages):
 
 
 def exchanges_of(path):
-    """[{name, bytes, start, need}] of a step, in order: medians over ranks and steps, start and need as parts of a step's own time."""
+    """[{name, bytes, start, need}] of a step, in order: medians over ranks and steps; start and need as fractions of a step's own time."""
     with open(path, encoding="ascii") as file:
         events = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
     found = []
@@ -49,7 +50,9 @@ def exchanges_of(path):
 
 
 def blocks_of(first, second, ranks):
-    """[(kind, bytes for a rank as a function of the ranks)] of the exchanges of a row_wise model, traced on two numbers of ranks."""
+    """[(kind, bytes for a rank as a function of the number of ranks)] for the exchanges of a row_wise model that was
+    traced on two numbers of ranks.
+    """
     rows = [i for i, x in enumerate(first) if x["name"] == "rows"]
     if [x["name"] for x in first] != [x["name"] for x in second] or len(rows) != 2:
         raise ValueError(f"not the exchanges of one group of row_wise tables: {[x['name'] for x in first]}, {[x['name'] for x in second]}")
@@ -58,7 +61,7 @@ def blocks_of(first, second, ranks):
         slope = (y["bytes"] - x["bytes"]) / (ranks[1] - ranks[0])
         base = x["bytes"] - slope * ranks[0]
         if i == rows[1]:
-            blocks.append(("gather", lambda w, size=x["bytes"]: size))  # a trace has the bytes that a rank gives, which all others get
+            blocks.append(("gather", lambda w, size=x["bytes"]: size))  # a trace has the bytes that a rank gives, which all other ranks get
         else:
             kind = "sum" if i == rows[0] else "allreduce" if x["name"] == "dense gradients" else "all-to-all"
             blocks.append((kind, lambda w, slope=slope, base=base: slope + base / w))
@@ -66,18 +69,20 @@ def blocks_of(first, second, ranks):
 
 
 def cost(kind, block, w, host, way, relay):
-    """Messages and bytes of a rank for an exchange with blocks of so many bytes: -comm_relay_bytes relay, unless the way is "messages"."""
+    """Messages and bytes of a rank for an exchange with blocks of this size, with -comm_relay_bytes relay, unless the way is "messages"."""
     elsewhere, hosts = w - host, w // host - 1
     alike, carried = kind == "gather", 0 if way == "messages" else math.ceil(hosts / host)
     if way == "hierarchical" and kind in ("sum", "gather"):
         return hosts, hosts * block
     if carried and block <= relay * (32 if alike else 1):
         return carried, (hosts if alike else elsewhere) * block
-    return elsewhere + carried, elsewhere * block  # the relay has nothing to carry, and says so
+    return elsewhere + carried, elsewhere * block  # the relay carries no block, but its messages say so
 
 
 def costs(schedule, blocks, w, host, way, relay):
-    """[(start, need, phases, messages, bytes)] of a step on w ranks. An all-reduce is a sum, and a gather of its results; counts are waited for at once."""
+    """[(start, need, phases, messages, bytes)] of a step on w ranks. An all-reduce is a sum and a gather of its results.
+    Counts are waited for at once.
+    """
     ids = next(x["start"] for x in schedule if x["name"] == "ids")
     found = [(ids, ids, 1, *cost("all-to-all", COUNTS, w, host, way, relay))]
     for x, (kind, block_of) in zip(schedule, blocks):
@@ -88,7 +93,7 @@ def costs(schedule, blocks, w, host, way, relay):
 
 
 def replay(step_ms, exchanges, seconds_of, steps=8):
-    """ms of a step in the long run. exchanges: of costs(); seconds_of(phases, messages, bytes)."""
+    """ms of a step in a long run. exchanges: from costs(). seconds_of(phases, messages, bytes)."""
     events = []
     for k in range(steps):
         for i, (start, need, *size) in enumerate(exchanges):

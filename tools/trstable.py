@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reading tables block by block: CSV and TSV with a header, npy and npz, Parquet. convert_table.py makes datasets of them.
+"""Reads tables block by block: CSV and TSV with a header, npy and npz, Parquet. convert_table.py makes datasets from them.
 
-A table has `columns`, a dictionary from names to widths (the columns of an array, else 1); `typed`, whether the file says
-which columns are text; of these also kinds, a dictionary from names to what a column is, and unsigned, the names of columns of uint64; and blocks(done, wanted), which yields (bytes, Block with the wanted columns) for each block of rows,
-with None for the first `done` ones. Which block holds which rows depends on the file
-and the size of blocks alone. Of arrays and row groups that are done nothing is read.
+A table has `columns`, a dictionary from names to widths (the columns of an array, else 1), and `typed`, which tells whether the file says which
+columns are text. A typed table also has kinds, a dictionary from names to kinds of columns, and unsigned, the names of the columns of uint64.
+blocks(done, wanted) yields (bytes, Block with the wanted columns) for each block of rows, with None for the first `done` blocks. The rows of a
+block depend only on the file and the size of blocks. Arrays and row groups that are done are not read.
 """
 import csv
 import io
@@ -19,12 +19,12 @@ import numpy as np
 import trsconvert
 import trsdata
 
-MOST_ROWS = 1 << 20  # of a block, where a row is a few bytes
-BUFFER_BYTES = 1 << 18  # of a column of a Parquet file
+MOST_ROWS = 1 << 20  # rows of a block whose rows have only a few bytes
+BUFFER_BYTES = 1 << 18  # buffer for a column of a Parquet file
 
 
 class Text:
-    """Texts as pieces of one block of bytes."""
+    """Texts as parts of one block of bytes."""
 
     def __init__(self, block, begin, end):
         self.block, self.begin, self.end = block, begin, end
@@ -39,14 +39,14 @@ class Text:
         return bytes(self.block[self.begin[i]:self.end[i]])
 
     def equal(self, word):
-        """Which of the texts are this word."""
+        """Which texts equal this word."""
         same = self.end - self.begin == len(word)
         for i, byte in enumerate(word):
             same &= self.block[np.minimum(self.begin + i, len(self.block) - 1)] == byte
         return same
 
     def matrix(self):
-        """uint8 [n, longest], filled up with zeros."""
+        """uint8 [n, longest], padded with zeros."""
         longest = max(1, int((self.end - self.begin).max(initial=0)))
         places = self.begin[:, None] + np.arange(longest)
         return np.where(places < self.end[:, None], self.block[np.minimum(places, len(self.block) - 1)], 0).astype(np.uint8)
@@ -58,7 +58,7 @@ class Text:
         count = np.where(self.end > self.begin, np.searchsorted(places, self.end) - first + 1, 0)
         row = np.repeat(np.arange(len(self)), count)
         within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-        places = np.append(places, 0)  # for the indices that np.where computes and does not take
+        places = np.append(places, 0)  # for indices that np.where computes and does not use
         last = len(places) - 1
         begin = np.where(within == 0, self.begin[row], places[np.clip(first[row] + within - 1, 0, last)] + 1)
         end = np.where(within == count[row] - 1, self.end[row], places[np.minimum(first[row] + within, last)])
@@ -69,7 +69,7 @@ class Decimals:
     """Decimal numbers of Parquet: as float64 for dense features, and exactly for ids.
 
     integers  int64 [n], the 64 bits of each number
-    large     which of them are 2^63 or more
+    large     which numbers are 2^63 or more
     wrong     which numbers are not integers of 64 bits
     """
 
@@ -86,7 +86,7 @@ class Decimals:
         self.numbers = array.cast(arrow.float64()).fill_null(0).to_numpy(zero_copy_only=False)
 
     def _whole(self):
-        """The integers of a type without decimals, from their two's complement."""
+        """The integers of a type without decimal places, from their two's complement."""
         width = self.array.type.bit_width // 8
         data = self.array.buffers()[1]
         data = np.frombuffer(data, np.uint8)[self.array.offset * width:][:len(self.array) * width] if data is not None else np.zeros(0, np.uint8)
@@ -110,12 +110,12 @@ class Decimals:
 
 
 class Column:
-    """What a block has of a column.
+    """A column's part of a block.
 
-    values   an array of numbers, Text or Decimals; of an array with several columns row by row
+    values   an array of numbers, Text or Decimals; for an array with several columns row by row
     missing  which values are null, or None
     lengths  of the bag of each row, for columns of lists; else None
-    width    values of a row, where there are no lengths
+    width    values per row, if there are no lengths
     """
 
     def __init__(self, values, missing=None, lengths=None, width=1):
@@ -123,14 +123,14 @@ class Column:
 
 
 class Block:
-    """Rows of a table: columns by their names, and place(row), which tells where a row is, for messages."""
+    """Rows of a table: columns by their names, and place(row), which gives a row's place for messages."""
 
     def __init__(self, rows, columns, place):
         self.rows, self.columns, self.place = rows, columns, place
 
 
 def refuse_equal(where, names):
-    """Each name may be there once."""
+    """Refuses a name that occurs twice."""
     for name in names:
         places = [i + 1 for i, other in enumerate(names) if other == name]
         if len(places) > 1:
@@ -145,7 +145,7 @@ def rows_of_block(block_bytes, row_bytes):
 
 
 class TextTable:
-    """Text with a header. Fields may stand in double quotes (RFC 4180), unless quoted is false."""
+    """Text with a header. Fields may be in double quotes (RFC 4180), unless quoted is false."""
 
     typed = False
     unsigned = frozenset()
@@ -178,7 +178,7 @@ class TextTable:
         def place(row):
             if not self.quoted or not np.any(block == trsconvert.QUOTE):
                 return f"{self.path}, line {line + row}"
-            ends = np.flatnonzero(block == trsconvert.NEWLINE)  # of them those between quotes begin no row
+            ends = np.flatnonzero(block == trsconvert.NEWLINE)  # line ends between quotes begin no row
             outside = np.searchsorted(np.flatnonzero(block == trsconvert.QUOTE), ends) % 2 == 0
             return f"{self.path}, line {line + (0 if row == 0 else int(np.flatnonzero(outside)[row - 1]) + 1)}"
 
@@ -215,7 +215,7 @@ class TextTable:
 
 
 class Array:
-    """An array in a file, of which rows are read in ascending order. open(): a new stream of the npy file's bytes."""
+    """An array in a file, whose rows are read in ascending order. open(): a new stream of the npy file's bytes."""
 
     def __init__(self, where, open_stream):
         self.where, self.open = where, open_stream
@@ -231,7 +231,9 @@ class Array:
         self.width = self.shape[1] if len(self.shape) == 2 else 1
 
     def read(self, begin, count, stream_of):
-        """count numbers from number begin on. Columns that lie one behind the other have a stream each, which goes forward alone."""
+        """Reads count numbers, beginning with number begin. If columns are stored one after the other, each has its own
+        stream, which only moves forward.
+        """
         if stream_of not in self.streams:
             self.streams[stream_of] = self.open()
         stream = self.streams[stream_of]
@@ -259,7 +261,7 @@ class Array:
 
 
 def arrays_of(path):
-    """Name -> Array of an npy (one, of the file's name) or npz file."""
+    """Name -> Array of an npy file (one array, with the file's name) or an npz file."""
     if path.endswith(".npy"):
         return {os.path.basename(path)[:-4]: Array(path, lambda: open(path, "rb"))}
     try:
@@ -270,7 +272,7 @@ def arrays_of(path):
     def opener(info):
         if info.compress_type != zipfile.ZIP_STORED:
             return lambda: archive.open(info)
-        with open(path, "rb") as stream:  # numbers that are not compressed lie in the file as they are
+        with open(path, "rb") as stream:  # numbers that are not compressed are stored in the file as they are
             stream.seek(info.header_offset + 26)
             first = info.header_offset + 30 + sum(struct.unpack("<HH", stream.read(4)))
         return lambda: Window(path, first)
@@ -279,7 +281,7 @@ def arrays_of(path):
 
 
 class Window(io.FileIO):
-    """A file from one of its bytes on."""
+    """A file from a given byte on."""
 
     def __init__(self, path, first):
         super().__init__(path, "rb")
@@ -294,7 +296,7 @@ class Window(io.FileIO):
 
 
 class ArrayTable:
-    """Arrays of one or several npy and npz files, whose rows go together."""
+    """Arrays of one or several npy and npz files that have the same rows."""
 
     typed = True
 
@@ -350,7 +352,7 @@ def array_column(values, width):
 
 
 class ParquetTable:
-    """A Parquet file, read by pyarrow. Blocks of rows span row groups where these are small."""
+    """A Parquet file, read by pyarrow. A block of rows spans several row groups if they are small."""
 
     typed = True
 
@@ -358,7 +360,7 @@ class ParquetTable:
         import pyarrow
         import pyarrow.parquet
         self.path, self.block_bytes, self.arrow = path, block_bytes, pyarrow
-        pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # the others keep what was freed
+        pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # other pools keep freed memory
         try:
             self.file = pyarrow.parquet.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False)
         except pyarrow.ArrowInvalid as problem:
@@ -367,13 +369,13 @@ class ParquetTable:
         refuse_equal(path, names)
         self.columns = {name: 1 for name in names}
         for field in self.file.schema_arrow:
-            if pyarrow.types.is_map(field.type):  # its keys as a list; its values beside them
+            if pyarrow.types.is_map(field.type):  # its keys are a list; its values are beside them
                 self.columns[field.name + ".value"] = 1
         self.kinds = {field.name: arrow_kind(pyarrow, field.type) for field in self.file.schema_arrow}
         self.unsigned = {field.name for field in self.file.schema_arrow if arrow_inner(pyarrow, field.type) == pyarrow.uint64()}
 
     def width_of_lists(self, name):
-        """The length of a column's lists, if they are numbers for dense features; 1 for other columns."""
+        """The length of a column's lists if they are numbers for dense features; 1 for other columns."""
         kind = self.file.schema_arrow.field(name).type if name in self.file.schema_arrow.names else self.arrow.null()
         if self.arrow.types.is_fixed_size_list(kind):
             return kind.list_size
@@ -386,7 +388,7 @@ class ParquetTable:
         return 1
 
     def units(self, wanted):
-        """Lists of row groups that are read together, each with its rows, and the rows of a block."""
+        """Lists of row groups that are read together, each with its number of rows, and the rows of a block."""
         metadata = self.file.metadata
         size, counts = 0, []
         for group in range(metadata.num_row_groups):
@@ -426,7 +428,8 @@ class ParquetTable:
         """The rows of these row groups, step by step; pyarrow's own batches may end early."""
         batches, rows = [], 0
         try:
-            # One row group after the other: pyarrow cannot read lists of a dictionary's words from several at once.
+            # One row group after the other: pyarrow cannot read lists of a dictionary's words from several groups at
+            # once.
             for batch in (batch for group in groups for batch in self.file.iter_batches(step, row_groups=[group], columns=list(dict.fromkeys(map(self.stored, wanted))), use_threads=False)):
                 batches.append(batch)
                 rows += batch.num_rows
@@ -460,7 +463,7 @@ def is_text(kinds, kind):
 
 
 def is_view(kinds, kind, words):
-    """Whether a type is one of these views, which older versions of pyarrow do not have."""
+    """Whether a type is one of these view types, which older versions of pyarrow do not have."""
     return any(getattr(kinds, f"is_{word}_view", lambda _: False)(kind) for word in words)
 
 
@@ -477,7 +480,7 @@ def map_part(arrow, array, values):
 
 
 def arrow_inner(arrow, kind):
-    """The type inside lists and dictionaries, and that of a map's keys."""
+    """The type inside lists and dictionaries, and the type of a map's keys."""
     kinds = arrow.types
     if kinds.is_map(kind):
         return arrow_inner(arrow, kind.key_type)
@@ -485,7 +488,7 @@ def arrow_inner(arrow, kind):
 
 
 def arrow_kind(arrow, kind):
-    """What the numbers of a type mean: text, times by their unit, null or numbers."""
+    """The meaning of a type's numbers: text, times by their unit, null or numbers."""
     kinds, kind = arrow.types, arrow_inner(arrow, kind)
     if is_text(kinds, kind) or is_view(kinds, kind, ("string", "binary")) or kinds.is_fixed_size_binary(kind) or is_uuid(kind):
         return "text"
@@ -497,9 +500,9 @@ def is_uuid(kind):
 
 
 def plain_array(arrow, array):
-    """An array of views, UUIDs or bytes of one size as an array of lists or text."""
+    """Converts an array of views, UUIDs or bytes of one size to an array of lists or text."""
     kinds, kind = arrow.types, array.type
-    if is_uuid(kind):  # as text files have them
+    if is_uuid(kind):  # as in text files
         words = [None if row is None else str(uuid.UUID(bytes=row)) for row in array.storage.to_pylist()]
         return arrow.array(words, arrow.string())
     if is_view(kinds, kind, ("list", "large_list")):
@@ -554,9 +557,9 @@ def arrow_text(array, offset_type):
 
 
 class Completed:
-    """A table with columns that it lacks, in each row with the same value.
+    """A table with additional columns, whose rows all have the same value.
 
-    lacking  name -> (value, kind): bytes, a number, or None for a missing value; and what the column is in another table
+    lacking  name -> (value, kind). value: bytes, a number, or None for a missing value. kind: the column's kind in another table
     """
 
     def __init__(self, inner, lacking):
@@ -585,7 +588,9 @@ class Completed:
 
 
 def completed(tables, absent, texts):
-    """The tables, each with all columns of `absent`, a dictionary from names to words or None. texts: function that tells which columns are hashed text."""
+    """The tables, each with all columns of `absent`, a dictionary from names to words or None. texts: a function that
+    tells which columns are hashed text.
+    """
     for name in absent:
         if not any(name in found.columns for found in tables):
             trsdata.fail(f"--absent {name}: no input has such a column", 65)
