@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A PyTorch model on libtrshard's tables, on any number of ranks: the losses do not depend on it, up to rounding.
+"""A PyTorch model on libtrshard's tables. On any number of ranks it has the same losses, up to rounding.
 
     mpirun -n 2 python3 train_torch.py [--steps 200] [--ddp]
 
-The data is made up: user u likes item i if u + i is even. Every rank takes its part of each global batch of 240 samples.
---ddp wraps the dense layers in torch.nn.parallel.DistributedDataParallel, which needs torch.distributed; without it
+The data is synthetic: user u likes item i if u + i is even. Every rank takes its part of each global batch of 240 samples.
+--ddp wraps the dense layers in torch.nn.parallel.DistributedDataParallel, which needs torch.distributed. Without --ddp,
 trshard.torch.Parallel sums their gradients.
 """
 import argparse

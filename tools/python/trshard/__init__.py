@@ -7,24 +7,24 @@
     pooled = ebc.forward(lengths, values)       # [batch, columns] float32
     ebc.backward(gradient)                      # updates the rows
 
-Every rank of the communicator (mpi4py's, or MPI_COMM_WORLD) makes the same calls in the same order with its own
-samples. src/api/trshard.h, which is installed beside the library, is the contract of each call. trshard.autograd
-joins a collection to a PyTorch model. A Reader gives the samples of a dataset:
+Every rank of the communicator (mpi4py's, or MPI_COMM_WORLD) must make the same calls in the same order with its own
+samples. src/api/trshard.h, which is installed with the library, is the contract of each call. trshard.autograd
+connects a collection to a PyTorch model. A Reader gives the samples of a dataset:
 
     with trshard.Reader(ebc, "day_*.h5", "-epochs 2") as reader:
         for samples in reader:
             pooled = ebc.forward(*samples.ids)
 
-A Predictor serves a checkpoint of the program, in one process and on any thread:
+A Predictor predicts with a checkpoint of the program, in one process and on any thread:
 
     predictor = trshard.Predictor("model.h5", "-tables_data_type int8")
     probability = predictor.predict(lengths, values, dense=dense)
 
-And run() is the program itself, inside this process:
+run() runs the program itself, inside this process:
 
     trshard.run("-options_file run.opts -steps 1000 -output run.h5")
 
-An exception that ends one of several ranks is printed, and ends all of them (MPI_Abort, as with python -m mpi4py).
+If an exception ends one of several ranks, it is printed and all ranks end (MPI_Abort, as with python -m mpi4py).
 """
 import contextlib
 import ctypes
@@ -46,7 +46,7 @@ POOLINGS = {"sum": 0, "mean": 1, "none": 2}
 
 
 class Error(RuntimeError):
-    """A call that failed: `status` is the exit status that the program trshard would have."""
+    """A call that failed: `status` is the exit status that the program trshard would return."""
 
     def __init__(self, status, message):
         super().__init__(message)
@@ -57,7 +57,7 @@ class Error(RuntimeError):
 
 
 class EmbeddingBagConfig(NamedTuple):
-    """A table. `feature_names` None: one feature of the table's name; `weighted`: each id has a weight."""
+    """A table. `feature_names` None: one feature with the table's name; `weighted`: each id has a weight."""
     name: str
     num_embeddings: int
     embedding_dim: int
@@ -67,7 +67,7 @@ class EmbeddingBagConfig(NamedTuple):
 
 
 class EmbeddingConfig(NamedTuple):
-    """A table of an EmbeddingCollection. `feature_names` None: one feature of the table's name."""
+    """A table of an EmbeddingCollection. `feature_names` None: one feature with the table's name."""
     name: str
     num_embeddings: int
     embedding_dim: int
@@ -102,7 +102,7 @@ class _Samples(ctypes.Structure):
 
 
 def _share_mpi():
-    """Show MPI's symbols to its plugins, which some builds of MPI do not link with it."""
+    """Make MPI's symbols visible to its plugins, which some builds of MPI do not link with it."""
     if not os.path.exists("/proc/self/maps"):
         return
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
@@ -112,12 +112,12 @@ def _share_mpi():
 
 
 def _load():
-    """The library: $TRSHARD_LIBRARY, else the one installed with this package, else where the system finds it."""
+    """The library: $TRSHARD_LIBRARY, else the library that is installed with this package, else the system's."""
     here = pathlib.Path(__file__).resolve()
     installed = [folder / name / "libtrshard.so.1" for folder in here.parents[2:6] for name in ("lib", "lib64")]
     installed += sorted(path for folder in here.parents[2:6] for path in (folder / "lib").glob("*/libtrshard.so.1"))
     names = [os.environ.get("TRSHARD_LIBRARY")] + [str(path) for path in installed if path.exists()] + ["libtrshard.so.1"]
-    library = ctypes.CDLL(next(name for name in names if name))  # its HDF5 is not for h5py's wheel, which has its own
+    library = ctypes.CDLL(next(name for name in names if name))  # its HDF5 must stay separate from that of h5py's wheel
     _share_mpi()
     library.TrshardErrorMessage.restype = library.TrshardVersion.restype = ctypes.c_char_p
     api = ctypes.c_int()
@@ -141,7 +141,7 @@ def _check(status):
 
 
 def _communicator(comm):
-    """The Fortran handle of an mpi4py communicator, or of MPI_COMM_WORLD for None."""
+    """The Fortran handle of an mpi4py communicator; of MPI_COMM_WORLD for None."""
     if comm is not None:
         return ctypes.c_int(comm.py2f())
     fortran = ctypes.c_int()
@@ -150,20 +150,20 @@ def _communicator(comm):
 
 
 def _several_ranks(process=os.getpid()):
-    """MPI's world if this process is one of several ranks of it, else None."""
+    """MPI's world if this process is one of its several ranks, else None."""
     started, ended, size = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     _library.MPI_Initialized(ctypes.byref(started))
     _library.MPI_Finalized(ctypes.byref(ended))
     if not started.value or ended.value or os.getpid() != process:  # a fork of a rank is no rank
         return None
-    _library.MPI_Comm_f2c.restype = ctypes.c_void_p  # wide enough for an int, which it is in MPICH
+    _library.MPI_Comm_f2c.restype = ctypes.c_void_p  # wide enough for an int, which MPICH uses
     world = ctypes.c_void_p(_library.MPI_Comm_f2c(_communicator(None)))
     _library.MPI_Comm_size(world, ctypes.byref(size))
     return world if size.value > 1 else None
 
 
 def _end_all_ranks(*error, printed=sys.excepthook):
-    """Print the exception that ends this rank, and end the others, which may wait for it for ever."""
+    """Print the exception that ends this rank, and end the other ranks, which might wait for this rank for ever."""
     printed(*error)
     world = _several_ranks()
     if world:
@@ -182,7 +182,7 @@ def request_stop():
 
 @contextlib.contextmanager
 def _interrupts_stop():
-    """Pass Ctrl-C on to the run under way, as Python's handler waits for its end. Signals are the main thread's."""
+    """Pass Ctrl-C on to the current run, because Python's handler waits for the run's end. Signals belong to the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -208,11 +208,12 @@ def _interrupts_stop():
 
 
 def run(options, comm=None):
-    """Run the program's task: train, evaluate, predict, plan or measure. Its files have the results.
+    """Run the program's task: train, evaluate, predict, plan or measure. The results are in its files.
 
     options: words of trshard's command line, such as "-options_file run.opts -steps 100"; comm: an mpi4py communicator, None
-    for MPI_COMM_WORLD. Collective. Raises Error with the program's exit status; 75 where it has stopped on request, after a
-    checkpoint. Ctrl-C is such a request: the rank that gets it raises KeyboardInterrupt after the checkpoint, the others Error.
+    for MPI_COMM_WORLD. Collective. Raises Error with the program's exit status. Status 75 means that it has stopped on request,
+    after a checkpoint. Ctrl-C is such a request: the rank that gets it raises KeyboardInterrupt after the checkpoint, the other
+    ranks raise Error.
     """
     with _interrupts_stop():
         status = _library.TrshardRunFortran(_communicator(comm), options.encode())
@@ -220,7 +221,7 @@ def run(options, comm=None):
 
 
 def _array(array, dtype, name, size=None):
-    """The array as contiguous memory of dtype, without a copy where it is so already. Integers of another type must be the same numbers."""
+    """The array as contiguous memory of dtype; copied only if needed. Integers of another type must have the same values."""
     if array is None:
         raise ValueError(f"{name} is missing")
     given = np.asarray(array)
@@ -234,7 +235,7 @@ def _array(array, dtype, name, size=None):
 
 
 def _integer(value, bits, name):
-    """A number for a C integer, which ctypes would cut."""
+    """A number for a C integer. It is checked, because ctypes would truncate it."""
     value = operator.index(value)
     if not -2**(bits - 1) <= value < 2**(bits - 1):
         raise ValueError(f"{name} is {value}, expected an integer of {bits} bits")
@@ -242,7 +243,7 @@ def _integer(value, bits, name):
 
 
 def _view(address, dtype, *shape):
-    """The library's memory as a read-only array, without a copy; None where it has none."""
+    """The library's memory as a read-only array, without a copy; None if there is no memory."""
     if 0 in shape:
         return np.empty(shape, dtype)
     if not address:
@@ -255,7 +256,7 @@ def _view(address, dtype, *shape):
 
 
 def _batch(n_features, lengths, values, weights):
-    """A batch, and the arrays that must live as long as the call."""
+    """A batch, and the arrays that must exist as long as the call."""
     lengths = _array(lengths, np.int32, "lengths")
     if lengths.ndim == 1:
         lengths = lengths.reshape(n_features, -1)
@@ -269,15 +270,15 @@ def _batch(n_features, lengths, values, weights):
 
 
 class EmbeddingBagCollection:
-    """Tables that a plan spreads over the ranks (TorchRec's sharded EmbeddingBagCollection with fused optimizers).
+    """Tables that a plan distributes over the ranks (TorchRec's sharded EmbeddingBagCollection with fused optimizers).
 
-    tables: EmbeddingBagConfig of each; batch_size: samples of a rank's largest batch; options: words of trshard's command
+    tables: a list of EmbeddingBagConfig; batch_size: samples of a rank's largest batch; options: words of trshard's command
     line; comm: an mpi4py communicator, None for MPI_COMM_WORLD. Collective.
     """
 
     def __init__(self, tables, batch_size, options="", comm=None):
         self._handle = ctypes.c_void_p()
-        self._readers = []  # open ones
+        self._readers = []  # open readers
         self.tables = list(tables)
         self._comm = fortran = _communicator(comm)
         keep = []
@@ -300,7 +301,7 @@ class EmbeddingBagCollection:
         self.columns = {name: slice(columns[f], ends[f]) for f, name in enumerate(self.feature_names)}
         self.width = width.value
         self._sizes = []  # rows of the matrices of the batches under way
-        self._forwarded = None  # an object of the last forward's own, until its backward
+        self._forwarded = None  # an object for the last forward, until its backward
 
     @staticmethod
     def _pooling(table):
@@ -314,7 +315,7 @@ class EmbeddingBagCollection:
         return batch.batch
 
     def close(self):
-        """Free the tables, and close the readers that are open. Collective."""
+        """Free the tables, and close open readers. Collective."""
         for reader in list(self._readers):
             reader.close()
         if self._handle:
@@ -324,7 +325,7 @@ class EmbeddingBagCollection:
         return self
 
     def __exit__(self, *error):
-        if error[0] and _several_ranks():  # the other ranks may not come to close() with this one
+        if error[0] and _several_ranks():  # the other ranks may not call close() together with this rank
             self._readers.clear()
             self._handle.value = None
         else:
@@ -341,7 +342,7 @@ class EmbeddingBagCollection:
         return _batch(len(self.feature_names), lengths, values, weights)
 
     def _matrix(self, array, samples, name, written=False):
-        """The matrix, its address, and floats from one row to the next: columns of a wider matrix will do."""
+        """The matrix, its address, and floats from one row to the next. The matrix may be columns of a wider matrix."""
         if array is None:
             array = np.empty((samples, self.width), np.float32)
         if array.dtype != np.float32 or array.shape != (samples, self.width):
@@ -355,7 +356,7 @@ class EmbeddingBagCollection:
 
     @contextlib.contextmanager
     def _refused_on_all(self, function, *rest):
-        """Arguments that this rank refuses. The other ranks may be in the call already, where they get an Error for want of a batch."""
+        """Handles arguments that this rank refuses. The other ranks may be in the call already: they get an Error, because a batch is missing."""
         try:
             yield
         except Exception:
@@ -376,9 +377,9 @@ class EmbeddingBagCollection:
         self._sizes.append(self._rows(batch))
 
     def forward(self, lengths=None, values=None, weights=None, out=None):
-        """The pooled embeddings float32 [batch, width] of these ids, or without ids of the oldest input_dist(). Collective.
+        """The pooled embeddings float32 [batch, width] of these ids; without ids of the oldest input_dist(). Collective.
 
-        Its backward() comes before the next forward(). evaluate() gives embeddings without a backward.
+        backward() must follow before the next forward(). evaluate() returns embeddings without a backward.
         """
         if lengths is None:
             out, address, stride = self._matrix(out, self._oldest(), "out", written=True)
@@ -398,7 +399,7 @@ class EmbeddingBagCollection:
         return out
 
     def backward(self, gradient):
-        """Update the rows of the last forward by the gradient [batch, width]. Collective."""
+        """Update the rows of the last forward with the gradient [batch, width]. Collective."""
         gradient, address, stride = self._matrix(gradient, self._oldest(), "gradient")
         _check(_library.TrshardBackward(self._handle, address, stride))
         self._sizes.pop(0)
@@ -428,7 +429,7 @@ class EmbeddingBagCollection:
         return tensors
 
     def save(self, path, **arrays):
-        """Write tables, optimizers' states and own float32 arrays to a checkpoint. Collective."""
+        """Write tables, optimizers' states and your own float32 arrays to a checkpoint. Collective."""
         _check(_library.TrshardSave(self._handle, os.fsencode(path), ctypes.c_int32(len(arrays)), self._tensors(arrays)))
 
     def load(self, path, **arrays):
@@ -437,9 +438,9 @@ class EmbeddingBagCollection:
 
 
 class EmbeddingCollection(EmbeddingBagCollection):
-    """Tables that give a row for each id (TorchRec's sharded EmbeddingCollection): EmbeddingConfig of each, with one embedding_dim.
+    """Tables that return a row for each id (TorchRec's sharded EmbeddingCollection): EmbeddingConfig of each, with one embedding_dim.
 
-    The calls are those of EmbeddingBagCollection. Their matrices, of embeddings and of gradients, are [ids, embedding_dim]
+    The calls are those of EmbeddingBagCollection. Their matrices of embeddings and of gradients are [ids, embedding_dim],
     in the order of `values`.
     """
 
@@ -452,27 +453,27 @@ class EmbeddingCollection(EmbeddingBagCollection):
         return batch.n_values
 
     def features(self, rows, lengths):
-        """The part of a matrix that each feature has, by name."""
+        """The part of a matrix that belongs to each feature, by name."""
         ends = np.cumsum(np.reshape(lengths, (len(self.feature_names), -1)).sum(1))
         return dict(zip(self.feature_names, np.split(rows, ends[:-1])))
 
 
 class Samples(NamedTuple):
-    """A rank's part of a global batch. The arrays are the reader's memory, read-only, until its next step or close()."""
+    """A rank's part of a global batch. The arrays are the reader's memory, read-only, and valid until its next step or close()."""
     ids: tuple  # (lengths, values, weights) for input_dist(), forward() and evaluate(); weights may be None
     dense: Optional[np.ndarray]  # float32 [batch, features]; None without /dense
     labels: Optional[np.ndarray]  # float32 [batch, labels]; None without /labels
-    weights: Optional[np.ndarray]  # float32 [batch] of samples; None: all count alike
+    weights: Optional[np.ndarray]  # float32 [batch], weights of samples; None: all samples count alike
     step: int
     epoch: int
     global_batch: int  # samples of all ranks
 
 
 class Reader:
-    """Iterates over the samples of a dataset for the features of a collection. A thread reads ahead.
+    """Iterates over a dataset's samples for the features of a collection. A thread reads ahead.
 
     paths: a file, a pattern such as "day_*.h5", or several; options: -epochs, -steps, -drop_last, -data_shuffle, -seed
-    and so on, as for TrshardReaderOpen(); step: the first one to read. Its making, each step and close() are collective.
+    and so on, as for TrshardReaderOpen(); step: the first step to read. Construction, each step and close() are collective.
     """
 
     def __init__(self, collection, paths, options="", step=0):
@@ -494,7 +495,7 @@ class Reader:
         return self
 
     def __exit__(self, *error):
-        if not error[0] or not _several_ranks():  # the other ranks may not come to close() with this one
+        if not error[0] or not _several_ranks():  # the other ranks may not call close() together with this rank
             self.close()
 
     def __iter__(self):
@@ -516,14 +517,14 @@ class Reader:
 
 
 class Predictor:
-    """A trained model that predicts in this process alone, without mpirun.
+    """A trained model that predicts in a single process, without mpirun.
 
     checkpoint: a file that the program trshard wrote; options: words such as "-tables_data_type int8". Any number of
-    threads may call predict() at the same time. close(), or the end of a `with`, frees the model, and so does the loss of
-    its last reference.
+    threads may call predict() at the same time. close(), the end of a `with`, or the loss of the last reference frees the
+    model.
     """
 
-    _dropped = []  # handles that other threads than their openers have dropped: the library is for one thread at a time
+    _dropped = []  # handles that threads other than their openers have dropped: only one thread at a time may use the library
 
     def __init__(self, checkpoint, options=""):
         self._handle = ctypes.c_void_p()
@@ -538,7 +539,7 @@ class Predictor:
         self.feature_names = [names[f].decode() for f in range(n.value)]
 
     def predict(self, lengths, values, weights=None, dense=None, out=None):
-        """Predictions float32 [batch, outputs] of ids as for forward(), and of dense float32 [batch, num_dense]."""
+        """Predictions float32 [batch, outputs] for ids as in forward() and dense float32 [batch, num_dense]."""
         if not self._handle:
             raise ValueError("the predictor is closed")
         batch, keep = _batch(len(self.feature_names), lengths, values, weights)

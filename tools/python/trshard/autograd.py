@@ -8,12 +8,12 @@
 
 The collection's own optimizer updates the rows in the backward, as in TorchRec's fused optimizers.
 
-On several ranks, take trshard.torch.Parallel for the backward: it also sums the gradients of the dense layers. Without
-it, the gradient that arrives here must be that of the mean over all ranks' samples (the sum of the losses divided by the
-global batch), and your program must sum the dense layers' gradients over the ranks. The module checks the result: the
-weights that optimizers have updated must be the same on all ranks.
+On several ranks, use trshard.torch.Parallel for the backward: it also sums the gradients of the dense layers. Without
+it, the gradient that arrives here must be the gradient of the mean over all ranks' samples (the sum of the losses divided
+by the global batch), and your program must sum the dense layers' gradients over the ranks. The module checks the result:
+the weights that optimizers have updated must be the same on all ranks.
 
-Each forward has one backward, which comes before the next forward. torch.no_grad() gives embeddings without a backward.
+Each forward must have one backward before the next forward. torch.no_grad() gives embeddings without a backward.
 """
 import gc
 import weakref
@@ -32,7 +32,7 @@ _watching = False
 
 
 def _watch_optimizers():
-    """Note every optimizer that makes a step."""
+    """Record every optimizer that makes a step."""
     global _watching
     if call_after_steps and not _watching:
         call_after_steps(lambda optimizer, *_: _stepped.add(optimizer))
@@ -65,24 +65,24 @@ class _Pool(torch.autograd.Function):
         if module.scale != 1:
             gradient = gradient * module.scale
         if gradient.stride(1) != 1 or gradient.stride(0) < gradient.shape[1]:
-            gradient = gradient.contiguous()  # such as that of a sum; a part of a wider matrix is taken where it is
+            gradient = gradient.contiguous()  # such as the gradient of a sum; a part of a wider matrix is used in place
         module.ebc.backward(gradient.numpy())
         return torch.zeros(()), None, None
 
 
 class Module(torch.nn.Module):
-    """The collection's forward and backward. With input_dist() called ahead, call it without ids.
+    """The collection's forward and backward. If input_dist() was called in advance, call it without ids.
 
-    check_every: forwards between two checks that the ranks' dense weights are the same; the first one follows the first
-    step of an optimizer. 0: no check.
+    check_every: number of forwards between two checks that the ranks' dense weights are the same. The first check follows
+    the first step of an optimizer. 0: no check.
     """
 
     def __init__(self, ebc, check_every=100):
         super().__init__()
         self.ebc = ebc
-        self.anchor = torch.nn.Parameter(torch.zeros(()))  # autograd needs an input that wants a gradient
-        self.scale = 1.0  # of the gradients that arrive, for the rows; trshard.torch.Parallel sets it
-        self.parallel = False  # trshard.torch.Parallel makes the backward
+        self.anchor = torch.nn.Parameter(torch.zeros(()))  # autograd needs an input that requires a gradient
+        self.scale = 1.0  # factor of the arriving gradients, for the rows; trshard.torch.Parallel sets it
+        self.parallel = False  # True if trshard.torch.Parallel makes the backward
         self.ranks = ranks.Ranks(ebc)
         self.check_every = check_every if self.ranks.size > 1 else 0
         self._forwards = 0
@@ -94,7 +94,7 @@ class Module(torch.nn.Module):
         if not self.parallel and self.ranks.sum([float(len(_distributed_models()))])[0]:
             raise RuntimeError("DistributedDataParallel divides the gradients of dense layers by the number of ranks, and those of the tables' rows "
                                "are not divided: make the backward with trshard.torch.Parallel(model, embeddings), which knows both")
-        # Parts of a sharded model (FSDP) are tensors of other types, and differ by design.
+        # Parts of a sharded model (FSDP) are tensors of other types, and differ between ranks.
         weights = {id(p): p for optimizer in _stepped for group in optimizer.param_groups for p in group["params"]
                    if type(p) is torch.nn.Parameter and p.requires_grad and p is not self.anchor}
         if not self.ranks.same(*sorted(_bytes(p).tobytes() for p in weights.values())):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sums over the ranks of a collection, by the MPI that libtrshard brings; numpy arrays in and out."""
+"""Sums over the ranks of a collection, with the MPI that libtrshard uses; numpy arrays in and out."""
 import ctypes
 import hashlib
 
@@ -7,7 +7,7 @@ import numpy as np
 
 import trshard
 
-# Datatypes and operations are variables in Open MPI, and numbers in MPICH and its relatives.
+# Datatypes and operations are variables in Open MPI, and numbers in MPICH and its derivatives.
 OPEN_MPI = {np.float32: "ompi_mpi_float", np.float64: "ompi_mpi_double", "sum": "ompi_mpi_op_sum"}
 MPICH = {np.float32: 0x4c00040a, np.float64: 0x4c00080b, "sum": 0x58000003}
 
@@ -24,14 +24,14 @@ class Ranks:
 
     def __init__(self, ebc):
         library, size, rank = trshard._library, ctypes.c_int(), ctypes.c_int()
-        library.MPI_Comm_f2c.restype = ctypes.c_void_p  # wide enough for an int, which it is in MPICH
+        library.MPI_Comm_f2c.restype = ctypes.c_void_p  # wide enough for an int, which MPICH uses
         self._comm = ctypes.c_void_p(library.MPI_Comm_f2c(ebc._comm))
         library.MPI_Comm_size(self._comm, ctypes.byref(size))
         library.MPI_Comm_rank(self._comm, ctypes.byref(rank))
         self.size, self.rank = size.value, rank.value
 
     def sum(self, array):
-        """The sum of all ranks' arrays, which are float32 or float64 and have one shape."""
+        """The sum of all ranks' arrays, which must be float32 or float64 and have the same shape."""
         array = np.ascontiguousarray(array)
         if self.size == 1:
             return array
@@ -50,4 +50,4 @@ class Ranks:
         own = np.frombuffer(found.digest(), np.uint16).astype(np.float64)
         total = self.sum(np.concatenate([own, own * own]))  # whole numbers below 2^53 for up to 2^21 ranks
         sums, squares = np.split(total, 2)
-        return bool((self.size * squares == sums * sums).all())  # equal only if the numbers are
+        return bool((self.size * squares == sums * sums).all())  # equal only if the numbers are equal

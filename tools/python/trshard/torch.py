@@ -10,12 +10,12 @@
         mean = parallel.backward(losses)                # of all ranks' samples
         optimizer.step()
 
-backward() makes the gradient of the mean over all ranks' samples, for tables and dense layers alike, however many samples
-each rank has. The model may be wrapped in DistributedDataParallel, whose average of gradients is then taken into account;
-otherwise backward() sums the dense layers' gradients over the ranks itself, by torch.distributed if that is initialised
-for the same ranks, else by the library's MPI. A run then has the same loss on any number of ranks, up to rounding.
+backward() makes the gradient of the mean over all ranks' samples, for tables and for dense layers, with any number of
+samples per rank. If the model is wrapped in DistributedDataParallel, its average of gradients is taken into account.
+Otherwise backward() sums the dense layers' gradients over the ranks itself. It uses torch.distributed if that is
+initialised for the same ranks, else the library's MPI. A run then has the same loss on any number of ranks, up to rounding.
 
-At the start all ranks get rank 0's weights and buffers. Every so many steps (Module's check_every) all ranks compare their
+At the start all ranks get rank 0's weights and buffers. After every check_every steps (see Module) all ranks compare their
 dense weights, and raise RuntimeError if they differ.
 """
 import torch
@@ -26,7 +26,9 @@ __all__ = ["Module", "Parallel"]
 
 
 class Parallel:
-    """The backward of a model on several ranks. embeddings: a Module, or a list of several; model: the dense layers, with or without them inside."""
+    """The backward of a model on several ranks. embeddings: a Module, or a list of Modules; model: the dense layers, with
+    or without these Modules inside.
+    """
 
     def __init__(self, model, embeddings):
         self.embeddings = [embeddings] if isinstance(embeddings, Module) else list(embeddings)
@@ -70,8 +72,8 @@ class Parallel:
     def backward(self, losses, count=None):
         """Make the gradients of the mean loss over all ranks' samples, and return this mean. Collective.
 
-        losses: this rank's, one for each sample; count: the samples that they stand for, or their weights' sum, if that is
-        another number. Gradients are added to those that the parameters have, as with Tensor.backward().
+        losses: this rank's losses, one for each sample; count: the number of samples, or the sum of their weights, if it is not
+        the number of losses. Gradients are added to the parameters' existing gradients, as with Tensor.backward().
         """
         total = self._sum(torch.tensor([float(losses.detach().sum(dtype=torch.float64)), float(losses.numel() if count is None else count)], dtype=torch.float64))
         if not total[1] > 0:
@@ -90,7 +92,8 @@ class Parallel:
             p.grad = None
         loss.backward()
         if self.ranks.size > 1 and parameters:
-            # A parameter without a gradient on all ranks stays without; others may have one on some ranks alone.
+            # A parameter that has no gradient on any rank stays without; other parameters may have a gradient on some
+            # ranks only.
             parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
             flat = torch.cat([part.detach().reshape(-1).float() for part in parts] + [torch.tensor([float(p.grad is not None) for p in parameters], device=parts[0].device)])
             *sums, there = torch.split(self._sum(flat), [p.numel() for p in parameters] + [len(parameters)])
