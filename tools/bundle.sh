@@ -1,23 +1,26 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# One archive that runs on another x86-64 Linux, without root and without its packages: program, unit tests, shared libraries, Open MPI.
+# Makes one archive that runs on another x86-64 Linux, without root and without that machine's packages. It contains the program, unit tests,
+# shared libraries and Open MPI.
 #
 #   tools/bundle.sh [--gpu 90] [BUILD_FOLDER [ARCHIVE]]      default: build, trshard-bundle.tar.xz
 #
-# --gpu 90 is for a borrowed machine that takes little, 64 MiB with the repository's tracked files: it first builds in BUILD_FOLDER (default: build-sm90) for
-# GPUs of compute capability 9.0 alone (H100, H200), and refuses an archive that would make both larger. Golden files come from the repository there
-# (`run` looks for it in the current folder, or in TRSHARD_SOURCE), and random data is made there.
+# --gpu 90 is for a borrowed machine that accepts only 64 MiB, including the repository's tracked files. It first builds in BUILD_FOLDER
+# (default: build-sm90), only for GPUs of compute capability 9.0 (H100, H200). It refuses an archive with which the limit would be exceeded. On
+# the borrowed machine, golden files come from the repository (`run` looks for it in the current folder, or in TRSHARD_SOURCE), and random data is
+# generated.
 #
-# There:  tar xf trshard-bundle.tar.xz
+# On the other machine:
+#         tar xf trshard-bundle.tar.xz
 #         trshard-bundle/run -n 4 trshard -options_file run.opts      a run on 4 ranks of this host
-#         trshard-bundle/run tests                                    every unit test in it
+#         trshard-bundle/run tests                                    every unit test of the bundle
 #         trshard-bundle/run gpu [PYTHON [STAGE...]]                  on a machine with a GPU: these tests, whole runs, compute-sanitizer, the
-#                                                                     benchmark: tools/test_gpu.sh says what each stage does
+#                                                                     benchmark (tools/test_gpu.sh describes each stage)
 #
-# It needs the C library of the machine that built it, or a newer one (run says so), and for -device cuda the NVIDIA driver. NCCL and cuBLASLt
-# are too large to be in it: they are used where LD_LIBRARY_PATH has them (pip's nvidia-nccl and nvidia-cublas will do; `run gpu` looks for PYTHON's);
-# without them one rank runs all the same, several need -comm_backend mpi, and products are the program's own.
-# A machine without xz has perhaps
+# It needs the C library of the machine that built it, or a newer one (run checks this), and for -device cuda the NVIDIA driver. NCCL and
+# cuBLASLt are too large for the archive. They are used if LD_LIBRARY_PATH has them (pip's nvidia-nccl and nvidia-cublas are sufficient; `run
+# gpu` looks for PYTHON's). Without them one rank can still run, several ranks need -comm_backend mpi, and products use the program's own kernel.
+# On a machine without xz, use
 # python3 -c "import tarfile; tarfile.open('trshard-bundle.tar.xz').extractall()".
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
@@ -58,21 +61,22 @@ if [ -d "$build/regression" ]; then
 else
   echo "bundle.sh: $build has no tests, so the bundle has none (-DBUILD_TESTING=ON and cmocka make them)"
 fi
-# "unit_FOLDER_MODULE: RANKS" of each unit test, as its first lines say
+# "unit_FOLDER_MODULE: RANKS" for each unit test, from its first lines
 for test in "$source"/regression/unit/*/test_*.c; do
   name=$(basename "$test" .c)
   ranks=$(head -12 "$test" | sed -n 's,.*TEST ranks: \([0-9 ]*[0-9]\) .*,\1,p')
   echo "unit_$(basename "$(dirname "$test")")_${name#test_}: ${ranks:-1}"
 done > "$to/tests/ranks"
-# What `run gpu` needs, and whole runs for a python that has numpy and h5py: in the repository's folders, since they look for files beside their own.
+# The files that `run gpu` needs, also for whole runs with a python that has numpy and h5py. They keep the repository's folders, because they
+# look for files in neighbouring folders.
 (cd "$source" && cp --parents tools/{test_gpu.sh,bench_gpu.sh,bench_gpu_peer.py,gpu_expected.txt,check_train.py,trspython.py} input/dlrm_dcnv2.yaml \
   regression/{harness,case}/*.py regression/cuda_on_cpu/law_cuda.py "$to/share/")
 if [ -z "$gpu" ]; then
   mkdir -p "$to/tests/golden" "$to/share/regression/golden/runtime"
   cp "$source"/regression/golden/runtime/*.h5 "$source/regression/golden/planner/units.json" "$source"/regression/golden/train/*.h5 "$to/tests/golden/"
   cp -r "$source"/regression/golden/runtime/*/ "$to/share/regression/golden/runtime/"
-  cp -r "$source/regression/golden/heads" "$to/share/regression/golden/" # the laws' own
-  for folder in "$to"/share/regression/golden/runtime/*/; do # unit tests read some of them
+  cp -r "$source/regression/golden/heads" "$to/share/regression/golden/" # files of the laws
+  for folder in "$to"/share/regression/golden/runtime/*/; do # unit tests read some of these files
     ln -s "../../share/regression/golden/runtime/$(basename "$folder")" "$to/tests/golden/"
   done
 fi
@@ -81,9 +85,9 @@ for program in bench/bench_embedding bench/bench_make_data property/property_sha
 done
 cp -rL "$(info pkgdatadir)" "$to/share/openmpi"
 
-# Plugins for ranks of one host or over TCP; those for networks would bring libraries of their own.
+# Plugins for ranks of one host or over TCP. Plugins for networks would need their own libraries.
 find "$plugins" -name 'mca_*.so' | grep -vE 'ucx|ofi|psm|openib|usnic|ucc|hcoll|portals|cuda|lustre' | xargs -I{} cp -L {} "$to/lib/openmpi/"
-pmix=$(find /usr/lib /usr/local/lib -name 'pmix_mca_*.so' 2> /dev/null | head -1) # not in a folder of Open MPI's
+pmix=$(find /usr/lib /usr/local/lib -name 'pmix_mca_*.so' 2> /dev/null | head -1) # not in a folder of Open MPI
 if [ -n "$pmix" ]; then
   pmix=$(dirname "$pmix")
   mkdir "$to/lib/pmix"
@@ -93,7 +97,7 @@ if [ -n "$pmix" ]; then
   done
 fi
 
-# Everything they load but the C library itself, which belongs to the machine.
+# All libraries that they load, except the C library, which must be the machine's.
 is_c_library='/(ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libresolv|libutil|libanl|libmvec|libnss_[a-z]+)\.so'
 find "$to" -type f \( -path '*/bin/*' -o -name '*.so' -o -name 'unit_*' -o -path '*/tests/bench_*' -o -path '*/tests/property_*' \) -print0 | xargs -0 ldd 2> /dev/null |
   awk '$3 ~ /^\// {print $3} / not found/ {print "missing " $1 > "/dev/stderr"}' | sort -u | grep -vE "$is_c_library" > "$work/libraries"
@@ -101,7 +105,7 @@ while read -r library; do cp -L "$library" "$to/lib/"; done < "$work/libraries"
 find "$to" -type f \( -path '*/bin/*' -o -name '*.so*' -o -name 'unit_*' -o -path '*/tests/bench_*' -o -path '*/tests/property_*' \) -exec strip --strip-unneeded {} + 2> /dev/null || true
 glibc=$(find "$to" -type f \( -path '*/bin/*' -o -name '*.so*' \) -exec objdump -T {} + 2> /dev/null | grep -oE 'GLIBC_[0-9]+\.[0-9]+' | sort -Vu | tail -1 | sed s/GLIBC_//)
 
-# what the program opens on a machine with a GPU, if it is there; of a build without CUDA none
+# libraries that the program opens on a machine with a GPU, if they are there; empty in a build without CUDA
 cublas=$(grep -aoE 'libcublasLt\.so\.[0-9]+' "$build/trshard" | head -1 || true)
 nccl=$(grep -aoE 'libnccl\.so\.[0-9]+' "$build/trshard" | head -1 || true)
 
@@ -109,8 +113,9 @@ printf 'needs_glibc=%s cublas=%s nccl=%s\n' "$glibc" "$cublas" "$nccl" > "$to/sh
 cp "$source/tools/bundle_run.sh" "$to/run"
 chmod +x "$to/run"
 
-# Tests have the same GPU code in them, some 25 MiB apart: a window that sees the one before makes the archive six times smaller, and each block, which
-# begins without a window, adds 4 MiB. Blocks of half the archive keep two threads busy and take 2 GiB of memory each; an archive that must be small is one.
+# Tests contain the same GPU code, about 25 MiB apart. With a window that reaches the previous copy, the archive is six times smaller. Each block
+# begins without a window and adds 4 MiB. Blocks of half the archive keep two threads busy and take 2 GiB of memory each. An archive that must be
+# small is one block.
 tar -C "$work" -c --owner=0 --group=0 --sort=name trshard-bundle | xz "${blocks[@]}" --lzma2="preset=${TRSHARD_BUNDLE_LEVEL:-6},dict=64MiB" > "$archive"
 bytes=$(stat -c %s "$archive")
 printf 'wrote %s: %d.%d MiB, needs glibc %s\n' "$archive" $((bytes >> 20)) $(((bytes >> 10) % 1024 * 10 / 1024)) "$glibc"

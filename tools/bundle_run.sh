@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# A bundle's `run` (tools/bundle.sh): its programs with its libraries, whatever the machine has.
+# A bundle's command `run` (tools/bundle.sh). It runs the bundle's programs with the bundle's libraries, independently of the machine's libraries.
 #
 #   run [-n RANKS] PROGRAM OPTION...      PROGRAM: trshard, or a file of tests/
 #   run tests                             every unit test
-#   run gpu [PYTHON [STAGE...]]           all that can be tested and measured on a GPU: share/tools/test_gpu.sh
+#   run gpu [PYTHON [STAGE...]]           tests and benchmarks on a GPU: share/tools/test_gpu.sh
 here=$(cd "$(dirname "$0")" && pwd)
 needs_glibc=''
 # shellcheck disable=SC1091
@@ -14,15 +14,15 @@ if [ "$(printf '%s\n%s\n' "$needs_glibc" "${glibc:-0}" | sort -V | head -1)" != 
   echo "run: this machine's C library is glibc ${glibc:-of another kind}, at least $needs_glibc is needed" >&2
   exit 69
 fi
-# programs of this machine, as python, keep the libraries that they had
+# the machine's programs, such as python, keep their own libraries
 export TRSHARD_USERS_LIBRARY_PATH="${TRSHARD_USERS_LIBRARY_PATH-${LD_LIBRARY_PATH-}}"
 export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PATH="$here/bin:$PATH"
 export OPAL_PREFIX="$here" OPAL_BINDIR="$here/bin" OPAL_LIBDIR="$here/lib" OPAL_PKGLIBDIR="$here/lib/openmpi" \
   OPAL_DATADIR="$here/share" OPAL_PKGDATADIR="$here/share/openmpi" OPAL_SYSCONFDIR="$here/share/openmpi"
 export PMIX_INSTALL_PREFIX="$here" PMIX_LIBDIR="$here/lib" PMIX_PKGLIBDIR="$here/lib/pmix" PMIX_PKGDATADIR="$here/share/pmix" \
   PMIX_DATADIR="$here/share" PMIX_SYSCONFDIR="$here/share/pmix"
-export TRSHARD_GOLDEN="$here/tests/golden" HWLOC_PLUGINS_PATH="$here/lib/hwloc" # no such folder: the machine's plugins may want more than it has
-if [ ! -e "$here/tests/golden" ]; then # a small bundle, beside the repository
+export TRSHARD_GOLDEN="$here/tests/golden" HWLOC_PLUGINS_PATH="$here/lib/hwloc" # does not exist: the machine's plugins may need libraries that it lacks
+if [ ! -e "$here/tests/golden" ]; then # a small bundle, next to the repository
   repository=${TRSHARD_SOURCE:-$PWD}
   if [ -d "$repository/regression/golden/runtime" ]; then
     repository=$(cd "$repository" && pwd)

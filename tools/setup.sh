@@ -4,16 +4,16 @@
 #
 #   tools/setup.sh [--tests] [--build-dir DIR] [--no-build]
 #
-#   --tests          also what the tests need (cmocka, clang tools, Slurm), and build them
-#   --build-dir DIR  build there (default: build/ in the repository)
-#   --no-build       install only
+#   --tests          also installs and builds what the tests need (cmocka, clang tools, Slurm)
+#   --build-dir DIR  build folder (default: build/ in the repository)
+#   --no-build       only installs
 #
-# Installs with apt what is missing (as root, or through sudo) and says what; asks nothing. Where nothing is missing it
+# Installs missing packages with apt (as root, or through sudo) and lists them, without questions. If nothing is missing, it
 # needs neither root nor a network. CMAKE_ARGS (environment) goes to cmake.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-python=/usr/bin/python3 # Debian's own: python3-h5py installs for it, not for the first python3 on the PATH
+python=/usr/bin/python3 # Debian's own: python3-h5py installs for this python, not for the first python3 on the PATH
 packages=(
   build-essential cmake ninja-build pkg-config git
   openmpi-bin libopenmpi-dev petsc-dev libhdf5-openmpi-dev libopenblas-pthread-dev libdnnl-dev
@@ -29,12 +29,12 @@ die() {
   exit 1
 }
 
-# Show that a command goes on whose output goes to a file: how long it has taken, and the last line it wrote. On a terminal
-# every second, in one place; else a line every 30 seconds (TRSHARD_SETUP_EVERY).
+# Show the progress of a command whose output goes to a file: its duration and the last line of its output. On a terminal the
+# line is updated every second; otherwise a new line is printed every 30 seconds (TRSHARD_SETUP_EVERY).
 show_progress() { # what log
   local start=$SECONDS shown=$SECONDS now line took
   while sleep 1 && kill -0 $$ 2> /dev/null; do
-    now=$SECONDS # once: it may go on between two readings
+    now=$SECONDS # read once, because it may change between two readings
     took=$(((now - start) / 60)):$(printf %02d $(((now - start) % 60)))
     line=$(tail -c 400 "$2" 2> /dev/null | tr '\r' '\n' | sed '/^ *$/d' | tail -n 1 | tr -cd '[:print:]') || continue
     if [ -t 1 ]; then
@@ -46,7 +46,7 @@ show_progress() { # what log
   done
 }
 
-# Run a command with its output in a file, and show that it goes on.
+# Run a command with its output in a file, and show its progress.
 watched() { # what log command...
   local what=$1 log=$2 code=0 watcher
   shift 2
@@ -102,7 +102,7 @@ install_missing() {
   fi
   local log
   log=$(mktemp)
-  "${root[@]}" env true || die "sudo was refused" # a password is asked for here, before lines are overwritten
+  "${root[@]}" env true || die "sudo was refused" # asks for the password here, before lines are overwritten
   if ! watched "apt" "$log" apt_install "${missing[@]}"; then
     tail -n 20 "$log" >&2
     die "apt could not install them (whole log: $log)"

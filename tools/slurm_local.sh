@@ -15,11 +15,10 @@
 #
 # Exit status: 0 done / running; 1 failed / partly running; 2 usage; 3 not running.
 #
-# Every node is a slurmd in its own mount, UTS and PID namespace: own hostname, own /tmp, own
-# process table. So two steps of two nodes never meet in one PMIx or Open MPI session directory,
-# and ending a node's first process ends everything that ever ran there, and nothing else.
-# Nothing outside DIR is written; no /etc/slurm, no /run/munge, no system daemon is touched.
-# Only daemons whose process id AND start time were recorded in DIR are ever signalled.
+# Every node is a slurmd in its own mount, UTS and PID namespace, with its own hostname, /tmp and process table. So steps of
+# two nodes never share a PMIx or Open MPI session directory. If a node's first process ends, all processes of this node end,
+# and no others. The script writes only to DIR, and leaves /etc/slurm, /run/munge and system daemons unchanged. It sends
+# signals only to daemons whose process id and start time are recorded in DIR.
 set -u
 export LC_ALL=C
 me=${0##*/}
@@ -49,7 +48,7 @@ CONF=$DIR/etc/slurm.conf
 RUN=$DIR/run
 PATH=$PATH:/usr/sbin:/sbin
 
-# ---- processes: a pid file holds "pid starttime"; a pid alone could have been given to another
+# ---- processes: a pid file holds "pid starttime", because a pid may be given to another
 starttime() { local s; s=$(cat "/proc/$1/stat" 2>/dev/null) || return 1; s=${s##*) }; set -- $s; case $1 in [ZX]) return 1;; esac; echo "${20}"; }
 record()    { local t; t=$(starttime "$2") && echo "$2 $t" > "$RUN/$1.pid"; }
 alive()     { local p t; [ -f "$RUN/$1.pid" ] && read -r p t < "$RUN/$1.pid" && [ "$(starttime "$p")" = "$t" ]; }

@@ -1,40 +1,42 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# What a bundle (tools/bundle.sh) tests and measures on a machine with a GPU; `run gpu` of the bundle calls it.
+# The tests and benchmarks of a bundle (tools/bundle.sh) on a machine with a GPU; the bundle's `run gpu` calls it.
 #
 #   test_gpu.sh BUNDLE [PYTHON [STAGE...]]      default: none, all stages in this order
 #
-# PYTHON is one of that machine with h5py and numpy (whole runs) and torch (the benchmark's peer), or none. Stages, the quick and telling ones first,
-# for machines that are lent for minutes:
-#   smoke       at most 90 s: the GPU's kernels beside the CPU's, 200 steps of DLRM and DCN with -log_view
-#   kernels     unit tests of all that calls the GPU's kernels, on the numbers of ranks that they are made for; random models and plans beside the
-#               definition; NCCL by one rank that sends to itself. A unit test that fails runs again a kernel at a time and under memcheck, which names kernel and line
+# PYTHON is the machine's python with h5py and numpy (for whole runs) and torch (the benchmark's peer), or none. Quick and informative stages come
+# first, for machines that are lent for minutes:
+#   smoke       at most 90 s: the GPU's kernels compared with the CPU's, 200 steps of DLRM and DCN with -log_view
+#   kernels     unit tests of all code that calls the GPU's kernels, on their numbers of ranks; random models and plans compared with the
+#               definition; NCCL with one rank that sends to itself. If a unit test fails, it runs again with one kernel at a time, and with memcheck,
+#               which names kernel and line
 #   bench       tools/bench_gpu.sh
 #   golden      TorchRec's golden cases on 1 rank
-#   laws        laws between whole runs, CPU beside GPU
+#   laws        laws between whole runs, CPU compared with GPU
 #   shared      golden cases on 2 and 4 ranks that share the GPU
 #   runs        the last three
-#   sanitizer   memcheck, racecheck, synccheck and initcheck of the kernels' tests, memcheck of a training; each is a stage, too: memcheck (with the training),
-#               racecheck, synccheck, initcheck
-#   others      the unit tests of all else
-#   all         every unit test: `run tests`, which wants no GPU
-# A stage stops itself after 520 s ($TRSHARD_STAGE_SECONDS; smoke after 90), since some machines end a command after ten minutes: give such a machine one stage
-# a command. Before the first stage the GPU's bandwidths are measured, in at most 60 s. What was not begun then is "late" in the summary. `all` has no limit.
-# $TRSHARD_TINY: sizes for a dry run, with few whole runs.
-# In $TRSHARD_RESULTS (default trshard-results), written as it comes: summary.txt, a line a test; log.txt, all that they said; topology.opts; smoke.txt, bench.txt and
-# training.txt, what the benchmark said; smoke_traces.tar.gz, bench_traces.tar.gz; ncu.csv, the kernels of a few steps with their times, where ncu works.
-# Exit: 0 all passed; 1 not; 2 nothing failed, but some were late; 69 there is no GPU that the program can use, and it says why.
+#   sanitizer   memcheck, racecheck, synccheck and initcheck of the kernels' tests, memcheck of a training. Each is also a stage: memcheck (with the
+#               training), racecheck, synccheck, initcheck
+#   others      all other unit tests
+#   all         every unit test: `run tests`, which needs no GPU
+# A stage stops itself after 520 s ($TRSHARD_STAGE_SECONDS; smoke after 90), because some machines end a command after ten minutes. On such a machine,
+# run one stage per command. Before the first stage the GPU's bandwidths are measured, in at most 60 s. Tests that were not begun in time are "late" in
+# the summary. `all` has no limit. $TRSHARD_TINY gives sizes for a trial run, with few whole runs.
+# These files are in $TRSHARD_RESULTS (default trshard-results) and are written continuously: summary.txt, a line per test; log.txt, all output;
+# topology.opts; smoke.txt, bench.txt and training.txt, the output of the benchmark; smoke_traces.tar.gz, bench_traces.tar.gz; ncu.csv, the kernels of a
+# few steps with their times, if ncu works.
+# Exit: 0 all passed; 1 a test failed; 2 no test failed, but some were late; 69 the program can use no GPU, and a message gives the reason.
 set -u
 [ -n "${TRSHARD_TINY:-}" ] || export TRS_LONG=1 # every case of each law
 here=$1 python=${2:-none}
 shift "$(($# < 2 ? $# : 2))"
 stages=$(echo " ${*:-smoke kernels bench runs sanitizer others} " | sed 's/ runs / golden laws shared /; s/ sanitizer / memcheck racecheck synccheck initcheck /')
 # shellcheck disable=SC1091
-. "$here/share/settings" # cublas, nccl: what the program opens on a machine with a GPU, empty in a build without CUDA
+. "$here/share/settings" # cublas, nccl: the libraries that the program opens on a machine with a GPU; empty in a build without CUDA
 results=${TRSHARD_RESULTS:-$PWD/trshard-results}
 told=$(mktemp -d)
 trap 'rm -rf "$told"' EXIT
-limit=120 # seconds of a test
+limit=120 # seconds for a test
 stage_began=$(date +%s)
 tiny=${TRSHARD_TINY:-} regression=$here/share/regression
 sanitizer='' memcheck='--tool memcheck --error-exitcode 86 --print-limit 5 --padding 64'
@@ -60,8 +62,8 @@ launch() {
   # shellcheck disable=SC2086
   timeout -k 5 "$(at_most "$limit")" mpirun $root --oversubscribe --bind-to none --mca plm isolated -n "$ranks" "$@"
 }
-# What a command that was ended has left running, such as ranks, which mpirun gives groups of their own: by a word in their environment. Those that were told to
-# end have two seconds for that.
+# End the processes that an ended command has left running, such as ranks, which mpirun puts into groups of their own. They are found by a word in their
+# environment. Processes that were asked to end have two seconds for it.
 end_the_rest() {
   for turn in 1 2 3 4; do
     rest=$(grep -lsF "TRSHARD_CHECK=$out/" /proc/[0-9]*/environ | tr -dc '0-9\n')
@@ -71,7 +73,7 @@ end_the_rest() {
     sleep 1
   done
 }
-# check NAME COMMAND...: one line; the end of what it said when it failed
+# check NAME COMMAND...: prints one line; if the command failed also the end of its output
 check() {
   name=$1 began=$(date +%s) out=$told/out
   shift
@@ -90,7 +92,7 @@ check() {
   return 1
 }
 
-# unit_tests [-v] EXPRESSION: those whose names match, or do not, on the ranks that they are made for
+# unit_tests [-v] EXPRESSION: the tests whose names match, or with -v do not match, on their numbers of ranks
 unit_tests() {
   limit=120
   grep -E "$@" "$here/tests/ranks" > "$told/tests"
@@ -107,14 +109,14 @@ unit_test() { # TEST RANKS
   [ -z "$sanitizer" ] || check "$1 on 1, under memcheck" launch 1 "$sanitizer" $memcheck "$here/tests/$1"
 }
 
-# is_there LIBRARY: where the program would find it
+# is_there LIBRARY: succeeds if the program would find it
 is_there() {
   for folder in $(echo "$LD_LIBRARY_PATH" | tr : ' '); do
     if [ -e "$folder/$1" ]; then return 0; fi
   done
   "$(command -v ldconfig || echo /sbin/ldconfig)" -p 2> /dev/null | grep -qF "$1 "
 }
-find_libraries() { # pip's, of $python, or CUDA's own
+find_libraries() { # libraries of $python's pip, or CUDA's own
   if [ "$python" != none ]; then
     LD_LIBRARY_PATH=${TRSHARD_USERS_LIBRARY_PATH-} "$python" -c 'import glob, site
 for at in site.getsitepackages() + [site.getusersitepackages()]: print(*glob.glob(at + "/nvidia/*/lib"), sep="\n")' > "$told/folders" 2> /dev/null
@@ -126,7 +128,7 @@ for at in site.getsitepackages() + [site.getusersitepackages()]: print(*glob.glo
   [ -z "$cublas" ] || is_there "$cublas" || say "note  no $cublas: products are the program's own, slower and fp32 alone (pip's nvidia-cublas has it)"
   [ -z "$nccl" ] || is_there "$nccl" || say "note  no $nccl: several ranks need -comm_backend mpi (pip's nvidia-nccl has it)"
 }
-find_sanitizer() { # some virtual machines refuse it
+find_sanitizer() { # some virtual machines refuse compute-sanitizer
   limit=60
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2> /dev/null)
   # shellcheck disable=SC2086
@@ -155,7 +157,7 @@ sanitized() {
   check "a training under memcheck" launch 1 "$sanitizer" $memcheck "$here/bin/trshard" $a_training -steps 4
 }
 
-# by_python SECONDS FILE OPTION...: python has its own machine's libraries; mpirun and the program have the bundle's
+# by_python SECONDS FILE OPTION...: python uses the libraries of its machine; mpirun and the program use the bundle's
 by_python() {
   limit=$1
   shift
@@ -170,7 +172,7 @@ can_run() {
     chmod +x "$told/bin/$program"
   done
 }
-# golden RANKS CASE...: each case is a test, so that a stage that ends early has told of the others
+# golden RANKS CASE...: each case is a test, so that a stage that ends early has reported the others
 golden() {
   ranks_of_case=$1
   shift
@@ -185,13 +187,13 @@ every_golden() {
 }
 laws() {
   every=$(sed -n 's/^def test_\(cuda_[a-z0-9_]*\)(.*/\1/p' "$regression/cuda_on_cpu/law_cuda.py" | grep -vE 'steady_step|sorts|expected') # these count the stand-in's calls
-  [ -z "$tiny" ] || every='cuda_in_place cuda_sequence_layers cuda_bf16_layers' # without and with mpirun, with golden files of both kinds
+  [ -z "$tiny" ] || every='cuda_in_place cuda_sequence_layers cuda_bf16_layers' # with and without mpirun, and golden files of both kinds
   for law in $every; do
     check "$law" by_python 300 "$regression/case/case.py" --binary "$told/bin/trshard" "$law"
   done
 }
 
-cores() { # of this machine, or as many as a container may use
+cores() { # number of cores of this machine, or of those that a container may use
   { cat /sys/fs/cgroup/cpu.max || cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.cfs_period_us; } 2> /dev/null | tr '\n' ' ' |
     awk -v n="$(env -u OMP_NUM_THREADS nproc)" '$1 + 0 > 0 && $2 > 0 && $1 / $2 < n {n = int($1 / $2)} END {print (n > 1 ? n : 1)}'
 }
@@ -200,7 +202,7 @@ bench() {
   file=$results/$1
   shift
   [ -z "$tiny" ] || set -- "$@" --tables 2 --rows 100 --dims 8 --batch 8 --rounds 1 --copy_bytes 4096 --steps 16 --model_dim 8 --pooling 2 --mlperf_rows_by 100000
-  # one rank, whose host fills 26 G numbers of MLPerf's tables
+  # all cores for the only rank, whose host fills 26 G numbers of MLPerf's tables
   OMP_NUM_THREADS=$(cores) OPENBLAS_NUM_THREADS=$(cores) "$here/share/tools/bench_gpu.sh" "$here" "$python" --budget "$(($(left) - 10))" "$@" 2>&1 | tee "$file"
   grep '^FAILED' "$file" | sed 's/^FAILED:/FAIL  bench:/' >> "$results/summary.txt"
   grep '^late ' "$file" >> "$results/summary.txt"
@@ -213,7 +215,7 @@ smoke() {
   done
   bench smoke.txt --kernels none --models DLRM,DCN --precisions fp32 --steps 200
 }
-# The time of every kernel of some steps, for the sum that a step is compared with. Containers often refuse it.
+# The time of every kernel in some steps, to compare their sum with a step. Containers often refuse this measurement.
 profile() {
   ncu=$(command -v ncu || ls /usr/local/cuda/bin/ncu 2> /dev/null) && [ "$(left)" -gt 30 ] && need_data || return
   limit=120

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# cmake -DSOURCE=DIR -DHEADER=FILE -P commit.cmake: write the commit of DIR into the header, unless it is there. Each build runs this, as a commit
-# does not configure a build again.
+# cmake -DSOURCE=DIR -DHEADER=FILE -P commit.cmake: write DIR's commit to the header, unless the header has it. Each build runs this, because a
+# new commit does not run configure again.
 cmake_minimum_required(VERSION 3.22)
 set(commit unknown)
 if(EXISTS ${SOURCE}/.git) # without one, a repository around an unpacked archive would answer

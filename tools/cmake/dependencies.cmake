@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The libraries that trshard is built on, under the names that Debian, RHEL, Spack, EasyBuild and
-# Cray give them. Each library becomes a target trs::<NAME>. All that is missing is collected, and
-# trs_report_missing() names it in one message with the packages that bring it.
+# The libraries that trshard needs, under the names of Debian, RHEL, Spack, EasyBuild and Cray. Each
+# library becomes a target trs::<NAME>. Missing libraries are collected. trs_report_missing() lists
+# them in one message, with the packages that contain them.
 include(CheckCSourceCompiles)
 find_package(PkgConfig QUIET)
 
-# A system that is configured with PETSC_DIR (and PETSC_ARCH) keeps its pkg-config files there.
+# If PETSC_DIR (and PETSC_ARCH) is set, PETSc's pkg-config files are there.
 foreach(folder "$ENV{PETSC_DIR}/$ENV{PETSC_ARCH}/lib/pkgconfig" "$ENV{PETSC_DIR}/lib/pkgconfig"
         "${PETSC_DIR}/${PETSC_ARCH}/lib/pkgconfig" "${PETSC_DIR}/lib/pkgconfig")
   if(EXISTS "${folder}" AND IS_ABSOLUTE "${folder}")
@@ -16,16 +16,16 @@ endforeach()
 set(TRS_MISSING "")
 set(TRS_FOUND "")
 
-# Note that a library is missing, with the packages that bring it: apt, dnf, Spack.
+# Note that a library is missing, and the packages that contain it: apt, dnf, Spack.
 function(trs_note_missing what apt dnf spack)
   string(APPEND TRS_MISSING "\n  ${what}\n      apt: ${apt}   dnf: ${dnf}   spack: ${spack}")
   set(TRS_MISSING "${TRS_MISSING}" PARENT_SCOPE)
 endfunction()
 
 # trs_find(NAME PKG_CONFIG name... HEADER file LIBRARIES name... [FOLDERS suffix...] PACKAGES what apt dnf spack)
-# makes the target trs::NAME. pkg-config is asked for each name in turn. Where it knows none, the
-# header and the library are looked for in CMAKE_PREFIX_PATH, NAME_ROOT, NAME_DIR and the compiler's
-# own folders (a Cray's compiler wrappers need neither).
+# makes the target trs::NAME. It tries each name with pkg-config. If pkg-config knows none, it searches
+# for the header and the library in CMAKE_PREFIX_PATH, NAME_ROOT, NAME_DIR and the compiler's own
+# folders (a Cray's compiler wrappers need neither).
 function(trs_find name)
   cmake_parse_arguments(want "" "HEADER" "PKG_CONFIG;LIBRARIES;FOLDERS;PACKAGES" ${ARGN})
   set(target trs::${name})
@@ -55,7 +55,7 @@ function(trs_find name)
   set(TRS_FOUND "${TRS_FOUND}\n  ${name}: ${found}" PARENT_SCOPE)
 endfunction()
 
-# Does a program with these lines before main() and this statement link with the targets?
+# Check if a program with these lines before main() and this statement links with the targets.
 function(trs_links_with result lines statement)
   set(CMAKE_REQUIRED_LIBRARIES ${ARGN})
   set(CMAKE_REQUIRED_QUIET ON)
@@ -63,7 +63,7 @@ function(trs_links_with result lines statement)
   set(${result} ${${result}} PARENT_SCOPE)
 endfunction()
 
-# One message for all that is missing.
+# One message for all missing libraries.
 function(trs_report_missing)
   if(TRS_MISSING)
     message(FATAL_ERROR "trshard cannot be built here. What is missing, and the packages that bring it:${TRS_MISSING}\n"
@@ -85,7 +85,7 @@ if(NOT OpenMP_C_FOUND)
 endif()
 find_package(Threads REQUIRED)
 
-# The names of the HDF5 which is built with this MPI come first: PETSc may bring that one, too.
+# The names of an HDF5 that is built with this MPI come first, because PETSc may contain that HDF5, too.
 set(hdf5_names hdf5 hdf5-serial)
 if(TRS_MPI_IS_OPEN_MPI)
   list(PREPEND hdf5_names hdf5-openmpi)
@@ -106,7 +106,7 @@ trs_find(YAML PKG_CONFIG yaml-0.1 HEADER yaml.h LIBRARIES yaml PACKAGES LibYAML 
 trs_find(HWLOC PKG_CONFIG hwloc HEADER hwloc.h LIBRARIES hwloc PACKAGES hwloc libhwloc-dev hwloc-devel hwloc)
 trs_report_missing()
 
-# What was found has to work together; a second MPI on the search path is the usual reason why not.
+# The libraries must work together. If they do not, the usual reason is a second MPI on the search path.
 trs_links_with(TRS_PETSC_WORKS "#include <petscsys.h>" "PetscInitializeNoArguments()" trs::PETSC MPI::MPI_C)
 trs_links_with(TRS_HDF5_WORKS "#include <hdf5.h>" "H5open()" trs::HDF5 MPI::MPI_C)
 trs_links_with(TRS_BLAS_WORKS "#include <cblas.h>"
@@ -131,7 +131,7 @@ if(NOT TRS_PETSC_REAL_DOUBLE)
 endif()
 trs_links_with(TRS_BLAS_IS_OPENBLAS "#include <cblas.h>\n" "openblas_set_num_threads(1); return openblas_get_config() == openblas_get_corename()" trs::BLAS)
 
-# The tests' library is the only one that a build can do without.
+# A build needs all libraries except this one, which only tests use.
 if(PKG_CONFIG_FOUND)
   pkg_search_module(TRS_CMOCKA QUIET IMPORTED_TARGET cmocka)
 endif()

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# cmake --install: the program, the library with its header, tools, option files, batch scripts and documents, a manual page,
-# completions, a module file and a pkg-config file. Nothing holds the prefix but the module file and
-# the pkg-config file, which find it from where they lie: the tree may be moved. No permissions come
-# from the clone: files are 644, programs 755, folders 755 less the umask of the installation.
+# cmake --install installs the program, the library with its header, tools, option files, batch scripts, documents, a manual page,
+# completions, a module file and a pkg-config file. Only the module file and the pkg-config file use the prefix. They derive it from
+# their own place, so the tree may be moved. Permissions do not depend on the clone's: files have 644, programs 755, folders 755, less
+# the umask of the installation.
 include(GNUInstallDirs)
 set(share ${CMAKE_INSTALL_DATADIR}/trshard)
 set(documents ${PROJECT_BINARY_DIR}/documents)
-add_custom_target(trs_installed) # what cmake --install needs: tools/setup.sh builds no more
+add_custom_target(trs_installed) # the targets that cmake --install needs; tools/setup.sh builds only these
 add_dependencies(trs_installed trshard)
 install(TARGETS trshard)
 if(TARGET libtrshard)
   add_dependencies(trs_installed libtrshard)
   install(TARGETS libtrshard LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} PUBLIC_HEADER DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 endif()
-# The tools that are called have a "#!" line; modules and the package of Python have none.
+# Tools that users call have a "#!" line. Modules and the Python package have none.
 file(GLOB tools CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} tools/*.py)
 list(FILTER tools EXCLUDE REGEX "/(record|check)_")
 foreach(tool ${tools})
@@ -24,7 +24,7 @@ foreach(tool ${tools})
     install(FILES ${tool} DESTINATION ${share}/tools)
   endif()
 endforeach()
-# The tools for users by name, on the PATH: scripts that find the tool from where they lie.
+# The tools for users by name, on the PATH: scripts that find the tool relative to their own place.
 file(RELATIVE_PATH to_tools ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_DATADIR}/trshard/tools)
 foreach(pair convert=convert_table inspect=inspect_file statistics=dataset_statistics generate=generate_data exchange=exchange plot=plot_run
         plot-plan=plot_plan report=report compare=compare_runs sweep=sweep)
@@ -40,7 +40,7 @@ endforeach()
 install(DIRECTORY tools/examples tools/python DESTINATION ${share}/tools PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY input DESTINATION ${share})
 install(DIRECTORY jobs/ DESTINATION ${share}/jobs PATTERN "quickstart.sh" EXCLUDE)
-# The pages keep their places to each other, so that their links hold.
+# The pages keep their relative places, so that their links work.
 foreach(page README.md tools/README.md src/README.md src/RULES.md src/api/trshard.h src/plan/README.md src/plan/RULES.md src/LICENSE
         gpu/README.md regression/README.md)
   get_filename_component(folder ${page} DIRECTORY)
@@ -48,8 +48,8 @@ foreach(page README.md tools/README.md src/README.md src/RULES.md src/api/trshar
 endforeach()
 install(FILES src/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
-# The manual page and the completions are made from -help. Where the program cannot run (a login node
-# that bans MPI programs), or where there is no Python, they are left out.
+# The manual page and the completions are made from -help. They are left out if there is no Python or if the program
+# cannot run, as on a login node that bans MPI programs.
 execute_process(COMMAND ${TRSHARD_PYTHON} -c "import dataclasses" RESULT_VARIABLE without_python OUTPUT_QUIET ERROR_QUIET)
 if(without_python)
   message(STATUS "No manual page and no completions are made: TRSHARD_PYTHON=${TRSHARD_PYTHON} is no Python 3.7 or newer")
@@ -73,7 +73,7 @@ module-whatis \"trshard ${PROJECT_VERSION}: trains and shards recommendation mod
 conflict trshard
 prepend-path PATH $prefix/${CMAKE_INSTALL_BINDIR}
 prepend-path MANPATH $prefix/${CMAKE_INSTALL_MANDIR}
-# An empty element stands for the system's own folders, which man would leave out.
+# An empty element adds the system's own folders, which man would leave out otherwise.
 append-path MANPATH \"\"
 prepend-path LD_LIBRARY_PATH $prefix/${CMAKE_INSTALL_LIBDIR}
 prepend-path PYTHONPATH $prefix/${share}/tools/python
@@ -99,9 +99,8 @@ Libs: -L\${libdir} -ltrshard
 ")
 install(FILES ${documents}/trshard.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)
 
-# find_package(trshard) gives the target trshard::trshard, with MPI for C, or for C++ in a project
-# without C. C++ takes C's part of mpi.h alone: the definitions leave out the bindings of Open MPI and
-# MPICH for C++, which live in a library of their own.
+# find_package(trshard) gives the target trshard::trshard, with MPI for C. In a project without C it is MPI for C++. C++ uses only the
+# C part of mpi.h: the definitions exclude the C++ bindings of Open MPI and MPICH, which are in a separate library.
 file(WRITE ${documents}/trshardConfig.cmake "# SPDX-License-Identifier: BSD-3-Clause
 include(CMakeFindDependencyMacro)
 get_property(trshard_languages GLOBAL PROPERTY ENABLED_LANGUAGES)

@@ -5,8 +5,8 @@
     mpicc dataset.c $(pkg-config --cflags --libs trshard) -lm -o dataset
     mpirun -n 2 ./dataset train.h5 eval.h5 FEATURE ROWS [FEATURE ROWS ...]
 
-  It shows readers, the columns of the features, own weights beside the tables, a learning rate that
-  falls, an evaluation, and a checkpoint that is read again.
+  It shows readers, the columns of the features, our own weights beside the tables, a falling learning
+  rate, an evaluation, and a checkpoint that is written and read again.
 */
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ typedef struct {
   TrshardCollection tables;
   int64_t width;                     /* columns of a row of pooled embeddings */
   float *pooled;                     /* [batch, width] */
-  float weight[MOST_FEATURES * DIM]; /* of the columns, the same on all ranks */
+  float weight[MOST_FEATURES * DIM]; /* weights of the columns, the same on all ranks */
 } Model;
 
 static void check(int status)
@@ -29,7 +29,7 @@ static void check(int status)
   MPI_Abort(MPI_COMM_WORLD, status);
 }
 
-/* Sum the losses of a batch. With `learn`, its gradients take the place of the embeddings. */
+/* Sum the losses of a batch. With `learn`, overwrite the embeddings with their gradients. */
 static double batch_loss(Model *m, const TrshardSamples *s, double *gradient, int learn)
 {
   double loss = 0;
@@ -50,12 +50,12 @@ static double batch_loss(Model *m, const TrshardSamples *s, double *gradient, in
   return loss;
 }
 
-/* The mean loss of a dataset: one pass with updates, or without. */
+/* The mean loss of a dataset in one pass, with or without updates. */
 static double pass(Model *m, const char *path, int learn)
 {
   TrshardReader reader;
   TrshardSamples samples;
-  double sums[2] = {0}; /* of losses, of samples */
+  double sums[2] = {0}; /* sums of losses and of samples */
   int32_t more;
 
   check(TrshardReaderOpen(m->tables, 1, &path, learn ? "-data_shuffle -seed 1" : NULL, 0, &reader));
@@ -106,7 +106,7 @@ int main(int argc, char **argv)
   if (rank == 0)
     printf("libtrshard %s: %d features, the last from column %d on; plan %.24s...\n", TrshardVersion(&api),
            (int)n, (int)columns[n - 1], plan);
-  /* On a GPU, a stream of our own would order the work. The tables of a CPU refuse it. */
+  /* On a GPU, our own stream would order the work. Tables on a CPU refuse it. */
   if (TrshardSetStream(m.tables, NULL) && rank == 0) printf("no stream: %s\n", TrshardErrorMessage());
 
   m.pooled = malloc((size_t)(config.batch_size * m.width) * sizeof(*m.pooled));

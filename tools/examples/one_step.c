@@ -19,10 +19,10 @@ enum { G = 48, T = 3, D = 8, ROWS = 100, DENSE = 4, HIDDEN = 16, MAX_IDS = 3, ST
 enum { VECTORS = 1 + T, CROSSED = D + VECTORS * (VECTORS - 1) / 2 /* the interaction's outputs */ };
 enum { BAGS = T * G, N_WEIGHTS = D * (DENSE + 1) + HIDDEN * (CROSSED + 1) + HIDDEN + 1 };
 
-/* Bags of ids: of this rank's samples; by rank, to send and received; of this rank's rows. */
+/* Bags of ids: of this rank's samples; by rank, sent and received; of this rank's rows. */
 enum { BATCH, SEND, RECV, MINE, N_BAGS };
 
-/* A training. Its arrays have room for all samples of a single rank, B = G. */
+/* A training. Its arrays have room for the case of a single rank with all samples, B = G. */
 typedef struct {
   TrsComm comm;
   const TrsComputeOps *compute;
@@ -37,13 +37,13 @@ typedef struct {
   int32_t lengths[N_BAGS][BAGS];
   int64_t offsets[N_BAGS][BAGS + 1], values[N_BAGS][BAGS * MAX_IDS];
   float dense[G * DENSE], labels[G];           /* [B, DENSE], [B] */
-  float partial[G * T * D], pooled[G * T * D]; /* of my rows [G, T D], of all rows [B, T D] */
-  float x[G * VECTORS * D], crossed[G * CROSSED], hidden[G * HIDDEN], z[G];     /* of B samples */
+  float partial[G * T * D], pooled[G * T * D]; /* sums of my rows [G, T D], of all rows [B, T D] */
+  float x[G * VECTORS * D], crossed[G * CROSSED], hidden[G * HIDDEN], z[G];     /* of this rank's B samples */
   float dx[G * VECTORS * D], dcrossed[G * CROSSED], dhidden[G * HIDDEN], dz[G]; /* their gradients */
   float dpooled[G * T * D], all_dpooled[G * T * D];                             /* [B, T D], [G, T D] */
 } Trainer;
 
-/* This rank's part of a batch. A sample's label says whether most of its ids are odd. */
+/* This rank's part of a batch. A sample's label is 1 if most of its ids are odd. */
 static void make_batch(Trainer *t, uint64_t step)
 {
   const uint64_t first = (uint64_t)(t->comm->rank * t->B);
@@ -69,7 +69,7 @@ static void make_batch(Trainer *t, uint64_t step)
 /* Send each id to the rank that holds its row. Lengths of bags go first: they count the ids. */
 static PetscErrorCode input_dist(Trainer *t)
 {
-  const int64_t bags = T * t->B; /* of each rank for each rank */
+  const int64_t bags = T * t->B; /* bags of each rank for each rank */
   const TrsBucketSpec each = {.bucket_rows = t->block}, spec[T] = {each, each, each};
   TrsJagged *batch = &t->ids[BATCH], *send = &t->ids[SEND], *recv = &t->ids[RECV];
   int64_t counts[G], displs[G], send_counts[G], send_displs[G], recv_counts[G], recv_displs[G];
@@ -104,7 +104,7 @@ static PetscErrorCode input_dist(Trainer *t)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* y = activation(x W^T + b). W is at weight[at], b behind it, and their gradients likewise. */
+/* y = activation(x W^T + b). W is at weight[at], b follows it, and so do their gradients. */
 static TrsLinear layer(Trainer *t, int64_t at, int64_t in, int64_t out, TrsMatrix x, TrsMatrix y,
                        TrsActivation activation)
 {
@@ -150,7 +150,7 @@ static PetscErrorCode train_step(Trainer *t, uint64_t step, double *loss)
   PetscCall(compute->tbe_forward(NULL, t->workspace, &tbe, &input, TrsFloats(t->partial, T * D)));
   for (int q = 0; q < t->W; q++) counts[q] = t->B * T * D, displs[q] = q * t->B * T * D;
   PetscCall(TrsCommReduceScatterv(t->comm, NULL, t->partial, counts, t->pooled, &request));
-  PetscCall(compute->linear_forward(NULL, &bottom)); /* while the rows travel */
+  PetscCall(compute->linear_forward(NULL, &bottom)); /* while the rows are sent */
   PetscCall(TrsRequestWait(&request, NULL));
   PetscCall(compute->copy_columns(NULL, t->B, 1, &pooled_to_x));
 
@@ -164,11 +164,11 @@ static PetscErrorCode train_step(Trainer *t, uint64_t step, double *loss)
   PetscCall(backward(t, &middle, dhidden, dcrossed));
   PetscCall(compute->dot_backward(NULL, t->B, VECTORS, D, D, x, dcrossed, dx));
 
-  /* Gradients of pooled rows to all shards, and the update in the same kernel. */
+  /* Send gradients of pooled rows to all shards; the update is in the same kernel. */
   PetscCall(compute->copy_columns(NULL, t->B, 1, &dx_to_pooled));
   PetscCall(
       TrsCommAllgatherv(t->comm, NULL, t->dpooled, t->all_dpooled, counts, displs, sizeof(float), &request));
-  PetscCall(backward(t, &bottom, dx, TrsFloats(NULL, 0))); /* while the gradients travel */
+  PetscCall(backward(t, &bottom, dx, TrsFloats(NULL, 0))); /* while the gradients are sent */
   PetscCall(TrsRequestWait(&request, NULL));
   PetscCall(
       compute->tbe_backward(NULL, t->workspace, &tbe, &input, TrsFloats(t->all_dpooled, T * D), &adagrad));
@@ -182,7 +182,7 @@ static PetscErrorCode train_step(Trainer *t, uint64_t step, double *loss)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Random numbers are counted over whole tables, so that any split has the same weights. */
+/* Random numbers are keyed by their place in the whole table, so any split has the same weights. */
 static void make_weights(Trainer *t)
 {
   const int64_t first = t->comm->rank * t->block, n_rows = PetscMin(t->block, PetscMax(0, ROWS - first));

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Predictions of a model that trshard trained, and how long they take.
+  Predict with a model that trshard trained, and measure the time.
 
     mpicc -O2 predict.c $(pkg-config --cflags --libs trshard) -lpthread -o predict
     ./predict model.h5 [BATCH [THREADS [OPTIONS]]]
 
-  Each thread predicts batches of made-up samples with one id a feature for two seconds.
+  For two seconds, each thread predicts batches of synthetic samples with one id per feature.
 */
 #include <pthread.h>
 #include <stdio.h>

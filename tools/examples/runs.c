@@ -4,10 +4,10 @@
 
     mpicc runs.c $(pkg-config --cflags --libs trshard) -o runs
     mpirun -n 2 ./runs "-data_train train.h5 -dense_arch 16,8 -over_arch 16,1 -tables_embedding_dim 8"
-    ./runs -version               several words: it is the program trshard
+    ./runs -version               other arguments: it is the program trshard
 
-  The first run takes 20 steps. The second one goes on from its checkpoint, and is asked to stop
-  before its first step, as Ctrl-C would. MPI is started by the library, and ends with the process.
+  The first run makes 20 steps. The second run continues from its checkpoint, and is asked to stop
+  before its first step, as Ctrl-C would do. The library starts MPI, which ends with the process.
 */
 #include <signal.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ int main(int argc, char **argv)
   int world, status;
 
   if (argc != 2 || argv[1][0] != '-' || !strchr(argv[1], ' ')) return TrshardMain(argc, argv);
-  if (TrshardWorld(&world)) return fail(1); /* starts MPI, and gives its world's Fortran handle */
+  if (TrshardWorld(&world)) return fail(1); /* starts MPI, and returns its world's Fortran handle */
 
   snprintf(words, sizeof(words), "%s -steps 20 -checkpoint_dir runs_checkpoints", argv[1]);
   if ((status = TrshardRunFortran(world, words))) return fail(status);

@@ -5,7 +5,7 @@
     mpicc train.c $(pkg-config --cflags --libs trshard) -lm -o train
     mpirun -n 2 ./train
 
-  The data is made up: user u likes item i if u + i is even, so rows must learn their parity. Every
+  The data is synthetic: user u likes item i if u + i is even, so rows must learn their parity. Every
   rank takes its part of each global batch of 256 samples.
 */
 #include <math.h>
@@ -66,12 +66,12 @@ int main(int argc, char **argv)
   for (int step = 0; step < STEPS; step++) {
     double loss = 0;
 
-    if (step + 1 < STEPS) { /* the next batch's ids travel while this one is computed */
+    if (step + 1 < STEPS) { /* the next batch's ids are sent while this batch is computed */
       make_batch(step + 1, rank, n, ids, next);
       check(TrshardInputDist(collection, &batch));
     }
     check(TrshardForward(collection, pooled, 2 * DIM));
-    for (int i = 0; i < n; i++) { /* logit = user . item; the gradient takes the embeddings' place */
+    for (int i = 0; i < n; i++) { /* logit = user . item; the gradient overwrites the embeddings */
       float *user = pooled + 2 * i * DIM, *item = user + DIM;
       double logit = 0, error;
 
