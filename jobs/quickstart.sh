@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# From a fresh clone to a trained and evaluated model: jobs/quickstart.sh [--help]
+# Makes a trained and evaluated model from a fresh clone: jobs/quickstart.sh [--help]
 #
-# Installs what is missing (tools/setup.sh), builds, fetches MovieLens-100k (where PyPI cannot be reached: generates data
-# of the same shape), trains 4 epochs on 2 ranks, evaluates and plots. Needs git, a shell and, to install, root or sudo.
+# Installs missing packages (tools/setup.sh), builds, fetches MovieLens-100k, trains 4 epochs on 2 ranks, evaluates and
+# plots. If PyPI is not reachable, it generates data of the same shape. Needs git and a shell; to install, root or sudo.
 # Writes data/ and results/quickstart/. A second run installs nothing and takes seconds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -26,8 +26,8 @@ esac
 
 step() { printf '\n== %s\n' "$*"; }
 
-# Open MPI refuses root and more ranks than cores unless told otherwise, and waits by spinning, which a busy machine does
-# not forgive; OpenMP and OpenBLAS would each take all cores.
+# By default Open MPI refuses root and more ranks than cores, and it waits by spinning, which is slow on a busy machine.
+# OpenMP and OpenBLAS would each use all cores.
 cores=$(nproc)
 mpirun=(mpirun --bind-to none -n "$ranks")
 [ "$(id -u)" != 0 ] || mpirun+=(--allow-run-as-root)
@@ -43,7 +43,7 @@ step "2/5 data"
 train=data/ml100k_train.h5
 eval=data/ml100k_eval.h5
 what="MovieLens-100k"
-files="-options_file input/movielens.opts" # for the commands proposed at the end
+files="-options_file input/movielens.opts" # for the commands that are proposed at the end
 if [ ! -s "$train" ] || [ ! -s "$eval" ]; then
   code=0
   "$python" tools/convert_movielens.py --output-dir data || code=$?

@@ -1,26 +1,27 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# A GPU's benchmark in one command: kernels beside its copy bandwidth, training beside PyTorch on the same card, what is hidden under compute.
+# Runs a GPU's benchmark: kernels compared with the copy bandwidth, training compared with PyTorch on the same card, and the work hidden behind compute.
 #
 #   tools/bench_gpu.sh FOLDER [PEER_PYTHON] [--device cuda] [--tables 26] [--rows 1000000] [--dims 64,128,256] [--batch 8192] [--pooling 10] [--rounds 9] [--copy_bytes 1GiB]
 #                      [--kernels all|none] [--models DLRM,DCN,MLPerf] [--precisions fp32,tf32,bf16] [--seconds 12 | --steps N] [--model_dim 128] [--data FILE]
 #                      [--mlperf_data FILE] [--mlperf_rows_by 1] [--budget SECONDS]
 #
 # FOLDER is a build folder (with its tests) or an unpacked bundle (tools/bundle.sh). Its bench_make_data makes datasets of random ids. PEER_PYTHON is a
-# python whose torch sees the GPU, or none. DLRM and DCN have one id a feature; MLPerf is input/dlrm_dcnv2.yaml, 204 M rows as fp16 (52 GB, or divided by
-# --mlperf_rows_by) and 214 ids a sample; its reference is HugeCTR's rate on a DGX H100. DLRM and DCN are also trained with an eighth of the batch, without
-# and with -dense_graphs. Four batches are read once and repeated, as PyTorch's are: bench_reader measures reading. A training takes --seconds: a short one before it tells of how many steps that is.
-# Prints what was measured, then a table of goals: met, NOT MET, or not compared. About 8 minutes. With --budget nothing begins that would end later than so
-# many seconds from now: a line "late" names what was left out, and the table has the rest. With TRSHARD_RESULTS=FOLDER all that the trainings said, -log_view
-# with it, goes to FOLDER/training.txt, and traces go to FOLDER.
-# The column "predicted" has what a model of the hardware expects (gpu_expected.txt); `bench_gpu.sh --expected` prints that alone, without a GPU.
-# Exit: 0, whatever the verdicts; 1 when something did not run. On a machine that does nothing else meanwhile; needs neither root nor python.
+# python whose torch finds the GPU, or none. DLRM and DCN have one id per feature. MLPerf is input/dlrm_dcnv2.yaml, with 204 M rows as fp16 (52 GB, or
+# divided by --mlperf_rows_by) and 214 ids per sample; its reference is HugeCTR's rate on a DGX H100. DLRM and DCN are also trained with an eighth of the
+# batch, without and with -dense_graphs. Four batches are read once and repeated, as in the PyTorch peer; bench_reader measures reading. A training takes
+# --seconds; a short training before it determines the number of steps.
+# Prints the measurements, then a table of goals: met, NOT MET, or not compared. It takes about 8 minutes. With --budget, work that would end later than
+# this many seconds from now is not begun: a line "late" names it, and the table has the rest. With TRSHARD_RESULTS=FOLDER the output of the trainings,
+# including -log_view, goes to FOLDER/training.txt, and traces go to FOLDER.
+# The column "predicted" has the predictions of a hardware model (gpu_expected.txt). `bench_gpu.sh --expected` prints only these, without a GPU.
+# Exit: 0 for any verdicts; 1 if a part did not run. The machine should be otherwise idle. Needs neither root nor python.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 device=cuda tables=26 rows=1000000 dims=64,128,256 batch=8192 pooling=10 rounds=9 copy_bytes=1GiB kernels=all models=DLRM,DCN,MLPerf precisions=fp32,tf32,bf16 seconds=12 steps=""
 model_dim=128 data="" mlperf_data="" mlperf_rows_by=1 budget=1000000
 usage() { sed -n '3,/^set -e/{/^set -e/!s/^# \{0,1\}//p;}' "$0"; exit "$1"; }
-# What the kernels' numbers and bytes of a step must be, on any GPU: the stand-in counted them.
+# The numbers of kernels and the bytes of a step on any GPU, as the stand-in counted them.
 print_expected() {
   echo
   awk -F'|' -v batch="$batch" '
@@ -50,8 +51,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 ends=$(($(date +%s) + budget))
 left() { echo $((ends - $(date +%s))); }
-at_most() { echo $(($(left) < $1 ? ($(left) > 1 ? $(left) : 1) : $1)); } # SECONDS, and those that are left
-late() {                                                                 # NAME SECONDS: is it too late to begin it?
+at_most() { echo $(($(left) < $1 ? ($(left) > 1 ? $(left) : 1) : $1)); } # SECONDS, or the time that is left
+late() {                                                                 # NAME SECONDS: succeeds if it is too late to begin
   [ "$(left)" -lt "$2" ] && echo "late  bench: $1, the time is over"
 }
 if [ -x "$folder/run" ]; then # a bundle
@@ -126,7 +127,7 @@ model_options() { # MODEL
     MLPerf) echo "-options_file $mlperf_yaml -tables_data_type fp16 -data_train $mlperf_data $(mlperf_rows)" ;;
   esac
 }
-# Samples/s: the median of the progress lines but the first, which has the warm-up in it; of a short run that of all of it.
+# Samples/s: the median of the progress lines except the first, which includes the warm-up; for a short run the rate of the whole run.
 samples_per_s() {
   awk '/^step / && / samples\/s/ {if (n++ > 0) rate[n - 1] = $(NF - 3)} /^trained on/ {for (i = 1; i < NF; i++) if ($(i + 1) == "samples/s,") all = $i}
     END {
@@ -140,7 +141,7 @@ peer_samples_per_s() { # MODEL PRECISION
   LD_LIBRARY_PATH=${TRSHARD_USERS_LIBRARY_PATH-${LD_LIBRARY_PATH-}} timeout -k 5 "$(at_most 180)" "$peer" "$here/bench_gpu_peer.py" --device "$device" --model "$1" \
     --precision "$2" --tables "$tables" --rows "$rows" --dim "$model_dim" --batch "$batch" 2> "$work/peer" || echo "# peer: $(tail -1 "$work/peer")" >&2
 }
-# train_model STEPS OPTION...: what it said is in $work/train
+# train_model STEPS OPTION...: its output is in $work/train
 train_model() {
   n_steps=$1
   shift
@@ -149,7 +150,7 @@ train_model() {
     -data_repeat_batches 4 -log_view -error_traceback "$@" > "$work/train" 2>&1
 }
 step_ms() { awk '/^device .* in stages of the compute stream/ {for (i = 1; i < NF; i++) if ($i == "took") print $(i + 1)}' "$work/train"; }
-# What `seconds` are in steps, by a short training. Without the time of a step, its whole time must do, which has the warm-up in it.
+# The number of steps in `seconds`, from a short training. If the time of a step is unknown, the training's whole time is used, including the warm-up.
 steps_in_time() {
   train_model 100 -trace_first_step 50 || return 1
   { step_ms && awk '/^trained on / {for (i = 1; i < NF; i++) if ($i == "in") print 10 * $(i + 1)}' "$work/train"; } |
@@ -164,7 +165,7 @@ train_and_judge() {
   echo "# $model, batch $batch, $described, $precision, $n_steps steps"
   grep -E '^(overlap|exposed|device|trained on|stages|memory) ' "$work/train"
   if [ "$model" = MLPerf ]; then
-    # HugeCTR's samples/s of a GPU on one DGX H100, 6,912 samples a GPU, all-to-all included: 209.7 M samples in 14.444 s on 8 GPUs,
+    # HugeCTR's samples/s per GPU on one DGX H100, with 6,912 samples per GPU, including the all-to-all: 209.7 M samples in 14.444 s on 8 GPUs,
     # mlcommons/training_results_v3.0, NVIDIA/results/dgxh100_ngc23.04_merlin_hugectr/dlrm_dcnv2/result_0.txt
     goal "$model $precision, samples/s of 1,815,000" "$(samples_per_s "$work/train")" 1815000 "$([ "$mlperf_rows_by" != 1 ] || [ "$precision" != bf16 ] || echo 1.1)"
   else
@@ -172,11 +173,11 @@ train_and_judge() {
   fi
   hidden=$(awk '/^overlap +(H2D copy|input_dist):/ {for (i = 1; i < NF; i++) if ($i ~ /%$/) {all += $(i + 2); hidden += $i / 100 * $(i + 2); break}} END {if (all > 0) print hidden / all}' "$work/train")
   goal "$model $precision, share of H2D and input_dist hidden" "$hidden" 1 0.9
-  # a step takes at most 1.15 times its kernels; stages of the compute stream stand for them, with the gaps between a stage's kernels
+  # a step takes at most 1.15 times its kernels' time. Here this time is that of the compute stream's stages, including gaps between their kernels
   device_ms=$(awk '/^device .* in stages of the compute stream/ {print $2}' "$work/train")
   goal "$model $precision, compute stages of a step, ms" "$device_ms" "$(step_ms)" 0.87
 }
-# A batch so small that launches take longer than the work, without and with graphs of the dense layers' launches.
+# A batch that is so small that launches take longer than the work, without and with graphs of the dense layers' launches.
 train_with_graphs() {
   whole_batch=$batch
   batch=$(((batch + 7) / 8))
@@ -228,7 +229,7 @@ awk -F'|' '
     verdict = $4 == "" ? "" : ratio == "" ? "not compared" : ratio >= $4 ? "met" : "NOT MET"
     work = $1
     sub(/, GB.s of copy$/, "", work)
-    sub(/, samples.s of .*/, ", samples/s", work) # of these the figure is predicted
+    sub(/, samples.s of .*/, ", samples/s", work) # the prediction is of the figure, not of its reference
     printf "%-52s %12s %12s %7s %15s %7s  %s\n", $1, $2 == "" ? "" : sprintf("%.4g", $2), $3 == "" ? "" : sprintf("%.4g", $3), ratio == "" ? "" : sprintf("%.2f", ratio),
       range[work], $4 == "" ? "" : ">= " $4, verdict
   }' "$here/gpu_expected.txt" "$work/goals"
