@@ -4,8 +4,8 @@
 
 The same ranks run all contestants in turn (regression/bench/bench_comm.c). The contestants are our exchanges through shared memory, our
 exchanges by messages, and MPI's: blocking collectives, nonblocking collectives, and pairwise messages. Launches alternate between Open MPI's
-two mechanisms inside a host, cma (its default) and none (copies in and out). The peer is MPI's best over all of them. A time is that of the
-slowest rank, as a median inside a launch and over launches. Prints a table of goals, writes all figures as CSV, and draws a picture of goals
+two mechanisms inside a host, cma (its default) and none (copies in and out). The peer is MPI's best over all of them. A time is the slowest
+rank's, as a median inside a launch and over launches. Prints a table of goals, writes all figures as CSV, and draws a picture of goals
 and a picture of the curves.
 """
 import argparse

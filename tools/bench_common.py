@@ -100,7 +100,7 @@ def processor_seconds():
 
 
 def window(contestant):
-    """What the contestant returns, and the share of the processors' time that other programs used meanwhile, including stolen time."""
+    """The contestant's result, and the share of the processors' time that other programs used meanwhile, including stolen time."""
     before = processor_seconds()
     figures = contestant()
     total, busy, mine = (after - b for after, b in zip(processor_seconds(), before))

@@ -3,7 +3,7 @@
 """Measures how a step's time and a rank's memory grow with batch, dim, pooling, tables, rows and ranks, with one picture each. Called by
 bench_growth.sh.
 
-One of them varies, and the others stay those of a DLRM with small MLPs, in which the embeddings take most of the time: 26 tables of 100,000
+One of them varies. The others are the same in all runs, for a DLRM with small MLPs, in which the embeddings take most of the time: 26 tables of 100,000
 rows, dim 64, 10 ids per bag, batch 2048 per rank, 2 ranks. If ranks varies, every rank keeps its batch (weak scaling); more ranks than
 processors share them. The printed table has the exponent of growth between neighbours: 1 is proportional, 0 is constant. With PEER_PYTHON it
 also has TorchRec's curve. Sizes whose tables would not fit into half of the free memory are left out, with a message.

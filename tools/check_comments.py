@@ -40,14 +40,15 @@ VOICE = ("src",
          "input/TROUBLESHOOTING.md",
          "jobs/README.md",
          "regression/README.md",
-         "tools/README.md") + TESTS
+         "tools/README.md",
+         "tools/examples") + TESTS
 TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|/\*.*?\*/|//[^\n]*', re.S)
 SENTENCE = re.compile(r"(?<=[.!?])[*_)\"]*\s+(?=[A-Z*_(\"`])")
 CLAUSE = re.compile(r"(?:\w+ - )?[*_(\"]*(What|Which|How|Where|Whether)\b.*\.[*_)\"]*$", re.S)
 
 
 def listed(path, paths):
-    """Whether a path, relative to the root, is one of the paths or lies below one of them."""
+    """True if a path, relative to the root, is one of the paths or lies below one of them."""
     return any(path == name or path.startswith(name + "/") for name in paths)
 
 

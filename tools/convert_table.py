@@ -72,7 +72,7 @@ BOOLEANS = {b"true": 1, b"false": 0}  # words of CSV, in upper or lower case, in
 
 
 def is_rows(word):
-    """Whether the value is a number of rows."""
+    """True if the value is a number of rows."""
     try:
         return trsconvert.number_of_rows(word) >= 0
     except ValueError:
@@ -239,7 +239,7 @@ class Plan:
         return found[0]
 
     def kind_of(self, column, mapping):
-        """How text becomes a number: by its hash, or by reading its digits. typed: hash text if the file declares the column as text."""
+        """The way in which text becomes a number: by its hash, or by its digits. typed: hash text if the file declares the column as text."""
         if matches(column, mapping["text"]):
             return "text"
         return "hexadecimal" if matches(column, mapping["hexadecimal"]) else "typed" if self.table.typed else "integer"
@@ -354,7 +354,7 @@ class Values:
         return self
 
     def unsigned(self, ids):
-        """Which ids are negative only because they are the 64 bits of a positive number."""
+        """Mask of the ids that are negative only because they are the 64 bits of a positive number."""
         if isinstance(self.values, trstable.Decimals):
             return self.values.large & ~self.missing
         if isinstance(self.values, trstable.Text):

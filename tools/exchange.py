@@ -96,7 +96,7 @@ COUNTED = {"sum", "exp_avg", "exp_avg_sq"}  # states with which torch's optimize
 
 
 def weight_of(table, name):
-    """Whether TorchRec may use this name for a table's weight."""
+    """True if TorchRec may use this name for a table's weight."""
     return f".{name}".endswith(f".{table}.weight")
 
 

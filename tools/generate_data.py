@@ -144,7 +144,7 @@ def chunk_of(args, chunk, n):
     score += ((dense - 0.5) * np.sqrt(12.0)) @ hidden_weight(np.arange(args.num_dense), -1, args.seed)
     probability = 1 / (1 + np.exp(-args.strength * score / np.sqrt(max(1, terms + args.num_dense))))
     labels = probability if args.soft_labels else rng.random(CHUNK) < probability
-    if args.labels:  # the first label is the plain label; each further label has fewer positives, which are among those of the label before
+    if args.labels:  # the first label is the plain label; each further label has fewer positives, all of which are positives of the label before
         rare = np.stack([stream(args.seed, 4, t, chunk).random(CHUNK) < 0.5 for t in range(len(args.labels) - 1)] + [np.ones(CHUNK, bool)])
         labels = np.stack([labels * np.prod(rare[:t], axis=0) for t in range(len(args.labels))], axis=1)
     ids = trsdata.interleave(lengths[:n], values).astype(args.id_dtype)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Records TorchRec's plan and search space of a dry run: PEER_PYTHON tools/record_planner_peer.py CASE.opts... writes CASE.plan.json, CASE.space.json beside each.
 
-Accepts the options below of an option file and refuses others. regression/golden/planner/README.md describes the files. Of the older cases there,
+Accepts the options below of an option file and refuses others. regression/golden/planner/README.md describes the files. Among the older cases there,
 this tool writes qcomm_0 and qcomm_1 without differences.
 """
 import json

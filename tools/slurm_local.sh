@@ -166,7 +166,7 @@ start_node() {  # a node is: namespaces, a bash as its init (it reaps orphans), 
       slurmd -N "$1" -D & d=$!
       while :; do wait $d; s=$?; kill -0 $d 2>/dev/null || exit $s; done' \
     node "$n" "$DIR" > "$DIR/log/$n.out.log" 2>&1 < /dev/null 9>&- &
-  # setsid forks where it leads a group; the pid that counts is the one of unshare, our child
+  # setsid forks if it leads a group; the needed pid is that of our child, unshare
   record "$n" $!
 }
 

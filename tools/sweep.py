@@ -253,7 +253,7 @@ def options(args):
 
 
 def check(args):
-    """Whether a finished round has a score."""
+    """True if a finished round has a score."""
     check_round(args.folder, load(args.folder), args.round)
 
 

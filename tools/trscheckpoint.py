@@ -139,7 +139,7 @@ class Checkpoint:
         return np.memmap(self.path, NUMPY[dtype], "c", offset, item.shape)
 
     def verify(self, progress):
-        """Whether the checksums hold. A file without checksums passes."""
+        """True if the checksums hold. A file without checksums passes."""
         sums = self.file.get("checksums")
         if sums is None or not Hash.available():
             return

@@ -106,7 +106,7 @@ def last_line_end(text, quoted):
 class Lines:
     """Yields the lines of several files as blocks of whole lines, and remembers where each block begins.
 
-    quoted  fields may stand in double quotes, with line breaks in them
+    quoted  fields may be in double quotes, with line breaks in them
     header  the first line of each file is not part of its blocks
     """
 
@@ -371,7 +371,7 @@ def keep_other(path, work):
 
 
 def is_dataset(path):
-    """Whether a path is a dataset, and not a link to one."""
+    """True if a path is a dataset, and not a link to one."""
     if os.path.islink(path) or not os.path.isfile(path):
         return False
     try:

@@ -66,7 +66,7 @@ def finish(axes, title, ylabel, legend=True, xlabel="step"):
 
 
 def draw_starts(axes, run, style, words=False):
-    """Draws a line where the run was resumed. With words, it has the number of ranks that continued. Of several starts from one step the last counts."""
+    """Draws a line where the run was resumed. With words, it has the number of ranks that continued. Among several starts from one step, the last counts."""
     first, ranks = run["starts/first_step"], run["starts/ranks"]
     for i in range(1, len(first)):
         if first[i] in first[i + 1:]:

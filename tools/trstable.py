@@ -39,7 +39,7 @@ class Text:
         return bytes(self.block[self.begin[i]:self.end[i]])
 
     def equal(self, word):
-        """Which texts equal this word."""
+        """Mask of the texts that equal this word."""
         same = self.end - self.begin == len(word)
         for i, byte in enumerate(word):
             same &= self.block[np.minimum(self.begin + i, len(self.block) - 1)] == byte
@@ -463,7 +463,7 @@ def is_text(kinds, kind):
 
 
 def is_view(kinds, kind, words):
-    """Whether a type is one of these view types, which older versions of pyarrow do not have."""
+    """True if a type is one of these view types, which older versions of pyarrow do not have."""
     return any(getattr(kinds, f"is_{word}_view", lambda _: False)(kind) for word in words)
 
 

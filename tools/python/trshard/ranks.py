@@ -43,7 +43,7 @@ class Ranks:
         return total
 
     def same(self, *buffers):
-        """Whether the bytes of these buffers are the same on all ranks. All ranks get the same answer."""
+        """True if the bytes of these buffers are the same on all ranks. All ranks get the same answer."""
         found = hashlib.blake2b(digest_size=8)
         for buffer in buffers:
             found.update(buffer)
