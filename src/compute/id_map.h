@@ -103,7 +103,8 @@ TRS_ALWAYS_INLINE int64_t TrsIdMapRow(const TrsIdMap *map, TrsIdMapKind kind, in
 {
   switch (kind) { /* without default: compilers name a kind that is missing */
   case TRS_ID_MAP_NONE:
-  case TRS_ID_MAP_ZCH: break; /* the owner gives it a row */
+  case TRS_ID_MAP_ZCH:
+  case TRS_ID_MAP_DYNAMIC: break; /* the owner gives it a row */
   case TRS_ID_MAP_MODULO: return (int64_t)TrsIdModulo(map, id);
   case TRS_ID_MAP_HASH: return (int64_t)TrsDivide(TrsIdHash((uint64_t)id), map->rows, PETSC_TRUE);
   case TRS_ID_MAP_QUOTIENT: return (int64_t)TrsDivide(TrsIdModulo(map, id), map->collisions, PETSC_FALSE);
@@ -113,7 +114,7 @@ TRS_ALWAYS_INLINE int64_t TrsIdMapRow(const TrsIdMap *map, TrsIdMapKind kind, in
 }
 
 /*
-  The buckets of a zch table's ids: n equal parts of the range below n * block, or of a hash's
+  The buckets of ids of a table that keeps them: n equal parts of the range below n * block, or of a hash's
   values if block is 0. Ids outside the range go to the first or last bucket.
 */
 typedef struct {

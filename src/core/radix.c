@@ -3,7 +3,12 @@
 
 #include <string.h>
 
-enum { TRS_RADIX_BYTES = 8, TRS_RADIX_VALUES = 256 };
+enum {
+  TRS_RADIX_BYTES = 8,
+  TRS_RADIX_VALUES = 256,
+  TRS_RADIX_DIGIT_BITS = 16, /* of the histograms that select a key */
+  TRS_RADIX_DIGITS = 1 << TRS_RADIX_DIGIT_BITS
+};
 
 /*
   Move the pairs to their places by one byte of the key. begin [TRS_RADIX_VALUES] is the first place
@@ -37,4 +42,27 @@ void TrsRadixSort(int64_t n, TrsRadixPair *pairs, TrsRadixPair *spare)
     to = swap;
   }
   if (from != pairs) memcpy(pairs, from, (size_t)n * sizeof(*pairs));
+}
+
+PetscErrorCode TrsRadixSelect(int64_t n, const uint64_t *key, int64_t m, uint64_t *selected, int64_t *below)
+{
+  uint64_t prefix = 0, mask = 0;
+  int64_t *count;
+
+  PetscFunctionBegin;
+  *below = 0;
+  PetscCall(PetscMalloc1(TRS_RADIX_DIGITS, &count));
+  for (int shift = 64 - TRS_RADIX_DIGIT_BITS; shift >= 0; shift -= TRS_RADIX_DIGIT_BITS) {
+    int64_t digit = 0;
+
+    PetscCall(PetscArrayzero(count, TRS_RADIX_DIGITS));
+    for (int64_t i = 0; i < n; i++)
+      if ((key[i] & mask) == prefix) count[key[i] >> shift & (TRS_RADIX_DIGITS - 1)]++;
+    for (; *below + count[digit] < m; digit++) *below += count[digit];
+    prefix |= (uint64_t)digit << shift;
+    mask |= (uint64_t)(TRS_RADIX_DIGITS - 1) << shift;
+  }
+  PetscCall(PetscFree(count));
+  *selected = prefix;
+  PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A stable sort of 64-bit keys, for lists too long for qsort(). */
+/* Sorting and selecting 64-bit keys, for lists too long for qsort(). */
 #pragma once
+
+#include "core/error.h"
 
 #include <stdint.h>
 
@@ -14,6 +16,12 @@ typedef struct {
   cost one counting pass in total. spare [n] is scratch. Not collective.
 */
 void TrsRadixSort(int64_t n, TrsRadixPair *pairs, TrsRadixPair *spare);
+
+/*
+  Find the m-th smallest of n keys, 1 <= m <= n, digit by digit from the highest, without moving the
+  keys. *below receives the number of smaller keys. Not collective. Errors: MEMORY.
+*/
+PetscErrorCode TrsRadixSelect(int64_t n, const uint64_t *key, int64_t m, uint64_t *selected, int64_t *below);
 
 /* The keys that sort as signed integers do, ascending; ~TrsRadixKey(x) sorts descending. */
 static inline uint64_t TrsRadixKey(int64_t x)

@@ -139,7 +139,8 @@ WIDE static void map_ids_wide(const TrsIdMap *map, int64_t n, int64_t *ids)
 {
   switch (map->kind) {
   case TRS_ID_MAP_NONE:
-  case TRS_ID_MAP_ZCH: break;
+  case TRS_ID_MAP_ZCH:
+  case TRS_ID_MAP_DYNAMIC: break;
   case TRS_ID_MAP_MODULO: map_wide(map, TRS_ID_MAP_MODULO, n, ids); break;
   case TRS_ID_MAP_HASH: map_wide(map, TRS_ID_MAP_HASH, n, ids); break;
   case TRS_ID_MAP_QUOTIENT: map_wide(map, TRS_ID_MAP_QUOTIENT, n, ids); break;
@@ -164,7 +165,8 @@ void TrsIdMapApplyPortably(const TrsIdMap *map, int64_t n, int64_t *ids)
 {
   switch (map->kind) {
   case TRS_ID_MAP_NONE:
-  case TRS_ID_MAP_ZCH: break;
+  case TRS_ID_MAP_ZCH:
+  case TRS_ID_MAP_DYNAMIC: break;
   case TRS_ID_MAP_MODULO: map_ids(map, TRS_ID_MAP_MODULO, n, ids); break;
   case TRS_ID_MAP_HASH: map_ids(map, TRS_ID_MAP_HASH, n, ids); break;
   case TRS_ID_MAP_QUOTIENT: map_ids(map, TRS_ID_MAP_QUOTIENT, n, ids); break;

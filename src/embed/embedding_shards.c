@@ -226,13 +226,37 @@ PetscErrorCode TrsEmbeddingShardsCreate(const TrsDeviceOps *device, const TrsTab
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/*
+  Fill the only rows that a table whose rows are drawn as ids arrive has at first: those of ids
+  without a row, the first of each bucket.
+*/
+static PetscErrorCode fill_first_rows(const TrsEmbeddingShard *shard, const TrsTableConfig *config,
+                                      const TrsDeviceOps *device, uint64_t seed)
+{
+  const int64_t unit = TrsTableRowUnit(config);
+  TrsEmbeddingShard first = *shard;
+
+  PetscFunctionBegin;
+  if (config->unknown == TRS_UNKNOWN_ZERO) PetscFunctionReturn(PETSC_SUCCESS);
+  first.tbe.rows = 1;
+  for (int64_t row = 0; row < shard->tbe.rows; row += unit) {
+    first.tbe.weight = (char *)shard->tbe.weight + row * shard->tbe.stride * stride_unit(shard->tbe.dtype);
+    first.tbe.row_offset = shard->tbe.row_offset + row;
+    PetscCall(fill(&first, config, device, seed));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 PetscErrorCode TrsEmbeddingShardsFill(const TrsEmbeddingShards *shards, uint64_t seed)
 {
   PetscFunctionBegin;
   for (int i = 0; i < shards->n; i++) {
     const TrsEmbeddingShard *shard = &shards->shard[i];
+    const TrsTableConfig *config = &shards->tables->table[shard->table];
 
-    if (shard->tbe.rows) PetscCall(fill(shard, &shards->tables->table[shard->table], shards->device, seed));
+    if (shard->tbe.rows)
+      PetscCall((config->id_map.kind == TRS_ID_MAP_DYNAMIC ? fill_first_rows : fill)(shard, config,
+                                                                                     shards->device, seed));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -337,6 +361,38 @@ int TrsEmbeddingShardsFind(const TrsEmbeddingShards *shards, int table, int inde
              : -1;
 }
 
+PetscErrorCode TrsEmbeddingShardsAddRows(const TrsEmbeddingShards *shards, int table, const char *path,
+                                         TrsDType dtype, int64_t cols, TrsState *state,
+                                         TrsStateTensor **tensor)
+{
+  PetscFunctionBegin;
+  PetscCall(TrsStateAdd(state, path, dtype, cols ? 2 : 1, shards->tables->table[table].num_embeddings,
+                        cols ? cols : 1, tensor));
+  for (const TrsPlacementOps *const *kind = shards->placements; *kind; kind++)
+    if ((*kind)->list_rows && (*kind)->treats(shards, table))
+      PetscCall((*kind)->list_rows(shards, table, *tensor));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode TrsEmbeddingShardAddPart(const TrsEmbeddingShards *shards, int i, const TrsStatePart *part,
+                                        TrsStateTensor *tensor)
+{
+  const TrsEmbeddingShard *shard = &shards->shard[i];
+  const int64_t rows = tensor->count ? TrsTableRowUnit(&shards->tables->table[shard->table])
+                                     : shard->tbe.rows;
+  const int64_t bytes = rows * part->stride * TrsDTypeBytes(tensor->dtype);
+
+  PetscFunctionBegin;
+  for (int64_t n = 0; n * rows < shard->tbe.rows; n++) {
+    PetscCall(TrsStateAddPart(tensor, tensor->count ? 0 : shard->tbe.row_offset, part->col_offset,
+                              tensor->count ? 0 : rows, part->cols,
+                              part->data ? (char *)part->data + n * bytes : NULL, part->stride));
+    tensor->part[tensor->n_parts - 1].copy = part->copy;
+    if (tensor->count) tensor->part[tensor->n_parts - 1].unit = shard->tbe.row_offset / rows + n;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /*
   Add this rank's rectangles of table t to `tensor`. state < 0: the weights. A row-wise state has
   one column, or one column per column block.
@@ -348,19 +404,22 @@ static PetscErrorCode add_parts(const TrsEmbeddingShards *shards, int t, int sta
   for (int i = 0; i < shards->n; i++) {
     const TrsEmbeddingShard *shard = &shards->shard[i];
     const TrsTbeTable *tbe = &shard->tbe;
+    TrsStatePart part = {.col_offset = tbe->col_offset, .cols = tbe->dim, .stride = tbe->dim};
+
     if (shard->table != t || tbe->rows == 0) continue;
     if (shard->whole) tensor->replicated = PETSC_TRUE;
     if (state < 0) {
-      PetscCall(TrsStateAddPart(tensor, tbe->row_offset, tbe->col_offset, tbe->rows, tbe->dim, tbe->weight,
-                                tbe->stride));
-    } else if (rowwise) {
-      PetscCall(TrsStateAddPart(tensor, tbe->row_offset, by_column ? shard->column : 0, tbe->rows, 1,
-                                tbe->state[state], 1));
-      tensor->part[tensor->n_parts - 1].copy = (PetscBool)(shards->shared_rowwise && shard->column > 0);
+      part.data = tbe->weight;
+      part.stride = tbe->stride;
     } else {
-      PetscCall(TrsStateAddPart(tensor, tbe->row_offset, tbe->col_offset, tbe->rows, tbe->dim,
-                                tbe->state[state], tbe->dim));
+      part.data = tbe->state[state];
     }
+    if (rowwise) {
+      part = (TrsStatePart){.data = part.data, .cols = 1, .stride = 1};
+      part.col_offset = by_column ? shard->column : 0;
+      part.copy = (PetscBool)(shards->shared_rowwise && shard->column > 0);
+    }
+    PetscCall(TrsEmbeddingShardAddPart(shards, i, &part, tensor));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -376,7 +435,7 @@ static PetscErrorCode add_rowwise_state(const TrsEmbeddingShards *shards, int t,
 
   PetscFunctionBegin;
   if (n_columns == 1 || shards->shared_rowwise) {
-    PetscCall(TrsStateAdd(list, path, TRS_FP32, 1, config->num_embeddings, 1, &tensor));
+    PetscCall(TrsEmbeddingShardsAddRows(shards, t, path, TRS_FP32, 0, list, &tensor));
   } else {
     char columns_path[PETSC_MAX_PATH_LEN];
     int64_t *offsets;
@@ -387,7 +446,7 @@ static PetscErrorCode add_rowwise_state(const TrsEmbeddingShards *shards, int t,
       offsets[block.index] = plan->shard[block.first].col_offset;
       weights[block.index] = (double)plan->shard[block.first].cols / config->embedding_dim;
     }
-    PetscCall(TrsStateAdd(list, columns_path, TRS_FP32, 2, config->num_embeddings, n_columns, &tensor));
+    PetscCall(TrsEmbeddingShardsAddRows(shards, t, columns_path, TRS_FP32, n_columns, list, &tensor));
     PetscCall(TrsStateSetColumns(tensor, path, n_columns, offsets, weights));
     PetscCall(PetscFree2(offsets, weights));
   }
@@ -421,15 +480,14 @@ static PetscErrorCode add_table(const TrsEmbeddingShards *shards, int t, TrsStat
   PetscFunctionBegin;
   PetscCall(PetscSNPrintf(path, sizeof(path), "embedding/%s/weight", config->name));
   PetscCall(
-      TrsStateAdd(state, path, config->data_type, 2, config->num_embeddings, config->embedding_dim, &tensor));
+      TrsEmbeddingShardsAddRows(shards, t, path, config->data_type, config->embedding_dim, state, &tensor));
   PetscCall(add_parts(shards, t, -1, PETSC_FALSE, PETSC_FALSE, tensor));
   for (int i = 0; i < states.n; i++) {
     PetscCall(PetscSNPrintf(path, sizeof(path), "embedding/%s/%s", config->name, states.name[i]));
     if (states.rowwise[i]) {
       PetscCall(add_rowwise_state(shards, t, i, path, state));
     } else {
-      PetscCall(
-          TrsStateAdd(state, path, TRS_FP32, 2, config->num_embeddings, config->embedding_dim, &tensor));
+      PetscCall(TrsEmbeddingShardsAddRows(shards, t, path, TRS_FP32, config->embedding_dim, state, &tensor));
       tensor->optional = PETSC_TRUE;
       tensor->optimizer = TrsSparseOptimizerName(TrsSparseOptimizersOf(shards->optimizers, t)->kind);
       PetscCall(add_parts(shards, t, i, PETSC_FALSE, PETSC_FALSE, tensor));
@@ -444,9 +502,10 @@ PetscErrorCode TrsEmbeddingShardsAddState(const TrsEmbeddingShards *shards, TrsS
   state->was_read = state_was_read;
   state->was_read_context = shards;
   for (int t = 0; t < shards->tables->n; t++) {
-    if (!shards->quantised) PetscCall(add_table(shards, t, state));
+    /* Keys come first, because reading the rows may need them. */
     for (const TrsPlacementOps *const *kind = shards->placements; *kind; kind++)
       if ((*kind)->add_state && (*kind)->treats(shards, t)) PetscCall((*kind)->add_state(shards, t, state));
+    if (!shards->quantised) PetscCall(add_table(shards, t, state));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -127,6 +127,23 @@ int TrsEmbeddingShardsFind(const TrsEmbeddingShards *shards, int table, int inde
 */
 PetscErrorCode TrsEmbeddingShardsAddState(const TrsEmbeddingShards *shards, TrsState *state);
 
+/*
+  TrsEmbeddingShardsAddRows - Add a tensor of a table's rows to a checkpoint's list, without parts.
+
+  Not collective. cols 0: one number per row, in one dimension. A table that grows has only its rows
+  in use in a file.
+*/
+PetscErrorCode TrsEmbeddingShardsAddRows(const TrsEmbeddingShards *shards, int table, const char *path,
+                                         TrsDType dtype, int64_t cols, TrsState *state,
+                                         TrsStateTensor **tensor);
+
+/*
+  Add shard i's rectangle of such a tensor: all rows of the shard, in the columns that part names.
+  part->data is the first row's memory. Not collective.
+*/
+PetscErrorCode TrsEmbeddingShardAddPart(const TrsEmbeddingShards *shards, int i, const TrsStatePart *part,
+                                        TrsStateTensor *tensor);
+
 /* Bytes of weights and optimizer states on this rank. */
 void TrsEmbeddingShardsBytes(const TrsEmbeddingShards *shards, int64_t *weight_bytes, int64_t *state_bytes);
 

@@ -3,7 +3,7 @@
 
 const TrsPlacementOps trs_placement_none = {.name = "none"};
 
-const TrsPlacementOps *const trs_placements[] = {&trs_placement_zch, &trs_placement_row_cache, NULL};
+const TrsPlacementOps *const trs_placements[] = {&trs_placement_ids, &trs_placement_row_cache, NULL};
 
 PetscErrorCode TrsPlacementCreate(const TrsPlacementTables *tables, TrsPlacement *placement)
 {

@@ -113,6 +113,11 @@ typedef struct TrsPlacementOps {
   PetscErrorCode (*add_state)(const TrsEmbeddingShards *shards, int table, TrsState *state);
   /* Use these tensors after `path` was read. Errors: DATA with the tensor if they disagree. */
   PetscErrorCode (*state_was_read)(const TrsEmbeddingShards *shards, int table, const char *path);
+  /*
+    Make a tensor of the table's rows a list (io/state.h) if a file has only those in use, with a
+    unit for each TrsTableRowUnit() rows. Its parts will follow.
+  */
+  PetscErrorCode (*list_rows)(const TrsEmbeddingShards *shards, int table, TrsStateTensor *tensor);
 } TrsPlacementOps;
 
 /* A level of a lookup's stack. */
@@ -122,7 +127,7 @@ struct TrsPlacementImpl {
   TrsPlacement above; /* NULL at the top */
 };
 
-extern const TrsPlacementOps trs_placement_none, trs_placement_zch, trs_placement_row_cache;
+extern const TrsPlacementOps trs_placement_none, trs_placement_ids, trs_placement_row_cache;
 
 /* All kinds, from the bottom of a stack to its top. Ends with NULL. */
 extern const TrsPlacementOps *const trs_placements[];

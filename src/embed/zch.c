@@ -19,9 +19,7 @@
 enum {
   TRS_ZCH_AHEAD = 16, /* ids whose cells are fetched together */
   TRS_ZCH_KEYS_AT_ONCE = 1 << 14,
-  TRS_ZCH_FIRST_CELLS = 64, /* first size of the history's table */
-  TRS_ZCH_DIGIT_BITS = 16,  /* of the histograms that find a threshold */
-  TRS_ZCH_DIGITS = 1 << TRS_ZCH_DIGIT_BITS
+  TRS_ZCH_FIRST_CELLS = 64 /* first size of the history's table */
 };
 
 struct TrsZchImpl {
@@ -38,20 +36,8 @@ struct TrsZchImpl {
   TrsZchSeen *seen; /* [n_cells] the history, by open addressing; count 0: a free cell */
   int64_t n_cells, n_seen;
   TrsBuffer given, keys, low, candidates, spare;
-  TrsZchCounts counts;
+  TrsDirectoryCounts counts;
 };
-
-TrsIdBuckets TrsZchBuckets(const TrsTableConfig *table)
-{
-  const TrsZchRule *rule = &table->zch;
-  TrsIdBuckets buckets = {.block = 0};
-
-  if (table->id_map.kind != TRS_ID_MAP_ZCH) return buckets;
-  buckets.n = TrsDivisorMake(rule->buckets);
-  buckets.rows = table->num_embeddings / rule->buckets;
-  buckets.block = (rule->range + rule->buckets - 1) / rule->buckets;
-  return buckets;
-}
 
 static PetscBool keeps_counts(const TrsZchRule *rule)
 {
@@ -74,7 +60,7 @@ PetscErrorCode TrsZchCreate(const TrsZchRule *rule, int64_t rows, TrsZch *bucket
   b->rows = rows;
   b->n_index = 2 * rows + 2;
   b->number[TRS_ZCH_CAPACITY] = b->number[TRS_ZCH_LARGEST] = -1;
-  b->counts.youngest = -1;
+  b->counts = (TrsDirectoryCounts){.rows = rows - 1, .youngest = -1};
   PetscCall(TrsAlloc(rows, sizeof(*b->raw), &b->raw));
   if (keeps_counts(rule)) PetscCall(TrsAlloc(rows, sizeof(*b->count), &b->count));
   if (keeps_last(rule)) PetscCall(TrsAlloc(rows, sizeof(*b->last), &b->last));
@@ -340,34 +326,6 @@ static PetscErrorCode order_candidates(TrsZch b, int64_t n)
 }
 
 /*
-  The m-th smallest of n keys, 1 <= m <= n. *below is the number of smaller keys. Digit by digit
-  from the highest, without moving the keys.
-*/
-static PetscErrorCode select_key(int64_t n, const uint64_t *key, int64_t m, uint64_t *selected,
-                                 int64_t *below)
-{
-  uint64_t prefix = 0, mask = 0;
-  int64_t *count;
-
-  PetscFunctionBegin;
-  *below = 0;
-  PetscCall(PetscMalloc1(TRS_ZCH_DIGITS, &count));
-  for (int shift = 64 - TRS_ZCH_DIGIT_BITS; shift >= 0; shift -= TRS_ZCH_DIGIT_BITS) {
-    int64_t digit = 0;
-
-    PetscCall(PetscArrayzero(count, TRS_ZCH_DIGITS));
-    for (int64_t i = 0; i < n; i++)
-      if ((key[i] & mask) == prefix) count[key[i] >> shift & (TRS_ZCH_DIGITS - 1)]++;
-    for (; *below + count[digit] < m; digit++) *below += count[digit];
-    prefix |= (uint64_t)digit << shift;
-    mask |= (uint64_t)(TRS_ZCH_DIGITS - 1) << shift;
-  }
-  PetscCall(PetscFree(count));
-  *selected = prefix;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/*
   List the entries whose key is below `limit`, or equal to it, from the last in TorchRec's order to
   the first: empty entries come last there. At most `most` entries are listed. Returns their number.
 */
@@ -410,7 +368,7 @@ static PetscErrorCode list_lowest(TrsZch b, int64_t m)
   PetscCall(TrsBufferReserve(&b->keys, n * (int64_t)sizeof(*key), PETSC_FALSE));
   key = (uint64_t *)b->keys.data;
   TrsForEach((n + TRS_ZCH_KEYS_AT_ONCE - 1) / TRS_ZCH_KEYS_AT_ONCE, make_keys, b);
-  PetscCall(select_key(n, key, m, &limit, &below));
+  PetscCall(TrsRadixSelect(n, key, m, &limit, &below));
   /* The entries at the threshold may be many more than those that are listed. */
   PetscCall(TrsBufferReserve(&b->low, (n + below) * (int64_t)sizeof(*low), PETSC_FALSE));
   PetscCall(TrsBufferReserve(&b->spare, n * (int64_t)sizeof(*low), PETSC_FALSE));
@@ -423,7 +381,7 @@ static PetscErrorCode list_lowest(TrsZch b, int64_t m)
 }
 
 /* Give a row to an id of the history. */
-static void give(TrsZch b, int64_t row, const TrsZchSeen *to, TrsZchGiven *given)
+static void give(TrsZch b, int64_t row, const TrsZchSeen *to, TrsGivenRow *given)
 {
   const int64_t age = b->last ? b->number[TRS_ZCH_ITERATION] - b->last[row] : -1;
 
@@ -441,7 +399,7 @@ static void give(TrsZch b, int64_t row, const TrsZchSeen *to, TrsZchGiven *given
   insert(b, row);
   b->counts.held++;
   b->counts.given++;
-  *given = (TrsZchGiven){to->id, row, ++b->times[row]};
+  *given = (TrsGivenRow){to->id, row, ++b->times[row]};
 }
 
 /* Drop the rows that have an id from the list of empty ones. */
@@ -463,7 +421,7 @@ static PetscErrorCode replace_lowest(TrsZch b, int64_t n_candidates, int64_t *n_
 {
   const int64_t m = PetscMin(n_candidates, b->rows - 1);
   const TrsRadixPair *candidate = (const TrsRadixPair *)b->candidates.data, *low;
-  TrsZchGiven *given;
+  TrsGivenRow *given;
   int64_t n = 0;
 
   PetscFunctionBegin;
@@ -472,27 +430,27 @@ static PetscErrorCode replace_lowest(TrsZch b, int64_t n_candidates, int64_t *n_
   low = (const TrsRadixPair *)b->low.data;
   while (n < m && low[n].key < ~candidate[n].key) n++;
   PetscCall(TrsBufferReserve(&b->given, n * (int64_t)sizeof(*given), PETSC_FALSE));
-  given = (TrsZchGiven *)b->given.data;
+  given = (TrsGivenRow *)b->given.data;
   for (int64_t i = 0; i < n; i++) give(b, low[n - 1 - i].value, &b->seen[candidate[i].value], &given[i]);
   shorten_empty(b);
   *n_given = n;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-PetscErrorCode TrsZchEvict(TrsZch b, int64_t *n, const TrsZchGiven **given)
+PetscErrorCode TrsZchEvict(TrsZch b, TrsGivenRows *given)
 {
   const int64_t iteration = b->number[TRS_ZCH_ITERATION];
   int64_t n_candidates = 0;
 
   PetscFunctionBegin;
-  *n = 0;
+  given->n = 0;
   if (iteration - b->number[TRS_ZCH_EVICTED] < b->rule.interval) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(list_candidates(b, &n_candidates));
   if (b->count) b->count[b->rows - 1] = INT64_MAX;
   if (b->last) b->last[b->rows - 1] = iteration;
   PetscCall(order_candidates(b, n_candidates));
-  PetscCall(replace_lowest(b, n_candidates, n));
-  *given = (const TrsZchGiven *)b->given.data;
+  PetscCall(replace_lowest(b, n_candidates, &given->n));
+  given->row = (const TrsGivenRow *)b->given.data;
   if (b->n_cells) memset(b->seen, 0, (size_t)b->n_cells * sizeof(*b->seen));
   b->n_seen = 0;
   b->number[TRS_ZCH_ROOM] = b->number[TRS_ZCH_CAPACITY];
@@ -500,17 +458,14 @@ PetscErrorCode TrsZchEvict(TrsZch b, int64_t *n, const TrsZchGiven **given)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-TrsZchCounts TrsZchCount(TrsZch b)
-{
-  return b->counts;
-}
-
-int64_t TrsZchBytes(TrsZch b)
+TrsDirectoryCounts TrsZchCount(TrsZch b)
 {
   const int64_t arrays = (int64_t)sizeof(*b->raw) * (1 + (b->count != NULL) + (b->last != NULL));
+  TrsDirectoryCounts counts = b->counts;
 
-  return b->rows * (arrays + (int64_t)(sizeof(*b->times) + sizeof(*b->empty))) +
-         b->n_index * (int64_t)sizeof(*b->index) + b->n_cells * (int64_t)sizeof(*b->seen);
+  counts.bytes = b->rows * (arrays + (int64_t)(sizeof(*b->times) + sizeof(*b->empty))) +
+                 b->n_index * (int64_t)sizeof(*b->index) + b->n_cells * (int64_t)sizeof(*b->seen);
+  return counts;
 }
 
 /* --- checkpoints --- */

@@ -15,23 +15,9 @@
 */
 #pragma once
 
-#include "compute/id_map.h"
-#include "core/error.h"
-#include "spec/table_config.h"
-
-#include <stdint.h>
-
-/* The buckets of a table's ids; none if its id_map is not zch. */
-TrsIdBuckets TrsZchBuckets(const TrsTableConfig *table);
+#include "embed/directory.h"
 
 typedef struct TrsZchImpl *TrsZch;
-
-/* A row of the bucket that an eviction gave to an id. */
-typedef struct {
-  int64_t id;
-  int64_t row;   /* 0 .. Z - 2 */
-  int64_t times; /* how often the row has been given away, this time included */
-} TrsZchGiven;
 
 /* Create an empty bucket. rule is borrowed; rows Z is at least 1. Errors: MEMORY. */
 PetscErrorCode TrsZchCreate(const TrsZchRule *rule, int64_t rows, TrsZch *bucket);
@@ -48,24 +34,15 @@ void TrsZchBegin(TrsZch bucket, int64_t n);
 PetscErrorCode TrsZchLearn(TrsZch bucket, int64_t n, const int64_t *ids);
 
 /*
-  Evict if the interval has passed. given [n] lists the rows that changed hands, in TorchRec's
-  order, until the next call; n is 0 if there was no eviction. Errors: MEMORY.
+  Evict if the interval has passed. *given lists the rows that changed hands, in TorchRec's order,
+  until the next call; it is empty if there was no eviction. Errors: MEMORY.
 */
-PetscErrorCode TrsZchEvict(TrsZch bucket, int64_t *n, const TrsZchGiven **given);
+PetscErrorCode TrsZchEvict(TrsZch bucket, TrsGivenRows *given);
 
 /* Find the rows of n ids. An id without a row gets Z - 1. Returns the number of the other ids. */
 int64_t TrsZchFind(TrsZch bucket, int64_t n, const int64_t *ids, int64_t *rows);
 
-/* Numbers of a bucket for reports, counted since its creation. */
-typedef struct {
-  int64_t held;         /* ids that have a row now */
-  int64_t given, taken; /* rows given to ids, and how many of them other ids lost */
-  int64_t youngest;     /* least number of batches since the last use of a row taken; -1: unknown */
-} TrsZchCounts;
-TrsZchCounts TrsZchCount(TrsZch bucket);
-
-/* Bytes of memory beside the rows now. */
-int64_t TrsZchBytes(TrsZch bucket);
+TrsDirectoryCounts TrsZchCount(TrsZch bucket);
 
 /* --- the state in checkpoints: TorchRec's arrays, and what TorchRec forgets --- */
 

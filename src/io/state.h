@@ -22,6 +22,7 @@ typedef struct {
     written.
   */
   PetscBool copy;
+  int64_t unit; /* of a list: number of the unit whose rows the part has */
 } TrsStatePart;
 
 /*
@@ -50,10 +51,19 @@ typedef PetscErrorCode (*TrsStateMap)(void *context, int part, TrsDType dtype, i
                                       PetscBool *to_take);
 
 /*
-  Count the rows of a list before a checkpoint is written: rows [n_parts], for each part that this
-  rank supplies; 0 for the others. Not collective.
+  Count the rows of a list before a checkpoint is written: rows [n_units], for each unit that this
+  rank supplies; 0 for the others. Ranks that supply columns of the same unit return the same
+  number. Not collective.
 */
 typedef PetscErrorCode (*TrsStateCount)(void *context, int64_t *rows);
+
+/*
+  Find the rows of a list that belong to part number `part`, while the checkpoint `path` is read:
+  row from[i] of the file, ascending, belongs to row to[i] of the part. Both [n], borrowed until the
+  next call. Errors: DATA. Not collective.
+*/
+typedef PetscErrorCode (*TrsStateFind)(void *context, int part, const char *path, int64_t *n,
+                                       const int64_t **from, const int64_t **to);
 
 /*
   Called after a file was read, on every rank, if some tensor of the state was read. It may check
@@ -116,12 +126,15 @@ typedef struct {
   TrsStateGive give; /* NULL to write from memory */
   void *give_context;
   /*
-    The tensor is a list, whose rows change from one checkpoint to the next. Every rank has the same
-    n_parts, which follow one another in the file, and one rank supplies each of them. Reading:
-    every rank takes all rows of the file, with part number -1.
+    The tensor is a list, whose rows change from one checkpoint to the next. Its units follow one
+    another in the file. A part has all rows of its unit. Reading: a part gets the rows that `find`
+    returns; without `find`, `take` gets all rows of the file on every rank, with part number -1.
   */
-  TrsStateCount count; /* NULL for an ordinary tensor; called with give_context */
-  int n_attributes;    /* for writing */
+  TrsStateCount count; /* NULL for an ordinary tensor */
+  int64_t n_units;
+  TrsStateFind find;
+  void *list_context; /* of count and find */
+  int n_attributes;   /* for writing */
   TrsStateAttribute attribute[TRS_STATE_MAX_ATTRIBUTES];
 } TrsStateTensor;
 

@@ -69,7 +69,7 @@ static PetscBool type_allowed(const TrsCostModel *model, const TrsTableConfig *t
   PetscBool by_host_rows = (PetscBool)(type == TRS_SHARDING_ROW_WISE || type == TRS_SHARDING_TABLE_ROW_WISE);
 
   /* Each replica would need all ids, in one order. */
-  if (table->id_map.kind == TRS_ID_MAP_ZCH && type == TRS_SHARDING_DATA_PARALLEL) return PETSC_FALSE;
+  if (TrsTableKeepsIds(table) && type == TRS_SHARDING_DATA_PARALLEL) return PETSC_FALSE;
   if (type == TRS_SHARDING_GRID_SHARD) return named;
   /* TorchRec's pooled sharder does not offer these types on cpu. The runtime has them; the user
      must name them. */

@@ -7,12 +7,18 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* The tensor of one table: the shards that receive the rows of its parts. */
+/* Rows of a shard from `row` on, which receive the rows of a part. */
+typedef struct {
+  int shard;
+  int64_t row;
+} TrsQuantPart;
+
+/* The tensor of one table. */
 typedef struct {
   TrsQuantReader reader;
   const TrsTableConfig *config;
   const TrsStoredTable *stored;
-  int *shard; /* [parts] indices of this rank's shards */
+  TrsQuantPart *part; /* [n_parts of the tensor] */
 } TrsQuantTable;
 
 struct TrsQuantReaderImpl {
@@ -111,12 +117,12 @@ static PetscErrorCode map_rows(void *context, int part, TrsDType dtype, int fd, 
 {
   const TrsQuantTable *table = context;
   TrsQuantReader r = table->reader;
-  const TrsTbeTable *shard = &r->shards->shard[table->shard[part]].tbe;
+  const TrsTbeTable *shard = &r->shards->shard[table->part[part].shard].tbe;
   const PetscBool same = (PetscBool)(table->stored->is_quantised || dtype == shard->dtype);
 
   PetscFunctionBegin;
   if (!r->maps || !same || offset % TrsDTypeBytes(dtype) != 0) PetscFunctionReturn(PETSC_SUCCESS);
-  PetscCall(TrsEmbeddingShardsMap(r->shards, table->shard[part], fd, offset));
+  PetscCall(TrsEmbeddingShardsMap(r->shards, table->part[part].shard, fd, offset));
   *to_take = r->checks;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -130,15 +136,16 @@ static PetscErrorCode take_rows(void *context, int part, TrsDType dtype, int64_t
 {
   const TrsQuantTable *table = context;
   TrsQuantReader r = table->reader;
-  const TrsTbeTable *shard = &r->shards->shard[table->shard[part]].tbe;
+  const TrsTbeTable *shard = &r->shards->shard[table->part[part].shard].tbe;
   const int64_t row_bytes = TrsQuantRowBytes(shard->dtype, TRS_ROWS_TBE, shard->dim);
 
   PetscFunctionBegin;
+  first += table->part[part].row;
   if (table->stored->is_quantised)
     PetscCall(check_parameters(table, shard->row_offset + first, n, rows));
   else
     PetscCall(quantise(table, dtype, shard->row_offset + first, n, rows, &rows));
-  if (r->shards->shard[table->shard[part]].map) PetscFunctionReturn(PETSC_SUCCESS);
+  if (r->shards->shard[table->part[part].shard].map) PetscFunctionReturn(PETSC_SUCCESS);
   if (shard->dim < table->config->embedding_dim) {
     PetscCall(TrsBufferReserve(&r->slice, n * row_bytes, PETSC_FALSE));
     PetscCall(TrsQuantSliceRows(shard->dtype, table->config->embedding_dim, (int)shard->col_offset,
@@ -162,10 +169,8 @@ PetscErrorCode TrsQuantReaderCreate(const char *path, const TrsEmbeddingShards *
   r->stored = stored;
   PetscCall(TrsComputeFind("cpu", &r->host));
   PetscCall(PetscCalloc1((size_t)shards->tables->n, &r->table));
-  for (int t = 0; t < shards->tables->n; t++) {
+  for (int t = 0; t < shards->tables->n; t++)
     r->table[t] = (TrsQuantTable){.reader = r, .config = &shards->tables->table[t], .stored = &stored[t]};
-    PetscCall(PetscMalloc1((size_t)shards->n + 1, &r->table[t].shard));
-  }
   *reader = r;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -187,17 +192,20 @@ PetscErrorCode TrsQuantReaderAddState(TrsQuantReader r, TrsState *state)
 
     PetscCall(PetscSNPrintf(path, sizeof(path), "embedding/%s/weight%s", table->config->name,
                             stored->is_quantised ? "_quantised" : ""));
-    PetscCall(TrsStateAdd(state, path, stored->is_quantised ? TRS_UINT8 : TRS_FP32, 2, stored->rows,
-                          stored->cols, &tensor));
+    PetscCall(TrsEmbeddingShardsAddRows(r->shards, t, path, stored->is_quantised ? TRS_UINT8 : TRS_FP32,
+                                        stored->cols, state, &tensor));
     tensor->take = take_rows;
-    tensor->map = map_rows;
+    if (!tensor->count) tensor->map = map_rows;
     tensor->take_context = table;
     for (int i = 0; i < r->shards->n; i++) {
-      const TrsTbeTable *shard = &r->shards->shard[i].tbe;
+      const TrsStatePart part = {.cols = stored->cols, .stride = stored->cols};
+      const int first = tensor->n_parts;
 
-      if (r->shards->shard[i].table != t || shard->rows == 0) continue;
-      table->shard[tensor->n_parts] = i;
-      PetscCall(TrsStateAddPart(tensor, shard->row_offset, 0, shard->rows, stored->cols, NULL, stored->cols));
+      if (r->shards->shard[i].table != t || r->shards->shard[i].tbe.rows == 0) continue;
+      PetscCall(TrsEmbeddingShardAddPart(r->shards, i, &part, tensor));
+      PetscCall(PetscRealloc((size_t)tensor->n_parts * sizeof(*table->part), &table->part));
+      for (int k = first; k < tensor->n_parts; k++)
+        table->part[k] = (TrsQuantPart){i, (k - first) * TrsTableRowUnit(table->config)};
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -209,7 +217,7 @@ PetscErrorCode TrsQuantReaderDestroy(TrsQuantReader *reader)
 
   PetscFunctionBegin;
   if (!r) PetscFunctionReturn(PETSC_SUCCESS);
-  for (int t = 0; t < r->shards->tables->n; t++) PetscCall(PetscFree(r->table[t].shard));
+  for (int t = 0; t < r->shards->tables->n; t++) PetscCall(PetscFree(r->table[t].part));
   PetscCall(PetscFree(r->table));
   PetscCall(TrsBufferFree(&r->numbers));
   PetscCall(TrsBufferFree(&r->rows));

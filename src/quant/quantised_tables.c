@@ -33,7 +33,9 @@ static PetscErrorCode check_stored(const char *path, const TrsTableConfig *confi
              TRS_ERR_DATA,
              "%s: attribute embedding_dim of /embedding/%s/weight%s is %" PRId64 ", the model wants %d", path,
              config->name, suffix, stored->embedding_dim, config->embedding_dim);
-  PetscCheck(stored->rows == config->num_embeddings && stored->cols == cols, PETSC_COMM_SELF, TRS_ERR_DATA,
+  PetscCheck((stored->rows == config->num_embeddings || config->id_map.kind == TRS_ID_MAP_DYNAMIC) &&
+                 stored->cols == cols,
+             PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: /embedding/%s/weight%s is %s [%" PRId64 ", %" PRId64 "], the model wants [%" PRId64
              ", %" PRId64 "]%s",
              path, config->name, suffix, TrsDTypeName(stored->dtype), stored->rows, stored->cols,
@@ -109,8 +111,10 @@ PetscErrorCode TrsQuantCheckPlan(const TrsShardingPlan *plan, const TrsTableConf
   Describe a shard of packed values as rectangles of bytes. The first columns' rectangle includes
   the parameters, the last columns' rectangle the padding.
 */
-static PetscErrorCode add_packed_parts(const TrsTbeTable *t, int64_t row_bytes, TrsStateTensor *tensor)
+static PetscErrorCode add_packed_parts(const TrsEmbeddingShards *shards, int i, int64_t row_bytes,
+                                       TrsStateTensor *tensor)
 {
+  const TrsTbeTable *t = &shards->shard[i].tbe;
   const int bits = TrsDTypeBits(t->dtype);
   const int64_t parameters = TRS_TBE_PARAMETER_BYTES, value_bytes = ((int64_t)t->dim * bits + 7) / 8,
                 first_value = parameters + t->col_offset * bits / 8, end = first_value + value_bytes;
@@ -120,16 +124,17 @@ static PetscErrorCode add_packed_parts(const TrsTbeTable *t, int64_t row_bytes, 
     void *data;
   } padding = {.to_read = zeros};
 
+  TrsStatePart part = {.data = rows, .cols = row_bytes, .stride = t->stride};
+
   PetscFunctionBegin;
-  if (t->dim == t->table_dim)
-    PetscCall(TrsStateAddPart(tensor, t->row_offset, 0, t->rows, row_bytes, rows, t->stride));
-  else if (t->col_offset == 0)
-    PetscCall(TrsStateAddPart(tensor, t->row_offset, 0, t->rows, end, rows, t->stride));
-  else
-    PetscCall(TrsStateAddPart(tensor, t->row_offset, first_value, t->rows, value_bytes, rows + parameters,
-                              t->stride));
+  if (t->dim != t->table_dim && t->col_offset == 0) part.cols = end;
+  if (t->dim != t->table_dim && t->col_offset > 0)
+    part = (TrsStatePart){
+        .data = rows + parameters, .col_offset = first_value, .cols = value_bytes, .stride = t->stride};
+  PetscCall(TrsEmbeddingShardAddPart(shards, i, &part, tensor));
+  part = (TrsStatePart){.data = padding.data, .col_offset = end, .cols = row_bytes - end};
   if (t->col_offset && t->col_offset + t->dim == t->table_dim && end < row_bytes)
-    PetscCall(TrsStateAddPart(tensor, t->row_offset, end, t->rows, row_bytes - end, padding.data, 0));
+    PetscCall(TrsEmbeddingShardAddPart(shards, i, &part, tensor));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -146,8 +151,8 @@ PetscErrorCode TrsQuantAddState(const TrsEmbeddingShards *shards, TrsState *stat
 
     PetscCall(
         PetscSNPrintf(path, sizeof(path), "embedding/%s/weight%s", config->name, packed ? "_quantised" : ""));
-    PetscCall(TrsStateAdd(state, path, packed ? TRS_UINT8 : config->data_type, 2, config->num_embeddings,
-                          cols, &tensor));
+    PetscCall(TrsEmbeddingShardsAddRows(shards, t, path, packed ? TRS_UINT8 : config->data_type, cols, state,
+                                        &tensor));
     if (packed) {
       tensor->attribute[0] = (TrsStateAttribute){"data_type", TrsDTypeName(config->data_type), 0};
       tensor->attribute[1] = (TrsStateAttribute){"embedding_dim", NULL, config->embedding_dim};
@@ -156,13 +161,16 @@ PetscErrorCode TrsQuantAddState(const TrsEmbeddingShards *shards, TrsState *stat
     }
     for (int i = 0; i < shards->n; i++) {
       const TrsTbeTable *shard = &shards->shard[i].tbe;
+      const TrsStatePart part = {.col_offset = shard->col_offset,
+                                 .cols = shard->dim,
+                                 .data = shard->weight,
+                                 .stride = shard->stride};
 
       if (shards->shard[i].table != t || shard->rows == 0) continue;
       if (packed)
-        PetscCall(add_packed_parts(shard, cols, tensor));
+        PetscCall(add_packed_parts(shards, i, cols, tensor));
       else
-        PetscCall(TrsStateAddPart(tensor, shard->row_offset, shard->col_offset, shard->rows, shard->dim,
-                                  shard->weight, shard->stride));
+        PetscCall(TrsEmbeddingShardAddPart(shards, i, &part, tensor));
     }
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -229,7 +229,7 @@ static PetscErrorCode tell_initial(const TrsSession *s, const TrsStateTensor *te
   PetscFunctionBegin;
   /* Report only weights, not their optimizer states. */
   if (tensor->optional) PetscFunctionReturn(PETSC_SUCCESS);
-  if (tensor->was_read && tensor->rows_read < tensor->rows) {
+  if (tensor->was_read && !tensor->count && tensor->rows_read < tensor->rows) {
     ++*n_grown;
     PetscCall(check_grown(s, tensor));
     PetscCall(PetscPrintf(s->comm, "%-10s /%s from row %" PRId64 " on: the file has no more\n", "initial",

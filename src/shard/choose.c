@@ -141,13 +141,13 @@ static PetscErrorCode check_keys(const TrsShardingContext *context, int t, const
   if (choice->payload == &trs_payload_distinct_bags) option = "-ebc_variable_batch";
   if (context->index_dedup && config->pooling == TRS_POOLING_NONE) option = "-ec_index_dedup";
   PetscCheck(!option, PETSC_COMM_SELF, TRS_ERR_OPTION,
-             "%s does not go with table \"%s\", whose id_map zch counts every occurrence of an id: leave one "
+             "%s does not go with table \"%s\", whose id_map %s counts every occurrence of an id: leave one "
              "out",
-             option, config->name);
+             option, config->name, TrsTableKeysWord(config));
   PetscCheck(context->copies <= 1, PETSC_COMM_SELF, TRS_ERR_OPTION,
-             "-plan_replicas does not go with table \"%s\", whose id_map zch needs the ids of all copies: "
+             "-plan_replicas does not go with table \"%s\", whose id_map %s needs the ids of all copies: "
              "leave one out",
-             config->name);
+             config->name, TrsTableKeysWord(config));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shard/route.h"
 
-#include "embed/zch.h"
+#include "embed/directory.h"
 #include "shard/sharding.h"
 
 /* This rank's host in the grid. */
@@ -79,7 +79,7 @@ static void cut_entry(TrsRoute *route, int e, int first, int n_shards, const Trs
     even = (PetscBool)(even && bounds[q] == PetscMin(q * bucket_rows, rows));
   }
   route->cut_by[e] = (TrsBucketSpec){
-      .bucket_rows = bucket_rows, .bounds = even ? NULL : bounds, .keys = TrsZchBuckets(table)};
+      .bucket_rows = bucket_rows, .bounds = even ? NULL : bounds, .keys = TrsDirectoryBuckets(table)};
 }
 
 /* Cut the rows of all entries, and set the order in which their buckets are sent. */

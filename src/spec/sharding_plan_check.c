@@ -42,8 +42,8 @@ static PetscErrorCode check_tiles(const TrsTablePlan *plan, const TrsTableConfig
                 table->num_embeddings, table->embedding_dim);
     FAIL_UNLESS(shard->rows % TrsTableRowUnit(table) == 0,
                 "%s: table \"%s\", shard %d: %" PRId64 " rows are not whole buckets of %" PRId64
-                " rows (zch_buckets)",
-                source, plan->name, i, shard->rows, TrsTableRowUnit(table));
+                " rows (%s_buckets)",
+                source, plan->name, i, shard->rows, TrsTableRowUnit(table), TrsTableKeysWord(table));
     row += shard->rows;
     in_block++;
   }
@@ -153,11 +153,11 @@ static PetscErrorCode check_table(const TrsShardingPlan *whole, const TrsTablePl
                 "%s: table \"%s\": %s does not go with compute kernel %s, which has no cache", source,
                 plan->name, TrsTableChoiceName((TrsTableChoiceKind)k),
                 TrsComputeKernelName(plan->compute_kernel));
-  FAIL_UNLESS(table->id_map.kind != TRS_ID_MAP_ZCH || plan->sharding_type != TRS_SHARDING_DATA_PARALLEL,
-              "%s: table \"%s\" has id_map zch, whose rows follow the ids of all ranks in one order: "
+  FAIL_UNLESS(!TrsTableKeepsIds(table) || plan->sharding_type != TRS_SHARDING_DATA_PARALLEL,
+              "%s: table \"%s\" has id_map %s, whose rows follow the ids of all ranks in one order: "
               "data_parallel replicas do not see them. Choose another sharding type "
               "(-table_%s_sharding_types)",
-              source, plan->name, TrsTableOptionName(table));
+              source, plan->name, TrsTableKeysWord(table), TrsTableOptionName(table));
   if (plan->sharding_type == TRS_SHARDING_DATA_PARALLEL) {
     PetscCall(check_data_parallel(plan, table, whole->world_size, source));
   } else {

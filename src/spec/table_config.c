@@ -123,12 +123,24 @@ int64_t TrsTableColumns(const TrsTableConfig *table)
 
 PetscBool TrsTableKeepsIds(const TrsTableConfig *table)
 {
-  return (PetscBool)(table->id_map.kind == TRS_ID_MAP_ZCH);
+  return (PetscBool)(TrsTableBuckets(table) > 0);
+}
+
+const char *TrsTableKeysWord(const TrsTableConfig *table)
+{
+  return table->id_map.kind == TRS_ID_MAP_DYNAMIC ? "dynamic" : "zch";
+}
+
+int64_t TrsTableBuckets(const TrsTableConfig *table)
+{
+  return table->id_map.kind == TRS_ID_MAP_ZCH       ? table->zch.buckets
+         : table->id_map.kind == TRS_ID_MAP_DYNAMIC ? table->dynamic.buckets
+                                                    : 0;
 }
 
 int64_t TrsTableRowUnit(const TrsTableConfig *table)
 {
-  return table->id_map.kind == TRS_ID_MAP_ZCH ? table->num_embeddings / table->zch.buckets : 1;
+  return TrsTableKeepsIds(table) ? table->num_embeddings / TrsTableBuckets(table) : 1;
 }
 
 PetscErrorCode TrsTableConfigFree(TrsTableConfig *table)

@@ -59,6 +59,16 @@ typedef struct {
   PetscBool torchrec; /* as TorchRec, also where it errs */
 } TrsZchRule;
 
+/* The rules of a table with id_map dynamic (embed/dynamic.h). */
+typedef struct {
+  TrsDynamicPolicy policy;
+  int64_t buckets;          /* B; each has num_embeddings / B rows at most */
+  int64_t ttl;              /* training batches after which an unused id loses its row; 0: never */
+  int64_t admit_after;      /* occurrences after which an id gets a row */
+  double admit_probability; /* that an occurrence of an id without a row counts */
+  int64_t candidates;       /* ids of a bucket that are counted exactly until they get a row */
+} TrsDynamicRule;
+
 /* One of TRS_TABLE_CHOICES: a word's index in its list, 0 or 1 for a flag, or bytes. */
 typedef struct {
   PetscBool set;
@@ -122,9 +132,11 @@ typedef struct {
   PetscBool stochastic_rounding; /* for stores to fp16 and bf16 */
   TrsBoundsCheckMode bounds_check_mode;
   TrsIdMapRule id_map;
-  TrsZchRule zch;       /* with id_map zch */
-  PetscBool multiplied; /* part of id_map qr: vectors are multiplied; otherwise added */
-  TrsRandomLaw init;    /* distribution of the initial weights */
+  TrsZchRule zch;         /* with id_map zch */
+  TrsDynamicRule dynamic; /* with id_map dynamic */
+  TrsUnknownRow unknown;  /* with id_map zch and dynamic */
+  PetscBool multiplied;   /* part of id_map qr: vectors are multiplied; otherwise added */
+  TrsRandomLaw init;      /* distribution of the initial weights */
   int n_features;
   char **features;   /* [n_features] names; default in a dry run without a dataset: {name} */
   int *feature_keys; /* [n_features] index into the dataset's key order; NULL in a dry run */
@@ -215,9 +227,17 @@ int64_t TrsTableColumns(const TrsTableConfig *table);
 */
 PetscBool TrsTableKeepsIds(const TrsTableConfig *table);
 
+/* The id_map of a table that keeps ids, zch or dynamic; its own keys begin with this word. */
+const char *TrsTableKeysWord(const TrsTableConfig *table);
+
 /*
-  Shards begin and end at multiples of this number of rows: the rows of a bucket with id_map zch,
-  otherwise 1.
+  Buckets of a table that keeps ids (embed/directory.h), otherwise 0.
+*/
+int64_t TrsTableBuckets(const TrsTableConfig *table);
+
+/*
+  Shards begin and end at multiples of this number of rows: the rows of a bucket if the table keeps
+  ids, otherwise 1.
 */
 int64_t TrsTableRowUnit(const TrsTableConfig *table);
 

@@ -3,11 +3,11 @@
 #include "core/names.h"
 #include "core/options/option_list.h"
 #include "spec/table_choices.h"
+#include "spec/table_ids.h"
 #include "spec/table_init.h"
 #include "spec/table_keys.h"
 #include "spec/table_names.h"
 #include "spec/table_sequence.h"
-#include "spec/table_zch.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -68,7 +68,9 @@ static const TrsOptionSpec table_options[] = {
      "how any 64-bit id becomes a row. none: ids are rows. modulo: its remainder by num_embeddings. hash: "
      "that of a hash of it (FBGEMM's zero_collision_hash, max_probe 1). qr: two small tables, NAME_quotient "
      "and NAME_remainder, take the place of a table NAME: the modulo's row is divided by qr_collisions. "
-     "zch: rows are given to ids and taken back, as TorchRec's managed collision does"},
+     "zch: rows are given to ids and taken back, as TorchRec's managed collision does. dynamic: the table "
+     "grows "
+     "with its ids"},
     {"id_unsigned", TRS_OPTION_BOOL, NULL, NULL, NULL, NULL,
      "with id_map modulo or qr: ids are unsigned, which matters from 2^63 on (default: as the training data "
      "has them; in the library, whose ids are int64: false)"},
@@ -77,9 +79,9 @@ static const TrsOptionSpec table_options[] = {
     {"qr_collisions", TRS_OPTION_INT, NULL, "[1,]", NULL, "rows",
      "with id_map qr: rows of NAME_remainder, at most num_embeddings; NAME_quotient has num_embeddings over "
      "it, rounded up (default: the square root of num_embeddings, rounded up)"},
-#define ZCH_OF_TABLE(word, type, fallback, range, choices, unit, help) \
+#define ID_KEY_OF_TABLE(word, type, fallback, range, choices, unit, help) \
   {#word, TRS_OPTION_##type, fallback, range, choices, unit, help},
-    TRS_ZCH_KEYS(ZCH_OF_TABLE){
+    TRS_ID_KEYS(ID_KEY_OF_TABLE){
         "optimizer", TRS_OPTION_ENUM, NULL, NULL, TRS_CHOICES(TRS_EMBEDDING_OPTIMIZERS), NULL,
         "of this table's rows (default: -embedding_optimizer, as for the numbers that follow)"},
 #define NUMBER_OF_TABLE(word, fallback, range, help) \
@@ -139,7 +141,8 @@ const TrsOptionGroup trs_table_options = TRS_OPTION_GROUP_OF_MODEL(
     "num_embeddings,embedding_dim" TRS_SEQUENCE_KEYS(
         SEQUENCE_KEY) ",position_weighted,max_feature_lengths,"
                       "id_map,id_unsigned,qr_operation,qr_collisions,"
-                      "zch_policy,zch_buckets,zch_input_hash_size",
+                      "zch_policy,zch_buckets,zch_input_hash_size,dynamic_cap,dynamic_cap_bytes,"
+                      "dynamic_buckets",
     "features,pooling,sequence_pooling,is_weighted,data_type");
 
 /* Note a value that the run found for a table's key, for the model's checkpoints. */
@@ -226,22 +229,23 @@ static PetscErrorCode read_size(TrsOptions options, const TrsDatasetFeatures *da
   if (table->id_map.kind != TRS_ID_MAP_NONE) range = 0;
   rows = PetscMax(rows, range);
   GET(Int, "num_embeddings", &rows, &has_rows);
+  GET(Int, "embedding_dim", &dim, &has_dim);
+  table->embedding_dim = (int)dim;
+  if (has_dim) PetscCall(TrsTableIdsSize(options, table, &rows));
   (void)snprintf(text, sizeof(text), "%" PRId64, rows);
   if (!has_rows) PetscCall(settle(options, table, "num_embeddings", text));
   if (rows < 1) FAIL("num_embeddings", "table \"%s\" has no size: give its number of rows", table->name);
   if (rows < range && !dataset->may_exceed)
     FAIL("num_embeddings",
          "table \"%s\" has %" PRId64 " rows, but the dataset's ids of its features range to %" PRId64
-         "; id_map modulo, hash, qr or zch makes rows of larger ids",
+         "; id_map modulo, hash, qr, zch or dynamic makes rows of larger ids",
          table->name, rows, range);
-  GET(Int, "embedding_dim", &dim, &has_dim);
   if (!has_dim) FAIL("embedding_dim", "table \"%s\" has no width: give its embedding_dim", table->name);
   /* The factor 64 leaves room for element bytes, optimizer state and alignment. */
   if (rows > (INT64_MAX >> 6) / dim)
     FAIL("num_embeddings", "table \"%s\" of %" PRId64 " x %" PRId64 " elements overflows 64-bit sizes",
          table->name, rows, dim);
   table->num_embeddings = table->id_map.rows = rows;
-  table->embedding_dim = (int)dim;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -430,7 +434,7 @@ static PetscErrorCode read_rest(TrsOptions options, const TrsDatasetFeatures *da
   PetscCall(TrsTableSequenceRead(options, table));
   PetscCall(read_positions(options, table));
   PetscCall(read_constraints(options, dataset, table));
-  PetscCall(TrsTableZchRead(options, table));
+  PetscCall(TrsTableIdsRead(options, table));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 

@@ -231,8 +231,8 @@ typedef enum { TRS_LABEL_PROBABILITY, TRS_LABEL_NUMBER, TRS_LABEL_CLASS } TrsLab
 /*
   The map from ids to rows: unchanged, the remainder, or the remainder of a 64-bit hash. QUOTIENT
   and REMAINDER are the parts of id_map qr (spec/table_options.c): the modulo's row divided by
-  `collisions`, quotient or remainder. With ZCH an id stays unchanged until it arrives at the owner
-  of its bucket, which gives it a row (embed/placement.h).
+  `collisions`, quotient or remainder. With ZCH and DYNAMIC an id stays unchanged until it arrives
+  at the owner of its bucket, which gives it a row (embed/placement.h).
 */
 typedef enum {
   TRS_ID_MAP_NONE,
@@ -240,11 +240,12 @@ typedef enum {
   TRS_ID_MAP_HASH,
   TRS_ID_MAP_QUOTIENT,
   TRS_ID_MAP_ZCH,
+  TRS_ID_MAP_DYNAMIC,
   TRS_ID_MAP_REMAINDER
 } TrsIdMapKind;
 
 /* The words of id_map, in the order of TrsIdMapKind; qr stands for both parts. */
-#define TRS_ID_MAP_WORDS "none,modulo,hash,qr,zch"
+#define TRS_ID_MAP_WORDS "none,modulo,hash,qr,zch,dynamic"
 
 /* The ids that keep a row of a zch table, and the ids of an interval that compete for rows. */
 #define TRS_ZCH_POLICIES(X) \
@@ -259,6 +260,22 @@ typedef enum {
 #define TRS_ZCH_FILTER_KIND(KIND, word) TRS_ZCH_FILTER_##KIND,
 typedef enum { TRS_ZCH_POLICIES(TRS_ZCH_POLICY_KIND) } TrsZchPolicy;
 typedef enum { TRS_ZCH_FILTERS(TRS_ZCH_FILTER_KIND) } TrsZchFilter;
+
+/* The ids that lose their row when a dynamic table is full. */
+#define TRS_DYNAMIC_POLICIES(X) \
+  X(LRU, lru) \
+  X(LFU, lfu) \
+  X(TTL, ttl)
+#define TRS_DYNAMIC_POLICY_KIND(KIND, word) TRS_DYNAMIC_##KIND,
+typedef enum { TRS_DYNAMIC_POLICIES(TRS_DYNAMIC_POLICY_KIND) } TrsDynamicPolicy;
+
+/* The row of ids that have none: it learns, it stays at its initial values, or it is zero. */
+#define TRS_UNKNOWN_ROWS(X) \
+  X(SHARED, shared) \
+  X(INITIAL, initial) \
+  X(ZERO, zero)
+#define TRS_UNKNOWN_ROW_KIND(KIND, word) TRS_UNKNOWN_##KIND,
+typedef enum { TRS_UNKNOWN_ROWS(TRS_UNKNOWN_ROW_KIND) } TrsUnknownRow;
 
 /* The loss for two towers' pairs: of each pair separately, or of a query among candidates. */
 #define TRS_PAIR_LOSSES(X) \

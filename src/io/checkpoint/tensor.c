@@ -8,8 +8,8 @@
 
 static const char tables_group[] = "embedding/", dense_group[] = "dense/",
                   states_group[] = "dense_optimizer/";
-/* The tensors of a table whose rows are given to ids are in a folder of their own. */
-static const char keys_folder[] = "/zch/";
+/* The tensors of a table whose rows are given to ids are in one of these folders. */
+static const char *const keys_folders[] = {"/zch/", "/dynamic/"};
 
 PetscBool TrsStateIsOfTable(const TrsStateTensor *tensor)
 {
@@ -59,7 +59,8 @@ PetscBool TrsStateIsOf(const TrsStateTensor *tensor, const char *table)
   const char *name = tensor->path + strlen(tables_group), *rest = name + strlen(table);
 
   if (!TrsStateIsOfTable(tensor) || strncmp(name, table, strlen(table)) != 0) return PETSC_FALSE;
-  if (strncmp(rest, keys_folder, strlen(keys_folder)) == 0) rest += strlen(keys_folder) - 1;
+  for (size_t i = 0; i < sizeof(keys_folders) / sizeof(keys_folders[0]); i++)
+    if (strncmp(rest, keys_folders[i], strlen(keys_folders[i])) == 0) rest += strlen(keys_folders[i]) - 1;
   return (PetscBool)(rest[0] == '/' && !strchr(rest + 1, '/'));
 }
 
@@ -253,9 +254,12 @@ static void place_rows(const TrsStatePart *part, int64_t element_bytes, PetscBoo
   }
 }
 
-/* Pass the rows of a part, which is number k, to tensor->take, strip by strip. */
+/*
+  Pass the rows of a part, which is number k, to tensor->take, strip by strip. Its first row there is
+  `first`.
+*/
 static PetscErrorCode take_part(const TrsCheckpointSource *s, const TrsStateTensor *tensor,
-                                const TrsStatePart *part, int k, TrsDType dtype)
+                                const TrsStatePart *part, int k, int64_t first, TrsDType dtype)
 {
   const int64_t row_bytes = part->cols * TrsDTypeBytes(dtype),
                 at_once = trs_strip_bytes / (row_bytes + 1) + 1;
@@ -267,7 +271,7 @@ static PetscErrorCode take_part(const TrsCheckpointSource *s, const TrsStateTens
     const int64_t n = PetscMin(at_once, part->rows - r);
 
     PetscCall(TrsCheckpointSourceRead(s, part->row_offset + r, n, part->col_offset, part->cols, strip));
-    PetscCall(tensor->take(tensor->take_context, k, dtype, r, n, strip));
+    PetscCall(tensor->take(tensor->take_context, k, dtype, first + r, n, strip));
   }
   PetscCall(TrsFree(&strip));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -360,6 +364,35 @@ static PetscErrorCode make_type(const TrsCheckpointSource *s, TrsDType dtype, hi
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* Read the rows of a list that belong to part k, a run of neighbours at a time. */
+static PetscErrorCode read_found(const TrsCheckpointSource *s, const TrsState *state,
+                                 const TrsStateTensor *tensor, int k, TrsDType dtype, PetscBool spread)
+{
+  const TrsStatePart *part = &tensor->part[k];
+  const int64_t *from, *to, row_bytes = part->stride * TrsDTypeBytes(tensor->dtype);
+  int64_t n, end;
+
+  PetscFunctionBegin;
+  PetscCall(tensor->find(tensor->list_context, k, s->file->path, &n, &from, &to));
+  for (int64_t i = 0; i < n; i = end) {
+    TrsStatePart run = *part;
+
+    for (end = i + 1; end < n && from[end] - from[i] == end - i && to[end] - to[i] == end - i;) end++;
+    TRS_CHECK_DATA(from[end - 1] < s->shape.dims[0],
+                   "%s: /%s has %" PRId64 " rows, but ids of the table have row %" PRId64, s->file->path,
+                   s->name, (int64_t)s->shape.dims[0], from[end - 1]);
+    run.row_offset = from[i];
+    run.rows = end - i;
+    if (tensor->take) {
+      PetscCall(take_part(s, tensor, &run, k, to[i], dtype));
+    } else {
+      run.data = (char *)part->data + to[i] * row_bytes;
+      PetscCall(read_part(s, state, tensor, &run, dtype, spread));
+    }
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, const TrsStateTensor *tensor,
                                  TrsDType dtype, PetscBool spread)
 {
@@ -368,15 +401,19 @@ static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, 
   PetscFunctionBegin;
   PetscCall(make_type(s, dtype, &type));
   PetscCall(TrsCheckpointSourcePlace(s, type));
-  if (tensor->count) {
+  if (tensor->count && !tensor->find) {
     const TrsStatePart whole = {.rows = s->shape.dims[0], .cols = tensor->cols};
 
-    PetscCall(take_part(s, tensor, &whole, -1, dtype));
+    PetscCall(take_part(s, tensor, &whole, -1, 0, dtype));
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   for (int k = 0; k < tensor->n_parts; k++) {
     TrsStatePart part = tensor->part[k];
 
+    if (tensor->count) {
+      PetscCall(read_found(s, state, tensor, k, dtype, spread));
+      continue;
+    }
     /* The file may have fewer rows than the part. */
     part.rows = PetscMin(part.rows, tensor->rows_read - part.row_offset);
     if (part.rows <= 0 || part.cols == 0) continue;
@@ -384,7 +421,7 @@ static PetscErrorCode read_parts(TrsCheckpointSource *s, const TrsState *state, 
       PetscBool to_take;
 
       PetscCall(map_part(s, tensor, k, dtype, &to_take));
-      if (to_take) PetscCall(take_part(s, tensor, &tensor->part[k], k, dtype));
+      if (to_take) PetscCall(take_part(s, tensor, &tensor->part[k], k, 0, dtype));
     } else {
       PetscCheck(part.data, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "%s has no memory to read to", tensor->path);
       PetscCall(read_part(s, state, tensor, &part, dtype, spread));

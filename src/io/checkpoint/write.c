@@ -398,21 +398,26 @@ static PetscErrorCode free_writer(TrsCheckpointWriter *w)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Lay the parts of a list one behind the other. mine and all [n_parts] are scratch. */
+/* Lay the units of a list one behind the other. mine and all [n_units] are scratch. */
 static PetscErrorCode place_list(MPI_Comm comm, TrsStateTensor *list, int64_t *mine, int64_t *all)
 {
   PetscErrorCode ierr;
 
   PetscFunctionBegin;
-  PetscCall(PetscArrayzero(mine, list->n_parts));
-  ierr = list->count(list->give_context, mine);
+  PetscCall(PetscArrayzero(mine, list->n_units));
+  ierr = list->count(list->list_context, mine);
   PetscCall(TrsAgree(comm, ierr));
-  PetscCallMPI(MPI_Allreduce(mine, all, list->n_parts, MPI_INT64_T, MPI_SUM, comm));
+  PetscCallMPI(MPI_Allreduce(mine, all, (int)list->n_units, MPI_INT64_T, MPI_MAX, comm));
   list->rows = 0;
+  for (int64_t u = 0; u < list->n_units; u++) {
+    const int64_t rows = all[u];
+
+    all[u] = list->rows; /* from here on the unit's first row */
+    list->rows += rows;
+  }
   for (int k = 0; k < list->n_parts; k++) {
-    list->part[k].row_offset = list->rows;
-    list->part[k].rows = mine[k];
-    list->rows += all[k];
+    list->part[k].row_offset = all[list->part[k].unit];
+    list->part[k].rows = mine[list->part[k].unit];
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -425,7 +430,7 @@ static PetscErrorCode place_lists(MPI_Comm comm, const TrsState *state)
     int64_t *mine, *all;
 
     if (!list->count) continue;
-    PetscCall(PetscMalloc2((size_t)list->n_parts, &mine, (size_t)list->n_parts, &all));
+    PetscCall(PetscMalloc2((size_t)list->n_units, &mine, (size_t)list->n_units, &all));
     PetscCall(place_list(comm, list, mine, all));
     PetscCall(PetscFree2(mine, all));
   }

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+  Directories: which id has which row of a table whose rows are given to ids and taken back
+  (placement_ids.c calls them).
+
+  The rows of such a table are cut into buckets of Z rows. Each bucket has a map of its own, and one
+  row for all ids that have none. The bucket of an id is a function of the id, and a shard holds
+  whole buckets, so that bits never depend on ranks. Each kind of map (id_map zch, dynamic) is a
+  table of functions.
+*/
+#pragma once
+
+#include "compute/id_map.h"
+#include "embed/embedding_shards.h"
+
+/* The buckets of a table's ids; none if the table does not keep ids. */
+TrsIdBuckets TrsDirectoryBuckets(const TrsTableConfig *table);
+
+/* A row that was given to an id, and must get new contents before its next use. */
+typedef struct {
+  int64_t id;
+  int64_t row;   /* of the bucket */
+  int64_t times; /* key of its random numbers, beside table and id */
+} TrsGivenRow;
+
+/* Rows in the order in which they were given; borrowed until the bucket's next call. */
+typedef struct {
+  int64_t n;
+  const TrsGivenRow *row; /* [n] */
+} TrsGivenRows;
+
+/* Numbers for reports, counted since a bucket's creation. Those of several buckets can be added. */
+typedef struct {
+  int64_t rows;         /* rows that ids may have */
+  int64_t held;         /* ids that have a row now */
+  int64_t given, taken; /* rows given to ids, and how many of them other ids lost */
+  int64_t lookups;      /* occurrences of ids in training batches */
+  int64_t unknown;      /* how many of them had no row */
+  int64_t refused;      /* occurrences of new ids for which no row could be had */
+  int64_t dropped;      /* ids of a checkpoint for which there was no room */
+  int64_t youngest;     /* least age in batches of an id that lost its row; -1: unknown */
+  int64_t bytes;        /* memory beside the rows now */
+} TrsDirectoryCounts;
+
+/* Add the numbers of `from` to `to`. */
+void TrsDirectoryCountsAdd(TrsDirectoryCounts *to, const TrsDirectoryCounts *from);
+
+typedef struct TrsDirectoryOps TrsDirectoryOps;
+
+/* The map of a shard, which TrsEmbeddingShard.keys points to. */
+typedef struct {
+  const TrsDirectoryOps *ops;
+  int64_t n, first; /* number of buckets, and the first one's number in the table */
+  TrsIdBuckets rule;
+  void **bucket; /* [n] */
+  void *state;   /* of ops, for checkpoints; NULL at first. ops->destroy_state frees it */
+  /* of training batches, as in TrsDirectoryCounts */
+  int64_t lookups, unknown, dropped;
+} TrsDirectory;
+
+struct TrsDirectoryOps {
+  const char *name; /* the folder of its tensors in a checkpoint */
+  /* Initially a bucket is empty. rows Z is at least 2. */
+  PetscErrorCode (*create)(const TrsTableConfig *table, int64_t rows, void **bucket);
+  PetscErrorCode (*destroy)(void **bucket);
+  PetscErrorCode (*destroy_state)(TrsDirectory *directory);
+  /*
+    A training batch calls begin, find and end; any other batch calls only find. ids [n] are the
+    bucket's ids in the order of the global batch. begin and end list rows that they give; each may
+    be NULL.
+  */
+  PetscErrorCode (*begin)(void *bucket, int64_t n, const int64_t *ids, TrsGivenRows *given);
+  /*
+    Several threads may call find for pieces of the ids. rows: of the bucket, 0 .. Z - 1. Returns
+    the number of ids that have a row.
+  */
+  int64_t (*find)(void *bucket, PetscBool training, int64_t n, const int64_t *ids, int64_t *rows);
+  /* *n_known receives the number of ids that have a row after it. */
+  PetscErrorCode (*end)(void *bucket, int64_t n, const int64_t *ids, int64_t *rows, int64_t *n_known,
+                        TrsGivenRows *given);
+  /* The row of ids that have none, 0 or Z - 1. */
+  int64_t (*unknown_row)(int64_t rows);
+  void (*count)(void *bucket, TrsDirectoryCounts *counts);
+  /* As the functions of TrsPlacementOps with these names (placement.h). */
+  PetscErrorCode (*add_state)(const TrsEmbeddingShards *shards, int table, TrsState *state);
+  PetscErrorCode (*state_was_read)(const TrsEmbeddingShards *shards, int table, const char *path);
+  /*
+    Make a tensor of the table's rows a list of those in use; NULL: all rows are in the file. The
+    tensor's parts are this rank's buckets.
+  */
+  void (*list_rows)(const TrsEmbeddingShards *shards, int table, TrsStateTensor *tensor);
+};
+
+extern const TrsDirectoryOps trs_directory_zch, trs_directory_dynamic;
+
+/* The directory of shard i; NULL if its table does not keep ids. */
+static inline TrsDirectory *TrsDirectoryOf(const TrsEmbeddingShards *shards, int i)
+{
+  return (TrsDirectory *)shards->shard[i].keys;
+}
+
+/*
+  Find bucket b of a table among this rank's shards. column0: only in shards that have the table's
+  first columns. Returns the shard's number, or -1.
+*/
+int TrsDirectoryFind(const TrsEmbeddingShards *shards, int table, int64_t b, PetscBool column0);
+
+/* Add the numbers of all buckets of a table that this rank has with the table's first columns. */
+void TrsDirectoryCount(const TrsEmbeddingShards *shards, int table, TrsDirectoryCounts *counts);
