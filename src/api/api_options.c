@@ -11,7 +11,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Options that the folders below read. The program defines them in groups of its own. */
+/*
+  Options that src/ outside of api/ reads. The program puts the same options into groups of its own.
+*/
 static const TrsOptionSpec specs[] = {
     {"-batch_size", TRS_OPTION_INT, "512", "[1,1000000000]", NULL, "samples",
      "samples of a rank's largest batch, which config.batch_size gives"},
@@ -47,13 +49,13 @@ PetscErrorCode TrsApiAddWord(TrsText *words, const char *word)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Append a part of a word unchanged. */
+/* Append a part of a word to the words, unchanged. */
 static PetscErrorCode add_part(TrsText *words, const char *part)
 {
   return TrsTextAppend(words, part, strlen(part));
 }
 
-/* Add the word -table_<name>_<key>. */
+/* Append the word -table_<name>_<key>. */
 static PetscErrorCode add_key_name(TrsText *words, const char *table, const char *key)
 {
   PetscFunctionBegin;
@@ -64,7 +66,7 @@ static PetscErrorCode add_key_name(TrsText *words, const char *table, const char
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add -table_<name>_<key> value. */
+/* Append the words -table_<name>_<key> and value. */
 static PetscErrorCode add_key(TrsText *words, const char *table, const char *key, const char *value)
 {
   PetscFunctionBegin;
@@ -73,7 +75,9 @@ static PetscErrorCode add_key(TrsText *words, const char *table, const char *key
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add a name to a word "a,b,c". The word must not look like an option. */
+/*
+  Append a name to a word that is a list "a,b,c". An error if the list would begin like an option.
+*/
 static PetscErrorCode add_name(TrsText *words, const char *of, int32_t i, const char *name)
 {
   char *entry;
@@ -110,7 +114,7 @@ static PetscErrorCode add_table(TrsText *words, const TrshardTable *table)
   PetscCall(add_key(words, table->name, "pooling", poolings[table->pooling]));
   if (table->pooling == TRSHARD_POOLING_NONE) {
     PetscCall(add_key(words, table->name, "sequence_pooling", "concat"));
-    PetscCall(add_key(words, table->name, "sequence_length", "1")); /* bags of one id (rows.c) */
+    PetscCall(add_key(words, table->name, "sequence_length", "1")); /* a bag has one id (rows.c) */
   }
   if (table->weighted) PetscCall(add_key(words, table->name, "is_weighted", "true"));
   if (!table->features) PetscFunctionReturn(PETSC_SUCCESS);
@@ -143,7 +147,7 @@ PetscErrorCode TrsApiAddText(TrsText *words, const char *what, const char *text)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Collect names and values of the options that the structs' fields stand for. */
+/* Collect the names and values of the options that replace the fields of the caller's structs. */
 static PetscErrorCode collect_structs(const TrshardConfig *config, TrsText *words)
 {
   char number[32];
@@ -185,8 +189,8 @@ PetscErrorCode TrsApiOptionsOfWords(MPI_Comm comm, PetscErrorCode ierr, const Tr
 }
 
 /*
-  Refuse options that would have no effect: the names in `structs`, which the structs set, and
-  options that only the program has.
+  Refuse options that the caller must not give: options in `structs`, which the fields of the
+  caller's structs already set, and options that only the program has.
 */
 static PetscErrorCode check_options(TrsOptions options, const TrsText *structs)
 {
@@ -214,7 +218,8 @@ PetscErrorCode TrsApiOptions(MPI_Comm comm, const TrshardConfig *config, TrsOpti
   PetscFunctionBegin;
   if (!ierr) ierr = TrsApiAddWord(&words, "libtrshard");
   if (!ierr) ierr = TrsApiAddText(&words, "config.options", config->options);
-  /* First read the caller's words by themselves, to find options that the structs set. */
+  /* Read the caller's words first without the words for the structs, to find options that the
+     structs also set. */
   ierr = TrsApiOptionsOfWords(comm, ierr, &words, groups, n, options);
   if (!ierr) ierr = check_options(*options, &structs);
   if (!ierr) ierr = TrsOptionsDestroy(options);
@@ -227,8 +232,8 @@ PetscErrorCode TrsApiOptions(MPI_Comm comm, const TrshardConfig *config, TrsOpti
 }
 
 /*
-  A reader accepts the options of a training's reader. Refuse options that the library's calls
-  decide.
+  Refuse options that the arguments of the library's functions decide. All other options of a
+  training's reader are accepted.
 */
 static PetscErrorCode check_reader_options(TrsOptions options)
 {
@@ -261,7 +266,7 @@ PetscErrorCode TrsApiReaderOptions(MPI_Comm comm, int64_t batch_size, const char
   ierr = TrsApiOptionsOfWords(comm, ierr, &words, group, 1, reader_options);
   if (!ierr) ierr = check_reader_options(*reader_options);
   if (!ierr) ierr = TrsOptionsDestroy(reader_options);
-  /* The caller's words were first read by themselves, to find a -batch_size among them. */
+  /* The caller's words were first read without this one, to find a -batch_size among them. */
   snprintf(number, sizeof(number), "%" PRId64, batch_size);
   if (!ierr) ierr = TrsApiAddWord(&words, "-batch_size");
   if (!ierr) ierr = TrsApiAddWord(&words, number);

@@ -13,13 +13,13 @@
 enum { TRS_EVALUATION = TRS_TRAINING_SLOTS };
 _Static_assert((int)TRSHARD_BATCHES < (int)TRS_TRAINING_SLOTS, "a device may not have ended the last batch");
 
-/* The message of an error that was found without PETSc. */
+/* The message of an error that was found while PETSc could not be used. */
 static _Thread_local const char *early_error;
 
 /* The locale that this thread had before the call. */
 static _Thread_local locale_t callers_locale;
 
-/* The device that this thread had before the call; if `of` is NULL, the device did not change. */
+/* The device that this thread used before the call. If `of` is NULL, the device did not change. */
 static _Thread_local struct {
   const TrsDeviceOps *of;
   int number;
@@ -131,7 +131,8 @@ PetscErrorCode TrsApiRefuseBadIds(TrsOptions options, TrsTableConfigs *tables)
 }
 
 /*
-  Rows of ids form one matrix, so tables with pooling none cannot share a collection with others.
+  Refuse a mix of tables with and without pooling: without pooling, the rows of all ids form one
+  matrix, which has no columns for pooled tables.
 */
 static PetscErrorCode check_poolings(TrshardCollection c)
 {
@@ -150,7 +151,7 @@ static PetscErrorCode check_poolings(TrshardCollection c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find each feature's columns in a row of the pooled matrix, its table and its id map. */
+/* For each feature, find its table, its id map, and its columns in a row of the pooled matrix. */
 static PetscErrorCode find_features(TrshardCollection c)
 {
   PetscFunctionBegin;
@@ -185,13 +186,17 @@ static PetscErrorCode find_features(TrshardCollection c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Read the tables from the options, which include those of the structs. */
+/*
+  Read the configuration of the tables from the options, which include the options for the structs'
+  fields.
+*/
 static PetscErrorCode read_tables(TrshardCollection c, const TrshardConfig *config)
 {
   TrsDatasetFeatures features = {.n_features = 0};
   PetscErrorCode ierr;
   const char **names;
-  int64_t *rows; /* 0: no range here, because ids are checked in each batch */
+  /* all 0: the ids have no range to check here, because each batch's ids are checked */
+  int64_t *rows;
   int n = 0;
 
   PetscFunctionBegin;
@@ -235,7 +240,7 @@ static PetscErrorCode create_tables(TrshardCollection c)
   PetscCall(TrsShardedEbcConfigFromOptions(c->options, &config));
   if (machine->replicas > 1)
     PetscCall(TrsOptionError(c->options, "-plan_replicas", "is for trainings of the program itself"));
-  /* Memory may be short on only one rank. */
+  /* Only one rank may lack memory, so all ranks must agree on the result. */
   PetscCall(TrsAgree(c->comm, TrsEmbeddingShardsCreate(machine->device, &c->tables, &c->plan, machine->rank,
                                                        &c->optimizers, &c->shards)));
   c->shards.shared_rowwise = config.dist.reproducible;
@@ -267,13 +272,13 @@ static PetscErrorCode create(MPI_Comm comm, const TrshardConfig *config, Trshard
 
   PetscFunctionBegin;
   PetscCall(TrsApiHandleCreate(sizeof(*c), &c));
-  *collection = c; /* Destroy frees what an error leaves */
+  *collection = c; /* set also after an error: the caller frees it with Destroy */
   c->factor = 1;
   c->batch_size = config->batch_size;
   PetscCallMPI(MPI_Comm_dup(comm, &c->comm));
   PetscCall(TrsApiOptions(c->comm, config, &c->options));
   PetscCall(TrsAgree(c->comm, read_tables(c, config)));
-  /* reset the limit of an earlier run in this process */
+  /* undo the limit that an earlier run in this process has set */
   (void)TrsCommWaitAtMost(TRS_COMM_WAIT_SECONDS);
   PetscCall(TrsMachineCreate(c->comm, c->options, &c->machine));
   PetscCall(TrsMachinePlan(&c->machine, &wishes, &c->tables, &c->plan));
@@ -291,7 +296,7 @@ static PetscErrorCode destroy(TrshardCollection c)
   PetscFunctionBegin;
   if (!TrsApiHandleTake(c)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsApiReadersClose(c));
-  ierr = TrsApiAwaitAll(c); /* memory must be freed even after a failure */
+  ierr = TrsApiAwaitAll(c); /* after a failure, continue to free memory */
   PetscCall(TrsShardedEbcDestroy(&c->ebc));
   if (c->shards.device) PetscCall(TrsEmbeddingShardsDestroy(&c->shards));
   PetscCall(TrsApiRowsDestroy(c));

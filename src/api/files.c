@@ -9,7 +9,10 @@
 
 enum { TRS_MAX_PATH = 512 };
 
-/* The names must differ, and must fit into a path of TRS_MAX_PATH bytes. */
+/*
+  Check that the names of the tensors differ, and that their paths in the file fit into TRS_MAX_PATH
+  bytes.
+*/
 static PetscErrorCode check_names(int32_t n, const TrshardTensor *tensors)
 {
   const char **names, *twice;
@@ -27,7 +30,7 @@ static PetscErrorCode check_names(int32_t n, const TrshardTensor *tensors)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Append the caller's tensors to the list of the tables' tensors. */
+/* Append the caller's tensors to the list that already has the tables' tensors. */
 static PetscErrorCode add_tensors(TrsState *state, int32_t n, const TrshardTensor *tensors)
 {
   char path[TRS_MAX_PATH];
@@ -53,7 +56,9 @@ static PetscErrorCode add_tensors(TrsState *state, int32_t n, const TrshardTenso
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* List the file's tensors. No batch may be under way. */
+/*
+  List the tensors of a checkpoint: the tables' and the caller's. An error if a batch is under way.
+*/
 static PetscErrorCode list(TrshardCollection c, int32_t n, const TrshardTensor *tensors, TrsState *state)
 {
   PetscFunctionBegin;
@@ -115,7 +120,7 @@ static PetscErrorCode load(TrshardCollection c, const char *path, const TrsState
   PetscFunctionReturn(ierr);
 }
 
-/* Save or load, and free the list in any case. */
+/* List the tensors, save or load them, and free the list even after an error. */
 static PetscErrorCode with_list(TrshardCollection c, const char *path, int32_t n,
                                 const TrshardTensor *tensors,
                                 PetscErrorCode (*body)(TrshardCollection, const char *, const TrsState *))

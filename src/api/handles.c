@@ -1,27 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The handles that are alive. A caller may keep a copy of a destroyed handle, and every function
-  must return an error code for such a copy. Therefore a handle is looked up in the list of living
-  handles before anything is read through it.
+  The list of living handles. A caller may keep a copy of a destroyed handle, and every function
+  must return an error code for such a copy. Therefore a function first looks the handle up in this
+  list, and only then reads through it.
 
-  The list is an array of atomics rather than a locked list: predictors look up handles on any
-  thread, also in a child that was forked while another thread held the lock, where it would stay
-  locked.
+  The list is an array of atomics instead of a list with a lock, because predictors look up handles
+  on any thread, and also in a forked child. If another thread had the lock during the fork, it
+  would stay locked in the child.
 */
 #include "api/impl.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Most handles alive at a time, and most dead handles whose addresses are kept from reuse. */
+/*
+  Largest number of living handles, and largest number of dead handles whose addresses are not used
+  again.
+*/
 enum { TRS_MOST_HANDLES = 4096, TRS_MOST_DEAD = 256 };
 
 static _Atomic(void *) living[TRS_MOST_HANDLES];
-static _Atomic int n_used; /* entries of `living` that were ever used */
+static _Atomic int n_used; /* number of entries of `living` that were ever used */
 
 /*
-  A dead handle must not become alive again because a new object has its address. Therefore the
-  newest dead objects keep their own memory; what they pointed to is freed.
+  The newest dead objects. A copy of a dead handle must not become valid because a new object got
+  the same address. Therefore the memory of these objects is not freed; only the memory to which
+  they pointed is freed.
 */
 static _Atomic(void *) dead[TRS_MOST_DEAD];
 static _Atomic unsigned n_dead;

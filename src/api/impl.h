@@ -10,15 +10,18 @@
 #include "spec/text.h"
 #include "train/device_batch.h"
 
-/* A batch from its input dist to its backward. Its slot in the tables is its index in the ring. */
+/*
+  A batch between its input dist and its backward. Its slot in the tables is its index in the ring
+  of batches.
+*/
 typedef struct {
-  TrsBatch batch; /* the ids as rows, in memory that the device copies from */
+  TrsBatch batch; /* the ids as rows of the tables, in memory from which the device copies */
   TrsDeviceBatch copy;
   enum { TRS_IDS_COUNTED, TRS_IDS_SENT, TRS_IDS_ARRIVED } ids; /* progress of the input dist */
 } TrsApiBatch;
 
 struct TrshardCollectionImpl {
-  MPI_Comm comm; /* own duplicate */
+  MPI_Comm comm; /* a duplicate of the caller's communicator */
   TrsOptions options;
   TrsMachine machine;
   TrsTableConfigs tables;
@@ -28,71 +31,76 @@ struct TrshardCollectionImpl {
   TrsSchedule schedule;
   TrsEmbeddingShards shards;
   TrsShardedEbc ebc;
-  TrsDeviceOps host; /* TrsDeviceStaging() */
+  TrsDeviceOps host; /* the operations of TrsDeviceStaging() */
   TrsStream stream;  /* all work is enqueued here */
   PetscBool stream_made;
   PetscBool has_caller; /* the caller gave a stream */
-  TrsStream caller;     /* the caller's stream, on which we enqueue only waits and the event */
-  TrsEvent reached;     /* recorded on either stream where a call begins or ends */
+  /* the caller's stream, to which we add only waits and the event `reached` */
+  TrsStream caller;
+  TrsEvent reached; /* recorded on our or the caller's stream at the begin or end of a call */
   int n_features;
-  int64_t *columns;        /* [n_features] of the caller's matrix */
-  int64_t *places_columns; /* [n_features] of `places` */
+  int64_t *columns;        /* [n_features] first column of each feature in the caller's matrix */
+  int64_t *places_columns; /* [n_features] first column of each feature in `places` */
   int64_t width;
   const TrsTableConfig **table_of; /* [n_features] */
-  TrsIdMap *map;                   /* [n_features] */
+  TrsIdMap *map;                   /* [n_features] how each feature maps ids to rows */
   PetscBool weighted;              /* true if any table is weighted */
-  PetscBool by_id;                 /* pooling none: a row for each id (rows.c) */
-  /* the backward would change its gradient matrix: it clamps, rounds or divides */
+  PetscBool by_id;                 /* pooling is none: each id has a row of its own (rows.c) */
+  /* true if the backward would change the gradient matrix, because it clamps, rounds or divides */
   PetscBool changes;
-  /* float [bags, places_width] embeddings that stay in the library */
+  /* float [bags, places_width] embeddings in the library's own memory */
   TrsDeviceBuffer places;
-  int64_t places_width;   /* columns of all features */
-  TrsWorkspace workspace; /* of rows.c */
+  int64_t places_width;   /* number of columns of all features together */
+  TrsWorkspace workspace; /* scratch memory of rows.c */
   int64_t batch_size;
   int64_t step;  /* number of updates done */
-  double factor; /* of the learning rates */
+  double factor; /* the caller's factor of all learning rates */
   char *plan_text;
   /* Training batches use slots 0 .. TRS_TRAINING_SLOTS - 1 in turn; an evaluation uses the next
      slot. */
   TrsApiBatch slot[TRS_TRAINING_SLOTS + 1];
-  int oldest, n_started; /* slot of the oldest batch in the ring; number of batches in it */
+  int oldest, n_started; /* slot of the oldest batch under way; number of batches under way */
   TrshardReader readers; /* open readers, the newest first (read.c) */
-  PetscBool forwarded;   /* the oldest batch had its forward */
+  PetscBool forwarded;   /* the forward of the oldest batch was done */
 };
 
 /*
-  Every public function wraps a body that uses PETSc's error chain. Enter silences the chain and
-  sets this thread's C locale, as in the program. Finish restores PETSc and the caller's locale, and
-  converts the error into its code.
+  The body of every public function, which uses PETSc's error chain. TrsApiEnter() silences the
+  chain and sets this thread's C locale, as in the program. TrsApiFinish() restores PETSc and the
+  caller's locale, and converts the error into its code.
 */
 #define TRS_API_CALL(body) (TrsApiEnter() ? (int)TRSHARD_ERROR_INTERNAL : TrsApiFinish(body))
-/* The same for a body that needs MPI and a living object, named `what` in messages. */
+/* TRS_API_CALL() for a function that needs MPI and a living object, which messages call `what`. */
 #define TRS_API_CALL_WITH(object, what, body) \
   TRS_API_CALL(TrsApiAlive((object), __func__, what) || TrsApiMpiGoesOn() ? TRS_ERR_OPTION : (body))
 #define TRS_API_CALL_OF(c, body) \
   TRS_API_CALL_WITH(c, "collection", TrsApiUseDevice(c) ? TRS_ERR_UNAVAILABLE : (body))
-/* For a body that frees the remains of a failed call. The message of the first error is kept. */
+/*
+  TRS_API_CALL() for a body that frees memory after a failed call. The message of the failed call is
+  kept.
+*/
 #define TRS_API_CLEAR(body) ((void)(TrsApiEnterAgain() ? 0 : TrsApiFinish(body)))
 PetscErrorCode TrsApiEnter(void);
 PetscErrorCode TrsApiEnterAgain(void);
-/* Make the collection's device this thread's device until Finish. Not collective. */
+/* Make the collection's device this thread's device until TrsApiFinish(). Not collective. */
 PetscErrorCode TrsApiUseDevice(TrshardCollection collection);
 int TrsApiFinish(PetscErrorCode ierr);
 
 /*
   Check comm, and start PETSc if it has not started. MPI must have started. Not collective. Returns
-  a status, and sets this thread's message.
+  a status, and on failure sets this thread's message.
 */
 int TrsApiStart(MPI_Comm comm);
 
 /*
-  Set this thread's message without PETSc; borrowed. NULL: use the message of PETSc's last error.
+  Set this thread's message without PETSc. `message` is borrowed. If it is NULL, the message is that
+  of PETSc's last error.
 */
 void TrsApiEarlyError(const char *message);
 
 /*
-  Make an id outside of its table an error unless an option sets another mode, because a library's
-  caller gets no report that counts repaired ids. Not collective.
+  Make ids outside of a table an error, unless an option sets another mode. The library reports no
+  count of repaired ids, so they would stay unnoticed. Not collective.
 */
 PetscErrorCode TrsApiRefuseBadIds(TrsOptions options, TrsTableConfigs *tables);
 
@@ -100,10 +108,11 @@ PetscErrorCode TrsApiRefuseBadIds(TrsOptions options, TrsTableConfigs *tables);
 PetscErrorCode TrsApiGiven(const void *pointer, const char *function, const char *what);
 
 /*
-  Handles of objects. Create allocates a zeroed object and makes it alive; *handle is the caller's
-  variable, of any pointer type. Take ends its life and returns true to one caller only, who must
-  then free what the object points to, and call Free. Functions of the library must check that a
-  handle is alive before they read through it. Any thread.
+  Handles of objects, on any thread. TrsApiHandleCreate() allocates a zeroed object and makes its
+  handle alive; *handle is the caller's variable, of any pointer type. TrsApiHandleTake() ends the
+  handle's life. It returns true to exactly one caller, who must then free the memory to which the
+  object points, and call TrsApiHandleFree(). A function must check that a handle is alive before it
+  reads through the handle.
 */
 PetscErrorCode TrsApiHandleCreate(size_t bytes, void *handle);
 int TrsApiHandleIsAlive(const void *handle);
@@ -125,7 +134,7 @@ PetscErrorCode TrsApiMpiGoesOn(void);
 */
 PetscErrorCode TrsApiOptions(MPI_Comm comm, const TrshardConfig *config, TrsOptions *options);
 
-/* Read the options of a reader from one text. Collective. */
+/* Read the options of a dataset's reader from one text. Collective. */
 PetscErrorCode TrsApiReaderOptions(MPI_Comm comm, int64_t batch_size, const char *options,
                                    TrsOptions *reader_options);
 
@@ -133,15 +142,15 @@ PetscErrorCode TrsApiReaderOptions(MPI_Comm comm, int64_t batch_size, const char
 PetscErrorCode TrsApiAddWord(TrsText *words, const char *word);
 
 /*
-  Append the words of a text, separated by white space; double quotes keep white space. NULL has no
-  words. Not collective.
+  Append the words of a text, separated by white space; double quotes keep white space. If `text` is
+  NULL, no words are appended. Not collective.
   Errors: OPTION for a quote that is not closed, naming the text by `what`
 */
 PetscErrorCode TrsApiAddText(TrsText *words, const char *what, const char *text);
 
 /*
-  Call TrsOptionsCreate() with such words; the first word is the program's name. Collective on comm.
-  ierr: this rank's result of making the words.
+  Call TrsOptionsCreate() with words that TrsApiAddWord() appended; the first word is the program's
+  name. Collective on comm. ierr: this rank's result of making the words.
 */
 PetscErrorCode TrsApiOptionsOfWords(MPI_Comm comm, PetscErrorCode ierr, const TrsText *words,
                                     const TrsOptionGroup *const *of, int n_groups, TrsOptions *options);
@@ -150,30 +159,33 @@ PetscErrorCode TrsApiOptionsOfWords(MPI_Comm comm, PetscErrorCode ierr, const Tr
 PetscErrorCode TrsApiAwaitAll(TrshardCollection collection);
 
 /*
-  Collections of rows (pooling none). Their tables get bags of one id: Spread gives every feature as
-  many bags as the largest feature has ids, and the bags after a feature's last id are empty. Thus
-  the rows form a matrix with columns for each feature. Not collective.
+  Collections with pooling none, where each id has a row of its own. Each table gets bags of one id.
+  TrsApiRowsSpread() gives every feature as many bags as the largest feature has ids, and the bags
+  after a feature's last id are empty. Thus the rows form a matrix with columns for each feature.
+  Not collective.
 */
 PetscErrorCode TrsApiRowsCreate(TrshardCollection collection);
 PetscErrorCode TrsApiRowsDestroy(TrshardCollection collection);
 PetscErrorCode TrsApiRowsSpread(TrshardCollection collection, TrsKjt *kjt);
 
-/* The library's own matrix for a batch's embeddings (`places`), borrowed until the next call. */
+/* The library's own matrix `places` for a batch's embeddings, borrowed until the next call. */
 PetscErrorCode TrsApiPlaces(TrshardCollection collection, int slot, TrsPooledMatrix *matrix);
 
-/* Copy the rows of a batch's ids from `places` to the caller's memory, or back. */
+/*
+  Copy the rows of a batch's ids from `places` to the caller's memory, or in the opposite direction.
+*/
 PetscErrorCode TrsApiRowsCopy(TrshardCollection collection, int slot, float *rows, int64_t stride,
                               PetscBool to_caller);
 
 /*
-  The gradient for a backward: the caller's matrix, or a copy in `places` if the backward would
-  change it or if the collection has a row for each id.
+  Choose the gradient matrix for a backward: normally the caller's matrix. If the backward would
+  change it, or if each id has a row of its own, a copy in `places`.
 */
 PetscErrorCode TrsApiGradient(TrshardCollection collection, int slot, const float *gradient, int64_t stride,
                               TrsPooledMatrix *matrix);
 
 /*
   Check the ids of a batch, and store them in `batch` as rows of the tables. Not collective. Errors:
-  DATA with feature, sample and id
+  DATA, with feature, sample and id
 */
 PetscErrorCode TrsApiTakeBatch(TrshardCollection collection, const TrshardBatch *from, TrsBatch *batch);

@@ -23,14 +23,14 @@ static const TrsOptionSpec specs[] = {
 const TrsOptionGroup trs_machine_options = TRS_OPTION_GROUP("Machine", specs);
 
 /*
-  With -device auto, choose the last backend that has a device on every rank. The CPU is the first
-  backend. If the result is not the last backend of this build, store the reason of a rank without a
-  device: a run meant for GPUs would crawl on CPUs. Collective.
+  Choose the device for -device auto: the last backend for which every rank has a device. The CPU is
+  the first backend. If a later backend was rejected, store the reason that a rank without a device
+  gave, because a run meant for GPUs would be slow on CPUs. Collective.
 */
 static PetscErrorCode find_device(TrsMachine *machine)
 {
   struct {
-    int backend, rank; /* laid out as MPI_2INT */
+    int backend, rank; /* in the layout of MPI_2INT */
   } best = {0, machine->rank}, agreed;
   char why_not[256] = "";
 
@@ -53,8 +53,8 @@ static PetscErrorCode find_device(TrsMachine *machine)
 }
 
 /*
-  If several ranks of a host use the same device, check that the user has allowed it: they share its
-  memory and time. Collective on host.
+  If several ranks of a host use the same device, check that the user has allowed this, because the
+  ranks then share the device's memory and time. Collective on host.
 */
 static PetscErrorCode check_sharing(TrsMachine *machine, MPI_Comm host, int local_rank, int local_size)
 {
@@ -87,8 +87,8 @@ static PetscErrorCode check_sharing(TrsMachine *machine, MPI_Comm host, int loca
 static const char *const isas[] = {NULL, "portable", "avx2", "avx512"};
 
 /*
-  Set the instruction set of -cpu_isa; `choice` is an index of isas[]. auto resets the choice of an
-  earlier run in this process.
+  Set the instruction set of -cpu_isa; `choice` is an index of isas[]. "auto" undoes the choice of
+  an earlier run in this process.
 */
 static PetscErrorCode set_isa(int choice)
 {
@@ -103,8 +103,8 @@ static PetscErrorCode set_isa(int choice)
 
 /*
   Choose the instruction set before anything is computed, because a library of matrix products keeps
-  its first choice. Ranks on different processors would compute different bits, so with
-  -reproducible all ranks use the best instruction set that all have. Collective.
+  the first set that it uses. Ranks with different sets would compute different bits. So with
+  -reproducible all ranks use the best instruction set that every rank's CPU has. Collective.
 */
 static PetscErrorCode choose_isa(TrsMachine *machine)
 {
@@ -125,7 +125,7 @@ static PetscErrorCode choose_isa(TrsMachine *machine)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Count the threads that compute, after -cpu_bind has set them. Collective. */
+/* Count the computing threads, after -cpu_bind has set their number. Collective. */
 static PetscErrorCode count_threads(TrsMachine *machine)
 {
   int range[2] = {TrsComputeThreads(), -TrsComputeThreads()};
@@ -167,8 +167,9 @@ static PetscErrorCode choose_device(TrsMachine *machine)
 }
 
 /*
-  A plan cannot describe hosts with unequal numbers of ranks. Each rank then counts as its own host:
-  this is slower, a warning is printed, and pods are an error. Collective.
+  Count the ranks of a host. A plan cannot describe hosts with unequal numbers of ranks. In this
+  case each rank counts as a host of its own. This is slower, so a warning is printed, and pods are
+  an error. Collective.
 */
 static PetscErrorCode find_hosts(const TrsMachine *machine, int64_t pod, int64_t *local)
 {
@@ -223,7 +224,8 @@ static PetscErrorCode create_groups(TrsMachine *machine)
   if (set)
     local *= pod;
   else
-    PetscCall(find_hosts(machine, pod, &local)); /* a host that MPI reports is a pod */
+    /* without -topology_pod_size, a pod is one host as MPI reports it */
+    PetscCall(find_hosts(machine, pod, &local));
   machine->backend = backends[backend];
   PetscCall(TrsCommGroupsCreate(machine->comm, (int)local, machine->backend, machine->device,
                                 machine->compute, &machine->groups));

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Make the plan, and the communicators of its copies. */
+/* Make the plan, and create the communicators for its copies of the tables. */
 static PetscErrorCode solve(TrsPlanner planner, TrsMachine *machine, const TrsPlanWishes *wishes,
                             const TrsTableConfigs *tables, const TrsPlannerMachine *here,
                             TrsShardingPlan *plan)
@@ -49,7 +49,10 @@ static PetscErrorCode make_plan(TrsMachine *machine, const TrsPlanWishes *wishes
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The planner can count outputs of any type; a run supports three. */
+/*
+  Refuse pooled outputs of a type that a run does not have. The planner can count bytes for any
+  type; a run has fp32, fp16 and bf16.
+*/
 static PetscErrorCode check_outputs(TrsOptions options, const TrsTableConfigs *tables)
 {
   const char *name;
@@ -68,7 +71,7 @@ static PetscErrorCode check_outputs(TrsOptions options, const TrsTableConfigs *t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Refuse quantised tables and their plans. Only -task predict supports them. */
+/* Refuse quantised tables, and plans for them. Only -task predict has quantised tables. */
 static PetscErrorCode refuse_quantised(TrsOptions options, const TrsTableConfigs *tables,
                                        const TrsShardingPlan *shardings)
 {
@@ -96,7 +99,7 @@ static PetscErrorCode refuse_quantised(TrsOptions options, const TrsTableConfigs
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Refuse a cache with another type than its table's. */
+/* Refuse a cache whose type differs from the table's type. */
 static PetscErrorCode check_precision(const TrsTableConfig *table)
 {
   const TrsTableChoice *precision = &table->constraints.choice[TRS_CHOICE_CACHE_PRECISION];
@@ -111,14 +114,14 @@ static PetscErrorCode check_precision(const TrsTableConfig *table)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Refuse cache options of one table or of all tables if this run would ignore them. */
+/* Refuse cache options, for one table or for all tables, that this run would ignore. */
 static PetscErrorCode check_caches(const TrsMachine *machine, const TrsTableConfigs *tables,
                                    const TrsShardingPlan *shardings)
 {
   static const char *const keys[] = {"cache_load_factor", "cache_algorithm", "cache_reserved_memory",
                                      "cache_precision"};
   enum { TRS_N_CACHE_KEYS = sizeof(keys) / sizeof(keys[0]) };
-  /* On CUDA the planner may choose a kernel without a cache. */
+  /* on CUDA the planner may have chosen a kernel without a cache */
   const PetscBool choice = (PetscBool)(strcmp(machine->device->name, "cuda") == 0);
   PetscBool any = PETSC_FALSE;
 
@@ -152,9 +155,8 @@ static PetscErrorCode check_caches(const TrsMachine *machine, const TrsTableConf
 }
 
 /*
-  Remove the constraints that do not exist for quantised tables, so that one options file serves
-  training and prediction: sharding types over the ranks of a host, replicas, and kernels for
-  training.
+  Remove the constraints that quantised tables cannot have: sharding types over the ranks of a host,
+  replicas, and kernels for training. Thus one options file serves training and prediction.
 */
 static void keep_quantised(TrsTableConfigs *tables)
 {

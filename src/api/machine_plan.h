@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The plan of a machine: the planner's result or the file of -plan_input, checked for a run. */
+/* The plan for a machine, made by the planner or read from -plan_input, and checked for a run. */
 #pragma once
 
 #include "api/machine.h"
 #include "plan/planner.h"
 
-/* Inputs of the plan besides the tables. */
+/* What the plan depends on, besides the tables. */
 typedef struct {
-  int num_dense;                /* dense features of the model; -num_dense wins */
-  TrsDenseModel describe_dense; /* describes the dense layers; NULL: they have no parameters */
-  TrsPlanWriter write;          /* writer of the planner's files; NULL: nothing is written */
+  /* number of the model's dense features, if -num_dense is not given */
+  int num_dense;
+  TrsDenseModel describe_dense; /* describes the dense layers; NULL if they have no parameters */
+  TrsPlanWriter write;          /* writes the planner's files; NULL if no files are written */
   PetscBool quantised;          /* the tables are quantised */
 } TrsPlanWishes;
 

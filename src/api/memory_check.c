@@ -12,16 +12,16 @@
 
 enum { TRS_HOST_BYTES = 64, TRS_ID_BYTES = 128 };
 
-/* Kinds of memory that a rank needs. */
+/* Purposes for which a rank needs memory. */
 enum { TRS_NEED_ROWS, TRS_NEED_STATES, TRS_NEED_BATCHES, TRS_N_NEEDS };
 
-/* Add the bytes of this rank's shards of a table, in the device's memory. */
+/* Add the bytes that this rank's shards of a table need in the device's memory. */
 static void add_table(const TrsMachine *machine, const TrsTableConfig *table, const TrsTablePlan *plan,
                       const TrsSparseOptimizerArgs *optimizer, PetscBool quantised, double *bytes)
 {
   const PetscBool host = machine->device->host_memory,
                   uvm = (PetscBool)(!host && TrsKernelHome(plan->compute_kernel) != TRS_ROWS_DEVICE);
-  double share = uvm ? 0 : 1; /* share of the rows in the device's memory */
+  double share = uvm ? 0 : 1; /* share of the rows that is in the device's memory */
   double of_rows, of_elements;
 
   if (uvm && TrsKernelKeepsLines(plan->compute_kernel))
@@ -40,7 +40,7 @@ static void add_table(const TrsMachine *machine, const TrsTableConfig *table, co
   }
 }
 
-/* Count the bytes that this rank will allocate for its tables: rows and states. */
+/* Count the bytes of rows and optimizer states that this rank will allocate for its tables. */
 static PetscErrorCode count_tables(const TrsMachine *machine, const TrsTableConfigs *tables,
                                    const TrsShardingPlan *shardings, PetscBool training, PetscBool quantised,
                                    double *bytes)
@@ -61,8 +61,8 @@ static PetscErrorCode count_tables(const TrsMachine *machine, const TrsTableConf
 }
 
 /*
-  Find the ranks that share this rank's memory: the ranks on its host, or on its GPU. Free with
-  MPI_Comm_free(). Collective.
+  Find the ranks that share this rank's memory: the ranks on its host, or the ranks on its GPU. Free
+  the communicator with MPI_Comm_free(). Collective.
 */
 static PetscErrorCode find_sharers(const TrsMachine *machine, MPI_Comm *sharers)
 {

@@ -9,11 +9,14 @@ struct TrshardReaderImpl {
   TrsDataset dataset;
   const TrsDatasetInfo *info;
   TrsReader reader;
-  TrsBatch *batch;    /* lent to the caller */
-  TrshardReader next; /* in the collection's list */
+  TrsBatch *batch;    /* the batch whose memory the caller reads */
+  TrshardReader next; /* next open reader of the collection */
 };
 
-/* Request all labels of the samples. A single label must be a probability (-data_check). */
+/*
+  Ask the reader for all labels of the samples. If a sample has a single label, it must be a
+  probability (-data_check).
+*/
 static PetscErrorCode set_labels(TrshardReader r)
 {
   TrsReaderLabel *labels;
@@ -41,7 +44,7 @@ static PetscErrorCode open_reader(TrshardCollection c, int32_t n_paths, const ch
   for (int32_t i = 0; i < n_paths; i++)
     PetscCheck(paths[i], PETSC_COMM_SELF, TRS_ERR_OPTION, "TrshardReaderOpen: paths[%d] is NULL", (int)i);
   PetscCall(TrsApiHandleCreate(sizeof(*r), &r));
-  *reader = r; /* Close frees what an error leaves */
+  *reader = r; /* set also after an error: the caller frees it with Close */
   r->collection = c;
   r->next = c->readers;
   c->readers = r;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Collections that give a row for each id (TorchRec's EmbeddingCollection); copies of gradients. */
+/*
+  Collections that return a row for each id (TorchRec's EmbeddingCollection), and copies of
+  gradients.
+*/
 #include "api/impl.h"
 #include "compute/gemm.h"
 
@@ -18,7 +21,7 @@ PetscErrorCode TrsApiRowsDestroy(TrshardCollection c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The number of ids of feature f. */
+/* Count the ids of feature f. */
 static int64_t ids_of(const TrsKjt *kjt, int f)
 {
   return kjt->jagged.offsets[(f + 1) * kjt->batch] - kjt->jagged.offsets[f * kjt->batch];
@@ -34,7 +37,7 @@ PetscErrorCode TrsApiRowsSpread(TrshardCollection c, TrsKjt *kjt)
     n[f] = ids_of(kjt, f);
     bags = PetscMax(bags, n[f]);
   }
-  /* The values need not move, because their number is unchanged. */
+  /* the number of values does not change, so they need not move */
   PetscCall(TrsKjtReserve(&c->host, kjt, c->n_features, bags, kjt->jagged.n_values, PETSC_FALSE));
   kjt->jagged.offsets[0] = 0;
   for (int f = 0; f < c->n_features; f++)
@@ -87,7 +90,8 @@ PetscErrorCode TrsApiRowsCopy(TrshardCollection c, int slot, float *rows, int64_
 PetscErrorCode TrsApiGradient(TrshardCollection c, int slot, const float *gradient, int64_t stride,
                               TrsPooledMatrix *matrix)
 {
-  float *theirs = (float *)TrsFloats(gradient, stride).data; /* only read */
+  /* this matrix of the caller is only read */
+  float *theirs = (float *)TrsFloats(gradient, stride).data;
 
   PetscFunctionBegin;
   *matrix = (TrsPooledMatrix){.rows = TrsFloats(gradient, stride), .columns = c->columns};

@@ -2,7 +2,10 @@
 /* The steps of a collection's batches. */
 #include "api/impl.h"
 
-/* The matrix that receives a batch's embeddings: the caller's, or our own if each id has a row. */
+/*
+  Choose the matrix that receives a batch's embeddings: the caller's matrix, or our own if each id
+  has a row.
+*/
 /* NOLINTNEXTLINE(readability-non-const-parameter): the matrix is written */
 static PetscErrorCode matrix_of(TrshardCollection c, int slot, float *data, int64_t stride,
                                 TrsPooledMatrix *matrix)
@@ -21,7 +24,7 @@ static PetscErrorCode wait_for(TrshardCollection c, TrsStream before, TrsStream 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Begin work on the caller's matrix, after the work that is now on the caller's stream. */
+/* Begin to use the caller's matrix, after all work that is now on the caller's stream. */
 static PetscErrorCode take_matrix(TrshardCollection c)
 {
   PetscFunctionBegin;
@@ -29,7 +32,10 @@ static PetscErrorCode take_matrix(TrshardCollection c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Return the matrix: the caller's stream waits for our work; without a stream the host waits. */
+/*
+  Finish to use the caller's matrix. The caller's stream waits for our work; if the caller set no
+  stream, the host waits.
+*/
 static PetscErrorCode return_matrix(TrshardCollection c)
 {
   PetscFunctionBegin;
@@ -40,13 +46,13 @@ static PetscErrorCode return_matrix(TrshardCollection c)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The slot of the i-th batch under way, counted from the oldest. */
+/* Return the slot of the i-th batch under way, counted from the oldest. */
 static int slot_of(TrshardCollection c, int i)
 {
   return (c->oldest + i) % TRS_TRAINING_SLOTS;
 }
 
-/* The number of rows in the caller's matrix for a batch under way. */
+/* Return the number of rows in the caller's matrix for the batch in a slot. */
 static int64_t rows_of(TrshardCollection c, int slot)
 {
   const TrsKjt *kjt = &c->slot[slot].batch.kjt;
@@ -55,7 +61,7 @@ static int64_t rows_of(TrshardCollection c, int slot)
   return c->by_id ? kjt->jagged.n_values : kjt->batch;
 }
 
-/* Send the ids of a batch if only its counts have been sent. */
+/* Send the ids of a batch if so far only their counts have been sent. */
 static PetscErrorCode send_ids(TrshardCollection c, int slot)
 {
   PetscFunctionBegin;
@@ -84,15 +90,15 @@ PetscErrorCode TrsApiAwaitAll(TrshardCollection c)
 }
 
 /*
-  Check a batch, agree on the result, and start its input dist. ierr is this rank's result of
-  checking the other arguments of the call.
+  Check a batch, let the ranks agree on the result, and start the batch's input dist. ierr is this
+  rank's result of checking the other arguments of the call.
 */
 static PetscErrorCode start(TrshardCollection c, const TrshardBatch *batch, int slot, PetscErrorCode ierr)
 {
   TrsApiBatch *own = &c->slot[slot];
 
   PetscFunctionBegin;
-  /* Memory that the device is still copying from must not be written. */
+  /* The device may still be copying from the memory that the next batch will overwrite. */
   PetscCall(c->machine.device->stream_synchronize(c->stream));
   if (!ierr) ierr = TrsApiTakeBatch(c, batch, &own->batch);
   PetscCall(TrsAgree(c->comm, ierr));
@@ -103,7 +109,10 @@ static PetscErrorCode start(TrshardCollection c, const TrshardBatch *batch, int 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The batch may be NULL on one rank only, if its caller has found a mistake. */
+/*
+  Refuse a batch that is NULL. A batch may be NULL on one rank only, if the rank's caller has found
+  a mistake in it.
+*/
 static PetscErrorCode check_given(TrshardCollection c, const char *function, const TrshardBatch *batch)
 {
   PetscFunctionBegin;
@@ -118,7 +127,8 @@ static PetscErrorCode input_dist(TrshardCollection c, const TrshardBatch *batch)
   PetscCheck(c->n_started < TRSHARD_BATCHES, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "TrshardInputDist: %d batches are under way already, expected a TrshardBackward first",
              c->n_started);
-  /* Only one batch's ids may be in transit, because all batches share the send memory. */
+  /* Only one batch's ids may be in transit at a time, because all batches share the memory for
+     sending. */
   if (c->n_started > 0) PetscCall(await_ids(c, slot_of(c, c->n_started - 1)));
   PetscCall(start(c, batch, slot_of(c, c->n_started), check_given(c, "TrshardInputDist", batch)));
   c->n_started++;
@@ -168,7 +178,7 @@ static PetscErrorCode forward_oldest(TrshardCollection c, float *pooled, int64_t
                           : "no batch is under way, expected a TrshardInputDist first");
   PetscCall(forward(c, slot_of(c, 0), pooled, stride));
   if (c->n_started > 1) PetscCall(send_ids(c, slot_of(c, 1)));
-  /* A device overlaps this with the caller's work until the backward. */
+  /* A GPU sorts the ids while the caller computes until the backward. */
   PetscCall(TrsShardedEbcSort(c->ebc, slot_of(c, 0), c->stream));
   c->forwarded = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -204,8 +214,8 @@ static PetscErrorCode backward(TrshardCollection c, const float *gradient, int64
 }
 
 /*
-  Repeat a forward after an evaluation: the exchanges keep the last forward's data, and the backward
-  needs the data of its own forward.
+  Repeat the forward of a batch after an evaluation. The exchanges keep the data of the last
+  forward, and a backward needs the data of its own batch's forward.
 */
 static PetscErrorCode repeat_forward(TrshardCollection c, int slot)
 {
@@ -225,7 +235,7 @@ static PetscErrorCode evaluate(TrshardCollection c, const TrshardBatch *batch, f
   PetscFunctionBegin;
   if (!ierr)
     ierr = check_matrix(c, "TrshardEvaluate", c->by_id ? batch->n_values : batch->batch, pooled, stride);
-  /* Counts of two batches must not be in transit at the same time (comm/shared_lanes.h). */
+  /* The counts of two batches must not be in transit at the same time (comm/shared_lanes.h). */
   if (c->n_started > 0) PetscCall(send_ids(c, slot_of(c, c->n_started - 1)));
   PetscCall(start(c, batch, slot, ierr));
   PetscCall(forward(c, slot, pooled, stride));

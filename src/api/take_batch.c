@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Fill the offsets from the lengths, and check that the lengths fit. */
+/* Compute the offsets from the lengths, and check the lengths. */
 static PetscErrorCode take_lengths(TrshardCollection c, const TrshardBatch *from, TrsKjt *kjt)
 {
   const int64_t n_bags = c->n_features * from->batch;
@@ -28,7 +28,7 @@ static PetscErrorCode take_lengths(TrshardCollection c, const TrshardBatch *from
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The sample to which a value of feature f belongs. */
+/* Find the sample to which a value of feature f belongs. */
 static int64_t sample_of(const TrsKjt *kjt, int f, int64_t value)
 {
   int64_t sample = 0;
@@ -38,8 +38,8 @@ static int64_t sample_of(const TrsKjt *kjt, int f, int64_t value)
 }
 
 /*
-  Check the ids of feature f by its table's bounds_check_mode: -1 means no id, and an id outside of
-  the table becomes row 0 unless the mode is fatal or none (src/RULES.md, rule A24).
+  Check the ids of feature f as its table's bounds_check_mode says. An id of -1 is skipped. An id
+  outside of the table becomes row 0, unless the mode is fatal or none (src/RULES.md, rule A24).
 */
 static PetscErrorCode check_ids(TrshardCollection c, int f, const TrsKjt *kjt)
 {
