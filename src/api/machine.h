@@ -17,7 +17,7 @@ typedef struct {
   int device_number; /* number of this rank's device, for device->use() */
   /* why -device auto did not choose a GPU; "" if there is nothing to explain */
   char device_reason[320];
-  /* How threads are bound to cores; "" if the device has its own memory. */
+  /* The binding of threads to cores, in words; "" if the device has its own memory. */
   char binding[TRS_CPU_TEXT];
   const TrsComputeOps *compute;
   const char *least_isa, *most_isa; /* least and best instruction set of all ranks' CPUs */

@@ -5,7 +5,7 @@
 #include "api/machine.h"
 #include "plan/planner.h"
 
-/* What the plan depends on, besides the tables. */
+/* The inputs of the planner, besides the tables. */
 typedef struct {
   /* number of the model's dense features, if -num_dense is not given */
   int num_dense;

@@ -96,7 +96,7 @@ PetscErrorCode TrsCommCreate(MPI_Comm mpi, const char *backend, const TrsDeviceO
   const TrsCommOps *ops;
 
   PetscFunctionBegin;
-  /* without a backend there is nothing to destroy */
+  /* if the backend is unknown, no communicator exists that must be destroyed */
   PetscCall(find_backend(backend, device, &ops));
   PetscCall(PetscNew(comm));
   (*comm)->ops = ops;
@@ -120,22 +120,21 @@ PetscErrorCode TrsCommDestroy(TrsComm *comm)
 {
   PetscFunctionBegin;
   if (!*comm) PetscFunctionReturn(PETSC_SUCCESS);
-  if ((*comm)->data) PetscCall((*comm)->ops->destroy(*comm)); /* set-up may have been refused */
+  /* setup() may have failed, so data may be NULL */
+  if ((*comm)->data) PetscCall((*comm)->ops->destroy(*comm));
   PetscCallMPI(MPI_Comm_free(&(*comm)->mpi));
   PetscCall(PetscFree2((*comm)->one_each, (*comm)->place_of));
   PetscCall(PetscFree(*comm));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  The clock before an exchange starts, for the trace of its start, bytes and end. 0 without a trace.
-*/
+/* Read the clock before an exchange starts, for a trace. Returns 0 if the run has no trace. */
 static double trace_clock(void)
 {
   return PetscUnlikely(trs_tracing) ? TrsClock() : 0;
 }
 
-/* This rank's bytes are counts[0 .. n) elements. */
+/* Note the start of an exchange, and the bytes that this rank sends: counts[0 .. n) elements. */
 static void trace_start(TrsRequest request, double start_s, int n, const int64_t *counts, int64_t elem_bytes)
 {
   request->start_s = request->comm->ops->by_device ? 0 : start_s;
@@ -147,7 +146,10 @@ static void trace_start(TrsRequest request, double start_s, int n, const int64_t
   request->span = NULL;
 }
 
-/* The exchange ended when the backend saw that it was done, or else ends now. */
+/*
+  Write an exchange to the trace. It ended when the backend noticed that it was done; if the backend
+  did not notice, it ends now.
+*/
 static void trace_end(TrsRequest request)
 {
   if (PetscLikely(request->start_s == 0)) return;
@@ -252,7 +254,7 @@ PetscErrorCode TrsRequestWait(TrsRequest *request, TrsStream stream)
     const TrsRequest waited = *request;
 
     PetscCall(waited->comm->ops->wait(waited, stream));
-    /* the request still exists: a wait recycles requests and never frees them */
+    /* the request still exists, because a wait recycles requests and never frees them */
     trace_end(waited);
   }
   *request = NULL;
@@ -322,7 +324,7 @@ PetscErrorCode TrsCommGroupsDestroy(TrsCommGroups *groups)
   enum { TRS_N_GROUPS = sizeof(all) / sizeof(all[0]) };
 
   PetscFunctionBegin;
-  /* After a failed set-up the last communicators are missing. */
+  /* if the creation failed, the last communicators are missing */
   for (int i = 0; i < TRS_N_GROUPS; i++)
     if (*all[i]) (*all[i])->next = NULL;
   for (int i = 0; i < TRS_N_GROUPS; i++) PetscCall(TrsCommDestroy(all[i]));
@@ -331,7 +333,7 @@ PetscErrorCode TrsCommGroupsDestroy(TrsCommGroups *groups)
 
 double TrsCommWaitAtMost(double seconds)
 {
-  static double at_most_s = TRS_COMM_WAIT_SECONDS; /* set at set-up */
+  static double at_most_s = TRS_COMM_WAIT_SECONDS; /* set before communicators are created */
 
   if (seconds > 0) at_most_s = seconds;
   return at_most_s;

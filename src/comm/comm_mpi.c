@@ -4,18 +4,19 @@
   (comm/shared_lanes.h). Across hosts, nonblocking point-to-point messages go directly between the
   callers' buffers; small blocks are combined (comm/relay.h).
 
-  Why not MPI's own collectives: their counts are int, the order of their sums may differ from run
-  to run, and a nonblocking collective allocates its schedule at each start. Here a count of any
-  size is sent in pieces, sums are made in rank order, and requests are recycled.
+  MPI's own collectives are not used: their counts are int, the order of their sums may differ from
+  run to run, and a nonblocking collective allocates its schedule at each start. Here a block of any
+  size is sent in pieces, sums are added in rank order, and requests are recycled.
 
-  An operation has one phase. An allreduce of more than a small message has two: (1) every rank gets
-  all ranks' values of its chunk and adds them, (2) the sums are gathered. Encoded values are a copy
-  of the caller's values; the phases then use chunks of this copy instead of the caller's array.
+  An operation has one phase. An allreduce that is larger than a small message has two phases. In
+  the first, every rank receives all ranks' values of its own chunk and adds them. In the second,
+  the ranks gather the sums. If values are encoded, the phases use chunks of the encoded copy
+  instead of the caller's array.
 
-  Progress and wait drive the phases. Tags number the operations of a communicator, so that phases
-  of different operations cannot mix.
+  The functions progress and wait advance the phases. Each operation of a communicator has a tag of
+  its own, so that phases of different operations cannot mix.
 
-  Device memory that the host cannot read is staged through pinned memory.
+  If the host cannot read the device's memory, data is copied through pinned host memory.
 */
 #include "comm/mpi_blocks.h"
 #include "comm/relax.h"
@@ -29,8 +30,9 @@
 /* Tags stay below 32768, because MPI guarantees only this range. */
 enum {
   TRS_MPI_TAGS = 8192,
-  TRS_MPI_PIECE_BYTES = 1 << 18, /* size of a piece, for a sum inside a host */
-  TRS_MPI_LINE_FLOATS = 16       /* floats of a cache line; ranks' chunks share no line */
+  TRS_MPI_PIECE_BYTES = 1 << 18, /* bytes of a piece of a sum inside a host */
+  /* floats in a cache line; no line has values of two ranks' chunks */
+  TRS_MPI_LINE_FLOATS = 16
 };
 
 /* --- requests --- */
@@ -69,7 +71,7 @@ static PetscErrorCode free_request(TrsMpiRequest *request)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take a request from the pool, and append it to the active requests. */
+/* Get an unused request, and append it to the active requests. */
 static PetscErrorCode take_request(TrsComm comm, TrsMpiRequestKind kind, TrsStream stream,
                                    TrsMpiRequest **request)
 {
@@ -95,7 +97,7 @@ static PetscErrorCode take_request(TrsComm comm, TrsMpiRequestKind kind, TrsStre
   (*request)->done = PETSC_FALSE;
   (*request)->n_pending = 0;
   (*request)->n_to_take = 0;
-  (*request)->entered = PETSC_TRUE; /* until its blocks start */
+  (*request)->entered = PETSC_TRUE; /* nothing must be entered until the blocks start */
   (*request)->small = PETSC_TRUE;
   (*request)->by_message = PETSC_FALSE;
   (*request)->relay_done = PETSC_TRUE;
@@ -117,8 +119,8 @@ static void return_request(TrsMpiRequest *request)
 /* --- phases --- */
 
 /*
-  Start the first phase of a sum: ranks on other hosts send their values of this rank's chunk to
-  `parts`.
+  Start the first phase of a sum. This rank receives in `parts` the values of its chunk from the
+  ranks on other hosts.
 */
 static PetscErrorCode start_parts(TrsMpiRequest *request)
 {
@@ -143,7 +145,7 @@ static PetscErrorCode start_parts(TrsMpiRequest *request)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Encode the caller's values, or the sums that have replaced them. */
+/* Encode n values at element `at`: the caller's values, or the sums that have replaced them. */
 static PetscErrorCode encode_values(TrsMpiRequest *request, int64_t at, int64_t n)
 {
   TrsStage before;
@@ -156,7 +158,7 @@ static PetscErrorCode encode_values(TrsMpiRequest *request, int64_t at, int64_t 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Decode the sums, which are equal on all ranks, over the values. */
+/* Replace the values by the decoded sums, whose codes are equal on all ranks. */
 static PetscErrorCode decode_values(TrsMpiRequest *request)
 {
   const TrsComm comm = request->base.comm;
@@ -172,8 +174,9 @@ static PetscErrorCode decode_values(TrsMpiRequest *request)
 }
 
 /*
-  Decode the parts to floats. All requests share the memory for this. Parts are summed before the
-  next parts are decoded, also on a device, because the host waits for the data that it sends.
+  Decode to floats all ranks' values of this rank's chunk. All requests use the same memory for the
+  result, because the values are summed before the next values are decoded. This also holds on a
+  device, because the host waits for the data that it sends.
 */
 static PetscErrorCode decode_parts(TrsMpiRequest *request, int64_t n)
 {
@@ -192,9 +195,9 @@ static PetscErrorCode decode_parts(TrsMpiRequest *request, int64_t n)
 }
 
 /*
-  Add the parts in rank order, and store the sums at element `at`. Parts of ranks on lanes are read
-  in their senders' memory. This rank's own part may still be in its place, even if the sums are
-  stored there. If values travel encoded, the sums are also encoded.
+  Add all ranks' values of this rank's chunk in rank order, and store the sums at element `at`.
+  Values of ranks on lanes are read in their senders' memory. This rank's own values may be in the
+  array to which the sums are written. If values travel encoded, the sums are encoded, too.
 */
 static PetscErrorCode sum_parts(TrsMpiRequest *request, int64_t at)
 {
@@ -222,7 +225,7 @@ static PetscErrorCode sum_parts(TrsMpiRequest *request, int64_t at)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Start the second phase of an allreduce: the sums of all chunks replace the values. */
+/* Start the second phase of an allreduce, in which the sums of all chunks replace the values. */
 static PetscErrorCode start_sums(TrsMpiRequest *request)
 {
   PetscFunctionBegin;
@@ -240,7 +243,10 @@ static PetscErrorCode start_sums(TrsMpiRequest *request)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* All data of a phase has arrived. Start the next phase, or finish the operation. */
+/*
+  Start the next phase after all data of a phase has arrived, or finish the operation after its last
+  phase.
+*/
 static PetscErrorCode end_phase(TrsMpiRequest *request)
 {
   PetscFunctionBegin;
@@ -257,7 +263,7 @@ static PetscErrorCode end_phase(TrsMpiRequest *request)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Take arrived data, and go on to the next phase if all data is there. */
+/* Process the data that has arrived. If a phase's data is complete, start the next phase. */
 static PetscErrorCode drive(TrsMpiRequest *request)
 {
   PetscBool all;
@@ -269,11 +275,11 @@ static PetscErrorCode drive(TrsMpiRequest *request)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- the table --- */
+/* --- the table of functions --- */
 
 /*
-  The largest message. TRSHARD_MAX_COUNT in the environment lowers it, so that tests reach the code
-  for pieces.
+  Set the largest size of a message. Tests lower it by TRSHARD_MAX_COUNT in the environment, so that
+  they reach the code for pieces.
 */
 static PetscErrorCode read_max_bytes(int64_t *max_bytes)
 {
@@ -407,8 +413,9 @@ static PetscErrorCode allgatherv_mpi(TrsComm comm, TrsStream stream, const void 
 }
 
 /*
-  True if the values travel as a small message to all ranks at once. Each rank then adds all ranks'
-  values in rank order, so one phase gives the bits of two phases.
+  True if all ranks send their values to each other in small messages. Each rank then adds all
+  ranks' values in rank order. So one phase suffices, and its bits are equal to the bits of two
+  phases.
 */
 static PetscBool is_small_sum(TrsComm comm, int64_t n, int64_t elem_bytes)
 {
@@ -416,7 +423,7 @@ static PetscBool is_small_sum(TrsComm comm, int64_t n, int64_t elem_bytes)
 }
 
 /*
-  Sum n floats in place, in chunks of nearly equal size. earlier: the previous piece of the same
+  Sum n floats in place, in chunks of nearly equal size. `earlier` is the previous piece of the same
   sum.
 */
 static PetscErrorCode start_allreduce(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *values,
@@ -434,7 +441,7 @@ static PetscErrorCode start_allreduce(TrsComm comm, TrsStream stream, const TrsC
   started->last_phase = !is_small_sum(comm, n, started->elem_bytes);
   if (started->last_phase) {
     TrsChunksSetEven(comm, n, &started->chunks);
-  } else { /* one chunk, added on all ranks */
+  } else { /* the only chunk is added on all ranks */
     for (int q = 0; q < comm->size; q++) started->chunks.counts[q] = n;
     TrsChunksSet(comm, started->chunks.counts, PETSC_FALSE, &started->chunks);
     PetscCall(PetscArrayzero(started->chunks.displs, (size_t)comm->size));
@@ -456,9 +463,9 @@ static PetscErrorCode start_allreduce(TrsComm comm, TrsStream stream, const TrsC
 }
 
 /*
-  Inside a host a large sum is made in pieces: a piece's sums are still in the adding rank's cache
-  when the other ranks copy them. The values of an element are added in the same order as without
-  pieces, so the bits are the same.
+  Sum floats over all ranks. Inside a host a large sum is made in pieces: while the other ranks copy
+  the sums of a piece, these are still in the cache of the rank that added them. An element's values
+  are added in the same order as without pieces, so the bits are the same.
 */
 static PetscErrorCode allreduce_mpi(TrsComm comm, TrsStream stream, const TrsCodec *codec, float *values,
                                     int64_t n, TrsRequest *request)
@@ -486,14 +493,15 @@ static PetscErrorCode progress_mpi(TrsComm comm)
   for (TrsMpiRequest *request = data->active, *before = NULL; request;
        before = request, request = request->next) {
     PetscCall(drive(request));
-    if (before) PetscCall(drive(before)); /* start its next phase while its sums are in the cache */
+    /* start the next phase of the previous piece while its sums are in the cache */
+    if (before) PetscCall(drive(before));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
-  Find the oldest piece of an operation that is in flight or still read by other ranks. NULL: the
-  operation is complete.
+  Find an operation's oldest piece that is in flight or still read by other ranks. Returns NULL if
+  the operation is complete.
 */
 static const TrsMpiRequest *incomplete(const TrsMpiRequest *request)
 {
@@ -504,7 +512,7 @@ static const TrsMpiRequest *incomplete(const TrsMpiRequest *request)
   return oldest;
 }
 
-/* Wait until the data has arrived. */
+/* Wait until the data of an operation has arrived. */
 static PetscErrorCode arrive_mpi(TrsRequest base, TrsStream stream)
 {
   TrsMpiRequest *request = (TrsMpiRequest *)base;
@@ -526,14 +534,15 @@ static PetscErrorCode arrive_mpi(TrsRequest base, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Return the viewed blocks. */
+/* Return the blocks that the caller viewed to their senders. */
 static PetscErrorCode give_back_mpi(TrsRequest base)
 {
   TrsMpiRequest *request = (TrsMpiRequest *)base;
 
   PetscFunctionBegin;
   if (request->view) PetscCall(TrsMpiPartsReturn(request));
-  if (request->view && base->comm->lanes) TrsLanesRing(base->comm->lanes); /* a sender may nap */
+  /* the sender of a block may be sleeping */
+  if (request->view && base->comm->lanes) TrsLanesRing(base->comm->lanes);
   request->view = NULL;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -556,7 +565,8 @@ static PetscErrorCode wait_mpi(TrsRequest base, TrsStream stream)
       const TrsMpiRequest *late = incomplete(request);
 
       if (late) TrsPatienceLook(comm, TrsMpiBlocksAwaited(late), &patience);
-      /* drive all operations, because their later phases must not wait for this one */
+      /* advance all operations, because the later phases of other operations must not wait for
+         this operation */
       PetscCall(progress_mpi(comm));
       if (!incomplete(request)) break;
       PetscCall(TrsPatienceRelax(comm, &patience));

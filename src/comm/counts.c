@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Exchanges of counts, and sums of a few numbers. If all ranks share memory, counts are posted, up
-  to TRS_LANE_FLIGHT exchanges at a time. Otherwise they travel as small blocks of bulk data, so
-  that the relay takes them between hosts: Open MPI's nonblocking all-to-all would send a message to
-  each rank. If they are not posted, MPI makes the sums, and exchanges the counts for a device whose
-  memory the host cannot read.
+  Exchanges of counts, and sums of a few numbers. If all ranks share memory, the numbers are posted
+  in shared memory, for at most TRS_LANE_FLIGHT exchanges at a time. If numbers cannot be posted,
+  counts travel as small blocks of bulk data, which the relay combines between hosts. Open MPI's
+  nonblocking all-to-all would send a message to each rank instead. MPI itself makes the sums that
+  cannot be posted. It also exchanges the counts if the host cannot read the device's memory.
 */
 #include "comm/relax.h"
 #include "core/events.h"
@@ -12,8 +12,8 @@
 #include <string.h>
 
 /*
-  True if n numbers for each rank can be posted. One more exchange of posts must fit. All ranks
-  agree on this, because they start and end exchanges in the same order.
+  True if n numbers for each rank can be posted. The number of posted exchanges in flight is
+  limited. All ranks get the same result, because they start and end exchanges in the same order.
 */
 static PetscBool fits_posts(TrsComm comm, int n)
 {
@@ -21,7 +21,7 @@ static PetscBool fits_posts(TrsComm comm, int n)
                      !comm->counts_open[(comm->n_counts + 1) % TRS_LANE_FLIGHT]);
 }
 
-/* Number the next exchange of posts. */
+/* Give the next posted exchange its number, and mark it as in flight. */
 static void open_posts(TrsCounts *counts)
 {
   const TrsComm comm = counts->comm;
@@ -41,7 +41,7 @@ PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int6
     PetscCall(comm->ops->alltoallv(comm, NULL, (TrsSentBlocks){send, comm->one_each, comm->place_of},
                                    (TrsReceivedBlocks){recv, comm->one_each, comm->place_of},
                                    n * (int64_t)sizeof(*send), &counts->request));
-    counts->request->start_s = 0; /* not traced */
+    counts->request->start_s = 0; /* do not trace this exchange */
     PetscFunctionReturn(PETSC_SUCCESS);
   }
   if (!fits_posts(comm, n)) {
@@ -57,7 +57,8 @@ PetscErrorCode TrsCommCountsStart(TrsComm comm, int n, const int64_t *send, int6
 }
 
 /*
-  Take the posts that have arrived, peer by peer from n_taken on. For a sum, only count the posts.
+  Read the posts that have arrived, in the order of the peers, beginning with peer n_taken. For a
+  sum, the posts are only counted.
 */
 static void take_posts(TrsCounts *counts)
 {
@@ -138,7 +139,7 @@ PetscErrorCode TrsCommSumStart(TrsComm comm, int n, const double *mine, double *
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add the posts of all ranks, in rank order. Peer i is i + 1 ranks after this one. */
+/* Add the posts of all ranks in rank order. Peer i is i + 1 ranks after this rank. */
 static void add_posts(TrsComm comm, uint64_t number, int n, const TrsSum *request)
 {
   memset(request->sum, 0, (size_t)n * sizeof(*request->sum));

@@ -8,13 +8,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Copies of at least TRS_MOVE_STAGE_BYTES are measured as a stage of their own. */
+/* The time for copies of at least TRS_MOVE_STAGE_BYTES is measured as a stage of its own. */
 enum {
   TRS_MOVE_STAGE_BYTES = 1 << 15,
-  TRS_RING_BYTES = 4096 /* a copy that takes longer than ringing the bell */
+  TRS_RING_BYTES = 4096 /* a copy of this size takes longer than ringing the bell */
 };
 
-/* Make room in request->pending for one more MPI request. */
+/* Make sure that request->pending has space for one more MPI request. */
 static PetscErrorCode next_pending(TrsMpiRequest *request, MPI_Request **pending)
 {
   PetscFunctionBegin;
@@ -57,7 +57,7 @@ static PetscErrorCode recv_pieces(TrsMpiRequest *request, char *to, int64_t byte
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The range of elements [begin, end) in which the blocks lie. */
+/* Find the range of elements [begin, end) that contains all blocks. */
 static void hull(int n, const int64_t *counts, const int64_t *displs, int64_t *begin, int64_t *end)
 {
   *begin = INT64_MAX;
@@ -70,7 +70,10 @@ static void hull(int n, const int64_t *counts, const int64_t *displs, int64_t *b
   if (*end == 0) *begin = 0;
 }
 
-/* Set the addresses at which the host sends and receives data: the buffers, or their stages. */
+/*
+  Set the addresses at which the host sends and receives data. They are in the buffers themselves,
+  or if the host cannot read these, in copies in pinned memory.
+*/
 static PetscErrorCode stage_blocks(TrsMpiRequest *request, const char **send, char **recv)
 {
   const TrsComm comm = request->base.comm;
@@ -110,7 +113,8 @@ PetscErrorCode TrsMpiBlocksUnstage(TrsMpiRequest *request)
       PetscCall(comm->device->copy(x->recv + at, (const char *)request->recv_stage.data + at, bytes,
                                    request->stream));
   }
-  PetscCall(comm->device->stream_synchronize(request->stream)); /* the stage may be filled again */
+  /* the next operation may overwrite the copy in pinned memory */
+  PetscCall(comm->device->stream_synchronize(request->stream));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -133,7 +137,7 @@ PetscBool TrsMpiOwnPartStays(const TrsMpiRequest *request)
                      request->base.comm->device->host_memory);
 }
 
-/* Report once on each rank that shared memory has no room. */
+/* Report, once on each rank, that shared memory is full. */
 static void tell_no_room(TrsComm comm, int64_t bytes)
 {
   static PetscBool told = PETSC_FALSE;
@@ -147,9 +151,10 @@ static void tell_no_room(TrsComm comm, int64_t bytes)
 }
 
 /*
-  Set the address of displacement 0 of the sent data in shared memory: the buffer, or a copy. If
-  there is no room for a copy, set by_message. The copy has the same displacements as the buffer. An
-  allreduce may reuse it in its second phase: no peer reads the chunk sent then in the first phase.
+  Set lane_send, the address of displacement 0 of the sent data in shared memory. The data is in the
+  buffer itself or in a copy with the same displacements. If shared memory has no space for the
+  copy, set by_message instead. The second phase of an allreduce may overwrite the copy of the first
+  phase, because it writes only the chunk that no peer reads in the first phase.
 */
 static PetscErrorCode share_blocks(TrsMpiRequest *request)
 {
@@ -163,7 +168,7 @@ static PetscErrorCode share_blocks(TrsMpiRequest *request)
   end *= x->elem_bytes;
   request->lane_send = x->send;
   if (TrsSharedOffset(x->send + begin, end - begin) >= 0) PetscFunctionReturn(PETSC_SUCCESS);
-  if (request->comes_back) { /* peers would change a copy instead of the block */
+  if (request->comes_back) { /* the peers would change the copy instead of the block */
     request->by_message = PETSC_TRUE;
     if (end > begin) tell_no_room(comm, end);
     PetscFunctionReturn(PETSC_SUCCESS);
@@ -182,9 +187,9 @@ static PetscErrorCode share_blocks(TrsMpiRequest *request)
 }
 
 /*
-  The phases of a cell must be entered in order, even if operations overtake each other. So an
-  operation waits until the operation that last had its cells is done. The oldest active operation
-  never waits here.
+  True if the phase may enter its cell. The phases of a cell must be entered in order, even if later
+  operations are faster than earlier ones. So an operation waits until the previous operation with
+  the same cells is done. The oldest active operation never waits here.
 */
 static PetscBool is_its_turn(const TrsMpiData *data, const TrsMpiRequest *request)
 {
@@ -194,7 +199,10 @@ static PetscBool is_its_turn(const TrsMpiData *data, const TrsMpiRequest *reques
   return (PetscBool)(request->number - oldest->number < TRS_LANE_CELLS / TRS_MPI_PHASES);
 }
 
-/* Offer the blocks if the cell is free. Blocks that are not expected are returned at once. */
+/*
+  If the cell is free, offer the blocks to the peers. If no block is expected from a peer, return
+  the peer's block immediately.
+*/
 static PetscErrorCode enter_lanes(TrsMpiRequest *request)
 {
   const TrsComm comm = request->base.comm;
@@ -251,7 +259,7 @@ static PetscErrorCode start_lanes(TrsMpiRequest *request)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy a peer's block. */
+/* Copy the block of a peer. */
 static PetscErrorCode copy_block(TrsMpiRequest *request, char *to, const char *from, int64_t bytes)
 {
   TrsStage before = TrsStageCurrent();
@@ -263,7 +271,7 @@ static PetscErrorCode copy_block(TrsMpiRequest *request, char *to, const char *f
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Return peer i's block after reading it. */
+/* Return peer i's block after it was read. */
 static void return_block(const TrsMpiRequest *request, int i)
 {
   const TrsLanes lanes = request->base.comm->lanes;
@@ -275,7 +283,7 @@ static void return_block(const TrsMpiRequest *request, int i)
     TrsLanesRing(lanes);
 }
 
-/* Post the receives for peer i's block, which is sent as a message. */
+/* Start to receive peer i's block, which is sent as a message. */
 static PetscErrorCode expect_message(TrsMpiRequest *request, int i)
 {
   const TrsMpiBlocks *x = &request->blocks;
@@ -285,20 +293,21 @@ static PetscErrorCode expect_message(TrsMpiRequest *request, int i)
   char *to = x->recv + x->recv_displs[q] * x->elem_bytes;
 
   PetscFunctionBegin;
-  if (TrsMpiIsSum(request)) { /* all blocks have the size of this rank's own block */
+  if (TrsMpiIsSum(request)) { /* each peer's block is as large as this rank's own block */
     PetscCall(TrsBufferReserve(&request->late_parts, n * bytes, PETSC_FALSE));
     to = (char *)request->late_parts.data + i * bytes;
     request->chunks.part_of[q] = (const float *)(const void *)to;
   }
   PetscCall(recv_pieces(request, to, bytes, q));
-  /* a block that is added or viewed is returned after its use */
+  /* a block that is added or viewed is returned later, after its use */
   if (!TrsMpiIsSum(request) && !request->view)
     TrsLanesReturn(request->base.comm->lanes, request->lane_phase, i);
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 /*
-  Take the blocks that peers offer. Values of a sum stay in the peers' memory until they are added.
+  Process the blocks that peers offer. Values of a sum stay in the peers' memory until they are
+  added.
 */
 static PetscErrorCode take_lanes(TrsMpiRequest *request)
 {
@@ -347,7 +356,8 @@ int TrsMpiBlocksAwaited(const TrsMpiRequest *request)
   const int *peers;
   const int n = TrsLanesPeers(lanes, &peers);
 
-  if (!request->relay_done) return -1; /* the relay's lanes have other bells */
+  /* the relay's lanes have other bells, so this bell would not end a wait */
+  if (!request->relay_done) return -1;
   for (int i = 0; i < n && request->n_to_take > 0; i++)
     if (!request->taken[i] && !TrsLanesOffered(lanes, request->lane_phase, i)) return i;
   for (int i = 0; i < n && !request->small && request->entered; i++)

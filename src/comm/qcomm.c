@@ -55,7 +55,10 @@ static const TrsOptionSpec qcomm_specs[] = {
 };
 const TrsOptionGroup trs_qcomm_options = TRS_OPTION_GROUP("Quantised communication", qcomm_specs);
 
-/* Number of values in a row of the format; 1: the format has no rows. */
+/*
+  Return the number of values that the format encodes together as a row; 1 if the format has no
+  rows.
+*/
 static int row_values(const TrsCodec *codec)
 {
   if (codec->kind == TRS_CODEC_INT8) return codec->row_dim;

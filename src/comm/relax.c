@@ -6,10 +6,10 @@
 #include <sched.h>
 
 enum {
-  TRS_SPINS = 300,    /* about 20 us */
-  TRS_YIELD_US = 200, /* after the spin */
+  TRS_SPINS = 300,    /* takes about 20 us */
+  TRS_YIELD_US = 200, /* for this time after the spin, a rank yields its core between checks */
   TRS_CROWDED_YIELD_US = 100,
-  TRS_NAP_US = 200 /* at most; a bell ends the nap */
+  TRS_NAP_US = 200 /* a sleep lasts at most this long; a bell ends it earlier */
 };
 
 void TrsPatienceLook(TrsComm comm, int i, TrsPatience *patience)

@@ -6,18 +6,20 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { TRS_RELAY_RANKS = 16 }; /* on other hosts: with fewer ranks a relay hardly pays */
+enum { TRS_RELAY_RANKS = 16 }; /* if other hosts have fewer ranks, a relay saves hardly any time */
 
 static int64_t allowed_bytes = 2048;
 static PetscBool is_everywhere;
 
 struct TrsRelayImpl {
   TrsComm comm;
-  MPI_Comm mpi;          /* the relay's own, so that tags do not mix */
-  int L, H, host, local; /* ranks per host, hosts; this rank's host, and its place there */
-  int64_t most;          /* bytes of the largest relayed block */
-  int64_t most_alike;    /* the same for a block that all ranks get alike */
-  int64_t stride;        /* room for a message */
+  MPI_Comm mpi; /* a communicator of the relay's own, so that tags do not mix */
+  /* ranks per host, and hosts; index of this rank's host, and of this rank on it */
+  int L, H, host, local;
+  int64_t most; /* bytes of the largest relayed block */
+  /* bytes of the largest relayed block, if the rank sends the same block to all ranks */
+  int64_t most_alike;
+  int64_t stride; /* bytes reserved for a message */
   TrsLanes gather, scatter;
 };
 
@@ -27,7 +29,7 @@ void TrsRelayAllow(int64_t most_bytes, PetscBool everywhere)
   is_everywhere = everywhere;
 }
 
-/* Bytes of a parcel's head. */
+/* Return the size in bytes of a parcel's head. */
 static int64_t head_bytes(TrsRelay r)
 {
   return r->L * (int64_t)sizeof(int32_t);
@@ -43,7 +45,7 @@ PetscErrorCode TrsRelayCreate(TrsComm comm, TrsRelay *relay)
   *relay = NULL;
   if (allowed_bytes == 0) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsCommHosts(comm->mpi, &L, &least, &most));
-  /* Among even hosts all ranks have lanes, or none has. */
+  /* If all hosts have equally many ranks, either all ranks have lanes or none has. */
   if (L == 1 || !comm->lanes || L == comm->size || (!is_everywhere && comm->size - L < TRS_RELAY_RANKS))
     PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscNew(&r));
@@ -53,8 +55,8 @@ PetscErrorCode TrsRelayCreate(TrsComm comm, TrsRelay *relay)
   r->host = comm->rank / L;
   r->local = comm->rank % L;
   /*
-    Every rank uses the largest number of hosts that a rank carries to, so that all ranks compute
-    the same limits.
+    Hosts are assigned unequally, but every rank divides by the largest number of hosts that a rank
+    carries to. So all ranks compute the same limits.
   */
   room = TRS_RELAY_ROOM / ((r->H - 1 + L - 1) / L) / L - head_bytes(r);
   r->most = PetscMax(PetscMin(room / L, allowed_bytes), 0);
@@ -64,7 +66,7 @@ PetscErrorCode TrsRelayCreate(TrsComm comm, TrsRelay *relay)
   PetscCall(TrsLanesCreate(comm->mpi, TrsComputeThreads(), &r->scatter));
   PetscCallMPI(MPI_Comm_dup(comm->mpi, &r->mpi));
   *relay = r;
-  /* then no rank has these lanes */
+  /* if a rank has no lanes, then no rank has lanes */
   if (!r->gather || !r->scatter) PetscCall(TrsRelayDestroy(relay));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -103,7 +105,10 @@ PetscBool TrsRelayTakes(TrsRelay relay, const TrsMpiBlocks *blocks, int q, int64
 
 /* --- carriers --- */
 
-/* First host that local rank c serves for this host. The next such host is L further. */
+/*
+  Return the first host to which local rank c of this host carries. The next such host is L hosts
+  further.
+*/
 static int first_host(TrsRelay r, int c)
 {
   const int first = ((c - r->host) % r->L + r->L) % r->L;
@@ -111,7 +116,7 @@ static int first_host(TrsRelay r, int c)
   return first == r->host ? first + r->L : first;
 }
 
-/* The next host after `host` for the same carrier. */
+/* Return the host after `host` to which the same rank carries. */
 static int next_host(TrsRelay r, int host)
 {
   host += r->L;
@@ -128,7 +133,7 @@ static int count_hosts(TrsRelay r, int c)
 
 /* --- parcels --- */
 
-/* Size of block d of a parcel in bytes. */
+/* Return the size in bytes of block d of a parcel. */
 static int64_t block_bytes(const char *parcel, int d)
 {
   int32_t bytes;
@@ -145,7 +150,9 @@ static int64_t parcel_bytes(TrsRelay r, const char *parcel)
   return bytes;
 }
 
-/* Write the parcel for a host. Returns its size. to NULL: only compute the size. */
+/*
+  Write the parcel for a host to `to`, and return its size. If `to` is NULL, only compute the size.
+*/
 static int64_t write_parcel(TrsRelay r, const TrsMpiBlocks *x, int host, char *to)
 {
   int64_t at = head_bytes(r);
@@ -168,8 +175,8 @@ static int64_t write_parcel(TrsRelay r, const TrsMpiBlocks *x, int host, char *t
 /* --- a phase --- */
 
 /*
-  Reserve memory that the peers can read. Block sizes alone determine what is relayed, so a rank
-  without shared memory cannot send messages instead.
+  Reserve memory that the peers can read. An error if there is none: the sizes of blocks decide
+  which blocks are relayed, so a rank without shared memory cannot send messages instead.
 */
 static PetscErrorCode reserve_shared(TrsRelay r, TrsDeviceBuffer *buffer, int64_t bytes)
 {
@@ -182,7 +189,7 @@ static PetscErrorCode reserve_shared(TrsRelay r, TrsDeviceBuffer *buffer, int64_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write this rank's bundles for all carriers, one after the other. */
+/* Write this rank's bundles for all carriers, one after another. */
 static PetscErrorCode write_bundles(TrsRelay r, TrsRelayPhase *phase)
 {
   int64_t *at, n = 0;
@@ -204,7 +211,7 @@ static PetscErrorCode write_bundles(TrsRelay r, TrsRelayPhase *phase)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Post the receives from the hosts that this rank serves. */
+/* Start to receive messages from the hosts to which this rank carries. */
 static PetscErrorCode expect_messages(TrsRelay r, TrsRelayPhase *phase)
 {
   const int n = count_hosts(r, r->local);
@@ -243,7 +250,8 @@ PetscErrorCode TrsRelayStart(TrsRelay r, const TrsMpiBlocks *blocks, uint64_t nu
 }
 
 /*
-  Offer each peer its bundle. A rank that is no carrier returns all bundles offered to it at once.
+  Offer each peer its bundle. If this rank is no carrier, return all bundles that peers offer to it
+  immediately.
 */
 static void enter_gather(TrsRelay r, TrsRelayPhase *phase)
 {
@@ -265,7 +273,7 @@ static void enter_gather(TrsRelay r, TrsRelayPhase *phase)
   phase->gathering = PETSC_TRUE;
 }
 
-/* Find each local rank's parcel for the first host that this rank serves. */
+/* Find, in each local rank's bundle, the parcel for the first host to which this rank carries. */
 static void first_parcels(TrsRelay r, TrsRelayPhase *phase)
 {
   const int64_t *at = (const int64_t *)phase->at.data;
@@ -276,7 +284,10 @@ static void first_parcels(TrsRelay r, TrsRelayPhase *phase)
   for (int i = 0; i < n; i++) phase->parcel[peers[i] % r->L] = phase->offered[i];
 }
 
-/* Concatenate the local ranks' next parcels. Returns their size. to NULL: only compute the size. */
+/*
+  Concatenate the local ranks' next parcels at `to`, and return their size. If `to` is NULL, only
+  compute the size.
+*/
 static int64_t write_message(TrsRelay r, TrsRelayPhase *phase, char *to)
 {
   int64_t bytes = 0;
@@ -319,7 +330,10 @@ static PetscErrorCode send_messages(TrsRelay r, TrsRelayPhase *phase)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check for the peers' bundles. When all have arrived, send them on and return them. */
+/*
+  Check for the peers' bundles. When all bundles have arrived, send them to the other hosts, and
+  return them to the peers.
+*/
 static PetscErrorCode take_gather(TrsRelay r, TrsRelayPhase *phase)
 {
   const int *peers;
@@ -363,7 +377,9 @@ static PetscErrorCode take_blocks(TrsRelay r, const TrsRelayPhase *phase, int c,
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Offer the messages to the peers. Skip peers that carry nothing. */
+/*
+  Offer the messages to the peers. A peer that carries from no host offers none, so it is skipped.
+*/
 static PetscErrorCode enter_scatter(TrsRelay r, TrsRelayPhase *phase)
 {
   const int *peers;

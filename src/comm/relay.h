@@ -2,10 +2,10 @@
 /*
   A relay combines small blocks between hosts. The ranks of host A hand their blocks for host B to
   one rank of A, the *carrier*. The carrier sends these blocks in one message to a carrier of B,
-  which distributes them. So the number of messages of a phase grows with the number of hosts, not
-  of ranks. Larger blocks are sent without the relay, because each is worth a message. A block that
-  all ranks get alike is sent once to each host, which divides its bytes by L as well; it may be
-  TRS_RELAY_ALIKE times as large.
+  which distributes them. So the number of messages of a phase grows with the number of hosts
+  instead of ranks. Large blocks are sent without the relay, each as a message. If a rank sends the
+  same block to all ranks, the relay sends it only once to each host, so a host receives fewer bytes
+  by a factor of L. Such a block may be TRS_RELAY_ALIKE times as large.
 
   Among H hosts with L ranks each, rank (A + B) mod L of A and of B carries between A and B. Inside
   a host, blocks use the relay's own lanes: `gather` to the carriers, `scatter` from them.
@@ -15,12 +15,12 @@
                                        blocks; one block if they are alike
       message of a carrier             the parcels of its host's ranks, in their order
 
-  A rank knows how many bytes each rank sends to it, so both ends know without communication which
-  blocks are relayed.
+  A rank knows how many bytes each rank sends to it. So sender and receiver both know, without
+  communication, which blocks are relayed.
 
   Cost per phase and rank: (H - 1) / L messages, instead of (H - 1) L without a relay; each byte is
-  copied three times. Memory: address space for the largest messages, at most TRS_RELAY_ROOM, of
-  which only the used part is touched.
+  copied three times. Memory: address space for the largest messages, at most TRS_RELAY_ROOM bytes,
+  of which only the used part occupies memory.
 */
 #pragma once
 
@@ -33,8 +33,8 @@ typedef struct TrsRelayImpl *TrsRelay;
 
 /*
   Set the size of the largest relayed block (-comm_relay_bytes) for communicators that are created
-  later. 0: nothing is relayed. everywhere: also relay between few ranks, although it hardly pays.
-  Not collective.
+  later. If it is 0, nothing is relayed. If `everywhere` is true, blocks are relayed even between
+  few ranks, where a relay saves hardly any time. Not collective.
 */
 void TrsRelayAllow(int64_t most_bytes, PetscBool everywhere);
 
@@ -43,13 +43,16 @@ void TrsRelayAllow(int64_t most_bytes, PetscBool everywhere);
 
   Collective on comm, which is borrowed and counts the messages.
 
-  Out: relay  NULL without a relay: one host, hosts of one rank, no lanes, few ranks elsewhere;
-              free with TrsRelayDestroy(), which is collective
+  Out: relay  free with TrsRelayDestroy(), which is collective. NULL if a relay does not help: there
+              is only one host, hosts have one rank or no lanes, or other hosts have few ranks
 */
 PetscErrorCode TrsRelayCreate(TrsComm comm, TrsRelay *relay);
 PetscErrorCode TrsRelayDestroy(TrsRelay *relay);
 
-/* Blocks to and from every rank. Displacements and counts are in elements. */
+/*
+  Blocks from this rank to every rank, and from every rank to this rank. Displacements and counts
+  are in elements.
+*/
 typedef struct {
   const char *send;
   const int64_t *send_counts, *send_displs;
@@ -60,44 +63,49 @@ typedef struct {
 } TrsMpiBlocks;
 
 /*
-  A phase in flight. Set it to zero at first; after its release it may be used for another phase.
+  A phase that has started. Set it to zero before its first use. After its release it may be used
+  for another phase.
 */
 typedef struct {
   TrsMpiBlocks blocks;
   uint64_t phase;
   int tag;
-  PetscBool gathering, scattering; /* true if the phase has entered the lanes of this name */
-  PetscBool sent;                  /* the messages are in flight */
-  int n_offered, n_taken;          /* number of peers with a bundle seen, and with blocks taken */
-  const char **offered;            /* [L] by peer: their bundles; NULL: not yet offered */
-  const char **offer, **parcel;    /* [L] scratch */
-  PetscBool *taken;                /* [L] by peer */
-  /* in shared memory: bundles for the carriers; messages from other hosts */
+  /* true if the phase has entered the lanes `gather`, or `scatter` */
+  PetscBool gathering, scattering;
+  PetscBool sent; /* the messages to other hosts have started */
+  /* number of peers whose bundle was seen; number of carriers whose blocks were copied */
+  int n_offered, n_taken;
+  /* [L] address of each local rank's bundle; NULL if it was not yet offered */
+  const char **offered;
+  const char **offer, **parcel; /* [L] scratch */
+  PetscBool *taken;             /* [L] true if this carrier's blocks were copied */
+  /* In shared memory: this rank's bundles for the carriers, and the messages from other hosts. */
   TrsDeviceBuffer bundle, messages;
-  TrsBuffer outgoing, requests, at; /* for a carrier; at: where each bundle begins in `bundle` */
+  /* used by a carrier; `at` has the offset of each bundle in `bundle` */
+  TrsBuffer outgoing, requests, at;
   int n_requests;
 } TrsRelayPhase;
 
 PetscErrorCode TrsRelayPhaseFree(TrsRelay relay, TrsRelayPhase *phase);
 
-/* True if the relay takes a block of this size between this rank and rank q. relay may be NULL. */
+/* True if the relay sends a block of this size between this rank and rank q. relay may be NULL. */
 PetscBool TrsRelayTakes(TrsRelay relay, const TrsMpiBlocks *blocks, int q, int64_t bytes);
 
 /*
-  Start a phase. All ranks must start phases with the same numbers, from 1 on; gaps must be the same
-  on all ranks. `tag` distinguishes phases that are in flight together. blocks must stay valid until
-  the phase is released. Errors: MEMORY, INTERNAL
+  Start a phase. Phases are numbered from 1; the ranks must use the same numbers, and may skip the
+  same numbers. `tag` distinguishes phases that are in flight at the same time. blocks must stay
+  valid until the phase is released. Errors: MEMORY, INTERNAL
 */
 PetscErrorCode TrsRelayStart(TrsRelay relay, const TrsMpiBlocks *blocks, uint64_t number, int tag,
                              TrsRelayPhase *phase);
 
 /*
-  Continue, without waiting. may_enter: the previous phases in this phase's cells have been entered
-  (comm/shared_lanes.h).
+  Advance a phase, without waiting. may_enter must be true only if the previous phases in this
+  phase's cells have been entered (comm/shared_lanes.h).
 
-  Out: all  this rank's blocks have arrived, and its messages have been sent
+  Out: all  true if all blocks for this rank have arrived, and its messages have been sent
 */
 PetscErrorCode TrsRelayDrive(TrsRelay relay, TrsRelayPhase *phase, PetscBool may_enter, PetscBool *all);
 
-/* True if the peers have read the data that this rank hands them. */
+/* True if the peers have read all data that this rank has offered to them. */
 PetscBool TrsRelayReleased(TrsRelay relay, const TrsRelayPhase *phase);

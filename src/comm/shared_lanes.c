@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* sched_getaffinity, syscall. NOLINT(bugprone-reserved-identifier) */
+#define _GNU_SOURCE /* for sched_getaffinity and syscall. NOLINT(bugprone-reserved-identifier) */
 #include "comm/shared_lanes.h"
 
 #include "core/print.h"
@@ -20,17 +20,18 @@
 enum {
   TRS_LANE_LINE = 64,
   TRS_LANE_WHY = 256,
-  TRS_LANE_NAPS = TRS_LANE_LINE,       /* true if this rank naps; the bell precedes it */
-  TRS_LANE_HEAD = 2 * TRS_LANE_LINE,   /* where the cells begin */
+  /* offset of the flag that is true while this rank sleeps; the bell is at offset 0 */
+  TRS_LANE_NAPS = TRS_LANE_LINE,
+  TRS_LANE_HEAD = 2 * TRS_LANE_LINE,   /* offset of the first cell */
   TRS_LANE_POSTS = 2 * TRS_LANE_FLIGHT /* posts kept for each rank of the host */
 };
 
 const char trs_lane_by_message[1] = "";
-static int most_ranks; /* TrsSharedRanks() */
+static int most_ranks; /* set by TrsSharedRanks() */
 
 /*
-  The number is written after the values, so a reader that sees the number sees the values. A short
-  post is one line.
+  A post: numbers that one rank sends to another. The post's number is written after the values, so
+  a reader that sees the number also sees the values. A short post fits into one cache line.
 */
 typedef struct {
   _Atomic uint64_t number;
@@ -38,9 +39,9 @@ typedef struct {
 } TrsLanePost;
 
 /*
-  A rank's flags in its shared memory: the bell; whether the rank naps; for each cell
+  A rank's flags in its shared memory: the bell; whether the rank sleeps; for each cell
 
-      offered   the last phase offered, alone on its cache lines; then [n] the address of the block
+      offered   the last phase offered, on cache lines of its own; then [n] the address of the block
                 for each rank of the host
       returned  [n] the last phase whose block this rank returned to each rank of the host
 
@@ -48,12 +49,12 @@ typedef struct {
 */
 struct TrsLanesImpl {
   MPI_Comm host;
-  int n, me;          /* number of ranks on the host, and this rank's place among them */
-  int *peer;          /* [n - 1] the peers' ranks of mpi, the next one first */
-  int *place;         /* [n - 1] the peers' places on the host */
-  int *index_of;      /* [size] index in peer; -1: the rank is on another host, or is this rank */
-  const char **base;  /* [n - 1] the peers' memory */
-  const char **flags; /* [n - 1] the peers' flags */
+  int n, me;          /* number of ranks on the host; index of this rank on the host */
+  int *peer;          /* [n - 1] the peers' ranks in mpi, beginning with the next rank */
+  int *place;         /* [n - 1] the peers' indices on the host */
+  int *index_of;      /* [size] index in `peer`; -1 for this rank and for ranks on other hosts */
+  const char **base;  /* [n - 1] addresses of the peers' memory */
+  const char **flags; /* [n - 1] addresses of the peers' flags */
   char *own_flags, *small;
   PetscBool crowded;
   uint64_t last[TRS_LANE_CELLS]; /* last phase offered in each cell */
@@ -69,7 +70,7 @@ static int64_t cell_at(const struct TrsLanesImpl *l, uint64_t phase)
   return TRS_LANE_HEAD + (int64_t)(phase % TRS_LANE_CELLS) * (TRS_LANE_LINE + 2 * row_bytes(l->n));
 }
 
-/* Offset of the posts for the rank at this place on the host. */
+/* Return the offset of the posts for the rank with index `place` on the host. */
 static int64_t post_at(const struct TrsLanesImpl *l, uint64_t number, int place)
 {
   const int64_t cells = TRS_LANE_HEAD + TRS_LANE_CELLS * (TRS_LANE_LINE + 2 * row_bytes(l->n));
@@ -79,8 +80,8 @@ static int64_t post_at(const struct TrsLanesImpl *l, uint64_t number, int place)
 }
 
 /*
-  The words of a cell. Peers' flags are read through `const` pointers; a rank writes its own flags
-  through the other pointers.
+  Return the words of a cell. Peers' flags are read through `const` pointers; a rank writes its own
+  flags through pointers without `const`.
 */
 static const _Atomic uint64_t *offered_of(const struct TrsLanesImpl *l, const char *flags, uint64_t phase)
 {
@@ -98,7 +99,7 @@ static const _Atomic uint64_t *returned_of(const struct TrsLanesImpl *l, const c
                                                   row_bytes(l->n));
 }
 
-/* Check whether the host's ranks have more threads than processors. */
+/* Check whether the host's ranks together have more threads than cores. */
 static PetscErrorCode find_crowded(MPI_Comm host, int n_threads, PetscBool *crowded)
 {
   const char *text = getenv("TRSHARD_CROWDED");
@@ -109,7 +110,7 @@ static PetscErrorCode find_crowded(MPI_Comm host, int n_threads, PetscBool *crow
   PetscCheck(!text || !*text || !strcmp(text, "0") || !strcmp(text, "1"), PETSC_COMM_SELF, TRS_ERR_OPTION,
              "TRSHARD_CROWDED=%s in the environment is neither 0 nor 1", text);
   CPU_ZERO(&mine);
-  /* the set is too small for the number of processors */
+  /* cpu_set_t is too small for this host's number of processors */
   if (sched_getaffinity(0, sizeof(mine), &mine) != 0) memset(&mine, 0xff, sizeof(mine));
   memcpy(all, &mine, sizeof(mine));
   PetscCallMPI(MPI_Allreduce(MPI_IN_PLACE, all, (int)sizeof(all), MPI_BYTE, MPI_BOR, host));
@@ -134,14 +135,14 @@ PetscErrorCode TrsSharedHost(MPI_Comm mpi, MPI_Comm *host)
   PetscCallMPI(MPI_Comm_split_type(mpi, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, host));
   if (most_ranks == 0) PetscFunctionReturn(PETSC_SUCCESS);
   all = *host;
-  /* by rank of the world, so that a simulated host is the same for all communicators */
+  /* divide by ranks in MPI_COMM_WORLD, so that all communicators have the same simulated hosts */
   PetscCallMPI(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank));
   PetscCallMPI(MPI_Comm_split(all, world_rank / most_ranks, rank, host));
   PetscCallMPI(MPI_Comm_free(&all));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the ranks of the host. */
+/* Find the other ranks of the host. */
 static PetscErrorCode list_peers(TrsLanes l, MPI_Comm mpi, MPI_Comm host)
 {
   int size, rank, *ranks;
@@ -167,7 +168,10 @@ static PetscErrorCode list_peers(TrsLanes l, MPI_Comm mpi, MPI_Comm host)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* This rank's share of the host's memory. Its buffers cannot fill more in any case. */
+/*
+  Return the address space to reserve for this rank: its share of the host's memory, which its
+  buffers cannot exceed.
+*/
 static int64_t reserve_bytes(int n)
 {
   return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE) / n;
@@ -178,7 +182,7 @@ static PetscErrorCode connect_peers(TrsLanes l, MPI_Comm host, char *why_not)
 {
   struct {
     TrsSharedKey key;
-    int64_t flags; /* offset of the flags; -1: they are not in shared memory */
+    int64_t flags; /* offset of the flags; -1 if they are not in shared memory */
   } mine = {.flags = -1}, *all;
 
   PetscFunctionBegin;
@@ -196,7 +200,7 @@ static PetscErrorCode connect_peers(TrsLanes l, MPI_Comm host, char *why_not)
   for (int i = 0; i < l->n - 1; i++) {
     const int place = l->place[i];
 
-    /* that rank reports the reason */
+    /* the rank itself reports why it has no shared memory */
     if (all[place].key.bytes == 0 || all[place].flags < 0) continue;
     PetscCall(TrsSharedAttach(&all[place].key, &l->base[i], why_not, TRS_LANE_WHY));
     if (l->base[i]) l->flags[i] = l->base[i] + all[place].flags;
@@ -224,8 +228,8 @@ static PetscErrorCode free_lanes(TrsLanes *lanes)
 }
 
 /*
-  Check whether all ranks have their lanes. If not, the lowest rank without lanes reports the
-  reason, once in a run.
+  Check whether all ranks have their lanes. If not, the first rank without lanes reports its reason,
+  once in a run.
 */
 static PetscErrorCode agree(MPI_Comm mpi, const char *why_not, PetscBool *all_have)
 {
@@ -373,13 +377,14 @@ PetscBool TrsLanesCrowded(TrsLanes lanes)
 
 static long call_futex(const void *word, int what, uint32_t value, const struct timespec *limit)
 {
-  /* shared between processes, so not FUTEX_PRIVATE_FLAG */
+  /* other processes use this word, too, so FUTEX_PRIVATE_FLAG is not allowed */
   return syscall(SYS_futex, word, what, value, limit, NULL, 0);
 }
 
 /*
-  The bell changes before this rank checks who naps. A napping rank sets its flag before the kernel
-  compares the bell. So at least one of the two ranks sees the other.
+  Ring the bell, and wake the ranks that sleep. The bell changes before this rank reads which ranks
+  sleep. A rank that will sleep sets its flag before the kernel compares the bell. So at least one
+  of the two ranks notices the other.
 */
 void TrsLanesRing(TrsLanes lanes)
 {
@@ -405,6 +410,6 @@ void TrsLanesNap(TrsLanes lanes, int i, uint32_t bell, int nap_us)
 
   atomic_store_explicit(naps, 1, memory_order_seq_cst);
   (void)call_futex(lanes->flags[i], FUTEX_WAIT, bell,
-                   &limit); /* rung, woken, interrupted and late are treated alike */
+                   &limit); /* a ring, a signal and the time limit may all end the sleep */
   atomic_store_explicit(naps, 0, memory_order_release);
 }
