@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   A cache of table rows (compute kernel fused_uvm_caching). All rows are in host memory that the
-  device reads; rows in use are also in lines of device memory. The CPU and CUDA kernels share these
-  plain structs. The cache_* kernels of compute_ops.h work on them, and embed/row_cache.h owns the
-  memory.
+  device can read. Rows in use are copied to lines in device memory. The CPU and CUDA kernels share
+  these plain structs. The cache_* kernels of compute_ops.h work on them, and embed/row_cache.h owns
+  the memory.
 
   The cache is 32-way set associative. A row's linear id is table.cache_first + row. The row may
   only be in one of the 32 lines of set TrsCacheSetOf(id).
 
-  A line holds a row in the type of its table, so moving a row never rounds. Results are the same
-  with and without a cache, stochastic rounding included (FBGEMM's cache may have another precision
-  and round when it writes back). Optimizer states are not cached.
+  A line holds a row in the type of its table, so moving a row never rounds. Results are therefore
+  the same with and without a cache, even with stochastic rounding. (FBGEMM's cache may have another
+  precision, and rounds when it writes a row back.) Optimizer states are not cached.
 
   A prefetch ("call") brings in the rows of a batch, at time t = 1, 2, ...:
   - LFU: every distinct id's count grows by its occurrences in the batch (up to
@@ -38,15 +38,18 @@
 enum { TRS_CACHE_WAYS = 32 };
 
 #define TRS_CACHE_MAX_COUNT ((INT64_C(1) << 40) - 1)
-/* Largest numbers of sets. Line numbers are int32. LFU sorts by set and count in one 64-bit key. */
+/*
+  Largest numbers of sets. For LRU, line indices must fit int32. For LFU, sorting needs the set and
+  the count in one 64-bit key.
+*/
 #define TRS_CACHE_MAX_SETS_LRU (INT64_C(1) << 26)
 #define TRS_CACHE_MAX_SETS_LFU ((INT64_C(1) << 24) - 2)
 
 typedef enum { TRS_CACHE_LRU, TRS_CACHE_LFU } TrsCacheAlgorithm;
 
 /*
-  Counters, summed over all calls. They count only ids that are rows of cached tables, never pruned
-  or bad ids.
+  Counters, summed over all calls. They count only ids that are rows of cached tables. Pruned and
+  bad ids are not counted.
 */
 typedef enum {
   TRS_CACHE_CALLS,
@@ -54,34 +57,35 @@ typedef enum {
   TRS_CACHE_UNIQUE,                 /* distinct ids of each call */
   TRS_CACHE_UNIQUE_MISSES,          /* distinct ids that were not in the cache before the call */
   TRS_CACHE_CONFLICT_UNIQUE_MISSES, /* unique misses that were not inserted */
-  /* ids whose row has no line after the call; LFU: also hits that lost their line */
+  /* ids whose row is not in the cache after the call; with LFU, also hits whose row was replaced */
   TRS_CACHE_CONFLICT_MISSES,
   TRS_CACHE_N_COUNTERS
 } TrsCacheCounter;
 
 /*
-  The arrays are device memory. All zeros mean an empty cache. Setting tag and stamp to zeros
-  empties the cache without writing anything back. Line l is way l % 32 of set l / 32; n_lines = 32
-  * n_sets.
+  A cache. The arrays are in device memory. If all arrays are zero, the cache is empty. Setting tag
+  and stamp to zero empties the cache without writing rows back. Line l is way l % 32 of set l / 32;
+  n_lines = 32 * n_sets.
 */
 typedef struct {
   TrsCacheAlgorithm algorithm;
   int64_t n_sets;
   int64_t n_ids; /* linear ids are 0 .. n_ids - 1 */
-  /* distance between lines; a multiple of 64, at least the longest row of the cached tables */
+  /* bytes from one line to the next; a multiple of 64 that holds the longest row of the cached
+     tables */
   int64_t line_bytes;
-  /* time of the call in progress; the owner adds 1 before each cache_prefetch */
+  /* time of the call in progress; the owner must add 1 before each cache_prefetch */
   int64_t time;
-  int64_t *tag;   /* [n_lines] linear id + 1 of the row in the line; 0: no row */
-  int64_t *stamp; /* LRU [n_lines] time of the line's last use; LFU: NULL */
-  /* LFU [n_ids] number of requests for each row, cached or not; LRU: NULL */
+  int64_t *tag;   /* [n_lines] linear id + 1 of the row in the line; 0 if the line is empty */
+  int64_t *stamp; /* [n_lines] LRU: time of the line's last use. LFU: NULL */
+  /* [n_ids] LFU: number of requests for each row, cached or not. LRU: NULL */
   int64_t *count;
-  int32_t *locks;    /* LRU [n_lines] batches in flight that hold the line; LFU: NULL */
+  int32_t *locks;    /* [n_lines] LRU: number of batches in flight that use the line. LFU: NULL */
   void *lines;       /* [n_lines, line_bytes], 64-byte aligned */
   int64_t *counters; /* [TRS_CACHE_N_COUNTERS] */
 } TrsCache;
 
-/* The set of a linear id: murmur3's 64-bit finaliser, modulo the number of sets. */
+/* Return the set of a linear id: murmur3's 64-bit finaliser, modulo the number of sets. */
 TRS_ANYWHERE int64_t TrsCacheSetOf(int64_t id, int64_t n_sets)
 {
   uint64_t h = (uint64_t)id;
@@ -94,7 +98,10 @@ TRS_ANYWHERE int64_t TrsCacheSetOf(int64_t id, int64_t n_sets)
   return (int64_t)(h % (uint64_t)n_sets);
 }
 
-/* The address at which a row is read and written: its line, or its place in the table. */
+/*
+  Return the address at which a row is read and written. It is in a line of the cache, or in the
+  table.
+*/
 TRS_ANYWHERE void *TrsCacheRow(const TrsTbeTable *table, int64_t row, int32_t location, int64_t element_bytes)
 {
   return location >= 0 ? (char *)table->lines + location * table->line_bytes

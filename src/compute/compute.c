@@ -34,10 +34,13 @@ TrsUpdateNumbers TrsUpdateNumbersOf(const TrsDenseOptimizerArgs *args)
                             .kept = (float)(1.0 - rate * (double)args->weight_decay)};
 }
 
-/* Every thread that finds it NULL writes the same value; TrsComputeSetIsa() may change it. */
+/*
+  The instruction set in use. Several threads may find NULL and set it at the same time, because all
+  write the same value. TrsComputeSetIsa() may change it.
+*/
 static const char *_Atomic isa_in_use;
 
-/* The best instruction set that the processor has and `limit` allows. NULL: no limit. */
+/* Find the best instruction set that the processor has and that `limit` allows. NULL: no limit. */
 static const char *best_isa(const char *limit)
 {
 #if defined(__x86_64__)

@@ -10,11 +10,12 @@
 #include "device/device.h"
 
 /*
-  Operands and sums of dense products are fp32. tf32 and bf16 round the operands before the product.
+  Precision of matrix products. The operands and sums are fp32. With tf32 and bf16, the operands are
+  rounded before the multiplication.
 */
 typedef enum { TRS_PRECISION_FP32, TRS_PRECISION_TF32, TRS_PRECISION_BF16 } TrsDensePrecision;
 
-/* The kernels of linear layers support only NONE and RELU. */
+/* The activation functions of layers. The kernels of linear layers support only NONE and RELU. */
 typedef enum {
   TRS_ACTIVATION_NONE,
   TRS_ACTIVATION_RELU,
@@ -22,12 +23,12 @@ typedef enum {
   TRS_ACTIVATION_TANH
 } TrsActivation;
 
-/* Layer norm of a row, z = (x - mean) / sqrt(variance + eps) * weight + bias. */
+/* Layer norm of a row x: z = (x - mean) / sqrt(variance + eps) * weight + bias. */
 typedef struct {
   const float *weight, *bias; /* [n] */
   float eps;
-  PetscBool swish; /* the output is x * sigmoid(z), else z */
-  /* [B, 2] mean and 1 / sqrt(variance + eps), kept by a forward for its backward */
+  PetscBool swish; /* true: the output is x * sigmoid(z); false: the output is z */
+  /* [B, 2] mean and 1 / sqrt(variance + eps) of each row, which a forward keeps for its backward */
   float *rows;
   float *grad_weight, *grad_bias; /* [n] written by a backward */
 } TrsLayerNorm;
@@ -39,22 +40,24 @@ typedef struct {
 typedef struct {
   int64_t batch, in, out;
   TrsMatrix x, weight;
-  const void *bias; /* of the type of y; a backward does not read it */
+  const void *bias; /* has the type of y; a backward does not read it */
   TrsActivation activation;
   TrsMatrix y;
-  const TrsReluMasks *masks; /* or NULL */
+  const TrsReluMasks *masks; /* NULL if there are no masks */
 } TrsLinear;
 
 typedef struct {
   TrsMatrix dy;                   /* overwritten by dy * activation'(y) */
   float *grad_weight, *grad_bias; /* [out, in] and [out], overwritten */
-  TrsMatrix dx; /* overwritten last: may share memory with y, or be x. No data: not computed */
+  /* overwritten after everything else, so it may share memory with y, or be x. If it has no
+     data, it is not computed */
+  TrsMatrix dx;
 } TrsLinearGradients;
 
 /*
   Factorization machine over the n numbers of each sample, x [B, n]. Its output has the first
-  `copied` floats of x, then at column `at` the value ((sum x)^2 - sum x^2) / 2, followed by n_zeros
-  zeros; other columns stay unchanged.
+  `copied` floats of x. Column `at` has the value ((sum x)^2 - sum x^2) / 2, and n_zeros zeros
+  follow. Other columns stay unchanged.
 */
 typedef struct {
   int64_t n;
@@ -66,12 +69,13 @@ typedef struct {
 } TrsFm;
 
 /*
-  Numbers that differ from step to step, in memory that kernels read. A captured launch
-  (device/device.h) keeps its arguments, so each replay reads its step's numbers here.
+  Numbers that change from step to step, in memory that kernels read. A captured launch
+  (device/device.h) keeps its arguments, so each replay of it must read the step's numbers from
+  memory.
 */
 typedef struct {
   int64_t step, first; /* as in TrsDropout */
-  float loss_scale;    /* extra factor of a loss' gradient */
+  float loss_scale;    /* a further factor of a loss' gradient */
 } TrsBatchNumbers;
 
 typedef struct {
@@ -81,18 +85,19 @@ typedef struct {
 } TrsUpdateNumbers;
 
 /*
-  Dropout. The random number for row b, column c is word c % 4 of the Philox block with counter (b',
-  step) and this key, where b' = (first + b) * ceil(n / 4) + c / 4.
+  Dropout. The random number for row b and column c is word c % 4 of a Philox block with this key.
+  The block's counter is (b', step), where b' = (first + b) * ceil(n / 4) + c / 4.
 */
 typedef struct {
   uint64_t key, step;
-  int64_t first;              /* index of the first row among all samples of the step */
-  uint64_t kept;              /* an element is kept if its number, in [0, 2^32), is below */
+  int64_t first; /* index of the first row among all samples of the step */
+  /* an element is kept if its random number, in [0, 2^32), is less than this */
+  uint64_t kept;
   float scale;                /* factor of kept elements */
-  const TrsBatchNumbers *now; /* has step and first; NULL: use the fields above */
+  const TrsBatchNumbers *now; /* if not NULL, step and first are read here instead of above */
 } TrsDropout;
 
-/* Position of a cross layer in a backward, as bits. */
+/* Bits that tell whether a cross layer is the first or last one for which a backward is done. */
 enum { TRS_CROSS_FIRST = 1, TRS_CROSS_LAST = 2 };
 
 /*
@@ -108,8 +113,8 @@ typedef struct {
   float *grad_bias;
   TrsDType type; /* fp32, or the operands' type */
   /*
-    In a LAST call with the operands' type: receives the sum including g, instead of dx0. Has `type`
-    and may be g. NULL: the sum goes to dx0.
+    Used only in a LAST call with the operands' type. It receives the sum of dx0 and g, in `type`,
+    instead of dx0. It may be g. If it is NULL, the sum is written to dx0.
   */
   void *total;
 } TrsCrossBackward;
@@ -117,17 +122,20 @@ typedef struct {
 typedef struct {
   TrsDenseOptimizerKind kind;
   float learning_rate, eps, weight_decay;
-  double beta1, beta2; /* 1 - beta is computed in double: 1 - 0.999f is off by 1e-5 */
-  float grad_scale;    /* factor of the gradient */
+  /* doubles, because 1 - beta is computed in double: 1 - 0.999f has an error of 1e-5 */
+  double beta1, beta2;
+  float grad_scale; /* factor of the gradient */
   /*
-    sum_of_squares() of the whole gradient, to scale it to a norm of at most max_norm. NULL: no
-    limit.
+    sum_of_squares() of the whole gradient, which is scaled so that its norm is at most max_norm.
+    NULL if there is no limit.
   */
   const double *squares;
   double max_norm;
-  int64_t step;                /* t, counted from 1 */
-  float max_value;             /* the scaled gradient is clamped to +- this; 0: no limit */
-  const TrsUpdateNumbers *now; /* replaces learning_rate and step; NULL: use the fields above */
+  int64_t step; /* t, counted from 1 */
+  /* the scaled gradient is clamped to [-max_value, max_value]; 0 if there is no limit */
+  float max_value;
+  /* if not NULL, its numbers are used instead of learning_rate and step */
+  const TrsUpdateNumbers *now;
 } TrsDenseOptimizerArgs;
 
 /* Compute the numbers of an update from its learning rate and step. */
@@ -139,29 +147,29 @@ PETSC_EXTERN TrsUpdateNumbers TrsUpdateNumbersOf(const TrsDenseOptimizerArgs *ar
 typedef PetscErrorCode TrsDensePrecisionFn(TrsDensePrecision precision);
 
 /*
-  Choose the algorithm of each product by timing up to `most` algorithms that the library offers for
-  its shape; 1: the library's own first choice. A choice holds until this process sets the precision
-  or the number again. With timing, bits may differ from run to run. No effect if a library offers a
-  single algorithm.
+  Choose the algorithm of each matrix product by measuring the time of up to `most` algorithms that
+  the library offers for the product's shape. 1: take the library's first choice. A choice holds
+  until this process sets the precision or the number again. With measurements, bits may differ from
+  run to run. If a library offers only one algorithm, this has no effect.
 */
 typedef PetscErrorCode TrsProductAlgorithmsFn(int most);
 
 /*
-  A line for each shape whose algorithm was chosen by timing, with the algorithm and its speed. The
-  text is borrowed.
+  Return text with a line for each shape whose algorithm was chosen by measurement: the algorithm
+  and its speed. The text is borrowed.
 */
 typedef const char *TrsProductChoicesFn(void);
 
 /*
-  The name of the library that makes the products, for example "OpenBLAS 0.3.21 SkylakeX, 1 thread"
-  or "cuBLASLt 13.1.0", for the banner and result files. The text is borrowed.
+  Return the name of the library for matrix products, for example "OpenBLAS 0.3.21 SkylakeX, 1
+  thread" or "cuBLASLt 13.1.0". The banner and result files show it. The text is borrowed.
 */
 typedef const char *TrsProductLibraryFn(void);
 
 /*
-  The best type for stored operands of products at the current precision: bf16 or fp32. Layers use
-  it for matrices that only products read. Products also accept fp32 and round it to the precision.
-  Results may have this type, too. Host function.
+  Return the operands' type: the best type in which to store operands of matrix products at the
+  current precision, bf16 or fp32. Layers use it for matrices that only products read. Products also
+  accept fp32, and round it to the precision. Results may have this type, too. Host function.
 */
 typedef TrsDType TrsOperandTypeFn(void);
 
@@ -172,30 +180,31 @@ typedef TrsDType TrsOperandTypeFn(void);
 typedef PetscErrorCode TrsConvertMatrixFn(TrsStream stream, int64_t rows, int64_t cols, int64_t filled,
                                           TrsMatrix from, TrsMatrix to);
 
-/* Make a product. */
+/* Compute a matrix product. */
 typedef PetscErrorCode TrsMultiplyFn(TrsStream stream, const TrsMatrixProduct *product);
 
-/* Compute y. If there are masks, the mask of y is written. */
+/* Compute y. If there are masks, write the mask of y. */
 typedef PetscErrorCode TrsLinearForwardFn(TrsStream stream, const TrsLinear *linear);
 
 /*
-  Compute the gradients after a forward. Sums over the batch run in a fixed order.
+  Compute the gradients after a forward. Sums over the batch are added in a fixed order.
 
-  Without masks, this function determines the order of the sums. Otherwise the product library may
-  compute the bias gradient. If there is a mask of y, y is not read, and the caller must have passed
-  this mask as the x mask to the backward of the layer above.
+  Without masks, this function itself fixes the order. With masks, the library for matrix products
+  may compute the bias gradient. If there is a mask of y, y is not read. The caller must then have
+  passed this mask as the x mask to the backward of the next layer.
 */
 typedef PetscErrorCode TrsLinearBackwardFn(TrsStream stream, const TrsLinear *linear,
                                            const TrsLinearGradients *gradients);
 
 /*
-  Bytes of a row of the mask that linear_forward writes for `out` columns. 0: this backend has no
-  masks, and linear_backward reads y. Host function.
+  Return the number of bytes in a row of the mask that linear_forward writes for `out` columns. 0 if
+  this backend has no masks, so linear_backward reads y. Host function.
 */
 typedef int64_t TrsReluMaskBytesFn(int64_t out);
 
 /*
-  y = activation(y); dy *= activation'(y), where y is the output. Both may have the operands' type.
+  Compute y = activation(y) in a forward, and dy *= activation'(y) in a backward, where y is the
+  forward's output. Both may have the operands' type.
 */
 typedef PetscErrorCode TrsActivateFn(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation,
                                      TrsMatrix y);
@@ -203,8 +212,8 @@ typedef PetscErrorCode TrsActivateBackwardFn(TrsStream stream, int64_t batch, in
                                              TrsActivation activation, TrsMatrix y, TrsMatrix dy);
 
 /*
-  Layer norm. The backward turns dy into the gradient of x, and writes the norm's gradients. Its
-  sums over the batch run in a fixed order.
+  Compute a layer norm. The backward replaces dy by the gradient of x, and writes the gradients of
+  weight and bias. Its sums over the batch are added in a fixed order.
 */
 typedef PetscErrorCode TrsLayerNormForwardFn(TrsStream stream, int64_t batch, int64_t n,
                                              const TrsLayerNorm *norm, const float *x, int64_t x_stride,
@@ -214,7 +223,7 @@ typedef PetscErrorCode TrsLayerNormBackwardFn(TrsStream stream, int64_t batch, i
                                               float *dy, int64_t dy_stride);
 
 /*
-  Scale rows of n columns to length 1: y = x / max(|x|, 1e-12). The backward turns dy into the
+  Scale rows of n columns to length 1: y = x / max(|x|, 1e-12). The backward replaces dy by the
   gradient of x.
 */
 typedef PetscErrorCode TrsUnitRowsFn(TrsStream stream, int64_t batch, int64_t n, const float *x,
@@ -222,36 +231,40 @@ typedef PetscErrorCode TrsUnitRowsFn(TrsStream stream, int64_t batch, int64_t n,
 typedef PetscErrorCode TrsUnitRowsBackwardFn(TrsStream stream, int64_t batch, int64_t n, const float *x,
                                              int64_t x_stride, float *dy, int64_t dy_stride);
 
-/* y = scale * x, or 0 for dropped elements. y may be x. */
+/* Compute y = scale * x, or 0 for dropped elements. y may be x. */
 typedef PetscErrorCode TrsDropOutFn(TrsStream stream, int64_t batch, int64_t n, const TrsDropout *dropout,
                                     const float *x, int64_t x_stride, float *y, int64_t y_stride);
 
 /*
   Dot interaction (src/RULES.md, rule A1) of n vectors a sample, x [B, n*D]. out[b] is the first
   `copied` numbers of x, then x_i . x_j for i < j, row by row of the upper triangle, then n_zeros
-  zeros. copied is D if there is a dense vector, else 0. out and dout may have the operands' type;
-  then x and dx may have it, too. x and dout are only read.
+  zeros. `copied` is D if there is a dense vector, and otherwise 0. out and dout may have the
+  operands' type; x and dx may then have it, too. x and dout are only read.
 */
 typedef PetscErrorCode TrsDotForwardFn(TrsStream stream, int64_t batch, int n, int D, int copied, int n_zeros,
                                        TrsMatrix x, TrsMatrix out);
 typedef PetscErrorCode TrsDotBackwardFn(TrsStream stream, int64_t batch, int n, int D, int copied,
                                         TrsMatrix x, TrsMatrix dout, TrsMatrix dx);
 
-/* A vector of the first sample, and the distance in elements from sample to sample. */
+/*
+  A vector of each sample: the address for the first sample, and the distance in elements to the
+  next sample.
+*/
 typedef struct {
   void *data;
   int64_t stride;
 } TrsVectorPlace;
 
 /*
-  Returns true if dot_places_forward and its backward have room for n vectors of D numbers. Host
-  function.
+  True if the scratch memory of dot_places_forward and its backward suffices for n vectors of D
+  numbers. Host function.
 */
 typedef PetscBool TrsDotTakesPlacesFn(int n, int D);
 
 /*
-  Dot interaction of vectors at separate addresses, with the same bits. Requires dot_takes_places.
-  Vector v is at x[v]; its gradient goes to dx[v], which may be x[v].
+  Compute the dot interaction of vectors at separate addresses, with the same bits as dot_forward.
+  Only allowed if dot_takes_places returns true. Vector v is at x[v]. Its gradient is written to
+  dx[v], which may be x[v].
 */
 typedef PetscErrorCode TrsDotPlacesForwardFn(TrsStream stream, int64_t batch, int n, int D, int copied,
                                              int n_zeros, TrsDType type, const TrsVectorPlace *x,
@@ -260,81 +273,82 @@ typedef PetscErrorCode TrsDotPlacesBackwardFn(TrsStream stream, int64_t batch, i
                                               TrsDType type, const TrsVectorPlace *x, TrsMatrix dout,
                                               const TrsVectorPlace *dx);
 
-/* Factorization machine. The backward writes dx [B, n], or adds to it if `add` is set. */
+/* Compute a factorization machine. The backward writes dx [B, n], or adds to dx if `add` is set. */
 typedef PetscErrorCode TrsFmForwardFn(TrsStream stream, int64_t batch, const TrsFm *fm, float *out,
                                       int64_t out_stride);
 typedef PetscErrorCode TrsFmBackwardFn(TrsStream stream, int64_t batch, const TrsFm *fm, PetscBool add,
                                        const float *dout, int64_t dout_stride, float *dx, int64_t dx_stride);
 
 /*
-  DCN cross layer, element-wise part: y = x0 * (u + bias) + x. All arrays are dense [B, n] and have
-  one type, fp32 or the operands'; bias is float.
+  Compute the element-wise part of a DCN cross layer: y = x0 * (u + bias) + x. All arrays are dense
+  [B, n] and have the same type, fp32 or the operands' type; bias is float.
 */
 typedef PetscErrorCode TrsCrossForwardFn(TrsStream stream, int64_t batch, int64_t n, TrsDType type,
                                          const void *x0, const void *u, const float *bias, const void *x,
                                          void *y);
 
 /*
-  Backward of a cross layer: h = g * x0; grad_bias [n] = sum of h over samples. g * (u + bias) is
-  added to dx0, except that the FIRST call of a backward overwrites dx0. The LAST call may also add
-  g, for cross_input; see layer->total.
+  Do the backward of cross_forward: h = g * x0; grad_bias [n] is the sum of h over the samples. g *
+  (u + bias) is added to dx0; the FIRST call of a backward overwrites dx0 instead. The LAST call may
+  also add g, for cross_input; see layer->total.
 */
 typedef PetscErrorCode TrsCrossBackwardFn(TrsStream stream, int64_t batch, int64_t n, int place,
                                           const TrsCrossBackward *layer);
 
 /*
-  Must follow the LAST cross_backward. dx [batch, n] = g + dx0 + q V, with q [batch, rank] and V
-  [rank, n]. g may be overwritten. If dx has the operands' type, g must hold cross_backward's total.
+  Compute the gradient of the first cross layer's input: dx [batch, n] = g + dx0 + q V, with q
+  [batch, rank] and V [rank, n]. Must follow the LAST cross_backward. g may be overwritten. If dx
+  has the operands' type, g must be the `total` that cross_backward wrote.
 */
 typedef PetscErrorCode TrsCrossInputFn(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
                                        TrsMatrix V, TrsMatrix g, const float *dx0, TrsMatrix dx);
 
 /*
-  A cross layer of a vector: y = x0 * s + bias + x. Each sample has one s, s [batch]. x0, x and y
-  have the given type; s and bias are float.
+  Compute a cross layer of a vector: y = x0 * s + bias + x. s [batch] has one number for each
+  sample. x0, x and y have the given type; s and bias are float.
 */
 typedef PetscErrorCode TrsVectorCrossForwardFn(TrsStream stream, int64_t batch, int64_t n, TrsDType type,
                                                const void *x0, const float *s, const float *bias,
                                                const void *x, void *y);
 
 /*
-  The backward of vector_cross_forward, with s in layer->u: h [batch] = g . x0; grad_bias = sum of g
-  over samples; dx0 receives g * s as in TrsCrossBackwardFn. s and h are float; x0 and g have
-  layer->type.
+  Do the backward of vector_cross_forward. layer->u is s. h [batch] = g . x0; grad_bias is the sum
+  of g over the samples; g * s is added to dx0 as in TrsCrossBackwardFn. s and h are float; x0 and g
+  have layer->type.
 */
 typedef PetscErrorCode TrsVectorCrossBackwardFn(TrsStream stream, int64_t batch, int64_t n, int place,
                                                 const TrsCrossBackward *layer);
 
 /*
-  c [m, n] = op(a) op(b) for each sample of a batch. Row s of a matrix holds the small matrix of
-  sample s, row-major without gaps. All are floats, and alpha and beta are ignored. Sums over k run
-  in order.
+  Compute c [m, n] = op(a) op(b) for each sample of a batch. Row s of each matrix has the small
+  matrix of sample s, row-major without gaps. All numbers are floats; alpha and beta are ignored.
+  Sums over k are added in order.
 */
 typedef PetscErrorCode TrsSampleGemmFn(TrsStream stream, int64_t batch, const TrsMatrixProduct *product);
 
 /*
-  A loss of the samples of a batch, with its gradient and predictions. Sums over samples are in
-  double. loss += sum over samples of w * (the sample's loss); dz = w * scale * (the derivative of
-  the sample's loss by z). If `missing` is set, a sample with label NaN adds no loss and gets
-  gradient 0.
+  A loss of a batch's samples, with its gradient and predictions. Sums over samples are in double.
+  The kernel adds w * (the sample's loss) of all samples to `loss`. dz = w * scale * (the derivative
+  of the sample's loss by z). If `missing` is set and a sample's label is NaN, the sample adds no
+  loss and gets gradient 0.
 */
 typedef struct {
   int64_t batch;
-  int classes;                /* outputs of a sample for softmax, else 1 */
-  PetscBool missing;          /* NaN is no label */
+  int classes;                /* number of outputs of a sample: more than 1 only for softmax */
+  PetscBool missing;          /* true if a label of NaN means that the sample has no label */
   const float *z;             /* [batch, classes] outputs */
   int64_t z_stride;           /* floats from row to row of z and dz */
-  const float *y;             /* [batch] labels; NULL: predictions only */
+  const float *y;             /* [batch] labels; if NULL, only predictions are computed */
   int64_t y_stride;           /* floats from label to label */
-  const float *w;             /* [batch] weights of samples; NULL: all 1 */
+  const float *w;             /* [batch] weights of the samples; if NULL, all weights are 1 */
   float scale;                /* factor of the gradient */
-  const TrsBatchNumbers *now; /* has an extra factor, loss_scale; NULL: no extra factor */
-  float parameter;            /* bce: weight of positives; huber: delta */
-  double *loss;               /* host double on a CPU, device double else */
-  double *of_sample;          /* [batch] each sample's part of `loss`, or NULL */
+  const TrsBatchNumbers *now; /* if not NULL, its loss_scale is a further factor */
+  float parameter;            /* bce: weight of positive labels; huber: delta */
+  double *loss;               /* host double on a CPU, otherwise device double */
+  double *of_sample;          /* [batch] the part of each sample in `loss`; may be NULL */
   int64_t of_sample_stride;   /* doubles from sample to sample */
-  float *dz;                  /* [batch, classes] or NULL */
-  float *p;                   /* [batch, classes] predictions, or NULL */
+  float *dz;                  /* [batch, classes] gradients; may be NULL */
+  float *p;                   /* [batch, classes] predictions; may be NULL */
   int64_t p_stride;           /* floats from row to row of p */
 } TrsLossArgs;
 typedef PetscErrorCode TrsLossFn(TrsStream stream, const TrsLossArgs *args);
@@ -350,57 +364,64 @@ typedef PetscErrorCode TrsLossFn(TrsStream stream, const TrsLossArgs *args);
 typedef TrsLossFn TrsBceFn, TrsMseFn, TrsHuberFn, TrsSoftmaxFn;
 
 /*
-  A sample's experts, weighted by a gate. Expert e of sample b begins at experts[b * stride + e *
-  width]. The gate chooses among the experts [begin[0], end[0]) and then [begin[1], end[1]), n in
-  all.
+  Experts of a sample, with weights from a gate. Expert e of sample b begins at experts[b * stride +
+  e * width]. The gate has n weights: for experts [begin[0], end[0]), then for experts [begin[1],
+  end[1]).
 */
 typedef struct {
   int64_t batch, width, stride;
   int n, begin[2], end[2];
-  /* of experts, their sums and the gradients of both: fp32, or operands' type */
+  /* Type of the experts, their sums and the gradients of both: fp32 or the operands' type. */
   TrsDType type;
   const void *experts; /* [batch, stride] */
-  void *dexperts;      /* [batch, stride] their gradients */
-  float *gate;         /* [batch, n] */
+  void *dexperts;      /* [batch, stride] the experts' gradients */
+  float *gate;         /* [batch, n] the gate's logits, later its weights */
 } TrsMixture;
 
-/* gate = softmax(gate) in each row; y [batch, width] = the experts' weighted sum. */
+/*
+  Replace each row of `gate` by its softmax, and compute y [batch, width], the sum of the experts
+  times these weights.
+*/
 typedef PetscErrorCode TrsMixForwardFn(TrsStream stream, const TrsMixture *mixture, void *y);
 
 /*
   Compute the gradients from dy [batch, width]. The experts' gradients are added to dexperts. The
-  gate's weights, left by a forward, are overwritten by the gradients of its logits.
+  gate's weights, which a forward computed, are replaced by the gradients of the gate's logits.
 */
 typedef PetscErrorCode TrsMixBackwardFn(TrsStream stream, const TrsMixture *mixture, const void *dy);
 
 /*
-  Make the pairs of a batch, all as negatives and without frequency correction: the id is the first
-  id of the sample's bag in the candidates' feature, the weight is label * weight. offsets [B + 1]
-  belong to that feature. weights NULL: all 1.
+  Make the pairs of a batch. All candidates are negatives, without a frequency correction. A pair's
+  id is the first id of the sample's bag in the candidates' feature, whose offsets are offsets [B +
+  1]. Its weight is label * weight; if weights is NULL, all weights are 1.
 */
 typedef PetscErrorCode TrsPairListFn(TrsStream stream, int64_t batch, const int64_t *offsets,
                                      const int64_t *values, const float *labels, const float *weights,
                                      TrsPair *pair);
 
 /*
-  Losses and gradients of a tile whose rows are queries and columns are candidates. Overwrites z,
-  and writes log_sum [n] of these rows. loss (host double on a CPU, else device double) += the rows'
-  weighted losses, added in order.
+  Compute losses and gradients of a tile whose rows are queries and whose columns are candidates.
+  The scores z are replaced by their gradients, and log_sum [n] of these rows is written. The rows'
+  weighted losses are added in order to loss (host double on a CPU, otherwise device double).
 */
 typedef PetscErrorCode TrsPairQueriesFn(TrsStream stream, const TrsPairTile *tile, double *loss);
 
 /*
-  The gradients of the transposed scores: rows are candidates, and tile->log_sum is [m] for all
-  queries.
+  Compute the gradients of the transposed scores: rows are candidates, columns are queries, and
+  tile->log_sum [m] has the sums of all queries.
 */
 typedef PetscErrorCode TrsPairCandidatesFn(TrsStream stream, const TrsPairTile *tile);
 
-/* sum (host double on a CPU, device double else) = sum of squares of n floats, in double. */
+/*
+  Compute in double the sum of the squares of n floats (sum: host double on a CPU, otherwise device
+  double).
+*/
 typedef PetscErrorCode TrsSumOfSquaresFn(TrsStream stream, int64_t n, const float *x, double *sum);
 
 /*
-  torch.optim's formulas on n elements. state1, state2: sum for adagrad; exp_avg, exp_avg_sq for
-  adam, adamw and lamb. For lamb this only updates the states; lamb_apply() moves the weights.
+  Update n elements by the formulas of torch.optim. state1 and state2 are sum for adagrad; exp_avg
+  and exp_avg_sq for adam, adamw and lamb. For lamb only the states are updated; lamb_apply() then
+  changes the weights.
 */
 typedef PetscErrorCode TrsDenseUpdateFn(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
                                         const float *grad, float *weight, float *state1, float *state2);
@@ -408,8 +429,8 @@ typedef PetscErrorCode TrsDenseUpdateFn(TrsStream stream, int64_t n, const TrsDe
 /*
   Lamb's step on one layer's weights [n], after dense_update() of its states. With adam's direction
   r = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay w, w -= lr |w| / |r| r.
-  The ratio |w| / |r| is 1 if either norm is 0 (You et al. 2020). squares [2] (host on a CPU, else
-  device) receives |w|^2 and |r|^2, summed in an order that depends only on n.
+  The ratio |w| / |r| is 1 if either norm is 0 (You et al. 2020). squares [2] (host on a CPU,
+  otherwise device) receives |w|^2 and |r|^2, summed in an order that depends only on n.
 */
 typedef PetscErrorCode TrsLambApplyFn(TrsStream stream, int64_t n, const TrsDenseOptimizerArgs *args,
                                       const float *exp_avg, const float *exp_avg_sq, double *squares,

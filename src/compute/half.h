@@ -69,15 +69,15 @@ TRS_ANYWHERE uint16_t TrsFloatToBf16(float x)
 }
 
 /*
-  Random bits for stochastic rounding, 16 for each element. Their key is seed, step, table, and the
-  row and column in the whole table, so they do not depend on the plan or the order of rows.
-  Rounding needs uniform, independent bits but not Philox's strength: its rounds would take as long
-  as the update of the row.
+  Random bits for stochastic rounding, 16 for each element. They depend on the seed, the step, the
+  table, and the row and column in the whole table. So they do not depend on the plan or on the
+  order of rows. Rounding needs uniform and independent bits, but no generator as strong as Philox,
+  whose rounds would take as long as the update of the row.
 
   Source: splitmix64 for a row's 64 bits; MurmurHash3's 32-bit finaliser, with the row's upper half
-          mixed in, for each word of two columns
+  mixed in, for each word of two columns
 */
-#define TRS_ROUNDING_BLOCK 32 /* columns in a block; columns c and c + 16 share word c */
+#define TRS_ROUNDING_BLOCK 32 /* columns in a block; columns c and c + 16 use the same word */
 
 TRS_ANYWHERE uint64_t TrsRoundingTable(uint64_t seed, uint64_t step, uint64_t table)
 {
@@ -106,9 +106,10 @@ TRS_ANYWHERE uint32_t TrsRoundingBits(uint64_t of_row, uint32_t column)
 }
 
 /*
-  Stochastic rounding: add 13 (fp16; 16 for bf16) random bits below the last bit kept, then cut.
-  Exact values stay unchanged. Below fp16's normal range the last bit is 2^-24 for every exponent.
-  fp16 is summed in floats, so that vector code needs no branch for this range.
+  Stochastic rounding: add random bits below the last bit kept (13 bits for fp16, 16 for bf16), then
+  cut these bits. Values that the type represents exactly stay unchanged. Below fp16's normal range
+  the last bit is 2^-24 for every exponent. For fp16 the random bits are added as floats, so that
+  vector code needs no branch for this range.
 */
 TRS_ANYWHERE uint16_t TrsFloatToHalfStochastic(float x, uint32_t random)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The losses of one sample with output z, label y and parameter q. Each function returns the loss
-  and sets *g to its derivative by z and *p to the prediction. If y is NaN, *g and the loss are 0.
+  The losses of one sample with output z, label y and parameter q. Each function returns the loss,
+  and sets *g to the loss' derivative by z, and *p to the prediction. If y is NaN, *g and the loss
+  are 0.
 
   A file must define TRS_LOSS_SAMPLE before it includes this header: "static inline", or a device's
   qualifiers.

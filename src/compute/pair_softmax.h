@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The softmax of queries among candidates, on tiles of a matrix of scores (the kernels pair_list,
-  pair_queries and pair_candidates of compute/compute_ops.h).
+  The softmax of each query over all candidates, on tiles of the matrix of scores (the kernels
+  pair_list, pair_queries and pair_candidates of compute/compute_ops.h).
 
-  Query i and candidate i are a pair. Its loss is -log of the softmax of its own score among the
-  scores of all candidates except accidental hits, which are other positions in the batch with the
-  pair's candidate. Each score is corrected by the log of the candidate's frequency.
+  Query i and candidate i are a pair. The softmax is over the query's scores with all candidates. It
+  excludes accidental hits: another pair's candidate with the same id is not a negative. The pair's
+  loss is -log of the softmax of its own score. Each score is corrected by the log of the
+  candidate's frequency.
 
   Source: Yi et al. 2019, Sampling-bias-corrected neural modeling for large corpus item
           recommendations; src/RULES.md, section 20
@@ -16,28 +17,29 @@
 
 #include <stdint.h>
 
-/* A pair of the batch. */
+/* A query of the batch and its candidate. */
 typedef struct {
-  int64_t id;       /* the candidate's id; negative: no id, so never an accidental hit */
-  float weight;     /* the query's weight in the loss; 0: the pair is only a candidate */
-  float log_q;      /* log of the candidate's frequency; 0: no correction */
-  int32_t negative; /* whether the candidate is a negative for other queries */
+  /* the candidate's id; if negative, it is unknown, so the candidate is never an accidental hit */
+  int64_t id;
+  float weight;     /* the query's weight in the loss; if 0, the pair has only a candidate */
+  float log_q;      /* log of the candidate's frequency; 0 for no correction */
+  int32_t negative; /* 1 if the candidate is a negative for other queries; otherwise 0 */
   int32_t unused;
 } TrsPair;
 
-/* Rows first .. first + n - 1 of the matrix of all pairs' scores, m columns. */
+/* The rows first .. first + n - 1 of the matrix of all pairs' scores, which has m columns. */
 typedef struct {
   int64_t first, n, m;
   const TrsPair *pair; /* [m] all pairs of the batch */
-  float *z;            /* [n, m] scores, later overwritten by their gradients */
-  double *log_sum;     /* log of the sum of each query's exponentials */
-  double *row_loss;    /* [n] scratch */
+  float *z;            /* [n, m] scores, which are later replaced by their gradients */
+  double *log_sum;     /* log of the sum of exp(score) for each query */
+  double *row_loss;    /* [n] scratch for each row's loss */
   float scale;         /* factor of the gradients */
 } TrsPairTile;
 
 /*
-  TrsPairPlace - Count the candidates of n that rank before candidate `own` for a query: those with
-    a higher score, and those with an equal score and a smaller index.
+  TrsPairPlace - Return the rank of candidate `own` among n candidates for a query: the number of
+  candidates with a higher score, or with an equal score and a smaller index.
 
   Not collective. Scores are summed in double in a fixed order, so that the result depends only on
   the rows. The query and each candidate's row have D columns.

@@ -3,7 +3,7 @@
 
 #include "core/error.h"
 
-/* Elements that a thread fills at a time. */
+/* Number of elements that a thread fills at a time. */
 enum { TRS_RANDOM_PART = 1 << 14 };
 
 void TrsRandomRows(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t first, int64_t rows,
@@ -16,7 +16,7 @@ void TrsRandomRows(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t
   for (int64_t part = 0; part < parts; part++) {
     const int64_t begin = part * part_rows, end = PetscMin(begin + part_rows, rows);
 
-    if (dim == table_dim) { /* the rows are one run of consecutive elements */
+    if (dim == table_dim) { /* the elements of all rows are consecutive in the tensor */
       TrsRandomFill(seed, purpose, a, first + (uint64_t)(begin * dim), (end - begin) * dim, law,
                     to + begin * dim);
       continue;

@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 /*
-  The squares of a row are summed in blocks of this many columns, then block by block. So a row that
-  is cut at block boundaries gives the same bits as the whole row.
+  The squares of a row are summed in blocks of this many columns, and then the blocks are added. So
+  a row that is divided into shards at block boundaries gives the same bits as the whole row.
 */
 enum { TRS_SQUARES_COLUMNS = 32 };
 
@@ -35,96 +35,101 @@ typedef struct {
   weights are then rows of TRS_ROWS_TBE (compute/quant.h), and stride is in bytes.
 */
 typedef struct {
-  /* [rows, stride] elements of dtype, D <= stride; rows start 64-byte aligned if D*bytes allows */
+  /* [rows, stride] elements of dtype, D <= stride; if D times the element's bytes allows, rows
+     start at multiples of 64 bytes */
   void *weight;
   int64_t rows;
   int64_t stride;              /* elements from one row to the next */
-  int32_t dim;                 /* columns D of the shard, >= 1 */
+  int32_t dim;                 /* number of columns D of the shard, >= 1 */
   TrsDType dtype;              /* fp32, fp16, bf16 */
-  int32_t stochastic_rounding; /* for stores to fp16 and bf16 */
-  /* The optimizer's states: NULL, [rows], or [rows, dim] contiguous (stride dim). */
+  int32_t stochastic_rounding; /* if not 0, stores to fp16 and bf16 round stochastically */
+  /* The optimizer's states. Each is NULL, [rows], or [rows, dim] without gaps between rows. */
   float *state[TRS_OPTIMIZER_STATES];
   /* Index into the array of TrsSparseOptimizerArgs that a backward or update receives. */
   int32_t optimizer;
-  uint64_t key; /* hash of the table's name; a key of the rounding's random numbers */
-  /* place of the shard in the whole table */
+  /* hash of the table's name, from which the random numbers for rounding are computed */
+  uint64_t key;
+  /* first row and first column of the shard in the whole table */
   int64_t row_offset, col_offset;
-  /* Element [r, c] of the shard has number (row_offset + r) * table_dim + col_offset + c. */
+  /* Element [r, c] of the shard has number (row_offset + r) * table_dim + col_offset + c in the
+     table. */
   int64_t table_dim;
   /*
-    [rows] or NULL. If set, this table is a selection of a shard's rows: row r is row row_of[r] of
+    [rows] or NULL. If set, this table has only some rows of a shard: its row r is row row_of[r] of
     the shard.
   */
   const int64_t *row_of;
   /*
-    A cached table's rows may lie in lines of a cache (compute/cache.h); weight is then host memory
-    that the device reads and writes. If the location l of an id is >= 0, its row is at lines + l *
-    line_bytes instead of in weight. Tables with equal `lines` share a cache.
+    The rows of a cached table may be in lines of a cache (compute/cache.h). `weight` is then host
+    memory that the device reads and writes. If an id has a location l >= 0, its row is at lines + l
+    * line_bytes instead of in `weight`. Tables with equal `lines` share a cache.
   */
-  void *lines;         /* NULL: the table is not cached */
+  void *lines;         /* NULL if the table is not cached */
   int64_t line_bytes;  /* bytes of a line of the cache */
   int64_t cache_first; /* linear id of row 0 in the cache */
 } TrsTbeTable;
 
 /*
-  One feature: the table that its ids address, how they are pooled, and where the pooled vector
-  goes.
+  A feature: the table that its ids look up, how the rows are pooled, and where the pooled vector is
+  stored.
 */
 typedef struct {
   int32_t table;
-  int32_t mean;       /* 0: sum; 1: divide by the bag's length in this call */
-  int64_t out_column; /* first of D columns in out, or in grad */
+  int32_t mean;       /* 0: sum; 1: the sum is divided by the bag's length in this call */
+  int64_t out_column; /* first of D columns in `out`, or in `grad` */
 } TrsTbeFeature;
 
 typedef struct {
   int n_tables, n_features;
   const TrsTbeTable *table;     /* [n_tables] host memory; the kernels copy what they need */
-  const TrsTbeFeature *feature; /* [n_features], features of one table need not be adjacent */
+  const TrsTbeFeature *feature; /* [n_features] the features of a table need not be adjacent */
 } TrsTbe;
 
 /*
-  The kernels that will use the sorted rows of a batch: tbe_backward, tbe_backward_rows, or
+  The kernels that will use a batch's ids sorted by row: tbe_backward, tbe_backward_rows, or
   tbe_list_rows and tbe_row_gradients.
 */
 typedef enum { TRS_TBE_BY_BAG, TRS_TBE_BY_ID, TRS_TBE_LISTS } TrsTbeUse;
 
 /*
-  The occurrences of rows in a batch, sorted by row. They own their memory. tbe_find_occurrences
-  makes them from the ids, and from the weights if these are known, before gradients exist.
+  The occurrences of rows in a batch, sorted by row, in memory of their own. tbe_find_occurrences
+  makes them before gradients exist, from the ids and, if they are already known, the weights.
 */
 typedef struct TrsTbeOccurrencesImpl *TrsTbeOccurrences;
 
 /*
-  A jagged batch, feature-major: bag b of feature f holds values[offsets[f*B + b] .. offsets[f*B + b
-  + 1]). Ids are rows of the shard, 0 <= id < rows, or -1 (pruned: adds nothing, counts in mean's
-  divisor). Other ids are treated as -1 and never dereferenced, so an unchecked bad id cannot crash.
+  A jagged batch, feature-major: bag b of feature f has values[offsets[f*B + b] .. offsets[f*B + b +
+  1]). Ids are rows of the shard, 0 <= id < rows, or -1. An id of -1 is pruned: it adds nothing, but
+  a mean counts it in its divisor. All other ids are treated as -1. They are never used as an
+  address, so an unchecked bad id cannot crash the program.
 */
 typedef struct {
-  int64_t batch;          /* B bags a feature */
+  int64_t batch;          /* number of bags B of a feature */
   const int64_t *offsets; /* [F*B + 1] */
   const int64_t *values;  /* [N], N = offsets[F*B] */
   const float *weights;   /* [N] or NULL */
-  int64_t n_values;       /* N, known on the host */
+  int64_t n_values;       /* N, which the host knows */
   /*
-    [N] the cache line that holds the row of each id, or -1 if the row is in the table or the id is
-    bad. Equal ids of a table have equal locations. Entries for ids of uncached tables are not read.
-    NULL: no table is cached.
+    [N] the cache line that has the row of each id; -1 if the row is in the table, or the id is bad.
+    Equal ids of a table have equal locations. Entries for ids of uncached tables are not read. NULL
+    if no table is cached.
   */
   const int32_t *locations;
   /*
-    [tables], for a backward of column shards. row_squares[t][i] is the sum of squares of a row's
-    gradient over all columns of the whole table. i is the position of the row's first id among the
-    table's ids sorted by row (TrsRowGroup). If the array or an entry is NULL, the rows are whole.
+    [tables] for a backward of column shards. row_squares[t][i] is the sum of squares of a row's
+    gradient over all columns of the whole table. i is the index of the row's first id among the
+    table's ids sorted by row (TrsRowGroup). If the array or an entry is NULL, the shard has whole
+    rows.
   */
   float *const *row_squares;
   /*
-    The batch's occurrences, found earlier for the same use. NULL: the call sorts the ids itself.
+    The batch's occurrences, found earlier for the same use. If NULL, the call sorts the ids itself.
     Forwards ignore this field.
   */
   TrsTbeOccurrences occurrences;
   /*
-    For tbe_find_occurrences: the ids have weights that are not known yet; `weights` is NULL now and
-    set in the call that uses the occurrences. Must be 0 if a feature has `mean`.
+    For tbe_find_occurrences: not 0 if the ids have weights that are not known yet. `weights` is
+    then NULL, and set in the call that uses the occurrences. Must be 0 if a feature has `mean`.
   */
   int32_t weights_later;
 } TrsTbeInput;
