@@ -12,7 +12,8 @@
 #include <string.h>
 
 /*
-  Options that src/ outside of api/ reads. The program puts the same options into groups of its own.
+  Options that the rest of the library reads. The program has the same options, in groups of its
+  own.
 */
 static const TrsOptionSpec specs[] = {
     {"-batch_size", TRS_OPTION_INT, "512", "[1,1000000000]", NULL, "samples",

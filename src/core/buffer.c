@@ -10,10 +10,10 @@
 enum { TRS_ALIGNMENT = 64 };
 static const size_t page_bytes = 4096, huge_page_bytes = (size_t)2 << 20, huge_from_bytes = (size_t)4 << 20;
 
-/* Each block is preceded by its header, in 64 bytes. */
+/* The header of a block, in the 64 bytes before the block. */
 typedef struct {
   void *base;
-  size_t mapped_bytes; /* 0 for memory of posix_memalign */
+  size_t mapped_bytes; /* 0 if posix_memalign() allocated the block */
   int64_t bytes;
   TrsMemoryKind kind;
 } TrsBlockHeader;
@@ -35,8 +35,8 @@ static TrsBlockHeader *header_of(void *data)
 }
 
 /*
-  Map memory whose data begins on a huge page. The header lies on the page before the data. The
-  memory holds zeros and takes no pages until the program touches it.
+  Map memory whose data begins on a huge page. The header is on the page before the data. The memory
+  contains zeros, and the system provides a page only when the program first touches it.
 */
 static void *map_block(size_t bytes, TrsBlockHeader *header)
 {
@@ -47,7 +47,7 @@ static void *map_block(size_t bytes, TrsBlockHeader *header)
   if (base == MAP_FAILED) return NULL;
   data = base + page_bytes;
   data += (huge_page_bytes - (uintptr_t)data % huge_page_bytes) % huge_page_bytes;
-  /* This is only advice: a kernel without huge pages refuses it. */
+  /* only advice: a kernel without huge pages refuses it */
   (void)madvise(data, bytes, MADV_HUGEPAGE);
   header->base = base;
   header->mapped_bytes = length;
@@ -112,7 +112,7 @@ PetscErrorCode TrsBufferReserve(TrsBuffer *buffer, int64_t bytes, PetscBool keep
   PetscCheck(bytes >= 0, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "buffer of %" PRId64 " bytes", bytes);
   if (bytes <= buffer->capacity_bytes) PetscFunctionReturn(PETSC_SUCCESS);
   if (grown < bytes) grown = bytes;
-  /* Free first, so that old and new memory are never held at the same time. */
+  /* free first, so that the old and the new memory never exist at the same time */
   if (!keep) PetscCall(TrsBufferFree(buffer));
   PetscCall(get_block(grown, PETSC_FALSE, &data));
   if (keep && buffer->data) {
@@ -142,7 +142,7 @@ PetscErrorCode TrsAlloc(int64_t n, size_t size, void *pointer_to_pointer)
              TRS_ERR_MEMORY, "out of memory: %" PRId64 " elements of %zu bytes exceed the address space", n,
              size);
   PetscCall(get_block(bytes, PETSC_TRUE, &data));
-  /* This works for any pointer type and obeys the aliasing rule. */
+  /* memcpy works for any pointer type, and obeys the aliasing rule */
   memcpy(pointer_to_pointer, &data, sizeof(data));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Host memory is aligned to 64 bytes, and large blocks use huge pages. A buffer grows without
-  copying contents that the caller does not need.
+  Host memory, aligned to 64 bytes, with huge pages for large blocks. If the caller does not need a
+  buffer's contents, the buffer grows without copying them.
 
   A step allocates nothing after warm-up: buffers only grow, and by at least half their size.
   TrsMemoryUse() counts the allocations so that a test can prove this.
@@ -13,25 +13,26 @@
 #include <stdint.h>
 
 typedef struct {
-  void *data; /* 64-byte aligned; NULL when capacity is 0 */
+  void *data; /* 64-byte aligned; NULL if capacity is 0 */
   int64_t capacity_bytes;
 } TrsBuffer;
 
 /*
-  Make room for `bytes` bytes. The contents are kept only if `keep` is set. Not collective. Errors:
-  MEMORY, with the number of bytes asked for.
+  Make a buffer at least `bytes` bytes large. The contents are kept only if `keep` is set. Not
+  collective. Errors: MEMORY, with the number of bytes requested.
 */
 PetscErrorCode TrsBufferReserve(TrsBuffer *buffer, int64_t bytes, PetscBool keep);
 PetscErrorCode TrsBufferFree(TrsBuffer *buffer);
 
 /*
-  Allocate one aligned block of n * size bytes, with a check of the product. The system fills the
-  block with zeros. Blocks of 4 MiB and more ask for huge pages. Free the block with TrsFree().
+  Allocate one aligned block of n * size bytes, and check that this product does not overflow. The
+  block contains zeros. Blocks of 4 MiB and more use huge pages if the system allows. Free the block
+  with TrsFree().
 */
 PetscErrorCode TrsAlloc(int64_t n, size_t size, void *pointer_to_pointer);
 PetscErrorCode TrsFree(void *pointer_to_pointer); /* sets the pointer to NULL */
 
-/* The purposes of memory, as listed in a run's report. */
+/* The purposes of memory, as a run's report lists them. */
 typedef enum {
   TRS_MEMORY_TABLES,
   TRS_MEMORY_STATES, /* states of the tables' optimizers */
@@ -39,30 +40,33 @@ typedef enum {
   TRS_MEMORY_BATCHES,
   TRS_MEMORY_EXCHANGES, /* ids and rows that travel between ranks */
   TRS_MEMORY_ACTIVATIONS,
-  TRS_MEMORY_SCRATCH, /* the default: everything else */
+  TRS_MEMORY_SCRATCH, /* the default, for everything else */
   TRS_N_MEMORY_KINDS
 } TrsMemoryKind;
 
 const char *TrsMemoryKindName(TrsMemoryKind kind);
 
 /*
-  Set the purpose of this thread's further allocations. Returns the previous purpose so that the
+  Set the purpose of all later allocations of this thread. Returns the previous purpose, so that the
   caller can restore it.
 */
 TrsMemoryKind TrsMemoryFor(TrsMemoryKind kind);
 TrsMemoryKind TrsMemoryIsFor(void);
 
-/* Count TrsBufferReserve() growths and TrsAlloc() calls since the start, and bytes held now. */
+/*
+  Return how often TrsBufferReserve() has enlarged a buffer or TrsAlloc() was called since the
+  start, and the number of bytes allocated now.
+*/
 void TrsMemoryUse(int64_t *n_allocations, int64_t *held_bytes);
 
 /*
-  Bytes of address space held now for each purpose. The system has given memory only for the pages
-  that the program has touched.
+  Return the bytes of address space that are allocated now for each purpose. The system has provided
+  memory only for the pages that the program has touched.
 */
 void TrsMemoryHeld(int64_t held_bytes[TRS_N_MEMORY_KINDS]);
 
 /*
-  Count a block of another allocator in TrsMemoryUse().
-  bytes > 0 adds a block, bytes < 0 removes it.
+  Count a block of another allocator in TrsMemoryUse(). A positive `bytes` adds a block, a negative
+  one removes it.
 */
 void TrsMemoryCount(TrsMemoryKind kind, int64_t bytes);

@@ -3,6 +3,6 @@
 
 locale_t TrsCLocale(void)
 {
-  /* This allocates nothing: the C library has a built-in object for this locale. */
+  /* this allocates nothing, because the C library has a built-in object for this locale */
   return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
 }

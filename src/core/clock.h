@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-/* The time on a clock of clock_gettime(). 0 if the system lacks it. */
+/* Read a clock of clock_gettime(), or return 0 if the system does not have it. */
 static inline double TrsClockOf(clockid_t clock)
 {
   struct timespec now;
@@ -12,7 +12,7 @@ static inline double TrsClockOf(clockid_t clock)
   return clock_gettime(clock, &now) == 0 ? (double)now.tv_sec + 1e-9 * (double)now.tv_nsec : 0.0;
 }
 
-/* The clock that measures spans: it is monotonic and the same for all threads of a host. */
+/* Read the clock for durations: it is monotonic, and the same for all threads of a host. */
 static inline double TrsClock(void)
 {
   return TrsClockOf(CLOCK_MONOTONIC);

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* Seconds per second: a quartz is off by 1e-4, NTP slews a clock by 5e-4. */
+/* In seconds per second. A quartz has an error of 1e-4, and NTP slews a clock by 5e-4. */
 #define TRS_MOST_DRIFT 1e-3
 
 TrsClockOffset TrsClockBest(int n, const double *sent_s, const double *read_s, const double *received_s)

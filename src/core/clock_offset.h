@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The times of all ranks are expressed on rank 0's clock. Ranks compare their clocks by messages at
-  two moments. Between the two moments the difference is interpolated linearly.
+  Conversion of all ranks' times to rank 0's clock. Each rank compares its clock with rank 0's clock
+  at two moments, by messages. For times between these moments, the difference of the clocks is
+  interpolated linearly.
 
-  A clock is read at some time between a question and its answer. The middle of the quickest of
-  TRS_CLOCK_ROUNDS rounds is used, so the error is at most half the time of that round. Rank 0 asks
-  one rank after the other, so the time grows with the number of ranks (some 0.1 ms each).
+  To compare, rank 0 sends a question, and the rank answers with the time of its clock. It reads the
+  clock at some time between question and answer; the middle is assumed. Only the fastest of
+  TRS_CLOCK_ROUNDS rounds is used, so the error is at most half the duration of this round. Rank 0
+  asks one rank after another, so the time grows with the number of ranks (some 0.1 ms for each).
 */
 #pragma once
 
@@ -14,13 +16,13 @@
 enum { TRS_CLOCK_ROUNDS = 32 };
 
 typedef struct {
-  double at_s;     /* this rank's clock when it was compared */
-  double offset_s; /* this rank's clock minus rank 0's */
+  double at_s;     /* time of this rank's clock at the comparison */
+  double offset_s; /* this rank's clock minus rank 0's clock */
 } TrsClockOffset;
 
 /*
-  Choose the quickest of n rounds. In a round, rank 0 asks at sent_s, the other rank reads its clock
-  as read_s, and rank 0 has the answer at received_s.
+  Choose the fastest of n rounds. In round i, rank 0 asks at sent_s[i], the other rank reads its
+  clock as read_s[i], and rank 0 receives the answer at received_s[i].
 */
 TrsClockOffset TrsClockBest(int n, const double *sent_s, const double *read_s, const double *received_s);
 
@@ -29,8 +31,8 @@ PetscErrorCode TrsClockMeasure(MPI_Comm comm, TrsClockOffset *offset);
 
 /*
   Convert a time of this rank's clock to rank 0's clock. The order of times is kept. Before `first`
-  and after `last` the nearer offset is used. If the two offsets differ by more than clocks drift
-  (1e-3 of the time between them), the comparisons themselves were inaccurate, and the mean of both
-  offsets is used throughout.
+  and after `last`, the offset of the nearer comparison is used. If the two offsets differ by more
+  than clocks can drift (1e-3 of the time between them), the comparisons were inaccurate, and the
+  mean of both offsets is used for all times.
 */
 double TrsClockToRank0(const TrsClockOffset *first, const TrsClockOffset *last, double time_s);

@@ -12,7 +12,8 @@ typedef enum {
   TRS_FP32,
   TRS_FP16,
   TRS_BF16,
-  TRS_INT8, /* quantised rows, with scale and bias beside the values */
+  /* rows of this type and the next two are quantised, with a scale and a bias beside the values */
+  TRS_INT8,
   TRS_INT4,
   TRS_INT2,
   TRS_INT32,
@@ -22,7 +23,7 @@ typedef enum {
   TRS_N_DTYPES
 } TrsDType;
 
-/* The name of a type in options and files. */
+/* Return the name of a type in options and files. */
 static inline const char *TrsDTypeName(TrsDType t)
 {
   static const char *const names[TRS_N_DTYPES] = {"fp32", "fp16",  "bf16",  "int8", "int4",
@@ -30,7 +31,7 @@ static inline const char *TrsDTypeName(TrsDType t)
   return names[t];
 }
 
-/* Bits of an element. */
+/* Return the number of bits of an element. */
 static inline int TrsDTypeBits(TrsDType t)
 {
   static const int bits[TRS_N_DTYPES] = {32, 16, 16, 8, 4, 2, 32, 64, 64, 8};
@@ -38,7 +39,8 @@ static inline int TrsDTypeBits(TrsDType t)
 }
 
 /*
-  Bytes of an element. The result is 0 for int4 and int2, whose elements are smaller than a byte.
+  Return the number of bytes of an element. For int4 and int2 the result is 0, because their
+  elements are smaller than a byte.
 */
 static inline int TrsDTypeBytes(TrsDType t)
 {

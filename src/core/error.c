@@ -13,12 +13,12 @@
 enum { TRS_MAX_TEXT = 2048, TRS_MAX_TRACE = 4096 };
 
 /*
-  Seconds that a failed rank waits for the others. An agreed error reaches all ranks, so only slow
-  ranks are late.
+  Seconds that a failed rank waits for the others. If the ranks have agreed on the error, all of
+  them know it, so only slow ranks arrive late.
 */
 static const double patience_s = 3.0, agreed_patience_s = 60.0;
 
-/* The first error of this thread. */
+/* The first error of this thread, and the functions through which it was returned. */
 static _Thread_local struct {
   PetscErrorCode code;
   PetscBool agreed;
@@ -44,9 +44,9 @@ static void keep_error(int line, const char *function, const char *file, PetscEr
 }
 
 /*
-  PETSc's allocator raises the caller's line number as the code. If PETSc has not started, this is
-  the first function that sees the error, since no other PETSc function that we call at that time
-  can fail.
+  True if PETSc's allocator has run out of memory before PETSc started. It then raises an error
+  whose code is the caller's line number. No other PETSc function that we call before PETSc's start
+  can fail, so an error that is first seen here comes from the allocator.
 */
 static PetscBool is_out_of_memory(PetscErrorType type)
 {
@@ -74,7 +74,9 @@ PetscErrorCode TrsErrorRaise(MPI_Comm comm, int line, const char *function, cons
   return ierr;
 }
 
-/* Keep an error that PETSc found. Its allocator names the caller's function in the message. */
+/*
+  Keep an error that PETSc itself has found. An error of its allocator becomes PETSC_ERR_MEM.
+*/
 static PetscErrorCode keep_petsc_error(MPI_Comm comm, int line, const char *function, const char *file,
                                        PetscErrorCode ierr, PetscErrorType type, const char *message,
                                        void *context)
@@ -163,7 +165,8 @@ PetscErrorCode TrsAgree(MPI_Comm comm, PetscErrorCode ierr)
 /* Wait until a request completes or limit_s seconds have passed. A negative limit waits forever. */
 static int completes(MPI_Request *request, double limit_s)
 {
-  struct timespec nap = {0, 50000}; /* naps grow, because ranks mostly end together */
+  /* each sleep is longer than the last, because ranks mostly end at the same time */
+  struct timespec nap = {0, 50000};
   double start = TrsClock();
   int done = 0;
 
@@ -188,8 +191,8 @@ static PetscBool wants_trace(void)
 }
 
 /*
-  Print an error. A stop on request is not called an error. The text is printed in one write, so
-  that the output of several ranks does not mix. `from` is "" or " (rank 2)".
+  Print an error. A stop on request is not called an error. The text is written in one piece, so
+  that the outputs of several ranks do not mix. `from` is "" or " (rank 2)".
 */
 static void print_error(PetscErrorCode ierr, const char *text, const char *trace, const char *from)
 {
@@ -235,7 +238,8 @@ PetscBool TrsErrorSettle(MPI_Comm comm, PetscErrorCode *ierr)
 int TrsErrorFinish(MPI_Comm comm, PetscErrorCode ierr)
 {
   const PetscBool settled = TrsErrorSettle(comm, &ierr);
-  /* In PETSc 3.22, options must not be queried if memory ran out while it was storing an option. */
+  /* in PETSc 3.22, options must not be queried if memory ran out while PETSc was storing an
+     option */
   const char *trace = ierr != PETSC_ERR_MEM && wants_trace() ? raised.trace : "";
   char from[32] = "";
   int rank, size;

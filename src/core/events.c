@@ -10,16 +10,17 @@ static const char *const stage_name[TRS_N_STAGES] = {
     "optimizer",  "I/O",    "waiting",     "exchange",      "cache",          "plan",
     "none"};
 
-static PetscLogEvent event[TRS_N_STAGES]; /* TrsEventsRegister() writes this once */
+static PetscLogEvent event[TRS_N_STAGES]; /* written once, by TrsEventsRegister() */
 static PetscBool registered;
 
 /*
-  The main thread's stage, the time it was entered, and the sums. Other threads read only `current`.
+  The main thread's stage, the time at which it was entered, and the seconds spent in each stage.
+  Other threads read only `current`.
 */
 static _Atomic int current = TRS_STAGE_NONE;
 static _Atomic int64_t n_switches;
 static double entered_s, spent_s[TRS_N_STAGES];
-static void (*observer)(const char *name); /* set once at set-up */
+static void (*observer)(const char *name); /* set once when the run is set up */
 static void (*recorder)(TrsStage stage, double start_s, double end_s);
 
 PetscErrorCode TrsEventsRegister(void)

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Check with fstat whether an open file can be read. */
+/* Check with fstat whether an open file may be read. */
 static TrsFileOutcome judge(int fd, int64_t max_bytes, TrsFileText *file)
 {
   struct stat status;
@@ -50,7 +50,7 @@ static PetscErrorCode read_all(int fd, TrsFileText *file)
 
 PetscErrorCode TrsFileReadText(const char *path, int64_t max_bytes, TrsFileText *file)
 {
-  /* Without O_NONBLOCK, open() waits forever on a FIFO. */
+  /* without O_NONBLOCK, open() of a FIFO waits until a writer opens the FIFO */
   const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   PetscErrorCode ierr = PETSC_SUCCESS;
 

@@ -8,7 +8,7 @@
 
 typedef enum {
   TRS_FILE_READ,
-  TRS_FILE_UNREADABLE, /* missing, or a disk error; see `error` */
+  TRS_FILE_UNREADABLE, /* missing, or a disk error; `error` has the reason */
   TRS_FILE_FOLDER,
   TRS_FILE_IRREGULAR, /* a FIFO, device or socket, which could block forever or never end */
   TRS_FILE_TOO_LARGE
@@ -16,16 +16,17 @@ typedef enum {
 
 typedef struct {
   TrsFileOutcome outcome;
-  int error;       /* errno of TRS_FILE_UNREADABLE */
+  int error;       /* errno if the outcome is TRS_FILE_UNREADABLE */
   int64_t n_bytes; /* size of the text, or of a file that is too large */
-  char *text;      /* [n_bytes + 1] ends in 0; free with PetscFree(); NULL unless TRS_FILE_READ */
+  /* [n_bytes + 1] ends with 0; free with PetscFree(). NULL if the outcome is not TRS_FILE_READ */
+  char *text;
 } TrsFileText;
 
 /*
   TrsFileReadText - Read a regular file of at most max_bytes bytes.
 
-  Not collective. Never waits for a FIFO. The outcome gives the reason for a failure; the caller
-  must report it.
+  Not collective. If the file is a FIFO, the function does not wait. On a failure, the outcome has
+  the reason, which the caller must report.
 
   Out:    file  filled in even after a failure
   Errors: MEMORY

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Tables of functions (devices, exchanges, interactions) are checked when a run is set up. An empty
-  entry, as in a kind that is not yet complete, ends the run.
+  Check of function tables (devices, exchanges, interactions) when a run is set up. If an entry is
+  empty, for example because a new kind is not yet complete, the run ends.
 */
 #pragma once
 
@@ -18,7 +18,7 @@ typedef struct {
   }
 
 /*
-  TrsFunctionTableCheck - Check that the entries a table must have are filled.
+  TrsFunctionTableCheck - Check that all necessary entries of a table are set.
 
   Not collective.
 

@@ -9,7 +9,8 @@
 enum { TRS_MAX_NAME = 255 };
 
 /*
-  Decode the UTF-8 character at s into *code. Returns its length in bytes, or 0 if it is not valid.
+  Decode the UTF-8 character at s into *code. Returns its length in bytes, or 0 if it is not valid
+  UTF-8.
 */
 static int utf8_length(const unsigned char *s, uint32_t *code)
 {
@@ -43,7 +44,7 @@ int TrsNameIsUtf8(const char *name)
   return 1;
 }
 
-/* Detect control characters, and marks that reorder or break their line. */
+/* True for control characters, and for characters that reorder or break the line. */
 static int is_unsafe(uint32_t c)
 {
   return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x61C || (c >= 0x200E && c <= 0x200F) ||
@@ -100,7 +101,7 @@ int TrsNameWidth(const char *name, int n_characters)
 {
   int width = n_characters;
 
-  /* count bytes that are not first bytes */
+  /* add the bytes of each character after its first byte */
   for (; *name; name++) width += ((unsigned char)*name & 0xc0) == 0x80;
   return width;
 }

@@ -1,27 +1,34 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Show names from outside safely, and match misspelt names with known names. */
+/*
+  Functions that print names from outside safely, and find the known name that is closest to a
+  misspelt name.
+*/
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 /*
-  TrsNameEscape - Copy text so that a terminal only shows it.
+  TrsNameEscape - Copy text in a form that a terminal can only display.
 
   Not collective. Control characters, ESC, direction overrides and bytes that are not UTF-8 become
-  \xNN. A line feed starts an indented line, so text from a file cannot pose as a message of the
-  program.
+  \xNN. The line after a line feed is indented, so that text from a file does not look like a
+  message of the program.
 
   Out:    out  [n], cut at n - 1 bytes, always ended by 0
 */
 void TrsNameEscape(const char *text, char *out, size_t n);
 
-/* The plural ending, "s" or "es", of a word after the number n; "" if n is 1. Not collective. */
+/*
+  Return the plural ending of a word after the number n: `ending` ("s" or "es"), or "" if n is 1.
+  Not collective.
+*/
 const char *TrsPlural(int64_t n, const char *ending);
 
 /*
-  Decode the UTF-8 character at s, and set *n to its length. Returns true if a terminal only shows
-  the character. *code is 0 and *n is 1 for a byte that is not UTF-8. Not collective.
+  Decode the UTF-8 character at s, and set *n to its length. Returns true if a terminal can only
+  display the character. For a byte that is not UTF-8, *code becomes 0 and *n becomes 1. Not
+  collective.
 */
 int TrsNameCharacter(const char *s, int *n, unsigned *code);
 
@@ -29,21 +36,22 @@ int TrsNameCharacter(const char *s, int *n, unsigned *code);
 int TrsNameIsUtf8(const char *name);
 
 /*
-  The width in bytes with which printf's "%-*s" pads a UTF-8 name to n_characters. Not collective.
+  Return the width in bytes for printf's "%-*s" that pads a UTF-8 name to n_characters. Not
+  collective.
 */
 int TrsNameWidth(const char *name, int n_characters);
 
 /*
   TrsNameDistance - Count the edits (insert, delete, replace, swap neighbours) that turn a into b.
 
-  Not collective. Case is ignored. Names longer than 255 bytes count as 255 bytes long.
+  Not collective. Case is ignored. Only the first 255 bytes of a name are compared.
 
   Source: optimal string alignment distance (Damerau 1964, Levenshtein 1966)
 */
 int TrsNameDistance(const char *a, const char *b);
 
 /*
-  The index of the name closest to `name`, the first one if several are equally close, or -1 if n is
-  0. Not collective.
+  Return the index of the name that is closest to `name`, the first if several are equally close, or
+  -1 if n is 0. Not collective.
 */
 int TrsNameClosest(const char *name, int n, const char *const *names);

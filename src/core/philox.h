@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  One block of Philox4x32-10, for kernels that draw a number for each element. This header uses no
-  PETSc, because .cu files include it.
+  One block of Philox4x32-10, for kernels that need a random number for each element. This header
+  uses no PETSc, because .cu files include it.
 
   Source: Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC'11); equal to
           Random123's philox4x32
@@ -16,13 +16,17 @@
   #define TRS_HOST_DEVICE
 #endif
 
-#define TRS_PHILOX_M0     0xD2511F53u /* M: multipliers, W: Weyl steps of the key */
+/* M: multipliers of Philox; W: increments of its key from round to round */
+#define TRS_PHILOX_M0     0xD2511F53u
 #define TRS_PHILOX_M1     0xCD9E8D57u
 #define TRS_PHILOX_W0     0x9E3779B9u
 #define TRS_PHILOX_W1     0xBB67AE85u
 #define TRS_PHILOX_ROUNDS 10
 
-/* splitmix64's finaliser (Steele, Lea, Flood 2014): one-to-one, and the bits are independent. */
+/*
+  splitmix64's finaliser (Steele, Lea, Flood 2014): different inputs have different results, whose
+  bits are independent.
+*/
 TRS_HOST_DEVICE static inline uint64_t TrsMix64(uint64_t z)
 {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -30,13 +34,19 @@ TRS_HOST_DEVICE static inline uint64_t TrsMix64(uint64_t z)
   return z ^ (z >> 31);
 }
 
-/* The key of a stream. Seed and purpose are mixed one-to-one, so that streams do not overlap. */
+/*
+  Return the key of a stream of random numbers. Different seeds and purposes have different keys, so
+  their streams do not overlap.
+*/
 TRS_HOST_DEVICE static inline uint64_t TrsPhiloxKey(uint64_t seed, uint32_t purpose)
 {
   return TrsMix64(seed + 0x9E3779B97F4A7C15u * purpose);
 }
 
-/* The 128 bits of counter (b, a) under a key: c = {b low, b high, a low, a high}. */
+/*
+  Compute the 128 bits for counter (b, a) under a key: the counter's words are c = {b low, b high, a
+  low, a high}.
+*/
 TRS_HOST_DEVICE static inline void TrsPhilox(uint64_t key, uint64_t a, uint64_t b, uint32_t out[4])
 {
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);

@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The formats below are pieces of a format that the compiler has checked at the caller. */
+/* the formats below are parts of a format that the compiler has checked at its caller */
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 
 enum { TRS_MAX_SPEC = 64, TRS_MAX_NUMBER = 512 };
 
-/* One conversion of a format, such as "%-*.3s". */
+/* A conversion of a format, such as "%-*.3s". */
 typedef struct {
-  char text[TRS_MAX_SPEC]; /* asterisks are replaced by numbers */
+  char text[TRS_MAX_SPEC]; /* the conversion; its asterisks are replaced by numbers */
   int n;
-  int precision; /* -1 if there is none */
+  int precision; /* -1 if the conversion has none */
   char size[3];  /* hh, h, l, ll, z, j, t, L or "" */
   char kind;     /* d, s, g, ... */
 } TrsSpec;
@@ -30,7 +30,8 @@ typedef struct {
 } TrsPrinter;
 
 /*
-  Copy flags, a width or a precision. An asterisk becomes the number from the caller's arguments.
+  Copy flags, a width or a precision of a conversion. An asterisk is replaced by the next of the
+  caller's arguments.
 */
 static const char *copy_number(TrsPrinter *p, const char *from, const char *accept, TrsSpec *spec)
 {
@@ -43,7 +44,10 @@ static const char *copy_number(TrsPrinter *p, const char *from, const char *acce
   return from;
 }
 
-/* Read the conversion at `from`, after the percent sign. Returns the text after the conversion. */
+/*
+  Read the conversion whose text begins at `from`, after the percent sign. Returns the text after
+  the conversion.
+*/
 static const char *read_spec(TrsPrinter *p, const char *from, TrsSpec *spec)
 {
   int precision_at, n = 0;
@@ -65,7 +69,9 @@ static const char *read_spec(TrsPrinter *p, const char *from, TrsSpec *spec)
   return *from ? from + 1 : from;
 }
 
-/* Format a signed or unsigned integer. The size determines the argument's type. */
+/*
+  Format a signed or unsigned integer. The conversion's size determines the type of the argument.
+*/
 static int print_integer(TrsPrinter *p, const TrsSpec *spec, char *out)
 {
   va_list *from = &p->arguments;
@@ -92,10 +98,10 @@ static PetscErrorCode print_real(TrsPrinter *p, const TrsSpec *spec, char *out, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Pass on text that is already formatted. With `lines` its line feeds are kept. */
+/* Escape a text, and pass it to the printer. If `lines` is set, line feeds in the text are kept. */
 static PetscErrorCode take_escaped(TrsPrinter *p, const char *text, PetscBool lines)
 {
-  const size_t room = 4 * strlen(text) + 1; /* the longest escape has four characters per byte */
+  const size_t room = 4 * strlen(text) + 1; /* an escape has at most four characters per byte */
   char *safe = malloc(room);
   PetscErrorCode ierr = PETSC_SUCCESS;
 
@@ -195,8 +201,8 @@ static PetscErrorCode take_to_stream(void *stream, const char *bytes, size_t n)
 }
 
 /*
-  Format a whole text, and write it in one piece. An unbuffered stream would write each piece by
-  itself, and another stream of the same pipe or terminal could come between them.
+  Format a whole text, and write it in one piece. An unbuffered stream would write every part by
+  itself, and the text of another stream for the same pipe or terminal could appear in between.
 */
 static void print_whole(FILE *file, PetscBool petsc, const char *format, va_list arguments)
 {
@@ -232,7 +238,7 @@ static PetscErrorCode print(FILE *file, const char format[], va_list arguments)
     print_whole(file, PETSC_TRUE, format, arguments);
   else
     (void)petsc_print(file, format, arguments);
-  (void)fflush(file); /* readers of a pipe or a log must see each line at once */
+  (void)fflush(file); /* readers of a pipe or a log must see each line immediately */
   PetscCall(PetscPopErrorHandler());
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Everything that the program prints goes through these functions. They show texts from files,
-  options and the environment safely: such a text cannot clear a terminal, set its title, or pose as
-  a line of the program.
+  Functions with which the program prints all its output. They print texts from files, options and
+  the environment safely: such a text cannot clear a terminal, set its title, or look like a line of
+  the program.
 */
 #pragma once
 
@@ -11,17 +11,17 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Take n bytes of a formatted text. */
+/* A function that receives n bytes of a formatted text. */
 typedef PetscErrorCode (*TrsPrintTake)(void *context, const char *bytes, size_t n);
 
 /*
-  TrsPrintFormat - Format as vprintf() does, and escape the text of each %s (TrsNameEscape()).
+  TrsPrintFormat - Format like vprintf(), and escape the text of each %s (TrsNameEscape()).
 
-  The format "%s" by itself is for text that is already formatted, so its line feeds are kept. Not
+  If the whole format is "%s", the text is already formatted, so its line feeds are kept. Not
   collective.
 
   In:     take   receives the text in pieces
-          petsc  format numbers as PETSc does, which writes %g of 3 as "3."
+          petsc  true: format numbers like PETSc, which prints 3 with %g as "3."
   Errors: errors of `take`; MEMORY; INTERNAL for an unknown format
 */
 PetscErrorCode TrsPrintFormat(TrsPrintTake take, void *context, PetscBool petsc, const char *format,
@@ -34,9 +34,9 @@ PetscBool TrsPrintHasText(const char *format);
 void TrsPrint(FILE *file, const char *format, ...) PETSC_ATTRIBUTE_FORMAT(2, 3);
 
 /*
-  From Install to Remove, PETSc's functions also print in this way, including PETSc's own texts,
-  such as -options_view. PETSc after 3.18 would end the run if a write fails; here a failed write is
-  ignored. Install does nothing if it has been called before.
+  Between TrsPrintInstall() and TrsPrintRemove(), PETSc's functions also print in this way. This
+  includes PETSc's own texts, such as -options_view. If a write fails, it is ignored; PETSc after
+  3.18 would end the run. A second TrsPrintInstall() does nothing.
 */
 void TrsPrintInstall(void);
 void TrsPrintRemove(void);

@@ -6,13 +6,13 @@
 enum {
   TRS_RADIX_BYTES = 8,
   TRS_RADIX_VALUES = 256,
-  TRS_RADIX_DIGIT_BITS = 16, /* of the histograms that select a key */
+  TRS_RADIX_DIGIT_BITS = 16, /* bits of a digit of the histograms that select a key */
   TRS_RADIX_DIGITS = 1 << TRS_RADIX_DIGIT_BITS
 };
 
 /*
-  Move the pairs to their places by one byte of the key. begin [TRS_RADIX_VALUES] is the first place
-  of each value.
+  Sort the pairs stably by one byte of their keys. begin [TRS_RADIX_VALUES] has the index in `to` of
+  the first pair with each value of the byte.
 */
 static void pass(int64_t n, const TrsRadixPair *from, TrsRadixPair *to, int byte, int64_t *begin)
 {

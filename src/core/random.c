@@ -13,7 +13,7 @@ void TrsRandom(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, uint64_t b, 
   TrsPhilox(TrsPhiloxKey(seed, purpose), a, b, out);
 }
 
-static const TrsUniformTiles *tiles_in_use; /* NULL: use the processor's best */
+static const TrsUniformTiles *tiles_in_use; /* NULL for the best that the processor has */
 
 void TrsRandomSetIsa(const char *limit)
 {
@@ -30,7 +30,7 @@ void TrsRandomUniformFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, u
 
   while (done < n) {
     const uint64_t element = first + (uint64_t)done;
-    /* Offset in the tile that holds the element. */
+    /* offset of the element in its tile */
     const int64_t skip = (int64_t)(element % TRS_TILE);
     int64_t wanted = n - done < TRS_TILE - skip ? n - done : TRS_TILE - skip;
 
@@ -59,7 +59,7 @@ void TrsRandomNormalFill(uint64_t seed, TrsRandomPurpose purpose, uint64_t a, ui
 
       TrsPhilox(key, a, element / 4, bits);
       for (int pair = 0; pair < 4; pair += 2) {
-        /* The argument of log lies in (0, 1], so the result stays finite. */
+        /* the argument of log is in (0, 1], so the result is finite */
         double radius = sqrt(-2.0 * log(((double)bits[pair] + 1.0) * 0x1p-32));
         double angle = 6.283185307179586 * ((double)bits[pair + 1] * 0x1p-32);
 

@@ -17,7 +17,7 @@ static int always(void)
   return 1;
 }
 
-/* Compute TrsPhilox() for a tile of blocks, word by word. */
+/* Compute TrsPhilox() for a tile of blocks, one word of all blocks after another. */
 static void philox_tile(uint64_t key, uint64_t a, uint64_t block, uint32_t c[4][TRS_TILE_BLOCKS])
 {
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
@@ -59,9 +59,9 @@ static void fill_portable(uint64_t key, uint64_t a, uint64_t block, int64_t n, f
 #if defined(__x86_64__)
 
 /*
-  A 64-bit lane holds one word of one block in its lower half. The multiplication reads only the
-  lower half, so the bits that a round leaves in the upper half need not be cleared. Working on
-  several sets of blocks at once hides the latency of ten dependent rounds.
+  A 64-bit lane has one word of one block in its lower half. The multiplication reads only the lower
+  half, so bits that a round leaves in the upper half need not be cleared. Ten rounds depend on each
+  other; working on several sets of blocks at the same time hides their latency.
 */
 
 /* --- AVX-512 --- */
@@ -115,7 +115,7 @@ __attribute__((target("avx512f"))) static void fill_avx512(uint64_t key, uint64_
       for (int s = 0; s < TRS_SETS_512; s++) {
         const __m512i p0 = _mm512_mul_epu32(m0, c[s][0]), p1 = _mm512_mul_epu32(m1, c[s][2]);
 
-        /* 0x96 is the exclusive or of three operands. */
+        /* 0x96 is the exclusive or of the three operands */
         c[s][0] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p1, 32), c[s][1], key0, 0x96);
         c[s][1] = p1;
         c[s][2] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p0, 32), c[s][3], key1, 0x96);

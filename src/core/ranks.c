@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/ranks.h"
 
-enum { TRS_BROADCAST_BYTES = 1 << 30 }; /* most bytes per message, whose count is an int */
+/* largest number of bytes in a message, because MPI's count is an int */
+enum { TRS_BROADCAST_BYTES = 1 << 30 };
 
 PetscErrorCode TrsRankOf(MPI_Comm comm, int *rank, int *size)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Operations on a communicator that may be MPI_COMM_SELF in a process without MPI.
+  Operations on a communicator, which may be MPI_COMM_SELF in a process without MPI.
 
-  MPI_COMM_SELF contains only this process, so none of these functions calls MPI for it. Therefore
-  checkpoints can be read and models can predict before MPI is initialised, after it is finalised,
-  and without it. TrsAgree() of core/error.h does the same.
+  MPI_COMM_SELF has only this process, so these functions do not call MPI for it. Therefore
+  checkpoints can be read and models can predict without MPI, before MPI_Init() and after
+  MPI_Finalize(). TrsAgree() of core/error.h does the same.
 */
 #pragma once
 
@@ -12,7 +12,9 @@
 
 #include <stdint.h>
 
-/* This process's rank and the number of ranks; either pointer may be NULL. Not collective. */
+/*
+  Return this process's rank and the number of ranks; either pointer may be NULL. Not collective.
+*/
 PetscErrorCode TrsRankOf(MPI_Comm comm, int *rank, int *size);
 
 /* Send rank 0's bytes to all ranks. Collective. */

@@ -20,13 +20,13 @@
 enum { TRS_SHARED_PAGE = 4096 };
 
 /*
-  A run of pages. The runs, in order, cover the whole memory. Two neighbouring runs are never both
-  free.
+  A sequence of consecutive pages, either used or free. Together the sequences cover the whole
+  memory, in order. Two neighbours are never both free.
 */
 typedef struct {
   int64_t begin, bytes;
   PetscBool used;
-  TrsMemoryKind kind; /* purpose of a used run */
+  TrsMemoryKind kind; /* purpose of the pages, if they are used */
 } TrsExtent;
 
 /* The memory of another process. */
@@ -38,8 +38,8 @@ typedef struct {
 } TrsSharedPeer;
 
 /*
-  The process has one shared memory, as it has one malloc heap, so that comm can find a block no
-  matter which module allocated it.
+  The process has only one shared memory, like its malloc heap. So the folder comm can find a block,
+  no matter which module allocated it.
 */
 static PetscBool is_allowed = PETSC_TRUE;
 static TrsSharedKey own_key;
@@ -58,8 +58,8 @@ PetscBool TrsSharedAllowed(void)
 }
 
 /*
-  Map a new file of `bytes` bytes in memory, without allocating pages. Returns NULL on failure, and
-  sets errno.
+  Map a new file of `bytes` bytes that exists only in memory, without allocating pages. On failure
+  returns NULL, and sets errno.
 */
 static char *map_file(int64_t bytes, int *fd)
 {
@@ -70,7 +70,7 @@ static char *map_file(int64_t bytes, int *fd)
   if (ftruncate(*fd, bytes) == 0)
     base = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, *fd, 0);
   if (base != MAP_FAILED) {
-    /* This has an effect only if the kernel has huge pages for shared memory. */
+    /* has an effect only if the kernel has huge pages for shared memory */
     (void)madvise(base, (size_t)bytes, MADV_HUGEPAGE);
     return base;
   }
@@ -92,7 +92,7 @@ PetscErrorCode TrsSharedOpen(int64_t bytes, TrsSharedKey *key, char *why_not, si
   }
   if (own_base && !own_key.bytes) {
     own_key = (TrsSharedKey){.pid = getpid(), .fd = fd, .bytes = bytes, .nonce = nonce};
-    memcpy(own_base, &nonce, sizeof(nonce)); /* the nonce has its own page */
+    memcpy(own_base, &nonce, sizeof(nonce)); /* the nonce has a page of its own */
     PetscCall(TrsBufferReserve(&extents, 64 * (int64_t)sizeof(TrsExtent), PETSC_FALSE));
     ((TrsExtent *)extents.data)[0] = (TrsExtent){.bytes = TRS_SHARED_PAGE, .used = PETSC_TRUE};
     ((TrsExtent *)extents.data)[1] = (TrsExtent){.begin = TRS_SHARED_PAGE, .bytes = bytes - TRS_SHARED_PAGE};
@@ -138,7 +138,7 @@ PetscBool TrsSharedRelease(void **pointer)
   if (begin < 0) return PETSC_FALSE;
   while (i < n_extents && all[i].begin != begin) i++;
   if (i == n_extents) return PETSC_FALSE;
-  /* Give the pages back to the system. They return as zeros. */
+  /* return the pages to the system; at their next use they contain zeros */
   (void)madvise(*pointer, (size_t)all[i].bytes, MADV_REMOVE);
   TrsMemoryCount(all[i].kind, -all[i].bytes);
   *pointer = NULL;
@@ -147,7 +147,7 @@ PetscBool TrsSharedRelease(void **pointer)
     all[i].bytes += all[i + 1].bytes;
     memmove(&all[i + 1], &all[i + 2], (size_t)(--n_extents - i - 1) * sizeof(*all));
   }
-  if (!all[i - 1].used) { /* the first run is always used */
+  if (!all[i - 1].used) { /* the first sequence is always used */
     all[i - 1].bytes += all[i].bytes;
     memmove(&all[i], &all[i + 1], (size_t)(--n_extents - i) * sizeof(*all));
   }
@@ -162,7 +162,7 @@ int64_t TrsSharedOffset(const void *pointer, int64_t bytes)
   return (int64_t)(at - base);
 }
 
-/* Open the file behind a key. Returns -1 if the file does not match the key. */
+/* Open the file that a key describes. Returns -1 if the file does not match the key. */
 static int open_peer(const TrsSharedKey *key)
 {
   char path[64], target[64] = "";
@@ -172,7 +172,7 @@ static int open_peer(const TrsSharedKey *key)
   snprintf(path, sizeof(path), "/proc/%" PRId64 "/fd/%" PRId64, key->pid, key->fd);
   if (readlink(path, target, sizeof(target) - 1) < 0) return -1;
   errno = ENOENT;
-  /* The process may have changed: never open another program's pipe. */
+  /* another process may have this PID now; do not open a pipe of another program */
   if (strncmp(target, "/memfd:" TRS_SHARED_NAME, strlen("/memfd:" TRS_SHARED_NAME)) != 0) return -1;
   fd = open(path, O_RDWR | O_CLOEXEC);
   if (fd >= 0 && (fstat(fd, &status) != 0 || status.st_size != key->bytes)) {
@@ -232,7 +232,7 @@ PetscErrorCode TrsSharedDetach(const char *base)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Check whether an address lies in a peer's memory. */
+/* True if an address is in a peer's memory. */
 static PetscBool is_of_peer(uintptr_t at)
 {
   const TrsSharedPeer *peer = (const TrsSharedPeer *)peers.data;

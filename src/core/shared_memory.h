@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   Memory that other processes of this host can read and write. Each process has one sparse file in
-  memory, which its peers map as a whole. Thus peers see later allocations at once, and a buffer
-  grows without their help.
+  memory, which its peers map as a whole. So peers can read blocks that are allocated later, and a
+  buffer grows without the peers' cooperation.
 
-  Why not MPI_Win_allocate_shared(): it is collective at each growth, and its memory lies in
-  /dev/shm, which has 64 MiB in many containers. A memfd is limited only by the host's memory and
-  disappears with its last process. Why not process_vm_readv(): it moves 0.5 to 0.75 of the bytes/s
-  (tools/bench_comm.sh has the machine's figures), and it needs a permission that containers and
-  Yama withhold.
+  MPI_Win_allocate_shared() is not used: each growth would be a collective call, and its memory is
+  in /dev/shm, which has 64 MiB in many containers. A memfd is limited only by the host's memory,
+  and is removed with its last process. process_vm_readv() is not used: it reaches only 0.5 to 0.75
+  of the speed (tools/bench_comm.sh has the machine's figures), and containers and Yama withhold the
+  permission that it needs.
 
   Only the main thread calls these functions. The file lives until the process ends.
 */
@@ -18,16 +18,20 @@
 
 #include <stdint.h>
 
-/* The data that a peer needs to find the memory of a process. The struct is sent as plain bytes. */
+/*
+  The data with which another process finds this process's memory. The struct is sent as plain
+  bytes.
+*/
 typedef struct {
   int64_t pid, fd, bytes; /* bytes is 0 if there is no shared memory */
-  /* also stored in the memory: in another PID namespace the same PID is another process */
+  /* also stored in the memory, to recognise it: the same PID can be another process in another
+     PID namespace */
   uint64_t nonce;
 } TrsSharedKey;
 
 /*
-  Allow or forbid shared memory (-comm_shared_memory). The initial value is PETSC_TRUE.
-  Call this before TrsSharedOpen().
+  Allow or forbid shared memory (-comm_shared_memory). It is allowed at the start. Must be called
+  before TrsSharedOpen().
 */
 void TrsSharedAllow(PetscBool allow);
 PetscBool TrsSharedAllowed(void);
@@ -35,26 +39,26 @@ PetscBool TrsSharedAllowed(void);
 /*
   TrsSharedOpen - Reserve this process's shared memory. A second call changes nothing.
 
-  Not collective. Takes address space, but no memory.
+  Not collective. This reserves address space; it uses no memory yet.
 
-  In:   bytes    the most that can be allocated later
-  Out:  key      the key of the memory; key->bytes is 0 if there is none
-        why_not  the reason why there is none
+  In:   bytes    largest size of all later blocks together
+  Out:  key      the key for other processes; key->bytes is 0 if there is no shared memory
+        why_not  the reason if there is none
 */
 PetscErrorCode TrsSharedOpen(int64_t bytes, TrsSharedKey *key, char *why_not, size_t why_not_size);
 
 /*
-  Allocate a block of zeros on its own pages. The block is in shared memory if that is open and has
-  room; otherwise TrsAlloc() provides it. Errors: MEMORY.
+  Allocate a block of zeros, on pages of its own. The block is in shared memory if that is open and
+  has space. If not, TrsAlloc() allocates the block. Errors: MEMORY.
 */
 PetscErrorCode TrsSharedAlloc(int64_t bytes, void **pointer);
 
-/* If *pointer is a block of shared memory, free it, set *pointer to NULL and return PETSC_TRUE. */
+/* If *pointer is a block in shared memory, free it, set *pointer to NULL, and return PETSC_TRUE. */
 PetscBool TrsSharedRelease(void **pointer);
 
 /*
-  The offset of [pointer, pointer + bytes) in this process's
-  shared memory, or -1 if it lies elsewhere.
+  Return the offset of [pointer, pointer + bytes) in this process's shared memory, or -1 if the
+  bytes are not all in it.
 */
 int64_t TrsSharedOffset(const void *pointer, int64_t bytes);
 
@@ -72,7 +76,7 @@ PetscErrorCode TrsSharedAttach(const TrsSharedKey *key, const char **base, char 
 PetscErrorCode TrsSharedDetach(const char *base);
 
 /*
-  Bytes of other processes' memory that the system counts as resident in this process. The owners
-  count the same bytes. Returns 0 if /proc does not show them.
+  Return the bytes of other processes' shared memory that the system counts as resident in this
+  process. Their owners count the same bytes. Returns 0 if /proc does not show the number.
 */
 int64_t TrsSharedPeersResident(void);

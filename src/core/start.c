@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Environment variables that could inject options or code into PETSc and HDF5. */
+/* Environment variables through which options or code could enter PETSc and HDF5 unnoticed. */
 static const char *const closed_variables[] = {
     "PETSC_OPTIONS", "PETSC_OPTIONS_YAML", "HDF5_PLUGIN_PATH", "HDF5_PLUGIN_PRELOAD",
     "HDF5_DRIVER",   "HDF5_EXT_PREFIX",    "HDF5_VDS_PREFIX"};
@@ -28,16 +28,18 @@ static const char *const closed_variables[] = {
 static char fixed_arguments[][24] = {"trshard", "-skip_petscrc", "-no_signal_handler"};
 enum { TRS_N_FIXED = sizeof(fixed_arguments) / sizeof(fixed_arguments[0]), TRS_N_LIBRARY = 4 };
 
-static PetscBool stdout_is_file; /* its disk may be full at the end */
+/* true if standard output is a file, whose disk may be full at the end */
+static PetscBool stdout_is_file;
 
 /*
-  Stack of a thread, and the least stack of the main thread. The deepest calls take some 300 KiB.
+  Stack size of a thread, and smallest allowed stack size of the main thread. The deepest calls use
+  some 300 KiB.
 */
 enum { TRS_STACK_BYTES = 4 << 20, TRS_LEAST_STACK_BYTES = 512 << 10 };
 
 /*
-  Copy the command line's options that PETSc must have at its start. petsc_argv has room for argc +
-  TRS_N_FIXED + 1 words.
+  Copy the options of the command line that PETSc needs when it starts. petsc_argv has space for
+  argc + TRS_N_FIXED + 1 words.
 */
 static int early_arguments(int argc, char **argv, char **petsc_argv)
 {
@@ -54,7 +56,8 @@ static int early_arguments(int argc, char **argv, char **petsc_argv)
       const char *file;
       int length;
 
-      /* An unknown value would end PETSc here. The options' check reports it by name. */
+      /* PETSc would end the process here because of an unknown value; the options' check reports
+         it with the option's name */
       if (has_value && strcasecmp(argv[i], "-log_view") == 0 &&
           !TrsOptionLogView(argv[i + 1], &file, &length))
         continue;
@@ -73,18 +76,18 @@ PetscBool TrsStartOnOneHost(void)
 
   if (here && all) return (PetscBool)(strcmp(here, all) == 0);
   if (getenv("PMIX_RANK") || getenv("PMI_RANK")) return (PetscBool)(hosts && strcmp(hosts, "1") == 0);
-  return PETSC_TRUE; /* no launcher: the process is alone */
+  return PETSC_TRUE; /* no launcher has started this process, so it has no other ranks */
 }
 
 /*
-  Keep Open MPI from opening every fabric's library. Inside a host it uses ob1 and shared memory,
-  but only after opening all libraries, one of which (PSM2) sleeps for a fifth of a second. A choice
-  in the environment or by mpirun's --mca is kept. A choice in mca-params.conf is overridden: only
-  MPI can read it, and the environment has priority.
+  Do not let Open MPI open the libraries of all fabrics. Inside a host it uses ob1 and shared
+  memory. Before that, it would open all libraries, one of which (PSM2) sleeps for a fifth of a
+  second. A choice that is in the environment or in mpirun's --mca stays in effect. A choice in
+  mca-params.conf does not: only MPI can read this file, and the environment has priority.
 
-  Version 5.0 also asks the kernel for the route between ranks. Inside a host this is the loopback,
-  so each rank prints that it finds no reachable pairing of interfaces. With "weighted" it only
-  compares addresses.
+  Open MPI 5.0 also asks the kernel for the route between ranks. Inside a host this is the loopback,
+  so each rank would print that it finds no reachable pairing of interfaces. With "weighted", Open
+  MPI only compares addresses.
 */
 static void spare_fabrics(void)
 {
@@ -98,11 +101,11 @@ static void spare_fabrics(void)
 }
 
 /*
-  If srun starts this process, keep PMIx's data store in the process. With the store in shared
-  memory (ds21 of PMIx 4.2, Slurm 22.05) some ranks leave MPI_Init() while others still wait in its
-  first fence, and a message that arrives in the fence ends the waiting ranks with SIGSEGV. On two
-  busy nodes with two ranks this happened in 18 of 809 starts, and in none of 855 with this store.
-  The cost is a copy of the ranks' addresses in each process.
+  If srun starts this process, keep PMIx's data store in the process instead of shared memory. With
+  the store in shared memory (ds21 of PMIx 4.2, Slurm 22.05), some ranks leave MPI_Init() while
+  others still wait in its first fence. If a message arrives in the fence, the waiting ranks end
+  with SIGSEGV. On two busy nodes with two ranks, this happened in 18 of 809 starts; with the store
+  in the process, in none of 855. The cost is a copy of the ranks' addresses in each process.
 */
 static void keep_pmix_store(void)
 {
@@ -113,11 +116,12 @@ volatile int trs_stop_requested;
 _Thread_local int trs_signals_have_stack;
 
 /*
-  Open /dev/null for each standard stream that is closed. Otherwise the first files that the program
-  opens would get these streams' descriptors, and progress lines would be written into a checkpoint.
+  Open /dev/null for each standard stream that is closed. If not, the first files that the program
+  opens would get the descriptors of these streams, and progress lines would be written into a
+  checkpoint.
 
-  Remember whether an open standard output is a file, or a device that is not a terminal. isatty()
-  fails once the terminal has closed, so the answer is kept.
+  Also find out whether standard output is a file, or a device that is not a terminal. This is
+  stored, because isatty() fails after the terminal has closed.
 */
 static void look_at_streams(void)
 {
@@ -131,8 +135,9 @@ static void look_at_streams(void)
 }
 
 /*
-  Set the stack size of new threads. By default it is the limit of the main thread's stack, and with
-  a small limit (ulimit -s 256) threads end with SIGSEGV. Threads' stacks are ordinary memory.
+  Set the stack size of new threads. Its default is the limit of the main thread's stack, and with a
+  small limit (ulimit -s 256) threads would end with SIGSEGV. The stacks of threads are ordinary
+  memory.
 */
 static void give_threads_stacks(void)
 {
@@ -181,8 +186,8 @@ PetscErrorCode TrsStart(int argc, char **argv)
 
 PetscErrorCode TrsStartLibrary(void)
 {
-  /* A debug build of PETSc would refuse to free memory that a predictor allocated before this
-     start. */
+  /* a debug build of PETSc would refuse to free memory that a predictor allocated before PETSc
+     started */
   char option[] = "-malloc_debug", no[] = "no", left[] = "-options_left";
   char *petsc_argv[TRS_N_FIXED + TRS_N_LIBRARY + 1], **passed = petsc_argv;
   int n = early_arguments(0, NULL, petsc_argv);
@@ -197,9 +202,9 @@ PetscErrorCode TrsStartLibrary(void)
     petsc_argv[n++] = left;
     petsc_argv[n++] = no;
     petsc_argv[n] = NULL;
-    unsetenv("PETSC_OPTIONS"); /* a collection has its own options */
-    /* PETSC_COMM_WORLD is only this rank: other ranks may have started earlier, in a smaller
-       communicator. */
+    unsetenv("PETSC_OPTIONS"); /* a collection's options do not come from the environment */
+    /* PETSC_COMM_WORLD has only this rank, because other ranks may have started earlier, in a
+       smaller communicator */
     ierr = MPI_Comm_dup(MPI_COMM_SELF, &PETSC_COMM_WORLD) == MPI_SUCCESS ? PETSC_SUCCESS : PETSC_ERR_MPI;
     if (ierr == PETSC_SUCCESS) ierr = PetscInitialize(&n, &passed, NULL, NULL);
     if (kept) setenv("PETSC_OPTIONS", kept, 1);
@@ -215,7 +220,7 @@ PetscErrorCode TrsStartCheckStack(void)
   PetscFunctionBegin;
   if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= TRS_STACK_BYTES)
     PetscFunctionReturn(PETSC_SUCCESS);
-  /* The main thread's stack grows up to this limit. */
+  /* the main thread's stack can grow up to this limit */
   limit.rlim_cur = PetscMin(limit.rlim_max, TRS_STACK_BYTES);
   (void)setrlimit(RLIMIT_STACK, &limit);
   PetscCheck(limit.rlim_cur >= TRS_LEAST_STACK_BYTES, PETSC_COMM_SELF, TRS_ERR_MEMORY,
@@ -224,7 +229,7 @@ PetscErrorCode TrsStartCheckStack(void)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Paths of Open MPI's and PMIx's components in this process. */
+/* Paths of the components of Open MPI and PMIx that are loaded in this process. */
 typedef struct {
   int n;
   char *path[256];
@@ -241,9 +246,9 @@ static int list_component(struct dl_phdr_info *info, size_t size, void *context)
 }
 
 /*
-  Keep components in memory. MPI_Finalize() of Open MPI 4.1 unloads them while its thread still runs
-  in them: on a busy machine, programs without mpirun ended with SIGSEGV after their work was done,
-  in 1 of 100 starts.
+  Do not let MPI_Finalize() unload components. Open MPI 4.1 unloads them while its own thread still
+  runs in them: on a busy machine, programs without mpirun ended with SIGSEGV after their work was
+  done, in 1 of 100 starts.
 */
 static void keep_components(void)
 {
@@ -256,7 +261,7 @@ static void keep_components(void)
   }
 }
 
-/* Remove the fixed arguments, which PETSc has read: -options_view shall not show them. */
+/* Remove the fixed arguments that PETSc has read, so that -options_view does not show them. */
 static PetscErrorCode forget_fixed(void)
 {
   PetscFunctionBegin;
@@ -265,8 +270,8 @@ static PetscErrorCode forget_fixed(void)
 }
 
 /*
-  Keep PETSc from its warning of options that it did not read, unless the user asks with
-  -options_left. The options' check has warned of options that had no effect.
+  Keep PETSc from printing a warning about options that it did not read, unless the user gives
+  -options_left. The options' check has already reported options that had no effect.
 */
 static PetscErrorCode settle_left(void)
 {
@@ -294,8 +299,8 @@ PetscErrorCode TrsStop(PetscBool has_failed)
   int lost, rank;
 
   /*
-    A refused run must not replace a log file. A failed allocation may have left NULL among PETSc's
-    names, and any search for an option would crash on it.
+    A run that was refused must not replace a log file. Moreover, a failed allocation may have left
+    NULL among PETSc's names, and a search for any option would crash on it.
   */
   if (has_failed) {
     (void)PetscOptionsClear(NULL);
@@ -306,12 +311,13 @@ PetscErrorCode TrsStop(PetscBool has_failed)
   ierr = PetscFinalize();
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   (void)fflush(stdout);
-  if (ferror(stdout)) ierr = PETSC_SUCCESS; /* PETSc could not show -log_view */
+  if (ferror(stdout)) ierr = PETSC_SUCCESS; /* only -log_view could not be printed */
   lost = stdout_is_file && ferror(stdout);
   MPI_Allreduce(MPI_IN_PLACE, &lost, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   if (lost && !has_failed && rank == 0)
     TrsPrint(stderr, "trshard: error: standard output cannot be written: its disk is full?\n");
-  /* mpirun also ends rank 0 as soon as another rank has ended with a failure. */
+  /* rank 0 must print its message before any rank ends, because mpirun ends it as soon as
+     another rank has failed */
   if (lost) MPI_Barrier(MPI_COMM_WORLD);
   keep_components();
   MPI_Finalize();

@@ -10,7 +10,10 @@
 
 enum { TRS_MAX_ANCESTORS = 4 };
 
-/* Read a process's name and parent from "pid (name) state parent ..."; false if unreadable. */
+/*
+  Read a process's name and parent from "pid (name) state parent ...". Returns false if this is not
+  possible.
+*/
 static PetscBool look_at(int pid, char name[64], int *parent)
 {
   char path[64], line[512] = "";
@@ -26,7 +29,7 @@ static PetscBool look_at(int pid, char name[64], int *parent)
   from = strchr(line, '(');
   to = strrchr(line, ')');
   if (!ok || !from || !to || strlen(to) < 5) return PETSC_FALSE;
-  *parent = (int)strtol(to + 4, NULL, 10); /* after ") S " */
+  *parent = (int)strtol(to + 4, NULL, 10); /* skip ") S " */
   snprintf(name, 64, "%.*s", (int)(to - from - 1), from + 1);
   return PETSC_TRUE;
 }
@@ -38,7 +41,8 @@ static PetscBool is_launcher(const char *name)
                                       "hydra_pmi_proxy", "mpiexec.openmpi"};
 
   for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-    if (strncmp(name, names[i], 15) == 0) return PETSC_TRUE; /* the kernel keeps 15 characters */
+    /* the kernel keeps only 15 characters of a name */
+    if (strncmp(name, names[i], 15) == 0) return PETSC_TRUE;
   }
   return PETSC_FALSE;
 }
@@ -52,7 +56,7 @@ PetscBool TrsStdoutIsTerminal(void)
 
   if (fstat(STDOUT_FILENO, &out) != 0 || S_ISREG(out.st_mode)) return PETSC_FALSE;
   for (int i = 0; i < TRS_MAX_ANCESTORS && pid > 1 && look_at(pid, name, &parent); i++) {
-    /* Choose the topmost launcher, because a shell may be in between. */
+    /* choose the topmost launcher, because a shell may be between a launcher and this process */
     if (is_launcher(name)) launcher = pid;
     pid = parent;
   }

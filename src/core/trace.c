@@ -8,9 +8,10 @@
 #include <string.h>
 
 typedef struct {
-  TrsTraceSpan *span; /* [room], or NULL if the trace is not open */
+  TrsTraceSpan *span; /* [room] spans; NULL if the trace is not open */
   int64_t room;
-  _Atomic int64_t n; /* number recorded since the start; the newest is at (n - 1) % room */
+  /* number of spans recorded since the start; the newest is at index (n - 1) % room */
+  _Atomic int64_t n;
 } TrsTraceRing;
 
 static TrsTraceRing ring[TRS_TRACE_N_ROWS];
@@ -25,7 +26,7 @@ PetscErrorCode TrsTraceOpen(int64_t room, int64_t first, int64_t end, PetscBool 
   for (int r = 0; r < TRS_TRACE_N_ROWS; r++) {
     if (TrsTraceIsDeviceRow(r) && !device_rows) continue;
     PetscCall(PetscMalloc1((size_t)room, &ring[r].span));
-    /* Touch the pages now rather than in a step. */
+    /* touch the pages now instead of in a step */
     memset(ring[r].span, -1, (size_t)room * sizeof(*ring[r].span));
     ring[r].room = room;
     atomic_store(&ring[r].n, 0);
@@ -96,7 +97,7 @@ static int by_place(const void *a, const void *b)
   if (x->row != y->row) return x->row < y->row ? -1 : 1;
   if (x->start_s != y->start_s) return x->start_s < y->start_s ? -1 : 1;
   if (x->end_s != y->end_s) return x->end_s > y->end_s ? -1 : 1;
-  /* A step comes before the stage that fills it. */
+  /* a step is sorted before a stage that takes the whole step */
   return (x->what < y->what) - (x->what > y->what);
 }
 
@@ -108,7 +109,7 @@ PetscErrorCode TrsTraceSpans(int64_t *n, TrsTraceSpan **span, int64_t *n_lost)
   *n = *n_lost = 0;
   for (int r = 0; r < TRS_TRACE_N_ROWS; r++) {
     total[r] = ring[r].span ? atomic_load_explicit(&ring[r].n, memory_order_acquire) : 0;
-    /* The reader's thread may be overwriting the oldest span. */
+    /* the reader's thread may be overwriting the oldest span */
     kept[r] = total[r] == 0 || total[r] < ring[r].room ? total[r] : ring[r].room - 1;
     *n_lost += total[r] - kept[r];
     *n += kept[r];

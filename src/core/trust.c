@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static PetscBool trusts_others; /* -trust_other_users */
+static PetscBool trusts_others; /* the value of -trust_other_users */
 
 void TrsFileTrustOthers(PetscBool trust)
 {
@@ -23,9 +23,9 @@ static PetscBool is_ours(uid_t owner)
 }
 
 /*
-  Find a folder on the path to a file that other users may write to. The search goes upwards and
-  ends at a folder that only this user can write to; NULL if none is found. path: [PATH_MAX]
-  resolved; it is truncated.
+  Find a folder on the path of a file in which other users may create files. The search goes
+  upwards, and ends at a folder in which only this user may. Returns NULL if there is no such
+  folder. path [PATH_MAX] must be resolved; it is truncated.
 */
 static const char *open_folder(char *path)
 {
@@ -34,7 +34,7 @@ static const char *open_folder(char *path)
   char *slash;
 
   while ((slash = strrchr(path, '/')) != NULL) {
-    slash[slash == path] = '\0'; /* keep "/" */
+    slash[slash == path] = '\0'; /* the root folder stays "/" */
     if (stat(path, &status) != 0) return NULL;
     if (status.st_mode & S_IWOTH && (first || geteuid() == 0 || !(status.st_mode & S_ISVTX))) return path;
     if (status.st_uid == geteuid() && !(status.st_mode & (S_IWGRP | S_IWOTH))) return NULL;

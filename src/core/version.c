@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/version.h"
 
-#include "commit.h" /* written by the build: tools/cmake/commit.cmake */
+#include "commit.h" /* the build writes this file: tools/cmake/commit.cmake */
 #include "core/error.h"
 
 #include <stdio.h>
@@ -18,9 +18,9 @@ void TrsVersionLibraries(char *text, size_t n)
   int length, major = 0, minor = 0, subminor = 0;
 
   MPI_Get_library_version(mpi, &length);
-  mpi[strcspn(mpi, ",\n")] = '\0'; /* the rest of Open MPI's text is its build host */
+  mpi[strcspn(mpi, ",\n")] = '\0'; /* the rest of Open MPI's text is the name of its build host */
   for (char *v = strstr(mpi, " Version:\t"); v; v = NULL)
-    memmove(v + 1, v + 10, strlen(v + 10) + 1); /* MPICH */
+    memmove(v + 1, v + 10, strlen(v + 10) + 1); /* for MPICH */
   for (char *v = strstr(mpi, " v"); v; v = NULL) memmove(v + 1, v + 2, strlen(v + 2) + 1);
   (void)PetscGetVersionNumber(&major, &minor, &subminor, NULL);
   snprintf(text, n, "%s, PETSc %d.%d.%d", mpi, major, minor, subminor);

@@ -7,11 +7,13 @@
 #define TRS_NAME    "trshard"
 #define TRS_VERSION "1.0.0"
 
-/* The commit that the program was built from, or "unknown" if it was built outside of git. */
+/*
+  Return the commit from which the program was built, or "unknown" if it was built outside of git.
+*/
 const char *TrsVersionCommit(void);
 
 /*
-  The versions of core's libraries at run time: "Open MPI 4.1.4, PETSc 3.18.5". Not collective.
-  text: [n], always ended by 0.
+  Write the versions of core's libraries at run time, such as "Open MPI 4.1.4, PETSc 3.18.5", to
+  text [n], which always ends with 0. Not collective.
 */
 void TrsVersionLibraries(char *text, size_t n);

@@ -6,15 +6,15 @@
 #include "core/options/option_value.h"
 #include "core/options/options.h"
 
-/* One option name that was given or queried. */
+/* An option name that the user gave or that a module queried. */
 typedef struct trs_option_entry {
   char *name;
-  const TrsOptionSpec *spec;   /* NULL for PETSc's options and unknown options */
-  const TrsGivenOption *given; /* the user's option, or NULL */
-  const TrsGivenOption *model; /* the option of the checkpoint's model, or NULL */
-  char *settled;               /* value of TrsOptionsSettle(), or NULL */
-  PetscBool parsed;            /* true if `value` is filled */
-  PetscBool was_read;          /* read since TrsOptionsForgetReads() */
+  const TrsOptionSpec *spec;   /* NULL for options of PETSc and for unknown options */
+  const TrsGivenOption *given; /* the user's option; NULL if not given */
+  const TrsGivenOption *model; /* the option of the checkpoint's model; NULL if it has none */
+  char *settled;               /* the value that TrsOptionsSettle() stored, or NULL */
+  PetscBool parsed;            /* true if `value` is set */
+  PetscBool was_read;          /* read since the last TrsOptionsForgetReads() */
   TrsOptionValue value;
   struct trs_option_entry *next; /* the next entry in the same bucket */
 } TrsOptionEntry;
@@ -24,33 +24,40 @@ enum { TRS_OPTION_BUCKETS = 1 << 16 };
 typedef struct TrsOptionTrial_ TrsOptionTrial;
 
 struct TrsOptionsImpl {
-  const TrsOptionGroup **groups; /* [n_groups] core's own group first */
+  const TrsOptionGroup **groups; /* [n_groups] the groups; the first is the group of core */
   int n_groups;
-  int rank; /* in the communicator of the options; rank 0 prints warnings */
+  int rank; /* rank in the options' communicator; rank 0 prints warnings */
   TrsGivenOptions given;
   TrsOptionEntry *bucket[TRS_OPTION_BUCKETS];
   PetscBool allow_unused;
-  TrsGivenOptions model; /* options of the checkpoint's model; the user's options override them */
-  char *checkpoint;      /* the file of the model, even if it has no options; NULL without a file */
-  TrsOptionTrial *trial; /* the latest TrsOptionsTry(), or NULL */
+  TrsGivenOptions model; /* options of the checkpoint's model, which the user's options override */
+  /* path of the checkpoint, even if it has no options of a model; NULL if there is no checkpoint */
+  char *checkpoint;
+  TrsOptionTrial *trial; /* the latest trial of TrsOptionsTry(), or NULL */
 };
 
-/* The `origin` of a checkpoint model's options. */
+/* The `origin` of options that come from a checkpoint's model. */
 enum { TRS_OPTION_ORIGIN_MODEL = -1 };
 
-/* The option in effect: the user's, else the checkpoint model's, or NULL for the default. */
+/*
+  Return the option in effect: the user's, or if there is none, the checkpoint model's. NULL if the
+  default is in effect.
+*/
 static inline const TrsGivenOption *TrsOptionCounted(const TrsOptionEntry *entry)
 {
   return entry->given ? entry->given : entry->model;
 }
 
-/* True if the model's value is in effect. The user may have given another, also for all objects. */
+/*
+  True if the model's value is in effect. It is not if the user has given the option, for this
+  object or for all objects.
+*/
 PetscBool TrsOptionModelCounts(TrsOptions options, const TrsOptionEntry *entry);
 
-/* True if this option is one that a checkpoint's model holds. Not collective. */
+/* True if a checkpoint's model stores this option. Not collective. */
 PetscBool TrsOptionIsOfModel(TrsOptions options, const TrsOptionSpec *spec);
 
-/* A text that grows. Free data with PetscFree(). */
+/* A text that grows when text is added. Free data with PetscFree(). */
 typedef struct {
   char *data;
   size_t used, capacity;
@@ -59,51 +66,54 @@ typedef struct {
 PetscErrorCode TrsTextAdd(TrsGrowingText *text, const char *format, ...) PETSC_ATTRIBUTE_FORMAT(2, 3);
 
 /*
-  Add an option as in an option file: its name and, unless it is NULL, its value, each quoted if a
-  bare word would be read differently.
+  Add an option as in an option file: its name, and its value unless that is NULL. Both are quoted
+  if the reader of option files would otherwise not read them back.
 */
 PetscErrorCode TrsTextAddOption(TrsGrowingText *text, const char *name, const char *value);
 
 /*
-  Parse the value of an entry from the given text. Errors: OPTION if it is not valid, DATA if it
-  comes from a checkpoint.
+  Parse the text of an option's value. Errors: OPTION if it is not valid, DATA if it comes from a
+  checkpoint.
 */
 PetscErrorCode TrsOptionParse(const TrsOptionSpec *spec, const TrsGivenOption *given, TrsOptionValue *value);
 
-/* Write an option's name for all objects, or its plain name: "-tables_pooling", "-interaction". */
+/*
+  Write the name with which an option holds for all objects, such as "-tables_pooling". For an
+  option without objects, this is its name, such as "-interaction".
+*/
 void TrsOptionNameForAll(const TrsOptionGroup *group, const TrsOptionSpec *spec, char *name, size_t n);
 
 /*
-  The entry of a name, or NULL if the name was neither given nor queried. Case is ignored. Not
-  collective.
+  Find the entry of a name. Returns NULL if the name was neither given nor queried. Case is ignored.
+  Not collective.
 */
 TrsOptionEntry *TrsOptionsFindEntry(TrsOptions options, const char *name);
 
 /*
-  The entry of a name; a missing entry is created. If spec is NULL, the tables are searched. Not
+  Find the entry of a name, or create it. If spec is NULL, the option is searched in the tables. Not
   collective. Out: entry, owned by options.
 */
 PetscErrorCode TrsOptionsGetEntry(TrsOptions options, const char *name, const TrsOptionSpec *spec,
                                   TrsOptionEntry **entry);
 
 /*
-  The known name closest to a misspelt one; a per-object name keeps its apparent object. For another
-  program's option name, the text has the option that replaces it here, and an explanation. text:
-  [n]. Not collective.
+  Write the known name that is closest to a misspelt name to text [n]. If the name seems to contain
+  an object's name, the object stays. If another program has an option of this name, the text has
+  the option that replaces it here, and an explanation. Not collective.
 */
 void TrsOptionsClosest(TrsOptions options, const char *wanted, char *text, size_t n);
 
-/* The option that replaces a name of another program. Its spelling need not be the closest. */
+/* The option that replaces an option of another program. Its name may be quite different. */
 typedef struct {
   const char *guess, *option;
   const char *more; /* explanation: words, or a sentence after ';'; may be empty */
 } TrsOptionGuess;
 
-/* The replacement of a name, or NULL. Not collective. */
+/* Find the option that replaces another program's option `name`, or NULL. Not collective. */
 const TrsOptionGuess *TrsOptionGuessOf(const char *name);
 
 /*
-  Refuse an unknown option: raise OPTION with the reason, or, with -allow_unused_options, print a
-  warning on rank 0. Not collective.
+  Refuse an unknown option: raise OPTION with the reason. If -allow_unused_options is given, only
+  print a warning on rank 0. Not collective.
 */
 PetscErrorCode TrsOptionsRefuse(TrsOptions options, const TrsGivenOption *given, const char *what);

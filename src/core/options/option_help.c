@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* This file writes -help. */
+/* Text of -help. */
 #include "core/options/impl.h"
 #include "core/version.h"
 
@@ -35,7 +35,10 @@ static void range_words(const char *range, char *text, size_t n)
   }
 }
 
-/* Add a part to the text in brackets after an option's help text. */
+/*
+  Append a part to the text in brackets that follows an option's help text. `before` precedes the
+  first part.
+*/
 static void add_part(char text[TRS_MAX_LINE], const char *before, const char *part)
 {
   const size_t used = strlen(text);
@@ -44,8 +47,8 @@ static void add_part(char text[TRS_MAX_LINE], const char *before, const char *pa
 }
 
 /*
-  Write the option's help text, then in brackets its values and its default. A default that depends
-  on the case, or on another option, is explained by the help text itself.
+  Write the option's help text, followed by its values and its default in brackets. If the default
+  depends on the case or on another option, the help text itself explains it.
 */
 static void option_words(const TrsOptionSpec *spec, char text[TRS_MAX_LINE])
 {
@@ -67,7 +70,7 @@ static void option_words(const TrsOptionSpec *spec, char text[TRS_MAX_LINE])
   snprintf(text, TRS_MAX_LINE, brackets[0] ? "%s [%s]" : "%s", spec->help, brackets);
 }
 
-/* True if the text begins with explained choices: "cat, none: ...". */
+/* True if `text` begins with choices and their explanation: "cat, none: ...". */
 static PetscBool explains_choices(const TrsOptionSpec *spec, const char *text)
 {
   const char *choices = spec->type == TRS_OPTION_BOOL ? "true,false" : spec->choices;
@@ -82,12 +85,13 @@ static PetscBool explains_choices(const TrsOptionSpec *spec, const char *text)
 }
 
 /*
-  Write words from column TRS_HELP_COLUMN on and break lines before TRS_HELP_WIDTH. Each explained
-  choice begins a line, and so do the brackets after the last choice.
+  Append words from column TRS_HELP_COLUMN on, with line breaks before TRS_HELP_WIDTH. A new line
+  also begins at each choice that is explained, and after the last choice at the brackets.
 */
 static PetscErrorCode add_wrapped(TrsGrowingText *text, const TrsOptionSpec *spec, const char *words)
 {
-  /* true where a sentence or a part of it begins */
+  /* whether a choice was already explained; whether the last word ended a sentence or a part of
+     it */
   PetscBool listed = PETSC_FALSE, sentence = PETSC_FALSE;
   int column = TRS_HELP_COLUMN;
 
@@ -136,13 +140,18 @@ static PetscErrorCode add_option_help(TrsGrowingText *text, const TrsOptionGroup
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Fold a character for the search: case is ignored, and all separators of words are equal. */
+/*
+  Convert a character for the search: letters become lower case, and all separators of words become
+  the same character.
+*/
 static int folded(char c)
 {
   return c == '_' || c == '-' ? ' ' : tolower((unsigned char)c);
 }
 
-/* The length of the common beginning of two texts, compared as in the search. */
+/*
+  Return the length of the common beginning of two texts. Characters are compared as in the search.
+*/
 static size_t common(const char *a, const char *b)
 {
   size_t n = 0;
@@ -168,7 +177,7 @@ static PetscBool is_title(const TrsOptionGroup *group, const char *word)
   return (PetscBool)(strlen(group->title) == n && common(group->title, word) == n);
 }
 
-/* True if the option is shown. word NULL: all are shown. */
+/* True if -help shows the option. If `word` is NULL, it shows all options. */
 static PetscBool is_wanted(const TrsOptionGroup *group, const TrsOptionSpec *spec, const char *word)
 {
   char name[256];
@@ -178,7 +187,9 @@ static PetscBool is_wanted(const TrsOptionGroup *group, const TrsOptionSpec *spe
   return (PetscBool)(has(name, word) || has(spec->help, word) || has(spec->choices, word));
 }
 
-/* Write a group's shown options under its title. Returns their number. */
+/*
+  Append a group's title and the options that -help shows. *n becomes the number of these options.
+*/
 static PetscErrorCode add_group(TrsGrowingText *text, const TrsOptionGroup *group, const char *word, int *n)
 {
   PetscFunctionBegin;
@@ -197,7 +208,10 @@ static PetscErrorCode add_group(TrsGrowingText *text, const TrsOptionGroup *grou
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Report that no option matches the word, with the closest option and the groups' titles. */
+/*
+  Raise an error because no option matches the word, and name the closest option and the groups'
+  titles.
+*/
 static PetscErrorCode refuse_word(TrsOptions options, const char *word)
 {
   TrsGrowingText titles = {NULL, 0, 0};

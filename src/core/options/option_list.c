@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* End the entry [entry, end) after its last character that is not a blank. */
+/* End the entry [entry, end) after its last non-blank character. */
 static void cut_blanks(const char *entry, char *end)
 {
   while (end > entry && (end[-1] == ' ' || end[-1] == '\t')) end--;
@@ -11,8 +11,8 @@ static void cut_blanks(const char *entry, char *end)
 }
 
 /*
-  Unquote the entry at the quote s, in place. Returns the text after it, or NULL if the quote is not
-  closed.
+  Unquote, in place, the entry that begins with the quote at s. Returns the text after the entry, or
+  NULL if the quote is not closed.
 */
 static char *unquote(char *s, char **entry)
 {

@@ -6,7 +6,10 @@
 #include <string.h>
 #include <strings.h>
 
-/* Room for an option of one object, whose name may be as long as a checkpoint can hold. */
+/*
+  Sizes of buffers for the name of an option. The name of an object's own option may be as long as a
+  checkpoint can store.
+*/
 enum { TRS_MAX_NAME = 512, TRS_MAX_OWN_NAME = 2048, TRS_MAX_SHOWN = 100 };
 
 /* True if the word is in a list "a,b,c". */
@@ -49,7 +52,7 @@ void TrsOptionNameForAll(const TrsOptionGroup *group, const TrsOptionSpec *spec,
   snprintf(name, n, group->object ? "-%ss_%s" : "%.0s%s", group->object ? group->object : "", spec->name);
 }
 
-/* The entry of an option for one object, or NULL. */
+/* Find the entry of an option for one object, or NULL. */
 static TrsOptionEntry *find_own(TrsOptions options, const char *object, const char *instance,
                                 const TrsOptionSpec *spec)
 {
@@ -121,8 +124,8 @@ static PetscBool same_value(const TrsOptionValue *a, const TrsOptionValue *b)
 }
 
 /*
-  Refuse a user's value of a fixed option if it differs from the model's. Entries without a value
-  pass.
+  Refuse a value that the user gave for a fixed option if it differs from the model's value. If
+  either value is missing, they agree.
 */
 static PetscErrorCode check_agreement(TrsOptions options, const TrsOptionSpec *spec,
                                       const TrsOptionEntry *given, const TrsOptionEntry *model)
@@ -144,7 +147,7 @@ static PetscErrorCode check_agreement(TrsOptions options, const TrsOptionSpec *s
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The first of two entries that has a value from the user or the model; NULL if neither has. */
+/* Return the first of two entries that has a value from the user, or NULL. */
 static const TrsOptionEntry *first_given(const TrsOptionEntry *own, const TrsOptionEntry *all)
 {
   return own && own->given ? own : all && all->given ? all : NULL;
@@ -155,7 +158,10 @@ static const TrsOptionEntry *first_of_model(const TrsOptionEntry *own, const Trs
   return own && own->model ? own : all && all->model ? all : NULL;
 }
 
-/* Check the fixed keys of one of the model's objects. */
+/*
+  Check that the user's values of the fixed keys agree with the model's, for one object of the
+  model.
+*/
 static PetscErrorCode check_object(TrsOptions options, const TrsOptionGroup *group, const char *instance)
 {
   PetscFunctionBegin;
@@ -209,7 +215,7 @@ static PetscErrorCode check_fixed(TrsOptions options)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add an option of the text, with lower priority than the user's options. */
+/* Add an option from a checkpoint's text. The user's options have priority. */
 static PetscErrorCode take_option(TrsOptions options, const TrsGivenOption *option)
 {
   TrsOptionEntry *entry;
@@ -240,12 +246,14 @@ PetscErrorCode TrsOptionsTakeModel(TrsOptions options, const char *path, char *t
   if (!text) PetscFunctionReturn(PETSC_SUCCESS);
   file.source = file.folder = options->checkpoint;
   ierr = TrsOptionTextParse(text, &file, &options->model);
-  if (ierr == TRS_ERR_OPTION) TrsErrorClear(); /* its message would cite lines of an option file */
+  /* the message names a line of an option file, which does not exist here */
+  if (ierr == TRS_ERR_OPTION) TrsErrorClear();
   PetscCheck(ierr != TRS_ERR_OPTION && options->model.n > 0, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s: attribute model is no text of options: it is damaged", path);
   PetscCall(ierr);
   for (int i = 0; i < options->model.n; i++) {
-    /* A user cannot look up a line of an attribute. */
+    /* the source is the checkpoint without a line, because a user cannot look up a line of an
+       attribute */
     PetscCall(PetscFree(options->model.option[i].source));
     PetscCall(PetscStrallocpy(path, &options->model.option[i].source));
   }
@@ -268,7 +276,7 @@ PetscErrorCode TrsOptionsSettle(TrsOptions options, const char *name, const char
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The value of an entry, as text; NULL for the default. */
+/* Return the value of an entry as text, or NULL for the default. */
 static const char *value_of(const TrsOptionEntry *entry)
 {
   const TrsGivenOption *counted = entry ? TrsOptionCounted(entry) : NULL;
@@ -281,14 +289,15 @@ static const char *value_of(const TrsOptionEntry *entry)
 static PetscErrorCode add_line(TrsGrowingText *text, const char *name, const char *value)
 {
   PetscFunctionBegin;
-  /* A name with a line end is left out: it comes from the dataset, where it is found again. */
+  /* leave out a name with a line end: it comes from the dataset, where a later run finds it
+     again */
   if (!value || strpbrk(name, "\r\n") || strpbrk(value, "\r\n")) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(TrsTextAddOption(text, name, value));
   PetscCall(TrsTextAdd(text, "\n"));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add the lines of an option's per-object values. */
+/* Append the values of an option for single objects, one line for each. */
 static PetscErrorCode add_own(TrsOptions options, const TrsOptionSpec *spec, const TrsOptionObjects *objects,
                               TrsGrowingText *text)
 {

@@ -7,8 +7,9 @@
 #include <strings.h>
 
 /*
-  Options of PETSc 3.18's Sys package: first options that PetscInitialize reads, then options read
-  later. A name that ends in '*' stands for all names with this beginning.
+  Options of PETSc 3.18's Sys package. The first list has options that PetscInitialize() reads, the
+  second has options that PETSc reads later. If a name ends with '*', all names with this beginning
+  are meant.
 */
 static const char *const early_names[] = {"-log_view_memory",
                                           "-log_view_gpu_time",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* This module decides which words are options and which options belong to PETSc. */
+/* Decides which words are options, and which options belong to PETSc. */
 #pragma once
 
 #include <petscsys.h>
@@ -8,19 +8,22 @@ typedef enum {
   TRS_OPTION_NOT_PETSC,
   TRS_OPTION_PETSC,        /* allowed anywhere */
   TRS_OPTION_PETSC_EARLY,  /* only on the command line, because PETSc reads it at its start */
-  TRS_OPTION_PETSC_REFUSED /* debuggers and other options without a place in a batch job */
+  TRS_OPTION_PETSC_REFUSED /* debuggers, and other options that make no sense in a batch job */
 } TrsOptionPetscKind;
 
 /*
-  Check whether a word is '-' followed by neither a digit nor a dot. -batch_size is an option, -1
-  and -.5 are values. Not collective.
+  True if a word is '-' followed by neither a digit nor a dot. -batch_size is an option; -1 and -.5
+  are values. Not collective.
 */
 PetscBool TrsIsOptionWord(const char *word);
 
-/* The kind of the option `name` ("-log_view"). Case is ignored. Not collective. */
+/* Return the kind of the option `name` ("-log_view"). Case is ignored. Not collective. */
 TrsOptionPetscKind TrsOptionPetscKindOf(const char *name);
 
-/* The name of accepted PETSc option i, or NULL after the last one. Not collective. */
+/*
+  Return the name of the i-th option of PETSc that is accepted, or NULL after the last. Not
+  collective.
+*/
 const char *TrsOptionPetscName(int i);
 
 /*
@@ -31,5 +34,7 @@ const char *TrsOptionPetscName(int i);
 */
 PetscBool TrsOptionLogView(const char *value, const char **file, int *length);
 
-/* The value of -log_view in PETSc's options, or "". Not collective. */
+/*
+  Write the value of -log_view in PETSc's options to `text`, or "" if there is none. Not collective.
+*/
 PetscErrorCode TrsOptionLogViewText(char *text, size_t size);

@@ -15,7 +15,7 @@
 
 enum { TRS_MAX_FILE_BYTES = 1 << 24, TRS_MAX_PATH = 4096, TRS_MAX_FOLDER = 2 * TRS_MAX_PATH };
 
-/* Consecutive strings, each with its final 0, which rank 0 broadcasts. */
+/* Strings that rank 0 broadcasts. They are stored one after another, each with its final 0. */
 typedef struct {
   char *data;
   size_t used, capacity;
@@ -47,7 +47,8 @@ PetscErrorCode TrsGivenOptionsAdd(TrsGivenOptions *given, const TrsGivenOption *
   copy = &given->option[given->n++];
   *copy = (TrsGivenOption){.origin = option->origin};
   PetscCall(PetscStrallocpy(option->name, &copy->name));
-  PetscCall(PetscStrallocpy(option->value, &copy->value)); /* NULL stays NULL */
+  /* if the value is NULL, the copy is NULL */
+  PetscCall(PetscStrallocpy(option->value, &copy->value));
   PetscCall(PetscStrallocpy(option->source, &copy->source));
   PetscCall(PetscStrallocpy(option->folder, &copy->folder));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -67,7 +68,7 @@ PetscErrorCode TrsGivenOptionsFree(TrsGivenOptions *given)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The folder of path, absolute if the working directory is known. */
+/* Write the folder of `path`, as an absolute path if the working directory is known. */
 static void folder_of(const char *path, char folder[TRS_MAX_FOLDER])
 {
   const char *slash = strrchr(path, '/');
@@ -78,7 +79,7 @@ static void folder_of(const char *path, char folder[TRS_MAX_FOLDER])
     snprintf(folder, TRS_MAX_FOLDER, "%.*s", n, path);
     return;
   }
-  /* getcwd() fails if the working directory was deleted. */
+  /* getcwd() fails if the working directory was deleted */
   if (!getcwd(here, sizeof(here))) snprintf(here, sizeof(here), ".");
   snprintf(folder, TRS_MAX_FOLDER, n ? "%s/%.*s" : "%s", here, n, path);
 }
@@ -118,8 +119,9 @@ static PetscBool is_yaml(const char *path)
 }
 
 /*
-  True if the first word of the command line is an option file, as in "trshard run.opts": the file
-  exists, or its name ends like one. A missing file is then reported by name.
+  True if the first word of the command line is an option file, as in "trshard run.opts". The file
+  must exist, or its name must have the ending of an option file; then a missing file is an error
+  that names it.
 */
 static PetscBool begins_with_file(int argc, char **argv)
 {
@@ -131,15 +133,15 @@ static PetscBool begins_with_file(int argc, char **argv)
                      (dot && strcasecmp(dot, ".opts") == 0));
 }
 
-/* Remove the first of two dashes: --help means -help. */
+/* Turn --help into -help by removing the first dash. */
 static char *one_dash(char *word)
 {
   return word[0] == '-' && word[1] == '-' && word[2] ? word + 1 : word;
 }
 
 /*
-  Collect the texts on rank 0. For the command line these are the number of words, the words and the
-  folder; for each option file they are the path, the folder and the text.
+  Collect the texts on rank 0. The command line gives the number of words, the words and the folder.
+  Each option file gives its path, its folder and its text.
 */
 static PetscErrorCode gather_texts(int argc, char **argv, TrsStringList *texts)
 {
@@ -165,7 +167,10 @@ static PetscErrorCode gather_texts(int argc, char **argv, TrsStringList *texts)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Collect the texts on rank 0. If a file comes first, its option name is put in front. */
+/*
+  Collect the texts on rank 0. If the command line begins with an option file, insert -options_file
+  before it.
+*/
 static PetscErrorCode gather(int argc, char **argv, TrsStringList *texts)
 {
   char name[] = "-options_file", **words;
@@ -200,7 +205,7 @@ static PetscErrorCode broadcast_texts(MPI_Comm comm, TrsStringList *texts)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Return the string at *at and step over it. */
+/* Return the string at *at, and advance *at to the next string. */
 static char *next_string(char **at)
 {
   char *string = *at;
@@ -234,7 +239,7 @@ static PetscErrorCode parse_file(char *text, const TrsGivenOption *file, TrsGive
   int first = given->n;
 
   PetscFunctionBegin;
-  if (strncmp(text, "\xEF\xBB\xBF", 3) == 0) text += 3; /* byte order mark */
+  if (strncmp(text, "\xEF\xBB\xBF", 3) == 0) text += 3; /* skip a byte order mark */
   if (is_yaml(file->source)) {
     PetscCall(TrsOptionYamlParse(text, file, given));
   } else {

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Options come from the command line and the option files.
-  They form one list in which later entries win.
+  Reading options from the command line and from option files. They become one list, in which later
+  entries override earlier ones.
 */
 #pragma once
 
 #include "core/error.h"
 
 typedef struct {
-  char *name;   /* "-batch_size", as the user spelt it */
+  char *name;   /* "-batch_size", spelt as the user spelt it */
   char *value;  /* NULL if the option has no value */
-  char *source; /* "run.opts:12", "command line" */
-  char *folder; /* absolute; base of relative paths in the value */
+  char *source; /* "run.opts:12" or "command line" */
+  char *folder; /* absolute path to which relative paths in the value refer */
   int origin;   /* index of the option file, or the number of files for the command line */
 } TrsGivenOption;
 
 typedef struct {
   int n, capacity;
-  TrsGivenOption *option; /* [n] the files in the order given, then the command line */
+  /* [n] the options of the files in the order given, then of the command line */
+  TrsGivenOption *option;
   int n_files;
 } TrsGivenOptions;
 
@@ -38,8 +39,8 @@ PetscErrorCode TrsGivenOptionsFree(TrsGivenOptions *given);
 PetscErrorCode TrsGivenOptionsAdd(TrsGivenOptions *given, const TrsGivenOption *option);
 
 /*
-  Parse the text of one file and append its options. `file` gives origin and folder, and its source
-  is the file's name. TrsOptionTextParse() modifies the text. Not collective.
+  Parse the text of a file, and append its options. `file` gives their origin and folder; its source
+  is the file's name. The text is modified. Not collective.
 */
 PetscErrorCode TrsOptionTextParse(char *text, const TrsGivenOption *file, TrsGivenOptions *given);
 PetscErrorCode TrsOptionYamlParse(const char *text, const TrsGivenOption *file, TrsGivenOptions *given);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  This file looks up the names of options in the tables, remembers them, splits names that contain
-  an object's name, and finds the closest name for a misspelt one.
+  Look up names of options in the tables. Names that are given or queried get an entry. Names that
+  contain an object's name are split. For a misspelt name, the closest known name is found.
 */
 #include "core/names.h"
 #include "core/options/impl.h"
@@ -18,7 +18,7 @@ enum { TRS_MAX_MESSAGE = 1800, TRS_MAX_NAME = 512, TRS_MAX_SHOWN = 100 };
 
 static unsigned bucket_of(const char *name)
 {
-  unsigned hash = 2166136261u; /* FNV-1a, case ignored */
+  unsigned hash = 2166136261u; /* FNV-1a of the name in lower case */
 
   for (; *name; name++) hash = (hash ^ (unsigned)tolower((unsigned char)*name)) * 16777619u;
   return hash % TRS_OPTION_BUCKETS;
@@ -33,8 +33,8 @@ TrsOptionEntry *TrsOptionsFindEntry(TrsOptions options, const char *name)
 }
 
 /*
-  Find the longest key of a per-object group that `tail` ends in: "user_embedding_dim" gives
-  embedding_dim. If `whole` is set, the key must be all of `tail`. Returns NULL if there is none.
+  Find the longest key of a per-object group with which `tail` ends: "user_embedding_dim" gives
+  embedding_dim. If `whole` is set, the key must be equal to `tail`. Returns NULL if there is none.
 */
 static const TrsOptionSpec *key_in(const TrsOptionGroup *group, const char *tail, PetscBool whole)
 {
@@ -57,8 +57,8 @@ static const TrsOptionSpec *key_in(const TrsOptionGroup *group, const char *tail
 }
 
 /*
-  The part of a name after "-table_" (*all false) or "-tables_" (*all
-  true), or NULL if the name begins differently.
+  Return the part of `name` after "-table_" (and set *all to false) or after "-tables_" (and set
+  *all to true). Returns NULL if the name begins differently.
 */
 static const char *object_tail(const char *object, const char *name, PetscBool *all)
 {
@@ -71,7 +71,10 @@ static const char *object_tail(const char *object, const char *name, PetscBool *
   return *name == '_' ? name + 1 : NULL;
 }
 
-/* The table row of an option name, including per-object names, or NULL if the name is unknown. */
+/*
+  Find the table row for an option name, which may contain an object's name. Returns NULL if the
+  name is unknown.
+*/
 static const TrsOptionSpec *find_spec(TrsOptions options, const char *name)
 {
   for (int g = 0; g < options->n_groups; g++) {
@@ -124,8 +127,8 @@ static void consider(TrsClosestName *best, const char *wanted, const char *name)
 }
 
 /*
-  Check whether [name, name + n) is one of the objects that -<object>s lists. Returns PETSC_TRUE if
-  the option lists none, because then only the dataset lists the objects.
+  Check whether [name, name + n) is one of the objects that -<object>s lists. If the option lists
+  none, returns PETSC_TRUE, because then only the dataset lists the objects.
 */
 static PetscBool may_be_object(TrsOptions options, const char *object, const char *name, int n)
 {
@@ -144,8 +147,8 @@ static PetscBool may_be_object(TrsOptions options, const char *object, const cha
 }
 
 /*
-  Consider the keys that a name such as "-table_user_poling" may mean, at each place where the
-  object's name may end. Only a slightly misspelt key is evidence that the name contains an object:
+  Consider the keys that a name such as "-table_user_poling" may mean. The object's name may end at
+  any '_'. The name contains an object only if the rest is a slightly misspelt key:
   "-table_init_scale" does not show that there is a table "init".
 */
 static void consider_object(TrsOptions options, const TrsOptionGroup *group, const char *wanted,
@@ -226,7 +229,9 @@ PetscErrorCode TrsOptionsObjectName(TrsOptions options, const char *object, cons
   PetscCall(PetscMalloc1(n, &text));
   snprintf(text, n, "-%s_%s_%s", object, instance, key);
   PetscCall(TrsOptionsGetEntry(options, text, spec, &own));
-  if (own->spec != spec) { /* the name was read as a longer key of a table with a shorter name */
+  /* without the tables' names, the name was split differently: into a shorter table name and a
+     longer key */
+  if (own->spec != spec) {
     own->spec = spec;
     if (own->parsed) PetscCall(TrsOptionValueFree(&own->value));
     own->parsed = PETSC_FALSE;
@@ -257,7 +262,7 @@ static int compare_with_name(const void *key, const void *name)
   return order ? order : (other[piece->n] ? -1 : 0);
 }
 
-/* Check whether `tail` is the name of an object, '_' and a key. */
+/* Check whether `tail` consists of the name of an object, '_' and a key. */
 static PetscBool names_object(const TrsOptionGroup *group, const char *tail, int n, const char *const *sorted)
 {
   size_t n_tail = strlen(tail);
@@ -280,7 +285,7 @@ PetscErrorCode TrsOptionsCheckObjects(TrsOptions options, const char *object, in
 
   PetscFunctionBegin;
   PetscCheck(group, PETSC_COMM_SELF, TRS_ERR_INTERNAL, "there are no options for each %s", object);
-  /* not empty, because it is also sorted and searched if n is 0 */
+  /* never empty, because it is sorted and searched even if n is 0 */
   PetscCall(PetscMalloc1(n + 1, &sorted));
   for (int i = 0; i < n; i++) sorted[i] = names[i];
   qsort(sorted, (size_t)n, sizeof(*sorted), compare_names);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Option files in PETSc's form contain "-name value" pairs, any number of them on a line. A name
-  with blanks, such as a table's name, must be in quotes.
+  Option files in PETSc's form: any number of "-name value" pairs on each line. A name with blanks,
+  such as a table's name, must be in quotes.
 */
 #include "core/options/option_petsc.h"
 #include "core/options/option_source.h"
@@ -12,8 +12,8 @@
 enum { TRS_MAX_SOURCE = 4352 };
 
 /*
-  Return the next word of a line, unquoted in place, or NULL at the end of the line or at a comment.
-  Quotes keep blanks together, and a doubled quote stands for the quote itself.
+  Return the next word of a line, unquoted in place. At the end of the line or at a comment, the
+  word is NULL. A quoted word may contain blanks, and a doubled quote in it represents one quote.
 */
 static PetscErrorCode next_word(char **line, const char *source, char **word, PetscBool *is_quoted)
 {
@@ -79,7 +79,7 @@ PetscErrorCode TrsOptionTextParse(char *text, const TrsGivenOption *file, TrsGiv
     char *end = strchr(text, '\n');
 
     if (end) *end++ = '\0';
-    text[strcspn(text, "\r")] = '\0'; /* cuts a CRLF line end */
+    text[strcspn(text, "\r")] = '\0'; /* remove the CR of a CRLF line end */
     snprintf(source, sizeof(source), "%s:%d", file->source, line);
     PetscCall(parse_line(text, &here, given));
     text = end;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Set options temporarily to other values, to find out their effect. */
+/* Trials, which set options temporarily to other values to find out their effect. */
 #include "core/options/impl.h"
 
-/* An entry before the trial, and its value in the trial. */
+/* An option in a trial: its entry before the trial, and its value in the trial. */
 struct TrsOptionTrial_ {
   TrsOptionEntry *entry, before;
-  TrsGivenOption given; /* name NULL: the option counts as not given */
+  TrsGivenOption given; /* if the name is NULL, the option is treated as not given */
   TrsOptionTrial *older;
 };
 

@@ -11,9 +11,13 @@
 #include <string.h>
 #include <strings.h>
 
-__extension__ typedef unsigned __int128 TrsWideUint; /* 1.5TiB is 15 * 2^40 / 10 */
+/* for exact products: 1.5TiB is 15 * 2^40 / 10 */
+__extension__ typedef unsigned __int128 TrsWideUint;
 
-/* A range as text. The bounds are copies and are empty if there is no bound. */
+/*
+  The bounds of a range, as copies of their texts. A bound's text is empty if the range has no such
+  bound.
+*/
 typedef struct {
   char lo[32], hi[32];
   PetscBool lo_open, hi_open;
@@ -40,10 +44,13 @@ static const struct {
                 {"TiB", (int64_t)1 << 40, PETSC_TRUE}};
 enum { TRS_N_SUFFIXES = sizeof(suffixes) / sizeof(suffixes[0]) };
 
-/* Units of bandwidths: bytes/s for binary units, a power of ten of bytes/ms for decimal units. */
+/*
+  Units of bandwidths. For binary units, `binary` has the bytes/s. For decimal units, `decimal` has
+  the power of ten in bytes/ms.
+*/
 static const struct {
   const char *suffix;
-  double binary; /* 0: decimal */
+  double binary; /* 0 for a decimal unit */
   int decimal;
   PetscBool bits;
 } bandwidths[] = {{"B/s", 0, -3, PETSC_FALSE},           {"KB/s", 0, 0, PETSC_FALSE},
@@ -61,7 +68,7 @@ PetscBool TrsOptionIsList(TrsOptionType type)
                      type == TRS_OPTION_INTS || type == TRS_OPTION_BYTES_LIST || type == TRS_OPTION_REALS);
 }
 
-/* The type of a list's entries, or the type itself if it is not a list. */
+/* Return the type of a list's entries. If the type is not a list, return the type itself. */
 static TrsOptionType entry_type(TrsOptionType type)
 {
   switch (type) {
@@ -108,12 +115,12 @@ static TrsValueRange range_of(const TrsOptionSpec *spec)
 
 /*
   Parse a whole number with an optional suffix. A fraction is valid only if the suffix makes the
-  value whole again.
+  value whole.
 */
 static PetscBool parse_int(const char *text, PetscBool is_bytes, int64_t *value)
 {
   const char *s = text;
-  /* 2^40 times this number still fits */
+  /* this number times 2^40 still fits */
   const TrsWideUint most = (TrsWideUint)10000000000000 * 1000000000000;
   TrsWideUint mantissa = 0, scale = 1, factor = 1;
   int n_digits = 0;
@@ -162,9 +169,9 @@ static PetscBool parse_real(const char *text, double *value)
 }
 
 /*
-  Parse a bandwidth as bytes/ms, the unit of a plain number. 2.039TB/s is the double nearest to
-  2039000000, as if the user had written that number; 51GiB/s is 51 * 2^30 / 1000, as TorchRec
-  computes it.
+  Parse a bandwidth to bytes/ms, which is also the unit of a number without suffix. 2.039TB/s
+  becomes the double that is nearest to 2039000000, as if the user had written this number. 51GiB/s
+  becomes 51 * 2^30 / 1000, as TorchRec computes it.
 */
 static PetscBool parse_bandwidth(const char *text, double *value)
 {
@@ -231,7 +238,7 @@ static PetscBool real_in_range(const TrsOptionSpec *spec, double value)
   return PETSC_TRUE;
 }
 
-/* Add "; write 1M" for 1e6 and 1000000.0, which are whole numbers not written as integers. */
+/* Add "; write 1M" for 1e6 and 1000000.0, which are whole numbers but not written as integers. */
 static void int_detail(const TrsOptionSpec *spec, const char *text, char detail[TRS_OPTION_DETAIL])
 {
   static const char *const names[] = {"T", "G", "M", "K"};
@@ -251,9 +258,7 @@ static void int_detail(const TrsOptionSpec *spec, const char *text, char detail[
   snprintf(detail, TRS_OPTION_DETAIL, "; write %" PRId64, whole);
 }
 
-/*
-  Does the text begin as an address does: "s3://", "hdfs://"? A path "./s3://x" does not.
-*/
+/* True if the text begins like an address, "s3://" or "hdfs://". A path "./s3://x" does not. */
 static PetscBool is_address(const char *text)
 {
   size_t n = 0;
@@ -278,7 +283,7 @@ static PetscErrorCode parse_string(const TrsOptionSpec *spec, const char *text, 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Parse entry i of value from its text. */
+/* Parse entry i of a value from the entry's text. */
 static PetscErrorCode parse_entry(const TrsOptionSpec *spec, const char *text, const char *folder,
                                   TrsOptionValue *value, int i, PetscBool *valid,
                                   char detail[TRS_OPTION_DETAIL])
@@ -315,7 +320,7 @@ static PetscErrorCode parse_entry(const TrsOptionSpec *spec, const char *text, c
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Allocate room for n entries of the type. */
+/* Allocate n entries of the type. */
 static PetscErrorCode value_alloc(TrsOptionType type, int n, TrsOptionValue *value)
 {
   PetscFunctionBegin;

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
-  Parse an option's value from text into numbers, and write expected ranges and words for error
-  messages.
-*/
+/* Parsing an option's value, and writing what was expected for error messages. */
 #pragma once
 
 #include "core/options/options.h"
 
 typedef struct {
-  int n;          /* number of entries, 1 unless the type is a list */
-  int64_t *ints;  /* [n] for BOOL, INT, BYTES and lists of INT and BYTES */
+  int n;          /* number of entries; 1 if the type is no list */
+  int64_t *ints;  /* [n] for BOOL, INT, BYTES and lists of INT or BYTES */
   double *reals;  /* [n] */
-  int *indices;   /* [n] indices into choices */
+  int *indices;   /* [n] indices of entries in choices */
   char **strings; /* [n] for STRING, FILE, STRINGS */
 } TrsOptionValue;
 
@@ -39,10 +36,10 @@ PetscErrorCode TrsOptionValueFree(TrsOptionValue *value);
 */
 void TrsOptionExpected(const TrsOptionSpec *spec, char *text, size_t n);
 
-/* The index of text[0..length-1] in choices, "a,b,c", or -1. Case is ignored. */
+/* Return the index of text[0 .. length - 1] in choices, "a,b,c", or -1. Case is ignored. */
 int TrsChoiceOf(const char *choices, const char *text, size_t length);
 
-/* Turn "a,b,c" into "a, b, c". */
+/* Write choices "a,b,c" as "a, b, c". */
 void TrsChoicesSpread(const char *choices, char *text, size_t n);
 
 PetscBool TrsOptionIsList(TrsOptionType type);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* This file writes options as the text of an option file: the configuration of a run. */
+/* The configuration of a run: options as the text of an option file. */
 #include "core/options/impl.h"
 #include "core/options/option_list.h"
 #include "core/version.h"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Option files in YAML join nested keys with '_' and the entries of lists with ','.
+  Option files in YAML. Nested keys are joined with '_' to the name of an option, and the entries of
+  a list with ',' to its value.
 
-  libyaml reads them. PETSc 3.18's own reader fails beyond 512 options, keeps no line numbers and
-  uses the last of two equal keys.
+  libyaml reads the files. PETSc 3.18's own reader is not used: it fails if there are more than 512
+  options, has no line numbers, and accepts two equal keys, of which it uses the last.
 */
 #include "core/options/option_list.h"
 #include "core/options/option_source.h"
@@ -19,30 +20,31 @@ enum {
   TRS_MAX_LIST = 1 << 16,
   TRS_MAX_DEPTH = 32,
   TRS_MAX_KEYS = 1 << 17,
-  TRS_MAX_TEXT_BYTES = 1 << 24, /* bytes of names and values */
+  TRS_MAX_TEXT_BYTES = 1 << 24, /* bytes of all names and values of a file */
   TRS_MAX_DIRECTIVES = 64
 };
 
-/* libyaml compares each anchor and each alias with all anchors. */
+/* libyaml compares each anchor and each alias with all anchors */
 static const int64_t max_comparisons = (int64_t)1 << 26;
 
-/* A file that is being converted to options. */
+/* A YAML file that is being converted to options. */
 typedef struct {
   yaml_document_t *document;
   const TrsGivenOption *file;
   TrsGivenOptions *given;
-  /* Counts so far. Aliases can make a small file huge. */
+  /* Counts of what was read so far. Aliases can make a small file huge, so these counts are
+     limited. */
   int n_keys;
   int64_t n_bytes;
 } TrsYamlFile;
 
-/* Write the place of a node: "run.yaml:3". */
+/* Write the source of a node, such as "run.yaml:3". */
 static void source_of(const TrsYamlFile *yaml, const yaml_node_t *node, char source[TRS_MAX_SOURCE])
 {
   snprintf(source, TRS_MAX_SOURCE, "%s:%zu", yaml->file->source, node->start_mark.line + 1);
 }
 
-/* Count the bytes of a name or a value. */
+/* Add the bytes of a name or a value to the count. */
 static PetscErrorCode add_bytes(TrsYamlFile *yaml, size_t n, const yaml_node_t *node)
 {
   char source[TRS_MAX_SOURCE];
@@ -74,8 +76,8 @@ static PetscErrorCode refuse_entry(const TrsYamlFile *yaml, const yaml_node_t *e
 }
 
 /*
-  Join a list's entries with commas. Aliases may repeat a long list often, so this function does not
-  format any messages in its loop.
+  Join a list's entries with commas. Aliases may repeat a long list many times, so the loop must be
+  fast and formats no messages.
 */
 static PetscErrorCode join_list(TrsYamlFile *yaml, const yaml_node_t *list, char *text)
 {
@@ -96,7 +98,7 @@ static PetscErrorCode join_list(TrsYamlFile *yaml, const yaml_node_t *list, char
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add the option `name` with the value of a scalar or a list. */
+/* Add the option `name`, with a scalar or a list as its value. */
 static PetscErrorCode add_value(TrsYamlFile *yaml, char *name, const yaml_node_t *key,
                                 const yaml_node_t *value)
 {
@@ -111,7 +113,7 @@ static PetscErrorCode add_value(TrsYamlFile *yaml, char *name, const yaml_node_t
     PetscCall(join_list(yaml, value, text));
   } else if (value->data.scalar.length || value->data.scalar.style != YAML_PLAIN_SCALAR_STYLE) {
     PetscCall(add_bytes(yaml, value->data.scalar.length, key));
-    /* "key:" has no value; "key: ''" has an empty value. */
+    /* "key:" has no value; "key: ''" has an empty value */
     PetscCall(PetscStrallocpy(scalar(value), &text));
   }
   option.name = name;
@@ -122,7 +124,7 @@ static PetscErrorCode add_value(TrsYamlFile *yaml, char *name, const yaml_node_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Add all keys of a mapping below `prefix` ("-table_"). */
+/* Add the options of a mapping. Their names begin with `prefix` ("-table_"). */
 static PetscErrorCode add_mapping(TrsYamlFile *yaml, const yaml_node_t *mapping, const char *prefix,
                                   int depth)
 {
@@ -158,7 +160,7 @@ static PetscErrorCode add_mapping(TrsYamlFile *yaml, const yaml_node_t *mapping,
 }
 
 /*
-  Refuse texts that would keep libyaml busy for minutes: endlessly nested brackets, and many
+  Refuse texts with which libyaml would be busy for minutes: very deeply nested brackets, and many
   anchors, aliases or directives.
 */
 static PetscErrorCode check_text(const char *text, const char *file)

@@ -31,7 +31,10 @@ static const TrsOptionSpec core_specs[] = {
      "an error also shows the functions of the program that it passed through"}};
 static const TrsOptionGroup core_group = TRS_OPTION_GROUP("General", core_specs);
 
-/* Write a given option: `-batch_size "5abc" (run.opts:3)` or `-batch_size (command line)`. */
+/*
+  Describe an option that was given: `-batch_size "5abc" (run.opts:3)` or `-batch_size (command
+  line)`.
+*/
 static void describe(const char *name, const char *value, const char *source, char *text, size_t n)
 {
   if (value) {
@@ -62,9 +65,9 @@ PetscErrorCode TrsOptionParse(const TrsOptionSpec *spec, const TrsGivenOption *g
 }
 
 /*
-  Make `given` the effective option of its name. The last option on the command line wins, so that a
-  user can override a script's own options by adding words. Two different values in one file are an
-  error.
+  Let `given` be the option in effect for its name. If the command line has an option twice, the
+  last one is in effect, so that a user can append words to a script's options. If a file has it
+  twice with different values, this is an error.
 */
 static PetscErrorCode register_given(TrsOptions options, const TrsGivenOption *given, TrsOptionEntry **entry)
 {
@@ -88,7 +91,7 @@ static PetscErrorCode register_given(TrsOptions options, const TrsGivenOption *g
 
 /*
   Put an option into PETSc's database, unless PETSc belongs to a program that calls the library. The
-  option is marked as used, because PETSc's own report of unused options does not apply here.
+  option is marked as used, because the options' own check reports options without effect.
 */
 static PetscErrorCode set_in_petsc(const TrsGivenOption *given)
 {
@@ -102,9 +105,9 @@ static PetscErrorCode set_in_petsc(const TrsGivenOption *given)
 }
 
 /*
-  Put the options of single tables and tasks into PETSc's database, too, where -options_view and
-  -log_view take what they show. Its room in PETSc 3.18 is for 512 options with names of fewer than
-  512 bytes. Options beyond that are counted.
+  Put options of single tables and tasks into PETSc's database, too, because -options_view and
+  -log_view show the options from there. PETSc 3.18's database holds at most 512 options, with names
+  of less than 512 bytes. Options that do not fit are only counted.
 */
 static PetscErrorCode show_in_petsc(TrsOptions options)
 {
@@ -193,8 +196,8 @@ static PetscErrorCode check_given(TrsOptions options)
 }
 
 /*
-  Start -log_view and -info if an option file asks for them, because PETSc did not see the file when
-  it started.
+  Start -log_view and -info if an option file has them, because PETSc did not read the file when it
+  started.
 */
 static PetscErrorCode start_petsc_logging(TrsOptions options)
 {
@@ -207,7 +210,7 @@ static PetscErrorCode start_petsc_logging(TrsOptions options)
 }
 
 /*
-  Look for -trust_other_users on the command line, because it must be known before files are read.
+  Look for -trust_other_users on the command line. The option must be known before files are read.
 */
 static PetscBool trusts_on_line(int argc, char **argv)
 {
@@ -294,8 +297,8 @@ PetscErrorCode TrsOptionsTellUnread(TrsOptions options, const char *by)
 }
 
 /*
-  Return the parsed value of a name, which is cached. *value is NULL if there is neither a given
-  value nor a default.
+  Return the parsed value of an option, which is also stored for later calls. *value becomes NULL if
+  there is neither a given value nor a default.
 */
 static PetscErrorCode get_value(TrsOptions options, const char *name, unsigned types,
                                 const TrsOptionValue **value, PetscBool *set)
