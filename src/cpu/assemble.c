@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  A batch of samples on the CPU. The lengths of all samples are placed first, because they determine
-  each bag's position. Ids are then copied in tiles of TRS_SAMPLE_TILE samples, key by key, so that
-  the tile's rows in the file stay in the first-level cache and each feature's bags are written in
-  sequence.
+  Makes a batch of samples on the CPU. First the lengths of all samples are copied, because they
+  determine each bag's position. Then ids are copied in tiles of TRS_SAMPLE_TILE samples, one key
+  after another. So a tile's rows of the file stay in the first-level cache, and each feature's bags
+  are written in sequence.
 
-  Two frequent cases have a fast path: all samples have the same lengths; and each bag of a tile has
+  Two frequent cases have a fast path: all samples have the same lengths, or each bag of a tile has
   one id, so that the copy is a transposition.
 */
 #include "compute/assemble.h"
@@ -17,17 +17,18 @@
 #include <string.h>
 
 /*
-  Sizes of stack buffers: a tile's keys, and ids staged for writes past the caches. Batches with at
-  least TRS_PAST_CACHE_IDS ids are written past the caches, because several are in flight and none
-  is read soon.
+  Sizes of buffers on the stack: number of a tile's keys, and number of ids that are collected
+  before they are written past the caches. Batches with at least TRS_PAST_CACHE_IDS ids are written
+  past the caches, because several batches are in flight and none is read soon.
 */
 enum { TRS_KEYS_AT_ONCE = 64, TRS_STAGED_IDS = 512, TRS_LINE_BYTES = 64, TRS_PAST_CACHE_IDS = 1 << 17 };
 
-/* Samples first .. first + n - 1 of the batch. */
+/* A tile: the samples first .. first + n - 1 of the batch. */
 typedef struct {
   int64_t first;
   int n;
-  int64_t at[TRS_SAMPLE_TILE]; /* index in the part's ids of each sample's next key */
+  /* for each sample, the index of the next key's first id among the part's ids */
+  int64_t at[TRS_SAMPLE_TILE];
 } TrsTile;
 
 static int64_t sample_at(const TrsSamples *samples, int64_t place)
@@ -42,7 +43,7 @@ static int smaller(int64_t a, int64_t b)
 
 /* --- lengths and offsets --- */
 
-/* Whether all samples have the same lengths: each length must equal the length one row before */
+/* True if all samples have the same lengths. Each row of lengths is compared with the next row. */
 static PetscBool lengths_repeat(const TrsSamples *samples)
 {
   const int n = samples->n_keys;
@@ -53,7 +54,8 @@ static PetscBool lengths_repeat(const TrsSamples *samples)
 }
 
 /*
-  Fill lengths and offsets if all samples have the same lengths. The offsets rise in equal steps.
+  Write lengths and offsets if all samples have the same lengths. The offsets of a feature then
+  increase in equal steps.
 */
 static void repeat_lengths(const TrsSamples *samples, int n_features, const TrsSampleFeature *features,
                            TrsJagged *out)
@@ -71,7 +73,7 @@ static void repeat_lengths(const TrsSamples *samples, int n_features, const TrsS
   out->offsets[n_features * B] = begin;
 }
 
-/* Copy a tile's lengths for some keys to these keys' features. */
+/* Copy a tile's lengths of some keys to the features of these keys. */
 static void place_lengths(const TrsSamples *samples, const TrsSampleFeature *features, int first_key,
                           int n_keys, const int32_t *lengths, const TrsTile *tile, TrsJagged *out)
 {
@@ -122,7 +124,7 @@ static void take_lengths(const TrsAssembleKernels *kernels, const TrsSamples *sa
   out->n_values = out->offsets[n_bags];
 }
 
-/* Whether the part has a bag that is longer than its feature allows */
+/* True if a bag of the part is longer than its feature allows. */
 static int has_long_bag(const TrsSamples *samples, int n_features, const TrsSampleFeature *features,
                         const TrsJagged *out)
 {
@@ -138,7 +140,7 @@ static int has_long_bag(const TrsSamples *samples, int n_features, const TrsSamp
 
 /* --- ids and weights --- */
 
-/* Places bags of a tile like the place functions of TrsAssembleKernels. */
+/* A function that copies bags of a tile like the place functions of TrsAssembleKernels. */
 typedef int TrsPlaceIds(const TrsAssembleKernels *kernels, const TrsSamples *samples, int n_bags,
                         const int32_t *lengths, const int64_t *at, const void *from, int64_t rows,
                         int64_t *to);
@@ -166,7 +168,10 @@ static void copy_past_cache(int64_t n, const int64_t *from, int64_t *to)
   for (int64_t i = head + whole; i < n; i++) to[i] = from[i];
 }
 
-/* place_ids() past the caches, through a small buffer that stays in the first-level cache. */
+/*
+  Do the work of place_ids(), but write past the caches, through a small buffer that stays in the
+  first-level cache.
+*/
 static int place_past_cache(const TrsAssembleKernels *kernels, const TrsSamples *samples, int n_bags,
                             const int32_t *lengths, const int64_t *at, const void *from, int64_t rows,
                             int64_t *to)
@@ -179,7 +184,7 @@ static int place_past_cache(const TrsAssembleKernels *kernels, const TrsSamples 
     int64_t n_ids = 0;
 
     for (n = 0; i + n < n_bags && n_ids + lengths[i + n] <= TRS_STAGED_IDS; n++) n_ids += lengths[i + n];
-    if (n == 0) { /* the bag is longer than the buffer */
+    if (n == 0) { /* the next bag is longer than the buffer */
       n_ids = lengths[i];
       n = 1;
       staged = to;
@@ -191,7 +196,7 @@ static int place_past_cache(const TrsAssembleKernels *kernels, const TrsSamples 
   return odd;
 }
 
-/* Place a tile's bags of all keys. */
+/* Copy a tile's bags of all keys. */
 static int place_tile(const TrsAssembleKernels *kernels, const TrsSamples *samples,
                       const TrsSampleFeature *features, TrsTile *tile, TrsJagged *out)
 {
@@ -218,7 +223,10 @@ static int place_tile(const TrsAssembleKernels *kernels, const TrsSamples *sampl
   return odd;
 }
 
-/* place_tile() if each bag has one id of four bytes. Transpose: each row of the result is a key. */
+/*
+  Do the work of place_tile() for a tile in which each bag has one id of four bytes. The ids are
+  transposed: each row of the result has the ids of one key.
+*/
 static int transpose_tile(const TrsAssembleKernels *kernels, const TrsSamples *samples,
                           const TrsSampleFeature *features, const TrsTile *tile, TrsJagged *out)
 {
@@ -241,7 +249,7 @@ static int transpose_tile(const TrsAssembleKernels *kernels, const TrsSamples *s
   return odd;
 }
 
-/* Whether each bag of a tile has one id of four bytes and no weight */
+/* True if each bag of a tile has one id of four bytes and no weight. */
 static PetscBool is_transposition(const TrsSamples *samples, const TrsTile *tile)
 {
   int32_t others = samples->weights || samples->value_bytes != (int)sizeof(int32_t);

@@ -2,7 +2,8 @@
 /*
   Inner loops for making batches, compiled once for each instruction set. The files
   assemble_kernels_<isa>.c include assemble_kernels_template.h and are compiled with different
-  flags. Each call runs on one thread. All instruction sets give the same bits. Internal to cpu/.
+  flags. Each call runs on one thread. All instruction sets have the same results, bit for bit.
+  Internal to cpu/.
 */
 #pragma once
 
@@ -10,21 +11,25 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Samples whose bags are placed together. Their rows in the file stay in the first-level cache. */
+/*
+  Number of samples whose bags are copied together. Their rows in the file stay in the first-level
+  cache.
+*/
 enum { TRS_SAMPLE_TILE = 32 };
 
-/* Index of a key's number for a sample in a tile. */
+/* Return the index, in a tile, of a sample's number for a key. */
 static inline int64_t TrsTilePlace(int key, int sample)
 {
   return (int64_t)key * TRS_SAMPLE_TILE + sample;
 }
 
 typedef struct {
-  /* to[c * TRS_SAMPLE_TILE + r] = row[r][c] for n_rows <= TRS_SAMPLE_TILE rows of n_cols numbers */
+  /* Compute to[c * TRS_SAMPLE_TILE + r] = row[r][c], for n_rows <= TRS_SAMPLE_TILE rows of
+     n_cols numbers. */
   void (*transpose)(int n_rows, int n_cols, const int32_t *const *row, int32_t *to);
   /*
     Copy n_bags <= TRS_SAMPLE_TILE bags to `to`, without gaps. Bag i has lengths[i] ids, beginning
-    at from[at[i]]. Ids that are bad by the feature's `rows` become 0. Returns whether any id was
+    at from[at[i]]. Ids that are bad by the feature's `rows` become 0. Returns true if an id was
     bad.
   */
   int (*place_narrow)(int n_bags, const int32_t *lengths, const int64_t *at, const int32_t *from,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Compiled for AVX2, see CMakeLists.txt. Called only if the processor has it. */
+/* Compiled for AVX2, see CMakeLists.txt. Called only if the processor has AVX2. */
 #include "cpu/assemble_kernels.h"
 
 #if defined(__AVX2__)
   #include "cpu/assemble_scalar.h"
   #include "cpu/assemble_squares_avx2.h"
 
-/* Four ids at a time. The rest is a loop, because masked stores cost more. */
+/* Copy four ids at a time. A loop copies the remaining ids, because masked stores take longer. */
 INLINE Good copy_narrow(int32_t n, const int32_t *from, uint32_t limit, int64_t *to, int most)
 {
   const __m128i limits = _mm_set1_epi32((int)limit), ones = _mm_set1_epi32(1);

@@ -7,7 +7,7 @@
 #if defined(__AVX512F__)
   #include "cpu/assemble_squares_avx2.h"
 
-/* One bit for each lane, in mask registers. */
+/* A mask register with one bit for each lane. */
 typedef __mmask8 Good;
 
 static const Good all_good = 0xff;
@@ -17,13 +17,13 @@ INLINE Good both(Good a, Good b)
   return _kand_mask8(a, b);
 }
 
-/* Mask of the first n < 8 lanes. */
+/* Return a mask of the first n < 8 lanes. */
 INLINE __mmask8 lanes(int64_t n)
 {
   return (__mmask8)((1u << n) - 1);
 }
 
-/* Copy the ids of the lanes in `there`. Other lanes count as good. */
+/* Copy the ids of the lanes in `there`. All other lanes count as good. */
 INLINE Good narrow_8(__mmask8 there, const int32_t *from, uint32_t limit, int64_t *to)
 {
   const __m256i id = _mm256_maskz_loadu_epi32(there, from);

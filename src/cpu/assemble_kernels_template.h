@@ -2,9 +2,10 @@
 /*
   The common part of assemble_kernels_<isa>.c. These files first define transpose_8() and the
   functions that copy a bag: copy_narrow(), copy_wide() and copy_weights(). Their argument `most` is
-  a bound on the bags' lengths, so that short bags are copied without a branch. They return a Good,
-  the lanes that had only good ids; it starts as all_good, and both() combines two copies. This
-  header defines ASSEMBLE_KERNELS. It has no include guard because each file includes it once.
+  the largest possible length of a bag, so that short bags are copied without a branch. They return
+  a Good, which has the lanes in which all ids were good. all_good is its first value, and both()
+  combines the results of two copies. This header defines ASSEMBLE_KERNELS. It has no include guard,
+  because each file includes it once.
 
   An id is good if id + 1, as an unsigned number, is at most a limit: -1 becomes 0, and other
   negative ids become large.
@@ -22,7 +23,7 @@ INLINE uint64_t wide_limit(int64_t rows)
   return rows == 0 ? UINT64_MAX : (uint64_t)rows;
 }
 
-/* Squares of 8 x 8. The last square overlaps the square before it. */
+/* Transpose squares of 8 x 8 numbers. The last square overlaps the square before it. */
 static void transpose(int n_rows, int n_cols, const int32_t *const *row, int32_t *to)
 {
   const int squares = n_cols < 8 ? 0 : n_rows / 8 * 8;

@@ -5,7 +5,7 @@
 */
 #include <immintrin.h>
 
-/* Load eight numbers from rows r and r + 4, as halves for columns col and col + 4. */
+/* Load columns col .. col + 3 of row r as the lower half, and of row r + 4 as the upper half. */
 INLINE __m256i halves(const int32_t *const *row, int r, int col)
 {
   const __m128i low = _mm_loadu_si128((const __m128i *)(const void *)(row[r] + col)),

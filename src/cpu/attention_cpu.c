@@ -2,7 +2,10 @@
 #include "cpu/cpu_kernels.h"
 #include "cpu/dense_kernels.h"
 
-/* Scratch for each row: two floats, and one head's key and value with their gradients. */
+/*
+  Return the number of floats of scratch for each row: two floats, and the key and value of one head
+  with their gradients.
+*/
 static int64_t scratch_of_row(int64_t dim, int64_t heads)
 {
   return 2 + 4 * (dim / heads);
@@ -13,7 +16,7 @@ int64_t TrsAttentionScratch(int64_t rows, int64_t dim, int64_t heads)
   return rows * scratch_of_row(dim, heads);
 }
 
-/* Pointers to the bag's part of each array. */
+/* Return pointers to the bag's part of each array. */
 static TrsAttentionBag bag_of(const TrsAttention *a, int64_t bag)
 {
   const int64_t first = a->offsets[bag] - a->first;

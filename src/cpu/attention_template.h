@@ -4,7 +4,10 @@
   transposed first, so that all inner loops run over the rows of the bag.
 */
 
-/* x[i] = sum over c < d of scale * a[c] * columns[c][i], for i < n. columns [d, stride]. */
+/*
+  Compute x[i] for i < n, the sum over c < d of scale * a[c] * columns[c][i]. columns is [d,
+  stride].
+*/
 static void sum_columns(int64_t n, int64_t d, float scale, const float *restrict a,
                         const float *restrict columns, int64_t stride, float *restrict x)
 {
@@ -22,7 +25,7 @@ static void sum_columns(int64_t n, int64_t d, float scale, const float *restrict
     for (int64_t i = 0; i < n; i++) x[i] += scale * a[c] * columns[c * stride + i];
 }
 
-/* columns[c][i] += a[c] * x[i]. */
+/* Add a[c] * x[i] to columns[c][i]. */
 static void add_to_columns(int64_t n, int64_t d, const float *restrict a, const float *restrict x,
                            float *restrict columns, int64_t stride)
 {
@@ -30,7 +33,7 @@ static void add_to_columns(int64_t n, int64_t d, const float *restrict a, const 
     for (int64_t i = 0; i < n; i++) columns[c * stride + i] += a[c] * x[i];
 }
 
-/* sum [d] = sum of x[i] * rows[i] over the n rows. */
+/* Compute sum [d], the sum of x[i] * rows[i] over the n rows. */
 static void sum_rows(int64_t n, int64_t d, const float *restrict x, const float *restrict rows,
                      int64_t stride, float *restrict sum)
 {
@@ -53,7 +56,7 @@ static void transpose_back(int64_t n, int64_t d, const float *restrict columns, 
     for (int64_t c = 0; c < d; c++) rows[i * stride + c] = columns[c * n + i];
 }
 
-/* The largest of n numbers. It may miss a NaN, which then appears in the sum. */
+/* Return the largest of n numbers. A NaN may be missed here; it then appears in the sum. */
 static float largest(int64_t n, const float *x)
 {
   float lane[LINE], most;
@@ -68,7 +71,7 @@ static float largest(int64_t n, const float *x)
   return most;
 }
 
-/* The sum of n numbers, added in LINE lanes. */
+/* Return the sum of n numbers, added in LINE lanes. */
 static float sum_lanes(int64_t n, const float *x)
 {
   float lane[LINE] = {0.0f}, sum = 0.0f;
@@ -119,7 +122,7 @@ static void attend_head_backward(const TrsAttentionBag *bag, int64_t h)
 
   transpose(n, d, key, stride, keys);
   transpose(n, d, value, stride, values);
-  for (int64_t i = 0; i < 2 * n * d; i++) dkeys[i] = 0.0f; /* dvalues are behind dkeys */
+  for (int64_t i = 0; i < 2 * n * d; i++) dkeys[i] = 0.0f; /* dkeys and, after them, dvalues */
   for (int64_t i = 0; i < n; i++) {
     const int64_t m = bag->causal ? i + 1 : n;
     const float *g = bag->dout + i * bag->dim + h * d, *out = bag->out + i * bag->dim + h * d;

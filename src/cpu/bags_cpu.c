@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Bags shared by samples, on the CPU.
+  Bags that samples share, on the CPU.
 
   Source: TorchRec KeyedJaggedTensor with stride_per_key_per_rank and inverse_indices
 */
@@ -36,9 +36,9 @@ static int same_bags(const TrsJagged *in, int64_t a, int64_t b)
 
 /*
   Find the distinct bags of a feature whose bags begin at `first`. Returns their number. hash
-  [batch] receives the hashes of the distinct bags. table [size], size a power of 2 above batch, is
-  a hash table: an entry is the index of a distinct bag + 1, at the bag's hash or the next free
-  entry.
+  [batch] receives the hashes of the distinct bags. table [size] is a hash table; its size is a
+  power of 2 that is larger than batch. An entry is the index of a distinct bag plus 1. It is at the
+  bag's hash, or at the next entry that is free.
 */
 static int64_t find_distinct(const TrsJagged *in, int64_t first, int64_t batch, int64_t size, int32_t *table,
                              uint64_t *hash, int32_t *sample, int64_t *inverse)
@@ -87,15 +87,15 @@ PetscErrorCode TrsUniqueBagsCpu(TrsStream stream, TrsWorkspace workspace, int n_
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* --- chosen bags --- */
+/* --- lists of bags --- */
 
-/* The bag in a bag block that is entry k of list i. */
+/* Return the bag of a bag block to which entry k of list i refers. */
 static inline int64_t listed(const TrsBagLists *lists, int block, int i, int64_t k)
 {
   return block * lists->batch + (lists->sample ? lists->sample[i * lists->batch + k] : k);
 }
 
-/* Copy the ids of the bag block of out that begins at bag `to`. */
+/* Copy the ids of the bag block of `out` that begins at bag `to`. */
 static void copy_ids(const TrsBagLists *lists, int block, int list, const TrsJagged *in, int64_t to,
                      const TrsJagged *out)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* For RTLD_DEFAULT and pthread_getattr_default_np. */
+/* RTLD_DEFAULT and pthread_getattr_default_np() need _GNU_SOURCE. */
 #define _GNU_SOURCE /* NOLINT(bugprone-reserved-identifier) */
 #include "cpu/blas_library.h"
 
@@ -17,8 +17,8 @@
 
 #if defined(TRS_BLAS_IS_OPENBLAS)
 /*
-  Make OpenBLAS choose its kernels again with OPENBLAS_CORETYPE=core. Every build with DYNAMIC_ARCH
-  exports the two functions.
+  Make OpenBLAS choose its kernels again, with OPENBLAS_CORETYPE=core. Every build with DYNAMIC_ARCH
+  exports the two functions that this needs.
 */
 static void choose_core(const char *core)
 {
@@ -67,14 +67,14 @@ PetscBool TrsBlasSetup(const char *isa, char *text, size_t n)
 }
 
 /*
-  OpenBLAS's BUFFER_SIZE on x86-64. Each thread that multiplies maps one buffer. If that fails, it
-  retries for ever.
+  OpenBLAS's BUFFER_SIZE on x86-64. Each thread that multiplies maps a buffer of this size. If
+  mmap() fails, OpenBLAS retries forever.
 */
 static const int64_t openblas_buffer_bytes = (int64_t)128 << 20;
 
 /*
-  The bytes that OpenBLAS is about to map: at its start a stack and a buffer for each of its own
-  threads, then buffers for our threads.
+  Return the bytes that OpenBLAS will map: when it starts, a stack and a buffer for each of its own
+  threads; later, buffers for our threads.
 */
 static int64_t openblas_bytes(int n_threads)
 {
@@ -89,7 +89,7 @@ static int64_t openblas_bytes(int n_threads)
   return n_its_own * ((int64_t)stack + openblas_buffer_bytes) + n_threads * openblas_buffer_bytes;
 }
 
-/* Fail if a limit on the address space (ulimit -v) forbids mapping `bytes`. */
+/* Check that the limit of the address space (ulimit -v) allows mapping `bytes`. */
 static PetscErrorCode check_space(int64_t bytes)
 {
   struct rlimit limit;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Row buckets on the CPU: sort each feature's ids by the rank that holds the row. The time grows
-  with N + W*F*B: every id is read twice, and every length of the result is written once, in whole
-  cache lines.
+  Row buckets on the CPU: sort each feature's ids by the rank that owns the row. The time grows with
+  N + W*F*B: every id is read twice, and every length of the result is written once, in whole cache
+  lines.
 
   Source: FBGEMM block_bucketize_sparse_features
 */
@@ -13,8 +13,8 @@
 #include <string.h>
 
 /*
-  The first pass is also compiled for wider vectors; integer results are the same. core/random.c
-  explains why sanitizers and clang are excluded.
+  The first pass is also compiled for wider vectors, which does not change integer results.
+  core/random.c explains why sanitizers and clang are excluded.
 */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
@@ -26,19 +26,19 @@
 
 /* The rule that maps one feature's ids to buckets. */
 typedef struct {
-  int64_t n_buckets, rows, end; /* end: first id outside all buckets */
-  const int64_t *bounds;        /* NULL: buckets of equal size */
-  double inverse;               /* just above 1 / rows */
-  /* the bucket of ids below it is (int32_t)(id * inverse); 0: of no ids */
+  int64_t n_buckets, rows, end; /* end is the first id outside of all buckets */
+  const int64_t *bounds;        /* NULL if all buckets have equal size */
+  double inverse;               /* slightly larger than 1 / rows */
+  /* an id below this has the bucket (int32_t)(id * inverse); 0 if this holds for no id */
   uint64_t plain;
-  TrsIdBuckets keys; /* with buckets: ids are keys */
+  TrsIdBuckets keys; /* if it has buckets, ids are keys */
 } TrsBucketRule;
 
 /*
-  The rule for one feature. A division takes 5 times as long as the product id * inverse, which is
-  exact for 0 <= id < 2^31. The reason: inverse is at least 1 / rows, and above 1 / rows by at most
-  one part in 2^50. So the rounded id * inverse is at least a whole id / rows, and exceeds id / rows
-  by less than 1 / rows, the distance to the next whole number.
+  Make the rule for one feature. A division takes 5 times as long as the multiplication id *
+  inverse. The multiplication gives the exact bucket for 0 <= id < 2^31, because inverse exceeds 1 /
+  rows by at most one part in 2^50. So the rounded id * inverse is at least id / rows if that is
+  whole. It exceeds id / rows by less than 1 / rows, which is the distance to the next whole number.
 */
 static TrsBucketRule rule_of(const TrsBucketSpec *spec, int64_t n_buckets)
 {
@@ -53,7 +53,7 @@ static TrsBucketRule rule_of(const TrsBucketSpec *spec, int64_t n_buckets)
   return rule;
 }
 
-/* Find the first bucket whose upper bound lies above id. Bounds may repeat. */
+/* Find the first bucket whose upper bound is greater than id. Several bounds may be equal. */
 static int64_t bucket_in(const TrsBucketRule *rule, int64_t id)
 {
   int64_t low = 0, high = rule->n_buckets - 1;
@@ -100,10 +100,11 @@ ALWAYS_INLINE void find_buckets(const TrsBucketRule *rule, int64_t n, const int6
 }
 
 /*
-  Features are cut into parts of TRS_PART_BAGS bags, and each thread takes whole parts. A part's ids
-  for one bucket are adjacent in the result, so the second pass needs only one cursor for each
-  bucket. Lengths are counted for a strip of bags at a time: rows of lengths are often a multiple of
-  4096 bytes apart, so writing to all of them in turn would evict their cache lines.
+  A feature's bags are divided into parts of TRS_PART_BAGS bags, and a thread processes whole parts.
+  A part's ids for one bucket are adjacent in the result, so the second pass needs only one cursor
+  for each bucket. Lengths are counted for strips of TRS_STRIP_BAGS bags at a time. The reason: rows
+  of lengths are often a multiple of 4096 bytes apart, so writing to all of them in turn would evict
+  their cache lines.
 */
 enum { TRS_STRIP_BAGS = 64, TRS_PART_BAGS = 32 * TRS_STRIP_BAGS };
 
@@ -116,12 +117,16 @@ typedef struct {
   PetscBool stream_lengths; /* write lengths past the caches */
   int64_t *unbucketize;
   int32_t *bucket; /* [N] bucket of each id */
-  /* [parts, n_buckets] number of a bucket's ids, later the position of its next id */
+  /* [parts, n_buckets] number of the part's ids in each bucket; later the position of the next
+     id */
   int64_t *cursor;
-  int32_t *strips; /* [threads, n_buckets, TRS_STRIP_BAGS] */
+  int32_t *strips; /* [threads, n_buckets, TRS_STRIP_BAGS] lengths of a strip */
 } TrsBucketizeJob;
 
-/* Write one bucket's counts for n bags to the result and reset them to zero. Returns their sum. */
+/*
+  Write the lengths that were counted for a bucket and n bags to the result, and reset the counts to
+  zero. Returns their sum.
+*/
 ALWAYS_INLINE int64_t flush_counts(int64_t n, int streaming, int32_t *restrict count,
                                    int32_t *restrict lengths)
 {
@@ -142,7 +147,8 @@ ALWAYS_INLINE int64_t flush_counts(int64_t n, int streaming, int32_t *restrict c
 }
 
 /*
-  First pass: find every id's bucket, the lengths, and the number of the part's ids in each bucket.
+  First pass: find every id's bucket, the lengths in the result, and the number of the part's ids in
+  each bucket.
 */
 WIDE_CLONES static void count_part(const TrsBucketizeJob *job, int64_t part, int32_t *restrict count)
 {
@@ -181,7 +187,7 @@ WIDE_CLONES static void count_part(const TrsBucketizeJob *job, int64_t part, int
   if (job->stream_lengths) TrsPastCacheEnd();
 }
 
-/* Second pass: copy every id to its position. */
+/* Second pass: copy every id to its position in the result. */
 static void place_part(const TrsBucketizeJob *job, int64_t part)
 {
   const int64_t f = part / job->parts_a_feature;
@@ -194,7 +200,8 @@ static void place_part(const TrsBucketizeJob *job, int64_t part)
   const int64_t first = in->offsets[begin], last = in->offsets[end];
   int64_t *restrict cursor = job->cursor + part * job->n_buckets, *restrict values = job->out->values;
 
-  if (!weights && !job->unbucketize) { /* only the order of ids within a bucket matters */
+  /* neither weights nor positions belong to the ids, so bags need not be distinguished */
+  if (!weights && !job->unbucketize) {
     for (int64_t i = first; i < last; i++) {
       const int64_t id = in->values[i];
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The cache of host rows on the CPU, where lines and rows are the same kind of memory. It is the
-  specification for the CUDA kernels, and lets plans with caches run and be tested everywhere.
+  The cache of rows on the CPU, where lines and rows are the same kind of memory. It defines what
+  the CUDA kernels must do, and plans with caches can be run and tested on machines without a GPU.
 
-  A call sorts the batch's ids (8 N bytes twice), finds the distinct ids, then the misses by set.
-  The time grows with N log N. Each miss reads its set's 32 tags once and moves at most two rows.
+  A call sorts the batch's ids in two arrays of 8 N bytes, finds the distinct ids, and sorts the
+  misses by set. The time grows with N log N. Each miss reads the 32 tags of its set once, and moves
+  at most two rows.
 
   Source: compute/cache.h
 */
@@ -17,21 +18,24 @@
 
 /* A distinct id of the batch. */
 typedef struct {
-  int64_t id, begin; /* begin: its first occurrence in the sorted order */
+  int64_t id, begin; /* begin is the index of the id's first occurrence in the sorted order */
   int32_t n;
-  int32_t line; /* line before the call; -1: none */
+  int32_t line; /* the id's line before the call; -1 if it had none */
 } TrsCacheUnique;
 
-/* A distinct id without a line. Misses are sorted by set, then in the order of insertion. */
+/*
+  A distinct id that has no line. Misses are sorted by set, and in a set by the order of insertion.
+*/
 typedef struct {
-  int64_t set, count, id; /* count: for LFU, else 0 */
+  int64_t set, count, id; /* count is 0 unless the cache is LFU */
 } TrsCacheMiss;
 
-/* A call's arrays, in its workspace. n ids belong to the cache's tables. */
+/* Arrays of a call, in its workspace. n is the number of ids that belong to the cache's tables. */
 typedef struct {
   int64_t n, n_unique, n_misses;
   int position_bits;
-  const uint64_t *key; /* [n] sorted: linear id << position_bits | position in the batch's values */
+  /* [n] sorted; a key is linear id << position_bits | position in the batch's values */
+  const uint64_t *key;
   TrsCacheUnique *unique;
   TrsCacheMiss *miss;
 } TrsCacheBatch;
@@ -111,7 +115,7 @@ static PetscErrorCode list_ids(TrsWorkspace w, const TrsCache *cache, const TrsT
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the distinct ids and the misses, and record the hits. */
+/* Find the distinct ids and those without a line, and record the hits. */
 static PetscErrorCode find_hits(TrsWorkspace w, const TrsCache *cache, TrsCacheBatch *batch)
 {
   PetscFunctionBegin;
@@ -146,7 +150,10 @@ static int compare_misses(const void *a, const void *b)
   return (x->id > y->id) - (x->id < y->id);
 }
 
-/* List the replaceable lines of a set and their costs, cheapest first. Returns their number. */
+/*
+  List the replaceable lines of a set and their costs, beginning with the lowest cost. Returns their
+  number.
+*/
 static int list_candidates(const TrsCache *cache, int64_t set, int64_t *line, int64_t *cost)
 {
   int n = 0;
@@ -157,7 +164,8 @@ static int list_candidates(const TrsCache *cache, int64_t set, int64_t *line, in
     int at = n;
 
     if (cache->stamp && (c == cache->time || cache->locks[l] > 0)) continue;
-    for (; at > 0 && cost[at - 1] > c; at--) { /* stable: ties stay in order of way */
+    /* stable: lines with equal costs stay in the order of their ways */
+    for (; at > 0 && cost[at - 1] > c; at--) {
       line[at] = line[at - 1];
       cost[at] = cost[at - 1];
     }
@@ -168,7 +176,7 @@ static int list_candidates(const TrsCache *cache, int64_t set, int64_t *line, in
   return n;
 }
 
-/* Give lines to misses [0, n) of a set, in order, until no line is left. */
+/* Assign lines to the n misses of a set, in order, until no line is left. */
 static void insert_set(const TrsCache *cache, const TrsTbe *tbe, int64_t n, const TrsCacheMiss *miss)
 {
   int64_t line[TRS_CACHE_WAYS], cost[TRS_CACHE_WAYS];
@@ -211,7 +219,7 @@ PetscErrorCode TrsCachePrefetchCpu(TrsStream stream, TrsWorkspace workspace, con
   if (batch.n_misses) insert_misses(cache, tbe, &batch);
   for (int64_t u = 0; u < batch.n_unique; u++) {
     const TrsCacheUnique *unique = &batch.unique[u];
-    /* with LFU, a row that the batch hit may have been replaced */
+    /* with LFU, a hit's row may have been replaced during the call */
     const int32_t line = find_line(cache, unique->id);
 
     for (int64_t i = unique->begin; i < unique->begin + unique->n; i++) locations[batch.key[i] & mask] = line;

@@ -5,14 +5,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { TRS_VALUES_A_PART = 16384 }; /* fewest values that one thread converts */
+enum { TRS_VALUES_A_PART = 16384 }; /* smallest number of values that a thread converts */
 
 const TrsCodecKernels *TrsCodecKernelsGet(void)
 {
   return TRS_KERNELS_OF_ISA(trs_codec_kernels);
 }
 
-/* Number of values encoded together. */
+/* Return the number of values that are encoded together as a row. */
 static int64_t row_values(const TrsCodec *codec)
 {
   const PetscBool in_rows = (PetscBool)(codec->kind == TRS_CODEC_INT8 || codec->kind == TRS_CODEC_FP8);
@@ -34,7 +34,7 @@ int64_t TrsCodecBytesCpu(const TrsCodec *codec, int64_t n)
   return 0;
 }
 
-/* Values in a part: whole rows, and enough of them to be worth a thread. */
+/* Return the number of values in a part: whole rows, and enough of them for a thread. */
 static int64_t values_a_part(int64_t row)
 {
   return (TRS_VALUES_A_PART + row - 1) / row * row;

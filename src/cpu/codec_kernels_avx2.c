@@ -11,7 +11,7 @@
 typedef float Vec __attribute__((vector_size(4 * VECTOR)));
 typedef uint32_t Words __attribute__((vector_size(4 * VECTOR)));
 
-/* If one argument is NaN, minimum() and maximum() return b. */
+/* Return the smaller lane, or b if either argument is NaN. maximum() treats NaN in the same way. */
 static inline Vec minimum(Vec a, Vec b)
 {
   return (Vec)_mm256_min_ps((__m256)a, (__m256)b);
@@ -35,7 +35,7 @@ static inline float least_lane(Vec v)
   return _mm_min_ss(x, _mm_shuffle_ps(x, x, 1))[0];
 }
 
-/* VECTOR bytes as integers, and the lowest byte of each integer. */
+/* Load VECTOR bytes as integers. narrow_bytes() stores the lowest byte of each integer. */
 static inline Words widen_bytes(const uint8_t *p)
 {
   return (Words)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));

@@ -13,7 +13,7 @@
 typedef float Vec __attribute__((vector_size(4 * VECTOR)));
 typedef uint32_t Words __attribute__((vector_size(4 * VECTOR)));
 
-/* If one argument is NaN, minimum() and maximum() return b. */
+/* Return the smaller lane, or b if either argument is NaN. maximum() treats NaN in the same way. */
 static inline Vec minimum(Vec a, Vec b)
 {
   return (Vec)_mm512_min_ps((__m512)a, (__m512)b);
@@ -34,7 +34,7 @@ static inline float least_lane(Vec v)
   return _mm512_reduce_min_ps((__m512)v);
 }
 
-/* VECTOR bytes as integers, and the lowest byte of each integer. */
+/* Load VECTOR bytes as integers. narrow_bytes() stores the lowest byte of each integer. */
 static inline Words widen_bytes(const uint8_t *p)
 {
   return (Words)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));

@@ -43,7 +43,7 @@ static inline float least_lane(Vec v)
   return least;
 }
 
-/* VECTOR bytes as integers, and the lowest byte of each integer. */
+/* Load VECTOR bytes as integers. narrow_bytes() stores the lowest byte of each integer. */
 static inline Words widen_bytes(const uint8_t *p)
 {
   Words w;

@@ -2,11 +2,11 @@
 /*
   The common part of codec_kernels_<isa>.c. These files first define VECTOR, Vec, Words, minimum(),
   maximum(), least_lane(), multiply_add(), widen_bytes(), narrow_bytes(), widen_fp16(),
-  narrow_fp16() and scale_and_bias(). This header defines CODEC_KERNELS. It has no include guard
+  narrow_fp16() and scale_and_bias(). This header defines CODEC_KERNELS. It has no include guard,
   because each file includes it once.
 
-  The files are compiled without contraction, so that all give the same bytes. q * scale + bias is
-  fused explicitly, as in FBGEMM.
+  The compiler must not fuse multiplications and additions, so that all files have the same results.
+  q * scale + bias is fused explicitly, as in FBGEMM.
 */
 #include "compute/half.h"
 #include "cpu/fetch_ahead.h"
@@ -82,7 +82,7 @@ static void widen(int fp16, int64_t n, const uint16_t *from, float *to)
 
 /* --- fp8 --- */
 
-/* A format with 1 sign, e exponent and m mantissa bits. */
+/* A number format with 1 sign bit, e exponent bits and m mantissa bits. */
 typedef struct {
   int mantissa_bits, bias;
   float largest;
@@ -97,8 +97,8 @@ static inline float power_of_two(int exponent)
 }
 
 /*
-  Round to nearest even, saturating. Numbers below the smallest normal number are rounded to its
-  unit.
+  Round to nearest even. Numbers that are too large become the largest number. Numbers below the
+  smallest normal number are rounded to multiples of the smallest denormal number.
 */
 INLINE void encode_fp8(const fp8_format f, Vec x, uint8_t *to)
 {
@@ -113,8 +113,9 @@ INLINE void encode_fp8(const fp8_format f, Vec x, uint8_t *to)
 }
 
 /*
-  Make a float whose exponent is off by the difference of the biases. One product corrects it, also
-  for denormals.
+  Make a float from an fp8 number: its bits are shifted into a float, whose exponent is then wrong
+  by the difference of the formats' biases. A multiplication corrects the exponent, also of denormal
+  numbers.
 */
 INLINE Vec decode_fp8(const fp8_format f, const uint8_t *from)
 {
@@ -155,8 +156,8 @@ INLINE void decode_fp8_values(const fp8_format f, int64_t n, const uint8_t *from
 }
 
 /*
-  Find the smallest and largest of n numbers. Zeros are returned as +0, because the order of -0 and
-  +0 depends on the instruction set.
+  Find the smallest and the largest of n numbers. Zeros are returned as +0, because the order of -0
+  and +0 depends on the instruction set.
 */
 INLINE void range_of(int n, const float *x, float *low, float *high)
 {
@@ -189,7 +190,10 @@ INLINE float largest_magnitude(int n, const float *x)
   return largest;
 }
 
-/* Write n values, zeros up to a multiple of 4 bytes, a float32 scale, 4 bytes of 0. */
+/*
+  Encode n values as a row: the encoded values, zeros up to a multiple of 4 bytes, a float32 scale,
+  and 4 bytes of 0.
+*/
 INLINE void encode_fp8_row(const fp8_format f, int64_t n, const float *from, uint8_t *to)
 {
   const int64_t padded = (n + 3) / 4 * 4;
@@ -211,7 +215,7 @@ INLINE void decode_fp8_row(const fp8_format f, int64_t n, const uint8_t *from, f
 
 /* --- int8, int4, int2 --- */
 
-/* Round 0 <= x < 2^22 to nearest even: at 2^23 + x the unit is 1. */
+/* Round 0 <= x < 2^22 to nearest even, by adding 2^23: floats of this size have a distance of 1. */
 INLINE Words round_words(Vec x)
 {
   return (Words)(x + 0x1p23f) - 0x4b000000u;
@@ -238,7 +242,10 @@ INLINE void quantise_values(int64_t n, const float *from, float bias, float inve
   }
 }
 
-/* Write n bytes, a float32 scale and bias. If all values are equal, the scale is 0. */
+/*
+  Encode n values as a row: n bytes, a float32 scale and a float32 bias. If all values are equal,
+  the scale is 0.
+*/
 INLINE void encode_int8_row(int64_t n, const float *from, uint8_t *to)
 {
   float low, high, parameters[2];
@@ -281,7 +288,7 @@ INLINE uint32_t packed_value(const int bits, const uint8_t *packed, int64_t i)
   #define LANE_NUMBERS 0, 1, 2, 3
 #endif
 
-/* Load packed values [i, i + VECTOR). Each lane shifts the word that holds its value. */
+/* Load the packed values [i, i + VECTOR). Each lane shifts the word in which its value is. */
 INLINE Vec load_packed(const int bits, const uint8_t *packed, int64_t i)
 {
   const Words lane = {LANE_NUMBERS}, in_second = (Words)(lane >= (uint32_t)(32 / bits));
@@ -296,7 +303,9 @@ INLINE Vec load_packed(const int bits, const uint8_t *packed, int64_t i)
                                  Vec);
 }
 
-/* Compute the fp16 scale and bias of a row. The scale is 1 if the computed scale is unusable. */
+/*
+  Compute the fp16 scale and bias of a row. If the computed scale cannot be used, the scale is 1.
+*/
 static void half_parameters(int bits, int dim, const float *from, uint16_t parameters[2])
 {
   const float levels = (float)((1 << bits) - 1);
@@ -395,7 +404,8 @@ static void encode_16(const TrsCodec *codec, int64_t n, const float *from, uint1
 }
 
 /*
-  TorchRec divides the 16-bit tensor, so the quotient is rounded to 16 bits before it is widened.
+  Decode 16-bit values. The quotient by the loss scale is rounded to 16 bits before it is converted
+  to float, because TorchRec divides the 16-bit tensor.
 
   Source: fbgemm_gpu.quantize_comm.QuantizedCommCodec.decode
 */
@@ -437,7 +447,7 @@ static void encode(const TrsCodec *codec, int64_t n, const float *from, uint8_t 
     break;
   case TRS_CODEC_INT8:
     for (int64_t i = 0; i < n; i += row, to += row + 8) {
-      /* The exchanges use rows of 32: with a constant the compiler unrolls all loops. */
+      /* The exchanges use rows of 32 values; with a constant the compiler unrolls all loops. */
       if (row == 32)
         encode_int8_row(32, from + i, to);
       else
@@ -474,16 +484,16 @@ static void decode(const TrsCodec *codec, int64_t n, const uint8_t *from, float 
 typedef struct {
   const TrsTbeTable *table;
   const TrsTbeInput *input;
-  int64_t end_value; /* end of the feature's values */
+  int64_t end_value; /* index after the feature's last value */
 } TrsLookup;
 
 /*
-  Prefetch the row of value i, which begins 0, 16, 32 or 48 bytes into a line. Prefetching the
-  address of a bad id is harmless.
+  Prefetch the row of value i. A row begins 0, 16, 32 or 48 bytes into a cache line. Prefetching the
+  address of a bad id does no harm.
 */
 INLINE void prefetch_row(const TrsLookup *look, const int bytes, int64_t i)
 {
-  const int n_lines = (48 + bytes - 1) / 64 + 1; /* at most */
+  const int n_lines = (48 + bytes - 1) / 64 + 1; /* largest number of lines that a row touches */
   const char *row;
 
   if (i >= look->end_value) return;
@@ -492,15 +502,15 @@ INLINE void prefetch_row(const TrsLookup *look, const int bytes, int64_t i)
     __builtin_prefetch(row + (64 * line < bytes ? 64 * line : bytes - 1));
 }
 
-/* Prefetch a row that is needed after the row of value i. */
+/* Prefetch a row that is needed some values after value i. */
 INLINE void prefetch_ahead(const TrsLookup *look, const int bytes, int64_t i)
 {
   prefetch_row(look, bytes, i + TrsIdsAhead(bytes));
 }
 
 /*
-  Sum a bag's rows in columns [column, column + n * VECTOR), and prefetch row_bytes of each row (0:
-  nothing).
+  Sum columns [column, column + n * VECTOR) of a bag's rows, and prefetch row_bytes bytes of later
+  rows (0: no prefetch).
 */
 INLINE void sum_bag(const TrsLookup *look, const int bits, const int weighted, const int row_bytes,
                     const int64_t column, const int n, int64_t begin, int64_t end, float divisor, float *out)
@@ -536,7 +546,7 @@ INLINE void sum_bag(const TrsLookup *look, const int bits, const int weighted, c
   for (int64_t v = 0; v < n; v++) store_vec(out + column + v * VECTOR, sum[v]);
 }
 
-/* Sum the last columns, which do not fill a vector. */
+/* Sum the last columns, which are fewer than the lanes of a vector. */
 INLINE void sum_bag_rest(const TrsLookup *look, const int bits, int column, int64_t begin, int64_t end,
                          float divisor, float *out)
 {
@@ -559,7 +569,8 @@ INLINE void sum_bag_rest(const TrsLookup *look, const int bits, int column, int6
 }
 
 /*
-  Sum columns in blocks that stay in registers. D is a multiple of 16 known at compile time, or 0.
+  Sum columns in blocks that fit the registers. D is the width if it is a multiple of 16 that is
+  known at compile time, and otherwise 0.
 */
 INLINE void forward_dim(const int D, const int bits, const int weighted, const TrsLookup *look, int64_t first,
                         int64_t first_bag, int64_t end_bag, int mean, float *out, int64_t out_stride)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The CPU's kernels. Internal to cpu/. compute_ops.h has the contract of each kernel, at its type.
+  The CPU's kernels. Internal to cpu/. The contract of each kernel is at its function type in
+  compute_ops.h.
 
-  Streams run inline on a CPU, so the argument `stream` is unused. The number of OpenMP threads does
-  not change the bits of any result: sums over samples run over fixed blocks of samples, which are
-  then added in order. Inside a matrix product the library determines the order (gemm_cpu.c).
+  On a CPU a kernel runs immediately, so the argument `stream` is unused. The number of OpenMP
+  threads does not change the bits of any result. For a sum over samples, fixed blocks of samples
+  are summed, and these sums are added in order. In a matrix product the library determines the
+  order (gemm_cpu.c).
 */
 #pragma once
 
@@ -13,8 +15,8 @@
 #include <string.h>
 
 /*
-  The table of kernels for TrsComputeIsa(): &tables_avx512, &tables_avx2 or &tables_portable, each
-  defined in its instruction set's file.
+  Choose the table of kernels for TrsComputeIsa(): &tables_avx512, &tables_avx2 or &tables_portable.
+  The file of each instruction set defines its table.
 */
 #if defined(__x86_64__)
   #define TRS_KERNELS_OF_ISA(tables) \
@@ -25,14 +27,16 @@
   #define TRS_KERNELS_OF_ISA(tables) (&tables##_portable)
 #endif
 
-/* Scratch memory, grown by kernels as needed. Each call may use all of it. */
+/* Scratch memory, which grows if a kernel needs more. A call may use all of it. */
 struct TrsWorkspaceImpl {
   TrsBuffer keys, positions, scratch, runs;
-  /* One part per thread: counts of buckets, or sums too wide for the stack. */
+  /* A part for each thread: counts of buckets, or sums that are too wide for the stack. */
   TrsBuffer by_thread;
 };
 
-/* Fail unless the type is fp32: the CPU has no kernels for matrices of the operands' type. */
+/*
+  Check that the type is fp32, because the CPU has no kernels for matrices of the operands' type.
+*/
 static inline PetscErrorCode TrsCheckFloats(TrsDType type)
 {
   PetscFunctionBegin;

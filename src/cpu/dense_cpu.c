@@ -5,8 +5,9 @@
 #include <omp.h>
 #include <string.h>
 
-#define COLUMNS_A_PART 16 /* fewest columns that one thread sums over all samples: a cache line */
-#define ROWS_A_PART    64 /* samples to which one thread adds biases at a time */
+/* smallest number of columns that a thread sums over all samples: one cache line */
+#define COLUMNS_A_PART 16
+#define ROWS_A_PART    64 /* number of samples to which a thread adds biases at a time */
 
 const TrsDenseKernels *TrsDenseKernelsGet(void)
 {
@@ -19,8 +20,8 @@ static inline int64_t min_int64(int64_t a, int64_t b)
 }
 
 /*
-  The number of columns for each thread: whole cache lines, so that all threads are busy. It does
-  not affect the sums over samples.
+  Return the number of columns for each thread: whole cache lines, and so few that all threads have
+  work. It does not change the sums over samples.
 */
 static int64_t columns_a_part(int64_t cols)
 {
@@ -59,8 +60,9 @@ PetscErrorCode TrsLinearForwardCpu(TrsStream stream, const TrsLinear *linear)
 }
 
 /*
-  Mask columns [c, c + cols) of dy, if there is a mask, and sum them. The layer below applies the
-  mask of x, because it sums these columns anyway.
+  If there is a mask, apply it to columns [c, c + cols) of dy. Then sum these columns. The mask of x
+  is not applied by this layer: the previous layer applies it here, where it sums the columns
+  anyway.
 */
 static void mask_and_sum(const TrsLinear *l, int64_t c, int64_t cols, TrsMatrix dy, float *sums)
 {
@@ -139,10 +141,7 @@ PetscErrorCode TrsCrossBackwardCpu(TrsStream stream, int64_t batch, int64_t n, i
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/*
-  cross_backward has not added g to dx0, so the layers' gradient g is completed first and dx0 added
-  last.
-*/
+/* cross_backward has not added g to dx0. So g becomes g + q V, and then dx = g + dx0. */
 PetscErrorCode TrsCrossInputCpu(TrsStream stream, int64_t batch, int64_t n, int64_t rank, TrsMatrix q,
                                 TrsMatrix V, TrsMatrix g, const float *dx0, TrsMatrix dx)
 {

@@ -30,7 +30,7 @@ static inline void stream_vec(float *p, TrsVec v)
   _mm256_stream_ps(p, (__m256)v);
 }
 
-/* A bit for each lane that is not <= 0. */
+/* Return a bit for each lane, which is set unless the lane is <= 0. So it is also set for NaN. */
 static inline uint32_t passes_relu(TrsVec v)
 {
   return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps((__m256)v, _mm256_setzero_ps(), _CMP_NLE_UQ));
@@ -54,7 +54,7 @@ static inline TrsVec fold(const TrsVec v[VECTOR])
 {
   __m256 t[4], half[2];
 
-  for (int64_t i = 0; i < 4; i++) { /* lanes 0 and 2 of each half, 1 and 3 */
+  for (int64_t i = 0; i < 4; i++) { /* lanes 0 and 2 of each half, and lanes 1 and 3 */
     const __m256 a = (__m256)v[2 * i], b = (__m256)v[2 * i + 1];
 
     t[i] = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));

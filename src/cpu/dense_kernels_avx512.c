@@ -27,7 +27,7 @@ static inline void stream_vec(float *p, TrsVec v)
   _mm512_stream_ps(p, (__m512)v);
 }
 
-/* A bit for each lane that is not <= 0. */
+/* Return a bit for each lane, which is set unless the lane is <= 0. So it is also set for NaN. */
 static inline uint32_t passes_relu(TrsVec v)
 {
   return _mm512_cmp_ps_mask((__m512)v, _mm512_setzero_ps(), _CMP_NLE_UQ);
@@ -48,7 +48,7 @@ static inline TrsVec fold(const TrsVec v[VECTOR])
 {
   __m512 t[8], quad[4], halves[2];
 
-  for (int64_t i = 0; i < 8; i++) { /* lanes 0 and 2 of each quarter, 1 and 3 */
+  for (int64_t i = 0; i < 8; i++) { /* lanes 0 and 2 of each quarter, and lanes 1 and 3 */
     const __m512 a = (__m512)v[2 * i], b = (__m512)v[2 * i + 1];
 
     t[i] = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));

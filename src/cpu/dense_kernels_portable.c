@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cpu/dense_kernels.h"
 
-#define VECTOR           4 /* floats */
-#define BACKWARD_VECTORS 2 /* vectors in registers for each of 6 gradient rows */
+#define VECTOR           4 /* floats in a vector */
+#define BACKWARD_VECTORS 2 /* number of vectors in registers for each of 6 gradient rows */
 
 typedef float TrsVec __attribute__((vector_size(4 * VECTOR)));
 
@@ -25,7 +25,7 @@ static inline void stream_vec(float *p, TrsVec v)
   for (int l = 0; l < VECTOR; l++) p[l] = v[l];
 }
 
-/* A bit for each lane that is not <= 0. */
+/* Return a bit for each lane, which is set unless the lane is <= 0. So it is also set for NaN. */
 static inline uint32_t passes_relu(TrsVec v)
 {
   uint32_t bits = 0;
@@ -46,7 +46,7 @@ static inline TrsVec mul_add(TrsVec a, TrsVec b, TrsVec sum)
   return sum + a * b;
 }
 
-/* Lane i of the result is the sum over the lanes of v[i]. */
+/* Return a vector whose lane i is the sum of all lanes of v[i]. */
 static inline TrsVec fold(const TrsVec v[VECTOR])
 {
   TrsVec sums;

@@ -2,20 +2,24 @@
 /*
   The common part of dense_kernels_<isa>.c. These files first define VECTOR, TrsVec,
   BACKWARD_VECTORS, load_lanes(), store_lanes(), stream_vec(), fold(), mul_add(), passes_relu() and
-  keep_lanes(). This header defines DENSE_KERNELS. It has no include guard because each file
+  keep_lanes(). This header defines DENSE_KERNELS. It has no include guard, because each file
   includes it once.
 
-  mul_add() is sum + a * b, rounded once if the instruction set can. Compilers that fuse products
-  and sums on their own skip some, so that equal inputs would give different bits.
+  mul_add() is sum + a * b. If the instruction set can, it rounds only once. It is explicit, because
+  compilers fuse some multiplications and additions but not others, so that equal inputs could have
+  different results.
 */
 
 #include "cpu/exponential.h"
 
 #include <math.h>
 
-#define LINE 16 /* floats of a cache line */
+#define LINE 16 /* floats in a cache line */
 
-/* Numbers of vectors whose products are computed together, and of gradient rows. */
+/*
+  Number of vectors in the columns and rows of a tile of products that are computed together, and
+  number of gradient rows that are computed together.
+*/
 enum { TRS_TILE_COLUMNS = 4, TRS_TILE_ROWS = VECTOR / TRS_TILE_COLUMNS, TRS_BACKWARD_ROWS = 6 };
 
 typedef float TrsVecInMemory __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
@@ -30,7 +34,7 @@ static inline void store_vec(float *p, TrsVec v)
   *(TrsVecInMemory *)p = v;
 }
 
-/* A NaN stays a NaN, as with torch: a run must notice it. */
+/* Add biases to y. A NaN stays a NaN, as in torch, so that the run notices it. */
 static void add_bias(int64_t rows, int64_t cols, const float *restrict bias, int relu, float *y,
                      int64_t y_stride)
 {
@@ -123,7 +127,7 @@ static void activate(int64_t n, TrsActivation activation, float *y)
   switch (activation) {
   case TRS_ACTIVATION_NONE: break;
   case TRS_ACTIVATION_RELU:
-    for (int64_t i = 0; i < n; i++) y[i] = y[i] <= 0.0f ? 0.0f : y[i]; /* NaN stays */
+    for (int64_t i = 0; i < n; i++) y[i] = y[i] <= 0.0f ? 0.0f : y[i]; /* a NaN stays a NaN */
     break;
   case TRS_ACTIVATION_SIGMOID:
     for (int64_t i = 0; i < n; i++) y[i] = TrsSigmoid(y[i]);
@@ -180,15 +184,18 @@ static void cross_backward(int64_t rows, int64_t cols, int64_t n, const float *r
 
 /* --- dot interaction --- */
 
-/* The product of x_i and x_j, i < j, is at index triangle_row(n, i) + j. */
+/*
+  Return the offset of row i in the products: the product of x_i and x_j, i < j, is at index
+  triangle_row(n, i) + j.
+*/
 static inline int64_t triangle_row(int n, int64_t i)
 {
   return i * (n - 1) - i * (i - 1) / 2 - i - 1;
 }
 
 /*
-  Add the products of VECTOR elements, or of the first `lanes` elements if lanes > 0, to a tile's
-  sums. rows, columns: the tile's first vectors.
+  Add to a tile's sums the products of VECTOR elements; if lanes > 0, of only the first `lanes`
+  elements. `rows` and `columns` are the tile's first vectors.
 */
 static inline __attribute__((always_inline)) void add_to_tile(int lanes, int64_t D, const float *rows,
                                                               const float *columns, TrsVec *sum)
@@ -211,7 +218,7 @@ static inline __attribute__((always_inline)) void add_to_tile(int lanes, int64_t
   }
 }
 
-/* The products of TRS_TILE_ROWS vectors with TRS_TILE_COLUMNS others, folded together. */
+/* Compute a tile: the dot products of TRS_TILE_ROWS vectors with TRS_TILE_COLUMNS vectors. */
 static inline __attribute__((always_inline)) TrsVec tile_of(int D, const float *rows, const float *columns)
 {
   TrsVec sum[VECTOR];
@@ -224,7 +231,7 @@ static inline __attribute__((always_inline)) TrsVec tile_of(int D, const float *
   return fold(sum);
 }
 
-/* Load n_vectors vectors. If lanes > 0, only the first lanes of the last vector are loaded. */
+/* Load n_vectors vectors. If lanes > 0, load only the first `lanes` lanes of the last vector. */
 static inline __attribute__((always_inline)) void load_row(const int n_vectors, int lanes, const float *from,
                                                            TrsVec *to)
 {
@@ -248,7 +255,7 @@ static void collect(int n, int D, const TrsVectorPlace *places, int64_t sample, 
   }
 }
 
-/* The products if there are fewer vectors than a tile has columns. */
+/* Compute the products if there are fewer vectors than a tile has columns. */
 static void dot_forward_few(int n, int D, const float *x, float *products)
 {
   TrsVec sum[VECTOR] = {{0.0f}};
@@ -267,8 +274,9 @@ static void dot_forward_few(int n, int D, const float *x, float *products)
 }
 
 /*
-  Compute the triangle in tiles. At its edges tiles overlap and give the same bits again; on the
-  diagonal they also compute products that are not used.
+  Compute the triangle of products in tiles. At the edges of the triangle, tiles overlap and compute
+  the same products twice, with the same bits. On the diagonal they also compute products that are
+  not used.
 */
 static inline __attribute__((always_inline)) void dot_forward_of(const int D, int n, const float *x,
                                                                  float *products)
@@ -311,7 +319,7 @@ static void dot_forward(int n, int D, const float *x, float *products)
 static inline __attribute__((always_inline)) void add_scaled(const int n_vectors, float g, const TrsVec *b,
                                                              TrsVec *sum)
 {
-  /* Subtracting zeros puts g in all lanes. */
+  /* subtracting zeros copies g to all lanes */
   for (int v = 0; v < n_vectors; v++) sum[v] = mul_add(g - (TrsVec){0.0f}, b[v], sum[v]);
 }
 
@@ -324,15 +332,15 @@ typedef struct {
   int64_t sample;
 } TrsDotGradient;
 
-/* Address of the gradient of vector v. */
+/* Return the address of the gradient of vector v. */
 static inline float *gradient_row(const TrsDotGradient *g, int64_t v)
 {
   return g->dx ? g->dx + v * g->D : (float *)g->places[v].data + g->sample * g->places[v].stride;
 }
 
 /*
-  The gradient of x_i . x_j, i < j, is upper(i)[j]. upper(i) is the address at which row i of the
-  triangle would begin if the triangle were a full matrix.
+  Return an address for row i: upper(i)[j] is the gradient of x_i . x_j for i < j. Row i would begin
+  at this address if the triangle were a full matrix.
 */
 static inline const float *upper(const TrsDotGradient *g, int64_t i)
 {
@@ -340,8 +348,8 @@ static inline const float *upper(const TrsDotGradient *g, int64_t i)
 }
 
 /*
-  Compute a block of dx that begins at row i0, column c0: n_rows rows of n_vectors full vectors, or
-  of the first `lanes` lanes of one vector if lanes > 0.
+  Compute a block of dx that begins at row i0 and column c0. The block has n_rows rows of n_vectors
+  vectors. If lanes > 0, it has only the first `lanes` lanes of one vector.
 */
 static inline __attribute__((always_inline)) void gradient_block(const int n_rows, const int n_vectors,
                                                                  int lanes, const TrsDotGradient *gradient,
@@ -350,7 +358,8 @@ static inline __attribute__((always_inline)) void gradient_block(const int n_row
   const int n = gradient->n, D = gradient->D, n_lines = gradient->dx ? n_rows * n_vectors * VECTOR / LINE : 0;
   const float *above = upper(gradient, 0) + i0, *xj = gradient->x + c0;
   const float *next = gradient->x + (int64_t)(n + i0) * D +
-                      (int64_t)n_rows * c0; /* this block's share of the next sample, to prefetch */
+                      /* this block's share of the next sample, which is prefetched */
+                      (int64_t)n_rows * c0;
   TrsVec sum[TRS_BACKWARD_ROWS][BACKWARD_VECTORS], b[BACKWARD_VECTORS];
   const float *row[TRS_BACKWARD_ROWS];
   int j = 0;
@@ -396,8 +405,8 @@ static inline __attribute__((always_inline)) void gradient_block(const int n_row
 }
 
 /*
-  Compute all columns of n_rows rows: as many vectors at once as fit in registers, then single
-  vectors, then the rest of a vector.
+  Compute all columns of n_rows rows: first as many vectors at a time as fit the registers, then
+  single vectors, then the rest of a vector.
 */
 static inline __attribute__((always_inline)) void gradient_rows(const int n_rows,
                                                                 const TrsDotGradient *gradient, int i0)
@@ -436,7 +445,7 @@ static void dot_backward(int n, int D, const float *x, const float *copy, const 
 
 /* --- optimizers --- */
 
-/* Clamp to +- limit. A NaN stays a NaN. */
+/* Clamp g to [-limit, limit]. A NaN stays a NaN. */
 static inline float clamped(float g, float limit)
 {
   return g > limit ? limit : g < -limit ? -limit : g;
@@ -483,7 +492,7 @@ static void update(int64_t n, const TrsDenseOptimizerArgs *args, float bias_corr
       weight[i] = kept * weight[i] - adam_lr * state1[i] / (sqrtf(state2[i]) / root + eps);
     }
     break;
-  case TRS_DENSE_LAMB: /* lamb_apply() moves the weights */
+  case TRS_DENSE_LAMB: /* lamb_apply() changes the weights */
     for (int64_t i = 0; i < n; i++) {
       const float g = clamped(grad[i] * scale, limit);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  exp, sigmoid and tanh without tables, branches or calls, so that the compiler can vectorise loops
-  over them. A NaN stays a NaN. Internal to cpu/.
+  The functions exp, sigmoid and tanh without tables, branches or calls, so that the compiler can
+  vectorise loops that use them. A NaN stays a NaN. Internal to cpu/.
 
   Source: the polynomials of expf and tanhf in Cephes (S. Moshier)
 */
@@ -9,14 +9,19 @@
 
 #include "compute/half.h"
 
-/* Error below 2 ulp. Above 88.3 the result is TrsExp(88.3), below -87.3 it is 0. */
+/*
+  Return e^x with an error below 2 ulp. For x above 88.3 the result is TrsExp(88.3), for x below
+  -87.3 it is 0.
+*/
 static inline float TrsExp(float x)
 {
   const float highest = 88.3F, lowest = -87.3F,
-              round = 0x1.8p23F; /* the last bits of the sum are a whole number */
+              /* adding this rounds to a whole number, in the last bits of the sum */
+      round = 0x1.8p23F;
   const float y = x > highest ? highest : x < lowest ? lowest : x;
   const float sum = y * 1.44269504F + round, n = sum - round;
-  const float r = (y - n * 0.693359375F) + n * 2.12194440e-4F; /* y - n log 2, in two steps */
+  /* y - n log 2, where log 2 is the sum of two constants */
+  const float r = (y - n * 0.693359375F) + n * 2.12194440e-4F;
   float p = 1.9875691500e-4F;
 
   p = p * r + 1.3981999507e-3F;
@@ -24,7 +29,8 @@ static inline float TrsExp(float x)
   p = p * r + 4.1665795894e-2F;
   p = p * r + 1.6666665459e-1F;
   p = p * r + 5.0000001201e-1F;
-  p = (p * (r * r) + r + 1.0F) * TrsBitsFloat((TrsFloatBits(sum) + 127U) << 23); /* times 2^n */
+  /* multiplies by 2^n */
+  p = (p * (r * r) + r + 1.0F) * TrsBitsFloat((TrsFloatBits(sum) + 127U) << 23);
   return x < lowest ? 0.0F : p;
 }
 

@@ -1,21 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Prefetch distances of lookups and updates, into the first-level cache. Internal to cpu/.
+  Distances, in bags or ids, at which lookups and updates prefetch into the first-level cache.
+  Internal to cpu/.
 
-  Rows are scattered, so the processor cannot predict their addresses. It cannot predict the lines
-  of a pooled result either, and a store that misses delays all later stores.
+  Rows are scattered in memory, so the processor cannot predict their addresses. It also cannot
+  predict the cache lines of a pooled result, and a store that misses the cache delays all later
+  stores.
 */
 #pragma once
 
 #include <stdint.h>
 
-/* Number of bags ahead for which the result's lines are fetched. */
+/* Number of bags in advance with which the lines of a bag's result are prefetched. */
 enum { TRS_BAGS_AHEAD = 16 };
 
-/* Number of ids ahead for which the second line of each pair of a row's lines is fetched. */
+/*
+  Number of ids in advance with which the second line of each pair of a row's lines is prefetched.
+*/
 enum { TRS_IDS_NEAR = 8 };
 
-/* Number of ids ahead for which rows are fetched. row_bytes: bytes of a row, stored or widened. */
+/*
+  Return the number of ids in advance with which rows are prefetched. row_bytes is the size of a
+  row, as it is stored or as floats.
+*/
 static inline __attribute__((always_inline)) int64_t TrsIdsAhead(int row_bytes)
 {
   const int64_t ids = 8192 / row_bytes;

@@ -21,10 +21,11 @@
 #include <string.h>
 
 /*
-  Products run on oneDNN if the machine has it and our kernels use AVX-512, else on OpenBLAS;
-  TRSHARD_GEMM=openblas in the environment selects OpenBLAS. The table has times for layers of a
-  DLRM, batch 2048, forward and both gradients, on one thread of a Xeon (Emerald Rapids), with
-  oneDNN 2.6.3 and OpenBLAS 0.3.21 SkylakeX measured in turn (regression/bench/bench_dense):
+  Matrix products. If the machine has oneDNN and our kernels use AVX-512, oneDNN computes them;
+  otherwise OpenBLAS does. TRSHARD_GEMM=openblas in the environment selects OpenBLAS. The table has
+  times for layers of a DLRM, batch 2048, forward and both gradients, on one thread of a Xeon
+  (Emerald Rapids), with oneDNN 2.6.3 and OpenBLAS 0.3.21 SkylakeX measured in turn
+  (regression/bench/bench_dense):
 
     layer          oneDNN    OpenBLAS
     415 x 64       2.1       2.8 ms
@@ -33,60 +34,63 @@
     415 x 1024     36.8      39.6 ms
     1024 x 1024    82.9      90.8 ms
 
-  BLIS 0.9 uses Haswell's kernels there and has half the speed. Opening oneDNN costs 2 ms. Its first
-  product takes 33 ms more to generate code.
+  BLIS 0.9 uses kernels for Haswell on this processor, and has half the speed. Opening oneDNN takes
+  2 ms. Its first product takes 33 ms longer, because oneDNN generates code.
 
-  OpenBLAS picks its kernels ("core") once, when it is loaded, and PETSc loads it before main(). Its
-  detection is right on the processors we know, but OPENBLAS_CORETYPE overrides it, and some sites
-  set this variable for all programs (Haswell, for equal numbers everywhere, costs half the speed on
-  AVX-512). So the choice is made again here, by the instruction set of our other kernels;
+  OpenBLAS chooses its kernels ("core") once, when it is loaded, and PETSc loads it before main().
+  It recognises all processors we know, but OPENBLAS_CORETYPE overrides its choice. Some sites set
+  this variable for all programs; Haswell, for equal numbers on all machines, halves the speed on
+  AVX-512. So the choice is made again here, by the instruction set of our other kernels, and
   TRSHARD_ISA limits both.
 
-  Our own threads share a product: the library runs on one thread, and a product is cut by rows or
-  columns of C. The bits do not depend on the cuts, for these reasons:
+  Our own threads share a product: it is divided into parts by rows or columns of C, and the library
+  computes each part on one thread. The bits do not depend on the division, for these reasons:
   - In OpenBLAS the blocks of the sum over k depend only on k. But its Haswell kernels add in
-    another order at the edge of a block of 12 rows, and at the edge of columns for any width of the
-    cut (tried). So parts are multiples of a unit, and columns are cut only on AVX-512. Products
-    with m * n * k <= 1e6 use different kernels. Parts are always larger: they have more than a
-    quarter of BLAS_PART_FLOPS.
-  - oneDNN has kernels for small matrices that block the sum in other ways, and picks one by m and
-    n. All of them add up to 768 terms in sequence. So k is cut into slices with fewer terms; no
-    measurement shows their cost. A few rows or columns are another special case (5 rows of 1000
-    terms), so every part has at least a unit.
-  This was tested with 3000 random shapes, cut into up to 43 parts: oneDNN with fp32, and with bf16
-  on AMX and on AVX512_BF16; OpenBLAS with AVX-512 and Haswell kernels.
+    another order at the edge of a block of 12 rows, and at the last columns of a part of any width
+    (tried). So the rows of a part are a multiple of a unit, and C is divided by columns only on
+    AVX-512. Products with m * n * k <= 1e6 use different kernels. Parts are always larger: they
+    have more than a quarter of BLAS_PART_FLOPS.
+  - oneDNN has kernels for small matrices that divide the sum in other ways, and chooses one by m
+  and n. All of them add up to 768 terms in sequence. So k is divided into slices with fewer terms,
+  which takes no measurable time. A few rows or columns are another special case (5 rows of 1000
+  terms), so every part has at least one unit. This was tested with 3000 random shapes, divided into
+  up to 43 parts: oneDNN with fp32, and with bf16 on AMX and on AVX512_BF16; OpenBLAS with AVX-512
+  and Haswell kernels.
 
   With bf16, operands are rounded and then multiplied with fp32 instructions, unless oneDNN has
-  faster bf16 instructions here: AMX tiles, or AVX512_BF16 on AMD processors. These treat numbers
-  below 2^-126 as zero. Intel's AVX512_BF16 without AMX reaches 80 GFLOP/s, fp32 150;
-  TRSHARD_GEMM=bf16 selects it anyway, for tests.
+  faster bf16 instructions here: AMX tiles, or AVX512_BF16 on AMD processors. These instructions
+  treat numbers below 2^-126 as zero. On Intel processors without AMX, AVX512_BF16 reaches 80
+  GFLOP/s and fp32 150 GFLOP/s; TRSHARD_GEMM=bf16 selects AVX512_BF16 anyway, for tests.
 */
 
-/* Fewest operations of an average part. With oneDNN such a part takes about 20 us. */
+/* Smallest average number of operations of a part. With oneDNN such a part takes about 20 us. */
 #define ONEDNN_PART_FLOPS 3e6
 #define BLAS_PART_FLOPS   8e6
-#define ONEDNN_PART_UNIT  16  /* rows or columns of the smallest part */
+#define ONEDNN_PART_UNIT  16  /* smallest number of rows or columns of a part */
 #define BLAS_PART_UNIT    48  /* a multiple of 12 and 16 */
-#define SLICE             384 /* terms of a sum that oneDNN adds in one call */
+#define SLICE             384 /* number of terms of a sum that oneDNN adds in one call */
 /* oneDNN allocates at most 2.06 MB in products with the sizes above (tried). */
 #define ROOM_BYTES 2359296
 
 static pthread_once_t library_once = PTHREAD_ONCE_INIT;
-static const TrsOneDnn *onednn; /* NULL: use BLAS */
+static const TrsOneDnn *onednn; /* NULL if BLAS is used */
 static char blas_text[96], library_text[192];
-static PetscBool cut_columns;       /* products may be cut by columns */
-static PetscBool fast_bf16;         /* oneDNN's bf16 products are faster than its fp32 products */
-static TrsDensePrecision precision; /* -dense_precision; a setting of the process */
-static TrsBuffer rounded[2];        /* operands of a product, rounded to bf16; main thread only */
+static PetscBool cut_columns; /* true if a product may be divided by columns */
+/* true if oneDNN's bf16 products are faster than its fp32 products */
+static PetscBool fast_bf16;
+static TrsDensePrecision precision; /* the value of -dense_precision, for the whole process */
+/* a product's operands, rounded to bf16; for the main thread only */
+static TrsBuffer rounded[2];
 
 /*
-  A heap block held between this thread's products and freed for the next one, which allocates from
-  it. Without it, a small allocation between two products takes a piece of the memory that the last
-  product freed, so the next product gets new memory: the heap grew by up to 16 MiB.
+  A heap block that a thread holds between its products. It is freed before a product, which then
+  allocates from its memory. Without this block, a small allocation between two products gets a
+  piece of the memory that the last product freed. The next product then gets new memory, and the
+  heap grew by up to 16 MiB.
 */
 static _Thread_local void *room;
 
-/* True if the processor multiplies bf16 faster than fp32. AMX: bits 22 and 24 of EDX. */
+/* True if the processor multiplies bf16 faster than fp32. AMX is in bits 22 and 24 of EDX. */
 static PetscBool has_fast_bf16(void)
 {
   const char *choice = getenv("TRSHARD_GEMM");
@@ -101,12 +105,13 @@ static PetscBool has_fast_bf16(void)
 }
 
 /*
-  oneDNN 2.6 keeps data so far below the stack pointer that a signal handler overwrites it: about
-  one in a thousand signals damaged the heap. So signals are blocked while a thread multiplies,
-  unless all handlers run on their own stack. Signals for the thread's own faults are never blocked.
+  Signals that are blocked while a thread multiplies. oneDNN 2.6 keeps data so far below the stack
+  pointer that a signal handler overwrites it: about one in a thousand signals damaged the heap. So
+  signals are blocked, unless all handlers run on a stack of their own. Signals for the thread's own
+  faults are never blocked.
 */
 static sigset_t kept_off;
-/* a handler without its own stack exists, for example a profiler's */
+/* true if a handler without its own stack exists, for example a profiler's handler */
 static PetscBool others_handle;
 
 static void look_at_handlers(void)
@@ -140,7 +145,7 @@ static void library_setup(void)
 */
 static PetscErrorCode prepare_library(void)
 {
-  static PetscBool is_prepared; /* written by the thread of the first product */
+  static PetscBool is_prepared; /* set by the thread of the first product */
 
   PetscFunctionBegin;
   if (is_prepared) PetscFunctionReturn(PETSC_SUCCESS);
@@ -168,7 +173,7 @@ PetscErrorCode TrsDensePrecisionCpu(TrsDensePrecision wanted)
   PetscFunctionBegin;
   PetscCheck(wanted != TRS_PRECISION_TF32, PETSC_COMM_SELF, TRS_ERR_UNAVAILABLE,
              "-dense_precision: a CPU's products are fp32 or bf16; tf32 needs -device cuda");
-  /* not written without need: multiplying threads may read it now */
+  /* write only if it changes, because threads that multiply may be reading it */
   if (precision != wanted) precision = wanted;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -186,8 +191,8 @@ const char *TrsProductChoicesCpu(void)
 }
 
 /*
-  Compute rows [row, row + rows) and columns [col, col + cols) of C on this thread. Returns oneDNN's
-  status.
+  Compute rows [row, row + rows) and columns [col, col + cols) of C on this thread. Returns the
+  status of oneDNN.
 */
 static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
@@ -207,7 +212,8 @@ static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows,
                 (const float *)p->b.data + b_part, (int)ldb, p->beta, c, (int)ldc);
     return 0;
   }
-  omp_set_num_threads(1); /* for oneDNN, which is called on this thread of the parallel region */
+  /* oneDNN is called on this thread of the parallel region, and must not start threads */
+  omp_set_num_threads(1);
   if (open_to_signals) pthread_sigmask(SIG_BLOCK, &kept_off, &before);
   free(room);
   for (int64_t s = 0; s < n_slices && !status; s++) {
@@ -226,12 +232,15 @@ static int part_of_product(const TrsMatrixProduct *p, int64_t row, int64_t rows,
   return status;
 }
 
-/* C is cut into `down` x `across` parts of whole units; the last parts also get the remainder. */
+/*
+  A division of C into `down` x `across` parts of whole units. The last parts also have the
+  remainder.
+*/
 typedef struct {
   int64_t unit, row_units, col_units, down, across;
 } TrsCut;
 
-/* Choose the cut whose largest part has the fewest units. */
+/* Choose the division whose largest part has the fewest units. */
 static TrsCut cut_product(const TrsMatrixProduct *p)
 {
   const double worth = 2.0 * (double)p->m * (double)p->n * (double)p->k /
@@ -252,7 +261,7 @@ static TrsCut cut_product(const TrsMatrixProduct *p)
   return best;
 }
 
-/* The first of n rows or columns in part i of `parts`. */
+/* Return the first row or column of part i, if n rows or columns are divided into `parts` parts. */
 static int64_t part_begin(int64_t i, int64_t parts, int64_t units, int64_t unit, int64_t n)
 {
   return i == parts ? n : i * units / parts * unit;
@@ -282,8 +291,8 @@ static PetscErrorCode multiply(const TrsMatrixProduct *p)
 }
 
 /*
-  Round the stored matrix [rows, cols] to bf16. The result is stored as bf16 if bf16 products are
-  fast, else as floats.
+  Round the stored matrix [rows, cols] to bf16. If bf16 products are fast, the result is stored as
+  bf16, and otherwise as floats.
 */
 static PetscErrorCode round_operand(int64_t rows, int64_t cols, TrsBuffer *buffer, TrsMatrix *matrix)
 {

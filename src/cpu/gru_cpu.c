@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Steps of a gru on the CPU. Each row is computed by one thread, so the number of threads does not
+  Steps of a GRU on the CPU. Each row is computed by one thread, so the number of threads does not
   change the result.
 
   Source: torch.nn.GRU; src/RULES.md, rule A26a

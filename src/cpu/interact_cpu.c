@@ -5,12 +5,12 @@
 
 #include <string.h>
 
-/* One thread computes a sample. The order of samples does not matter. */
+/* A thread computes whole samples. The order of samples does not change results. */
 
-/* Most floats of a sample's vectors that a thread collects on its stack. */
+/* Largest number of floats of a sample's vectors that a thread collects on its stack. */
 enum { TRS_MOST_PLACED_FLOATS = 1 << 15 };
 
-/* Finish a sample's forward. x [n, D] must be contiguous. */
+/* Compute the products and the rest of a sample's output. x [n, D] must have no gaps. */
 static void finish_products(const TrsDenseKernels *kernels, int n, int D, int copied, int n_zeros,
                             const float *x, float *to)
 {
@@ -114,8 +114,8 @@ PetscErrorCode TrsDotPlacesBackwardCpu(TrsStream stream, int64_t batch, int n, i
 }
 
 /*
-  Sums of x and of its squares, in lanes that the compiler vectorises. The order is the same for any
-  batch.
+  Sum x and its squares, in lanes, so that the compiler vectorises the loop. The order of the sums
+  does not depend on the batch.
 */
 static void fm_sums(int64_t n, const float *x, float *sum, float *squares)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sums in double that add term i to lane i % TRS_LANES, so that the compiler vectorises them and the
-  bits depend only on the terms. Internal to cpu/.
+  Sums in double that add term i to lane i % TRS_LANES. So the compiler can vectorise them, and
+  their bits depend only on the terms. Internal to cpu/.
 */
 #pragma once
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Layers that keep a matrix's width. One thread computes a row, or a range of columns for sums over
-  rows, so the number of threads does not change the bits.
+  Layers whose output is as wide as their input. A thread computes whole rows, or for sums over
+  rows, whole columns. So the number of threads does not change the bits.
 */
 #include "core/philox.h"
 #include "cpu/cpu_kernels.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { TRS_COLUMNS_A_PART = 64 };
-#define TRS_LEAST_LENGTH 1e-12 /* torch.nn.functional.normalize's */
+#define TRS_LEAST_LENGTH 1e-12 /* the eps of torch.nn.functional.normalize */
 
 PetscErrorCode TrsActivateCpu(TrsStream stream, int64_t batch, int64_t n, TrsActivation activation,
                               TrsMatrix y)
@@ -42,7 +42,7 @@ PetscErrorCode TrsActivateBackwardCpu(TrsStream stream, int64_t batch, int64_t n
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Mean and variance of a row. */
+/* Compute the mean and the variance of a row. */
 static void moments(int64_t n, const float *x, double *mean, double *variance)
 {
   double sum[TRS_LANES] = {0}, squares[TRS_LANES] = {0};
@@ -77,7 +77,7 @@ PetscErrorCode TrsLayerNormForwardCpu(TrsStream stream, int64_t batch, int64_t n
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The gradient of the normalised number z in column c; xhat is the standardised x. */
+/* Compute the gradient of the normalised number z in column c; xhat is the standardised x. */
 static inline float z_gradient(const TrsLayerNorm *norm, int64_t c, float x, float xhat, float dy)
 {
   float s;
@@ -87,7 +87,9 @@ static inline float z_gradient(const TrsLayerNorm *norm, int64_t c, float x, flo
   return dy * x * s * (1.0F - s);
 }
 
-/* Sum columns [first, end) of the weight and bias gradients over the rows, in order. */
+/*
+  Compute columns [first, end) of the gradients of weight and bias: sums over the rows, in order.
+*/
 static void sum_columns(int64_t batch, int64_t first, int64_t end, const TrsLayerNorm *norm, const float *x,
                         int64_t x_stride, const float *dy, int64_t dy_stride)
 {
@@ -105,7 +107,7 @@ static void sum_columns(int64_t batch, int64_t first, int64_t end, const TrsLaye
   }
 }
 
-/* Overwrite g with the row's gradient of x. */
+/* Replace g by the gradient of the row x. */
 static void norm_row(int64_t n, const TrsLayerNorm *norm, const float *row, const float *x, float *g)
 {
   double sum[TRS_LANES] = {0}, products[TRS_LANES] = {0};
@@ -169,7 +171,7 @@ PetscErrorCode TrsDropOutCpu(TrsStream stream, int64_t batch, int64_t n, const T
 
 /* --- rows of length 1 --- */
 
-/* 1 / max(length of a row, TRS_LEAST_LENGTH). */
+/* Return 1 / max(length of a row, TRS_LEAST_LENGTH). */
 static double inverse_length(int64_t n, const float *x)
 {
   double squares[TRS_LANES] = {0};
@@ -192,7 +194,7 @@ PetscErrorCode TrsUnitRowsCpu(TrsStream stream, int64_t batch, int64_t n, const 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* If the length was raised to TRS_LEAST_LENGTH, it is a constant without gradient. */
+/* if the length was raised to TRS_LEAST_LENGTH, it is a constant, which has no gradient */
 PetscErrorCode TrsUnitRowsBackwardCpu(TrsStream stream, int64_t batch, int64_t n, const float *x,
                                       int64_t x_stride, float *dy, int64_t dy_stride)
 {

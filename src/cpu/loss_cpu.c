@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Losses on the CPU, single-threaded: a few operations per sample are not worth threads. */
+/*
+  Losses on the CPU, on one thread, because a few operations per sample are not worth more threads.
+*/
 #include "cpu/cpu_kernels.h"
 
 #define TRS_LOSS_SAMPLE static inline
@@ -52,7 +54,7 @@ PetscErrorCode TrsHuberCpu(TrsStream stream, const TrsLossArgs *args)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* The softmax loss of a sample; p and dz may be NULL. */
+/* Compute the softmax loss of a sample; p and dz may be NULL. */
 static double softmax_sample(int classes, const float *z, double y, float scale, float *dz, float *p)
 {
   const PetscBool has_label = (PetscBool)(y >= 0.0 && y < (double)classes);

@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Copies and sums of pooled rows: memory-bound loops that the compiler vectorises. */
+/*
+  Copies and sums of pooled rows. These loops are limited by memory bandwidth, and the compiler
+  vectorises them.
+*/
 #include "cpu/cpu_kernels.h"
 #include "cpu/past_cache.h"
 
 #include <string.h>
 
-/* Below this many floats a parallel region costs more than it saves. */
+/* For fewer floats than this, a parallel region costs more time than it saves. */
 enum { TRS_PARALLEL_FLOATS = 1 << 15, TRS_SUM_STRIP = 1 << 10 };
 
-/* Prefetch distance for short rows that a copy reads and that are not adjacent. */
+/* Distance at which a copy prefetches short rows that are not adjacent. */
 enum { TRS_FETCH_FLOATS = 512 };
 
 /*
-  Rows copied from one run of columns before the next run: the lines of adjacent runs are on the
-  same pages.
+  Number of rows that are copied for one group of columns before the next group: the lines of
+  adjacent groups are on the same pages.
 */
 enum { TRS_COPY_ROWS = 16 };
 
-/* Copy rows [begin, end) of a run. */
+/* Copy rows [begin, end) of a group of columns. */
 static void copy_strip(const TrsColumnCopy *run, int64_t begin, int64_t end, int past_cache)
 {
   const int64_t cols = run->cols, from_stride = run->from.stride, to_stride = run->to.stride;
@@ -25,7 +28,7 @@ static void copy_strip(const TrsColumnCopy *run, int64_t begin, int64_t end, int
   float *to = (float *)run->to.data;
   const int64_t next = (cols < TRS_FETCH_FLOATS ? TRS_FETCH_FLOATS / PetscMax(cols, 1) : 1) * from_stride;
 
-  if (cols == 0) return; /* the pointers may be NULL, which memcpy forbids */
+  if (cols == 0) return; /* the pointers may be NULL, which memcpy() forbids */
   if (!past_cache && from_stride == cols && to_stride == cols) {
     memcpy(to + begin * cols, from + begin * cols, (size_t)((end - begin) * cols) * sizeof(float));
     return;
@@ -81,8 +84,8 @@ PetscErrorCode TrsCopyRowsCpu(TrsStream stream, TrsWorkspace workspace, int n, c
 }
 
 /*
-  Sum columns [begin, end) of one row over the parts, in order. The sum is built in separate memory,
-  because `to` may be one of the parts.
+  Sum columns [begin, end) of one row over the parts, in order. The sum is computed in memory of its
+  own, because `to` may be one of the parts.
 */
 static void sum_strip(int n_parts, const float *const *from, int64_t offset, int64_t begin, int64_t end,
                       float *to)
@@ -103,7 +106,7 @@ PetscErrorCode TrsSumMatricesCpu(TrsStream stream, int n_parts, const float *con
 {
   PetscFunctionBegin;
   (void)stream;
-  /* the matrix is one long row, cut into strips that stay in cache */
+  /* the matrix is processed as one long row, in strips that stay in the cache */
   if (from_stride == cols && to_stride == cols) {
     cols *= rows;
     rows = cols > 0;

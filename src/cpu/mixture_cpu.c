@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-/* One thread computes a sample. The order of samples does not matter. */
+/* A thread computes whole samples. The order of samples does not change results. */
 
-/* The gate's j-th expert. */
+/* Return the expert to which weight j of the gate belongs. */
 static int expert_of(const TrsMixture *m, int j)
 {
   const int n = m->end[0] - m->begin[0];
@@ -56,7 +56,7 @@ PetscErrorCode TrsMixBackwardCpu(TrsStream stream, const TrsMixture *mixture, co
   for (int64_t b = 0; b < m->batch; b++) {
     float *gate = m->gate + b * m->n;
     const float *from = (const float *)dy + b * m->width;
-    float mean = 0.0F; /* weighted mean of the experts' products with dy */
+    float mean = 0.0F; /* sum of the experts' dot products with dy, weighted by the gate */
 
     for (int pass = 0; pass < 2; pass++) {
       for (int j = 0; j < m->n; j++) {

@@ -9,8 +9,8 @@
 #include <string.h>
 
 /*
-  The beginning of oneDNN's dnnl_version_t, the same in versions 1 to 3. threads: 1 means none, 2
-  OpenMP; other values mean its own threads.
+  The first fields of oneDNN's dnnl_version_t, which are the same in versions 1 to 3. threads is 1
+  for none and 2 for OpenMP; otherwise oneDNN has threads of its own.
 */
 typedef struct {
   int major, minor, patch;
@@ -19,9 +19,12 @@ typedef struct {
 } TrsOneDnnVersion;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static TrsOneDnn functions; /* filled once, then constant */
+static TrsOneDnn functions; /* set once, then constant */
 
-/* dlsym returns a data pointer, so a function's address is copied as bytes. */
+/*
+  Find a function of the library. dlsym() returns a pointer to data, so the function's address is
+  copied as bytes.
+*/
 static void find(void *library, const char *name, void *function, size_t size)
 {
   void *address = dlsym(library, name);
@@ -29,7 +32,7 @@ static void find(void *library, const char *name, void *function, size_t size)
   memcpy(function, &address, size);
 }
 
-/* Whether omp_set_num_threads() of our OpenMP can keep a call on the calling thread */
+/* True if omp_set_num_threads() of our OpenMP can limit a call to the calling thread. */
 static int threads_are_ours(void *library, const TrsOneDnnVersion *version)
 {
   int (*theirs)(void);
@@ -41,7 +44,8 @@ static int threads_are_ours(void *library, const TrsOneDnnVersion *version)
 static void fill(void)
 {
   static const char *const names[] = {"libdnnl.so.3", "libdnnl.so.3.6", "libdnnl.so.2", "libdnnl.so"};
-  /* libdnnl.so.3.6 is Debian 13's name; the last name comes with the headers. */
+  /* libdnnl.so.3.6 is the library of Debian 13; a library with the last name is installed with
+     the headers */
   const char *choice = getenv("TRSHARD_GEMM");
   const TrsOneDnnVersion *(*version)(void) = NULL;
   void *library = NULL;

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* Element-wise work is cut into parts of this size for any number of threads. */
+/* Element-wise work is divided into parts of this size, whatever the number of threads is. */
 enum { TRS_ELEMENTS_A_PART = 16384, TRS_PARTS_AT_ONCE = 256 };
 
 PetscErrorCode TrsSumOfSquaresCpu(TrsStream stream, int64_t n, const float *x, double *sum)
@@ -55,7 +55,7 @@ PetscErrorCode TrsDenseUpdateCpu(TrsStream stream, int64_t n, const TrsDenseOpti
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Adam's direction for an element, 0 before its first gradient. */
+/* Compute adam's direction for an element. It is 0 before the element's first gradient. */
 static inline float lamb_direction(const TrsDenseOptimizerArgs *args, float correction1, float correction2,
                                    float mean, float square, float w)
 {

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Whether candidate c counts for query q */
+/* True if candidate c is in the softmax of query q. */
 static inline int takes_part(const TrsPair *pair, int64_t q, int64_t c)
 {
   return q == c || (pair[c].negative && (pair[c].id < 0 || pair[c].id != pair[q].id));

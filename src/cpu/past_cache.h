@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Stores past the caches, for large results that would leave the caches before they are read. A
-  plain store would first read the line from memory. Each thread must end with TrsPastCacheEnd(),
-  which makes its stores visible to other threads. Internal to cpu/.
+  Stores that bypass the caches, for large results that would be evicted from the caches before they
+  are read. An ordinary store would first read the cache line from memory. At the end, each thread
+  must call TrsPastCacheEnd(), which makes its stores visible to other threads. Internal to cpu/.
 */
 #pragma once
 
@@ -22,8 +22,8 @@
 #define TRS_PAST_CACHE_BYTES ((int64_t)4 << 20)
 
 /*
-  Whether a float matrix, gaps between rows included, is large enough, and each row begins and ends
-  at a cache line
+  True if a float matrix, including gaps between rows, is large enough to bypass the caches, and
+  each row begins and ends at a cache line.
 */
 static inline int TrsPastCacheMatrix(int64_t rows, int64_t cols, const float *to, int64_t to_stride)
 {
@@ -32,8 +32,8 @@ static inline int TrsPastCacheMatrix(int64_t rows, int64_t cols, const float *to
 }
 
 /*
-  Copy n floats. n must be a multiple of 16, and `to` must begin a cache line. The floats at from +
-  next are prefetched for a later call.
+  Copy n floats past the caches. n must be a multiple of 16, and `to` must begin at a cache line.
+  The floats at from + next are prefetched for a later call.
 */
 static inline void TrsPastCacheCopy(int64_t n, const float *from, int64_t next, float *to)
 {

@@ -59,7 +59,7 @@ PetscErrorCode TrsQuantSliceRows(TrsDType dtype, int dim, int col, int cols, int
   const int64_t from_bytes = TrsQuantRowBytes(dtype, TRS_ROWS_TBE, dim),
                 to_bytes = TrsQuantRowBytes(dtype, TRS_ROWS_TBE, cols),
                 value_bytes = ((int64_t)cols * bits + 7) / 8;
-  const int used_bits = cols * bits % 8; /* bits of the last byte that are in use */
+  const int used_bits = cols * bits % 8; /* number of bits of the last byte that are in use */
 
   PetscFunctionBegin;
   PetscCall(check_format(dtype, TRS_ROWS_TBE));

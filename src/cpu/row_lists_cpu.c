@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Tables that every rank holds, on the CPU: list the rows of a batch, and merge all ranks' lists.
+  Tables of which every rank has all rows, on the CPU: list the rows of a batch, and merge all
+  ranks' lists.
 
-  A batch's rows are marked in a bit map for each table and read off in order. This touches N ids
-  and R / 64 words; a sort would move 16 N bytes per pass. Lists are merged in pairs, log2(lists)
-  times, with 32 bytes per entry.
+  A batch's rows are marked in a bit map of each table, from which they are read in order. This
+  touches N ids and R / 64 words, whereas a sort would move 16 N bytes in each pass. Lists are
+  merged in pairs, log2(lists) times, with 32 bytes for each entry.
 */
 #include "cpu/cpu_kernels.h"
 
 #include <string.h>
 
-/* An entry of a merged list: a row and its position in the lists. */
+/* An entry of a merged list: a row, and its index in the lists that are merged. */
 typedef struct {
   int64_t row, index;
 } TrsRowEntry;
 
-/* A table's share of all entries. */
+/* The part of all entries that belongs to a table. */
 typedef struct {
   int64_t first, n;
   const TrsRowEntry *entry;
@@ -75,7 +76,7 @@ PetscErrorCode TrsTbeListRowsCpu(TrsStream stream, TrsWorkspace workspace, const
 
 /* --- merging --- */
 
-/* Merge two adjacent sorted runs, stably. */
+/* Merge two adjacent sorted lists, stably. */
 static void merge_runs(const TrsRowEntry *a, int64_t na, const TrsRowEntry *b, int64_t nb, TrsRowEntry *out)
 {
   int64_t i = 0, j = 0;
@@ -86,8 +87,8 @@ static void merge_runs(const TrsRowEntry *a, int64_t na, const TrsRowEntry *b, i
 }
 
 /*
-  Merge table t's entries of all lists, by row, then list. `from` and `to` must have room for the
-  entries. Returns the one that holds the result.
+  Merge table t's entries of all lists, by row, and for equal rows by list. `from` and `to` must
+  have space for the entries. Returns `from` or `to`, whichever has the result.
 */
 static const TrsRowEntry *merge_table(int n_tables, int t, int n_lists, const int64_t *begin,
                                       const int64_t *rows, TrsRowEntry *from, TrsRowEntry *to)
@@ -99,7 +100,7 @@ static const TrsRowEntry *merge_table(int n_tables, int t, int n_lists, const in
 
     for (int64_t i = list[0]; i < list[1]; i++) from[n++] = (TrsRowEntry){.row = rows[i], .index = i};
   }
-  for (int width = 1; width < n_lists; width *= 2) { /* each run of `width` lists is sorted */
+  for (int width = 1; width < n_lists; width *= 2) { /* each group of `width` lists is sorted */
     TrsRowEntry *const swap = from;
     int64_t at = 0;
 
@@ -147,7 +148,7 @@ static int64_t write_strangers(int64_t n, const TrsRowEntry *entry, int64_t tabl
   return at;
 }
 
-/* Make room for a merge of n entries of all tables. */
+/* Allocate memory for a merge of n entries of all tables. */
 static PetscErrorCode reserve(TrsWorkspace workspace, int n_tables, int64_t n, TrsRowEntry *entries[2],
                               TrsTableEntries **run)
 {

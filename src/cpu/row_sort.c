@@ -4,19 +4,20 @@
 #include <omp.h>
 #include <string.h>
 
-/* 2^11 counters are 8 KiB, so two thirds of the first-level cache stay free for the data. */
+/* 2^11 counters have 8 KiB, so two thirds of the first-level cache are left for the data. */
 enum { TRS_DIGIT_BITS = 11, TRS_INSERTION_SORT = 48 };
 
 /*
-  If a table has more rows than this for each key, its rows are so scattered that reading them in
-  row order saves more than reading gradients in order of positions.
+  If a table has more than TRS_ROWS_A_KEY rows for each key, the rows with keys are so scattered
+  that updating rows in ascending order saves more time than reading gradients in the order of
+  positions.
 */
 enum { TRS_ROWS_A_KEY = 8, TRS_ROWS_A_WORD = 16 };
 _Static_assert(TRS_ROWS_A_KEY <= TRS_ROWS_A_WORD, "`seen` has a word for each key");
 
 /*
-  A long list is cut into parts by the last bits of the rows, and threads sort whole parts. For the
-  cut itself, each thread takes pieces of the list.
+  A long list is divided into parts by the last bits of the rows, and a thread sorts whole parts. To
+  divide the list, each thread processes pieces of it.
 */
 enum { TRS_LONG_LIST = 1 << 13, TRS_PART_BITS = 6, TRS_PARTS = 1 << TRS_PART_BITS, TRS_PIECES = 16 };
 _Static_assert(TRS_LONG_LIST *TRS_ROWS_A_KEY / TRS_ROWS_A_WORD + 2 * TRS_PARTS <= TRS_LONG_LIST,
@@ -65,7 +66,9 @@ uint64_t *TrsRowSort(int64_t n, int low_bit, int high_bit, uint64_t *key, uint64
 
 /* --- rows with one key --- */
 
-/* `seen` has two bits for each row: a key occurred, and a second key occurred. */
+/*
+  Set the bits of a row in `seen`. Each row has two bits: a key occurred, and a second key occurred.
+*/
 
 static void mark(uint32_t *seen, uint64_t row)
 {
@@ -81,8 +84,8 @@ static int has_another(const uint32_t *seen, uint64_t row)
 }
 
 /*
-  Put the keys of rows with one key at the front of `to`, and the other keys into `more`. from [n]
-  may be to or more. Returns the number at the front.
+  Copy the keys of rows that have only one key to the front of `to`, and all other keys to `more`.
+  from [n] may be `to` or `more`. Returns the number of keys at the front.
 */
 static int64_t set_apart(int64_t n, int low_bit, int64_t rows, const uint64_t *from, uint64_t *to,
                          uint64_t *more, uint32_t *seen)
@@ -103,8 +106,9 @@ static int64_t set_apart(int64_t n, int low_bit, int64_t rows, const uint64_t *f
 }
 
 /*
-  Group the keys by row in `to`. The row is the bits from low_bit on, and `rows` exceeds the
-  largest. from [n] must be to or other. sets_apart: rows with a single key come first.
+  Group the keys by row in `to`. The row is in the bits from low_bit on; `rows` must be greater than
+  every row. from [n] must be `to` or `other`. If sets_apart is set, rows with a single key come
+  first.
 */
 static void group(int64_t n, int low_bit, int64_t rows, int sets_apart, uint64_t *from, uint64_t *to,
                   uint64_t *other, uint32_t *seen)
@@ -119,7 +123,9 @@ static void group(int64_t n, int low_bit, int64_t rows, int sets_apart, uint64_t
 
 /* --- parts of a long list --- */
 
-/* Move the keys from key to `to`, sorted stably by part. Part p gets [begin[p], begin[p + 1]). */
+/*
+  Move the keys from `key` to `to`, sorted stably by part. Part p is at [begin[p], begin[p + 1]).
+*/
 static void divide(int64_t n, int low_bit, const uint64_t *key, uint64_t *to, int64_t begin[TRS_PARTS + 1])
 {
   int64_t at[TRS_PIECES][TRS_PARTS] = {{0}}, sum = 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sequences and position weights on the CPU: a bag's rows become the model's input, and gradients go
-  back.
+  Sequences and position weights on the CPU: a bag's rows are converted to the model's input, and
+  the input's gradients to gradients of the rows.
 
-  One thread works on a bag, and every gradient row is written once, so the number of threads does
-  not change the result.
+  A bag is processed by one thread, and every gradient row is written once. So the number of threads
+  does not change results.
 
   Source: src/RULES.md, rule A26; TorchRec PositionWeightedModule
 */
@@ -36,7 +36,7 @@ static void mean_forward(const TrsSequenceBags *bags, const float *rows, int64_t
     for (int64_t d = 0; d < bags->dim; d++) out[d] /= (float)(end - begin);
 }
 
-/* The first id in [begin, end) that is not pruned, or end. */
+/* Return the first id in [begin, end) that is not pruned, or end. */
 static int64_t first_row(const TrsSequenceBags *bags, int64_t begin, int64_t end)
 {
   while (begin < end && !is_row(bags, begin)) begin++;
@@ -93,7 +93,8 @@ PetscErrorCode TrsSequenceForwardCpu(TrsStream stream, const TrsSequenceBags *ba
 }
 
 /*
-  Write one column's gradient to the first row that has the maximum. The gradient rows must be zero.
+  Write the gradient of one column to the first row that has the column's maximum. The gradient rows
+  must be zero.
 */
 static void max_backward(const TrsSequenceBags *bags, const float *rows, int64_t begin, int64_t end,
                          const float *grad, PetscBool by_id, float *to)
@@ -166,7 +167,7 @@ PetscErrorCode TrsPositionWeightsCpu(TrsStream stream, int64_t n_bags, const int
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Sums are in double because many thousands of bags add to one position. */
+/* sums are in double, because many thousands of bags add to one position */
 PetscErrorCode TrsPositionGradientsCpu(TrsStream stream, TrsWorkspace workspace, int64_t n_bags,
                                        const int64_t *offsets, const float *positions,
                                        const float *grad_weights, int64_t length, float *by_position)

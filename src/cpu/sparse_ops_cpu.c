@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Jagged tensors on the CPU: scan, permutation of bag blocks, unique ids. Row buckets are in
-  bucketize_cpu.c.
+  Jagged tensors on the CPU: prefix sums, permutations of bag blocks, and unique ids. Row buckets
+  are in bucketize_cpu.c.
 
   Source: FBGEMM permute_2D_sparse_data, jagged_unique_indices
 */
@@ -47,7 +47,7 @@ PetscErrorCode TrsPermuteBlocksCpu(TrsStream stream, TrsWorkspace workspace, int
     for (int64_t i = 0; !in->values && out->values && i < n; i++) out->values[value + i] = first + i;
     if (n > 0 && in->weights && out->weights)
       memcpy(out->weights + value, in->weights + first, (size_t)n * sizeof(*in->weights));
-    if (out->offsets) /* a shifted copy is cheaper than another scan */
+    if (out->offsets) /* copying the offsets with a shift is faster than computing them again */
       for (int64_t b = 0; b < n_bags; b++) out->offsets[bag + b] = in->offsets[first_bag + b] - first + value;
     bag += n_bags;
     value += n;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Target attention on the CPU. One thread works on a bag and alone writes its rows and target, so
-  the number of threads does not change the result.
+  Target attention on the CPU. A bag is processed by one thread, which is the only one that writes
+  the bag's rows and target. So the number of threads does not change results.
 
   Source: src/RULES.md, rule A26a
 */
@@ -28,7 +28,7 @@ static void make_parts(const TrsTargetAttention *a, int64_t b)
   }
 }
 
-/* Compute a bag's weights from its n scores. */
+/* Compute the n weights of a bag from its scores. */
 static void make_weights(PetscBool softmax, int64_t n, const float *score, float *weight)
 {
   float most = -INFINITY, sum = 0.0F;

@@ -2,10 +2,10 @@
 /*
   Table-batched embedding on the CPU: forward, and backward with the optimizer fused.
 
-  A table's backward lists the table's occurrences in order of feature, bag and position, and groups
-  them stably by row. Each row then belongs to one thread, which adds the row's gradients in this
-  order and updates the row. It needs neither atomics nor a dense gradient, and the bits are the
-  same for any number of threads.
+  The backward of a table lists the occurrences of its rows in the order of features, bags and
+  positions, and groups them stably by row. Each row then belongs to one thread, which adds the
+  row's gradients in this order and updates the row. This needs no atomics and no dense gradient,
+  and the bits are the same for any number of threads.
 
   Source: FBGEMM split_embedding_codegen_lookup_*; TorchRec fused optimizers (formulas in
           src/RULES.md, section 6)
@@ -25,8 +25,8 @@ static const TrsTbeKernels *kernels_of_isa(void)
 }
 
 /*
-  Threads share bags by their work: a bag counts as one item, and each of its ids as one. Returns
-  the first bag of feature f that has at least `item` items before it.
+  Return the first bag of feature f with at least `item` items before it. Threads share the bags by
+  their work: a bag is one item, and each of its ids is one more item.
 */
 static int64_t bag_at(const TrsTbeInput *input, int f, int64_t item)
 {
@@ -141,14 +141,14 @@ static TrsRowJob job_of(const TrsTbe *tbe, int t, const TrsTbeKeys *lists, const
   return job;
 }
 
-/* The first key in [i, end) that begins a row, else end. */
+/* Return the first key in [i, end) that begins a row, or end. */
 static int64_t row_start(const TrsRowJob *job, int64_t i, int64_t end)
 {
   while (i > 0 && i < end && job->key[i] >> job->position_bits == job->key[i - 1] >> job->position_bits) i++;
   return i;
 }
 
-/* The calling thread's share of the keys of tables [first, end). */
+/* Return the calling thread's parts of the keys of tables [first, end). */
 static TrsThreadParts parts_of_tables(const TrsTableRun *run, int first, int end)
 {
   int64_t n = 0;
@@ -159,8 +159,8 @@ static TrsThreadParts parts_of_tables(const TrsTableRun *run, int first, int end
 
 /*
   Call the kernel `rows` for the rows that begin in the calling thread's parts of the next table's n
-  keys. If it is NULL, skip the table. Other threads may work on other tables meanwhile, so scratch
-  belongs to the thread, not to the table.
+  keys. If `rows` is NULL, skip the table. At the same time, other threads may process other tables,
+  so scratch memory belongs to a thread instead of a table.
 */
 static void for_rows(void (*rows)(const TrsRowJob *, int64_t, int64_t), TrsRowJob job, int64_t n,
                      const TrsTbeKeys *lists, TrsThreadParts *keys)
@@ -170,7 +170,7 @@ static void for_rows(void (*rows)(const TrsRowJob *, int64_t, int64_t), TrsRowJo
     if (rows) rows(&job, row_start(&job, keys->begin, keys->end), keys->end);
 }
 
-/* Update the calling thread's rows of tables [first, end), with each table's own optimizer. */
+/* Update the calling thread's rows of tables [first, end), each table with its own optimizer. */
 static void update_tables(const TrsTbeKernels *kernels, const TrsTbe *tbe, int first, int end,
                           const TrsTbeKeys *lists, const float *grad, const TrsSparseOptimizerArgs *args)
 {
@@ -210,7 +210,8 @@ PetscErrorCode TrsTbeRowSquaresCpu(TrsStream stream, TrsWorkspace workspace, con
   PetscFunctionBegin;
   (void)stream;
   PetscCall(TrsTbeKeysBegin(workspace, tbe, input, PETSC_TRUE, &lists));
-  lists.order = TRS_ROWS_LISTED; /* the same order on all ranks with columns of these rows */
+  /* this order is the same on all ranks that have columns of these rows */
+  lists.order = TRS_ROWS_LISTED;
   for (int first = 0, end; first < tbe->n_tables; first = end) {
     end = TrsTbeKeysGroup(tbe, input, first, PETSC_TRUE, grad_stride, &lists);
 #pragma omp parallel
@@ -286,7 +287,7 @@ PetscErrorCode TrsTbeRowGradientsCpu(TrsStream stream, TrsWorkspace workspace, c
   (void)stream;
   PetscCall(TrsCheckFloats(grad.type));
   PetscCall(TrsTbeKeysBegin(workspace, tbe, input, PETSC_TRUE, &lists));
-  lists.order = TRS_ROWS_SORTED; /* the order of tbe_list_rows */
+  lists.order = TRS_ROWS_SORTED; /* the same order as in tbe_list_rows */
   for (int first = 0, end; first < tbe->n_tables; first = end) {
     end = TrsTbeKeysGroup(tbe, input, first, PETSC_TRUE, grad.stride, &lists);
     for (int t = first; t < end; t++) {

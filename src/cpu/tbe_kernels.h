@@ -8,59 +8,65 @@
 
 #include "compute/tbe.h"
 
-/* Wider rows need scratch from the caller. */
+/*
+  Largest width of rows for which sums fit the stack. For wider rows the caller must provide scratch
+  memory.
+*/
 enum { TRS_TBE_STACK_COLUMNS = 512 };
 
 /*
-  Gradients of one table's rows. key[i] = row << position_bits | position; the keys of a row are
-  adjacent, in the order in which its gradients are added. Key i's gradient is the D floats at grad
-  + source[i] (if source is NULL: grad + position * grad_stride), times scale[i].
+  Gradients of one table's rows. key[i] is row << position_bits | position. The keys of a row are
+  adjacent, in the order in which the row's gradients are added. The gradient of key i has D floats
+  and is multiplied by scale[i]. It is at grad + source[i], or if source is NULL, at grad + position
+  * grad_stride.
 */
 typedef struct {
   const TrsTbeTable *table;
   const uint64_t *key;
   int64_t n_keys;
   int position_bits;
-  const int64_t *source; /* or NULL */
+  const int64_t *source; /* NULL if positions determine the addresses */
   int64_t grad_stride;
-  const float *scale; /* NULL: all 1 */
-  /* location of key i's row in a cached table (tbe.h); NULL: all rows are in the table */
+  const float *scale; /* NULL if all factors are 1 */
+  /* [n_keys] location of each key's row in a cached table (tbe.h); NULL if all rows are in the
+     table */
   const int32_t *location;
   const float *grad;
-  /* by key, as in TrsTbeInput.row_squares; NULL: the rows are whole */
+  /* by key, as in TrsTbeInput.row_squares; NULL if the shard has whole rows */
   const float *row_squares;
   float *squares; /* [n_keys, blocks] result of TrsTbeKernels.squares */
   const TrsSparseOptimizerArgs *args;
-  float correction1, correction2; /* 1 - beta^step */
-  /* [3 * D] for this thread, required above TRS_TBE_STACK_COLUMNS columns */
+  float correction1, correction2; /* 1 - beta1^step and 1 - beta2^step */
+  /* [3 * D] scratch of this thread, necessary for more than TRS_TBE_STACK_COLUMNS columns */
   float *scratch;
 } TrsRowJob;
 
 typedef struct {
-  /* Look up bags [begin, end) of a batch. Bag b's result is at out + (b - first) * out_stride. */
+  /* Pool bags [begin, end) of a batch. The result of bag b is at out + (b - first) * out_stride. */
   void (*forward)(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
                   int64_t end, int mean, float *out, int64_t out_stride);
   /*
-    Copy row values[begin + i] to out row i for values [begin, end). Ids that are not rows give
-    zeros.
+    For ids values[begin .. end), copy the row of values[begin + i] to row i of out. Ids that are
+    not rows give zeros.
   */
   void (*forward_rows)(const TrsTbeTable *table, const TrsTbeInput *input, int64_t begin, int64_t end,
                        float *out, int64_t out_stride);
   /*
-    Update the rows whose first keys are in [begin, end). A non-empty range must begin with a row's
-    first key. NULL: the optimizer has no step.
+    Update the rows whose first keys are in [begin, end). A range that is not empty must begin at a
+    row's first key. NULL if an optimizer has no step.
   */
   void (*update[TRS_N_OPTIMS])(const TrsRowJob *job, int64_t begin, int64_t end);
-  /* Sum the squares of the rows' gradients by blocks of columns, without an update. */
+  /* Sum the squares of the rows' gradients, in blocks of columns, without an update. */
   void (*squares)(const TrsRowJob *job, int64_t begin, int64_t end);
   /*
-    List the rows (unless NULL) and their summed gradients, without an update. Returns their number.
+    Sum the gradients of each row, without an update. If `rows` is not NULL, also list the rows.
+    Returns the number of rows.
   */
   int64_t (*sum)(const TrsRowJob *job, int64_t begin, int64_t end, int64_t *rows, float *row_grad,
                  int64_t row_stride);
   /*
-    For each value p of bags [begin, end), compute the gradient of its weight: to[p] = the bag's
-    gradient . row values[p].
+    For each value p of bags [begin, end), compute the gradient of its weight: to[p] is the dot
+    product of the bag's gradient with row values[p].
   */
   void (*weight_gradients)(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
                            int64_t end, const float *grad, int64_t grad_stride, float *to);

@@ -17,7 +17,7 @@ static inline Part widen_fp16(const uint16_t *p)
 
 typedef uint32_t TrsWords __attribute__((vector_size(64)));
 
-/* Load PART numbers of 16 bits, each into a word. */
+/* Load PART numbers of 16 bits, each as a word. */
 static inline TrsWords load_halves(const uint16_t *p)
 {
   return (TrsWords)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
@@ -38,7 +38,7 @@ static inline void cut_fp16(uint16_t *p, Part x)
   _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_ZERO));
 }
 
-/* The words must be below 2^16. */
+/* Store the lower halves of the words, which must be below 2^16. */
 static inline void store_halves(uint16_t *p, TrsWords words)
 {
   _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16((__m512i)words));
@@ -49,7 +49,7 @@ static inline TrsWords larger(TrsWords a, TrsWords b)
   return (TrsWords)_mm512_max_epu32((__m512i)a, (__m512i)b);
 }
 
-/* Whether any bit of the 64 bytes is set */
+/* True if a bit of the 64 bytes is set. */
 static inline int any_bit(const void *words)
 {
   const __m512i bits = _mm512_loadu_si512(words);

@@ -5,7 +5,7 @@
 #include "compute/half.h"
 #include "cpu/tbe_kernels.h"
 
-#pragma GCC diagnostic ignored "-Wpsabi" /* only inlined functions pass vectors */
+#pragma GCC diagnostic ignored "-Wpsabi" /* vectors are passed only to inlined functions */
 
 #define PART 4
 typedef float Part __attribute__((vector_size(16)));

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
   The common part of tbe_kernels_<isa>.c. These files first define Part (a register of PART floats),
-  widen_fp16() and widen_bf16() to a Part, and MAX_REGISTER_COLUMNS (of fp32 sums). This header
-  defines TBE_KERNELS. It has no include guard because each file includes it once.
+  widen_fp16() and widen_bf16(), which return a Part, and MAX_REGISTER_COLUMNS, the largest number
+  of fp32 sums in registers. This header defines TBE_KERNELS. It has no include guard, because each
+  file includes it once.
 
-  If the width is known at compile time, a row's sums stay in registers: 1.7 times the speed of a
-  loop over a run-time width. Sums over columns always run in 16 lanes that are folded in halves, so
-  all instruction sets with fused multiply-add give the same bits.
+  If a row's width is known at compile time, its sums stay in registers, which is 1.7 times as fast
+  as a loop over a width that is known only at run time. Sums over columns always have 16 lanes,
+  which are added by halves. So all instruction sets with fused multiply-add have the same results,
+  bit for bit.
 */
 
 #include "compute/cache.h"
@@ -33,8 +35,8 @@ ALWAYS_INLINE const char *row_at(const TrsTbeTable *table, TrsDType dtype, int64
 }
 
 /*
-  The address of value i's row; the value must be a row of the table. cached: the table's rows may
-  be in cache lines.
+  Return the address of the row of value i, which must be a row of the table. If `cached` is set,
+  the table's rows may be in cache lines.
 */
 ALWAYS_INLINE const char *row_of_value(const TrsTbeTable *table, TrsDType dtype, const TrsTbeInput *input,
                                        int64_t i, const int cached)
@@ -49,8 +51,8 @@ ALWAYS_INLINE void prefetch_bytes(const void *from, int bytes)
 }
 
 /*
-  Prefetch a row's lines at bytes first, first + step, ... Prefetching the address of a bad id is
-  harmless.
+  Prefetch the lines of a row at the bytes first, first + step, ... Prefetching the address of a bad
+  id does no harm.
 */
 ALWAYS_INLINE void prefetch_row(const TrsTbeTable *table, TrsDType dtype, int64_t row, int first, int step,
                                 int D)
@@ -62,10 +64,10 @@ ALWAYS_INLINE void prefetch_row(const TrsTbeTable *table, TrsDType dtype, int64_
 }
 
 /*
-  Prefetch rows of values after value i and before value `last`. Many processors bring the other
-  line of a pair into the second-level cache on their own. So for rows of up to four lines the
-  second line of each pair is prefetched late: it then occupies one of the few miss buffers only
-  briefly. Longer rows gain nothing from this.
+  Prefetch rows of values after value i and before value `last`. Many processors load the other line
+  of a pair into the second-level cache without a request. So for rows of up to four lines, the
+  second line of each pair is prefetched late: its prefetch then uses one of the few miss buffers
+  only for a short time. For longer rows this has no advantage.
 */
 ALWAYS_INLINE void prefetch_ahead(const TrsTbeTable *table, TrsDType dtype, const int64_t *values, int64_t i,
                                   int64_t last, int D)
@@ -77,7 +79,7 @@ ALWAYS_INLINE void prefetch_ahead(const TrsTbeTable *table, TrsDType dtype, cons
   if (in_pairs && near < last) prefetch_row(table, dtype, values[near], 64, 128, D);
 }
 
-/* Load columns [PART*p, PART*(p + 1)) of a row, widened. */
+/* Load columns [PART * p, PART * (p + 1)) of a row as floats. */
 ALWAYS_INLINE Part load_part(const char *row, TrsDType dtype, int p)
 {
   if (dtype == TRS_FP16) return widen_fp16((const uint16_t *)(const void *)row + (int64_t)p * PART);
@@ -94,7 +96,10 @@ ALWAYS_INLINE float load_column(const char *row, TrsDType dtype, int d)
 
 /* --- forward --- */
 
-/* Look up one bag; the width is a known multiple of 16. The sum stays in registers. */
+/*
+  Pool one bag of a table whose width is a multiple of 16 that is known at compile time. The sum
+  stays in registers.
+*/
 ALWAYS_INLINE void forward_bag(const TrsTbeTable *table, TrsDType dtype, const int D,
                                const TrsTbeInput *input, int weighted, int64_t bag, int64_t last, int mean,
                                float *out)
@@ -116,7 +121,7 @@ ALWAYS_INLINE void forward_bag(const TrsTbeTable *table, TrsDType dtype, const i
   for (int p = 0; p < D / PART; p++) store(out + (int64_t)p * PART, sum[p]);
 }
 
-/* Look up one bag of any width. The sum is built in `out`. */
+/* Pool one bag of a table of any width. The sum is computed in `out`. */
 ALWAYS_INLINE void forward_bag_any(const TrsTbeTable *table, TrsDType dtype, int D, const TrsTbeInput *input,
                                    int weighted, const int cached, int64_t bag, int64_t last, int mean,
                                    float *out)
@@ -151,8 +156,8 @@ ALWAYS_INLINE void forward_bags(const TrsTbeTable *table, TrsDType dtype, const 
       prefetch_row(table, dtype, input->values[i], 0, 64, width);
   for (int64_t bag = begin; bag < end; bag++) {
     float *to = out + (bag - first) * out_stride;
-    if (bag + TRS_BAGS_AHEAD < end_bag) /* a hint to read: a hint to write costs twice as much */
-      prefetch_bytes(to + TRS_BAGS_AHEAD * out_stride, width * 4);
+    /* prefetch for reading, because a prefetch for writing takes twice as long */
+    if (bag + TRS_BAGS_AHEAD < end_bag) prefetch_bytes(to + TRS_BAGS_AHEAD * out_stride, width * 4);
     if (D)
       forward_bag(table, dtype, D, input, weighted, bag, last, mean, to);
     else
@@ -160,7 +165,7 @@ ALWAYS_INLINE void forward_bags(const TrsTbeTable *table, TrsDType dtype, const 
   }
 }
 
-/* Look up bags of a cached table of any width, with the same bits as forward(). */
+/* Pool bags of a cached table of any width, with the same bits as forward(). */
 static void forward_cached(const TrsTbeTable *table, const TrsTbeInput *input, int64_t first, int64_t begin,
                            int64_t end, int mean, float *out, int64_t out_stride)
 {
@@ -180,10 +185,10 @@ static void forward_cached(const TrsTbeTable *table, const TrsTbeInput *input, i
 }
 
 /*
-  Choose the loop. Some combinations of width and type are worth their own loop; the others share
-  one per type. The loops read copies of the structs, which stay in registers: as far as the
-  compiler knows, a store to `out` may change what the caller's pointers point to. This makes
-  lookups a tenth faster.
+  Choose the loop that pools bags. Some combinations of width and type have a loop of their own; all
+  other widths of a type share one loop. The loops read copies of the structs, which can stay in
+  registers. Otherwise the compiler must assume that a store to `out` changes the structs. This
+  makes lookups a tenth faster.
 */
 static void forward(const TrsTbeTable *of, const TrsTbeInput *from, int64_t first, int64_t begin, int64_t end,
                     int mean, float *out, int64_t out_stride)
@@ -242,7 +247,8 @@ ALWAYS_INLINE void widen_row(const TrsDType dtype, const int D, const char *from
 static void forward_rows(const TrsTbeTable *of, const TrsTbeInput *from, int64_t begin, int64_t end,
                          float *out, int64_t out_stride)
 {
-  const TrsTbeTable copy = *of, *table = &copy; /* as in forward() */
+  /* a copy that stays in registers, as in forward() */
+  const TrsTbeTable copy = *of, *table = &copy;
   const TrsTbeInput input_copy = *from, *input = &input_copy;
   const int cached = table->lines && input->locations;
 
@@ -319,7 +325,7 @@ static void weight_gradients(const TrsTbeTable *table, const TrsTbeInput *input,
 
 /* --- backward --- */
 
-/* The address of key i's row. */
+/* Return the address of key i's row. */
 ALWAYS_INLINE char *row_of_key(const TrsRowJob *job, TrsDType dtype, int64_t i)
 {
   return (char *)TrsCacheRow(job->table, (int64_t)(job->key[i] >> job->position_bits),
@@ -328,7 +334,9 @@ ALWAYS_INLINE char *row_of_key(const TrsRowJob *job, TrsDType dtype, int64_t i)
 
 /* --- rows of half width --- */
 
-/* Round n columns one by one. random: 16 bits for each column, or NULL. */
+/*
+  Round n columns one by one. `random` has 16 bits for each column; if it is NULL, round to nearest.
+*/
 __attribute__((noinline)) static void narrow_columns(TrsDType dtype, const uint16_t *random, int n,
                                                      const float *from, uint16_t *to)
 {
@@ -340,7 +348,7 @@ __attribute__((noinline)) static void narrow_columns(TrsDType dtype, const uint1
                                 : TrsFloatToBf16Stochastic(from[d], random[d]);
 }
 
-/* wide = row - scale * g in columns [begin, n). */
+/* Compute wide = row - scale * g in columns [begin, n). */
 ALWAYS_INLINE void step_columns(TrsDType dtype, int begin, int n, const float *g, float scale,
                                 const uint16_t *row, float *wide)
 {
@@ -351,8 +359,8 @@ ALWAYS_INLINE void step_columns(TrsDType dtype, int begin, int n, const float *g
 #if defined(VECTOR_ROUNDING)
 /*
   The rounding of compute/half.h for many elements at a time, with the same bits. The including file
-  defines TrsWords (PART integers of 32 bits), larger(), load_halves(), store_halves(), any_bit(),
-  nearest_fp16() and cut_fp16().
+  must define TrsWords (PART integers of 32 bits), larger(), load_halves(), store_halves(),
+  any_bit(), nearest_fp16() and cut_fp16().
 */
 
 /* Store TrsRoundingBits() & mask for a block of columns. */
@@ -374,8 +382,8 @@ ALWAYS_INLINE void draw(uint64_t of_row, uint32_t block, uint16_t mask, uint16_t
 }
 
 /*
-  A constant that stays in a vector register or on the stack. Without this the compiler builds it
-  again for each vector from a general register: 7 ns for a row of 64 bf16 columns.
+  Return a constant that stays in a vector register or on the stack. Without this, the compiler
+  copies it again for each vector from a general register: 7 ns for a row of 64 bf16 columns.
 */
 ALWAYS_INLINE TrsWords hold(uint32_t x)
 {
@@ -386,8 +394,8 @@ ALWAYS_INLINE TrsWords hold(uint32_t x)
 }
 
 /*
-  The least magnitude, as bits, that may need special rounding: NaN, or close to the type's largest
-  number.
+  Return the bits of the smallest magnitude that may need special rounding, because the number is
+  NaN or close to the type's largest number.
 */
 ALWAYS_INLINE uint32_t least_special(TrsDType dtype, int is_stochastic)
 {
@@ -395,8 +403,9 @@ ALWAYS_INLINE uint32_t least_special(TrsDType dtype, int is_stochastic)
 }
 
 /*
-  Round the columns that fill vectors, with random bits or to nearest. Returns their number, or 0 if
-  a column needs special rounding. If has_step, `wide` is first computed as in step_columns().
+  Round the columns that fill whole vectors, with random bits or to nearest. Returns their number,
+  or 0 if a column needs special rounding. If has_step is set, `wide` is first computed as in
+  step_columns().
 */
 /* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
 ALWAYS_INLINE int narrow_parts(const TrsDType dtype, const int is_stochastic, const uint16_t *random,
@@ -449,16 +458,20 @@ ALWAYS_INLINE int narrow_parts(TrsDType dtype, int is_stochastic, const uint16_t
 }
 #endif
 
-/* A row is rounded in blocks of this many columns, whose random bits are drawn together. */
+/* Number of columns of a row that are rounded together. Their random bits are computed together. */
 #define ROUNDED 128
 
-/* narrow_row() with the row's random bits from column `first` on, or to nearest. */
+/*
+  Round a row as narrow_row() does, either with the row's random bits from column `first` on, or to
+  nearest.
+*/
 /* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
 ALWAYS_INLINE void round_row(const TrsDType dtype, const int is_stochastic, const int D, uint64_t of_row,
                              uint32_t first, const int has_step, const float *g, float scale, float *wide,
                              uint16_t *to)
 {
-  const int shift = (int)(first % TRS_ROUNDING_BLOCK); /* offset of the first column in its block */
+  /* offset of the first column in its block of random bits */
+  const int shift = (int)(first % TRS_ROUNDING_BLOCK);
 
   for (int begin = 0; begin < D; begin += ROUNDED) {
     const int n = D - begin < ROUNDED ? D - begin : ROUNDED;
@@ -475,9 +488,9 @@ ALWAYS_INLINE void round_row(const TrsDType dtype, const int is_stochastic, cons
 }
 
 /*
-  Round an fp32 row, `wide`, to 16 bits. If has_step, wide is first computed as to - scale * g.
-  Random bits are keyed by the element's row and column in the whole table. of_table is
-  TrsRoundingTable().
+  Round the fp32 row `wide` to 16 bits. If has_step is set, `wide` is first computed as to - scale *
+  g. Random bits depend on the element's row and column in the whole table, and on of_table, which
+  is TrsRoundingTable().
 */
 /* NOLINTNEXTLINE(readability-function-size): inlined, arguments are constants or registers */
 ALWAYS_INLINE void narrow_row(const TrsTbeTable *table, const TrsDType dtype, const int D, int64_t row,
@@ -494,7 +507,7 @@ ALWAYS_INLINE void narrow_row(const TrsTbeTable *table, const TrsDType dtype, co
     round_row(dtype, 0, D, of_row, first, has_step, g, scale, wide, to);
 }
 
-/* The address of key i's gradient. */
+/* Return the address of key i's gradient. */
 ALWAYS_INLINE const float *gradient_of_key(const TrsRowJob *job, int64_t i)
 {
   const uint64_t mask = ((uint64_t)1 << job->position_bits) - 1;
@@ -502,13 +515,13 @@ ALWAYS_INLINE const float *gradient_of_key(const TrsRowJob *job, int64_t i)
   return job->grad + (job->source ? job->source[i] : (int64_t)(job->key[i] & mask) * job->grad_stride);
 }
 
-/* g [D] = sum of the gradients at keys [begin, end), in order. */
+/* Compute g [D], the sum of the gradients of keys [begin, end), in order. */
 ALWAYS_INLINE void sum_gradients(const TrsRowJob *job, const int D, int64_t begin, int64_t end,
                                  float *restrict g)
 {
   int zero = 0;
 
-  /* Vectors by hand: the compiler's `rep stos` starts slowly. */
+  /* explicit vectors, because the compiler's `rep stos` starts slowly */
   for (; zero + PART <= D; zero += PART) store(g + zero, (Part){0});
   for (; zero < D; zero++) g[zero] = 0.0f;
   for (int64_t i = begin; i < end; i++) {
@@ -520,13 +533,13 @@ ALWAYS_INLINE void sum_gradients(const TrsRowJob *job, const int D, int64_t begi
   }
 }
 
-/* Whether key i exists and belongs to this row */
+/* True if key i exists and belongs to this row. */
 ALWAYS_INLINE int is_of_row(const TrsRowJob *job, int64_t i, int64_t row)
 {
   return i < job->n_keys && (int64_t)(job->key[i] >> job->position_bits) == row;
 }
 
-/* The end of the run of keys with key i's row. */
+/* Return the index after the last key of key i's row. */
 ALWAYS_INLINE int64_t run_end(const TrsRowJob *job, int64_t i)
 {
   const int64_t row = (int64_t)(job->key[i] >> job->position_bits);
@@ -536,8 +549,9 @@ ALWAYS_INLINE int64_t run_end(const TrsRowJob *job, int64_t i)
 }
 
 /*
-  g = the sum of the gradients of the row that begins at key i. Returns the key after the row's
-  last. It is not inlined: few rows need it, and the others are faster without its registers.
+  Compute g, the sum of the gradients of the row that begins at key i. Returns the index after the
+  row's last key. The function is not inlined: few rows need it, and all others are faster if they
+  do not need its registers.
 */
 __attribute__((noinline)) static int64_t sum_run(const TrsRowJob *job, int64_t i, float *g)
 {
@@ -553,7 +567,7 @@ __attribute__((noinline)) static int64_t sum_run(const TrsRowJob *job, int64_t i
   return end;
 }
 
-/* Prefetch a state of a row. */
+/* Prefetch state s of a row. */
 ALWAYS_INLINE void prefetch_state(const TrsTbeTable *table, const TrsStateShape shape, int s, int64_t row,
                                   int D)
 {
@@ -561,7 +575,7 @@ ALWAYS_INLINE void prefetch_state(const TrsTbeTable *table, const TrsStateShape 
   if (shape == TRS_STATE_ELEMENT) prefetch_bytes(elements(table, s, row, D), D * 4);
 }
 
-/* Prefetch the row of key i, its states and gradient. */
+/* Prefetch the row of key i, its states and its gradient. */
 ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, const TrsSparseOptimizerKind kind, TrsDType dtype,
                                 int64_t i, int D)
 {
@@ -577,23 +591,26 @@ ALWAYS_INLINE void prefetch_key(const TrsRowJob *job, const TrsSparseOptimizerKi
   for (int s = 0; s < TRS_OPTIMIZER_STATES; s++) prefetch_state(job->table, shapes[kind][s], s, row, D);
 }
 
-/* Whether the keys' positions determine the gradients' addresses, and no other array is set */
+/*
+  True if the keys' positions determine the addresses of their gradients, and the job has no other
+  arrays.
+*/
 ALWAYS_INLINE int is_plain(const TrsRowJob *job)
 {
   return !job->source && !job->scale && !job->location && !job->row_squares;
 }
 
 /*
-  Update the rows that begin at keys [begin, end). A step costs little more than its cache misses,
-  so the loop must have few branches: the constant `plain`, from is_plain(), removes those that only
-  other jobs need.
+  Update the rows that begin at keys [begin, end). An update takes little more time than its cache
+  misses, so the loop must have few branches. The constant `plain`, from is_plain(), removes the
+  branches that only other jobs need.
 */
 /* NOLINTNEXTLINE(readability-non-const-parameter): scratch is written through the step */
 ALWAYS_INLINE void update_rows(const TrsRowJob *of, const int plain, const TrsSparseOptimizerKind kind,
                                const TrsDType dtype, const int D, int64_t begin, int64_t end, float *g,
                                float *scratch)
 {
-  TrsRowJob copy = *of; /* stays in registers, because no store can change it */
+  TrsRowJob copy = *of; /* a copy can stay in registers, because no store changes it */
   const TrsRowJob *job = &copy;
   const TrsTbeTable *table = job->table;
   TrsStep step = {.args = job->args,
@@ -614,7 +631,7 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *of, const int plain, const TrsSp
     for (int64_t k = 0; k < TrsIdsAhead(4 * D); k++) prefetch_key(job, kind, dtype, k, D);
   for (int64_t i = begin, next; i < end; i = next) {
     const int64_t row = (int64_t)(job->key[i] >> job->position_bits);
-    /* Most rows have one gradient, which is used in place. */
+    /* most rows have a single gradient, which is used in its array */
     const float *total = gradient_of_key(job, i);
 
     next = i + 1;
@@ -641,7 +658,7 @@ ALWAYS_INLINE void update_rows(const TrsRowJob *of, const int plain, const TrsSp
   }
 }
 
-/* update_rows() with the most common widths as constants. */
+/* Call update_rows() with a constant width if the width is a common one. */
 ALWAYS_INLINE void update_rows_of(const TrsRowJob *job, const TrsSparseOptimizerKind kind,
                                   const TrsDType dtype, int64_t begin, int64_t end, float *g, float *scratch)
 {

@@ -8,16 +8,16 @@
 #include <omp.h>
 
 /*
-  A backward processes tables in groups. A group has enough tables to give each thread
-  TRS_GROUP_VALUES ids: a thread's lists stay in its cache until the update, and their memory does
-  not grow with the number of tables. With several threads, each gets several tables, so that all
-  finish at about the same time.
+  A backward processes the tables in groups. A group has so many tables that each thread has about
+  TRS_GROUP_VALUES ids. A thread's lists then stay in its cache until the update, and the memory for
+  lists does not grow with the number of tables. If there are several threads, a group has several
+  tables for each thread, so that all threads finish at about the same time.
 */
 enum { TRS_GROUP_VALUES = 32768, TRS_GROUP_TABLES = 4 };
 
 /*
-  A table with at least TRS_SHARED_VALUES ids, and more than a thread's share, is grouped by all
-  threads together, each of which lists pieces of a feature.
+  A table is grouped by all threads together if it has at least TRS_SHARED_VALUES ids, and more ids
+  than a thread's share. Each thread then lists pieces of a feature.
 */
 enum { TRS_SHARED_VALUES = 16384, TRS_LIST_PIECES = 16 };
 
@@ -47,7 +47,7 @@ PetscErrorCode TrsTbeKeysReserve(TrsWorkspace workspace, const TrsTbe *tbe, int6
   keys->scratch = (uint64_t *)workspace->scratch.data;
   keys->source = (int64_t *)workspace->positions.data;
   keys->scale = scaled ? (float *)(keys->source + n) : NULL;
-  /* locations are behind the scales */
+  /* locations are stored after the scales */
   keys->location = cached ? (int32_t *)(keys->source + 2 * n) : NULL;
   keys->seen = (uint32_t *)(keys->source + (cached ? 3 : 2) * n);
   keys->run = (TrsTableRun *)workspace->runs.data;
@@ -57,7 +57,10 @@ PetscErrorCode TrsTbeKeysReserve(TrsWorkspace workspace, const TrsTbe *tbe, int6
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the beginning of each table's keys by adding up the values of its features. */
+/*
+  Find the index of each table's first key, by adding the number of values of the features of all
+  earlier tables.
+*/
 static void divide_keys(const TrsTbe *tbe, const TrsTbeInput *input, TrsTableRun *run)
 {
   for (int t = 0; t < tbe->n_tables; t++) run[t] = (TrsTableRun){.n = 0};
@@ -67,20 +70,20 @@ static void divide_keys(const TrsTbe *tbe, const TrsTbeInput *input, TrsTableRun
 }
 
 /*
-  Memory for one table's keys and their attributes. Attributes are stored by position, and from
-  index n on in the order of the keys.
+  Memory for the keys of one table and their attributes. Attributes are stored by position; from
+  index n on, they are stored in the order of the keys.
 */
 typedef struct {
   uint64_t *key;
   int64_t *source;
-  float *scale;      /* or NULL */
-  int32_t *location; /* or NULL */
+  float *scale;      /* NULL if all factors are 1 */
+  int32_t *location; /* NULL if the table is not cached */
 } TrsKeyLists;
 
 /*
   Sort the attributes by key while they are in the cache, so that the update reads them in sequence.
-  The sources overwrite the half of the memory for keys that is no longer needed. n is as in
-  TrsKeyLists.
+  The sources are written over the half of the keys' memory that is no longer needed. n is the index
+  in TrsKeyLists from which attributes are stored by key.
 */
 static void follow_keys(TrsTableRun *run, const TrsKeyLists *lists, int64_t n, PetscBool shared,
                         int64_t *source)
@@ -101,8 +104,9 @@ static void follow_keys(TrsTableRun *run, const TrsKeyLists *lists, int64_t n, P
 }
 
 /*
-  The only feature of table t, if the keys' positions determine the gradients' addresses: a position
-  is then the index of a bag, or of an id if each id has a gradient. -1: keys need attributes.
+  Return the only feature of table t if the keys' positions determine the addresses of their
+  gradients. A position is then the index of a bag, or if each id has a gradient, of an id. Returns
+  -1 if the keys need attributes.
 */
 static int only_feature(const TrsTbe *tbe, const TrsTbeInput *input, const TrsKeyLists *lists, int t,
                         PetscBool pooled, int64_t n)
@@ -117,21 +121,21 @@ static int only_feature(const TrsTbe *tbe, const TrsTbeInput *input, const TrsKe
   return features > 1 || lists->scale || lists->location || (pooled && input->batch > n) ? -1 : only;
 }
 
-/* The ids of a feature that become keys. */
+/* The ids of a feature that are listed as keys. */
 typedef struct {
   const TrsTbeInput *input;
   const TrsTbeFeature *feature;
   const TrsKeyLists *lists;
-  int64_t first, rows; /* the feature's first bag; rows of its table */
-  int64_t before;      /* the table's ids in earlier features */
+  int64_t first, rows; /* the feature's first bag; number of rows of its table */
+  int64_t before;      /* number of the table's ids in earlier features */
   int64_t grad_stride;
   int position_bits;
   PetscBool pooled;
 } TrsListing;
 
 /*
-  List the ids of bags [begin, end). linear: a key's position determines its gradient's address, so
-  only keys are listed. Returns the number of ids that are rows of the table.
+  List the ids of bags [begin, end). If `linear` is set, a key's position determines the address of
+  its gradient, so only keys are written. Returns the number of ids that are rows of the table.
 */
 static inline __attribute__((always_inline)) int64_t list_bags(const TrsListing *l, const int linear,
                                                                int64_t begin, int64_t end, uint64_t *key)
@@ -176,7 +180,10 @@ static int64_t count_rows(const TrsListing *l, int64_t begin, int64_t end)
   return n;
 }
 
-/* List a feature's ids, with all threads if `shared`. Returns the number of ids that are rows. */
+/*
+  List a feature's ids, with all threads if `shared` is set. Returns the number of ids that are rows
+  of the table.
+*/
 static int64_t list_feature(const TrsListing *l, int linear, PetscBool shared, uint64_t *key)
 {
   const int64_t B = l->input->batch;
@@ -193,7 +200,9 @@ static int64_t list_feature(const TrsListing *l, int linear, PetscBool shared, u
   return begin[TRS_LIST_PIECES];
 }
 
-/* List a table's keys. Returns whether their positions determine the gradients' addresses. */
+/*
+  List a table's keys. Returns true if their positions determine the addresses of their gradients.
+*/
 static int list_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled, PetscBool shared,
                       int64_t grad_stride, TrsTableRun *run, const TrsKeyLists *lists)
 {
@@ -226,8 +235,9 @@ static int list_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscB
 }
 
 /*
-  List one table's occurrences, grouped by row. pooled: the ids of a bag share a gradient; else
-  gradient row i belongs to values[i]. shared: all threads work on this table.
+  List one table's occurrences, grouped by row. If `pooled` is set, the ids of a bag share a
+  gradient; if not, gradient row i belongs to values[i]. If `shared` is set, all threads work on
+  this table.
 */
 static void group_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled,
                         PetscBool shared, int64_t grad_stride, TrsTbeKeys *keys)
@@ -247,8 +257,8 @@ static void group_table(const TrsTbe *tbe, const TrsTbeInput *input, int t, Pets
 }
 
 /*
-  Find the end of the group that begins with table t, and the number of the group's keys. From table
-  t on, run[].n still counts all ids of a table.
+  Find the end of the group that begins with table t, and the number of its keys. For tables that
+  are not yet listed, run[].n is the number of all ids of the table.
 */
 static int end_group(const TrsTbe *tbe, const TrsTableRun *run, int t, int64_t *n)
 {
@@ -286,8 +296,8 @@ PetscErrorCode TrsTbeKeysBegin(TrsWorkspace workspace, const TrsTbe *tbe, const 
 }
 
 /*
-  True if all threads should group this table: a single thread would finish after the threads that
-  group n ids. Lists in a fixed order are never shared.
+  True if all threads should group this table together, because a single thread would finish later
+  than the threads that group the n ids of all tables. Lists in a fixed order are never shared.
 */
 static PetscBool is_shared(const TrsTbeKeys *keys, const TrsTableRun *run, int64_t n)
 {
@@ -306,7 +316,7 @@ int TrsTbeKeysGroup(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBoo
     if (is_shared(keys, &keys->run[i], n)) group_table(tbe, input, i, pooled, PETSC_TRUE, grad_stride, keys);
 #pragma omp parallel for schedule(dynamic, 1)
   for (int i = t; i < end; i++)
-    if (!keys->run[i].key) /* not listed yet */
+    if (!keys->run[i].key) /* not yet listed */
       group_table(tbe, input, i, pooled, PETSC_FALSE, grad_stride, keys);
   return end;
 }

@@ -1,63 +1,66 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The keys of a backward on the CPU: the occurrences of each table's rows, in order of feature, bag
-  and position, grouped by row. Internal to cpu/.
+  The keys of a backward on the CPU: the occurrences of each table's rows, in the order of features,
+  bags and positions, and grouped by row. Internal to cpu/.
 */
 #pragma once
 
 #include "compute/compute_ops.h"
 #include "cpu/row_sort.h"
 
-/* One table's occurrences, grouped by row. */
+/* The occurrences of one table's rows, grouped by row. */
 typedef struct {
   /*
-    The table's first key among the keys of all tables, and its number of keys. Once listed, n
-    excludes ids that are not rows.
+    The index of the table's first key among the keys of all tables, and its number of keys. After
+    the table was listed, ids that are not rows are not counted.
   */
   int64_t begin, n;
   int position_bits;
   const uint64_t *key;   /* grouped by row */
   const int64_t *source; /* as in TrsRowJob */
-  /* grad_at: without source, index of position 0's gradient; else 0 */
+  /* grad_at is the index of the gradient for position 0 if source is NULL, and otherwise 0 */
   int64_t grad_at, grad_stride;
-  const float *scale; /* factors of the gradients, by key; NULL: all 1 */
-  /* locations of a cached table's rows, by key; else NULL */
+  const float *scale; /* factors of the gradients, by key; NULL if all factors are 1 */
+  /* locations of the rows, by key; NULL if the table is not cached */
   const int32_t *location;
 } TrsTableRun;
 
-/* A backward's arrays, in its workspace. N: values of the largest group. */
+/*
+  A backward's arrays, in its workspace. N is the number of values of the largest group of tables.
+*/
 typedef struct {
-  int64_t n, first;        /* N; first: index of the group's first key among all keys */
+  int64_t n, first;        /* N; index of the group's first key among all keys */
   uint64_t *key, *scratch; /* [N] */
   uint32_t *seen;          /* [N] scratch of TrsRowGroup() */
-  int64_t *source;         /* [N] by position within the table's list */
-  float *scale;            /* [2 * N] by position, then by key; NULL: all 1 */
-  int32_t *location;       /* [2 * N] like scale; NULL: no table is cached */
+  int64_t *source;         /* [N] by position in the table's list */
+  float *scale;            /* [2 * N] by position, then by key; NULL if all factors are 1 */
+  int32_t *location;       /* [2 * N] by position, then by key; NULL if no table is cached */
   TrsRowOrder order;
-  TrsTableRun *run;          /* [n_tables] */
-  int64_t widest;            /* columns of the widest table; 0: all rows fit on the stack */
-  float *wide;               /* [threads, 3 * widest] */
-  float *const *row_squares; /* as in TrsTbeInput, or NULL */
+  TrsTableRun *run; /* [n_tables] */
+  /* number of columns of the widest table; 0 if all rows fit on the stack */
+  int64_t widest;
+  float *wide;               /* [threads, 3 * widest] scratch of the threads */
+  float *const *row_squares; /* as in TrsTbeInput; may be NULL */
 } TrsTbeKeys;
 
 /*
-  Make room for the keys of n values, all in `workspace`. scaled: gradients have factors. cached:
+  Allocate memory for the keys of n values in `workspace`. scaled: gradients have factors. cached:
   rows have locations. Not collective. Errors: MEMORY
 */
 PetscErrorCode TrsTbeKeysReserve(TrsWorkspace workspace, const TrsTbe *tbe, int64_t n, PetscBool scaled,
                                  PetscBool cached, TrsTbeKeys *keys);
 
 /*
-  Divide the keys of a batch among the tables, and make room for the largest group of tables.
-  pooled: the ids of a bag share a gradient; else gradient row i belongs to values[i]. Not
-  collective. Errors: MEMORY
+  Divide a batch's keys among the tables, and allocate memory for the largest group of tables. If
+  `pooled` is set, the ids of a bag share a gradient; if not, gradient row i belongs to values[i].
+  Not collective. Errors: MEMORY
 */
 PetscErrorCode TrsTbeKeysBegin(TrsWorkspace workspace, const TrsTbe *tbe, const TrsTbeInput *input,
                                PetscBool pooled, TrsTbeKeys *keys);
 
 /*
-  List the keys of the group of tables that begins with table t. Returns the table after the group.
-  Gradient rows are grad_stride apart. Not collective.
+  List the keys of the group of tables that begins with table t. Returns the first table after the
+  group. grad_stride is the distance from one gradient row to the next. Not collective.
 */
 int TrsTbeKeysGroup(const TrsTbe *tbe, const TrsTbeInput *input, int t, PetscBool pooled, int64_t grad_stride,
                     TrsTbeKeys *keys);

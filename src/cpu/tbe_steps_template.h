@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  An optimizer step on one row, part of tbe_kernels_<isa>.c: the formulas of src/RULES.md, section
-  6. w and g are [D]; m and v are the states.
+  One row's step of an optimizer, part of tbe_kernels_<isa>.c. The formulas are in src/RULES.md,
+  section 6. w and g are [D]; m and v are the states.
 */
 
 typedef struct {
   const TrsSparseOptimizerArgs *args;
   float correction1, correction2;
   float *scratch; /* [D] */
-  /* If other shards have columns of the row: the sum of squares over all `columns`. Else NULL. */
+  /* If other shards have columns of the row, the sum of squares over all `columns`. If not,
+     NULL. */
   const float *squares;
   int64_t columns;
 } TrsStep;
 
-/* Add the squares in blocks of TRS_SQUARES_COLUMNS columns. */
+/* Return the sum of squares, added in blocks of TRS_SQUARES_COLUMNS columns. */
 ALWAYS_INLINE float sum_of_squares(int D, const float *g)
 {
   float sum = 0.0f;
@@ -24,15 +25,15 @@ ALWAYS_INLINE float sum_of_squares(int D, const float *g)
   return d < D ? sum + dot(D - d, g + d, g + d) : sum;
 }
 
-/* The mean of a row's squared gradients, over all columns of the table. */
+/* Return the mean of a row's squared gradients, over all columns of the table. */
 ALWAYS_INLINE float mean_square(const TrsStep *step, int D, const float *g)
 {
   return step->squares ? *step->squares / (float)step->columns : sum_of_squares(D, g) / (float)D;
 }
 
 /*
-  w -= scale * g, in hand-written vectors: the compiler would test for each row whether w and g
-  overlap.
+  Compute w -= scale * g with explicit vectors, because the compiler would check for each row
+  whether w and g overlap.
 */
 ALWAYS_INLINE void subtract(int D, float *w, float scale, const float *g)
 {
@@ -73,7 +74,7 @@ static void step_decayed_adagrad(const TrsStep *step, int D, float *restrict w, 
     for (int d = 0; d < D; d++) w[d] = keep * w[d] - scale * g[d];
 }
 
-/* Update the row's state, without decay. Returns the factor of g in the step. */
+/* Update the state of a row, without weight decay. Returns the factor of g in the step. */
 ALWAYS_INLINE float rowwise_adagrad_scale(const TrsStep *step, int D, const float *g, float *m)
 {
   *m += mean_square(step, D, g);
@@ -98,7 +99,10 @@ static void second_moment(float beta, int D, const float *restrict g, float *res
   for (int d = 0; d < D; d++) v[d] = beta * v[d] + (1.0f - beta) * (g[d] * g[d]);
 }
 
-/* Write adam's direction, decay included, to r. v is [D], or one number for the row if partial. */
+/*
+  Compute adam's direction r, including weight decay. If `partial` is set, v has one number for the
+  row; otherwise it is [D].
+*/
 static void adam_direction(const TrsStep *step, int D, const float *restrict w, const float *restrict m,
                            const float *restrict v, int partial, float *restrict r)
 {
@@ -157,7 +161,7 @@ static void step_lion(const TrsStep *step, int D, float *restrict w, const float
   }
 }
 
-/* McMahan et al. 2013, algorithm 1; the learning rate is their alpha. */
+/* Do the step of ftrl (McMahan et al. 2013, algorithm 1). The learning rate is their alpha. */
 static void step_ftrl(const TrsStep *step, int D, float *restrict w, const float *restrict g,
                       float *restrict z, float *restrict n)
 {
@@ -173,7 +177,7 @@ static void step_ftrl(const TrsStep *step, int D, float *restrict w, const float
   }
 }
 
-/* State s of the row: one number for each element, or one for the row. */
+/* Return state s of the row. The state has one number for each element, or one for the row. */
 ALWAYS_INLINE float *elements(const TrsTbeTable *table, int s, int64_t row, int D)
 {
   return table->state[s] + row * D;
@@ -185,8 +189,8 @@ ALWAYS_INLINE float *of_row(const TrsTbeTable *table, int s, int64_t row)
 }
 
 /*
-  The steps: X(KIND, statement). Each has its own update function; set-up rejects a KIND without a
-  step.
+  The steps: X(KIND, statement). Each step has its own update function. An optimizer whose KIND has
+  no step is rejected when the run is set up.
 */
 #define STEPS(X) \
   X(NONE, (void)w) \
@@ -203,7 +207,9 @@ ALWAYS_INLINE float *of_row(const TrsTbeTable *table, int s, int64_t row)
   X(LION, step_lion(step, D, w, g, elements(table, 0, row, D))) \
   X(FTRL, step_ftrl(step, D, w, g, elements(table, 0, row, D), elements(table, 1, row, D)))
 
-/* kind is a compile-time constant, so only one statement is left. */
+/*
+  Do one row's step. `kind` is a compile-time constant, so the compiler keeps only one statement.
+*/
 ALWAYS_INLINE void step_row(const TrsSparseOptimizerKind kind, const TrsStep *step, const TrsTbeTable *table,
                             int64_t row, int D, float *w, const float *g)
 {
@@ -214,8 +220,8 @@ ALWAYS_INLINE void step_row(const TrsSparseOptimizerKind kind, const TrsStep *st
 }
 
 /*
-  If the step is w -= *scale * g, find the scale, update the row's state and return 1, so that a
-  loop that reads and writes w anyway can do the step.
+  If the step is w -= *scale * g, compute the scale, update the row's state, and return 1. A loop
+  that reads and writes w anyway can then do the step. If the step has another form, return 0.
 */
 ALWAYS_INLINE int step_scale(const TrsSparseOptimizerKind kind, const TrsStep *step, const TrsTbeTable *table,
                              int64_t row, int D, const float *g, float *scale)

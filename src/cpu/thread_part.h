@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Sharing of items among threads, if the items are in many lists and some lists are short. Internal
+  Division of items among threads, if the items are in many lists and some lists are short. Internal
   to cpu/.
 */
 #pragma once
@@ -9,21 +9,25 @@
 
 #include <omp.h>
 
-/* Fewest items in a part, and the number of parts for each thread if there are many items. */
+/*
+  Smallest number of items in a part, and number of parts for each thread if there are many items.
+*/
 enum { TRS_ITEMS_A_PART = 256, TRS_PARTS_A_THREAD = 8 };
 
 /*
-  The concatenated items of all lists are cut into parts of `size`, dealt to the threads in turn. So
-  a short list is shared by a few threads, and the next list by others. If items at one end of a
-  list are more expensive, every thread gets a share of them.
+  The parts of a thread. The items of all lists are concatenated and divided into parts of `size`
+  items, which are assigned to the threads in turn. So a short list is shared by a few threads, and
+  the next list by other threads. If the items at one end of a list take longer, every thread has a
+  share of them.
 */
 typedef struct {
-  int64_t size, at;   /* at: number of items before the list */
-  int64_t begin, end; /* the list's piece in the thread's current part */
+  int64_t size, at;   /* `at` is the number of items before the current list */
+  int64_t begin, end; /* the piece of the list that is in the thread's current part */
 } TrsThreadParts;
 
 /*
-  n: items in all lists. Every thread of a parallel region must call this and the functions below.
+  Begin with n items in all lists. Every thread of a parallel region must call this function and the
+  next.
 */
 static inline TrsThreadParts TrsPartsOfThread(int64_t n)
 {
@@ -32,7 +36,10 @@ static inline TrsThreadParts TrsPartsOfThread(int64_t n)
   return (TrsThreadParts){.size = PetscMax((n + parts - 1) / parts, TRS_ITEMS_A_PART)};
 }
 
-/* Go to the list's next piece; after the last piece, to the next list. n: items in the list. */
+/*
+  Go to the thread's next piece of a list with n items, and return 1. After its last piece, go to
+  the next list, and return 0.
+*/
 static inline int TrsNextPiece(TrsThreadParts *p, int64_t n)
 {
   const int64_t threads = omp_get_num_threads(), part = (p->at + p->end) / p->size;
