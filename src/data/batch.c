@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRS_PART_BYTES = 1 << 18 }; /* values read at a time */
+enum { TRS_PART_BYTES = 1 << 18 }; /* bytes of values that are read at a time */
 
 static int by_sample(const void *a, const void *b)
 {
@@ -19,7 +19,10 @@ static int by_sample(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-/* Sort the batch's samples into file order, so that neighbours are read together. */
+/*
+  Sort the batch's samples into the order of the file, so that neighbouring samples are read
+  together.
+*/
 static void order_samples(const TrsShuffle *shuffle, TrsBatchScratch *scratch, const TrsBatch *batch)
 {
   for (int64_t i = 0; i < batch->batch; i++) {
@@ -31,7 +34,10 @@ static void order_samples(const TrsShuffle *shuffle, TrsBatchScratch *scratch, c
   for (int64_t i = 0; i < batch->batch; i++) scratch->file.sample[scratch->sample[i].place] = (int32_t)i;
 }
 
-/* Read dense features, labels and lengths run by run, and find where the samples' values are. */
+/*
+  Read the batch's dense features, labels and lengths, with one read for each sequence of
+  consecutive samples. Then find the positions of the samples' values in the file.
+*/
 static PetscErrorCode read_runs(const TrsBatchSpec *spec, TrsBatchScratch *scratch, int64_t batch,
                                 const TrsSampleRows *rows, TrsFault *fault)
 {
@@ -63,9 +69,7 @@ static PetscErrorCode read_runs(const TrsBatchSpec *spec, TrsBatchScratch *scrat
   return PETSC_SUCCESS;
 }
 
-/*
-  Report a bad value of a sample. Under -data_check warning, only count it; otherwise the run ends.
-*/
+/* Handle a bad number of a sample: with -data_check warning, count it; otherwise raise an error. */
 static PetscErrorCode bad_number(const TrsBatchSpec *spec, TrsBatch *batch, const char *name, int64_t sample,
                                  int column, double value, const char *wanted, TrsFault *fault)
 {
@@ -80,7 +84,7 @@ static PetscErrorCode bad_number(const TrsBatchSpec *spec, TrsBatch *batch, cons
                      row, column, value, wanted);
 }
 
-/* Can the label's task learn from this value? */
+/* True if the label's task can learn from this value. */
 static inline int label_is_good(const TrsReaderLabel *label, float y)
 {
   if (isnan(y)) return label->may_be_nan == PETSC_TRUE;
@@ -101,7 +105,7 @@ static PetscErrorCode check_label(const TrsBatchSpec *spec, TrsBatch *batch, int
   return bad_number(spec, batch, "labels", sample, label->place, (double)y, wanted, fault);
 }
 
-/* Are all numbers finite? The loop has no branch. */
+/* True if all numbers are finite. The loop has no branch. */
 static int are_finite(int64_t n, const float *numbers)
 {
   const uint32_t exponent = 0x7f800000;
@@ -116,7 +120,9 @@ static int are_finite(int64_t n, const float *numbers)
   return !odd;
 }
 
-/* Is every number good? check_numbers() then skips its search. */
+/*
+  True if all numbers of the batch are good, so that check_numbers() need not search for a bad one.
+*/
 static int are_good(const TrsBatchSpec *spec, int64_t batch, const TrsSampleRows *rows)
 {
   int good = !rows->dense || are_finite(batch * spec->info->dense_columns, rows->dense);
@@ -157,7 +163,7 @@ static PetscErrorCode check_numbers(const TrsBatchSpec *spec, const TrsBatchScra
   return PETSC_SUCCESS;
 }
 
-/* Copy the labels to train on from rows with all labels. */
+/* Copy the labels with which the run trains from rows that have all labels. */
 static void take_labels(const TrsBatchSpec *spec, int64_t n, const float *rows, float *labels)
 {
   for (int64_t i = 0; i < n; i++)
@@ -172,7 +178,7 @@ static void take_dense(const TrsDatasetInfo *info, const float *row, float *dens
   for (int d = 0; info->dense_column && d < info->num_dense; d++) dense[d] = row[info->dense_column[d]];
 }
 
-/* If there are segments, check that a sample's group is one of them. */
+/* If the samples have segments, check that a sample's group is one of them. */
 static PetscErrorCode check_segment(const TrsBatchSpec *spec, int64_t sample, int64_t group, TrsFault *fault)
 {
   const char *path, *feature = "";
@@ -245,7 +251,7 @@ static int64_t value_at(const TrsBatchSpec *spec, const TrsBatchScratch *scratch
   return id_at(spec->info->value_bytes, scratch->file.values, i);
 }
 
-/* A feature's bag in `sample`: n ids from place `at` on. */
+/* A feature's bag in `sample`: n ids, beginning at index `at`. */
 typedef struct {
   int feature;
   int64_t sample, at;
@@ -253,8 +259,8 @@ typedef struct {
 } TrsFileBag;
 
 /*
-  Count a bag's ids that became 0, and keep the first one. The id -1 is valid (src/RULES.md, rule
-  A24).
+  Count the ids of a bag that became 0, and keep the first of them. The id -1 is valid
+  (src/RULES.md, rule A24).
 */
 static PetscErrorCode check_ids(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
                                 TrsFileBag bag, TrsBadIds *bad_ids, TrsFault *fault)
@@ -282,7 +288,10 @@ static PetscErrorCode check_ids(const TrsBatchSpec *spec, const TrsBatchScratch 
   return PETSC_SUCCESS;
 }
 
-/* Check that a sample has no more ids than the feature allows: further positions have no weight. */
+/*
+  Check that a sample has no more ids than the feature allows. Position weights exist only for that
+  number of positions.
+*/
 static PetscErrorCode check_length(const TrsBatchSpec *spec, TrsFileBag bag, TrsFault *fault)
 {
   const int32_t most = spec->feature[bag.feature].max_length;
@@ -298,7 +307,7 @@ static PetscErrorCode check_length(const TrsBatchSpec *spec, TrsFileBag bag, Trs
                      path, spec->info->features[spec->feature[bag.feature].key], row, bag.n, most);
 }
 
-/* Count a bag's weights that are not finite. */
+/* Count the weights of a bag that are not finite. */
 static PetscErrorCode check_weights(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsBatch *batch,
                                     TrsFileBag bag, TrsFault *fault)
 {
@@ -320,9 +329,9 @@ static PetscErrorCode check_weights(const TrsBatchSpec *spec, const TrsBatchScra
   return PETSC_SUCCESS;
 }
 
-/* The kinds of oddity that a part's bags have. */
+/* The kinds of mistakes that the bags of a part have. */
 typedef struct {
-  PetscBool ids, weights; /* ids: bad ids or lengths */
+  PetscBool ids, weights; /* `ids` stands for bad ids or lengths */
 } TrsOddities;
 
 static PetscErrorCode check_bag(const TrsBatchSpec *spec, const TrsBatchScratch *scratch, TrsOddities odd,
@@ -333,7 +342,10 @@ static PetscErrorCode check_bag(const TrsBatchSpec *spec, const TrsBatchScratch 
   return odd.weights ? check_weights(spec, scratch, batch, bag, fault) : PETSC_SUCCESS;
 }
 
-/* Something is odd in a part's bags: check them one by one, in the file's order. */
+/*
+  Check the bags of a part one by one, in the file's order, after a mistake was found in one of
+  them.
+*/
 static PetscErrorCode check_bags(const TrsBatchSpec *spec, const TrsBatchScratch *scratch,
                                  const TrsSamples *part, TrsOddities odd, TrsBatch *batch, TrsBadIds *bad_ids,
                                  TrsFault *fault)
@@ -353,7 +365,10 @@ static PetscErrorCode check_bags(const TrsBatchSpec *spec, const TrsBatchScratch
   return PETSC_SUCCESS;
 }
 
-/* For each sample of a part, take a feature's only id as the group, unmapped as in the file. */
+/*
+  For each sample of a part, set the sample's group to the only id of a feature. The id is not
+  mapped.
+*/
 static PetscErrorCode take_groups(const TrsBatchSpec *spec, const TrsBatchScratch *scratch,
                                   const TrsSamples *part, TrsBatch *batch, TrsFault *fault)
 {
@@ -382,8 +397,8 @@ static PetscErrorCode take_groups(const TrsBatchSpec *spec, const TrsBatchScratc
 
 /*
   Choose the end of the part that begins at part->begin. A part has so few values that they are
-  still in the cache when they are placed. A shuffled batch is one part, because its samples are
-  placed in the batch's order. A batch that is not placed here is also one part.
+  still in the cache when they are copied to the KJT. A shuffled batch is one part, because its
+  samples are copied in the batch's order. A batch that a device assembles is also one part.
 */
 static void end_part(const TrsBatchSpec *spec, TrsSamples *part)
 {
@@ -396,7 +411,7 @@ static void end_part(const TrsBatchSpec *spec, TrsSamples *part)
 }
 
 /*
-  Find the beginning of each feature's ids in a batch that a device assembles. The KJT has no
+  Find the index of each feature's first id in a batch that a device assembles. The KJT has no
   arrays.
 */
 static void begin_ids(const TrsBatchSpec *spec, const TrsSamples *samples, int64_t *begin, TrsKjt *kjt)
@@ -414,12 +429,12 @@ static void begin_ids(const TrsBatchSpec *spec, const TrsSamples *samples, int64
   kjt->jagged = (TrsJagged){.n_bags = spec->n * samples->batch, .n_values = begin[spec->n]};
 }
 
-/* Read a part's values, and fill the KJT with them. Bad ids become 0. */
+/* Read the values of a part, and copy them to the KJT. Bad ids become 0. */
 static PetscErrorCode read_part(const TrsBatchSpec *spec, const TrsBatchScratch *scratch,
                                 const TrsSamples *part, TrsBatch *batch, TrsBadIds *bad_ids, TrsFault *fault)
 {
   const int64_t begin = part->start[part->begin], n_values = part->start[part->end] - begin;
-  /* A batch with samples in file order is one run. */
+  /* the samples of a batch in file order are consecutive */
   const TrsRowRun piece = {part->batch ? scratch->run[0].first + begin : 0, n_values};
   TrsOddities odd = {PETSC_FALSE, PETSC_FALSE};
 
@@ -481,7 +496,7 @@ PetscErrorCode TrsBatchCheckIds(const TrsBatchSpec *spec, const TrsShuffle *shuf
   return check_bags(spec, scratch, &batch->samples, odd, batch, bad_ids, fault);
 }
 
-/* TrsBatchFirstId() for a batch that a device assembles. */
+/* Do the work of TrsBatchFirstId() for a batch that a device assembles. */
 static int64_t first_of_samples(const TrsSamples *samples, const TrsSampleFeature *feature, int64_t b)
 {
   const int64_t i = samples->sample ? samples->sample[b] : b;

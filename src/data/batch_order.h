@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The schedule assigns samples to each rank in each step (src/RULES.md, rules A17, A28). It is pure
-  arithmetic with the same result on all ranks.
+  The schedule: it assigns samples to each rank in each step (src/RULES.md, rules A17, A28). It is
+  computed without data, with the same result on all ranks.
 
-  An epoch's order is cut into global batches of W*B samples. Without drop_last the epoch ends with
-  a smaller batch of n samples. Rank r then takes n/W samples, and the first n mod W ranks take one
-  more (TrsBatchOrderShare). Passes follow each other until the steps are done.
+  The samples of an epoch, in its order, are divided into global batches of W*B samples. Without
+  drop_last, the last batch of the epoch may be smaller, with n samples. Each rank then has n/W
+  samples of it, and the first n mod W ranks have one more (TrsBatchOrderShare). Epochs follow each
+  other until all steps are done.
 */
 #pragma once
 
@@ -15,19 +16,23 @@
 
 typedef struct {
   int64_t num_samples;
-  int64_t batch_size; /* B, samples per rank */
+  int64_t batch_size; /* B, the number of samples per rank */
   int rank, size;
   PetscBool drop_last;
 } TrsBatchOrder;
 
-/* One step's part of the epoch's order. */
+/* The samples of one step. */
 typedef struct {
-  int64_t epoch, position; /* position: samples of the epoch before this step */
-  int64_t first, batch;    /* this rank's samples are first .. first+batch-1 */
+  int64_t epoch, position; /* position is the number of samples of the epoch before this step */
+  /* this rank's samples are first .. first + batch - 1 in the epoch's order */
+  int64_t first, batch;
   int64_t global_batch;
 } TrsBatchOrderStep;
 
-/* The beginning of a rank's share of n samples, for 0 <= rank <= size. */
+/*
+  Return the index of the first sample of a rank's share, if n samples are divided among `size`
+  ranks. 0 <= rank <= size.
+*/
 static inline int64_t TrsBatchOrderShare(int64_t n, int size, int rank)
 {
   const int64_t more = n % size;
@@ -35,7 +40,7 @@ static inline int64_t TrsBatchOrderShare(int64_t n, int size, int rank)
   return n / size * rank + (rank < more ? rank : more);
 }
 
-/* Return the steps of one epoch, or 0 if drop_last leaves none. */
+/* Return the number of steps in an epoch. It is 0 if drop_last leaves no batch. */
 int64_t TrsBatchOrderStepsPerEpoch(const TrsBatchOrder *schedule);
 
 /* Describe a step of the whole training, counted from 0. An epoch must have at least one step. */

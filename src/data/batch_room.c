@@ -3,13 +3,16 @@
 
 #include <string.h>
 
-/* Each array in a batch's memory begins at a multiple of 64 bytes. */
+/* Round up, because each array in a batch's memory begins at a multiple of 64 bytes. */
 static int64_t aligned(int64_t bytes)
 {
   return (bytes + 63) / 64 * 64;
 }
 
-/* If `wanted`, take `bytes` bytes of a batch's memory. memory NULL: only count them. */
+/*
+  If `wanted`, return the next `bytes` bytes of a batch's memory, and advance *at. If memory is
+  NULL, only advance *at.
+*/
 static void *take(char *memory, int64_t *at, PetscBool wanted, size_t bytes)
 {
   void *taken = memory && wanted ? memory + *at : NULL;
@@ -19,8 +22,8 @@ static void *take(char *memory, int64_t *at, PetscBool wanted, size_t bytes)
 }
 
 /*
-  Lay out a batch's memory: arrays that only the host uses, then arrays that a device copies, and
-  the ids at the end. Returns the number of bytes before the ids.
+  Set the addresses of arrays in a batch's memory: first the arrays that only the host uses, then
+  the arrays that a device copies, and last the ids. Returns the number of bytes before the ids.
 */
 static int64_t lay_out(const TrsBatchSpec *spec, int64_t max_batch, char *memory, TrsFileSamples *file,
                        TrsBatch *batch)
@@ -80,7 +83,7 @@ PetscErrorCode TrsBatchRoomFree(const TrsDeviceOps *memory, TrsBatchRoom *room, 
 
 void TrsBatchRoomUse(const TrsBatchSpec *spec, TrsBatchRoom *room, TrsBatchScratch *scratch, TrsBatch *batch)
 {
-  char *weights; /* of the ids */
+  char *weights; /* weights of the ids */
 
   if (!spec->for_device) return;
   weights = (char *)room->file.values + aligned(scratch->n_values * spec->info->value_bytes);

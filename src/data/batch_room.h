@@ -2,9 +2,9 @@
 /*
   The memory of batches and of their assembly. Internal to data/.
 
-  A batch for a CPU has its ids in a KJT, and the file's rows pass through a reader thread's scratch
-  memory. A batch for a device lies in one piece of memory in the file's layout, and the device
-  copies this piece.
+  A batch for a CPU has its ids in a KJT; a reader thread's scratch memory has the file's rows. A
+  batch for a device with its own memory is one block of memory in the file's layout, which the
+  device copies.
 */
 #pragma once
 
@@ -12,13 +12,14 @@
 
 typedef struct {
   TrsDeviceBuffer memory;
-  TrsFileSamples file; /* in `memory`, if a device assembles the batch */
-  int64_t n_values;    /* number of ids that fit */
+  TrsFileSamples file; /* in `memory`; used if a device assembles the batch */
+  int64_t n_values;    /* number of ids for which there is space */
 } TrsBatchRoom;
 
 /*
-  TrsBatchRoomReserve - Make room for a batch of max_batch samples and n_values ids, and set the
-    batch's arrays. Data that the first half (TrsBatchReadSamples()) has read is kept, but may move.
+  TrsBatchRoomReserve - Allocate memory for a batch of max_batch samples and n_values ids, and set
+  the batch's arrays. Data that TrsBatchReadSamples() has read is kept, but its addresses may
+  change.
 
   Not collective, main thread only.
 
@@ -29,12 +30,12 @@ PetscErrorCode TrsBatchRoomReserve(const TrsBatchSpec *spec, const TrsDeviceOps 
 PetscErrorCode TrsBatchRoomFree(const TrsDeviceOps *memory, TrsBatchRoom *room, TrsBatch *batch);
 
 /*
-  Let a device's batch be read into its room. The reader's thread must call this before each of the
-  two halves. Before the second half, scratch->n_values must be known.
+  Let a batch for a device be read directly into its memory. The reader's thread must call this
+  function before each of the two halves. Before the second half, scratch->n_values must be set.
 */
 void TrsBatchRoomUse(const TrsBatchSpec *spec, TrsBatchRoom *room, TrsBatchScratch *scratch, TrsBatch *batch);
 
-/* Not collective, main thread only. */
+/* Create, enlarge and free scratch memory. Not collective, main thread only. */
 PetscErrorCode TrsBatchScratchCreate(const TrsBatchSpec *spec, int64_t max_batch, TrsBatchScratch *scratch);
 PetscErrorCode TrsBatchScratchReserve(const TrsBatchSpec *spec, TrsBatchScratch *scratch, int64_t n_values);
 PetscErrorCode TrsBatchScratchFree(const TrsBatchSpec *spec, TrsBatchScratch *scratch);

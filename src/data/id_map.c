@@ -17,14 +17,14 @@ TrsIdMap TrsIdMapMake(const TrsIdMapRule *rule)
 
 ALWAYS_INLINE void map_ids(const TrsIdMap *map, TrsIdMapKind kind, int64_t n, int64_t *ids)
 {
-  const TrsIdMap m = *map; /* a copy, so that the loop does not read the map again */
+  const TrsIdMap m = *map; /* a copy, so that the loop does not load the map again for each id */
 
   for (int64_t i = 0; i < n; i++) ids[i] = TrsIdMapRow(&m, kind, ids[i]);
 }
 
 /*
-  TrsIdHash() for eight ids at a time. Vectors have no full product of 64 by 64 bits, so the upper
-  half is made from products of 32 bits.
+  TrsIdHash() for eight ids at a time. Vectors have no multiplication of 64 by 64 bits with a result
+  of 128 bits, so its upper half is computed from multiplications of 32 bits.
 */
 #if defined(__x86_64__)
   #define WIDE __attribute__((target("avx512f,avx512dq")))
@@ -88,14 +88,14 @@ WIDE ALWAYS_INLINE __m512i divide_wide(__m512i x, TrsDivisor d, PetscBool remain
                    : _mm512_mask_add_epi64(quotient, is_short, quotient, _mm512_set1_epi64(1));
 }
 
-/* From this divisor on, the quotient of a 64-bit number has at most 48 bits. */
+/* If the divisor is at least this, the quotient of a 64-bit number has at most 48 bits. */
   #define DIRECT 65536
 
 /*
-  x modulo d for eight numbers at a time, computed with doubles. For a small d, 2^32 high + low is
-  first folded to (2^32 modulo d) high + low, so that the quotient is always at most 2^48. All
-  roundings go down and lose less than 2^-49 of the quotient, so the quotient is exact or one too
-  small.
+  Compute x modulo d for eight numbers at a time, with doubles. If d is small, 2^32 high + low is
+  first reduced to (2^32 modulo d) high + low, so that the quotient is always at most 2^48. All
+  roundings are downwards, and lose less than 2^-49 of the quotient. So the quotient is exact or too
+  small by 1.
 */
 WIDE ALWAYS_INLINE __m512i remainder_wide(__m512i x, TrsDivisor d)
 {

@@ -64,52 +64,59 @@ static const TrsOptionSpec reader_options[] = {
 const TrsOptionGroup trs_reader_options = TRS_OPTION_GROUP_OF_MODEL("Data", NULL, reader_options, NULL,
                                                                     "-data_dense,-data_label");
 
-/* States of a slot, in the order free, ready, out. A slot may need room before it is ready. */
+/*
+  States of a slot: free, ready, and out, in this order. Between free and ready, a slot may need
+  more memory.
+*/
 typedef enum { TRS_SLOT_FREE, TRS_SLOT_NEEDS_ROOM, TRS_SLOT_READY, TRS_SLOT_OUT } TrsSlotState;
 
 typedef struct {
-  TrsBatch batch; /* must be the first field: a batch's address is its slot's */
+  /* must be the first field, because the address of a batch is used as the address of its slot */
+  TrsBatch batch;
   TrsBatchRoom room;
   TrsBadIds *bad_ids; /* [n] */
   TrsSlotState state;
-  int64_t next; /* the step whose batch the slot holds or will hold */
+  int64_t next; /* the step whose batch the slot has or will have */
   TrsFault fault;
-  PetscBool kept; /* the slot holds its batch for good: -data_repeat_batches */
+  PetscBool kept; /* the slot keeps its batch, which is repeated: -data_repeat_batches */
 } TrsSlot;
 
-/* A thread that reads every n-th batch, for n threads. */
+/* A reader thread. If there are n threads, each reads every n-th batch. */
 typedef struct {
   TrsReader reader;
-  int64_t first; /* its first step */
+  int64_t first; /* first step of the thread */
   pthread_t thread;
   PetscBool running; /* the thread has been started */
-  /* The thread owns this memory, except while the main thread enlarges it. */
+  /* Only the thread uses this memory, except while the main thread enlarges it. */
   TrsBatchScratch scratch;
 } TrsReaderThread;
 
 struct TrsReaderImpl {
   MPI_Comm comm;
-  TrsDeviceOps memory; /* device whose alloc provides host memory for batches */
+  TrsDeviceOps memory; /* a device whose alloc() returns host memory for batches */
   TrsBatchOrder schedule;
-  int64_t steps, epochs; /* as given, or -1 */
+  int64_t steps, epochs; /* the values of -steps and -epochs, or -1 if not given */
   PetscBool training, weighted, grouped;
-  PetscBool keeps;                     /* batches are repeated */
-  int64_t seed, read_ahead, n_threads; /* n_threads: 0 if not given, before set-up */
-  int64_t n_repeated;                  /* batches that are read once and then repeated; 0: none */
+  PetscBool keeps; /* true if batches are repeated */
+  /* before the reader is set up, n_threads is 0 if it was not given */
+  int64_t seed, read_ahead, n_threads;
+  /* number of batches that are read once and then repeated; 0 if none */
+  int64_t n_repeated;
   TrsBatchSpec spec;
   int64_t start, total, max_batch;
 
-  TrsSlot *slots; /* step s is read into slot s % n_slots */
+  TrsSlot *slots; /* [n_slots] step s is read into slot s % n_slots */
   int64_t n_slots, next_out;
-  TrsBadIds *bad_ids;  /* [n] repaired ids so far */
-  int64_t bad_numbers; /* bad numbers let pass so far */
+  TrsBadIds *bad_ids;  /* [n] the repaired ids of each feature so far */
+  int64_t bad_numbers; /* number of bad numbers that were accepted so far */
 
-  TrsReaderThread *threads; /* [n_threads] step s is read by thread s % n_threads */
-  PetscBool maps;           /* ids are mapped */
-  pthread_mutex_t lock;     /* protects the slots' states and steps, the trace's row, and stop */
+  TrsReaderThread *threads; /* [n_threads] thread s % n_threads reads step s */
+  PetscBool maps;           /* true if ids are mapped to rows */
+  /* protects the states and steps of the slots, the reader's row of the trace, and `stop` */
+  pthread_mutex_t lock;
   pthread_cond_t changed;
   PetscBool stop;
-  TrsBatchScratch check; /* for TrsReaderCheck(), created at the first use */
+  TrsBatchScratch check; /* scratch of TrsReaderCheck(), created at the first use */
 };
 
 PetscErrorCode TrsReaderCreate(MPI_Comm comm, TrsReader *reader)
@@ -167,7 +174,7 @@ PetscErrorCode TrsReaderChooseDense(TrsOptions options, TrsDataset dataset)
 
 PetscErrorCode TrsReaderStepBatch(TrsOptions options, int64_t *samples)
 {
-  const int64_t most = 1000000000; /* as for -batch_size */
+  const int64_t most = 1000000000; /* the same limit as for -batch_size */
   int64_t n;
 
   PetscFunctionBegin;
@@ -248,7 +255,7 @@ PetscErrorCode TrsReaderSetIdMaps(TrsReader reader, const TrsIdMapRule *map)
   for (int f = 0; f < spec->n; f++) {
     spec->feature[f].map = TrsIdMapMake(&map[f]);
     if (map[f].kind == TRS_ID_MAP_NONE) continue;
-    spec->feature[f].rows = 0; /* any id becomes a row */
+    spec->feature[f].rows = 0; /* the id map gives every id a row */
     reader->maps = PETSC_TRUE;
   }
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -334,9 +341,9 @@ int64_t TrsReaderBadNumbers(TrsReader reader)
 /* --- the threads --- */
 
 /*
-  Wait until the main thread has made room for the batch's ids, both in the slot and in the thread's
-  own memory (the slot alone may be large enough, because another thread's batch enlarged it).
-  Returns false if the thread must stop.
+  Wait until the main thread has enlarged the memory for the batch's ids, both in the slot and in
+  this thread. The slot alone may already be large enough, because another thread's batch was large.
+  Returns false if this thread must stop.
 */
 static PetscBool wait_for_room(TrsReaderThread *t, TrsSlot *s)
 {
@@ -354,8 +361,8 @@ static PetscBool wait_for_room(TrsReaderThread *t, TrsSlot *s)
 }
 
 /*
-  Wait until the slot is free for this step. Several steps may wait for one slot, which serves them
-  in order.
+  Wait until the slot is free for this step. Several steps may wait for the same slot, which then
+  takes them in order.
 */
 static PetscBool wait_for_slot(TrsReader reader, const TrsSlot *s, int64_t step)
 {
@@ -369,7 +376,10 @@ static PetscBool wait_for_slot(TrsReader reader, const TrsSlot *s, int64_t step)
   return go_on;
 }
 
-/* Hand over a batch whose reading began at start_s. start_s is negative for a kept batch. */
+/*
+  Mark a slot's batch as ready. Its reading began at start_s, which is negative for a batch that was
+  kept.
+*/
 static void set_ready(TrsReader reader, TrsSlot *s, double start_s)
 {
   pthread_mutex_lock(&reader->lock);
@@ -381,7 +391,7 @@ static void set_ready(TrsReader reader, TrsSlot *s, double start_s)
 }
 
 /*
-  Fill the slot with a step's batch. An error goes into the slot's fault. Returns false if the
+  Read a step's batch into the slot. An error is stored in the slot's fault. Returns false if this
   thread must stop.
 */
 static PetscBool read_step(TrsReaderThread *t, int64_t step, TrsShuffle *shuffle, TrsSlot *s)
@@ -421,7 +431,7 @@ static void *read_ahead(void *context)
   TrsShuffle shuffle;
 
   TrsCpuHelps();
-  (void)TrsCLocale(); /* messages contain numbers */
+  (void)TrsCLocale(); /* messages contain numbers, which need a decimal point */
   for (int64_t step = t->first; step < reader->total; step += reader->n_threads) {
     TrsSlot *s = &reader->slots[step % reader->n_slots];
     PetscBool failed;
@@ -431,7 +441,8 @@ static void *read_ahead(void *context)
     start_s = s->kept ? -1 : TrsClock();
     if (!read_step(t, step, &shuffle, s)) break;
     failed = (PetscBool)(s->fault.code != PETSC_SUCCESS);
-    set_ready(reader, s, start_s); /* from here on the slot may hold another step's batch */
+    /* after this call the slot may already have another step's batch */
+    set_ready(reader, s, start_s);
     if (failed) break;
   }
   return NULL;
@@ -453,19 +464,22 @@ static PetscErrorCode create_slot(TrsReader reader, TrsSlot *s, int64_t n_values
 }
 
 /*
-  Find this rank's largest batch. In a small pass a rank may have no samples, but it keeps room for
-  one.
+  Find the size of this rank's largest batch. A rank may have no samples if the dataset is small;
+  memory for one sample is allocated anyway.
 */
 static void find_largest(TrsReader reader)
 {
   TrsBatchOrderStep first;
 
-  /* The first step of a pass has the largest batch. */
+  /* the first step of an epoch has the largest batch */
   TrsBatchOrderAt(&reader->schedule, 0, &first);
   reader->max_batch = first.batch > 0 ? first.batch : 1;
 }
 
-/* Create the threads' memory. Thread t reads the steps that are t modulo the number of threads. */
+/*
+  Create the memory of the reader threads. Thread t reads the steps that are t modulo the number of
+  threads.
+*/
 static PetscErrorCode create_threads(TrsReader reader, int64_t n_values)
 {
   PetscFunctionBegin;
@@ -491,7 +505,7 @@ static PetscErrorCode set_up(TrsReader reader)
   PetscFunctionBegin;
   PetscCheck(spec->info && spec->first_of_key, PETSC_COMM_SELF, TRS_ERR_INTERNAL,
              "the reader has no dataset or no features");
-  /* A caller of the library may have samples without labels. It then chooses no labels. */
+  /* a caller of the library may have samples without labels, and then chooses no labels */
   PetscCheck(!reader->training || spec->info->has_labels || !spec->label, PETSC_COMM_SELF, TRS_ERR_DATA,
              "%s has no dataset /labels", spec->info->path);
   PetscCheck(!spec->with_weights || spec->info->has_weights, PETSC_COMM_SELF, TRS_ERR_DATA,
@@ -504,14 +518,14 @@ static PetscErrorCode set_up(TrsReader reader)
   spec->with_labels = spec->info->has_labels;
   if (!spec->label) PetscCall(TrsReaderSetLabels(reader, 1, &(TrsReaderLabel){.place = 0}));
   spec->with_sample_weights = (PetscBool)(spec->info->has_sample_weights && reader->weighted);
-  /* An evaluation writes groups and times beside its predictions. */
+  /* an evaluation writes groups and times together with its predictions */
   spec->with_group = (PetscBool)(reader->grouped || (spec->info->has_group && !reader->training));
   spec->with_time = (PetscBool)(spec->info->has_time && !reader->training);
   for (int k = 0; k < spec->info->n_features; k++) mean += spec->info->mean_lengths[k];
   n_values = (int64_t)(1.25 * mean * (double)reader->max_batch) + 64;
   PetscCall(create_threads(reader, n_values));
   reader->n_slots = TRS_READER_OUT + spec->for_device + reader->read_ahead + reader->n_threads - 1;
-  /* A slot keeps a batch that is repeated, so n_slots must be a multiple of n_repeated. */
+  /* each batch that is repeated stays in its slot, so n_slots must be a multiple of n_repeated */
   reader->keeps = (PetscBool)(reader->n_repeated > 0 && reader->n_repeated < reader->total - reader->start);
   if (reader->keeps)
     reader->n_slots = (reader->n_slots + reader->n_repeated - 1) / reader->n_repeated * reader->n_repeated;
@@ -523,7 +537,7 @@ static PetscErrorCode set_up(TrsReader reader)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Start the threads. Signals stay with the main thread. */
+/* Start the threads. The main thread continues to receive all signals. */
 static PetscErrorCode start_threads(TrsReader reader)
 {
   sigset_t all, before;
@@ -556,8 +570,8 @@ PetscErrorCode TrsReaderSetUp(TrsReader reader)
 }
 
 /*
-  Enlarge a slot for a batch that is larger than all earlier ones. The room gets a quarter more than
-  needed, so that few slots grow again. The caller must hold the lock.
+  Enlarge the slots whose batch is larger than all their earlier batches. The new memory is a
+  quarter larger than necessary, so that slots rarely grow again. The caller must hold the lock.
 */
 static PetscErrorCode grow(TrsReader reader)
 {
@@ -569,7 +583,7 @@ static PetscErrorCode grow(TrsReader reader)
     TrsBatchScratch *scratch = &reader->threads[s->next % reader->n_threads].scratch;
     int64_t n_values;
 
-    /* The slot's thread waits while the slot needs room, so its scratch memory may be changed. */
+    /* the slot's thread waits while the slot needs memory, so its scratch memory may be changed */
     if (s->state != TRS_SLOT_NEEDS_ROOM) continue;
     n_values = scratch->n_values + scratch->n_values / 4;
     PetscCall(TrsBatchScratchReserve(&reader->spec, scratch, n_values));
@@ -583,8 +597,8 @@ static PetscErrorCode grow(TrsReader reader)
 }
 
 /*
-  Take the slot when it is ready, and meanwhile make room for any slot that needs it. The caller
-  must hold the lock.
+  Wait until the slot is ready, and take its batch. While waiting, enlarge every slot that needs
+  memory. The caller must hold the lock.
 */
 static PetscErrorCode take_slot(TrsReader reader, TrsSlot *s)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Selection of the features that tables look up, in a dataset that may have more. */
+/* Selection of the features that tables look up, from a dataset that may have more features. */
 #include "data/reader.h"
 
 #include <string.h>
 
-/* Find a feature's place in a dataset's key order. */
+/* Find the index of a feature's key in the dataset. */
 static PetscErrorCode find_key(const TrsDatasetInfo *info, const char *feature, int *key)
 {
   PetscFunctionBegin;

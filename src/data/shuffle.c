@@ -18,7 +18,7 @@ void TrsShuffleInit(TrsShuffle *shuffle, uint64_t seed, int64_t epoch, int64_t n
   }
 }
 
-/* splitmix64's finaliser: every input bit reaches every output bit. */
+/* The finaliser of splitmix64: every bit of the input changes all bits of the output. */
 static uint64_t mix(uint64_t z)
 {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -44,7 +44,7 @@ int64_t TrsShuffleAt(const TrsShuffle *shuffle, int64_t i)
 {
   uint64_t x = (uint64_t)i;
 
-  /* The network permutes at most 4 n numbers, so the loop takes at most 4 rounds on average. */
+  /* the network permutes at most 4 n numbers, so the loop has at most 4 rounds on average */
   do {
     x = permute_bits(shuffle, x);
   } while (x >= (uint64_t)shuffle->n);

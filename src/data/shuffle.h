@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  The shuffle is a permutation of [0, n) for each (seed, epoch). It is computed place by place, so
-  it needs no memory, works on any rank in any order, and does not depend on the number of ranks.
+  The shuffle: a permutation of [0, n) for each (seed, epoch). Each index is computed separately, so
+  the shuffle needs no memory, works on any rank in any order, and does not depend on the number of
+  ranks.
 
-  Source: Feistel network over the smallest even number of bits that holds n, with cycle walking
-          back into [0, n) (Black and Rogaway, Ciphers with arbitrary finite domains, 2002); round
-          keys from the counter-based generator
+  Source: Feistel network over the smallest even number of bits that can represent n, with cycle
+          walking back into [0, n) (Black and Rogaway, Ciphers with arbitrary finite domains, 2002);
+          round keys from the counter-based generator
 */
 #pragma once
 
@@ -19,8 +20,8 @@ typedef struct {
   uint64_t key[TRS_SHUFFLE_ROUNDS];
 } TrsShuffle;
 
-/* n >= 1. Not collective, any thread. */
+/* Begin a permutation of n >= 1 samples. Not collective, any thread. */
 void TrsShuffleInit(TrsShuffle *shuffle, uint64_t seed, int64_t epoch, int64_t n);
 
-/* Return the sample at place i, 0 <= i < n. */
+/* Return the sample at index i of the permutation, 0 <= i < n. */
 int64_t TrsShuffleAt(const TrsShuffle *shuffle, int64_t i);

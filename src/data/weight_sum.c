@@ -4,11 +4,11 @@
 #include <math.h>
 
 /*
-  A float reaches 33 bits above the unit of its digit. With 2^16 floats a digit stays below 2^50.
+  A float reaches 33 bits above the unit of its digit. With 2^16 floats, a digit stays below 2^50.
 */
 enum { TRS_DIGIT_BITS = 10, TRS_SMALLEST = -149, TRS_MANTISSA_BITS = 24, TRS_AT_ONCE = 1 << 16 };
 
-/* Bring the digits into their unique form, with every digit except the last in [0, 2^10). */
+/* Convert the digits to their unique form, in which every digit except the last is in [0, 2^10). */
 static void carry(double *digits)
 {
   const double radix = (double)(1 << TRS_DIGIT_BITS);
