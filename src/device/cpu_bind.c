@@ -19,21 +19,24 @@ static const TrsOptionSpec cpu_specs[] = {
 };
 const TrsOptionGroup trs_cpu_options = TRS_OPTION_GROUP("Processors", cpu_specs);
 
-enum { TRS_CPU_SET_TEXT = 256, TRS_CPU_SHOWN = 4 /* ranks whose processors the report lists */ };
+enum {
+  TRS_CPU_SET_TEXT = 256,
+  TRS_CPU_SHOWN = 4 /* TRS_CPU_SHOWN: number of ranks whose processors the report lists */
+};
 
 /*
-  The processors for helping threads. NULL: a helping thread runs on its creator's processors.
-  TrsCpuBind() writes both variables before it starts other threads.
+  The machine's topology, and the processors for helping threads. If NULL, a helping thread runs on
+  its creator's processors. TrsCpuBind() writes both variables before it starts other threads.
 */
 static hwloc_topology_t machine;
 static hwloc_bitmap_t helpers;
 
-/* The data that each rank of a host sends to the others. */
+/* The data that each rank of a host sends to the host's other ranks. */
 typedef struct {
-  char allowed[TRS_CPU_SET_TEXT]; /* processors that the launcher allows the rank */
-  char bound[TRS_CPU_SET_TEXT];   /* the rank's part of these processors */
+  char allowed[TRS_CPU_SET_TEXT]; /* processors that the launcher allows this rank to use */
+  char bound[TRS_CPU_SET_TEXT];   /* this rank's part of these processors */
   char why_not[TRS_CPU_TEXT / 2]; /* why the rank is not bound; "" if it is bound */
-  int n_threads, by_thread;       /* by_thread: each thread has its own unit */
+  int n_threads, by_thread;       /* by_thread is true if each thread has its own unit */
 } TrsCpuRank;
 
 static PetscBool is_set(const char *name)
@@ -45,14 +48,14 @@ static PetscBool is_set(const char *name)
 
 /*
   Bind the calling thread. A failure is not an error: if the system forbids binding, the program
-  runs unbound.
+  runs without it.
 */
 static PetscBool bind_here(hwloc_const_bitmap_t cpus)
 {
   return (PetscBool)(hwloc_set_cpubind(machine, cpus, HWLOC_CPUBIND_THREAD) == 0);
 }
 
-/* Bind each thread of the team to its own unit, the main thread to the first unit. */
+/* Bind each thread of the team to its own unit. The main thread gets the first unit. */
 static PetscErrorCode bind_team(const TrsCpuShare *share)
 {
   hwloc_bitmap_t *unit;
@@ -67,9 +70,9 @@ static PetscErrorCode bind_team(const TrsCpuShare *share)
 #pragma omp parallel num_threads(share->n_units)
   (void)bind_here(unit[omp_get_thread_num()]);
   /*
-    Threads that the main thread starts later inherit its affinity. When the team shrinks and grows
-    again, such a thread must be free to run on the whole part. The main thread itself has moved to
-    its unit by now.
+    Threads that the main thread starts later inherit its affinity. If the team shrinks and grows
+    again, such a thread must be free to run on the whole part of the rank. The main thread itself
+    has already moved to its unit.
   */
   (void)bind_here(share->cpus);
   for (int t = 0; t < share->n_units; t++) hwloc_bitmap_free(unit[t]);
@@ -77,7 +80,10 @@ static PetscErrorCode bind_team(const TrsCpuShare *share)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find the number n of ranks with the same processors as rank `me`, and its place among them. */
+/*
+  Find the number n of ranks that may use the same processors as rank `me`, and the index of `me`
+  among them.
+*/
 static void find_place(const TrsCpuRank *all, int size, int me, int *place, int *n)
 {
   *place = *n = 0;
@@ -89,8 +95,8 @@ static void find_place(const TrsCpuRank *all, int size, int me, int *place, int 
 }
 
 /*
-  Let helpers run on the processors of `allowed` to which no rank has bound a thread, or on all of
-  `allowed` if no such processor is left.
+  Let helping threads run on those processors of `allowed` to which no rank has bound a thread. If
+  there are none, let them run on all of `allowed`.
 */
 static PetscErrorCode set_helpers(const TrsCpuRank *all, int size, hwloc_const_bitmap_t allowed)
 {
@@ -108,7 +114,9 @@ static PetscErrorCode set_helpers(const TrsCpuRank *all, int size, hwloc_const_b
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write a text such as "2 ranks x 1 thread, each thread on a processor of its own: 0 | 1" */
+/*
+  Write a description such as "2 ranks x 1 thread, each thread on a processor of its own: 0 | 1".
+*/
 static void describe(const TrsCpuRank *all, int size, char *text)
 {
   int n, r = 0, least = all[0].n_threads, most = least;
@@ -143,8 +151,8 @@ static PetscBool load_machine(void)
 }
 
 /*
-  Bind this rank to its part of the processors that all ranks may use. A rank with more threads than
-  cores is not bound.
+  Bind this rank to its part of the processors that all ranks may use. A rank that has more threads
+  than cores is not bound.
 */
 static PetscErrorCode bind_rank(const TrsCpuRank *all, int size, int me, hwloc_const_bitmap_t allowed,
                                 TrsCpuRank *mine)
@@ -205,7 +213,7 @@ PetscErrorCode TrsCpuBind(MPI_Comm host, TrsOptions options, char *text)
   }
   PetscCall(tell(host, &mine, all));
   if (!mine.why_not[0]) ierr = bind_rank(all, size, me, allowed, &mine);
-  /* a failed rank calls tell(), too, because the others wait for it */
+  /* a rank that failed also calls tell(), because the other ranks wait for it */
   PetscCall(tell(host, &mine, all));
   PetscCall(ierr);
   if (mine.allowed[0]) PetscCall(set_helpers(all, size, allowed));

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "device/cpu_share.h"
 
-/* Units in topology order. */
+/* Units (cores or processors) in the order of the topology. */
 typedef struct {
   int n;
   hwloc_obj_t *unit;
-  int *node; /* [n] index of the run of units on one NUMA node */
+  int *node; /* [n] for each unit, the index of its NUMA node in this order */
 } TrsCpuUnits;
 
 static PetscBool is_in(hwloc_obj_t obj, hwloc_const_bitmap_t allowed)
@@ -22,7 +22,7 @@ static int count_units(hwloc_topology_t topology, hwloc_obj_type_t type, hwloc_c
   return n;
 }
 
-/* Find the first NUMA node that has the unit. */
+/* Find the first NUMA node to which the unit belongs. */
 static hwloc_obj_t node_of(hwloc_topology_t topology, hwloc_obj_t unit)
 {
   hwloc_obj_t node = NULL;
@@ -33,8 +33,8 @@ static hwloc_obj_t node_of(hwloc_topology_t topology, hwloc_obj_t unit)
 }
 
 /*
-  List the cores, or the processors if the ranks are more than the cores. The caller frees both
-  arrays with PetscFree2().
+  List the cores. If there are more ranks than cores, list the processors instead. The caller must
+  free both arrays with PetscFree2().
 */
 static PetscErrorCode list_units(hwloc_topology_t topology, hwloc_const_bitmap_t allowed, int n_ranks,
                                  TrsCpuUnits *units)
@@ -61,8 +61,8 @@ static PetscErrorCode list_units(hwloc_topology_t topology, hwloc_const_bitmap_t
 }
 
 /*
-  Find the units [*begin, *end) of rank i of n within the NUMA node assigned to the rank. Returns
-  PETSC_FALSE if a node gets more ranks than it has room for.
+  Find the units [*begin, *end) of rank i of n, in the NUMA node that is assigned to the rank.
+  Returns PETSC_FALSE if more ranks are assigned to a node than it has space for.
 */
 static PetscBool divide_by_nodes(const TrsCpuUnits *units, int n, int i, int *begin, int *end)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Divide a host's processors among its ranks: arithmetic on a topology. Used by device/cpu_bind.c.
+  Division of a host's processors among its ranks, computed from the topology. Used by
+  device/cpu_bind.c.
 */
 #pragma once
 
@@ -8,7 +9,10 @@
 
 #include <hwloc.h>
 
-/* A rank's part of the processors. Processors are hwloc's PUs, numbered by the operating system. */
+/*
+  A rank's part of the processors. Processors are hwloc's PUs, with the numbers of the operating
+  system.
+*/
 typedef struct {
   /*
     all processors of the part; empty if there are more ranks than processors; free with
@@ -16,19 +20,19 @@ typedef struct {
   */
   hwloc_bitmap_t cpus;
   /*
-    The part consists of n_units cores, or of processors if there are more ranks than cores. 0:
-    there are also more ranks than processors.
+    Number of cores in the part. If there are more ranks than cores, it is the number of processors;
+    if there are also more ranks than processors, it is 0.
   */
   int n_units;
-  int n_threads; /* one thread per unit; the same number on every rank */
+  int n_threads; /* one thread for each unit; the same number on all ranks */
 } TrsCpuShare;
 
 /*
-  TrsCpuDivide - Find the part of the i-th of n ranks.
+  TrsCpuDivide - Find the part of rank i of n.
 
-  Parts do not overlap. Units follow the topology, so the units of a rank are neighbours. NUMA nodes
-  get ranks in proportion to their sizes. No part crosses the end of a node, unless a rank would
-  otherwise get too few threads.
+  Parts do not overlap. Units are in the order of the topology, so the units of a rank are
+  neighbours. The number of ranks on a NUMA node is proportional to the node's size. A part is in
+  one node, unless a rank would then get too few threads.
 
   Not collective.
 
@@ -41,7 +45,7 @@ PetscErrorCode TrsCpuDivide(hwloc_topology_t topology, hwloc_const_bitmap_t allo
                             TrsCpuShare *share);
 
 /*
-  Set `into` to the processors of thread t of the share: one unit. The old contents of `into` are
-  overwritten. Not collective.
+  Set `into` to the processors of one unit, on which thread t of the rank runs. The old contents of
+  `into` are overwritten. Not collective.
 */
 PetscErrorCode TrsCpuUnit(hwloc_topology_t topology, const TrsCpuShare *share, int t, hwloc_bitmap_t into);

@@ -90,7 +90,7 @@ static PetscErrorCode reserve(const TrsDeviceOps *device, TrsAllocFunction alloc
 
   PetscFunctionBegin;
   if (bytes <= buffer->capacity_bytes) PetscFunctionReturn(PETSC_SUCCESS);
-  /* growing by at least half keeps the number of allocations small */
+  /* grow by at least half, so that there are few allocations */
   capacity = PetscMax(bytes, buffer->capacity_bytes + buffer->capacity_bytes / 2);
   PetscCall(TrsDeviceBufferFree(device, buffer));
   PetscCall(alloc(capacity, &buffer->data));

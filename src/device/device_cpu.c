@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The CPU as a device: host memory, streams that run inline, events that are always complete. */
+/*
+  The CPU as a device. Its memory is host memory, the work of a call is done when the call returns,
+  and events are always complete.
+*/
 #include "device/device_cpu.h"
 
 #include "core/buffer.h"
@@ -12,14 +15,15 @@
 #include <unistd.h>
 
 /*
-  Set this process's number of threads: OMP_NUM_THREADS if given, else the number of cores that the
-  launcher bound the process to, or else its share of the host's cores. OpenMP's own default would
-  give every rank all cores, and ranks that spin on each other's cores run ten times slower.
+  Set this process's number of threads. If OMP_NUM_THREADS is set, it is the number. If not, the
+  number is that of the cores to which the launcher bound the process; without such a binding, it is
+  the process's share of the host's cores. OpenMP's default would give every rank all cores, and
+  ranks that spin on each other's cores run ten times slower.
 */
 static PetscErrorCode setup_cpu(int local_rank, int local_size)
 {
   const int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
-  int mine = omp_get_num_procs(); /* cores that the process may run on */
+  int mine = omp_get_num_procs(); /* number of cores on which the process may run */
 
   PetscFunctionBegin;
   (void)local_rank;

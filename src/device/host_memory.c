@@ -9,7 +9,7 @@
 
 enum { TRS_LINE = 512 };
 
-/* The files of a memory controller. `caches` are lines of memory.stat. */
+/* The files of a memory controller. `caches` has the names of lines in memory.stat. */
 typedef struct {
   const char *mount, *limit, *usage, *caches[2];
 } TrsController;
@@ -24,8 +24,8 @@ static const TrsController version_1 = {.mount = "sys/fs/cgroup/memory",
                                         .caches = {"inactive_file ", "active_file "}};
 
 /*
-  Add up the numbers that follow the words in a file's lines. Returns the count of numbers. The word
-  "" matches every line.
+  Add the numbers that follow the words in the lines of a file. Returns how many numbers were added.
+  The word "" matches every line.
 */
 static int add_numbers(const char *path, int n, const char *const *words, int64_t *sum)
 {
@@ -41,7 +41,7 @@ static int add_numbers(const char *path, int n, const char *const *words, int64_
 
       if (strncmp(line, words[i], length) != 0) continue;
       number = strtoll(line + length, &end, 10);
-      if (end == line + length) continue; /* "max" */
+      if (end == line + length) continue; /* the line has "max" instead of a number */
       *sum += number;
       n_found++;
     }
@@ -58,8 +58,8 @@ static int add_of_group(const char *folder, const char *name, int n, const char 
 }
 
 /*
-  Lower the numbers to a group's limit. Its file caches count as free, because the system would drop
-  them.
+  If a group's limit is lower than the numbers so far, lower them. Memory for file caches is counted
+  as free, because the system would drop the caches.
 */
 static void heed_group(const TrsController *controller, const char *folder, TrsHostMemory *memory)
 {
@@ -76,8 +76,8 @@ static void heed_group(const TrsController *controller, const char *folder, TrsH
 }
 
 /*
-  Apply the limits of a group and of all groups above it. In a container the group's path may be
-  missing, but the mount exists.
+  Apply the limits of a group and of all groups above it. In a container, the group's path may not
+  exist, but its mount does.
 */
 static void heed_groups(const TrsController *controller, const char *root, char *group, TrsHostMemory *memory)
 {
@@ -106,7 +106,8 @@ TrsHostMemory TrsHostMemoryGet(const char *root)
   if (add_numbers(path, 2, available, &kib) == 2) memory.free_bytes = kib * 1024;
   snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
   file = fopen(path, "r");
-  /* Lines are number:controllers:group. Version 2 has no controllers, version 1 has a list. */
+  /* Lines are number:controllers:group. In version 2 the controllers are empty; in version 1
+     they are a list. */
   while (file && fgets(line, sizeof(line), file)) {
     char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
     char list[TRS_LINE];

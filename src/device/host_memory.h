@@ -5,17 +5,17 @@
 #include <stdint.h>
 
 typedef struct {
-  int64_t free_bytes;  /* available without ending a process: memory, caches, swap */
-  int64_t total_bytes; /* all memory that may be used */
+  int64_t free_bytes;  /* can be allocated without ending a process: free memory, caches and swap */
+  int64_t total_bytes; /* all memory that this process may use */
 } TrsHostMemory;
 
 /*
-  TrsHostMemoryGet - Find out Linux's memory within the limits of the process's control groups and
-  of all groups above them, such as a batch job or a container (memory controllers of version 1 and
-  2). All processes of a group share its limit.
+  TrsHostMemoryGet - Return the memory of the host, within the limits of the process's control
+  groups and of all groups above them (memory controllers of version 1 and 2). A batch job or a
+  container is such a group. All processes of a group share its limit.
 
   Not collective.
 
-  In:     root  "", or a folder with `proc` and `sys`, for tests
+  In:     root  ""; for tests, a folder that has `proc` and `sys`
 */
 TrsHostMemory TrsHostMemoryGet(const char *root);

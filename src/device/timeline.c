@@ -4,9 +4,9 @@
 #include "core/clock.h"
 
 /*
-  The clocks of host and device are compared again after this time, as soon as no span waits to be
-  read, because the clocks drift and CUDA returns time differences as float. A device that is never
-  idle has no such moment, and a long trace then loses microseconds of accuracy.
+  Seconds after which the clocks of host and device are compared again, because the clocks drift,
+  and CUDA returns time differences as float. The comparison waits until no span remains to be read.
+  If a device is never idle, this does not happen, and a long trace loses microseconds of accuracy.
 */
 #define ALIGN_EVERY_S 1.0
 
@@ -15,13 +15,13 @@ struct TrsTimelineSpanImpl {
   TrsTraceRow row;
   int what;
   int64_t step, bytes;
-  PetscBool ended; /* the end is recorded on its stream */
+  PetscBool ended; /* true if the end is recorded on its stream */
 };
 
-static const TrsDeviceOps *timed;        /* NULL: the timeline is not open */
-static struct TrsTimelineSpanImpl *pool; /* [TRS_TIMELINE_SPANS] used in turn */
+static const TrsDeviceOps *timed;        /* the device; NULL if the timeline is not open */
+static struct TrsTimelineSpanImpl *pool; /* [TRS_TIMELINE_SPANS] spans, which are used in turn */
 static int64_t n_begun, n_read,
-    n_lost_spans; /* pool[i % TRS_TIMELINE_SPANS] for n_read <= i < n_begun wait to be read */
+    n_lost_spans; /* pool[i % TRS_TIMELINE_SPANS] must still be read, for n_read <= i < n_begun */
 static TrsTimelineSpan marked[TRS_TRACE_N_ROWS];
 static double aligned_s;
 
@@ -60,8 +60,8 @@ PetscErrorCode TrsTimelineClose(void)
 }
 
 /*
-  Move completed spans into the trace, in the order of their begin. wait: also wait for all spans
-  whose end is recorded on their streams.
+  Move spans that are complete into the trace, in the order in which they began. If `wait` is set,
+  first wait for all spans whose end is recorded on their streams.
 */
 static PetscErrorCode collect(PetscBool wait)
 {
@@ -74,7 +74,7 @@ static PetscErrorCode collect(PetscBool wait)
     if (span->ended) PetscCall(timed->timed_event_read(span->end, wait, &known, &end_s));
     if (!known && !(wait && !span->ended)) break;
     n_read++;
-    if (!known) continue; /* the run ends within this span */
+    if (!known) continue; /* the run ends in the middle of this span */
     PetscCall(timed->timed_event_read(span->begin, PETSC_TRUE, &known, &start_s));
     TrsTraceRecord(span->row, span->what, span->step, start_s, PetscMax(start_s, end_s), span->bytes);
   }
@@ -82,8 +82,9 @@ static PetscErrorCode collect(PetscBool wait)
 }
 
 /*
-  Compare the clocks again. Events must be read with the comparison that was current when they were
-  recorded. Therefore a new comparison is made only when no event waits to be read.
+  Compare the clocks again. An event's time must be computed with the comparison that was current
+  when the event was recorded. Therefore the clocks are compared only when no event remains to be
+  read.
 */
 static PetscErrorCode align(void)
 {
