@@ -43,7 +43,8 @@ PetscBool TrsCodedExchangeStays(const TrsCodedExchange *x)
 }
 
 /*
-  Lay out encoded blocks of counts[q] values one after the other. Returns the bytes of all blocks.
+  Compute the positions of encoded blocks, which lie one after another; block q has counts[q]
+  values. Returns the bytes of all blocks.
 */
 static int64_t place_on_wire(const TrsCodedExchange *x, const int64_t *counts, int64_t *bytes, int64_t *at)
 {
@@ -144,7 +145,7 @@ PetscErrorCode TrsCodedReduceScattervStart(TrsCodedExchange *x, TrsStream stream
 {
   const TrsComm comm = x->comm;
   const int64_t own = counts[comm->rank];
-  /* send_displs shares the memory of part_displs until the blocks are encoded */
+  /* until the blocks are encoded, send_displs uses the memory of part_displs */
   int64_t *send_displs = x->part_displs;
   int64_t n = 0;
 

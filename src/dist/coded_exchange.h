@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Exchanges of floats that are encoded on the wire. The exchanges of embeddings are built from them.
-  With an fp32 codec an exchange is the comm's own operation, directly between the buffers.
-  Otherwise each rank's block is encoded, travels as bytes and is decoded. Sums are made in fp32, in
-  rank order, after decoding.
+  Exchanges of floats, which may be encoded while they travel. The exchanges of embeddings consist
+  of them. With an fp32 codec, an exchange is an operation of the communicator, directly between the
+  buffers. With other codecs, each block is encoded, sent as bytes and decoded. Sums are then
+  computed in fp32, in rank order, after decoding.
 */
 #pragma once
 
@@ -11,20 +11,21 @@
 
 /*
   Options for the exchange of embeddings and their gradients. TorchRec divides gradients by
-  comm->size; here the loss is scaled at its source (src/RULES.md, section 4).
+  comm->size; here the loss itself is scaled (src/RULES.md, section 4).
 */
 typedef struct {
-  TrsCodec forward, backward; /* kind fp32: not encoded */
-  PetscBool given[2];         /* forward, backward: true if an option chose the codec */
-  /* Sums are made in the order of the global batch, for every split. The codecs must be fp32. */
+  TrsCodec forward, backward; /* if the kind is fp32, values are not encoded */
+  PetscBool given[2];         /* [forward, backward] true if an option chose the codec */
+  /* If true, sums are added in the order of the global batch, whatever the number of ranks is.
+     The codecs must be fp32. */
   PetscBool reproducible;
 } TrsPooledDistOptions;
 
 typedef enum { TRS_CODED_ALLTOALLV, TRS_CODED_ALLGATHERV, TRS_CODED_REDUCE_SCATTERV } TrsCodedKind;
 
 /*
-  Data of an exchange. Call Init, then Start and Wait as often as needed, then Free. Only one
-  exchange may be in flight.
+  Data of an exchange. First call TrsCodedExchangeInit(), then start and wait as often as necessary,
+  and finally call TrsCodedExchangeFree(). Only one exchange may be in flight.
 */
 typedef struct {
   TrsComm comm;
@@ -32,23 +33,30 @@ typedef struct {
   TrsRequest request;
   TrsCodedKind kind; /* kind, recv and the next fields describe the exchange in flight */
   TrsReceivedBlocks recv;
-  int64_t *send_bytes, *send_at, *recv_bytes, *recv_at; /* [size] encoded blocks */
-  int64_t *part_counts, *part_displs;                   /* [size] decoded parts of a sum */
-  const float **part_of;                                /* [size] */
-  const float **block;                                  /* [size] where the arrived blocks lie */
-  PetscBool *comes_back;                                /* [size] for a start in place */
+  /* [size] bytes and positions of encoded blocks */
+  int64_t *send_bytes, *send_at, *recv_bytes, *recv_at;
+  /* [size] counts and positions of decoded parts of a sum */
+  int64_t *part_counts, *part_displs;
+  const float **part_of; /* [size] */
+  /* [size] addresses of the blocks that have arrived */
+  const float **block;
+  /* [size] used if the exchange was started in place */
+  PetscBool *comes_back;
   TrsDeviceBuffer encoded, arrived, parts, scratch;
 } TrsCodedExchange;
 
 PetscErrorCode TrsCodedExchangeInit(TrsComm comm, const TrsCodec *codec, TrsCodedExchange *x);
 PetscErrorCode TrsCodedExchangeFree(TrsCodedExchange *x);
 
-/* True if there is one rank and encoding would change nothing, so that no exchange is needed. */
+/*
+  True if there is only one rank, and encoding would not change the values. An exchange is then not
+  necessary.
+*/
 PetscBool TrsCodedExchangeStays(const TrsCodedExchange *x);
 
 /*
-  Start TrsCommAlltoallv(), TrsCommAllgatherv() or TrsCommReduceScatterv() for floats. Collective on
-  comm. Arrays and buffers must stay valid until the wait.
+  Start TrsCommAlltoallv(), TrsCommAllgatherv() or TrsCommReduceScatterv() for floats, with
+  encoding. Collective on comm. Arrays and buffers must stay valid until the wait.
 */
 PetscErrorCode TrsCodedAlltoallvStart(TrsCodedExchange *x, TrsStream stream, TrsSentBlocks send,
                                       TrsReceivedBlocks recv);
@@ -58,11 +66,13 @@ PetscErrorCode TrsCodedReduceScattervStart(TrsCodedExchange *x, TrsStream stream
                                            const int64_t *counts, float *recv);
 
 /*
-  TrsCodedBlocksStart - As TrsCodedAlltoallvStart(), but leave blocks where this rank can read them.
+  TrsCodedBlocksStart - Start an exchange like TrsCodedAlltoallvStart(), but do not copy blocks that
+  this rank can read in their senders' memory.
 
-  After TrsCodedBlocksArrive(), and until the wait, block q lies at x->block[q], in rank q's memory
-  or in recv. in_place (without a codec): the block may be changed in rank q's memory
-  (TrsCommAlltoallvBlocks), and x->comes_back marks this rank's blocks that other ranks may change.
+  Between TrsCodedBlocksArrive() and the wait, block q is at x->block[q], in rank q's memory or in
+  recv. If in_place is set, which requires that blocks are not encoded, the block may be changed in
+  rank q's memory (TrsCommAlltoallvBlocks). x->comes_back then marks the blocks of this rank that
+  other ranks may change.
 
   Collective on comm.
 */

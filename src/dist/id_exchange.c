@@ -32,7 +32,7 @@ PetscErrorCode TrsIdExchangeFree(TrsIdExchange *x)
 
 int64_t TrsIdExchangeWords(const TrsIdExchange *x, int64_t n, const int64_t *values)
 {
-  uint64_t beyond = 0; /* nonzero if some id does not fit int32 */
+  uint64_t beyond = 0; /* not zero if an id does not fit into int32 */
 
   if (!x->packs) return 2;
   for (int64_t i = 0; i < n; i++) beyond |= ((uint64_t)values[i] + 0x80000000U) >> 32;
@@ -40,8 +40,9 @@ int64_t TrsIdExchangeWords(const TrsIdExchange *x, int64_t n, const int64_t *val
 }
 
 /*
-  Lay out blocks of counts[q] ids one after the other, with words[q * stride] words per id. With
-  stride 0 all blocks use words[0]. Returns the total number of words.
+  Compute the positions of blocks, which lie one after another. Block q has counts[q] ids with
+  words[q * stride] words each; if stride is 0, all blocks have words[0]. Returns the number of
+  words of all blocks.
 */
 static int64_t place(int size, const int64_t *counts, const int64_t *words, int64_t stride, int64_t *n,
                      int64_t *at)
@@ -104,7 +105,8 @@ PetscErrorCode TrsIdExchangeView(TrsIdExchange *x, TrsStream stream, TrsSentBloc
                                  TrsReceivedBlocks recv)
 {
   PetscFunctionBegin;
-  for (int q = 0; q < x->comm->size; q++) { /* words have the size of a float */
+  /* words are exchanged as floats, which have the same size */
+  for (int q = 0; q < x->comm->size; q++) {
     x->send_words[q] = 2 * send.counts[q];
     x->send_displs[q] = 2 * send.displs[q];
     x->recv_words[q] = 2 * recv.counts[q];

@@ -5,50 +5,59 @@
 
 enum {
   /*
-    Numbers that each pair of ranks exchanges for a KJT: the sender's batch size, number of ids, and
-    words per id. If batches vary, strides follow.
+    Number of counts that each pair of ranks exchanges for a KJT: the sender's batch size, its
+    number of ids, and the words per id. If features have different batch sizes, the strides follow.
   */
   TRS_KJT_N_SPLITS = 3
 };
 
-/* Elements sent to or received from each rank. */
+/* The elements that are sent to each rank, or received from each rank. */
 typedef struct {
   int64_t *counts, *displs; /* [size] */
 } TrsSplits;
 
 struct TrsKjtExchangeImpl {
   TrsComm comm;
-  int n_local, n_sent; /* numbers of features */
+  /* number of features that this rank receives, and number of features that it sends */
+  int n_local, n_sent;
   PetscBool is_weighted;
-  int *feature_begin; /* [size + 1] the send KJT's first feature for each destination */
+  int *feature_begin; /* [size + 1] index in the send KJT of the first feature for each rank */
   PetscBool is_variable;
   TrsIdExchange ids;
-  /* int32 words per id: this rank's; peer_words [size]: the other ranks' */
+  /* Number of int32 words per id: of this rank's ids, and of each rank's ids, [size]. */
   int64_t words, *peer_words;
-  int n_told;              /* number of int64 that each rank sends to each other */
-  int64_t *source_strides; /* [size * n_local] */
-  int64_t *strides;        /* [n_local] bags of each of the result's features */
-  PetscBool in_place;      /* data arrives in the order of the result; no permutation is needed */
-  PetscBool views;         /* TrsKjtExchangeReadInPlace() */
-  /* [n_local * size] the arrived block for each place of the result */
+  int n_told;              /* number of int64 that each rank sends to each other rank */
+  int64_t *source_strides; /* [size * n_local] number of bags in each block that arrives */
+  int64_t *strides;        /* [n_local] number of bags of each feature in the result */
+  /* data arrives in the order of the result, so no permutation is necessary */
+  PetscBool in_place;
+  PetscBool views; /* true if TrsKjtExchangeReadInPlace() was called */
+  /* [n_local * size] for each block of the result, the index of the block that arrives */
   int *order;
-  int64_t *block_begin;  /* [n_local * size + 1] first bag of each arrived block */
-  int64_t *source_batch; /* [size] */
+  /* [n_local * size + 1] index of the first bag of each block that arrives */
+  int64_t *block_begin;
+  int64_t *source_batch; /* [size] batch size of each rank */
   TrsSplits send_bags, recv_bags, send_values, recv_values;
   const TrsKjt *send; /* the KJT in flight */
-  TrsKjt *arrived;    /* [source][local feature][sample]; &own, or another exchange's */
+  /* the data that arrives, [source][local feature][sample]; it is &own or belongs to another
+     exchange */
+  TrsKjt *arrived;
   TrsKjt own;
   TrsRequest lengths, weights;
   TrsWorkspace workspace;
-  PetscBool has_places; /* true if places belongs to the last result */
+  PetscBool has_places; /* true if `places` belongs to the last result */
   /*
-    places: int64 [ids of the result] each id's number among the arrived ids; bags: int32, scratch
+    places: int64 [ids of the result] for each id, its index among the ids that arrived. bags:
+    int32, scratch.
   */
   TrsDeviceBuffer places, bags;
-  TrsPinnedBuffer id_begin;      /* int64 [n_sent + 1] where the send KJT's features begin */
+  /* int64 [n_sent + 1] index of the first id of each feature in the send KJT */
+  TrsPinnedBuffer id_begin;
   TrsDeviceBuffer device_limits; /* scratch of TrsKjtReadLimits() */
   /* Used only in the first of several exchanges whose counts travel together. */
-  TrsBuffer counts; /* int64: sent [size][n][TRS_KJT_N_SPLITS], then received */
+  /* int64 [size][n][TRS_KJT_N_SPLITS] twice: the counts that are sent, then the counts that are
+     received */
+  TrsBuffer counts;
   TrsCounts counts_request;
 };
 
@@ -68,7 +77,7 @@ static PetscErrorCode destroy_splits(TrsSplits *s)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Set displs for consecutive blocks. Returns the sum of counts. */
+/* Set displs for blocks that lie one after another. Returns the sum of counts. */
 static int64_t sum_splits(int size, TrsSplits *s)
 {
   int64_t n = 0;
@@ -80,7 +89,10 @@ static int64_t sum_splits(int size, TrsSplits *s)
   return n;
 }
 
-/* Set the order that turns arrived [source][feature] into [feature][source in source_order]. */
+/*
+  Set the order of blocks: blocks arrive as [source][feature]; the result is [feature][source], with
+  the sources in the order of source_order.
+*/
 static void set_order(TrsKjtExchange exchange, const int *source_order)
 {
   const int size = exchange->comm->size;
@@ -187,7 +199,10 @@ PetscErrorCode TrsKjtExchangeShare(TrsKjtExchange exchange, TrsKjtExchange with)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Find where each feature's ids begin: from the batch if known, else by TrsKjtReadLimits(). */
+/*
+  Find the index of each feature's first id. If the batch has these indices, they are used;
+  otherwise TrsKjtReadLimits() reads them.
+*/
 static PetscErrorCode read_limits(TrsKjtExchange x, TrsStream stream, PetscBool *pending)
 {
   const TrsKjt *send = x->send;
@@ -205,8 +220,8 @@ static PetscErrorCode read_limits(TrsKjtExchange x, TrsStream stream, PetscBool 
 }
 
 /*
-  Write the numbers of an exchange for all ranks, once the limits are known. told has [size] rows
-  with distance stride.
+  Write the counts that this rank sends, after the limits are known. Row q of `told` is for rank q;
+  the distance between rows is `stride`.
 */
 static void set_counts(TrsKjtExchange x, int64_t *told, int64_t stride)
 {
@@ -265,8 +280,8 @@ PetscErrorCode TrsKjtExchangeStartSplits(int n, const TrsKjtExchange *exchange, 
 }
 
 /*
-  Read the numbers that the ranks sent, and make room for the data that will arrive. told has [size]
-  rows with distance stride.
+  Read the counts that the ranks have sent, and allocate memory for the data that will arrive. Row q
+  of `told` is from rank q; the distance between rows is `stride`.
 */
 static PetscErrorCode take_counts(TrsKjtExchange x, const int64_t *told, int64_t stride)
 {
@@ -302,7 +317,10 @@ static PetscErrorCode take_counts(TrsKjtExchange x, const int64_t *told, int64_t
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* True if ids are read in their sender's memory, because they are copied on arrival anyway. */
+/*
+  True if ids are read in their sender's memory. This saves a copy, because the ids are copied to
+  the result anyway.
+*/
 static PetscBool reads_in_place(const TrsKjtExchange x)
 {
   return (PetscBool)(x->views && x->ids.views && !x->in_place);
@@ -378,7 +396,10 @@ static void swap_kjts(TrsKjt *a, TrsKjt *b)
   *b = kept;
 }
 
-/* Copy ids from their senders' memory, block by block in the result's order, and release them. */
+/*
+  Copy ids from their senders' memory, block by block in the order of the result. Then return the
+  memory to the senders.
+*/
 static PetscErrorCode lay_out_ids(TrsKjtExchange x, TrsStream stream, int64_t *to)
 {
   const int64_t *offsets = x->arrived->jagged.offsets;
@@ -406,7 +427,7 @@ PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, Trs
 
   PetscFunctionBegin;
   PetscCall(TrsRequestWait(&x->lengths, stream));
-  /* computed while the ids travel */
+  /* offsets are computed while the ids travel */
   PetscCall(TrsKjtOffsets(comm->compute, stream, x->arrived));
   if (reads_in_place(x))
     PetscCall(TrsIdExchangeArrive(&x->ids, stream));
@@ -425,7 +446,7 @@ PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, Trs
                               x->is_weighted));
     }
     laid = recv->jagged;
-    if (reads_in_place(x)) laid.values = NULL; /* copied below */
+    if (reads_in_place(x)) laid.values = NULL; /* lay_out_ids() copies the ids below */
     PetscCall(comm->compute->permute_blocks(stream, x->workspace, x->n_local * comm->size, x->block_begin,
                                             x->n_local * comm->size, x->order, &arrived->jagged, &laid));
     laid.values = recv->jagged.values;
@@ -439,8 +460,8 @@ PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, Trs
 }
 
 /*
-  Apply the ids' permutation to the numbers of the arrived ids. The workspace is free: Wait used it
-  last.
+  Compute `places`, by permuting the indices of the ids that have arrived. The workspace is free,
+  because only Wait has used it before.
 */
 static PetscErrorCode find_places(TrsKjtExchange x, TrsStream stream)
 {
@@ -460,10 +481,15 @@ static PetscErrorCode find_places(TrsKjtExchange x, TrsStream stream)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Copy the ids' rows from lookup order to arrival order, or back. */
+/*
+  Copy the rows of the ids from the order of the lookup to the order of arrival, or in the opposite
+  direction.
+*/
 static PetscErrorCode move_rows(TrsKjtExchange x, TrsStream stream, int64_t dim, PetscBool to_arrival,
                                 const float *from,
-                                float *to) /* NOLINT(readability-non-const-parameter): written to */
+                                /* NOLINT(readability-non-const-parameter): the function writes
+                                   to it */
+                                float *to)
 {
   const int last = x->comm->size - 1;
   const int64_t row_bytes = dim * (int64_t)sizeof(*to);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  KJT all-to-all: each feature's ids travel to the ranks that own them.
+  The KJT all-to-all: each feature's ids are sent to the ranks that own their rows.
 
-  The exchange has two steps, because data can move only when counts are known: (1) one small
-  all-to-all of counts for all KJTs of a step together ("fused splits"), (2) for each KJT the
-  all-to-alls of lengths, values and weights.
+  The exchange has two steps, because data can be sent only when the counts are known. The first
+  step is a small all-to-all of counts, for all KJTs of a training step together ("fused splits").
+  The second step consists, for each KJT, of the all-to-alls of lengths, values and weights.
 
   Source: TorchRec KJTAllToAll, SplitsAllToAllAwaitable
 */
@@ -21,12 +21,12 @@ typedef struct TrsKjtExchangeImpl *TrsKjtExchange;
   Not collective.
 
   In:     comm          the ranks that exchange
-          n_features    [comm->size] features sent to each rank; the send KJT holds them in rank
-                        order (blocks bucket-major for row_wise: destination, feature, sample)
-          n_local       features that this rank receives from every rank
-          is_weighted   true if weights travel (positions travel as weights)
-          source_order  [comm->size] the order in which sources' samples are laid out on arrival;
-                        NULL: by rank (TWRW: by local index, then host)
+          n_features    [comm->size] number of features sent to each rank; the send KJT has them in
+                        rank order (for row_wise, its order is destination, feature, sample)
+          n_local       number of features that this rank receives from every rank
+          is_weighted   true if weights are sent (positions are sent as weights)
+          source_order  [comm->size] the order of the ranks' samples in the result; if NULL, by rank
+                        (TWRW needs an order by local index, then host)
   Out:    exchange
 */
 PetscErrorCode TrsKjtExchangeCreate(TrsComm comm, const int *n_features, int n_local, PetscBool is_weighted,
@@ -34,76 +34,77 @@ PetscErrorCode TrsKjtExchangeCreate(TrsComm comm, const int *n_features, int n_l
 PetscErrorCode TrsKjtExchangeDestroy(TrsKjtExchange *exchange);
 
 /*
-  Let ranks that share memory read ids in their sender's memory, from the wait of the exchange on,
-  without keeping a copy. Between StartTensors and Wait, no other exchange of the communicator may
-  start, except those that start together with this exchange. Must be called on all ranks, before
-  the first exchange.
+  Let ranks that share memory read ids in their senders' memory during TrsKjtExchangeWait(), without
+  keeping a copy. Between StartTensors and Wait, no other exchange of the communicator may start,
+  except exchanges that start together with this one. Must be called on all ranks, before the first
+  exchange.
 */
 void TrsKjtExchangeReadInPlace(TrsKjtExchange exchange);
 
 /*
-  Let the number of bags differ by feature: KJTs then have strides, which travel with the counts.
-  Must be called on all ranks, right after Create.
+  Let features have different numbers of bags. KJTs then have strides, which are sent together with
+  the counts. Must be called on all ranks, immediately after Create.
 */
 PetscErrorCode TrsKjtExchangeSetVariable(TrsKjtExchange exchange);
 
 /*
-  Let the arrived data of `exchange` share the memory of `with` until it is laid out. Between
-  StartTensors and Wait only one of the two may be in flight, and TrsKjtExchangeRows...() must not
-  be called for either. Call it right after Create; `with` must live as long as `exchange`.
+  Let the data that arrives for `exchange` use the memory of `with`, until it is copied to the
+  result. Between StartTensors and Wait, only one of the two exchanges may be in flight, and
+  TrsKjtExchangeRows...() must not be called for either. Must be called immediately after Create;
+  `with` must live as long as `exchange`.
 */
 PetscErrorCode TrsKjtExchangeShare(TrsKjtExchange exchange, TrsKjtExchange with);
 
 /*
-  TrsKjtExchangeStartSplits - First step, for n exchanges of one comm at once: start the all-to-all
-  of counts and batch sizes.
+  TrsKjtExchangeStartSplits - Do the first step of n exchanges of one communicator: start the
+  all-to-all of counts and batch sizes.
 
   Collective on the comm. If the host does not know a send KJT's limits (id_begin) and cannot read
   its offsets, the stream is synchronised once for all KJTs.
 
   In: exchange  [n]
-      send      [n] KJTs in send layout, offsets filled. batch is this rank's own B, which may
-                differ between ranks and may be 0. Borrowed until TrsKjtExchangeWait()
+      send      [n] KJTs in the layout for sending, with offsets. Their batch is this rank's B;
+                ranks may have different B, also 0. Borrowed until TrsKjtExchangeWait()
 */
 PetscErrorCode TrsKjtExchangeStartSplits(int n, const TrsKjtExchange *exchange, const TrsKjt *const *send,
                                          TrsStream stream);
 
 /*
-  Second step, for the same n exchanges: wait for the counts, then start the all-to-alls of lengths,
-  values and weights. Collective.
+  Do the second step of the same n exchanges: wait for the counts, and then start the all-to-alls of
+  lengths, values and weights. Collective.
 */
 PetscErrorCode TrsKjtExchangeStartTensors(int n, const TrsKjtExchange *exchange, TrsStream stream);
 
 /*
-  TrsKjtExchangeWait - Finish one exchange, and lay out the result as [local feature][source in
+  TrsKjtExchangeWait - Finish one exchange. The order of the result is [local feature][source in
   source_order][sample of the source].
 
   Collective.
 
-  InOut: recv          batch = sum of the sources' B (G); offsets filled; grows as needed
-  Out:   source_batch  borrowed [comm->size]: B of each source, by rank; valid until the next
-                       StartSplits
+  InOut: recv          the result, with offsets. Its batch is G, the sum of all ranks' B. It grows
+  if necessary
+  Out:   source_batch  borrowed [comm->size]: B of each rank; valid until the next StartSplits
 */
 PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, TrsKjt *recv,
                                   const int64_t **source_batch);
 
 /*
-  Number of bags from each rank for each of this rank's features, [comm->size][n_local]. Call it
-  after StartTensors. Borrowed until the next StartSplits.
+  Return the number of bags from each rank for each of this rank's features, [comm->size][n_local].
+  May be called after StartTensors. Borrowed until the next StartSplits.
 */
 PetscErrorCode TrsKjtExchangeSourceStrides(TrsKjtExchange exchange, const int64_t **strides);
 
 /*
-  Numbers of ids that this rank sends to and receives from each rank, [comm->size] each. Call it
-  after StartTensors. Borrowed until the next StartSplits.
+  Return the numbers of ids that this rank sends to each rank, and receives from each rank,
+  [comm->size]. May be called after StartTensors. Borrowed until the next StartSplits.
 */
 PetscErrorCode TrsKjtExchangeIds(TrsKjtExchange exchange, const int64_t **sent, const int64_t **received);
 
 /*
-  Move rows of dim floats, one for each arrived id. ToArrival moves from the lookup's order [local
-  feature][source][sample] to [source][local feature][sample], the order in which rows travel back
-  (sequence_all_to_all.h). FromArrival moves the other way. Call them after Wait, before the next
-  exchange changes its result. Not collective.
+  Copy rows of dim floats, one row for each id that has arrived. ToArrival copies from the lookup's
+  order [local feature][source][sample] to [source][local feature][sample], in which rows are sent
+  back (sequence_all_to_all.h). FromArrival copies in the opposite direction. They may be called
+  after Wait, until the next exchange changes its result. Not collective.
 */
 PetscErrorCode TrsKjtExchangeRowsToArrival(TrsKjtExchange exchange, TrsStream stream, int64_t dim,
                                            const float *rows, float *arrival);

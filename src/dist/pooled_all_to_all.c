@@ -5,7 +5,7 @@
 
 struct TrsPooledAllToAllImpl {
   TrsRoundTrip trip;
-  int64_t *dims; /* [size] */
+  int64_t *dims; /* [size] columns of each rank's pooled rows */
 };
 
 PetscErrorCode TrsPooledAllToAllCreate(TrsComm comm, const int64_t *dims, const TrsPooledDistOptions *options,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Exchange of pooled embeddings, forward and backward. Each object serves one exchange at a time:
-  Start..., Wait..., then the backward pair. Data is encoded on the wire if the codec is not fp32.
+  Exchange of pooled embeddings, forward and backward. An object does one exchange at a time: Start
+  and Wait, then GradStart and GradWait. If the codec is not fp32, data is encoded while it travels.
 
   Source: TorchRec PooledEmbeddingsAllToAll (torchrec.distributed.dist_data); alltoall_pooled
           (comm_ops)
@@ -21,20 +21,21 @@ PetscErrorCode TrsPooledAllToAllCreate(TrsComm comm, const int64_t *dims, const 
 PetscErrorCode TrsPooledAllToAllDestroy(TrsPooledAllToAll *dist);
 
 /*
-  From the next Start on, gradients overwrite rows in the memory where the rows have arrived. There
-  must be no codec. Not collective: all ranks must call it, or none.
+  From the next Start on, gradients overwrite rows in the memory in which this rank reads the rows.
+  The codecs must be fp32. Not collective, but either all ranks must call this function, or none.
 */
 void TrsPooledAllToAllSetInPlace(TrsPooledAllToAll dist);
 
 /*
   TrsPooledAllToAllStart, TrsPooledAllToAllWait - Send pooled rows to the samples' ranks.
 
-  Start sends pooled [G, dims[rank]], contiguous, with rows grouped by source rank, in rank order,
-  source_batch [size] rows each. The rows are sent without a copy, and belong to the dist until
-  Wait. The memory must stay valid until GradWait, which writes the gradients there.
+  Start sends pooled [G, dims[rank]] without gaps. The rows are grouped by the rank of their
+  samples, in rank order; rank q has source_batch[q] rows. The rows are sent without a copy, and
+  belong to the dist until Wait. Their memory must stay valid until GradWait, which writes the
+  gradients to it.
 
-  Wait returns one block per owner: recv + block_displs[q] is [B, dims[q]], contiguous. The blocks
-  are borrowed until GradBuffer or the next Start.
+  Wait returns a block from each owner: recv + block_displs[q] is [B, dims[q]] without gaps. The
+  blocks are borrowed until GradBuffer or the next Start.
 
   Collective on comm.
 */
@@ -44,29 +45,32 @@ PetscErrorCode TrsPooledAllToAllWait(TrsPooledAllToAll dist, TrsStream stream, c
                                      const int64_t **block_displs);
 
 /*
-  TrsPooledAllToAllArrive, TrsPooledAllToAllRelease - Use these instead of Wait to read blocks where
-  they lie: block[q] is [B, dims[q]].
+  TrsPooledAllToAllArrive, TrsPooledAllToAllRelease - Call these functions instead of Wait to read
+  blocks in their senders' memory if possible: block[q] is [B, dims[q]].
 
   The blocks are borrowed until Release, which should follow soon. Collective on comm.
 
-  In place the blocks may be written. A backward begins with Return instead of Release, once the
-  blocks hold the gradients; GradWait follows. A forward without a backward ends with Release.
+  After SetInPlace, the blocks may be overwritten. When they have the gradients, call Return instead
+  of Release to begin the backward, and then GradWait. A forward without a backward ends with
+  Release.
 */
 PetscErrorCode TrsPooledAllToAllArrive(TrsPooledAllToAll dist, TrsStream stream, const float **block);
 PetscErrorCode TrsPooledAllToAllRelease(TrsPooledAllToAll dist, TrsStream stream);
 PetscErrorCode TrsPooledAllToAllReturn(TrsPooledAllToAll dist, TrsStream stream);
 
 /*
-  Backward. The caller writes the gradient to GradBuffer's memory, in the blocks of Wait ([B,
-  dims[q]] at block_displs[q]). The dist owns this memory, and Wait's result lies in it. GradWait
-  returns grad [G, dims[rank]] in the memory of `pooled`, with rows as in the forward.
+  Do the backward. The caller must write the gradient to GradBuffer's memory, in the blocks of Wait
+  ([B, dims[q]] at block_displs[q]). The dist owns this memory, which also has the result of Wait.
+  GradWait writes grad [G, dims[rank]] to the memory of `pooled`, with rows in the order of the
+  forward.
 */
 PetscErrorCode TrsPooledAllToAllGradBuffer(TrsPooledAllToAll dist, float **send,
                                            const int64_t **block_displs);
 
 /*
-  Call it after GradBuffer. Returns the address to which this rank's own block [B, dims[rank]] must
-  be written so that it need not travel. NULL: write the block among the others.
+  Return the address to which this rank's own block [B, dims[rank]] must be written, so that it need
+  not be sent. Returns NULL if the block must be written among the other blocks. Must be called
+  after GradBuffer.
 */
 float *TrsPooledAllToAllOwnGrad(TrsPooledAllToAll dist);
 

@@ -6,16 +6,17 @@
 struct TrsPooledChunksImpl {
   TrsComm comm;
   /*
-    The hierarchical exchange's level inside the hosts; this object is then the other level. NULL:
-    the exchange is flat. place_rows [L], host_rows [H]: chunks of both levels.
+    For a hierarchical exchange, the level inside the hosts; this object is then the level between
+    hosts. NULL if the exchange is flat. place_rows [L] and host_rows [H] are the numbers of rows in
+    the chunks of the two levels.
   */
   TrsPooledChunks inside;
   int64_t *place_rows, *host_rows;
   int64_t dim;
-  int64_t *counts, *displs; /* [size] sizes and places of the chunks, in floats */
-  int64_t n;                /* floats of all chunks */
-  float *rows;              /* the caller's rows; the gradients overwrite them */
-  float *given;             /* the result of Wait, then the gradients that are sent */
+  int64_t *counts, *displs; /* [size] sizes and positions of the chunks, in floats */
+  int64_t n;                /* number of floats in all chunks */
+  float *rows;              /* the caller's rows, which the gradients overwrite */
+  float *given;             /* the result of Wait, later the gradients that are sent */
   TrsDeviceBuffer result;
   TrsCodedExchange forward, backward;
 };
@@ -83,7 +84,7 @@ static PetscErrorCode start_level(TrsPooledChunks dist, TrsStream stream, float 
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Count the rows of both levels' chunks. */
+/* Count the rows in the chunks of both levels. */
 static void count_levels(TrsPooledChunks dist, const int64_t *chunk_rows)
 {
   const int L = dist->inside->comm->size, place = dist->inside->comm->rank, H = dist->comm->size;
@@ -105,7 +106,7 @@ PetscErrorCode TrsPooledChunksStart(TrsPooledChunks dist, TrsStream stream, floa
   }
   count_levels(dist, chunk_rows);
   PetscCall(start_level(inside, stream, rows, dist->place_rows));
-  /* does not wait until the peers have read this rank's rows */
+  /* this does not wait until the peers have read this rank's rows */
   PetscCall(TrsCodedBlocksArrive(&inside->forward, stream));
   PetscCall(start_level(dist, stream, inside->given, dist->host_rows));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -142,7 +143,7 @@ PetscErrorCode TrsPooledChunksGradWait(TrsPooledChunks dist, TrsStream stream, c
   PetscCall(TrsCodedExchangeWait(&dist->backward, stream));
   *grad = dist->rows;
   if (!dist->inside) PetscFunctionReturn(PETSC_SUCCESS);
-  /* The gradients from the other hosts have replaced this host's sums. */
+  /* the gradients from other hosts have replaced the sums of this host */
   PetscCall(TrsPooledChunksGradStart(dist->inside, stream));
   PetscCall(TrsPooledChunksGradWait(dist->inside, stream, grad));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -154,7 +154,7 @@ PetscErrorCode TrsRoundTripGradWait(TrsRoundTrip *trip, TrsStream stream, const 
 {
   PetscFunctionBegin;
   PetscCall(TrsCodedExchangeWait(&trip->backward, stream));
-  /* in place: wait until the other ranks have written */
+  /* in place, this waits until the other ranks have written their gradients */
   PetscCall(TrsRoundTripRelease(trip, stream));
   *grad = trip->rows;
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Exchange of sequence embeddings: one row for each id returns to the rank that sent the id. On the
-  samples' rank rows are in the order of a TrsKjtExchange's send KJT (destination, feature, sample).
-  On the owner's rank they are [source][feature][sample].
+  Exchange of sequence embeddings: a row for each id is sent to the rank that sent the id. On the
+  samples' rank, rows are in the order of the KJT that a TrsKjtExchange sends (destination, feature,
+  sample). On the owner's rank, the order is [source][feature][sample].
 
   Source: TorchRec SequenceEmbeddingsAllToAll
 */
@@ -12,21 +12,24 @@
 
 typedef struct TrsSequenceAllToAllImpl *TrsSequenceAllToAll;
 
-/* Create the exchange. dim is the number of columns, equal on all ranks. Not collective. */
+/*
+  Create the exchange. dim is the number of columns, which is equal on all ranks. Not collective.
+*/
 PetscErrorCode TrsSequenceAllToAllCreate(TrsComm comm, int64_t dim, const TrsPooledDistOptions *options,
                                          TrsSequenceAllToAll *dist);
 PetscErrorCode TrsSequenceAllToAllDestroy(TrsSequenceAllToAll *dist);
 
 /*
-  Start sends rows [sum of received_ids, dim], grouped by source. received_ids and sent_ids [size]
-  are the numbers of ids that this rank received from and sent to each rank. Wait returns the rows
-  of the ids that this rank sent, [sum of sent_ids, dim] in send order.
+  Do an exchange. received_ids [size] and sent_ids [size] are the numbers of ids that this rank
+  received from each rank and sent to each rank. Start sends rows [sum of received_ids, dim],
+  grouped by the rank that sent their ids. Wait returns the rows of the ids that this rank sent,
+  [sum of sent_ids, dim], in the order in which it sent them.
 
-  The backward goes the other way. GradBuffer is [sum of sent_ids, dim]; Wait's result stays
-  unchanged. GradWait writes the gradients over Start's rows.
+  The backward sends gradients in the opposite direction. GradBuffer is [sum of sent_ids, dim]; the
+  result of Wait stays unchanged. GradWait overwrites the rows of Start with their gradients.
 
-  Arrive may be called instead of Wait: it sets block [size] to each rank's rows, in the same order.
-  They stay valid until Release, which must be the next call.
+  Arrive may be called instead of Wait. It sets block [size] to the addresses of each rank's rows,
+  in the same order. The rows stay valid until Release, which must be the next call.
 */
 PetscErrorCode TrsSequenceAllToAllStart(TrsSequenceAllToAll dist, TrsStream stream, float *rows,
                                         const int64_t *received_ids, const int64_t *sent_ids);

@@ -5,9 +5,9 @@
 
 struct TrsVariableAllToAllImpl {
   TrsRoundTrip trip;
-  int *feature_begin;      /* [size + 1] */
-  int64_t *dims;           /* [n] */
-  int64_t *feature_displs; /* [n + 1] */
+  int *feature_begin;      /* [size + 1] first feature of each owner */
+  int64_t *dims;           /* [n] columns of each feature */
+  int64_t *feature_displs; /* [n + 1] position of each feature's block */
 };
 
 PetscErrorCode TrsVariableAllToAllCreate(TrsComm comm, const int *n_features, const int64_t *dims,

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Pooled embeddings if each feature has its own batch size. Ids are looked up once for each distinct
-  bag, and every sample refers to its bag's row (inverse indices).
+  Exchange of pooled embeddings if each feature has its own batch size. The ids of each distinct bag
+  are looked up only once, and every sample refers to its bag's row (inverse indices).
 
-  Pooled rows are a flat vector: for each rank, for each feature, [bags, D] row-major. Partial sums
-  of such vectors, with the same layout on all ranks, are added as chunks of uneven length with one
-  column (pooled_chunks.h). Object life, borrowing and codecs are as in pooled_all_to_all.h. The ids
-  travel as a KJT with strides (TrsKjtExchangeSetVariable).
+  Pooled rows are a flat vector: for each rank and each feature, a block [bags, D], row-major. If
+  such vectors are partial sums, with the same layout on all ranks, they are added as chunks of
+  unequal length with one column (pooled_chunks.h). Objects are created, lent and freed as in
+  pooled_all_to_all.h, and codecs are used in the same way. The ids are sent as a KJT with strides
+  (TrsKjtExchangeSetVariable).
 
   Source: TorchRec VariableBatchPooledEmbeddingsAllToAll, VariableBatchPooledEmbeddingsReduceScatter
 */
@@ -18,19 +19,19 @@
 typedef struct TrsVariableAllToAllImpl *TrsVariableAllToAll;
 
 /*
-  Create the exchange. n_features [size] is each owner's number of features, dims [sum of
-  n_features] the number of columns of each feature, in owner order. Not collective.
+  Create the exchange. n_features [size] is the number of features of each owner. dims [sum of
+  n_features] is the number of columns of each feature, in the order of the owners. Not collective.
 */
 PetscErrorCode TrsVariableAllToAllCreate(TrsComm comm, const int *n_features, const int64_t *dims,
                                          const TrsPooledDistOptions *options, TrsVariableAllToAll *dist);
 PetscErrorCode TrsVariableAllToAllDestroy(TrsVariableAllToAll *dist);
 
 /*
-  Start sends pooled: for each source rank, for each of this rank's features,
-  [source_strides[source][feature], D]. strides [sum of n_features] are the numbers of bags in this
-  rank's batch, with features in owner order. Wait returns recv: for each owner, for each of its
-  features, [strides[f], D_f]. Feature f begins at feature_displs[f] ([sum of n_features + 1]).
-  Collective on comm.
+  Do an exchange. Start sends `pooled`: for each source rank and each of this rank's features, a
+  block [source_strides[source][feature], D]. strides [sum of n_features] are the numbers of bags in
+  this rank's batch, with features in the order of their owners. Wait returns recv: for each owner
+  and each of its features, a block [strides[f], D_f]. Feature f begins at feature_displs[f] ([sum
+  of n_features + 1]). Collective on comm.
 */
 PetscErrorCode TrsVariableAllToAllStart(TrsVariableAllToAll dist, TrsStream stream, float *pooled,
                                         const int64_t *source_strides, const int64_t *strides);
@@ -41,11 +42,15 @@ PetscErrorCode TrsVariableAllToAllGradBuffer(TrsVariableAllToAll dist, float **s
 PetscErrorCode TrsVariableAllToAllGradStart(TrsVariableAllToAll dist, TrsStream stream);
 PetscErrorCode TrsVariableAllToAllGradWait(TrsVariableAllToAll dist, TrsStream stream, const float **grad);
 
-/* Expansion of a flat vector of bag rows to the samples' matrix, and back for gradients. */
+/*
+  Expansion of a flat vector of bags' rows to the matrix of the samples, and the opposite for
+  gradients.
+*/
 typedef struct TrsVariableExpandImpl *TrsVariableExpand;
 
 /*
-  Create the expansion. Feature f has dims[f] columns, at columns[f] of the matrix. Not collective.
+  Create the expansion. Feature f has dims[f] columns, which begin at columns[f] of the matrix. Not
+  collective.
 */
 PetscErrorCode TrsVariableExpandCreate(const TrsDeviceOps *device, const TrsComputeOps *compute,
                                        int n_features, const int64_t *dims, const int64_t *columns,
@@ -53,16 +58,18 @@ PetscErrorCode TrsVariableExpandCreate(const TrsDeviceOps *device, const TrsComp
 PetscErrorCode TrsVariableExpandDestroy(TrsVariableExpand *expand);
 
 /*
-  TrsVariableExpandForward, TrsVariableExpandBackward - Copy bag rows to samples; sum the samples'
-  gradients into bags.
+  TrsVariableExpandForward, TrsVariableExpandBackward - Copy the rows of bags to their samples, and
+  sum the samples' gradients for each bag.
 
-  Feature f has a block [strides[f], D] at flat + feature_displs[f]. Forward: row b of the feature's
-  columns is row inverse[f][b] of the block. Backward: row i of the block in grad_flat is the sum of
-  the gradients of all samples that refer to row i, in order of sample.
+  Feature f has a block [strides[f], D] at flat + feature_displs[f]. Forward copies row
+  inverse[f][b] of this block to row b of the feature's columns. Backward sets row i of the block in
+  grad_flat to the sum of the gradients of all samples that refer to row i, in the order of the
+  samples.
 
-  TrsVariableExpandSort - Sort the samples by bag ahead of Backward, which then gets *occurrences.
-  *occurrences must be NULL at first, and is used and freed as for TrsLookupSort() (embed/lookup.h).
-  All sorts of an expansion must use one stream. If Backward gets NULL, it sorts.
+  TrsVariableExpandSort - Sort the samples by bag before Backward is called, which then gets
+  *occurrences. *occurrences must be NULL at first, and is used and freed as for TrsLookupSort()
+  (embed/lookup.h). All sorts of an expansion must use the same stream. If Backward gets NULL, it
+  sorts the samples itself.
 
   Not collective.
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
-  Expansion by inverse indices is a lookup: each feature's block of bag rows is a table, and each
-  sample is a bag with one id. The backward, a scatter-add, is a step of gradient descent from zeros
-  with learning rate -1.
+  Expansion by inverse indices. It is a lookup: each feature's block of bags' rows is a table, and
+  each sample is a bag with one id. The backward, a scatter-add, is a step of gradient descent that
+  starts at zeros, with learning rate -1.
 */
 #include "dist/variable_batch.h"
 
@@ -12,9 +12,9 @@ struct TrsVariableExpandImpl {
   int n_features;
   TrsTbeTable *table;           /* [n_features] */
   TrsTbeFeature *feature;       /* [n_features] */
-  TrsWorkspace workspace, sort; /* sort: for sorts ahead of a backward; NULL: none are made */
-  TrsBuffer counting;           /* int64 0, 1, 2, ... */
-  TrsDeviceBuffer offsets;      /* counting, copied to the device */
+  TrsWorkspace workspace, sort; /* sort is for sorts before a backward; NULL if there are none */
+  TrsBuffer counting;           /* int64 numbers 0, 1, 2, ... */
+  TrsDeviceBuffer offsets;      /* the numbers of `counting`, copied to the device */
   int64_t n_offsets;
 };
 
@@ -53,7 +53,7 @@ PetscErrorCode TrsVariableExpandDestroy(TrsVariableExpand *expand)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* Write the offsets of bags with one id each: n + 1 numbers 0, 1, 2, ... */
+/* Write the offsets of bags that have one id each: the n + 1 numbers 0, 1, 2, ... */
 static PetscErrorCode reserve_offsets(TrsVariableExpand expand, TrsStream stream, int64_t n)
 {
   const int64_t bytes = (n + 1) * (int64_t)sizeof(int64_t);
@@ -67,7 +67,7 @@ static PetscErrorCode reserve_offsets(TrsVariableExpand expand, TrsStream stream
   PetscCall(TrsDeviceBufferReserve(expand->device, &expand->offsets, bytes));
   PetscCall(expand->device->copy(expand->offsets.data, counting, bytes, stream));
   if (!expand->device->host_memory)
-    PetscCall(expand->device->stream_synchronize(stream)); /* other streams also read it */
+    PetscCall(expand->device->stream_synchronize(stream)); /* other streams also read the offsets */
   expand->n_offsets = n + 1;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -101,7 +101,7 @@ PetscErrorCode TrsVariableExpandForward(TrsVariableExpand expand, TrsStream stre
   union {
     const float *read;
     float *write;
-  } rows = {.read = flat}; /* a table's weight is writable, but the lookup only reads it */
+  } rows = {.read = flat}; /* the weight of a table is not const, but the lookup only reads it */
   TrsTbeInput input;
   TrsTbe tbe;
 
@@ -123,7 +123,8 @@ PetscErrorCode TrsVariableExpandSort(TrsVariableExpand expand, TrsStream stream,
   if (!expand->sort || batch == 0) PetscFunctionReturn(PETSC_SUCCESS);
   before = TrsMemoryFor(TRS_MEMORY_SCRATCH);
   PetscCall(reserve_offsets(expand, stream, expand->n_features * batch));
-  /* The gradients' memory has the same alignment; a sort needs nothing else from it. */
+  /* offsets.data stands for the memory of the gradients, which has the same alignment; a sort
+     does not read it */
   PetscCall(view_lookup(expand, stream, batch, inverse, (float *)expand->offsets.data, feature_displs, &tbe,
                         &input));
   PetscCall(
