@@ -219,8 +219,8 @@ PetscErrorCode TrsApiOptions(MPI_Comm comm, const TrshardConfig *config, TrsOpti
   PetscFunctionBegin;
   if (!ierr) ierr = TrsApiAddWord(&words, "libtrshard");
   if (!ierr) ierr = TrsApiAddText(&words, "config.options", config->options);
-  /* Read the caller's words first without the words for the structs, to find options that the
-     structs also set. */
+  /* First read only the caller's words, to find options that the structs already set and that
+     the caller must not give. */
   ierr = TrsApiOptionsOfWords(comm, ierr, &words, groups, n, options);
   if (!ierr) ierr = check_options(*options, &structs);
   if (!ierr) ierr = TrsOptionsDestroy(options);

@@ -5,10 +5,9 @@
   uses host memory needs none of this in advance, because a host allocates a page only at its first
   use.
 
-  The memory grows with the number of ids per sample, which is the sum of the tables'
-  pooling_factors. The options give these factors; without options they are the dataset's means.
-  Memory that grows with the width of rows (pooled rows and their gradients) or with the dense
-  layers is not counted.
+  The memory grows with the number of ids per sample, which the tables' pooling_factors give. They
+  come from the options; without options they are the dataset's means. Memory that grows with the
+  width of rows (pooled rows and their gradients) or with the dense layers is not counted.
 */
 #pragma once
 

@@ -65,9 +65,9 @@ struct TrshardCollectionImpl {
 };
 
 /*
-  The body of every public function, which uses PETSc's error chain. TrsApiEnter() silences the
-  chain and sets this thread's C locale, as in the program. TrsApiFinish() restores PETSc and the
-  caller's locale, and converts the error into its code.
+  The wrapper of every public function's body. A body uses PETSc's error chain. TrsApiEnter()
+  silences the chain and sets this thread's C locale, as in the program. TrsApiFinish() restores
+  PETSc and the caller's locale, and converts the error into its code.
 */
 #define TRS_API_CALL(body) (TrsApiEnter() ? (int)TRSHARD_ERROR_INTERNAL : TrsApiFinish(body))
 /* TRS_API_CALL() for a function that needs MPI and a living object, which messages call `what`. */

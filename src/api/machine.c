@@ -224,7 +224,7 @@ static PetscErrorCode create_groups(TrsMachine *machine)
   if (set)
     local *= pod;
   else
-    /* without -topology_pod_size, a pod is one host as MPI reports it */
+    /* the ranks that MPI reports on one host already form a pod */
     PetscCall(find_hosts(machine, pod, &local));
   machine->backend = backends[backend];
   PetscCall(TrsCommGroupsCreate(machine->comm, (int)local, machine->backend, machine->device,

@@ -35,7 +35,7 @@ typedef struct {
   int replicas; /* number of copies of the tables */
   /* this rank's index among the ranks of its copy; the plan uses this index */
   int shard_rank;
-  /* the ranks of all copies that have the same shard_rank, in the order of the copies */
+  /* the ranks with this rank's shard_rank in all copies, in the order of the copies */
   TrsComm owners;
   TrsPlannedWorld planned; /* set by TrsMachinePlan() */
 } TrsMachine;
@@ -57,8 +57,8 @@ void TrsMachineMessages(const TrsMachine *machine, int64_t *n_messages, int64_t 
 
 /*
   TrsMachineReplicate - Create the communicators for the copies of the tables. They join the ring of
-  the machine's communicators, all of which make progress together. The ranks of a copy are
-  consecutive, so that its exchanges stay on few hosts.
+    the machine's communicators, all of which make progress together. The ranks of a copy are
+    consecutive, so that its exchanges stay on few hosts.
 
   Collective on the machine's communicator, once, with the plan's number of copies.
 */

@@ -24,10 +24,10 @@
   thread calls the library. Numbers are read and written with a decimal point in every locale. Only
   one thread may call the library at a time, except for TrshardPredict(). "Collective" means that
   all ranks of the communicator must call in the same order, with the same arguments except batches
-  and matrices. Several collections may live at once. A call uses its collection's GPU and then
-  restores the thread's previous GPU, if any. The library never ends the process: functions return 0
-  or one of the codes below, and then TrshardErrorMessage() says what was found and what was
-  expected. The library checks arguments before it sends anything. A mistake is an error on all
+  and matrices. Several collections may exist at the same time. A call uses its collection's GPU and
+  then restores the thread's previous GPU, if any. The library never ends the process: functions
+  return 0 or one of the codes below, and then TrshardErrorMessage() says what was found and what
+  was expected. The library checks arguments before it sends anything. A mistake is an error on all
   ranks, and leaves the collection unchanged. The exception is a wrong matrix for TrshardForward()
   or TrshardBackward(), which is an error on its own rank only: the other ranks wait until that rank
   calls again with a correct matrix. After any other error the collection can only be destroyed. If
@@ -36,7 +36,7 @@
 
   A copy of a handle that was destroyed or closed is a dead handle. Every function, also Destroy,
   returns TRSHARD_ERROR_OPTION for a dead handle, as for NULL. This holds for the last 256 dead
-  handles. At most 4096 objects may be alive at once.
+  handles. At most 4096 objects may be alive at the same time.
 
   Pointers to embeddings and gradients are memory of the collection's device: the host, or the GPU
   with -device cuda. All other pointers are host memory. On a GPU, matrices must be complete when a
@@ -54,9 +54,7 @@
 extern "C" {
 #endif
 
-/*
-  NOLINTBEGIN(readability-identifier-naming): the names of this header have the library's prefix.
-*/
+/* NOLINTBEGIN(readability-identifier-naming): names have the library's prefix. */
 
 #define TRSHARD_API __attribute__((visibility("default")))
 
@@ -285,8 +283,8 @@ TRSHARD_API int TrshardReaderNext(TrshardReader reader, TrshardSamples *samples,
 TRSHARD_API int TrshardReaderClose(TrshardReader *reader);
 
 /*
-  TrshardSetStream - Order the work of the next calls by the caller's CUDA stream, so that the
-    caller never has to wait for the device.
+  TrshardSetStream - From the next call on, run work in the order of the caller's CUDA stream, so
+    that the caller never has to wait for the device.
 
   Work on a matrix begins after all work that is on the stream when the function is called. Work
   that is enqueued after the function returns can read the embeddings, and may overwrite the
@@ -320,7 +318,7 @@ TRSHARD_API int TrshardSave(TrshardCollection collection, const char *path, int3
 
 /*
   TrshardLoad - Read a checkpoint, to continue from its step. Any plan and any number of ranks may
-  have written it.
+    have written it.
 
   Collective. No batch may be under way. As with -resume, the file must have the states of the
   tables' optimizers, and no states of other optimizers. A file of step 0 may lack states; the
@@ -328,8 +326,8 @@ TRSHARD_API int TrshardSave(TrshardCollection collection, const char *path, int3
   accepts the weights of any file.
 
   Out:    tensors  [n_tensors] filled on every rank; the file must have them in these shapes
-  Errors: NO_INPUT; DATA, also for states of another optimizer. The tables' content is then
-          undefined
+  Errors: NO_INPUT; DATA, also for states of another optimizer. After an error the tables' content
+          is undefined
 */
 TRSHARD_API int TrshardLoad(TrshardCollection collection, const char *path, int32_t n_tensors,
                             const TrshardTensor *tensors);
@@ -345,19 +343,19 @@ typedef struct TrshardPredictorImpl *TrshardPredictor;
   Other tables are read. The file must not be written to until Close. Replacing the file by another
   file with the same name, as trshard does, is safe. Each TrshardPredict() first checks the size of
   a mapped file and returns IO if the file has become shorter. The process ends with SIGBUS only if
-  the file is cut, or the disk fails, while a call is reading. Tables that are read do not have this
-  risk: choose a -tables_data_type other than the file's. MPI is neither initialised nor called: a
-  process can predict without MPI, before MPI_Init() and after MPI_Finalize(). Only one thread at a
-  time may open and close predictors, as with all functions above. Meanwhile other threads may call
-  TrshardPredict().
+  the file is shortened, or the disk fails, while a call is reading. Tables that are read do not
+  have this risk: choose a -tables_data_type other than the file's. MPI is neither initialised nor
+  called: a process can predict without MPI, before MPI_Init() and after MPI_Finalize(). Only one
+  thread at a time may open and close predictors, as with all functions above. Meanwhile other
+  threads may call TrshardPredict().
 
   In:     options  words as in TrshardConfig; NULL for none. -tables_data_type int8 (int4, int2,
-                   fp16, bf16) holds the tables in this type, the default is the checkpoint's;
-                   -ema_decay 0 ignores a training's averaged weights; -check_weights false opens a
-                   file that is known to be whole: it reads no mapped tables, compares no checksums,
-                   and does not fork(). Otherwise child processes read the file first, because HDF5
-                   crashes on some damaged files; forking a process of many GB takes long, and its
-                   other threads meanwhile wait for pages that they write to
+                   fp16, bf16) keeps the tables in this type instead of the checkpoint's type;
+                   -ema_decay 0 ignores a training's averaged weights; -check_weights false is for a
+                   file that is known to be undamaged: mapped tables are not read, checksums are not
+                   compared, and the process does not fork(). Without it, child processes read the
+                   file first, because HDF5 crashes on some damaged files. Forking a process of many
+                   GB takes long, and its other threads wait if they write to memory meanwhile
   Errors: NO_INPUT, DATA, OPTION, MEMORY, NOT_FINITE
 */
 TRSHARD_API int TrshardPredictorOpen(const char *checkpoint, const char *options,
@@ -377,8 +375,8 @@ TRSHARD_API int TrshardPredictorShape(TrshardPredictor predictor, int32_t *num_d
   Not collective. Any number of threads may call it at the same time, and so may a process that was
   forked from a process with a predictor. Calls only read the model's memory. Each call uses a
   workspace of its own, which is kept for later calls. A call works only on its own thread, so the
-  caller should cut a batch that is too large for one thread. -task predict gives the same numbers,
-  except that it may add them in another order.
+  caller should divide a batch that is too large for one thread. -task predict gives the same
+  numbers, except that it may add them in another order.
 
   In:     ids          bags as for TrshardInputDist(); weights NULL if no table is weighted
           dense        [batch, num_dense]; NULL if num_dense is 0

@@ -22,7 +22,7 @@ PetscErrorCode TrsChunksFree(TrsChunks *chunks);
 
 /*
   TrsChunksSet - Set the chunks: chunk q has counts[q] elements. Chunks lie one after another, and
-  so do parts.
+    so do parts.
 
   Not collective.
 

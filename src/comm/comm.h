@@ -162,7 +162,7 @@ PetscErrorCode TrsCommAlltoallv(TrsComm comm, TrsStream stream, TrsSentBlocks se
 
 /*
   TrsCommAlltoallvBlocks - Exchange floats like TrsCommAlltoallv(), but do not copy blocks that this
-  rank can read in their senders' memory.
+    rank can read in their senders' memory.
 
   These are this rank's own block and the blocks of ranks that share memory with it. All other
   blocks arrive in recv, which must be large enough for all blocks.
@@ -298,7 +298,7 @@ PetscErrorCode TrsCommGroupsDestroy(TrsCommGroups *groups);
 
 /*
   TrsCommWaitAtMost - Set the time after which a backend stops waiting for other ranks and raises
-  UNAVAILABLE.
+    UNAVAILABLE.
 
   Only nccl has such a limit; for MPI the watchdog checks waits. The setting holds for the whole
   process, and is TRS_COMM_WAIT_SECONDS at the start.

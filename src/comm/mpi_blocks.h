@@ -39,7 +39,8 @@ typedef struct TrsMpiRequest {
   TrsDeviceBuffer encoded;
   TrsPinnedBuffer send_stage, recv_stage;
   /* The following fields are used if the host has lanes. */
-  /* index of the operation on its communicator, and of this phase on the lanes */
+  /* number: index of the operation on its communicator; lane_phase: number of this phase on the
+     lanes */
   uint64_t number, lane_phase;
   PetscBool entered, small; /* if small, the blocks travel in the lanes' cell */
   /*

@@ -24,11 +24,11 @@ void TrsPatienceLook(TrsComm comm, int i, TrsPatience *patience);
 
 /*
   TrsPatienceRelax - Wait a short time after an unsuccessful check. Meanwhile the run's other
-  communicators make progress.
+    communicators make progress.
 
   If every thread has a core, a rank first spins for 20 us. If there are more threads than cores, it
-  does not spin. Then the rank yields its core between checks. After some more checks the rank
-  sleeps until the peer's bell rings.
+  does not spin. In the next checks, the rank yields its core after each check. After some more
+  time, it sleeps until the peer's bell rings.
 
   The rank does not sleep immediately, because among ranks that all wait for each other a yield
   takes 2 us and a sleep 20 us. It does not yield forever, because a yield to another program that

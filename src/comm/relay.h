@@ -12,7 +12,7 @@
 
       bundle of a rank for a carrier   for each host that the carrier serves: a parcel
       parcel                           int32 bytes[L] of the blocks for the host's ranks, and the
-                                       blocks; one block if they are alike
+                                       blocks; one block if all are the same
       message of a carrier             the parcels of its host's ranks, in their order
 
   A rank knows how many bytes each rank sends to it. So sender and receiver both know, without

@@ -12,17 +12,18 @@
   the same with and without a cache, even with stochastic rounding. (FBGEMM's cache may have another
   precision, and rounds when it writes a row back.) Optimizer states are not cached.
 
-  A prefetch ("call") brings in the rows of a batch, at time t = 1, 2, ...:
+  A prefetch ("call") loads the rows of a batch, at time t = 1, 2, ...:
   - LFU: every distinct id's count grows by its occurrences in the batch (up to
     TRS_CACHE_MAX_COUNT).
   - Hits: LRU stamps the line with t.
-  - Misses are inserted set by set: LRU by ascending id; LFU by descending count, then ascending id.
-    The replaceable lines of the set are sorted by cost, with ties in order of way. LRU: the cost is
-    the stamp, or 0 for an empty line; lines stamped t (hits included) or locked may not be
-    replaced. LFU: the cost is the count of the row in the line, or -1 for an empty line. Miss i
-    takes line i of this order, if there is one and (LFU) its cost <= the miss's own count. Once a
-    miss finds no line, no further miss of the set is inserted. Misses that are not inserted are
-    conflict misses: their rows are used in place, in host memory.
+  - Misses are inserted set by set. Their order is by ascending id for LRU, and by descending count,
+    then ascending id for LFU. The replaceable lines of the set are sorted by cost; lines with equal
+    costs stay in the order of their ways. LRU: the cost is the stamp, or 0 for an empty line. Lines
+    that are stamped t (hits included) or locked may not be replaced. LFU: the cost is the count of
+    the row in the line, or -1 for an empty line. Miss i gets line i of this order, if the line
+    exists and, for LFU, its cost is at most the miss's count. After a miss that gets no line, no
+    further miss of the set is inserted. Misses that are not inserted are conflict misses: their
+    rows are used in host memory.
   - Before a line is replaced, its row is written back to the table.
 
   Source: FBGEMM lru_cache_populate, lfu_cache_populate, lxu_cache_lookup; src/RULES.md, section 13

@@ -445,7 +445,10 @@ typedef PetscBool TrsTbeHasStepFn(TrsSparseOptimizerKind kind);
 */
 typedef PetscErrorCode TrsCopyColumnsFn(TrsStream stream, int64_t rows, int n, const TrsColumnCopy *copy);
 
-/* Do n copies of rows (host array). No copy may write a row that another copy reads or writes. */
+/*
+  Do n copies of rows (host array). No row may be written twice, and no copy may read a row that
+  another copy writes.
+*/
 typedef PetscErrorCode TrsCopyRowsFn(TrsStream stream, TrsWorkspace workspace, int n,
                                      const TrsRowsCopy *copy);
 

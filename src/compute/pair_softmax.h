@@ -39,7 +39,7 @@ typedef struct {
 
 /*
   TrsPairPlace - Return the rank of candidate `own` among n candidates for a query: the number of
-  candidates with a higher score, or with an equal score and a smaller index.
+    candidates with a higher score, or with an equal score and a smaller index.
 
   Not collective. Scores are summed in double in a fixed order, so that the result depends only on
   the rows. The query and each candidate's row have D columns.

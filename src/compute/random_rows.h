@@ -6,7 +6,7 @@
 
 /*
   TrsRandomRows - Fill consecutive rows of `dim` numbers with TrsRandomFill()'s numbers for tensor
-  `a`.
+    `a`.
 
   The rows are host memory. The thread that writes a row is the first to touch its memory, which
   places the memory near the thread.

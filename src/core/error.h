@@ -54,7 +54,7 @@ enum {
 
 /*
   TrsErrorRaise - Keep the first message of this thread's errors, and the functions through which
-  the error is returned.
+    the error is returned.
 
   PETSc's macros call this function to raise our errors. PETSc's own function cannot be used: before
   PETSc has started, it keeps no message, and its handlers belong to the whole process, whereas
@@ -69,7 +69,7 @@ PETSC_EXTERN PetscErrorCode TrsErrorRaise(MPI_Comm comm, int line, const char *f
 
 /*
   TrsErrorInstall - From now on, do not let PETSc print errors that it finds itself, but keep them
-  like our errors. TrsErrorRemove() ends this.
+    like our errors. TrsErrorRemove() ends this.
 
   Not collective. If PETSc has not started, this does nothing.
 */

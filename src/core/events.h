@@ -4,7 +4,7 @@
 
   Only the main thread begins and ends stages, because PETSc's log is not thread-safe. Stages do not
   nest, so each second is counted once. The stage `wait` is the time during which this rank waits
-  for other ranks or for the reader. A stage that must wait first ends, or calls TrsStageSwitch().
+  for other ranks or for the reader. Before a stage waits, it must end or call TrsStageSwitch().
 */
 #pragma once
 

@@ -14,7 +14,7 @@
 
 /*
   TrsStart - Start MPI (MPI_THREAD_FUNNELED) and PETSc, register the log events, and install the
-  error handler.
+    error handler.
 
   Collective on MPI_COMM_WORLD. main() must call this function first, outside of PetscCall: an error
   is fatal here, and PETSc reports it.
@@ -81,7 +81,7 @@ PetscErrorCode TrsStop(PetscBool has_failed);
 
 /*
   TrsStartWarning - Write a warning if the launch is surely a mistake: several Slurm tasks were
-  started, but each is the only rank of its MPI world.
+    started, but each is the only rank of its MPI world.
 
   Not collective.
 

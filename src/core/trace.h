@@ -86,7 +86,7 @@ void TrsTraceRecord(TrsTraceRow row, int what, int64_t step, double start_s, dou
 
 /*
   TrsTraceSpans - Return the recorded spans, sorted by row and start. Among spans with the same
-  start, the longest is first.
+    start, the longest is first.
 
   Out:  n, span  free with PetscFree()
         n_lost   number of spans that full rings dropped

@@ -15,15 +15,16 @@
   Not collective. Must be called once per process, before the first product.
 
   In:     isa   "avx512", "avx2" or "portable", from TrsComputeIsa()
-  Out:    text  the library's name, version and kernels in at most n bytes, for reports Returns
-  PETSC_TRUE if a product may be divided by columns, because its parts then have the same bits as
-  the whole product.
+  Out:    text  the library's name, version and kernels in at most n bytes, for reports
+
+  Returns PETSC_TRUE if a product may be divided by columns, because its parts then have the same
+  bits as the whole product.
 */
 PetscBool TrsBlasSetup(const char *isa, char *text, size_t n);
 
 /*
   TrsBlasPrepare - Make products run only on the calling thread. Must be called before the first
-  product.
+    product.
 
   OpenBLAS, FlexiBLAS and MKL are set to one thread. With another library, the user must limit its
   threads.

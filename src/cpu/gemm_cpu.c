@@ -51,11 +51,11 @@
     AVX-512. Products with m * n * k <= 1e6 use different kernels. Parts are always larger: they
     have more than a quarter of BLAS_PART_FLOPS.
   - oneDNN has kernels for small matrices that divide the sum in other ways, and chooses one by m
-  and n. All of them add up to 768 terms in sequence. So k is divided into slices with fewer terms,
-  which takes no measurable time. A few rows or columns are another special case (5 rows of 1000
-  terms), so every part has at least one unit. This was tested with 3000 random shapes, divided into
-  up to 43 parts: oneDNN with fp32, and with bf16 on AMX and on AVX512_BF16; OpenBLAS with AVX-512
-  and Haswell kernels.
+    and n. All of them add up to 768 terms in sequence. So k is divided into slices with fewer
+    terms, which takes no measurable time. A few rows or columns are another special case (5 rows of
+    1000 terms), so every part has at least one unit.
+  This was tested with 3000 random shapes, divided into up to 43 parts: oneDNN with fp32, and with
+  bf16 on AMX and on AVX512_BF16; OpenBLAS with AVX-512 and Haswell kernels.
 
   With bf16, operands are rounded and then multiplied with fp32 instructions, unless oneDNN has
   faster bf16 instructions here: AMX tiles, or AVX512_BF16 on AMD processors. These instructions

@@ -84,7 +84,7 @@ typedef struct {
 
 /*
   TrsBatchReadSamples - Read the first half of a batch: dense features, labels and lengths. Count
-  the values.
+    the values.
 
   Runs on a reader thread.
 
@@ -96,14 +96,14 @@ PetscErrorCode TrsBatchReadSamples(const TrsBatchSpec *spec, const TrsShuffle *s
 
 /*
   TrsBatchReadValues - Read the second half of a batch: fill the KJT, which must have space for
-  n_values ids. Ids are not mapped before TrsBatchMapIds(). If a device assembles the batch, this
-  function only reads the samples to the memory of batch->samples, and finds the index of each
-  feature's first id.
+    n_values ids. Ids are not mapped before TrsBatchMapIds(). If a device assembles the batch, this
+    function only reads the samples to the memory of batch->samples, and finds the index of each
+    feature's first id.
 
   Runs on a reader thread.
 
   InOut: bad_ids  [n] for each feature, the number of repaired ids is added to its count, and the
-  first repaired id is kept
+                  first repaired id is kept
 */
 PetscErrorCode TrsBatchReadValues(const TrsBatchSpec *spec, TrsBatchScratch *scratch, TrsBatch *batch,
                                   TrsBadIds *bad_ids, TrsFault *fault);

@@ -18,8 +18,8 @@ typedef struct {
 
 /*
   TrsBatchRoomReserve - Allocate memory for a batch of max_batch samples and n_values ids, and set
-  the batch's arrays. Data that TrsBatchReadSamples() has read is kept, but its addresses may
-  change.
+    the batch's arrays. Data that TrsBatchReadSamples() has read is kept, but its addresses may
+    change.
 
   Not collective, main thread only.
 

@@ -31,8 +31,8 @@ typedef struct {
 typedef struct {
   int64_t step; /* global step of the whole training, counted from 0 */
   int64_t epoch;
-  int64_t batch;        /* number of this rank's samples B; may be 0 */
-  int64_t global_batch; /* number of all ranks' samples G */
+  int64_t batch;        /* B, the number of this rank's samples; may be 0 */
+  int64_t global_batch; /* G, the number of samples of all ranks */
   int64_t first;        /* index of the first sample in the epoch's order */
   /* Number of samples of the epoch before this step, which a checkpoint stores. */
   int64_t position;
@@ -208,7 +208,7 @@ PetscErrorCode TrsReaderReturn(TrsReader reader, TrsBatch **batch);
 
 /*
   TrsReaderCheck - If a device found bad ids while it assembled a batch, count the repaired ids. For
-  all other batches, the reader itself counts them.
+    all other batches, the reader itself counts them.
 
   Must be called once for each batch that is out, after the device has assembled it. If there are
   bad ids, the function searches all ids of the batch. Not collective.

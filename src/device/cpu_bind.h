@@ -25,7 +25,7 @@ enum { TRS_CPU_TEXT = 192 };
   If OMP_NUM_THREADS is set, it is the number of threads. Otherwise this is the number of cores in
   the rank's part. OpenMP's default would give every rank all cores, and ranks that spin on each
   other's cores run ten times slower. If OMP_PLACES, GOMP_CPU_AFFINITY or OMP_PROC_BIND have bound
-  the threads, this stays so.
+  the threads, the threads keep this binding.
 
   Collective on host, which has the ranks that share processors. The main thread must call this
   function before it computes or starts other threads.

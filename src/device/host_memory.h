@@ -11,8 +11,8 @@ typedef struct {
 
 /*
   TrsHostMemoryGet - Return the memory of the host, within the limits of the process's control
-  groups and of all groups above them (memory controllers of version 1 and 2). A batch job or a
-  container is such a group. All processes of a group share its limit.
+    groups and of all groups above them (memory controllers of version 1 and 2). A batch job or a
+    container is such a group. All processes of a group share its limit.
 
   Not collective.
 

@@ -67,7 +67,7 @@ PetscErrorCode TrsCodedReduceScattervStart(TrsCodedExchange *x, TrsStream stream
 
 /*
   TrsCodedBlocksStart - Start an exchange like TrsCodedAlltoallvStart(), but do not copy blocks that
-  this rank can read in their senders' memory.
+    this rank can read in their senders' memory.
 
   Between TrsCodedBlocksArrive() and the wait, block q is at x->block[q], in rank q's memory or in
   recv. If in_place is set, which requires that blocks are not encoded, the block may be changed in

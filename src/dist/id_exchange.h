@@ -45,7 +45,7 @@ int64_t TrsIdExchangeWords(const TrsIdExchange *x, int64_t n, const int64_t *val
   the wait.
 
   In:  words       the result of TrsIdExchangeWords() on this rank
-       peer_words  [size] [size] the result of TrsIdExchangeWords() on each rank
+       peer_words  [size] the result of TrsIdExchangeWords() on each rank
 */
 PetscErrorCode TrsIdExchangeStart(TrsIdExchange *x, TrsStream stream, TrsSentBlocks send, int64_t words,
                                   TrsReceivedBlocks recv, const int64_t *peer_words);

@@ -487,9 +487,7 @@ static PetscErrorCode find_places(TrsKjtExchange x, TrsStream stream)
 */
 static PetscErrorCode move_rows(TrsKjtExchange x, TrsStream stream, int64_t dim, PetscBool to_arrival,
                                 const float *from,
-                                /* NOLINT(readability-non-const-parameter): the function writes
-                                   to it */
-                                float *to)
+                                float *to) /* NOLINT(readability-non-const-parameter): written to */
 {
   const int last = x->comm->size - 1;
   const int64_t row_bytes = dim * (int64_t)sizeof(*to);

@@ -57,7 +57,7 @@ PetscErrorCode TrsKjtExchangeShare(TrsKjtExchange exchange, TrsKjtExchange with)
 
 /*
   TrsKjtExchangeStartSplits - Do the first step of n exchanges of one communicator: start the
-  all-to-all of counts and batch sizes.
+    all-to-all of counts and batch sizes.
 
   Collective on the comm. If the host does not know a send KJT's limits (id_begin) and cannot read
   its offsets, the stream is synchronised once for all KJTs.
@@ -77,12 +77,12 @@ PetscErrorCode TrsKjtExchangeStartTensors(int n, const TrsKjtExchange *exchange,
 
 /*
   TrsKjtExchangeWait - Finish one exchange. The order of the result is [local feature][source in
-  source_order][sample of the source].
+    source_order][sample of the source].
 
   Collective.
 
   InOut: recv          the result, with offsets. Its batch is G, the sum of all ranks' B. It grows
-  if necessary
+                       if necessary
   Out:   source_batch  borrowed [comm->size]: B of each rank; valid until the next StartSplits
 */
 PetscErrorCode TrsKjtExchangeWait(TrsKjtExchange exchange, TrsStream stream, TrsKjt *recv,

@@ -46,7 +46,7 @@ PetscErrorCode TrsPooledAllToAllWait(TrsPooledAllToAll dist, TrsStream stream, c
 
 /*
   TrsPooledAllToAllArrive, TrsPooledAllToAllRelease - Call these functions instead of Wait to read
-  blocks in their senders' memory if possible: block[q] is [B, dims[q]].
+    blocks in their senders' memory if possible: block[q] is [B, dims[q]].
 
   The blocks are borrowed until Release, which should follow soon. Collective on comm.
 

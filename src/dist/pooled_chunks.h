@@ -8,9 +8,9 @@
   hosts of L ranks each has two levels. So a rank sends only H - 1 chunks to other hosts, instead of
   (H - 1) L:
 
-    [L][H] chunks of all ranks, by place in their hosts, then host
-    --reduce-scatter inside the host--> [H] sums of this host, for the ranks with my place
-    --reduce-scatter between the ranks with my place--> my chunk
+    [L][H] chunks of all ranks, by index in their hosts, then host
+    --reduce-scatter inside the host--> [H] sums of this host, for the ranks with my index
+    --reduce-scatter between the ranks with my index--> my chunk
 
   Objects are created, lent and freed as in pooled_all_to_all.h. Both directions use the codecs for
   sums (src/RULES.md, rule A23). In a hierarchical exchange, data inside a host is not encoded. Sums

@@ -59,7 +59,7 @@ PetscErrorCode TrsVariableExpandDestroy(TrsVariableExpand *expand);
 
 /*
   TrsVariableExpandForward, TrsVariableExpandBackward - Copy the rows of bags to their samples, and
-  sum the samples' gradients for each bag.
+    sum the samples' gradients for each bag.
 
   Feature f has a block [strides[f], D] at flat + feature_displs[f]. Forward copies row
   inverse[f][b] of this block to row b of the feature's columns. Backward sets row i of the block in
@@ -67,9 +67,9 @@ PetscErrorCode TrsVariableExpandDestroy(TrsVariableExpand *expand);
   samples.
 
   TrsVariableExpandSort - Sort the samples by bag before Backward is called, which then gets
-  *occurrences. *occurrences must be NULL at first, and is used and freed as for TrsLookupSort()
-  (embed/lookup.h). All sorts of an expansion must use the same stream. If Backward gets NULL, it
-  sorts the samples itself.
+    *occurrences. *occurrences must be NULL at first, and is used and freed as for TrsLookupSort()
+    (embed/lookup.h). All sorts of an expansion must use the same stream. If Backward gets NULL, it
+    sorts the samples itself.
 
   Not collective.
 

@@ -108,8 +108,8 @@ PetscErrorCode TrsOptionsHelp(TrsOptions options, MPI_Comm comm);
 
 /*
   TrsOptionsTellUnread - Print a warning for options of the command line that no getter has read
-  since TrsOptionsForgetReads(). Options of option files are not reported, because a file may serve
-  many tasks.
+    since TrsOptionsForgetReads(). Options of option files are not reported, because a file may
+    serve many tasks.
 
   Not collective; rank 0 prints, on stderr.
 
@@ -185,7 +185,7 @@ PetscBool TrsOptionsIsGiven(TrsOptions options, const char *name);
 
 /*
   TrsOptionsTry, TrsOptionsEndTry - Set an option to another value until the end of the trial, to
-  find out the value's effect.
+    find out the value's effect.
 
   Not collective. A trial may set many options, each with one call. For these options, pointers that
   getters returned before the trial stay valid. Pointers that they returned during the trial are
@@ -217,7 +217,7 @@ PetscErrorCode TrsOptionsSettle(TrsOptions options, const char *name, const char
 
 /*
   TrsOptionsModelText - Write the options that define the model as the text of an option file. Their
-  values may be given, settled (TrsOptionsSettle()) or the defaults.
+    values may be given, settled (TrsOptionsSettle()) or the defaults.
 
   Not collective. A checkpoint stores the text.
 
